@@ -1,0 +1,90 @@
+// The life of an experiment as a pure function: step(model, event, now) -> effects.
+//
+// No I/O, no clock, no randomness. The caller (scheduler.h) commits what `persist` names, and only then
+// sends and notifies: accepted means durable.
+#pragma once
+
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "daemon/model.h"
+
+namespace dtrain::daemon {
+
+// ---- events
+
+struct Submitted { std::shared_ptr<const Submission> submission; };
+struct KillWanted { ExperimentId id; bool force = false; };   // member 0 of a set: every member
+struct HeldReplicaFact { ReplicaId replica; uint32_t attempt = 0; };
+struct HostConnected { Host host; std::vector<HeldReplicaFact> held; };   // Hello
+struct HostDisconnected { HostId host; };
+struct HostContact { HostId host; };                                      // a renewal was answered
+struct HostChanged { Host host; };                                        // new inventory
+struct LaunchPrepared { HostId host; ExperimentId experiment; uint32_t attempt = 0; };
+struct LaunchFailed {
+  HostId host;
+  ExperimentId experiment;
+  uint32_t attempt = 0;
+  std::string reason;
+  int port_taken = 0;
+  bool ours = true;
+};
+struct ReplicaStarted { ReplicaId replica; uint32_t attempt = 0; uint64_t pid = 0; uint64_t unix_ms = 0; };
+struct ReplicaExited { ReplicaId replica; uint32_t attempt = 0; Exit exit; };
+struct ReplicaReleased { ReplicaId replica; uint32_t attempt = 0; std::string left_behind; };
+struct Tick {};   // the earliest of model.deadlines has passed
+
+using Event = std::variant<Submitted, KillWanted, HostConnected, HostDisconnected, HostContact,
+                           HostChanged, LaunchPrepared, LaunchFailed, ReplicaStarted, ReplicaExited,
+                           ReplicaReleased, Tick>;
+
+// ---- effects
+
+struct SendLaunch { HostId host; ExperimentId experiment; uint32_t attempt = 0; std::vector<ReplicaId> replicas; };
+struct SendStart { HostId host; ExperimentId experiment; uint32_t attempt = 0; };
+struct SendStop {
+  HostId host;
+  ExperimentId experiment;
+  std::vector<HeldReplicaFact> replicas;
+  int64_t grace_ms = 0;
+  std::string reason;
+};
+struct SendForget { HostId host; ExperimentId experiment; std::vector<HeldReplicaFact> replicas; };
+using Send = std::variant<SendLaunch, SendStart, SendStop, SendForget>;
+
+// A state that a person sees changed; copied into the experiment's journal.
+struct StateChange {
+  ExperimentId experiment;
+  std::optional<ReplicaId> replica;   // empty: the experiment itself
+  State state = State::Created;
+  std::string reason;
+  std::optional<int> exit_code;
+  uint32_t attempt = 0;
+};
+
+struct Effects {
+  std::vector<ExperimentId> persist;   // rows to write; unique
+  std::vector<Send> send;              // in order
+  std::vector<StateChange> notify;     // in order
+};
+
+struct Policy {
+  int64_t lease_ms = 600'000;          // for hosts on other machines
+  int64_t lease_margin_ms = 30'000;
+  uint32_t start_failures_per_host = 3;
+};
+
+// Applies one event. Unknown ids and stale attempts change nothing and produce nothing, except that a
+// host which holds something the model does not want gets SendStop or SendForget for it.
+Effects step(Model& model, const Event& event, const Policy& policy, TimeMs now);
+
+// One placing pass: places what fits in queue order (queue.h, placement.h) and refreshes every wait
+// reason. Call when model.place_wanted, after the events of one loop turn.
+Effects place_pending(Model& model, const Policy& policy, TimeMs now);
+
+// After a restart, with the experiments loaded from the store: rebuilds what is derived. Hosts follow
+// with HostConnected.
+void rebuild(Model& model, TimeMs now);
+
+}  // namespace dtrain::daemon

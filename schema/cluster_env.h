@@ -1,0 +1,40 @@
+// What tells each process of a gang who the others are: TF_CONFIG. Pure functions of a placement.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "schema/ids.h"
+#include "schema/spec.h"
+
+namespace dtrain {
+
+// One replica's place, fixed together with the whole gang's before anything starts.
+struct Seat {
+  ReplicaId replica;
+  HostId host;
+  std::string address;  // how the others reach it: an IP address or a name
+  int port = 0;
+  int rank = 0;        // over the whole gang, in Spec order
+  int local_rank = 0;  // among the gang's replicas on this host
+  double cpus = 1;
+  uint64_t memory_bytes = 0;
+  std::vector<int> gpus;  // device indices of the host, in PCI bus order
+  bool operator==(const Seat&) const = default;
+};
+
+// The zero-based index of a replica in TensorFlow's cluster, and its type: master is worker 0; with a
+// chief worker.k is index k-1, without one it is index k; ps.k and evaluator.k are k-1.
+struct TensorflowTask {
+  std::string type;
+  int index = 0;
+};
+TensorflowTask tensorflow_task(const ReplicaId& replica, bool has_chief);
+
+// The variables that describe the cluster to `replica` (TF_CONFIG for tensorflow and engine; nothing
+// for a gang of one). The evaluator is in its own cluster and out of the others'.
+std::map<std::string, std::string> cluster_env(const Spec& spec, const std::vector<Seat>& gang,
+                                               const ReplicaId& replica);
+
+}  // namespace dtrain

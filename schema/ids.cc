@@ -1,0 +1,1 @@
+#include "schema/ids.h"

@@ -1,0 +1,121 @@
+// What a user asks for: the meaning of one dtrain.yml.
+//
+// A Spec has exactly one serial form, its YAML (to_yaml): the CLI sends it, the daemon stores it and
+// parses it again with the same strict parser, the runner gets it with the launch. parse_spec and
+// to_yaml are inverse: parse_spec(to_yaml(s)) == s.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "schema/ids.h"
+#include "schema/result.h"
+
+namespace dtrain {
+
+enum class Framework { Command, Tensorflow, Pytorch, Mpi, Engine };
+enum class OnFailure { Fail, Restart, Ignore };
+enum class Completion { Decider, AllWorkers };
+
+// What one replica is promised. cpus is a weight, memory a guarantee; `hard` makes them caps.
+struct Resources {
+  double cpus = 1;                           // > 0, fractions allowed
+  uint64_t memory_bytes = uint64_t{1} << 30;  // > 0
+  int gpus = 0;                              // whole devices
+  bool operator==(const Resources&) const = default;
+};
+
+// All replicas of one role share a command and a resource request.
+struct RoleSpec {
+  Role role = Role::Train;
+  int count = 1;                  // >= 1 in a normalised Spec
+  Resources resources;
+  std::vector<std::string> run;   // shell lines, run in order, the first failing one ends it
+  OnFailure on_failure = OnFailure::Fail;
+  bool operator==(const RoleSpec&) const = default;
+};
+
+// One hyperparameter with the values it takes, as the text that replaces {{ name }} and goes into the
+// environment. One value: a plain parameter. Several: a dimension of the grid.
+struct Parameter {
+  std::string name;
+  std::vector<std::string> values;  // not empty
+  bool operator==(const Parameter&) const = default;
+};
+
+struct RestartPolicy {
+  int limit = 0;                 // launches after the first, replica and gang together
+  int64_t backoff_ms = 5'000;
+  bool operator==(const RestartPolicy&) const = default;
+};
+
+struct TensorflowOptions {
+  std::string version;       // empty: the host's own python
+  bool tensorboard = false;
+  bool operator==(const TensorflowOptions&) const = default;
+};
+
+// Roles are normalised: `worker: 3` without a chief is {Master x1, Worker x2}; an experiment that is
+// not distributed is {Train x1}. Order: decider first, then Worker, Ps, Evaluator.
+struct Spec {
+  std::string project;
+  std::string name;          // --name; may be empty
+  std::string note;          // -m; may be empty
+  Framework framework = Framework::Command;
+  std::vector<RoleSpec> roles;
+  std::vector<Parameter> parameters;  // sorted by name; the last varies fastest
+  int concurrency = 0;                // members at once; 0: as many as fit
+  int priority = 50;                  // 0..100, higher first
+  RestartPolicy restart;
+  Completion completion = Completion::Decider;
+  int64_t finish_grace_ms = 10'000;   // what other workers get after the decider succeeded
+  int64_t stop_grace_ms = 10'000;     // between TERM and KILL
+  int64_t max_duration_ms = 0;        // 0: none
+  bool hard_cpus = false;             // limits: {cpus: hard}
+  bool hard_memory = false;
+  TensorflowOptions tensorflow;
+  std::vector<std::string> install;            // build steps
+  std::map<std::string, std::string> data;     // name -> absolute path
+  std::map<std::string, std::string> env;      // NAME -> value
+  std::vector<std::string> env_from_shell;     // NAMEs whose values travel apart, as secrets
+  std::vector<std::string> outputs;            // work tree paths collected into OUTPUT_DIR
+  std::string python = "auto";
+  bool operator==(const Spec&) const = default;
+
+  const RoleSpec* role(Role role) const;  // null when the Spec has none
+  const RoleSpec& decider() const;        // chief, launcher, master or train: whose end is the end
+  bool is_distributed() const;            // more than one replica
+  int replica_count() const;
+  uint64_t member_count() const;          // product of the parameters' value counts; >= 1
+  bool is_set() const { return member_count() > 1; }
+};
+
+// Where YAML came from, for messages: "dtrain.yml:7:12: ...".
+struct ParseOptions {
+  std::string file_name = "dtrain.yml";
+  // `--set a.b=c` and `-p name=value` in the order given; they override the file.
+  std::vector<std::pair<std::string, std::string>> set;
+  std::vector<std::pair<std::string, std::string>> parameters;
+};
+
+// Every problem of the text, in file order, one line each:
+//   dtrain.yml:7:12: train.resources.cpu: unknown key; did you mean 'cpus'?
+// Error.message holds those lines joined by '\n', code InvalidArgument.
+Result<Spec> parse_spec(std::string_view yaml, const ParseOptions& options);
+std::string to_yaml(const Spec& spec);
+
+// The JSON Schema (draft 2020-12) of dtrain.yml, as text. Made from the same table the parser checks
+// keys against; a test holds the two together.
+std::string json_schema();
+
+// The starter file `dtrain init` writes; it passes parse_spec and runs.
+std::string starter_yaml(std::string_view project);
+
+// The Framework's word in YAML, tables and messages.
+std::string_view to_string(Framework framework);
+
+}  // namespace dtrain

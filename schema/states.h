@@ -1,0 +1,36 @@
+// The states an experiment or replica can be in, in the words users see.
+//
+// A state is derived from facts (daemon/model.h) and never stored beside them.
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+namespace dtrain {
+
+enum class State {
+  Created,     // held back by `concurrency`, or (a replica) not launched yet
+  Pending,     // waits for resources, always with a reason
+  Building,    // placed; a host builds the environment
+  Starting,    // placed; not every process runs yet
+  Running,     // every process was started
+  Stopping,    // the outcome is fixed, something is still alive
+  Restarting,  // between attempts
+  Finished,
+  Failed,
+  Killed,
+  Lost,  // replicas only: the host is gone
+};
+
+std::string_view to_string(State state);  // "RUNNING"
+std::optional<State> parse_state(std::string_view word);
+
+constexpr bool is_terminal(State state) {
+  return state == State::Finished || state == State::Failed || state == State::Killed ||
+         state == State::Lost;
+}
+
+// The one table of legal transitions; used by tests and by the simulation after every step.
+bool may_follow(State from, State to);
+
+}  // namespace dtrain

@@ -30,7 +30,9 @@ constexpr bool is_terminal(State state) {
          state == State::Lost;
 }
 
-// The one table of legal transitions; used by tests and by the simulation after every step.
+// The one table of legal transitions, of an experiment over its life and of a replica within one
+// attempt (a new attempt begins afresh); staying the same is legal. Used by tests and by the
+// simulation after every step.
 bool may_follow(State from, State to);
 
 }  // namespace dtrain

@@ -1,0 +1,17 @@
+// Text from outside, made fit for one line of a message.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace dtrain {
+
+// 'text' in single quotes: control characters and bytes that are not UTF-8 as \xNN, cut with "..."
+// after about 60 characters. What a message repeats must neither move the cursor nor fill the screen.
+std::string quoted(std::string_view text);
+
+// Length in bytes of the UTF-8 character that starts at text[at]; 0 when the bytes there are none
+// (overlong, surrogate, past U+10FFFF, torn).
+size_t utf8_length(std::string_view text, size_t at);
+
+}  // namespace dtrain

@@ -1,0 +1,70 @@
+// The CLI's line to the daemon of DTRAIN_HOME: one channel over its Unix socket, blocking calls.
+//
+// Every unary call has a deadline, so that a daemon that hangs is an error and not a hanging
+// terminal. Streams are opened by who needs them: pb::Client::NewStub(connection.channel()), which
+// keeps gRPC's headers out of this file.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "schema/dtrain.pb.h"
+#include "schema/home.h"
+#include "schema/result.h"
+
+namespace grpc {
+class Channel;
+class Status;
+}  // namespace grpc
+
+namespace dtrain::cli {
+
+struct CommandContext;
+
+// No: FailedPrecondition when no daemon runs. IfNeeded: start one and a local runner, unless it was
+// stopped by hand.
+enum class Autostart { No, IfNeeded };
+
+inline constexpr int64_t kCallTimeoutMs = 10'000;
+
+class Connection {
+ public:
+  Connection(Home home, std::shared_ptr<grpc::Channel> channel, pb::InfoReply info);
+  Connection(Connection&&) noexcept;
+  Connection& operator=(Connection&&) noexcept;
+  ~Connection();
+
+  Result<pb::InfoReply> info();
+  Result<pb::PlanReply> plan(const pb::PlanRequest& request);
+  Result<pb::ListReply> list(const pb::ListRequest& request);
+  Result<pb::ShowReply> show(const pb::ShowRequest& request);
+  Result<pb::KillReply> kill(const pb::KillRequest& request);
+  Result<pb::HostsReply> hosts();
+  Result<pb::ShutdownReply> shutdown(const pb::ShutdownRequest& request);
+
+  const Home& home() const { return home_; }
+  const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
+  const pb::InfoReply& daemon() const { return info_; }  // as it introduced itself
+
+ private:
+  struct Stub;
+  Home home_;
+  std::shared_ptr<grpc::Channel> channel_;
+  pb::InfoReply info_;
+  std::unique_ptr<Stub> stub_;
+};
+
+// Connects to the daemon of the environment's home and checks that both speak the same protocol.
+Result<Connection> connect(Autostart autostart, const CommandContext& context);
+// The same for a home that is already open.
+Result<Connection> connect(const Home& home, Autostart autostart, const CommandContext& context);
+
+// The Error inside a failed call: the daemon sends the hint in the status's details. A call that
+// found nobody says that the daemon went away.
+Error error_of(const grpc::Status& status);
+
+// The project a person stands in: the nearest directory upwards with a dtrain.yml or riseml.yml, else
+// the current one. It is what SubmitHeader.project_dir holds and what "newest experiment" means.
+std::string project_dir();
+
+}  // namespace dtrain::cli

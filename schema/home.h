@@ -1,0 +1,39 @@
+// DTRAIN_HOME: where everything of one dtrain lives, so that several can share a machine.
+//
+// Only names are fixed here. The folders below the root are made by their owner: the daemon (db,
+// blobs, logs, outputs) and the runner (runner).
+#pragma once
+
+#include <filesystem>
+
+#include "schema/result.h"
+
+namespace dtrain {
+
+struct Home {
+  std::filesystem::path root;         // absolute
+  std::filesystem::path socket_path;  // what the daemon listens on; at most 107 bytes
+
+  std::filesystem::path config() const { return root / "config.yml"; }
+  std::filesystem::path lock() const { return root / "daemon.lock"; }
+  std::filesystem::path database() const { return root / "db"; }
+  std::filesystem::path blobs() const { return root / "blobs"; }
+  std::filesystem::path logs() const { return root / "logs"; }        // logs/<id>
+  std::filesystem::path outputs() const { return root / "outputs"; }  // outputs/<id>
+  std::filesystem::path runner() const { return root / "runner"; }    // of the local runner
+  std::filesystem::path socket() const { return socket_path; }
+  std::filesystem::path daemon_log() const { return root / "daemon.log"; }
+  std::filesystem::path runner_log() const { return root / "runner.log"; }
+  // Written by `daemon stop`: nobody starts a daemon by himself while it is there.
+  std::filesystem::path stopped_marker() const { return root / "stopped"; }
+};
+
+// $DTRAIN_HOME, else $XDG_STATE_HOME/dtrain, else ~/.local/state/dtrain. See open_home.
+Result<Home> home_from_environment();
+
+// Makes `root` absolute and creates it with mode 0700. PermissionDenied for a home that belongs to
+// another user. The socket is root/socket unless that is too long for a Unix socket's address; then
+// it moves to a private folder of the user's run time directory.
+Result<Home> open_home(const std::filesystem::path& root);
+
+}  // namespace dtrain

@@ -1,0 +1,125 @@
+#include "cli/table.h"
+
+#include <algorithm>
+
+namespace dtrain::cli {
+
+namespace {
+
+// Below this a cut cell says nothing any more.
+constexpr size_t kCutWidthMin = 8;
+
+// Control characters would move the cursor and tear the table apart.
+std::string on_one_line(std::string_view text) {
+  std::string line(text);
+  for (char& c : line) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
+  }
+  return line;
+}
+
+class Layout {
+ public:
+  Layout(const Table& table, const Screen& screen) : table_(table) {
+    for (const Column& column : table.columns) {
+      size_t title = table.header ? display_width(column.title) : 0;
+      widths_.push_back(std::max(column.width_min, title));
+      shown_.push_back(true);
+    }
+    for (const auto& row : table.rows) {
+      for (size_t i = 0; i < row.size() && i < widths_.size(); ++i) {
+        widths_[i] = std::max(widths_[i], display_width(on_one_line(row[i].text)));
+      }
+    }
+    if (screen.width > 0) fit(screen.width);
+  }
+
+  bool shown(size_t i) const { return shown_[i]; }
+  size_t width(size_t i) const { return widths_[i]; }
+
+ private:
+  size_t total() const {
+    size_t sum = table_.indent;
+    bool first = true;
+    for (size_t i = 0; i < widths_.size(); ++i) {
+      if (!shown_[i]) continue;
+      sum += widths_[i] + (first ? 0 : table_.gap);
+      first = false;
+    }
+    return sum;
+  }
+
+  void fit(size_t width) {
+    int last_order = 0;
+    for (const Column& column : table_.columns)
+      last_order = std::max(last_order, column.drop_order);
+    // Cutting a little comes before dropping, dropping before cutting to nothing.
+    for (int order = 1; order <= last_order && total() > width; ++order) {
+      if (cut(width)) return;
+      for (size_t i = 0; i < shown_.size(); ++i) {
+        if (table_.columns[i].drop_order == order) shown_[i] = false;
+      }
+    }
+    cut(width);
+  }
+
+  // Takes what is too much from the widest cells that may be cut; false (and nothing changed) when
+  // that is not enough.
+  bool cut(size_t width) {
+    std::vector<size_t> before = widths_;
+    while (total() > width) {
+      size_t widest = widths_.size();
+      for (size_t i = 0; i < widths_.size(); ++i) {
+        size_t floor = std::max(kCutWidthMin, display_width(table_.columns[i].title));
+        if (!shown_[i] || !table_.columns[i].may_cut || widths_[i] <= floor) continue;
+        if (widest == widths_.size() || widths_[i] > widths_[widest]) widest = i;
+      }
+      if (widest == widths_.size()) {
+        widths_ = before;
+        return false;
+      }
+      --widths_[widest];
+    }
+    return true;
+  }
+
+  const Table& table_;
+  std::vector<size_t> widths_;
+  std::vector<bool> shown_;
+};
+
+void append_row(std::string& out, const Table& table, const Layout& layout,
+                const std::vector<Cell>& row, bool colours) {
+  static const Cell kEmpty;
+  out.append(table.indent, ' ');
+  size_t pending_blanks = 0;  // written only when text follows, so that no line ends in blanks
+  for (size_t i = 0; i < table.columns.size(); ++i) {
+    if (!layout.shown(i)) continue;
+    const Cell& cell = i < row.size() ? row[i] : kEmpty;
+    std::string text = cut_to_width(on_one_line(cell.text), layout.width(i));
+    size_t width = display_width(text);
+    if (!text.empty()) {
+      out.append(pending_blanks, ' ');
+      out += paint(text, cell.ink, colours);
+      pending_blanks = 0;
+    }
+    pending_blanks += layout.width(i) - width + table.gap;
+  }
+  out += '\n';
+}
+
+}  // namespace
+
+std::string render(const Table& table, const Screen& screen) {
+  Layout layout(table, screen);
+  std::string out;
+  if (table.header) {
+    std::vector<Cell> titles;
+    for (const Column& column : table.columns) titles.push_back({column.title, Ink::Bold});
+    append_row(out, table, layout, titles, screen.colours);
+  }
+  for (const auto& row : table.rows) append_row(out, table, layout, row, screen.colours);
+  return out;
+}
+
+}  // namespace dtrain::cli

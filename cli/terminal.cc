@@ -1,0 +1,151 @@
+#include "cli/terminal.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <iterator>
+
+namespace dtrain::cli {
+
+namespace {
+
+struct Range {
+  uint32_t first;
+  uint32_t last;
+};
+
+// Characters that sit on the one before them.
+constexpr Range kCombining[] = {{0x0300, 0x036f}, {0x0483, 0x0489}, {0x0591, 0x05bd},
+                                {0x0610, 0x061a}, {0x064b, 0x065f}, {0x1ab0, 0x1aff},
+                                {0x1dc0, 0x1dff}, {0x200b, 0x200f}, {0x20d0, 0x20ff},
+                                {0xfe00, 0xfe0f}, {0xfe20, 0xfe2f}};
+// East Asian scripts and pictures, which take two columns.
+constexpr Range kWide[] = {{0x1100, 0x115f},   {0x2e80, 0x303e},   {0x3041, 0x33ff},
+                           {0x3400, 0x4dbf},   {0x4e00, 0x9fff},   {0xa000, 0xa4cf},
+                           {0xac00, 0xd7a3},   {0xf900, 0xfaff},   {0xfe30, 0xfe6f},
+                           {0xff00, 0xff60},   {0xffe0, 0xffe6},   {0x1f300, 0x1f64f},
+                           {0x1f680, 0x1f6ff}, {0x1f900, 0x1f9ff}, {0x20000, 0x3fffd}};
+
+template <size_t N>
+bool within(const Range (&ranges)[N], uint32_t point) {
+  for (const Range& range : ranges) {
+    if (point < range.first) return false;
+    if (point <= range.last) return true;
+  }
+  return false;
+}
+
+bool is_set(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr && *value != '\0';
+}
+
+}  // namespace
+
+Screen screen_of(int fd) {
+  Screen screen;
+  screen.is_terminal = isatty(fd) == 1;
+  if (!screen.is_terminal) return screen;
+  const char* term = std::getenv("TERM");
+  bool dumb = term == nullptr || std::string_view(term).empty() || std::string_view(term) == "dumb";
+  screen.colours = !dumb && !is_set("NO_COLOR");
+  winsize size{};
+  bool known = ioctl(fd, TIOCGWINSZ, &size) == 0;
+  screen.width = known && size.ws_col > 0 ? size.ws_col : 80;
+  screen.height = known && size.ws_row > 0 ? size.ws_row : 24;
+  return screen;
+}
+
+std::string_view ink_code(Ink ink) {
+  switch (ink) {
+    case Ink::Plain:
+      return "";
+    case Ink::Bold:
+      return "\x1b[1m";
+    case Ink::Dim:
+      return "\x1b[2m";
+    case Ink::Red:
+      return "\x1b[31m";
+    case Ink::Green:
+      return "\x1b[32m";
+    case Ink::Yellow:
+      return "\x1b[33m";
+    case Ink::Blue:
+      return "\x1b[34m";
+    case Ink::Magenta:
+      return "\x1b[35m";
+    case Ink::Cyan:
+      return "\x1b[36m";
+  }
+  return "";
+}
+
+std::string paint(std::string_view text, Ink ink, bool colours) {
+  if (!colours || ink == Ink::Plain) return std::string(text);
+  std::string painted(ink_code(ink));
+  painted += text;
+  painted += kInkEnd;
+  return painted;
+}
+
+Ink ink_of_state(std::string_view state) {
+  if (state == "PENDING" || state == "BUILDING" || state == "STARTING" || state == "RESTARTING" ||
+      state == "STOPPING") {
+    return Ink::Yellow;
+  }
+  if (state == "RUNNING" || state == "FINISHED") return Ink::Green;
+  if (state == "FAILED" || state == "KILLED" || state == "LOST") return Ink::Red;
+  return Ink::Plain;
+}
+
+Glyph glyph_at(std::string_view text) {
+  auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  unsigned char first = byte(0);
+  if (first < 0x80) return {};
+  size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
+  constexpr Glyph kInvalid{1, 1, false};
+  if (first < 0xc2 || first > 0xf4 || text.size() < length) return kInvalid;
+  uint32_t point = first & (0x7fu >> length);
+  for (size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) return kInvalid;
+    point = (point << 6) | (byte(i) & 0x3fu);
+  }
+  // Overlong forms, surrogates and what lies past the last plane are not UTF-8.
+  constexpr uint32_t kSmallest[] = {0, 0, 0x80, 0x800, 0x10000};
+  if (point < kSmallest[length] || point > 0x10ffff || (point >= 0xd800 && point <= 0xdfff)) {
+    return kInvalid;
+  }
+  size_t columns = within(kCombining, point) ? 0 : within(kWide, point) ? 2 : 1;
+  return {length, columns, true};
+}
+
+size_t display_width(std::string_view text) {
+  size_t columns = 0;
+  while (!text.empty()) {
+    Glyph glyph = glyph_at(text);
+    columns += glyph.columns;
+    text.remove_prefix(glyph.bytes);
+  }
+  return columns;
+}
+
+std::string cut_to_width(std::string_view text, size_t width) {
+  if (display_width(text) <= width) return std::string(text);
+  constexpr std::string_view kDots = "...";
+  size_t room = width > kDots.size() ? width - kDots.size() : width;
+  size_t bytes = 0;
+  size_t columns = 0;
+  while (bytes < text.size()) {
+    Glyph glyph = glyph_at(text.substr(bytes));
+    if (columns + glyph.columns > room) break;
+    columns += glyph.columns;
+    bytes += glyph.bytes;
+  }
+  std::string cut(text.substr(0, bytes));
+  if (width > kDots.size()) cut += kDots;
+  return cut;
+}
+
+}  // namespace dtrain::cli

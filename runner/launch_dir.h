@@ -4,6 +4,7 @@
 //   launches/<experiment>@<attempt>/        e.g. launches/4.2@1
 //     launch.json          written by the runner before the keeper starts: what to run
 //     keeper.json          written by the keeper once it is ready (its replicas wait for `start`)
+//     keeper.log           what the keeper itself has to say
 //     replica.<id>.json    written by the keeper after each exec: pid and its start time
 //     spool.<id>.<seq>     output of one replica: frames (schema/framing.h), kind kSpoolOutput
 //     exit.<id>.json       written by the keeper when the replica's whole tree is gone and its
@@ -44,7 +45,9 @@ struct ReplicaLaunch {
   std::vector<std::string> argv;              // argv[0] is looked up in env's PATH
   std::string cwd;
   std::map<std::string, std::string> env;     // complete: nothing is inherited
-  std::string cgroup;                         // directory to join; empty: none
+  // Directories to join, made by the runner (cgroup.h): the first lists members and kills, others only
+  // limit and measure. Empty: none.
+  std::vector<std::string> cgroups;
 };
 
 struct LaunchFile {
@@ -66,6 +69,7 @@ struct KeeperFile {
 struct ReplicaFile {
   ProcessIdentity process;
   int64_t started_unix_ms = 0;
+  uint64_t pipe_inode = 0;      // of its output: who holds it belongs to it
   std::string error;            // exec failed: why; then an exit file follows with code 126 or 127
 };
 
@@ -121,11 +125,15 @@ class LaunchDir {
 //                                (sent once until the runner answers `seen`, so it can't flood)
 //   runner answers: seen
 //
-// With nobody connected a keeper goes on; it ends by itself only after `bye`, or when all replicas
-// exited and the launch directory is gone.
+// The newest connection is the runner's; an older one is closed. With nobody connected a keeper goes
+// on, and one that never heard `start` waits. It ends by itself only after `bye`, when all replicas
+// exited and the launch directory is gone, or after TERM, INT or HUP (a host that shuts down), which
+// end its replicas by the ladder first.
 
 inline constexpr uint32_t kSpoolOutput = 1;   // payload: i64 unix_ms | u64 offset | bytes
-inline constexpr uint32_t kSpoolDropped = 2;  // payload: i64 unix_ms | u64 offset | u64 dropped bytes
+// payload: i64 unix_ms | u64 offset | u64 bytes from there on that never reached the disk (it was full).
+// Bytes of segments removed by the limit leave a gap between offsets instead; spool.h reports both.
+inline constexpr uint32_t kSpoolDropped = 2;
 inline constexpr uint64_t kSpoolSegmentBytes = uint64_t{8} << 20;
 
 }  // namespace dtrain::runner

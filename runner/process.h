@@ -1,0 +1,59 @@
+// Starting a process exactly as asked: nothing of ours is inherited but what the request names.
+//
+// Thread: any, but the caller's: spawn() blocks until the new program runs or could not be run
+// (about half a millisecond). Whoever spawns also reaps.
+#pragma once
+
+#include <sys/types.h>
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runner/fd.h"
+#include "schema/result.h"
+
+namespace dtrain::runner {
+
+struct SpawnRequest {
+  std::vector<std::string> argv;           // argv[0] without a slash is looked up in env's PATH
+  std::string cwd;                         // empty: the caller's
+  std::map<std::string, std::string> env;  // complete
+  std::vector<std::string> cgroups;        // directories to join before the program runs
+  int output_fd = -1;                      // becomes 1 and 2; -1: /dev/null
+  int error_fd = -1;                       // becomes 2 when set
+  // Raised so that the kernel, short of memory, ends replicas before the keeper and the runner.
+  int oom_score_adj = 0;
+  // The kernel kills it when its parent dies. A second line of defence only: it does not reach
+  // grandchildren, and a set-user-id program clears it.
+  bool die_with_parent = false;
+};
+
+// A process of ours that was not reaped yet. pidfd turns readable when it ends.
+struct Child {
+  pid_t pid = -1;
+  Fd pidfd;
+};
+
+// Starts it in a session of its own, stdin from /dev/null, all signals at their defaults, every other
+// descriptor closed. Errors, worded for the person who wrote the command:
+//   NotFound            no such program (what a shell calls 127)
+//   PermissionDenied    there, but it can't be run (126)
+//   FailedPrecondition  the working directory can't be entered (126)
+//   ResourceExhausted   no process or memory left (126)
+Result<Child> spawn(const SpawnRequest& request);
+
+// 127 or 126 for an error of spawn().
+int exec_failure_code(const Error& error);
+
+// Reaps the child if it has ended: its wait status. pid becomes -1, so that it is never signalled
+// again. nullopt: it still runs.
+std::optional<int> try_reap(Child& child);
+
+// "exit code 3", "killed by SIGSEGV (11)".
+std::string describe_wait_status(int status);
+// "SIGTERM", "signal 42".
+std::string signal_name(int signal);
+
+}  // namespace dtrain::runner

@@ -1,0 +1,104 @@
+// The output of one replica on its way to the daemon: an append-only row of segment files of frames.
+// The keeper writes (SpoolWriter), the runner reads (SpoolReader); both look only at the disk, so
+// either may die and go on where it was.
+//
+// Offsets count every byte the replica ever wrote, lost ones included. Two things lose bytes, both
+// declared: a full disk (a kSpoolDropped frame says which), and the limit, which unlinks the oldest
+// segment (a gap between offsets). The reader reports both the same way.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+
+#include "runner/fd.h"
+#include "runner/launch_dir.h"
+#include "schema/framing.h"
+#include "schema/result.h"
+
+namespace dtrain::runner {
+
+// Owner: the keeper, one a replica. Thread: its loop. Promises: append() never fails and never blocks
+// on anything but the disk; what it can't store it counts.
+class SpoolWriter {
+ public:
+  // limit_bytes 0: none. A limit below two segments counts as two.
+  SpoolWriter(const LaunchDir& directory, ReplicaId replica, uint64_t limit_bytes);
+  SpoolWriter(const SpoolWriter&) = delete;
+  SpoolWriter& operator=(const SpoolWriter&) = delete;
+
+  // At most kFramePayloadMaxBytes - 16 bytes. `unix_ms` is when they were read.
+  void append(std::string_view bytes, int64_t unix_ms);
+  // Everything below `offset` is durable elsewhere: whole segments below it are unlinked.
+  void acknowledge(uint64_t offset);
+  // Tries once more to write down what was lost, then makes all of it durable.
+  void finish(int64_t unix_ms);
+
+  uint64_t end_offset() const { return end_offset_; }
+  uint64_t lost_bytes() const { return pending_loss_bytes_ + lost_bytes_; }
+  uint64_t stored_bytes() const { return stored_bytes_; }  // on disk now, frames and all
+
+ private:
+  struct Segment {
+    uint64_t sequence = 0;
+    uint64_t end_offset = 0;   // of the stream, after its last frame
+    uint64_t size_bytes = 0;
+  };
+  bool open_segment();
+  bool write_frame(uint32_t kind, std::string_view head, std::string_view body);
+  bool write_loss(int64_t unix_ms);
+  void drop_past_limit();
+
+  LaunchDir directory_;
+  ReplicaId replica_;
+  uint64_t limit_bytes_;
+  Fd file_;
+  std::deque<Segment> segments_;
+  uint64_t next_sequence_ = 1;
+  uint64_t end_offset_ = 0;
+  uint64_t stored_bytes_ = 0;
+  uint64_t pending_loss_bytes_ = 0;   // lost just before end_offset_, not written down yet
+  uint64_t lost_bytes_ = 0;
+  std::string buffer_;
+};
+
+// A piece of a replica's stream. Either bytes or a hole.
+struct SpoolChunk {
+  uint64_t offset = 0;
+  int64_t unix_ms = 0;
+  std::string_view bytes;       // valid until the next call of next()
+  uint64_t dropped_bytes = 0;   // not 0: these bytes from `offset` on are lost
+  uint64_t end_offset() const { return offset + bytes.size() + dropped_bytes; }
+};
+
+// Owner: the runner, one a replica. Thread: the caller's. Never writes or unlinks.
+class SpoolReader {
+ public:
+  // Starts at `offset` of the stream: bytes below it were acknowledged.
+  SpoolReader(const LaunchDir& directory, ReplicaId replica, uint64_t offset);
+  SpoolReader(const SpoolReader&) = delete;
+  SpoolReader& operator=(const SpoolReader&) = delete;
+
+  // The next piece, in order, without holes that are not declared. nullopt: nothing more now; ask
+  // again after `changed`, or know it is the end when the exit file is there and says so many bytes.
+  // DataLoss: the spool is damaged in the middle; the rest of that segment is skipped, and what it
+  // held shows as dropped by the next call.
+  Result<std::optional<SpoolChunk>> next();
+
+  uint64_t offset() const { return offset_; }  // of the next piece
+
+ private:
+  bool open_next_segment();
+  bool fill();
+
+  LaunchDir directory_;
+  ReplicaId replica_;
+  uint64_t offset_;
+  Fd file_;
+  uint64_t sequence_ = 0;        // of file_; 0: none yet
+  std::string buffer_;           // read ahead, from position_ on unread
+  size_t position_ = 0;
+};
+
+}  // namespace dtrain::runner

@@ -1,43 +1,41 @@
 // A snapshot: the exact content of a project directory, named by the SHA-256 of its file list.
 //
 // take_snapshot walks a directory once, in sorted order, hashing only files whose stat differs from
-// the cache; materialise() writes the same tree somewhere else. What is in and what is out is decided
-// in ignore.h.
+// the cache; materialise.h writes the same tree somewhere else. What is in and what is out is
+// decided in ignore.h, the list itself is manifest.h's, the bytes of files travel as blob.h says.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
-#include "schema/dtrain.pb.h"
+#include "schema/blob.h"
+#include "schema/manifest.h"
+#include "schema/materialise.h"
 #include "schema/result.h"
+#include "schema/sha256.h"
 
 namespace dtrain {
 
-using Sha256 = std::array<unsigned char, 32>;
-
-Sha256 sha256(std::string_view bytes);
-std::string to_hex(const Sha256& digest);
-std::string to_bytes(const Sha256& digest);                 // as messages carry it
-Result<Sha256> sha256_from_bytes(std::string_view bytes);   // InvalidArgument unless 32 bytes
-
 struct SnapshotLimits {
-  uint64_t file_bytes_max = uint64_t{10} << 30;    // one file; larger is refused with how to raise it
-  uint64_t entries_max = 1'000'000;
+  uint64_t file_bytes_max = uint64_t{10} << 30;  // one file; larger is refused with how to raise it
+  uint64_t entries_max = kManifestEntriesMax;
 };
 
 // One line of `train --explain-sync`.
 struct SyncDecision {
   std::string path;
   bool included = false;
-  std::string why;        // "ignored by .gitignore:3 '*.o'", "virtual environment", "symlink leaves the project"
+  std::string
+      why;  // ".gitignore:3 '*.o'", "virtual environment", "a socket"; empty: nothing says no
 };
 
 struct SnapshotOptions {
-  std::filesystem::path stat_cache;     // empty: hash everything
+  std::filesystem::path stat_cache;  // empty: hash everything
   SnapshotLimits limits;
   // Called now and then while hashing: files and bytes done so far.
   std::function<void(uint64_t files, uint64_t bytes)> progress;
@@ -46,34 +44,45 @@ struct SnapshotOptions {
 };
 
 struct Snapshot {
-  pb::Manifest manifest;
-  std::string manifest_bytes;   // deterministic serialisation
-  Sha256 root{};                // of manifest_bytes
-  uint64_t total_bytes = 0;     // of regular files
-  uint64_t file_count = 0;      // regular files
-  std::vector<std::string> notices;   // one-line warnings: absolute symlinks, what stayed out by default
-  // The largest top-level entries, biggest first, for the question about a large snapshot.
+  std::string manifest_bytes;  // parse_manifest() reads it
+  Sha256 root{};               // of manifest_bytes
+  uint64_t total_bytes = 0;    // of regular files
+  uint64_t file_count = 0;     // regular files
+  uint64_t hashed_count = 0;   // of them, those that had to be read
+  std::vector<std::string>
+      notices;  // one-line warnings: absolute symlinks, what stayed out by default
+  // The largest top-level entries ("data/", "model.bin"), biggest first, for the question about a
+  // large snapshot.
   std::vector<std::pair<std::string, uint64_t>> largest;
 };
 
-// A file that changes while it is read is read again (a few times, then a clear error). A symlink out
-// of the tree by ".." is refused; an absolute one is kept with a notice. Sockets, fifos and devices
-// stay out with a notice.
+// A file that changes while it is read is read again (a few times, then a clear error). A symlink
+// out of the tree by ".." is refused; an absolute one is kept with a notice. Sockets, fifos and
+// devices stay out with a notice.
 Result<Snapshot> take_snapshot(const std::filesystem::path& root, const SnapshotOptions& options);
 
-// Checks that an untrusted manifest can be written below a directory without leaving it: sorted,
-// unique, relative paths without "." or "..", parents present and directories, sane kinds and modes.
-Status check_manifest(const pb::Manifest& manifest);
+// The blobs of a snapshot, read from the project again when the daemon asks for them.
+class SnapshotBlobs {
+ public:
+  // `snapshot` was taken of `root` and must outlive this.
+  SnapshotBlobs(std::filesystem::path root, const Snapshot& snapshot);
 
-// Writes the tree of a checked manifest into `target` (which must not exist). `blob` writes the bytes
-// of one file's blob into the open descriptor. Nothing outside `target` is touched whatever the
-// manifest says. On error `target` is removed.
-Status materialise(const pb::Manifest& manifest, const std::filesystem::path& target,
-                   const std::function<Status(const Sha256&, uint64_t size, int fd)>& blob);
+  // Uncompressed bytes of a blob; NotFound when the snapshot has none of that name. The manifest is
+  // a blob too: its name is snapshot.root.
+  Result<uint64_t> size(const Sha256& name) const;
+  // The blob as one frame in parts. Aborted when the file is no longer what the snapshot says: take
+  // another snapshot and submit that.
+  Status send(const Sha256& name, const BlobPartSink& sink);
 
-// zstd, one frame a blob, as it travels and lies in the daemon's packs.
-Result<std::string> compress_blob(std::string_view bytes);
-// DataLoss when the frame is damaged or does not decompress to exactly `size` bytes.
-Result<std::string> decompress_blob(std::string_view frame, uint64_t size);
+ private:
+  struct Where {
+    std::string_view path;  // into manifest_bytes
+    uint64_t size;
+  };
+  std::filesystem::path root_;
+  const Snapshot& snapshot_;
+  std::unordered_map<Sha256, Where, Sha256Hash> blobs_;
+  BlobEncoder encoder_;
+};
 
 }  // namespace dtrain

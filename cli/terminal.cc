@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <iterator>
 
+#include "schema/quote.h"
+
 namespace dtrain::cli {
 
 namespace {
@@ -102,21 +104,11 @@ Ink ink_of_state(std::string_view state) {
 
 Glyph glyph_at(std::string_view text) {
   auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  unsigned char first = byte(0);
-  if (first < 0x80) return {};
-  size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
-  constexpr Glyph kInvalid{1, 1, false};
-  if (first < 0xc2 || first > 0xf4 || text.size() < length) return kInvalid;
-  uint32_t point = first & (0x7fu >> length);
-  for (size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xc0) != 0x80) return kInvalid;
-    point = (point << 6) | (byte(i) & 0x3fu);
-  }
-  // Overlong forms, surrogates and what lies past the last plane are not UTF-8.
-  constexpr uint32_t kSmallest[] = {0, 0, 0x80, 0x800, 0x10000};
-  if (point < kSmallest[length] || point > 0x10ffff || (point >= 0xd800 && point <= 0xdfff)) {
-    return kInvalid;
-  }
+  if (byte(0) < 0x80) return {};
+  size_t length = utf8_length(text, 0);
+  if (length == 0) return {1, 1, false};
+  uint32_t point = byte(0) & (0x7fu >> length);
+  for (size_t i = 1; i < length; ++i) point = (point << 6) | (byte(i) & 0x3fu);
   size_t columns = within(kCombining, point) ? 0 : within(kWide, point) ? 2 : 1;
   return {length, columns, true};
 }

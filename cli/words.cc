@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
 #include <ctime>
+#include <iterator>
 
 namespace dtrain::cli {
 
@@ -62,12 +62,6 @@ std::string clock_time(uint64_t unix_ms) {
   std::tm parts{};
   localtime_r(&seconds, &parts);
   return fmt::format("{:02}:{:02}:{:02}", parts.tm_hour, parts.tm_min, parts.tm_sec);
-}
-
-uint64_t now_unix_ms() {
-  auto since = std::chrono::system_clock::now().time_since_epoch();
-  return static_cast<uint64_t>(
-      std::chrono::duration_cast<std::chrono::milliseconds>(since).count());
 }
 
 std::string state_cell(std::string_view state) {

@@ -18,8 +18,6 @@ std::string human_ago(uint64_t then_unix_ms, uint64_t now_unix_ms);
 std::string iso_time(uint64_t unix_ms);    // "2017-08-31T07:23:46Z"
 std::string clock_time(uint64_t unix_ms);  // "09:23:46", in the zone of this process
 
-uint64_t now_unix_ms();  // wall clock, for display only
-
 // "● RUNNING": RiseML's symbol before a state word.
 std::string state_cell(std::string_view state);
 

@@ -1,0 +1,145 @@
+#include "daemon/describe.h"
+
+#include <algorithm>
+
+#include "daemon/placement.h"
+#include "daemon/record.h"
+#include "schema/expand.h"
+
+namespace dtrain::daemon {
+
+namespace {
+
+pb::ExperimentInfo describe_submission(const Submission& submission) {
+  pb::ExperimentInfo info;
+  info.set_project(submission.spec.project);
+  info.set_name(submission.spec.name);
+  info.set_note(submission.spec.note);
+  info.set_user(submission.user);
+  info.set_framework(std::string(to_string(submission.spec.framework)));
+  info.set_submitted_unix_ms(submission.submitted_unix_ms);
+  info.set_project_dir(submission.project_dir);
+  info.set_replicas(static_cast<uint32_t>(submission.spec.replica_count()));
+  return info;
+}
+
+// Only what happened to the replica itself is its end; a gang's members also end "because of it".
+uint64_t finished_unix_ms(const Replica& replica) { return replica.exit ? replica.exit->unix_ms : 0; }
+
+}  // namespace
+
+Reason reason_of(const Experiment& experiment) {
+  if (experiment.outcome) return {experiment.outcome->reason, ""};
+  if (!experiment.wait_reason.empty()) return {experiment.wait_reason, ""};
+  return {};
+}
+
+pb::ExperimentInfo describe(const Experiment& experiment) {
+  const Submission& submission = *experiment.submission;
+  pb::ExperimentInfo info = describe_submission(submission);
+  info.set_id(to_string(experiment.id));
+  info.set_state(std::string(to_string(state_of(experiment))));
+  const Reason reason = reason_of(experiment);
+  info.set_reason(reason.text);
+  info.set_hint(reason.hint);
+  if (experiment.outcome) info.set_exit_code(experiment.outcome->exit_code);
+  info.set_started_unix_ms(experiment.started_unix_ms);
+  info.set_finished_unix_ms(experiment.finished_unix_ms);
+  info.set_attempt(experiment.attempt);
+  for (const auto& [name, value] : member_parameters(submission.spec, experiment.id.member)) {
+    (*info.mutable_parameters())[name] = value;
+  }
+  return info;
+}
+
+pb::ExperimentInfo describe_set(const Submission& submission,
+                                const std::vector<const Experiment*>& members) {
+  pb::ExperimentInfo info = describe_submission(submission);
+  info.set_id(to_string(ExperimentId{submission.number, 0}));
+  info.set_state(std::string(to_string(set_state(members))));
+  uint32_t finished = 0, failed = 0, running = 0;
+  int exit_code = 0;
+  uint64_t started = 0, ended = 0;
+  for (const Experiment* member : members) {
+    const State state = state_of(*member);
+    finished += state == State::Finished;
+    failed += state == State::Failed || state == State::Killed;
+    running += !is_terminal(state) && !member->replicas.empty();
+    if (exit_code == 0 && member->outcome) exit_code = member->outcome->exit_code;
+    if (member->started_unix_ms != 0) {
+      started = started == 0 ? member->started_unix_ms : std::min(started, member->started_unix_ms);
+    }
+    ended = std::max(ended, member->finished_unix_ms);
+  }
+  info.set_members(static_cast<uint32_t>(members.size()));
+  info.set_members_finished(finished);
+  info.set_members_failed(failed);
+  info.set_members_running(running);
+  info.set_exit_code(exit_code);
+  info.set_started_unix_ms(started);
+  const bool over = finished + failed == members.size();
+  if (over) info.set_finished_unix_ms(ended);
+  info.set_reason(fmt::format("{} of {} finished", finished, members.size()) +
+                  (failed > 0 ? fmt::format(", {} failed or killed", failed) : ""));
+  return info;
+}
+
+pb::ReplicaInfo describe(const Experiment& experiment, const Replica& replica,
+                         const std::map<HostId, Host>& hosts) {
+  pb::ReplicaInfo info;
+  info.set_id(to_string(replica.id));
+  info.set_state(std::string(to_string(state_of(experiment, replica))));
+  info.set_reason(replica.reason);
+  info.set_exited(replica.exit.has_value());
+  if (replica.exit) {
+    info.set_exit_code(replica.exit->code);
+    info.set_cpu_seconds(replica.exit->cpu_seconds);
+    info.set_memory_peak_bytes(replica.exit->memory_peak_bytes);
+    info.set_read_bytes(replica.exit->read_bytes);
+    info.set_written_bytes(replica.exit->written_bytes);
+    if (info.reason().empty()) info.set_reason(replica.exit->cause);
+  }
+  if (!replica.seat.host.hex.empty()) {
+    *info.mutable_seat() = to_message(replica.seat);
+    const auto host = hosts.find(replica.seat.host);
+    if (host != hosts.end()) info.mutable_seat()->set_host_name(host->second.name);
+  }
+  info.set_attempt(replica.attempt);
+  info.set_pid(replica.pid);
+  info.set_started_unix_ms(replica.started_unix_ms);
+  info.set_finished_unix_ms(finished_unix_ms(replica));
+  return info;
+}
+
+pb::HostInfo describe(const Host& host, const Model& model, TimeMs now) {
+  const FreeHost free = free_host(model, host);
+  pb::HostInfo info;
+  info.set_id(host.id.hex);
+  info.set_name(host.name);
+  info.set_address(host.address);
+  info.set_connected(host.connected);
+  info.set_cpus(host.cpus);
+  info.set_cpus_free(std::max(free.cpus, 0.0));
+  info.set_memory_bytes(host.memory_bytes);
+  info.set_memory_free_bytes(free.memory_bytes);
+  for (const Gpu& gpu : host.gpus) {
+    pb::GpuInfo& message = *info.add_gpus();
+    message.set_index(static_cast<uint32_t>(gpu.index));
+    message.set_name(gpu.name);
+    message.set_busy(gpu.busy);
+  }
+  info.set_gpus_free(static_cast<uint32_t>(free.gpus.size()));
+  uint32_t replicas = 0;
+  for (const ExperimentId& id : model.live) {
+    const auto found = model.experiments.find(id);
+    if (found == model.experiments.end()) continue;
+    for (const Replica& replica : found->second.replicas) {
+      replicas += replica.seat.host == host.id && replica.progress != Progress::Released;
+    }
+  }
+  info.set_replicas(replicas);
+  info.set_last_contact_ms(static_cast<uint64_t>(std::max<TimeMs>(now - host.last_contact_ms, 0)));
+  return info;
+}
+
+}  // namespace dtrain::daemon

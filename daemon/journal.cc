@@ -1,0 +1,218 @@
+#include "daemon/journal.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "schema/framing.h"
+
+namespace dtrain::daemon {
+
+namespace {
+
+// What may wait for a disk that takes nothing, before the runners are told to come back later.
+constexpr size_t kWaitingBytesMax = size_t{32} << 20;
+constexpr size_t kReadBytes = size_t{256} << 10;
+
+bool matches(const JournalReader::Filter& filter, const std::string& id) {
+  const auto pattern = parse_id_pattern(id);
+  if (!pattern.ok()) return false;
+  if (pattern->role) {
+    return filter.pattern.matches(
+        ReplicaId{pattern->experiment, *pattern->role, pattern->index.value_or(0)});
+  }
+  return filter.pattern.matches(pattern->experiment);
+}
+
+bool wanted(const JournalReader::Filter& filter, const pb::LogChunk& log) {
+  return filter.with_logs && (filter.attempt == 0 || filter.attempt == log.attempt()) &&
+         log.time_unix_ms() >= filter.since_unix_ms && matches(filter, log.replica());
+}
+
+}  // namespace
+
+Journal::~Journal() { close(fd_); }
+
+Result<std::unique_ptr<Journal>> Journal::open(const std::filesystem::path& path) {
+  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (fd < 0) return errno_error(fmt::format("open {}", path.string()), errno);
+  std::unique_ptr<Journal> journal(new Journal(fd));
+  TRY(journal->written_, scan_frames(fd, 0, [&](uint64_t, const Frame& frame) {
+        if (frame.kind == kJournalState) ++journal->state_events_;
+        pb::LogChunk log;
+        if (frame.kind != kJournalLog || !log.ParseFromString(std::string(frame.payload))) return;
+        journal->next_offset_[{log.replica(), log.attempt()}] = log.offset() + log.data().size();
+      }));
+  if (ftruncate(fd, static_cast<off_t>(journal->written_)) != 0) {
+    return errno_error(fmt::format("truncate {}", path.string()), errno);
+  }
+  return journal;
+}
+
+Status Journal::append(const pb::LogData& data) {
+  uint64_t& next = next_offset_[{data.replica(), data.attempt()}];
+  const uint64_t end = data.offset() + data.data().size();
+  if (end <= next) return ok();
+  if (data.offset() > next + data.dropped_bytes()) {
+    return Error{Code::Aborted,
+                 fmt::format("output of {} from {} on is missing before {}", data.replica(), next,
+                             data.offset()),
+                 ""};
+  }
+  if (waiting_.size() > kWaitingBytesMax) {
+    return Error{Code::ResourceExhausted, "the logs' disk takes nothing more", ""};
+  }
+  const uint64_t known = next > data.offset() ? next - data.offset() : 0;
+  pb::LogChunk chunk;
+  chunk.set_replica(data.replica());
+  chunk.set_attempt(data.attempt());
+  chunk.set_offset(data.offset() + known);
+  chunk.set_time_unix_ms(data.time_unix_ms());
+  chunk.set_data(data.data().substr(known));
+  chunk.set_dropped_bytes(data.offset() > next ? data.offset() - next : 0);
+  append_frame(waiting_, kJournalLog, chunk.SerializeAsString(), {});
+  next = end;
+  return ok();
+}
+
+void Journal::append(const pb::StateEvent& event) {
+  append_frame(waiting_, kJournalState, event.SerializeAsString(), {});
+  ++state_events_;
+}
+
+Status Journal::flush() {
+  size_t done = 0;
+  while (done < waiting_.size()) {
+    // At its place rather than at the end: after a half-written flush the next one overwrites it.
+    const ssize_t n = pwrite(fd_, waiting_.data() + done, waiting_.size() - done,
+                             static_cast<off_t>(written_ + done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return errno_error("write the experiment's log", errno);
+    done += static_cast<size_t>(n);
+  }
+  written_ += done;
+  waiting_.clear();
+  return ok();
+}
+
+uint64_t Journal::next_offset(const LogKey& key) const {
+  const auto found = next_offset_.find(key);
+  return found == next_offset_.end() ? 0 : found->second;
+}
+
+JournalReader::~JournalReader() { close(fd_); }
+
+Result<std::unique_ptr<JournalReader>> JournalReader::open(const std::filesystem::path& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return errno_error(fmt::format("open {}", path.string()), errno);
+  return std::unique_ptr<JournalReader>(new JournalReader(fd));
+}
+
+Result<uint64_t> JournalReader::size() const {
+  struct stat status;
+  if (fstat(fd_, &status) != 0) return errno_error("stat the experiment's log", errno);
+  return static_cast<uint64_t>(status.st_size);
+}
+
+// Makes the file's bytes [offset, offset + bytes) available in buffer_, as far as they exist.
+Status JournalReader::fill(uint64_t offset, size_t bytes) {
+  buffer_.resize(bytes);
+  buffer_offset_ = offset;
+  size_t done = 0;
+  while (done < bytes) {
+    const ssize_t n = pread(fd_, buffer_.data() + done, bytes - done, static_cast<off_t>(offset + done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return errno_error("read the experiment's log", errno);
+    if (n == 0) break;
+    done += static_cast<size_t>(n);
+  }
+  buffer_.resize(done);
+  return ok();
+}
+
+Result<uint64_t> JournalReader::read(uint64_t cursor, uint64_t end, size_t bytes_max,
+                                     const Filter& filter, pb::WatchBatch& batch) {
+  size_t want = kReadBytes;
+  size_t added = 0;
+  while (cursor < end && added < bytes_max) {
+    TRY(fill(cursor, std::min<size_t>(want, end - cursor)));
+    size_t used = 0;
+    Frame frame;
+    FrameStatus status = FrameStatus::Good;
+    while (added < bytes_max) {
+      status = read_frame(std::string_view(buffer_).substr(used), frame);
+      if (status != FrameStatus::Good) break;
+      used += frame.size_bytes;
+      pb::WatchItem item;
+      item.set_cursor(cursor + used);
+      if (frame.kind == kJournalLog && filter.with_logs) {
+        pb::LogChunk& log = *item.mutable_log();
+        if (!log.ParseFromArray(frame.payload.data(), static_cast<int>(frame.payload.size()))) continue;
+        if (!wanted(filter, log)) continue;
+      } else if (frame.kind == kJournalState) {
+        pb::StateEvent& state = *item.mutable_state();
+        if (!state.ParseFromArray(frame.payload.data(), static_cast<int>(frame.payload.size()))) continue;
+        if (state.time_unix_ms() < filter.since_unix_ms || !matches(filter, state.id())) continue;
+      } else {
+        continue;
+      }
+      added += frame.size_bytes;
+      *batch.add_items() = std::move(item);
+    }
+    if (status == FrameStatus::Corrupt) {
+      return Error{Code::DataLoss, fmt::format("the log is damaged at {}", cursor + used), ""};
+    }
+    cursor += used;
+    if (used == 0) {
+      if (want >= kFramePayloadMaxBytes + kFrameOverheadBytes || buffer_.size() < want) return cursor;
+      want = kFramePayloadMaxBytes + kFrameOverheadBytes;   // one frame larger than the buffer
+    }
+  }
+  return cursor;
+}
+
+Result<JournalReader::Tail> JournalReader::find_tail(uint64_t end, uint64_t lines,
+                                                     const Filter& filter) {
+  Tail tail{end, 0};
+  uint64_t at = end;
+  uint64_t found = 0;
+  bool last_chunk = true;
+  while (at >= kFrameOverheadBytes) {
+    TRY(fill(at - kFrameTrailerBytes, kFrameTrailerBytes));
+    uint32_t payload = 0;
+    if (buffer_.size() < sizeof payload) break;
+    std::memcpy(&payload, buffer_.data(), sizeof payload);
+    const uint64_t whole = uint64_t{payload} + kFrameOverheadBytes;
+    if (whole > at) break;
+    at -= whole;
+    TRY(fill(at, whole));
+    Frame frame;
+    if (read_frame(buffer_, frame) != FrameStatus::Good) break;
+    pb::LogChunk log;
+    if (frame.kind != kJournalLog ||
+        !log.ParseFromArray(frame.payload.data(), static_cast<int>(frame.payload.size())) ||
+        !wanted(filter, log)) {
+      continue;
+    }
+    const std::string& data = log.data();
+    size_t position = data.size();
+    // The newline that ends the last line starts no line of its own.
+    if (last_chunk && position > 0 && data[position - 1] == '\n') --position;
+    last_chunk = false;
+    while (position > 0) {
+      const size_t newline = data.rfind('\n', position - 1);
+      if (newline == std::string::npos) break;
+      if (++found == lines) return Tail{at, newline + 1};
+      position = newline;
+    }
+    tail = {at, 0};
+  }
+  tail.cursor = 0;   // fewer lines than asked for: everything
+  return tail;
+}
+
+}  // namespace dtrain::daemon

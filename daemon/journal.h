@@ -1,0 +1,106 @@
+// The journal of one experiment number: every byte its replicas printed and a copy of every state
+// change, in one order, in one append-only file of frames (schema/framing.h). A Watch cursor is an
+// offset in it.
+//
+// Two classes on one file: Journal appends, JournalReader reads at any offset; both on the loop thread
+// and neither waits for the disk (Logs syncs on another thread).
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "schema/dtrain.pb.h"
+#include "schema/ids.h"
+#include "schema/result.h"
+
+namespace dtrain::daemon {
+
+inline constexpr uint32_t kJournalLog = 1;     // payload: pb::LogChunk
+inline constexpr uint32_t kJournalState = 2;   // payload: pb::StateEvent
+
+// Whose output: a replica's launch.
+using LogKey = std::pair<std::string, uint32_t>;   // replica id, attempt
+
+class Journal {
+ public:
+  ~Journal();
+  Journal(const Journal&) = delete;
+  Journal& operator=(const Journal&) = delete;
+
+  // Creates the file when absent. A torn last write is cut off; the offsets of every replica and the
+  // number of state events are read back from what is left.
+  static Result<std::unique_ptr<Journal>> open(const std::filesystem::path& path);
+
+  // Takes the bytes of `data` that are not in the journal yet; a repeat adds nothing. Aborted when
+  // bytes before it are missing (the sender must resume at next_offset()), ResourceExhausted when too
+  // much waits for a disk that takes nothing.
+  Status append(const pb::LogData& data);
+  void append(const pb::StateEvent& event);
+
+  // Writes what waits with one write(). On error everything still waits, and a later flush goes on.
+  Status flush();
+
+  uint64_t next_offset(const LogKey& key) const;
+  uint64_t state_events() const { return state_events_; }
+  uint64_t written() const { return written_; }   // readers may read up to here
+  bool has_waiting() const { return !waiting_.empty(); }
+  int descriptor() const { return fd_; }
+  // The output offsets that a sync of the file as it is now would make durable.
+  const std::map<LogKey, uint64_t>& offsets() const { return next_offset_; }
+
+ private:
+  explicit Journal(int fd) : fd_(fd) {}
+
+  int fd_;
+  uint64_t written_ = 0;
+  std::string waiting_;
+  uint64_t state_events_ = 0;
+  std::map<LogKey, uint64_t> next_offset_;
+};
+
+class JournalReader {
+ public:
+  ~JournalReader();
+  JournalReader(const JournalReader&) = delete;
+  JournalReader& operator=(const JournalReader&) = delete;
+
+  // NotFound when nothing was ever written.
+  static Result<std::unique_ptr<JournalReader>> open(const std::filesystem::path& path);
+
+  // Adds items from `cursor` on to `batch`, about `bytes_max` of them and at least one if there is
+  // one before `end`; returns the cursor after the last frame looked at. Only items that `pattern`
+  // matches are added, output only when `with_logs`.
+  struct Filter {
+    IdPattern pattern;
+    bool with_logs = true;
+    uint32_t attempt = 0;          // 0: all
+    uint64_t since_unix_ms = 0;
+  };
+  Result<uint64_t> read(uint64_t cursor, uint64_t end, size_t bytes_max, const Filter& filter,
+                        pb::WatchBatch& batch);
+
+  // The cursor from which exactly the last `lines` lines of matching output follow, and how many bytes
+  // of the first matching chunk there precede them.
+  struct Tail {
+    uint64_t cursor = 0;
+    uint64_t skip_bytes = 0;
+  };
+  Result<Tail> find_tail(uint64_t end, uint64_t lines, const Filter& filter);
+
+  Result<uint64_t> size() const;
+
+ private:
+  explicit JournalReader(int fd) : fd_(fd) {}
+  Status fill(uint64_t offset, size_t bytes);
+
+  int fd_;
+  std::string buffer_;   // the bytes of the file from buffer_offset_ on
+  uint64_t buffer_offset_ = 0;
+};
+
+}  // namespace dtrain::daemon

@@ -1,0 +1,88 @@
+// The journals of all experiments: who appends, who waits for more, and what is durable.
+//
+// Owner: daemon main. Thread: loop; fdatasync runs on one other thread and comes back as a posted
+// function. Promises: on_durable names an offset only after the disk has it. Never blocks on the disk
+// but for the write() into the page cache.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <unordered_map>
+#include <vector>
+
+#include "daemon/journal.h"
+#include "daemon/store.h"
+
+namespace dtrain::daemon {
+
+// Someone who follows an experiment; woken on the loop when its journal grew. Owner: the stream.
+class JournalListener {
+ public:
+  virtual ~JournalListener() = default;
+  virtual void journal_grew() = 0;
+};
+
+class Logs {
+ public:
+  using Durable = std::function<void(const LogKey& key, uint64_t offset)>;
+
+  Logs(boost::asio::io_context& loop, std::filesystem::path folder, Store& store, Durable on_durable);
+  ~Logs();
+  Logs(const Logs&) = delete;
+  Logs& operator=(const Logs&) = delete;
+
+  std::filesystem::path path(uint32_t number) const;
+
+  // See Journal::append. Written and synced at the end of the turn.
+  Status append(uint32_t number, const pb::LogData& data);
+  // Opens the journal and repeats in it what a crash kept out: call before committing an event.
+  void prepare(uint32_t number);
+  // Call after the event is committed.
+  void append(uint32_t number, const pb::StateEvent& event);
+  // Where a replica's output is durable up to.
+  uint64_t durable_offset(uint32_t number, const LogKey& key);
+  // Readers may read up to here; for a closed journal its size.
+  uint64_t end(uint32_t number);
+  // The experiment is over: the journal is closed once it is synced.
+  void close(uint32_t number);
+
+  void listen(uint32_t number, JournalListener* listener) { listeners_[number].insert(listener); }
+  void unlisten(uint32_t number, JournalListener* listener);
+  void wake(uint32_t number);
+
+ private:
+  struct Open {
+    std::unique_ptr<Journal> journal;
+    std::map<LogKey, uint64_t> durable;
+    bool dirty = false;      // appended to since the last flush
+    bool unsynced = false;   // written output that no sync has covered yet
+    bool syncing = false;
+    bool closing = false;
+  };
+
+  Result<Open*> open(uint32_t number);
+  void mark_dirty(uint32_t number, Open& open);
+  void flush();
+  void start_sync(uint32_t number, Open& open);
+  void synced(uint32_t number, std::map<LogKey, uint64_t> offsets, bool good);
+  void close_if_done(uint32_t number);
+
+  boost::asio::io_context& loop_;
+  std::filesystem::path folder_;
+  Store& store_;
+  Durable on_durable_;
+  std::unordered_map<uint32_t, Open> open_;
+  std::unordered_map<uint32_t, std::set<JournalListener*>> listeners_;
+  std::vector<uint32_t> dirty_;
+  bool flush_posted_ = false;
+  boost::asio::steady_timer retry_;
+  boost::asio::thread_pool sync_thread_{1};
+};
+
+}  // namespace dtrain::daemon

@@ -1,0 +1,188 @@
+#include "daemon/record.h"
+
+#include <algorithm>
+
+namespace dtrain::daemon {
+
+namespace {
+
+// A stored moment: the boot clock when it was stored, so that a later boot can tell it is stale.
+TimeMs restore_moment(uint64_t stored_ms, uint64_t stored_at_ms, bool same_boot, TimeMs now) {
+  if (stored_ms == 0) return 0;
+  if (same_boot) return static_cast<TimeMs>(stored_ms);
+  // After a reboot: as far from now as it was from the moment of storing.
+  return now + static_cast<TimeMs>(stored_ms) - static_cast<TimeMs>(stored_at_ms);
+}
+
+pb::ReplicaRecord to_replica_record(const Replica& replica) {
+  pb::ReplicaRecord record;
+  record.set_id(to_string(replica.id));
+  record.set_attempt(replica.attempt);
+  *record.mutable_seat() = to_message(replica.seat);
+  record.set_progress(static_cast<uint32_t>(replica.progress));
+  if (replica.exit) *record.mutable_exit() = to_message(*replica.exit);
+  record.set_started_unix_ms(replica.started_unix_ms);
+  record.set_pid(replica.pid);
+  if (replica.end) record.set_end_state(std::string(to_string(*replica.end)));
+  record.set_reason(replica.reason);
+  record.set_lost(replica.lost);
+  return record;
+}
+
+Result<Replica> from_replica_record(const pb::ReplicaRecord& record) {
+  Replica replica;
+  TRY(replica.id, parse_replica_id(record.id()));
+  TRY(replica.seat, seat_from_message(record.seat()));
+  replica.attempt = record.attempt();
+  if (record.progress() > static_cast<uint32_t>(Progress::Released)) {
+    return Error{Code::DataLoss, fmt::format("replica {} has unknown progress {}", record.id(),
+                                             record.progress()),
+                 "the database was written by a newer dtrain; start that version"};
+  }
+  replica.progress = static_cast<Progress>(record.progress());
+  if (record.has_exit()) replica.exit = exit_from_message(record.exit());
+  replica.started_unix_ms = record.started_unix_ms();
+  replica.pid = record.pid();
+  if (!record.end_state().empty()) replica.end = parse_state(record.end_state());
+  replica.reason = record.reason();
+  replica.lost = record.lost();
+  return replica;
+}
+
+}  // namespace
+
+pb::SeatInfo to_message(const Seat& seat) {
+  pb::SeatInfo message;
+  message.set_replica(to_string(seat.replica));
+  message.set_host_id(seat.host.hex);
+  message.set_address(seat.address);
+  message.set_port(static_cast<uint32_t>(seat.port));
+  message.set_cpus(seat.cpus);
+  message.set_memory_bytes(seat.memory_bytes);
+  for (const int gpu : seat.gpus) message.add_gpus(static_cast<uint32_t>(gpu));
+  message.set_rank(static_cast<uint32_t>(seat.rank));
+  message.set_local_rank(static_cast<uint32_t>(seat.local_rank));
+  return message;
+}
+
+Result<Seat> seat_from_message(const pb::SeatInfo& message) {
+  Seat seat;
+  TRY(seat.replica, parse_replica_id(message.replica()));
+  seat.host.hex = message.host_id();
+  seat.address = message.address();
+  seat.port = static_cast<int>(message.port());
+  seat.cpus = message.cpus();
+  seat.memory_bytes = message.memory_bytes();
+  for (const uint32_t gpu : message.gpus()) seat.gpus.push_back(static_cast<int>(gpu));
+  seat.rank = static_cast<int>(message.rank());
+  seat.local_rank = static_cast<int>(message.local_rank());
+  return seat;
+}
+
+pb::ExitStatus to_message(const Exit& exit) {
+  pb::ExitStatus message;
+  message.set_code(exit.code);
+  message.set_signal(exit.signal);
+  message.set_memory_kill(exit.memory_kill);
+  message.set_lost_keeper(exit.lost_keeper);
+  message.set_cause(exit.cause);
+  message.set_time_unix_ms(exit.unix_ms);
+  message.set_cpu_seconds(exit.cpu_seconds);
+  message.set_memory_peak_bytes(exit.memory_peak_bytes);
+  message.set_read_bytes(exit.read_bytes);
+  message.set_written_bytes(exit.written_bytes);
+  return message;
+}
+
+Exit exit_from_message(const pb::ExitStatus& message) {
+  Exit exit;
+  exit.code = message.code();
+  exit.signal = message.signal();
+  exit.memory_kill = message.memory_kill();
+  exit.lost_keeper = message.lost_keeper();
+  exit.cause = message.cause();
+  exit.unix_ms = message.time_unix_ms();
+  exit.cpu_seconds = message.cpu_seconds();
+  exit.memory_peak_bytes = message.memory_peak_bytes();
+  exit.read_bytes = message.read_bytes();
+  exit.written_bytes = message.written_bytes();
+  return exit;
+}
+
+pb::ExperimentRecord to_record(const Experiment& experiment, TimeMs now,
+                               const std::string& boot_id) {
+  pb::ExperimentRecord record;
+  record.set_attempt(experiment.attempt);
+  record.set_phase(static_cast<uint32_t>(experiment.phase));
+  record.set_stop_wanted(experiment.stop_wanted);
+  if (experiment.outcome) {
+    auto& outcome = *record.mutable_outcome();
+    outcome.set_state(std::string(to_string(experiment.outcome->state)));
+    outcome.set_exit_code(experiment.outcome->exit_code);
+    if (experiment.outcome->cause) outcome.set_cause_replica(to_string(*experiment.outcome->cause));
+    outcome.set_reason(experiment.outcome->reason);
+    outcome.set_at_ms(static_cast<uint64_t>(experiment.outcome->at_ms));
+  }
+  for (const Replica& replica : experiment.replicas) {
+    *record.add_replicas() = to_replica_record(replica);
+  }
+  record.set_restarts_used(experiment.restarts_used);
+  record.set_start_failures(experiment.start_failures);
+  for (const HostId& host : experiment.excluded_hosts) record.add_excluded_hosts(host.hex);
+  record.set_started_unix_ms(experiment.started_unix_ms);
+  record.set_finished_unix_ms(experiment.finished_unix_ms);
+  record.set_over(experiment.over);
+  record.set_boot_id(boot_id);
+  record.set_stored_at_ms(static_cast<uint64_t>(now));
+  record.set_run_since_ms(static_cast<uint64_t>(std::max<TimeMs>(experiment.run_since_ms, 0)));
+  record.set_not_before_ms(static_cast<uint64_t>(std::max<TimeMs>(experiment.not_before_ms, 0)));
+  return record;
+}
+
+Result<Experiment> from_record(const pb::ExperimentRecord& record, const ExperimentId& id,
+                               std::shared_ptr<const Submission> submission, TimeMs now,
+                               const std::string& boot_id) {
+  const bool same_boot = record.boot_id() == boot_id;
+  const auto moment = [&](uint64_t stored_ms) {
+    return restore_moment(stored_ms, record.stored_at_ms(), same_boot, now);
+  };
+  Experiment experiment;
+  experiment.id = id;
+  experiment.submission = std::move(submission);
+  experiment.attempt = record.attempt();
+  experiment.phase = static_cast<Phase>(std::min<uint32_t>(record.phase(), 2));
+  experiment.stop_wanted = record.stop_wanted();
+  if (record.has_outcome()) {
+    Outcome outcome;
+    const auto state = parse_state(record.outcome().state());
+    if (!state) {
+      return Error{Code::DataLoss,
+                   fmt::format("experiment {} has an unknown outcome '{}'", to_string(id),
+                               record.outcome().state()),
+                   "the database was written by a newer dtrain; start that version"};
+    }
+    outcome.state = *state;
+    outcome.exit_code = record.outcome().exit_code();
+    if (!record.outcome().cause_replica().empty()) {
+      TRY(outcome.cause, parse_replica_id(record.outcome().cause_replica()));
+    }
+    outcome.reason = record.outcome().reason();
+    outcome.at_ms = moment(record.outcome().at_ms());
+    experiment.outcome = std::move(outcome);
+  }
+  for (const auto& stored : record.replicas()) {
+    TRY(auto replica, from_replica_record(stored));
+    experiment.replicas.push_back(std::move(replica));
+  }
+  experiment.restarts_used = record.restarts_used();
+  experiment.start_failures = record.start_failures();
+  for (const auto& host : record.excluded_hosts()) experiment.excluded_hosts.push_back({host});
+  experiment.started_unix_ms = record.started_unix_ms();
+  experiment.finished_unix_ms = record.finished_unix_ms();
+  experiment.over = record.over();
+  experiment.run_since_ms = moment(record.run_since_ms());
+  experiment.not_before_ms = moment(record.not_before_ms());
+  return experiment;
+}
+
+}  // namespace dtrain::daemon

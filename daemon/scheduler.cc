@@ -1,0 +1,287 @@
+#include "daemon/scheduler.h"
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <utility>
+
+#include "daemon/record.h"
+#include "schema/clock.h"
+#include "schema/expand.h"
+
+namespace dtrain::daemon {
+
+namespace {
+
+constexpr auto kDiskRetry = std::chrono::seconds(1);
+
+pb::HeldReplica held_message(const HeldReplicaFact& fact) {
+  pb::HeldReplica message;
+  message.set_replica(to_string(fact.replica));
+  message.set_attempt(fact.attempt);
+  return message;
+}
+
+}  // namespace
+
+Scheduler::Scheduler(boost::asio::io_context& loop, const Home& home, Store& store, Logs& logs,
+                     RunnerOutbox& outbox, const Policy& policy, uint64_t spool_limit_bytes)
+    : loop_(loop),
+      home_(home),
+      store_(store),
+      logs_(logs),
+      outbox_(outbox),
+      policy_(policy),
+      spool_limit_bytes_(spool_limit_bytes),
+      boot_id_(boot_id()),
+      deadline_(loop),
+      retry_(loop) {}
+
+Status Scheduler::load() {
+  TRY(const auto submissions, store_.open_submissions());
+  const TimeMs now = boottime_ms();
+  for (const auto& submission : submissions) {
+    const uint32_t number = submission->number;
+    const bool is_set = submission->spec.is_set();
+    for (uint64_t member = is_set ? 1 : 0; member <= (is_set ? submission->spec.member_count() : 0);
+         ++member) {
+      Experiment experiment;
+      experiment.id = {number, static_cast<uint32_t>(member)};
+      experiment.submission = submission;
+      model_.experiments.emplace(experiment.id, std::move(experiment));
+    }
+    TRY(const auto stored, store_.experiments(number));
+    for (const auto& row : stored) {
+      TRY(auto experiment, from_record(row.record, row.id, submission, now, boot_id_));
+      model_.experiments.insert_or_assign(row.id, std::move(experiment));
+    }
+    TRY(extras_[number], store_.extras(number));
+    logs_.prepare(number);
+  }
+  rebuild(model_, now);
+  for (const auto& submission : submissions) close_finished({submission->number});
+  arm_deadline();
+  end_turn_soon();
+  return ok();
+}
+
+Result<pb::Accepted> Scheduler::submit(Submission submission, const SubmissionExtras& extras) {
+  const Placement placement = plan(model_, submission.spec, submission.host);
+  if (const Never* never = std::get_if<Never>(&placement)) {
+    return Error{Code::FailedPrecondition, never->reason, never->hint};
+  }
+  submission.submitted_unix_ms = static_cast<uint64_t>(unix_ms());
+  TRY(const auto added, store_.add_submission(submission, extras));
+  submission.number = added.number;
+
+  pb::Accepted accepted;
+  accepted.set_number(added.number);
+  accepted.set_repeated(added.repeated);
+  if (submission.spec.is_set()) {
+    accepted.set_members(static_cast<uint32_t>(submission.spec.member_count()));
+  }
+  accepted.set_output_dir(output_dir({added.number, 0}).string());
+  std::error_code ignored;   // the runner makes what is missing, and says so when it can't
+  std::filesystem::create_directories(output_dir({added.number, 0}), ignored);
+  if (!added.repeated) {
+    extras_[added.number] = extras;
+    handle(Submitted{std::make_shared<const Submission>(std::move(submission))});
+  }
+  return accepted;
+}
+
+void Scheduler::handle(const Event& event) {
+  keep(step(model_, event, policy_, boottime_ms()));
+  end_turn_soon();
+}
+
+void Scheduler::keep(Effects&& effects) {
+  waiting_rows_.insert(effects.persist.begin(), effects.persist.end());
+  std::move(effects.send.begin(), effects.send.end(), std::back_inserter(waiting_send_));
+  std::move(effects.notify.begin(), effects.notify.end(), std::back_inserter(waiting_notify_));
+}
+
+void Scheduler::end_turn_soon() {
+  if (turn_posted_) return;
+  turn_posted_ = true;
+  boost::asio::post(loop_, [this] { end_turn(); });
+}
+
+void Scheduler::end_turn() {
+  turn_posted_ = false;
+  if (model_.place_wanted) keep(place_pending(model_, policy_, boottime_ms()));
+  if (const auto status = commit(); !status.ok()) {
+    std::fprintf(stderr, "%s; trying again\n", status.error().message.c_str());
+    retry_.expires_after(kDiskRetry);
+    retry_.async_wait([this](boost::system::error_code error) {
+      if (!error) end_turn_soon();
+    });
+    return;
+  }
+  arm_deadline();
+  if (on_turn) on_turn();
+}
+
+// Persist, then notify and send. On error nothing has left the daemon and everything still waits.
+Status Scheduler::commit() {
+  std::vector<StoredExperiment> rows;
+  const TimeMs now = boottime_ms();
+  for (const ExperimentId& id : waiting_rows_) {
+    const auto found = model_.experiments.find(id);
+    if (found != model_.experiments.end()) {
+      rows.push_back({id, to_record(found->second, now, boot_id_)});
+    }
+  }
+  std::vector<pb::StateEvent> events;
+  for (const StateChange& change : waiting_notify_) {
+    events.push_back(event_message(change));
+    logs_.prepare(change.experiment.number);
+  }
+  TRY(store_.commit(rows, events));
+
+  const auto notified = std::exchange(waiting_notify_, {});
+  for (size_t i = 0; i < events.size(); ++i) logs_.append(notified[i].experiment.number, events[i]);
+  for (const Send& message : std::exchange(waiting_send_, {})) send(message);
+  std::set<uint32_t> touched;
+  for (const ExperimentId& id : std::exchange(waiting_rows_, {})) touched.insert(id.number);
+  close_finished(touched);
+  return ok();
+}
+
+bool Scheduler::is_over(uint32_t number) const {
+  const auto next = model_.live.lower_bound({number, 0});
+  return next == model_.live.end() || next->number != number;
+}
+
+// What is over leaves memory: the store has it. Its hosts may forget it too, they were told.
+void Scheduler::close_finished(const std::set<uint32_t>& numbers) {
+  for (const uint32_t number : numbers) {
+    const auto first = model_.experiments.lower_bound({number, 0});
+    if (first == model_.experiments.end() || first->first.number != number) continue;
+    if (!is_over(number)) continue;
+    if (const auto status = store_.close_submission(number); !status.ok()) {
+      std::fprintf(stderr, "%s\n", status.error().message.c_str());
+      continue;   // it stays in memory; the next start of the daemon closes it
+    }
+    auto last = first;
+    while (last != model_.experiments.end() && last->first.number == number) ++last;
+    model_.experiments.erase(first, last);
+    extras_.erase(number);
+    logs_.close(number);
+    logs_.wake(number);
+  }
+}
+
+void Scheduler::arm_deadline() {
+  if (model_.deadlines.empty()) {
+    deadline_.cancel();
+    return;
+  }
+  const TimeMs wait_ms = std::max<TimeMs>(model_.deadlines.begin()->first - boottime_ms(), 0);
+  deadline_.expires_after(std::chrono::milliseconds(wait_ms));
+  deadline_.async_wait([this](boost::system::error_code error) {
+    if (!error) handle(Tick{});
+  });
+}
+
+std::filesystem::path Scheduler::output_dir(const ExperimentId& id) const {
+  const auto base = home_.outputs() / std::to_string(id.number);
+  return id.member == 0 ? base : base / std::to_string(id.member);
+}
+
+pb::StateEvent Scheduler::event_message(const StateChange& change) const {
+  pb::StateEvent event;
+  event.set_id(change.replica ? to_string(*change.replica) : to_string(change.experiment));
+  event.set_state(std::string(to_string(change.state)));
+  event.set_reason(change.reason);
+  event.set_exit_code(change.exit_code.value_or(0));
+  event.set_has_exit_code(change.exit_code.has_value());
+  event.set_time_unix_ms(static_cast<uint64_t>(unix_ms()));
+  event.set_attempt(change.attempt);
+  return event;
+}
+
+void Scheduler::send(const Send& what) {
+  pb::ToRunner message;
+  HostId host;
+  if (const auto* launch = std::get_if<SendLaunch>(&what)) {
+    host = launch->host;
+    auto built = launch_message(*launch);
+    if (!built.ok()) {
+      handle(LaunchFailed{host, launch->experiment, launch->attempt, built.error().message, 0, true});
+      return;
+    }
+    *message.mutable_launch() = std::move(*built);
+  } else if (const auto* start = std::get_if<SendStart>(&what)) {
+    host = start->host;
+    message.mutable_start()->set_experiment(to_string(start->experiment));
+    message.mutable_start()->set_attempt(start->attempt);
+  } else if (const auto* stop = std::get_if<SendStop>(&what)) {
+    host = stop->host;
+    message.mutable_stop()->set_experiment(to_string(stop->experiment));
+    for (const auto& fact : stop->replicas) *message.mutable_stop()->add_replicas() = held_message(fact);
+    message.mutable_stop()->set_grace_ms(static_cast<uint64_t>(stop->grace_ms));
+    message.mutable_stop()->set_reason(stop->reason);
+  } else if (const auto* forget = std::get_if<SendForget>(&what)) {
+    host = forget->host;
+    message.mutable_forget()->set_experiment(to_string(forget->experiment));
+    for (const auto& fact : forget->replicas) {
+      *message.mutable_forget()->add_replicas() = held_message(fact);
+    }
+  }
+  outbox_.send(host, std::move(message));
+}
+
+Result<pb::Launch> Scheduler::launch_message(const SendLaunch& what) {
+  const auto found = model_.experiments.find(what.experiment);
+  INVARIANT(found != model_.experiments.end(), "only a live experiment is launched");
+  const Experiment& experiment = found->second;
+  const auto folder = output_dir(what.experiment);
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) return errno_error(fmt::format("create {}", folder.string()), error.value());
+  // What ran, for whoever finds the results later.
+  std::ofstream(folder / "dtrain-configuration.yml")
+      << to_yaml(member_spec(experiment.submission->spec, what.experiment.member));
+
+  pb::Launch launch;
+  launch.set_experiment(to_string(what.experiment));
+  launch.set_attempt(what.attempt);
+  launch.set_spec_yaml(experiment.submission->spec_yaml);
+  launch.set_member(what.experiment.member);
+  launch.set_snapshot(experiment.submission->snapshot);
+  for (const Replica& replica : experiment.replicas) *launch.add_gang() = to_message(replica.seat);
+  for (const ReplicaId& replica : what.replicas) launch.add_replicas(to_string(replica));
+  launch.set_output_dir(folder.string());
+  const auto host = model_.hosts.find(what.host);
+  const bool same_machine = host != model_.hosts.end() && host->second.same_machine;
+  launch.set_lease_ms(same_machine ? 0 : static_cast<uint64_t>(policy_.lease_ms));
+  launch.set_spool_limit_bytes(spool_limit_bytes_);
+  const auto extras = extras_.find(what.experiment.number);
+  if (extras != extras_.end()) {
+    launch.mutable_secrets()->insert(extras->second.secrets.begin(), extras->second.secrets.end());
+    launch.mutable_user_env()->insert(extras->second.user_env.begin(), extras->second.user_env.end());
+  }
+  return launch;
+}
+
+Result<Scheduler::Known> Scheduler::find(uint32_t number) {
+  Known known;
+  for (auto it = model_.experiments.lower_bound({number, 0});
+       it != model_.experiments.end() && it->first.number == number; ++it) {
+    known.submission = it->second.submission;
+    known.experiments.push_back(it->second);
+  }
+  if (known.submission) return known;
+  TRY(known.submission, store_.submission(number));
+  TRY(const auto stored, store_.experiments(number));
+  for (const auto& row : stored) {
+    TRY(auto experiment, from_record(row.record, row.id, known.submission, boottime_ms(), boot_id_));
+    known.experiments.push_back(std::move(experiment));
+  }
+  return known;
+}
+
+}  // namespace dtrain::daemon

@@ -1,0 +1,91 @@
+// The loop around the pure core: events in, one transaction a turn, then messages out.
+//
+// Owner: daemon main. Thread: loop. Promises: nothing is sent or shown before what led to it is
+// durable; when the disk takes nothing, what was decided waits and goes on by itself. Never: decides
+// anything that lifecycle.h, queue.h or placement.h could decide.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "daemon/lifecycle.h"
+#include "daemon/logs.h"
+#include "daemon/placement.h"
+#include "daemon/store.h"
+#include "schema/home.h"
+
+namespace dtrain::daemon {
+
+// Where messages for hosts go: the runners' streams, or a test's record. A message to a host that is
+// not connected is dropped: its next Hello brings everything up to date.
+class RunnerOutbox {
+ public:
+  virtual ~RunnerOutbox() = default;
+  virtual void send(const HostId& host, pb::ToRunner message) = 0;
+};
+
+class Scheduler {
+ public:
+  Scheduler(boost::asio::io_context& loop, const Home& home, Store& store, Logs& logs,
+            RunnerOutbox& outbox, const Policy& policy, uint64_t spool_limit_bytes);
+  Scheduler(const Scheduler&) = delete;
+  Scheduler& operator=(const Scheduler&) = delete;
+
+  // Once, before anything else: what the last daemon knew.
+  Status load();
+
+  // Durable when it returns. Refuses what no connected host could ever run.
+  Result<pb::Accepted> submit(Submission submission, const SubmissionExtras& extras);
+  void handle(const Event& event);
+
+  const Model& model() const { return model_; }
+  bool is_over(uint32_t number) const;
+  // The submission and its experiments, from memory when live, else from the store.
+  struct Known {
+    std::shared_ptr<const Submission> submission;
+    std::vector<Experiment> experiments;   // the one, or the members in order
+  };
+  Result<Known> find(uint32_t number);
+  std::filesystem::path output_dir(const ExperimentId& id) const;
+
+  // Called on the loop after each turn that changed something.
+  std::function<void()> on_turn;
+
+ private:
+  void end_turn_soon();
+  void end_turn();
+  Status commit();
+  void keep(Effects&& effects);
+  void close_finished(const std::set<uint32_t>& numbers);
+  void arm_deadline();
+  void send(const Send& send);
+  Result<pb::Launch> launch_message(const SendLaunch& send);
+  pb::StateEvent event_message(const StateChange& change) const;
+
+  boost::asio::io_context& loop_;
+  const Home home_;
+  Store& store_;
+  Logs& logs_;
+  RunnerOutbox& outbox_;
+  const Policy policy_;
+  const uint64_t spool_limit_bytes_;
+  const std::string boot_id_;
+
+  Model model_;
+  // Decided in this turn, or kept back by a full disk.
+  std::set<ExperimentId> waiting_rows_;
+  std::vector<Send> waiting_send_;
+  std::vector<StateChange> waiting_notify_;
+  std::map<uint32_t, SubmissionExtras> extras_;   // of what is live
+  bool turn_posted_ = false;
+  boost::asio::steady_timer deadline_;
+  boost::asio::steady_timer retry_;
+};
+
+}  // namespace dtrain::daemon

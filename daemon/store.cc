@@ -1,0 +1,346 @@
+#include "daemon/store.h"
+
+#include <sqlite3.h>
+#include <sys/stat.h>
+
+#include <nlohmann/json.hpp>
+
+namespace dtrain::daemon {
+
+namespace {
+
+// Raised when a table changes; a database with a higher number is refused.
+constexpr int kFormat = 1;
+
+constexpr const char* kTables = R"sql(
+create table if not exists submission (
+  number          integer primary key autoincrement,
+  submission_id   text not null unique,
+  spec_yaml       text not null,
+  snapshot        blob not null,
+  user            text not null,
+  project_dir     text not null,
+  host            text not null,
+  submitted_ms    integer not null,
+  extras          text not null,
+  closed          integer not null default 0
+) strict;
+create index if not exists submission_open on submission (number) where closed = 0;
+create index if not exists submission_project on submission (project_dir, number);
+create table if not exists experiment (
+  number  integer not null,
+  member  integer not null,
+  facts   blob not null,
+  primary key (number, member)
+) strict, without rowid;
+create table if not exists event (
+  sequence  integer primary key autoincrement,
+  number    integer not null,
+  body      blob not null
+) strict;
+create index if not exists event_number on event (number, sequence);
+)sql";
+
+Error database_error(sqlite3* database, std::string_view what) {
+  const int code = sqlite3_errcode(database);
+  const std::string message = fmt::format("database: {}: {}", what, sqlite3_errmsg(database));
+  switch (code & 0xff) {
+    case SQLITE_FULL:
+      return {Code::ResourceExhausted, message,
+              "the disk of DTRAIN_HOME is full; free some space, what waited goes on by itself"};
+    case SQLITE_IOERR:
+      return {Code::ResourceExhausted, message, "check the disk of DTRAIN_HOME: space, quota, health"};
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
+      return {Code::DataLoss, message, "restore DTRAIN_HOME/db from a backup, or move it away"};
+    case SQLITE_READONLY:
+    case SQLITE_CANTOPEN:
+    case SQLITE_PERM:
+      return {Code::PermissionDenied, message, "DTRAIN_HOME must be writable by you"};
+    default: return {Code::Internal, message, ""};
+  }
+}
+
+}  // namespace
+
+// One prepared statement, finalised at scope exit. Columns and parameters count from 0 and 1, as in
+// SQLite itself.
+class Store::Statement {
+ public:
+  Statement(sqlite3* database, const char* sql) : database_(database) {
+    status_ = sqlite3_prepare_v2(database, sql, -1, &statement_, nullptr);
+  }
+  ~Statement() { sqlite3_finalize(statement_); }
+  Statement(const Statement&) = delete;
+  Statement& operator=(const Statement&) = delete;
+
+  Statement& bind(int64_t value) {
+    if (status_ == SQLITE_OK) status_ = sqlite3_bind_int64(statement_, ++bound_, value);
+    return *this;
+  }
+  Statement& bind_text(std::string_view value) {
+    if (status_ == SQLITE_OK) {
+      status_ = sqlite3_bind_text(statement_, ++bound_, value.data(), static_cast<int>(value.size()),
+                                  SQLITE_TRANSIENT);
+    }
+    return *this;
+  }
+  Statement& bind_blob(std::string_view value) {
+    if (status_ == SQLITE_OK) {
+      // A null pointer would bind NULL; an empty blob is not null.
+      status_ = sqlite3_bind_blob(statement_, ++bound_, value.empty() ? "" : value.data(),
+                                  static_cast<int>(value.size()), SQLITE_TRANSIENT);
+    }
+    return *this;
+  }
+
+  // True: a row is there to read. False: done.
+  Result<bool> step() {
+    if (status_ == SQLITE_OK || status_ == SQLITE_ROW) status_ = sqlite3_step(statement_);
+    if (status_ == SQLITE_ROW) return true;
+    if (status_ == SQLITE_DONE) return false;
+    return database_error(database_, sqlite3_sql(statement_) ? "statement failed" : "bad statement");
+  }
+  void reset() {
+    sqlite3_reset(statement_);
+    bound_ = 0;
+    status_ = SQLITE_OK;
+  }
+  int64_t integer(int column) { return sqlite3_column_int64(statement_, column); }
+  std::string bytes(int column) {
+    const void* data = sqlite3_column_blob(statement_, column);
+    return {static_cast<const char*>(data),
+            static_cast<size_t>(sqlite3_column_bytes(statement_, column))};
+  }
+
+ private:
+  sqlite3* database_;
+  sqlite3_stmt* statement_ = nullptr;
+  int status_ = SQLITE_OK;
+  int bound_ = 0;
+};
+
+namespace {
+
+Status execute(sqlite3* database, const char* sql) {
+  if (sqlite3_exec(database, sql, nullptr, nullptr, nullptr) != SQLITE_OK) {
+    return database_error(database, "statement failed");
+  }
+  return ok();
+}
+
+// Rolls back unless committed, so that an early return leaves nothing half done.
+class Transaction {
+ public:
+  explicit Transaction(sqlite3* database) : database_(database) {}
+  ~Transaction() {
+    if (open_) sqlite3_exec(database_, "rollback", nullptr, nullptr, nullptr);
+  }
+  Status begin() {
+    TRY(execute(database_, "begin immediate"));
+    open_ = true;
+    return ok();
+  }
+  Status commit() {
+    TRY(execute(database_, "commit"));
+    open_ = false;
+    return ok();
+  }
+
+ private:
+  sqlite3* database_;
+  bool open_ = false;
+};
+
+Result<Submission> read_submission(int64_t number, const std::string& spec_yaml) {
+  Submission submission;
+  submission.number = static_cast<uint32_t>(number);
+  submission.spec_yaml = spec_yaml;
+  ParseOptions options;
+  options.file_name = fmt::format("experiment {}", number);
+  TRY(submission.spec, parse_spec(spec_yaml, options));
+  return submission;
+}
+
+}  // namespace
+
+Store::~Store() { sqlite3_close(database_); }
+
+Result<std::unique_ptr<Store>> Store::open(const std::filesystem::path& path) {
+  const mode_t mask = umask(0077);
+  sqlite3* database = nullptr;
+  const int status = sqlite3_open_v2(path.c_str(), &database,
+                                     SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
+                                     nullptr);
+  umask(mask);
+  std::unique_ptr<Store> store(new Store(database));
+  if (status != SQLITE_OK) return database_error(database, fmt::format("open {}", path.string()));
+  sqlite3_extended_result_codes(database, 1);
+  TRY(execute(database, "pragma journal_mode=wal; pragma synchronous=full; pragma busy_timeout=5000"));
+  {
+    Statement version(database, "pragma user_version");
+    TRY(const bool row, version.step());
+    const int64_t format = row ? version.integer(0) : 0;
+    if (format > kFormat) {
+      return Error{Code::FailedPrecondition,
+                   fmt::format("{} was written by a newer dtrain (format {}, this one reads {})",
+                               path.string(), format, kFormat),
+                   "start the newer dtrain, or another DTRAIN_HOME"};
+    }
+  }
+  TRY(execute(database, kTables));
+  TRY(execute(database, fmt::format("pragma user_version={}", kFormat).c_str()));
+  return store;
+}
+
+Result<Store::Added> Store::add_submission(const Submission& submission,
+                                           const SubmissionExtras& extras) {
+  Transaction transaction(database_);
+  TRY(transaction.begin());
+  Statement known(database_, "select number from submission where submission_id = ?");
+  TRY(const bool found, known.bind_text(submission.submission_id).step());
+  if (found) return Added{static_cast<uint32_t>(known.integer(0)), true};
+
+  const nlohmann::json extras_json = {{"secrets", extras.secrets}, {"user_env", extras.user_env}};
+  Statement insert(database_,
+                   "insert into submission (submission_id, spec_yaml, snapshot, user, project_dir, "
+                   "host, submitted_ms, extras) values (?, ?, ?, ?, ?, ?, ?, ?)");
+  insert.bind_text(submission.submission_id)
+      .bind_text(submission.spec_yaml)
+      .bind_blob(submission.snapshot)
+      .bind_text(submission.user)
+      .bind_text(submission.project_dir)
+      .bind_text(submission.host)
+      .bind(static_cast<int64_t>(submission.submitted_unix_ms))
+      .bind_text(extras_json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  TRY(insert.step());
+  const int64_t number = sqlite3_last_insert_rowid(database_);
+  TRY(transaction.commit());
+  return Added{static_cast<uint32_t>(number), false};
+}
+
+Status Store::commit(const std::vector<StoredExperiment>& experiments,
+                     const std::vector<pb::StateEvent>& events) {
+  if (experiments.empty() && events.empty()) return ok();
+  Transaction transaction(database_);
+  TRY(transaction.begin());
+  Statement write(database_,
+                  "insert into experiment (number, member, facts) values (?, ?, ?) "
+                  "on conflict (number, member) do update set facts = excluded.facts");
+  for (const StoredExperiment& experiment : experiments) {
+    write.bind(experiment.id.number)
+        .bind(experiment.id.member)
+        .bind_blob(experiment.record.SerializeAsString());
+    TRY(write.step());
+    write.reset();
+  }
+  Statement append(database_, "insert into event (number, body) values (?, ?)");
+  for (const pb::StateEvent& event : events) {
+    TRY(const IdPattern id, parse_id_pattern(event.id()));
+    append.bind(id.experiment.number).bind_blob(event.SerializeAsString());
+    TRY(append.step());
+    append.reset();
+  }
+  return transaction.commit();
+}
+
+Status Store::close_submission(uint32_t number) {
+  Statement close(database_, "update submission set closed = 1 where number = ?");
+  TRY(close.bind(number).step());
+  return ok();
+}
+
+Result<std::vector<std::shared_ptr<const Submission>>> Store::open_submissions() {
+  std::vector<std::shared_ptr<const Submission>> submissions;
+  Statement select(database_, "select number from submission where closed = 0 order by number");
+  while (true) {
+    TRY(const bool row, select.step());
+    if (!row) return submissions;
+    TRY(auto submission, this->submission(static_cast<uint32_t>(select.integer(0))));
+    submissions.push_back(std::move(submission));
+  }
+}
+
+Result<std::shared_ptr<const Submission>> Store::submission(uint32_t number) {
+  Statement select(database_,
+                   "select spec_yaml, submission_id, snapshot, user, project_dir, host, submitted_ms "
+                   "from submission where number = ?");
+  TRY(const bool row, select.bind(number).step());
+  if (!row) {
+    return Error{Code::NotFound, fmt::format("no experiment {}", number),
+                 "`dtrain status -a` lists all"};
+  }
+  TRY(Submission submission, read_submission(number, select.bytes(0)));
+  submission.submission_id = select.bytes(1);
+  submission.snapshot = select.bytes(2);
+  submission.user = select.bytes(3);
+  submission.project_dir = select.bytes(4);
+  submission.host = select.bytes(5);
+  submission.submitted_unix_ms = static_cast<uint64_t>(select.integer(6));
+  return std::make_shared<const Submission>(std::move(submission));
+}
+
+Result<SubmissionExtras> Store::extras(uint32_t number) {
+  Statement select(database_, "select extras from submission where number = ?");
+  TRY(const bool row, select.bind(number).step());
+  if (!row) return Error{Code::NotFound, fmt::format("no experiment {}", number), ""};
+  const auto json = nlohmann::json::parse(select.bytes(0), nullptr, false);
+  SubmissionExtras extras;
+  if (json.is_object()) {
+    for (const auto& [name, value] : json.value("secrets", nlohmann::json::object()).items()) {
+      if (value.is_string()) extras.secrets[name] = value.get<std::string>();
+    }
+    for (const auto& [name, value] : json.value("user_env", nlohmann::json::object()).items()) {
+      if (value.is_string()) extras.user_env[name] = value.get<std::string>();
+    }
+  }
+  return extras;
+}
+
+Result<std::vector<StoredExperiment>> Store::experiments(uint32_t number) {
+  std::vector<StoredExperiment> experiments;
+  Statement select(database_, "select member, facts from experiment where number = ? order by member");
+  select.bind(number);
+  while (true) {
+    TRY(const bool row, select.step());
+    if (!row) return experiments;
+    StoredExperiment experiment;
+    experiment.id = {number, static_cast<uint32_t>(select.integer(0))};
+    if (!experiment.record.ParseFromString(select.bytes(1))) {
+      return Error{Code::DataLoss,
+                   fmt::format("the stored facts of experiment {} are damaged",
+                               to_string(experiment.id)),
+                   "restore DTRAIN_HOME/db from a backup"};
+    }
+    experiments.push_back(std::move(experiment));
+  }
+}
+
+Result<std::vector<pb::StateEvent>> Store::events(uint32_t number) {
+  std::vector<pb::StateEvent> events;
+  Statement select(database_, "select body from event where number = ? order by sequence");
+  select.bind(number);
+  while (true) {
+    TRY(const bool row, select.step());
+    if (!row) return events;
+    pb::StateEvent event;
+    if (event.ParseFromString(select.bytes(0))) events.push_back(std::move(event));
+  }
+}
+
+Result<std::vector<uint32_t>> Store::numbers(const std::string& project_dir, uint32_t limit) {
+  std::vector<uint32_t> numbers;
+  Statement select(database_,
+                   project_dir.empty()
+                       ? "select number from submission where '' = ? order by number desc limit ?"
+                       : "select number from submission where project_dir = ? "
+                         "order by number desc limit ?");
+  select.bind_text(project_dir).bind(limit == 0 ? -1 : static_cast<int64_t>(limit));
+  while (true) {
+    TRY(const bool row, select.step());
+    if (!row) return numbers;
+    numbers.push_back(static_cast<uint32_t>(select.integer(0)));
+  }
+}
+
+}  // namespace dtrain::daemon

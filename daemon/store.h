@@ -1,0 +1,75 @@
+// The daemon's memory on disk: submissions, experiments' facts and their state events, in SQLite.
+//
+// Owner: daemon main. Thread: loop. Promises: what commit() or add_submission() returned ok for is on
+// the disk, and survives kill -9 and power loss (WAL, synchronous=FULL). Never: decides anything.
+// The only file that includes sqlite3.h.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/model.h"
+#include "schema/dtrain.pb.h"
+#include "schema/result.h"
+
+struct sqlite3;
+struct sqlite3_stmt;
+
+namespace dtrain::daemon {
+
+// What travels with a submission apart from its Spec.
+struct SubmissionExtras {
+  std::map<std::string, std::string> secrets;    // never shown, never logged
+  std::map<std::string, std::string> user_env;
+};
+
+struct StoredExperiment {
+  ExperimentId id;
+  pb::ExperimentRecord record;
+};
+
+class Store {
+ public:
+  ~Store();
+  Store(const Store&) = delete;
+  Store& operator=(const Store&) = delete;
+
+  // Creates the file (mode 0600) and its tables when absent. DataLoss when it is not a database of
+  // ours, FailedPrecondition when a newer dtrain wrote it.
+  static Result<std::unique_ptr<Store>> open(const std::filesystem::path& path);
+
+  struct Added {
+    uint32_t number = 0;
+    bool repeated = false;   // this submission id was stored before, under this number
+  };
+  // Gives the submission its number, durable on return. submission.number is ignored.
+  Result<Added> add_submission(const Submission& submission, const SubmissionExtras& extras);
+
+  // One transaction: the facts of some experiments and the events people see. A member that was never
+  // committed has no row: it is as submitted.
+  Status commit(const std::vector<StoredExperiment>& experiments,
+                const std::vector<pb::StateEvent>& events);
+
+  // A whole submission and what it ended as, so that lists need not look at its members.
+  Status close_submission(uint32_t number);
+
+  Result<std::vector<std::shared_ptr<const Submission>>> open_submissions();
+  Result<std::shared_ptr<const Submission>> submission(uint32_t number);   // NotFound
+  Result<SubmissionExtras> extras(uint32_t number);
+  Result<std::vector<StoredExperiment>> experiments(uint32_t number);
+  Result<std::vector<pb::StateEvent>> events(uint32_t number);
+  // Newest first. `project_dir` empty: every project; limit 0: all.
+  Result<std::vector<uint32_t>> numbers(const std::string& project_dir, uint32_t limit);
+
+ private:
+  explicit Store(sqlite3* database) : database_(database) {}
+  class Statement;
+
+  sqlite3* database_;
+};
+
+}  // namespace dtrain::daemon

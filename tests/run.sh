@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# Installs what the tests need, builds, runs every test, and ends with one line:
+#
+#   N passed, N failed, N skipped
+#
+# What a machine can't run (no root, no GPU) is skipped and listed with the reason. Exits non-zero when
+# anything failed. Works on a fresh Debian 12 or Ubuntu 24.04 with git and root or sudo.
+#
+#   ./tests/run.sh            release with all tests, then the sanitizers
+#   ./tests/run.sh --quick    release only
+set -euo pipefail
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+cd "$root"
+log=$root/build/tests.log
+mkdir -p build
+: > "$log"
+presets=(release asan)
+case ${1:-} in
+  "") ;;
+  --quick) presets=(release) ;;
+  *) echo "usage: tests/run.sh [--quick]" >&2; exit 2 ;;
+esac
+stages=$((1 + 2 * ${#presets[@]}))
+stage=0
+
+stage() {
+  stage=$((stage + 1))
+  printf '[%d/%d] %-9s' "$stage" "$stages" "$1"
+}
+
+fail() {
+  printf '\n%s; the last lines of %s:\n' "$1" "$log" >&2
+  tail -n 40 "$log" >&2
+  echo "0 passed, 1 failed, 0 skipped"
+  exit 1
+}
+
+stage packages
+.cmake/install-packages.sh test "$log"
+source .cmake/build.sh
+
+results=()
+for preset in "${presets[@]}"; do
+  stage build
+  started=$SECONDS
+  cmake --preset "$preset" -DDTRAIN_TESTS=ON >> "$log" 2>&1 || fail "cmake failed"
+  build_target "build/$preset" all "$log" || fail "the build of $preset failed"
+  echo "$preset, in $((SECONDS - started)) s"
+
+  # The sanitizers see each process on its own: what starts whole clusters runs in release only.
+  labels=(-L 'unit|sim|integration|e2e|fuzz')
+  [ "$preset" = asan ] && labels=(-L 'unit|sim|integration|fuzz')
+  stage tests
+  started=$SECONDS
+  rm -f "build/$preset/Testing/Temporary/LastTest.log"
+  ctest --test-dir "build/$preset" "${labels[@]}" -j "$(nproc)" --timeout 300 >> "$log" 2>&1 || true
+  echo "$preset, in $((SECONDS - started)) s"
+  results+=("$preset=build/$preset/Testing/Temporary/LastTest.log")
+done
+
+python3 tests/support/summary.py "${results[@]}"

@@ -1,0 +1,147 @@
+#include "support/cluster.h"
+
+#include <doctest/doctest.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <iterator>
+#include <system_error>
+
+namespace dtrain::tests {
+namespace {
+
+std::string bytes_of(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+fs::path make_folder() {
+  std::string pattern = (fs::temp_directory_path() / "dtrain-e2e-XXXXXX").string();
+  REQUIRE(mkdtemp(pattern.data()) != nullptr);
+  return pattern;
+}
+
+bool is_number(const std::string& text) {
+  return !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+}
+
+// By event, not by looking again and again.
+bool wait_until_gone(int pidfd) {
+  pollfd ended{pidfd, POLLIN, 0};
+  return poll(&ended, 1, 10'000) == 1;
+}
+
+}  // namespace
+
+Cluster::Cluster() : folder_(make_folder()), home_(folder_ / "home") {}
+
+Cluster::Cluster(fs::path home) : folder_(make_folder()), home_(std::move(home)) {}
+
+Cluster::~Cluster() {
+  stop();
+  std::error_code ignored;
+  fs::remove_all(folder_, ignored);
+}
+
+fs::path Cluster::project(const std::string& name,
+                          const std::map<std::string, std::string>& files) {
+  fs::path directory = folder_ / name;
+  for (const auto& [file, bytes] : files) {
+    fs::create_directories((directory / file).parent_path());
+    write_file(directory / file, bytes);
+  }
+  return directory;
+}
+
+Command Cluster::command(const std::vector<std::string>& arguments,
+                         const fs::path& directory) const {
+  Command command;
+  command.argv = {std::string(BIN_DIR) + "/dtrain"};
+  command.argv.insert(command.argv.end(), arguments.begin(), arguments.end());
+  command.directory = directory.empty() ? folder_ : directory;
+  command.env = env;
+  command.env["DTRAIN_HOME"] = home_.string();
+  command.env["NO_COLOR"] = "";
+  command.env["LC_ALL"] = "C.UTF-8";
+  return command;
+}
+
+Output Cluster::run(const std::vector<std::string>& arguments, const fs::path& directory,
+                    std::chrono::milliseconds patience) {
+  return tests::run(command(arguments, directory), patience);
+}
+
+std::unique_ptr<Process> Cluster::start(const std::vector<std::string>& arguments,
+                                        const fs::path& directory) {
+  return std::make_unique<Process>(command(arguments, directory));
+}
+
+std::vector<pid_t> Cluster::processes() const {
+  std::vector<pid_t> found;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator("/proc", ignored)) {
+    std::string name = entry.path().filename().string();
+    if (!is_number(name) || name == std::to_string(getpid())) continue;
+    std::string traces = bytes_of(entry.path() / "environ") + bytes_of(entry.path() / "cmdline");
+    std::error_code gone;
+    traces += fs::read_symlink(entry.path() / "cwd", gone).string();
+    bool ours = traces.find(folder_.string()) != std::string::npos ||
+                traces.find(home_.string()) != std::string::npos;
+    if (ours) found.push_back(static_cast<pid_t>(std::stol(name)));
+  }
+  return found;
+}
+
+std::vector<std::string> Cluster::describe(const std::vector<pid_t>& pids) const {
+  std::vector<std::string> lines;
+  for (pid_t pid : pids) {
+    std::string words = bytes_of("/proc/" + std::to_string(pid) + "/cmdline");
+    for (char& byte : words) byte = byte == '\0' ? ' ' : byte;
+    if (!words.empty()) lines.push_back(std::to_string(pid) + " " + words);
+  }
+  return lines;
+}
+
+void Cluster::stop() {
+  if (stopped_) return;
+  stopped_ = true;
+  if (processes().empty()) return;
+  // By hand instead of run(): a destructor must not throw what a failed expectation throws.
+  Output output;
+  try {
+    output = run({"daemon", "stop", "--kill"});
+  } catch (...) {
+    output.err = "dtrain daemon stop --kill did not end";
+  }
+  for (pid_t pid : processes()) {
+    int pidfd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
+    if (pidfd < 0) continue;
+    bool ended = wait_until_gone(pidfd);
+    if (!ended) {
+      for (const std::string& line : describe({pid})) {
+        FAIL_CHECK("left after daemon stop --kill: " << line << "\n" << output.all());
+      }
+      syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, nullptr, 0);
+      wait_until_gone(pidfd);
+    }
+    close(pidfd);
+  }
+}
+
+void write_file(const fs::path& path, const std::string& bytes) {
+  std::ofstream file(path, std::ios::binary);
+  file << bytes;
+  REQUIRE_MESSAGE(file.good(), "can't write " << path.string());
+}
+
+std::string read_file(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  REQUIRE_MESSAGE(file.good(), "can't read " << path.string());
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+}  // namespace dtrain::tests

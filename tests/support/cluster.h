@@ -1,0 +1,64 @@
+// A whole dtrain of its own for one test: its DTRAIN_HOME, the daemon and runner that the first
+// command starts, and everything they start.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "support/process.h"
+
+namespace dtrain::tests {
+
+namespace fs = std::filesystem;
+
+// Owner: the test case. Promises: no other dtrain of the machine is touched; the destructor ends
+// every process of this home, checks that `dtrain daemon stop --kill` alone left none, and removes the
+// folder. Never sleeps: commands are waited for by their end or by what they print.
+class Cluster {
+ public:
+  Cluster();
+  // With `home` for DTRAIN_HOME instead of a folder of its own: a small or read-only file system.
+  explicit Cluster(fs::path home);
+  ~Cluster();
+  Cluster(const Cluster&) = delete;
+  Cluster& operator=(const Cluster&) = delete;
+
+  const fs::path& home() const { return home_; }
+  const fs::path& folder() const { return folder_; }  // all of the test's files
+
+  // A project directory with these files (name -> bytes).
+  fs::path project(const std::string& name, const std::map<std::string, std::string>& files);
+  // A project whose dtrain.yml is `yaml`.
+  fs::path project(const std::string& yaml) { return project("project", {{"dtrain.yml", yaml}}); }
+
+  // dtrain with these arguments, in `directory`, to its end.
+  Output run(const std::vector<std::string>& arguments, const fs::path& directory = {},
+             std::chrono::milliseconds patience = kPatience);
+  // The same, still running.
+  std::unique_ptr<Process> start(const std::vector<std::string>& arguments,
+                                 const fs::path& directory = {});
+  // What start() and run() execute, to be changed before (a network namespace, a variable).
+  Command command(const std::vector<std::string>& arguments, const fs::path& directory = {}) const;
+
+  // Ends everything now instead of at the end of the scope.
+  void stop();
+  // Processes whose environment, directory or command line lies in this cluster's folder.
+  std::vector<pid_t> processes() const;
+
+  std::map<std::string, std::string> env;  // for every command
+
+ private:
+  std::vector<std::string> describe(const std::vector<pid_t>& pids) const;
+
+  fs::path folder_;
+  fs::path home_;
+  bool stopped_ = false;
+};
+
+void write_file(const fs::path& path, const std::string& bytes);
+std::string read_file(const fs::path& path);  // fails the test when it can't be read
+
+}  // namespace dtrain::tests

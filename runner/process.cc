@@ -1,1 +1,319 @@
-// to come
+#include "runner/process.h"
+
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include <boost/asio/io_context.hpp>
+// clang-format off: Process v2 of Boost 1.81 forgets these two.
+#include <boost/optional.hpp>
+#include <boost/type_traits.hpp>
+// clang-format on
+#include <boost/process/v2/posix/vfork_launcher.hpp>
+#include <boost/process/v2/process.hpp>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+
+namespace dtrain::runner {
+namespace {
+
+namespace asio = boost::asio;
+namespace process = boost::process::v2;
+
+constexpr const char* kDefaultPath = "/usr/local/bin:/usr/bin:/bin";
+
+// What went wrong between fork and exec; it comes through a pipe that a successful exec closes.
+enum class Step : int { Session, Cgroup, Directory, Descriptors, Exec };
+struct Failure {
+  Step step;
+  int error;
+};
+
+// Everything the child needs, prepared by the parent: after the fork only system calls are allowed.
+struct Plan {
+  std::string program;
+  std::vector<char*> argv;
+  std::vector<char*> script_argv;  // for a program without a format the kernel knows: by /bin/sh
+  std::vector<char*> env;
+  std::vector<std::string> env_storage;
+  std::vector<Fd> cgroup_procs;
+  const char* cwd = nullptr;
+  std::string oom_score_adj;
+  bool die_with_parent = false;
+  Fd null;
+  int output_fd = -1;
+  int error_fd = -1;
+  Fd failures;  // write end
+};
+
+[[noreturn]] void fail(const Plan& plan, Step step, int error) {
+  const Failure failure{step, error};
+  (void)!::write(plan.failures.get(), &failure, sizeof failure);
+  ::_exit(127);
+}
+
+void reset_signals() {
+  struct sigaction defaults = {};
+  defaults.sa_handler = SIG_DFL;
+  for (int signal = 1; signal < NSIG; ++signal) ::sigaction(signal, &defaults, nullptr);
+  sigset_t none;
+  sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
+// Runs in the child, whose memory is the parent's until it execs (vfork): it only reads.
+[[noreturn]] void become(const Plan& plan) {
+  if (::setsid() < 0) fail(plan, Step::Session, errno);
+  if (plan.die_with_parent) ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  for (const Fd& procs : plan.cgroup_procs) {
+    if (::write(procs.get(), "0", 1) < 0) fail(plan, Step::Cgroup, errno);
+  }
+  if (!plan.oom_score_adj.empty()) {
+    const int fd = ::open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
+    if (fd >= 0) (void)!::write(fd, plan.oom_score_adj.data(), plan.oom_score_adj.size());
+  }
+  if (plan.cwd != nullptr && ::chdir(plan.cwd) != 0) fail(plan, Step::Directory, errno);
+  if (::dup2(plan.null.get(), 0) < 0 || ::dup2(plan.output_fd, 1) < 0 ||
+      ::dup2(plan.error_fd, 2) < 0) {
+    fail(plan, Step::Descriptors, errno);
+  }
+  ::syscall(SYS_close_range, 3U, ~0U, CLOSE_RANGE_CLOEXEC);
+  reset_signals();
+  ::execve(plan.program.c_str(), plan.argv.data(), plan.env.data());
+  if (errno == ENOEXEC) ::execve("/bin/sh", plan.script_argv.data(), plan.env.data());
+  fail(plan, Step::Exec, errno);
+}
+
+// Boost's launcher forks and wraps; the rest of the way is ours. Left to itself it would close
+// descriptors by reading a directory, report a bare errno without saying of which step, and leave by
+// exit(), which runs the parent's handlers. So its hook before exec is where the child stops being
+// Boost's.
+struct Become {
+  const Plan& plan;
+  template <typename Launcher>
+  process::error_code on_exec_setup(Launcher&, const std::filesystem::path&,
+                                    const char* const*&) {
+    become(plan);
+  }
+};
+
+bool is_program(const std::string& path) {
+  struct stat status = {};
+  return ::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
+         ::access(path.c_str(), X_OK) == 0;
+}
+
+bool exists(const std::string& path) {
+  struct stat status = {};
+  return ::stat(path.c_str(), &status) == 0;
+}
+
+// As a path from the working directory of the program: relative PATH entries count from there.
+std::string seen_from(const std::string& cwd, const std::string& path) {
+  if (cwd.empty() || path.starts_with('/')) return path;
+  return cwd + "/" + path;
+}
+
+Result<std::string> resolve_program(const SpawnRequest& request) {
+  if (request.argv.empty() || request.argv[0].empty()) {
+    return Error{Code::NotFound, "the command is empty", "write what to run, e.g. python train.py"};
+  }
+  const std::string& name = request.argv[0];
+  if (name.find('/') != std::string::npos) return seen_from(request.cwd, name);
+
+  const auto variable = request.env.find("PATH");
+  const std::string path = variable == request.env.end() ? kDefaultPath : variable->second;
+  std::string refused;
+  for (size_t at = 0; at <= path.size();) {
+    const size_t end = std::min(path.find(':', at), path.size());
+    const std::string folder = at == end ? "." : path.substr(at, end - at);
+    const std::string candidate = seen_from(request.cwd, folder + "/" + name);
+    if (is_program(candidate)) return candidate;
+    if (refused.empty() && exists(candidate)) refused = candidate;
+    at = end + 1;
+  }
+  if (!refused.empty()) {
+    return Error{Code::PermissionDenied, fmt::format("{} is not executable", refused),
+                 fmt::format("chmod +x {}", refused)};
+  }
+  return Error{Code::NotFound, fmt::format("{}: command not found", name),
+               fmt::format("PATH is {}", path)};
+}
+
+// Above 2, so that putting it on 0, 1 or 2 later is a real duplication and drops close-on-exec.
+Fd open_above_stderr(const std::string& path, int flags) {
+  Fd fd(::open(path.c_str(), flags | O_CLOEXEC));
+  if (fd && fd.get() <= 2) fd.reset(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 3));
+  return fd;
+}
+
+Status prepare(const SpawnRequest& request, Plan& plan) {
+  TRY(plan.program, resolve_program(request));
+  for (const std::string& argument : request.argv) {
+    plan.argv.push_back(const_cast<char*>(argument.c_str()));
+  }
+  plan.script_argv = {const_cast<char*>("sh"), plan.program.data()};
+  plan.script_argv.insert(plan.script_argv.end(), plan.argv.begin() + 1, plan.argv.end());
+  plan.argv.push_back(nullptr);
+  plan.script_argv.push_back(nullptr);
+  for (const auto& [name, value] : request.env) plan.env_storage.push_back(name + "=" + value);
+  for (std::string& variable : plan.env_storage) plan.env.push_back(variable.data());
+  plan.env.push_back(nullptr);
+
+  for (const std::string& group : request.cgroups) {
+    Fd procs = open_above_stderr(group + "/cgroup.procs", O_WRONLY);
+    if (!procs) return errno_error("open " + group + "/cgroup.procs", errno);
+    plan.cgroup_procs.push_back(std::move(procs));
+  }
+  plan.cwd = request.cwd.empty() ? nullptr : request.cwd.c_str();
+  if (request.oom_score_adj != 0) plan.oom_score_adj = std::to_string(request.oom_score_adj);
+  plan.die_with_parent = request.die_with_parent;
+  plan.null = open_above_stderr("/dev/null", O_RDWR);
+  if (!plan.null) return errno_error("open /dev/null", errno);
+  plan.output_fd = request.output_fd >= 0 ? request.output_fd : plan.null.get();
+  plan.error_fd = request.error_fd >= 0 ? request.error_fd : plan.output_fd;
+  return ok();
+}
+
+Error exec_error(const SpawnRequest& request, const std::string& program, int error) {
+  const std::string text = std::strerror(error);
+  if (error == ENOENT && exists(program)) {
+    return {Code::NotFound,
+            fmt::format("{}: the interpreter its first line names does not exist", program),
+            "check the line after #! (and for \\r at its end)"};
+  }
+  if (error == ENOENT || error == ENOTDIR) {
+    return {Code::NotFound, fmt::format("{}: {}", program, text), ""};
+  }
+  if (error == E2BIG) {
+    return {Code::PermissionDenied, fmt::format("{}: {}", program, text),
+            "arguments and environment together are too long"};
+  }
+  if (error == ENOMEM || error == EAGAIN) {
+    return {Code::ResourceExhausted, fmt::format("{}: {}", program, text), ""};
+  }
+  return {Code::PermissionDenied, fmt::format("{}: {}", program, text),
+          error == EACCES && request.argv[0].find('/') != std::string::npos
+              ? fmt::format("chmod +x {}", request.argv[0])
+              : ""};
+}
+
+Error failure_error(const SpawnRequest& request, const Plan& plan, const Failure& failure) {
+  switch (failure.step) {
+    case Step::Session:
+      return errno_error("setsid", failure.error);
+    case Step::Cgroup:
+      return errno_error("joining " + request.cgroups.front(), failure.error);
+    case Step::Directory:
+      return {Code::FailedPrecondition,
+              fmt::format("cannot enter the working directory {}: {}", request.cwd,
+                          std::strerror(failure.error)),
+              ""};
+    case Step::Descriptors:
+      return errno_error("connecting the output", failure.error);
+    case Step::Exec:
+      break;
+  }
+  return exec_error(request, plan.program, failure.error);
+}
+
+// All signals stay away from the forking thread until the child has reset its own: a handler must not
+// run in a child that shares the parent's memory.
+class SignalsHeld {
+ public:
+  SignalsHeld() {
+    sigset_t all;
+    sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  SignalsHeld(const SignalsHeld&) = delete;
+  SignalsHeld& operator=(const SignalsHeld&) = delete;
+  ~SignalsHeld() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+ private:
+  sigset_t before_;
+};
+
+Result<pid_t> launch(const Plan& plan) {
+  const SignalsHeld signals_held;
+  try {
+    // A context of its own: the launcher tells its context about the fork in the child too, and the
+    // caller's would recreate its epoll there.
+    asio::io_context context(1);
+    process::posix::vfork_launcher launcher;
+    process::error_code error;
+    const std::vector<std::string> no_arguments;
+    auto launched = launcher(context.get_executor(), error, std::filesystem::path(plan.program),
+                             no_arguments, Become{plan});
+    if (error) {
+      return Error{Code::ResourceExhausted, fmt::format("cannot fork: {}", error.message()), ""};
+    }
+    launched.detach();  // reaped by us; its handle would end the process with itself
+    return static_cast<pid_t>(launcher.pid);
+  } catch (const std::exception& e) {
+    return Error{Code::ResourceExhausted, fmt::format("cannot fork: {}", e.what()), ""};
+  }
+}
+
+}  // namespace
+
+Result<Child> spawn(const SpawnRequest& request) {
+  Plan plan;
+  TRY(prepare(request, plan));
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return errno_error("pipe", errno);
+  Fd failures(ends[0]);
+  plan.failures.reset(ends[1]);
+  TRY(const pid_t pid, launch(plan));
+  plan.failures.reset();
+
+  Failure failure{};
+  ssize_t got;
+  do {
+    got = ::read(failures.get(), &failure, sizeof failure);
+  } while (got < 0 && errno == EINTR);
+  if (got == static_cast<ssize_t>(sizeof failure)) {
+    while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
+    }
+    return failure_error(request, plan, failure);
+  }
+  Child child;
+  child.pid = pid;
+  child.pidfd.reset(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  return child;
+}
+
+int exec_failure_code(const Error& error) { return error.code == Code::NotFound ? 127 : 126; }
+
+std::optional<int> try_reap(Child& child) {
+  if (child.pid <= 0) return std::nullopt;
+  int status = 0;
+  pid_t got;
+  do {
+    got = ::waitpid(child.pid, &status, WNOHANG);
+  } while (got < 0 && errno == EINTR);
+  if (got == 0) return std::nullopt;
+  child.pid = -1;
+  return status;
+}
+
+std::string signal_name(int signal) {
+  const char* name = ::sigabbrev_np(signal);
+  return name != nullptr ? fmt::format("SIG{}", name) : fmt::format("signal {}", signal);
+}
+
+std::string describe_wait_status(int status) {
+  if (WIFSIGNALED(status)) {
+    const int signal = WTERMSIG(status);
+    return fmt::format("killed by {} ({})", signal_name(signal), signal);
+  }
+  return fmt::format("exit code {}", WEXITSTATUS(status));
+}
+
+}  // namespace dtrain::runner

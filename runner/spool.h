@@ -82,23 +82,33 @@ class SpoolReader {
 
   // The next piece, in order, without holes that are not declared. nullopt: nothing more now; ask
   // again after `changed`, or know it is the end when the exit file is there and says so many bytes.
-  // DataLoss: the spool is damaged in the middle; the rest of that segment is skipped, and what it
-  // held shows as dropped by the next call.
+  // A damaged segment is left at the damage; the rest of it shows as dropped once a later one is there.
+  // DataLoss: it was the last one.
   Result<std::optional<SpoolChunk>> next();
 
   uint64_t offset() const { return offset_; }  // of the next piece
 
  private:
-  bool open_next_segment();
-  bool fill();
+  bool open_segment(uint64_t sequence);
+  uint64_t later_sequence() const;
+  uint64_t first_sequence() const;
+  Error skip_damage();
+  FrameStatus peek(Frame& frame);
+  bool read_ahead();
+  std::string_view unread() const;
+  std::optional<SpoolChunk> take(const Frame& frame);
 
   LaunchDir directory_;
   ReplicaId replica_;
   uint64_t offset_;
   Fd file_;
   uint64_t sequence_ = 0;        // of file_; 0: none yet
-  std::string buffer_;           // read ahead, from position_ on unread
-  size_t position_ = 0;
+  uint64_t file_position_ = 0;   // of the next frame
+  // Read ahead: buffer_[taken_, filled_) are the file's bytes from file_position_ on.
+  std::string buffer_;
+  size_t taken_ = 0;
+  size_t filled_ = 0;
+  size_t frame_bytes_ = 0;       // of the frame whose bytes were handed out; taken by the next call
 };
 
 }  // namespace dtrain::runner

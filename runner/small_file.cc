@@ -1,0 +1,76 @@
+#include "runner/small_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+
+#include "runner/fd.h"
+
+namespace dtrain::runner {
+namespace {
+
+Status sync_directory(const std::filesystem::path& directory) {
+  Fd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd) return errno_error("open " + directory.string(), errno);
+  if (::fsync(fd.get()) != 0) return errno_error("fsync " + directory.string(), errno);
+  return ok();
+}
+
+Status write_all(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = ::write(fd, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return errno_error("write", errno);
+    text.remove_prefix(static_cast<size_t>(written));
+  }
+  return ok();
+}
+
+}  // namespace
+
+std::optional<std::string> read_small_file(const std::filesystem::path& path) {
+  Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd) return std::nullopt;
+  std::string text;
+  for (;;) {
+    constexpr size_t kStepBytes = 4096;
+    const size_t have = text.size();
+    text.resize(have + kStepBytes);
+    const ssize_t got = ::read(fd.get(), text.data() + have, kStepBytes);
+    text.resize(have + (got > 0 ? static_cast<size_t>(got) : 0));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return std::nullopt;
+    if (got == 0) return text;
+  }
+}
+
+Status write_switch(const std::filesystem::path& path, std::string_view text) {
+  Fd fd(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  if (!fd) return errno_error("open " + path.string(), errno);
+  if (::write(fd.get(), text.data(), text.size()) < 0) {
+    return errno_error("write " + path.string(), errno);
+  }
+  return ok();
+}
+
+Status replace_file(const std::filesystem::path& path, std::string_view text,
+                    Durability durability) {
+  const std::string temporary = path.string() + ".new";
+  Fd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  if (!fd) return errno_error("open " + temporary, errno);
+  if (Status status = write_all(fd.get(), text); !status.ok()) {
+    ::unlink(temporary.c_str());
+    return std::move(status).error().with_context(temporary);
+  }
+  if (durability == Durability::Fsync && ::fsync(fd.get()) != 0) {
+    return errno_error("fsync " + temporary, errno);
+  }
+  if (::rename(temporary.c_str(), path.c_str()) != 0) {
+    return errno_error("rename " + temporary, errno);
+  }
+  return durability == Durability::Fsync ? sync_directory(path.parent_path()) : ok();
+}
+
+}  // namespace dtrain::runner

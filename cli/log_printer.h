@@ -20,6 +20,7 @@
 
 #include "cli/escapes.h"
 #include "cli/line_splitter.h"
+#include "cli/printer.h"
 #include "cli/terminal.h"
 #include "schema/dtrain.pb.h"
 
@@ -36,31 +37,24 @@ struct LogFormat {
   std::function<bool(std::string_view line)> matches;
 };
 
-class LogPrinter {
+class LogPrinter final : public Printer {
  public:
   explicit LogPrinter(LogFormat format);
   LogPrinter(const LogPrinter&) = delete;
   LogPrinter& operator=(const LogPrinter&) = delete;
 
-  // All IDs that may print: the prefix is as wide as the longest. An unknown one still prints.
-  void set_ids(const std::vector<std::string>& ids);
-  void resize(const Screen& screen);
-
-  // `now_ms` is any clock that only goes forward; it paces the redrawing of live rows.
-  void add(const pb::LogChunk& chunk, int64_t now_ms);
-  void add(const pb::StateEvent& event);
-  // A line of our own under an ID: "+3 ended because of it".
-  void note(const std::string& id, std::string_view text, uint64_t time_unix_ms);
-  // Nothing follows: unfinished lines are printed as they are.
-  void finish();
-
-  // Redraws live rows where that is due. Call after the records of a batch, before take().
-  void settle(int64_t now_ms);
-  // When settle() will have something to draw without further records.
-  std::optional<int64_t> next_settle_ms() const;
-  // The bytes to write. The reference is good until the next call; clear() after writing.
-  const std::string& output() const { return out_; }
-  void clear() { out_.clear(); }
+  // The prefix is as wide as the longest ID.
+  void set_ids(const std::vector<std::string>& ids) override;
+  void add(const pb::LogChunk& chunk, int64_t now_ms) override;
+  void add(const pb::StateEvent& event) override;
+  void note(const std::string& id, std::string_view text, uint64_t time_unix_ms) override;
+  void finish() override;
+  // Redraws live rows where that is due.
+  void settle(int64_t now_ms) override;
+  std::optional<int64_t> next_settle_ms() const override { return next_settle_ms_; }
+  void resize(const Screen& screen) override;
+  const std::string& output() const override { return out_; }
+  void clear() override { out_.clear(); }
 
  private:
   struct Source {

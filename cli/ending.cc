@@ -1,0 +1,150 @@
+#include "cli/ending.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "cli/escapes.h"
+#include "cli/line_splitter.h"
+#include "cli/words.h"
+#include "schema/ids.h"
+#include "schema/states.h"
+
+namespace dtrain::cli {
+
+namespace {
+
+constexpr size_t kTailBytes = 4096;
+constexpr size_t kTailLines = 10;
+
+std::vector<std::string> last_lines(std::string_view tail) {
+  std::vector<std::string> lines;
+  while (!tail.empty()) {
+    size_t end = tail.find('\n');
+    std::string_view line = last_version(tail.substr(0, end));
+    if (!line.empty()) lines.push_back(screen_text(line, 0));
+    tail.remove_prefix(end == std::string_view::npos ? tail.size() : end + 1);
+  }
+  if (lines.size() > kTailLines) lines.erase(lines.begin(), lines.end() - kTailLines);
+  return lines;
+}
+
+std::string took(const pb::ExperimentInfo& outcome) {
+  uint64_t from = outcome.started_unix_ms();
+  if (from == 0 || outcome.finished_unix_ms() < from) return "";
+  return " after " + human_duration(outcome.finished_unix_ms() - from);
+}
+
+std::string members_text(const pb::ExperimentInfo& outcome) {
+  return fmt::format("{} of {} members finished, {} failed", outcome.members_finished(),
+                     outcome.members(), outcome.members_failed());
+}
+
+}  // namespace
+
+void Ending::add(const pb::LogChunk& chunk) {
+  std::string& tail = tails_[chunk.replica()];
+  std::string_view data = chunk.data();
+  if (data.size() >= kTailBytes) {
+    tail.assign(data.substr(data.size() - kTailBytes));
+    return;
+  }
+  tail += data;
+  // Cut now and then and not every time: moving bytes for each small chunk would cost.
+  if (tail.size() > 4 * kTailBytes) tail.erase(0, tail.size() - kTailBytes);
+}
+
+bool Ending::add(const pb::StateEvent& event) {
+  auto replica = parse_replica_id(event.id());
+  if (!replica.ok()) {
+    // A new attempt starts clean: what failed before was survived.
+    if (event.state() == to_string(State::Starting) ||
+        event.state() == to_string(State::Building)) {
+      failures_.erase(event.id());
+    }
+    return false;
+  }
+  auto state = parse_state(event.state());
+  if (!state || !is_terminal(*state)) return false;
+  std::string experiment = to_string(replica.value().experiment);
+  auto found = failures_.find(experiment);
+  if (found == failures_.end()) {
+    if (*state == State::Failed || *state == State::Lost) {
+      failures_[experiment] = {event.attempt(), event.id(), event.reason(), {}};
+    }
+    return false;
+  }
+  if (found->second.replica == event.id()) return false;
+  found->second.followers.insert(event.id());
+  return true;
+}
+
+size_t Ending::consequences(const std::string& experiment) const {
+  auto found = failures_.find(experiment);
+  return found == failures_.end() ? 0 : found->second.followers.size();
+}
+
+std::string Ending::failure_text(const Failure& failure, const Screen& screen) const {
+  std::string out;
+  auto tail = tails_.find(failure.replica);
+  std::vector<std::string> lines;
+  if (tail != tails_.end()) {
+    std::string_view bytes = tail->second;
+    if (bytes.size() > kTailBytes) {
+      bytes.remove_prefix(bytes.size() - kTailBytes);
+      bytes.remove_prefix(std::min(bytes.find('\n') + 1, bytes.size()));
+    }
+    lines = last_lines(bytes);
+  }
+  if (lines.empty()) {
+    out += fmt::format("{} printed nothing.\n", failure.replica);
+  } else {
+    out += fmt::format("Last lines of {}:\n", failure.replica);
+    for (const std::string& line : lines) {
+      out += paint("  | ", Ink::Red, screen.colours) + line + '\n';
+    }
+  }
+  if (!failure.followers.empty()) {
+    out += fmt::format("+{} ended because of it\n", failure.followers.size());
+  }
+  return out;
+}
+
+std::string Ending::text(const pb::ExperimentInfo& outcome, const std::string& output,
+                         const Screen& screen) const {
+  bool failed = outcome.state() == to_string(State::Failed);
+  std::string word = outcome.state();
+  std::transform(word.begin(), word.end(), word.begin(),
+                 [](char c) { return static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c); });
+  std::string first = fmt::format("{} {}{}", outcome.id(), word, took(outcome));
+  if (outcome.members() > 0) first += ": " + members_text(outcome);
+  const Failure* failure = nullptr;
+  if (failed || outcome.members_failed() > 0) {
+    // Of a set: the first member in order that failed.
+    auto found = failures_.find(outcome.id());
+    if (found == failures_.end()) found = failures_.begin();
+    if (found != failures_.end()) failure = &found->second;
+  }
+  bool names_cause =
+      failure != nullptr && outcome.reason().find(failure->replica) != std::string::npos;
+  if (failure != nullptr && !names_cause) {
+    first += fmt::format(": {}: {}", failure->replica,
+                         failure->reason.empty() ? "failed" : failure->reason);
+  } else if (!outcome.reason().empty() && outcome.state() != to_string(State::Finished)) {
+    first += ": " + outcome.reason();
+  }
+  std::string out = paint(first, ink_of_state(outcome.state()), screen.colours) + '\n';
+  if (failure != nullptr) out += failure_text(*failure, screen);
+  if (!outcome.hint().empty()) out += fmt::format("  hint: {}\n", outcome.hint());
+  if (!output.empty()) out += fmt::format("Output: {}\n", output);
+  if (failure != nullptr) {
+    out += fmt::format("Next: dtrain logs {}, dtrain status {}, dtrain rerun {}\n",
+                       failure->replica, outcome.id(), outcome.id());
+  } else if (failed) {
+    out += fmt::format("Next: dtrain status {}, dtrain rerun {}\n", outcome.id(), outcome.id());
+  }
+  return out;
+}
+
+}  // namespace dtrain::cli

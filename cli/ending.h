@@ -1,0 +1,44 @@
+// How an experiment ended, told to a person: the first failure with its last lines, the number of
+// replicas that ended because of it, where things lie and what to type next.
+//
+// Pure: it is fed every item of the Watch and keeps a few kilobytes a replica.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+
+#include "cli/terminal.h"
+#include "schema/dtrain.pb.h"
+
+namespace dtrain::cli {
+
+class Ending {
+ public:
+  void add(const pb::LogChunk& chunk);
+  // True when the replica ended only because another one failed before it in the same attempt.
+  bool add(const pb::StateEvent& event);
+
+  // Of one experiment or member: how many followed its first failure; 0 when nothing failed.
+  size_t consequences(const std::string& experiment) const;
+
+  // For stderr; several lines. `output` is where the results lie, as a person would type it.
+  std::string text(const pb::ExperimentInfo& outcome, const std::string& output,
+                   const Screen& screen) const;
+
+ private:
+  struct Failure {
+    uint32_t attempt = 0;
+    std::string replica;
+    std::string reason;
+    std::set<std::string> followers;
+  };
+
+  std::string failure_text(const Failure& failure, const Screen& screen) const;
+
+  std::map<std::string, Failure> failures_;   // by experiment or member: of its newest attempt
+  std::map<std::string, std::string> tails_;  // by replica: the end of its output
+};
+
+}  // namespace dtrain::cli

@@ -1,0 +1,68 @@
+#include "cli/json_printer.h"
+
+#include <nlohmann/json.hpp>
+
+#include "cli/words.h"
+
+namespace dtrain::cli {
+
+namespace {
+
+void append_line(std::string& out, const nlohmann::ordered_json& object) {
+  out += object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  out += '\n';
+}
+
+}  // namespace
+
+JsonPrinter::JsonPrinter(std::function<bool(std::string_view)> matches)
+    : matches_(std::move(matches)) {}
+
+void JsonPrinter::print(const std::string& id, const Source& source, const Line& line) {
+  if (matches_ && !matches_(line.text)) return;
+  nlohmann::ordered_json object = {{"type", "log"},
+                                   {"id", id},
+                                   {"attempt", source.attempt},
+                                   {"time", iso_time(source.time_unix_ms)},
+                                   {"text", last_version(line.text)}};
+  if (!line.whole) object["continues"] = true;
+  append_line(out_, object);
+}
+
+void JsonPrinter::add(const pb::LogChunk& chunk, int64_t) {
+  Source& source = sources_[chunk.replica()];
+  auto sink = [&](const Line& line) { print(chunk.replica(), source, line); };
+  if (source.attempt != chunk.attempt()) source.lines.finish(sink);
+  source.attempt = chunk.attempt();
+  source.time_unix_ms = chunk.time_unix_ms();
+  if (chunk.dropped_bytes() > 0) {
+    source.lines.finish(sink);
+    append_line(out_, {{"type", "lost"},
+                       {"id", chunk.replica()},
+                       {"attempt", source.attempt},
+                       {"time", iso_time(source.time_unix_ms)},
+                       {"bytes", chunk.dropped_bytes()}});
+  }
+  source.lines.feed(chunk.data(), sink);
+}
+
+void JsonPrinter::add(const pb::StateEvent& event) {
+  if (matches_) return;
+  nlohmann::ordered_json object = {{"type", "state"},
+                                   {"id", event.id()},
+                                   {"attempt", event.attempt()},
+                                   {"time", iso_time(event.time_unix_ms())},
+                                   {"state", event.state()},
+                                   {"reason", event.reason()}};
+  object["exit_code"] =
+      event.has_exit_code() ? nlohmann::ordered_json(event.exit_code()) : nlohmann::ordered_json();
+  append_line(out_, object);
+}
+
+void JsonPrinter::finish() {
+  for (auto& [id, source] : sources_) {
+    source.lines.finish([&, &name = id, &of = source](const Line& line) { print(name, of, line); });
+  }
+}
+
+}  // namespace dtrain::cli

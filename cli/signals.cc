@@ -1,0 +1,66 @@
+#include "cli/signals.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+
+#include "schema/result.h"
+
+namespace dtrain::cli {
+
+namespace {
+
+// The handler can reach nothing but a global; it only writes one byte.
+volatile int wake_fd = -1;
+
+void on_signal(int signal_number) {
+  int saved_errno = errno;
+  unsigned char byte = static_cast<unsigned char>(signal_number);
+  [[maybe_unused]] ssize_t written = write(wake_fd, &byte, 1);
+  errno = saved_errno;
+}
+
+}  // namespace
+
+Signals::Signals(const std::vector<int>& signals) {
+  INVARIANT(wake_fd == -1, "one Signals at a time");
+  int ends[2];
+  INVARIANT(pipe2(ends, O_CLOEXEC | O_NONBLOCK) == 0, "a pipe for signals");
+  read_fd_ = ends[0];
+  wake_fd = ends[1];
+  for (int number : signals) {
+    struct sigaction action {};
+    action.sa_handler = on_signal;
+    action.sa_flags = SA_RESTART | (number == SIGINT ? static_cast<int>(SA_RESETHAND) : 0);
+    struct sigaction before {};
+    sigaction(number, &action, &before);
+    // A signal that the parent had switched off (nohup) stays off.
+    if (before.sa_handler == SIG_IGN && number == SIGHUP) sigaction(number, &before, nullptr);
+    before_.emplace_back(number, before);
+  }
+}
+
+Signals::~Signals() {
+  for (const auto& [number, action] : before_) sigaction(number, &action, nullptr);
+  int write_fd = wake_fd;
+  wake_fd = -1;
+  close(write_fd);
+  close(read_fd_);
+}
+
+int Signals::take() {
+  unsigned char byte = 0;
+  return read(read_fd_, &byte, 1) == 1 ? byte : 0;
+}
+
+void wait_readable(int fd, int other_fd, int64_t timeout_ms) {
+  pollfd waits[] = {{fd, POLLIN, 0}, {other_fd, POLLIN, 0}};
+  int timeout = timeout_ms < 0 ? -1 : static_cast<int>(std::min<int64_t>(timeout_ms, INT_MAX));
+  poll(waits, 2, timeout);  // a signal ends it early, which is as good as an event
+}
+
+}  // namespace dtrain::cli

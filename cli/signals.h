@@ -1,0 +1,35 @@
+// Signals as facts to be waited for together with other events.
+//
+// While a Signals lives, the named signals no longer end the process; take() tells which arrived.
+// The second SIGINT ends the process at once: a person who presses Ctrl-C twice means it. At most
+// one at a time. Thread: the one that made it.
+#pragma once
+
+#include <signal.h>
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+namespace dtrain::cli {
+
+class Signals {
+ public:
+  explicit Signals(const std::vector<int>& signals);
+  ~Signals();
+  Signals(const Signals&) = delete;
+  Signals& operator=(const Signals&) = delete;
+
+  int fd() const { return read_fd_; }  // readable when take() has something
+  int take();                          // the next signal that arrived; 0: none
+
+ private:
+  int read_fd_ = -1;
+  std::vector<std::pair<int, struct sigaction>> before_;
+};
+
+// Waits until one of the descriptors is readable or the time is over (-1: no limit). Negative
+// descriptors are left out.
+void wait_readable(int fd, int other_fd, int64_t timeout_ms);
+
+}  // namespace dtrain::cli

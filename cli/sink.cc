@@ -1,0 +1,38 @@
+#include "cli/sink.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace dtrain::cli {
+
+namespace {
+// Fewer switches between us and the reader of a pipe; refused for anything else.
+constexpr int kPipeBytes = 1 << 20;
+}  // namespace
+
+Sink::Sink(int fd) : fd_(fd) {
+  signal(SIGPIPE, SIG_IGN);
+  fcntl(fd, F_SETPIPE_SZ, kPipeBytes);
+}
+
+bool Sink::write(std::string_view bytes) {
+  while (!closed_ && !bytes.empty()) {
+    ssize_t written = ::write(fd_, bytes.data(), bytes.size());
+    if (written >= 0) {
+      bytes.remove_prefix(static_cast<size_t>(written));
+    } else if (errno == EAGAIN) {
+      // A shell or ssh may have left the terminal in non-blocking mode.
+      pollfd wait{fd_, POLLOUT, 0};
+      poll(&wait, 1, -1);
+    } else if (errno != EINTR) {
+      closed_ = true;  // EPIPE, or EIO of a terminal that is gone
+    }
+  }
+  return !closed_;
+}
+
+}  // namespace dtrain::cli

@@ -1,0 +1,255 @@
+#include "cli/watch_view.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "cli/errors.h"
+#include "cli/signals.h"
+#include "cli/sink.h"
+#include "cli/stream_reader.h"
+#include "schema/clock.h"
+#include "schema/dtrain.grpc.pb.h"
+#include "schema/states.h"
+
+namespace dtrain::cli {
+
+namespace {
+
+constexpr int64_t kRetryFirstMs = 50;
+constexpr int64_t kRetryMaxMs = 2'000;
+// Written at the latest when this much has come together, so that a long backlog flows.
+constexpr size_t kWriteBytes = 256u << 10;
+
+bool is_over(const pb::ExperimentInfo& info) {
+  auto state = parse_state(info.state());
+  return state && is_terminal(*state);
+}
+
+// The stream broke, the experiment did not: worth another try.
+bool may_resume(grpc::StatusCode code) {
+  return code == grpc::StatusCode::UNAVAILABLE || code == grpc::StatusCode::CANCELLED ||
+         code == grpc::StatusCode::ABORTED || code == grpc::StatusCode::RESOURCE_EXHAUSTED;
+}
+
+class Session {
+ public:
+  Session(Connection& connection, const CommandContext& context, WatchOptions options)
+      : connection_(connection),
+        context_(context),
+        options_(std::move(options)),
+        signals_(options_.tied ? std::vector<int>{SIGINT, SIGTERM, SIGHUP, SIGWINCH}
+                               : std::vector<int>{SIGINT, SIGWINCH}),
+        sink_(STDOUT_FILENO) {}
+
+  Result<WatchEnd> run() {
+    while (!done_) {
+      grpc::Status status = follow_once();
+      if (done_) break;
+      if (status.ok()) {  // the daemon had nothing more to say
+        finish(WatchHow::Over);
+        break;
+      }
+      if (!may_resume(status.error_code())) {
+        flush_unfinished();
+        return error_of(status);
+      }
+      TRY(reconnect());
+    }
+    return std::move(end_);
+  }
+
+ private:
+  // One stream from open to its end; an OK status without done_ means it just ended.
+  grpc::Status follow_once() {
+    auto stub = pb::Client::NewStub(connection_.channel());
+    StreamReader<pb::WatchBatch> reader(
+        [&](grpc::ClientContext* call) { return stub->Watch(call, options_.request); });
+    while (true) {
+      if (auto batch = reader.next()) {
+        take(*batch);
+      } else if (auto status = reader.ended()) {
+        return *status;
+      } else {
+        settle();
+        wait_readable(reader.fd(), signals_.fd(), wait_ms());
+      }
+      handle_signals();
+      if (done_) return grpc::Status::OK;
+    }
+  }
+
+  void take(const pb::WatchBatch& batch) {
+    retry_ms_ = kRetryFirstMs;
+    announced_ = false;
+    if (options_.printer && batch.ids_size() > 0) {
+      options_.printer->set_ids({batch.ids().begin(), batch.ids().end()});
+    }
+    int64_t now_ms = boottime_ms();
+    for (const pb::WatchItem& item : batch.items()) {
+      if (item.has_log()) {
+        end_.ending.add(item.log());
+        if (options_.printer) options_.printer->add(item.log(), now_ms);
+      } else if (item.has_state()) {
+        take_state(item.state());
+      }
+      options_.request.set_cursor(item.cursor());
+      if (options_.printer && options_.printer->output().size() >= kWriteBytes) write_out();
+    }
+    if (batch.end()) {
+      end_.outcome = batch.outcome();
+      finish(killed_ ? WatchHow::Killed : WatchHow::Over);
+    }
+  }
+
+  void take_state(const pb::StateEvent& event) {
+    bool follows = end_.ending.add(event);
+    if (!options_.printer) return;
+    if (options_.fold && follows) {
+      ++folded_;
+      return;
+    }
+    if (folded_ > 0) {
+      options_.printer->note(event.id(), fmt::format("+{} ended because of it", folded_),
+                             event.time_unix_ms());
+      folded_ = 0;
+    }
+    options_.printer->add(event);
+  }
+
+  // Draws what is due and writes; called when nothing more is here to be printed.
+  void settle() {
+    if (!options_.printer) return;
+    options_.printer->settle(boottime_ms());
+    write_out();
+  }
+
+  void write_out() {
+    if (!options_.printer->output().empty() && !sink_.write(options_.printer->output()) &&
+        !options_.tied) {
+      finish(WatchHow::NobodyReads);
+    }
+    options_.printer->clear();
+  }
+
+  int64_t wait_ms() const {
+    if (!options_.printer || !options_.printer->next_settle_ms()) return -1;
+    return std::max<int64_t>(0, *options_.printer->next_settle_ms() - boottime_ms());
+  }
+
+  void finish(WatchHow how) {
+    if (done_) return;
+    done_ = true;
+    end_.how = how;
+    if (how != WatchHow::NobodyReads) flush_unfinished();
+  }
+
+  void flush_unfinished() {
+    if (!options_.printer) return;
+    options_.printer->finish();
+    sink_.write(options_.printer->output());
+    options_.printer->clear();
+  }
+
+  void handle_signals() {
+    while (int signal = signals_.take()) {
+      if (signal == SIGWINCH) {
+        if (options_.printer) options_.printer->resize(screen_of(STDOUT_FILENO));
+      } else if (options_.tied) {
+        kill_experiment();
+        if (signal == SIGHUP) finish(WatchHow::Killed);  // nobody is left to watch the rest
+      } else {
+        finish(WatchHow::Detached);
+      }
+    }
+  }
+
+  void kill_experiment() {
+    killed_ = true;
+    pb::KillRequest request;
+    request.add_ids(options_.request.id());
+    auto reply = connection_.kill(request);
+    if (!reply.ok()) {
+      print_error(reply.error(), context_.json);
+      finish(WatchHow::Detached);
+    }
+  }
+
+  // Until a daemon answers again or a person leaves. Errors are only those that waiting can't mend.
+  Status reconnect() {
+    if (!announced_) {
+      flush_screen_rows();
+      std::fprintf(stderr, "dtrain: the daemon went away; %s is not affected, connecting again\n",
+                   options_.request.id().c_str());
+      announced_ = true;
+    }
+    while (!done_) {
+      wait_readable(-1, signals_.fd(), retry_ms_);
+      retry_ms_ = std::min(2 * retry_ms_, kRetryMaxMs);
+      handle_signals();
+      if (done_) break;
+      auto again = connect(connection_.home(), Autostart::IfNeeded, context_);
+      if (again.ok()) {
+        connection_ = std::move(again).value();
+        // What was there from the start is on the screen already.
+        if (options_.request.cursor() > 0) options_.request.set_tail_lines(0);
+        break;
+      }
+      const Error& error = again.error();
+      if (error.code == Code::FailedPrecondition) {
+        if (!stop_said_) print_error(error, false);
+        stop_said_ = true;  // stopped by hand: it comes back when a person starts it
+      } else if (error.code != Code::Unavailable && error.code != Code::DeadlineExceeded) {
+        return again.error();
+      }
+    }
+    return ok();
+  }
+
+  void flush_screen_rows() {
+    if (!options_.printer) return;
+    options_.printer->resize(screen_of(STDOUT_FILENO));
+    write_out();
+  }
+
+  Connection& connection_;
+  const CommandContext& context_;
+  WatchOptions options_;
+  Signals signals_;
+  Sink sink_;
+  WatchEnd end_;
+  size_t folded_ = 0;
+  bool done_ = false;
+  bool killed_ = false;
+  bool announced_ = false;  // since the stream broke
+  bool stop_said_ = false;
+  int64_t retry_ms_ = kRetryFirstMs;
+};
+
+}  // namespace
+
+Result<WatchEnd> watch(Connection& connection, const CommandContext& context,
+                       WatchOptions options) {
+  return Session(connection, context, std::move(options)).run();
+}
+
+int exit_code_of(const pb::ExperimentInfo& outcome) {
+  if (!is_over(outcome)) return 0;
+  if (outcome.state() == to_string(State::Finished)) {
+    // A set counts as finished when any member is; its exit code is 0 only if all are.
+    bool some_failed = outcome.members() > 0 && outcome.members_finished() < outcome.members();
+    return some_failed ? std::max(1, outcome.exit_code()) : 0;
+  }
+  if (outcome.exit_code() != 0) return outcome.exit_code();
+  return outcome.state() == to_string(State::Killed) ? 130 : 1;
+}
+
+void say_detached(const std::string& id) {
+  // On its own line, after the terminal's "^C".
+  std::fprintf(stderr,
+               "%sDetached; %s goes on. Come back: dtrain logs -f %s. End it: dtrain kill %s\n",
+               isatty(STDERR_FILENO) == 1 ? "\n" : "", id.c_str(), id.c_str(), id.c_str());
+}
+
+}  // namespace dtrain::cli

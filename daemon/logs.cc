@@ -92,6 +92,11 @@ uint64_t Logs::end(uint32_t number) {
   return size.ok() ? *size : 0;
 }
 
+bool Logs::is_settled(uint32_t number) const {
+  const auto found = open_.find(number);
+  return found == open_.end() || !found->second.dirty;
+}
+
 void Logs::flush() {
   flush_posted_ = false;
   std::vector<uint32_t> again;

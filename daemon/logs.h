@@ -49,6 +49,8 @@ class Logs {
   uint64_t durable_offset(uint32_t number, const LogKey& key);
   // Readers may read up to here; for a closed journal its size.
   uint64_t end(uint32_t number);
+  // Nothing appended still waits to be written.
+  bool is_settled(uint32_t number) const;
   // The experiment is over: the journal is closed once it is synced.
   void close(uint32_t number);
 

@@ -160,6 +160,7 @@ class WriteStream : public grpc::ServerWriteReactor<Out>,
   }
   bool is_open() const { return !finish_; }
   bool is_writable() const { return is_open() && !writing_; }
+  boost::asio::io_context& loop_of() const { return loop_; }
 
  private:
   void OnWriteDone(bool good) override {

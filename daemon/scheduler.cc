@@ -170,7 +170,6 @@ void Scheduler::close_finished(const std::set<uint32_t>& numbers) {
     model_.experiments.erase(first, last);
     extras_.erase(number);
     logs_.close(number);
-    logs_.wake(number);
   }
 }
 

@@ -1,0 +1,274 @@
+#include "daemon/client_api.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "daemon/describe.h"
+#include "daemon/record.h"
+#include "daemon/submit_stream.h"
+#include "daemon/summary.h"
+#include "daemon/watch_stream.h"
+#include "schema/clock.h"
+#include "schema/version.h"
+
+namespace dtrain::daemon {
+
+ClientApi::ClientApi(const DaemonParts& parts)
+    : parts_(parts), started_unix_ms_(static_cast<uint64_t>(unix_ms())) {}
+
+// Runs `answer` on the loop and sends what it says. The request and the reply belong to gRPC and live
+// until then.
+template <typename Answer>
+grpc::ServerUnaryReactor* ClientApi::answer(grpc::CallbackServerContext* context, Answer answer) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  boost::asio::post(parts_.loop, [reactor, answer] {
+    const Status status = answer();
+    reactor->Finish(status.ok() ? grpc::Status::OK : to_grpc(status.error()));
+  });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* ClientApi::Info(grpc::CallbackServerContext* context,
+                                          const pb::InfoRequest*, pb::InfoReply* reply) {
+  return answer(context, [this, reply] { return info(*reply); });
+}
+
+grpc::ServerUnaryReactor* ClientApi::Plan(grpc::CallbackServerContext* context,
+                                          const pb::PlanRequest* request, pb::PlanReply* reply) {
+  return answer(context, [this, request, reply] { return plan_for(*request, *reply); });
+}
+
+grpc::ServerUnaryReactor* ClientApi::List(grpc::CallbackServerContext* context,
+                                          const pb::ListRequest* request, pb::ListReply* reply) {
+  return answer(context, [this, request, reply] { return list(*request, *reply); });
+}
+
+grpc::ServerUnaryReactor* ClientApi::Show(grpc::CallbackServerContext* context,
+                                          const pb::ShowRequest* request, pb::ShowReply* reply) {
+  return answer(context, [this, request, reply] { return show(*request, *reply); });
+}
+
+grpc::ServerUnaryReactor* ClientApi::Kill(grpc::CallbackServerContext* context,
+                                          const pb::KillRequest* request, pb::KillReply* reply) {
+  return answer(context, [this, request, reply] { return kill(*request, *reply); });
+}
+
+grpc::ServerUnaryReactor* ClientApi::Hosts(grpc::CallbackServerContext* context,
+                                           const pb::HostsRequest*, pb::HostsReply* reply) {
+  return answer(context, [this, reply] { return hosts(*reply); });
+}
+
+grpc::ServerBidiReactor<pb::SubmitRequest, pb::SubmitReply>* ClientApi::Submit(
+    grpc::CallbackServerContext*) {
+  return start_submit(parts_.loop, parts_.scheduler, parts_.blobs);
+}
+
+grpc::ServerWriteReactor<pb::WatchBatch>* ClientApi::Watch(grpc::CallbackServerContext*,
+                                                           const pb::WatchRequest* request) {
+  return start_watch(parts_.loop, parts_.scheduler, parts_.logs, *request);
+}
+
+grpc::ServerWriteReactor<pb::MonitorSample>* ClientApi::Monitor(grpc::CallbackServerContext*,
+                                                                const pb::MonitorRequest* request) {
+  return parts_.monitor.start(*request);
+}
+
+grpc::ServerUnaryReactor* ClientApi::Shutdown(grpc::CallbackServerContext* context,
+                                              const pb::ShutdownRequest* request,
+                                              pb::ShutdownReply* reply) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  boost::asio::post(parts_.loop, [this, reactor, reply, kill = request->kill()] {
+    if (!kill) {
+      for (auto& id : running_replicas()) reply->add_left_running(std::move(id));
+    } else {
+      const std::set<ExperimentId> live = parts_.scheduler.model().live;
+      for (const ExperimentId& id : live) parts_.scheduler.handle(KillWanted{id, false});
+    }
+    if (stopping_ != nullptr) {
+      reactor->Finish({grpc::StatusCode::FAILED_PRECONDITION, "the daemon is stopping already"});
+      return;
+    }
+    stopping_ = reactor;
+    if (!kill || parts_.scheduler.model().live.empty()) {
+      std::exchange(stopping_, nullptr)->Finish(grpc::Status::OK);
+      on_stop();
+    }
+  });
+  return reactor;
+}
+
+void ClientApi::after_turn() {
+  if (stopping_ == nullptr || !parts_.scheduler.model().live.empty()) return;
+  std::exchange(stopping_, nullptr)->Finish(grpc::Status::OK);
+  on_stop();
+}
+
+std::vector<std::string> ClientApi::running_replicas() const {
+  std::vector<std::string> ids;
+  const Model& model = parts_.scheduler.model();
+  for (const ExperimentId& id : model.live) {
+    const auto found = model.experiments.find(id);
+    if (found == model.experiments.end()) continue;
+    for (const Replica& replica : found->second.replicas) {
+      if (state_of(found->second, replica) == State::Running) ids.push_back(to_string(replica.id));
+    }
+  }
+  return ids;
+}
+
+Status ClientApi::info(pb::InfoReply& reply) {
+  const Model& model = parts_.scheduler.model();
+  reply.set_version(kVersion);
+  reply.set_protocol(kProtocol);
+  reply.set_pid(static_cast<uint64_t>(getpid()));
+  reply.set_home(parts_.home.root.string());
+  reply.set_socket(parts_.home.socket().string());
+  reply.set_started_unix_ms(started_unix_ms_);
+  reply.set_experiments_live(static_cast<uint32_t>(model.live.size()));
+  reply.set_replicas_running(static_cast<uint32_t>(running_replicas().size()));
+  reply.set_hosts_connected(static_cast<uint32_t>(
+      std::count_if(model.hosts.begin(), model.hosts.end(),
+                    [](const auto& entry) { return entry.second.connected; })));
+  return ok();
+}
+
+Status ClientApi::plan_for(const pb::PlanRequest& request, pb::PlanReply& reply) {
+  ParseOptions options;
+  options.file_name = "the submitted YAML";
+  TRY(const Spec spec, parse_spec(request.spec_yaml(), options));
+  const Placement placement = plan(parts_.scheduler.model(), spec, request.host());
+  if (const auto* never = std::get_if<Never>(&placement)) {
+    return Error{Code::FailedPrecondition, never->reason, never->hint};
+  }
+  if (const auto* waits = std::get_if<Waits>(&placement)) {
+    reply.set_wait_reason(waits->reason);
+    return ok();
+  }
+  for (const Seat& seat : std::get<Placed>(placement).seats) {
+    pb::SeatInfo& info = *reply.add_seats();
+    info = to_message(seat);
+    const auto host = parts_.scheduler.model().hosts.find(seat.host);
+    if (host != parts_.scheduler.model().hosts.end()) info.set_host_name(host->second.name);
+  }
+  return ok();
+}
+
+Status ClientApi::list(const pb::ListRequest& request, pb::ListReply& reply) {
+  std::vector<uint32_t> numbers;
+  if (request.all()) {
+    TRY(numbers, parts_.store.numbers(request.project_dir(), request.last()));
+    std::reverse(numbers.begin(), numbers.end());
+  } else {
+    for (const ExperimentId& id : parts_.scheduler.model().live) {
+      if (numbers.empty() || numbers.back() != id.number) numbers.push_back(id.number);
+    }
+  }
+  for (const uint32_t number : numbers) TRY(add_to_list(number, request.members(), reply));
+  return ok();
+}
+
+Status ClientApi::add_to_list(uint32_t number, bool members, pb::ListReply& reply) {
+  TRY(const auto known, parts_.scheduler.find(number));
+  *reply.add_experiments() = summary_of(known, {number, 0});
+  if (!members || !known.submission->spec.is_set()) return ok();
+  for (const Experiment& member : known.experiments) *reply.add_experiments() = describe(member);
+  return ok();
+}
+
+Status ClientApi::show(const pb::ShowRequest& request, pb::ShowReply& reply) {
+  ExperimentId id;
+  if (request.id().empty()) {
+    TRY(auto newest, parts_.store.numbers(request.project_dir(), 1));
+    if (newest.empty()) {
+      TRY(newest, parts_.store.numbers("", 1));
+    }
+    if (newest.empty()) {
+      return Error{Code::NotFound, "nothing was ever submitted here", "`dtrain train` submits"};
+    }
+    id = {newest.front(), 0};
+  } else {
+    TRY(id, parse_experiment_id(request.id()));
+  }
+  TRY(const auto known, parts_.scheduler.find(id.number));
+  TRY(check_exists(known, {id, {}, {}}));
+  *reply.mutable_experiment() = summary_of(known, id);
+  reply.set_spec_yaml(known.submission->spec_yaml);
+  reply.set_snapshot(known.submission->snapshot);
+  reply.set_output_dir(parts_.scheduler.output_dir(id).string());
+  reply.set_host(known.submission->host);
+  const bool whole_set = known.submission->spec.is_set() && id.member == 0;
+  for (const Experiment* experiment : members_of(known, id)) {
+    if (whole_set) *reply.add_members() = describe(*experiment);
+    for (const Replica& replica : experiment->replicas) {
+      if (whole_set) break;   // each member shows its own
+      *reply.add_replicas() = describe(*experiment, replica, parts_.scheduler.model().hosts);
+    }
+    if (!whole_set && experiment->replicas.empty()) {
+      for (const ReplicaId& replica : replica_ids(experiment->id, known.submission->spec)) {
+        pb::ReplicaInfo& info = *reply.add_replicas();
+        info.set_id(to_string(replica));
+        info.set_state(std::string(to_string(State::Created)));
+      }
+    }
+  }
+  TRY(const auto events, parts_.store.events(id.number));
+  const IdPattern pattern{id, {}, {}};
+  for (const auto& event : events) {
+    const auto subject = parse_id_pattern(event.id());
+    if (subject.ok() && pattern.matches(subject->experiment)) *reply.add_events() = event;
+  }
+  return ok();
+}
+
+Status ClientApi::kill(const pb::KillRequest& request, pb::KillReply& reply) {
+  for (const auto& id : request.ids()) {
+    pb::KillReply::Item& item = *reply.add_items();
+    item.set_id(id);
+    TRY(kill_one(id, request.force(), item));
+  }
+  return ok();
+}
+
+Status ClientApi::kill_one(const std::string& id, bool force, pb::KillReply::Item& item) {
+  TRY(const IdPattern pattern, parse_id_pattern(id));
+  if (pattern.names_replicas()) {
+    return Error{Code::InvalidArgument, fmt::format("{} is one replica of a gang", id),
+                 fmt::format("`dtrain kill {}` ends the whole experiment",
+                             to_string(pattern.experiment))};
+  }
+  TRY(const auto known, parts_.scheduler.find(pattern.experiment.number));
+  TRY(check_exists(known, pattern));
+  const auto info = summary_of(known, pattern.experiment);
+  bool fixed = true;
+  for (const Experiment* member : members_of(known, pattern.experiment)) {
+    fixed = fixed && member->outcome.has_value();
+  }
+  if (fixed) {
+    item.set_already_over(true);
+    item.set_message(fmt::format("{} is already {}", id, info.state()));
+    // A second kill may still want to be harder than the first.
+    if (!force || is_terminal(*parse_state(info.state()))) return ok();
+  }
+  parts_.scheduler.handle(KillWanted{pattern.experiment, force});
+  return ok();
+}
+
+Status ClientApi::hosts(pb::HostsReply& reply) {
+  const Model& model = parts_.scheduler.model();
+  for (const auto& [id, host] : model.hosts) {
+    pb::HostInfo& info = *reply.add_hosts();
+    info = describe(host, model, boottime_ms());
+    const pb::Hello* hello = parts_.runners.hello(id);
+    if (hello == nullptr) continue;
+    info.set_version(hello->version());
+    info.set_cgroup(hello->inventory().cgroup());
+    info.set_gpu_note(hello->inventory().gpu_note());
+    *info.mutable_gpus() = hello->inventory().gpus();
+  }
+  return ok();
+}
+
+}  // namespace dtrain::daemon

@@ -1,0 +1,82 @@
+// The people's side of the daemon: every call of the CLI.
+//
+// Owner: daemon main. Thread: gRPC calls in; each answer is made on the loop. Never: keeps anything of
+// its own; it asks the scheduler, the store and the logs.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "daemon/blobs.h"
+#include "daemon/monitor.h"
+#include "daemon/runner_api.h"
+#include "daemon/scheduler.h"
+#include "schema/dtrain.grpc.pb.h"
+#include "schema/home.h"
+
+namespace dtrain::daemon {
+
+// The parts a call may need; all outlive the API.
+struct DaemonParts {
+  boost::asio::io_context& loop;
+  const Home& home;
+  Store& store;
+  Blobs& blobs;
+  Logs& logs;
+  Scheduler& scheduler;
+  RunnerApi& runners;
+  Monitor& monitor;
+};
+
+class ClientApi : public pb::Client::CallbackService {
+ public:
+  explicit ClientApi(const DaemonParts& parts);
+
+  // Ends the daemon once the reply is out.
+  std::function<void()> on_stop;
+  // Call after each turn: a `daemon stop --kill` waits for everything to be over.
+  void after_turn();
+
+  grpc::ServerUnaryReactor* Info(grpc::CallbackServerContext*, const pb::InfoRequest*,
+                                 pb::InfoReply*) override;
+  grpc::ServerBidiReactor<pb::SubmitRequest, pb::SubmitReply>* Submit(
+      grpc::CallbackServerContext*) override;
+  grpc::ServerUnaryReactor* Plan(grpc::CallbackServerContext*, const pb::PlanRequest*,
+                                 pb::PlanReply*) override;
+  grpc::ServerUnaryReactor* List(grpc::CallbackServerContext*, const pb::ListRequest*,
+                                 pb::ListReply*) override;
+  grpc::ServerUnaryReactor* Show(grpc::CallbackServerContext*, const pb::ShowRequest*,
+                                 pb::ShowReply*) override;
+  grpc::ServerUnaryReactor* Kill(grpc::CallbackServerContext*, const pb::KillRequest*,
+                                 pb::KillReply*) override;
+  grpc::ServerWriteReactor<pb::WatchBatch>* Watch(grpc::CallbackServerContext*,
+                                                  const pb::WatchRequest*) override;
+  grpc::ServerWriteReactor<pb::MonitorSample>* Monitor(grpc::CallbackServerContext*,
+                                                       const pb::MonitorRequest*) override;
+  grpc::ServerUnaryReactor* Hosts(grpc::CallbackServerContext*, const pb::HostsRequest*,
+                                  pb::HostsReply*) override;
+  grpc::ServerUnaryReactor* Shutdown(grpc::CallbackServerContext*, const pb::ShutdownRequest*,
+                                     pb::ShutdownReply*) override;
+
+ private:
+  template <typename Answer>
+  grpc::ServerUnaryReactor* answer(grpc::CallbackServerContext* context, Answer answer);
+
+  Status info(pb::InfoReply& reply);
+  Status plan_for(const pb::PlanRequest& request, pb::PlanReply& reply);
+  Status list(const pb::ListRequest& request, pb::ListReply& reply);
+  Status add_to_list(uint32_t number, bool members, pb::ListReply& reply);
+  Status show(const pb::ShowRequest& request, pb::ShowReply& reply);
+  Status kill(const pb::KillRequest& request, pb::KillReply& reply);
+  Status kill_one(const std::string& id, bool force, pb::KillReply::Item& item);
+  Status hosts(pb::HostsReply& reply);
+  std::vector<std::string> running_replicas() const;
+
+  DaemonParts parts_;
+  const uint64_t started_unix_ms_;
+  grpc::ServerUnaryReactor* stopping_ = nullptr;   // a `daemon stop` that waits
+};
+
+}  // namespace dtrain::daemon

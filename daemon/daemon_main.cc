@@ -1,0 +1,178 @@
+#include "daemon/daemon_main.h"
+
+#include <grpcpp/grpcpp.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "daemon/blobs.h"
+#include "daemon/client_api.h"
+#include "daemon/local_runner.h"
+#include "daemon/logs.h"
+#include "daemon/monitor.h"
+#include "daemon/runner_api.h"
+#include "daemon/scheduler.h"
+#include "daemon/store.h"
+#include "schema/lock_file.h"
+#include "schema/version.h"
+
+namespace dtrain::daemon {
+
+namespace {
+
+namespace asio = boost::asio;
+
+constexpr uint64_t kSpoolLimitBytes = uint64_t{4} << 30;
+constexpr int kMessageBytesMax = 2 << 20;
+// How long the one who started us waits at most for the local runner to come in.
+constexpr std::chrono::seconds kRunnerWait{10};
+
+// Every connection, journal and pack is a descriptor: take what the user may have.
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// Tells whoever started us, once.
+class Readiness {
+ public:
+  Readiness() {
+    const char* text = std::getenv("DTRAIN_READY_FD");
+    if (text != nullptr) fd_ = std::atoi(text);
+    // Our children are not to hold it open.
+    unsetenv("DTRAIN_READY_FD");
+  }
+  void announce() {
+    if (fd_ < 3) return;
+    (void)!::write(fd_, "r", 1);
+    ::close(fd_);
+    fd_ = -1;
+  }
+
+ private:
+  int fd_ = -1;
+};
+
+Status make_folders(const Home& home) {
+  for (const auto& folder : {home.blobs(), home.logs(), home.outputs(), home.runner()}) {
+    std::error_code error;
+    std::filesystem::create_directories(folder, error);
+    if (error) return errno_error(fmt::format("create {}", folder.string()), error.value());
+  }
+  return ok();
+}
+
+std::unique_ptr<grpc::Server> listen(const Home& home, ClientApi& client_api, RunnerApi& runner_api) {
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort("unix:" + home.socket().string(), grpc::InsecureServerCredentials());
+  builder.RegisterService(&client_api);
+  builder.RegisterService(&runner_api);
+  builder.SetMaxReceiveMessageSize(kMessageBytesMax);
+  builder.SetMaxSendMessageSize(kMessageBytesMax);
+  // Only the user of this home may talk to it.
+  const mode_t mask = umask(0077);
+  auto server = builder.BuildAndStart();
+  umask(mask);
+  return server;
+}
+
+Status run(const DaemonOptions& options, Readiness& readiness) {
+  const Home& home = options.home;
+  TRY(make_folders(home));
+  auto lock = hold_lock(home.lock());
+  if (!lock.ok()) {
+    return Error{Code::FailedPrecondition, "a daemon runs already: " + lock.error().message,
+                 "`dtrain daemon status` shows it"};
+  }
+  std::error_code ignored;
+  std::filesystem::remove(home.stopped_marker(), ignored);
+
+  asio::io_context loop(1);
+  TRY(const auto store, Store::open(home.database()));
+  TRY(const auto blobs, Blobs::open(home.blobs()));
+  for (const std::string& notice : blobs->notices()) std::fprintf(stderr, "%s\n", notice.c_str());
+
+  RunnerApi runner_api(loop, *blobs);
+  Logs logs(loop, home.logs(), *store, [&runner_api](const LogKey& key, uint64_t offset) {
+    runner_api.log_durable(key, offset);
+  });
+  Scheduler scheduler(loop, home, *store, logs, runner_api, Policy{}, kSpoolLimitBytes);
+  runner_api.wire(&scheduler, &logs);
+  Monitor monitor(loop, scheduler, runner_api);
+  runner_api.on_usage = [&monitor](const pb::UsageReport& report) { monitor.on_usage(report); };
+  ClientApi client_api({loop, home, *store, *blobs, logs, scheduler, runner_api, monitor});
+  scheduler.on_turn = [&client_api] { client_api.after_turn(); };
+  TRY(scheduler.load());
+
+  std::filesystem::remove(home.socket(), ignored);   // we hold the lock: nobody listens there
+  const auto server = listen(home, client_api, runner_api);
+  if (!server) {
+    return Error{Code::Unavailable, fmt::format("can't listen on {}", home.socket().string()),
+                 "is DTRAIN_HOME on a file system that has Unix sockets?"};
+  }
+
+  LocalRunner local_runner(loop, home);
+  asio::steady_timer give_up(loop, kRunnerWait);
+  if (options.local_runner) {
+    runner_api.on_connected = [&](const HostId&) { readiness.announce(); };
+    local_runner.on_ended = [&] { readiness.announce(); };
+    give_up.async_wait([&](boost::system::error_code) { readiness.announce(); });
+    local_runner.start();
+  } else {
+    readiness.announce();
+  }
+
+  bool stopping = false;
+  std::thread shutdown;
+  asio::signal_set signals(loop, SIGTERM, SIGINT);
+  const auto stop = [&] {
+    if (std::exchange(stopping, true)) return;
+    local_runner.stop();
+    signals.cancel();
+    runner_api.close();
+    // What is being answered gets a moment; then every stream still open is cut. The loop goes on
+    // meanwhile: the streams end on it.
+    shutdown = std::thread([&] {
+      server->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(200));
+      asio::post(loop, [&] { loop.stop(); });
+    });
+  };
+  client_api.on_stop = [&] { asio::post(loop, stop); };
+  signals.async_wait([&](boost::system::error_code error, int) {
+    if (!error) stop();
+  });
+  std::fprintf(stderr, "dtrain %s: listening on %s\n", kVersion, home.socket().c_str());
+  loop.run();
+  shutdown.join();
+  return ok();
+}
+
+}  // namespace
+
+int run_daemon(const DaemonOptions& options) {
+  raise_descriptor_limit();
+  std::signal(SIGPIPE, SIG_IGN);
+  Readiness readiness;
+  const Status status = run(options, readiness);
+  if (status.ok()) return 0;
+  std::fprintf(stderr, "%s\n", status.error().message.c_str());
+  if (!status.error().hint.empty()) std::fprintf(stderr, "  hint: %s\n", status.error().hint.c_str());
+  return 1;
+}
+
+}  // namespace dtrain::daemon

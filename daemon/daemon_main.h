@@ -1,0 +1,18 @@
+// `dtrain daemon run`: the one scheduling daemon of a home, from its lock file to its last reply.
+#pragma once
+
+#include "schema/home.h"
+
+namespace dtrain::daemon {
+
+struct DaemonOptions {
+  Home home;
+  bool local_runner = true;   // start and keep a runner on this machine
+};
+
+// Blocks until `daemon stop`, TERM or INT; replicas go on. When DTRAIN_READY_FD names a descriptor, one
+// byte is written there and it is closed once calls are answered and the local runner is in.
+// Returns the exit code: 0, or 1 when it could not begin (said on stderr).
+int run_daemon(const DaemonOptions& options);
+
+}  // namespace dtrain::daemon

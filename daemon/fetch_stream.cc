@@ -1,0 +1,81 @@
+#include "daemon/fetch_stream.h"
+
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace dtrain::daemon {
+
+namespace {
+
+class FetchStream final : public WriteStream<pb::BlobPart> {
+ public:
+  FetchStream(boost::asio::io_context& loop, Blobs& blobs, const pb::FetchRequest& request)
+      : WriteStream(loop), blobs_(blobs), names_(request.sha256().begin(), request.sha256().end()) {
+    on_writable = [this] {
+      if (const auto status = next(); !status.ok()) finish(to_grpc(status.error()));
+    };
+  }
+
+ private:
+  Status next() {
+    if (!current_ && next_name_ == names_.size()) {
+      finish(grpc::Status::OK);
+      return ok();
+    }
+    if (!current_) {
+      TRY(const Sha256 name, sha256_from_bytes(names_[next_name_]));
+      TRY(current_, blobs_.find(name));
+      sent_ = 0;
+    }
+    pb::BlobPart part;
+    part.set_sha256(names_[next_name_]);
+    part.set_size(current_->size_bytes);
+    std::string& data = *part.mutable_data();
+    data.resize(std::min<uint64_t>(kBlobPartBytes, current_->stored_bytes - sent_));
+    TRY(read_part(data));
+    sent_ += data.size();
+    part.set_last(sent_ == current_->stored_bytes);
+    if (part.last()) {
+      current_.reset();
+      ++next_name_;
+    }
+    write(std::move(part));
+    return ok();
+  }
+
+  Status read_part(std::string& data) const {
+    size_t done = 0;
+    while (done < data.size()) {
+      const ssize_t n = pread(current_->fd.get(), data.data() + done, data.size() - done,
+                              static_cast<off_t>(current_->offset + sent_ + done));
+      if (n < 0 && errno == EINTR) continue;
+      if (n < 0) return errno_error("read a blob", errno);
+      if (n == 0) return Error{Code::DataLoss, "a pack of blobs is shorter than its table says", ""};
+      done += static_cast<size_t>(n);
+    }
+    return ok();
+  }
+
+  Blobs& blobs_;
+  const std::vector<std::string> names_;
+  size_t next_name_ = 0;
+  std::optional<Blobs::Stored> current_;
+  uint64_t sent_ = 0;
+};
+
+}  // namespace
+
+grpc::ServerWriteReactor<pb::BlobPart>* start_fetch(boost::asio::io_context& loop, Blobs& blobs,
+                                                    const pb::FetchRequest& request) {
+  auto stream = std::make_shared<FetchStream>(loop, blobs, request);
+  stream->start();
+  return stream.get();
+}
+
+}  // namespace dtrain::daemon

@@ -1,0 +1,111 @@
+#include "daemon/local_runner.h"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <string>
+
+#include "schema/fd.h"
+#include "schema/lock_file.h"
+
+namespace dtrain::daemon {
+
+namespace {
+
+constexpr std::chrono::milliseconds kBackoffMin{500};
+constexpr std::chrono::milliseconds kBackoffMax{10'000};
+constexpr std::chrono::seconds kHealthyAfter{30};
+
+// In a session of its own, so that a Ctrl-C meant for the daemon does not reach it; no descriptor of
+// ours is inherited. posix_spawn, because gRPC's threads exist already.
+Result<pid_t> spawn_runner(const Home& home) {
+  std::filesystem::create_directories(home.runner());
+  const std::string log = home.runner_log().string();
+  const std::string folder = home.runner().string();
+  const std::string join = "unix:" + home.socket().string();
+  const char* const words[] = {"dtrain", "runner",     "run",        "--home",
+                               folder.c_str(), "--join", join.c_str(), nullptr};
+  posix_spawn_file_actions_t files;
+  posix_spawnattr_t attributes;
+  posix_spawn_file_actions_init(&files);
+  posix_spawnattr_init(&attributes);
+  posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_addopen(&files, 1, log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+  posix_spawn_file_actions_adddup2(&files, 1, 2);
+  posix_spawn_file_actions_addclosefrom_np(&files, 3);
+  sigset_t none;
+  sigemptyset(&none);
+  posix_spawnattr_setsigmask(&attributes, &none);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK);
+  pid_t pid = -1;
+  const int error = posix_spawn(&pid, "/proc/self/exe", &files, &attributes,
+                                const_cast<char* const*>(words), environ);
+  posix_spawn_file_actions_destroy(&files);
+  posix_spawnattr_destroy(&attributes);
+  if (error != 0) return errno_error("start the local runner", error);
+  return pid;
+}
+
+}  // namespace
+
+LocalRunner::LocalRunner(boost::asio::io_context& loop, const Home& home)
+    : loop_(loop), home_(home), ended_(loop), again_(loop) {}
+
+void LocalRunner::start() {
+  if (stopping_ || pid_ > 0) return;
+  // One that outlived the last daemon: it dials in by itself, and is replaced only once it is gone.
+  if (is_held(home_.runner() / "lock")) {
+    start_later();
+    return;
+  }
+  const auto pid = spawn_runner(home_);
+  if (!pid.ok()) {
+    std::fprintf(stderr, "%s\n", pid.error().message.c_str());
+    start_later();
+    return;
+  }
+  pid_ = *pid;
+  started_ = std::chrono::steady_clock::now();
+  wait_for_end();
+}
+
+void LocalRunner::wait_for_end() {
+  const int fd = static_cast<int>(syscall(SYS_pidfd_open, pid_, 0));
+  INVARIANT(fd >= 0, "a child that was not reaped has a pidfd");
+  ended_.assign(fd);
+  ended_.async_wait(ended_.wait_read, [this](boost::system::error_code error) {
+    if (error) return;
+    int status = 0;
+    waitpid(pid_, &status, WNOHANG);
+    std::fprintf(stderr, "the local runner (pid %d) ended, status %d\n", pid_, status);
+    pid_ = -1;
+    ended_.close();
+    if (on_ended) on_ended();
+    if (stopping_) return;
+    if (std::chrono::steady_clock::now() - started_ > kHealthyAfter) backoff_ = kBackoffMin;
+    start_later();
+  });
+}
+
+void LocalRunner::start_later() {
+  again_.expires_after(backoff_);
+  backoff_ = std::min(backoff_ * 2, kBackoffMax);
+  again_.async_wait([this](boost::system::error_code error) {
+    if (!error) start();
+  });
+}
+
+void LocalRunner::stop() {
+  stopping_ = true;
+  again_.cancel();
+  if (pid_ > 0) kill(pid_, SIGTERM);
+}
+
+}  // namespace dtrain::daemon

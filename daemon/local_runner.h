@@ -1,0 +1,47 @@
+// The runner of the daemon's own machine: started with the daemon, started again when it dies.
+//
+// Owner: daemon main. Thread: loop. A runner that outlived an earlier daemon is left alone: it holds
+// the lock of its home and dials back by itself.
+#pragma once
+
+#include <sys/types.h>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <functional>
+
+#include "schema/home.h"
+#include "schema/result.h"
+
+namespace dtrain::daemon {
+
+class LocalRunner {
+ public:
+  LocalRunner(boost::asio::io_context& loop, const Home& home);
+  LocalRunner(const LocalRunner&) = delete;
+  LocalRunner& operator=(const LocalRunner&) = delete;
+
+  void start();
+  // TERM to the runner if it is our child; keepers and replicas go on. It is not started again.
+  void stop();
+
+  // A runner ended. Before the first one ever connected: there is nothing to wait for.
+  std::function<void()> on_ended;
+
+ private:
+  void start_later();
+  void wait_for_end();
+
+  boost::asio::io_context& loop_;
+  const Home home_;
+  pid_t pid_ = -1;                                // -1: not ours, or not there
+  boost::asio::posix::stream_descriptor ended_;   // a pidfd
+  boost::asio::steady_timer again_;
+  std::chrono::steady_clock::time_point started_;
+  std::chrono::milliseconds backoff_{500};
+  bool stopping_ = false;
+};
+
+}  // namespace dtrain::daemon

@@ -1,0 +1,152 @@
+#include "daemon/monitor.h"
+
+#include <chrono>
+#include <utility>
+
+#include "daemon/runner_api.h"
+#include "daemon/summary.h"
+
+namespace dtrain::daemon {
+
+// One person in front of `dtrain monitor`. Owner: gRPC.
+class Monitor::Viewer final : public WriteStream<pb::MonitorSample> {
+ public:
+  Viewer(boost::asio::io_context& loop, Monitor& monitor, std::string id)
+      : WriteStream(loop), monitor_(monitor), id_(std::move(id)) {
+    on_writable = [this] { begin(); };
+    on_closed = [this] { monitor_.remove(this); };
+  }
+
+  const IdPattern& pattern() const { return pattern_; }
+
+  // Skips a beat when the last sample is still being written.
+  void show() {
+    if (!is_writable()) return;
+    auto sample = monitor_.sample(pattern_);
+    if (!sample.ok()) return finish(to_grpc(sample.error()));
+    write(std::move(*sample));
+    if (monitor_.scheduler_.is_over(pattern_.experiment.number)) finish(grpc::Status::OK);
+  }
+
+  bool waits_for_first() const { return waits_for_first_; }
+  void first_came() { waits_for_first_ = false; }
+
+ private:
+  void begin() {
+    on_writable = nullptr;
+    auto pattern = parse_id_pattern(id_);
+    if (!pattern.ok()) return finish(to_grpc(pattern.error()));
+    pattern_ = *pattern;
+    const auto known = monitor_.scheduler_.find(pattern_.experiment.number);
+    if (!known.ok()) return finish(to_grpc(known.error()));
+    if (const auto status = check_exists(*known, pattern_); !status.ok()) {
+      return finish(to_grpc(status.error()));
+    }
+    monitor_.add(this);
+    if (monitor_.scheduler_.is_over(pattern_.experiment.number)) show();
+  }
+
+  Monitor& monitor_;
+  const std::string id_;
+  IdPattern pattern_;
+  bool waits_for_first_ = true;
+};
+
+Monitor::Monitor(boost::asio::io_context& loop, Scheduler& scheduler, RunnerApi& runners)
+    : loop_(loop), scheduler_(scheduler), runners_(runners), second_(loop) {}
+
+grpc::ServerWriteReactor<pb::MonitorSample>* Monitor::start(const pb::MonitorRequest& request) {
+  auto viewer = std::make_shared<Viewer>(loop_, *this, request.id());
+  viewer->start();
+  return viewer.get();
+}
+
+void Monitor::add(Viewer* viewer) {
+  viewers_.insert(viewer);
+  tell_hosts();
+  if (viewers_.size() > 1) return;
+  second_.expires_after(std::chrono::seconds(1));
+  second_.async_wait([this](boost::system::error_code error) {
+    if (!error) tick();
+  });
+}
+
+void Monitor::remove(Viewer* viewer) {
+  if (viewers_.erase(viewer) == 0) return;
+  tell_hosts();
+  if (viewers_.empty()) {
+    second_.cancel();
+    latest_.clear();
+  }
+}
+
+void Monitor::tell_hosts() {
+  std::set<ExperimentId> watched;
+  for (const Viewer* viewer : viewers_) {
+    for (auto it = scheduler_.model().experiments.lower_bound({viewer->pattern().experiment.number, 0});
+         it != scheduler_.model().experiments.end() &&
+         it->first.number == viewer->pattern().experiment.number;
+         ++it) {
+      if (viewer->pattern().matches(it->first) && !it->second.replicas.empty()) {
+        watched.insert(it->first);
+      }
+    }
+  }
+  runners_.monitor(watched);
+}
+
+void Monitor::tick() {
+  tell_hosts();   // members of a set start and end meanwhile
+  const std::set<Viewer*> viewers = viewers_;
+  for (Viewer* viewer : viewers) viewer->show();
+  second_.expires_at(second_.expiry() + std::chrono::seconds(1));
+  second_.async_wait([this](boost::system::error_code error) {
+    if (!error) tick();
+  });
+}
+
+void Monitor::on_usage(const pb::UsageReport& report) {
+  for (const auto& usage : report.replicas()) latest_[usage.replica()] = usage;
+  const std::set<Viewer*> viewers = viewers_;
+  for (Viewer* viewer : viewers) {
+    if (!viewer->waits_for_first()) continue;
+    for (const auto& usage : report.replicas()) {
+      const auto replica = parse_replica_id(usage.replica());
+      if (!replica.ok() || !viewer->pattern().matches(*replica)) continue;
+      viewer->first_came();
+      viewer->show();
+      break;
+    }
+  }
+}
+
+Result<pb::MonitorSample> Monitor::sample(const IdPattern& pattern) {
+  TRY(const auto known, scheduler_.find(pattern.experiment.number));
+  pb::MonitorSample sample;
+  sample.set_project(known.submission->spec.project);
+  sample.set_state(summary_of(known, pattern.experiment).state());
+  for (const Experiment* experiment : members_of(known, pattern.experiment)) {
+    for (const Replica& replica : experiment->replicas) {
+      if (!pattern.matches(replica.id)) continue;
+      pb::ReplicaUsage& usage = *sample.add_replicas();
+      const State state = state_of(*experiment, replica);
+      const auto latest = latest_.find(to_string(replica.id));
+      if (state == State::Running && latest != latest_.end()) {
+        usage = latest->second;
+        usage.set_live(true);
+      }
+      usage.set_replica(to_string(replica.id));
+      usage.set_state(std::string(to_string(state)));
+      usage.set_requested_cpus(replica.seat.cpus);
+      usage.set_requested_memory_bytes(replica.seat.memory_bytes);
+      const auto host = scheduler_.model().hosts.find(replica.seat.host);
+      if (host == scheduler_.model().hosts.end()) continue;
+      usage.set_host_name(host->second.name);
+      usage.set_host_cpus(host->second.cpus);
+      usage.set_host_memory_bytes(host->second.memory_bytes);
+    }
+  }
+  return sample;
+}
+
+}  // namespace dtrain::daemon

@@ -1,0 +1,215 @@
+#include "daemon/runner_api.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <utility>
+
+#include "daemon/fetch_stream.h"
+#include "daemon/record.h"
+#include "schema/clock.h"
+#include "schema/version.h"
+
+namespace dtrain::daemon {
+
+namespace {
+
+Result<Host> host_from_message(const pb::Hello& hello) {
+  const pb::Inventory& inventory = hello.inventory();
+  Host host;
+  host.id.hex = hello.host_id();
+  if (host.id.hex.empty()) return Error{Code::InvalidArgument, "a runner without a host id", ""};
+  host.name = inventory.name();
+  host.address = inventory.address();
+  host.cpus = inventory.cpus();
+  host.memory_bytes = inventory.memory_bytes();
+  for (const auto& gpu : inventory.gpus()) {
+    host.gpus.push_back({static_cast<int>(gpu.index()), gpu.name(), gpu.busy()});
+  }
+  if (inventory.port_first() != 0) {
+    host.port_first = static_cast<int>(inventory.port_first());
+    host.port_last = static_cast<int>(inventory.port_last());
+  }
+  host.same_machine = hello.boot_id() == boot_id();
+  host.connected = true;
+  return host;
+}
+
+Status check_version(const pb::Hello& hello) {
+  if (hello.protocol() == kProtocol) return ok();
+  return Error{Code::FailedPrecondition,
+               fmt::format("the runner speaks protocol {} ({}), this daemon {} ({})",
+                           hello.protocol(), hello.version(), kProtocol, kVersion),
+               hello.protocol() < kProtocol ? "upgrade dtrain on that host"
+                                            : "upgrade dtrain where the daemon runs"};
+}
+
+}  // namespace
+
+grpc::ServerBidiReactor<pb::FromRunner, pb::ToRunner>* RunnerApi::Connect(
+    grpc::CallbackServerContext*) {
+  auto stream = std::make_shared<Stream>(loop_);
+  auto host = std::make_shared<HostId>();
+  const std::weak_ptr<Stream> weak = stream;
+  stream->on_message = [this, weak, host](pb::FromRunner& message) {
+    if (const auto live = weak.lock()) on_message(live, *host, message);
+  };
+  stream->on_reads_done = [weak] {
+    if (const auto live = weak.lock()) live->finish(grpc::Status::OK);
+  };
+  stream->on_closed = [this, raw = stream.get(), host] {
+    const auto found = connected_.find(*host);
+    if (found == connected_.end() || found->second.stream.get() != raw) return;
+    connected_.erase(found);
+    scheduler_->handle(HostDisconnected{*host});
+  };
+  stream->start();
+  return stream.get();
+}
+
+void RunnerApi::on_message(const std::shared_ptr<Stream>& stream, HostId& host,
+                           pb::FromRunner& message) {
+  Status status = ok();
+  if (message.has_hello()) {
+    status = on_hello(stream, host, message.hello());
+  } else if (host.hex.empty()) {
+    status = Error{Code::FailedPrecondition, "the first message must be Hello", ""};
+  } else if (message.has_log()) {
+    on_log(stream, message.log());
+  } else if (message.has_usage()) {
+    if (on_usage) on_usage(message.usage());
+  } else if (message.has_renew()) {
+    scheduler_->handle(HostContact{host});
+    pb::ToRunner reply;
+    reply.mutable_renewed()->set_sent_ms(message.renew().sent_ms());
+    stream->send(std::move(reply));
+  } else {
+    status = on_fact(host, message);
+  }
+  if (!status.ok()) {
+    std::fprintf(stderr, "runner %s: %s\n", host.hex.c_str(), status.error().message.c_str());
+    stream->finish(to_grpc(status.error()));
+  }
+}
+
+Status RunnerApi::on_hello(const std::shared_ptr<Stream>& stream, HostId& host,
+                           const pb::Hello& hello) {
+  TRY(check_version(hello));
+  TRY(Host facts, host_from_message(hello));
+  host = facts.id;
+  HostConnected connected{std::move(facts), {}};
+  pb::ToRunner welcome;
+  welcome.mutable_welcome()->set_version(kVersion);
+  welcome.mutable_welcome()->set_host_address(connected.host.address);
+  for (const auto& held : hello.held()) {
+    TRY(const ReplicaId replica, parse_replica_id(held.replica()));
+    connected.held.push_back({replica, held.attempt()});
+    if (!scheduler_->model().experiments.contains(replica.experiment)) continue;
+    const LogKey key{held.replica(), held.attempt()};
+    log_source_[key] = host;
+    pb::LogAck& ack = *welcome.mutable_welcome()->add_logs();
+    ack.set_replica(held.replica());
+    ack.set_attempt(held.attempt());
+    ack.set_offset(logs_->durable_offset(replica.experiment.number, key));
+  }
+  auto& slot = connected_[host];
+  if (slot.stream && slot.stream != stream) {
+    std::exchange(slot.stream, nullptr)->finish({grpc::StatusCode::ABORTED, "the host connected anew"});
+  }
+  slot = {stream, hello};
+  stream->send(std::move(welcome));
+  if (monitored_.experiments_size() > 0) {
+    pb::ToRunner message;
+    *message.mutable_monitor() = monitored_;
+    stream->send(std::move(message));
+  }
+  scheduler_->handle(std::move(connected));
+  if (on_connected) on_connected(host);
+  return ok();
+}
+
+Status RunnerApi::on_fact(const HostId& host, const pb::FromRunner& message) {
+  if (message.has_prepared()) {
+    TRY(const auto id, parse_experiment_id(message.prepared().experiment()));
+    scheduler_->handle(LaunchPrepared{host, id, message.prepared().attempt()});
+  } else if (message.has_prepare_failed()) {
+    const auto& failed = message.prepare_failed();
+    TRY(const auto id, parse_experiment_id(failed.experiment()));
+    scheduler_->handle(LaunchFailed{host, id, failed.attempt(), failed.reason(),
+                                    static_cast<int>(failed.port_taken()), failed.ours()});
+  } else if (message.has_started()) {
+    const auto& started = message.started();
+    TRY(const auto id, parse_replica_id(started.replica()));
+    scheduler_->handle(ReplicaStarted{id, started.attempt(), started.pid(), started.time_unix_ms()});
+  } else if (message.has_exited()) {
+    TRY(const auto id, parse_replica_id(message.exited().replica()));
+    scheduler_->handle(
+        ReplicaExited{id, message.exited().attempt(), exit_from_message(message.exited().status())});
+  } else if (message.has_released()) {
+    const auto& released = message.released();
+    TRY(const auto id, parse_replica_id(released.replica()));
+    log_source_.erase({released.replica(), released.attempt()});
+    scheduler_->handle(ReplicaReleased{id, released.attempt(), released.left_behind(), host});
+  } else if (message.has_inventory()) {
+    pb::Hello& hello = connected_[host].hello;
+    *hello.mutable_inventory() = message.inventory();
+    TRY(Host facts, host_from_message(hello));
+    scheduler_->handle(HostChanged{std::move(facts)});
+  }
+  return ok();
+}
+
+void RunnerApi::on_log(const std::shared_ptr<Stream>& stream, const pb::LogData& log) {
+  const auto replica = parse_replica_id(log.replica());
+  if (!replica.ok() || !scheduler_->model().experiments.contains(replica->experiment)) return;
+  const auto connected = std::find_if(connected_.begin(), connected_.end(), [&](const auto& entry) {
+    return entry.second.stream == stream;
+  });
+  if (connected == connected_.end()) return;
+  log_source_[{log.replica(), log.attempt()}] = connected->first;
+  const auto status = logs_->append(replica->experiment.number, log);
+  // The runner redials and resumes at what is durable.
+  if (!status.ok()) stream->finish(to_grpc(status.error()));
+}
+
+void RunnerApi::log_durable(const LogKey& key, uint64_t offset) {
+  const auto source = log_source_.find(key);
+  if (source == log_source_.end()) return;
+  pb::ToRunner message;
+  message.mutable_log_ack()->set_replica(key.first);
+  message.mutable_log_ack()->set_attempt(key.second);
+  message.mutable_log_ack()->set_offset(offset);
+  send(source->second, std::move(message));
+}
+
+void RunnerApi::send(const HostId& host, pb::ToRunner message) {
+  const auto found = connected_.find(host);
+  if (found != connected_.end()) found->second.stream->send(std::move(message));
+}
+
+void RunnerApi::monitor(const std::set<ExperimentId>& experiments) {
+  monitored_.Clear();
+  for (const ExperimentId& id : experiments) monitored_.add_experiments(to_string(id));
+  for (auto& [host, connected] : connected_) {
+    pb::ToRunner message;
+    *message.mutable_monitor() = monitored_;
+    connected.stream->send(std::move(message));
+  }
+}
+
+const pb::Hello* RunnerApi::hello(const HostId& host) const {
+  const auto found = connected_.find(host);
+  return found == connected_.end() ? nullptr : &found->second.hello;
+}
+
+void RunnerApi::close() {
+  for (auto& [host, connected] : connected_) {
+    connected.stream->finish({grpc::StatusCode::UNAVAILABLE, "the daemon stops"});
+  }
+}
+
+grpc::ServerWriteReactor<pb::BlobPart>* RunnerApi::Fetch(grpc::CallbackServerContext*,
+                                                         const pb::FetchRequest* request) {
+  return start_fetch(loop_, blobs_, *request);
+}
+
+}  // namespace dtrain::daemon

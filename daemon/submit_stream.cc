@@ -1,0 +1,146 @@
+#include "daemon/submit_stream.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "schema/dtrain.pb.h"
+#include "schema/manifest.h"
+
+namespace dtrain::daemon {
+
+namespace {
+
+constexpr uint64_t kManifestBytesMax = uint64_t{256} << 20;
+constexpr size_t kNamesPerMessage = 16'000;   // 32 bytes each: half a message
+
+bool is_submission_id(const std::string& text) {
+  return text.size() == 32 && std::all_of(text.begin(), text.end(), [](unsigned char c) {
+           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
+         });
+}
+
+Result<Submission> submission_of(const pb::SubmitHeader& header) {
+  if (!is_submission_id(header.submission_id())) {
+    return Error{Code::InvalidArgument, "a submission id has 32 hex digits", ""};
+  }
+  Submission submission;
+  submission.submission_id = header.submission_id();
+  submission.spec_yaml = header.spec_yaml();
+  ParseOptions options;
+  options.file_name = "the submitted YAML";
+  TRY(submission.spec, parse_spec(header.spec_yaml(), options));
+  submission.snapshot = header.snapshot();
+  submission.user = header.user();
+  submission.project_dir = header.project_dir();
+  submission.host = header.host();
+  return submission;
+}
+
+class SubmitStream final : public BidiStream<pb::SubmitRequest, pb::SubmitReply> {
+ public:
+  SubmitStream(boost::asio::io_context& loop, Scheduler& scheduler, Blobs& blobs)
+      : BidiStream(loop), scheduler_(scheduler), blobs_(blobs) {
+    on_message = [this](pb::SubmitRequest& request) {
+      if (const auto status = step(request); !status.ok()) finish(to_grpc(status.error()));
+    };
+    on_reads_done = [this] {
+      finish({grpc::StatusCode::CANCELLED, "the submission ended in the middle"});
+    };
+  }
+
+ private:
+  Status step(const pb::SubmitRequest& request) {
+    if (request.has_header()) return on_header(request.header());
+    if (!submission_) return Error{Code::FailedPrecondition, "a submission starts with its header", ""};
+    if (request.has_blob()) return on_blob(request.blob());
+    if (request.has_blobs_done()) return on_blobs_done();
+    return Error{Code::InvalidArgument, "an empty step of a submission", ""};
+  }
+
+  Status on_header(const pb::SubmitHeader& header) {
+    if (submission_) return Error{Code::FailedPrecondition, "a second header in one submission", ""};
+    TRY(submission_, submission_of(header));
+    TRY(root_, sha256_from_bytes(header.snapshot()));
+    extras_.secrets = {header.secrets().begin(), header.secrets().end()};
+    extras_.user_env = {header.user_env().begin(), header.user_env().end()};
+    TRY(pack_, blobs_.begin());
+    if (!blobs_.has(root_)) {
+      ask_for({root_});
+      return ok();
+    }
+    have_manifest_ = true;
+    // A known manifest came with its files; only damage found at start can have taken some away.
+    return blobs_.notices().empty() ? accept() : ask_for_files();
+  }
+
+  Status on_blob(const pb::BlobPart& part) {
+    TRY(const Sha256 name, sha256_from_bytes(part.sha256()));
+    return pack_->add(name, part.size(), part.data(), part.last());
+  }
+
+  Status on_blobs_done() {
+    if (have_manifest_) return accept();
+    if (!pack_->has(root_)) return Error{Code::InvalidArgument, "the manifest did not come", ""};
+    have_manifest_ = true;
+    return ask_for_files();
+  }
+
+  Status ask_for_files() {
+    TRY(const std::string bytes, pack_->has(root_) ? pack_->read(root_, kManifestBytesMax)
+                                                   : blobs_.read(root_, kManifestBytesMax));
+    pb::Manifest manifest;
+    if (!manifest.ParseFromString(bytes)) {
+      return Error{Code::InvalidArgument, "the manifest is not one", ""};
+    }
+    TRY(check_manifest(manifest));
+    std::vector<Sha256> names;
+    for (const auto& entry : manifest.entry()) {
+      if (entry.kind() != pb::Entry::FILE) continue;
+      TRY(names.emplace_back(), sha256_from_bytes(entry.sha256()));
+    }
+    const auto missing = blobs_.missing(names);
+    if (missing.empty()) return accept();
+    ask_for(missing);
+    return ok();
+  }
+
+  void ask_for(const std::vector<Sha256>& names) {
+    for (size_t first = 0; first < names.size(); first += kNamesPerMessage) {
+      const size_t last = std::min(first + kNamesPerMessage, names.size());
+      pb::SubmitReply reply;
+      for (size_t i = first; i < last; ++i) reply.mutable_missing()->add_sha256(to_bytes(names[i]));
+      reply.mutable_missing()->set_more(last < names.size());
+      send(std::move(reply));
+    }
+  }
+
+  Status accept() {
+    TRY(pack_->commit());
+    TRY(auto accepted, scheduler_.submit(std::move(*submission_), extras_));
+    pb::SubmitReply reply;
+    *reply.mutable_accepted() = std::move(accepted);
+    send(std::move(reply));
+    finish(grpc::Status::OK);
+    return ok();
+  }
+
+  Scheduler& scheduler_;
+  Blobs& blobs_;
+  std::optional<Submission> submission_;
+  SubmissionExtras extras_;
+  Sha256 root_{};
+  bool have_manifest_ = false;
+  std::unique_ptr<PackWriter> pack_;
+};
+
+}  // namespace
+
+grpc::ServerBidiReactor<pb::SubmitRequest, pb::SubmitReply>* start_submit(
+    boost::asio::io_context& loop, Scheduler& scheduler, Blobs& blobs) {
+  auto stream = std::make_shared<SubmitStream>(loop, scheduler, blobs);
+  stream->start();
+  return stream.get();
+}
+
+}  // namespace dtrain::daemon

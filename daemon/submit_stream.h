@@ -1,0 +1,19 @@
+// One submission on its way in: header, then what is missing of its snapshot, then a number.
+//
+//   header -> missing{manifest} -> its blob -> missing{files} -> their blobs -> accepted
+//
+// Each step is left out when nothing is missing. Accepted is said after everything is durable.
+#pragma once
+
+#include "daemon/blobs.h"
+#include "daemon/reactor.h"
+#include "daemon/scheduler.h"
+#include "schema/dtrain.grpc.pb.h"
+
+namespace dtrain::daemon {
+
+// Owner: gRPC. Thread: loop.
+grpc::ServerBidiReactor<pb::SubmitRequest, pb::SubmitReply>* start_submit(
+    boost::asio::io_context& loop, Scheduler& scheduler, Blobs& blobs);
+
+}  // namespace dtrain::daemon

@@ -1,0 +1,90 @@
+#include "daemon/summary.h"
+
+#include "daemon/describe.h"
+
+namespace dtrain::daemon {
+
+namespace {
+
+// Past this many members their ids are not listed one by one.
+constexpr size_t kListedMembersMax = 1'000;
+
+Experiment as_submitted(const Scheduler::Known& known, const ExperimentId& id) {
+  Experiment experiment;
+  experiment.id = id;
+  experiment.submission = known.submission;
+  return experiment;
+}
+
+}  // namespace
+
+std::vector<const Experiment*> members_of(const Scheduler::Known& known, const ExperimentId& id) {
+  std::vector<const Experiment*> members;
+  for (const Experiment& experiment : known.experiments) {
+    if (id.member == 0 || experiment.id == id) members.push_back(&experiment);
+  }
+  return members;
+}
+
+Status check_exists(const Scheduler::Known& known, const IdPattern& pattern) {
+  const Spec& spec = known.submission->spec;
+  const uint32_t number = known.submission->number;
+  const uint64_t members = spec.is_set() ? spec.member_count() : 0;
+  if (pattern.experiment.member > members) {
+    return Error{Code::NotFound,
+                 members == 0 ? fmt::format("experiment {} is not a set, it has no member {}", number,
+                                            pattern.experiment.member)
+                              : fmt::format("set {} has members {}.1 to {}.{}", number, number, number,
+                                            members),
+                 fmt::format("`dtrain status {}` shows it", number)};
+  }
+  if (!pattern.role) return ok();
+  std::string roles;
+  const ExperimentId first{number, members == 0 ? 0 : 1u};
+  for (const ReplicaId& replica : replica_ids(first, spec)) {
+    IdPattern here = pattern;
+    here.experiment = first;
+    if (here.matches(replica)) return ok();
+    const std::string name = to_string(replica).substr(to_string(first).size() + 1);
+    roles += roles.empty() ? name : ", " + name;
+  }
+  return Error{Code::NotFound, fmt::format("experiment {} has no {}; it has {}", number,
+                                           to_string(pattern), roles),
+               ""};
+}
+
+std::vector<std::string> watched_ids(const Scheduler::Known& known, const IdPattern& pattern) {
+  const Spec& spec = known.submission->spec;
+  const uint32_t number = known.submission->number;
+  std::vector<std::string> ids;
+  if (!pattern.role) ids.push_back(to_string(pattern.experiment));
+  const auto add = [&](const ExperimentId& id) {
+    if (id.member != 0 && !pattern.role && id != pattern.experiment) ids.push_back(to_string(id));
+    for (const ReplicaId& replica : replica_ids(id, spec)) {
+      if (pattern.matches(replica)) ids.push_back(to_string(replica));
+    }
+  };
+  const uint64_t members = spec.is_set() ? spec.member_count() : 0;
+  if (members == 0) {
+    add({number, 0});
+  } else if (pattern.experiment.member != 0) {
+    add(pattern.experiment);
+  } else {
+    const uint64_t first = members > kListedMembersMax ? members - kListedMembersMax + 1 : 1;
+    for (uint64_t member = first; member <= members; ++member) {
+      add({number, static_cast<uint32_t>(member)});
+    }
+  }
+  return ids;
+}
+
+pb::ExperimentInfo summary_of(const Scheduler::Known& known, const ExperimentId& id) {
+  if (known.submission->spec.is_set() && id.member == 0) {
+    std::vector<const Experiment*> members = members_of(known, id);
+    return describe_set(*known.submission, members);
+  }
+  const auto found = members_of(known, id);
+  return describe(found.empty() ? as_submitted(known, id) : *found.front());
+}
+
+}  // namespace dtrain::daemon

@@ -1,0 +1,123 @@
+#include "daemon/watch_stream.h"
+
+#include <utility>
+
+#include "daemon/summary.h"
+
+namespace dtrain::daemon {
+
+namespace {
+
+constexpr size_t kBatchBytes = size_t{512} << 10;
+
+class WatchStream final : public WriteStream<pb::WatchBatch>, public JournalListener {
+ public:
+  WatchStream(boost::asio::io_context& loop, Scheduler& scheduler, Logs& logs,
+              const pb::WatchRequest& request)
+      : WriteStream(loop), scheduler_(scheduler), logs_(logs), request_(request) {
+    on_writable = [this] { next(); };
+    on_closed = [this] { logs_.unlisten(number_, this); };
+  }
+
+  void journal_grew() override {
+    if (is_writable()) next();
+  }
+
+ private:
+  void next() {
+    if (const auto status = opened_ ? write_items() : open(); !status.ok()) {
+      finish(to_grpc(status.error()));
+    }
+  }
+
+  // The first batch: who takes part, so that the reader knows how wide the names are.
+  Status open() {
+    opened_ = true;
+    TRY(filter_.pattern, parse_id_pattern(request_.id()));
+    number_ = filter_.pattern.experiment.number;
+    filter_.with_logs = !request_.states_only();
+    filter_.attempt = request_.attempt();
+    filter_.since_unix_ms = request_.since_unix_ms();
+    cursor_ = request_.cursor();
+    TRY(const auto known, scheduler_.find(number_));
+    TRY(check_exists(known, filter_.pattern));
+    logs_.listen(number_, this);
+    pb::WatchBatch batch;
+    for (const std::string& id : watched_ids(known, filter_.pattern)) batch.add_ids(id);
+    if (request_.tail_lines() > 0 && cursor_ == 0 && open_reader()) {
+      TRY(const auto tail, reader_->find_tail(logs_.end(number_), request_.tail_lines(), filter_));
+      cursor_ = tail.cursor;
+      skip_bytes_ = tail.skip_bytes;
+    }
+    write(std::move(batch));
+    return ok();
+  }
+
+  bool open_reader() {
+    if (reader_) return true;
+    auto reader = JournalReader::open(logs_.path(number_));
+    if (reader.ok()) reader_ = std::move(*reader);
+    return reader_ != nullptr;
+  }
+
+  Status write_items() {
+    // Asked before reading: what is in the journal once it is over is everything.
+    const bool over = scheduler_.is_over(number_);
+    pb::WatchBatch batch;
+    const uint64_t end = logs_.end(number_);
+    if (open_reader() && cursor_ < end) {
+      TRY(cursor_, reader_->read(cursor_, end, kBatchBytes, filter_, batch));
+      skip_head(batch);
+    }
+    const bool drained = cursor_ >= end && logs_.is_settled(number_);
+    if (drained && (over || !request_.follow())) {
+      batch.set_end(true);
+      TRY(const auto known, scheduler_.find(number_));
+      *batch.mutable_outcome() = summary_of(known, filter_.pattern.experiment);
+      write(std::move(batch));
+      finish(grpc::Status::OK);
+    } else if (batch.items_size() > 0) {
+      write(std::move(batch));
+    } else if (cursor_ < end) {
+      // A stretch without anything of interest: look further without holding up the loop.
+      boost::asio::post(loop_of(), [self = shared_from_this(), this] {
+        if (is_writable()) next();
+      });
+    }
+    return ok();
+  }
+
+  // The chunk where `--tail` begins starts with lines that are not among the last ones.
+  void skip_head(pb::WatchBatch& batch) {
+    for (auto& item : *batch.mutable_items()) {
+      if (skip_bytes_ == 0) return;
+      if (!item.has_log()) continue;
+      pb::LogChunk& log = *item.mutable_log();
+      log.mutable_data()->erase(0, skip_bytes_);
+      log.set_offset(log.offset() + skip_bytes_);
+      skip_bytes_ = 0;
+    }
+  }
+
+  Scheduler& scheduler_;
+  Logs& logs_;
+  const pb::WatchRequest request_;
+  JournalReader::Filter filter_;
+  uint32_t number_ = 0;
+  bool opened_ = false;
+  std::unique_ptr<JournalReader> reader_;
+  uint64_t cursor_ = 0;
+  uint64_t skip_bytes_ = 0;
+};
+
+}  // namespace
+
+grpc::ServerWriteReactor<pb::WatchBatch>* start_watch(boost::asio::io_context& loop,
+                                                      Scheduler& scheduler, Logs& logs,
+                                                      const pb::WatchRequest& request) {
+  auto stream = std::make_shared<WatchStream>(loop, scheduler, logs, request);
+  stream->start();
+  return stream.get();
+}
+
+}  // namespace dtrain::daemon

@@ -1,0 +1,18 @@
+// One person watching one experiment: journal items from a cursor on, then live, until it is over.
+//
+// Owner: gRPC until done. Thread: loop. Costs nothing while its reader stalls: the journal is the
+// buffer.
+#pragma once
+
+#include "daemon/logs.h"
+#include "daemon/reactor.h"
+#include "daemon/scheduler.h"
+#include "schema/dtrain.grpc.pb.h"
+
+namespace dtrain::daemon {
+
+grpc::ServerWriteReactor<pb::WatchBatch>* start_watch(boost::asio::io_context& loop,
+                                                      Scheduler& scheduler, Logs& logs,
+                                                      const pb::WatchRequest& request);
+
+}  // namespace dtrain::daemon

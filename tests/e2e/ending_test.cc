@@ -1,0 +1,176 @@
+// How experiments end, and what `train` returns for it.
+#include <doctest/doctest.h>
+#include <signal.h>
+#include <sys/stat.h>
+
+#include "support/cluster.h"
+#include "support/facts.h"
+
+using namespace dtrain::tests;
+
+namespace {
+
+// A gang of master, two workers and a ps, all doing `run`.
+std::string gang(const std::string& run) {
+  return R"(project: gang
+train:
+  framework: tensorflow
+  resources: {cpus: 0.2, mem: 32}
+  stop-grace: 5s
+  tensorflow:
+    distributed: {worker: 3, ps: 1}
+  run: )" +
+         run + "\n";
+}
+
+std::string single(const std::string& run) {
+  return "project: single\ntrain:\n  resources: {cpus: 0.2, mem: 32}\n  run: " + run + "\n";
+}
+
+bool says(const Output& output, const std::string& text) {
+  return output.all().find(text) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("a worker that fails ends the gang; its own words are shown, the rest is folded") {
+  Cluster cluster;
+  fs::path project = cluster.project(
+      gang("case $DTRAIN_REPLICA in *worker.2) echo the cause; exit 3;; *) exec sleep 1000;; esac"));
+  Output train = cluster.run({"train"}, project);
+  CHECK_MESSAGE(train.code == 3, train.all());
+  CHECK(says(train, "the cause"));
+  CHECK_MESSAGE(says(train, "+3 ended because of it"), train.all());
+
+  Json shown = facts(cluster.run({"status", "1", "--json"}));
+  CHECK(shown["state"] == "FAILED");
+  CHECK(with_id(shown["replicas"], "1.worker.2")["state"] == "FAILED");
+  CHECK(with_id(shown["replicas"], "1.worker.2")["exit_code"] == 3);
+  CHECK(with_id(shown["replicas"], "1.master")["state"] == "KILLED");
+  CHECK(with_id(shown["replicas"], "1.ps.1")["state"] == "FINISHED");
+
+  Output why = cluster.run({"why", "1"});
+  CHECK(why.code == 0);
+  CHECK_MESSAGE(says(why, "1.worker.2"), why.out);
+  CHECK(cluster.run({"wait", "1"}).code == 3);
+}
+
+TEST_CASE("the master's end is the experiment's end, with others still at work") {
+  Cluster cluster;
+  // The workers obey TERM only; finish-grace 0 asks for it at once.
+  fs::path project = cluster.project(
+      gang("case $DTRAIN_REPLICA in *master) exit 0;; *) exec sleep 1000;; esac\n"
+           "  finish-grace: 0"));
+  Output train = cluster.run({"train"}, project);
+  CHECK_MESSAGE(train.code == 0, train.all());
+  Json shown = facts(cluster.run({"status", "1", "--json"}));
+  for (const char* id : {"1.master", "1.worker.1", "1.worker.2", "1.ps.1"}) {
+    CHECK(with_id(shown["replicas"], id)["state"] == "FINISHED");
+  }
+}
+
+TEST_CASE("exit codes of train: signals, a missing program, a missing file") {
+  Cluster cluster;
+  fs::path project = cluster.project(single("kill -SEGV $$"));
+  Output train = cluster.run({"train"}, project);
+  CHECK(train.code == 128 + SIGSEGV);
+  CHECK_MESSAGE(says(train, "SIGSEGV"), train.all());
+
+  write_file(project / "dtrain.yml", single("no-such-program --with words"));
+  train = cluster.run({"train"}, project);
+  CHECK(train.code == 127);
+  CHECK_MESSAGE(says(train, "no-such-program"), train.all());
+
+  write_file(project / "notes.txt", "not a program");
+  write_file(project / "dtrain.yml", single("./notes.txt"));
+  CHECK(cluster.run({"train"}, project).code == 126);
+}
+
+TEST_CASE("kill ends everything, tells once more that it is over, and refuses single replicas") {
+  Cluster cluster;
+  fs::path project = cluster.project(gang("echo at work; exec sleep 1000"));
+  auto train = cluster.start({"train"}, project);
+  train->wait_for("at work");
+
+  Output one = cluster.run({"kill", "1.worker.1"});
+  CHECK(one.code == 2);
+  CHECK_MESSAGE(says(one, "dtrain kill 1"), one.all());
+
+  CHECK(cluster.run({"kill", "1"}).code == 0);
+  Output end = train->wait();
+  CHECK_MESSAGE(end.code == 130, end.all());
+  Json shown = facts(cluster.run({"status", "1", "--json"}));
+  CHECK(shown["state"] == "KILLED");
+
+  Output again = cluster.run({"kill", "1"});
+  CHECK(again.code == 0);
+  CHECK_MESSAGE(says(again, "KILLED"), again.all());
+  CHECK(facts(cluster.run({"kill", "1", "--json"}))["killed"][0]["already_over"] == true);
+  CHECK(cluster.run({"wait", "1"}).code == 130);
+}
+
+TEST_CASE("kill --force skips the grace of those that ignore TERM, grandchildren too") {
+  Cluster cluster;
+  fs::path project = cluster.project(
+      single("(trap '' TERM; setsid sh -c \"trap '' TERM; sleep 1000\" & echo two of us; sleep 1000)\n"
+             "  stop-grace: 1h"));
+  auto train = cluster.start({"train"}, project);
+  train->wait_for("two of us");
+  CHECK(cluster.run({"kill", "--force", "1"}).code == 0);
+  CHECK(train->wait().code == 130);
+}
+
+TEST_CASE("Ctrl-C detaches, says that it goes on, and logs -f comes back to it") {
+  Cluster cluster;
+  fs::path gate = cluster.folder() / "gate";
+  REQUIRE(mkfifo(gate.c_str(), 0600) == 0);
+  fs::path project =
+      cluster.project(single("echo at work; cat " + gate.string() + "; echo done at last"));
+  auto train = cluster.start({"train"}, project);
+  train->wait_for("at work");
+  train->signal(SIGINT);
+  Output left = train->wait();
+  CHECK_MESSAGE(left.code == 0, left.all());
+  CHECK(says(left, "dtrain logs -f 1"));
+  CHECK(says(left, "dtrain kill 1"));
+  CHECK(facts(cluster.run({"status", "1", "--json"}))["state"] == "RUNNING");
+
+  auto logs = cluster.start({"logs", "-f", "1"}, project);
+  logs->wait_for("at work");
+  write_file(gate, "word\n");
+  Output end = logs->wait();
+  CHECK(says(end, "done at last"));
+  CHECK(cluster.run({"wait", "1"}).code == 0);
+}
+
+TEST_CASE("train --tied takes the experiment with it") {
+  Cluster cluster;
+  fs::path project = cluster.project(single("echo at work; exec sleep 1000"));
+  auto train = cluster.start({"train", "--tied"}, project);
+  train->wait_for("at work");
+  train->signal(SIGTERM);
+  CHECK(train->wait().code == 130);
+  CHECK(facts(cluster.run({"status", "1", "--json"}))["state"] == "KILLED");
+}
+
+TEST_CASE("an experiment survives the daemon, which keeps what it wrote meanwhile") {
+  Cluster cluster;
+  fs::path gate = cluster.folder() / "gate";
+  REQUIRE(mkfifo(gate.c_str(), 0600) == 0);
+  fs::path project =
+      cluster.project(single("echo before; cat " + gate.string() + "; echo afterwards"));
+  CHECK(cluster.run({"train", "-d"}, project).code == 0);
+  auto logs = cluster.start({"logs", "-f", "1"}, project);
+  logs->wait_for("before");
+
+  Json daemon = facts(cluster.run({"daemon", "status", "--json"}));
+  CHECK(::kill(daemon["pid"].get<pid_t>(), SIGKILL) == 0);
+  write_file(gate, "while nobody schedules\n");
+
+  CHECK(cluster.run({"wait", "1"}).code == 0);
+  Output all = cluster.run({"logs", "1"}, project);
+  CHECK(says(all, "before"));
+  CHECK(says(all, "while nobody schedules"));
+  CHECK_MESSAGE(says(all, "afterwards"), all.all());
+  CHECK(facts(cluster.run({"status", "1", "--json"}))["attempt"] == 1);
+}

@@ -1,0 +1,126 @@
+// What a machine does to people: full disks, missing programs, a daemon that is not there.
+#include <doctest/doctest.h>
+#include <sys/mount.h>
+#include <unistd.h>
+
+#include "support/cluster.h"
+#include "support/facts.h"
+
+using namespace dtrain::tests;
+
+namespace {
+
+// A file system of a few megabytes for the life of a test.
+class SmallDisk {
+ public:
+  SmallDisk(const fs::path& at, const std::string& size) : at_(at) {
+    fs::create_directories(at_);
+    std::string options = "mode=0700,size=" + size;
+    mounted_ = mount("tmpfs", at_.c_str(), "tmpfs", 0, options.c_str()) == 0;
+  }
+  ~SmallDisk() {
+    if (mounted_) umount2(at_.c_str(), MNT_DETACH);
+  }
+  SmallDisk(const SmallDisk&) = delete;
+  SmallDisk& operator=(const SmallDisk&) = delete;
+  bool is_mounted() const { return mounted_; }
+
+ private:
+  fs::path at_;
+  bool mounted_ = false;
+};
+
+std::string noise(size_t bytes) {
+  std::string text(bytes, '\0');
+  uint64_t state = 1;
+  for (char& byte : text) {
+    state = state * 6364136223846793005U + 1442695040888963407U;
+    byte = static_cast<char>(state >> 56);
+  }
+  return text;
+}
+
+fs::path folder_of_its_own() {
+  std::string pattern = (fs::temp_directory_path() / "dtrain-disk-XXXXXX").string();
+  REQUIRE(mkdtemp(pattern.data()) != nullptr);
+  return pattern;
+}
+
+}  // namespace
+
+TEST_CASE("a full disk refuses the submission; with room again the same command works") {
+  fs::path folder = folder_of_its_own();
+  {
+    SmallDisk disk(folder, "16m");
+    if (!disk.is_mounted()) {
+      say_skipped("mounting a small file system needs root");
+      fs::remove(folder);
+      return;
+    }
+    Cluster cluster(folder / "home");
+    fs::path project = cluster.project(
+        "project", {{"dtrain.yml", "project: p\ntrain: {run: echo it works}\n"}});
+    CHECK(cluster.run({"train"}, project).code == 0);
+
+    write_file(project / "large.bin", noise(24 << 20));
+    Output output = cluster.run({"train"}, project);
+    CHECK(output.code != 0);
+    CHECK_MESSAGE(output.err.find("space") != std::string::npos, output.all());
+    CHECK(facts(cluster.run({"status", "-a", "--json"}))["experiments"].size() == 1);
+
+    fs::remove(project / "large.bin");
+    output = cluster.run({"train"}, project);
+    CHECK_MESSAGE(output.code == 0, output.all());
+    CHECK(output.out.find("it works") != std::string::npos);
+  }
+  fs::remove(folder);
+}
+
+TEST_CASE("a home that can't be written says so, with its path") {
+  Cluster cluster(fs::path("/proc/nothing/here"));
+  Output output = cluster.run({"status"});
+  CHECK(output.code != 0);
+  CHECK_MESSAGE(output.err.find("/proc/nothing") != std::string::npos, output.err);
+}
+
+TEST_CASE("a daemon stopped by hand stays stopped, and every command says how to start it") {
+  Cluster cluster;
+  fs::path project = cluster.project("project: p\ntrain: {run: echo}\n");
+  CHECK(cluster.run({"train"}, project).code == 0);
+  CHECK(cluster.run({"daemon", "stop"}).code == 0);
+  for (const char* command : {"train", "status", "logs"}) {
+    Output output = cluster.run({command}, project);
+    CHECK_MESSAGE(output.code == 1, command << ": " << output.all());
+    CHECK_MESSAGE(output.err.find("dtrain daemon start") != std::string::npos, output.err);
+  }
+  CHECK(facts(cluster.run({"daemon", "status", "--json"}))["running"] == false);
+  CHECK(cluster.run({"daemon", "start"}).code == 0);
+  CHECK(cluster.run({"train"}, project).code == 0);
+}
+
+TEST_CASE("two commands that start the daemon at the same time start one") {
+  Cluster cluster;
+  fs::path project = cluster.project("project: p\ntrain: {run: echo ok}\n");
+  std::vector<std::unique_ptr<Process>> trains;
+  for (int i = 0; i < 4; ++i) trains.push_back(cluster.start({"train"}, project));
+  for (auto& train : trains) {
+    Output output = train->wait();
+    CHECK_MESSAGE(output.code == 0, output.all());
+  }
+  CHECK(facts(cluster.run({"status", "-a", "--json"}))["experiments"].size() == 4);
+  CHECK(facts(cluster.run({"hosts", "--json"}))["hosts"].size() == 1);
+}
+
+TEST_CASE("a machine without python says so, and what to install") {
+  Cluster cluster;
+  fs::path programs = cluster.folder() / "programs";
+  fs::create_directories(programs);
+  for (const char* name : {"sh", "cat", "mount", "umount"}) {
+    fs::create_symlink(fs::path("/bin") / name, programs / name);
+  }
+  cluster.env["PATH"] = programs.string();
+  fs::path project = cluster.project("project: p\ntrain: {run: python train.py}\n");
+  Output output = cluster.run({"train"}, project);
+  CHECK(output.code != 0);
+  CHECK_MESSAGE(output.all().find("python") != std::string::npos, output.all());
+}

@@ -1,0 +1,53 @@
+// Everything that prints facts prints them as JSON too, and without colours or cursors in a pipe.
+#include <doctest/doctest.h>
+
+#include <sstream>
+
+#include "support/cluster.h"
+#include "support/facts.h"
+
+using namespace dtrain::tests;
+
+TEST_CASE("--json of every command that prints facts is JSON") {
+  Cluster cluster;
+  fs::path project = cluster.project("project: p\ntrain:\n  run: echo one; echo two\n");
+  Json submitted = facts(cluster.run({"train", "-d", "--json"}, project));
+  CHECK(submitted["id"] == "1");
+  CHECK(cluster.run({"wait", "1"}).code == 0);
+
+  for (std::vector<std::string> command : std::vector<std::vector<std::string>>{
+           {"status", "-a"}, {"status", "1"}, {"status", "-a", "-l"}, {"hosts"},
+           {"daemon", "status"}, {"why", "1"}, {"kill", "1"}, {"version"}, {"check"},
+           {"monitor", "--once", "1"}, {"output", "ls", "1"}}) {
+    command.push_back("--json");
+    Output output = cluster.run(command, project);
+    CHECK_MESSAGE(Json::accept(output.out), command[0] << ": " << output.all());
+    CHECK_MESSAGE(output.code == 0, command[0] << ": " << output.all());
+  }
+
+  Output logs = cluster.run({"logs", "1", "--json"}, project);
+  std::istringstream lines(logs.out);
+  bool saw_two = false;
+  for (std::string line; std::getline(lines, line);) {
+    Json entry = Json::parse(line, nullptr, false);
+    REQUIRE_MESSAGE(!entry.is_discarded(), line);
+    saw_two = saw_two || line.find("two") != std::string::npos;
+  }
+  CHECK(saw_two);
+
+  Output error = cluster.run({"status", "5", "--json"}, project);
+  CHECK(error.code != 0);
+  CHECK_MESSAGE(Json::accept(error.out + error.err), error.all());
+}
+
+TEST_CASE("in a pipe there are no colours, and each line carries ID and UTC time") {
+  Cluster cluster;
+  fs::path project = cluster.project("project: p\ntrain:\n  run: printf 'a\\rb\\n'\n");
+  Output train = cluster.run({"train"}, project);
+  CHECK(train.code == 0);
+  CHECK(train.all().find('\x1b') == std::string::npos);
+  CHECK(train.out.find("1.train | [20") != std::string::npos);
+  CHECK(train.out.find("Z] b\n") != std::string::npos);
+  CHECK(train.out.find("--> RUNNING") != std::string::npos);
+  CHECK(train.out.find("--> FINISHED") != std::string::npos);
+}

@@ -1,0 +1,101 @@
+// What replicas print and what people send, at sizes and in bytes nobody planned for.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "support/cluster.h"
+#include "support/facts.h"
+
+using namespace dtrain::tests;
+
+namespace {
+
+uint64_t peak_memory_kb(const Json& pid) {
+  std::istringstream status(read_file("/proc/" + pid.dump() + "/status"));
+  for (std::string line; std::getline(status, line);) {
+    if (line.rfind("VmHWM:", 0) == 0) return std::stoull(line.substr(6));
+  }
+  return 0;
+}
+
+}  // namespace
+
+TEST_CASE("one endless line passes through whole, and nobody keeps it in memory") {
+  Cluster cluster;
+  constexpr int64_t kBytes = 96 << 20;
+  fs::path project = cluster.project("project: p\ntrain:\n  run: head -c " + std::to_string(kBytes) +
+                                     " /dev/zero | tr '\\0' x; echo; echo the end\n");
+  Output output = cluster.run({"train"}, project, std::chrono::seconds(120));
+  CHECK(output.code == 0);
+  // The state lines and the last one hold a few more.
+  int64_t seen = std::count(output.out.begin(), output.out.end(), 'x');
+  CHECK(seen >= kBytes);
+  CHECK(seen < kBytes + 100);
+  CHECK(output.out.find("the end") != std::string::npos);
+  Json daemon = facts(cluster.run({"daemon", "status", "--json"}));
+  CHECK(peak_memory_kb(daemon["pid"]) < 80 << 10);
+}
+
+TEST_CASE("bytes that are no UTF-8 arrive as they are with --raw, and never break JSON") {
+  Cluster cluster;
+  fs::path project = cluster.project(
+      "project: p\ntrain:\n  run: printf 'caf\\351 \\377\\376\\000 end\\n'\n");
+  CHECK(cluster.run({"train"}, project).code == 0);
+  Output raw = cluster.run({"logs", "1", "--raw"}, project);
+  CHECK(raw.out.find(std::string("caf\xe9 \xff\xfe\0 end", 12)) != std::string::npos);
+  Output json = cluster.run({"logs", "1", "--json"}, project);
+  std::istringstream lines(json.out);
+  int count = 0;
+  for (std::string line; std::getline(lines, line); ++count) {
+    CHECK_MESSAGE(Json::accept(line), line);
+  }
+  CHECK(count > 0);
+}
+
+TEST_CASE("10,000 files ask first, then arrive, and the second time nothing travels") {
+  Cluster cluster;
+  std::map<std::string, std::string> files = {
+      {"dtrain.yml", "project: p\ntrain:\n  run: find . -name '*.txt' | wc -l\n"}};
+  for (int i = 0; i < 10'000; ++i) {
+    files["d" + std::to_string(i % 100) + "/" + std::to_string(i) + ".txt"] = std::to_string(i);
+  }
+  fs::path project = cluster.project("many", files);
+  Output asked = cluster.run({"train"}, project);
+  CHECK(asked.code == 2);
+  CHECK_MESSAGE(asked.err.find("--yes") != std::string::npos, asked.err);
+  for (int round = 0; round < 2; ++round) {
+    Output output = cluster.run({"train", "--yes"}, project);
+    CHECK_MESSAGE(output.code == 0, output.err);
+    CHECK(output.out.find("] 10000\n") != std::string::npos);
+  }
+}
+
+TEST_CASE("a file past the limit is refused by name, with the limit") {
+  Cluster cluster;
+  fs::path project = cluster.project("project: p\ntrain: {run: echo}\n");
+  write_file(project / "huge.bin", "");
+  fs::resize_file(project / "huge.bin", uint64_t{200} << 30);
+  Output output = cluster.run({"train", "--yes"}, project);
+  CHECK(output.code != 0);
+  CHECK_MESSAGE(output.err.find("huge.bin") != std::string::npos, output.err);
+}
+
+TEST_CASE("odd names, links and modes arrive as they are") {
+  Cluster cluster;
+  fs::path project = cluster.project(
+      "odd", {{"dtrain.yml",
+               "project: p\ntrain:\n  run:\n    - cat 'two words' ./-dash \xc3\xa9t\xc3\xa9\n"
+               "    - ./tool\n    - test -L link && cat link\n    - test -d empty\n"},
+              {"two words", "1"},
+              {"-dash", "2"},
+              {"\xc3\xa9t\xc3\xa9", "3\n"},
+              {"tool", "#!/bin/sh\necho tool ran\n"}});
+  fs::permissions(project / "tool", fs::perms::owner_all);
+  fs::create_symlink("two words", project / "link");
+  fs::create_directory(project / "empty");
+  Output output = cluster.run({"train"}, project);
+  CHECK_MESSAGE(output.code == 0, output.all());
+  CHECK(output.out.find("] 123\n") != std::string::npos);
+  CHECK(output.out.find("] tool ran\n") != std::string::npos);
+}

@@ -1,0 +1,136 @@
+// Bad input is refused before anything is sent, with the place, what was expected and what to do.
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include "support/cluster.h"
+#include "support/facts.h"
+
+using namespace dtrain::tests;
+
+namespace {
+
+struct Refusal {
+  std::string yaml;
+  std::vector<std::string> says;  // all of these
+};
+
+std::string alias_bomb() {
+  std::string yaml = "project: bomb\nx0: &x0 [a, a, a, a, a, a, a, a, a]\n";
+  for (int level = 1; level < 12; ++level) {
+    std::string below = "*x" + std::to_string(level - 1);
+    yaml += "x" + std::to_string(level) + ": &x" + std::to_string(level) + " [" + below;
+    for (int copy = 0; copy < 8; ++copy) yaml += ", " + below;
+    yaml += "]\n";
+  }
+  return yaml + "train: {run: echo}\n";
+}
+
+}  // namespace
+
+TEST_CASE("dtrain.yml: every mistake with line, column and what would be right") {
+  Cluster cluster;
+  const Refusal refusals[] = {
+      {"project: p\ntrain:\n  resources: {cpu: 2}\n  run: echo\n",
+       {"dtrain.yml:3:15", "cpu", "did you mean 'cpus'?"}},
+      {"project: p\ntrain:\n  framework: tensorflw\n  run: echo\n",
+       {"dtrain.yml:3:14", "tensorflw", "tensorflow"}},
+      {"project: p\ntrain:\n  run: echo\n  run: echo\n", {"dtrain.yml:4:3", "run"}},
+      {"project: p\ntrain:\n  resources: {cpus: many}\n  run: echo\n", {"dtrain.yml:3:21", "cpus"}},
+      {"project: p\ntrain: {run: echo", {"dtrain.yml:"}},
+      {"project: p\ntrain:\n  run: echo {{ rate }}\n", {"rate", "-p rate="}},
+      {"train:\n  run: echo\n", {"project"}},
+      {"", {"dtrain.yml"}},
+      {"project: p\ntrain: {run: \"\xff\xfe\"}\n", {"UTF-8"}},
+      {alias_bomb(), {"dtrain.yml"}},
+  };
+  for (const Refusal& refusal : refusals) {
+    fs::path project = cluster.project(refusal.yaml);
+    for (const char* command : {"check", "train"}) {
+      Output output = cluster.run({command}, project);
+      CHECK_MESSAGE(output.code == 2, command << " took " << refusal.yaml << output.all());
+      for (const std::string& text : refusal.says) {
+        CHECK_MESSAGE(output.err.find(text) != std::string::npos,
+                      "no \"" << text << "\" in: " << output.err);
+      }
+    }
+  }
+  // Nothing was submitted, so nothing was started either.
+  CHECK(cluster.processes().empty());
+}
+
+TEST_CASE("a directory without a file says which files were looked for and what makes one") {
+  Cluster cluster;
+  fs::path project = cluster.project("empty", {{"train.py", ""}});
+  Output output = cluster.run({"train"}, project);
+  CHECK(output.code == 2);
+  CHECK(output.err.find("dtrain.yml") != std::string::npos);
+  CHECK(output.err.find("riseml.yml") != std::string::npos);
+  CHECK(output.err.find("dtrain init") != std::string::npos);
+
+  CHECK(cluster.run({"init"}, project).code == 0);
+  CHECK(cluster.run({"check"}, project).code == 0);
+  Output train = cluster.run({"train"}, project);
+  CHECK_MESSAGE(train.code == 0, train.all());
+}
+
+TEST_CASE("resources that no host can ever give are refused, naming the largest host") {
+  Cluster cluster;
+  fs::path project = cluster.project(
+      "project: p\ntrain:\n  resources: {mem: 900TiB}\n  run: echo\n");
+  Output output = cluster.run({"train"}, project);
+  CHECK(output.code == 2);
+  CHECK_MESSAGE(output.err.find("900") != std::string::npos, output.err);
+  CHECK_MESSAGE(output.err.find("largest") != std::string::npos, output.err);
+
+  project = cluster.project("project: p\ntrain:\n  resources: {gpus: 4000}\n  run: echo\n");
+  output = cluster.run({"train"}, project);
+  CHECK(output.code == 2);
+  CHECK_MESSAGE(output.err.find("GPU") != std::string::npos, output.err);
+  Output dry = cluster.run({"train", "--dry-run"}, project);
+  CHECK_MESSAGE(dry.code != 0, dry.all());
+  CHECK(facts(cluster.run({"status", "-a", "--json"}))["experiments"].empty());
+}
+
+TEST_CASE("a file that can't be read stops the submission by name") {
+  Cluster cluster;
+  fs::path project = cluster.project(
+      "project", {{"dtrain.yml", "project: p\ntrain: {run: echo}\n"}, {"secret.txt", "mine"}});
+  fs::permissions(project / "secret.txt", fs::perms::none);
+  Command command = cluster.command({"train"}, project);
+  if (geteuid() == 0) {
+    // Root reads everything, so the whole cluster belongs to nobody here.
+    fs::path program = cluster.folder() / "dtrain";
+    fs::copy_file(command.argv[0], program);
+    command.argv[0] = program.string();
+    std::vector<std::string> prefix = {"setpriv", "--reuid=65534", "--regid=65534",
+                                       "--clear-groups"};
+    command.argv.insert(command.argv.begin(), prefix.begin(), prefix.end());
+    REQUIRE(run({.argv = {"chown", "-R", "65534:65534", cluster.folder().string()},
+                 .directory = {},
+                 .env = {},
+                 .netns = {}})
+                .code == 0);
+  }
+  Output output = run(command);
+  CHECK(output.code != 0);
+  CHECK_MESSAGE(output.err.find("secret.txt") != std::string::npos, output.err);
+}
+
+TEST_CASE("names of what is not there: experiments, replicas, commands, parameters") {
+  Cluster cluster;
+  fs::path project = cluster.project("project: p\ntrain: {run: echo}\n");
+  CHECK(cluster.run({"train"}, project).code == 0);
+  for (const char* command : {"status", "logs", "kill", "why", "wait"}) {
+    Output output = cluster.run({command, "77"}, project);
+    CHECK_MESSAGE(output.code != 0, command);
+    CHECK_MESSAGE(output.err.find("77") != std::string::npos, command << ": " << output.err);
+    output = cluster.run({command, "1..2"}, project);
+    CHECK_MESSAGE(output.code == 2, command << ": " << output.all());
+  }
+  Output output = cluster.run({"statsu"});
+  CHECK(output.code == 2);
+  CHECK_MESSAGE(output.err.find("status") != std::string::npos, output.err);
+  output = cluster.run({"train", "--workrs", "2"}, project);
+  CHECK(output.code == 2);
+  CHECK_MESSAGE(output.err.find("--workers") != std::string::npos, output.err);
+}

@@ -1,0 +1,19 @@
+// What a command printed with --json.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "support/process.h"
+
+namespace dtrain::tests {
+
+using Json = nlohmann::json;
+
+// Fails the test when the command failed or printed anything but one JSON value.
+Json facts(const Output& output);
+
+// The entry of `list` whose "id" is this; fails the test when there is none.
+const Json& with_id(const Json& list, const std::string& id);
+
+}  // namespace dtrain::tests

@@ -1,0 +1,131 @@
+#include "cli/follow.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "cli/errors.h"
+#include "cli/json_printer.h"
+#include "cli/sink.h"
+#include "schema/clock.h"
+
+namespace dtrain::cli {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+void print_detached(const CommandContext& context, const std::string& id,
+                    const pb::Accepted& accepted) {
+  if (context.json) {
+    nlohmann::ordered_json object = {
+        {"id", id}, {"members", accepted.members()}, {"output_dir", accepted.output_dir()}};
+    std::printf("%s\n",
+                object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+    return;
+  }
+  std::printf("Started experiment %s in background; follow it with: dtrain logs -f %s\n",
+              id.c_str(), id.c_str());
+}
+
+}  // namespace
+
+LogFormat log_format_of(const Screen& screen, const std::string& time) {
+  LogFormat format;
+  format.screen = screen;
+  bool clock = time.empty() ? screen.is_terminal : time == "clock";
+  format.time = clock ? TimeStyle::Clock : time == "elapsed" ? TimeStyle::Elapsed : TimeStyle::Iso;
+  return format;
+}
+
+Result<std::string> link_output(const fs::path& project, uint32_t number,
+                                const fs::path& output_dir) {
+  fs::path runs = project / "runs";
+  fs::path link = runs / fmt::format("{}", number);
+  std::error_code failed;
+  fs::create_directories(runs, failed);
+  if (failed) return errno_error(fmt::format("making {}", runs.string()), failed.value());
+  if (fs::is_directory(fs::symlink_status(link, failed))) {
+    return Error{Code::AlreadyExists, fmt::format("{} is a folder of yours", link.string()),
+                 fmt::format("the output is in {}", output_dir.string())};
+  }
+  // Renamed into place: whoever looks sees the old link or the new one, never none.
+  fs::path fresh = runs / fmt::format(".{}.{}", number, getpid());
+  fs::remove(fresh, failed);
+  fs::create_symlink(output_dir, fresh, failed);
+  if (!failed) fs::rename(fresh, link, failed);
+  if (failed) {
+    std::error_code ignored;
+    fs::remove(fresh, ignored);
+    return errno_error(fmt::format("linking {}", link.string()), failed.value());
+  }
+  fs::path here = fs::current_path(failed);
+  fs::path shown = failed ? fs::path() : link.lexically_relative(here);
+  // A path that climbs out is harder to read than a whole one.
+  bool climbs = shown.empty() || *shown.begin() == "..";
+  return climbs ? link.string() : shown.string();
+}
+
+std::string end_json(const pb::ExperimentInfo& outcome, const std::string& output_dir) {
+  nlohmann::ordered_json object = {{"type", "end"},
+                                   {"id", outcome.id()},
+                                   {"state", outcome.state()},
+                                   {"reason", outcome.reason()},
+                                   {"exit_code", exit_code_of(outcome)},
+                                   {"output_dir", output_dir}};
+  return object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+Result<int> follow(Connection& connection, const CommandContext& context,
+                   const pb::Accepted& accepted, const FollowOptions& options) {
+  std::string id = fmt::format("{}", accepted.number());
+  std::string output = accepted.output_dir();
+  if (!options.project.empty() && !output.empty()) {
+    auto linked = link_output(options.project, accepted.number(), output);
+    if (linked.ok()) {
+      output = linked.value();
+    } else {
+      // A project on a read-only disk trains all the same.
+      print_error(linked.error(), false);
+    }
+  }
+  if (!context.json) {
+    for (const std::string& notice : accepted.notices()) {
+      std::fprintf(stderr, "%s\n", notice.c_str());
+    }
+  }
+  if (options.detach) {
+    print_detached(context, id, accepted);
+    return 0;
+  }
+  Screen screen = screen_of(STDOUT_FILENO);
+  WatchOptions watching;
+  watching.request.set_id(id);
+  watching.request.set_follow(true);
+  watching.tied = options.tied;
+  watching.fold = screen.is_terminal;
+  if (context.json) {
+    watching.printer = std::make_unique<JsonPrinter>();
+  } else {
+    watching.printer = std::make_unique<LogPrinter>(log_format_of(screen, options.time));
+  }
+  std::fflush(stdout);  // what follows is written past stdio
+  TRY(const WatchEnd end, watch(connection, context, std::move(watching)));
+  if (end.how == WatchHow::NobodyReads) return 0;
+  if (end.how == WatchHow::Detached) {
+    say_detached(id);
+    return 0;
+  }
+  if (end.how == WatchHow::Killed && end.outcome.id().empty()) return 130;
+  if (context.json) {
+    Sink(STDOUT_FILENO).write(end_json(end.outcome, accepted.output_dir()));
+  } else {
+    std::string text = end.ending.text(end.outcome, output, screen_of(STDERR_FILENO));
+    std::fwrite(text.data(), 1, text.size(), stderr);
+  }
+  return exit_code_of(end.outcome);
+}
+
+}  // namespace dtrain::cli

@@ -1,0 +1,81 @@
+#include "cli/plan_view.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "cli/table.h"
+#include "cli/words.h"
+
+namespace dtrain::cli {
+
+namespace {
+
+std::string gpus_text(const pb::SeatInfo& seat) {
+  std::string text;
+  for (uint32_t gpu : seat.gpus()) text += fmt::format("{}{}", text.empty() ? "" : ",", gpu);
+  return text.empty() ? "-" : text;
+}
+
+// "4.worker.1" has no number yet: "worker.1".
+std::string role_part(const std::string& replica) {
+  size_t letter = replica.find_first_not_of("0123456789.");
+  return letter == std::string::npos ? replica : replica.substr(letter);
+}
+
+}  // namespace
+
+std::string render_plan(const pb::PlanReply& plan, const Spec& spec, const Screen& screen) {
+  std::string out;
+  out +=
+      fmt::format("Project {}, framework {}, {} process{}", spec.project, to_string(spec.framework),
+                  spec.replica_count(), spec.replica_count() == 1 ? "" : "es");
+  if (spec.is_set()) {
+    out += fmt::format("; a set of {}, each placed like this one", spec.member_count());
+  }
+  out += "\n";
+  if (plan.seats_size() > 0) {
+    Table table;
+    table.columns = {{"REPLICA", 11}, {"HOST", 8, 0, true}, {"ADDRESS", 9, 2}, {"CPUS", 4},
+                     {"MEM", 8},      {"GPUS", 4},          {"RANK", 4, 1}};
+    for (const pb::SeatInfo& seat : plan.seats()) {
+      table.rows.push_back(
+          {{role_part(seat.replica())},
+           {seat.host_name()},
+           {seat.port() == 0 ? seat.address() : fmt::format("{}:{}", seat.address(), seat.port())},
+           {fmt::format("{}", seat.cpus())},
+           {human_size(seat.memory_bytes())},
+           {gpus_text(seat)},
+           {fmt::format("{}", seat.rank())}});
+    }
+    out += render(table, screen);
+  }
+  if (!plan.wait_reason().empty()) {
+    out += paint("It would wait: " + plan.wait_reason(), Ink::Yellow, screen.colours) + "\n";
+  } else {
+    out += "It would start at once. Nothing was submitted.\n";
+  }
+  return out;
+}
+
+std::string plan_json(const pb::PlanReply& plan) {
+  nlohmann::ordered_json seats = nlohmann::ordered_json::array();
+  for (const pb::SeatInfo& seat : plan.seats()) {
+    seats.push_back({{"replica", role_part(seat.replica())},
+                     {"host", seat.host_name()},
+                     {"host_id", seat.host_id()},
+                     {"address", seat.address()},
+                     {"port", seat.port()},
+                     {"cpus", seat.cpus()},
+                     {"memory_bytes", seat.memory_bytes()},
+                     {"gpus", std::vector<uint32_t>(seat.gpus().begin(), seat.gpus().end())},
+                     {"rank", seat.rank()},
+                     {"local_rank", seat.local_rank()}});
+  }
+  nlohmann::ordered_json object = {{"starts_now", plan.wait_reason().empty()},
+                                   {"wait_reason", plan.wait_reason()},
+                                   {"seats", seats}};
+  return object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace dtrain::cli

@@ -1,0 +1,147 @@
+#include "cli/spec_source.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <nlohmann/json.hpp>
+
+#include "cli/connection.h"
+#include "cli/words.h"
+#include "schema/fd.h"
+#include "schema/quote.h"
+
+namespace dtrain::cli {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr const char* kFileNames[] = {"dtrain.yml", "riseml.yml"};
+// A configuration is written by hand; what is larger is some other file.
+constexpr size_t kFileMaxBytes = 16u << 20;
+
+Result<std::string> read_file(const fs::path& path) {
+  Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) return errno_error("cannot read " + dtrain::quoted(path.string()), errno);
+  std::string text;
+  char buffer[64 << 10];
+  while (true) {
+    ssize_t got = read(file.get(), buffer, sizeof buffer);
+    if (got == 0) return text;
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return errno_error("cannot read " + dtrain::quoted(path.string()), errno);
+    text.append(buffer, static_cast<size_t>(got));
+    if (text.size() > kFileMaxBytes) {
+      return Error{Code::InvalidArgument,
+                   fmt::format("{} is larger than {}: not a configuration",
+                               dtrain::quoted(path.string()), human_size(kFileMaxBytes)),
+                   "pass the YAML file with -f"};
+    }
+  }
+}
+
+}  // namespace
+
+Result<SpecSource> find_spec_file(const std::string& typed) {
+  std::error_code failed;
+  fs::path here = fs::current_path(failed);
+  if (failed) {
+    return Error{Code::NotFound, "the current directory is gone", "cd to a directory that exists"};
+  }
+  fs::path path;
+  if (!typed.empty()) {
+    path = typed;
+    if (!fs::exists(path, failed)) {
+      return Error{Code::InvalidArgument, fmt::format("{} does not exist", dtrain::quoted(typed)),
+                   "dtrain init writes a starter file"};
+    }
+  } else {
+    fs::path project = project_dir();
+    for (const char* name : kFileNames) {
+      if (path.empty() && fs::exists(project / name, failed)) path = project / name;
+    }
+    if (path.empty()) {
+      return Error{Code::InvalidArgument,
+                   fmt::format("there is no dtrain.yml and no riseml.yml in {} or above it",
+                               dtrain::quoted(here.string())),
+                   "dtrain init writes a dtrain.yml; or run without one: dtrain train -- COMMAND"};
+    }
+  }
+  SpecSource source;
+  TRY(source.yaml, read_file(path));
+  fs::path absolute = fs::absolute(path, failed).lexically_normal();
+  source.root = absolute.parent_path();
+  fs::path shown = absolute.lexically_relative(here);
+  source.file_name = shown.empty() ? absolute.string() : shown.string();
+  return source;
+}
+
+bool CommandForm::is_given() const {
+  return !words.empty() || workers > 0 || ps > 0 || gpus > 0 || !cpus.empty() || !mem.empty() ||
+         !framework.empty();
+}
+
+Result<SpecSource> spec_of_command(const CommandForm& form, const fs::path& here) {
+  if (form.words.empty()) {
+    return Error{Code::InvalidArgument,
+                 "--workers, --ps, --gpus, --cpus, --mem and --framework go with a command",
+                 "dtrain train --workers 2 --ps 1 -- python train.py; to change a file's values: "
+                 "--set train.resources.gpus=1"};
+  }
+  bool distributed = form.workers > 0 || form.ps > 0;
+  std::string framework = form.framework;
+  // TF_CONFIG is how RiseML's workers and ps found each other; it is what such a command expects.
+  if (framework.empty()) framework = distributed ? "tensorflow" : "command";
+  std::string yaml = fmt::format("project: {}\ntrain:\n  framework: {}\n", project_name_of(here),
+                                 nlohmann::json(framework).dump());
+  std::string resources;
+  auto add = [&](std::string_view key, const std::string& value) {
+    resources += fmt::format("{}{}: {}", resources.empty() ? "" : ", ", key, value);
+  };
+  if (!form.cpus.empty()) add("cpus", form.cpus);
+  if (!form.mem.empty()) add("mem", form.mem);
+  if (form.gpus > 0) add("gpus", fmt::format("{}", form.gpus));
+  if (!resources.empty()) yaml += fmt::format("  resources: {{{}}}\n", resources);
+  if (distributed) {
+    yaml += fmt::format("  {}:\n    distributed: {{worker: {}, ps: {}}}\n", framework,
+                        form.workers > 0 ? form.workers : 1, form.ps);
+  }
+  std::string run;
+  for (const std::string& word : form.words) run += (run.empty() ? "" : " ") + shell_quoted(word);
+  // A JSON string is a YAML string too.
+  yaml += fmt::format("  run: {}\n", nlohmann::json(run).dump(
+                                         -1, ' ', false, nlohmann::json::error_handler_t::replace));
+  return SpecSource{yaml, "command line", here};
+}
+
+Result<std::vector<std::pair<std::string, std::string>>> parse_assignments(
+    const std::vector<std::string>& words, std::string_view option) {
+  std::vector<std::pair<std::string, std::string>> pairs;
+  for (const std::string& word : words) {
+    size_t equals = word.find('=');
+    if (equals == std::string::npos || equals == 0) {
+      return Error{Code::InvalidArgument,
+                   fmt::format("{} takes name=value, not {}", option, dtrain::quoted(word)),
+                   fmt::format("for example {} {}=0.1", option,
+                               equals == 0 || word.empty() ? "learning-rate" : word)};
+    }
+    pairs.emplace_back(word.substr(0, equals), word.substr(equals + 1));
+  }
+  return pairs;
+}
+
+std::string project_name_of(const fs::path& directory) {
+  std::string name = directory.filename().string();
+  for (char& c : name) {
+    bool good = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                c == '_' || c == '-';
+    if (!good) c = '-';
+  }
+  size_t first = name.find_first_not_of("-_");
+  if (first == std::string::npos) return "project";
+  return name.substr(first, name.find_last_not_of("-_") - first + 1);
+}
+
+}  // namespace dtrain::cli

@@ -1,0 +1,48 @@
+// Where the Spec of a `train` comes from: a YAML file, or a command on the command line.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "schema/result.h"
+#include "schema/spec.h"
+
+namespace dtrain::cli {
+
+// YAML text, what messages call it, and the directory it describes: that is what gets synced.
+struct SpecSource {
+  std::string yaml;
+  std::string file_name;       // "dtrain.yml", as a person would type it
+  std::filesystem::path root;  // absolute
+};
+
+// `typed` (-f), else dtrain.yml, else riseml.yml, of the nearest directory upwards that has one.
+Result<SpecSource> find_spec_file(const std::string& typed);
+
+// train --workers 2 --ps 1 --gpus 1 -- python train.py
+struct CommandForm {
+  std::vector<std::string> words;  // after "--"
+  uint64_t workers = 0;            // 0: not given
+  uint64_t ps = 0;
+  uint64_t gpus = 0;
+  std::string cpus;  // as typed; empty: not given
+  std::string mem;
+  std::string framework;
+  bool is_given() const;  // any of them
+};
+
+// The YAML a person would have written for it. The project is the current directory.
+Result<SpecSource> spec_of_command(const CommandForm& form, const std::filesystem::path& here);
+
+// "name=value" words, as -p and --set take them.
+Result<std::vector<std::pair<std::string, std::string>>> parse_assignments(
+    const std::vector<std::string>& words, std::string_view option);
+
+// A project name made from a directory's name: what can't be in one becomes '-'.
+std::string project_name_of(const std::filesystem::path& directory);
+
+}  // namespace dtrain::cli

@@ -1,0 +1,182 @@
+#include "cli/submit.h"
+
+#include <fmt/format.h>
+#include <grpcpp/grpcpp.h>
+#include <poll.h>
+#include <pwd.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <vector>
+
+#include "schema/dtrain.grpc.pb.h"
+
+namespace dtrain::cli {
+
+namespace {
+
+constexpr int kTriesMax = 10;
+constexpr int64_t kRetryFirstMs = 50;
+constexpr int64_t kRetryMaxMs = 2'000;
+
+using Stream = grpc::ClientReaderWriter<pb::SubmitRequest, pb::SubmitReply>;
+
+// One try over one stream.
+class Attempt {
+ public:
+  Attempt(Connection& connection, SnapshotBlobs* blobs, const SubmitProgress& progress)
+      : blobs_(blobs),
+        progress_(progress),
+        stub_(pb::Client::NewStub(connection.channel())),
+        stream_(stub_->Submit(&call_)) {}
+
+  Result<pb::Accepted> run(const pb::SubmitHeader& header) {
+    pb::SubmitRequest request;
+    *request.mutable_header() = header;
+    if (!stream_->Write(request)) return broken();
+    std::vector<Sha256> missing;
+    pb::SubmitReply reply;
+    while (stream_->Read(&reply)) {
+      if (reply.has_accepted()) {
+        stream_->WritesDone();
+        stream_->Finish();  // accepted is accepted, however the stream ends
+        return std::move(*reply.mutable_accepted());
+      }
+      for (const std::string& name : reply.missing().sha256()) {
+        TRY(const Sha256 digest, sha256_from_bytes(name));
+        missing.push_back(digest);
+      }
+      if (reply.missing().more()) continue;
+      auto sent = send(missing);
+      if (!sent.ok()) {
+        if (stream_broke_) return broken();
+        call_.TryCancel();
+        stream_->Finish();
+        return std::move(sent).error();
+      }
+      missing.clear();
+    }
+    return broken();
+  }
+
+ private:
+  Status send(const std::vector<Sha256>& missing) {
+    if (blobs_ == nullptr && !missing.empty()) {
+      return Error{Code::NotFound, "the daemon no longer has the snapshot of that experiment",
+                   "dtrain train syncs the project and starts it anew"};
+    }
+    std::vector<uint64_t> sizes;
+    for (const Sha256& name : missing) {
+      TRY(const uint64_t size_bytes, blobs_->size(name));
+      sizes.push_back(size_bytes);
+      total_bytes_ += size_bytes;
+    }
+    for (size_t i = 0; i < missing.size(); ++i) {
+      TRY(send_blob(missing[i], sizes[i]));
+      sent_bytes_ += sizes[i];
+      if (progress_) progress_(sent_bytes_, total_bytes_);
+    }
+    pb::SubmitRequest request;
+    request.mutable_blobs_done();
+    return write(request);
+  }
+
+  Status send_blob(const Sha256& name, uint64_t size_bytes) {
+    pb::SubmitRequest request;
+    uint64_t frame_bytes = 0;
+    return blobs_->send(name, [&](std::string_view part, bool last) -> Status {
+      pb::BlobPart& blob = *request.mutable_blob();
+      blob.set_sha256(to_bytes(name));
+      blob.set_size(size_bytes);
+      blob.set_data(part.data(), part.size());
+      blob.set_last(last);
+      TRY(write(request));
+      // How much of a blob a part of its frame stands for is not known; for the bar a guess is
+      // enough.
+      frame_bytes = std::min(frame_bytes + part.size(), size_bytes);
+      if (progress_) progress_(sent_bytes_ + frame_bytes, total_bytes_);
+      return ok();
+    });
+  }
+
+  Status write(const pb::SubmitRequest& request) {
+    if (stream_->Write(request)) return ok();
+    stream_broke_ = true;
+    return Error{Code::Unavailable, "the connection to the daemon broke", ""};
+  }
+
+  // Why the stream ended without an answer.
+  Error broken() {
+    grpc::Status status = stream_->Finish();
+    if (!status.ok()) return error_of(status);
+    return {Code::Unavailable, "the daemon ended the submission without an answer", ""};
+  }
+
+  SnapshotBlobs* blobs_;
+  const SubmitProgress& progress_;
+  grpc::ClientContext call_;
+  std::unique_ptr<pb::Client::Stub> stub_;
+  std::unique_ptr<Stream> stream_;
+  uint64_t sent_bytes_ = 0;
+  uint64_t total_bytes_ = 0;
+  bool stream_broke_ = false;
+};
+
+bool went_away(Code code) {
+  return code == Code::Unavailable || code == Code::Cancelled;
+}
+
+}  // namespace
+
+Result<std::string> new_submission_id() {
+  unsigned char bytes[16];
+  if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes) return errno_error("getrandom", errno);
+  std::string hex;
+  for (unsigned char byte : bytes) hex += fmt::format("{:02x}", byte);
+  return hex;
+}
+
+void add_user(pb::SubmitHeader& header) {
+  const passwd* user = getpwuid(getuid());
+  header.set_user(user != nullptr ? user->pw_name : fmt::format("{}", getuid()));
+  for (const char* name : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
+    const char* value = std::getenv(name);
+    if (value != nullptr && *value != '\0') (*header.mutable_user_env())[name] = value;
+  }
+}
+
+Status take_secrets(const Spec& spec, pb::SubmitHeader& header) {
+  for (const std::string& name : spec.env_from_shell) {
+    const char* value = std::getenv(name.c_str());
+    if (value == nullptr) {
+      return Error{Code::InvalidArgument,
+                   fmt::format("{} is to be taken from your shell, but is not set there", name),
+                   fmt::format("export {}=..., or take it out of env", name)};
+    }
+    (*header.mutable_secrets())[name] = value;
+  }
+  return ok();
+}
+
+Result<pb::Accepted> submit(Connection& connection, const CommandContext& context,
+                            const pb::SubmitHeader& header, SnapshotBlobs* blobs,
+                            const SubmitProgress& progress) {
+  int64_t retry_ms = kRetryFirstMs;
+  for (int tries = 1;; ++tries) {
+    auto accepted = Attempt(connection, blobs, progress).run(header);
+    if (accepted.ok() || !went_away(accepted.error().code) || tries == kTriesMax) return accepted;
+    poll(nullptr, 0, static_cast<int>(retry_ms));
+    retry_ms = std::min(2 * retry_ms, kRetryMaxMs);
+    auto again = connect(connection.home(), Autostart::IfNeeded, context);
+    if (again.ok()) {
+      connection = std::move(again).value();
+    } else if (!went_away(again.error().code)) {
+      return std::move(again).error();
+    }
+  }
+}
+
+}  // namespace dtrain::cli

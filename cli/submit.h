@@ -1,0 +1,37 @@
+// Hands a submission to the daemon: the header, then whatever of the snapshot the daemon lacks.
+//
+// A submission carries a random id. When the daemon goes away in the middle, the same submission is
+// sent again, and whether the first one was accepted or not, there is one experiment in the end.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "cli/command.h"
+#include "cli/connection.h"
+#include "schema/snapshot.h"
+#include "schema/spec.h"
+
+namespace dtrain::cli {
+
+// 32 hex digits from the kernel.
+Result<std::string> new_submission_id();
+
+// Who submits, and the python environment that is active in this shell (VIRTUAL_ENV, CONDA_PREFIX).
+void add_user(pb::SubmitHeader& header);
+
+// The variables that the Spec wants from this shell; InvalidArgument names one that is not set.
+Status take_secrets(const Spec& spec, pb::SubmitHeader& header);
+
+// Bytes of the snapshot sent and to be sent, as far as known; counted before compression.
+using SubmitProgress = std::function<void(uint64_t sent_bytes, uint64_t total_bytes)>;
+
+// `blobs` may be null when the daemon is known to have the snapshot; NotFound when it does not.
+// Aborted when a file changed since the snapshot was taken: take another one, with a new id.
+// `connection` is replaced when the daemon had to be reached again.
+Result<pb::Accepted> submit(Connection& connection, const CommandContext& context,
+                            const pb::SubmitHeader& header, SnapshotBlobs* blobs,
+                            const SubmitProgress& progress);
+
+}  // namespace dtrain::cli

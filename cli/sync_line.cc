@@ -1,0 +1,68 @@
+#include "cli/sync_line.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "cli/words.h"
+
+namespace dtrain::cli {
+
+namespace {
+
+constexpr int64_t kSilentMs = 1'000;  // what is faster than this needs no bar
+constexpr int64_t kRedrawMs = 100;
+constexpr size_t kBarColumns = 20;
+constexpr std::string_view kClear = "\r\x1b[K";
+
+std::string bar(double share) {
+  size_t filled = static_cast<size_t>(share * static_cast<double>(kBarColumns));
+  return "[" + std::string(filled, '#') + std::string(kBarColumns - filled, '.') + "]";
+}
+
+}  // namespace
+
+std::string SyncLine::redraw(const std::string& text, int64_t now_ms) {
+  if (!screen_.is_terminal || now_ms - started_ms_ < kSilentMs) return "";
+  if (drawn_ && now_ms - drawn_ms_ < kRedrawMs) return "";
+  drawn_ = true;
+  drawn_ms_ = now_ms;
+  return std::string(kClear) + cut_to_width(text, screen_.width - 1);
+}
+
+std::string SyncLine::reading(uint64_t files, uint64_t bytes, int64_t now_ms) {
+  return redraw(
+      fmt::format("Reading project ({}, {})...", human_size(bytes), human_count(files, "file")),
+      now_ms);
+}
+
+std::string SyncLine::sending(uint64_t files, uint64_t bytes) {
+  line_ = fmt::format("Syncing project ({}, {})...", human_size(bytes), human_count(files, "file"));
+  std::string out = drawn_ ? std::string(kClear) : "";
+  drawn_ = false;
+  open_ = true;
+  return out + line_;
+}
+
+std::string SyncLine::progress(uint64_t sent_bytes, uint64_t total_bytes, int64_t now_ms) {
+  if (total_bytes == 0) return "";
+  double share = std::min(1.0, static_cast<double>(sent_bytes) / static_cast<double>(total_bytes));
+  return redraw(
+      fmt::format("{}{} {:3.0f} % of {}", line_, bar(share), share * 100, human_size(total_bytes)),
+      now_ms);
+}
+
+std::string SyncLine::done() {
+  open_ = false;
+  if (!drawn_) return "done\n";
+  drawn_ = false;
+  return std::string(kClear) + line_ + "done\n";
+}
+
+std::string SyncLine::broken() {
+  bool needs_end = open_ || drawn_;
+  open_ = drawn_ = false;
+  return needs_end ? "\n" : "";
+}
+
+}  // namespace dtrain::cli

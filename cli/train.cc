@@ -1,0 +1,278 @@
+// dtrain train: read the spec, sync the project, submit, watch, exit as the experiment did.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <memory>
+
+#include "cli/commands.h"
+#include "cli/connection.h"
+#include "cli/follow.h"
+#include "cli/plan_view.h"
+#include "cli/sink.h"
+#include "cli/spec_source.h"
+#include "cli/submit.h"
+#include "cli/sync_line.h"
+#include "cli/sync_size.h"
+#include "schema/clock.h"
+#include "schema/fd.h"
+
+namespace dtrain::cli {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr uint64_t kPriorityUnset = UINT64_MAX;
+constexpr uint64_t kPriorityMax = 100;
+// A project that keeps changing under our hands is told so.
+constexpr int kSnapshotTriesMax = 3;
+
+struct TrainOptions {
+  std::string file;
+  std::vector<std::string> parameters;
+  std::vector<std::string> settings;
+  CommandForm form;
+  std::string name;
+  std::string note;
+  std::vector<std::string> env;
+  uint64_t priority = kPriorityUnset;
+  std::string host;
+  bool detach = false;
+  bool tied = false;
+  bool dry_run = false;
+  bool yes = false;
+  bool save = false;
+  bool explain = false;
+  std::string explain_path;
+  std::string time;
+};
+
+struct Prepared {
+  SpecSource source;
+  Spec spec;
+};
+
+// --env NAME takes the variable from the shell, --env NAME=VALUE sets it.
+void add_env(const std::vector<std::string>& words, Spec& spec) {
+  for (const std::string& word : words) {
+    size_t equals = word.find('=');
+    if (equals != std::string::npos && equals > 0) {
+      spec.env[word.substr(0, equals)] = word.substr(equals + 1);
+    } else if (std::find(spec.env_from_shell.begin(), spec.env_from_shell.end(), word) ==
+               spec.env_from_shell.end()) {
+      spec.env_from_shell.push_back(word);
+    }
+  }
+}
+
+Result<Prepared> prepare(const TrainOptions& options) {
+  Prepared prepared;
+  if (options.form.is_given()) {
+    std::error_code failed;
+    TRY(prepared.source, spec_of_command(options.form, fs::current_path(failed)));
+  } else {
+    TRY(prepared.source, find_spec_file(options.file));
+  }
+  ParseOptions parsing;
+  parsing.file_name = prepared.source.file_name;
+  TRY(parsing.set, parse_assignments(options.settings, "--set"));
+  TRY(parsing.parameters, parse_assignments(options.parameters, "-p"));
+  TRY(prepared.spec, parse_spec(prepared.source.yaml, parsing));
+  Spec& spec = prepared.spec;
+  if (!options.name.empty()) spec.name = options.name;
+  if (!options.note.empty()) spec.note = options.note;
+  if (options.priority != kPriorityUnset) {
+    if (options.priority > kPriorityMax) {
+      return Error{Code::InvalidArgument,
+                   fmt::format("priority {} is out of range", options.priority),
+                   "0 to 100, higher starts first; 50 when left out"};
+    }
+    spec.priority = static_cast<int>(options.priority);
+  }
+  add_env(options.env, spec);
+  return prepared;
+}
+
+// --save: the file that does what this command line does.
+Status save_spec(const TrainOptions& options, const Prepared& prepared) {
+  fs::path path = prepared.source.root / "dtrain.yml";
+  Fd file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  if (!file && errno == EEXIST) {
+    return Error{Code::AlreadyExists, fmt::format("{} is there already", path.string()),
+                 "--save never overwrites: move it away first"};
+  }
+  if (!file) return errno_error("writing " + path.string(), errno);
+  bool plain_command = options.form.is_given() && options.settings.empty() &&
+                       options.parameters.empty() && options.env.empty();
+  std::string yaml = plain_command ? prepared.source.yaml : to_yaml(prepared.spec);
+  if (write(file.get(), yaml.data(), yaml.size()) != static_cast<ssize_t>(yaml.size())) {
+    return errno_error("writing " + path.string(), errno);
+  }
+  std::fprintf(stderr, "Wrote %s\n", path.c_str());
+  return ok();
+}
+
+fs::path stat_cache_of(const Home& home, const fs::path& root) {
+  return home.root / "sync" / to_hex(sha256(root.string())).substr(0, 16);
+}
+
+Result<int> explain_sync(const TrainOptions& options, const Prepared& prepared) {
+  SnapshotOptions snapshot;
+  uint64_t found = 0;
+  fs::path wanted = fs::path(options.explain_path).lexically_normal();
+  std::string text;
+  snapshot.explain = [&](const SyncDecision& decision) {
+    bool shown = options.explain_path.empty() || fs::path(decision.path) == wanted;
+    if (!shown) return;
+    ++found;
+    text += fmt::format("{} {}{}\n", decision.included ? "in " : "out", decision.path,
+                        decision.why.empty() ? "" : ": " + decision.why);
+  };
+  TRY(const Snapshot taken, take_snapshot(prepared.source.root, snapshot));
+  if (found == 0) {
+    return Error{Code::NotFound,
+                 fmt::format("the sync meets nothing named {}", options.explain_path),
+                 "paths are relative to the project; a folder that is left out is not looked into"};
+  }
+  Sink(STDOUT_FILENO).write(text);
+  return 0;
+}
+
+Status agree_to_size(const Snapshot& snapshot, bool yes) {
+  SyncSize size = size_of_sync(snapshot);
+  if (size == SyncSize::Fine || (yes && size == SyncSize::Ask)) return ok();
+  std::string large = what_is_large(snapshot);
+  if (size == SyncSize::Warn) {
+    std::fprintf(stderr, "Warning: %s; what need not travel goes into .dtrainignore or `data:`\n",
+                 large.c_str());
+    return ok();
+  }
+  Error refusal{Code::FailedPrecondition, large,
+                "use `data:` or .dtrainignore; --yes sends it as it is"};
+  if (isatty(STDIN_FILENO) != 1 || isatty(STDERR_FILENO) != 1) return refusal;
+  std::fprintf(stderr, "%s: use `data:` or .dtrainignore. Send it as it is? [y/N] ", large.c_str());
+  std::string answer;
+  std::getline(std::cin, answer);
+  if (answer == "y" || answer == "Y" || answer == "yes") return ok();
+  return refusal;
+}
+
+Result<pb::SubmitHeader> header_of(const TrainOptions& options, const Prepared& prepared) {
+  pb::SubmitHeader header;
+  add_user(header);
+  header.set_spec_yaml(to_yaml(prepared.spec));
+  header.set_project_dir(prepared.source.root.string());
+  header.set_host(options.host);
+  TRY(take_secrets(prepared.spec, header));
+  return header;
+}
+
+// Snapshot and submission; again when a file changed between the two.
+Result<pb::Accepted> sync_and_submit(Connection& connection, const CommandContext& context,
+                                     const TrainOptions& options, const Prepared& prepared) {
+  // With --json standard output belongs to the facts.
+  int fd = context.json ? STDERR_FILENO : STDOUT_FILENO;
+  Sink sink(fd);
+  SyncLine line(screen_of(fd), boottime_ms());
+  TRY(pb::SubmitHeader header, header_of(options, prepared));
+  SnapshotOptions snapshot_options;
+  snapshot_options.stat_cache = stat_cache_of(connection.home(), prepared.source.root);
+  snapshot_options.progress = [&](uint64_t files, uint64_t bytes) {
+    sink.write(line.reading(files, bytes, boottime_ms()));
+  };
+  for (int tries = 1;; ++tries) {
+    auto snapshot = take_snapshot(prepared.source.root, snapshot_options);
+    if (!snapshot.ok()) {
+      sink.write(line.broken());
+      return std::move(snapshot).error();
+    }
+    if (tries == 1) {
+      for (const std::string& notice : snapshot->notices) {
+        std::fprintf(stderr, "%s\n", notice.c_str());
+      }
+      TRY(agree_to_size(snapshot.value(), options.yes));
+    }
+    TRY(const std::string submission_id, new_submission_id());
+    header.set_submission_id(submission_id);
+    header.set_snapshot(to_bytes(snapshot->root));
+    SnapshotBlobs blobs(prepared.source.root, snapshot.value());
+    sink.write(line.sending(snapshot->file_count, snapshot->total_bytes));
+    auto accepted = submit(connection, context, header, &blobs, [&](uint64_t sent, uint64_t total) {
+      sink.write(line.progress(sent, total, boottime_ms()));
+    });
+    sink.write(accepted.ok() ? line.done() : line.broken());
+    bool changed = !accepted.ok() && accepted.error().code == Code::Aborted;
+    if (!changed || tries == kSnapshotTriesMax) return accepted;
+  }
+}
+
+Result<int> train(const TrainOptions& options, const CommandContext& context) {
+  TRY(const Prepared prepared, prepare(options));
+  if (options.explain) return explain_sync(options, prepared);
+  if (options.save) TRY(save_spec(options, prepared));
+  TRY(Connection connection, connect(Autostart::IfNeeded, context));
+  if (options.dry_run) {
+    pb::PlanRequest request;
+    request.set_spec_yaml(to_yaml(prepared.spec));
+    request.set_host(options.host);
+    TRY(const pb::PlanReply plan, connection.plan(request));
+    Sink(STDOUT_FILENO)
+        .write(context.json ? plan_json(plan)
+                            : render_plan(plan, prepared.spec, screen_of(STDOUT_FILENO)));
+    return 0;
+  }
+  TRY(const pb::Accepted accepted, sync_and_submit(connection, context, options, prepared));
+  FollowOptions following;
+  following.detach = options.detach;
+  following.tied = options.tied;
+  following.time = options.time;
+  following.project = prepared.source.root;
+  return follow(connection, context, accepted, following);
+}
+
+}  // namespace
+
+Run declare_train(Options& options, CommandContext& context) {
+  auto typed = std::make_shared<TrainOptions>();
+  options.text("-f,--file", typed->file, "the YAML; else dtrain.yml, else riseml.yml", "FILE");
+  options.list("-p,--parameter", typed->parameters, "set or override a parameter", "NAME=VALUE");
+  options.list("--set", typed->settings, "override any key: --set train.resources.gpus=1",
+               "KEY=VALUE");
+  options.flag("-d,--detach", typed->detach, "return once it is accepted");
+  options.flag("--dry-run", typed->dry_run, "show where each replica would land, or why it can't");
+  options.text("--host", typed->host, "place everything on this host", "HOST");
+  options.number("--priority", typed->priority, "0 to 100, higher starts first (default 50)");
+  options.text("--name", typed->name, "a name for it in lists");
+  options.text("-m,--note", typed->note, "what this one is about");
+  options.list("--env", typed->env, "NAME takes it from your shell, as a secret; or NAME=VALUE",
+               "NAME");
+  options.flag("--tied", typed->tied, "leaving (Ctrl-C, closing the terminal) kills it");
+  options.flag("--yes", typed->yes, "send a large project without asking");
+  options.flag("--save", typed->save, "write dtrain.yml from this command line, then go on");
+  options.optional_text("--explain-sync", typed->explain, typed->explain_path,
+                        "say what is synced and why, and stop", "FILE");
+  options.choice("--time", typed->time, {"clock", "elapsed", "iso"}, "the time before log lines");
+  options.number("--workers", typed->form.workers,
+                 "without a file: workers; the first is the master");
+  options.number("--ps", typed->form.ps, "without a file: parameter servers");
+  options.number("--gpus", typed->form.gpus, "without a file: GPUs a replica");
+  options.text("--cpus", typed->form.cpus, "without a file: CPUs a replica", "N");
+  options.text("--mem", typed->form.mem, "without a file: memory a replica: 2GiB", "SIZE");
+  options.text("--framework", typed->form.framework,
+               "without a file: tensorflow, command (default: by the roles)", "NAME");
+  options.rest(typed->form.words, "COMMAND", "run this instead of what a file says");
+  options.json(context);
+  options.footer(
+      "dtrain train\n"
+      "dtrain train -p learning-rate=0.01 -m 'slower'\n"
+      "dtrain train --workers 2 --ps 1 -- python train.py");
+  return [typed, &context] { return train(*typed, context); };
+}
+
+}  // namespace dtrain::cli

@@ -27,7 +27,6 @@ struct CgroupSupport {
   std::filesystem::path tracking;     // where groups that list members are made; empty: none
   std::filesystem::path cpu;          // where groups that weigh CPU are made; may equal tracking
   std::filesystem::path memory;       // same for memory
-  std::filesystem::path io;           // same for I/O accounting
   std::string note;                   // why it is not better: "cannot write /sys/fs/cgroup/..."
 };
 

@@ -1,1 +1,174 @@
-// to come
+#include "runner/keeper_ctl.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <boost/asio/buffer.hpp>
+#include <cerrno>
+#include <charconv>
+
+#include "runner/fd.h"
+#include "runner/keeper.h"
+
+namespace dtrain::runner {
+namespace {
+
+namespace asio = boost::asio;
+using ErrorCode = boost::system::error_code;
+
+constexpr size_t kLineBytesMax = 4096;
+
+std::string_view next_word(std::string_view& line) {
+  const size_t end = std::min(line.find(' '), line.size());
+  const std::string_view word = line.substr(0, end);
+  line.remove_prefix(std::min(end + 1, line.size()));
+  return word;
+}
+
+bool parse_number(std::string_view word, uint64_t& number) {
+  const char* end = word.data() + word.size();
+  const auto parsed = std::from_chars(word.data(), end, number);
+  return !word.empty() && parsed.ec == std::errc() && parsed.ptr == end;
+}
+
+// A socket's address holds 107 bytes of path, a launch directory may be deeper: it is reached through
+// an open descriptor of it.
+Fd open_directory(const LaunchDir& directory) {
+  return Fd(::open(directory.path().c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+}
+std::string ctl_address(const Fd& directory) {
+  return fmt::format("/proc/self/fd/{}/ctl", directory.get());
+}
+
+}  // namespace
+
+Result<CtlRequest> parse_ctl_line(std::string_view line) {
+  const Error error{Code::InvalidArgument, fmt::format("not a ctl line: \"{}\"", line), ""};
+  using Verb = CtlRequest::Verb;
+  CtlRequest request;
+  std::string_view rest = line;
+  const std::string_view verb = next_word(rest);
+  if (verb == "start" || verb == "seen" || verb == "bye") {
+    if (verb != line) return error;
+    request.verb = verb == "start" ? Verb::Start : verb == "seen" ? Verb::Seen : Verb::Bye;
+    return request;
+  }
+  if (verb == "stop" || verb == "acked") {
+    request.verb = verb == "stop" ? Verb::Stop : Verb::Acked;
+    Result<ReplicaId> replica = parse_replica_id(next_word(rest));
+    if (!replica.ok()) return error;
+    request.replica = *replica;
+  } else if (verb == "renew") {
+    request.verb = Verb::Renew;
+  } else {
+    return error;
+  }
+  if (!parse_number(rest, request.number)) return error;
+  return request;
+}
+
+KeeperCtl::KeeperCtl(asio::io_context& loop, std::function<void(const CtlRequest&)> on_request)
+    : on_request_(std::move(on_request)), acceptor_(loop), socket_(loop) {}
+
+Status KeeperCtl::listen(const LaunchDir& directory) {
+  const Fd folder = open_directory(directory);
+  if (!folder) return errno_error("open " + directory.path().string(), errno);
+  ::unlinkat(folder.get(), "ctl", 0);
+  ErrorCode error;
+  acceptor_.open(Protocol(), error);
+  const mode_t mask = ::umask(0177);  // born with mode 0600: there is no moment it is open to others
+  if (!error) acceptor_.bind(Protocol::endpoint(ctl_address(folder)), error);
+  ::umask(mask);
+  if (!error) acceptor_.listen(4, error);
+  if (error) {
+    return Error{Code::Internal, fmt::format("{}: {}", directory.ctl().string(), error.message()),
+                 ""};
+  }
+  accept();
+  return ok();
+}
+
+void KeeperCtl::accept() {
+  acceptor_.async_accept([this](const ErrorCode& error, Protocol::socket socket) {
+    if (error == asio::error::operation_aborted) return;
+    if (!error) {
+      ErrorCode ignored;
+      socket.non_blocking(true, ignored);
+      socket_ = std::move(socket);  // cancels what waits on the one before
+      input_.clear();
+      told_ = false;
+      read(++connection_);
+      changed();
+    }
+    accept();
+  });
+}
+
+void KeeperCtl::read(uint64_t connection) {
+  socket_.async_wait(Protocol::socket::wait_read, [this, connection](const ErrorCode& error) {
+    if (error == asio::error::operation_aborted || connection != connection_) return;
+    ErrorCode failed = error;
+    char bytes[kLineBytesMax];
+    size_t got = 0;
+    if (!failed) got = socket_.read_some(asio::buffer(bytes), failed);
+    if (failed == asio::error::would_block) return read(connection);
+    if (failed) return close();
+    input_.append(bytes, got);
+    if (!take_lines()) return close();
+    // A request may have replaced nothing, but `bye` may have stopped the loop: reading on is harmless.
+    read(connection);
+  });
+}
+
+bool KeeperCtl::take_lines() {
+  size_t at = 0;
+  for (size_t end; (end = input_.find('\n', at)) != std::string::npos; at = end + 1) {
+    const Result<CtlRequest> request = parse_ctl_line(std::string_view(input_).substr(at, end - at));
+    if (!request.ok()) return false;
+    if (request->verb != CtlRequest::Verb::Seen) {
+      on_request_(*request);
+      continue;
+    }
+    told_ = false;
+    if (dirty_) changed();
+  }
+  input_.erase(0, at);
+  return input_.size() < kLineBytesMax;
+}
+
+void KeeperCtl::changed() {
+  dirty_ = true;
+  if (told_ || !socket_.is_open()) return;
+  // One short line is unanswered at most, so the socket's buffer always has room.
+  constexpr std::string_view kLine = "changed\n";
+  if (::send(socket_.native_handle(), kLine.data(), kLine.size(), MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
+    return;  // the runner is gone; the read sees it too
+  }
+  told_ = true;
+  dirty_ = false;
+}
+
+void KeeperCtl::close() {
+  ErrorCode ignored;
+  socket_.close(ignored);
+  ++connection_;
+}
+
+Result<Fd> connect_keeper(const LaunchDir& launch) {
+  const Fd folder = open_directory(launch);
+  if (!folder) return errno_error("open " + launch.path().string(), errno);
+  Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd) return errno_error("socket", errno);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  ctl_address(folder).copy(address.sun_path, sizeof address.sun_path - 1);
+  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+    return errno_error("connect " + launch.ctl().string(), errno);
+  }
+  return fd;
+}
+
+}  // namespace dtrain::runner

@@ -39,17 +39,22 @@ struct ProcessTable {
 
 // How the processes of a tree are told from all others. Empty or zero marks match nothing.
 struct TreeMarks {
-  std::vector<std::string> cgroups;  // the first one lists the members (cgroup.h)
-  std::vector<pid_t> sessions;
-  pid_t ancestor = 0;                // everything below it, itself not
-  std::string key;                   // DTRAIN_KEY
-  std::string replica;               // with key: also DTRAIN_REPLICA; empty: any
-  uint64_t pipe_inode = 0;           // someone holds this pipe
+  std::vector<std::vector<std::string>> cgroups;  // ReplicaLaunch::cgroups of each replica
+  std::vector<ProcessIdentity> sessions;          // by their leaders, dead or alive
+  std::string key;                                // DTRAIN_KEY
+  std::string replica;                            // with key: also DTRAIN_REPLICA; empty: any
+  std::vector<uint64_t> pipe_inodes;              // someone holds one of these pipes
 };
 
 // Live (not zombie) processes that carry one of the marks, or descend from one that does. Never the
 // calling process.
 std::vector<ProcessRow> find_tree(const ProcessTable& table, const TreeMarks& marks);
+
+// What the keeper does while it lives and everything is below it: the live processes below `ancestor`,
+// sorted by which of `replicas` each belongs to. One more list at the end: those that carry no mark of
+// any (an orphan that took a new session, cleared its environment and closed its output).
+std::vector<std::vector<ProcessRow>> split_tree(const ProcessTable& table, pid_t ancestor,
+                                                const std::vector<TreeMarks>& replicas);
 
 // Sends `signal` to each row that still is the process that was seen. How many got it.
 int signal_processes(const std::vector<ProcessRow>& processes, int signal);

@@ -1,0 +1,53 @@
+// The keeper's end of `ctl`: the lines of launch_dir.h, in and out.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "runner/launch_dir.h"
+#include "schema/result.h"
+
+namespace dtrain::runner {
+
+struct CtlRequest {
+  enum class Verb { Start, Stop, Renew, Acked, Seen, Bye };
+  Verb verb = Verb::Start;
+  ReplicaId replica;    // of Stop and Acked
+  uint64_t number = 0;  // grace_ms, ms ago, or offset
+};
+// InvalidArgument for anything but a whole, well-formed line (without its '\n').
+Result<CtlRequest> parse_ctl_line(std::string_view line);
+
+// Owner: Keeper. Thread: its loop. Promises: requests come in order, `seen` is handled inside. A line
+// that doesn't parse closes the connection, nothing else.
+class KeeperCtl {
+ public:
+  KeeperCtl(boost::asio::io_context& loop, std::function<void(const CtlRequest&)> on_request);
+  KeeperCtl(const KeeperCtl&) = delete;
+  KeeperCtl& operator=(const KeeperCtl&) = delete;
+
+  Status listen(const LaunchDir& directory);
+  // Tells the runner to look, once until it has answered.
+  void changed();
+
+ private:
+  using Protocol = boost::asio::local::stream_protocol;
+  void accept();
+  void read(uint64_t connection);
+  bool take_lines();
+  void close();
+
+  std::function<void(const CtlRequest&)> on_request_;
+  Protocol::acceptor acceptor_;
+  Protocol::socket socket_;
+  uint64_t connection_ = 0;   // counts connections: a read of an older one is ignored
+  std::string input_;
+  bool told_ = false;         // `changed` was sent and not answered
+  bool dirty_ = false;        // something changed since
+};
+
+}  // namespace dtrain::runner

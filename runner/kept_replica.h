@@ -1,0 +1,92 @@
+// One replica in its keeper's hands, from waiting to its exit file.
+#pragma once
+
+#include <sys/resource.h>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "runner/launch_dir.h"
+#include "runner/process_tree.h"
+#include "runner/spool.h"
+#include "schema/result.h"
+
+namespace dtrain::runner {
+
+// What a kept replica asks of its keeper.
+struct KeeperCalls {
+  std::function<void()> changed;                    // something new is in the launch directory
+  std::function<void(int64_t delay_ms)> sweep_in;   // look at the processes then, at the latest
+};
+
+// Owner: Keeper. Thread: its loop.
+// Promises: one exit file, written after nothing of the tree is alive and all output is in the spool,
+// whatever is asked and when. It never waits for a process itself: the keeper reaps and tells.
+class KeptReplica {
+ public:
+  KeptReplica(boost::asio::io_context& loop, const LaunchDir& directory, const LaunchFile& launch,
+              const ReplicaLaunch& replica, KeeperCalls calls);
+  KeptReplica(const KeptReplica&) = delete;
+  KeptReplica& operator=(const KeptReplica&) = delete;
+
+  void start();
+  // TERM to the whole tree, KILL after the grace. A second call can only shorten the grace. `why` goes
+  // in front of the cause; empty: nothing to add.
+  void stop(int64_t grace_ms, const std::string& why);
+  // Its main process was reaped.
+  void on_exit(int wait_status, const rusage& usage);
+  // The live processes of its tree, after a look at them. Only of interest once it is ending.
+  void on_sweep(const std::vector<ProcessRow>& alive);
+  void acknowledge(uint64_t offset) { spool_.acknowledge(offset); }
+
+  const ReplicaId& id() const { return replica_.id; }
+  pid_t main_pid() const { return main_alive_ ? process_.pid : -1; }
+  TreeMarks marks() const;
+  bool is_running() const { return phase_ == Phase::Running; }
+  bool is_ending() const { return phase_ == Phase::Ending; }
+  bool has_ended() const { return phase_ == Phase::Ended; }
+
+ private:
+  enum class Phase { Waiting, Running, Ending, Ended };
+
+  void read_output();
+  bool read_once();
+  void end_output();
+  void finish_if_gone();
+  void write_exit();
+  ExitFile make_exit() const;
+  std::string signal_cause(int signal, const struct CgroupUsage& group) const;
+
+  const LaunchDir& directory_;
+  const LaunchFile& launch_;
+  const ReplicaLaunch& replica_;
+  KeeperCalls calls_;
+  SpoolWriter spool_;
+  boost::asio::posix::stream_descriptor output_;   // read end of its stdout and stderr
+  boost::asio::steady_timer read_timer_;
+  boost::asio::steady_timer finish_timer_;
+
+  Phase phase_ = Phase::Waiting;
+  ProcessIdentity process_;
+  uint64_t pipe_inode_ = 0;
+  bool main_alive_ = false;
+  bool tree_gone_ = false;
+  bool output_ended_ = false;
+  bool waits_for_output_ = false;
+  bool term_due_ = false;        // the next sweep sends TERM
+  bool killed_ = false;          // we sent KILL
+  int64_t kill_at_ms_ = 0;       // of boottime_ms(), while ending
+  int64_t gone_at_ms_ = 0;
+  std::string why_;
+  std::optional<Error> exec_error_;
+  int wait_status_ = 0;
+  rusage usage_{};
+};
+
+}  // namespace dtrain::runner

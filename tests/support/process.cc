@@ -179,6 +179,9 @@ Output run(const Command& command, std::chrono::milliseconds patience) {
   return Process(command).wait(patience);
 }
 
-void say_skipped(const std::string& reason) { std::printf("skipped: %s\n", reason.c_str()); }
+void say_skipped(const std::string& reason) {
+  const char* name = doctest::getContextOptions()->currentTest->m_name;
+  std::printf("skipped: %s: %s\n", name, reason.c_str());
+}
 
 }  // namespace dtrain::tests

@@ -8,7 +8,6 @@
 #include <filesystem>
 #include <optional>
 #include <string>
-#include <vector>
 
 namespace dtrain::runner {
 
@@ -21,8 +20,8 @@ struct RunnerOptions {
   std::optional<uint64_t> memory_bytes;
   uint32_t port_first = 20'000;  // range replicas may listen on
   uint32_t port_last = 29'999;
-  // argv that a launch directory is appended to; empty: this executable's `keeper` command.
-  std::vector<std::string> keeper_command;
+  // Whose `keeper <launch dir>` command is the keeper; empty: this executable.
+  std::filesystem::path keeper_executable;
 };
 
 // Returns the exit code: 0 after TERM or INT, 1 when it could not begin (said on stderr): another

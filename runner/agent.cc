@@ -1,0 +1,249 @@
+#include "runner/agent.h"
+
+#include <fmt/format.h>
+
+#include <boost/asio/post.hpp>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+
+#include "schema/clock.h"
+#include "schema/version.h"
+
+namespace dtrain::runner {
+namespace fs = std::filesystem;
+namespace asio = boost::asio;
+namespace {
+
+// Rounds of output in one turn of the loop: whatever else waits is seen to after a few milliseconds.
+constexpr int kPumpRounds = 8;
+
+}  // namespace
+
+Agent::Agent(asio::io_context& loop, AgentOptions options, LaunchSite site, Outbox& outbox,
+             std::function<pb::Inventory()> inventory)
+    : loop_(loop),
+      options_(std::move(options)),
+      site_(std::move(site)),
+      outbox_(outbox),
+      gate_(outbox),
+      inventory_(std::move(inventory)),
+      files_(loop),
+      context_{loop_, files_, site_, gate_, options_.keeper_executable, {options_.log_window_bytes, 0},
+               [this] { schedule_pump(); },
+               [this](std::string name) { launches_.erase(name); }},
+      usage_(loop, options_.usage, gate_, launches_),
+      renew_timer_(loop) {}
+
+Agent::~Agent() = default;
+
+Status Agent::adopt() {
+  std::error_code error;
+  for (const fs::path& folder : {site_.launches(), site_.work()}) {
+    fs::create_directories(folder, error);
+    if (error) return errno_error("make " + folder.string(), error.value());
+  }
+  std::set<std::string> held;
+  for (const fs::directory_entry& entry : fs::directory_iterator(site_.launches(), error)) {
+    const std::string name = entry.path().filename().string();
+    const size_t at = name.find('@');
+    const auto experiment = parse_experiment_id(std::string_view(name).substr(0, at));
+    if (at == std::string::npos || !experiment.ok()) continue;
+    const auto attempt = static_cast<uint32_t>(std::strtoul(name.c_str() + at + 1, nullptr, 10));
+    auto launch = std::make_unique<HeldLaunch>(context_, *experiment, attempt);
+    if (launch->name() != name) continue;
+    if (auto adopted = launch->adopt(); !adopted.ok()) {
+      fmt::print(stderr, "{}: not adopted: {}\n", name, adopted.error().message);
+      continue;
+    }
+    fmt::print(stderr, "{}: adopted\n", name);
+    held.insert(name);
+    launches_.emplace(name, std::move(launch));
+  }
+  if (error) return errno_error("read " + site_.launches().string(), error.value());
+  remove_old_work(site_, held);
+  return ok();
+}
+
+void Agent::on_connected() {
+  pb::FromRunner message;
+  pb::Hello& hello = *message.mutable_hello();
+  hello.set_version(kVersion);
+  hello.set_protocol(kProtocol);
+  hello.set_host_id(options_.host_id);
+  hello.set_boot_id(boot_id());
+  *hello.mutable_inventory() = inventory_();
+  last_inventory_ = hello.inventory().SerializeAsString();
+  for (const auto& [name, launch] : launches_) {
+    for (const auto& replica : launch->replicas()) {
+      pb::HeldReplica& held = *hello.add_held();
+      held.set_replica(to_string(replica->id()));
+      held.set_attempt(replica->attempt());
+    }
+  }
+  outbox_.send(std::move(message));
+}
+
+void Agent::on_disconnected() {
+  gate_.open = false;
+  renew_timer_.cancel();
+  usage_.watch({});
+  for (const auto& [name, launch] : launches_) launch->pause();
+}
+
+void Agent::on_message(const pb::ToRunner& message) {
+  switch (message.what_case()) {
+    case pb::ToRunner::kWelcome:
+      return on_welcome(message.welcome());
+    case pb::ToRunner::kLaunch:
+      return on_launch(message.launch());
+    case pb::ToRunner::kStart:
+      if (HeldLaunch* launch = find(message.start().experiment(), message.start().attempt())) {
+        launch->start();
+      }
+      return;
+    case pb::ToRunner::kStop:
+      return on_stop(message.stop());
+    case pb::ToRunner::kForget:
+      return on_forget(message.forget());
+    case pb::ToRunner::kLogAck:
+      return on_log_ack(message.log_ack());
+    case pb::ToRunner::kMonitor:
+      return usage_.watch({message.monitor().experiments().begin(), message.monitor().experiments().end()});
+    case pb::ToRunner::kRenewed:
+      return on_renewed(message.renewed());
+    case pb::ToRunner::WHAT_NOT_SET:
+      return;  // of a newer daemon
+  }
+}
+
+void Agent::on_welcome(const pb::Welcome& welcome) {
+  gate_.open = true;
+  std::map<std::pair<ReplicaId, uint32_t>, uint64_t> offsets;
+  for (const pb::LogAck& log : welcome.logs()) {
+    if (const auto id = parse_replica_id(log.replica()); id.ok()) offsets[{*id, log.attempt()}] = log.offset();
+  }
+  for (const auto& [name, launch] : launches_) {
+    std::map<ReplicaId, uint64_t> durable;
+    for (const auto& replica : launch->replicas()) {
+      const auto found = offsets.find({replica->id(), replica->attempt()});
+      if (found != offsets.end()) durable[replica->id()] = found->second;
+    }
+    launch->resume(durable);
+  }
+  renew();
+  schedule_pump();
+}
+
+void Agent::on_launch(const pb::Launch& message) {
+  const auto experiment = parse_experiment_id(message.experiment());
+  std::vector<ReplicaId> replicas;
+  for (const std::string& text : message.replicas()) {
+    if (const auto id = parse_replica_id(text); id.ok()) replicas.push_back(*id);
+  }
+  if (!experiment.ok() || replicas.empty()) {
+    fmt::print(stderr, "a launch of '{}' makes no sense\n", message.experiment());
+    return;
+  }
+  const std::string name = LaunchDir::name_of(*experiment, message.attempt());
+  auto& launch = launches_[name];
+  if (launch) return launch->repeat_prepared();  // asked again: it knows
+  launch = std::make_unique<HeldLaunch>(context_, *experiment, message.attempt());
+  launch->prepare(message, replicas);
+}
+
+void Agent::on_stop(const pb::Stop& stop) {
+  for (const pb::HeldReplica& each : stop.replicas()) {
+    const auto id = parse_replica_id(each.replica());
+    if (!id.ok()) continue;
+    if (HeldLaunch* launch = find_of(*id, each.attempt())) {
+      launch->stop(*id, static_cast<int64_t>(stop.grace_ms()));
+    } else {
+      say_released(each);
+    }
+  }
+}
+
+void Agent::on_forget(const pb::Forget& forget) {
+  for (const pb::HeldReplica& each : forget.replicas()) {
+    const auto id = parse_replica_id(each.replica());
+    if (!id.ok()) continue;
+    if (HeldLaunch* launch = find_of(*id, each.attempt())) launch->forget(*id);
+  }
+}
+
+void Agent::on_log_ack(const pb::LogAck& ack) {
+  const auto id = parse_replica_id(ack.replica());
+  if (!id.ok()) return;
+  if (HeldLaunch* launch = find_of(*id, ack.attempt())) {
+    launch->acknowledge(*id, ack.offset());
+    schedule_pump();  // the window may have room again
+  }
+}
+
+// The lease counts from when the renewal was sent, not from when its answer came.
+void Agent::on_renewed(const pb::Renewed& renewed) {
+  const int64_t ago_ms = boottime_ms() - static_cast<int64_t>(renewed.sent_ms());
+  if (ago_ms < 0) return;
+  for (const auto& [name, launch] : launches_) launch->renew(ago_ms);
+}
+
+HeldLaunch* Agent::find(const std::string& experiment, uint32_t attempt) {
+  const auto found = launches_.find(fmt::format("{}@{}", experiment, attempt));
+  return found == launches_.end() ? nullptr : found->second.get();
+}
+
+HeldLaunch* Agent::find_of(const ReplicaId& replica, uint32_t attempt) {
+  HeldLaunch* launch = find(to_string(replica.experiment), attempt);
+  return launch != nullptr && launch->holds(replica) ? launch : nullptr;
+}
+
+// Nothing of a replica that is not held is alive here, which is what a Stop is about.
+void Agent::say_released(const pb::HeldReplica& replica) {
+  pb::FromRunner message;
+  message.mutable_released()->set_replica(replica.replica());
+  message.mutable_released()->set_attempt(replica.attempt());
+  gate_.send(std::move(message));
+}
+
+void Agent::schedule_pump() {
+  if (pump_scheduled_ || !gate_.open) return;
+  pump_scheduled_ = true;
+  asio::post(loop_, [this] {
+    pump_scheduled_ = false;
+    pump();
+  });
+}
+
+void Agent::pump() {
+  for (int round = 0; round < kPumpRounds; ++round) {
+    bool more = false;
+    for (const auto& [name, launch] : launches_) more = launch->pump() || more;
+    if (!more) return;
+  }
+  schedule_pump();
+}
+
+void Agent::renew() {
+  pb::FromRunner message;
+  message.mutable_renew()->set_sent_ms(static_cast<uint64_t>(boottime_ms()));
+  gate_.send(std::move(message));
+  report_inventory();
+  renew_timer_.expires_after(std::chrono::milliseconds(options_.renew_every_ms));
+  renew_timer_.async_wait([this](boost::system::error_code error) {
+    if (!error && gate_.open) renew();
+  });
+}
+
+// Only what changed: somebody else's program took or left a GPU.
+void Agent::report_inventory() {
+  pb::FromRunner message;
+  *message.mutable_inventory() = inventory_();
+  std::string now = message.inventory().SerializeAsString();
+  if (now == last_inventory_) return;
+  last_inventory_ = std::move(now);
+  gate_.send(std::move(message));
+}
+
+}  // namespace dtrain::runner

@@ -1,0 +1,95 @@
+// The agent: what this host holds, and the answers to what the daemon asks.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "runner/held_launch.h"
+#include "runner/outbox.h"
+#include "runner/usage.h"
+#include "schema/dtrain.pb.h"
+#include "schema/result.h"
+
+namespace dtrain::runner {
+
+struct AgentOptions {
+  std::string host_id;
+  std::filesystem::path keeper_executable;
+  uint64_t log_window_bytes = uint64_t{16} << 20;
+  int64_t renew_every_ms = 10'000;
+  UsageOptions usage;
+};
+
+// Agent owns the launches of this host by name and turns messages into calls on them.
+// Owner: main. Thread: loop. Outlives any number of streams.
+// Promises: a message repeated, late, or of another attempt changes nothing.
+// Never: blocks on the network; decides about experiments.
+class Agent {
+ public:
+  // `inventory` is asked at each Hello, `outbox` must outlive the agent.
+  Agent(boost::asio::io_context& loop, AgentOptions options, LaunchSite site, Outbox& outbox,
+        std::function<pb::Inventory()> inventory);
+  ~Agent();
+  Agent(const Agent&) = delete;
+  Agent& operator=(const Agent&) = delete;
+
+  // Once, before the first stream: takes over what an earlier runner left, ends what lost its keeper.
+  Status adopt();
+
+  // A stream opened: Hello is sent. Everything else waits for Welcome.
+  void on_connected();
+  void on_message(const pb::ToRunner& message);
+  void on_disconnected();
+
+  size_t launches_held() const { return launches_.size(); }
+
+ private:
+  // Passes messages on only between Welcome and the end of the stream.
+  class Gate : public Outbox {
+   public:
+    explicit Gate(Outbox& next) : next_(next) {}
+    void send(pb::FromRunner message) override {
+      if (open) next_.send(std::move(message));
+    }
+    bool open = false;
+
+   private:
+    Outbox& next_;
+  };
+
+  void on_welcome(const pb::Welcome& welcome);
+  void on_launch(const pb::Launch& launch);
+  void on_stop(const pb::Stop& stop);
+  void on_forget(const pb::Forget& forget);
+  void on_log_ack(const pb::LogAck& ack);
+  void on_renewed(const pb::Renewed& renewed);
+  HeldLaunch* find(const std::string& experiment, uint32_t attempt);
+  HeldLaunch* find_of(const ReplicaId& replica, uint32_t attempt);
+  void say_released(const pb::HeldReplica& replica);
+  void schedule_pump();
+  void pump();
+  void renew();
+  void report_inventory();
+
+  boost::asio::io_context& loop_;
+  AgentOptions options_;
+  LaunchSite site_;
+  Outbox& outbox_;
+  Gate gate_;
+  std::function<pb::Inventory()> inventory_;
+  std::string last_inventory_;
+  FileWorker files_;
+  LaunchContext context_;
+  std::map<std::string, std::unique_ptr<HeldLaunch>> launches_;
+  UsageMonitor usage_;
+  boost::asio::steady_timer renew_timer_;
+  bool pump_scheduled_ = false;
+};
+
+}  // namespace dtrain::runner

@@ -1,0 +1,93 @@
+#include "runner/environment.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "schema/expand.h"
+
+namespace dtrain::runner {
+namespace {
+
+constexpr std::array<std::string_view, 22> kInheritedNames = {
+    "HOME",        "USER",       "LOGNAME",   "SHELL",       "LANG",        "LANGUAGE",
+    "TZ",          "TMPDIR",     "PATH",      "LD_LIBRARY_PATH", "HF_HOME", "HF_TOKEN_PATH",
+    "TORCH_HOME",  "XDG_CACHE_HOME", "http_proxy", "https_proxy", "no_proxy", "all_proxy",
+    "HTTP_PROXY",  "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY"};
+
+constexpr std::string_view kDefaultPath =
+    "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+std::string search_path(const PythonChoice& python, const Environment& env) {
+  const auto found = env.find("PATH");
+  std::string path;
+  for (const std::string& directory : python.path_first) path += directory + ":";
+  path += found == env.end() || found->second.empty() ? std::string(kDefaultPath) : found->second;
+  for (const std::string& directory : python.path_last) path += ":" + directory;
+  return path;
+}
+
+void overlay(Environment& env, const Environment& more) {
+  for (const auto& [name, value] : more) env[name] = value;
+}
+
+}  // namespace
+
+Environment inherited_environment(const Environment& all) {
+  Environment out;
+  for (const auto& [name, value] : all) {
+    const bool listed =
+        std::find(kInheritedNames.begin(), kInheritedNames.end(), name) != kInheritedNames.end();
+    if (listed || name.starts_with("LC_")) out[name] = value;
+  }
+  return out;
+}
+
+Environment own_process_environment() {
+  Environment out;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    const size_t equals = text.find('=');
+    if (equals == std::string_view::npos || equals == 0) continue;
+    out.emplace(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return out;
+}
+
+Environment replica_environment(const EnvironmentInputs& inputs, const Seat& seat) {
+  Environment env = inputs.inherited;
+  env["TERM"] = "dumb";  // output goes to a log, not to a terminal
+  overlay(env, inputs.python.variables);
+  overlay(env, inputs.spec.env);
+  overlay(env, inputs.secrets);
+  env["PATH"] = search_path(inputs.python, env);
+  env.emplace("PYTHONUNBUFFERED", "1");
+  env.emplace("OMP_NUM_THREADS", fmt::format("{}", std::max(1L, std::lround(seat.cpus))));
+
+  for (const Parameter& parameter : inputs.spec.parameters) {
+    env[parameter_env_name(parameter.name)] = parameter.values.front();
+  }
+  if (!inputs.data_dir.empty()) {
+    env["DATA_DIR"] = inputs.data_dir;
+    for (const auto& [name, path] : inputs.spec.data) {
+      env[parameter_env_name(name) + "_DIR"] = path;
+    }
+  }
+
+  overlay(env, cluster_env(inputs.spec, inputs.gang, seat.replica));
+  env["OUTPUT_DIR"] = inputs.output_dir;
+  env["EXPERIMENT_ID"] = to_string(seat.replica.experiment);
+  env["DTRAIN_REPLICA"] = to_string(seat.replica);
+  env["DTRAIN_ATTEMPT"] = std::to_string(inputs.attempt);
+  env["DTRAIN_KEY"] = inputs.key;
+  env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID";
+  // The inventory lists only devices inside the runner's own mask, by the host's index: no second
+  // translation here. Empty means none, which is what a role that asked for none gets.
+  env["CUDA_VISIBLE_DEVICES"] = fmt::format("{}", fmt::join(seat.gpus, ","));
+  return env;
+}
+
+}  // namespace dtrain::runner

@@ -1,0 +1,46 @@
+// The complete environment of a replica; pure. What it promises is a contract with users' programs.
+//
+// Later wins: inherited from the runner (kInheritedNames), `env` of the YAML, secrets, parameters,
+// then dtrain's own, which nobody may override: a wrong TF_CONFIG or GPU list hurts others too.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "schema/cluster_env.h"
+#include "schema/spec.h"
+
+namespace dtrain::runner {
+
+using Environment = std::map<std::string, std::string>;
+
+// What of `all` a replica inherits: who the user is, language and time zone, where programs and
+// libraries are, proxies, caches of models. Nothing else leaks from the shell that started us.
+Environment inherited_environment(const Environment& all);
+Environment own_process_environment();
+
+// Which python a replica finds first; see python.h.
+struct PythonChoice {
+  std::vector<std::string> path_first;   // directories put in front of PATH
+  std::vector<std::string> path_last;
+  Environment variables;                 // VIRTUAL_ENV or CONDA_PREFIX
+};
+
+// Everything about one launch that its replicas' environments depend on.
+struct EnvironmentInputs {
+  Spec spec;                       // of the member
+  std::vector<Seat> gang;
+  Environment inherited;
+  Environment secrets;
+  PythonChoice python;
+  std::string output_dir;
+  std::string data_dir;            // holds one link a data set; empty: none
+  std::string key;                 // DTRAIN_KEY
+  uint32_t attempt = 0;
+};
+
+Environment replica_environment(const EnvironmentInputs& inputs, const Seat& seat);
+
+}  // namespace dtrain::runner

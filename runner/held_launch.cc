@@ -1,0 +1,363 @@
+#include "runner/held_launch.h"
+
+#include <fmt/format.h>
+
+#include <boost/asio/buffer.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+
+#include "runner/keeper.h"
+#include "runner/lost_keeper.h"
+#include "schema/clock.h"
+
+namespace dtrain::runner {
+namespace asio = boost::asio;
+namespace {
+
+constexpr std::chrono::milliseconds kReconnectMs{200};
+
+ExitFile never_started() {
+  ExitFile exit;
+  exit.code = 128 + SIGTERM;
+  exit.signal = SIGTERM;
+  exit.cause = "stopped before it started";
+  exit.ended_unix_ms = unix_ms();
+  return exit;
+}
+
+}  // namespace
+
+HeldLaunch::HeldLaunch(LaunchContext& context, const ExperimentId& experiment, uint32_t attempt)
+    : context_(context),
+      experiment_(experiment),
+      attempt_(attempt),
+      name_(LaunchDir::name_of(experiment, attempt)),
+      directory_(context.site.launches() / name_),
+      ready_(context.loop),
+      reconnect_(context.loop) {}
+
+HeldLaunch::~HeldLaunch() = default;
+
+Replica* HeldLaunch::find(const ReplicaId& id) {
+  for (const auto& replica : replicas_) {
+    if (replica->id() == id) return replica.get();
+  }
+  return nullptr;
+}
+
+bool HeldLaunch::holds(const ReplicaId& id) const {
+  return stage_ != Stage::Failed &&
+         std::any_of(replicas_.begin(), replicas_.end(),
+                     [&](const auto& replica) { return replica->id() == id; });
+}
+
+void HeldLaunch::add_replicas(const std::vector<ReplicaId>& ids) {
+  for (const ReplicaId& id : ids) {
+    replicas_.push_back(std::make_unique<Replica>(directory_, id, attempt_, context_.window));
+  }
+}
+
+// ---- from Launch to Prepared
+
+void HeldLaunch::prepare(const pb::Launch& message, const std::vector<ReplicaId>& replicas) {
+  add_replicas(replicas);
+  streaming_ = true;  // it came over the stream that is open
+  for (const auto& replica : replicas_) replica->resume(0);
+  for (const pb::SeatInfo& seat : message.gang()) {
+    const auto id = parse_replica_id(seat.replica());
+    if (!id.ok() || find(*id) == nullptr) continue;
+    if (auto held = ports_.hold(static_cast<int>(seat.port())); !held.ok()) {
+      const bool taken = held.error().code == Code::AlreadyExists;
+      fail(held.error(), taken ? static_cast<int>(seat.port()) : 0);
+      return;
+    }
+  }
+  auto result = std::make_shared<std::optional<Result<LaunchFile>>>();
+  context_.files.run(
+      [result, message, &site = context_.site, directory = directory_] {
+        *result = prepare_launch(site, message, directory);
+      },
+      [this, result] { on_files_ready(std::move(**result)); });
+}
+
+void HeldLaunch::on_files_ready(Result<LaunchFile> file) {
+  if (!file.ok()) return fail(file.error(), 0);
+  file_ = std::move(file).value();
+  if (stop_grace_ms_.size() == replicas_.size()) return abandon();
+  if (auto coming = bring_up_keeper(); !coming.ok()) fail(coming.error(), 0);
+}
+
+Status HeldLaunch::bring_up_keeper() {
+  TRY(SpawnedKeeper keeper, spawn_keeper(context_.keeper_executable, directory_));
+  stage_ = Stage::KeeperComing;
+  watch_ = ProcessWatch::of_child(context_.loop, std::move(keeper.process), [this] { on_keeper_gone(); });
+  ready_.assign(keeper.ready.release());
+  ready_.async_read_some(asio::buffer(ready_line_), [this](boost::system::error_code error, size_t) {
+    if (error != asio::error::operation_aborted) on_keeper_line(error);
+  });
+  return ok();
+}
+
+void HeldLaunch::on_keeper_line(boost::system::error_code error) {
+  ready_.close();
+  if (stage_ != Stage::KeeperComing) return;
+  if (error) {
+    return fail({Code::Internal, "the keeper ended before it was ready: " + keeper_log_tail(directory_), ""},
+                0);
+  }
+  if (auto connected = connect(); !connected.ok()) return fail(connected.error(), 0);
+  stage_ = Stage::Prepared;
+  report_prepared();
+  for (const auto& [id, grace_ms] : stop_grace_ms_) client_->stop(id, grace_ms);
+}
+
+void HeldLaunch::report_prepared() {
+  pb::FromRunner message;
+  message.mutable_prepared()->set_experiment(to_string(experiment_));
+  message.mutable_prepared()->set_attempt(attempt_);
+  context_.outbox.send(std::move(message));
+}
+
+// A launch that failed is not held any more: the daemon decides what comes next, and may ask again.
+void HeldLaunch::fail(const Error& error, int port_taken) {
+  fmt::print(stderr, "{}: not prepared: {}\n", name_, error.message);
+  pb::FromRunner message;
+  pb::PrepareFailed& failed = *message.mutable_prepare_failed();
+  failed.set_experiment(to_string(experiment_));
+  failed.set_attempt(attempt_);
+  failed.set_reason(error.hint.empty() ? error.message : error.message + "; " + error.hint);
+  failed.set_port_taken(static_cast<uint32_t>(port_taken));
+  failed.set_ours(is_hosts_fault(error));
+  context_.outbox.send(std::move(message));
+  ports_.release();
+  stage_ = Stage::Failed;
+  context_.files.run(
+      [&site = context_.site, directory = directory_] {
+        kill_launch(directory);
+        release_all_work(directory);
+        remove_launch(site, directory);
+      },
+      [this] { context_.over(name_); });
+}
+
+// Every replica was stopped before there was a keeper: none is started.
+void HeldLaunch::abandon() {
+  ports_.release();
+  stage_ = Stage::KeeperLost;
+  for (const auto& replica : replicas_) {
+    const ExitFile exit = never_started();
+    if (auto written = directory_.write_exit(replica->id(), exit); !written.ok()) {
+      fmt::print(stderr, "{}: {}\n", name_, written.error().message);
+    }
+    replica->end_without_keeper(exit, context_.outbox);
+    let_go_of_work(*replica);
+  }
+}
+
+// ---- what an earlier runner left
+
+Status HeldLaunch::adopt() {
+  TRY(const std::optional<LaunchFile> file, directory_.read_launch());
+  TRY(const std::optional<KeeperFile> keeper, directory_.read_keeper());
+  if (!file || !keeper) {
+    // It was never said to be prepared: the daemon will ask again.
+    kill_launch(directory_);
+    release_all_work(directory_);
+    remove_launch(context_.site, directory_);
+    return Error{Code::NotFound, name_ + " was not prepared to the end", ""};
+  }
+  file_ = *file;
+  for (const ReplicaLaunch& replica : file_.replicas) add_replicas({replica.id});
+  auto watch = ProcessWatch::of(context_.loop, keeper->keeper, [this] { on_keeper_gone(); });
+  bool alive = watch.ok();
+  if (alive) {
+    watch_ = std::move(watch).value();
+    stage_ = Stage::Prepared;
+    if (auto connected = connect(); !connected.ok()) on_keeper_hung_up();
+  }
+  look();
+  const bool all_exited =
+      std::all_of(replicas_.begin(), replicas_.end(), [](const auto& each) { return each->exited(); });
+  if (!alive && !all_exited) {
+    stage_ = Stage::KeeperLost;
+    on_strays_gone(end_lost_launch(directory_, keeper->keeper));
+  } else if (!alive) {
+    stage_ = Stage::KeeperLost;
+  } else if (std::none_of(replicas_.begin(), replicas_.end(),
+                          [](const auto& each) { return each->started() || each->exited(); })) {
+    for (const ReplicaLaunch& replica : file_.replicas) (void)ports_.hold(leased_port(replica)).ok();
+  }
+  return ok();
+}
+
+// ---- the keeper
+
+Status HeldLaunch::connect() {
+  TRY(client_, KeeperClient::connect(context_.loop, directory_,
+                                     {[this] { look(); }, [this] { on_keeper_hung_up(); }}));
+  return ok();
+}
+
+// Whether it died its pidfd says; a keeper that lives is dialled again.
+void HeldLaunch::on_keeper_hung_up() {
+  client_.reset();
+  if (said_bye_ || stage_ != Stage::Prepared) return;
+  reconnect_.expires_after(kReconnectMs);
+  reconnect_.async_wait([this](boost::system::error_code error) {
+    if (error || client_ || stage_ != Stage::Prepared) return;
+    if (!connect().ok()) return on_keeper_hung_up();
+    for (const auto& [id, grace_ms] : stop_grace_ms_) client_->stop(id, grace_ms);
+    if (start_wanted_) client_->start();
+  });
+}
+
+void HeldLaunch::on_keeper_gone() {
+  client_.reset();
+  reconnect_.cancel();
+  if (stage_ == Stage::KeeperComing) {
+    ready_.close();
+    return fail({Code::Internal, "the keeper ended before it was ready: " + keeper_log_tail(directory_), ""},
+                0);
+  }
+  if (stage_ != Stage::Prepared) return;
+  stage_ = Stage::KeeperLost;
+  look();
+  const bool all_exited =
+      std::all_of(replicas_.begin(), replicas_.end(), [](const auto& each) { return each->exited(); });
+  if (all_exited) return;
+  fmt::print(stderr, "{}: its keeper died; ending what it left\n", name_);
+  auto ends = std::make_shared<std::vector<std::pair<ReplicaId, ExitFile>>>();
+  context_.files.run([ends, directory = directory_] { *ends = end_lost_launch(directory, {}); },
+                     [this, ends] { on_strays_gone(*ends); });
+}
+
+void HeldLaunch::on_strays_gone(const std::vector<std::pair<ReplicaId, ExitFile>>& ends) {
+  ports_.release();
+  look();
+  for (const auto& [id, exit] : ends) {
+    // look() has it from the file, unless the disk was full.
+    if (Replica* replica = find(id)) {
+      replica->end_without_keeper(exit, context_.outbox);
+      let_go_of_work(*replica);
+    }
+  }
+}
+
+void HeldLaunch::look() {
+  for (const auto& replica : replicas_) {
+    const bool exited_before = replica->exited();
+    replica->look(context_.outbox);
+    if (replica->exited() && !exited_before) let_go_of_work(*replica);
+    settle(*replica);
+  }
+  context_.output_ready();
+}
+
+// ---- what the daemon asks
+
+void HeldLaunch::repeat_prepared() {
+  if (stage_ == Stage::Prepared || stage_ == Stage::KeeperLost) report_prepared();
+}
+
+void HeldLaunch::start() {
+  start_wanted_ = true;
+  // Until Prepared was said nobody may ask; a replica that was stopped stays stopped.
+  if (stage_ != Stage::Prepared) return;
+  ports_.release();
+  if (client_) client_->start();
+}
+
+void HeldLaunch::stop(const ReplicaId& id, int64_t grace_ms) {
+  Replica* replica = find(id);
+  if (replica == nullptr || replica->exited()) return;
+  stop_grace_ms_[id] = grace_ms;
+  if (client_) client_->stop(id, grace_ms);
+}
+
+void HeldLaunch::forget(const ReplicaId& id) {
+  Replica* replica = find(id);
+  if (replica == nullptr || stage_ == Stage::Removing) return;
+  forgotten_.insert(id);
+  if (!replica->exited()) stop(id, file_.grace_ms);
+  settle(*replica);
+  remove_if_forgotten();
+}
+
+void HeldLaunch::acknowledge(const ReplicaId& id, uint64_t offset) {
+  Replica* replica = find(id);
+  if (replica == nullptr || !replica->acknowledge(offset)) return;
+  if (client_) client_->acked(id, offset);
+  settle(*replica);
+}
+
+void HeldLaunch::renew(int64_t ago_ms) {
+  if (file_.lease_ms != 0 && client_) client_->renew(ago_ms);
+}
+
+// ---- the stream
+
+void HeldLaunch::resume(const std::map<ReplicaId, uint64_t>& durable) {
+  streaming_ = true;
+  repeat_prepared();
+  for (const auto& replica : replicas_) {
+    replica->repeat(context_.outbox);
+    const auto found = durable.find(replica->id());
+    replica->resume(found == durable.end() ? 0 : found->second);
+    settle(*replica);
+  }
+}
+
+void HeldLaunch::pause() {
+  streaming_ = false;
+  for (const auto& replica : replicas_) replica->pause();
+}
+
+bool HeldLaunch::pump() {
+  bool more = false;
+  for (const auto& replica : replicas_) more = replica->pump(context_.outbox) || more;
+  return more;
+}
+
+// ---- the end
+
+void HeldLaunch::let_go_of_work(const Replica& replica) {
+  const ReplicaId id = replica.id();
+  if (!work_releasing_.insert(id).second) return;
+  auto left = std::make_shared<std::string>();
+  context_.files.run(
+      [left, id, file = file_, directory = directory_] { *left = release_work(file, directory, id); },
+      [this, left, id] {
+        work_released_[id] = *left;
+        if (Replica* each = find(id)) settle(*each);
+      });
+}
+
+// Released: it has exited, its output is safe at the daemon (or nobody wants it), its view is gone.
+void HeldLaunch::settle(Replica& replica) {
+  const auto work = work_released_.find(replica.id());
+  if (replica.released() || !replica.exited() || work == work_released_.end()) return;
+  if (!replica.drained() && !forgotten_.contains(replica.id())) return;
+  replica.release(work->second, context_.outbox);
+  const bool all =
+      std::all_of(replicas_.begin(), replicas_.end(), [](const auto& each) { return each->released(); });
+  if (all && client_ && !said_bye_) {
+    said_bye_ = true;
+    client_->bye();
+  }
+  remove_if_forgotten();
+}
+
+void HeldLaunch::remove_if_forgotten() {
+  if (stage_ == Stage::Removing || forgotten_.size() != replicas_.size()) return;
+  for (const auto& replica : replicas_) {
+    if (!replica->released()) return;
+  }
+  stage_ = Stage::Removing;
+  context_.files.run([&site = context_.site, directory = directory_] { remove_launch(site, directory); },
+                     [this] { context_.over(name_); });
+}
+
+}  // namespace dtrain::runner

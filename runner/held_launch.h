@@ -1,0 +1,124 @@
+// One launch on this host: its directory, its keeper, its replicas.
+//
+//   prepare -> preparing -> keeper coming up -> prepared -> started -> ... -> all released -> forgotten
+//                       \-> failed                        \-> keeper lost: killed, written down
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include <array>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "runner/file_worker.h"
+#include "runner/keeper_client.h"
+#include "runner/launch_dir.h"
+#include "runner/outbox.h"
+#include "runner/ports.h"
+#include "runner/preparation.h"
+#include "runner/process_watch.h"
+#include "runner/replica.h"
+
+namespace dtrain::runner {
+
+// What the launches of one agent share.
+struct LaunchContext {
+  boost::asio::io_context& loop;
+  FileWorker& files;
+  const LaunchSite& site;
+  Outbox& outbox;
+  std::filesystem::path keeper_executable;
+  LogWindow window;
+  std::function<void()> output_ready;                   // a pump() may send something
+  std::function<void(std::string name)> over;    // nothing of it is left: erase it
+};
+
+// A HeldLaunch is one launch from its Launch message, or from its adoption, to its removal.
+// Owner: Agent, by name ("4.2@1"). Thread: loop. Outlives its keeper.
+// Promises: whatever is asked of it, how often and in which order, each replica is launched at most
+// once, exits once and is released once.
+// Never: talks to the network, or knows what an exit means for the experiment.
+class HeldLaunch {
+ public:
+  HeldLaunch(LaunchContext& context, const ExperimentId& experiment, uint32_t attempt);
+  ~HeldLaunch();
+  HeldLaunch(const HeldLaunch&) = delete;
+  HeldLaunch& operator=(const HeldLaunch&) = delete;
+
+  // Once, first: a new launch, or one that an earlier runner left. The error of adopt(): there is
+  // nothing to adopt, and what there was is removed.
+  void prepare(const pb::Launch& message, const std::vector<ReplicaId>& replicas);
+  Status adopt();
+
+  // Repeats change nothing. The Launch itself came again: Prepared is said again, if it is.
+  void repeat_prepared();
+  void start();
+  void stop(const ReplicaId& replica, int64_t grace_ms);
+  void forget(const ReplicaId& replica);
+  void acknowledge(const ReplicaId& replica, uint64_t offset);
+  void renew(int64_t ago_ms);
+
+  // A stream opened: report every fact, send output from what the daemon has of it. Closed: pause.
+  void resume(const std::map<ReplicaId, uint64_t>& durable);
+  void pause();
+  // At most one message of output of each replica. True: there may be more.
+  bool pump();
+
+  bool holds(const ReplicaId& replica) const;
+  const std::string& name() const { return name_; }
+  const LaunchFile& file() const { return file_; }
+  const std::vector<std::unique_ptr<Replica>>& replicas() const { return replicas_; }
+
+ private:
+  // Failed: not prepared, and not held any more. Removing: all released and forgotten.
+  enum class Stage { Preparing, KeeperComing, Prepared, KeeperLost, Failed, Removing };
+
+  Replica* find(const ReplicaId& id);
+  void add_replicas(const std::vector<ReplicaId>& ids);
+  void on_files_ready(Result<LaunchFile> file);
+  Status bring_up_keeper();
+  void on_keeper_line(boost::system::error_code error);
+  void fail(const Error& error, int port_taken);
+  void abandon();
+  Status connect();
+  void on_keeper_hung_up();
+  void on_keeper_gone();
+  void on_strays_gone(const std::vector<std::pair<ReplicaId, ExitFile>>& ends);
+  void look();
+  void let_go_of_work(const Replica& replica);
+  void settle(Replica& replica);
+  void remove_if_forgotten();
+  void report_prepared();
+
+  LaunchContext& context_;
+  ExperimentId experiment_;
+  uint32_t attempt_;
+  std::string name_;
+  LaunchDir directory_;
+  LaunchFile file_;
+  Stage stage_ = Stage::Preparing;
+  std::vector<std::unique_ptr<Replica>> replicas_;
+  HeldPorts ports_;
+  bool start_wanted_ = false;
+  bool said_bye_ = false;
+  bool streaming_ = false;
+  std::map<ReplicaId, int64_t> stop_grace_ms_;       // asked for; repeated to a keeper that comes later
+  std::map<ReplicaId, std::string> work_released_;   // with what it left behind
+  std::set<ReplicaId> work_releasing_;
+  std::set<ReplicaId> forgotten_;
+
+  std::unique_ptr<KeeperClient> client_;
+  std::unique_ptr<ProcessWatch> watch_;
+  boost::asio::posix::stream_descriptor ready_;      // the coming keeper's one line
+  std::array<char, 16> ready_line_{};
+  boost::asio::steady_timer reconnect_;
+};
+
+}  // namespace dtrain::runner

@@ -1,0 +1,251 @@
+#include "runner/link.h"
+
+#include <fmt/format.h>
+#include <grpcpp/grpcpp.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <deque>
+#include <mutex>
+
+#include "runner/fd.h"
+#include "schema/dtrain.grpc.pb.h"
+
+namespace dtrain::runner {
+namespace asio = boost::asio;
+namespace {
+
+constexpr int kMessageMaxBytes = 1 << 20;
+constexpr size_t kWaitingMaxBytes = size_t{64} << 20;
+constexpr int64_t kBackoffFirstMs = 20;
+constexpr int64_t kBackoffMaxMs = 1'000;
+constexpr size_t kNamesPerFetch = 8'000;  // 32 bytes each, well below a message
+
+// A daemon that is down is noticed by this alone, without the cost of a stream.
+bool somebody_listens(const std::string& socket_path, std::string& reason) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (socket_path.size() >= sizeof address.sun_path) {
+    reason = "the socket's path is too long: " + socket_path;
+    return false;
+  }
+  std::memcpy(address.sun_path, socket_path.c_str(), socket_path.size() + 1);
+  const Fd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (fd && ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return true;
+  if (errno == EAGAIN) return true;  // its queue is full: it is there
+  reason = fmt::format("{}: {}", socket_path, std::strerror(errno));
+  return false;
+}
+
+std::shared_ptr<grpc::Channel> make_channel(const std::string& socket_path) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(kMessageMaxBytes);
+  arguments.SetMaxSendMessageSize(kMessageMaxBytes);
+  // We dial only when somebody listens: the channel's own patience would only add to ours.
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 10);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 10);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  return grpc::CreateCustomChannel("unix:" + socket_path, grpc::InsecureChannelCredentials(), arguments);
+}
+
+Status status_from(const grpc::Status& status) {
+  if (status.ok()) return ok();
+  const bool lacks = status.error_code() == grpc::StatusCode::NOT_FOUND;
+  return Error{lacks ? Code::DataLoss : Code::Unavailable,
+               "fetching the snapshot: " + status.error_message(), ""};
+}
+
+}  // namespace
+
+struct Link::Channel {
+  explicit Channel(const std::string& socket_path)
+      : channel(make_channel(socket_path)), stub(pb::Runner::NewStub(channel)) {}
+
+  std::shared_ptr<grpc::Channel> channel;
+  std::unique_ptr<pb::Runner::Stub> stub;
+  // The only data two of our threads share: the fetch in progress, so that close() can end it.
+  std::mutex mutex;
+  grpc::ClientContext* fetching = nullptr;
+  bool closed = false;
+};
+
+// One stream from StartCall to OnDone. gRPC holds it through self_ until then; the loop holds it for
+// as long as it is the current one. The hold (AddHold) is what lets the loop start operations.
+class Link::Stream : public grpc::ClientBidiReactor<pb::FromRunner, pb::ToRunner>,
+                     public std::enable_shared_from_this<Link::Stream> {
+ public:
+  Stream(Link& owner, asio::io_context& loop) : owner_(&owner), loop_(loop) {}
+
+  void start(pb::Runner::Stub& stub) {
+    self_ = shared_from_this();
+    stub.async()->Connect(&context_, this);
+    AddHold();
+    StartRead(&incoming_);
+    StartCall();
+  }
+
+  // The link has no more interest: no callback from here on.
+  void drop() {
+    owner_ = nullptr;
+    context_.TryCancel();
+  }
+
+  void send(pb::FromRunner message) {
+    if (ended_) return;
+    waiting_bytes_ += message.ByteSizeLong();
+    const bool bulk = message.has_log() || message.has_usage();
+    (bulk ? bulk_ : facts_).push_back(std::move(message));
+    if (waiting_bytes_ > kWaitingMaxBytes) {
+      fmt::print(stderr, "the daemon reads too slowly; starting a new stream\n");
+      ended_ = true;
+      context_.TryCancel();
+      return;
+    }
+    write_next();
+  }
+
+ private:
+  // Facts overtake output: an exit is not news after 16 MiB of lines. Nothing depends on their order,
+  // because Released waits for the acknowledgement of all output.
+  void write_next() {
+    if (writing_ || ended_) return;
+    auto& queue = facts_.empty() ? bulk_ : facts_;
+    if (queue.empty()) return;
+    outgoing_ = std::move(queue.front());
+    queue.pop_front();
+    waiting_bytes_ -= outgoing_.ByteSizeLong();
+    writing_ = true;
+    StartWrite(&outgoing_);
+  }
+
+  void OnReadDone(bool good) override {
+    asio::post(loop_, [self = shared_from_this(), good] {
+      if (!good) return self->end();
+      if (self->owner_ != nullptr) self->owner_->callbacks_.message(self->incoming_);
+      self->StartRead(&self->incoming_);
+    });
+  }
+
+  void OnWriteDone(bool good) override {
+    asio::post(loop_, [self = shared_from_this(), good] {
+      self->writing_ = false;
+      if (good) self->write_next();
+    });
+  }
+
+  void OnDone(const grpc::Status& status) override {
+    const std::string reason = status.ok() ? "the daemon ended the stream" : status.error_message();
+    asio::post(loop_, [self = std::move(self_), reason] {
+      if (self->owner_ != nullptr) self->owner_->on_stream_end(reason);
+    });
+  }
+
+  void end() {
+    ended_ = true;
+    RemoveHold();
+  }
+
+  Link* owner_;
+  asio::io_context& loop_;
+  grpc::ClientContext context_;
+  std::shared_ptr<Stream> self_;
+  pb::ToRunner incoming_;
+  pb::FromRunner outgoing_;
+  std::deque<pb::FromRunner> facts_;
+  std::deque<pb::FromRunner> bulk_;
+  size_t waiting_bytes_ = 0;
+  bool writing_ = false;
+  bool ended_ = false;
+};
+
+Link::Link(asio::io_context& loop, std::string socket)
+    : loop_(loop), socket_(std::move(socket)), timer_(loop) {
+  if (socket_.starts_with("unix:")) socket_.erase(0, 5);
+  channel_ = std::make_unique<Channel>(socket_);
+}
+
+Link::~Link() { close(); }
+
+void Link::open(Callbacks callbacks) {
+  callbacks_ = std::move(callbacks);
+  dial();
+}
+
+void Link::close() {
+  closed_ = true;
+  timer_.cancel();
+  {
+    const std::lock_guard lock(channel_->mutex);
+    channel_->closed = true;
+    if (channel_->fetching != nullptr) channel_->fetching->TryCancel();
+  }
+  if (stream_) stream_->drop();
+  stream_.reset();
+}
+
+void Link::dial() {
+  if (closed_) return;
+  std::string reason;
+  if (!somebody_listens(socket_, reason)) return redial(reason);
+  stream_ = std::make_shared<Stream>(*this, loop_);
+  stream_->start(*channel_->stub);
+  callbacks_.connected();
+}
+
+void Link::redial(const std::string& reason) {
+  if (closed_) return;
+  if (reason != last_reason_) fmt::print(stderr, "no daemon: {}; dialling on\n", reason);
+  last_reason_ = reason;
+  backoff_ms_ = std::clamp(backoff_ms_ * 2, kBackoffFirstMs, kBackoffMaxMs);
+  timer_.expires_after(std::chrono::milliseconds(backoff_ms_));
+  timer_.async_wait([this](boost::system::error_code error) {
+    if (!error) dial();
+  });
+}
+
+void Link::on_stream_end(const std::string& reason) {
+  stream_.reset();
+  callbacks_.disconnected();
+  redial(reason);
+}
+
+void Link::send(pb::FromRunner message) {
+  if (stream_) stream_->send(std::move(message));
+}
+
+Status Link::fetch(const std::vector<std::string>& sha256,
+                   const std::function<Status(const pb::BlobPart&)>& part) {
+  for (size_t at = 0; at < sha256.size(); at += kNamesPerFetch) {
+    pb::FetchRequest request;
+    for (size_t i = at; i < std::min(sha256.size(), at + kNamesPerFetch); ++i) request.add_sha256(sha256[i]);
+    grpc::ClientContext context;
+    {
+      const std::lock_guard lock(channel_->mutex);
+      if (channel_->closed) return Error{Code::Cancelled, "the runner is ending", ""};
+      channel_->fetching = &context;
+    }
+    auto reader = channel_->stub->Fetch(&context, request);
+    pb::BlobPart message;
+    Status taken = ok();
+    while (taken.ok() && reader->Read(&message)) taken = part(message);
+    if (!taken.ok()) context.TryCancel();
+    const grpc::Status status = reader->Finish();
+    {
+      const std::lock_guard lock(channel_->mutex);
+      channel_->fetching = nullptr;
+    }
+    TRY(std::move(taken));
+    TRY(status_from(status));
+  }
+  return ok();
+}
+
+}  // namespace dtrain::runner

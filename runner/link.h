@@ -1,0 +1,63 @@
+// The runner's connection to its daemon: one stream that is dialled again for ever.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "runner/outbox.h"
+
+namespace dtrain::runner {
+
+// Link keeps a stream open and hands what comes to the loop, message by message.
+// Owner: main. Thread: loop, except fetch(); gRPC's threads only decode and post.
+// Promises: connected, messages in order, disconnected, and so on again; at most one read and one
+// write in flight, the next read after the last message was handled. What waits to be written is
+// bounded: past the bound the stream ends and the daemon's Welcome says where to resume.
+// Never: gives up.
+class Link : public Outbox, public BlobSource {
+ public:
+  struct Callbacks {
+    std::function<void()> connected;  // the first message must be Hello
+    std::function<void(const pb::ToRunner&)> message;
+    std::function<void()> disconnected;
+  };
+
+  // `socket` is the daemon's Unix socket.
+  Link(boost::asio::io_context& loop, std::string socket);
+  ~Link() override;
+  Link(const Link&) = delete;
+  Link& operator=(const Link&) = delete;
+
+  void open(Callbacks callbacks);
+  // Ends the stream and every fetch in progress; no callback follows.
+  void close();
+
+  void send(pb::FromRunner message) override;
+  // Thread: any but the loop's and gRPC's.
+  Status fetch(const std::vector<std::string>& sha256,
+               const std::function<Status(const pb::BlobPart&)>& part) override;
+
+ private:
+  struct Channel;
+  class Stream;
+
+  void dial();
+  void redial(const std::string& reason);
+  void on_stream_end(const std::string& reason);
+
+  boost::asio::io_context& loop_;
+  std::string socket_;
+  Callbacks callbacks_;
+  std::unique_ptr<Channel> channel_;
+  std::shared_ptr<Stream> stream_;  // null between streams
+  boost::asio::steady_timer timer_;
+  int64_t backoff_ms_ = 0;
+  std::string last_reason_;
+  bool closed_ = false;
+};
+
+}  // namespace dtrain::runner

@@ -1,0 +1,310 @@
+#include "runner/preparation.h"
+
+#include <fcntl.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <ctime>
+#include <string_view>
+
+#include "runner/command.h"
+#include "runner/python.h"
+#include "runner/small_file.h"
+#include "schema/expand.h"
+
+namespace dtrain::runner {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr const char* kPortVariable = "DTRAIN_PORT";
+constexpr const char* kOutputsFile = "outputs";     // paths of the work tree, each ended by a NUL
+constexpr int64_t kKeepWorkSeconds = 7 * 24 * 3600;
+
+Result<std::string> random_key() {
+  unsigned char bytes[16];
+  if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes) return errno_error("getrandom", errno);
+  std::string key;
+  for (const unsigned char byte : bytes) key += fmt::format("{:02x}", byte);
+  return key;
+}
+
+Result<Seat> seat_from(const pb::SeatInfo& info) {
+  Seat seat;
+  TRY(seat.replica, parse_replica_id(info.replica()));
+  seat.host = HostId{info.host_id()};
+  seat.address = info.address();
+  seat.port = static_cast<int>(info.port());
+  seat.rank = static_cast<int>(info.rank());
+  seat.local_rank = static_cast<int>(info.local_rank());
+  seat.cpus = info.cpus();
+  seat.memory_bytes = info.memory_bytes();
+  for (const uint32_t gpu : info.gpus()) seat.gpus.push_back(static_cast<int>(gpu));
+  return seat;
+}
+
+Status make_directory(const fs::path& path) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (error) return errno_error("make " + path.string(), error.value());
+  return ok();
+}
+
+// One link a data set, so that a program finds all of them below DATA_DIR.
+Result<std::string> link_data(const Spec& spec, const LaunchSite& site, const LaunchDir& directory) {
+  if (spec.data.empty()) return std::string();
+  const fs::path folder = directory.path() / "data";
+  TRY(make_directory(folder));
+  for (const auto& [name, path] : spec.data) {
+    std::error_code error;
+    if (!fs::exists(path, error)) {
+      return Error{Code::FailedPrecondition,
+                   fmt::format("data set {}: {} does not exist on host {}", name, path, site.host_name),
+                   "put it there, or correct `data:`"};
+    }
+    fs::create_symlink(path, folder / name, error);
+    if (error) return errno_error("link " + (folder / name).string(), error.value());
+  }
+  return folder.string();
+}
+
+Result<fs::path> fetch_tree(const LaunchSite& site, const std::string& snapshot) {
+  TRY(const Sha256 root, sha256_from_bytes(snapshot));
+  if (auto found = site.trees->find(root)) return *found;
+  return ensure_tree(*site.trees, root, [&](const std::vector<Sha256>& missing, TreeBuilder& builder) {
+    std::vector<std::string> names;
+    for (const Sha256& name : missing) names.push_back(to_bytes(name));
+    return site.blobs->fetch(names, [&](const pb::BlobPart& part) -> Status {
+      TRY(const Sha256 name, sha256_from_bytes(part.sha256()));
+      return builder.add(name, part.size(), part.data(), part.last());
+    });
+  });
+}
+
+fs::path place_of(const LaunchFile& launch, const ReplicaId& id) {
+  return fs::path(launch.work_root) / to_string(id);
+}
+
+// Views of one launch, undone unless kept.
+class Views {
+ public:
+  explicit Views(fs::path root) : root_(std::move(root)) {}
+  ~Views() {
+    if (kept_) return;
+    for (const fs::path& place : places_) (void)release_view(place).ok();
+    std::error_code ignored;
+    fs::remove(root_, ignored);
+  }
+  Views(const Views&) = delete;
+  Views& operator=(const Views&) = delete;
+
+  Result<std::string> make(const std::optional<fs::path>& tree, const fs::path& place) {
+    places_.push_back(place);
+    if (!tree) {
+      TRY(make_directory(place / "project"));
+      return (place / "project").string();
+    }
+    TRY(const Workdir view, make_view(*tree, place));
+    return view.cwd.string();
+  }
+  void keep() { kept_ = true; }
+
+ private:
+  fs::path root_;
+  std::vector<fs::path> places_;
+  bool kept_ = false;
+};
+
+struct Understood {
+  Spec spec;
+  std::vector<Seat> gang;
+  std::vector<Seat> here;
+};
+
+Result<Understood> understand(const pb::Launch& launch) {
+  Understood out;
+  ParseOptions options;
+  options.file_name = "launch";
+  TRY(const Spec whole, parse_spec(launch.spec_yaml(), options));
+  out.spec = member_spec(whole, launch.member());
+  for (const pb::SeatInfo& info : launch.gang()) {
+    TRY(Seat seat, seat_from(info));
+    out.gang.push_back(std::move(seat));
+  }
+  for (const std::string& text : launch.replicas()) {
+    TRY(const ReplicaId id, parse_replica_id(text));
+    const auto seat = std::find_if(out.gang.begin(), out.gang.end(),
+                                   [&](const Seat& each) { return each.replica == id; });
+    if (seat == out.gang.end() || out.spec.role(id.role) == nullptr) {
+      return Error{Code::Internal, fmt::format("{} has no seat or no role in its launch", text), ""};
+    }
+    out.here.push_back(*seat);
+  }
+  return out;
+}
+
+Environment map_of(const google::protobuf::Map<std::string, std::string>& map) {
+  return {map.begin(), map.end()};
+}
+
+Result<ReplicaLaunch> replica_launch(const EnvironmentInputs& inputs, const Seat& seat) {
+  ReplicaLaunch replica;
+  replica.id = seat.replica;
+  replica.attempt = inputs.attempt;
+  replica.argv = shell_command(inputs.spec.role(seat.replica.role)->run);
+  replica.env = replica_environment(inputs, seat);
+  if (seat.port != 0) replica.env[kPortVariable] = std::to_string(seat.port);
+  return replica;
+}
+
+CgroupLimits limits_of(const Spec& spec, const Seat& seat) {
+  return {seat.cpus, spec.hard_cpus, seat.memory_bytes, spec.hard_memory};
+}
+
+Status write_outputs(const Spec& spec, const LaunchDir& directory) {
+  if (spec.outputs.empty()) return ok();
+  std::string text;
+  for (const std::string& path : spec.outputs) text.append(path).push_back('\0');
+  return replace_file(directory.path() / kOutputsFile, text, Durability::Rename);
+}
+
+Result<LaunchFile> write_down(const LaunchSite& site, const pb::Launch& launch,
+                              const LaunchDir& directory) {
+  TRY(const Understood what, understand(launch));
+  LaunchFile file;
+  TRY(file.experiment, parse_experiment_id(launch.experiment()));
+  file.attempt = launch.attempt();
+  TRY(file.key, random_key());
+  file.lease_ms = static_cast<int64_t>(launch.lease_ms());
+  file.grace_ms = what.spec.stop_grace_ms;
+  file.spool_limit_bytes = launch.spool_limit_bytes();
+  file.work_root = (site.work() / LaunchDir::name_of(file.experiment, file.attempt)).string();
+
+  EnvironmentInputs inputs;
+  inputs.spec = what.spec;
+  inputs.gang = what.gang;
+  inputs.inherited = site.inherited;
+  inputs.secrets = map_of(launch.secrets());
+  TRY(inputs.python, choose_python(what.spec.python, map_of(launch.user_env()), site.inherited,
+                                   site.home, site.host_name));
+  TRY(inputs.data_dir, link_data(what.spec, site, directory));
+  inputs.output_dir = launch.output_dir();
+  inputs.key = file.key;
+  inputs.attempt = file.attempt;
+  if (!launch.output_dir().empty()) TRY(make_directory(launch.output_dir()));
+  TRY(write_outputs(what.spec, directory));
+
+  std::optional<fs::path> tree;
+  if (!launch.snapshot().empty()) {
+    TRY(tree, fetch_tree(site, launch.snapshot()));
+  }
+  Views views(file.work_root);
+  std::map<ReplicaId, CgroupLimits> limits;
+  for (const Seat& seat : what.here) {
+    TRY(ReplicaLaunch replica, replica_launch(inputs, seat));
+    TRY(replica.cwd, views.make(tree, place_of(file, seat.replica)));
+    limits[seat.replica] = limits_of(what.spec, seat);
+    file.replicas.push_back(std::move(replica));
+  }
+  TRY(make_launch_cgroups(site.cgroups, limits, file));
+  if (auto written = directory.write_launch(file); !written.ok()) {
+    (void)remove_launch_cgroups(file).ok();
+    return std::move(written).error();
+  }
+  views.keep();
+  return file;
+}
+
+void copy_outputs(const LaunchDir& directory, const ReplicaLaunch& replica) {
+  const auto list = read_small_file(directory.path() / kOutputsFile);
+  const auto output_dir = replica.env.find("OUTPUT_DIR");
+  if (!list || output_dir == replica.env.end()) return;
+  std::string_view rest = *list;
+  while (!rest.empty()) {
+    const std::string name(rest.substr(0, rest.find('\0')));
+    rest.remove_prefix(std::min(rest.size(), name.size() + 1));
+    const fs::path from = fs::path(replica.cwd) / name;
+    std::error_code error;
+    if (!fs::exists(from, error)) continue;
+    const fs::path to = fs::path(output_dir->second) / name;
+    fs::create_directories(to.parent_path(), error);
+    fs::copy(from, to,
+             fs::copy_options::recursive | fs::copy_options::overwrite_existing |
+                 fs::copy_options::copy_symlinks,
+             error);
+    if (error) {
+      fmt::print(stderr, "{}: collecting {}: {}\n", to_string(replica.id), name, error.message());
+    }
+  }
+}
+
+void delete_tree(const fs::path& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  if (error) fmt::print(stderr, "removing {}: {}\n", path.string(), error.message());
+}
+
+}  // namespace
+
+bool is_hosts_fault(const Error& error) {
+  return error.code != Code::InvalidArgument && error.code != Code::FailedPrecondition;
+}
+
+Result<LaunchFile> prepare_launch(const LaunchSite& site, const pb::Launch& launch,
+                                  const LaunchDir& directory) {
+  TRY(make_directory(directory.path()));
+  auto file = write_down(site, launch, directory);
+  if (!file.ok()) delete_tree(directory.path());
+  return file;
+}
+
+std::string release_work(const LaunchFile& launch, const LaunchDir& directory, const ReplicaId& id) {
+  const auto replica = std::find_if(launch.replicas.begin(), launch.replicas.end(),
+                                    [&](const ReplicaLaunch& each) { return each.id == id; });
+  if (replica == launch.replicas.end()) return {};
+  copy_outputs(directory, *replica);
+  const fs::path place = place_of(launch, id);
+  if (auto unmounted = unmount_view(place); !unmounted.ok()) {
+    fmt::print(stderr, "{}: {}\n", to_string(id), unmounted.error().message);
+  }
+  auto left = left_behind(place);
+  if (left.ok() && !left->empty()) return fmt::format("{}, kept 7 days in {}", *left, place.string());
+  if (auto released = release_view(place); !released.ok()) {
+    fmt::print(stderr, "{}: {}\n", to_string(id), released.error().message);
+  }
+  return {};
+}
+
+void remove_launch(const LaunchSite& site, const LaunchDir& directory) {
+  if (auto launch = directory.read_launch(); launch.ok() && *launch) {
+    (void)remove_launch_cgroups(**launch).ok();
+  }
+  // Only when empty: what replicas left behind stays for a week.
+  std::error_code ignored;
+  fs::remove(site.work() / directory.path().filename(), ignored);
+  delete_tree(directory.path());
+}
+
+void remove_old_work(const LaunchSite& site, const std::set<std::string>& held) {
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(site.work(), error)) {
+    if (held.contains(entry.path().filename().string())) continue;
+    struct stat info {};
+    if (lstat(entry.path().c_str(), &info) != 0) continue;
+    if (std::time(nullptr) - info.st_mtime < kKeepWorkSeconds) continue;
+    std::error_code inner;
+    for (const fs::directory_entry& place : fs::directory_iterator(entry.path(), inner)) {
+      (void)release_view(place.path()).ok();
+    }
+    delete_tree(entry.path());
+  }
+}
+
+int leased_port(const ReplicaLaunch& replica) {
+  const auto found = replica.env.find(kPortVariable);
+  return found == replica.env.end() ? 0 : std::atoi(found->second.c_str());
+}
+
+}  // namespace dtrain::runner

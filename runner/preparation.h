@@ -1,0 +1,55 @@
+// The file side of a launch: what must lie on disk before its keeper may start, and how that goes
+// away again. Blocking; runs on the file worker's thread.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "runner/cgroup.h"
+#include "runner/environment.h"
+#include "runner/launch_dir.h"
+#include "runner/outbox.h"
+#include "runner/workdir.h"
+#include "schema/dtrain.pb.h"
+#include "schema/result.h"
+
+namespace dtrain::runner {
+
+// What every launch on this host shares. Constant after the runner's start, except for the trees,
+// which only the file worker's thread touches.
+struct LaunchSite {
+  std::filesystem::path home;
+  std::string host_name;
+  Environment inherited;
+  CgroupSupport cgroups;
+  std::unique_ptr<Trees> trees;
+  BlobSource* blobs = nullptr;
+
+  std::filesystem::path launches() const { return home / "launches"; }
+  std::filesystem::path work() const { return home / "work"; }
+};
+
+// Which of two ways a preparation failed, by the code of its error: InvalidArgument and
+// FailedPrecondition are for the user to mend, anything else is this host's fault.
+bool is_hosts_fault(const Error& error);
+
+// Checks, fetches, mounts, and writes launch.json last: once this returns, the launch survives the
+// runner. On error nothing of it is left.
+Result<LaunchFile> prepare_launch(const LaunchSite& site, const pb::Launch& launch,
+                                  const LaunchDir& directory);
+
+// After the replica's last process: takes `outputs` of the Spec from its view into OUTPUT_DIR and
+// lets go of the view. What it left elsewhere is kept and named: "1.2 GB in ckpt/, kept ...".
+std::string release_work(const LaunchFile& launch, const LaunchDir& directory, const ReplicaId& id);
+
+// Deletes the launch directory, and the views that hold nothing worth keeping.
+void remove_launch(const LaunchSite& site, const LaunchDir& directory);
+
+// Deletes what replicas left behind longer than a week ago. `held` are names of launches to spare.
+void remove_old_work(const LaunchSite& site, const std::set<std::string>& held);
+
+// The port a replica was leased, from its environment: how a later runner knows it.
+int leased_port(const ReplicaLaunch& replica);
+
+}  // namespace dtrain::runner

@@ -1,0 +1,187 @@
+#include "runner/replica.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+
+namespace dtrain::runner {
+namespace {
+
+// The exit file of a replica whose keeper was gone is written by the runner and begins like this.
+constexpr std::string_view kLostKeeperCause = "keeper died";
+
+pb::ExitStatus status_message(const ExitFile& exit) {
+  pb::ExitStatus status;
+  status.set_code(exit.code);
+  status.set_signal(exit.signal);
+  status.set_memory_kill(exit.memory_kill);
+  status.set_cause(exit.cause);
+  status.set_time_unix_ms(static_cast<uint64_t>(exit.ended_unix_ms));
+  status.set_cpu_seconds(exit.cpu_seconds);
+  status.set_memory_peak_bytes(exit.memory_peak_bytes);
+  status.set_read_bytes(exit.read_bytes);
+  status.set_written_bytes(exit.written_bytes);
+  status.set_log_bytes(exit.log_bytes);
+  status.set_lost_keeper(exit.cause.starts_with(kLostKeeperCause));
+  return status;
+}
+
+}  // namespace
+
+Replica::Replica(const LaunchDir& directory, const ReplicaId& id, uint32_t attempt, LogWindow& window)
+    : directory_(directory), id_(id), attempt_(attempt), window_(window) {}
+
+Replica::~Replica() { pause(); }
+
+bool Replica::drained() const { return exit_ && acked_offset_ >= exit_->log_bytes; }
+
+void Replica::look(Outbox& outbox) {
+  if (!process_) {
+    auto file = directory_.read_replica(id_);
+    if (!file.ok()) {
+      fmt::print(stderr, "{}: {}\n", to_string(id_), file.error().message);
+    } else if (*file && (*file)->error.empty()) {
+      process_ = **file;
+      report_started(outbox);
+    }
+  }
+  if (!exit_) {
+    auto file = directory_.read_exit(id_);
+    if (!file.ok()) {
+      fmt::print(stderr, "{}: {}\n", to_string(id_), file.error().message);
+    } else if (*file) {
+      exit_ = **file;
+      report_exited(outbox);
+    }
+  }
+}
+
+void Replica::repeat(Outbox& outbox) const {
+  if (process_) report_started(outbox);
+  if (exit_) report_exited(outbox);
+  if (released_) report_released(outbox);
+}
+
+void Replica::end_without_keeper(const ExitFile& exit, Outbox& outbox) {
+  if (exit_) return;
+  exit_ = exit;
+  report_exited(outbox);
+}
+
+void Replica::release(std::string left_behind, Outbox& outbox) {
+  if (released_) return;
+  INVARIANT(exit_.has_value(), "a replica is released after its exit");
+  released_ = true;
+  left_behind_ = std::move(left_behind);
+  report_released(outbox);
+}
+
+void Replica::resume(uint64_t offset) {
+  pause();
+  acked_offset_ = std::max(acked_offset_, offset);
+  sent_offset_ = acked_offset_;
+  reader_ = std::make_unique<SpoolReader>(directory_, id_, acked_offset_);
+}
+
+void Replica::pause() {
+  window_.unacked_bytes -= sent_offset_ - acked_offset_;
+  sent_offset_ = acked_offset_;
+  rest_.reset();
+  reader_.reset();
+}
+
+bool Replica::pump(Outbox& outbox) {
+  if (!reader_ || !window_.has_room()) return false;
+  pb::FromRunner message;
+  pb::LogData& log = *message.mutable_log();
+  const bool more = fill(log);
+  if (log.data().empty() && log.dropped_bytes() == 0) return more;
+  log.set_replica(to_string(id_));
+  log.set_attempt(attempt_);
+  const uint64_t end = log.offset() + log.data().size();
+  window_.unacked_bytes += end - sent_offset_;
+  sent_offset_ = end;
+  outbox.send(std::move(message));
+  return more;
+}
+
+// A message is one hole at most, then the bytes that follow it, up to the limit. log.offset is that of
+// the first byte after the hole. False: nothing more now.
+bool Replica::fill(pb::LogData& log) {
+  std::string& data = *log.mutable_data();
+  uint64_t expected = sent_offset_;
+  while (data.size() < kLogDataMaxBytes) {
+    if (!rest_) {
+      auto next = reader_->next();
+      if (!next.ok()) {
+        fmt::print(stderr, "{}: {}\n", to_string(id_), next.error().message);
+        return true;  // what was damaged comes as a hole next
+      }
+      if (!*next) return false;
+      rest_ = **next;
+    }
+    const bool first = data.empty() && log.dropped_bytes() == 0;
+    const bool fits = first || (rest_->dropped_bytes == 0 && rest_->offset == expected &&
+                                rest_->unix_ms - static_cast<int64_t>(log.time_unix_ms()) <= kLogMergeMs);
+    if (!fits) return true;
+    if (first) log.set_time_unix_ms(static_cast<uint64_t>(rest_->unix_ms));
+    if (rest_->dropped_bytes != 0) {
+      log.set_dropped_bytes(rest_->dropped_bytes);
+      log.set_offset(rest_->end_offset());
+      expected = rest_->end_offset();
+      rest_.reset();
+      continue;
+    }
+    if (first) log.set_offset(rest_->offset);
+    const std::string_view part = rest_->bytes.substr(0, kLogDataMaxBytes - data.size());
+    data.append(part);
+    expected = rest_->offset + part.size();
+    if (part.size() == rest_->bytes.size()) {
+      rest_.reset();
+    } else {
+      rest_->bytes.remove_prefix(part.size());
+      rest_->offset += part.size();
+    }
+  }
+  return true;
+}
+
+bool Replica::acknowledge(uint64_t offset) {
+  if (offset <= acked_offset_) return false;
+  // Never beyond what this stream carried: an answer to an earlier stream may come late.
+  if (offset > sent_offset_) return false;
+  window_.unacked_bytes -= offset - acked_offset_;
+  acked_offset_ = offset;
+  return true;
+}
+
+void Replica::report_started(Outbox& outbox) const {
+  pb::FromRunner message;
+  pb::Started& started = *message.mutable_started();
+  started.set_replica(to_string(id_));
+  started.set_attempt(attempt_);
+  started.set_pid(static_cast<uint64_t>(process_->process.pid));
+  started.set_time_unix_ms(static_cast<uint64_t>(process_->started_unix_ms));
+  outbox.send(std::move(message));
+}
+
+void Replica::report_exited(Outbox& outbox) const {
+  pb::FromRunner message;
+  pb::Exited& exited = *message.mutable_exited();
+  exited.set_replica(to_string(id_));
+  exited.set_attempt(attempt_);
+  *exited.mutable_status() = status_message(*exit_);
+  outbox.send(std::move(message));
+}
+
+void Replica::report_released(Outbox& outbox) const {
+  pb::FromRunner message;
+  pb::Released& released = *message.mutable_released();
+  released.set_replica(to_string(id_));
+  released.set_attempt(attempt_);
+  released.set_left_behind(left_behind_);
+  outbox.send(std::move(message));
+}
+
+}  // namespace dtrain::runner

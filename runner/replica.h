@@ -1,0 +1,86 @@
+// One process of a gang on this host as the runner sees it: what the keeper wrote down, and how far
+// its output has travelled.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "runner/launch_dir.h"
+#include "runner/outbox.h"
+#include "runner/spool.h"
+#include "schema/ids.h"
+
+namespace dtrain::runner {
+
+// Output of all replicas of this host that was sent and is not yet durable at the daemon.
+struct LogWindow {
+  uint64_t limit_bytes = uint64_t{16} << 20;
+  uint64_t unacked_bytes = 0;
+  bool has_room() const { return unacked_bytes < limit_bytes; }
+};
+
+inline constexpr size_t kLogDataMaxBytes = size_t{256} << 10;
+// Output read within this time travels as one message under the time of its first byte.
+inline constexpr int64_t kLogMergeMs = 10;
+
+// A Replica is one process of a launch, from Prepared to Forget.
+// Owner: HeldLaunch. Thread: loop. Outlives its process, its keeper and any number of streams.
+// Promises: what it reports never contradicts what it reported before; Released only after Exited.
+// Never: talks to the keeper, retries, or decides what an exit means.
+class Replica {
+ public:
+  Replica(const LaunchDir& directory, const ReplicaId& id, uint32_t attempt, LogWindow& window);
+  ~Replica();
+  Replica(const Replica&) = delete;
+  Replica& operator=(const Replica&) = delete;
+
+  const ReplicaId& id() const { return id_; }
+  uint32_t attempt() const { return attempt_; }
+  bool started() const { return process_.has_value(); }
+  bool exited() const { return exit_.has_value(); }
+  bool released() const { return released_; }
+  const std::optional<ReplicaFile>& process() const { return process_; }
+  // Exited, and every byte it wrote is durable at the daemon.
+  bool drained() const;
+
+  // Reads the keeper's files; what is new is reported.
+  void look(Outbox& outbox);
+  // After Welcome: every fact again.
+  void repeat(Outbox& outbox) const;
+  // It was ended before any process of it ran, or no keeper is left to say how it ended.
+  void end_without_keeper(const ExitFile& exit, Outbox& outbox);
+  void release(std::string left_behind, Outbox& outbox);
+
+  // The daemon has everything below `offset`: send from there.
+  void resume(uint64_t offset);
+  // No stream: what was sent counts as not sent.
+  void pause();
+  // Sends at most one message of output. True: there may be more.
+  bool pump(Outbox& outbox);
+  // True when this acknowledged something new.
+  bool acknowledge(uint64_t offset);
+
+ private:
+  bool fill(pb::LogData& log);
+  void report_started(Outbox& outbox) const;
+  void report_exited(Outbox& outbox) const;
+  void report_released(Outbox& outbox) const;
+
+  LaunchDir directory_;
+  ReplicaId id_;
+  uint32_t attempt_;
+  LogWindow& window_;
+  std::optional<ReplicaFile> process_;
+  std::optional<ExitFile> exit_;
+  bool released_ = false;
+  std::string left_behind_;
+
+  std::unique_ptr<SpoolReader> reader_;  // while a stream is open
+  std::optional<SpoolChunk> rest_;       // of a chunk that did not fit; its bytes are the reader's
+  uint64_t acked_offset_ = 0;
+  uint64_t sent_offset_ = 0;             // >= acked_offset_; the difference is in the window
+};
+
+}  // namespace dtrain::runner

@@ -1,0 +1,128 @@
+#include "runner/runner_main.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/signal_set.hpp>
+
+#include <csignal>
+#include <cstdio>
+
+#include "runner/agent.h"
+#include "runner/inventory.h"
+#include "runner/link.h"
+#include "runner/nvml.h"
+#include "runner/small_file.h"
+
+namespace dtrain::runner {
+namespace fs = std::filesystem;
+namespace asio = boost::asio;
+namespace {
+
+constexpr size_t kHostIdDigits = 32;
+
+// Held until the process ends. Two runners of one home would both adopt its launches.
+Result<Fd> lock_home(const fs::path& home) {
+  const fs::path path = home / "runner.lock";
+  Fd fd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!fd) return errno_error("open " + path.string(), errno);
+  if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+    return Error{Code::FailedPrecondition, "another runner uses " + home.string(),
+                 "stop it, or give this one a home of its own"};
+  }
+  return fd;
+}
+
+// Random, because containers and network namespaces share host names and boot ids.
+Result<std::string> host_id(const fs::path& home) {
+  const fs::path path = home / "host-id";
+  if (auto text = read_small_file(path)) {
+    if (text->size() >= kHostIdDigits) return text->substr(0, kHostIdDigits);
+  }
+  unsigned char bytes[kHostIdDigits / 2];
+  if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes) return errno_error("getrandom", errno);
+  std::string id;
+  for (const unsigned char byte : bytes) id += fmt::format("{:02x}", byte);
+  TRY(replace_file(path, id + "\n", Durability::Fsync));
+  return id;
+}
+
+Status make_home(const fs::path& home) {
+  std::error_code error;
+  fs::create_directories(home, error);
+  if (error) return errno_error("make " + home.string(), error.value());
+  fs::permissions(home, fs::perms::owner_all, error);
+  return ok();
+}
+
+Result<LaunchSite> open_site(const RunnerOptions& options, BlobSource& blobs) {
+  LaunchSite site;
+  site.home = fs::absolute(options.home);
+  site.host_name = options.name.empty() ? host_name() : options.name;
+  site.inherited = inherited_environment(own_process_environment());
+  site.cgroups = claim_cgroups();
+  TRY(site.trees, Trees::open(site.home / "trees"));
+  site.blobs = &blobs;
+  return site;
+}
+
+// From here to the end: everything on one loop, one thread.
+Status serve(const RunnerOptions& options, const std::string& id) {
+  asio::io_context loop(1);
+  Link link(loop, options.daemon_socket);
+  TRY(LaunchSite site, open_site(options, link));
+  const Nvml nvml;
+  const InventoryOptions shown{site.host_name,     options.address,   options.cpus,
+                               options.memory_bytes, options.port_first, options.port_last,
+                               site.cgroups.kind};
+  AgentOptions agent_options;
+  agent_options.host_id = id;
+  agent_options.keeper_executable =
+      options.keeper_executable.empty() ? fs::path("/proc/self/exe") : options.keeper_executable;
+  const pb::Inventory first = take_inventory(shown, nvml);
+  agent_options.usage = {first.name(), first.cpus(), first.memory_bytes(), &nvml};
+
+  Agent agent(loop, std::move(agent_options), std::move(site), link,
+              [&] { return take_inventory(shown, nvml); });
+  TRY(agent.adopt());
+  link.open({[&] { agent.on_connected(); }, [&](const pb::ToRunner& message) { agent.on_message(message); },
+             [&] { agent.on_disconnected(); }});
+
+  asio::signal_set signals(loop, SIGTERM, SIGINT);
+  signals.async_wait([&](boost::system::error_code error, int signal) {
+    if (error) return;
+    fmt::print(stderr, "ends by signal {}; {} launches go on\n", signal, agent.launches_held());
+    link.close();
+    loop.stop();
+  });
+  fmt::print(stderr, "runner {} ({}), pid {}, cgroups {}, {}\n", first.name(), id, getpid(), first.cgroup(),
+             first.gpus_size() > 0 ? fmt::format("{} GPUs", first.gpus_size()) : first.gpu_note());
+  loop.run();
+  return ok();
+}
+
+Status run(const RunnerOptions& options) {
+  TRY(make_home(options.home));
+  TRY(const Fd lock, lock_home(options.home));
+  TRY(const std::string id, host_id(options.home));
+  return serve(options, id);
+}
+
+}  // namespace
+
+int run_runner(const RunnerOptions& options) {
+  std::setvbuf(stderr, nullptr, _IOLBF, 0);
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGHUP, SIG_IGN);  // the terminal it was started from may go
+  const Status ended = run(options);
+  if (ended.ok()) return 0;
+  fmt::print(stderr, "dtrain runner: {}\n", ended.error().message);
+  if (!ended.error().hint.empty()) fmt::print(stderr, "  hint: {}\n", ended.error().hint);
+  return 1;
+}
+
+}  // namespace dtrain::runner

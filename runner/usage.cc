@@ -1,0 +1,123 @@
+#include "runner/usage.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <string_view>
+
+#include "runner/process_tree.h"
+#include "schema/clock.h"
+
+namespace dtrain::runner {
+namespace {
+
+constexpr std::chrono::seconds kEvery{1};
+
+void add_gpus(const Nvml& nvml, std::string_view visible, pb::ReplicaUsage& usage) {
+  while (!visible.empty()) {
+    const std::string_view word = visible.substr(0, visible.find(','));
+    visible.remove_prefix(std::min(visible.size(), word.size() + 1));
+    int index = -1;
+    std::from_chars(word.data(), word.data() + word.size(), index);
+    const auto facts = std::find_if(nvml.devices().begin(), nvml.devices().end(),
+                                    [index](const GpuFacts& each) { return each.index == index; });
+    if (facts == nvml.devices().end()) continue;
+    const GpuLoad load = nvml.load(index);
+    pb::GpuUsage& gpu = *usage.add_gpus();
+    gpu.set_index(static_cast<uint32_t>(index));
+    gpu.set_name(facts->name);
+    gpu.set_uuid(facts->uuid);
+    gpu.set_bus_id(facts->bus_id);
+    gpu.set_utilization_percent(load.utilization_percent);
+    gpu.set_memory_used_bytes(load.memory_used_bytes);
+    gpu.set_memory_total_bytes(facts->memory_bytes);
+    gpu.set_power_watts(load.power_watts);
+    gpu.set_power_limit_watts(load.power_limit_watts);
+    gpu.set_temperature_c(load.temperature_c);
+  }
+}
+
+}  // namespace
+
+UsageMonitor::UsageMonitor(boost::asio::io_context& loop, UsageOptions options, Outbox& outbox,
+                           const Launches& launches)
+    : options_(std::move(options)), outbox_(outbox), launches_(launches), timer_(loop) {}
+
+void UsageMonitor::watch(std::set<std::string> experiments) {
+  const bool was_idle = watched_.empty();
+  watched_ = std::move(experiments);
+  if (watched_.empty()) {
+    timer_.cancel();
+    before_.clear();
+  } else if (was_idle) {
+    sample();
+  }
+}
+
+void UsageMonitor::schedule() {
+  timer_.expires_after(kEvery);
+  timer_.async_wait([this](boost::system::error_code error) {
+    if (!error && !watched_.empty()) sample();
+  });
+}
+
+bool UsageMonitor::is_watched(const HeldLaunch& launch) const {
+  const ExperimentId& id = launch.file().experiment;
+  return watched_.contains(to_string(id)) || watched_.contains(to_string(id.set()));
+}
+
+void UsageMonitor::sample() {
+  pb::FromRunner message;
+  pb::UsageReport& report = *message.mutable_usage();
+  std::map<std::string, Before> now;
+  for (const auto& [name, launch] : launches_) {
+    if (!is_watched(*launch)) continue;
+    for (const auto& replica : launch->replicas()) {
+      if (replica->started() && !replica->exited()) add(*launch, *replica, report, now);
+    }
+  }
+  before_ = std::move(now);
+  if (report.replicas_size() > 0) outbox_.send(std::move(message));
+  schedule();
+}
+
+void UsageMonitor::add(const HeldLaunch& launch, const Replica& replica, pb::UsageReport& report,
+                       std::map<std::string, Before>& now) {
+  const auto& all = launch.file().replicas;
+  const auto described = std::find_if(all.begin(), all.end(), [&](const ReplicaLaunch& each) {
+    return each.id == replica.id();
+  });
+  if (described == all.end()) return;
+  const TreeUsage used =
+      tree_usage(marks_of_replica(launch.file(), *described, replica.process()->process));
+
+  pb::ReplicaUsage& usage = *report.add_replicas();
+  usage.set_replica(to_string(replica.id()));
+  usage.set_live(true);
+  usage.set_memory_bytes(used.memory_bytes);
+  usage.set_read_bytes(used.read_bytes);
+  usage.set_written_bytes(used.written_bytes);
+  usage.set_host_memory_bytes(options_.host_memory_bytes);
+  usage.set_host_cpus(options_.host_cpus);
+  usage.set_host_name(options_.host_name);
+
+  // The first sample rates the whole life so far; later ones the time since the last.
+  const std::string key = fmt::format("{}@{}", usage.replica(), replica.attempt());
+  const auto last = before_.find(key);
+  const Before current{boottime_ms(), used.cpu_seconds};
+  const double seconds = last != before_.end()
+                             ? static_cast<double>(current.at_ms - last->second.at_ms) / 1e3
+                             : static_cast<double>(unix_ms() - replica.process()->started_unix_ms) / 1e3;
+  const double cpu = used.cpu_seconds - (last != before_.end() ? last->second.cpu_seconds : 0);
+  if (seconds > 0) usage.set_cpu_percent(std::max(0.0, 100 * cpu / seconds));
+  now.emplace(key, current);
+
+  const auto visible = described->env.find("CUDA_VISIBLE_DEVICES");
+  if (options_.nvml != nullptr && visible != described->env.end()) {
+    add_gpus(*options_.nvml, visible->second, usage);
+  }
+}
+
+}  // namespace dtrain::runner

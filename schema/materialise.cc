@@ -28,7 +28,7 @@ const char* base_name(const std::string& path) {
 
 Error failed(std::string_view what, std::string_view path) {
   const int error = errno;
-  return errno_error(fmt::format("{} {}", what, quoted(path)), error);
+  return errno_error(fmt::format("{} {}", what, dtrain::quoted(path)), error);
 }
 
 Result<Fd> open_below(int root, std::string_view path) {
@@ -58,7 +58,7 @@ Status empty_directory(Fd directory, dev_t device) {
     if (::fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) != 0) return failed("look at", name);
     if (st.st_dev != device) {
       return Error{Code::FailedPrecondition,
-                   fmt::format("remove {}: something is mounted there", quoted(name)), ""};
+                   fmt::format("remove {}: something is mounted there", dtrain::quoted(name)), ""};
     }
     Fd below(::openat(fd, name, kOpenDirectory));
     if (!below && errno == EACCES && ::fchmodat(fd, name, 0700, 0) == 0) {

@@ -24,6 +24,7 @@ namespace dtrain {
 struct SnapshotLimits {
   uint64_t file_bytes_max = uint64_t{10} << 30;  // one file; larger is refused with how to raise it
   uint64_t entries_max = kManifestEntriesMax;
+  std::string how_to_raise;  // ends the hint of a refusal: ", or raise the limit by ..."
 };
 
 // One line of `train --explain-sync`.

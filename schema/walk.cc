@@ -1,0 +1,279 @@
+#include "schema/walk.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "schema/quote.h"
+#include "schema/size_text.h"
+
+namespace dtrain {
+
+namespace {
+
+constexpr int kOpenDirectory = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+// O_NONBLOCK: what was a file a moment ago may have become a fifo.
+constexpr int kOpenFile = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+constexpr size_t kRulesBytesMax = 1u << 20;
+
+Error refused(const std::string& path, std::string_view why, std::string_view hint) {
+  return {Code::InvalidArgument, fmt::format("{} {}", dtrain::quoted(path), why),
+          std::string(hint)};
+}
+
+// The text of an ignore file; empty when there is no such regular file.
+Result<std::string> read_rules_file(int directory, const char* name, const std::string& path) {
+  const Fd file(::openat(directory, name, O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  struct stat st {};
+  if (!file || ::fstat(file.get(), &st) != 0) {
+    return errno == ENOENT ? Result<std::string>(std::string()) : cannot_read(path, errno);
+  }
+  if (!S_ISREG(st.st_mode)) return std::string();
+  if (st.st_size > static_cast<off_t>(kRulesBytesMax)) {
+    return refused(path, "is larger than 1 MB", "write fewer, wider patterns");
+  }
+  std::string text(static_cast<size_t>(st.st_size), '\0');
+  const ssize_t got = ::pread(file.get(), text.data(), text.size(), 0);
+  if (got < 0) return cannot_read(path, errno);
+  text.resize(static_cast<size_t>(got));
+  return text;
+}
+
+}  // namespace
+
+Walk::Walk(const SnapshotOptions& options, StatCache& cache)
+    : options_(options), cache_(cache), start_ns_(file_clock_ns()), hash_([this](uint64_t bytes) {
+        hashed_bytes_ += bytes;
+        const bool worth_it = bytes >= 1u << 20 || hashed_count % 64 == 0;
+        if (options_.progress && worth_it) options_.progress(hashed_count, hashed_bytes_);
+      }) {
+  manifest.reserve(cache.manifest_bytes() + 4096);
+  keys.reserve(cache.size() + 64);
+}
+
+Status Walk::run(Fd root) {
+  Directory top;
+  top.fd = std::move(root);
+  top.emitted = true;  // the project itself is no entry
+  TRY(enter(top));
+  changed = changed || keys.size() != cache_.size();
+  return ok();
+}
+
+Status Walk::enter(Directory& directory) {
+  if (depth_ >= kDepthMax) return refused(path_, "lies too deep", kHowToLeaveOut);
+  if (depth_ == listings_.size()) listings_.emplace_back();
+  Listing& names = listings_[depth_];
+  if (auto listed = names.read(directory.fd.get()); !listed.ok()) {
+    return std::move(listed).error().with_context(dtrain::quoted(path_));
+  }
+  if (is_virtual_env(directory, names)) return ok();
+  TRY(read_rules(directory, names));
+  if (directory.out_why.empty()) emit_directory(directory);
+
+  ++depth_;
+  for (size_t i = 0; i < names.size(); ++i) {
+    path_.resize(directory.path_bytes);
+    if (directory.path_bytes > 0) path_ += '/';
+    path_.append(names.view(i));
+    TRY(visit(directory, names.name(i), names.view(i)));
+  }
+  --depth_;
+  path_.resize(directory.path_bytes);
+  if (directory.has_rules) rules_.pop();
+  return ok();
+}
+
+// A virtual environment is only known by what is in it.
+bool Walk::is_virtual_env(const Directory& directory, const Listing& names) {
+  const bool asked_for = directory.parent == nullptr || directory.asked_for;
+  if (asked_for || !directory.out_why.empty() || !names.contains(kVirtualEnvMark)) return false;
+  left_out.push_back(path_ + '/');
+  explain(path_, false, "a virtual environment");
+  return true;
+}
+
+// Reads the ignore files of a directory before anything in it is looked at.
+Status Walk::read_rules(Directory& directory, const Listing& names) {
+  using Layer = IgnoreRules::Layer;
+  constexpr std::pair<const char*, Layer> kFiles[] = {{".gitignore", Layer::Git},
+                                                      {".risemlignore", Layer::Riseml},
+                                                      {".dtrainignore", Layer::Dtrain}};
+  for (const auto& [name, layer] : kFiles) {
+    if (layer != Layer::Git && directory.parent != nullptr) break;
+    if (!names.contains(name)) continue;
+    const std::string path = path_ + (path_.empty() ? "" : "/") + name;
+    TRY(const std::string text, read_rules_file(directory.fd.get(), name, path));
+    if (layer == Layer::Git) {
+      rules_.push(path_, text);
+      directory.has_rules = true;
+    } else {
+      rules_.add(layer, text);
+    }
+  }
+  return ok();
+}
+
+Status Walk::visit(Directory& directory, const char* name, std::string_view name_view) {
+  if (path_.size() > kPathBytesMax) return refused(path_, "is too long a path", kHowToLeaveOut);
+  if (keys.size() >= options_.limits.entries_max) {
+    return Error{Code::ResourceExhausted,
+                 fmt::format("the project has more than {} files", options_.limits.entries_max),
+                 fmt::format("leave some out by .dtrainignore{}", options_.limits.how_to_raise)};
+  }
+  if (name_view == ".git") {
+    explain(path_, false, ".git never travels");
+    return ok();
+  }
+  struct stat st {};
+  if (::fstatat(directory.fd.get(), name, &st, AT_SYMLINK_NOFOLLOW) != 0) {
+    return errno == ENOENT ? ok() : Status(cannot_read(path_, errno));  // gone since the listing
+  }
+  const bool is_directory = S_ISDIR(st.st_mode);
+  const auto verdict = directory.out_why.empty()
+                           ? rules_.decide(path_, is_directory)
+                           : rules_.decide_below_excluded(path_, is_directory);
+  std::string out_why = why_out(directory, verdict);
+  if (!out_why.empty()) {
+    explain(path_, false, out_why);
+    if (!is_directory || !rules_.takes_in_below(path_)) return ok();
+  }
+  if (is_directory) return visit_directory(directory, name, st, verdict, std::move(out_why));
+  if (!S_ISREG(st.st_mode) && !S_ISLNK(st.st_mode)) {
+    special.push_back(path_);
+    explain(path_, false, "neither file, directory nor link");
+    return ok();
+  }
+  explain(path_, true, "");
+  emit_directory(directory);
+  return S_ISREG(st.st_mode) ? visit_file(directory, name, st) : visit_link(directory, name, st);
+}
+
+std::string Walk::why_out(const Directory& directory, const IgnoreRules::Verdict& verdict) {
+  if (verdict.kind == IgnoreRules::Verdict::Kind::Included) return "";
+  if (!verdict.excluded()) return directory.out_why;
+  if (verdict.layer == IgnoreRules::Layer::Default) left_out.push_back(path_ + '/');
+  return describe(verdict);
+}
+
+Status Walk::visit_directory(Directory& parent, const char* name, const struct stat& st,
+                             const IgnoreRules::Verdict& verdict, std::string out_why) {
+  Directory below;
+  below.fd = Fd(::openat(parent.fd.get(), name, kOpenDirectory));
+  if (!below.fd) {
+    return errno == ENOENT || errno == ENOTDIR ? ok() : Status(cannot_read(path_, errno));
+  }
+  below.parent = &parent;
+  below.path_bytes = path_.size();
+  below.mode = st.st_mode & 0777;
+  below.asked_for = verdict.kind == IgnoreRules::Verdict::Kind::Included;
+  below.out_why = std::move(out_why);
+  const uint64_t bytes_before = total_bytes;
+  TRY(enter(below));
+  if (parent.parent == nullptr && total_bytes > bytes_before) {
+    top_level.emplace_back(path_ + '/', total_bytes - bytes_before);
+  }
+  return ok();
+}
+
+Status Walk::visit_file(Directory& parent, const char* name, const struct stat& listed) {
+  if (const auto size = static_cast<uint64_t>(listed.st_size);
+      size > options_.limits.file_bytes_max) {
+    return Error{Code::ResourceExhausted,
+                 fmt::format("{} has {}: one file may have {}", dtrain::quoted(path_),
+                             size_text(size), size_text(options_.limits.file_bytes_max)),
+                 fmt::format("{}{}", kHowToLeaveOut, options_.limits.how_to_raise)};
+  }
+  const ManifestEntry* known = cache_.find(path_);
+  if (known != nullptr && known->kind == pb::Entry::FILE && cache_.is_current(listed)) {
+    keep(*known, cache_.key());
+    count(parent, known->size);
+    return ok();
+  }
+  const Fd file(::openat(parent.fd.get(), name, kOpenFile));
+  if (!file) return errno == ENOENT ? ok() : Status(cannot_read(path_, errno));
+  struct stat st {};
+  TRY(const Sha256 digest, hash_.hash(file.get(), path_, st));
+  if (!S_ISREG(st.st_mode)) return ok();
+  ManifestEntry entry;
+  entry.path = path_;
+  entry.mode = st.st_mode & 0777;
+  entry.size = static_cast<uint64_t>(st.st_size);
+  entry.sha256 = {reinterpret_cast<const char*>(digest.data()), digest.size()};
+  ++hashed_count;
+  emit(entry, stat_key_if_settled(st, start_ns_));
+  count(parent, entry.size);
+  return ok();
+}
+
+Status Walk::visit_link(Directory& parent, const char* name, const struct stat& st) {
+  char target[kPathBytesMax + 1];
+  const ssize_t got = ::readlinkat(parent.fd.get(), name, target, sizeof target);
+  if (got < 0) return errno == ENOENT ? ok() : Status(cannot_read(path_, errno));
+  ManifestEntry entry;
+  entry.path = path_;
+  entry.kind = pb::Entry::SYMLINK;
+  entry.mode = 0777;
+  entry.target = {target, static_cast<size_t>(got)};
+  if (entry.target.size() > kPathBytesMax) {
+    return refused(path_, "has too long a target", kHowToLeaveOut);
+  }
+  if (leaves_tree(path_, entry.target)) {
+    return refused(path_,
+                   fmt::format("is a link out of the project: {}", dtrain::quoted(entry.target)),
+                   "make it absolute if each host has its target, copy the target in, or list the "
+                   "link in .dtrainignore");
+  }
+  if (entry.target.starts_with('/')) {
+    absolute_links.push_back(fmt::format("{} -> {}", path_, entry.target));
+  }
+  const ManifestEntry* known = cache_.find(path_);
+  if (known != nullptr && known->kind == pb::Entry::SYMLINK && known->target == entry.target) {
+    keep(*known, cache_.key());
+  } else {
+    emit(entry, stat_key_if_settled(st, start_ns_));
+  }
+  return ok();
+}
+
+// Before the first thing in it: a directory that is out comes in with what is to be in again.
+void Walk::emit_directory(Directory& directory) {
+  if (directory.emitted) return;
+  emit_directory(*directory.parent);
+  directory.emitted = true;
+  ManifestEntry entry;
+  entry.path = std::string_view(path_).substr(0, directory.path_bytes);
+  entry.kind = pb::Entry::DIRECTORY;
+  entry.mode = directory.mode;
+  explain(entry.path, true, "");
+  const ManifestEntry* known = cache_.find(entry.path);
+  if (known != nullptr && known->kind == pb::Entry::DIRECTORY && known->mode == entry.mode) {
+    keep(*known, {});
+  } else {
+    emit(entry, {});
+  }
+}
+
+void Walk::emit(const ManifestEntry& entry, const StatKey& key) {
+  changed = true;
+  append_entry(manifest, entry);
+  keys.push_back(key);
+}
+
+void Walk::keep(const ManifestEntry& entry, const StatKey& key) {
+  manifest.append(entry.encoded);
+  keys.push_back(key);
+}
+
+void Walk::count(const Directory& parent, uint64_t size) {
+  ++file_count;
+  total_bytes += size;
+  if (parent.parent == nullptr) top_level.emplace_back(path_, size);
+}
+
+void Walk::explain(std::string_view path, bool included, const std::string& why) {
+  if (options_.explain) options_.explain({std::string(path), included, why});
+}
+
+}  // namespace dtrain

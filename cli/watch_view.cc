@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "cli/errors.h"
+#include "cli/redial.h"
 #include "cli/signals.h"
 #include "cli/sink.h"
 #include "cli/stream_reader.h"
@@ -17,20 +18,12 @@ namespace dtrain::cli {
 
 namespace {
 
-constexpr int64_t kRetryFirstMs = 50;
-constexpr int64_t kRetryMaxMs = 2'000;
 // Written at the latest when this much has come together, so that a long backlog flows.
 constexpr size_t kWriteBytes = 256u << 10;
 
 bool is_over(const pb::ExperimentInfo& info) {
   auto state = parse_state(info.state());
   return state && is_terminal(*state);
-}
-
-// The stream broke, the experiment did not: worth another try.
-bool may_resume(grpc::StatusCode code) {
-  return code == grpc::StatusCode::UNAVAILABLE || code == grpc::StatusCode::CANCELLED ||
-         code == grpc::StatusCode::ABORTED || code == grpc::StatusCode::RESOURCE_EXHAUSTED;
 }
 
 class Session {
@@ -41,7 +34,8 @@ class Session {
         options_(std::move(options)),
         signals_(options_.tied ? std::vector<int>{SIGINT, SIGTERM, SIGHUP, SIGWINCH}
                                : std::vector<int>{SIGINT, SIGWINCH}),
-        sink_(STDOUT_FILENO) {}
+        sink_(STDOUT_FILENO),
+        redial_(connection, context, signals_) {}
 
   Result<WatchEnd> run() {
     while (!done_) {
@@ -51,7 +45,7 @@ class Session {
         finish(WatchHow::Over);
         break;
       }
-      if (!may_resume(status.error_code())) {
+      if (!Redial::may_resume(status)) {
         flush_unfinished();
         return error_of(status);
       }
@@ -81,8 +75,7 @@ class Session {
   }
 
   void take(const pb::WatchBatch& batch) {
-    retry_ms_ = kRetryFirstMs;
-    announced_ = false;
+    redial_.reset();
     if (options_.printer && batch.ids_size() > 0) {
       options_.printer->set_ids({batch.ids().begin(), batch.ids().end()});
     }
@@ -176,38 +169,22 @@ class Session {
     }
   }
 
-  // Until a daemon answers again or a person leaves. Errors are only those that waiting can't mend.
+  // Until a daemon answers again or a person leaves.
   Status reconnect() {
-    if (!announced_) {
-      flush_screen_rows();
-      std::fprintf(stderr, "dtrain: the daemon went away; %s is not affected, connecting again\n",
-                   options_.request.id().c_str());
-      announced_ = true;
-    }
+    clear_live_rows();
     while (!done_) {
-      wait_readable(-1, signals_.fd(), retry_ms_);
-      retry_ms_ = std::min(2 * retry_ms_, kRetryMaxMs);
+      TRY(const bool connected, redial_.try_again(options_.request.id()));
       handle_signals();
-      if (done_) break;
-      auto again = connect(connection_.home(), Autostart::IfNeeded, context_);
-      if (again.ok()) {
-        connection_ = std::move(again).value();
-        // What was there from the start is on the screen already.
-        if (options_.request.cursor() > 0) options_.request.set_tail_lines(0);
-        break;
-      }
-      const Error& error = again.error();
-      if (error.code == Code::FailedPrecondition) {
-        if (!stop_said_) print_error(error, false);
-        stop_said_ = true;  // stopped by hand: it comes back when a person starts it
-      } else if (error.code != Code::Unavailable && error.code != Code::DeadlineExceeded) {
-        return again.error();
-      }
+      if (!connected) continue;
+      // What was there from the start is on the screen already.
+      if (options_.request.cursor() > 0) options_.request.set_tail_lines(0);
+      break;
     }
     return ok();
   }
 
-  void flush_screen_rows() {
+  // So that a message on stderr does not end up in the middle of a progress bar.
+  void clear_live_rows() {
     if (!options_.printer) return;
     options_.printer->resize(screen_of(STDOUT_FILENO));
     write_out();
@@ -222,9 +199,7 @@ class Session {
   size_t folded_ = 0;
   bool done_ = false;
   bool killed_ = false;
-  bool announced_ = false;  // since the stream broke
-  bool stop_said_ = false;
-  int64_t retry_ms_ = kRetryFirstMs;
+  Redial redial_;
 };
 
 }  // namespace

@@ -1,0 +1,156 @@
+// dtrain logs: what an experiment has printed, and with -f what it goes on to print.
+#include "cli/logs.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <ctime>
+#include <memory>
+
+#include "cli/commands.h"
+#include "cli/connection.h"
+#include "cli/follow.h"
+#include "cli/json_printer.h"
+#include "cli/line_filter.h"
+#include "cli/log_printer.h"
+#include "cli/watch_view.h"
+#include "schema/clock.h"
+#include "schema/ids.h"
+#include "schema/quote.h"
+#include "schema/states.h"
+#include "schema/text_formats.h"
+
+namespace dtrain::cli {
+
+namespace {
+
+struct LogsOptions {
+  std::string id;
+  bool follow = false;
+  uint64_t tail = 0;
+  std::string since;
+  std::string grep;
+  uint64_t attempt = 0;
+  bool raw = false;
+  std::string time;
+};
+
+Result<std::unique_ptr<Printer>> printer_of(const LogsOptions& options,
+                                            const CommandContext& context,
+                                            const pb::ShowReply& shown) {
+  std::function<bool(std::string_view)> matches;
+  if (!options.grep.empty()) {
+    TRY(matches, compile_filter(options.grep));
+  }
+  if (context.json) return std::unique_ptr<Printer>(std::make_unique<JsonPrinter>(matches));
+  LogFormat format = log_format_of(screen_of(STDOUT_FILENO), options.time);
+  format.start_unix_ms = shown.experiment().submitted_unix_ms();
+  format.raw = options.raw;
+  format.matches = std::move(matches);
+  return std::unique_ptr<Printer>(std::make_unique<LogPrinter>(std::move(format)));
+}
+
+Result<int> logs(const LogsOptions& options, const CommandContext& context) {
+  std::optional<IdPattern> pattern;
+  if (!options.id.empty()) {
+    TRY(pattern, parse_id_pattern(options.id));
+  }
+  if (!options.grep.empty()) TRY(compile_filter(options.grep));
+  uint64_t since_unix_ms = 0;
+  if (!options.since.empty()) {
+    TRY(since_unix_ms, parse_since(options.since, static_cast<uint64_t>(unix_ms())));
+  }
+  TRY(Connection connection, connect(Autostart::IfNeeded, context));
+  pb::ShowRequest request;
+  if (pattern) request.set_id(to_string(pattern->experiment));
+  request.set_project_dir(project_dir());
+  TRY(const pb::ShowReply shown, connection.show(request));
+  const pb::ExperimentInfo& experiment = shown.experiment();
+
+  WatchOptions watching;
+  watching.request.set_id(pattern ? to_string(*pattern) : experiment.id());
+  watching.request.set_follow(options.follow);
+  watching.request.set_tail_lines(options.tail);
+  watching.request.set_since_unix_ms(since_unix_ms);
+  watching.request.set_attempt(static_cast<uint32_t>(options.attempt));
+  watching.fold = screen_of(STDOUT_FILENO).is_terminal;
+  TRY(watching.printer, printer_of(options, context, shown));
+  if (!options.follow) {
+    std::string waiting = not_started_text(shown, pattern);
+    std::fwrite(waiting.data(), 1, waiting.size(), stderr);
+  }
+  TRY(const WatchEnd end, watch(connection, context, std::move(watching)));
+  if (end.how == WatchHow::Detached && options.follow) say_detached(experiment.id());
+  bool told = end.how == WatchHow::Over && options.follow && !options.raw && !context.json;
+  if (told && !end.outcome.id().empty()) {
+    Screen screen = screen_of(STDERR_FILENO);
+    std::string text = end.ending.text(end.outcome, shown.output_dir(), screen);
+    std::fwrite(text.data(), 1, text.size(), stderr);
+  }
+  return 0;
+}
+
+}  // namespace
+
+Result<uint64_t> parse_since(const std::string& text, uint64_t now_unix_ms) {
+  if (auto ago_ms = parse_duration_ms(text)) {
+    uint64_t ago = static_cast<uint64_t>(*ago_ms);
+    return ago < now_unix_ms ? now_unix_ms - ago : 1;
+  }
+  std::time_t now = static_cast<std::time_t>(now_unix_ms / 1000);
+  // A clock time alone is one of today; a date without Z is in this machine's zone.
+  for (const char* form :
+       {"%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M:%S",
+        "%Y-%m-%d %H:%M", "%Y-%m-%d", "%H:%M:%S", "%H:%M"}) {
+    std::tm parts{};
+    localtime_r(&now, &parts);
+    parts.tm_hour = parts.tm_min = parts.tm_sec = 0;
+    const char* end = strptime(text.c_str(), form, &parts);
+    if (end == nullptr || *end != '\0') continue;
+    parts.tm_isdst = -1;
+    bool utc = text.back() == 'Z';
+    std::time_t seconds = utc ? timegm(&parts) : mktime(&parts);
+    if (seconds > 0) return static_cast<uint64_t>(seconds) * 1000;
+  }
+  return Error{Code::InvalidArgument, fmt::format("--since {} is no time", dtrain::quoted(text)),
+               "how long ago: 10m, 2h; or when: 14:30, 2026-01-31T14:30:00Z"};
+}
+
+std::string not_started_text(const pb::ShowReply& shown, const std::optional<IdPattern>& pattern) {
+  auto waits = [](const std::string& state) {
+    return state == to_string(State::Created) || state == to_string(State::Pending);
+  };
+  const pb::ExperimentInfo& experiment = shown.experiment();
+  if (waits(experiment.state())) {
+    return fmt::format("{} has not started yet: {}{}{}\n", experiment.id(), experiment.state(),
+                       experiment.reason().empty() ? "" : ": ", experiment.reason());
+  }
+  std::string ids;
+  for (const pb::ReplicaInfo& replica : shown.replicas()) {
+    if (!waits(replica.state())) continue;
+    auto id = parse_replica_id(replica.id());
+    if (pattern && id.ok() && !pattern->matches(id.value())) continue;
+    ids += (ids.empty() ? "" : ", ") + replica.id();
+  }
+  return ids.empty() ? "" : fmt::format("Not started yet: {}\n", ids);
+}
+
+Run declare_logs(Options& options, CommandContext& context) {
+  auto typed = std::make_shared<LogsOptions>();
+  options.positional("ID", typed->id,
+                     "4, 4.2, 4.worker or 4.worker.1; left out: the newest of this project");
+  options.flag("-f,--follow", typed->follow, "go on until it is over; waits for what is not there");
+  options.number("-n,--tail", typed->tail, "only the last N lines");
+  options.text("--since", typed->since, "only what is newer: 10m, 14:30, 2026-01-31T14:30:00Z",
+               "TIME");
+  options.text("--grep", typed->grep, "only lines that match", "REGEX");
+  options.number("--attempt", typed->attempt, "only this launch; every one when left out");
+  options.flag("--raw", typed->raw, "the bytes alone, as they were printed");
+  options.choice("--time", typed->time, {"clock", "elapsed", "iso"}, "the time before log lines");
+  options.json(context);
+  options.footer("dtrain logs -f\ndtrain logs 4.worker.1 --tail 100\ndtrain logs 4 --grep loss=");
+  return [typed, &context] { return logs(*typed, context); };
+}
+
+}  // namespace dtrain::cli

@@ -1,0 +1,49 @@
+#include "cli/redial.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "cli/errors.h"
+
+namespace dtrain::cli {
+
+bool Redial::may_resume(const grpc::Status& status) {
+  grpc::StatusCode code = status.error_code();
+  return code == grpc::StatusCode::UNAVAILABLE || code == grpc::StatusCode::CANCELLED ||
+         code == grpc::StatusCode::ABORTED || code == grpc::StatusCode::RESOURCE_EXHAUSTED;
+}
+
+Result<bool> Redial::try_again(const std::string& id) {
+  wait_readable(-1, signals_.fd(), wait_ms_);
+  // The first try is quick and silent: the daemon may only have ended a stream that fell behind.
+  auto again = connect(connection_.home(), Autostart::IfNeeded, context_);
+  if (again.ok()) {
+    connection_ = std::move(again).value();
+    return true;
+  }
+  wait_ms_ = std::min(2 * wait_ms_, kWaitMaxMs);
+  const Error& error = again.error();
+  if (error.code == Code::FailedPrecondition) {
+    // Stopped by hand, or another version: both may pass while a person works on it.
+    if (!stop_said_) print_error(error, false);
+    stop_said_ = true;
+    return false;
+  }
+  if (error.code != Code::Unavailable && error.code != Code::DeadlineExceeded) return again.error();
+  if (!announced_) {
+    std::fprintf(stderr, "dtrain: the daemon is away; %s is not affected, connecting again\n",
+                 id.c_str());
+    announced_ = true;
+  }
+  return false;
+}
+
+void Redial::reset() {
+  wait_ms_ = kWaitFirstMs;
+  announced_ = false;
+  stop_said_ = false;
+}
+
+}  // namespace dtrain::cli

@@ -1,0 +1,62 @@
+// dtrain wait: until experiments are over; the exit code of the first that did not finish well.
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "cli/commands.h"
+#include "cli/connection.h"
+#include "cli/follow.h"
+#include "cli/watch_view.h"
+#include "schema/ids.h"
+
+namespace dtrain::cli {
+
+namespace {
+
+// Ctrl-C while waiting: the experiments go on, but there is no outcome to tell.
+constexpr int kInterrupted = 130;
+
+Result<int> wait_for(const std::vector<std::string>& typed, const CommandContext& context) {
+  for (const std::string& id : typed) {
+    TRY(const IdPattern pattern, parse_id_pattern(id));
+    if (pattern.names_replicas()) {
+      return Error{Code::InvalidArgument, fmt::format("{} is a part of an experiment", id),
+                   fmt::format("dtrain wait {}", to_string(pattern.experiment))};
+    }
+  }
+  TRY(Connection connection, connect(Autostart::IfNeeded, context));
+  std::vector<std::string> ids = typed;
+  if (ids.empty()) {
+    pb::ShowRequest newest;
+    newest.set_project_dir(project_dir());
+    TRY(const pb::ShowReply shown, connection.show(newest));
+    ids.push_back(shown.experiment().id());
+  }
+  int exit_code = 0;
+  for (const std::string& id : ids) {
+    WatchOptions watching;
+    watching.request.set_id(id);
+    watching.request.set_follow(true);
+    watching.request.set_states_only(true);
+    TRY(const WatchEnd end, watch(connection, context, std::move(watching)));
+    if (end.how == WatchHow::Detached) return kInterrupted;
+    fmt::print("{}", context.json ? end_json(end.outcome, "")
+                                  : fmt::format("{} {}\n", id, end.outcome.state()));
+    std::fflush(stdout);
+    if (exit_code == 0) exit_code = exit_code_of(end.outcome);
+  }
+  return exit_code;
+}
+
+}  // namespace
+
+Run declare_wait(Options& options, CommandContext& context) {
+  auto ids = std::make_shared<std::vector<std::string>>();
+  options.positionals("ID", *ids,
+                      "experiments (4), members (4.2); left out: the newest of this project");
+  options.json(context);
+  options.footer("dtrain train -d && dtrain wait && dtrain output ls");
+  return [ids, &context] { return wait_for(*ids, context); };
+}
+
+}  // namespace dtrain::cli

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "schema/result.h"
@@ -14,9 +15,15 @@ namespace dtrain {
 // product with names in sorted order, the last varying fastest. name -> value text.
 std::map<std::string, std::string> member_parameters(const Spec& spec, uint32_t member);
 
+// A set larger than this is refused by parse_spec.
+inline constexpr uint64_t kMaxMembers = 1'000'000;
+
 // The Spec of one member: each parameter has its one value and every run line has its {{ name }}
 // replaced ({{name}} too). Never fails on a Spec that parse_spec accepted.
 Spec member_spec(const Spec& spec, uint32_t member);
+
+// The names in {{ }} of one run line, in order, repeats included.
+std::vector<std::string> placeholders(std::string_view line);
 
 // "learning-rate" -> "LEARNING_RATE": the parameter's name in a replica's environment.
 std::string parameter_env_name(std::string_view name);

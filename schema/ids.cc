@@ -72,9 +72,13 @@ bool starts_with_digit(std::string_view part) {
 
 }  // namespace
 
-std::string_view to_string(Role role) { return row(role).word; }
+std::string_view to_string(Role role) {
+  return row(role).word;
+}
 
-bool is_numbered(Role role) { return row(role).numbered; }
+bool is_numbered(Role role) {
+  return row(role).numbered;
+}
 
 std::optional<Role> parse_role(std::string_view word) {
   for (const RoleRow& candidate : kRoles) {
@@ -93,8 +97,7 @@ bool IdPattern::matches(const ReplicaId& id) const {
 }
 
 std::string to_string(const ExperimentId& id) {
-  return id.member == 0 ? fmt::format("{}", id.number)
-                        : fmt::format("{}.{}", id.number, id.member);
+  return id.member == 0 ? fmt::format("{}", id.number) : fmt::format("{}.{}", id.number, id.member);
 }
 
 std::string to_string(const ReplicaId& id) {
@@ -137,8 +140,8 @@ Result<IdPattern> parse_id_pattern(std::string_view text) {
   }
   if (next < parts.size()) {
     if (!is_numbered(*pattern.role)) {
-      return refuse(text, fmt::format("{} carries no number: there is only one",
-                                      to_string(*pattern.role)));
+      return refuse(
+          text, fmt::format("{} carries no number: there is only one", to_string(*pattern.role)));
     }
     pattern.index = parse_number(parts[next++]);
     if (!pattern.index) {

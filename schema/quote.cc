@@ -29,14 +29,23 @@ size_t utf8_length(std::string_view text, size_t at) {
   return point < smallest || point > 0x10FFFF || surrogate ? 0 : length;
 }
 
+bool is_utf8(std::string_view text) {
+  for (size_t at = 0; at < text.size();) {
+    const size_t length = utf8_length(text, at);
+    if (length == 0) return false;
+    at += length;
+  }
+  return true;
+}
+
 std::string quoted(std::string_view text) {
   std::string out = "'";
   for (size_t at = 0; at < text.size();) {
     if (out.size() > kQuotedMaxBytes) return out + "...'";
     const size_t length = utf8_length(text, at);
     const auto first = static_cast<unsigned char>(text[at]);
-    const bool c1_control = length == 2 && first == 0xC2 &&
-                            static_cast<unsigned char>(text[at + 1]) < 0xA0;
+    const bool c1_control =
+        length == 2 && first == 0xC2 && static_cast<unsigned char>(text[at + 1]) < 0xA0;
     if (length == 0 || first < 0x20 || first == 0x7F || c1_control) {
       out += fmt::format("\\x{:02x}", first);
       ++at;

@@ -7,11 +7,14 @@
 namespace dtrain {
 
 // 'text' in single quotes: control characters and bytes that are not UTF-8 as \xNN, cut with "..."
-// after about 60 characters. What a message repeats must neither move the cursor nor fill the screen.
+// after about 60 characters. What a message repeats must neither move the cursor nor fill the
+// screen.
 std::string quoted(std::string_view text);
 
 // Length in bytes of the UTF-8 character that starts at text[at]; 0 when the bytes there are none
 // (overlong, surrogate, past U+10FFFF, torn).
 size_t utf8_length(std::string_view text, size_t at);
+
+bool is_utf8(std::string_view text);
 
 }  // namespace dtrain

@@ -84,6 +84,7 @@ struct Spec {
   std::vector<std::string> env_from_shell;     // NAMEs whose values travel apart, as secrets
   std::vector<std::string> outputs;            // work tree paths collected into OUTPUT_DIR
   std::string python = "auto";
+  std::string image;  // named by RiseML's files; kept for information, no container is started
   bool operator==(const Spec&) const = default;
 
   const RoleSpec* role(Role role) const;  // null when the Spec has none
@@ -97,14 +98,20 @@ struct Spec {
 // Where YAML came from, for messages: "dtrain.yml:7:12: ...".
 struct ParseOptions {
   std::string file_name = "dtrain.yml";
-  // `--set a.b=c` and `-p name=value` in the order given; they override the file.
+  // `--set a.b=c` and `-p name=value` in the order given; they override the file. The value of a
+  // `set` is read as YAML, that of a parameter as it stands unless it is a [list] or a {map}.
   std::vector<std::pair<std::string, std::string>> set;
   std::vector<std::pair<std::string, std::string>> parameters;
 };
 
 // Every problem of the text, in file order, one line each:
 //   dtrain.yml:7:12: train.resources.cpu: unknown key; did you mean 'cpus'?
-// Error.message holds those lines joined by '\n', code InvalidArgument.
+// Error.message holds those lines joined by '\n', code InvalidArgument; Error.hint is the line to type
+// when all that is missing is values of parameters.
+//
+// A file named riseml.yml keeps RiseML's defaults: ps 1, concurrency 1, the master takes
+// train.resources even where workers have their own, and a `tensorflow` section alone turns
+// `framework: tensorflow` on.
 Result<Spec> parse_spec(std::string_view yaml, const ParseOptions& options);
 std::string to_yaml(const Spec& spec);
 

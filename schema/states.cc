@@ -8,7 +8,9 @@ namespace dtrain {
 
 namespace {
 
-constexpr uint32_t bit(State state) { return 1u << static_cast<uint32_t>(state); }
+constexpr uint32_t bit(State state) {
+  return 1u << static_cast<uint32_t>(state);
+}
 
 constexpr uint32_t kEnds =
     bit(State::Finished) | bit(State::Failed) | bit(State::Killed) | bit(State::Lost);
@@ -48,11 +50,15 @@ constexpr bool rows_are_in_order() {
 }
 static_assert(rows_are_in_order(), "kStates is indexed by State");
 
-const StateRow& row(State state) { return kStates[static_cast<size_t>(state)]; }
+const StateRow& row(State state) {
+  return kStates[static_cast<size_t>(state)];
+}
 
 }  // namespace
 
-std::string_view to_string(State state) { return row(state).word; }
+std::string_view to_string(State state) {
+  return row(state).word;
+}
 
 std::optional<State> parse_state(std::string_view word) {
   for (const StateRow& candidate : kStates) {
@@ -61,6 +67,8 @@ std::optional<State> parse_state(std::string_view word) {
   return std::nullopt;
 }
 
-bool may_follow(State from, State to) { return from == to || (row(from).next & bit(to)) != 0; }
+bool may_follow(State from, State to) {
+  return from == to || (row(from).next & bit(to)) != 0;
+}
 
 }  // namespace dtrain

@@ -1,0 +1,81 @@
+#include "schema/cluster_env.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+namespace dtrain {
+
+namespace {
+
+bool speaks_tf_config(Framework framework) {
+  switch (framework) {
+    case Framework::Tensorflow:
+    case Framework::Engine:
+      return true;
+    case Framework::Command:
+    case Framework::Pytorch:
+    case Framework::Mpi:
+      return false;
+  }
+  return false;
+}
+
+// An IPv6 address needs brackets before a port.
+std::string endpoint(const Seat& seat) {
+  const bool ipv6 = seat.address.find(':') != std::string::npos && seat.address[0] != '[';
+  return ipv6 ? fmt::format("[{}]:{}", seat.address, seat.port)
+              : fmt::format("{}:{}", seat.address, seat.port);
+}
+
+}  // namespace
+
+TensorflowTask tensorflow_task(const ReplicaId& replica, bool has_chief) {
+  const int index = static_cast<int>(replica.index);
+  switch (replica.role) {
+    case Role::Master:
+      return {"worker", 0};
+    case Role::Chief:
+      return {"chief", 0};
+    case Role::Worker:
+      return {"worker", has_chief ? index - 1 : index};
+    case Role::Ps:
+      return {"ps", index - 1};
+    case Role::Evaluator:
+      return {"evaluator", index - 1};
+    case Role::Train:
+    case Role::Launcher:
+    case Role::Build:
+    case Role::Tensorboard:
+      break;
+  }
+  INVARIANT(false, "the role has a place in TensorFlow's cluster");
+  return {};
+}
+
+std::map<std::string, std::string> cluster_env(const Spec& spec, const std::vector<Seat>& gang,
+                                               const ReplicaId& replica) {
+  if (!speaks_tf_config(spec.framework) || gang.size() < 2) return {};
+  const bool has_chief = spec.role(Role::Chief) != nullptr;
+
+  std::map<std::string, std::map<int, std::string>> cluster;  // type -> index -> host:port
+  for (const Seat& seat : gang) {
+    const TensorflowTask task = tensorflow_task(seat.replica, has_chief);
+    // Training waits for every process of its cluster, and an evaluator never joins; the evaluator
+    // in turn must find itself in the cluster it is given.
+    if (seat.replica.role == Role::Evaluator && replica.role != Role::Evaluator) continue;
+    cluster[task.type][task.index] = endpoint(seat);
+  }
+  nlohmann::ordered_json config;
+  for (const auto& [type, members] : cluster) {
+    nlohmann::ordered_json& list = config["cluster"][type] = nlohmann::ordered_json::array();
+    for (const auto& [index, address] : members) list.push_back(address);
+  }
+  const TensorflowTask own = tensorflow_task(replica, has_chief);
+  config["task"]["type"] = own.type;
+  config["task"]["index"] = own.index;
+  // Bytes that are not UTF-8 can't come from a checked address; replacing them beats throwing.
+  return {
+      {"TF_CONFIG", config.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)}};
+}
+
+}  // namespace dtrain

@@ -1,0 +1,95 @@
+#include "schema/expand.h"
+
+#include "schema/text_formats.h"
+
+namespace dtrain {
+
+namespace {
+
+bool is_blank(char c) {
+  return c == ' ' || c == '\t';
+}
+
+struct Placeholder {
+  size_t begin = 0;  // of {{
+  size_t end = 0;    // after }}
+  std::string_view name;
+};
+
+// The next {{ name }} at or after `from`. Braces around anything that is no name are not ours.
+std::optional<Placeholder> find_placeholder(std::string_view line, size_t from) {
+  for (size_t open = line.find("{{", from); open != std::string_view::npos;
+       open = line.find("{{", open + 1)) {
+    size_t begin = open + 2;
+    while (begin < line.size() && is_blank(line[begin])) ++begin;
+    size_t end = begin;
+    while (end < line.size() && line[end] != '}' && line[end] != '{' && !is_blank(line[end])) ++end;
+    size_t close = end;
+    while (close < line.size() && is_blank(line[close])) ++close;
+    const std::string_view name = line.substr(begin, end - begin);
+    if (line.substr(close).starts_with("}}") && kParameterName.accepts(name)) {
+      return Placeholder{open, close + 2, name};
+    }
+  }
+  return std::nullopt;
+}
+
+std::string substitute(std::string_view line, const std::map<std::string, std::string>& values) {
+  std::string out;
+  size_t at = 0;
+  while (const auto found = find_placeholder(line, at)) {
+    out += line.substr(at, found->begin - at);
+    const auto value = values.find(std::string(found->name));
+    // Only a Spec that no parser accepted has a name without a value.
+    out += value == values.end() ? line.substr(found->begin, found->end - found->begin)
+                                 : std::string_view(value->second);
+    at = found->end;
+  }
+  out += line.substr(at);
+  return out;
+}
+
+}  // namespace
+
+std::vector<std::string> placeholders(std::string_view line) {
+  std::vector<std::string> names;
+  size_t at = 0;
+  while (const auto found = find_placeholder(line, at)) {
+    names.emplace_back(found->name);
+    at = found->end;
+  }
+  return names;
+}
+
+std::map<std::string, std::string> member_parameters(const Spec& spec, uint32_t member) {
+  // The members count like an odometer: the last parameter is the wheel that turns fastest.
+  uint64_t left = member == 0 ? 0 : member - 1;
+  std::map<std::string, std::string> values;
+  for (size_t i = spec.parameters.size(); i-- > 0;) {
+    const Parameter& parameter = spec.parameters[i];
+    values[parameter.name] = parameter.values[left % parameter.values.size()];
+    left /= parameter.values.size();
+  }
+  INVARIANT(left == 0, "the set has that many members");
+  return values;
+}
+
+Spec member_spec(const Spec& spec, uint32_t member) {
+  const std::map<std::string, std::string> values = member_parameters(spec, member);
+  Spec one = spec;
+  for (Parameter& parameter : one.parameters) parameter.values = {values.at(parameter.name)};
+  for (RoleSpec& role : one.roles) {
+    for (std::string& line : role.run) line = substitute(line, values);
+  }
+  return one;
+}
+
+std::string parameter_env_name(std::string_view name) {
+  std::string out;
+  for (const char c : name) {
+    out += c == '-' ? '_' : c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+  }
+  return out;
+}
+
+}  // namespace dtrain

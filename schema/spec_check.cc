@@ -1,0 +1,287 @@
+#include "schema/spec_check.h"
+
+#include <charconv>
+#include <cmath>
+
+#include "schema/quote.h"
+#include "schema/suggest.h"
+
+namespace dtrain {
+
+namespace {
+
+using Kind = Shape::Kind;
+
+bool is_digit(char c) {
+  return c >= '0' && c <= '9';
+}
+
+// What stands there, for "got ...".
+std::string describe(const YamlNode& node) {
+  switch (node.kind) {
+    case YamlNode::Kind::Null:
+      return "nothing";
+    case YamlNode::Kind::List:
+      return "a list";
+    case YamlNode::Kind::Map:
+      return "a map";
+    case YamlNode::Kind::Scalar:
+      break;
+  }
+  YamlNode unquoted = node;
+  unquoted.plain = true;
+  if (!node.plain && as_number(unquoted)) {
+    return fmt::format("the text {} in quotes", quoted(node.text));
+  }
+  return node.text.empty() ? "an empty text" : quoted(node.text);
+}
+
+// Whether the value is written as the shape wants it: its kind, not its range.
+bool is_written_as(const Shape& shape, const YamlNode& node) {
+  switch (shape.kind) {
+    case Kind::Boolean:
+      return as_boolean(node).has_value();
+    case Kind::False:
+      return as_boolean(node) == false;
+    case Kind::Nothing:
+      return node.kind == YamlNode::Kind::Null;
+    case Kind::Integer:
+    case Kind::Number:
+      return as_number(node).has_value();
+    case Kind::Text:
+    case Kind::Word:
+      return node.kind == YamlNode::Kind::Scalar;
+    case Kind::List:
+      return node.kind == YamlNode::Kind::List;
+    case Kind::Map:
+    case Kind::Dict:
+      return node.kind == YamlNode::Kind::Map;
+    case Kind::Either:
+      return select_shape(shape, node) != nullptr;
+    case Kind::Refused:
+      return true;
+  }
+  return false;
+}
+
+// Where else in the file a key of this name belongs: "train.resources.gpus".
+std::string find_elsewhere(const Shape& shape, std::string_view name, const std::string& path) {
+  for (const Key& key : shape.keys) {
+    const std::string at = join_path(path, key.name);
+    if (key.shape.kind == Kind::Refused) continue;
+    if (key.name == name) return at;
+  }
+  for (const Key& key : shape.keys) {
+    if (auto found = find_elsewhere(key.shape, name, join_path(path, key.name)); !found.empty()) {
+      return found;
+    }
+  }
+  for (const Shape& part : shape.parts) {
+    if (shape.kind == Kind::Dict) continue;
+    if (auto found = find_elsewhere(part, name, path); !found.empty()) return found;
+  }
+  return "";
+}
+
+class Checker {
+ public:
+  Checker(const Shape& whole, Problems& problems) : whole_(whole), problems_(problems) {}
+
+  void check(YamlNode& node, const Shape& shape, const std::string& path) {
+    if (node.refused) return;
+    const Shape* chosen = select_shape(shape, node);
+    if (!chosen) {
+      refuse(node, path, fmt::format("got {}, expected {}", describe(node), expectation(shape)));
+      return;
+    }
+    switch (chosen->kind) {
+      case Kind::Boolean:
+      case Kind::False:
+      case Kind::Nothing:
+        return;
+      case Kind::Integer:
+      case Kind::Number:
+        return check_number(node, *chosen, path);
+      case Kind::Text:
+        return check_text(node, *chosen, path);
+      case Kind::Word:
+        return check_word(node, *chosen, path);
+      case Kind::List:
+        return check_list(node, *chosen, path);
+      case Kind::Map:
+        return check_map(node, *chosen, path);
+      case Kind::Dict:
+        return check_dict(node, *chosen, path);
+      case Kind::Refused:
+        return refuse(node, path, std::string(chosen->expected));
+      case Kind::Either:
+        break;
+    }
+    INVARIANT(false, "select_shape resolves every Either");
+  }
+
+ private:
+  void refuse(YamlNode& node, const std::string& path, std::string text) {
+    problems_.add(node.place, path, std::move(text));
+    node.refused = true;
+  }
+
+  void check_number(YamlNode& node, const Shape& shape, const std::string& path) {
+    const auto value = as_number(node);
+    const bool whole = shape.kind == Kind::Number || as_integer(node).has_value();
+    if (!value || !whole || *value < shape.minimum || *value > shape.maximum) {
+      refuse(node, path, fmt::format("got {}, expected {}", node.text, expectation(shape)));
+    }
+  }
+
+  void check_text(YamlNode& node, const Shape& shape, const std::string& path) {
+    if (!shape.format->accepts(node.text)) {
+      refuse(node, path, fmt::format("got {}, expected {}", describe(node), expectation(shape)));
+    }
+  }
+
+  void check_word(YamlNode& node, const Shape& shape, const std::string& path) {
+    for (const std::string_view word : shape.words) {
+      if (node.text == word) return;
+    }
+    for (const std::string_view word : shape.later) {
+      if (node.text != word) continue;
+      refuse(node, path,
+             fmt::format("{} is not part of this version yet, expected {}; with "
+                         "'framework: command' the processes start what they like",
+                         word, expectation(shape)));
+      return;
+    }
+    std::string text = fmt::format("got {}, expected {}", describe(node), expectation(shape));
+    const std::string_view meant = nearest(node.text, shape.words);
+    if (!meant.empty()) text += fmt::format("; did you mean '{}'?", meant);
+    refuse(node, path, std::move(text));
+  }
+
+  void check_list(YamlNode& node, const Shape& shape, const std::string& path) {
+    if (node.items.empty() || node.items.size() > shape.most) {
+      refuse(node, path,
+             fmt::format("got a list of {}, expected {} with 1 to {} entries", node.items.size(),
+                         shape.expected, shape.most));
+      return;
+    }
+    for (size_t i = 0; i < node.items.size(); ++i) {
+      check(node.items[i], shape.parts[0], join_path(path, i));
+    }
+  }
+
+  void check_map(YamlNode& node, const Shape& shape, const std::string& path) {
+    bool unknown = false;
+    for (YamlEntry& entry : node.entries) {
+      const Key* known = nullptr;
+      for (const Key& key : shape.keys) {
+        if (key.name == entry.key) known = &key;
+      }
+      if (known && known->shape.kind == Kind::Refused) {
+        problems_.add(entry.place, join_path(path, entry.key), std::string(known->shape.expected));
+        entry.value.refused = true;
+      } else if (known) {
+        check(entry.value, known->shape, join_path(path, entry.key));
+      } else {
+        unknown = true;
+        entry.value.refused = true;
+        problems_.add(entry.place, join_path(path, entry.key), describe_unknown(entry.key, shape));
+      }
+    }
+    // Next to an unknown key, a missing one is most likely the same mistake seen twice.
+    if (unknown) return;
+    for (const Key& key : shape.keys) {
+      if (key.required && !node.find(key.name)) {
+        problems_.add(
+            node.place, path,
+            fmt::format("the key '{}' is missing, expected {}", key.name, expectation(key.shape)));
+      }
+    }
+  }
+
+  std::string describe_unknown(std::string_view name, const Shape& shape) const {
+    if (name == "<<") return "merge keys are not supported; repeat the keys";
+    std::vector<std::string_view> known;
+    for (const Key& key : shape.keys) {
+      if (key.shape.kind != Kind::Refused) known.push_back(key.name);
+    }
+    const std::string elsewhere = find_elsewhere(whole_, name, "");
+    if (!elsewhere.empty()) return fmt::format("unknown key; did you mean {}?", elsewhere);
+    const std::string_view meant = nearest(name, known);
+    if (!meant.empty()) return fmt::format("unknown key; did you mean '{}'?", meant);
+    std::string all;
+    for (const std::string_view key : known)
+      all += fmt::format("{}{}", all.empty() ? "" : ", ", key);
+    return fmt::format("unknown key, expected one of {}", all);
+  }
+
+  void check_dict(YamlNode& node, const Shape& shape, const std::string& path) {
+    if (node.entries.size() > shape.most) {
+      refuse(node, path,
+             fmt::format("got {} entries, expected at most {}", node.entries.size(), shape.most));
+      return;
+    }
+    for (YamlEntry& entry : node.entries) {
+      const std::string at = join_path(path, entry.key);
+      if (!shape.format->accepts(entry.key)) {
+        entry.value.refused = true;
+        problems_.add(entry.place, at,
+                      fmt::format("{} is not {}", quoted(entry.key), shape.format->expected));
+      } else {
+        check(entry.value, shape.parts[0], at);
+      }
+    }
+  }
+
+  const Shape& whole_;
+  Problems& problems_;
+};
+
+}  // namespace
+
+void check_tree(YamlNode& root, const Shape& shape, Problems& problems) {
+  Checker(shape, problems).check(root, shape, "");
+}
+
+const Shape* select_shape(const Shape& shape, const YamlNode& node) {
+  if (shape.kind != Kind::Either) return is_written_as(shape, node) ? &shape : nullptr;
+  for (const Shape& part : shape.parts) {
+    if (const Shape* chosen = select_shape(part, node)) return chosen;
+  }
+  return nullptr;
+}
+
+std::optional<bool> as_boolean(const YamlNode& node) {
+  if (node.kind != YamlNode::Kind::Scalar || !node.plain) return std::nullopt;
+  if (node.text == "true" || node.text == "True" || node.text == "TRUE") return true;
+  if (node.text == "false" || node.text == "False" || node.text == "FALSE") return false;
+  return std::nullopt;
+}
+
+std::optional<double> as_number(const YamlNode& node) {
+  if (node.kind != YamlNode::Kind::Scalar || !node.plain || node.text.size() > 400) {
+    return std::nullopt;
+  }
+  std::string_view text = node.text;
+  if (text.starts_with('+')) text.remove_prefix(1);
+  const size_t first = text.starts_with('-') ? 1 : 0;
+  // from_chars also reads "inf" and "nan", which are no numbers to anyone here.
+  if (text.size() <= first || (!is_digit(text[first]) && text[first] != '.')) return std::nullopt;
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) {
+    return std::nullopt;
+  }
+  return value;
+}
+
+std::optional<int64_t> as_integer(const YamlNode& node) {
+  if (!as_number(node)) return std::nullopt;
+  int64_t value = 0;
+  const char* begin = node.text.data() + (node.text.starts_with('+') ? 1 : 0);
+  const auto [end, error] = std::from_chars(begin, node.text.data() + node.text.size(), value);
+  if (error != std::errc() || end != node.text.data() + node.text.size()) return std::nullopt;
+  return value;
+}
+
+}  // namespace dtrain

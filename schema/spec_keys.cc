@@ -1,0 +1,217 @@
+#include "schema/spec_keys.h"
+
+#include <fmt/format.h>
+
+namespace dtrain {
+
+namespace {
+
+using Kind = Shape::Kind;
+
+Shape boolean() {
+  return {.kind = Kind::Boolean, .expected = "true or false"};
+}
+Shape only_false() {
+  return {.kind = Kind::False, .expected = "false"};
+}
+Shape nothing() {
+  return {.kind = Kind::Nothing, .expected = "nothing"};
+}
+
+Shape integer(double minimum, double maximum) {
+  return {.kind = Kind::Integer, .minimum = minimum, .maximum = maximum};
+}
+Shape number(double minimum, double maximum) {
+  return {.kind = Kind::Number, .minimum = minimum, .maximum = maximum};
+}
+Shape any_number() {
+  return {.kind = Kind::Number};
+}
+
+Shape text(const TextFormat& format) {
+  return {.kind = Kind::Text, .expected = format.expected, .format = &format};
+}
+Shape word(std::vector<std::string_view> words, std::vector<std::string_view> later = {}) {
+  return {.kind = Kind::Word, .words = std::move(words), .later = std::move(later)};
+}
+Shape list(std::string_view expected, Shape item, size_t most = 1000) {
+  return {.kind = Kind::List, .expected = expected, .parts = {std::move(item)}, .most = most};
+}
+Shape map(std::string_view expected, std::vector<Key> keys) {
+  return {.kind = Kind::Map, .expected = expected, .keys = std::move(keys)};
+}
+Shape dict(std::string_view expected, const TextFormat& names, Shape value) {
+  return {.kind = Kind::Dict, .expected = expected, .format = &names, .parts = {std::move(value)}};
+}
+Shape either(std::string_view expected, std::vector<Shape> parts) {
+  return {.kind = Kind::Either, .expected = expected, .parts = std::move(parts)};
+}
+Shape refused(std::string_view why) {
+  return {.kind = Kind::Refused, .expected = why};
+}
+
+Shape lines(std::string_view expected) {
+  return either(expected, {text(kSomeText), list(expected, text(kSomeText))});
+}
+Shape run_lines() {
+  return lines("a command, or a list of commands");
+}
+Shape duration() {
+  return either(kDurationText.expected, {number(0, 31'622'400), text(kDurationText)});
+}
+
+Shape resources() {
+  return map("a map of cpus, mem and gpus",
+             {{"cpus", number(0.01, 4096), "CPUs, fractions allowed; a weight, not a cap."},
+              {"mem", either(kMemoryText.expected, {number(0.01, 67'108'864), text(kMemoryText)}),
+               "Memory that is guaranteed; a number counts MiB."},
+              {"gpus", integer(0, 1024), "Whole GPUs; a replica that asks for none sees none."}});
+}
+
+Shape role(int most, std::string_view expected) {
+  return either(expected,
+                {integer(0, most),
+                 map(expected, {{"count", integer(0, most), "How many of them."},
+                                {"resources", resources(), "Replaces train.resources as a whole."},
+                                {"run", run_lines(), "Replaces train.run."},
+                                {"on-failure", word({"fail", "restart", "ignore"}),
+                                 "What the exit of one of them means when its code is not 0."}})});
+}
+
+Shape distributed() {
+  return either(
+      "a map of roles, or false",
+      {only_false(), nothing(),
+       map("a map of roles, or false",
+           {{"worker", role(10'000, "a number of workers, or a map"),
+             "Workers; without a chief the first one is the master. Left out: 1."},
+            {"ps", role(10'000, "a number of parameter servers, or a map"),
+             "Parameter servers; they end with the experiment."},
+            {"master", role(1, "1, or a map"), "What is different for worker 0; adds no process."},
+            {"chief", role(1, "0 or 1, or a map"), "One more process, which decides."},
+            {"evaluator", role(100, "a number of evaluators, or a map"),
+             "Processes beside the training cluster."}})});
+}
+
+Shape tensorflow() {
+  return either(
+      "a map of version, tensorboard and distributed",
+      {nothing(),
+       map("a map of version, tensorboard and distributed",
+           {{"version", either(kTensorflowVersion.expected, {nothing(), text(kTensorflowVersion)}),
+             "Makes an own environment with this version. Left out: the host's own python."},
+            {"tensorboard", boolean(), "A TensorBoard beside the experiment."},
+            {"distributed", distributed(), "The roles of a distributed experiment."},
+            {"horovod", refused("Horovod is not part of this version; use 'framework: command' and "
+                                "start horovodrun in 'run'")}})});
+}
+
+Shape parameter() {
+  const std::string_view expected = "a value, a list of values, or range: {min, max, step}";
+  const auto range = map("a map of min, max and step",
+                         {{"min", any_number(), "The first value.", true},
+                          {"max", any_number(), "The last value, itself included.", true},
+                          {"step", any_number(), "More than 0. Left out: 1."}});
+  return either(expected, {text(kAnyText), list("a list of values", text(kAnyText), 10'000),
+                           map(expected, {{"range", range, "Numbers from min to max.", true}})});
+}
+
+Shape environment() {
+  return either("a map NAME: value, or a list of NAME",
+                {dict("a map NAME: value", kEnvName, text(kAnyText)),
+                 list("a list of NAME or NAME=value", text(kEnvEntry))});
+}
+
+Shape image() {
+  return either(
+      "the name of an image",
+      {text(kSomeText),
+       map("a map of name and install",
+           {{"name", text(kSomeText), "Kept for information.", true},
+            {"install", lines("a command, or a list of commands"), "As train.install."}})});
+}
+
+std::vector<Key> train_keys() {
+  const auto later = "this framework is not part of this version yet; use 'framework: command'";
+  return {
+      {"framework", word({"command", "tensorflow"}, {"pytorch", "mpi", "engine"}),
+       "What the processes are told about each other. Left out: command."},
+      {"resources", resources(), "What each replica is promised."},
+      {"tensorflow", tensorflow(), "Options of framework: tensorflow."},
+      {"run", run_lines(), "The command; of several, the first that fails ends it."},
+      {"parameters", dict("a map of parameters", kParameterName, parameter()),
+       "Values for {{ name }} in run; several values make a set of experiments."},
+      {"concurrency", integer(1, 1'000'000), "Members of a set that run at once."},
+      {"priority", integer(0, 100), "Higher goes first. Left out: 50."},
+      {"install", lines("a command, or a list of commands"), "Steps that make the environment."},
+      {"data", dict("a map name: /path", kDataName, text(kAbsolutePath)),
+       "Data sets of the hosts, read only."},
+      {"env", environment(), "Environment variables; a NAME alone is taken from your shell."},
+      {"outputs", list("a list of paths", text(kInnerPath)),
+       "Paths of the work tree that are collected into OUTPUT_DIR."},
+      {"python", text(kPythonChoice), "Which python the command finds. Left out: auto."},
+      {"restart",
+       map("a map of limit and backoff",
+           {{"limit", integer(0, 1000), "Launches after the first. Left out: 0."},
+            {"backoff", duration(), "Wait before each of them. Left out: 5s."}}),
+       "Launch again after a failure."},
+      {"max-duration", duration(), "Ended after this much running time. Left out: never."},
+      {"finish-grace", duration(), "What other workers get after the master succeeded."},
+      {"stop-grace", duration(), "Time between the signals TERM and KILL."},
+      {"completion", word({"decider", "all-workers"}),
+       "Whose success ends it: the master's (or chief's), or all workers'."},
+      {"limits",
+       map("a map of cpus and mem", {{"cpus", word({"soft", "hard"}), "hard: a cap."},
+                                     {"mem", word({"soft", "hard"}), "hard: a cap."}}),
+       "Makes caps of what resources promise."},
+      {"image", image(), "Accepted for RiseML's files; the command runs on the host itself."},
+      {"pytorch", refused(later)},
+      {"mpi", refused(later)},
+      {"engine", refused(later)},
+      {"params", refused("this key is now called 'parameters'")},
+      {"concurrent-experiments", refused("this key is now called 'concurrency'")},
+      {"max-parallel-experiments", refused("this key is now called 'concurrency'")},
+      {"ps-count", refused("write it as tensorflow.distributed.ps")},
+      {"worker-count", refused("write it as tensorflow.distributed.worker")},
+      {"inputs", refused("write data sets as 'data: {name: /path}'")},
+  };
+}
+
+Shape make_spec_shape() {
+  return map("a map with project and train",
+             {{"project", text(kProjectName), "What the experiments belong to.", true},
+              {"name", text(kAnyText), "A name for this experiment."},
+              {"note", text(kAnyText), "A note for this experiment."},
+              {"train", map("a map", train_keys()), "What is run.", true},
+              {"deploy", refused("deploying models is not part of dtrain; remove this key")}});
+}
+
+}  // namespace
+
+const Shape& spec_shape() {
+  static const Shape shape = make_spec_shape();
+  return shape;
+}
+
+std::string expectation(const Shape& shape) {
+  constexpr double kLowest = std::numeric_limits<double>::lowest();
+  constexpr double kHighest = std::numeric_limits<double>::max();
+  if (shape.kind == Kind::Word) {
+    std::string all;
+    for (size_t i = 0; i < shape.words.size(); ++i) {
+      if (i > 0) all += i + 1 == shape.words.size() ? " or " : ", ";
+      all += shape.words[i];
+    }
+    return all;
+  }
+  if (shape.kind != Kind::Integer && shape.kind != Kind::Number) {
+    return std::string(shape.expected);
+  }
+  std::string said = shape.kind == Kind::Integer ? "a whole number" : "a number";
+  if (shape.minimum != kLowest && shape.maximum != kHighest) {
+    said += fmt::format(" from {} to {}", shape.minimum, shape.maximum);
+  }
+  return said;
+}
+
+}  // namespace dtrain

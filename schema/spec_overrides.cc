@@ -1,0 +1,126 @@
+#include "schema/spec_overrides.h"
+
+#include <algorithm>
+
+#include "schema/quote.h"
+#include "schema/text_formats.h"
+
+namespace dtrain {
+
+namespace {
+
+constexpr size_t kMaxKeyParts = 16;
+
+std::vector<std::string_view> split_key(std::string_view key) {
+  std::vector<std::string_view> parts;
+  while (parts.size() <= kMaxKeyParts) {
+    const size_t dot = key.find('.');
+    parts.push_back(key.substr(0, dot));
+    if (dot == std::string_view::npos) break;
+    key.remove_prefix(dot + 1);
+  }
+  return parts;
+}
+
+bool is_good_key(const std::vector<std::string_view>& parts) {
+  return parts.size() <= kMaxKeyParts &&
+         std::none_of(parts.begin(), parts.end(),
+                      [](std::string_view part) { return part.empty() || !is_utf8(part); });
+}
+
+// The value of `key` in `map`, made when there is none.
+YamlNode& child(YamlNode& map, std::string_view key, Place place) {
+  if (map.kind == YamlNode::Kind::Null) {
+    map.kind = YamlNode::Kind::Map;
+    map.place = place;
+  }
+  if (YamlNode* found = map.find(key)) return *found;
+  YamlNode fresh;
+  fresh.place = place;
+  map.entries.push_back({std::string(key), place, std::move(fresh)});
+  return map.entries.back().value;
+}
+
+// Puts `value` at the end of the key's path. A value of another kind on the way is in the way.
+void put(YamlNode& root, const std::vector<std::string_view>& parts, YamlNode value,
+         Problems& problems) {
+  const Place place = value.place;
+  YamlNode* node = &root;
+  std::string path;
+  for (const std::string_view part : parts) {
+    if (node->kind == YamlNode::Kind::Scalar || node->kind == YamlNode::Kind::List) {
+      problems.add(place, path,
+                   fmt::format("this is {} in the file and has no keys; set it as a whole",
+                               node->kind == YamlNode::Kind::List ? "a list" : quoted(node->text)));
+      return;
+    }
+    node = &child(*node, part, place);
+    path = join_path(path, part);
+  }
+  *node = std::move(value);
+}
+
+void put_place(YamlNode& node, Place place) {
+  node.place = place;
+  for (YamlNode& item : node.items) put_place(item, place);
+  for (YamlEntry& entry : node.entries) {
+    entry.place = place;
+    put_place(entry.value, place);
+  }
+}
+
+void apply_set(YamlNode& root, const std::string& key, const std::string& text, int source,
+               Problems& problems) {
+  const std::vector<std::string_view> parts = split_key(key);
+  if (!is_good_key(parts)) {
+    problems.add({source, 0, 0}, "", "expected KEY=VALUE with a key such as train.resources.gpus");
+    return;
+  }
+  auto value = parse_yaml(text, source, problems);
+  if (!value) return;
+  put_place(*value, {source, 0, 0});
+  put(root, parts, std::move(*value), problems);
+}
+
+// Text stands for itself, so that `-p note=a: b` needs no quotes; a list or a range is YAML.
+std::optional<YamlNode> read_parameter(const std::string& text, int source, Problems& problems) {
+  if (text.starts_with('[') || text.starts_with('{')) return parse_yaml(text, source, problems);
+  if (!is_utf8(text)) {
+    problems.add({source, 0, 0}, "", "the value is not UTF-8 text");
+    return std::nullopt;
+  }
+  YamlNode node;
+  node.kind = YamlNode::Kind::Scalar;
+  node.plain = true;
+  node.text = text;
+  return node;
+}
+
+}  // namespace
+
+std::vector<AddedParameter> apply_overrides(YamlNode& root, const ParseOptions& options,
+                                            Problems& problems) {
+  for (const auto& [key, text] : options.set) {
+    apply_set(root, key, text, problems.add_source(fmt::format("--set {}={}", key, text)),
+              problems);
+  }
+  std::vector<AddedParameter> added;
+  for (const auto& [name, text] : options.parameters) {
+    const int source = problems.add_source(fmt::format("-p {}={}", name, text));
+    const Place place{source, 0, 0};
+    if (!kParameterName.accepts(name)) {
+      problems.add(place, "", fmt::format("{} is not {}", quoted(name), kParameterName.expected));
+      continue;
+    }
+    auto value = read_parameter(text, source, problems);
+    if (!value) continue;
+    put_place(*value, place);
+    YamlNode* train = root.find("train");
+    YamlNode* parameters = train ? train->find("parameters") : nullptr;
+    if (!parameters || !parameters->find(name)) added.push_back({name, place});
+    put(root, {"train", "parameters", name}, std::move(*value), problems);
+  }
+  return added;
+}
+
+}  // namespace dtrain

@@ -1,0 +1,169 @@
+// Hyperparameters: the values of train.parameters and the {{ names }} that ask for them.
+#include <algorithm>
+#include <set>
+
+#include "schema/decimal.h"
+#include "schema/expand.h"
+#include "schema/quote.h"
+#include "schema/spec_read.h"
+#include "schema/suggest.h"
+
+namespace dtrain {
+
+namespace {
+
+struct GridSize {
+  uint64_t members = 1;
+  // Takes in one more dimension; false when the set is larger than any may be.
+  bool multiply(uint64_t count) {
+    if (__builtin_mul_overflow(members, count, &members)) members = UINT64_MAX;
+    return members <= kMaxMembers;
+  }
+};
+
+std::vector<std::string> read_range(const YamlNode& node, const std::string& path,
+                                    SpecReading& reading) {
+  const YamlNode* min = value_of(&node, "min");
+  const YamlNode* max = value_of(&node, "max");
+  const YamlNode* step = value_of(&node, "step");
+  if (!min || !max || (!step && node.find("step"))) return {};
+  const auto first = parse_decimal(min->text);
+  const auto last = parse_decimal(max->text);
+  const auto stride = step ? parse_decimal(step->text) : Decimal{1, 0};
+  if (stride && stride->mantissa <= 0) {
+    reading.problems.add(step->place, join_path(path, "step"),
+                         fmt::format("got {}, expected more than 0", step->text));
+    return {};
+  }
+  const auto range =
+      first && last && stride ? DecimalRange::make(*first, *last, *stride) : std::nullopt;
+  if (!range) {
+    const double low = std::strtod(min->text.c_str(), nullptr);
+    const double high = std::strtod(max->text.c_str(), nullptr);
+    reading.problems.add(
+        node.place, path,
+        low > high ? fmt::format("min {} is more than max {}", min->text, max->text)
+                   : std::string("these numbers need more than 18 digits; write the values as a "
+                                 "list"));
+    return {};
+  }
+  if (range->count() > kMaxMembers) {
+    reading.problems.add(node.place, path,
+                         fmt::format("this range has {} values, and a set at most {} members",
+                                     range->count(), kMaxMembers));
+    return {};
+  }
+  std::vector<std::string> values;
+  for (uint64_t i = 0; i < range->count(); ++i) values.push_back(range->at(i));
+  return values;
+}
+
+std::vector<std::string> read_values(const YamlNode& node, const std::string& path,
+                                     SpecReading& reading) {
+  if (node.kind == YamlNode::Kind::Scalar) return {node.text};
+  if (node.kind == YamlNode::Kind::Map) {
+    const YamlNode* range = value_of(&node, "range");
+    return range ? read_range(*range, join_path(path, "range"), reading)
+                 : std::vector<std::string>{};
+  }
+  std::vector<std::string> values;
+  for (const YamlNode& item : node.items) {
+    if (!item.refused) values.push_back(item.text);
+  }
+  return values;
+}
+
+// Each node that holds a command, with its path.
+std::vector<std::pair<const YamlNode*, std::string>> command_nodes(const YamlNode& train) {
+  std::vector<std::pair<const YamlNode*, std::string>> commands;
+  if (const YamlNode* run = value_of(&train, "run")) commands.emplace_back(run, "train.run");
+  const YamlNode* roles = value_of(value_of(&train, "tensorflow"), "distributed");
+  if (!roles) return commands;
+  for (const YamlEntry& role : roles->entries) {
+    if (const YamlNode* run = value_of(&role.value, "run")) {
+      commands.emplace_back(run, fmt::format("train.tensorflow.distributed.{}.run", role.key));
+    }
+  }
+  return commands;
+}
+
+void report_undeclared(const YamlNode& node, const std::string& path, const std::string& name,
+                       const std::vector<std::string_view>& declared, SpecReading& reading) {
+  std::string text = fmt::format("{{{{ {} }}}} has no value", name);
+  const std::string_view meant = nearest(name, declared);
+  if (!meant.empty()) text += fmt::format("; did you mean '{}'?", meant);
+  text +=
+      fmt::format("; give it with -p {0}=VALUE, or declare it: parameters: {{{0}: VALUE}}", name);
+  reading.problems.add(node.place, path, std::move(text));
+}
+
+}  // namespace
+
+std::vector<Parameter> read_parameters(const YamlNode& train, SpecReading& reading) {
+  std::vector<Parameter> parameters;
+  const YamlNode* map = value_of(&train, "parameters");
+  if (!map) return parameters;
+  GridSize grid;
+  for (const YamlEntry& entry : map->entries) {
+    if (entry.value.refused) continue;
+    auto values = read_values(entry.value, join_path("train.parameters", entry.key), reading);
+    if (values.empty()) continue;
+    if (!grid.multiply(values.size())) {
+      const std::string count =
+          grid.members == UINT64_MAX ? "more than 10^19" : fmt::format("{}", grid.members);
+      reading.problems.add(map->place, "train.parameters",
+                           fmt::format("up to '{}' this set has {} members, expected at most {}",
+                                       entry.key, count, kMaxMembers));
+      return {};
+    }
+    parameters.push_back({entry.key, std::move(values)});
+  }
+  std::sort(parameters.begin(), parameters.end(),
+            [](const Parameter& a, const Parameter& b) { return a.name < b.name; });
+  return parameters;
+}
+
+void check_placeholders(const YamlNode& train, const Spec&,
+                        const std::vector<AddedParameter>& added, SpecReading& reading) {
+  std::vector<std::string_view> declared;
+  const YamlNode* map = value_of(&train, "parameters");
+  // A map that was refused may declare anything.
+  if (!map && train.find("parameters")) return;
+  if (map) {
+    for (const YamlEntry& entry : map->entries) declared.push_back(entry.key);
+  }
+  std::set<std::string> used;
+  std::set<std::string> undeclared;
+  for (const auto& [node, path] : command_nodes(train)) {
+    for (const std::string& line : read_lines(*node)) {
+      for (const std::string& name : placeholders(line)) {
+        used.insert(name);
+        const bool known = std::find(declared.begin(), declared.end(), name) != declared.end();
+        if (!known && undeclared.insert(name).second) {
+          report_undeclared(*node, path, name, declared, reading);
+        }
+      }
+    }
+  }
+  reading.undeclared.assign(undeclared.begin(), undeclared.end());
+
+  for (const AddedParameter& parameter : added) {
+    if (used.contains(parameter.name)) continue;
+    std::vector<std::string_view> others(used.begin(), used.end());
+    for (const std::string_view name : declared) {
+      const bool given = std::any_of(added.begin(), added.end(),
+                                     [&](const AddedParameter& a) { return a.name == name; });
+      if (!given) others.push_back(name);
+    }
+    std::string text = fmt::format("there is no parameter '{}'", parameter.name);
+    const std::string_view meant = nearest(parameter.name, others);
+    text += meant.empty() ? fmt::format(
+                                "; use {{{{ {} }}}} in 'run' or declare it under "
+                                "train.parameters",
+                                parameter.name)
+                          : fmt::format("; did you mean '{}'?", meant);
+    reading.problems.add(parameter.place, "", std::move(text));
+  }
+}
+
+}  // namespace dtrain

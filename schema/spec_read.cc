@@ -1,0 +1,286 @@
+#include "schema/spec_read.h"
+
+#include <algorithm>
+
+#include "schema/decimal.h"
+#include "schema/expand.h"
+#include "schema/quote.h"
+#include "schema/spec_check.h"
+#include "schema/text_formats.h"
+
+namespace dtrain {
+
+namespace {
+
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+constexpr uint64_t kMaxMemoryBytes = uint64_t{64} << 40;
+constexpr int64_t kMaxDurationMs = int64_t{366} * 86'400'000;
+// Fewer MiB than any process needs: whoever writes 4 means gigabytes.
+constexpr double kLeastPlainMib = 16;
+
+// What a replica finds in its environment anyway; a variable of the user's would be lost or break
+// it.
+constexpr std::string_view kOurVariables[] = {"OUTPUT_DIR", "EXPERIMENT_ID", "TF_CONFIG",
+                                              "DATA_DIR", "CUDA_VISIBLE_DEVICES"};
+// Without these as they are, most commands don't start.
+constexpr std::string_view kVitalVariables[] = {
+    "PATH", "HOME", "IFS", "SHELL", "LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME"};
+
+bool is_our_variable(std::string_view name) {
+  return name.starts_with("DTRAIN_") ||
+         std::find(std::begin(kOurVariables), std::end(kOurVariables), name) !=
+             std::end(kOurVariables);
+}
+
+bool is_vital_variable(std::string_view name) {
+  return std::find(std::begin(kVitalVariables), std::end(kVitalVariables), name) !=
+         std::end(kVitalVariables);
+}
+
+std::string read_text(const YamlNode* map, std::string_view key, std::string_view otherwise = "") {
+  const YamlNode* node = value_of(map, key);
+  return node ? node->text : std::string(otherwise);
+}
+
+int read_integer(const YamlNode* map, std::string_view key, int otherwise) {
+  const YamlNode* node = value_of(map, key);
+  return node ? static_cast<int>(as_integer(*node).value_or(otherwise)) : otherwise;
+}
+
+int64_t read_duration_ms(const YamlNode* map, std::string_view map_path, std::string_view key,
+                         int64_t otherwise_ms, SpecReading& reading) {
+  const YamlNode* node = value_of(map, key);
+  if (!node) return otherwise_ms;
+  std::optional<int64_t> read_ms = parse_duration_ms(node->text);
+  if (!read_ms) {
+    if (const auto seconds = parse_decimal(node->text)) read_ms = multiply(*seconds, 1000);
+  }
+  if (!read_ms || *read_ms > kMaxDurationMs) {
+    reading.problems.add(node->place, join_path(map_path, key),
+                         fmt::format("got {}, expected at most 366d", quoted(node->text)));
+    return otherwise_ms;
+  }
+  return *read_ms;
+}
+
+// NAMEs that differ for people but not in the environment.
+void check_env_names(const YamlNode* map, const std::string& path, std::string_view suffix,
+                     SpecReading& reading) {
+  if (!map) return;
+  std::map<std::string, std::string> taken;
+  for (const YamlEntry& entry : map->entries) {
+    const std::string variable = parameter_env_name(entry.key) + std::string(suffix);
+    const auto [earlier, fresh] = taken.emplace(variable, entry.key);
+    if (!fresh) {
+      reading.problems.add(entry.place, join_path(path, entry.key),
+                           fmt::format("'{}' and '{}' are both {} in the environment; rename one",
+                                       earlier->second, entry.key, variable));
+    } else if (is_our_variable(variable) || is_vital_variable(variable)) {
+      reading.problems.add(entry.place, join_path(path, entry.key),
+                           fmt::format("this would replace {} in the environment; choose another "
+                                       "name",
+                                       variable));
+    }
+  }
+}
+
+void read_environment(const YamlNode* node, Spec& spec, SpecReading& reading) {
+  if (!node) return;
+  auto take = [&](const YamlNode& at, const std::string& path, const std::string& name,
+                  std::optional<std::string> value) {
+    const bool twice = spec.env.contains(name) ||
+                       std::find(spec.env_from_shell.begin(), spec.env_from_shell.end(), name) !=
+                           spec.env_from_shell.end();
+    if (twice || is_our_variable(name)) {
+      reading.problems.add(at.place, path,
+                           twice ? fmt::format("{} was given before", name)
+                                 : fmt::format("{} is set by dtrain itself; remove it", name));
+    } else if (value) {
+      spec.env[name] = std::move(*value);
+    } else {
+      spec.env_from_shell.push_back(name);
+    }
+  };
+  for (const YamlEntry& entry : node->entries) {
+    if (entry.value.refused) continue;
+    take(entry.value, join_path("train.env", entry.key), entry.key, entry.value.text);
+  }
+  for (size_t i = 0; i < node->items.size(); ++i) {
+    const YamlNode& item = node->items[i];
+    if (item.refused) continue;
+    const size_t equals = item.text.find('=');
+    std::optional<std::string> value;
+    if (equals != std::string::npos) value = item.text.substr(equals + 1);
+    take(item, join_path("train.env", i), item.text.substr(0, equals), std::move(value));
+  }
+}
+
+TensorflowOptions read_tensorflow(const YamlNode* node) {
+  TensorflowOptions options;
+  options.version = read_text(node, "version");
+  // The suffixes of RiseML's image tags choose nothing here: the resources say who gets GPUs.
+  for (const std::string_view suffix : {"-py3", "-gpu"}) {
+    if (options.version.ends_with(suffix)) {
+      options.version.resize(options.version.size() - suffix.size());
+    }
+  }
+  if (const YamlNode* flag = value_of(node, "tensorboard")) {
+    options.tensorboard = as_boolean(*flag).value_or(false);
+  }
+  return options;
+}
+
+Framework read_framework(const YamlNode* train, SpecReading& reading) {
+  const YamlNode* section = value_of(train, "tensorflow");
+  const YamlNode* word = value_of(train, "framework");
+  if (word && word->text == "tensorflow") return Framework::Tensorflow;
+  if (!section || section->kind == YamlNode::Kind::Null) return Framework::Command;
+  if (!word && reading.riseml) return Framework::Tensorflow;
+  // A refused framework was reported already.
+  if (word || !train->find("framework")) {
+    reading.problems.add(section->place, "train.tensorflow",
+                         "this section needs 'framework: tensorflow' beside it");
+  }
+  return Framework::Tensorflow;
+}
+
+std::vector<std::string> read_install(const YamlNode* train) {
+  std::vector<std::string> steps;
+  // RiseML's older form names the steps below the image.
+  for (const YamlNode* place : {value_of(train, "image"), train}) {
+    if (const YamlNode* node = value_of(place, "install")) {
+      for (std::string& line : read_lines(*node)) steps.push_back(std::move(line));
+    }
+  }
+  return steps;
+}
+
+std::string read_image(const YamlNode* train) {
+  const YamlNode* node = value_of(train, "image");
+  if (!node) return "";
+  return node->kind == YamlNode::Kind::Map ? read_text(node, "name") : node->text;
+}
+
+void read_lists(const YamlNode* train, Spec& spec) {
+  if (const YamlNode* data = value_of(train, "data")) {
+    for (const YamlEntry& entry : data->entries) {
+      if (!entry.value.refused) spec.data[entry.key] = entry.value.text;
+    }
+  }
+  if (const YamlNode* outputs = value_of(train, "outputs")) {
+    for (const YamlNode& item : outputs->items) {
+      if (!item.refused) spec.outputs.push_back(item.text);
+    }
+  }
+}
+
+}  // namespace
+
+const YamlNode* value_of(const YamlNode* map, std::string_view key) {
+  if (!map || map->refused) return nullptr;
+  const YamlNode* value = map->find(key);
+  return value && !value->refused ? value : nullptr;
+}
+
+std::vector<std::string> read_lines(const YamlNode& node) {
+  std::vector<std::string> lines;
+  auto take = [&](const YamlNode& item) {
+    if (item.refused || item.kind != YamlNode::Kind::Scalar) return;
+    std::string line;
+    for (size_t at = 0; at < item.text.size(); ++at) {
+      const char c = item.text[at];
+      // '>' asks for one long line, but YAML keeps the break before an indented line: a command
+      // whose options stand below each other would fall apart.
+      const bool indented = at + 1 < item.text.size() && item.text[at + 1] == ' ';
+      if (item.folded && c == '\n' && indented) {
+        while (at + 1 < item.text.size() && item.text[at + 1] == ' ') ++at;
+        line += ' ';
+      } else {
+        line += c;
+      }
+    }
+    lines.push_back(std::move(line));
+  };
+  take(node);
+  for (const YamlNode& item : node.items) take(item);
+  return lines;
+}
+
+Resources read_resources(const YamlNode& node, const std::string& path, SpecReading& reading) {
+  Resources resources;
+  if (const YamlNode* cpus = value_of(&node, "cpus")) {
+    resources.cpus = as_number(*cpus).value_or(resources.cpus);
+  }
+  resources.gpus = read_integer(&node, "gpus", resources.gpus);
+  const YamlNode* mem = value_of(&node, "mem");
+  if (!mem) return resources;
+
+  const std::string mem_path = join_path(path, "mem");
+  if (const auto plain_mib = as_number(*mem)) {
+    if (*plain_mib < kLeastPlainMib && !reading.riseml) {
+      reading.problems.add(mem->place, mem_path,
+                           fmt::format("{0} MiB are too little for any process; a plain number "
+                                       "counts MiB, write {0}GiB for gigabytes",
+                                       mem->text));
+      return resources;
+    }
+    const auto mib = parse_decimal(mem->text);
+    const auto bytes = mib ? multiply(*mib, int64_t{kMiB}) : std::nullopt;
+    resources.memory_bytes = static_cast<uint64_t>(bytes.value_or(0));
+  } else {
+    resources.memory_bytes = parse_memory(mem->text).value_or(0);
+  }
+  if (resources.memory_bytes == 0 || resources.memory_bytes > kMaxMemoryBytes) {
+    reading.problems.add(
+        mem->place, mem_path,
+        fmt::format("got {}, expected more than nothing and at most 64TiB", quoted(mem->text)));
+  }
+  return resources;
+}
+
+Spec read_spec(const YamlNode& root, const std::vector<AddedParameter>& added,
+               SpecReading& reading) {
+  Spec spec;
+  const YamlNode* train = value_of(&root, "train");
+  spec.project = read_text(&root, "project");
+  spec.name = read_text(&root, "name");
+  spec.note = read_text(&root, "note");
+  if (!train || train->kind != YamlNode::Kind::Map) return spec;
+
+  spec.framework = read_framework(train, reading);
+  spec.tensorflow = read_tensorflow(value_of(train, "tensorflow"));
+  spec.concurrency = read_integer(train, "concurrency", reading.riseml ? 1 : 0);
+  spec.priority = read_integer(train, "priority", spec.priority);
+  spec.install = read_install(train);
+  spec.image = read_image(train);
+  spec.python = read_text(train, "python", spec.python);
+  spec.parameters = read_parameters(*train, reading);
+  check_env_names(value_of(train, "parameters"), "train.parameters", "", reading);
+  check_env_names(value_of(train, "data"), "train.data", "_DIR", reading);
+  read_environment(value_of(train, "env"), spec, reading);
+  read_lists(train, spec);
+
+  const YamlNode* restart = value_of(train, "restart");
+  spec.restart.limit = read_integer(restart, "limit", spec.restart.limit);
+  spec.restart.backoff_ms =
+      read_duration_ms(restart, "train.restart", "backoff", spec.restart.backoff_ms, reading);
+  spec.max_duration_ms = read_duration_ms(train, "train", "max-duration", 0, reading);
+  spec.finish_grace_ms =
+      read_duration_ms(train, "train", "finish-grace", spec.finish_grace_ms, reading);
+  spec.stop_grace_ms = read_duration_ms(train, "train", "stop-grace", spec.stop_grace_ms, reading);
+  if (read_text(train, "completion") == "all-workers") spec.completion = Completion::AllWorkers;
+  spec.hard_cpus = read_text(value_of(train, "limits"), "cpus") == "hard";
+  spec.hard_memory = read_text(value_of(train, "limits"), "mem") == "hard";
+
+  const bool limit_given = value_of(restart, "limit") != nullptr;
+  spec.roles = read_roles(*train, spec, limit_given, reading);
+  // Who asks for replicas to be restarted means it to happen.
+  const bool restarts = std::any_of(spec.roles.begin(), spec.roles.end(), [](const RoleSpec& role) {
+    return role.on_failure == OnFailure::Restart;
+  });
+  if (restarts && !limit_given) spec.restart.limit = 3;
+  check_placeholders(*train, spec, added, reading);
+  return spec;
+}
+
+}  // namespace dtrain

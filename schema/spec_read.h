@@ -1,0 +1,45 @@
+// From a checked tree to a Spec: defaults, roles, and the rules that no single key can break.
+#pragma once
+
+#include <vector>
+
+#include "schema/problems.h"
+#include "schema/spec.h"
+#include "schema/spec_overrides.h"
+#include "schema/yaml_tree.h"
+
+namespace dtrain {
+
+// What the values of one tree are read with. Lives for one parse.
+struct SpecReading {
+  Problems& problems;
+  bool riseml = false;  // the file is RiseML's: its defaults
+  // Placeholders nobody gave a value, sorted, each once: the hint asks for them.
+  std::vector<std::string> undeclared = {};
+};
+
+// The tree was checked by check_tree; refused nodes are read as if left out.
+Spec read_spec(const YamlNode& root, const std::vector<AddedParameter>& added,
+               SpecReading& reading);
+
+// The value of `key` in `map`; null when the map is null, has none, or the value was refused.
+const YamlNode* value_of(const YamlNode* map, std::string_view key);
+
+// A command or a list of them, with the line breaks of folded text made blanks.
+std::vector<std::string> read_lines(const YamlNode& node);
+
+Resources read_resources(const YamlNode& node, const std::string& path, SpecReading& reading);
+
+// The roles of the experiment, normalised; see Spec. `train` is the map of that name.
+std::vector<RoleSpec> read_roles(const YamlNode& train, const Spec& spec, bool restart_limit_given,
+                                 SpecReading& reading);
+
+// train.parameters, sorted by name.
+std::vector<Parameter> read_parameters(const YamlNode& train, SpecReading& reading);
+
+// Every {{ name }} of every command has a value, and every parameter that only the command line
+// gives has a place.
+void check_placeholders(const YamlNode& train, const Spec& spec,
+                        const std::vector<AddedParameter>& added, SpecReading& reading);
+
+}  // namespace dtrain

@@ -1,0 +1,215 @@
+// Roles: from "worker: 3, ps: 2" to {master x1, worker x2, ps x2}.
+#include <array>
+
+#include "schema/quote.h"
+#include "schema/spec_check.h"
+#include "schema/spec_read.h"
+
+namespace dtrain {
+
+namespace {
+
+constexpr int kMaxReplicas = 10'000;
+constexpr std::string_view kPath = "train.tensorflow.distributed";
+
+// One role as it is written, before the master is told apart from the workers.
+struct WrittenRole {
+  const YamlNode* node = nullptr;  // null: not written
+  int count = 0;
+  std::optional<Resources> resources = {};
+  std::optional<std::vector<std::string>> run = {};
+  std::optional<OnFailure> on_failure = {};
+};
+
+WrittenRole read_role(const YamlNode& roles, std::string_view name, int left_out,
+                      SpecReading& reading) {
+  WrittenRole role;
+  role.node = value_of(&roles, name);
+  role.count = left_out;
+  if (!role.node) return role;
+  if (role.node->kind == YamlNode::Kind::Scalar) {
+    role.count = static_cast<int>(as_integer(*role.node).value_or(1));
+    return role;
+  }
+  const YamlNode* count = value_of(role.node, "count");
+  role.count = count ? static_cast<int>(as_integer(*count).value_or(1)) : 1;
+  if (const YamlNode* node = value_of(role.node, "resources")) {
+    role.resources = read_resources(*node, fmt::format("{}.{}.resources", kPath, name), reading);
+  }
+  if (const YamlNode* node = value_of(role.node, "run")) role.run = read_lines(*node);
+  if (const YamlNode* node = value_of(role.node, "on-failure")) {
+    role.on_failure = node->text == "restart"  ? OnFailure::Restart
+                      : node->text == "ignore" ? OnFailure::Ignore
+                                               : OnFailure::Fail;
+  }
+  return role;
+}
+
+struct WrittenRoles {
+  WrittenRole worker, ps, master, chief, evaluator;
+};
+
+void complain(const WrittenRole& role, std::string_view name, std::string_view key,
+              std::string text, SpecReading& reading) {
+  const YamlNode* at = value_of(role.node, key);
+  const std::string path = key.empty() || !at ? fmt::format("{}.{}", kPath, name)
+                                              : fmt::format("{}.{}.{}", kPath, name, key);
+  reading.problems.add(at ? at->place : role.node->place, path, std::move(text));
+}
+
+// The rules between roles.
+void check_roles(const WrittenRoles& roles, SpecReading& reading) {
+  const bool has_chief = roles.chief.count > 0;
+  if (has_chief && roles.master.node) {
+    complain(roles.master, "master", "",
+             "with a chief no worker is the master; write one of the two", reading);
+  }
+  if (roles.master.node && roles.master.count != 1) {
+    complain(roles.master, "master", "count", "there is always exactly one master", reading);
+  }
+  if (!has_chief && roles.worker.count == 0) {
+    complain(roles.worker, "worker", "count",
+             "at least one worker is needed: without a chief the first one is the master", reading);
+  }
+  const WrittenRole& decider = has_chief                 ? roles.chief
+                               : roles.master.on_failure ? roles.master
+                                                         : roles.worker;
+  const bool decides_alone = has_chief || roles.master.on_failure || roles.worker.count == 1;
+  if (decider.on_failure == OnFailure::Ignore && decides_alone) {
+    complain(decider,
+             has_chief                 ? "chief"
+             : roles.master.on_failure ? "master"
+                                       : "worker",
+             "on-failure", "its exit decides the experiment and can't be ignored", reading);
+  }
+}
+
+class RoleBuilder {
+ public:
+  RoleBuilder(Resources resources, std::vector<std::string> run)
+      : resources_(resources), run_(std::move(run)) {}
+
+  void add(Role role, int count, const WrittenRole& written) {
+    if (count < 1) return;
+    RoleSpec spec;
+    spec.role = role;
+    spec.count = count;
+    spec.resources = written.resources.value_or(resources_);
+    spec.run = written.run.value_or(run_);
+    spec.on_failure = written.on_failure.value_or(OnFailure::Fail);
+    roles_.push_back(std::move(spec));
+  }
+
+  std::vector<RoleSpec> take() { return std::move(roles_); }
+
+ private:
+  Resources resources_;           // of train, for whom has none of its own
+  std::vector<std::string> run_;  // of train
+  std::vector<RoleSpec> roles_;
+};
+
+// Worker 0 is the master: a worker in all that `master` does not say otherwise. It is never ignored
+// and RiseML gave it the resources of train, whatever the workers had.
+WrittenRole merge_master(const WrittenRoles& roles, bool riseml) {
+  WrittenRole merged = roles.master;
+  if (!merged.resources && !riseml) merged.resources = roles.worker.resources;
+  if (!merged.run) merged.run = roles.worker.run;
+  if (!merged.on_failure && roles.worker.on_failure != OnFailure::Ignore) {
+    merged.on_failure = roles.worker.on_failure;
+  }
+  return merged;
+}
+
+// TensorFlow 2.16 came with Keras 3, which can't train with parameter servers.
+void check_ps_version(const YamlNode& tensorflow, const Spec& spec, SpecReading& reading) {
+  const std::string& version = spec.tensorflow.version;
+  const YamlNode* node = value_of(&tensorflow, "version");
+  if (version.empty() || !node) return;
+  int major = 0;
+  int minor = 0;
+  const int parts = std::sscanf(version.c_str(), "%6d.%6d", &major, &minor);
+  if (version == "latest" || (parts == 2 && (major > 2 || (major == 2 && minor >= 16)))) {
+    reading.problems.add(
+        node->place, "train.tensorflow.version",
+        fmt::format("TensorFlow {} can't train with parameter servers: 2.16 brought Keras 3, which "
+                    "has none; write 'version: 2.15.0' or set ps to 0",
+                    version));
+  }
+}
+
+void check_restarts(const WrittenRoles& roles, const Spec& spec, bool limit_given,
+                    SpecReading& reading) {
+  if (!limit_given || spec.restart.limit > 0) return;
+  const std::array<std::pair<std::string_view, const WrittenRole*>, 5> all{
+      {{"worker", &roles.worker},
+       {"ps", &roles.ps},
+       {"master", &roles.master},
+       {"chief", &roles.chief},
+       {"evaluator", &roles.evaluator}}};
+  for (const auto& [name, role] : all) {
+    if (role->on_failure == OnFailure::Restart) {
+      complain(*role, name, "on-failure",
+               "restarting needs train.restart.limit to be 1 or more; it is 0", reading);
+    }
+  }
+}
+
+bool is_distributed(const YamlNode* roles) {
+  return roles && roles->kind == YamlNode::Kind::Map && !roles->entries.empty();
+}
+
+}  // namespace
+
+std::vector<RoleSpec> read_roles(const YamlNode& train, const Spec& spec, bool restart_limit_given,
+                                 SpecReading& reading) {
+  const YamlNode* run = value_of(&train, "run");
+  const YamlNode* resources = value_of(&train, "resources");
+  const bool clean_so_far = reading.problems.empty();
+  RoleBuilder builder(
+      resources ? read_resources(*resources, "train.resources", reading) : Resources{},
+      run ? read_lines(*run) : std::vector<std::string>{});
+
+  const YamlNode* tensorflow = value_of(&train, "tensorflow");
+  const YamlNode* written = value_of(tensorflow, "distributed");
+  if (!is_distributed(written)) {
+    builder.add(Role::Train, 1, {});
+  } else {
+    WrittenRoles roles;
+    roles.worker = read_role(*written, "worker", 1, reading);
+    roles.ps = read_role(*written, "ps", reading.riseml ? 1 : 0, reading);
+    roles.master = read_role(*written, "master", 1, reading);
+    roles.chief = read_role(*written, "chief", 0, reading);
+    roles.evaluator = read_role(*written, "evaluator", 0, reading);
+    check_roles(roles, reading);
+    check_restarts(roles, spec, restart_limit_given, reading);
+    if (roles.ps.count > 0) check_ps_version(*tensorflow, spec, reading);
+    if (roles.chief.count > 0) {
+      builder.add(Role::Chief, 1, roles.chief);
+      builder.add(Role::Worker, roles.worker.count, roles.worker);
+    } else {
+      builder.add(Role::Master, 1, merge_master(roles, reading.riseml));
+      builder.add(Role::Worker, roles.worker.count - 1, roles.worker);
+    }
+    builder.add(Role::Ps, roles.ps.count, roles.ps);
+    builder.add(Role::Evaluator, roles.evaluator.count, roles.evaluator);
+  }
+
+  std::vector<RoleSpec> built = builder.take();
+  int replicas = 0;
+  for (const RoleSpec& role : built) {
+    replicas += role.count;
+    // Beside another problem the missing command is most likely a part of it.
+    if (role.run.empty() && clean_so_far && reading.problems.empty()) {
+      reading.problems.add(train.place, "train",
+                           "the key 'run' is missing, expected a command, or a list of commands");
+    }
+  }
+  if (replicas > kMaxReplicas) {
+    reading.problems.add(
+        written->place, kPath,
+        fmt::format("these are {} replicas, expected at most {}", replicas, kMaxReplicas));
+  }
+  return built;
+}
+
+}  // namespace dtrain

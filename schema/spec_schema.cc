@@ -1,0 +1,121 @@
+// json_schema and starter_yaml: what an editor and a newcomer start from.
+#include <nlohmann/json.hpp>
+
+#include "schema/spec.h"
+#include "schema/spec_keys.h"
+
+namespace dtrain {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Kind = Shape::Kind;
+
+Json schema_of(const Shape& shape);
+
+void add_bounds(const Shape& shape, Json& out) {
+  if (shape.minimum != std::numeric_limits<double>::lowest()) out["minimum"] = shape.minimum;
+  if (shape.maximum != std::numeric_limits<double>::max()) out["maximum"] = shape.maximum;
+}
+
+Json schema_of_map(const Shape& shape) {
+  Json out{{"type", "object"}, {"additionalProperties", false}};
+  out["properties"] = Json::object();
+  Json required = Json::array();
+  for (const Key& key : shape.keys) {
+    if (key.shape.kind == Kind::Refused) continue;
+    Json value = schema_of(key.shape);
+    if (!key.about.empty()) value["description"] = key.about;
+    out["properties"][std::string(key.name)] = std::move(value);
+    if (key.required) required.push_back(key.name);
+  }
+  if (!required.empty()) out["required"] = std::move(required);
+  return out;
+}
+
+Json schema_of_text(const Shape& shape) {
+  // 2.15 without quotes is a number to an editor, and the same text to the parser.
+  Json out{{"type", {"string", "number", "boolean"}}};
+  if (!shape.format->pattern.empty()) out["pattern"] = shape.format->pattern;
+  return out;
+}
+
+Json schema_of(const Shape& shape) {
+  Json out = Json::object();
+  switch (shape.kind) {
+    case Kind::Boolean:
+      return {{"type", "boolean"}};
+    case Kind::False:
+      return {{"const", false}};
+    case Kind::Nothing:
+      return {{"type", "null"}};
+    case Kind::Integer:
+    case Kind::Number:
+      out["type"] = shape.kind == Kind::Integer ? "integer" : "number";
+      add_bounds(shape, out);
+      return out;
+    case Kind::Text:
+      return schema_of_text(shape);
+    case Kind::Word:
+      return {{"enum", shape.words}};
+    case Kind::List:
+      return {{"type", "array"},
+              {"items", schema_of(shape.parts[0])},
+              {"minItems", 1},
+              {"maxItems", shape.most}};
+    case Kind::Map:
+      return schema_of_map(shape);
+    case Kind::Dict:
+      return {{"type", "object"},
+              {"propertyNames", {{"pattern", shape.format->pattern}}},
+              {"additionalProperties", schema_of(shape.parts[0])},
+              {"maxProperties", shape.most}};
+    case Kind::Either:
+      for (const Shape& part : shape.parts) out["anyOf"].push_back(schema_of(part));
+      return out;
+    case Kind::Refused:
+      break;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::string json_schema() {
+  Json out{{"$schema", "https://json-schema.org/draft/2020-12/schema"},
+           {"title", "dtrain.yml"},
+           {"description", "An experiment of dtrain: what to run, with what, and how many of it."}};
+  out.update(schema_of(spec_shape()));
+  return out.dump(2) + "\n";
+}
+
+std::string starter_yaml(std::string_view project) {
+  return fmt::format(R"(# yaml-language-server: $schema=dtrain.schema.json
+# For help from your editor: dtrain schema > dtrain.schema.json
+
+project: {}
+
+train:
+  # What each process is promised; mem counts MiB, or write 2GiB.
+  resources: {{cpus: 1, mem: 512, gpus: 0}}
+
+  # Several values make a set, one experiment for each: [0.5, 0.1]
+  parameters:
+    learning-rate: 0.5
+    steps: 5
+
+  # To run workers and parameter servers that find each other through TF_CONFIG:
+  # framework: tensorflow
+  # tensorflow: {{distributed: {{worker: 3, ps: 1}}}}
+
+  # Your command goes here. This one stands in for a training: it minimises x * x and leaves the
+  # result where `dtrain output` finds it.
+  run: >-
+    awk 'BEGIN {{ x = 8; for (i = 1; i <= {{{{ steps }}}}; i++) {{ x -= {{{{ learning-rate }}}} * x;
+    printf "step %d loss %.4f\n", i, x * x; fflush() }}
+    print x > (ENVIRON["OUTPUT_DIR"] "/model.txt") }}'
+)",
+                     project);
+}
+
+}  // namespace dtrain

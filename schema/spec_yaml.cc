@@ -1,0 +1,265 @@
+// to_yaml: the one serial form of a Spec, short where a default says the same.
+#include <algorithm>
+
+#include "schema/decimal.h"
+#include "schema/quote.h"
+#include "schema/spec.h"
+#include "schema/text_formats.h"
+
+namespace dtrain {
+
+namespace {
+
+// Words that YAML, or an older YAML, reads as something else than text.
+bool is_reserved_word(std::string_view text) {
+  constexpr std::string_view kWords[] = {"null", "Null",  "NULL",  "true",  "True",
+                                         "TRUE", "false", "False", "FALSE", "yes",
+                                         "no",   "on",    "off",   "y",     "n"};
+  return std::find(std::begin(kWords), std::end(kWords), text) != std::end(kWords);
+}
+
+// Text that needs no quotes wherever it stands. Numbers don't either: keys that take text take
+// them.
+bool is_plain(std::string_view text) {
+  constexpr std::string_view kFirst =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_/.";
+  constexpr std::string_view kAny =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_/.-+=@$%^()*;|&<>? ";
+  return !text.empty() && kFirst.find(text.front()) != std::string_view::npos &&
+         text.back() != ' ' && text.find_first_not_of(kAny) == std::string_view::npos &&
+         !text.starts_with("...") && !is_reserved_word(text);
+}
+
+std::string scalar(std::string_view text) {
+  if (is_plain(text)) return std::string(text);
+  std::string out = "\"";
+  for (size_t at = 0; at < text.size();) {
+    const auto byte = static_cast<unsigned char>(text[at]);
+    const size_t length = utf8_length(text, at);
+    if (length == 0) {
+      out += "\xEF\xBF\xBD";  // no YAML can hold such a byte; the parser never let one in
+    } else if (byte == '"' || byte == '\\') {
+      out += {'\\', text[at]};
+    } else if (byte == '\n') {
+      out += "\\n";
+    } else if (byte == '\t') {
+      out += "\\t";
+    } else if (byte < 0x20 || byte == 0x7F) {
+      out += fmt::format("\\x{:02x}", byte);
+    } else {
+      out += text.substr(at, length);
+    }
+    at += std::max<size_t>(length, 1);
+  }
+  return out + "\"";
+}
+
+// Lines of "key: value", indented.
+class Writer {
+ public:
+  void key(int depth, std::string_view name, std::string_view value) {
+    out_ += fmt::format("{:{}}{}:{}{}\n", "", depth * 2, name, value.empty() ? "" : " ", value);
+  }
+  void item(int depth, std::string_view value) {
+    out_ += fmt::format("{:{}}- {}\n", "", depth * 2, value);
+  }
+  // One command as a value, several as a list.
+  void lines(int depth, std::string_view name, const std::vector<std::string>& values) {
+    if (values.size() == 1) return key(depth, name, scalar(values[0]));
+    key(depth, name, "");
+    for (const std::string& value : values) item(depth + 1, scalar(value));
+  }
+  void list(int depth, std::string_view name, const std::vector<std::string>& values) {
+    if (values.empty()) return;
+    key(depth, name, "");
+    for (const std::string& value : values) item(depth + 1, scalar(value));
+  }
+  std::string take() { return std::move(out_); }
+
+ private:
+  std::string out_;
+};
+
+std::string flow(const Resources& resources) {
+  return fmt::format("{{cpus: {}, mem: {}, gpus: {}}}", resources.cpus,
+                     format_memory(resources.memory_bytes), resources.gpus);
+}
+
+std::string_view to_word(OnFailure on_failure) {
+  switch (on_failure) {
+    case OnFailure::Fail:
+      return "fail";
+    case OnFailure::Restart:
+      return "restart";
+    case OnFailure::Ignore:
+      return "ignore";
+  }
+  return "fail";
+}
+
+// The range that stands for exactly these values; empty when none does.
+std::string as_range(const std::vector<std::string>& values) {
+  if (values.size() < 3) return "";
+  const auto first = parse_decimal(values[0]);
+  const auto second = parse_decimal(values[1]);
+  const auto last = parse_decimal(values.back());
+  if (!first || !second || !last) return "";
+  // The step is what the first two differ by, written with the digits of the finer one.
+  const int scale = std::max(first->scale, second->scale);
+  int64_t low = first->mantissa;
+  int64_t high = second->mantissa;
+  for (int i = first->scale; i < scale; ++i) {
+    if (__builtin_mul_overflow(low, int64_t{10}, &low)) return "";
+  }
+  for (int i = second->scale; i < scale; ++i) {
+    if (__builtin_mul_overflow(high, int64_t{10}, &high)) return "";
+  }
+  int64_t difference = 0;
+  if (__builtin_sub_overflow(high, low, &difference) || difference <= 0) return "";
+  const std::string step = to_string(Decimal{difference, scale});
+  const auto range = DecimalRange::make(*first, *last, *parse_decimal(step));
+  if (!range || range->count() != values.size()) return "";
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (values[i] != range->at(i)) return "";
+  }
+  return fmt::format("{{range: {{min: {}, max: {}, step: {}}}}}", values[0], values.back(), step);
+}
+
+void write_parameters(const Spec& spec, Writer& out) {
+  if (spec.parameters.empty()) return;
+  out.key(1, "parameters", "");
+  for (const Parameter& parameter : spec.parameters) {
+    const std::string range = as_range(parameter.values);
+    if (!range.empty()) {
+      out.key(2, parameter.name, range);
+    } else if (parameter.values.size() == 1) {
+      out.key(2, parameter.name, scalar(parameter.values[0]));
+    } else {
+      out.list(2, parameter.name, parameter.values);
+    }
+  }
+}
+
+// A role with what it does not share with train (whose values are the decider's).
+void write_role(std::string_view name, int count, const RoleSpec& role, const RoleSpec& shared,
+                Writer& out) {
+  const bool same = role.resources == shared.resources && role.run == shared.run &&
+                    role.on_failure == OnFailure::Fail;
+  if (same) return out.key(3, name, fmt::format("{}", count));
+  out.key(3, name, "");
+  out.key(4, "count", fmt::format("{}", count));
+  if (role.resources != shared.resources) out.key(4, "resources", flow(role.resources));
+  if (role.run != shared.run) out.lines(4, "run", role.run);
+  if (role.on_failure != OnFailure::Fail) out.key(4, "on-failure", to_word(role.on_failure));
+}
+
+// The master is written where it would otherwise take what only its fellow workers have.
+void write_master(const RoleSpec& master, const RoleSpec* worker, Writer& out) {
+  const RoleSpec& fellow = worker ? *worker : master;
+  const OnFailure inherited =
+      !worker || fellow.on_failure == OnFailure::Ignore ? OnFailure::Fail : fellow.on_failure;
+  const bool same = master.resources == fellow.resources && master.run == fellow.run &&
+                    master.on_failure == inherited;
+  if (same) return;
+  out.key(3, "master", "");
+  out.key(4, "resources", flow(master.resources));
+  if (master.run != fellow.run) out.lines(4, "run", master.run);
+  if (master.on_failure != inherited) out.key(4, "on-failure", to_word(master.on_failure));
+}
+
+void write_roles(const Spec& spec, Writer& out) {
+  const RoleSpec& decider = spec.decider();
+  if (decider.role == Role::Train) return;
+  out.key(2, "distributed", "");
+  const RoleSpec* worker = spec.role(Role::Worker);
+  if (decider.role == Role::Chief) {
+    write_role("chief", 1, decider, decider, out);
+    if (!worker) out.key(3, "worker", "0");
+    if (worker) write_role("worker", worker->count, *worker, decider, out);
+  } else {
+    write_master(decider, worker, out);
+    if (!worker) out.key(3, "worker", "1");
+    if (worker) write_role("worker", worker->count + 1, *worker, decider, out);
+  }
+  if (const RoleSpec* ps = spec.role(Role::Ps)) write_role("ps", ps->count, *ps, decider, out);
+  if (const RoleSpec* evaluator = spec.role(Role::Evaluator)) {
+    write_role("evaluator", evaluator->count, *evaluator, decider, out);
+  }
+}
+
+void write_tensorflow(const Spec& spec, Writer& out) {
+  const TensorflowOptions& options = spec.tensorflow;
+  const bool roles = spec.decider().role != Role::Train;
+  if (options == TensorflowOptions{} && !roles) return;
+  out.key(1, "tensorflow", "");
+  if (!options.version.empty()) out.key(2, "version", scalar(options.version));
+  if (options.tensorboard) out.key(2, "tensorboard", "true");
+  write_roles(spec, out);
+}
+
+void write_ending(const Spec& spec, Writer& out) {
+  const Spec defaults;
+  if (spec.restart != defaults.restart) {
+    out.key(1, "restart",
+            fmt::format("{{limit: {}, backoff: {}}}", spec.restart.limit,
+                        format_duration_ms(spec.restart.backoff_ms)));
+  }
+  if (spec.max_duration_ms != 0) {
+    out.key(1, "max-duration", format_duration_ms(spec.max_duration_ms));
+  }
+  if (spec.finish_grace_ms != defaults.finish_grace_ms) {
+    out.key(1, "finish-grace", format_duration_ms(spec.finish_grace_ms));
+  }
+  if (spec.stop_grace_ms != defaults.stop_grace_ms) {
+    out.key(1, "stop-grace", format_duration_ms(spec.stop_grace_ms));
+  }
+  if (spec.completion == Completion::AllWorkers) out.key(1, "completion", "all-workers");
+  if (spec.hard_cpus || spec.hard_memory) {
+    out.key(1, "limits",
+            fmt::format("{{cpus: {}, mem: {}}}", spec.hard_cpus ? "hard" : "soft",
+                        spec.hard_memory ? "hard" : "soft"));
+  }
+}
+
+void write_environment(const Spec& spec, Writer& out) {
+  if (spec.env.empty() && spec.env_from_shell.empty()) return;
+  out.key(1, "env", "");
+  for (const auto& [name, value] : spec.env) {
+    if (spec.env_from_shell.empty()) {
+      out.key(2, name, scalar(value));
+    } else {
+      out.item(2, scalar(fmt::format("{}={}", name, value)));
+    }
+  }
+  for (const std::string& name : spec.env_from_shell) out.item(2, scalar(name));
+}
+
+}  // namespace
+
+std::string to_yaml(const Spec& spec) {
+  const Spec defaults;
+  const RoleSpec& decider = spec.decider();
+  Writer out;
+  out.key(0, "project", scalar(spec.project));
+  if (!spec.name.empty()) out.key(0, "name", scalar(spec.name));
+  if (!spec.note.empty()) out.key(0, "note", scalar(spec.note));
+  out.key(0, "train", "");
+  out.key(1, "framework", to_string(spec.framework));
+  out.key(1, "resources", flow(decider.resources));
+  write_tensorflow(spec, out);
+  write_parameters(spec, out);
+  if (spec.concurrency != 0) out.key(1, "concurrency", fmt::format("{}", spec.concurrency));
+  if (spec.priority != 50) out.key(1, "priority", fmt::format("{}", spec.priority));
+  if (!spec.image.empty()) out.key(1, "image", scalar(spec.image));
+  out.list(1, "install", spec.install);
+  if (!spec.data.empty()) out.key(1, "data", "");
+  for (const auto& [name, path] : spec.data) out.key(2, name, scalar(path));
+  write_environment(spec, out);
+  out.list(1, "outputs", spec.outputs);
+  if (spec.python != defaults.python) out.key(1, "python", scalar(spec.python));
+  write_ending(spec, out);
+  out.lines(1, "run", decider.run);
+  return out.take();
+}
+
+}  // namespace dtrain

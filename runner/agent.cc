@@ -119,6 +119,7 @@ void Agent::on_message(const pb::ToRunner& message) {
 }
 
 void Agent::on_welcome(const pb::Welcome& welcome) {
+  fmt::print(stderr, "joined the daemon {}\n", welcome.version());
   gate_.open = true;
   std::map<std::pair<ReplicaId, uint32_t>, uint64_t> offsets;
   for (const pb::LogAck& log : welcome.logs()) {

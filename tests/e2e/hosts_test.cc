@@ -27,7 +27,7 @@ std::vector<std::unique_ptr<Process>> join_runners(const Cluster& cluster, const
     command.netns = network.netns(host);
     runners.push_back(std::make_unique<Process>(command));
   }
-  for (auto& runner : runners) runner->wait_for("connected");
+  for (auto& runner : runners) runner->wait_for("joined the daemon");
   return runners;
 }
 

@@ -2,9 +2,9 @@
 //
 //   blobs/<number>.pack    zstd frames, one after the other, then the pack's own table of contents
 //
-// The blobs of one submission lie in one pack, made durable by one sync of its bytes. A pack
-// without a whole table was never acknowledged: it is removed at the next start, and that is all a
-// crash costs. The tables are read at start; blobs are not.
+// The blobs of one submission lie in one pack, made durable by one sync of its bytes and one of the
+// folder. A pack gets its name last: what a crash leaves under a temporary one was never acknowledged
+// and is removed at the next start. The tables are read at start; blobs are not.
 #pragma once
 
 #include <cstdint>
@@ -49,7 +49,7 @@ class Blobs {
   Result<std::string> read(const Sha256& name, uint64_t bytes_max) const;
 
   // A place for the blobs of one submission. Several may be open at once.
-  Result<std::unique_ptr<PackWriter>> begin();
+  std::unique_ptr<PackWriter> begin();
 
   // What was found damaged at open(), a line each; those blobs are missing() until sent again.
   const std::vector<std::string>& notices() const { return notices_; }
@@ -97,28 +97,28 @@ class PackWriter {
   // Added whole by this writer: may be asked for before the commit. A manifest is needed that
   // early.
   bool has(const Sha256& name) const { return rows_by_name_.contains(name); }
-  Result<std::string> read(const Sha256& name, uint64_t bytes_max) const;
+  Result<std::string> read(const Sha256& name, uint64_t bytes_max);
 
   // Makes all of it durable, and visible in Blobs. With nothing added it is free.
   Status commit();
 
  private:
   friend class Blobs;
-  PackWriter(Blobs& blobs, uint64_t pack) : blobs_(blobs), pack_(pack) {}
-  Status ensure_open();
+  PackWriter(Blobs& blobs, uint64_t pack);
+  Status add_part(const Sha256& name, uint64_t size_bytes, std::string_view part, bool last);
   Status flush();
-  Status write_table();
 
   Blobs& blobs_;
-  uint64_t pack_;
-  std::filesystem::path temporary_;
-  Fd fd_;
+  const uint64_t pack_;
+  const std::filesystem::path temporary_;
+  Fd fd_;                       // from the first flush on
   std::string buffer_;          // small parts wait here, to be written together
   uint64_t written_bytes_ = 0;  // in the file
-  uint64_t synced_bytes_ = 0;   // handed to the disk already
+  uint64_t started_bytes_ = 0;  // of them, on their way to the disk
   std::vector<Blobs::TableRow> rows_;
   std::unordered_map<Sha256, size_t, Sha256Hash> rows_by_name_;
   bool in_blob_ = false;
+  bool spoiled_ = false;
   Blobs::TableRow current_{};
   BlobDecoder decoder_;
 };

@@ -3,13 +3,14 @@
 //   Run declare_status(Options& options, CommandContext& context);
 //
 // that names its options and returns what runs once they are parsed. main.cc holds the table of all
-// commands and declares only the one that was typed. Options hides CLI11, whose header is expensive,
-// behind options.cc; it also lets `completion` read the same declarations.
+// commands and declares only the one that was typed. Options hides CLI11, whose header is
+// expensive, behind options.cc; it also lets `completion` read the same declarations.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,20 +23,32 @@ class App;
 
 namespace dtrain::cli {
 
-// What every command knows besides its own options.
-struct CommandContext {
-  bool json = false;      // --json; only where the command declared it with Options::json
-  std::string program;    // the executable that runs, for starting the daemon
-};
+class Options;
+struct CommandContext;
 
 // The command itself; gives the exit code. An Error is printed by main, which also picks the code.
 using Run = std::function<Result<int>()>;
 
+// A row of the table of commands.
+struct Command {
+  std::string_view name;
+  std::string_view group;  // heading in `dtrain --help`; empty: hidden
+  std::string_view summary;
+  Run (*declare)(Options& options, CommandContext& context);
+};
+
+// What every command knows besides its own options. Outlives the Run.
+struct CommandContext {
+  bool json = false;    // --json; only where the command declared it with Options::json
+  std::string program;  // the executable that runs, for starting the daemon
+  std::span<const Command> commands;  // the whole table, for completion
+};
+
 // The options of one command (or subcommand). A variable given here must live until Run is over:
 // declare_x keeps them in a shared_ptr that its Run captures.
 //
-// `names` is CLI11's form: "-f,--file" for options, "ID" for positionals. Asking twice for a name is
-// a bug of ours and aborts.
+// `names` is "-f,--file" for options and "ID" for positionals. Asking twice for a name is a bug of
+// ours and aborts.
 class Options {
  public:
   explicit Options(CLI::App& app) : app_(app) {}
@@ -63,29 +76,41 @@ class Options {
   void positionals(const std::string& name, std::vector<std::string>& values,
                    const std::string& help, bool required = false);
   // Everything after "--", untouched: train -- python train.py --epochs 3.
-  void rest(std::vector<std::string>& words, const std::string& help);
+  void rest(std::vector<std::string>& words, const std::string& placeholder,
+            const std::string& help);
   // --json, into the context.
   void json(CommandContext& context);
-  // Lines shown after the options in --help: examples.
+  // Shown below the options in --help: examples.
   void footer(const std::string& text);
-  // Not shown in help or completion: for ourselves.
-  void hide();
 
-  // A command below this one; `declare` is called at once, and the Run of the chosen one is run.
+  // A command below this one; `declare` is called at once.
   void subcommand(const std::string& name, const std::string& summary,
                   const std::function<Run(Options&)>& declare);
 
-  CLI::App& app() { return app_; }
-  // The chosen subcommand's Run after parsing; null when none was typed.
-  const Run& chosen() const;
-
  private:
+  friend class CommandLine;
   struct Subcommand {
+    CLI::App* app = nullptr;
     std::unique_ptr<Options> options;
     Run run;
   };
+  struct Rest {
+    std::vector<std::string>* words = nullptr;
+    std::string placeholder;
+    std::string help;
+  };
   CLI::App& app_;
   std::vector<Subcommand> subcommands_;
+  std::vector<std::function<void()>> after_parse_;
+  Rest rest_;
 };
+
+// What to run for the words typed after `command`'s name. --help gives a Run that prints the help.
+// InvalidArgument for a word that does not belong, with the nearest one that does.
+Result<Run> parse_command(const Command& command, CommandContext& context,
+                          std::vector<std::string> words);
+
+// The options and subcommands that `command` takes, for completion: {"-a", "--all", "start"}.
+std::vector<std::string> completion_words(const Command& command);
 
 }  // namespace dtrain::cli

@@ -59,12 +59,17 @@ Result<Connection> connect(Autostart autostart, const CommandContext& context);
 // The same for a home that is already open.
 Result<Connection> connect(const Home& home, Autostart autostart, const CommandContext& context);
 
+// The daemon that runs, whatever version it is: for `daemon stop` and `daemon status`. Unavailable
+// when none does.
+Result<Connection> connect_any_version(const Home& home);
+
 // The Error inside a failed call: the daemon sends the hint in the status's details. A call that
 // found nobody says that the daemon went away.
 Error error_of(const grpc::Status& status);
 
-// The project a person stands in: the nearest directory upwards with a dtrain.yml or riseml.yml, else
-// the current one. It is what SubmitHeader.project_dir holds and what "newest experiment" means.
+// The project a person stands in: the nearest directory upwards with a dtrain.yml or riseml.yml,
+// else the current one. It is what SubmitHeader.project_dir holds and what "newest experiment"
+// means.
 std::string project_dir();
 
 }  // namespace dtrain::cli

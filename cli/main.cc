@@ -1,3 +1,153 @@
-#include <grpcpp/grpcpp.h>
-#include "schema/dtrain.grpc.pb.h"
-int main() { auto s = dtrain::pb::Client::NewStub(grpc::CreateChannel("unix:/tmp/x", grpc::InsecureChannelCredentials())); dtrain::pb::InfoReply r; grpc::ClientContext c; return s->Info(&c, {}, &r).error_code(); }
+// dtrain: the table of commands, and the three programs that the same executable also is.
+//
+// Only this file knows cli, daemon and runner at once.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/commands.h"
+#include "cli/errors.h"
+#include "cli/overview.h"
+#include "daemon/daemon_main.h"
+#include "runner/keeper.h"
+#include "runner/runner_main.h"
+#include "schema/home.h"
+#include "schema/text_formats.h"
+
+namespace dtrain::cli {
+namespace {
+
+Run declare_daemon_with_run(Options& options, CommandContext& context) {
+  Run none = declare_daemon(options, context);
+  options.subcommand("run", "be the daemon, in this terminal", [](Options& run_options) -> Run {
+    auto no_runner = std::make_shared<bool>(false);
+    run_options.flag("--no-local-runner", *no_runner, "place nothing on this machine");
+    return [no_runner]() -> Result<int> {
+      TRY(const Home home, home_from_environment());
+      return daemon::run_daemon({home, !*no_runner});
+    };
+  });
+  return none;
+}
+
+struct RunnerWords {
+  std::string join, home, address, name, mem;
+  double cpus = 0;
+};
+
+Result<int> run_runner(const RunnerWords& words) {
+  runner::RunnerOptions options;
+  if (words.join.empty() || words.home.empty()) {
+    TRY(const Home home, home_from_environment());
+    options.daemon_socket = home.socket().string();
+    options.home = home.runner();
+  }
+  if (!words.join.empty()) options.daemon_socket = words.join;
+  if (!words.home.empty()) options.home = words.home;
+  options.address = words.address;
+  options.name = words.name;
+  if (words.cpus > 0) options.cpus = words.cpus;
+  if (!words.mem.empty()) {
+    options.memory_bytes = parse_memory(words.mem);
+    if (!options.memory_bytes) {
+      return Error{Code::InvalidArgument,
+                   fmt::format("runner run: --mem '{}' is not a size", words.mem), "16GiB, 500MB"};
+    }
+  }
+  return runner::run_runner(options);
+}
+
+Run declare_runner(Options& options, CommandContext&) {
+  options.subcommand(
+      "run", "be this host's runner, in this terminal", [](Options& run_options) -> Run {
+        auto words = std::make_shared<RunnerWords>();
+        run_options.text("--join", words->join, "the daemon's socket; left out: the local daemon's",
+                         "unix:PATH");
+        run_options.text("--home", words->home, "the runner's own directory", "DIR");
+        run_options.text("--address", words->address, "how other hosts reach replicas here",
+                         "ADDRESS");
+        run_options.text("--name", words->name, "shown in dtrain hosts; left out: the host's name");
+        run_options.real("--cpus", words->cpus, "offer this many", "N");
+        run_options.text("--mem", words->mem, "offer this much: 16GiB, 500MB", "SIZE");
+        return [words] { return run_runner(*words); };
+      });
+  return nullptr;
+}
+
+Run declare_keeper(Options& options, CommandContext&) {
+  auto directory = std::make_shared<std::string>();
+  options.positional("DIR", *directory, "the launch's directory", true);
+  return [directory]() -> Result<int> { return runner::run_keeper(*directory); };
+}
+
+constexpr Command kCommands[] = {
+    {"train", "Every day", "sync this directory and run it, with its logs", declare_train},
+    {"status", "Every day", "what runs; with an ID everything about it", declare_status},
+    {"logs", "Every day", "the output of an experiment, -f to follow", declare_logs},
+    {"monitor", "Every day", "processors, memory and GPUs, live", declare_monitor},
+    {"kill", "Every day", "end experiments", declare_kill},
+    {"why", "Experiments", "the one reason it waits or ended", declare_why},
+    {"wait", "Experiments", "block until they end, with their exit code", declare_wait},
+    {"rerun", "Experiments", "submit one again, parameters changed or not", declare_rerun},
+    {"output", "Experiments", "list and copy what one wrote to OUTPUT_DIR", declare_output},
+    {"init", "Files", "write a first dtrain.yml", declare_init},
+    {"check", "Files", "look for mistakes in dtrain.yml", declare_check},
+    {"schema", "Files", "print the JSON Schema of dtrain.yml, for editors", declare_schema},
+    {"hosts", "Machines", "what each host has and has free", declare_hosts},
+    {"daemon", "Machines", "start, stop and look at the daemon", declare_daemon_with_run},
+    {"runner", "Machines", "be a host of a daemon by hand", declare_runner},
+    {"completion", "Shell", "print completions for bash, zsh or fish", declare_completion},
+    {"version", "Shell", "print the version", declare_version},
+    {"keeper", "", "the parent of a launch's replicas; started by the runner", declare_keeper},
+    {"__ids", "", "IDs for completion", declare_ids},
+    {"__words", "", "options of a command for completion", declare_words},
+};
+
+int finish(Result<int> result, bool json) {
+  if (!result.ok()) {
+    print_error(result.error(), json);
+    return exit_code_of(result.error());
+  }
+  // A full disk behind a redirection must not look like success.
+  if (std::fflush(stdout) != 0) {
+    print_error(errno_error("writing the output", errno), json);
+    return 1;
+  }
+  return result.value();
+}
+
+int dispatch(std::vector<std::string> words) {
+  if (words.empty() || words[0] == "--help" || words[0] == "-h" ||
+      (words[0] == "help" && words.size() == 1)) {
+    fmt::print("{}", render_overview(kCommands));
+    return finish(0, false);
+  }
+  if (words[0] == "--version" || words[0] == "-V") words[0] = "version";
+  if (words[0] == "help") words = {words[1], "--help"};
+
+  CommandContext context;
+  context.program = "/proc/self/exe";
+  context.commands = kCommands;
+  // Known before parsing, so that a mistake in the options is told in JSON too.
+  const auto end = std::find(words.begin(), words.end(), "--");
+  const bool json = std::find(words.begin(), end, "--json") != end;
+  const auto found = std::find_if(std::begin(kCommands), std::end(kCommands),
+                                  [&](const Command& command) { return command.name == words[0]; });
+  if (found == std::end(kCommands)) return finish(unknown_command(words[0], kCommands), json);
+  words.erase(words.begin());
+  auto run = parse_command(*found, context, std::move(words));
+  if (!run.ok()) return finish(std::move(run).error(), json);
+  return finish(run.value()(), json);
+}
+
+}  // namespace
+}  // namespace dtrain::cli
+
+int main(int argc, char** argv) {
+  return dtrain::cli::dispatch(std::vector<std::string>(argv + 1, argv + argc));
+}

@@ -1,0 +1,61 @@
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <memory>
+
+#include "cli/commands.h"
+#include "cli/json_output.h"
+#include "cli/spec_source.h"
+#include "cli/words.h"
+#include "schema/spec.h"
+
+namespace dtrain::cli {
+
+namespace {
+
+struct CheckOptions {
+  std::string file;
+  std::vector<std::string> parameters;
+  std::vector<std::string> set;
+};
+
+// "1 master, 2 worker, 1 ps"
+std::string roles_of(const Spec& spec) {
+  std::string text;
+  for (const RoleSpec& role : spec.roles) {
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", role.count, to_string(role.role));
+  }
+  return text;
+}
+
+Result<int> check(const CheckOptions& options, const CommandContext& context) {
+  TRY(const SpecSource source, find_spec_file(options.file));
+  ParseOptions parse;
+  parse.file_name = source.file_name;
+  TRY(parse.parameters, parse_assignments(options.parameters, "-p"));
+  TRY(parse.set, parse_assignments(options.set, "--set"));
+  TRY(const Spec spec, parse_spec(source.yaml, parse));
+  if (context.json) {
+    fmt::print("{}", check_json(source.file_name, spec));
+    return 0;
+  }
+  fmt::print("{} is fine: {}, {}, {}", source.file_name, spec.project, to_string(spec.framework),
+             roles_of(spec));
+  if (spec.is_set()) fmt::print(", a set of {}", human_count(spec.member_count(), "member"));
+  fmt::print("\n");
+  return 0;
+}
+
+}  // namespace
+
+Run declare_check(Options& options, CommandContext& context) {
+  auto typed = std::make_shared<CheckOptions>();
+  options.text("-f,--config-file", typed->file, "left out: dtrain.yml, else riseml.yml", "FILE");
+  options.list("-p,--parameter", typed->parameters, "a parameter's value, as for train",
+               "NAME=VALUE");
+  options.list("--set", typed->set, "override any key, as for train", "KEY=VALUE");
+  options.json(context);
+  return [typed, &context] { return check(*typed, context); };
+}
+
+}  // namespace dtrain::cli

@@ -1,0 +1,184 @@
+// daemon start | stop | status. `daemon run`, the daemon itself, is added by main.cc.
+#include "cli/daemon.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <memory>
+
+#include "cli/autostart.h"
+#include "cli/commands.h"
+#include "cli/connection.h"
+#include "cli/fields.h"
+#include "cli/json_output.h"
+#include "cli/list_view.h"
+#include "cli/words.h"
+#include "schema/fd.h"
+#include "schema/version.h"
+
+namespace dtrain::cli {
+
+namespace {
+
+constexpr int kEndTimeoutMs = 30'000;
+
+Result<int> start(const CommandContext& context) {
+  TRY(const Home home, home_from_environment());
+  const bool ran_before = find_listener(home).ok();
+  TRY(start_daemon(home, context.program, StartAs::ByHand));
+  TRY(Connection connection, connect(home, Autostart::No, context));
+  if (context.json) {
+    fmt::print("{}", daemon_json(home, &connection.daemon(), false, nullptr));
+  } else {
+    fmt::print("The daemon {} (pid {}, home {}).\n", ran_before ? "runs already" : "runs",
+               connection.daemon().pid(), home.root.string());
+  }
+  return 0;
+}
+
+// Nobody may start a daemon by himself from here on.
+Status write_marker(const Home& home) {
+  const std::string path = home.stopped_marker().string();
+  const Fd marker(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+  if (!marker) return errno_error("writing " + path, errno);
+  return ok();
+}
+
+// Returns once the process is gone; its descriptor was opened while it surely was the daemon.
+Status await_end(int pidfd, uint64_t pid) {
+  pollfd event = {pidfd, POLLIN, 0};
+  int happened = 0;
+  do {
+    happened = poll(&event, 1, kEndTimeoutMs);
+  } while (happened < 0 && errno == EINTR);
+  if (happened > 0) return ok();
+  return Error{Code::DeadlineExceeded,
+               fmt::format("the daemon (pid {}) was told to end and is still there after {} s", pid,
+                           kEndTimeoutMs / 1000),
+               fmt::format("kill -9 {} ends it; training goes on", pid)};
+}
+
+Result<int> stop(const CommandContext& context, bool kill) {
+  TRY(const Home home, home_from_environment());
+  auto connected = connect_any_version(home);
+  if (!connected.ok() && connected.error().code != Code::Unavailable) return connected.error();
+  // First, so that the runner doesn't bring the daemon back.
+  TRY(write_marker(home));
+  if (!connected.ok()) {
+    if (context.json) {
+      fmt::print("{}", shutdown_json({}, false));
+    } else {
+      fmt::print("No daemon runs for {}; none will start by itself now.\n", home.root.string());
+    }
+    return 0;
+  }
+  Connection& connection = connected.value();
+  const uint64_t pid = connection.daemon().pid();
+  const Fd pidfd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+  pb::ShutdownRequest request;
+  request.set_kill(kill);
+  auto reply = connection.shutdown(request);
+  if (!reply.ok()) {
+    unlink(home.stopped_marker().c_str());
+    return std::move(reply).error();
+  }
+  if (pidfd) TRY(await_end(pidfd.get(), pid));
+  fmt::print("{}", context.json ? shutdown_json(reply.value(), true)
+                                : render_shutdown(reply.value(), pid));
+  return 0;
+}
+
+Result<int> status(const CommandContext& context) {
+  TRY(const Home home, home_from_environment());
+  const bool stopped_by_hand = access(home.stopped_marker().c_str(), F_OK) == 0;
+  auto connected = connect_any_version(home);
+  if (!connected.ok()) {
+    if (connected.error().code != Code::Unavailable) return connected.error();
+    if (context.json) {
+      fmt::print("{}", daemon_json(home, nullptr, stopped_by_hand, nullptr));
+    } else {
+      fmt::print("No daemon runs for {}.\n{}\n", home.root.string(),
+                 stopped_by_hand
+                     ? "It was stopped by hand; start it again: dtrain daemon start"
+                     : "The next command that needs one starts it; or: dtrain daemon start");
+    }
+    return 1;
+  }
+  Connection& connection = connected.value();
+  auto live = connection.list(pb::ListRequest());
+  const pb::ListReply experiments = live.ok() ? live.value() : pb::ListReply();
+  if (context.json) {
+    fmt::print("{}", daemon_json(home, &connection.daemon(), stopped_by_hand, &experiments));
+    return 0;
+  }
+  const View view = view_of_stdout();
+  fmt::print("{}", render_daemon(connection.daemon(), home, experiments, view));
+  return 0;
+}
+
+}  // namespace
+
+std::string render_shutdown(const pb::ShutdownReply& reply, uint64_t pid) {
+  std::string out = fmt::format("The daemon (pid {}) has ended.\n", pid);
+  const int count = reply.left_running_size();
+  if (count == 0) return out;
+  out += fmt::format("{} on without it:\n",
+                     count == 1 ? "1 replica goes" : fmt::format("{} replicas go", count));
+  for (const std::string& id : reply.left_running()) out += fmt::format("  {}\n", id);
+  out +=
+      "Until the next dtrain daemon start nothing is placed, and parameter servers do not end with "
+      "their experiment.\n";
+  return out;
+}
+
+std::string render_daemon(const pb::InfoReply& info, const Home& home, const pb::ListReply& live,
+                          const View& view) {
+  Fields fields;
+  fields.add("Daemon", fmt::format("running (pid {})", info.pid()));
+  fields.add("Version", fmt::format("{} (protocol {})", info.version(), info.protocol()));
+  if (info.protocol() != kProtocol || info.version() != kVersion) {
+    fields.add("This dtrain", fmt::format("{} (protocol {})", kVersion, kProtocol));
+  }
+  fields.add("Home", home.root.string());
+  fields.add("Socket", info.socket().empty() ? home.socket().string() : info.socket());
+  fields.add("Log", home.daemon_log().string());
+  if (info.started_unix_ms() != 0) {
+    const uint64_t now = std::max(view.now_unix_ms, info.started_unix_ms());
+    fields.add("Uptime", human_duration(now - info.started_unix_ms()));
+  }
+  fields.add("Hosts", fmt::format("{} connected", info.hosts_connected()));
+  fields.add("Experiments", fmt::format("{} live, {} running", info.experiments_live(),
+                                        human_count(info.replicas_running(), "replica")));
+  std::string out = fields.text();
+  if (!live.experiments().empty()) out += "\n" + render_list(live, view);
+  return out;
+}
+
+Run declare_daemon(Options& options, CommandContext& context) {
+  options.subcommand("start", "start the daemon in the background",
+                     [&context](Options& start_options) {
+                       start_options.json(context);
+                       return [&context] { return start(context); };
+                     });
+  options.subcommand("stop", "end the daemon; what runs goes on",
+                     [&context](Options& stop_options) {
+                       auto kill = std::make_shared<bool>(false);
+                       stop_options.flag("--kill", *kill, "end every experiment first");
+                       stop_options.json(context);
+                       return [&context, kill] { return stop(context, *kill); };
+                     });
+  options.subcommand("status", "say whether the daemon runs, and where",
+                     [&context](Options& status_options) {
+                       status_options.json(context);
+                       return [&context] { return status(context); };
+                     });
+  return nullptr;
+}
+
+}  // namespace dtrain::cli

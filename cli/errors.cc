@@ -1,0 +1,82 @@
+#include "cli/errors.h"
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+namespace dtrain::cli {
+
+namespace {
+
+// Messages repeat what others sent; none of it may move the cursor.
+std::string printable(std::string_view text) {
+  std::string safe;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if ((byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7f) {
+      safe += fmt::format("\\x{:02x}", byte);
+    } else {
+      safe += c;
+    }
+  }
+  return safe;
+}
+
+}  // namespace
+
+int exit_code_of(const Error& error) {
+  return error.code == Code::InvalidArgument ? 2 : 1;
+}
+
+std::string_view word_of(Code code) {
+  switch (code) {
+    case Code::Cancelled:
+      return "cancelled";
+    case Code::InvalidArgument:
+      return "invalid argument";
+    case Code::DeadlineExceeded:
+      return "deadline exceeded";
+    case Code::NotFound:
+      return "not found";
+    case Code::AlreadyExists:
+      return "already exists";
+    case Code::PermissionDenied:
+      return "permission denied";
+    case Code::ResourceExhausted:
+      return "resource exhausted";
+    case Code::FailedPrecondition:
+      return "failed precondition";
+    case Code::Aborted:
+      return "aborted";
+    case Code::Unimplemented:
+      return "unimplemented";
+    case Code::Internal:
+      return "internal";
+    case Code::Unavailable:
+      return "unavailable";
+    case Code::DataLoss:
+      return "data loss";
+  }
+  return "internal";
+}
+
+std::string error_text(const Error& error) {
+  std::string text = fmt::format("dtrain: {}\n", printable(error.message));
+  if (!error.hint.empty()) text += fmt::format("  hint: {}\n", printable(error.hint));
+  return text;
+}
+
+std::string error_json(const Error& error) {
+  nlohmann::ordered_json fields = {
+      {"code", word_of(error.code)}, {"message", error.message}, {"hint", error.hint}};
+  const nlohmann::ordered_json whole = {{"error", std::move(fields)}};
+  return whole.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+void print_error(const Error& error, bool json) {
+  // What the command already printed comes first, whatever the buffers.
+  std::fflush(stdout);
+  const std::string text = json ? error_json(error) : error_text(error);
+  std::fwrite(text.data(), 1, text.size(), stderr);
+}
+
+}  // namespace dtrain::cli

@@ -1,0 +1,26 @@
+// How a command that failed says so.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "schema/result.h"
+
+namespace dtrain::cli {
+
+// 2 for what the person typed or wrote, 1 for everything else.
+int exit_code_of(const Error& error);
+
+// "dtrain: message" and, when there is one, "  hint: ...". Every line of a message of several lines
+// is kept; control characters are shown as \xNN.
+std::string error_text(const Error& error);
+// {"error":{"code":"not found","message":...,"hint":...}}
+std::string error_json(const Error& error);
+// "not found"
+std::string_view word_of(Code code);
+
+// To stderr.
+void print_error(const Error& error, bool json);
+
+}  // namespace dtrain::cli

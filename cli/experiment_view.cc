@@ -1,0 +1,276 @@
+#include "cli/experiment_view.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <vector>
+
+#include "cli/fields.h"
+#include "cli/list_view.h"
+#include "cli/table.h"
+#include "cli/words.h"
+#include "schema/spec.h"
+#include "schema/states.h"
+
+namespace dtrain::cli {
+
+namespace {
+
+// Of the events of a long life only the last few are shown without -l.
+constexpr int kEventsShownMax = 12;
+
+std::string moment(uint64_t unix_ms, const View& view) {
+  if (unix_ms == 0) return "";
+  return fmt::format("{} ({})", human_ago(unix_ms, view.now_unix_ms), iso_time(unix_ms));
+}
+
+std::string duration(uint64_t started, uint64_t finished, const View& view) {
+  if (started == 0) return "";
+  const uint64_t end = finished != 0 ? finished : view.now_unix_ms;
+  return human_duration(end > started ? end - started : 0);
+}
+
+bool is_over(const std::string& state) {
+  const auto parsed = parse_state(state);
+  return parsed && is_terminal(*parsed);
+}
+
+Cell cell_of_state(const std::string& state) {
+  return {state_cell(state), ink_of_state(state)};
+}
+
+std::string gpus_of(const pb::SeatInfo& seat) {
+  std::string text;
+  for (const uint32_t index : seat.gpus()) {
+    text += fmt::format("{}{}", text.empty() ? "" : ",", index);
+  }
+  return text;
+}
+
+std::string exit_of(const pb::ReplicaInfo& replica) {
+  return replica.exited() ? fmt::format("{}", replica.exit_code()) : "";
+}
+
+// An end without an exit of its own has its time in the experiment's only.
+std::string duration_of(const pb::ReplicaInfo& replica, const pb::ExperimentInfo& whole,
+                        const View& view) {
+  uint64_t finished = replica.finished_unix_ms();
+  if (finished == 0 && is_over(replica.state())) finished = whole.finished_unix_ms();
+  return duration(replica.started_unix_ms(), finished, view);
+}
+
+std::string render_table(const std::vector<const pb::ReplicaInfo*>& replicas,
+                         const pb::ExperimentInfo& whole, const View& view) {
+  bool gpus = false;
+  for (const auto* replica : replicas) gpus = gpus || replica->seat().gpus_size() != 0;
+  Table table;
+  table.columns = {{"REPLICA", 11, 0, false},
+                   {"STATE", 10, 0, false},
+                   {"HOST", 6, 2, true},
+                   {"PORT", 5, 3, false}};
+  if (gpus) table.columns.push_back({"GPUS", 4, 0, false});
+  table.columns.insert(table.columns.end(), {{"STARTED", 8, 4, false},
+                                             {"DURATION", 8, 1, false},
+                                             {"EXIT", 4, 0, false},
+                                             {"REASON", 6, 0, true}});
+  if (view.long_form) {
+    table.columns.insert(table.columns.end(), {{"PID", 5, 1, false},
+                                               {"CPU TIME", 8, 1, false},
+                                               {"MEM PEAK", 8, 1, false},
+                                               {"ATTEMPT", 7, 1, false}});
+  }
+  for (const auto* replica : replicas) {
+    std::vector<Cell> row = {
+        {replica->id()},
+        cell_of_state(replica->state()),
+        {replica->seat().host_name()},
+        {replica->seat().port() == 0 ? "" : fmt::format("{}", replica->seat().port())}};
+    if (gpus) row.push_back({gpus_of(replica->seat())});
+    row.push_back({replica->started_unix_ms() == 0 ? "" : clock_time(replica->started_unix_ms())});
+    row.push_back({duration_of(*replica, whole, view)});
+    row.push_back({exit_of(*replica)});
+    row.push_back({replica->reason()});
+    if (view.long_form) {
+      row.push_back({replica->pid() == 0 ? "" : fmt::format("{}", replica->pid())});
+      row.push_back({replica->exited() ? fmt::format("{:.1f} s", replica->cpu_seconds()) : ""});
+      row.push_back({replica->exited() ? human_size(replica->memory_peak_bytes()) : ""});
+      row.push_back({fmt::format("{}", replica->attempt())});
+    }
+    table.rows.push_back(std::move(row));
+  }
+  return render(table, view.screen);
+}
+
+std::string render_members(const pb::ShowReply& reply, const View& view) {
+  Table table;
+  table.columns = {{"ID", 6, 0, false},       {"STATE", 9, 0, false},  {"STARTED", 11, 1, false},
+                   {"DURATION", 9, 2, false}, {"PARAMS", 14, 0, true}, {"REASON", 14, 3, true}};
+  for (const auto& member : reply.members()) {
+    table.rows.push_back({{member.id()},
+                          cell_of_state(member.state()),
+                          {human_ago(member.started_unix_ms(), view.now_unix_ms)},
+                          {duration(member.started_unix_ms(), member.finished_unix_ms(), view)},
+                          {parameters_text(member)},
+                          {member.state() == "FINISHED" ? "" : member.reason()}});
+  }
+  return render(table, view.screen);
+}
+
+std::string render_events(const pb::ShowReply& reply, const View& view) {
+  const int first = view.long_form ? 0 : std::max(0, reply.events_size() - kEventsShownMax);
+  Table table;
+  table.header = false;
+  table.indent = 2;
+  table.columns = {{"", 8, 0, false}, {"", 10, 0, false}, {"", 10, 0, false}, {"", 6, 0, true}};
+  for (int i = first; i < reply.events_size(); ++i) {
+    const pb::StateEvent& event = reply.events(i);
+    table.rows.push_back({{clock_time(event.time_unix_ms()), Ink::Dim},
+                          {event.id()},
+                          cell_of_state(event.state()),
+                          {event.reason()}});
+  }
+  std::string out = "\nEvents:\n";
+  if (first > 0) out += fmt::format("  ({} earlier: -l)\n", first);
+  return out + render(table, view.screen);
+}
+
+// "1 master, 2 worker, 1 ps"
+std::string roles_of(const Spec& spec) {
+  std::string text;
+  for (const RoleSpec& role : spec.roles) {
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", role.count, to_string(role.role));
+  }
+  return text;
+}
+
+std::string joined(const std::vector<std::string>& lines) {
+  std::string text;
+  for (const std::string& line : lines) text += (text.empty() ? "" : "\n") + line;
+  return text;
+}
+
+void add_spec(Fields& fields, const pb::ShowReply& reply) {
+  const auto parsed = parse_spec(reply.spec_yaml(), {});
+  if (!parsed.ok())
+    return;  // written by a newer dtrain: what the daemon says is shown all the same
+  const Spec& spec = parsed.value();
+  fields.add("Replicas", roles_of(spec));
+  fields.add("Run Commands", joined(spec.decider().run));
+  for (const RoleSpec& role : spec.roles) {
+    if (role.run == spec.decider().run) continue;
+    fields.add(fmt::format("  of {}", to_string(role.role)), joined(role.run));
+  }
+  if (spec.concurrency > 0) fields.add("Concurrency", fmt::format("{}", spec.concurrency));
+  if (spec.priority != 50) fields.add("Priority", fmt::format("{}", spec.priority));
+  if (!spec.is_set()) return;
+  std::string grid;
+  for (const Parameter& parameter : spec.parameters) {
+    std::string values;
+    for (const std::string& value : parameter.values)
+      values += (values.empty() ? "" : ", ") + value;
+    grid += fmt::format("{}{}: {}", grid.empty() ? "" : "\n", parameter.name, values);
+  }
+  fields.add("Grid", grid);
+}
+
+std::string render_fields(const pb::ShowReply& reply, const View& view) {
+  const pb::ExperimentInfo& info = reply.experiment();
+  const bool set = info.members() != 0;
+  Fields fields;
+  fields.add("ID", info.id());
+  fields.add("Type", set ? "Set" : "Experiment");
+  fields.add("Project", info.project());
+  fields.add("Name", info.name());
+  fields.add("Note", info.note());
+  fields.add("State", state_cell(info.state()));
+  if (set) {
+    fields.add("Members",
+               fmt::format("{}: {} running, {} finished, {} failed or killed", info.members(),
+                           info.members_running(), info.members_finished(), info.members_failed()));
+  }
+  fields.add("Reason", info.reason());
+  fields.add("Hint", info.hint());
+  fields.add("Submitted", moment(info.submitted_unix_ms(), view));
+  fields.add("Started", moment(info.started_unix_ms(), view));
+  fields.add("Finished", moment(info.finished_unix_ms(), view));
+  fields.add("Duration", duration(info.started_unix_ms(), info.finished_unix_ms(), view));
+  if (is_over(info.state())) fields.add("Exit Code", fmt::format("{}", info.exit_code()));
+  if (info.attempt() > 1) fields.add("Attempt", fmt::format("{}", info.attempt()));
+  fields.add("Framework", info.framework());
+  add_spec(fields, reply);
+  if (!set) fields.add("Parameters", parameters_text(info));
+  fields.add("Host", reply.host());
+  fields.add("Directory", info.project_dir());
+  fields.add("Output", reply.output_dir());
+  return fields.text();
+}
+
+std::string render_one(const pb::ReplicaInfo& replica, const pb::ExperimentInfo& whole,
+                       const View& view) {
+  const pb::SeatInfo& seat = replica.seat();
+  Fields fields;
+  fields.add("ID", replica.id());
+  fields.add("Type", "Replica");
+  fields.add("State", state_cell(replica.state()));
+  fields.add("Reason", replica.reason());
+  fields.add("Exit Code", exit_of(replica));
+  fields.add("Started", moment(replica.started_unix_ms(), view));
+  fields.add("Finished", moment(replica.finished_unix_ms(), view));
+  fields.add("Duration", duration_of(replica, whole, view));
+  fields.add("Attempt", fmt::format("{}", replica.attempt()));
+  fields.add("Host", seat.host_name());
+  if (seat.port() != 0) fields.add("Address", fmt::format("{}:{}", seat.address(), seat.port()));
+  if (replica.pid() != 0) fields.add("Pid", fmt::format("{}", replica.pid()));
+  if (!seat.host_name().empty()) {
+    fields.add("Rank", fmt::format("{} (local {})", seat.rank(), seat.local_rank()));
+    fields.add("Requested cpus", fmt::format("{:g}", seat.cpus()));
+    fields.add("Requested mem", human_size(seat.memory_bytes()));
+    fields.add("GPUs", seat.gpus().empty() ? "none" : gpus_of(seat));
+  }
+  if (replica.exited()) {
+    fields.add("CPU time", fmt::format("{:.1f} s", replica.cpu_seconds()));
+    fields.add("Memory peak", human_size(replica.memory_peak_bytes()));
+    fields.add("Read", human_size(replica.read_bytes()));
+    fields.add("Written", human_size(replica.written_bytes()));
+  }
+  fields.add("Log", fmt::format("dtrain logs {}", replica.id()));
+  return fields.text();
+}
+
+}  // namespace
+
+std::string render_experiment(const pb::ShowReply& reply, const View& view) {
+  std::string out = render_fields(reply, view);
+  if (!reply.members().empty()) out += "\n" + render_members(reply, view);
+  if (!reply.replicas().empty()) {
+    std::vector<const pb::ReplicaInfo*> replicas;
+    for (const auto& replica : reply.replicas()) replicas.push_back(&replica);
+    out += "\n" + render_table(replicas, reply.experiment(), view);
+  }
+  if (!reply.events().empty()) out += render_events(reply, view);
+  if (view.long_form && !reply.spec_yaml().empty()) out += "\nSpec:\n" + reply.spec_yaml();
+  return out;
+}
+
+Result<std::string> render_replicas(const pb::ShowReply& reply, const IdPattern& pattern,
+                                    const View& view) {
+  std::vector<const pb::ReplicaInfo*> named;
+  std::string known;
+  for (const auto& replica : reply.replicas()) {
+    known += (known.empty() ? "" : ", ") + replica.id();
+    const auto id = parse_replica_id(replica.id());
+    if (id.ok() && pattern.matches(id.value())) named.push_back(&replica);
+  }
+  if (named.empty()) {
+    const std::string hint = reply.members().empty()
+                                 ? fmt::format("it has {}", known)
+                                 : fmt::format("name the member: {}.1.{}", reply.experiment().id(),
+                                               to_string(*pattern.role));
+    return Error{Code::NotFound, fmt::format("there is no replica {}", to_string(pattern)), hint};
+  }
+  if (named.size() > 1) return render_table(named, reply.experiment(), view);
+  return render_one(*named.front(), reply.experiment(), view);
+}
+
+}  // namespace dtrain::cli

@@ -1,0 +1,21 @@
+// What `status ID` shows: field lines, then members or replicas, then what happened.
+#pragma once
+
+#include <string>
+
+#include "cli/view.h"
+#include "schema/dtrain.pb.h"
+#include "schema/ids.h"
+#include "schema/result.h"
+
+namespace dtrain::cli {
+
+// One experiment, or a set with its members.
+std::string render_experiment(const pb::ShowReply& reply, const View& view);
+
+// The replicas that the pattern names: one of them in detail, several as a table. NotFound, with
+// those there are, when it names none.
+Result<std::string> render_replicas(const pb::ShowReply& reply, const IdPattern& pattern,
+                                    const View& view);
+
+}  // namespace dtrain::cli

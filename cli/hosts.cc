@@ -1,0 +1,82 @@
+#include "cli/hosts.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "cli/commands.h"
+#include "cli/connection.h"
+#include "cli/json_output.h"
+#include "cli/table.h"
+#include "cli/words.h"
+
+namespace dtrain::cli {
+
+namespace {
+
+std::string gpus_of(const pb::HostInfo& host) {
+  if (host.gpus().empty()) return "0";
+  return fmt::format("{}/{}", host.gpus_free(), host.gpus_size());
+}
+
+void append_notes(std::string& out, const pb::HostInfo& host) {
+  const auto note = [&](const std::string& text) { out += host.name() + ": " + text + "\n"; };
+  if (!host.connected()) {
+    note(host.last_contact_ms() == 0
+             ? std::string("away; nothing is placed there until its runner is back")
+             : fmt::format("away for {}; nothing is placed there until its runner is back",
+                           human_duration(host.last_contact_ms())));
+  }
+  if (host.cgroup() == "none") {
+    note("no cgroup is writable here: hard limits are refused, usage is summed over processes");
+  }
+  if (host.gpus().empty() && !host.gpu_note().empty()) note("no GPUs: " + host.gpu_note());
+  for (const auto& gpu : host.gpus()) {
+    note(fmt::format("GPU {} {}, {}{}", gpu.index(), gpu.name(), human_size(gpu.memory_bytes()),
+                     gpu.busy().empty() ? "" : ", busy: " + gpu.busy()));
+  }
+}
+
+}  // namespace
+
+std::string render_hosts(const pb::HostsReply& reply, const View& view) {
+  if (reply.hosts().empty()) {
+    return "No host has joined yet. The daemon starts a runner on this machine; runner.log in "
+           "DTRAIN_HOME says if it could not.\n";
+  }
+  Table table;
+  table.columns = {
+      {"HOST", 10, 0, true},     {"STATE", 5, 0, false},     {"CPUS FREE", 9, 0, false},
+      {"MEM FREE", 8, 0, false}, {"GPUS FREE", 9, 0, false}, {"REPLICAS", 8, 3, false},
+      {"ADDRESS", 9, 2, false},  {"CGROUP", 6, 1, false},    {"ID", 8, 1, false}};
+  for (const auto& host : reply.hosts()) {
+    table.rows.push_back(
+        {{host.name()},
+         {host.connected() ? "up" : "away", host.connected() ? Ink::Green : Ink::Red},
+         {fmt::format("{:.4g}/{:.4g}", host.cpus_free(), host.cpus())},
+         {fmt::format("{}/{}", human_size(host.memory_free_bytes()),
+                      human_size(host.memory_bytes()))},
+         {gpus_of(host)},
+         {fmt::format("{}", host.replicas())},
+         {host.address()},
+         {host.cgroup()},
+         {host.id().substr(0, 8)}});
+  }
+  std::string out = render(table, view.screen);
+  for (const auto& host : reply.hosts()) append_notes(out, host);
+  return out;
+}
+
+Run declare_hosts(Options& options, CommandContext& context) {
+  options.json(context);
+  return [&context]() -> Result<int> {
+    TRY(Connection connection, connect(Autostart::IfNeeded, context));
+    TRY(const pb::HostsReply reply, connection.hosts());
+    const View view = view_of_stdout();
+    fmt::print("{}", context.json ? to_json(reply) : render_hosts(reply, view));
+    return 0;
+  };
+}
+
+}  // namespace dtrain::cli

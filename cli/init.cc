@@ -1,0 +1,82 @@
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+
+#include "cli/commands.h"
+#include "cli/spec_source.h"
+#include "schema/fd.h"
+#include "schema/quote.h"
+#include "schema/spec.h"
+
+namespace dtrain::cli {
+
+namespace {
+
+struct InitOptions {
+  std::string file = "dtrain.yml";
+  std::string project;
+};
+
+// A new file only: what a person wrote is never overwritten.
+Status write_new(const std::string& path, std::string_view text) {
+  const Fd file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+  if (!file && errno == EEXIST) {
+    return Error{Code::AlreadyExists, fmt::format("{} exists already", dtrain::quoted(path)),
+                 fmt::format("dtrain check -f {} looks for mistakes in it", path)};
+  }
+  if (!file) return errno_error("cannot write " + dtrain::quoted(path), errno);
+  while (!text.empty()) {
+    const ssize_t written = write(file.get(), text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) {
+      const int reason = errno;
+      unlink(path.c_str());
+      return errno_error("cannot write " + dtrain::quoted(path), reason);
+    }
+    text.remove_prefix(static_cast<size_t>(written));
+  }
+  return ok();
+}
+
+Result<int> init(const InitOptions& options) {
+  std::string project = options.project;
+  if (project.empty()) {
+    std::error_code failed;
+    const auto here = std::filesystem::current_path(failed);
+    if (failed) {
+      return Error{Code::NotFound, "the current directory is gone",
+                   "cd to a directory that exists"};
+    }
+    project = project_name_of(here);
+  }
+  const std::string yaml = starter_yaml(project);
+  ParseOptions parse;
+  parse.file_name = options.file;
+  if (auto spec = parse_spec(yaml, parse); !spec.ok()) {
+    return Error{Code::InvalidArgument,
+                 fmt::format("{} can't be a project's name", dtrain::quoted(project)),
+                 "letters, digits, '-' and '_', at least two, beginning and ending with a letter "
+                 "or digit: -n NAME"};
+  }
+  TRY(write_new(options.file, yaml));
+  fmt::print("Wrote {} for project {}. Put your command into `run`, then: dtrain train\n",
+             options.file, project);
+  return 0;
+}
+
+}  // namespace
+
+Run declare_init(Options& options, CommandContext&) {
+  auto typed = std::make_shared<InitOptions>();
+  options.text("-f,--config-file", typed->file, "write this file; left out: dtrain.yml", "FILE");
+  options.text("-n,--project-name", typed->project, "left out: made from the directory's name",
+               "NAME");
+  return [typed] { return init(*typed); };
+}
+
+}  // namespace dtrain::cli

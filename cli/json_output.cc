@@ -1,0 +1,225 @@
+#include "cli/json_output.h"
+
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "schema/states.h"
+#include "schema/version.h"
+
+namespace dtrain::cli {
+
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+std::string line_of(const Json& json) {
+  // Names from YAML may hold any bytes; JSON is UTF-8.
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+Json time_of(uint64_t unix_ms) {
+  return unix_ms == 0 ? Json() : Json(unix_ms);
+}
+
+bool is_over(const std::string& state) {
+  const auto parsed = parse_state(state);
+  return parsed && is_terminal(*parsed);
+}
+
+Json json_of(const pb::ExperimentInfo& info) {
+  Json parameters = Json::object();
+  for (const auto& [name, value] :
+       std::map<std::string, std::string>(info.parameters().begin(), info.parameters().end())) {
+    parameters[name] = value;
+  }
+  Json json = {{"id", info.id()},
+               {"project", info.project()},
+               {"name", info.name()},
+               {"note", info.note()},
+               {"user", info.user()},
+               {"framework", info.framework()},
+               {"state", info.state()},
+               {"reason", info.reason()},
+               {"hint", info.hint()},
+               {"exit_code", is_over(info.state()) ? Json(info.exit_code()) : Json()},
+               {"submitted_unix_ms", time_of(info.submitted_unix_ms())},
+               {"started_unix_ms", time_of(info.started_unix_ms())},
+               {"finished_unix_ms", time_of(info.finished_unix_ms())},
+               {"attempt", info.attempt()},
+               {"replicas_count", info.replicas()},
+               {"parameters", std::move(parameters)},
+               {"project_dir", info.project_dir()}};
+  if (info.members() != 0) {
+    json["set"] = {{"members", info.members()},
+                   {"finished", info.members_finished()},
+                   {"failed", info.members_failed()},
+                   {"running", info.members_running()}};
+  } else {
+    json["set"] = nullptr;
+  }
+  return json;
+}
+
+Json json_of(const pb::ReplicaInfo& replica) {
+  const pb::SeatInfo& seat = replica.seat();
+  const bool placed = !seat.host_id().empty() || !seat.host_name().empty();
+  return {{"id", replica.id()},
+          {"state", replica.state()},
+          {"reason", replica.reason()},
+          {"exit_code", replica.exited() ? Json(replica.exit_code()) : Json()},
+          {"attempt", replica.attempt()},
+          {"pid", replica.pid() == 0 ? Json() : Json(replica.pid())},
+          {"host", placed ? Json(seat.host_name()) : Json()},
+          {"host_id", placed ? Json(seat.host_id()) : Json()},
+          {"address", placed ? Json(seat.address()) : Json()},
+          {"port", seat.port() == 0 ? Json() : Json(seat.port())},
+          {"gpus", Json(std::vector<uint32_t>(seat.gpus().begin(), seat.gpus().end()))},
+          {"cpus", seat.cpus()},
+          {"memory_bytes", seat.memory_bytes()},
+          {"rank", placed ? Json(seat.rank()) : Json()},
+          {"started_unix_ms", time_of(replica.started_unix_ms())},
+          {"finished_unix_ms", time_of(replica.finished_unix_ms())},
+          {"cpu_seconds", replica.cpu_seconds()},
+          {"memory_peak_bytes", replica.memory_peak_bytes()},
+          {"read_bytes", replica.read_bytes()},
+          {"written_bytes", replica.written_bytes()}};
+}
+
+Json json_of(const pb::HostInfo& host) {
+  Json gpus = Json::array();
+  for (const auto& gpu : host.gpus()) {
+    gpus.push_back({{"index", gpu.index()},
+                    {"name", gpu.name()},
+                    {"uuid", gpu.uuid()},
+                    {"bus_id", gpu.bus_id()},
+                    {"memory_bytes", gpu.memory_bytes()},
+                    {"busy", gpu.busy()}});
+  }
+  return {{"id", host.id()},
+          {"name", host.name()},
+          {"address", host.address()},
+          {"connected", host.connected()},
+          {"cpus", host.cpus()},
+          {"cpus_free", host.cpus_free()},
+          {"memory_bytes", host.memory_bytes()},
+          {"memory_free_bytes", host.memory_free_bytes()},
+          {"gpus", std::move(gpus)},
+          {"gpus_free", host.gpus_free()},
+          {"gpu_note", host.gpu_note()},
+          {"replicas_count", host.replicas()},
+          {"cgroup", host.cgroup()},
+          {"version", host.version()},
+          {"last_contact_ms", host.last_contact_ms()}};
+}
+
+Json experiments_of(const pb::ListReply& reply) {
+  Json experiments = Json::array();
+  for (const auto& info : reply.experiments()) experiments.push_back(json_of(info));
+  return experiments;
+}
+
+}  // namespace
+
+std::string to_json(const pb::ListReply& reply) {
+  return line_of({{"experiments", experiments_of(reply)}});
+}
+
+std::string to_json(const pb::ShowReply& reply) {
+  Json json = json_of(reply.experiment());
+  json["output_dir"] = reply.output_dir();
+  json["host"] = reply.host().empty() ? Json() : Json(reply.host());
+  std::string snapshot;
+  for (const char c : reply.snapshot()) {
+    snapshot += fmt::format("{:02x}", static_cast<unsigned char>(c));
+  }
+  json["snapshot"] = snapshot;
+  json["spec_yaml"] = reply.spec_yaml();
+  json["replicas"] = Json::array();
+  for (const auto& replica : reply.replicas()) json["replicas"].push_back(json_of(replica));
+  json["members"] = Json::array();
+  for (const auto& member : reply.members()) json["members"].push_back(json_of(member));
+  json["events"] = Json::array();
+  for (const auto& event : reply.events()) {
+    json["events"].push_back({{"id", event.id()},
+                              {"state", event.state()},
+                              {"reason", event.reason()},
+                              {"time_unix_ms", time_of(event.time_unix_ms())},
+                              {"attempt", event.attempt()}});
+  }
+  return line_of(json);
+}
+
+std::string to_json(const pb::KillReply& reply) {
+  Json killed = Json::array();
+  for (const auto& item : reply.items()) {
+    killed.push_back(
+        {{"id", item.id()}, {"already_over", item.already_over()}, {"message", item.message()}});
+  }
+  return line_of({{"killed", std::move(killed)}});
+}
+
+std::string to_json(const pb::HostsReply& reply) {
+  Json hosts = Json::array();
+  for (const auto& host : reply.hosts()) hosts.push_back(json_of(host));
+  return line_of({{"hosts", std::move(hosts)}});
+}
+
+std::string daemon_json(const Home& home, const pb::InfoReply* info, bool stopped_by_hand,
+                        const pb::ListReply* live) {
+  Json json = {{"running", info != nullptr},        {"stopped_by_hand", stopped_by_hand},
+               {"home", home.root.string()},        {"socket", home.socket().string()},
+               {"log", home.daemon_log().string()}, {"cli_version", kVersion},
+               {"cli_protocol", kProtocol}};
+  json["pid"] = info == nullptr ? Json() : Json(info->pid());
+  json["version"] = info == nullptr ? Json() : Json(info->version());
+  json["protocol"] = info == nullptr ? Json() : Json(info->protocol());
+  json["started_unix_ms"] = info == nullptr ? Json() : time_of(info->started_unix_ms());
+  json["experiments_live"] = info == nullptr ? Json() : Json(info->experiments_live());
+  json["replicas_running"] = info == nullptr ? Json() : Json(info->replicas_running());
+  json["hosts_connected"] = info == nullptr ? Json() : Json(info->hosts_connected());
+  json["experiments"] = live == nullptr ? Json::array() : experiments_of(*live);
+  return line_of(json);
+}
+
+std::string shutdown_json(const pb::ShutdownReply& reply, bool was_running) {
+  return line_of({{"was_running", was_running},
+                  {"left_running", std::vector<std::string>(reply.left_running().begin(),
+                                                            reply.left_running().end())}});
+}
+
+std::string output_json(const std::string& id, const std::string& directory,
+                        const std::vector<OutputFile>& files) {
+  Json listed = Json::array();
+  for (const OutputFile& file : files) {
+    listed.push_back({{"path", file.path}, {"size_bytes", file.size_bytes}});
+  }
+  return line_of({{"id", id}, {"output_dir", directory}, {"files", std::move(listed)}});
+}
+
+std::string check_json(const std::string& file, const Spec& spec) {
+  Json roles = Json::array();
+  for (const RoleSpec& role : spec.roles) {
+    roles.push_back({{"role", to_string(role.role)},
+                     {"count", role.count},
+                     {"cpus", role.resources.cpus},
+                     {"memory_bytes", role.resources.memory_bytes},
+                     {"gpus", role.resources.gpus}});
+  }
+  return line_of({{"file", file},
+                  {"project", spec.project},
+                  {"framework", to_string(spec.framework)},
+                  {"roles", std::move(roles)},
+                  {"members", spec.is_set() ? spec.member_count() : 0}});
+}
+
+std::string why_json(const pb::ExperimentInfo& info, const Why& why) {
+  return line_of({{"id", info.id()},
+                  {"state", info.state()},
+                  {"reason", why.reason},
+                  {"replica", why.replica.empty() ? Json() : Json(why.replica)},
+                  {"exit_code", is_over(info.state()) ? Json(info.exit_code()) : Json()},
+                  {"hint", why.hint},
+                  {"log", why.log_command}});
+}
+
+}  // namespace dtrain::cli

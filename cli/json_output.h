@@ -1,0 +1,36 @@
+// The facts a command prints with --json: one object a command, one line, stable keys (README.md).
+// A key is always there; what is not known is null, an empty list or "".
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cli/why.h"
+#include "schema/dtrain.pb.h"
+#include "schema/home.h"
+#include "schema/spec.h"
+
+namespace dtrain::cli {
+
+// A file of an experiment's output; `path` is relative to its directory.
+struct OutputFile {
+  std::string path;
+  uint64_t size_bytes = 0;
+};
+
+std::string to_json(const pb::ListReply& reply);
+std::string to_json(const pb::ShowReply& reply);
+std::string to_json(const pb::KillReply& reply);
+std::string to_json(const pb::HostsReply& reply);
+// Of `daemon status`; null when none runs, and then `home` is all that is known.
+std::string daemon_json(const Home& home, const pb::InfoReply* info, bool stopped_by_hand,
+                        const pb::ListReply* live);
+std::string shutdown_json(const pb::ShutdownReply& reply, bool was_running);
+std::string output_json(const std::string& id, const std::string& directory,
+                        const std::vector<OutputFile>& files);
+// Of `check`, for a file without mistakes.
+std::string check_json(const std::string& file, const Spec& spec);
+std::string why_json(const pb::ExperimentInfo& info, const Why& why);
+
+}  // namespace dtrain::cli

@@ -1,0 +1,69 @@
+#include "cli/kill.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <memory>
+
+#include "cli/commands.h"
+#include "cli/connection.h"
+#include "cli/json_output.h"
+#include "schema/ids.h"
+
+namespace dtrain::cli {
+
+namespace {
+
+struct KillOptions {
+  std::vector<std::string> ids;
+  bool force = false;
+};
+
+// A replica alone can't be killed: its gang would fail with it, or start it again.
+Status refuse_replicas(const std::string& text) {
+  TRY(const IdPattern pattern, parse_id_pattern(text));
+  if (!pattern.names_replicas()) return ok();
+  const std::string whole = to_string(pattern.experiment);
+  return Error{Code::InvalidArgument,
+               fmt::format("{} names replicas, and only an experiment is killed as a whole", text),
+               fmt::format("dtrain kill {}", whole)};
+}
+
+Result<int> kill(const KillOptions& options, const CommandContext& context) {
+  for (const std::string& id : options.ids) TRY(refuse_replicas(id));
+  TRY(Connection connection, connect(Autostart::IfNeeded, context));
+  pb::KillRequest request;
+  request.set_force(options.force);
+  for (const std::string& id : options.ids) request.add_ids(id);
+  if (options.ids.empty()) {
+    pb::ShowRequest newest;
+    newest.set_project_dir(project_dir());
+    TRY(const pb::ShowReply shown, connection.show(newest));
+    request.add_ids(shown.experiment().id());
+  }
+  TRY(const pb::KillReply reply, connection.kill(request));
+  fmt::print("{}", context.json ? to_json(reply) : render_kill(reply));
+  return 0;
+}
+
+}  // namespace
+
+std::string render_kill(const pb::KillReply& reply) {
+  std::string out;
+  for (const auto& item : reply.items()) {
+    const std::string fallback = item.already_over() ? "already over" : "killed";
+    out += fmt::format("{}: {}\n", item.id(), item.message().empty() ? fallback : item.message());
+  }
+  return out;
+}
+
+Run declare_kill(Options& options, CommandContext& context) {
+  auto typed = std::make_shared<KillOptions>();
+  options.positionals("ID", typed->ids,
+                      "experiments (4), members (4.2); left out: the newest of this project");
+  options.flag("-f,--force", typed->force, "at once, without the time to save that TERM gives");
+  options.json(context);
+  return [typed, &context] { return kill(*typed, context); };
+}
+
+}  // namespace dtrain::cli

@@ -1,0 +1,19 @@
+// The list of `status`: one line an experiment, members as branches of their set.
+#pragma once
+
+#include <string>
+
+#include "cli/view.h"
+#include "schema/dtrain.pb.h"
+
+namespace dtrain::cli {
+
+std::string render_list(const pb::ListReply& reply, const View& view);
+
+// When the list is empty: what to do next. `newest` (null: there is none) is the newest that ended.
+std::string render_nothing(const pb::ExperimentInfo* newest, const View& view);
+
+// The hyperparameters on one line, sorted: "batch-size=64, learning-rate=0.1".
+std::string parameters_text(const pb::ExperimentInfo& info);
+
+}  // namespace dtrain::cli

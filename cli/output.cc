@@ -1,0 +1,171 @@
+// output path | ls | cp: what an experiment wrote to its OUTPUT_DIR.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <system_error>
+#include <vector>
+
+#include "cli/commands.h"
+#include "cli/connection.h"
+#include "cli/json_output.h"
+#include "cli/words.h"
+#include "schema/ids.h"
+
+namespace dtrain::cli {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+struct OutputOptions {
+  std::string id;
+  std::vector<std::string> files;
+  std::string to;
+  bool force = false;
+};
+
+struct Output {
+  std::string id;
+  fs::path directory;
+};
+
+Result<Output> find_output(const std::string& id, const CommandContext& context) {
+  pb::ShowRequest request;
+  request.set_project_dir(project_dir());
+  if (!id.empty()) {
+    TRY(const ExperimentId experiment, parse_experiment_id(id));
+    request.set_id(to_string(experiment));
+  }
+  TRY(Connection connection, connect(Autostart::IfNeeded, context));
+  TRY(const pb::ShowReply reply, connection.show(request));
+  Output output{reply.experiment().id(), reply.output_dir()};
+  std::error_code failed;
+  if (!fs::is_directory(output.directory, failed)) {
+    return Error{Code::NotFound,
+                 fmt::format("{} has written nothing: {} is not there", output.id,
+                             output.directory.string()),
+                 reply.experiment().members() == 0
+                     ? "programs write to the directory that OUTPUT_DIR names"
+                     : fmt::format("name a member: {}.1", output.id)};
+  }
+  return output;
+}
+
+// Everything below the directory, sorted by path. What can't be read is left out.
+std::vector<OutputFile> files_below(const fs::path& directory) {
+  std::vector<OutputFile> files;
+  std::error_code failed;
+  auto entry = fs::recursive_directory_iterator(
+      directory, fs::directory_options::skip_permission_denied, failed);
+  for (; !failed && entry != fs::recursive_directory_iterator(); entry.increment(failed)) {
+    std::error_code ignored;
+    if (!entry->is_regular_file(ignored)) continue;
+    files.push_back(
+        {entry->path().lexically_relative(directory).string(), entry->file_size(ignored)});
+  }
+  std::sort(files.begin(), files.end(),
+            [](const OutputFile& a, const OutputFile& b) { return a.path < b.path; });
+  return files;
+}
+
+Result<int> list(const OutputOptions& options, const CommandContext& context) {
+  TRY(const Output output, find_output(options.id, context));
+  const std::vector<OutputFile> files = files_below(output.directory);
+  if (context.json) {
+    fmt::print("{}", output_json(output.id, output.directory.string(), files));
+    return 0;
+  }
+  uint64_t total = 0;
+  for (const OutputFile& file : files) {
+    fmt::print("{:>10}  {}\n", human_size(file.size_bytes), file.path);
+    total += file.size_bytes;
+  }
+  fmt::print("{} in {}: {}\n", human_count(files.size(), "file"), output.directory.string(),
+             human_size(total));
+  return 0;
+}
+
+// Copies one file or folder of the output into `target`, keeping what is there unless forced.
+Status copy_one(const fs::path& from, const fs::path& target, bool force) {
+  std::error_code failed;
+  const fs::path to = target / from.filename();
+  const auto options = fs::copy_options::recursive | fs::copy_options::copy_symlinks |
+                       (force ? fs::copy_options::overwrite_existing : fs::copy_options::none);
+  if (!force && fs::exists(fs::symlink_status(to, failed))) {
+    return Error{Code::AlreadyExists, to.string() + " exists", "-f overwrites"};
+  }
+  fs::copy(from, to, options, failed);
+  if (failed) {
+    return errno_error(fmt::format("copying {} to {}", from.string(), to.string()), failed.value());
+  }
+  return ok();
+}
+
+Result<int> copy(const OutputOptions& options, const CommandContext& context) {
+  TRY(const Output output, find_output(options.id, context));
+  std::error_code failed;
+  std::vector<fs::path> sources;
+  for (const std::string& name : options.files) {
+    const fs::path relative = fs::path(name).lexically_normal();
+    if (relative.is_absolute() || *relative.begin() == "..") {
+      return Error{Code::InvalidArgument, fmt::format("'{}' is not inside the output", name),
+                   fmt::format("dtrain output ls {} lists what is", output.id)};
+    }
+    if (!fs::exists(fs::symlink_status(output.directory / relative, failed))) {
+      return Error{Code::NotFound, fmt::format("{} has no '{}' in its output", output.id, name),
+                   fmt::format("dtrain output ls {} lists what is there", output.id)};
+    }
+    sources.push_back(output.directory / relative);
+  }
+  fs::path target = options.to.empty() ? fs::path(".") : fs::path(options.to);
+  if (sources.empty()) {
+    // All of it, in a folder of its own.
+    if (options.to.empty()) target = "output-" + output.id;
+    for (auto entry = fs::directory_iterator(output.directory, failed);
+         !failed && entry != fs::directory_iterator(); entry.increment(failed)) {
+      sources.push_back(entry->path());
+    }
+  }
+  fs::create_directories(target, failed);
+  if (failed) return errno_error("creating " + target.string(), failed.value());
+  for (const fs::path& source : sources) TRY(copy_one(source, target, options.force));
+  fmt::print("{} copied to {}\n", human_count(sources.size(), "item"), target.string());
+  return 0;
+}
+
+}  // namespace
+
+Run declare_output(Options& options, CommandContext& context) {
+  auto typed = std::make_shared<OutputOptions>();
+  const char* which = "an experiment (4) or member (4.2); left out: the newest of this project";
+  options.subcommand("path", "print the directory", [&](Options& path) -> Run {
+    path.positional("ID", typed->id, which);
+    path.json(context);
+    return [typed, &context]() -> Result<int> {
+      TRY(const Output output, find_output(typed->id, context));
+      fmt::print("{}", context.json ? output_json(output.id, output.directory.string(),
+                                                  files_below(output.directory))
+                                    : output.directory.string() + "\n");
+      return 0;
+    };
+  });
+  options.subcommand("ls", "list its files", [&](Options& ls) -> Run {
+    ls.positional("ID", typed->id, which);
+    ls.json(context);
+    return [typed, &context] { return list(*typed, context); };
+  });
+  options.subcommand("cp", "copy files here", [&](Options& cp) -> Run {
+    cp.positional("ID", typed->id, which, true);
+    cp.positionals("FILE", typed->files, "files or folders of it; left out: all, into output-ID/");
+    cp.text("-t,--to", typed->to, "into this directory instead", "DIR");
+    cp.flag("-f,--force", typed->force, "overwrite what is there");
+    return [typed, &context] { return copy(*typed, context); };
+  });
+  return nullptr;
+}
+
+}  // namespace dtrain::cli

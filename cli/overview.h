@@ -1,0 +1,17 @@
+// `dtrain` alone: which commands there are.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "cli/command.h"
+
+namespace dtrain::cli {
+
+std::string render_overview(std::span<const Command> commands);
+
+// InvalidArgument, with the command that was probably meant.
+Error unknown_command(std::string_view word, std::span<const Command> commands);
+
+}  // namespace dtrain::cli

@@ -1,0 +1,105 @@
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <memory>
+
+#include "cli/commands.h"
+#include "cli/connection.h"
+#include "cli/experiment_view.h"
+#include "cli/json_output.h"
+#include "cli/list_view.h"
+#include "cli/words.h"
+#include "schema/ids.h"
+
+namespace dtrain::cli {
+
+namespace {
+
+struct StatusOptions {
+  std::string id;
+  bool all = false;
+  bool long_form = false;
+  bool project = false;
+  uint64_t last = 10;
+};
+
+Result<int> status_of_all(const StatusOptions& options, const CommandContext& context,
+                          const View& view) {
+  TRY(Connection connection, connect(Autostart::IfNeeded, context));
+  pb::ListRequest request;
+  request.set_all(options.all);
+  if (options.all) request.set_last(static_cast<uint32_t>(options.last));
+  if (options.project) request.set_project_dir(project_dir());
+  request.set_members(options.long_form);
+  TRY(const pb::ListReply reply, connection.list(request));
+  if (context.json) {
+    fmt::print("{}", to_json(reply));
+    return 0;
+  }
+  if (!reply.experiments().empty()) {
+    fmt::print("{}", render_list(reply, view));
+    return 0;
+  }
+  pb::ListRequest newest;
+  newest.set_all(true);
+  newest.set_last(1);
+  if (options.project) newest.set_project_dir(project_dir());
+  TRY(const pb::ListReply ended, connection.list(newest));
+  const bool any = !ended.experiments().empty();
+  fmt::print("{}", render_nothing(any ? &ended.experiments(0) : nullptr, view));
+  return 0;
+}
+
+Result<int> status_of_one(const IdPattern& pattern, const CommandContext& context,
+                          const View& view) {
+  TRY(Connection connection, connect(Autostart::IfNeeded, context));
+  pb::ShowRequest request;
+  request.set_id(to_string(pattern.experiment));
+  TRY(pb::ShowReply reply, connection.show(request));
+  if (!pattern.names_replicas()) {
+    fmt::print("{}", context.json ? to_json(reply) : render_experiment(reply, view));
+    return 0;
+  }
+  TRY(const std::string text, render_replicas(reply, pattern, view));
+  if (!context.json) {
+    fmt::print("{}", text);
+    return 0;
+  }
+  // The same object as for the experiment, with only the replicas that were asked for.
+  auto* replicas = reply.mutable_replicas();
+  for (int i = replicas->size() - 1; i >= 0; --i) {
+    const auto id = parse_replica_id(replicas->Get(i).id());
+    if (!id.ok() || !pattern.matches(id.value())) replicas->DeleteSubrange(i, 1);
+  }
+  fmt::print("{}", to_json(reply));
+  return 0;
+}
+
+Result<int> status(const StatusOptions& options, const CommandContext& context) {
+  if (options.last > UINT32_MAX) {
+    return Error{Code::InvalidArgument, fmt::format("-n {} is too many", options.last),
+                 "-n 0 lists all"};
+  }
+  const View view = view_of_stdout(options.long_form);
+  if (options.id.empty()) return status_of_all(options, context, view);
+  TRY(const IdPattern pattern, parse_id_pattern(options.id));
+  return status_of_one(pattern, context, view);
+}
+
+}  // namespace
+
+Run declare_status(Options& options, CommandContext& context) {
+  auto typed = std::make_shared<StatusOptions>();
+  options.positional("ID", typed->id,
+                     "an experiment (4), member (4.2), role (4.worker) or replica (4.worker.1)");
+  options.flag("-a,--all", typed->all, "ended ones too");
+  options.number("-n,--num-last", typed->last, "with -a: only the newest N (10; 0: all)");
+  options.flag("-l,--long", typed->long_form,
+               "parameters, reasons and members; of one: everything");
+  options.flag("--project", typed->project, "only experiments of this project");
+  options.json(context);
+  return [typed, &context] { return status(*typed, context); };
+}
+
+}  // namespace dtrain::cli

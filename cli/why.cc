@@ -1,0 +1,149 @@
+#include "cli/why.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <memory>
+
+#include "cli/commands.h"
+#include "cli/connection.h"
+#include "cli/fields.h"
+#include "cli/json_output.h"
+#include "cli/words.h"
+#include "schema/ids.h"
+#include "schema/states.h"
+
+namespace dtrain::cli {
+
+namespace {
+
+State state_of(const std::string& word) {
+  return parse_state(word).value_or(State::Pending);
+}
+
+// The replica that ended the experiment: of those that failed by themselves the first to end, for
+// the others ended because of it.
+const pb::ReplicaInfo* culprit(const pb::ShowReply& reply) {
+  const pb::ReplicaInfo* first = nullptr;
+  for (const auto& replica : reply.replicas()) {
+    const State state = state_of(replica.state());
+    if (state != State::Failed && state != State::Lost) continue;
+    if (first == nullptr || replica.finished_unix_ms() < first->finished_unix_ms()) {
+      first = &replica;
+    }
+  }
+  return first;
+}
+
+std::string set_summary(const pb::ExperimentInfo& info) {
+  return fmt::format("{}: {} running, {} finished, {} failed or killed",
+                     human_count(info.members(), "member"), info.members_running(),
+                     info.members_finished(), info.members_failed());
+}
+
+// For states whose reason is in their name, when the daemon gave none.
+std::string usual_reason(const pb::ShowReply& reply) {
+  switch (state_of(reply.experiment().state())) {
+    case State::Created:
+      return "held back: as many members run as `concurrency` allows";
+    case State::Pending:
+      return "waits for its place";
+    case State::Building:
+      return "its environment is being built";
+    case State::Starting:
+      return "its processes are being started";
+    case State::Running:
+      return "it runs; nothing holds it up";
+    case State::Stopping:
+      return "its outcome is fixed; it waits until every process is gone";
+    case State::Restarting:
+      return "between two attempts";
+    case State::Finished:
+      return "it ended well: its deciding replica exited with code 0";
+    case State::Failed:
+      return "it failed";
+    case State::Killed:
+      return "it was killed";
+    case State::Lost:
+      return "its host is gone";
+  }
+  return "";
+}
+
+}  // namespace
+
+Why find_why(const pb::ShowReply& reply) {
+  const pb::ExperimentInfo& info = reply.experiment();
+  const State state = state_of(info.state());
+  Why why;
+  why.hint = info.hint();
+  why.reason = info.reason();
+  if (info.members() != 0) {
+    if (why.reason.empty()) why.reason = set_summary(info);
+    for (const auto& member : reply.members()) {
+      const State member_state = state_of(member.state());
+      const bool tells =
+          is_terminal(state) ? member_state == State::Failed : member_state == State::Pending;
+      if (!tells) continue;
+      why.hint = fmt::format("dtrain why {}", member.id());
+      break;
+    }
+    return why;
+  }
+  if (why.reason.empty()) why.reason = usual_reason(reply);
+  if (state == State::Failed) {
+    if (const pb::ReplicaInfo* replica = culprit(reply)) {
+      why.replica = replica->id();
+      // The experiment's reason names the replica already, as a rule.
+      if (!replica->reason().empty() && why.reason.find(replica->id()) == std::string::npos) {
+        why.reason = fmt::format("{}: {}", replica->id(), replica->reason());
+      }
+    }
+  }
+  if (info.started_unix_ms() != 0 || state == State::Building) {
+    const std::string of = why.replica.empty() ? info.id() : why.replica;
+    why.log_command =
+        fmt::format("dtrain logs {}{}", of, is_terminal(state) ? " --tail 50" : " -f");
+  }
+  return why;
+}
+
+std::string render_why(const pb::ExperimentInfo& info, const Why& why, const View& view) {
+  const uint64_t since = info.finished_unix_ms() != 0  ? info.finished_unix_ms()
+                         : info.started_unix_ms() != 0 ? info.started_unix_ms()
+                                                       : info.submitted_unix_ms();
+  Fields fields;
+  std::string state = state_cell(info.state());
+  if (since != 0) state += ", " + human_ago(since, view.now_unix_ms);
+  fields.add(info.id(), state);
+  fields.add("Why", why.reason);
+  fields.add("Hint", why.hint);
+  fields.add("Log", why.log_command);
+  return fields.text();
+}
+
+Run declare_why(Options& options, CommandContext& context) {
+  auto id = std::make_shared<std::string>();
+  options.positional("ID", *id,
+                     "an experiment (4) or member (4.2); left out: the newest of this project");
+  options.json(context);
+  return [id, &context]() -> Result<int> {
+    pb::ShowRequest request;
+    request.set_project_dir(project_dir());
+    if (!id->empty()) {
+      // A replica's reason is its experiment's, as far as one reason goes.
+      TRY(const IdPattern pattern, parse_id_pattern(*id));
+      request.set_id(to_string(pattern.experiment));
+    }
+    TRY(Connection connection, connect(Autostart::IfNeeded, context));
+    TRY(const pb::ShowReply reply, connection.show(request));
+    const Why why = find_why(reply);
+    const View view = view_of_stdout();
+    fmt::print("{}", context.json ? why_json(reply.experiment(), why)
+                                  : render_why(reply.experiment(), why, view));
+    return 0;
+  };
+}
+
+}  // namespace dtrain::cli

@@ -171,10 +171,14 @@ Status ClientApi::list(const pb::ListRequest& request, pb::ListReply& reply) {
 }
 
 Status ClientApi::add_to_list(uint32_t number, bool members, pb::ListReply& reply) {
+  const Model& model = parts_.scheduler.model();
+  const TimeMs now = boottime_ms();
   TRY(const auto known, parts_.scheduler.find(number));
-  *reply.add_experiments() = summary_of(known, {number, 0});
+  *reply.add_experiments() = summary_of(known, {number, 0}, model, now);
   if (!members || !known.submission->spec.is_set()) return ok();
-  for (const Experiment& member : known.experiments) *reply.add_experiments() = describe(member);
+  for (const Experiment& member : known.experiments) {
+    *reply.add_experiments() = describe(member, model, now);
+  }
   return ok();
 }
 
@@ -194,14 +198,14 @@ Status ClientApi::show(const pb::ShowRequest& request, pb::ShowReply& reply) {
   }
   TRY(const auto known, parts_.scheduler.find(id.number));
   TRY(check_exists(known, {id, {}, {}}));
-  *reply.mutable_experiment() = summary_of(known, id);
+  *reply.mutable_experiment() = summary_of(known, id, parts_.scheduler.model(), boottime_ms());
   reply.set_spec_yaml(known.submission->spec_yaml);
   reply.set_snapshot(known.submission->snapshot);
   reply.set_output_dir(parts_.scheduler.output_dir(id).string());
   reply.set_host(known.submission->host);
   const bool whole_set = known.submission->spec.is_set() && id.member == 0;
   for (const Experiment* experiment : members_of(known, id)) {
-    if (whole_set) *reply.add_members() = describe(*experiment);
+    if (whole_set) *reply.add_members() = describe(*experiment, parts_.scheduler.model(), boottime_ms());
     for (const Replica& replica : experiment->replicas) {
       if (whole_set) break;   // each member shows its own
       *reply.add_replicas() = describe(*experiment, replica, parts_.scheduler.model().hosts);
@@ -241,7 +245,8 @@ Status ClientApi::kill_one(const std::string& id, bool force, pb::KillReply::Ite
   }
   TRY(const auto known, parts_.scheduler.find(pattern.experiment.number));
   TRY(check_exists(known, pattern));
-  const auto info = summary_of(known, pattern.experiment);
+  const auto info =
+      summary_of(known, pattern.experiment, parts_.scheduler.model(), boottime_ms());
   bool fixed = true;
   for (const Experiment* member : members_of(known, pattern.experiment)) {
     fixed = fixed && member->outcome.has_value();

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "daemon/placement.h"
+#include "daemon/queue.h"
 #include "daemon/record.h"
 #include "schema/expand.h"
 
@@ -28,20 +29,17 @@ uint64_t finished_unix_ms(const Replica& replica) { return replica.exit ? replic
 
 }  // namespace
 
-Reason reason_of(const Experiment& experiment) {
-  if (experiment.outcome) return {experiment.outcome->reason, ""};
-  if (!experiment.wait_reason.empty()) return {experiment.wait_reason, ""};
-  return {};
+std::string reason_of(const Experiment& experiment, const Model& model, TimeMs now) {
+  return experiment.outcome ? experiment.outcome->reason
+                            : wait_reason(model, experiment.id, now);
 }
 
-pb::ExperimentInfo describe(const Experiment& experiment) {
+pb::ExperimentInfo describe(const Experiment& experiment, const Model& model, TimeMs now) {
   const Submission& submission = *experiment.submission;
   pb::ExperimentInfo info = describe_submission(submission);
   info.set_id(to_string(experiment.id));
   info.set_state(std::string(to_string(state_of(experiment))));
-  const Reason reason = reason_of(experiment);
-  info.set_reason(reason.text);
-  info.set_hint(reason.hint);
+  info.set_reason(reason_of(experiment, model, now));
   if (experiment.outcome) info.set_exit_code(experiment.outcome->exit_code);
   info.set_started_unix_ms(experiment.started_unix_ms);
   info.set_finished_unix_ms(experiment.finished_unix_ms);

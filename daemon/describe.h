@@ -9,8 +9,8 @@
 
 namespace dtrain::daemon {
 
-// One experiment or member.
-pb::ExperimentInfo describe(const Experiment& experiment);
+// One experiment or member; `model` tells why it waits.
+pb::ExperimentInfo describe(const Experiment& experiment, const Model& model, TimeMs now);
 // A set as a whole, from its members.
 pb::ExperimentInfo describe_set(const Submission& submission,
                                 const std::vector<const Experiment*>& members);
@@ -18,11 +18,7 @@ pb::ReplicaInfo describe(const Experiment& experiment, const Replica& replica,
                          const std::map<HostId, Host>& hosts);
 pb::HostInfo describe(const Host& host, const Model& model, TimeMs now);
 
-// How an experiment ended or why it waits, with what a person can do.
-struct Reason {
-  std::string text;
-  std::string hint;
-};
-Reason reason_of(const Experiment& experiment);
+// How an experiment ended, or why it waits; empty when it runs.
+std::string reason_of(const Experiment& experiment, const Model& model, TimeMs now);
 
 }  // namespace dtrain::daemon

@@ -5,6 +5,7 @@
 
 #include "daemon/runner_api.h"
 #include "daemon/summary.h"
+#include "schema/clock.h"
 
 namespace dtrain::daemon {
 
@@ -124,7 +125,7 @@ Result<pb::MonitorSample> Monitor::sample(const IdPattern& pattern) {
   TRY(const auto known, scheduler_.find(pattern.experiment.number));
   pb::MonitorSample sample;
   sample.set_project(known.submission->spec.project);
-  sample.set_state(summary_of(known, pattern.experiment).state());
+  sample.set_state(summary_of(known, pattern.experiment, scheduler_.model(), boottime_ms()).state());
   for (const Experiment* experiment : members_of(known, pattern.experiment)) {
     for (const Replica& replica : experiment->replicas) {
       if (!pattern.matches(replica.id)) continue;

@@ -78,13 +78,14 @@ std::vector<std::string> watched_ids(const Scheduler::Known& known, const IdPatt
   return ids;
 }
 
-pb::ExperimentInfo summary_of(const Scheduler::Known& known, const ExperimentId& id) {
+pb::ExperimentInfo summary_of(const Scheduler::Known& known, const ExperimentId& id,
+                              const Model& model, TimeMs now) {
   if (known.submission->spec.is_set() && id.member == 0) {
     std::vector<const Experiment*> members = members_of(known, id);
     return describe_set(*known.submission, members);
   }
   const auto found = members_of(known, id);
-  return describe(found.empty() ? as_submitted(known, id) : *found.front());
+  return describe(found.empty() ? as_submitted(known, id) : *found.front(), model, now);
 }
 
 }  // namespace dtrain::daemon

@@ -17,7 +17,8 @@ Status check_exists(const Scheduler::Known& known, const IdPattern& pattern);
 std::vector<std::string> watched_ids(const Scheduler::Known& known, const IdPattern& pattern);
 
 // Of the set, the member or the one experiment that `id` names.
-pb::ExperimentInfo summary_of(const Scheduler::Known& known, const ExperimentId& id);
+pb::ExperimentInfo summary_of(const Scheduler::Known& known, const ExperimentId& id,
+                              const Model& model, TimeMs now);
 
 // `id` 4 of a set means all of it; 4.2 one member. Empty when there is no such member.
 std::vector<const Experiment*> members_of(const Scheduler::Known& known, const ExperimentId& id);

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "daemon/summary.h"
+#include "schema/clock.h"
 
 namespace dtrain::daemon {
 
@@ -73,7 +74,8 @@ class WatchStream final : public WriteStream<pb::WatchBatch>, public JournalList
     if (drained && (over || !request_.follow())) {
       batch.set_end(true);
       TRY(const auto known, scheduler_.find(number_));
-      *batch.mutable_outcome() = summary_of(known, filter_.pattern.experiment);
+      *batch.mutable_outcome() = summary_of(known, filter_.pattern.experiment,
+                                            scheduler_.model(), boottime_ms());
       write(std::move(batch));
       finish(grpc::Status::OK);
     } else if (batch.items_size() > 0) {

@@ -35,8 +35,8 @@ bool says(const Output& output, const std::string& text) {
 
 TEST_CASE("a worker that fails ends the gang; its own words are shown, the rest is folded") {
   Cluster cluster;
-  fs::path project = cluster.project(
-      gang("case $DTRAIN_REPLICA in *worker.2) echo the cause; exit 3;; *) exec sleep 1000;; esac"));
+  fs::path project = cluster.project(gang(
+      "case $DTRAIN_REPLICA in *worker.2) echo the cause; exit 3;; *) exec sleep 1000;; esac"));
   Output train = cluster.run({"train"}, project);
   CHECK_MESSAGE(train.code == 3, train.all());
   CHECK(says(train, "the cause"));
@@ -58,9 +58,9 @@ TEST_CASE("a worker that fails ends the gang; its own words are shown, the rest 
 TEST_CASE("the master's end is the experiment's end, with others still at work") {
   Cluster cluster;
   // The workers obey TERM only; finish-grace 0 asks for it at once.
-  fs::path project = cluster.project(
-      gang("case $DTRAIN_REPLICA in *master) exit 0;; *) exec sleep 1000;; esac\n"
-           "  finish-grace: 0"));
+  fs::path project =
+      cluster.project(gang("case $DTRAIN_REPLICA in *master) exit 0;; *) exec sleep 1000;; esac\n"
+                           "  finish-grace: 0"));
   Output train = cluster.run({"train"}, project);
   CHECK_MESSAGE(train.code == 0, train.all());
   Json shown = facts(cluster.run({"status", "1", "--json"}));
@@ -111,9 +111,9 @@ TEST_CASE("kill ends everything, tells once more that it is over, and refuses si
 
 TEST_CASE("kill --force skips the grace of those that ignore TERM, grandchildren too") {
   Cluster cluster;
-  fs::path project = cluster.project(
-      single("(trap '' TERM; setsid sh -c \"trap '' TERM; sleep 1000\" & echo two of us; sleep 1000)\n"
-             "  stop-grace: 1h"));
+  fs::path project = cluster.project(single(
+      "(trap '' TERM; setsid sh -c \"trap '' TERM; sleep 1000\" & echo two of us; sleep 1000)\n"
+      "  stop-grace: 1h"));
   auto train = cluster.start({"train"}, project);
   train->wait_for("two of us");
   CHECK(cluster.run({"kill", "--force", "1"}).code == 0);
@@ -151,26 +151,4 @@ TEST_CASE("train --tied takes the experiment with it") {
   train->signal(SIGTERM);
   CHECK(train->wait().code == 130);
   CHECK(facts(cluster.run({"status", "1", "--json"}))["state"] == "KILLED");
-}
-
-TEST_CASE("an experiment survives the daemon, which keeps what it wrote meanwhile") {
-  Cluster cluster;
-  fs::path gate = cluster.folder() / "gate";
-  REQUIRE(mkfifo(gate.c_str(), 0600) == 0);
-  fs::path project =
-      cluster.project(single("echo before; cat " + gate.string() + "; echo afterwards"));
-  CHECK(cluster.run({"train", "-d"}, project).code == 0);
-  auto logs = cluster.start({"logs", "-f", "1"}, project);
-  logs->wait_for("before");
-
-  Json daemon = facts(cluster.run({"daemon", "status", "--json"}));
-  CHECK(::kill(daemon["pid"].get<pid_t>(), SIGKILL) == 0);
-  write_file(gate, "while nobody schedules\n");
-
-  CHECK(cluster.run({"wait", "1"}).code == 0);
-  Output all = cluster.run({"logs", "1"}, project);
-  CHECK(says(all, "before"));
-  CHECK(says(all, "while nobody schedules"));
-  CHECK_MESSAGE(says(all, "afterwards"), all.all());
-  CHECK(facts(cluster.run({"status", "1", "--json"}))["attempt"] == 1);
 }

@@ -58,8 +58,8 @@ TEST_CASE("a full disk refuses the submission; with room again the same command 
       return;
     }
     Cluster cluster(folder / "home");
-    fs::path project = cluster.project(
-        "project", {{"dtrain.yml", "project: p\ntrain: {run: echo it works}\n"}});
+    fs::path project =
+        cluster.project("project", {{"dtrain.yml", "project: p\ntrain: {run: echo it works}\n"}});
     CHECK(cluster.run({"train"}, project).code == 0);
 
     write_file(project / "large.bin", noise(24 << 20));

@@ -1,5 +1,5 @@
-// Several hosts: runners in network namespaces of this machine, joined over the daemon's Unix socket.
-// Their replicas reach each other only through the addresses in TF_CONFIG.
+// Several hosts: runners in network namespaces of this machine, joined over the daemon's Unix
+// socket. Their replicas reach each other only through the addresses in TF_CONFIG.
 #include <doctest/doctest.h>
 
 #include <memory>
@@ -21,9 +21,8 @@ std::vector<std::unique_ptr<Process>> join_runners(const Cluster& cluster, const
   for (int host = 0; host < hosts; ++host) {
     std::string name = "host" + std::to_string(host);
     Command command = cluster.command(
-        {"runner", "run", "--join", "unix:" + socket, "--home",
-         (cluster.folder() / name).string(), "--address", Network::address(host), "--name", name,
-         "--cpus", "4", "--mem", "900TiB"});
+        {"runner", "run", "--join", "unix:" + socket, "--home", (cluster.folder() / name).string(),
+         "--address", Network::address(host), "--name", name, "--cpus", "4", "--mem", "900TiB"});
     command.netns = network.netns(host);
     runners.push_back(std::make_unique<Process>(command));
   }
@@ -92,8 +91,8 @@ TEST_CASE("a gang that fits no set of hosts at once waits for its place whole") 
   auto first = cluster.start({"train"}, large);
   first->wait_for("at work");
   fs::path second = cluster.project(
-      "second",
-      {{"dtrain.yml", "project: second\ntrain:\n  resources: {mem: 500TiB}\n  run: echo mine now\n"}});
+      "second", {{"dtrain.yml",
+                  "project: second\ntrain:\n  resources: {mem: 500TiB}\n  run: echo mine now\n"}});
   auto waiting = cluster.start({"train"}, second);
   waiting->wait_for("PENDING");
   Output why = cluster.run({"why", "2"});

@@ -15,10 +15,18 @@ TEST_CASE("--json of every command that prints facts is JSON") {
   CHECK(submitted["id"] == "1");
   CHECK(cluster.run({"wait", "1"}).code == 0);
 
-  for (std::vector<std::string> command : std::vector<std::vector<std::string>>{
-           {"status", "-a"}, {"status", "1"}, {"status", "-a", "-l"}, {"hosts"},
-           {"daemon", "status"}, {"why", "1"}, {"kill", "1"}, {"version"}, {"check"},
-           {"monitor", "--once", "1"}, {"output", "ls", "1"}}) {
+  for (std::vector<std::string> command :
+       std::vector<std::vector<std::string>>{{"status", "-a"},
+                                             {"status", "1"},
+                                             {"status", "-a", "-l"},
+                                             {"hosts"},
+                                             {"daemon", "status"},
+                                             {"why", "1"},
+                                             {"kill", "1"},
+                                             {"version"},
+                                             {"check"},
+                                             {"monitor", "--once", "1"},
+                                             {"output", "ls", "1"}}) {
     command.push_back("--json");
     Output output = cluster.run(command, project);
     CHECK_MESSAGE(Json::accept(output.out), command[0] << ": " << output.all());

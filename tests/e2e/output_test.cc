@@ -24,8 +24,9 @@ uint64_t peak_memory_kb(const Json& pid) {
 TEST_CASE("one endless line passes through whole, and nobody keeps it in memory") {
   Cluster cluster;
   constexpr int64_t kBytes = 96 << 20;
-  fs::path project = cluster.project("project: p\ntrain:\n  run: head -c " + std::to_string(kBytes) +
-                                     " /dev/zero | tr '\\0' x; echo; echo the end\n");
+  fs::path project =
+      cluster.project("project: p\ntrain:\n  run: head -c " + std::to_string(kBytes) +
+                      " /dev/zero | tr '\\0' x; echo; echo the end\n");
   Output output = cluster.run({"train"}, project, std::chrono::seconds(120));
   CHECK(output.code == 0);
   // The state lines and the last one hold a few more.
@@ -39,8 +40,8 @@ TEST_CASE("one endless line passes through whole, and nobody keeps it in memory"
 
 TEST_CASE("bytes that are no UTF-8 arrive as they are with --raw, and never break JSON") {
   Cluster cluster;
-  fs::path project = cluster.project(
-      "project: p\ntrain:\n  run: printf 'caf\\351 \\377\\376\\000 end\\n'\n");
+  fs::path project =
+      cluster.project("project: p\ntrain:\n  run: printf 'caf\\351 \\377\\376\\000 end\\n'\n");
   CHECK(cluster.run({"train"}, project).code == 0);
   Output raw = cluster.run({"logs", "1", "--raw"}, project);
   CHECK(raw.out.find(std::string("caf\xe9 \xff\xfe\0 end", 12)) != std::string::npos);

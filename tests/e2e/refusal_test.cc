@@ -75,8 +75,8 @@ TEST_CASE("a directory without a file says which files were looked for and what 
 
 TEST_CASE("resources that no host can ever give are refused, naming the largest host") {
   Cluster cluster;
-  fs::path project = cluster.project(
-      "project: p\ntrain:\n  resources: {mem: 900TiB}\n  run: echo\n");
+  fs::path project =
+      cluster.project("project: p\ntrain:\n  resources: {mem: 900TiB}\n  run: echo\n");
   Output output = cluster.run({"train"}, project);
   CHECK(output.code == 2);
   CHECK_MESSAGE(output.err.find("900") != std::string::npos, output.err);

@@ -43,7 +43,8 @@ train:
   parameters:
     n: {range: {min: 1, max: 4, step: 1}}
   concurrency: 2
-  run: echo started {{ n }}; test -e )" + gate.string() +
+  run: echo started {{ n }}; test -e )" +
+                                     gate.string() +
                                      R"( || exec sleep 1000
 )");
   auto train = cluster.start({"train"}, project);

@@ -25,6 +25,12 @@ fs::path make_folder() {
   return pattern;
 }
 
+std::string command_line(pid_t pid) {
+  std::string words = bytes_of("/proc/" + std::to_string(pid) + "/cmdline");
+  for (char& byte : words) byte = byte == '\0' ? ' ' : byte;
+  return words;
+}
+
 bool is_number(const std::string& text) {
   return !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
 }
@@ -96,14 +102,12 @@ std::vector<pid_t> Cluster::processes() const {
   return found;
 }
 
-std::vector<std::string> Cluster::describe(const std::vector<pid_t>& pids) const {
-  std::vector<std::string> lines;
-  for (pid_t pid : pids) {
-    std::string words = bytes_of("/proc/" + std::to_string(pid) + "/cmdline");
-    for (char& byte : words) byte = byte == '\0' ? ' ' : byte;
-    if (!words.empty()) lines.push_back(std::to_string(pid) + " " + words);
+std::vector<pid_t> Cluster::processes(const std::string& words) const {
+  std::vector<pid_t> found;
+  for (pid_t pid : processes()) {
+    if (command_line(pid).find(words) != std::string::npos) found.push_back(pid);
   }
-  return lines;
+  return found;
 }
 
 void Cluster::stop() {
@@ -122,9 +126,8 @@ void Cluster::stop() {
     if (pidfd < 0) continue;
     bool ended = wait_until_gone(pidfd);
     if (!ended) {
-      for (const std::string& line : describe({pid})) {
-        FAIL_CHECK("left after daemon stop --kill: " << line << "\n" << output.all());
-      }
+      std::string words = command_line(pid);
+      FAIL_CHECK("left after daemon stop --kill: " << pid << " " << words << "\n" << output.all());
       syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, nullptr, 0);
       wait_until_gone(pidfd);
     }

@@ -15,8 +15,8 @@ namespace dtrain::tests {
 namespace fs = std::filesystem;
 
 // Owner: the test case. Promises: no other dtrain of the machine is touched; the destructor ends
-// every process of this home, checks that `dtrain daemon stop --kill` alone left none, and removes the
-// folder. Never sleeps: commands are waited for by their end or by what they print.
+// every process of this home, checks that `dtrain daemon stop --kill` alone left none, and removes
+// the folder. Never sleeps: commands are waited for by their end or by what they print.
 class Cluster {
  public:
   Cluster();
@@ -47,12 +47,12 @@ class Cluster {
   void stop();
   // Processes whose environment, directory or command line lies in this cluster's folder.
   std::vector<pid_t> processes() const;
+  // Those of them whose command line holds `words`: "runner run", "keeper".
+  std::vector<pid_t> processes(const std::string& words) const;
 
   std::map<std::string, std::string> env;  // for every command
 
  private:
-  std::vector<std::string> describe(const std::vector<pid_t>& pids) const;
-
   fs::path folder_;
   fs::path home_;
   bool stopped_ = false;

@@ -29,8 +29,8 @@ Network::Network(int hosts)
     good = ip({"netns", "add", name});
     if (!good) break;
     made_.push_back(name);
-    good = in(switch_name(), {"link", "add", port, "type", "veth", "peer", "name", "eth0", "netns",
-                              name}) &&
+    good = in(switch_name(),
+              {"link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", name}) &&
            in(switch_name(), {"link", "set", port, "master", "bridge", "up"}) &&
            in(name, {"addr", "add", address(host) + "/24", "dev", "eth0"}) &&
            in(name, {"link", "set", "lo", "up"}) && in(name, {"link", "set", "eth0", "up"});
@@ -47,10 +47,16 @@ Network::~Network() {
   }
 }
 
-std::string Network::netns(int host) const { return "/run/netns/" + host_name(host); }
+std::string Network::netns(int host) const {
+  return "/run/netns/" + host_name(host);
+}
 
-void Network::cut(int host) { set_link(host, "down"); }
-void Network::join(int host) { set_link(host, "up"); }
+void Network::cut(int host) {
+  set_link(host, "down");
+}
+void Network::join(int host) {
+  set_link(host, "up");
+}
 
 void Network::set_link(int host, const std::string& state) {
   bool done = in(switch_name(), {"link", "set", "port" + std::to_string(host), state});

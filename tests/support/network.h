@@ -6,9 +6,9 @@
 
 namespace dtrain::tests {
 
-// host k (from 0) has the address 10.66.0.<k+1> and its own loopback; they reach each other through a
-// bridge in a namespace of its own, so that the machine's network is not touched.
-// Owner: the test case. Promises: the destructor removes every namespace it made.
+// host k (from 0) has the address 10.66.0.<k+1> and its own loopback; they reach each other through
+// a bridge in a namespace of its own, so that the machine's network is not touched. Owner: the test
+// case. Promises: the destructor removes every namespace it made.
 class Network {
  public:
   explicit Network(int hosts);

@@ -129,8 +129,8 @@ void Process::signal(int number) const {
   ::kill(pid_, number);
 }
 
-// A daemon that the child started may hold the pipes for longer than the child lives, so the child's
-// own end, not the end of the streams, is what counts.
+// A daemon that the child started may hold the pipes for longer than the child lives, so the
+// child's own end, not the end of the streams, is what counts.
 bool Process::read_some(Clock::time_point deadline) {
   pollfd waits[3] = {{out_fd_, POLLIN, 0}, {err_fd_, POLLIN, 0}, {pidfd_, POLLIN, 0}};
   if (poll(waits, 3, left_ms(deadline)) < 0 && errno != EINTR) give_up("poll failed");

@@ -1,0 +1,93 @@
+// Commands beside train, as a person strings them together.
+#include <doctest/doctest.h>
+
+#include "support/cluster.h"
+#include "support/facts.h"
+
+using namespace dtrain::tests;
+
+namespace {
+
+bool says(const Output& output, const std::string& text) {
+  return output.all().find(text) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("without a file: roles and resources as options, and --save writes the file down") {
+  Cluster cluster;
+  fs::path project = cluster.project("plain", {{"go.sh", "echo $DTRAIN_REPLICA is there\n"}});
+  Output train = cluster.run({"train", "--workers", "2", "--cpus", "0.1", "--mem", "32MiB",
+                              "--framework", "tensorflow", "--save", "--", "sh", "go.sh"},
+                             project);
+  CHECK_MESSAGE(train.code == 0, train.all());
+  CHECK(says(train, "1.master is there"));
+  CHECK(says(train, "1.worker.1 is there"));
+  CHECK(cluster.run({"check"}, project).code == 0);
+  Output again = cluster.run({"train"}, project);
+  CHECK_MESSAGE(says(again, "2.worker.1 is there"), again.all());
+}
+
+TEST_CASE("rerun submits the same snapshot with other parameters") {
+  Cluster cluster;
+  fs::path project = cluster.project(
+      "again",
+      {{"dtrain.yml",
+        "project: p\ntrain:\n  parameters: {rate: 1}\n  run: cat words; echo {{ rate }}\n"},
+       {"words", "as it was"}});
+  CHECK(cluster.run({"train"}, project).code == 0);
+  write_file(project / "words", "changed since");
+  Output again = cluster.run({"rerun", "1", "-p", "rate=7"}, project);
+  CHECK_MESSAGE(again.code == 0, again.all());
+  CHECK(says(again, "as it was7"));
+  CHECK(facts(cluster.run({"status", "2", "--json"}))["parameters"]["rate"] == "7");
+}
+
+TEST_CASE("train --dry-run shows every place and submits nothing") {
+  Cluster cluster;
+  fs::path project = cluster.project(
+      "project: p\ntrain:\n  framework: tensorflow\n  resources: {cpus: 0.1, mem: 32}\n"
+      "  tensorflow: {distributed: {worker: 2, ps: 1}}\n  run: echo\n");
+  Output plan = cluster.run({"train", "--dry-run"}, project);
+  CHECK_MESSAGE(plan.code == 0, plan.all());
+  for (const char* role : {"master", "worker.1", "ps.1"})
+    CHECK_MESSAGE(says(plan, role), plan.all());
+  CHECK(facts(cluster.run({"status", "-a", "--json"}))["experiments"].empty());
+}
+
+TEST_CASE("logs by replica and role, the last lines, lines that match") {
+  Cluster cluster;
+  fs::path project = cluster.project(
+      "project: p\ntrain:\n  framework: tensorflow\n  resources: {cpus: 0.1, mem: 32}\n"
+      "  tensorflow: {distributed: {worker: 3}}\n"
+      "  run: for i in 1 2 3; do echo $DTRAIN_REPLICA line $i; done\n"
+      "  completion: all-workers\n");
+  CHECK(cluster.run({"train"}, project).code == 0);
+  Output one = cluster.run({"logs", "1.worker.2"}, project);
+  CHECK(says(one, "1.worker.2 line 3"));
+  CHECK(!says(one, "1.worker.1 line"));
+  Output role = cluster.run({"logs", "1.worker"}, project);
+  CHECK(says(role, "1.worker.1 line 1"));
+  CHECK(says(role, "1.worker.2 line 1"));
+  CHECK(!says(role, "1.master line"));
+  Output last = cluster.run({"logs", "1.master", "--tail", "1"}, project);
+  CHECK(says(last, "line 3"));
+  CHECK(!says(last, "line 1"));
+  Output some = cluster.run({"logs", "1", "--grep", "line [12]"}, project);
+  CHECK(says(some, "line 2"));
+  CHECK(!says(some, "line 3"));
+}
+
+TEST_CASE("environment: parameters, a secret from the shell, nothing of the rest") {
+  Cluster cluster;
+  cluster.env["API_TOKEN"] = "very-secret";
+  cluster.env["UNRELATED"] = "stays-outside";
+  fs::path project = cluster.project(
+      "project: p\ntrain:\n  parameters: {learning-rate: 0.5}\n  env: {PLAIN: yes-it-is}\n"
+      "  run: echo rate=$LEARNING_RATE token=$API_TOKEN plain=$PLAIN other=$UNRELATED "
+      "$EXPERIMENT_ID\n");
+  Output train = cluster.run({"train", "--env", "API_TOKEN"}, project);
+  CHECK_MESSAGE(says(train, "rate=0.5 token=very-secret plain=yes-it-is other= 1\n"), train.all());
+  Output shown = cluster.run({"status", "1", "--json"});
+  CHECK(!says(shown, "very-secret"));
+}

@@ -1,0 +1,98 @@
+// Training survives every one of dtrain's own processes but the keeper, whose loss ends it cleanly.
+#include <doctest/doctest.h>
+#include <signal.h>
+#include <sys/stat.h>
+
+#include "support/cluster.h"
+#include "support/facts.h"
+
+using namespace dtrain::tests;
+
+namespace {
+
+bool says(const Output& output, const std::string& text) {
+  return output.all().find(text) != std::string::npos;
+}
+
+// Prints "before", waits until the gate is written to, prints what came and "afterwards".
+struct Gated {
+  explicit Gated(Cluster& cluster) : gate(cluster.folder() / "gate") {
+    REQUIRE(mkfifo(gate.c_str(), 0600) == 0);
+    project = cluster.project(
+        "project: p\ntrain:\n  resources: {cpus: 0.1, mem: 32}\n"
+        "  run: echo before; cat " +
+        gate.string() + "; echo afterwards\n");
+    CHECK(cluster.run({"train", "-d"}, project).code == 0);
+    logs = cluster.start({"logs", "-f", "1"}, project);
+    logs->wait_for("before");
+  }
+  void open(const std::string& words) { write_file(gate, words + "\n"); }
+
+  fs::path gate;
+  fs::path project;
+  std::unique_ptr<Process> logs;
+};
+
+void kill_only(const std::vector<pid_t>& pids) {
+  REQUIRE(pids.size() == 1);
+  REQUIRE(::kill(pids[0], SIGKILL) == 0);
+}
+
+void check_undisturbed(Cluster& cluster, const std::string& words) {
+  CHECK(cluster.run({"wait", "1"}).code == 0);
+  Output all = cluster.run({"logs", "1"});
+  CHECK(says(all, "before"));
+  CHECK(says(all, words));
+  CHECK_MESSAGE(says(all, "afterwards"), all.all());
+  CHECK(facts(cluster.run({"status", "1", "--json"}))["attempt"] == 1);
+}
+
+}  // namespace
+
+TEST_CASE("the daemon is killed: what is written meanwhile is not lost, nothing starts twice") {
+  Cluster cluster;
+  Gated gated(cluster);
+  kill_only(cluster.processes("daemon run"));
+  gated.open("while nobody schedules");
+  check_undisturbed(cluster, "while nobody schedules");
+  CHECK(says(gated.logs->wait(), "afterwards"));
+}
+
+TEST_CASE("the runner is killed: the next one adopts what runs") {
+  Cluster cluster;
+  Gated gated(cluster);
+  kill_only(cluster.processes("runner run"));
+  gated.open("while nobody watches");
+  check_undisturbed(cluster, "while nobody watches");
+}
+
+TEST_CASE("daemon and runner are killed at once") {
+  Cluster cluster;
+  Gated gated(cluster);
+  kill_only(cluster.processes("daemon run"));
+  kill_only(cluster.processes("runner run"));
+  gated.open("all alone");
+  check_undisturbed(cluster, "all alone");
+}
+
+TEST_CASE("the keeper is killed: its replicas are gone and the reason says so") {
+  Cluster cluster;
+  Gated gated(cluster);
+  kill_only(cluster.processes("keeper "));
+  Output end = gated.logs->wait();
+  CHECK(cluster.run({"wait", "1"}).code != 0);
+  Output why = cluster.run({"why", "1"});
+  CHECK_MESSAGE(says(why, "keeper"), why.all());
+  CHECK(cluster.processes(gated.gate.string()).empty());
+}
+
+TEST_CASE("daemon stop leaves training alone, lists it, and daemon start comes back to it") {
+  Cluster cluster;
+  Gated gated(cluster);
+  Output stop = cluster.run({"daemon", "stop"});
+  CHECK(stop.code == 0);
+  CHECK_MESSAGE(says(stop, "1.train"), stop.all());
+  CHECK(cluster.run({"daemon", "start"}).code == 0);
+  gated.open("after a rest");
+  check_undisturbed(cluster, "after a rest");
+}

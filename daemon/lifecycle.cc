@@ -1,1 +1,262 @@
-#include "daemon/model.h"
+#include "daemon/lifecycle.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "daemon/lifecycle_turn.h"
+#include "daemon/queue.h"
+
+namespace dtrain::daemon {
+
+namespace {
+
+void on_submitted(Turn& turn, const Submitted& event) {
+  const Submission& submission = *event.submission;
+  const Spec& spec = submission.spec;
+  INVARIANT(submission.number > 0, "a submission has its number before it is scheduled");
+  const auto members = static_cast<uint32_t>(spec.is_set() ? spec.member_count() : 0);
+  if (members > 0) turn.effects.notify.push_back({{submission.number, 0}, {}, State::Created, "", {}, 0});
+  for (uint32_t member = members > 0 ? 1 : 0; member <= members; ++member) {
+    Experiment experiment;
+    experiment.id = {submission.number, member};
+    experiment.submission = event.submission;
+    experiment.held = members > 0 && spec.concurrency > 0;
+    const auto [place, added] =
+        turn.model.experiments.emplace(experiment.id, std::move(experiment));
+    INVARIANT(added, "a number is given to one submission");
+    const Experiment& made = place->second;
+    turn.effects.notify.push_back({made.id, {}, state_of(made), "", {}, 0});
+    // A set's replicas are shown once they have a place: there may be very many.
+    for (const ReplicaId& replica : replica_ids(made.id, spec)) {
+      if (members == 0) turn.effects.notify.push_back({made.id, replica, State::Created, "", {}, 0});
+    }
+    index(turn.model, made);
+  }
+  if (members > 0) turn.set_states[submission.number] = State::Created;
+  turn.model.place_wanted = true;
+}
+
+// Killing is idempotent; once an outcome is fixed only the force of it can still change.
+void kill_one(Turn& turn, const ExperimentId& id, bool force) {
+  Experiment* experiment = turn.touch(id);
+  if (experiment == nullptr) return;
+  if (!experiment->outcome) {
+    experiment->stop_wanted = true;
+    fix_outcome(turn, *experiment, State::Killed, nullptr, "killed");
+  }
+  settle(turn, *experiment, force);
+}
+
+void on_kill(Turn& turn, const KillWanted& event) {
+  auto it = turn.model.live.lower_bound(event.id);
+  std::vector<ExperimentId> ids;
+  for (; it != turn.model.live.end() && it->number == event.id.number; ++it) {
+    if (event.id.member == 0 || *it == event.id) ids.push_back(*it);
+  }
+  for (const ExperimentId& id : ids) kill_one(turn, id, event.force);
+}
+
+void on_exited(Turn& turn, const ReplicaExited& event) {
+  Experiment* experiment = turn.touch(event.replica.experiment);
+  if (experiment == nullptr) return;
+  Replica* replica = find_replica(*experiment, event.replica, event.attempt);
+  if (replica == nullptr || replica->progress >= Progress::Exited || replica->lost) return;
+  const bool was_started = start_committed(*experiment, *replica);
+  const bool everyone_started = all_started(*experiment);
+  replica->exit = event.exit;
+  replica->progress = Progress::Exited;
+  experiment->finished_unix_ms = std::max(experiment->finished_unix_ms, event.exit.unix_ms);
+  // Before everyone runs, a dead keeper is an accident of ours. An exit is the program's own doing.
+  const bool ours = !was_started || (event.exit.lost_keeper && !everyone_started);
+  if (ours && !experiment->outcome && experiment->phase != Phase::Ending) {
+    start_failed(turn, *experiment, replica->seat.host,
+                 fmt::format("{}: {}", to_string(replica->id), event.exit.cause));
+  } else {
+    judge_exit(turn, *experiment, *replica);
+  }
+  settle(turn, *experiment, false);
+}
+
+void on_released(Turn& turn, const ReplicaReleased& event) {
+  Experiment* experiment = turn.touch(event.replica.experiment);
+  Replica* replica =
+      experiment == nullptr ? nullptr : find_replica(*experiment, event.replica, event.attempt);
+  if (replica == nullptr || is_gone(*replica)) {
+    on_stray_released(turn, event);
+    return;
+  }
+  const bool unexplained = replica->progress < Progress::Exited;
+  replica->progress = Progress::Released;
+  if (!event.left_behind.empty()) {
+    replica->reason += (replica->reason.empty() ? "" : "; ") + ("left " + event.left_behind);
+  }
+  turn.send(SendForget{replica->seat.host, experiment->id, {{replica->id, replica->attempt}}});
+  if (unexplained && !replica->end) {
+    judge_loss(turn, *experiment, *replica, "released without an exit status");
+  }
+  turn.model.place_wanted = true;
+  settle(turn, *experiment, false);
+}
+
+void on_tick(Turn& turn) {
+  std::vector<ExperimentId> due;
+  for (const auto& [at_ms, id] : turn.model.deadlines) {
+    if (at_ms > turn.now) break;
+    due.push_back(id);
+  }
+  for (const ExperimentId& id : due) {
+    if (id.number == 0) {
+      find_lost_hosts(turn);
+      continue;
+    }
+    Experiment* experiment = turn.touch(id);
+    INVARIANT(experiment != nullptr, "only what lives has a deadline");
+    const int64_t max_ms = experiment->spec().max_duration_ms;
+    if (!experiment->outcome && max_ms > 0 && experiment->run_since_ms > 0 &&
+        turn.now >= experiment->run_since_ms + max_ms) {
+      fix_outcome(turn, *experiment, State::Failed, nullptr,
+                  fmt::format("its max-duration of {} s has passed", max_ms / 1000));
+    }
+    settle(turn, *experiment, false);
+  }
+}
+
+// Tells those who must end and don't know it yet, one message a host.
+void stop_whom_it_concerns(Turn& turn, Experiment& experiment, bool force) {
+  std::map<HostId, SendStop> stops;
+  for (Replica& replica : experiment.replicas) {
+    if (!must_stop(experiment, replica, turn.now)) continue;
+    if (replica.stop_sent && !force) continue;
+    replica.stop_sent = true;
+    SendStop& stop = stops[replica.seat.host];
+    stop.replicas.push_back({replica.id, replica.attempt});
+  }
+  for (auto& [host, stop] : stops) {
+    stop.host = host;
+    stop.experiment = experiment.id;
+    stop.grace_ms = force ? 0 : experiment.spec().stop_grace_ms;
+    stop.reason = experiment.outcome ? experiment.outcome->reason : experiment.wait_reason;
+    if (stop.reason.empty()) stop.reason = "the experiment has ended";
+    turn.send(std::move(stop));
+  }
+}
+
+bool backoff_over(Turn& turn, Experiment& experiment) {
+  if (experiment.not_before_ms > turn.now) return false;
+  experiment.not_before_ms = 0;
+  return true;
+}
+
+// A lost replica may still run, unless its keeper had a lease: then it has ended it by now.
+bool can_have_no_live_copy(const Replica& replica) {
+  if (replica.progress == Progress::None || replica.progress == Progress::Released) return true;
+  return replica.lost && (replica.lease_ms > 0 || replica.progress == Progress::Exited);
+}
+
+// Says once why it waits. When every host it could run on was excluded, waiting is of no use.
+void refuse(Turn& turn, const ExperimentId& id) {
+  const Experiment& waiting = turn.model.experiments.at(id);
+  if (!waiting.wait_reason.empty() && waiting.excluded_hosts.empty()) return;
+  const Placement placement =
+      place(id, waiting.spec(), turn.model.free,
+            {waiting.submission->host, waiting.excluded_hosts, nullptr});
+  if (const Never* never = std::get_if<Never>(&placement);
+      never != nullptr && !waiting.excluded_hosts.empty()) {
+    Experiment* experiment = turn.touch(id);
+    fix_outcome(turn, *experiment, State::Failed, nullptr,
+                fmt::format("{}; {}", experiment->wait_reason, never->reason));
+    settle(turn, *experiment, false);
+    return;
+  }
+  Experiment& experiment = turn.model.experiments.at(id);
+  if (!experiment.wait_reason.empty()) return;
+  experiment.wait_reason = wait_reason(turn.model, id, turn.now);
+  turn.effects.notify.push_back(
+      {id, std::nullopt, state_of(experiment), experiment.wait_reason, std::nullopt, experiment.attempt});
+}
+
+void finish_experiment(Turn& turn, Experiment& experiment) {
+  experiment.over = true;
+  experiment.not_before_ms = 0;
+  turn.model.place_wanted = true;
+}
+
+}  // namespace
+
+Replica* find_replica(Experiment& experiment, const ReplicaId& id, uint32_t attempt) {
+  const auto found = std::find_if(experiment.replicas.begin(), experiment.replicas.end(),
+                                  [&](const Replica& replica) { return replica.id == id; });
+  if (found == experiment.replicas.end() || found->attempt != attempt) return nullptr;
+  return &*found;
+}
+
+void settle(Turn& turn, Experiment& experiment, bool force) {
+  INVARIANT(!experiment.over, "what is over never changes");
+  stop_whom_it_concerns(turn, experiment, force);
+  auto& replicas = experiment.replicas;
+
+  if (experiment.outcome) {
+    for (Replica& replica : replicas) {
+      if (replica.progress >= Progress::Exited || replica.lost) conclude(experiment, replica);
+    }
+    if (std::all_of(replicas.begin(), replicas.end(), is_gone)) finish_experiment(turn, experiment);
+    return;
+  }
+
+  switch (experiment.phase) {
+    case Phase::Placed: break;   // on_prepared() goes on
+    case Phase::Go:
+      for (Replica& replica : replicas) {
+        if (awaits_relaunch(experiment, replica) && backoff_over(turn, experiment)) {
+          launch_again(turn, experiment, replica);
+        }
+      }
+      break;
+    case Phase::Ending:
+      // The next attempt may start only when nothing of this one can be alive anywhere.
+      if (!std::all_of(replicas.begin(), replicas.end(), can_have_no_live_copy)) break;
+      experiment.phase = Phase::None;
+      [[fallthrough]];
+    case Phase::None:
+      if (backoff_over(turn, experiment)) turn.model.place_wanted = true;
+      break;
+  }
+}
+
+Effects step(Model& model, const Event& event, const Policy& policy, TimeMs now) {
+  struct Table {
+    Turn& turn;
+    void operator()(const Submitted& e) { on_submitted(turn, e); }
+    void operator()(const KillWanted& e) { on_kill(turn, e); }
+    void operator()(const HostConnected& e) { on_connected(turn, e); }
+    void operator()(const HostDisconnected& e) { on_disconnected(turn, e); }
+    void operator()(const HostContact& e) { on_contact(turn, e); }
+    void operator()(const HostChanged& e) { on_changed(turn, e); }
+    void operator()(const LaunchPrepared& e) { on_prepared(turn, e); }
+    void operator()(const LaunchFailed& e) { on_launch_failed(turn, e); }
+    void operator()(const ReplicaStarted& e) { on_started(turn, e); }
+    void operator()(const ReplicaExited& e) { on_exited(turn, e); }
+    void operator()(const ReplicaReleased& e) { on_released(turn, e); }
+    void operator()(const Tick&) { on_tick(turn); }
+  };
+  Turn turn(model, policy, now);
+  std::visit(Table{turn}, event);
+  return turn.finish();
+}
+
+Effects place_pending(Model& model, const Policy& policy, TimeMs now) {
+  Turn turn(model, policy, now);
+  model.place_wanted = false;
+  PlacingPass pass(model, now);
+  while (auto found = pass.next()) {
+    Experiment* experiment = turn.touch(found->id);
+    INVARIANT(experiment != nullptr, "what is queued is alive");
+    turn.touched.at(found->id).notice = std::move(found->placed.notice);
+    launch_gang(turn, *experiment, std::move(found->placed.seats));
+  }
+  for (const ExperimentId& id : pass.refused()) refuse(turn, id);
+  return turn.finish();
+}
+
+}  // namespace dtrain::daemon

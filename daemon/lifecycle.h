@@ -2,6 +2,10 @@
 //
 // No I/O, no clock, no randomness. The caller (scheduler.h) commits what `persist` names, and only then
 // sends and notifies: accepted means durable.
+//
+// lifecycle.cc is the table: which event does what, and what follows from the facts. Its parts:
+// lifecycle_outcome.cc (what an exit means), lifecycle_launch.cc (Placed, Prepared, Go, Started),
+// lifecycle_hosts.cc (Hello, lost hosts), lifecycle_turn.cc (what a turn leaves behind).
 #pragma once
 
 #include <string>
@@ -14,14 +18,15 @@ namespace dtrain::daemon {
 
 // ---- events
 
+// Durable before this event: the submission itself. Its experiments are in their first state.
 struct Submitted { std::shared_ptr<const Submission> submission; };
 struct KillWanted { ExperimentId id; bool force = false; };   // member 0 of a set: every member
-struct HeldReplicaFact { ReplicaId replica; uint32_t attempt = 0; };
 struct HostConnected { Host host; std::vector<HeldReplicaFact> held; };   // Hello
 struct HostDisconnected { HostId host; };
 struct HostContact { HostId host; };                                      // a renewal was answered
 struct HostChanged { Host host; };                                        // new inventory
 struct LaunchPrepared { HostId host; ExperimentId experiment; uint32_t attempt = 0; };
+// The runner could not prepare and keeps nothing of the launch: it counts as released.
 struct LaunchFailed {
   HostId host;
   ExperimentId experiment;
@@ -32,7 +37,13 @@ struct LaunchFailed {
 };
 struct ReplicaStarted { ReplicaId replica; uint32_t attempt = 0; uint64_t pid = 0; uint64_t unix_ms = 0; };
 struct ReplicaExited { ReplicaId replica; uint32_t attempt = 0; Exit exit; };
-struct ReplicaReleased { ReplicaId replica; uint32_t attempt = 0; std::string left_behind; };
+// `host` may be left empty; with it a stale launch is forgotten by the host that held it.
+struct ReplicaReleased {
+  ReplicaId replica;
+  uint32_t attempt = 0;
+  std::string left_behind;
+  HostId host;
+};
 struct Tick {};   // the earliest of model.deadlines has passed
 
 using Event = std::variant<Submitted, KillWanted, HostConnected, HostDisconnected, HostContact,
@@ -55,7 +66,7 @@ using Send = std::variant<SendLaunch, SendStart, SendStop, SendForget>;
 
 // A state that a person sees changed; copied into the experiment's journal.
 struct StateChange {
-  ExperimentId experiment;
+  ExperimentId experiment;            // {N, 0} of a set: the set as a whole
   std::optional<ReplicaId> replica;   // empty: the experiment itself
   State state = State::Created;
   std::string reason;
@@ -72,6 +83,8 @@ struct Effects {
 struct Policy {
   int64_t lease_ms = 600'000;          // for hosts on other machines
   int64_t lease_margin_ms = 30'000;
+  int64_t local_grace_ms = 60'000;     // for a runner on this machine to come back
+  int64_t start_retry_ms = 1'000;      // before the next attempt after a start that failed through us
   uint32_t start_failures_per_host = 3;
 };
 
@@ -79,12 +92,12 @@ struct Policy {
 // host which holds something the model does not want gets SendStop or SendForget for it.
 Effects step(Model& model, const Event& event, const Policy& policy, TimeMs now);
 
-// One placing pass: places what fits in queue order (queue.h, placement.h) and refreshes every wait
-// reason. Call when model.place_wanted, after the events of one loop turn.
+// One placing pass: places what fits in queue order (queue.h, placement.h). Call when
+// model.place_wanted, after the events of one loop turn. Why others wait: queue.h wait_reason().
 Effects place_pending(Model& model, const Policy& policy, TimeMs now);
 
 // After a restart, with the experiments loaded from the store: rebuilds what is derived. Hosts follow
-// with HostConnected.
+// with HostConnected; one that does not come back is lost as if it had been in touch until now.
 void rebuild(Model& model, TimeMs now);
 
 }  // namespace dtrain::daemon

@@ -1,1 +1,144 @@
 #include "daemon/model.h"
+
+#include <algorithm>
+
+namespace dtrain::daemon {
+
+State state_of(const Experiment& experiment) {
+  if (experiment.over) return experiment.outcome->state;
+  if (experiment.outcome) return State::Stopping;
+  switch (experiment.phase) {
+    case Phase::None:
+      if (experiment.attempt > 0) return State::Restarting;
+      return experiment.held ? State::Created : State::Pending;
+    case Phase::Placed: return State::Starting;
+    case Phase::Go: return all_started(experiment) ? State::Running : State::Starting;
+    case Phase::Ending: break;
+  }
+  return State::Restarting;
+}
+
+State state_of(const Experiment& experiment, const Replica& replica) {
+  if (replica.end && is_gone(replica)) return *replica.end;
+  if (experiment.outcome) return State::Stopping;
+  const bool between = experiment.phase == Phase::None || experiment.phase == Phase::Ending;
+  if (between && replica.attempt > 0) return State::Restarting;
+  // Ended by itself and not yet released: it is what it was, until every byte of its log is here.
+  if (replica.exit && !replica.end) return State::Restarting;
+  if (awaits_relaunch(experiment, replica)) return State::Restarting;
+  switch (replica.progress) {
+    case Progress::None: return State::Created;
+    case Progress::Launched:
+    case Progress::Prepared: return State::Starting;
+    case Progress::Started: return State::Running;
+    case Progress::Exited:
+    case Progress::Released: break;
+  }
+  return replica.pid == 0 ? State::Starting : State::Running;
+}
+
+State set_state(const std::vector<const Experiment*>& members) {
+  SetTally tally;
+  for (const Experiment* member : members) {
+    ++tally.members;
+    ++tally.by_state[static_cast<size_t>(state_of(*member))];
+  }
+  return set_state(tally);
+}
+
+// While members are left: the liveliest state of them says most about the set.
+State set_state(const SetTally& tally) {
+  const auto count = [&](State state) { return tally.by_state[static_cast<size_t>(state)]; };
+  const uint32_t over = count(State::Finished) + count(State::Failed) + count(State::Killed);
+  if (over == tally.members) {
+    if (count(State::Finished) > 0) return State::Finished;
+    return count(State::Failed) > 0 ? State::Failed : State::Killed;
+  }
+  for (const State state : {State::Running, State::Stopping, State::Restarting, State::Starting,
+                            State::Building}) {
+    // Between two members a set that has begun is still running.
+    if (count(state) > 0) return state == State::Starting && over == 0 ? state : State::Running;
+  }
+  if (over > 0) return State::Running;
+  return count(State::Pending) > 0 ? State::Pending : State::Created;
+}
+
+std::vector<ReplicaId> replica_ids(const ExperimentId& id, const Spec& spec) {
+  std::vector<ReplicaId> ids;
+  for (const RoleSpec& role : spec.roles) {
+    for (int i = 1; i <= role.count; ++i) {
+      ids.push_back({id, role.role, is_numbered(role.role) ? static_cast<uint32_t>(i) : 0});
+    }
+  }
+  return ids;
+}
+
+const Replica& decider(const Experiment& experiment) {
+  INVARIANT(!experiment.replicas.empty(), "a placed experiment has a decider");
+  return experiment.replicas.front();
+}
+
+const RoleSpec& role_of(const Experiment& experiment, const Replica& replica) {
+  const RoleSpec* role = experiment.spec().role(replica.id.role);
+  INVARIANT(role != nullptr, "a replica's role is in the spec");
+  return *role;
+}
+
+bool is_failure(const Exit& exit) {
+  return exit.code != 0 || exit.signal != 0 || exit.lost_keeper;
+}
+
+int exit_status(const Exit& exit) {
+  if (exit.signal != 0) return 128 + exit.signal;
+  if (exit.code != 0) return exit.code;
+  return is_failure(exit) ? 1 : 0;
+}
+
+bool is_gone(const Replica& replica) {
+  return replica.progress == Progress::Released || replica.lost;
+}
+
+bool is_alive(const Replica& replica) {
+  return replica.progress > Progress::None && replica.progress < Progress::Exited && !replica.lost;
+}
+
+bool start_committed(const Experiment& experiment, const Replica& replica) {
+  if (replica.progress >= Progress::Started) return true;
+  const bool own_launch = replica.attempt != decider(experiment).attempt;
+  if (own_launch) return replica.progress == Progress::Prepared;
+  return experiment.phase == Phase::Go && replica.progress == Progress::Prepared;
+}
+
+// A replica with an attempt of its own was launched again after everyone had started.
+bool all_started(const Experiment& experiment) {
+  if (experiment.replicas.empty()) return false;
+  const uint32_t gang_attempt = decider(experiment).attempt;
+  return std::all_of(experiment.replicas.begin(), experiment.replicas.end(), [&](const Replica& r) {
+    return r.attempt != gang_attempt || r.progress >= Progress::Started;
+  });
+}
+
+bool awaits_relaunch(const Experiment& experiment, const Replica& replica) {
+  return experiment.phase == Phase::Go && !experiment.outcome && !replica.end &&
+         replica.progress == Progress::Released;
+}
+
+bool holds_seat(const Experiment& experiment, const Replica& replica) {
+  if (replica.attempt == 0 || replica.progress == Progress::None) return false;
+  return !is_gone(replica) || awaits_relaunch(experiment, replica);
+}
+
+bool wants_place(const Experiment& experiment) {
+  return experiment.phase == Phase::None && !experiment.outcome && !experiment.held;
+}
+
+bool is_queued(const Experiment& experiment) {
+  return wants_place(experiment) && experiment.not_before_ms == 0;
+}
+
+bool is_seated(const Experiment& experiment, const Replica& replica) {
+  if (experiment.over || replica.progress == Progress::None) return false;
+  return replica.progress != Progress::Released || awaits_relaunch(experiment, replica);
+}
+
+}  // namespace dtrain::daemon

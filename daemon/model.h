@@ -10,8 +10,11 @@
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
+#include "daemon/placement_free.h"
+#include "daemon/queue_order.h"
 #include "schema/cluster_env.h"
 #include "schema/ids.h"
 #include "schema/spec.h"
@@ -19,12 +22,20 @@
 
 namespace dtrain::daemon {
 
-using TimeMs = int64_t;   // CLOCK_BOOTTIME; an argument, never asked for here
+using TimeMs = int64_t;  // CLOCK_BOOTTIME; an argument, never asked for here
 
 struct Gpu {
   int index = 0;
   std::string name;
-  std::string busy;          // who else uses it; empty: free for us
+  std::string busy;  // who else uses it; empty: free for us
+  bool operator==(const Gpu&) const = default;
+};
+
+// A replica's launch as both sides name it.
+struct HeldReplicaFact {
+  ReplicaId replica;
+  uint32_t attempt = 0;
+  auto operator<=>(const HeldReplicaFact&) const = default;
 };
 
 struct Host {
@@ -37,12 +48,17 @@ struct Host {
   int port_first = 20'000;
   int port_last = 29'999;
   bool connected = false;
-  bool same_machine = false;         // shares a boot id with the daemon: no lease needed
+  bool same_machine = false;  // shares a boot id with the daemon: no lease needed
   TimeMs last_contact_ms = 0;
-  std::set<int> quarantined_ports;   // found taken by a stranger
+  std::set<int> quarantined_ports;  // found taken by a stranger
+  // What it holds and nobody wants any more: being stopped. What it used is known to its runner only,
+  // so nothing is placed here until the last of them is released.
+  std::set<HeldReplicaFact> strays;
 };
 
-enum class Phase { None, Placed, Go };   // of the experiment's newest gang launch
+// Of the experiment's newest gang launch. Ending: the attempt failed and another one follows once
+// everything of this one is released.
+enum class Phase { None, Placed, Go, Ending };
 
 // How far a replica's newest launch got. Only ever grows within an attempt.
 enum class Progress { None, Launched, Prepared, Started, Exited, Released };
@@ -58,27 +74,30 @@ struct Exit {
   uint64_t memory_peak_bytes = 0;
   uint64_t read_bytes = 0;
   uint64_t written_bytes = 0;
+  bool operator==(const Exit&) const = default;
 };
 
 struct Replica {
   ReplicaId id;
-  uint32_t attempt = 0;       // of its newest launch; another number in a message changes nothing
+  uint32_t attempt = 0;  // of its newest launch; another number in a message changes nothing
   Seat seat;
+  int64_t lease_ms = 0;  // of its newest launch: its keeper ends it that long after the last renewal
   Progress progress = Progress::None;
-  bool lost = false;          // its host is gone past the lease
-  std::optional<Exit> exit;
+  bool lost = false;          // its host is gone past the lease, or came back without it
+  std::optional<Exit> exit;   // of its newest launch
   std::optional<State> end;   // how it ended, once that is settled: Finished, Failed, Killed, Lost
   std::string reason;         // "ended with the experiment", "exit code 3"
   uint64_t started_unix_ms = 0;
   uint64_t pid = 0;
+  bool stop_sent = false;     // to the host's present stream; memory only
 };
 
 struct Outcome {
-  State state = State::Finished;    // Finished, Failed or Killed
-  int exit_code = 0;                // as `dtrain train` returns it
+  State state = State::Finished;   // Finished, Failed or Killed
+  int exit_code = 0;               // as `dtrain train` returns it
   std::optional<ReplicaId> cause;
   std::string reason;
-  TimeMs at_ms = 0;                 // when it was fixed
+  TimeMs at_ms = 0;                // when it was fixed
 };
 
 // What all members of a set (or the one experiment) have in common.
@@ -86,11 +105,11 @@ struct Submission {
   uint32_t number = 0;
   std::string submission_id;
   std::string spec_yaml;
-  Spec spec;                  // with its grid
-  std::string snapshot;       // 32 bytes
+  Spec spec;  // with its grid
+  std::string snapshot;  // 32 bytes
   std::string user;
   std::string project_dir;
-  std::string host;           // --host: a host's name or id; empty: anywhere
+  std::string host;  // --host: a host's name or id; empty: anywhere
   uint64_t submitted_unix_ms = 0;
 };
 
@@ -99,20 +118,23 @@ struct Submission {
 struct Experiment {
   ExperimentId id;
   std::shared_ptr<const Submission> submission;
-  uint32_t attempt = 0;                 // raised by every launch
+  uint32_t attempt = 0;  // raised by every launch
   Phase phase = Phase::None;
-  bool stop_wanted = false;             // a person asked to kill it
-  std::optional<Outcome> outcome;       // fixed once, never changed
-  std::vector<Replica> replicas;        // empty until first placed
+  bool stop_wanted = false;        // a person asked to kill it
+  bool held = false;               // back by its set's `concurrency`; derived, not stored
+  bool over = false;               // terminal: outcome fixed, all released
+  std::optional<Outcome> outcome;  // fixed once, never changed
+  std::vector<Replica> replicas;   // Spec order, the decider first; empty until first placed
   uint32_t restarts_used = 0;
-  uint32_t start_failures = 0;          // in a row, ours
+  uint32_t start_failures = 0;     // in a row, ours
   std::vector<HostId> excluded_hosts;
-  std::string wait_reason;              // why it is not placed; derived, not stored
-  TimeMs not_before_ms = 0;             // restart backoff
-  TimeMs run_since_ms = 0;              // for max-duration
+  std::string wait_reason;         // why it was last not placed, or is restarted; not stored
+  TimeMs not_before_ms = 0;        // restart backoff; 0: none
+  TimeMs run_since_ms = 0;         // first start, for max-duration; 0: not yet
   uint64_t started_unix_ms = 0;
   uint64_t finished_unix_ms = 0;
-  bool over = false;                    // terminal: outcome fixed, all released
+
+  const Spec& spec() const { return submission->spec; }
 };
 
 State state_of(const Experiment& experiment);
@@ -123,13 +145,50 @@ State set_state(const std::vector<const Experiment*>& members);
 // The replicas an experiment has or will have, in Spec order.
 std::vector<ReplicaId> replica_ids(const ExperimentId& id, const Spec& spec);
 
+// The facts the rules are made of.
+const Replica& decider(const Experiment& experiment);   // only when it has replicas
+const RoleSpec& role_of(const Experiment& experiment, const Replica& replica);
+bool is_failure(const Exit& exit);
+int exit_status(const Exit& exit);                      // 128+signal, else its code; never 0 for a failure
+bool is_gone(const Replica& replica);                   // released, or lost with its host
+bool is_alive(const Replica& replica);                  // launched, and not known to have exited
+bool start_committed(const Experiment& experiment, const Replica& replica);  // Start may have been sent
+bool all_started(const Experiment& experiment);
+bool awaits_relaunch(const Experiment& experiment, const Replica& replica);
+bool holds_seat(const Experiment& experiment, const Replica& replica);
+bool wants_place(const Experiment& experiment);         // unplaced, neither held back nor ended
+
+bool is_queued(const Experiment& experiment);           // and its backoff is over
+// Something of the replica may be on the host of its seat, or will be again.
+bool is_seated(const Experiment& experiment, const Replica& replica);
+
+// The members of a set, counted.
+struct SetTally {
+  uint32_t members = 0;
+  uint32_t by_state[11] = {};     // indexed by State
+  uint32_t in_slots = 0;          // in the queue or placed, and not over: they use up `concurrency`
+  std::set<ExperimentId> held;    // back by `concurrency`
+};
+State set_state(const SetTally& tally);
+
 struct Model {
-  std::map<ExperimentId, Experiment> experiments;                  // ordered: member lists are ranges
+  Model() = default;
+  Model(Model&&) = default;
+  Model& operator=(Model&&) = default;
+  Model(const Model&) = delete;   // `free` points into `hosts`
+  Model& operator=(const Model&) = delete;
+
+  std::map<ExperimentId, Experiment> experiments;  // ordered: member lists are ranges
   std::map<HostId, Host> hosts;
+
   // Derived, kept for speed, checked against the facts by the simulation after each step.
-  std::set<ExperimentId> live;              // not over
-  std::set<std::pair<TimeMs, ExperimentId>> deadlines;
-  bool place_wanted = false;                // a placing pass is due
+  std::set<ExperimentId> live;  // not over
+  std::set<std::pair<TimeMs, ExperimentId>> deadlines;  // experiment 0: some host may be lost by then
+  std::map<HostId, std::set<ExperimentId>> seated;      // whose replicas may still be on that host
+  std::map<uint32_t, SetTally> sets;                    // only of real sets
+  FreeHosts free;
+  Queue queue;
+  bool place_wanted = false;  // a placing pass is due
 };
 
 }  // namespace dtrain::daemon

@@ -1,1 +1,319 @@
-#include "daemon/model.h"
+#include "daemon/placement.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "daemon/placement_explain.h"
+
+namespace dtrain::daemon {
+
+namespace {
+
+constexpr double kCpuSlack = 1e-6;      // fractions of cpus add up inexactly
+constexpr double kStretchStep = 1.25;   // cpus are shared as little as possible, in such steps
+constexpr double kStretchMax = 1024;
+
+// The replicas of one role that still need a host.
+struct Need {
+  const RoleSpec* role;
+  int left;
+};
+
+// What one host takes of a gang: how many of each role, in Spec order.
+struct Share {
+  const FreeHost* host;
+  std::vector<int> count;
+};
+
+class Fitting {
+ public:
+  Fitting(const Spec& spec, const FreeHosts& hosts, const Choice& choice, double stretch)
+      : spec_(spec), hosts_(hosts), choice_(choice), stretch_(stretch) {
+    for (const RoleSpec& role : spec.roles) needs_.push_back({&role, role.count});
+    // What is hardest to find goes first: whole GPUs, then memory, then cpus.
+    for (size_t i = 0; i < needs_.size(); ++i) hardest_first_.push_back(i);
+    std::stable_sort(hardest_first_.begin(), hardest_first_.end(), [&](size_t a, size_t b) {
+      const Resources& x = spec.roles[a].resources;
+      const Resources& y = spec.roles[b].resources;
+      return std::tie(x.gpus, x.memory_bytes, x.cpus) > std::tie(y.gpus, y.memory_bytes, y.cpus);
+    });
+  }
+
+  std::optional<std::vector<Share>> run() {
+    if (const FreeHost* one = tightest(total())) return std::vector<Share>{take_all(one)};
+    return over_several();
+  }
+
+ private:
+  Room room(const FreeHost& free) const {
+    Room room{free.cpus, free.memory_bytes, static_cast<int>(free.gpus.size()), free.port_count()};
+    if (stretch_ > 1) room.cpus = free.seats == 0 ? free.host->cpus * stretch_ : 0;
+    if (choice_.kept_free == nullptr) return room;
+    if (const auto kept = choice_.kept_free->find(free.host->id); kept != choice_.kept_free->end()) {
+      room.cpus = std::min(room.cpus, kept->second.cpus);
+      room.memory_bytes = std::min(room.memory_bytes, kept->second.memory_bytes);
+      room.gpus = std::min(room.gpus, kept->second.gpus);
+      room.ports = std::min(room.ports, kept->second.ports);
+    }
+    return room;
+  }
+
+  bool allowed(const FreeHost& free) const {
+    const Host& host = *free.host;
+    if (!choice_.host.empty() && host.name != choice_.host && host.id.hex != choice_.host) {
+      return false;
+    }
+    return std::find(choice_.excluded.begin(), choice_.excluded.end(), host.id) ==
+           choice_.excluded.end();
+  }
+
+  static bool fits(const Room& room, const Room& need) {
+    return room.gpus >= need.gpus && room.memory_bytes >= need.memory_bytes &&
+           room.cpus + kCpuSlack >= need.cpus && room.ports >= need.ports;
+  }
+
+  Room total() const {
+    Room sum;
+    for (const Need& need : needs_) {
+      sum.cpus += need.left * need.role->resources.cpus;
+      sum.memory_bytes += need.left * static_cast<int64_t>(need.role->resources.memory_bytes);
+      sum.gpus += need.left * need.role->resources.gpus;
+      sum.ports += need.left;
+    }
+    return sum;
+  }
+
+  // The tightest host that takes all of `need`; hosts are in that order. Jumps over those of one GPU
+  // count that have too few cpus.
+  const FreeHost* tightest(const Room& need) const {
+    const FreeHosts::BySize& open = hosts_.open();
+    const double cpus = stretch_ > 1 ? 0 : need.cpus - kCpuSlack;
+    FreeHosts::Size from{static_cast<size_t>(need.gpus), cpus};
+    auto it = open.lower_bound(from);
+    while (it != open.end()) {
+      if ((*it)->cpus < cpus) {
+        it = open.lower_bound(FreeHosts::Size{(*it)->gpus.size(), cpus});
+        continue;
+      }
+      if (allowed(**it) && !used_.contains(*it) && fits(room(**it), need)) return *it;
+      ++it;
+    }
+    return nullptr;
+  }
+
+  Share take_all(const FreeHost* host) {
+    Share share{host, {}};
+    for (Need& need : needs_) share.count.push_back(std::exchange(need.left, 0));
+    return share;
+  }
+
+  // As many as fit on this host, the hardest first.
+  Share take_some(const FreeHost* host) {
+    Share share{host, std::vector<int>(needs_.size(), 0)};
+    Room left = room(*host);
+    for (const size_t i : hardest_first_) {
+      Need& need = needs_[i];
+      const Resources& each = need.role->resources;
+      double most = std::min<double>(need.left, left.ports);
+      most = std::min(most, (left.cpus + kCpuSlack) / each.cpus);
+      most = std::min(most, static_cast<double>(left.memory_bytes) /
+                                static_cast<double>(each.memory_bytes));
+      if (each.gpus > 0) most = std::min<double>(most, left.gpus / each.gpus);
+      const int count = std::max(static_cast<int>(std::floor(most)), 0);
+      share.count[i] = count;
+      need.left -= count;
+      left.ports -= count;
+      left.cpus -= count * each.cpus;
+      left.memory_bytes -= count * static_cast<int64_t>(each.memory_bytes);
+      left.gpus -= count * each.gpus;
+    }
+    return share;
+  }
+
+  bool done() const {
+    return std::all_of(needs_.begin(), needs_.end(), [](const Need& need) { return need.left == 0; });
+  }
+
+  // The roomiest hosts first, so that they are few; what is left at the end goes to the tightest host
+  // that takes it.
+  std::optional<std::vector<Share>> over_several() {
+    std::vector<const FreeHost*> candidates(hosts_.open().rbegin(), hosts_.open().rend());
+    if (total().gpus == 0) {
+      std::stable_sort(candidates.begin(), candidates.end(),
+                       [](const FreeHost* a, const FreeHost* b) { return a->cpus > b->cpus; });
+    }
+    std::vector<Share> shares;
+    for (const FreeHost* candidate : candidates) {
+      if (!allowed(*candidate)) continue;
+      const Room rest = total();
+      if (fits(room(*candidate), rest)) {
+        const FreeHost* last = tightest(rest);
+        shares.push_back(take_all(last != nullptr ? last : candidate));
+        return shares;
+      }
+      Share share = take_some(candidate);
+      if (std::all_of(share.count.begin(), share.count.end(), [](int n) { return n == 0; })) {
+        continue;
+      }
+      used_.insert(candidate);
+      shares.push_back(std::move(share));
+      if (done()) return shares;
+    }
+    return std::nullopt;
+  }
+
+  const Spec& spec_;
+  const FreeHosts& hosts_;
+  const Choice& choice_;
+  const double stretch_;
+  std::vector<Need> needs_;             // Spec order
+  std::vector<size_t> hardest_first_;
+  std::set<const FreeHost*> used_;
+};
+
+// Hands out concrete GPUs and ports of one host.
+struct Dispenser {
+  explicit Dispenser(const FreeHost& free)
+      : host(free.host), gpus(free.gpus), used(free.ports_used), port(free.port_next) {}
+
+  int next_port() {
+    for (int tried = host->port_first; tried <= host->port_last; ++tried) {
+      if (port < host->port_first || port > host->port_last) port = host->port_first;
+      if (used.insert(port).second) return port++;
+      ++port;
+    }
+    INVARIANT(false, "the host was counted to have a free port");
+    return 0;
+  }
+
+  const Host* host;
+  std::vector<int> gpus;
+  std::set<int> used;
+  int port;
+  size_t next_gpu = 0;
+  int next_local_rank = 0;
+};
+
+// Ranks run through the gang in Spec order; a role's replicas fill the hosts one after the other.
+std::vector<Seat> seats_of(const ExperimentId& id, const Spec& spec,
+                           const std::vector<Share>& shares) {
+  std::vector<Dispenser> hosts;
+  for (const Share& share : shares) hosts.emplace_back(*share.host);
+  std::vector<Seat> seats;
+  const std::vector<ReplicaId> replicas = replica_ids(id, spec);
+  for (size_t role = 0; role < spec.roles.size(); ++role) {
+    const Resources& each = spec.roles[role].resources;
+    for (size_t h = 0; h < shares.size(); ++h) {
+      for (int i = 0; i < shares[h].count[role]; ++i) {
+        Seat seat;
+        seat.rank = static_cast<int>(seats.size());
+        seat.replica = replicas[seats.size()];
+        seat.host = hosts[h].host->id;
+        seat.address = shares.size() == 1 ? "127.0.0.1" : hosts[h].host->address;
+        seat.port = hosts[h].next_port();
+        seat.local_rank = hosts[h].next_local_rank++;
+        seat.cpus = each.cpus;
+        seat.memory_bytes = each.memory_bytes;
+        for (int g = 0; g < each.gpus; ++g) seat.gpus.push_back(hosts[h].gpus[hosts[h].next_gpu++]);
+        seats.push_back(std::move(seat));
+      }
+    }
+  }
+  INVARIANT(seats.size() == replicas.size(), "a gang is placed whole");
+  return seats;
+}
+
+}  // namespace
+
+std::optional<std::vector<Seat>> fit(const ExperimentId& id, const Spec& spec,
+                                     const FreeHosts& hosts, const Choice& choice,
+                                     double stretch) {
+  const auto shares = Fitting(spec, hosts, choice, stretch).run();
+  if (!shares) return std::nullopt;
+  return seats_of(id, spec, *shares);
+}
+
+double stretch_needed(const ExperimentId& id, const Spec& spec, const FreeHosts& empty,
+                      const Choice& choice) {
+  if (fit(id, spec, empty, choice)) return 1;
+  double most_cpus = 0;
+  for (const FreeHost* free : empty.open()) most_cpus = std::max(most_cpus, free->host->cpus);
+  for (const RoleSpec& role : spec.roles) {
+    if (role.resources.cpus > most_cpus + kCpuSlack) return 0;
+  }
+  for (double stretch = kStretchStep; stretch < kStretchMax; stretch *= kStretchStep) {
+    if (fit(id, spec, empty, choice, stretch)) return stretch;
+  }
+  return 0;
+}
+
+FreeHosts emptied(const FreeHosts& hosts, bool all) {
+  FreeHosts empty;
+  for (const auto& [id, free] : hosts.all()) {
+    const Host& host = *free.host;
+    if (!all && !free.open) continue;
+    FreeHost whole;
+    whole.host = &host;
+    whole.open = true;
+    whole.cpus = host.cpus;
+    whole.memory_bytes = static_cast<int64_t>(host.memory_bytes);
+    for (const Gpu& gpu : host.gpus) {
+      if (all || gpu.busy.empty()) whole.gpus.push_back(gpu.index);
+    }
+    whole.ports_used = {host.quarantined_ports.begin(), host.quarantined_ports.end()};
+    empty.put(std::move(whole));
+  }
+  return empty;
+}
+
+FreeHost free_host(const Model& model, const Host& host) {
+  FreeHost free;
+  free.host = &host;
+  free.open = host.connected && host.strays.empty();
+  free.cpus = host.cpus;
+  free.memory_bytes = static_cast<int64_t>(host.memory_bytes);
+  free.ports_used = {host.quarantined_ports.begin(), host.quarantined_ports.end()};
+  free.port_next = host.port_first;
+  std::set<int> gpus_used;
+  const auto seated = model.seated.find(host.id);
+  if (seated != model.seated.end()) {
+    for (const ExperimentId& id : seated->second) {
+      const Experiment& experiment = model.experiments.at(id);
+      for (const Replica& replica : experiment.replicas) {
+        if (replica.seat.host != host.id || !holds_seat(experiment, replica)) continue;
+        free.cpus -= replica.seat.cpus;
+        free.memory_bytes -= static_cast<int64_t>(replica.seat.memory_bytes);
+        free.ports_used.insert(replica.seat.port);
+        gpus_used.insert(replica.seat.gpus.begin(), replica.seat.gpus.end());
+        ++free.seats;
+      }
+    }
+  }
+  for (const Gpu& gpu : host.gpus) {
+    if (gpu.busy.empty() && !gpus_used.contains(gpu.index)) free.gpus.push_back(gpu.index);
+  }
+  std::sort(free.gpus.begin(), free.gpus.end());
+  return free;
+}
+
+Placement place(const ExperimentId& id, const Spec& spec, const FreeHosts& hosts,
+                const Choice& choice) {
+  if (auto seats = fit(id, spec, hosts, choice)) return Placed{std::move(*seats), ""};
+  const double stretch = stretch_needed(id, spec, emptied(hosts, false), choice);
+  if (stretch > 1) {
+    if (auto seats = fit(id, spec, hosts, choice, stretch)) {
+      std::string notice = sharing_notice(*seats, hosts);
+      return Placed{std::move(*seats), std::move(notice)};
+    }
+  }
+  return explain(id, spec, hosts, choice, stretch);
+}
+
+Placement plan(const Model& model, const Spec& spec, const std::string& host) {
+  return place(ExperimentId{1, spec.is_set() ? 1u : 0u}, spec, model.free, Choice{host, {}, nullptr});
+}
+
+}  // namespace dtrain::daemon

@@ -1,6 +1,18 @@
 // Where the replicas of a gang go: all of them or none. Pure.
+//
+// The rules a person can rely on:
+// - A gang lands on as few hosts as possible; one host that takes all of it is the tightest such
+//   host. Over several hosts, the replicas with GPUs come first and the others (ps) beside them.
+// - GPUs are whole devices with concrete indices, never one that somebody else uses. Every replica
+//   gets a port of its own. Memory is a guarantee and never promised twice.
+// - cpus are a weight, but counted like the rest, with one exception: a gang whose cpus together are
+//   more than all hosts have, while each replica alone fits one, would wait for ever. It is placed on
+//   idle hosts, shares their cpus, and says so (Placed::notice).
+// - The same question gets the same answer.
 #pragma once
 
+#include <map>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -9,23 +21,52 @@
 
 namespace dtrain::daemon {
 
-// What is free on a host: its inventory minus the seats of everything placed there and not released.
-struct FreeHost {
-  const Host* host = nullptr;
-  double cpus = 0;
-  uint64_t memory_bytes = 0;
-  std::vector<int> gpus;        // free device indices, ascending
-  std::vector<bool> port_used;  // from host->port_first
+struct Placed {
+  std::vector<Seat> seats;   // one per replica, Spec order
+  std::string notice;        // "4 replicas ask for 4 cpus and share the 2 of n1"; mostly empty
 };
-
-struct Placed { std::vector<Seat> seats; };     // one per replica, Spec order
-struct Waits { std::string reason; };           // fits an empty cluster, not this one: "needs 4 GPUs on 2 hosts; free: 3+4"
+struct Waits { std::string reason; };   // fits an empty cluster, not this one: "needs 4 GPUs on one host; free: 3+2"
 struct Never { std::string reason; std::string hint; };   // no host can ever give it; names the largest
 using Placement = std::variant<Placed, Waits, Never>;
 
-// Places one member. `host` (name or id, may be empty) and `excluded` narrow the choice.
-// Addresses: 127.0.0.1 when the whole gang lands on one host, the hosts' own otherwise.
-Placement place(const ExperimentId& id, const Spec& spec, const std::vector<FreeHost>& hosts,
-                const std::string& host, const std::vector<HostId>& excluded);
+// What a part of a host may be used up to, for whoever is not the one it is kept for.
+struct Room {
+  double cpus = 0;
+  int64_t memory_bytes = 0;
+  int gpus = 0;
+  int ports = 0;
+};
+using RoomByHost = std::map<HostId, Room>;
+
+// What narrows the choice of hosts.
+struct Choice {
+  std::string host;                       // --host: name or id; empty: any
+  std::vector<HostId> excluded;
+  const RoomByHost* kept_free = nullptr;  // on these hosts, no more than that (backfill)
+};
+
+// The seats of a gang on what is free, or nothing. `stretch` > 1: idle hosts only, whose cpus count
+// that many times.
+std::optional<std::vector<Seat>> fit(const ExperimentId& id, const Spec& spec,
+                                     const FreeHosts& hosts, const Choice& choice,
+                                     double stretch = 1);
+
+// How many times the cpus must count for the gang to fit the hosts when they are empty: 1 as they
+// are; 0: memory, GPUs or one replica's cpus don't fit, whatever the rest.
+double stretch_needed(const ExperimentId& id, const Spec& spec, const FreeHosts& empty,
+                      const Choice& choice);
+
+// The same hosts with nothing placed on them; also those that are not connected if `all`.
+FreeHosts emptied(const FreeHosts& hosts, bool all);
+
+// One host as the model's facts have it: inventory minus the seats still held there.
+FreeHost free_host(const Model& model, const Host& host);
+
+// fit(), with the reason when it does not.
+Placement place(const ExperimentId& id, const Spec& spec, const FreeHosts& hosts,
+                const Choice& choice);
+
+// Where an experiment would land now; for `train --dry-run` and the check at submit.
+Placement plan(const Model& model, const Spec& spec, const std::string& host);
 
 }  // namespace dtrain::daemon

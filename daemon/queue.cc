@@ -1,1 +1,233 @@
-#include "daemon/model.h"
+#include "daemon/queue.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "daemon/placement_explain.h"
+
+namespace dtrain::daemon {
+
+namespace {
+
+QueueOrder order_of(const Experiment& experiment) {
+  return {100 - experiment.spec().priority, experiment.id};
+}
+
+Choice choice_of(const Experiment& experiment) {
+  return {experiment.submission->host, experiment.excluded_hosts, nullptr};
+}
+
+// The connected host with the most free first.
+std::vector<const FreeHost*> freest_first(const FreeHosts& free) {
+  return {free.open().rbegin(), free.open().rend()};
+}
+
+FreeHost whole(const FreeHost& free) {
+  FreeHost empty;
+  empty.host = free.host;
+  empty.open = true;
+  empty.cpus = free.host->cpus;
+  empty.memory_bytes = static_cast<int64_t>(free.host->memory_bytes);
+  for (const Gpu& gpu : free.host->gpus) {
+    if (gpu.busy.empty()) empty.gpus.push_back(gpu.index);
+  }
+  empty.ports_used = {free.host->quarantined_ports.begin(), free.host->quarantined_ports.end()};
+  return empty;
+}
+
+// Where the gang would go were its hosts empty, on those that are nearest to it.
+std::optional<std::vector<Seat>> future_seats(const Model& model, const Experiment& head) {
+  const std::vector<const FreeHost*> hosts = freest_first(model.free);
+  const Choice choice = choice_of(head);
+  FreeHosts pool;
+  size_t taken = 0;
+  for (size_t size = 1; taken < hosts.size(); size *= 2) {
+    for (; taken < std::min(size, hosts.size()); ++taken) pool.put(whole(*hosts[taken]));
+    if (auto seats = fit(head.id, head.spec(), pool, choice)) return seats;
+  }
+  const double stretch = stretch_needed(head.id, head.spec(), pool, choice);
+  if (stretch <= 1) return std::nullopt;
+  return fit(head.id, head.spec(), pool, choice, stretch);
+}
+
+Room room_of(const FreeHost& free) {
+  return {free.cpus, free.memory_bytes, static_cast<int>(free.gpus.size()), free.port_count()};
+}
+
+void add(Room& room, const Seat& seat, int sign) {
+  room.cpus += sign * seat.cpus;
+  room.memory_bytes += sign * static_cast<int64_t>(seat.memory_bytes);
+  room.gpus += sign * static_cast<int>(seat.gpus.size());
+  room.ports += sign;
+}
+
+bool suffices(const Room& room) {
+  return room.cpus > -1e-6 && room.memory_bytes >= 0 && room.gpus >= 0 && room.ports >= 0;
+}
+
+// When what is missing on the host has been released, by the max-durations of what runs there.
+// 0: nobody knows.
+TimeMs enough_by(const Model& model, const HostId& host, Room room, TimeMs now) {
+  if (suffices(room)) return now;
+  std::vector<std::pair<TimeMs, const Experiment*>> ends;
+  const auto seated = model.seated.find(host);
+  if (seated == model.seated.end()) return 0;
+  for (const ExperimentId& id : seated->second) {
+    const Experiment& experiment = model.experiments.at(id);
+    const int64_t max_ms = experiment.spec().max_duration_ms;
+    if (max_ms == 0 || experiment.run_since_ms == 0) continue;
+    ends.emplace_back(experiment.run_since_ms + max_ms + experiment.spec().stop_grace_ms,
+                      &experiment);
+  }
+  std::sort(ends.begin(), ends.end(),
+            [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (const auto& [end_ms, experiment] : ends) {
+    for (const Replica& replica : experiment->replicas) {
+      if (replica.seat.host == host && holds_seat(*experiment, replica)) add(room, replica.seat, 1);
+    }
+    if (suffices(room)) return end_ms;
+  }
+  return 0;
+}
+
+}  // namespace
+
+std::string lane_of(const Experiment& experiment) {
+  const Spec& spec = experiment.spec();
+  std::string lane = experiment.submission->host;
+  for (const HostId& host : experiment.excluded_hosts) lane += fmt::format("-{}", host.hex);
+  lane += fmt::format("|{}", spec.max_duration_ms);
+  for (const RoleSpec& role : spec.roles) {
+    lane += fmt::format("|{}x{},{},{}", role.count, role.resources.cpus,
+                        role.resources.memory_bytes, role.resources.gpus);
+  }
+  return lane;
+}
+
+void enqueue(Queue& queue, const Experiment& experiment) {
+  queue.lanes[lane_of(experiment)].insert(order_of(experiment));
+}
+
+void leave(Queue& queue, const Experiment& experiment) {
+  const auto lane = queue.lanes.find(lane_of(experiment));
+  INVARIANT(lane != queue.lanes.end(), "what waits is in a lane");
+  lane->second.erase(order_of(experiment));
+  if (lane->second.empty()) queue.lanes.erase(lane);
+}
+
+std::optional<Reservation> reserve(const Model& model, const Experiment& head, TimeMs now) {
+  const auto seats = future_seats(model, head);
+  if (!seats) return std::nullopt;
+  Reservation reservation{head.id, {}, now};
+  for (const Seat& seat : *seats) {
+    const auto [place, fresh] = reservation.others_may_use.try_emplace(seat.host);
+    if (fresh) place->second = room_of(*model.free.find(seat.host));
+    add(place->second, seat, -1);
+  }
+  for (const auto& [host, room] : reservation.others_may_use) {
+    const TimeMs by_ms = enough_by(model, host, room, now);
+    const bool known = by_ms != 0 && reservation.starts_ms != 0;
+    reservation.starts_ms = known ? std::max(reservation.starts_ms, by_ms) : 0;
+  }
+  return reservation;
+}
+
+std::optional<PlacingPass::Found> PlacingPass::next() {
+  if (!begun_) {
+    begun_ = true;
+    for (const auto& [lane, waiting] : model_.queue.lanes) heads_.emplace(*waiting.begin(), lane);
+  }
+  while (!heads_.empty()) {
+    const auto [order, lane] = *heads_.begin();
+    heads_.erase(heads_.begin());
+    const Experiment& experiment = model_.experiments.at(order.id);
+    if (auto placed = try_place(experiment, lane)) {
+      const std::set<QueueOrder>& waiting = model_.queue.lanes.at(lane);
+      const auto behind = waiting.upper_bound(order);
+      if (behind != waiting.end()) heads_.emplace(*behind, lane);
+      return Found{order.id, std::move(*placed)};
+    }
+    refused_.push_back(order.id);
+    if (!reservation_) reservation_ = reserve(model_, experiment, now_);
+  }
+  return std::nullopt;
+}
+
+std::optional<Placed> PlacingPass::try_place(const Experiment& experiment,
+                                             const std::string& lane) {
+  const Spec& spec = experiment.spec();
+  Choice choice = choice_of(experiment);
+  const bool over_before = reservation_ && reservation_->starts_ms != 0 &&
+                           spec.max_duration_ms > 0 &&
+                           now_ + spec.max_duration_ms + spec.stop_grace_ms <= reservation_->starts_ms;
+  if (reservation_ && !over_before) choice.kept_free = &reservation_->others_may_use;
+  Placed placed;
+  if (auto seats = fit(experiment.id, spec, model_.free, choice)) {
+    placed.seats = std::move(*seats);
+  } else {
+    const double stretch = stretch_of(experiment, lane);
+    if (stretch <= 1) return std::nullopt;
+    auto shared = fit(experiment.id, spec, model_.free, choice, stretch);
+    if (!shared) return std::nullopt;
+    placed.seats = std::move(*shared);
+    placed.notice = sharing_notice(placed.seats, model_.free);
+  }
+  if (choice.kept_free != nullptr) {
+    for (const Seat& seat : placed.seats) {
+      const auto kept = reservation_->others_may_use.find(seat.host);
+      if (kept != reservation_->others_may_use.end()) add(kept->second, seat, -1);
+    }
+  }
+  return placed;
+}
+
+double PlacingPass::stretch_of(const Experiment& experiment, const std::string& lane) {
+  Queue& queue = model_.queue;
+  if (queue.stretch_version != model_.free.version()) {
+    queue.stretch.clear();
+    queue.stretch_version = model_.free.version();
+  }
+  const auto [entry, fresh] = queue.stretch.try_emplace(lane, 0.0);
+  if (fresh) {
+    entry->second = stretch_needed(experiment.id, experiment.spec(), emptied(model_.free, false),
+                                   choice_of(experiment));
+  }
+  return entry->second;
+}
+
+std::string wait_reason(const Model& model, const ExperimentId& id, TimeMs now) {
+  const auto found = model.experiments.find(id);
+  if (found == model.experiments.end()) return "";
+  const Experiment& experiment = found->second;
+  if (experiment.outcome) return "";
+  if (experiment.held) return fmt::format("held by concurrency: {}", experiment.spec().concurrency);
+  if (experiment.phase == Phase::Ending) return experiment.wait_reason;
+  if (experiment.phase != Phase::None) return "";
+  if (experiment.not_before_ms > now) {
+    return fmt::format("{}; again in {} s", experiment.wait_reason,
+                       (experiment.not_before_ms - now + 999) / 1000);
+  }
+  constexpr int kCountedMax = 1000;
+  const std::set<QueueOrder>& lane = model.queue.lanes.at(lane_of(experiment));
+  int ahead = 0;
+  for (auto it = lane.begin(); it != lane.end() && it->id != id && ahead < kCountedMax; ++it) ++ahead;
+  const Placement placement =
+      place(id, experiment.spec(), model.free, choice_of(experiment));
+  std::string reason;
+  if (const auto* waits = std::get_if<Waits>(&placement)) reason = waits->reason;
+  if (const auto* never = std::get_if<Never>(&placement)) reason = never->reason;
+  if (reason.empty()) {
+    QueueOrder first = order_of(experiment);
+    for (const auto& [other, waiting] : model.queue.lanes) first = std::min(first, *waiting.begin());
+    if (first.id == id) return "is placed next";
+    return fmt::format("{} is ahead of it and keeps its hosts free", to_string(first.id));
+  }
+  if (ahead > 0) {
+    reason += fmt::format("; {}{} experiment{} ahead of it", ahead,
+                          ahead == kCountedMax ? " or more" : "", ahead == 1 ? "" : "s");
+  }
+  return reason;
+}
+
+}  // namespace dtrain::daemon

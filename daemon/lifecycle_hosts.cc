@@ -1,0 +1,215 @@
+// Hosts that come, go and are lost. A Hello names what the host holds; compared with what the model
+// wants there, each replica is kept, launched again, started again, stopped, or lost.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "daemon/lifecycle_turn.h"
+
+namespace dtrain::daemon {
+
+namespace {
+
+constexpr int64_t kStrayGraceMs = 10'000;
+
+int64_t lost_after_ms(const Host& host, const Policy& policy) {
+  return host.same_machine ? policy.local_grace_ms : policy.lease_ms + policy.lease_margin_ms;
+}
+
+std::vector<ExperimentId> seated_on(const Model& model, const HostId& host) {
+  const auto seated = model.seated.find(host);
+  if (seated == model.seated.end()) return {};
+  return {seated->second.begin(), seated->second.end()};
+}
+
+// What Hello can find about one held replica.
+enum class Held { Wanted, Released, Stray };
+
+Held judge_held(Turn& turn, const HostId& host, const HeldReplicaFact& fact) {
+  const auto found = turn.model.experiments.find(fact.replica.experiment);
+  if (found == turn.model.experiments.end()) return Held::Stray;
+  Experiment& experiment = found->second;
+  const Replica* replica = find_replica(experiment, fact.replica, fact.attempt);
+  if (replica == nullptr || replica->seat.host != host) return Held::Stray;
+  if (replica->progress == Progress::Released) return Held::Released;
+  if (experiment.over || (replica->lost && replica->end)) return Held::Stray;
+  return Held::Wanted;
+}
+
+// The host has it, as it should. Start is repeated: the last one may have been lost on the way.
+void keep_held(Turn& turn, Experiment& experiment, Replica& replica, std::set<uint32_t>& started) {
+  replica.lost = false;
+  replica.stop_sent = false;
+  if (experiment.outcome || experiment.phase == Phase::Ending) return;
+  if (replica.progress == Progress::Prepared && start_committed(experiment, replica) &&
+      started.insert(replica.attempt).second) {
+    turn.send(SendStart{replica.seat.host, experiment.id, replica.attempt});
+  }
+}
+
+// The host does not have it. Before Go its launch was never seen or did not last: say it again.
+void miss_held(Turn& turn, Experiment& experiment, Replica& replica,
+               std::map<uint32_t, SendLaunch>& again) {
+  if (replica.progress >= Progress::Exited || replica.lost) {
+    replica.progress = Progress::Released;
+    return;
+  }
+  const bool ending = experiment.outcome || experiment.phase == Phase::Ending;
+  if (!ending && !start_committed(experiment, replica)) {
+    replica.progress = Progress::Launched;
+    SendLaunch& launch = again[replica.attempt];
+    launch.replicas.push_back(replica.id);
+    return;
+  }
+  const bool was_launched_only = !start_committed(experiment, replica);
+  replica.progress = Progress::Released;
+  if (was_launched_only) return;
+  replica.lost = true;
+  const Host* host = turn.host(replica.seat.host);
+  judge_loss(turn, experiment, replica,
+             fmt::format("lost: the runner on {} came back without it", host->name));
+}
+
+void reconcile(Turn& turn, const HostId& host, const ExperimentId& id,
+               const std::set<HeldReplicaFact>& held) {
+  Experiment* experiment = turn.touch(id);
+  if (experiment == nullptr) return;
+  std::map<uint32_t, SendLaunch> again;
+  std::set<uint32_t> started;
+  for (Replica& replica : experiment->replicas) {
+    if (replica.seat.host != host || !is_seated(*experiment, replica)) continue;
+    if (awaits_relaunch(*experiment, replica) || (replica.lost && replica.end)) continue;
+    if (held.contains({replica.id, replica.attempt})) {
+      keep_held(turn, *experiment, replica, started);
+    } else {
+      miss_held(turn, *experiment, replica, again);
+    }
+  }
+  for (auto& [attempt, launch] : again) {
+    if (experiment->outcome || experiment->phase == Phase::Ending) break;
+    launch.host = host;
+    launch.experiment = id;
+    launch.attempt = attempt;
+    turn.send(std::move(launch));
+  }
+  settle(turn, *experiment, false);
+}
+
+// The inventory of a Hello, with what is known of the host besides.
+Host& adopt(Turn& turn, const Host& said) {
+  Host& host = turn.model.hosts[said.id];
+  Host next = said;
+  next.quarantined_ports = std::move(host.quarantined_ports);
+  next.strays = std::move(host.strays);
+  next.connected = true;
+  next.last_contact_ms = turn.now;
+  host = std::move(next);
+  turn.refresh(host.id);
+  turn.model.place_wanted = true;
+  return host;
+}
+
+void lose(Turn& turn, Experiment& experiment, Replica& replica, const std::string& reason) {
+  const bool start_was_sent =
+      experiment.phase != Phase::Placed && replica.progress > Progress::Launched;
+  const bool waited = awaits_relaunch(experiment, replica);
+  if (!start_was_sent) replica.progress = Progress::Released;   // nothing of it can run
+  if (start_was_sent || waited) replica.lost = true;
+  const bool had_exited = replica.exit.has_value();
+  if (had_exited && replica.end) return;
+  if (waited) {
+    start_again_at_once(turn, experiment, reason);
+    return;
+  }
+  if (!had_exited || experiment.phase == Phase::Go) judge_loss(turn, experiment, replica, reason);
+}
+
+}  // namespace
+
+void on_connected(Turn& turn, const HostConnected& event) {
+  Host& host = adopt(turn, event.host);
+  const std::set<HeldReplicaFact> held(event.held.begin(), event.held.end());
+  std::map<ExperimentId, SendStop> stops;
+  std::map<ExperimentId, SendForget> forgets;
+  host.strays.clear();
+  for (const HeldReplicaFact& fact : held) {
+    const ExperimentId& id = fact.replica.experiment;
+    switch (judge_held(turn, host.id, fact)) {
+      case Held::Wanted: break;
+      case Held::Released: forgets[id].replicas.push_back(fact); break;
+      case Held::Stray:
+        host.strays.insert(fact);
+        stops[id].replicas.push_back(fact);
+        break;
+    }
+  }
+  for (const ExperimentId& id : seated_on(turn.model, host.id)) reconcile(turn, host.id, id, held);
+  for (auto& [id, stop] : stops) {
+    turn.send(SendStop{host.id, id, std::move(stop.replicas), kStrayGraceMs,
+                       "it belongs to no present attempt"});
+  }
+  for (auto& [id, forget] : forgets) turn.send(SendForget{host.id, id, std::move(forget.replicas)});
+}
+
+void on_disconnected(Turn& turn, const HostDisconnected& event) {
+  Host* host = turn.host(event.host);
+  if (host == nullptr || !host->connected) return;
+  host->connected = false;
+  if (host->same_machine) host->last_contact_ms = turn.now;
+  turn.refresh(host->id);
+  turn.model.deadlines.insert(
+      {host->last_contact_ms + lost_after_ms(*host, turn.policy), ExperimentId{}});
+}
+
+void on_contact(Turn& turn, const HostContact& event) {
+  Host* host = turn.host(event.host);
+  if (host != nullptr && host->connected) host->last_contact_ms = turn.now;
+}
+
+void on_changed(Turn& turn, const HostChanged& event) {
+  const Host* known = turn.host(event.host.id);
+  if (known == nullptr || !known->connected) return;
+  adopt(turn, event.host);
+}
+
+void find_lost_hosts(Turn& turn) {
+  auto& deadlines = turn.model.deadlines;
+  std::erase_if(deadlines, [&](const auto& deadline) {
+    return deadline.first <= turn.now && deadline.second.number == 0;
+  });
+  for (auto& [id, host] : turn.model.hosts) {
+    if (host.connected) continue;
+    const std::vector<ExperimentId> seated = seated_on(turn.model, id);
+    if (seated.empty()) continue;
+    const TimeMs lost_ms = host.last_contact_ms + lost_after_ms(host, turn.policy);
+    if (lost_ms > turn.now) {
+      deadlines.insert({lost_ms, ExperimentId{}});
+      continue;
+    }
+    for (const ExperimentId& experiment_id : seated) {
+      Experiment* experiment = turn.touch(experiment_id);
+      if (experiment == nullptr) continue;
+      for (Replica& replica : experiment->replicas) {
+        if (replica.seat.host != id || replica.lost || !is_seated(*experiment, replica)) continue;
+        lose(turn, *experiment, replica, fmt::format("lost with {}", host.name));
+      }
+      settle(turn, *experiment, false);
+    }
+  }
+}
+
+void on_stray_released(Turn& turn, const ReplicaReleased& event) {
+  const HeldReplicaFact fact{event.replica, event.attempt};
+  HostId holder = event.host;
+  for (auto& [id, host] : turn.model.hosts) {
+    if (!holder.hex.empty() && id != holder) continue;
+    if (host.strays.erase(fact) == 0) continue;
+    holder = id;
+    turn.refresh(id);
+    turn.model.place_wanted = true;
+  }
+  if (holder.hex.empty()) return;
+  turn.send(SendForget{holder, event.replica.experiment, {fact}});
+}
+
+}  // namespace dtrain::daemon

@@ -1,0 +1,157 @@
+// From a place to RUNNING, in two phases: every host prepares, and only when all have does anything
+// start. Placed and Go are durable before the messages that follow from them, and both are safe to
+// repeat: a runner that says Hello gets again whatever it may have missed.
+#include <algorithm>
+#include <map>
+
+#include "daemon/lifecycle_turn.h"
+
+namespace dtrain::daemon {
+
+namespace {
+
+void set_launched(Turn& turn, const Experiment& experiment, Replica& replica) {
+  replica.attempt = experiment.attempt;
+  replica.progress = Progress::Launched;
+  replica.lost = false;
+  replica.exit.reset();
+  replica.end.reset();
+  replica.reason.clear();
+  replica.started_unix_ms = 0;
+  replica.pid = 0;
+  replica.stop_sent = false;
+  const Host* host = turn.host(replica.seat.host);
+  const bool leased = may_restart(experiment.spec()) && host != nullptr && !host->same_machine;
+  replica.lease_ms = leased ? turn.policy.lease_ms : 0;
+}
+
+// The hosts of a gang's launch, each once, in the order of its replicas.
+std::vector<HostId> hosts_of(const Experiment& experiment) {
+  std::vector<HostId> hosts;
+  for (const Replica& replica : experiment.replicas) {
+    if (std::find(hosts.begin(), hosts.end(), replica.seat.host) == hosts.end()) {
+      hosts.push_back(replica.seat.host);
+    }
+  }
+  return hosts;
+}
+
+void go(Turn& turn, Experiment& experiment) {
+  experiment.phase = Phase::Go;
+  if (experiment.run_since_ms == 0) experiment.run_since_ms = std::max<TimeMs>(turn.now, 1);
+  for (const HostId& host : hosts_of(experiment)) {
+    turn.send(SendStart{host, experiment.id, experiment.attempt});
+  }
+}
+
+}  // namespace
+
+void launch_gang(Turn& turn, Experiment& experiment, std::vector<Seat> seats) {
+  INVARIANT(is_queued(experiment), "only what waits is placed");
+  ++experiment.attempt;
+  experiment.phase = Phase::Placed;
+  experiment.wait_reason.clear();
+  experiment.replicas.resize(seats.size());
+  for (size_t i = 0; i < seats.size(); ++i) {
+    Replica& replica = experiment.replicas[i];
+    replica.id = seats[i].replica;
+    replica.seat = std::move(seats[i]);
+    turn.model.free.take(replica.seat);
+    set_launched(turn, experiment, replica);
+  }
+  turn.touched.at(experiment.id).seats_held.assign(experiment.replicas.size(), true);
+  std::map<HostId, SendLaunch> launches;
+  for (const Replica& replica : experiment.replicas) {
+    launches[replica.seat.host].replicas.push_back(replica.id);
+  }
+  for (auto& [host, launch] : launches) {
+    launch.host = host;
+    launch.experiment = experiment.id;
+    launch.attempt = experiment.attempt;
+    turn.send(std::move(launch));
+  }
+}
+
+// One replica, where the others expect it: same host, same port.
+void launch_again(Turn& turn, Experiment& experiment, Replica& replica) {
+  ++experiment.attempt;
+  set_launched(turn, experiment, replica);
+  turn.send(SendLaunch{replica.seat.host, experiment.id, replica.attempt, {replica.id}});
+}
+
+void on_prepared(Turn& turn, const LaunchPrepared& event) {
+  Experiment* experiment = turn.touch(event.experiment);
+  if (experiment == nullptr) return;
+  bool news = false;
+  for (Replica& replica : experiment->replicas) {
+    if (replica.attempt != event.attempt || replica.seat.host != event.host) continue;
+    if (replica.progress != Progress::Launched || replica.lost) continue;
+    replica.progress = Progress::Prepared;
+    news = true;
+  }
+  if (!news || experiment->outcome) return;
+  if (experiment->phase == Phase::Go) {
+    // A replica's own relaunch: being prepared is its Go.
+    turn.send(SendStart{event.host, experiment->id, event.attempt});
+  } else if (experiment->phase == Phase::Placed &&
+             std::all_of(experiment->replicas.begin(), experiment->replicas.end(),
+                         [](const Replica& r) { return r.progress == Progress::Prepared; })) {
+    go(turn, *experiment);
+  }
+}
+
+void on_launch_failed(Turn& turn, const LaunchFailed& event) {
+  Experiment* experiment = turn.touch(event.experiment);
+  if (experiment == nullptr) return;
+  SendForget forget{event.host, event.experiment, {}};
+  Replica* first = nullptr;
+  for (Replica& replica : experiment->replicas) {
+    if (replica.attempt != event.attempt || replica.seat.host != event.host) continue;
+    if (replica.progress > Progress::Prepared || is_gone(replica)) continue;
+    replica.progress = Progress::Released;
+    forget.replicas.push_back({replica.id, replica.attempt});
+    if (first == nullptr) first = &replica;
+  }
+  if (first == nullptr) return;
+  turn.send(std::move(forget));
+  turn.model.place_wanted = true;
+  Host* host = turn.host(event.host);
+  if (event.port_taken != 0 && host != nullptr) {
+    host->quarantined_ports.insert(event.port_taken);
+    turn.refresh(event.host);
+  }
+  if (!experiment->outcome && experiment->phase != Phase::Ending) {
+    const bool own_launch = event.attempt != decider(*experiment).attempt;
+    if (!event.ours) {
+      first->end = State::Failed;
+      first->reason = event.reason;
+      fix_outcome(turn, *experiment, State::Failed, first, event.reason);
+    } else if (event.port_taken != 0) {
+      start_again_at_once(turn, *experiment, event.reason);
+    } else if (own_launch &&
+               experiment->start_failures + 1 < turn.policy.start_failures_per_host) {
+      ++experiment->start_failures;
+      experiment->not_before_ms = turn.now + turn.policy.start_retry_ms;
+    } else {
+      start_failed(turn, *experiment, event.host, event.reason);
+    }
+  }
+  settle(turn, *experiment, false);
+}
+
+void on_started(Turn& turn, const ReplicaStarted& event) {
+  Experiment* experiment = turn.touch(event.replica.experiment);
+  if (experiment == nullptr || experiment->phase == Phase::Placed) return;
+  Replica* replica = find_replica(*experiment, event.replica, event.attempt);
+  if (replica == nullptr || replica->lost || replica->progress != Progress::Prepared) return;
+  replica->progress = Progress::Started;
+  replica->pid = event.pid;
+  replica->started_unix_ms = event.unix_ms;
+  if (experiment->started_unix_ms == 0) experiment->started_unix_ms = event.unix_ms;
+  const bool everyone = std::all_of(
+      experiment->replicas.begin(), experiment->replicas.end(),
+      [](const Replica& r) { return r.progress >= Progress::Started; });
+  if (everyone) experiment->start_failures = 0;
+}
+
+}  // namespace dtrain::daemon

@@ -1,0 +1,206 @@
+// What an exit means: for the replica, for the gang, for the experiment. The first committed cause
+// wins; an outcome once fixed is never changed.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "daemon/lifecycle_turn.h"
+
+namespace dtrain::daemon {
+
+namespace {
+
+constexpr const char* kEndedWith = "ended with the experiment";
+
+bool is_decider(const Experiment& experiment, const Replica& replica) {
+  return decider(experiment).id == replica.id;
+}
+
+// Roles that serve the others: they end with the experiment and never hold it up.
+bool serves(Role role) { return role == Role::Ps || role == Role::Tensorboard; }
+
+bool has_ended(const Replica& replica) { return replica.end.has_value() || is_gone(replica); }
+
+// Collectives (all-reduce, MPI) can't take a member back: a lost one restarts the gang. Parameter
+// servers and programs that know nothing of each other can.
+bool is_collective(const Spec& spec) {
+  switch (spec.framework) {
+    case Framework::Pytorch:
+    case Framework::Mpi: return true;
+    case Framework::Tensorflow:
+    case Framework::Engine: return spec.role(Role::Ps) == nullptr;
+    case Framework::Command: break;
+  }
+  return false;
+}
+
+std::string cause_of(const Exit& exit) {
+  if (!exit.cause.empty()) return exit.cause;
+  if (exit.lost_keeper) return "its keeper died";
+  if (exit.memory_kill) return "out of memory";
+  if (exit.signal != 0) return fmt::format("killed by signal {}", exit.signal);
+  return fmt::format("exit code {}", exit.code);
+}
+
+// This attempt is over and another follows: everyone is stopped, see settle().
+void end_attempt(Turn& turn, Experiment& experiment, const std::string& reason,
+                 int64_t backoff_ms) {
+  experiment.phase = Phase::Ending;
+  experiment.wait_reason = reason;
+  experiment.not_before_ms = backoff_ms > 0 ? turn.now + backoff_ms : 0;
+}
+
+void succeed_when_complete(Turn& turn, Experiment& experiment) {
+  const Replica& first = decider(experiment);
+  if (!first.exit || is_failure(*first.exit)) return;
+  const auto worker_left = [](const Replica& replica) {
+    return replica.id.role == Role::Worker && !has_ended(replica);
+  };
+  if (experiment.spec().completion == Completion::AllWorkers &&
+      std::any_of(experiment.replicas.begin(), experiment.replicas.end(), worker_left)) {
+    return;
+  }
+  fix_outcome(turn, experiment, State::Finished, &first, "");
+}
+
+// `seat_remains`: its host is there, so that it could be launched again where the others expect it.
+void judge_failure(Turn& turn, Experiment& experiment, Replica& replica, const std::string& what,
+                   bool seat_remains) {
+  const OnFailure rule = role_of(experiment, replica).on_failure;
+  const RestartPolicy& budget = experiment.spec().restart;
+  const bool decides = is_decider(experiment, replica);
+  const std::string named = fmt::format("{}: {}", to_string(replica.id), what);
+  replica.reason = what;
+  if (rule == OnFailure::Ignore && !decides) {
+    replica.end = replica.lost ? State::Lost : State::Failed;
+    succeed_when_complete(turn, experiment);
+    return;
+  }
+  const bool budget_left = experiment.restarts_used < static_cast<uint32_t>(budget.limit);
+  if (rule == OnFailure::Restart && budget_left) {
+    ++experiment.restarts_used;
+    const std::string reason = fmt::format("restart {} of {} after {}", experiment.restarts_used,
+                                           budget.limit, named);
+    if (decides || is_collective(experiment.spec()) || !seat_remains) {
+      end_attempt(turn, experiment, reason, budget.backoff_ms);
+    } else {
+      experiment.not_before_ms = turn.now + budget.backoff_ms;   // settle() launches it again
+    }
+    return;
+  }
+  replica.end = replica.lost ? State::Lost : State::Failed;
+  const bool spent = rule == OnFailure::Restart && budget.limit > 0;
+  fix_outcome(turn, experiment, State::Failed, &replica,
+              spent ? fmt::format("{}; all {} restarts are used", named, budget.limit) : named);
+}
+
+}  // namespace
+
+bool may_restart(const Spec& spec) {
+  return spec.restart.limit > 0 &&
+         std::any_of(spec.roles.begin(), spec.roles.end(), [](const RoleSpec& role) {
+           return role.on_failure == OnFailure::Restart;
+         });
+}
+
+void judge_exit(Turn& turn, Experiment& experiment, Replica& replica) {
+  INVARIANT(replica.exit.has_value(), "an exit is judged once it is known");
+  if (experiment.outcome || experiment.phase == Phase::Ending) return;   // a consequence
+  if (is_failure(*replica.exit)) {
+    judge_failure(turn, experiment, replica, cause_of(*replica.exit), true);
+    return;
+  }
+  replica.end = State::Finished;
+  succeed_when_complete(turn, experiment);
+}
+
+void judge_loss(Turn& turn, Experiment& experiment, Replica& replica, const std::string& reason) {
+  if (experiment.outcome) return;
+  const bool may_still_run = replica.lost && replica.progress != Progress::Released &&
+                             replica.progress != Progress::Exited && replica.lease_ms == 0;
+  if (may_still_run && !may_restart(experiment.spec())) {
+    // Nothing ends it there, so that no other attempt could ever start.
+    replica.end = State::Lost;
+    replica.reason = reason;
+    fix_outcome(turn, experiment, State::Failed, &replica,
+                fmt::format("{}: {}", to_string(replica.id), reason));
+    return;
+  }
+  if (experiment.phase == Phase::Ending) return;
+  const bool was_started = replica.pid != 0;
+  if (!was_started || !all_started(experiment)) {
+    start_failed(turn, experiment, replica.seat.host,
+                 fmt::format("{}: {}", to_string(replica.id), reason));
+    return;
+  }
+  judge_failure(turn, experiment, replica, reason, replica.progress == Progress::Released);
+}
+
+void start_failed(Turn& turn, Experiment& experiment, const HostId& host,
+                  const std::string& reason) {
+  std::string text = "start failed, not your program's doing: " + reason;
+  if (++experiment.start_failures >= turn.policy.start_failures_per_host) {
+    experiment.start_failures = 0;
+    experiment.excluded_hosts.push_back(host);
+    const Host* known = turn.host(host);
+    text += fmt::format("; {} is not used for it any more after {} failed starts",
+                        known == nullptr ? host.hex : known->name,
+                        turn.policy.start_failures_per_host);
+  }
+  end_attempt(turn, experiment, text, turn.policy.start_retry_ms);
+}
+
+void start_again_at_once(Turn& turn, Experiment& experiment, const std::string& reason) {
+  end_attempt(turn, experiment, reason, 0);
+}
+
+void fix_outcome(Turn& turn, Experiment& experiment, State state, const Replica* cause,
+                 const std::string& reason) {
+  INVARIANT(!experiment.outcome, "the first committed cause wins");
+  Outcome outcome;
+  outcome.state = state;
+  outcome.reason = reason;
+  outcome.at_ms = turn.now;
+  if (cause != nullptr) outcome.cause = cause->id;
+  if (state == State::Failed) {
+    outcome.exit_code = cause != nullptr && cause->exit ? exit_status(*cause->exit) : 1;
+    if (outcome.exit_code == 0) outcome.exit_code = 1;
+  } else if (state == State::Killed) {
+    outcome.exit_code = 130;
+  }
+  experiment.outcome = std::move(outcome);
+  experiment.not_before_ms = 0;
+  turn.model.place_wanted = true;
+}
+
+void conclude(const Experiment& experiment, Replica& replica) {
+  if (replica.end) return;
+  const Outcome& outcome = *experiment.outcome;
+  if (outcome.state == State::Finished || (outcome.state == State::Failed && serves(replica.id.role))) {
+    replica.end = State::Finished;
+    replica.reason = kEndedWith;
+  } else if (replica.lost && !replica.exit) {
+    replica.end = State::Lost;
+    if (replica.reason.empty()) replica.reason = "lost with its host";
+  } else {
+    replica.end = State::Killed;
+    replica.reason = outcome.state == State::Killed ? outcome.reason
+                                                    : "ended because of " + outcome.reason;
+  }
+}
+
+// Who has to end now. After success the other workers have finish_grace to end by themselves and the
+// ps stay up for them; with no worker left they need not.
+bool must_stop(const Experiment& experiment, const Replica& replica, TimeMs now) {
+  if (!is_alive(replica)) return false;
+  if (experiment.phase == Phase::Ending && !experiment.outcome) return true;
+  if (!experiment.outcome) return false;
+  if (experiment.outcome->state != State::Finished) return true;
+  if (now >= experiment.outcome->at_ms + experiment.spec().finish_grace_ms) return true;
+  if (!serves(replica.id.role)) return false;
+  return std::none_of(experiment.replicas.begin(), experiment.replicas.end(), [](const Replica& r) {
+    return r.id.role == Role::Worker && is_alive(r);
+  });
+}
+
+}  // namespace dtrain::daemon

@@ -1,0 +1,235 @@
+#include "daemon/lifecycle_turn.h"
+
+#include <algorithm>
+
+#include "daemon/queue.h"
+
+namespace dtrain::daemon {
+
+namespace {
+
+template <typename Id, typename Set>
+void drop(std::map<Id, Set>& sets, const Id& id, const ExperimentId& experiment) {
+  const auto found = sets.find(id);
+  if (found == sets.end()) return;
+  found->second.erase(experiment);
+  if (found->second.empty()) sets.erase(found);
+}
+
+bool takes_slot(const Experiment& experiment) { return !experiment.over && !experiment.held; }
+
+void count_member(Model& model, const Experiment& experiment, bool in) {
+  if (experiment.id.member == 0) return;
+  SetTally& tally = model.sets[experiment.id.number];
+  const uint32_t one = in ? 1u : ~0u;   // modulo 2^32: minus one
+  tally.members += one;
+  tally.by_state[static_cast<size_t>(state_of(experiment))] += one;
+  if (takes_slot(experiment)) tally.in_slots += one;
+  if (experiment.held && !experiment.over) {
+    if (in) tally.held.insert(experiment.id); else tally.held.erase(experiment.id);
+  }
+}
+
+std::optional<int> exit_code_of(const Experiment& experiment) {
+  if (!experiment.over) return std::nullopt;
+  return experiment.outcome->exit_code;
+}
+
+std::string reason_of(const Experiment& experiment, const std::string& notice) {
+  if (experiment.outcome) return experiment.outcome->reason;
+  if (!notice.empty()) return notice;
+  const State state = state_of(experiment);
+  return state == State::Restarting || state == State::Pending ? experiment.wait_reason : "";
+}
+
+void show_replicas(const Experiment& experiment, const Turn::Before& before, Effects& effects) {
+  for (size_t i = 0; i < experiment.replicas.size(); ++i) {
+    const Replica& replica = experiment.replicas[i];
+    const State now = state_of(experiment, replica);
+    if (i < before.replicas.size() && before.replicas[i] == now) continue;
+    std::optional<int> code;
+    if (is_terminal(now) && replica.exit) code = exit_status(*replica.exit);
+    effects.notify.push_back(
+        {experiment.id, replica.id, now, replica.reason, code, replica.attempt});
+  }
+}
+
+// An end is told of the replicas first and of the experiment last; a beginning the other way round.
+void show(const Experiment& experiment, const Turn::Before& before, Effects& effects) {
+  const State now = state_of(experiment);
+  const StateChange change{experiment.id, std::nullopt, now, reason_of(experiment, before.notice),
+                           exit_code_of(experiment), experiment.attempt};
+  const bool changed = before.state != now;
+  if (changed && !is_terminal(now)) effects.notify.push_back(change);
+  show_replicas(experiment, before, effects);
+  if (changed && is_terminal(now)) effects.notify.push_back(change);
+}
+
+void move_seats(Model& model, const Experiment& experiment, const std::vector<bool>& held_before) {
+  for (size_t i = 0; i < experiment.replicas.size(); ++i) {
+    const Replica& replica = experiment.replicas[i];
+    const bool before = i < held_before.size() && held_before[i];
+    const bool now = holds_seat(experiment, replica);
+    if (before && !now) model.free.give(replica.seat);
+    if (!before && now) model.free.take(replica.seat);
+  }
+}
+
+// Lets as many members of the set into the queue as its concurrency has room for.
+void fill_slots(Turn& turn, uint32_t number) {
+  const auto tally = turn.model.sets.find(number);
+  if (tally == turn.model.sets.end()) return;
+  while (!tally->second.held.empty()) {
+    Experiment& next = turn.model.experiments.at(*tally->second.held.begin());
+    if (tally->second.in_slots >= static_cast<uint32_t>(next.spec().concurrency)) return;
+    unindex(turn.model, next);
+    next.held = false;
+    index(turn.model, next);
+    turn.effects.notify.push_back({next.id, {}, state_of(next), "", {}, 0});
+    turn.model.place_wanted = true;
+  }
+}
+
+void show_set(Turn& turn, uint32_t number, State before) {
+  const auto tally = turn.model.sets.find(number);
+  if (tally == turn.model.sets.end()) return;
+  const State now = set_state(tally->second);
+  if (now != before) turn.effects.notify.push_back({{number, 0}, {}, now, "", {}, 0});
+  if (is_terminal(now)) turn.model.sets.erase(tally);
+}
+
+}  // namespace
+
+void unindex(Model& model, const Experiment& experiment) {
+  count_member(model, experiment, false);
+  if (experiment.over) return;
+  model.live.erase(experiment.id);
+  if (const TimeMs at_ms = deadline_of(experiment); at_ms != 0) {
+    model.deadlines.erase({at_ms, experiment.id});
+  }
+  if (is_queued(experiment)) leave(model.queue, experiment);
+  for (const Replica& replica : experiment.replicas) {
+    if (is_seated(experiment, replica)) drop(model.seated, replica.seat.host, experiment.id);
+  }
+}
+
+void index(Model& model, const Experiment& experiment) {
+  count_member(model, experiment, true);
+  if (experiment.over) return;
+  model.live.insert(experiment.id);
+  if (const TimeMs at_ms = deadline_of(experiment); at_ms != 0) {
+    model.deadlines.insert({at_ms, experiment.id});
+  }
+  if (is_queued(experiment)) enqueue(model.queue, experiment);
+  for (const Replica& replica : experiment.replicas) {
+    if (is_seated(experiment, replica)) model.seated[replica.seat.host].insert(experiment.id);
+  }
+}
+
+TimeMs deadline_of(const Experiment& experiment) {
+  TimeMs at_ms = 0;
+  const auto by = [&](TimeMs candidate_ms) {
+    if (at_ms == 0 || candidate_ms < at_ms) at_ms = candidate_ms;
+  };
+  if (experiment.over) return 0;
+  if (experiment.outcome) {
+    // Somebody still has the finish grace: they have not been told to stop.
+    const TimeMs grace_ends_ms = experiment.outcome->at_ms + experiment.spec().finish_grace_ms;
+    const bool graced = std::any_of(
+        experiment.replicas.begin(), experiment.replicas.end(),
+        [](const Replica& replica) { return is_alive(replica) && !replica.stop_sent; });
+    if (graced) by(std::max<TimeMs>(grace_ends_ms, 1));
+    return at_ms;
+  }
+  const int64_t max_ms = experiment.spec().max_duration_ms;
+  if (max_ms > 0 && experiment.run_since_ms > 0) by(experiment.run_since_ms + max_ms);
+  const bool relaunch = std::any_of(
+      experiment.replicas.begin(), experiment.replicas.end(),
+      [&](const Replica& replica) { return awaits_relaunch(experiment, replica); });
+  if (experiment.not_before_ms > 0 && (experiment.phase == Phase::None || relaunch)) {
+    by(experiment.not_before_ms);
+  }
+  return at_ms;
+}
+
+Experiment* Turn::touch(const ExperimentId& id) {
+  const auto found = model.experiments.find(id);
+  if (found == model.experiments.end()) return nullptr;
+  Experiment& experiment = found->second;
+  if (touched.contains(id)) return experiment.over ? nullptr : &experiment;
+  if (experiment.over) return nullptr;
+  if (id.member > 0) set_states.emplace(id.number, set_state(model.sets.at(id.number)));
+  Before before;
+  before.state = state_of(experiment);
+  for (const Replica& replica : experiment.replicas) {
+    before.replicas.push_back(state_of(experiment, replica));
+    before.seats_held.push_back(holds_seat(experiment, replica));
+  }
+  unindex(model, experiment);
+  touched.emplace(id, std::move(before));
+  effects.persist.push_back(id);
+  return &experiment;
+}
+
+Host* Turn::host(const HostId& id) {
+  const auto found = model.hosts.find(id);
+  return found == model.hosts.end() ? nullptr : &found->second;
+}
+
+void Turn::send(Send message) {
+  Host* to = host(std::visit([](const auto& any) { return any.host; }, message));
+  if (to == nullptr || !to->connected) return;
+  // Until it arrives nothing there is older than this message.
+  if (std::holds_alternative<SendLaunch>(message) || std::holds_alternative<SendStart>(message)) {
+    to->last_contact_ms = now;
+  }
+  effects.send.push_back(std::move(message));
+}
+
+Effects Turn::finish() {
+  for (const auto& [id, before] : touched) {
+    const Experiment& experiment = model.experiments.at(id);
+    move_seats(model, experiment, before.seats_held);
+    index(model, experiment);
+    show(experiment, before, effects);
+  }
+  for (const auto& [number, before] : set_states) fill_slots(*this, number);
+  for (const auto& [number, before] : set_states) show_set(*this, number, before);
+  for (const HostId& id : stale_hosts) {
+    if (const Host* changed = host(id)) model.free.put(free_host(model, *changed));
+  }
+  return std::move(effects);
+}
+
+void rebuild(Model& model, TimeMs now) {
+  model.live.clear();
+  model.deadlines.clear();
+  model.seated.clear();
+  model.sets.clear();
+  model.queue = {};
+  for (auto& [id, experiment] : model.experiments) {
+    const bool waits = experiment.attempt == 0 && !experiment.outcome;
+    experiment.held = waits && id.member > 0 && experiment.spec().concurrency > 0;
+    for (Replica& replica : experiment.replicas) replica.stop_sent = false;
+    index(model, experiment);
+  }
+  for (const auto& [host_id, ids] : model.seated) {
+    // Its Hello will say who it is. Until then only its name in seats is known.
+    Host& host = model.hosts[host_id];
+    if (host.id == host_id) continue;
+    host.id = host_id;
+    host.name = host_id.hex.substr(0, 8);
+    host.last_contact_ms = now;
+  }
+  const Policy any;
+  Turn turn(model, any, now);
+  std::set<uint32_t> sets;
+  for (const auto& [number, tally] : model.sets) sets.insert(number);
+  for (const uint32_t number : sets) fill_slots(turn, number);
+  std::erase_if(model.sets, [](const auto& entry) { return is_terminal(set_state(entry.second)); });
+  for (const auto& [host_id, host] : model.hosts) model.free.put(free_host(model, host));
+  if (!model.seated.empty()) model.deadlines.insert({now, ExperimentId{}});
+  model.place_wanted = true;
+}
+
+}  // namespace dtrain::daemon

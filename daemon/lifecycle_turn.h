@@ -1,0 +1,88 @@
+// What one step works with, and the few moves the rules are written in. Inside the pure core only.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "daemon/lifecycle.h"
+
+namespace dtrain::daemon {
+
+// One step under way. An experiment is taken out of everything derived when a rule first touches it
+// and put back, from its facts, when the turn ends; so what is derived can't drift from the facts.
+struct Turn {
+  Turn(Model& the_model, const Policy& the_policy, TimeMs at)
+      : model(the_model), policy(the_policy), now(at) {}
+
+  Model& model;
+  const Policy& policy;
+  const TimeMs now;
+  Effects effects;
+
+  // Null when unknown or over: then nothing may happen to it.
+  Experiment* touch(const ExperimentId& id);
+  Host* host(const HostId& id);   // null when unknown
+  void refresh(const HostId& id) { stale_hosts.insert(id); }   // its inventory or its strays changed
+  void send(Send message);        // dropped when the host is not connected: its Hello brings it all up
+  Effects finish();
+
+  // ---- kept by touch() for finish()
+  struct Before {
+    State state;
+    std::vector<State> replicas;
+    std::vector<bool> seats_held;
+    std::string notice;           // said with the next change of the experiment's state
+  };
+  std::map<ExperimentId, Before> touched;
+  std::set<HostId> stale_hosts;
+  std::map<uint32_t, State> set_states;   // of sets with a touched member, before
+};
+
+// Everything derived about one experiment, out of and into the model.
+void unindex(Model& model, const Experiment& experiment);
+void index(Model& model, const Experiment& experiment);
+// When something is to happen to it by itself; 0: never.
+TimeMs deadline_of(const Experiment& experiment);
+
+// ---- lifecycle_outcome.cc: what an exit means
+
+void judge_exit(Turn& turn, Experiment& experiment, Replica& replica);
+// Gone without an exit of its own: with its host, or unknown to the runner that held it.
+void judge_loss(Turn& turn, Experiment& experiment, Replica& replica, const std::string& reason);
+void fix_outcome(Turn& turn, Experiment& experiment, State state, const Replica* cause,
+                 const std::string& reason);
+// The one way a replica gets its end once the experiment's outcome is fixed.
+void conclude(const Experiment& experiment, Replica& replica);
+// Something of ours failed before everyone had started: another attempt, at no cost to the user.
+void start_failed(Turn& turn, Experiment& experiment, const HostId& host, const std::string& reason);
+void start_again_at_once(Turn& turn, Experiment& experiment, const std::string& reason);
+bool must_stop(const Experiment& experiment, const Replica& replica, TimeMs now);
+// Whether a new attempt may follow when a host is lost; then its launches have a lease.
+bool may_restart(const Spec& spec);
+
+// ---- lifecycle_launch.cc: from a place to RUNNING
+
+void launch_gang(Turn& turn, Experiment& experiment, std::vector<Seat> seats);
+void launch_again(Turn& turn, Experiment& experiment, Replica& replica);
+void on_prepared(Turn& turn, const LaunchPrepared& event);
+void on_launch_failed(Turn& turn, const LaunchFailed& event);
+void on_started(Turn& turn, const ReplicaStarted& event);
+
+// ---- lifecycle_hosts.cc: hosts that come, go and are lost
+
+void on_connected(Turn& turn, const HostConnected& event);
+void on_disconnected(Turn& turn, const HostDisconnected& event);
+void on_contact(Turn& turn, const HostContact& event);
+void on_changed(Turn& turn, const HostChanged& event);
+void find_lost_hosts(Turn& turn);
+// Held by the host and wanted by nobody.
+void on_stray_released(Turn& turn, const ReplicaReleased& event);
+
+// ---- lifecycle.cc
+
+// What follows from the facts of an experiment, whatever event led to them.
+void settle(Turn& turn, Experiment& experiment, bool force);
+Replica* find_replica(Experiment& experiment, const ReplicaId& id, uint32_t attempt);
+
+}  // namespace dtrain::daemon

@@ -1,0 +1,245 @@
+#include "daemon/placement_explain.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+namespace dtrain::daemon {
+
+namespace {
+
+std::string gibibytes(double bytes) {
+  return fmt::format("{:.4g} GiB", bytes / static_cast<double>(uint64_t{1} << 30));
+}
+
+std::string number_of(int count, const char* noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
+double total_cpus(const Spec& spec) {
+  double sum = 0;
+  for (const RoleSpec& role : spec.roles) sum += role.count * role.resources.cpus;
+  return sum;
+}
+
+// The same gang, asking only for some of what it needs, to find out which it is that is short.
+Spec only(const Spec& spec, bool memory, bool gpus, bool cpus) {
+  constexpr double kAlmostNoCpu = 1e-9;
+  Spec less;
+  less.roles = spec.roles;
+  for (RoleSpec& role : less.roles) {
+    if (!memory) role.resources.memory_bytes = 1;
+    if (!gpus) role.resources.gpus = 0;
+    if (!cpus) role.resources.cpus = kAlmostNoCpu;
+  }
+  return less;
+}
+
+enum class Short { Gpus, Memory, Cpus, Ports };
+
+Short what_is_short(const ExperimentId& id, const Spec& spec, const FreeHosts& hosts,
+                    const Choice& choice) {
+  if (!fit(id, only(spec, false, true, false), hosts, choice)) return Short::Gpus;
+  if (!fit(id, only(spec, true, true, false), hosts, choice)) return Short::Memory;
+  if (!fit(id, only(spec, true, true, true), hosts, choice)) return Short::Cpus;
+  return Short::Ports;
+}
+
+// "4 GPUs on one host", "4 GPUs on each of 2 hosts", "6 GPUs on 2 hosts", as they would lie on empty hosts.
+std::string wanted_gpus(const ExperimentId& id, const Spec& spec, const FreeHosts& empty,
+                        const Choice& choice) {
+  int total = 0;
+  for (const RoleSpec& role : spec.roles) total += role.count * role.resources.gpus;
+  const std::string amount = number_of(total, "GPU");
+  const auto seats = fit(id, only(spec, true, true, false), empty, choice);
+  if (!seats) return amount;
+  std::map<HostId, int> by_host;
+  for (const Seat& seat : *seats) by_host[seat.host] += static_cast<int>(seat.gpus.size());
+  std::erase_if(by_host, [](const auto& entry) { return entry.second == 0; });
+  if (by_host.size() == 1) return amount + " on one host";
+  const int each = by_host.begin()->second;
+  if (std::all_of(by_host.begin(), by_host.end(), [&](auto& e) { return e.second == each; })) {
+    return fmt::format("{} on each of {} hosts", number_of(each, "GPU"), by_host.size());
+  }
+  return fmt::format("{} on {} hosts", amount, by_host.size());
+}
+
+// The largest amounts first, as "3+4"; the rest is counted.
+template <typename Amount>
+std::string sum_text(const FreeHosts& hosts, Amount amount) {
+  constexpr size_t kShown = 6;
+  std::vector<double> amounts;
+  for (const FreeHost* free : hosts.open()) amounts.push_back(std::max(amount(*free), 0.0));
+  std::sort(amounts.rbegin(), amounts.rend());
+  std::string text;
+  for (size_t i = 0; i < std::min(amounts.size(), kShown); ++i) {
+    text += fmt::format("{}{:.4g}", i == 0 ? "" : "+", amounts[i]);
+  }
+  if (amounts.size() > kShown) text += fmt::format("+... on {} hosts", amounts.size());
+  return text.empty() ? "nothing" : text;
+}
+
+template <typename Amount>
+const FreeHost* roomiest(const FreeHosts& hosts, Amount amount) {
+  const FreeHost* best = nullptr;
+  for (const FreeHost* free : hosts.open()) {
+    if (best == nullptr || amount(*free) > amount(*best)) best = free;
+  }
+  return best;
+}
+
+double free_gpus(const FreeHost& free) { return static_cast<double>(free.gpus.size()); }
+double free_cpus(const FreeHost& free) { return free.cpus; }
+double free_memory(const FreeHost& free) { return static_cast<double>(free.memory_bytes); }
+
+uint64_t largest_memory(const Spec& spec) {
+  uint64_t most = 0;
+  for (const RoleSpec& role : spec.roles) most = std::max(most, role.resources.memory_bytes);
+  return most;
+}
+
+double total_memory(const Spec& spec) {
+  double sum = 0;
+  for (const RoleSpec& role : spec.roles) {
+    sum += role.count * static_cast<double>(role.resources.memory_bytes);
+  }
+  return sum;
+}
+
+std::string wanted_memory(const Spec& spec, const FreeHosts& hosts) {
+  const FreeHost* best = roomiest(hosts, free_memory);
+  const auto one = static_cast<double>(largest_memory(spec));
+  if (best == nullptr || one > free_memory(*best)) return gibibytes(one) + " on one host";
+  return gibibytes(total_memory(spec));
+}
+
+std::string wanted_cpus(const Spec& spec, const FreeHosts& hosts) {
+  double most = 0;
+  for (const RoleSpec& role : spec.roles) most = std::max(most, role.resources.cpus);
+  const FreeHost* best = roomiest(hosts, free_cpus);
+  if (best == nullptr || most > free_cpus(*best)) return fmt::format("{:.4g} cpus on one host", most);
+  return fmt::format("{:.4g} cpus", total_cpus(spec));
+}
+
+Waits waits(const ExperimentId& id, const Spec& spec, const FreeHosts& hosts,
+            const FreeHosts& empty, const Choice& choice, double stretch) {
+  if (stretch > 1) {
+    return {fmt::format("needs {:.4g} cpus, more than there are: waits until the hosts are idle to "
+                        "share theirs",
+                        total_cpus(spec))};
+  }
+  switch (what_is_short(id, spec, hosts, choice)) {
+    case Short::Gpus:
+      return {fmt::format("needs {}; free: {}", wanted_gpus(id, spec, empty, choice),
+                          sum_text(hosts, free_gpus))};
+    case Short::Memory: {
+      const FreeHost* best = roomiest(hosts, free_memory);
+      return {fmt::format("needs {}; most is free on {}: {}", wanted_memory(spec, hosts),
+                          best->host->name, gibibytes(std::max(free_memory(*best), 0.0)))};
+    }
+    case Short::Cpus:
+      return {fmt::format("needs {}; free: {}", wanted_cpus(spec, hosts),
+                          sum_text(hosts, free_cpus))};
+    case Short::Ports: break;
+  }
+  return {fmt::format("needs {}; the hosts' port ranges are in use",
+                      number_of(spec.replica_count(), "free port"))};
+}
+
+Never never(const ExperimentId& id, const Spec& spec, const FreeHosts& empty,
+            const Choice& choice) {
+  switch (what_is_short(id, spec, empty, choice)) {
+    case Short::Gpus: {
+      const FreeHost* best = roomiest(empty, free_gpus);
+      return {fmt::format("needs {}; the largest host is {} with {}, all hosts: {}",
+                          wanted_gpus(id, spec, empty, choice), best->host->name,
+                          number_of(static_cast<int>(best->gpus.size()), "GPU"),
+                          sum_text(empty, free_gpus)),
+              "ask for fewer `gpus`, e.g. --set train.resources.gpus=0, or add a host"};
+    }
+    case Short::Memory: {
+      const FreeHost* best = roomiest(empty, free_memory);
+      return {fmt::format("needs {}; the largest is {} with {}", wanted_memory(spec, empty),
+                          best->host->name, gibibytes(free_memory(*best))),
+              "lower `mem`, e.g. --set train.resources.mem=1GiB, or add a host"};
+    }
+    case Short::Cpus: {
+      const FreeHost* best = roomiest(empty, free_cpus);
+      return {fmt::format("needs {}; the largest is {} with {:.4g}", wanted_cpus(spec, empty),
+                          best->host->name, best->cpus),
+              "lower `cpus`, e.g. --set train.resources.cpus=1, or add a host"};
+    }
+    case Short::Ports: break;
+  }
+  return {fmt::format("needs {}, more than the hosts' port ranges have",
+                      number_of(spec.replica_count(), "port")),
+          "widen the port range of the hosts"};
+}
+
+const Host* named(const FreeHosts& hosts, const std::string& name) {
+  for (const auto& [id, free] : hosts.all()) {
+    if (free.host->name == name || id.hex == name) return free.host;
+  }
+  return nullptr;
+}
+
+std::string known_names(const FreeHosts& hosts) {
+  std::set<std::string> names;
+  for (const auto& [id, free] : hosts.all()) names.insert(free.host->name);
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+}  // namespace
+
+Placement explain(const ExperimentId& id, const Spec& spec, const FreeHosts& hosts,
+                  const Choice& choice, double stretch) {
+  if (hosts.all().empty()) return Waits{"no host is connected yet"};
+  if (!choice.host.empty() && named(hosts, choice.host) == nullptr) {
+    return Never{fmt::format("no host is named '{}'", choice.host),
+                 "known hosts: " + known_names(hosts)};
+  }
+  const FreeHosts connected = emptied(hosts, false);
+  const FreeHosts every = emptied(hosts, true);
+  if (stretch > 0) return waits(id, spec, hosts, connected, choice, stretch);
+  if (stretch_needed(id, spec, every, choice) > 0) {
+    for (const auto& [host_id, free] : hosts.all()) {
+      const bool chosen = choice.host.empty() || free.host->name == choice.host ||
+                          host_id.hex == choice.host;
+      if (free.open || !chosen) continue;
+      if (!free.host->connected) {
+        return Waits{fmt::format("waits for {}, which is not connected", free.host->name)};
+      }
+      return Waits{fmt::format("waits for {}, which still ends replicas of an earlier attempt",
+                               free.host->name)};
+    }
+    return Waits{"waits for GPUs that others use"};
+  }
+  if (!choice.excluded.empty()) {
+    Choice any = choice;
+    any.excluded.clear();
+    if (stretch_needed(id, spec, every, any) > 0) {
+      return Never{fmt::format("no host is left: {} excluded after failed starts",
+                               number_of(static_cast<int>(choice.excluded.size()), "host")),
+                   "mend what made it fail there, then submit it again"};
+    }
+  }
+  return never(id, spec, every, choice);
+}
+
+std::string sharing_notice(const std::vector<Seat>& seats, const FreeHosts& hosts) {
+  double asked = 0, have = 0;
+  std::set<HostId> used;
+  for (const Seat& seat : seats) {
+    asked += seat.cpus;
+    if (used.insert(seat.host).second) have += hosts.find(seat.host)->host->cpus;
+  }
+  return fmt::format("{} ask for {:.4g} cpus and share the {:.4g} of {}",
+                     number_of(static_cast<int>(seats.size()), "replica"), asked, have,
+                     used.size() == 1 ? hosts.find(*used.begin())->host->name
+                                      : number_of(static_cast<int>(used.size()), "host"));
+}
+
+}  // namespace dtrain::daemon

@@ -1,0 +1,90 @@
+#include "daemon/placement_free.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "daemon/model.h"
+#include "schema/result.h"
+
+namespace dtrain::daemon {
+
+int FreeHost::port_count() const {
+  return host->port_last - host->port_first + 1 - static_cast<int>(ports_used.size());
+}
+
+bool FreeHosts::TighterFirst::operator()(const FreeHost* a, const FreeHost* b) const {
+  if (a->gpus.size() != b->gpus.size()) return a->gpus.size() < b->gpus.size();
+  if (a->cpus != b->cpus) return a->cpus < b->cpus;
+  return std::tie(a->memory_bytes, a->host->name, a->host->id) <
+         std::tie(b->memory_bytes, b->host->name, b->host->id);
+}
+
+bool FreeHosts::TighterFirst::operator()(const FreeHost* a, const Size& b) const {
+  return a->gpus.size() != b.gpus ? a->gpus.size() < b.gpus : a->cpus < b.cpus;
+}
+
+bool FreeHosts::TighterFirst::operator()(const Size& a, const FreeHost* b) const {
+  return a.gpus != b->gpus.size() ? a.gpus < b->gpus.size() : a.cpus < b->cpus;
+}
+
+void FreeHosts::put(FreeHost free) {
+  INVARIANT(free.host != nullptr, "what is free is free on a host");
+  const HostId id = free.host->id;
+  if (const auto known = hosts_.find(id); known != hosts_.end()) {
+    open_.erase(&known->second);
+    free.port_next = known->second.port_next;
+    known->second = std::move(free);
+    link(known->second);
+  } else {
+    link(hosts_.emplace(id, std::move(free)).first->second);
+  }
+  ++version_;
+}
+
+void FreeHosts::take(const Seat& seat) {
+  FreeHost& free = unlink(seat.host);
+  free.cpus -= seat.cpus;
+  free.memory_bytes -= static_cast<int64_t>(seat.memory_bytes);
+  for (const int gpu : seat.gpus) {
+    const auto found = std::lower_bound(free.gpus.begin(), free.gpus.end(), gpu);
+    if (found != free.gpus.end() && *found == gpu) free.gpus.erase(found);
+  }
+  free.ports_used.insert(seat.port);
+  free.port_next = seat.port + 1;
+  ++free.seats;
+  link(free);
+}
+
+void FreeHosts::give(const Seat& seat) {
+  FreeHost& free = unlink(seat.host);
+  INVARIANT(free.seats > 0, "only a taken seat is given back");
+  free.cpus += seat.cpus;
+  free.memory_bytes += static_cast<int64_t>(seat.memory_bytes);
+  for (const Gpu& gpu : free.host->gpus) {
+    const bool ours = std::find(seat.gpus.begin(), seat.gpus.end(), gpu.index) != seat.gpus.end();
+    if (!ours || !gpu.busy.empty()) continue;
+    free.gpus.insert(std::lower_bound(free.gpus.begin(), free.gpus.end(), gpu.index), gpu.index);
+  }
+  if (!free.host->quarantined_ports.contains(seat.port)) free.ports_used.erase(seat.port);
+  // Fractions add up inexactly; an idle host is a good moment to be exact again.
+  if (--free.seats == 0) free.cpus = free.host->cpus;
+  link(free);
+}
+
+const FreeHost* FreeHosts::find(const HostId& id) const {
+  const auto found = hosts_.find(id);
+  return found == hosts_.end() ? nullptr : &found->second;
+}
+
+FreeHost& FreeHosts::unlink(const HostId& id) {
+  const auto found = hosts_.find(id);
+  INVARIANT(found != hosts_.end(), "a seat is on a known host");
+  open_.erase(&found->second);
+  return found->second;
+}
+
+void FreeHosts::link(const FreeHost& free) {
+  if (free.open) open_.insert(&free);
+}
+
+}  // namespace dtrain::daemon

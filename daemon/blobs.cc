@@ -175,7 +175,7 @@ Result<std::string> Blobs::read(const Sha256& name, uint64_t bytes_max) const {
                    bytes_max);
 }
 
-std::unique_ptr<PackWriter> Blobs::begin() {
+Result<std::unique_ptr<PackWriter>> Blobs::begin() {
   return std::unique_ptr<PackWriter>(new PackWriter(*this, next_pack_++));
 }
 

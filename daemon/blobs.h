@@ -49,7 +49,7 @@ class Blobs {
   Result<std::string> read(const Sha256& name, uint64_t bytes_max) const;
 
   // A place for the blobs of one submission. Several may be open at once.
-  std::unique_ptr<PackWriter> begin();
+  Result<std::unique_ptr<PackWriter>> begin();
 
   // What was found damaged at open(), a line each; those blobs are missing() until sent again.
   const std::vector<std::string>& notices() const { return notices_; }

@@ -1,0 +1,267 @@
+#include "runner/workdir.h"
+
+#include <fcntl.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <map>
+#include <system_error>
+#include <vector>
+
+#include "runner/file_copy.h"
+#include "schema/fd.h"
+#include "schema/listing.h"
+#include "schema/quote.h"
+#include "schema/size_text.h"
+
+namespace dtrain::runner {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr int kOpenDirectory = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+
+fs::path project_of(const fs::path& place) {
+  return place / "project";
+}
+fs::path upper_of(const fs::path& place) {
+  return place / "upper";
+}
+
+int64_t wall_clock_ns() {
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  return now.tv_sec * 1'000'000'000 + now.tv_nsec;
+}
+
+std::optional<WorkdirKind> parse_kind(std::string_view word) {
+  for (const auto kind : {WorkdirKind::Overlay, WorkdirKind::Reflink, WorkdirKind::Copy}) {
+    if (word == to_string(kind)) return kind;
+  }
+  return std::nullopt;
+}
+
+// ---- the note <place>/view: kind, tree, when it was made; a line each
+
+struct ViewNote {
+  WorkdirKind kind = WorkdirKind::Copy;
+  std::string tree;
+  int64_t made_ns = 0;  // copied files changed no later than this
+};
+
+Status write_view_note(const fs::path& place, const ViewNote& note) {
+  const fs::path path = place / "view";
+  const Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  const std::string text =
+      fmt::format("{}\n{}\n{}\n", to_string(note.kind), note.made_ns, note.tree);
+  if (!file || ::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
+    return errno_error("write " + path.native(), errno);
+  }
+  return ok();
+}
+
+// Nothing when there is no view, or none that was made to its end.
+std::optional<ViewNote> read_view_note(const fs::path& place) {
+  const Fd file(::open((place / "view").c_str(), O_RDONLY | O_CLOEXEC));
+  char bytes[8192];
+  const ssize_t got = file ? ::read(file.get(), bytes, sizeof bytes) : -1;
+  if (got <= 0 || bytes[got - 1] != '\n') return std::nullopt;
+  const std::string_view text(bytes, static_cast<size_t>(got - 1));
+  const size_t first = text.find('\n');
+  const size_t second = text.find('\n', first + 1);
+  const auto kind = parse_kind(text.substr(0, first));
+  if (!kind || second == std::string_view::npos) return std::nullopt;
+  ViewNote note{*kind, std::string(text.substr(second + 1)), 0};
+  std::from_chars(text.data() + first + 1, text.data() + second, note.made_ns);
+  return note;
+}
+
+// ---- making
+
+Status make_directory(const fs::path& path) {
+  if (::mkdir(path.c_str(), 0755) == 0) return ok();
+  return errno_error("create " + path.native(), errno);
+}
+
+Status mount_overlay(const fs::path& tree, const fs::path& place) {
+  const fs::path upper = upper_of(place);
+  const fs::path work = place / "work";
+  const std::string paths = fmt::format("lowerdir={},upperdir={},workdir={}", tree.native(),
+                                        upper.native(), work.native());
+  // The kernel splits its options at these; a home with such a name gets copies.
+  if ((tree.native() + place.native()).find_first_of(",:\\\"") != std::string::npos) {
+    return Error{Code::Unimplemented, "an overlay can't lie under such a path", ""};
+  }
+  TRY(make_directory(upper));
+  TRY(make_directory(work));
+  // redirect_dir: without it a program can't rename a directory of its snapshot.
+  const std::string options = paths + ",index=off,metacopy=off,redirect_dir=on";
+  const fs::path target = project_of(place);
+  if (::mount("overlay", target.c_str(), "overlay", 0, options.c_str()) == 0) return ok();
+  if (::mount("overlay", target.c_str(), "overlay", 0, paths.c_str()) == 0) return ok();
+  const Error error = errno_error("mount an overlay", errno);
+  ::rmdir(work.c_str());
+  ::rmdir(upper.c_str());
+  return error;
+}
+
+Result<WorkdirKind> copy_tree(const fs::path& tree, const fs::path& place, CopyKind kind) {
+  const Fd from(::open(tree.c_str(), kOpenDirectory));
+  const Fd to(::open(project_of(place).c_str(), kOpenDirectory));
+  if (!from || !to) return errno_error("open " + tree.native(), errno);
+  TRY(const bool shared, copy_directory(from.get(), to.get(), kind));
+  return shared && kind != CopyKind::Bytes ? WorkdirKind::Reflink : WorkdirKind::Copy;
+}
+
+Result<WorkdirKind> fill_view(const fs::path& tree, const fs::path& place,
+                              std::optional<WorkdirKind> only) {
+  if (only == WorkdirKind::Reflink) return copy_tree(tree, place, CopyKind::Clone);
+  if (only == WorkdirKind::Copy) return copy_tree(tree, place, CopyKind::Bytes);
+  // Written first: a runner that dies in the middle leaves a mount that its next one can find.
+  TRY(write_view_note(place, {WorkdirKind::Overlay, tree.native(), 0}));
+  const Status mounted = mount_overlay(tree, place);
+  if (mounted.ok()) return WorkdirKind::Overlay;
+  if (only) return mounted.error();
+  return copy_tree(tree, place, CopyKind::CloneOrBytes);
+}
+
+}  // namespace
+
+std::string_view to_string(WorkdirKind kind) {
+  switch (kind) {
+    case WorkdirKind::Overlay:
+      return "overlay";
+    case WorkdirKind::Reflink:
+      return "reflink";
+    case WorkdirKind::Copy:
+      return "copy";
+  }
+  return "?";
+}
+
+Result<Workdir> make_view(const fs::path& tree, const fs::path& place,
+                          std::optional<WorkdirKind> only) {
+  if (const char* wanted = std::getenv("DTRAIN_WORKDIR"); !only && wanted != nullptr) {
+    only = parse_kind(wanted);
+    if (!only) {
+      return Error{Code::InvalidArgument, fmt::format("DTRAIN_WORKDIR={}", dtrain::quoted(wanted)),
+                   "one of: overlay, reflink, copy"};
+    }
+  }
+  std::error_code failed;
+  fs::create_directories(place.parent_path(), failed);
+  if (failed) return errno_error("create " + place.parent_path().native(), failed.value());
+  TRY(make_directory(place));
+  auto made = make_directory(project_of(place));
+  Result<WorkdirKind> kind = made.ok() ? fill_view(tree, place, only) : std::move(made).error();
+  if (kind.ok() && *kind != WorkdirKind::Overlay) {
+    made = write_view_note(place, {*kind, tree.native(), wall_clock_ns()});
+    if (!made.ok()) kind = std::move(made).error();
+  }
+  if (!kind.ok()) {
+    (void)release_view(place).ok();
+    return std::move(kind).error().with_context("work directory " + place.native());
+  }
+  return Workdir{project_of(place), *kind};
+}
+
+// ---- ending
+
+Status unmount_view(const fs::path& place) {
+  const fs::path project = project_of(place);
+  // Until it is no mount point any more: whoever was there before may have mounted twice.
+  while (::umount2(project.c_str(), MNT_DETACH | UMOUNT_NOFOLLOW) == 0) {
+  }
+  // EPERM: who may not unmount could not mount either.
+  if (errno == EINVAL || errno == ENOENT || errno == EPERM) return ok();
+  return errno_error("unmount " + project.native(), errno);
+}
+
+Status release_view(const fs::path& place) {
+  TRY(unmount_view(place));
+  return remove_tree(place);
+}
+
+namespace {
+
+// Sums what is left by the names at the top of the work directory.
+class LeftBehind {
+ public:
+  // `original`: the tree a copy was made from, else -1: everything below `directory` counts.
+  Status add(int directory, int original, int64_t made_ns, const std::string& top) {
+    Listing names;
+    TRY(names.read(directory));
+    for (size_t i = 0; i < names.size(); ++i) {
+      if (names.view(i) == "__pycache__") continue;  // nobody misses that
+      TRY(add_name(directory, original, made_ns, names.name(i), top));
+    }
+    return ok();
+  }
+
+  std::string text() const {
+    if (bytes_.empty()) return "";
+    std::vector<std::pair<std::string, uint64_t>> sorted(bytes_.begin(), bytes_.end());
+    std::sort(sorted.begin(), sorted.end(),
+              [](const auto& a, const auto& b) { return a.second > b.second; });
+    constexpr size_t kShown = 3;
+    uint64_t total = 0;
+    std::string where;
+    for (size_t i = 0; i < sorted.size(); ++i) {
+      total += sorted[i].second;
+      if (i < kShown) where += (i == 0 ? "" : ", ") + sorted[i].first;
+    }
+    if (sorted.size() > kShown) where += fmt::format(" and {} more", sorted.size() - kShown);
+    return fmt::format("{} in {}", size_text(total), where);
+  }
+
+ private:
+  Status add_name(int directory, int original, int64_t made_ns, const char* name,
+                  const std::string& top) {
+    struct stat st {};
+    if (::fstatat(directory, name, &st, AT_SYMLINK_NOFOLLOW) != 0) {
+      return errno == ENOENT ? ok() : Status(errno_error(fmt::format("look at {}", name), errno));
+    }
+    if (S_ISDIR(st.st_mode)) {
+      const Fd below(::openat(directory, name, kOpenDirectory));
+      if (!below) return errno_error(fmt::format("open {}", name), errno);
+      const Fd original_below(original < 0 ? -1 : ::openat(original, name, kOpenDirectory));
+      return add(below.get(), original_below.get(), made_ns,
+                 top.empty() ? std::string(name) + '/' : top);
+    }
+    // Links weigh nothing, and an overlay marks deleted names with devices.
+    if (!S_ISREG(st.st_mode)) return ok();
+    struct stat before {};
+    const bool as_it_was = original >= 0 &&
+                           ::fstatat(original, name, &before, AT_SYMLINK_NOFOLLOW) == 0 &&
+                           before.st_size == st.st_size &&
+                           st.st_ctim.tv_sec * 1'000'000'000 + st.st_ctim.tv_nsec <= made_ns;
+    if (!as_it_was) bytes_[top.empty() ? name : top] += static_cast<uint64_t>(st.st_size);
+    return ok();
+  }
+
+  std::map<std::string, uint64_t> bytes_;
+};
+
+}  // namespace
+
+Result<std::string> left_behind(const fs::path& place) {
+  const auto note = read_view_note(place);
+  if (!note) return std::string();
+  const bool overlay = note->kind == WorkdirKind::Overlay;
+  const fs::path written = overlay ? upper_of(place) : project_of(place);
+  const Fd directory(::open(written.c_str(), kOpenDirectory));
+  if (!directory) return errno_error("open " + written.native(), errno);
+  const Fd original(overlay ? -1 : ::open(note->tree.c_str(), kOpenDirectory));
+  LeftBehind left;
+  TRY(left.add(directory.get(), original.get(), note->made_ns, ""));
+  return left.text();
+}
+
+}  // namespace dtrain::runner

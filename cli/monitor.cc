@@ -1,0 +1,187 @@
+// dtrain monitor: what the replicas of an experiment use, once a second.
+#include "cli/monitor.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <memory>
+
+#include "cli/commands.h"
+#include "cli/connection.h"
+#include "cli/redial.h"
+#include "cli/signals.h"
+#include "cli/sink.h"
+#include "cli/stream_reader.h"
+#include "schema/dtrain.grpc.pb.h"
+#include "schema/states.h"
+
+namespace dtrain::cli {
+
+namespace {
+
+// The alternate screen: what was on the terminal before comes back when we leave.
+constexpr std::string_view kEnterScreen = "\x1b[?1049h\x1b[?25l";
+constexpr std::string_view kLeaveScreen = "\x1b[?25h\x1b[?1049l";
+// The daemon's first sample may be from before the runners were asked to measure.
+constexpr int kSamplesForOnce = 3;
+
+struct MonitorOptions {
+  std::string id;
+  bool once = false;
+  bool gpus = false;
+};
+
+bool has_figures(const pb::MonitorSample& sample) {
+  bool any_runs = false;
+  for (const pb::ReplicaUsage& replica : sample.replicas()) {
+    if (replica.live()) return true;
+    any_runs = any_runs || replica.state() == to_string(State::Running);
+  }
+  return !any_runs;
+}
+
+class Monitor {
+ public:
+  Monitor(Connection& connection, const CommandContext& context, const MonitorOptions& options,
+          std::string id)
+      : connection_(connection),
+        context_(context),
+        options_(options),
+        id_(std::move(id)),
+        screen_(screen_of(STDOUT_FILENO)),
+        live_(screen_.is_terminal && !options.once && !context.json),
+        sink_(STDOUT_FILENO),
+        signals_({SIGINT, SIGTERM, SIGHUP, SIGWINCH}),
+        redial_(connection, context, signals_) {}
+
+  ~Monitor() {
+    if (entered_) sink_.write(kLeaveScreen);
+    if (entered_ && last_) sink_.write(body(*last_));
+  }
+
+  Result<int> run() {
+    while (!done_) {
+      grpc::Status status = read_stream();
+      if (done_ || status.ok()) break;
+      if (!Redial::may_resume(status)) return error_of(status);
+      TRY(redial_.try_again(id_));
+      handle_signals();
+    }
+    if (!live_ && last_ && !printed_) print(*last_);
+    return 0;
+  }
+
+ private:
+  grpc::Status read_stream() {
+    auto stub = pb::Client::NewStub(connection_.channel());
+    pb::MonitorRequest request;
+    request.set_id(id_);
+    StreamReader<pb::MonitorSample> reader(
+        [&](grpc::ClientContext* call) { return stub->Monitor(call, request); });
+    while (!done_) {
+      if (auto sample = reader.next()) {
+        redial_.reset();
+        take(std::move(*sample));
+      } else if (auto status = reader.ended()) {
+        return *status;
+      } else {
+        wait_readable(reader.fd(), signals_.fd(), -1);
+      }
+      handle_signals();
+    }
+    return grpc::Status::OK;
+  }
+
+  void take(pb::MonitorSample sample) {
+    ++samples_;
+    history_.add(sample);
+    last_ = std::move(sample);
+    if (live_) {
+      draw();
+    } else if (has_figures(*last_) || samples_ >= kSamplesForOnce) {
+      print(*last_);
+      done_ = true;
+    }
+  }
+
+  void print(const pb::MonitorSample& sample) {
+    printed_ = true;
+    sink_.write(context_.json ? monitor_json(id_, sample) : body(sample));
+  }
+
+  std::string body(const pb::MonitorSample& sample) const {
+    if (options_.gpus) return render_gpus(sample, screen_);
+    return render_monitor(sample, entered_ ? &history_ : nullptr, screen_);
+  }
+
+  void draw() {
+    if (!entered_) sink_.write(kEnterScreen);
+    entered_ = true;
+    std::string text = paint(
+        cut_to_width(fmt::format("{} {}; Ctrl-C leaves", id_, last_->state()), screen_.width - 1),
+        Ink::Dim, screen_.colours);
+    text += "\n" + body(*last_);
+    // Line by line over the old picture: clearing first would flicker.
+    std::string frame = "\x1b[H";
+    size_t rows = 0;
+    for (size_t at = 0; at < text.size() && rows + 1 < screen_.height; ++rows) {
+      size_t end = text.find('\n', at);
+      frame += text.substr(at, end - at) + "\x1b[K\r\n";
+      at = end == std::string::npos ? text.size() : end + 1;
+    }
+    frame += "\x1b[J";
+    if (!sink_.write(frame)) done_ = true;
+  }
+
+  void handle_signals() {
+    while (int signal = signals_.take()) {
+      if (signal != SIGWINCH) {
+        done_ = true;
+        continue;
+      }
+      screen_ = screen_of(STDOUT_FILENO);
+      if (live_ && last_) draw();
+    }
+  }
+
+  Connection& connection_;
+  const CommandContext& context_;
+  const MonitorOptions& options_;
+  std::string id_;
+  Screen screen_;
+  bool live_;  // a screen that is redrawn; else one sample is printed
+  Sink sink_;
+  Signals signals_;
+  Redial redial_;
+  CpuHistory history_;
+  std::optional<pb::MonitorSample> last_;
+  int samples_ = 0;
+  bool entered_ = false;  // the alternate screen
+  bool printed_ = false;
+  bool done_ = false;
+};
+
+Result<int> monitor(const MonitorOptions& options, const CommandContext& context) {
+  TRY(Connection connection, connect(Autostart::IfNeeded, context));
+  std::string id = options.id;
+  if (id.empty()) {
+    pb::ShowRequest newest;
+    newest.set_project_dir(project_dir());
+    TRY(const pb::ShowReply shown, connection.show(newest));
+    id = shown.experiment().id();
+  }
+  return Monitor(connection, context, options, id).run();
+}
+
+}  // namespace
+
+Run declare_monitor(Options& options, CommandContext& context) {
+  auto typed = std::make_shared<MonitorOptions>();
+  options.positional("ID", typed->id, "experiment, member or replica; left out: the newest here");
+  options.flag("--once", typed->once, "print one sample; in a pipe always");
+  options.flag("-g,--gpu", typed->gpus, "the GPUs of each replica");
+  options.json(context);
+  return [typed, &context] { return monitor(*typed, context); };
+}
+
+}  // namespace dtrain::cli

@@ -39,8 +39,8 @@ bool contains(const std::vector<std::string>& words, const std::string& word) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
 
-// This process's path in the hierarchy with that controller, from lines "7:cpu,cpuacct:/path"; the v2
-// line has neither number nor controller.
+// This process's path in the hierarchy with that controller, from lines "7:cpu,cpuacct:/path"; the
+// v2 line has neither number nor controller.
 std::optional<std::string> own_path(const std::vector<std::string>& lines, bool v2,
                                     const std::vector<std::string>& options) {
   for (const std::string& line : lines) {
@@ -99,8 +99,8 @@ const Hierarchy* find_v1(const std::vector<Hierarchy>& all, const std::string& c
   return nullptr;
 }
 
-// Lets groups below `directory` have these controllers. A group with processes of its own can't (the
-// root can), so this process steps aside if it is alone there.
+// Lets groups below `directory` have these controllers. A group with processes of its own can't
+// (the root can), so this process steps aside if it is alone there.
 Status enable_controllers(const fs::path& directory, const std::string& words) {
   Status enabled = write_switch(directory / "cgroup.subtree_control", words);
   if (enabled.ok()) return enabled;
@@ -161,7 +161,9 @@ void claim_v1(const std::vector<Hierarchy>& all, CgroupSupport& support) {
   }
 }
 
-bool is_v2(const fs::path& group) { return ::access((group / "cgroup.events").c_str(), F_OK) == 0; }
+bool is_v2(const fs::path& group) {
+  return ::access((group / "cgroup.events").c_str(), F_OK) == 0;
+}
 
 Status make_group(const fs::path& group) {
   if (::mkdir(group.c_str(), 0755) != 0 && errno != EEXIST) {
@@ -176,7 +178,8 @@ Status set_cpu(const fs::path& group, const CgroupLimits& limits) {
   };
   if (is_v2(group)) {
     TRY(write_switch(group / "cpu.weight", scaled(100, 1, 10'000)));
-    if (limits.cpus_hard) TRY(write_switch(group / "cpu.max", scaled(100'000, 1'000, 1e12) + " 100000"));
+    if (limits.cpus_hard)
+      TRY(write_switch(group / "cpu.max", scaled(100'000, 1'000, 1e12) + " 100000"));
     return ok();
   }
   TRY(write_switch(group / "cpu.shares", scaled(1024, 2, 262'144)));
@@ -203,7 +206,8 @@ Status make_launch_group(const CgroupSupport& support, const fs::path& directory
   if (is_v2(group)) {
     const auto controllers = read_small_file(group / "cgroup.controllers").value_or("");
     for (const char* controller : {"cpu", "memory", "io"}) {
-      if (!contains(split(controllers.substr(0, controllers.find('\n')), ' '), controller)) continue;
+      if (!contains(split(controllers.substr(0, controllers.find('\n')), ' '), controller))
+        continue;
       TRY(write_switch(group / "cgroup.subtree_control", fmt::format("+{}", controller)));
     }
   }
@@ -244,7 +248,8 @@ void add_io(const fs::path& group, CgroupUsage& usage) {
   usage.read_bytes = usage.read_bytes.value_or(0);
   usage.written_bytes = usage.written_bytes.value_or(0);
   for (const std::string& word : split(*text, ' ')) {
-    if (word.starts_with("rbytes=")) *usage.read_bytes += std::strtoull(word.c_str() + 7, nullptr, 10);
+    if (word.starts_with("rbytes="))
+      *usage.read_bytes += std::strtoull(word.c_str() + 7, nullptr, 10);
     if (word.starts_with("wbytes=")) {
       *usage.written_bytes += std::strtoull(word.c_str() + 7, nullptr, 10);
     }
@@ -253,14 +258,14 @@ void add_io(const fs::path& group, CgroupUsage& usage) {
 
 Status remove_group(const fs::path& group) {
   std::error_code error;
-  for (fs::directory_iterator entry(group, error);
-       !error && entry != fs::directory_iterator(); entry.increment(error)) {
+  for (fs::directory_iterator entry(group, error); !error && entry != fs::directory_iterator();
+       entry.increment(error)) {
     if (entry->is_directory(error)) TRY(remove_group(entry->path()));
   }
   if (::rmdir(group.c_str()) == 0 || errno == ENOENT) return ok();
   if (errno == EBUSY) {
-    return Error{Code::FailedPrecondition,
-                 fmt::format("a process is still in {}", group.string()), ""};
+    return Error{Code::FailedPrecondition, fmt::format("a process is still in {}", group.string()),
+                 ""};
   }
   return errno_error("rmdir " + group.string(), errno);
 }
@@ -342,8 +347,7 @@ std::vector<pid_t> cgroup_members(const std::vector<std::string>& directories) {
   std::vector<pid_t> members;
   if (directories.empty()) return members;
   const auto collect = [&](const fs::path& group) {
-    for (const auto& line :
-         split(read_small_file(group / "cgroup.procs").value_or(""), '\n')) {
+    for (const auto& line : split(read_small_file(group / "cgroup.procs").value_or(""), '\n')) {
       members.push_back(static_cast<pid_t>(std::strtol(line.c_str(), nullptr, 10)));
     }
   };

@@ -58,7 +58,7 @@ class Keeper {
   std::vector<std::unique_ptr<KeptReplica>> replicas_;
   asio::signal_set signals_;
   asio::steady_timer sweep_timer_;
-  int64_t sweep_at_ms_ = 0;   // of boottime_ms(); 0: none is due
+  int64_t sweep_at_ms_ = 0;  // of boottime_ms(); 0: none is due
   asio::posix::stream_descriptor lease_;
   asio::posix::stream_descriptor directory_events_;
   bool started_ = false;
@@ -81,8 +81,7 @@ Keeper::Keeper(LaunchDir directory, LaunchFile launch)
                               end_if_over();
                             },
                             [this](int64_t delay_ms) { sweep_in(delay_ms); }};
-    replicas_.push_back(
-        std::make_unique<KeptReplica>(loop_, directory_, launch_, replica, calls));
+    replicas_.push_back(std::make_unique<KeptReplica>(loop_, directory_, launch_, replica, calls));
   }
 }
 
@@ -135,7 +134,9 @@ void Keeper::end_if_over() {
   const bool over = std::all_of(replicas_.begin(), replicas_.end(),
                                 [](const auto& replica) { return replica->has_ended(); });
   std::error_code error;
-  if (over && (may_end_ || !std::filesystem::exists(directory_.path(), error))) loop_.stop();
+  if (over && (may_end_ || !std::filesystem::exists(directory_.path() / "launch.json", error))) {
+    loop_.stop();
+  }
 }
 
 void Keeper::on_signal() {
@@ -192,8 +193,8 @@ void Keeper::sweep() {
   // Whatever our replicas started is below us, so without a child there is nothing.
   if (has_children_) trees = split_tree(ProcessTable::read(), ::getpid(), marks);
 
-  // Orphans without a mark belong to nobody while a replica runs that may have made them; after that
-  // they go with the rest.
+  // Orphans without a mark belong to nobody while a replica runs that may have made them; after
+  // that they go with the rest.
   const bool any_running = std::any_of(replicas_.begin(), replicas_.end(),
                                        [](const auto& replica) { return replica->is_running(); });
   for (size_t i = 0; i < replicas_.size(); ++i) {
@@ -238,13 +239,14 @@ void Keeper::watch_lease() {
   });
 }
 
-// Tells when the launch directory is removed: with nobody to say `bye` that is the end.
+// Tells when the launch directory is removed: with nobody to say `bye` that is the end. Its files
+// are watched, since the directory itself lasts as long as our socket in it.
 void Keeper::watch_directory() {
   if (!directory_events_.is_open()) {
     const int fd = ::inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
     if (fd < 0) return;  // past a user's quota: such a keeper stays until it is told
     directory_events_.assign(fd);
-    ::inotify_add_watch(fd, directory_.path().c_str(), IN_DELETE_SELF | IN_ONLYDIR);
+    ::inotify_add_watch(fd, directory_.path().c_str(), IN_DELETE | IN_ONLYDIR);
   }
   directory_events_.async_wait(
       asio::posix::stream_descriptor::wait_read, [this](const ErrorCode& error) {

@@ -34,8 +34,8 @@ bool parse_number(std::string_view word, uint64_t& number) {
   return !word.empty() && parsed.ec == std::errc() && parsed.ptr == end;
 }
 
-// A socket's address holds 107 bytes of path, a launch directory may be deeper: it is reached through
-// an open descriptor of it.
+// A socket's address holds 107 bytes of path, a launch directory may be deeper: it is reached
+// through an open descriptor of it.
 Fd open_directory(const LaunchDir& directory) {
   return Fd(::open(directory.path().c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
 }
@@ -79,7 +79,8 @@ Status KeeperCtl::listen(const LaunchDir& directory) {
   ::unlinkat(folder.get(), "ctl", 0);
   ErrorCode error;
   acceptor_.open(Protocol(), error);
-  const mode_t mask = ::umask(0177);  // born with mode 0600: there is no moment it is open to others
+  const mode_t mask =
+      ::umask(0177);  // born with mode 0600: there is no moment it is open to others
   if (!error) acceptor_.bind(Protocol::endpoint(ctl_address(folder)), error);
   ::umask(mask);
   if (!error) acceptor_.listen(4, error);
@@ -118,7 +119,8 @@ void KeeperCtl::read(uint64_t connection) {
     if (failed) return close();
     input_.append(bytes, got);
     if (!take_lines()) return close();
-    // A request may have replaced nothing, but `bye` may have stopped the loop: reading on is harmless.
+    // A request may have replaced nothing, but `bye` may have stopped the loop: reading on is
+    // harmless.
     read(connection);
   });
 }
@@ -126,7 +128,8 @@ void KeeperCtl::read(uint64_t connection) {
 bool KeeperCtl::take_lines() {
   size_t at = 0;
   for (size_t end; (end = input_.find('\n', at)) != std::string::npos; at = end + 1) {
-    const Result<CtlRequest> request = parse_ctl_line(std::string_view(input_).substr(at, end - at));
+    const Result<CtlRequest> request =
+        parse_ctl_line(std::string_view(input_).substr(at, end - at));
     if (!request.ok()) return false;
     if (request->verb != CtlRequest::Verb::Seen) {
       on_request_(*request);
@@ -144,7 +147,8 @@ void KeeperCtl::changed() {
   if (told_ || !socket_.is_open()) return;
   // One short line is unanswered at most, so the socket's buffer always has room.
   constexpr std::string_view kLine = "changed\n";
-  if (::send(socket_.native_handle(), kLine.data(), kLine.size(), MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
+  if (::send(socket_.native_handle(), kLine.data(), kLine.size(), MSG_NOSIGNAL | MSG_DONTWAIT) <
+      0) {
     return;  // the runner is gone; the read sees it too
   }
   told_ = true;

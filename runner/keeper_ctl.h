@@ -22,8 +22,8 @@ struct CtlRequest {
 // InvalidArgument for anything but a whole, well-formed line (without its '\n').
 Result<CtlRequest> parse_ctl_line(std::string_view line);
 
-// Owner: Keeper. Thread: its loop. Promises: requests come in order, `seen` is handled inside. A line
-// that doesn't parse closes the connection, nothing else.
+// Owner: Keeper. Thread: its loop. Promises: requests come in order, `seen` is handled inside. A
+// line that doesn't parse closes the connection, nothing else.
 class KeeperCtl {
  public:
   KeeperCtl(boost::asio::io_context& loop, std::function<void(const CtlRequest&)> on_request);
@@ -44,10 +44,10 @@ class KeeperCtl {
   std::function<void(const CtlRequest&)> on_request_;
   Protocol::acceptor acceptor_;
   Protocol::socket socket_;
-  uint64_t connection_ = 0;   // counts connections: a read of an older one is ignored
+  uint64_t connection_ = 0;  // counts connections: a read of an older one is ignored
   std::string input_;
-  bool told_ = false;         // `changed` was sent and not answered
-  bool dirty_ = false;        // something changed since
+  bool told_ = false;   // `changed` was sent and not answered
+  bool dirty_ = false;  // something changed since
 };
 
 }  // namespace dtrain::runner

@@ -101,7 +101,8 @@ void KeptReplica::start() {
     Result<Child> child = spawn(request);
     if (child.ok()) {
       process_ = identify(child->pid);
-      // It may be a zombie already; it is not reaped before we return to the loop, so the pid is its.
+      // It may be a zombie already; it is not reaped before we return to the loop, so the pid is
+      // its.
       process_.pid = child->pid;
       main_alive_ = true;
     } else {
@@ -131,7 +132,8 @@ void KeptReplica::read_output() {
   });
 }
 
-// Takes what is in the pipe, at most one buffer full, and sees to the next time. False: it is closed.
+// Takes what is in the pipe, at most one buffer full, and sees to the next time. False: it is
+// closed.
 bool KeptReplica::read_once() {
   auto& buffer = read_buffer();
   size_t filled = 0;
@@ -254,7 +256,8 @@ void KeptReplica::write_exit() {
     }
   }
   finish_timer_.cancel();
-  // A group whose last member is just being torn down can't go yet; the runner removes the launch's.
+  // A group whose last member is just being torn down can't go yet; the runner removes the
+  // launch's.
   (void)remove_cgroups(replica_.cgroups);
   phase_ = Phase::Ended;
   calls_.changed();
@@ -265,13 +268,15 @@ ExitFile KeptReplica::make_exit() const {
   const CgroupUsage group = cgroup_usage(replica_.cgroups);
   exit.ended_unix_ms = unix_ms();
   exit.log_bytes = spool_.end_offset();
-  exit.cpu_seconds = group.cpu_seconds.value_or(seconds(usage_.ru_utime) + seconds(usage_.ru_stime));
+  exit.cpu_seconds =
+      group.cpu_seconds.value_or(seconds(usage_.ru_utime) + seconds(usage_.ru_stime));
   // Counted in blocks of 512 bytes, descendants it waited for included.
   exit.read_bytes = group.read_bytes.value_or(static_cast<uint64_t>(usage_.ru_inblock) * 512);
   exit.written_bytes = group.written_bytes.value_or(static_cast<uint64_t>(usage_.ru_oublock) * 512);
   exit.memory_peak_bytes = static_cast<uint64_t>(usage_.ru_maxrss) * 1024;
   if (exec_error_) {
-    exit.code = exec_error_->code == Code::Cancelled ? 128 + SIGTERM : exec_failure_code(*exec_error_);
+    exit.code =
+        exec_error_->code == Code::Cancelled ? 128 + SIGTERM : exec_failure_code(*exec_error_);
     exit.cause = exec_error_->message;
     if (!exec_error_->hint.empty()) exit.cause += " (" + exec_error_->hint + ")";
   } else if (WIFSIGNALED(wait_status_)) {
@@ -286,7 +291,8 @@ ExitFile KeptReplica::make_exit() const {
       exit.cause += "; the kernel, out of memory, had killed one of its processes";
     }
   }
-  if (exit.memory_kill && group.memory_peak_bytes) exit.memory_peak_bytes = *group.memory_peak_bytes;
+  if (exit.memory_kill && group.memory_peak_bytes)
+    exit.memory_peak_bytes = *group.memory_peak_bytes;
   if (!why_.empty()) exit.cause = why_ + "; " + exit.cause;
   return exit;
 }

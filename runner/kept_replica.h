@@ -21,13 +21,14 @@ namespace dtrain::runner {
 
 // What a kept replica asks of its keeper.
 struct KeeperCalls {
-  std::function<void()> changed;                    // something new is in the launch directory
-  std::function<void(int64_t delay_ms)> sweep_in;   // look at the processes then, at the latest
+  std::function<void()> changed;                   // something new is in the launch directory
+  std::function<void(int64_t delay_ms)> sweep_in;  // look at the processes then, at the latest
 };
 
 // Owner: Keeper. Thread: its loop.
-// Promises: one exit file, written after nothing of the tree is alive and all output is in the spool,
-// whatever is asked and when. It never waits for a process itself: the keeper reaps and tells.
+// Promises: one exit file, written after nothing of the tree is alive and all output is in the
+// spool, whatever is asked and when. It never waits for a process itself: the keeper reaps and
+// tells.
 class KeptReplica {
  public:
   KeptReplica(boost::asio::io_context& loop, const LaunchDir& directory, const LaunchFile& launch,
@@ -36,8 +37,8 @@ class KeptReplica {
   KeptReplica& operator=(const KeptReplica&) = delete;
 
   void start();
-  // TERM to the whole tree, KILL after the grace. A second call can only shorten the grace. `why` goes
-  // in front of the cause; empty: nothing to add.
+  // TERM to the whole tree, KILL after the grace. A second call can only shorten the grace. `why`
+  // goes in front of the cause; empty: nothing to add.
   void stop(int64_t grace_ms, const std::string& why);
   // Its main process was reaped.
   void on_exit(int wait_status, const rusage& usage);
@@ -68,7 +69,7 @@ class KeptReplica {
   const ReplicaLaunch& replica_;
   KeeperCalls calls_;
   SpoolWriter spool_;
-  boost::asio::posix::stream_descriptor output_;   // read end of its stdout and stderr
+  boost::asio::posix::stream_descriptor output_;  // read end of its stdout and stderr
   boost::asio::steady_timer read_timer_;
   boost::asio::steady_timer finish_timer_;
 
@@ -79,9 +80,9 @@ class KeptReplica {
   bool tree_gone_ = false;
   bool output_ended_ = false;
   bool waits_for_output_ = false;
-  bool term_due_ = false;        // the next sweep sends TERM
-  bool killed_ = false;          // we sent KILL
-  int64_t kill_at_ms_ = 0;       // of boottime_ms(), while ending
+  bool term_due_ = false;   // the next sweep sends TERM
+  bool killed_ = false;     // we sent KILL
+  int64_t kill_at_ms_ = 0;  // of boottime_ms(), while ending
   int64_t gone_at_ms_ = 0;
   std::string why_;
   std::optional<Error> exec_error_;

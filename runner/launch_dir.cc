@@ -51,12 +51,9 @@ T valid(Result<T> parsed) {
 }
 
 json to_json(const ReplicaLaunch& replica) {
-  json record = {{"id", to_string(replica.id)},
-                 {"attempt", replica.attempt},
-                 {"argv", json::array()},
-                 {"cwd", from_bytes(replica.cwd)},
-                 {"env", json::object()},
-                 {"cgroups", json::array()}};
+  json record = {{"id", to_string(replica.id)}, {"attempt", replica.attempt},
+                 {"argv", json::array()},       {"cwd", from_bytes(replica.cwd)},
+                 {"env", json::object()},       {"cgroups", json::array()}};
   for (const std::string& argument : replica.argv) record["argv"].push_back(from_bytes(argument));
   for (const auto& [name, value] : replica.env) record["env"][name] = from_bytes(value);
   for (const std::string& group : replica.cgroups) record["cgroups"].push_back(from_bytes(group));
@@ -123,16 +120,11 @@ ReplicaFile replica_from(const json& record) {
 }
 
 json to_json(const ExitFile& exit) {
-  return {{"format", kLaunchFormat},
-          {"code", exit.code},
-          {"signal", exit.signal},
-          {"memory_kill", exit.memory_kill},
-          {"cause", from_bytes(exit.cause)},
-          {"ended_unix_ms", exit.ended_unix_ms},
-          {"cpu_seconds", exit.cpu_seconds},
-          {"memory_peak_bytes", exit.memory_peak_bytes},
-          {"read_bytes", exit.read_bytes},
-          {"written_bytes", exit.written_bytes},
+  return {{"format", kLaunchFormat},         {"code", exit.code},
+          {"signal", exit.signal},           {"memory_kill", exit.memory_kill},
+          {"cause", from_bytes(exit.cause)}, {"ended_unix_ms", exit.ended_unix_ms},
+          {"cpu_seconds", exit.cpu_seconds}, {"memory_peak_bytes", exit.memory_peak_bytes},
+          {"read_bytes", exit.read_bytes},   {"written_bytes", exit.written_bytes},
           {"log_bytes", exit.log_bytes}};
 }
 
@@ -153,8 +145,7 @@ ExitFile exit_from(const json& record) {
 
 // A name of a variable that isn't UTF-8 is replaced rather than refused.
 Status write_record(const std::filesystem::path& path, const json& record, Durability durability) {
-  return replace_file(path, record.dump(1, ' ', false, json::error_handler_t::replace),
-                      durability);
+  return replace_file(path, record.dump(1, ' ', false, json::error_handler_t::replace), durability);
 }
 
 template <typename T>

@@ -33,7 +33,7 @@ inline constexpr int kLaunchFormat = 1;
 // A process that can't be mistaken for a later one with the same pid.
 struct ProcessIdentity {
   pid_t pid = 0;
-  uint64_t start_ticks = 0;   // field 22 of /proc/<pid>/stat
+  uint64_t start_ticks = 0;  // field 22 of /proc/<pid>/stat
   std::string boot_id;
 };
 ProcessIdentity identify(pid_t pid);             // start_ticks 0 when it is gone
@@ -42,24 +42,24 @@ bool is_alive(const ProcessIdentity& identity);  // same boot, same start time, 
 struct ReplicaLaunch {
   ReplicaId id;
   uint32_t attempt = 0;
-  std::vector<std::string> argv;              // argv[0] is looked up in env's PATH
+  std::vector<std::string> argv;  // argv[0] is looked up in env's PATH
   std::string cwd;
-  std::map<std::string, std::string> env;     // complete: nothing is inherited
-  // Directories to join, made by the runner (cgroup.h): the first lists members and kills, others only
-  // limit and measure. Empty: none.
+  std::map<std::string, std::string> env;  // complete: nothing is inherited
+  // Directories to join, made by the runner (cgroup.h): the first lists members and kills, others
+  // only limit and measure. Empty: none.
   std::vector<std::string> cgroups;
 };
 
 struct LaunchFile {
   ExperimentId experiment;
   uint32_t attempt = 0;
-  std::string key;              // 32 hex digits; DTRAIN_KEY in every replica's environment
-  int64_t lease_ms = 0;         // 0: none
-  int64_t grace_ms = 10'000;    // between TERM and KILL when the keeper ends things by itself
-  uint64_t spool_limit_bytes = 0;   // per replica; oldest segments are dropped past it
+  std::string key;                 // 32 hex digits; DTRAIN_KEY in every replica's environment
+  int64_t lease_ms = 0;            // 0: none
+  int64_t grace_ms = 10'000;       // between TERM and KILL when the keeper ends things by itself
+  uint64_t spool_limit_bytes = 0;  // per replica; oldest segments are dropped past it
   std::vector<ReplicaLaunch> replicas;
   // For the runner that adopts this launch; the keeper does not look at them.
-  std::string work_root;        // what to unmount and delete at release
+  std::string work_root;  // what to unmount and delete at release
 };
 
 struct KeeperFile {
@@ -69,21 +69,21 @@ struct KeeperFile {
 struct ReplicaFile {
   ProcessIdentity process;
   int64_t started_unix_ms = 0;
-  uint64_t pipe_inode = 0;      // of its output: who holds it belongs to it
-  std::string error;            // exec failed: why; then an exit file follows with code 126 or 127
+  uint64_t pipe_inode = 0;  // of its output: who holds it belongs to it
+  std::string error;        // exec failed: why; then an exit file follows with code 126 or 127
 };
 
 struct ExitFile {
-  int code = 0;                 // 128+signal when a signal ended it
+  int code = 0;  // 128+signal when a signal ended it
   int signal = 0;
   bool memory_kill = false;
-  std::string cause;            // "exit code 3", "killed by SIGSEGV (11)", "out of memory: ..."
+  std::string cause;  // "exit code 3", "killed by SIGSEGV (11)", "out of memory: ..."
   int64_t ended_unix_ms = 0;
-  double cpu_seconds = 0;       // whole tree
+  double cpu_seconds = 0;  // whole tree
   uint64_t memory_peak_bytes = 0;
   uint64_t read_bytes = 0;
   uint64_t written_bytes = 0;
-  uint64_t log_bytes = 0;       // everything it wrote to stdout and stderr
+  uint64_t log_bytes = 0;  // everything it wrote to stdout and stderr
 };
 
 class LaunchDir {
@@ -96,7 +96,7 @@ class LaunchDir {
   // Durable: written to a temporary name, fsync, rename, fsync of the directory.
   Status write_launch(const LaunchFile&) const;
   Status write_keeper(const KeeperFile&) const;
-  Status write_replica(const ReplicaId&, const ReplicaFile&) const;   // rename only, no fsync
+  Status write_replica(const ReplicaId&, const ReplicaFile&) const;  // rename only, no fsync
   Status write_exit(const ReplicaId&, const ExitFile&) const;
 
   // nullopt: not there (yet). DataLoss: there but not readable as this format or one version back.
@@ -125,14 +125,15 @@ class LaunchDir {
 //                                (sent once until the runner answers `seen`, so it can't flood)
 //   runner answers: seen
 //
-// The newest connection is the runner's; an older one is closed. With nobody connected a keeper goes
-// on, and one that never heard `start` waits. It ends by itself only after `bye`, when all replicas
-// exited and the launch directory is gone, or after TERM, INT or HUP (a host that shuts down), which
-// end its replicas by the ladder first.
+// The newest connection is the runner's; an older one is closed. With nobody connected a keeper
+// goes on, and one that never heard `start` waits. It ends by itself only after `bye`, when all
+// replicas exited and the launch directory is gone, or after TERM, INT or HUP (a host that shuts
+// down), which end its replicas by the ladder first.
 
-inline constexpr uint32_t kSpoolOutput = 1;   // payload: i64 unix_ms | u64 offset | bytes
-// payload: i64 unix_ms | u64 offset | u64 bytes from there on that never reached the disk (it was full).
-// Bytes of segments removed by the limit leave a gap between offsets instead; spool.h reports both.
+inline constexpr uint32_t kSpoolOutput = 1;  // payload: i64 unix_ms | u64 offset | bytes
+// payload: i64 unix_ms | u64 offset | u64 bytes from there on that never reached the disk (it was
+// full). Bytes of segments removed by the limit leave a gap between offsets instead; spool.h
+// reports both.
 inline constexpr uint32_t kSpoolDropped = 2;
 inline constexpr uint64_t kSpoolSegmentBytes = uint64_t{8} << 20;
 

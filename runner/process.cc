@@ -91,14 +91,13 @@ void reset_signals() {
 }
 
 // Boost's launcher forks and wraps; the rest of the way is ours. Left to itself it would close
-// descriptors by reading a directory, report a bare errno without saying of which step, and leave by
-// exit(), which runs the parent's handlers. So its hook before exec is where the child stops being
-// Boost's.
+// descriptors by reading a directory, report a bare errno without saying of which step, and leave
+// by exit(), which runs the parent's handlers. So its hook before exec is where the child stops
+// being Boost's.
 struct Become {
   const Plan& plan;
   template <typename Launcher>
-  process::error_code on_exec_setup(Launcher&, const std::filesystem::path&,
-                                    const char* const*&) {
+  process::error_code on_exec_setup(Launcher&, const std::filesystem::path&, const char* const*&) {
     become(plan);
   }
 };
@@ -223,8 +222,8 @@ Error failure_error(const SpawnRequest& request, const Plan& plan, const Failure
   return exec_error(request, plan.program, failure.error);
 }
 
-// All signals stay away from the forking thread until the child has reset its own: a handler must not
-// run in a child that shares the parent's memory.
+// All signals stay away from the forking thread until the child has reset its own: a handler must
+// not run in a child that shares the parent's memory.
 class SignalsHeld {
  public:
   SignalsHeld() {
@@ -289,7 +288,9 @@ Result<Child> spawn(const SpawnRequest& request) {
   return child;
 }
 
-int exec_failure_code(const Error& error) { return error.code == Code::NotFound ? 127 : 126; }
+int exec_failure_code(const Error& error) {
+  return error.code == Code::NotFound ? 127 : 126;
+}
 
 std::optional<int> try_reap(Child& child) {
   if (child.pid <= 0) return std::nullopt;

@@ -36,8 +36,8 @@ struct Child {
   Fd pidfd;
 };
 
-// Starts it in a session of its own, stdin from /dev/null, all signals at their defaults, every other
-// descriptor closed. Errors, worded for the person who wrote the command:
+// Starts it in a session of its own, stdin from /dev/null, all signals at their defaults, every
+// other descriptor closed. Errors, worded for the person who wrote the command:
 //   NotFound            no such program (what a shell calls 127)
 //   PermissionDenied    there, but it can't be run (126)
 //   FailedPrecondition  the working directory can't be entered (126)

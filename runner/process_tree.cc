@@ -66,7 +66,9 @@ bool read_row(pid_t pid, ProcessRow& row) {
   return true;
 }
 
-bool is_dead(const ProcessRow& row) { return row.state == 'Z' || row.state == 'X'; }
+bool is_dead(const ProcessRow& row) {
+  return row.state == 'Z' || row.state == 'X';
+}
 
 using Children = std::unordered_map<pid_t, std::vector<pid_t>>;
 
@@ -116,8 +118,8 @@ bool holds_pipe(pid_t pid, const TreeMarks& marks) {
   return found;
 }
 
-// A session keeps the number of its leader even after that died. Another process that got the number
-// later has another start time, so its session is not ours.
+// A session keeps the number of its leader even after that died. Another process that got the
+// number later has another start time, so its session is not ours.
 bool in_session(const ProcessTable& table, const ProcessRow& row,
                 const std::vector<ProcessIdentity>& sessions) {
   for (const ProcessIdentity& leader : sessions) {
@@ -213,9 +215,8 @@ std::vector<std::vector<ProcessRow>> split_tree(const ProcessTable& table, pid_t
       return static_cast<size_t>(std::find_if(replicas.begin(), replicas.end(), matches) -
                                  replicas.begin());
     };
-    size_t owner = first([&](const TreeMarks& marks) {
-      return in_session(table, row, marks.sessions);
-    });
+    size_t owner =
+        first([&](const TreeMarks& marks) { return in_session(table, row, marks.sessions); });
     if (owner == nobody) owner = by_group(row.pid);
     if (owner != nobody || is_dead(row)) return owner;
     owner = first([&](const TreeMarks& marks) { return carries_key(row.pid, marks); });

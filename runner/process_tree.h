@@ -1,13 +1,13 @@
 // Finding and ending every process of a replica or a launch, whatever it did to hide: forked,
 // forked twice, took a session of its own, cleared its environment, closed its output.
 //
-// A process belongs to a tree by any mark: its cgroup, its session, an ancestor, the launch's key in
-// the environment it was started with, or the replica's output pipe held open. While the keeper lives
-// it is the reaper of all orphans, so that everything is below it; when it is dead, only the other
-// marks are left, which is why there are several.
+// A process belongs to a tree by any mark: its cgroup, its session, an ancestor, the launch's key
+// in the environment it was started with, or the replica's output pipe held open. While the keeper
+// lives it is the reaper of all orphans, so that everything is below it; when it is dead, only the
+// other marks are left, which is why there are several.
 //
-// Thread: any; no state is kept. Never signals by a bare pid that could have been reused: each process
-// is held by a pidfd and compared again by its start time before it is signalled.
+// Thread: any; no state is kept. Never signals by a bare pid that could have been reused: each
+// process is held by a pidfd and compared again by its start time before it is signalled.
 #pragma once
 
 #include <sys/types.h>
@@ -25,9 +25,9 @@ struct ProcessRow {
   pid_t pid = 0;
   pid_t parent = 0;
   pid_t session = 0;
-  char state = '?';          // as in /proc/<pid>/stat
+  char state = '?';  // as in /proc/<pid>/stat
   uint64_t start_ticks = 0;
-  uint64_t cpu_ticks = 0;    // user and system, its own and of children it waited for
+  uint64_t cpu_ticks = 0;  // user and system, its own and of children it waited for
   uint64_t resident_bytes = 0;
 };
 
@@ -50,9 +50,10 @@ struct TreeMarks {
 // calling process.
 std::vector<ProcessRow> find_tree(const ProcessTable& table, const TreeMarks& marks);
 
-// What the keeper does while it lives and everything is below it: the live processes below `ancestor`,
-// sorted by which of `replicas` each belongs to. One more list at the end: those that carry no mark of
-// any (an orphan that took a new session, cleared its environment and closed its output).
+// What the keeper does while it lives and everything is below it: the live processes below
+// `ancestor`, sorted by which of `replicas` each belongs to. One more list at the end: those that
+// carry no mark of any (an orphan that took a new session, cleared its environment and closed its
+// output).
 std::vector<std::vector<ProcessRow>> split_tree(const ProcessTable& table, pid_t ancestor,
                                                 const std::vector<TreeMarks>& replicas);
 
@@ -63,8 +64,8 @@ int signal_processes(const std::vector<ProcessRow>& processes, int signal);
 // Blocks. The processes still there.
 std::vector<ProcessRow> kill_tree(const TreeMarks& marks, int64_t give_up_ms);
 
-// The marks of everything a launch ever started, from its directory alone: what the runner kills when
-// the keeper is dead (its own process included).
+// The marks of everything a launch ever started, from its directory alone: what the runner kills
+// when the keeper is dead (its own process included).
 Result<TreeMarks> marks_of_launch(const LaunchDir& launch);
 
 // The marks of one replica, for measuring it; DTRAIN_KEY only where there is no cgroup.
@@ -73,10 +74,10 @@ TreeMarks marks_of_replica(const LaunchFile& launch, const ReplicaLaunch& replic
 
 // Sums of /proc over processes.
 struct TreeUsage {
-  double cpu_seconds = 0;       // a process that has ended and was waited for counts too
-  uint64_t memory_bytes = 0;    // resident; shared pages count once a process
+  double cpu_seconds = 0;     // a process that has ended and was waited for counts too
+  uint64_t memory_bytes = 0;  // resident; shared pages count once a process
   uint64_t memory_peak_bytes = 0;
-  uint64_t read_bytes = 0;      // from and to storage
+  uint64_t read_bytes = 0;  // from and to storage
   uint64_t written_bytes = 0;
   int processes = 0;
 };

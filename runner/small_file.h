@@ -17,7 +17,11 @@ std::optional<std::string> read_small_file(const std::filesystem::path& path);
 Status write_switch(const std::filesystem::path& path, std::string_view text);
 
 // Under a temporary name, then renamed: a reader sees the old file, none, or all of it. Mode 0600.
-enum class Durability { Rename, Fsync };  // Fsync: file and directory, so that it outlives a power cut
-Status replace_file(const std::filesystem::path& path, std::string_view text, Durability durability);
+enum class Durability {
+  Rename,
+  Fsync
+};  // Fsync: file and directory, so that it outlives a power cut
+Status replace_file(const std::filesystem::path& path, std::string_view text,
+                    Durability durability);
 
 }  // namespace dtrain::runner

@@ -83,7 +83,8 @@ bool SpoolWriter::write_loss(int64_t unix_ms) {
 }
 
 bool SpoolWriter::write_frame(uint32_t kind, std::string_view head, std::string_view body) {
-  if ((!file_ || segments_.back().size_bytes >= kSpoolSegmentBytes) && !open_segment()) return false;
+  if ((!file_ || segments_.back().size_bytes >= kSpoolSegmentBytes) && !open_segment())
+    return false;
   buffer_.clear();
   append_frame(buffer_, kind, head, body);
 

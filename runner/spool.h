@@ -1,6 +1,6 @@
-// The output of one replica on its way to the daemon: an append-only row of segment files of frames.
-// The keeper writes (SpoolWriter), the runner reads (SpoolReader); both look only at the disk, so
-// either may die and go on where it was.
+// The output of one replica on its way to the daemon: an append-only row of segment files of
+// frames. The keeper writes (SpoolWriter), the runner reads (SpoolReader); both look only at the
+// disk, so either may die and go on where it was.
 //
 // Offsets count every byte the replica ever wrote, lost ones included. Two things lose bytes, both
 // declared: a full disk (a kSpoolDropped frame says which), and the limit, which unlinks the oldest
@@ -19,8 +19,8 @@
 
 namespace dtrain::runner {
 
-// Owner: the keeper, one a replica. Thread: its loop. Promises: append() never fails and never blocks
-// on anything but the disk; what it can't store it counts.
+// Owner: the keeper, one a replica. Thread: its loop. Promises: append() never fails and never
+// blocks on anything but the disk; what it can't store it counts.
 class SpoolWriter {
  public:
   // limit_bytes 0: none. A limit below two segments counts as two.
@@ -42,7 +42,7 @@ class SpoolWriter {
  private:
   struct Segment {
     uint64_t sequence = 0;
-    uint64_t end_offset = 0;   // of the stream, after its last frame
+    uint64_t end_offset = 0;  // of the stream, after its last frame
     uint64_t size_bytes = 0;
   };
   bool open_segment();
@@ -58,7 +58,7 @@ class SpoolWriter {
   uint64_t next_sequence_ = 1;
   uint64_t end_offset_ = 0;
   uint64_t stored_bytes_ = 0;
-  uint64_t pending_loss_bytes_ = 0;   // lost just before end_offset_, not written down yet
+  uint64_t pending_loss_bytes_ = 0;  // lost just before end_offset_, not written down yet
   uint64_t lost_bytes_ = 0;
   std::string buffer_;
 };
@@ -67,8 +67,8 @@ class SpoolWriter {
 struct SpoolChunk {
   uint64_t offset = 0;
   int64_t unix_ms = 0;
-  std::string_view bytes;       // valid until the next call of next()
-  uint64_t dropped_bytes = 0;   // not 0: these bytes from `offset` on are lost
+  std::string_view bytes;      // valid until the next call of next()
+  uint64_t dropped_bytes = 0;  // not 0: these bytes from `offset` on are lost
   uint64_t end_offset() const { return offset + bytes.size() + dropped_bytes; }
 };
 
@@ -81,9 +81,9 @@ class SpoolReader {
   SpoolReader& operator=(const SpoolReader&) = delete;
 
   // The next piece, in order, without holes that are not declared. nullopt: nothing more now; ask
-  // again after `changed`, or know it is the end when the exit file is there and says so many bytes.
-  // A damaged segment is left at the damage; the rest of it shows as dropped once a later one is there.
-  // DataLoss: it was the last one.
+  // again after `changed`, or know it is the end when the exit file is there and says so many
+  // bytes. A damaged segment is left at the damage; the rest of it shows as dropped once a later
+  // one is there. DataLoss: it was the last one.
   Result<std::optional<SpoolChunk>> next();
 
   uint64_t offset() const { return offset_; }  // of the next piece
@@ -102,13 +102,13 @@ class SpoolReader {
   ReplicaId replica_;
   uint64_t offset_;
   Fd file_;
-  uint64_t sequence_ = 0;        // of file_; 0: none yet
-  uint64_t file_position_ = 0;   // of the next frame
+  uint64_t sequence_ = 0;       // of file_; 0: none yet
+  uint64_t file_position_ = 0;  // of the next frame
   // Read ahead: buffer_[taken_, filled_) are the file's bytes from file_position_ on.
   std::string buffer_;
   size_t taken_ = 0;
   size_t filled_ = 0;
-  size_t frame_bytes_ = 0;       // of the frame whose bytes were handed out; taken by the next call
+  size_t frame_bytes_ = 0;  // of the frame whose bytes were handed out; taken by the next call
 };
 
 }  // namespace dtrain::runner

@@ -125,7 +125,10 @@ void run(const std::string& self, Steps steps) {
   const std::map<std::string, std::function<void()>> actions = {
       {"--exit", [&] { ::_exit(static_cast<int>(number())); }},
       {"--raise", [&] { ::raise(static_cast<int>(number())); }},
-      {"--hang", [] { for (;;) ::pause(); }},
+      {"--hang",
+       [] {
+         for (;;) ::pause();
+       }},
       {"--ignore", [&] { std::signal(static_cast<int>(number()), SIG_IGN); }},
       {"--exit-on",
        [&] {

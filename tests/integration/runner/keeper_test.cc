@@ -1,0 +1,385 @@
+#include "runner/keeper.h"
+
+#include <sys/wait.h>
+
+#include "tests/integration/runner/kept_launch.h"
+
+namespace dtrain::runner {
+namespace {
+
+using Steps = std::vector<std::string>;
+
+// Every kind of tracking this host can do.
+std::vector<CgroupChoice> choices() {
+  std::vector<CgroupChoice> all{CgroupChoice::None};
+  for (const CgroupChoice choice : {CgroupChoice::V1, CgroupChoice::Best}) {
+    if (claim_cgroups(choice).kind != "none") all.push_back(choice);
+  }
+  return all;
+}
+
+std::string name_of(CgroupChoice choice) {
+  return claim_cgroups(choice).kind;
+}
+
+TEST_CASE("a replica runs as its launch file says, and its end is written down") {
+  KeptLaunch kept;
+  const ReplicaId id =
+      kept.add(1, {"--print", "hello", "--print-env", "GREETING", "--print-env", "HOME",
+                   "--print-cwd", "--print-env", "DTRAIN_REPLICA", "--exit", "3"});
+  kept.launch().replicas[0].env["GREETING"] = "good day\xff";
+  kept.start();
+  const ExitFile exit = kept.wait_exit(id);
+  CHECK(exit.code == 3);
+  CHECK(exit.signal == 0);
+  CHECK(exit.cause == "exit code 3");
+  const std::string expected =
+      "hello\ngood day\xff\nunset\n" + kept.root().string() + "\n4.worker.1\n";
+  CHECK(kept.output(id) == expected);
+  CHECK(exit.log_bytes == expected.size());
+  kept.send("bye");
+  CHECK(kept.wait_keeper() == 0);
+}
+
+TEST_CASE("nothing runs before start, and start twice runs once") {
+  KeptLaunch kept;
+  const ReplicaId id = kept.add(1, {"--print", "once", "--open-fifo", "gate"});
+  kept.keep();
+  CHECK(kept.survivors().empty());
+  CHECK(!(*kept.directory().read_replica(id)).has_value());
+  REQUIRE(::mkfifo((kept.root() / "gate").c_str(), 0600) == 0);
+  kept.send("start");
+  kept.send("start");
+  kept.wait_output(id, "once");
+  CHECK(kept.survivors().size() == 1);
+  { Fd gate(::open((kept.root() / "gate").c_str(), O_WRONLY)); }
+  CHECK(kept.wait_exit(id).code == 0);
+  CHECK(kept.output(id) == "once\n");
+}
+
+TEST_CASE("a replica that was stopped before start never runs") {
+  KeptLaunch kept;
+  const ReplicaId id = kept.add(1, {"--print", "ran"});
+  kept.keep();
+  kept.stop(id, 1000);
+  const ExitFile exit = kept.wait_exit(id);
+  CHECK(exit.code == 143);
+  CHECK(exit.cause == "stopped before it was started");
+  kept.send("start");
+  kept.send("bye");
+  CHECK(kept.wait_keeper() == 0);
+  CHECK(kept.output(id).empty());
+}
+
+TEST_CASE("ends by signals are named") {
+  KeptLaunch kept;
+  const ReplicaId crashed = kept.add(1, {"--raise", "11"});
+  const ReplicaId killed = kept.add(2, {"--raise", "9"});
+  kept.start();
+  const ExitFile crash = kept.wait_exit(crashed);
+  CHECK(crash.code == 139);
+  CHECK(crash.signal == 11);
+  CHECK(crash.cause == "killed by SIGSEGV (11)");
+  const ExitFile kill = kept.wait_exit(killed);
+  CHECK(kill.code == 137);
+  CHECK(!kill.memory_kill);
+  CHECK(kill.cause.find("not by dtrain") != std::string::npos);
+}
+
+TEST_CASE("a command that can't run has an exit file that says why") {
+  KeptLaunch kept;
+  const ReplicaId missing = kept.add(1, {});
+  kept.launch().replicas[0].argv = {"no-such-program"};
+  const ReplicaId nowhere = kept.add(2, {});
+  kept.launch().replicas[1].cwd = "/no/such/folder";
+  kept.start();
+  const ExitFile not_found = kept.wait_exit(missing);
+  CHECK(not_found.code == 127);
+  CHECK(not_found.cause.find("no-such-program: command not found") != std::string::npos);
+  CHECK((*kept.directory().read_replica(missing))->error == "no-such-program: command not found");
+  const ExitFile no_folder = kept.wait_exit(nowhere);
+  CHECK(no_folder.code == 126);
+  CHECK(no_folder.cause.find("/no/such/folder") != std::string::npos);
+}
+
+TEST_CASE("stop: TERM first, KILL after the grace") {
+  for (const CgroupChoice choice : choices()) {
+    CAPTURE(name_of(choice));
+    KeptLaunch kept(choice);
+    const ReplicaId polite = kept.add(1, {"--exit-on", "15", "7", "--print", "ready", "--hang"});
+    const ReplicaId deaf = kept.add(2, {"--ignore", "15", "--print", "ready", "--hang"});
+    const ReplicaId other = kept.add(3, {"--print", "ready", "--hang"});
+    kept.start();
+    for (const ReplicaId& id : {polite, deaf, other}) kept.wait_output(id, "ready");
+    kept.stop(polite, 50'000);
+    CHECK(kept.wait_exit(polite).cause == "exit code 7");
+    kept.stop(deaf, 20);
+    CHECK(kept.wait_exit(deaf).cause == "killed by SIGKILL (9)");
+    CHECK(kept.survivors().size() == 1);  // the third was not touched
+    kept.stop(other, 0);
+    CHECK(kept.wait_exit(other).signal == SIGKILL);
+    CHECK(kept.survivors().empty());
+  }
+}
+
+TEST_CASE("a later stop can shorten the grace") {
+  KeptLaunch kept;
+  const ReplicaId id = kept.add(1, {"--ignore", "15", "--print", "ready", "--hang"});
+  kept.start();
+  kept.wait_output(id, "ready");
+  kept.stop(id, 1'000'000);
+  kept.stop(id, 0);
+  CHECK(kept.wait_exit(id).signal == SIGKILL);
+}
+
+// Ways to hide; each ends with a process that hangs.
+const std::vector<std::pair<std::string, Steps>> kStrays = {
+    {"child", {"--fork", "--ignore", "15", "--print", "hidden", "--hang", "--then"}},
+    {"orphan", {"--orphan", "--print", "hidden", "--hang", "--then"}},
+    {"orphan in its own session",
+     {"--orphan", "--setsid", "--ignore", "15", "--print", "hidden", "--hang", "--then"}},
+    {"orphan without environment",
+     {"--orphan", "--setsid", "--clear-env", "--ignore", "15", "--print", "hidden", "--hang",
+      "--then"}},
+    {"orphan without environment and output",
+     {"--orphan", "--setsid", "--clear-env", "--print", "hidden", "--close-output", "--hang",
+      "--then"}},
+    {"orphan that stopped itself",
+     {"--orphan", "--setsid", "--print", "hidden", "--stop", "--hang", "--then"}},
+};
+
+TEST_CASE("stop leaves nothing of a tree alive, however it hid") {
+  for (const CgroupChoice choice : choices()) {
+    for (const auto& [name, stray] : kStrays) {
+      CAPTURE(name_of(choice));
+      CAPTURE(name);
+      KeptLaunch kept(choice);
+      Steps steps{"--ignore", "15"};  // before "hidden" is printed, and inherited
+      steps.insert(steps.end(), stray.begin(), stray.end());
+      steps.push_back("--hang");
+      const ReplicaId id = kept.add(1, steps);
+      kept.start();
+      kept.wait_output(id, "hidden");
+      CHECK(kept.survivors().size() >= 2);
+      kept.stop(id, 10);
+      CHECK(kept.wait_exit(id).signal == SIGKILL);
+      CHECK(kept.survivors().empty());
+      for (const std::string& group : kept.launch().replicas[0].cgroups) {
+        CHECK(!std::filesystem::exists(group));
+      }
+    }
+  }
+}
+
+TEST_CASE("what a replica leaves behind at its own exit is ended too") {
+  for (const CgroupChoice choice : choices()) {
+    for (const auto& [name, stray] : kStrays) {
+      if (std::find(stray.begin(), stray.end(), "--ignore") != stray.end()) continue;
+      CAPTURE(name_of(choice));
+      CAPTURE(name);
+      KeptLaunch kept(choice);
+      Steps steps = stray;
+      // The parent goes once the stray is there and says so.
+      REQUIRE(::mkfifo((kept.root() / "gate").c_str(), 0600) == 0);
+      steps.insert(steps.end(), {"--open-fifo", "gate", "--exit", "5"});
+      const ReplicaId id = kept.add(1, steps);
+      kept.start();
+      kept.wait_output(id, "hidden");
+      { Fd gate(::open((kept.root() / "gate").c_str(), O_WRONLY)); }
+      CHECK(kept.wait_exit(id).cause == "exit code 5");
+      CHECK(kept.survivors().empty());
+    }
+  }
+}
+
+TEST_CASE("two replicas of one launch end one by one, with their own strays") {
+  for (const CgroupChoice choice : choices()) {
+    CAPTURE(name_of(choice));
+    KeptLaunch kept(choice);
+    const Steps steps{"--orphan", "--setsid", "--print", "hidden", "--hang", "--then", "--hang"};
+    const ReplicaId first = kept.add(1, steps);
+    const ReplicaId second = kept.add(2, steps);
+    kept.start();
+    kept.wait_output(first, "hidden");
+    kept.wait_output(second, "hidden");
+    CHECK(kept.survivors().size() == 4);
+    kept.stop(first, 1000);
+    CHECK(kept.wait_exit(first).signal == SIGTERM);
+    CHECK(kept.survivors().size() == 2);
+    kept.stop(second, 1000);
+    kept.wait_exit(second);
+    CHECK(kept.survivors().empty());
+  }
+}
+
+TEST_CASE("a replica without output lives on") {
+  KeptLaunch kept;
+  const ReplicaId id = kept.add(
+      1, {"--print", "last words", "--close-output", "--open-fifo", "gate", "--exit", "4"});
+  REQUIRE(::mkfifo((kept.root() / "gate").c_str(), 0600) == 0);
+  kept.start();
+  kept.wait_output(id, "last words");
+  { Fd gate(::open((kept.root() / "gate").c_str(), O_WRONLY)); }
+  CHECK(kept.wait_exit(id).code == 4);
+}
+
+TEST_CASE("all output arrives: a flood, one line without end, noise") {
+  KeptLaunch kept;
+  const ReplicaId flood = kept.add(1, {"--lines", "1000000"});
+  const ReplicaId line = kept.add(2, {"--one-line", "50000000"});
+  const ReplicaId noise = kept.add(3, {"--garbage", "3000000"});
+  kept.start();
+  CHECK(kept.wait_exit(flood).log_bytes == 100'000'000);
+  const std::string lines = kept.output(flood);
+  REQUIRE(lines.size() == 100'000'000);
+  CHECK(lines.substr(99'999'900, 15) == "line 0000999999");
+  CHECK(kept.wait_exit(line).log_bytes == 50'000'000);
+  CHECK(kept.output(line) == std::string(49'999'999, 'y') + "\n");
+  CHECK(kept.wait_exit(noise).log_bytes == 3'000'000);
+  CHECK(kept.output(noise).size() == 3'000'000);
+}
+
+TEST_CASE("past its limit a spool drops its oldest part and says how much") {
+  KeptLaunch kept;
+  kept.launch().spool_limit_bytes = 2 * kSpoolSegmentBytes;
+  const ReplicaId id = kept.add(1, {"--lines", "500000"});
+  kept.start();
+  CHECK(kept.wait_exit(id).log_bytes == 50'000'000);
+  SpoolReader reader(kept.directory(), id, 0);
+  auto first = reader.next();
+  REQUIRE(first.ok());
+  REQUIRE(first->has_value());
+  const uint64_t dropped = (**first).dropped_bytes;
+  CHECK(dropped > 30'000'000);
+  CHECK(dropped < 50'000'000);
+  CHECK(kept.output(id).size() ==
+        50'000'000 - dropped + fmt::format("<dropped {}>", dropped).size());
+}
+
+TEST_CASE("acknowledged segments are removed") {
+  KeptLaunch kept;
+  const ReplicaId id = kept.add(1, {"--lines", "300000", "--hang"});
+  kept.start();
+  SpoolReader reader(kept.directory(), id, 0);
+  kept.wait_until([&] {
+    for (auto chunk = reader.next(); chunk.ok() && chunk->has_value(); chunk = reader.next()) {
+    }
+    return reader.offset() == 30'000'000;
+  });
+  CHECK(std::filesystem::exists(kept.directory().spool(id, 1)));
+  kept.send(fmt::format("acked {} 30000000", to_string(id)));
+  kept.stop(id, 0);
+  kept.wait_exit(id);
+  CHECK(!std::filesystem::exists(kept.directory().spool(id, 1)));
+}
+
+TEST_CASE("the runner's end changes nothing; the next one is told to look") {
+  KeptLaunch kept;
+  REQUIRE(::mkfifo((kept.root() / "gate").c_str(), 0600) == 0);
+  const ReplicaId id =
+      kept.add(1, {"--print", "before", "--open-fifo", "gate", "--print", "after"});
+  kept.start();
+  kept.wait_output(id, "before");
+  kept.disconnect();
+  { Fd gate(::open((kept.root() / "gate").c_str(), O_WRONLY)); }
+  kept.connect();
+  CHECK(kept.wait_exit(id).code == 0);
+  CHECK(kept.output(id) == "before\nafter\n");
+  kept.send("bye");
+  CHECK(kept.wait_keeper() == 0);
+}
+
+TEST_CASE("a lease that is not renewed ends the replicas") {
+  KeptLaunch kept;
+  kept.launch().lease_ms = 50;
+  const ReplicaId id = kept.add(1, {"--print", "ready", "--hang"});
+  kept.start();
+  const ExitFile exit = kept.wait_exit(id);
+  CHECK(exit.cause.find("lease expired") == 0);
+  CHECK(kept.survivors().empty());
+}
+
+TEST_CASE("a renewal is counted from when it was asked for") {
+  KeptLaunch kept;
+  kept.launch().lease_ms = 1'000'000;
+  const ReplicaId id = kept.add(1, {"--print", "ready", "--hang"});
+  kept.start();
+  kept.wait_output(id, "ready");
+  kept.send("renew 999990");
+  CHECK(kept.wait_exit(id).cause.find("lease expired") == 0);
+}
+
+TEST_CASE("TERM to a keeper ends its replicas first") {
+  KeptLaunch kept;
+  const ReplicaId id = kept.add(1, {"--exit-on", "15", "0", "--print", "ready", "--hang"});
+  kept.start();
+  kept.wait_output(id, "ready");
+  ::kill(kept.keeper_pid(), SIGTERM);
+  CHECK(kept.wait_keeper() == 0);
+  const auto exit = kept.directory().read_exit(id);
+  REQUIRE((exit.ok() && exit->has_value()));
+  CHECK((**exit).cause == "the keeper got SIGTERM; exit code 0");
+  CHECK(kept.survivors().empty());
+}
+
+TEST_CASE("a keeper ends when its launch directory is removed and nothing runs") {
+  KeptLaunch kept;
+  const ReplicaId id = kept.add(1, {"--exit", "0"});
+  kept.start();
+  kept.wait_exit(id);
+  kept.disconnect();
+  std::filesystem::remove_all(kept.directory().path());
+  CHECK(kept.wait_keeper() == 0);
+}
+
+TEST_CASE("when a keeper is killed, its trees are found and ended from outside") {
+  for (const CgroupChoice choice : choices()) {
+    for (const auto& [name, stray] : kStrays) {
+      // Without a cgroup nothing tells such a stray from a stranger once its keeper is gone.
+      if (name == "orphan without environment and output" && choice == CgroupChoice::None) continue;
+      CAPTURE(name_of(choice));
+      CAPTURE(name);
+      KeptLaunch kept(choice);
+      Steps steps = stray;
+      steps.insert(steps.end(), {"--ignore", "15", "--hang"});
+      const ReplicaId id = kept.add(1, steps);
+      kept.start();
+      kept.wait_output(id, "hidden");
+      kept.kill_keeper();
+      const Result<TreeMarks> marks = marks_of_launch(kept.directory());
+      REQUIRE(marks.ok());
+      CHECK(kill_tree(*marks, 20'000).empty());
+      CHECK(kept.survivors().empty());
+      CHECK(remove_launch_cgroups(kept.launch()).ok());
+    }
+  }
+}
+
+TEST_CASE("a launch directory deeper than a socket's address still has its ctl") {
+  KeptLaunch kept;
+  const std::filesystem::path deep = kept.root() / std::string(150, 'd');
+  std::filesystem::create_directory(deep);
+  const LaunchDir directory(deep);
+  kept.add(1, {"--exit", "0"});
+  REQUIRE(directory.write_launch(kept.launch()).ok());
+  auto keeper = spawn_keeper(std::filesystem::path(BIN_DIR) / "keeper_main", directory);
+  REQUIRE(keeper.ok());
+  REQUIRE(wait_readable(keeper->ready.get()));
+  auto connected = connect_keeper(directory);
+  CHECK(connected.ok());
+  ::kill(keeper->process.pid, SIGTERM);
+  REQUIRE(wait_readable(keeper->process.pidfd.get()));
+  CHECK(try_reap(keeper->process) == 0);
+}
+
+TEST_CASE("a keeper without a launch file says so") {
+  KeptLaunch kept;
+  auto keeper = spawn_keeper(std::filesystem::path(BIN_DIR) / "keeper_main", kept.directory());
+  REQUIRE(keeper.ok());
+  REQUIRE(wait_readable(keeper->process.pidfd.get()));
+  CHECK(WEXITSTATUS(try_reap(keeper->process).value_or(0)) == 1);
+  CHECK(keeper_log_tail(kept.directory()).find("launch.json is not there") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace dtrain::runner

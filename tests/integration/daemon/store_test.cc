@@ -1,0 +1,156 @@
+#include "daemon/store.h"
+
+#include <doctest/doctest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "daemon/record.h"
+
+namespace dtrain::daemon {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Folder {
+  fs::path path;
+  Folder() {
+    std::string name = (fs::temp_directory_path() / "dtrain-store-XXXXXX").string();
+    REQUIRE(mkdtemp(name.data()) != nullptr);
+    path = name;
+  }
+  ~Folder() { fs::remove_all(path); }
+};
+
+Submission submission(const std::string& id) {
+  Submission submission;
+  submission.submission_id = id;
+  submission.spec_yaml = "project: digits\ntrain:\n  run: python train.py\n";
+  submission.snapshot = std::string(32, '\x01');
+  submission.user = "ada";
+  submission.project_dir = "/home/ada/digits";
+  submission.submitted_unix_ms = 1'700'000'000'000;
+  return submission;
+}
+
+TEST_CASE("a submission id stored before gives the same number") {
+  Folder folder;
+  auto store = Store::open(folder.path / "db");
+  REQUIRE(store.ok());
+  const auto first = (*store)->add_submission(submission("a"), {});
+  const auto second = (*store)->add_submission(submission("b"), {});
+  const auto again = (*store)->add_submission(submission("a"), {});
+  REQUIRE(first.ok());
+  REQUIRE(second.ok());
+  REQUIRE(again.ok());
+  CHECK(first->number == 1);
+  CHECK(second->number == 2);
+  CHECK(again->number == 1);
+  CHECK(again->repeated);
+  CHECK(!first->repeated);
+}
+
+TEST_CASE("everything committed is there for the next daemon") {
+  Folder folder;
+  Experiment experiment;
+  {
+    auto store = Store::open(folder.path / "db");
+    REQUIRE(store.ok());
+    SubmissionExtras extras;
+    extras.secrets["TOKEN"] = "s3cret\n\"";
+    REQUIRE((*store)->add_submission(submission("a"), extras).ok());
+    REQUIRE((*store)->add_submission(submission("b"), {}).ok());
+    experiment.id = {1, 0};
+    experiment.attempt = 3;
+    experiment.phase = Phase::Go;
+    Replica replica;
+    replica.id = {{1, 0}, Role::Ps, 1};
+    replica.attempt = 2;
+    replica.seat.replica = replica.id;
+    replica.seat.port = 20'001;
+    replica.seat.gpus = {0, 3};
+    replica.progress = Progress::Exited;
+    replica.exit = Exit{};
+    replica.exit->code = 137;
+    replica.exit->cause = "killed by SIGKILL (9)";
+    experiment.replicas.push_back(replica);
+    experiment.outcome = Outcome{State::Failed, 137, replica.id, "4.ps.1: killed", 5'000};
+    pb::StateEvent event;
+    event.set_id("1.ps.1");
+    event.set_state("FAILED");
+    REQUIRE((*store)->commit({{{1, 0}, to_record(experiment, 9'000, "boot-a")}}, {event}).ok());
+    REQUIRE((*store)->close_submission(2).ok());
+  }
+  auto store = Store::open(folder.path / "db");
+  REQUIRE(store.ok());
+  const auto open = (*store)->open_submissions();
+  REQUIRE(open.ok());
+  REQUIRE(open->size() == 1);
+  CHECK((*open)[0]->number == 1);
+  CHECK((*open)[0]->spec.project == "digits");
+  CHECK((*open)[0]->project_dir == "/home/ada/digits");
+  CHECK((*store)->extras(1)->secrets.at("TOKEN") == "s3cret\n\"");
+
+  const auto rows = (*store)->experiments(1);
+  REQUIRE(rows.ok());
+  REQUIRE(rows->size() == 1);
+  const auto loaded = from_record((*rows)[0].record, (*rows)[0].id, (*open)[0], 10'000, "boot-a");
+  REQUIRE(loaded.ok());
+  CHECK(loaded->attempt == 3);
+  CHECK(loaded->phase == Phase::Go);
+  REQUIRE(loaded->replicas.size() == 1);
+  CHECK(loaded->replicas[0].seat == experiment.replicas[0].seat);
+  CHECK(loaded->replicas[0].exit->cause == "killed by SIGKILL (9)");
+  REQUIRE(loaded->outcome);
+  CHECK(loaded->outcome->cause == experiment.replicas[0].id);
+  CHECK(loaded->outcome->at_ms == 5'000);
+  // After a reboot the boot clock starts anew: the distance to the moment of storing is kept.
+  const auto rebooted = from_record((*rows)[0].record, (*rows)[0].id, (*open)[0], 100, "boot-b");
+  REQUIRE(rebooted.ok());
+  CHECK(rebooted->outcome->at_ms == 100 - 4'000);
+
+  const auto events = (*store)->events(1);
+  REQUIRE(events.ok());
+  REQUIRE(events->size() == 1);
+  CHECK((*events)[0].state() == "FAILED");
+  CHECK(*(*store)->numbers("/home/ada/digits", 0) == std::vector<uint32_t>{2, 1});
+  CHECK(*(*store)->numbers("", 1) == std::vector<uint32_t>{2});
+  CHECK(*(*store)->numbers("/elsewhere", 0) == std::vector<uint32_t>{});
+  CHECK((*store)->submission(7).error().code == Code::NotFound);
+}
+
+TEST_CASE("the database is private, and one of a newer dtrain is refused") {
+  Folder folder;
+  const fs::path path = folder.path / "db";
+  { REQUIRE(Store::open(path).ok()); }
+  struct stat status;
+  REQUIRE(stat(path.c_str(), &status) == 0);
+  CHECK((status.st_mode & 0777) == 0600);
+  // user_version lies at byte 60 of the file, big-endian.
+  {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(60);
+    file.write("\0\0\0\x63", 4);
+  }
+  const auto newer = Store::open(path);
+  REQUIRE(!newer.ok());
+  CHECK(newer.error().code == Code::FailedPrecondition);
+  CHECK(newer.error().message.find("newer dtrain") != std::string::npos);
+}
+
+TEST_CASE("a file that is no database is refused and left as it is") {
+  Folder folder;
+  const fs::path path = folder.path / "db";
+  const std::string text(4096, 'x');
+  std::ofstream(path) << text;
+  const auto store = Store::open(path);
+  REQUIRE(!store.ok());
+  CHECK(store.error().code == Code::DataLoss);
+  std::ifstream file(path);
+  CHECK(std::string((std::istreambuf_iterator<char>(file)), {}) == text);
+}
+
+}  // namespace
+}  // namespace dtrain::daemon

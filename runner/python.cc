@@ -25,7 +25,7 @@ bool has_python(const fs::path& environment) {
 }
 
 Error missing(const std::string& what, const std::string& host_name) {
-  return {Code::NotFound, fmt::format("{} does not exist on host {}", what, host_name),
+  return {Code::FailedPrecondition, fmt::format("{} does not exist on host {}", what, host_name),
           "make it there by the same path, or set `python: PATH` or `python: auto` with none active"};
 }
 

@@ -13,7 +13,7 @@ namespace dtrain::runner {
 // (VIRTUAL_ENV or CONDA_PREFIX in `user_env`) by the same path on each host; else a path to an
 // interpreter or an environment, or conda:NAME. Where only python3 exists, a directory below `home`
 // with a link named python goes last in PATH.
-// NotFound names the path and the host.
+// FailedPrecondition names the path and the host.
 Result<PythonChoice> choose_python(const std::string& wanted, const Environment& user_env,
                                    const Environment& inherited, const std::filesystem::path& home,
                                    const std::string& host_name);

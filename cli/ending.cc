@@ -55,14 +55,24 @@ void Ending::add(const pb::LogChunk& chunk) {
   if (tail.size() > 4 * kTailBytes) tail.erase(0, tail.size() - kTailBytes);
 }
 
+void Ending::add_experiment(const pb::StateEvent& event) {
+  if (event.state() == to_string(State::Starting) || event.state() == to_string(State::Building)) {
+    failures_.erase(event.id());  // a new attempt: what failed before was survived
+  }
+  if (event.state() != to_string(State::Stopping)) return;
+  // The cause is told when it is fixed, "4.worker.1: exit code 3"; the replicas themselves follow
+  // in whatever order they are gone.
+  size_t colon = event.reason().find(": ");
+  if (colon == std::string::npos) return;
+  std::string cause = event.reason().substr(0, colon);
+  if (!parse_replica_id(cause).ok()) return;
+  failures_.try_emplace(event.id(), Failure{cause, event.reason().substr(colon + 2), {}});
+}
+
 bool Ending::add(const pb::StateEvent& event) {
   auto replica = parse_replica_id(event.id());
   if (!replica.ok()) {
-    // A new attempt starts clean: what failed before was survived.
-    if (event.state() == to_string(State::Starting) ||
-        event.state() == to_string(State::Building)) {
-      failures_.erase(event.id());
-    }
+    add_experiment(event);
     return false;
   }
   auto state = parse_state(event.state());
@@ -71,7 +81,7 @@ bool Ending::add(const pb::StateEvent& event) {
   auto found = failures_.find(experiment);
   if (found == failures_.end()) {
     if (*state == State::Failed || *state == State::Lost) {
-      failures_[experiment] = {event.attempt(), event.id(), event.reason(), {}};
+      failures_[experiment] = {event.id(), event.reason(), {}};
     }
     return false;
   }

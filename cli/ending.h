@@ -29,12 +29,12 @@ class Ending {
 
  private:
   struct Failure {
-    uint32_t attempt = 0;
     std::string replica;
     std::string reason;
     std::set<std::string> followers;
   };
 
+  void add_experiment(const pb::StateEvent& event);
   std::string failure_text(const Failure& failure, const Screen& screen) const;
 
   std::map<std::string, Failure> failures_;   // by experiment or member: of its newest attempt

@@ -153,9 +153,10 @@ void LogPrinter::add(const pb::StateEvent& event) {
   finish_line(source);
   Ink ink = event.state() == "FAILED" || event.state() == "LOST" ? Ink::Red : Ink::Bold;
   print_own(source, "--> " + event.state(), ink, event.time_unix_ms());
-  if (!event.reason().empty()) {
+  if (!event.reason().empty() && event.reason() != source.reason) {
     print_own(source, "Reason: " + event.reason(), Ink::Plain, event.time_unix_ms());
   }
+  source.reason = event.reason();
   // A reason that names the exit code needs no second line for it.
   std::string exit_code = fmt::format("exit code {}", event.exit_code());
   if (event.exit_code() != 0 && event.reason().find(exit_code) == std::string::npos) {

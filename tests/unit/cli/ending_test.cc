@@ -1,0 +1,103 @@
+#include "cli/ending.h"
+
+#include <doctest/doctest.h>
+
+using namespace dtrain;
+using namespace dtrain::cli;
+
+namespace {
+
+pb::StateEvent state(const std::string& id, const std::string& word,
+                     const std::string& reason = "") {
+  pb::StateEvent event;
+  event.set_id(id);
+  event.set_state(word);
+  event.set_reason(reason);
+  event.set_attempt(1);
+  return event;
+}
+
+void print(Ending& ending, const std::string& replica, const std::string& text) {
+  pb::LogChunk chunk;
+  chunk.set_replica(replica);
+  chunk.set_data(text);
+  ending.add(chunk);
+}
+
+pb::ExperimentInfo outcome(const std::string& word, const std::string& reason = "") {
+  pb::ExperimentInfo info;
+  info.set_id("4");
+  info.set_state(word);
+  info.set_reason(reason);
+  info.set_started_unix_ms(1'000);
+  info.set_finished_unix_ms(13'000);
+  return info;
+}
+
+}  // namespace
+
+TEST_CASE("a good end is short") {
+  Ending ending;
+  CHECK(ending.text(outcome("FINISHED"), "runs/4", {}) ==
+        "4 finished after 12 seconds\nOutput: runs/4\n");
+}
+
+TEST_CASE("the first failure is shown with its last lines, what followed is folded") {
+  Ending ending;
+  print(ending, "4.worker.1", "line 1\nTraceback\nValueError: no data\n");
+  print(ending, "4.ps.1", "listening\n");
+  CHECK_FALSE(ending.add(state("4", "STOPPING", "4.worker.1: exit code 3")));
+  CHECK(ending.add(state("4.ps.1", "FINISHED", "ended with the experiment")));
+  CHECK_FALSE(ending.add(state("4.worker.1", "FAILED", "exit code 3")));
+  CHECK(ending.add(state("4.master", "KILLED", "ended because of 4.worker.1: exit code 3")));
+  ending.add(state("4", "FAILED", "4.worker.1: exit code 3"));
+  CHECK(ending.consequences("4") == 2);
+  CHECK(ending.text(outcome("FAILED", "4.worker.1: exit code 3"), "runs/4", {}) ==
+        "4 failed after 12 seconds: 4.worker.1: exit code 3\n"
+        "Last lines of 4.worker.1:\n"
+        "  | line 1\n"
+        "  | Traceback\n"
+        "  | ValueError: no data\n"
+        "+2 ended because of it\n"
+        "Output: runs/4\n"
+        "Next: dtrain logs 4.worker.1, dtrain status 4, dtrain rerun 4\n");
+}
+
+TEST_CASE("only the last ten lines are kept, from however much output") {
+  Ending ending;
+  for (int i = 0; i < 100'000; ++i) print(ending, "4.train", "line " + std::to_string(i) + "\n");
+  ending.add(state("4.train", "FAILED", "exit code 1"));
+  std::string text = ending.text(outcome("FAILED", "4.train: exit code 1"), "", {});
+  CHECK(text.find("| line 99990\n") != std::string::npos);
+  CHECK(text.find("| line 99989\n") == std::string::npos);
+}
+
+TEST_CASE("a failure that a restart survived is not told as the cause") {
+  Ending ending;
+  ending.add(state("4.train", "FAILED", "exit code 1"));
+  ending.add(state("4", "RESTARTING"));
+  ending.add(state("4", "STARTING"));
+  CHECK(ending.text(outcome("FINISHED"), "", {}) == "4 finished after 12 seconds\n");
+  CHECK(ending.consequences("4") == 0);
+}
+
+TEST_CASE("a kill has its reason and no last lines") {
+  Ending ending;
+  ending.add(state("4", "STOPPING", "killed by anna"));
+  ending.add(state("4.train", "KILLED", "killed by anna"));
+  CHECK(ending.text(outcome("KILLED", "killed by anna"), "", {}) ==
+        "4 killed after 12 seconds: killed by anna\n");
+}
+
+TEST_CASE("a set tells how many of its members made it") {
+  pb::ExperimentInfo info = outcome("FINISHED");
+  info.set_members(4);
+  info.set_members_finished(3);
+  info.set_members_failed(1);
+  Ending ending;
+  ending.add(state("4.2.train", "FAILED", "exit code 1"));
+  std::string text = ending.text(info, "", {});
+  CHECK(text.find("4 finished after 12 seconds: 3 of 4 members finished, 1 failed: 4.2.train: exit "
+                  "code 1\n") == 0);
+  CHECK(text.find("4.2.train printed nothing.\n") != std::string::npos);
+}

@@ -1,0 +1,230 @@
+// The smaller views beside train: the sync line, the plan, the monitor, waiting replicas, --since.
+#include <doctest/doctest.h>
+
+#include "cli/json_printer.h"
+#include "cli/line_filter.h"
+#include "cli/logs.h"
+#include "cli/monitor.h"
+#include "cli/plan_view.h"
+#include "cli/spec_source.h"
+#include "cli/sync_line.h"
+#include "cli/sync_size.h"
+
+using namespace dtrain;
+using namespace dtrain::cli;
+
+namespace {
+
+pb::ReplicaUsage* add(pb::MonitorSample& sample, const std::string& id, const std::string& state) {
+  pb::ReplicaUsage* usage = sample.add_replicas();
+  usage->set_replica(id);
+  usage->set_state(state);
+  return usage;
+}
+
+pb::MonitorSample toaster() {
+  pb::MonitorSample sample;
+  sample.set_project("ai-toaster");
+  pb::ReplicaUsage* created = add(sample, "4.worker.1", "CREATED");
+  created->set_live(false);
+  add(sample, "4.build.1", "FINISHED");
+  pb::ReplicaUsage* master = add(sample, "4.master", "RUNNING");
+  master->set_live(true);
+  master->set_cpu_percent(262.2);
+  master->set_memory_bytes(512ull << 20);
+  master->set_host_memory_bytes(uint64_t(480.3 * (1u << 30)));
+  pb::ReplicaUsage* ps = add(sample, "4.ps.1", "RUNNING");
+  ps->set_live(false);
+  return sample;
+}
+
+}  // namespace
+
+TEST_CASE("the sync line is RiseML's, and silent about what takes no time") {
+  SyncLine line({true, false, 80, 24}, 0);
+  CHECK(line.reading(3, 1000, 500) == "");
+  CHECK(line.sending(6, 5'976'883) == "Syncing project (5.7 MB, 6 files)...");
+  CHECK(line.progress(1, 2, 900) == "");
+  CHECK(line.done() == "done\n");
+}
+
+TEST_CASE("past one second a terminal gets a bar, a pipe does not") {
+  SyncLine screen({true, false, 80, 24}, 0);
+  CHECK(screen.reading(1, 1024, 1500) == "\r\x1b[KReading project (1.0 KB, 1 file)...");
+  CHECK(screen.sending(1, 2048) == "\r\x1b[KSyncing project (2.0 KB, 1 file)...");
+  CHECK(screen.progress(1024, 2048, 1600) ==
+        "\r\x1b[KSyncing project (2.0 KB, 1 file)...[##########..........]  50 % of 2.0 KB");
+  CHECK(screen.progress(1025, 2048, 1601) == "");
+  CHECK(screen.done() == "\r\x1b[KSyncing project (2.0 KB, 1 file)...done\n");
+  SyncLine pipe({}, 0);
+  CHECK(pipe.reading(1, 1024, 1500) == "");
+  CHECK(pipe.sending(1, 2048) == "Syncing project (2.0 KB, 1 file)...");
+  CHECK(pipe.progress(1, 2, 9999) == "");
+  CHECK(pipe.broken() == "\n");
+}
+
+TEST_CASE("a large project is named by what makes it large") {
+  Snapshot snapshot;
+  snapshot.total_bytes = uint64_t{38} << 30;
+  snapshot.file_count = 12;
+  snapshot.largest = {{"data/", uint64_t{37} << 30}};
+  CHECK(size_of_sync(snapshot) == SyncSize::Ask);
+  CHECK(what_is_large(snapshot) == "data/ is 37.0 GB of 38.0 GB");
+  snapshot.total_bytes = 1000;
+  snapshot.largest = {{"data/", 900}};
+  CHECK(size_of_sync(snapshot) == SyncSize::Fine);
+  snapshot.file_count = 1000;
+  CHECK(size_of_sync(snapshot) == SyncSize::Warn);
+  CHECK(what_is_large(snapshot) == "the project is 1000 B in 1000 files");
+}
+
+TEST_CASE("the monitor's table: running first, builds left out, N/A where nothing is known") {
+  CHECK(render_monitor(toaster(), nullptr, {}) ==
+        "ID         PROJECT    STATE    CPU % MEM % MEM-Used / Total GPU %  GPU-MEM % GPU-MEM "
+        "Used/Total\n"
+        "4.master   ai-toaster RUNNING  262   0.1   0.5 / 480.3      N/A    N/A       N/A / N/A\n"
+        "4.ps.1     ai-toaster RUNNING  N/A   N/A   N/A / N/A        N/A    N/A       N/A / N/A\n"
+        "4.worker.1 ai-toaster CREATED\n");
+}
+
+TEST_CASE("a narrow monitor drops the GPU columns, then PROJECT") {
+  CHECK(render_monitor(toaster(), nullptr, {true, false, 80, 24}) ==
+        "ID         PROJECT    STATE    CPU % MEM % MEM-Used / Total\n"
+        "4.master   ai-toaster RUNNING  262   0.1   0.5 / 480.3\n"
+        "4.ps.1     ai-toaster RUNNING  N/A   N/A   N/A / N/A\n"
+        "4.worker.1 ai-toaster CREATED\n");
+  CHECK(render_monitor(toaster(), nullptr, {true, false, 50, 24}) ==
+        "ID         STATE    CPU % MEM % MEM-Used / Total\n"
+        "4.master   RUNNING  262   0.1   0.5 / 480.3\n"
+        "4.ps.1     RUNNING  N/A   N/A   N/A / N/A\n"
+        "4.worker.1 CREATED\n");
+}
+
+TEST_CASE("sparklines rise with the values") {
+  CHECK(sparkline_of({0, 50, 100}, 100) == "▁▅█");
+  CHECK(sparkline_of({}, 100) == "");
+}
+
+TEST_CASE("a GPU table below each replica") {
+  pb::MonitorSample sample;
+  pb::ReplicaUsage* usage = add(sample, "4.train", "RUNNING");
+  usage->set_live(true);
+  pb::GpuUsage* gpu = usage->add_gpus();
+  gpu->set_index(1);
+  gpu->set_name("H200");
+  gpu->set_bus_id("0000:1b:00.0");
+  gpu->set_utilization_percent(97);
+  gpu->set_memory_used_bytes(3ull << 30);
+  gpu->set_memory_total_bytes(139ull << 30);
+  gpu->set_power_watts(412);
+  gpu->set_power_limit_watts(700);
+  gpu->set_temperature_c(55);
+  add(sample, "4.ps.1", "RUNNING")->set_live(true);
+  CHECK(render_gpus(sample, {}) ==
+        "4.train RUNNING\n"
+        "  ID  NAME  UTIL   MEM          POWER        TEMP  BUS ID\n"
+        "  1   H200  97 %   3.0 / 139.0  412 / 700 W  55 C  0000:1b:00.0\n"
+        "4.ps.1 RUNNING\n"
+        "  has no GPUs\n");
+}
+
+TEST_CASE("--since reads ages and moments") {
+  constexpr uint64_t kNow = 1504164226000;
+  CHECK(*parse_since("10m", kNow) == kNow - 600'000);
+  CHECK(*parse_since("2017-08-31T07:00:00Z", kNow) == 1504162800000);
+  CHECK_FALSE(parse_since("yesterday", kNow).ok());
+  CHECK_FALSE(parse_since("", kNow).ok());
+}
+
+TEST_CASE("logs say what has not started, and why") {
+  pb::ShowReply shown;
+  shown.mutable_experiment()->set_id("4");
+  shown.mutable_experiment()->set_state("PENDING");
+  shown.mutable_experiment()->set_reason("needs 4 GPUs");
+  CHECK(not_started_text(shown, {}) == "4 has not started yet: PENDING: needs 4 GPUs\n");
+  shown.mutable_experiment()->set_state("RUNNING");
+  shown.add_replicas()->set_id("4.worker.1");
+  shown.mutable_replicas(0)->set_state("CREATED");
+  CHECK(not_started_text(shown, {}) == "Not started yet: 4.worker.1\n");
+  CHECK(not_started_text(shown, *parse_id_pattern("4.ps")) == "");
+}
+
+TEST_CASE("a filter is a regular expression that survives any line") {
+  auto filter = compile_filter("loss=[0-9.]+$");
+  REQUIRE(filter.ok());
+  CHECK(filter.value()("step 1 loss=0.25"));
+  CHECK_FALSE(filter.value()("loss=x"));
+  CHECK_FALSE(filter.value()({}));
+  CHECK_FALSE(filter.value()(std::string(1 << 18, 'x')));
+  auto broken = compile_filter("a(");
+  REQUIRE_FALSE(broken.ok());
+  CHECK(broken.error().code == Code::InvalidArgument);
+}
+
+TEST_CASE("a command line becomes the YAML a person would write") {
+  CommandForm form;
+  form.words = {"python", "train.py", "--note", "it's"};
+  form.workers = 2;
+  form.ps = 1;
+  form.cpus = "0.5";
+  auto source = spec_of_command(form, "/home/anna/my project");
+  REQUIRE(source.ok());
+  CHECK(source->yaml ==
+        "project: my-project\n"
+        "train:\n"
+        "  framework: \"tensorflow\"\n"
+        "  resources: {cpus: 0.5}\n"
+        "  tensorflow:\n"
+        "    distributed: {worker: 2, ps: 1}\n"
+        "  run: \"python train.py --note 'it'\\\\''s'\"\n");
+  CHECK(parse_spec(source->yaml, {}).ok());
+  form.words.clear();
+  CHECK(spec_of_command(form, "/x").error().code == Code::InvalidArgument);
+}
+
+TEST_CASE("assignments have a name") {
+  auto pairs = parse_assignments({"a=1", "b=x=y", "c="}, "-p");
+  REQUIRE(pairs.ok());
+  CHECK(pairs.value()[1] == std::pair<std::string, std::string>("b", "x=y"));
+  CHECK(pairs.value()[2].second == "");
+  CHECK_FALSE(parse_assignments({"learning-rate"}, "-p").ok());
+  CHECK_FALSE(parse_assignments({"=1"}, "-p").ok());
+}
+
+TEST_CASE("JSON lines are whole objects whatever the bytes") {
+  JsonPrinter printer;
+  pb::LogChunk chunk;
+  chunk.set_replica("4.train");
+  chunk.set_attempt(1);
+  chunk.set_time_unix_ms(1504164226000);
+  chunk.set_data("a \"b\"\n\xff\nrest");
+  printer.add(chunk, 0);
+  printer.finish();
+  CHECK(
+      printer.output() ==
+      R"({"type":"log","id":"4.train","attempt":1,"time":"2017-08-31T07:23:46Z","text":"a \"b\""})"
+      "\n"
+      R"({"type":"log","id":"4.train","attempt":1,"time":"2017-08-31T07:23:46Z","text":"�"})"
+      "\n"
+      R"({"type":"log","id":"4.train","attempt":1,"time":"2017-08-31T07:23:46Z","text":"rest"})"
+      "\n");
+}
+
+TEST_CASE("a plan shows each seat, or why it waits") {
+  pb::PlanReply plan;
+  pb::SeatInfo* seat = plan.add_seats();
+  seat->set_replica("0.master");
+  seat->set_host_name("box");
+  seat->set_address("127.0.0.1");
+  seat->set_port(20000);
+  seat->set_cpus(0.5);
+  seat->set_memory_bytes(1ull << 30);
+  Spec spec;
+  spec.project = "p";
+  spec.roles.push_back({Role::Master, 1, {}, {"true"}, OnFailure::Fail});
+  CHECK(render_plan(plan, spec, {}) ==
+        "Project p, framework command, 1 process\n"
+        "REPLICA     HOST     ADDRESS         CPUS MEM      GPUS RANK\n"
+        "master      box      127.0.0.1:20000 0.5  1.0 GB   -    0\n"
+        "It would start at once. Nothing was submitted.\n");
+}

@@ -1,0 +1,29 @@
+#include "cli/terminal.h"
+
+#include <doctest/doctest.h>
+
+using namespace dtrain::cli;
+
+TEST_CASE("width counts columns and not bytes") {
+  CHECK(display_width("") == 0);
+  CHECK(display_width("abc") == 3);
+  CHECK(display_width("gr\xc3\xbc\xc3\x9f") == 4);
+  CHECK(display_width("日本") == 4);
+  CHECK(display_width("e\xcc\x81") == 1);  // e and a combining accent
+  CHECK(display_width("\xff\xfe") == 2);   // not UTF-8: a column each
+  CHECK(display_width("\xe6\x97") == 2);   // torn
+}
+
+TEST_CASE("cutting keeps characters whole") {
+  CHECK(cut_to_width("abcdef", 6) == "abcdef");
+  CHECK(cut_to_width("abcdef", 5) == "ab...");
+  CHECK(cut_to_width("abcdef", 2) == "ab");
+  CHECK(cut_to_width("日本日本", 7) == "日本...");
+  CHECK(cut_to_width("日本日本", 6) == "日...");
+}
+
+TEST_CASE("ink appears only where there are colours") {
+  CHECK(paint("x", Ink::Red, false) == "x");
+  CHECK(paint("x", Ink::Plain, true) == "x");
+  CHECK(paint("x", Ink::Red, true) == "\x1b[31mx\x1b[0m");
+}

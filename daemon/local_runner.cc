@@ -105,7 +105,8 @@ void LocalRunner::start_later() {
 void LocalRunner::stop() {
   stopping_ = true;
   again_.cancel();
-  if (pid_ > 0) kill(pid_, SIGTERM);
+  const pid_t runner = pid_ > 0 ? pid_ : lock_holder(home_.runner() / "lock").value_or(-1);
+  if (runner > 0) kill(runner, SIGTERM);
 }
 
 }  // namespace dtrain::daemon

@@ -24,7 +24,8 @@ class LocalRunner {
   LocalRunner& operator=(const LocalRunner&) = delete;
 
   void start();
-  // TERM to the runner if it is our child; keepers and replicas go on. It is not started again.
+  // TERM to the runner, also to one that an earlier daemon started; keepers and replicas go on. It is
+  // not started again.
   void stop();
 
   // A runner ended. Before the first one ever connected: there is nothing to wait for.

@@ -5,20 +5,30 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <string>
 
 namespace dtrain {
+
+namespace {
+
+std::string pid_in(int fd) {
+  char pid[16] = {};
+  const ssize_t n = pread(fd, pid, sizeof pid - 1, 0);
+  return n > 0 ? std::string(pid, static_cast<size_t>(n)) : "";
+}
+
+}  // namespace
 
 Result<Fd> hold_lock(const std::filesystem::path& path) {
   Fd fd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!fd) return errno_error(fmt::format("open {}", path.string()), errno);
   if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) return errno_error(fmt::format("lock {}", path.string()), errno);
-    char pid[16] = {};
-    const ssize_t n = pread(fd.get(), pid, sizeof pid - 1, 0);
+    const std::string pid = pid_in(fd.get());
     return Error{Code::FailedPrecondition,
                  fmt::format("{} is held by {}", path.string(),
-                             n > 0 ? "pid " + std::string(pid) : "another process"),
+                             pid.empty() ? "another process" : "pid " + pid),
                  ""};
   }
   const std::string pid = std::to_string(getpid());
@@ -32,6 +42,16 @@ Result<Fd> hold_lock(const std::filesystem::path& path) {
 bool is_held(const std::filesystem::path& path) {
   const Fd fd(open(path.c_str(), O_RDWR | O_CLOEXEC));
   return fd && flock(fd.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+}
+
+std::optional<pid_t> lock_holder(const std::filesystem::path& path) {
+  const Fd fd(open(path.c_str(), O_RDWR | O_CLOEXEC));
+  if (!fd || flock(fd.get(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return std::nullopt;
+  const std::string text = pid_in(fd.get());
+  pid_t pid = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), pid);
+  if (error != std::errc() || end != text.data() + text.size() || pid <= 1) return std::nullopt;
+  return pid;
 }
 
 }  // namespace dtrain

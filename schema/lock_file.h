@@ -2,7 +2,10 @@
 // go of it when the holder dies, however it dies.
 #pragma once
 
+#include <sys/types.h>
+
 #include <filesystem>
+#include <optional>
 
 #include "schema/fd.h"
 #include "schema/result.h"
@@ -15,5 +18,8 @@ Result<Fd> hold_lock(const std::filesystem::path& path);
 
 // Somebody holds it now.
 bool is_held(const std::filesystem::path& path);
+
+// Who: the pid that the holder wrote. Empty when nobody holds it.
+std::optional<pid_t> lock_holder(const std::filesystem::path& path);
 
 }  // namespace dtrain

@@ -68,7 +68,7 @@ Status TreeBuilder::State::start() {
   const auto others = known_trees(trees.folder_);
   for (size_t i = 0; i < std::min(others.size(), kTreesToShareWith); ++i) {
     if (waiting.empty()) break;
-    if (trees.find(others[i].root)) TRY(share_files_of(others[i]));
+    if (trees.is_usable(others[i].root)) TRY(share_files_of(others[i]));
   }
   return ok();
 }

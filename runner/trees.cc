@@ -67,25 +67,29 @@ fs::path Trees::unfinished_path() {
   return folder_ / fmt::format("{}{}-{}", kUnfinishedPrefix, ::getpid(), ++unfinished_);
 }
 
-std::optional<fs::path> Trees::find(const Sha256& root) {
+bool Trees::is_usable(const Sha256& root) {
   const fs::path tree = tree_path(root);
   const fs::path note_file = note_path(root);
   struct stat st {};
-  if (::lstat(tree.c_str(), &st) != 0) return std::nullopt;
-  if (!checked_.contains(root)) {
-    // Trees are not synced when they are built: that would cost more than building most of them
-    // again. Within one boot the kernel has every byte; after another one they are read once.
-    const auto note = read_note(note_file);
-    const bool good = note.ok() && (note->boot == boot_id() || is_whole(tree, note->manifest));
-    if (good && note->boot != boot_id()) (void)write_note(note_file, note->manifest).ok();
-    if (!good) {
-      (void)remove(root).ok();
-      return std::nullopt;
-    }
-    checked_.insert(root);
+  if (::lstat(tree.c_str(), &st) != 0) return false;
+  if (checked_.contains(root)) return true;
+  // Trees are not synced when they are built: that would cost more than building most of them
+  // again. Within one boot the kernel has every byte; after another one they are read once.
+  const auto note = read_note(note_file);
+  const bool good = note.ok() && (note->boot == boot_id() || is_whole(tree, note->manifest));
+  if (!good) {
+    (void)remove(root).ok();
+    return false;
   }
-  ::utimensat(AT_FDCWD, note_file.c_str(), nullptr, 0);  // used now, for trim()
-  return tree;
+  if (note->boot != boot_id()) (void)write_note(note_file, note->manifest).ok();
+  checked_.insert(root);
+  return true;
+}
+
+std::optional<fs::path> Trees::find(const Sha256& root) {
+  if (!is_usable(root)) return std::nullopt;
+  ::utimensat(AT_FDCWD, note_path(root).c_str(), nullptr, 0);  // used now, for trim()
+  return tree_path(root);
 }
 
 Status Trees::remove(const Sha256& root) {

@@ -46,6 +46,7 @@ class Trees {
   std::filesystem::path tree_path(const Sha256& root) const;
   std::filesystem::path note_path(const Sha256& root) const;
   std::filesystem::path unfinished_path();  // a new one each time
+  bool is_usable(const Sha256& root);
   Status remove(const Sha256& root);
 
   std::filesystem::path folder_;

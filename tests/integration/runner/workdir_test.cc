@@ -1,0 +1,172 @@
+#include "runner/workdir.h"
+
+#include <doctest/doctest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+
+#include "tests/support/project.h"
+
+namespace dtrain::runner {
+namespace {
+
+namespace fs = std::filesystem;
+using test::TemporaryFolder;
+using test::write_file;
+
+// A tree and places for views of it.
+struct Host {
+  Host() {
+    write_file(tree / "train.py", "print()");
+    write_file(tree / "pkg/m.py", "x");
+    write_file(tree / "data/set", std::string(5000, 'd'));
+    fs::create_symlink("pkg/m.py", tree / "link");
+    fs::create_directory(tree / "empty");
+    fs::permissions(tree / "train.py", fs::perms::owner_all);
+    described = test::describe_tree(tree);
+  }
+  TemporaryFolder folder;
+  fs::path tree = folder / "trees/abc";
+  fs::path place = folder / "launches/4@1/4.worker.1";
+  std::string described;
+};
+
+// Whether this machine and file system can make such views.
+bool possible(WorkdirKind kind) {
+  Host host;
+  const bool made = make_view(host.tree, host.place, kind).ok();
+  REQUIRE(release_view(host.place).ok());
+  if (!made) MESSAGE("skipped, not possible here: ", std::string(to_string(kind)));
+  return made;
+}
+
+void append(const fs::path& path, std::string_view bytes) {
+  std::ofstream file(path, std::ios::app);
+  file << bytes;
+  REQUIRE(file.good());
+}
+
+TEST_CASE("a view is the tree, and nothing done there reaches the tree") {
+  for (const auto kind : {WorkdirKind::Overlay, WorkdirKind::Reflink, WorkdirKind::Copy}) {
+    if (!possible(kind)) continue;
+    CAPTURE(std::string(to_string(kind)));
+    Host host;
+    const auto view = make_view(host.tree, host.place, kind);
+    REQUIRE(view.ok());
+    CHECK(view->kind == kind);
+    CHECK(view->cwd == host.place / "project");
+    CHECK(test::describe_tree(view->cwd) == host.described);
+    CHECK(left_behind(host.place).value() == "");
+
+    append(view->cwd / "train.py", "# more");
+    fs::permissions(view->cwd / "train.py", fs::perms::none);
+    fs::remove(view->cwd / "pkg/m.py");
+    fs::rename(view->cwd / "data", view->cwd / "renamed");
+    fs::remove(view->cwd / "link");
+    write_file(view->cwd / "pkg/new", "n");
+    fs::remove_all(view->cwd / "empty");
+    CHECK(fs::exists(view->cwd / "renamed/set"));
+    CHECK(test::describe_tree(host.tree) == host.described);
+
+    REQUIRE(release_view(host.place).ok());
+    CHECK(!fs::exists(host.place));
+    CHECK(test::describe_tree(host.tree) == host.described);
+  }
+}
+
+TEST_CASE("views of one tree do not see each other") {
+  Host host;
+  const auto one = make_view(host.tree, host.folder / "a");
+  const auto two = make_view(host.tree, host.folder / "b");
+  REQUIRE(one.ok());
+  REQUIRE(two.ok());
+  write_file(one->cwd / "train.py", "other");
+  CHECK(test::describe_tree(two->cwd) == host.described);
+  CHECK(release_view(host.folder / "a").ok());
+  CHECK(test::describe_tree(two->cwd) == host.described);
+  CHECK(release_view(host.folder / "b").ok());
+}
+
+TEST_CASE("what a replica left is summed by name, before and after unmounting") {
+  for (const auto kind : {WorkdirKind::Overlay, WorkdirKind::Copy}) {
+    if (!possible(kind)) continue;
+    CAPTURE(std::string(to_string(kind)));
+    Host host;
+    const auto view = make_view(host.tree, host.place, kind);
+    REQUIRE(view.ok());
+    write_file(view->cwd / "ckpt/1/model", std::string(3 << 20, 'm'));
+    write_file(view->cwd / "ckpt/2/model", std::string(1 << 20, 'm'));
+    write_file(view->cwd / "log.txt", std::string(1000, 'l'));
+    write_file(view->cwd / "pkg/__pycache__/m.pyc", std::string(9000, 'p'));
+    fs::remove(view->cwd / "data/set");
+    CHECK(left_behind(host.place).value() == "4.0 MB in ckpt/, log.txt");
+    write_file(view->cwd / "a", "1");
+    write_file(view->cwd / "b", "1");
+    append(view->cwd / "train.py", std::string(100, '#'));
+    CHECK(left_behind(host.place).value() == "4.0 MB in ckpt/, log.txt, train.py and 2 more");
+    REQUIRE(unmount_view(host.place).ok());
+    CHECK(left_behind(host.place).value() == "4.0 MB in ckpt/, log.txt, train.py and 2 more");
+    CHECK(unmount_view(host.place).ok());
+    REQUIRE(release_view(host.place).ok());
+    CHECK(left_behind(host.place).value() == "");
+  }
+}
+
+TEST_CASE("an open file does not keep a view from being released") {
+  Host host;
+  const auto view = make_view(host.tree, host.place);
+  REQUIRE(view.ok());
+  std::ifstream held(view->cwd / "train.py");
+  std::string line;
+  REQUIRE(std::getline(held, line));
+  CHECK(release_view(host.place).ok());
+  CHECK(!fs::exists(host.place));
+  CHECK(test::describe_tree(host.tree) == host.described);
+}
+
+TEST_CASE("a release needs the path only, may come twice, and takes half-made views") {
+  Host host;
+  CHECK(release_view(host.place).ok());
+  write_file(host.place / "upper/x", "of a runner that died");
+  write_file(host.place / "project/y", "");
+  CHECK(release_view(host.place).ok());
+  CHECK(!fs::exists(host.place));
+}
+
+TEST_CASE("what can't be made says so, and leaves nothing") {
+  Host host;
+  write_file(host.place / "taken", "");
+  CHECK(make_view(host.tree, host.place).error().code == Code::AlreadyExists);
+  CHECK(fs::exists(host.place / "taken"));
+  const auto no_tree = make_view(host.folder / "nowhere", host.folder / "v", WorkdirKind::Copy);
+  CHECK(no_tree.error().code == Code::NotFound);
+  CHECK(!fs::exists(host.folder / "v"));
+}
+
+TEST_CASE("DTRAIN_WORKDIR asks for a kind") {
+  Host host;
+  REQUIRE(::setenv("DTRAIN_WORKDIR", "copy", 1) == 0);
+  const auto copy = make_view(host.tree, host.place);
+  REQUIRE(::setenv("DTRAIN_WORKDIR", "magic", 1) == 0);
+  const auto magic = make_view(host.tree, host.folder / "m");
+  REQUIRE(::unsetenv("DTRAIN_WORKDIR") == 0);
+  REQUIRE(copy.ok());
+  CHECK(copy->kind == WorkdirKind::Copy);
+  CHECK(magic.error().message == "DTRAIN_WORKDIR='magic'");
+  CHECK(release_view(host.place).ok());
+}
+
+TEST_CASE("a home with characters that overlays can't have gets another kind") {
+  Host host;
+  const fs::path place = host.folder / "odd:name,with\"all/v";
+  const auto view = make_view(host.tree, place);
+  REQUIRE(view.ok());
+  CHECK(view->kind != WorkdirKind::Overlay);
+  CHECK(test::describe_tree(view->cwd) == host.described);
+  CHECK(release_view(place).ok());
+}
+
+}  // namespace
+}  // namespace dtrain::runner

@@ -45,7 +45,8 @@ double seconds(const timeval& time) {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
 }
 
-std::string gibibytes(uint64_t bytes) {
+std::string readable_size(uint64_t bytes) {
+  if (bytes < (uint64_t{1} << 30)) return fmt::format("{} MiB", bytes >> 20);
   return fmt::format("{:.1f} GiB", static_cast<double>(bytes) / static_cast<double>(1u << 30));
 }
 
@@ -307,7 +308,7 @@ std::string KeptReplica::signal_cause(int signal, const CgroupUsage& group) cons
   constexpr uint64_t kNoLimitBytes = uint64_t{1} << 60;
   if (group.memory_limit_bytes && *group.memory_limit_bytes < kNoLimitBytes) {
     return fmt::format("out of memory: killed at its limit of {}",
-                       gibibytes(*group.memory_limit_bytes));
+                       readable_size(*group.memory_limit_bytes));
   }
   return "out of memory: killed by the kernel, the host had none left";
 }

@@ -170,7 +170,8 @@ Result<std::optional<T>> read_record(const std::filesystem::path& path, T (*from
 }  // namespace
 
 ProcessIdentity identify(pid_t pid) {
-  ProcessIdentity identity{pid, 0, boot_id()};
+  static const std::string this_boot = boot_id();
+  ProcessIdentity identity{pid, 0, this_boot};
   const auto stat = read_small_file("/proc/" + std::to_string(pid) + "/stat");
   // The second field is the program's name in brackets and may hold anything; fields count from the
   // last bracket. The start time is field 22, so the 20th after the name.
@@ -204,7 +205,7 @@ Status LaunchDir::write_launch(const LaunchFile& launch) const {
 
 Status LaunchDir::write_keeper(const KeeperFile& keeper) const {
   const json record = {{"format", kLaunchFormat}, {"keeper", to_json(keeper.keeper)}};
-  return write_record(path_ / "keeper.json", record, Durability::Fsync);
+  return write_record(path_ / "keeper.json", record, Durability::Rename);
 }
 
 Status LaunchDir::write_replica(const ReplicaId& id, const ReplicaFile& replica) const {
@@ -214,7 +215,7 @@ Status LaunchDir::write_replica(const ReplicaId& id, const ReplicaFile& replica)
 
 Status LaunchDir::write_exit(const ReplicaId& id, const ExitFile& exit) const {
   return write_record(path_ / fmt::format("exit.{}.json", to_string(id)), to_json(exit),
-                      Durability::Fsync);
+                      Durability::Content);
 }
 
 Result<std::optional<LaunchFile>> LaunchDir::read_launch() const {

@@ -80,7 +80,7 @@ struct ExitFile {
   std::string cause;  // "exit code 3", "killed by SIGSEGV (11)", "out of memory: ..."
   int64_t ended_unix_ms = 0;
   double cpu_seconds = 0;  // whole tree
-  uint64_t memory_peak_bytes = 0;
+  uint64_t memory_peak_bytes = 0;  // of its largest process; of all when it ran out of memory
   uint64_t read_bytes = 0;
   uint64_t written_bytes = 0;
   uint64_t log_bytes = 0;  // everything it wrote to stdout and stderr
@@ -93,10 +93,12 @@ class LaunchDir {
 
   static std::string name_of(const ExperimentId& experiment, uint32_t attempt);  // "4.2@1"
 
-  // Durable: written to a temporary name, fsync, rename, fsync of the directory.
+  // Written under a temporary name and renamed: nobody sees half of one. After a power cut launch.json
+  // is there, an exit file is whole or missing (then its replica is lost with the machine), and the
+  // other two are about processes that are gone.
   Status write_launch(const LaunchFile&) const;
   Status write_keeper(const KeeperFile&) const;
-  Status write_replica(const ReplicaId&, const ReplicaFile&) const;  // rename only, no fsync
+  Status write_replica(const ReplicaId&, const ReplicaFile&) const;
   Status write_exit(const ReplicaId&, const ExitFile&) const;
 
   // nullopt: not there (yet). DataLoss: there but not readable as this format or one version back.

@@ -17,12 +17,12 @@
 namespace dtrain::runner {
 
 struct SpawnRequest {
-  std::vector<std::string> argv;           // argv[0] without a slash is looked up in env's PATH
-  std::string cwd;                         // empty: the caller's
-  std::map<std::string, std::string> env;  // complete
-  std::vector<std::string> cgroups;        // directories to join before the program runs
-  int output_fd = -1;                      // becomes 1 and 2; -1: /dev/null
-  int error_fd = -1;                       // becomes 2 when set
+  std::vector<std::string> argv = {};  // argv[0] without a slash is looked up in env's PATH
+  std::string cwd = {};                // empty: the caller's
+  std::map<std::string, std::string> env = {};  // complete
+  std::vector<std::string> cgroups = {};        // directories to join before the program runs
+  int output_fd = -1;                           // becomes 1 and 2; -1: /dev/null
+  int error_fd = -1;                            // becomes 2 when set
   // Raised so that the kernel, short of memory, ends replicas before the keeper and the runner.
   int oom_score_adj = 0;
   // The kernel kills it when its parent dies. A second line of defence only: it does not reach

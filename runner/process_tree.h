@@ -39,11 +39,11 @@ struct ProcessTable {
 
 // How the processes of a tree are told from all others. Empty or zero marks match nothing.
 struct TreeMarks {
-  std::vector<std::vector<std::string>> cgroups;  // ReplicaLaunch::cgroups of each replica
-  std::vector<ProcessIdentity> sessions;          // by their leaders, dead or alive
-  std::string key;                                // DTRAIN_KEY
-  std::string replica;                            // with key: also DTRAIN_REPLICA; empty: any
-  std::vector<uint64_t> pipe_inodes;              // someone holds one of these pipes
+  std::vector<std::vector<std::string>> cgroups = {};  // ReplicaLaunch::cgroups of each replica
+  std::vector<ProcessIdentity> sessions = {};          // by their leaders, dead or alive
+  std::string key = {};                                // DTRAIN_KEY
+  std::string replica = {};                            // with key: also DTRAIN_REPLICA; empty: any
+  std::vector<uint64_t> pipe_inodes = {};              // someone holds one of these pipes
 };
 
 // Live (not zombie) processes that carry one of the marks, or descend from one that does. Never the

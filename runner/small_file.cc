@@ -64,7 +64,7 @@ Status replace_file(const std::filesystem::path& path, std::string_view text,
     ::unlink(temporary.c_str());
     return std::move(status).error().with_context(temporary);
   }
-  if (durability == Durability::Fsync && ::fsync(fd.get()) != 0) {
+  if (durability != Durability::Rename && ::fsync(fd.get()) != 0) {
     return errno_error("fsync " + temporary, errno);
   }
   if (::rename(temporary.c_str(), path.c_str()) != 0) {

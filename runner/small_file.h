@@ -18,9 +18,10 @@ Status write_switch(const std::filesystem::path& path, std::string_view text);
 
 // Under a temporary name, then renamed: a reader sees the old file, none, or all of it. Mode 0600.
 enum class Durability {
-  Rename,
-  Fsync
-};  // Fsync: file and directory, so that it outlives a power cut
+  Rename,   // may be missing or empty after a power cut
+  Content,  // may be missing then, but never torn
+  Fsync,    // outlives it, name and all
+};
 Status replace_file(const std::filesystem::path& path, std::string_view text,
                     Durability durability);
 

@@ -133,7 +133,6 @@ void SpoolWriter::acknowledge(uint64_t offset) {
 
 void SpoolWriter::finish(int64_t unix_ms) {
   if (pending_loss_bytes_ > 0) write_loss(unix_ms);
-  if (file_) ::fdatasync(file_.get());
 }
 
 // ---- reading

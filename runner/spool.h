@@ -32,7 +32,8 @@ class SpoolWriter {
   void append(std::string_view bytes, int64_t unix_ms);
   // Everything below `offset` is durable elsewhere: whole segments below it are unlinked.
   void acknowledge(uint64_t offset);
-  // Tries once more to write down what was lost, then makes all of it durable.
+  // Nothing more comes: tries once more to write down what was lost. If that fails too, the reader's
+  // last offset stays below the exit file's log_bytes.
   void finish(int64_t unix_ms);
 
   uint64_t end_offset() const { return end_offset_; }

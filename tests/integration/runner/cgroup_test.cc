@@ -1,0 +1,153 @@
+#include "runner/cgroup.h"
+
+#include <fcntl.h>
+#include <sys/wait.h>
+
+#include "runner/process.h"
+#include "tests/integration/runner/kept_launch.h"
+
+namespace dtrain::runner {
+namespace {
+
+std::vector<CgroupChoice> usable() {
+  std::vector<CgroupChoice> all;
+  for (const CgroupChoice choice : {CgroupChoice::V1, CgroupChoice::Best}) {
+    if (claim_cgroups(choice).kind != "none") all.push_back(choice);
+  }
+  return all;
+}
+
+LaunchFile launch_of(uint32_t replicas) {
+  LaunchFile launch;
+  launch.experiment = {4, 0};
+  launch.key = fmt::format("{:016x}{:016x}", ::getpid(), boottime_ms());
+  for (uint32_t index = 1; index <= replicas; ++index) {
+    launch.replicas.push_back({{{4, 0}, Role::Worker, index}, 1, {}, "", {}, {}});
+  }
+  return launch;
+}
+
+std::string trainer() {
+  return std::string(BIN_DIR) + "/fake_trainer";
+}
+
+TEST_CASE("without cgroups nothing is asked of them") {
+  const CgroupSupport none = claim_cgroups(CgroupChoice::None);
+  CHECK(none.kind == "none");
+  CHECK(!none.note.empty());
+  LaunchFile launch = launch_of(1);
+  CHECK(make_launch_cgroups(none, {{launch.replicas[0].id, {}}}, launch).ok());
+  CHECK(launch.replicas[0].cgroups.empty());
+  CHECK(cgroup_members({}).empty());
+  CHECK(!cgroup_kill({}));
+  CHECK(remove_launch_cgroups(launch).ok());
+}
+
+TEST_CASE("claiming leaves no trace") {
+  for (const CgroupChoice choice : usable()) {
+    const CgroupSupport support = claim_cgroups(choice);
+    CAPTURE(support.kind);
+    for (const auto& entry : std::filesystem::directory_iterator(support.tracking)) {
+      CHECK(entry.path().filename().string().find("dtrain-probe") == std::string::npos);
+    }
+  }
+}
+
+TEST_CASE("a group knows, kills and measures what runs in it, forked children too") {
+  for (const CgroupChoice choice : usable()) {
+    const CgroupSupport support = claim_cgroups(choice);
+    CAPTURE(support.kind);
+    LaunchFile launch = launch_of(2);
+    const ReplicaId first = launch.replicas[0].id;
+    const ReplicaId second = launch.replicas[1].id;
+    const Status made = make_launch_cgroups(support, {{first, {}}, {second, {}}}, launch);
+    REQUIRE_MESSAGE(made.ok(), (made.ok() ? "" : made.error().message));
+    const auto groups = launch.replicas[0].cgroups;
+    REQUIRE(!groups.empty());
+
+    int ends[2];
+    REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+    const Fd output(ends[0]);
+    Fd write_end(ends[1]);
+    Result<Child> child = spawn({.argv = {trainer(), "--fork", "--setsid", "--print", "ready",
+                                          "--hang", "--then", "--eat", "20000000", "--hang"},
+                                 .cgroups = groups,
+                                 .output_fd = write_end.get()});
+    REQUIRE_MESSAGE(child.ok(), (child.ok() ? "" : child.error().message));
+    write_end.reset();
+    char bytes[16];
+    REQUIRE(::read(output.get(), bytes, sizeof bytes) == 6);
+    CHECK(cgroup_members(groups).size() == 2);
+    CHECK(cgroup_members(launch.replicas[1].cgroups).empty());
+    CHECK(remove_cgroups(groups).error().code == Code::FailedPrecondition);
+
+    // Both ends of the pipe in the group: its end of file says that all are dead.
+    CHECK(cgroup_kill(groups));
+    CHECK(::read(output.get(), bytes, sizeof bytes) == 0);
+    REQUIRE(wait_readable(child->pidfd.get()));
+    CHECK(WTERMSIG(*try_reap(*child)) == SIGKILL);
+    CHECK(cgroup_members(groups).empty());
+    const CgroupUsage usage = cgroup_usage(groups);
+    if (choice == CgroupChoice::Best) CHECK(usage.cpu_seconds.value_or(0) > 0);
+    if (!support.memory.empty()) CHECK(usage.memory_peak_bytes.value_or(0) > 0);
+    CHECK(usage.memory_kills == 0);
+    CHECK(remove_launch_cgroups(launch).ok());
+    CHECK(remove_launch_cgroups(launch).ok());  // again: gone already
+    for (const std::string& group : groups) {
+      CHECK(!std::filesystem::exists(std::filesystem::path(group).parent_path()));
+    }
+  }
+}
+
+TEST_CASE("limits are written where the kernel reads them") {
+  for (const CgroupChoice choice : usable()) {
+    const CgroupSupport support = claim_cgroups(choice);
+    CAPTURE(support.kind);
+    LaunchFile launch = launch_of(1);
+    const CgroupLimits limits{2, true, uint64_t{1} << 30, true};
+    REQUIRE(make_launch_cgroups(support, {{launch.replicas[0].id, limits}}, launch).ok());
+    const auto read = [&](const char* file) {
+      for (const std::string& group : launch.replicas[0].cgroups) {
+        if (auto text = read_small_file(std::filesystem::path(group) / file)) return *text;
+      }
+      return std::string();
+    };
+    if (!support.cpu.empty()) {
+      const bool v1 = read("cpu.weight").empty();
+      CHECK((v1 ? read("cpu.shares") : read("cpu.weight")) == (v1 ? "2048\n" : "200\n"));
+      CHECK((v1 ? read("cpu.cfs_quota_us") : read("cpu.max")) ==
+            (v1 ? "200000\n" : "200000 100000\n"));
+    }
+    if (!support.memory.empty()) {
+      const bool v1 = read("memory.max").empty();
+      CHECK((v1 ? read("memory.limit_in_bytes") : read("memory.max")) == "1073741824\n");
+      CHECK((v1 ? read("memory.soft_limit_in_bytes") : read("memory.low")) == "1073741824\n");
+    }
+    CHECK(remove_launch_cgroups(launch).ok());
+  }
+}
+
+TEST_CASE("a replica over its hard memory limit is killed, and the end says so") {
+  for (const CgroupChoice choice : usable()) {
+    KeptLaunch kept(choice);
+    CAPTURE(kept.support().kind);
+    if (kept.support().memory.empty()) continue;
+    const ReplicaId id = kept.add(1, {"--print", "eating", "--eat", "500000000", "--hang"});
+    kept.keep({1, false, 64 << 20, true});
+    kept.send("start");
+    const ExitFile exit = kept.wait_exit(id);
+    CHECK(exit.memory_kill);
+    CHECK(exit.code == 137);
+    CHECK(exit.cause == "out of memory: killed at its limit of 64 MiB");
+    CHECK(exit.memory_peak_bytes > 60'000'000);
+  }
+}
+
+TEST_CASE("a group that can't be joined is an error of the spawn, not a replica outside of it") {
+  Result<Child> child = spawn({.argv = {trainer()}, .cgroups = {"/no/such/group"}});
+  REQUIRE(!child.ok());
+  CHECK(child.error().message.find("/no/such/group/cgroup.procs") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace dtrain::runner

@@ -93,5 +93,5 @@ train:
   Output train = cluster.run({"train", "-p", "num-layers=3", "-p", "learning-rate=0.1"}, project);
   CHECK_MESSAGE(train.code == 0, train.all());
   CHECK(train.out.find("layers=3 rate=0.1 {\"cluster\":{\"ps\":[\"") != std::string::npos);
-  CHECK(train.out.find("\"task\":{\"index\":1,\"type\":\"worker\"}") != std::string::npos);
+  CHECK(train.out.find("\"task\":{\"type\":\"worker\",\"index\":1}") != std::string::npos);
 }

@@ -43,9 +43,12 @@ bool wait_until_gone(int pidfd) {
 
 }  // namespace
 
-Cluster::Cluster() : folder_(make_folder()), home_(folder_ / "home") {}
+Cluster::Cluster() : Cluster(fs::path()) {}
 
-Cluster::Cluster(fs::path home) : folder_(make_folder()), home_(std::move(home)) {}
+Cluster::Cluster(fs::path home)
+    : folder_(make_folder()), home_(std::move(home)), program_{std::string(BIN_DIR) + "/dtrain"} {
+  if (home_.empty()) home_ = folder_ / "home";
+}
 
 Cluster::~Cluster() {
   stop();
@@ -66,7 +69,7 @@ fs::path Cluster::project(const std::string& name,
 Command Cluster::command(const std::vector<std::string>& arguments,
                          const fs::path& directory) const {
   Command command;
-  command.argv = {std::string(BIN_DIR) + "/dtrain"};
+  command.argv = program_;
   command.argv.insert(command.argv.end(), arguments.begin(), arguments.end());
   command.directory = directory.empty() ? folder_ : directory;
   command.env = env;
@@ -108,6 +111,19 @@ std::vector<pid_t> Cluster::processes(const std::string& words) const {
     if (command_line(pid).find(words) != std::string::npos) found.push_back(pid);
   }
   return found;
+}
+
+void Cluster::drop_root() {
+  if (geteuid() != 0) return;
+  // The build may lie where nobody but root can reach it; the executable needs nothing beside it.
+  fs::path copy = folder_ / "dtrain";
+  fs::copy_file(program_[0], copy);
+  Command chown{.argv = {"chown", "-R", "65534:65534", folder_.string()},
+                .directory = {},
+                .env = {},
+                .netns = {}};
+  REQUIRE(tests::run(chown).code == 0);
+  program_ = {"setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--", copy.string()};
 }
 
 void Cluster::stop() {

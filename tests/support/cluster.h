@@ -50,11 +50,15 @@ class Cluster {
   // Those of them whose command line holds `words`: "runner run", "keeper".
   std::vector<pid_t> processes(const std::string& words) const;
 
+  // From now on every command runs without root's rights. Root's alone; others are so anyway.
+  void drop_root();
+
   std::map<std::string, std::string> env;  // for every command
 
  private:
   fs::path folder_;
   fs::path home_;
+  std::vector<std::string> program_;  // what each command line begins with
   bool stopped_ = false;
 };
 

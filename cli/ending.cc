@@ -33,7 +33,8 @@ std::vector<std::string> last_lines(std::string_view tail) {
 std::string took(const pb::ExperimentInfo& outcome) {
   uint64_t from = outcome.started_unix_ms();
   if (from == 0 || outcome.finished_unix_ms() < from) return "";
-  return " after " + human_duration(outcome.finished_unix_ms() - from);
+  uint64_t took_ms = outcome.finished_unix_ms() - from;
+  return took_ms < 1000 ? " in under a second" : " after " + human_duration(took_ms);
 }
 
 std::string members_text(const pb::ExperimentInfo& outcome) {

@@ -157,9 +157,10 @@ void LogPrinter::add(const pb::StateEvent& event) {
     print_own(source, "Reason: " + event.reason(), Ink::Plain, event.time_unix_ms());
   }
   source.reason = event.reason();
-  // A reason that names the exit code needs no second line for it.
+  // Only an end of its own has a code to tell, and a reason that names it needs no second line.
+  bool own_end = event.state() == "FAILED" || event.state() == "LOST";
   std::string exit_code = fmt::format("exit code {}", event.exit_code());
-  if (event.exit_code() != 0 && event.reason().find(exit_code) == std::string::npos) {
+  if (own_end && event.exit_code() != 0 && event.reason().find(exit_code) == std::string::npos) {
     print_own(source, fmt::format("Exit Code: {}", event.exit_code()), Ink::Plain,
               event.time_unix_ms());
   }

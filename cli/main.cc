@@ -5,9 +5,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "cli/commands.h"
@@ -36,9 +40,24 @@ Run declare_daemon_with_run(Options& options, CommandContext& context) {
 }
 
 struct RunnerWords {
-  std::string join, home, address, name, mem;
+  std::string join, home, address, name, mem, ports;
   double cpus = 0;
 };
+
+// "20000-29999"; nothing when it is not that, with 1 <= first <= last <= 65535.
+std::optional<std::pair<uint32_t, uint32_t>> parse_port_range(std::string_view text) {
+  const size_t dash = text.find('-');
+  if (dash == std::string_view::npos) return std::nullopt;
+  uint32_t ends[2] = {};
+  const std::string_view parts[2] = {text.substr(0, dash), text.substr(dash + 1)};
+  for (int i = 0; i < 2; ++i) {
+    const char* const end = parts[i].data() + parts[i].size();
+    const auto [stop, error] = std::from_chars(parts[i].data(), end, ends[i]);
+    if (error != std::errc() || stop != end) return std::nullopt;
+  }
+  if (ends[0] == 0 || ends[0] > ends[1] || ends[1] > 65'535) return std::nullopt;
+  return std::pair(ends[0], ends[1]);
+}
 
 Result<int> run_runner(const RunnerWords& words) {
   runner::RunnerOptions options;
@@ -59,6 +78,15 @@ Result<int> run_runner(const RunnerWords& words) {
                    fmt::format("runner run: --mem '{}' is not a size", words.mem), "16GiB, 500MB"};
     }
   }
+  if (!words.ports.empty()) {
+    const auto range = parse_port_range(words.ports);
+    if (!range) {
+      return Error{Code::InvalidArgument,
+                   fmt::format("runner run: --ports '{}' is not a range", words.ports),
+                   "20000-29999"};
+    }
+    std::tie(options.port_first, options.port_last) = *range;
+  }
   return runner::run_runner(options);
 }
 
@@ -74,6 +102,8 @@ Run declare_runner(Options& options, CommandContext&) {
         run_options.text("--name", words->name, "shown in dtrain hosts; left out: the host's name");
         run_options.real("--cpus", words->cpus, "offer this many", "N");
         run_options.text("--mem", words->mem, "offer this much: 16GiB, 500MB", "SIZE");
+        run_options.text("--ports", words->ports, "replicas may listen on these; left out: 20000-29999",
+                         "FIRST-LAST");
         return [words] { return run_runner(*words); };
       });
   return nullptr;

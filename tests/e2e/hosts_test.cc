@@ -1,6 +1,7 @@
 // Several hosts: runners in network namespaces of this machine, joined over the daemon's Unix
 // socket. Their replicas reach each other only through the addresses in TF_CONFIG.
 #include <doctest/doctest.h>
+#include <signal.h>
 
 #include <memory>
 #include <set>
@@ -101,4 +102,22 @@ TEST_CASE("a gang that fits no set of hosts at once waits for its place whole") 
   CHECK(cluster.run({"kill", "1"}).code == 0);
   waiting->wait_for("mine now");
   CHECK(waiting->wait().code == 0);
+}
+
+TEST_CASE("a gang with more replicas than the host has ports is refused, and says so") {
+  Cluster cluster;
+  Process daemon(cluster.command({"daemon", "run", "--no-local-runner"}));
+  daemon.wait_for("listening on");
+  std::string socket = facts(cluster.run({"daemon", "status", "--json"}))["socket"];
+  Process runner(cluster.command({"runner", "run", "--join", "unix:" + socket, "--home",
+                                  (cluster.folder() / "host").string(), "--ports", "20000-20001"}));
+  runner.wait_for("joined the daemon");
+  fs::path project = cluster.project(spread_yaml("echo"));
+  Output train = cluster.run({"train", "--set", "train.resources.mem=32"}, project);
+  CHECK(train.code == 1);
+  CHECK_MESSAGE(train.err.find("port") != std::string::npos, train.err);
+  for (Process* process : {&runner, &daemon}) {
+    process->signal(SIGTERM);
+    CHECK(process->wait().code == 0);
+  }
 }

@@ -13,6 +13,8 @@ namespace dtrain {
 
 namespace {
 
+constexpr size_t kSpecMaxBytes = 512 << 10;
+
 bool is_riseml_file(std::string_view file_name) {
   const size_t slash = file_name.rfind('/');
   return file_name.substr(slash == std::string_view::npos ? 0 : slash + 1) == "riseml.yml";
@@ -85,6 +87,13 @@ Result<Spec> parse_spec(std::string_view yaml, const ParseOptions& options) {
   check_tree(*root, spec_shape(), problems);
   SpecReading reading{problems, is_riseml_file(options.file_name)};
   Spec spec = read_spec(*root, added, reading);
+  // It travels in one message and is parsed again at every stop; aliases may have blown it up.
+  if (problems.empty() && to_yaml(spec).size() > kSpecMaxBytes) {
+    problems.add(
+        {}, "",
+        fmt::format("spelt out this is more than {} bytes; put long commands into a script",
+                    kSpecMaxBytes));
+  }
   if (problems.empty()) return spec;
   const bool only_values_missing = problems.size() == reading.undeclared.size();
   return problems.to_error(only_values_missing ? ask_for(reading.undeclared) : "");

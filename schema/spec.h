@@ -100,8 +100,8 @@ struct ParseOptions {
   std::string file_name = "dtrain.yml";
   // `--set a.b=c` and `-p name=value` in the order given; they override the file. The value of a
   // `set` is read as YAML, that of a parameter as it stands unless it is a [list] or a {map}.
-  std::vector<std::pair<std::string, std::string>> set;
-  std::vector<std::pair<std::string, std::string>> parameters;
+  std::vector<std::pair<std::string, std::string>> set = {};
+  std::vector<std::pair<std::string, std::string>> parameters = {};
 };
 
 // Every problem of the text, in file order, one line each:

@@ -12,6 +12,9 @@ namespace {
 
 using Kind = Shape::Kind;
 
+constexpr std::string_view kMergeKey = "<<";
+constexpr std::string_view kNoMergeKeys = "merge keys are not supported; repeat the keys";
+
 bool is_digit(char c) {
   return c >= '0' && c <= '9';
 }
@@ -200,7 +203,7 @@ class Checker {
   }
 
   std::string describe_unknown(std::string_view name, const Shape& shape) const {
-    if (name == "<<") return "merge keys are not supported; repeat the keys";
+    if (name == kMergeKey) return std::string(kNoMergeKeys);
     std::vector<std::string_view> known;
     for (const Key& key : shape.keys) {
       if (key.shape.kind != Kind::Refused) known.push_back(key.name);
@@ -226,7 +229,9 @@ class Checker {
       if (!shape.format->accepts(entry.key)) {
         entry.value.refused = true;
         problems_.add(entry.place, at,
-                      fmt::format("{} is not {}", quoted(entry.key), shape.format->expected));
+                      entry.key == kMergeKey
+                          ? std::string(kNoMergeKeys)
+                          : fmt::format("{} is not {}", quoted(entry.key), shape.format->expected));
       } else {
         check(entry.value, shape.parts[0], at);
       }

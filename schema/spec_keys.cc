@@ -8,46 +8,74 @@ namespace {
 
 using Kind = Shape::Kind;
 
-Shape boolean() {
-  return {.kind = Kind::Boolean, .expected = "true or false"};
-}
-Shape only_false() {
-  return {.kind = Kind::False, .expected = "false"};
-}
-Shape nothing() {
-  return {.kind = Kind::Nothing, .expected = "nothing"};
+Shape make(Kind kind, std::string_view expected) {
+  Shape shape;
+  shape.kind = kind;
+  shape.expected = expected;
+  return shape;
 }
 
-Shape integer(double minimum, double maximum) {
-  return {.kind = Kind::Integer, .minimum = minimum, .maximum = maximum};
+Shape boolean() {
+  return make(Kind::Boolean, "true or false");
 }
-Shape number(double minimum, double maximum) {
-  return {.kind = Kind::Number, .minimum = minimum, .maximum = maximum};
+Shape only_false() {
+  return make(Kind::False, "false");
+}
+Shape nothing() {
+  return make(Kind::Nothing, "nothing");
+}
+Shape refused(std::string_view why) {
+  return make(Kind::Refused, why);
 }
 Shape any_number() {
-  return {.kind = Kind::Number};
+  return make(Kind::Number, "");
+}
+
+Shape bounded(Kind kind, double minimum, double maximum) {
+  Shape shape = make(kind, "");
+  shape.minimum = minimum;
+  shape.maximum = maximum;
+  return shape;
+}
+Shape integer(double minimum, double maximum) {
+  return bounded(Kind::Integer, minimum, maximum);
+}
+Shape number(double minimum, double maximum) {
+  return bounded(Kind::Number, minimum, maximum);
 }
 
 Shape text(const TextFormat& format) {
-  return {.kind = Kind::Text, .expected = format.expected, .format = &format};
+  Shape shape = make(Kind::Text, format.expected);
+  shape.format = &format;
+  return shape;
 }
 Shape word(std::vector<std::string_view> words, std::vector<std::string_view> later = {}) {
-  return {.kind = Kind::Word, .words = std::move(words), .later = std::move(later)};
+  Shape shape = make(Kind::Word, "");
+  shape.words = std::move(words);
+  shape.later = std::move(later);
+  return shape;
 }
 Shape list(std::string_view expected, Shape item, size_t most = 1000) {
-  return {.kind = Kind::List, .expected = expected, .parts = {std::move(item)}, .most = most};
+  Shape shape = make(Kind::List, expected);
+  shape.parts = {std::move(item)};
+  shape.most = most;
+  return shape;
 }
 Shape map(std::string_view expected, std::vector<Key> keys) {
-  return {.kind = Kind::Map, .expected = expected, .keys = std::move(keys)};
+  Shape shape = make(Kind::Map, expected);
+  shape.keys = std::move(keys);
+  return shape;
 }
 Shape dict(std::string_view expected, const TextFormat& names, Shape value) {
-  return {.kind = Kind::Dict, .expected = expected, .format = &names, .parts = {std::move(value)}};
+  Shape shape = make(Kind::Dict, expected);
+  shape.format = &names;
+  shape.parts = {std::move(value)};
+  return shape;
 }
 Shape either(std::string_view expected, std::vector<Shape> parts) {
-  return {.kind = Kind::Either, .expected = expected, .parts = std::move(parts)};
-}
-Shape refused(std::string_view why) {
-  return {.kind = Kind::Refused, .expected = why};
+  Shape shape = make(Kind::Either, expected);
+  shape.parts = std::move(parts);
+  return shape;
 }
 
 Shape lines(std::string_view expected) {

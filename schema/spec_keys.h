@@ -32,14 +32,14 @@ struct Shape {
     Refused,  // a key that is known, and why it can't be used: `expected`
   };
   Kind kind = Kind::Text;
-  std::string_view expected = {};  // completes "expected ..."
+  std::string_view expected;  // completes "expected ..."
   double minimum = std::numeric_limits<double>::lowest();
   double maximum = std::numeric_limits<double>::max();
-  std::vector<std::string_view> words = {};
-  std::vector<std::string_view> later = {};  // words that a later version will take
-  const TextFormat* format = nullptr;        // of a Text, or of the names in a Dict
-  std::vector<Shape> parts = {};
-  std::vector<Key> keys = {};
+  std::vector<std::string_view> words;
+  std::vector<std::string_view> later;  // words that a later version will take
+  const TextFormat* format = nullptr;   // of a Text, or of the names in a Dict
+  std::vector<Shape> parts;
+  std::vector<Key> keys;
   size_t most = 1000;  // items or entries
 };
 

@@ -89,6 +89,12 @@ std::optional<YamlNode> read_parameter(const std::string& text, int source, Prob
     problems.add({source, 0, 0}, "", "the value is not UTF-8 text");
     return std::nullopt;
   }
+  if (text.find('\0') != std::string::npos || text.size() > kYamlScalarMaxBytes) {
+    problems.add(
+        {source, 0, 0}, "",
+        fmt::format("the value holds a NUL byte or more than {} bytes", kYamlScalarMaxBytes));
+    return std::nullopt;
+  }
   YamlNode node;
   node.kind = YamlNode::Kind::Scalar;
   node.plain = true;

@@ -89,11 +89,10 @@ std::vector<std::pair<const YamlNode*, std::string>> command_nodes(const YamlNod
 
 void report_undeclared(const YamlNode& node, const std::string& path, const std::string& name,
                        const std::vector<std::string_view>& declared, SpecReading& reading) {
-  std::string text = fmt::format("{{{{ {} }}}} has no value", name);
+  std::string text = fmt::format("{{{{ {} }}}} has no value; ", name);
   const std::string_view meant = nearest(name, declared);
-  if (!meant.empty()) text += fmt::format("; did you mean '{}'?", meant);
-  text +=
-      fmt::format("; give it with -p {0}=VALUE, or declare it: parameters: {{{0}: VALUE}}", name);
+  if (!meant.empty()) text += fmt::format("did you mean {{{{ {} }}}}? If not, ", meant);
+  text += fmt::format("give it with -p {0}=VALUE or declare it: parameters: {{{0}: VALUE}}", name);
   reading.problems.add(node.place, path, std::move(text));
 }
 

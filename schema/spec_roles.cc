@@ -1,5 +1,7 @@
 // Roles: from "worker: 3, ps: 2" to {master x1, worker x2, ps x2}.
+#include <algorithm>
 #include <array>
+#include <cstdio>
 
 #include "schema/quote.h"
 #include "schema/spec_check.h"
@@ -164,7 +166,6 @@ std::vector<RoleSpec> read_roles(const YamlNode& train, const Spec& spec, bool r
                                  SpecReading& reading) {
   const YamlNode* run = value_of(&train, "run");
   const YamlNode* resources = value_of(&train, "resources");
-  const bool clean_so_far = reading.problems.empty();
   RoleBuilder builder(
       resources ? read_resources(*resources, "train.resources", reading) : Resources{},
       run ? read_lines(*run) : std::vector<std::string>{});
@@ -196,13 +197,17 @@ std::vector<RoleSpec> read_roles(const YamlNode& train, const Spec& spec, bool r
 
   std::vector<RoleSpec> built = builder.take();
   int replicas = 0;
+  bool lacks_command = false;
   for (const RoleSpec& role : built) {
     replicas += role.count;
-    // Beside another problem the missing command is most likely a part of it.
-    if (role.run.empty() && clean_so_far && reading.problems.empty()) {
-      reading.problems.add(train.place, "train",
-                           "the key 'run' is missing, expected a command, or a list of commands");
-    }
+    lacks_command = lacks_command || role.run.empty();
+  }
+  // A refused or unknown key may have been meant for the command.
+  const bool may_be_meant = std::any_of(train.entries.begin(), train.entries.end(),
+                                        [](const YamlEntry& entry) { return entry.value.refused; });
+  if (lacks_command && !may_be_meant) {
+    reading.problems.add(train.place, "train",
+                         "the key 'run' is missing, expected a command, or a list of commands");
   }
   if (replicas > kMaxReplicas) {
     reading.problems.add(

@@ -35,7 +35,11 @@ Json schema_of_map(const Shape& shape) {
 
 Json schema_of_text(const Shape& shape) {
   // 2.15 without quotes is a number to an editor, and the same text to the parser.
-  Json out{{"type", {"string", "number", "boolean"}}};
+  const TextFormat& format = *shape.format;
+  Json types = Json::array({"string"});
+  if (format.accepts("7") || format.accepts("2.5")) types.push_back("number");
+  if (format.accepts("true")) types.push_back("boolean");
+  Json out{{"type", std::move(types)}};
   if (!shape.format->pattern.empty()) out["pattern"] = shape.format->pattern;
   return out;
 }

@@ -18,16 +18,17 @@ bool is_reserved_word(std::string_view text) {
   return std::find(std::begin(kWords), std::end(kWords), text) != std::end(kWords);
 }
 
-// Text that needs no quotes wherever it stands. Numbers don't either: keys that take text take
+// Text that needs no quotes on a line of its own. Numbers don't either: keys that take text take
 // them.
 bool is_plain(std::string_view text) {
-  constexpr std::string_view kFirst =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_/.";
-  constexpr std::string_view kAny =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_/.-+=@$%^()*;|&<>? ";
-  return !text.empty() && kFirst.find(text.front()) != std::string_view::npos &&
-         text.back() != ' ' && text.find_first_not_of(kAny) == std::string_view::npos &&
-         !text.starts_with("...") && !is_reserved_word(text);
+  auto is_first = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '/';
+  };
+  auto is_other = [](char c) { return c >= ' ' && c <= '~' && c != '#'; };
+  return !text.empty() && is_first(text.front()) && text.back() != ' ' && text.back() != ':' &&
+         std::all_of(text.begin(), text.end(), is_other) &&
+         text.find(": ") == std::string_view::npos && !is_reserved_word(text);
 }
 
 std::string scalar(std::string_view text) {

@@ -160,7 +160,7 @@ const TextFormat kDurationText{
     [](std::string_view text) { return parse_duration_ms(text).has_value(); }};
 const TextFormat kTensorflowVersion{
     "a version such as 2.15.0, or 'latest'",
-    "^(latest|[0-9]{1,6}(\\.[0-9]{1,6}){1,2}([A-Za-z-]([A-Za-z0-9.-]{0,38}[A-Za-z0-9])?)?)$",
+    "^(latest|[0-9]{1,6}(\\.[0-9]{1,6}){1,2}([A-Za-z]|[A-Za-z-][A-Za-z0-9.-]{0,38}[A-Za-z0-9])?)$",
     is_tensorflow_version};
 const TextFormat kAbsolutePath{"an absolute path", "^/[\\s\\S]{0,4094}$", is_absolute_path};
 const TextFormat kInnerPath{"a path inside the project, without '..'",

@@ -216,6 +216,8 @@ class TreeBuilder : public YAML::EventHandler {
     } else if (!frame.key) {
       take_key(frame, node, mark);
     } else {
+      // yaml-cpp places an absent value where the next thing stands.
+      if (node.kind == YamlNode::Kind::Null) node.place = frame.key_place;
       if (!frame.drop_value) {
         frame.node.entries.push_back({std::move(*frame.key), frame.key_place, std::move(node)});
       }
@@ -321,6 +323,9 @@ std::string explain(std::string_view text, const YAML::Mark& mark, const std::st
     }
   }
   if (what == "illegal map value") return message + "; a value that holds ': ' needs quotes";
+  if (what == "end of map flow not found" || what == "end of sequence flow not found") {
+    return message + "; a bracket is not closed, or a value inside needs quotes";
+  }
   return message;
 }
 

@@ -1,0 +1,25 @@
+#include "schema/quote.h"
+
+#include <doctest/doctest.h>
+
+using namespace dtrain;
+
+TEST_CASE("what is not printable is shown as bytes") {
+  CHECK(quoted("plain") == "'plain'");
+  CHECK(quoted("ü€😀") == "'ü€😀'");
+  CHECK(quoted("a\nb\x1b[0m") == "'a\\x0ab\\x1b[0m'");
+  CHECK(quoted("\xff\xc3") == "'\\xff\\xc3'");
+  CHECK(quoted("\xc2\x85") == "'\\xc2\\x85'");
+  CHECK(quoted(std::string(500, 'x')).size() < 70);
+}
+
+TEST_CASE("only well-formed UTF-8 counts") {
+  CHECK(is_utf8(""));
+  CHECK(is_utf8("aé€😀"));
+  CHECK_FALSE(is_utf8("\xc0\x80"));          // overlong
+  CHECK_FALSE(is_utf8("\xe0\x80\x80"));      // overlong
+  CHECK_FALSE(is_utf8("\xed\xa0\x80"));      // surrogate
+  CHECK_FALSE(is_utf8("\xf4\x90\x80\x80"));  // past the last code point
+  CHECK_FALSE(is_utf8("a\xe2\x82"));         // torn
+  CHECK_FALSE(is_utf8("\x80"));
+}

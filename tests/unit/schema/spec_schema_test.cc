@@ -1,0 +1,283 @@
+// The JSON Schema and the parser's checks are made from one table; here each is held to the other.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <regex>
+#include <sstream>
+
+#include "schema/spec.h"
+#include "schema/spec_check.h"
+#include "schema/spec_keys.h"
+#include "schema/yaml_tree.h"
+
+using namespace dtrain;
+
+namespace {
+
+using Json = nlohmann::json;
+
+bool has_type(const Json& value, const std::string& type) {
+  if (type == "string") return value.is_string();
+  if (type == "number") return value.is_number();
+  if (type == "integer") return value.is_number_integer();
+  if (type == "boolean") return value.is_boolean();
+  if (type == "null") return value.is_null();
+  if (type == "array") return value.is_array();
+  if (type == "object") return value.is_object();
+  FAIL("a type this test does not know: " << type);
+  return false;
+}
+
+bool matches(const std::string& text, const Json& pattern) {
+  return std::regex_search(text, std::regex(pattern.get<std::string>()));
+}
+
+// The part of JSON Schema that json_schema() uses. A keyword it does not know fails the test.
+bool accepts(const Json& schema, const Json& value) {
+  if (schema.is_boolean()) return schema.get<bool>();
+  for (const auto& [keyword, rule] : schema.items()) {
+    bool good = true;
+    if (keyword == "$schema" || keyword == "title" || keyword == "description") {
+    } else if (keyword == "type") {
+      good = false;
+      for (const Json& type : rule.is_array() ? rule : Json::array({rule})) {
+        good = good || has_type(value, type.get<std::string>());
+      }
+    } else if (keyword == "const") {
+      good = value == rule;
+    } else if (keyword == "enum") {
+      good = std::find(rule.begin(), rule.end(), value) != rule.end();
+    } else if (keyword == "minimum") {
+      good = !value.is_number() || value.get<double>() >= rule.get<double>();
+    } else if (keyword == "maximum") {
+      good = !value.is_number() || value.get<double>() <= rule.get<double>();
+    } else if (keyword == "pattern") {
+      good = !value.is_string() || matches(value.get<std::string>(), rule);
+    } else if (keyword == "minItems") {
+      good = !value.is_array() || value.size() >= rule.get<size_t>();
+    } else if (keyword == "maxItems") {
+      good = !value.is_array() || value.size() <= rule.get<size_t>();
+    } else if (keyword == "maxProperties") {
+      good = !value.is_object() || value.size() <= rule.get<size_t>();
+    } else if (keyword == "items") {
+      for (const Json& item : value.is_array() ? value : Json::array()) {
+        good = good && accepts(rule, item);
+      }
+    } else if (keyword == "anyOf") {
+      good = std::any_of(rule.begin(), rule.end(),
+                         [&](const Json& part) { return accepts(part, value); });
+    } else if (keyword == "required") {
+      for (const Json& key : rule) good = good && (!value.is_object() || value.contains(key));
+    } else if (keyword == "propertyNames") {
+      if (!value.is_object()) continue;
+      for (const auto& entry : value.items()) {
+        good = good && matches(entry.key(), rule.at("pattern"));
+      }
+    } else if (keyword == "properties" || keyword == "additionalProperties") {
+      if (!value.is_object()) continue;
+      const Json known = schema.value("properties", Json::object());
+      for (const auto& [key, one] : value.items()) {
+        if (keyword == "properties" && known.contains(key))
+          good = good && accepts(rule.at(key), one);
+        if (keyword != "properties" && !known.contains(key)) good = good && accepts(rule, one);
+      }
+    } else {
+      FAIL("a keyword this test does not know: " << keyword);
+    }
+    if (!good) return false;
+  }
+  return true;
+}
+
+// As an editor reads the file.
+Json to_json(const YamlNode& node) {
+  switch (node.kind) {
+    case YamlNode::Kind::Null:
+      return nullptr;
+    case YamlNode::Kind::Scalar:
+      if (const auto flag = as_boolean(node)) return *flag;
+      if (const auto whole = as_integer(node)) return *whole;
+      if (const auto number = as_number(node)) return *number;
+      return node.text;
+    case YamlNode::Kind::List: {
+      Json list = Json::array();
+      for (const YamlNode& item : node.items) list.push_back(to_json(item));
+      return list;
+    }
+    case YamlNode::Kind::Map: {
+      Json map = Json::object();
+      for (const YamlEntry& entry : node.entries) map[entry.key] = to_json(entry.value);
+      return map;
+    }
+  }
+  return nullptr;
+}
+
+bool table_accepts(YamlNode tree) {
+  Problems problems("dtrain.yml");
+  check_tree(tree, spec_shape(), problems);
+  return problems.empty();
+}
+
+YamlNode parse(const std::string& yaml) {
+  Problems problems("dtrain.yml");
+  auto root = parse_yaml(yaml, 0, problems);
+  REQUIRE(root);
+  REQUIRE(problems.empty());
+  return *root;
+}
+
+std::vector<YamlNode> good_trees() {
+  std::vector<YamlNode> trees;
+  for (const auto& file : std::filesystem::directory_iterator(TESTDATA "/spec/good")) {
+    if (file.path().extension() != ".yml") continue;
+    std::ostringstream text;
+    text << std::ifstream(file.path()).rdbuf();
+    trees.push_back(parse(text.str()));
+  }
+  REQUIRE(trees.size() > 5);
+  return trees;
+}
+
+void collect(YamlNode& node, std::vector<YamlNode*>& nodes) {
+  nodes.push_back(&node);
+  for (YamlNode& item : node.items) collect(item, nodes);
+  for (YamlEntry& entry : node.entries) collect(entry.value, nodes);
+}
+
+// Calls visit(schema of the key or null, key, path) for each key of the table.
+template <typename Visit>
+void each_key(const Shape& shape, const Json& schema, const Visit& visit) {
+  for (const Key& key : shape.keys) {
+    const Json& properties = schema.at("properties");
+    const std::string name(key.name);
+    visit(key, properties.contains(name) ? &properties.at(name) : nullptr);
+    if (properties.contains(name)) each_key(key.shape, properties.at(name), visit);
+  }
+  if (shape.kind == Shape::Kind::Either) {
+    for (size_t i = 0; i < shape.parts.size(); ++i) {
+      each_key(shape.parts[i], schema.at("anyOf").at(i), visit);
+    }
+  } else if (shape.kind == Shape::Kind::List) {
+    each_key(shape.parts[0], schema.at("items"), visit);
+  } else if (shape.kind == Shape::Kind::Dict) {
+    each_key(shape.parts[0], schema.at("additionalProperties"), visit);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("the schema lists exactly the keys that can be used, each with a sentence") {
+  const Json schema = Json::parse(json_schema());
+  size_t keys = 0;
+  each_key(spec_shape(), schema, [&](const Key& key, const Json* found) {
+    CAPTURE(std::string(key.name));
+    ++keys;
+    if (key.shape.kind == Shape::Kind::Refused) {
+      CHECK(found == nullptr);
+    } else {
+      REQUIRE(found != nullptr);
+      CHECK_FALSE(found->at("description").get<std::string>().empty());
+    }
+  });
+  CHECK(keys > 60);
+}
+
+TEST_CASE("good files please both") {
+  const Json schema = Json::parse(json_schema());
+  for (const YamlNode& tree : good_trees()) {
+    CAPTURE(to_json(tree).dump());
+    CHECK(table_accepts(tree));
+    CHECK(accepts(schema, to_json(tree)));
+  }
+  CHECK(accepts(schema, to_json(parse(starter_yaml("p")))));
+}
+
+TEST_CASE("a misspelt or repeated level of a key displeases both") {
+  const Json schema = Json::parse(json_schema());
+  size_t tried = 0;
+  for (const YamlNode& tree : good_trees()) {
+    YamlNode changed = tree;
+    std::vector<YamlNode*> nodes;
+    collect(changed, nodes);
+    for (YamlNode* node : nodes) {
+      for (YamlEntry& entry : node->entries) {
+        const std::string key = entry.key;
+        entry.key = "9" + key;
+        CAPTURE(entry.key);
+        CHECK_FALSE(table_accepts(changed));
+        CHECK_FALSE(accepts(schema, to_json(changed)));
+        entry.key = key;
+        ++tried;
+      }
+    }
+  }
+  CHECK(tried > 80);
+}
+
+TEST_CASE("any value put anywhere is judged alike") {
+  const Json schema = Json::parse(json_schema());
+  const std::vector<YamlNode> trees = good_trees();
+  std::vector<YamlNode> pool;
+  for (const char* yaml : {"~",
+                           "true",
+                           "false",
+                           "3",
+                           "0",
+                           "-1",
+                           "0.5",
+                           "100000000",
+                           "'3'",
+                           "text",
+                           "''",
+                           "5s",
+                           "16GiB",
+                           "/abs",
+                           "../x",
+                           "hard",
+                           "ignore",
+                           "[]",
+                           "[1]",
+                           "[a, [b]]",
+                           "{}",
+                           "{count: 2}",
+                           "{limit: 1}",
+                           "{cpus: 1, mem: 1GiB}",
+                           "{range: {min: 1, max: 2}}",
+                           "{range: {min: 1}}",
+                           "{worker: 2}",
+                           "{name: x}",
+                           "{A: b}",
+                           "[A, B=c]",
+                           "{x: {y: z}}",
+                           "tensorflow",
+                           "pytorch",
+                           "2.15"}) {
+    pool.push_back(parse(yaml));
+  }
+  std::mt19937 random(20240601);
+  size_t refused = 0;
+  for (int round = 0; round < 6000; ++round) {
+    YamlNode tree = trees[random() % trees.size()];
+    std::vector<YamlNode*> nodes;
+    collect(tree, nodes);
+    const YamlNode& value = pool[random() % pool.size()];
+    *nodes[random() % nodes.size()] = value;
+    const Json json = to_json(tree);
+    CAPTURE(json.dump());
+    const bool by_table = table_accepts(tree);
+    const bool by_schema = accepts(schema, json);
+    refused += by_table ? 0 : 1;
+    // A schema can't hold the digits of a number to the pattern of a text; there it is the milder
+    // one.
+    const bool number = value.kind == YamlNode::Kind::Scalar && value.plain &&
+                        (as_number(value) || as_boolean(value));
+    if (by_table || !number) CHECK(by_table == by_schema);
+  }
+  CHECK(refused > 2000);
+  CHECK(refused < 5900);
+}

@@ -1,0 +1,218 @@
+#include "schema/spec.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+using namespace dtrain;
+
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string read_file(const fs::path& path) {
+  std::ostringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return text.str();
+}
+
+std::vector<fs::path> yaml_files(const char* folder) {
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(fs::path(TESTDATA "/spec") / folder)) {
+    if (entry.path().extension() == ".yml") files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+// Compares with FILE.expected; with DTRAIN_REWRITE_GOLDEN set, writes it instead.
+void check_expected(const fs::path& file, const std::string& got) {
+  const fs::path expected = fs::path(file).replace_extension(".expected");
+  if (std::getenv("DTRAIN_REWRITE_GOLDEN")) std::ofstream(expected, std::ios::binary) << got;
+  CHECK(got == read_file(expected));
+}
+
+Result<Spec> parse(const std::string& yaml, const ParseOptions& options = {}) {
+  return parse_spec(yaml, options);
+}
+
+// The message of a refusal; a text that is none when it was accepted.
+std::string refusal(const std::string& yaml, const ParseOptions& options = {}) {
+  const auto spec = parse(yaml, options);
+  return spec.ok() ? "accepted" : spec.error().message;
+}
+
+const std::string kDistributed = R"(
+project: toaster
+train:
+  framework: tensorflow
+  tensorflow: {distributed: {worker: 3, ps: 2}}
+  run: train --layers {{ num-layers }} --rate {{learning-rate}}
+)";
+
+}  // namespace
+
+TEST_CASE("good files mean what their canonical form says") {
+  const auto files = yaml_files("good");
+  REQUIRE(files.size() > 5);
+  for (const fs::path& file : files) {
+    CAPTURE(file.filename().string());
+    ParseOptions options;
+    if (file.filename().string().starts_with("riseml")) options.file_name = "some/riseml.yml";
+    const auto spec = parse(read_file(file), options);
+    if (!spec.ok()) FAIL_CHECK(spec.error().message);
+    if (!spec.ok()) continue;
+    check_expected(file, to_yaml(*spec));
+    const auto again = parse(to_yaml(*spec));
+    REQUIRE(again.ok());
+    CHECK(*again == *spec);
+  }
+}
+
+TEST_CASE("bad files are refused with every problem, in file order") {
+  const auto files = yaml_files("bad");
+  REQUIRE(files.size() > 20);
+  for (const fs::path& file : files) {
+    CAPTURE(file.filename().string());
+    const auto spec = parse(read_file(file));
+    REQUIRE_FALSE(spec.ok());
+    CHECK(spec.error().code == Code::InvalidArgument);
+    std::string got = spec.error().message + "\n";
+    if (!spec.error().hint.empty()) got += "hint: " + spec.error().hint + "\n";
+    check_expected(file, got);
+  }
+}
+
+TEST_CASE("roles are told apart: the first worker is the master") {
+  const auto spec =
+      parse(kDistributed, {.parameters = {{"num-layers", "4"}, {"learning-rate", "1"}}});
+  REQUIRE(spec.ok());
+  REQUIRE(spec->roles.size() == 3);
+  CHECK(spec->decider().role == Role::Master);
+  CHECK(spec->role(Role::Worker)->count == 2);
+  CHECK(spec->role(Role::Ps)->count == 2);
+  CHECK(spec->role(Role::Chief) == nullptr);
+  CHECK(spec->replica_count() == 5);
+  CHECK(spec->is_distributed());
+}
+
+TEST_CASE("an experiment that is not distributed has one train replica") {
+  for (const char* distributed : {"{}", "false", "", "null"}) {
+    const auto spec = parse(fmt::format(
+        "{{project: a, train: {{framework: tensorflow, tensorflow: {{distributed: {}}}, run: x}}}}",
+        distributed));
+    REQUIRE(spec.ok());
+    REQUIRE(spec->roles.size() == 1);
+    CHECK(spec->roles[0].role == Role::Train);
+  }
+}
+
+TEST_CASE("riseml.yml has RiseML's defaults, dtrain.yml its own") {
+  const std::string yaml =
+      "{project: a, train: {framework: tensorflow, tensorflow: {distributed: {worker: 2}}, run: "
+      "x}}";
+  const auto own = parse(yaml);
+  const auto riseml = parse(yaml, {.file_name = "/home/x/riseml.yml"});
+  REQUIRE(own.ok());
+  REQUIRE(riseml.ok());
+  CHECK(own->role(Role::Ps) == nullptr);
+  CHECK(own->concurrency == 0);
+  CHECK(riseml->role(Role::Ps)->count == 1);
+  CHECK(riseml->concurrency == 1);
+}
+
+TEST_CASE("a missing parameter asks for exactly the line to type") {
+  const auto spec = parse(kDistributed);
+  REQUIRE_FALSE(spec.ok());
+  CHECK(
+      spec.error().hint ==
+      "give the parameters their values: dtrain train -p learning-rate=VALUE -p num-layers=VALUE");
+}
+
+TEST_CASE("-p declares, overrides and makes grids") {
+  const auto spec =
+      parse(kDistributed, {.parameters = {{"num-layers", "{range: {min: 2, max: 6, step: 2}}"},
+                                          {"learning-rate", "[0.1, 0.01]"},
+                                          {"learning-rate", "[0.5, 0.25]"}}});
+  REQUIRE(spec.ok());
+  CHECK(spec->parameters == std::vector<Parameter>{{"learning-rate", {"0.5", "0.25"}},
+                                                   {"num-layers", {"2", "4", "6"}}});
+  CHECK(spec->member_count() == 6);
+
+  const std::string with_a = "{project: p, train: {parameters: {a: 1}, run: x}}";
+  CHECK(parse(with_a, {.parameters = {{"a", "text: with, {all} it's"}}})->parameters[0].values[0] ==
+        "text: with, {all} it's");
+  CHECK(refusal(with_a, {.parameters = {{"b", "2"}}}) ==
+        "-p b=2: there is no parameter 'b'; did you mean 'a'?");
+  CHECK(refusal(with_a, {.parameters = {{"2b", "2"}}}).starts_with("-p 2b=2: '2b' is not a name"));
+  CHECK(refusal(with_a, {.parameters = {{"a", "[1"}}})
+            .starts_with("-p a=[1: this is not valid YAML"));
+  CHECK(refusal(with_a, {.parameters = {{"a", "\xff"}}}) ==
+        "-p a=\\xff: the value is not UTF-8 text");
+}
+
+TEST_CASE("--set overrides any key, and its errors name it") {
+  const std::string yaml = "{project: p, train: {resources: {gpus: many}, run: [a, b]}}";
+  const auto spec = parse(yaml, {.set = {{"train.resources.gpus", "2"},
+                                         {"train.restart.limit", "3"},
+                                         {"train.run", "echo hello"},
+                                         {"note", "mine"}}});
+  REQUIRE(spec.ok());
+  CHECK(spec->roles[0].resources.gpus == 2);
+  CHECK(spec->restart.limit == 3);
+  CHECK(spec->roles[0].run == std::vector<std::string>{"echo hello"});
+  CHECK(spec->note == "mine");
+
+  const std::string good = "{project: p, train: {run: x}}";
+  CHECK(refusal(good, {.set = {{"train.resources.gpu", "2"}}}) ==
+        "--set train.resources.gpu=2: train.resources.gpu: unknown key; did you mean 'gpus'?");
+  CHECK(refusal(good, {.set = {{"train.resources.gpus", "two"}}}) ==
+        "--set train.resources.gpus=two: train.resources.gpus: got 'two', expected a whole number "
+        "from 0 to 1024");
+  CHECK(refusal(good, {.set = {{"train.run.first", "x"}}}) ==
+        "--set train.run.first=x: train.run: this is 'x' in the file and has no keys; set it as a "
+        "whole");
+  for (const char* key : {"", ".", "train.", "a..b", "\xff"}) {
+    CHECK(refusal(good, {.set = {{key, "x"}}}).find("expected KEY=VALUE") != std::string::npos);
+  }
+  CHECK(refusal(good, {.set = {{"train.run", "{{ x }}"}}}).find("quote it") != std::string::npos);
+  CHECK(parse("", {.set = {{"project", "p"}, {"train.run", "x"}}}).ok());
+}
+
+TEST_CASE("a folded command whose options stand below each other is one line") {
+  const auto folded =
+      parse("project: p\ntrain:\n  run: >-\n    train --a 1\n          --b 2\n      --c 3\n");
+  REQUIRE(folded.ok());
+  CHECK(folded->roles[0].run[0] == "train --a 1 --b 2 --c 3");
+  const auto literal = parse("project: p\ntrain:\n  run: |\n    if true\n      then x\n    fi\n");
+  REQUIRE(literal.ok());
+  CHECK(literal->roles[0].run[0] == "if true\n  then x\nfi\n");
+}
+
+TEST_CASE("a wall of problems is cut") {
+  std::string yaml = "project: p\ntrain: {run: x}\n";
+  for (int i = 0; i < 200; ++i) yaml += fmt::format("k{}: 1\n", i);
+  const std::string message = refusal(yaml);
+  CHECK(std::count(message.begin(), message.end(), '\n') == 50);
+  CHECK(message.ends_with("and 150 more problems"));
+}
+
+TEST_CASE("what would not fit into one message is refused here") {
+  std::string yaml =
+      "project: p\ntrain:\n  run: &r \"" + std::string(90'000, 'x') + "\"\n  install: [";
+  for (int i = 0; i < 8; ++i) yaml += "*r, ";
+  CHECK(refusal(yaml + "*r]\n").find("spelt out this is more than 524288 bytes") !=
+        std::string::npos);
+}
+
+TEST_CASE("the starter file is accepted as it is") {
+  const auto spec = parse(starter_yaml("my-project"));
+  if (!spec.ok()) FAIL(spec.error().message);
+  CHECK(spec->project == "my-project");
+  CHECK(spec->framework == Framework::Command);
+  CHECK_FALSE(spec->is_set());
+}

@@ -1,0 +1,148 @@
+// parse_spec and to_yaml are inverse, for any Spec that parse_spec can return.
+#include <doctest/doctest.h>
+
+#include <random>
+
+#include "schema/spec.h"
+
+using namespace dtrain;
+
+namespace {
+
+class RandomSpec {
+ public:
+  explicit RandomSpec(uint32_t seed) : random_(seed) {}
+
+  Spec make() {
+    Spec spec;
+    spec.project = pick<std::string>({"a", "ai-toaster", "7", "x_1"});
+    if (flip()) spec.name = text();
+    if (flip()) spec.note = text();
+    spec.framework = flip() ? Framework::Tensorflow : Framework::Command;
+    if (spec.framework == Framework::Tensorflow) {
+      spec.tensorflow.version = pick<std::string>({"", "2.15.0", "1.5", "2.15.0rc1"});
+      spec.tensorflow.tensorboard = flip();
+    }
+    make_roles(spec);
+    for (const char* name : {"alpha", "b-c", "seed"}) {
+      if (flip()) spec.parameters.push_back({name, values()});
+    }
+    spec.concurrency = number(0, 5);
+    spec.priority = number(0, 100);
+    spec.restart = {number(1, 1000), number(0, 100'000'000)};
+    spec.completion = flip() ? Completion::AllWorkers : Completion::Decider;
+    spec.finish_grace_ms = number(0, 20'000);
+    spec.stop_grace_ms = number(0, 20'000);
+    spec.max_duration_ms = flip() ? number(0, 2'000'000'000) : 0;
+    spec.hard_cpus = flip();
+    spec.hard_memory = flip();
+    if (flip()) spec.install = texts();
+    if (flip()) spec.data = {{"mnist", "/mnt/a b"}, {"x-y", "/" + text()}};
+    if (flip()) spec.env = {{"A", ""}, {"B_2", text()}, {"c", "3"}};
+    if (flip()) spec.env_from_shell = {"Z_KEY", "TOKEN"};
+    if (flip()) spec.outputs = {"ckpt", "a/ü b"};
+    if (flip()) spec.python = pick<std::string>({"python3.11", "/usr/bin/python3", "conda:tf"});
+    if (flip()) spec.image = "nvidia/cuda:8.0";
+    return spec;
+  }
+
+ private:
+  int number(int low, int high) { return std::uniform_int_distribution(low, high)(random_); }
+  bool flip() { return number(0, 1) == 1; }
+  template <typename T>
+  T pick(std::initializer_list<T> of) {
+    return *(of.begin() + number(0, static_cast<int>(of.size()) - 1));
+  }
+
+  // Made of everything that means something to YAML.
+  std::string text() {
+    std::string out;
+    for (int i = number(1, 12); i > 0; --i) {
+      out += pick<std::string>({"a",    "Z",    "0",    " ",   "-",   ":",        ": ",
+                                "#",    " #",   "'",    "\"",  "\\",  "\n",       "\t",
+                                "{",    "}",    "[",    "]",   ",",   "&",        "*",
+                                "!",    "|",    ">",    "%",   "@",   "`",        "~",
+                                "null", "true", "1.5",  "ü",   "😀",   "\xC2\x85", "\xE2\x80\xA8",
+                                "\r",   "\x01", "\x7F", "...", "---", "? ",       "<<",
+                                "="});
+    }
+    return out;
+  }
+  std::vector<std::string> texts() {
+    std::vector<std::string> out;
+    for (int i = number(1, 3); i > 0; --i) out.push_back(text());
+    return out;
+  }
+  std::vector<std::string> values() {
+    if (flip()) return texts();
+    std::vector<std::string> out;
+    const int first = number(-5, 5);
+    const int step = number(1, 3);
+    for (int i = 0, n = number(1, 6); i < n; ++i)
+      out.push_back(fmt::format("{}", first + i * step));
+    return out;
+  }
+  Resources resources() {
+    return {pick({0.01, 0.1, 1.0, 2.5, 4096.0}),
+            pick({uint64_t{1}, uint64_t{500'000'000}, uint64_t{3} << 29, uint64_t{64} << 40}),
+            number(0, 8)};
+  }
+  RoleSpec role(Role which, int count) {
+    RoleSpec one;
+    one.role = which;
+    one.count = count;
+    one.resources = flip() ? shared_.resources : resources();
+    one.run = flip() ? shared_.run : texts();
+    one.on_failure = pick({OnFailure::Fail, OnFailure::Restart, OnFailure::Ignore});
+    return one;
+  }
+  void make_roles(Spec& spec) {
+    shared_.resources = resources();
+    shared_.run = texts();
+    if (spec.framework != Framework::Tensorflow || number(0, 3) == 0) {
+      spec.roles = {role(Role::Train, 1)};
+      spec.roles[0].on_failure = OnFailure::Fail;
+      return;
+    }
+    spec.roles = {role(flip() ? Role::Chief : Role::Master, 1)};
+    if (spec.roles[0].on_failure == OnFailure::Ignore) spec.roles[0].on_failure = OnFailure::Fail;
+    if (flip()) spec.roles.push_back(role(Role::Worker, number(1, 5)));
+    if (flip()) spec.roles.push_back(role(Role::Ps, number(1, 5)));
+    if (flip()) spec.roles.push_back(role(Role::Evaluator, number(1, 2)));
+  }
+
+  std::mt19937 random_;
+  RoleSpec shared_;
+};
+
+}  // namespace
+
+TEST_CASE("what is written is read back the same") {
+  for (uint32_t seed = 1; seed <= 2000; ++seed) {
+    const Spec spec = RandomSpec(seed).make();
+    const std::string yaml = to_yaml(spec);
+    const auto again = parse_spec(yaml, {});
+    CAPTURE(seed);
+    CAPTURE(yaml);
+    if (!again.ok()) FAIL(again.error().message);
+    REQUIRE(*again == spec);
+    REQUIRE(to_yaml(*again) == yaml);
+  }
+}
+
+TEST_CASE("bytes that are no text never make a file that can't be read") {
+  Spec spec = RandomSpec(1).make();
+  spec.note = "caf\xe9";
+  const auto again = parse_spec(to_yaml(spec), {});
+  REQUIRE(again.ok());
+  CHECK(again->note == "caf\xEF\xBF\xBD");
+}
+
+TEST_CASE("a long range stays short") {
+  Spec spec = RandomSpec(1).make();
+  spec.parameters = {{"x", {}}};
+  for (int i = 0; i < 100'000; ++i) spec.parameters[0].values.push_back(fmt::format("{}", i));
+  const std::string yaml = to_yaml(spec);
+  CHECK(yaml.find("x: {range: {min: 0, max: 99999, step: 1}}") != std::string::npos);
+  CHECK(*parse_spec(yaml, {}) == spec);
+}

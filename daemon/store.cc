@@ -287,10 +287,13 @@ Result<SubmissionExtras> Store::extras(uint32_t number) {
   const auto json = nlohmann::json::parse(select.bytes(0), nullptr, false);
   SubmissionExtras extras;
   if (json.is_object()) {
-    for (const auto& [name, value] : json.value("secrets", nlohmann::json::object()).items()) {
+    // Named, so that they outlive the loops over them.
+    const auto secrets = json.value("secrets", nlohmann::json::object());
+    const auto user_env = json.value("user_env", nlohmann::json::object());
+    for (const auto& [name, value] : secrets.items()) {
       if (value.is_string()) extras.secrets[name] = value.get<std::string>();
     }
-    for (const auto& [name, value] : json.value("user_env", nlohmann::json::object()).items()) {
+    for (const auto& [name, value] : user_env.items()) {
       if (value.is_string()) extras.user_env[name] = value.get<std::string>();
     }
   }

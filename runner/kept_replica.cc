@@ -28,8 +28,10 @@ constexpr size_t kReadBytes = size_t{1} << 20;
 // per millisecond, not one per line.
 constexpr auto kGather = std::chrono::milliseconds(1);
 constexpr size_t kSmallReadBytes = 64 << 10;
-// How often what got KILL is looked at again.
+// When what got KILL is looked at again: soon, and ever more rarely for one that hangs in the
+// kernel.
 constexpr int64_t kRetryMs = 10;
+constexpr int64_t kRetryMaxMs = 1'000;
 // When all its processes are gone and the pipe is still open, its other end was handed to a process
 // that isn't ours: what is in the pipe by now is taken, the rest is not waited for.
 constexpr int64_t kForeignPipeMs = 1'000;
@@ -110,8 +112,8 @@ void KeptReplica::start() {
       exec_error_ = std::move(child).error();
     }
   }
-  const ReplicaFile file{process_, unix_ms(), pipe_inode_, exec_error_ ? exec_error_->message : ""};
-  (void)directory_.write_replica(replica_.id, file);
+  started_unix_ms_ = unix_ms();
+  record_start();
   if (exec_error_) {
     phase_ = Phase::Ending;
     tree_gone_ = true;
@@ -120,6 +122,15 @@ void KeptReplica::start() {
     read_output();
   }
   calls_.changed();
+}
+
+// On a full disk it is tried again with each output and before the exit file: an end is never seen
+// without its start.
+void KeptReplica::record_start() {
+  if (start_recorded_ || started_unix_ms_ == 0) return;
+  const ReplicaFile file{process_, started_unix_ms_, pipe_inode_,
+                         exec_error_ ? exec_error_->message : ""};
+  start_recorded_ = directory_.write_replica(replica_.id, file).ok();
 }
 
 // ---- output
@@ -152,6 +163,7 @@ bool KeptReplica::read_once() {
   }
   if (filled > 0) {
     spool_.append({buffer.data(), filled}, unix_ms());
+    record_start();
     calls_.changed();
   }
   if (!open) return false;
@@ -222,7 +234,8 @@ void KeptReplica::on_sweep(const std::vector<ProcessRow>& alive) {
     killed_ = killed_ || main_alive_;
     cgroup_kill(replica_.cgroups);
     signal_processes(alive, SIGKILL);
-    return calls_.sweep_in(kRetryMs);
+    retry_ms_ = std::clamp(2 * retry_ms_, kRetryMs, kRetryMaxMs);
+    return calls_.sweep_in(retry_ms_);
   }
   if (std::exchange(term_due_, false)) signal_processes(alive, SIGTERM);
   calls_.sweep_in(left_ms);
@@ -243,6 +256,7 @@ void KeptReplica::finish_if_gone() {
 
 void KeptReplica::write_exit() {
   spool_.finish(unix_ms());
+  record_start();
   const ExitFile exit = make_exit();
   if (Status written = directory_.write_exit(replica_.id, exit); !written.ok()) {
     // A full disk. The replica has not ended until its end is written down.

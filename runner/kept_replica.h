@@ -56,6 +56,7 @@ class KeptReplica {
  private:
   enum class Phase { Waiting, Running, Ending, Ended };
 
+  void record_start();
   void read_output();
   bool read_once();
   void end_output();
@@ -84,6 +85,9 @@ class KeptReplica {
   bool killed_ = false;     // we sent KILL
   int64_t kill_at_ms_ = 0;  // of boottime_ms(), while ending
   int64_t gone_at_ms_ = 0;
+  int64_t retry_ms_ = 0;
+  int64_t started_unix_ms_ = 0;  // 0: it never was
+  bool start_recorded_ = false;
   std::string why_;
   std::optional<Error> exec_error_;
   int wait_status_ = 0;

@@ -58,10 +58,11 @@ void on_kill(Turn& turn, const KillWanted& event) {
 }
 
 void on_exited(Turn& turn, const ReplicaExited& event) {
-  Experiment* experiment = turn.touch(event.replica.experiment);
-  if (experiment == nullptr) return;
-  Replica* replica = find_replica(*experiment, event.replica, event.attempt);
-  if (replica == nullptr || replica->progress >= Progress::Exited || replica->lost) return;
+  Experiment* experiment = nullptr;
+  Replica* replica = turn.touch_replica(event.replica, event.attempt, experiment, [](const Replica& r) {
+    return r.progress < Progress::Exited && !r.lost;
+  });
+  if (replica == nullptr) return;
   const bool was_started = start_committed(*experiment, *replica);
   const bool everyone_started = all_started(*experiment);
   replica->exit = event.exit;
@@ -71,7 +72,7 @@ void on_exited(Turn& turn, const ReplicaExited& event) {
   const bool ours = !was_started || (event.exit.lost_keeper && !everyone_started);
   if (ours && !experiment->outcome && experiment->phase != Phase::Ending) {
     start_failed(turn, *experiment, replica->seat.host,
-                 fmt::format("{}: {}", to_string(replica->id), event.exit.cause));
+                 fmt::format("{}: {}", to_string(replica->id), cause_of(event.exit)));
   } else {
     judge_exit(turn, *experiment, *replica);
   }
@@ -79,10 +80,10 @@ void on_exited(Turn& turn, const ReplicaExited& event) {
 }
 
 void on_released(Turn& turn, const ReplicaReleased& event) {
-  Experiment* experiment = turn.touch(event.replica.experiment);
-  Replica* replica =
-      experiment == nullptr ? nullptr : find_replica(*experiment, event.replica, event.attempt);
-  if (replica == nullptr || is_gone(*replica)) {
+  Experiment* experiment = nullptr;
+  Replica* replica = turn.touch_replica(event.replica, event.attempt, experiment,
+                                        [](const Replica& r) { return !is_gone(r); });
+  if (replica == nullptr) {
     on_stray_released(turn, event);
     return;
   }
@@ -111,7 +112,7 @@ void on_tick(Turn& turn) {
       continue;
     }
     Experiment* experiment = turn.touch(id);
-    INVARIANT(experiment != nullptr, "only what lives has a deadline");
+    if (experiment == nullptr) continue;   // a host lost in this same tick has ended it
     const int64_t max_ms = experiment->spec().max_duration_ms;
     if (!experiment->outcome && max_ms > 0 && experiment->run_since_ms > 0 &&
         turn.now >= experiment->run_since_ms + max_ms) {
@@ -164,7 +165,10 @@ void refuse(Turn& turn, const ExperimentId& id) {
   if (const Never* never = std::get_if<Never>(&placement);
       never != nullptr && !waiting.excluded_hosts.empty()) {
     Experiment* experiment = turn.touch(id);
-    fix_outcome(turn, *experiment, State::Failed, nullptr,
+    Replica& first = experiment->replicas.front();
+    first.end = State::Failed;
+    first.reason = experiment->wait_reason;
+    fix_outcome(turn, *experiment, State::Failed, &first,
                 fmt::format("{}; {}", experiment->wait_reason, never->reason));
     settle(turn, *experiment, false);
     return;

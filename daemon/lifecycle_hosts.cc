@@ -25,6 +25,11 @@ std::vector<ExperimentId> seated_on(const Model& model, const HostId& host) {
 // What Hello can find about one held replica.
 enum class Held { Wanted, Released, Stray };
 
+// Lost, and its experiment went on without it: back again it is a stray.
+bool given_up(const Experiment& experiment, const Replica& replica) {
+  return replica.lost && (replica.end || experiment.phase == Phase::None);
+}
+
 Held judge_held(Turn& turn, const HostId& host, const HeldReplicaFact& fact) {
   const auto found = turn.model.experiments.find(fact.replica.experiment);
   if (found == turn.model.experiments.end()) return Held::Stray;
@@ -32,7 +37,7 @@ Held judge_held(Turn& turn, const HostId& host, const HeldReplicaFact& fact) {
   const Replica* replica = find_replica(experiment, fact.replica, fact.attempt);
   if (replica == nullptr || replica->seat.host != host) return Held::Stray;
   if (replica->progress == Progress::Released) return Held::Released;
-  if (experiment.over || (replica->lost && replica->end)) return Held::Stray;
+  if (experiment.over || given_up(experiment, *replica)) return Held::Stray;
   return Held::Wanted;
 }
 
@@ -74,11 +79,12 @@ void reconcile(Turn& turn, const HostId& host, const ExperimentId& id,
                const std::set<HeldReplicaFact>& held) {
   Experiment* experiment = turn.touch(id);
   if (experiment == nullptr) return;
+  const Experiment before = *experiment;
   std::map<uint32_t, SendLaunch> again;
   std::set<uint32_t> started;
   for (Replica& replica : experiment->replicas) {
     if (replica.seat.host != host || !is_seated(*experiment, replica)) continue;
-    if (awaits_relaunch(*experiment, replica) || (replica.lost && replica.end)) continue;
+    if (awaits_relaunch(*experiment, replica) || given_up(*experiment, replica)) continue;
     if (held.contains({replica.id, replica.attempt})) {
       keep_held(turn, *experiment, replica, started);
     } else {
@@ -93,6 +99,8 @@ void reconcile(Turn& turn, const HostId& host, const ExperimentId& id,
     turn.send(std::move(launch));
   }
   settle(turn, *experiment, false);
+  // A thousand replicas that just go on are no reason to write a thousand rows.
+  turn.touched.at(id).save = before != *experiment;
 }
 
 // The inventory of a Hello, with what is known of the host besides.
@@ -115,6 +123,7 @@ void lose(Turn& turn, Experiment& experiment, Replica& replica, const std::strin
   const bool waited = awaits_relaunch(experiment, replica);
   if (!start_was_sent) replica.progress = Progress::Released;   // nothing of it can run
   if (start_was_sent || waited) replica.lost = true;
+  if (replica.lost && replica.reason.empty()) replica.reason = reason;
   const bool had_exited = replica.exit.has_value();
   if (had_exited && replica.end) return;
   if (waited) {

@@ -36,6 +36,19 @@ std::vector<HostId> hosts_of(const Experiment& experiment) {
   return hosts;
 }
 
+// The replicas a host's message about a launch concerns: of that attempt, and not further than `most`.
+std::vector<ReplicaId> of_launch(const Model& model, const ExperimentId& id, uint32_t attempt,
+                                 const HostId& host, Progress most) {
+  std::vector<ReplicaId> concerned;
+  const auto found = model.experiments.find(id);
+  if (found == model.experiments.end() || found->second.over) return concerned;
+  for (const Replica& replica : found->second.replicas) {
+    if (replica.attempt != attempt || replica.seat.host != host || replica.lost) continue;
+    if (replica.progress != Progress::None && replica.progress <= most) concerned.push_back(replica.id);
+  }
+  return concerned;
+}
+
 void go(Turn& turn, Experiment& experiment) {
   experiment.phase = Phase::Go;
   if (experiment.run_since_ms == 0) experiment.run_since_ms = std::max<TimeMs>(turn.now, 1);
@@ -80,16 +93,14 @@ void launch_again(Turn& turn, Experiment& experiment, Replica& replica) {
 }
 
 void on_prepared(Turn& turn, const LaunchPrepared& event) {
+  const std::vector<ReplicaId> news = of_launch(turn.model, event.experiment, event.attempt, event.host,
+                                                Progress::Launched);
+  if (news.empty()) return;
   Experiment* experiment = turn.touch(event.experiment);
-  if (experiment == nullptr) return;
-  bool news = false;
-  for (Replica& replica : experiment->replicas) {
-    if (replica.attempt != event.attempt || replica.seat.host != event.host) continue;
-    if (replica.progress != Progress::Launched || replica.lost) continue;
-    replica.progress = Progress::Prepared;
-    news = true;
+  for (const ReplicaId& id : news) {
+    find_replica(*experiment, id, event.attempt)->progress = Progress::Prepared;
   }
-  if (!news || experiment->outcome) return;
+  if (experiment->outcome) return;
   if (experiment->phase == Phase::Go) {
     // A replica's own relaunch: being prepared is its Go.
     turn.send(SendStart{event.host, experiment->id, event.attempt});
@@ -101,18 +112,16 @@ void on_prepared(Turn& turn, const LaunchPrepared& event) {
 }
 
 void on_launch_failed(Turn& turn, const LaunchFailed& event) {
+  const std::vector<ReplicaId> failed = of_launch(turn.model, event.experiment, event.attempt,
+                                                  event.host, Progress::Prepared);
+  if (failed.empty()) return;
   Experiment* experiment = turn.touch(event.experiment);
-  if (experiment == nullptr) return;
   SendForget forget{event.host, event.experiment, {}};
-  Replica* first = nullptr;
-  for (Replica& replica : experiment->replicas) {
-    if (replica.attempt != event.attempt || replica.seat.host != event.host) continue;
-    if (replica.progress > Progress::Prepared || is_gone(replica)) continue;
-    replica.progress = Progress::Released;
-    forget.replicas.push_back({replica.id, replica.attempt});
-    if (first == nullptr) first = &replica;
+  for (const ReplicaId& id : failed) {
+    find_replica(*experiment, id, event.attempt)->progress = Progress::Released;
+    forget.replicas.push_back({id, event.attempt});
   }
-  if (first == nullptr) return;
+  Replica* first = find_replica(*experiment, failed.front(), event.attempt);
   turn.send(std::move(forget));
   turn.model.place_wanted = true;
   Host* host = turn.host(event.host);
@@ -140,10 +149,11 @@ void on_launch_failed(Turn& turn, const LaunchFailed& event) {
 }
 
 void on_started(Turn& turn, const ReplicaStarted& event) {
-  Experiment* experiment = turn.touch(event.replica.experiment);
-  if (experiment == nullptr || experiment->phase == Phase::Placed) return;
-  Replica* replica = find_replica(*experiment, event.replica, event.attempt);
-  if (replica == nullptr || replica->lost || replica->progress != Progress::Prepared) return;
+  Experiment* experiment = nullptr;
+  Replica* replica = turn.touch_replica(event.replica, event.attempt, experiment, [](const Replica& r) {
+    return !r.lost && r.progress == Progress::Prepared;
+  });
+  if (replica == nullptr || experiment->phase == Phase::Placed) return;
   replica->progress = Progress::Started;
   replica->pid = event.pid;
   replica->started_unix_ms = event.unix_ms;

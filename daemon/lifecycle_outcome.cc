@@ -34,14 +34,6 @@ bool is_collective(const Spec& spec) {
   return false;
 }
 
-std::string cause_of(const Exit& exit) {
-  if (!exit.cause.empty()) return exit.cause;
-  if (exit.lost_keeper) return "its keeper died";
-  if (exit.memory_kill) return "out of memory";
-  if (exit.signal != 0) return fmt::format("killed by signal {}", exit.signal);
-  return fmt::format("exit code {}", exit.code);
-}
-
 // This attempt is over and another follows: everyone is stopped, see settle().
 void end_attempt(Turn& turn, Experiment& experiment, const std::string& reason,
                  int64_t backoff_ms) {
@@ -95,6 +87,14 @@ void judge_failure(Turn& turn, Experiment& experiment, Replica& replica, const s
 }
 
 }  // namespace
+
+std::string cause_of(const Exit& exit) {
+  if (!exit.cause.empty()) return exit.cause;
+  if (exit.lost_keeper) return "its keeper died";
+  if (exit.memory_kill) return "out of memory";
+  if (exit.signal != 0) return fmt::format("killed by signal {}", exit.signal);
+  return fmt::format("exit code {}", exit.code);
+}
 
 bool may_restart(const Spec& spec) {
   return spec.restart.limit > 0 &&

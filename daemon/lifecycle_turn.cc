@@ -16,17 +16,15 @@ void drop(std::map<Id, Set>& sets, const Id& id, const ExperimentId& experiment)
   if (found->second.empty()) sets.erase(found);
 }
 
-bool takes_slot(const Experiment& experiment) { return !experiment.over && !experiment.held; }
-
-void count_member(Model& model, const Experiment& experiment, bool in) {
+void count_in_set(Model& model, const Experiment& experiment, bool in) {
   if (experiment.id.member == 0) return;
   SetTally& tally = model.sets[experiment.id.number];
-  const uint32_t one = in ? 1u : ~0u;   // modulo 2^32: minus one
-  tally.members += one;
-  tally.by_state[static_cast<size_t>(state_of(experiment))] += one;
-  if (takes_slot(experiment)) tally.in_slots += one;
-  if (experiment.held && !experiment.over) {
-    if (in) tally.held.insert(experiment.id); else tally.held.erase(experiment.id);
+  count_member(tally, experiment, in ? 1u : ~0u);
+  if (!experiment.held || experiment.over) return;
+  if (in) {
+    tally.held.insert(experiment.id);
+  } else {
+    tally.held.erase(experiment.id);
   }
 }
 
@@ -48,7 +46,9 @@ void show_replicas(const Experiment& experiment, const Turn::Before& before, Eff
     const State now = state_of(experiment, replica);
     if (i < before.replicas.size() && before.replicas[i] == now) continue;
     std::optional<int> code;
-    if (is_terminal(now) && replica.exit) code = exit_status(*replica.exit);
+    // Whoever ended with the experiment has no status of its own to tell.
+    const bool own_end = replica.exit && (now != State::Finished || !is_failure(*replica.exit));
+    if (is_terminal(now) && own_end) code = exit_status(*replica.exit);
     effects.notify.push_back(
         {experiment.id, replica.id, now, replica.reason, code, replica.attempt});
   }
@@ -101,7 +101,7 @@ void show_set(Turn& turn, uint32_t number, State before) {
 }  // namespace
 
 void unindex(Model& model, const Experiment& experiment) {
-  count_member(model, experiment, false);
+  count_in_set(model, experiment, false);
   if (experiment.over) return;
   model.live.erase(experiment.id);
   if (const TimeMs at_ms = deadline_of(experiment); at_ms != 0) {
@@ -114,7 +114,7 @@ void unindex(Model& model, const Experiment& experiment) {
 }
 
 void index(Model& model, const Experiment& experiment) {
-  count_member(model, experiment, true);
+  count_in_set(model, experiment, true);
   if (experiment.over) return;
   model.live.insert(experiment.id);
   if (const TimeMs at_ms = deadline_of(experiment); at_ms != 0) {
@@ -167,8 +167,17 @@ Experiment* Turn::touch(const ExperimentId& id) {
   }
   unindex(model, experiment);
   touched.emplace(id, std::move(before));
-  effects.persist.push_back(id);
   return &experiment;
+}
+
+Replica* Turn::touch_replica(const ReplicaId& id, uint32_t attempt, Experiment*& experiment,
+                             bool (*concerns)(const Replica&)) {
+  const auto found = model.experiments.find(id.experiment);
+  if (found == model.experiments.end() || found->second.over) return nullptr;
+  Replica* replica = find_replica(found->second, id, attempt);
+  if (replica == nullptr || !concerns(*replica)) return nullptr;
+  experiment = touch(id.experiment);
+  return replica;
 }
 
 Host* Turn::host(const HostId& id) {
@@ -189,6 +198,7 @@ void Turn::send(Send message) {
 Effects Turn::finish() {
   for (const auto& [id, before] : touched) {
     const Experiment& experiment = model.experiments.at(id);
+    if (before.save) effects.persist.push_back(id);
     move_seats(model, experiment, before.seats_held);
     index(model, experiment);
     show(experiment, before, effects);

@@ -22,6 +22,10 @@ struct Turn {
 
   // Null when unknown or over: then nothing may happen to it.
   Experiment* touch(const ExperimentId& id);
+  // The replica in that very attempt, its experiment touched; null, and nothing touched, when there is
+  // none, its experiment is over, or `concerns` says that the message is no news.
+  Replica* touch_replica(const ReplicaId& id, uint32_t attempt, Experiment*& experiment,
+                         bool (*concerns)(const Replica&));
   Host* host(const HostId& id);   // null when unknown
   void refresh(const HostId& id) { stale_hosts.insert(id); }   // its inventory or its strays changed
   void send(Send message);        // dropped when the host is not connected: its Hello brings it all up
@@ -32,6 +36,7 @@ struct Turn {
     State state;
     std::vector<State> replicas;
     std::vector<bool> seats_held;
+    bool save = true;             // false: looked at, and found as it was
     std::string notice;           // said with the next change of the experiment's state
   };
   std::map<ExperimentId, Before> touched;
@@ -47,6 +52,7 @@ TimeMs deadline_of(const Experiment& experiment);
 
 // ---- lifecycle_outcome.cc: what an exit means
 
+std::string cause_of(const Exit& exit);
 void judge_exit(Turn& turn, Experiment& experiment, Replica& replica);
 // Gone without an exit of its own: with its host, or unknown to the runner that held it.
 void judge_loss(Turn& turn, Experiment& experiment, Replica& replica, const std::string& reason);

@@ -39,28 +39,28 @@ State state_of(const Experiment& experiment, const Replica& replica) {
 
 State set_state(const std::vector<const Experiment*>& members) {
   SetTally tally;
-  for (const Experiment* member : members) {
-    ++tally.members;
-    ++tally.by_state[static_cast<size_t>(state_of(*member))];
-  }
+  for (const Experiment* member : members) count_member(tally, *member, 1);
   return set_state(tally);
 }
 
-// While members are left: the liveliest state of them says most about the set.
+// Once a member ran, the set is running until all are over, whatever the next one waits for.
 State set_state(const SetTally& tally) {
   const auto count = [&](State state) { return tally.by_state[static_cast<size_t>(state)]; };
-  const uint32_t over = count(State::Finished) + count(State::Failed) + count(State::Killed);
-  if (over == tally.members) {
+  if (count(State::Finished) + count(State::Failed) + count(State::Killed) == tally.members) {
     if (count(State::Finished) > 0) return State::Finished;
     return count(State::Failed) > 0 ? State::Failed : State::Killed;
   }
-  for (const State state : {State::Running, State::Stopping, State::Restarting, State::Starting,
-                            State::Building}) {
-    // Between two members a set that has begun is still running.
-    if (count(state) > 0) return state == State::Starting && over == 0 ? state : State::Running;
-  }
-  if (over > 0) return State::Running;
+  if (tally.begun > 0) return State::Running;
+  if (tally.placed > 0) return State::Starting;
   return count(State::Pending) > 0 ? State::Pending : State::Created;
+}
+
+void count_member(SetTally& tally, const Experiment& member, uint32_t by) {
+  tally.members += by;
+  tally.by_state[static_cast<size_t>(state_of(member))] += by;
+  if (member.attempt > 0) tally.placed += by;
+  if (member.started_unix_ms > 0) tally.begun += by;
+  if (!member.over && !member.held) tally.in_slots += by;
 }
 
 std::vector<ReplicaId> replica_ids(const ExperimentId& id, const Spec& spec) {

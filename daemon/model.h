@@ -90,6 +90,7 @@ struct Replica {
   uint64_t started_unix_ms = 0;
   uint64_t pid = 0;
   bool stop_sent = false;     // to the host's present stream; memory only
+  bool operator==(const Replica&) const = default;
 };
 
 struct Outcome {
@@ -98,6 +99,7 @@ struct Outcome {
   std::optional<ReplicaId> cause;
   std::string reason;
   TimeMs at_ms = 0;                // when it was fixed
+  bool operator==(const Outcome&) const = default;
 };
 
 // What all members of a set (or the one experiment) have in common.
@@ -135,6 +137,7 @@ struct Experiment {
   uint64_t finished_unix_ms = 0;
 
   const Spec& spec() const { return submission->spec; }
+  bool operator==(const Experiment&) const = default;
 };
 
 State state_of(const Experiment& experiment);
@@ -166,10 +169,13 @@ bool is_seated(const Experiment& experiment, const Replica& replica);
 struct SetTally {
   uint32_t members = 0;
   uint32_t by_state[11] = {};     // indexed by State
+  uint32_t placed = 0;            // ever
+  uint32_t begun = 0;             // ever: a process of theirs was started
   uint32_t in_slots = 0;          // in the queue or placed, and not over: they use up `concurrency`
   std::set<ExperimentId> held;    // back by `concurrency`
 };
 State set_state(const SetTally& tally);
+void count_member(SetTally& tally, const Experiment& member, uint32_t by);   // modulo 2^32
 
 struct Model {
   Model() = default;

@@ -137,10 +137,24 @@ class Fitting {
     return std::all_of(needs_.begin(), needs_.end(), [](const Need& need) { return need.left == 0; });
   }
 
+  // Hosts of equal room stay in the order of their names.
+  std::vector<const FreeHost*> roomiest_first() const {
+    const auto same_room = [](const FreeHost* a, const FreeHost* b) {
+      return a->gpus.size() == b->gpus.size() && a->cpus == b->cpus &&
+             a->memory_bytes == b->memory_bytes;
+    };
+    std::vector<const FreeHost*> hosts(hosts_.open().rbegin(), hosts_.open().rend());
+    for (size_t begin = 0, end = 0; begin < hosts.size(); begin = end) {
+      while (end < hosts.size() && same_room(hosts[begin], hosts[end])) ++end;
+      std::reverse(hosts.begin() + static_cast<long>(begin), hosts.begin() + static_cast<long>(end));
+    }
+    return hosts;
+  }
+
   // The roomiest hosts first, so that they are few; what is left at the end goes to the tightest host
   // that takes it.
   std::optional<std::vector<Share>> over_several() {
-    std::vector<const FreeHost*> candidates(hosts_.open().rbegin(), hosts_.open().rend());
+    std::vector<const FreeHost*> candidates = roomiest_first();
     if (total().gpus == 0) {
       std::stable_sort(candidates.begin(), candidates.end(),
                        [](const FreeHost* a, const FreeHost* b) { return a->cpus > b->cpus; });

@@ -17,6 +17,10 @@ std::string number_of(int count, const char* noun) {
   return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }
 
+std::string cpus_text(double cpus) {
+  return fmt::format("{:.4g} {}", cpus, cpus == 1 ? "cpu" : "cpus");
+}
+
 double total_cpus(const Spec& spec) {
   double sum = 0;
   for (const RoleSpec& role : spec.roles) sum += role.count * role.resources.cpus;
@@ -118,8 +122,8 @@ std::string wanted_cpus(const Spec& spec, const FreeHosts& hosts) {
   double most = 0;
   for (const RoleSpec& role : spec.roles) most = std::max(most, role.resources.cpus);
   const FreeHost* best = roomiest(hosts, free_cpus);
-  if (best == nullptr || most > free_cpus(*best)) return fmt::format("{:.4g} cpus on one host", most);
-  return fmt::format("{:.4g} cpus", total_cpus(spec));
+  if (best == nullptr || most > free_cpus(*best)) return cpus_text(most) + " on one host";
+  return cpus_text(total_cpus(spec));
 }
 
 Waits waits(const ExperimentId& id, const Spec& spec, const FreeHosts& hosts,
@@ -196,8 +200,13 @@ std::string known_names(const FreeHosts& hosts) {
 
 Placement explain(const ExperimentId& id, const Spec& spec, const FreeHosts& hosts,
                   const Choice& choice, double stretch) {
-  if (hosts.all().empty()) return Waits{"no host is connected yet"};
-  if (!choice.host.empty() && named(hosts, choice.host) == nullptr) {
+  const bool all_known = std::all_of(hosts.all().begin(), hosts.all().end(), [](const auto& entry) {
+    return entry.second.host->cpus > 0;
+  });
+  if (hosts.all().empty() || (hosts.open().empty() && !all_known)) {
+    return Waits{"no host is connected yet"};
+  }
+  if (!choice.host.empty() && all_known && named(hosts, choice.host) == nullptr) {
     return Never{fmt::format("no host is named '{}'", choice.host),
                  "known hosts: " + known_names(hosts)};
   }
@@ -217,7 +226,7 @@ Placement explain(const ExperimentId& id, const Spec& spec, const FreeHosts& hos
     }
     return Waits{"waits for GPUs that others use"};
   }
-  if (!choice.excluded.empty()) {
+  if (!choice.excluded.empty() && all_known) {
     Choice any = choice;
     any.excluded.clear();
     if (stretch_needed(id, spec, every, any) > 0) {
@@ -226,6 +235,8 @@ Placement explain(const ExperimentId& id, const Spec& spec, const FreeHosts& hos
                    "mend what made it fail there, then submit it again"};
     }
   }
+  // A host known only from before the daemon's restart may be the one that has it.
+  if (!all_known) return Waits{"waits for hosts that have not come back yet"};
   return never(id, spec, every, choice);
 }
 

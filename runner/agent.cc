@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <boost/asio/post.hpp>
-
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -16,7 +15,8 @@ namespace fs = std::filesystem;
 namespace asio = boost::asio;
 namespace {
 
-// Rounds of output in one turn of the loop: whatever else waits is seen to after a few milliseconds.
+// Rounds of output in one turn of the loop: whatever else waits is seen to after a few
+// milliseconds.
 constexpr int kPumpRounds = 8;
 
 }  // namespace
@@ -30,7 +30,12 @@ Agent::Agent(asio::io_context& loop, AgentOptions options, LaunchSite site, Outb
       gate_(outbox),
       inventory_(std::move(inventory)),
       files_(loop),
-      context_{loop_, files_, site_, gate_, options_.keeper_executable, {options_.log_window_bytes, 0},
+      context_{loop_,
+               files_,
+               site_,
+               gate_,
+               options_.keeper_executable,
+               {options_.log_window_bytes, 0},
                [this] { schedule_pump(); },
                [this](std::string name) { launches_.erase(name); }},
       usage_(loop, options_.usage, gate_, launches_),
@@ -110,7 +115,8 @@ void Agent::on_message(const pb::ToRunner& message) {
     case pb::ToRunner::kLogAck:
       return on_log_ack(message.log_ack());
     case pb::ToRunner::kMonitor:
-      return usage_.watch({message.monitor().experiments().begin(), message.monitor().experiments().end()});
+      return usage_.watch(
+          {message.monitor().experiments().begin(), message.monitor().experiments().end()});
     case pb::ToRunner::kRenewed:
       return on_renewed(message.renewed());
     case pb::ToRunner::WHAT_NOT_SET:
@@ -123,7 +129,8 @@ void Agent::on_welcome(const pb::Welcome& welcome) {
   gate_.open = true;
   std::map<std::pair<ReplicaId, uint32_t>, uint64_t> offsets;
   for (const pb::LogAck& log : welcome.logs()) {
-    if (const auto id = parse_replica_id(log.replica()); id.ok()) offsets[{*id, log.attempt()}] = log.offset();
+    if (const auto id = parse_replica_id(log.replica()); id.ok())
+      offsets[{*id, log.attempt()}] = log.offset();
   }
   for (const auto& [name, launch] : launches_) {
     std::map<ReplicaId, uint64_t> durable;

@@ -3,7 +3,6 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
-
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -39,7 +38,8 @@ class Agent {
   Agent(const Agent&) = delete;
   Agent& operator=(const Agent&) = delete;
 
-  // Once, before the first stream: takes over what an earlier runner left, ends what lost its keeper.
+  // Once, before the first stream: takes over what an earlier runner left, ends what lost its
+  // keeper.
   Status adopt();
 
   // A stream opened: Hello is sent. Everything else waits for Welcome.

@@ -8,11 +8,11 @@ namespace {
 
 // What a shell does by itself: `exec` would miss it, or run something else of the same name.
 constexpr std::array<std::string_view, 41> kShellWords = {
-    "!",      ".",      ":",     "[",      "[[",    "alias", "break",  "case",   "cd",
-    "command", "continue", "echo", "eval",  "exec",  "exit",  "export", "false",  "for",
-    "function", "getopts", "if",  "local",  "printf", "pwd",  "read",   "readonly", "return",
-    "set",    "shift",  "source", "test",   "time",  "times", "trap",   "true",   "type",
-    "ulimit", "umask",  "unset", "until",  "while"};
+    "!",        ".",        ":",      "[",     "[[",     "alias", "break",  "case",     "cd",
+    "command",  "continue", "echo",   "eval",  "exec",   "exit",  "export", "false",    "for",
+    "function", "getopts",  "if",     "local", "printf", "pwd",   "read",   "readonly", "return",
+    "set",      "shift",    "source", "test",  "time",   "times", "trap",   "true",     "type",
+    "ulimit",   "umask",    "unset",  "until", "while"};
 
 std::string single_quoted(std::string_view text) {
   std::string out = "'";

@@ -13,10 +13,10 @@ namespace dtrain::runner {
 namespace {
 
 constexpr std::array<std::string_view, 22> kInheritedNames = {
-    "HOME",        "USER",       "LOGNAME",   "SHELL",       "LANG",        "LANGUAGE",
-    "TZ",          "TMPDIR",     "PATH",      "LD_LIBRARY_PATH", "HF_HOME", "HF_TOKEN_PATH",
-    "TORCH_HOME",  "XDG_CACHE_HOME", "http_proxy", "https_proxy", "no_proxy", "all_proxy",
-    "HTTP_PROXY",  "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY"};
+    "HOME",       "USER",           "LOGNAME",    "SHELL",           "LANG",     "LANGUAGE",
+    "TZ",         "TMPDIR",         "PATH",       "LD_LIBRARY_PATH", "HF_HOME",  "HF_TOKEN_PATH",
+    "TORCH_HOME", "XDG_CACHE_HOME", "http_proxy", "https_proxy",     "no_proxy", "all_proxy",
+    "HTTP_PROXY", "HTTPS_PROXY",    "NO_PROXY",   "ALL_PROXY"};
 
 constexpr std::string_view kDefaultPath =
     "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -43,6 +43,7 @@ Environment inherited_environment(const Environment& all) {
         std::find(kInheritedNames.begin(), kInheritedNames.end(), name) != kInheritedNames.end();
     if (listed || name.starts_with("LC_")) out[name] = value;
   }
+  out.emplace("PATH", kDefaultPath);
   return out;
 }
 

@@ -23,21 +23,21 @@ Environment own_process_environment();
 
 // Which python a replica finds first; see python.h.
 struct PythonChoice {
-  std::vector<std::string> path_first;   // directories put in front of PATH
+  std::vector<std::string> path_first;  // directories put in front of PATH
   std::vector<std::string> path_last;
-  Environment variables;                 // VIRTUAL_ENV or CONDA_PREFIX
+  Environment variables;  // VIRTUAL_ENV or CONDA_PREFIX
 };
 
 // Everything about one launch that its replicas' environments depend on.
 struct EnvironmentInputs {
-  Spec spec;                       // of the member
+  Spec spec;  // of the member
   std::vector<Seat> gang;
   Environment inherited;
   Environment secrets;
   PythonChoice python;
   std::string output_dir;
-  std::string data_dir;            // holds one link a data set; empty: none
-  std::string key;                 // DTRAIN_KEY
+  std::string data_dir;  // holds one link a data set; empty: none
+  std::string key;       // DTRAIN_KEY
   uint32_t attempt = 0;
 };
 

@@ -2,9 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <boost/asio/buffer.hpp>
-
 #include <algorithm>
+#include <boost/asio/buffer.hpp>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -93,11 +92,13 @@ void HeldLaunch::on_files_ready(Result<LaunchFile> file) {
 Status HeldLaunch::bring_up_keeper() {
   TRY(SpawnedKeeper keeper, spawn_keeper(context_.keeper_executable, directory_));
   stage_ = Stage::KeeperComing;
-  watch_ = ProcessWatch::of_child(context_.loop, std::move(keeper.process), [this] { on_keeper_gone(); });
+  watch_ = ProcessWatch::of_child(context_.loop, std::move(keeper.process),
+                                  [this] { on_keeper_gone(); });
   ready_.assign(keeper.ready.release());
-  ready_.async_read_some(asio::buffer(ready_line_), [this](boost::system::error_code error, size_t) {
-    if (error != asio::error::operation_aborted) on_keeper_line(error);
-  });
+  ready_.async_read_some(asio::buffer(ready_line_),
+                         [this](boost::system::error_code error, size_t) {
+                           if (error != asio::error::operation_aborted) on_keeper_line(error);
+                         });
   return ok();
 }
 
@@ -105,7 +106,8 @@ void HeldLaunch::on_keeper_line(boost::system::error_code error) {
   ready_.close();
   if (stage_ != Stage::KeeperComing) return;
   if (error) {
-    return fail({Code::Internal, "the keeper ended before it was ready: " + keeper_log_tail(directory_), ""},
+    return fail({Code::Internal,
+                 "the keeper ended before it was ready: " + keeper_log_tail(directory_), ""},
                 0);
   }
   if (auto connected = connect(); !connected.ok()) return fail(connected.error(), 0);
@@ -179,8 +181,8 @@ Status HeldLaunch::adopt() {
     if (auto connected = connect(); !connected.ok()) on_keeper_hung_up();
   }
   look();
-  const bool all_exited =
-      std::all_of(replicas_.begin(), replicas_.end(), [](const auto& each) { return each->exited(); });
+  const bool all_exited = std::all_of(replicas_.begin(), replicas_.end(),
+                                      [](const auto& each) { return each->exited(); });
   if (!alive && !all_exited) {
     stage_ = Stage::KeeperLost;
     on_strays_gone(end_lost_launch(directory_, keeper->keeper));
@@ -188,7 +190,8 @@ Status HeldLaunch::adopt() {
     stage_ = Stage::KeeperLost;
   } else if (std::none_of(replicas_.begin(), replicas_.end(),
                           [](const auto& each) { return each->started() || each->exited(); })) {
-    for (const ReplicaLaunch& replica : file_.replicas) (void)ports_.hold(leased_port(replica)).ok();
+    for (const ReplicaLaunch& replica : file_.replicas)
+      (void)ports_.hold(leased_port(replica)).ok();
   }
   return ok();
 }
@@ -219,14 +222,15 @@ void HeldLaunch::on_keeper_gone() {
   reconnect_.cancel();
   if (stage_ == Stage::KeeperComing) {
     ready_.close();
-    return fail({Code::Internal, "the keeper ended before it was ready: " + keeper_log_tail(directory_), ""},
+    return fail({Code::Internal,
+                 "the keeper ended before it was ready: " + keeper_log_tail(directory_), ""},
                 0);
   }
   if (stage_ != Stage::Prepared) return;
   stage_ = Stage::KeeperLost;
   look();
-  const bool all_exited =
-      std::all_of(replicas_.begin(), replicas_.end(), [](const auto& each) { return each->exited(); });
+  const bool all_exited = std::all_of(replicas_.begin(), replicas_.end(),
+                                      [](const auto& each) { return each->exited(); });
   if (all_exited) return;
   fmt::print(stderr, "{}: its keeper died; ending what it left\n", name_);
   auto ends = std::make_shared<std::vector<std::pair<ReplicaId, ExitFile>>>();
@@ -327,12 +331,12 @@ void HeldLaunch::let_go_of_work(const Replica& replica) {
   const ReplicaId id = replica.id();
   if (!work_releasing_.insert(id).second) return;
   auto left = std::make_shared<std::string>();
-  context_.files.run(
-      [left, id, file = file_, directory = directory_] { *left = release_work(file, directory, id); },
-      [this, left, id] {
-        work_released_[id] = *left;
-        if (Replica* each = find(id)) settle(*each);
-      });
+  context_.files.run([left, id, file = file_,
+                      directory = directory_] { *left = release_work(file, directory, id); },
+                     [this, left, id] {
+                       work_released_[id] = *left;
+                       if (Replica* each = find(id)) settle(*each);
+                     });
 }
 
 // Released: it has exited, its output is safe at the daemon (or nobody wants it), its view is gone.
@@ -341,8 +345,8 @@ void HeldLaunch::settle(Replica& replica) {
   if (replica.released() || !replica.exited() || work == work_released_.end()) return;
   if (!replica.drained() && !forgotten_.contains(replica.id())) return;
   replica.release(work->second, context_.outbox);
-  const bool all =
-      std::all_of(replicas_.begin(), replicas_.end(), [](const auto& each) { return each->released(); });
+  const bool all = std::all_of(replicas_.begin(), replicas_.end(),
+                               [](const auto& each) { return each->released(); });
   if (all && client_ && !said_bye_) {
     said_bye_ = true;
     client_->bye();
@@ -356,8 +360,9 @@ void HeldLaunch::remove_if_forgotten() {
     if (!replica->released()) return;
   }
   stage_ = Stage::Removing;
-  context_.files.run([&site = context_.site, directory = directory_] { remove_launch(site, directory); },
-                     [this] { context_.over(name_); });
+  context_.files.run(
+      [&site = context_.site, directory = directory_] { remove_launch(site, directory); },
+      [this] { context_.over(name_); });
 }
 
 }  // namespace dtrain::runner

@@ -1,14 +1,14 @@
 // One launch on this host: its directory, its keeper, its replicas.
 //
-//   prepare -> preparing -> keeper coming up -> prepared -> started -> ... -> all released -> forgotten
+//   prepare -> preparing -> keeper coming up -> prepared -> started -> ... -> all released ->
+//   forgotten
 //                       \-> failed                        \-> keeper lost: killed, written down
 #pragma once
 
+#include <array>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
-
-#include <array>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -36,8 +36,8 @@ struct LaunchContext {
   Outbox& outbox;
   std::filesystem::path keeper_executable;
   LogWindow window;
-  std::function<void()> output_ready;                   // a pump() may send something
-  std::function<void(std::string name)> over;    // nothing of it is left: erase it
+  std::function<void()> output_ready;          // a pump() may send something
+  std::function<void(std::string name)> over;  // nothing of it is left: erase it
 };
 
 // A HeldLaunch is one launch from its Launch message, or from its adoption, to its removal.
@@ -109,14 +109,14 @@ class HeldLaunch {
   bool start_wanted_ = false;
   bool said_bye_ = false;
   bool streaming_ = false;
-  std::map<ReplicaId, int64_t> stop_grace_ms_;       // asked for; repeated to a keeper that comes later
-  std::map<ReplicaId, std::string> work_released_;   // with what it left behind
+  std::map<ReplicaId, int64_t> stop_grace_ms_;  // asked for; repeated to a keeper that comes later
+  std::map<ReplicaId, std::string> work_released_;  // with what it left behind
   std::set<ReplicaId> work_releasing_;
   std::set<ReplicaId> forgotten_;
 
   std::unique_ptr<KeeperClient> client_;
   std::unique_ptr<ProcessWatch> watch_;
-  boost::asio::posix::stream_descriptor ready_;      // the coming keeper's one line
+  boost::asio::posix::stream_descriptor ready_;  // the coming keeper's one line
   std::array<char, 16> ready_line_{};
   boost::asio::steady_timer reconnect_;
 };

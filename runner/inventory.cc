@@ -20,7 +20,9 @@ namespace dtrain::runner {
 namespace fs = std::filesystem;
 namespace {
 
-std::string_view first_line(std::string_view text) { return text.substr(0, text.find('\n')); }
+std::string_view first_line(std::string_view text) {
+  return text.substr(0, text.find('\n'));
+}
 
 std::optional<double> number(std::string_view text) {
   double value = 0;
@@ -47,10 +49,13 @@ std::vector<fs::path> own_groups(const std::string& controller) {
     const size_t b = line.find(':', a + 1);
     if (b == std::string_view::npos) continue;
     const std::string names = fmt::format(",{},", line.substr(a + 1, b - a - 1));
-    const bool ours = controller.empty() ? names == ",," : names.find("," + controller + ",") != std::string::npos;
+    const bool ours = controller.empty() ? names == ",,"
+                                         : names.find("," + controller + ",") != std::string::npos;
     if (!ours) continue;
-    const fs::path root = controller.empty() ? fs::path("/sys/fs/cgroup") : fs::path("/sys/fs/cgroup") / controller;
-    // Inside a container the path may be the host's and not be there: the root is the own group then.
+    const fs::path root =
+        controller.empty() ? fs::path("/sys/fs/cgroup") : fs::path("/sys/fs/cgroup") / controller;
+    // Inside a container the path may be the host's and not be there: the root is the own group
+    // then.
     fs::path group = root / fs::path(line.substr(b + 1)).relative_path();
     for (; group != root && group.has_parent_path() && group.string().size() > root.string().size();
          group = group.parent_path()) {
@@ -67,7 +72,8 @@ double cpu_quota() {
     const auto text = read_small_file(group / "cpu.max");
     if (!text || text->starts_with("max")) continue;
     const auto used = number(*text);
-    const auto period = number(std::string_view(*text).substr(std::min(text->size(), text->find(' ') + 1)));
+    const auto period =
+        number(std::string_view(*text).substr(std::min(text->size(), text->find(' ') + 1)));
     if (used && period && *period > 0) quota = std::min(quota, *used / *period);
   }
   for (const fs::path& group : own_groups("cpu")) {
@@ -111,7 +117,8 @@ uint64_t usable_memory_bytes() {
                    static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   const auto cap = [&bytes](const fs::path& path) {
     const auto limit = number_in(path);
-    if (limit && *limit > 0 && *limit < static_cast<double>(bytes)) bytes = static_cast<uint64_t>(*limit);
+    if (limit && *limit > 0 && *limit < static_cast<double>(bytes))
+      bytes = static_cast<uint64_t>(*limit);
   };
   for (const fs::path& group : own_groups("")) cap(group / "memory.max");
   for (const fs::path& group : own_groups("memory")) cap(group / "memory.limit_in_bytes");
@@ -146,7 +153,8 @@ bool carries_launch_key(int pid) {
   const auto text = read_small_file(fmt::format("/proc/{}/environ", pid));
   if (!text) return false;
   constexpr std::string_view kName = "DTRAIN_KEY=";
-  return text->starts_with(kName) || text->find(std::string(1, '\0') + std::string(kName)) != std::string::npos;
+  return text->starts_with(kName) ||
+         text->find(std::string(1, '\0') + std::string(kName)) != std::string::npos;
 }
 
 std::string foreign_use(const std::vector<GpuProcess>& processes,
@@ -157,7 +165,8 @@ std::string foreign_use(const std::vector<GpuProcess>& processes,
     if (is_ours(process.pid)) continue;
     if (++others > 1) continue;
     const std::string user = user_of(process.pid);
-    text = fmt::format("{}, pid {}", user.empty() ? "a process outside this container" : user, process.pid);
+    text = fmt::format("{}, pid {}", user.empty() ? "a process outside this container" : user,
+                       process.pid);
     if (process.memory_bytes > 0) {
       text += fmt::format(", {:.1f} GB", static_cast<double>(process.memory_bytes) / 1e9);
     }
@@ -177,8 +186,8 @@ pb::Inventory take_inventory(const InventoryOptions& options, const Nvml& nvml) 
   inventory.set_port_first(options.port_first);
   inventory.set_port_last(options.port_last);
   const char* mask = std::getenv("CUDA_VISIBLE_DEVICES");
-  const auto visible =
-      visible_gpus(nvml.devices(), mask == nullptr ? std::nullopt : std::make_optional<std::string>(mask));
+  const auto visible = visible_gpus(
+      nvml.devices(), mask == nullptr ? std::nullopt : std::make_optional<std::string>(mask));
   for (const GpuFacts& gpu : visible) {
     pb::GpuInfo& info = *inventory.add_gpus();
     info.set_index(static_cast<uint32_t>(gpu.index));
@@ -189,7 +198,8 @@ pb::Inventory take_inventory(const InventoryOptions& options, const Nvml& nvml) 
     info.set_busy(foreign_use(nvml.processes(gpu.index), carries_launch_key));
   }
   if (visible.empty() && nvml.note().empty()) {
-    inventory.set_gpu_note(fmt::format("CUDA_VISIBLE_DEVICES={} hides every GPU from the runner", mask));
+    inventory.set_gpu_note(
+        fmt::format("CUDA_VISIBLE_DEVICES={} hides every GPU from the runner", mask));
   }
   return inventory;
 }

@@ -17,9 +17,10 @@ double usable_cpus();
 uint64_t usable_memory_bytes();
 std::string host_name();
 
-// Which devices a CUDA_VISIBLE_DEVICES of the runner itself leaves: indices or uuids, ended by the first
-// that names no device, as CUDA does. nullopt: no mask, all of them.
-std::vector<GpuFacts> visible_gpus(const std::vector<GpuFacts>& all, const std::optional<std::string>& mask);
+// Which devices a CUDA_VISIBLE_DEVICES of the runner itself leaves: indices or uuids, ended by the
+// first that names no device, as CUDA does. nullopt: no mask, all of them.
+std::vector<GpuFacts> visible_gpus(const std::vector<GpuFacts>& all,
+                                   const std::optional<std::string>& mask);
 
 // Who uses a device that is not ours: "anna, pid 4242, 31.0 GB"; empty: nobody. `is_ours` is asked
 // for each pid.

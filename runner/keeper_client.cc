@@ -90,13 +90,17 @@ KeeperClient::~KeeperClient() {
   session_->socket.close(ignored);
 }
 
-void KeeperClient::send(std::string line) { session_->write(std::move(line)); }
+void KeeperClient::send(std::string line) {
+  session_->write(std::move(line));
+}
 
 void KeeperClient::stop(const ReplicaId& replica, int64_t grace_ms) {
   send(fmt::format("stop {} {}\n", to_string(replica), grace_ms));
 }
 
-void KeeperClient::renew(int64_t ago_ms) { send(fmt::format("renew {}\n", ago_ms)); }
+void KeeperClient::renew(int64_t ago_ms) {
+  send(fmt::format("renew {}\n", ago_ms));
+}
 
 void KeeperClient::acked(const ReplicaId& replica, uint64_t offset) {
   send(fmt::format("acked {} {}\n", to_string(replica), offset));

@@ -37,7 +37,8 @@ bool somebody_listens(const std::string& socket_path, std::string& reason) {
   }
   std::memcpy(address.sun_path, socket_path.c_str(), socket_path.size() + 1);
   const Fd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (fd && ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return true;
+  if (fd && ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0)
+    return true;
   if (errno == EAGAIN) return true;  // its queue is full: it is there
   reason = fmt::format("{}: {}", socket_path, std::strerror(errno));
   return false;
@@ -53,7 +54,8 @@ std::shared_ptr<grpc::Channel> make_channel(const std::string& socket_path) {
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  return grpc::CreateCustomChannel("unix:" + socket_path, grpc::InsecureChannelCredentials(), arguments);
+  return grpc::CreateCustomChannel("unix:" + socket_path, grpc::InsecureChannelCredentials(),
+                                   arguments);
 }
 
 Status status_from(const grpc::Status& status) {
@@ -77,8 +79,8 @@ struct Link::Channel {
   bool closed = false;
 };
 
-// One stream from StartCall to OnDone. gRPC holds it through self_ until then; the loop holds it for
-// as long as it is the current one. The hold (AddHold) is what lets the loop start operations.
+// One stream from StartCall to OnDone. gRPC holds it through self_ until then; the loop holds it
+// for as long as it is the current one. The hold (AddHold) is what lets the loop start operations.
 class Link::Stream : public grpc::ClientBidiReactor<pb::FromRunner, pb::ToRunner>,
                      public std::enable_shared_from_this<Link::Stream> {
  public:
@@ -113,8 +115,8 @@ class Link::Stream : public grpc::ClientBidiReactor<pb::FromRunner, pb::ToRunner
   }
 
  private:
-  // Facts overtake output: an exit is not news after 16 MiB of lines. Nothing depends on their order,
-  // because Released waits for the acknowledgement of all output.
+  // Facts overtake output: an exit is not news after 16 MiB of lines. Nothing depends on their
+  // order, because Released waits for the acknowledgement of all output.
   void write_next() {
     if (writing_ || ended_) return;
     auto& queue = facts_.empty() ? bulk_ : facts_;
@@ -172,7 +174,9 @@ Link::Link(asio::io_context& loop, std::string socket)
   channel_ = std::make_unique<Channel>(socket_);
 }
 
-Link::~Link() { close(); }
+Link::~Link() {
+  close();
+}
 
 void Link::open(Callbacks callbacks) {
   callbacks_ = std::move(callbacks);
@@ -225,7 +229,8 @@ Status Link::fetch(const std::vector<std::string>& sha256,
                    const std::function<Status(const pb::BlobPart&)>& part) {
   for (size_t at = 0; at < sha256.size(); at += kNamesPerFetch) {
     pb::FetchRequest request;
-    for (size_t i = at; i < std::min(sha256.size(), at + kNamesPerFetch); ++i) request.add_sha256(sha256[i]);
+    for (size_t i = at; i < std::min(sha256.size(), at + kNamesPerFetch); ++i)
+      request.add_sha256(sha256[i]);
     grpc::ClientContext context;
     {
       const std::lock_guard lock(channel_->mutex);

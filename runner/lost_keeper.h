@@ -11,7 +11,8 @@ namespace dtrain::runner {
 // Kills every process of the launch, its keeper too, found by every mark there is.
 void kill_launch(const LaunchDir& directory);
 
-// kill_launch, then an exit file for each replica that has none: "keeper died ...". What was written.
+// kill_launch, then an exit file for each replica that has none: "keeper died ...". What was
+// written.
 std::vector<std::pair<ReplicaId, ExitFile>> end_lost_launch(const LaunchDir& directory,
                                                             const ProcessIdentity& keeper);
 

@@ -85,7 +85,8 @@ struct Nvml::Library {
     out.index = index;
     std::array<char, 128> text{};
     if (name(device, text.data(), text.size()) == kSuccess) out.name = text.data();
-    if (uuid != nullptr && uuid(device, text.data(), text.size()) == kSuccess) out.uuid = text.data();
+    if (uuid != nullptr && uuid(device, text.data(), text.size()) == kSuccess)
+      out.uuid = text.data();
     PciInfo pci{};
     if (pci_info != nullptr && pci_info(device, &pci) == kSuccess) out.bus_id = pci.bus_id;
     MemoryInfo memory{};
@@ -101,8 +102,9 @@ Nvml::Nvml() : library_(std::make_unique<Library>()) {
     return;
   }
   if (const int failed = library_->init(); failed != kSuccess) {
-    note_ = fmt::format("NVIDIA driver: {}",
-                        library_->error_string != nullptr ? library_->error_string(failed) : "not usable");
+    note_ = fmt::format("NVIDIA driver: {}", library_->error_string != nullptr
+                                                 ? library_->error_string(failed)
+                                                 : "not usable");
     library_.reset();
     return;
   }

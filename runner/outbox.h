@@ -1,12 +1,12 @@
 // Where the agent's messages go: the link to the daemon, or a test's recorder.
 #pragma once
 
-#include "schema/dtrain.pb.h"
-#include "schema/result.h"
-
 #include <functional>
 #include <string>
 #include <vector>
+
+#include "schema/dtrain.pb.h"
+#include "schema/result.h"
 
 namespace dtrain::runner {
 
@@ -22,8 +22,8 @@ class Outbox {
 class BlobSource {
  public:
   virtual ~BlobSource() = default;
-  // Calls `part` with each blob's parts in order, blob after blob; an error of `part` ends the fetch.
-  // Unavailable when the daemon is gone, NotFound when it lacks one.
+  // Calls `part` with each blob's parts in order, blob after blob; an error of `part` ends the
+  // fetch. Unavailable when the daemon is gone, NotFound when it lacks one.
   virtual Status fetch(const std::vector<std::string>& sha256,
                        const std::function<Status(const pb::BlobPart&)>& part) = 0;
 };

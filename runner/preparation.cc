@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kPortVariable = "DTRAIN_PORT";
-constexpr const char* kOutputsFile = "outputs";     // paths of the work tree, each ended by a NUL
+constexpr const char* kOutputsFile = "outputs";  // paths of the work tree, each ended by a NUL
 constexpr int64_t kKeepWorkSeconds = 7 * 24 * 3600;
 
 Result<std::string> random_key() {
@@ -53,16 +53,18 @@ Status make_directory(const fs::path& path) {
 }
 
 // One link a data set, so that a program finds all of them below DATA_DIR.
-Result<std::string> link_data(const Spec& spec, const LaunchSite& site, const LaunchDir& directory) {
+Result<std::string> link_data(const Spec& spec, const LaunchSite& site,
+                              const LaunchDir& directory) {
   if (spec.data.empty()) return std::string();
   const fs::path folder = directory.path() / "data";
   TRY(make_directory(folder));
   for (const auto& [name, path] : spec.data) {
     std::error_code error;
     if (!fs::exists(path, error)) {
-      return Error{Code::FailedPrecondition,
-                   fmt::format("data set {}: {} does not exist on host {}", name, path, site.host_name),
-                   "put it there, or correct `data:`"};
+      return Error{
+          Code::FailedPrecondition,
+          fmt::format("data set {}: {} does not exist on host {}", name, path, site.host_name),
+          "put it there, or correct `data:`"};
     }
     fs::create_symlink(path, folder / name, error);
     if (error) return errno_error("link " + (folder / name).string(), error.value());
@@ -73,14 +75,15 @@ Result<std::string> link_data(const Spec& spec, const LaunchSite& site, const La
 Result<fs::path> fetch_tree(const LaunchSite& site, const std::string& snapshot) {
   TRY(const Sha256 root, sha256_from_bytes(snapshot));
   if (auto found = site.trees->find(root)) return *found;
-  return ensure_tree(*site.trees, root, [&](const std::vector<Sha256>& missing, TreeBuilder& builder) {
-    std::vector<std::string> names;
-    for (const Sha256& name : missing) names.push_back(to_bytes(name));
-    return site.blobs->fetch(names, [&](const pb::BlobPart& part) -> Status {
-      TRY(const Sha256 name, sha256_from_bytes(part.sha256()));
-      return builder.add(name, part.size(), part.data(), part.last());
-    });
-  });
+  return ensure_tree(*site.trees, root,
+                     [&](const std::vector<Sha256>& missing, TreeBuilder& builder) {
+                       std::vector<std::string> names;
+                       for (const Sha256& name : missing) names.push_back(to_bytes(name));
+                       return site.blobs->fetch(names, [&](const pb::BlobPart& part) -> Status {
+                         TRY(const Sha256 name, sha256_from_bytes(part.sha256()));
+                         return builder.add(name, part.size(), part.data(), part.last());
+                       });
+                     });
 }
 
 fs::path place_of(const LaunchFile& launch, const ReplicaId& id) {
@@ -138,7 +141,8 @@ Result<Understood> understand(const pb::Launch& launch) {
     const auto seat = std::find_if(out.gang.begin(), out.gang.end(),
                                    [&](const Seat& each) { return each.replica == id; });
     if (seat == out.gang.end() || out.spec.role(id.role) == nullptr) {
-      return Error{Code::Internal, fmt::format("{} has no seat or no role in its launch", text), ""};
+      return Error{Code::Internal, fmt::format("{} has no seat or no role in its launch", text),
+                   ""};
     }
     out.here.push_back(*seat);
   }
@@ -260,7 +264,8 @@ Result<LaunchFile> prepare_launch(const LaunchSite& site, const pb::Launch& laun
   return file;
 }
 
-std::string release_work(const LaunchFile& launch, const LaunchDir& directory, const ReplicaId& id) {
+std::string release_work(const LaunchFile& launch, const LaunchDir& directory,
+                         const ReplicaId& id) {
   const auto replica = std::find_if(launch.replicas.begin(), launch.replicas.end(),
                                     [&](const ReplicaLaunch& each) { return each.id == id; });
   if (replica == launch.replicas.end()) return {};
@@ -270,7 +275,8 @@ std::string release_work(const LaunchFile& launch, const LaunchDir& directory, c
     fmt::print(stderr, "{}: {}\n", to_string(id), unmounted.error().message);
   }
   auto left = left_behind(place);
-  if (left.ok() && !left->empty()) return fmt::format("{}, kept 7 days in {}", *left, place.string());
+  if (left.ok() && !left->empty())
+    return fmt::format("{}, kept 7 days in {}", *left, place.string());
   if (auto released = release_view(place); !released.ok()) {
     fmt::print(stderr, "{}: {}\n", to_string(id), released.error().message);
   }

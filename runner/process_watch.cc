@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <boost/asio/posix/stream_descriptor.hpp>
-
 #include <cerrno>
 #include <utility>
 

@@ -25,8 +25,9 @@ bool has_python(const fs::path& environment) {
 }
 
 Error missing(const std::string& what, const std::string& host_name) {
-  return {Code::FailedPrecondition, fmt::format("{} does not exist on host {}", what, host_name),
-          "make it there by the same path, or set `python: PATH` or `python: auto` with none active"};
+  return {
+      Code::FailedPrecondition, fmt::format("{} does not exist on host {}", what, host_name),
+      "make it there by the same path, or set `python: PATH` or `python: auto` with none active"};
 }
 
 PythonChoice environment_at(const fs::path& root, const std::string& variable) {
@@ -45,7 +46,8 @@ Result<PythonChoice> conda_environment(const std::string& name, const Environmen
   std::vector<fs::path> roots;
   if (const std::string active = value_of(user_env, "CONDA_PREFIX"); !active.empty()) {
     const fs::path path = active;
-    roots.push_back(path.parent_path().filename() == "envs" ? path.parent_path().parent_path() : path);
+    roots.push_back(path.parent_path().filename() == "envs" ? path.parent_path().parent_path()
+                                                            : path);
   }
   const fs::path home = value_of(inherited, "HOME");
   for (const char* folder : {".conda", "miniconda3", "anaconda3", "miniforge3", "mambaforge"}) {

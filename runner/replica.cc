@@ -29,12 +29,17 @@ pb::ExitStatus status_message(const ExitFile& exit) {
 
 }  // namespace
 
-Replica::Replica(const LaunchDir& directory, const ReplicaId& id, uint32_t attempt, LogWindow& window)
+Replica::Replica(const LaunchDir& directory, const ReplicaId& id, uint32_t attempt,
+                 LogWindow& window)
     : directory_(directory), id_(id), attempt_(attempt), window_(window) {}
 
-Replica::~Replica() { pause(); }
+Replica::~Replica() {
+  pause();
+}
 
-bool Replica::drained() const { return exit_ && acked_offset_ >= exit_->log_bytes; }
+bool Replica::drained() const {
+  return exit_ && acked_offset_ >= exit_->log_bytes;
+}
 
 void Replica::look(Outbox& outbox) {
   if (!process_) {
@@ -106,8 +111,8 @@ bool Replica::pump(Outbox& outbox) {
   return more;
 }
 
-// A message is one hole at most, then the bytes that follow it, up to the limit. log.offset is that of
-// the first byte after the hole. False: nothing more now.
+// A message is one hole at most, then the bytes that follow it, up to the limit. log.offset is that
+// of the first byte after the hole. False: nothing more now.
 bool Replica::fill(pb::LogData& log) {
   std::string& data = *log.mutable_data();
   uint64_t expected = sent_offset_;
@@ -122,8 +127,9 @@ bool Replica::fill(pb::LogData& log) {
       rest_ = **next;
     }
     const bool first = data.empty() && log.dropped_bytes() == 0;
-    const bool fits = first || (rest_->dropped_bytes == 0 && rest_->offset == expected &&
-                                rest_->unix_ms - static_cast<int64_t>(log.time_unix_ms()) <= kLogMergeMs);
+    const bool fits =
+        first || (rest_->dropped_bytes == 0 && rest_->offset == expected &&
+                  rest_->unix_ms - static_cast<int64_t>(log.time_unix_ms()) <= kLogMergeMs);
     if (!fits) return true;
     if (first) log.set_time_unix_ms(static_cast<uint64_t>(rest_->unix_ms));
     if (rest_->dropped_bytes != 0) {

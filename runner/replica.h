@@ -80,7 +80,7 @@ class Replica {
   std::unique_ptr<SpoolReader> reader_;  // while a stream is open
   std::optional<SpoolChunk> rest_;       // of a chunk that did not fit; its bytes are the reader's
   uint64_t acked_offset_ = 0;
-  uint64_t sent_offset_ = 0;             // >= acked_offset_; the difference is in the window
+  uint64_t sent_offset_ = 0;  // >= acked_offset_; the difference is in the window
 };
 
 }  // namespace dtrain::runner

@@ -1,22 +1,21 @@
 #include "runner/runner_main.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
 #include <sys/random.h>
 #include <unistd.h>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>
-
 #include <csignal>
 #include <cstdio>
 
 #include "runner/agent.h"
 #include "runner/inventory.h"
 #include "runner/link.h"
+#include "runner/local_daemon.h"
 #include "runner/nvml.h"
 #include "runner/small_file.h"
+#include "schema/lock_file.h"
 
 namespace dtrain::runner {
 namespace fs = std::filesystem;
@@ -24,18 +23,6 @@ namespace asio = boost::asio;
 namespace {
 
 constexpr size_t kHostIdDigits = 32;
-
-// Held until the process ends. Two runners of one home would both adopt its launches.
-Result<Fd> lock_home(const fs::path& home) {
-  const fs::path path = home / "runner.lock";
-  Fd fd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  if (!fd) return errno_error("open " + path.string(), errno);
-  if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
-    return Error{Code::FailedPrecondition, "another runner uses " + home.string(),
-                 "stop it, or give this one a home of its own"};
-  }
-  return fd;
-}
 
 // Random, because containers and network namespaces share host names and boot ids.
 Result<std::string> host_id(const fs::path& home) {
@@ -76,7 +63,7 @@ Status serve(const RunnerOptions& options, const std::string& id) {
   Link link(loop, options.daemon_socket);
   TRY(LaunchSite site, open_site(options, link));
   const Nvml nvml;
-  const InventoryOptions shown{site.host_name,     options.address,   options.cpus,
+  const InventoryOptions shown{site.host_name,       options.address,    options.cpus,
                                options.memory_bytes, options.port_first, options.port_last,
                                site.cgroups.kind};
   AgentOptions agent_options;
@@ -89,8 +76,20 @@ Status serve(const RunnerOptions& options, const std::string& id) {
   Agent agent(loop, std::move(agent_options), std::move(site), link,
               [&] { return take_inventory(shown, nvml); });
   TRY(agent.adopt());
-  link.open({[&] { agent.on_connected(); }, [&](const pb::ToRunner& message) { agent.on_message(message); },
-             [&] { agent.on_disconnected(); }});
+  std::optional<LocalDaemon> daemon;
+  if (!options.daemon_home.empty()) {
+    TRY(const Home home, open_home(options.daemon_home));
+    daemon.emplace(loop, home);
+  }
+  link.open({[&] { agent.on_connected(); },
+             [&](const pb::ToRunner& message) {
+               if (daemon && message.has_welcome()) daemon->found();
+               agent.on_message(message);
+             },
+             [&] {
+               if (daemon) daemon->lost();
+               agent.on_disconnected();
+             }});
 
   asio::signal_set signals(loop, SIGTERM, SIGINT);
   signals.async_wait([&](boost::system::error_code error, int signal) {
@@ -99,7 +98,8 @@ Status serve(const RunnerOptions& options, const std::string& id) {
     link.close();
     loop.stop();
   });
-  fmt::print(stderr, "runner {} ({}), pid {}, cgroups {}, {}\n", first.name(), id, getpid(), first.cgroup(),
+  fmt::print(stderr, "runner {} ({}), pid {}, cgroups {}, {}\n", first.name(), id, getpid(),
+             first.cgroup(),
              first.gpus_size() > 0 ? fmt::format("{} GPUs", first.gpus_size()) : first.gpu_note());
   loop.run();
   return ok();
@@ -107,7 +107,8 @@ Status serve(const RunnerOptions& options, const std::string& id) {
 
 Status run(const RunnerOptions& options) {
   TRY(make_home(options.home));
-  TRY(const Fd lock, lock_home(options.home));
+  // Held until the process ends. Two runners of one home would both adopt its launches.
+  TRY(const dtrain::Fd lock, hold_lock(options.home / "lock"));
   TRY(const std::string id, host_id(options.home));
   return serve(options, id);
 }

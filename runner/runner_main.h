@@ -1,7 +1,7 @@
 // `dtrain runner run`: the one runner process of a host, from its lock file to its last signal.
 //
-// It wires inventory, agent and link to one loop and blocks until TERM or INT. Ending it ends nothing
-// else: keepers and replicas go on, and the next runner of the same home adopts them.
+// It wires inventory, agent and link to one loop and blocks until TERM or INT. Ending it ends
+// nothing else: keepers and replicas go on, and the next runner of the same home adopts them.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,14 @@
 namespace dtrain::runner {
 
 struct RunnerOptions {
-  std::filesystem::path home;    // the runner's own directory: host-id, launches, trees; made if absent
-  std::string daemon_socket;     // path of the daemon's Unix socket; "unix:" in front is allowed
-  std::string address;           // how other hosts reach replicas here; empty: the daemon decides
-  std::string name;              // shown in `dtrain hosts`; empty: the host's name
-  std::optional<double> cpus;    // empty: what this process may use
+  std::filesystem::path
+      home;  // the runner's own directory: host-id, launches, trees; made if absent
+  std::string daemon_socket;  // path of the daemon's Unix socket; "unix:" in front is allowed
+  // The DTRAIN_HOME of the daemon to start again when it dies; empty: that is somebody else's task.
+  std::filesystem::path daemon_home;
+  std::string address;         // how other hosts reach replicas here; empty: the daemon decides
+  std::string name;            // shown in `dtrain hosts`; empty: the host's name
+  std::optional<double> cpus;  // empty: what this process may use
   std::optional<uint64_t> memory_bytes;
   uint32_t port_first = 20'000;  // range replicas may listen on
   uint32_t port_last = 29'999;

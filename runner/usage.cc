@@ -86,9 +86,8 @@ void UsageMonitor::sample() {
 void UsageMonitor::add(const HeldLaunch& launch, const Replica& replica, pb::UsageReport& report,
                        std::map<std::string, Before>& now) {
   const auto& all = launch.file().replicas;
-  const auto described = std::find_if(all.begin(), all.end(), [&](const ReplicaLaunch& each) {
-    return each.id == replica.id();
-  });
+  const auto described = std::find_if(
+      all.begin(), all.end(), [&](const ReplicaLaunch& each) { return each.id == replica.id(); });
   if (described == all.end()) return;
   const TreeUsage used =
       tree_usage(marks_of_replica(launch.file(), *described, replica.process()->process));
@@ -107,9 +106,10 @@ void UsageMonitor::add(const HeldLaunch& launch, const Replica& replica, pb::Usa
   const std::string key = fmt::format("{}@{}", usage.replica(), replica.attempt());
   const auto last = before_.find(key);
   const Before current{boottime_ms(), used.cpu_seconds};
-  const double seconds = last != before_.end()
-                             ? static_cast<double>(current.at_ms - last->second.at_ms) / 1e3
-                             : static_cast<double>(unix_ms() - replica.process()->started_unix_ms) / 1e3;
+  const double seconds =
+      last != before_.end()
+          ? static_cast<double>(current.at_ms - last->second.at_ms) / 1e3
+          : static_cast<double>(unix_ms() - replica.process()->started_unix_ms) / 1e3;
   const double cpu = used.cpu_seconds - (last != before_.end() ? last->second.cpu_seconds : 0);
   if (seconds > 0) usage.set_cpu_percent(std::max(0.0, 100 * cpu / seconds));
   now.emplace(key, current);

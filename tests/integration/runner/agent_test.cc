@@ -45,12 +45,14 @@ class Recorder : public Outbox {
 
 class NoBlobs : public BlobSource {
  public:
-  Status fetch(const std::vector<std::string>&, const std::function<Status(const pb::BlobPart&)>&) override {
+  Status fetch(const std::vector<std::string>&,
+               const std::function<Status(const pb::BlobPart&)>&) override {
     return Error{Code::Unavailable, "no daemon", ""};
   }
 };
 
-// One runner process's worth of objects. Destroying it is what a crash of the runner is: keepers go on.
+// One runner process's worth of objects. Destroying it is what a crash of the runner is: keepers go
+// on.
 class Runner {
  public:
   Runner(const fs::path& home, Recorder& recorder) : outbox(recorder) {
@@ -66,7 +68,8 @@ class Runner {
     AgentOptions options;
     options.host_id = std::string(32, 'a');
     options.keeper_executable = fs::path(BIN_DIR) / "runner_program";
-    agent = std::make_unique<Agent>(loop, options, std::move(site), outbox, [] { return pb::Inventory(); });
+    agent = std::make_unique<Agent>(loop, options, std::move(site), outbox,
+                                    [] { return pb::Inventory(); });
     REQUIRE(agent->adopt().ok());
   }
 
@@ -110,7 +113,9 @@ struct Scene {
     pb::Launch message;
     message.set_experiment("4");
     message.set_attempt(attempt);
-    message.set_spec_yaml("project: testing\ntrain:\n  resources: {cpus: 1, mem: 64, gpus: 0}\n  run: |-\n    " + run + "\n");
+    message.set_spec_yaml(
+        "project: testing\ntrain:\n  resources: {cpus: 1, mem: 64, gpus: 0}\n  run: |-\n    " +
+        run + "\n");
     message.set_output_dir((folder.path / "out").string());
     pb::SeatInfo& seat = *message.add_gang();
     seat.set_replica("4.train");
@@ -189,7 +194,9 @@ TEST_CASE("a launch goes from Prepared through its output to Released, and is fo
   auto runner = scene.runner();
   runner->connect();
   CHECK(scene.recorder.said.front().has_hello());
-  runner->tell([&](pb::ToRunner& m) { *m.mutable_launch() = scene.launch("echo hello from $DTRAIN_REPLICA; exit 3"); });
+  runner->tell([&](pb::ToRunner& m) {
+    *m.mutable_launch() = scene.launch("echo hello from $DTRAIN_REPLICA; exit 3");
+  });
   REQUIRE(runner->until([&] { return scene.last(pb::FromRunner::kPrepared) != nullptr; }));
   CHECK(scene.last(pb::FromRunner::kStarted) == nullptr);
   start(*runner);
@@ -231,7 +238,8 @@ TEST_CASE("repeated, late and stale messages change nothing") {
   CHECK(scene.count(pb::FromRunner::kExited) == 1);
   stop(*runner, 0);
   runner->tell(launch);
-  CHECK(scene.count(pb::FromRunner::kPrepared) == 2);  // it is held: the fact again, no second process
+  CHECK(scene.count(pb::FromRunner::kPrepared) ==
+        2);  // it is held: the fact again, no second process
   finish(scene, *runner);
 }
 
@@ -275,7 +283,8 @@ TEST_CASE("the next runner adopts what runs, and says everything again") {
   auto runner = scene.runner();
   runner->connect();
   runner->tell([&](pb::ToRunner& m) {
-    *m.mutable_launch() = scene.launch("echo before; read x < " + (scene.folder.path / "gate").string() + "; echo after");
+    *m.mutable_launch() = scene.launch("echo before; read x < " +
+                                       (scene.folder.path / "gate").string() + "; echo after");
   });
   const fs::path gate = scene.folder.path / "gate";
   REQUIRE(mkfifo(gate.c_str(), 0600) == 0);
@@ -326,7 +335,8 @@ TEST_CASE("a dead keeper takes its replicas with it, and the exit says why") {
   auto runner = scene.runner();
   runner->connect();
   runner->tell([&](pb::ToRunner& m) {
-    *m.mutable_launch() = scene.launch("setsid sleep 1000 & trap '' TERM HUP; echo up; sleep 1000; sleep 1000");
+    *m.mutable_launch() =
+        scene.launch("setsid sleep 1000 & trap '' TERM HUP; echo up; sleep 1000; sleep 1000");
   });
   REQUIRE(runner->until([&] { return scene.last(pb::FromRunner::kPrepared) != nullptr; }));
   start(*runner);
@@ -337,7 +347,9 @@ TEST_CASE("a dead keeper takes its replicas with it, and the exit says why") {
   REQUIRE(keeper->has_value());
   const pid_t pid = (*keeper)->keeper.pid;
 
-  SUBCASE("while the runner lives") { REQUIRE(kill(pid, SIGKILL) == 0); }
+  SUBCASE("while the runner lives") {
+    REQUIRE(kill(pid, SIGKILL) == 0);
+  }
   SUBCASE("while no runner lives") {
     runner.reset();
     scene.recorder.said.clear();
@@ -390,7 +402,8 @@ TEST_CASE("a launch that can't be prepared says why and whose fault it is") {
   }
   SUBCASE("an environment that is not on this host") {
     (*launch.mutable_user_env())["VIRTUAL_ENV"] = "/nowhere/venv";
-    CHECK(failed().reason().find("/nowhere/venv, does not exist on host test") != std::string::npos);
+    CHECK(failed().reason().find("/nowhere/venv, does not exist on host test") !=
+          std::string::npos);
     CHECK(!failed().ours());
   }
   SUBCASE("a snapshot that can't be fetched") {

@@ -40,7 +40,7 @@ Run declare_daemon_with_run(Options& options, CommandContext& context) {
 }
 
 struct RunnerWords {
-  std::string join, home, address, name, mem, ports;
+  std::string join, home, address, name, mem, ports, daemon_home;
   double cpus = 0;
 };
 
@@ -68,6 +68,7 @@ Result<int> run_runner(const RunnerWords& words) {
   }
   if (!words.join.empty()) options.daemon_socket = words.join;
   if (!words.home.empty()) options.home = words.home;
+  options.daemon_home = words.daemon_home;
   options.address = words.address;
   options.name = words.name;
   if (words.cpus > 0) options.cpus = words.cpus;
@@ -97,6 +98,8 @@ Run declare_runner(Options& options, CommandContext&) {
         run_options.text("--join", words->join, "the daemon's socket; left out: the local daemon's",
                          "unix:PATH");
         run_options.text("--home", words->home, "the runner's own directory", "DIR");
+        run_options.text("--daemon-home", words->daemon_home,
+                         "start the daemon of this DTRAIN_HOME again when it dies", "DIR");
         run_options.text("--address", words->address, "how other hosts reach replicas here",
                          "ADDRESS");
         run_options.text("--name", words->name, "shown in dtrain hosts; left out: the host's name");

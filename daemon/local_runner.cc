@@ -30,8 +30,10 @@ Result<pid_t> spawn_runner(const Home& home) {
   const std::string log = home.runner_log().string();
   const std::string folder = home.runner().string();
   const std::string join = "unix:" + home.socket().string();
-  const char* const words[] = {"dtrain", "runner",     "run",        "--home",
-                               folder.c_str(), "--join", join.c_str(), nullptr};
+  const std::string home_root = home.root.string();
+  const char* const words[] = {"dtrain",       "runner", "run",        "--home",
+                               folder.c_str(), "--join", join.c_str(), "--daemon-home",
+                               home_root.c_str(), nullptr};
   posix_spawn_file_actions_t files;
   posix_spawnattr_t attributes;
   posix_spawn_file_actions_init(&files);

@@ -1,7 +1,10 @@
 // Training survives every one of dtrain's own processes but the keeper, whose loss ends it cleanly.
 #include <doctest/doctest.h>
+#include <poll.h>
 #include <signal.h>
+#include <sys/inotify.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "support/cluster.h"
 #include "support/facts.h"
@@ -56,6 +59,21 @@ TEST_CASE("the daemon is killed: what is written meanwhile is not lost, nothing 
   gated.open("while nobody schedules");
   check_undisturbed(cluster, "while nobody schedules");
   CHECK(says(gated.logs->wait(), "afterwards"));
+}
+
+TEST_CASE("the daemon is killed and nobody types a command: the runner starts another") {
+  Cluster cluster;
+  Gated gated(cluster);
+  gated.logs.reset();
+  pid_t first = cluster.processes("daemon run").at(0);
+  int changes = inotify_init1(IN_CLOEXEC);
+  REQUIRE(inotify_add_watch(changes, (cluster.home() / "daemon.lock").c_str(), IN_MODIFY) >= 0);
+  kill_only({first});
+  pollfd written{changes, POLLIN, 0};  // by the next one, which holds the lock now
+  CHECK(poll(&written, 1, 30'000) == 1);
+  close(changes);
+  gated.open("on our own");
+  check_undisturbed(cluster, "on our own");
 }
 
 TEST_CASE("the runner is killed: the next one adopts what runs") {

@@ -21,7 +21,9 @@ struct GridSize {
   }
 };
 
-std::vector<std::string> read_range(const YamlNode& node, const std::string& path,
+// Nothing when a problem was reported, or when the grid would outgrow its bound: then the values
+// are never made.
+std::vector<std::string> read_range(const YamlNode& node, const std::string& path, GridSize& grid,
                                     SpecReading& reading) {
   const YamlNode* min = value_of(&node, "min");
   const YamlNode* max = value_of(&node, "max");
@@ -54,22 +56,24 @@ std::vector<std::string> read_range(const YamlNode& node, const std::string& pat
     return {};
   }
   std::vector<std::string> values;
+  if (!grid.multiply(range->count())) return values;
   for (uint64_t i = 0; i < range->count(); ++i) values.push_back(range->at(i));
   return values;
 }
 
-std::vector<std::string> read_values(const YamlNode& node, const std::string& path,
+std::vector<std::string> read_values(const YamlNode& node, const std::string& path, GridSize& grid,
                                      SpecReading& reading) {
   if (node.kind == YamlNode::Kind::Scalar) return {node.text};
   if (node.kind == YamlNode::Kind::Map) {
     const YamlNode* range = value_of(&node, "range");
-    return range ? read_range(*range, join_path(path, "range"), reading)
+    return range ? read_range(*range, join_path(path, "range"), grid, reading)
                  : std::vector<std::string>{};
   }
   std::vector<std::string> values;
   for (const YamlNode& item : node.items) {
     if (!item.refused) values.push_back(item.text);
   }
+  if (!values.empty()) grid.multiply(values.size());
   return values;
 }
 
@@ -105,9 +109,8 @@ std::vector<Parameter> read_parameters(const YamlNode& train, SpecReading& readi
   GridSize grid;
   for (const YamlEntry& entry : map->entries) {
     if (entry.value.refused) continue;
-    auto values = read_values(entry.value, join_path("train.parameters", entry.key), reading);
-    if (values.empty()) continue;
-    if (!grid.multiply(values.size())) {
+    auto values = read_values(entry.value, join_path("train.parameters", entry.key), grid, reading);
+    if (grid.members > kMaxMembers) {
       const std::string count =
           grid.members == UINT64_MAX ? "more than 10^19" : fmt::format("{}", grid.members);
       reading.problems.add(map->place, "train.parameters",
@@ -115,7 +118,7 @@ std::vector<Parameter> read_parameters(const YamlNode& train, SpecReading& readi
                                        entry.key, count, kMaxMembers));
       return {};
     }
-    parameters.push_back({entry.key, std::move(values)});
+    if (!values.empty()) parameters.push_back({entry.key, std::move(values)});
   }
   std::sort(parameters.begin(), parameters.end(),
             [](const Parameter& a, const Parameter& b) { return a.name < b.name; });

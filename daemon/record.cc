@@ -150,7 +150,7 @@ Result<Experiment> from_record(const pb::ExperimentRecord& record, const Experim
   experiment.id = id;
   experiment.submission = std::move(submission);
   experiment.attempt = record.attempt();
-  experiment.phase = static_cast<Phase>(std::min<uint32_t>(record.phase(), 2));
+  experiment.phase = static_cast<Phase>(std::min<uint32_t>(record.phase(), static_cast<uint32_t>(Phase::Ending)));
   experiment.stop_wanted = record.stop_wanted();
   if (record.has_outcome()) {
     Outcome outcome;

@@ -254,9 +254,11 @@ Result<pb::Launch> Scheduler::launch_message(const SendLaunch& what) {
   for (const Replica& replica : experiment.replicas) *launch.add_gang() = to_message(replica.seat);
   for (const ReplicaId& replica : what.replicas) launch.add_replicas(to_string(replica));
   launch.set_output_dir(folder.string());
-  const auto host = model_.hosts.find(what.host);
-  const bool same_machine = host != model_.hosts.end() && host->second.same_machine;
-  launch.set_lease_ms(same_machine ? 0 : static_cast<uint64_t>(policy_.lease_ms));
+  for (const Replica& replica : experiment.replicas) {
+    if (replica.id == what.replicas.front()) {
+      launch.set_lease_ms(static_cast<uint64_t>(replica.lease_ms));
+    }
+  }
   launch.set_spool_limit_bytes(spool_limit_bytes_);
   const auto extras = extras_.find(what.experiment.number);
   if (extras != extras_.end()) {

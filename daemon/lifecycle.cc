@@ -28,8 +28,10 @@ void on_submitted(Turn& turn, const Submitted& event) {
     const Experiment& made = place->second;
     turn.effects.notify.push_back({made.id, {}, state_of(made), "", {}, 0});
     // A set's replicas are shown once they have a place: there may be very many.
-    for (const ReplicaId& replica : replica_ids(made.id, spec)) {
-      if (members == 0) turn.effects.notify.push_back({made.id, replica, State::Created, "", {}, 0});
+    if (members == 0) {
+      for (const ReplicaId& replica : replica_ids(made.id, spec)) {
+        turn.effects.notify.push_back({made.id, replica, State::Created, "", {}, 0});
+      }
     }
     index(turn.model, made);
   }
@@ -158,12 +160,13 @@ bool can_have_no_live_copy(const Replica& replica) {
 // Says once why it waits. When every host it could run on was excluded, waiting is of no use.
 void refuse(Turn& turn, const ExperimentId& id) {
   const Experiment& waiting = turn.model.experiments.at(id);
-  if (!waiting.wait_reason.empty() && waiting.excluded_hosts.empty()) return;
-  const Placement placement =
-      place(id, waiting.spec(), turn.model.free,
-            {waiting.submission->host, waiting.excluded_hosts, nullptr});
-  if (const Never* never = std::get_if<Never>(&placement);
-      never != nullptr && !waiting.excluded_hosts.empty()) {
+  std::optional<Placement> placement;
+  if (!waiting.excluded_hosts.empty()) {
+    placement = place(id, waiting.spec(), turn.model.free,
+                      {waiting.submission->host, waiting.excluded_hosts, nullptr});
+  }
+  const Never* never = placement ? std::get_if<Never>(&*placement) : nullptr;
+  if (never != nullptr && !waiting.replicas.empty()) {
     Experiment* experiment = turn.touch(id);
     Replica& first = experiment->replicas.front();
     first.end = State::Failed;

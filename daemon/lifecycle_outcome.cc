@@ -76,7 +76,8 @@ void judge_failure(Turn& turn, Experiment& experiment, Replica& replica, const s
     if (decides || is_collective(experiment.spec()) || !seat_remains) {
       end_attempt(turn, experiment, reason, budget.backoff_ms);
     } else {
-      experiment.not_before_ms = turn.now + budget.backoff_ms;   // settle() launches it again
+      // settle() launches it again; not in this same turn, so that people see it RESTARTING.
+      experiment.not_before_ms = turn.now + std::max<int64_t>(budget.backoff_ms, 1);
     }
     return;
   }

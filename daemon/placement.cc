@@ -258,10 +258,11 @@ double stretch_needed(const ExperimentId& id, const Spec& spec, const FreeHosts&
   for (const RoleSpec& role : spec.roles) {
     if (role.resources.cpus > most_cpus + kCpuSlack) return 0;
   }
+  if (!fit(id, spec, empty, choice, kStretchMax)) return 0;   // not for want of cpus
   for (double stretch = kStretchStep; stretch < kStretchMax; stretch *= kStretchStep) {
     if (fit(id, spec, empty, choice, stretch)) return stretch;
   }
-  return 0;
+  return kStretchMax;
 }
 
 FreeHosts emptied(const FreeHosts& hosts, bool all) {

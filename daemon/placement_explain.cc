@@ -40,14 +40,14 @@ Spec only(const Spec& spec, bool memory, bool gpus, bool cpus) {
   return less;
 }
 
-enum class Short { Gpus, Memory, Cpus, Ports };
+enum class Short { Ports, Gpus, Memory, Cpus };
 
 Short what_is_short(const ExperimentId& id, const Spec& spec, const FreeHosts& hosts,
                     const Choice& choice) {
+  if (!fit(id, only(spec, false, false, false), hosts, choice)) return Short::Ports;
   if (!fit(id, only(spec, false, true, false), hosts, choice)) return Short::Gpus;
   if (!fit(id, only(spec, true, true, false), hosts, choice)) return Short::Memory;
-  if (!fit(id, only(spec, true, true, true), hosts, choice)) return Short::Cpus;
-  return Short::Ports;
+  return Short::Cpus;
 }
 
 // "4 GPUs on one host", "4 GPUs on each of 2 hosts", "6 GPUs on 2 hosts", as they would lie on empty hosts.

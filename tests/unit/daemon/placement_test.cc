@@ -1,0 +1,247 @@
+#include "daemon/placement.h"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <set>
+
+namespace dtrain::daemon {
+
+namespace {
+
+constexpr uint64_t kGiB = uint64_t{1} << 30;
+
+Host& add_host(Model& model, const std::string& name, double cpus, uint64_t gib, int gpus) {
+  Host& host = model.hosts[{name}];
+  host.id.hex = name;
+  host.name = name;
+  host.address = "at-" + name;
+  host.cpus = cpus;
+  host.memory_bytes = gib * kGiB;
+  for (int gpu = 0; gpu < gpus; ++gpu) host.gpus.push_back({gpu, "gpu", ""});
+  host.connected = true;
+  model.free.put(free_host(model, host));
+  return host;
+}
+
+RoleSpec role(Role name, int count, double cpus, uint64_t gib, int gpus) {
+  RoleSpec made;
+  made.role = name;
+  made.count = count;
+  made.resources = {cpus, gib * kGiB, gpus};
+  return made;
+}
+
+Spec spec_of(std::vector<RoleSpec> roles) {
+  Spec spec;
+  spec.project = "test";
+  spec.roles = std::move(roles);
+  return spec;
+}
+
+Placed placed(const Model& model, const Spec& spec, const std::string& host = "") {
+  const Placement placement = plan(model, spec, host);
+  const auto* found = std::get_if<Placed>(&placement);
+  REQUIRE(found != nullptr);
+  return *found;
+}
+
+std::string waits(const Model& model, const Spec& spec) {
+  const Placement placement = plan(model, spec, "");
+  const auto* found = std::get_if<Waits>(&placement);
+  REQUIRE(found != nullptr);
+  return found->reason;
+}
+
+Never never(const Model& model, const Spec& spec, const std::string& host = "") {
+  const Placement placement = plan(model, spec, host);
+  const auto* found = std::get_if<Never>(&placement);
+  REQUIRE(found != nullptr);
+  return *found;
+}
+
+void take(Model& model, const Placed& taken) {
+  for (const Seat& seat : taken.seats) model.free.take(seat);
+}
+
+std::set<std::string> hosts_of(const Placed& gang) {
+  std::set<std::string> hosts;
+  for (const Seat& seat : gang.seats) hosts.insert(seat.host.hex);
+  return hosts;
+}
+
+}  // namespace
+
+TEST_CASE("a gang on one host: loopback, ports, ranks, GPUs by index") {
+  Model model;
+  add_host(model, "n1", 8, 64, 4);
+  const Placed gang = placed(model, spec_of({role(Role::Master, 1, 1, 1, 1),
+                                             role(Role::Worker, 2, 1, 1, 1),
+                                             role(Role::Ps, 1, 1, 1, 0)}));
+  REQUIRE(gang.seats.size() == 4);
+  std::set<int> ports;
+  for (size_t i = 0; i < 4; ++i) {
+    const Seat& seat = gang.seats[i];
+    CHECK(seat.rank == static_cast<int>(i));
+    CHECK(seat.local_rank == static_cast<int>(i));
+    CHECK(seat.address == "127.0.0.1");
+    ports.insert(seat.port);
+  }
+  CHECK(ports.size() == 4);
+  CHECK(gang.seats[0].gpus == std::vector<int>{0});
+  CHECK(gang.seats[2].gpus == std::vector<int>{2});
+  CHECK(gang.seats[3].gpus.empty());
+  CHECK(gang.notice.empty());
+}
+
+TEST_CASE("one host takes all of it when one can, the tightest") {
+  Model model;
+  add_host(model, "big", 32, 256, 8);
+  add_host(model, "small", 8, 64, 4);
+  add_host(model, "tiny", 8, 64, 1);
+  CHECK(hosts_of(placed(model, spec_of({role(Role::Train, 1, 1, 1, 3)}))) ==
+        std::set<std::string>{"small"});
+  CHECK(hosts_of(placed(model, spec_of({role(Role::Train, 1, 1, 1, 0)}))) ==
+        std::set<std::string>{"tiny"});
+  CHECK(hosts_of(placed(model, spec_of({role(Role::Worker, 6, 1, 1, 1)}))) ==
+        std::set<std::string>{"big"});
+}
+
+TEST_CASE("over several hosts: as few as can be, real addresses, the rest on the tightest") {
+  Model model;
+  for (const char* name : {"n1", "n2", "n3"}) add_host(model, name, 16, 64, 4);
+  add_host(model, "n0", 16, 64, 2);
+  const Placed gang =
+      placed(model, spec_of({role(Role::Worker, 10, 1, 1, 1), role(Role::Ps, 2, 1, 1, 0)}));
+  CHECK(hosts_of(gang) == std::set<std::string>{"n0", "n1", "n2"});
+  CHECK(gang.seats.front().host.hex == "n1");
+  CHECK(gang.seats.front().address == "at-n1");
+  CHECK(gang.seats[4].local_rank == 0);
+}
+
+TEST_CASE("the same question gets the same answer") {
+  Model model;
+  for (const char* name : {"a", "b", "c", "d"}) add_host(model, name, 4, 8, 1);
+  const Spec spec = spec_of({role(Role::Worker, 4, 1.5, 1, 1)});
+  CHECK(placed(model, spec).seats == placed(model, spec).seats);
+}
+
+TEST_CASE("all or none, with the reason") {
+  Model model;
+  add_host(model, "n1", 16, 64, 4);
+  add_host(model, "n2", 16, 64, 4);
+  take(model, placed(model, spec_of({role(Role::Train, 1, 1, 1, 1)}), "n1"));
+  CHECK(waits(model, spec_of({role(Role::Worker, 2, 1, 1, 4)})) ==
+        "needs 4 GPUs on each of 2 hosts; free: 4+3");
+  CHECK(waits(model, spec_of({role(Role::Worker, 8, 1, 1, 1)})) ==
+        "needs 4 GPUs on each of 2 hosts; free: 4+3");
+}
+
+TEST_CASE("memory is a guarantee") {
+  Model model;
+  add_host(model, "n1", 16, 32, 0);
+  take(model, placed(model, spec_of({role(Role::Train, 1, 1, 20, 0)})));
+  CHECK(waits(model, spec_of({role(Role::Train, 1, 1, 16, 0)})) ==
+        "needs 16 GiB on one host; most is free on n1: 12 GiB");
+  const Never refused = never(model, spec_of({role(Role::Train, 1, 1, 64, 0)}));
+  CHECK(refused.reason == "needs 64 GiB on one host; the largest is n1 with 32 GiB");
+  CHECK(refused.hint.find("mem") != std::string::npos);
+}
+
+TEST_CASE("what no host can give is refused by name") {
+  Model model;
+  add_host(model, "n1", 4, 32, 2);
+  CHECK(never(model, spec_of({role(Role::Train, 1, 1, 1, 4)})).reason ==
+        "needs 4 GPUs; the largest host is n1 with 2 GPUs, all hosts: 2");
+  CHECK(never(model, spec_of({role(Role::Train, 1, 8, 1, 0)})).reason ==
+        "needs 8 cpus on one host; the largest is n1 with 4");
+  CHECK(never(model, spec_of({role(Role::Train, 1, 1, 1, 0)}), "n7").reason ==
+        "no host is named 'n7'");
+}
+
+TEST_CASE("without hosts everything waits") {
+  Model model;
+  CHECK(waits(model, spec_of({role(Role::Train, 1, 1, 1, 0)})) == "no host is connected yet");
+}
+
+TEST_CASE("a gang of more cpus than there are shares idle ones, and says so") {
+  Model model;
+  add_host(model, "n1", 2, 32, 0);
+  const Spec spec = spec_of({role(Role::Master, 1, 1, 1, 0), role(Role::Worker, 2, 1, 1, 0),
+                             role(Role::Ps, 1, 1, 1, 0)});
+  const Placed gang = placed(model, spec);
+  CHECK(gang.notice == "4 replicas ask for 4 cpus and share the 2 of n1");
+  take(model, placed(model, spec_of({role(Role::Train, 1, 1, 1, 0)})));
+  CHECK(waits(model, spec).find("until the hosts are idle") != std::string::npos);
+  // Never by memory.
+  CHECK(never(model, spec_of({role(Role::Worker, 4, 1, 10, 0)})).reason.find("GiB") !=
+        std::string::npos);
+}
+
+TEST_CASE("cpus that are shared are shared evenly") {
+  Model model;
+  add_host(model, "n1", 2, 32, 0);
+  add_host(model, "n2", 2, 32, 0);
+  const Placed gang = placed(model, spec_of({role(Role::Worker, 8, 1, 1, 0)}));
+  std::map<std::string, int> count;
+  for (const Seat& seat : gang.seats) ++count[seat.host.hex];
+  CHECK(count["n1"] == 4);
+  CHECK(count["n2"] == 4);
+}
+
+TEST_CASE("busy GPUs, quarantined ports and hosts that are gone are not used") {
+  Model model;
+  Host& host = add_host(model, "n1", 8, 64, 3);
+  host.gpus[1].busy = "anna, pid 4242, 31 GB";
+  host.quarantined_ports = {20'000, 20'001};
+  model.free.put(free_host(model, host));
+  const Placed gang = placed(model, spec_of({role(Role::Train, 1, 1, 1, 2)}));
+  CHECK(gang.seats[0].gpus == std::vector<int>{0, 2});
+  CHECK(gang.seats[0].port == 20'002);
+  host.connected = false;
+  model.free.put(free_host(model, host));
+  CHECK(waits(model, spec_of({role(Role::Train, 1, 1, 1, 0)})) ==
+        "waits for n1, which is not connected");
+}
+
+TEST_CASE("excluded hosts and --host narrow the choice") {
+  Model model;
+  add_host(model, "n1", 8, 64, 0);
+  add_host(model, "n2", 8, 64, 0);
+  const Spec spec = spec_of({role(Role::Train, 1, 1, 1, 0)});
+  CHECK(hosts_of(placed(model, spec, "n2")) == std::set<std::string>{"n2"});
+  const Placement other = place({1, 0}, spec, model.free, {"", {{"n1"}}, nullptr});
+  CHECK(hosts_of(std::get<Placed>(other)) == std::set<std::string>{"n2"});
+  const Placement none = place({1, 0}, spec, model.free, {"", {{"n1"}, {"n2"}}, nullptr});
+  CHECK(std::get<Never>(none).reason.find("2 hosts excluded") != std::string::npos);
+}
+
+TEST_CASE("a freed port is not given again soon, and the range can be used up") {
+  Model model;
+  Host& host = add_host(model, "n1", 64, 64, 0);
+  host.port_last = host.port_first + 2;
+  model.free.put(free_host(model, host));
+  const Spec one = spec_of({role(Role::Train, 1, 1, 1, 0)});
+  const Placed first = placed(model, one);
+  take(model, first);
+  model.free.give(first.seats[0]);
+  CHECK(placed(model, one).seats[0].port == first.seats[0].port + 1);
+  CHECK(never(model, spec_of({role(Role::Worker, 4, 1, 1, 0)})).reason.find("port ranges") !=
+        std::string::npos);
+}
+
+TEST_CASE("what is taken and given back is as it was") {
+  Model model;
+  add_host(model, "n1", 8, 64, 4);
+  const Placed gang = placed(model, spec_of({role(Role::Worker, 3, 0.1, 1, 1)}));
+  take(model, gang);
+  CHECK(model.free.find({"n1"})->gpus == std::vector<int>{3});
+  for (const Seat& seat : gang.seats) model.free.give(seat);
+  const FreeHost* free = model.free.find({"n1"});
+  CHECK(free->cpus == 8);
+  CHECK(free->memory_bytes == static_cast<int64_t>(64 * kGiB));
+  CHECK(free->gpus == std::vector<int>{0, 1, 2, 3});
+  CHECK(free->ports_used.empty());
+}
+
+}  // namespace dtrain::daemon

@@ -1,0 +1,163 @@
+#include "daemon/queue.h"
+
+#include <doctest/doctest.h>
+
+#include "daemon/lifecycle.h"
+
+namespace dtrain::daemon {
+
+namespace {
+
+const Policy kPolicy;
+
+// A model with hosts, asked through step() as the daemon does.
+struct Cluster {
+  Model model;
+  uint32_t number = 0;
+
+  void host(const std::string& name, double cpus, int gpus) {
+    Host host;
+    host.id.hex = host.name = name;
+    host.cpus = cpus;
+    host.memory_bytes = uint64_t{64} << 30;
+    host.same_machine = true;
+    for (int gpu = 0; gpu < gpus; ++gpu) host.gpus.push_back({gpu, "gpu", ""});
+    step(model, HostConnected{host, {}}, kPolicy, 1);
+  }
+
+  // One replica; returns its experiment.
+  ExperimentId submit(int gpus, int priority = 50, int64_t max_duration_ms = 0, int replicas = 1) {
+    auto submission = std::make_shared<Submission>();
+    submission->number = ++number;
+    RoleSpec role;
+    role.role = replicas == 1 ? Role::Train : Role::Worker;
+    role.count = replicas;
+    role.resources.gpus = gpus;
+    submission->spec.roles = {role};
+    submission->spec.priority = priority;
+    submission->spec.max_duration_ms = max_duration_ms;
+    step(model, Submitted{submission}, kPolicy, 2);
+    return {number, 0};
+  }
+
+  void pass() { place_pending(model, kPolicy, 3); }
+
+  void start(const ExperimentId& id, TimeMs now = 3) {
+    const Experiment& experiment = model.experiments.at(id);
+    step(model, LaunchPrepared{experiment.replicas[0].seat.host, id, experiment.attempt}, kPolicy, now);
+  }
+
+  bool is_placed(const ExperimentId& id) const {
+    return model.experiments.at(id).phase != Phase::None;
+  }
+  std::string reason(const ExperimentId& id) const { return wait_reason(model, id, 3); }
+};
+
+}  // namespace
+
+TEST_CASE("higher priority first, then the order of submission") {
+  Cluster cluster;
+  const auto low = cluster.submit(1, 10);
+  const auto first = cluster.submit(1);
+  const auto second = cluster.submit(1);
+  const auto high = cluster.submit(1, 90);
+  cluster.host("n1", 8, 2);
+  cluster.pass();
+  CHECK(cluster.is_placed(high));
+  CHECK(cluster.is_placed(first));
+  CHECK_FALSE(cluster.is_placed(second));
+  CHECK_FALSE(cluster.is_placed(low));
+  CHECK(cluster.reason(second) == "needs 1 GPU on one host; free: 0");
+  CHECK(cluster.reason(low) == "needs 1 GPU on one host; free: 0; 1 experiment ahead of it");
+  CHECK(cluster.reason(high) == "");
+}
+
+TEST_CASE("the first that waits keeps its hosts free; others go beside it") {
+  Cluster cluster;
+  cluster.host("n1", 16, 4);
+  const auto runs = cluster.submit(2);
+  cluster.pass();
+  const auto head = cluster.submit(4);
+  const auto takes = cluster.submit(1);
+  const auto beside = cluster.submit(0);
+  cluster.pass();
+  CHECK(cluster.is_placed(runs));
+  CHECK_FALSE(cluster.is_placed(head));
+  CHECK_FALSE(cluster.is_placed(takes));
+  CHECK(cluster.is_placed(beside));
+  CHECK(cluster.reason(takes) == "2 is ahead of it and keeps its hosts free");
+}
+
+TEST_CASE("only on the hosts the first one waits for") {
+  Cluster cluster;
+  cluster.host("n1", 16, 4);
+  cluster.host("n2", 16, 2);
+  cluster.submit(1);
+  cluster.pass();   // the tightest: n2
+  cluster.submit(3);
+  cluster.pass();   // n1
+  const auto head = cluster.submit(4);
+  const auto elsewhere = cluster.submit(1);
+  cluster.pass();
+  CHECK_FALSE(cluster.is_placed(head));
+  CHECK(cluster.is_placed(elsewhere));
+  CHECK(cluster.model.experiments.at(elsewhere).replicas[0].seat.host.hex == "n2");
+}
+
+TEST_CASE("who ends in time may go ahead") {
+  Cluster cluster;
+  cluster.host("n1", 16, 4);
+  const auto runs = cluster.submit(2, 50, 600'000);
+  cluster.pass();
+  cluster.start(runs);
+  const auto head = cluster.submit(4);
+  const auto too_long = cluster.submit(1, 50, 700'000);
+  const auto short_one = cluster.submit(1, 50, 60'000);
+  cluster.pass();
+  CHECK_FALSE(cluster.is_placed(head));
+  CHECK_FALSE(cluster.is_placed(too_long));
+  CHECK(cluster.is_placed(short_one));
+}
+
+TEST_CASE("what no host can take holds nobody up") {
+  Cluster cluster;
+  cluster.host("n1", 16, 4);
+  const auto impossible = cluster.submit(8);
+  const auto small = cluster.submit(4);
+  cluster.pass();
+  CHECK_FALSE(cluster.is_placed(impossible));
+  CHECK(cluster.is_placed(small));
+}
+
+TEST_CASE("the reservation: concrete hosts, and when it starts") {
+  Cluster cluster;
+  cluster.host("n1", 16, 4);
+  const auto runs = cluster.submit(3, 50, 100'000);
+  cluster.pass();
+  cluster.start(runs, 1'000);
+  const auto head = cluster.submit(2);
+  const auto reservation = reserve(cluster.model, cluster.model.experiments.at(head), 2'000);
+  REQUIRE(reservation.has_value());
+  REQUIRE(reservation->others_may_use.contains({"n1"}));
+  CHECK(reservation->others_may_use.at({"n1"}).gpus == -1);
+  CHECK(reservation->starts_ms == 1'000 + 100'000 + 10'000);
+}
+
+TEST_CASE("a reason for whoever is held back") {
+  Cluster cluster;
+  auto submission = std::make_shared<Submission>();
+  submission->number = 7;
+  RoleSpec role;
+  role.role = Role::Train;
+  submission->spec.roles = {role};
+  submission->spec.parameters = {{"p", {"1", "2", "3"}}};
+  submission->spec.concurrency = 1;
+  step(cluster.model, Submitted{submission}, kPolicy, 2);
+  CHECK(cluster.reason({7, 2}) == "held by concurrency: 1");
+  CHECK(cluster.reason({7, 1}) == "no host is connected yet");
+  CHECK(cluster.reason({8, 0}) == "");
+  CHECK(state_of(cluster.model.experiments.at({7, 2})) == State::Created);
+  CHECK(state_of(cluster.model.experiments.at({7, 1})) == State::Pending);
+}
+
+}  // namespace dtrain::daemon

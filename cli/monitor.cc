@@ -110,8 +110,11 @@ class Monitor {
   }
 
   std::string body(const pb::MonitorSample& sample) const {
-    if (options_.gpus) return render_gpus(sample, screen_);
-    return render_monitor(sample, entered_ ? &history_ : nullptr, screen_);
+    // A line that fills the last column would lose its end when the rest of the row is cleared.
+    Screen screen = screen_;
+    if (screen.width > 1) --screen.width;
+    if (options_.gpus) return render_gpus(sample, screen);
+    return render_monitor(sample, entered_ ? &history_ : nullptr, screen);
   }
 
   void draw() {

@@ -12,7 +12,8 @@ namespace dtrain::cli {
 
 namespace {
 
-constexpr size_t kHistoryMax = 20;
+// With it and without the GPU columns the table fits a screen of 80 columns.
+constexpr size_t kHistoryMax = 15;
 constexpr std::string_view kUnknown = "N/A";
 
 double gib(uint64_t bytes) {
@@ -143,8 +144,11 @@ std::string sparkline_of(const std::deque<double>& values, double most) {
 
 std::string render_monitor(const pb::MonitorSample& sample, const CpuHistory* history,
                            const Screen& screen) {
-  constexpr int kDropHistory = 1;
-  constexpr int kDropGpus = 2;
+  // Where nobody has a GPU its columns are the first to go, else the history is.
+  bool any_gpus = std::any_of(sample.replicas().begin(), sample.replicas().end(),
+                              [](const pb::ReplicaUsage& r) { return r.gpus_size() > 0; });
+  const int drop_history = any_gpus ? 1 : 2;
+  const int drop_gpus = any_gpus ? 2 : 1;
   constexpr int kDropProject = 3;
   constexpr int kDropMemoryShare = 4;
   Table table;
@@ -154,10 +158,10 @@ std::string render_monitor(const pb::MonitorSample& sample, const CpuHistory* hi
                    {"CPU %", 5},
                    {"MEM %", 5, kDropMemoryShare},
                    {"MEM-Used / Total", 16},
-                   {"GPU %", 6, kDropGpus},
-                   {"GPU-MEM %", 9, kDropGpus},
-                   {"GPU-MEM Used/Total", 18, kDropGpus}};
-  if (history != nullptr) table.columns.push_back({"CPU HISTORY", kHistoryMax, kDropHistory});
+                   {"GPU %", 6, drop_gpus},
+                   {"GPU-MEM %", 9, drop_gpus},
+                   {"GPU-MEM Used/Total", 18, drop_gpus}};
+  if (history != nullptr) table.columns.push_back({"CPU HISTORY", kHistoryMax, drop_history});
   for (const pb::ReplicaUsage* replica : shown_replicas(sample)) {
     std::vector<Cell> row = {{replica->replica()},
                              {sample.project()},

@@ -94,8 +94,9 @@ Result<SpecSource> spec_of_command(const CommandForm& form, const fs::path& here
   std::string framework = form.framework;
   // TF_CONFIG is how RiseML's workers and ps found each other; it is what such a command expects.
   if (framework.empty()) framework = distributed ? "tensorflow" : "command";
+  bool is_word = framework.find_first_not_of("abcdefghijklmnopqrstuvwxyz") == std::string::npos;
   std::string yaml = fmt::format("project: {}\ntrain:\n  framework: {}\n", project_name_of(here),
-                                 nlohmann::json(framework).dump());
+                                 is_word ? framework : nlohmann::json(framework).dump());
   std::string resources;
   auto add = [&](std::string_view key, const std::string& value) {
     resources += fmt::format("{}{}: {}", resources.empty() ? "" : ", ", key, value);

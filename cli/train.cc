@@ -7,8 +7,10 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <iostream>
 #include <memory>
+#include <set>
 
 #include "cli/commands.h"
 #include "cli/connection.h"
@@ -118,8 +120,25 @@ Status save_spec(const TrainOptions& options, const Prepared& prepared) {
   return ok();
 }
 
+// What is remembered of a project between two syncs. Without the folder all is hashed anew.
 fs::path stat_cache_of(const Home& home, const fs::path& root) {
-  return home.root / "sync" / to_hex(sha256(root.string())).substr(0, 16);
+  fs::path folder = home.root / "sync";
+  std::error_code ignored;
+  fs::create_directory(folder, ignored);
+  return folder / to_hex(sha256(root.string())).substr(0, 16);
+}
+
+// A project's notices are said once and not with every train; `memory` keeps which.
+void tell_once(const std::vector<std::string>& notices, const fs::path& memory) {
+  std::set<std::string> known;
+  std::ifstream before(memory);
+  for (std::string line; std::getline(before, line);) known.insert(line);
+  std::ofstream after(memory, std::ios::app);
+  for (const std::string& notice : notices) {
+    if (!known.insert(notice).second) continue;
+    std::fprintf(stderr, "%s\n", notice.c_str());
+    after << notice << '\n';
+  }
 }
 
 Result<int> explain_sync(const TrainOptions& options, const Prepared& prepared) {
@@ -193,9 +212,7 @@ Result<pb::Accepted> sync_and_submit(Connection& connection, const CommandContex
       return std::move(snapshot).error();
     }
     if (tries == 1) {
-      for (const std::string& notice : snapshot->notices) {
-        std::fprintf(stderr, "%s\n", notice.c_str());
-      }
+      tell_once(snapshot->notices, snapshot_options.stat_cache.string() + ".told");
       TRY(agree_to_size(snapshot.value(), options.yes));
     }
     TRY(const std::string submission_id, new_submission_id());

@@ -172,7 +172,7 @@ TEST_CASE("a command line becomes the YAML a person would write") {
   CHECK(source->yaml ==
         "project: my-project\n"
         "train:\n"
-        "  framework: \"tensorflow\"\n"
+        "  framework: tensorflow\n"
         "  resources: {cpus: 0.5}\n"
         "  tensorflow:\n"
         "    distributed: {worker: 2, ps: 1}\n"

@@ -80,7 +80,13 @@ class SubmitStream final : public BidiStream<pb::SubmitRequest, pb::SubmitReply>
   }
 
   Status on_blobs_done() {
-    if (have_manifest_) return accept();
+    if (have_manifest_) {
+      for (const Sha256& name : asked_) {
+        if (pack_->has(name) || blobs_.has(name)) continue;
+        return Error{Code::InvalidArgument, "a file of the snapshot did not come: " + to_hex(name), ""};
+      }
+      return accept();
+    }
     if (!pack_->has(root_)) return Error{Code::InvalidArgument, "the manifest did not come", ""};
     have_manifest_ = true;
     return ask_for_files();
@@ -89,19 +95,15 @@ class SubmitStream final : public BidiStream<pb::SubmitRequest, pb::SubmitReply>
   Status ask_for_files() {
     TRY(const std::string bytes, pack_->has(root_) ? pack_->read(root_, kManifestBytesMax)
                                                    : blobs_.read(root_, kManifestBytesMax));
-    pb::Manifest manifest;
-    if (!manifest.ParseFromString(bytes)) {
-      return Error{Code::InvalidArgument, "the manifest is not one", ""};
-    }
-    TRY(check_manifest(manifest));
+    TRY(const pb::Manifest manifest, parse_manifest(bytes));
     std::vector<Sha256> names;
     for (const auto& entry : manifest.entry()) {
       if (entry.kind() != pb::Entry::FILE) continue;
       TRY(names.emplace_back(), sha256_from_bytes(entry.sha256()));
     }
-    const auto missing = blobs_.missing(names);
-    if (missing.empty()) return accept();
-    ask_for(missing);
+    asked_ = blobs_.missing(names);
+    if (asked_.empty()) return accept();
+    ask_for(asked_);
     return ok();
   }
 
@@ -131,6 +133,7 @@ class SubmitStream final : public BidiStream<pb::SubmitRequest, pb::SubmitReply>
   SubmissionExtras extras_;
   Sha256 root_{};
   bool have_manifest_ = false;
+  std::vector<Sha256> asked_;   // files
   std::unique_ptr<PackWriter> pack_;
 };
 

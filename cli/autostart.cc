@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/file.h>
+#include <sys/inotify.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -18,6 +19,7 @@
 
 #include "schema/clock.h"
 #include "schema/fd.h"
+#include "schema/lock_file.h"
 
 namespace dtrain::cli {
 
@@ -41,6 +43,14 @@ std::string log_tail(const fs::path& log, std::streamoff from) {
   std::string tail;
   for (const std::string& line : lines) tail += "\n  | " + line;
   return tail;
+}
+
+// A daemon on a full disk can't even write why it ended.
+bool is_full(const fs::path& directory) {
+  constexpr uintmax_t kNeededBytes = 64 << 10;
+  std::error_code failed;
+  const fs::space_info space = fs::space(directory, failed);
+  return !failed && space.available < kNeededBytes;
 }
 
 struct Child {
@@ -108,6 +118,24 @@ std::string end_of(int status) {
   return fmt::format("ended with code {}", WEXITSTATUS(status));
 }
 
+// Somebody else's daemon holds the home: whether it listens before the deadline. The socket's
+// folder tells when it appears; a file that exists may still refuse for a moment, hence the short
+// waits.
+bool await_other(const Home& home, int64_t deadline_ms) {
+  constexpr int kRetryMs = 100;
+  const Fd watch(inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
+  if (watch) {
+    inotify_add_watch(watch.get(), home.socket().parent_path().c_str(), IN_CREATE | IN_MOVED_TO);
+  }
+  while (!find_listener(home).ok()) {
+    if (boottime_ms() >= deadline_ms || !is_held(home.lock())) return find_listener(home).ok();
+    pollfd event = {watch.get(), POLLIN, 0};
+    char happened[512];
+    if (poll(&event, 1, kRetryMs) > 0) (void)!read(watch.get(), happened, sizeof(happened));
+  }
+  return true;
+}
+
 // Ready, dead, or too slow: whichever comes first.
 Status await_ready(const Home& home, const Child& child, int ready_fd) {
   const Fd pidfd(static_cast<int>(syscall(SYS_pidfd_open, child.pid, 0)));
@@ -130,7 +158,13 @@ Status await_ready(const Home& home, const Child& child, int ready_fd) {
     int status = 0;
     waitpid(child.pid, &status, 0);
     // Another one may have been started in another way and have won the home.
-    if (find_listener(home).ok()) return ok();
+    if (is_held(home.lock()) && await_other(home, deadline_ms)) return ok();
+    if (is_full(home.root)) {
+      return Error{
+          Code::ResourceExhausted,
+          fmt::format("the daemon did not start: no space is left for {}", home.root.string()),
+          "free some disk space, or set DTRAIN_HOME to a directory on another disk"};
+    }
     return Error{Code::FailedPrecondition,
                  fmt::format("the daemon did not start: it {}{}", end_of(status),
                              log_tail(home.daemon_log(), child.log_start)),

@@ -20,6 +20,9 @@ namespace {
 // A list of 200,000 members is a large answer; a line of text of one is small.
 constexpr int kReplyMaxBytes = 256 << 20;
 
+// `daemon stop --kill` waits for the graces of everything that runs.
+constexpr int64_t kEndAllTimeoutMs = 120'000;
+
 std::shared_ptr<grpc::Channel> open_channel(const Home& home) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kReplyMaxBytes);
@@ -27,17 +30,19 @@ std::shared_ptr<grpc::Channel> open_channel(const Home& home) {
   // daemon that restarts is tried again soon.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 50);
+  // How long one attempt may take: longer than any call, so that a daemon that hangs is told from
+  // one that went away.
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 20'000);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1'000);
   return grpc::CreateCustomChannel("unix:" + home.socket().string(),
                                    grpc::InsecureChannelCredentials(), arguments);
 }
 
 template <typename Reply, typename Request, typename Method>
-Result<Reply> call(pb::Client::Stub& stub, Method method, const Request& request) {
+Result<Reply> call(pb::Client::Stub& stub, Method method, const Request& request,
+                   int64_t timeout_ms = kCallTimeoutMs) {
   grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() +
-                       std::chrono::milliseconds(kCallTimeoutMs));
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(timeout_ms));
   Reply reply;
   const grpc::Status status = (stub.*method)(&context, request, &reply);
   if (!status.ok()) return error_of(status);
@@ -73,8 +78,9 @@ Connection::Connection(Connection&&) noexcept = default;
 Connection& Connection::operator=(Connection&&) noexcept = default;
 Connection::~Connection() = default;
 
-Result<pb::InfoReply> Connection::info() {
-  return call<pb::InfoReply>(*stub_->client, &pb::Client::Stub::Info, pb::InfoRequest());
+Result<pb::InfoReply> Connection::info(int64_t timeout_ms) {
+  return call<pb::InfoReply>(*stub_->client, &pb::Client::Stub::Info, pb::InfoRequest(),
+                             timeout_ms);
 }
 
 Result<pb::PlanReply> Connection::plan(const pb::PlanRequest& request) {
@@ -98,13 +104,14 @@ Result<pb::HostsReply> Connection::hosts() {
 }
 
 Result<pb::ShutdownReply> Connection::shutdown(const pb::ShutdownRequest& request) {
-  return call<pb::ShutdownReply>(*stub_->client, &pb::Client::Stub::Shutdown, request);
+  return call<pb::ShutdownReply>(*stub_->client, &pb::Client::Stub::Shutdown, request,
+                                 request.kill() ? kEndAllTimeoutMs : kCallTimeoutMs);
 }
 
-Result<Connection> connect_any_version(const Home& home) {
+Result<Connection> connect_any_version(const Home& home, int64_t timeout_ms) {
   TRY(const Listener listener, find_listener(home));
   Connection connection(home, open_channel(home), {});
-  auto info = connection.info();
+  auto info = connection.info(timeout_ms);
   if (!info.ok()) {
     Error error = std::move(info).error();
     if (error.code != Code::DeadlineExceeded) return error;

@@ -34,7 +34,7 @@ class Connection {
   Connection& operator=(Connection&&) noexcept;
   ~Connection();
 
-  Result<pb::InfoReply> info();
+  Result<pb::InfoReply> info(int64_t timeout_ms = kCallTimeoutMs);
   Result<pb::PlanReply> plan(const pb::PlanRequest& request);
   Result<pb::ListReply> list(const pb::ListRequest& request);
   Result<pb::ShowReply> show(const pb::ShowRequest& request);
@@ -61,7 +61,7 @@ Result<Connection> connect(const Home& home, Autostart autostart, const CommandC
 
 // The daemon that runs, whatever version it is: for `daemon stop` and `daemon status`. Unavailable
 // when none does.
-Result<Connection> connect_any_version(const Home& home);
+Result<Connection> connect_any_version(const Home& home, int64_t timeout_ms = kCallTimeoutMs);
 
 // The Error inside a failed call: the daemon sends the hint in the status's details. A call that
 // found nobody says that the daemon went away.

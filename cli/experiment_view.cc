@@ -10,6 +10,7 @@
 #include "cli/list_view.h"
 #include "cli/table.h"
 #include "cli/words.h"
+#include "schema/expand.h"
 #include "schema/spec.h"
 #include "schema/states.h"
 
@@ -90,7 +91,9 @@ std::string render_table(const std::vector<const pb::ReplicaInfo*>& replicas,
     row.push_back({replica->started_unix_ms() == 0 ? "" : clock_time(replica->started_unix_ms())});
     row.push_back({duration_of(*replica, whole, view)});
     row.push_back({exit_of(*replica)});
-    row.push_back({replica->reason()});
+    // The column beside it says this already.
+    const bool told = replica->reason() == fmt::format("exit code {}", replica->exit_code());
+    row.push_back({told ? "" : replica->reason()});
     if (view.long_form) {
       row.push_back({replica->pid() == 0 ? "" : fmt::format("{}", replica->pid())});
       row.push_back({replica->exited() ? fmt::format("{:.1f} s", replica->cpu_seconds()) : ""});
@@ -154,7 +157,11 @@ void add_spec(Fields& fields, const pb::ShowReply& reply) {
   const auto parsed = parse_spec(reply.spec_yaml(), {});
   if (!parsed.ok())
     return;  // written by a newer dtrain: what the daemon says is shown all the same
-  const Spec& spec = parsed.value();
+  // A member's commands have its parameters in them; a set's still have their names.
+  const auto id = parse_experiment_id(reply.experiment().id());
+  const bool whole_set = parsed.value().is_set() && id.ok() && id.value().member == 0;
+  const Spec spec =
+      whole_set ? parsed.value() : member_spec(parsed.value(), id.ok() ? id.value().member : 0);
   fields.add("Replicas", roles_of(spec));
   fields.add("Run Commands", joined(spec.decider().run));
   for (const RoleSpec& role : spec.roles) {

@@ -8,6 +8,8 @@
 #include "cli/commands.h"
 #include "cli/connection.h"
 #include "cli/json_output.h"
+#include "cli/words.h"
+#include "schema/clock.h"
 #include "schema/ids.h"
 
 namespace dtrain::cli {
@@ -42,19 +44,36 @@ Result<int> kill(const KillOptions& options, const CommandContext& context) {
     request.add_ids(shown.experiment().id());
   }
   TRY(const pb::KillReply reply, connection.kill(request));
-  fmt::print("{}", context.json ? to_json(reply) : render_kill(reply));
+  if (context.json) {
+    fmt::print("{}", to_json(reply));
+    return 0;
+  }
+  for (const auto& item : reply.items()) {
+    uint64_t finished_unix_ms = 0;
+    if (item.already_over()) {
+      pb::ShowRequest one;
+      one.set_id(item.id());
+      if (const auto shown = connection.show(one); shown.ok()) {
+        finished_unix_ms = shown.value().experiment().finished_unix_ms();
+      }
+    }
+    fmt::print("{}", render_killed(item, finished_unix_ms, static_cast<uint64_t>(unix_ms())));
+  }
   return 0;
 }
 
 }  // namespace
 
-std::string render_kill(const pb::KillReply& reply) {
-  std::string out;
-  for (const auto& item : reply.items()) {
-    const std::string fallback = item.already_over() ? "already over" : "killed";
-    out += fmt::format("{}: {}\n", item.id(), item.message().empty() ? fallback : item.message());
+std::string render_killed(const pb::KillReply::Item& item, uint64_t finished_unix_ms,
+                          uint64_t now_unix_ms) {
+  std::string text = item.message();
+  if (text.empty()) {
+    text = fmt::format("{} {}", item.id(), item.already_over() ? "is over already" : "is killed");
   }
-  return out;
+  if (finished_unix_ms != 0) {
+    text += fmt::format(" (ended {})", human_ago(finished_unix_ms, now_unix_ms));
+  }
+  return text + "\n";
 }
 
 Run declare_kill(Options& options, CommandContext& context) {

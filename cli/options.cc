@@ -164,9 +164,10 @@ class CommandLine {
     if (wants_subcommand) {
       for (const auto& sub : options_.subcommands_) known.push_back(sub.app->get_name());
     }
-    Error error = refusal(fmt::format(
-        fmt::runtime(word.starts_with("-") ? "there is no option '{}'" : "what is '{}' for?"),
-        word));
+    Error error =
+        refusal(fmt::format(fmt::runtime(word.starts_with("-") ? "there is no option '{}'"
+                                                               : "'{}' does not belong here"),
+                            word));
     const std::string_view meant = nearest(word, {known.begin(), known.end()});
     if (!meant.empty()) error.message += fmt::format("; did you mean '{}'?", meant);
     return error;

@@ -1,0 +1,129 @@
+#include "cli/experiment_view.h"
+
+#include <doctest/doctest.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "schema/spec.h"
+
+namespace dtrain::cli {
+namespace {
+
+constexpr uint64_t kNow = 1'700'000'000'000;  // 2023-11-14T22:13:20Z
+
+pb::ShowReply sample() {
+  setenv("TZ", "UTC", 1);
+  tzset();
+  pb::ShowReply reply;
+  pb::ExperimentInfo* info = reply.mutable_experiment();
+  info->set_id("4");
+  info->set_project("ai-toaster");
+  info->set_state("FAILED");
+  info->set_reason("4.master: exit code 3");
+  info->set_exit_code(3);
+  info->set_framework("tensorflow");
+  info->set_submitted_unix_ms(kNow - 200'000);
+  info->set_started_unix_ms(kNow - 184'000);
+  info->set_finished_unix_ms(kNow);
+  info->set_attempt(2);
+  reply.set_output_dir("/out/4");
+  reply.set_spec_yaml(
+      "project: ai-toaster\ntrain:\n  framework: tensorflow\n  parameters: {lr: 0.1}\n"
+      "  tensorflow: {distributed: {worker: 1, ps: 1}}\n  run: python t.py {{ lr }}\n");
+  pb::ReplicaInfo* master = reply.add_replicas();
+  master->set_id("4.master");
+  master->set_state("FAILED");
+  master->set_reason("exit code 3");
+  master->set_exited(true);
+  master->set_exit_code(3);
+  master->set_started_unix_ms(kNow - 184'000);
+  master->set_finished_unix_ms(kNow);
+  master->mutable_seat()->set_host_name("anna");
+  master->mutable_seat()->set_port(20'001);
+  pb::ReplicaInfo* ps = reply.add_replicas();
+  ps->set_id("4.ps.1");
+  ps->set_state("FINISHED");
+  ps->set_reason("ended with the experiment");
+  ps->set_exited(true);
+  ps->set_exit_code(143);
+  ps->set_started_unix_ms(kNow - 184'000);
+  ps->set_finished_unix_ms(kNow);
+  for (int i = 0; i < 14; ++i) {
+    pb::StateEvent* event = reply.add_events();
+    event->set_id("4.ps.1");
+    event->set_state("STOPPING");
+    event->set_time_unix_ms(kNow);
+  }
+  return reply;
+}
+
+TEST_CASE("fields, replicas, the last events") {
+  const std::string text = render_experiment(sample(), {{}, kNow + 60'000, false});
+  CHECK(
+      text.starts_with("ID:           4\n"
+                       "Type:         Experiment\n"
+                       "Project:      ai-toaster\n"
+                       "State:        ✗ FAILED\n"
+                       "Reason:       4.master: exit code 3\n"
+                       "Submitted:    4 minutes ago (2023-11-14T22:10:00Z)\n"
+                       "Started:      4 minutes ago (2023-11-14T22:10:16Z)\n"
+                       "Finished:     1 minute ago (2023-11-14T22:13:20Z)\n"
+                       "Duration:     3m 4s\n"
+                       "Exit Code:    3\n"
+                       "Attempt:      2\n"
+                       "Framework:    tensorflow\n"));
+  CHECK(text.find("Run Commands: python t.py 0.1\n") != std::string::npos);
+  CHECK(text.find("Output:       /out/4\n\n"
+                  "REPLICA     STATE      HOST   PORT  STARTED  DURATION EXIT REASON\n"
+                  "4.master    ✗ FAILED   anna   20001 22:10:16 3m 4s    3\n"
+                  "4.ps.1      ✓ FINISHED              22:10:16 3m 4s    143  ended with the "
+                  "experiment\n") != std::string::npos);
+  CHECK(text.find("\nEvents:\n  (2 earlier: -l)\n") != std::string::npos);
+  CHECK(text.find("Spec:") == std::string::npos);
+}
+
+TEST_CASE("-l shows everything") {
+  const std::string text = render_experiment(sample(), {{}, kNow, true});
+  CHECK(text.find("earlier") == std::string::npos);
+  CHECK(text.find("\nSpec:\nproject: ai-toaster\n") != std::string::npos);
+  CHECK(text.find("MEM PEAK") != std::string::npos);
+}
+
+TEST_CASE("a spec from a newer dtrain does not hide the rest") {
+  auto reply = sample();
+  reply.set_spec_yaml("from: the future\n");
+  CHECK(render_experiment(reply, {{}, kNow, false}).find("4.ps.1") != std::string::npos);
+}
+
+TEST_CASE("one replica in detail, a role as a table, none as an error") {
+  const auto reply = sample();
+  const auto one = render_replicas(reply, parse_id_pattern("4.master").value(), {{}, kNow, false});
+  REQUIRE(one.ok());
+  CHECK(one.value().starts_with("ID:             4.master\nType:           Replica\n"));
+  CHECK(one.value().find("Log:            dtrain logs 4.master\n") != std::string::npos);
+  const auto none = render_replicas(reply, parse_id_pattern("4.worker.7").value(), {});
+  REQUIRE(!none.ok());
+  CHECK(none.error().message == "there is no replica 4.worker.7");
+  CHECK(none.error().hint == "it has 4.master, 4.ps.1");
+}
+
+TEST_CASE("a set shows its members with their parameters") {
+  pb::ShowReply reply;
+  reply.mutable_experiment()->set_id("5");
+  reply.mutable_experiment()->set_state("RUNNING");
+  reply.mutable_experiment()->set_members(2);
+  reply.mutable_experiment()->set_members_running(1);
+  reply.mutable_experiment()->set_members_failed(1);
+  pb::ExperimentInfo* member = reply.add_members();
+  member->set_id("5.1");
+  member->set_state("FAILED");
+  member->set_reason("5.1.train: exit code 1");
+  (*member->mutable_parameters())["lr"] = "0.1";
+  const std::string text = render_experiment(reply, {{}, kNow, false});
+  CHECK(text.find("Type:    Set\n") != std::string::npos);
+  CHECK(text.find("Members: 2: 1 running, 0 finished, 1 failed or killed\n") != std::string::npos);
+  CHECK(text.find("lr=0.1         5.1.train: exit code 1\n") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace dtrain::cli

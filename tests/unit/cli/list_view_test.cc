@@ -1,0 +1,75 @@
+#include "cli/list_view.h"
+
+#include <doctest/doctest.h>
+
+namespace dtrain::cli {
+namespace {
+
+constexpr uint64_t kNow = 1'700'000'000'000;
+
+pb::ExperimentInfo* add(pb::ListReply& reply, const char* id, const char* state, uint64_t age_ms) {
+  pb::ExperimentInfo* info = reply.add_experiments();
+  info->set_id(id);
+  info->set_project("ai-toaster");
+  info->set_state(state);
+  info->set_submitted_unix_ms(kNow - age_ms);
+  return info;
+}
+
+pb::ListReply sample() {
+  pb::ListReply reply;
+  add(reply, "5", "RUNNING", 61'000);
+  pb::ExperimentInfo* set = add(reply, "4", "RUNNING", 7'200'000);
+  set->set_members(3);
+  set->set_members_finished(1);
+  set->set_members_failed(1);
+  (*add(reply, "4.1", "FINISHED", 7'200'000)->mutable_parameters())["lr"] = "0.1";
+  pb::ExperimentInfo* member = add(reply, "4.2", "PENDING", 7'200'000);
+  (*member->mutable_parameters())["lr"] = "0.2";
+  (*member->mutable_parameters())["batch"] = "64";
+  member->set_reason("needs 4 GPUs; free: 1");
+  return reply;
+}
+
+TEST_CASE("experiments are a line each in RiseML's columns, members the branches of their set") {
+  CHECK(render_list(sample(), {{}, kNow, false}) ==
+        "ID     PROJECT        STATE      AGE         TYPE\n"
+        "5      ai-toaster     ● RUNNING  1 minute    Experiment\n"
+        "4      ai-toaster     ● RUNNING  2 hours     Set (2 of 3)\n"
+        "├─ 4.1 ai-toaster     ✓ FINISHED 2 hours     ├─ Experiment\n"
+        "╰─ 4.2 ai-toaster     ● PENDING  2 hours     ╰─ Experiment\n");
+}
+
+TEST_CASE("-l adds parameters, sorted, and reasons") {
+  const std::string text = render_list(sample(), {{}, kNow, true});
+  CHECK(text.find("batch=64, lr=0.2 needs 4 GPUs; free: 1\n") != std::string::npos);
+  CHECK(text.find("PARAMS") != std::string::npos);
+}
+
+TEST_CASE("a narrow terminal drops TYPE before PROJECT and never ID or STATE") {
+  Screen screen;
+  screen.is_terminal = true;
+  screen.width = 40;
+  const std::string text = render_list(sample(), {screen, kNow, false});
+  CHECK(text.find("TYPE") == std::string::npos);
+  CHECK(text.find("● PENDING") != std::string::npos);
+  size_t begin = 0;
+  for (size_t end = text.find('\n'); end != std::string::npos;
+       begin = end + 1, end = text.find('\n', begin)) {
+    CHECK(display_width(text.substr(begin, end - begin)) <= 40);
+  }
+}
+
+TEST_CASE("an empty list says what to do next") {
+  CHECK(render_nothing(nullptr, {{}, kNow, false}) ==
+        "No experiments yet. In the directory of your code: dtrain init, then dtrain train\n");
+  pb::ListReply reply;
+  pb::ExperimentInfo* newest = add(reply, "7", "FAILED", 90'000);
+  newest->set_finished_unix_ms(kNow - 60'000);
+  CHECK(render_nothing(newest, {{}, kNow, false}) ==
+        "Nothing is running. The newest is 7 (ai-toaster): FAILED 1 minute ago.\n"
+        "dtrain status -a lists all, dtrain status 7 shows this one.\n");
+}
+
+}  // namespace
+}  // namespace dtrain::cli

@@ -1,0 +1,83 @@
+// kill, hosts and daemon: what they say.
+#include <doctest/doctest.h>
+
+#include "cli/daemon.h"
+#include "cli/hosts.h"
+#include "cli/kill.h"
+#include "schema/version.h"
+
+namespace dtrain::cli {
+namespace {
+
+TEST_CASE("killing what is over says since when") {
+  pb::KillReply::Item item;
+  item.set_id("4");
+  item.set_already_over(true);
+  item.set_message("4 is already FINISHED");
+  CHECK(render_killed(item, 1'000'000, 1'180'000) ==
+        "4 is already FINISHED (ended 3 minutes ago)\n");
+  CHECK(render_killed(item, 0, 1'180'000) == "4 is already FINISHED\n");
+  item.clear_message();
+  item.set_already_over(false);
+  CHECK(render_killed(item, 0, 0) == "4 is killed\n");
+}
+
+TEST_CASE("hosts: free of all, then what is not as it should be") {
+  pb::HostsReply reply;
+  pb::HostInfo* host = reply.add_hosts();
+  host->set_name("anna");
+  host->set_id("0123456789abcdef");
+  host->set_connected(true);
+  host->set_cpus(8);
+  host->set_cpus_free(2.5);
+  host->set_memory_bytes(uint64_t{16} << 30);
+  host->set_memory_free_bytes(uint64_t{4} << 30);
+  host->set_cgroup("none");
+  host->set_gpu_note("no NVIDIA driver");
+  host = reply.add_hosts();
+  host->set_name("berta");
+  host->set_last_contact_ms(120'000);
+  host->set_cgroup("v2");
+  host->set_gpus_free(0);
+  pb::GpuInfo* gpu = host->add_gpus();
+  gpu->set_index(3);
+  gpu->set_name("H200");
+  gpu->set_memory_bytes(uint64_t{140} << 30);
+  gpu->set_busy("pid 4242, 31 GB");
+  const std::string text = render_hosts(reply, {});
+  CHECK(text.find("anna       up    2.5/8") != std::string::npos);
+  CHECK(text.find("4.0 GB/16.0 GB") != std::string::npos);
+  CHECK(text.find("anna: no cgroup is writable here") != std::string::npos);
+  CHECK(text.find("anna: no GPUs: no NVIDIA driver\n") != std::string::npos);
+  CHECK(text.find("berta      away") != std::string::npos);
+  CHECK(text.find("berta: away for 2m 0s; nothing is placed there") != std::string::npos);
+  CHECK(text.find("berta: GPU 3 H200, 140.0 GB, busy: pid 4242, 31 GB\n") != std::string::npos);
+  CHECK(render_hosts({}, {}).starts_with("No host has joined yet."));
+}
+
+TEST_CASE("a daemon that ends lists what goes on without it") {
+  pb::ShutdownReply reply;
+  CHECK(render_shutdown(reply, 7) == "The daemon (pid 7) has ended.\n");
+  reply.add_left_running("4.master");
+  reply.add_left_running("4.ps.1");
+  const std::string text = render_shutdown(reply, 7);
+  CHECK(text.find("2 replicas go on without it:\n  4.master\n  4.ps.1\n") != std::string::npos);
+  CHECK(text.find("parameter servers do not end") != std::string::npos);
+}
+
+TEST_CASE("daemon status shows both versions when they differ") {
+  pb::InfoReply info;
+  info.set_pid(7);
+  info.set_version("9.9.9");
+  info.set_protocol(kProtocol);
+  info.set_started_unix_ms(1'000);
+  const Home home{"/h", "/h/socket"};
+  const std::string text = render_daemon(info, home, {}, {{}, 62'000, false});
+  CHECK(text.find("Daemon:      running (pid 7)\n") != std::string::npos);
+  CHECK(text.find("This dtrain:") != std::string::npos);
+  CHECK(text.find("Uptime:      1m 1s\n") != std::string::npos);
+  CHECK(text.find("Log:         /h/daemon.log\n") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace dtrain::cli

@@ -1,0 +1,79 @@
+#include "cli/why.h"
+
+#include <doctest/doctest.h>
+
+namespace dtrain::cli {
+namespace {
+
+pb::ShowReply experiment(const char* state, const char* reason) {
+  pb::ShowReply reply;
+  reply.mutable_experiment()->set_id("4");
+  reply.mutable_experiment()->set_state(state);
+  reply.mutable_experiment()->set_reason(reason);
+  return reply;
+}
+
+void add_replica(pb::ShowReply& reply, const char* id, const char* state, const char* reason,
+                 uint64_t finished) {
+  pb::ReplicaInfo* replica = reply.add_replicas();
+  replica->set_id(id);
+  replica->set_state(state);
+  replica->set_reason(reason);
+  replica->set_finished_unix_ms(finished);
+}
+
+TEST_CASE("one that waits says what for") {
+  auto reply = experiment("PENDING", "needs 4 GPUs on 2 hosts; free: 3+4");
+  reply.mutable_experiment()->set_hint("dtrain hosts shows who holds them");
+  const Why why = find_why(reply);
+  CHECK(why.reason == "needs 4 GPUs on 2 hosts; free: 3+4");
+  CHECK(why.hint == "dtrain hosts shows who holds them");
+  CHECK(why.log_command.empty());
+}
+
+TEST_CASE("one that failed names the replica that failed first, and its log") {
+  auto reply = experiment("FAILED", "");
+  reply.mutable_experiment()->set_started_unix_ms(1);
+  add_replica(reply, "4.master", "FAILED", "exit code 1", 30);
+  add_replica(reply, "4.worker.2", "FAILED", "out of memory", 20);
+  add_replica(reply, "4.ps.1", "FINISHED", "ended with the experiment", 10);
+  const Why why = find_why(reply);
+  CHECK(why.replica == "4.worker.2");
+  CHECK(why.reason == "4.worker.2: out of memory");
+  CHECK(why.log_command == "dtrain logs 4.worker.2 --tail 50");
+}
+
+TEST_CASE("there is always a reason") {
+  for (const char* state :
+       {"CREATED", "PENDING", "BUILDING", "STARTING", "RUNNING", "STOPPING", "RESTARTING",
+        "FINISHED", "FAILED", "KILLED", "a word from the future"}) {
+    CHECK(!find_why(experiment(state, "")).reason.empty());
+  }
+}
+
+TEST_CASE("a set points at the member to ask about") {
+  auto reply = experiment("FAILED", "");
+  reply.mutable_experiment()->set_members(3);
+  reply.mutable_experiment()->set_members_failed(3);
+  for (const char* id : {"4.1", "4.2"}) {
+    pb::ExperimentInfo* member = reply.add_members();
+    member->set_id(id);
+    member->set_state(std::string(id) == "4.2" ? "FAILED" : "KILLED");
+  }
+  const Why why = find_why(reply);
+  CHECK(why.reason == "3 members: 0 running, 0 finished, 3 failed or killed");
+  CHECK(why.hint == "dtrain why 4.2");
+}
+
+TEST_CASE("it is shown as lines") {
+  auto reply = experiment("FAILED", "4.master: exit code 1");
+  reply.mutable_experiment()->set_started_unix_ms(1);
+  reply.mutable_experiment()->set_finished_unix_ms(1'000'000);
+  CHECK(render_why(reply.experiment(), find_why(reply), {{}, 1'180'000, false}) ==
+        "4:   ✗ FAILED, 3 minutes ago\n"
+        "Why: 4.master: exit code 1\n"
+        "Log: dtrain logs 4 --tail 50\n");
+}
+
+}  // namespace
+}  // namespace dtrain::cli

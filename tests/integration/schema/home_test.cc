@@ -1,0 +1,119 @@
+#include "schema/home.h"
+
+#include <doctest/doctest.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <string>
+
+namespace dtrain {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Scratch {
+ public:
+  Scratch() {
+    std::string pattern = fs::temp_directory_path() / "dtrain-home-XXXXXX";
+    path_ = fs::canonical(mkdtemp(pattern.data()));
+  }
+  ~Scratch() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+  }
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+// A variable's value until scope exit.
+class Variable {
+ public:
+  Variable(const char* name, const std::string& value) : name_(name) {
+    if (const char* before = getenv(name)) before_ = before, had_ = true;
+    setenv(name, value.c_str(), 1);
+  }
+  ~Variable() {
+    if (had_) {
+      setenv(name_, before_.c_str(), 1);
+    } else {
+      unsetenv(name_);
+    }
+  }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+
+ private:
+  const char* name_;
+  std::string before_;
+  bool had_ = false;
+};
+
+TEST_CASE("a home is made for its owner alone, with its parents") {
+  const Scratch scratch;
+  const auto home = open_home(scratch.path() / "a" / "b/");
+  REQUIRE(home.ok());
+  CHECK(home.value().root == scratch.path() / "a" / "b");
+  CHECK(home.value().socket() == scratch.path() / "a" / "b" / "socket");
+  struct stat info {};
+  REQUIRE(stat(home.value().root.c_str(), &info) == 0);
+  CHECK((info.st_mode & 0777) == 0700);
+}
+
+TEST_CASE("one home has one socket, whatever way leads to it") {
+  const Scratch scratch;
+  const auto home = open_home(scratch.path() / "real");
+  fs::create_symlink(scratch.path() / "real", scratch.path() / "link");
+  CHECK(open_home(scratch.path() / "link").value().socket() == home.value().socket());
+  CHECK(open_home(scratch.path() / "x" / ".." / "real").value().root == home.value().root);
+}
+
+TEST_CASE("a socket whose path is too long moves to the run time directory") {
+  const Scratch scratch;
+  const Variable runtime("XDG_RUNTIME_DIR", scratch.path());
+  const auto home = open_home(scratch.path() / std::string(120, 'x'));
+  REQUIRE(home.ok());
+  const fs::path socket = home.value().socket();
+  CHECK(socket.native().size() <= 107);
+  CHECK(socket.parent_path().parent_path() == scratch.path());
+  CHECK(socket == open_home(scratch.path() / std::string(120, 'x')).value().socket());
+  CHECK(socket != open_home(scratch.path() / std::string(120, 'y')).value().socket());
+}
+
+TEST_CASE("what is no directory, or not ours, is refused with what to do") {
+  const Scratch scratch;
+  std::ofstream(scratch.path() / "file") << "";
+  const auto file = open_home(scratch.path() / "file");
+  REQUIRE(!file.ok());
+  CHECK(file.error().message == (scratch.path() / "file").string() + " is not a directory");
+  CHECK(!file.error().hint.empty());
+  if (geteuid() == 0) {
+    fs::create_directory(scratch.path() / "theirs");
+    REQUIRE(chown((scratch.path() / "theirs").c_str(), 65534, 65534) == 0);
+    const auto theirs = open_home(scratch.path() / "theirs");
+    REQUIRE(!theirs.ok());
+    CHECK(theirs.error().code == Code::PermissionDenied);
+    CHECK(theirs.error().message.find("belongs to") != std::string::npos);
+  }
+}
+
+TEST_CASE("the environment names it: DTRAIN_HOME, else XDG_STATE_HOME, else HOME") {
+  const Scratch scratch;
+  const Variable home("HOME", scratch.path() / "home");
+  const Variable named("DTRAIN_HOME", "");
+  {
+    const Variable state("XDG_STATE_HOME", "relative");  // invalid, so it counts as unset
+    CHECK(home_from_environment().value().root ==
+          scratch.path() / "home" / ".local" / "state" / "dtrain");
+  }
+  const Variable state("XDG_STATE_HOME", scratch.path() / "state");
+  CHECK(home_from_environment().value().root == scratch.path() / "state" / "dtrain");
+  const Variable given("DTRAIN_HOME", scratch.path() / "mine");
+  CHECK(home_from_environment().value().root == scratch.path() / "mine");
+}
+
+}  // namespace
+}  // namespace dtrain

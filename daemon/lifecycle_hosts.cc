@@ -22,23 +22,21 @@ std::vector<ExperimentId> seated_on(const Model& model, const HostId& host) {
   return {seated->second.begin(), seated->second.end()};
 }
 
-// What Hello can find about one held replica.
-enum class Held { Wanted, Released, Stray };
-
 // Lost, and its experiment went on without it: back again it is a stray.
 bool given_up(const Experiment& experiment, const Replica& replica) {
   return replica.lost && (replica.end || experiment.phase == Phase::None);
 }
 
-Held judge_held(Turn& turn, const HostId& host, const HeldReplicaFact& fact) {
-  const auto found = turn.model.experiments.find(fact.replica.experiment);
-  if (found == turn.model.experiments.end()) return Held::Stray;
+// What counts as released here and is held there all the same is a stray too: a host that was lost
+// before Start may have prepared it after all. Had it said Released, it will say so again.
+bool is_stray(Model& model, const HostId& host, const HeldReplicaFact& fact) {
+  const auto found = model.experiments.find(fact.replica.experiment);
+  if (found == model.experiments.end()) return true;
   Experiment& experiment = found->second;
   const Replica* replica = find_replica(experiment, fact.replica, fact.attempt);
-  if (replica == nullptr || replica->seat.host != host) return Held::Stray;
-  if (replica->progress == Progress::Released) return Held::Released;
-  if (experiment.over || given_up(experiment, *replica)) return Held::Stray;
-  return Held::Wanted;
+  if (replica == nullptr || replica->seat.host != host) return true;
+  return experiment.over || replica->progress == Progress::Released ||
+         given_up(experiment, *replica);
 }
 
 // The host has it, as it should. Start is repeated: the last one may have been lost on the way.
@@ -139,25 +137,17 @@ void on_connected(Turn& turn, const HostConnected& event) {
   Host& host = adopt(turn, event.host);
   const std::set<HeldReplicaFact> held(event.held.begin(), event.held.end());
   std::map<ExperimentId, SendStop> stops;
-  std::map<ExperimentId, SendForget> forgets;
   host.strays.clear();
   for (const HeldReplicaFact& fact : held) {
-    const ExperimentId& id = fact.replica.experiment;
-    switch (judge_held(turn, host.id, fact)) {
-      case Held::Wanted: break;
-      case Held::Released: forgets[id].replicas.push_back(fact); break;
-      case Held::Stray:
-        host.strays.insert(fact);
-        stops[id].replicas.push_back(fact);
-        break;
-    }
+    if (!is_stray(turn.model, host.id, fact)) continue;
+    host.strays.insert(fact);
+    stops[fact.replica.experiment].replicas.push_back(fact);
   }
   for (const ExperimentId& id : seated_on(turn.model, host.id)) reconcile(turn, host.id, id, held);
   for (auto& [id, stop] : stops) {
     turn.send(SendStop{host.id, id, std::move(stop.replicas), kStrayGraceMs,
                        "it belongs to no present attempt"});
   }
-  for (auto& [id, forget] : forgets) turn.send(SendForget{host.id, id, std::move(forget.replicas)});
 }
 
 void on_disconnected(Turn& turn, const HostDisconnected& event) {

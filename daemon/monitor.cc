@@ -26,7 +26,7 @@ class Monitor::Viewer final : public WriteStream<pb::MonitorSample> {
     auto sample = monitor_.sample(pattern_);
     if (!sample.ok()) return finish(to_grpc(sample.error()));
     write(std::move(*sample));
-    if (monitor_.scheduler_.is_over(pattern_.experiment.number)) finish(grpc::Status::OK);
+    if (monitor_.scheduler_.is_over(pattern_.experiment)) finish(grpc::Status::OK);
   }
 
   bool waits_for_first() const { return waits_for_first_; }
@@ -44,7 +44,7 @@ class Monitor::Viewer final : public WriteStream<pb::MonitorSample> {
       return finish(to_grpc(status.error()));
     }
     monitor_.add(this);
-    if (monitor_.scheduler_.is_over(pattern_.experiment.number)) show();
+    if (monitor_.scheduler_.is_over(pattern_.experiment)) show();
   }
 
   Monitor& monitor_;

@@ -26,6 +26,7 @@ pb::ReplicaRecord to_replica_record(const Replica& replica) {
   if (replica.end) record.set_end_state(std::string(to_string(*replica.end)));
   record.set_reason(replica.reason);
   record.set_lost(replica.lost);
+  record.set_lease_ms(static_cast<uint64_t>(replica.lease_ms));
   return record;
 }
 
@@ -46,6 +47,7 @@ Result<Replica> from_replica_record(const pb::ReplicaRecord& record) {
   if (!record.end_state().empty()) replica.end = parse_state(record.end_state());
   replica.reason = record.reason();
   replica.lost = record.lost();
+  replica.lease_ms = static_cast<int64_t>(record.lease_ms());
   return replica;
 }
 

@@ -150,9 +150,10 @@ Status Scheduler::commit() {
   return ok();
 }
 
-bool Scheduler::is_over(uint32_t number) const {
-  const auto next = model_.live.lower_bound({number, 0});
-  return next == model_.live.end() || next->number != number;
+bool Scheduler::is_over(const ExperimentId& id) const {
+  if (id.member != 0) return !model_.live.contains(id);
+  const auto next = model_.live.lower_bound(id);
+  return next == model_.live.end() || next->number != id.number;
 }
 
 // What is over leaves memory: the store has it. Its hosts may forget it too, they were told.
@@ -160,7 +161,7 @@ void Scheduler::close_finished(const std::set<uint32_t>& numbers) {
   for (const uint32_t number : numbers) {
     const auto first = model_.experiments.lower_bound({number, 0});
     if (first == model_.experiments.end() || first->first.number != number) continue;
-    if (!is_over(number)) continue;
+    if (!is_over({number, 0})) continue;
     if (const auto status = store_.close_submission(number); !status.ok()) {
       std::fprintf(stderr, "%s\n", status.error().message.c_str());
       continue;   // it stays in memory; the next start of the daemon closes it

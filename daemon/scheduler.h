@@ -45,7 +45,8 @@ class Scheduler {
   void handle(const Event& event);
 
   const Model& model() const { return model_; }
-  bool is_over(uint32_t number) const;
+  // Of a set (member 0): all of it.
+  bool is_over(const ExperimentId& id) const;
   // The submission and its experiments, from memory when live, else from the store.
   struct Known {
     std::shared_ptr<const Submission> submission;

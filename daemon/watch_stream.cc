@@ -63,7 +63,7 @@ class WatchStream final : public WriteStream<pb::WatchBatch>, public JournalList
 
   Status write_items() {
     // Asked before reading: what is in the journal once it is over is everything.
-    const bool over = scheduler_.is_over(number_);
+    const bool over = scheduler_.is_over(filter_.pattern.experiment);
     pb::WatchBatch batch;
     const uint64_t end = logs_.end(number_);
     if (open_reader() && cursor_ < end) {

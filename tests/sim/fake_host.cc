@@ -35,6 +35,7 @@ daemon::Exit random_exit(std::mt19937_64& random, bool calm) {
 
 void FakeHost::break_stream() {
   connected = false;
+  daemon_sees = false;
   down.clear();
   up.clear();
 }

@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kLiveMax = 10;
 constexpr size_t kHeardMax = 64;
-constexpr size_t kTraceMax = 120;
+constexpr size_t kTraceMax = 400;
 
 Host make_host(int n) {
   Host host;
@@ -106,6 +106,11 @@ void World::deliver(const Send& send) {
   const HostId& id = std::visit([](const auto& any) -> const HostId& { return any.host; }, send);
   for (FakeHost& host : hosts_) {
     if (host.inventory.id != id || !host.connected || !host.daemon_sees) continue;
+    note(fmt::format("to {}: message {}", host.inventory.name, send.index()) + std::visit([](const auto& m) {
+           std::string text = " of " + to_string(m.experiment);
+           if constexpr (requires { m.attempt; }) text += fmt::format("@{}", m.attempt);
+           return text;
+         }, send));
     if (const auto* launch = std::get_if<SendLaunch>(&send)) {
       LaunchMessage message{launch->experiment, launch->attempt, {}};
       for (const Replica& replica : model_->experiments.at(launch->experiment).replicas) {

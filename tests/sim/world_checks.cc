@@ -55,7 +55,7 @@ void World::check_everything() {
 void World::check_hosts() const {
   std::set<ReplicaId> running;
   for (const FakeHost& host : hosts_) {
-    std::set<int> gpus, ports;
+    std::map<int, HeldReplicaFact> gpus, ports;
     uint64_t memory_bytes = 0;
     for (const auto& [fact, replica] : host.replicas) {
       if (replica.stage == Stage::Running) {
@@ -63,11 +63,14 @@ void World::check_hosts() const {
                 "at most one live copy of " + to_string(fact.replica));
       }
       if (replica.stage == Stage::Released) continue;
-      for (const int gpu : replica.seat.gpus) {
-        require(gpus.insert(gpu).second, fmt::format("GPU {} of {} is used once", gpu, host.inventory.name));
-      }
-      require(ports.insert(replica.seat.port).second,
-              fmt::format("port {} of {} is used once", replica.seat.port, host.inventory.name));
+      const auto once = [&](std::map<int, HeldReplicaFact>& users, int what, const char* kind) {
+        const auto [user, first] = users.try_emplace(what, fact);
+        require(first, fmt::format("{} {} of {} is used once, not by {}@{} and {}@{}", kind, what,
+                                   host.inventory.name, to_string(user->second.replica),
+                                   user->second.attempt, to_string(fact.replica), fact.attempt));
+      };
+      for (const int gpu : replica.seat.gpus) once(gpus, gpu, "GPU");
+      once(ports, replica.seat.port, "port");
       memory_bytes += replica.seat.memory_bytes;
     }
     require(memory_bytes <= host.inventory.memory_bytes,

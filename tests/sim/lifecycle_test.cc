@@ -22,7 +22,7 @@ constexpr uint64_t kEpisodeSteps = 3'000;
 TEST_CASE("whatever fails and in whichever order, the promises hold") {
   const bool replay = std::getenv("DTRAIN_SIM_SEED") != nullptr;
   const uint64_t first = from_environment("DTRAIN_SIM_SEED", 1);
-  const uint64_t steps = from_environment("DTRAIN_SIM_STEPS", replay ? kEpisodeSteps : 300'000);
+  const uint64_t steps = from_environment("DTRAIN_SIM_STEPS", replay ? kEpisodeSteps : 200'000);
   const uint64_t episodes = replay ? 1 : (steps + kEpisodeSteps - 1) / kEpisodeSteps;
   for (uint64_t seed = first; seed < first + episodes; ++seed) {
     dtrain::sim::World world(seed);

@@ -1,8 +1,8 @@
 // Commands beside train, as a person strings them together.
 #include <doctest/doctest.h>
 
-#include "support/cluster.h"
-#include "support/facts.h"
+#include "tests/support/cluster.h"
+#include "tests/support/facts.h"
 
 using namespace dtrain::tests;
 

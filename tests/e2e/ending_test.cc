@@ -3,8 +3,8 @@
 #include <signal.h>
 #include <sys/stat.h>
 
-#include "support/cluster.h"
-#include "support/facts.h"
+#include "tests/support/cluster.h"
+#include "tests/support/facts.h"
 
 using namespace dtrain::tests;
 

@@ -3,8 +3,9 @@
 #include <sys/mount.h>
 #include <unistd.h>
 
-#include "support/cluster.h"
-#include "support/facts.h"
+#include "tests/support/cluster.h"
+#include "tests/support/facts.h"
+#include "tests/support/skipped.h"
 
 using namespace dtrain::tests;
 

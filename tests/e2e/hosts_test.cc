@@ -6,9 +6,10 @@
 #include <memory>
 #include <set>
 
-#include "support/cluster.h"
-#include "support/facts.h"
-#include "support/network.h"
+#include "tests/support/cluster.h"
+#include "tests/support/facts.h"
+#include "tests/support/network.h"
+#include "tests/support/skipped.h"
 
 using namespace dtrain::tests;
 

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <sstream>
 
-#include "support/cluster.h"
-#include "support/facts.h"
+#include "tests/support/cluster.h"
+#include "tests/support/facts.h"
 
 using namespace dtrain::tests;
 
@@ -74,7 +74,7 @@ TEST_CASE("more than a gigabyte is sent only when somebody says so") {
   Cluster cluster;
   fs::path project = cluster.project("project: p\ntrain: {run: echo}\n");
   write_file(project / "zeros.bin", "");
-  fs::resize_file(project / "zeros.bin", uint64_t{3} << 30);
+  fs::resize_file(project / "zeros.bin", uint64_t{1200} << 20);
   Output output = cluster.run({"train"}, project);
   CHECK(output.code != 0);
   CHECK_MESSAGE(output.err.find("zeros.bin") != std::string::npos, output.err);

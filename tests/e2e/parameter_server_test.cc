@@ -1,8 +1,8 @@
 // The whole of what dtrain is for: a directory and a YAML file become a distributed training run.
 #include <doctest/doctest.h>
 
-#include "support/cluster.h"
-#include "support/facts.h"
+#include "tests/support/cluster.h"
+#include "tests/support/facts.h"
 
 using namespace dtrain::tests;
 

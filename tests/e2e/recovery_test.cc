@@ -6,8 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "support/cluster.h"
-#include "support/facts.h"
+#include "tests/support/cluster.h"
+#include "tests/support/facts.h"
 
 using namespace dtrain::tests;
 

@@ -1,8 +1,8 @@
 // Bad input is refused before anything is sent, with the place, what was expected and what to do.
 #include <doctest/doctest.h>
 
-#include "support/cluster.h"
-#include "support/facts.h"
+#include "tests/support/cluster.h"
+#include "tests/support/facts.h"
 
 using namespace dtrain::tests;
 

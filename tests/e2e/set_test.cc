@@ -1,8 +1,8 @@
 // A grid of hyperparameters: members, concurrency, and one that fails.
 #include <doctest/doctest.h>
 
-#include "support/cluster.h"
-#include "support/facts.h"
+#include "tests/support/cluster.h"
+#include "tests/support/facts.h"
 
 using namespace dtrain::tests;
 

@@ -1,4 +1,4 @@
-#include "support/cluster.h"
+#include "tests/support/cluster.h"
 
 #include <doctest/doctest.h>
 #include <poll.h>

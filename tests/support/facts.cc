@@ -1,4 +1,4 @@
-#include "support/facts.h"
+#include "tests/support/facts.h"
 
 #include <doctest/doctest.h>
 

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "support/process.h"
+#include "tests/support/process.h"
 
 namespace dtrain::tests {
 

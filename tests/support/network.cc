@@ -1,9 +1,9 @@
-#include "support/network.h"
+#include "tests/support/network.h"
 
 #include <doctest/doctest.h>
 #include <unistd.h>
 
-#include "support/process.h"
+#include "tests/support/process.h"
 
 namespace dtrain::tests {
 namespace {

@@ -1,4 +1,4 @@
-#include "support/process.h"
+#include "tests/support/process.h"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
@@ -177,11 +176,6 @@ void Process::give_up(const std::string& why) {
 
 Output run(const Command& command, std::chrono::milliseconds patience) {
   return Process(command).wait(patience);
-}
-
-void say_skipped(const std::string& reason) {
-  const char* name = doctest::getContextOptions()->currentTest->m_name;
-  std::printf("skipped: %s: %s\n", name, reason.c_str());
 }
 
 }  // namespace dtrain::tests

@@ -64,7 +64,4 @@ class Process {
 
 Output run(const Command& command, std::chrono::milliseconds patience = kPatience);
 
-// Says "skipped: <reason>" where tests/run.sh finds it; the case then returns.
-void say_skipped(const std::string& reason);
-
 }  // namespace dtrain::tests

@@ -1,15 +1,16 @@
 """Reads what ctest wrote (PRESET=LastTest.log ...) and prints failures, skips and one line of totals.
 
 A doctest binary counts by its cases; any other test counts as one. A case that can't run on this
-machine says "skipped: <why>" and counts as skipped instead of passed. A test that crashed, timed out or
-left no log is a failure.
+machine says "skipped: <why>" and counts as skipped instead of passed; "left out: <why>" names a part of
+a case and is listed only. A test that crashed, timed out or left no log is a failure.
 """
 import re
 import sys
 
 CASES = re.compile(r"^\[doctest\] test cases:\s*\d+ \|\s*(\d+) passed \|\s*(\d+) failed", re.M)
 FAILED_CASE = re.compile(r"^TEST CASE:\s+(.*)$", re.M)
-SKIPPED = re.compile(r"skipped: (.*)$", re.M)
+SKIPPED = re.compile(r"^skipped: (.*)$", re.M)
+LEFT_OUT = re.compile(r"^left out: (.*)$", re.M)
 
 
 def tests_of(text):
@@ -39,7 +40,7 @@ def count(name, text):
 
 
 def main():
-    passed, failures, skips = 0, [], []
+    passed, failures, skips, left_out = 0, [], [], []
     for argument in sys.argv[1:]:
         preset, _, path = argument.partition("=")
         try:
@@ -52,10 +53,14 @@ def main():
         if not found:
             failures.append("%s: no tests ran" % preset)
         for name, part in found:
-            good, bad, left_out = count(name, part)
+            good, bad, skipped = count(name, part)
             passed += good
             failures += ["%s %s: %s (%s)" % (preset, name, why, path) for why in bad]
-            skips += ["%s %s: %s" % (preset, name, why) for why in left_out]
+            skips += ["%s %s: %s" % (preset, name, why) for why in skipped]
+            left_out += ["%s %s: %s" % (preset, name, why)
+                         for why in dict.fromkeys(LEFT_OUT.findall(part))]
+    for line in left_out:
+        print("left out " + line)
     for line in skips:
         print("skipped  " + line)
     for line in failures:

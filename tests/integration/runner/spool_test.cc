@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "tests/integration/runner/kept_launch.h"
+#include "tests/support/skipped.h"
 
 namespace dtrain::runner {
 namespace {
@@ -215,7 +216,7 @@ struct TinyDisk {
 
 TEST_CASE("a full disk loses output, counted and declared in its place, and nothing else") {
   TinyDisk disk("size=1m");
-  if (!disk.mounted) return;
+  if (!disk.mounted) return tests::say_skipped("mounting a small file system needs root");
   const LaunchDir& directory = disk.folder.directory;
   SpoolWriter writer(directory, kReplica, 0);
   writer.append("before ", 1);
@@ -240,7 +241,7 @@ TEST_CASE("a full disk loses output, counted and declared in its place, and noth
 
 TEST_CASE("a disk full from the first byte to the last") {
   TinyDisk disk("size=4k,nr_inodes=2");
-  if (!disk.mounted) return;
+  if (!disk.mounted) return tests::say_skipped("mounting a small file system needs root");
   const auto taken = disk.folder.path / "taken";
   Fd(::open(taken.c_str(), O_WRONLY | O_CREAT, 0600)).reset();
   SpoolWriter writer(disk.folder.directory, kReplica, 0);

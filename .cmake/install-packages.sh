@@ -85,5 +85,6 @@ for package in $missing; do
 done
 size=$(apt install --no-install-recommends --assume-no $chosen 2>/dev/null |
   sed -n 's/^Need to get \(.*\) of archives.*/\1/p' | sed 's#^[^/]*/##')
-echo "installing $count packages and what they need${size:+ ($size to fetch)}"
+[ "$count" = 1 ] && noun=package || noun=packages
+echo "installing $count $noun and what is needed for that${size:+ ($size to fetch)}"
 apt install --no-install-recommends --yes $chosen >>"$log" 2>&1 || fail "apt-get install failed"

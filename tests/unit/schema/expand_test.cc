@@ -8,7 +8,7 @@ namespace {
 
 Spec grid() {
   Spec spec;
-  spec.project = "p";
+  spec.project = std::string("p");  // g++ 12 warns of its own code for a literal, at -O2
   spec.parameters = {{"epochs", {"20", "30"}}, {"lr", {"0.1", "0.01", "0.001"}}, {"seed", {"7"}}};
   RoleSpec role;
   role.run = {"echo {{lr}}", "train --lr {{ lr }} --epochs {{epochs}} {{ seed}} {{ not a name }}"};

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <utility>
 
+#include "daemon/notices.h"
 #include "daemon/record.h"
 #include "schema/clock.h"
 #include "schema/expand.h"
@@ -81,6 +82,9 @@ Result<pb::Accepted> Scheduler::submit(Submission submission, const SubmissionEx
   accepted.set_repeated(added.repeated);
   if (submission.spec.is_set()) {
     accepted.set_members(static_cast<uint32_t>(submission.spec.member_count()));
+  }
+  for (std::string& notice : notices_of(submission.spec, model_)) {
+    accepted.add_notices(std::move(notice));
   }
   accepted.set_output_dir(output_dir({added.number, 0}).string());
   std::error_code ignored;   // the runner makes what is missing, and says so when it can't

@@ -257,6 +257,7 @@ void HeldLaunch::look() {
     if (replica->exited() && !exited_before) let_go_of_work(*replica);
     settle(*replica);
   }
+  may_have_output_ = true;
   context_.output_ready();
 }
 
@@ -305,6 +306,7 @@ void HeldLaunch::renew(int64_t ago_ms) {
 
 void HeldLaunch::resume(const std::map<ReplicaId, uint64_t>& durable) {
   streaming_ = true;
+  may_have_output_ = true;
   repeat_prepared();
   for (const auto& replica : replicas_) {
     replica->repeat(context_.outbox);
@@ -320,8 +322,11 @@ void HeldLaunch::pause() {
 }
 
 bool HeldLaunch::pump() {
+  if (!may_have_output_) return false;
   bool more = false;
   for (const auto& replica : replicas_) more = replica->pump(context_.outbox) || more;
+  // Without room in the window nobody looked; an acknowledgement makes some.
+  may_have_output_ = more || !context_.window.has_room();
   return more;
 }
 

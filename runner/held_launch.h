@@ -68,7 +68,8 @@ class HeldLaunch {
   // A stream opened: report every fact, send output from what the daemon has of it. Closed: pause.
   void resume(const std::map<ReplicaId, uint64_t>& durable);
   void pause();
-  // At most one message of output of each replica. True: there may be more.
+  // At most one message of output of each replica. True: there may be more. Costs nothing when nothing
+  // happened since the last one: a host may hold hundreds of silent launches.
   bool pump();
 
   bool holds(const ReplicaId& replica) const;
@@ -109,6 +110,7 @@ class HeldLaunch {
   bool start_wanted_ = false;
   bool said_bye_ = false;
   bool streaming_ = false;
+  bool may_have_output_ = false;
   std::map<ReplicaId, int64_t> stop_grace_ms_;  // asked for; repeated to a keeper that comes later
   std::map<ReplicaId, std::string> work_released_;  // with what it left behind
   std::set<ReplicaId> work_releasing_;

@@ -120,8 +120,28 @@ Result<WorkdirKind> copy_tree(const fs::path& tree, const fs::path& place, CopyK
   return shared && kind != CopyKind::Bytes ? WorkdirKind::Reflink : WorkdirKind::Copy;
 }
 
+// Up to this much is copied sooner than a file system is mounted, and costs fewer inodes.
+constexpr int kSmallTreeFiles = 16;
+constexpr int64_t kSmallTreeBytes = 256 << 10;
+
+// Only regular files at the top, few and short.
+bool is_small(const fs::path& tree) {
+  const Fd directory(::open(tree.c_str(), kOpenDirectory));
+  Listing names;
+  if (!directory || !names.read(directory.get()).ok() || names.size() > kSmallTreeFiles) return false;
+  int64_t bytes = 0;
+  for (size_t i = 0; i < names.size(); ++i) {
+    struct stat st {};
+    if (::fstatat(directory.get(), names.name(i), &st, AT_SYMLINK_NOFOLLOW) != 0) return false;
+    if (!S_ISREG(st.st_mode)) return false;
+    bytes += st.st_size;
+  }
+  return bytes <= kSmallTreeBytes;
+}
+
 Result<WorkdirKind> fill_view(const fs::path& tree, const fs::path& place,
                               std::optional<WorkdirKind> only) {
+  if (!only && is_small(tree)) return copy_tree(tree, place, CopyKind::CloneOrBytes);
   if (only == WorkdirKind::Reflink) return copy_tree(tree, place, CopyKind::Clone);
   if (only == WorkdirKind::Copy) return copy_tree(tree, place, CopyKind::Bytes);
   // Written first: a runner that dies in the middle leaves a mount that its next one can find.

@@ -51,6 +51,8 @@ struct RestartPolicy {
   int limit = 0;                 // launches after the first, replica and gang together
   int64_t backoff_ms = 5'000;
   bool operator==(const RestartPolicy&) const = default;
+  // What a failing replica means where its role does not say: who gives a budget wants it used.
+  OnFailure usual() const { return limit > 0 ? OnFailure::Restart : OnFailure::Fail; }
 };
 
 struct TensorflowOptions {

@@ -88,8 +88,8 @@ void check_roles(const WrittenRoles& roles, SpecReading& reading) {
 
 class RoleBuilder {
  public:
-  RoleBuilder(Resources resources, std::vector<std::string> run)
-      : resources_(resources), run_(std::move(run)) {}
+  RoleBuilder(Resources resources, std::vector<std::string> run, OnFailure on_failure)
+      : resources_(resources), run_(std::move(run)), on_failure_(on_failure) {}
 
   void add(Role role, int count, const WrittenRole& written) {
     if (count < 1) return;
@@ -98,7 +98,7 @@ class RoleBuilder {
     spec.count = count;
     spec.resources = written.resources.value_or(resources_);
     spec.run = written.run.value_or(run_);
-    spec.on_failure = written.on_failure.value_or(OnFailure::Fail);
+    spec.on_failure = written.on_failure.value_or(on_failure_);
     roles_.push_back(std::move(spec));
   }
 
@@ -107,6 +107,7 @@ class RoleBuilder {
  private:
   Resources resources_;           // of train, for whom has none of its own
   std::vector<std::string> run_;  // of train
+  OnFailure on_failure_;          // likewise
   std::vector<RoleSpec> roles_;
 };
 
@@ -168,7 +169,7 @@ std::vector<RoleSpec> read_roles(const YamlNode& train, const Spec& spec, bool r
   const YamlNode* resources = value_of(&train, "resources");
   RoleBuilder builder(
       resources ? read_resources(*resources, "train.resources", reading) : Resources{},
-      run ? read_lines(*run) : std::vector<std::string>{});
+      run ? read_lines(*run) : std::vector<std::string>{}, spec.restart.usual());
 
   const YamlNode* tensorflow = value_of(&train, "tensorflow");
   const YamlNode* written = value_of(tensorflow, "distributed");

@@ -142,23 +142,27 @@ void write_parameters(const Spec& spec, Writer& out) {
 }
 
 // A role with what it does not share with train (whose values are the decider's).
-void write_role(std::string_view name, int count, const RoleSpec& role, const RoleSpec& shared,
+void write_role(std::string_view name, int count, const RoleSpec& role, const Spec& spec,
                 Writer& out) {
+  const RoleSpec& shared = spec.decider();
   const bool same = role.resources == shared.resources && role.run == shared.run &&
-                    role.on_failure == OnFailure::Fail;
+                    role.on_failure == spec.restart.usual();
   if (same) return out.key(3, name, fmt::format("{}", count));
   out.key(3, name, "");
   out.key(4, "count", fmt::format("{}", count));
   if (role.resources != shared.resources) out.key(4, "resources", flow(role.resources));
   if (role.run != shared.run) out.lines(4, "run", role.run);
-  if (role.on_failure != OnFailure::Fail) out.key(4, "on-failure", to_word(role.on_failure));
+  if (role.on_failure != spec.restart.usual()) {
+    out.key(4, "on-failure", to_word(role.on_failure));
+  }
 }
 
 // The master is written where it would otherwise take what only its fellow workers have.
-void write_master(const RoleSpec& master, const RoleSpec* worker, Writer& out) {
+void write_master(const Spec& spec, const RoleSpec* worker, Writer& out) {
+  const RoleSpec& master = spec.decider();
   const RoleSpec& fellow = worker ? *worker : master;
   const OnFailure inherited =
-      !worker || fellow.on_failure == OnFailure::Ignore ? OnFailure::Fail : fellow.on_failure;
+      !worker || fellow.on_failure == OnFailure::Ignore ? spec.restart.usual() : fellow.on_failure;
   const bool same = master.resources == fellow.resources && master.run == fellow.run &&
                     master.on_failure == inherited;
   if (same) return;
@@ -174,17 +178,17 @@ void write_roles(const Spec& spec, Writer& out) {
   out.key(2, "distributed", "");
   const RoleSpec* worker = spec.role(Role::Worker);
   if (decider.role == Role::Chief) {
-    write_role("chief", 1, decider, decider, out);
+    write_role("chief", 1, decider, spec, out);
     if (!worker) out.key(3, "worker", "0");
-    if (worker) write_role("worker", worker->count, *worker, decider, out);
+    if (worker) write_role("worker", worker->count, *worker, spec, out);
   } else {
-    write_master(decider, worker, out);
+    write_master(spec, worker, out);
     if (!worker) out.key(3, "worker", "1");
-    if (worker) write_role("worker", worker->count + 1, *worker, decider, out);
+    if (worker) write_role("worker", worker->count + 1, *worker, spec, out);
   }
-  if (const RoleSpec* ps = spec.role(Role::Ps)) write_role("ps", ps->count, *ps, decider, out);
+  if (const RoleSpec* ps = spec.role(Role::Ps)) write_role("ps", ps->count, *ps, spec, out);
   if (const RoleSpec* evaluator = spec.role(Role::Evaluator)) {
-    write_role("evaluator", evaluator->count, *evaluator, decider, out);
+    write_role("evaluator", evaluator->count, *evaluator, spec, out);
   }
 }
 

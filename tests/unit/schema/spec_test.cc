@@ -155,6 +155,19 @@ TEST_CASE("-p declares, overrides and makes grids") {
         "-p a=\\xff: the value is not UTF-8 text");
 }
 
+TEST_CASE("a budget for restarts is used unless a role says otherwise") {
+  const auto alone = parse("{project: p, train: {run: x, restart: {limit: 2}}}");
+  REQUIRE(alone.ok());
+  CHECK(alone->roles[0].on_failure == OnFailure::Restart);
+  const auto gang = parse(
+      "{project: p, train: {run: x, restart: {limit: 2}, framework: tensorflow, tensorflow: "
+      "{distributed: {worker: 2, ps: {count: 1, on-failure: fail}}}}}");
+  REQUIRE(gang.ok());
+  CHECK(gang->role(Role::Worker)->on_failure == OnFailure::Restart);
+  CHECK(gang->role(Role::Ps)->on_failure == OnFailure::Fail);
+  CHECK(parse("{project: p, train: {run: x}}")->roles[0].on_failure == OnFailure::Fail);
+}
+
 TEST_CASE("--set overrides any key, and its errors name it") {
   const std::string yaml = "{project: p, train: {resources: {gpus: many}, run: [a, b]}}";
   const auto spec = parse(yaml, {.set = {{"train.resources.gpus", "2"},

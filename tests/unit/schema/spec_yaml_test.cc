@@ -23,13 +23,13 @@ class RandomSpec {
       spec.tensorflow.version = pick<std::string>({"", "2.15.0", "1.5", "2.15.0rc1"});
       spec.tensorflow.tensorboard = flip();
     }
+    spec.restart = {number(0, 3), number(0, 100'000'000)};
     make_roles(spec);
     for (const char* name : {"alpha", "b-c", "seed"}) {
       if (flip()) spec.parameters.push_back({name, values()});
     }
     spec.concurrency = number(0, 5);
     spec.priority = number(0, 100);
-    spec.restart = {number(1, 1000), number(0, 100'000'000)};
     spec.completion = flip() ? Completion::AllWorkers : Completion::Decider;
     spec.finish_grace_ms = number(0, 20'000);
     spec.stop_grace_ms = number(0, 20'000);
@@ -101,7 +101,7 @@ class RandomSpec {
     shared_.run = texts();
     if (spec.framework != Framework::Tensorflow || number(0, 3) == 0) {
       spec.roles = {role(Role::Train, 1)};
-      spec.roles[0].on_failure = OnFailure::Fail;
+      spec.roles[0].on_failure = spec.restart.usual();
       return;
     }
     spec.roles = {role(flip() ? Role::Chief : Role::Master, 1)};
@@ -109,6 +109,9 @@ class RandomSpec {
     if (flip()) spec.roles.push_back(role(Role::Worker, number(1, 5)));
     if (flip()) spec.roles.push_back(role(Role::Ps, number(1, 5)));
     if (flip()) spec.roles.push_back(role(Role::Evaluator, number(1, 2)));
+    for (const RoleSpec& one : spec.roles) {   // restarting needs a budget
+      if (one.on_failure == OnFailure::Restart && spec.restart.limit == 0) spec.restart.limit = 3;
+    }
   }
 
   std::mt19937 random_;

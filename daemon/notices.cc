@@ -1,0 +1,58 @@
+#include "daemon/notices.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace dtrain::daemon {
+
+namespace {
+
+size_t free_gpus(const Model& model) {
+  size_t count = 0;
+  for (const auto& [id, host] : model.hosts) {
+    if (!host.connected) continue;
+    count += static_cast<size_t>(std::count_if(host.gpus.begin(), host.gpus.end(),
+                                               [](const Gpu& gpu) { return gpu.busy.empty(); }));
+  }
+  for (const ExperimentId& id : model.live) {
+    const auto found = model.experiments.find(id);
+    if (found == model.experiments.end()) continue;
+    for (const Replica& replica : found->second.replicas) {
+      if (replica.progress == Progress::Released) continue;
+      count -= std::min(count, replica.seat.gpus.size());
+    }
+  }
+  return count;
+}
+
+}  // namespace
+
+std::vector<std::string> notices_of(const Spec& spec, const Model& model) {
+  std::vector<std::string> lines;
+  if (!spec.tensorflow.version.empty()) {
+    lines.push_back(fmt::format("Note: dtrain does not install TensorFlow {} yet: the python of the "
+                                "hosts runs, with what is installed there",
+                                spec.tensorflow.version));
+  }
+  if (!spec.install.empty()) {
+    lines.push_back("Note: `install` steps are not run yet: install what it needs on the hosts");
+  }
+  if (!spec.image.empty()) {
+    lines.push_back(fmt::format("Note: no container is started from {}: the commands run on the hosts",
+                                spec.image));
+  }
+  if (spec.tensorflow.tensorboard) {
+    lines.push_back("Note: TensorBoard is not started yet: `tensorboard --logdir runs/` shows the runs");
+  }
+  const bool asks = std::any_of(spec.roles.begin(), spec.roles.end(),
+                                [](const RoleSpec& role) { return role.resources.gpus > 0; });
+  const size_t gpus = asks ? 0 : free_gpus(model);
+  if (gpus > 0) {
+    lines.push_back(fmt::format("{} free and hidden from it; ask with `resources: {{gpus: 1}}`",
+                                gpus == 1 ? "1 GPU is" : fmt::format("{} GPUs are", gpus)));
+  }
+  return lines;
+}
+
+}  // namespace dtrain::daemon

@@ -18,14 +18,15 @@ namespace {
 constexpr size_t kWaitingBytesMax = size_t{32} << 20;
 constexpr size_t kReadBytes = size_t{256} << 10;
 
+// Who asks for replicas is not told of the experiment as a whole.
 bool matches(const JournalReader::Filter& filter, const std::string& id) {
-  const auto pattern = parse_id_pattern(id);
-  if (!pattern.ok()) return false;
-  if (pattern->role) {
+  const auto subject = parse_id_pattern(id);
+  if (!subject.ok()) return false;
+  if (subject->role) {
     return filter.pattern.matches(
-        ReplicaId{pattern->experiment, *pattern->role, pattern->index.value_or(0)});
+        ReplicaId{subject->experiment, *subject->role, subject->index.value_or(0)});
   }
-  return filter.pattern.matches(pattern->experiment);
+  return !filter.pattern.names_replicas() && filter.pattern.matches(subject->experiment);
 }
 
 bool wanted(const JournalReader::Filter& filter, const pb::LogChunk& log) {

@@ -155,9 +155,13 @@ Status Scheduler::commit() {
 }
 
 bool Scheduler::is_over(const ExperimentId& id) const {
-  if (id.member != 0) return !model_.live.contains(id);
-  const auto next = model_.live.lower_bound(id);
-  return next == model_.live.end() || next->number != id.number;
+  const auto none_of = [&id](const std::set<ExperimentId>& ids) {
+    if (id.member != 0) return !ids.contains(id);
+    const auto next = ids.lower_bound(id);
+    return next == ids.end() || next->number != id.number;
+  };
+  // What is decided but not committed has not happened yet.
+  return none_of(model_.live) && none_of(waiting_rows_);
 }
 
 // What is over leaves memory: the store has it. Its hosts may forget it too, they were told.

@@ -45,7 +45,7 @@ class Scheduler {
   void handle(const Event& event);
 
   const Model& model() const { return model_; }
-  // Of a set (member 0): all of it.
+  // Its end is committed. Of a set (member 0): the end of all of it.
   bool is_over(const ExperimentId& id) const;
   // The submission and its experiments, from memory when live, else from the store.
   struct Known {

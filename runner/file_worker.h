@@ -4,6 +4,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/thread_pool.hpp>
+#include <deque>
 #include <functional>
 #include <memory>
 
@@ -25,6 +26,26 @@ class FileWorker {
 
   // Thread: loop. `then` runs there too.
   void run(std::function<void()> job, std::function<void()> then) {
+    ++urgent_;
+    give(std::move(job), [this, then = std::move(then)] {
+      --urgent_;
+      then();
+      clear_up();
+    });
+  }
+
+  // What nobody waits for, above all deleting: done when nothing else is to do, or too much has
+  // gathered. A file system looks for free inodes more slowly while it deletes. What is left undone at
+  // the end of the process the next runner finds and does.
+  void later(std::function<void()> job) {
+    later_.push_back(std::move(job));
+    clear_up();
+  }
+
+ private:
+  static constexpr size_t kLaterMax = 1'000;
+
+  void give(std::function<void()> job, std::function<void()> then) {
     std::weak_ptr<int> delivering = delivering_;
     boost::asio::post(thread_, [&loop = loop_, delivering, job = std::move(job),
                                 then = std::move(then)]() mutable {
@@ -35,9 +56,22 @@ class FileWorker {
     });
   }
 
- private:
+  void clear_up() {
+    if (clearing_ || later_.empty() || (urgent_ > 0 && later_.size() < kLaterMax)) return;
+    clearing_ = true;
+    std::function<void()> job = std::move(later_.front());
+    later_.pop_front();
+    give(std::move(job), [this] {
+      clearing_ = false;
+      clear_up();
+    });
+  }
+
   boost::asio::io_context& loop_;
   std::shared_ptr<int> delivering_ = std::make_shared<int>(0);
+  std::deque<std::function<void()>> later_;
+  size_t urgent_ = 0;       // jobs given and not finished, of run()
+  bool clearing_ = false;   // one of later_ is under way
   boost::asio::thread_pool thread_{1};
 };
 

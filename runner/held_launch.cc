@@ -27,6 +27,18 @@ ExitFile never_started() {
   return exit;
 }
 
+// What concerns one replica, to hand to another thread: a gang's file is large.
+LaunchFile only_of(const LaunchFile& file, const ReplicaId& id) {
+  LaunchFile one;
+  one.experiment = file.experiment;
+  one.attempt = file.attempt;
+  one.work_root = file.work_root;
+  for (const ReplicaLaunch& replica : file.replicas) {
+    if (replica.id == id) one.replicas.push_back(replica);
+  }
+  return one;
+}
+
 }  // namespace
 
 HeldLaunch::HeldLaunch(LaunchContext& context, const ExperimentId& experiment, uint32_t attempt)
@@ -336,10 +348,13 @@ void HeldLaunch::let_go_of_work(const Replica& replica) {
   const ReplicaId id = replica.id();
   if (!work_releasing_.insert(id).second) return;
   auto left = std::make_shared<std::string>();
-  context_.files.run([left, id, file = file_,
+  context_.files.run([left, id, file = only_of(file_, id),
                       directory = directory_] { *left = release_work(file, directory, id); },
                      [this, left, id] {
                        work_released_[id] = *left;
+                       if (left->empty()) {
+                         context_.files.later([file = only_of(file_, id), id] { remove_work(file, id); });
+                       }
                        if (Replica* each = find(id)) settle(*each);
                      });
 }
@@ -365,9 +380,10 @@ void HeldLaunch::remove_if_forgotten() {
     if (!replica->released()) return;
   }
   stage_ = Stage::Removing;
-  context_.files.run(
-      [&site = context_.site, directory = directory_] { remove_launch(site, directory); },
-      [this] { context_.over(name_); });
+  context_.files.later(
+      [&site = context_.site, directory = directory_] { remove_launch(site, directory); });
+  // Not from within a call on this very launch.
+  context_.files.run([] {}, [this] { context_.over(name_); });
 }
 
 }  // namespace dtrain::runner

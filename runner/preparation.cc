@@ -275,12 +275,14 @@ std::string release_work(const LaunchFile& launch, const LaunchDir& directory,
     fmt::print(stderr, "{}: {}\n", to_string(id), unmounted.error().message);
   }
   auto left = left_behind(place);
-  if (left.ok() && !left->empty())
-    return fmt::format("{}, kept 7 days in {}", *left, place.string());
-  if (auto released = release_view(place); !released.ok()) {
+  return left.ok() && !left->empty() ? fmt::format("{}, kept 7 days in {}", *left, place.string())
+                                     : std::string();
+}
+
+void remove_work(const LaunchFile& launch, const ReplicaId& id) {
+  if (auto released = release_view(place_of(launch, id)); !released.ok()) {
     fmt::print(stderr, "{}: {}\n", to_string(id), released.error().message);
   }
-  return {};
 }
 
 void remove_launch(const LaunchSite& site, const LaunchDir& directory) {

@@ -43,6 +43,9 @@ Result<LaunchFile> prepare_launch(const LaunchSite& site, const pb::Launch& laun
 // lets go of the view. What it left elsewhere is kept and named: "1.2 GB in ckpt/, kept ...".
 std::string release_work(const LaunchFile& launch, const LaunchDir& directory, const ReplicaId& id);
 
+// Deletes the view of a replica that left nothing behind.
+void remove_work(const LaunchFile& launch, const ReplicaId& id);
+
 // Deletes the launch directory, and the views that hold nothing worth keeping.
 void remove_launch(const LaunchSite& site, const LaunchDir& directory);
 

@@ -186,7 +186,7 @@ void forget(Runner& runner) {
 void finish(Scene& scene, Runner& runner) {
   forget(runner);
   CHECK(runner.until([&] { return runner.agent->launches_held() == 0; }));
-  CHECK(fs::is_empty(scene.folder.path / "launches"));
+  CHECK(runner.until([&] { return fs::is_empty(scene.folder.path / "launches"); }));
 }
 
 TEST_CASE("a launch goes from Prepared through its output to Released, and is forgotten") {

@@ -12,7 +12,8 @@ namespace dtrain::runner {
 
 // FileWorker runs jobs one after the other on its thread and hands what follows back to the loop.
 // Owner: Agent. A job touches files and what it carries with it, never the agent's state.
-// Destruction waits for the job in progress; what would have followed is dropped.
+// Destruction waits for the job in progress and does what was put off; what would have followed a job
+// is dropped.
 class FileWorker {
  public:
   explicit FileWorker(boost::asio::io_context& loop) : loop_(loop) {}
@@ -20,6 +21,7 @@ class FileWorker {
     delivering_.reset();
     thread_.stop();
     thread_.join();
+    for (const auto& job : later_) job();
   }
   FileWorker(const FileWorker&) = delete;
   FileWorker& operator=(const FileWorker&) = delete;
@@ -35,8 +37,8 @@ class FileWorker {
   }
 
   // What nobody waits for, above all deleting: done when nothing else is to do, or too much has
-  // gathered. A file system looks for free inodes more slowly while it deletes. What is left undone at
-  // the end of the process the next runner finds and does.
+  // gathered. A file system looks for free inodes more slowly while it deletes. What a killed runner
+  // leaves undone the next one finds and does.
   void later(std::function<void()> job) {
     later_.push_back(std::move(job));
     clear_up();

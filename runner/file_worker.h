@@ -61,9 +61,9 @@ class FileWorker {
   void clear_up() {
     if (clearing_ || later_.empty() || (urgent_ > 0 && later_.size() < kLaterMax)) return;
     clearing_ = true;
-    std::function<void()> job = std::move(later_.front());
-    later_.pop_front();
-    give(std::move(job), [this] {
+    // Kept until it is done, so that the end of the process can't lose it; twice is once.
+    give(later_.front(), [this] {
+      later_.pop_front();
       clearing_ = false;
       clear_up();
     });

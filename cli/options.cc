@@ -36,8 +36,8 @@ std::string usage_of(const CLI::Option& option) {
   for (const std::string& name : option.get_lnames()) {
     text += fmt::format("{}--{}", text.empty() ? "    " : ", ", name);
   }
-  if (option.get_type_size() == 0) return text;
   const std::string placeholder = option.get_type_name();
+  if (placeholder.empty()) return text;   // a flag
   const bool may_stand_alone = option.get_items_expected_min() == 0;
   return fmt::format(fmt::runtime(may_stand_alone ? "{} [{}]" : "{} {}"), text, placeholder);
 }

@@ -10,7 +10,8 @@ namespace dtrain::daemon {
 namespace {
 
 std::string gibibytes(double bytes) {
-  return fmt::format("{:.4g} GiB", bytes / static_cast<double>(uint64_t{1} << 30));
+  const double size = bytes / static_cast<double>(uint64_t{1} << 30);
+  return size < 1000 ? fmt::format("{:.4g} GiB", size) : fmt::format("{:.0f} GiB", size);
 }
 
 std::string number_of(int count, const char* noun) {

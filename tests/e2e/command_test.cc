@@ -91,3 +91,11 @@ TEST_CASE("environment: parameters, a secret from the shell, nothing of the rest
   Output shown = cluster.run({"status", "1", "--json"});
   CHECK(!says(shown, "very-secret"));
 }
+
+TEST_CASE("help names options as they are typed") {
+  Cluster cluster;
+  Output help = cluster.run({"kill", "--help"});
+  CHECK(help.code == 0);
+  CHECK_MESSAGE(says(help, "-f, --force   "), help.all());
+  CHECK(!says(help, "[]"));
+}

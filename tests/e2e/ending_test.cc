@@ -152,3 +152,22 @@ TEST_CASE("train --tied takes the experiment with it") {
   CHECK(train->wait().code == 130);
   CHECK(facts(cluster.run({"status", "1", "--json"}))["state"] == "KILLED");
 }
+
+TEST_CASE("a restart budget starts a failed program again, and its end is that of the last try") {
+  Cluster cluster;
+  const std::string second_try_works =
+      "if test -e $OUTPUT_DIR/tried; then echo try $DTRAIN_ATTEMPT works; exit 0; fi; "
+      "touch $OUTPUT_DIR/tried; echo try $DTRAIN_ATTEMPT fails; exit 3";
+  fs::path project = cluster.project(
+      single("\"" + second_try_works + "\"\n  restart: {limit: 1, backoff: 0s}"));
+  Output train = cluster.run({"train"}, project);
+  CHECK_MESSAGE(train.code == 0, train.all());
+  CHECK(says(train, "try 1 fails"));
+  CHECK(says(train, "RESTARTING"));
+  CHECK(says(train, "try 2 works"));
+
+  write_file(project / "dtrain.yml", single("exit 3\n  restart: {limit: 2, backoff: 0s}"));
+  train = cluster.run({"train"}, project);
+  CHECK(train.code == 3);
+  CHECK_MESSAGE(says(train, "all 2 restarts are used"), train.all());
+}

@@ -146,6 +146,8 @@ TEST_CASE("memory is a guarantee") {
   const Never refused = never(model, spec_of({role(Role::Train, 1, 1, 64, 0)}));
   CHECK(refused.reason == "needs 64 GiB on one host; the largest is n1 with 32 GiB");
   CHECK(refused.hint.find("mem") != std::string::npos);
+  CHECK(never(model, spec_of({role(Role::Train, 1, 1, 30 * 1024, 0)})).reason ==
+        "needs 30720 GiB on one host; the largest is n1 with 32 GiB");
 }
 
 TEST_CASE("what no host can give is refused by name") {

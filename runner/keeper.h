@@ -14,7 +14,7 @@
 #include <map>
 #include <string>
 
-#include "runner/fd.h"
+#include "schema/fd.h"
 #include "runner/launch_dir.h"
 #include "runner/process.h"
 #include "schema/result.h"

@@ -10,7 +10,7 @@
 #include <cerrno>
 #include <charconv>
 
-#include "runner/fd.h"
+#include "schema/fd.h"
 #include "runner/keeper.h"
 
 namespace dtrain::runner {

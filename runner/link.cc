@@ -14,7 +14,7 @@
 #include <deque>
 #include <mutex>
 
-#include "runner/fd.h"
+#include "schema/fd.h"
 #include "schema/dtrain.grpc.pb.h"
 
 namespace dtrain::runner {

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "runner/fd.h"
+#include "schema/fd.h"
 #include "schema/result.h"
 
 namespace dtrain::runner {

@@ -15,7 +15,7 @@
 #include <unordered_set>
 
 #include "runner/cgroup.h"
-#include "runner/fd.h"
+#include "schema/fd.h"
 #include "runner/small_file.h"
 #include "schema/clock.h"
 

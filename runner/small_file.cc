@@ -6,7 +6,7 @@
 #include <cerrno>
 #include <cstdio>
 
-#include "runner/fd.h"
+#include "schema/fd.h"
 
 namespace dtrain::runner {
 namespace {

@@ -12,7 +12,7 @@
 #include <optional>
 #include <string>
 
-#include "runner/fd.h"
+#include "schema/fd.h"
 #include "runner/launch_dir.h"
 #include "schema/framing.h"
 #include "schema/result.h"

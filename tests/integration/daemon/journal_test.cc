@@ -6,21 +6,12 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include "tests/support/project.h"
 
 namespace dtrain::daemon {
 namespace {
 
 namespace fs = std::filesystem;
-
-struct Folder {
-  fs::path path;
-  Folder() {
-    std::string name = (fs::temp_directory_path() / "dtrain-journal-XXXXXX").string();
-    REQUIRE(mkdtemp(name.data()) != nullptr);
-    path = name;
-  }
-  ~Folder() { fs::remove_all(path); }
-};
 
 pb::LogData output(const std::string& replica, uint64_t offset, const std::string& text,
                    uint64_t dropped = 0) {
@@ -75,25 +66,25 @@ std::string read_all(const fs::path& path, const JournalReader::Filter& filter) 
 }
 
 TEST_CASE("output and state changes come back in the order they went in") {
-  Folder folder;
-  auto journal = Journal::open(folder.path / "4.journal");
+  test::TemporaryFolder folder;
+  auto journal = Journal::open(folder / "4.journal");
   REQUIRE(journal.ok());
   (*journal)->append(event("4", "RUNNING"));
   CHECK((*journal)->append(output("4.master", 0, "a\n")).ok());
   CHECK((*journal)->append(output("4.ps.1", 0, "b\n")).ok());
   (*journal)->append(event("4", "FINISHED"));
   REQUIRE((*journal)->flush().ok());
-  CHECK(read_all(folder.path / "4.journal", everything("4")) ==
+  CHECK(read_all(folder / "4.journal", everything("4")) ==
         "4>RUNNING 4.master:a\n 4.ps.1:b\n 4>FINISHED");
-  CHECK(read_all(folder.path / "4.journal", everything("4.ps")) == "4.ps.1:b\n");
+  CHECK(read_all(folder / "4.journal", everything("4.ps")) == "4.ps.1:b\n");
   auto states = everything("4");
   states.with_logs = false;
-  CHECK(read_all(folder.path / "4.journal", states) == "4>RUNNING 4>FINISHED");
+  CHECK(read_all(folder / "4.journal", states) == "4>RUNNING 4>FINISHED");
 }
 
 TEST_CASE("repeated output is stored once, missing output is refused") {
-  Folder folder;
-  auto journal = Journal::open(folder.path / "4.journal");
+  test::TemporaryFolder folder;
+  auto journal = Journal::open(folder / "4.journal");
   REQUIRE(journal.ok());
   Journal& log = **journal;
   CHECK(log.append(output("4.train", 0, "abc")).ok());
@@ -106,13 +97,13 @@ TEST_CASE("repeated output is stored once, missing output is refused") {
   // A declared loss is no gap.
   CHECK(log.append(output("4.train", 9, "x", 4)).ok());
   REQUIRE(log.flush().ok());
-  CHECK(read_all(folder.path / "4.journal", everything("4")) ==
+  CHECK(read_all(folder / "4.journal", everything("4")) ==
         "4.train:abc 4.train:de 4.train:x");
 }
 
 TEST_CASE("a journal cut at any byte opens with every whole record before the cut") {
-  Folder folder;
-  const fs::path whole = folder.path / "whole";
+  test::TemporaryFolder folder;
+  const fs::path whole = folder / "whole";
   uint64_t before_last = 0;
   {
     auto journal = Journal::open(whole);
@@ -126,7 +117,7 @@ TEST_CASE("a journal cut at any byte opens with every whole record before the cu
   }
   const uint64_t size = fs::file_size(whole);
   for (uint64_t cut = before_last; cut < size; ++cut) {
-    const fs::path torn = folder.path / "torn";
+    const fs::path torn = folder / "torn";
     fs::copy_file(whole, torn, fs::copy_options::overwrite_existing);
     fs::resize_file(torn, cut);
     auto journal = Journal::open(torn);
@@ -143,8 +134,8 @@ TEST_CASE("a journal cut at any byte opens with every whole record before the cu
 }
 
 TEST_CASE("the tail is exactly the last lines, across chunks") {
-  Folder folder;
-  const fs::path path = folder.path / "4.journal";
+  test::TemporaryFolder folder;
+  const fs::path path = folder / "4.journal";
   auto journal = Journal::open(path);
   REQUIRE(journal.ok());
   std::string text;
@@ -177,8 +168,8 @@ TEST_CASE("the tail is exactly the last lines, across chunks") {
 }
 
 TEST_CASE("a damaged record in the middle is said, not shown") {
-  Folder folder;
-  const fs::path path = folder.path / "4.journal";
+  test::TemporaryFolder folder;
+  const fs::path path = folder / "4.journal";
   {
     auto journal = Journal::open(path);
     REQUIRE(journal.ok());

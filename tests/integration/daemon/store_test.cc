@@ -8,21 +8,12 @@
 #include <string>
 
 #include "daemon/record.h"
+#include "tests/support/project.h"
 
 namespace dtrain::daemon {
 namespace {
 
 namespace fs = std::filesystem;
-
-struct Folder {
-  fs::path path;
-  Folder() {
-    std::string name = (fs::temp_directory_path() / "dtrain-store-XXXXXX").string();
-    REQUIRE(mkdtemp(name.data()) != nullptr);
-    path = name;
-  }
-  ~Folder() { fs::remove_all(path); }
-};
 
 Submission submission(const std::string& id) {
   Submission submission;
@@ -36,8 +27,8 @@ Submission submission(const std::string& id) {
 }
 
 TEST_CASE("a submission id stored before gives the same number") {
-  Folder folder;
-  auto store = Store::open(folder.path / "db");
+  test::TemporaryFolder folder;
+  auto store = Store::open(folder / "db");
   REQUIRE(store.ok());
   const auto first = (*store)->add_submission(submission("a"), {});
   const auto second = (*store)->add_submission(submission("b"), {});
@@ -53,10 +44,10 @@ TEST_CASE("a submission id stored before gives the same number") {
 }
 
 TEST_CASE("everything committed is there for the next daemon") {
-  Folder folder;
+  test::TemporaryFolder folder;
   Experiment experiment;
   {
-    auto store = Store::open(folder.path / "db");
+    auto store = Store::open(folder / "db");
     REQUIRE(store.ok());
     SubmissionExtras extras;
     extras.secrets["TOKEN"] = "s3cret\n\"";
@@ -83,7 +74,7 @@ TEST_CASE("everything committed is there for the next daemon") {
     REQUIRE((*store)->commit({{{1, 0}, to_record(experiment, 9'000, "boot-a")}}, {event}).ok());
     REQUIRE((*store)->close_submission(2).ok());
   }
-  auto store = Store::open(folder.path / "db");
+  auto store = Store::open(folder / "db");
   REQUIRE(store.ok());
   const auto open = (*store)->open_submissions();
   REQUIRE(open.ok());
@@ -122,8 +113,8 @@ TEST_CASE("everything committed is there for the next daemon") {
 }
 
 TEST_CASE("the database is private, and one of a newer dtrain is refused") {
-  Folder folder;
-  const fs::path path = folder.path / "db";
+  test::TemporaryFolder folder;
+  const fs::path path = folder / "db";
   { REQUIRE(Store::open(path).ok()); }
   struct stat status;
   REQUIRE(stat(path.c_str(), &status) == 0);
@@ -141,8 +132,8 @@ TEST_CASE("the database is private, and one of a newer dtrain is refused") {
 }
 
 TEST_CASE("a file that is no database is refused and left as it is") {
-  Folder folder;
-  const fs::path path = folder.path / "db";
+  test::TemporaryFolder folder;
+  const fs::path path = folder / "db";
   const std::string text(4096, 'x');
   std::ofstream(path) << text;
   const auto store = Store::open(path);

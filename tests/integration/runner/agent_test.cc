@@ -14,7 +14,7 @@
 #include <fstream>
 #include <functional>
 
-#include "runner/fd.h"
+#include "schema/fd.h"
 #include "runner/process_tree.h"
 
 namespace dtrain::runner {

@@ -22,7 +22,7 @@ std::string host_name();
 std::vector<GpuFacts> visible_gpus(const std::vector<GpuFacts>& all,
                                    const std::optional<std::string>& mask);
 
-// Who uses a device that is not ours: "anna, pid 4242, 31.0 GB"; empty: nobody. `is_ours` is asked
+// Who uses a device that is not ours: "user, pid 4242, 31.0 GB"; empty: nobody. `is_ours` is asked
 // for each pid.
 std::string foreign_use(const std::vector<GpuProcess>& processes,
                         const std::function<bool(int pid)>& is_ours);

@@ -20,8 +20,8 @@ Submission submission(const std::string& id) {
   submission.submission_id = id;
   submission.spec_yaml = "project: digits\ntrain:\n  run: python train.py\n";
   submission.snapshot = std::string(32, '\x01');
-  submission.user = "ada";
-  submission.project_dir = "/home/ada/digits";
+  submission.user = "user";
+  submission.project_dir = "/home/user/digits";
   submission.submitted_unix_ms = 1'700'000'000'000;
   return submission;
 }
@@ -81,7 +81,7 @@ TEST_CASE("everything committed is there for the next daemon") {
   REQUIRE(open->size() == 1);
   CHECK((*open)[0]->number == 1);
   CHECK((*open)[0]->spec.project == "digits");
-  CHECK((*open)[0]->project_dir == "/home/ada/digits");
+  CHECK((*open)[0]->project_dir == "/home/user/digits");
   CHECK((*store)->extras(1)->secrets.at("TOKEN") == "s3cret\n\"");
 
   const auto rows = (*store)->experiments(1);
@@ -106,7 +106,7 @@ TEST_CASE("everything committed is there for the next daemon") {
   REQUIRE(events.ok());
   REQUIRE(events->size() == 1);
   CHECK((*events)[0].state() == "FAILED");
-  CHECK(*(*store)->numbers("/home/ada/digits", 0) == std::vector<uint32_t>{2, 1});
+  CHECK(*(*store)->numbers("/home/user/digits", 0) == std::vector<uint32_t>{2, 1});
   CHECK(*(*store)->numbers("", 1) == std::vector<uint32_t>{2});
   CHECK(*(*store)->numbers("/elsewhere", 0) == std::vector<uint32_t>{});
   CHECK((*store)->submission(7).error().code == Code::NotFound);

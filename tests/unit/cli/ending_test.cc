@@ -83,10 +83,10 @@ TEST_CASE("a failure that a restart survived is not told as the cause") {
 
 TEST_CASE("a kill has its reason and no last lines") {
   Ending ending;
-  ending.add(state("4", "STOPPING", "killed by anna"));
-  ending.add(state("4.train", "KILLED", "killed by anna"));
-  CHECK(ending.text(outcome("KILLED", "killed by anna"), "", {}) ==
-        "4 killed after 12 seconds: killed by anna\n");
+  ending.add(state("4", "STOPPING", "killed by user"));
+  ending.add(state("4.train", "KILLED", "killed by user"));
+  CHECK(ending.text(outcome("KILLED", "killed by user"), "", {}) ==
+        "4 killed after 12 seconds: killed by user\n");
 }
 
 TEST_CASE("a set tells how many of its members made it") {

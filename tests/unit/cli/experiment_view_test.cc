@@ -38,7 +38,7 @@ pb::ShowReply sample() {
   master->set_exit_code(3);
   master->set_started_unix_ms(kNow - 184'000);
   master->set_finished_unix_ms(kNow);
-  master->mutable_seat()->set_host_name("anna");
+  master->mutable_seat()->set_host_name("node");
   master->mutable_seat()->set_port(20'001);
   pb::ReplicaInfo* ps = reply.add_replicas();
   ps->set_id("4.ps.1");
@@ -75,7 +75,7 @@ TEST_CASE("fields, replicas, the last events") {
   CHECK(text.find("Run Commands: python t.py 0.1\n") != std::string::npos);
   CHECK(text.find("Output:       /out/4\n\n"
                   "REPLICA     STATE      HOST   PORT  STARTED  DURATION EXIT REASON\n"
-                  "4.master    ✗ FAILED   anna   20001 22:10:16 3m 4s    3\n"
+                  "4.master    ✗ FAILED   node   20001 22:10:16 3m 4s    3\n"
                   "4.ps.1      ✓ FINISHED              22:10:16 3m 4s    143  ended with the "
                   "experiment\n") != std::string::npos);
   CHECK(text.find("\nEvents:\n  (2 earlier: -l)\n") != std::string::npos);

@@ -25,7 +25,7 @@ TEST_CASE("killing what is over says since when") {
 TEST_CASE("hosts: free of all, then what is not as it should be") {
   pb::HostsReply reply;
   pb::HostInfo* host = reply.add_hosts();
-  host->set_name("anna");
+  host->set_name("node");
   host->set_id("0123456789abcdef");
   host->set_connected(true);
   host->set_cpus(8);
@@ -45,10 +45,10 @@ TEST_CASE("hosts: free of all, then what is not as it should be") {
   gpu->set_memory_bytes(uint64_t{140} << 30);
   gpu->set_busy("pid 4242, 31 GB");
   const std::string text = render_hosts(reply, {});
-  CHECK(text.find("anna       up    2.5/8") != std::string::npos);
+  CHECK(text.find("node       up    2.5/8") != std::string::npos);
   CHECK(text.find("4.0 GB/16.0 GB") != std::string::npos);
-  CHECK(text.find("anna: no cgroup is writable here") != std::string::npos);
-  CHECK(text.find("anna: no GPUs: no NVIDIA driver\n") != std::string::npos);
+  CHECK(text.find("node: no cgroup is writable here") != std::string::npos);
+  CHECK(text.find("node: no GPUs: no NVIDIA driver\n") != std::string::npos);
   CHECK(text.find("berta      away") != std::string::npos);
   CHECK(text.find("berta: away for 2m 0s; nothing is placed there") != std::string::npos);
   CHECK(text.find("berta: GPU 3 H200, 140.0 GB, busy: pid 4242, 31 GB\n") != std::string::npos);

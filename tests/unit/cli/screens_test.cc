@@ -167,7 +167,7 @@ TEST_CASE("a command line becomes the YAML a person would write") {
   form.workers = 2;
   form.ps = 1;
   form.cpus = "0.5";
-  auto source = spec_of_command(form, "/home/anna/my project");
+  auto source = spec_of_command(form, "/home/node/my project");
   REQUIRE(source.ok());
   CHECK(source->yaml ==
         "project: my-project\n"

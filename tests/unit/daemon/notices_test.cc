@@ -29,7 +29,7 @@ TEST_CASE("free GPUs that nobody asked for are mentioned") {
   Host host;
   host.id = {"aa"};
   host.connected = true;
-  host.gpus = {{0, "H200", ""}, {1, "H200", "anna, pid 4242, 31 GB"}};
+  host.gpus = {{0, "H200", ""}, {1, "H200", "user, pid 4242, 31 GB"}};
   model.hosts.emplace(host.id, host);
   const auto lines = notices_of(spec_of("{project: p1, train: {run: x}}"), model);
   REQUIRE(lines.size() == 1);

@@ -194,7 +194,7 @@ TEST_CASE("cpus that are shared are shared evenly") {
 TEST_CASE("busy GPUs, quarantined ports and hosts that are gone are not used") {
   Model model;
   Host& host = add_host(model, "n1", 8, 64, 3);
-  host.gpus[1].busy = "anna, pid 4242, 31 GB";
+  host.gpus[1].busy = "user, pid 4242, 31 GB";
   host.quarantined_ports = {20'000, 20'001};
   model.free.put(free_host(model, host));
   const Placed gang = placed(model, spec_of({role(Role::Train, 1, 1, 1, 2)}));

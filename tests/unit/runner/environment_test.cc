@@ -11,7 +11,7 @@ struct Example {
     role.run = {"true"};
     inputs.spec.roles = {role};
     inputs.spec.parameters = {{"learning-rate", {"0.1"}}};
-    inputs.inherited = {{"PATH", "/usr/bin"}, {"HOME", "/home/anna"}};
+    inputs.inherited = {{"PATH", "/usr/bin"}, {"HOME", "/home/node"}};
     inputs.output_dir = "/out/4.2";
     inputs.key = "k";
     inputs.attempt = 3;
@@ -34,7 +34,7 @@ TEST_CASE("a replica gets what is promised") {
   CHECK(env.at("LEARNING_RATE") == "0.1");
   CHECK(env.at("PYTHONUNBUFFERED") == "1");
   CHECK(env.at("OMP_NUM_THREADS") == "3");
-  CHECK(env.at("HOME") == "/home/anna");
+  CHECK(env.at("HOME") == "/home/node");
   CHECK(env.at("PATH") == "/usr/bin");
   CHECK(env.at("CUDA_DEVICE_ORDER") == "PCI_BUS_ID");
   CHECK(!env.contains("TF_CONFIG"));

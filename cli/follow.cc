@@ -74,7 +74,8 @@ std::string end_json(const pb::ExperimentInfo& outcome, const std::string& outpu
                                    {"state", outcome.state()},
                                    {"reason", outcome.reason()},
                                    {"exit_code", exit_code_of(outcome)},
-                                   {"output_dir", output_dir}};
+                                   {"output_dir", nullptr}};
+  if (!output_dir.empty()) object["output_dir"] = output_dir;
   return object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 

@@ -172,7 +172,7 @@ Status agree_to_size(const Snapshot& snapshot, bool yes) {
                  large.c_str());
     return ok();
   }
-  Error refusal{Code::FailedPrecondition, large,
+  Error refusal{Code::InvalidArgument, large,
                 "use `data:` or .dtrainignore; --yes sends it as it is"};
   if (isatty(STDIN_FILENO) != 1 || isatty(STDERR_FILENO) != 1) return refusal;
   std::fprintf(stderr, "%s: use `data:` or .dtrainignore. Send it as it is? [y/N] ", large.c_str());

@@ -53,7 +53,13 @@ grpc::ServerUnaryReactor* ClientApi::Show(grpc::CallbackServerContext* context,
 
 grpc::ServerUnaryReactor* ClientApi::Kill(grpc::CallbackServerContext* context,
                                           const pb::KillRequest* request, pb::KillReply* reply) {
-  return answer(context, [this, request, reply] { return kill(*request, *reply); });
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  boost::asio::post(parts_.loop, [this, reactor, request, reply] {
+    const Status status = kill(*request, *reply);
+    if (!status.ok()) return reactor->Finish(to_grpc(status.error()));
+    parts_.scheduler.when_committed([reactor] { reactor->Finish(grpc::Status::OK); });
+  });
+  return reactor;
 }
 
 grpc::ServerUnaryReactor* ClientApi::Hosts(grpc::CallbackServerContext* context,
@@ -87,17 +93,21 @@ grpc::ServerUnaryReactor* ClientApi::Shutdown(grpc::CallbackServerContext* conte
       const std::set<ExperimentId> live = parts_.scheduler.model().live;
       for (const ExperimentId& id : live) parts_.scheduler.handle(KillWanted{id, false});
     }
-    if (stopping_ != nullptr) {
-      reactor->Finish({grpc::StatusCode::FAILED_PRECONDITION, "the daemon is stopping already"});
+    abandon_stop();   // the newer request counts
+    if (kill) {
+      stopping_ = reactor;
+      parts_.scheduler.when_committed([] {});   // after_turn() ends it, now or when all is over
       return;
     }
-    stopping_ = reactor;
-    if (!kill || parts_.scheduler.model().live.empty()) {
-      std::exchange(stopping_, nullptr)->Finish(grpc::Status::OK);
-      on_stop();
-    }
+    reactor->Finish(grpc::Status::OK);
+    on_stop();
   });
   return reactor;
+}
+
+void ClientApi::abandon_stop() {
+  if (stopping_ == nullptr) return;
+  std::exchange(stopping_, nullptr)->Finish({grpc::StatusCode::ABORTED, "another stop came in between"});
 }
 
 void ClientApi::after_turn() {
@@ -141,7 +151,7 @@ Status ClientApi::plan_for(const pb::PlanRequest& request, pb::PlanReply& reply)
   TRY(const Spec spec, parse_spec(request.spec_yaml(), options));
   const Placement placement = plan(parts_.scheduler.model(), spec, request.host());
   if (const auto* never = std::get_if<Never>(&placement)) {
-    return Error{Code::FailedPrecondition, never->reason, never->hint};
+    return Error{Code::InvalidArgument, never->reason, never->hint};
   }
   if (const auto* waits = std::get_if<Waits>(&placement)) {
     reply.set_wait_reason(waits->reason);

@@ -38,6 +38,8 @@ class ClientApi : public pb::Client::CallbackService {
   std::function<void()> on_stop;
   // Call after each turn: a `daemon stop --kill` waits for everything to be over.
   void after_turn();
+  // Answers a `daemon stop --kill` that still waits: the daemon ends for another reason.
+  void abandon_stop();
 
   grpc::ServerUnaryReactor* Info(grpc::CallbackServerContext*, const pb::InfoRequest*,
                                  pb::InfoReply*) override;

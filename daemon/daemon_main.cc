@@ -143,6 +143,7 @@ Status run(const DaemonOptions& options, Readiness& readiness) {
   const auto stop = [&] {
     if (std::exchange(stopping, true)) return;
     local_runner.stop();
+    client_api.abandon_stop();
     signals.cancel();
     runner_api.close();
     // What is being answered gets a moment; then every stream still open is cut. The loop goes on

@@ -158,6 +158,7 @@ Result<uint64_t> JournalReader::read(uint64_t cursor, uint64_t end, size_t bytes
         pb::StateEvent& state = *item.mutable_state();
         if (!state.ParseFromArray(frame.payload.data(), static_cast<int>(frame.payload.size()))) continue;
         if (state.time_unix_ms() < filter.since_unix_ms || !matches(filter, state.id())) continue;
+        if (filter.attempt != 0 && filter.attempt != state.attempt()) continue;
       } else {
         continue;
       }

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <boost/asio/post.hpp>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <utility>
@@ -34,6 +35,10 @@ Result<Logs::Open*> Logs::open(uint32_t number) {
   if (const auto found = open_.find(number); found != open_.end()) return &found->second;
   Open opened;
   TRY(opened.journal, Journal::open(path(number)));
+  // What an earlier daemon wrote may still be on its way to the disk.
+  if (opened.journal->written() > 0 && fdatasync(opened.journal->descriptor()) != 0) {
+    return errno_error(fmt::format("sync {}", path(number).string()), errno);
+  }
   opened.durable = opened.journal->offsets();
   // Events are committed first and copied here after: a crash in between is made good now.
   TRY(const auto events, store_.events(number));

@@ -30,13 +30,14 @@ double total_cpus(const Spec& spec) {
 
 // The same gang, asking only for some of what it needs, to find out which it is that is short.
 Spec only(const Spec& spec, bool memory, bool gpus, bool cpus) {
-  constexpr double kAlmostNoCpu = 1e-9;
+  // Fits even where a gang shares more cpus than there are, and less than nothing is free.
+  constexpr double kNoCpu = -1e6;
   Spec less;
   less.roles = spec.roles;
   for (RoleSpec& role : less.roles) {
     if (!memory) role.resources.memory_bytes = 1;
     if (!gpus) role.resources.gpus = 0;
-    if (!cpus) role.resources.cpus = kAlmostNoCpu;
+    if (!cpus) role.resources.cpus = kNoCpu;
   }
   return less;
 }

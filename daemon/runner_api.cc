@@ -160,15 +160,32 @@ Status RunnerApi::on_fact(const HostId& host, const pb::FromRunner& message) {
 
 void RunnerApi::on_log(const std::shared_ptr<Stream>& stream, const pb::LogData& log) {
   const auto replica = parse_replica_id(log.replica());
-  if (!replica.ok() || !scheduler_->model().experiments.contains(replica->experiment)) return;
+  if (!replica.ok()) return;
+  const uint64_t end = log.offset() + log.data().size();
+  if (!scheduler_->model().experiments.contains(replica->experiment)) {
+    // Nobody wants it any more; the runner releases the replica once all its output is answered for.
+    pb::ToRunner message;
+    message.mutable_log_ack()->set_replica(log.replica());
+    message.mutable_log_ack()->set_attempt(log.attempt());
+    message.mutable_log_ack()->set_offset(end);
+    stream->send(std::move(message));
+    return;
+  }
   const auto connected = std::find_if(connected_.begin(), connected_.end(), [&](const auto& entry) {
     return entry.second.stream == stream;
   });
   if (connected == connected_.end()) return;
-  log_source_[{log.replica(), log.attempt()}] = connected->first;
+  const LogKey key{log.replica(), log.attempt()};
+  log_source_[key] = connected->first;
   const auto status = logs_->append(replica->experiment.number, log);
-  // The runner redials and resumes at what is durable.
-  if (!status.ok()) stream->finish(to_grpc(status.error()));
+  if (!status.ok()) {
+    // The runner redials and resumes at what is durable.
+    stream->finish(to_grpc(status.error()));
+    return;
+  }
+  // A repeat of what became durable while the runner was away: no later sync would say so.
+  const uint64_t durable = logs_->durable_offset(replica->experiment.number, key);
+  if (durable >= end) log_durable(key, durable);
 }
 
 void RunnerApi::log_durable(const LogKey& key, uint64_t offset) {

@@ -69,9 +69,10 @@ Status Scheduler::load() {
 }
 
 Result<pb::Accepted> Scheduler::submit(Submission submission, const SubmissionExtras& extras) {
+  TRY(const bool known, store_.has_submission(submission.submission_id));
   const Placement placement = plan(model_, submission.spec, submission.host);
-  if (const Never* never = std::get_if<Never>(&placement)) {
-    return Error{Code::FailedPrecondition, never->reason, never->hint};
+  if (const Never* never = std::get_if<Never>(&placement); never != nullptr && !known) {
+    return Error{Code::InvalidArgument, never->reason, never->hint};
   }
   submission.submitted_unix_ms = static_cast<uint64_t>(unix_ms());
   TRY(const auto added, store_.add_submission(submission, extras));
@@ -105,6 +106,11 @@ void Scheduler::keep(Effects&& effects) {
   waiting_rows_.insert(effects.persist.begin(), effects.persist.end());
   std::move(effects.send.begin(), effects.send.end(), std::back_inserter(waiting_send_));
   std::move(effects.notify.begin(), effects.notify.end(), std::back_inserter(waiting_notify_));
+}
+
+void Scheduler::when_committed(std::function<void()> then) {
+  when_committed_.push_back(std::move(then));
+  end_turn_soon();
 }
 
 void Scheduler::end_turn_soon() {
@@ -145,12 +151,14 @@ Status Scheduler::commit() {
   }
   TRY(store_.commit(rows, events));
 
+  // Taken now: sending may fail and decide more, which is for the next commit.
+  std::set<uint32_t> touched;
+  for (const ExperimentId& id : std::exchange(waiting_rows_, {})) touched.insert(id.number);
   const auto notified = std::exchange(waiting_notify_, {});
   for (size_t i = 0; i < events.size(); ++i) logs_.append(notified[i].experiment.number, events[i]);
   for (const Send& message : std::exchange(waiting_send_, {})) send(message);
-  std::set<uint32_t> touched;
-  for (const ExperimentId& id : std::exchange(waiting_rows_, {})) touched.insert(id.number);
   close_finished(touched);
+  for (const auto& then : std::exchange(when_committed_, {})) then();
   return ok();
 }
 

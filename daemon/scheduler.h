@@ -43,6 +43,8 @@ class Scheduler {
   // Durable when it returns. Refuses what no connected host could ever run.
   Result<pb::Accepted> submit(Submission submission, const SubmissionExtras& extras);
   void handle(const Event& event);
+  // Runs `then` once everything decided so far is durable.
+  void when_committed(std::function<void()> then);
 
   const Model& model() const { return model_; }
   // Its end is committed. Of a set (member 0): the end of all of it.
@@ -84,6 +86,7 @@ class Scheduler {
   std::vector<Send> waiting_send_;
   std::vector<StateChange> waiting_notify_;
   std::map<uint32_t, SubmissionExtras> extras_;   // of what is live
+  std::vector<std::function<void()>> when_committed_;
   bool turn_posted_ = false;
   boost::asio::steady_timer deadline_;
   boost::asio::steady_timer retry_;

@@ -219,6 +219,11 @@ Result<Store::Added> Store::add_submission(const Submission& submission,
   return Added{static_cast<uint32_t>(number), false};
 }
 
+Result<bool> Store::has_submission(const std::string& submission_id) {
+  Statement select(database_, "select 1 from submission where submission_id = ?");
+  return select.bind_text(submission_id).step();
+}
+
 Status Store::commit(const std::vector<StoredExperiment>& experiments,
                      const std::vector<pb::StateEvent>& events) {
   if (experiments.empty() && events.empty()) return ok();

@@ -49,6 +49,8 @@ class Store {
   // Gives the submission its number, durable on return. submission.number is ignored.
   Result<Added> add_submission(const Submission& submission, const SubmissionExtras& extras);
 
+  Result<bool> has_submission(const std::string& submission_id);
+
   // One transaction: the facts of some experiments and the events people see. A member that was never
   // committed has no row: it is as submitted.
   Status commit(const std::vector<StoredExperiment>& experiments,

@@ -66,11 +66,14 @@ class WatchStream final : public WriteStream<pb::WatchBatch>, public JournalList
     const bool over = scheduler_.is_over(filter_.pattern.experiment);
     pb::WatchBatch batch;
     const uint64_t end = logs_.end(number_);
+    const uint64_t before = cursor_;
     if (open_reader() && cursor_ < end) {
       TRY(cursor_, reader_->read(cursor_, end, kBatchBytes, filter_, batch));
       skip_head(batch);
     }
-    const bool drained = cursor_ >= end && logs_.is_settled(number_);
+    // The torn end of a journal that nobody writes any more is no output.
+    const bool torn = over && cursor_ == before && batch.items_size() == 0;
+    const bool drained = (cursor_ >= end || torn) && logs_.is_settled(number_);
     if (drained && (over || !request_.follow())) {
       batch.set_end(true);
       TRY(const auto known, scheduler_.find(number_));
@@ -80,7 +83,7 @@ class WatchStream final : public WriteStream<pb::WatchBatch>, public JournalList
       finish(grpc::Status::OK);
     } else if (batch.items_size() > 0) {
       write(std::move(batch));
-    } else if (cursor_ < end) {
+    } else if (cursor_ < end && cursor_ != before) {
       // A stretch without anything of interest: look further without holding up the loop.
       boost::asio::post(loop_of(), [self = shared_from_this(), this] {
         if (is_writable()) next();

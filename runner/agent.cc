@@ -59,6 +59,7 @@ Status Agent::adopt() {
     auto launch = std::make_unique<HeldLaunch>(context_, *experiment, attempt);
     if (launch->name() != name) continue;
     if (auto adopted = launch->adopt(); !adopted.ok()) {
+      if (adopted.error().code == Code::ResourceExhausted) return std::move(adopted).error();
       fmt::print(stderr, "{}: not adopted: {}\n", name, adopted.error().message);
       continue;
     }

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <utility>
 
 #include "runner/keeper.h"
 #include "runner/lost_keeper.h"
@@ -138,14 +139,14 @@ void HeldLaunch::report_prepared() {
 // A launch that failed is not held any more: the daemon decides what comes next, and may ask again.
 void HeldLaunch::fail(const Error& error, int port_taken) {
   fmt::print(stderr, "{}: not prepared: {}\n", name_, error.message);
-  pb::FromRunner message;
-  pb::PrepareFailed& failed = *message.mutable_prepare_failed();
+  pb::PrepareFailed& failed = *failure_.mutable_prepare_failed();
   failed.set_experiment(to_string(experiment_));
   failed.set_attempt(attempt_);
   failed.set_reason(error.hint.empty() ? error.message : error.message + "; " + error.hint);
   failed.set_port_taken(static_cast<uint32_t>(port_taken));
   failed.set_ours(is_hosts_fault(error));
-  context_.outbox.send(std::move(message));
+  context_.outbox.send(failure_);
+  failure_told_ = streaming_;
   ports_.release();
   stage_ = Stage::Failed;
   context_.files.run(
@@ -154,7 +155,10 @@ void HeldLaunch::fail(const Error& error, int port_taken) {
         release_all_work(directory);
         remove_launch(site, directory);
       },
-      [this] { context_.over(name_); });
+      [this] {
+        failure_cleared_ = true;
+        if (failure_told_) context_.over(name_);
+      });
 }
 
 // Every replica was stopped before there was a keeper: none is started.
@@ -186,6 +190,8 @@ Status HeldLaunch::adopt() {
   file_ = *file;
   for (const ReplicaLaunch& replica : file_.replicas) add_replicas({replica.id});
   auto watch = ProcessWatch::of(context_.loop, keeper->keeper, [this] { on_keeper_gone(); });
+  // Out of descriptors is no proof of death.
+  if (!watch.ok() && watch.error().code == Code::ResourceExhausted) return std::move(watch).error();
   bool alive = watch.ok();
   if (alive) {
     watch_ = std::move(watch).value();
@@ -276,6 +282,7 @@ void HeldLaunch::look() {
 // ---- what the daemon asks
 
 void HeldLaunch::repeat_prepared() {
+  if (stage_ == Stage::Failed) context_.outbox.send(failure_);
   if (stage_ == Stage::Prepared || stage_ == Stage::KeeperLost) report_prepared();
 }
 
@@ -320,6 +327,14 @@ void HeldLaunch::resume(const std::map<ReplicaId, uint64_t>& durable) {
   streaming_ = true;
   may_have_output_ = true;
   repeat_prepared();
+  if (stage_ == Stage::Failed) {
+    failure_told_ = true;
+    // Not from within a call on this very launch.
+    if (std::exchange(failure_cleared_, false)) {
+      context_.files.run([] {}, [this] { context_.over(name_); });
+    }
+    return;
+  }
   for (const auto& replica : replicas_) {
     replica->repeat(context_.outbox);
     const auto found = durable.find(replica->id());

@@ -107,6 +107,9 @@ class HeldLaunch {
   Stage stage_ = Stage::Preparing;
   std::vector<std::unique_ptr<Replica>> replicas_;
   HeldPorts ports_;
+  pb::FromRunner failure_;      // once Failed: said again until a stream carried it
+  bool failure_told_ = false;
+  bool failure_cleared_ = false;
   bool start_wanted_ = false;
   bool said_bye_ = false;
   bool streaming_ = false;

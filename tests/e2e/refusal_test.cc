@@ -77,13 +77,13 @@ TEST_CASE("resources that no host can ever give are refused, naming the largest 
   fs::path project =
       cluster.project("project: p\ntrain:\n  resources: {mem: 900GiB}\n  run: echo\n");
   Output output = cluster.run({"train"}, project);
-  CHECK(output.code == 1);
+  CHECK(output.code == 2);
   CHECK_MESSAGE(output.err.find("900 GiB on one host; the largest is ") != std::string::npos,
                 output.err);
 
   project = cluster.project("project: p\ntrain:\n  resources: {gpus: 1000}\n  run: echo\n");
   output = cluster.run({"train"}, project);
-  CHECK(output.code == 1);
+  CHECK(output.code == 2);
   CHECK_MESSAGE(output.err.find("GPU") != std::string::npos, output.err);
   Output dry = cluster.run({"train", "--dry-run"}, project);
   CHECK_MESSAGE(dry.code != 0, dry.all());

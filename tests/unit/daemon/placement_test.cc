@@ -150,6 +150,13 @@ TEST_CASE("memory is a guarantee") {
         "needs 30720 GiB on one host; the largest is n1 with 32 GiB");
 }
 
+TEST_CASE("beside a gang that shares the cpus, it is cpus that are short") {
+  Model model;
+  add_host(model, "n1", 2, 32, 0);
+  take(model, placed(model, spec_of({role(Role::Master, 1, 1, 1, 0), role(Role::Worker, 3, 1, 1, 0)})));
+  CHECK(waits(model, spec_of({role(Role::Train, 1, 1, 1, 0)})) == "needs 1 cpu on one host; free: 0");
+}
+
 TEST_CASE("what no host can give is refused by name") {
   Model model;
   add_host(model, "n1", 4, 32, 2);

@@ -253,10 +253,6 @@ void World::fault(FakeHost& host) {
 }
 
 void World::host_moves(FakeHost& host) {
-  const Host* known = nullptr;
-  if (const auto found = model_->hosts.find(host.inventory.id); found != model_->hosts.end()) {
-    known = &found->second;
-  }
   const size_t kind = below(100);
   if (!host.runner_up) {
     if (calm_ || kind < 10) host.runner_up = true;
@@ -269,7 +265,9 @@ void World::host_moves(FakeHost& host) {
   } else if (kind < 65) {
     host.up.emplace_back(RenewMessage{now_});
   }
-  if (known != nullptr && known->connected && !host.daemon_sees && chance(20)) {
+  // Looked up only now: a message may have restarted the daemon.
+  const auto known = model_->hosts.find(host.inventory.id);
+  if (known != model_->hosts.end() && known->second.connected && !host.daemon_sees && chance(20)) {
     note("the daemon sees that " + host.inventory.name + " is gone");
     happen(HostDisconnected{host.inventory.id});
   }

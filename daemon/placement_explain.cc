@@ -29,26 +29,29 @@ double total_cpus(const Spec& spec) {
 }
 
 // The same gang, asking only for some of what it needs, to find out which it is that is short.
-Spec only(const Spec& spec, bool memory, bool gpus, bool cpus) {
-  // Fits even where a gang shares more cpus than there are, and less than nothing is free.
-  constexpr double kNoCpu = -1e6;
+// `no_cpu`: what stands for asking for none.
+Spec only(const Spec& spec, bool memory, bool gpus, bool cpus, double no_cpu) {
   Spec less;
   less.roles = spec.roles;
   for (RoleSpec& role : less.roles) {
     if (!memory) role.resources.memory_bytes = 1;
     if (!gpus) role.resources.gpus = 0;
-    if (!cpus) role.resources.cpus = kNoCpu;
+    if (!cpus) role.resources.cpus = no_cpu;
   }
   return less;
 }
+
+constexpr double kAlmostNoCpu = 1e-9;
+// Fits even where a gang shares more cpus than there are, and less than nothing is free.
+constexpr double kLessThanNoCpu = -1e6;
 
 enum class Short { Ports, Gpus, Memory, Cpus };
 
 Short what_is_short(const ExperimentId& id, const Spec& spec, const FreeHosts& hosts,
                     const Choice& choice) {
-  if (!fit(id, only(spec, false, false, false), hosts, choice)) return Short::Ports;
-  if (!fit(id, only(spec, false, true, false), hosts, choice)) return Short::Gpus;
-  if (!fit(id, only(spec, true, true, false), hosts, choice)) return Short::Memory;
+  if (!fit(id, only(spec, false, false, false, kLessThanNoCpu), hosts, choice)) return Short::Ports;
+  if (!fit(id, only(spec, false, true, false, kLessThanNoCpu), hosts, choice)) return Short::Gpus;
+  if (!fit(id, only(spec, true, true, false, kLessThanNoCpu), hosts, choice)) return Short::Memory;
   return Short::Cpus;
 }
 
@@ -58,7 +61,7 @@ std::string wanted_gpus(const ExperimentId& id, const Spec& spec, const FreeHost
   int total = 0;
   for (const RoleSpec& role : spec.roles) total += role.count * role.resources.gpus;
   const std::string amount = number_of(total, "GPU");
-  const auto seats = fit(id, only(spec, true, true, false), empty, choice);
+  const auto seats = fit(id, only(spec, true, true, false, kAlmostNoCpu), empty, choice);
   if (!seats) return amount;
   std::map<HostId, int> by_host;
   for (const Seat& seat : *seats) by_host[seat.host] += static_cast<int>(seat.gpus.size());

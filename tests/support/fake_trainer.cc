@@ -124,7 +124,12 @@ void run(const std::string& self, Steps steps) {
   const auto number = [&] { return std::strtoull(word().c_str(), nullptr, 10); };
   const std::map<std::string, std::function<void()>> actions = {
       {"--exit", [&] { ::_exit(static_cast<int>(number())); }},
-      {"--raise", [&] { ::raise(static_cast<int>(number())); }},
+      {"--raise",
+       [&] {
+         const int signal = static_cast<int>(number());
+         ::signal(signal, SIG_DFL);   // a sanitizer's own handler would turn it into an exit
+         ::raise(signal);
+       }},
       {"--hang",
        [] {
          for (;;) ::pause();

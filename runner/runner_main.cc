@@ -7,6 +7,8 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <csignal>
+#include <optional>
+#include <cstdlib>
 #include <cstdio>
 
 #include "runner/agent.h"
@@ -73,8 +75,9 @@ Status serve(const RunnerOptions& options, const std::string& id) {
   const pb::Inventory first = take_inventory(shown, nvml);
   agent_options.usage = {first.name(), first.cpus(), first.memory_bytes(), &nvml};
 
-  Agent agent(loop, std::move(agent_options), std::move(site), link,
-              [&] { return take_inventory(shown, nvml); });
+  std::optional<Agent> held;
+  Agent& agent = held.emplace(loop, std::move(agent_options), std::move(site), link,
+                              [&] { return take_inventory(shown, nvml); });
   TRY(agent.adopt());
   std::optional<LocalDaemon> daemon;
   if (!options.daemon_home.empty()) {
@@ -102,7 +105,11 @@ Status serve(const RunnerOptions& options, const std::string& id) {
              first.cgroup(),
              first.gpus_size() > 0 ? fmt::format("{} GPUs", first.gpus_size()) : first.gpu_note());
   loop.run();
-  return ok();
+  held.reset();   // finishes its file work
+  std::fflush(nullptr);
+  // gRPC's threads may still be about to post to the loop: the process ends under them, and not the
+  // loop before them.
+  std::_Exit(0);
 }
 
 Status run(const RunnerOptions& options) {

@@ -115,7 +115,7 @@ TEST_CASE("a gang with more replicas than the host has ports is refused, and say
   runner.wait_for("joined the daemon");
   fs::path project = cluster.project(spread_yaml("echo"));
   Output train = cluster.run({"train", "--set", "train.resources.mem=32"}, project);
-  CHECK(train.code == 1);
+  CHECK(train.code == 2);
   CHECK_MESSAGE(train.err.find("port") != std::string::npos, train.err);
   for (Process* process : {&runner, &daemon}) {
     process->signal(SIGTERM);

@@ -138,13 +138,13 @@ std::string_view content_fault(const pb::Entry& entry) {
 }  // namespace
 
 void append_entry(std::string& manifest, const ManifestEntry& entry) {
-  const size_t size = bytes_field_size(entry.path) + number_field_size(entry.kind) +
+  const size_t size = bytes_field_size(entry.path) + number_field_size(static_cast<uint64_t>(entry.kind)) +
                       number_field_size(entry.mode) + number_field_size(entry.size) +
                       bytes_field_size(entry.sha256) + bytes_field_size(entry.target);
   manifest += kEntryTag;
   append_varint(manifest, size);
   append_bytes_field(manifest, kPathTag, entry.path);
-  append_number_field(manifest, kKindTag, entry.kind);
+  append_number_field(manifest, kKindTag, static_cast<uint64_t>(entry.kind));
   append_number_field(manifest, kModeTag, entry.mode);
   append_number_field(manifest, kSizeTag, entry.size);
   append_bytes_field(manifest, kShaTag, entry.sha256);

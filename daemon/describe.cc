@@ -24,7 +24,6 @@ pb::ExperimentInfo describe_submission(const Submission& submission) {
   return info;
 }
 
-// Only what happened to the replica itself is its end; a gang's members also end "because of it".
 uint64_t finished_unix_ms(const Replica& replica) { return replica.exit ? replica.exit->unix_ms : 0; }
 
 }  // namespace

@@ -26,7 +26,6 @@ constexpr std::chrono::seconds kHealthyAfter{30};
 // In a session of its own, so that a Ctrl-C meant for the daemon does not reach it; no descriptor of
 // ours is inherited. posix_spawn, because gRPC's threads exist already.
 Result<pid_t> spawn_runner(const Home& home) {
-  std::filesystem::create_directories(home.runner());
   const std::string log = home.runner_log().string();
   const std::string folder = home.runner().string();
   const std::string join = "unix:" + home.socket().string();
@@ -58,7 +57,7 @@ Result<pid_t> spawn_runner(const Home& home) {
 }  // namespace
 
 LocalRunner::LocalRunner(boost::asio::io_context& loop, const Home& home)
-    : loop_(loop), home_(home), ended_(loop), again_(loop) {}
+    : home_(home), ended_(loop), again_(loop) {}
 
 void LocalRunner::start() {
   if (stopping_ || pid_ > 0) return;

@@ -28,14 +28,13 @@ class LocalRunner {
   // not started again.
   void stop();
 
-  // A runner ended. Before the first one ever connected: there is nothing to wait for.
+  // Our runner ended, for whatever reason.
   std::function<void()> on_ended;
 
  private:
   void start_later();
   void wait_for_end();
 
-  boost::asio::io_context& loop_;
   const Home home_;
   pid_t pid_ = -1;                                // -1: not ours, or not there
   boost::asio::posix::stream_descriptor ended_;   // a pidfd

@@ -31,7 +31,7 @@ struct Share {
 class Fitting {
  public:
   Fitting(const Spec& spec, const FreeHosts& hosts, const Choice& choice, double stretch)
-      : spec_(spec), hosts_(hosts), choice_(choice), stretch_(stretch) {
+      : hosts_(hosts), choice_(choice), stretch_(stretch) {
     for (const RoleSpec& role : spec.roles) needs_.push_back({&role, role.count});
     // What is hardest to find goes first: whole GPUs, then memory, then cpus.
     for (size_t i = 0; i < needs_.size(); ++i) hardest_first_.push_back(i);
@@ -179,7 +179,6 @@ class Fitting {
     return std::nullopt;
   }
 
-  const Spec& spec_;
   const FreeHosts& hosts_;
   const Choice& choice_;
   const double stretch_;

@@ -56,7 +56,7 @@ class Store {
   Status commit(const std::vector<StoredExperiment>& experiments,
                 const std::vector<pb::StateEvent>& events);
 
-  // A whole submission and what it ended as, so that lists need not look at its members.
+  // All of it is over: open_submissions() leaves it out from now on.
   Status close_submission(uint32_t number);
 
   Result<std::vector<std::shared_ptr<const Submission>>> open_submissions();

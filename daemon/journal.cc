@@ -51,6 +51,7 @@ Result<std::unique_ptr<Journal>> Journal::open(const std::filesystem::path& path
   if (ftruncate(fd, static_cast<off_t>(journal->written_)) != 0) {
     return errno_error(fmt::format("truncate {}", path.string()), errno);
   }
+  journal->synced_ = journal->written_;
   return journal;
 }
 
@@ -64,7 +65,7 @@ Status Journal::append(const pb::LogData& data) {
                              data.offset()),
                  ""};
   }
-  if (waiting_.size() > kWaitingBytesMax) {
+  if (unsynced_.size() - flushed_ > kWaitingBytesMax) {
     return Error{Code::ResourceExhausted, "the logs' disk takes nothing more", ""};
   }
   const uint64_t known = next > data.offset() ? next - data.offset() : 0;
@@ -75,30 +76,38 @@ Status Journal::append(const pb::LogData& data) {
   chunk.set_time_unix_ms(data.time_unix_ms());
   chunk.set_data(data.data().substr(known));
   chunk.set_dropped_bytes(data.offset() > next ? data.offset() - next : 0);
-  append_frame(waiting_, kJournalLog, chunk.SerializeAsString(), {});
+  append_frame(unsynced_, kJournalLog, chunk.SerializeAsString(), {});
   next = end;
   return ok();
 }
 
 void Journal::append(const pb::StateEvent& event) {
-  append_frame(waiting_, kJournalState, event.SerializeAsString(), {});
+  append_frame(unsynced_, kJournalState, event.SerializeAsString(), {});
   ++state_events_;
 }
 
 Status Journal::flush() {
-  size_t done = 0;
-  while (done < waiting_.size()) {
-    // At its place rather than at the end: after a half-written flush the next one overwrites it.
-    const ssize_t n = pwrite(fd_, waiting_.data() + done, waiting_.size() - done,
-                             static_cast<off_t>(written_ + done));
+  while (has_waiting()) {
+    // At its place rather than at the end: a rewrite goes over what is there.
+    const ssize_t n = pwrite(fd_, unsynced_.data() + flushed_, unsynced_.size() - flushed_,
+                             static_cast<off_t>(synced_ + flushed_));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return errno_error("write the experiment's log", errno);
-    done += static_cast<size_t>(n);
+    flushed_ += static_cast<size_t>(n);
   }
-  written_ += done;
-  waiting_.clear();
+  written_ = synced_ + flushed_;
   return ok();
 }
+
+void Journal::synced(uint64_t end) {
+  INVARIANT(end >= synced_ && end <= synced_ + flushed_, "what is synced was written");
+  const size_t bytes = end - synced_;
+  unsynced_.erase(0, bytes);
+  flushed_ -= bytes;
+  synced_ = end;
+}
+
+void Journal::rewrite() { flushed_ = 0; }
 
 uint64_t Journal::next_offset(const LogKey& key) const {
   const auto found = next_offset_.find(key);

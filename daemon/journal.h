@@ -33,7 +33,7 @@ class Journal {
   Journal& operator=(const Journal&) = delete;
 
   // Creates the file when absent. A torn last write is cut off; the offsets of every replica and the
-  // number of state events are read back from what is left.
+  // number of state events are read back from what is left, which is taken for synced: see to it.
   static Result<std::unique_ptr<Journal>> open(const std::filesystem::path& path);
 
   // Takes the bytes of `data` that are not in the journal yet; a repeat adds nothing. Aborted when
@@ -44,11 +44,17 @@ class Journal {
 
   // Writes what waits with one write(). On error everything still waits, and a later flush goes on.
   Status flush();
+  // A sync that began when written() was `end` has succeeded.
+  void synced(uint64_t end);
+  // A sync has failed. The kernel may have dropped any page since the last good one, and would not
+  // say so again: all of that waits to be written once more, to the same place.
+  void rewrite();
 
   uint64_t next_offset(const LogKey& key) const;
   uint64_t state_events() const { return state_events_; }
   uint64_t written() const { return written_; }   // readers may read up to here
-  bool has_waiting() const { return !waiting_.empty(); }
+  bool has_waiting() const { return flushed_ < unsynced_.size(); }
+  size_t unsynced_bytes() const { return unsynced_.size(); }
   int descriptor() const { return fd_; }
   // The output offsets that a sync of the file as it is now would make durable.
   const std::map<LogKey, uint64_t>& offsets() const { return next_offset_; }
@@ -58,7 +64,9 @@ class Journal {
 
   int fd_;
   uint64_t written_ = 0;
-  std::string waiting_;
+  uint64_t synced_ = 0;      // the disk has the file up to here
+  std::string unsynced_;     // what follows it: first flushed_ bytes that the file has, then the rest
+  size_t flushed_ = 0;
   uint64_t state_events_ = 0;
   std::map<LogKey, uint64_t> next_offset_;
 };

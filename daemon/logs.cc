@@ -5,24 +5,27 @@
 
 #include <boost/asio/post.hpp>
 #include <cerrno>
-#include <chrono>
 #include <cstdio>
 #include <utility>
+
+#include "schema/fd.h"
 
 namespace dtrain::daemon {
 
 namespace {
 
-constexpr auto kDiskRetry = std::chrono::seconds(1);
+// State events are safe in the database: they are synced along with output, or when this much waits.
+constexpr size_t kUnsyncedBytesMax = size_t{1} << 20;
 
 }  // namespace
 
 Logs::Logs(boost::asio::io_context& loop, std::filesystem::path folder, Store& store,
-           Durable on_durable)
+           Durable on_durable, LogsDisk disk)
     : loop_(loop),
       folder_(std::move(folder)),
       store_(store),
       on_durable_(std::move(on_durable)),
+      disk_(std::move(disk)),
       retry_(loop) {}
 
 Logs::~Logs() { sync_thread_.join(); }
@@ -36,8 +39,9 @@ Result<Logs::Open*> Logs::open(uint32_t number) {
   Open opened;
   TRY(opened.journal, Journal::open(path(number)));
   // What an earlier daemon wrote may still be on its way to the disk.
-  if (opened.journal->written() > 0 && fdatasync(opened.journal->descriptor()) != 0) {
-    return errno_error(fmt::format("sync {}", path(number).string()), errno);
+  if (opened.journal->written() > 0) {
+    opened.named = sync(opened.journal->descriptor(), false);
+    if (!opened.named) return errno_error(fmt::format("sync {}", path(number).string()), errno);
   }
   opened.durable = opened.journal->offsets();
   // Events are committed first and copied here after: a crash in between is made good now.
@@ -61,7 +65,7 @@ void Logs::mark_dirty(uint32_t number, Open& open) {
 Status Logs::append(uint32_t number, const pb::LogData& data) {
   TRY(Open * open, this->open(number));
   TRY(open->journal->append(data));
-  open->unsynced = true;
+  open->sync_wanted = true;
   mark_dirty(number, *open);
   return ok();
 }
@@ -104,79 +108,109 @@ bool Logs::is_settled(uint32_t number) const {
 
 void Logs::flush() {
   flush_posted_ = false;
-  std::vector<uint32_t> again;
   for (const uint32_t number : std::exchange(dirty_, {})) {
     const auto found = open_.find(number);
-    if (found == open_.end()) continue;
-    Open& open = found->second;
-    if (const auto status = open.journal->flush(); !status.ok()) {
-      std::fprintf(stderr, "log of experiment %u: %s\n", number, status.error().message.c_str());
-      again.push_back(number);
-      continue;
+    if (found != open_.end()) {
+      Open& open = found->second;
+      if (const auto status = open.journal->flush(); !status.ok()) {
+        std::fprintf(stderr, "log of experiment %u: %s\n", number, status.error().message.c_str());
+        retry_later(number);
+        continue;
+      }
+      open.dirty = false;
+      wake(number);
+      sync_if_due(number, open);
     }
-    open.dirty = false;
-    wake(number);
-    if (open.unsynced && !open.syncing) start_sync(number, open);
     close_if_done(number);
   }
-  if (again.empty()) return;
-  dirty_.insert(dirty_.end(), again.begin(), again.end());
-  retry_.expires_after(kDiskRetry);
-  retry_.async_wait([this](boost::system::error_code error) {
-    if (!error) flush();
-  });
 }
 
-void Logs::start_sync(uint32_t number, Open& open) {
+void Logs::sync_if_due(uint32_t number, Open& open) {
+  const size_t unsynced_bytes = open.journal->unsynced_bytes();
+  const bool due = open.sync_wanted || unsynced_bytes > kUnsyncedBytesMax ||
+                   (unsynced_bytes > 0 && closing_.contains(number));
+  if (!due || open.dirty || open.syncing) return;
   open.syncing = true;
-  open.unsynced = false;
-  const bool first = open.durable.empty();
-  boost::asio::post(sync_thread_, [this, number, fd = open.journal->descriptor(),
-                                   offsets = open.journal->offsets(), first]() mutable {
-    bool good = fdatasync(fd) == 0;
-    if (first) {   // the file's name must be durable too
-      const int folder = ::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-      good = good && folder >= 0 && fsync(folder) == 0;
-      if (folder >= 0) ::close(folder);
-    }
-    boost::asio::post(loop_, [this, number, offsets = std::move(offsets), good]() mutable {
-      synced(number, std::move(offsets), good);
+  open.sync_wanted = false;
+  boost::asio::post(sync_thread_, [this, number, fd = open.journal->descriptor(), named = open.named,
+                                   end = open.journal->written(),
+                                   offsets = open.journal->offsets()]() mutable {
+    const bool good = sync(fd, named);
+    boost::asio::post(loop_, [this, number, end, offsets = std::move(offsets), good]() mutable {
+      synced(number, end, std::move(offsets), good);
     });
   });
 }
 
-void Logs::synced(uint32_t number, std::map<LogKey, uint64_t> offsets, bool good) {
+// On either thread.
+bool Logs::sync(int fd, bool named) const {
+  if (disk_.sync(fd) != 0) return false;
+  if (named) return true;
+  const Fd folder(::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  return folder && fsync(folder.get()) == 0;
+}
+
+void Logs::synced(uint32_t number, uint64_t end, std::map<LogKey, uint64_t> offsets, bool good) {
   const auto found = open_.find(number);
   INVARIANT(found != open_.end(), "a journal stays open while it is synced");
   Open& open = found->second;
   open.syncing = false;
-  if (good) {
-    for (const auto& [key, offset] : offsets) {
-      uint64_t& durable = open.durable[key];
-      if (offset <= durable) continue;
-      durable = offset;
-      on_durable_(key, offset);
-    }
-  } else {
-    open.unsynced = true;
-    std::fprintf(stderr, "log of experiment %u: sync failed, trying again\n", number);
+  if (!good) {
+    std::fprintf(stderr, "log of experiment %u: sync failed, writing it again\n", number);
+    open.journal->rewrite();
+    open.sync_wanted = true;
+    retry_later(number);
+    return;
   }
-  if (open.unsynced && !open.dirty) start_sync(number, open);
+  open.journal->synced(end);
+  open.named = true;
+  for (const auto& [key, offset] : offsets) {
+    uint64_t& durable = open.durable[key];
+    if (offset <= durable) continue;
+    durable = offset;
+    on_durable_(key, offset);
+  }
+  sync_if_due(number, open);
   close_if_done(number);
 }
 
-void Logs::close(uint32_t number) {
-  const auto found = open_.find(number);
-  if (found == open_.end()) return;
-  found->second.closing = true;
+void Logs::close(uint32_t number, std::function<void()> closed) {
+  closing_[number] = std::move(closed);
   close_if_done(number);
 }
 
 void Logs::close_if_done(uint32_t number) {
-  const auto found = open_.find(number);
-  if (found == open_.end()) return;
-  const Open& open = found->second;
-  if (open.closing && !open.dirty && !open.unsynced && !open.syncing) open_.erase(found);
+  const auto closing = closing_.find(number);
+  if (closing == closing_.end()) return;
+  const auto opened = this->open(number);
+  if (!opened.ok()) {
+    std::fprintf(stderr, "log of experiment %u: %s\n", number, opened.error().message.c_str());
+    retry_later(number);
+    return;
+  }
+  Open& open = **opened;
+  sync_if_due(number, open);
+  if (open.dirty || open.syncing || open.journal->unsynced_bytes() > 0) return;
+  open_.erase(number);
+  const auto closed = std::move(closing->second);
+  closing_.erase(closing);
+  closed();
+}
+
+// The disk refused something of it.
+void Logs::retry_later(uint32_t number) {
+  if (const auto found = open_.find(number); found != open_.end()) found->second.dirty = true;
+  std::erase(dirty_, number);
+  const bool armed = !failed_.empty();
+  failed_.insert(number);
+  if (armed) return;
+  retry_.expires_after(disk_.retry_after);
+  retry_.async_wait([this](boost::system::error_code error) {
+    if (error) return;
+    dirty_.insert(dirty_.end(), failed_.begin(), failed_.end());
+    failed_.clear();
+    flush();
+  });
 }
 
 void Logs::unlisten(uint32_t number, JournalListener* listener) {

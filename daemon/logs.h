@@ -1,13 +1,16 @@
 // The journals of all experiments: who appends, who waits for more, and what is durable.
 //
 // Owner: daemon main. Thread: loop; fdatasync runs on one other thread and comes back as a posted
-// function. Promises: on_durable names an offset only after the disk has it. Never blocks on the disk
-// but for the write() into the page cache.
+// function. Promises: on_durable names an offset only after the disk has it; what a failed sync may
+// have lost is written again. Never blocks on the disk but for the write() into the page cache.
 #pragma once
+
+#include <unistd.h>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/thread_pool.hpp>
+#include <chrono>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -28,11 +31,18 @@ class JournalListener {
   virtual void journal_grew() = 0;
 };
 
+// How the disk is asked; tests have another answer. After a failure it is left alone for a while.
+struct LogsDisk {
+  std::function<int(int fd)> sync = fdatasync;
+  std::chrono::milliseconds retry_after{1000};
+};
+
 class Logs {
  public:
   using Durable = std::function<void(const LogKey& key, uint64_t offset)>;
 
-  Logs(boost::asio::io_context& loop, std::filesystem::path folder, Store& store, Durable on_durable);
+  Logs(boost::asio::io_context& loop, std::filesystem::path folder, Store& store, Durable on_durable,
+       LogsDisk disk = {});
   ~Logs();
   Logs(const Logs&) = delete;
   Logs& operator=(const Logs&) = delete;
@@ -51,8 +61,8 @@ class Logs {
   uint64_t end(uint32_t number);
   // Nothing appended still waits to be written.
   bool is_settled(uint32_t number) const;
-  // The experiment is over: the journal is closed once it is synced.
-  void close(uint32_t number);
+  // The experiment is over: once its whole journal is synced it is closed, and `closed` is called.
+  void close(uint32_t number, std::function<void()> closed);
 
   void listen(uint32_t number, JournalListener* listener) { listeners_[number].insert(listener); }
   void unlisten(uint32_t number, JournalListener* listener);
@@ -62,26 +72,31 @@ class Logs {
   struct Open {
     std::unique_ptr<Journal> journal;
     std::map<LogKey, uint64_t> durable;
-    bool dirty = false;      // appended to since the last flush
-    bool unsynced = false;   // written output that no sync has covered yet
+    bool dirty = false;         // something waits to be written
+    bool sync_wanted = false;   // written output that no sync has covered yet
     bool syncing = false;
-    bool closing = false;
+    bool named = false;         // its name is durable too
   };
 
   Result<Open*> open(uint32_t number);
   void mark_dirty(uint32_t number, Open& open);
   void flush();
-  void start_sync(uint32_t number, Open& open);
-  void synced(uint32_t number, std::map<LogKey, uint64_t> offsets, bool good);
+  void sync_if_due(uint32_t number, Open& open);
+  bool sync(int fd, bool named) const;
+  void synced(uint32_t number, uint64_t end, std::map<LogKey, uint64_t> offsets, bool good);
   void close_if_done(uint32_t number);
+  void retry_later(uint32_t number);
 
   boost::asio::io_context& loop_;
-  std::filesystem::path folder_;
+  const std::filesystem::path folder_;
   Store& store_;
   Durable on_durable_;
+  const LogsDisk disk_;
   std::unordered_map<uint32_t, Open> open_;
+  std::unordered_map<uint32_t, std::function<void()>> closing_;
   std::unordered_map<uint32_t, std::set<JournalListener*>> listeners_;
   std::vector<uint32_t> dirty_;
+  std::set<uint32_t> failed_;   // the disk refused them; dirty again when retry_ fires
   bool flush_posted_ = false;
   boost::asio::steady_timer retry_;
   boost::asio::thread_pool sync_thread_{1};

@@ -172,22 +172,24 @@ bool Scheduler::is_over(const ExperimentId& id) const {
   return none_of(model_.live) && none_of(waiting_rows_);
 }
 
-// What is over leaves memory: the store has it. Its hosts may forget it too, they were told.
+// Only live experiments have their journal made good by the next daemon: so it is whole first.
 void Scheduler::close_finished(const std::set<uint32_t>& numbers) {
   for (const uint32_t number : numbers) {
     const auto first = model_.experiments.lower_bound({number, 0});
     if (first == model_.experiments.end() || first->first.number != number) continue;
-    if (!is_over({number, 0})) continue;
-    if (const auto status = store_.close_submission(number); !status.ok()) {
-      std::fprintf(stderr, "%s\n", status.error().message.c_str());
-      continue;   // it stays in memory; the next start of the daemon closes it
-    }
-    auto last = first;
-    while (last != model_.experiments.end() && last->first.number == number) ++last;
-    model_.experiments.erase(first, last);
-    extras_.erase(number);
-    logs_.close(number);
+    if (is_over({number, 0})) logs_.close(number, [this, number] { close(number); });
   }
+}
+
+// What is over leaves memory: the store has it. Its hosts may forget it too, they were told.
+void Scheduler::close(uint32_t number) {
+  if (const auto status = store_.close_submission(number); !status.ok()) {
+    std::fprintf(stderr, "%s\n", status.error().message.c_str());
+    return;   // it stays in memory; the next start of the daemon closes it
+  }
+  extras_.erase(number);
+  model_.experiments.erase(model_.experiments.lower_bound({number, 0}),
+                           model_.experiments.lower_bound({number + 1, 0}));
 }
 
 void Scheduler::arm_deadline() {

@@ -66,6 +66,7 @@ class Scheduler {
   Status commit();
   void keep(Effects&& effects);
   void close_finished(const std::set<uint32_t>& numbers);
+  void close(uint32_t number);
   void arm_deadline();
   void send(const Send& send);
   Result<pb::Launch> launch_message(const SendLaunch& send);

@@ -1,0 +1,125 @@
+#include "daemon/logs.h"
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <atomic>
+#include <boost/asio/executor_work_guard.hpp>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tests/support/project.h"
+
+namespace dtrain::daemon {
+namespace {
+
+using namespace std::chrono_literals;
+
+pb::LogData output(uint64_t offset, const std::string& text) {
+  pb::LogData data;
+  data.set_replica("4.train");
+  data.set_attempt(1);
+  data.set_offset(offset);
+  data.set_data(text);
+  return data;
+}
+
+pb::StateEvent event(const std::string& state) {
+  pb::StateEvent event;
+  event.set_id("4");
+  event.set_state(state);
+  return event;
+}
+
+// The logs of one daemon, on a disk that syncs as `disk` says.
+struct Scene {
+  explicit Scene(LogsDisk disk) {
+    store = std::move(Store::open(folder / "db")).value();
+    logs = std::make_unique<Logs>(
+        loop, folder.path(), *store,
+        [this](const LogKey&, uint64_t offset) { durable = offset; }, std::move(disk));
+  }
+
+  void until(const std::function<bool()>& done) {
+    while (!done()) REQUIRE(loop.run_one_for(10s) == 1);
+  }
+  std::string text() {
+    auto reader = JournalReader::open(logs->path(4));
+    REQUIRE(reader.ok());
+    JournalReader::Filter filter;
+    filter.pattern = *parse_id_pattern("4");
+    pb::WatchBatch batch;
+    REQUIRE((*reader)->read(0, *(*reader)->size(), 1 << 20, filter, batch).ok());
+    std::string text;
+    for (const auto& item : batch.items()) {
+      text += item.has_log() ? item.log().data() : item.state().state() + "\n";
+    }
+    return text;
+  }
+
+  test::TemporaryFolder folder;
+  boost::asio::io_context loop{1};
+  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work{loop.get_executor()};
+  std::unique_ptr<Store> store;
+  std::unique_ptr<Logs> logs;
+  uint64_t durable = 0;
+};
+
+// What Linux does to pages that it could not write: they count as clean, and may be dropped.
+int fail_and_drop(int fd) {
+  struct stat file = {};
+  fstat(fd, &file);
+  const std::string zeros(static_cast<size_t>(file.st_size), '\0');
+  (void)!pwrite(fd, zeros.data(), zeros.size(), 0);
+  return -1;
+}
+
+TEST_CASE("what a failed sync may have lost is written again before it is acknowledged") {
+  std::atomic<int> syncs = 0;
+  Scene scene({[&](int fd) { return ++syncs == 1 ? fail_and_drop(fd) : fdatasync(fd); }, 1ms});
+  scene.logs->prepare(4);
+  scene.logs->append(4, event("RUNNING"));
+  REQUIRE(scene.logs->append(4, output(0, "hello\n")).ok());
+  scene.until([&] { return scene.durable == 6; });
+  CHECK(syncs == 2);
+  CHECK(scene.text() == "RUNNING\nhello\n");
+}
+
+TEST_CASE("after a failed sync the disk is left alone for a while") {
+  std::atomic<int> syncs = 0;
+  Scene scene({[&](int) { return ++syncs, -1; }, 1h});
+  REQUIRE(scene.logs->append(4, output(0, "hello\n")).ok());
+  scene.until([&] { return syncs == 1 && !scene.logs->is_settled(4); });
+  REQUIRE(scene.logs->append(4, output(6, "more\n")).ok());
+  scene.loop.poll();
+  CHECK(!scene.logs->is_settled(4));
+  scene.logs.reset();   // waits for a sync that may be under way
+  CHECK(syncs == 1);
+  CHECK(scene.durable == 0);
+}
+
+TEST_CASE("a journal is closed once all of it is synced, the last state events too") {
+  off_t synced_bytes = 0;
+  Scene scene({[&](int fd) {
+                 struct stat file = {};
+                 fstat(fd, &file);
+                 synced_bytes = file.st_size;
+                 return fdatasync(fd);
+               },
+               1ms});
+  scene.logs->prepare(4);
+  REQUIRE(scene.logs->append(4, output(0, "hello\n")).ok());
+  scene.until([&] { return scene.durable == 6; });
+  scene.logs->append(4, event("FINISHED"));
+  bool closed = false;
+  scene.logs->close(4, [&] { closed = true; });
+  CHECK(!closed);
+  scene.until([&] { return closed; });
+  CHECK(static_cast<uint64_t>(synced_bytes) == std::filesystem::file_size(scene.logs->path(4)));
+  CHECK(scene.text() == "hello\nFINISHED\n");
+}
+
+}  // namespace
+}  // namespace dtrain::daemon

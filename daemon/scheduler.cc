@@ -98,8 +98,16 @@ Result<pb::Accepted> Scheduler::submit(Submission submission, const SubmissionEx
 }
 
 void Scheduler::handle(const Event& event) {
+  if (const auto* hello = std::get_if<HostConnected>(&event)) drop_sends_to(hello->host.id);
   keep(step(model_, event, policy_, boottime_ms()));
   end_turn_soon();
+}
+
+// Meant for an earlier stream of the host: what is still true of it, the Hello brings up again.
+void Scheduler::drop_sends_to(const HostId& host) {
+  std::erase_if(waiting_send_, [&host](const Send& send) {
+    return std::visit([](const auto& any) -> const HostId& { return any.host; }, send) == host;
+  });
 }
 
 void Scheduler::keep(Effects&& effects) {

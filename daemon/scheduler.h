@@ -65,6 +65,7 @@ class Scheduler {
   void end_turn();
   Status commit();
   void keep(Effects&& effects);
+  void drop_sends_to(const HostId& host);
   void close_finished(const std::set<uint32_t>& numbers);
   void close(uint32_t number);
   void arm_deadline();

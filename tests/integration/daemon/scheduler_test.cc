@@ -1,0 +1,164 @@
+#include "daemon/scheduler.h"
+
+#include <fstream>
+
+#include "tests/integration/daemon/one_daemon.h"
+
+namespace dtrain::daemon {
+namespace {
+
+using namespace std::chrono_literals;
+
+const ExperimentId kOne{1, 0};
+const ReplicaId kTrain{kOne, Role::Train, 0};
+const HostId kHost{"h1"};
+
+// Submits 1 and has it placed on the one host.
+void place_one(OneDaemon& daemon) {
+  daemon.scheduler.handle(HostConnected{a_host(), {}});
+  REQUIRE(daemon.submit("a").ok());
+  daemon.turn();
+  REQUIRE(daemon.outbox.count(pb::ToRunner::kLaunch) == 1);
+}
+
+void run_to_end(OneDaemon& daemon) {
+  place_one(daemon);
+  daemon.scheduler.handle(LaunchPrepared{kHost, kOne, 1});
+  daemon.turn();
+  REQUIRE(daemon.outbox.count(pb::ToRunner::kStart) == 1);
+  daemon.scheduler.handle(ReplicaStarted{kTrain, 1, 4242, 1'000});
+  daemon.scheduler.handle(ReplicaExited{kTrain, 1, Exit{}});
+  daemon.scheduler.handle(ReplicaReleased{kTrain, 1, "", kHost});
+  daemon.turn();
+  REQUIRE(daemon.scheduler.is_over(kOne));
+}
+
+// The state events of the journal, "1>FINISHED" last.
+std::vector<std::string> journal_of(OneDaemon& daemon) {
+  auto reader = JournalReader::open(daemon.logs.path(1));
+  REQUIRE(reader.ok());
+  JournalReader::Filter filter;
+  filter.pattern = *parse_id_pattern("1");
+  pb::WatchBatch batch;
+  REQUIRE((*reader)->read(0, *(*reader)->size(), 1 << 20, filter, batch).ok());
+  std::vector<std::string> events;
+  for (const auto& item : batch.items()) {
+    events.push_back(item.state().id() + ">" + item.state().state());
+  }
+  return events;
+}
+
+TEST_CASE("what is over is closed in the store once its journal is synced") {
+  test::TemporaryFolder folder;
+  OneDaemon daemon(home_below(folder.path()));
+  run_to_end(daemon);
+  CHECK(daemon.is_open_in_store(1));
+  daemon.until([&] { return !daemon.is_open_in_store(1); });
+  CHECK(!daemon.scheduler.model().experiments.contains(kOne));
+  const auto known = daemon.scheduler.find(1);
+  REQUIRE(known.ok());
+  CHECK(state_of(known->experiments.at(0)) == State::Finished);
+}
+
+TEST_CASE("the journal of what ended just before a crash is made whole by the next daemon") {
+  test::TemporaryFolder folder;
+  const Home home = home_below(folder.path());
+  std::vector<std::string> whole;
+  std::filesystem::path journal;
+  {
+    OneDaemon daemon(home, {[](int) { return -1; }, 1h});
+    run_to_end(daemon);
+    whole = journal_of(daemon);
+    journal = daemon.logs.path(1);
+  }
+  REQUIRE(whole.back() == "1>FINISHED");
+  std::filesystem::resize_file(journal, std::filesystem::file_size(journal) - 3);
+  OneDaemon next(home);
+  next.until([&] { return !next.is_open_in_store(1); });
+  CHECK(journal_of(next) == whole);
+}
+
+TEST_CASE("nothing is answered, shown as over or sent before it is committed") {
+  test::TemporaryFolder folder;
+  OneDaemon daemon(home_below(folder.path()));
+  place_one(daemon);
+  daemon.outbox.sent.clear();
+  bool answered = false;
+  {
+    FullDisk full;
+    daemon.scheduler.handle(LaunchFailed{kHost, kOne, 1, "no such file", 0, false});
+    daemon.scheduler.when_committed([&] { answered = true; });
+    daemon.turn();
+    CHECK(daemon.scheduler.model().live.empty());
+    CHECK(!daemon.scheduler.is_over(kOne));
+    CHECK(!answered);
+    CHECK(daemon.outbox.sent.empty());
+  }
+  daemon.scheduler.when_committed([] {});   // rather than wait for it to try again by itself
+  daemon.turn();
+  CHECK(daemon.scheduler.is_over(kOne));
+  CHECK(answered);
+  CHECK(daemon.row(kOne).over());
+}
+
+TEST_CASE("a message that waited for the disk is not sent to a later stream of its host") {
+  test::TemporaryFolder folder;
+  OneDaemon daemon(home_below(folder.path()));
+  place_one(daemon);
+  daemon.outbox.sent.clear();
+  {
+    FullDisk full;
+    daemon.scheduler.handle(LaunchPrepared{kHost, kOne, 1});
+    daemon.turn();
+    daemon.scheduler.handle(HostDisconnected{kHost});
+    SUBCASE("the host still holds it: Start is said anew") {
+      daemon.scheduler.handle(HostConnected{a_host(), {{kTrain, 1}}});
+    }
+    SUBCASE("the host came back without it: no Start is left over") {
+      daemon.scheduler.handle(HostConnected{a_host(), {}});
+    }
+    daemon.turn();
+    CHECK(daemon.outbox.sent.empty());
+  }
+  const bool held = daemon.scheduler.model().experiments.at(kOne).replicas.at(0).progress ==
+                    Progress::Prepared;
+  daemon.scheduler.when_committed([] {});
+  daemon.turn();
+  CHECK(daemon.outbox.count(pb::ToRunner::kStart) == (held ? 1 : 0));
+}
+
+TEST_CASE("what a message that can't be made decides is committed too") {
+  test::TemporaryFolder folder;
+  OneDaemon daemon(home_below(folder.path()));
+  daemon.scheduler.handle(HostConnected{a_host(), {}});
+  REQUIRE(daemon.submit("a").ok());
+  // In the place of its output directory, which a launch makes.
+  const auto output = daemon.scheduler.output_dir(kOne);
+  std::filesystem::remove_all(output);
+  std::ofstream(output) << "a file";
+  daemon.turn();
+  const Experiment& experiment = daemon.scheduler.model().experiments.at(kOne);
+  CHECK(daemon.outbox.count(pb::ToRunner::kLaunch) == 0);
+  CHECK(experiment.start_failures == 1);
+  CHECK(daemon.row(kOne).start_failures() == 1);
+}
+
+TEST_CASE("a repeated submission is answered, whatever became of the hosts since") {
+  test::TemporaryFolder folder;
+  OneDaemon daemon(home_below(folder.path()));
+  daemon.scheduler.handle(HostConnected{a_host(), {}});
+  const auto first = daemon.submit("a");
+  REQUIRE(first.ok());
+  daemon.turn();
+  daemon.scheduler.handle(HostChanged{a_host(1)});
+  const auto again = daemon.submit("a");
+  REQUIRE(again.ok());
+  CHECK(again->number() == first->number());
+  CHECK(again->repeated());
+  const auto other = daemon.submit("b");
+  REQUIRE(!other.ok());
+  CHECK(other.error().code == Code::InvalidArgument);
+}
+
+}  // namespace
+}  // namespace dtrain::daemon

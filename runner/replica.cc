@@ -101,14 +101,25 @@ bool Replica::pump(Outbox& outbox) {
   pb::FromRunner message;
   pb::LogData& log = *message.mutable_log();
   const bool more = fill(log);
-  if (log.data().empty() && log.dropped_bytes() == 0) return more;
+  if (log.data().empty() && log.dropped_bytes() == 0) {
+    if (more || !lacks_end()) return more;
+    log.set_time_unix_ms(static_cast<uint64_t>(exit_->ended_unix_ms));
+    log.set_offset(exit_->log_bytes);
+    log.set_dropped_bytes(exit_->log_bytes - sent_offset_);
+  }
   log.set_replica(to_string(id_));
   log.set_attempt(attempt_);
   const uint64_t end = log.offset() + log.data().size();
   window_.unacked_bytes += end - sent_offset_;
   sent_offset_ = end;
   outbox.send(std::move(message));
-  return more;
+  return more || lacks_end();
+}
+
+// All of the spool was sent, and it is less than the replica wrote: a full disk or damage took even
+// the note of the loss.
+bool Replica::lacks_end() const {
+  return exit_ && !rest_ && sent_offset_ < exit_->log_bytes && reader_->is_last();
 }
 
 // A message is one hole at most, then the bytes that follow it, up to the limit. log.offset is that

@@ -64,6 +64,7 @@ class Replica {
 
  private:
   bool fill(pb::LogData& log);
+  bool lacks_end() const;
   void report_started(Outbox& outbox) const;
   void report_exited(Outbox& outbox) const;
   void report_released(Outbox& outbox) const;

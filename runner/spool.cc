@@ -254,14 +254,19 @@ uint64_t SpoolReader::later_sequence() const {
   if (::access(directory_.spool(replica_, sequence_ + 1).c_str(), F_OK) == 0) return sequence_ + 1;
   struct stat file = {};
   if (file_ && ::fstat(file_.get(), &file) == 0 && file.st_nlink > 0) return 0;
-  const uint64_t first = first_sequence();
-  return first > sequence_ ? first : 0;
+  const auto left = sequences();
+  return left && !left->empty() && *left->begin() > sequence_ ? *left->begin() : 0;
 }
 
-// 0: there is none.
-uint64_t SpoolReader::first_sequence() const {
+bool SpoolReader::is_last() const {
+  const auto left = sequences();
+  return left && (left->empty() || *left->rbegin() <= sequence_);
+}
+
+// Of the segments that are there; nullopt: the directory can't be read.
+std::optional<std::set<uint64_t>> SpoolReader::sequences() const {
   const std::string prefix = fmt::format("spool.{}.", to_string(replica_));
-  uint64_t first = 0;
+  std::set<uint64_t> found;
   std::error_code error;
   std::filesystem::directory_iterator entry(directory_.path(), error);
   for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
@@ -270,10 +275,10 @@ uint64_t SpoolReader::first_sequence() const {
     if (!name.starts_with(prefix)) continue;
     const char* begin = name.data() + prefix.size();
     const char* end = name.data() + name.size();
-    if (std::from_chars(begin, end, sequence).ptr != end || sequence == 0) continue;
-    if (first == 0 || sequence < first) first = sequence;
+    if (std::from_chars(begin, end, sequence).ptr == end && sequence != 0) found.insert(sequence);
   }
-  return first;
+  if (error) return std::nullopt;
+  return found;
 }
 
 }  // namespace dtrain::runner

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "schema/fd.h"
@@ -33,7 +34,7 @@ class SpoolWriter {
   // Everything below `offset` is durable elsewhere: whole segments below it are unlinked.
   void acknowledge(uint64_t offset);
   // Nothing more comes: tries once more to write down what was lost. If that fails too, the reader's
-  // last offset stays below the exit file's log_bytes.
+  // last offset stays below the exit file's log_bytes, and Replica declares the loss.
   void finish(int64_t unix_ms);
 
   uint64_t end_offset() const { return end_offset_; }
@@ -88,11 +89,13 @@ class SpoolReader {
   Result<std::optional<SpoolChunk>> next();
 
   uint64_t offset() const { return offset_; }  // of the next piece
+  // After next() had nothing: no other segment holds any more. False too when nobody can say now.
+  bool is_last() const;
 
  private:
   bool open_segment(uint64_t sequence);
   uint64_t later_sequence() const;
-  uint64_t first_sequence() const;
+  std::optional<std::set<uint64_t>> sequences() const;
   Error skip_damage();
   FrameStatus peek(Frame& frame);
   bool read_ahead();

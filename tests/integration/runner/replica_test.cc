@@ -1,0 +1,76 @@
+#include "runner/replica.h"
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/support/project.h"
+
+namespace dtrain::runner {
+namespace {
+
+class Recorder : public Outbox {
+ public:
+  void send(pb::FromRunner message) override {
+    if (message.has_log()) logs.push_back(message.log());
+  }
+  std::vector<pb::LogData> logs;
+};
+
+const ReplicaId kReplica{{4, 0}, Role::Worker, 1};
+
+// A replica that has exited after so many bytes, with `spooled` of them in its spool.
+struct Ended {
+  Ended(const std::string& spooled, uint64_t log_bytes) {
+    if (!spooled.empty()) SpoolWriter(directory, kReplica, 0).append(spooled, 100);
+    ExitFile exit;
+    exit.log_bytes = log_bytes;
+    exit.ended_unix_ms = 200;
+    REQUIRE(directory.write_exit(kReplica, exit).ok());
+    replica.look(recorder);
+    replica.resume(0);
+  }
+  void pump() {
+    while (replica.pump(recorder)) {
+    }
+  }
+
+  test::TemporaryFolder folder;
+  LaunchDir directory{folder.path()};
+  LogWindow window;
+  Recorder recorder;
+  Replica replica{directory, kReplica, 1, window};
+};
+
+TEST_CASE("the end of the output that no spool holds is declared lost, and the replica drains") {
+  std::string spooled;
+  SUBCASE("after some output") { spooled = "abc"; }
+  SUBCASE("without any") {}
+  Ended ended(spooled, 10);
+  ended.pump();
+  std::string text;
+  for (const auto& log : ended.recorder.logs) text += log.data();
+  CHECK(text == spooled);
+  REQUIRE(!ended.recorder.logs.empty());
+  const pb::LogData& loss = ended.recorder.logs.back();
+  CHECK(loss.offset() == 10);
+  CHECK(loss.dropped_bytes() == 10 - spooled.size());
+  CHECK(loss.time_unix_ms() == 200);
+  CHECK(!ended.replica.drained());
+  CHECK(ended.replica.acknowledge(10));
+  CHECK(ended.replica.drained());
+  ended.pump();
+  CHECK(&ended.recorder.logs.back() == &loss);   // said once
+}
+
+TEST_CASE("output that is all there is followed by no loss") {
+  Ended ended("0123456789", 10);
+  ended.pump();
+  REQUIRE(ended.recorder.logs.size() == 1);
+  CHECK(ended.recorder.logs[0].data() == "0123456789");
+  CHECK(ended.recorder.logs[0].dropped_bytes() == 0);
+}
+
+}  // namespace
+}  // namespace dtrain::runner

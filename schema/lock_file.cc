@@ -1,7 +1,6 @@
 #include "schema/lock_file.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -18,13 +17,30 @@ std::string pid_in(int fd) {
   return n > 0 ? std::string(pid, static_cast<size_t>(n)) : "";
 }
 
+// Of the whole file, and of the open file description: it goes when the last descriptor does.
+struct flock whole_file() {
+  struct flock lock = {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  return lock;
+}
+
+// Only looks: to try and take it would be in the way of whoever takes it in that moment.
+bool is_locked(int fd) {
+  struct flock lock = whole_file();
+  return fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
 }  // namespace
 
 Result<Fd> hold_lock(const std::filesystem::path& path) {
   Fd fd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   if (!fd) return errno_error(fmt::format("open {}", path.string()), errno);
-  if (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK) return errno_error(fmt::format("lock {}", path.string()), errno);
+  struct flock lock = whole_file();
+  if (fcntl(fd.get(), F_OFD_SETLK, &lock) != 0) {
+    if (errno != EAGAIN && errno != EACCES) {
+      return errno_error(fmt::format("lock {}", path.string()), errno);
+    }
     const std::string pid = pid_in(fd.get());
     return Error{Code::FailedPrecondition,
                  fmt::format("{} is held by {}", path.string(),
@@ -40,13 +56,13 @@ Result<Fd> hold_lock(const std::filesystem::path& path) {
 }
 
 bool is_held(const std::filesystem::path& path) {
-  const Fd fd(open(path.c_str(), O_RDWR | O_CLOEXEC));
-  return fd && flock(fd.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  const Fd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  return fd && is_locked(fd.get());
 }
 
 std::optional<pid_t> lock_holder(const std::filesystem::path& path) {
-  const Fd fd(open(path.c_str(), O_RDWR | O_CLOEXEC));
-  if (!fd || flock(fd.get(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return std::nullopt;
+  const Fd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd || !is_locked(fd.get())) return std::nullopt;
   const std::string text = pid_in(fd.get());
   pid_t pid = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), pid);

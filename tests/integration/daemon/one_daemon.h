@@ -61,6 +61,28 @@ inline Home home_below(const std::filesystem::path& root) {
   return home;
 }
 
+inline Host a_host(double cpus = 4) {
+  Host host;
+  host.id.hex = "h1";
+  host.name = "h1";
+  host.address = "127.0.0.1";
+  host.cpus = cpus;
+  host.memory_bytes = uint64_t{1} << 30;
+  host.connected = true;
+  host.same_machine = true;
+  return host;
+}
+
+// Of one replica, 1.train, that takes half of a_host().
+inline Submission a_submission(const std::string& id) {
+  Submission submission;
+  submission.submission_id = id;
+  submission.spec_yaml =
+      "project: testing\ntrain:\n  resources: {cpus: 2, mem: 64}\n  run: 'true'\n";
+  submission.spec = parse_spec(submission.spec_yaml, {}).value();
+  return submission;
+}
+
 struct OneDaemon {
   explicit OneDaemon(const Home& below, LogsDisk disk = {})
       : home(below),
@@ -81,12 +103,7 @@ struct OneDaemon {
   }
 
   Result<pb::Accepted> submit(const std::string& id) {
-    Submission submission;
-    submission.submission_id = id;
-    submission.spec_yaml =
-        "project: testing\ntrain:\n  resources: {cpus: 2, mem: 64}\n  run: 'true'\n";
-    submission.spec = parse_spec(submission.spec_yaml, {}).value();
-    return scheduler.submit(std::move(submission), {});
+    return scheduler.submit(a_submission(id), {});
   }
   bool is_open_in_store(uint32_t number) {
     const auto open = store->open_submissions();
@@ -113,17 +130,5 @@ struct OneDaemon {
   Logs logs;
   Scheduler scheduler;
 };
-
-inline Host a_host(double cpus = 4) {
-  Host host;
-  host.id.hex = "h1";
-  host.name = "h1";
-  host.address = "127.0.0.1";
-  host.cpus = cpus;
-  host.memory_bytes = uint64_t{1} << 30;
-  host.connected = true;
-  host.same_machine = true;
-  return host;
-}
 
 }  // namespace dtrain::daemon

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -47,8 +48,10 @@ class NoBlobs : public BlobSource {
  public:
   Status fetch(const std::vector<std::string>&,
                const std::function<Status(const pb::BlobPart&)>&) override {
+    if (on_fetch) on_fetch();
     return Error{Code::Unavailable, "no daemon", ""};
   }
+  std::function<void()> on_fetch;   // on another thread
 };
 
 // One runner process's worth of objects. Destroying it is what a crash of the runner is: keepers go
@@ -419,6 +422,32 @@ TEST_CASE("a launch that can't be prepared says why and whose fault it is") {
   CHECK(runner->until([&] { return runner->agent->launches_held() == 0; }));
   CHECK(fs::is_empty(scene.folder.path / "launches"));
   CHECK(fs::is_empty(scene.folder.path / "work"));
+}
+
+TEST_CASE("a launch that failed while no daemon was there is said to have failed by the next stream") {
+  Scene scene;
+  auto runner = scene.runner();
+  runner->connect();
+  const fs::path work = scene.folder.path / "work/4@1";
+  std::atomic<bool> asked = false;
+  runner->blobs.on_fetch = [&] {
+    fs::create_directories(work);
+    asked = true;
+  };
+  pb::Launch launch = scene.launch("true");
+  launch.set_snapshot(std::string(32, 'x'));
+  runner->tell([&](pb::ToRunner& m) { *m.mutable_launch() = launch; });
+  runner->agent->on_disconnected();
+  // Cleared away only after it failed.
+  REQUIRE(runner->until([&] { return asked && !fs::exists(work); }));
+  CHECK(scene.count(pb::FromRunner::kPrepareFailed) == 0);
+  runner->connect();
+  REQUIRE(scene.count(pb::FromRunner::kPrepareFailed) == 1);
+  CHECK(scene.last(pb::FromRunner::kPrepareFailed)->prepare_failed().attempt() == 1);
+  REQUIRE(runner->until([&] { return runner->agent->launches_held() == 0; }));
+  runner->agent->on_disconnected();
+  runner->connect();
+  CHECK(scene.count(pb::FromRunner::kPrepareFailed) == 1);
 }
 
 TEST_CASE("output waits in the spool while the daemon is away, and resumes where it has it") {

@@ -1,0 +1,46 @@
+#include "daemon/client_api.h"
+
+#include "tests/integration/daemon/served_daemon.h"
+
+namespace dtrain::daemon {
+namespace {
+
+TEST_CASE("kill is answered once it is on disk") {
+  test::TemporaryFolder folder;
+  ServedDaemon daemon(home_below(folder.path()));
+  const auto stub = pb::Client::NewStub(daemon.channel);
+  daemon.scheduler.handle(HostConnected{a_host(), {}});
+  REQUIRE(daemon.scheduler.submit(a_submission("a"), {}).ok());
+  daemon.scheduler.handle(HostDisconnected{a_host().id});
+  daemon.loop.poll();
+
+  grpc::ClientContext kill_call, info_call;
+  pb::KillRequest kill;
+  pb::KillReply killed;
+  kill.add_ids("1");
+  pb::InfoRequest ask;
+  pb::InfoReply info;
+  bool answered = false, informed = false;
+  {
+    FullDisk full;
+    stub->async()->Kill(&kill_call, &kill, &killed, [&](const grpc::Status& status) {
+      boost::asio::post(daemon.loop, [&, good = status.ok()] { answered = good; });
+    });
+    daemon.until([&] { return daemon.scheduler.model().live.empty(); });
+    // A later call is answered meanwhile.
+    stub->async()->Info(&info_call, &ask, &info, [&](const grpc::Status&) {
+      boost::asio::post(daemon.loop, [&] { informed = true; });
+    });
+    daemon.until([&] { return informed; });
+    CHECK(!answered);
+  }
+  daemon.scheduler.when_committed([] {});   // rather than wait for it to try again by itself
+  daemon.until([&] { return answered; });
+  const auto rows = daemon.store->experiments(1);
+  REQUIRE(rows.ok());
+  REQUIRE(rows->size() == 1);
+  CHECK(rows->at(0).record.over());
+}
+
+}  // namespace
+}  // namespace dtrain::daemon

@@ -1,0 +1,44 @@
+#include "daemon/runner_api.h"
+
+#include "tests/integration/daemon/served_daemon.h"
+
+namespace dtrain::daemon {
+namespace {
+
+pb::FromRunner output(const std::string& replica, const std::string& text) {
+  pb::FromRunner message;
+  message.mutable_log()->set_replica(replica);
+  message.mutable_log()->set_attempt(1);
+  message.mutable_log()->set_data(text);
+  return message;
+}
+
+// The runner lets go of a replica only once all its output is acknowledged.
+TEST_CASE("output that nobody wants any more is acknowledged all the same") {
+  test::TemporaryFolder folder;
+  ServedDaemon daemon(home_below(folder.path()));
+  FakeRunner runner(daemon);
+  runner.say(output("7.train", "hello\n"));
+  daemon.until([&] { return runner.last(pb::ToRunner::kLogAck) != nullptr; });
+  const pb::LogAck& ack = runner.last(pb::ToRunner::kLogAck)->log_ack();
+  CHECK(ack.replica() == "7.train");
+  CHECK(ack.attempt() == 1);
+  CHECK(ack.offset() == 6);
+}
+
+TEST_CASE("output that comes again after it became durable is acknowledged again") {
+  test::TemporaryFolder folder;
+  ServedDaemon daemon(home_below(folder.path()));
+  FakeRunner runner(daemon);
+  REQUIRE(daemon.scheduler.submit(a_submission("a"), {}).ok());
+  daemon.until([&] { return runner.last(pb::ToRunner::kLaunch) != nullptr; });
+  runner.say(output("1.train", "hello\n"));
+  daemon.until([&] { return runner.count(pb::ToRunner::kLogAck) == 1; });
+  CHECK(runner.last(pb::ToRunner::kLogAck)->log_ack().offset() == 6);
+  runner.say(output("1.train", "hello\n"));
+  daemon.until([&] { return runner.count(pb::ToRunner::kLogAck) == 2; });
+  CHECK(runner.last(pb::ToRunner::kLogAck)->log_ack().offset() == 6);
+}
+
+}  // namespace
+}  // namespace dtrain::daemon

@@ -1,0 +1,143 @@
+// A daemon's objects behind a real server on a home's socket. The test turns its loop, and everything
+// a client is told comes in on that same loop.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <boost/asio/post.hpp>
+#include <deque>
+#include <thread>
+
+#include "daemon/client_api.h"
+#include "daemon/monitor.h"
+#include "daemon/runner_api.h"
+#include "schema/clock.h"
+#include "schema/version.h"
+#include "tests/integration/daemon/one_daemon.h"
+
+namespace dtrain::daemon {
+
+class ServedDaemon {
+ public:
+  explicit ServedDaemon(const Home& below)
+      : home(below),
+        store(Store::open(home.database()).value()),
+        blobs(Blobs::open(home.blobs()).value()),
+        runner_api(loop, *blobs),
+        logs(loop, home.logs(), *store,
+             [this](const LogKey& key, uint64_t offset) { runner_api.log_durable(key, offset); }),
+        scheduler(loop, home, *store, logs, runner_api, Policy{}, 1 << 20),
+        monitor(loop, scheduler, runner_api),
+        client_api({loop, home, *store, *blobs, logs, scheduler, runner_api, monitor}) {
+    runner_api.wire(&scheduler, &logs);
+    REQUIRE(scheduler.load().ok());
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("unix:" + home.socket().string(), grpc::InsecureServerCredentials());
+    builder.RegisterService(&client_api);
+    builder.RegisterService(&runner_api);
+    server_ = builder.BuildAndStart();
+    channel = grpc::CreateChannel("unix:" + home.socket().string(),
+                                  grpc::InsecureChannelCredentials());
+  }
+  ~ServedDaemon() {
+    bool down = false;
+    std::thread shutdown([&] {
+      server_->Shutdown(std::chrono::system_clock::now());
+      boost::asio::post(loop, [&] { down = true; });
+    });
+    until([&] { return down; });   // its streams end on the loop
+    shutdown.join();
+  }
+  ServedDaemon(const ServedDaemon&) = delete;
+  ServedDaemon& operator=(const ServedDaemon&) = delete;
+
+  void until(const std::function<bool()>& done) {
+    while (!done()) REQUIRE(loop.run_one_for(std::chrono::seconds(10)) == 1);
+  }
+
+  const Home home;
+  boost::asio::io_context loop{1};
+  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work{loop.get_executor()};
+  std::unique_ptr<Store> store;
+  std::unique_ptr<Blobs> blobs;
+  RunnerApi runner_api;
+  Logs logs;
+  Scheduler scheduler;
+  Monitor monitor;
+  ClientApi client_api;
+  std::shared_ptr<grpc::Channel> channel;
+
+ private:
+  std::unique_ptr<grpc::Server> server_;
+};
+
+// A runner's stream: says what it is told to, and keeps what it hears.
+class FakeRunner : public grpc::ClientBidiReactor<pb::FromRunner, pb::ToRunner> {
+ public:
+  explicit FakeRunner(ServedDaemon& daemon)
+      : daemon_(daemon), stub_(pb::Runner::NewStub(daemon.channel)) {
+    stub_->async()->Connect(&context_, this);
+    StartRead(&in_);
+    StartCall();
+    pb::FromRunner message;
+    pb::Hello& hello = *message.mutable_hello();
+    hello.set_version(kVersion);
+    hello.set_protocol(kProtocol);
+    hello.set_host_id("h1");
+    hello.set_boot_id(boot_id());
+    hello.mutable_inventory()->set_name("h1");
+    hello.mutable_inventory()->set_cpus(4);
+    hello.mutable_inventory()->set_memory_bytes(uint64_t{1} << 30);
+    say(std::move(message));
+    daemon_.until([this] { return last(pb::ToRunner::kWelcome) != nullptr; });
+  }
+  ~FakeRunner() override {
+    context_.TryCancel();
+    daemon_.until([this] { return ended_; });
+  }
+
+  void say(pb::FromRunner message) {
+    waiting_.push_back(std::move(message));
+    if (waiting_.size() == 1) StartWrite(&waiting_.front());
+  }
+  size_t count(pb::ToRunner::WhatCase what) const {
+    size_t n = 0;
+    for (const auto& message : heard_) n += message.what_case() == what;
+    return n;
+  }
+  const pb::ToRunner* last(pb::ToRunner::WhatCase what) const {
+    const pb::ToRunner* found = nullptr;
+    for (const auto& message : heard_) {
+      if (message.what_case() == what) found = &message;
+    }
+    return found;
+  }
+
+ private:
+  void OnReadDone(bool good) override {
+    boost::asio::post(daemon_.loop, [this, good] {
+      if (!good) return;
+      heard_.push_back(in_);
+      StartRead(&in_);
+    });
+  }
+  void OnWriteDone(bool) override {
+    boost::asio::post(daemon_.loop, [this] {
+      waiting_.pop_front();
+      if (!waiting_.empty()) StartWrite(&waiting_.front());
+    });
+  }
+  void OnDone(const grpc::Status&) override {
+    boost::asio::post(daemon_.loop, [this] { ended_ = true; });
+  }
+
+  ServedDaemon& daemon_;
+  std::unique_ptr<pb::Runner::Stub> stub_;
+  grpc::ClientContext context_;
+  pb::ToRunner in_;
+  std::deque<pb::FromRunner> waiting_;   // the first is being written
+  std::deque<pb::ToRunner> heard_;
+  bool ended_ = false;
+};
+
+}  // namespace dtrain::daemon

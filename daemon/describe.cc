@@ -118,7 +118,7 @@ pb::HostInfo describe(const Host& host, const Model& model, TimeMs now) {
   info.set_cpus(host.cpus);
   info.set_cpus_free(std::max(free.cpus, 0.0));
   info.set_memory_bytes(host.memory_bytes);
-  info.set_memory_free_bytes(free.memory_bytes);
+  info.set_memory_free_bytes(static_cast<uint64_t>(std::max<int64_t>(free.memory_bytes, 0)));
   for (const Gpu& gpu : host.gpus) {
     pb::GpuInfo& message = *info.add_gpus();
     message.set_index(static_cast<uint32_t>(gpu.index));

@@ -43,10 +43,8 @@ void on_submitted(Turn& turn, const Submitted& event) {
 void kill_one(Turn& turn, const ExperimentId& id, bool force) {
   Experiment* experiment = turn.touch(id);
   if (experiment == nullptr) return;
-  if (!experiment->outcome) {
-    experiment->stop_wanted = true;
-    fix_outcome(turn, *experiment, State::Killed, nullptr, "killed");
-  }
+  if (!experiment->outcome) fix_outcome(turn, *experiment, State::Killed, nullptr, "killed");
+  if (force) experiment->stop_forced = true;
   settle(turn, *experiment, force);
 }
 
@@ -125,7 +123,7 @@ void on_tick(Turn& turn) {
   }
 }
 
-// Tells those who must end and don't know it yet, one message a host.
+// Tells those who must end and don't know it yet, with `force` all of them; one message a host.
 void stop_whom_it_concerns(Turn& turn, Experiment& experiment, bool force) {
   std::map<HostId, SendStop> stops;
   for (Replica& replica : experiment.replicas) {
@@ -138,7 +136,7 @@ void stop_whom_it_concerns(Turn& turn, Experiment& experiment, bool force) {
   for (auto& [host, stop] : stops) {
     stop.host = host;
     stop.experiment = experiment.id;
-    stop.grace_ms = force ? 0 : experiment.spec().stop_grace_ms;
+    stop.grace_ms = experiment.stop_forced ? 0 : experiment.spec().stop_grace_ms;
     stop.reason = experiment.outcome ? experiment.outcome->reason : experiment.wait_reason;
     if (stop.reason.empty()) stop.reason = "the experiment has ended";
     turn.send(std::move(stop));

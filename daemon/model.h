@@ -122,7 +122,7 @@ struct Experiment {
   std::shared_ptr<const Submission> submission;
   uint32_t attempt = 0;  // raised by every launch
   Phase phase = Phase::None;
-  bool stop_wanted = false;        // a person asked to kill it
+  bool stop_forced = false;        // a person asked to end it without grace
   bool held = false;               // back by its set's `concurrency`; derived, not stored
   bool over = false;               // terminal: outcome fixed, all released
   std::optional<Outcome> outcome;  // fixed once, never changed

@@ -19,7 +19,7 @@ std::string facts_of(const Experiment& e) {
   std::string text =
       fmt::format("{} attempt {} phase {} stop {} over {} restarts {} failures {} excluded {} after {} "
                   "since {} times {} {}",
-                  to_string(e.id), e.attempt, static_cast<int>(e.phase), e.stop_wanted, e.over,
+                  to_string(e.id), e.attempt, static_cast<int>(e.phase), e.stop_forced, e.over,
                   e.restarts_used, e.start_failures, e.excluded_hosts.size(), e.not_before_ms,
                   e.run_since_ms, e.started_unix_ms, e.finished_unix_ms);
   if (e.outcome) {

@@ -56,6 +56,7 @@ TEST_CASE("everything committed is there for the next daemon") {
     experiment.id = {1, 0};
     experiment.attempt = 3;
     experiment.phase = Phase::Go;
+    experiment.stop_forced = true;
     Replica replica;
     replica.id = {{1, 0}, Role::Ps, 1};
     replica.attempt = 2;
@@ -91,6 +92,7 @@ TEST_CASE("everything committed is there for the next daemon") {
   REQUIRE(loaded.ok());
   CHECK(loaded->attempt == 3);
   CHECK(loaded->phase == Phase::Go);
+  CHECK(loaded->stop_forced);
   REQUIRE(loaded->replicas.size() == 1);
   CHECK(loaded->replicas[0].seat == experiment.replicas[0].seat);
   CHECK(loaded->replicas[0].exit->cause == "killed by SIGKILL (9)");

@@ -18,7 +18,7 @@ json from_bytes(const std::string& bytes) {
     return text;
   } catch (const json::exception&) {
     std::string hex;
-    for (const unsigned char byte : bytes) hex += fmt::format("{:02x}", byte);
+    for (const char byte : bytes) hex += fmt::format("{:02x}", static_cast<unsigned char>(byte));
     return {{"hex", hex}};
   }
 }

@@ -1,0 +1,100 @@
+#include "daemon/watch_stream.h"
+
+#include "tests/integration/daemon/served_daemon.h"
+
+namespace dtrain::daemon {
+namespace {
+
+// Somebody who follows experiment 1.
+class Watcher : public grpc::ClientReadReactor<pb::WatchBatch> {
+ public:
+  explicit Watcher(ServedDaemon& daemon)
+      : daemon_(daemon), stub_(pb::Client::NewStub(daemon.channel)) {
+    request_.set_id("1");
+    request_.set_follow(true);
+    stub_->async()->Watch(&context_, &request_, this);
+    StartRead(&in_);
+    StartCall();
+  }
+  ~Watcher() override {
+    context_.TryCancel();
+    daemon_.until([this] { return over_; });
+  }
+  bool over() const { return over_; }
+  const std::vector<pb::WatchBatch>& batches() const { return batches_; }
+  std::string last_state() const {
+    std::string state;
+    for (const auto& batch : batches_) {
+      for (const auto& item : batch.items()) state = item.state().state();
+    }
+    return state;
+  }
+
+ private:
+  void OnReadDone(bool good) override {
+    boost::asio::post(daemon_.loop, [this, good] {
+      if (!good) return;
+      batches_.push_back(in_);
+      StartRead(&in_);
+    });
+  }
+  void OnDone(const grpc::Status&) override {
+    boost::asio::post(daemon_.loop, [this] { over_ = true; });
+  }
+
+  ServedDaemon& daemon_;
+  std::unique_ptr<pb::Client::Stub> stub_;
+  grpc::ClientContext context_;
+  pb::WatchRequest request_;
+  pb::WatchBatch in_;
+  std::vector<pb::WatchBatch> batches_;
+  bool over_ = false;
+};
+
+// Experiment 1, which waits for its host.
+void submit_one(ServedDaemon& daemon) {
+  daemon.scheduler.handle(HostConnected{a_host(), {}});
+  REQUIRE(daemon.scheduler.submit(a_submission("a"), {}).ok());
+  daemon.scheduler.handle(HostDisconnected{a_host().id});
+  daemon.loop.poll();
+}
+
+TEST_CASE("a watch ends once the end is on disk, and has shown it") {
+  test::TemporaryFolder folder;
+  ServedDaemon daemon(home_below(folder.path()));
+  submit_one(daemon);
+  Watcher watcher(daemon);
+  daemon.until([&] { return watcher.last_state() == "PENDING"; });
+  {
+    FullDisk full;
+    daemon.scheduler.handle(KillWanted{{1, 0}, false});
+    daemon.loop.poll();
+    daemon.logs.wake(1);
+    Watcher late(daemon);
+    daemon.until([&] { return late.last_state() == "PENDING"; });
+    CHECK(!late.batches().back().end());
+    CHECK(!watcher.batches().back().end());
+  }
+  daemon.scheduler.when_committed([] {});   // rather than wait for it to try again by itself
+  daemon.until([&] { return watcher.over(); });
+  CHECK(watcher.last_state() == "KILLED");
+  CHECK(watcher.batches().back().end());
+  CHECK(watcher.batches().back().outcome().state() == "KILLED");
+}
+
+TEST_CASE("a watch of what is over ends at the torn end of its journal") {
+  test::TemporaryFolder folder;
+  ServedDaemon daemon(home_below(folder.path()));
+  submit_one(daemon);
+  daemon.scheduler.handle(KillWanted{{1, 0}, false});
+  daemon.until([&] { return !daemon.scheduler.model().experiments.contains({1, 0}); });
+  const auto journal = daemon.logs.path(1);
+  std::filesystem::resize_file(journal, std::filesystem::file_size(journal) - 3);
+  Watcher watcher(daemon);
+  daemon.until([&] { return watcher.over(); });
+  CHECK(watcher.batches().back().end());
+  CHECK(watcher.batches().back().outcome().state() == "KILLED");
+}
+
+}  // namespace
+}  // namespace dtrain::daemon

@@ -52,9 +52,10 @@ void FakeHost::dial(TimeMs now) {
 void FakeHost::repeat_facts() {
   for (const auto& [fact, replica] : replicas) {
     const ExperimentId& id = fact.replica.experiment;
+    const uint32_t attempt = fact.attempt;
     if (replica.stage >= Stage::Prepared) {
       const bool all = std::all_of(replicas.begin(), replicas.end(), [&](const auto& other) {
-        return other.first.replica.experiment != id || other.first.attempt != fact.attempt ||
+        return other.first.replica.experiment != id || other.first.attempt != attempt ||
                other.second.stage >= Stage::Prepared;
       });
       if (all) say(daemon::LaunchPrepared{inventory.id, id, fact.attempt});

@@ -63,7 +63,8 @@ void World::check_hosts() const {
                 "at most one live copy of " + to_string(fact.replica));
       }
       if (replica.stage == Stage::Released) continue;
-      const auto once = [&](std::map<int, HeldReplicaFact>& users, int what, const char* kind) {
+      const auto once = [&, fact = fact](std::map<int, HeldReplicaFact>& users, int what,
+                                       const char* kind) {
         const auto [user, first] = users.try_emplace(what, fact);
         require(first, fmt::format("{} {} of {} is used once, not by {}@{} and {}@{}", kind, what,
                                    host.inventory.name, to_string(user->second.replica),

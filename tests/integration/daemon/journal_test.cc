@@ -147,7 +147,7 @@ TEST_CASE("the tail is exactly the last lines, across chunks") {
   auto reader = JournalReader::open(path);
   REQUIRE(reader.ok());
   const uint64_t end = *(*reader)->size();
-  for (const uint64_t lines : {1, 2, 9, 10, 50, 99, 100, 1000}) {
+  for (const uint64_t lines : {1u, 2u, 9u, 10u, 50u, 99u, 100u, 1000u}) {
     const auto tail = (*reader)->find_tail(end, lines, everything("4"));
     REQUIRE(tail.ok());
     std::string shown;

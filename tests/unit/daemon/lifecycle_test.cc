@@ -62,7 +62,7 @@ class Script {
   void restart();
   void pass_time(const std::string& by);
 
-  const Policy policy_;
+  const Policy policy_{};
   TimeMs now_ = 1'000'000;
   std::unique_ptr<Model> model_ = std::make_unique<Model>();
   std::vector<std::shared_ptr<const Submission>> submissions_;

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "schema/clock.h"
+#include "schema/config.h"
 #include "schema/fd.h"
 #include "schema/lock_file.h"
 
@@ -226,6 +227,7 @@ Status start_daemon(const Home& home, const std::string& program, StartAs as) {
   const auto listener = find_listener(home);
   if (listener.ok()) return ok();
   if (listener.error().code != Code::Unavailable) return listener.error();
+  TRY(read_config(home));  // a mistake is told here, and not out of the daemon's log
 
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return errno_error("pipe", errno);

@@ -5,12 +5,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstdio>
 #include <memory>
-#include <optional>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -20,6 +17,7 @@
 #include "daemon/daemon_main.h"
 #include "runner/keeper.h"
 #include "runner/runner_main.h"
+#include "schema/config.h"
 #include "schema/home.h"
 #include "schema/text_formats.h"
 
@@ -43,21 +41,6 @@ struct RunnerWords {
   std::string join, home, address, name, mem, ports, daemon_home;
   double cpus = 0;
 };
-
-// "20000-29999"; nothing when it is not that, with 1 <= first <= last <= 65535.
-std::optional<std::pair<uint32_t, uint32_t>> parse_port_range(std::string_view text) {
-  const size_t dash = text.find('-');
-  if (dash == std::string_view::npos) return std::nullopt;
-  uint32_t ends[2] = {};
-  const std::string_view parts[2] = {text.substr(0, dash), text.substr(dash + 1)};
-  for (int i = 0; i < 2; ++i) {
-    const char* const end = parts[i].data() + parts[i].size();
-    const auto [stop, error] = std::from_chars(parts[i].data(), end, ends[i]);
-    if (error != std::errc() || stop != end) return std::nullopt;
-  }
-  if (ends[0] == 0 || ends[0] > ends[1] || ends[1] > 65'535) return std::nullopt;
-  return std::pair(ends[0], ends[1]);
-}
 
 Result<int> run_runner(const RunnerWords& words) {
   runner::RunnerOptions options;
@@ -86,7 +69,8 @@ Result<int> run_runner(const RunnerWords& words) {
                    fmt::format("runner run: --ports '{}' is not a range", words.ports),
                    "20000-29999"};
     }
-    std::tie(options.port_first, options.port_last) = *range;
+    options.port_first = range->first;
+    options.port_last = range->last;
   }
   return runner::run_runner(options);
 }

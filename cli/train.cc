@@ -22,6 +22,7 @@
 #include "cli/sync_line.h"
 #include "cli/sync_size.h"
 #include "schema/clock.h"
+#include "schema/config.h"
 #include "schema/fd.h"
 
 namespace dtrain::cli {
@@ -129,15 +130,15 @@ fs::path stat_cache_of(const Home& home, const fs::path& root) {
 }
 
 // A project's notices are said once and not with every train; `memory` keeps which.
-void tell_once(const std::vector<std::string>& notices, const fs::path& memory) {
+void tell_once(const std::vector<Notice>& notices, const fs::path& memory) {
   std::set<std::string> known;
   std::ifstream before(memory);
   for (std::string line; std::getline(before, line);) known.insert(line);
   std::ofstream after(memory, std::ios::app);
-  for (const std::string& notice : notices) {
-    if (!known.insert(notice).second) continue;
-    std::fprintf(stderr, "%s\n", notice.c_str());
-    after << notice << '\n';
+  for (const Notice& notice : notices) {
+    if (!known.insert(notice.about).second) continue;
+    std::fprintf(stderr, "%s\n", notice.text.c_str());
+    after << notice.about << '\n';
   }
 }
 
@@ -153,7 +154,8 @@ Result<int> explain_sync(const TrainOptions& options, const Prepared& prepared) 
     text += fmt::format("{} {}{}\n", decision.included ? "in " : "out", decision.path,
                         decision.why.empty() ? "" : ": " + decision.why);
   };
-  TRY(const Snapshot taken, take_snapshot(prepared.source.root, snapshot));
+  snapshot.limits.file_bytes_max = UINT64_MAX;  // what is too large is to be found here
+  TRY(explain_snapshot(prepared.source.root, snapshot));
   if (found == 0) {
     return Error{Code::NotFound,
                  fmt::format("the sync meets nothing named {}", options.explain_path),
@@ -163,10 +165,10 @@ Result<int> explain_sync(const TrainOptions& options, const Prepared& prepared) 
   return 0;
 }
 
-Status agree_to_size(const Snapshot& snapshot, bool yes) {
-  SyncSize size = size_of_sync(snapshot);
+Status agree_to_size(const ProjectSize& project, const Config& config, bool yes) {
+  SyncSize size = size_of_sync(project, config);
   if (size == SyncSize::Fine || (yes && size == SyncSize::Ask)) return ok();
-  std::string large = what_is_large(snapshot);
+  std::string large = what_is_large(project, config);
   if (size == SyncSize::Warn) {
     std::fprintf(stderr, "Warning: %s; what need not travel goes into .dtrainignore or `data:`\n",
                  large.c_str());
@@ -200,7 +202,14 @@ Result<pb::Accepted> sync_and_submit(Connection& connection, const CommandContex
   Sink sink(fd);
   SyncLine line(screen_of(fd), boottime_ms());
   TRY(pb::SubmitHeader header, header_of(options, prepared));
+  TRY(const Config config, read_config(connection.home()));
   SnapshotOptions snapshot_options;
+  snapshot_options.limits.file_bytes_max = config.sync_file_bytes_max;
+  snapshot_options.limits.how_to_raise =
+      fmt::format(", or raise sync.max-file in {}", connection.home().config().string());
+  snapshot_options.before_reading = [&](const ProjectSize& project) {
+    return agree_to_size(project, config, options.yes);
+  };
   snapshot_options.stat_cache = stat_cache_of(connection.home(), prepared.source.root);
   snapshot_options.progress = [&](uint64_t files, uint64_t bytes) {
     sink.write(line.reading(files, bytes, boottime_ms()));
@@ -213,7 +222,7 @@ Result<pb::Accepted> sync_and_submit(Connection& connection, const CommandContex
     }
     if (tries == 1) {
       tell_once(snapshot->notices, snapshot_options.stat_cache.string() + ".told");
-      TRY(agree_to_size(snapshot.value(), options.yes));
+      snapshot_options.before_reading = nullptr;  // agreed to
     }
     TRY(const std::string submission_id, new_submission_id());
     header.set_submission_id(submission_id);

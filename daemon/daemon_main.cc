@@ -26,6 +26,7 @@
 #include "daemon/runner_api.h"
 #include "daemon/scheduler.h"
 #include "daemon/store.h"
+#include "schema/config.h"
 #include "schema/lock_file.h"
 #include "schema/version.h"
 
@@ -35,7 +36,6 @@ namespace {
 
 namespace asio = boost::asio;
 
-constexpr uint64_t kSpoolLimitBytes = uint64_t{4} << 30;
 constexpr int kMessageBytesMax = 2 << 20;
 // How long the one who started us waits at most for the local runner to come in.
 constexpr std::chrono::seconds kRunnerWait{10};
@@ -93,6 +93,7 @@ std::unique_ptr<grpc::Server> listen(const Home& home, ClientApi& client_api, Ru
 
 Status run(const DaemonOptions& options, Readiness& readiness) {
   const Home& home = options.home;
+  TRY(const Config config, read_config(home));
   TRY(make_folders(home));
   auto lock = hold_lock(home.lock());
   if (!lock.ok()) {
@@ -111,7 +112,7 @@ Status run(const DaemonOptions& options, Readiness& readiness) {
   Logs logs(loop, home.logs(), *store, [&runner_api](const LogKey& key, uint64_t offset) {
     runner_api.log_durable(key, offset);
   });
-  Scheduler scheduler(loop, home, *store, logs, runner_api, Policy{}, kSpoolLimitBytes);
+  Scheduler scheduler(loop, home, *store, logs, runner_api, Policy{}, config.spool_limit_bytes);
   runner_api.wire(&scheduler, &logs);
   Monitor monitor(loop, scheduler, runner_api);
   runner_api.on_usage = [&monitor](const pb::UsageReport& report) { monitor.on_usage(report); };
@@ -126,7 +127,7 @@ Status run(const DaemonOptions& options, Readiness& readiness) {
                  "is DTRAIN_HOME on a file system that has Unix sockets?"};
   }
 
-  LocalRunner local_runner(loop, home);
+  LocalRunner local_runner(loop, home, config);
   asio::steady_timer give_up(loop, kRunnerWait);
   if (options.local_runner) {
     runner_api.on_connected = [&](const HostId&) { readiness.announce(); };

@@ -11,9 +11,12 @@
 #include <csignal>
 #include <cstdio>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "schema/fd.h"
 #include "schema/lock_file.h"
+#include "schema/text_formats.h"
 
 namespace dtrain::daemon {
 
@@ -23,16 +26,29 @@ constexpr std::chrono::milliseconds kBackoffMin{500};
 constexpr std::chrono::milliseconds kBackoffMax{10'000};
 constexpr std::chrono::seconds kHealthyAfter{30};
 
+std::vector<std::string> command_of(const Home& home, const Config& config) {
+  std::vector<std::string> words = {"dtrain", "runner", "run"};
+  const auto add = [&](std::string name, std::string value) {
+    words.push_back(std::move(name));
+    words.push_back(std::move(value));
+  };
+  add("--home", home.runner().string());
+  add("--join", "unix:" + home.socket().string());
+  add("--daemon-home", home.root.string());
+  add("--ports", fmt::format("{}-{}", config.ports.first, config.ports.last));
+  if (config.cpus) add("--cpus", fmt::format("{}", *config.cpus));
+  if (config.memory_bytes) add("--mem", format_memory(*config.memory_bytes));
+  return words;
+}
+
 // In a session of its own, so that a Ctrl-C meant for the daemon does not reach it; no descriptor of
 // ours is inherited. posix_spawn, because gRPC's threads exist already.
-Result<pid_t> spawn_runner(const Home& home) {
+Result<pid_t> spawn_runner(const Home& home, const Config& config) {
   const std::string log = home.runner_log().string();
-  const std::string folder = home.runner().string();
-  const std::string join = "unix:" + home.socket().string();
-  const std::string home_root = home.root.string();
-  const char* const words[] = {"dtrain",       "runner", "run",        "--home",
-                               folder.c_str(), "--join", join.c_str(), "--daemon-home",
-                               home_root.c_str(), nullptr};
+  std::vector<std::string> words = command_of(home, config);
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
   posix_spawn_file_actions_t files;
   posix_spawnattr_t attributes;
   posix_spawn_file_actions_init(&files);
@@ -46,8 +62,8 @@ Result<pid_t> spawn_runner(const Home& home) {
   posix_spawnattr_setsigmask(&attributes, &none);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK);
   pid_t pid = -1;
-  const int error = posix_spawn(&pid, "/proc/self/exe", &files, &attributes,
-                                const_cast<char* const*>(words), environ);
+  const int error =
+      posix_spawn(&pid, "/proc/self/exe", &files, &attributes, arguments.data(), environ);
   posix_spawn_file_actions_destroy(&files);
   posix_spawnattr_destroy(&attributes);
   if (error != 0) return errno_error("start the local runner", error);
@@ -56,8 +72,8 @@ Result<pid_t> spawn_runner(const Home& home) {
 
 }  // namespace
 
-LocalRunner::LocalRunner(boost::asio::io_context& loop, const Home& home)
-    : home_(home), ended_(loop), again_(loop) {}
+LocalRunner::LocalRunner(boost::asio::io_context& loop, const Home& home, const Config& config)
+    : home_(home), config_(config), ended_(loop), again_(loop) {}
 
 void LocalRunner::start() {
   if (stopping_ || pid_ > 0) return;
@@ -66,7 +82,7 @@ void LocalRunner::start() {
     start_later();
     return;
   }
-  const auto pid = spawn_runner(home_);
+  const auto pid = spawn_runner(home_, config_);
   if (!pid.ok()) {
     std::fprintf(stderr, "%s\n", pid.error().message.c_str());
     start_later();

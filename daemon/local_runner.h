@@ -12,6 +12,7 @@
 #include <chrono>
 #include <functional>
 
+#include "schema/config.h"
 #include "schema/home.h"
 #include "schema/result.h"
 
@@ -19,7 +20,8 @@ namespace dtrain::daemon {
 
 class LocalRunner {
  public:
-  LocalRunner(boost::asio::io_context& loop, const Home& home);
+  // It offers what `config` says of this host.
+  LocalRunner(boost::asio::io_context& loop, const Home& home, const Config& config);
   LocalRunner(const LocalRunner&) = delete;
   LocalRunner& operator=(const LocalRunner&) = delete;
 
@@ -36,6 +38,7 @@ class LocalRunner {
   void wait_for_end();
 
   const Home home_;
+  const Config config_;
   pid_t pid_ = -1;                                // -1: not ours, or not there
   boost::asio::posix::stream_descriptor ended_;   // a pidfd
   boost::asio::steady_timer again_;

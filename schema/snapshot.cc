@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "schema/content.h"
+#include "schema/file_hash.h"
 #include "schema/quote.h"
 #include "schema/walk.h"
 
@@ -25,44 +27,51 @@ std::string some_of(const std::vector<std::string>& names) {
   return text;
 }
 
-std::vector<std::string> notices_of(const Walk& walk) {
-  std::vector<std::string> notices;
+std::vector<Notice> notices_of(const Walk& walk) {
+  std::vector<Notice> notices;
   if (!walk.left_out.empty()) {
+    // That something is left out is news once, however many caches come to be later.
     notices.push_back(
-        fmt::format("left out by default: {}; a line !NAME/ in .dtrainignore takes one in",
-                    some_of(walk.left_out)));
+        {fmt::format("left out by default: {}; a line !NAME/ in .dtrainignore takes one in",
+                     some_of(walk.left_out)),
+         "left out by default"});
   }
-  if (!walk.absolute_links.empty()) {
-    notices.push_back(
-        fmt::format("absolute links stay links, their targets must exist on each host: {}",
-                    some_of(walk.absolute_links)));
-  }
-  if (!walk.special.empty()) {
-    notices.push_back(
-        fmt::format("left out, being sockets, fifos or devices: {}", some_of(walk.special)));
-  }
+  const auto name_all = [&](const std::vector<std::string>& names, std::string_view what) {
+    if (names.empty()) return;
+    const std::string text = fmt::format("{}: {}", what, some_of(names));
+    notices.push_back({text, text});
+  };
+  name_all(walk.absolute_links, "absolute links stay links, their targets must exist on each host");
+  name_all(walk.special, "left out, being sockets, fifos or devices");
   return notices;
 }
 
-std::vector<std::pair<std::string, uint64_t>> largest_of(Walk& walk) {
-  auto& all = walk.top_level;
+ProjectSize size_of(const Walk& walk) {
+  auto all = walk.top_level;
   const auto shown = static_cast<std::ptrdiff_t>(std::min(all.size(), kLargestShown));
   std::partial_sort(all.begin(), all.begin() + shown, all.end(),
                     [](const auto& a, const auto& b) { return a.second > b.second; });
   all.resize(static_cast<size_t>(shown));
-  return std::move(all);
+  return {walk.total_bytes, walk.file_count, std::move(all)};
+}
+
+Result<Fd> open_project(const std::filesystem::path& root) {
+  Fd directory(::open(root.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!directory) return cannot_read(root.native(), errno);
+  return directory;
 }
 
 }  // namespace
 
 Result<Snapshot> take_snapshot(const std::filesystem::path& root, const SnapshotOptions& options) {
-  Fd directory(::open(root.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!directory) return cannot_read(root.native(), errno);
+  TRY(Fd directory, open_project(root));
   StatCache cache;
   if (!options.stat_cache.empty()) cache = StatCache::load(options.stat_cache);
 
   Walk walk(options, cache);
   TRY(walk.run(std::move(directory)));
+  if (options.before_reading) TRY(options.before_reading(size_of(walk)));
+  TRY(const uint64_t read_count, read_content(root, options, walk));
 
   Snapshot snapshot;
   // The same manifest has the same name: hashing it again would tell nothing new.
@@ -72,12 +81,17 @@ Result<Snapshot> take_snapshot(const std::filesystem::path& root, const Snapshot
     (void)StatCache::save(options.stat_cache, walk.manifest, walk.keys, snapshot.root).ok();
   }
   snapshot.notices = notices_of(walk);
-  snapshot.largest = largest_of(walk);
   snapshot.manifest_bytes = std::move(walk.manifest);
   snapshot.total_bytes = walk.total_bytes;
   snapshot.file_count = walk.file_count;
-  snapshot.hashed_count = walk.hashed_count;
+  snapshot.hashed_count = read_count;
   return snapshot;
+}
+
+Status explain_snapshot(const std::filesystem::path& root, const SnapshotOptions& options) {
+  TRY(Fd directory, open_project(root));
+  StatCache nothing_known;
+  return Walk(options, nothing_known).run(std::move(directory));
 }
 
 SnapshotBlobs::SnapshotBlobs(std::filesystem::path root, const Snapshot& snapshot)

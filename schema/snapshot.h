@@ -1,8 +1,9 @@
 // A snapshot: the exact content of a project directory, named by the SHA-256 of its file list.
 //
-// take_snapshot walks a directory once, in sorted order, hashing only files whose stat differs from
-// the cache; materialise.h writes the same tree somewhere else. What is in and what is out is
-// decided in ignore.h, the list itself is manifest.h's, the bytes of files travel as blob.h says.
+// take_snapshot walks a directory once, in sorted order, then reads only the files whose stat
+// differs from the cache; materialise.h writes the same tree somewhere else. What is in and what is
+// out is decided in ignore.h, the list itself is manifest.h's, the bytes of files travel as blob.h
+// says.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +25,7 @@ namespace dtrain {
 struct SnapshotLimits {
   uint64_t file_bytes_max = uint64_t{10} << 30;  // one file; larger is refused with how to raise it
   uint64_t entries_max = kManifestEntriesMax;
-  std::string how_to_raise;  // ends the hint of a refusal: ", or raise the limit by ..."
+  std::string how_to_raise;  // of file_bytes_max; ends the hint: ", or raise the limit by ..."
 };
 
 // One line of `train --explain-sync`.
@@ -35,13 +36,28 @@ struct SyncDecision {
       why;  // ".gitignore:3 '*.o'", "virtual environment", "a socket"; empty: nothing says no
 };
 
+// What stat says of a project, before any file is read.
+struct ProjectSize {
+  uint64_t total_bytes = 0;  // of regular files
+  uint64_t file_count = 0;
+  // The largest top-level entries ("data/", "model.bin"), biggest first.
+  std::vector<std::pair<std::string, uint64_t>> largest;
+};
+
 struct SnapshotOptions {
   std::filesystem::path stat_cache;  // empty: hash everything
   SnapshotLimits limits;
+  // Called when all is found and nothing read yet; its error ends the snapshot.
+  std::function<Status(const ProjectSize&)> before_reading;
   // Called now and then while hashing: files and bytes done so far.
   std::function<void(uint64_t files, uint64_t bytes)> progress;
   // When set, called for each path the walk decides about.
   std::function<void(const SyncDecision&)> explain;
+};
+
+struct Notice {
+  std::string text;   // one line
+  std::string about;  // who was told this needs no other notice about the same
 };
 
 struct Snapshot {
@@ -50,17 +66,16 @@ struct Snapshot {
   uint64_t total_bytes = 0;    // of regular files
   uint64_t file_count = 0;     // regular files
   uint64_t hashed_count = 0;   // of them, those that had to be read
-  std::vector<std::string>
-      notices;  // one-line warnings: absolute symlinks, what stayed out by default
-  // The largest top-level entries ("data/", "model.bin"), biggest first, for the question about a
-  // large snapshot.
-  std::vector<std::pair<std::string, uint64_t>> largest;
+  std::vector<Notice> notices;  // absolute symlinks, what stayed out by default
 };
 
 // A file that changes while it is read is read again (a few times, then a clear error). A symlink
 // out of the tree by ".." is refused; an absolute one is kept with a notice. Sockets, fifos and
 // devices stay out with a notice.
 Result<Snapshot> take_snapshot(const std::filesystem::path& root, const SnapshotOptions& options);
+
+// Only the walk, for what it tells options.explain: reads no file.
+Status explain_snapshot(const std::filesystem::path& root, const SnapshotOptions& options);
 
 // The blobs of a snapshot, read from the project again when the daemon asks for them.
 class SnapshotBlobs {

@@ -2,84 +2,18 @@
 
 #include <fmt/format.h>
 
+#include "schema/shapes.h"
+
 namespace dtrain {
 
 namespace {
 
-using Kind = Shape::Kind;
-
-Shape make(Kind kind, std::string_view expected) {
-  Shape shape;
-  shape.kind = kind;
-  shape.expected = expected;
-  return shape;
-}
-
-Shape boolean() {
-  return make(Kind::Boolean, "true or false");
-}
-Shape only_false() {
-  return make(Kind::False, "false");
-}
-Shape nothing() {
-  return make(Kind::Nothing, "nothing");
-}
-Shape refused(std::string_view why) {
-  return make(Kind::Refused, why);
-}
-Shape any_number() {
-  return make(Kind::Number, "");
-}
-
-Shape bounded(Kind kind, double minimum, double maximum) {
-  Shape shape = make(kind, "");
-  shape.minimum = minimum;
-  shape.maximum = maximum;
-  return shape;
-}
-Shape integer(double minimum, double maximum) {
-  return bounded(Kind::Integer, minimum, maximum);
-}
-Shape number(double minimum, double maximum) {
-  return bounded(Kind::Number, minimum, maximum);
-}
-
-Shape text(const TextFormat& format) {
-  Shape shape = make(Kind::Text, format.expected);
-  shape.format = &format;
-  return shape;
-}
-Shape word(std::vector<std::string_view> words, std::vector<std::string_view> later = {}) {
-  Shape shape = make(Kind::Word, "");
-  shape.words = std::move(words);
-  shape.later = std::move(later);
-  return shape;
-}
-Shape list(std::string_view expected, Shape item, size_t most = 1000) {
-  Shape shape = make(Kind::List, expected);
-  shape.parts = {std::move(item)};
-  shape.most = most;
-  return shape;
-}
-Shape map(std::string_view expected, std::vector<Key> keys) {
-  Shape shape = make(Kind::Map, expected);
-  shape.keys = std::move(keys);
-  return shape;
-}
-Shape dict(std::string_view expected, const TextFormat& names, Shape value) {
-  Shape shape = make(Kind::Dict, expected);
-  shape.format = &names;
-  shape.parts = {std::move(value)};
-  return shape;
-}
-Shape either(std::string_view expected, std::vector<Shape> parts) {
-  Shape shape = make(Kind::Either, expected);
-  shape.parts = std::move(parts);
-  return shape;
-}
+using namespace shapes;
 
 Shape lines(std::string_view expected) {
-  return either(expected, {text(kSomeText), list(expected, text(kSomeText))});
+  Shape line = text(kSomeText);
+  line.expected = "a command";
+  return either(expected, {line, list(expected, line)});
 }
 Shape run_lines() {
   return lines("a command, or a list of commands");

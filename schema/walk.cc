@@ -5,6 +5,7 @@
 
 #include <cerrno>
 
+#include "schema/file_hash.h"
 #include "schema/quote.h"
 #include "schema/size_text.h"
 
@@ -13,8 +14,6 @@ namespace dtrain {
 namespace {
 
 constexpr int kOpenDirectory = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
-// O_NONBLOCK: what was a file a moment ago may have become a fifo.
-constexpr int kOpenFile = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
 constexpr size_t kRulesBytesMax = 1u << 20;
 
 Error refused(const std::string& path, std::string_view why, std::string_view hint) {
@@ -40,14 +39,23 @@ Result<std::string> read_rules_file(int directory, const char* name, const std::
   return text;
 }
 
+// As `dtrain train` leaves a runs/ behind: links named by numbers.
+bool holds_only_links(int directory, const Listing& names) {
+  for (size_t i = 0; i < names.size(); ++i) {
+    const bool number = names.view(i).find_first_not_of("0123456789") == std::string_view::npos;
+    struct stat st {};
+    if (!number || ::fstatat(directory, names.name(i), &st, AT_SYMLINK_NOFOLLOW) != 0 ||
+        !S_ISLNK(st.st_mode)) {
+      return false;
+    }
+  }
+  return names.size() > 0;
+}
+
 }  // namespace
 
 Walk::Walk(const SnapshotOptions& options, StatCache& cache)
-    : options_(options), cache_(cache), start_ns_(file_clock_ns()), hash_([this](uint64_t bytes) {
-        hashed_bytes_ += bytes;
-        const bool worth_it = bytes >= 1u << 20 || hashed_count % 64 == 0;
-        if (options_.progress && worth_it) options_.progress(hashed_count, hashed_bytes_);
-      }) {
+    : start_ns(file_clock_ns()), options_(options), cache_(cache) {
   manifest.reserve(cache.manifest_bytes() + 4096);
   keys.reserve(cache.size() + 64);
 }
@@ -57,7 +65,7 @@ Status Walk::run(Fd root) {
   top.fd = std::move(root);
   top.emitted = true;  // the project itself is no entry
   TRY(enter(top));
-  changed = changed || keys.size() != cache_.size();
+  changed = changed || !unread.empty() || keys.size() != cache_.size();
   return ok();
 }
 
@@ -68,7 +76,7 @@ Status Walk::enter(Directory& directory) {
   if (auto listed = names.read(directory.fd.get()); !listed.ok()) {
     return std::move(listed).error().with_context(dtrain::quoted(path_));
   }
-  if (is_virtual_env(directory, names)) return ok();
+  if (is_virtual_env(directory, names) || is_links_to_outputs(directory, names)) return ok();
   TRY(read_rules(directory, names));
   if (directory.out_why.empty()) emit_directory(directory);
 
@@ -91,6 +99,14 @@ bool Walk::is_virtual_env(const Directory& directory, const Listing& names) {
   if (asked_for || !directory.out_why.empty() || !names.contains(kVirtualEnvMark)) return false;
   left_out.push_back(path_ + '/');
   explain(path_, false, "a virtual environment");
+  return true;
+}
+
+// The runs/ of another project below this one. (This project's own is out by name.)
+bool Walk::is_links_to_outputs(const Directory& directory, const Listing& names) {
+  const bool named = directory.parent != nullptr && std::string_view(path_).ends_with("/runs");
+  if (!named || directory.asked_for || !holds_only_links(directory.fd.get(), names)) return false;
+  explain(path_, false, "links to outputs of earlier runs");
   return true;
 }
 
@@ -117,10 +133,10 @@ Status Walk::read_rules(Directory& directory, const Listing& names) {
 
 Status Walk::visit(Directory& directory, const char* name, std::string_view name_view) {
   if (path_.size() > kPathBytesMax) return refused(path_, "is too long a path", kHowToLeaveOut);
-  if (keys.size() >= options_.limits.entries_max) {
+  if (keys.size() + unread.size() >= options_.limits.entries_max) {
     return Error{Code::ResourceExhausted,
                  fmt::format("the project has more than {} files", options_.limits.entries_max),
-                 fmt::format("leave some out by .dtrainignore{}", options_.limits.how_to_raise)};
+                 "leave some out by .dtrainignore"};
   }
   if (name_view == ".git") {
     explain(path_, false, ".git never travels");
@@ -134,7 +150,7 @@ Status Walk::visit(Directory& directory, const char* name, std::string_view name
   const auto verdict = directory.out_why.empty()
                            ? rules_.decide(path_, is_directory)
                            : rules_.decide_below_excluded(path_, is_directory);
-  std::string out_why = why_out(directory, verdict);
+  std::string out_why = why_out(directory, name, verdict);
   if (!out_why.empty()) {
     explain(path_, false, out_why);
     if (!is_directory || !rules_.takes_in_below(path_)) return ok();
@@ -147,13 +163,24 @@ Status Walk::visit(Directory& directory, const char* name, std::string_view name
   }
   explain(path_, true, "");
   emit_directory(directory);
-  return S_ISREG(st.st_mode) ? visit_file(directory, name, st) : visit_link(directory, name, st);
+  return S_ISREG(st.st_mode) ? visit_file(directory, st) : visit_link(directory, name, st);
 }
 
-std::string Walk::why_out(const Directory& directory, const IgnoreRules::Verdict& verdict) {
+bool Walk::is_our_runs(const Directory& directory, const char* name) {
+  if (path_ != "runs") return false;
+  const Fd runs(::openat(directory.fd.get(), name, kOpenDirectory));
+  Listing names;
+  return runs && names.read(runs.get()).ok() && holds_only_links(runs.get(), names);
+}
+
+std::string Walk::why_out(const Directory& directory, const char* name,
+                          const IgnoreRules::Verdict& verdict) {
   if (verdict.kind == IgnoreRules::Verdict::Kind::Included) return "";
   if (!verdict.excluded()) return directory.out_why;
-  if (verdict.layer == IgnoreRules::Layer::Default) left_out.push_back(path_ + '/');
+  // What we put there ourselves is not news.
+  if (verdict.layer == IgnoreRules::Layer::Default && !is_our_runs(directory, name)) {
+    left_out.push_back(path_ + '/');
+  }
   return describe(verdict);
 }
 
@@ -177,9 +204,9 @@ Status Walk::visit_directory(Directory& parent, const char* name, const struct s
   return ok();
 }
 
-Status Walk::visit_file(Directory& parent, const char* name, const struct stat& listed) {
-  if (const auto size = static_cast<uint64_t>(listed.st_size);
-      size > options_.limits.file_bytes_max) {
+Status Walk::visit_file(Directory& parent, const struct stat& listed) {
+  const auto size = static_cast<uint64_t>(listed.st_size);
+  if (size > options_.limits.file_bytes_max) {
     return Error{Code::ResourceExhausted,
                  fmt::format("{} has {}: one file may have {}", dtrain::quoted(path_),
                              size_text(size), size_text(options_.limits.file_bytes_max)),
@@ -188,22 +215,10 @@ Status Walk::visit_file(Directory& parent, const char* name, const struct stat& 
   const ManifestEntry* known = cache_.find(path_);
   if (known != nullptr && known->kind == pb::Entry::FILE && cache_.is_current(listed)) {
     keep(*known, cache_.key());
-    count(parent, known->size);
-    return ok();
+  } else {
+    unread.push_back({path_, size, manifest.size(), keys.size()});
   }
-  const Fd file(::openat(parent.fd.get(), name, kOpenFile));
-  if (!file) return errno == ENOENT ? ok() : Status(cannot_read(path_, errno));
-  struct stat st {};
-  TRY(const Sha256 digest, hash_.hash(file.get(), path_, st));
-  if (!S_ISREG(st.st_mode)) return ok();
-  ManifestEntry entry;
-  entry.path = path_;
-  entry.mode = st.st_mode & 0777;
-  entry.size = static_cast<uint64_t>(st.st_size);
-  entry.sha256 = {reinterpret_cast<const char*>(digest.data()), digest.size()};
-  ++hashed_count;
-  emit(entry, stat_key_if_settled(st, start_ns_));
-  count(parent, entry.size);
+  count(parent, size);
   return ok();
 }
 
@@ -232,7 +247,7 @@ Status Walk::visit_link(Directory& parent, const char* name, const struct stat& 
   if (known != nullptr && known->kind == pb::Entry::SYMLINK && known->target == entry.target) {
     keep(*known, cache_.key());
   } else {
-    emit(entry, stat_key_if_settled(st, start_ns_));
+    emit(entry, stat_key_if_settled(st, start_ns));
   }
   return ok();
 }

@@ -1,5 +1,6 @@
 // The walk behind take_snapshot: one pass over a project in manifest order, deciding for each name
-// whether it is in, and hashing what the stat cache does not know.
+// whether it is in. It reads no file's content: what the stat cache does not know is left to
+// content.h.
 #pragma once
 
 #include <sys/stat.h>
@@ -12,13 +13,20 @@
 #include <vector>
 
 #include "schema/fd.h"
-#include "schema/file_hash.h"
 #include "schema/ignore.h"
 #include "schema/listing.h"
 #include "schema/snapshot.h"
 #include "schema/stat_cache.h"
 
 namespace dtrain {
+
+// A file whose content must be read before it has an entry.
+struct UnreadFile {
+  std::string path;
+  uint64_t size = 0;         // as listed
+  size_t manifest_byte = 0;  // where its entry belongs in Walk::manifest
+  size_t key_index = 0;      // and its key in Walk::keys
+};
 
 class Walk {
  public:
@@ -28,13 +36,15 @@ class Walk {
   // Once. Takes over the project's directory.
   Status run(Fd root);
 
-  // What the walk found. manifest and keys have one entry each for the same things.
+  // What the walk found. manifest and keys have one entry each for the same things, but for what is
+  // unread: that is counted, and has neither.
   std::string manifest;
   std::vector<StatKey> keys;
   bool changed = false;  // against the cache: something was added, removed or had to be looked into
   uint64_t total_bytes = 0;
   uint64_t file_count = 0;
-  uint64_t hashed_count = 0;
+  std::vector<UnreadFile> unread;
+  const int64_t start_ns;
   std::vector<std::pair<std::string, uint64_t>> top_level;
   std::vector<std::string> left_out;        // by default, nobody having asked for it
   std::vector<std::string> special;         // sockets, fifos, devices
@@ -55,13 +65,16 @@ class Walk {
 
   Status enter(Directory& directory);
   bool is_virtual_env(const Directory& directory, const Listing& names);
+  bool is_links_to_outputs(const Directory& directory, const Listing& names);
   Status read_rules(Directory& directory, const Listing& names);
   Status visit(Directory& directory, const char* name, std::string_view name_view);
   // Empty: it is in.
-  std::string why_out(const Directory& directory, const IgnoreRules::Verdict& verdict);
+  std::string why_out(const Directory& directory, const char* name,
+                      const IgnoreRules::Verdict& verdict);
+  bool is_our_runs(const Directory& directory, const char* name);
   Status visit_directory(Directory& parent, const char* name, const struct stat& st,
                          const IgnoreRules::Verdict& verdict, std::string out_why);
-  Status visit_file(Directory& parent, const char* name, const struct stat& st);
+  Status visit_file(Directory& parent, const struct stat& listed);
   Status visit_link(Directory& parent, const char* name, const struct stat& st);
 
   void emit_directory(Directory& directory);
@@ -72,13 +85,10 @@ class Walk {
 
   const SnapshotOptions& options_;
   StatCache& cache_;
-  const int64_t start_ns_;
   IgnoreRules rules_;
   std::deque<Listing> listings_;  // one for each level, reused; a deque keeps them in place
   size_t depth_ = 0;
   std::string path_;
-  uint64_t hashed_bytes_ = 0;
-  FileHash hash_;
 };
 
 }  // namespace dtrain

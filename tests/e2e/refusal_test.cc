@@ -72,6 +72,40 @@ TEST_CASE("a directory without a file says which files were looked for and what 
   CHECK_MESSAGE(train.code == 0, train.all());
 }
 
+TEST_CASE("-f with a directory says that it takes a file") {
+  Cluster cluster;
+  fs::path project = cluster.project("project: p\ntrain: {run: echo}\n");
+  Output output = cluster.run({"train", "-f", "."}, project);
+  CHECK(output.code == 2);
+  CHECK_MESSAGE(output.err.find("is a directory") != std::string::npos, output.err);
+}
+
+TEST_CASE("config.yml: a mistake stops what would start with it, and names its place") {
+  Cluster cluster;
+  fs::path project = cluster.project("project: p\ntrain: {run: echo}\n");
+  fs::create_directories(cluster.home());
+  write_file(cluster.home() / "config.yml", "sync:\n  max-flie: 1GiB\n");
+  Output output = cluster.run({"train"}, project);
+  CHECK(output.code == 2);
+  CHECK_MESSAGE(output.err.find("config.yml:2:3: sync.max-flie") != std::string::npos, output.err);
+  CHECK(cluster.processes().empty());
+}
+
+TEST_CASE("config.yml: what the host offers, and what a sync takes") {
+  Cluster cluster;
+  fs::path project = cluster.project("project: p\ntrain: {run: echo}\n");
+  fs::create_directories(cluster.home());
+  write_file(cluster.home() / "config.yml",
+             "host: {cpus: 3.5, mem: 7GiB}\nsync: {max-file: 1MiB}\n");
+  auto host = facts(cluster.run({"hosts", "--json"}))["hosts"][0];
+  CHECK(host["cpus"] == 3.5);
+  CHECK(host["memory_bytes"] == uint64_t{7} << 30);
+  write_file(project / "big.bin", std::string((1 << 20) + 1, 'x'));
+  Output output = cluster.run({"train"}, project);
+  CHECK(output.code == 1);
+  CHECK_MESSAGE(output.err.find("sync.max-file") != std::string::npos, output.err);
+}
+
 TEST_CASE("resources that no host can ever give are refused, naming the largest host") {
   Cluster cluster;
   fs::path project =

@@ -149,9 +149,26 @@ TEST_CASE("ignore files decide what is in, and explain says why") {
   CHECK(out[".git"] == ".git never travels");
   CHECK(out.contains("vendored/.git"));
   REQUIRE(taken->notices.size() == 1);
-  CHECK(taken->notices[0] ==
+  CHECK(taken->notices[0].text ==
         "left out by default: 'env/', 'pkg/__pycache__/', 'runs/', 'wandb/'; a line !NAME/ in "
         ".dtrainignore takes one in");
+}
+
+TEST_CASE("runs/ that holds links to outputs alone is no news, wherever it lies") {
+  const TemporaryFolder folder;
+  const fs::path root = folder.path();
+  write_file(root / "sub/dtrain.yml", "");
+  for (const char* runs : {"runs", "sub/runs", "mine/runs"}) {
+    fs::create_directories(root / runs);
+    fs::create_symlink("/nowhere", root / runs / "1");
+  }
+  write_file(root / "mine/runs/loader.py", "");
+  const Snapshot snapshot = snapshot_of(root);
+  CHECK(paths_of(snapshot) == "mine mine/runs mine/runs/1 mine/runs/loader.py sub sub/dtrain.yml ");
+  REQUIRE(snapshot.notices.size() == 1);
+  CHECK(snapshot.notices[0].text.find("'mine/runs/1 -> /nowhere'") != std::string::npos);
+  write_file(root / "runs/plot.png", "");
+  CHECK(snapshot_of(root).notices[0].text.starts_with("left out by default: 'runs/'"));
 }
 
 TEST_CASE("links: out of the project is refused, absolute is kept and said") {
@@ -161,7 +178,7 @@ TEST_CASE("links: out of the project is refused, absolute is kept and said") {
   fs::create_symlink("/mnt/data", root / "data");
   const Snapshot snapshot = snapshot_of(root);
   REQUIRE(snapshot.notices.size() == 1);
-  CHECK(snapshot.notices[0].find("'data -> /mnt/data'") != std::string::npos);
+  CHECK(snapshot.notices[0].text.find("'data -> /mnt/data'") != std::string::npos);
   fs::create_symlink("../../etc", root / "escape");
   const Error error = refusal(root);
   CHECK(error.code == Code::InvalidArgument);
@@ -184,7 +201,7 @@ TEST_CASE("what is no file, directory or link stays out with a notice") {
   const Snapshot snapshot = snapshot_of(folder.path());
   CHECK(paths_of(snapshot) == "file ");
   REQUIRE(snapshot.notices.size() == 1);
-  CHECK(snapshot.notices[0] == "left out, being sockets, fifos or devices: 'pipe', 'socket'");
+  CHECK(snapshot.notices[0].text == "left out, being sockets, fifos or devices: 'pipe', 'socket'");
 }
 
 TEST_CASE("limits are refused with what to do") {
@@ -230,11 +247,65 @@ TEST_CASE("the largest entries of the top come first") {
   write_file(folder / "data/b", std::string(2000, 'x'));
   write_file(folder / "model.bin", std::string(4000, 'x'));
   write_file(folder / "train.py", "x");
-  const Snapshot snapshot = snapshot_of(folder.path());
-  CHECK(snapshot.total_bytes == 9001);
-  REQUIRE(snapshot.largest.size() == 3);
-  CHECK(snapshot.largest[0] == std::pair<std::string, uint64_t>("data/", 5000));
-  CHECK(snapshot.largest[1] == std::pair<std::string, uint64_t>("model.bin", 4000));
+  SnapshotOptions options;
+  ProjectSize seen;
+  options.before_reading = [&](const ProjectSize& project) {
+    seen = project;
+    return ok();
+  };
+  REQUIRE(take_snapshot(folder.path(), options).ok());
+  CHECK(seen.total_bytes == 9001);
+  CHECK(seen.file_count == 4);
+  REQUIRE(seen.largest.size() == 3);
+  CHECK(seen.largest[0] == std::pair<std::string, uint64_t>("data/", 5000));
+  CHECK(seen.largest[1] == std::pair<std::string, uint64_t>("model.bin", 4000));
+}
+
+TEST_CASE("who objects to the size is heard before anything is read") {
+  const TemporaryFolder folder;
+  constexpr uint64_t kHuge = uint64_t{200} << 30;  // reading it would take minutes
+  write_file(folder / "data/huge.bin", "");
+  fs::resize_file(folder / "data/huge.bin", kHuge);
+  write_file(folder / "train.py", "x");
+  SnapshotOptions options;
+  options.limits.file_bytes_max = 2 * kHuge;
+  bool read = false;
+  options.progress = [&](uint64_t, uint64_t) { read = true; };
+  options.before_reading = [&](const ProjectSize& project) -> Status {
+    CHECK(project.total_bytes == kHuge + 1);
+    return Error{Code::InvalidArgument, "too much", ""};
+  };
+  CHECK(refusal(folder.path(), options).message == "too much");
+  CHECK(!read);
+}
+
+TEST_CASE("explaining reads no file") {
+  const TemporaryFolder folder;
+  write_file(folder / "huge.bin", "");
+  fs::resize_file(folder / "huge.bin", uint64_t{200} << 30);
+  SnapshotOptions options;
+  options.limits.file_bytes_max = UINT64_MAX;
+  std::string in;
+  options.explain = [&](const SyncDecision& decision) { in += decision.path; };
+  REQUIRE(explain_snapshot(folder.path(), options).ok());
+  CHECK(in == "huge.bin");
+}
+
+TEST_CASE("a file that goes between the walk and the reading is no part of the snapshot") {
+  const TemporaryFolder folder;
+  for (const char* name : {"a", "b", "c/d", "e"}) write_file(folder / name, name);
+  SnapshotOptions options;
+  options.before_reading = [&](const ProjectSize&) {
+    fs::remove(folder / "b");
+    write_file(folder / "e", "grown");
+    return ok();
+  };
+  const auto taken = take_snapshot(folder.path(), options);
+  REQUIRE(taken.ok());
+  CHECK(paths_of(*taken) == "a c c/d e ");
+  CHECK(taken->file_count == 3);
+  CHECK(taken->total_bytes == 9);
+  CHECK(taken->root == snapshot_of(folder.path()).root);
 }
 
 // ---- the stat cache

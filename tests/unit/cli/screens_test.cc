@@ -64,18 +64,21 @@ TEST_CASE("past one second a terminal gets a bar, a pipe does not") {
 }
 
 TEST_CASE("a large project is named by what makes it large") {
-  Snapshot snapshot;
-  snapshot.total_bytes = uint64_t{38} << 30;
-  snapshot.file_count = 12;
-  snapshot.largest = {{"data/", uint64_t{37} << 30}};
-  CHECK(size_of_sync(snapshot) == SyncSize::Ask);
-  CHECK(what_is_large(snapshot) == "data/ is 37.0 GB of 38.0 GB");
-  snapshot.total_bytes = 1000;
-  snapshot.largest = {{"data/", 900}};
-  CHECK(size_of_sync(snapshot) == SyncSize::Fine);
-  snapshot.file_count = 1000;
-  CHECK(size_of_sync(snapshot) == SyncSize::Warn);
-  CHECK(what_is_large(snapshot) == "the project is 1000 B in 1000 files");
+  Config config;
+  ProjectSize project;
+  project.total_bytes = uint64_t{38} << 30;
+  project.file_count = 12;
+  project.largest = {{"data/", uint64_t{37} << 30}};
+  CHECK(size_of_sync(project, config) == SyncSize::Ask);
+  CHECK(what_is_large(project, config) == "data/ is 37.0 GB of 38.0 GB");
+  project.total_bytes = 1000;
+  project.largest = {{"data/", 900}};
+  CHECK(size_of_sync(project, config) == SyncSize::Fine);
+  project.file_count = 1000;
+  CHECK(size_of_sync(project, config) == SyncSize::Warn);
+  CHECK(what_is_large(project, config) == "the project is 1000 B in 1000 files");
+  config.sync_ask_bytes = 1000;
+  CHECK(size_of_sync(project, config) == SyncSize::Ask);
 }
 
 TEST_CASE("the monitor's table: running first, builds left out, N/A where nothing is known") {

@@ -1,0 +1,138 @@
+#include "schema/config.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <utility>
+#include <vector>
+
+#include "schema/decimal.h"
+#include "schema/fd.h"
+#include "schema/problems.h"
+#include "schema/shapes.h"
+#include "schema/spec_check.h"
+#include "schema/spec_read.h"
+#include "schema/yaml_tree.h"
+
+namespace dtrain {
+
+namespace {
+
+using namespace shapes;
+
+constexpr uint64_t kMiB = uint64_t{1} << 20;
+// Two segments of a spool: below that it would be dropped while it is written.
+constexpr uint64_t kSpoolLimitMinBytes = 16 * kMiB;
+
+const TextFormat kPortRange{
+    "a range of ports such as 20000-29999", "^[0-9]{1,5}-[0-9]{1,5}$",
+    [](std::string_view text) { return parse_port_range(text).has_value(); }};
+
+Shape size() {
+  return either(kMemoryText.expected, {number(0.01, 67'108'864), text(kMemoryText)});
+}
+
+// With every key commented out, a section is nothing.
+Shape section(std::string_view expected, std::vector<Key> keys) {
+  return either(expected, {nothing(), map(expected, std::move(keys))});
+}
+
+Shape make_config_shape() {
+  Shape host = section("a map of cpus, mem and ports", {{"cpus", number(0.01, 4096)},
+                                                        {"mem", size()},
+                                                        {"ports", text(kPortRange)}});
+  Shape sync = section("a map of warn, ask and max-file",
+                       {{"warn", size()}, {"ask", size()}, {"max-file", size()}});
+  return map("a map of host, spool-limit and sync",
+             {{"host", host}, {"spool-limit", size()}, {"sync", sync}});
+}
+
+// A number without unit counts MiB, as in dtrain.yml.
+std::optional<uint64_t> read_size(const YamlNode* map, std::string_view key) {
+  const YamlNode* node = value_of(map, key);
+  if (!node) return std::nullopt;
+  if (!as_number(*node)) return parse_memory(node->text);
+  const auto mib = parse_decimal(node->text);
+  const auto bytes = mib ? multiply(*mib, int64_t{kMiB}) : std::nullopt;
+  if (!bytes) return std::nullopt;
+  return static_cast<uint64_t>(*bytes);
+}
+
+Config read_tree(const YamlNode& root, Problems& problems) {
+  Config config;
+  const YamlNode* host = value_of(&root, "host");
+  if (const YamlNode* cpus = value_of(host, "cpus")) config.cpus = as_number(*cpus);
+  config.memory_bytes = read_size(host, "mem");
+  if (const YamlNode* ports = value_of(host, "ports")) {
+    config.ports = parse_port_range(ports->text).value_or(config.ports);
+  }
+  config.spool_limit_bytes = read_size(&root, "spool-limit").value_or(config.spool_limit_bytes);
+  if (config.spool_limit_bytes < kSpoolLimitMinBytes) {
+    problems.add(
+        root.find("spool-limit")->place, "spool-limit",
+        fmt::format("got {}, expected at least {}", format_memory(config.spool_limit_bytes),
+                    format_memory(kSpoolLimitMinBytes)));
+  }
+  const YamlNode* sync = value_of(&root, "sync");
+  config.sync_warn_bytes = read_size(sync, "warn").value_or(config.sync_warn_bytes);
+  config.sync_ask_bytes = read_size(sync, "ask").value_or(config.sync_ask_bytes);
+  config.sync_file_bytes_max = read_size(sync, "max-file").value_or(config.sync_file_bytes_max);
+  return config;
+}
+
+// The file's text; empty when there is none.
+Result<std::string> read_text(const std::string& path) {
+  const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file && errno == ENOENT) return std::string();
+  if (!file) return errno_error("can't read " + path, errno);
+  std::string text(kYamlMaxBytes + 1, '\0');
+  size_t size = 0;
+  while (size < text.size()) {
+    const ssize_t got = ::read(file.get(), text.data() + size, text.size() - size);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return errno_error("can't read " + path, errno);
+    if (got == 0) break;
+    size += static_cast<size_t>(got);
+  }
+  text.resize(size);
+  return text;
+}
+
+}  // namespace
+
+Result<Config> parse_config(std::string_view yaml, const std::string& file_name) {
+  Problems problems(file_name);
+  std::optional<YamlNode> root = parse_yaml(yaml, 0, problems);
+  if (!root) return problems.to_error("");
+  // A file of comments alone.
+  if (root->kind == YamlNode::Kind::Null && problems.empty()) return Config{};
+  static const Shape shape = make_config_shape();
+  check_tree(*root, shape, problems);
+  const Config config = read_tree(*root, problems);
+  if (!problems.empty()) return problems.to_error("");
+  return config;
+}
+
+Result<Config> read_config(const Home& home) {
+  const std::string path = home.config().string();
+  TRY(const std::string text, read_text(path));
+  return parse_config(text, path);
+}
+
+std::optional<PortRange> parse_port_range(std::string_view text) {
+  const size_t dash = text.find('-');
+  if (dash == std::string_view::npos) return std::nullopt;
+  uint32_t ends[2] = {};
+  const std::string_view parts[2] = {text.substr(0, dash), text.substr(dash + 1)};
+  for (int i = 0; i < 2; ++i) {
+    const char* const end = parts[i].data() + parts[i].size();
+    const auto [stop, error] = std::from_chars(parts[i].data(), end, ends[i]);
+    if (error != std::errc() || stop != end) return std::nullopt;
+  }
+  if (ends[0] == 0 || ends[0] > ends[1] || ends[1] > 65'535) return std::nullopt;
+  return PortRange{ends[0], ends[1]};
+}
+
+}  // namespace dtrain

@@ -1,0 +1,42 @@
+// DTRAIN_HOME/config.yml: what one dtrain lets its owner set. Every key may be left out.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "schema/home.h"
+#include "schema/result.h"
+
+namespace dtrain {
+
+struct PortRange {
+  uint32_t first = 20'000;
+  uint32_t last = 29'999;  // included
+  bool operator==(const PortRange&) const = default;
+};
+
+struct Config {
+  // What this machine offers to experiments.
+  std::optional<double> cpus;  // empty: all that the runner may use
+  std::optional<uint64_t> memory_bytes;
+  PortRange ports;
+  // Output of one replica that may wait on a host's disk for the daemon.
+  uint64_t spool_limit_bytes = uint64_t{4} << 30;
+  // A project of this size is remarked on, and from the second size on agreed to.
+  uint64_t sync_warn_bytes = uint64_t{50} << 20;
+  uint64_t sync_ask_bytes = uint64_t{1} << 30;
+  uint64_t sync_file_bytes_max = uint64_t{10} << 30;
+};
+
+// InvalidArgument names every mistake with line and column, in a file called `file_name`.
+Result<Config> parse_config(std::string_view yaml, const std::string& file_name);
+
+// The home's file; the defaults when there is none.
+Result<Config> read_config(const Home& home);
+
+// "20000-29999"; nothing when it is not that, with 1 <= first <= last <= 65535.
+std::optional<PortRange> parse_port_range(std::string_view text);
+
+}  // namespace dtrain

@@ -1,0 +1,73 @@
+#include "schema/config.h"
+
+#include <doctest/doctest.h>
+
+namespace dtrain {
+namespace {
+
+Config parsed(std::string_view yaml) {
+  auto config = parse_config(yaml, "config.yml");
+  if (!config.ok()) FAIL(config.error().message);
+  return std::move(config).value();
+}
+
+std::string refusal(std::string_view yaml) {
+  const auto config = parse_config(yaml, "config.yml");
+  REQUIRE(!config.ok());
+  CHECK(config.error().code == Code::InvalidArgument);
+  return config.error().message;
+}
+
+TEST_CASE("every key may be left out") {
+  for (const char* yaml : {"", "# nothing yet\n", "{}\n", "sync: {}\nhost:\n"}) {
+    const Config config = parsed(yaml);
+    CHECK(!config.cpus);
+    CHECK(!config.memory_bytes);
+    CHECK(config.ports == PortRange{20'000, 29'999});
+    CHECK(config.spool_limit_bytes == uint64_t{4} << 30);
+    CHECK(config.sync_warn_bytes == uint64_t{50} << 20);
+    CHECK(config.sync_ask_bytes == uint64_t{1} << 30);
+    CHECK(config.sync_file_bytes_max == uint64_t{10} << 30);
+  }
+}
+
+TEST_CASE("every key is read; a size without unit counts MiB") {
+  const Config config = parsed(
+      "host: {cpus: 6.5, mem: 24GiB, ports: 21000-21999}\n"
+      "spool-limit: 512\n"
+      "sync: {warn: 100MB, ask: 2GiB, max-file: 1.5GiB}\n");
+  CHECK(config.cpus == 6.5);
+  CHECK(config.memory_bytes == uint64_t{24} << 30);
+  CHECK(config.ports == PortRange{21'000, 21'999});
+  CHECK(config.spool_limit_bytes == uint64_t{512} << 20);
+  CHECK(config.sync_warn_bytes == 100'000'000);
+  CHECK(config.sync_ask_bytes == uint64_t{2} << 30);
+  CHECK(config.sync_file_bytes_max == uint64_t{3} << 29);
+}
+
+TEST_CASE("mistakes are told with their place and what was meant") {
+  CHECK(refusal("sync:\n  max-flie: 1GiB\n") ==
+        "config.yml:2:3: sync.max-flie: unknown key; did you mean 'max-file'?");
+  CHECK(refusal("ports: 1-2\n") == "config.yml:1:1: ports: unknown key; did you mean host.ports?");
+  CHECK(refusal("host: {ports: 30000-20000}\n") ==
+        "config.yml:1:15: host.ports: got '30000-20000', expected a range of ports such as "
+        "20000-29999");
+  CHECK(refusal("spool-limit: lots\n") ==
+        "config.yml:1:14: spool-limit: got 'lots', expected a size such as 16GiB, 500MB or 4096 "
+        "(MiB)");
+  CHECK(refusal("spool-limit: 1MiB\n") ==
+        "config.yml:1:14: spool-limit: got 1MiB, expected at least 16MiB");
+  CHECK(refusal("- a\n").starts_with("config.yml:1:1: "));
+  CHECK(refusal("host: [\n").find("not valid YAML") != std::string::npos);
+}
+
+TEST_CASE("a range of ports is two numbers that a port can be, in order") {
+  CHECK(parse_port_range("1-65535") == PortRange{1, 65'535});
+  CHECK(parse_port_range("80-80") == PortRange{80, 80});
+  for (const char* text : {"", "-", "1", "1-", "-1", "0-9", "9-8", "1-65536", "1-2-3", " 1-2"}) {
+    CHECK(!parse_port_range(text));
+  }
+}
+
+}  // namespace
+}  // namespace dtrain

@@ -103,7 +103,7 @@ Result<Prepared> prepare(const TrainOptions& options) {
 }
 
 // --save: the file that does what this command line does.
-Status save_spec(const TrainOptions& options, const Prepared& prepared) {
+Status save_spec(const TrainOptions& options, const Prepared& prepared, bool quiet) {
   fs::path path = prepared.source.root / "dtrain.yml";
   Fd file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   if (!file && errno == EEXIST) {
@@ -117,7 +117,7 @@ Status save_spec(const TrainOptions& options, const Prepared& prepared) {
   if (write(file.get(), yaml.data(), yaml.size()) != static_cast<ssize_t>(yaml.size())) {
     return errno_error("writing " + path.string(), errno);
   }
-  std::fprintf(stderr, "Wrote %s\n", path.c_str());
+  if (!quiet) std::fprintf(stderr, "Wrote %s\n", path.c_str());
   return ok();
 }
 
@@ -197,10 +197,12 @@ Result<pb::SubmitHeader> header_of(const TrainOptions& options, const Prepared& 
 // Snapshot and submission; again when a file changed between the two.
 Result<pb::Accepted> sync_and_submit(Connection& connection, const CommandContext& context,
                                      const TrainOptions& options, const Prepared& prepared) {
+  Sink sink(STDOUT_FILENO);
+  SyncLine line(screen_of(STDOUT_FILENO), boottime_ms());
   // With --json standard output belongs to the facts.
-  int fd = context.json ? STDERR_FILENO : STDOUT_FILENO;
-  Sink sink(fd);
-  SyncLine line(screen_of(fd), boottime_ms());
+  const auto show = [&](const std::string& text) {
+    if (!context.json) sink.write(text);
+  };
   TRY(pb::SubmitHeader header, header_of(options, prepared));
   TRY(const Config config, read_config(connection.home()));
   SnapshotOptions snapshot_options;
@@ -212,27 +214,29 @@ Result<pb::Accepted> sync_and_submit(Connection& connection, const CommandContex
   };
   snapshot_options.stat_cache = stat_cache_of(connection.home(), prepared.source.root);
   snapshot_options.progress = [&](uint64_t files, uint64_t bytes) {
-    sink.write(line.reading(files, bytes, boottime_ms()));
+    show(line.reading(files, bytes, boottime_ms()));
   };
   for (int tries = 1;; ++tries) {
     auto snapshot = take_snapshot(prepared.source.root, snapshot_options);
     if (!snapshot.ok()) {
-      sink.write(line.broken());
+      show(line.broken());
       return std::move(snapshot).error();
     }
     if (tries == 1) {
-      tell_once(snapshot->notices, snapshot_options.stat_cache.string() + ".told");
+      if (!context.json) {
+        tell_once(snapshot->notices, snapshot_options.stat_cache.string() + ".told");
+      }
       snapshot_options.before_reading = nullptr;  // agreed to
     }
     TRY(const std::string submission_id, new_submission_id());
     header.set_submission_id(submission_id);
     header.set_snapshot(to_bytes(snapshot->root));
     SnapshotBlobs blobs(prepared.source.root, snapshot.value());
-    sink.write(line.sending(snapshot->file_count, snapshot->total_bytes));
+    show(line.sending(snapshot->file_count, snapshot->total_bytes));
     auto accepted = submit(connection, context, header, &blobs, [&](uint64_t sent, uint64_t total) {
-      sink.write(line.progress(sent, total, boottime_ms()));
+      show(line.progress(sent, total, boottime_ms()));
     });
-    sink.write(accepted.ok() ? line.done() : line.broken());
+    show(accepted.ok() ? line.done() : line.broken());
     bool changed = !accepted.ok() && accepted.error().code == Code::Aborted;
     if (!changed || tries == kSnapshotTriesMax) return accepted;
   }
@@ -241,7 +245,7 @@ Result<pb::Accepted> sync_and_submit(Connection& connection, const CommandContex
 Result<int> train(const TrainOptions& options, const CommandContext& context) {
   TRY(const Prepared prepared, prepare(options));
   if (options.explain) return explain_sync(options, prepared);
-  if (options.save) TRY(save_spec(options, prepared));
+  if (options.save) TRY(save_spec(options, prepared, context.json));
   TRY(Connection connection, connect(Autostart::IfNeeded, context));
   if (options.dry_run) {
     pb::PlanRequest request;

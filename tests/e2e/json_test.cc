@@ -48,6 +48,16 @@ TEST_CASE("--json of every command that prints facts is JSON") {
   CHECK_MESSAGE(Json::accept(error.out + error.err), error.all());
 }
 
+TEST_CASE("train --json says nothing for people while all goes well") {
+  Cluster cluster;
+  fs::path project = cluster.project("quiet", {{"dtrain.yml", "project: p\ntrain: {run: echo}\n"},
+                                               {"__pycache__/m.pyc", "left out"}});
+  Output train = cluster.run({"train", "--json"}, project);
+  CHECK(train.code == 0);
+  CHECK_MESSAGE(train.err.empty(), train.err);
+  CHECK(cluster.run({"train", "-d", "--json"}, project).err.empty());
+}
+
 TEST_CASE("in a pipe there are no colours, and each line carries ID and UTC time") {
   Cluster cluster;
   fs::path project = cluster.project("project: p\ntrain:\n  run: printf 'a\\rb\\n'\n");

@@ -25,10 +25,14 @@ namespace dtrain::cli {
 
 namespace {
 
+constexpr uint64_t kWholeLog = UINT64_MAX;
+// Past the end of every journal.
+constexpr uint64_t kOnlyNew = UINT64_MAX;
+
 struct LogsOptions {
   std::string id;
   bool follow = false;
-  uint64_t tail = 0;
+  uint64_t tail = kWholeLog;
   std::string since;
   std::string grep;
   uint64_t attempt = 0;
@@ -71,7 +75,11 @@ Result<int> logs(const LogsOptions& options, const CommandContext& context) {
   WatchOptions watching;
   watching.request.set_id(pattern ? to_string(*pattern) : experiment.id());
   watching.request.set_follow(options.follow);
-  watching.request.set_tail_lines(options.tail);
+  if (options.tail == 0) {
+    watching.request.set_cursor(kOnlyNew);
+  } else if (options.tail != kWholeLog) {
+    watching.request.set_tail_lines(options.tail);
+  }
   watching.request.set_since_unix_ms(since_unix_ms);
   watching.request.set_attempt(static_cast<uint32_t>(options.attempt));
   watching.fold = screen_of(STDOUT_FILENO).is_terminal;
@@ -141,7 +149,7 @@ Run declare_logs(Options& options, CommandContext& context) {
   options.positional("ID", typed->id,
                      "4, 4.2, 4.worker or 4.worker.1; left out: the newest of this project");
   options.flag("-f,--follow", typed->follow, "go on until it is over; waits for what is not there");
-  options.number("-n,--tail", typed->tail, "only the last N lines");
+  options.number("-n,--tail", typed->tail, "only the last N lines; 0 with -f: only new ones");
   options.text("--since", typed->since, "only what is newer: 10m, 14:30, 2026-01-31T14:30:00Z",
                "TIME");
   options.text("--grep", typed->grep, "only lines that match", "REGEX");

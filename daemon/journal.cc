@@ -222,8 +222,7 @@ Result<JournalReader::Tail> JournalReader::find_tail(uint64_t end, uint64_t line
     }
     tail = {at, 0};
   }
-  tail.cursor = 0;   // fewer lines than asked for: everything
-  return tail;
+  return tail;  // fewer lines than asked for: from the first one on
 }
 
 }  // namespace dtrain::daemon

@@ -92,8 +92,9 @@ class JournalReader {
   Result<uint64_t> read(uint64_t cursor, uint64_t end, size_t bytes_max, const Filter& filter,
                         pb::WatchBatch& batch);
 
-  // The cursor from which exactly the last `lines` lines of matching output follow, and how many bytes
-  // of the first matching chunk there precede them.
+  // The cursor from which exactly the last `lines` lines of matching output follow, or all if they
+  // are fewer, and how many bytes of the first matching chunk there precede them. `end` when there
+  // is none.
   struct Tail {
     uint64_t cursor = 0;
     uint64_t skip_bytes = 0;

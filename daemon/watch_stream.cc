@@ -1,5 +1,6 @@
 #include "daemon/watch_stream.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "daemon/summary.h"
@@ -39,7 +40,7 @@ class WatchStream final : public WriteStream<pb::WatchBatch>, public JournalList
     filter_.with_logs = !request_.states_only();
     filter_.attempt = request_.attempt();
     filter_.since_unix_ms = request_.since_unix_ms();
-    cursor_ = request_.cursor();
+    cursor_ = std::min(request_.cursor(), logs_.end(number_));
     TRY(const auto known, scheduler_.find(number_));
     TRY(check_exists(known, filter_.pattern));
     logs_.listen(number_, this);

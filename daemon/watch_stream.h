@@ -1,7 +1,7 @@
 // One person watching one experiment: journal items from a cursor on, then live, until it is over.
 //
 // Owner: gRPC until done. Thread: loop. Costs nothing while its reader stalls: the journal is the
-// buffer.
+// buffer. A cursor past the end of the journal stands for its end: only what is new.
 #pragma once
 
 #include "daemon/logs.h"

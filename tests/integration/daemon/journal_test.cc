@@ -167,6 +167,25 @@ TEST_CASE("the tail is exactly the last lines, across chunks") {
   }
 }
 
+TEST_CASE("the tail begins with output, not with the states before it") {
+  test::TemporaryFolder folder;
+  const fs::path path = folder / "4.journal";
+  auto journal = Journal::open(path);
+  REQUIRE(journal.ok());
+  (*journal)->append(event("4", "PENDING"));
+  (*journal)->append(event("4", "RUNNING"));
+  REQUIRE((*journal)->flush().ok());
+  auto reader = JournalReader::open(path);
+  REQUIRE(reader.ok());
+  const uint64_t states = *(*reader)->size();
+  CHECK((*reader)->find_tail(states, 5, everything("4"))->cursor == states);
+  CHECK((*journal)->append(output("4.train", 0, "alone\n")).ok());
+  REQUIRE((*journal)->flush().ok());
+  const auto tail = (*reader)->find_tail(*(*reader)->size(), 5, everything("4"));
+  CHECK(tail->cursor == states);
+  CHECK(tail->skip_bytes == 0);
+}
+
 TEST_CASE("a damaged record in the middle is said, not shown") {
   test::TemporaryFolder folder;
   const fs::path path = folder / "4.journal";

@@ -11,6 +11,7 @@
 #include "cli/words.h"
 #include "schema/clock.h"
 #include "schema/ids.h"
+#include "schema/states.h"
 
 namespace dtrain::cli {
 
@@ -49,29 +50,27 @@ Result<int> kill(const KillOptions& options, const CommandContext& context) {
     return 0;
   }
   for (const auto& item : reply.items()) {
-    uint64_t finished_unix_ms = 0;
-    if (item.already_over()) {
-      pb::ShowRequest one;
-      one.set_id(item.id());
-      if (const auto shown = connection.show(one); shown.ok()) {
-        finished_unix_ms = shown.value().experiment().finished_unix_ms();
-      }
-    }
-    fmt::print("{}", render_killed(item, finished_unix_ms, static_cast<uint64_t>(unix_ms())));
+    pb::ShowRequest one;
+    one.set_id(item.id());
+    const auto shown = connection.show(one);
+    const pb::ExperimentInfo now = shown.ok() ? shown->experiment() : pb::ExperimentInfo();
+    fmt::print("{}", render_killed(item, now, static_cast<uint64_t>(unix_ms())));
   }
   return 0;
 }
 
 }  // namespace
 
-std::string render_killed(const pb::KillReply::Item& item, uint64_t finished_unix_ms,
+std::string render_killed(const pb::KillReply::Item& item, const pb::ExperimentInfo& experiment,
                           uint64_t now_unix_ms) {
+  const auto state = parse_state(experiment.state());
+  const bool gone = state && is_terminal(*state);
   std::string text = item.message();
-  if (text.empty()) {
-    text = fmt::format("{} {}", item.id(), item.already_over() ? "is over already" : "is killed");
-  }
-  if (finished_unix_ms != 0) {
-    text += fmt::format(" (ended {})", human_ago(finished_unix_ms, now_unix_ms));
+  if (text.empty() && item.already_over()) text = fmt::format("{} is over already", item.id());
+  if (text.empty()) text = fmt::format("{} is {}", item.id(), gone ? "killed" : "being killed");
+  if (!gone) return fmt::format("{}; dtrain wait {} returns when it has ended\n", text, item.id());
+  if (item.already_over() && experiment.finished_unix_ms() != 0) {
+    text += fmt::format(" (ended {})", human_ago(experiment.finished_unix_ms(), now_unix_ms));
   }
   return text + "\n";
 }

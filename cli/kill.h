@@ -8,9 +8,9 @@
 
 namespace dtrain::cli {
 
-// What the daemon said about one ID, on a line. `finished_unix_ms` (0: unknown) is when one that
-// was over already had ended.
-std::string render_killed(const pb::KillReply::Item& item, uint64_t finished_unix_ms,
+// What the daemon said about one ID, on a line. `experiment` is as it is after that; empty:
+// unknown.
+std::string render_killed(const pb::KillReply::Item& item, const pb::ExperimentInfo& experiment,
                           uint64_t now_unix_ms);
 
 }  // namespace dtrain::cli

@@ -172,7 +172,10 @@ Status ClientApi::list(const pb::ListRequest& request, pb::ListReply& reply) {
     TRY(numbers, parts_.store.numbers(request.project_dir(), request.last()));
     std::reverse(numbers.begin(), numbers.end());
   } else {
-    for (const ExperimentId& id : parts_.scheduler.model().live) {
+    const Model& model = parts_.scheduler.model();
+    for (const ExperimentId& id : model.live) {
+      const std::string& project = model.experiments.at(id).submission->project_dir;
+      if (!request.project_dir().empty() && project != request.project_dir()) continue;
       if (numbers.empty() || numbers.back() != id.number) numbers.push_back(id.number);
     }
   }
@@ -261,11 +264,11 @@ Status ClientApi::kill_one(const std::string& id, bool force, pb::KillReply::Ite
   for (const Experiment* member : members_of(known, pattern.experiment)) {
     fixed = fixed && member->outcome.has_value();
   }
-  if (fixed) {
+  // A second kill may still want to be harder than the first.
+  if (fixed && (!force || is_terminal(*parse_state(info.state())))) {
     item.set_already_over(true);
     item.set_message(fmt::format("{} is already {}", id, info.state()));
-    // A second kill may still want to be harder than the first.
-    if (!force || is_terminal(*parse_state(info.state()))) return ok();
+    return ok();
   }
   parts_.scheduler.handle(KillWanted{pattern.experiment, force});
   return ok();

@@ -120,6 +120,20 @@ TEST_CASE("kill --force skips the grace of those that ignore TERM, grandchildren
   CHECK(train->wait().code == 130);
 }
 
+TEST_CASE("kill does not say killed of what has not ended") {
+  Cluster cluster;
+  fs::path project = cluster.project(
+      single("(trap '' TERM; echo deaf; while :; do sleep 1000; done)\n  stop-grace: 1h"));
+  auto train = cluster.start({"train"}, project);
+  train->wait_for("deaf");
+  Output kill = cluster.run({"kill", "1"});
+  CHECK_MESSAGE(says(kill, "1 is being killed"), kill.all());
+  CHECK(says(cluster.run({"kill", "1"}), "1 is already STOPPING"));
+  Output force = cluster.run({"kill", "--force", "1"});
+  CHECK_MESSAGE(!says(force, "already"), force.all());
+  CHECK(train->wait().code == 130);
+}
+
 TEST_CASE("Ctrl-C detaches, says that it goes on, and logs -f comes back to it") {
   Cluster cluster;
   fs::path gate = cluster.folder() / "gate";

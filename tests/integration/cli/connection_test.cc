@@ -96,7 +96,7 @@ TEST_CASE("status asks for what was typed") {
   CommandContext context;
   CHECK(type(declare_status, {"-a", "-n", "3", "-l"}, context).value() == 0);
   CHECK(daemon.asked_list.all());
-  CHECK(daemon.asked_list.last() == 3);
+  CHECK(daemon.asked_list.last() == 4);  // one more tells whether there are others
   CHECK(daemon.asked_list.members());
   CHECK(type(declare_status, {"04"}, context).error().code == Code::InvalidArgument);
 }
@@ -116,8 +116,10 @@ TEST_CASE("kill without an ID kills the newest of this project") {
   daemon.show.mutable_experiment()->set_id("12");
   CommandContext context;
   CHECK(type(declare_kill, {"--force"}, context).value() == 0);
-  CHECK(daemon.asked_show.id().empty());
-  CHECK(daemon.asked_show.project_dir() == project_dir());
+  REQUIRE(daemon.asked_shows.size() == 2);
+  CHECK(daemon.asked_shows[0].id().empty());
+  CHECK(daemon.asked_shows[0].project_dir() == project_dir());
+  CHECK(daemon.asked_shows[1].id() == "12");  // what became of it
   REQUIRE(daemon.asked_kill.ids_size() == 1);
   CHECK(daemon.asked_kill.ids(0) == "12");
   CHECK(daemon.asked_kill.force());

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "schema/dtrain.grpc.pb.h"
 #include "schema/home.h"
@@ -70,6 +71,7 @@ class FakeDaemon : public pb::Client::Service {
   grpc::Status Show(grpc::ServerContext*, const pb::ShowRequest* request,
                     pb::ShowReply* reply) override {
     asked_show = *request;
+    asked_shows.push_back(*request);
     *reply = show;
     return show_status;
   }
@@ -86,7 +88,8 @@ class FakeDaemon : public pb::Client::Service {
   pb::ShowReply show;
   grpc::Status show_status;
   pb::ListRequest asked_list;
-  pb::ShowRequest asked_show;
+  pb::ShowRequest asked_show;  // the last of them
+  std::vector<pb::ShowRequest> asked_shows;
   pb::KillRequest asked_kill;
 
  private:

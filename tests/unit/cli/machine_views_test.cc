@@ -14,12 +14,28 @@ TEST_CASE("killing what is over says since when") {
   item.set_id("4");
   item.set_already_over(true);
   item.set_message("4 is already FINISHED");
-  CHECK(render_killed(item, 1'000'000, 1'180'000) ==
+  pb::ExperimentInfo experiment;
+  experiment.set_state("FINISHED");
+  CHECK(render_killed(item, experiment, 1'180'000) == "4 is already FINISHED\n");
+  experiment.set_finished_unix_ms(1'000'000);
+  CHECK(render_killed(item, experiment, 1'180'000) ==
         "4 is already FINISHED (ended 3 minutes ago)\n");
-  CHECK(render_killed(item, 0, 1'180'000) == "4 is already FINISHED\n");
-  item.clear_message();
-  item.set_already_over(false);
-  CHECK(render_killed(item, 0, 0) == "4 is killed\n");
+}
+
+TEST_CASE("killed is only what has ended") {
+  pb::KillReply::Item item;
+  item.set_id("4");
+  pb::ExperimentInfo experiment;
+  experiment.set_state("KILLED");
+  experiment.set_finished_unix_ms(1'000'000);
+  CHECK(render_killed(item, experiment, 1'000'000) == "4 is killed\n");
+  experiment.set_state("STOPPING");
+  CHECK(render_killed(item, experiment, 1'000'000) ==
+        "4 is being killed; dtrain wait 4 returns when it has ended\n");
+  item.set_already_over(true);
+  item.set_message("4 is already STOPPING");
+  CHECK(render_killed(item, experiment, 1'000'000) ==
+        "4 is already STOPPING; dtrain wait 4 returns when it has ended\n");
 }
 
 TEST_CASE("hosts: free of all, then what is not as it should be") {

@@ -42,12 +42,13 @@ Result<int> start(const CommandContext& context) {
   return 0;
 }
 
-// Nobody may start a daemon by himself from here on.
-Status write_marker(const Home& home) {
+// Nobody may start a daemon by himself from here on. True when that was not so before.
+Result<bool> write_marker(const Home& home) {
   const std::string path = home.stopped_marker().string();
-  const Fd marker(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+  const Fd marker(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (!marker && errno == EEXIST) return false;
   if (!marker) return errno_error("writing " + path, errno);
-  return ok();
+  return true;
 }
 
 // Returns once the process is gone; its descriptor was opened while it surely was the daemon.
@@ -69,7 +70,7 @@ Result<int> stop(const CommandContext& context, bool kill) {
   auto connected = connect_any_version(home);
   if (!connected.ok() && connected.error().code != Code::Unavailable) return connected.error();
   // First, so that the runner doesn't bring the daemon back.
-  TRY(write_marker(home));
+  TRY(const bool marked, write_marker(home));
   if (!connected.ok()) {
     if (context.json) {
       fmt::print("{}", shutdown_json({}, false));
@@ -85,7 +86,11 @@ Result<int> stop(const CommandContext& context, bool kill) {
   request.set_kill(kill);
   auto reply = connection.shutdown(request);
   if (!reply.ok()) {
-    unlink(home.stopped_marker().c_str());
+    // It goes on, so it is not stopped. But what another `daemon stop` ends stays marked: Aborted
+    // is its request replacing ours, Unavailable the daemon's end.
+    const Code code = reply.error().code;
+    const bool goes_on = code != Code::Aborted && code != Code::Unavailable;
+    if (marked && goes_on) unlink(home.stopped_marker().c_str());
     return std::move(reply).error();
   }
   if (pidfd) TRY(await_end(pidfd.get(), pid));

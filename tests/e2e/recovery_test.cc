@@ -104,6 +104,26 @@ TEST_CASE("the keeper is killed: its replicas are gone and the reason says so") 
   CHECK(cluster.processes(gated.gate.string()).empty());
 }
 
+TEST_CASE("a stop that another one replaces takes nothing back") {
+  Cluster cluster;
+  fs::path project = cluster.project(
+      "project: p\ntrain:\n"
+      "  run: (trap 'echo asked to end' TERM; echo deaf; while :; do sleep 1000 & wait; done)\n"
+      "  stop-grace: 1h\n");
+  auto train = cluster.start({"train"}, project);
+  train->wait_for("deaf");
+  auto patient = cluster.start({"daemon", "stop", "--kill"});
+  train->wait_for("asked to end");
+  Output stop = cluster.run({"daemon", "stop"});
+  CHECK_MESSAGE(stop.code == 0, stop.all());
+  CHECK(patient->wait().code == 1);
+  CHECK(fs::exists(cluster.home() / "stopped"));
+  train->signal(SIGINT);
+  train->wait();
+  CHECK(cluster.run({"daemon", "start"}).code == 0);
+  CHECK(cluster.run({"kill", "--force", "1"}).code == 0);
+}
+
 TEST_CASE("daemon stop leaves training alone, lists it, and daemon start comes back to it") {
   Cluster cluster;
   Gated gated(cluster);

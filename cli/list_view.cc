@@ -83,6 +83,24 @@ std::string render_list(const pb::ListReply& reply, const View& view) {
   return render(table, view.screen);
 }
 
+std::string take_newest(pb::ListReply& reply, uint64_t last, bool every) {
+  std::vector<int> starts;  // where each experiment begins; its members follow it
+  for (int i = 0; i < reply.experiments_size(); ++i) {
+    if (!set_of(reply.experiments(i))) starts.push_back(i);
+  }
+  if (last == 0 || starts.size() <= last) return "";
+  const size_t older_here = starts.size() - last;
+  const auto newest_older = parse_experiment_id(reply.experiments(starts[older_here - 1]).id());
+  reply.mutable_experiments()->DeleteSubrange(0, starts[older_here]);
+  if (!every || !newest_older.ok()) {
+    return "Older experiments are not shown; dtrain status -a -n 0 lists all\n";
+  }
+  const uint32_t count = newest_older->number;
+  return fmt::format(
+      "{} not shown; dtrain status -a -n 0 lists all\n",
+      count == 1 ? "1 older experiment is" : fmt::format("{} older experiments are", count));
+}
+
 std::string render_nothing(const pb::ExperimentInfo* newest, const View& view) {
   if (newest == nullptr) {
     return "No experiments yet. In the directory of your code: dtrain init, then dtrain train\n";

@@ -29,16 +29,19 @@ Result<int> status_of_all(const StatusOptions& options, const CommandContext& co
   TRY(Connection connection, connect(Autostart::IfNeeded, context));
   pb::ListRequest request;
   request.set_all(options.all);
-  if (options.all) request.set_last(static_cast<uint32_t>(options.last));
+  // One more than is shown, to know whether there are others.
+  const bool some = options.all && options.last > 0;
+  if (some) request.set_last(static_cast<uint32_t>(options.last + 1));
   if (options.project) request.set_project_dir(project_dir());
   request.set_members(options.long_form);
-  TRY(const pb::ListReply reply, connection.list(request));
+  TRY(pb::ListReply reply, connection.list(request));
+  const std::string older = some ? take_newest(reply, options.last, !options.project) : "";
   if (context.json) {
     fmt::print("{}", to_json(reply));
     return 0;
   }
   if (!reply.experiments().empty()) {
-    fmt::print("{}", render_list(reply, view));
+    fmt::print("{}{}", render_list(reply, view), older);
     return 0;
   }
   pb::ListRequest newest;
@@ -77,7 +80,7 @@ Result<int> status_of_one(const IdPattern& pattern, const CommandContext& contex
 }
 
 Result<int> status(const StatusOptions& options, const CommandContext& context) {
-  if (options.last > UINT32_MAX) {
+  if (options.last >= UINT32_MAX) {
     return Error{Code::InvalidArgument, fmt::format("-n {} is too many", options.last),
                  "-n 0 lists all"};
   }

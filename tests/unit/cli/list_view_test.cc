@@ -40,6 +40,24 @@ TEST_CASE("experiments are a line each in RiseML's columns, members the branches
         "╰─ 4.2 ai-toaster     ● PENDING  2 hours     ╰─ Experiment\n");
 }
 
+TEST_CASE("a list of the newest says how many are older") {
+  pb::ListReply reply;
+  for (const char* id : {"6", "7", "7.1", "7.2", "8"}) add(reply, id, "FINISHED", 0);
+  pb::ListReply same = reply;
+  CHECK(take_newest(same, 3, true).empty());
+  CHECK(take_newest(same, 0, true).empty());
+  CHECK(same.experiments_size() == 5);
+  CHECK(take_newest(same, 2, true) ==
+        "6 older experiments are not shown; dtrain status -a -n 0 lists all\n");
+  REQUIRE(same.experiments_size() == 4);
+  CHECK(same.experiments(0).id() == "7");
+  // Of one project, numbers say nothing about how many there are.
+  CHECK(take_newest(reply, 1, false) ==
+        "Older experiments are not shown; dtrain status -a -n 0 lists all\n");
+  CHECK(reply.experiments_size() == 1);
+  CHECK(reply.experiments(0).id() == "8");
+}
+
 TEST_CASE("-l adds parameters, sorted, and reasons") {
   const std::string text = render_list(sample(), {{}, kNow, true});
   CHECK(text.find("batch=64, lr=0.2 needs 4 GPUs; free: 1\n") != std::string::npos);

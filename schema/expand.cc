@@ -61,6 +61,32 @@ std::vector<std::string> placeholders(std::string_view line) {
   return names;
 }
 
+std::string broken_placeholder(std::string_view line, std::string_view name) {
+  for (size_t at = line.find(name); at != std::string_view::npos; at = line.find(name, at + 1)) {
+    size_t begin = at;
+    while (begin > 0 && is_blank(line[begin - 1])) --begin;
+    size_t end = at + name.size();
+    while (end < line.size() && is_blank(line[end])) ++end;
+    const std::string_view before = line.substr(0, begin);
+    const std::string_view after = line.substr(end);
+    // "${name}}" is the shell's own.
+    const bool one_opens = before.ends_with('{') && !before.ends_with("${");
+    const bool two_open = before.ends_with("{{");
+    const bool two_close = after.starts_with("}}");
+    // "{{lr,wd},x}" is the shell's own too: a word of ours ends with a blank or a brace.
+    const bool ends = after.empty() || end > at + name.size();
+    const bool never_closes = ends && after.find("}}") == std::string_view::npos;
+    if (two_open && !two_close && (after.starts_with('}') || never_closes)) {
+      const size_t last = after.starts_with('}') ? end + 1 : at + name.size();
+      return std::string(line.substr(begin - 2, last - begin + 2));
+    }
+    if (one_opens && !two_open && two_close) {
+      return std::string(line.substr(begin - 1, end - begin + 3));
+    }
+  }
+  return "";
+}
+
 std::map<std::string, std::string> member_parameters(const Spec& spec, uint32_t member) {
   // The members count like an odometer: the last parameter is the wheel that turns fastest.
   uint64_t left = member == 0 ? 0 : member - 1;

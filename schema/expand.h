@@ -25,6 +25,10 @@ Spec member_spec(const Spec& spec, uint32_t member);
 // The names in {{ }} of one run line, in order, repeats included.
 std::vector<std::string> placeholders(std::string_view line);
 
+// What looks like a placeholder of `name` with a brace missing: "{{ name }" or "{ name }}". Empty
+// when there is none.
+std::string broken_placeholder(std::string_view line, std::string_view name);
+
 // "learning-rate" -> "LEARNING_RATE": the parameter's name in a replica's environment.
 std::string parameter_env_name(std::string_view name);
 

@@ -77,16 +77,22 @@ std::vector<std::string> read_values(const YamlNode& node, const std::string& pa
   return values;
 }
 
-// Each node that holds a command, with its path.
+// Each text that is a command, or one line of it, with its path.
 std::vector<std::pair<const YamlNode*, std::string>> command_nodes(const YamlNode& train) {
   std::vector<std::pair<const YamlNode*, std::string>> commands;
-  if (const YamlNode* run = value_of(&train, "run")) commands.emplace_back(run, "train.run");
+  const auto take = [&](const YamlNode* run, const std::string& path) {
+    if (!run) return;
+    if (run->kind != YamlNode::Kind::List) commands.emplace_back(run, path);
+    for (size_t i = 0; i < run->items.size(); ++i) {
+      commands.emplace_back(&run->items[i], join_path(path, i));
+    }
+  };
+  take(value_of(&train, "run"), "train.run");
   const YamlNode* roles = value_of(value_of(&train, "tensorflow"), "distributed");
   if (!roles) return commands;
   for (const YamlEntry& role : roles->entries) {
-    if (const YamlNode* run = value_of(&role.value, "run")) {
-      commands.emplace_back(run, fmt::format("train.tensorflow.distributed.{}.run", role.key));
-    }
+    take(value_of(&role.value, "run"),
+         fmt::format("train.tensorflow.distributed.{}.run", role.key));
   }
   return commands;
 }
@@ -138,6 +144,13 @@ void check_placeholders(const YamlNode& train, const Spec&,
   std::set<std::string> undeclared;
   for (const auto& [node, path] : command_nodes(train)) {
     for (const std::string& line : read_lines(*node)) {
+      for (const std::string_view name : declared) {
+        const std::string broken = broken_placeholder(line, name);
+        if (broken.empty()) continue;
+        reading.problems.add(
+            node->place, path,
+            fmt::format("{} lacks a brace; write {{{{ {} }}}}", quoted(broken), name));
+      }
       for (const std::string& name : placeholders(line)) {
         used.insert(name);
         const bool known = std::find(declared.begin(), declared.end(), name) != declared.end();

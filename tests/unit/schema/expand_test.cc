@@ -51,6 +51,18 @@ TEST_CASE("only names in double braces are placeholders") {
   CHECK(placeholders("${{ x }}") == std::vector<std::string>{"x"});
 }
 
+TEST_CASE("a placeholder that lacks a brace is told from the shell's own braces") {
+  CHECK(broken_placeholder("--lr {{ lr } --x", "lr") == "{{ lr }");
+  CHECK(broken_placeholder("--lr {{lr --x", "lr") == "{{lr");
+  CHECK(broken_placeholder("--lr {{ lr", "lr") == "{{ lr");
+  CHECK(broken_placeholder("--lr { lr }}", "lr") == "{ lr }}");
+  CHECK(broken_placeholder("{{ lr } {{ lr }}", "lr") == "{{ lr }");
+  for (const char* line : {"{{ lr }}", "{{lr}}", "{{{lr}}}", "${lr}", "'{\"lr\": ${lr}}'", "{ lr }",
+                           "{{ lr2 }", "{{ xlr }", "{{lr,wd},x}", "awk '{{ lr = 1 }}'", "lr"}) {
+    CHECK_MESSAGE(broken_placeholder(line, "lr").empty(), line);
+  }
+}
+
 TEST_CASE("parameters get the name of a variable") {
   CHECK(parameter_env_name("learning-rate") == "LEARNING_RATE");
   CHECK(parameter_env_name("lr2_x") == "LR2_X");

@@ -57,6 +57,12 @@ Result<SpecSource> find_spec_file(const std::string& typed) {
       return Error{Code::InvalidArgument, fmt::format("{} does not exist", dtrain::quoted(typed)),
                    "dtrain init writes a starter file"};
     }
+    if (fs::is_directory(path, failed)) {
+      return Error{
+          Code::InvalidArgument,
+          fmt::format("{} is a directory, and -f takes a YAML file", dtrain::quoted(typed)),
+          "name the file in it; without -f it is dtrain.yml in the current directory or above"};
+    }
   } else {
     fs::path project = project_dir();
     for (const char* name : kFileNames) {

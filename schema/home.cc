@@ -11,6 +11,8 @@
 #include <string>
 #include <system_error>
 
+#include "schema/quote.h"
+
 namespace dtrain {
 
 namespace fs = std::filesystem;
@@ -95,7 +97,16 @@ Result<Home> open_home(const fs::path& root) {
 }
 
 Result<Home> home_from_environment() {
-  if (const std::string named = environment("DTRAIN_HOME"); !named.empty()) return open_home(named);
+  if (const fs::path named = environment("DTRAIN_HOME"); !named.empty()) {
+    // Taken relative to wherever one stands, each directory would have a daemon of its own.
+    if (named.is_relative()) {
+      return Error{
+          Code::InvalidArgument,
+          fmt::format("DTRAIN_HOME is a relative path: {}", dtrain::quoted(named.native())),
+          "set it to an absolute one"};
+    }
+    return open_home(named);
+  }
   // A relative XDG path is invalid and to be ignored, says its specification.
   if (const fs::path state = environment("XDG_STATE_HOME"); state.is_absolute()) {
     return open_home(state / "dtrain");

@@ -28,7 +28,8 @@ struct Home {
   std::filesystem::path stopped_marker() const { return root / "stopped"; }
 };
 
-// $DTRAIN_HOME, else $XDG_STATE_HOME/dtrain, else ~/.local/state/dtrain. See open_home.
+// $DTRAIN_HOME (InvalidArgument when relative), else $XDG_STATE_HOME/dtrain, else
+// ~/.local/state/dtrain. See open_home.
 Result<Home> home_from_environment();
 
 // Makes `root` absolute and creates it with mode 0700. PermissionDenied for a home that belongs to

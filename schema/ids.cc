@@ -70,6 +70,14 @@ bool starts_with_digit(std::string_view part) {
   return !part.empty() && part[0] >= '0' && part[0] <= '9';
 }
 
+std::string_view why_no_experiment(std::string_view part) {
+  if (part.empty() || part.find_first_not_of("0123456789") != std::string_view::npos) {
+    return "it starts with the number of an experiment, from 1 on";
+  }
+  if (part[0] == '0') return "the number of an experiment is 1 or more, without leading zeros";
+  return "no experiment has a number that large";
+}
+
 }  // namespace
 
 std::string_view to_string(Role role) {
@@ -121,7 +129,7 @@ Result<IdPattern> parse_id_pattern(std::string_view text) {
   IdPattern pattern;
 
   const auto number = parse_number(parts[next++]);
-  if (!number) return refuse(text, "it starts with the number of an experiment, from 1 on");
+  if (!number) return refuse(text, why_no_experiment(parts[0]));
   pattern.experiment.number = *number;
 
   if (next < parts.size() && starts_with_digit(parts[next])) {

@@ -104,6 +104,14 @@ TEST_CASE("what is no directory, or not ours, is refused with what to do") {
   }
 }
 
+TEST_CASE("a relative DTRAIN_HOME is refused: every directory would be a home of its own") {
+  const Variable named("DTRAIN_HOME", "here/dtrain");
+  const auto home = home_from_environment();
+  REQUIRE(!home.ok());
+  CHECK(home.error().code == Code::InvalidArgument);
+  CHECK(home.error().message == "DTRAIN_HOME is a relative path: 'here/dtrain'");
+}
+
 TEST_CASE("the environment names it: DTRAIN_HOME, else XDG_STATE_HOME, else HOME") {
   const Scratch scratch;
   const Variable home("HOME", scratch.path() / "home");

@@ -104,3 +104,10 @@ TEST_CASE("a pattern matches what it names and nothing else") {
   CHECK(pattern("4.worker").names_replicas());
   CHECK_FALSE(pattern("4.2").names_replicas());
 }
+
+TEST_CASE("a number that no experiment can have is told apart from what is no number") {
+  CHECK(parse_id_pattern("99999999999999999999").error().message ==
+        "'99999999999999999999' is not an ID: no experiment has a number that large");
+  CHECK(parse_id_pattern("04").error().message.ends_with("without leading zeros"));
+  CHECK(parse_id_pattern("x4").error().message.ends_with("from 1 on"));
+}

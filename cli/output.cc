@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <memory>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "cli/commands.h"
@@ -105,6 +106,14 @@ Status copy_one(const fs::path& from, const fs::path& target, bool force) {
   return ok();
 }
 
+// The ID may be left out before files: a first word that is no ID is a file.
+OutputOptions with_id_apart(OutputOptions options) {
+  if (!options.id.empty() && !parse_id_pattern(options.id).ok()) {
+    options.files.insert(options.files.begin(), std::exchange(options.id, ""));
+  }
+  return options;
+}
+
 Result<int> copy(const OutputOptions& options, const CommandContext& context) {
   TRY(const Output output, find_output(options.id, context));
   std::error_code failed;
@@ -159,11 +168,11 @@ Run declare_output(Options& options, CommandContext& context) {
     return [typed, &context] { return list(*typed, context); };
   });
   options.subcommand("cp", "copy files here", [&](Options& cp) -> Run {
-    cp.positional("ID", typed->id, which, true);
+    cp.positional("ID", typed->id, which);
     cp.positionals("FILE", typed->files, "files or folders of it; left out: all, into output-ID/");
     cp.text("-t,--to", typed->to, "into this directory instead", "DIR");
     cp.flag("-f,--force", typed->force, "overwrite what is there");
-    return [typed, &context] { return copy(*typed, context); };
+    return [typed, &context] { return copy(with_id_apart(*typed), context); };
   });
   return nullptr;
 }

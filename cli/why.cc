@@ -101,6 +101,13 @@ Why find_why(const pb::ShowReply& reply) {
       }
     }
   }
+  // A program that ended by itself is told by its log; for what ended it otherwise there is this.
+  const bool own_end = why.reason.find("exit code") != std::string::npos;
+  if (state == State::Failed && why.hint.empty() && !own_end) {
+    why.hint = fmt::format(
+        "dtrain rerun {} starts it again; restart: {{limit: 3}} in dtrain.yml does so by itself",
+        info.id());
+  }
   if (info.started_unix_ms() != 0 || state == State::Building) {
     const std::string of = why.replica.empty() ? info.id() : why.replica;
     why.log_command =

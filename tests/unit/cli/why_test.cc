@@ -43,6 +43,13 @@ TEST_CASE("one that failed names the replica that failed first, and its log") {
   CHECK(why.log_command == "dtrain logs 4.worker.2 --tail 50");
 }
 
+TEST_CASE("what no program did by itself has a hint at how to go on") {
+  auto reply = experiment("FAILED", "4.train: keeper died");
+  CHECK(find_why(reply).hint.starts_with("dtrain rerun 4 "));
+  reply.mutable_experiment()->set_reason("4.train: exit code 1");
+  CHECK(find_why(reply).hint.empty());
+}
+
 TEST_CASE("there is always a reason") {
   for (const char* state :
        {"CREATED", "PENDING", "BUILDING", "STARTING", "RUNNING", "STOPPING", "RESTARTING",

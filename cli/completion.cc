@@ -16,21 +16,22 @@ namespace {
 // Enough for a person to choose from.
 constexpr uint32_t kIdsMax = 50;
 
+// Options after a dash; else what a subcommand can be, then IDs, then files.
 constexpr const char* kBash = R"sh(# dtrain completion for bash: eval "$(dtrain completion bash)"
 _dtrain() {
-  local word=${COMP_WORDS[COMP_CWORD]} command=${COMP_WORDS[1]}
+  local word=${COMP_WORDS[COMP_CWORD]} command=${COMP_WORDS[1]} words=
   if [ "$COMP_CWORD" -eq 1 ]; then
-    COMPREPLY=($(compgen -W "$(dtrain __words 2>/dev/null)" -- "$word"))
-    return
+    words=$("$1" __words 2>/dev/null)
+  elif [[ $word == -* ]]; then
+    words=$("$1" __words "$command" 2>/dev/null | grep '^-')
+  else
+    [ "$COMP_CWORD" -eq 2 ] && words=$("$1" __words "$command" 2>/dev/null | grep -v '^-')
+    case $command in
+      status|logs|monitor|kill|why|wait|rerun) words=$("$1" __ids 2>/dev/null) ;;
+      output) [ "$COMP_CWORD" -eq 3 ] && words=$("$1" __ids 2>/dev/null) ;;
+    esac
   fi
-  COMPREPLY=($(compgen -W "$(dtrain __words "$command" 2>/dev/null)" -- "$word"))
-  case $word in
-    -*) return ;;
-  esac
-  case $command in
-    status|logs|monitor|kill|why|wait|rerun|output)
-      COMPREPLY+=($(compgen -W "$(dtrain __ids 2>/dev/null)" -- "$word")) ;;
-  esac
+  COMPREPLY=($(compgen -W "$words" -- "$word"))
 }
 complete -o default -F _dtrain dtrain
 )sh";
@@ -40,25 +41,40 @@ constexpr const char* kZsh = R"sh(#compdef dtrain
 _dtrain() {
   local command=${words[2]}
   if (( CURRENT == 2 )); then
-    compadd -- ${(f)"$(dtrain __words 2>/dev/null)"}
+    compadd -- ${(f)"$($words[1] __words 2>/dev/null)"}
     return
   fi
-  compadd -- ${(f)"$(dtrain __words $command 2>/dev/null)"}
+  local -a known=(${(f)"$($words[1] __words $command 2>/dev/null)"})
+  if [[ $words[CURRENT] == -* ]]; then
+    compadd -- ${(M)known:#-*}
+    return
+  fi
+  (( CURRENT == 3 )) && compadd -- ${known:#-*}
   case $command in
-    status|logs|monitor|kill|why|wait|rerun|output)
-      compadd -- ${(f)"$(dtrain __ids 2>/dev/null)"} ;;
-    *) _files ;;
+    status|logs|monitor|kill|why|wait|rerun) compadd -- ${(f)"$($words[1] __ids 2>/dev/null)"} ;;
+    output) (( CURRENT == 4 )) && compadd -- ${(f)"$($words[1] __ids 2>/dev/null)"} ;;
+    train|check) _files ;;
   esac
 }
-compdef _dtrain dtrain
+if [[ $funcstack[1] == _dtrain ]]; then _dtrain "$@"; else compdef _dtrain dtrain; fi
 )sh";
 
 constexpr const char* kFish = R"sh(# dtrain completion for fish: dtrain completion fish | source
-complete -c dtrain -n '__fish_is_first_token' -f -a '(dtrain __words 2>/dev/null)'
-complete -c dtrain -n 'not __fish_is_first_token' \
-  -a '(dtrain __words (commandline -opc)[2] 2>/dev/null)'
-complete -c dtrain -f -a '(dtrain __ids 2>/dev/null)' \
-  -n '__fish_seen_subcommand_from status logs monitor kill why wait rerun output'
+function __dtrain_words
+  set -l typed (commandline -opc)
+  set -l known (dtrain __words $typed[2] 2>/dev/null)
+  if string match -q -- '-*' (commandline -ct)
+    string match -- '-*' $known
+  else if test (count $typed) -eq 2
+    string match -v -- '-*' $known
+  end
+end
+complete -c dtrain -n __fish_is_first_token -f -a '(dtrain __words 2>/dev/null)'
+complete -c dtrain -n 'not __fish_is_first_token' -a '(__dtrain_words)'
+complete -c dtrain -n '__fish_seen_subcommand_from daemon completion output' -f
+complete -c dtrain -n '__fish_seen_subcommand_from status logs monitor kill why wait rerun' \
+  -f -a '(dtrain __ids 2>/dev/null)'
+complete -c dtrain -n '__fish_seen_subcommand_from path ls cp' -a '(dtrain __ids 2>/dev/null)'
 )sh";
 
 Result<int> print_words(const std::string& command, const CommandContext& context) {
@@ -67,13 +83,13 @@ Result<int> print_words(const std::string& command, const CommandContext& contex
       if (!known.group.empty()) fmt::print("{}\n", known.name);
     }
     return 0;
+  }
+  const auto found = std::find_if(context.commands.begin(), context.commands.end(),
+                                  [&](const Command& known) { return known.name == command; });
+  if (found == context.commands.end()) return 1;
+  for (const std::string& word : completion_words(*found)) fmt::print("{}\n", word);
+  return 0;
 }
-const auto found = std::find_if(context.commands.begin(), context.commands.end(),
-                                [&](const Command& known) { return known.name == command; });
-if (found == context.commands.end()) return 1;
-for (const std::string& word : completion_words(*found)) fmt::print("{}\n", word);
-return 0;
-}  // namespace
 
 // Someone who presses Tab must not start a daemon, nor read an error.
 Result<int> print_ids(const CommandContext& context) {
@@ -88,7 +104,7 @@ Result<int> print_ids(const CommandContext& context) {
   return 0;
 }
 
-}  // namespace dtrain::cli
+}  // namespace
 
 Run declare_completion(Options& options, CommandContext&) {
   const auto print = [](const char* script) -> Run {

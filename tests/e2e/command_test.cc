@@ -73,9 +73,26 @@ TEST_CASE("logs by replica and role, the last lines, lines that match") {
   Output last = cluster.run({"logs", "1.master", "--tail", "1"}, project);
   CHECK(says(last, "line 3"));
   CHECK(!says(last, "line 1"));
+  Output all = cluster.run({"logs", "1.master", "--tail", "9"}, project);
+  CHECK_MESSAGE(all.out.find("1.master line 1") < all.out.find("-->"), all.out);
+  CHECK(cluster.run({"logs", "1", "--tail", "0"}, project).out.empty());
   Output some = cluster.run({"logs", "1", "--grep", "line [12]"}, project);
   CHECK(says(some, "line 2"));
   CHECK(!says(some, "line 3"));
+}
+
+TEST_CASE("output cp takes the newest experiment's when no ID is given") {
+  Cluster cluster;
+  fs::path project = cluster.project(
+      "project: p\ntrain:\n  run: echo weights > $OUTPUT_DIR/model; echo 1 > $OUTPUT_DIR/log\n");
+  CHECK(cluster.run({"train"}, project).code == 0);
+  Output all = cluster.run({"output", "cp"}, project);
+  CHECK_MESSAGE(all.code == 0, all.all());
+  CHECK(read_file(project / "output-1/model") == "weights\n");
+  Output one = cluster.run({"output", "cp", "model"}, project);
+  CHECK_MESSAGE(one.code == 0, one.all());
+  CHECK(read_file(project / "model") == "weights\n");
+  CHECK(cluster.run({"output", "cp", "-f", "1", "model"}, project).code == 0);
 }
 
 TEST_CASE("environment: parameters, a secret from the shell, nothing of the rest") {
@@ -90,6 +107,27 @@ TEST_CASE("environment: parameters, a secret from the shell, nothing of the rest
   CHECK_MESSAGE(says(train, "rate=0.5 token=very-secret plain=yes-it-is other= 1\n"), train.all());
   Output shown = cluster.run({"status", "1", "--json"});
   CHECK(!says(shown, "very-secret"));
+}
+
+TEST_CASE("bash completes commands, options, subcommands and IDs") {
+  Cluster cluster;
+  fs::path project = cluster.project("project: p\ntrain: {run: echo}\n");
+  CHECK(cluster.run({"train"}, project).code == 0);
+  const std::string program = cluster.command({}).argv.front();
+  const auto completed = [&](const std::string& words, int word) {
+    Command bash = cluster.command({});
+    bash.argv = {"bash", "-c",
+                 "eval \"$($0 completion bash)\"; COMP_WORDS=(dtrain " + words + "); COMP_CWORD=" +
+                     std::to_string(word) + "; _dtrain $0; echo \"${COMPREPLY[*]}\"",
+                 program};
+    return run(bash).out;
+  };
+  CHECK(completed("lo", 1) == "logs\n");
+  CHECK(completed("logs --ta", 2) == "--tail\n");
+  CHECK(completed("daemon st", 2) == "start status stop\n");
+  CHECK(completed("logs ''", 2) == "1\n");
+  CHECK(completed("output ls ''", 3) == "1\n");
+  CHECK(completed("train ''", 2) == "\n");  // files, by bash itself
 }
 
 TEST_CASE("help names options as they are typed") {

@@ -50,7 +50,8 @@ Result<int> check(const CheckOptions& options, const CommandContext& context) {
 
 Run declare_check(Options& options, CommandContext& context) {
   auto typed = std::make_shared<CheckOptions>();
-  options.text("-f,--config-file", typed->file, "left out: dtrain.yml, else riseml.yml", "FILE");
+  options.text("-f,--file,--config-file", typed->file, "left out: dtrain.yml, else riseml.yml",
+               "FILE");
   options.list("-p,--parameter", typed->parameters, "a parameter's value, as for train",
                "NAME=VALUE");
   options.list("--set", typed->set, "override any key, as for train", "KEY=VALUE");

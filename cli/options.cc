@@ -63,6 +63,18 @@ void append_rows(std::string& out, const std::string& heading,
   }
 }
 
+// "--cpus: 1 required N missing" is CLI11's way to say that a value is missing.
+std::string in_our_words(const std::string& message) {
+  const size_t colon = message.find(": ");
+  const bool no_value = colon != std::string::npos && message.ends_with(" missing") &&
+                        message.find(" required ", colon) != std::string::npos;
+  return no_value ? message.substr(0, colon) + " takes a value" : message;
+}
+
+bool is_yaml_name(std::string_view word) {
+  return word.ends_with(".yml") || word.ends_with(".yaml");
+}
+
 }  // namespace
 
 // One line as typed, from declaration to the Run it asks for.
@@ -89,7 +101,7 @@ class CommandLine {
     } catch (const CLI::CallForHelp&) {
       return help_run();
     } catch (const CLI::ParseError& error) {
-      return refusal(error.what());
+      return refusal(in_our_words(error.what()));
     }
     if (options_.rest_.words != nullptr) *options_.rest_.words = std::move(rest);
     TRY(refuse_extras());
@@ -169,7 +181,15 @@ class CommandLine {
                                                                : "'{}' does not belong here"),
                             word));
     const std::string_view meant = nearest(word, {known.begin(), known.end()});
-    if (!meant.empty()) error.message += fmt::format("; did you mean '{}'?", meant);
+    const bool takes_file = std::find(known.begin(), known.end(), "--file") != known.end();
+    if (takes_file && is_yaml_name(word)) {
+      error.message += fmt::format("; did you mean '-f {}'?", word);
+    } else if (!meant.empty()) {
+      error.message += fmt::format("; did you mean '{}'?", meant);
+    } else if (options_.rest_.words != nullptr && !word.starts_with("-")) {
+      error.hint =
+          fmt::format("a command goes after --: {} -- {}", path_of(app_), fmt::join(extras, " "));
+    }
     return error;
   }
 

@@ -49,6 +49,14 @@ Run declare_parent(Options& options, CommandContext&) {
   return nullptr;
 }
 
+Run declare_runs(Options& options, CommandContext&) {
+  auto typed = std::make_shared<Typed>();
+  options.text("-f,--file", typed->file, "a file", "FILE");
+  options.rest(typed->rest, "COMMAND...", "what to run");
+  return [typed]() -> Result<int> { return 0; };
+}
+
+constexpr Command kRuns = {"runs", "Group", "runs something", declare_runs};
 constexpr Command kSample = {"sample", "Group", "a sample", declare_sample};
 constexpr Command kParent = {"parent", "Group", "a parent", declare_parent};
 
@@ -103,12 +111,19 @@ TEST_CASE("a word that does not belong is refused with the nearest that does") {
         "parent stop: there is no option '--kil'; did you mean '--kill'?");
 }
 
+TEST_CASE("a file without its option and a command without its dashes are understood") {
+  CHECK(refusal(kRuns, {"x.yml"}).message ==
+        "runs: 'x.yml' does not belong here; did you mean '-f x.yml'?");
+  CHECK(refusal(kRuns, {"python", "train.py"}).hint ==
+        "a command goes after --: dtrain runs -- python train.py");
+}
+
 TEST_CASE("values are checked") {
   CHECK(refusal(kSample, {"-n", "many"}).message ==
         "sample: --num-last: 'many' is not a whole number");
   CHECK(refusal(kSample, {"-n", "-1"}).message == "sample: --num-last: '-1' is not a whole number");
   CHECK(refusal(kSample, {"--cpus", "1x"}).message == "sample: --cpus: '1x' is not a number");
-  CHECK(refusal(kSample, {"-f"}).code == Code::InvalidArgument);
+  CHECK(refusal(kSample, {"-f"}).message == "sample: --file takes a value");
 }
 
 TEST_CASE("the subcommand that was typed runs, with its own options") {

@@ -20,7 +20,7 @@ Sink::Sink(int fd) : fd_(fd) {
 }
 
 bool Sink::write(std::string_view bytes) {
-  while (!closed_ && !bytes.empty()) {
+  while (!closed() && !bytes.empty()) {
     ssize_t written = ::write(fd_, bytes.data(), bytes.size());
     if (written >= 0) {
       bytes.remove_prefix(static_cast<size_t>(written));
@@ -29,10 +29,14 @@ bool Sink::write(std::string_view bytes) {
       pollfd wait{fd_, POLLOUT, 0};
       poll(&wait, 1, -1);
     } else if (errno != EINTR) {
-      closed_ = true;  // EPIPE, or EIO of a terminal that is gone
+      error_ = errno;  // EPIPE, or EIO of a terminal that is gone, or no room
     }
   }
-  return !closed_;
+  return !closed();
+}
+
+bool Sink::overflowed() const {
+  return error_ == ENOSPC || error_ == EDQUOT || error_ == EFBIG;
 }
 
 }  // namespace dtrain::cli

@@ -12,11 +12,14 @@ class Sink {
 
   // Writes everything, waiting for a slow reader. False once nobody reads any more.
   bool write(std::string_view bytes);
-  bool closed() const { return closed_; }
+  bool closed() const { return error_ != 0; }
+  // It was closed by a full disk or a limit, which must not look like success.
+  bool overflowed() const;
+  int error() const { return error_; }  // errno of the write that failed; 0: none did
 
  private:
   int fd_;
-  bool closed_ = false;
+  int error_ = 0;
 };
 
 }  // namespace dtrain::cli

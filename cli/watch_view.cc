@@ -51,6 +51,9 @@ class Session {
       }
       TRY(reconnect());
     }
+    if (sink_.overflowed() && !options_.tied) {
+      return errno_error("writing the output", sink_.error());
+    }
     return std::move(end_);
   }
 

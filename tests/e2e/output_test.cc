@@ -54,6 +54,17 @@ TEST_CASE("bytes that are no UTF-8 arrive as they are with --raw, and never brea
   CHECK(count > 0);
 }
 
+TEST_CASE("logs into a full disk are no success") {
+  Cluster cluster;
+  fs::path project = cluster.project("project: p\ntrain: {run: echo}\n");
+  CHECK(cluster.run({"train"}, project).code == 0);
+  Command shell = cluster.command({});
+  shell.argv = {"sh", "-c", "$0 logs 1 > /dev/full", shell.argv.front()};
+  Output output = run(shell);
+  CHECK(output.code == 1);
+  CHECK_MESSAGE(output.err.find("No space left") != std::string::npos, output.err);
+}
+
 TEST_CASE("10,000 files arrive with a warning, and as many the second time") {
   Cluster cluster;
   std::map<std::string, std::string> files = {

@@ -20,6 +20,13 @@ std::string bar(double share) {
   return "[" + std::string(filled, '#') + std::string(kBarColumns - filled, '.') + "]";
 }
 
+std::string with_bar(std::string_view text, uint64_t done_bytes, uint64_t total_bytes) {
+  double of = static_cast<double>(std::max<uint64_t>(total_bytes, 1));
+  double share = std::min(1.0, static_cast<double>(done_bytes) / of);
+  return fmt::format("{}{} {:3.0f} % of {}", text, bar(share), share * 100,
+                     human_size(total_bytes));
+}
+
 }  // namespace
 
 std::string SyncLine::redraw(const std::string& text, int64_t now_ms) {
@@ -30,10 +37,8 @@ std::string SyncLine::redraw(const std::string& text, int64_t now_ms) {
   return std::string(kClear) + cut_to_width(text, screen_.width - 1);
 }
 
-std::string SyncLine::reading(uint64_t files, uint64_t bytes, int64_t now_ms) {
-  return redraw(
-      fmt::format("Reading project ({}, {})...", human_size(bytes), human_count(files, "file")),
-      now_ms);
+std::string SyncLine::reading(uint64_t read_bytes, uint64_t unread_bytes, int64_t now_ms) {
+  return redraw(with_bar("Reading project...", read_bytes, unread_bytes), now_ms);
 }
 
 std::string SyncLine::sending(uint64_t files, uint64_t bytes) {
@@ -46,10 +51,7 @@ std::string SyncLine::sending(uint64_t files, uint64_t bytes) {
 
 std::string SyncLine::progress(uint64_t sent_bytes, uint64_t total_bytes, int64_t now_ms) {
   if (total_bytes == 0) return "";
-  double share = std::min(1.0, static_cast<double>(sent_bytes) / static_cast<double>(total_bytes));
-  return redraw(
-      fmt::format("{}{} {:3.0f} % of {}", line_, bar(share), share * 100, human_size(total_bytes)),
-      now_ms);
+  return redraw(with_bar(line_, sent_bytes, total_bytes), now_ms);
 }
 
 std::string SyncLine::done() {

@@ -15,7 +15,7 @@ class SyncLine {
   SyncLine(const Screen& screen, int64_t now_ms) : screen_(screen), started_ms_(now_ms) {}
 
   // While the project is read.
-  std::string reading(uint64_t files, uint64_t bytes, int64_t now_ms);
+  std::string reading(uint64_t read_bytes, uint64_t unread_bytes, int64_t now_ms);
   // The size is known; the snapshot is about to travel.
   std::string sending(uint64_t files, uint64_t bytes);
   std::string progress(uint64_t sent_bytes, uint64_t total_bytes, int64_t now_ms);

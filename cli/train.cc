@@ -209,12 +209,14 @@ Result<pb::Accepted> sync_and_submit(Connection& connection, const CommandContex
   snapshot_options.limits.file_bytes_max = config.sync_file_bytes_max;
   snapshot_options.limits.how_to_raise =
       fmt::format(", or raise sync.max-file in {}", connection.home().config().string());
+  uint64_t unread_bytes = 0;
   snapshot_options.before_reading = [&](const ProjectSize& project) {
+    unread_bytes = project.unread_bytes;
     return agree_to_size(project, config, options.yes);
   };
   snapshot_options.stat_cache = stat_cache_of(connection.home(), prepared.source.root);
-  snapshot_options.progress = [&](uint64_t files, uint64_t bytes) {
-    show(line.reading(files, bytes, boottime_ms()));
+  snapshot_options.progress = [&](uint64_t bytes) {
+    show(line.reading(bytes, unread_bytes, boottime_ms()));
   };
   for (int tries = 1;; ++tries) {
     auto snapshot = take_snapshot(prepared.source.root, snapshot_options);

@@ -84,7 +84,7 @@ Result<uint64_t> read_content(const std::filesystem::path& root, const SnapshotO
   FileHash hash([&](uint64_t bytes) {
     hashed_bytes += bytes;
     const bool worth_it = bytes >= 1u << 20 || files % 64 == 0;
-    if (options.progress && worth_it) options.progress(files, hashed_bytes);
+    if (options.progress && worth_it) options.progress(hashed_bytes);
   });
   Completion completion(walk);
   for (const UnreadFile& unread : walk.unread) {

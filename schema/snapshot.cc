@@ -52,7 +52,9 @@ ProjectSize size_of(const Walk& walk) {
   std::partial_sort(all.begin(), all.begin() + shown, all.end(),
                     [](const auto& a, const auto& b) { return a.second > b.second; });
   all.resize(static_cast<size_t>(shown));
-  return {walk.total_bytes, walk.file_count, std::move(all)};
+  uint64_t unread_bytes = 0;
+  for (const UnreadFile& file : walk.unread) unread_bytes += file.size;
+  return {walk.total_bytes, walk.file_count, unread_bytes, std::move(all)};
 }
 
 Result<Fd> open_project(const std::filesystem::path& root) {

@@ -40,6 +40,7 @@ struct SyncDecision {
 struct ProjectSize {
   uint64_t total_bytes = 0;  // of regular files
   uint64_t file_count = 0;
+  uint64_t unread_bytes = 0;  // of files that the stat cache does not know
   // The largest top-level entries ("data/", "model.bin"), biggest first.
   std::vector<std::pair<std::string, uint64_t>> largest;
 };
@@ -49,8 +50,8 @@ struct SnapshotOptions {
   SnapshotLimits limits;
   // Called when all is found and nothing read yet; its error ends the snapshot.
   std::function<Status(const ProjectSize&)> before_reading;
-  // Called now and then while hashing: files and bytes done so far.
-  std::function<void(uint64_t files, uint64_t bytes)> progress;
+  // Called now and then while hashing: bytes done so far.
+  std::function<void(uint64_t bytes)> progress;
   // When set, called for each path the walk decides about.
   std::function<void(const SyncDecision&)> explain;
 };

@@ -270,7 +270,7 @@ TEST_CASE("who objects to the size is heard before anything is read") {
   SnapshotOptions options;
   options.limits.file_bytes_max = 2 * kHuge;
   bool read = false;
-  options.progress = [&](uint64_t, uint64_t) { read = true; };
+  options.progress = [&](uint64_t) { read = true; };
   options.before_reading = [&](const ProjectSize& project) -> Status {
     CHECK(project.total_bytes == kHuge + 1);
     return Error{Code::InvalidArgument, "too much", ""};

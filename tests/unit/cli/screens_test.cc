@@ -50,14 +50,15 @@ TEST_CASE("the sync line is RiseML's, and silent about what takes no time") {
 
 TEST_CASE("past one second a terminal gets a bar, a pipe does not") {
   SyncLine screen({true, false, 80, 24}, 0);
-  CHECK(screen.reading(1, 1024, 1500) == "\r\x1b[KReading project (1.0 KB, 1 file)...");
+  CHECK(screen.reading(1024, 4096, 1500) ==
+        "\r\x1b[KReading project...[#####...............]  25 % of 4.0 KB");
   CHECK(screen.sending(1, 2048) == "\r\x1b[KSyncing project (2.0 KB, 1 file)...");
   CHECK(screen.progress(1024, 2048, 1600) ==
         "\r\x1b[KSyncing project (2.0 KB, 1 file)...[##########..........]  50 % of 2.0 KB");
   CHECK(screen.progress(1025, 2048, 1601) == "");
   CHECK(screen.done() == "\r\x1b[KSyncing project (2.0 KB, 1 file)...done\n");
   SyncLine pipe({}, 0);
-  CHECK(pipe.reading(1, 1024, 1500) == "");
+  CHECK(pipe.reading(1024, 4096, 1500) == "");
   CHECK(pipe.sending(1, 2048) == "Syncing project (2.0 KB, 1 file)...");
   CHECK(pipe.progress(1, 2, 9999) == "");
   CHECK(pipe.broken() == "\n");

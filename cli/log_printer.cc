@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "cli/words.h"
+#include "schema/states.h"
 
 namespace dtrain::cli {
 
@@ -150,7 +151,10 @@ void LogPrinter::print_own(Source& source, std::string_view text, Ink ink, uint6
 void LogPrinter::add(const pb::StateEvent& event) {
   if (format_.raw || format_.matches) return;
   Source& source = source_of(event.id());
-  finish_line(source);
+  // Output may be here before the news that it runs: its line goes on.
+  const auto state = parse_state(event.state());
+  const bool gone = !state || is_terminal(*state) || *state == State::Restarting;
+  if (gone) finish_line(source);
   Ink ink = event.state() == "FAILED" || event.state() == "LOST" ? Ink::Red : Ink::Bold;
   print_own(source, "--> " + event.state(), ink, event.time_unix_ms());
   if (!event.reason().empty() && event.reason() != source.reason) {

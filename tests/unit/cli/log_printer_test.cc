@@ -75,6 +75,20 @@ TEST_CASE("a line that came in pieces is one line, with the time of its first by
   CHECK(taken(printer) == "4.train | [2017-08-31T07:23:51Z] next\n");
 }
 
+TEST_CASE("a state that comes in the middle of a line does not break it, an end does") {
+  LogPrinter printer(pipe());
+  printer.set_ids({"4", "4.train"});
+  printer.add(chunk("4.train", "one "), 0);
+  printer.add(state("4.train", "RUNNING"));
+  printer.add(chunk("4.train", "line\nnext"), 0);
+  printer.add(state("4.train", "FINISHED"));
+  CHECK(taken(printer) ==
+        "4.train | [2017-08-31T07:23:46Z] --> RUNNING\n"
+        "4.train | [2017-08-31T07:23:46Z] one line\n"
+        "4.train | [2017-08-31T07:23:46Z] next\n"
+        "4.train | [2017-08-31T07:23:46Z] --> FINISHED\n");
+}
+
 TEST_CASE("pieces of several replicas don't mix") {
   LogPrinter printer(pipe());
   printer.set_ids({"4.ps.1", "4.ps.2"});

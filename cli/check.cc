@@ -5,6 +5,7 @@
 
 #include "cli/commands.h"
 #include "cli/json_output.h"
+#include "cli/shell_values.h"
 #include "cli/spec_source.h"
 #include "cli/words.h"
 #include "schema/spec.h"
@@ -43,6 +44,9 @@ Result<int> check(const CheckOptions& options, const CommandContext& context) {
              roles_of(spec));
   if (spec.is_set()) fmt::print(", a set of {}", human_count(spec.member_count(), "member"));
   fmt::print("\n");
+  if (const std::string warning = shell_value_warning(spec); !warning.empty()) {
+    fmt::print(stderr, "Warning: {}\n", warning);
+  }
   return 0;
 }
 

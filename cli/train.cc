@@ -16,6 +16,7 @@
 #include "cli/connection.h"
 #include "cli/follow.h"
 #include "cli/plan_view.h"
+#include "cli/shell_values.h"
 #include "cli/sink.h"
 #include "cli/spec_source.h"
 #include "cli/submit.h"
@@ -248,6 +249,9 @@ Result<int> train(const TrainOptions& options, const CommandContext& context) {
   TRY(const Prepared prepared, prepare(options));
   if (options.explain) return explain_sync(options, prepared);
   if (options.save) TRY(save_spec(options, prepared, context.json));
+  if (const std::string warning = shell_value_warning(prepared.spec); !warning.empty()) {
+    std::fprintf(stderr, "Warning: %s\n", warning.c_str());
+  }
   TRY(Connection connection, connect(Autostart::IfNeeded, context));
   if (options.dry_run) {
     pb::PlanRequest request;

@@ -1,7 +1,9 @@
 // dtrain: the table of commands, and the three programs that the same executable also is.
 //
 // Only this file knows cli, daemon and runner at once.
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -125,6 +127,14 @@ constexpr Command kCommands[] = {
     {"__words", "", "options of a command for completion", declare_words},
 };
 
+// Started with one of the three closed (`dtrain logs >&-`), what we open next would take its number
+// and receive what is printed.
+void fill_standard_descriptors() {
+  int fd = open("/dev/null", O_RDWR);
+  while (fd >= 0 && fd <= STDERR_FILENO) fd = open("/dev/null", O_RDWR);
+  if (fd > STDERR_FILENO) close(fd);
+}
+
 int finish(Result<int> result, bool json) {
   if (!result.ok()) {
     print_error(result.error(), json);
@@ -166,5 +176,6 @@ int dispatch(std::vector<std::string> words) {
 }  // namespace dtrain::cli
 
 int main(int argc, char** argv) {
+  dtrain::cli::fill_standard_descriptors();
   return dtrain::cli::dispatch(std::vector<std::string>(argv + 1, argv + argc));
 }

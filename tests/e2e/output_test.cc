@@ -65,6 +65,18 @@ TEST_CASE("logs into a full disk are no success") {
   CHECK_MESSAGE(output.err.find("No space left") != std::string::npos, output.err);
 }
 
+TEST_CASE("a closed standard output harms nobody") {
+  Cluster cluster;
+  fs::path project = cluster.project("project: p\ntrain: {run: echo}\n");
+  CHECK(cluster.run({"train"}, project).code == 0);
+  for (const char* command : {"status -a", "logs 1", "hosts"}) {
+    Command shell = cluster.command({});
+    shell.argv = {"sh", "-c", std::string("exec $0 ") + command + " >&-", shell.argv.front()};
+    Output output = run(shell);
+    CHECK_MESSAGE(output.code == 0, command << ": " << output.err);
+  }
+}
+
 TEST_CASE("10,000 files arrive with a warning, and as many the second time") {
   Cluster cluster;
   std::map<std::string, std::string> files = {

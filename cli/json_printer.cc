@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/words.h"
+#include "schema/states.h"
 
 namespace dtrain::cli {
 
@@ -48,6 +49,11 @@ void JsonPrinter::add(const pb::LogChunk& chunk, int64_t) {
 
 void JsonPrinter::add(const pb::StateEvent& event) {
   if (matches_) return;
+  const auto state = parse_state(event.state());
+  if (const auto ended = sources_.find(event.id());
+      ended != sources_.end() && state && is_terminal(*state)) {
+    finish_line(ended->first, ended->second);
+  }
   nlohmann::ordered_json object = {{"type", "state"},
                                    {"id", event.id()},
                                    {"attempt", event.attempt()},
@@ -59,10 +65,12 @@ void JsonPrinter::add(const pb::StateEvent& event) {
   append_line(out_, object);
 }
 
+void JsonPrinter::finish_line(const std::string& id, Source& source) {
+  source.lines.finish([&](const Line& line) { print(id, source, line); });
+}
+
 void JsonPrinter::finish() {
-  for (auto& [id, source] : sources_) {
-    source.lines.finish([&, &name = id, &of = source](const Line& line) { print(name, of, line); });
-  }
+  for (auto& [id, source] : sources_) finish_line(id, source);
 }
 
 }  // namespace dtrain::cli

@@ -37,6 +37,7 @@ class JsonPrinter final : public Printer {
   };
 
   void print(const std::string& id, const Source& source, const Line& line);
+  void finish_line(const std::string& id, Source& source);
 
   std::function<bool(std::string_view)> matches_;
   std::map<std::string, Source> sources_;

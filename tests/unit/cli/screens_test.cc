@@ -214,6 +214,19 @@ TEST_CASE("JSON lines are whole objects whatever the bytes") {
       "\n");
 }
 
+TEST_CASE("in JSON too the last words of a replica come before its end") {
+  JsonPrinter printer;
+  pb::LogChunk chunk;
+  chunk.set_replica("4.train");
+  chunk.set_data("last");
+  printer.add(chunk, 0);
+  pb::StateEvent event;
+  event.set_id("4.train");
+  event.set_state("FINISHED");
+  printer.add(event);
+  CHECK(printer.output().find("last") < printer.output().find("FINISHED"));
+}
+
 TEST_CASE("a plan shows each seat, or why it waits") {
   pb::PlanReply plan;
   pb::SeatInfo* seat = plan.add_seats();

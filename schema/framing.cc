@@ -63,7 +63,8 @@ FrameStatus read_frame(std::string_view bytes, Frame& frame) {
 
 Result<uint64_t> scan_frames(int fd, uint64_t from,
                              const std::function<void(uint64_t offset, const Frame&)>& visit) {
-  constexpr size_t kChunkBytes = 1u << 20;
+  constexpr size_t kChunkMaxBytes = 1u << 20;
+  size_t chunk_bytes = 16u << 10;  // most files are short
   std::string buffer;  // the file from offset `good - start` on
   size_t start = 0;    // of the first byte not yet taken from buffer
   uint64_t good = from;
@@ -80,9 +81,9 @@ Result<uint64_t> scan_frames(int fd, uint64_t from,
     buffer.erase(0, start);
     start = 0;
     const size_t have = buffer.size();
-    buffer.resize(have + kChunkBytes);
+    buffer.resize(have + chunk_bytes);
     const ssize_t got =
-        ::pread(fd, buffer.data() + have, kChunkBytes, static_cast<off_t>(good + have));
+        ::pread(fd, buffer.data() + have, chunk_bytes, static_cast<off_t>(good + have));
     if (got < 0 && errno == EINTR) {
       buffer.resize(have);
       continue;
@@ -90,6 +91,7 @@ Result<uint64_t> scan_frames(int fd, uint64_t from,
     if (got < 0) return errno_error("reading records", errno);
     buffer.resize(have + static_cast<size_t>(got));
     if (got == 0) return good;
+    chunk_bytes = std::min(2 * chunk_bytes, kChunkMaxBytes);
   }
 }
 

@@ -1,36 +1,29 @@
 #include "schema/sha256.h"
 
-#include <openssl/evp.h>
+// OpenSSL 3 would rather be asked through EVP, and then reads its configuration and gathers its
+// algorithms first: a millisecond of every command.
+#define OPENSSL_SUPPRESS_DEPRECATED
+#include <openssl/sha.h>
 
 namespace dtrain {
 
 struct Sha256Stream::Context {
-  EVP_MD* algorithm = EVP_MD_fetch(nullptr, "SHA256", nullptr);
-  EVP_MD_CTX* context = EVP_MD_CTX_new();
-
-  ~Context() {
-    EVP_MD_CTX_free(context);
-    EVP_MD_free(algorithm);
-  }
-  void start() {
-    INVARIANT(context != nullptr && EVP_DigestInit_ex2(context, algorithm, nullptr) == 1,
-              "libcrypto has SHA-256");
-  }
+  SHA256_CTX state;
 };
 
 Sha256Stream::Sha256Stream() : context_(std::make_unique<Context>()) {
-  context_->start();
+  SHA256_Init(&context_->state);
 }
 Sha256Stream::~Sha256Stream() = default;
 
 void Sha256Stream::add(std::string_view bytes) {
-  EVP_DigestUpdate(context_->context, bytes.data(), bytes.size());
+  SHA256_Update(&context_->state, bytes.data(), bytes.size());
 }
 
 Sha256 Sha256Stream::finish() {
   Sha256 digest{};
-  EVP_DigestFinal_ex(context_->context, digest.data(), nullptr);
-  context_->start();
+  SHA256_Final(digest.data(), &context_->state);
+  SHA256_Init(&context_->state);
   return digest;
 }
 

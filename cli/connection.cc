@@ -1,11 +1,11 @@
 #include "cli/connection.h"
 
-#include <grpc/grpc.h>
 #include <grpcpp/grpcpp.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <filesystem>
+#include <vector>
 
 #include "cli/autostart.h"
 #include "cli/command.h"
@@ -25,10 +25,6 @@ constexpr int kReplyMaxBytes = 256 << 20;
 constexpr int64_t kEndAllTimeoutMs = 120'000;
 
 std::shared_ptr<grpc::Channel> open_channel(const Home& home) {
-  // Kept up to the end of the process, which is near: taking gRPC down would join its threads and cost
-  // every command 3 ms.
-  static const bool kept = (grpc_init(), true);
-  (void)kept;
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kReplyMaxBytes);
   // The daemon is on this machine: a proxy from the environment must not get in between, and a
@@ -39,8 +35,13 @@ std::shared_ptr<grpc::Channel> open_channel(const Home& home) {
   // one that went away.
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 20'000);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1'000);
-  return grpc::CreateCustomChannel("unix:" + home.socket().string(),
-                                   grpc::InsecureChannelCredentials(), arguments);
+  auto channel = grpc::CreateCustomChannel("unix:" + home.socket().string(),
+                                           grpc::InsecureChannelCredentials(), arguments);
+  // Kept up to the end of the process, which is near: taking gRPC down would join its threads and cost
+  // every command 3 ms.
+  static auto& kept = *new std::vector<std::shared_ptr<grpc::Channel>>();
+  kept.push_back(channel);
+  return channel;
 }
 
 template <typename Reply, typename Request, typename Method>

@@ -11,6 +11,7 @@
 #include "daemon/record.h"
 #include "schema/clock.h"
 #include "schema/expand.h"
+#include "schema/spread.h"
 
 namespace dtrain::daemon {
 
@@ -37,6 +38,7 @@ Scheduler::Scheduler(boost::asio::io_context& loop, const Home& home, Store& sto
       policy_(policy),
       spool_limit_bytes_(spool_limit_bytes),
       boot_id_(boot_id()),
+      gathered_(loop),
       deadline_(loop),
       retry_(loop) {}
 
@@ -90,6 +92,7 @@ Result<pb::Accepted> Scheduler::submit(Submission submission, const SubmissionEx
   accepted.set_output_dir(output_dir({added.number, 0}).string());
   std::error_code ignored;   // the runner makes what is missing, and says so when it can't
   std::filesystem::create_directories(output_dir({added.number, 0}), ignored);
+  if (submission.spec.is_set()) spread_subdirectories(output_dir({added.number, 0}));
   if (!added.repeated) {
     extras_[added.number] = extras;
     handle(Submitted{std::make_shared<const Submission>(std::move(submission))});
@@ -124,11 +127,19 @@ void Scheduler::when_committed(std::function<void()> then) {
 void Scheduler::end_turn_soon() {
   if (turn_posted_) return;
   turn_posted_ = true;
-  boost::asio::post(loop_, [this] { end_turn(); });
+  if (std::chrono::steady_clock::now() - last_turn_ >= 2 * gather_) {
+    boost::asio::post(loop_, [this] { end_turn(); });
+    return;
+  }
+  gathered_.expires_after(gather_);
+  gathered_.async_wait([this](boost::system::error_code error) {
+    if (!error) end_turn();
+  });
 }
 
 void Scheduler::end_turn() {
   turn_posted_ = false;
+  last_turn_ = std::chrono::steady_clock::now();
   if (model_.place_wanted) keep(place_pending(model_, policy_, boottime_ms()));
   if (const auto status = commit(); !status.ok()) {
     std::fprintf(stderr, "%s; trying again\n", status.error().message.c_str());

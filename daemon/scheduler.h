@@ -7,6 +7,7 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
@@ -36,6 +37,10 @@ class Scheduler {
             RunnerOutbox& outbox, const Policy& policy, uint64_t spool_limit_bytes);
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
+
+  // A turn that follows the last one closely waits so long for more to come: in a flood of messages one
+  // transaction serves many. 0, as it begins: none waits.
+  void gather_for(std::chrono::microseconds time) { gather_ = time; }
 
   // Once, before anything else: what the last daemon knew.
   Status load();
@@ -90,6 +95,9 @@ class Scheduler {
   std::map<uint32_t, SubmissionExtras> extras_;   // of what is live
   std::vector<std::function<void()>> when_committed_;
   bool turn_posted_ = false;
+  std::chrono::microseconds gather_{0};
+  std::chrono::steady_clock::time_point last_turn_;
+  boost::asio::steady_timer gathered_;
   boost::asio::steady_timer deadline_;
   boost::asio::steady_timer retry_;
 };

@@ -1,7 +1,6 @@
 #include "daemon/daemon_main.h"
 
 #include <grpcpp/grpcpp.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -27,7 +26,9 @@
 #include "daemon/scheduler.h"
 #include "daemon/store.h"
 #include "schema/config.h"
+#include "schema/descriptor_limit.h"
 #include "schema/lock_file.h"
+#include "schema/spread.h"
 #include "schema/version.h"
 
 namespace dtrain::daemon {
@@ -38,15 +39,9 @@ namespace asio = boost::asio;
 
 constexpr int kMessageBytesMax = 2 << 20;
 // How long the one who started us waits at most for the local runner to come in.
+// What the scheduler waits at most, when busy, before it writes to the disk again.
+constexpr std::chrono::milliseconds kGather{1};
 constexpr std::chrono::seconds kRunnerWait{10};
-
-// Every connection, journal and pack is a descriptor: take what the user may have.
-void raise_descriptor_limit() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
-}
 
 // Tells whoever started us, once.
 class Readiness {
@@ -74,6 +69,7 @@ Status make_folders(const Home& home) {
     std::filesystem::create_directories(folder, error);
     if (error) return errno_error(fmt::format("create {}", folder.string()), error.value());
   }
+  spread_subdirectories(home.outputs());
   return ok();
 }
 
@@ -113,6 +109,7 @@ Status run(const DaemonOptions& options, Readiness& readiness) {
     runner_api.log_durable(key, offset);
   });
   Scheduler scheduler(loop, home, *store, logs, runner_api, Policy{}, config.spool_limit_bytes);
+  scheduler.gather_for(kGather);
   runner_api.wire(&scheduler, &logs);
   Monitor monitor(loop, scheduler, runner_api);
   runner_api.on_usage = [&monitor](const pb::UsageReport& report) { monitor.on_usage(report); };

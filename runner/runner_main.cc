@@ -17,6 +17,7 @@
 #include "runner/local_daemon.h"
 #include "runner/nvml.h"
 #include "runner/small_file.h"
+#include "schema/descriptor_limit.h"
 #include "schema/lock_file.h"
 
 namespace dtrain::runner {
@@ -36,7 +37,7 @@ Result<std::string> host_id(const fs::path& home) {
   if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes) return errno_error("getrandom", errno);
   std::string id;
   for (const unsigned char byte : bytes) id += fmt::format("{:02x}", byte);
-  TRY(replace_file(path, id + "\n", Durability::Fsync));
+  TRY(replace_file(path, id + "\n"));
   return id;
 }
 
@@ -125,6 +126,7 @@ Status run(const RunnerOptions& options) {
 int run_runner(const RunnerOptions& options) {
   std::setvbuf(stderr, nullptr, _IOLBF, 0);
   std::signal(SIGPIPE, SIG_IGN);
+  raise_descriptor_limit();
   std::signal(SIGHUP, SIG_IGN);  // the terminal it was started from may go
   const Status ended = run(options);
   if (ended.ok()) return 0;

@@ -1,5 +1,6 @@
 // Commands beside train, as a person strings them together.
 #include <doctest/doctest.h>
+#include <sys/resource.h>
 
 #include "tests/support/cluster.h"
 #include "tests/support/facts.h"
@@ -13,6 +14,20 @@ bool says(const Output& output, const std::string& text) {
 }
 
 }  // namespace
+
+TEST_CASE("a program gets the shell's limit on open files, not our own processes'") {
+  rlimit before{};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+  rlimit odd = before;
+  odd.rlim_cur = 777;
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &odd) == 0);
+  {
+    Cluster cluster;
+    const Output output = cluster.run({"train"}, cluster.project("project: p\ntrain: {run: ulimit -n}\n"));
+    CHECK_MESSAGE(says(output, " 777\n"), output.all());
+  }
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
+}
 
 TEST_CASE("without a file: roles and resources as options, and --save writes the file down") {
   Cluster cluster;

@@ -1,0 +1,36 @@
+#include "schema/descriptor_limit.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <string>
+
+namespace dtrain {
+namespace {
+
+constexpr const char* kVariable = "DTRAIN_NOFILE";
+
+rlim_t came_with = 0;  // 0: not raised
+
+}  // namespace
+
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  const char* told = std::getenv(kVariable);
+  const rlim_t before = told == nullptr ? 0 : std::strtoull(told, nullptr, 10);
+  came_with = before == 0 ? limit.rlim_cur : std::min(before, limit.rlim_max);
+  setenv(kVariable, std::to_string(came_with).c_str(), 1);
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+void restore_descriptor_limit() {
+  rlimit limit{};
+  if (came_with == 0 || getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = came_with;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+}  // namespace dtrain

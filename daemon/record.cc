@@ -116,7 +116,7 @@ pb::ExperimentRecord to_record(const Experiment& experiment, TimeMs now,
   pb::ExperimentRecord record;
   record.set_attempt(experiment.attempt);
   record.set_phase(static_cast<uint32_t>(experiment.phase));
-  record.set_stop_wanted(experiment.stop_forced);   // the outcome says the rest
+  record.set_stop_forced(experiment.stop_forced);   // the outcome says the rest
   if (experiment.outcome) {
     auto& outcome = *record.mutable_outcome();
     outcome.set_state(std::string(to_string(experiment.outcome->state)));
@@ -153,7 +153,7 @@ Result<Experiment> from_record(const pb::ExperimentRecord& record, const Experim
   experiment.submission = std::move(submission);
   experiment.attempt = record.attempt();
   experiment.phase = static_cast<Phase>(std::min<uint32_t>(record.phase(), static_cast<uint32_t>(Phase::Ending)));
-  experiment.stop_forced = record.stop_wanted();
+  experiment.stop_forced = record.stop_forced();
   if (record.has_outcome()) {
     Outcome outcome;
     const auto state = parse_state(record.outcome().state());

@@ -17,7 +17,7 @@
 #include "cli/errors.h"
 #include "cli/overview.h"
 #include "daemon/daemon_main.h"
-#include "runner/keeper.h"
+#include "runner/keeper_nursery.h"
 #include "runner/runner_main.h"
 #include "schema/config.h"
 #include "schema/home.h"
@@ -99,9 +99,9 @@ Run declare_runner(Options& options, CommandContext&) {
 }
 
 Run declare_keeper(Options& options, CommandContext&) {
-  auto directory = std::make_shared<std::string>();
-  options.positional("DIR", *directory, "the launch's directory", true);
-  return [directory]() -> Result<int> { return runner::run_keeper(*directory); };
+  auto blanks = std::make_shared<std::string>();
+  options.positional("BLANKS", *blanks, "room for what ps shows", false);
+  return [blanks]() -> Result<int> { return runner::run_keeper_nursery(); };
 }
 
 constexpr Command kCommands[] = {

@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "schema/clock.h"
+#include "schema/spread.h"
 #include "schema/version.h"
 
 namespace dtrain::runner {
@@ -30,11 +31,12 @@ Agent::Agent(asio::io_context& loop, AgentOptions options, LaunchSite site, Outb
       gate_(outbox),
       inventory_(std::move(inventory)),
       files_(loop),
+      keepers_(options_.keeper_executable, site_.home / "keepers.log"),
       context_{loop_,
                files_,
                site_,
                gate_,
-               options_.keeper_executable,
+               keepers_,
                {options_.log_window_bytes, 0},
                [this] { schedule_pump(); },
                [this](std::string name) { launches_.erase(name); }},
@@ -48,6 +50,7 @@ Status Agent::adopt() {
   for (const fs::path& folder : {site_.launches(), site_.work()}) {
     fs::create_directories(folder, error);
     if (error) return errno_error("make " + folder.string(), error.value());
+    spread_subdirectories(folder);
   }
   std::set<std::string> held;
   for (const fs::directory_entry& entry : fs::directory_iterator(site_.launches(), error)) {
@@ -59,7 +62,7 @@ Status Agent::adopt() {
     auto launch = std::make_unique<HeldLaunch>(context_, *experiment, attempt);
     if (launch->name() != name) continue;
     if (auto adopted = launch->adopt(); !adopted.ok()) {
-      if (adopted.error().code == Code::ResourceExhausted) return std::move(adopted).error();
+      if (adopted.error().code != Code::NotFound) return std::move(adopted).error();
       fmt::print(stderr, "{}: not adopted: {}\n", name, adopted.error().message);
       continue;
     }

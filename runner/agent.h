@@ -85,6 +85,7 @@ class Agent {
   std::function<pb::Inventory()> inventory_;
   std::string last_inventory_;
   FileWorker files_;
+  KeeperNursery keepers_;
   LaunchContext context_;
   std::map<std::string, std::unique_ptr<HeldLaunch>> launches_;
   UsageMonitor usage_;

@@ -257,6 +257,7 @@ void add_io(const fs::path& group, CgroupUsage& usage) {
 }
 
 Status remove_group(const fs::path& group) {
+  if (::rmdir(group.c_str()) == 0 || errno == ENOENT) return ok();
   std::error_code error;
   for (fs::directory_iterator entry(group, error); !error && entry != fs::directory_iterator();
        entry.increment(error)) {
@@ -286,19 +287,26 @@ CgroupSupport claim_cgroups(CgroupChoice choice) {
 }
 
 Status make_launch_cgroups(const CgroupSupport& support,
-                           const std::map<ReplicaId, CgroupLimits>& limits, LaunchFile& launch) {
-  std::vector<fs::path> directories;
-  for (const fs::path& directory : {support.tracking, support.cpu, support.memory}) {
-    if (directory.empty()) continue;
-    if (std::find(directories.begin(), directories.end(), directory) == directories.end()) {
-      directories.push_back(directory);
-    }
-  }
+                           const std::map<ReplicaId, CgroupLimits>& limits, LaunchRecord& launch) {
   CgroupLimits sum{0, false, 0, false};
+  bool caps_cpu = false;
+  bool caps_memory = false;
   for (const auto& [id, limit] : limits) {
     sum.cpus += limit.cpus;
     sum.memory_bytes += limit.memory_bytes;
+    caps_cpu = caps_cpu || limit.cpus_hard;
+    caps_memory = caps_memory || limit.memory_hard;
   }
+  std::vector<fs::path> directories;
+  const auto use = [&directories](const fs::path& directory) {
+    if (directory.empty()) return;
+    if (std::find(directories.begin(), directories.end(), directory) == directories.end()) {
+      directories.push_back(directory);
+    }
+  };
+  use(support.tracking);
+  if (caps_cpu) use(support.cpu);
+  if (caps_memory) use(support.memory);
   const auto make = [&]() -> Status {
     for (const fs::path& directory : directories) {
       const fs::path group = directory / ("dtrain." + launch.key);
@@ -326,7 +334,7 @@ Status make_launch_cgroups(const CgroupSupport& support,
   return made;
 }
 
-Status remove_launch_cgroups(const LaunchFile& launch) {
+Status remove_launch_cgroups(const LaunchRecord& launch) {
   for (const ReplicaLaunch& replica : launch.replicas) {
     TRY(remove_cgroups(replica.cgroups));
   }
@@ -369,6 +377,8 @@ bool cgroup_kill(const std::vector<std::string>& directories) {
   for (const pid_t pid : cgroup_members(directories)) ::kill(pid, SIGKILL);
   return write_switch(group / "freezer.state", "THAWED").ok();
 }
+
+uint64_t memory_kills_since_boot() { return read_field("/proc/vmstat", "oom_kill").value_or(0); }
 
 CgroupUsage cgroup_usage(const std::vector<std::string>& directories) {
   CgroupUsage usage;

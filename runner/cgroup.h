@@ -1,8 +1,8 @@
 // Control groups as this host allows them: to know and kill what a replica started, to weigh and
 // cap its CPU and memory, and to measure it. Everything works, less exactly, without them.
 //
-//   v2    members and kill by the v2 hierarchy, even where it has no controllers; limits by its
-//         controllers, or by v1's cpu and memory hierarchies mounted beside it
+//   v2    members and kill by the v2 hierarchy, even where it has no controllers; weights and limits by
+//         its controllers, or limits by v1's cpu and memory hierarchies mounted beside it
 //   v1    members and kill by one v1 hierarchy, limits by v1
 //   none  nothing is writable: sessions, keys and parent links are all there is (process_tree.h)
 //
@@ -45,13 +45,15 @@ struct CgroupLimits {
 };
 
 // Makes one group a replica below one a launch, named by the launch's key, and fills in each
-// replica's `cgroups`. A replica missing in `limits` gets none. On error nothing is left behind.
+// replica's `cgroups`. A replica missing in `limits` gets none. A second hierarchy is used for a cap
+// only: to join it a process waits some ten milliseconds for all CPUs, more than a weight is worth. On
+// error nothing is left behind.
 Status make_launch_cgroups(const CgroupSupport& support,
-                           const std::map<ReplicaId, CgroupLimits>& limits, LaunchFile& launch);
+                           const std::map<ReplicaId, CgroupLimits>& limits, LaunchRecord& launch);
 
 // Removes what make_launch_cgroups made (and groups the replicas made inside). Not an error when it
 // is gone already. FailedPrecondition: a process is still in there.
-Status remove_launch_cgroups(const LaunchFile& launch);
+Status remove_launch_cgroups(const LaunchRecord& launch);
 Status remove_cgroups(const std::vector<std::string>& directories);
 
 // ---- of one replica: `directories` is ReplicaLaunch::cgroups, the first one lists members.
@@ -72,5 +74,8 @@ struct CgroupUsage {
   std::optional<uint64_t> memory_limit_bytes;
 };
 CgroupUsage cgroup_usage(const std::vector<std::string>& directories);
+
+// How often the kernel has killed for want of memory since it came up, in whatever group.
+uint64_t memory_kills_since_boot();
 
 }  // namespace dtrain::runner

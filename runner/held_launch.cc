@@ -19,8 +19,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kReconnectMs{200};
 
-ExitFile never_started() {
-  ExitFile exit;
+ReplicaExit never_started() {
+  ReplicaExit exit;
   exit.code = 128 + SIGTERM;
   exit.signal = SIGTERM;
   exit.cause = "stopped before it started";
@@ -28,12 +28,18 @@ ExitFile never_started() {
   return exit;
 }
 
+Error keeper_failed(std::string_view word) {
+  return {Code::Internal,
+          fmt::format("the keeper ended before it was ready{}{}", word.empty() ? "" : ": ", word), ""};
+}
+
 // What concerns one replica, to hand to another thread: a gang's file is large.
-LaunchFile only_of(const LaunchFile& file, const ReplicaId& id) {
-  LaunchFile one;
+LaunchRecord only_of(const LaunchRecord& file, const ReplicaId& id) {
+  LaunchRecord one;
   one.experiment = file.experiment;
   one.attempt = file.attempt;
   one.work_root = file.work_root;
+  one.tree = file.tree;
   for (const ReplicaLaunch& replica : file.replicas) {
     if (replica.id == id) one.replicas.push_back(replica);
   }
@@ -48,6 +54,7 @@ HeldLaunch::HeldLaunch(LaunchContext& context, const ExperimentId& experiment, u
       attempt_(attempt),
       name_(LaunchDir::name_of(experiment, attempt)),
       directory_(context.site.launches() / name_),
+      facts_(directory_),
       ready_(context.loop),
       reconnect_(context.loop) {}
 
@@ -87,7 +94,7 @@ void HeldLaunch::prepare(const pb::Launch& message, const std::vector<ReplicaId>
       return;
     }
   }
-  auto result = std::make_shared<std::optional<Result<LaunchFile>>>();
+  auto result = std::make_shared<std::optional<Result<LaunchRecord>>>();
   context_.files.run(
       [result, message, &site = context_.site, directory = directory_] {
         *result = prepare_launch(site, message, directory);
@@ -95,7 +102,7 @@ void HeldLaunch::prepare(const pb::Launch& message, const std::vector<ReplicaId>
       [this, result] { on_files_ready(std::move(**result)); });
 }
 
-void HeldLaunch::on_files_ready(Result<LaunchFile> file) {
+void HeldLaunch::on_files_ready(Result<LaunchRecord> file) {
   if (!file.ok()) return fail(file.error(), 0);
   file_ = std::move(file).value();
   if (stop_grace_ms_.size() == replicas_.size()) return abandon();
@@ -103,26 +110,21 @@ void HeldLaunch::on_files_ready(Result<LaunchFile> file) {
 }
 
 Status HeldLaunch::bring_up_keeper() {
-  TRY(SpawnedKeeper keeper, spawn_keeper(context_.keeper_executable, directory_));
+  TRY(SpawnedKeeper keeper, context_.keepers.start(directory_));
   stage_ = Stage::KeeperComing;
-  watch_ = ProcessWatch::of_child(context_.loop, std::move(keeper.process),
+  watch_ = ProcessWatch::of(context_.loop, std::move(keeper.process),
                                   [this] { on_keeper_gone(); });
   ready_.assign(keeper.ready.release());
-  ready_.async_read_some(asio::buffer(ready_line_),
-                         [this](boost::system::error_code error, size_t) {
-                           if (error != asio::error::operation_aborted) on_keeper_line(error);
-                         });
+  ready_.async_read_some(asio::buffer(word_), [this](boost::system::error_code error, size_t size) {
+    if (error != asio::error::operation_aborted) on_keeper_word({word_.data(), size});
+  });
   return ok();
 }
 
-void HeldLaunch::on_keeper_line(boost::system::error_code error) {
+void HeldLaunch::on_keeper_word(std::string_view word) {
   ready_.close();
   if (stage_ != Stage::KeeperComing) return;
-  if (error) {
-    return fail({Code::Internal,
-                 "the keeper ended before it was ready: " + keeper_log_tail(directory_), ""},
-                0);
-  }
+  if (word != "ready\n") return fail(keeper_failed(word), 0);
   if (auto connected = connect(); !connected.ok()) return fail(connected.error(), 0);
   stage_ = Stage::Prepared;
   report_prepared();
@@ -150,10 +152,10 @@ void HeldLaunch::fail(const Error& error, int port_taken) {
   ports_.release();
   stage_ = Stage::Failed;
   context_.files.run(
-      [&site = context_.site, directory = directory_] {
+      [directory = directory_] {
         kill_launch(directory);
         release_all_work(directory);
-        remove_launch(site, directory);
+        remove_launch(directory);
       },
       [this] {
         failure_cleared_ = true;
@@ -165,31 +167,28 @@ void HeldLaunch::fail(const Error& error, int port_taken) {
 void HeldLaunch::abandon() {
   ports_.release();
   stage_ = Stage::KeeperLost;
-  for (const auto& replica : replicas_) {
-    const ExitFile exit = never_started();
-    if (auto written = directory_.write_exit(replica->id(), exit); !written.ok()) {
-      fmt::print(stderr, "{}: {}\n", name_, written.error().message);
-    }
-    replica->end_without_keeper(exit, context_.outbox);
-    let_go_of_work(*replica);
-  }
+  std::map<ReplicaId, ReplicaExit> exits;
+  for (const auto& replica : replicas_) exits.emplace(replica->id(), never_started());
+  take_exits(exits);
 }
 
 // ---- what an earlier runner left
 
 Status HeldLaunch::adopt() {
-  TRY(const std::optional<LaunchFile> file, directory_.read_launch());
-  TRY(const std::optional<KeeperFile> keeper, directory_.read_keeper());
-  if (!file || !keeper) {
+  TRY(const LaunchFacts facts, read_facts(directory_));
+  auto file = directory_.read_launch();
+  // Its keeper may live: what can't be read can't be called absent.
+  if (!file.ok() && facts.keeper && facts.keeper->boot_id == boot_id()) return std::move(file).error();
+  if (!file.ok() || !*file || !facts.keeper) {
     // It was never said to be prepared: the daemon will ask again.
     kill_launch(directory_);
     release_all_work(directory_);
-    remove_launch(context_.site, directory_);
+    remove_launch(directory_);
     return Error{Code::NotFound, name_ + " was not prepared to the end", ""};
   }
-  file_ = *file;
+  file_ = std::move(**file);
   for (const ReplicaLaunch& replica : file_.replicas) add_replicas({replica.id});
-  auto watch = ProcessWatch::of(context_.loop, keeper->keeper, [this] { on_keeper_gone(); });
+  auto watch = ProcessWatch::of(context_.loop, *facts.keeper, [this] { on_keeper_gone(); });
   // Out of descriptors is no proof of death.
   if (!watch.ok() && watch.error().code == Code::ResourceExhausted) return std::move(watch).error();
   bool alive = watch.ok();
@@ -199,13 +198,9 @@ Status HeldLaunch::adopt() {
     if (auto connected = connect(); !connected.ok()) on_keeper_hung_up();
   }
   look();
-  const bool all_exited = std::all_of(replicas_.begin(), replicas_.end(),
-                                      [](const auto& each) { return each->exited(); });
-  if (!alive && !all_exited) {
+  if (!alive) {
     stage_ = Stage::KeeperLost;
-    on_strays_gone(end_lost_launch(directory_, keeper->keeper));
-  } else if (!alive) {
-    stage_ = Stage::KeeperLost;
+    if (!all_exited()) on_strays_gone(end_lost_launch(directory_));
   } else if (std::none_of(replicas_.begin(), replicas_.end(),
                           [](const auto& each) { return each->started() || each->exited(); })) {
     for (const ReplicaLaunch& replica : file_.replicas)
@@ -217,7 +212,7 @@ Status HeldLaunch::adopt() {
 // ---- the keeper
 
 Status HeldLaunch::connect() {
-  TRY(client_, KeeperClient::connect(context_.loop, directory_,
+  TRY(client_, KeeperClient::connect(context_.loop, file_.ctl,
                                      {[this] { look(); }, [this] { on_keeper_hung_up(); }}));
   return ok();
 }
@@ -240,43 +235,50 @@ void HeldLaunch::on_keeper_gone() {
   reconnect_.cancel();
   if (stage_ == Stage::KeeperComing) {
     ready_.close();
-    return fail({Code::Internal,
-                 "the keeper ended before it was ready: " + keeper_log_tail(directory_), ""},
-                0);
+    return fail(keeper_failed(""), 0);
   }
   if (stage_ != Stage::Prepared) return;
   stage_ = Stage::KeeperLost;
   look();
-  const bool all_exited = std::all_of(replicas_.begin(), replicas_.end(),
-                                      [](const auto& each) { return each->exited(); });
-  if (all_exited) return;
+  if (all_exited()) return;
   fmt::print(stderr, "{}: its keeper died; ending what it left\n", name_);
-  auto ends = std::make_shared<std::vector<std::pair<ReplicaId, ExitFile>>>();
-  context_.files.run([ends, directory = directory_] { *ends = end_lost_launch(directory, {}); },
+  auto ends = std::make_shared<std::map<ReplicaId, ReplicaExit>>();
+  context_.files.run([ends, directory = directory_] { *ends = end_lost_launch(directory); },
                      [this, ends] { on_strays_gone(*ends); });
 }
 
-void HeldLaunch::on_strays_gone(const std::vector<std::pair<ReplicaId, ExitFile>>& ends) {
+void HeldLaunch::on_strays_gone(const std::map<ReplicaId, ReplicaExit>& ends) {
   ports_.release();
   look();
-  for (const auto& [id, exit] : ends) {
-    // look() has it from the file, unless the disk was full.
-    if (Replica* replica = find(id)) {
-      replica->end_without_keeper(exit, context_.outbox);
-      let_go_of_work(*replica);
-    }
-  }
+  take_exits(ends);  // known already, unless the disk was full
 }
 
 void HeldLaunch::look() {
-  for (const auto& replica : replicas_) {
-    const bool exited_before = replica->exited();
-    replica->look(context_.outbox);
-    if (replica->exited() && !exited_before) let_go_of_work(*replica);
-    settle(*replica);
+  auto facts = facts_.next();
+  if (facts.ok()) {
+    for (const auto& [id, start] : facts->starts) {
+      if (Replica* replica = find(id)) replica->on_start(start, context_.outbox);
+    }
+    take_exits(facts->exits);
+  } else {
+    fmt::print(stderr, "{}: {}\n", name_, facts.error().message);
   }
   may_have_output_ = true;
   context_.output_ready();
+}
+
+void HeldLaunch::take_exits(const std::map<ReplicaId, ReplicaExit>& exits) {
+  for (const auto& [id, exit] : exits) {
+    Replica* replica = find(id);
+    if (replica == nullptr || replica->exited()) continue;
+    replica->on_exit(exit, context_.outbox);
+    let_go_of_work(*replica);
+  }
+}
+
+bool HeldLaunch::all_exited() const {
+  return std::all_of(replicas_.begin(), replicas_.end(),
+                     [](const auto& each) { return each->exited(); });
 }
 
 // ---- what the daemon asks
@@ -396,7 +398,7 @@ void HeldLaunch::remove_if_forgotten() {
   }
   stage_ = Stage::Removing;
   context_.files.later(
-      [&site = context_.site, directory = directory_] { remove_launch(site, directory); });
+      [directory = directory_] { remove_launch(directory); });
   // Not from within a call on this very launch.
   context_.files.run([] {}, [this] { context_.over(name_); });
 }

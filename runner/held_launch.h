@@ -19,6 +19,7 @@
 
 #include "runner/file_worker.h"
 #include "runner/keeper_client.h"
+#include "runner/keeper_nursery.h"
 #include "runner/launch_dir.h"
 #include "runner/outbox.h"
 #include "runner/ports.h"
@@ -34,7 +35,7 @@ struct LaunchContext {
   FileWorker& files;
   const LaunchSite& site;
   Outbox& outbox;
-  std::filesystem::path keeper_executable;
+  KeeperNursery& keepers;
   LogWindow window;
   std::function<void()> output_ready;          // a pump() may send something
   std::function<void(std::string name)> over;  // nothing of it is left: erase it
@@ -52,8 +53,9 @@ class HeldLaunch {
   HeldLaunch(const HeldLaunch&) = delete;
   HeldLaunch& operator=(const HeldLaunch&) = delete;
 
-  // Once, first: a new launch, or one that an earlier runner left. The error of adopt(): there is
-  // nothing to adopt, and what there was is removed.
+  // Once, first: a new launch, or one that an earlier runner left. adopt(): NotFound when there is
+  // nothing to adopt, and what there was is removed; any other error: it may be running, and can't be
+  // looked at now.
   void prepare(const pb::Launch& message, const std::vector<ReplicaId>& replicas);
   Status adopt();
 
@@ -74,7 +76,7 @@ class HeldLaunch {
 
   bool holds(const ReplicaId& replica) const;
   const std::string& name() const { return name_; }
-  const LaunchFile& file() const { return file_; }
+  const LaunchRecord& file() const { return file_; }
   const std::vector<std::unique_ptr<Replica>>& replicas() const { return replicas_; }
 
  private:
@@ -83,16 +85,18 @@ class HeldLaunch {
 
   Replica* find(const ReplicaId& id);
   void add_replicas(const std::vector<ReplicaId>& ids);
-  void on_files_ready(Result<LaunchFile> file);
+  void on_files_ready(Result<LaunchRecord> file);
   Status bring_up_keeper();
-  void on_keeper_line(boost::system::error_code error);
+  void on_keeper_word(std::string_view word);
   void fail(const Error& error, int port_taken);
   void abandon();
   Status connect();
   void on_keeper_hung_up();
   void on_keeper_gone();
-  void on_strays_gone(const std::vector<std::pair<ReplicaId, ExitFile>>& ends);
+  void on_strays_gone(const std::map<ReplicaId, ReplicaExit>& ends);
   void look();
+  void take_exits(const std::map<ReplicaId, ReplicaExit>& exits);
+  bool all_exited() const;
   void let_go_of_work(const Replica& replica);
   void settle(Replica& replica);
   void remove_if_forgotten();
@@ -103,7 +107,8 @@ class HeldLaunch {
   uint32_t attempt_;
   std::string name_;
   LaunchDir directory_;
-  LaunchFile file_;
+  LaunchRecord file_;
+  FactsReader facts_;
   Stage stage_ = Stage::Preparing;
   std::vector<std::unique_ptr<Replica>> replicas_;
   HeldPorts ports_;
@@ -121,8 +126,8 @@ class HeldLaunch {
 
   std::unique_ptr<KeeperClient> client_;
   std::unique_ptr<ProcessWatch> watch_;
-  boost::asio::posix::stream_descriptor ready_;  // the coming keeper's one line
-  std::array<char, 16> ready_line_{};
+  boost::asio::posix::stream_descriptor ready_;  // the coming keeper's word
+  std::array<char, 1024> word_{};
   boost::asio::steady_timer reconnect_;
 };
 

@@ -16,13 +16,16 @@
 #include <cerrno>
 #include <csignal>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "runner/keeper_ctl.h"
 #include "runner/kept_replica.h"
+#include "runner/launch_facts.h"
 #include "runner/process_tree.h"
 #include "runner/small_file.h"
 #include "schema/clock.h"
+#include "schema/descriptor_limit.h"
 
 namespace dtrain::runner {
 namespace {
@@ -30,19 +33,28 @@ namespace {
 namespace asio = boost::asio;
 using ErrorCode = boost::system::error_code;
 
+// How long facts may wait for the disk. A runner that is there has usually passed them on by then, and
+// has said bye.
+constexpr auto kSyncDelay = std::chrono::milliseconds(50);
+constexpr auto kSyncRetry = std::chrono::seconds(1);
+
 class Keeper {
  public:
-  Keeper(LaunchDir directory, LaunchFile launch);
+  Keeper(LaunchDir directory, LaunchRecord launch, FactsWriter facts);
   Keeper(const Keeper&) = delete;
   Keeper& operator=(const Keeper&) = delete;
 
   Status prepare();
-  void run() { loop_.run(); }
+  void run();
 
  private:
+  void on_fact();
+  void sync_in(std::chrono::milliseconds delay);
+  void sync();
   void on_request(const CtlRequest& request);
   void on_signal();
   void reap();
+  void say(const std::string& what) const;
   void sweep_in(int64_t delay_ms);
   void sweep();
   void set_lease(int64_t left_ms);
@@ -53,7 +65,8 @@ class Keeper {
 
   asio::io_context loop_{1};
   const LaunchDir directory_;
-  const LaunchFile launch_;
+  const LaunchRecord launch_;
+  FactsWriter facts_;
   KeeperCtl ctl_;
   std::vector<std::unique_ptr<KeptReplica>> replicas_;
   asio::signal_set signals_;
@@ -61,37 +74,74 @@ class Keeper {
   int64_t sweep_at_ms_ = 0;  // of boottime_ms(); 0: none is due
   asio::posix::stream_descriptor lease_;
   asio::posix::stream_descriptor directory_events_;
+  asio::steady_timer sync_timer_;
+  bool sync_due_ = false;
   bool started_ = false;
+  bool said_bye_ = false;
   bool may_end_ = false;       // once every replica has ended
   bool has_children_ = false;  // of any kind, as the last reaping found
 };
 
-Keeper::Keeper(LaunchDir directory, LaunchFile launch)
+Keeper::Keeper(LaunchDir directory, LaunchRecord launch, FactsWriter facts)
     : directory_(std::move(directory)),
       launch_(std::move(launch)),
+      facts_(std::move(facts)),
       ctl_(loop_, [this](const CtlRequest& request) { on_request(request); }),
       signals_(loop_, SIGCHLD, SIGTERM, SIGINT),
       sweep_timer_(loop_),
       lease_(loop_),
-      directory_events_(loop_) {
+      directory_events_(loop_),
+      sync_timer_(loop_) {
   signals_.add(SIGHUP);
   for (const ReplicaLaunch& replica : launch_.replicas) {
-    const KeeperCalls calls{[this] {
-                              ctl_.changed();
-                              end_if_over();
-                            },
+    const KeeperCalls calls{[this] { ctl_.changed(); },
+                            [this] { on_fact(); },
                             [this](int64_t delay_ms) { sweep_in(delay_ms); }};
-    replicas_.push_back(std::make_unique<KeptReplica>(loop_, directory_, launch_, replica, calls));
+    replicas_.push_back(
+        std::make_unique<KeptReplica>(loop_, directory_, facts_, launch_, replica, calls));
   }
 }
 
 Status Keeper::prepare() {
   // Orphans of our replicas become our children instead of init's: nothing gets out of sight.
   if (::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0) return errno_error("subreaper", errno);
-  TRY(ctl_.listen(directory_));
+  TRY(ctl_.listen(launch_.ctl));
   on_signal();
   watch_directory();
-  return directory_.write_keeper({identify(::getpid())});
+  return facts_.add(identify(::getpid()));
+}
+
+void Keeper::run() {
+  loop_.run();
+  if (sync_due_ && !said_bye_) sync();
+}
+
+void Keeper::on_fact() {
+  ctl_.changed();
+  if (!sync_due_) sync_in(kSyncDelay);
+  end_if_over();
+}
+
+void Keeper::sync_in(std::chrono::milliseconds delay) {
+  sync_due_ = true;
+  sync_timer_.expires_after(delay);
+  sync_timer_.async_wait([this](const ErrorCode& error) {
+    if (!error) sync();
+  });
+}
+
+void Keeper::sync() {
+  sync_due_ = false;
+  Status synced = facts_.sync();
+  if (synced.ok()) synced = directory_.sync_names();
+  std::error_code gone;
+  if (synced.ok() || !std::filesystem::exists(directory_.record(), gone)) return;
+  say(synced.error().message);
+  sync_in(kSyncRetry);
+}
+
+void Keeper::say(const std::string& what) const {
+  fmt::print(stderr, "{}: {}\n", directory_.path().filename().string(), what);
 }
 
 KeptReplica* Keeper::find(const ReplicaId& id) {
@@ -123,6 +173,7 @@ void Keeper::on_request(const CtlRequest& request) {
       if (KeptReplica* replica = find(request.replica)) replica->acknowledge(request.number);
       return;
     case CtlRequest::Verb::Bye:
+      said_bye_ = true;
       may_end_ = true;
       return end_if_over();
     case CtlRequest::Verb::Seen:
@@ -134,7 +185,7 @@ void Keeper::end_if_over() {
   const bool over = std::all_of(replicas_.begin(), replicas_.end(),
                                 [](const auto& replica) { return replica->has_ended(); });
   std::error_code error;
-  if (over && (may_end_ || !std::filesystem::exists(directory_.path() / "launch.json", error))) {
+  if (over && (may_end_ || !std::filesystem::exists(directory_.record(), error))) {
     loop_.stop();
   }
 }
@@ -145,7 +196,7 @@ void Keeper::on_signal() {
     if (signal == SIGCHLD) {
       reap();
     } else {
-      fmt::print(stderr, "{}: ending the replicas\n", signal_name(signal));
+      say(fmt::format("{}: ending the replicas", signal_name(signal)));
       may_end_ = true;
       for (const auto& replica : replicas_) {
         replica->stop(launch_.grace_ms, fmt::format("the keeper got {}", signal_name(signal)));
@@ -211,7 +262,7 @@ void Keeper::set_lease(int64_t left_ms) {
   if (!lease_.is_open()) {
     const int fd = ::timerfd_create(CLOCK_BOOTTIME, TFD_NONBLOCK | TFD_CLOEXEC);
     if (fd < 0) {
-      fmt::print(stderr, "no timer for the lease: {}\n", errno_error("timerfd", errno).message);
+      say("no timer for the lease: " + errno_error("timerfd", errno).message);
       return;
     }
     lease_.assign(fd);
@@ -232,7 +283,7 @@ void Keeper::watch_lease() {
     if (::read(lease_.native_handle(), &expirations, sizeof expirations) > 0) {
       const std::string why =
           fmt::format("lease expired: no word from the daemon for {} s", launch_.lease_ms / 1000);
-      fmt::print(stderr, "{}\n", why);
+      say(why);
       for (const auto& replica : replicas_) replica->stop(launch_.grace_ms, why);
     }
     watch_lease();
@@ -259,16 +310,15 @@ void Keeper::watch_directory() {
       });
 }
 
-// Takes descriptor 1 for the one word the runner waits for, and puts the log on 1 and 2.
-Fd take_ready_pipe(const LaunchDir& directory) {
-  Fd ready(::fcntl(1, F_DUPFD_CLOEXEC, 3));
-  const Fd log(::open((directory.path() / "keeper.log").c_str(),
-                      O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
-  if (log) {
-    ::dup2(log.get(), 1);
-    ::dup2(log.get(), 2);
+Result<std::unique_ptr<Keeper>> make_keeper(const LaunchDir& directory) {
+  TRY(std::optional<LaunchRecord> launch, directory.read_launch());
+  if (!launch) {
+    return Error{Code::NotFound, directory.record().string() + " is not there", ""};
   }
-  return ready;
+  TRY(FactsWriter facts, FactsWriter::open(directory));
+  auto keeper = std::make_unique<Keeper>(directory, std::move(*launch), std::move(facts));
+  TRY(keeper->prepare());
+  return keeper;
 }
 
 }  // namespace
@@ -276,60 +326,26 @@ Fd take_ready_pipe(const LaunchDir& directory) {
 int run_keeper(const std::filesystem::path& launch_dir) {
   std::error_code error;
   const LaunchDir directory(std::filesystem::absolute(launch_dir, error));
-  Fd ready = take_ready_pipe(directory);
+  // From here on descriptor 1 is the log like 2, and the runner waits for a word on another.
+  Fd ready(::fcntl(1, F_DUPFD_CLOEXEC, 3));
+  ::dup2(2, 1);
   std::setvbuf(stderr, nullptr, _IOLBF, 1024);
   std::signal(SIGPIPE, SIG_IGN);
+  raise_descriptor_limit();
   // Better a replica than its keeper when memory runs out. Only root may; others stay as they are.
   (void)write_switch("/proc/self/oom_score_adj", "-500");
-
-  Result<std::optional<LaunchFile>> launch = directory.read_launch();
-  if (!launch.ok() || !*launch) {
-    fmt::print(stderr, "dtrain keeper: {}\n",
-               launch.ok() ? (directory.path() / "launch.json").string() + " is not there"
-                           : launch.error().message);
-    return 1;
-  }
   try {
-    Keeper keeper(directory, std::move(**launch));
-    if (Status prepared = keeper.prepare(); !prepared.ok()) {
-      fmt::print(stderr, "dtrain keeper: {}\n", prepared.error().message);
-      return 1;
-    }
-    (void)!::write(ready.get(), "ready\n", 6);
+    auto keeper = make_keeper(directory);
+    const std::string word = keeper.ok() ? "ready\n" : keeper.error().message;
+    (void)!::write(ready.get(), word.data(), word.size());
     ready.reset();
-    keeper.run();
+    if (!keeper.ok()) return 1;
+    (*keeper)->run();
     return 0;
   } catch (const std::exception& e) {
-    fmt::print(stderr, "dtrain keeper: {}\n", e.what());
+    fmt::print(stderr, "{}: {}\n", directory.path().filename().string(), e.what());
     return 1;
   }
-}
-
-Result<SpawnedKeeper> spawn_keeper(const std::filesystem::path& executable,
-                                   const LaunchDir& launch) {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) return errno_error("pipe", errno);
-  SpawnedKeeper keeper;
-  keeper.ready.reset(ends[0]);
-  const Fd write_end(ends[1]);
-
-  SpawnRequest request;
-  request.argv = {executable.string(), "keeper", launch.path().string()};
-  request.cwd = "/";
-  request.output_fd = write_end.get();
-  const Fd log(::open((launch.path() / "keeper.log").c_str(),
-                      O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
-  request.error_fd = log ? log.get() : -1;
-  TRY(keeper.process, spawn(request));
-  return keeper;
-}
-
-std::string keeper_log_tail(const LaunchDir& launch) {
-  constexpr size_t kTailBytes = 2000;
-  std::string text = read_small_file(launch.path() / "keeper.log").value_or("");
-  if (text.size() > kTailBytes) text.erase(0, text.size() - kTailBytes);
-  while (!text.empty() && text.back() == '\n') text.pop_back();
-  return text;
 }
 
 }  // namespace dtrain::runner

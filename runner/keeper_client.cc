@@ -65,14 +65,14 @@ struct KeeperClient::Session : std::enable_shared_from_this<KeeperClient::Sessio
 };
 
 Result<std::unique_ptr<KeeperClient>> KeeperClient::connect(asio::io_context& loop,
-                                                            const LaunchDir& directory,
+                                                            const std::string& ctl,
                                                             Callbacks callbacks) {
-  TRY(Fd fd, connect_keeper(directory));
+  TRY(Fd fd, connect_keeper(ctl));
   auto session = std::make_shared<Session>(loop, std::move(callbacks));
   boost::system::error_code error;
   session->socket.assign(asio::local::stream_protocol(), fd.get(), error);
   if (error) {
-    return Error{Code::Internal, "use " + directory.ctl().string() + ": " + error.message(), ""};
+    return Error{Code::Internal, "use the keeper's socket: " + error.message(), ""};
   }
   fd.release();
   session->read();

@@ -25,7 +25,7 @@ class KeeperClient {
   };
 
   static Result<std::unique_ptr<KeeperClient>> connect(boost::asio::io_context& loop,
-                                                       const LaunchDir& directory,
+                                                       const std::string& ctl,
                                                        Callbacks callbacks);
   ~KeeperClient();
   KeeperClient(const KeeperClient&) = delete;

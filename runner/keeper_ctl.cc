@@ -1,17 +1,14 @@
 #include "runner/keeper_ctl.h"
 
-#include <fcntl.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <boost/asio/buffer.hpp>
 #include <cerrno>
 #include <charconv>
 
-#include "schema/fd.h"
 #include "runner/keeper.h"
+#include "schema/fd.h"
 
 namespace dtrain::runner {
 namespace {
@@ -34,13 +31,16 @@ bool parse_number(std::string_view word, uint64_t& number) {
   return !word.empty() && parsed.ec == std::errc() && parsed.ptr == end;
 }
 
-// A socket's address holds 107 bytes of path, a launch directory may be deeper: it is reached
-// through an open descriptor of it.
-Fd open_directory(const LaunchDir& directory) {
-  return Fd(::open(directory.path().c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+// The first byte says that it is no path.
+std::string ctl_address(const std::string& name) {
+  return std::string(1, '\0') + "dtrain-keeper-" + name;
 }
-std::string ctl_address(const Fd& directory) {
-  return fmt::format("/proc/self/fd/{}/ctl", directory.get());
+
+bool is_welcome(int socket) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return false;
+  return peer.uid == 0 || peer.uid == ::geteuid();
 }
 
 }  // namespace
@@ -73,21 +73,12 @@ Result<CtlRequest> parse_ctl_line(std::string_view line) {
 KeeperCtl::KeeperCtl(asio::io_context& loop, std::function<void(const CtlRequest&)> on_request)
     : on_request_(std::move(on_request)), acceptor_(loop), socket_(loop) {}
 
-Status KeeperCtl::listen(const LaunchDir& directory) {
-  const Fd folder = open_directory(directory);
-  if (!folder) return errno_error("open " + directory.path().string(), errno);
-  ::unlinkat(folder.get(), "ctl", 0);
+Status KeeperCtl::listen(const std::string& name) {
   ErrorCode error;
   acceptor_.open(Protocol(), error);
-  const mode_t mask =
-      ::umask(0177);  // born with mode 0600: there is no moment it is open to others
-  if (!error) acceptor_.bind(Protocol::endpoint(ctl_address(folder)), error);
-  ::umask(mask);
+  if (!error) acceptor_.bind(Protocol::endpoint(ctl_address(name)), error);
   if (!error) acceptor_.listen(4, error);
-  if (error) {
-    return Error{Code::Internal, fmt::format("{}: {}", directory.ctl().string(), error.message()),
-                 ""};
-  }
+  if (error) return Error{Code::Internal, fmt::format("listen on ctl: {}", error.message()), ""};
   accept();
   return ok();
 }
@@ -95,7 +86,7 @@ Status KeeperCtl::listen(const LaunchDir& directory) {
 void KeeperCtl::accept() {
   acceptor_.async_accept([this](const ErrorCode& error, Protocol::socket socket) {
     if (error == asio::error::operation_aborted) return;
-    if (!error) {
+    if (!error && is_welcome(socket.native_handle())) {
       ErrorCode ignored;
       socket.non_blocking(true, ignored);
       socket_ = std::move(socket);  // cancels what waits on the one before
@@ -161,16 +152,12 @@ void KeeperCtl::close() {
   ++connection_;
 }
 
-Result<Fd> connect_keeper(const LaunchDir& launch) {
-  const Fd folder = open_directory(launch);
-  if (!folder) return errno_error("open " + launch.path().string(), errno);
+Result<Fd> connect_keeper(const std::string& ctl) {
   Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) return errno_error("socket", errno);
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  ctl_address(folder).copy(address.sun_path, sizeof address.sun_path - 1);
-  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
-    return errno_error("connect " + launch.ctl().string(), errno);
+  const KeeperCtl::Protocol::endpoint address(ctl_address(ctl));
+  if (::connect(fd.get(), address.data(), static_cast<socklen_t>(address.size())) != 0) {
+    return errno_error("connect to the keeper", errno);
   }
   return fd;
 }

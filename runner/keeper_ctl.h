@@ -26,16 +26,16 @@ Result<CtlRequest> parse_ctl_line(std::string_view line);
 // line that doesn't parse closes the connection, nothing else.
 class KeeperCtl {
  public:
+  using Protocol = boost::asio::local::stream_protocol;
   KeeperCtl(boost::asio::io_context& loop, std::function<void(const CtlRequest&)> on_request);
   KeeperCtl(const KeeperCtl&) = delete;
   KeeperCtl& operator=(const KeeperCtl&) = delete;
 
-  Status listen(const LaunchDir& directory);
+  Status listen(const std::string& name);
   // Tells the runner to look, once until it has answered.
   void changed();
 
  private:
-  using Protocol = boost::asio::local::stream_protocol;
   void accept();
   void read(uint64_t connection);
   bool take_lines();

@@ -43,6 +43,12 @@ std::array<char, kReadBytes>& read_buffer() {
   return buffer;
 }
 
+// The first call, before anything runs, is what later ones are compared to.
+bool kernel_killed_for_memory() {
+  static const uint64_t before = memory_kills_since_boot();
+  return memory_kills_since_boot() > before;
+}
+
 double seconds(const timeval& time) {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
 }
@@ -54,9 +60,10 @@ std::string readable_size(uint64_t bytes) {
 
 }  // namespace
 
-KeptReplica::KeptReplica(asio::io_context& loop, const LaunchDir& directory,
-                         const LaunchFile& launch, const ReplicaLaunch& replica, KeeperCalls calls)
+KeptReplica::KeptReplica(asio::io_context& loop, const LaunchDir& directory, FactsWriter& facts,
+                         const LaunchRecord& launch, const ReplicaLaunch& replica, KeeperCalls calls)
     : directory_(directory),
+      facts_(facts),
       launch_(launch),
       replica_(replica),
       calls_(std::move(calls)),
@@ -79,6 +86,7 @@ TreeMarks KeptReplica::marks() const {
 void KeptReplica::start() {
   if (phase_ != Phase::Waiting) return;
   phase_ = Phase::Running;
+  (void)kernel_killed_for_memory();
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) {
     exec_error_ = errno_error("pipe", errno);
@@ -121,16 +129,16 @@ void KeptReplica::start() {
   } else {
     read_output();
   }
-  calls_.changed();
 }
 
-// On a full disk it is tried again with each output and before the exit file: an end is never seen
+// On a full disk it is tried again with each output and before the exit: an end is never seen
 // without its start.
 void KeptReplica::record_start() {
   if (start_recorded_ || started_unix_ms_ == 0) return;
-  const ReplicaFile file{process_, started_unix_ms_, pipe_inode_,
-                         exec_error_ ? exec_error_->message : ""};
-  start_recorded_ = directory_.write_replica(replica_.id, file).ok();
+  const ReplicaStart start{process_, started_unix_ms_, pipe_inode_,
+                           exec_error_ ? exec_error_->message : ""};
+  start_recorded_ = facts_.add(replica_.id, start).ok();
+  if (start_recorded_) calls_.fact();
 }
 
 // ---- output
@@ -164,7 +172,7 @@ bool KeptReplica::read_once() {
   if (filled > 0) {
     spool_.append({buffer.data(), filled}, unix_ms());
     record_start();
-    calls_.changed();
+    calls_.output();
   }
   if (!open) return false;
   if (filled >= kSmallReadBytes || phase_ == Phase::Ending) {
@@ -257,8 +265,7 @@ void KeptReplica::finish_if_gone() {
 void KeptReplica::write_exit() {
   spool_.finish(unix_ms());
   record_start();
-  const ExitFile exit = make_exit();
-  if (Status written = directory_.write_exit(replica_.id, exit); !written.ok()) {
+  if (Status written = facts_.add(replica_.id, make_exit()); !written.ok()) {
     // A full disk. The replica has not ended until its end is written down.
     std::error_code gone;
     if (std::filesystem::exists(directory_.path(), gone)) {
@@ -275,11 +282,11 @@ void KeptReplica::write_exit() {
   // launch's.
   (void)remove_cgroups(replica_.cgroups);
   phase_ = Phase::Ended;
-  calls_.changed();
+  calls_.fact();
 }
 
-ExitFile KeptReplica::make_exit() const {
-  ExitFile exit;
+ReplicaExit KeptReplica::make_exit() const {
+  ReplicaExit exit;
   const CgroupUsage group = cgroup_usage(replica_.cgroups);
   exit.ended_unix_ms = unix_ms();
   exit.log_bytes = spool_.end_offset();
@@ -297,8 +304,10 @@ ExitFile KeptReplica::make_exit() const {
   } else if (WIFSIGNALED(wait_status_)) {
     exit.signal = WTERMSIG(wait_status_);
     exit.code = 128 + exit.signal;
-    exit.memory_kill = exit.signal == SIGKILL && !killed_ && group.memory_kills > 0;
-    exit.cause = signal_cause(exit.signal, group);
+    // Without a group that counts them, a KILL from elsewhere while the kernel was at it.
+    exit.memory_kill = exit.signal == SIGKILL && !killed_ &&
+                       (group.memory_bytes ? group.memory_kills > 0 : kernel_killed_for_memory());
+    exit.cause = signal_cause(exit.signal, exit.memory_kill, group);
   } else {
     exit.code = WEXITSTATUS(wait_status_);
     exit.cause = describe_wait_status(wait_status_);
@@ -312,12 +321,11 @@ ExitFile KeptReplica::make_exit() const {
   return exit;
 }
 
-std::string KeptReplica::signal_cause(int signal, const CgroupUsage& group) const {
+std::string KeptReplica::signal_cause(int signal, bool memory_kill,
+                                      const CgroupUsage& group) const {
   const std::string plain = describe_wait_status(wait_status_);
   if (signal != SIGKILL || killed_) return plain;
-  if (group.memory_kills == 0) {
-    return plain + ", not by dtrain: perhaps the kernel's out-of-memory killer";
-  }
+  if (!memory_kill) return plain + ", not by dtrain: perhaps the kernel's out-of-memory killer";
   // A group without a limit of its own reports a number no machine has.
   constexpr uint64_t kNoLimitBytes = uint64_t{1} << 60;
   if (group.memory_limit_bytes && *group.memory_limit_bytes < kNoLimitBytes) {

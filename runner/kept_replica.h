@@ -1,4 +1,4 @@
-// One replica in its keeper's hands, from waiting to its exit file.
+// One replica in its keeper's hands, from waiting to its end.
 #pragma once
 
 #include <sys/resource.h>
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "runner/launch_dir.h"
+#include "runner/launch_facts.h"
 #include "runner/process_tree.h"
 #include "runner/spool.h"
 #include "schema/result.h"
@@ -21,18 +22,19 @@ namespace dtrain::runner {
 
 // What a kept replica asks of its keeper.
 struct KeeperCalls {
-  std::function<void()> changed;                   // something new is in the launch directory
+  std::function<void()> output;                    // there is more in a spool
+  std::function<void()> fact;                      // there is more in the facts
   std::function<void(int64_t delay_ms)> sweep_in;  // look at the processes then, at the latest
 };
 
 // Owner: Keeper. Thread: its loop.
-// Promises: one exit file, written after nothing of the tree is alive and all output is in the
+// Promises: one exit in the facts, written after nothing of the tree is alive and all output is in the
 // spool, whatever is asked and when. It never waits for a process itself: the keeper reaps and
 // tells.
 class KeptReplica {
  public:
-  KeptReplica(boost::asio::io_context& loop, const LaunchDir& directory, const LaunchFile& launch,
-              const ReplicaLaunch& replica, KeeperCalls calls);
+  KeptReplica(boost::asio::io_context& loop, const LaunchDir& directory, FactsWriter& facts,
+              const LaunchRecord& launch, const ReplicaLaunch& replica, KeeperCalls calls);
   KeptReplica(const KeptReplica&) = delete;
   KeptReplica& operator=(const KeptReplica&) = delete;
 
@@ -62,11 +64,12 @@ class KeptReplica {
   void end_output();
   void finish_if_gone();
   void write_exit();
-  ExitFile make_exit() const;
-  std::string signal_cause(int signal, const struct CgroupUsage& group) const;
+  ReplicaExit make_exit() const;
+  std::string signal_cause(int signal, bool memory_kill, const struct CgroupUsage& group) const;
 
   const LaunchDir& directory_;
-  const LaunchFile& launch_;
+  FactsWriter& facts_;
+  const LaunchRecord& launch_;
   const ReplicaLaunch& replica_;
   KeeperCalls calls_;
   SpoolWriter spool_;

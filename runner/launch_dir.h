@@ -2,19 +2,18 @@
 // each other. Truth is on disk: whoever dies, the next one reads it here.
 //
 //   launches/<experiment>@<attempt>/        e.g. launches/4.2@1
-//     launch.json          written by the runner before the keeper starts: what to run
-//     keeper.json          written by the keeper once it is ready (its replicas wait for `start`)
-//     keeper.log           what the keeper itself has to say
-//     replica.<id>.json    written by the keeper after each exec: pid and its start time
-//     spool.<id>.<seq>     output of one replica: frames (schema/framing.h), kind kSpoolOutput
-//     exit.<id>.json       written by the keeper when the replica's whole tree is gone and its
-//                          output is in the spool; fsync + rename
-//     ctl                  Unix stream socket of the keeper, mode 0600
+//     record               frames (schema/framing.h) of one JSON text each, and it only grows. The first
+//                          one is the runner's: what to run. Then the keeper's: that it is up, what it
+//                          started, how that ended (launch_facts.h)
+//     spool.<id>.<seq>     output of one replica: frames, kind kSpoolOutput
+//   keepers.log            what keepers have to say about themselves
 //
-// Formats carry `format` and stay readable one version back.
+// Few files on purpose: a file system gives out new ones slowly where many were just deleted.
+//
+// Records carry `format` and stay readable one version back. What is written is safe from every crash
+// of ours at once; from a power cut once the keeper has synced it, which it does soon after each start
+// and each end: what ran is gone with the power in any case.
 #pragma once
-
-#include <sys/types.h>
 
 #include <cstdint>
 #include <filesystem>
@@ -28,63 +27,38 @@
 
 namespace dtrain::runner {
 
-inline constexpr int kLaunchFormat = 1;
-
-// A process that can't be mistaken for a later one with the same pid.
-struct ProcessIdentity {
-  pid_t pid = 0;
-  uint64_t start_ticks = 0;  // field 22 of /proc/<pid>/stat
-  std::string boot_id;
-};
-ProcessIdentity identify(pid_t pid);             // start_ticks 0 when it is gone
-bool is_alive(const ProcessIdentity& identity);  // same boot, same start time, not a zombie
-
 struct ReplicaLaunch {
   ReplicaId id;
   uint32_t attempt = 0;
   std::vector<std::string> argv;  // argv[0] is looked up in env's PATH
   std::string cwd;
+  int64_t view_made_ns = 0;  // Workdir::made_ns
   std::map<std::string, std::string> env;  // complete: nothing is inherited
   // Directories to join, made by the runner (cgroup.h): the first lists members and kills, others
   // only limit and measure. Empty: none.
   std::vector<std::string> cgroups;
 };
 
-struct LaunchFile {
+struct LaunchRecord {
   ExperimentId experiment;
   uint32_t attempt = 0;
   std::string key;                 // 32 hex digits; DTRAIN_KEY in every replica's environment
+  std::string ctl;                 // 32 other ones: the name of the keeper's socket
   int64_t lease_ms = 0;            // 0: none
   int64_t grace_ms = 10'000;       // between TERM and KILL when the keeper ends things by itself
   uint64_t spool_limit_bytes = 0;  // per replica; oldest segments are dropped past it
   std::vector<ReplicaLaunch> replicas;
-  // For the runner that adopts this launch; the keeper does not look at them.
-  std::string work_root;  // what to unmount and delete at release
+  // Of the work directories; the keeper does not look at them.
+  std::string work_root;  // <work_root>/4.worker.1@1 is what to unmount and delete at release
+  std::string tree;       // what they are views of; empty: of nothing
+  std::filesystem::path place_of(const ReplicaId& id) const;  // workdir.h
 };
 
-struct KeeperFile {
-  ProcessIdentity keeper;
-};
-
-struct ReplicaFile {
-  ProcessIdentity process;
-  int64_t started_unix_ms = 0;
-  uint64_t pipe_inode = 0;  // of its output: who holds it belongs to it
-  std::string error;        // exec failed: why; then an exit file follows with code 126 or 127
-};
-
-struct ExitFile {
-  int code = 0;  // 128+signal when a signal ended it
-  int signal = 0;
-  bool memory_kill = false;
-  std::string cause;  // "exit code 3", "killed by SIGSEGV (11)", "out of memory: ..."
-  int64_t ended_unix_ms = 0;
-  double cpu_seconds = 0;  // whole tree
-  uint64_t memory_peak_bytes = 0;  // of its largest process; of all when it ran out of memory
-  uint64_t read_bytes = 0;
-  uint64_t written_bytes = 0;
-  uint64_t log_bytes = 0;  // everything it wrote to stdout and stderr
-};
+// Frames of the record.
+inline constexpr uint32_t kRecordLaunch = 1;
+inline constexpr uint32_t kRecordKeeper = 2;
+inline constexpr uint32_t kRecordStart = 3;
+inline constexpr uint32_t kRecordExit = 4;
 
 class LaunchDir {
  public:
@@ -93,28 +67,24 @@ class LaunchDir {
 
   static std::string name_of(const ExperimentId& experiment, uint32_t attempt);  // "4.2@1"
 
-  // Written under a temporary name and renamed: nobody sees half of one. After a power cut launch.json
-  // is there, an exit file is whole or missing (then its replica is lost with the machine), and the
-  // other two are about processes that are gone.
-  Status write_launch(const LaunchFile&) const;
-  Status write_keeper(const KeeperFile&) const;
-  Status write_replica(const ReplicaId&, const ReplicaFile&) const;
-  Status write_exit(const ReplicaId&, const ExitFile&) const;
+  // Begins the record anew.
+  Status write_launch(const LaunchRecord&) const;
+  // nullopt: not there, or not written to its end. DataLoss: there but not readable as this format or
+  // one version back.
+  Result<std::optional<LaunchRecord>> read_launch() const;
+  // The names of the record and of the directory are on the disk.
+  Status sync_names() const;
 
-  // nullopt: not there (yet). DataLoss: there but not readable as this format or one version back.
-  Result<std::optional<LaunchFile>> read_launch() const;
-  Result<std::optional<KeeperFile>> read_keeper() const;
-  Result<std::optional<ReplicaFile>> read_replica(const ReplicaId&) const;
-  Result<std::optional<ExitFile>> read_exit(const ReplicaId&) const;
-
+  std::filesystem::path record() const { return path_ / "record"; }
   std::filesystem::path spool(const ReplicaId&, uint64_t sequence) const;
-  std::filesystem::path ctl() const { return path_ / "ctl"; }
 
  private:
   std::filesystem::path path_;
 };
 
-// ---- ctl: one line a message, '\n' at its end.
+// ---- ctl: a Unix stream socket of the keeper's in the abstract namespace (no file, and no limit on how
+// deep the launch directory lies), "dtrain-keeper-<ctl>". The keeper listens to its own user and to root
+// only. One line a message, '\n' at its end.
 //
 // runner to keeper:
 //   start                        run every replica (once; a repeat does nothing)
@@ -123,7 +93,7 @@ class LaunchDir {
 //   acked <replica> <offset>     output up to offset is durable at the daemon: segments may go
 //   bye                          everything exited and was read: the keeper ends
 // keeper to runner:
-//   changed                      a spool grew or a file appeared: look at the directory
+//   changed                      a spool or the facts grew: look at them
 //                                (sent once until the runner answers `seen`, so it can't flood)
 //   runner answers: seen
 //

@@ -68,7 +68,7 @@ void LocalDaemon::start() {
     return;
   }
   fmt::print(stderr, "the daemon was gone; started another, pid {}\n", child->pid);
-  child_ = ProcessWatch::of_child(loop_, std::move(*child), [this] { child_.reset(); });
+  child_ = ProcessWatch::of(loop_, std::move(*child), [this] { child_.reset(); });
 }
 
 }  // namespace dtrain::runner

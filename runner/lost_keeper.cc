@@ -34,8 +34,8 @@ uint64_t spooled_bytes(const LaunchDir& directory, const ReplicaId& id) {
   return end;
 }
 
-ExitFile lost_exit(const LaunchDir& directory, const ReplicaId& id, bool rebooted) {
-  ExitFile exit;
+ReplicaExit lost_exit(const LaunchDir& directory, const ReplicaId& id, bool rebooted) {
+  ReplicaExit exit;
   exit.code = 128 + SIGKILL;
   exit.signal = SIGKILL;
   exit.cause = rebooted ? "keeper died: the host was restarted" : "keeper died";
@@ -44,32 +44,37 @@ ExitFile lost_exit(const LaunchDir& directory, const ReplicaId& id, bool reboote
   return exit;
 }
 
+Status write_down(const LaunchDir& directory, const std::map<ReplicaId, ReplicaExit>& ends) {
+  TRY(FactsWriter facts, FactsWriter::open(directory));
+  for (const auto& [id, exit] : ends) TRY(facts.add(id, exit));
+  return facts.sync();
+}
+
 }  // namespace
 
 void kill_launch(const LaunchDir& directory) {
   const auto marks = marks_of_launch(directory);
-  if (!marks.ok()) return;  // no launch.json: nothing was started
+  if (!marks.ok()) return;  // no record: nothing was started
   for (const ProcessRow& stray : kill_tree(*marks, kGiveUpMs)) {
     fmt::print(stderr, "{}: process {} can't be killed\n", directory.path().filename().string(),
                stray.pid);
   }
 }
 
-std::vector<std::pair<ReplicaId, ExitFile>> end_lost_launch(const LaunchDir& directory,
-                                                            const ProcessIdentity& keeper) {
+std::map<ReplicaId, ReplicaExit> end_lost_launch(const LaunchDir& directory) {
   kill_launch(directory);
-  std::vector<std::pair<ReplicaId, ExitFile>> ends;
+  std::map<ReplicaId, ReplicaExit> ends;
   const auto launch = directory.read_launch();
   if (!launch.ok() || !*launch) return ends;
-  const bool rebooted = !keeper.boot_id.empty() && keeper.boot_id != boot_id();
+  auto read = read_facts(directory);
+  const LaunchFacts facts = read.ok() ? std::move(read).value() : LaunchFacts();
+  const bool rebooted = facts.keeper && facts.keeper->boot_id != boot_id();
   for (const ReplicaLaunch& replica : (*launch)->replicas) {
-    const auto there = directory.read_exit(replica.id);
-    if (there.ok() && *there) continue;
-    const ExitFile exit = lost_exit(directory, replica.id, rebooted);
-    if (auto written = directory.write_exit(replica.id, exit); !written.ok()) {
-      fmt::print(stderr, "{}: {}\n", to_string(replica.id), written.error().message);
-    }
-    ends.emplace_back(replica.id, exit);
+    if (facts.exits.contains(replica.id)) continue;
+    ends.emplace(replica.id, lost_exit(directory, replica.id, rebooted));
+  }
+  if (auto written = write_down(directory, ends); !written.ok()) {
+    fmt::print(stderr, "{}\n", written.error().message);
   }
   (void)remove_launch_cgroups(**launch).ok();
   return ends;
@@ -79,8 +84,7 @@ void release_all_work(const LaunchDir& directory) {
   const auto launch = directory.read_launch();
   if (!launch.ok() || !*launch) return;
   for (const ReplicaLaunch& replica : (*launch)->replicas) {
-    const auto place = std::filesystem::path((*launch)->work_root) / to_string(replica.id);
-    if (auto released = release_view(place); !released.ok()) {
+    if (auto released = release_view((*launch)->place_of(replica.id)); !released.ok()) {
       fmt::print(stderr, "{}: {}\n", to_string(replica.id), released.error().message);
     }
   }

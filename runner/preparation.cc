@@ -86,36 +86,28 @@ Result<fs::path> fetch_tree(const LaunchSite& site, const std::string& snapshot)
                      });
 }
 
-fs::path place_of(const LaunchFile& launch, const ReplicaId& id) {
-  return fs::path(launch.work_root) / to_string(id);
-}
-
 // Views of one launch, undone unless kept.
 class Views {
  public:
-  explicit Views(fs::path root) : root_(std::move(root)) {}
+  Views() = default;
   ~Views() {
     if (kept_) return;
     for (const fs::path& place : places_) (void)release_view(place).ok();
-    std::error_code ignored;
-    fs::remove(root_, ignored);
   }
   Views(const Views&) = delete;
   Views& operator=(const Views&) = delete;
 
-  Result<std::string> make(const std::optional<fs::path>& tree, const fs::path& place) {
+  Status make(const std::string& tree, const fs::path& place, ReplicaLaunch& replica) {
     places_.push_back(place);
-    if (!tree) {
-      TRY(make_directory(place / "project"));
-      return (place / "project").string();
-    }
-    TRY(const Workdir view, make_view(*tree, place));
-    return view.cwd.string();
+    TRY(release_view(place));  // of a preparation that was cut off
+    TRY(const Workdir view, tree.empty() ? make_empty_view(place) : make_view(tree, place));
+    replica.cwd = view.cwd.string();
+    replica.view_made_ns = view.made_ns;
+    return ok();
   }
   void keep() { kept_ = true; }
 
  private:
-  fs::path root_;
   std::vector<fs::path> places_;
   bool kept_ = false;
 };
@@ -171,20 +163,21 @@ Status write_outputs(const Spec& spec, const LaunchDir& directory) {
   if (spec.outputs.empty()) return ok();
   std::string text;
   for (const std::string& path : spec.outputs) text.append(path).push_back('\0');
-  return replace_file(directory.path() / kOutputsFile, text, Durability::Rename);
+  return write_file(directory.path() / kOutputsFile, text);
 }
 
-Result<LaunchFile> write_down(const LaunchSite& site, const pb::Launch& launch,
+Result<LaunchRecord> write_down(const LaunchSite& site, const pb::Launch& launch,
                               const LaunchDir& directory) {
   TRY(const Understood what, understand(launch));
-  LaunchFile file;
+  LaunchRecord file;
   TRY(file.experiment, parse_experiment_id(launch.experiment()));
   file.attempt = launch.attempt();
   TRY(file.key, random_key());
+  TRY(file.ctl, random_key());
   file.lease_ms = static_cast<int64_t>(launch.lease_ms());
   file.grace_ms = what.spec.stop_grace_ms;
   file.spool_limit_bytes = launch.spool_limit_bytes();
-  file.work_root = (site.work() / LaunchDir::name_of(file.experiment, file.attempt)).string();
+  file.work_root = site.work().string();
 
   EnvironmentInputs inputs;
   inputs.spec = what.spec;
@@ -200,15 +193,15 @@ Result<LaunchFile> write_down(const LaunchSite& site, const pb::Launch& launch,
   if (!launch.output_dir().empty()) TRY(make_directory(launch.output_dir()));
   TRY(write_outputs(what.spec, directory));
 
-  std::optional<fs::path> tree;
   if (!launch.snapshot().empty()) {
-    TRY(tree, fetch_tree(site, launch.snapshot()));
+    TRY(const fs::path tree, fetch_tree(site, launch.snapshot()));
+    file.tree = tree.string();
   }
-  Views views(file.work_root);
+  Views views;
   std::map<ReplicaId, CgroupLimits> limits;
   for (const Seat& seat : what.here) {
     TRY(ReplicaLaunch replica, replica_launch(inputs, seat));
-    TRY(replica.cwd, views.make(tree, place_of(file, seat.replica)));
+    TRY(views.make(file.tree, file.place_of(seat.replica), replica));
     limits[seat.replica] = limits_of(what.spec, seat);
     file.replicas.push_back(std::move(replica));
   }
@@ -256,7 +249,7 @@ bool is_hosts_fault(const Error& error) {
   return error.code != Code::InvalidArgument && error.code != Code::FailedPrecondition;
 }
 
-Result<LaunchFile> prepare_launch(const LaunchSite& site, const pb::Launch& launch,
+Result<LaunchRecord> prepare_launch(const LaunchSite& site, const pb::Launch& launch,
                                   const LaunchDir& directory) {
   TRY(make_directory(directory.path()));
   auto file = write_down(site, launch, directory);
@@ -264,49 +257,48 @@ Result<LaunchFile> prepare_launch(const LaunchSite& site, const pb::Launch& laun
   return file;
 }
 
-std::string release_work(const LaunchFile& launch, const LaunchDir& directory,
+std::string release_work(const LaunchRecord& launch, const LaunchDir& directory,
                          const ReplicaId& id) {
   const auto replica = std::find_if(launch.replicas.begin(), launch.replicas.end(),
                                     [&](const ReplicaLaunch& each) { return each.id == id; });
   if (replica == launch.replicas.end()) return {};
   copy_outputs(directory, *replica);
-  const fs::path place = place_of(launch, id);
+  const fs::path place = launch.place_of(id);
   if (auto unmounted = unmount_view(place); !unmounted.ok()) {
     fmt::print(stderr, "{}: {}\n", to_string(id), unmounted.error().message);
   }
-  auto left = left_behind(place);
+  auto left = left_behind(place, launch.tree, replica->view_made_ns);
   return left.ok() && !left->empty() ? fmt::format("{}, kept 7 days in {}", *left, place.string())
                                      : std::string();
 }
 
-void remove_work(const LaunchFile& launch, const ReplicaId& id) {
-  if (auto released = release_view(place_of(launch, id)); !released.ok()) {
+void remove_work(const LaunchRecord& launch, const ReplicaId& id) {
+  if (auto released = release_view(launch.place_of(id)); !released.ok()) {
     fmt::print(stderr, "{}: {}\n", to_string(id), released.error().message);
   }
 }
 
-void remove_launch(const LaunchSite& site, const LaunchDir& directory) {
+void remove_launch(const LaunchDir& directory) {
   if (auto launch = directory.read_launch(); launch.ok() && *launch) {
     (void)remove_launch_cgroups(**launch).ok();
   }
-  // Only when empty: what replicas left behind stays for a week.
-  std::error_code ignored;
-  fs::remove(site.work() / directory.path().filename(), ignored);
   delete_tree(directory.path());
 }
 
 void remove_old_work(const LaunchSite& site, const std::set<std::string>& held) {
   std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(site.work(), error)) {
-    if (held.contains(entry.path().filename().string())) continue;
+  for (const fs::directory_entry& place : fs::directory_iterator(site.work(), error)) {
+    // "4.2.worker.1@1" belongs to the launch "4.2@1".
+    const std::string name = place.path().filename().string();
+    const size_t at = std::min(name.find('@'), name.size());
+    const auto id = parse_replica_id(std::string_view(name).substr(0, at));
+    if (id.ok() && held.contains(to_string(id->experiment) + name.substr(at))) continue;
     struct stat info {};
-    if (lstat(entry.path().c_str(), &info) != 0) continue;
+    if (lstat(place.path().c_str(), &info) != 0) continue;
     if (std::time(nullptr) - info.st_mtime < kKeepWorkSeconds) continue;
-    std::error_code inner;
-    for (const fs::directory_entry& place : fs::directory_iterator(entry.path(), inner)) {
-      (void)release_view(place.path()).ok();
+    if (auto released = release_view(place.path()); !released.ok()) {
+      fmt::print(stderr, "{}: {}\n", name, released.error().message);
     }
-    delete_tree(entry.path());
   }
 }
 

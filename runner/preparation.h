@@ -34,20 +34,20 @@ struct LaunchSite {
 // FailedPrecondition are for the user to mend, anything else is this host's fault.
 bool is_hosts_fault(const Error& error);
 
-// Checks, fetches, mounts, and writes launch.json last: once this returns, the launch survives the
+// Checks, fetches, mounts, and writes the record last: once this returns, the launch survives the
 // runner. On error nothing of it is left.
-Result<LaunchFile> prepare_launch(const LaunchSite& site, const pb::Launch& launch,
+Result<LaunchRecord> prepare_launch(const LaunchSite& site, const pb::Launch& launch,
                                   const LaunchDir& directory);
 
 // After the replica's last process: takes `outputs` of the Spec from its view into OUTPUT_DIR and
 // lets go of the view. What it left elsewhere is kept and named: "1.2 GB in ckpt/, kept ...".
-std::string release_work(const LaunchFile& launch, const LaunchDir& directory, const ReplicaId& id);
+std::string release_work(const LaunchRecord& launch, const LaunchDir& directory, const ReplicaId& id);
 
 // Deletes the view of a replica that left nothing behind.
-void remove_work(const LaunchFile& launch, const ReplicaId& id);
+void remove_work(const LaunchRecord& launch, const ReplicaId& id);
 
-// Deletes the launch directory, and the views that hold nothing worth keeping.
-void remove_launch(const LaunchSite& site, const LaunchDir& directory);
+// Deletes the launch directory and its groups; what replicas left behind stays.
+void remove_launch(const LaunchDir& directory);
 
 // Deletes what replicas left behind longer than a week ago. `held` are names of launches to spare.
 void remove_old_work(const LaunchSite& site, const std::set<std::string>& held);

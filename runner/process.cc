@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <linux/close_range.h>
+#include <linux/sched.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -19,6 +20,8 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+
+#include "schema/descriptor_limit.h"
 
 namespace dtrain::runner {
 namespace {
@@ -42,7 +45,8 @@ struct Plan {
   std::vector<char*> script_argv;  // for a program without a format the kernel knows: by /bin/sh
   std::vector<char*> env;
   std::vector<std::string> env_storage;
-  std::vector<Fd> cgroup_procs;
+  Fd first_group;                 // directory
+  std::vector<Fd> cgroup_procs;   // of all groups
   const char* cwd = nullptr;
   std::string oom_score_adj;
   bool die_with_parent = false;
@@ -67,7 +71,7 @@ void reset_signals() {
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 
-// Runs in the child, whose memory is the parent's until it execs (vfork): it only reads.
+// Runs in the child, whose memory may be the parent's until it execs (vfork): it only reads.
 [[noreturn]] void become(const Plan& plan) {
   if (::setsid() < 0) fail(plan, Step::Session, errno);
   if (plan.die_with_parent) ::prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -85,6 +89,7 @@ void reset_signals() {
   }
   ::syscall(SYS_close_range, 3U, ~0U, CLOSE_RANGE_CLOEXEC);
   reset_signals();
+  restore_descriptor_limit();
   ::execve(plan.program.c_str(), plan.argv.data(), plan.env.data());
   if (errno == ENOEXEC) ::execve("/bin/sh", plan.script_argv.data(), plan.env.data());
   fail(plan, Step::Exec, errno);
@@ -170,6 +175,9 @@ Status prepare(const SpawnRequest& request, Plan& plan) {
     if (!procs) return errno_error("open " + group + "/cgroup.procs", errno);
     plan.cgroup_procs.push_back(std::move(procs));
   }
+  if (!request.cgroups.empty()) {
+    plan.first_group = open_above_stderr(request.cgroups.front(), O_RDONLY | O_DIRECTORY);
+  }
   plan.cwd = request.cwd.empty() ? nullptr : request.cwd.c_str();
   if (request.oom_score_adj != 0) plan.oom_score_adj = std::to_string(request.oom_score_adj);
   plan.die_with_parent = request.die_with_parent;
@@ -239,8 +247,27 @@ class SignalsHeld {
   sigset_t before_;
 };
 
-Result<pid_t> launch(const Plan& plan) {
+// A fork whose child is born in the group, which spares the wait of a process that joins one. -1: this
+// group or this kernel can't do that.
+pid_t fork_into(const Plan& plan, const Fd& group) {
+  clone_args arguments{};
+  arguments.flags = CLONE_INTO_CGROUP | CLONE_VFORK;
+  arguments.exit_signal = SIGCHLD;
+  arguments.cgroup = static_cast<uint64_t>(group.get());
+  const long pid = ::syscall(SYS_clone3, &arguments, sizeof arguments);
+  if (pid == 0) become(plan);
+  return static_cast<pid_t>(pid);
+}
+
+Result<pid_t> launch(Plan& plan) {
   const SignalsHeld signals_held;
+  if (plan.first_group) {
+    // Joined by birth: one less to join by writing.
+    Fd joined = std::move(plan.cgroup_procs.front());
+    plan.cgroup_procs.erase(plan.cgroup_procs.begin());
+    if (const pid_t pid = fork_into(plan, plan.first_group); pid > 0) return pid;
+    plan.cgroup_procs.insert(plan.cgroup_procs.begin(), std::move(joined));
+  }
   try {
     // A context of its own: the launcher tells its context about the fork in the child too, and the
     // caller's would recreate its epoll there.

@@ -16,6 +16,7 @@
 
 #include "runner/cgroup.h"
 #include "schema/fd.h"
+#include "runner/launch_facts.h"
 #include "runner/small_file.h"
 #include "schema/clock.h"
 
@@ -267,7 +268,7 @@ std::vector<ProcessRow> kill_tree(const TreeMarks& marks, int64_t give_up_ms) {
 }
 
 Result<TreeMarks> marks_of_launch(const LaunchDir& directory) {
-  TRY(const std::optional<LaunchFile> launch, directory.read_launch());
+  TRY(const std::optional<LaunchRecord> launch, directory.read_launch());
   TreeMarks marks;
   if (!launch) return marks;
   marks.key = launch->key;
@@ -275,18 +276,20 @@ Result<TreeMarks> marks_of_launch(const LaunchDir& directory) {
   const auto add_session = [&](const ProcessIdentity& leader) {
     if (leader.pid > 0 && leader.boot_id == boot) marks.sessions.push_back(leader);
   };
-  if (auto keeper = directory.read_keeper(); keeper.ok() && *keeper) add_session((*keeper)->keeper);
-  for (const ReplicaLaunch& replica : launch->replicas) {
-    marks.cgroups.push_back(replica.cgroups);
-    auto file = directory.read_replica(replica.id);
-    if (!file.ok() || !*file || (*file)->process.boot_id != boot) continue;
-    add_session((*file)->process);
-    if ((*file)->pipe_inode != 0) marks.pipe_inodes.push_back((*file)->pipe_inode);
+  auto read = read_facts(directory);
+  const LaunchFacts facts = read.ok() ? std::move(read).value() : LaunchFacts();
+  if (facts.keeper) add_session(*facts.keeper);
+  for (const ReplicaLaunch& replica : launch->replicas) marks.cgroups.push_back(replica.cgroups);
+  for (const auto& [id, start] : facts.starts) {
+    add_session(start.process);
+    if (start.pipe_inode != 0 && start.process.boot_id == boot) {
+      marks.pipe_inodes.push_back(start.pipe_inode);
+    }
   }
   return marks;
 }
 
-TreeMarks marks_of_replica(const LaunchFile& launch, const ReplicaLaunch& replica,
+TreeMarks marks_of_replica(const LaunchRecord& launch, const ReplicaLaunch& replica,
                            const ProcessIdentity& process) {
   TreeMarks marks;
   if (!replica.cgroups.empty()) marks.cgroups.push_back(replica.cgroups);

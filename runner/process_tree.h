@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "runner/launch_dir.h"
+#include "runner/process_identity.h"
 
 namespace dtrain::runner {
 
@@ -69,7 +70,7 @@ std::vector<ProcessRow> kill_tree(const TreeMarks& marks, int64_t give_up_ms);
 Result<TreeMarks> marks_of_launch(const LaunchDir& launch);
 
 // The marks of one replica, for measuring it; DTRAIN_KEY only where there is no cgroup.
-TreeMarks marks_of_replica(const LaunchFile& launch, const ReplicaLaunch& replica,
+TreeMarks marks_of_replica(const LaunchRecord& launch, const ReplicaLaunch& replica,
                            const ProcessIdentity& process);
 
 // Sums of /proc over processes.

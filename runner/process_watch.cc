@@ -30,8 +30,8 @@ struct ProcessWatch::Waiting : std::enable_shared_from_this<ProcessWatch::Waitin
 
 ProcessWatch::ProcessWatch(std::shared_ptr<Waiting> waiting) : waiting_(std::move(waiting)) {}
 
-std::unique_ptr<ProcessWatch> ProcessWatch::of_child(asio::io_context& loop, Child child,
-                                                     std::function<void()> gone) {
+std::unique_ptr<ProcessWatch> ProcessWatch::of(asio::io_context& loop, Child child,
+                                               std::function<void()> gone) {
   auto waiting = std::make_shared<Waiting>(loop, std::move(child.pidfd));
   waiting->child.pid = child.pid;
   waiting->gone = std::move(gone);

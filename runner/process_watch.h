@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "runner/launch_dir.h"
+#include "runner/process_identity.h"
 #include "runner/process.h"
 #include "schema/result.h"
 
@@ -15,8 +16,9 @@ namespace dtrain::runner {
 // Owner: HeldLaunch. Thread: loop. Destroying it makes no call any more; a child is still reaped.
 class ProcessWatch {
  public:
-  static std::unique_ptr<ProcessWatch> of_child(boost::asio::io_context& loop, Child child,
-                                                std::function<void()> gone);
+  // pid -1: not a child of ours, only its pidfd is looked at.
+  static std::unique_ptr<ProcessWatch> of(boost::asio::io_context& loop, Child child,
+                                          std::function<void()> gone);
   // NotFound when it is gone already.
   static Result<std::unique_ptr<ProcessWatch>> of(boost::asio::io_context& loop,
                                                   const ProcessIdentity& process,

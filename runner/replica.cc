@@ -8,10 +8,10 @@
 namespace dtrain::runner {
 namespace {
 
-// The exit file of a replica whose keeper was gone is written by the runner and begins like this.
+// The exit of a replica whose keeper was gone is written by the runner and begins like this.
 constexpr std::string_view kLostKeeperCause = "keeper died";
 
-pb::ExitStatus status_message(const ExitFile& exit) {
+pb::ExitStatus status_message(const ReplicaExit& exit) {
   pb::ExitStatus status;
   status.set_code(exit.code);
   status.set_signal(exit.signal);
@@ -41,37 +41,22 @@ bool Replica::drained() const {
   return exit_ && acked_offset_ >= exit_->log_bytes;
 }
 
-void Replica::look(Outbox& outbox) {
-  if (!process_) {
-    auto file = directory_.read_replica(id_);
-    if (!file.ok()) {
-      fmt::print(stderr, "{}: {}\n", to_string(id_), file.error().message);
-    } else if (*file && (*file)->error.empty()) {
-      process_ = **file;
-      report_started(outbox);
-    }
-  }
-  if (!exit_) {
-    auto file = directory_.read_exit(id_);
-    if (!file.ok()) {
-      fmt::print(stderr, "{}: {}\n", to_string(id_), file.error().message);
-    } else if (*file) {
-      exit_ = **file;
-      report_exited(outbox);
-    }
-  }
+void Replica::on_start(const ReplicaStart& start, Outbox& outbox) {
+  if (start_ || !start.error.empty()) return;
+  start_ = start;
+  report_started(outbox);
 }
 
-void Replica::repeat(Outbox& outbox) const {
-  if (process_) report_started(outbox);
-  if (exit_) report_exited(outbox);
-  if (released_) report_released(outbox);
-}
-
-void Replica::end_without_keeper(const ExitFile& exit, Outbox& outbox) {
+void Replica::on_exit(const ReplicaExit& exit, Outbox& outbox) {
   if (exit_) return;
   exit_ = exit;
   report_exited(outbox);
+}
+
+void Replica::repeat(Outbox& outbox) const {
+  if (start_) report_started(outbox);
+  if (exit_) report_exited(outbox);
+  if (released_) report_released(outbox);
 }
 
 void Replica::release(std::string left_behind, Outbox& outbox) {
@@ -178,8 +163,8 @@ void Replica::report_started(Outbox& outbox) const {
   pb::Started& started = *message.mutable_started();
   started.set_replica(to_string(id_));
   started.set_attempt(attempt_);
-  started.set_pid(static_cast<uint64_t>(process_->process.pid));
-  started.set_time_unix_ms(static_cast<uint64_t>(process_->started_unix_ms));
+  started.set_pid(static_cast<uint64_t>(start_->process.pid));
+  started.set_time_unix_ms(static_cast<uint64_t>(start_->unix_ms));
   outbox.send(std::move(message));
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "runner/launch_dir.h"
+#include "runner/launch_facts.h"
 #include "runner/outbox.h"
 #include "runner/spool.h"
 #include "schema/ids.h"
@@ -38,19 +39,18 @@ class Replica {
 
   const ReplicaId& id() const { return id_; }
   uint32_t attempt() const { return attempt_; }
-  bool started() const { return process_.has_value(); }
+  bool started() const { return start_.has_value(); }
   bool exited() const { return exit_.has_value(); }
   bool released() const { return released_; }
-  const std::optional<ReplicaFile>& process() const { return process_; }
+  const std::optional<ReplicaStart>& start() const { return start_; }
   // Exited, and every byte it wrote is durable at the daemon.
   bool drained() const;
 
-  // Reads the keeper's files; what is new is reported.
-  void look(Outbox& outbox);
+  // What the facts say; reported if it is new.
+  void on_start(const ReplicaStart& start, Outbox& outbox);
+  void on_exit(const ReplicaExit& exit, Outbox& outbox);
   // After Welcome: every fact again.
   void repeat(Outbox& outbox) const;
-  // It was ended before any process of it ran, or no keeper is left to say how it ended.
-  void end_without_keeper(const ExitFile& exit, Outbox& outbox);
   void release(std::string left_behind, Outbox& outbox);
 
   // The daemon has everything below `offset`: send from there.
@@ -73,8 +73,8 @@ class Replica {
   ReplicaId id_;
   uint32_t attempt_;
   LogWindow& window_;
-  std::optional<ReplicaFile> process_;
-  std::optional<ExitFile> exit_;
+  std::optional<ReplicaStart> start_;
+  std::optional<ReplicaExit> exit_;
   bool released_ = false;
   std::string left_behind_;
 

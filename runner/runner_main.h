@@ -23,7 +23,7 @@ struct RunnerOptions {
   std::optional<uint64_t> memory_bytes;
   uint32_t port_first = 20'000;  // range replicas may listen on
   uint32_t port_last = 29'999;
-  // Whose `keeper <launch dir>` command is the keeper; empty: this executable.
+  // Whose `keeper` command is the nursery of keepers; empty: this executable.
   std::filesystem::path keeper_executable;
 };
 

@@ -11,13 +11,6 @@
 namespace dtrain::runner {
 namespace {
 
-Status sync_directory(const std::filesystem::path& directory) {
-  Fd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!fd) return errno_error("open " + directory.string(), errno);
-  if (::fsync(fd.get()) != 0) return errno_error("fsync " + directory.string(), errno);
-  return ok();
-}
-
 Status write_all(int fd, std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = ::write(fd, text.data(), text.size());
@@ -28,22 +21,39 @@ Status write_all(int fd, std::string_view text) {
   return ok();
 }
 
+Result<Fd> write_new(const std::filesystem::path& path, std::string_view text) {
+  Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  if (!fd) return errno_error("open " + path.string(), errno);
+  if (Status status = write_all(fd.get(), text); !status.ok()) {
+    ::unlink(path.c_str());
+    return std::move(status).error().with_context(path.string());
+  }
+  return fd;
+}
+
 }  // namespace
 
-std::optional<std::string> read_small_file(const std::filesystem::path& path) {
-  Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd) return std::nullopt;
+Result<std::optional<std::string>> read_file(const std::filesystem::path& path, uint64_t offset) {
+  const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd && errno == ENOENT) return std::optional<std::string>();
+  if (!fd) return errno_error("open " + path.string(), errno);
   std::string text;
   for (;;) {
     constexpr size_t kStepBytes = 4096;
     const size_t have = text.size();
     text.resize(have + kStepBytes);
-    const ssize_t got = ::read(fd.get(), text.data() + have, kStepBytes);
+    const ssize_t got = ::pread(fd.get(), text.data() + have, kStepBytes,
+                                static_cast<off_t>(offset + have));
     text.resize(have + (got > 0 ? static_cast<size_t>(got) : 0));
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return std::nullopt;
-    if (got == 0) return text;
+    if (got < 0) return errno_error("read " + path.string(), errno);
+    if (got == 0) return std::optional<std::string>(std::move(text));
   }
+}
+
+std::optional<std::string> read_small_file(const std::filesystem::path& path) {
+  auto text = read_file(path);
+  return text.ok() ? std::move(text).value() : std::nullopt;
 }
 
 Status write_switch(const std::filesystem::path& path, std::string_view text) {
@@ -55,22 +65,26 @@ Status write_switch(const std::filesystem::path& path, std::string_view text) {
   return ok();
 }
 
-Status replace_file(const std::filesystem::path& path, std::string_view text,
-                    Durability durability) {
+Status write_file(const std::filesystem::path& path, std::string_view text) {
+  TRY(write_new(path, text));
+  return ok();
+}
+
+Status replace_file(const std::filesystem::path& path, std::string_view text) {
   const std::string temporary = path.string() + ".new";
-  Fd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-  if (!fd) return errno_error("open " + temporary, errno);
-  if (Status status = write_all(fd.get(), text); !status.ok()) {
-    ::unlink(temporary.c_str());
-    return std::move(status).error().with_context(temporary);
-  }
-  if (durability != Durability::Rename && ::fsync(fd.get()) != 0) {
-    return errno_error("fsync " + temporary, errno);
-  }
+  TRY(const Fd fd, write_new(temporary, text));
+  if (::fsync(fd.get()) != 0) return errno_error("fsync " + temporary, errno);
   if (::rename(temporary.c_str(), path.c_str()) != 0) {
     return errno_error("rename " + temporary, errno);
   }
-  return durability == Durability::Fsync ? sync_directory(path.parent_path()) : ok();
+  return sync_directory(path.parent_path());
+}
+
+Status sync_directory(const std::filesystem::path& directory) {
+  Fd fd(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd) return errno_error("open " + directory.string(), errno);
+  if (::fsync(fd.get()) != 0) return errno_error("fsync " + directory.string(), errno);
+  return ok();
 }
 
 }  // namespace dtrain::runner

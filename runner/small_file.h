@@ -1,6 +1,7 @@
 // Whole small files: records beside a launch and the kernel's own in /proc and /sys.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -10,19 +11,22 @@
 
 namespace dtrain::runner {
 
-// nullopt: can't be read, for whatever reason. Works on /proc, where a size is not known before.
+// nullopt: there is none. From `offset` on. Works on /proc, where a size is not known before.
+Result<std::optional<std::string>> read_file(const std::filesystem::path& path,
+                                             uint64_t offset = 0);
+// nullopt: can't be read, for whatever reason.
 std::optional<std::string> read_small_file(const std::filesystem::path& path);
 
 // One write() to a file that exists: how the kernel's switches are set.
 Status write_switch(const std::filesystem::path& path, std::string_view text);
 
-// Under a temporary name, then renamed: a reader sees the old file, none, or all of it. Mode 0600.
-enum class Durability {
-  Rename,   // may be missing or empty after a power cut
-  Content,  // may be missing then, but never torn
-  Fsync,    // outlives it, name and all
-};
-Status replace_file(const std::filesystem::path& path, std::string_view text,
-                    Durability durability);
+// What was there before goes first. Mode 0600.
+Status write_file(const std::filesystem::path& path, std::string_view text);
+// Under a temporary name, then renamed: a reader sees the old file, none, or all of it, after a power
+// cut too.
+Status replace_file(const std::filesystem::path& path, std::string_view text);
+
+// The names in it outlive a power cut.
+Status sync_directory(const std::filesystem::path& directory);
 
 }  // namespace dtrain::runner

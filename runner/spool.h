@@ -34,7 +34,7 @@ class SpoolWriter {
   // Everything below `offset` is durable elsewhere: whole segments below it are unlinked.
   void acknowledge(uint64_t offset);
   // Nothing more comes: tries once more to write down what was lost. If that fails too, the reader's
-  // last offset stays below the exit file's log_bytes, and Replica declares the loss.
+  // last offset stays below the exit's log_bytes, and Replica declares the loss.
   void finish(int64_t unix_ms);
 
   uint64_t end_offset() const { return end_offset_; }
@@ -83,7 +83,7 @@ class SpoolReader {
   SpoolReader& operator=(const SpoolReader&) = delete;
 
   // The next piece, in order, without holes that are not declared. nullopt: nothing more now; ask
-  // again after `changed`, or know it is the end when the exit file is there and says so many
+  // again after `changed`, or know it is the end when the replica has exited and wrote so many
   // bytes. A damaged segment is left at the damage; the rest of it shows as dropped once a later
   // one is there. DataLoss: it was the last one.
   Result<std::optional<SpoolChunk>> next();

@@ -90,7 +90,7 @@ void UsageMonitor::add(const HeldLaunch& launch, const Replica& replica, pb::Usa
       all.begin(), all.end(), [&](const ReplicaLaunch& each) { return each.id == replica.id(); });
   if (described == all.end()) return;
   const TreeUsage used =
-      tree_usage(marks_of_replica(launch.file(), *described, replica.process()->process));
+      tree_usage(marks_of_replica(launch.file(), *described, replica.start()->process));
 
   pb::ReplicaUsage& usage = *report.add_replicas();
   usage.set_replica(to_string(replica.id()));
@@ -109,7 +109,7 @@ void UsageMonitor::add(const HeldLaunch& launch, const Replica& replica, pb::Usa
   const double seconds =
       last != before_.end()
           ? static_cast<double>(current.at_ms - last->second.at_ms) / 1e3
-          : static_cast<double>(unix_ms() - replica.process()->started_unix_ms) / 1e3;
+          : static_cast<double>(unix_ms() - replica.start()->unix_ms) / 1e3;
   const double cpu = used.cpu_seconds - (last != before_.end() ? last->second.cpu_seconds : 0);
   if (seconds > 0) usage.set_cpu_percent(std::max(0.0, 100 * cpu / seconds));
   now.emplace(key, current);

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstdlib>
 #include <map>
 #include <system_error>
@@ -48,46 +47,19 @@ std::optional<WorkdirKind> parse_kind(std::string_view word) {
   return std::nullopt;
 }
 
-// ---- the note <place>/view: kind, tree, when it was made; a line each
-
-struct ViewNote {
-  WorkdirKind kind = WorkdirKind::Copy;
-  std::string tree;
-  int64_t made_ns = 0;  // copied files changed no later than this
-};
-
-Status write_view_note(const fs::path& place, const ViewNote& note) {
-  const fs::path path = place / "view";
-  const Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-  const std::string text =
-      fmt::format("{}\n{}\n{}\n", to_string(note.kind), note.made_ns, note.tree);
-  if (!file || ::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
-    return errno_error("write " + path.native(), errno);
-  }
-  return ok();
-}
-
-// Nothing when there is no view, or none that was made to its end.
-std::optional<ViewNote> read_view_note(const fs::path& place) {
-  const Fd file(::open((place / "view").c_str(), O_RDONLY | O_CLOEXEC));
-  char bytes[8192];
-  const ssize_t got = file ? ::read(file.get(), bytes, sizeof bytes) : -1;
-  if (got <= 0 || bytes[got - 1] != '\n') return std::nullopt;
-  const std::string_view text(bytes, static_cast<size_t>(got - 1));
-  const size_t first = text.find('\n');
-  const size_t second = text.find('\n', first + 1);
-  const auto kind = parse_kind(text.substr(0, first));
-  if (!kind || second == std::string_view::npos) return std::nullopt;
-  ViewNote note{*kind, std::string(text.substr(second + 1)), 0};
-  std::from_chars(text.data() + first + 1, text.data() + second, note.made_ns);
-  return note;
-}
-
 // ---- making
 
 Status make_directory(const fs::path& path) {
   if (::mkdir(path.c_str(), 0755) == 0) return ok();
   return errno_error("create " + path.native(), errno);
+}
+
+Status make_place(const fs::path& place) {
+  std::error_code failed;
+  fs::create_directories(place.parent_path(), failed);
+  if (failed) return errno_error("create " + place.parent_path().native(), failed.value());
+  TRY(make_directory(place));
+  return make_directory(project_of(place));
 }
 
 Status mount_overlay(const fs::path& tree, const fs::path& place) {
@@ -144,8 +116,6 @@ Result<WorkdirKind> fill_view(const fs::path& tree, const fs::path& place,
   if (!only && is_small(tree)) return copy_tree(tree, place, CopyKind::CloneOrBytes);
   if (only == WorkdirKind::Reflink) return copy_tree(tree, place, CopyKind::Clone);
   if (only == WorkdirKind::Copy) return copy_tree(tree, place, CopyKind::Bytes);
-  // Written first: a runner that dies in the middle leaves a mount that its next one can find.
-  TRY(write_view_note(place, {WorkdirKind::Overlay, tree.native(), 0}));
   const Status mounted = mount_overlay(tree, place);
   if (mounted.ok()) return WorkdirKind::Overlay;
   if (only) return mounted.error();
@@ -175,21 +145,18 @@ Result<Workdir> make_view(const fs::path& tree, const fs::path& place,
                    "one of: overlay, reflink, copy"};
     }
   }
-  std::error_code failed;
-  fs::create_directories(place.parent_path(), failed);
-  if (failed) return errno_error("create " + place.parent_path().native(), failed.value());
-  TRY(make_directory(place));
-  auto made = make_directory(project_of(place));
-  Result<WorkdirKind> kind = made.ok() ? fill_view(tree, place, only) : std::move(made).error();
-  if (kind.ok() && *kind != WorkdirKind::Overlay) {
-    made = write_view_note(place, {*kind, tree.native(), wall_clock_ns()});
-    if (!made.ok()) kind = std::move(made).error();
-  }
+  TRY(make_place(place));
+  Result<WorkdirKind> kind = fill_view(tree, place, only);
   if (!kind.ok()) {
     (void)release_view(place).ok();
     return std::move(kind).error().with_context("work directory " + place.native());
   }
-  return Workdir{project_of(place), *kind};
+  return Workdir{project_of(place), *kind, wall_clock_ns()};
+}
+
+Result<Workdir> make_empty_view(const fs::path& place) {
+  TRY(make_place(place));
+  return Workdir{project_of(place), WorkdirKind::Copy, wall_clock_ns()};
 }
 
 // ---- ending
@@ -271,16 +238,14 @@ class LeftBehind {
 
 }  // namespace
 
-Result<std::string> left_behind(const fs::path& place) {
-  const auto note = read_view_note(place);
-  if (!note) return std::string();
-  const bool overlay = note->kind == WorkdirKind::Overlay;
-  const fs::path written = overlay ? upper_of(place) : project_of(place);
-  const Fd directory(::open(written.c_str(), kOpenDirectory));
-  if (!directory) return errno_error("open " + written.native(), errno);
-  const Fd original(overlay ? -1 : ::open(note->tree.c_str(), kOpenDirectory));
+Result<std::string> left_behind(const fs::path& place, const fs::path& tree, int64_t made_ns) {
+  const Fd upper(::open(upper_of(place).c_str(), kOpenDirectory));
+  const Fd project(upper ? -1 : ::open(project_of(place).c_str(), kOpenDirectory));
+  if (!upper && !project && errno == ENOENT) return std::string();
+  if (!upper && !project) return errno_error("open " + project_of(place).native(), errno);
+  const Fd original(upper || tree.empty() ? -1 : ::open(tree.c_str(), kOpenDirectory));
   LeftBehind left;
-  TRY(left.add(directory.get(), original.get(), note->made_ns, ""));
+  TRY(left.add(upper ? upper.get() : project.get(), original.get(), made_ns, ""));
   return left.text();
 }
 

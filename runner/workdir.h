@@ -2,11 +2,11 @@
 //
 //   <place>/project         where the replica runs
 //   <place>/{upper,work}    what it wrote, when the view is an overlay
-//   <place>/view            what kind of view it is, for whoever has only the path
 //
 // Views are made so that nothing a replica does there reaches the tree, be it root or not.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -23,6 +23,7 @@ std::string_view to_string(WorkdirKind kind);  // "overlay"
 struct Workdir {
   std::filesystem::path cwd;  // <place>/project
   WorkdirKind kind = WorkdirKind::Copy;
+  int64_t made_ns = 0;  // since the epoch: what changed later, the replica changed
 };
 
 // A writable view of `tree` in `place`, which is created: an overlay where the system permits it,
@@ -31,9 +32,13 @@ struct Workdir {
 Result<Workdir> make_view(const std::filesystem::path& tree, const std::filesystem::path& place,
                           std::optional<WorkdirKind> only = std::nullopt);
 
-// What a replica wrote outside OUTPUT_DIR, in its view: "1.2 GB in ckpt/ and log.txt". Empty when
-// nothing. Works before and after unmount_view.
-Result<std::string> left_behind(const std::filesystem::path& place);
+// The same of no tree at all.
+Result<Workdir> make_empty_view(const std::filesystem::path& place);
+
+// What a replica wrote outside OUTPUT_DIR, in its view of `tree` (may be empty): "1.2 GB in ckpt/ and
+// log.txt". Empty when nothing. Works before and after unmount_view.
+Result<std::string> left_behind(const std::filesystem::path& place,
+                                const std::filesystem::path& tree, int64_t made_ns);
 
 // Both need no more than the path, so that a later runner can call them, and are no-ops when there
 // is nothing (left) to do. unmount_view keeps what was written, in <place>/upper or

@@ -1,9 +1,5 @@
-// A keeper by itself, for tests that need no daemon: keeper_main keeper <launch dir>.
-#include <cstring>
-
+// A keeper by itself, for tests that need no daemon: keeper_main <launch dir>. Descriptor 1 is the pipe
+// on which it says that it is ready.
 #include "runner/keeper.h"
 
-int main(int argc, char** argv) {
-  if (argc != 3 || std::strcmp(argv[1], "keeper") != 0) return 2;
-  return dtrain::runner::run_keeper(argv[2]);
-}
+int main(int argc, char** argv) { return argc == 2 ? dtrain::runner::run_keeper(argv[1]) : 2; }

@@ -2,9 +2,11 @@
 
 #include <doctest/doctest.h>
 #include <netinet/in.h>
+#include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -14,6 +16,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <future>
 
 #include "schema/fd.h"
 #include "runner/process_tree.h"
@@ -58,7 +61,8 @@ class NoBlobs : public BlobSource {
 // on.
 class Runner {
  public:
-  Runner(const fs::path& home, Recorder& recorder) : outbox(recorder) {
+  enum class Adopt { Now, Later };
+  Runner(const fs::path& home, Recorder& recorder, Adopt adopt = Adopt::Now) : outbox(recorder) {
     LaunchSite site;
     site.home = home;
     site.host_name = "test";
@@ -73,7 +77,7 @@ class Runner {
     options.keeper_executable = fs::path(BIN_DIR) / "runner_program";
     agent = std::make_unique<Agent>(loop, options, std::move(site), outbox,
                                     [] { return pb::Inventory(); });
-    REQUIRE(agent->adopt().ok());
+    if (adopt == Adopt::Now) REQUIRE(agent->adopt().ok());
   }
 
   void connect(const pb::Welcome& welcome = {}) {
@@ -333,6 +337,37 @@ bool anything_alive(const fs::path& launch) {
   return !find_tree(ProcessTable::read(), *marks).empty();
 }
 
+TEST_CASE("a launch that can't be read for want of descriptors is not taken for absent") {
+  Scene scene;
+  auto runner = scene.runner();
+  runner->connect();
+  runner->tell([&](pb::ToRunner& m) { *m.mutable_launch() = scene.launch("true"); });
+  REQUIRE(runner->until([&] { return scene.last(pb::FromRunner::kPrepared) != nullptr; }));
+  const auto facts = read_facts(LaunchDir(scene.folder.path / "launches/4@1"));
+  REQUIRE((facts.ok() && facts->keeper));
+  runner.reset();
+
+  runner = std::make_unique<Runner>(scene.folder.path, scene.recorder, Runner::Adopt::Later);
+  rlimit before{};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+  rlimit tight = before;
+  // One is enough to list the launches.
+  tight.rlim_cur = static_cast<rlim_t>(Fd(open("/dev/null", O_RDONLY)).get()) + 1;
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &tight) == 0);
+  const Status adopted = runner->agent->adopt();
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
+  REQUIRE(!adopted.ok());
+  CHECK(adopted.error().code == Code::ResourceExhausted);
+  CHECK(is_alive(*facts->keeper));
+
+  REQUIRE(runner->agent->adopt().ok());
+  CHECK(runner->agent->launches_held() == 1);
+  runner->connect();
+  start(*runner);
+  REQUIRE(runner->until([&] { return scene.last(pb::FromRunner::kReleased) != nullptr; }));
+  finish(scene, *runner);
+}
+
 TEST_CASE("a dead keeper takes its replicas with it, and the exit says why") {
   Scene scene;
   auto runner = scene.runner();
@@ -345,10 +380,10 @@ TEST_CASE("a dead keeper takes its replicas with it, and the exit says why") {
   start(*runner);
   REQUIRE(runner->until([&] { return scene.output() == "up\n"; }));
   const fs::path launch = scene.folder.path / "launches/4@1";
-  const auto keeper = LaunchDir(launch).read_keeper();
-  REQUIRE(keeper.ok());
-  REQUIRE(keeper->has_value());
-  const pid_t pid = (*keeper)->keeper.pid;
+  const auto facts = read_facts(LaunchDir(launch));
+  REQUIRE((facts.ok() && facts->keeper));
+  const pid_t pid = facts->keeper->pid;
+  const Fd pidfd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
 
   SUBCASE("while the runner lives") {
     REQUIRE(kill(pid, SIGKILL) == 0);
@@ -357,8 +392,8 @@ TEST_CASE("a dead keeper takes its replicas with it, and the exit says why") {
     runner.reset();
     scene.recorder.said.clear();
     REQUIRE(kill(pid, SIGKILL) == 0);
-    siginfo_t info;
-    REQUIRE(waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOWAIT) == 0);
+    pollfd ended{pidfd.get(), POLLIN, 0};
+    REQUIRE(poll(&ended, 1, -1) == 1);
     runner = scene.runner();
     // Before the first word to a daemon.
     CHECK(!anything_alive(launch));
@@ -428,26 +463,30 @@ TEST_CASE("a launch that failed while no daemon was there is said to have failed
   Scene scene;
   auto runner = scene.runner();
   runner->connect();
-  const fs::path work = scene.folder.path / "work/4@1";
-  std::atomic<bool> asked = false;
+  std::atomic<int> asked = 0;
+  std::promise<void> go_on;
   runner->blobs.on_fetch = [&] {
-    fs::create_directories(work);
-    asked = true;
+    if (++asked == 2) go_on.get_future().wait();
   };
   pb::Launch launch = scene.launch("true");
   launch.set_snapshot(std::string(32, 'x'));
   runner->tell([&](pb::ToRunner& m) { *m.mutable_launch() = launch; });
+  launch.set_attempt(2);
+  runner->tell([&](pb::ToRunner& m) { *m.mutable_launch() = launch; });
   runner->agent->on_disconnected();
-  // Cleared away only after it failed.
-  REQUIRE(runner->until([&] { return asked && !fs::exists(work); }));
+  // The thread for files is at the second: of the first it has said that it failed.
+  REQUIRE(runner->until([&] { return asked == 2; }));
+  runner->loop.poll();
   CHECK(scene.count(pb::FromRunner::kPrepareFailed) == 0);
   runner->connect();
   REQUIRE(scene.count(pb::FromRunner::kPrepareFailed) == 1);
   CHECK(scene.last(pb::FromRunner::kPrepareFailed)->prepare_failed().attempt() == 1);
+  go_on.set_value();
   REQUIRE(runner->until([&] { return runner->agent->launches_held() == 0; }));
+  CHECK(scene.count(pb::FromRunner::kPrepareFailed) == 2);
   runner->agent->on_disconnected();
   runner->connect();
-  CHECK(scene.count(pb::FromRunner::kPrepareFailed) == 1);
+  CHECK(scene.count(pb::FromRunner::kPrepareFailed) == 2);
 }
 
 TEST_CASE("output waits in the spool while the daemon is away, and resumes where it has it") {

@@ -17,12 +17,12 @@ std::vector<CgroupChoice> usable() {
   return all;
 }
 
-LaunchFile launch_of(uint32_t replicas) {
-  LaunchFile launch;
+LaunchRecord launch_of(uint32_t replicas) {
+  LaunchRecord launch;
   launch.experiment = {4, 0};
   launch.key = fmt::format("{:016x}{:016x}", ::getpid(), boottime_ms());
   for (uint32_t index = 1; index <= replicas; ++index) {
-    launch.replicas.push_back({{{4, 0}, Role::Worker, index}, 1, {}, "", {}, {}});
+    launch.replicas.push_back({{{4, 0}, Role::Worker, index}, 1, {}, "", 0, {}, {}});
   }
   return launch;
 }
@@ -35,7 +35,7 @@ TEST_CASE("without cgroups nothing is asked of them") {
   const CgroupSupport none = claim_cgroups(CgroupChoice::None);
   CHECK(none.kind == "none");
   CHECK(!none.note.empty());
-  LaunchFile launch = launch_of(1);
+  LaunchRecord launch = launch_of(1);
   CHECK(make_launch_cgroups(none, {{launch.replicas[0].id, {}}}, launch).ok());
   CHECK(launch.replicas[0].cgroups.empty());
   CHECK(cgroup_members({}).empty());
@@ -57,10 +57,11 @@ TEST_CASE("a group knows, kills and measures what runs in it, forked children to
   for (const CgroupChoice choice : usable()) {
     const CgroupSupport support = claim_cgroups(choice);
     CAPTURE(support.kind);
-    LaunchFile launch = launch_of(2);
+    LaunchRecord launch = launch_of(2);
     const ReplicaId first = launch.replicas[0].id;
     const ReplicaId second = launch.replicas[1].id;
-    const Status made = make_launch_cgroups(support, {{first, {}}, {second, {}}}, launch);
+    const CgroupLimits capped{1, true, uint64_t{1} << 33, true};
+    const Status made = make_launch_cgroups(support, {{first, capped}, {second, capped}}, launch);
     REQUIRE_MESSAGE(made.ok(), (made.ok() ? "" : made.error().message));
     const auto groups = launch.replicas[0].cgroups;
     REQUIRE(!groups.empty());
@@ -99,11 +100,23 @@ TEST_CASE("a group knows, kills and measures what runs in it, forked children to
   }
 }
 
+TEST_CASE("without a cap one hierarchy is enough") {
+  for (const CgroupChoice choice : usable()) {
+    const CgroupSupport support = claim_cgroups(choice);
+    CAPTURE(support.kind);
+    LaunchRecord launch = launch_of(1);
+    REQUIRE(make_launch_cgroups(support, {{launch.replicas[0].id, {}}}, launch).ok());
+    REQUIRE(launch.replicas[0].cgroups.size() == 1);
+    CHECK(launch.replicas[0].cgroups[0].starts_with(support.tracking.string()));
+    CHECK(remove_launch_cgroups(launch).ok());
+  }
+}
+
 TEST_CASE("limits are written where the kernel reads them") {
   for (const CgroupChoice choice : usable()) {
     const CgroupSupport support = claim_cgroups(choice);
     CAPTURE(support.kind);
-    LaunchFile launch = launch_of(1);
+    LaunchRecord launch = launch_of(1);
     const CgroupLimits limits{2, true, uint64_t{1} << 30, true};
     REQUIRE(make_launch_cgroups(support, {{launch.replicas[0].id, limits}}, launch).ok());
     const auto read = [&](const char* file) {
@@ -135,7 +148,7 @@ TEST_CASE("a replica over its hard memory limit is killed, and the end says so")
     const ReplicaId id = kept.add(1, {"--print", "eating", "--eat", "500000000", "--hang"});
     kept.keep({1, false, 64 << 20, true});
     kept.send("start");
-    const ExitFile exit = kept.wait_exit(id);
+    const ReplicaExit exit = kept.wait_exit(id);
     CHECK(exit.memory_kill);
     CHECK(exit.code == 137);
     CHECK(exit.cause == "out of memory: killed at its limit of 64 MiB");

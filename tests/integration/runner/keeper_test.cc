@@ -29,7 +29,7 @@ TEST_CASE("a replica runs as its launch file says, and its end is written down")
                    "--print-cwd", "--print-env", "DTRAIN_REPLICA", "--exit", "3"});
   kept.launch().replicas[0].env["GREETING"] = "good day\xff";
   kept.start();
-  const ExitFile exit = kept.wait_exit(id);
+  const ReplicaExit exit = kept.wait_exit(id);
   CHECK(exit.code == 3);
   CHECK(exit.signal == 0);
   CHECK(exit.cause == "exit code 3");
@@ -46,7 +46,7 @@ TEST_CASE("nothing runs before start, and start twice runs once") {
   const ReplicaId id = kept.add(1, {"--print", "once", "--open-fifo", "gate"});
   kept.keep();
   CHECK(kept.survivors().empty());
-  CHECK(!(*kept.directory().read_replica(id)).has_value());
+  CHECK(kept.facts().starts.empty());
   REQUIRE(::mkfifo((kept.root() / "gate").c_str(), 0600) == 0);
   kept.send("start");
   kept.send("start");
@@ -62,7 +62,7 @@ TEST_CASE("a replica that was stopped before start never runs") {
   const ReplicaId id = kept.add(1, {"--print", "ran"});
   kept.keep();
   kept.stop(id, 1000);
-  const ExitFile exit = kept.wait_exit(id);
+  const ReplicaExit exit = kept.wait_exit(id);
   CHECK(exit.code == 143);
   CHECK(exit.cause == "stopped before it was started");
   kept.send("start");
@@ -76,28 +76,28 @@ TEST_CASE("ends by signals are named") {
   const ReplicaId crashed = kept.add(1, {"--raise", "11"});
   const ReplicaId killed = kept.add(2, {"--raise", "9"});
   kept.start();
-  const ExitFile crash = kept.wait_exit(crashed);
+  const ReplicaExit crash = kept.wait_exit(crashed);
   CHECK(crash.code == 139);
   CHECK(crash.signal == 11);
   CHECK(crash.cause == "killed by SIGSEGV (11)");
-  const ExitFile kill = kept.wait_exit(killed);
+  const ReplicaExit kill = kept.wait_exit(killed);
   CHECK(kill.code == 137);
   CHECK(!kill.memory_kill);
   CHECK(kill.cause.find("not by dtrain") != std::string::npos);
 }
 
-TEST_CASE("a command that can't run has an exit file that says why") {
+TEST_CASE("a command that can't run has an exit that says why") {
   KeptLaunch kept;
   const ReplicaId missing = kept.add(1, {});
   kept.launch().replicas[0].argv = {"no-such-program"};
   const ReplicaId nowhere = kept.add(2, {});
   kept.launch().replicas[1].cwd = "/no/such/folder";
   kept.start();
-  const ExitFile not_found = kept.wait_exit(missing);
+  const ReplicaExit not_found = kept.wait_exit(missing);
   CHECK(not_found.code == 127);
   CHECK(not_found.cause.find("no-such-program: command not found") != std::string::npos);
-  CHECK((*kept.directory().read_replica(missing))->error == "no-such-program: command not found");
-  const ExitFile no_folder = kept.wait_exit(nowhere);
+  CHECK(kept.facts().starts.at(missing).error == "no-such-program: command not found");
+  const ReplicaExit no_folder = kept.wait_exit(nowhere);
   CHECK(no_folder.code == 126);
   CHECK(no_folder.cause.find("/no/such/folder") != std::string::npos);
 }
@@ -294,7 +294,7 @@ TEST_CASE("a lease that is not renewed ends the replicas") {
   kept.launch().lease_ms = 50;
   const ReplicaId id = kept.add(1, {"--print", "ready", "--hang"});
   kept.start();
-  const ExitFile exit = kept.wait_exit(id);
+  const ReplicaExit exit = kept.wait_exit(id);
   CHECK(exit.cause.find("lease expired") == 0);
   CHECK(kept.survivors().empty());
 }
@@ -316,9 +316,7 @@ TEST_CASE("TERM to a keeper ends its replicas first") {
   kept.wait_output(id, "ready");
   ::kill(kept.keeper_pid(), SIGTERM);
   CHECK(kept.wait_keeper() == 0);
-  const auto exit = kept.directory().read_exit(id);
-  REQUIRE((exit.ok() && exit->has_value()));
-  CHECK((**exit).cause == "the keeper got SIGTERM; exit code 0");
+  CHECK(kept.facts().exits.at(id).cause == "the keeper got SIGTERM; exit code 0");
   CHECK(kept.survivors().empty());
 }
 
@@ -355,30 +353,15 @@ TEST_CASE("when a keeper is killed, its trees are found and ended from outside")
   }
 }
 
-TEST_CASE("a launch directory deeper than a socket's address still has its ctl") {
+TEST_CASE("a keeper without a record says so") {
   KeptLaunch kept;
-  const std::filesystem::path deep = kept.root() / std::string(150, 'd');
-  std::filesystem::create_directory(deep);
-  const LaunchDir directory(deep);
-  kept.add(1, {"--exit", "0"});
-  REQUIRE(directory.write_launch(kept.launch()).ok());
-  auto keeper = spawn_keeper(std::filesystem::path(BIN_DIR) / "keeper_main", directory);
-  REQUIRE(keeper.ok());
-  REQUIRE(wait_readable(keeper->ready.get()));
-  auto connected = connect_keeper(directory);
-  CHECK(connected.ok());
-  ::kill(keeper->process.pid, SIGTERM);
-  REQUIRE(wait_readable(keeper->process.pidfd.get()));
-  CHECK(try_reap(keeper->process) == 0);
-}
-
-TEST_CASE("a keeper without a launch file says so") {
-  KeptLaunch kept;
-  auto keeper = spawn_keeper(std::filesystem::path(BIN_DIR) / "keeper_main", kept.directory());
-  REQUIRE(keeper.ok());
-  REQUIRE(wait_readable(keeper->process.pidfd.get()));
-  CHECK(WEXITSTATUS(try_reap(keeper->process).value_or(0)) == 1);
-  CHECK(keeper_log_tail(kept.directory()).find("launch.json is not there") != std::string::npos);
+  SpawnedKeeper keeper = spawn_keeper(kept.directory());
+  REQUIRE(wait_readable(keeper.process.pidfd.get()));
+  CHECK(WEXITSTATUS(try_reap(keeper.process).value_or(0)) == 1);
+  char word[1024];
+  const ssize_t size = ::read(keeper.ready.get(), word, sizeof word);
+  REQUIRE(size > 0);
+  CHECK(std::string_view(word, static_cast<size_t>(size)).ends_with("record is not there"));
 }
 
 }  // namespace

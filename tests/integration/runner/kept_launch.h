@@ -21,6 +21,7 @@
 #include "runner/cgroup.h"
 #include "runner/keeper.h"
 #include "runner/launch_dir.h"
+#include "runner/launch_facts.h"
 #include "runner/process_tree.h"
 #include "runner/small_file.h"
 #include "runner/spool.h"
@@ -55,6 +56,23 @@ inline std::vector<pid_t> processes_of(const std::filesystem::path& directory) {
   return found;
 }
 
+// A keeper as a child of this process.
+inline SpawnedKeeper spawn_keeper(const LaunchDir& launch) {
+  int ends[2];
+  REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+  SpawnedKeeper keeper;
+  keeper.ready.reset(ends[0]);
+  const Fd write_end(ends[1]);
+  SpawnRequest request;
+  request.argv = {std::string(BIN_DIR) + "/keeper_main", launch.path().string()};
+  request.output_fd = write_end.get();
+  request.error_fd = 2;
+  auto child = spawn(request);
+  REQUIRE_MESSAGE(child.ok(), (child.ok() ? "" : child.error().message));
+  keeper.process = std::move(*child);
+  return keeper;
+}
+
 class KeptLaunch {
  public:
   explicit KeptLaunch(CgroupChoice choice = CgroupChoice::Best)
@@ -67,6 +85,7 @@ class KeptLaunch {
     launch_.experiment = {4, 0};
     launch_.attempt = 1;
     launch_.key = fmt::format("{:016x}{:016x}", ::getpid(), boottime_ms() ^ (counter()++ << 48));
+    launch_.ctl = launch_.key;
     launch_.grace_ms = 100;
   }
   KeptLaunch(const KeptLaunch&) = delete;
@@ -102,17 +121,15 @@ class KeptLaunch {
       REQUIRE_MESSAGE(made.ok(), (made.ok() ? "" : made.error().message));
     }
     REQUIRE(directory_.write_launch(launch_).ok());
-    auto spawned = spawn_keeper(std::filesystem::path(BIN_DIR) / "keeper_main", directory_);
-    REQUIRE_MESSAGE(spawned.ok(), (spawned.ok() ? "" : spawned.error().message));
-    keeper_ = std::move(*spawned);
-    char word[16];
+    keeper_ = spawn_keeper(directory_);
+    char word[1024];
     REQUIRE(wait_readable(keeper_.ready.get()));
-    REQUIRE_MESSAGE(::read(keeper_.ready.get(), word, sizeof word) == 6,
-                    keeper_log_tail(directory_));
+    const ssize_t size = ::read(keeper_.ready.get(), word, sizeof word);
+    REQUIRE(std::string(word, static_cast<size_t>(size)) == "ready\n");
     connect();
   }
   void connect() {
-    auto connected = connect_keeper(directory_);
+    auto connected = connect_keeper(launch_.ctl);
     REQUIRE_MESSAGE(connected.ok(), (connected.ok() ? "" : connected.error().message));
     ctl_ = std::move(*connected);
   }
@@ -137,19 +154,18 @@ class KeptLaunch {
       REQUIRE(wait_readable(ctl_.get()));
       char bytes[256];
       const ssize_t got = ::recv(ctl_.get(), bytes, sizeof bytes, 0);
-      REQUIRE_MESSAGE(got > 0, keeper_log_tail(directory_));
+      REQUIRE(got > 0);
       send("seen");
     }
   }
-  ExitFile wait_exit(const ReplicaId& id) {
-    ExitFile exit;
-    wait_until([&] {
-      auto file = directory_.read_exit(id);
-      REQUIRE(file.ok());
-      if (*file) exit = **file;
-      return file->has_value();
-    });
-    return exit;
+  LaunchFacts facts() const {
+    auto read = read_facts(directory_);
+    REQUIRE(read.ok());
+    return *read;
+  }
+  ReplicaExit wait_exit(const ReplicaId& id) {
+    wait_until([&] { return facts().exits.contains(id); });
+    return facts().exits.at(id);
   }
   void wait_output(const ReplicaId& id, const std::string& text) {
     wait_until([&] { return output(id).find(text) != std::string::npos; });
@@ -180,7 +196,7 @@ class KeptLaunch {
 
   const std::filesystem::path& root() const { return root_; }
   const LaunchDir& directory() const { return directory_; }
-  LaunchFile& launch() { return launch_; }
+  LaunchRecord& launch() { return launch_; }
   const CgroupSupport& support() const { return support_; }
   pid_t keeper_pid() const { return keeper_.process.pid; }
 
@@ -192,7 +208,7 @@ class KeptLaunch {
   std::filesystem::path root_;
   LaunchDir directory_;
   CgroupSupport support_;
-  LaunchFile launch_;
+  LaunchRecord launch_;
   SpawnedKeeper keeper_;
   Fd ctl_;
 };

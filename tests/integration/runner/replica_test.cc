@@ -24,11 +24,10 @@ const ReplicaId kReplica{{4, 0}, Role::Worker, 1};
 struct Ended {
   Ended(const std::string& spooled, uint64_t log_bytes) {
     if (!spooled.empty()) SpoolWriter(directory, kReplica, 0).append(spooled, 100);
-    ExitFile exit;
+    ReplicaExit exit;
     exit.log_bytes = log_bytes;
     exit.ended_unix_ms = 200;
-    REQUIRE(directory.write_exit(kReplica, exit).ok());
-    replica.look(recorder);
+    replica.on_exit(exit, recorder);
     replica.resume(0);
   }
   void pump() {

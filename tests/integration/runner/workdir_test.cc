@@ -30,7 +30,7 @@ struct Host {
   }
   TemporaryFolder folder;
   fs::path tree = folder / "trees/abc";
-  fs::path place = folder / "launches/4@1/4.worker.1";
+  fs::path place = folder / "work/4.worker.1@1";
   std::string described;
 };
 
@@ -59,7 +59,7 @@ TEST_CASE("a view is the tree, and nothing done there reaches the tree") {
     CHECK(view->kind == kind);
     CHECK(view->cwd == host.place / "project");
     CHECK(test::describe_tree(view->cwd) == host.described);
-    CHECK(left_behind(host.place).value() == "");
+    CHECK(left_behind(host.place, host.tree, view->made_ns).value() == "");
 
     append(view->cwd / "train.py", "# more");
     fs::permissions(view->cwd / "train.py", fs::perms::none);
@@ -102,16 +102,16 @@ TEST_CASE("what a replica left is summed by name, before and after unmounting") 
     write_file(view->cwd / "log.txt", std::string(1000, 'l'));
     write_file(view->cwd / "pkg/__pycache__/m.pyc", std::string(9000, 'p'));
     fs::remove(view->cwd / "data/set");
-    CHECK(left_behind(host.place).value() == "4.0 MB in ckpt/, log.txt");
+    CHECK(left_behind(host.place, host.tree, view->made_ns).value() == "4.0 MB in ckpt/, log.txt");
     write_file(view->cwd / "a", "1");
     write_file(view->cwd / "b", "1");
     append(view->cwd / "train.py", std::string(100, '#'));
-    CHECK(left_behind(host.place).value() == "4.0 MB in ckpt/, log.txt, train.py and 2 more");
+    CHECK(left_behind(host.place, host.tree, view->made_ns).value() == "4.0 MB in ckpt/, log.txt, train.py and 2 more");
     REQUIRE(unmount_view(host.place).ok());
-    CHECK(left_behind(host.place).value() == "4.0 MB in ckpt/, log.txt, train.py and 2 more");
+    CHECK(left_behind(host.place, host.tree, view->made_ns).value() == "4.0 MB in ckpt/, log.txt, train.py and 2 more");
     CHECK(unmount_view(host.place).ok());
     REQUIRE(release_view(host.place).ok());
-    CHECK(left_behind(host.place).value() == "");
+    CHECK(left_behind(host.place, host.tree, view->made_ns).value() == "");
   }
 }
 

@@ -1,0 +1,188 @@
+#include "runner/keeper_nursery.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <optional>
+
+#include "runner/process_title.h"
+
+namespace dtrain::runner {
+namespace {
+
+constexpr size_t kPathMaxBytes = 4096;
+// A fork takes less than a millisecond; one that takes this long never ends.
+constexpr timeval kPatience{10, 0};
+
+// A message of bytes and one descriptor, the way descriptors travel (unix(7)).
+struct Parcel {
+  std::string bytes;
+  Fd descriptor;
+};
+
+bool send_parcel(int socket, const std::string& bytes, int descriptor) {
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  iovec part{const_cast<char*>(bytes.data()), bytes.size()};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  if (descriptor >= 0) {
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
+  }
+  return ::sendmsg(socket, &message, MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size());
+}
+
+// Nothing: the other end is gone, or silent for too long.
+std::optional<Parcel> receive_parcel(int socket) {
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  char bytes[kPathMaxBytes];
+  iovec part{bytes, sizeof bytes};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  ssize_t got;
+  do {
+    got = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+  } while (got < 0 && errno == EINTR);
+  if (got <= 0) return std::nullopt;
+  Parcel parcel{std::string(bytes, static_cast<size_t>(got)), Fd()};
+  const cmsghdr* header = CMSG_FIRSTHDR(&message);
+  if (header != nullptr && header->cmsg_type == SCM_RIGHTS) {
+    int descriptor = -1;
+    std::memcpy(&descriptor, CMSG_DATA(header), sizeof descriptor);
+    parcel.descriptor.reset(descriptor);
+  }
+  return parcel;
+}
+
+// ---- the nursery
+
+// In the child: what the nursery had is let go, then it is a keeper like one that was exec'ed.
+[[noreturn]] void become_keeper(const Parcel& order, int children) {
+  ::close(children);
+  ::dup2(order.descriptor.get(), 1);  // the runner's socket was there
+  ::close(order.descriptor.get());
+  ::setsid();
+  sigset_t none;
+  sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  set_process_title({"dtrain", "keeper", order.bytes});
+  ::prctl(PR_SET_NAME, "dtrain-keeper");
+  ::_exit(run_keeper(order.bytes));
+}
+
+bool fork_keeper(const Parcel& order, int children) {
+  const pid_t pid = ::fork();
+  if (pid == 0) become_keeper(order, children);
+  if (pid < 0) return send_parcel(1, std::strerror(errno), -1);
+  // It is not reaped before this function returns, so the number is its.
+  const Fd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  return send_parcel(1, pidfd ? fmt::format("{}", pid) : "no pidfd", pidfd.get());
+}
+
+}  // namespace
+
+int run_keeper_nursery() {
+  sigset_t ended;
+  sigemptyset(&ended);
+  sigaddset(&ended, SIGCHLD);
+  ::sigprocmask(SIG_BLOCK, &ended, nullptr);
+  const Fd children(::signalfd(-1, &ended, SFD_NONBLOCK | SFD_CLOEXEC));
+  pollfd events[] = {{1, POLLIN, 0}, {children.get(), POLLIN, 0}};
+  for (;;) {
+    if (::poll(events, 2, -1) < 0 && errno != EINTR) return 1;
+    if (events[1].revents != 0) {
+      signalfd_siginfo info;
+      while (::read(children.get(), &info, sizeof info) > 0) {
+      }
+      while (::waitpid(-1, nullptr, WNOHANG) > 0) {
+      }
+    }
+    if (events[0].revents == 0) continue;
+    const auto order = receive_parcel(1);
+    if (!order || !order->descriptor) return 0;  // the runner is gone
+    if (!fork_keeper(*order, children.get())) return 0;
+  }
+}
+
+// ---- the runner's side
+
+KeeperNursery::~KeeperNursery() { close(); }
+
+void KeeperNursery::close() {
+  socket_.reset();
+  if (process_.pid <= 0) return;
+  // It ends once the socket is closed; if it hangs, it has nothing to lose.
+  ::syscall(SYS_pidfd_send_signal, process_.pidfd.get(), SIGKILL, nullptr, 0);
+  while (::waitpid(process_.pid, nullptr, 0) < 0 && errno == EINTR) {
+  }
+  process_ = {};
+}
+
+Status KeeperNursery::open() {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
+    return errno_error("socketpair", errno);
+  }
+  Fd ours(ends[0]);
+  const Fd theirs(ends[1]);
+  ::setsockopt(ours.get(), SOL_SOCKET, SO_RCVTIMEO, &kPatience, sizeof kPatience);
+  const Fd log(::open(log_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  // The blanks are where a keeper writes its launch directory, for `ps`.
+  const SpawnRequest request{
+      .argv = {executable_.string(), "keeper", std::string(160, ' ')},
+      .cwd = "/",
+      .output_fd = theirs.get(),
+      .error_fd = log ? log.get() : -1,
+  };
+  TRY(process_, spawn(request));
+  socket_ = std::move(ours);
+  return ok();
+}
+
+Result<SpawnedKeeper> KeeperNursery::ask(const LaunchDir& launch) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return errno_error("pipe", errno);
+  SpawnedKeeper keeper;
+  keeper.ready.reset(ends[0]);
+  const Fd write_end(ends[1]);
+  const Error silent{Code::Unavailable, "the nursery of keepers does not answer", ""};
+  if (!send_parcel(socket_.get(), launch.path().string(), write_end.get())) return silent;
+  auto answer = receive_parcel(socket_.get());
+  if (!answer) return silent;
+  if (!answer->descriptor) {
+    return Error{Code::ResourceExhausted, fmt::format("cannot fork a keeper: {}", answer->bytes), ""};
+  }
+  keeper.process.pidfd = std::move(answer->descriptor);
+  return keeper;
+}
+
+Result<SpawnedKeeper> KeeperNursery::start(const LaunchDir& launch) {
+  if (socket_) {
+    auto keeper = ask(launch);
+    if (keeper.ok() || keeper.error().code != Code::Unavailable) return keeper;
+    close();
+  }
+  TRY(open());
+  return ask(launch);
+}
+
+}  // namespace dtrain::runner

@@ -1,0 +1,19 @@
+// A process that can't be mistaken for a later one with the same pid.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+
+namespace dtrain::runner {
+
+struct ProcessIdentity {
+  pid_t pid = 0;
+  uint64_t start_ticks = 0;  // field 22 of /proc/<pid>/stat
+  std::string boot_id;
+};
+ProcessIdentity identify(pid_t pid);             // start_ticks 0 when it is gone
+bool is_alive(const ProcessIdentity& identity);  // same boot, same start time, not a zombie
+
+}  // namespace dtrain::runner

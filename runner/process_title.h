@@ -1,0 +1,13 @@
+// What `ps` shows of this process.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace dtrain::runner {
+
+// Writes `words` over the arguments this process was started with, cut to their length: for a process
+// that was forked without an exec. To be called before other threads exist.
+void set_process_title(const std::vector<std::string>& words);
+
+}  // namespace dtrain::runner

@@ -131,6 +131,22 @@ std::string wanted_cpus(const Spec& spec, const FreeHosts& hosts) {
   return cpus_text(total_cpus(spec));
 }
 
+// ": GPU 3 of n1 busy: anna, pid 4242, 31.0 GB"; nothing when no GPU is.
+std::string busy_text(const FreeHosts& hosts, std::string_view lead) {
+  constexpr size_t kNamed = 2;
+  std::string text;
+  size_t busy = 0;
+  for (const auto& [id, free] : hosts.all()) {
+    for (const Gpu& gpu : free.host->gpus) {
+      if (gpu.busy.empty() || ++busy > kNamed) continue;
+      text += fmt::format("{}GPU {} of {} busy: {}", busy == 1 ? lead : "; ", gpu.index,
+                          free.host->name, gpu.busy);
+    }
+  }
+  if (busy > kNamed) text += fmt::format(" and {} more", busy - kNamed);
+  return text;
+}
+
 Waits waits(const ExperimentId& id, const Spec& spec, const FreeHosts& hosts,
             const FreeHosts& empty, const Choice& choice, double stretch) {
   if (stretch > 1) {
@@ -140,8 +156,8 @@ Waits waits(const ExperimentId& id, const Spec& spec, const FreeHosts& hosts,
   }
   switch (what_is_short(id, spec, hosts, choice)) {
     case Short::Gpus:
-      return {fmt::format("needs {}; free: {}", wanted_gpus(id, spec, empty, choice),
-                          sum_text(hosts, free_gpus))};
+      return {fmt::format("needs {}; free: {}{}", wanted_gpus(id, spec, empty, choice),
+                          sum_text(hosts, free_gpus), busy_text(hosts, "; "))};
     case Short::Memory: {
       const FreeHost* best = roomiest(hosts, free_memory);
       return {fmt::format("needs {}; most is free on {}: {}", wanted_memory(spec, hosts),
@@ -229,7 +245,7 @@ Placement explain(const ExperimentId& id, const Spec& spec, const FreeHosts& hos
       return Waits{fmt::format("waits for {}, which still ends replicas of an earlier attempt",
                                free.host->name)};
     }
-    return Waits{"waits for GPUs that others use"};
+    return Waits{"waits for GPUs that others use" + busy_text(hosts, ": ")};
   }
   if (!choice.excluded.empty() && all_known) {
     Choice any = choice;

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "runner/gpu_lock.h"
 #include "schema/clock.h"
 #include "schema/spread.h"
 #include "schema/version.h"
@@ -39,6 +40,7 @@ Agent::Agent(asio::io_context& loop, AgentOptions options, LaunchSite site, Outb
                keepers_,
                {options_.log_window_bytes, 0},
                [this] { schedule_pump(); },
+               [this] { report_inventory(); },
                [this](std::string name) { launches_.erase(name); }},
       usage_(loop, options_.usage, gate_, launches_),
       renew_timer_(loop) {}
@@ -82,7 +84,7 @@ void Agent::on_connected() {
   hello.set_protocol(kProtocol);
   hello.set_host_id(options_.host_id);
   hello.set_boot_id(boot_id());
-  *hello.mutable_inventory() = inventory_();
+  *hello.mutable_inventory() = inventory();
   last_inventory_ = hello.inventory().SerializeAsString();
   for (const auto& [name, launch] : launches_) {
     for (const auto& replica : launch->replicas()) {
@@ -248,10 +250,18 @@ void Agent::renew() {
   });
 }
 
+pb::Inventory Agent::inventory() const {
+  pb::Inventory now = inventory_();
+  std::set<int> keepers;
+  for (const auto& [name, launch] : launches_) keepers.insert(launch->keeper_pid());
+  mark_locked_gpus(now, [&keepers](int pid) { return keepers.contains(pid); });
+  return now;
+}
+
 // Only what changed: somebody else's program took or left a GPU.
 void Agent::report_inventory() {
   pb::FromRunner message;
-  *message.mutable_inventory() = inventory_();
+  *message.mutable_inventory() = inventory();
   std::string now = message.inventory().SerializeAsString();
   if (now == last_inventory_) return;
   last_inventory_ = std::move(now);

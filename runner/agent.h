@@ -75,6 +75,7 @@ class Agent {
   void schedule_pump();
   void pump();
   void renew();
+  pb::Inventory inventory() const;
   void report_inventory();
 
   boost::asio::io_context& loop_;

@@ -124,7 +124,10 @@ Status HeldLaunch::bring_up_keeper() {
 void HeldLaunch::on_keeper_word(std::string_view word) {
   ready_.close();
   if (stage_ != Stage::KeeperComing) return;
-  if (word != "ready\n") return fail(keeper_failed(word), 0);
+  if (word != "ready\n") {
+    context_.host_changed();  // before the daemon places it again: a GPU may be somebody else's now
+    return fail(keeper_failed(word), 0);
+  }
   if (auto connected = connect(); !connected.ok()) return fail(connected.error(), 0);
   stage_ = Stage::Prepared;
   report_prepared();
@@ -256,6 +259,7 @@ void HeldLaunch::on_strays_gone(const std::map<ReplicaId, ReplicaExit>& ends) {
 void HeldLaunch::look() {
   auto facts = facts_.next();
   if (facts.ok()) {
+    if (facts->keeper) keeper_pid_ = facts->keeper->pid;
     for (const auto& [id, start] : facts->starts) {
       if (Replica* replica = find(id)) replica->on_start(start, context_.outbox);
     }

@@ -38,6 +38,7 @@ struct LaunchContext {
   KeeperNursery& keepers;
   LogWindow window;
   std::function<void()> output_ready;          // a pump() may send something
+  std::function<void()> host_changed;          // the inventory may be another
   std::function<void(std::string name)> over;  // nothing of it is left: erase it
 };
 
@@ -77,6 +78,7 @@ class HeldLaunch {
   bool holds(const ReplicaId& replica) const;
   const std::string& name() const { return name_; }
   const LaunchRecord& file() const { return file_; }
+  pid_t keeper_pid() const { return keeper_pid_; }  // 0: none was up yet
   const std::vector<std::unique_ptr<Replica>>& replicas() const { return replicas_; }
 
  private:
@@ -109,6 +111,7 @@ class HeldLaunch {
   LaunchDir directory_;
   LaunchRecord file_;
   FactsReader facts_;
+  pid_t keeper_pid_ = 0;
   Stage stage_ = Stage::Preparing;
   std::vector<std::unique_ptr<Replica>> replicas_;
   HeldPorts ports_;

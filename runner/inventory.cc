@@ -84,16 +84,6 @@ double cpu_quota() {
   return quota;
 }
 
-std::string user_of(int pid) {
-  struct stat info {};
-  if (stat(fmt::format("/proc/{}", pid).c_str(), &info) != 0) return {};
-  passwd record{};
-  passwd* found = nullptr;
-  std::array<char, 4096> buffer{};
-  getpwuid_r(info.st_uid, &record, buffer.data(), buffer.size(), &found);
-  return found != nullptr ? std::string(record.pw_name) : fmt::format("user {}", info.st_uid);
-}
-
 const GpuFacts* named(const std::vector<GpuFacts>& all, std::string_view word) {
   for (const GpuFacts& gpu : all) {
     if (std::to_string(gpu.index) == word) return &gpu;
@@ -103,6 +93,16 @@ const GpuFacts* named(const std::vector<GpuFacts>& all, std::string_view word) {
 }
 
 }  // namespace
+
+std::string user_of(int pid) {
+  struct stat info {};
+  if (stat(fmt::format("/proc/{}", pid).c_str(), &info) != 0) return {};
+  passwd record{};
+  passwd* found = nullptr;
+  std::array<char, 4096> buffer{};
+  getpwuid_r(info.st_uid, &record, buffer.data(), buffer.size(), &found);
+  return found != nullptr ? std::string(record.pw_name) : fmt::format("user {}", info.st_uid);
+}
 
 double usable_cpus() {
   cpu_set_t mask;

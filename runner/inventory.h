@@ -27,6 +27,9 @@ std::vector<GpuFacts> visible_gpus(const std::vector<GpuFacts>& all,
 std::string foreign_use(const std::vector<GpuProcess>& processes,
                         const std::function<bool(int pid)>& is_ours);
 
+// Whose process it is: a name, "user 1000", or nothing when it can't be seen from here.
+std::string user_of(int pid);
+
 // True for a process that carries some launch's DTRAIN_KEY, as far as this user may look.
 bool carries_launch_key(int pid);
 

@@ -26,6 +26,7 @@
 #include "runner/small_file.h"
 #include "schema/clock.h"
 #include "schema/descriptor_limit.h"
+#include "schema/lock_file.h"
 
 namespace dtrain::runner {
 namespace {
@@ -48,6 +49,8 @@ class Keeper {
   void run();
 
  private:
+  Status take_gpus();
+  bool all_ended() const;
   void on_fact();
   void sync_in(std::chrono::milliseconds delay);
   void sync();
@@ -69,6 +72,7 @@ class Keeper {
   FactsWriter facts_;
   KeeperCtl ctl_;
   std::vector<std::unique_ptr<KeptReplica>> replicas_;
+  std::vector<Fd> gpu_locks_;
   asio::signal_set signals_;
   asio::steady_timer sweep_timer_;
   int64_t sweep_at_ms_ = 0;  // of boottime_ms(); 0: none is due
@@ -105,10 +109,20 @@ Keeper::Keeper(LaunchDir directory, LaunchRecord launch, FactsWriter facts)
 Status Keeper::prepare() {
   // Orphans of our replicas become our children instead of init's: nothing gets out of sight.
   if (::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0) return errno_error("subreaper", errno);
+  TRY(take_gpus());
   TRY(ctl_.listen(launch_.ctl));
   on_signal();
   watch_directory();
   return facts_.add(identify(::getpid()));
+}
+
+// Held until nothing of any replica is left.
+Status Keeper::take_gpus() {
+  for (const std::string& path : launch_.gpu_locks) {
+    TRY(Fd lock, hold_lock(path, 0666));
+    gpu_locks_.push_back(std::move(lock));
+  }
+  return ok();
 }
 
 void Keeper::run() {
@@ -116,7 +130,13 @@ void Keeper::run() {
   if (sync_due_ && !said_bye_) sync();
 }
 
+bool Keeper::all_ended() const {
+  return std::all_of(replicas_.begin(), replicas_.end(),
+                     [](const auto& replica) { return replica->has_ended(); });
+}
+
 void Keeper::on_fact() {
+  if (all_ended()) gpu_locks_.clear();  // before anybody hears of it, and uses them again
   ctl_.changed();
   if (!sync_due_) sync_in(kSyncDelay);
   end_if_over();
@@ -182,10 +202,8 @@ void Keeper::on_request(const CtlRequest& request) {
 }
 
 void Keeper::end_if_over() {
-  const bool over = std::all_of(replicas_.begin(), replicas_.end(),
-                                [](const auto& replica) { return replica->has_ended(); });
   std::error_code error;
-  if (over && (may_end_ || !std::filesystem::exists(directory_.record(), error))) {
+  if (all_ended() && (may_end_ || !std::filesystem::exists(directory_.record(), error))) {
     loop_.stop();
   }
 }

@@ -42,6 +42,7 @@ json to_json(const LaunchRecord& launch) {
                  {"spool_limit_bytes", launch.spool_limit_bytes},
                  {"work_root", from_bytes(launch.work_root)},
                  {"tree", from_bytes(launch.tree)},
+                 {"gpu_locks", launch.gpu_locks},
                  {"replicas", json::array()}};
   for (const ReplicaLaunch& replica : launch.replicas) {
     record["replicas"].push_back(to_json(replica));
@@ -60,6 +61,7 @@ LaunchRecord launch_from(const json& record) {
   launch.spool_limit_bytes = record.at("spool_limit_bytes").get<uint64_t>();
   launch.work_root = to_bytes(record.at("work_root"));
   launch.tree = to_bytes(record.at("tree"));
+  launch.gpu_locks = record.at("gpu_locks").get<std::vector<std::string>>();
   for (const json& replica : record.at("replicas")) {
     launch.replicas.push_back(replica_launch_from(replica));
   }

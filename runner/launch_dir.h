@@ -48,6 +48,7 @@ struct LaunchRecord {
   int64_t grace_ms = 10'000;       // between TERM and KILL when the keeper ends things by itself
   uint64_t spool_limit_bytes = 0;  // per replica; oldest segments are dropped past it
   std::vector<ReplicaLaunch> replicas;
+  std::vector<std::string> gpu_locks;  // that the keeper must hold (gpu_lock.h)
   // Of the work directories; the keeper does not look at them.
   std::string work_root;  // <work_root>/4.worker.1@1 is what to unmount and delete at release
   std::string tree;       // what they are views of; empty: of nothing

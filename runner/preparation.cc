@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "runner/command.h"
+#include "runner/gpu_lock.h"
 #include "runner/python.h"
 #include "runner/small_file.h"
 #include "schema/expand.h"
@@ -155,6 +156,12 @@ Result<ReplicaLaunch> replica_launch(const EnvironmentInputs& inputs, const Seat
   return replica;
 }
 
+std::string lock_of_gpu(const LaunchSite& site, int index) {
+  const auto facts = std::find_if(site.gpus.begin(), site.gpus.end(),
+                                  [index](const GpuFacts& gpu) { return gpu.index == index; });
+  return gpu_lock(facts == site.gpus.end() ? "" : facts->uuid, index).string();
+}
+
 CgroupLimits limits_of(const Spec& spec, const Seat& seat) {
   return {seat.cpus, spec.hard_cpus, seat.memory_bytes, spec.hard_memory};
 }
@@ -203,6 +210,7 @@ Result<LaunchRecord> write_down(const LaunchSite& site, const pb::Launch& launch
     TRY(ReplicaLaunch replica, replica_launch(inputs, seat));
     TRY(views.make(file.tree, file.place_of(seat.replica), replica));
     limits[seat.replica] = limits_of(what.spec, seat);
+    for (const int index : seat.gpus) file.gpu_locks.push_back(lock_of_gpu(site, index));
     file.replicas.push_back(std::move(replica));
   }
   TRY(make_launch_cgroups(site.cgroups, limits, file));

@@ -9,6 +9,7 @@
 #include "runner/cgroup.h"
 #include "runner/environment.h"
 #include "runner/launch_dir.h"
+#include "runner/nvml.h"
 #include "runner/outbox.h"
 #include "runner/workdir.h"
 #include "schema/dtrain.pb.h"
@@ -25,6 +26,7 @@ struct LaunchSite {
   CgroupSupport cgroups;
   std::unique_ptr<Trees> trees;
   BlobSource* blobs = nullptr;
+  std::vector<GpuFacts> gpus;
 
   std::filesystem::path launches() const { return home / "launches"; }
   std::filesystem::path work() const { return home / "work"; }

@@ -66,6 +66,7 @@ Status serve(const RunnerOptions& options, const std::string& id) {
   Link link(loop, options.daemon_socket);
   TRY(LaunchSite site, open_site(options, link));
   const Nvml nvml;
+  site.gpus = nvml.devices();
   const InventoryOptions shown{site.host_name,       options.address,    options.cpus,
                                options.memory_bytes, options.port_first, options.port_last,
                                site.cgroups.kind};

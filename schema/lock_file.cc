@@ -1,6 +1,7 @@
 #include "schema/lock_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -31,10 +32,19 @@ bool is_locked(int fd) {
   return fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
 }
 
+// Without O_CREAT first: in a directory like /tmp the kernel may refuse it for a file of another user.
+Fd open_lock(const std::filesystem::path& path, mode_t mode) {
+  Fd fd(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW));
+  if (fd || errno != ENOENT) return fd;
+  fd.reset(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (fd) fchmod(fd.get(), mode);  // whatever the umask
+  return fd;
+}
+
 }  // namespace
 
-Result<Fd> hold_lock(const std::filesystem::path& path) {
-  Fd fd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+Result<Fd> hold_lock(const std::filesystem::path& path, mode_t mode) {
+  Fd fd = open_lock(path, mode);
   if (!fd) return errno_error(fmt::format("open {}", path.string()), errno);
   struct flock lock = whole_file();
   if (fcntl(fd.get(), F_OFD_SETLK, &lock) != 0) {

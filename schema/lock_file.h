@@ -13,8 +13,9 @@
 namespace dtrain {
 
 // Held for as long as the descriptor lives. FailedPrecondition when somebody else holds it; the
-// message names the pid it wrote.
-Result<Fd> hold_lock(const std::filesystem::path& path);
+// message names the pid it wrote. `mode` is that of a file that is not there yet: 0666 for a lock that
+// all users of the machine share.
+Result<Fd> hold_lock(const std::filesystem::path& path, mode_t mode = 0600);
 
 // Somebody holds it now.
 bool is_held(const std::filesystem::path& path);

@@ -31,6 +31,7 @@ TEST_CASE("a launch keeps every field, bytes that are no text too") {
   launch.spool_limit_bytes = uint64_t{1} << 40;
   launch.work_root = "/tmp/\xff";
   launch.tree = "/trees/1";
+  launch.gpu_locks = {"/run/lock/dtrain-gpu-1"};
   launch.replicas = {{kReplica,
                       3,
                       {"python", "\xc3\x28", "line\nbreak", ""},
@@ -52,6 +53,7 @@ TEST_CASE("a launch keeps every field, bytes that are no text too") {
   CHECK(again.spool_limit_bytes == uint64_t{1} << 40);
   CHECK(again.work_root == launch.work_root);
   CHECK(again.tree == "/trees/1");
+  CHECK(again.gpu_locks == launch.gpu_locks);
   CHECK(again.place_of(kReplica) == "/tmp/\xff/4.2.worker.1@3");
   REQUIRE(again.replicas.size() == 1);
   CHECK(again.replicas[0].id == kReplica);
@@ -66,7 +68,7 @@ TEST_CASE("a launch keeps every field, bytes that are no text too") {
 TEST_CASE("a launch that is missing or torn is not there, one of another version is an error") {
   Folder folder;
   CHECK(!(*folder.directory.read_launch()).has_value());
-  REQUIRE(folder.directory.write_launch({{4, 2}, 3, "00", "01", 0, 0, 0, {}, "", ""}).ok());
+  REQUIRE(folder.directory.write_launch({{4, 2}, 3, "00", "01", 0, 0, 0, {}, {}, "", ""}).ok());
   const std::string good = *read_small_file(folder.directory.record());
   for (size_t size = 0; size < good.size(); ++size) {
     std::ofstream(folder.directory.record()) << good.substr(0, size);

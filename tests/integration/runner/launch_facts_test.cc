@@ -15,7 +15,7 @@ namespace {
 struct Folder {
   std::filesystem::path path = make_temporary_directory();
   LaunchDir directory{path};
-  Folder() { REQUIRE(directory.write_launch({{4, 2}, 1, "00", "01", 0, 0, 0, {}, "", ""}).ok()); }
+  Folder() { REQUIRE(directory.write_launch({{4, 2}, 1, "00", "01", 0, 0, 0, {}, {}, "", ""}).ok()); }
   Folder(const Folder&) = delete;
   Folder& operator=(const Folder&) = delete;
   ~Folder() { std::filesystem::remove_all(path); }

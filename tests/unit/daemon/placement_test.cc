@@ -198,6 +198,20 @@ TEST_CASE("cpus that are shared are shared evenly") {
   CHECK(count["n2"] == 4);
 }
 
+TEST_CASE("who waits for GPUs that others use is told who they are") {
+  Model model;
+  Host& host = add_host(model, "n1", 16, 64, 3);
+  host.gpus[1].busy = "user, pid 4242, 31.0 GB";
+  model.free.put(free_host(model, host));
+  CHECK(waits(model, spec_of({role(Role::Train, 1, 1, 1, 3)})) ==
+        "waits for GPUs that others use: GPU 1 of n1 busy: user, pid 4242, 31.0 GB");
+  host.gpus[0].busy = host.gpus[2].busy = "another dtrain";
+  model.free.put(free_host(model, host));
+  CHECK(waits(model, spec_of({role(Role::Train, 1, 1, 1, 1)})) ==
+        "waits for GPUs that others use: GPU 0 of n1 busy: another dtrain; "
+        "GPU 1 of n1 busy: user, pid 4242, 31.0 GB and 1 more");
+}
+
 TEST_CASE("busy GPUs, quarantined ports and hosts that are gone are not used") {
   Model model;
   Host& host = add_host(model, "n1", 8, 64, 3);

@@ -122,7 +122,7 @@ constexpr Command kCommands[] = {
     {"runner", "Machines", "be a host of a daemon by hand", declare_runner},
     {"completion", "Shell", "print completions for bash, zsh or fish", declare_completion},
     {"version", "Shell", "print the version", declare_version},
-    {"keeper", "", "the parent of a launch's replicas; started by the runner", declare_keeper},
+    {"keeper", "", "where the keepers of launches come from; started by the runner", declare_keeper},
     {"__ids", "", "IDs for completion", declare_ids},
     {"__words", "", "options of a command for completion", declare_words},
 };

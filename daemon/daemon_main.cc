@@ -39,9 +39,9 @@ namespace asio = boost::asio;
 
 constexpr int kMessageBytesMax = 2 << 20;
 // How long the one who started us waits at most for the local runner to come in.
+constexpr std::chrono::seconds kRunnerWait{10};
 // What the scheduler waits at most, when busy, before it writes to the disk again.
 constexpr std::chrono::milliseconds kGather{1};
-constexpr std::chrono::seconds kRunnerWait{10};
 
 // Tells whoever started us, once.
 class Readiness {

@@ -17,7 +17,7 @@ namespace dtrain::runner {
 namespace asio = boost::asio;
 namespace {
 
-constexpr std::chrono::milliseconds kReconnectMs{200};
+constexpr std::chrono::milliseconds kRetryMs{200};
 
 ReplicaExit never_started() {
   ReplicaExit exit;
@@ -56,7 +56,8 @@ HeldLaunch::HeldLaunch(LaunchContext& context, const ExperimentId& experiment, u
       directory_(context.site.launches() / name_),
       facts_(directory_),
       ready_(context.loop),
-      reconnect_(context.loop) {}
+      reconnect_(context.loop),
+      look_again_(context.loop) {}
 
 HeldLaunch::~HeldLaunch() = default;
 
@@ -181,7 +182,7 @@ Status HeldLaunch::adopt() {
   TRY(const LaunchFacts facts, read_facts(directory_));
   auto file = directory_.read_launch();
   // Its keeper may live: what can't be read can't be called absent.
-  if (!file.ok() && facts.keeper && facts.keeper->boot_id == boot_id()) return std::move(file).error();
+  if (!file.ok() && facts.keeper && is_alive(*facts.keeper)) return std::move(file).error();
   if (!file.ok() || !*file || !facts.keeper) {
     // It was never said to be prepared: the daemon will ask again.
     kill_launch(directory_);
@@ -224,12 +225,17 @@ Status HeldLaunch::connect() {
 void HeldLaunch::on_keeper_hung_up() {
   client_.reset();
   if (said_bye_ || stage_ != Stage::Prepared) return;
-  reconnect_.expires_after(kReconnectMs);
-  reconnect_.async_wait([this](boost::system::error_code error) {
-    if (error || client_ || stage_ != Stage::Prepared) return;
-    if (!connect().ok()) return on_keeper_hung_up();
+  reconnect_.expires_after(kRetryMs);
+  reconnect_.async_wait([this, alive = std::weak_ptr(alive_)](boost::system::error_code error) {
+    if (error || alive.expired() || client_ || stage_ != Stage::Prepared) return;
+    if (!connect().ok()) {
+      // It may listen in another network namespace, where no line reaches it; a signal does.
+      if (stop_grace_ms_.size() == replicas_.size()) watch_->signal(SIGTERM);
+      return on_keeper_hung_up();
+    }
     for (const auto& [id, grace_ms] : stop_grace_ms_) client_->stop(id, grace_ms);
     if (start_wanted_) client_->start();
+    say_bye_if_over();
   });
 }
 
@@ -265,10 +271,18 @@ void HeldLaunch::look() {
     }
     take_exits(facts->exits);
   } else {
-    fmt::print(stderr, "{}: {}\n", name_, facts.error().message);
+    fmt::print(stderr, "{}: {}; looking again\n", name_, facts.error().message);
+    look_later();
   }
   may_have_output_ = true;
   context_.output_ready();
+}
+
+void HeldLaunch::look_later() {
+  look_again_.expires_after(kRetryMs);
+  look_again_.async_wait([this, alive = std::weak_ptr(alive_)](boost::system::error_code error) {
+    if (!error && !alive.expired()) look();
+  });
 }
 
 void HeldLaunch::take_exits(const std::map<ReplicaId, ReplicaExit>& exits) {
@@ -386,13 +400,16 @@ void HeldLaunch::settle(Replica& replica) {
   if (replica.released() || !replica.exited() || work == work_released_.end()) return;
   if (!replica.drained() && !forgotten_.contains(replica.id())) return;
   replica.release(work->second, context_.outbox);
-  const bool all = std::all_of(replicas_.begin(), replicas_.end(),
-                               [](const auto& each) { return each->released(); });
-  if (all && client_ && !said_bye_) {
-    said_bye_ = true;
-    client_->bye();
-  }
+  say_bye_if_over();
   remove_if_forgotten();
+}
+
+void HeldLaunch::say_bye_if_over() {
+  const bool over = std::all_of(replicas_.begin(), replicas_.end(),
+                                [](const auto& each) { return each->released(); });
+  if (!over || !client_ || said_bye_) return;
+  said_bye_ = true;
+  client_->bye();
 }
 
 void HeldLaunch::remove_if_forgotten() {

@@ -97,6 +97,8 @@ class HeldLaunch {
   void on_keeper_gone();
   void on_strays_gone(const std::map<ReplicaId, ReplicaExit>& ends);
   void look();
+  void look_later();
+  void say_bye_if_over();
   void take_exits(const std::map<ReplicaId, ReplicaExit>& exits);
   bool all_exited() const;
   void let_go_of_work(const Replica& replica);
@@ -132,6 +134,8 @@ class HeldLaunch {
   boost::asio::posix::stream_descriptor ready_;  // the coming keeper's word
   std::array<char, 1024> word_{};
   boost::asio::steady_timer reconnect_;
+  boost::asio::steady_timer look_again_;
+  std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // a timer's handler may come after the end
 };
 
 }  // namespace dtrain::runner

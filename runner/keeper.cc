@@ -41,7 +41,7 @@ constexpr auto kSyncRetry = std::chrono::seconds(1);
 
 class Keeper {
  public:
-  Keeper(LaunchDir directory, LaunchRecord launch, FactsWriter facts);
+  Keeper(LaunchDir directory, LaunchRecord launch);
   Keeper(const Keeper&) = delete;
   Keeper& operator=(const Keeper&) = delete;
 
@@ -86,10 +86,9 @@ class Keeper {
   bool has_children_ = false;  // of any kind, as the last reaping found
 };
 
-Keeper::Keeper(LaunchDir directory, LaunchRecord launch, FactsWriter facts)
+Keeper::Keeper(LaunchDir directory, LaunchRecord launch)
     : directory_(std::move(directory)),
       launch_(std::move(launch)),
-      facts_(std::move(facts)),
       ctl_(loop_, [this](const CtlRequest& request) { on_request(request); }),
       signals_(loop_, SIGCHLD, SIGTERM, SIGINT),
       sweep_timer_(loop_),
@@ -110,7 +109,8 @@ Status Keeper::prepare() {
   // Orphans of our replicas become our children instead of init's: nothing gets out of sight.
   if (::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0) return errno_error("subreaper", errno);
   TRY(take_gpus());
-  TRY(ctl_.listen(launch_.ctl));
+  TRY(ctl_.listen(launch_.ctl));  // one keeper a launch can
+  TRY(facts_, FactsWriter::open(directory_));
   on_signal();
   watch_directory();
   return facts_.add(identify(::getpid()));
@@ -203,9 +203,8 @@ void Keeper::on_request(const CtlRequest& request) {
 
 void Keeper::end_if_over() {
   std::error_code error;
-  if (all_ended() && (may_end_ || !std::filesystem::exists(directory_.record(), error))) {
-    loop_.stop();
-  }
+  const bool gone = !std::filesystem::exists(directory_.record(), error);
+  if (all_ended() ? may_end_ || gone : gone && !started_) loop_.stop();
 }
 
 void Keeper::on_signal() {
@@ -308,8 +307,7 @@ void Keeper::watch_lease() {
   });
 }
 
-// Tells when the launch directory is removed: with nobody to say `bye` that is the end. Its files
-// are watched, since the directory itself lasts as long as our socket in it.
+// Tells when the launch directory is removed: with nobody to say `bye` that is the end.
 void Keeper::watch_directory() {
   if (!directory_events_.is_open()) {
     const int fd = ::inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
@@ -333,8 +331,7 @@ Result<std::unique_ptr<Keeper>> make_keeper(const LaunchDir& directory) {
   if (!launch) {
     return Error{Code::NotFound, directory.record().string() + " is not there", ""};
   }
-  TRY(FactsWriter facts, FactsWriter::open(directory));
-  auto keeper = std::make_unique<Keeper>(directory, std::move(*launch), std::move(facts));
+  auto keeper = std::make_unique<Keeper>(directory, std::move(*launch));
   TRY(keeper->prepare());
   return keeper;
 }
@@ -355,9 +352,11 @@ int run_keeper(const std::filesystem::path& launch_dir) {
   try {
     auto keeper = make_keeper(directory);
     const std::string word = keeper.ok() ? "ready\n" : keeper.error().message;
-    (void)!::write(ready.get(), word.data(), word.size());
+    // Nobody at the other end: the runner died or gave it up, and knows nothing of this keeper.
+    const bool heard = ::write(ready.get(), word.data(), word.size()) ==
+                       static_cast<ssize_t>(word.size());
     ready.reset();
-    if (!keeper.ok()) return 1;
+    if (!keeper.ok() || !heard) return 1;
     (*keeper)->run();
     return 0;
   } catch (const std::exception& e) {

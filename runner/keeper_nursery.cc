@@ -21,8 +21,9 @@ namespace dtrain::runner {
 namespace {
 
 constexpr size_t kPathMaxBytes = 4096;
-// A fork takes less than a millisecond; one that takes this long never ends.
-constexpr timeval kPatience{10, 0};
+// A fork takes less than a millisecond; a nursery that takes this long is replaced.
+constexpr timeval kPatience{3, 0};
+constexpr off_t kLogMaxBytes = 1 << 20;
 
 // A message of bytes and one descriptor, the way descriptors travel (unix(7)).
 struct Parcel {
@@ -89,13 +90,17 @@ std::optional<Parcel> receive_parcel(int socket) {
   ::_exit(run_keeper(order.bytes));
 }
 
+// The answer is the order's path and a pidfd, or why there is none.
 bool fork_keeper(const Parcel& order, int children) {
   const pid_t pid = ::fork();
   if (pid == 0) become_keeper(order, children);
   if (pid < 0) return send_parcel(1, std::strerror(errno), -1);
   // It is not reaped before this function returns, so the number is its.
   const Fd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-  return send_parcel(1, pidfd ? fmt::format("{}", pid) : "no pidfd", pidfd.get());
+  if (pidfd) return send_parcel(1, order.bytes, pidfd.get());
+  const std::string why = std::strerror(errno);
+  ::kill(pid, SIGKILL);
+  return send_parcel(1, why, -1);
 }
 
 }  // namespace
@@ -108,7 +113,10 @@ int run_keeper_nursery() {
   const Fd children(::signalfd(-1, &ended, SFD_NONBLOCK | SFD_CLOEXEC));
   pollfd events[] = {{1, POLLIN, 0}, {children.get(), POLLIN, 0}};
   for (;;) {
-    if (::poll(events, 2, -1) < 0 && errno != EINTR) return 1;
+    if (::poll(events, 2, -1) < 0) {
+      if (errno == EINTR) continue;
+      return 1;
+    }
     if (events[1].revents != 0) {
       signalfd_siginfo info;
       while (::read(children.get(), &info, sizeof info) > 0) {
@@ -130,8 +138,8 @@ KeeperNursery::~KeeperNursery() { close(); }
 void KeeperNursery::close() {
   socket_.reset();
   if (process_.pid <= 0) return;
-  // It ends once the socket is closed; if it hangs, it has nothing to lose.
-  ::syscall(SYS_pidfd_send_signal, process_.pidfd.get(), SIGKILL, nullptr, 0);
+  // It ends once the socket is closed; if it hangs, it has nothing to lose. Not reaped: the number is its.
+  ::kill(process_.pid, SIGKILL);
   while (::waitpid(process_.pid, nullptr, 0) < 0 && errno == EINTR) {
   }
   process_ = {};
@@ -146,12 +154,14 @@ Status KeeperNursery::open() {
   const Fd theirs(ends[1]);
   ::setsockopt(ours.get(), SOL_SOCKET, SO_RCVTIMEO, &kPatience, sizeof kPatience);
   const Fd log(::open(log_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  if (!log) return errno_error("open " + log_.string(), errno);
+  if (::lseek(log.get(), 0, SEEK_END) > kLogMaxBytes) (void)!::ftruncate(log.get(), 0);
   // The blanks are where a keeper writes its launch directory, for `ps`.
   const SpawnRequest request{
       .argv = {executable_.string(), "keeper", std::string(160, ' ')},
       .cwd = "/",
       .output_fd = theirs.get(),
-      .error_fd = log ? log.get() : -1,
+      .error_fd = log.get(),
   };
   TRY(process_, spawn(request));
   socket_ = std::move(ours);
@@ -164,25 +174,29 @@ Result<SpawnedKeeper> KeeperNursery::ask(const LaunchDir& launch) {
   SpawnedKeeper keeper;
   keeper.ready.reset(ends[0]);
   const Fd write_end(ends[1]);
-  const Error silent{Code::Unavailable, "the nursery of keepers does not answer", ""};
+  const Error silent{Code::Unavailable, "", ""};
   if (!send_parcel(socket_.get(), launch.path().string(), write_end.get())) return silent;
   auto answer = receive_parcel(socket_.get());
   if (!answer) return silent;
-  if (!answer->descriptor) {
+  const bool forked = answer->bytes == launch.path().string();
+  if (!answer->descriptor && !forked) {
     return Error{Code::ResourceExhausted, fmt::format("cannot fork a keeper: {}", answer->bytes), ""};
   }
+  // Of another order, or its descriptor did not fit in here: such a keeper finds nobody at its pipe.
+  if (!answer->descriptor || !forked) return silent;
   keeper.process.pidfd = std::move(answer->descriptor);
   return keeper;
 }
 
 Result<SpawnedKeeper> KeeperNursery::start(const LaunchDir& launch) {
-  if (socket_) {
+  const Error silent{Code::Unavailable, "the nursery of keepers does not answer", ""};
+  for (int tries = 0; tries < 2; ++tries) {
+    if (!socket_) TRY(open());
     auto keeper = ask(launch);
     if (keeper.ok() || keeper.error().code != Code::Unavailable) return keeper;
-    close();
+    close();  // what it may still answer must not be taken for the answer to the next order
   }
-  TRY(open());
-  return ask(launch);
+  return silent;
 }
 
 }  // namespace dtrain::runner

@@ -43,12 +43,6 @@ std::array<char, kReadBytes>& read_buffer() {
   return buffer;
 }
 
-// The first call, before anything runs, is what later ones are compared to.
-bool kernel_killed_for_memory() {
-  static const uint64_t before = memory_kills_since_boot();
-  return memory_kills_since_boot() > before;
-}
-
 double seconds(const timeval& time) {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
 }
@@ -86,7 +80,7 @@ TreeMarks KeptReplica::marks() const {
 void KeptReplica::start() {
   if (phase_ != Phase::Waiting) return;
   phase_ = Phase::Running;
-  (void)kernel_killed_for_memory();
+  memory_kills_before_ = memory_kills_since_boot();
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) {
     exec_error_ = errno_error("pipe", errno);
@@ -263,9 +257,13 @@ void KeptReplica::finish_if_gone() {
 }
 
 void KeptReplica::write_exit() {
+  if (phase_ == Phase::Ended) return;
   spool_.finish(unix_ms());
   record_start();
-  if (Status written = facts_.add(replica_.id, make_exit()); !written.ok()) {
+  Status written = started_unix_ms_ == 0 || start_recorded_
+                       ? facts_.add(replica_.id, make_exit())
+                       : Status(Error{Code::ResourceExhausted, "its start is not written yet", ""});
+  if (!written.ok()) {
     // A full disk. The replica has not ended until its end is written down.
     std::error_code gone;
     if (std::filesystem::exists(directory_.path(), gone)) {
@@ -304,9 +302,7 @@ ReplicaExit KeptReplica::make_exit() const {
   } else if (WIFSIGNALED(wait_status_)) {
     exit.signal = WTERMSIG(wait_status_);
     exit.code = 128 + exit.signal;
-    // Without a group that counts them, a KILL from elsewhere while the kernel was at it.
-    exit.memory_kill = exit.signal == SIGKILL && !killed_ &&
-                       (group.memory_bytes ? group.memory_kills > 0 : kernel_killed_for_memory());
+    exit.memory_kill = exit.signal == SIGKILL && !killed_ && group.memory_kills > 0;
     exit.cause = signal_cause(exit.signal, exit.memory_kill, group);
   } else {
     exit.code = WEXITSTATUS(wait_status_);
@@ -325,7 +321,12 @@ std::string KeptReplica::signal_cause(int signal, bool memory_kill,
                                       const CgroupUsage& group) const {
   const std::string plain = describe_wait_status(wait_status_);
   if (signal != SIGKILL || killed_) return plain;
-  if (!memory_kill) return plain + ", not by dtrain: perhaps the kernel's out-of-memory killer";
+  if (!memory_kill) {
+    return plain + ", not by dtrain" +
+           (memory_kills_since_boot() > memory_kills_before_
+                ? "; the kernel was out of memory since it started: probably by that"
+                : "");
+  }
   // A group without a limit of its own reports a number no machine has.
   constexpr uint64_t kNoLimitBytes = uint64_t{1} << 60;
   if (group.memory_limit_bytes && *group.memory_limit_bytes < kNoLimitBytes) {

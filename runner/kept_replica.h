@@ -79,6 +79,7 @@ class KeptReplica {
 
   Phase phase_ = Phase::Waiting;
   ProcessIdentity process_;
+  uint64_t memory_kills_before_ = 0;  // of the kernel, when it was started
   uint64_t pipe_inode_ = 0;
   bool main_alive_ = false;
   bool tree_gone_ = false;

@@ -42,11 +42,7 @@ json to_json(const LaunchRecord& launch) {
                  {"spool_limit_bytes", launch.spool_limit_bytes},
                  {"work_root", from_bytes(launch.work_root)},
                  {"tree", from_bytes(launch.tree)},
-                 {"gpu_locks", launch.gpu_locks},
-                 {"replicas", json::array()}};
-  for (const ReplicaLaunch& replica : launch.replicas) {
-    record["replicas"].push_back(to_json(replica));
-  }
+                 {"gpu_locks", launch.gpu_locks}};
   return record;
 }
 
@@ -62,9 +58,6 @@ LaunchRecord launch_from(const json& record) {
   launch.work_root = to_bytes(record.at("work_root"));
   launch.tree = to_bytes(record.at("tree"));
   launch.gpu_locks = record.at("gpu_locks").get<std::vector<std::string>>();
-  for (const json& replica : record.at("replicas")) {
-    launch.replicas.push_back(replica_launch_from(replica));
-  }
   return launch;
 }
 
@@ -79,17 +72,39 @@ std::string LaunchDir::name_of(const ExperimentId& experiment, uint32_t attempt)
 }
 
 Status LaunchDir::write_launch(const LaunchRecord& launch) const {
-  std::string frame;
-  append_frame(frame, kRecordLaunch, record_text(to_json(launch)), {});
-  return write_file(record(), frame);
+  std::string frames;
+  append_frame(frames, kRecordLaunch, record_text(to_json(launch)), {});
+  for (const ReplicaLaunch& replica : launch.replicas) {
+    const std::string text = record_text(to_json(replica));
+    if (text.size() > kFramePayloadMaxBytes) {
+      return Error{Code::FailedPrecondition,
+                   fmt::format("the command and environment of {} take {} MiB",
+                               to_string(replica.id), text.size() >> 20),
+                   "a program can be given a few MiB at most"};
+    }
+    append_frame(frames, kRecordReplica, text, {});
+  }
+  append_frame(frames, kRecordWhole, record_text(json::object()), {});
+  return write_file(record(), frames);
 }
 
 Result<std::optional<LaunchRecord>> LaunchDir::read_launch() const {
   TRY(const std::optional<std::string> text, read_file(record()));
+  std::string_view rest = text ? std::string_view(*text) : std::string_view();
+  std::optional<LaunchRecord> launch;
   Frame frame;
-  if (!text || read_frame(*text, frame) != FrameStatus::Good) return std::optional<LaunchRecord>();
-  TRY(LaunchRecord launch, parse_record(frame.payload, record().string(), launch_from));
-  return std::optional<LaunchRecord>(std::move(launch));
+  for (; read_frame(rest, frame) == FrameStatus::Good; rest.remove_prefix(frame.size_bytes)) {
+    if (frame.kind == kRecordWhole) return launch;
+    if (frame.kind == kRecordLaunch) {
+      TRY(launch, parse_record(frame.payload, record().string(), launch_from));
+    } else if (frame.kind == kRecordReplica && launch) {
+      TRY(ReplicaLaunch replica, parse_record(frame.payload, record().string(), replica_launch_from));
+      launch->replicas.push_back(std::move(replica));
+    } else {
+      break;
+    }
+  }
+  return std::optional<LaunchRecord>();
 }
 
 Status LaunchDir::sync_names() const {

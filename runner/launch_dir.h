@@ -3,8 +3,9 @@
 //
 //   launches/<experiment>@<attempt>/        e.g. launches/4.2@1
 //     record               frames (schema/framing.h) of one JSON text each, and it only grows. The first
-//                          one is the runner's: what to run. Then the keeper's: that it is up, what it
+//                          ones are the runner's: what to run. Then the keeper's: that it is up, what it
 //                          started, how that ended (launch_facts.h)
+//     outputs, data/       what to collect at the end; links to the data sets
 //     spool.<id>.<seq>     output of one replica: frames, kind kSpoolOutput
 //   keepers.log            what keepers have to say about themselves
 //
@@ -55,11 +56,13 @@ struct LaunchRecord {
   std::filesystem::path place_of(const ReplicaId& id) const;  // workdir.h
 };
 
-// Frames of the record.
-inline constexpr uint32_t kRecordLaunch = 1;
-inline constexpr uint32_t kRecordKeeper = 2;
-inline constexpr uint32_t kRecordStart = 3;
-inline constexpr uint32_t kRecordExit = 4;
+// Frames of the record, in this order.
+inline constexpr uint32_t kRecordLaunch = 1;   // the launch without its replicas
+inline constexpr uint32_t kRecordReplica = 2;  // one of them; the environments of a gang are large
+inline constexpr uint32_t kRecordWhole = 3;    // that was all: from here on it is the keeper's
+inline constexpr uint32_t kRecordKeeper = 4;
+inline constexpr uint32_t kRecordStart = 5;
+inline constexpr uint32_t kRecordExit = 6;
 
 class LaunchDir {
  public:
@@ -68,7 +71,7 @@ class LaunchDir {
 
   static std::string name_of(const ExperimentId& experiment, uint32_t attempt);  // "4.2@1"
 
-  // Begins the record anew.
+  // Begins the record anew. FailedPrecondition: an environment too large for any program.
   Status write_launch(const LaunchRecord&) const;
   // nullopt: not there, or not written to its end. DataLoss: there but not readable as this format or
   // one version back.

@@ -60,6 +60,10 @@ ReplicaId id_of(const json& record) {
   return valid(parse_replica_id(record.at("id").get<std::string>()));
 }
 
+bool is_fact(uint32_t kind) {
+  return kind == kRecordKeeper || kind == kRecordStart || kind == kRecordExit;
+}
+
 void take(uint32_t kind, const json& record, LaunchFacts& facts) {
   if (kind == kRecordKeeper) facts.keeper = to_identity(record.at("process"));
   if (kind == kRecordStart) facts.starts[id_of(record)] = to_start(record);
@@ -76,15 +80,16 @@ Result<LaunchFacts> FactsReader::next() {
   TRY(const std::optional<std::string> text, read_file(path, offset_));
   std::string_view rest = text ? std::string_view(*text) : std::string_view();
   Frame frame;
-  while (read_frame(rest, frame) == FrameStatus::Good) {
-    rest.remove_prefix(frame.size_bytes);
-    offset_ += frame.size_bytes;
-    if (frame.kind == kRecordLaunch) continue;
+  uint64_t end = offset_;
+  for (; read_frame(rest, frame) == FrameStatus::Good; rest.remove_prefix(frame.size_bytes)) {
+    end += frame.size_bytes;
+    if (!is_fact(frame.kind)) continue;
     TRY(parse_record(frame.payload, path, [&](const json& record) {
       take(frame.kind, record, facts);
       return true;
     }));
   }
+  offset_ = end;  // on an error all of it is read again
   return facts;
 }
 
@@ -95,7 +100,7 @@ Result<LaunchFacts> read_facts(const LaunchDir& directory) { return FactsReader(
 Result<FactsWriter> FactsWriter::open(const LaunchDir& directory) {
   FactsWriter writer;
   writer.path_ = directory.record().string();
-  writer.file_.reset(::open(writer.path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  writer.file_.reset(::open(writer.path_.c_str(), O_RDWR | O_CLOEXEC));
   if (!writer.file_) return errno_error("open " + writer.path_, errno);
   TRY(writer.end_, scan_frames(writer.file_.get(), 0, {}));
   if (::ftruncate(writer.file_.get(), static_cast<off_t>(writer.end_)) != 0) {

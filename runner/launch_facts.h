@@ -1,4 +1,4 @@
-// What became of a launch, in the order it happened: the frames of its record after the first one.
+// What became of a launch, in the order it happened: the frames of its record after those of the launch.
 //
 //   kRecordKeeper  the keeper is up and listens on `ctl`: who it is
 //   kRecordStart   a replica was started, or could not be
@@ -64,7 +64,8 @@ class FactsReader {
 // Owner: the keeper, or the runner once the keeper is dead. On error the file is as it was.
 class FactsWriter {
  public:
-  // Cuts off the torn end that a killed writer left.
+  FactsWriter() = default;
+  // Of a launch that was written. Cuts off the torn end that a killed writer left.
   static Result<FactsWriter> open(const LaunchDir& directory);
 
   Status add(const ProcessIdentity& keeper);

@@ -6,7 +6,6 @@
 #include <cstdio>
 
 #include "runner/cgroup.h"
-#include "runner/keeper.h"
 #include "runner/process_tree.h"
 #include "runner/spool.h"
 #include "runner/workdir.h"
@@ -54,7 +53,7 @@ Status write_down(const LaunchDir& directory, const std::map<ReplicaId, ReplicaE
 
 void kill_launch(const LaunchDir& directory) {
   const auto marks = marks_of_launch(directory);
-  if (!marks.ok()) return;  // no record: nothing was started
+  if (!marks.ok()) return;  // of another version: adopt() has refused it
   for (const ProcessRow& stray : kill_tree(*marks, kGiveUpMs)) {
     fmt::print(stderr, "{}: process {} can't be killed\n", directory.path().filename().string(),
                stray.pid);

@@ -50,6 +50,7 @@ struct Plan {
   const char* cwd = nullptr;
   std::string oom_score_adj;
   bool die_with_parent = false;
+  pid_t parent = ::getpid();
   Fd null;
   int output_fd = -1;
   int error_fd = -1;
@@ -74,7 +75,10 @@ void reset_signals() {
 // Runs in the child, whose memory may be the parent's until it execs (vfork): it only reads.
 [[noreturn]] void become(const Plan& plan) {
   if (::setsid() < 0) fail(plan, Step::Session, errno);
-  if (plan.die_with_parent) ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (plan.die_with_parent) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != plan.parent) ::_exit(127);  // it died before that
+  }
   for (const Fd& procs : plan.cgroup_procs) {
     if (::write(procs.get(), "0", 1) < 0) fail(plan, Step::Cgroup, errno);
   }

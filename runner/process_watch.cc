@@ -52,6 +52,11 @@ Result<std::unique_ptr<ProcessWatch>> ProcessWatch::of(asio::io_context& loop,
   return std::unique_ptr<ProcessWatch>(new ProcessWatch(std::move(waiting)));
 }
 
+void ProcessWatch::signal(int number) const {
+  if (!waiting_->descriptor.is_open()) return;
+  syscall(SYS_pidfd_send_signal, waiting_->descriptor.native_handle(), number, nullptr, 0);
+}
+
 ProcessWatch::~ProcessWatch() {
   waiting_->gone = nullptr;
   // Of a process that is not our child nothing is left to do; a child is reaped when it ends.

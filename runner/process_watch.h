@@ -24,6 +24,7 @@ class ProcessWatch {
                                                   const ProcessIdentity& process,
                                                   std::function<void()> gone);
   ~ProcessWatch();
+  void signal(int number) const;
   ProcessWatch(const ProcessWatch&) = delete;
   ProcessWatch& operator=(const ProcessWatch&) = delete;
 

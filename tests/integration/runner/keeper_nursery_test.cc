@@ -92,5 +92,23 @@ TEST_CASE("keepers outlive their nursery, and a killed nursery is replaced") {
   CHECK(wait_readable(second->process.pidfd.get()));
 }
 
+TEST_CASE("a keeper that was never started ends when its launch is taken away") {
+  Nest nest;
+  const LaunchDir one = nest.launch("4@1");
+  LaunchRecord record = **one.read_launch();
+  record.replicas = {{{{4, 0}, Role::Worker, 1}, 1, {"true"}, "/", 0, {}, {}}};
+  REQUIRE(one.write_launch(record).ok());
+  auto keeper = nest.nursery.start(one);
+  REQUIRE(keeper.ok());
+  CHECK(word_of(*keeper) == "ready\n");
+  std::filesystem::remove_all(one.path());
+  CHECK(wait_readable(keeper->process.pidfd.get()));
+}
+
+TEST_CASE("keepers whose log can't be written are refused") {
+  KeeperNursery nursery(std::filesystem::path(BIN_DIR) / "runner_program", "/no/such/folder/log");
+  CHECK(!nursery.start(LaunchDir("/nowhere")).ok());
+}
+
 }  // namespace
 }  // namespace dtrain::runner

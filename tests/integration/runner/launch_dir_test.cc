@@ -68,7 +68,9 @@ TEST_CASE("a launch keeps every field, bytes that are no text too") {
 TEST_CASE("a launch that is missing or torn is not there, one of another version is an error") {
   Folder folder;
   CHECK(!(*folder.directory.read_launch()).has_value());
-  REQUIRE(folder.directory.write_launch({{4, 2}, 3, "00", "01", 0, 0, 0, {}, {}, "", ""}).ok());
+  LaunchRecord launch{{4, 2}, 3, "00", "01", 0, 0, 0, {}, {}, "", ""};
+  launch.replicas = {{kReplica, 3, {"python"}, "/", 0, {{"A", "b"}}, {}}};
+  REQUIRE(folder.directory.write_launch(launch).ok());
   const std::string good = *read_small_file(folder.directory.record());
   for (size_t size = 0; size < good.size(); ++size) {
     std::ofstream(folder.directory.record()) << good.substr(0, size);
@@ -83,6 +85,25 @@ TEST_CASE("a launch that is missing or torn is not there, one of another version
   REQUIRE(!read.ok());
   CHECK(read.error().code == Code::DataLoss);
   CHECK(read.error().message.find("has format 99") != std::string::npos);
+}
+
+TEST_CASE("a gang whose environments together are large fits, one that no program could take does not") {
+  Folder folder;
+  LaunchRecord launch{{4, 2}, 3, "00", "01", 0, 0, 0, {}, {}, "", ""};
+  for (uint32_t index = 1; index <= 100; ++index) {
+    launch.replicas.push_back({{{4, 2}, Role::Worker, index}, 3, {}, "", 0, {}, {}});
+    launch.replicas.back().env["LARGE"] = std::string(60'000, 'x');
+  }
+  REQUIRE(folder.directory.write_launch(launch).ok());
+  const auto read = folder.directory.read_launch();
+  REQUIRE((read.ok() && read->has_value()));
+  REQUIRE((*read)->replicas.size() == 100);
+  CHECK((*read)->replicas[99].env.at("LARGE").size() == 60'000);
+
+  launch.replicas[0].env["LARGE"] = std::string(5 << 20, 'x');
+  const Status written = folder.directory.write_launch(launch);
+  REQUIRE(!written.ok());
+  CHECK(written.error().code == Code::FailedPrecondition);
 }
 
 TEST_CASE("a launch's directory is named by experiment and attempt") {

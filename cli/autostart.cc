@@ -174,6 +174,16 @@ Status await_ready(const Home& home, const Child& child, int ready_fd) {
   }
 }
 
+Status try_to_start(const Home& home, const std::string& program) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return errno_error("pipe", errno);
+  const Fd ready(ends[0]);
+  Fd report(ends[1]);
+  TRY(const Child child, spawn_daemon(home, program, report.get()));
+  report.reset();
+  return await_ready(home, child, ready.get());
+}
+
 }  // namespace
 
 Result<Listener> find_listener(const Home& home) {
@@ -229,13 +239,10 @@ Status start_daemon(const Home& home, const std::string& program, StartAs as) {
   if (listener.error().code != Code::Unavailable) return listener.error();
   TRY(read_config(home));  // a mistake is told here, and not out of the daemon's log
 
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) return errno_error("pipe", errno);
-  const Fd ready(ends[0]);
-  Fd report(ends[1]);
-  TRY(const Child child, spawn_daemon(home, program, report.get()));
-  report.reset();
-  return await_ready(home, child, ready.get());
+  auto started = try_to_start(home, program);
+  // One that was killed a moment ago may have held the home until now.
+  const bool ended = !started.ok() && started.error().code == Code::FailedPrecondition;
+  return ended ? try_to_start(home, program) : started;
 }
 
 }  // namespace dtrain::cli

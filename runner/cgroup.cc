@@ -334,6 +334,12 @@ Status make_launch_cgroups(const CgroupSupport& support,
   return made;
 }
 
+void remove_begun_cgroups(const CgroupSupport& support, const std::string& key) {
+  for (const fs::path& directory : {support.tracking, support.cpu, support.memory}) {
+    if (!directory.empty()) (void)remove_group(directory / ("dtrain." + key));
+  }
+}
+
 Status remove_launch_cgroups(const LaunchRecord& launch) {
   for (const ReplicaLaunch& replica : launch.replicas) {
     TRY(remove_cgroups(replica.cgroups));

@@ -51,6 +51,9 @@ struct CgroupLimits {
 Status make_launch_cgroups(const CgroupSupport& support,
                            const std::map<ReplicaId, CgroupLimits>& limits, LaunchRecord& launch);
 
+// What a launch with that key may have, of which no more than the key was written down.
+void remove_begun_cgroups(const CgroupSupport& support, const std::string& key);
+
 // Removes what make_launch_cgroups made (and groups the replicas made inside). Not an error when it
 // is gone already. FailedPrecondition: a process is still in there.
 Status remove_launch_cgroups(const LaunchRecord& launch);

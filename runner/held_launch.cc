@@ -185,6 +185,7 @@ Status HeldLaunch::adopt() {
   if (!file.ok() && facts.keeper && is_alive(*facts.keeper)) return std::move(file).error();
   if (!file.ok() || !*file || !facts.keeper) {
     // It was never said to be prepared: the daemon will ask again.
+    if (const auto key = directory_.begun_key()) remove_begun_cgroups(context_.site.cgroups, *key);
     kill_launch(directory_);
     release_all_work(directory_);
     remove_launch(directory_);

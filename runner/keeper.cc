@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "runner/cgroup.h"
 #include "runner/keeper_ctl.h"
 #include "runner/kept_replica.h"
 #include "runner/launch_facts.h"
@@ -136,7 +137,10 @@ bool Keeper::all_ended() const {
 }
 
 void Keeper::on_fact() {
-  if (all_ended()) gpu_locks_.clear();  // before anybody hears of it, and uses them again
+  if (all_ended()) {
+    gpu_locks_.clear();  // before anybody hears of it, and uses them again
+    (void)remove_launch_cgroups(launch_);  // the runner tries again
+  }
   ctl_.changed();
   if (!sync_due_) sync_in(kSyncDelay);
   end_if_over();

@@ -71,6 +71,21 @@ std::string LaunchDir::name_of(const ExperimentId& experiment, uint32_t attempt)
   return fmt::format("{}@{}", to_string(experiment), attempt);
 }
 
+Status LaunchDir::begin(const std::string& key) const {
+  std::string frame;
+  append_frame(frame, kRecordBegun, key, {});
+  return write_file(record(), frame);
+}
+
+std::optional<std::string> LaunchDir::begun_key() const {
+  const auto text = read_small_file(record());
+  Frame frame;
+  if (!text || read_frame(*text, frame) != FrameStatus::Good || frame.kind != kRecordBegun) {
+    return std::nullopt;
+  }
+  return std::string(frame.payload);
+}
+
 Status LaunchDir::write_launch(const LaunchRecord& launch) const {
   std::string frames;
   append_frame(frames, kRecordLaunch, record_text(to_json(launch)), {});

@@ -57,6 +57,7 @@ struct LaunchRecord {
 };
 
 // Frames of the record, in this order.
+inline constexpr uint32_t kRecordBegun = 7;    // alone, until the launch is written: its key
 inline constexpr uint32_t kRecordLaunch = 1;   // the launch without its replicas
 inline constexpr uint32_t kRecordReplica = 2;  // one of them; the environments of a gang are large
 inline constexpr uint32_t kRecordWhole = 3;    // that was all: from here on it is the keeper's
@@ -71,7 +72,10 @@ class LaunchDir {
 
   static std::string name_of(const ExperimentId& experiment, uint32_t attempt);  // "4.2@1"
 
-  // Begins the record anew. FailedPrecondition: an environment too large for any program.
+  // The key alone, before anything is made under it.
+  Status begin(const std::string& key) const;
+  std::optional<std::string> begun_key() const;
+  // The record anew. FailedPrecondition: an environment too large for any program.
   Status write_launch(const LaunchRecord&) const;
   // nullopt: not there, or not written to its end. DataLoss: there but not readable as this format or
   // one version back.

@@ -213,6 +213,7 @@ Result<LaunchRecord> write_down(const LaunchSite& site, const pb::Launch& launch
     for (const int index : seat.gpus) file.gpu_locks.push_back(lock_of_gpu(site, index));
     file.replicas.push_back(std::move(replica));
   }
+  TRY(directory.begin(file.key));
   TRY(make_launch_cgroups(site.cgroups, limits, file));
   if (auto written = directory.write_launch(file); !written.ok()) {
     (void)remove_launch_cgroups(file).ok();

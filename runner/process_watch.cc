@@ -1,5 +1,6 @@
 #include "runner/process_watch.h"
 
+#include <poll.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -17,10 +18,17 @@ struct ProcessWatch::Waiting : std::enable_shared_from_this<ProcessWatch::Waitin
     descriptor.async_wait(asio::posix::stream_descriptor::wait_read,
                           [self = shared_from_this()](boost::system::error_code error) {
                             if (error) return;
+                            if (!self->has_ended()) return self->wait();
                             if (self->child.pid > 0) try_reap(self->child);
                             self->descriptor.close();
                             if (auto tell = std::exchange(self->gone, nullptr)) tell();
                           });
+  }
+
+  // Asio may wake a wait for what another descriptor of the same number was told.
+  bool has_ended() {
+    pollfd entry{descriptor.native_handle(), POLLIN, 0};
+    return ::poll(&entry, 1, 0) == 1;
   }
 
   asio::posix::stream_descriptor descriptor;

@@ -100,6 +100,22 @@ TEST_CASE("a group knows, kills and measures what runs in it, forked children to
   }
 }
 
+TEST_CASE("the groups of a launch that was only begun go by its key") {
+  for (const CgroupChoice choice : usable()) {
+    const CgroupSupport support = claim_cgroups(choice);
+    CAPTURE(support.kind);
+    LaunchRecord launch = launch_of(2);
+    const CgroupLimits capped{1, true, uint64_t{1} << 33, true};
+    const std::map<ReplicaId, CgroupLimits> limits = {{launch.replicas[0].id, capped},
+                                                      {launch.replicas[1].id, capped}};
+    REQUIRE(make_launch_cgroups(support, limits, launch).ok());
+    remove_begun_cgroups(support, launch.key);
+    for (const std::string& group : launch.replicas[0].cgroups) {
+      CHECK(!std::filesystem::exists(std::filesystem::path(group).parent_path()));
+    }
+  }
+}
+
 TEST_CASE("without a cap one hierarchy is enough") {
   for (const CgroupChoice choice : usable()) {
     const CgroupSupport support = claim_cgroups(choice);

@@ -87,6 +87,18 @@ TEST_CASE("a launch that is missing or torn is not there, one of another version
   CHECK(read.error().message.find("has format 99") != std::string::npos);
 }
 
+TEST_CASE("a launch that was begun is not there, but its key is") {
+  Folder folder;
+  CHECK(!folder.directory.begun_key());
+  REQUIRE(folder.directory.begin("0123").ok());
+  CHECK(folder.directory.begun_key() == "0123");
+  CHECK(!(*folder.directory.read_launch()).has_value());
+  CHECK(!read_facts(folder.directory)->keeper);
+  REQUIRE(folder.directory.write_launch({{4, 2}, 3, "00", "01", 0, 0, 0, {}, {}, "", ""}).ok());
+  CHECK(!folder.directory.begun_key());
+  CHECK((*folder.directory.read_launch()).has_value());
+}
+
 TEST_CASE("a gang whose environments together are large fits, one that no program could take does not") {
   Folder folder;
   LaunchRecord launch{{4, 2}, 3, "00", "01", 0, 0, 0, {}, {}, "", ""};

@@ -97,7 +97,7 @@ void LogPrinter::add(const pb::LogChunk& chunk, int64_t now_ms) {
     finish_line(source);
     if (!format_.raw) {
       print_own(source,
-                fmt::format("[{} of output lost here: the log buffer of its host was full]",
+                fmt::format("[{} of output lost here: its host had no room for it]",
                             human_size(chunk.dropped_bytes())),
                 Ink::Red, time_unix_ms);
     }

@@ -202,8 +202,8 @@ TEST_CASE("lost output is marked") {
   printer.add(later, 0);
   CHECK(taken(printer) ==
         "4.train | [2017-08-31T07:23:46Z] cut\n"
-        "4.train | [2017-08-31T07:23:46Z] [3.0 MB of output lost here: the log buffer of its host "
-        "was full]\n"
+        "4.train | [2017-08-31T07:23:46Z] [3.0 MB of output lost here: its host had no room for "
+        "it]\n"
         "4.train | [2017-08-31T07:23:46Z] rest\n");
 }
 

@@ -77,6 +77,7 @@ class FakeRunner : public grpc::ClientBidiReactor<pb::FromRunner, pb::ToRunner> 
   explicit FakeRunner(ServedDaemon& daemon)
       : daemon_(daemon), stub_(pb::Runner::NewStub(daemon.channel)) {
     stub_->async()->Connect(&context_, this);
+    AddHold();  // the loop starts the next read: the call must be there still
     StartRead(&in_);
     StartCall();
     pb::FromRunner message;
@@ -116,7 +117,7 @@ class FakeRunner : public grpc::ClientBidiReactor<pb::FromRunner, pb::ToRunner> 
  private:
   void OnReadDone(bool good) override {
     boost::asio::post(daemon_.loop, [this, good] {
-      if (!good) return;
+      if (!good) return RemoveHold();
       heard_.push_back(in_);
       StartRead(&in_);
     });

@@ -13,6 +13,7 @@ class Watcher : public grpc::ClientReadReactor<pb::WatchBatch> {
     request_.set_id("1");
     request_.set_follow(true);
     stub_->async()->Watch(&context_, &request_, this);
+    AddHold();  // the loop starts the next read: the call must be there still
     StartRead(&in_);
     StartCall();
   }
@@ -33,7 +34,7 @@ class Watcher : public grpc::ClientReadReactor<pb::WatchBatch> {
  private:
   void OnReadDone(bool good) override {
     boost::asio::post(daemon_.loop, [this, good] {
-      if (!good) return;
+      if (!good) return RemoveHold();
       batches_.push_back(in_);
       StartRead(&in_);
     });

@@ -25,7 +25,7 @@ struct ProcessWatch::Waiting : std::enable_shared_from_this<ProcessWatch::Waitin
                           });
   }
 
-  // Asio may wake a wait for what another descriptor of the same number was told.
+  // A wait can be woken for nothing; taken for the end, that would give up a keeper that lives.
   bool has_ended() {
     pollfd entry{descriptor.native_handle(), POLLIN, 0};
     return ::poll(&entry, 1, 0) == 1;

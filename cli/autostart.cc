@@ -195,7 +195,7 @@ Result<Listener> find_listener(const Home& home) {
                  "set DTRAIN_HOME to a shorter one"};
   }
   std::memcpy(address.sun_path, path.c_str(), path.size());
-  const Fd probe(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  Fd probe(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (probe.get() < 0) return errno_error("socket", errno);
   if (::connect(probe.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
     if (errno == ENOENT || errno == ECONNREFUSED) {
@@ -215,7 +215,7 @@ Result<Listener> find_listener(const Home& home) {
                              peer.uid, peer.pid),
                  "set DTRAIN_HOME to a directory of yours"};
   }
-  return Listener{peer.pid};
+  return Listener{peer.pid, std::move(probe)};
 }
 
 Status start_daemon(const Home& home, const std::string& program, StartAs as) {

@@ -6,18 +6,20 @@
 
 #include <string>
 
+#include "schema/fd.h"
 #include "schema/home.h"
 #include "schema/result.h"
 
 namespace dtrain::cli {
 
-// The process that accepts connections on the home's socket.
+// The process that accepts connections on the home's socket, and one of them.
 struct Listener {
   pid_t pid = 0;
+  Fd socket;
 };
 
-// Unavailable when nobody listens; PermissionDenied when it is another user's process. Asks the
-// kernel, sends nothing.
+// Unavailable when nobody listens; PermissionDenied when it is another user's process. Sends
+// nothing.
 Result<Listener> find_listener(const Home& home);
 
 // Automatic respects the marker that `daemon stop` leaves; ByHand removes it.

@@ -1,21 +1,16 @@
 // The CLI's line to the daemon of DTRAIN_HOME: one channel over its Unix socket, blocking calls.
 //
 // Every unary call has a deadline, so that a daemon that hangs is an error and not a hanging
-// terminal. Streams are opened by who needs them: pb::Client::NewStub(connection.channel()), which
-// keeps gRPC's headers out of this file.
+// terminal. Streams are RpcCalls (cli/rpc.h) of the methods below.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 
+#include "cli/rpc.h"
 #include "schema/dtrain.pb.h"
 #include "schema/home.h"
 #include "schema/result.h"
-
-namespace grpc {
-class Channel;
-class Status;
-}  // namespace grpc
 
 namespace dtrain::cli {
 
@@ -27,12 +22,14 @@ enum class Autostart { No, IfNeeded };
 
 inline constexpr int64_t kCallTimeoutMs = 10'000;
 
+// The streams of the service dtrain.pb.Client.
+inline constexpr const char* kSubmitMethod = "/dtrain.pb.Client/Submit";
+inline constexpr const char* kWatchMethod = "/dtrain.pb.Client/Watch";
+inline constexpr const char* kMonitorMethod = "/dtrain.pb.Client/Monitor";
+
 class Connection {
  public:
-  Connection(Home home, std::shared_ptr<grpc::Channel> channel, pb::InfoReply info);
-  Connection(Connection&&) noexcept;
-  Connection& operator=(Connection&&) noexcept;
-  ~Connection();
+  Connection(Home home, Fd socket);
 
   Result<pb::InfoReply> info(int64_t timeout_ms = kCallTimeoutMs);
   Result<pb::PlanReply> plan(const pb::PlanRequest& request);
@@ -43,15 +40,13 @@ class Connection {
   Result<pb::ShutdownReply> shutdown(const pb::ShutdownRequest& request);
 
   const Home& home() const { return home_; }
-  const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
-  const pb::InfoReply& daemon() const { return info_; }  // as it introduced itself
+  RpcChannel& channel() { return *channel_; }
+  const pb::InfoReply& daemon() const { return daemon_; }  // as info() showed it last
 
  private:
-  struct Stub;
   Home home_;
-  std::shared_ptr<grpc::Channel> channel_;
-  pb::InfoReply info_;
-  std::unique_ptr<Stub> stub_;
+  std::unique_ptr<RpcChannel> channel_;
+  pb::InfoReply daemon_;
 };
 
 // Connects to the daemon of the environment's home and checks that both speak the same protocol.
@@ -62,10 +57,6 @@ Result<Connection> connect(const Home& home, Autostart autostart, const CommandC
 // The daemon that runs, whatever version it is: for `daemon stop` and `daemon status`. Unavailable
 // when none does.
 Result<Connection> connect_any_version(const Home& home, int64_t timeout_ms = kCallTimeoutMs);
-
-// The Error inside a failed call: the daemon sends the hint in the status's details. A call that
-// found nobody says that the daemon went away.
-Error error_of(const grpc::Status& status);
 
 // The project a person stands in: the nearest directory upwards with a dtrain.yml or riseml.yml,
 // else the current one. It is what SubmitHeader.project_dir holds and what "newest experiment"

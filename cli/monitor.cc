@@ -11,8 +11,6 @@
 #include "cli/redial.h"
 #include "cli/signals.h"
 #include "cli/sink.h"
-#include "cli/stream_reader.h"
-#include "schema/dtrain.grpc.pb.h"
 #include "schema/states.h"
 
 namespace dtrain::cli {
@@ -61,9 +59,9 @@ class Monitor {
 
   Result<int> run() {
     while (!done_) {
-      grpc::Status status = read_stream();
+      const Status status = read_stream();
       if (done_ || status.ok()) break;
-      if (!Redial::may_resume(status)) return error_of(status);
+      if (!Redial::may_resume(status.error().code)) return status.error();
       TRY(redial_.try_again(id_));
       handle_signals();
     }
@@ -72,24 +70,25 @@ class Monitor {
   }
 
  private:
-  grpc::Status read_stream() {
-    auto stub = pb::Client::NewStub(connection_.channel());
+  Status read_stream() {
     pb::MonitorRequest request;
     request.set_id(id_);
-    StreamReader<pb::MonitorSample> reader(
-        [&](grpc::ClientContext* call) { return stub->Monitor(call, request); });
+    RpcCall call(connection_.channel(), kMonitorMethod);
+    call.write(request);
+    call.writes_done();
     while (!done_) {
-      if (auto sample = reader.next()) {
+      pb::MonitorSample sample;
+      if (call.take(sample)) {
         redial_.reset();
-        take(std::move(*sample));
-      } else if (auto status = reader.ended()) {
+        take(std::move(sample));
+      } else if (auto status = call.ended()) {
         return *status;
       } else {
-        wait_readable(reader.fd(), signals_.fd(), -1);
+        wait_readable(call.fd(), signals_.fd(), -1);
       }
       handle_signals();
     }
-    return grpc::Status::OK;
+    return ok();
   }
 
   void take(pb::MonitorSample sample) {

@@ -1,7 +1,5 @@
 #include "cli/redial.h"
 
-#include <grpcpp/grpcpp.h>
-
 #include <algorithm>
 #include <cstdio>
 
@@ -9,10 +7,9 @@
 
 namespace dtrain::cli {
 
-bool Redial::may_resume(const grpc::Status& status) {
-  grpc::StatusCode code = status.error_code();
-  return code == grpc::StatusCode::UNAVAILABLE || code == grpc::StatusCode::CANCELLED ||
-         code == grpc::StatusCode::ABORTED || code == grpc::StatusCode::RESOURCE_EXHAUSTED;
+bool Redial::may_resume(Code code) {
+  return code == Code::Unavailable || code == Code::Cancelled || code == Code::Aborted ||
+         code == Code::ResourceExhausted;
 }
 
 Result<bool> Redial::try_again(const std::string& id) {

@@ -8,10 +8,6 @@
 #include "cli/connection.h"
 #include "cli/signals.h"
 
-namespace grpc {
-class Status;
-}
-
 namespace dtrain::cli {
 
 class Redial {
@@ -21,7 +17,7 @@ class Redial {
       : connection_(connection), context_(context), signals_(signals) {}
 
   // Whether a stream that ended so is worth another try: it broke, the experiment did not.
-  static bool may_resume(const grpc::Status& status);
+  static bool may_resume(Code code);
 
   // Waits a little longer each time, or until a signal arrives; then tries. True: `connection` is a
   // new one. An Error is one that waiting can't mend. Says on stderr once what is going on.

@@ -12,6 +12,7 @@
 #include "cli/spec_source.h"
 #include "cli/submit.h"
 #include "schema/ids.h"
+#include "schema/random_id.h"
 #include "schema/spec.h"
 
 namespace dtrain::cli {
@@ -65,7 +66,7 @@ Result<int> rerun(const RerunOptions& options, const CommandContext& context) {
   TRY(const pb::ShowReply shown, connection.show(request));
   TRY(const Spec spec, changed_spec(shown, options));
   pb::SubmitHeader header;
-  TRY(const std::string submission_id, new_submission_id());
+  TRY(const std::string submission_id, random_id());
   header.set_submission_id(submission_id);
   header.set_spec_yaml(to_yaml(spec));
   header.set_snapshot(shown.snapshot());

@@ -1,18 +1,14 @@
 #include "cli/submit.h"
 
 #include <fmt/format.h>
-#include <grpcpp/grpcpp.h>
 #include <poll.h>
 #include <pwd.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <vector>
-
-#include "schema/dtrain.grpc.pb.h"
 
 namespace dtrain::cli {
 
@@ -22,29 +18,21 @@ constexpr int kTriesMax = 10;
 constexpr int64_t kRetryFirstMs = 50;
 constexpr int64_t kRetryMaxMs = 2'000;
 
-using Stream = grpc::ClientReaderWriter<pb::SubmitRequest, pb::SubmitReply>;
-
 // One try over one stream.
 class Attempt {
  public:
   Attempt(Connection& connection, SnapshotBlobs* blobs, const SubmitProgress& progress)
-      : blobs_(blobs),
-        progress_(progress),
-        stub_(pb::Client::NewStub(connection.channel())),
-        stream_(stub_->Submit(&call_)) {}
+      : blobs_(blobs), progress_(progress), call_(connection.channel(), kSubmitMethod) {}
 
   Result<pb::Accepted> run(const pb::SubmitHeader& header) {
     pb::SubmitRequest request;
     *request.mutable_header() = header;
-    if (!stream_->Write(request)) return broken();
+    if (!call_.write(request)) return broken();
     std::vector<Sha256> missing;
     pb::SubmitReply reply;
-    while (stream_->Read(&reply)) {
-      if (reply.has_accepted()) {
-        stream_->WritesDone();
-        stream_->Finish();  // accepted is accepted, however the stream ends
-        return std::move(*reply.mutable_accepted());
-      }
+    while (call_.read(reply)) {
+      // Accepted is accepted, however the stream ends.
+      if (reply.has_accepted()) return std::move(*reply.mutable_accepted());
       for (const std::string& name : reply.missing().sha256()) {
         TRY(const Sha256 digest, sha256_from_bytes(name));
         missing.push_back(digest);
@@ -52,10 +40,7 @@ class Attempt {
       if (reply.missing().more()) continue;
       auto sent = send(missing);
       if (!sent.ok()) {
-        if (stream_broke_) return broken();
-        call_.TryCancel();
-        stream_->Finish();
-        return std::move(sent).error();
+        return call_.ended() ? broken() : std::move(sent).error();
       }
       missing.clear();
     }
@@ -103,26 +88,22 @@ class Attempt {
   }
 
   Status write(const pb::SubmitRequest& request) {
-    if (stream_->Write(request)) return ok();
-    stream_broke_ = true;
+    if (call_.write(request)) return ok();
     return Error{Code::Unavailable, "the connection to the daemon broke", ""};
   }
 
   // Why the stream ended without an answer.
   Error broken() {
-    grpc::Status status = stream_->Finish();
-    if (!status.ok()) return error_of(status);
+    Status status = call_.finish();
+    if (!status.ok()) return std::move(status).error();
     return {Code::Unavailable, "the daemon ended the submission without an answer", ""};
   }
 
   SnapshotBlobs* blobs_;
   const SubmitProgress& progress_;
-  grpc::ClientContext call_;
-  std::unique_ptr<pb::Client::Stub> stub_;
-  std::unique_ptr<Stream> stream_;
+  RpcCall call_;
   uint64_t sent_bytes_ = 0;
   uint64_t total_bytes_ = 0;
-  bool stream_broke_ = false;
 };
 
 bool went_away(Code code) {
@@ -130,14 +111,6 @@ bool went_away(Code code) {
 }
 
 }  // namespace
-
-Result<std::string> new_submission_id() {
-  unsigned char bytes[16];
-  if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes) return errno_error("getrandom", errno);
-  std::string hex;
-  for (unsigned char byte : bytes) hex += fmt::format("{:02x}", byte);
-  return hex;
-}
 
 void add_user(pb::SubmitHeader& header) {
   const passwd* user = getpwuid(getuid());

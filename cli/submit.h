@@ -15,9 +15,6 @@
 
 namespace dtrain::cli {
 
-// 32 hex digits from the kernel.
-Result<std::string> new_submission_id();
-
 // Who submits, and the python environment that is active in this shell (VIRTUAL_ENV, CONDA_PREFIX).
 void add_user(pb::SubmitHeader& header);
 

@@ -25,6 +25,7 @@
 #include "schema/clock.h"
 #include "schema/config.h"
 #include "schema/fd.h"
+#include "schema/random_id.h"
 
 namespace dtrain::cli {
 
@@ -231,7 +232,7 @@ Result<pb::Accepted> sync_and_submit(Connection& connection, const CommandContex
       }
       snapshot_options.before_reading = nullptr;  // agreed to
     }
-    TRY(const std::string submission_id, new_submission_id());
+    TRY(const std::string submission_id, random_id());
     header.set_submission_id(submission_id);
     header.set_snapshot(to_bytes(snapshot->root));
     SnapshotBlobs blobs(prepared.source.root, snapshot.value());

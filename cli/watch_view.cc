@@ -9,9 +9,7 @@
 #include "cli/redial.h"
 #include "cli/signals.h"
 #include "cli/sink.h"
-#include "cli/stream_reader.h"
 #include "schema/clock.h"
-#include "schema/dtrain.grpc.pb.h"
 #include "schema/states.h"
 
 namespace dtrain::cli {
@@ -35,19 +33,20 @@ class Session {
         signals_(options_.tied ? std::vector<int>{SIGINT, SIGTERM, SIGHUP, SIGWINCH}
                                : std::vector<int>{SIGINT, SIGWINCH}),
         sink_(STDOUT_FILENO),
+        told_trouble_(connection.daemon().trouble()),
         redial_(connection, context, signals_) {}
 
   Result<WatchEnd> run() {
     while (!done_) {
-      grpc::Status status = follow_once();
+      const Status status = follow_once();
       if (done_) break;
       if (status.ok()) {  // the daemon had nothing more to say
         finish(WatchHow::Over);
         break;
       }
-      if (!Redial::may_resume(status)) {
+      if (!Redial::may_resume(status.error().code)) {
         flush_unfinished();
-        return error_of(status);
+        return status.error();
       }
       TRY(reconnect());
     }
@@ -59,21 +58,22 @@ class Session {
 
  private:
   // One stream from open to its end; an OK status without done_ means it just ended.
-  grpc::Status follow_once() {
-    auto stub = pb::Client::NewStub(connection_.channel());
-    StreamReader<pb::WatchBatch> reader(
-        [&](grpc::ClientContext* call) { return stub->Watch(call, options_.request); });
+  Status follow_once() {
+    RpcCall call(connection_.channel(), kWatchMethod);
+    call.write(options_.request);
+    call.writes_done();
+    pb::WatchBatch batch;
     while (true) {
-      if (auto batch = reader.next()) {
-        take(*batch);
-      } else if (auto status = reader.ended()) {
+      if (call.take(batch)) {
+        take(batch);
+      } else if (auto status = call.ended()) {
         return *status;
       } else {
         settle();
-        wait_readable(reader.fd(), signals_.fd(), wait_ms());
+        wait_readable(call.fd(), signals_.fd(), wait_ms());
       }
       handle_signals();
-      if (done_) return grpc::Status::OK;
+      if (done_) return ok();
     }
   }
 
@@ -82,6 +82,7 @@ class Session {
     if (options_.printer && batch.ids_size() > 0) {
       options_.printer->set_ids({batch.ids().begin(), batch.ids().end()});
     }
+    if (batch.has_trouble()) say_trouble(batch.trouble());
     int64_t now_ms = boottime_ms();
     for (const pb::WatchItem& item : batch.items()) {
       if (item.has_log()) {
@@ -97,6 +98,14 @@ class Session {
       end_.outcome = batch.outcome();
       finish(killed_ ? WatchHow::Killed : WatchHow::Over);
     }
+  }
+
+  void say_trouble(const std::string& trouble) {
+    if (trouble == told_trouble_) return;
+    told_trouble_ = trouble;
+    clear_live_rows();
+    std::fprintf(stderr, "dtrain: %s\n",
+                 trouble.empty() ? "the daemon can write again" : trouble.c_str());
   }
 
   void take_state(const pb::StateEvent& event) {
@@ -199,6 +208,7 @@ class Session {
   Signals signals_;
   Sink sink_;
   WatchEnd end_;
+  std::string told_trouble_;  // already on the screen
   size_t folded_ = 0;
   bool done_ = false;
   bool killed_ = false;

@@ -1,7 +1,6 @@
 #include "runner/preparation.h"
 
 #include <fcntl.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -15,6 +14,7 @@
 #include "runner/python.h"
 #include "runner/small_file.h"
 #include "schema/expand.h"
+#include "schema/random_id.h"
 
 namespace dtrain::runner {
 namespace fs = std::filesystem;
@@ -23,14 +23,6 @@ namespace {
 constexpr const char* kPortVariable = "DTRAIN_PORT";
 constexpr const char* kOutputsFile = "outputs";  // paths of the work tree, each ended by a NUL
 constexpr int64_t kKeepWorkSeconds = 7 * 24 * 3600;
-
-Result<std::string> random_key() {
-  unsigned char bytes[16];
-  if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes) return errno_error("getrandom", errno);
-  std::string key;
-  for (const unsigned char byte : bytes) key += fmt::format("{:02x}", byte);
-  return key;
-}
 
 Result<Seat> seat_from(const pb::SeatInfo& info) {
   Seat seat;
@@ -179,8 +171,8 @@ Result<LaunchRecord> write_down(const LaunchSite& site, const pb::Launch& launch
   LaunchRecord file;
   TRY(file.experiment, parse_experiment_id(launch.experiment()));
   file.attempt = launch.attempt();
-  TRY(file.key, random_key());
-  TRY(file.ctl, random_key());
+  TRY(file.key, random_id());
+  TRY(file.ctl, random_id());
   file.lease_ms = static_cast<int64_t>(launch.lease_ms());
   file.grace_ms = what.spec.stop_grace_ms;
   file.spool_limit_bytes = launch.spool_limit_bytes();

@@ -1,7 +1,6 @@
 #include "runner/runner_main.h"
 
 #include <fmt/format.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <boost/asio/io_context.hpp>
@@ -19,24 +18,20 @@
 #include "runner/small_file.h"
 #include "schema/descriptor_limit.h"
 #include "schema/lock_file.h"
+#include "schema/random_id.h"
 
 namespace dtrain::runner {
 namespace fs = std::filesystem;
 namespace asio = boost::asio;
 namespace {
 
-constexpr size_t kHostIdDigits = 32;
-
 // Random, because containers and network namespaces share host names and boot ids.
 Result<std::string> host_id(const fs::path& home) {
   const fs::path path = home / "host-id";
   if (auto text = read_small_file(path)) {
-    if (text->size() >= kHostIdDigits) return text->substr(0, kHostIdDigits);
+    if (text->size() >= kRandomIdDigits) return text->substr(0, kRandomIdDigits);
   }
-  unsigned char bytes[kHostIdDigits / 2];
-  if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes) return errno_error("getrandom", errno);
-  std::string id;
-  for (const unsigned char byte : bytes) id += fmt::format("{:02x}", byte);
+  TRY(const std::string id, random_id());
   TRY(replace_file(path, id + "\n"));
   return id;
 }

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "schema/buffer.h"
+
 namespace dtrain {
 
 namespace {
@@ -52,8 +54,8 @@ Status write_full(int fd, std::string_view bytes) {
 struct BlobEncoder::State {
   ZSTD_CCtx* zstd = ZSTD_createCCtx();
   Sha256Stream hash;
-  std::string in = std::string(kReadBytes, '\0');
-  std::string out = std::string(std::max(kBlobPartBytes, ZSTD_CStreamOutSize()), '\0');
+  Buffer in{kReadBytes};
+  Buffer out{std::max(kBlobPartBytes, ZSTD_CStreamOutSize())};
 
   State() { ZSTD_CCtx_setParameter(zstd, ZSTD_c_compressionLevel, kLevel); }
   State(const State&) = delete;
@@ -81,7 +83,7 @@ Status BlobEncoder::State::feed(std::string_view bytes, bool end, const BlobPart
     filled = output.pos;
     const bool done = end ? left == 0 : input.pos == input.size;
     if (filled == kBlobPartBytes || (done && end)) {
-      TRY(sink(std::string_view(out).substr(0, filled), done && end));
+      TRY(sink({out.data(), filled}, done && end));
       filled = 0;
     }
     if (done) return ok();
@@ -99,7 +101,7 @@ Status BlobEncoder::encode_file(int fd, uint64_t size, const Sha256& expected,
     const size_t want = static_cast<size_t>(std::min<uint64_t>(left, kReadBytes));
     TRY(const size_t got, read_full(fd, state_->in.data(), want));
     if (got < want) return changed();
-    const std::string_view bytes = std::string_view(state_->in).substr(0, got);
+    const std::string_view bytes(state_->in.data(), got);
     state_->hash.add(bytes);
     left -= got;
     // The end of the frame waits until the hash is known to be right.

@@ -19,7 +19,7 @@ constexpr uint64_t kProgressBytes = 16u << 20;
 }  // namespace
 
 FileHash::FileHash(std::function<void(uint64_t bytes)> progress)
-    : buffer_(kReadBytes, '\0'), progress_(std::move(progress)) {}
+    : buffer_(kReadBytes), progress_(std::move(progress)) {}
 
 Result<bool> FileHash::pass(int fd, const std::string& path, uint64_t size) {
   uint64_t done = 0;
@@ -30,7 +30,7 @@ Result<bool> FileHash::pass(int fd, const std::string& path, uint64_t size) {
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return cannot_read(path, errno);
     if (got == 0) break;
-    stream_.add(std::string_view(buffer_).substr(0, static_cast<size_t>(got)));
+    stream_.add(std::string_view(buffer_.data(), static_cast<size_t>(got)));
     done += static_cast<uint64_t>(got);
     if (progress_ && done - reported >= kProgressBytes) {
       progress_(done - reported);

@@ -7,6 +7,7 @@
 #include <functional>
 #include <string>
 
+#include "schema/buffer.h"
 #include "schema/sha256.h"
 
 namespace dtrain {
@@ -25,7 +26,7 @@ class FileHash {
   Result<bool> pass(int fd, const std::string& path, uint64_t size);
 
   Sha256Stream stream_;
-  std::string buffer_;
+  Buffer buffer_;
   std::function<void(uint64_t)> progress_;
 };
 

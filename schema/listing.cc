@@ -26,7 +26,8 @@ Status Listing::read(int directory_fd) {
       at += item->d_reclen;
       const std::string_view name = item->d_name;
       if (name == "." || name == "..") continue;
-      names_.push_back({static_cast<uint32_t>(text_.size()), static_cast<uint32_t>(name.size())});
+      names_.push_back(
+          {static_cast<uint32_t>(text_.size()), static_cast<uint32_t>(name.size()), item->d_type});
       text_.append(name.data(), name.size() + 1);
     }
   }

@@ -20,12 +20,15 @@ class Listing {
   // Ends in a NUL; valid until the next read().
   const char* name(size_t i) const { return text_.data() + names_[i].start; }
   std::string_view view(size_t i) const { return {name(i), names_[i].bytes}; }
+  // As the directory itself has it: DT_LNK and so on, DT_UNKNOWN on some file systems.
+  unsigned char type(size_t i) const { return names_[i].type; }
   bool contains(std::string_view name) const;
 
  private:
   struct Name {
     uint32_t start;
     uint32_t bytes;
+    unsigned char type;
   };
   std::string text_;
   std::vector<Name> names_;

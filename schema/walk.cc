@@ -1,5 +1,6 @@
 #include "schema/walk.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -39,15 +40,18 @@ Result<std::string> read_rules_file(int directory, const char* name, const std::
   return text;
 }
 
+// There may be thousands of them: the listing knows without asking for each.
+bool is_link(int directory, const Listing& names, size_t i) {
+  if (names.type(i) != DT_UNKNOWN) return names.type(i) == DT_LNK;
+  struct stat st {};
+  return ::fstatat(directory, names.name(i), &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode);
+}
+
 // As `dtrain train` leaves a runs/ behind: links named by numbers.
 bool holds_only_links(int directory, const Listing& names) {
   for (size_t i = 0; i < names.size(); ++i) {
     const bool number = names.view(i).find_first_not_of("0123456789") == std::string_view::npos;
-    struct stat st {};
-    if (!number || ::fstatat(directory, names.name(i), &st, AT_SYMLINK_NOFOLLOW) != 0 ||
-        !S_ISLNK(st.st_mode)) {
-      return false;
-    }
+    if (!number || !is_link(directory, names, i)) return false;
   }
   return names.size() > 0;
 }

@@ -10,6 +10,7 @@
 
 #include "cli/submit.h"
 #include "schema/dtrain.grpc.pb.h"
+#include "schema/random_id.h"
 #include "schema/version.h"
 
 using namespace dtrain;
@@ -93,7 +94,7 @@ TEST_CASE("a submission that broke off is sent again under its id") {
   auto connection = connect(daemon.home, Autostart::No, context);
   REQUIRE(connection.ok());
   pb::SubmitHeader header;
-  auto id = new_submission_id();
+  auto id = random_id();
   REQUIRE(id.ok());
   header.set_submission_id(*id);
   auto accepted = submit(connection.value(), context, header, nullptr, {});

@@ -146,6 +146,7 @@ std::string render_daemon(const pb::InfoReply& info, const Home& home, const pb:
                           const View& view) {
   Fields fields;
   fields.add("Daemon", fmt::format("running (pid {})", info.pid()));
+  if (!info.trouble().empty()) fields.add("Trouble", info.trouble());
   fields.add("Version", fmt::format("{} (protocol {})", info.version(), info.protocol()));
   if (info.protocol() != kProtocol || info.version() != kVersion) {
     fields.add("This dtrain", fmt::format("{} (protocol {})", kVersion, kProtocol));

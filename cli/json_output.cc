@@ -176,6 +176,7 @@ std::string daemon_json(const Home& home, const pb::InfoReply* info, bool stoppe
   json["started_unix_ms"] = info == nullptr ? Json() : time_of(info->started_unix_ms());
   json["experiments_live"] = info == nullptr ? Json() : Json(info->experiments_live());
   json["replicas_running"] = info == nullptr ? Json() : Json(info->replicas_running());
+  json["trouble"] = info == nullptr ? Json() : Json(info->trouble());
   json["hosts_connected"] = info == nullptr ? Json() : Json(info->hosts_connected());
   json["experiments"] = live == nullptr ? Json::array() : experiments_of(*live);
   return line_of(json);

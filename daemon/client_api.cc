@@ -131,6 +131,7 @@ std::vector<std::string> ClientApi::running_replicas() const {
 
 Status ClientApi::info(pb::InfoReply& reply) {
   const Model& model = parts_.scheduler.model();
+  reply.set_trouble(parts_.scheduler.trouble());
   reply.set_version(kVersion);
   reply.set_protocol(kProtocol);
   reply.set_pid(static_cast<uint64_t>(getpid()));

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <boost/asio/post.hpp>
 #include <cerrno>
 #include <cstdio>
@@ -113,8 +114,7 @@ void Logs::flush() {
     if (found != open_.end()) {
       Open& open = found->second;
       if (const auto status = open.journal->flush(); !status.ok()) {
-        std::fprintf(stderr, "log of experiment %u: %s\n", number, status.error().message.c_str());
-        retry_later(number);
+        retry_later(number, status.error().message);
         continue;
       }
       open.dirty = false;
@@ -156,12 +156,12 @@ void Logs::synced(uint32_t number, uint64_t end, std::map<LogKey, uint64_t> offs
   Open& open = found->second;
   open.syncing = false;
   if (!good) {
-    std::fprintf(stderr, "log of experiment %u: sync failed, writing it again\n", number);
     open.journal->rewrite();
     open.sync_wanted = true;
-    retry_later(number);
+    retry_later(number, "sync failed, writing it again");
     return;
   }
+  if (failed_.empty()) set_trouble("");
   open.journal->synced(end);
   open.named = true;
   for (const auto& [key, offset] : offsets) {
@@ -184,8 +184,7 @@ void Logs::close_if_done(uint32_t number) {
   if (closing == closing_.end()) return;
   const auto opened = this->open(number);
   if (!opened.ok()) {
-    std::fprintf(stderr, "log of experiment %u: %s\n", number, opened.error().message.c_str());
-    retry_later(number);
+    retry_later(number, opened.error().message);
     return;
   }
   Open& open = **opened;
@@ -198,7 +197,10 @@ void Logs::close_if_done(uint32_t number) {
 }
 
 // The disk refused something of it.
-void Logs::retry_later(uint32_t number) {
+void Logs::retry_later(uint32_t number, std::string why) {
+  why = fmt::format("log of experiment {}: {}", number, why);
+  std::fprintf(stderr, "%s\n", why.c_str());
+  if (trouble_.empty()) set_trouble(std::move(why));
   if (const auto found = open_.find(number); found != open_.end()) found->second.dirty = true;
   std::erase(dirty_, number);
   const bool armed = !failed_.empty();
@@ -210,7 +212,18 @@ void Logs::retry_later(uint32_t number) {
     dirty_.insert(dirty_.end(), failed_.begin(), failed_.end());
     failed_.clear();
     flush();
+    const auto waits = [](const auto& entry) {
+      return entry.second.syncing || entry.second.sync_wanted;
+    };
+    const bool passed = failed_.empty() && std::none_of(open_.begin(), open_.end(), waits);
+    if (passed) set_trouble("");
   });
+}
+
+void Logs::set_trouble(std::string why) {
+  if (why == trouble_) return;
+  trouble_ = std::move(why);
+  wake_all();
 }
 
 void Logs::unlisten(uint32_t number, JournalListener* listener) {
@@ -226,6 +239,12 @@ void Logs::wake(uint32_t number) {
   for (JournalListener* listener : std::vector(found->second.begin(), found->second.end())) {
     listener->journal_grew();
   }
+}
+
+void Logs::wake_all() {
+  std::vector<uint32_t> numbers;
+  for (const auto& entry : listeners_) numbers.push_back(entry.first);
+  for (const uint32_t number : numbers) wake(number);
 }
 
 }  // namespace dtrain::daemon

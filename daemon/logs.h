@@ -2,7 +2,8 @@
 //
 // Owner: daemon main. Thread: loop; fdatasync runs on one other thread and comes back as a posted
 // function. Promises: on_durable names an offset only after the disk has it; what a failed sync may
-// have lost is written again. Never blocks on the disk but for the write() into the page cache.
+// have lost is written again. Never blocks on the disk but for the write() into the page cache, and
+// for one sync when the journal of an earlier daemon is opened.
 #pragma once
 
 #include <unistd.h>
@@ -16,6 +17,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -24,7 +26,8 @@
 
 namespace dtrain::daemon {
 
-// Someone who follows an experiment; woken on the loop when its journal grew. Owner: the stream.
+// Someone who follows an experiment; woken on the loop when its journal grew, or when trouble with
+// the disk came or went. Owner: the stream.
 class JournalListener {
  public:
   virtual ~JournalListener() = default;
@@ -67,6 +70,10 @@ class Logs {
   void listen(uint32_t number, JournalListener* listener) { listeners_[number].insert(listener); }
   void unlisten(uint32_t number, JournalListener* listener);
   void wake(uint32_t number);
+  void wake_all();
+
+  // Why some journal can't be written at present; empty: all can.
+  const std::string& trouble() const { return trouble_; }
 
  private:
   struct Open {
@@ -85,7 +92,8 @@ class Logs {
   bool sync(int fd, bool named) const;
   void synced(uint32_t number, uint64_t end, std::map<LogKey, uint64_t> offsets, bool good);
   void close_if_done(uint32_t number);
-  void retry_later(uint32_t number);
+  void retry_later(uint32_t number, std::string why);
+  void set_trouble(std::string why);
 
   boost::asio::io_context& loop_;
   const std::filesystem::path folder_;
@@ -97,6 +105,7 @@ class Logs {
   std::unordered_map<uint32_t, std::set<JournalListener*>> listeners_;
   std::vector<uint32_t> dirty_;
   std::set<uint32_t> failed_;   // the disk refused them; dirty again when retry_ fires
+  std::string trouble_;
   bool flush_posted_ = false;
   boost::asio::steady_timer retry_;
   boost::asio::thread_pool sync_thread_{1};

@@ -143,14 +143,29 @@ void Scheduler::end_turn() {
   if (model_.place_wanted) keep(place_pending(model_, policy_, boottime_ms()));
   if (const auto status = commit(); !status.ok()) {
     std::fprintf(stderr, "%s; trying again\n", status.error().message.c_str());
+    set_trouble(status.error().message);
     retry_.expires_after(kDiskRetry);
     retry_.async_wait([this](boost::system::error_code error) {
       if (!error) end_turn_soon();
     });
     return;
   }
+  set_trouble("");
   arm_deadline();
   if (on_turn) on_turn();
+}
+
+void Scheduler::set_trouble(std::string why) {
+  if (why == trouble_) return;
+  trouble_ = std::move(why);
+  logs_.wake_all();
+}
+
+std::string Scheduler::trouble() const {
+  const std::string& why = trouble_.empty() ? logs_.trouble() : trouble_;
+  if (why.empty()) return "";
+  return fmt::format("the daemon can't write: {}; what it decides waits for that, and goes on by "
+                     "itself", why);
 }
 
 // Persist, then notify and send. On error nothing has left the daemon and everything still waits.
@@ -177,6 +192,7 @@ Status Scheduler::commit() {
   for (size_t i = 0; i < events.size(); ++i) logs_.append(notified[i].experiment.number, events[i]);
   for (const Send& message : std::exchange(waiting_send_, {})) send(message);
   close_finished(touched);
+  for (const uint32_t number : std::exchange(unclosed_, {})) close(number);
   for (const auto& then : std::exchange(when_committed_, {})) then();
   return ok();
 }
@@ -204,7 +220,8 @@ void Scheduler::close_finished(const std::set<uint32_t>& numbers) {
 void Scheduler::close(uint32_t number) {
   if (const auto status = store_.close_submission(number); !status.ok()) {
     std::fprintf(stderr, "%s\n", status.error().message.c_str());
-    return;   // it stays in memory; the next start of the daemon closes it
+    unclosed_.insert(number);   // the next commit that works tries again
+    return;
   }
   extras_.erase(number);
   model_.experiments.erase(model_.experiments.lower_bound({number, 0}),
@@ -306,12 +323,30 @@ Result<pb::Launch> Scheduler::launch_message(const SendLaunch& what) {
   return launch;
 }
 
+// As it was before what waits to be committed.
+Result<Experiment> Scheduler::committed(const Experiment& experiment) {
+  TRY(const auto record, store_.experiment(experiment.id));
+  Experiment before;
+  before.id = experiment.id;
+  before.submission = experiment.submission;
+  if (record) {
+    TRY(before, from_record(*record, experiment.id, experiment.submission, boottime_ms(), boot_id_));
+  }
+  before.held = experiment.held;
+  return before;
+}
+
 Result<Scheduler::Known> Scheduler::find(uint32_t number) {
   Known known;
   for (auto it = model_.experiments.lower_bound({number, 0});
        it != model_.experiments.end() && it->first.number == number; ++it) {
     known.submission = it->second.submission;
-    known.experiments.push_back(it->second);
+    if (waiting_rows_.contains(it->first)) {
+      TRY(auto experiment, committed(it->second));
+      known.experiments.push_back(std::move(experiment));
+    } else {
+      known.experiments.push_back(it->second);
+    }
   }
   if (known.submission) return known;
   TRY(known.submission, store_.submission(number));

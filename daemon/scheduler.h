@@ -54,13 +54,17 @@ class Scheduler {
   const Model& model() const { return model_; }
   // Its end is committed. Of a set (member 0): the end of all of it.
   bool is_over(const ExperimentId& id) const;
-  // The submission and its experiments, from memory when live, else from the store.
+  // The submission and its experiments as they are committed, from memory when live, else from the
+  // store.
   struct Known {
     std::shared_ptr<const Submission> submission;
     std::vector<Experiment> experiments;   // the one, or the members in order
   };
   Result<Known> find(uint32_t number);
   std::filesystem::path output_dir(const ExperimentId& id) const;
+  // Why nothing is decided or logged at present, for people; empty: all is well. Listeners of the
+  // journals are woken when it changes.
+  std::string trouble() const;
 
   // Called on the loop after each turn that changed something.
   std::function<void()> on_turn;
@@ -69,6 +73,8 @@ class Scheduler {
   void end_turn_soon();
   void end_turn();
   Status commit();
+  void set_trouble(std::string why);
+  Result<Experiment> committed(const Experiment& experiment);
   void keep(Effects&& effects);
   void drop_sends_to(const HostId& host);
   void close_finished(const std::set<uint32_t>& numbers);
@@ -92,8 +98,10 @@ class Scheduler {
   std::set<ExperimentId> waiting_rows_;
   std::vector<Send> waiting_send_;
   std::vector<StateChange> waiting_notify_;
+  std::set<uint32_t> unclosed_;   // over, and the store could not be told
   std::map<uint32_t, SubmissionExtras> extras_;   // of what is live
   std::vector<std::function<void()>> when_committed_;
+  std::string trouble_;   // why the last commit failed
   bool turn_posted_ = false;
   std::chrono::microseconds gather_{0};
   std::chrono::steady_clock::time_point last_turn_;

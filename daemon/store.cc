@@ -47,7 +47,7 @@ Error database_error(sqlite3* database, std::string_view what) {
   switch (code & 0xff) {
     case SQLITE_FULL:
       return {Code::ResourceExhausted, message,
-              "the disk of DTRAIN_HOME is full; free some space, what waited goes on by itself"};
+              "free some space on the disk of DTRAIN_HOME"};
     case SQLITE_IOERR:
       return {Code::ResourceExhausted, message, "check the disk of DTRAIN_HOME: space, quota, health"};
     case SQLITE_CORRUPT:
@@ -59,6 +59,14 @@ Error database_error(sqlite3* database, std::string_view what) {
       return {Code::PermissionDenied, message, "DTRAIN_HOME must be writable by you"};
     default: return {Code::Internal, message, ""};
   }
+}
+
+Result<pb::ExperimentRecord> parse_record(const ExperimentId& id, const std::string& bytes) {
+  pb::ExperimentRecord record;
+  if (record.ParseFromString(bytes)) return record;
+  return Error{Code::DataLoss,
+               fmt::format("the stored facts of experiment {} are damaged", to_string(id)),
+               "restore DTRAIN_HOME/db from a backup"};
 }
 
 }  // namespace
@@ -314,14 +322,19 @@ Result<std::vector<StoredExperiment>> Store::experiments(uint32_t number) {
     if (!row) return experiments;
     StoredExperiment experiment;
     experiment.id = {number, static_cast<uint32_t>(select.integer(0))};
-    if (!experiment.record.ParseFromString(select.bytes(1))) {
-      return Error{Code::DataLoss,
-                   fmt::format("the stored facts of experiment {} are damaged",
-                               to_string(experiment.id)),
-                   "restore DTRAIN_HOME/db from a backup"};
-    }
+    TRY(experiment.record, parse_record(experiment.id, select.bytes(1)));
     experiments.push_back(std::move(experiment));
   }
+}
+
+Result<std::optional<pb::ExperimentRecord>> Store::experiment(const ExperimentId& id) {
+  Statement select(database_, "select facts from experiment where number = ? and member = ?");
+  select.bind(id.number);
+  select.bind(id.member);
+  TRY(const bool row, select.step());
+  if (!row) return std::optional<pb::ExperimentRecord>();
+  TRY(auto record, parse_record(id, select.bytes(0)));
+  return std::optional(std::move(record));
 }
 
 Result<std::vector<pb::StateEvent>> Store::events(uint32_t number) {

@@ -63,6 +63,8 @@ class Store {
   Result<std::shared_ptr<const Submission>> submission(uint32_t number);   // NotFound
   Result<SubmissionExtras> extras(uint32_t number);
   Result<std::vector<StoredExperiment>> experiments(uint32_t number);
+  // Nothing for one that was never committed.
+  Result<std::optional<pb::ExperimentRecord>> experiment(const ExperimentId& id);
   Result<std::vector<pb::StateEvent>> events(uint32_t number);
   // Newest first. `project_dir` empty: every project; limit 0: all.
   Result<std::vector<uint32_t>> numbers(const std::string& project_dir, uint32_t limit);

@@ -66,6 +66,10 @@ class WatchStream final : public WriteStream<pb::WatchBatch>, public JournalList
     // Asked before reading: what is in the journal once it is over is everything.
     const bool over = scheduler_.is_over(filter_.pattern.experiment);
     pb::WatchBatch batch;
+    if (const std::string trouble = scheduler_.trouble(); trouble != told_trouble_) {
+      batch.set_trouble(trouble);
+      told_trouble_ = trouble;
+    }
     const uint64_t end = logs_.end(number_);
     const uint64_t before = cursor_;
     if (open_reader() && cursor_ < end) {
@@ -82,7 +86,7 @@ class WatchStream final : public WriteStream<pb::WatchBatch>, public JournalList
                                             scheduler_.model(), boottime_ms());
       write(std::move(batch));
       finish(grpc::Status::OK);
-    } else if (batch.items_size() > 0) {
+    } else if (batch.items_size() > 0 || batch.has_trouble()) {
       write(std::move(batch));
     } else if (cursor_ < end && cursor_ != before) {
       // A stretch without anything of interest: look further without holding up the loop.
@@ -114,6 +118,7 @@ class WatchStream final : public WriteStream<pb::WatchBatch>, public JournalList
   std::unique_ptr<JournalReader> reader_;
   uint64_t cursor_ = 0;
   uint64_t skip_bytes_ = 0;
+  std::string told_trouble_;
 };
 
 }  // namespace

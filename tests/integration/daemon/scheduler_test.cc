@@ -93,10 +93,18 @@ TEST_CASE("nothing is answered, shown as over or sent before it is committed") {
     CHECK(!daemon.scheduler.is_over(kOne));
     CHECK(!answered);
     CHECK(daemon.outbox.sent.empty());
+    const auto known = daemon.scheduler.find(1);
+    REQUIRE(known.ok());
+    CHECK(state_of(known->experiments.at(0)) == State::Starting);
+    CHECK(daemon.scheduler.trouble().find("the daemon can't write: database: ") == 0);
   }
   daemon.scheduler.when_committed([] {});   // rather than wait for it to try again by itself
   daemon.turn();
   CHECK(daemon.scheduler.is_over(kOne));
+  CHECK(daemon.scheduler.trouble().empty());
+  const auto known = daemon.scheduler.find(1);
+  REQUIRE(known.ok());
+  CHECK(state_of(known->experiments.at(0)) == State::Failed);
   CHECK(answered);
   CHECK(daemon.row(kOne).over());
 }

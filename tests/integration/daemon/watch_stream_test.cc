@@ -23,6 +23,13 @@ class Watcher : public grpc::ClientReadReactor<pb::WatchBatch> {
   }
   bool over() const { return over_; }
   const std::vector<pb::WatchBatch>& batches() const { return batches_; }
+  std::string trouble() const {
+    std::string trouble;
+    for (const auto& batch : batches_) {
+      if (batch.has_trouble()) trouble = batch.trouble();
+    }
+    return trouble;
+  }
   std::string last_state() const {
     std::string state;
     for (const auto& batch : batches_) {
@@ -72,13 +79,15 @@ TEST_CASE("a watch ends once the end is on disk, and has shown it") {
     daemon.loop.poll();
     daemon.logs.wake(1);
     Watcher late(daemon);
-    daemon.until([&] { return late.last_state() == "PENDING"; });
+    daemon.until([&] { return late.last_state() == "PENDING" && !late.trouble().empty(); });
+    daemon.until([&] { return !watcher.trouble().empty(); });
     CHECK(!late.batches().back().end());
     CHECK(!watcher.batches().back().end());
   }
   daemon.scheduler.when_committed([] {});   // rather than wait for it to try again by itself
   daemon.until([&] { return watcher.over(); });
   CHECK(watcher.last_state() == "KILLED");
+  CHECK(watcher.trouble().empty());
   CHECK(watcher.batches().back().end());
   CHECK(watcher.batches().back().outcome().state() == "KILLED");
 }

@@ -6,6 +6,7 @@
 #include <boost/asio/buffer.hpp>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 
 #include "runner/keeper.h"
 #include "schema/fd.h"
@@ -17,6 +18,7 @@ namespace asio = boost::asio;
 using ErrorCode = boost::system::error_code;
 
 constexpr size_t kLineBytesMax = 4096;
+constexpr auto kAcceptRetry = std::chrono::milliseconds(200);
 
 std::string_view next_word(std::string_view& line) {
   const size_t end = std::min(line.find(' '), line.size());
@@ -71,7 +73,7 @@ Result<CtlRequest> parse_ctl_line(std::string_view line) {
 }
 
 KeeperCtl::KeeperCtl(asio::io_context& loop, std::function<void(const CtlRequest&)> on_request)
-    : on_request_(std::move(on_request)), acceptor_(loop), socket_(loop) {}
+    : on_request_(std::move(on_request)), acceptor_(loop), socket_(loop), retry_(loop) {}
 
 Status KeeperCtl::listen(const std::string& name) {
   ErrorCode error;
@@ -86,7 +88,8 @@ Status KeeperCtl::listen(const std::string& name) {
 void KeeperCtl::accept() {
   acceptor_.async_accept([this](const ErrorCode& error, Protocol::socket socket) {
     if (error == asio::error::operation_aborted) return;
-    if (!error && is_welcome(socket.native_handle())) {
+    if (error) return accept_later();
+    if (is_welcome(socket.native_handle())) {
       ErrorCode ignored;
       socket.non_blocking(true, ignored);
       socket_ = std::move(socket);  // cancels what waits on the one before
@@ -96,6 +99,14 @@ void KeeperCtl::accept() {
       changed();
     }
     accept();
+  });
+}
+
+// Out of descriptors: who waits is still there, and would be found again at once.
+void KeeperCtl::accept_later() {
+  retry_.expires_after(kAcceptRetry);
+  retry_.async_wait([this](const ErrorCode& error) {
+    if (!error) accept();
   });
 }
 

@@ -3,6 +3,7 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <functional>
 #include <optional>
 #include <string>
@@ -37,6 +38,7 @@ class KeeperCtl {
 
  private:
   void accept();
+  void accept_later();
   void read(uint64_t connection);
   bool take_lines();
   void close();
@@ -44,6 +46,7 @@ class KeeperCtl {
   std::function<void(const CtlRequest&)> on_request_;
   Protocol::acceptor acceptor_;
   Protocol::socket socket_;
+  boost::asio::steady_timer retry_;
   uint64_t connection_ = 0;  // counts connections: a read of an older one is ignored
   std::string input_;
   bool told_ = false;   // `changed` was sent and not answered

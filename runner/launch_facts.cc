@@ -106,6 +106,8 @@ Result<FactsWriter> FactsWriter::open(const LaunchDir& directory) {
   if (::ftruncate(writer.file_.get(), static_cast<off_t>(writer.end_)) != 0) {
     return errno_error("cut " + writer.path_, errno);
   }
+  TRY(const auto text, read_file(writer.path_, 0));
+  writer.unsynced_ = text.value_or("");
   return writer;
 }
 
@@ -128,6 +130,7 @@ Status FactsWriter::append(uint32_t kind, const std::string& record) {
       ::pwrite(file_.get(), frame.data(), frame.size(), static_cast<off_t>(end_));
   if (written == static_cast<ssize_t>(frame.size())) {
     end_ += frame.size();
+    unsynced_ += frame;
     return ok();
   }
   const int error = written < 0 ? errno : ENOSPC;
@@ -136,8 +139,19 @@ Status FactsWriter::append(uint32_t kind, const std::string& record) {
 }
 
 Status FactsWriter::sync() {
-  if (::fdatasync(file_.get()) == 0) return ok();
-  return errno_error("sync " + path_, errno);
+  if (sync_failed_) TRY(write_unsynced());
+  sync_failed_ = fdatasync(file_.get()) != 0;
+  if (sync_failed_) return errno_error("sync " + path_, errno);
+  unsynced_.clear();
+  return ok();
+}
+
+// The kernel takes pages that it could not write for written: only new writes bring them back.
+Status FactsWriter::write_unsynced() {
+  const auto at = static_cast<off_t>(end_ - unsynced_.size());
+  const ssize_t written = ::pwrite(file_.get(), unsynced_.data(), unsynced_.size(), at);
+  if (written == static_cast<ssize_t>(unsynced_.size())) return ok();
+  return errno_error("write " + path_, written < 0 ? errno : ENOSPC);
 }
 
 }  // namespace dtrain::runner

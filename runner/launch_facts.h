@@ -7,6 +7,8 @@
 // The keeper writes; once it is dead, the runner does. Anybody may read meanwhile.
 #pragma once
 
+#include <unistd.h>
+
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -71,15 +73,21 @@ class FactsWriter {
   Status add(const ProcessIdentity& keeper);
   Status add(const ReplicaId& id, const ReplicaStart& start);
   Status add(const ReplicaId& id, const ReplicaExit& exit);
-  // The disk has all of it.
+  // The disk has all of it. After an error try again: what the disk may have dropped is written anew.
   Status sync();
+
+  // How the disk is asked; tests have another answer.
+  int (*fdatasync)(int fd) = ::fdatasync;
 
  private:
   Status append(uint32_t kind, const std::string& record);
+  Status write_unsynced();
 
   std::string path_;
   Fd file_;
   uint64_t end_ = 0;
+  std::string unsynced_;  // the last bytes before end_: those that no sync has covered yet
+  bool sync_failed_ = false;
 };
 
 }  // namespace dtrain::runner

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -117,6 +118,25 @@ TEST_CASE("a record of another version or without sense is said, not guessed") {
     REQUIRE(!read.ok());
     CHECK(read.error().code == Code::DataLoss);
   }
+}
+
+TEST_CASE("what a failed sync may have lost is written again") {
+  Folder folder;
+  FactsWriter writer = folder.writer();
+  REQUIRE(writer.add(kReplica, some_exit(1)).ok());
+  REQUIRE(writer.sync().ok());
+  REQUIRE(writer.add(kOther, some_exit(3)).ok());
+  writer.fdatasync = [](int) { return -1; };
+  CHECK(!writer.sync().ok());
+  // As a disk that dropped the pages.
+  const std::string whole = *read_small_file(folder.directory.record());
+  std::string lost = whole;
+  std::fill(lost.end() - 20, lost.end(), '\0');
+  std::ofstream(folder.directory.record(), std::ios::in | std::ios::binary) << lost;
+  CHECK(!folder.facts().exits.contains(kOther));
+  writer.fdatasync = [](int) { return 0; };
+  CHECK(writer.sync().ok());
+  CHECK(*read_small_file(folder.directory.record()) == whole);
 }
 
 TEST_CASE("no place for the facts is an error") {

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Times what a user of one machine feels: submit, launch, gang, throughput, logs, teardown.
 
-    tests/bench/platform.py [--dtrain build/release/bin/dtrain] [--rounds 5] [--csv FILE] [ROW ...]
+    tests/bench/platform.py [--dtrain build/release/bin/dtrain] [--rounds 5] [--slurm] [--csv FILE] [ROW ...]
 
 Every row is measured beside a peer in the same run, interleaved, and printed as medians and their
-ratio. Nothing here passes or fails.
+ratio; with --slurm beside a Slurm, too. Nothing here passes or fails.
 """
 
 import argparse
@@ -19,6 +19,8 @@ import sys
 import tempfile
 import time
 
+from slurm import Slurm
+
 GANG = 64
 EXPERIMENTS = 300
 LOG_BYTES = 256 << 20
@@ -26,15 +28,18 @@ LINE = b"x" * 99 + b"\n"
 
 
 class Bench:
-    def __init__(self, dtrain, rounds):
+    def __init__(self, dtrain, rounds, with_slurm):
         self.dtrain = dtrain
         self.rounds = rounds
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="dtrain-bench-"))
         self.env = dict(os.environ, DTRAIN_HOME=str(self.folder / "home"))
         self.rows = []
+        self.slurm = Slurm(self.folder / "slurm") if with_slurm else None
         self.run("daemon", "start")
 
     def close(self):
+        if self.slurm:
+            self.slurm.close()
         subprocess.run([self.dtrain, "daemon", "stop", "--kill"], env=self.env,
                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -53,6 +58,8 @@ class Bench:
 
     def row(self, what, unit, ours, peer, peer_name):
         """ours and peer: lists of figures, taken in turns."""
+        if not peer:   # no Slurm was asked for
+            return
         a, b = statistics.median(ours), statistics.median(peer)
         self.rows.append((what, unit, a, peer_name, b, a / b))
         print(f"{what:<46} {a:>10.2f} {unit:<6} {peer_name:<34} {b:>10.2f} {a / b:>8.2f}x",
@@ -75,13 +82,16 @@ def submit(bench):
             file.flush()
             os.fdatasync(file.fileno())
 
-    ours, start, disk = [], [], []
+    ours, start, disk, sbatch = [], [], [], []
     for _ in range(bench.rounds * 10):
         ours.append(timed_ms(lambda: bench.run("train", "-d", cwd=folder)))
+        if bench.slurm:
+            sbatch.append(timed_ms(lambda: bench.slurm.run("sbatch", "-o", "/dev/null", "--wrap", "true")))
         start.append(timed_ms(lambda: bench.run("version")))
         disk.append(timed_ms(synced_write))
     bench.row("submit acknowledged (train -d, whole command)", "ms", ours, start,
               "the executable's own start")
+    bench.row("  the same", "ms", ours, sbatch, "sbatch")
     bench.row("  the disk's part", "ms", disk, disk, "4 KiB write + fdatasync")
 
 
@@ -98,11 +108,14 @@ def launch(bench):
             time.sleep(0.0002)
         return (int(stamp.read_text()) - start) / 1e6
 
-    ours, bare = [], []
+    ours, bare, srun = [], [], []
     for _ in range(bench.rounds * 4):
         ours.append(until_stamp(lambda: bench.run("train", "-d", cwd=folder)))
         bare.append(until_stamp(lambda: subprocess.run(["sh", "-c", command], check=True)))
+        if bench.slurm:
+            srun.append(until_stamp(lambda: bench.slurm.run("srun", "-n1", "sh", "-c", command)))
     bench.row("submit to first process running", "ms", ours, bare, "bare sh -c")
+    bench.row("  the same", "ms", ours, srun, "srun -n1")
 
 
 def gang(bench):
@@ -126,11 +139,16 @@ train:
         return (max(int(file.read_text()) for file in stamps.iterdir()) - start) / 1e6
 
     bare_command = (f"for i in $(seq {GANG}); do DTRAIN_REPLICA=$i sh -c '{command}' & done; wait")
-    ours, bare = [], []
+    slurm_command = f"date +%s%N > {stamps}/$SLURM_PROCID"
+    ours, bare, srun = [], [], []
     for _ in range(bench.rounds):
         ours.append(last_start(lambda: bench.run("train", cwd=folder)))
         bare.append(last_start(lambda: subprocess.run(["sh", "-c", bare_command], check=True)))
+        if bench.slurm:
+            srun.append(last_start(
+                lambda: bench.slurm.run("srun", f"-n{GANG}", "sh", "-c", slurm_command)))
     bench.row(f"gang of {GANG}, submit to all started", "ms", ours, bare, f"{GANG} bare spawns")
+    bench.row("  the same", "ms", ours, srun, f"srun -n{GANG}")
 
 
 def experiments(bench):
@@ -142,13 +160,17 @@ train:
   run: 'true'
 """)
     bare_command = f"for i in $(seq {EXPERIMENTS}); do sh -c true & done; wait"
-    ours, bare = [], []
+    ours, bare, array = [], [], []
     for _ in range(max(bench.rounds // 2, 1)):
         ours.append(EXPERIMENTS / timed_ms(lambda: bench.run("train", cwd=folder)) * 1e3)
         bare.append(EXPERIMENTS / timed_ms(
             lambda: subprocess.run(["sh", "-c", bare_command], check=True)) * 1e3)
+        if bench.slurm:
+            array.append(EXPERIMENTS / timed_ms(lambda: bench.slurm.run(
+                "sbatch", "--wait", "-o", "/dev/null", f"--array=1-{EXPERIMENTS}", "--wrap", "true")) * 1e3)
     bench.row(f"finished experiments a second (set of {EXPERIMENTS})", "1/s", ours, bare,
               "bare spawns a second")
+    bench.row("  the same", "1/s", ours, array, "Slurm job array")
 
 
 def log_path(bench):
@@ -158,8 +180,10 @@ def log_path(bench):
             file.write(LINE * 1000)
     size = data.stat().st_size
     folder = bench.project("logs", f"project: logs\ntrain: {{run: 'cat {data}'}}\n")
-    ours, bare = [], []
+    ours, bare, srun = [], [], []
     for _ in range(max(bench.rounds // 2, 1)):
+        if bench.slurm:
+            srun.append(size / 1e3 / timed_ms(lambda: bench.slurm.run("srun", "-n1", "cat", str(data))))
         ours.append(size / 1e3 / timed_ms(lambda: subprocess.run(
             [bench.dtrain, "train"], env=bench.env, cwd=folder, stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL, check=True)))
@@ -167,6 +191,7 @@ def log_path(bench):
             lambda: subprocess.run(["sh", "-c", f"cat {data} | cat > {bench.folder}/copy; "
                                     f"sync -d {bench.folder}/copy"], check=True)))
     bench.row("log path, process to CLI, 100-byte lines", "MB/s", ours, bare, "cat | cat > file; sync")
+    bench.row("  the same", "MB/s", ours, srun, "srun -n1")
 
 
 def latency(bench):
@@ -237,6 +262,7 @@ def main():
     root = pathlib.Path(__file__).resolve().parents[2]
     parser.add_argument("--dtrain", default=str(root / "build/release/bin/dtrain"))
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--slurm", action="store_true", help="start a Slurm to compare with; as root")
     parser.add_argument("--csv")
     parser.add_argument("rows", nargs="*", metavar="ROW", help=f"of {', '.join(ROWS)}")
     arguments = parser.parse_args()
@@ -245,7 +271,7 @@ def main():
             parser.error(f"no row {name}; there are {', '.join(ROWS)}")
     if not os.access(arguments.dtrain, os.X_OK):
         sys.exit(f"{arguments.dtrain} is not there: build the release preset first")
-    bench = Bench(arguments.dtrain, arguments.rounds)
+    bench = Bench(arguments.dtrain, arguments.rounds, arguments.slurm)
     try:
         print(f"{'what':<46} {'dtrain':>10} {'':<6} {'peer':<34} {'':>10} {'ratio':>9}")
         for name in arguments.rows or ROWS:

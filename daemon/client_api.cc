@@ -138,7 +138,7 @@ Status ClientApi::info(pb::InfoReply& reply) {
   reply.set_home(parts_.home.root.string());
   reply.set_socket(parts_.home.socket().string());
   reply.set_started_unix_ms(started_unix_ms_);
-  reply.set_experiments_live(static_cast<uint32_t>(model.live.size()));
+  reply.set_experiments_live(static_cast<uint32_t>(parts_.scheduler.live().size()));
   reply.set_replicas_running(static_cast<uint32_t>(running_replicas().size()));
   reply.set_hosts_connected(static_cast<uint32_t>(
       std::count_if(model.hosts.begin(), model.hosts.end(),
@@ -174,7 +174,7 @@ Status ClientApi::list(const pb::ListRequest& request, pb::ListReply& reply) {
     std::reverse(numbers.begin(), numbers.end());
   } else {
     const Model& model = parts_.scheduler.model();
-    for (const ExperimentId& id : model.live) {
+    for (const ExperimentId& id : parts_.scheduler.live()) {
       const std::string& project = model.experiments.at(id).submission->project_dir;
       if (!request.project_dir().empty() && project != request.project_dir()) continue;
       if (numbers.empty() || numbers.back() != id.number) numbers.push_back(id.number);

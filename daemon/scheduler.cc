@@ -207,6 +207,14 @@ bool Scheduler::is_over(const ExperimentId& id) const {
   return none_of(model_.live) && none_of(waiting_rows_);
 }
 
+std::set<ExperimentId> Scheduler::live() const {
+  std::set<ExperimentId> ids = model_.live;
+  for (const ExperimentId& id : waiting_rows_) {
+    if (model_.experiments.contains(id)) ids.insert(id);
+  }
+  return ids;
+}
+
 // Only live experiments have their journal made good by the next daemon: so it is whole first.
 void Scheduler::close_finished(const std::set<uint32_t>& numbers) {
   for (const uint32_t number : numbers) {

@@ -54,6 +54,8 @@ class Scheduler {
   const Model& model() const { return model_; }
   // Its end is committed. Of a set (member 0): the end of all of it.
   bool is_over(const ExperimentId& id) const;
+  // What is not over, as is_over() has it.
+  std::set<ExperimentId> live() const;
   // The submission and its experiments as they are committed, from memory when live, else from the
   // store.
   struct Known {

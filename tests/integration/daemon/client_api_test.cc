@@ -14,7 +14,9 @@ TEST_CASE("kill is answered once it is on disk") {
   daemon.scheduler.handle(HostDisconnected{a_host().id});
   daemon.loop.poll();
 
-  grpc::ClientContext kill_call, info_call;
+  grpc::ClientContext kill_call, info_call, list_call;
+  pb::ListRequest what;
+  pb::ListReply list;
   pb::KillRequest kill;
   pb::KillReply killed;
   kill.add_ids("1");
@@ -32,6 +34,16 @@ TEST_CASE("kill is answered once it is on disk") {
       boost::asio::post(daemon.loop, [&] { informed = true; });
     });
     daemon.until([&] { return informed; });
+    CHECK(info.trouble().find("the daemon can't write") == 0);
+    CHECK(info.experiments_live() == 1);
+    // And what was decided is not shown before it is done.
+    bool listed = false;
+    stub->async()->List(&list_call, &what, &list, [&](const grpc::Status&) {
+      boost::asio::post(daemon.loop, [&] { listed = true; });
+    });
+    daemon.until([&] { return listed; });
+    REQUIRE(list.experiments_size() == 1);
+    CHECK(list.experiments(0).state() == "PENDING");
     CHECK(!answered);
   }
   daemon.scheduler.when_committed([] {});   // rather than wait for it to try again by itself

@@ -22,7 +22,8 @@ namespace dtrain::test {
 
 class TemporaryFolder {
  public:
-  TemporaryFolder();
+  explicit TemporaryFolder(
+      const std::filesystem::path& below = std::filesystem::temp_directory_path());
   ~TemporaryFolder();
   TemporaryFolder(const TemporaryFolder&) = delete;
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
@@ -33,8 +34,8 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
-inline TemporaryFolder::TemporaryFolder() {
-  std::string name = (std::filesystem::temp_directory_path() / "dtrain-test-XXXXXX").native();
+inline TemporaryFolder::TemporaryFolder(const std::filesystem::path& below) {
+  std::string name = (below / "dtrain-test-XXXXXX").native();
   REQUIRE(::mkdtemp(name.data()) != nullptr);
   path_ = name;
 }

@@ -114,6 +114,70 @@ TEST_CASE("everything committed is there for the next daemon") {
   CHECK((*store)->submission(7).error().code == Code::NotFound);
 }
 
+// The database's files as a power cut may leave them: whatever follows byte `cut` of the log was on
+// its way. `rubbish`: the file has its length, but what had not been written is something else.
+void tear(const fs::path& database, const fs::path& torn, uint64_t cut, bool rubbish) {
+  const fs::path log = database.string() + "-wal", torn_log = torn.string() + "-wal";
+  fs::remove(torn.string() + "-shm");
+  fs::copy_file(database, torn, fs::copy_options::overwrite_existing);
+  fs::copy_file(log, torn_log, fs::copy_options::overwrite_existing);
+  const uint64_t size = fs::file_size(log);
+  fs::resize_file(torn_log, cut);
+  if (!rubbish) return;
+  std::ofstream(torn_log, std::ios::binary | std::ios::app) << std::string(size - cut, '\xa5');
+}
+
+TEST_CASE("wherever the last commit is torn, what was acknowledged before it is there") {
+  // Every byte at the edges of the log's frames, and others in between.
+  constexpr uint64_t kHeaderBytes = 32, kFrameBytes = 24 + 4096;
+  const auto is_telling = [](uint64_t cut) {
+    const uint64_t within = (cut - kHeaderBytes) % kFrameBytes;
+    return within < 32 || within > kFrameBytes - 8 || within % 97 == 0;
+  };
+  // A few thousand databases are opened: in memory, where a sync costs nothing.
+  test::TemporaryFolder folder(fs::exists("/dev/shm") ? fs::path("/dev/shm")
+                                                      : fs::temp_directory_path());
+  const fs::path database = folder / "db", torn = folder / "torn", log = folder / "db-wal";
+  auto store = Store::open(database);
+  REQUIRE(store.ok());
+  REQUIRE((*store)->add_submission(submission("a"), {}).ok());
+  StoredExperiment row;
+  row.id = {1, 0};
+  pb::StateEvent event;
+  event.set_id("1");
+  const auto commit = [&](uint32_t attempt) {
+    row.record.set_attempt(attempt);
+    event.set_attempt(attempt);
+    REQUIRE((*store)->commit({row}, {event}).ok());
+    return fs::file_size(log);
+  };
+  const uint64_t before = commit(1);
+  const uint64_t after = commit(2);
+  REQUIRE(before < after);
+  for (uint64_t cut = before; cut <= after; ++cut) {
+    if (cut != after && !is_telling(cut)) continue;
+    for (const bool rubbish : {false, true}) {
+      CAPTURE(cut);
+      CAPTURE(rubbish);
+      tear(database, torn, cut, rubbish);
+      auto found = Store::open(torn);
+      REQUIRE(found.ok());
+      const auto facts = (*found)->experiment({1, 0});
+      const auto events = (*found)->events(1);
+      REQUIRE(facts.ok());
+      REQUIRE(facts->has_value());
+      REQUIRE(events.ok());
+      // The last commit is there whole or not at all.
+      CHECK((*facts)->attempt() == events->size());
+      CHECK((*facts)->attempt() == (cut == after ? 2 : 1));
+      // And the numbers go on.
+      const auto next = (*found)->add_submission(submission("b"), {});
+      REQUIRE(next.ok());
+      CHECK(next->number == 2);
+    }
+  }
+}
+
 TEST_CASE("the database is private, and one of a newer dtrain is refused") {
   test::TemporaryFolder folder;
   const fs::path path = folder / "db";

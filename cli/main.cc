@@ -18,6 +18,7 @@
 #include "cli/overview.h"
 #include "daemon/daemon_main.h"
 #include "runner/keeper_nursery.h"
+#include "runner/process_title.h"
 #include "runner/runner_main.h"
 #include "schema/config.h"
 #include "schema/home.h"
@@ -32,6 +33,7 @@ Run declare_daemon_with_run(Options& options, CommandContext& context) {
     auto no_runner = std::make_shared<bool>(false);
     run_options.flag("--no-local-runner", *no_runner, "place nothing on this machine");
     return [no_runner]() -> Result<int> {
+      runner::set_process_name("dtrain-daemon");
       TRY(const Home home, home_from_environment());
       return daemon::run_daemon({home, !*no_runner});
     };
@@ -45,6 +47,7 @@ struct RunnerWords {
 };
 
 Result<int> run_runner(const RunnerWords& words) {
+  runner::set_process_name("dtrain-runner");
   runner::RunnerOptions options;
   if (words.join.empty() || words.home.empty()) {
     TRY(const Home home, home_from_environment());
@@ -101,7 +104,10 @@ Run declare_runner(Options& options, CommandContext&) {
 Run declare_keeper(Options& options, CommandContext&) {
   auto blanks = std::make_shared<std::string>();
   options.positional("BLANKS", *blanks, "room for what ps shows", false);
-  return [blanks]() -> Result<int> { return runner::run_keeper_nursery(); };
+  return [blanks]() -> Result<int> {
+    runner::set_process_name("dtrain-nursery");
+    return runner::run_keeper_nursery();
+  };
 }
 
 constexpr Command kCommands[] = {
@@ -177,5 +183,13 @@ int dispatch(std::vector<std::string> words) {
 
 int main(int argc, char** argv) {
   dtrain::cli::fill_standard_descriptors();
-  return dtrain::cli::dispatch(std::vector<std::string>(argv + 1, argv + argc));
+  std::vector<std::string> words(argv, argv + argc);
+  // Started by one of us, so as to be the same executable even if another was installed meanwhile:
+  // `ps` shows what a person would have typed.
+  if (!words.empty() && words[0] == "/proc/self/exe") {
+    words[0] = "dtrain";
+    dtrain::runner::set_process_title(words);
+  }
+  if (!words.empty()) words.erase(words.begin());
+  return dtrain::cli::dispatch(std::move(words));
 }

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -86,7 +85,7 @@ std::optional<Parcel> receive_parcel(int socket) {
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   set_process_title({"dtrain", "keeper", order.bytes});
-  ::prctl(PR_SET_NAME, "dtrain-keeper");
+  set_process_name("dtrain-keeper");
   ::_exit(run_keeper(order.bytes));
 }
 

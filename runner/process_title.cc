@@ -1,5 +1,7 @@
 #include "runner/process_title.h"
 
+#include <sys/prctl.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -41,6 +43,10 @@ void set_process_title(const std::vector<std::string>& words) {
   const size_t shown = std::min(title.size(), area.size - 1);
   std::memcpy(area.begin, title.data(), shown);
   std::memset(area.begin + shown, 0, area.size - shown);
+}
+
+void set_process_name(const char* name) {
+  ::prctl(PR_SET_NAME, name);
 }
 
 }  // namespace dtrain::runner

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "cli/commands.h"
+#include "cli/errors.h"
 #include "cli/json_output.h"
 #include "cli/shell_values.h"
 #include "cli/spec_source.h"
@@ -35,11 +36,17 @@ Result<int> check(const CheckOptions& options, const CommandContext& context) {
   parse.file_name = source.file_name;
   TRY(parse.parameters, parse_assignments(options.parameters, "-p"));
   TRY(parse.set, parse_assignments(options.set, "--set"));
-  TRY(const Spec spec, parse_spec(source.yaml, parse));
+  std::vector<Mistake> mistakes;
+  parse.mistakes = &mistakes;
+  const auto parsed = parse_spec(source.yaml, parse);
   if (context.json) {
-    fmt::print("{}", check_json(source.file_name, spec));
-    return 0;
+    // Mistakes are what was asked for, so they are facts and no error of this command.
+    fmt::print("{}",
+               check_json(source.file_name, parsed.ok() ? &parsed.value() : nullptr, mistakes));
+    return parsed.ok() ? 0 : exit_code_of(parsed.error());
   }
+  if (!parsed.ok()) return parsed.error();
+  const Spec& spec = parsed.value();
   fmt::print("{} is fine: {}, {}, {}", source.file_name, spec.project, to_string(spec.framework),
              roles_of(spec));
   if (spec.is_set()) fmt::print(", a set of {}", human_count(spec.member_count(), "member"));

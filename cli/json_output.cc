@@ -197,9 +197,18 @@ std::string output_json(const std::string& id, const std::string& directory,
   return line_of({{"id", id}, {"output_dir", directory}, {"files", std::move(listed)}});
 }
 
-std::string check_json(const std::string& file, const Spec& spec) {
+std::string check_json(const std::string& file, const Spec* spec,
+                       const std::vector<Mistake>& mistakes) {
+  Json listed = Json::array();
+  for (const Mistake& mistake : mistakes) {
+    listed.push_back({{"file", mistake.file},
+                      {"line", mistake.line == 0 ? Json() : Json(mistake.line)},
+                      {"column", mistake.line == 0 ? Json() : Json(mistake.column)},
+                      {"message", mistake.message},
+                      {"hint", mistake.hint}});
+  }
   Json roles = Json::array();
-  for (const RoleSpec& role : spec.roles) {
+  for (const RoleSpec& role : spec == nullptr ? std::vector<RoleSpec>() : spec->roles) {
     roles.push_back({{"role", to_string(role.role)},
                      {"count", role.count},
                      {"cpus", role.resources.cpus},
@@ -207,10 +216,11 @@ std::string check_json(const std::string& file, const Spec& spec) {
                      {"gpus", role.resources.gpus}});
   }
   return line_of({{"file", file},
-                  {"project", spec.project},
-                  {"framework", to_string(spec.framework)},
+                  {"project", spec == nullptr ? Json() : Json(spec->project)},
+                  {"framework", spec == nullptr ? Json() : Json(to_string(spec->framework))},
                   {"roles", std::move(roles)},
-                  {"members", spec.is_set() ? spec.member_count() : 0}});
+                  {"members", spec != nullptr && spec->is_set() ? spec->member_count() : 0},
+                  {"mistakes", std::move(listed)}});
 }
 
 std::string why_json(const pb::ExperimentInfo& info, const Why& why) {

@@ -29,8 +29,9 @@ std::string daemon_json(const Home& home, const pb::InfoReply* info, bool stoppe
 std::string shutdown_json(const pb::ShutdownReply& reply, bool was_running);
 std::string output_json(const std::string& id, const std::string& directory,
                         const std::vector<OutputFile>& files);
-// Of `check`, for a file without mistakes.
-std::string check_json(const std::string& file, const Spec& spec);
+// Of `check`; `spec` is null when there are mistakes.
+std::string check_json(const std::string& file, const Spec* spec,
+                       const std::vector<Mistake>& mistakes);
 std::string why_json(const pb::ExperimentInfo& info, const Why& why);
 
 }  // namespace dtrain::cli

@@ -18,9 +18,25 @@ struct Place {
   auto operator<=>(const Place&) const = default;
 };
 
+// One problem as facts. Line and column are 0 where there are none: of an argument, of a whole
+// file.
+struct Mistake {
+  std::string file;  // or the argument: "--set train.resources.gpus=x"
+  int line = 0;
+  int column = 0;
+  std::string message;
+  std::string hint;  // what to do; may be empty
+  bool operator==(const Mistake&) const = default;
+};
+
+// Several errors, at least one, as one: the messages in a row, the first code and hint there is.
+Error joined(std::vector<Error> errors);
+
 class Problems {
  public:
-  explicit Problems(std::string file_name) : sources_{std::move(file_name)} {}
+  // has_lines: a person can look at the text, so that its lines mean something.
+  explicit Problems(std::string file_name, bool has_lines = true)
+      : has_lines_(has_lines), sources_{std::move(file_name)} {}
 
   // An argument such as "--set train.resources.gpus=2"; the result goes into Place::source.
   int add_source(std::string_view argument);
@@ -33,6 +49,8 @@ class Problems {
 
   // Not empty(). The lines in file order, at most fifty; code InvalidArgument.
   Error to_error(std::string hint) const;
+  // All that were kept, in the same order.
+  std::vector<Mistake> mistakes() const;
 
  private:
   struct Problem {
@@ -40,6 +58,9 @@ class Problems {
     std::string path;
     std::string text;
   };
+  std::vector<const Problem*> in_order() const;
+
+  bool has_lines_;
   std::vector<std::string> sources_;
   std::vector<Problem> problems_;
 };

@@ -75,13 +75,17 @@ std::string_view to_string(Framework framework) {
   return "command";
 }
 
-Result<Spec> parse_spec(std::string_view yaml, const ParseOptions& options) {
-  Problems problems(options.file_name);
+namespace {
+
+// The Spec, or problems; the hint is for all of them together.
+Spec read_text(std::string_view yaml, const ParseOptions& options, Problems& problems,
+               std::string& hint) {
   std::optional<YamlNode> root = parse_yaml(yaml, 0, problems);
-  if (!root) return problems.to_error("");
+  if (!root) return {};
   if (root->kind == YamlNode::Kind::Null && options.set.empty()) {
     problems.add({}, "", "the file is empty");
-    return problems.to_error("dtrain init writes one to start from");
+    hint = "dtrain init writes one to start from";
+    return {};
   }
   const std::vector<AddedParameter> added = apply_overrides(*root, options, problems);
   check_tree(*root, spec_shape(), problems);
@@ -94,9 +98,20 @@ Result<Spec> parse_spec(std::string_view yaml, const ParseOptions& options) {
         fmt::format("spelt out this is more than {} bytes; put long commands into a script",
                     kSpecMaxBytes));
   }
-  if (problems.empty()) return spec;
   const bool only_values_missing = problems.size() == reading.undeclared.size();
-  return problems.to_error(only_values_missing ? ask_for(reading.undeclared) : "");
+  if (!problems.empty() && only_values_missing) hint = ask_for(reading.undeclared);
+  return spec;
+}
+
+}  // namespace
+
+Result<Spec> parse_spec(std::string_view yaml, const ParseOptions& options) {
+  Problems problems(options.file_name, options.has_lines);
+  std::string hint;
+  Spec spec = read_text(yaml, options, problems, hint);
+  if (problems.empty()) return spec;
+  if (options.mistakes != nullptr) *options.mistakes = problems.mistakes();
+  return problems.to_error(std::move(hint));
 }
 
 }  // namespace dtrain

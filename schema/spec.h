@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "schema/ids.h"
+#include "schema/problems.h"
 #include "schema/result.h"
 
 namespace dtrain {
@@ -100,10 +101,12 @@ struct Spec {
 // Where YAML came from, for messages: "dtrain.yml:7:12: ...".
 struct ParseOptions {
   std::string file_name = "dtrain.yml";
+  bool has_lines = true;  // false: a text that nobody sees; its problems are named without lines
   // `--set a.b=c` and `-p name=value` in the order given; they override the file. The value of a
   // `set` is read as YAML, that of a parameter as it stands unless it is a [list] or a {map}.
   std::vector<std::pair<std::string, std::string>> set = {};
   std::vector<std::pair<std::string, std::string>> parameters = {};
+  std::vector<Mistake>* mistakes = nullptr;  // what was refused, as facts; may be null
 };
 
 // Every problem of the text, in file order, one line each:

@@ -32,21 +32,23 @@ std::vector<std::string> read_range(const YamlNode& node, const std::string& pat
   const auto first = parse_decimal(min->text);
   const auto last = parse_decimal(max->text);
   const auto stride = step ? parse_decimal(step->text) : Decimal{1, 0};
-  if (stride && stride->mantissa <= 0) {
+  const bool stands_still = stride && stride->mantissa <= 0;
+  if (stands_still) {
     reading.problems.add(step->place, join_path(path, "step"),
                          fmt::format("got {}, expected more than 0", step->text));
-    return {};
   }
+  const double low = std::strtod(min->text.c_str(), nullptr);
+  const double high = std::strtod(max->text.c_str(), nullptr);
+  if (low > high) {
+    reading.problems.add(node.place, path,
+                         fmt::format("min {} is more than max {}", min->text, max->text));
+  }
+  if (stands_still || low > high) return {};
   const auto range =
       first && last && stride ? DecimalRange::make(*first, *last, *stride) : std::nullopt;
   if (!range) {
-    const double low = std::strtod(min->text.c_str(), nullptr);
-    const double high = std::strtod(max->text.c_str(), nullptr);
-    reading.problems.add(
-        node.place, path,
-        low > high ? fmt::format("min {} is more than max {}", min->text, max->text)
-                   : std::string("these numbers need more than 18 digits; write the values as a "
-                                 "list"));
+    reading.problems.add(node.place, path,
+                         "these numbers need more than 18 digits; write the values as a list");
     return {};
   }
   if (range->count() > kMaxMembers) {

@@ -152,7 +152,7 @@ void check_restarts(const WrittenRoles& roles, const Spec& spec, bool limit_give
   for (const auto& [name, role] : all) {
     if (role->on_failure == OnFailure::Restart) {
       complain(*role, name, "on-failure",
-               "restarting needs train.restart.limit to be 1 or more; it is 0", reading);
+               "restarting needs train.restart.limit to be 1 or more, not 0", reading);
     }
   }
 }

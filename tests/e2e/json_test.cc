@@ -48,6 +48,26 @@ TEST_CASE("--json of every command that prints facts is JSON") {
   CHECK_MESSAGE(Json::accept(error.out + error.err), error.all());
 }
 
+TEST_CASE("check --json lists every mistake with its place, and returns 2") {
+  Cluster cluster;
+  fs::path project = cluster.project(
+      "project: p\ntrain:\n  resources: {cpu: 2}\n  parameters: {a: {range: {min: 5, max: 1, step: "
+      "0}}}\n  run: echo\n");
+  Output output = cluster.run({"check", "--json"}, project);
+  CHECK(output.code == 2);
+  CHECK_MESSAGE(output.err.empty(), output.err);
+  REQUIRE(Json::accept(output.out));
+  Json mistakes = Json::parse(output.out)["mistakes"];
+  REQUIRE(mistakes.size() == 3);
+  CHECK(mistakes[0] == Json{{"file", "dtrain.yml"},
+                            {"line", 3},
+                            {"column", 15},
+                            {"message", "train.resources.cpu: unknown key"},
+                            {"hint", "did you mean 'cpus'?"}});
+  CHECK(mistakes[1]["line"] == 4);
+  CHECK(mistakes[2]["line"] == 4);
+}
+
 TEST_CASE("train --json says nothing for people while all goes well") {
   Cluster cluster;
   fs::path project = cluster.project("quiet", {{"dtrain.yml", "project: p\ntrain: {run: echo}\n"},

@@ -87,6 +87,24 @@ TEST_CASE("bad files are refused with every problem, in file order") {
   }
 }
 
+TEST_CASE("problems come as facts too, each with what to do apart") {
+  std::vector<Mistake> mistakes;
+  ParseOptions options;
+  options.mistakes = &mistakes;
+  options.set = {{"train.resources.gpus", "x"}};
+  const auto spec =
+      parse("project: p\ntrain:\n  resources: {cpu: 2}\n  priority: 'a; b'\n  run: x\n", options);
+  REQUIRE_FALSE(spec.ok());
+  REQUIRE(mistakes.size() == 3);
+  CHECK(mistakes[0] ==
+        Mistake{"dtrain.yml", 3, 15, "train.resources.cpu: unknown key", "did you mean 'cpus'?"});
+  CHECK(mistakes[1].line == 4);
+  CHECK(mistakes[1].message.find("'a; b'") != std::string::npos);
+  CHECK(mistakes[1].hint.empty());
+  CHECK(mistakes[2].file == "--set train.resources.gpus=x");
+  CHECK(mistakes[2].line == 0);
+}
+
 TEST_CASE("roles are told apart: the first worker is the master") {
   const auto spec =
       parse(kDistributed, {.parameters = {{"num-layers", "4"}, {"learning-rate", "1"}}});

@@ -14,6 +14,7 @@ namespace {
 constexpr std::string_view kDefaults =
     "__pycache__/\n"
     "/runs/\n"
+    "/output-[0-9]*/\n"
     "/wandb/\n";
 
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
@@ -94,7 +95,7 @@ std::string describe(const IgnoreRules::Verdict& verdict) {
                        quoted(verdict.pattern->text));
   }
   if (verdict.pattern->glob == "__pycache__") return "Python's bytecode cache";
-  return verdict.pattern->glob == "runs" ? "outputs of earlier runs" : "logs of earlier runs";
+  return verdict.pattern->glob == "wandb" ? "logs of earlier runs" : "outputs of earlier runs";
 }
 
 }  // namespace dtrain

@@ -4,9 +4,9 @@
 // directory on the way down, .risemlignore, .dtrainignore (these two at the project's top only).
 // All are written as .gitignore is; what one leaves out, a later one may take in again with '!'.
 //
-// By default __pycache__/ anywhere, runs/ and wandb/ at the top, virtual environments (directories
-// with a pyvenv.cfg), and further down a runs/ of nothing but links to outputs stay out. `.git`
-// stays out whatever anyone says.
+// By default __pycache__/ anywhere, runs/, wandb/ and what `dtrain output cp` makes (output-4/)
+// at the top, virtual environments (directories with a pyvenv.cfg), and further down a runs/ of
+// nothing but links to outputs stay out. `.git` stays out whatever anyone says.
 #pragma once
 
 #include <string>

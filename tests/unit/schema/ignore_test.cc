@@ -21,6 +21,12 @@ TEST_CASE("by default caches and earlier runs stay out, RiseML's YAML stays in")
   CHECK(out(rules, "pkg/__pycache__", true));
   CHECK(out(rules, "runs", true));
   CHECK(out(rules, "wandb", true));
+  CHECK(out(rules, "output-4", true));
+  CHECK(out(rules, "output-4.2", true));
+  CHECK(why(rules, "output-4", true) == "outputs of earlier runs");
+  CHECK(!out(rules, "output-layer", true));
+  CHECK(!out(rules, "output-4"));
+  CHECK(!out(rules, "src/output-4", true));
   CHECK(!out(rules, "src/runs", true));
   CHECK(!out(rules, "src/wandb", true));
   CHECK(!out(rules, "runs"));

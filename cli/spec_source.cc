@@ -85,8 +85,8 @@ Result<SpecSource> find_spec_file(const std::string& typed) {
 }
 
 bool CommandForm::is_given() const {
-  return !words.empty() || workers > 0 || ps > 0 || gpus > 0 || !cpus.empty() || !mem.empty() ||
-         !framework.empty();
+  return !words.empty() || workers != kLeftOut || ps != kLeftOut || gpus != kLeftOut ||
+         !cpus.empty() || !mem.empty() || !framework.empty();
 }
 
 Result<SpecSource> spec_of_command(const CommandForm& form, const fs::path& here) {
@@ -96,10 +96,16 @@ Result<SpecSource> spec_of_command(const CommandForm& form, const fs::path& here
                  "dtrain train --workers 2 --ps 1 -- python train.py; to change a file's values: "
                  "--set train.resources.gpus=1"};
   }
-  bool distributed = form.workers > 0 || form.ps > 0;
+  const bool some_workers = form.workers != CommandForm::kLeftOut;
+  const uint64_t ps = form.ps == CommandForm::kLeftOut ? 0 : form.ps;
+  bool distributed = some_workers || ps > 0;
   std::string framework = form.framework;
   // TF_CONFIG is how RiseML's workers and ps found each other; it is what such a command expects.
   if (framework.empty()) framework = distributed ? "tensorflow" : "command";
+  if (framework == "command" && distributed) {
+    return Error{Code::InvalidArgument, "--framework command has neither --workers nor --ps",
+                 "leave --framework out: each process then finds the others in TF_CONFIG"};
+  }
   bool is_word = framework.find_first_not_of("abcdefghijklmnopqrstuvwxyz") == std::string::npos;
   std::string yaml = fmt::format("project: {}\ntrain:\n  framework: {}\n", project_name_of(here),
                                  is_word ? framework : nlohmann::json(framework).dump());
@@ -109,18 +115,19 @@ Result<SpecSource> spec_of_command(const CommandForm& form, const fs::path& here
   };
   if (!form.cpus.empty()) add("cpus", form.cpus);
   if (!form.mem.empty()) add("mem", form.mem);
-  if (form.gpus > 0) add("gpus", fmt::format("{}", form.gpus));
+  if (form.gpus != CommandForm::kLeftOut) add("gpus", fmt::format("{}", form.gpus));
   if (!resources.empty()) yaml += fmt::format("  resources: {{{}}}\n", resources);
-  if (distributed) {
-    yaml += fmt::format("  {}:\n    distributed: {{worker: {}, ps: {}}}\n", framework,
-                        form.workers > 0 ? form.workers : 1, form.ps);
+  // No other framework has roles; that there is no such framework is told by its name.
+  if (distributed && framework == "tensorflow") {
+    yaml += fmt::format("  tensorflow:\n    distributed: {{worker: {}, ps: {}}}\n",
+                        some_workers ? form.workers : 1, ps);
   }
   std::string run;
   for (const std::string& word : form.words) run += (run.empty() ? "" : " ") + shell_quoted(word);
   // A JSON string is a YAML string too.
   yaml += fmt::format("  run: {}\n", nlohmann::json(run).dump(
                                          -1, ' ', false, nlohmann::json::error_handler_t::replace));
-  return SpecSource{yaml, "command line", here};
+  return SpecSource{yaml, "command line", here, false};
 }
 
 Result<std::vector<std::pair<std::string, std::string>>> parse_assignments(

@@ -18,6 +18,7 @@ struct SpecSource {
   std::string yaml;
   std::string file_name;       // "dtrain.yml", as a person would type it
   std::filesystem::path root;  // absolute
+  bool is_file = true;         // false: made of the command line, nobody has seen its lines
 };
 
 // `typed` (-f), else dtrain.yml, else riseml.yml, of the nearest directory upwards that has one.
@@ -25,10 +26,11 @@ Result<SpecSource> find_spec_file(const std::string& typed);
 
 // train --workers 2 --ps 1 --gpus 1 -- python train.py
 struct CommandForm {
+  static constexpr uint64_t kLeftOut = UINT64_MAX;
   std::vector<std::string> words;  // after "--"
-  uint64_t workers = 0;            // 0: not given
-  uint64_t ps = 0;
-  uint64_t gpus = 0;
+  uint64_t workers = kLeftOut;
+  uint64_t ps = kLeftOut;
+  uint64_t gpus = kLeftOut;
   std::string cpus;  // as typed; empty: not given
   std::string mem;
   std::string framework;

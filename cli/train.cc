@@ -86,6 +86,7 @@ Result<Prepared> prepare(const TrainOptions& options) {
   }
   ParseOptions parsing;
   parsing.file_name = prepared.source.file_name;
+  parsing.has_lines = prepared.source.is_file;
   TRY(parsing.set, parse_assignments(options.settings, "--set"));
   TRY(parsing.parameters, parse_assignments(options.parameters, "-p"));
   TRY(prepared.spec, parse_spec(prepared.source.yaml, parsing));

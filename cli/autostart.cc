@@ -81,7 +81,7 @@ Result<Child> spawn_daemon(const Home& home, const std::string& program, int rea
   const std::string log_path = home.daemon_log().string();
   const Fd log(
       open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (log.get() < 0) return errno_error("opening " + log_path, errno);
+  if (log.get() < 0) return home_error("opening " + log_path, errno);
   const Fd null(open("/dev/null", O_RDONLY | O_CLOEXEC));
   if (null.get() < 0) return errno_error("opening /dev/null", errno);
 
@@ -186,6 +186,12 @@ Status try_to_start(const Home& home, const std::string& program) {
 
 }  // namespace
 
+Error home_error(const std::string& what, int errno_value) {
+  Error error = errno_error(what, errno_value);
+  if (error.hint.empty()) error.hint = "set DTRAIN_HOME to a directory that you can write to";
+  return error;
+}
+
 Result<Listener> find_listener(const Home& home) {
   const std::string path = home.socket().string();
   sockaddr_un address{};
@@ -226,13 +232,13 @@ Status start_daemon(const Home& home, const std::string& program, StartAs as) {
   }
   const std::string lock_path = (home.root / "start.lock").string();
   const Fd lock(open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (lock.get() < 0) return errno_error("opening " + lock_path, errno);
+  if (lock.get() < 0) return home_error("opening " + lock_path, errno);
   // Bounded: whoever holds it waits for its daemon no longer than kStartTimeoutMs.
   while (flock(lock.get(), LOCK_EX) != 0) {
     if (errno != EINTR) return errno_error("locking " + lock_path, errno);
   }
   if (as == StartAs::ByHand && unlink(marker.c_str()) != 0 && errno != ENOENT) {
-    return errno_error("removing " + marker, errno);
+    return home_error("removing " + marker, errno);
   }
   const auto listener = find_listener(home);
   if (listener.ok()) return ok();

@@ -22,6 +22,10 @@ struct Listener {
 // nothing.
 Result<Listener> find_listener(const Home& home);
 
+// Of a file in the home that can't be written or removed: says where else a home may be. A full
+// disk has a hint of its own.
+Error home_error(const std::string& what, int errno_value);
+
 // Automatic respects the marker that `daemon stop` leaves; ByHand removes it.
 enum class StartAs { Automatic, ByHand };
 

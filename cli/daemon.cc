@@ -47,7 +47,7 @@ Result<bool> write_marker(const Home& home) {
   const std::string path = home.stopped_marker().string();
   const Fd marker(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (!marker && errno == EEXIST) return false;
-  if (!marker) return errno_error("writing " + path, errno);
+  if (!marker) return home_error("writing " + path, errno);
   return true;
 }
 

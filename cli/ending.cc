@@ -108,7 +108,9 @@ std::string Ending::failure_text(const Failure& failure, const Screen& screen) c
     }
     lines = last_lines(bytes);
   }
-  if (lines.empty()) {
+  if (lines.empty() && !whole_) {
+    out += fmt::format("Its last lines: dtrain logs {} --tail {}\n", failure.replica, kTailLines);
+  } else if (lines.empty()) {
     out += fmt::format("{} printed nothing.\n", failure.replica);
   } else {
     out += fmt::format("Last lines of {}:\n", failure.replica);
@@ -142,7 +144,8 @@ std::string Ending::text(const pb::ExperimentInfo& outcome, const std::string& o
   if (failure != nullptr && !names_cause) {
     first += fmt::format(": {}: {}", failure->replica,
                          failure->reason.empty() ? "failed" : failure->reason);
-  } else if (!outcome.reason().empty() && outcome.state() != to_string(State::Finished)) {
+  } else if (!outcome.reason().empty() && outcome.state() != to_string(State::Finished) &&
+             !says_state(outcome.reason(), outcome.state())) {
     first += ": " + outcome.reason();
   }
   std::string out = paint(first, ink_of_state(outcome.state()), screen.colours) + '\n';

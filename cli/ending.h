@@ -23,6 +23,9 @@ class Ending {
   // Of one experiment or member: how many followed its first failure; 0 when nothing failed.
   size_t consequences(const std::string& experiment) const;
 
+  // Not all of the output comes here: that a replica printed nothing can't be told.
+  void expect_a_part() { whole_ = false; }
+
   // For stderr; several lines. `output` is where the results lie, as a person would type it.
   std::string text(const pb::ExperimentInfo& outcome, const std::string& output,
                    const Screen& screen) const;
@@ -37,6 +40,7 @@ class Ending {
   void add_experiment(const pb::StateEvent& event);
   std::string failure_text(const Failure& failure, const Screen& screen) const;
 
+  bool whole_ = true;
   std::map<std::string, Failure> failures_;   // by experiment or member: of its newest attempt
   std::map<std::string, std::string> tails_;  // by replica: the end of its output
 };

@@ -37,6 +37,12 @@ bool is_over(const std::string& state) {
   return parsed && is_terminal(*parsed);
 }
 
+// What a replica, member or event tells beside its state.
+template <typename Told>
+std::string reason_beside(const Told& told) {
+  return says_state(told.reason(), told.state()) ? "" : told.reason();
+}
+
 Cell cell_of_state(const std::string& state) {
   return {state_cell(state), ink_of_state(state)};
 }
@@ -91,8 +97,9 @@ std::string render_table(const std::vector<const pb::ReplicaInfo*>& replicas,
     row.push_back({replica->started_unix_ms() == 0 ? "" : clock_time(replica->started_unix_ms())});
     row.push_back({duration_of(*replica, whole, view)});
     row.push_back({exit_of(*replica)});
-    // The column beside it says this already.
-    const bool told = replica->reason() == fmt::format("exit code {}", replica->exit_code());
+    // The columns beside it say this already.
+    const bool told = replica->reason() == fmt::format("exit code {}", replica->exit_code()) ||
+                      says_state(replica->reason(), replica->state());
     row.push_back({told ? "" : replica->reason()});
     if (view.long_form) {
       row.push_back({replica->pid() == 0 ? "" : fmt::format("{}", replica->pid())});
@@ -115,7 +122,7 @@ std::string render_members(const pb::ShowReply& reply, const View& view) {
                           {human_ago(member.started_unix_ms(), view.now_unix_ms)},
                           {duration(member.started_unix_ms(), member.finished_unix_ms(), view)},
                           {parameters_text(member)},
-                          {member.state() == "FINISHED" ? "" : member.reason()}});
+                          {member.state() == "FINISHED" ? "" : reason_beside(member)}});
   }
   return render(table, view.screen);
 }
@@ -131,7 +138,7 @@ std::string render_events(const pb::ShowReply& reply, const View& view) {
     table.rows.push_back({{clock_time(event.time_unix_ms()), Ink::Dim},
                           {event.id()},
                           cell_of_state(event.state()),
-                          {event.reason()}});
+                          {reason_beside(event)}});
   }
   std::string out = "\nEvents:\n";
   if (first > 0) out += fmt::format("  ({} earlier: -l)\n", first);
@@ -196,7 +203,7 @@ std::string render_fields(const pb::ShowReply& reply, const View& view) {
                fmt::format("{}: {} running, {} finished, {} failed or killed", info.members(),
                            info.members_running(), info.members_finished(), info.members_failed()));
   }
-  fields.add("Reason", info.reason());
+  fields.add("Reason", reason_beside(info));
   fields.add("Hint", info.hint());
   fields.add("Submitted", moment(info.submitted_unix_ms(), view));
   fields.add("Started", moment(info.started_unix_ms(), view));
@@ -220,7 +227,7 @@ std::string render_one(const pb::ReplicaInfo& replica, const pb::ExperimentInfo&
   fields.add("ID", replica.id());
   fields.add("Type", "Replica");
   fields.add("State", state_cell(replica.state()));
-  fields.add("Reason", replica.reason());
+  fields.add("Reason", reason_beside(replica));
   fields.add("Exit Code", exit_of(replica));
   fields.add("Started", moment(replica.started_unix_ms(), view));
   fields.add("Finished", moment(replica.finished_unix_ms(), view));

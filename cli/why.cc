@@ -104,9 +104,15 @@ Why find_why(const pb::ShowReply& reply) {
   // A program that ended by itself is told by its log; for what ended it otherwise there is this.
   const bool own_end = why.reason.find("exit code") != std::string::npos;
   if (state == State::Failed && why.hint.empty() && !own_end) {
-    why.hint = fmt::format(
-        "dtrain rerun {} starts it again; restart: {{limit: 3}} in dtrain.yml does so by itself",
-        info.id());
+    const bool spent = why.reason.find("restarts are used") != std::string::npos ||
+                       why.reason.find("one restart is used") != std::string::npos;
+    why.hint = fmt::format("dtrain rerun {} starts it again; {}", info.id(),
+                           spent ? "a higher restart.limit in dtrain.yml does so more often"
+                                 : "restart: {limit: 3} in dtrain.yml does so by itself");
+    if (why.reason.find("its keeper died") != std::string::npos) {
+      why.hint = "a keeper is dtrain's own process above the program, and something killed it. " +
+                 why.hint;
+    }
   }
   if (info.started_unix_ms() != 0 || state == State::Building) {
     const std::string of = why.replica.empty() ? info.id() : why.replica;

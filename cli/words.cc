@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <ctime>
 #include <iterator>
 
@@ -62,6 +63,11 @@ std::string clock_time(uint64_t unix_ms) {
   std::tm parts{};
   localtime_r(&seconds, &parts);
   return fmt::format("{:02}:{:02}:{:02}", parts.tm_hour, parts.tm_min, parts.tm_sec);
+}
+
+bool says_state(std::string_view reason, std::string_view state) {
+  return std::equal(reason.begin(), reason.end(), state.begin(), state.end(),
+                    [](char a, char b) { return a == (b >= 'A' && b <= 'Z' ? b - 'A' + 'a' : b); });
 }
 
 std::string state_cell(std::string_view state) {

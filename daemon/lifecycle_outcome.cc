@@ -84,7 +84,10 @@ void judge_failure(Turn& turn, Experiment& experiment, Replica& replica, const s
   replica.end = replica.lost ? State::Lost : State::Failed;
   const bool spent = rule == OnFailure::Restart && budget.limit > 0;
   fix_outcome(turn, experiment, State::Failed, &replica,
-              spent ? fmt::format("{}; all {} restarts are used", named, budget.limit) : named);
+              !spent ? named
+              : budget.limit == 1
+                  ? named + "; its one restart is used"
+                  : fmt::format("{}; all {} restarts are used", named, budget.limit));
 }
 
 }  // namespace

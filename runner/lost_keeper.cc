@@ -37,7 +37,7 @@ ReplicaExit lost_exit(const LaunchDir& directory, const ReplicaId& id, bool rebo
   ReplicaExit exit;
   exit.code = 128 + SIGKILL;
   exit.signal = SIGKILL;
-  exit.cause = rebooted ? "keeper died: the host was restarted" : "keeper died";
+  exit.cause = rebooted ? kHostRestarted : kKeeperDied;
   exit.ended_unix_ms = unix_ms();
   exit.log_bytes = spooled_bytes(directory, id);
   return exit;

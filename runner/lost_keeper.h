@@ -2,17 +2,22 @@
 #pragma once
 
 #include <map>
+#include <string_view>
 
 #include "runner/launch_dir.h"
 #include "runner/launch_facts.h"
 
 namespace dtrain::runner {
 
+// What the exit of a replica whose keeper was gone says, for want of an exit of its own.
+constexpr std::string_view kKeeperDied = "its keeper died";
+constexpr std::string_view kHostRestarted = "its host was restarted";
+
 // Kills every process of the launch, its keeper too, found by every mark there is.
 void kill_launch(const LaunchDir& directory);
 
-// kill_launch, then an exit for each replica that has none: "keeper died ...". Returns them, written
-// down or not.
+// kill_launch, then an exit for each replica that has none, with one of the causes above. Returns
+// them, written down or not.
 std::map<ReplicaId, ReplicaExit> end_lost_launch(const LaunchDir& directory);
 
 // Lets go of the view of every replica of the launch.

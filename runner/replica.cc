@@ -5,11 +5,10 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "runner/lost_keeper.h"
+
 namespace dtrain::runner {
 namespace {
-
-// The exit of a replica whose keeper was gone is written by the runner and begins like this.
-constexpr std::string_view kLostKeeperCause = "keeper died";
 
 pb::ExitStatus status_message(const ReplicaExit& exit) {
   pb::ExitStatus status;
@@ -23,7 +22,7 @@ pb::ExitStatus status_message(const ReplicaExit& exit) {
   status.set_read_bytes(exit.read_bytes);
   status.set_written_bytes(exit.written_bytes);
   status.set_log_bytes(exit.log_bytes);
-  status.set_lost_keeper(exit.cause.starts_with(kLostKeeperCause));
+  status.set_lost_keeper(exit.cause == kKeeperDied || exit.cause == kHostRestarted);
   return status;
 }
 

@@ -34,6 +34,16 @@ TEST_CASE("a daemon that dies at its start is told with its last words") {
   CHECK(started.error().hint.find(scratch.home().daemon_log().string()) != std::string::npos);
 }
 
+TEST_CASE("a home that can't be written to says where else one may be") {
+  const ScratchHome scratch;
+  const fs::path lock = scratch.home().root / "start.lock";
+  fs::create_directory(lock);  // in the way even of root
+  const Status started = start_daemon(scratch.home(), "/bin/true", StartAs::Automatic);
+  REQUIRE(!started.ok());
+  CHECK(started.error().message == "opening " + lock.string() + ": Is a directory");
+  CHECK(started.error().hint == "set DTRAIN_HOME to a directory that you can write to");
+}
+
 TEST_CASE("a program that is not there") {
   const ScratchHome scratch;
   const Status started = start_daemon(scratch.home(), "/nonexistent/dtrain", StartAs::Automatic);

@@ -402,7 +402,7 @@ TEST_CASE("a dead keeper takes its replicas with it, and the exit says why") {
   REQUIRE(runner->until([&] { return scene.last(pb::FromRunner::kExited) != nullptr; }));
   const pb::ExitStatus status = scene.last(pb::FromRunner::kExited)->exited().status();
   CHECK(status.lost_keeper());
-  CHECK(status.cause() == "keeper died");
+  CHECK(status.cause() == "its keeper died");
   CHECK(status.log_bytes() == 3);
   CHECK(!anything_alive(launch));
   REQUIRE(runner->until([&] {

@@ -72,6 +72,16 @@ TEST_CASE("only the last ten lines are kept, from however much output") {
   CHECK(text.find("| line 99989\n") == std::string::npos);
 }
 
+TEST_CASE("that nothing was printed is said only of a log that was seen from its start") {
+  Ending ending;
+  ending.add(state("4.train", "FAILED", "exit code 1"));
+  const auto text = [&] { return ending.text(outcome("FAILED", "4.train: exit code 1"), "", {}); };
+  CHECK(text().find("4.train printed nothing.\n") != std::string::npos);
+  ending.expect_a_part();
+  CHECK(text().find("printed nothing") == std::string::npos);
+  CHECK(text().find("Its last lines: dtrain logs 4.train --tail 10\n") != std::string::npos);
+}
+
 TEST_CASE("a failure that a restart survived is not told as the cause") {
   Ending ending;
   ending.add(state("4.train", "FAILED", "exit code 1"));
@@ -87,6 +97,7 @@ TEST_CASE("a kill has its reason and no last lines") {
   ending.add(state("4.train", "KILLED", "killed by user"));
   CHECK(ending.text(outcome("KILLED", "killed by user"), "", {}) ==
         "4 killed after 12 seconds: killed by user\n");
+  CHECK(ending.text(outcome("KILLED", "killed"), "", {}) == "4 killed after 12 seconds\n");
 }
 
 TEST_CASE("a set tells how many of its members made it") {

@@ -44,8 +44,17 @@ TEST_CASE("one that failed names the replica that failed first, and its log") {
 }
 
 TEST_CASE("what no program did by itself has a hint at how to go on") {
-  auto reply = experiment("FAILED", "4.train: keeper died");
-  CHECK(find_why(reply).hint.starts_with("dtrain rerun 4 "));
+  auto reply = experiment("FAILED", "4.train: out of memory");
+  CHECK(find_why(reply).hint ==
+        "dtrain rerun 4 starts it again; restart: {limit: 3} in dtrain.yml does so by itself");
+  reply.mutable_experiment()->set_reason("4.train: its keeper died");
+  CHECK(find_why(reply).hint.starts_with("a keeper is dtrain's own process above the program"));
+  for (const char* used : {"its one restart is used", "all 3 restarts are used"}) {
+    reply.mutable_experiment()->set_reason(std::string("4.train: out of memory; ") + used);
+    CHECK(
+        find_why(reply).hint ==
+        "dtrain rerun 4 starts it again; a higher restart.limit in dtrain.yml does so more often");
+  }
   reply.mutable_experiment()->set_reason("4.train: exit code 1");
   CHECK(find_why(reply).hint.empty());
 }

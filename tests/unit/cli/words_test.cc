@@ -4,6 +4,12 @@
 
 using namespace dtrain::cli;
 
+TEST_CASE("a reason may say no more than its state") {
+  CHECK(says_state("killed", "KILLED"));
+  CHECK_FALSE(says_state("killed by anna", "KILLED"));
+  CHECK_FALSE(says_state("", "KILLED"));
+}
+
 TEST_CASE("sizes in steps of 1024 with one decimal") {
   CHECK(human_size(0) == "0 B");
   CHECK(human_size(1023) == "1023 B");

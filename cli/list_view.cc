@@ -83,7 +83,7 @@ std::string render_list(const pb::ListReply& reply, const View& view) {
   return render(table, view.screen);
 }
 
-std::string take_newest(pb::ListReply& reply, uint64_t last, bool every) {
+std::string take_newest(pb::ListReply& reply, uint64_t last, bool of_project) {
   std::vector<int> starts;  // where each experiment begins; its members follow it
   for (int i = 0; i < reply.experiments_size(); ++i) {
     if (!set_of(reply.experiments(i))) starts.push_back(i);
@@ -92,8 +92,9 @@ std::string take_newest(pb::ListReply& reply, uint64_t last, bool every) {
   const size_t older_here = starts.size() - last;
   const auto newest_older = parse_experiment_id(reply.experiments(starts[older_here - 1]).id());
   reply.mutable_experiments()->DeleteSubrange(0, starts[older_here]);
-  if (!every || !newest_older.ok()) {
-    return "Older experiments are not shown; dtrain status -a -n 0 lists all\n";
+  if (of_project || !newest_older.ok()) {
+    return fmt::format("Older experiments are not shown; dtrain status -a -n 0{} lists all\n",
+                       of_project ? " --project" : "");
   }
   const uint32_t count = newest_older->number;
   return fmt::format(
@@ -101,15 +102,19 @@ std::string take_newest(pb::ListReply& reply, uint64_t last, bool every) {
       count == 1 ? "1 older experiment is" : fmt::format("{} older experiments are", count));
 }
 
-std::string render_nothing(const pb::ExperimentInfo* newest, const View& view) {
+std::string render_nothing(const pb::ExperimentInfo* newest, bool of_project, const View& view) {
+  if (newest == nullptr && of_project) {
+    return "No experiments of this project yet. dtrain train starts one\n";
+  }
   if (newest == nullptr) {
     return "No experiments yet. In the directory of your code: dtrain init, then dtrain train\n";
   }
   return fmt::format(
       "Nothing is running. The newest is {} ({}): {} {}.\n"
-      "dtrain status -a lists all, dtrain status {} shows this one.\n",
+      "dtrain status -a{} lists what ran last, dtrain status {} shows this one.\n",
       newest->id(), newest->project(), newest->state(),
-      human_ago(newest->finished_unix_ms(), view.now_unix_ms), newest->id());
+      human_ago(newest->finished_unix_ms(), view.now_unix_ms), of_project ? " --project" : "",
+      newest->id());
 }
 
 }  // namespace dtrain::cli

@@ -11,12 +11,13 @@ namespace dtrain::cli {
 std::string render_list(const pb::ListReply& reply, const View& view);
 
 // Leaves the newest `last` experiments, with their members, of a list that is in order. The others
-// are told in a line that is empty when there are none; how many there are is known when the list
-// is of `every` project, since numbers have no gaps.
-std::string take_newest(pb::ListReply& reply, uint64_t last, bool every);
+// are told in a line that is empty when there are none; how many there are is known unless the list
+// is `of_project`, since only then have numbers gaps.
+std::string take_newest(pb::ListReply& reply, uint64_t last, bool of_project);
 
 // When the list is empty: what to do next. `newest` (null: there is none) is the newest that ended.
-std::string render_nothing(const pb::ExperimentInfo* newest, const View& view);
+// `of_project`: of this project's only.
+std::string render_nothing(const pb::ExperimentInfo* newest, bool of_project, const View& view);
 
 // The hyperparameters on one line, sorted: "batch-size=64, learning-rate=0.1".
 std::string parameters_text(const pb::ExperimentInfo& info);

@@ -35,7 +35,7 @@ Result<int> status_of_all(const StatusOptions& options, const CommandContext& co
   if (options.project) request.set_project_dir(project_dir());
   request.set_members(options.long_form);
   TRY(pb::ListReply reply, connection.list(request));
-  const std::string older = some ? take_newest(reply, options.last, !options.project) : "";
+  const std::string older = some ? take_newest(reply, options.last, options.project) : "";
   if (context.json) {
     fmt::print("{}", to_json(reply));
     return 0;
@@ -50,7 +50,7 @@ Result<int> status_of_all(const StatusOptions& options, const CommandContext& co
   if (options.project) newest.set_project_dir(project_dir());
   TRY(const pb::ListReply ended, connection.list(newest));
   const bool any = !ended.experiments().empty();
-  fmt::print("{}", render_nothing(any ? &ended.experiments(0) : nullptr, view));
+  fmt::print("{}", render_nothing(any ? &ended.experiments(0) : nullptr, options.project, view));
   return 0;
 }
 
@@ -97,7 +97,7 @@ Run declare_status(Options& options, CommandContext& context) {
   options.positional("ID", typed->id,
                      "an experiment (4), member (4.2), role (4.worker) or replica (4.worker.1)");
   options.flag("-a,--all", typed->all, "ended ones too");
-  options.number("-n,--num-last", typed->last, "with -a: only the newest N (10; 0: all)");
+  options.number("-n,--num-last", typed->last, "with -a: the newest N (10 when left out; 0: all)");
   options.flag("-l,--long", typed->long_form,
                "parameters, reasons and members; of one: everything");
   options.flag("--project", typed->project, "only experiments of this project");

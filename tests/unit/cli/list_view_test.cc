@@ -44,16 +44,16 @@ TEST_CASE("a list of the newest says how many are older") {
   pb::ListReply reply;
   for (const char* id : {"6", "7", "7.1", "7.2", "8"}) add(reply, id, "FINISHED", 0);
   pb::ListReply same = reply;
-  CHECK(take_newest(same, 3, true).empty());
-  CHECK(take_newest(same, 0, true).empty());
+  CHECK(take_newest(same, 3, false).empty());
+  CHECK(take_newest(same, 0, false).empty());
   CHECK(same.experiments_size() == 5);
-  CHECK(take_newest(same, 2, true) ==
+  CHECK(take_newest(same, 2, false) ==
         "6 older experiments are not shown; dtrain status -a -n 0 lists all\n");
   REQUIRE(same.experiments_size() == 4);
   CHECK(same.experiments(0).id() == "7");
   // Of one project, numbers say nothing about how many there are.
-  CHECK(take_newest(reply, 1, false) ==
-        "Older experiments are not shown; dtrain status -a -n 0 lists all\n");
+  CHECK(take_newest(reply, 1, true) ==
+        "Older experiments are not shown; dtrain status -a -n 0 --project lists all\n");
   CHECK(reply.experiments_size() == 1);
   CHECK(reply.experiments(0).id() == "8");
 }
@@ -79,14 +79,18 @@ TEST_CASE("a narrow terminal drops TYPE before PROJECT and never ID or STATE") {
 }
 
 TEST_CASE("an empty list says what to do next") {
-  CHECK(render_nothing(nullptr, {{}, kNow, false}) ==
+  CHECK(render_nothing(nullptr, false, {{}, kNow, false}) ==
         "No experiments yet. In the directory of your code: dtrain init, then dtrain train\n");
   pb::ListReply reply;
   pb::ExperimentInfo* newest = add(reply, "7", "FAILED", 90'000);
   newest->set_finished_unix_ms(kNow - 60'000);
-  CHECK(render_nothing(newest, {{}, kNow, false}) ==
+  CHECK(render_nothing(newest, false, {{}, kNow, false}) ==
         "Nothing is running. The newest is 7 (ai-toaster): FAILED 1 minute ago.\n"
-        "dtrain status -a lists all, dtrain status 7 shows this one.\n");
+        "dtrain status -a lists what ran last, dtrain status 7 shows this one.\n");
+  CHECK(render_nothing(nullptr, true, {{}, kNow, false}) ==
+        "No experiments of this project yet. dtrain train starts one\n");
+  CHECK(render_nothing(newest, true, {{}, kNow, false}).find("status -a --project lists") !=
+        std::string::npos);
 }
 
 }  // namespace

@@ -105,6 +105,7 @@ class CommandLine {
     }
     if (options_.rest_.words != nullptr) *options_.rest_.words = std::move(rest);
     TRY(refuse_extras());
+    TRY(refuse_empty());
     for (const Options* at = &options_; at != nullptr; at = chosen(*at)) {
       for (const auto& step : at->after_parse_) step();
     }
@@ -176,10 +177,10 @@ class CommandLine {
     if (wants_subcommand) {
       for (const auto& sub : options_.subcommands_) known.push_back(sub.app->get_name());
     }
-    Error error =
-        refusal(fmt::format(fmt::runtime(word.starts_with("-") ? "there is no option '{}'"
-                                                               : "'{}' does not belong here"),
-                            word));
+    std::string what = fmt::format("'{}' does not belong here", word);
+    if (wants_subcommand) what = fmt::format("'{}' is none of {}", word, subcommand_names());
+    if (word.starts_with("-")) what = fmt::format("there is no option '{}'", word);
+    Error error = refusal(std::move(what));
     const std::string_view meant = nearest(word, {known.begin(), known.end()});
     const bool takes_file = std::find(known.begin(), known.end(), "--file") != known.end();
     if (takes_file && is_yaml_name(word)) {
@@ -193,16 +194,35 @@ class CommandLine {
     return error;
   }
 
-  Result<Run> chosen_run() const {
-    if (options_.subcommands_.empty()) return run_;
+  // An ID that a script left empty is a mistake of the script, and does not mean the newest.
+  Status refuse_empty() const {
+    for (const CLI::Option* option : innermost().get_options()) {
+      const auto& words = option->results();
+      if (!is_positional(*option) || std::find(words.begin(), words.end(), "") == words.end()) {
+        continue;
+      }
+      Error error = refusal(fmt::format("{} is empty", option->get_name(true)));
+      error.hint = option->get_description();
+      return error;
+    }
+    return ok();
+  }
+
+  std::string subcommand_names() const {
     std::string names;
     for (const auto& sub : options_.subcommands_) {
-      if (sub.app->parsed()) return sub.run;
       names += (names.empty() ? "" : ", ") + sub.app->get_name();
     }
+    return names;
+  }
+
+  Result<Run> chosen_run() const {
+    if (options_.subcommands_.empty()) return run_;
+    for (const auto& sub : options_.subcommands_) {
+      if (sub.app->parsed()) return sub.run;
+    }
     if (run_) return run_;
-    Error error = refusal("say what to do: " + names);
-    return error;
+    return refusal("say what to do: " + subcommand_names());
   }
 
   Run help_run() const {

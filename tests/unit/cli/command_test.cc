@@ -105,7 +105,8 @@ TEST_CASE("a word that does not belong is refused with the nearest that does") {
   CHECK(error.message == "sample: there is no option '--al'; did you mean '--all'?");
   CHECK(error.hint == "dtrain sample --help lists what it takes");
   CHECK(refusal(kParent, {"strat"}).message ==
-        "parent: 'strat' does not belong here; did you mean 'start'?");
+        "parent: 'strat' is none of start, stop; did you mean 'start'?");
+  CHECK(refusal(kParent, {"foo"}).message == "parent: 'foo' is none of start, stop");
   CHECK(refusal(kParent, {}).message == "parent: say what to do: start, stop");
   CHECK(refusal(kParent, {"stop", "--kil"}).message ==
         "parent stop: there is no option '--kil'; did you mean '--kill'?");
@@ -124,6 +125,12 @@ TEST_CASE("values are checked") {
   CHECK(refusal(kSample, {"-n", "-1"}).message == "sample: --num-last: '-1' is not a whole number");
   CHECK(refusal(kSample, {"--cpus", "1x"}).message == "sample: --cpus: '1x' is not a number");
   CHECK(refusal(kSample, {"-f"}).message == "sample: --file takes a value");
+}
+
+TEST_CASE("an empty word in the place of an ID is no ID left out") {
+  const Error error = refusal(kSample, {"4", ""});
+  CHECK(error.message == "sample: ID is empty");
+  CHECK(error.hint == "which");
 }
 
 TEST_CASE("the subcommand that was typed runs, with its own options") {

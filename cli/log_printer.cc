@@ -95,11 +95,12 @@ void LogPrinter::add(const pb::LogChunk& chunk, int64_t now_ms) {
   uint64_t time_unix_ms = chunk.time_unix_ms();
   if (chunk.dropped_bytes() > 0) {
     finish_line(source);
-    if (!format_.raw) {
-      print_own(source,
-                fmt::format("[{} of output lost here: its host had no room for it]",
-                            human_size(chunk.dropped_bytes())),
-                Ink::Red, time_unix_ms);
+    const std::string mark = fmt::format("[{} of output lost here: its host had no room for it]",
+                                         human_size(chunk.dropped_bytes()));
+    if (format_.raw) {
+      remarks_ += fmt::format("{}: {}\n", source.id, mark);
+    } else {
+      print_own(source, mark, Ink::Red, time_unix_ms);
     }
   }
   bool was_unfinished = !source.lines.pending().empty();
@@ -157,7 +158,8 @@ void LogPrinter::add(const pb::StateEvent& event) {
   if (gone) finish_line(source);
   Ink ink = event.state() == "FAILED" || event.state() == "LOST" ? Ink::Red : Ink::Bold;
   print_own(source, "--> " + event.state(), ink, event.time_unix_ms());
-  if (!event.reason().empty() && event.reason() != source.reason) {
+  const bool told = event.reason() == source.reason || says_state(event.reason(), event.state());
+  if (!event.reason().empty() && !told) {
     print_own(source, "Reason: " + event.reason(), Ink::Plain, event.time_unix_ms());
   }
   source.reason = event.reason();

@@ -16,6 +16,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cli/escapes.h"
@@ -32,7 +33,7 @@ struct LogFormat {
   Screen screen;  // live rows on a terminal, colours if it has them
   TimeStyle time = TimeStyle::Iso;
   uint64_t start_unix_ms = 0;  // where Elapsed counts from; 0: the first record
-  bool raw = false;            // the bytes alone: no prefix, no states, no escaping
+  bool raw = false;  // the bytes alone: no prefix, no states, no escaping; losses are remarked on
   // Only lines for which it is true; empty: all. State changes are left out when it is set.
   std::function<bool(std::string_view line)> matches;
 };
@@ -55,6 +56,7 @@ class LogPrinter final : public Printer {
   void resize(const Screen& screen) override;
   const std::string& output() const override { return out_; }
   void clear() override { out_.clear(); }
+  std::string take_remarks() override { return std::exchange(remarks_, ""); }
 
  private:
   struct Source {
@@ -90,6 +92,7 @@ class LogPrinter final : public Printer {
   std::map<std::string, Source*, std::less<>> by_id_;
   Source* last_ = nullptr;  // of the previous record: chunks come in runs
   std::string out_;
+  std::string remarks_;
   size_t live_rows_ = 0;  // on the screen now
   std::optional<int64_t> next_settle_ms_;
 };

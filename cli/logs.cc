@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <ctime>
 #include <memory>
@@ -71,6 +72,9 @@ Result<int> logs(const LogsOptions& options, const CommandContext& context) {
   request.set_project_dir(project_dir());
   TRY(const pb::ShowReply shown, connection.show(request));
   const pb::ExperimentInfo& experiment = shown.experiment();
+  const auto state = parse_state(experiment.state());
+  const bool may_come = options.follow && !(state && is_terminal(*state));
+  if (!may_come) TRY(check_attempt(shown, pattern, options.attempt));
 
   WatchOptions watching;
   watching.request.set_id(pattern ? to_string(*pattern) : experiment.id());
@@ -88,8 +92,9 @@ Result<int> logs(const LogsOptions& options, const CommandContext& context) {
     std::string waiting = not_started_text(shown, pattern);
     std::fwrite(waiting.data(), 1, waiting.size(), stderr);
   }
-  TRY(const WatchEnd end, watch(connection, context, std::move(watching)));
+  TRY(WatchEnd end, watch(connection, context, std::move(watching)));
   if (end.how == WatchHow::Detached && options.follow) say_detached(experiment.id());
+  if (options.tail != kWholeLog || since_unix_ms != 0) end.ending.expect_a_part();
   bool told = end.how == WatchHow::Over && options.follow && !options.raw && !context.json;
   if (told && !end.outcome.id().empty()) {
     Screen screen = screen_of(STDERR_FILENO);
@@ -125,6 +130,28 @@ Result<uint64_t> parse_since(const std::string& text, uint64_t now_unix_ms) {
                "how long ago: 10m, 2h; or when: 14:30, 2026-01-31T14:30:00Z"};
 }
 
+Status check_attempt(const pb::ShowReply& shown, const std::optional<IdPattern>& pattern,
+                     uint64_t attempt) {
+  uint32_t newest = 0;
+  if (pattern && pattern->names_replicas()) {
+    for (const pb::ReplicaInfo& replica : shown.replicas()) {
+      const auto id = parse_replica_id(replica.id());
+      if (id.ok() && pattern->matches(id.value())) newest = std::max(newest, replica.attempt());
+    }
+  } else {
+    newest = shown.experiment().attempt();
+  }
+  for (const pb::ExperimentInfo& member : shown.members()) {
+    newest = std::max(newest, member.attempt());
+  }
+  if (attempt <= newest) return ok();
+  const std::string id = pattern ? to_string(*pattern) : shown.experiment().id();
+  if (newest == 0) return Error{Code::NotFound, fmt::format("{} had no attempt yet", id), ""};
+  return Error{Code::NotFound,
+               fmt::format("{} had no attempt {}; its newest is {}", id, attempt, newest),
+               fmt::format("dtrain logs {} --attempt {}", id, newest)};
+}
+
 std::string not_started_text(const pb::ShowReply& shown, const std::optional<IdPattern>& pattern) {
   auto waits = [](const std::string& state) {
     return state == to_string(State::Created) || state == to_string(State::Pending);
@@ -149,15 +176,18 @@ Run declare_logs(Options& options, CommandContext& context) {
   options.positional("ID", typed->id,
                      "4, 4.2, 4.worker or 4.worker.1; left out: the newest of this project");
   options.flag("-f,--follow", typed->follow, "go on until it is over; waits for what is not there");
-  options.number("-n,--tail", typed->tail, "only the last N lines; 0 with -f: only new ones");
+  options.number("-n,--tail", typed->tail, "from the Nth last line of output on");
   options.text("--since", typed->since, "only what is newer: 10m, 14:30, 2026-01-31T14:30:00Z",
                "TIME");
-  options.text("--grep", typed->grep, "only lines that match", "REGEX");
+  options.text("--grep", typed->grep, "only lines that match, and no states", "REGEX");
   options.number("--attempt", typed->attempt, "only this launch; every one when left out");
   options.flag("--raw", typed->raw, "the bytes alone, as they were printed");
   options.choice("--time", typed->time, {"clock", "elapsed", "iso"}, "the time before log lines");
   options.json(context);
-  options.footer("dtrain logs -f\ndtrain logs 4.worker.1 --tail 100\ndtrain logs 4 --grep loss=");
+  options.footer(
+      "--tail counts the lines that replicas printed, before --grep; states come along from there\n"
+      "on and are not counted. --tail 0 -f shows only what is new.\n\n"
+      "dtrain logs -f\ndtrain logs 4.worker.1 --tail 100\ndtrain logs 4 --grep loss=");
   return [typed, &context] { return logs(*typed, context); };
 }
 

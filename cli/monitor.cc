@@ -183,6 +183,9 @@ Run declare_monitor(Options& options, CommandContext& context) {
   options.flag("--once", typed->once, "print one sample; in a pipe always");
   options.flag("-g,--gpu", typed->gpus, "the GPUs of each replica");
   options.json(context);
+  options.footer(
+      "CPU % is of one CPU: 250 is two and a half. Memory is in GiB, its share of what the\n"
+      "host has. A narrow terminal drops the GPU columns, then PROJECT; -g shows each GPU.");
   return [typed, &context] { return monitor(*typed, context); };
 }
 

@@ -32,6 +32,8 @@ class Printer {
   // The bytes to be written; clear() after writing them.
   virtual const std::string& output() const = 0;
   virtual void clear() = 0;
+  // What a reader must know and output() has no room for; to stderr. Each is given once.
+  virtual std::string take_remarks() { return ""; }
 };
 
 }  // namespace dtrain::cli

@@ -35,7 +35,8 @@ Signals::Signals(const std::vector<int>& signals) {
   for (int number : signals) {
     struct sigaction action {};
     action.sa_handler = on_signal;
-    action.sa_flags = SA_RESTART | (number == SIGINT ? static_cast<int>(SA_RESETHAND) : 0);
+    const bool typed = number == SIGINT || number == SIGQUIT;
+    action.sa_flags = SA_RESTART | (typed ? static_cast<int>(SA_RESETHAND) : 0);
     struct sigaction before {};
     sigaction(number, &action, &before);
     // A signal that the parent had switched off (nohup) stays off.

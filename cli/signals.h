@@ -1,8 +1,8 @@
 // Signals as facts to be waited for together with other events.
 //
 // While a Signals lives, the named signals no longer end the process; take() tells which arrived.
-// The second SIGINT ends the process at once: a person who presses Ctrl-C twice means it. At most
-// one at a time. Thread: the one that made it.
+// The second SIGINT or SIGQUIT ends the process at once: a person who presses Ctrl-C twice means
+// it. At most one at a time. Thread: the one that made it.
 #pragma once
 
 #include <signal.h>

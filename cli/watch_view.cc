@@ -30,7 +30,7 @@ class Session {
       : connection_(connection),
         context_(context),
         options_(std::move(options)),
-        signals_(options_.tied ? std::vector<int>{SIGINT, SIGTERM, SIGHUP, SIGWINCH}
+        signals_(options_.tied ? std::vector<int>{SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGWINCH}
                                : std::vector<int>{SIGINT, SIGWINCH}),
         sink_(STDOUT_FILENO),
         told_trouble_(connection.daemon().trouble()),
@@ -51,7 +51,8 @@ class Session {
       TRY(reconnect());
     }
     if (sink_.overflowed() && !options_.tied) {
-      return errno_error("writing the output", sink_.error());
+      // Not the code of the errno: a full disk here refuses nothing, what ran goes on.
+      return Error{Code::DataLoss, errno_error("writing the output", sink_.error()).message, ""};
     }
     return std::move(end_);
   }
@@ -136,6 +137,12 @@ class Session {
       finish(WatchHow::NobodyReads);
     }
     options_.printer->clear();
+    remark();
+  }
+
+  void remark() {
+    const std::string remarks = options_.printer->take_remarks();
+    std::fwrite(remarks.data(), 1, remarks.size(), stderr);
   }
 
   int64_t wait_ms() const {
@@ -155,6 +162,7 @@ class Session {
     options_.printer->finish();
     sink_.write(options_.printer->output());
     options_.printer->clear();
+    remark();
   }
 
   void handle_signals() {

@@ -224,6 +224,34 @@ TEST_CASE("a line without end is printed in parts and never kept whole") {
   CHECK(largest < 2 * kLineMaxBytes);
 }
 
+TEST_CASE("raw keeps the bytes clean of marks, and remarks on what was lost once") {
+  LogFormat format;
+  format.raw = true;
+  LogPrinter printer(std::move(format));
+  pb::LogChunk lost;
+  lost.set_replica("4.worker.1");
+  lost.set_dropped_bytes(2048);
+  lost.set_data("after\n");
+  printer.add(lost, 0);
+  CHECK(printer.output() == "after\n");
+  CHECK(printer.take_remarks() ==
+        "4.worker.1: [2.0 KB of output lost here: its host had no room for it]\n");
+  CHECK(printer.take_remarks().empty());
+}
+
+TEST_CASE("a reason that only repeats the state is not told") {
+  LogPrinter printer({});
+  pb::StateEvent killed;
+  killed.set_id("4");
+  killed.set_state("KILLED");
+  killed.set_reason("killed");
+  printer.add(killed);
+  CHECK(printer.output().find("Reason") == std::string::npos);
+  killed.set_reason("ran longer than 1h");
+  printer.add(killed);
+  CHECK(printer.output().find("Reason: ran longer than 1h") != std::string::npos);
+}
+
 TEST_CASE("raw gives the bytes back, the unfinished end too") {
   LogFormat format = pipe();
   format.raw = true;

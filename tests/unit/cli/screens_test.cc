@@ -153,6 +153,27 @@ TEST_CASE("logs say what has not started, and why") {
   CHECK(not_started_text(shown, *parse_id_pattern("4.ps")) == "");
 }
 
+TEST_CASE("an attempt that was never made is refused, naming the newest") {
+  pb::ShowReply shown;
+  shown.mutable_experiment()->set_id("4");
+  CHECK(check_attempt(shown, {}, 1).error().message == "4 had no attempt yet");
+  shown.mutable_experiment()->set_attempt(3);
+  shown.add_replicas()->set_id("4.master");
+  shown.mutable_replicas(0)->set_attempt(1);
+  CHECK(check_attempt(shown, {}, 0).ok());
+  CHECK(check_attempt(shown, {}, 3).ok());
+  const auto refused = check_attempt(shown, *parse_id_pattern("4.master"), 2);
+  CHECK(refused.error().code == Code::NotFound);
+  CHECK(refused.error().message == "4.master had no attempt 2; its newest is 1");
+  CHECK(refused.error().hint == "dtrain logs 4.master --attempt 1");
+
+  pb::ShowReply set;
+  set.mutable_experiment()->set_id("5");
+  set.add_members()->set_attempt(2);
+  CHECK(check_attempt(set, {}, 2).ok());
+  CHECK_FALSE(check_attempt(set, {}, 3).ok());
+}
+
 TEST_CASE("a filter is a regular expression that survives any line") {
   auto filter = compile_filter("loss=[0-9.]+$");
   REQUIRE(filter.ok());
@@ -184,6 +205,34 @@ TEST_CASE("a command line becomes the YAML a person would write") {
   CHECK(parse_spec(source->yaml, {}).ok());
   form.words.clear();
   CHECK(spec_of_command(form, "/x").error().code == Code::InvalidArgument);
+}
+
+TEST_CASE("a command line is refused like the YAML it stands for, once and without lines") {
+  const auto refusal = [](const CommandForm& form) {
+    const auto source = spec_of_command(form, "/x");
+    if (!source.ok()) return source.error().message;
+    ParseOptions options;
+    options.file_name = source->file_name;
+    options.has_lines = source->is_file;
+    const auto spec = parse_spec(source->yaml, options);
+    return spec.ok() ? "accepted" : spec.error().message;
+  };
+  CommandForm form;
+  form.words = {"true"};
+  form.workers = 0;
+  CHECK(
+      refusal(form) ==
+      "command line: train.tensorflow.distributed.worker: at least one worker is needed: without a "
+      "chief the first one is the master");
+  form.workers = 2;
+  form.framework = "pytorch";
+  CHECK(refusal(form).find("pytorch is not part of this version yet") != std::string::npos);
+  CHECK(refusal(form).find('\n') == std::string::npos);
+  form.framework = "command";
+  CHECK(refusal(form) == "--framework command has neither --workers nor --ps");
+  form = {};
+  form.gpus = 0;
+  CHECK(form.is_given());
 }
 
 TEST_CASE("assignments have a name") {

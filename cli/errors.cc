@@ -24,7 +24,24 @@ std::string printable(std::string_view text) {
 }  // namespace
 
 int exit_code_of(const Error& error) {
-  return error.code == Code::InvalidArgument ? 2 : 1;
+  switch (error.code) {
+    case Code::InvalidArgument:
+    case Code::NotFound:
+    case Code::AlreadyExists:
+    case Code::PermissionDenied:
+    case Code::ResourceExhausted:
+    case Code::FailedPrecondition:
+    case Code::Unimplemented:
+      return 2;
+    case Code::Cancelled:
+    case Code::DeadlineExceeded:
+    case Code::Aborted:
+    case Code::Internal:
+    case Code::Unavailable:
+    case Code::DataLoss:
+      return 1;
+  }
+  return 1;
 }
 
 std::string_view word_of(Code code) {

@@ -9,7 +9,8 @@
 
 namespace dtrain::cli {
 
-// 2 for what the person typed or wrote, 1 for everything else.
+// 2 for what was refused: it is wrong, names nothing that is there, or can't be done here and now
+// (no room, no permission). 1 for what broke on the way, whose outcome may be unknown.
 int exit_code_of(const Error& error);
 
 // "dtrain: message" and, when there is one, "  hint: ...". Every line of a message of several lines

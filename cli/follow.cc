@@ -113,7 +113,13 @@ Result<int> follow(Connection& connection, const CommandContext& context,
     watching.printer = std::make_unique<LogPrinter>(log_format_of(screen, options.time));
   }
   std::fflush(stdout);  // what follows is written past stdio
-  TRY(const WatchEnd end, watch(connection, context, std::move(watching)));
+  auto watched = watch(connection, context, std::move(watching));
+  if (!watched.ok()) {
+    // Accepted is accepted: whatever keeps us from seeing its end, nothing was refused.
+    print_error(watched.error(), context.json);
+    return 1;
+  }
+  const WatchEnd& end = watched.value();
   if (end.how == WatchHow::NobodyReads) return 0;
   if (end.how == WatchHow::Detached) {
     say_detached(id);

@@ -11,6 +11,7 @@
 #include "cli/words.h"
 #include "schema/clock.h"
 #include "schema/ids.h"
+#include "schema/problems.h"
 #include "schema/states.h"
 
 namespace dtrain::cli {
@@ -33,7 +34,13 @@ Status refuse_replicas(const std::string& text) {
 }
 
 Result<int> kill(const KillOptions& options, const CommandContext& context) {
-  for (const std::string& id : options.ids) TRY(refuse_replicas(id));
+  std::vector<Error> refused;
+  for (const std::string& id : options.ids) {
+    if (auto status = refuse_replicas(id); !status.ok()) {
+      refused.push_back(std::move(status).error());
+    }
+  }
+  if (!refused.empty()) return joined(std::move(refused));
   TRY(Connection connection, connect(Autostart::IfNeeded, context));
   pb::KillRequest request;
   request.set_force(options.force);

@@ -8,6 +8,7 @@
 #include "cli/follow.h"
 #include "cli/watch_view.h"
 #include "schema/ids.h"
+#include "schema/problems.h"
 
 namespace dtrain::cli {
 
@@ -32,6 +33,16 @@ Result<int> wait_for(const std::vector<std::string>& typed, const CommandContext
     TRY(const pb::ShowReply shown, connection.show(newest));
     ids.push_back(shown.experiment().id());
   }
+  // A mistake in the last is told now, and not when the first is over.
+  std::vector<Error> refused;
+  for (const std::string& id : ids) {
+    pb::ShowRequest one;
+    one.set_id(id);
+    if (auto shown = connection.show(one); !shown.ok()) {
+      refused.push_back(std::move(shown).error());
+    }
+  }
+  if (!refused.empty()) return joined(std::move(refused));
   int exit_code = 0;
   for (const std::string& id : ids) {
     WatchOptions watching;

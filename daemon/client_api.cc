@@ -12,6 +12,7 @@
 #include "daemon/summary.h"
 #include "daemon/watch_stream.h"
 #include "schema/clock.h"
+#include "schema/problems.h"
 #include "schema/version.h"
 
 namespace dtrain::daemon {
@@ -241,7 +242,17 @@ Status ClientApi::show(const pb::ShowRequest& request, pb::ShowReply& reply) {
   return ok();
 }
 
+// All or none: that the second word is a mistake must not be found out after the first is dead.
 Status ClientApi::kill(const pb::KillRequest& request, pb::KillReply& reply) {
+  std::vector<Error> refused;
+  for (const auto& id : request.ids()) {
+    if (auto status = may_kill(id); !status.ok()) refused.push_back(std::move(status).error());
+  }
+  if (!refused.empty()) {
+    Error all = joined(std::move(refused));
+    if (request.ids_size() > 1) all.message += "; nothing is killed";
+    return all;
+  }
   for (const auto& id : request.ids()) {
     pb::KillReply::Item& item = *reply.add_items();
     item.set_id(id);
@@ -250,7 +261,7 @@ Status ClientApi::kill(const pb::KillRequest& request, pb::KillReply& reply) {
   return ok();
 }
 
-Status ClientApi::kill_one(const std::string& id, bool force, pb::KillReply::Item& item) {
+Status ClientApi::may_kill(const std::string& id) {
   TRY(const IdPattern pattern, parse_id_pattern(id));
   if (pattern.names_replicas()) {
     return Error{Code::InvalidArgument, fmt::format("{} is one replica of a gang", id),
@@ -258,7 +269,12 @@ Status ClientApi::kill_one(const std::string& id, bool force, pb::KillReply::Ite
                              to_string(pattern.experiment))};
   }
   TRY(const auto known, parts_.scheduler.find(pattern.experiment.number));
-  TRY(check_exists(known, pattern));
+  return check_exists(known, pattern);
+}
+
+Status ClientApi::kill_one(const std::string& id, bool force, pb::KillReply::Item& item) {
+  TRY(const IdPattern pattern, parse_id_pattern(id));
+  TRY(const auto known, parts_.scheduler.find(pattern.experiment.number));
   const auto info =
       summary_of(known, pattern.experiment, parts_.scheduler.model(), boottime_ms());
   bool fixed = true;

@@ -72,6 +72,7 @@ class ClientApi : public pb::Client::CallbackService {
   Status add_to_list(uint32_t number, bool members, pb::ListReply& reply);
   Status show(const pb::ShowRequest& request, pb::ShowReply& reply);
   Status kill(const pb::KillRequest& request, pb::KillReply& reply);
+  Status may_kill(const std::string& id);
   Status kill_one(const std::string& id, bool force, pb::KillReply::Item& item);
   Status hosts(pb::HostsReply& reply);
   std::vector<std::string> running_replicas() const;

@@ -160,11 +160,14 @@ TEST_CASE("Ctrl-C detaches, says that it goes on, and logs -f comes back to it")
 TEST_CASE("train --tied takes the experiment with it") {
   Cluster cluster;
   fs::path project = cluster.project(single("echo at work; exec sleep 1000"));
-  auto train = cluster.start({"train", "--tied"}, project);
-  train->wait_for("at work");
-  train->signal(SIGTERM);
-  CHECK(train->wait().code == 130);
-  CHECK(facts(cluster.run({"status", "1", "--json"}))["state"] == "KILLED");
+  for (const auto& [number, id] :
+       {std::pair{SIGTERM, "1"}, {SIGQUIT, "2"}, {SIGHUP, "3"}, {SIGINT, "4"}}) {
+    auto train = cluster.start({"train", "--tied"}, project);
+    train->wait_for("at work");
+    train->signal(number);
+    CHECK_MESSAGE(train->wait().code == 130, number);
+    CHECK(cluster.run({"wait", id}).code == 130);
+  }
 }
 
 TEST_CASE("a restart budget starts a failed program again, and its end is that of the last try") {

@@ -91,7 +91,7 @@ TEST_CASE("a daemon stopped by hand stays stopped, and every command says how to
   CHECK(cluster.run({"daemon", "stop"}).code == 0);
   for (const char* command : {"train", "status", "logs"}) {
     Output output = cluster.run({command}, project);
-    CHECK_MESSAGE(output.code == 1, command << ": " << output.all());
+    CHECK_MESSAGE(output.code == 2, command << ": " << output.all());
     CHECK_MESSAGE(output.err.find("dtrain daemon start") != std::string::npos, output.err);
   }
   Output status = cluster.run({"daemon", "status", "--json"});

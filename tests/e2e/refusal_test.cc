@@ -102,7 +102,7 @@ TEST_CASE("config.yml: what the host offers, and what a sync takes") {
   CHECK(host["memory_bytes"] == uint64_t{7} << 30);
   write_file(project / "big.bin", std::string((1 << 20) + 1, 'x'));
   Output output = cluster.run({"train"}, project);
-  CHECK(output.code == 1);
+  CHECK(output.code == 2);
   CHECK_MESSAGE(output.err.find("sync.max-file") != std::string::npos, output.err);
 }
 
@@ -139,17 +139,38 @@ TEST_CASE("names of what is not there: experiments, replicas, commands, paramete
   Cluster cluster;
   fs::path project = cluster.project("project: p\ntrain: {run: echo}\n");
   CHECK(cluster.run({"train"}, project).code == 0);
-  for (const char* command : {"status", "logs", "kill", "why", "wait"}) {
+  for (const char* command : {"status", "logs", "kill", "why", "wait", "monitor", "rerun"}) {
     Output output = cluster.run({command, "77"}, project);
-    CHECK_MESSAGE(output.code != 0, command);
+    CHECK_MESSAGE(output.code == 2, command);
     CHECK_MESSAGE(output.err.find("77") != std::string::npos, command << ": " << output.err);
     output = cluster.run({command, "1..2"}, project);
     CHECK_MESSAGE(output.code == 2, command << ": " << output.all());
+    output = cluster.run({command, ""}, project);
+    CHECK_MESSAGE(output.code == 2, command << ": " << output.all());
+    CHECK_MESSAGE(output.err.find("ID is empty") != std::string::npos, output.err);
   }
-  Output output = cluster.run({"statsu"});
+  Output output = cluster.run({"logs", "1", "--attempt", "9"}, project);
+  CHECK(output.code == 2);
+  CHECK_MESSAGE(output.err.find("1 had no attempt 9") != std::string::npos, output.err);
+  output = cluster.run({"statsu"});
   CHECK(output.code == 2);
   CHECK_MESSAGE(output.err.find("status") != std::string::npos, output.err);
   output = cluster.run({"train", "--workrs", "2"}, project);
   CHECK(output.code == 2);
   CHECK_MESSAGE(output.err.find("--workers") != std::string::npos, output.err);
+}
+
+TEST_CASE("several IDs: all that are wrong are named, and nothing is done to the others") {
+  Cluster cluster;
+  fs::path project = cluster.project("project: p\ntrain: {run: exec sleep 1000}\n");
+  CHECK(cluster.run({"train", "-d"}, project).code == 0);
+  for (const char* command : {"kill", "wait"}) {
+    Output output = cluster.run({command, "1", "98", "99"}, project);
+    CHECK_MESSAGE(output.code == 2, output.all());
+    CHECK_MESSAGE(output.err.find("no experiment 98; no experiment 99") != std::string::npos,
+                  output.err);
+  }
+  CHECK(facts(cluster.run({"status", "1", "--json"}))["exit_code"].is_null());
+  CHECK(cluster.run({"kill", "1"}).code == 0);
+  CHECK(cluster.run({"wait", "1"}).code == 130);
 }

@@ -16,10 +16,15 @@ TEST_CASE("control characters can't move the cursor") {
         "dtrain: a\\x1b[2Jb\nnext\tcolumn\n");
 }
 
-TEST_CASE("bad input is exit code 2, the rest 1") {
-  CHECK(exit_code_of({Code::InvalidArgument, "", ""}) == 2);
-  CHECK(exit_code_of({Code::NotFound, "", ""}) == 1);
-  CHECK(exit_code_of({Code::Unavailable, "", ""}) == 1);
+TEST_CASE("what is refused is exit code 2, what breaks 1") {
+  for (const Code code :
+       {Code::InvalidArgument, Code::NotFound, Code::AlreadyExists, Code::PermissionDenied,
+        Code::ResourceExhausted, Code::FailedPrecondition, Code::Unimplemented}) {
+    CHECK_MESSAGE(exit_code_of({code, "", ""}) == 2, word_of(code));
+  }
+  for (const Code code : {Code::Unavailable, Code::DeadlineExceeded, Code::Internal}) {
+    CHECK_MESSAGE(exit_code_of({code, "", ""}) == 1, word_of(code));
+  }
 }
 
 TEST_CASE("--json gives the same facts") {

@@ -112,6 +112,7 @@ Status Keeper::prepare() {
   TRY(take_gpus());
   TRY(ctl_.listen(launch_.ctl));  // one keeper a launch can
   TRY(facts_, FactsWriter::open(directory_));
+  ctl_.on_closed = [this] { end_if_over(); };
   on_signal();
   watch_directory();
   return facts_.add(identify(::getpid()));
@@ -159,7 +160,7 @@ void Keeper::sync() {
   Status synced = facts_.sync();
   if (synced.ok()) synced = directory_.sync_names();
   std::error_code gone;
-  if (synced.ok() || !std::filesystem::exists(directory_.record(), gone)) return;
+  if (synced.ok() || !std::filesystem::exists(directory_.record(), gone)) return end_if_over();
   say(synced.error().message);
   sync_in(kSyncRetry);
 }
@@ -208,7 +209,9 @@ void Keeper::on_request(const CtlRequest& request) {
 void Keeper::end_if_over() {
   std::error_code error;
   const bool gone = !std::filesystem::exists(directory_.record(), error);
-  if (all_ended() ? may_end_ || gone : gone && !started_) loop_.stop();
+  // What the next runner needs is on the disk: without one there is nothing left to wait for.
+  const bool unattended = !ctl_.is_connected() && !sync_due_;
+  if (all_ended() ? may_end_ || gone || unattended : gone && !started_) loop_.stop();
 }
 
 void Keeper::on_signal() {

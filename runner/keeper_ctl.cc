@@ -161,6 +161,7 @@ void KeeperCtl::close() {
   ErrorCode ignored;
   socket_.close(ignored);
   ++connection_;
+  if (on_closed) on_closed();
 }
 
 Result<Fd> connect_keeper(const std::string& ctl) {

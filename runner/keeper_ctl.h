@@ -33,6 +33,9 @@ class KeeperCtl {
   KeeperCtl& operator=(const KeeperCtl&) = delete;
 
   Status listen(const std::string& name);
+  bool is_connected() const { return socket_.is_open(); }
+  // The runner's connection ended, and no other has replaced it.
+  std::function<void()> on_closed;
   // Tells the runner to look, once until it has answered.
   void changed();
 

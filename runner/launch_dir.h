@@ -106,9 +106,9 @@ class LaunchDir {
 //   runner answers: seen
 //
 // The newest connection is the runner's; an older one is closed. With nobody connected a keeper
-// goes on, and one that never heard `start` waits. It ends by itself only after `bye`, when all
-// replicas exited and the launch directory is gone, or after TERM, INT or HUP (a host that shuts
-// down), which end its replicas by the ladder first.
+// goes on, and one that never heard `start` waits. Once all replicas have exited it ends with `bye`,
+// when nobody is connected (everything is on the disk), or when the launch directory is gone; and
+// after TERM, INT or HUP (a host that shuts down), which end its replicas by the ladder first.
 
 inline constexpr uint32_t kSpoolOutput = 1;  // payload: i64 unix_ms | u64 offset | bytes
 // payload: i64 unix_ms | u64 offset | u64 bytes from there on that never reached the disk (it was

@@ -275,14 +275,18 @@ TEST_CASE("acknowledged segments are removed") {
 
 TEST_CASE("the runner's end changes nothing; the next one is told to look") {
   KeptLaunch kept;
-  REQUIRE(::mkfifo((kept.root() / "gate").c_str(), 0600) == 0);
-  const ReplicaId id =
-      kept.add(1, {"--print", "before", "--open-fifo", "gate", "--print", "after"});
+  for (const char* gate : {"gate", "last"}) {
+    REQUIRE(::mkfifo((kept.root() / gate).c_str(), 0600) == 0);
+  }
+  const ReplicaId id = kept.add(1, {"--print", "before", "--open-fifo", "gate", "--print", "after",
+                                    "--open-fifo", "last"});
   kept.start();
   kept.wait_output(id, "before");
   kept.disconnect();
   { Fd gate(::open((kept.root() / "gate").c_str(), O_WRONLY)); }
   kept.connect();
+  kept.wait_output(id, "after");
+  { Fd gate(::open((kept.root() / "last").c_str(), O_WRONLY)); }
   CHECK(kept.wait_exit(id).code == 0);
   CHECK(kept.output(id) == "before\nafter\n");
   kept.send("bye");
@@ -318,6 +322,26 @@ TEST_CASE("TERM to a keeper ends its replicas first") {
   CHECK(kept.wait_keeper() == 0);
   CHECK(kept.facts().exits.at(id).cause == "the keeper got SIGTERM; exit code 0");
   CHECK(kept.survivors().empty());
+}
+
+TEST_CASE("without a runner a keeper ends once everything it knows is on the disk") {
+  KeptLaunch kept;
+  REQUIRE(::mkfifo((kept.root() / "gate").c_str(), 0600) == 0);
+  const ReplicaId id = kept.add(1, {"--print", "ready", "--open-fifo", "gate", "--exit", "3"});
+  kept.start();
+  kept.wait_output(id, "ready");
+  SUBCASE("the runner went first") {
+    kept.disconnect();
+    { Fd gate(::open((kept.root() / "gate").c_str(), O_WRONLY)); }
+  }
+  SUBCASE("the replica ended first") {
+    { Fd gate(::open((kept.root() / "gate").c_str(), O_WRONLY)); }
+    kept.wait_exit(id);
+    kept.disconnect();
+  }
+  CHECK(kept.wait_keeper() == 0);
+  CHECK(kept.facts().exits.at(id).code == 3);
+  CHECK(kept.output(id) == "ready\n");
 }
 
 TEST_CASE("a keeper ends when its launch directory is removed and nothing runs") {

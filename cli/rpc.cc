@@ -218,7 +218,8 @@ void RpcChannel::send_due() {
     if (sent < 0 && errno == EAGAIN) return;
     if (sent < 0) {
       // What the server said before it went is still there to be read: that it ended, and how.
-      receive();
+      while (receive()) {
+      }
       return fail();
     }
     out_sent_ += static_cast<size_t>(sent);
@@ -229,12 +230,14 @@ void RpcChannel::send_due() {
   }
 }
 
-void RpcChannel::receive() {
+bool RpcChannel::receive() {
   const ssize_t size = recv(fd(), in_.data(), in_.size(), MSG_DONTWAIT);
-  if (size < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (size <= 0) return fail();
+  if (size < 0 && (errno == EAGAIN || errno == EINTR)) return false;
   const auto* bytes = reinterpret_cast<const uint8_t*>(in_.data());
-  if (nghttp2_session_mem_recv(session_, bytes, static_cast<size_t>(size)) < 0) fail();
+  const bool good =
+      size > 0 && nghttp2_session_mem_recv(session_, bytes, static_cast<size_t>(size)) >= 0;
+  if (!good) fail();
+  return good;
 }
 
 void RpcChannel::fail() {

@@ -44,8 +44,8 @@ class RpcChannel {
   // as it takes, 0: not at all), or until a signal was handled.
   void exchange(int64_t timeout_ms);
   void send_due();
-  void receive();
-  void fail();  // the connection is of no more use: every call ends
+  bool receive();  // false: nothing was there, or the connection is broken
+  void fail();     // the connection is of no more use: every call ends
 
   Fd socket_;
   nghttp2_session* session_ = nullptr;

@@ -204,7 +204,9 @@ std::string wait_reason(const Model& model, const ExperimentId& id, TimeMs now) 
   if (experiment.held) return fmt::format("held by concurrency: {}", experiment.spec().concurrency);
   if (experiment.phase == Phase::Ending) return experiment.wait_reason;
   if (experiment.phase != Phase::None) return "";
-  if (experiment.not_before_ms > now) {
+  if (experiment.not_before_ms != 0) {
+    // It is in no lane yet, not even when its time has come and the tick that says so has not.
+    if (experiment.not_before_ms <= now) return experiment.wait_reason + "; again now";
     return fmt::format("{}; again in {} s", experiment.wait_reason,
                        (experiment.not_before_ms - now + 999) / 1000);
   }

@@ -160,4 +160,31 @@ TEST_CASE("a reason for whoever is held back") {
   CHECK(state_of(cluster.model.experiments.at({7, 1})) == State::Pending);
 }
 
+TEST_CASE("a reason in the moment between the end of a backoff and the tick that ends it") {
+  Cluster cluster;
+  cluster.host("n1", 8, 0);
+  auto submission = std::make_shared<Submission>();
+  submission->number = 1;
+  RoleSpec role;
+  role.role = Role::Train;
+  role.on_failure = OnFailure::Restart;
+  submission->spec.roles = {role};
+  submission->spec.restart = {1, 100};
+  step(cluster.model, Submitted{submission}, kPolicy, 2);
+  cluster.pass();
+  cluster.start({1, 0});
+  const Replica replica = cluster.model.experiments.at({1, 0}).replicas[0];
+  step(cluster.model, ReplicaStarted{replica.id, 1, 42, 1}, kPolicy, 4);
+  Exit exit;
+  exit.code = 9;
+  step(cluster.model, ReplicaExited{replica.id, 1, exit}, kPolicy, 5);
+  step(cluster.model, ReplicaReleased{replica.id, 1, "", {}}, kPolicy, 6);
+  REQUIRE(cluster.model.experiments.at({1, 0}).not_before_ms == 105);
+  const std::string why = "restart 1 of 1 after 1.train: exit code 9";
+  CHECK(wait_reason(cluster.model, {1, 0}, 7) == why + "; again in 1 s");
+  CHECK(wait_reason(cluster.model, {1, 0}, 106) == why + "; again now");
+  step(cluster.model, Tick{}, kPolicy, 106);
+  CHECK(wait_reason(cluster.model, {1, 0}, 106) == "is placed next");
+}
+
 }  // namespace dtrain::daemon

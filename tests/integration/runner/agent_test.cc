@@ -476,6 +476,7 @@ TEST_CASE("a launch that failed while no daemon was there is said to have failed
   runner->agent->on_disconnected();
   // The thread for files is at the second: of the first it has said that it failed.
   REQUIRE(runner->until([&] { return asked == 2; }));
+  runner->loop.restart();   // without work it stops, and a stopped loop polls nothing
   runner->loop.poll();
   CHECK(scene.count(pb::FromRunner::kPrepareFailed) == 0);
   runner->connect();

@@ -1,0 +1,74 @@
+"""What is done to dtrain, and what is remembered of it: whom it may have cost something."""
+import dataclasses
+import pathlib
+import signal
+import time
+
+import processes
+
+
+@dataclasses.dataclass
+class Harm:
+    """What happened to a submission that may change its outcome."""
+    kill_tried: bool = False      # a dtrain kill was begun
+    kill_taken: set = dataclasses.field(default_factory=set)   # ids that were "being killed"
+    keepers: set = dataclasses.field(default_factory=set)      # experiment ids whose keeper we killed
+
+
+class Faults:
+    def __init__(self, cluster, say):
+        self.cluster = cluster
+        self.say = say
+        self.resume = []        # (when, pid, what it must still be)
+        self.killed_keepers = set()
+        self.nurseries_killed = 0
+
+    def pick(self, which, number):
+        found = self.cluster.find(which)
+        return found[number % len(found)] if found else None
+
+    def kill(self, which, number):
+        pid = self.pick(which, number)
+        if pid is not None and processes.send(pid, signal.SIGKILL, which):
+            self.say(f"killed {pid}")
+
+    def kill_keeper(self, number):
+        cluster = self.cluster
+        pid = self.pick(cluster.is_keeper, number)
+        if pid is None:
+            return
+        launch = pathlib.Path(processes.command_line(pid)[2]).name
+        # Noted first: what follows from it may be seen before this returns.
+        self.killed_keepers.add(launch.partition("@")[0])
+        processes.send(pid, signal.SIGKILL, cluster.is_keeper)
+        self.say(f"killed the keeper of {launch}, {pid}")
+
+    def pause(self, which, number, for_ms):
+        pid = self.pick(which, number)
+        if pid is not None and processes.send(pid, signal.SIGSTOP, which):
+            self.resume.append((time.monotonic() + for_ms / 1000, pid, which))
+
+    def wake(self, all_of_them=False):
+        """Continues those whose time has come; says when the next one's does."""
+        now = time.monotonic()
+        for entry in list(self.resume):
+            if all_of_them or entry[0] <= now:
+                processes.send(entry[1], signal.SIGCONT, entry[2])
+                self.resume.remove(entry)
+        return min((entry[0] for entry in self.resume), default=None)
+
+    def do(self, action):
+        cluster = self.cluster
+        if action.name in ("kill daemon", "kill daemon+runner"):
+            self.kill(cluster.is_daemon, 0)
+        if action.name in ("kill runner", "kill daemon+runner"):
+            self.kill(cluster.is_runner, action.number)
+        if action.name == "kill nursery":
+            self.nurseries_killed += 1
+            self.kill(cluster.is_nursery, action.number)
+        if action.name == "kill keeper":
+            self.kill_keeper(action.number)
+        if action.name == "pause daemon":
+            self.pause(cluster.is_daemon, 0, action.for_ms)
+        if action.name == "pause runner":
+            self.pause(cluster.is_runner, action.number, action.for_ms)

@@ -1,0 +1,68 @@
+"""What /proc says: who there is, told by number and time of start."""
+import os
+import select
+import signal
+
+
+def _read(path):
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
+
+
+def start_of(pid):
+    """Ticks since boot; "" when there is no such process, or only what is left to be reaped."""
+    fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+    return fields[19].decode() if fields and fields[0] not in (b"Z", b"X") else ""
+
+
+def all_pids():
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def command_line(pid):
+    return [word.decode(errors="replace") for word in _read(f"/proc/{pid}/cmdline").split(b"\0")]
+
+
+def environment(pid):
+    return _read(f"/proc/{pid}/environ")
+
+
+def parent_of(pid):
+    fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+    return int(fields[1]) if fields else 0
+
+
+def descriptors(pid):
+    try:
+        return len(os.listdir(f"/proc/{pid}/fd"))
+    except OSError:
+        return 0
+
+
+def resident_kib(pid):
+    for line in _read(f"/proc/{pid}/status").splitlines():
+        if line.startswith(b"VmRSS:"):
+            return int(line.split()[1])
+    return 0
+
+
+def send(pid, number, still):
+    """Signals the process if still(pid) holds once it can't be mistaken for another."""
+    try:
+        fd = os.pidfd_open(pid)
+    except OSError:
+        return False
+    try:
+        if not still(pid):
+            return False
+        signal.pidfd_send_signal(fd, number)
+        if number == signal.SIGKILL:
+            select.select([fd], [], [], 10)  # its end, so that "killed" is true from here on
+        return True
+    except ProcessLookupError:
+        return False
+    finally:
+        os.close(fd)

@@ -53,10 +53,11 @@ def ends(checks, cluster, entry, harm, told):
         checks.that(end in may, "the end has its cause", experiment, end, shown["reason"],
                     f"may be {may}")
         if end == ("FAILED", 137):
-            checks.that("keeper" in shown["reason"], "a lost keeper is named", experiment,
-                        shown["reason"])
+            words = ["keeper"] * (experiment in harm.keepers) + ["SIGKILL"] * (experiment in harm.struck)
+            checks.that(any(word in shown["reason"] for word in words), "the cause is named",
+                        experiment, shown["reason"])
         states(checks, experiment, shown)
-        untouched = not harm.kill_tried and experiment not in harm.keepers
+        untouched = not harm.kill_tried and experiment not in harm.keepers | harm.struck
         plan = outcome.planned(entry.submission, member)
         mine = [each for each in told if each.experiment == experiment]
         for each in mine:
@@ -80,8 +81,9 @@ def states(checks, experiment, shown):
                 [event["state"] for event in events])
     for replica in shown["replicas"]:
         own = [event["state"] for event in shown["events"] if event["id"] == replica["id"]]
-        checks.that(own and own[-1] == replica["state"] and
-                    replica["state"] in TERMINAL + ("LOST", "CREATED"),
+        never_seated = replica["state"] == "CREATED" and own in ([], ["CREATED"])
+        checks.that(never_seated or own and own[-1] == replica["state"] and
+                    replica["state"] in TERMINAL + ("LOST",),
                     "every replica has ended", replica["id"], replica["state"], own)
 
 
@@ -131,6 +133,8 @@ def stream(checks, cluster, entry, followers):
         numbers[key] = int(number[1]) + 1
     for command in followers:
         seen = [line for line in command.out().splitlines() if b'"type":"end"' not in line]
+        if not seen and command.process.returncode != 0 and '"error"' in command.err():
+            continue  # it was refused: no daemon, stopped by hand or killed while it came up
         if command.killed:
             whole = command.out().endswith(b"\n")
             seen = seen if whole else seen[:-1]

@@ -5,14 +5,16 @@ import signal
 import time
 
 import processes
+import witness
 
 
 @dataclasses.dataclass
 class Harm:
     """What happened to a submission that may change its outcome."""
     kill_tried: bool = False      # a dtrain kill was begun
-    kill_taken: set = dataclasses.field(default_factory=set)   # ids that were "being killed"
-    keepers: set = dataclasses.field(default_factory=set)      # experiment ids whose keeper we killed
+    kill_taken: set = dataclasses.field(default_factory=set)   # ids that can but be KILLED
+    keepers: set = dataclasses.field(default_factory=set)      # experiments whose keeper we killed
+    struck: set = dataclasses.field(default_factory=set)       # experiments with a replica we killed
 
 
 class Faults:
@@ -21,7 +23,7 @@ class Faults:
         self.say = say
         self.resume = []        # (when, pid, what it must still be)
         self.killed_keepers = set()
-        self.nurseries_killed = 0
+        self.struck = set()
 
     def pick(self, which, number):
         found = self.cluster.find(which)
@@ -43,6 +45,17 @@ class Faults:
         processes.send(pid, signal.SIGKILL, cluster.is_keeper)
         self.say(f"killed the keeper of {launch}, {pid}")
 
+    def kill_replica(self, number):
+        told = [each for each in witness.read_all(self.cluster.folder / "witness")
+                if each.pids and each.pids[0][0] in witness.alive(each)]
+        if not told:
+            return
+        one = told[number % len(told)]
+        pid, start = one.pids[0]
+        self.struck.add(one.experiment)
+        processes.send(pid, signal.SIGKILL, lambda pid: processes.start_of(pid) == start)
+        self.say(f"killed {one.name}, {pid}")
+
     def pause(self, which, number, for_ms):
         pid = self.pick(which, number)
         if pid is not None and processes.send(pid, signal.SIGSTOP, which):
@@ -59,16 +72,19 @@ class Faults:
 
     def do(self, action):
         cluster = self.cluster
-        if action.name in ("kill daemon", "kill daemon+runner"):
+        if action.name in ("kill daemon", "kill daemon+runner", "kill everything"):
             self.kill(cluster.is_daemon, 0)
-        if action.name in ("kill runner", "kill daemon+runner"):
+        if action.name in ("kill runner", "kill daemon+runner", "kill everything"):
             self.kill(cluster.is_runner, action.number)
-        if action.name == "kill nursery":
-            self.nurseries_killed += 1
-            self.kill(cluster.is_nursery, action.number)
-        if action.name == "kill keeper":
+        if action.name in ("kill keeper", "kill everything"):
             self.kill_keeper(action.number)
+        if action.name == "kill nursery":
+            self.kill(cluster.is_nursery, action.number)
+        if action.name == "kill replica":
+            self.kill_replica(action.number)
         if action.name == "pause daemon":
             self.pause(cluster.is_daemon, 0, action.for_ms)
         if action.name == "pause runner":
             self.pause(cluster.is_runner, action.number, action.for_ms)
+        if action.name == "pause keeper":
+            self.pause(cluster.is_keeper, action.number, action.for_ms)

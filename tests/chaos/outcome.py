@@ -17,15 +17,14 @@ def allowed(submission, member, experiment, harm):
     """A list of (state, exit code)."""
     ends = []
     plan = planned(submission, member)
-    whole = experiment.partition(".")[0]
-    if plan is not None and not {experiment, whole} & harm.kill_taken:
+    if plan is not None and experiment not in harm.kill_taken:
         ends.append(plan[:2])
     if harm.kill_tried:
         ends.append(("KILLED", 130))
-    if experiment in harm.keepers:
+    if experiment in harm.keepers | harm.struck:
         ends.append(("FAILED", 137))
         if plan is not None and submission.restarts > 0:
-            # The keeper's death took one of the restarts that the plan counts on.
+            # That death took one of the restarts that the plan counts on.
             codes = submission.members[member][submission.ender]["codes"]
             ends += [("FAILED", code) for code in codes if code != 0]
     return ends

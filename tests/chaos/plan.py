@@ -8,8 +8,9 @@ import random
 HIDINGS = ("child", "deaf", "daemon", "bare")
 # (fault, weight). Numbers that an action needs are drawn with it; the world takes them modulo.
 FAULTS = (("kill daemon", 4), ("kill runner", 4), ("kill daemon+runner", 2), ("kill nursery", 2),
-          ("kill keeper", 2), ("pause daemon", 2), ("pause runner", 2), ("kill cli", 2),
-          ("dtrain kill", 3), ("stop daemon", 1))
+          ("kill keeper", 2), ("kill everything", 1), ("kill replica", 1), ("pause daemon", 2),
+          ("pause runner", 2), ("pause keeper", 1), ("kill cli", 2), ("dtrain kill", 3),
+          ("stop daemon", 1))
 
 
 @dataclasses.dataclass
@@ -115,9 +116,13 @@ def make_round(seed, number, hosts, length_ms, command):
                 for _ in range(2)]
     names, weights = zip(*FAULTS)
     calm = dice.random() < 0.1  # now and then only the work itself
-    for _ in range(0 if calm else dice.randrange(1, 7)):
+    for _ in range(0 if calm else dice.randrange(1, 9)):
         fault = dice.choices(names, weights)[0]
-        actions.append(Action(dice.randrange(length_ms), fault, dice.randrange(1 << 16),
-                              dice.choice((20, 100, 400, 1200))))
+        # Half of them while something is on its way from one state to the next.
+        at_ms = dice.choice((dice.randrange(length_ms),
+                             dice.choice(actions).at_ms + dice.randrange(5, 150)))
+        for again in range(dice.choice((1, 1, 1, 1, 4)) if fault.startswith("kill d") else 1):
+            actions.append(Action(at_ms + again * 70, fault, dice.randrange(1 << 16),
+                                  dice.choice((20, 100, 400, 1200))))
     actions.sort(key=lambda action: action.at_ms)
     return Round(name, submissions, actions)

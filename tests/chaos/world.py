@@ -64,7 +64,7 @@ class World:
             now = time.monotonic()
             if now >= until:
                 return
-            select.select([], [], [], min(until, wake or until, now + 0.1) - now)
+            select.select([], [], [], max(0, min(until, wake or until, now + 0.1) - now))
 
     def do(self, action):
         entries = self.entries
@@ -124,7 +124,9 @@ class World:
         facts = command.facts()
         for item in facts["killed"] if facts and "killed" in facts else []:
             self.say(f"kill {item}")
-            if not item["already_over"] and not item["message"]:
+            # Of a set some members may be over; --force may come to what is ending already.
+            alone = "." in item["id"] or list(entry.submission.members) == ["0"]
+            if alone and not item["already_over"] and "--force" not in command.words:
                 entry.harm.kill_taken.add(item["id"])
 
     def start_daemon(self):
@@ -182,10 +184,13 @@ class World:
             harm = entry.harm
             harm.keepers = {one for one in self.faults.killed_keepers
                             if one.partition(".")[0] == entry.id}
+            harm.struck = {one for one in self.faults.struck if one.partition(".")[0] == entry.id}
             mine = [each for each in told if each.experiment.partition(".")[0] == entry.id]
             promises.ends(checks, cluster, entry, harm, mine)
             promises.output(checks, cluster, entry, harm, mine, self.plan.seed)
             promises.stream(checks, cluster, entry, entry.followers)
+        if checks.broken:
+            return  # all of it is kept
         for path in (cluster.folder / "witness").iterdir():
             path.unlink()
         for path in (cluster.folder / "commands").iterdir():

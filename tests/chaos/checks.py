@@ -2,6 +2,7 @@
 import json
 import re
 
+import leftovers
 import outcome
 import witness
 from replica import line_of
@@ -143,6 +144,32 @@ def stream(checks, cluster, entry, followers):
         else:
             checks.that(kept.splitlines() == seen, "a follower sees all that is kept", entry.id,
                         command.out_path, f"{len(seen)} of {len(kept.splitlines())} lines")
+
+
+def codes(checks, cluster, entry):
+    """`wait` and `train` end as the experiment did."""
+    shown = cluster.facts("status", entry.id)
+    checks.that(entry.waited == shown["exit_code"], "wait's code is the experiment's", entry.id,
+                entry.waited, shown["exit_code"])
+    train = entry.command
+    if train in entry.followers and not train.killed and train.out():
+        code = train.process.returncode
+        checks.that(code == shown["exit_code"], "train's code is the experiment's", entry.id, code,
+                    shown["exit_code"])
+
+
+def resources(checks, cluster):
+    """Everything is free again, on every host."""
+    def away(cluster):
+        hosts = cluster.facts("hosts")["hosts"]
+        found = [host["name"] for host in hosts if not host["connected"]]
+        return found + ["one that never was there"] * (len(hosts) < len(cluster.runner_homes()))
+
+    missing = leftovers.wait_for_none(away, cluster)  # a runner may just be coming back
+    checks.that(not missing, "every host is there", *missing)
+    for host in cluster.facts("hosts")["hosts"]:
+        checks.that(host["replicas_count"] == 0 and host["cpus_free"] == host["cpus"] and
+                    host["memory_free_bytes"] == host["memory_bytes"], "resources return", host)
 
 
 def starts_seen(checks, told):

@@ -115,8 +115,9 @@ def make_round(seed, number, hosts, length_ms, command):
     actions += [Action(dice.randrange(length_ms), "follow", dice.randrange(count))
                 for _ in range(2)]
     names, weights = zip(*FAULTS)
-    calm = dice.random() < 0.1  # now and then only the work itself
-    for _ in range(0 if calm else dice.randrange(1, 9)):
+    weather = dice.random()
+    faults = 0 if weather < 0.1 else dice.randrange(1, 9) if weather < 0.85 else 25
+    for _ in range(faults):
         fault = dice.choices(names, weights)[0]
         # Half of them while something is on its way from one state to the next.
         at_ms = dice.choice((dice.randrange(length_ms),

@@ -97,9 +97,11 @@ def main():
     member = experiment.partition(".")[2] or "0"
     me = plan["members"][member][replica[len(experiment) + 1:]]
 
-    ended = []
+    main_pid, ended = os.getpid(), []
 
     def end(code):
+        if os.getpid() != main_pid:
+            os._exit(code)  # a child that has not yet taken off our handler
         if ended:
             return  # TERM came between our last line and our exit
         ended.append(code)

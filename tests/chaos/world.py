@@ -20,6 +20,7 @@ class Entry:
     id: str | None = None      # once it was accepted
     harm: Harm = dataclasses.field(default_factory=Harm)
     followers: list = dataclasses.field(default_factory=list)
+    waited: int | None = None  # the exit code of dtrain wait
 
 
 class World:
@@ -170,6 +171,7 @@ class World:
             state = cluster.facts("status", entry.id)["state"]
             self.checks.that(state in promises.TERMINAL, "what was accepted ends", entry.id, state,
                              wait.code, wait.err())
+            entry.waited = wait.code
         for command, _ in list(self.commands):
             command.wait()
         self.collect()
@@ -189,6 +191,8 @@ class World:
             promises.ends(checks, cluster, entry, harm, mine)
             promises.output(checks, cluster, entry, harm, mine, self.plan.seed)
             promises.stream(checks, cluster, entry, entry.followers)
+            promises.codes(checks, cluster, entry)
+        promises.resources(checks, cluster)
         if checks.broken:
             return  # all of it is kept
         for path in (cluster.folder / "witness").iterdir():

@@ -96,15 +96,17 @@ def end(cluster, checks):
 
 
 def end_processes(cluster):
-    """What a broken run may have left; its home is what is kept of it."""
+    """What a run that broke or was ended may have left."""
     for runner in cluster.joined.values():
         runner.kill()
-    for pid in leftovers.pids_of(cluster):
-        processes.send(pid, signal.SIGKILL, lambda pid: pid in leftovers.pids_of(cluster))
+    for _ in range(3):  # a runner may just have started a daemon, and the other way round
+        for pid in leftovers.pids_of(cluster):
+            processes.send(pid, signal.SIGKILL, lambda pid: pid in leftovers.pids_of(cluster))
 
 
 def main():
     options = arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by TERM"))
     if not options.dtrain.exists():
         sys.exit(f"{options.dtrain} is not there: build it, or name another with --dtrain")
     group, network, checks = Group(), Network(options.hosts), Checks()
@@ -123,9 +125,9 @@ def main():
         if checks.broken:
             print("\n".join(checks.broken))
             print(f"kept: {cluster.folder}")
-        else:
-            cluster.close()
         end_processes(cluster)
+        if not checks.broken:
+            cluster.close()
         group.close()
         network.close()
     print(f"{checks.count} checks in {rounds} rounds, {len(checks.broken)} broken")

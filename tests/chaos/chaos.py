@@ -4,7 +4,7 @@
     tests/chaos/chaos.py [--dtrain PATH] [--seed N] [--rounds N] [--seconds N]
                          [--first N] [--hosts N] [--verbose]
 
-Ends with "N checks, N broken"; exits non-zero when any is broken, and then keeps the home directory.
+Ends with "N checks in N rounds, N broken". When any is broken it exits non-zero and keeps the home.
 The same seed is the same sequence of actions; when they fall is the machine's affair.
 """
 import argparse

@@ -1,4 +1,4 @@
-"""The promises, looked at after each round when everything has ended. Each look counts as a check."""
+"""The promises, looked at after each round when everything has ended. Each look is a check."""
 import json
 import re
 
@@ -54,7 +54,8 @@ def ends(checks, cluster, entry, harm, told):
         checks.that(end in may, "the end has its cause", experiment, end, shown["reason"],
                     f"may be {may}")
         if end == ("FAILED", 137):
-            words = ["keeper"] * (experiment in harm.keepers) + ["SIGKILL"] * (experiment in harm.struck)
+            words = ["keeper"] if experiment in harm.keepers else []
+            words += ["SIGKILL"] if experiment in harm.struck else []
             checks.that(any(word in shown["reason"] for word in words), "the cause is named",
                         experiment, shown["reason"])
         states(checks, experiment, shown)

@@ -8,7 +8,7 @@ import tempfile
 
 import processes
 
-# A machine that is busy with other things is slow; nothing here waits for time, so this costs nothing.
+# Busy machines are slow; a wait ends with what it waits for, so this costs nothing.
 PATIENCE_S = 180
 
 

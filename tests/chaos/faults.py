@@ -11,10 +11,10 @@ import witness
 @dataclasses.dataclass
 class Harm:
     """What happened to a submission that may change its outcome."""
-    kill_tried: bool = False      # a dtrain kill was begun
-    kill_taken: set = dataclasses.field(default_factory=set)   # ids that can but be KILLED
-    keepers: set = dataclasses.field(default_factory=set)      # experiments whose keeper we killed
-    struck: set = dataclasses.field(default_factory=set)       # experiments with a replica we killed
+    kill_tried: bool = False  # a dtrain kill was begun
+    kill_taken: set = dataclasses.field(default_factory=set)  # ids that can but be KILLED
+    keepers: set = dataclasses.field(default_factory=set)  # experiments whose keeper we killed
+    struck: set = dataclasses.field(default_factory=set)  # experiments with a replica we killed
 
 
 class Faults:

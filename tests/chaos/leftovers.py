@@ -5,7 +5,7 @@ import time
 
 import processes
 
-PATIENCE_S = 60
+PATIENCE_S = 180
 LOOK_AGAIN_S = 0.05  # directories of several runners and /proc have no event to wait for in common
 
 

@@ -70,7 +70,8 @@ def gang(dice):
 def single(dice):
     restarts = dice.choice((0, 0, 0, 2))
     does = replica(dice)
-    does["codes"] = [dice.choice((0, 0, 5, 42))] if restarts == 0 else dice.choice(([9, 0], [9, 9, 9]))
+    codes = ([0], [0], [5], [42]) if restarts == 0 else ([9, 0], [9, 9, 9])
+    does["codes"] = dice.choice(codes)
     if restarts == 0 and dice.random() < 0.2:
         does["holds"] = True
     yaml = f"  restart: {{limit: {restarts}, backoff: 50ms}}\n" if restarts else ""

@@ -2,9 +2,9 @@
 
     replica.py WITNESS-FOLDER PLAN-FILE
 
-A replica tells the observer of itself past dtrain: it locks a file of its own (every process it leaves
-behind holds that lock too), writes down its start and its end, and counts in shared memory which line it
-began and which one it has written, so that a SIGKILL loses neither number.
+A replica tells the observer of itself past dtrain: it locks a file of its own (every process it
+leaves behind holds that lock too), writes down its start and its end, and counts in shared memory
+which line it began and which one it has written, so that a SIGKILL loses neither number.
 """
 import fcntl
 import json

@@ -8,7 +8,6 @@ import time
 import checks as promises
 import leftovers
 import witness
-from cluster import Broken
 from faults import Faults, Harm
 
 

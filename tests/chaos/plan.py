@@ -33,9 +33,10 @@ class Submission:
 
 def replica(dice, holds=False, code=0):
     heavy = dice.random() < 0.15
+    kind = dice.choice(("plain", "plain", "long", "garbage"))
     return {
-        "kind": dice.choice(("plain", "plain", "long", "garbage")),
-        "lines": dice.randrange(3000) if heavy else dice.randrange(40),
+        "kind": kind,
+        "lines": dice.randrange((300 if kind == "long" else 3000) if heavy else 40),
         "burst": 500 if heavy else dice.choice((1, 5, 20)),
         "pause_ms": dice.choice((0, 10, 50, 150)),
         "leaves": dice.sample(HIDINGS, dice.choice((0, 0, 0, 1, 2))),

@@ -45,10 +45,11 @@ target_include_directories(dtrain_asio SYSTEM INTERFACE ${Boost_INCLUDE_DIRS})
 target_compile_definitions(dtrain_asio INTERFACE BOOST_ASIO_NO_DEPRECATED BOOST_ASIO_DISABLE_HANDLER_TYPE_REQUIREMENTS
                            BOOST_PROCESS_V2_HEADER_ONLY BOOST_PROCESS_USE_STD_FS)
 target_link_libraries(dtrain_asio INTERFACE Threads::Threads)
-# The thread sanitizer can't see fences: Asio does without them where its locks are enough, and counts
-# references by another type, that has the order in the count itself.
+# The thread sanitizer can't see fences: Asio does without them where its locks are enough, and
+# counts references by another type, that has the order in the count itself.
 if(DTRAIN_SANITIZE STREQUAL "thread")
-  target_compile_definitions(dtrain_asio INTERFACE BOOST_ASIO_DISABLE_FENCED_BLOCK BOOST_ASIO_DISABLE_STD_ATOMIC)
+  target_compile_definitions(dtrain_asio INTERFACE BOOST_ASIO_DISABLE_FENCED_BLOCK
+                             BOOST_ASIO_DISABLE_STD_ATOMIC)
 endif()
 
 find_program(PROTOC protoc REQUIRED)

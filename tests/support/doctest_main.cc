@@ -32,8 +32,8 @@ REGISTER_LISTENER("count_matched", 1, CountMatched);
 }  // namespace
 
 #ifdef __SANITIZE_THREAD__
-// The libraries from outside are not compiled with the thread sanitizer: what it sees of them when they
-// call into the C library, without the locks they hold, is not to be judged.
+// The libraries from outside are not compiled with the thread sanitizer: what it sees of them when
+// they call into the C library, without the locks they hold, is not to be judged.
 extern "C" const char* __tsan_default_options() { return "ignore_noninstrumented_modules=1"; }
 #endif
 

@@ -73,6 +73,8 @@ void RunnerApi::on_message(const std::shared_ptr<Stream>& stream, HostId& host,
     status = on_hello(stream, host, message.hello());
   } else if (host.hex.empty()) {
     status = Error{Code::FailedPrecondition, "the first message must be Hello", ""};
+  } else if (!is_current(stream, host)) {
+    return;  // a newer stream of the host has said what is true
   } else if (message.has_log()) {
     on_log(stream, message.log());
   } else if (message.has_usage()) {
@@ -89,6 +91,11 @@ void RunnerApi::on_message(const std::shared_ptr<Stream>& stream, HostId& host,
     std::fprintf(stderr, "runner %s: %s\n", host.hex.c_str(), status.error().message.c_str());
     stream->finish(to_grpc(status.error()));
   }
+}
+
+bool RunnerApi::is_current(const std::shared_ptr<Stream>& stream, const HostId& host) const {
+  const auto found = connected_.find(host);
+  return found != connected_.end() && found->second.stream == stream;
 }
 
 Status RunnerApi::on_hello(const std::shared_ptr<Stream>& stream, HostId& host,
@@ -150,7 +157,7 @@ Status RunnerApi::on_fact(const HostId& host, const pb::FromRunner& message) {
     log_source_.erase({released.replica(), released.attempt()});
     scheduler_->handle(ReplicaReleased{id, released.attempt(), released.left_behind(), host});
   } else if (message.has_inventory()) {
-    pb::Hello& hello = connected_[host].hello;
+    pb::Hello& hello = connected_.at(host).hello;
     *hello.mutable_inventory() = message.inventory();
     TRY(Host facts, host_from_message(hello));
     scheduler_->handle(HostChanged{std::move(facts)});

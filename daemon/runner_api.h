@@ -57,6 +57,7 @@ class RunnerApi : public pb::Runner::CallbackService, public RunnerOutbox {
   };
 
   void on_message(const std::shared_ptr<Stream>& stream, HostId& host, pb::FromRunner& message);
+  bool is_current(const std::shared_ptr<Stream>& stream, const HostId& host) const;
   Status on_hello(const std::shared_ptr<Stream>& stream, HostId& host, const pb::Hello& hello);
   Status on_fact(const HostId& host, const pb::FromRunner& message);
   void on_log(const std::shared_ptr<Stream>& stream, const pb::LogData& log);

@@ -284,10 +284,11 @@ TEST_CASE("usage is reported while somebody watches") {
   FakeDaemon daemon(folder.path / "socket");
   RunnerProcess runner(folder.path);
   daemon.wait_for(pb::FromRunner::kHello);
-  daemon.send(launch_of("read x < " + gate.string(), folder.path));
+  daemon.send(launch_of("echo up; read x < " + gate.string(), folder.path));
   daemon.wait_for(pb::FromRunner::kPrepared);
   daemon.send(start_message());
   daemon.wait_for(pb::FromRunner::kStarted);
+  daemon.wait_for(pb::FromRunner::kLog);  // right after its exec a program owns next to no memory
   pb::ToRunner watch;
   watch.mutable_monitor()->add_experiments("7");
   daemon.send(watch);

@@ -1,6 +1,7 @@
 #include "runner/cgroup.h"
 
 #include <fcntl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include "runner/process.h"
@@ -79,13 +80,17 @@ TEST_CASE("a group knows, kills and measures what runs in it, forked children to
     char bytes[16];
     REQUIRE(::read(output.get(), bytes, sizeof bytes) == 6);
     CHECK(cgroup_members(groups).size() == 2);
+    std::vector<Fd> members;
+    for (const pid_t pid : cgroup_members(groups)) {
+      members.emplace_back(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+    }
     CHECK(cgroup_members(launch.replicas[1].cgroups).empty());
     CHECK(remove_cgroups(groups).error().code == Code::FailedPrecondition);
 
-    // Both ends of the pipe in the group: its end of file says that all are dead.
     CHECK(cgroup_kill(groups));
+    // A process that ends closes its files before it leaves its groups: end of file is not enough.
+    for (const Fd& member : members) REQUIRE(wait_readable(member.get()));
     CHECK(::read(output.get(), bytes, sizeof bytes) == 0);
-    REQUIRE(wait_readable(child->pidfd.get()));
     CHECK(WTERMSIG(*try_reap(*child)) == SIGKILL);
     CHECK(cgroup_members(groups).empty());
     const CgroupUsage usage = cgroup_usage(groups);

@@ -166,7 +166,8 @@ Status await_ready(const Home& home, const Child& child, int ready_fd) {
           fmt::format("the daemon did not start: no space is left for {}", home.root.string()),
           "free some disk space, or set DTRAIN_HOME to a directory on another disk"};
     }
-    return Error{Code::FailedPrecondition,
+    // By itself it ended for a reason; what killed it may be over.
+    return Error{WIFSIGNALED(status) ? Code::Unavailable : Code::FailedPrecondition,
                  fmt::format("the daemon did not start: it {}{}", end_of(status),
                              log_tail(home.daemon_log(), child.log_start)),
                  fmt::format("its log is {}; `dtrain daemon run` starts it in this terminal",
@@ -247,7 +248,8 @@ Status start_daemon(const Home& home, const std::string& program, StartAs as) {
 
   auto started = try_to_start(home, program);
   // One that was killed a moment ago may have held the home until now.
-  const bool ended = !started.ok() && started.error().code == Code::FailedPrecondition;
+  const bool ended = !started.ok() && (started.error().code == Code::FailedPrecondition ||
+                                       started.error().code == Code::Unavailable);
   return ended ? try_to_start(home, program) : started;
 }
 

@@ -16,26 +16,32 @@ namespace dtrain::cli {
 
 namespace {
 
+constexpr uint64_t kNotGiven = UINT64_MAX;
+constexpr uint64_t kLastOfAll = 10;
+
 struct StatusOptions {
   std::string id;
   bool all = false;
   bool long_form = false;
   bool project = false;
-  uint64_t last = 10;
+  uint64_t last = kNotGiven;
 };
 
 Result<int> status_of_all(const StatusOptions& options, const CommandContext& context,
                           const View& view) {
   TRY(Connection connection, connect(Autostart::IfNeeded, context));
   pb::ListRequest request;
-  request.set_all(options.all);
+  // Who asks for the newest three wants the newest three, ended or not.
+  const bool all = options.all || options.last != kNotGiven;
+  const uint64_t last = options.last == kNotGiven ? kLastOfAll : options.last;
+  request.set_all(all);
   // One more than is shown, to know whether there are others.
-  const bool some = options.all && options.last > 0;
-  if (some) request.set_last(static_cast<uint32_t>(options.last + 1));
+  const bool some = all && last > 0;
+  if (some) request.set_last(static_cast<uint32_t>(last + 1));
   if (options.project) request.set_project_dir(project_dir());
   request.set_members(options.long_form);
   TRY(pb::ListReply reply, connection.list(request));
-  const std::string older = some ? take_newest(reply, options.last, options.project) : "";
+  const std::string older = some ? take_newest(reply, last, options.project) : "";
   if (context.json) {
     fmt::print("{}", to_json(reply));
     return 0;
@@ -80,7 +86,7 @@ Result<int> status_of_one(const IdPattern& pattern, const CommandContext& contex
 }
 
 Result<int> status(const StatusOptions& options, const CommandContext& context) {
-  if (options.last >= UINT32_MAX) {
+  if (options.last >= UINT32_MAX && options.last != kNotGiven) {
     return Error{Code::InvalidArgument, fmt::format("-n {} is too many", options.last),
                  "-n 0 lists all"};
   }
@@ -97,7 +103,7 @@ Run declare_status(Options& options, CommandContext& context) {
   options.positional("ID", typed->id,
                      "an experiment (4), member (4.2), role (4.worker) or replica (4.worker.1)");
   options.flag("-a,--all", typed->all, "ended ones too");
-  options.number("-n,--num-last", typed->last, "with -a: the newest N (10 when left out; 0: all)");
+  options.number("-n,--num-last", typed->last, "the newest N, ended ones too (-a alone: 10; 0: all)");
   options.flag("-l,--long", typed->long_form,
                "parameters, reasons and members; of one: everything");
   options.flag("--project", typed->project, "only experiments of this project");

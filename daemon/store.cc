@@ -281,7 +281,7 @@ Result<std::shared_ptr<const Submission>> Store::submission(uint32_t number) {
   TRY(const bool row, select.bind(number).step());
   if (!row) {
     return Error{Code::NotFound, fmt::format("no experiment {}", number),
-                 "`dtrain status -a -n 0` lists all"};
+                 "`dtrain status -n 0` lists all"};
   }
   TRY(Submission submission, read_submission(number, select.bytes(0)));
   submission.submission_id = select.bytes(1);

@@ -45,8 +45,8 @@ struct Plan {
   std::vector<char*> script_argv;  // for a program without a format the kernel knows: by /bin/sh
   std::vector<char*> env;
   std::vector<std::string> env_storage;
-  Fd first_group;                 // directory
-  std::vector<Fd> cgroup_procs;   // of all groups
+  Fd born_in;                     // directory of the first group
+  std::vector<Fd> cgroup_procs;   // of the groups to join by writing
   const char* cwd = nullptr;
   std::string oom_score_adj;
   bool die_with_parent = false;
@@ -161,6 +161,13 @@ Fd open_above_stderr(const std::string& path, int flags) {
   return fd;
 }
 
+Status join(const std::string& group, Plan& plan) {
+  Fd procs = open_above_stderr(group + "/cgroup.procs", O_WRONLY);
+  if (!procs) return errno_error("open " + group + "/cgroup.procs", errno);
+  plan.cgroup_procs.push_back(std::move(procs));
+  return ok();
+}
+
 Status prepare(const SpawnRequest& request, Plan& plan) {
   TRY(plan.program, resolve_program(request));
   for (const std::string& argument : request.argv) {
@@ -174,13 +181,11 @@ Status prepare(const SpawnRequest& request, Plan& plan) {
   for (std::string& variable : plan.env_storage) plan.env.push_back(variable.data());
   plan.env.push_back(nullptr);
 
-  for (const std::string& group : request.cgroups) {
-    Fd procs = open_above_stderr(group + "/cgroup.procs", O_WRONLY);
-    if (!procs) return errno_error("open " + group + "/cgroup.procs", errno);
-    plan.cgroup_procs.push_back(std::move(procs));
-  }
+  for (size_t i = 1; i < request.cgroups.size(); ++i) TRY(join(request.cgroups[i], plan));
   if (!request.cgroups.empty()) {
-    plan.first_group = open_above_stderr(request.cgroups.front(), O_RDONLY | O_DIRECTORY);
+    const std::string& first = request.cgroups.front();
+    plan.born_in = open_above_stderr(first, O_RDONLY | O_DIRECTORY);
+    if (!plan.born_in) return errno_error("open " + first, errno);
   }
   plan.cwd = request.cwd.empty() ? nullptr : request.cwd.c_str();
   if (request.oom_score_adj != 0) plan.oom_score_adj = std::to_string(request.oom_score_adj);
@@ -284,14 +289,11 @@ long clone3_in_place(clone_args& arguments) {
   return static_cast<pid_t>(pid);
 }
 
-Result<pid_t> launch(Plan& plan) {
+Result<pid_t> launch(const SpawnRequest& request, Plan& plan) {
   const SignalsHeld signals_held;
-  if (plan.first_group) {
-    // Joined by birth: one less to join by writing.
-    Fd joined = std::move(plan.cgroup_procs.front());
-    plan.cgroup_procs.erase(plan.cgroup_procs.begin());
-    if (const pid_t pid = fork_into(plan, plan.first_group); pid > 0) return pid;
-    plan.cgroup_procs.insert(plan.cgroup_procs.begin(), std::move(joined));
+  if (plan.born_in) {
+    if (const pid_t pid = fork_into(plan, plan.born_in); pid > 0) return pid;
+    TRY(join(request.cgroups.front(), plan));
   }
   try {
     // A context of its own: the launcher tells its context about the fork in the child too, and the
@@ -321,7 +323,7 @@ Result<Child> spawn(const SpawnRequest& request) {
   if (::pipe2(ends, O_CLOEXEC) != 0) return errno_error("pipe", errno);
   Fd failures(ends[0]);
   plan.failures.reset(ends[1]);
-  TRY(const pid_t pid, launch(plan));
+  TRY(const pid_t pid, launch(request, plan));
   plan.failures.reset();
 
   Failure failure{};

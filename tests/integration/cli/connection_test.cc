@@ -98,6 +98,14 @@ TEST_CASE("status asks for what was typed") {
   CHECK(daemon.asked_list.all());
   CHECK(daemon.asked_list.last() == 4);  // one more tells whether there are others
   CHECK(daemon.asked_list.members());
+  CHECK(type(declare_status, {}, context).value() == 0);
+  CHECK(!daemon.asked_list.all());
+  CHECK(daemon.asked_list.last() == 0);  // everything that goes on
+  CHECK(type(declare_status, {"-n", "3"}, context).value() == 0);
+  CHECK(daemon.asked_list.all());
+  CHECK(daemon.asked_list.last() == 4);
+  CHECK(type(declare_status, {"-a"}, context).value() == 0);
+  CHECK(daemon.asked_list.last() == 11);
   CHECK(type(declare_status, {"04"}, context).error().code == Code::InvalidArgument);
 }
 

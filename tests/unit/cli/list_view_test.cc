@@ -48,12 +48,12 @@ TEST_CASE("a list of the newest says how many are older") {
   CHECK(take_newest(same, 0, false).empty());
   CHECK(same.experiments_size() == 5);
   CHECK(take_newest(same, 2, false) ==
-        "6 older experiments are not shown; dtrain status -a -n 0 lists all\n");
+        "6 older experiments are not shown; dtrain status -n 0 lists all\n");
   REQUIRE(same.experiments_size() == 4);
   CHECK(same.experiments(0).id() == "7");
   // Of one project, numbers say nothing about how many there are.
   CHECK(take_newest(reply, 1, true) ==
-        "Older experiments are not shown; dtrain status -a -n 0 --project lists all\n");
+        "Older experiments are not shown; dtrain status -n 0 --project lists all\n");
   CHECK(reply.experiments_size() == 1);
   CHECK(reply.experiments(0).id() == "8");
 }

@@ -139,7 +139,9 @@ TEST_CASE("usage counts the whole tree") {
   const TreeUsage usage = tree_usage({.sessions = {identify(tree.child.pid)}});
   CHECK(usage.processes == 2);
   CHECK(usage.memory_bytes > 60'000'000);
+#ifndef __SANITIZE_THREAD__  // its shadow of what was eaten is several times as much
   CHECK(usage.memory_bytes < 200'000'000);
+#endif
 }
 
 }  // namespace

@@ -69,8 +69,8 @@ grpc::ServerUnaryReactor* ClientApi::Hosts(grpc::CallbackServerContext* context,
 }
 
 grpc::ServerBidiReactor<pb::SubmitRequest, pb::SubmitReply>* ClientApi::Submit(
-    grpc::CallbackServerContext*) {
-  return start_submit(parts_.loop, parts_.scheduler, parts_.blobs);
+    grpc::CallbackServerContext* call) {
+  return start_submit(parts_.loop, *call, parts_.scheduler, parts_.blobs);
 }
 
 grpc::ServerWriteReactor<pb::WatchBatch>* ClientApi::Watch(grpc::CallbackServerContext*,

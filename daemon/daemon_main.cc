@@ -104,7 +104,7 @@ Status run(const DaemonOptions& options, Readiness& readiness) {
   TRY(const auto blobs, Blobs::open(home.blobs()));
   for (const std::string& notice : blobs->notices()) std::fprintf(stderr, "%s\n", notice.c_str());
 
-  RunnerApi runner_api(loop, *blobs);
+  RunnerApi runner_api(loop, *blobs, std::chrono::milliseconds(config.runner_timeout_ms));
   Logs logs(loop, home.logs(), *store, [&runner_api](const LogKey& key, uint64_t offset) {
     runner_api.log_durable(key, offset);
   });
@@ -128,6 +128,7 @@ Status run(const DaemonOptions& options, Readiness& readiness) {
   asio::steady_timer give_up(loop, kRunnerWait);
   if (options.local_runner) {
     runner_api.on_connected = [&](const HostId&) { readiness.announce(); };
+    runner_api.on_hung = [&](const HostId& host) { local_runner.replace(host); };
     local_runner.on_ended = [&] { readiness.announce(); };
     give_up.async_wait([&](boost::system::error_code) { readiness.announce(); });
     local_runner.start();

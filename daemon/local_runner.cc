@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <fstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -117,6 +118,17 @@ void LocalRunner::start_later() {
   again_.async_wait([this](boost::system::error_code error) {
     if (!error) start();
   });
+}
+
+void LocalRunner::replace(const HostId& hung) {
+  std::string own;
+  std::ifstream(home_.runner() / "host-id") >> own;
+  const auto runner = lock_holder(home_.runner() / "lock");
+  if (stopping_ || own != hung.hex || !runner) return;
+  std::fprintf(stderr, "the local runner (pid %d) hangs and is killed\n", *runner);
+  kill(*runner, SIGKILL);
+  backoff_ = kBackoffMin;
+  if (*runner != pid_) start_later();
 }
 
 void LocalRunner::stop() {

@@ -14,6 +14,7 @@
 
 #include "schema/config.h"
 #include "schema/home.h"
+#include "schema/ids.h"
 #include "schema/result.h"
 
 namespace dtrain::daemon {
@@ -29,6 +30,9 @@ class LocalRunner {
   // TERM to the runner, also to one that an earlier daemon started; keepers and replicas go on. It is
   // not started again.
   void stop();
+  // That host, if it is this machine's, hangs: its runner is killed and another started. Keepers and
+  // replicas go on.
+  void replace(const HostId& hung);
 
   // Our runner ended, for whatever reason.
   std::function<void()> on_ended;

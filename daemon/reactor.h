@@ -31,7 +31,8 @@ class BidiStream : public grpc::ServerBidiReactor<In, Out>,
   // Past this much waiting the stream ends; the peer comes back and resumes by its cursor.
   static constexpr size_t kWaitingBytesMax = size_t{64} << 20;
 
-  explicit BidiStream(boost::asio::io_context& loop) : loop_(loop) {}
+  BidiStream(boost::asio::io_context& loop, grpc::CallbackServerContext& call)
+      : loop_(loop), call_(call) {}
 
   std::function<void(In&)> on_message;
   std::function<void()> on_reads_done;   // the peer sends no more; may be empty
@@ -60,6 +61,11 @@ class BidiStream : public grpc::ServerBidiReactor<In, Out>,
     if (finish_) return;
     finish_ = std::move(status);
     write_next();
+  }
+
+  // Ends the stream now: also to a peer that reads nothing any more.
+  void cut() {
+    if (!finished_) call_.TryCancel();   // gRPC keeps the call until Finish
   }
 
   bool is_open() const { return !finish_ && !cancelled_; }
@@ -117,6 +123,7 @@ class BidiStream : public grpc::ServerBidiReactor<In, Out>,
   }
 
   boost::asio::io_context& loop_;
+  grpc::CallbackServerContext& call_;
   std::shared_ptr<BidiStream> self_;
   In in_;
   Out out_;

@@ -13,6 +13,10 @@ namespace dtrain::daemon {
 
 namespace {
 
+// A runner speaks up this often within the time after which it is taken for hung. Turns are counted, and
+// not the clock read: whatever stops this daemon for a while stops its turns too.
+constexpr int kQuietTurnsMax = 6;
+
 Result<Host> host_from_message(const pb::Hello& hello) {
   const pb::Inventory& inventory = hello.inventory();
   Host host;
@@ -45,9 +49,31 @@ Status check_version(const pb::Hello& hello) {
 
 }  // namespace
 
+RunnerApi::RunnerApi(boost::asio::io_context& loop, Blobs& blobs, std::chrono::milliseconds silence)
+    : loop_(loop), blobs_(blobs), silence_(silence), silence_timer_(loop) {
+  watch_silence();
+}
+
+void RunnerApi::watch_silence() {
+  silence_timer_.expires_after(silence_ / kQuietTurnsMax);
+  silence_timer_.async_wait([this](boost::system::error_code error) {
+    if (error) return;
+    for (auto& [host, connected] : connected_) {
+      if (++connected.quiet_turns <= kQuietTurnsMax) continue;
+      std::fprintf(stderr, "runner %s: silent for %lld ms, its stream is ended\n",
+                   connected.hello.inventory().name().c_str(),
+                   static_cast<long long>(silence_.count()));
+      connected.stream->cut();
+      connected.quiet_turns = 0;
+      if (on_hung) on_hung(host);
+    }
+    watch_silence();
+  });
+}
+
 grpc::ServerBidiReactor<pb::FromRunner, pb::ToRunner>* RunnerApi::Connect(
-    grpc::CallbackServerContext*) {
-  auto stream = std::make_shared<Stream>(loop_);
+    grpc::CallbackServerContext* call) {
+  auto stream = std::make_shared<Stream>(loop_, *call);
   auto host = std::make_shared<HostId>();
   const std::weak_ptr<Stream> weak = stream;
   stream->on_message = [this, weak, host](pb::FromRunner& message) {
@@ -69,11 +95,13 @@ grpc::ServerBidiReactor<pb::FromRunner, pb::ToRunner>* RunnerApi::Connect(
 void RunnerApi::on_message(const std::shared_ptr<Stream>& stream, HostId& host,
                            pb::FromRunner& message) {
   Status status = ok();
+  Connected* connected = current(stream, host);
+  if (connected != nullptr) connected->quiet_turns = 0;
   if (message.has_hello()) {
     status = on_hello(stream, host, message.hello());
   } else if (host.hex.empty()) {
     status = Error{Code::FailedPrecondition, "the first message must be Hello", ""};
-  } else if (!is_current(stream, host)) {
+  } else if (connected == nullptr) {
     return;  // a newer stream of the host has said what is true
   } else if (message.has_log()) {
     on_log(stream, message.log());
@@ -93,9 +121,10 @@ void RunnerApi::on_message(const std::shared_ptr<Stream>& stream, HostId& host,
   }
 }
 
-bool RunnerApi::is_current(const std::shared_ptr<Stream>& stream, const HostId& host) const {
+// Null: a newer stream of the host has taken its place, or none said Hello yet.
+RunnerApi::Connected* RunnerApi::current(const std::shared_ptr<Stream>& stream, const HostId& host) {
   const auto found = connected_.find(host);
-  return found != connected_.end() && found->second.stream == stream;
+  return found != connected_.end() && found->second.stream == stream ? &found->second : nullptr;
 }
 
 Status RunnerApi::on_hello(const std::shared_ptr<Stream>& stream, HostId& host,
@@ -107,6 +136,8 @@ Status RunnerApi::on_hello(const std::shared_ptr<Stream>& stream, HostId& host,
   pb::ToRunner welcome;
   welcome.mutable_welcome()->set_version(kVersion);
   welcome.mutable_welcome()->set_host_address(connected.host.address);
+  welcome.mutable_welcome()->set_renew_every_ms(
+      static_cast<uint64_t>((silence_ / kQuietTurnsMax).count()));
   for (const auto& held : hello.held()) {
     TRY(const ReplicaId replica, parse_replica_id(held.replica()));
     connected.held.push_back({replica, held.attempt()});
@@ -122,7 +153,7 @@ Status RunnerApi::on_hello(const std::shared_ptr<Stream>& stream, HostId& host,
   if (slot.stream && slot.stream != stream) {
     std::exchange(slot.stream, nullptr)->finish({grpc::StatusCode::ABORTED, "the host connected anew"});
   }
-  slot = {stream, hello};
+  slot = {stream, hello, 0};
   stream->send(std::move(welcome));
   if (monitored_.experiments_size() > 0) {
     pb::ToRunner message;

@@ -5,6 +5,8 @@
 #pragma once
 
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
@@ -20,7 +22,8 @@ namespace dtrain::daemon {
 
 class RunnerApi : public pb::Runner::CallbackService, public RunnerOutbox {
  public:
-  RunnerApi(boost::asio::io_context& loop, Blobs& blobs) : loop_(loop), blobs_(blobs) {}
+  // A runner that says nothing for `silence` is taken for hung.
+  RunnerApi(boost::asio::io_context& loop, Blobs& blobs, std::chrono::milliseconds silence);
 
   // Set once by main: the three know each other.
   void wire(Scheduler* scheduler, Logs* logs) {
@@ -38,6 +41,7 @@ class RunnerApi : public pb::Runner::CallbackService, public RunnerOutbox {
 
   std::function<void(const pb::UsageReport&)> on_usage;
   std::function<void(const HostId&)> on_connected;
+  std::function<void(const HostId&)> on_hung;   // its stream is being ended
   // Facts of a host that only people look at: version, cgroup kind, why it has no GPU, GPU details.
   const pb::Hello* hello(const HostId& host) const;
   // Ends every stream, so that the server can shut down.
@@ -54,16 +58,20 @@ class RunnerApi : public pb::Runner::CallbackService, public RunnerOutbox {
   struct Connected {
     std::shared_ptr<Stream> stream;
     pb::Hello hello;
+    int quiet_turns = 0;   // of the watch, since it said something
   };
 
+  void watch_silence();
   void on_message(const std::shared_ptr<Stream>& stream, HostId& host, pb::FromRunner& message);
-  bool is_current(const std::shared_ptr<Stream>& stream, const HostId& host) const;
+  Connected* current(const std::shared_ptr<Stream>& stream, const HostId& host);
   Status on_hello(const std::shared_ptr<Stream>& stream, HostId& host, const pb::Hello& hello);
   Status on_fact(const HostId& host, const pb::FromRunner& message);
   void on_log(const std::shared_ptr<Stream>& stream, const pb::LogData& log);
 
   boost::asio::io_context& loop_;
   Blobs& blobs_;
+  const std::chrono::milliseconds silence_;
+  boost::asio::steady_timer silence_timer_;
   Scheduler* scheduler_ = nullptr;
   Logs* logs_ = nullptr;
   std::map<HostId, Connected> connected_;

@@ -39,8 +39,9 @@ Result<Submission> submission_of(const pb::SubmitHeader& header) {
 
 class SubmitStream final : public BidiStream<pb::SubmitRequest, pb::SubmitReply> {
  public:
-  SubmitStream(boost::asio::io_context& loop, Scheduler& scheduler, Blobs& blobs)
-      : BidiStream(loop), scheduler_(scheduler), blobs_(blobs) {
+  SubmitStream(boost::asio::io_context& loop, grpc::CallbackServerContext& call,
+               Scheduler& scheduler, Blobs& blobs)
+      : BidiStream(loop, call), scheduler_(scheduler), blobs_(blobs) {
     on_message = [this](pb::SubmitRequest& request) {
       if (const auto status = step(request); !status.ok()) finish(to_grpc(status.error()));
     };
@@ -140,8 +141,9 @@ class SubmitStream final : public BidiStream<pb::SubmitRequest, pb::SubmitReply>
 }  // namespace
 
 grpc::ServerBidiReactor<pb::SubmitRequest, pb::SubmitReply>* start_submit(
-    boost::asio::io_context& loop, Scheduler& scheduler, Blobs& blobs) {
-  auto stream = std::make_shared<SubmitStream>(loop, scheduler, blobs);
+    boost::asio::io_context& loop, grpc::CallbackServerContext& call, Scheduler& scheduler,
+    Blobs& blobs) {
+  auto stream = std::make_shared<SubmitStream>(loop, call, scheduler, blobs);
   stream->start();
   return stream.get();
 }

@@ -14,6 +14,7 @@ namespace dtrain::daemon {
 
 // Owner: gRPC. Thread: loop.
 grpc::ServerBidiReactor<pb::SubmitRequest, pb::SubmitReply>* start_submit(
-    boost::asio::io_context& loop, Scheduler& scheduler, Blobs& blobs);
+    boost::asio::io_context& loop, grpc::CallbackServerContext& call, Scheduler& scheduler,
+    Blobs& blobs);
 
 }  // namespace dtrain::daemon

@@ -133,6 +133,9 @@ void Agent::on_message(const pb::ToRunner& message) {
 void Agent::on_welcome(const pb::Welcome& welcome) {
   fmt::print(stderr, "joined the daemon {}\n", welcome.version());
   gate_.open = true;
+  if (welcome.renew_every_ms() > 0) {
+    options_.renew_every_ms = static_cast<int64_t>(welcome.renew_every_ms());
+  }
   std::map<std::pair<ReplicaId, uint32_t>, uint64_t> offsets;
   for (const pb::LogAck& log : welcome.logs()) {
     if (const auto id = parse_replica_id(log.replica()); id.ok())

@@ -21,7 +21,7 @@ struct AgentOptions {
   std::string host_id;
   std::filesystem::path keeper_executable;
   uint64_t log_window_bytes = uint64_t{16} << 20;
-  int64_t renew_every_ms = 10'000;
+  int64_t renew_every_ms = 10'000;  // until a daemon wishes otherwise
   UsageOptions usage;
 };
 

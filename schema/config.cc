@@ -25,6 +25,7 @@ using namespace shapes;
 constexpr uint64_t kMiB = uint64_t{1} << 20;
 // Two segments of a spool: below that it would be dropped while it is written.
 constexpr uint64_t kSpoolLimitMinBytes = 16 * kMiB;
+constexpr int64_t kRunnerTimeoutMinMs = 1'000;
 
 const TextFormat kPortRange{
     "a range of ports such as 20000-29999", "^[0-9]{1,5}-[0-9]{1,5}$",
@@ -45,8 +46,11 @@ Shape make_config_shape() {
                                                         {"ports", text(kPortRange)}});
   Shape sync = section("a map of warn, ask and max-file",
                        {{"warn", size()}, {"ask", size()}, {"max-file", size()}});
-  return map("a map of host, spool-limit and sync",
-             {{"host", host}, {"spool-limit", size()}, {"sync", sync}});
+  return map("a map of host, spool-limit, runner-timeout and sync",
+             {{"host", host},
+              {"spool-limit", size()},
+              {"runner-timeout", text(kDurationText)},
+              {"sync", sync}});
 }
 
 // A number without unit counts MiB, as in dtrain.yml.
@@ -74,6 +78,15 @@ Config read_tree(const YamlNode& root, Problems& problems) {
         root.find("spool-limit")->place, "spool-limit",
         fmt::format("got {}, expected at least {}", format_memory(config.spool_limit_bytes),
                     format_memory(kSpoolLimitMinBytes)));
+  }
+  if (const YamlNode* timeout = value_of(&root, "runner-timeout")) {
+    config.runner_timeout_ms =
+        parse_duration_ms(timeout->text).value_or(config.runner_timeout_ms);
+    if (config.runner_timeout_ms < kRunnerTimeoutMinMs) {
+      problems.add(timeout->place, "runner-timeout",
+                   fmt::format("got {}, expected at least {}", timeout->text,
+                               format_duration_ms(kRunnerTimeoutMinMs)));
+    }
   }
   const YamlNode* sync = value_of(&root, "sync");
   config.sync_warn_bytes = read_size(sync, "warn").value_or(config.sync_warn_bytes);

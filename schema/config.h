@@ -24,6 +24,8 @@ struct Config {
   PortRange ports;
   // Output of one replica that may wait on a host's disk for the daemon.
   uint64_t spool_limit_bytes = uint64_t{4} << 30;
+  // A runner that says nothing for that long is given up; that of this machine is started anew.
+  int64_t runner_timeout_ms = 60'000;
   // A project of this size is remarked on, and from the second size on agreed to.
   uint64_t sync_warn_bytes = uint64_t{50} << 20;
   uint64_t sync_ask_bytes = uint64_t{1} << 30;

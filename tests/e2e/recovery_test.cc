@@ -76,6 +76,22 @@ TEST_CASE("the daemon is killed and nobody types a command: the runner starts an
   check_undisturbed(cluster, "on our own");
 }
 
+TEST_CASE("the runner hangs: it is replaced, and training never notices") {
+  Cluster cluster;
+  fs::create_directories(cluster.home());
+  write_file(cluster.home() / "config.yml", "runner-timeout: 1s\n");
+  Gated gated(cluster);
+  const pid_t hung = cluster.processes("runner run").at(0);
+  const int changes = inotify_init1(IN_CLOEXEC);
+  REQUIRE(inotify_add_watch(changes, (cluster.home() / "runner/lock").c_str(), IN_MODIFY) >= 0);
+  REQUIRE(::kill(hung, SIGSTOP) == 0);
+  pollfd written{changes, POLLIN, 0};  // by the next one, which holds the lock now
+  CHECK(poll(&written, 1, 30'000) == 1);
+  close(changes);
+  gated.open("in spite of it");
+  check_undisturbed(cluster, "in spite of it");
+}
+
 TEST_CASE("the runner is killed: the next one adopts what runs") {
   Cluster cluster;
   Gated gated(cluster);

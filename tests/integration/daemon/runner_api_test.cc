@@ -40,5 +40,19 @@ TEST_CASE("output that comes again after it became durable is acknowledged again
   CHECK(runner.last(pb::ToRunner::kLogAck)->log_ack().offset() == 6);
 }
 
+TEST_CASE("a runner that says nothing any more is given up, one that renews is not") {
+  test::TemporaryFolder folder;
+  ServedDaemon daemon(home_below(folder.path()), std::chrono::milliseconds(60));
+  std::vector<HostId> hung;
+  daemon.runner_api.on_hung = [&](const HostId& host) { hung.push_back(host); };
+  FakeRunner runner(daemon);
+  CHECK(runner.last(pb::ToRunner::kWelcome)->welcome().renew_every_ms() == 10);
+  const Host& host = daemon.scheduler.model().hosts.at(HostId{"h1"});
+  CHECK(host.connected);
+  daemon.until([&] { return runner.ended(); });
+  CHECK(hung == std::vector{HostId{"h1"}});
+  daemon.until([&] { return !host.connected; });
+}
+
 }  // namespace
 }  // namespace dtrain::daemon

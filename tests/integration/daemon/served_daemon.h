@@ -19,11 +19,12 @@ namespace dtrain::daemon {
 
 class ServedDaemon {
  public:
-  explicit ServedDaemon(const Home& below)
+  explicit ServedDaemon(const Home& below,
+                        std::chrono::milliseconds silence = std::chrono::minutes(1))
       : home(below),
         store(Store::open(home.database()).value()),
         blobs(Blobs::open(home.blobs()).value()),
-        runner_api(loop, *blobs),
+        runner_api(loop, *blobs, silence),
         logs(loop, home.logs(), *store,
              [this](const LogKey& key, uint64_t offset) { runner_api.log_durable(key, offset); }),
         scheduler(loop, home, *store, logs, runner_api, Policy{}, 1 << 20),
@@ -106,6 +107,7 @@ class FakeRunner : public grpc::ClientBidiReactor<pb::FromRunner, pb::ToRunner> 
     for (const auto& message : heard_) n += message.what_case() == what;
     return n;
   }
+  bool ended() const { return ended_; }
   const pb::ToRunner* last(pb::ToRunner::WhatCase what) const {
     const pb::ToRunner* found = nullptr;
     for (const auto& message : heard_) {

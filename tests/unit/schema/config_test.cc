@@ -25,6 +25,7 @@ TEST_CASE("every key may be left out") {
     CHECK(!config.memory_bytes);
     CHECK(config.ports == PortRange{20'000, 29'999});
     CHECK(config.spool_limit_bytes == uint64_t{4} << 30);
+    CHECK(config.runner_timeout_ms == 60'000);
     CHECK(config.sync_warn_bytes == uint64_t{50} << 20);
     CHECK(config.sync_ask_bytes == uint64_t{1} << 30);
     CHECK(config.sync_file_bytes_max == uint64_t{10} << 30);
@@ -35,11 +36,13 @@ TEST_CASE("every key is read; a size without unit counts MiB") {
   const Config config = parsed(
       "host: {cpus: 6.5, mem: 24GiB, ports: 21000-21999}\n"
       "spool-limit: 512\n"
+      "runner-timeout: 1m30s\n"
       "sync: {warn: 100MB, ask: 2GiB, max-file: 1.5GiB}\n");
   CHECK(config.cpus == 6.5);
   CHECK(config.memory_bytes == uint64_t{24} << 30);
   CHECK(config.ports == PortRange{21'000, 21'999});
   CHECK(config.spool_limit_bytes == uint64_t{512} << 20);
+  CHECK(config.runner_timeout_ms == 90'000);
   CHECK(config.sync_warn_bytes == 100'000'000);
   CHECK(config.sync_ask_bytes == uint64_t{2} << 30);
   CHECK(config.sync_file_bytes_max == uint64_t{3} << 29);
@@ -57,6 +60,8 @@ TEST_CASE("mistakes are told with their place and what was meant") {
         "(MiB)");
   CHECK(refusal("spool-limit: 1MiB\n") ==
         "config.yml:1:14: spool-limit: got 1MiB, expected at least 16MiB");
+  CHECK(refusal("runner-timeout: 500ms\n") ==
+        "config.yml:1:17: runner-timeout: got 500ms, expected at least 1s");
   CHECK(refusal("- a\n").starts_with("config.yml:1:1: "));
   CHECK(refusal("host: [\n").find("not valid YAML") != std::string::npos);
 }

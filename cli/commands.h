@@ -16,6 +16,7 @@ Run declare_kill(Options& options, CommandContext& context);
 Run declare_logs(Options& options, CommandContext& context);
 Run declare_monitor(Options& options, CommandContext& context);
 Run declare_output(Options& options, CommandContext& context);
+Run declare_prune(Options& options, CommandContext& context);
 Run declare_rerun(Options& options, CommandContext& context);
 Run declare_schema(Options& options, CommandContext& context);
 Run declare_status(Options& options, CommandContext& context);

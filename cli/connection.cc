@@ -17,6 +17,9 @@ namespace {
 // `daemon stop --kill` waits for the graces of everything that runs.
 constexpr int64_t kEndAllTimeoutMs = 120'000;
 
+// It deletes files, and waits for submissions that go on.
+constexpr int64_t kPruneTimeoutMs = 600'000;
+
 template <typename Reply>
 Result<Reply> call(RpcChannel& channel, std::string_view method,
                    const google::protobuf::MessageLite& request,
@@ -72,6 +75,10 @@ Result<pb::KillReply> Connection::kill(const pb::KillRequest& request) {
 
 Result<pb::HostsReply> Connection::hosts() {
   return call<pb::HostsReply>(*channel_, "Hosts", pb::HostsRequest());
+}
+
+Result<pb::PruneReply> Connection::prune(const pb::PruneRequest& request) {
+  return call<pb::PruneReply>(*channel_, "Prune", request, kPruneTimeoutMs);
 }
 
 Result<pb::ShutdownReply> Connection::shutdown(const pb::ShutdownRequest& request) {

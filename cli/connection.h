@@ -37,6 +37,7 @@ class Connection {
   Result<pb::ShowReply> show(const pb::ShowRequest& request);
   Result<pb::KillReply> kill(const pb::KillRequest& request);
   Result<pb::HostsReply> hosts();
+  Result<pb::PruneReply> prune(const pb::PruneRequest& request);
   Result<pb::ShutdownReply> shutdown(const pb::ShutdownRequest& request);
 
   const Home& home() const { return home_; }

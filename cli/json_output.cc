@@ -158,6 +158,13 @@ std::string to_json(const pb::KillReply& reply) {
   return line_of({{"killed", std::move(killed)}});
 }
 
+std::string to_json(const pb::PruneReply& reply, bool done) {
+  return line_of({{"pruned", done},
+                  {"experiments", reply.numbers()},
+                  {"log_bytes", reply.log_bytes()},
+                  {"blob_bytes", reply.blob_bytes()}});
+}
+
 std::string to_json(const pb::HostsReply& reply) {
   Json hosts = Json::array();
   for (const auto& host : reply.hosts()) hosts.push_back(json_of(host));

@@ -22,6 +22,7 @@ struct OutputFile {
 std::string to_json(const pb::ListReply& reply);
 std::string to_json(const pb::ShowReply& reply);
 std::string to_json(const pb::KillReply& reply);
+std::string to_json(const pb::PruneReply& reply, bool done);
 std::string to_json(const pb::HostsReply& reply);
 // Of `daemon status`; null when none runs, and then `home` is all that is known.
 std::string daemon_json(const Home& home, const pb::InfoReply* info, bool stopped_by_hand,

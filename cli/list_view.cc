@@ -90,16 +90,9 @@ std::string take_newest(pb::ListReply& reply, uint64_t last, bool of_project) {
   }
   if (last == 0 || starts.size() <= last) return "";
   const size_t older_here = starts.size() - last;
-  const auto newest_older = parse_experiment_id(reply.experiments(starts[older_here - 1]).id());
   reply.mutable_experiments()->DeleteSubrange(0, starts[older_here]);
-  if (of_project || !newest_older.ok()) {
-    return fmt::format("Older experiments are not shown; dtrain status -n 0{} lists all\n",
-                       of_project ? " --project" : "");
-  }
-  const uint32_t count = newest_older->number;
-  return fmt::format(
-      "{} not shown; dtrain status -n 0 lists all\n",
-      count == 1 ? "1 older experiment is" : fmt::format("{} older experiments are", count));
+  return fmt::format("Older experiments are not shown; dtrain status -n 0{} lists all\n",
+                     of_project ? " --project" : "");
 }
 
 std::string render_nothing(const pb::ExperimentInfo* newest, bool of_project, const View& view) {

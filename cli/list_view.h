@@ -10,9 +10,8 @@ namespace dtrain::cli {
 
 std::string render_list(const pb::ListReply& reply, const View& view);
 
-// Leaves the newest `last` experiments, with their members, of a list that is in order. The others
-// are told in a line that is empty when there are none; how many there are is known unless the list
-// is `of_project`, since only then have numbers gaps.
+// Leaves the newest `last` experiments, with their members, of a list that is in order. That there are
+// others is told in a line, which is empty when there are none.
 std::string take_newest(pb::ListReply& reply, uint64_t last, bool of_project);
 
 // When the list is empty: what to do next. `newest` (null: there is none) is the newest that ended.

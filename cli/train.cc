@@ -8,10 +8,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
-#include <iostream>
 #include <memory>
 #include <set>
 
+#include "cli/ask.h"
 #include "cli/commands.h"
 #include "cli/connection.h"
 #include "cli/follow.h"
@@ -179,12 +179,10 @@ Status agree_to_size(const ProjectSize& project, const Config& config, bool yes)
   }
   Error refusal{Code::InvalidArgument, large,
                 "use `data:` or .dtrainignore; --yes sends it as it is"};
-  if (isatty(STDIN_FILENO) != 1 || isatty(STDERR_FILENO) != 1) return refusal;
-  std::fprintf(stderr, "%s: use `data:` or .dtrainignore. Send it as it is? [y/N] ", large.c_str());
-  std::string answer;
-  std::getline(std::cin, answer);
-  if (answer == "y" || answer == "Y" || answer == "yes") return ok();
-  return refusal;
+  TRY(const bool agreed,
+      ask(large + ": use `data:` or .dtrainignore. Send it as it is?", refusal));
+  if (!agreed) return refusal;
+  return ok();
 }
 
 Result<pb::SubmitHeader> header_of(const TrainOptions& options, const Prepared& prepared) {

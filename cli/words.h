@@ -18,9 +18,9 @@ std::string human_ago(uint64_t then_unix_ms, uint64_t now_unix_ms);
 std::string iso_time(uint64_t unix_ms);    // "2017-08-31T07:23:46Z"
 std::string clock_time(uint64_t unix_ms);  // "09:23:46", in the zone of this process
 
-// "● RUNNING": RiseML's symbol before a state word.
 // The reason says no more than the state beside it: "killed" of KILLED.
 bool says_state(std::string_view reason, std::string_view state);
+// "● RUNNING": RiseML's symbol before a state word.
 std::string state_cell(std::string_view state);
 
 // `text` in single quotes where a shell needs them, to be typed again as it is.

@@ -10,7 +10,9 @@
 #include <cstring>
 #include <system_error>
 #include <unordered_set>
+#include <utility>
 
+#include "daemon/blob_sweep.h"
 #include "schema/framing.h"
 
 namespace dtrain::daemon {
@@ -140,16 +142,24 @@ Status Blobs::load_pack(uint64_t pack) {
   if (!sane || scanned != size || rows.size() != end.rows) return no_table;
   index_.reserve(index_.size() + rows.size());
   for (const TableRow& row : rows) enter(row);
+  packs_.insert(pack);
   return ok();
 }
 
+// The newest place counts: an older pack may be on its way out.
 void Blobs::enter(const TableRow& row) {
-  if (index_.try_emplace(row.name, row.location).second) {
-    stored_bytes_ += row.location.stored_bytes;
-  }
+  const auto [found, added] = index_.try_emplace(row.name, row.location);
+  if (!added) stored_bytes_ -= std::exchange(found->second, row.location).stored_bytes;
+  stored_bytes_ += row.location.stored_bytes;
 }
 
-std::vector<Sha256> Blobs::missing(const std::vector<Sha256>& names) const {
+bool Blobs::is_whole(const Sha256& root) {
+  if (marking_ != nullptr) marking_->keep_tree(root);
+  return has(root) && whole_.contains(root);
+}
+
+std::vector<Sha256> Blobs::missing(const std::vector<Sha256>& names) {
+  if (marking_ != nullptr) marking_->keep(names);
   std::vector<Sha256> result;
   std::unordered_set<Sha256, Sha256Hash> seen;
   for (const Sha256& name : names) {
@@ -182,9 +192,12 @@ Result<std::unique_ptr<PackWriter>> Blobs::begin() {
 PackWriter::PackWriter(Blobs& blobs, uint64_t pack)
     : blobs_(blobs),
       pack_(pack),
-      temporary_(blobs.folder_ / fmt::format("{}{}", pack, kTemporarySuffix)) {}
+      temporary_(blobs.folder_ / fmt::format("{}{}", pack, kTemporarySuffix)) {
+  ++blobs_.writers_;
+}
 
 PackWriter::~PackWriter() {
+  --blobs_.writers_;
   if (fd_) ::unlink(temporary_.c_str());
 }
 
@@ -271,6 +284,7 @@ Status PackWriter::commit() {
   }
   fd_.reset();
   if (::fsync(blobs_.folder_fd_.get()) != 0) return errno_error("sync " + path.native(), errno);
+  blobs_.packs_.insert(pack_);
   for (const Blobs::TableRow& row : rows_) blobs_.enter(row);
   rows_.clear();
   rows_by_name_.clear();

@@ -4,15 +4,18 @@
 //
 // The blobs of one submission lie in one pack, made durable by one sync of its bytes and one of the
 // folder. A pack gets its name last: what a crash leaves under a temporary one was never acknowledged
-// and is removed at the next start. The tables are read at start; blobs are not.
+// and is removed at the next start. The tables are read at start; blobs are not. What no experiment
+// needs any more is found and removed by a BlobSweep (daemon/blob_sweep.h).
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "schema/blob.h"
@@ -22,11 +25,14 @@
 
 namespace dtrain::daemon {
 
+class BlobSweep;
 class PackWriter;
+
+inline constexpr uint64_t kManifestBytesMax = uint64_t{256} << 20;
 
 // Owner: daemon main. Thread: loop.
 // Promises: has() only what is durable; a blob is what its name says, or is refused with DataLoss.
-// Never: deletes, decompresses what it hands out, or holds more than one part of a blob in memory.
+// Never: decompresses what it hands out, or holds more than one part of a blob in memory.
 class Blobs {
  public:
   static Result<std::unique_ptr<Blobs>> open(const std::filesystem::path& folder);
@@ -34,8 +40,13 @@ class Blobs {
   Blobs& operator=(const Blobs&) = delete;
 
   bool has(const Sha256& name) const { return index_.contains(name); }
-  // Those of `names` that are not here, each once, in the order given.
-  std::vector<Sha256> missing(const std::vector<Sha256>& names) const;
+  // Those of `names` that are not here, each once, in the order given. What is here stays for whoever
+  // asked while a PackWriter of his is open.
+  std::vector<Sha256> missing(const std::vector<Sha256>& names);
+  // The manifest of this name is here, and all files it lists were once seen to be, since this daemon
+  // started. It stays as above.
+  bool is_whole(const Sha256& root);
+  void set_whole(const Sha256& root) { whole_.insert(root); }
 
   // Where a blob's frame lies, to stream it out: [offset, offset + stored_bytes) of fd.
   struct Stored {
@@ -57,6 +68,7 @@ class Blobs {
   uint64_t stored_bytes() const { return stored_bytes_; }
 
  private:
+  friend class BlobSweep;
   friend class PackWriter;
   struct Location {
     uint64_t offset;
@@ -78,7 +90,11 @@ class Blobs {
   Fd folder_fd_;
   uint64_t next_pack_ = 1;
   uint64_t stored_bytes_ = 0;
+  size_t writers_ = 0;               // open submissions
+  BlobSweep* marking_ = nullptr;     // told what submissions rely on
   std::unordered_map<Sha256, Location, Sha256Hash> index_;
+  std::unordered_set<Sha256, Sha256Hash> whole_;
+  std::set<uint64_t> packs_;         // with a whole table
   std::vector<std::string> notices_;
 };
 
@@ -103,6 +119,7 @@ class PackWriter {
   Status commit();
 
  private:
+  friend class BlobSweep;
   friend class Blobs;
   PackWriter(Blobs& blobs, uint64_t pack);
   Status add_part(const Sha256& name, uint64_t size_bytes, std::string_view part, bool last);

@@ -68,6 +68,19 @@ grpc::ServerUnaryReactor* ClientApi::Hosts(grpc::CallbackServerContext* context,
   return answer(context, [this, reply] { return hosts(*reply); });
 }
 
+grpc::ServerUnaryReactor* ClientApi::Prune(grpc::CallbackServerContext* context,
+                                           const pb::PruneRequest* request, pb::PruneReply* reply) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  boost::asio::post(parts_.loop, [this, reactor, reply, asked = *request] {
+    parts_.pruner.prune(asked, [reactor, reply](Result<pb::PruneReply> done) {
+      if (!done.ok()) return reactor->Finish(to_grpc(done.error()));
+      *reply = std::move(done).value();
+      reactor->Finish(grpc::Status::OK);
+    });
+  });
+  return reactor;
+}
+
 grpc::ServerBidiReactor<pb::SubmitRequest, pb::SubmitReply>* ClientApi::Submit(
     grpc::CallbackServerContext* call) {
   return start_submit(parts_.loop, *call, parts_.scheduler, parts_.blobs);

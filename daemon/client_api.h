@@ -11,6 +11,7 @@
 
 #include "daemon/blobs.h"
 #include "daemon/monitor.h"
+#include "daemon/pruner.h"
 #include "daemon/runner_api.h"
 #include "daemon/scheduler.h"
 #include "schema/dtrain.grpc.pb.h"
@@ -28,6 +29,7 @@ struct DaemonParts {
   Scheduler& scheduler;
   RunnerApi& runners;
   Monitor& monitor;
+  Pruner& pruner;
 };
 
 class ClientApi : public pb::Client::CallbackService {
@@ -59,6 +61,8 @@ class ClientApi : public pb::Client::CallbackService {
                                                        const pb::MonitorRequest*) override;
   grpc::ServerUnaryReactor* Hosts(grpc::CallbackServerContext*, const pb::HostsRequest*,
                                   pb::HostsReply*) override;
+  grpc::ServerUnaryReactor* Prune(grpc::CallbackServerContext*, const pb::PruneRequest*,
+                                  pb::PruneReply*) override;
   grpc::ServerUnaryReactor* Shutdown(grpc::CallbackServerContext*, const pb::ShutdownRequest*,
                                      pb::ShutdownReply*) override;
 

@@ -22,6 +22,7 @@
 #include "daemon/local_runner.h"
 #include "daemon/logs.h"
 #include "daemon/monitor.h"
+#include "daemon/pruner.h"
 #include "daemon/runner_api.h"
 #include "daemon/scheduler.h"
 #include "daemon/store.h"
@@ -113,7 +114,8 @@ Status run(const DaemonOptions& options, Readiness& readiness) {
   runner_api.wire(&scheduler, &logs);
   Monitor monitor(loop, scheduler, runner_api);
   runner_api.on_usage = [&monitor](const pb::UsageReport& report) { monitor.on_usage(report); };
-  ClientApi client_api({loop, home, *store, *blobs, logs, scheduler, runner_api, monitor});
+  Pruner pruner(loop, home, *store, *blobs, logs, config);
+  ClientApi client_api({loop, home, *store, *blobs, logs, scheduler, runner_api, monitor, pruner});
   scheduler.on_turn = [&client_api] { client_api.after_turn(); };
   TRY(scheduler.load());
 
@@ -136,6 +138,8 @@ Status run(const DaemonOptions& options, Readiness& readiness) {
     readiness.announce();
   }
 
+  pruner.keep_limits();
+
   bool stopping = false;
   std::thread shutdown;
   asio::signal_set signals(loop, SIGTERM, SIGINT);
@@ -143,6 +147,7 @@ Status run(const DaemonOptions& options, Readiness& readiness) {
     if (std::exchange(stopping, true)) return;
     local_runner.stop();
     client_api.abandon_stop();
+    pruner.stop();
     signals.cancel();
     runner_api.close();
     // What is being answered gets a moment; then every stream still open is cut. The loop goes on

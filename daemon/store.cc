@@ -349,6 +349,46 @@ Result<std::vector<pb::StateEvent>> Store::events(uint32_t number) {
   }
 }
 
+Result<std::vector<Store::Closed>> Store::closed_submissions() {
+  std::vector<Closed> closed;
+  Statement select(database_,
+                   "select number, (select body from event where event.number = submission.number "
+                   "order by sequence desc limit 1) from submission where closed = 1 order by number");
+  while (true) {
+    TRY(const bool row, select.step());
+    if (!row) return closed;
+    pb::StateEvent last;
+    if (!last.ParseFromString(select.bytes(1))) last.Clear();
+    closed.push_back({static_cast<uint32_t>(select.integer(0)), last.time_unix_ms()});
+  }
+}
+
+Result<std::vector<std::string>> Store::snapshots(const std::set<uint32_t>& but) {
+  std::set<std::string> snapshots;
+  Statement select(database_, "select number, snapshot from submission");
+  while (true) {
+    TRY(const bool row, select.step());
+    if (!row) return std::vector<std::string>(snapshots.begin(), snapshots.end());
+    if (!but.contains(static_cast<uint32_t>(select.integer(0)))) snapshots.insert(select.bytes(1));
+  }
+}
+
+Status Store::remove_submissions(const std::vector<uint32_t>& numbers) {
+  if (numbers.empty()) return ok();
+  Transaction transaction(database_);
+  TRY(transaction.begin());
+  for (const char* sql : {"delete from event where number = ?",
+                          "delete from experiment where number = ?",
+                          "delete from submission where number = ?"}) {
+    Statement remove(database_, sql);
+    for (const uint32_t number : numbers) {
+      TRY(remove.bind(number).step());
+      remove.reset();
+    }
+  }
+  return transaction.commit();
+}
+
 Result<std::vector<uint32_t>> Store::numbers(const std::string& project_dir, uint32_t limit) {
   std::vector<uint32_t> numbers;
   Statement select(database_,

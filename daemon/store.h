@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -66,6 +67,16 @@ class Store {
   // Nothing for one that was never committed.
   Result<std::optional<pb::ExperimentRecord>> experiment(const ExperimentId& id);
   Result<std::vector<pb::StateEvent>> events(uint32_t number);
+  // What close_submission() was called for, in the order of numbers.
+  struct Closed {
+    uint32_t number = 0;
+    uint64_t ended_unix_ms = 0;   // of its last event
+  };
+  Result<std::vector<Closed>> closed_submissions();
+  // The manifests of all submissions but these, each once.
+  Result<std::vector<std::string>> snapshots(const std::set<uint32_t>& but);
+  // All that is stored of them. Their numbers are not given again.
+  Status remove_submissions(const std::vector<uint32_t>& numbers);
   // Newest first. `project_dir` empty: every project; limit 0: all.
   Result<std::vector<uint32_t>> numbers(const std::string& project_dir, uint32_t limit);
 

@@ -11,7 +11,6 @@ namespace dtrain::daemon {
 
 namespace {
 
-constexpr uint64_t kManifestBytesMax = uint64_t{256} << 20;
 constexpr size_t kNamesPerMessage = 16'000;   // 32 bytes each: half a message
 
 bool is_submission_id(const std::string& text) {
@@ -71,8 +70,7 @@ class SubmitStream final : public BidiStream<pb::SubmitRequest, pb::SubmitReply>
       return ok();
     }
     have_manifest_ = true;
-    // A known manifest came with its files; only damage found at start can have taken some away.
-    return blobs_.notices().empty() ? accept() : ask_for_files();
+    return blobs_.is_whole(root_) ? accept() : ask_for_files();
   }
 
   Status on_blob(const pb::BlobPart& part) {
@@ -120,6 +118,7 @@ class SubmitStream final : public BidiStream<pb::SubmitRequest, pb::SubmitReply>
 
   Status accept() {
     TRY(pack_->commit());
+    blobs_.set_whole(root_);
     TRY(auto accepted, scheduler_.submit(std::move(*submission_), extras_));
     pb::SubmitReply reply;
     *reply.mutable_accepted() = std::move(accepted);

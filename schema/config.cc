@@ -46,10 +46,12 @@ Shape make_config_shape() {
                                                         {"ports", text(kPortRange)}});
   Shape sync = section("a map of warn, ask and max-file",
                        {{"warn", size()}, {"ask", size()}, {"max-file", size()}});
-  return map("a map of host, spool-limit, runner-timeout and sync",
+  Shape keep = section("a map of ended and logs", {{"ended", text(kDurationText)}, {"logs", size()}});
+  return map("a map of host, spool-limit, runner-timeout, keep and sync",
              {{"host", host},
               {"spool-limit", size()},
               {"runner-timeout", text(kDurationText)},
+              {"keep", keep},
               {"sync", sync}});
 }
 
@@ -88,6 +90,11 @@ Config read_tree(const YamlNode& root, Problems& problems) {
                                format_duration_ms(kRunnerTimeoutMinMs)));
     }
   }
+  const YamlNode* keep = value_of(&root, "keep");
+  if (const YamlNode* ended = value_of(keep, "ended")) {
+    config.keep_ended_ms = parse_duration_ms(ended->text);
+  }
+  config.keep_log_bytes = read_size(keep, "logs");
   const YamlNode* sync = value_of(&root, "sync");
   config.sync_warn_bytes = read_size(sync, "warn").value_or(config.sync_warn_bytes);
   config.sync_ask_bytes = read_size(sync, "ask").value_or(config.sync_ask_bytes);

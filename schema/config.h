@@ -26,6 +26,10 @@ struct Config {
   uint64_t spool_limit_bytes = uint64_t{4} << 30;
   // A runner that says nothing for that long is given up; that of this machine is started anew.
   int64_t runner_timeout_ms = 60'000;
+  // What ended is forgotten after so long, and what ended first when there are more output lines in all.
+  // Empty: never.
+  std::optional<int64_t> keep_ended_ms;
+  std::optional<uint64_t> keep_log_bytes;
   // A project of this size is remarked on, and from the second size on agreed to.
   uint64_t sync_warn_bytes = uint64_t{50} << 20;
   uint64_t sync_ask_bytes = uint64_t{1} << 30;

@@ -29,7 +29,8 @@ class ServedDaemon {
              [this](const LogKey& key, uint64_t offset) { runner_api.log_durable(key, offset); }),
         scheduler(loop, home, *store, logs, runner_api, Policy{}, 1 << 20),
         monitor(loop, scheduler, runner_api),
-        client_api({loop, home, *store, *blobs, logs, scheduler, runner_api, monitor}) {
+        pruner(loop, home, *store, *blobs, logs, Config{}),
+        client_api({loop, home, *store, *blobs, logs, scheduler, runner_api, monitor, pruner}) {
     runner_api.wire(&scheduler, &logs);
     REQUIRE(scheduler.load().ok());
     grpc::ServerBuilder builder;
@@ -65,6 +66,7 @@ class ServedDaemon {
   Logs logs;
   Scheduler scheduler;
   Monitor monitor;
+  Pruner pruner;
   ClientApi client_api;
   std::shared_ptr<grpc::Channel> channel;
 

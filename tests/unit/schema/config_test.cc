@@ -26,6 +26,8 @@ TEST_CASE("every key may be left out") {
     CHECK(config.ports == PortRange{20'000, 29'999});
     CHECK(config.spool_limit_bytes == uint64_t{4} << 30);
     CHECK(config.runner_timeout_ms == 60'000);
+    CHECK(!config.keep_ended_ms);
+    CHECK(!config.keep_log_bytes);
     CHECK(config.sync_warn_bytes == uint64_t{50} << 20);
     CHECK(config.sync_ask_bytes == uint64_t{1} << 30);
     CHECK(config.sync_file_bytes_max == uint64_t{10} << 30);
@@ -37,12 +39,15 @@ TEST_CASE("every key is read; a size without unit counts MiB") {
       "host: {cpus: 6.5, mem: 24GiB, ports: 21000-21999}\n"
       "spool-limit: 512\n"
       "runner-timeout: 1m30s\n"
+      "keep: {ended: 90d, logs: 50GiB}\n"
       "sync: {warn: 100MB, ask: 2GiB, max-file: 1.5GiB}\n");
   CHECK(config.cpus == 6.5);
   CHECK(config.memory_bytes == uint64_t{24} << 30);
   CHECK(config.ports == PortRange{21'000, 21'999});
   CHECK(config.spool_limit_bytes == uint64_t{512} << 20);
   CHECK(config.runner_timeout_ms == 90'000);
+  CHECK(config.keep_ended_ms == int64_t{90} * 24 * 3600 * 1000);
+  CHECK(config.keep_log_bytes == uint64_t{50} << 30);
   CHECK(config.sync_warn_bytes == 100'000'000);
   CHECK(config.sync_ask_bytes == uint64_t{2} << 30);
   CHECK(config.sync_file_bytes_max == uint64_t{3} << 29);

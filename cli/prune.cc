@@ -1,0 +1,135 @@
+#include "cli/prune.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "cli/ask.h"
+#include "cli/commands.h"
+#include "cli/connection.h"
+#include "cli/json_output.h"
+#include "cli/words.h"
+#include "schema/ids.h"
+#include "schema/quote.h"
+#include "schema/text_formats.h"
+
+namespace dtrain::cli {
+
+namespace {
+
+struct PruneOptions {
+  std::vector<std::string> ids;
+  std::string older_than;
+  bool outputs = false;
+  bool dry_run = false;
+  bool yes = false;
+};
+
+Result<pb::PruneRequest> request_of(const PruneOptions& options) {
+  pb::PruneRequest request;
+  for (const std::string& text : options.ids) {
+    TRY(const ExperimentId id, parse_experiment_id(text));
+    if (id.member != 0) {
+      return Error{Code::InvalidArgument,
+                   fmt::format("{} is one member, and a set is forgotten as a whole", text),
+                   fmt::format("dtrain prune {}", id.number)};
+    }
+    request.add_numbers(id.number);
+  }
+  if (!options.older_than.empty()) {
+    const auto older_than_ms = parse_duration_ms(options.older_than);
+    if (!older_than_ms || *older_than_ms <= 0) {
+      return Error{Code::InvalidArgument,
+                   fmt::format("--older-than {}: expected a duration such as 30d or 12h",
+                               quoted(options.older_than)),
+                   ""};
+    }
+    request.set_older_than_ms(static_cast<uint64_t>(*older_than_ms));
+  }
+  request.set_outputs(options.outputs);
+  return request;
+}
+
+Result<int> prune(const PruneOptions& options, const CommandContext& context) {
+  TRY(pb::PruneRequest request, request_of(options));
+  TRY(Connection connection, connect(Autostart::IfNeeded, context));
+  if (!options.yes || options.dry_run) {
+    request.set_dry_run(true);
+    TRY(const pb::PruneReply plan, connection.prune(request));
+    const bool nothing = plan.numbers().empty() && plan.blob_bytes() == 0;
+    if (context.json && (options.dry_run || nothing)) {
+      fmt::print("{}", to_json(plan, false));
+      return 0;
+    }
+    if (!context.json) fmt::print("{}", render_pruned(plan, options.outputs, false));
+    if (options.dry_run || nothing) return 0;
+    std::fflush(stdout);
+    TRY(const bool agreed, ask("Forget them?", {Code::InvalidArgument,
+                                                "this can't be taken back, and nobody is there to ask",
+                                                "--yes does it, --dry-run only shows it"}));
+    if (!agreed) {
+      fmt::print(stderr, "Nothing was changed\n");
+      return 1;
+    }
+    // What was shown, and not what has become old since.
+    *request.mutable_numbers() = plan.numbers();
+    request.set_older_than_ms(0);
+  }
+  request.set_dry_run(false);
+  TRY(const pb::PruneReply reply, connection.prune(request));
+  fmt::print("{}", context.json ? to_json(reply, true) : render_pruned(reply, options.outputs, true));
+  return 0;
+}
+
+}  // namespace
+
+std::string number_ranges(const pb::PruneReply& reply) {
+  std::string text;
+  for (int first = 0; first < reply.numbers_size();) {
+    int last = first;
+    while (last + 1 < reply.numbers_size() && reply.numbers(last + 1) == reply.numbers(last) + 1) {
+      ++last;
+    }
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", reply.numbers(first));
+    if (last > first) text += fmt::format("{}{}", last == first + 1 ? ", " : "-", reply.numbers(last));
+    first = last + 1;
+  }
+  return text;
+}
+
+std::string render_pruned(const pb::PruneReply& reply, bool outputs, bool done) {
+  const auto count = static_cast<uint64_t>(reply.numbers_size());
+  if (count == 0 && reply.blob_bytes() == 0) {
+    return "Nothing to forget; dtrain prune ID or --older-than 30d says what\n";
+  }
+  std::string text;
+  if (count > 0) {
+    text += fmt::format("{} {}: {}\n", human_count(count, "ended experiment"),
+                        done ? (count == 1 ? "is forgotten" : "are forgotten") : "to forget",
+                        number_ranges(reply));
+    text += fmt::format("  {:<14} {}\n", "output lines", human_size(reply.log_bytes()));
+  }
+  text += fmt::format("{}{:<14} {} that nothing else needs\n", count > 0 ? "  " : "", "sent files",
+                      human_size(reply.blob_bytes()));
+  if (count > 0) {
+    const char* fate = outputs ? (done ? "deleted from" : "deleted too, from") : "stay in";
+    text += fmt::format("  {:<14} {} {}\n", "results", fate, reply.outputs());
+  }
+  return text;
+}
+
+Run declare_prune(Options& options, CommandContext& context) {
+  auto typed = std::make_shared<PruneOptions>();
+  options.positionals("ID", typed->ids, "ended experiments (4) to forget");
+  options.text("--older-than", typed->older_than, "and all that ended longer ago: 30d, 12h", "TIME");
+  options.flag("--outputs", typed->outputs, "delete their results in OUTPUT_DIR too");
+  options.flag("--dry-run", typed->dry_run, "only show what would go");
+  options.flag("-y,--yes", typed->yes, "don't ask");
+  options.json(context);
+  options.footer(
+      "Their output lines and facts go, and sent files that no other experiment needs.\n"
+      "config.yml can let the daemon do it by itself: keep: {ended: 90d, logs: 50GiB}");
+  return [typed, &context] { return prune(*typed, context); };
+}
+
+}  // namespace dtrain::cli

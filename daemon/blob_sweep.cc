@@ -1,0 +1,144 @@
+#include "daemon/blob_sweep.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <unordered_map>
+
+#include "schema/manifest.h"
+
+namespace dtrain::daemon {
+
+namespace {
+
+constexpr size_t kCopyBytes = 256 << 10;
+
+}  // namespace
+
+BlobSweep::BlobSweep(Blobs& blobs, std::vector<Sha256> roots, bool dry)
+    : blobs_(blobs), dry_(dry), roots_(std::move(roots)) {
+  INVARIANT(may_begin(blobs), "a sweep begins between submissions");
+  blobs_.marking_ = this;
+}
+
+BlobSweep::~BlobSweep() {
+  if (blobs_.marking_ == this) blobs_.marking_ = nullptr;
+}
+
+Result<bool> BlobSweep::step(std::chrono::microseconds time) {
+  const auto end = std::chrono::steady_clock::now() + time;
+  do {
+    if (phase_ == Phase::Done) return false;
+    if (phase_ == Phase::Clear) {
+      TRY(clear_some());
+    } else if (!roots_.empty()) {
+      const Sha256 root = roots_.back();
+      roots_.pop_back();
+      TRY(mark(root));
+    } else {
+      TRY(cut());
+    }
+  } while (std::chrono::steady_clock::now() < end);
+  return phase_ != Phase::Done;
+}
+
+Status BlobSweep::mark(const Sha256& root) {
+  if (!blobs_.has(root)) return ok();   // lost with a damaged pack: its experiment can't run again
+  if (!read_.insert(root).second) return ok();
+  needed_.insert(root);
+  TRY(const std::string bytes, blobs_.read(root, kManifestBytesMax));
+  std::string_view rest = bytes;
+  for (ManifestEntry entry; read_entry(rest, entry);) {
+    if (entry.kind != pb::Entry::FILE) continue;
+    TRY(const Sha256 name, sha256_from_bytes(entry.sha256));
+    needed_.insert(name);
+  }
+  if (rest.empty()) return ok();
+  return Error{Code::DataLoss, fmt::format("manifest {} makes no sense", to_hex(root)), ""};
+}
+
+Status BlobSweep::cut() {
+  std::unordered_map<uint64_t, Pack> stay;
+  std::unordered_map<uint64_t, uint64_t> stay_bytes;
+  for (const auto& [name, location] : blobs_.index_) {
+    if (!needed_.contains(name)) {
+      unneeded_bytes_ += location.stored_bytes;
+      continue;
+    }
+    stay[location.pack].stay.emplace_back(name, location);
+    stay_bytes[location.pack] += location.stored_bytes;
+  }
+  phase_ = Phase::Done;
+  blobs_.marking_ = nullptr;
+  if (dry_) return ok();
+
+  phase_ = Phase::Clear;
+  blobs_.stored_bytes_ -= unneeded_bytes_;
+  std::erase_if(blobs_.index_, [this](const auto& blob) { return !needed_.contains(blob.first); });
+  std::erase_if(blobs_.whole_, [this](const Sha256& root) { return !needed_.contains(root); });
+  for (const uint64_t number : blobs_.packs_) {
+    struct stat file {};
+    if (::stat(blobs_.pack_path(number).c_str(), &file) != 0) continue;
+    // Not worth the writing while most of it is needed.
+    if (2 * stay_bytes[number] > static_cast<uint64_t>(file.st_size)) continue;
+    Pack& pack = packs_.emplace_back(std::move(stay[number]));
+    pack.number = number;
+  }
+  return ok();
+}
+
+Status BlobSweep::clear_some() {
+  if (packs_.empty()) {
+    phase_ = Phase::Done;
+    return ok();
+  }
+  const Pack& pack = packs_.back();
+  if (next_ < pack.stay.size()) return copy_some();
+  if (writer_) {
+    TRY(writer_->commit());
+    writer_.reset();
+  }
+  return drop_pack();
+}
+
+Status BlobSweep::copy_some() {
+  const Pack& pack = packs_.back();
+  if (!writer_) {
+    TRY(writer_, blobs_.begin());
+    from_ = Fd(::open(blobs_.pack_path(pack.number).c_str(), O_RDONLY | O_CLOEXEC));
+    if (!from_) return errno_error("open " + blobs_.pack_path(pack.number).native(), errno);
+  }
+  const auto& [name, at] = pack.stay[next_];
+  std::string part(std::min<uint64_t>(kCopyBytes, at.stored_bytes - copied_bytes_), '\0');
+  const ssize_t n = ::pread(from_.get(), part.data(), part.size(),
+                            static_cast<off_t>(at.offset + copied_bytes_));
+  if (n < 0 && errno == EINTR) return ok();
+  if (n < 0) return errno_error("read a pack", errno);
+  if (n == 0) return Error{Code::DataLoss, "a pack is shorter than its table says", ""};
+  copied_bytes_ += static_cast<uint64_t>(n);
+  const bool last = copied_bytes_ == at.stored_bytes;
+  TRY(writer_->add(name, at.size_bytes, {part.data(), static_cast<size_t>(n)}, last));
+  if (last) {
+    copied_bytes_ = 0;
+    ++next_;
+  }
+  return ok();
+}
+
+// Nothing is found there any more: what stays was entered anew, what doesn't was forgotten.
+Status BlobSweep::drop_pack() {
+  const uint64_t number = packs_.back().number;
+  packs_.pop_back();
+  next_ = 0;
+  from_.reset();
+  blobs_.packs_.erase(number);
+  if (::unlink(blobs_.pack_path(number).c_str()) != 0 && errno != ENOENT) {
+    return errno_error("delete " + blobs_.pack_path(number).native(), errno);
+  }
+  return ok();
+}
+
+}  // namespace dtrain::daemon

@@ -1,0 +1,227 @@
+#include "daemon/pruner.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <utility>
+
+#include "schema/clock.h"
+
+namespace dtrain::daemon {
+
+namespace {
+
+constexpr auto kLookEvery = std::chrono::hours(1);
+// The loop is held up no longer than that at a time.
+constexpr auto kSweepSlice = std::chrono::milliseconds(5);
+constexpr auto kSubmissionWait = std::chrono::milliseconds(100);
+constexpr int kSubmissionTries = 600;
+
+Status remove_files_of(const Home& home, const std::filesystem::path& journal, uint32_t number,
+                       bool outputs) {
+  if (outputs) {
+    std::error_code error;
+    const auto folder = home.outputs() / std::to_string(number);
+    std::filesystem::remove_all(folder, error);
+    if (error) return errno_error("delete " + folder.string(), error.value());
+  }
+  if (::unlink(journal.c_str()) != 0 && errno != ENOENT) {
+    return errno_error("delete " + journal.string(), errno);
+  }
+  return ok();
+}
+
+Error stopped() {
+  return {Code::Aborted, "the daemon stops; what is left goes with the next dtrain prune", ""};
+}
+
+}  // namespace
+
+Pruner::Pruner(boost::asio::io_context& loop, const Home& home, Store& store, Blobs& blobs,
+               Logs& logs, const Config& config, std::chrono::milliseconds first_look)
+    : loop_(loop),
+      home_(home),
+      store_(store),
+      blobs_(blobs),
+      logs_(logs),
+      config_(config),
+      hourly_(loop, first_look),
+      again_(loop) {}
+
+void Pruner::keep_limits() {
+  if (!config_.keep_ended_ms && !config_.keep_log_bytes) return;
+  hourly_.async_wait([this](boost::system::error_code error) {
+    if (error) return;
+    hourly_.expires_after(kLookEvery);
+    keep_limits();
+    const auto numbers = beyond_limits();
+    if (!numbers.ok()) std::fprintf(stderr, "prune: %s\n", numbers.error().message.c_str());
+    if (!numbers.ok() || numbers->empty()) return;
+    pb::PruneRequest request;
+    request.mutable_numbers()->Add(numbers->begin(), numbers->end());
+    prune(std::move(request), [](const Result<pb::PruneReply>& reply) {
+      if (!reply.ok()) {
+        std::fprintf(stderr, "prune: %s\n", reply.error().message.c_str());
+        return;
+      }
+      std::fprintf(stderr, "prune: %d ended experiments forgotten, as config.yml says\n",
+                   reply->numbers_size());
+    });
+  });
+}
+
+// What ended too long ago, and then what ended first until the rest of the output lines fits.
+Result<std::vector<uint32_t>> Pruner::beyond_limits() {
+  TRY(auto closed, store_.closed_submissions());
+  std::stable_sort(closed.begin(), closed.end(), [](const auto& a, const auto& b) {
+    return a.ended_unix_ms < b.ended_unix_ms;
+  });
+  uint64_t kept_bytes = 0;
+  for (const auto& each : closed) kept_bytes += log_bytes(each.number);
+  const int64_t now = unix_ms();
+  std::vector<uint32_t> numbers;
+  for (const auto& each : closed) {
+    const bool old = config_.keep_ended_ms &&
+                     now - static_cast<int64_t>(each.ended_unix_ms) > *config_.keep_ended_ms;
+    const bool much = config_.keep_log_bytes && kept_bytes > *config_.keep_log_bytes;
+    if (!old && !much) continue;
+    kept_bytes -= log_bytes(each.number);
+    numbers.push_back(each.number);
+  }
+  return numbers;
+}
+
+void Pruner::prune(pb::PruneRequest request, Done done) {
+  waiting_.push_back({std::move(request), std::move(done), {}});
+  if (waiting_.size() == 1) begin_next();
+}
+
+void Pruner::stop() {
+  stopping_ = true;
+  hourly_.cancel();
+  again_.cancel();
+}
+
+void Pruner::begin_next() {
+  if (stopping_) return end(stopped());
+  Work& work = waiting_.front();
+  const auto chosen = choose(work.request);
+  if (!chosen.ok()) return end(chosen.error());
+  work.reply.set_outputs(home_.outputs().string());
+  for (const uint32_t number : *chosen) {
+    work.reply.add_numbers(number);
+    work.reply.set_log_bytes(work.reply.log_bytes() + log_bytes(number));
+  }
+  if (work.request.dry_run() || chosen->empty()) return begin_sweep(kSubmissionTries);
+  remove_files();
+}
+
+Result<std::vector<uint32_t>> Pruner::choose(const pb::PruneRequest& request) {
+  TRY(const auto closed, store_.closed_submissions());
+  std::set<uint32_t> known;
+  std::set<uint32_t> chosen;
+  const int64_t now = unix_ms();
+  for (const auto& each : closed) {
+    known.insert(each.number);
+    const bool old = now - static_cast<int64_t>(each.ended_unix_ms) >
+                     static_cast<int64_t>(request.older_than_ms());
+    if (request.older_than_ms() > 0 && old) chosen.insert(each.number);
+  }
+  for (const uint32_t number : request.numbers()) {
+    if (!known.contains(number)) {
+      TRY(store_.submission(number));
+      return Error{Code::FailedPrecondition, fmt::format("{} has not ended", number),
+                   fmt::format("dtrain kill {} ends it, dtrain wait {} waits for its end", number,
+                               number)};
+    }
+    chosen.insert(number);
+  }
+  return std::vector<uint32_t>(chosen.begin(), chosen.end());
+}
+
+void Pruner::remove_files() {
+  const Work& work = waiting_.front();
+  const std::vector<uint32_t> numbers(work.reply.numbers().begin(), work.reply.numbers().end());
+  std::vector<std::filesystem::path> journals;
+  for (const uint32_t number : numbers) journals.push_back(logs_.path(number));
+  boost::asio::post(files_, [this, numbers, journals, outputs = work.request.outputs()] {
+    Status status = ok();
+    for (size_t i = 0; i < numbers.size() && status.ok(); ++i) {
+      status = remove_files_of(home_, journals[i], numbers[i], outputs);
+    }
+    boost::asio::post(loop_, [this, status = std::move(status)]() mutable {
+      if (!status.ok()) return end(std::move(status));
+      remove_rows();
+    });
+  });
+}
+
+void Pruner::remove_rows() {
+  const auto& numbers = waiting_.front().reply.numbers();
+  if (auto removed = store_.remove_submissions({numbers.begin(), numbers.end()}); !removed.ok()) {
+    return end(std::move(removed));
+  }
+  begin_sweep(kSubmissionTries);
+}
+
+void Pruner::begin_sweep(int tries_left) {
+  if (!BlobSweep::may_begin(blobs_)) {
+    if (tries_left == 0) {
+      return end(Error{Code::Unavailable, "sent files stay, because a submission is going on",
+                       "dtrain prune, once it is through"});
+    }
+    again_.expires_after(kSubmissionWait);
+    again_.async_wait([this, tries_left](boost::system::error_code error) {
+      if (error) return end(stopped());
+      begin_sweep(tries_left - 1);
+    });
+    return;
+  }
+  const Work& work = waiting_.front();
+  const auto& numbers = work.reply.numbers();
+  const auto snapshots = store_.snapshots({numbers.begin(), numbers.end()});
+  if (!snapshots.ok()) return end(snapshots.error());
+  std::vector<Sha256> roots;
+  for (const std::string& bytes : *snapshots) {
+    if (const auto root = sha256_from_bytes(bytes); root.ok()) roots.push_back(*root);
+  }
+  sweep_ = std::make_unique<BlobSweep>(blobs_, std::move(roots), work.request.dry_run());
+  sweep();
+}
+
+void Pruner::sweep() {
+  if (stopping_) return end(stopped());
+  const auto more = sweep_->step(kSweepSlice);
+  if (!more.ok()) return end(more.error());
+  if (*more) {
+    boost::asio::post(loop_, [this] { sweep(); });
+    return;
+  }
+  waiting_.front().reply.set_blob_bytes(sweep_->unneeded_bytes());
+  end(ok());
+}
+
+void Pruner::end(Status status) {
+  sweep_.reset();
+  Work work = std::move(waiting_.front());
+  waiting_.pop_front();
+  if (!waiting_.empty()) boost::asio::post(loop_, [this] { begin_next(); });
+  if (status.ok()) {
+    work.done(std::move(work.reply));
+  } else {
+    work.done(std::move(status).error());
+  }
+}
+
+uint64_t Pruner::log_bytes(uint32_t number) const {
+  std::error_code error;
+  const auto bytes = std::filesystem::file_size(logs_.path(number), error);
+  return error ? 0 : bytes;
+}
+
+}  // namespace dtrain::daemon

@@ -1,0 +1,68 @@
+// What `dtrain prune` takes away, and that nothing that stays misses it.
+#include <doctest/doctest.h>
+
+#include "tests/support/cluster.h"
+#include "tests/support/facts.h"
+
+using namespace dtrain::tests;
+
+namespace {
+
+bool says(const Output& output, const std::string& text) {
+  return output.all().find(text) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("a pruned experiment is gone, and its project can be sent again") {
+  Cluster cluster;
+  fs::path project = cluster.project(
+      "p", {{"dtrain.yml", "project: p\ntrain: {run: cat only-here; echo x > $OUTPUT_DIR/y}\n"},
+            {"only-here", "a file of this project\n"}});
+  CHECK(cluster.run({"train"}, project).code == 0);
+  CHECK(cluster.run({"train", "-p", "a=1"}, project).code == 0);
+
+  Output asked = cluster.run({"prune", "1", "2"}, project);
+  CHECK(asked.code == 2);  // nobody is there to answer
+  CHECK_MESSAGE(says(asked, "--yes"), asked.all());
+  CHECK(cluster.run({"logs", "1"}).code == 0);
+
+  Output planned = cluster.run({"prune", "--older-than", "1ms", "--dry-run", "--json"}, project);
+  CHECK_MESSAGE(facts(planned)["experiments"].size() == 2, planned.all());
+  CHECK(facts(planned)["pruned"] == false);
+  CHECK(facts(planned)["blob_bytes"] > 0);
+
+  Output first = cluster.run({"prune", "1", "--yes"}, project);
+  CHECK_MESSAGE(first.code == 0, first.all());
+  CHECK_MESSAGE(says(first, "1 ended experiment is forgotten: 1"), first.all());
+  for (const char* command : {"logs", "status", "why", "rerun"}) {
+    Output gone = cluster.run({command, "1"}, project);
+    CHECK(gone.code == 2);
+    CHECK_MESSAGE(says(gone, "no experiment 1"), gone.all());
+  }
+  CHECK(fs::exists(cluster.home() / "outputs/1/y"));
+  CHECK(says(cluster.run({"logs", "2"}), "a file of this project"));
+
+  Output second = cluster.run({"prune", "2", "--outputs", "--yes", "--json"}, project);
+  CHECK(facts(second)["pruned"] == true);
+  CHECK(!fs::exists(cluster.home() / "outputs/2"));
+  CHECK(fs::is_empty(cluster.home() / "blobs"));
+  CHECK(fs::is_empty(cluster.home() / "logs"));
+
+  Output again = cluster.run({"train"}, project);
+  CHECK_MESSAGE(again.code == 0, again.all());
+  CHECK(says(again, "a file of this project"));
+  CHECK(says(cluster.run({"status", "-a"}), "3"));
+}
+
+TEST_CASE("what runs can't be pruned") {
+  Cluster cluster;
+  fs::path project = cluster.project("project: p\ntrain: {run: sleep 1000}\n");
+  CHECK(cluster.run({"train", "-d"}, project).code == 0);
+  Output refused = cluster.run({"prune", "1", "--yes"}, project);
+  CHECK(refused.code == 2);
+  CHECK_MESSAGE(says(refused, "1 has not ended"), refused.all());
+  Output set = cluster.run({"prune", "1.2", "--yes"}, project);
+  CHECK(set.code == 2);
+  CHECK_MESSAGE(says(set, "a set is forgotten as a whole"), set.all());
+}

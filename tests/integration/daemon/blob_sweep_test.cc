@@ -1,0 +1,218 @@
+#include "daemon/blob_sweep.h"
+
+#include <doctest/doctest.h>
+
+#include <random>
+
+#include "schema/manifest.h"
+#include "tests/support/project.h"
+
+namespace dtrain::daemon {
+namespace {
+
+namespace fs = std::filesystem;
+using test::TemporaryFolder;
+
+constexpr uint64_t kMax = 64 << 20;
+constexpr std::chrono::seconds kLong{60};
+
+std::unique_ptr<Blobs> open_blobs(const fs::path& folder) {
+  auto blobs = Blobs::open(folder);
+  if (!blobs.ok()) FAIL(blobs.error().message);
+  CHECK(blobs.value()->notices().empty());
+  return std::move(blobs).value();
+}
+
+void put(PackWriter& pack, const std::string& bytes) {
+  BlobEncoder encoder;
+  REQUIRE(encoder
+              .encode(bytes,
+                      [&](std::string_view part, bool last) {
+                        return pack.add(sha256(bytes), bytes.size(), part, last);
+                      })
+              .ok());
+}
+
+std::string manifest_of(const std::vector<std::string>& contents) {
+  std::string manifest;
+  for (size_t i = 0; i < contents.size(); ++i) {
+    const std::string path = fmt::format("file-{:03}", i);
+    const std::string name = to_bytes(sha256(contents[i]));
+    ManifestEntry entry;
+    entry.path = path;
+    entry.mode = 0644;
+    entry.size = contents[i].size();
+    entry.sha256 = name;
+    append_entry(manifest, entry);
+  }
+  return manifest;
+}
+
+// A snapshot of these files, in a pack of its own; those that are here already are not stored again.
+Sha256 submit(Blobs& blobs, const std::vector<std::string>& contents) {
+  const std::string manifest = manifest_of(contents);
+  const auto pack = std::move(blobs.begin()).value();
+  for (const std::string& bytes : contents) {
+    if (!blobs.has(sha256(bytes)) && !pack->has(sha256(bytes))) put(*pack, bytes);
+  }
+  if (!blobs.has(sha256(manifest))) put(*pack, manifest);
+  REQUIRE(pack->commit().ok());
+  blobs.set_whole(sha256(manifest));
+  return sha256(manifest);
+}
+
+uint64_t sweep(Blobs& blobs, std::vector<Sha256> roots, bool dry = false) {
+  BlobSweep sweep(blobs, std::move(roots), dry);
+  while (true) {
+    const auto more = sweep.step(kLong);
+    REQUIRE(more.ok());
+    if (!*more) return sweep.unneeded_bytes();
+  }
+}
+
+size_t files_in(const fs::path& folder) {
+  return static_cast<size_t>(
+      std::distance(fs::directory_iterator(folder), fs::directory_iterator()));
+}
+
+std::string random_bytes(size_t size, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::string bytes(size, '\0');
+  for (char& c : bytes) c = static_cast<char>(random());
+  return bytes;
+}
+
+TEST_CASE("what no snapshot names goes with its pack; what one names stays, now and later") {
+  const TemporaryFolder folder;
+  const std::string shared = random_bytes(1 << 20, 1);
+  Sha256 first;
+  Sha256 second;
+  {
+    const auto blobs = open_blobs(folder / "blobs");
+    first = submit(*blobs, {shared, "of the first"});
+    second = submit(*blobs, {shared, "of the second"});
+    const Sha256 third = submit(*blobs, {"of the third", random_bytes(3 << 20, 2)});
+    CHECK(files_in(folder / "blobs") == 3);
+    const uint64_t stored = blobs->stored_bytes();
+    CHECK(sweep(*blobs, {first, second, third}) == 0);
+    const uint64_t unneeded = sweep(*blobs, {first, second}, true);
+    CHECK(unneeded > 3 << 20);
+    CHECK(blobs->stored_bytes() == stored);  // that was only a look
+    CHECK(sweep(*blobs, {first, second}) == unneeded);
+    CHECK(blobs->stored_bytes() == stored - unneeded);
+    CHECK(files_in(folder / "blobs") == 2);
+    CHECK(!blobs->has(third));
+    CHECK(!blobs->is_whole(third));
+    CHECK(blobs->is_whole(second));
+    CHECK(*blobs->read(sha256(shared), kMax) == shared);
+  }
+  const auto blobs = open_blobs(folder / "blobs");
+  CHECK(blobs->count() == 5);
+  CHECK(*blobs->read(sha256("of the first"), kMax) == "of the first");
+  CHECK(blobs->read(sha256("of the third"), kMax).error().code == Code::NotFound);
+}
+
+TEST_CASE("a pack with little that is needed is written anew") {
+  const TemporaryFolder folder;
+  const std::string kept = random_bytes(700'000, 1);
+  {
+    const auto blobs = open_blobs(folder / "blobs");
+    submit(*blobs, {kept, "small", random_bytes(5 << 20, 2)});
+    const Sha256 second = submit(*blobs, {kept, "small", "new"});
+    sweep(*blobs, {second});
+    CHECK(files_in(folder / "blobs") == 2);
+    CHECK(*blobs->read(sha256(kept), kMax) == kept);
+    uint64_t bytes = 0;
+    for (const auto& file : fs::directory_iterator(folder / "blobs")) bytes += file.file_size();
+    CHECK(bytes < 800'000);
+  }
+  const auto blobs = open_blobs(folder / "blobs");
+  CHECK(*blobs->read(sha256(kept), kMax) == kept);
+  CHECK(*blobs->read(sha256("small"), kMax) == "small");
+  CHECK(blobs->count() == 4);
+}
+
+TEST_CASE("a crash while a pack is written anew leaves it as it was") {
+  const TemporaryFolder folder;
+  const std::string kept = random_bytes(700'000, 1);
+  {
+    const auto blobs = open_blobs(folder / "blobs");
+    submit(*blobs, {kept, random_bytes(5 << 20, 2)});
+    const Sha256 second = submit(*blobs, {kept, "new"});
+    BlobSweep sweep(*blobs, {second}, false);
+    // Marked, cut, and one part of what stays copied.
+    for (int i = 0; i < 3; ++i) REQUIRE(sweep.step(std::chrono::microseconds(0)).value());
+  }
+  const auto blobs = open_blobs(folder / "blobs");
+  CHECK(*blobs->read(sha256(kept), kMax) == kept);
+  CHECK(files_in(folder / "blobs") == 2);
+}
+
+TEST_CASE("what a submission relies on while marking goes on stays") {
+  const TemporaryFolder folder;
+  const auto blobs = open_blobs(folder / "blobs");
+  const Sha256 first = submit(*blobs, {"a", "b"});
+  const Sha256 second = submit(*blobs, {"c", "d"});
+  submit(*blobs, {"e", "f"});
+  BlobSweep sweep(*blobs, {first}, false);
+  // One knows all of its files, another some.
+  CHECK(blobs->is_whole(second));
+  CHECK(blobs->missing({sha256("e"), sha256("g")}) == std::vector{sha256("g")});
+  while (sweep.step(kLong).value()) {
+  }
+  for (const char* bytes : {"a", "b", "c", "d", "e"}) CHECK(blobs->has(sha256(bytes)));
+  CHECK(blobs->is_whole(second));
+  CHECK(!blobs->has(sha256("f")));
+}
+
+TEST_CASE("between submissions only") {
+  const TemporaryFolder folder;
+  const auto blobs = open_blobs(folder / "blobs");
+  CHECK(BlobSweep::may_begin(*blobs));
+  {
+    const auto pack = std::move(blobs->begin()).value();
+    CHECK(!BlobSweep::may_begin(*blobs));
+  }
+  CHECK(BlobSweep::may_begin(*blobs));
+  const BlobSweep sweep(*blobs, {}, true);
+  CHECK(!BlobSweep::may_begin(*blobs));
+}
+
+// Its pack stays for what else is in it: the next start finds it again, without its files.
+TEST_CASE("a manifest that comes back at the next start is not taken for whole") {
+  const TemporaryFolder folder;
+  Sha256 gone;
+  {
+    const auto blobs = open_blobs(folder / "blobs");
+    const std::string shared = random_bytes(1 << 20, 1);
+    submit(*blobs, {"its file"});
+    gone = submit(*blobs, {"its file", shared});
+    const Sha256 kept = submit(*blobs, {shared});
+    sweep(*blobs, {kept});
+    CHECK(!blobs->has(gone));
+  }
+  const auto blobs = open_blobs(folder / "blobs");
+  CHECK(blobs->has(gone));
+  CHECK(!blobs->has(sha256("its file")));
+  CHECK(!blobs->is_whole(gone));
+}
+
+TEST_CASE("a manifest that makes no sense stops the sweep before anything goes") {
+  const TemporaryFolder folder;
+  const auto blobs = open_blobs(folder / "blobs");
+  submit(*blobs, {"a"});
+  {
+    const auto pack = std::move(blobs->begin()).value();
+    put(*pack, "no manifest at all");
+    REQUIRE(pack->commit().ok());
+  }
+  {
+    BlobSweep sweep(*blobs, {sha256("no manifest at all")}, false);
+    CHECK(sweep.step(kLong).error().code == Code::DataLoss);
+  }
+  CHECK(blobs->count() == 3);
+  CHECK(BlobSweep::may_begin(*blobs));
+}
+
+}  // namespace
+}  // namespace dtrain::daemon

@@ -1,0 +1,42 @@
+#include "cli/prune.h"
+
+#include <doctest/doctest.h>
+
+namespace dtrain::cli {
+namespace {
+
+pb::PruneReply reply_of(const std::vector<uint32_t>& numbers) {
+  pb::PruneReply reply;
+  for (const uint32_t number : numbers) reply.add_numbers(number);
+  reply.set_log_bytes(3 << 20);
+  reply.set_blob_bytes(5 << 10);
+  reply.set_outputs("/home/u/.local/state/dtrain/outputs");
+  return reply;
+}
+
+TEST_CASE("numbers in a row are told as a range") {
+  CHECK(number_ranges(reply_of({})).empty());
+  CHECK(number_ranges(reply_of({7})) == "7");
+  CHECK(number_ranges(reply_of({1, 2, 4, 5, 6, 9})) == "1, 2, 4-6, 9");
+}
+
+TEST_CASE("what goes is told before, and what is gone after") {
+  CHECK(render_pruned(reply_of({3, 4, 5}), false, false) ==
+        "3 ended experiments to forget: 3-5\n"
+        "  output lines   3.0 MB\n"
+        "  sent files     5.0 KB that nothing else needs\n"
+        "  results        stay in /home/u/.local/state/dtrain/outputs\n");
+  CHECK(render_pruned(reply_of({3}), true, true) ==
+        "1 ended experiment is forgotten: 3\n"
+        "  output lines   3.0 MB\n"
+        "  sent files     5.0 KB that nothing else needs\n"
+        "  results        deleted from /home/u/.local/state/dtrain/outputs\n");
+  CHECK(render_pruned(reply_of({}), false, true) ==
+        "sent files     5.0 KB that nothing else needs\n");
+  pb::PruneReply nothing;
+  CHECK(render_pruned(nothing, false, false) ==
+        "Nothing to forget; dtrain prune ID or --older-than 30d says what\n");
+}
+
+}  // namespace
+}  // namespace dtrain::cli

@@ -42,9 +42,16 @@ Run declare_daemon_with_run(Options& options, CommandContext& context) {
 }
 
 struct RunnerWords {
-  std::string join, home, address, name, mem, ports, daemon_home;
+  std::string join, home, address, name, mem, ports, cache, daemon_home;
   double cpus = 0;
 };
+
+Result<std::optional<uint64_t>> read_size(const char* option, const std::string& text) {
+  const auto size = parse_memory(text);
+  if (size || text.empty()) return size;
+  return Error{Code::InvalidArgument,
+               fmt::format("runner run: {} '{}' is not a size", option, text), "16GiB, 500MB"};
+}
 
 Result<int> run_runner(const RunnerWords& words) {
   runner::set_process_name("dtrain-runner");
@@ -60,13 +67,8 @@ Result<int> run_runner(const RunnerWords& words) {
   options.address = words.address;
   options.name = words.name;
   if (words.cpus > 0) options.cpus = words.cpus;
-  if (!words.mem.empty()) {
-    options.memory_bytes = parse_memory(words.mem);
-    if (!options.memory_bytes) {
-      return Error{Code::InvalidArgument,
-                   fmt::format("runner run: --mem '{}' is not a size", words.mem), "16GiB, 500MB"};
-    }
-  }
+  TRY(options.memory_bytes, read_size("--mem", words.mem));
+  TRY(options.cache_bytes, read_size("--cache", words.cache));
   if (!words.ports.empty()) {
     const auto range = parse_port_range(words.ports);
     if (!range) {
@@ -94,6 +96,8 @@ Run declare_runner(Options& options, CommandContext&) {
         run_options.text("--name", words->name, "shown in dtrain hosts; left out: the host's name");
         run_options.real("--cpus", words->cpus, "offer this many", "N");
         run_options.text("--mem", words->mem, "offer this much: 16GiB, 500MB", "SIZE");
+        run_options.text("--cache", words->cache,
+                         "keep this much of sent files for later; left out: 20GiB", "SIZE");
         run_options.text("--ports", words->ports, "replicas may listen on these; left out: 20000-29999",
                          "FIRST-LAST");
         return [words] { return run_runner(*words); };

@@ -419,8 +419,10 @@ void HeldLaunch::remove_if_forgotten() {
     if (!replica->released()) return;
   }
   stage_ = Stage::Removing;
-  context_.files.later(
-      [directory = directory_] { remove_launch(directory); });
+  context_.files.later([directory = directory_, &site = context_.site] {
+    remove_launch(directory);
+    trim_trees(site);
+  });
   // Not from within a call on this very launch.
   context_.files.run([] {}, [this] { context_.over(name_); });
 }

@@ -286,6 +286,24 @@ void remove_launch(const LaunchDir& directory) {
   delete_tree(directory.path());
 }
 
+void trim_trees(const LaunchSite& site) {
+  if (!site.trees->has_grown()) return;
+  std::set<Sha256> in_use;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(site.launches(), error)) {
+    const auto launch = LaunchDir(entry.path()).read_launch();
+    if (!launch.ok()) return;  // what it uses is not known: another time
+    if (!*launch || (*launch)->tree.empty()) continue;
+    if (const auto root = sha256_from_hex(fs::path((*launch)->tree).filename().string()); root.ok()) {
+      in_use.insert(*root);
+    }
+  }
+  if (error) return;
+  if (const auto trimmed = site.trees->trim(site.trees_bytes_max, in_use); !trimmed.ok()) {
+    fmt::print(stderr, "{}\n", trimmed.error().message);
+  }
+}
+
 void remove_old_work(const LaunchSite& site, const std::set<std::string>& held) {
   std::error_code error;
   for (const fs::directory_entry& place : fs::directory_iterator(site.work(), error)) {

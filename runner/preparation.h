@@ -17,6 +17,8 @@
 
 namespace dtrain::runner {
 
+inline constexpr uint64_t kTreesBytesMax = uint64_t{20} << 30;
+
 // What every launch on this host shares. Constant after the runner's start, except for the trees,
 // which only the file worker's thread touches.
 struct LaunchSite {
@@ -25,6 +27,7 @@ struct LaunchSite {
   Environment inherited;
   CgroupSupport cgroups;
   std::unique_ptr<Trees> trees;
+  uint64_t trees_bytes_max = kTreesBytesMax;  // of those that no launch uses
   BlobSource* blobs = nullptr;
   std::vector<GpuFacts> gpus;
 
@@ -50,6 +53,9 @@ void remove_work(const LaunchRecord& launch, const ReplicaId& id);
 
 // Deletes the launch directory and its groups; what replicas left behind stays.
 void remove_launch(const LaunchDir& directory);
+
+// After a launch was removed: deletes trees beyond the site's limit, but none that a launch here uses.
+void trim_trees(const LaunchSite& site);
 
 // Deletes what replicas left behind longer than a week ago. `held` are names of launches to spare.
 void remove_old_work(const LaunchSite& site, const std::set<std::string>& held);

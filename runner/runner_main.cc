@@ -51,6 +51,7 @@ Result<LaunchSite> open_site(const RunnerOptions& options, BlobSource& blobs) {
   site.inherited = inherited_environment(own_process_environment());
   site.cgroups = claim_cgroups();
   TRY(site.trees, Trees::open(site.home / "trees"));
+  site.trees_bytes_max = options.cache_bytes.value_or(kTreesBytesMax);
   site.blobs = &blobs;
   return site;
 }

@@ -21,6 +21,7 @@ struct RunnerOptions {
   std::string name;            // shown in `dtrain hosts`; empty: the host's name
   std::optional<double> cpus;  // empty: what this process may use
   std::optional<uint64_t> memory_bytes;
+  std::optional<uint64_t> cache_bytes;  // of sent files kept for later launches; empty: 20 GiB
   uint32_t port_first = 20'000;  // range replicas may listen on
   uint32_t port_last = 29'999;
   // Whose `keeper` command is the nursery of keepers; empty: this executable.

@@ -188,6 +188,7 @@ Result<fs::path> TreeBuilder::finish() {
     if (error != EEXIST && error != ENOTEMPTY) return errno_error("name " + tree.native(), error);
   }
   s.trees.checked_.insert(s.root);
+  s.trees.grown_ = true;
   return tree;
 }
 

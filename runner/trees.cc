@@ -104,6 +104,7 @@ Status Trees::remove(const Sha256& root) {
 }
 
 Status Trees::trim(uint64_t bytes_max, const std::set<Sha256>& in_use) {
+  grown_ = false;
   uint64_t total_bytes = 0;
   for (const KnownTree& tree : known_trees(folder_)) {
     const auto note = read_note(tree.note);

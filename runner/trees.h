@@ -36,6 +36,8 @@ class Trees {
   std::optional<std::filesystem::path> find(const Sha256& root);
   // Several builders of one root may run; the first to finish wins and the others take its tree.
   Result<std::unique_ptr<TreeBuilder>> build(const Sha256& root);
+  // A tree was built since trim() was last called: there may be something to remove.
+  bool has_grown() const { return grown_; }
   // Removes the trees that were not used for longest, but none of `in_use`, until the files of the
   // rest are at most `bytes_max`.
   Status trim(uint64_t bytes_max, const std::set<Sha256>& in_use);
@@ -51,6 +53,7 @@ class Trees {
 
   std::filesystem::path folder_;
   uint64_t unfinished_ = 0;
+  bool grown_ = true;         // an earlier runner may have built some
   std::set<Sha256> checked_;  // found whole since this runner started
 };
 

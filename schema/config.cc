@@ -41,9 +41,10 @@ Shape section(std::string_view expected, std::vector<Key> keys) {
 }
 
 Shape make_config_shape() {
-  Shape host = section("a map of cpus, mem and ports", {{"cpus", number(0.01, 4096)},
-                                                        {"mem", size()},
-                                                        {"ports", text(kPortRange)}});
+  Shape host = section("a map of cpus, mem, ports and cache", {{"cpus", number(0.01, 4096)},
+                                                               {"mem", size()},
+                                                               {"ports", text(kPortRange)},
+                                                               {"cache", size()}});
   Shape sync = section("a map of warn, ask and max-file",
                        {{"warn", size()}, {"ask", size()}, {"max-file", size()}});
   Shape keep = section("a map of ended and logs", {{"ended", text(kDurationText)}, {"logs", size()}});
@@ -71,6 +72,7 @@ Config read_tree(const YamlNode& root, Problems& problems) {
   const YamlNode* host = value_of(&root, "host");
   if (const YamlNode* cpus = value_of(host, "cpus")) config.cpus = as_number(*cpus);
   config.memory_bytes = read_size(host, "mem");
+  config.cache_bytes = read_size(host, "cache");
   if (const YamlNode* ports = value_of(host, "ports")) {
     config.ports = parse_port_range(ports->text).value_or(config.ports);
   }

@@ -22,6 +22,8 @@ struct Config {
   std::optional<double> cpus;  // empty: all that the runner may use
   std::optional<uint64_t> memory_bytes;
   PortRange ports;
+  // Sent files that its runner keeps for later launches.
+  std::optional<uint64_t> cache_bytes;
   // Output of one replica that may wait on a host's disk for the daemon.
   uint64_t spool_limit_bytes = uint64_t{4} << 30;
   // A runner that says nothing for that long is given up; that of this machine is started anew.

@@ -26,6 +26,7 @@ TEST_CASE("every key may be left out") {
     CHECK(config.ports == PortRange{20'000, 29'999});
     CHECK(config.spool_limit_bytes == uint64_t{4} << 30);
     CHECK(config.runner_timeout_ms == 60'000);
+    CHECK(!config.cache_bytes);
     CHECK(!config.keep_ended_ms);
     CHECK(!config.keep_log_bytes);
     CHECK(config.sync_warn_bytes == uint64_t{50} << 20);
@@ -36,7 +37,7 @@ TEST_CASE("every key may be left out") {
 
 TEST_CASE("every key is read; a size without unit counts MiB") {
   const Config config = parsed(
-      "host: {cpus: 6.5, mem: 24GiB, ports: 21000-21999}\n"
+      "host: {cpus: 6.5, mem: 24GiB, ports: 21000-21999, cache: 5GiB}\n"
       "spool-limit: 512\n"
       "runner-timeout: 1m30s\n"
       "keep: {ended: 90d, logs: 50GiB}\n"
@@ -46,6 +47,7 @@ TEST_CASE("every key is read; a size without unit counts MiB") {
   CHECK(config.ports == PortRange{21'000, 21'999});
   CHECK(config.spool_limit_bytes == uint64_t{512} << 20);
   CHECK(config.runner_timeout_ms == 90'000);
+  CHECK(config.cache_bytes == uint64_t{5} << 30);
   CHECK(config.keep_ended_ms == int64_t{90} * 24 * 3600 * 1000);
   CHECK(config.keep_log_bytes == uint64_t{50} << 30);
   CHECK(config.sync_warn_bytes == 100'000'000);

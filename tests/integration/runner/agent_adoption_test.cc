@@ -1,0 +1,178 @@
+// What the next runner makes of what an earlier one, or a keeper, left.
+#include <netinet/in.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+
+#include <atomic>
+#include <csignal>
+#include <fstream>
+#include <future>
+
+#include "runner/process_tree.h"
+#include "schema/fd.h"
+#include "tests/integration/runner/one_runner.h"
+
+namespace dtrain::runner {
+namespace {
+
+TEST_CASE("the next runner adopts what runs, and says everything again") {
+  Scene scene;
+  auto runner = scene.runner();
+  runner->connect();
+  runner->tell([&](pb::ToRunner& m) {
+    *m.mutable_launch() = scene.launch("echo before; read x < " +
+                                       (scene.folder.path() / "gate").string() + "; echo after");
+  });
+  const fs::path gate = scene.folder.path() / "gate";
+  REQUIRE(mkfifo(gate.c_str(), 0600) == 0);
+  REQUIRE(runner->until([&] { return scene.last(pb::FromRunner::kPrepared) != nullptr; }));
+  start(*runner);
+  REQUIRE(runner->until([&] { return scene.output() == "before\n"; }));
+  acknowledge(*runner, 4);
+  const uint64_t pid = scene.last(pb::FromRunner::kStarted)->started().pid();
+  runner.reset();
+  scene.recorder.said.clear();
+
+  runner = scene.runner();
+  pb::Welcome welcome;
+  pb::LogAck& log = *welcome.add_logs();
+  log.set_replica("4.train");
+  log.set_attempt(1);
+  log.set_offset(4);
+  runner->connect(welcome);
+  REQUIRE(scene.recorder.said.front().hello().held_size() == 1);
+  CHECK(scene.recorder.said.front().hello().held(0).replica() == "4.train");
+  REQUIRE(runner->until([&] { return scene.last(pb::FromRunner::kLog) != nullptr; }));
+  CHECK(scene.count(pb::FromRunner::kPrepared) == 1);
+  CHECK(scene.last(pb::FromRunner::kStarted)->started().pid() == pid);
+  CHECK(scene.last(pb::FromRunner::kLog)->log().offset() == 4);
+  CHECK(scene.last(pb::FromRunner::kLog)->log().data() == "re\n");
+  start(*runner);  // the daemon can't know; nothing starts twice
+
+  std::ofstream(gate) << "go\n";
+  REQUIRE(runner->until([&] { return scene.last(pb::FromRunner::kExited) != nullptr; }));
+  CHECK(scene.last(pb::FromRunner::kExited)->exited().status().code() == 0);
+  acknowledge(*runner, 13);
+  REQUIRE(runner->until([&] {
+    acknowledge(*runner, 13);
+    return scene.last(pb::FromRunner::kReleased) != nullptr;
+  }));
+  finish(scene, *runner);
+}
+
+// Everything that carries the launch's mark; a keeper is found by its record.
+bool anything_alive(const fs::path& launch) {
+  const auto marks = marks_of_launch(LaunchDir(launch));
+  REQUIRE(marks.ok());
+  return !find_tree(ProcessTable::read(), *marks).empty();
+}
+
+TEST_CASE("a launch that can't be read for want of descriptors is not taken for absent") {
+  Scene scene;
+  auto runner = scene.runner();
+  runner->connect();
+  runner->tell([&](pb::ToRunner& m) { *m.mutable_launch() = scene.launch("true"); });
+  REQUIRE(runner->until([&] { return scene.last(pb::FromRunner::kPrepared) != nullptr; }));
+  const auto facts = read_facts(LaunchDir(scene.folder.path() / "launches/4@1"));
+  REQUIRE((facts.ok() && facts->keeper));
+  runner.reset();
+
+  runner = std::make_unique<Runner>(scene.folder.path(), scene.recorder, Runner::Adopt::Later);
+  rlimit before{};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+  rlimit tight = before;
+  // One is enough to list the launches.
+  tight.rlim_cur = static_cast<rlim_t>(Fd(open("/dev/null", O_RDONLY)).get()) + 1;
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &tight) == 0);
+  const Status adopted = runner->agent->adopt();
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
+  REQUIRE(!adopted.ok());
+  CHECK(adopted.error().code == Code::ResourceExhausted);
+  CHECK(is_alive(*facts->keeper));
+
+  REQUIRE(runner->agent->adopt().ok());
+  CHECK(runner->agent->launches_held() == 1);
+  runner->connect();
+  start(*runner);
+  REQUIRE(runner->until([&] { return scene.last(pb::FromRunner::kReleased) != nullptr; }));
+  finish(scene, *runner);
+}
+
+TEST_CASE("a dead keeper takes its replicas with it, and the exit says why") {
+  Scene scene;
+  auto runner = scene.runner();
+  runner->connect();
+  runner->tell([&](pb::ToRunner& m) {
+    *m.mutable_launch() =
+        scene.launch("setsid sleep 1000 & trap '' TERM HUP; echo up; sleep 1000; sleep 1000");
+  });
+  REQUIRE(runner->until([&] { return scene.last(pb::FromRunner::kPrepared) != nullptr; }));
+  start(*runner);
+  REQUIRE(runner->until([&] { return scene.output() == "up\n"; }));
+  const fs::path launch = scene.folder.path() / "launches/4@1";
+  const auto facts = read_facts(LaunchDir(launch));
+  REQUIRE((facts.ok() && facts->keeper));
+  const pid_t pid = facts->keeper->pid;
+  const Fd pidfd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+
+  SUBCASE("while the runner lives") {
+    REQUIRE(kill(pid, SIGKILL) == 0);
+  }
+  SUBCASE("while no runner lives") {
+    runner.reset();
+    scene.recorder.said.clear();
+    REQUIRE(kill(pid, SIGKILL) == 0);
+    pollfd ended{pidfd.get(), POLLIN, 0};
+    REQUIRE(poll(&ended, 1, -1) == 1);
+    runner = scene.runner();
+    // Before the first word to a daemon.
+    CHECK(!anything_alive(launch));
+    runner->connect();
+  }
+  REQUIRE(runner->until([&] { return scene.last(pb::FromRunner::kExited) != nullptr; }));
+  const pb::ExitStatus status = scene.last(pb::FromRunner::kExited)->exited().status();
+  CHECK(status.lost_keeper());
+  CHECK(status.cause() == "its keeper died");
+  CHECK(status.log_bytes() == 3);
+  CHECK(!anything_alive(launch));
+  REQUIRE(runner->until([&] {
+    acknowledge(*runner, 3);
+    return scene.last(pb::FromRunner::kReleased) != nullptr;
+  }));
+  finish(scene, *runner);
+}
+
+TEST_CASE("a launch that failed while no daemon was there is said to have failed by the next stream") {
+  Scene scene;
+  auto runner = scene.runner();
+  runner->connect();
+  std::atomic<int> asked = 0;
+  std::promise<void> go_on;
+  runner->blobs.on_fetch = [&] {
+    if (++asked == 2) go_on.get_future().wait();
+  };
+  pb::Launch launch = scene.launch("true");
+  launch.set_snapshot(std::string(32, 'x'));
+  runner->tell([&](pb::ToRunner& m) { *m.mutable_launch() = launch; });
+  launch.set_attempt(2);
+  runner->tell([&](pb::ToRunner& m) { *m.mutable_launch() = launch; });
+  runner->agent->on_disconnected();
+  // The thread for files is at the second: of the first it has said that it failed.
+  REQUIRE(runner->until([&] { return asked == 2; }));
+  runner->loop.restart();   // without work it stops, and a stopped loop polls nothing
+  runner->loop.poll();
+  CHECK(scene.count(pb::FromRunner::kPrepareFailed) == 0);
+  runner->connect();
+  REQUIRE(scene.count(pb::FromRunner::kPrepareFailed) == 1);
+  CHECK(scene.last(pb::FromRunner::kPrepareFailed)->prepare_failed().attempt() == 1);
+  go_on.set_value();
+  REQUIRE(runner->until([&] { return runner->agent->launches_held() == 0; }));
+  CHECK(scene.count(pb::FromRunner::kPrepareFailed) == 2);
+  runner->agent->on_disconnected();
+  runner->connect();
+  CHECK(scene.count(pb::FromRunner::kPrepareFailed) == 2);
+}
+
+}  // namespace
+}  // namespace dtrain::runner

@@ -1,0 +1,86 @@
+#include "runner/preparation.h"
+
+#include <doctest/doctest.h>
+
+#include "runner/trees.h"
+#include "schema/snapshot.h"
+#include "tests/support/project.h"
+
+namespace dtrain::runner {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The tree of a project with one file of that many bytes.
+fs::path build_tree(Trees& trees, const fs::path& project, size_t bytes) {
+  test::write_file(project / "file", std::string(bytes, 'x'));
+  auto snapshot = take_snapshot(project, {});
+  REQUIRE(snapshot.ok());
+  SnapshotBlobs blobs(project, *snapshot);
+  auto tree = ensure_tree(trees, snapshot->root,
+                          [&](const std::vector<Sha256>& names, TreeBuilder& builder) -> Status {
+                            for (const Sha256& name : names) {
+                              TRY(const uint64_t size, blobs.size(name));
+                              TRY(blobs.send(name, [&](std::string_view part, bool last) {
+                                return builder.add(name, size, part, last);
+                              }));
+                            }
+                            return ok();
+                          });
+  REQUIRE(tree.ok());
+  return *tree;
+}
+
+LaunchDir write_launch(const LaunchSite& site, uint32_t number, const fs::path& tree) {
+  LaunchRecord launch;
+  launch.experiment = {number, 0};
+  launch.attempt = 1;
+  launch.tree = tree.string();
+  const LaunchDir directory(site.launches() / LaunchDir::name_of(launch.experiment, 1));
+  fs::create_directories(directory.path());
+  REQUIRE(directory.write_launch(launch).ok());
+  return directory;
+}
+
+TEST_CASE("trees beyond the limit go once no launch uses them") {
+  const test::TemporaryFolder folder;
+  LaunchSite site;
+  site.home = folder.path();
+  site.trees = std::move(Trees::open(folder / "trees")).value();
+  site.trees_bytes_max = 1'000;
+  const fs::path first = build_tree(*site.trees, folder / "first", 800);
+  const fs::path second = build_tree(*site.trees, folder / "second", 900);
+  const LaunchDir one = write_launch(site, 1, first);
+  const LaunchDir two = write_launch(site, 2, second);
+  trim_trees(site);
+  CHECK(fs::exists(first));
+  CHECK(fs::exists(second));
+
+  // Nothing was built since: nothing is looked at.
+  remove_launch(one);
+  CHECK(!site.trees->has_grown());
+  const fs::path third = build_tree(*site.trees, folder / "third", 10);
+  trim_trees(site);
+  CHECK(!fs::exists(first));
+  CHECK(fs::exists(second));
+  CHECK(fs::exists(third));
+}
+
+TEST_CASE("while a launch can't be read, no tree goes") {
+  const test::TemporaryFolder folder;
+  LaunchSite site;
+  site.home = folder.path();
+  site.trees = std::move(Trees::open(folder / "trees")).value();
+  site.trees_bytes_max = 0;
+  const fs::path tree = build_tree(*site.trees, folder / "project", 800);
+  // A record that is a directory is there and can't be read.
+  fs::create_directories(site.launches() / "1@1/record");
+  trim_trees(site);
+  CHECK(fs::exists(tree));
+  fs::remove(site.launches() / "1@1/record");
+  trim_trees(site);
+  CHECK(!fs::exists(tree));
+}
+
+}  // namespace
+}  // namespace dtrain::runner

@@ -114,7 +114,7 @@ Status run(const DaemonOptions& options, Readiness& readiness) {
   runner_api.wire(&scheduler, &logs);
   Monitor monitor(loop, scheduler, runner_api);
   runner_api.on_usage = [&monitor](const pb::UsageReport& report) { monitor.on_usage(report); };
-  Pruner pruner(loop, home, *store, *blobs, logs, config);
+  Pruner pruner(loop, home, *store, *blobs, logs, scheduler, config);
   ClientApi client_api({loop, home, *store, *blobs, logs, scheduler, runner_api, monitor, pruner});
   scheduler.on_turn = [&client_api] { client_api.after_turn(); };
   TRY(scheduler.load());

@@ -19,6 +19,8 @@ namespace {
 constexpr auto kLookEvery = std::chrono::hours(1);
 // The loop is held up no longer than that at a time.
 constexpr auto kSweepSlice = std::chrono::milliseconds(5);
+constexpr auto kClosingWait = std::chrono::milliseconds(10);
+constexpr int kClosingWaits = 500;
 constexpr auto kSubmissionWait = std::chrono::milliseconds(100);
 constexpr int kSubmissionTries = 600;
 
@@ -43,12 +45,13 @@ Error stopped() {
 }  // namespace
 
 Pruner::Pruner(boost::asio::io_context& loop, const Home& home, Store& store, Blobs& blobs,
-               Logs& logs, const Config& config, std::chrono::milliseconds first_look)
+               Logs& logs, const Scheduler& scheduler, const Config& config, std::chrono::milliseconds first_look)
     : loop_(loop),
       home_(home),
       store_(store),
       blobs_(blobs),
       logs_(logs),
+      scheduler_(scheduler),
       config_(config),
       hourly_(loop, first_look),
       again_(loop) {}
@@ -69,7 +72,7 @@ void Pruner::keep_limits() {
         std::fprintf(stderr, "prune: %s\n", reply.error().message.c_str());
         return;
       }
-      std::fprintf(stderr, "prune: %d ended experiments forgotten, as config.yml says\n",
+      std::fprintf(stderr, "prune: forgotten as config.yml says: %d ended experiments\n",
                    reply->numbers_size());
     });
   });
@@ -97,7 +100,7 @@ Result<std::vector<uint32_t>> Pruner::beyond_limits() {
 }
 
 void Pruner::prune(pb::PruneRequest request, Done done) {
-  waiting_.push_back({std::move(request), std::move(done), {}});
+  waiting_.push_back({std::move(request), std::move(done), {}, 0});
   if (waiting_.size() == 1) begin_next();
 }
 
@@ -110,6 +113,11 @@ void Pruner::stop() {
 void Pruner::begin_next() {
   if (stopping_) return end(stopped());
   Work& work = waiting_.front();
+  if (is_being_closed(work.request) && ++work.waits <= kClosingWaits) {
+    again_.expires_after(kClosingWait);
+    again_.async_wait([this](boost::system::error_code) { begin_next(); });
+    return;
+  }
   const auto chosen = choose(work.request);
   if (!chosen.ok()) return end(chosen.error());
   work.reply.set_outputs(home_.outputs().string());
@@ -119,6 +127,16 @@ void Pruner::begin_next() {
   }
   if (work.request.dry_run() || chosen->empty()) return begin_sweep(kSubmissionTries);
   remove_files();
+}
+
+// It has ended, and the last of its output is on its way to the disk.
+bool Pruner::is_being_closed(const pb::PruneRequest& request) const {
+  const auto& live = scheduler_.model().experiments;
+  return std::any_of(request.numbers().begin(), request.numbers().end(), [&](uint32_t number) {
+    const auto found = live.lower_bound({number, 0});
+    return found != live.end() && found->first.number == number &&
+           scheduler_.is_over({number, 0});
+  });
 }
 
 Result<std::vector<uint32_t>> Pruner::choose(const pb::PruneRequest& request) {

@@ -19,6 +19,7 @@
 #include "daemon/blob_sweep.h"
 #include "daemon/blobs.h"
 #include "daemon/logs.h"
+#include "daemon/scheduler.h"
 #include "daemon/store.h"
 #include "schema/config.h"
 #include "schema/dtrain.pb.h"
@@ -31,7 +32,7 @@ class Pruner {
   using Done = std::function<void(Result<pb::PruneReply>)>;
 
   Pruner(boost::asio::io_context& loop, const Home& home, Store& store, Blobs& blobs, Logs& logs,
-         const Config& config, std::chrono::milliseconds first_look = std::chrono::minutes(1));
+         const Scheduler& scheduler, const Config& config, std::chrono::milliseconds first_look = std::chrono::minutes(1));
   Pruner(const Pruner&) = delete;
   Pruner& operator=(const Pruner&) = delete;
 
@@ -48,9 +49,11 @@ class Pruner {
     pb::PruneRequest request;
     Done done;
     pb::PruneReply reply;
+    int waits = 0;   // for what has just ended
   };
 
   void begin_next();
+  bool is_being_closed(const pb::PruneRequest& request) const;
   Result<std::vector<uint32_t>> choose(const pb::PruneRequest& request);
   Result<std::vector<uint32_t>> beyond_limits();
   void remove_files();
@@ -65,6 +68,7 @@ class Pruner {
   Store& store_;
   Blobs& blobs_;
   Logs& logs_;
+  const Scheduler& scheduler_;
   const Config config_;
   std::deque<Work> waiting_;   // the first is being done
   std::unique_ptr<BlobSweep> sweep_;

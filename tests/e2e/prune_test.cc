@@ -17,10 +17,12 @@ bool says(const Output& output, const std::string& text) {
 TEST_CASE("a pruned experiment is gone, and its project can be sent again") {
   Cluster cluster;
   fs::path project = cluster.project(
-      "p", {{"dtrain.yml", "project: p\ntrain: {run: cat only-here; echo x > $OUTPUT_DIR/y}\n"},
+      "p", {{"dtrain.yml",
+             "project: p\ntrain:\n  run: cat only-here; echo x > $OUTPUT_DIR/y; echo {{ a }}\n"
+             "  parameters: {a: 1}\n"},
             {"only-here", "a file of this project\n"}});
   CHECK(cluster.run({"train"}, project).code == 0);
-  CHECK(cluster.run({"train", "-p", "a=1"}, project).code == 0);
+  CHECK(cluster.run({"train", "-p", "a=2"}, project).code == 0);
 
   Output asked = cluster.run({"prune", "1", "2"}, project);
   CHECK(asked.code == 2);  // nobody is there to answer

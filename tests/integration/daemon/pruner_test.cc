@@ -12,7 +12,8 @@ struct Ended {
   explicit Ended(int count, Config config = {})
       : daemon(home_below(folder.path())),
         blobs(Blobs::open(daemon.home.blobs()).value()),
-        pruner(daemon.loop, daemon.home, *daemon.store, *blobs, daemon.logs, config) {
+        pruner(daemon.loop, daemon.home, *daemon.store, *blobs, daemon.logs,
+               daemon.scheduler, config) {
     daemon.scheduler.handle(HostConnected{a_host(), {}});
     for (int i = 0; i <= count; ++i) {
       const auto accepted = daemon.submit(std::to_string(i));
@@ -111,6 +112,20 @@ TEST_CASE("a dry run says the same and does nothing") {
   CHECK(ended.prune(request)->numbers().empty());
 }
 
+TEST_CASE("what has just ended is waited for until its output is safe") {
+  Ended ended(0);   // 1 goes on
+  const ExperimentId id{1, 0};
+  ended.daemon.scheduler.handle(LaunchPrepared{a_host().id, id, 1});
+  ended.daemon.turn();
+  ended.daemon.scheduler.handle(ReplicaStarted{{id, Role::Train, 0}, 1, 4242, 1'000});
+  ended.daemon.scheduler.handle(ReplicaExited{{id, Role::Train, 0}, 1, Exit{}});
+  ended.daemon.scheduler.handle(ReplicaReleased{{id, Role::Train, 0}, 1, "", a_host().id});
+  ended.daemon.scheduler.when_committed([] {});
+  ended.daemon.until([&] { return ended.daemon.scheduler.is_over(id); });
+  REQUIRE(ended.daemon.is_open_in_store(1));
+  CHECK(numbers_of(*ended.prune(these({1}))) == std::vector<uint32_t>{1});
+}
+
 TEST_CASE("two requests are served one after the other") {
   Ended ended(2);
   int done = 0;
@@ -145,7 +160,7 @@ TEST_CASE("of output lines beyond the limit, those that ended first are the ones
   const uint64_t each = fs::file_size(ended.daemon.logs.path(1));
   config.keep_log_bytes = 2 * each + each / 2;
   Pruner limited(ended.daemon.loop, ended.daemon.home, *ended.daemon.store, *ended.blobs,
-                 ended.daemon.logs, config, std::chrono::milliseconds(0));
+                 ended.daemon.logs, ended.daemon.scheduler, config, std::chrono::milliseconds(0));
   limited.keep_limits();
   ended.daemon.until([&] { return !ended.daemon.scheduler.find(1).ok(); });
   CHECK(!ended.has_journal(1));

@@ -29,7 +29,7 @@ class ServedDaemon {
              [this](const LogKey& key, uint64_t offset) { runner_api.log_durable(key, offset); }),
         scheduler(loop, home, *store, logs, runner_api, Policy{}, 1 << 20),
         monitor(loop, scheduler, runner_api),
-        pruner(loop, home, *store, *blobs, logs, Config{}),
+        pruner(loop, home, *store, *blobs, logs, scheduler, Config{}),
         client_api({loop, home, *store, *blobs, logs, scheduler, runner_api, monitor, pruner}) {
     runner_api.wire(&scheduler, &logs);
     REQUIRE(scheduler.load().ok());

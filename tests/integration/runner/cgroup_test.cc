@@ -180,7 +180,7 @@ TEST_CASE("a replica over its hard memory limit is killed, and the end says so")
 TEST_CASE("a group that can't be joined is an error of the spawn, not a replica outside of it") {
   Result<Child> child = spawn({.argv = {trainer()}, .cgroups = {"/no/such/group"}});
   REQUIRE(!child.ok());
-  CHECK(child.error().message.find("/no/such/group/cgroup.procs") != std::string::npos);
+  CHECK(child.error().message.find("/no/such/group") != std::string::npos);
 }
 
 }  // namespace

@@ -1,64 +1,90 @@
 #include "runner/launch_dir.h"
 
-#include "runner/record_json.h"
+#include "runner/record_frame.h"
 #include "runner/small_file.h"
 #include "schema/framing.h"
+#include "schema/launch_record.pb.h"
 
 namespace dtrain::runner {
 namespace {
 
-using nlohmann::json;
+// Of a launch. A reader knows this one and the one before.
+constexpr uint32_t kRecordFormat = 1;
 
-json to_json(const ReplicaLaunch& replica) {
-  json record = {{"id", to_string(replica.id)}, {"attempt", replica.attempt},
-                 {"argv", json::array()},       {"cwd", from_bytes(replica.cwd)},
-                 {"view_made_ns", replica.view_made_ns},
-                 {"env", json::object()},       {"cgroups", json::array()}};
-  for (const std::string& argument : replica.argv) record["argv"].push_back(from_bytes(argument));
-  for (const auto& [name, value] : replica.env) record["env"][name] = from_bytes(value);
-  for (const std::string& group : replica.cgroups) record["cgroups"].push_back(from_bytes(group));
-  return record;
+pb::ReplicaFrame to_frame(const ReplicaLaunch& replica) {
+  pb::ReplicaFrame frame;
+  frame.set_id(to_string(replica.id));
+  frame.set_attempt(replica.attempt);
+  for (const std::string& argument : replica.argv) frame.add_argv(argument);
+  frame.set_cwd(replica.cwd);
+  frame.set_view_made_ns(replica.view_made_ns);
+  for (const auto& [name, value] : replica.env) {
+    pb::ReplicaFrame::Variable& variable = *frame.add_env();
+    variable.set_name(name);
+    variable.set_value(value);
+  }
+  for (const std::string& group : replica.cgroups) frame.add_cgroups(group);
+  return frame;
 }
 
-ReplicaLaunch replica_launch_from(const json& record) {
+Result<ReplicaLaunch> from_frame(const pb::ReplicaFrame& frame) {
   ReplicaLaunch replica;
-  replica.id = valid(parse_replica_id(record.at("id").get<std::string>()));
-  replica.attempt = record.at("attempt").get<uint32_t>();
-  for (const json& argument : record.at("argv")) replica.argv.push_back(to_bytes(argument));
-  replica.cwd = to_bytes(record.at("cwd"));
-  replica.view_made_ns = record.at("view_made_ns").get<int64_t>();
-  for (const auto& [name, value] : record.at("env").items()) replica.env[name] = to_bytes(value);
-  for (const json& group : record.at("cgroups")) replica.cgroups.push_back(to_bytes(group));
+  TRY(replica.id, parse_replica_id(frame.id()));
+  replica.attempt = frame.attempt();
+  replica.argv = {frame.argv().begin(), frame.argv().end()};
+  replica.cwd = frame.cwd();
+  replica.view_made_ns = frame.view_made_ns();
+  for (const auto& variable : frame.env()) replica.env[variable.name()] = variable.value();
+  replica.cgroups = {frame.cgroups().begin(), frame.cgroups().end()};
   return replica;
 }
 
-json to_json(const LaunchRecord& launch) {
-  json record = {{"experiment", to_string(launch.experiment)},
-                 {"attempt", launch.attempt},
-                 {"key", launch.key},
-                 {"ctl", launch.ctl},
-                 {"lease_ms", launch.lease_ms},
-                 {"grace_ms", launch.grace_ms},
-                 {"spool_limit_bytes", launch.spool_limit_bytes},
-                 {"work_root", from_bytes(launch.work_root)},
-                 {"tree", from_bytes(launch.tree)},
-                 {"gpu_locks", launch.gpu_locks}};
-  return record;
+pb::LaunchFrame to_frame(const LaunchRecord& launch) {
+  pb::LaunchFrame frame;
+  frame.set_format(kRecordFormat);
+  frame.set_experiment(to_string(launch.experiment));
+  frame.set_attempt(launch.attempt);
+  frame.set_key(launch.key);
+  frame.set_ctl(launch.ctl);
+  frame.set_lease_ms(launch.lease_ms);
+  frame.set_grace_ms(launch.grace_ms);
+  frame.set_spool_limit_bytes(launch.spool_limit_bytes);
+  frame.set_work_root(launch.work_root);
+  frame.set_tree(launch.tree);
+  for (const std::string& lock : launch.gpu_locks) frame.add_gpu_locks(lock);
+  return frame;
 }
 
-LaunchRecord launch_from(const json& record) {
+Result<LaunchRecord> from_frame(const pb::LaunchFrame& frame) {
+  if (frame.format() > kRecordFormat || frame.format() + 1 < kRecordFormat || frame.format() < 1) {
+    return Error{Code::DataLoss,
+                 fmt::format("it has format {}, this dtrain reads {}: use the version that wrote it "
+                             "until its experiments have ended",
+                             frame.format(), kRecordFormat),
+                 ""};
+  }
   LaunchRecord launch;
-  launch.experiment = valid(parse_experiment_id(record.at("experiment").get<std::string>()));
-  launch.attempt = record.at("attempt").get<uint32_t>();
-  launch.key = record.at("key").get<std::string>();
-  launch.ctl = record.at("ctl").get<std::string>();
-  launch.lease_ms = record.at("lease_ms").get<int64_t>();
-  launch.grace_ms = record.at("grace_ms").get<int64_t>();
-  launch.spool_limit_bytes = record.at("spool_limit_bytes").get<uint64_t>();
-  launch.work_root = to_bytes(record.at("work_root"));
-  launch.tree = to_bytes(record.at("tree"));
-  launch.gpu_locks = record.at("gpu_locks").get<std::vector<std::string>>();
+  TRY(launch.experiment, parse_experiment_id(frame.experiment()));
+  launch.attempt = frame.attempt();
+  launch.key = frame.key();
+  launch.ctl = frame.ctl();
+  launch.lease_ms = frame.lease_ms();
+  launch.grace_ms = frame.grace_ms();
+  launch.spool_limit_bytes = frame.spool_limit_bytes();
+  launch.work_root = frame.work_root();
+  launch.tree = frame.tree();
+  launch.gpu_locks = {frame.gpu_locks().begin(), frame.gpu_locks().end()};
   return launch;
+}
+
+// The frame's message, and what it stands for.
+template <typename Message>
+auto read_record_frame(std::string_view payload, const std::string& path)
+    -> decltype(from_frame(Message())) {
+  TRY(const Message message, parse_record_frame<Message>(payload, path));
+  auto read = from_frame(message);
+  if (!read.ok()) return damaged_record(path, read.error().message);
+  return read;
 }
 
 }  // namespace
@@ -88,9 +114,9 @@ std::optional<std::string> LaunchDir::begun_key() const {
 
 Status LaunchDir::write_launch(const LaunchRecord& launch) const {
   std::string frames;
-  append_frame(frames, kRecordLaunch, record_text(to_json(launch)), {});
+  append_frame(frames, kRecordLaunch, to_frame(launch).SerializeAsString(), {});
   for (const ReplicaLaunch& replica : launch.replicas) {
-    const std::string text = record_text(to_json(replica));
+    const std::string text = to_frame(replica).SerializeAsString();
     if (text.size() > kFramePayloadMaxBytes) {
       return Error{Code::FailedPrecondition,
                    fmt::format("the command and environment of {} take {} MiB",
@@ -99,7 +125,7 @@ Status LaunchDir::write_launch(const LaunchRecord& launch) const {
     }
     append_frame(frames, kRecordReplica, text, {});
   }
-  append_frame(frames, kRecordWhole, record_text(json::object()), {});
+  append_frame(frames, kRecordWhole, "", {});
   return write_file(record(), frames);
 }
 
@@ -111,9 +137,10 @@ Result<std::optional<LaunchRecord>> LaunchDir::read_launch() const {
   for (; read_frame(rest, frame) == FrameStatus::Good; rest.remove_prefix(frame.size_bytes)) {
     if (frame.kind == kRecordWhole) return launch;
     if (frame.kind == kRecordLaunch) {
-      TRY(launch, parse_record(frame.payload, record().string(), launch_from));
+      TRY(launch, read_record_frame<pb::LaunchFrame>(frame.payload, record().string()));
     } else if (frame.kind == kRecordReplica && launch) {
-      TRY(ReplicaLaunch replica, parse_record(frame.payload, record().string(), replica_launch_from));
+      TRY(ReplicaLaunch replica,
+          read_record_frame<pb::ReplicaFrame>(frame.payload, record().string()));
       launch->replicas.push_back(std::move(replica));
     } else {
       break;

@@ -2,7 +2,7 @@
 // each other. Truth is on disk: whoever dies, the next one reads it here.
 //
 //   launches/<experiment>@<attempt>/        e.g. launches/4.2@1
-//     record               frames (schema/framing.h) of one JSON text each, and it only grows. The first
+//     record               frames (schema/framing.h, launch_record.proto), and it only grows. The first
 //                          ones are the runner's: what to run. Then the keeper's: that it is up, what it
 //                          started, how that ended (launch_facts.h)
 //     outputs, data/       what to collect at the end; links to the data sets
@@ -11,7 +11,7 @@
 //
 // Few files on purpose: a file system gives out new ones slowly where many were just deleted.
 //
-// Records carry `format` and stay readable one version back. What is written is safe from every crash
+// A launch carries its `format` and stays readable one version back. What is written is safe from every crash
 // of ours at once; from a power cut once the keeper has synced it, which it does soon after each start
 // and each end: what ran is gone with the power in any case.
 #pragma once

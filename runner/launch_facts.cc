@@ -5,69 +5,88 @@
 
 #include <cerrno>
 
-#include "runner/record_json.h"
+#include "runner/record_frame.h"
 #include "runner/small_file.h"
 #include "schema/framing.h"
+#include "schema/launch_record.pb.h"
 
 namespace dtrain::runner {
 namespace {
 
-using nlohmann::json;
-
-json to_json(const ReplicaId& id, const ReplicaStart& start) {
-  return {{"id", to_string(id)},
-          {"process", from_identity(start.process)},
-          {"unix_ms", start.unix_ms},
-          {"pipe_inode", start.pipe_inode},
-          {"error", from_bytes(start.error)}};
+pb::ProcessFrame to_frame(const ProcessIdentity& process) {
+  pb::ProcessFrame frame;
+  frame.set_pid(process.pid);
+  frame.set_start_ticks(process.start_ticks);
+  frame.set_boot_id(process.boot_id);
+  return frame;
 }
 
-ReplicaStart to_start(const json& record) {
-  return {to_identity(record.at("process")), record.at("unix_ms").get<int64_t>(),
-          record.at("pipe_inode").get<uint64_t>(), to_bytes(record.at("error"))};
+ProcessIdentity from_frame(const pb::ProcessFrame& frame) {
+  return {static_cast<pid_t>(frame.pid()), frame.start_ticks(), frame.boot_id()};
 }
 
-json to_json(const ReplicaId& id, const ReplicaExit& exit) {
-  return {{"id", to_string(id)},
-          {"code", exit.code},
-          {"signal", exit.signal},
-          {"memory_kill", exit.memory_kill},
-          {"cause", from_bytes(exit.cause)},
-          {"ended_unix_ms", exit.ended_unix_ms},
-          {"cpu_seconds", exit.cpu_seconds},
-          {"memory_peak_bytes", exit.memory_peak_bytes},
-          {"read_bytes", exit.read_bytes},
-          {"written_bytes", exit.written_bytes},
-          {"log_bytes", exit.log_bytes}};
+pb::StartFrame to_frame(const ReplicaId& id, const ReplicaStart& start) {
+  pb::StartFrame frame;
+  frame.set_id(to_string(id));
+  *frame.mutable_process() = to_frame(start.process);
+  frame.set_unix_ms(start.unix_ms);
+  frame.set_pipe_inode(start.pipe_inode);
+  frame.set_error(start.error);
+  return frame;
 }
 
-ReplicaExit to_exit(const json& record) {
+ReplicaStart from_frame(const pb::StartFrame& frame) {
+  return {from_frame(frame.process()), frame.unix_ms(), frame.pipe_inode(), frame.error()};
+}
+
+pb::ExitFrame to_frame(const ReplicaId& id, const ReplicaExit& exit) {
+  pb::ExitFrame frame;
+  frame.set_id(to_string(id));
+  frame.set_code(exit.code);
+  frame.set_signal(exit.signal);
+  frame.set_memory_kill(exit.memory_kill);
+  frame.set_cause(exit.cause);
+  frame.set_ended_unix_ms(exit.ended_unix_ms);
+  frame.set_cpu_seconds(exit.cpu_seconds);
+  frame.set_memory_peak_bytes(exit.memory_peak_bytes);
+  frame.set_read_bytes(exit.read_bytes);
+  frame.set_written_bytes(exit.written_bytes);
+  frame.set_log_bytes(exit.log_bytes);
+  return frame;
+}
+
+ReplicaExit from_frame(const pb::ExitFrame& frame) {
   ReplicaExit exit;
-  exit.code = record.at("code").get<int>();
-  exit.signal = record.at("signal").get<int>();
-  exit.memory_kill = record.at("memory_kill").get<bool>();
-  exit.cause = to_bytes(record.at("cause"));
-  exit.ended_unix_ms = record.at("ended_unix_ms").get<int64_t>();
-  exit.cpu_seconds = record.at("cpu_seconds").get<double>();
-  exit.memory_peak_bytes = record.at("memory_peak_bytes").get<uint64_t>();
-  exit.read_bytes = record.at("read_bytes").get<uint64_t>();
-  exit.written_bytes = record.at("written_bytes").get<uint64_t>();
-  exit.log_bytes = record.at("log_bytes").get<uint64_t>();
+  exit.code = frame.code();
+  exit.signal = frame.signal();
+  exit.memory_kill = frame.memory_kill();
+  exit.cause = frame.cause();
+  exit.ended_unix_ms = frame.ended_unix_ms();
+  exit.cpu_seconds = frame.cpu_seconds();
+  exit.memory_peak_bytes = frame.memory_peak_bytes();
+  exit.read_bytes = frame.read_bytes();
+  exit.written_bytes = frame.written_bytes();
+  exit.log_bytes = frame.log_bytes();
   return exit;
 }
 
-ReplicaId id_of(const json& record) {
-  return valid(parse_replica_id(record.at("id").get<std::string>()));
+// The frame's message and whose it is.
+template <typename Message, typename Fact>
+Status take(std::string_view payload, const std::string& path, std::map<ReplicaId, Fact>& facts) {
+  TRY(const Message frame, parse_record_frame<Message>(payload, path));
+  const auto id = parse_replica_id(frame.id());
+  if (!id.ok()) return damaged_record(path, id.error().message);
+  facts[*id] = from_frame(frame);
+  return ok();
 }
 
-bool is_fact(uint32_t kind) {
-  return kind == kRecordKeeper || kind == kRecordStart || kind == kRecordExit;
-}
-
-void take(uint32_t kind, const json& record, LaunchFacts& facts) {
-  if (kind == kRecordKeeper) facts.keeper = to_identity(record.at("process"));
-  if (kind == kRecordStart) facts.starts[id_of(record)] = to_start(record);
-  if (kind == kRecordExit) facts.exits[id_of(record)] = to_exit(record);
+Status take(const Frame& frame, const std::string& path, LaunchFacts& facts) {
+  if (frame.kind == kRecordStart) return take<pb::StartFrame>(frame.payload, path, facts.starts);
+  if (frame.kind == kRecordExit) return take<pb::ExitFrame>(frame.payload, path, facts.exits);
+  if (frame.kind != kRecordKeeper) return ok();
+  TRY(const auto keeper, parse_record_frame<pb::ProcessFrame>(frame.payload, path));
+  facts.keeper = from_frame(keeper);
+  return ok();
 }
 
 }  // namespace
@@ -83,11 +102,7 @@ Result<LaunchFacts> FactsReader::next() {
   uint64_t end = offset_;
   for (; read_frame(rest, frame) == FrameStatus::Good; rest.remove_prefix(frame.size_bytes)) {
     end += frame.size_bytes;
-    if (!is_fact(frame.kind)) continue;
-    TRY(parse_record(frame.payload, path, [&](const json& record) {
-      take(frame.kind, record, facts);
-      return true;
-    }));
+    TRY(take(frame, path, facts));
   }
   offset_ = end;  // on an error all of it is read again
   return facts;
@@ -112,15 +127,15 @@ Result<FactsWriter> FactsWriter::open(const LaunchDir& directory) {
 }
 
 Status FactsWriter::add(const ProcessIdentity& keeper) {
-  return append(kRecordKeeper, record_text({{"process", from_identity(keeper)}}));
+  return append(kRecordKeeper, to_frame(keeper).SerializeAsString());
 }
 
 Status FactsWriter::add(const ReplicaId& id, const ReplicaStart& start) {
-  return append(kRecordStart, record_text(to_json(id, start)));
+  return append(kRecordStart, to_frame(id, start).SerializeAsString());
 }
 
 Status FactsWriter::add(const ReplicaId& id, const ReplicaExit& exit) {
-  return append(kRecordExit, record_text(to_json(id, exit)));
+  return append(kRecordExit, to_frame(id, exit).SerializeAsString());
 }
 
 Status FactsWriter::append(uint32_t kind, const std::string& record) {

@@ -79,10 +79,10 @@ Result<fs::path> fetch_tree(const LaunchSite& site, const std::string& snapshot)
                      });
 }
 
-// Views of one launch, undone unless kept.
+// The views of one launch, undone unless kept.
 class Views {
  public:
-  Views() = default;
+  explicit Views(const std::string& tree) : source_(tree) {}
   ~Views() {
     if (kept_) return;
     for (const fs::path& place : places_) (void)release_view(place).ok();
@@ -90,17 +90,26 @@ class Views {
   Views(const Views&) = delete;
   Views& operator=(const Views&) = delete;
 
-  Status make(const std::string& tree, const fs::path& place, ReplicaLaunch& replica) {
+  Status make(const fs::path& place, ReplicaLaunch& replica) {
+    auto view = view_in(place);
+    if (!view.ok() && view.error().code == Code::AlreadyExists) {
+      TRY(release_view(place));  // of a preparation that was cut off
+      view = view_in(place);
+    }
+    if (!view.ok()) return std::move(view).error();
     places_.push_back(place);
-    TRY(release_view(place));  // of a preparation that was cut off
-    TRY(const Workdir view, tree.empty() ? make_empty_view(place) : make_view(tree, place));
-    replica.cwd = view.cwd.string();
-    replica.view_made_ns = view.made_ns;
+    replica.cwd = view->cwd.string();
+    replica.view_made_ns = view->made_ns;
     return ok();
   }
   void keep() { kept_ = true; }
 
  private:
+  Result<Workdir> view_in(const fs::path& place) const {
+    return source_.tree().empty() ? make_empty_view(place) : make_view(source_, place);
+  }
+
+  const ViewSource source_;
   std::vector<fs::path> places_;
   bool kept_ = false;
 };
@@ -196,11 +205,11 @@ Result<LaunchRecord> write_down(const LaunchSite& site, const pb::Launch& launch
     TRY(const fs::path tree, fetch_tree(site, launch.snapshot()));
     file.tree = tree.string();
   }
-  Views views;
+  Views views(file.tree);
   std::map<ReplicaId, CgroupLimits> limits;
   for (const Seat& seat : what.here) {
     TRY(ReplicaLaunch replica, replica_launch(inputs, seat));
-    TRY(views.make(file.tree, file.place_of(seat.replica), replica));
+    TRY(views.make(file.place_of(seat.replica), replica));
     limits[seat.replica] = limits_of(what.spec, seat);
     for (const int index : seat.gpus) file.gpu_locks.push_back(lock_of_gpu(site, index));
     file.replicas.push_back(std::move(replica));

@@ -55,10 +55,13 @@ Status make_directory(const fs::path& path) {
 }
 
 Status make_place(const fs::path& place) {
-  std::error_code failed;
-  fs::create_directories(place.parent_path(), failed);
-  if (failed) return errno_error("create " + place.parent_path().native(), failed.value());
-  TRY(make_directory(place));
+  if (::mkdir(place.c_str(), 0755) != 0) {
+    if (errno != ENOENT) return errno_error("create " + place.native(), errno);
+    std::error_code failed;
+    fs::create_directories(place.parent_path(), failed);
+    if (failed) return errno_error("create " + place.parent_path().native(), failed.value());
+    TRY(make_directory(place));
+  }
   return make_directory(project_of(place));
 }
 
@@ -92,12 +95,12 @@ Result<WorkdirKind> copy_tree(const fs::path& tree, const fs::path& place, CopyK
   return shared && kind != CopyKind::Bytes ? WorkdirKind::Reflink : WorkdirKind::Copy;
 }
 
-// Up to this much is copied sooner than a file system is mounted, and costs fewer inodes.
+// Up to this much costs fewer inodes as a copy.
 constexpr int kSmallTreeFiles = 16;
 constexpr int64_t kSmallTreeBytes = 256 << 10;
 
 // Only regular files at the top, few and short.
-bool is_small(const fs::path& tree) {
+bool looks_small(const fs::path& tree) {
   const Fd directory(::open(tree.c_str(), kOpenDirectory));
   Listing names;
   if (!directory || !names.read(directory.get()).ok() || names.size() > kSmallTreeFiles) return false;
@@ -111,9 +114,10 @@ bool is_small(const fs::path& tree) {
   return bytes <= kSmallTreeBytes;
 }
 
-Result<WorkdirKind> fill_view(const fs::path& tree, const fs::path& place,
+Result<WorkdirKind> fill_view(const ViewSource& source, const fs::path& place,
                               std::optional<WorkdirKind> only) {
-  if (!only && is_small(tree)) return copy_tree(tree, place, CopyKind::CloneOrBytes);
+  const fs::path& tree = source.tree();
+  if (!only && source.is_small()) return copy_tree(tree, place, CopyKind::CloneOrBytes);
   if (only == WorkdirKind::Reflink) return copy_tree(tree, place, CopyKind::Clone);
   if (only == WorkdirKind::Copy) return copy_tree(tree, place, CopyKind::Bytes);
   const Status mounted = mount_overlay(tree, place);
@@ -136,7 +140,9 @@ std::string_view to_string(WorkdirKind kind) {
   return "?";
 }
 
-Result<Workdir> make_view(const fs::path& tree, const fs::path& place,
+ViewSource::ViewSource(fs::path tree) : tree_(std::move(tree)), small_(looks_small(tree_)) {}
+
+Result<Workdir> make_view(const ViewSource& source, const fs::path& place,
                           std::optional<WorkdirKind> only) {
   if (const char* wanted = std::getenv("DTRAIN_WORKDIR"); !only && wanted != nullptr) {
     only = parse_kind(wanted);
@@ -146,7 +152,7 @@ Result<Workdir> make_view(const fs::path& tree, const fs::path& place,
     }
   }
   TRY(make_place(place));
-  Result<WorkdirKind> kind = fill_view(tree, place, only);
+  Result<WorkdirKind> kind = fill_view(source, place, only);
   if (!kind.ok()) {
     (void)release_view(place).ok();
     return std::move(kind).error().with_context("work directory " + place.native());

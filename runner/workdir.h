@@ -26,10 +26,23 @@ struct Workdir {
   int64_t made_ns = 0;  // since the epoch: what changed later, the replica changed
 };
 
-// A writable view of `tree` in `place`, which is created: an overlay where the system permits it,
+// A tree to make views of, looked at once for all of them.
+class ViewSource {
+ public:
+  ViewSource(std::filesystem::path tree);
+  const std::filesystem::path& tree() const { return tree_; }
+  // A few short files: copied sooner than a file system is mounted.
+  bool is_small() const { return small_; }
+
+ private:
+  std::filesystem::path tree_;
+  bool small_;
+};
+
+// A writable view of `source` in `place`, which is created: an overlay where the system permits it,
 // else a copy that shares blocks, else a copy. `only` (or DTRAIN_WORKDIR=overlay|reflink|copy in
 // the environment) asks for that kind, and then there is no falling back.
-Result<Workdir> make_view(const std::filesystem::path& tree, const std::filesystem::path& place,
+Result<Workdir> make_view(const ViewSource& source, const std::filesystem::path& place,
                           std::optional<WorkdirKind> only = std::nullopt);
 
 // The same of no tree at all.

@@ -3,6 +3,7 @@
 #include <fstream>
 
 #include "schema/framing.h"
+#include "schema/launch_record.pb.h"
 #include "tests/integration/runner/kept_launch.h"
 
 namespace dtrain::runner {
@@ -79,7 +80,9 @@ TEST_CASE("a launch that is missing or torn is not there, one of another version
     CHECK(!read->has_value());
   }
   std::string newer;
-  append_frame(newer, kRecordLaunch, R"({"format": 99})", {});
+  pb::LaunchFrame frame;
+  frame.set_format(99);
+  append_frame(newer, kRecordLaunch, frame.SerializeAsString(), {});
   std::ofstream(folder.directory.record()) << newer;
   const auto read = folder.directory.read_launch();
   REQUIRE(!read.ok());

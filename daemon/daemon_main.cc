@@ -1,7 +1,6 @@
 #include "daemon/daemon_main.h"
 
 #include <grpcpp/grpcpp.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <boost/asio/io_context.hpp>
@@ -19,6 +18,7 @@
 
 #include "daemon/blobs.h"
 #include "daemon/client_api.h"
+#include "daemon/listener.h"
 #include "daemon/local_runner.h"
 #include "daemon/logs.h"
 #include "daemon/monitor.h"
@@ -74,18 +74,13 @@ Status make_folders(const Home& home) {
   return ok();
 }
 
-std::unique_ptr<grpc::Server> listen(const Home& home, ClientApi& client_api, RunnerApi& runner_api) {
+std::unique_ptr<grpc::Server> serve(ClientApi& client_api, RunnerApi& runner_api) {
   grpc::ServerBuilder builder;
-  builder.AddListeningPort("unix:" + home.socket().string(), grpc::InsecureServerCredentials());
   builder.RegisterService(&client_api);
   builder.RegisterService(&runner_api);
   builder.SetMaxReceiveMessageSize(kMessageBytesMax);
   builder.SetMaxSendMessageSize(kMessageBytesMax);
-  // Only the user of this home may talk to it.
-  const mode_t mask = umask(0077);
-  auto server = builder.BuildAndStart();
-  umask(mask);
-  return server;
+  return builder.BuildAndStart();
 }
 
 Status run(const DaemonOptions& options, Readiness& readiness) {
@@ -119,12 +114,10 @@ Status run(const DaemonOptions& options, Readiness& readiness) {
   scheduler.on_turn = [&client_api] { client_api.after_turn(); };
   TRY(scheduler.load());
 
-  std::filesystem::remove(home.socket(), ignored);   // we hold the lock: nobody listens there
-  const auto server = listen(home, client_api, runner_api);
-  if (!server) {
-    return Error{Code::Unavailable, fmt::format("can't listen on {}", home.socket().string()),
-                 "is DTRAIN_HOME on a file system that has Unix sockets?"};
-  }
+  const auto server = serve(client_api, runner_api);
+  if (!server) return Error{Code::Internal, "gRPC does not start", ""};
+  Listener listener(loop, *server);
+  TRY(listener.listen(home.socket()));   // we hold the lock: nobody else listens there
 
   LocalRunner local_runner(loop, home, config);
   asio::steady_timer give_up(loop, kRunnerWait);
@@ -145,6 +138,7 @@ Status run(const DaemonOptions& options, Readiness& readiness) {
   asio::signal_set signals(loop, SIGTERM, SIGINT);
   const auto stop = [&] {
     if (std::exchange(stopping, true)) return;
+    listener.close();
     local_runner.stop();
     client_api.abandon_stop();
     pruner.stop();

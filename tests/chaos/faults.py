@@ -21,7 +21,7 @@ class Faults:
     def __init__(self, cluster, say):
         self.cluster = cluster
         self.say = say
-        self.resume = []        # (when, pid, what it must still be)
+        self.undo = []          # (when, what to do then)
         self.killed_keepers = set()
         self.struck = set()
 
@@ -59,16 +59,27 @@ class Faults:
     def pause(self, which, number, for_ms):
         pid = self.pick(which, number)
         if pid is not None and processes.send(pid, signal.SIGSTOP, which):
-            self.resume.append((time.monotonic() + for_ms / 1000, pid, which))
+            self.undo_in(for_ms, lambda: processes.send(pid, signal.SIGCONT, which))
 
-    def wake(self, all_of_them=False):
-        """Continues those whose time has come; says when the next one's does."""
+    def starve(self, which, number, for_ms):
+        """For a while it can open next to nothing."""
+        pid = self.pick(which, number)
+        before = processes.limit_descriptors(pid, number % 3) if pid is not None else None
+        if before:
+            self.say(f"starved {pid}")
+            self.undo_in(for_ms, lambda: processes.restore_descriptors(pid, before))
+
+    def undo_in(self, for_ms, what):
+        self.undo.append((time.monotonic() + for_ms / 1000, what))
+
+    def mend(self, all_of_it=False):
+        """Undoes what has lasted long enough; says when the next one has."""
         now = time.monotonic()
-        for entry in list(self.resume):
-            if all_of_them or entry[0] <= now:
-                processes.send(entry[1], signal.SIGCONT, entry[2])
-                self.resume.remove(entry)
-        return min((entry[0] for entry in self.resume), default=None)
+        for entry in list(self.undo):
+            if all_of_it or entry[0] <= now:
+                entry[1]()
+                self.undo.remove(entry)
+        return min((entry[0] for entry in self.undo), default=None)
 
     def do(self, action):
         cluster = self.cluster
@@ -88,3 +99,7 @@ class Faults:
             self.pause(cluster.is_runner, action.number, action.for_ms)
         if action.name == "pause keeper":
             self.pause(cluster.is_keeper, action.number, action.for_ms)
+        if action.name == "starve daemon":
+            self.starve(cluster.is_daemon, 0, action.for_ms)
+        if action.name == "starve runner":
+            self.starve(cluster.is_runner, action.number, action.for_ms)

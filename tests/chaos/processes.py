@@ -1,5 +1,6 @@
 """What /proc says: who there is, told by number and time of start."""
 import os
+import resource
 import select
 import signal
 
@@ -40,6 +41,24 @@ def descriptors(pid):
         return len(os.listdir(f"/proc/{pid}/fd"))
     except OSError:
         return 0
+
+
+def limit_descriptors(pid, more):
+    """Leaves it what it has and `more`; gives back the limits before, None when it is gone."""
+    try:
+        highest = max((int(name) for name in os.listdir(f"/proc/{pid}/fd")), default=-1)
+        before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (highest + 1 + more, before[1]))
+        return before
+    except (OSError, ValueError):
+        return None
+
+
+def restore_descriptors(pid, before):
+    try:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+    except OSError:
+        pass  # it is gone
 
 
 def resident_kib(pid):

@@ -58,13 +58,13 @@ class World:
     def pass_time(self, until):
         """To a moment of the plan; meanwhile what was paused goes on when its time has come."""
         while True:
-            wake = self.faults.wake()
+            next_undo = self.faults.mend()
             self.collect()
             self.cluster.join()
             now = time.monotonic()
             if now >= until:
                 return
-            select.select([], [], [], max(0, min(until, wake or until, now + 0.1) - now))
+            select.select([], [], [], max(0, min(until, next_undo or until, now + 0.1) - now))
 
     def do(self, action):
         entries = self.entries
@@ -147,7 +147,7 @@ class World:
     def settle(self):
         """Nothing is paused, everything runs, and every experiment has ended."""
         cluster = self.cluster
-        self.faults.wake(all_of_them=True)
+        self.faults.mend(all_of_it=True)
         cluster.join()
         while any(command.words[0] not in ("logs", "train") for command, _ in self.commands):
             for command, _ in list(self.commands):

@@ -6,9 +6,11 @@
 
 #include <boost/asio/post.hpp>
 #include <deque>
+#include <optional>
 #include <thread>
 
 #include "daemon/client_api.h"
+#include "daemon/listener.h"
 #include "daemon/monitor.h"
 #include "daemon/runner_api.h"
 #include "schema/clock.h"
@@ -34,14 +36,16 @@ class ServedDaemon {
     runner_api.wire(&scheduler, &logs);
     REQUIRE(scheduler.load().ok());
     grpc::ServerBuilder builder;
-    builder.AddListeningPort("unix:" + home.socket().string(), grpc::InsecureServerCredentials());
     builder.RegisterService(&client_api);
     builder.RegisterService(&runner_api);
     server_ = builder.BuildAndStart();
+    listener_.emplace(loop, *server_);
+    REQUIRE(listener_->listen(home.socket()).ok());
     channel = grpc::CreateChannel("unix:" + home.socket().string(),
                                   grpc::InsecureChannelCredentials());
   }
   ~ServedDaemon() {
+    listener_->close();
     bool down = false;
     std::thread shutdown([&] {
       server_->Shutdown(std::chrono::system_clock::now());
@@ -72,6 +76,7 @@ class ServedDaemon {
 
  private:
   std::unique_ptr<grpc::Server> server_;
+  std::optional<Listener> listener_;
 };
 
 // A runner's stream: says what it is told to, and keeps what it hears.

@@ -1,0 +1,61 @@
+#include "daemon/listener.h"
+
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include <cstring>
+
+#include "tests/integration/daemon/served_daemon.h"
+
+namespace dtrain::daemon {
+namespace {
+
+// This process can open nothing more while this lives.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    REQUIRE(getrlimit(RLIMIT_NOFILE, &before_) == 0);
+    const Fd next(::dup(0));
+    REQUIRE(next);
+    const rlimit none{static_cast<rlim_t>(next.get()), before_.rlim_max};
+    REQUIRE(setrlimit(RLIMIT_NOFILE, &none) == 0);
+  }
+  ~NoDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
+  NoDescriptors(const NoDescriptors&) = delete;
+  NoDescriptors& operator=(const NoDescriptors&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+TEST_CASE("a daemon that ran out of descriptors takes connections again once it has some") {
+  test::TemporaryFolder folder;
+  ServedDaemon daemon(home_below(folder.path()));
+  struct stat file {};
+  REQUIRE(::stat(daemon.home.socket().c_str(), &file) == 0);
+  CHECK((file.st_mode & 0777) == 0700);
+
+  const Fd client(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  REQUIRE(client);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::strcpy(address.sun_path, daemon.home.socket().c_str());
+  {
+    const NoDescriptors none;
+    REQUIRE(::connect(client.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+    REQUIRE(daemon.loop.run_one_for(std::chrono::seconds(10)) == 1);   // the failed accept
+    pollfd greeted{client.get(), POLLIN, 0};
+    CHECK(::poll(&greeted, 1, 0) == 0);
+  }
+  // A server greets whoever it has taken.
+  daemon.until([&] {
+    pollfd greeted{client.get(), POLLIN, 0};
+    return ::poll(&greeted, 1, 0) == 1;
+  });
+}
+
+}  // namespace
+}  // namespace dtrain::daemon

@@ -135,6 +135,11 @@ class Cluster:
                 self.is_runner(processes.parent_of(pid)))
 
     def is_keeper(self, pid):
+        # Its child looks the same until it becomes a replica, but is none.
+        return (self.looks_like_keeper(pid) and
+                not self.looks_like_keeper(processes.parent_of(pid)))
+
+    def looks_like_keeper(self, pid):
         words = processes.command_line(pid)
         return words[1:2] == ["keeper"] and words[2].startswith(str(self.folder))
 

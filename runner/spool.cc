@@ -14,10 +14,16 @@ namespace dtrain::runner {
 namespace {
 
 constexpr size_t kHeadBytes = 16;
+// Few replicas write much: a buffer starts small and grows when a read fills it.
+constexpr size_t kReadFirstBytes = size_t{64} << 10;
 constexpr size_t kReadAheadBytes = size_t{2} << 20;
 
 std::string_view view(const void* data, size_t size) {
   return {static_cast<const char*>(data), size};
+}
+
+size_t larger(size_t buffer_bytes) {
+  return std::max(kReadFirstBytes, 2 * buffer_bytes);
 }
 
 struct Head {
@@ -214,6 +220,8 @@ std::optional<SpoolChunk> SpoolReader::take(const Frame& frame) {
 FrameStatus SpoolReader::peek(Frame& frame) {
   FrameStatus status = read_frame(unread(), frame);
   if (status == FrameStatus::Good) return status;
+  const bool was_full = filled_ == buffer_.size();
+  if (was_full && filled_ < kReadAheadBytes) buffer_.resize(larger(filled_));
   taken_ = filled_ = 0;
   while (read_ahead()) {
     status = read_frame(unread(), frame);
@@ -226,7 +234,7 @@ FrameStatus SpoolReader::peek(Frame& frame) {
 bool SpoolReader::read_ahead() {
   if (filled_ == buffer_.size()) {
     if (filled_ >= kFramePayloadMaxBytes + kFrameOverheadBytes) return false;
-    buffer_.resize(std::max(kReadAheadBytes, 2 * buffer_.size()));
+    buffer_.resize(larger(filled_));
   }
   ssize_t got;
   do {

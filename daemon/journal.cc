@@ -56,7 +56,8 @@ Result<std::unique_ptr<Journal>> Journal::open(const std::filesystem::path& path
 }
 
 Status Journal::append(const pb::LogData& data) {
-  uint64_t& next = next_offset_[{data.replica(), data.attempt()}];
+  const LogKey key{data.replica(), data.attempt()};
+  const uint64_t next = next_offset(key);
   const uint64_t end = data.offset() + data.data().size();
   if (end <= next) return ok();
   if (data.offset() > next + data.dropped_bytes()) {
@@ -77,7 +78,7 @@ Status Journal::append(const pb::LogData& data) {
   chunk.set_data(data.data().substr(known));
   chunk.set_dropped_bytes(data.offset() > next ? data.offset() - next : 0);
   append_frame(unsynced_, kJournalLog, chunk.SerializeAsString(), {});
-  next = end;
+  next_offset_[key] = end;
   return ok();
 }
 
@@ -213,7 +214,7 @@ Result<JournalReader::Tail> JournalReader::find_tail(uint64_t end, uint64_t line
     size_t position = data.size();
     // The newline that ends the last line starts no line of its own.
     if (last_chunk && position > 0 && data[position - 1] == '\n') --position;
-    last_chunk = false;
+    last_chunk = last_chunk && data.empty();
     while (position > 0) {
       const size_t newline = data.rfind('\n', position - 1);
       if (newline == std::string::npos) break;

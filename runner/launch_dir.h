@@ -38,6 +38,7 @@ struct ReplicaLaunch {
   // Directories to join, made by the runner (cgroup.h): the first lists members and kills, others
   // only limit and measure. Empty: none.
   std::vector<std::string> cgroups;
+  bool operator==(const ReplicaLaunch&) const = default;
 };
 
 struct LaunchRecord {
@@ -54,6 +55,7 @@ struct LaunchRecord {
   std::string work_root;  // <work_root>/4.worker.1@1 is what to unmount and delete at release
   std::string tree;       // what they are views of; empty: of nothing
   std::filesystem::path place_of(const ReplicaId& id) const;  // workdir.h
+  bool operator==(const LaunchRecord&) const = default;
 };
 
 // Frames of the record, in this order.

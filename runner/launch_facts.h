@@ -26,6 +26,7 @@ struct ReplicaStart {
   int64_t unix_ms = 0;
   uint64_t pipe_inode = 0;  // of its output: who holds it belongs to it
   std::string error;        // exec failed: why; its end follows, with code 126 or 127
+  bool operator==(const ReplicaStart&) const = default;
 };
 
 struct ReplicaExit {
@@ -39,12 +40,14 @@ struct ReplicaExit {
   uint64_t read_bytes = 0;
   uint64_t written_bytes = 0;
   uint64_t log_bytes = 0;  // everything it wrote to stdout and stderr
+  bool operator==(const ReplicaExit&) const = default;
 };
 
 struct LaunchFacts {
   std::optional<ProcessIdentity> keeper;
   std::map<ReplicaId, ReplicaStart> starts;
   std::map<ReplicaId, ReplicaExit> exits;
+  bool operator==(const LaunchFacts&) const = default;
 };
 
 // Everything so far; nothing when there is no record. DataLoss: a record that is whole and makes

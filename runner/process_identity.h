@@ -12,6 +12,7 @@ struct ProcessIdentity {
   pid_t pid = 0;
   uint64_t start_ticks = 0;  // field 22 of /proc/<pid>/stat
   std::string boot_id;
+  bool operator==(const ProcessIdentity&) const = default;
 };
 ProcessIdentity identify(pid_t pid);             // start_ticks 0 when it is gone
 bool is_alive(const ProcessIdentity& identity);  // same boot, same start time, not a zombie

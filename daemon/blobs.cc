@@ -128,7 +128,7 @@ Status Blobs::load_pack(uint64_t pack) {
   bool sane = end.table_offset <= size;
   TRY(const uint64_t scanned,
       scan_frames(file.get(), end.table_offset, [&](uint64_t, const Frame& f) {
-        if (f.kind != kTableRows) return;
+        if (f.kind != kTableRows || f.payload.size() < sizeof(TableRow)) return;
         const size_t before = rows.size();
         rows.resize(before + f.payload.size() / sizeof(TableRow));
         std::memcpy(rows.data() + before, f.payload.data(),

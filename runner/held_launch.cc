@@ -12,6 +12,7 @@
 #include "runner/keeper.h"
 #include "runner/lost_keeper.h"
 #include "schema/clock.h"
+#include "schema/quote.h"
 
 namespace dtrain::runner {
 namespace asio = boost::asio;
@@ -148,7 +149,8 @@ void HeldLaunch::fail(const Error& error, int port_taken) {
   pb::PrepareFailed& failed = *failure_.mutable_prepare_failed();
   failed.set_experiment(to_string(experiment_));
   failed.set_attempt(attempt_);
-  failed.set_reason(error.hint.empty() ? error.message : error.message + "; " + error.hint);
+  failed.set_reason(
+      as_utf8(error.hint.empty() ? error.message : error.message + "; " + error.hint));
   failed.set_port_taken(static_cast<uint32_t>(port_taken));
   failed.set_ours(is_hosts_fault(error));
   context_.outbox.send(failure_);

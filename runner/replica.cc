@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "runner/lost_keeper.h"
+#include "schema/quote.h"
 
 namespace dtrain::runner {
 namespace {
@@ -15,7 +16,7 @@ pb::ExitStatus status_message(const ReplicaExit& exit) {
   status.set_code(exit.code);
   status.set_signal(exit.signal);
   status.set_memory_kill(exit.memory_kill);
-  status.set_cause(exit.cause);
+  status.set_cause(as_utf8(exit.cause));
   status.set_time_unix_ms(static_cast<uint64_t>(exit.ended_unix_ms));
   status.set_cpu_seconds(exit.cpu_seconds);
   status.set_memory_peak_bytes(exit.memory_peak_bytes);
@@ -181,7 +182,7 @@ void Replica::report_released(Outbox& outbox) const {
   pb::Released& released = *message.mutable_released();
   released.set_replica(to_string(id_));
   released.set_attempt(attempt_);
-  released.set_left_behind(left_behind_);
+  released.set_left_behind(as_utf8(left_behind_));
   outbox.send(std::move(message));
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
 
 namespace dtrain {
@@ -36,6 +37,20 @@ bool is_utf8(std::string_view text) {
     at += length;
   }
   return true;
+}
+
+std::string as_utf8(std::string_view text) {
+  std::string out;
+  for (size_t at = 0; at < text.size();) {
+    const size_t length = utf8_length(text, at);
+    if (length == 0) {
+      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(text[at]));
+    } else {
+      out += text.substr(at, length);
+    }
+    at += std::max<size_t>(length, 1);
+  }
+  return out;
 }
 
 std::string quoted(std::string_view text) {

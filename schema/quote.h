@@ -17,4 +17,8 @@ size_t utf8_length(std::string_view text, size_t at);
 
 bool is_utf8(std::string_view text);
 
+// `text` with each byte that is not UTF-8 as \xNN. What goes into a string field of a message needs
+// it: for one such byte the reader refuses the whole message.
+std::string as_utf8(std::string_view text);
+
 }  // namespace dtrain

@@ -14,8 +14,10 @@ class Recorder : public Outbox {
  public:
   void send(pb::FromRunner message) override {
     if (message.has_log()) logs.push_back(message.log());
+    sent.push_back(message.SerializeAsString());
   }
   std::vector<pb::LogData> logs;
+  std::vector<std::string> sent;
 };
 
 const ReplicaId kReplica{{4, 0}, Role::Worker, 1};
@@ -69,6 +71,22 @@ TEST_CASE("output that is all there is followed by no loss") {
   REQUIRE(ended.recorder.logs.size() == 1);
   CHECK(ended.recorder.logs[0].data() == "0123456789");
   CHECK(ended.recorder.logs[0].dropped_bytes() == 0);
+}
+
+TEST_CASE("a name that is not UTF-8 leaves the messages that repeat it readable") {
+  Ended ended("", 0);
+  ReplicaExit exit;
+  exit.cause = "cannot enter caf\xe9";
+  Replica replica(ended.directory, kReplica, 1, ended.window);
+  replica.on_exit(exit, ended.recorder);
+  replica.release("1.2 GB in caf\xe9/", ended.recorder);
+  const std::vector<std::string>& sent = ended.recorder.sent;
+  REQUIRE(sent.size() >= 2);
+  pb::FromRunner exited, released;
+  REQUIRE(exited.ParseFromString(sent[sent.size() - 2]));
+  CHECK(exited.exited().status().cause() == "cannot enter caf\\xe9");
+  REQUIRE(released.ParseFromString(sent.back()));
+  CHECK(released.released().left_behind() == "1.2 GB in caf\\xe9/");
 }
 
 }  // namespace

@@ -13,6 +13,13 @@ TEST_CASE("what is not printable is shown as bytes") {
   CHECK(quoted(std::string(500, 'x')).size() < 70);
 }
 
+TEST_CASE("bytes that are not UTF-8 are spelled out, and nothing else is touched") {
+  CHECK(as_utf8("") == "");
+  CHECK(as_utf8("a\nü€😀") == "a\nü€😀");
+  CHECK(as_utf8("caf\xe9/ \xc3") == "caf\\xe9/ \\xc3");
+  CHECK(as_utf8(std::string(500, 'x')).size() == 500);
+}
+
 TEST_CASE("only well-formed UTF-8 counts") {
   CHECK(is_utf8(""));
   CHECK(is_utf8("aé€😀"));

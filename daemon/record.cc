@@ -6,6 +6,15 @@ namespace dtrain::daemon {
 
 namespace {
 
+// No clock of a host gets there, and sums of a few of them don't overflow.
+constexpr int64_t kMomentMsMax = int64_t{1} << 53;
+
+Error damaged(const ExperimentId& id, std::string_view why) {
+  return {Code::DataLoss,
+          fmt::format("the stored facts of experiment {} make no sense: {}", to_string(id), why),
+          "restore DTRAIN_HOME/db from a backup"};
+}
+
 // A stored moment: the boot clock when it was stored, so that a later boot can tell it is stale.
 TimeMs restore_moment(uint64_t stored_ms, uint64_t stored_at_ms, bool same_boot, TimeMs now) {
   if (stored_ms == 0) return 0;
@@ -44,11 +53,50 @@ Result<Replica> from_replica_record(const pb::ReplicaRecord& record) {
   if (record.has_exit()) replica.exit = exit_from_message(record.exit());
   replica.started_unix_ms = record.started_unix_ms();
   replica.pid = record.pid();
-  if (!record.end_state().empty()) replica.end = parse_state(record.end_state());
+  if (!record.end_state().empty()) {
+    replica.end = parse_state(record.end_state());
+    if (!replica.end || !is_terminal(*replica.end)) {
+      return Error{
+          Code::DataLoss,
+          fmt::format("replica {} has an unknown end '{}'", record.id(), record.end_state()),
+          "the database was written by a newer dtrain; start that version"};
+    }
+  }
   replica.reason = record.reason();
   replica.lost = record.lost();
-  replica.lease_ms = static_cast<int64_t>(record.lease_ms());
+  replica.lease_ms = static_cast<int64_t>(std::min(record.lease_ms(), uint64_t{kMomentMsMax}));
   return replica;
+}
+
+Status check_moments(const pb::ExperimentRecord& record, const ExperimentId& id) {
+  for (const uint64_t ms : {record.stored_at_ms(), record.run_since_ms(), record.not_before_ms(),
+                            record.outcome().at_ms()}) {
+    // Negative, in two's complement: before the present boot.
+    const auto moment = static_cast<int64_t>(ms);
+    if (moment > kMomentMsMax || moment < -kMomentMsMax) {
+      return damaged(id, "a moment past all time");
+    }
+  }
+  return ok();
+}
+
+// What the rest of the daemon takes for granted.
+Status check_facts(const Experiment& experiment) {
+  if (experiment.over && !experiment.outcome)
+    return damaged(experiment.id, "it is over without an end");
+  if (experiment.replicas.empty()) {
+    return experiment.phase == Phase::None
+               ? ok()
+               : Status(damaged(experiment.id, "placed without replicas"));
+  }
+  for (const Replica& replica : experiment.replicas) {
+    if (replica.id.experiment != experiment.id ||
+        experiment.spec().role(replica.id.role) == nullptr) {
+      return damaged(experiment.id,
+                     fmt::format("{} is none of its replicas", to_string(replica.id)));
+    }
+  }
+  return ok();
 }
 
 }  // namespace
@@ -144,6 +192,7 @@ pb::ExperimentRecord to_record(const Experiment& experiment, TimeMs now,
 Result<Experiment> from_record(const pb::ExperimentRecord& record, const ExperimentId& id,
                                std::shared_ptr<const Submission> submission, TimeMs now,
                                const std::string& boot_id) {
+  TRY(check_moments(record, id));
   const bool same_boot = record.boot_id() == boot_id;
   const auto moment = [&](uint64_t stored_ms) {
     return restore_moment(stored_ms, record.stored_at_ms(), same_boot, now);
@@ -157,7 +206,7 @@ Result<Experiment> from_record(const pb::ExperimentRecord& record, const Experim
   if (record.has_outcome()) {
     Outcome outcome;
     const auto state = parse_state(record.outcome().state());
-    if (!state) {
+    if (!state || !is_terminal(*state) || *state == State::Lost) {
       return Error{Code::DataLoss,
                    fmt::format("experiment {} has an unknown outcome '{}'", to_string(id),
                                record.outcome().state()),
@@ -184,6 +233,7 @@ Result<Experiment> from_record(const pb::ExperimentRecord& record, const Experim
   experiment.over = record.over();
   experiment.run_since_ms = moment(record.run_since_ms());
   experiment.not_before_ms = moment(record.not_before_ms());
+  TRY(check_facts(experiment));
   return experiment;
 }
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "daemon/fetch_stream.h"
-#include "daemon/record.h"
+#include "daemon/messages.h"
 #include "schema/clock.h"
 #include "schema/version.h"
 
@@ -16,27 +16,6 @@ namespace {
 // A runner speaks up this often within the time after which it is taken for hung. Turns are counted, and
 // not the clock read: whatever stops this daemon for a while stops its turns too.
 constexpr int kQuietTurnsMax = 6;
-
-Result<Host> host_from_message(const pb::Hello& hello) {
-  const pb::Inventory& inventory = hello.inventory();
-  Host host;
-  host.id.hex = hello.host_id();
-  if (host.id.hex.empty()) return Error{Code::InvalidArgument, "a runner without a host id", ""};
-  host.name = inventory.name();
-  host.address = inventory.address();
-  host.cpus = inventory.cpus();
-  host.memory_bytes = inventory.memory_bytes();
-  for (const auto& gpu : inventory.gpus()) {
-    host.gpus.push_back({static_cast<int>(gpu.index()), gpu.name(), gpu.busy()});
-  }
-  if (inventory.port_first() != 0) {
-    host.port_first = static_cast<int>(inventory.port_first());
-    host.port_last = static_cast<int>(inventory.port_last());
-  }
-  host.same_machine = hello.boot_id() == boot_id();
-  host.connected = true;
-  return host;
-}
 
 Status check_version(const pb::Hello& hello) {
   if (hello.protocol() == kProtocol) return ok();
@@ -130,7 +109,7 @@ RunnerApi::Connected* RunnerApi::current(const std::shared_ptr<Stream>& stream, 
 Status RunnerApi::on_hello(const std::shared_ptr<Stream>& stream, HostId& host,
                            const pb::Hello& hello) {
   TRY(check_version(hello));
-  TRY(Host facts, host_from_message(hello));
+  TRY(Host facts, host_from_message(hello, boot_id()));
   host = facts.id;
   HostConnected connected{std::move(facts), {}};
   pb::ToRunner welcome;
@@ -166,33 +145,20 @@ Status RunnerApi::on_hello(const std::shared_ptr<Stream>& stream, HostId& host,
 }
 
 Status RunnerApi::on_fact(const HostId& host, const pb::FromRunner& message) {
-  if (message.has_prepared()) {
-    TRY(const auto id, parse_experiment_id(message.prepared().experiment()));
-    scheduler_->handle(LaunchPrepared{host, id, message.prepared().attempt()});
-  } else if (message.has_prepare_failed()) {
-    const auto& failed = message.prepare_failed();
-    TRY(const auto id, parse_experiment_id(failed.experiment()));
-    scheduler_->handle(LaunchFailed{host, id, failed.attempt(), failed.reason(),
-                                    static_cast<int>(failed.port_taken()), failed.ours()});
-  } else if (message.has_started()) {
-    const auto& started = message.started();
-    TRY(const auto id, parse_replica_id(started.replica()));
-    scheduler_->handle(ReplicaStarted{id, started.attempt(), started.pid(), started.time_unix_ms()});
-  } else if (message.has_exited()) {
-    TRY(const auto id, parse_replica_id(message.exited().replica()));
-    scheduler_->handle(
-        ReplicaExited{id, message.exited().attempt(), exit_from_message(message.exited().status())});
-  } else if (message.has_released()) {
-    const auto& released = message.released();
-    TRY(const auto id, parse_replica_id(released.replica()));
-    log_source_.erase({released.replica(), released.attempt()});
-    scheduler_->handle(ReplicaReleased{id, released.attempt(), released.left_behind(), host});
-  } else if (message.has_inventory()) {
-    pb::Hello& hello = connected_.at(host).hello;
+  if (message.has_inventory()) {
+    pb::Hello hello = connected_.at(host).hello;
     *hello.mutable_inventory() = message.inventory();
-    TRY(Host facts, host_from_message(hello));
+    TRY(Host facts, host_from_message(hello, boot_id()));
+    connected_.at(host).hello = std::move(hello);
     scheduler_->handle(HostChanged{std::move(facts)});
+    return ok();
   }
+  TRY(auto event, event_from_message(host, message));
+  if (!event) return ok();
+  if (message.has_released()) {
+    log_source_.erase({message.released().replica(), message.released().attempt()});
+  }
+  scheduler_->handle(std::move(*event));
   return ok();
 }
 

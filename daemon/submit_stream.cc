@@ -4,7 +4,7 @@
 #include <optional>
 #include <utility>
 
-#include "schema/dtrain.pb.h"
+#include "daemon/messages.h"
 #include "schema/manifest.h"
 
 namespace dtrain::daemon {
@@ -12,29 +12,6 @@ namespace dtrain::daemon {
 namespace {
 
 constexpr size_t kNamesPerMessage = 16'000;   // 32 bytes each: half a message
-
-bool is_submission_id(const std::string& text) {
-  return text.size() == 32 && std::all_of(text.begin(), text.end(), [](unsigned char c) {
-           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
-         });
-}
-
-Result<Submission> submission_of(const pb::SubmitHeader& header) {
-  if (!is_submission_id(header.submission_id())) {
-    return Error{Code::InvalidArgument, "a submission id has 32 hex digits", ""};
-  }
-  Submission submission;
-  submission.submission_id = header.submission_id();
-  submission.spec_yaml = header.spec_yaml();
-  ParseOptions options;
-  options.file_name = "the submitted YAML";
-  TRY(submission.spec, parse_spec(header.spec_yaml(), options));
-  submission.snapshot = header.snapshot();
-  submission.user = header.user();
-  submission.project_dir = header.project_dir();
-  submission.host = header.host();
-  return submission;
-}
 
 class SubmitStream final : public BidiStream<pb::SubmitRequest, pb::SubmitReply> {
  public:
@@ -60,7 +37,7 @@ class SubmitStream final : public BidiStream<pb::SubmitRequest, pb::SubmitReply>
 
   Status on_header(const pb::SubmitHeader& header) {
     if (submission_) return Error{Code::FailedPrecondition, "a second header in one submission", ""};
-    TRY(submission_, submission_of(header));
+    TRY(submission_, submission_from_message(header));
     TRY(root_, sha256_from_bytes(header.snapshot()));
     extras_.secrets = {header.secrets().begin(), header.secrets().end()};
     extras_.user_env = {header.user_env().begin(), header.user_env().end()};

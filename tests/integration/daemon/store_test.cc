@@ -58,7 +58,7 @@ TEST_CASE("everything committed is there for the next daemon") {
     experiment.phase = Phase::Go;
     experiment.stop_forced = true;
     Replica replica;
-    replica.id = {{1, 0}, Role::Ps, 1};
+    replica.id = {{1, 0}, Role::Train, 0};
     replica.attempt = 2;
     replica.seat.replica = replica.id;
     replica.seat.port = 20'001;
@@ -68,9 +68,9 @@ TEST_CASE("everything committed is there for the next daemon") {
     replica.exit->code = 137;
     replica.exit->cause = "killed by SIGKILL (9)";
     experiment.replicas.push_back(replica);
-    experiment.outcome = Outcome{State::Failed, 137, replica.id, "4.ps.1: killed", 5'000};
+    experiment.outcome = Outcome{State::Failed, 137, replica.id, "1.train: killed", 5'000};
     pb::StateEvent event;
-    event.set_id("1.ps.1");
+    event.set_id("1.train");
     event.set_state("FAILED");
     REQUIRE((*store)->commit({{{1, 0}, to_record(experiment, 9'000, "boot-a")}}, {event}).ok());
     REQUIRE((*store)->close_submission(2).ok());

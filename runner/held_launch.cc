@@ -55,6 +55,7 @@ HeldLaunch::HeldLaunch(LaunchContext& context, const ExperimentId& experiment, u
       attempt_(attempt),
       name_(LaunchDir::name_of(experiment, attempt)),
       directory_(context.site.launches() / name_),
+      spools_(directory_),
       facts_(directory_),
       ready_(context.loop),
       reconnect_(context.loop),
@@ -77,7 +78,7 @@ bool HeldLaunch::holds(const ReplicaId& id) const {
 
 void HeldLaunch::add_replicas(const std::vector<ReplicaId>& ids) {
   for (const ReplicaId& id : ids) {
-    replicas_.push_back(std::make_unique<Replica>(directory_, id, attempt_, context_.window));
+    replicas_.push_back(std::make_unique<Replica>(spools_, id, attempt_, context_.window));
   }
 }
 
@@ -374,6 +375,7 @@ void HeldLaunch::pause() {
 bool HeldLaunch::pump() {
   if (!may_have_output_) return false;
   bool more = false;
+  spools_.forget();
   for (const auto& replica : replicas_) more = replica->pump(context_.outbox) || more;
   // Without room in the window nobody looked; an acknowledgement makes some.
   may_have_output_ = more || !context_.window.has_room();

@@ -111,6 +111,7 @@ class HeldLaunch {
   uint32_t attempt_;
   std::string name_;
   LaunchDir directory_;
+  SpoolListing spools_;
   LaunchRecord file_;
   FactsReader facts_;
   pid_t keeper_pid_ = 0;

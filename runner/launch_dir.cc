@@ -126,7 +126,8 @@ Status LaunchDir::write_launch(const LaunchRecord& launch) const {
     append_frame(frames, kRecordReplica, text, {});
   }
   append_frame(frames, kRecordWhole, "", {});
-  return write_file(record(), frames);
+  // Behind what begin() wrote: a file that is cut and written anew goes to the disk at once.
+  return append_file(record(), frames);
 }
 
 Result<std::optional<LaunchRecord>> LaunchDir::read_launch() const {
@@ -135,6 +136,7 @@ Result<std::optional<LaunchRecord>> LaunchDir::read_launch() const {
   std::optional<LaunchRecord> launch;
   Frame frame;
   for (; read_frame(rest, frame) == FrameStatus::Good; rest.remove_prefix(frame.size_bytes)) {
+    if (frame.kind == kRecordBegun) continue;
     if (frame.kind == kRecordWhole) return launch;
     if (frame.kind == kRecordLaunch) {
       TRY(launch, read_record_frame<pb::LaunchFrame>(frame.payload, record().string()));

@@ -59,7 +59,7 @@ struct LaunchRecord {
 };
 
 // Frames of the record, in this order.
-inline constexpr uint32_t kRecordBegun = 7;    // alone, until the launch is written: its key
+inline constexpr uint32_t kRecordBegun = 7;    // before anything is made for the launch: its key
 inline constexpr uint32_t kRecordLaunch = 1;   // the launch without its replicas
 inline constexpr uint32_t kRecordReplica = 2;  // one of them; the environments of a gang are large
 inline constexpr uint32_t kRecordWhole = 3;    // that was all: from here on it is the keeper's

@@ -29,9 +29,8 @@ pb::ExitStatus status_message(const ReplicaExit& exit) {
 
 }  // namespace
 
-Replica::Replica(const LaunchDir& directory, const ReplicaId& id, uint32_t attempt,
-                 LogWindow& window)
-    : directory_(directory), id_(id), attempt_(attempt), window_(window) {}
+Replica::Replica(SpoolListing& spools, const ReplicaId& id, uint32_t attempt, LogWindow& window)
+    : spools_(spools), id_(id), attempt_(attempt), window_(window) {}
 
 Replica::~Replica() {
   pause();
@@ -71,7 +70,7 @@ void Replica::resume(uint64_t offset) {
   pause();
   acked_offset_ = std::max(acked_offset_, offset);
   sent_offset_ = acked_offset_;
-  reader_ = std::make_unique<SpoolReader>(directory_, id_, acked_offset_);
+  reader_ = std::make_unique<SpoolReader>(spools_, id_, acked_offset_);
 }
 
 void Replica::pause() {

@@ -32,7 +32,7 @@ inline constexpr int64_t kLogMergeMs = 10;
 // Never: talks to the keeper, retries, or decides what an exit means.
 class Replica {
  public:
-  Replica(const LaunchDir& directory, const ReplicaId& id, uint32_t attempt, LogWindow& window);
+  Replica(SpoolListing& spools, const ReplicaId& id, uint32_t attempt, LogWindow& window);
   ~Replica();
   Replica(const Replica&) = delete;
   Replica& operator=(const Replica&) = delete;
@@ -69,7 +69,7 @@ class Replica {
   void report_exited(Outbox& outbox) const;
   void report_released(Outbox& outbox) const;
 
-  LaunchDir directory_;
+  SpoolListing& spools_;
   ReplicaId id_;
   uint32_t attempt_;
   LogWindow& window_;

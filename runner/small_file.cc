@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 
@@ -39,10 +40,10 @@ Result<std::optional<std::string>> read_file(const std::filesystem::path& path, 
   if (!fd) return errno_error("open " + path.string(), errno);
   std::string text;
   for (;;) {
-    constexpr size_t kStepBytes = 4096;
     const size_t have = text.size();
-    text.resize(have + kStepBytes);
-    const ssize_t got = ::pread(fd.get(), text.data() + have, kStepBytes,
+    const size_t step = std::max(size_t{4096}, have);
+    text.resize(have + step);
+    const ssize_t got = ::pread(fd.get(), text.data() + have, step,
                                 static_cast<off_t>(offset + have));
     text.resize(have + (got > 0 ? static_cast<size_t>(got) : 0));
     if (got < 0 && errno == EINTR) continue;
@@ -67,6 +68,15 @@ Status write_switch(const std::filesystem::path& path, std::string_view text) {
 
 Status write_file(const std::filesystem::path& path, std::string_view text) {
   TRY(write_new(path, text));
+  return ok();
+}
+
+Status append_file(const std::filesystem::path& path, std::string_view text) {
+  const Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  if (!fd) return errno_error("open " + path.string(), errno);
+  if (Status status = write_all(fd.get(), text); !status.ok()) {
+    return std::move(status).error().with_context(path.string());
+  }
   return ok();
 }
 

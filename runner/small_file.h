@@ -22,6 +22,8 @@ Status write_switch(const std::filesystem::path& path, std::string_view text);
 
 // What was there before goes first. Mode 0600.
 Status write_file(const std::filesystem::path& path, std::string_view text);
+// At the end of what is there; the file is made if need be.
+Status append_file(const std::filesystem::path& path, std::string_view text);
 // Under a temporary name, then renamed: a reader sees the old file, none, or all of it, after a power
 // cut too.
 Status replace_file(const std::filesystem::path& path, std::string_view text);

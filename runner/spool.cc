@@ -143,8 +143,14 @@ void SpoolWriter::finish(int64_t unix_ms) {
 
 // ---- reading
 
+SpoolReader::SpoolReader(SpoolListing& spools, ReplicaId replica, uint64_t offset)
+    : spools_(&spools), replica_(replica), offset_(offset) {}
+
 SpoolReader::SpoolReader(const LaunchDir& directory, ReplicaId replica, uint64_t offset)
-    : directory_(directory), replica_(replica), offset_(offset) {}
+    : own_spools_(std::make_unique<SpoolListing>(directory)),
+      spools_(own_spools_.get()),
+      replica_(replica),
+      offset_(offset) {}
 
 std::string_view SpoolReader::unread() const {
   return std::string_view(buffer_).substr(taken_, filled_ - taken_);
@@ -185,7 +191,7 @@ Error SpoolReader::skip_damage() {
   file_position_ = static_cast<uint64_t>(file.st_size);
   taken_ = filled_ = 0;
   return {Code::DataLoss,
-          fmt::format("{} is damaged", directory_.spool(replica_, sequence_).string()), ""};
+          fmt::format("{} is damaged", spools_->directory().spool(replica_, sequence_).string()), ""};
 }
 
 // Forgets the frame unless it holds something from offset_ on.
@@ -247,7 +253,7 @@ bool SpoolReader::read_ahead() {
 }
 
 bool SpoolReader::open_segment(uint64_t sequence) {
-  Fd file(::open(directory_.spool(replica_, sequence).c_str(), O_RDONLY | O_CLOEXEC));
+  Fd file(::open(spools_->directory().spool(replica_, sequence).c_str(), O_RDONLY | O_CLOEXEC));
   if (!file) return false;  // removed meanwhile: the next call sees the one after it
   file_ = std::move(file);
   sequence_ = sequence;
@@ -259,7 +265,7 @@ bool SpoolReader::open_segment(uint64_t sequence) {
 // The segment after sequence_, 0: none. It has the next number unless it was removed, which happens
 // only after ours was.
 uint64_t SpoolReader::later_sequence() const {
-  if (::access(directory_.spool(replica_, sequence_ + 1).c_str(), F_OK) == 0) return sequence_ + 1;
+  if (::access(spools_->directory().spool(replica_, sequence_ + 1).c_str(), F_OK) == 0) return sequence_ + 1;
   struct stat file = {};
   if (file_ && ::fstat(file_.get(), &file) == 0 && file.st_nlink > 0) return 0;
   const auto left = sequences();
@@ -271,22 +277,9 @@ bool SpoolReader::is_last() const {
   return left && (left->empty() || *left->rbegin() <= sequence_);
 }
 
-// Of the segments that are there; nullopt: the directory can't be read.
 std::optional<std::set<uint64_t>> SpoolReader::sequences() const {
-  const std::string prefix = fmt::format("spool.{}.", to_string(replica_));
-  std::set<uint64_t> found;
-  std::error_code error;
-  std::filesystem::directory_iterator entry(directory_.path(), error);
-  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
-    const std::string name = entry->path().filename().string();
-    uint64_t sequence = 0;
-    if (!name.starts_with(prefix)) continue;
-    const char* begin = name.data() + prefix.size();
-    const char* end = name.data() + name.size();
-    if (std::from_chars(begin, end, sequence).ptr == end && sequence != 0) found.insert(sequence);
-  }
-  if (error) return std::nullopt;
-  return found;
+  if (own_spools_) own_spools_->forget();
+  return spools_->sequences(replica_);
 }
 
 }  // namespace dtrain::runner

@@ -9,12 +9,14 @@
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
 
 #include "schema/fd.h"
 #include "runner/launch_dir.h"
+#include "runner/spool_listing.h"
 #include "schema/framing.h"
 #include "schema/result.h"
 
@@ -78,6 +80,9 @@ struct SpoolChunk {
 class SpoolReader {
  public:
   // Starts at `offset` of the stream: bytes below it were acknowledged.
+  // `spools` is told by its owner when to look anew.
+  SpoolReader(SpoolListing& spools, ReplicaId replica, uint64_t offset);
+  // Looks anew each time.
   SpoolReader(const LaunchDir& directory, ReplicaId replica, uint64_t offset);
   SpoolReader(const SpoolReader&) = delete;
   SpoolReader& operator=(const SpoolReader&) = delete;
@@ -95,14 +100,15 @@ class SpoolReader {
  private:
   bool open_segment(uint64_t sequence);
   uint64_t later_sequence() const;
-  std::optional<std::set<uint64_t>> sequences() const;
+  std::optional<std::set<uint64_t>> sequences() const;  // of the segments that are there
   Error skip_damage();
   FrameStatus peek(Frame& frame);
   bool read_ahead();
   std::string_view unread() const;
   std::optional<SpoolChunk> take(const Frame& frame);
 
-  LaunchDir directory_;
+  std::unique_ptr<SpoolListing> own_spools_;
+  SpoolListing* spools_;
   ReplicaId replica_;
   uint64_t offset_;
   Fd file_;

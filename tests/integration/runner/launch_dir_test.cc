@@ -98,7 +98,7 @@ TEST_CASE("a launch that was begun is not there, but its key is") {
   CHECK(!(*folder.directory.read_launch()).has_value());
   CHECK(!read_facts(folder.directory)->keeper);
   REQUIRE(folder.directory.write_launch({{4, 2}, 3, "00", "01", 0, 0, 0, {}, {}, "", ""}).ok());
-  CHECK(!folder.directory.begun_key());
+  CHECK(folder.directory.begun_key() == "0123");
   CHECK((*folder.directory.read_launch()).has_value());
 }
 

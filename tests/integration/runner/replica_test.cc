@@ -33,6 +33,7 @@ struct Ended {
     replica.resume(0);
   }
   void pump() {
+    spools.forget();
     while (replica.pump(recorder)) {
     }
   }
@@ -41,7 +42,8 @@ struct Ended {
   LaunchDir directory{folder.path()};
   LogWindow window;
   Recorder recorder;
-  Replica replica{directory, kReplica, 1, window};
+  SpoolListing spools{directory};
+  Replica replica{spools, kReplica, 1, window};
 };
 
 TEST_CASE("the end of the output that no spool holds is declared lost, and the replica drains") {

@@ -19,8 +19,6 @@ bool is_decider(const Experiment& experiment, const Replica& replica) {
 // Roles that serve the others: they end with the experiment and never hold it up.
 bool serves(Role role) { return role == Role::Ps || role == Role::Tensorboard; }
 
-bool has_ended(const Replica& replica) { return replica.end.has_value() || is_gone(replica); }
-
 // Collectives (all-reduce, MPI) can't take a member back: a lost one restarts the gang. Parameter
 // servers and programs that know nothing of each other can.
 bool is_collective(const Spec& spec) {
@@ -45,8 +43,9 @@ void end_attempt(Turn& turn, Experiment& experiment, const std::string& reason,
 void succeed_when_complete(Turn& turn, Experiment& experiment) {
   const Replica& first = decider(experiment);
   if (!first.exit || is_failure(*first.exit)) return;
+  // One that is gone and has no end is about to be launched again.
   const auto worker_left = [](const Replica& replica) {
-    return replica.id.role == Role::Worker && !has_ended(replica);
+    return replica.id.role == Role::Worker && !replica.end;
   };
   if (experiment.spec().completion == Completion::AllWorkers &&
       std::any_of(experiment.replicas.begin(), experiment.replicas.end(), worker_left)) {

@@ -109,6 +109,7 @@ void on_tick(Turn& turn) {
   for (const ExperimentId& id : due) {
     if (id.number == 0) {
       find_lost_hosts(turn);
+      turn.model.place_wanted = true;
       continue;
     }
     Experiment* experiment = turn.touch(id);
@@ -155,6 +156,14 @@ bool can_have_no_live_copy(const Replica& replica) {
   return replica.lost && (replica.lease_ms > 0 || replica.progress == Progress::Exited);
 }
 
+// Hosts that nothing was placed on are unknown to a daemon that was started again, until their Hello.
+bool all_hosts_are_back(Turn& turn) {
+  const TimeMs at_ms = turn.model.since_ms + turn.policy.lease_ms;
+  if (turn.now >= at_ms) return true;
+  turn.model.deadlines.insert({at_ms, ExperimentId{}});
+  return false;
+}
+
 // Says once why it waits. When every host it could run on was excluded, waiting is of no use.
 void refuse(Turn& turn, const ExperimentId& id) {
   const Experiment& waiting = turn.model.experiments.at(id);
@@ -164,7 +173,7 @@ void refuse(Turn& turn, const ExperimentId& id) {
                       {waiting.submission->host, waiting.excluded_hosts, nullptr});
   }
   const Never* never = placement ? std::get_if<Never>(&*placement) : nullptr;
-  if (never != nullptr && !waiting.replicas.empty()) {
+  if (never != nullptr && !waiting.replicas.empty() && all_hosts_are_back(turn)) {
     Experiment* experiment = turn.touch(id);
     Replica& first = experiment->replicas.front();
     first.end = State::Failed;

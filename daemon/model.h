@@ -186,6 +186,7 @@ struct Model {
 
   std::map<ExperimentId, Experiment> experiments;  // ordered: member lists are ranges
   std::map<HostId, Host> hosts;
+  TimeMs since_ms = 0;  // of this daemon: a host that it has not heard of may still come back
 
   // Derived, kept for speed, checked against the facts by the simulation after each step.
   std::set<ExperimentId> live;  // not over

@@ -16,6 +16,14 @@ int64_t lost_after_ms(const Host& host, const Policy& policy) {
   return host.same_machine ? policy.local_grace_ms : policy.lease_ms + policy.lease_margin_ms;
 }
 
+// Past the lease its keepers stop it, and that may take the whole of its stop-grace.
+int64_t grace_after_lease_ms(const Experiment& experiment, const HostId& host) {
+  const bool leased = std::any_of(
+      experiment.replicas.begin(), experiment.replicas.end(),
+      [&](const Replica& r) { return r.seat.host == host && r.lease_ms > 0; });
+  return leased ? experiment.spec().stop_grace_ms : 0;
+}
+
 std::vector<ExperimentId> seated_on(const Model& model, const HostId& host) {
   const auto seated = model.seated.find(host);
   if (seated == model.seated.end()) return {};
@@ -181,11 +189,13 @@ void find_lost_hosts(Turn& turn) {
     const std::vector<ExperimentId> seated = seated_on(turn.model, id);
     if (seated.empty()) continue;
     const TimeMs lost_ms = host.last_contact_ms + lost_after_ms(host, turn.policy);
-    if (lost_ms > turn.now) {
-      deadlines.insert({lost_ms, ExperimentId{}});
-      continue;
-    }
     for (const ExperimentId& experiment_id : seated) {
+      const TimeMs gone_ms =
+          lost_ms + grace_after_lease_ms(turn.model.experiments.at(experiment_id), id);
+      if (gone_ms > turn.now) {
+        deadlines.insert({gone_ms, ExperimentId{}});
+        continue;
+      }
       Experiment* experiment = turn.touch(experiment_id);
       if (experiment == nullptr) continue;
       for (Replica& replica : experiment->replicas) {

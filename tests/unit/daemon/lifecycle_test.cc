@@ -156,6 +156,7 @@ void Script::submit(const std::vector<std::string>& words) {
     else if (key == "restart") spec.restart.limit = std::stoi(value);
     else if (key == "max-duration") spec.max_duration_ms = std::stoi(value) * 1000;
     else if (key == "completion") spec.completion = Completion::AllWorkers;
+    else if (key == "stop-grace") spec.stop_grace_ms = std::stoi(value) * 1000;
     else if (key == "priority") spec.priority = std::stoi(value);
     else if (key == "concurrency") spec.concurrency = std::stoi(value);
     else if (key == "members") {

@@ -21,211 +21,331 @@ daemon::Exit signalled(int signal) {
 daemon::Exit random_exit(std::mt19937_64& random, bool calm) {
   daemon::Exit exit;
   if (calm || chance(random, 70)) return exit;
-  if (chance(random, 20)) {
-    exit.lost_keeper = true;
-    exit.cause = "its keeper died";
-  } else {
-    exit.code = 1 + static_cast<int>(random() % 3);
-    exit.cause = "exit code " + std::to_string(exit.code);
-  }
+  exit.code = 1 + static_cast<int>(random() % 3);
+  exit.cause = "exit code " + std::to_string(exit.code);
   return exit;
 }
 
 }  // namespace
 
-void FakeHost::break_stream() {
-  connected = false;
-  daemon_sees = false;
-  down.clear();
-  up.clear();
+template <typename Function>
+void FakeHost::for_each(const Launch& launch, Function function) {
+  const auto [experiment, attempt] = launch;
+  const HeldReplicaFact first{{experiment, Role{}, 0}, 0};
+  for (auto it = replicas.lower_bound(first);
+       it != replicas.end() && it->first.replica.experiment == experiment; ++it) {
+    if (it->first.attempt == attempt) function(it->first, it->second);
+  }
 }
 
-// Hello lists what is held, and after it every fact is said again.
+// ---- the stream
+
+void FakeHost::lose_stream(std::mt19937_64& random) {
+  if (!stream) return;
+  while (!stream->up.empty() && chance(random, 50)) stream->up.pop_back();
+  hang_up();
+}
+
+void FakeHost::hang_up() {
+  stream->runner_open = false;
+  stream->down.clear();
+  stream = nullptr;
+  welcomed = false;
+  for (auto& [launch, failure] : failures) failure.told = false;
+}
+
+// Hello lists what is held; the facts follow the Welcome.
 void FakeHost::dial(TimeMs now) {
-  break_stream();
-  connected = true;
+  stream = std::make_shared<Stream>();
+  unread.push_back(stream);
   HelloMessage hello{{inventory, {}}, now};
   for (const auto& [fact, replica] : replicas) hello.event.held.push_back(fact);
-  up.emplace_back(std::move(hello));
+  stream->up.emplace_back(std::move(hello));
 }
 
-void FakeHost::repeat_facts() {
+void FakeHost::receive(TimeMs now) {
+  if (stream->down.empty()) {
+    if (!stream->daemon_open) hang_up();
+    return;
+  }
+  if (!stream->daemon_open) counts.add(Seen::DeadDaemonHeard);
+  const ToRunner message = std::move(stream->down.front());
+  stream->down.pop_front();
+  if (const auto* launch = std::get_if<LaunchMessage>(&message)) {
+    on_launch(*launch);
+  } else if (const auto* start = std::get_if<daemon::SendStart>(&message)) {
+    on_start(*start, now);
+  } else if (const auto* stop = std::get_if<daemon::SendStop>(&message)) {
+    on_stop(*stop, now);
+  } else if (const auto* forget = std::get_if<daemon::SendForget>(&message)) {
+    on_forget(*forget);
+  } else if (const auto* welcome = std::get_if<WelcomeMessage>(&message)) {
+    on_welcome(*welcome, now);
+  } else {
+    contact_ms = std::get<RenewedMessage>(message).sent_ms;
+    for (auto& [fact, replica] : replicas) replica.renewed_ms = contact_ms;
+  }
+}
+
+// Every fact that the daemon may have missed is said again.
+void FakeHost::on_welcome(const WelcomeMessage& welcome, TimeMs now) {
+  welcomed = true;
+  contact_ms = welcome.hello_sent_ms;
+  for (auto& [launch, failure] : failures) {
+    if (!failure.told) counts.add(Seen::FailureKept);
+    say(failure.said);
+    failure.told = true;
+  }
+  std::set<Launch> prepared;
   for (const auto& [fact, replica] : replicas) {
-    const ExperimentId& id = fact.replica.experiment;
-    const uint32_t attempt = fact.attempt;
-    if (replica.stage >= Stage::Prepared) {
-      const bool all = std::all_of(replicas.begin(), replicas.end(), [&](const auto& other) {
-        return other.first.replica.experiment != id || other.first.attempt != attempt ||
-               other.second.stage >= Stage::Prepared;
-      });
-      if (all) say(daemon::LaunchPrepared{inventory.id, id, fact.attempt});
-    }
+    const Launch launch{fact.replica.experiment, fact.attempt};
+    if (prepared.insert(launch).second) say_prepared_if(launch);
     if (replica.pid != 0) say(daemon::ReplicaStarted{fact.replica, fact.attempt, replica.pid, 1});
     if (replica.stage >= Stage::Exited) {
+      counts.add(Seen::FactRepeated);
       say(daemon::ReplicaExited{fact.replica, fact.attempt, replica.exit});
     }
     if (replica.stage == Stage::Released) {
       say(daemon::ReplicaReleased{fact.replica, fact.attempt, "", inventory.id});
     }
   }
+  renew(now);
 }
 
-void FakeHost::receive(TimeMs now, std::mt19937_64& random) {
-  const ToRunner message = std::move(down.front());
-  down.pop_front();
-  if (const auto* launch = std::get_if<LaunchMessage>(&message)) {
-    for (const auto& [seat, lease_ms] : launch->replicas) {
-      FakeReplica fresh;
-      fresh.seat = seat;
-      fresh.lease_ms = lease_ms;
-      fresh.renewed_ms = last_renewal_ms;
-      replicas.try_emplace({seat.replica, launch->attempt}, fresh);
+void FakeHost::say_prepared_if(const Launch& launch) {
+  bool all = true;
+  for_each(launch, [&](const auto&, const FakeReplica& r) { all &= r.stage >= Stage::Prepared; });
+  if (all) say(daemon::LaunchPrepared{inventory.id, launch.first, launch.second});
+}
+
+// ---- what the daemon asks
+
+void FakeHost::on_launch(const LaunchMessage& message) {
+  const Launch launch{message.experiment, message.attempt};
+  if (const auto failure = failures.find(launch); failure != failures.end()) {
+    say(failure->second.said);
+    return;
+  }
+  bool known = false;
+  for (const auto& [seat, lease_ms] : message.replicas) {
+    FakeReplica fresh;
+    fresh.seat = seat;
+    fresh.lease_ms = lease_ms;
+    fresh.grace_ms = message.grace_ms;
+    fresh.renewed_ms = contact_ms;
+    known |= !replicas.try_emplace({seat.replica, message.attempt}, fresh).second;
+  }
+  if (known) say_prepared_if(launch);
+}
+
+// The lease counts from the last renewal that was answered, not from when this came: it may have
+// been under way for very long. Then nothing is started, and the next Hello asks again.
+void FakeHost::on_start(const daemon::SendStart& begin, TimeMs now) {
+  static uint64_t next_pid = 1000;
+  bool too_late = false;
+  for_each({begin.experiment, begin.attempt}, [&](const auto& fact, FakeReplica& replica) {
+    if (replica.stage != Stage::Prepared || replica.stopping) return;
+    if (replica.lease_ms != 0 && now - contact_ms >= replica.lease_ms) {
+      too_late = true;
+      return;
     }
-    return;
-  }
-  if (const auto* renewed = std::get_if<RenewedMessage>(&message)) {
-    last_renewal_ms = renewed->sent_ms;
-    for (auto& [fact, replica] : replicas) replica.renewed_ms = renewed->sent_ms;
-    return;
-  }
-  if (const auto* welcome = std::get_if<WelcomeMessage>(&message)) {
-    last_renewal_ms = welcome->hello_sent_ms;
-    for (auto& [fact, replica] : replicas) replica.renewed_ms = welcome->hello_sent_ms;
-    repeat_facts();
-    return;
-  }
-  if (const auto* forget = std::get_if<daemon::SendForget>(&message)) {
-    for (const HeldReplicaFact& fact : forget->replicas) replicas.erase(fact);
-    return;
-  }
-  if (const auto* begin = std::get_if<daemon::SendStart>(&message)) {
-    for (auto& [fact, replica] : replicas) {
-      if (fact.replica.experiment == begin->experiment && fact.attempt == begin->attempt &&
-          replica.stage == Stage::Prepared && !replica.stopping) {
-        start(fact, replica);
-      }
-    }
-    return;
-  }
-  const auto& stop = std::get<daemon::SendStop>(message);
+    replica.renewed_ms = contact_ms;
+    replica.stage = Stage::Running;
+    replica.pid = ++next_pid;
+    say(daemon::ReplicaStarted{fact.replica, fact.attempt, replica.pid, 1});
+  });
+  if (!too_late) return;
+  counts.add(Seen::StartTooLate);
+  hang_up();
+}
+
+void FakeHost::on_stop(const daemon::SendStop& stop, TimeMs now) {
   for (const HeldReplicaFact& fact : stop.replicas) {
     const auto held = replicas.find(fact);
-    if (held == replicas.end()) {
+    if (held == replicas.end() || held->second.stage == Stage::Failed) {
       say(daemon::ReplicaReleased{fact.replica, fact.attempt, "", inventory.id});
       continue;
     }
-    held->second.stopping = true;
-    if (stop.grace_ms == 0 && held->second.stage < Stage::Exited) {
-      end(fact, held->second, signalled(9));
-    }
+    FakeReplica& replica = held->second;
+    if (replica.stage >= Stage::Exited) continue;
+    replica.stopping = true;
+    const TimeMs kill_at_ms = now + stop.grace_ms;
+    if (replica.kill_at_ms == 0 || kill_at_ms < replica.kill_at_ms) replica.kill_at_ms = kill_at_ms;
+    if (replica.kill_at_ms <= now && replica.stage == Stage::Running)
+      end(fact, replica, signalled(9));
   }
-  (void)now;
-  (void)random;
 }
 
-void FakeHost::start(const HeldReplicaFact& fact, FakeReplica& replica) {
-  static uint64_t next_pid = 1000;
-  replica.stage = Stage::Running;
-  replica.pid = ++next_pid;
-  if (runner_up) say(daemon::ReplicaStarted{fact.replica, fact.attempt, replica.pid, 1});
+// The directory of a launch goes when all of it is forgotten; until then Hello names all of it.
+void FakeHost::on_forget(const daemon::SendForget& forget) {
+  for (const HeldReplicaFact& fact : forget.replicas) {
+    const auto held = replicas.find(fact);
+    if (held == replicas.end() || held->second.stage == Stage::Failed) continue;
+    held->second.forgotten = true;
+    held->second.stopping = true;
+    const Launch launch{fact.replica.experiment, fact.attempt};
+    bool all = true;
+    for_each(launch, [&](const auto&, const FakeReplica& replica) {
+      all &= replica.forgotten && replica.stage == Stage::Released;
+    });
+    if (all) drop(launch);
+  }
 }
+
+// ---- what happens by itself
 
 void FakeHost::end(const HeldReplicaFact& fact, FakeReplica& replica, daemon::Exit exit) {
   replica.stage = Stage::Exited;
   replica.exit = std::move(exit);
-  if (runner_up) say(daemon::ReplicaExited{fact.replica, fact.attempt, replica.exit});
+  say(daemon::ReplicaExited{fact.replica, fact.attempt, replica.exit});
 }
 
-void FakeHost::drop_launch(const ExperimentId& experiment, uint32_t attempt) {
-  std::erase_if(replicas, [&](const auto& held) {
-    return held.first.replica.experiment == experiment && held.first.attempt == attempt;
+void FakeHost::end_launch(const Launch& launch) {
+  counts.add(Seen::KeeperDied);
+  daemon::Exit exit;
+  exit.lost_keeper = true;
+  exit.cause = "its keeper died";
+  for_each(launch, [&](const auto& fact, FakeReplica& replica) {
+    if (replica.stage < Stage::Exited) end(fact, replica, exit);
   });
 }
 
-void FakeHost::prepare_more(const HeldReplicaFact& fact, std::mt19937_64& random, bool calm) {
-  const ExperimentId id = fact.replica.experiment;
-  const bool stopped = replicas.at(fact).stopping;
-  if (stopped) {
-    replicas.at(fact).stage = Stage::Released;
-    say(daemon::ReplicaReleased{fact.replica, fact.attempt, "", inventory.id});
-    return;
-  }
-  if (!calm && chance(random, 12)) {
-    daemon::LaunchFailed failed{inventory.id, id, fact.attempt, "the disk is full", 0, true};
-    if (chance(random, 40)) {
-      failed.reason = "a stranger listens on the port";
-      failed.port_taken = replicas.at(fact).seat.port;
-    } else if (chance(random, 10)) {
-      failed.reason = "there is no such python";
-      failed.ours = false;
-    }
-    drop_launch(id, fact.attempt);
-    say(failed);
-    return;
-  }
-  for (auto& [other, replica] : replicas) {
-    if (other.replica.experiment == id && other.attempt == fact.attempt &&
-        replica.stage == Stage::Preparing) {
-      replica.stage = Stage::Prepared;
-    }
-  }
-  say(daemon::LaunchPrepared{inventory.id, id, fact.attempt});
+void FakeHost::drop(const Launch& launch) {
+  std::erase_if(replicas, [&](const auto& held) {
+    return held.first.replica.experiment == launch.first && held.first.attempt == launch.second;
+  });
 }
 
-void FakeHost::act(TimeMs now, std::mt19937_64& random, bool calm) {
-  (void)now;
+// It is held until the daemon was told of it.
+void FakeHost::fail(const Launch& launch, int port, std::mt19937_64& random) {
+  daemon::LaunchFailed failed{inventory.id, launch.first, launch.second, "the disk is full", 0,
+                              true};
+  if (!broken && chance(random, 40)) {
+    counts.add(Seen::PortTaken);
+    failed.reason = "a stranger listens on the port";
+    failed.port_taken = port;
+  } else if (!broken && chance(random, 10)) {
+    failed.reason = "there is no such python";
+    failed.ours = false;
+  }
+  for_each(launch, [](const auto&, FakeReplica& replica) { replica.stage = Stage::Failed; });
+  failures[launch] = {failed, welcomed};
+  say(failed);
+}
+
+void FakeHost::prepare_more(const HeldReplicaFact& fact, std::mt19937_64& random, bool calm) {
+  const Launch launch{fact.replica.experiment, fact.attempt};
+  bool all_stopped = true;
+  for_each(launch, [&](const auto&, const FakeReplica& r) { all_stopped &= r.stopping; });
+  if (all_stopped) {
+    for_each(launch, [&](const auto& each, FakeReplica& r) { end(each, r, signalled(15)); });
+    return;
+  }
+  if (broken || (!calm && chance(random, 12))) {
+    return fail(launch, replicas.at(fact).seat.port, random);
+  }
+  for_each(launch, [](const auto&, FakeReplica& replica) {
+    if (replica.stage == Stage::Preparing) replica.stage = Stage::Prepared;
+  });
+  say(daemon::LaunchPrepared{inventory.id, launch.first, launch.second});
+}
+
+void FakeHost::act(std::mt19937_64& random, bool calm) {
   if (replicas.empty()) return;
   auto chosen = replicas.begin();
   std::advance(chosen, static_cast<long>(random() % replicas.size()));
   const HeldReplicaFact fact = chosen->first;
+  const Launch launch{fact.replica.experiment, fact.attempt};
   FakeReplica& replica = chosen->second;
   switch (replica.stage) {
     case Stage::Preparing:
       if (runner_up) prepare_more(fact, random, calm);
       return;
+    case Stage::Failed:
+      if (!failures.at(launch).told) return;
+      failures.erase(launch);
+      drop(launch);
+      return;
     case Stage::Prepared:
-      if (replica.stopping && runner_up) end(fact, replica, signalled(15));
-      else if (!calm && chance(random, 2)) end(fact, replica, random_exit(random, false));
+      if (replica.stopping && runner_up)
+        end(fact, replica, signalled(15));
+      else if (!calm && chance(random, 2))
+        end_launch(launch);
       return;
     case Stage::Running:
-      if (replica.stopping) end(fact, replica, signalled(15));
+      if (!calm && chance(random, 1))
+        end_launch(launch);
+      else if (!calm && chance(random, 60))
+        return;
+      else if (replica.stopping && chance(random, 90))
+        end(fact, replica, signalled(15));
       // Parameter servers never end by themselves.
-      else if (replica.seat.replica.role != Role::Ps) end(fact, replica, random_exit(random, calm));
-      else if (!calm && chance(random, 10)) end(fact, replica, random_exit(random, false));
+      else if (fact.replica.role != Role::Ps)
+        end(fact, replica, random_exit(random, calm));
+      else if (!calm && chance(random, 10))
+        end(fact, replica, random_exit(random, false));
       return;
     case Stage::Exited:
-      if (!runner_up || !connected) return;   // its log must be acknowledged first
+      if (!welcomed) return;  // its log must be acknowledged first
       replica.stage = Stage::Released;
       say(daemon::ReplicaReleased{fact.replica, fact.attempt, "", inventory.id});
       return;
-    case Stage::Released: return;
+    case Stage::Released:
+      return;
   }
 }
 
-void FakeHost::enforce_leases(TimeMs now) {
+void FakeHost::use_gpu(std::mt19937_64& random, bool calm) {
+  if (inventory.gpus.empty()) return;
+  daemon::Gpu& gpu = inventory.gpus[random() % inventory.gpus.size()];
+  const bool ours = std::any_of(replicas.begin(), replicas.end(), [&](const auto& held) {
+    const std::vector<int>& gpus = held.second.seat.gpus;
+    return std::find(gpus.begin(), gpus.end(), gpu.index) != gpus.end();
+  });
+  if (gpu.busy.empty() && (calm || ours)) return;
+  if (gpu.busy.empty()) counts.add(Seen::GpuBusy);
+  gpu.busy = gpu.busy.empty() ? "somebody" : "";
+  say(daemon::HostChanged{inventory});
+}
+
+void FakeHost::keepers_watch(TimeMs now) {
   for (auto& [fact, replica] : replicas) {
-    if (replica.lease_ms == 0 || replica.stage >= Stage::Exited) continue;
-    if (replica.stage < Stage::Running || now - replica.renewed_ms < replica.lease_ms) continue;
-    end(fact, replica, signalled(15));
+    if (replica.stage != Stage::Running) continue;
+    const TimeMs lease_ends_ms = replica.renewed_ms + replica.lease_ms + lag_ms;
+    if (replica.lease_ms != 0 && lease_ends_ms <= now) {
+      const TimeMs kill_at_ms = lease_ends_ms + replica.grace_ms;
+      if (replica.kill_at_ms == 0) counts.add(Seen::LeaseEnded);
+      if (replica.kill_at_ms == 0 || kill_at_ms < replica.kill_at_ms) {
+        replica.kill_at_ms = kill_at_ms;
+      }
+      replica.stopping = true;
+    }
+    if (replica.kill_at_ms == 0 || replica.kill_at_ms > now) continue;
+    if (lease_ends_ms <= now && replica.lease_ms != 0) counts.add(Seen::GraceAfterLease);
+    end(fact, replica, signalled(9));
   }
 }
 
 // What was being prepared is lost with the runner; what it said Prepared for is on disk.
-void FakeHost::crash_runner() {
+void FakeHost::crash_runner(std::mt19937_64& random) {
   runner_up = false;
-  break_stream();
-  std::erase_if(replicas, [](const auto& held) { return held.second.stage == Stage::Preparing; });
+  lose_stream(random);
+  failures.clear();
+  for (auto it = replicas.begin(); it != replicas.end();) {
+    if (it->second.stage == Stage::Prepared) counts.add(Seen::PreparedRunnerRestarted);
+    it = it->second.stage < Stage::Prepared ? replicas.erase(it) : std::next(it);
+  }
 }
 
-void FakeHost::reboot() {
-  crash_runner();
-  replicas.clear();
-}
-
-bool FakeHost::is_running(const ReplicaId& id) const {
-  return std::any_of(replicas.begin(), replicas.end(), [&](const auto& held) {
-    return held.first.replica == id && held.second.stage == Stage::Running;
-  });
+// Its keepers are gone; whether the disk remembers them is another matter.
+void FakeHost::reboot(std::mt19937_64& random) {
+  crash_runner(random);
+  if (chance(random, 50)) return replicas.clear();
+  std::set<Launch> launches;
+  for (const auto& [fact, replica] : replicas) {
+    launches.insert({fact.replica.experiment, fact.attempt});
+  }
+  for (const Launch& launch : launches) end_launch(launch);
 }
 
 }  // namespace dtrain::sim

@@ -1,19 +1,21 @@
 // A host as the simulation has it: inventory, a runner that may be down, keepers and processes that
-// outlive it, and a stream to the daemon that is ordered and reliable until it breaks.
+// outlive it, and streams to the daemon.
 //
-// It follows the protocol and knows nothing of the daemon's rules; what really runs is known here and
-// nowhere else, so this is where "at most one live copy" and "no GPU twice" are judged.
+// It follows the protocol and knows nothing of the daemon's rules; what really runs is known here
+// and nowhere else, so this is where "at most one live copy" and "no GPU twice" are judged.
 #pragma once
 
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <optional>
 #include <random>
 #include <set>
 #include <vector>
 
 #include "daemon/lifecycle.h"
+#include "sim/seen.h"
 
 namespace dtrain::sim {
 
@@ -24,57 +26,112 @@ using daemon::TimeMs;
 struct LaunchMessage {
   ExperimentId experiment;
   uint32_t attempt = 0;
-  std::vector<std::pair<Seat, int64_t>> replicas;   // with the lease of each
+  int64_t grace_ms = 0;
+  std::vector<std::pair<Seat, int64_t>> replicas;  // with the lease of each
 };
-struct WelcomeMessage { TimeMs hello_sent_ms = 0; };
-struct RenewedMessage { TimeMs sent_ms = 0; };
-using ToRunner = std::variant<LaunchMessage, daemon::SendStart, daemon::SendStop, daemon::SendForget,
-                              WelcomeMessage, RenewedMessage>;
+struct WelcomeMessage {
+  TimeMs hello_sent_ms = 0;
+};
+struct RenewedMessage {
+  TimeMs sent_ms = 0;
+};
+using ToRunner = std::variant<LaunchMessage, daemon::SendStart, daemon::SendStop,
+                              daemon::SendForget, WelcomeMessage, RenewedMessage>;
 
-struct HelloMessage { daemon::HostConnected event; TimeMs sent_ms = 0; };
-struct RenewMessage { TimeMs sent_ms = 0; };
+struct HelloMessage {
+  daemon::HostConnected event;
+  TimeMs sent_ms = 0;
+};
+struct RenewMessage {
+  TimeMs sent_ms = 0;
+};
 using FromRunner = std::variant<HelloMessage, RenewMessage, daemon::Event>;
 
-enum class Stage { Preparing, Prepared, Running, Exited, Released };
+// One stream: ordered both ways until an end breaks it. The other end reads on for a while: what
+// was under way arrives up to some point, and then it sees the break.
+struct Stream {
+  std::deque<FromRunner> up;
+  std::deque<ToRunner> down;
+  bool runner_open = true;
+  bool daemon_open = true;
+  bool greeted = false;  // its Hello was read
+  // What the daemon said on it: nothing is said twice.
+  std::set<std::pair<ExperimentId, uint32_t>> starts;
+  std::set<HeldReplicaFact> launches;
+};
+
+enum class Stage { Preparing, Failed, Prepared, Running, Exited, Released };
 
 struct FakeReplica {
   Seat seat;
   int64_t lease_ms = 0;
-  TimeMs renewed_ms = 0;      // what its keeper counts the lease from
+  int64_t grace_ms = 0;
+  TimeMs renewed_ms = 0;  // what its keeper counts the lease from
+  TimeMs kill_at_ms = 0;  // when the grace of whatever stops it is over; 0: nothing does
   Stage stage = Stage::Preparing;
   bool stopping = false;
-  bool starts_at_once = false;   // Start came while the keeper was busy
+  bool forgotten = false;
   daemon::Exit exit;
   uint64_t pid = 0;
 };
 
-struct FakeHost {
-  daemon::Host inventory;
-  bool runner_up = false;
-  bool connected = false;      // as the runner sees it
-  bool daemon_sees = false;    // the daemon has this stream
-  TimeMs last_renewal_ms = 0;  // sent, and known to be answered
-  std::map<HeldReplicaFact, FakeReplica> replicas;
-  std::deque<ToRunner> down;
-  std::deque<FromRunner> up;
+class FakeHost {
+ public:
+  FakeHost(daemon::Host has, int64_t keepers_lag_ms, bool is_broken)
+      : inventory(std::move(has)), lag_ms(keepers_lag_ms), broken(is_broken) {}
 
-  void say(daemon::Event event) { if (connected) up.emplace_back(std::move(event)); }
-  void break_stream();
+  using Launch = std::pair<ExperimentId, uint32_t>;
+  struct Failure {
+    daemon::LaunchFailed said;
+    bool told = false;
+  };
+
+  daemon::Host inventory;
+  int64_t lag_ms;  // how late its keepers' clocks ring
+  bool broken;     // prepares nothing, ever
+  bool runner_up = false;
+  bool welcomed = false;                       // the runner may say facts
+  TimeMs contact_ms = 0;                       // sent, and known to be answered
+  std::shared_ptr<Stream> stream;              // the runner's; null between two
+  std::shared_ptr<Stream> at_daemon;           // the one the daemon takes for the host's
+  std::deque<std::shared_ptr<Stream>> unread;  // the daemon may still find something in them
+  std::map<HeldReplicaFact, FakeReplica> replicas;
+  std::map<Launch, Failure> failures;
+  Counts counts;
+
+  // The network or the runner breaks it: of what it carries up, the last part is lost.
+  void lose_stream(std::mt19937_64& random);
   void dial(TimeMs now);
-  void receive(TimeMs now, std::mt19937_64& random);
+  // The runner reads one message, or sees that the daemon has gone.
+  void receive(TimeMs now);
   // Moves one thing on: a preparation ends, a process exits, a keeper dies, a release is through.
-  void act(TimeMs now, std::mt19937_64& random, bool calm);
-  void enforce_leases(TimeMs now);   // by the keepers: runner and daemon may be gone
-  void crash_runner();
-  void reboot();
-  bool is_running(const ReplicaId& replica) const;
+  void act(std::mt19937_64& random, bool calm);
+  void use_gpu(std::mt19937_64& random, bool calm);  // by a stranger
+  void renew(TimeMs now) {
+    if (welcomed) stream->up.emplace_back(RenewMessage{now});
+  }
+  void keepers_watch(TimeMs now);  // leases and graces: runner and daemon may be gone
+  void crash_runner(std::mt19937_64& random);
+  void reboot(std::mt19937_64& random);
 
  private:
+  void hang_up();
+  void say(daemon::Event event) {
+    if (welcomed) stream->up.emplace_back(std::move(event));
+  }
+  void on_launch(const LaunchMessage& launch);
+  void on_start(const daemon::SendStart& start, TimeMs now);
+  void on_stop(const daemon::SendStop& stop, TimeMs now);
+  void on_forget(const daemon::SendForget& forget);
+  void on_welcome(const WelcomeMessage& welcome, TimeMs now);
   void prepare_more(const HeldReplicaFact& fact, std::mt19937_64& random, bool calm);
-  void drop_launch(const ExperimentId& experiment, uint32_t attempt);
+  void fail(const Launch& launch, int port, std::mt19937_64& random);
+  void say_prepared_if(const Launch& launch);
+  void drop(const Launch& launch);
   void end(const HeldReplicaFact& fact, FakeReplica& replica, daemon::Exit exit);
-  void start(const HeldReplicaFact& fact, FakeReplica& replica);
-  void repeat_facts();
+  void end_launch(const Launch& launch);  // with its keeper
+  template <typename Function>
+  void for_each(const Launch& launch, Function function);
 };
 
 }  // namespace dtrain::sim

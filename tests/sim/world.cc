@@ -1,7 +1,5 @@
 #include "sim/world.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "daemon/placement.h"
@@ -13,7 +11,6 @@ using namespace daemon;
 
 namespace {
 
-constexpr size_t kLiveMax = 10;
 constexpr size_t kHeardMax = 64;
 constexpr size_t kTraceMax = 400;
 
@@ -26,7 +23,7 @@ Host make_host(int n) {
   host.cpus = n == 0 ? 4 : 8;
   host.memory_bytes = uint64_t{16} << 30;
   host.port_first = 20'000;
-  host.port_last = 20'199;
+  host.port_last = 20'099;
   for (int gpu = 0; gpu < (n == 0 ? 2 : 4); ++gpu) host.gpus.push_back({gpu, "fake", ""});
   return host;
 }
@@ -47,112 +44,232 @@ Experiment durable(Experiment experiment) {
   return experiment;
 }
 
+const HostId& host_of(const Send& send) {
+  return std::visit([](const auto& any) -> const HostId& { return any.host; }, send);
+}
+
+std::string text_of(const Send& send) {
+  return std::visit(
+      [&](const auto& message) {
+        constexpr const char* kNames[] = {"Launch", "Start", "Stop", "Forget"};
+        std::string text =
+            fmt::format("{} {}", kNames[send.index()], to_string(message.experiment));
+        if constexpr (requires { message.attempt; }) text += fmt::format("@{}", message.attempt);
+        return text;
+      },
+      send);
+}
+
 }  // namespace
 
-World::World(uint64_t seed)
-    : random_(seed), policy_(short_policy()), model_(std::make_unique<Model>()) {
+World::World(uint64_t seed, bool traced)
+    : random_(seed), traced_(traced), policy_(short_policy()), model_(std::make_unique<Model>()) {
   const int count = 2 + static_cast<int>(below(3));
+  const size_t broken = below(20);
   for (int n = 0; n < count; ++n) {
-    FakeHost host;
-    host.inventory = make_host(n);
-    hosts_.push_back(std::move(host));
+    const auto lag_ms = static_cast<int64_t>(below(static_cast<size_t>(policy_.lease_margin_ms)));
+    hosts_.emplace_back(make_host(n), lag_ms, broken == static_cast<size_t>(n));
   }
 }
 
-void World::note(std::string line) {
+Counts World::counts() const {
+  Counts all = counts_;
+  for (const FakeHost& host : hosts_) all += host.counts;
+  return all;
+}
+
+void World::remember(const std::string& line) {
   trace_.push_back(fmt::format("{:6} t={:<9} {}", steps_, now_, line));
   if (trace_.size() > kTraceMax) trace_.pop_front();
 }
 
-// ---- the daemon around the pure core
+// ---- a turn: events are decided one by one, then committed together, and only then told
 
 void World::happen(const Event& event) {
-  if (!std::holds_alternative<HostConnected>(event) && !std::holds_alternative<Submitted>(event) &&
-      !std::holds_alternative<Tick>(event)) {
+  if (const auto* hello = std::get_if<HostConnected>(&event)) {
+    // Meant for an earlier stream of the host.
+    std::erase_if(waiting_.send, [&](const Send& send) { return host_of(send) == hello->host.id; });
+  } else if (!std::holds_alternative<Submitted>(event) && !std::holds_alternative<Tick>(event)) {
     heard_.push_back(event);
     if (heard_.size() > kHeardMax) heard_.pop_front();
   }
-  commit_and_send(daemon::step(*model_, event, policy_, now_));
+  keep(daemon::step(*model_, event, policy_, now_));
 }
 
-void World::pass() {
-  if (model_->place_wanted) commit_and_send(place_pending(*model_, policy_, now_));
+void World::keep(Effects effects) {
+  for (size_t i = 0; i < effects.persist.size(); ++i) {
+    const auto later = effects.persist.begin() + static_cast<long>(i) + 1;
+    require(std::find(later, effects.persist.end(), effects.persist[i]) == effects.persist.end(),
+            "persist names a row once");
+  }
+  waiting_.rows.insert(effects.persist.begin(), effects.persist.end());
+  std::move(effects.send.begin(), effects.send.end(), std::back_inserter(waiting_.send));
+  std::move(effects.notify.begin(), effects.notify.end(), std::back_inserter(waiting_.notify));
 }
 
-void World::commit_and_send(Effects effects) {
-  if (!calm_ && chance(1) && chance(20)) {
+void World::end_turn() {
+  if (model_->place_wanted) {
+    const std::vector<ExperimentId> waited = waiting_in_order();
+    keep(place_pending(*model_, policy_, now_));
+    check_backfill(waited);
+  }
+  if (waiting_.empty() && waiting_.killed.empty()) return;
+  if (!calm_ && one_in(400)) {
     note("the daemon dies before its commit");
     restart_daemon();
     return;
   }
-  std::set<ExperimentId> unique(effects.persist.begin(), effects.persist.end());
-  require(unique.size() == effects.persist.size(), "persist names a row once");
-  for (const ExperimentId& id : effects.persist) {
-    rows_[id] = durable(model_->experiments.at(id));
+  if (!commit()) return;
+  const std::vector<Send> send = std::exchange(waiting_, {}).send;
+  for (const Send& message : send) {
+    if (!calm_ && one_in(600)) {
+      note("the daemon dies after its commit, before all is sent");
+      counts_.add(Seen::SendsLost);
+      restart_daemon();
+      return;
+    }
+    deliver(message);
   }
-  for (const StateChange& change : effects.notify) check_shown(change);
-  if (!calm_ && chance(1) && chance(20)) {
-    note("the daemon dies after its commit, before it sends");
-    restart_daemon();
-    return;
+  close_finished();
+}
+
+// False: the disk is full, and everything waits for the next try.
+bool World::commit() {
+  if (!calm_ && one_in(50)) {
+    note("the commit fails");
+    counts_.add(Seen::CommitFailed);
+    return false;
   }
-  for (const Send& send : effects.send) {
-    check_sendable(send);
-    deliver(send);
+  for (const ExperimentId& id : waiting_.rows) {
+    Experiment& row = rows_[id];
+    row = durable(model_->experiments.at(id));
+    check_committed(row);
   }
+  for (const ExperimentId& id : waiting_.killed) {
+    const auto row = rows_.find(id);
+    require(row != rows_.end() && row->second.outcome.has_value(),
+            [&] { return to_string(id) + " has its end in the database when a kill is answered"; });
+  }
+  for (const StateChange& change : waiting_.notify) check_shown(change);
+  return true;
 }
 
 void World::deliver(const Send& send) {
-  const HostId& id = std::visit([](const auto& any) -> const HostId& { return any.host; }, send);
   for (FakeHost& host : hosts_) {
-    if (host.inventory.id != id || !host.connected || !host.daemon_sees) continue;
-    note(fmt::format("to {}: message {}", host.inventory.name, send.index()) + std::visit([](const auto& m) {
-           std::string text = " of " + to_string(m.experiment);
-           if constexpr (requires { m.attempt; }) text += fmt::format("@{}", m.attempt);
-           return text;
-         }, send));
+    if (host.inventory.id != host_of(send) || !host.at_daemon) continue;
+    if (traced_) note("to {}: {}", host.inventory.name, text_of(send));
+    check_sendable(host, send);
+    check_said_once(*host.at_daemon, send);
+    if (!host.at_daemon->runner_open) continue;  // into a pipe that nobody reads
+    std::deque<ToRunner>& down = host.at_daemon->down;
     if (const auto* launch = std::get_if<SendLaunch>(&send)) {
-      LaunchMessage message{launch->experiment, launch->attempt, {}};
-      for (const Replica& replica : model_->experiments.at(launch->experiment).replicas) {
+      const Experiment& experiment = model_->experiments.at(launch->experiment);
+      LaunchMessage message{
+          launch->experiment, launch->attempt, experiment.spec().stop_grace_ms, {}};
+      for (const Replica& replica : experiment.replicas) {
         const auto& named = launch->replicas;
         if (std::find(named.begin(), named.end(), replica.id) == named.end()) continue;
         message.replicas.emplace_back(replica.seat, replica.lease_ms);
       }
-      host.down.emplace_back(std::move(message));
+      down.emplace_back(std::move(message));
     } else if (const auto* start = std::get_if<SendStart>(&send)) {
-      host.down.emplace_back(*start);
+      down.emplace_back(*start);
     } else if (const auto* stop = std::get_if<SendStop>(&send)) {
-      host.down.emplace_back(*stop);
+      down.emplace_back(*stop);
     } else {
-      host.down.emplace_back(std::get<SendForget>(send));
+      down.emplace_back(std::get<SendForget>(send));
     }
   }
 }
 
-void World::from_runner(FakeHost& host) {
-  const FromRunner message = std::move(host.up.front());
-  host.up.pop_front();
-  if (const auto* hello = std::get_if<HelloMessage>(&message)) {
-    note(fmt::format("{} says hello with {} held", host.inventory.name, hello->event.held.size()));
-    host.daemon_sees = true;
-    host.down.emplace_back(WelcomeMessage{hello->sent_ms});
-    happen(hello->event);
-  } else if (const auto* renew = std::get_if<RenewMessage>(&message)) {
-    happen(HostContact{host.inventory.id});
-    if (host.daemon_sees) host.down.emplace_back(RenewedMessage{renew->sent_ms});
-  } else {
-    const Event& event = std::get<Event>(message);
-    note(fmt::format("{} reports (event {})", host.inventory.name, event.index()));
-    happen(event);
+// ---- streams: each is read in order; between those of one host there is none
+
+void World::read_stream(FakeHost& host) {
+  std::vector<std::shared_ptr<Stream>> readable;
+  for (const auto& stream : host.unread) {
+    if (!stream->up.empty() && stream->daemon_open) readable.push_back(stream);
   }
+  std::erase_if(host.unread, [](const auto& stream) {
+    return !stream->daemon_open || (!stream->runner_open && stream->up.empty());
+  });
+  if (readable.empty()) return;
+  const std::shared_ptr<Stream> stream = readable[below(readable.size())];
+  const FromRunner message = std::move(stream->up.front());
+  stream->up.pop_front();
+  if (const auto* hello = std::get_if<HelloMessage>(&message)) {
+    on_hello(host, stream, *hello);
+    return;
+  }
+  if (!stream->runner_open && host.stream) counts_.add(Seen::BrokenStreamRead);
+  if (const auto* renew = std::get_if<RenewMessage>(&message)) {
+    happen(HostContact{host.inventory.id});
+    if (stream->runner_open) stream->down.emplace_back(RenewedMessage{renew->sent_ms});
+    return;
+  }
+  const Event& event = std::get<Event>(message);
+  note("{} reports (event {})", host.inventory.name, event.index());
+  happen(event);
 }
 
+// What an older stream still carries is dropped from here on.
+void World::on_hello(FakeHost& host, const std::shared_ptr<Stream>& stream,
+                     const HelloMessage& hello) {
+  note("{} says hello with {} held", host.inventory.name, hello.event.held.size());
+  while (host.unread.front() != stream) {
+    if (!host.unread.front()->up.empty()) counts_.add(Seen::OlderStreamDropped);
+    host.unread.front()->daemon_open = false;
+    host.unread.pop_front();
+  }
+  stream->greeted = true;
+  host.at_daemon = stream;
+  if (stream->runner_open) stream->down.emplace_back(WelcomeMessage{hello.sent_ms});
+  for (const HeldReplicaFact& fact : hello.event.held) {
+    const auto found = model_->experiments.find(fact.replica.experiment);
+    if (found == model_->experiments.end()) continue;
+    for (const Replica& replica : found->second.replicas) {
+      if (replica.id == fact.replica && replica.attempt == fact.attempt && replica.lost) {
+        counts_.add(Seen::CameBackAfterLoss);
+      }
+    }
+  }
+  happen(hello.event);
+  const auto known = model_->hosts.find(host.inventory.id);
+  if (!known->second.strays.empty()) counts_.add(Seen::Stray);
+}
+
+void World::see_closed(FakeHost& host) {
+  if (!host.at_daemon || host.at_daemon->runner_open) return;
+  note("the daemon sees that {} is gone", host.inventory.name);
+  host.at_daemon->daemon_open = false;
+  host.at_daemon = nullptr;
+  happen(HostDisconnected{host.inventory.id});
+}
+
+// By the daemon: what it said is still read.
+void World::end_stream(FakeHost& host) {
+  if (!host.at_daemon) return;
+  note("the daemon ends the stream of {}", host.inventory.name);
+  host.at_daemon->daemon_open = false;
+  host.at_daemon = nullptr;
+  happen(HostDisconnected{host.inventory.id});
+}
+
+// ---- what outlives the daemon
+
 void World::restart_daemon() {
-  for (FakeHost& host : hosts_) host.break_stream();
-  heard_.clear();   // said to the daemon that died; what matters is said again after Hello
+  if (!waiting_.empty()) counts_.add(Seen::TailLost);
+  waiting_ = {};
+  for (FakeHost& host : hosts_) {
+    for (const auto& stream : host.unread) stream->daemon_open = false;
+    host.unread.clear();
+    host.at_daemon = nullptr;
+  }
+  heard_.clear();  // said to the daemon that died; what matters is said again after Hello
   model_ = std::make_unique<Model>();
+  daemon_since_ms_ = now_;
   for (const auto& submission : submissions_) {
-    const auto members = static_cast<uint32_t>(submission->spec.is_set() ? submission->spec.member_count() : 0);
+    const Spec& spec = submission->spec;
+    const auto members = static_cast<uint32_t>(spec.is_set() ? spec.member_count() : 0);
     for (uint32_t member = members > 0 ? 1 : 0; member <= members; ++member) {
       Experiment experiment;
       experiment.id = {submission->number, member};
@@ -170,198 +287,17 @@ void World::tick_if_due() {
   happen(Tick{});
 }
 
-// ---- what may happen
-
-Spec World::random_spec() {
-  Spec spec;
-  spec.project = "sim";
-  spec.framework = chance(60) ? Framework::Tensorflow : Framework::Command;
-  const auto resources = [&](int gpus) {
-    Resources each;
-    each.cpus = 0.5 + static_cast<double>(below(4)) * 0.5;
-    each.memory_bytes = (uint64_t{1} + below(4)) << 30;
-    each.gpus = gpus;
-    return each;
-  };
-  const auto rule = [&](bool decides) {
-    if (chance(50)) return OnFailure::Fail;
-    return chance(60) || decides ? OnFailure::Restart : OnFailure::Ignore;
-  };
-  if (chance(40)) {
-    spec.roles.push_back({Role::Train, 1, resources(static_cast<int>(below(3))), {"x"}, rule(true)});
-  } else {
-    spec.roles.push_back({Role::Master, 1, resources(static_cast<int>(below(2))), {"x"}, rule(true)});
-    const int workers = 1 + static_cast<int>(below(4));
-    spec.roles.push_back({Role::Worker, workers, resources(static_cast<int>(below(2))), {"x"}, rule(false)});
-    if (chance(60)) spec.roles.push_back({Role::Ps, 1 + static_cast<int>(below(2)), resources(0), {"x"}, rule(false)});
-  }
-  spec.restart.limit = static_cast<int>(below(4));
-  spec.restart.backoff_ms = chance(30) ? 0 : 2'000;
-  spec.completion = chance(30) ? Completion::AllWorkers : Completion::Decider;
-  spec.finish_grace_ms = chance(30) ? 0 : 10'000;
-  spec.priority = static_cast<int>(below(101));
-  if (chance(30)) spec.max_duration_ms = 60'000 + static_cast<int64_t>(below(10)) * 60'000;
-  if (chance(25)) {
-    spec.parameters.push_back({"p", {"1", "2", "3"}});
-    spec.concurrency = static_cast<int>(below(3));
-  }
-  return spec;
-}
-
-void World::submit() {
-  if (model_->live.size() >= kLiveMax) return;
-  auto submission = std::make_shared<Submission>();
-  submission->number = static_cast<uint32_t>(ended_.empty() && submissions_.empty() ? 1 : 0);
-  for (const auto& known : submissions_) submission->number = std::max(submission->number, known->number + 1);
-  for (const auto& [id, outcome] : ended_) submission->number = std::max(submission->number, id.number + 1);
-  submission->spec = random_spec();
-  if (chance(10)) submission->host = hosts_[below(hosts_.size())].inventory.name;
-  submissions_.push_back(submission);
-  note(fmt::format("submit {}", submission->number));
-  happen(Submitted{submission});
-}
-
-void World::kill() {
-  if (model_->live.empty()) return;
-  auto chosen = model_->live.begin();
-  std::advance(chosen, static_cast<long>(below(model_->live.size())));
-  const ExperimentId id = chance(30) ? chosen->set() : *chosen;
-  note("kill " + to_string(id));
-  happen(KillWanted{id, chance(30)});
-}
-
-void World::pass_time(TimeMs by_ms) {
-  now_ += by_ms;
-  for (FakeHost& host : hosts_) host.enforce_leases(now_);
-}
-
-void World::fault(FakeHost& host) {
-  const size_t kind = below(100);
-  if (kind < 40) {
-    if (host.connected) note(host.inventory.name + " loses its stream");
-    host.break_stream();
-  } else if (kind < 75) {
-    if (host.runner_up) note(host.inventory.name + "'s runner crashes");
-    host.crash_runner();
-  } else if (kind < 83) {
-    note(host.inventory.name + " reboots");
-    host.reboot();
-  } else if (kind < 90) {
-    note("the daemon is restarted");
-    restart_daemon();
-  }
-}
-
-void World::host_moves(FakeHost& host) {
-  const size_t kind = below(100);
-  if (!host.runner_up) {
-    if (calm_ || kind < 10) host.runner_up = true;
-  } else if (!host.connected) {
-    if (calm_ || kind < 20) host.dial(now_);
-  } else if (kind < 30 && !host.down.empty()) {
-    host.receive(now_, random_);
-  } else if (kind < 60 && !host.up.empty()) {
-    from_runner(host);
-  } else if (kind < 65) {
-    host.up.emplace_back(RenewMessage{now_});
-  }
-  // Looked up only now: a message may have restarted the daemon.
-  const auto known = model_->hosts.find(host.inventory.id);
-  if (known != model_->hosts.end() && known->second.connected && !host.daemon_sees && chance(20)) {
-    note("the daemon sees that " + host.inventory.name + " is gone");
-    happen(HostDisconnected{host.inventory.id});
-  }
-  if (chance(calm_ ? 60 : 20)) host.act(now_, random_, calm_);
-}
-
-// An attempt that is no more may say what it likes.
-void World::replay_stale() {
-  if (heard_.empty()) return;
-  const Event event = heard_[below(heard_.size())];
-  std::optional<HeldReplicaFact> about;
-  if (const auto* exited = std::get_if<ReplicaExited>(&event)) about = {exited->replica, exited->attempt};
-  if (const auto* started = std::get_if<ReplicaStarted>(&event)) about = {started->replica, started->attempt};
-  if (!about) return;
-  const auto found = model_->experiments.find(about->replica.experiment);
-  if (found == model_->experiments.end()) return;
-  Experiment& experiment = found->second;
-  for (const Replica& replica : experiment.replicas) {
-    if (replica.id == about->replica && replica.attempt == about->attempt && !experiment.over) return;
-  }
-  const Experiment before = experiment;
-  Effects effects = daemon::step(*model_, event, policy_, now_);
-  require(effects.notify.empty() && effects.send.empty(), "a stale attempt has no effect");
-  require(before.outcome.has_value() == experiment.outcome.has_value() &&
-              before.phase == experiment.phase && before.attempt == experiment.attempt,
-          "a stale attempt changes nothing");
-  commit_and_send(std::move(effects));
-}
-
-void World::step() {
-  ++steps_;
-  const size_t kind = below(1000);
-  if (kind < 15) submit();
-  else if (kind < 18) kill();
-  else if (kind < 20) pass_time(static_cast<TimeMs>(20'000 + below(80'000)));
-  else if (kind < 80) pass_time(static_cast<TimeMs>(below(3'000)));
-  else if (kind < 92) fault(hosts_[below(hosts_.size())]);
-  else if (kind < 110) replay_stale();
-  else if (kind < 250) tick_if_due();
-  else if (kind < 400) pass();
-  else host_moves(hosts_[below(hosts_.size())]);
-  if (steps_ % 64 == 0) {
-    // As the scheduler does: what is over leaves memory.
-    std::erase_if(submissions_, [&](const auto& submission) {
-      const ExperimentId first{submission->number, 0};
-      const auto live = model_->live.lower_bound(first);
-      if (live != model_->live.end() && live->number == submission->number) return false;
-      const auto of_it = [&](const auto& entry) { return entry.first.number == submission->number; };
-      std::erase_if(model_->experiments, of_it);
-      std::erase_if(rows_, of_it);
-      return true;
-    });
-  }
-  check_everything();
-}
-
-// What no host can ever take is refused at submit when the hosts are known; here they may not have been.
-void World::kill_impossible() {
-  for (const ExperimentId& id : std::set<ExperimentId>(model_->live)) {
-    const Experiment& experiment = model_->experiments.at(id);
-    if (!is_queued(experiment)) continue;
-    const Choice choice{experiment.submission->host, experiment.excluded_hosts, nullptr};
-    const Placement placement = place(id, experiment.spec(), model_->free, choice);
-    if (std::holds_alternative<Never>(placement)) happen(KillWanted{id, false});
-  }
-}
-
-void World::quiesce() {
-  calm_ = true;
-  note("calm");
-  for (int round = 0; round < 20'000; ++round) {
-    ++steps_;
-    for (FakeHost& host : hosts_) host_moves(host);
-    if (round % 4 == 0) pass_time(500);
-    tick_if_due();
-    pass();
-    check_everything();
-    if (round % 1'000 == 999) kill_impossible();
-    const bool empty = std::all_of(hosts_.begin(), hosts_.end(), [](const FakeHost& host) {
-      return host.replicas.empty() && host.down.empty();
-    });
-    if (model_->live.empty() && empty) return;
-  }
-  std::string left;
-  for (const ExperimentId& id : model_->live) {
-    const Experiment& experiment = model_->experiments.at(id);
-    left += fmt::format(" {} {} ({})", to_string(id), to_string(state_of(experiment)),
-                        wait_reason(*model_, id, now_));
-    for (const Replica& replica : experiment.replicas) {
-      left += fmt::format(" [{} @{} progress {} lost {}]", to_string(replica.id), replica.attempt,
-                          static_cast<int>(replica.progress), replica.lost);
-    }
-  }
-  require(false, "everything comes to its end; left:" + left);
+// What is over, and committed, leaves memory.
+void World::close_finished() {
+  std::erase_if(submissions_, [&](const auto& submission) {
+    const ExperimentId first{submission->number, 0};
+    const auto live = model_->live.lower_bound(first);
+    if (live != model_->live.end() && live->number == submission->number) return false;
+    const auto of_it = [&](const auto& entry) { return entry.first.number == submission->number; };
+    std::erase_if(model_->experiments, of_it);
+    std::erase_if(rows_, of_it);
+    return true;
+  });
 }
 
 }  // namespace dtrain::sim

@@ -1,6 +1,12 @@
-// One simulated cluster: a daemon that remembers only what it persisted, fake hosts, virtual time, a
-// seed. Every step does one thing that can happen, then everything that must always hold is checked.
+// One simulated cluster: a daemon that remembers only what it committed, fake hosts, virtual time,
+// a seed. Every step does one thing that can happen, then everything that must always hold is
+// checked.
+//
+// world.cc is the daemon around the pure core, as scheduler.cc and runner_api.cc are;
+// world_events.cc what may happen; world_checks.cc and world_outcomes.cc what must hold.
 #pragma once
+
+#include <fmt/format.h>
 
 #include <deque>
 #include <map>
@@ -23,7 +29,8 @@ struct Broken : std::runtime_error {
 
 class World {
  public:
-  explicit World(uint64_t seed);
+  // `traced`: remember what happened, to be told when a promise is broken.
+  World(uint64_t seed, bool traced);
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 
@@ -31,16 +38,32 @@ class World {
   // No more faults, no more work: everything must come to its end.
   void quiesce();
   const std::deque<std::string>& trace() const { return trace_; }
+  uint64_t steps() const { return steps_; }
+  Counts counts() const;
 
  private:
   // ---- the daemon around the pure core
+
+  // Decided and not yet committed: it dies with the daemon.
+  struct Waiting {
+    std::set<ExperimentId> rows;
+    std::vector<daemon::Send> send;
+    std::vector<daemon::StateChange> notify;
+    std::vector<ExperimentId> killed;  // answered once this is committed
+    bool empty() const { return rows.empty() && send.empty() && notify.empty(); }
+  };
   void happen(const daemon::Event& event);
-  void pass();
-  void commit_and_send(daemon::Effects effects);
+  void keep(daemon::Effects effects);
+  void end_turn();
+  bool commit();
   void deliver(const daemon::Send& send);
-  void from_runner(FakeHost& host);
+  void read_stream(FakeHost& host);
+  void on_hello(FakeHost& host, const std::shared_ptr<Stream>& stream, const HelloMessage& hello);
+  void see_closed(FakeHost& host);
+  void end_stream(FakeHost& host);
   void restart_daemon();
   void tick_if_due();
+  void close_finished();
 
   // ---- what may happen
   void submit();
@@ -51,9 +74,15 @@ class World {
   void replay_stale();
   void kill_impossible();
   Spec random_spec();
-  void note(std::string line);
   size_t below(size_t limit) { return static_cast<size_t>(random_() % limit); }
   bool chance(int percent) { return static_cast<int>(random_() % 100) < percent; }
+  bool one_in(size_t many) { return below(many) == 0; }
+
+  template <typename... Values>
+  void note(fmt::format_string<Values...> format, Values&&... values) {
+    if (traced_) remember(fmt::format(format, std::forward<Values>(values)...));
+  }
+  void remember(const std::string& line);
 
   // ---- what must hold
   void check_everything();
@@ -61,26 +90,53 @@ class World {
   void check_gangs() const;
   void check_derived() const;
   void check_durable() const;
+  void check_reasons() const;
   void check_shown(const daemon::StateChange& change);
-  void check_sendable(const daemon::Send& send) const;
-  void require(bool holds, const std::string& what) const;
+  void check_sendable(const FakeHost& host, const daemon::Send& send) const;
+  void check_said_once(Stream& stream, const daemon::Send& send) const;
+  void check_stale(const daemon::Event& event);
+  void check_outcomes() const;
+  void check_outcome(const daemon::Experiment& experiment) const;
+  void check_going(const daemon::Experiment& experiment) const;
+  void check_committed(const daemon::Experiment& row);
+  // Who waited before a placing pass, in order, and what the pass made of them.
+  std::vector<ExperimentId> waiting_in_order() const;
+  void check_backfill(const std::vector<ExperimentId>& waited);
+  bool could_be_placed(const daemon::Experiment& experiment) const;
 
   std::mt19937_64 random_;
+  const bool traced_;
   TimeMs now_ = 1'000;
+  TimeMs daemon_since_ms_ = 1'000;
   const daemon::Policy policy_;
   std::unique_ptr<daemon::Model> model_;
+  Waiting waiting_;
   std::vector<FakeHost> hosts_;
   bool calm_ = false;
 
   // ---- the database
   std::vector<std::shared_ptr<const daemon::Submission>> submissions_;
   std::map<ExperimentId, daemon::Experiment> rows_;
+  uint32_t last_number_ = 0;
 
+  // ---- what was seen from outside
   std::map<std::pair<ExperimentId, std::optional<ReplicaId>>, daemon::StateChange> shown_;
-  std::map<ExperimentId, daemon::Outcome> ended_;
-  std::deque<daemon::Event> heard_;      // to be said again, when stale
+  std::set<ExperimentId> ended_;
+  std::map<ExperimentId, daemon::Outcome> outcomes_;  // as first committed
+  std::set<ExperimentId> killed_;                     // by a person
+  std::deque<daemon::Event> heard_;                   // to be said again, when stale
   std::deque<std::string> trace_;
+  Counts counts_;
   uint64_t steps_ = 0;
 };
+
+// Throws Broken when it does not hold; the words are made only then.
+template <typename Words>
+void require(bool holds, Words words) {
+  if (!holds) throw Broken(words());
+}
+inline void require(bool holds, const char* words) {
+  if (!holds) throw Broken(words);
+}
 
 }  // namespace dtrain::sim

@@ -1,11 +1,12 @@
-// What must hold after every step, whatever happened.
-#include <fmt/format.h>
-
+// What must hold after every step, whatever happened: of the machines, of what is derived, stored,
+// shown and sent. world_outcomes.cc has what an end must follow from.
 #include <algorithm>
+#include <bitset>
 #include <cmath>
 
 #include "daemon/lifecycle_turn.h"
 #include "daemon/placement.h"
+#include "daemon/queue.h"
 #include "sim/world.h"
 
 namespace dtrain::sim {
@@ -16,67 +17,87 @@ namespace {
 
 // Every durable fact, as text.
 std::string facts_of(const Experiment& e) {
-  std::string text =
-      fmt::format("{} attempt {} phase {} stop {} over {} restarts {} failures {} excluded {} after {} "
-                  "since {} times {} {}",
-                  to_string(e.id), e.attempt, static_cast<int>(e.phase), e.stop_forced, e.over,
-                  e.restarts_used, e.start_failures, e.excluded_hosts.size(), e.not_before_ms,
-                  e.run_since_ms, e.started_unix_ms, e.finished_unix_ms);
+  std::string text = fmt::format(
+      "{} attempt {} phase {} stop {} over {} restarts {} failures {} excluded {} after {} "
+      "since {} times {} {}",
+      to_string(e.id), e.attempt, static_cast<int>(e.phase), e.stop_forced, e.over, e.restarts_used,
+      e.start_failures, e.excluded_hosts.size(), e.not_before_ms, e.run_since_ms, e.started_unix_ms,
+      e.finished_unix_ms);
   if (e.outcome) {
-    text += fmt::format(" outcome {} {} {} at {}", to_string(e.outcome->state), e.outcome->exit_code,
-                        e.outcome->reason, e.outcome->at_ms);
+    text += fmt::format(" outcome {} {} {} at {}", to_string(e.outcome->state),
+                        e.outcome->exit_code, e.outcome->reason, e.outcome->at_ms);
   }
   for (const Replica& r : e.replicas) {
     text += fmt::format("\n  {} @{} on {}:{} lease {} progress {} lost {} end {} {} pid {}",
                         to_string(r.id), r.attempt, r.seat.host.hex, r.seat.port, r.lease_ms,
-                        static_cast<int>(r.progress), r.lost,
-                        r.end ? to_string(*r.end) : "-", r.reason, r.pid);
+                        static_cast<int>(r.progress), r.lost, r.end ? to_string(*r.end) : "-",
+                        r.reason, r.pid);
     if (r.exit) text += fmt::format(" exit {} {}", r.exit->code, r.exit->signal);
   }
   return text;
 }
 
-}  // namespace
-
-void World::require(bool holds, const std::string& what) const {
-  if (!holds) throw Broken(what);
+bool same_facts(const Replica& a, const Replica& b) {
+  return a.id == b.id && a.attempt == b.attempt && a.seat == b.seat && a.lease_ms == b.lease_ms &&
+         a.progress == b.progress && a.lost == b.lost && a.exit == b.exit && a.end == b.end &&
+         a.reason == b.reason && a.started_unix_ms == b.started_unix_ms && a.pid == b.pid;
 }
+
+// But for what only memory knows.
+bool same_facts(const Experiment& a, const Experiment& b) {
+  return a.id == b.id && a.attempt == b.attempt && a.phase == b.phase &&
+         a.stop_forced == b.stop_forced && a.over == b.over && a.outcome == b.outcome &&
+         a.restarts_used == b.restarts_used && a.start_failures == b.start_failures &&
+         a.excluded_hosts == b.excluded_hosts && a.not_before_ms == b.not_before_ms &&
+         a.run_since_ms == b.run_since_ms && a.started_unix_ms == b.started_unix_ms &&
+         a.finished_unix_ms == b.finished_unix_ms &&
+         std::equal(a.replicas.begin(), a.replicas.end(), b.replicas.begin(), b.replicas.end(),
+                    [](const Replica& x, const Replica& y) { return same_facts(x, y); });
+}
+
+}  // namespace
 
 void World::check_everything() {
   check_hosts();
+  check_outcomes();
   if (steps_ % 4 == 0) {
     check_gangs();
     check_durable();
   }
-  if (steps_ % 16 == 0) check_derived();
+  if (steps_ % 8 == 0) check_derived();
+  if (steps_ % 64 == 0) check_reasons();
 }
 
 // The truth of the machines: no copy twice, no GPU, port or memory twice.
 void World::check_hosts() const {
-  std::set<ReplicaId> running;
+  std::vector<const ReplicaId*> running;
   for (const FakeHost& host : hosts_) {
-    std::map<int, HeldReplicaFact> gpus, ports;
+    std::bitset<64> gpus;
+    std::bitset<256> ports;
     uint64_t memory_bytes = 0;
     for (const auto& [fact, replica] : host.replicas) {
-      if (replica.stage == Stage::Running) {
-        require(running.insert(fact.replica).second,
-                "at most one live copy of " + to_string(fact.replica));
-      }
-      if (replica.stage == Stage::Released) continue;
-      const auto once = [&, fact = fact](std::map<int, HeldReplicaFact>& users, int what,
-                                       const char* kind) {
-        const auto [user, first] = users.try_emplace(what, fact);
-        require(first, fmt::format("{} {} of {} is used once, not by {}@{} and {}@{}", kind, what,
-                                   host.inventory.name, to_string(user->second.replica),
-                                   user->second.attempt, to_string(fact.replica), fact.attempt));
+      if (replica.stage == Stage::Running) running.push_back(&fact.replica);
+      if (replica.stage == Stage::Released || replica.stage == Stage::Failed) continue;
+      const auto once = [&, &who = fact](auto& used, int what, const char* kind, int named) {
+        require(!used.test(static_cast<size_t>(what)), [&] {
+          return fmt::format("{} {} of {} is used once; the second is {}@{}", kind, named,
+                             host.inventory.name, to_string(who.replica), who.attempt);
+        });
+        used.set(static_cast<size_t>(what));
       };
-      for (const int gpu : replica.seat.gpus) once(gpus, gpu, "GPU");
-      once(ports, replica.seat.port, "port");
+      for (const int gpu : replica.seat.gpus) once(gpus, gpu, "GPU", gpu);
+      const int port = replica.seat.port;
+      once(ports, port - host.inventory.port_first, "port", port);
       memory_bytes += replica.seat.memory_bytes;
     }
     require(memory_bytes <= host.inventory.memory_bytes,
-            host.inventory.name + "'s memory is promised once");
+            [&] { return host.inventory.name + "'s memory is promised once"; });
   }
+  std::sort(running.begin(), running.end(), [](const auto* a, const auto* b) { return *a < *b; });
+  const auto twice = std::adjacent_find(running.begin(), running.end(),
+                                        [](const auto* a, const auto* b) { return *a == *b; });
+  require(twice == running.end(),
+          [&] { return "at most one live copy, not two of " + to_string(**twice); });
 }
 
 void World::check_gangs() const {
@@ -84,11 +105,13 @@ void World::check_gangs() const {
     const Experiment& experiment = model_->experiments.at(id);
     const bool placed = experiment.phase != Phase::None;
     const auto whole = static_cast<size_t>(experiment.spec().replica_count());
-    require(!placed || experiment.replicas.size() == whole, to_string(id) + " is placed whole");
+    require(!placed || experiment.replicas.size() == whole,
+            [&, &named = id] { return to_string(named) + " is placed whole"; });
     for (const Replica& replica : experiment.replicas) {
-      require(!placed || replica.attempt > 0, to_string(replica.id) + " is placed with its gang");
+      require(!placed || replica.attempt > 0,
+              [&] { return to_string(replica.id) + " is placed with its gang"; });
       require(placed || experiment.outcome || !is_alive(replica),
-              to_string(replica.id) + " is not alive between attempts");
+              [&] { return to_string(replica.id) + " is not alive between attempts"; });
       require(replica.attempt <= experiment.attempt, "attempts are given by the experiment");
     }
   }
@@ -96,10 +119,7 @@ void World::check_gangs() const {
 
 void World::check_derived() const {
   Model fresh;
-  for (const auto& [id, experiment] : model_->experiments) {
-    fresh.experiments.emplace(id, experiment);
-    index(fresh, experiment);
-  }
+  for (const auto& [id, experiment] : model_->experiments) index(fresh, experiment);
   require(fresh.live == model_->live, "live is who is not over");
   require(fresh.seated == model_->seated, "seated is who has seats");
   require(fresh.queue.lanes == model_->queue.lanes, "the queue is who waits");
@@ -113,42 +133,54 @@ void World::check_derived() const {
                 std::equal(std::begin(counted.by_state), std::end(counted.by_state),
                            std::begin(tally.by_state)),
             "members are counted right");
-    const int concurrency = model_->experiments.lower_bound({number, 1})->second.spec().concurrency;
-    require(concurrency == 0 || tally.in_slots <= static_cast<uint32_t>(concurrency),
-            "at most `concurrency` members at once");
-    require(concurrency == 0 || tally.held.empty() ||
-                tally.in_slots == static_cast<uint32_t>(concurrency),
+    const auto limit = static_cast<uint32_t>(
+        model_->experiments.lower_bound({number, 1})->second.spec().concurrency);
+    require(limit == 0 || tally.in_slots <= limit, "at most `concurrency` members at once");
+    require(limit == 0 || tally.held.empty() || tally.in_slots == limit,
             "no member is held back for nothing");
   }
   for (const auto& [id, host] : model_->hosts) {
     const FreeHost free = free_host(*model_, host);
     const FreeHost* kept = model_->free.find(id);
-    require(kept != nullptr && free.open == kept->open && free.gpus == kept->gpus &&
-                free.ports_used == kept->ports_used && free.seats == kept->seats &&
-                free.memory_bytes == kept->memory_bytes && std::abs(free.cpus - kept->cpus) < 1e-6,
-            "what is free on " + host.name + " follows from the seats");
+    require(
+        kept != nullptr && free.open == kept->open && free.gpus == kept->gpus &&
+            free.ports_used == kept->ports_used && free.seats == kept->seats &&
+            free.memory_bytes == kept->memory_bytes && std::abs(free.cpus - kept->cpus) < 1e-6,
+        [&, &named = host] { return "what is free on " + named.name + " follows from the seats"; });
   }
 }
 
+// But for what waits to be committed, the database knows what memory knows.
 void World::check_durable() const {
   for (const auto& [id, experiment] : model_->experiments) {
+    if (waiting_.rows.contains(id)) continue;
     const auto row = rows_.find(id);
     if (row == rows_.end()) {
-      require(experiment.attempt == 0 && !experiment.outcome, to_string(id) + " was never stored");
+      require(experiment.attempt == 0 && !experiment.outcome, "what happened to it was stored");
       continue;
     }
-    const std::string stored = facts_of(row->second);
-    const std::string known = facts_of(experiment);
-    require(stored == known, "the database knows what memory knows:\n" + stored + "\n" + known);
+    require(same_facts(row->second, experiment), [&, &known = experiment] {
+      return "the database knows what memory knows:\n" + facts_of(row->second) + "\n" +
+             facts_of(known);
+    });
+  }
+}
+
+void World::check_reasons() const {
+  for (const ExperimentId& id : model_->live) {
+    const Experiment& experiment = model_->experiments.at(id);
+    if (experiment.outcome || experiment.phase != Phase::None) continue;
+    if (experiment.not_before_ms != 0 && experiment.wait_reason.empty()) continue;  // restarted
+    require(!wait_reason(*model_, id, now_).empty(), "who waits has a reason");
   }
 }
 
 void World::check_shown(const StateChange& change) {
-  note(fmt::format("{} --> {} {}", change.replica ? to_string(*change.replica) : to_string(change.experiment),
-                   to_string(change.state), change.reason));
-  const std::string name =
-      change.replica ? to_string(*change.replica) : to_string(change.experiment);
-  require(!ended_.contains(change.experiment), name + " changes after its end");
+  const auto name = [&] {
+    return change.replica ? to_string(*change.replica) : to_string(change.experiment);
+  };
+  if (traced_) note("{} --> {} {}", name(), to_string(change.state), change.reason);
+  require(!ended_.contains(change.experiment), [&] { return name() + " changes after its end"; });
   const auto [place, first] = shown_.try_emplace({change.experiment, change.replica}, change);
   if (!first) {
     const StateChange before = std::exchange(place->second, change);
@@ -156,40 +188,45 @@ void World::check_shown(const StateChange& change) {
     const bool again = change.state == before.state;
     require(again || (new_attempt && is_terminal(before.state)) ||
                 may_follow(before.state, change.state),
-            fmt::format("{} goes from {} to {}", name, to_string(before.state), to_string(change.state)));
+            [&] {
+              return fmt::format("{} goes from {} to {}", name(), to_string(before.state),
+                                 to_string(change.state));
+            });
   }
-  if (!change.replica && is_terminal(change.state)) {
-    const auto found = model_->experiments.find(change.experiment);
-    if (found != model_->experiments.end()) {
-      const Experiment& experiment = found->second;
-      require(experiment.over, name + " is over when it says so");
-      for (const Replica& replica : experiment.replicas) {
-        require(replica.end.has_value() && is_gone(replica),
-                to_string(replica.id) + " has ended with its experiment");
-      }
-      ended_.emplace(change.experiment, *experiment.outcome);
-    } else {
-      ended_.emplace(change.experiment, Outcome{});
-    }
+  if (change.replica || !is_terminal(change.state)) return;
+  ended_.insert(change.experiment);
+  const auto found = model_->experiments.find(change.experiment);
+  if (found == model_->experiments.end()) return;
+  require(found->second.over, [&] { return name() + " is over when it says so"; });
+  for (const Replica& replica : found->second.replicas) {
+    require(replica.end.has_value() && is_gone(replica),
+            [&] { return to_string(replica.id) + " has ended with its experiment"; });
   }
 }
 
 // Persist precedes send: what a message follows from is in the database.
-void World::check_sendable(const Send& send) const {
+void World::check_sendable(const FakeHost& host, const Send& send) const {
   if (const auto* launch = std::get_if<SendLaunch>(&send)) {
     const Experiment& row = rows_.at(launch->experiment);
-    for (const ReplicaId& id : launch->replicas) {
-      const bool stored = std::any_of(row.replicas.begin(), row.replicas.end(), [&](const Replica& r) {
-        return r.id == id && r.attempt == launch->attempt && r.progress != Progress::None;
-      });
-      require(stored, to_string(id) + " is placed in the database before Launch is sent");
+    for (const Replica& replica : row.replicas) {
+      const auto& named = launch->replicas;
+      if (std::find(named.begin(), named.end(), replica.id) == named.end()) continue;
+      require(replica.attempt == launch->attempt && replica.progress != Progress::None,
+              "what is launched is placed in the database");
+      require(replica.seat.host == host.inventory.id, "a Launch goes to the host of the seats");
+      const auto& excluded = row.excluded_hosts;
+      require(launch->attempt != decider(row).attempt || row.phase != Phase::Placed ||
+                  std::find(excluded.begin(), excluded.end(), launch->host) == excluded.end(),
+              "no gang is placed on a host that was excluded for it");
     }
   } else if (const auto* start = std::get_if<SendStart>(&send)) {
     const Experiment& row = rows_.at(start->experiment);
+    require(row.phase == Phase::Go || row.phase == Phase::Ending || row.outcome,
+            "Go is in the database before Start is sent");
     for (const Replica& replica : row.replicas) {
-      if (replica.attempt != start->attempt || replica.seat.host != start->host) continue;
-      require(replica.progress >= Progress::Prepared && row.phase == Phase::Go,
-              to_string(replica.id) + " has Go in the database before Start is sent");
+      if (replica.attempt != start->attempt) continue;
+      require(replica.progress >= Progress::Prepared,
+              "all of a gang are prepared, in the database, before any of it is started");
     }
   } else if (const auto* forget = std::get_if<SendForget>(&send)) {
     for (const HeldReplicaFact& fact : forget->replicas) {
@@ -197,10 +234,56 @@ void World::check_sendable(const Send& send) const {
       if (row == rows_.end()) continue;
       for (const Replica& replica : row->second.replicas) {
         if (replica.id != fact.replica || replica.attempt != fact.attempt) continue;
-        require(is_gone(replica), to_string(replica.id) + " is released in the database before Forget");
+        require(is_gone(replica), "what is forgotten is released in the database");
       }
     }
   }
+}
+
+void World::check_said_once(Stream& stream, const Send& send) const {
+  if (const auto* launch = std::get_if<SendLaunch>(&send)) {
+    for (const ReplicaId& id : launch->replicas) {
+      require(stream.launches.insert({id, launch->attempt}).second,
+              "a launch is said once a stream");
+    }
+  } else if (const auto* start = std::get_if<SendStart>(&send)) {
+    require(stream.starts.insert({start->experiment, start->attempt}).second,
+            "Start is said once a stream");
+  }
+}
+
+// Says it again when its attempt is no more: then it is inert.
+void World::check_stale(const Event& event) {
+  std::optional<ReplicaId> one;  // else all of a launch
+  ExperimentId id;
+  uint32_t attempt = 0;
+  std::visit(
+      [&](const auto& said) {
+        if constexpr (requires { said.attempt; }) attempt = said.attempt;
+        if constexpr (requires { said.experiment; }) id = said.experiment;
+        if constexpr (requires { said.replica; }) {
+          one = said.replica;
+          id = said.replica.experiment;
+        }
+      },
+      event);
+  const auto found = model_->experiments.find(id);
+  if (attempt == 0 || found == model_->experiments.end()) return;
+  const Experiment& experiment = found->second;
+  for (const Replica& replica : experiment.replicas) {
+    const bool named = !one || *one == replica.id;
+    if (named && replica.attempt == attempt && !experiment.over) return;
+  }
+  counts_.add(Seen::StaleMessage);
+  const Experiment before = experiment;
+  Effects effects = daemon::step(*model_, event, policy_, now_);
+  const bool only_forget = std::all_of(effects.send.begin(), effects.send.end(), [](const Send& s) {
+    return std::holds_alternative<SendForget>(s);
+  });
+  require(effects.notify.empty() && effects.persist.empty() && only_forget,
+          "a stale attempt has no effect");
+  require(before == experiment, "a stale attempt changes nothing");
+  keep(std::move(effects));
 }
 
 }  // namespace dtrain::sim

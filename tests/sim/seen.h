@@ -1,0 +1,77 @@
+// What a run met, counted: a situation that never came up was not tested.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace dtrain::sim {
+
+enum class Seen : size_t {
+  TailLost,
+  SendsLost,
+  CommitFailed,
+  BrokenStreamRead,
+  OlderStreamDropped,
+  DeadDaemonHeard,
+  FactRepeated,
+  PreparedRunnerRestarted,
+  FailureKept,
+  StartTooLate,
+  LeaseEnded,
+  GraceAfterLease,
+  HostLost,
+  CameBackAfterLoss,
+  Stray,
+  StaleMessage,
+  PortTaken,
+  KeeperDied,
+  RelaunchedAlone,
+  HostExcluded,
+  NoHostLeft,
+  KilledPending,
+  HeldByConcurrency,
+  WentAhead,
+  GpuBusy,
+  kCount
+};
+
+constexpr std::array<const char*, static_cast<size_t>(Seen::kCount)> kSeenNames = {
+    "a daemon dies with decided events that it had not committed",
+    "a daemon dies between its commit and its messages",
+    "a commit fails, and what waits grows until the next",
+    "what a broken stream still carries is read before the next Hello",
+    "a new Hello overtakes what an older stream carries",
+    "messages of a daemon that is gone reach a runner",
+    "a fact is said again after a Welcome",
+    "a runner restarts between Prepared and Start",
+    "a failed launch is told of after the next Welcome",
+    "a Start arrives when its lease has run out",
+    "a lease runs out at a host without contact",
+    "a process uses up its grace after the lease",
+    "a host is given up with replicas on it",
+    "a host comes back after it was given up",
+    "a host holds what nobody wants any more",
+    "a message of an attempt that is no more",
+    "a stranger listens on a leased port",
+    "a keeper dies",
+    "a replica is launched again alone",
+    "a host is excluded after failed starts",
+    "an experiment ends because every host is excluded",
+    "an experiment is killed while it waits",
+    "a member waits for its set's concurrency",
+    "an experiment goes ahead of a gang that waits",
+    "a stranger takes a GPU",
+};
+
+struct Counts {
+  std::array<uint64_t, static_cast<size_t>(Seen::kCount)> of{};
+
+  void add(Seen what) { ++of[static_cast<size_t>(what)]; }
+  Counts& operator+=(const Counts& other) {
+    for (size_t i = 0; i < of.size(); ++i) of[i] += other.of[i];
+    return *this;
+  }
+};
+
+}  // namespace dtrain::sim

@@ -1,0 +1,223 @@
+// What may happen in a world, and how it comes to rest.
+#include <algorithm>
+
+#include "daemon/placement.h"
+#include "daemon/queue.h"
+#include "sim/world.h"
+
+namespace dtrain::sim {
+
+using namespace daemon;
+
+namespace {
+
+constexpr size_t kLiveMax = 10;
+
+}  // namespace
+
+Spec World::random_spec() {
+  Spec spec;
+  spec.project = "sim";
+  spec.framework = chance(60) ? Framework::Tensorflow : Framework::Command;
+  const auto resources = [&](size_t gpus) {
+    Resources each;
+    each.cpus = 0.5 + static_cast<double>(below(4)) * 0.5;
+    each.memory_bytes = (uint64_t{1} + below(4)) << 30;
+    each.gpus = static_cast<int>(below(gpus));
+    return each;
+  };
+  const auto rule = [&](bool decides) {
+    if (chance(50)) return OnFailure::Fail;
+    return chance(60) || decides ? OnFailure::Restart : OnFailure::Ignore;
+  };
+  const auto add = [&](Role role, size_t count, size_t gpus, bool decides) {
+    spec.roles.push_back({role, static_cast<int>(count), resources(gpus), {"x"}, rule(decides)});
+  };
+  if (chance(40)) {
+    add(Role::Train, 1, 4, true);
+  } else {
+    add(Role::Master, 1, 2, true);
+    add(Role::Worker, 1 + below(4), 2, false);
+    if (chance(60)) add(Role::Ps, 1 + below(2), 1, false);
+  }
+  spec.restart.limit = static_cast<int>(below(4));
+  spec.restart.backoff_ms = chance(30) ? 0 : 2'000;
+  spec.completion = chance(30) ? Completion::AllWorkers : Completion::Decider;
+  spec.finish_grace_ms = chance(30) ? 0 : 10'000;
+  spec.stop_grace_ms = static_cast<int64_t>(below(5)) * 10'000;
+  spec.priority = static_cast<int>(below(101));
+  if (chance(30)) spec.max_duration_ms = 60'000 + static_cast<int64_t>(below(10)) * 60'000;
+  if (chance(25)) {
+    spec.parameters.push_back({"p", {"1", "2", "3"}});
+    spec.concurrency = static_cast<int>(below(3));
+  }
+  return spec;
+}
+
+// Durable before it is an event.
+void World::submit() {
+  if (model_->live.size() >= kLiveMax) return;
+  auto submission = std::make_shared<Submission>();
+  submission->number = ++last_number_;
+  submission->spec = random_spec();
+  if (chance(10)) submission->host = hosts_[below(hosts_.size())].inventory.name;
+  submissions_.push_back(submission);
+  note("submit {}", submission->number);
+  happen(Submitted{submission});
+  if (!model_->sets.empty() && !model_->sets.rbegin()->second.held.empty()) {
+    counts_.add(Seen::HeldByConcurrency);
+  }
+}
+
+void World::kill() {
+  if (model_->live.empty()) return;
+  auto chosen = model_->live.begin();
+  std::advance(chosen, static_cast<long>(below(model_->live.size())));
+  const ExperimentId id = chance(30) ? chosen->set() : *chosen;
+  if (traced_) note("kill {}", to_string(id));
+  std::vector<std::pair<ExperimentId, bool>> concerned;  // and whether it only waits
+  for (const ExperimentId& live : model_->live) {
+    if (live.number != id.number || (id.member != 0 && live != id)) continue;
+    const Experiment& experiment = model_->experiments.at(live);
+    const bool waits = experiment.phase == Phase::None &&
+                       std::all_of(experiment.replicas.begin(), experiment.replicas.end(), is_gone);
+    concerned.emplace_back(live, waits && !experiment.outcome);
+  }
+  happen(KillWanted{id, chance(30)});
+  for (const auto& [each, waits] : concerned) {
+    const Experiment& experiment = model_->experiments.at(each);
+    require(experiment.outcome.has_value(), "who is killed has its end at once");
+    require(!waits || experiment.over, "who is killed while it waits is over at once");
+    if (waits) counts_.add(Seen::KilledPending);
+    waiting_.killed.push_back(each);
+    killed_.insert(each);
+  }
+}
+
+void World::pass_time(TimeMs by_ms) {
+  now_ += by_ms;
+  for (FakeHost& host : hosts_) host.keepers_watch(now_);
+}
+
+void World::fault(FakeHost& host) {
+  const size_t kind = below(100);
+  if (kind < 30) {
+    if (host.stream) note("{} loses its stream", host.inventory.name);
+    host.lose_stream(random_);
+  } else if (kind < 40) {
+    end_stream(host);
+  } else if (kind < 70) {
+    if (host.runner_up) note("{}'s runner crashes", host.inventory.name);
+    host.crash_runner(random_);
+  } else if (kind < 78) {
+    note("{} reboots", host.inventory.name);
+    host.reboot(random_);
+  } else if (kind < 86) {
+    note("the daemon is restarted");
+    restart_daemon();
+  } else {
+    host.use_gpu(random_, false);
+  }
+}
+
+void World::host_moves(FakeHost& host) {
+  const size_t kind = below(100);
+  if (!host.runner_up) {
+    if (calm_ || kind < 10) host.runner_up = true;
+  } else if (!host.stream) {
+    if (calm_ || kind < 20) host.dial(now_);
+  } else if (kind < 40) {
+    host.receive(now_);
+  } else if (kind < 45) {
+    host.renew(now_);
+  }
+  // The daemon's end, which knows nothing of the runner's: what is in a stream is read all the
+  // same.
+  if (chance(35)) read_stream(host);
+  if (chance(3)) see_closed(host);
+  if (chance(calm_ ? 60 : 25)) host.act(random_, calm_);
+}
+
+// An attempt that is no more may say what it likes.
+void World::replay_stale() {
+  if (heard_.empty()) return;
+  const Event event = heard_[below(heard_.size())];
+  check_stale(event);
+}
+
+void World::step() {
+  ++steps_;
+  const size_t kind = below(1000);
+  if (kind < 18)
+    submit();
+  else if (kind < 21)
+    kill();
+  else if (kind < 23)
+    pass_time(static_cast<TimeMs>(20'000 + below(80'000)));
+  else if (kind < 80)
+    pass_time(static_cast<TimeMs>(below(3'000)));
+  else if (kind < 92)
+    fault(hosts_[below(hosts_.size())]);
+  else if (kind < 110)
+    replay_stale();
+  else if (kind < 200)
+    tick_if_due();
+  else
+    host_moves(hosts_[below(hosts_.size())]);
+  if (chance(60)) end_turn();
+  check_everything();
+}
+
+// What no host can ever take is refused at submit when the hosts are known; here they may not have
+// been.
+void World::kill_impossible() {
+  for (const ExperimentId& id : std::set<ExperimentId>(model_->live)) {
+    const Experiment& experiment = model_->experiments.at(id);
+    if (!is_queued(experiment)) continue;
+    const Choice choice{experiment.submission->host, {}, nullptr};
+    const Placement placement = place(id, experiment.spec(), model_->free, choice);
+    if (!std::holds_alternative<Never>(placement)) continue;
+    killed_.insert(id);
+    happen(KillWanted{id, false});
+  }
+}
+
+void World::quiesce() {
+  calm_ = true;
+  note("calm");
+  for (int round = 0; round < 20'000; ++round) {
+    ++steps_;
+    for (FakeHost& host : hosts_) {
+      host_moves(host);
+      if (round % 8 == 0) host.use_gpu(random_, true);
+    }
+    if (round % 4 == 0) pass_time(500);
+    tick_if_due();
+    end_turn();
+    check_everything();
+    if (round % 1'000 == 999) kill_impossible();
+    const bool empty = std::all_of(hosts_.begin(), hosts_.end(), [](const FakeHost& host) {
+      return host.replicas.empty() && (!host.stream || host.stream->down.empty());
+    });
+    if (model_->live.empty() && empty) return;
+  }
+  std::string left;
+  for (const ExperimentId& id : model_->live) {
+    const Experiment& experiment = model_->experiments.at(id);
+    left += fmt::format("\n  {} {} ({})", to_string(id), to_string(state_of(experiment)),
+                        wait_reason(*model_, id, now_));
+    for (const Replica& replica : experiment.replicas) {
+      left += fmt::format(" [{} @{} progress {} lost {}]", to_string(replica.id), replica.attempt,
+                          static_cast<int>(replica.progress), replica.lost);
+    }
+  }
+  for (const FakeHost& host : hosts_) {
+    for (const auto& [fact, replica] : host.replicas) {
+      left += fmt::format("\n  on {}: {}@{} stage {}", host.inventory.name, to_string(fact.replica),
+                          fact.attempt, static_cast<int>(replica.stage));
+    }
+  }
+  throw Broken("everything comes to its end; left:" + left);
+}
+
+}  // namespace dtrain::sim

@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
 """Breaks the guards of the scheduling core one at a time and sees that the simulation notices.
 
-For each mutant the core is built anew, and the simulation is run; where it sees nothing, the unit tests
-of the core are. Prints a table and returns 1 when a mutant survived. By hand only: a build a mutant.
+Each mutant is one file of the core, changed in a temporary folder, compiled and linked as the build
+directory does it. The simulation is run with it, and where it sees nothing, the unit tests of the core.
+Prints a table; returns 1 when a mutant survived. By hand only: a compiler's run for each mutant.
 
-    tests/sim/mutants.py [--work DIR] [WORD...]     only mutants whose description has each WORD
+    tests/sim/mutants.py [--build DIR] [-j N] [WORD...]   only mutants whose words have each WORD
 """
 
 import argparse
+import concurrent.futures
+import json
 import pathlib
 import re
-import shutil
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -129,30 +132,49 @@ MUTANTS = [
 ]
 
 
-def copy_tree(to: pathlib.Path) -> None:
-    names = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard"],
-                           cwd=ROOT, check=True, capture_output=True, text=True).stdout
-    for name in names.splitlines():
-        source, target = ROOT / name, to / name
-        if not source.is_file():
-            continue
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if not target.exists() or target.read_bytes() != source.read_bytes():
-            shutil.copy(source, target)
+class Builder:
+    """Compiles one changed file as the build directory does, and links it before the core's library."""
+
+    def __init__(self, directory: pathlib.Path):
+        self.directory = directory
+        commands = json.loads((directory / "compile_commands.json").read_text())
+        self.compile = {c["file"]: shlex.split(c["command"]) for c in commands}
+
+    def ninja(self, *arguments: str) -> str:
+        done = subprocess.run(["ninja", "-C", self.directory, *arguments], capture_output=True, text=True)
+        if done.returncode != 0:
+            raise SystemExit(done.stdout[-3000:])
+        return done.stdout
+
+    def call(self, command: list[str]) -> None:
+        done = subprocess.run(command, cwd=self.directory, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise SystemExit(f"{shlex.join(command)}\n{done.stderr[-3000:]}")
+
+    def object_of(self, file: str, source: pathlib.Path) -> pathlib.Path:
+        command = list(self.compile[str(ROOT / file)])
+        made = source.with_suffix(".o")
+        command[command.index("-o") + 1] = str(made)
+        command[command.index("-c") + 1] = str(source)
+        self.call([*command, "-O1", "-g0", "-Wno-error"])
+        return made
+
+    def link(self, program: str, changed: pathlib.Path) -> pathlib.Path:
+        line = self.ninja("-t", "commands", program).splitlines()[-1]
+        command = shlex.split(line.removeprefix(": && ").removesuffix(" && :"))
+        made = changed.with_name(program)
+        command[command.index("-o") + 1] = str(made)
+        library = next(i for i, word in enumerate(command) if word.endswith("libdtrain_daemon_core.a"))
+        command.insert(library, str(changed))
+        self.call(command)
+        return made
 
 
-def build(tree: pathlib.Path, target: str) -> str:
-    """Empty, or what the compiler said."""
-    done = subprocess.run(["ninja", "-C", tree / "build", "-j1", target],
-                          capture_output=True, text=True)
-    return "" if done.returncode == 0 else done.stdout[-3000:]
-
-
-def run(tree: pathlib.Path, program: str) -> tuple[int, str, float]:
+def run(program: pathlib.Path) -> tuple[int, str, float]:
     started = time.monotonic()
     try:
-        done = subprocess.run([tree / "build" / "bin" / program], timeout=300, text=True,
-                              errors="replace", stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        done = subprocess.run([program], timeout=300, text=True, errors="replace",
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         return done.returncode, done.stdout, time.monotonic() - started
     except subprocess.TimeoutExpired:
         return 124, "FATAL ERROR: it goes on for ever", time.monotonic() - started
@@ -175,54 +197,44 @@ def said_by(program: str, output: str) -> str:
     return f"{words[:110]} ({where})" if where else words[:110]
 
 
-def try_mutant(tree: pathlib.Path, file: str, old: str, new: str) -> str:
+def try_mutant(builder: Builder, file: str, old: str, new: str) -> str:
     """What caught it; empty when nothing did."""
-    path = tree / file
-    original = path.read_text()
+    original = (ROOT / file).read_text()
     if original.count(old) != 1:
         raise SystemExit(f"{file} has this {original.count(old)} times, not once:\n{old}")
-    path.write_text(original.replace(old, new))
-    try:
+    with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
+        source = pathlib.Path(folder) / pathlib.Path(file).name
+        source.write_text(original.replace(old, new))
+        changed = builder.object_of(file, source)
         for program in ("sim_tests", "core_tests"):
-            if failed := build(tree, program):
-                raise SystemExit(f"a mutant of {file} does not compile:\n{new}\n{failed}")
-            code, output, seconds = run(tree, program)
+            code, output, seconds = run(builder.link(program, changed))
             if code != 0:
                 return f"{said_by(program, output)}, {seconds:.1f} s"
-    finally:
-        path.write_text(original)
     return ""
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--work", type=pathlib.Path, help="kept, for the next run to be faster")
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build" / "release")
+    parser.add_argument("-j", type=int, default=2, help="mutants at a time")
     parser.add_argument("words", nargs="*", help="only mutants whose description has all of these")
     options = parser.parse_args()
-    tree = options.work or pathlib.Path(tempfile.mkdtemp(prefix="mutants-"))
-    try:
-        copy_tree(tree)
-        subprocess.run(["cmake", "-S", tree, "-B", tree / "build", "-G", "Ninja",
-                        "-DCMAKE_BUILD_TYPE=Release", "-DDTRAIN_TEST_LEVELS=sim"],
-                       check=True, stdout=subprocess.DEVNULL)
-        for program in ("sim_tests", "core_tests"):
-            if failed := build(tree, program):
-                raise SystemExit(failed)
-            code, output, seconds = run(tree, program)
-            if code != 0:
-                raise SystemExit(f"{program} fails unbroken:\n{output[:3000]}")
-            print(f"unbroken, {program} passes in {seconds:.1f} s", flush=True)
-        survived = 0
-        for description, file, old, new in MUTANTS:
-            if not all(word in description for word in options.words):
-                continue
-            caught = try_mutant(tree, file, old, new)
+    builder = Builder(options.build.resolve())
+    builder.ninja("-j", str(options.j), "sim_tests", "core_tests")
+    for program in ("sim_tests", "core_tests"):
+        code, output, seconds = run(builder.directory / "bin" / program)
+        if code != 0:
+            raise SystemExit(f"{program} fails unbroken:\n{output[:3000]}")
+        print(f"unbroken, {program} passes in {seconds:.1f} s", flush=True)
+    chosen = [m for m in MUTANTS if all(word in m[0] for word in options.words)]
+    survived = 0
+    with concurrent.futures.ThreadPoolExecutor(options.j) as pool:
+        results = pool.map(lambda mutant: try_mutant(builder, *mutant[1:]), chosen)
+        for (description, *_), caught in zip(chosen, results):
             survived += not caught
             print(f"| {description} | {caught or 'SURVIVED'} |", flush=True)
-        return 1 if survived else 0
-    finally:
-        if options.work is None:
-            shutil.rmtree(tree, ignore_errors=True)
+    print(f"{len(chosen)} mutants, {survived} survived")
+    return 1 if survived else 0
 
 
 if __name__ == "__main__":

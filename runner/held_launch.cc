@@ -166,8 +166,12 @@ void HeldLaunch::fail(const Error& error, int port_taken) {
       },
       [this] {
         failure_cleared_ = true;
-        if (failure_told_) context_.over(name_);
+        end_failed();
       });
+}
+
+void HeldLaunch::end_failed() {
+  if (failure_told_) context_.over(name_);
 }
 
 // Every replica was stopped before there was a keeper: none is started.
@@ -354,8 +358,10 @@ void HeldLaunch::resume(const std::map<ReplicaId, uint64_t>& durable) {
   if (stage_ == Stage::Failed) {
     failure_told_ = true;
     // Not from within a call on this very launch.
-    if (std::exchange(failure_cleared_, false)) {
-      context_.files.run([] {}, [this] { context_.over(name_); });
+    if (failure_cleared_) {
+      context_.files.run([] {}, [this, alive = std::weak_ptr(alive_)] {
+        if (!alive.expired()) end_failed();
+      });
     }
     return;
   }
@@ -369,6 +375,8 @@ void HeldLaunch::resume(const std::map<ReplicaId, uint64_t>& durable) {
 
 void HeldLaunch::pause() {
   streaming_ = false;
+  // What was told may not have come. The next Hello names this launch, so the failure must follow it.
+  failure_told_ = false;
   for (const auto& replica : replicas_) replica->pause();
 }
 

@@ -153,6 +153,37 @@ TEST_CASE("a launch that can't be prepared says why and whose fault it is") {
   CHECK(fs::is_empty(scene.folder.path() / "work"));
 }
 
+TEST_CASE("a failure told on a stream that broke is told again by the next, whose Hello names it") {
+  Scene scene;
+  auto runner = scene.runner();
+  runner->connect();
+  std::atomic<int> asked = 0;
+  std::promise<void> at_second, go_on;
+  runner->blobs.on_fetch = [&] {
+    if (++asked != 2) return;
+    at_second.set_value();
+    go_on.get_future().wait();
+  };
+  pb::Launch launch = scene.launch("true");
+  launch.set_snapshot(std::string(32, 'x'));
+  runner->tell([&](pb::ToRunner& m) { *m.mutable_launch() = launch; });
+  REQUIRE(runner->until([&] { return scene.count(pb::FromRunner::kPrepareFailed) == 1; }));
+  launch.set_attempt(2);
+  runner->tell([&](pb::ToRunner& m) { *m.mutable_launch() = launch; });
+  runner->agent->on_disconnected();
+  runner->agent->on_connected();
+  REQUIRE(scene.last(pb::FromRunner::kHello)->hello().held_size() == 2);
+  // Between Hello and Welcome all of the first launch is cleared away: the thread is at the second.
+  at_second.get_future().wait();
+  runner->loop.restart();
+  runner->loop.poll();
+  runner->tell([](pb::ToRunner& m) { m.mutable_welcome(); });
+  CHECK(scene.count(pb::FromRunner::kPrepareFailed) == 2);
+  CHECK(scene.last(pb::FromRunner::kPrepareFailed)->prepare_failed().attempt() == 1);
+  go_on.set_value();
+  REQUIRE(runner->until([&] { return runner->agent->launches_held() == 0; }));
+}
+
 TEST_CASE("output waits in the spool while the daemon is away, and resumes where it has it") {
   Scene scene;
   auto runner = scene.runner();

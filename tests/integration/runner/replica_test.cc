@@ -79,7 +79,7 @@ TEST_CASE("a name that is not UTF-8 leaves the messages that repeat it readable"
   Ended ended("", 0);
   ReplicaExit exit;
   exit.cause = "cannot enter caf\xe9";
-  Replica replica(ended.directory, kReplica, 1, ended.window);
+  Replica replica(ended.spools, kReplica, 1, ended.window);
   replica.on_exit(exit, ended.recorder);
   replica.release("1.2 GB in caf\xe9/", ended.recorder);
   const std::vector<std::string>& sent = ended.recorder.sent;

@@ -22,6 +22,7 @@ void check_refusal(const Result<T>& read) {
 }
 
 void check_launch(const LaunchRecord& launch, const LaunchDir& copy) {
+  put(copy.record(), "");
   INVARIANT(copy.write_launch(launch).ok(), "what was read can be written");
   const auto again = copy.read_launch();
   INVARIANT(again.ok() && *again && **again == launch, "a launch reads back");

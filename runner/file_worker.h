@@ -3,7 +3,9 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <boost/asio/thread_pool.hpp>
+#include <chrono>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -16,12 +18,12 @@ namespace dtrain::runner {
 // is dropped.
 class FileWorker {
  public:
-  explicit FileWorker(boost::asio::io_context& loop) : loop_(loop) {}
+  explicit FileWorker(boost::asio::io_context& loop) : loop_(loop), again_(loop) {}
   ~FileWorker() {
     delivering_.reset();
     thread_.stop();
     thread_.join();
-    for (const auto& job : later_) job();
+    for (const auto& job : later_) (void)job();
   }
   FileWorker(const FileWorker&) = delete;
   FileWorker& operator=(const FileWorker&) = delete;
@@ -37,15 +39,17 @@ class FileWorker {
   }
 
   // What nobody waits for, above all deleting: done when nothing else is to do, or too much has
-  // gathered. A file system looks for free inodes more slowly while it deletes. What a killed runner
-  // leaves undone the next one finds and does.
-  void later(std::function<void()> job) {
+  // gathered. A file system looks for free inodes more slowly while it deletes. False: it could not be
+  // done for now (no descriptors, no memory) and is tried again. What a killed runner leaves undone the
+  // next one finds and does.
+  void later(std::function<bool()> job) {
     later_.push_back(std::move(job));
     clear_up();
   }
 
  private:
   static constexpr size_t kLaterMax = 1'000;
+  static constexpr std::chrono::seconds kAgain{1};
 
   void give(std::function<void()> job, std::function<void()> then) {
     std::weak_ptr<int> delivering = delivering_;
@@ -62,16 +66,24 @@ class FileWorker {
     if (clearing_ || later_.empty() || (urgent_ > 0 && later_.size() < kLaterMax)) return;
     clearing_ = true;
     // Kept until it is done, so that the end of the process can't lose it; twice is once.
-    give(later_.front(), [this] {
-      later_.pop_front();
-      clearing_ = false;
-      clear_up();
-    });
+    auto done = std::make_shared<bool>(false);
+    give([job = later_.front(), done] { *done = job(); },
+         [this, done] {
+           if (!*done) later_.push_back(later_.front());
+           later_.pop_front();
+           again_.expires_after(*done ? std::chrono::seconds(0) : kAgain);
+           again_.async_wait([this](boost::system::error_code error) {
+             if (error) return;
+             clearing_ = false;
+             clear_up();
+           });
+         });
   }
 
   boost::asio::io_context& loop_;
+  boost::asio::steady_timer again_;
   std::shared_ptr<int> delivering_ = std::make_shared<int>(0);
-  std::deque<std::function<void()>> later_;
+  std::deque<std::function<bool()>> later_;
   size_t urgent_ = 0;       // jobs given and not finished, of run()
   bool clearing_ = false;   // one of later_ is under way
   boost::asio::thread_pool thread_{1};

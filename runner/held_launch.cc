@@ -158,15 +158,24 @@ void HeldLaunch::fail(const Error& error, int port_taken) {
   failure_told_ = streaming_;
   ports_.release();
   stage_ = Stage::Failed;
+  clear_failed();
+}
+
+// Held until nothing of it is left: the daemon may ask for the same launch again.
+void HeldLaunch::clear_failed() {
+  auto cleared = std::make_shared<bool>(false);
   context_.files.run(
-      [directory = directory_] {
+      [cleared, directory = directory_, &site = context_.site] {
         kill_launch(directory);
-        release_all_work(directory);
-        remove_launch(directory);
+        *cleared = remove_unprepared(site, directory);
       },
-      [this] {
-        failure_cleared_ = true;
-        end_failed();
+      [this, cleared] {
+        failure_cleared_ = *cleared;
+        if (failure_cleared_) return end_failed();
+        look_again_.expires_after(kRetryMs);
+        look_again_.async_wait([this, alive = std::weak_ptr(alive_)](boost::system::error_code error) {
+          if (!error && !alive.expired()) clear_failed();
+        });
       });
 }
 
@@ -194,8 +203,7 @@ Status HeldLaunch::adopt() {
     // It was never said to be prepared: the daemon will ask again.
     if (const auto key = directory_.begun_key()) remove_begun_cgroups(context_.site.cgroups, *key);
     kill_launch(directory_);
-    release_all_work(directory_);
-    remove_launch(directory_);
+    (void)remove_unprepared(context_.site, directory_);
     return Error{Code::NotFound, name_ + " was not prepared to the end", ""};
   }
   file_ = std::move(**file);
@@ -401,7 +409,7 @@ void HeldLaunch::let_go_of_work(const Replica& replica) {
                      [this, left, id] {
                        work_released_[id] = *left;
                        if (left->empty()) {
-                         context_.files.later([file = only_of(file_, id), id] { remove_work(file, id); });
+                         context_.files.later([file = only_of(file_, id), id] { return remove_work(file, id); });
                        }
                        if (Replica* each = find(id)) settle(*each);
                      });
@@ -432,8 +440,9 @@ void HeldLaunch::remove_if_forgotten() {
   }
   stage_ = Stage::Removing;
   context_.files.later([directory = directory_, &site = context_.site] {
-    remove_launch(directory);
+    if (!remove_launch(directory)) return false;
     trim_trees(site);
+    return true;
   });
   // Not from within a call on this very launch.
   context_.files.run([] {}, [this] { context_.over(name_); });

@@ -91,6 +91,7 @@ class HeldLaunch {
   Status bring_up_keeper();
   void on_keeper_word(std::string_view word);
   void fail(const Error& error, int port_taken);
+  void clear_failed();
   void end_failed();   // once it was told of on the present stream
   void abandon();
   Status connect();

@@ -79,14 +79,4 @@ std::map<ReplicaId, ReplicaExit> end_lost_launch(const LaunchDir& directory) {
   return ends;
 }
 
-void release_all_work(const LaunchDir& directory) {
-  const auto launch = directory.read_launch();
-  if (!launch.ok() || !*launch) return;
-  for (const ReplicaLaunch& replica : (*launch)->replicas) {
-    if (auto released = release_view((*launch)->place_of(replica.id)); !released.ok()) {
-      fmt::print(stderr, "{}: {}\n", to_string(replica.id), released.error().message);
-    }
-  }
-}
-
 }  // namespace dtrain::runner

@@ -20,7 +20,4 @@ void kill_launch(const LaunchDir& directory);
 // them, written down or not.
 std::map<ReplicaId, ReplicaExit> end_lost_launch(const LaunchDir& directory);
 
-// Lets go of the view of every replica of the launch.
-void release_all_work(const LaunchDir& directory);
-
 }  // namespace dtrain::runner

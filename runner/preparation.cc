@@ -247,10 +247,25 @@ void copy_outputs(const LaunchDir& directory, const ReplicaLaunch& replica) {
   }
 }
 
-void delete_tree(const fs::path& path) {
+bool delete_tree(const fs::path& path) {
   std::error_code error;
   fs::remove_all(path, error);
   if (error) fmt::print(stderr, "removing {}: {}\n", path.string(), error.message());
+  return !error;
+}
+
+// "4.2.worker.1@1" belongs to the launch "4.2@1"; empty for a name of somebody else's.
+std::string launch_of_place(const std::string& name) {
+  const size_t at = std::min(name.find('@'), name.size());
+  const auto id = parse_replica_id(std::string_view(name).substr(0, at));
+  return id.ok() ? to_string(id->experiment) + name.substr(at) : std::string();
+}
+
+bool delete_place(const fs::path& place) {
+  const auto released = release_view(place);
+  if (released.ok()) return true;
+  fmt::print(stderr, "{}: {}\n", place.filename().string(), released.error().message);
+  return false;
 }
 
 }  // namespace
@@ -263,7 +278,7 @@ Result<LaunchRecord> prepare_launch(const LaunchSite& site, const pb::Launch& la
                                   const LaunchDir& directory) {
   TRY(make_directory(directory.path()));
   auto file = write_down(site, launch, directory);
-  if (!file.ok()) delete_tree(directory.path());
+  if (!file.ok()) (void)delete_tree(directory.path());
   return file;
 }
 
@@ -282,17 +297,27 @@ std::string release_work(const LaunchRecord& launch, const LaunchDir& directory,
                                      : std::string();
 }
 
-void remove_work(const LaunchRecord& launch, const ReplicaId& id) {
-  if (auto released = release_view(launch.place_of(id)); !released.ok()) {
-    fmt::print(stderr, "{}: {}\n", to_string(id), released.error().message);
-  }
+bool remove_work(const LaunchRecord& launch, const ReplicaId& id) {
+  return delete_place(launch.place_of(id));
 }
 
-void remove_launch(const LaunchDir& directory) {
+bool remove_unprepared(const LaunchSite& site, const LaunchDir& directory) {
+  const std::string name = directory.path().filename().string();
+  bool all = true;
+  std::error_code error;
+  for (const fs::directory_entry& place : fs::directory_iterator(site.work(), error)) {
+    if (launch_of_place(place.path().filename().string()) != name) continue;
+    all = delete_place(place.path()) && all;
+  }
+  const bool listed = !error || error == std::errc::no_such_file_or_directory;
+  return listed && all && remove_launch(directory);
+}
+
+bool remove_launch(const LaunchDir& directory) {
   if (auto launch = directory.read_launch(); launch.ok() && *launch) {
     (void)remove_launch_cgroups(**launch).ok();
   }
-  delete_tree(directory.path());
+  return delete_tree(directory.path());
 }
 
 void trim_trees(const LaunchSite& site) {
@@ -316,17 +341,12 @@ void trim_trees(const LaunchSite& site) {
 void remove_old_work(const LaunchSite& site, const std::set<std::string>& held) {
   std::error_code error;
   for (const fs::directory_entry& place : fs::directory_iterator(site.work(), error)) {
-    // "4.2.worker.1@1" belongs to the launch "4.2@1".
     const std::string name = place.path().filename().string();
-    const size_t at = std::min(name.find('@'), name.size());
-    const auto id = parse_replica_id(std::string_view(name).substr(0, at));
-    if (id.ok() && held.contains(to_string(id->experiment) + name.substr(at))) continue;
+    if (held.contains(launch_of_place(name))) continue;
     struct stat info {};
     if (lstat(place.path().c_str(), &info) != 0) continue;
     if (std::time(nullptr) - info.st_mtime < kKeepWorkSeconds) continue;
-    if (auto released = release_view(place.path()); !released.ok()) {
-      fmt::print(stderr, "{}: {}\n", name, released.error().message);
-    }
+    (void)delete_place(place.path());
   }
 }
 

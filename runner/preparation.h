@@ -48,11 +48,14 @@ Result<LaunchRecord> prepare_launch(const LaunchSite& site, const pb::Launch& la
 // lets go of the view. What it left elsewhere is kept and named: "1.2 GB in ckpt/, kept ...".
 std::string release_work(const LaunchRecord& launch, const LaunchDir& directory, const ReplicaId& id);
 
-// Deletes the view of a replica that left nothing behind.
-void remove_work(const LaunchRecord& launch, const ReplicaId& id);
+// Deletes the view of a replica that left nothing behind. False: not now.
+bool remove_work(const LaunchRecord& launch, const ReplicaId& id);
 
-// Deletes the launch directory and its groups; what replicas left behind stays.
-void remove_launch(const LaunchDir& directory);
+// Deletes the launch directory and its groups; what replicas left behind stays. False: not now.
+bool remove_launch(const LaunchDir& directory);
+
+// Deletes all that a preparation made which did not come to its end, views too. False: not now.
+bool remove_unprepared(const LaunchSite& site, const LaunchDir& directory);
 
 // After a launch was removed: deletes trees beyond the site's limit, but none that a launch here uses.
 void trim_trees(const LaunchSite& site);

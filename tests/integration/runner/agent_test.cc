@@ -184,6 +184,28 @@ TEST_CASE("a failure told on a stream that broke is told again by the next, whos
   REQUIRE(runner->until([&] { return runner->agent->launches_held() == 0; }));
 }
 
+TEST_CASE("a launch that failed for want of descriptors leaves nothing once there are some") {
+  Scene scene;
+  auto runner = scene.runner();
+  runner->connect();
+  rlimit before{};
+  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
+  {
+    const Fd next(::dup(0));
+    const rlimit none{static_cast<rlim_t>(next.get()), before.rlim_max};
+    REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+  }
+  runner->tell([&](pb::ToRunner& m) { *m.mutable_launch() = scene.launch("true"); });
+  const bool failed =
+      runner->until([&] { return scene.last(pb::FromRunner::kPrepareFailed) != nullptr; });
+  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+  REQUIRE(failed);
+  CHECK(scene.last(pb::FromRunner::kPrepareFailed)->prepare_failed().ours());
+  CHECK(runner->until([&] { return runner->agent->launches_held() == 0; }));
+  CHECK(fs::is_empty(scene.folder.path() / "launches"));
+  CHECK(fs::is_empty(scene.folder.path() / "work"));
+}
+
 TEST_CASE("output waits in the spool while the daemon is away, and resumes where it has it") {
   Scene scene;
   auto runner = scene.runner();

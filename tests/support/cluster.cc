@@ -1,6 +1,7 @@
 #include "tests/support/cluster.h"
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -15,8 +16,15 @@ namespace dtrain::tests {
 namespace {
 
 std::string bytes_of(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  // Not a stream: that throws when the process is gone between opening and reading.
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  std::string bytes;
+  char part[4096];
+  for (ssize_t got; fd >= 0 && (got = ::read(fd, part, sizeof part)) > 0;) {
+    bytes.append(part, static_cast<size_t>(got));
+  }
+  if (fd >= 0) ::close(fd);
+  return bytes;
 }
 
 fs::path make_folder() {

@@ -40,7 +40,7 @@ TEST_CASE("output that comes again after it became durable is acknowledged again
   CHECK(runner.last(pb::ToRunner::kLogAck)->log_ack().offset() == 6);
 }
 
-TEST_CASE("a runner that says nothing any more is given up, one that renews is not") {
+TEST_CASE("a runner that says nothing any more is given up") {
   test::TemporaryFolder folder;
   ServedDaemon daemon(home_below(folder.path()), std::chrono::milliseconds(60));
   std::vector<HostId> hung;

@@ -80,6 +80,7 @@ Status Agent::adopt() {
 void Agent::on_connected() {
   pb::FromRunner message;
   pb::Hello& hello = *message.mutable_hello();
+  hello_sent_ms_ = boottime_ms();
   hello.set_version(kVersion);
   hello.set_protocol(kProtocol);
   hello.set_host_id(options_.host_id);
@@ -111,7 +112,7 @@ void Agent::on_message(const pb::ToRunner& message) {
       return on_launch(message.launch());
     case pb::ToRunner::kStart:
       if (HeldLaunch* launch = find(message.start().experiment(), message.start().attempt())) {
-        launch->start();
+        launch->start(contact_ms_);
       }
       return;
     case pb::ToRunner::kStop:
@@ -133,6 +134,7 @@ void Agent::on_message(const pb::ToRunner& message) {
 void Agent::on_welcome(const pb::Welcome& welcome) {
   fmt::print(stderr, "joined the daemon {}\n", welcome.version());
   gate_.open = true;
+  contact_ms_ = std::max(contact_ms_, hello_sent_ms_);
   if (welcome.renew_every_ms() > 0) {
     options_.renew_every_ms = static_cast<int64_t>(welcome.renew_every_ms());
   }
@@ -201,9 +203,10 @@ void Agent::on_log_ack(const pb::LogAck& ack) {
 
 // The lease counts from when the renewal was sent, not from when its answer came.
 void Agent::on_renewed(const pb::Renewed& renewed) {
-  const int64_t ago_ms = boottime_ms() - static_cast<int64_t>(renewed.sent_ms());
-  if (ago_ms < 0) return;
-  for (const auto& [name, launch] : launches_) launch->renew(ago_ms);
+  const auto sent_ms = static_cast<int64_t>(renewed.sent_ms());
+  if (sent_ms > boottime_ms()) return;
+  contact_ms_ = std::max(contact_ms_, sent_ms);
+  for (const auto& [name, launch] : launches_) launch->renew(contact_ms_);
 }
 
 HeldLaunch* Agent::find(const std::string& experiment, uint32_t attempt) {

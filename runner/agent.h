@@ -91,6 +91,8 @@ class Agent {
   std::map<std::string, std::unique_ptr<HeldLaunch>> launches_;
   UsageMonitor usage_;
   boost::asio::steady_timer renew_timer_;
+  int64_t hello_sent_ms_ = 0;  // of boottime_ms()
+  int64_t contact_ms_ = 0;     // when our last word was sent that the daemon has answered
   bool pump_scheduled_ = false;
 };
 

@@ -250,7 +250,7 @@ void HeldLaunch::on_keeper_hung_up() {
       return on_keeper_hung_up();
     }
     for (const auto& [id, grace_ms] : stop_grace_ms_) client_->stop(id, grace_ms);
-    if (start_wanted_) client_->start();
+    if (start_wanted_) client_->start(contact_ms_);
     say_bye_if_over();
   });
 }
@@ -322,12 +322,13 @@ void HeldLaunch::repeat_prepared() {
   if (stage_ == Stage::Prepared || stage_ == Stage::KeeperLost) report_prepared();
 }
 
-void HeldLaunch::start() {
+void HeldLaunch::start(int64_t contact_ms) {
   start_wanted_ = true;
+  contact_ms_ = contact_ms;
   // Until Prepared was said nobody may ask; a replica that was stopped stays stopped.
   if (stage_ != Stage::Prepared) return;
   ports_.release();
-  if (client_) client_->start();
+  if (client_) client_->start(contact_ms_);
 }
 
 void HeldLaunch::stop(const ReplicaId& id, int64_t grace_ms) {
@@ -353,8 +354,9 @@ void HeldLaunch::acknowledge(const ReplicaId& id, uint64_t offset) {
   settle(*replica);
 }
 
-void HeldLaunch::renew(int64_t ago_ms) {
-  if (file_.lease_ms != 0 && client_) client_->renew(ago_ms);
+void HeldLaunch::renew(int64_t contact_ms) {
+  contact_ms_ = contact_ms;
+  if (file_.lease_ms != 0 && client_) client_->renew(contact_ms);
 }
 
 // ---- the stream

@@ -62,11 +62,12 @@ class HeldLaunch {
 
   // Repeats change nothing. The Launch itself came again: Prepared is said again, if it is.
   void repeat_prepared();
-  void start();
+  // The lease counts from `contact_ms` (CLOCK_BOOTTIME): our last word that the daemon answered.
+  void start(int64_t contact_ms);
   void stop(const ReplicaId& replica, int64_t grace_ms);
   void forget(const ReplicaId& replica);
   void acknowledge(const ReplicaId& replica, uint64_t offset);
-  void renew(int64_t ago_ms);
+  void renew(int64_t contact_ms);
 
   // A stream opened: report every fact, send output from what the daemon has of it. Closed: pause.
   void resume(const std::map<ReplicaId, uint64_t>& durable);
@@ -124,6 +125,7 @@ class HeldLaunch {
   bool failure_told_ = false;
   bool failure_cleared_ = false;
   bool start_wanted_ = false;
+  int64_t contact_ms_ = 0;
   bool said_bye_ = false;
   bool streaming_ = false;
   bool may_have_output_ = false;

@@ -61,7 +61,8 @@ class Keeper {
   void say(const std::string& what) const;
   void sweep_in(int64_t delay_ms);
   void sweep();
-  void set_lease(int64_t left_ms);
+  void count_lease_from(uint64_t contact_ms);
+  void end_lease();
   void watch_lease();
   void watch_directory();
   void end_if_over();
@@ -78,6 +79,7 @@ class Keeper {
   asio::steady_timer sweep_timer_;
   int64_t sweep_at_ms_ = 0;  // of boottime_ms(); 0: none is due
   asio::posix::stream_descriptor lease_;
+  int64_t contact_ms_ = 0;   // what the lease counts from, of boottime_ms()
   asio::posix::stream_descriptor directory_events_;
   asio::steady_timer sync_timer_;
   bool sync_due_ = false;
@@ -110,6 +112,12 @@ Status Keeper::prepare() {
   // Orphans of our replicas become our children instead of init's: nothing gets out of sight.
   if (::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0) return errno_error("subreaper", errno);
   TRY(take_gpus());
+  if (launch_.lease_ms != 0) {
+    Fd timer(::timerfd_create(CLOCK_BOOTTIME, TFD_NONBLOCK | TFD_CLOEXEC));
+    if (!timer) return errno_error("a timer for the lease", errno);
+    lease_.assign(timer.release());
+    watch_lease();
+  }
   TRY(ctl_.listen(launch_.ctl));  // one keeper a launch can
   TRY(facts_, FactsWriter::open(directory_));
   ctl_.on_closed = [this] { end_if_over(); };
@@ -180,7 +188,7 @@ void Keeper::on_request(const CtlRequest& request) {
   switch (request.verb) {
     case CtlRequest::Verb::Start:
       if (std::exchange(started_, true)) return;
-      set_lease(launch_.lease_ms);
+      count_lease_from(request.number);
       for (const auto& replica : replicas_) replica->start();
       reap();  // SIGCHLDs of those that are over by now may have come as one
       return;
@@ -191,9 +199,7 @@ void Keeper::on_request(const CtlRequest& request) {
       }
       return;
     case CtlRequest::Verb::Renew:
-      set_lease(launch_.lease_ms - static_cast<int64_t>(std::min<uint64_t>(
-                                       request.number, static_cast<uint64_t>(launch_.lease_ms))));
-      return;
+      return count_lease_from(request.number);
     case CtlRequest::Verb::Acked:
       if (KeptReplica* replica = find(request.replica)) replica->acknowledge(request.number);
       return;
@@ -281,22 +287,22 @@ void Keeper::sweep() {
 }
 
 // Of CLOCK_BOOTTIME: the time a machine sleeps counts, since the daemon's doesn't stop meanwhile.
-void Keeper::set_lease(int64_t left_ms) {
-  if (launch_.lease_ms == 0 || !started_) return;
-  if (!lease_.is_open()) {
-    const int fd = ::timerfd_create(CLOCK_BOOTTIME, TFD_NONBLOCK | TFD_CLOEXEC);
-    if (fd < 0) {
-      say("no timer for the lease: " + errno_error("timerfd", errno).message);
-      return;
-    }
-    lease_.assign(fd);
-    watch_lease();
-  }
-  left_ms = std::max<int64_t>(left_ms, 1);  // 0 would disarm it
+void Keeper::count_lease_from(uint64_t contact_ms) {
+  if (launch_.lease_ms == 0 || !started_ || contact_ms > static_cast<uint64_t>(boottime_ms())) return;
+  contact_ms_ = std::max(contact_ms_, static_cast<int64_t>(contact_ms));
+  const int64_t ends_ms = contact_ms_ + launch_.lease_ms;
+  if (ends_ms <= boottime_ms()) return end_lease();
   itimerspec when{};
-  when.it_value.tv_sec = left_ms / 1000;
-  when.it_value.tv_nsec = (left_ms % 1000) * 1'000'000;
-  ::timerfd_settime(lease_.native_handle(), 0, &when, nullptr);
+  when.it_value.tv_sec = ends_ms / 1000;
+  when.it_value.tv_nsec = (ends_ms % 1000) * 1'000'000;
+  ::timerfd_settime(lease_.native_handle(), TFD_TIMER_ABSTIME, &when, nullptr);
+}
+
+void Keeper::end_lease() {
+  const std::string why =
+      fmt::format("lease expired: no word from the daemon for {} s", launch_.lease_ms / 1000);
+  say(why);
+  for (const auto& replica : replicas_) replica->stop(launch_.grace_ms, why);
 }
 
 void Keeper::watch_lease() {
@@ -304,12 +310,7 @@ void Keeper::watch_lease() {
     if (error) return;
     uint64_t expirations = 0;
     // A renewal may have come between the expiry and now; then there is nothing to read.
-    if (::read(lease_.native_handle(), &expirations, sizeof expirations) > 0) {
-      const std::string why =
-          fmt::format("lease expired: no word from the daemon for {} s", launch_.lease_ms / 1000);
-      say(why);
-      for (const auto& replica : replicas_) replica->stop(launch_.grace_ms, why);
-    }
+    if (::read(lease_.native_handle(), &expirations, sizeof expirations) > 0) end_lease();
     watch_lease();
   });
 }

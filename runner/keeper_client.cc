@@ -98,8 +98,12 @@ void KeeperClient::stop(const ReplicaId& replica, int64_t grace_ms) {
   send(fmt::format("stop {} {}\n", to_string(replica), grace_ms));
 }
 
-void KeeperClient::renew(int64_t ago_ms) {
-  send(fmt::format("renew {}\n", ago_ms));
+void KeeperClient::start(int64_t contact_ms) {
+  send(fmt::format("start {}\n", contact_ms));
+}
+
+void KeeperClient::renew(int64_t contact_ms) {
+  send(fmt::format("renew {}\n", contact_ms));
 }
 
 void KeeperClient::acked(const ReplicaId& replica, uint64_t offset) {

@@ -31,9 +31,9 @@ class KeeperClient {
   KeeperClient(const KeeperClient&) = delete;
   KeeperClient& operator=(const KeeperClient&) = delete;
 
-  void start() { send("start\n"); }
+  void start(int64_t contact_ms);
   void stop(const ReplicaId& replica, int64_t grace_ms);
-  void renew(int64_t ago_ms);
+  void renew(int64_t contact_ms);
   void acked(const ReplicaId& replica, uint64_t offset);
   void bye() { send("bye\n"); }
 

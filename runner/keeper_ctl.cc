@@ -53,9 +53,9 @@ Result<CtlRequest> parse_ctl_line(std::string_view line) {
   CtlRequest request;
   std::string_view rest = line;
   const std::string_view verb = next_word(rest);
-  if (verb == "start" || verb == "seen" || verb == "bye") {
+  if (verb == "seen" || verb == "bye") {
     if (verb != line) return error;
-    request.verb = verb == "start" ? Verb::Start : verb == "seen" ? Verb::Seen : Verb::Bye;
+    request.verb = verb == "seen" ? Verb::Seen : Verb::Bye;
     return request;
   }
   if (verb == "stop" || verb == "acked") {
@@ -63,8 +63,8 @@ Result<CtlRequest> parse_ctl_line(std::string_view line) {
     Result<ReplicaId> replica = parse_replica_id(next_word(rest));
     if (!replica.ok()) return error;
     request.replica = *replica;
-  } else if (verb == "renew") {
-    request.verb = Verb::Renew;
+  } else if (verb == "start" || verb == "renew") {
+    request.verb = verb == "start" ? Verb::Start : Verb::Renew;
   } else {
     return error;
   }

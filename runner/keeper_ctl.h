@@ -18,7 +18,7 @@ struct CtlRequest {
   enum class Verb { Start, Stop, Renew, Acked, Seen, Bye };
   Verb verb = Verb::Start;
   ReplicaId replica;    // of Stop and Acked
-  uint64_t number = 0;  // grace_ms, ms ago, or offset
+  uint64_t number = 0;  // grace_ms, contact_ms, or offset
 };
 // InvalidArgument for anything but a whole, well-formed line (without its '\n').
 Result<CtlRequest> parse_ctl_line(std::string_view line);

@@ -27,6 +27,8 @@ constexpr size_t kReadBytes = size_t{1} << 20;
 // After a small read the next one waits this long: a trainer that prints line by line costs a frame
 // per millisecond, not one per line.
 constexpr auto kGather = std::chrono::milliseconds(1);
+constexpr auto kStartRetry = std::chrono::milliseconds(200);
+constexpr int kStartTriesMax = 300;  // for about a minute
 constexpr size_t kSmallReadBytes = 64 << 10;
 // When what got KILL is looked at again: soon, and ever more rarely for one that hangs in the
 // kernel.
@@ -114,6 +116,7 @@ void KeptReplica::start() {
       exec_error_ = std::move(child).error();
     }
   }
+  if (exec_error_ && start_later()) return;
   started_unix_ms_ = unix_ms();
   record_start();
   if (exec_error_) {
@@ -123,6 +126,21 @@ void KeptReplica::start() {
   } else {
     read_output();
   }
+}
+
+// That the host has no process or descriptor left is not the program's failure, and passes.
+bool KeptReplica::start_later() {
+  if (exec_error_->code != Code::ResourceExhausted || starts_tried_++ >= kStartTriesMax) return false;
+  fmt::print(stderr, "{} can't start yet: {}\n", to_string(replica_.id), exec_error_->message);
+  exec_error_.reset();
+  phase_ = Phase::Waiting;
+  ErrorCode ignored;
+  output_.close(ignored);
+  read_timer_.expires_after(kStartRetry);
+  read_timer_.async_wait([this](const ErrorCode& error) {
+    if (!error) start();
+  });
+  return true;
 }
 
 // On a full disk it is tried again with each output and before the exit: an end is never seen

@@ -58,6 +58,7 @@ class KeptReplica {
  private:
   enum class Phase { Waiting, Running, Ending, Ended };
 
+  bool start_later();
   void record_start();
   void read_output();
   bool read_once();
@@ -93,6 +94,7 @@ class KeptReplica {
   int64_t started_unix_ms_ = 0;  // 0: it never was
   bool start_recorded_ = false;
   std::string why_;
+  int starts_tried_ = 0;
   std::optional<Error> exec_error_;
   int wait_status_ = 0;
   rusage usage_{};

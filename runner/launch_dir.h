@@ -97,9 +97,11 @@ class LaunchDir {
 // only. One line a message, '\n' at its end.
 //
 // runner to keeper:
-//   start                        run every replica (once; a repeat does nothing)
+//   start <contact_ms>           run every replica (once; a repeat does nothing); not when the lease is
+//                                over, counted from `contact_ms` of CLOCK_BOOTTIME: this line may have
+//                                lain somewhere for longer than that
 //   stop <replica> <grace_ms>    TERM to its whole tree, KILL after the grace; 0: KILL at once
-//   renew <ms>                   the lease counts from now minus `ms`
+//   renew <contact_ms>           the lease counts from then; an older one than known changes nothing
 //   acked <replica> <offset>     output up to offset is durable at the daemon: segments may go
 //   bye                          everything exited and was read: the keeper ends
 // keeper to runner:

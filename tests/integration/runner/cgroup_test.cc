@@ -168,7 +168,7 @@ TEST_CASE("a replica over its hard memory limit is killed, and the end says so")
     if (kept.support().memory.empty()) continue;
     const ReplicaId id = kept.add(1, {"--print", "eating", "--eat", "500000000", "--hang"});
     kept.keep({1, false, 64 << 20, true});
-    kept.send("start");
+    kept.send_start();
     const ReplicaExit exit = kept.wait_exit(id);
     CHECK(exit.memory_kill);
     CHECK(exit.code == 137);

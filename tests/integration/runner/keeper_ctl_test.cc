@@ -27,7 +27,7 @@ TEST_CASE("without descriptors a keeper waits for some instead of spinning, and 
   REQUIRE(ctl.listen(name).ok());
   asio::local::stream_protocol::socket runner(loop);
   runner.connect(std::string(1, '\0') + "dtrain-keeper-" + name);
-  asio::write(runner, asio::buffer("start\n", 6));
+  asio::write(runner, asio::buffer("start 1\n", 8));
 
   rlimit before{};
   REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);

@@ -1,5 +1,6 @@
 #include "runner/keeper.h"
 
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include "tests/integration/runner/kept_launch.h"
@@ -61,8 +62,8 @@ TEST_CASE("nothing runs before start, and start twice runs once") {
   CHECK(kept.survivors().empty());
   CHECK(kept.facts().starts.empty());
   REQUIRE(::mkfifo((kept.root() / "gate").c_str(), 0600) == 0);
-  kept.send("start");
-  kept.send("start");
+  kept.send_start();
+  kept.send_start();
   kept.wait_output(id, "once");
   CHECK(kept.survivors().size() == 1);
   { Fd gate(::open((kept.root() / "gate").c_str(), O_WRONLY)); }
@@ -78,7 +79,7 @@ TEST_CASE("a replica that was stopped before start never runs") {
   const ReplicaExit exit = kept.wait_exit(id);
   CHECK(exit.code == 143);
   CHECK(exit.cause == "stopped before it was started");
-  kept.send("start");
+  kept.send_start();
   kept.send("bye");
   CHECK(kept.wait_keeper() == 0);
   CHECK(kept.output(id).empty());
@@ -314,14 +315,47 @@ TEST_CASE("a lease that is not renewed ends the replicas") {
   CHECK(kept.survivors().empty());
 }
 
-TEST_CASE("a renewal is counted from when it was asked for") {
+TEST_CASE("a lease counts from the runner's last word that was answered, not from what it says now") {
   KeptLaunch kept;
-  kept.launch().lease_ms = 1'000'000;
+  kept.launch().lease_ms = boottime_ms();   // over soon when it counts from the machine's start
   const ReplicaId id = kept.add(1, {"--print", "ready", "--hang"});
-  kept.start();
-  kept.wait_output(id, "ready");
-  kept.send("renew 999990");
+  kept.keep();
+  kept.send("start 200");
+  kept.send("renew 201");
   CHECK(kept.wait_exit(id).cause.find("lease expired") == 0);
+}
+
+TEST_CASE("a start that arrives when its lease is over starts nothing") {
+  KeptLaunch kept;
+  kept.launch().lease_ms = 100;
+  const ReplicaId id = kept.add(1, {"--print", "ready", "--hang"});
+  kept.keep();
+  kept.send(fmt::format("start {}", boottime_ms() - 100));
+  CHECK(kept.wait_exit(id).cause.find("lease expired") == 0);
+  CHECK(kept.output(id).empty());
+}
+
+TEST_CASE("a replica that can't be started for want of descriptors starts once there are some") {
+  KeptLaunch kept;
+  const ReplicaId id = kept.add(1, {"--print", "ready"});
+  kept.listen();
+  kept.keep();
+  rlimit before{};
+  REQUIRE(::prlimit(kept.keeper_pid(), RLIMIT_NOFILE, nullptr, &before) == 0);
+  const rlimit few{0, before.rlim_max};
+  REQUIRE(::prlimit(kept.keeper_pid(), RLIMIT_NOFILE, &few, nullptr) == 0);
+  kept.send_start();
+  std::string said;
+  while (said.find("can't start yet") == std::string::npos) {
+    REQUIRE(wait_readable(kept.said.get()));
+    char bytes[1024];
+    const ssize_t got = ::read(kept.said.get(), bytes, sizeof bytes);
+    REQUIRE(got > 0);
+    said.append(bytes, static_cast<size_t>(got));
+  }
+  REQUIRE(::prlimit(kept.keeper_pid(), RLIMIT_NOFILE, &before, nullptr) == 0);
+  CHECK(kept.wait_exit(id).code == 0);
+  CHECK(kept.output(id) == "ready\n");
 }
 
 TEST_CASE("TERM to a keeper ends its replicas first") {

@@ -57,7 +57,7 @@ inline std::vector<pid_t> processes_of(const std::filesystem::path& directory) {
 }
 
 // A keeper as a child of this process.
-inline SpawnedKeeper spawn_keeper(const LaunchDir& launch) {
+inline SpawnedKeeper spawn_keeper(const LaunchDir& launch, int error_fd = 2) {
   int ends[2];
   REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
   SpawnedKeeper keeper;
@@ -66,7 +66,7 @@ inline SpawnedKeeper spawn_keeper(const LaunchDir& launch) {
   SpawnRequest request;
   request.argv = {std::string(BIN_DIR) + "/keeper_main", launch.path().string()};
   request.output_fd = write_end.get();
-  request.error_fd = 2;
+  request.error_fd = error_fd;
   auto child = spawn(request);
   REQUIRE_MESSAGE(child.ok(), (child.ok() ? "" : child.error().message));
   keeper.process = std::move(*child);
@@ -113,6 +113,15 @@ class KeptLaunch {
     return replica.id;
   }
 
+  // What the keeper says for people can be read from `said`, when asked for before keep().
+  Fd said;
+  void listen() {
+    int ends[2];
+    REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+    said.reset(ends[0]);
+    says_.reset(ends[1]);
+  }
+
   void keep(const CgroupLimits& limits = {}) {
     if (support_.kind != "none") {
       std::map<ReplicaId, CgroupLimits> all;
@@ -121,7 +130,7 @@ class KeptLaunch {
       REQUIRE_MESSAGE(made.ok(), (made.ok() ? "" : made.error().message));
     }
     REQUIRE(directory_.write_launch(launch_).ok());
-    keeper_ = spawn_keeper(directory_);
+    keeper_ = spawn_keeper(directory_, says_ ? says_.get() : 2);
     char word[1024];
     REQUIRE(wait_readable(keeper_.ready.get()));
     const ssize_t size = ::read(keeper_.ready.get(), word, sizeof word);
@@ -141,8 +150,9 @@ class KeptLaunch {
   }
   void start() {
     keep();
-    send("start");
+    send_start();
   }
+  void send_start() { send(fmt::format("start {}", boottime_ms())); }
   void stop(const ReplicaId& id, int grace_ms) {
     send(fmt::format("stop {} {}", to_string(id), grace_ms));
   }
@@ -209,6 +219,7 @@ class KeptLaunch {
   LaunchDir directory_;
   CgroupSupport support_;
   LaunchRecord launch_;
+  Fd says_;
   SpawnedKeeper keeper_;
   Fd ctl_;
 };

@@ -3,8 +3,6 @@
 #include <sqlite3.h>
 #include <sys/stat.h>
 
-#include <nlohmann/json.hpp>
-
 namespace dtrain::daemon {
 
 namespace {
@@ -22,7 +20,7 @@ create table if not exists submission (
   project_dir     text not null,
   host            text not null,
   submitted_ms    integer not null,
-  extras          text not null,
+  extras          blob not null,
   closed          integer not null default 0
 ) strict;
 create index if not exists submission_open on submission (number) where closed = 0;
@@ -209,7 +207,9 @@ Result<Store::Added> Store::add_submission(const Submission& submission,
   TRY(const bool found, known.bind_text(submission.submission_id).step());
   if (found) return Added{static_cast<uint32_t>(known.integer(0)), true};
 
-  const nlohmann::json extras_json = {{"secrets", extras.secrets}, {"user_env", extras.user_env}};
+  pb::SubmissionExtras stored;
+  stored.mutable_secrets()->insert(extras.secrets.begin(), extras.secrets.end());
+  stored.mutable_user_env()->insert(extras.user_env.begin(), extras.user_env.end());
   Statement insert(database_,
                    "insert into submission (submission_id, spec_yaml, snapshot, user, project_dir, "
                    "host, submitted_ms, extras) values (?, ?, ?, ?, ?, ?, ?, ?)");
@@ -220,7 +220,7 @@ Result<Store::Added> Store::add_submission(const Submission& submission,
       .bind_text(submission.project_dir)
       .bind_text(submission.host)
       .bind(static_cast<int64_t>(submission.submitted_unix_ms))
-      .bind_text(extras_json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+      .bind_blob(stored.SerializeAsString());
   TRY(insert.step());
   const int64_t number = sqlite3_last_insert_rowid(database_);
   TRY(transaction.commit());
@@ -297,20 +297,13 @@ Result<SubmissionExtras> Store::extras(uint32_t number) {
   Statement select(database_, "select extras from submission where number = ?");
   TRY(const bool row, select.bind(number).step());
   if (!row) return Error{Code::NotFound, fmt::format("no experiment {}", number), ""};
-  const auto json = nlohmann::json::parse(select.bytes(0), nullptr, false);
-  SubmissionExtras extras;
-  if (json.is_object()) {
-    // Named, so that they outlive the loops over them.
-    const auto secrets = json.value("secrets", nlohmann::json::object());
-    const auto user_env = json.value("user_env", nlohmann::json::object());
-    for (const auto& [name, value] : secrets.items()) {
-      if (value.is_string()) extras.secrets[name] = value.get<std::string>();
-    }
-    for (const auto& [name, value] : user_env.items()) {
-      if (value.is_string()) extras.user_env[name] = value.get<std::string>();
-    }
+  pb::SubmissionExtras stored;
+  if (!stored.ParseFromString(select.bytes(0))) {
+    return Error{Code::DataLoss, fmt::format("the environment stored for {} makes no sense", number),
+                 ""};
   }
-  return extras;
+  return SubmissionExtras{{stored.secrets().begin(), stored.secrets().end()},
+                          {stored.user_env().begin(), stored.user_env().end()}};
 }
 
 Result<std::vector<StoredExperiment>> Store::experiments(uint32_t number) {

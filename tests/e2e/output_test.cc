@@ -132,3 +132,18 @@ TEST_CASE("odd names, links and modes arrive as they are") {
   CHECK(output.out.find("] 123\n") != std::string::npos);
   CHECK(output.out.find("] tool ran\n") != std::string::npos);
 }
+
+TEST_CASE("a directory and an environment that are no UTF-8 arrive as they are") {
+  Cluster cluster;
+  fs::path project = cluster.project(
+      "caf\xe9", {{"dtrain.yml", "project: p\ntrain: {env: [SECRET], run: printenv SECRET}\n"}});
+  cluster.env["SECRET"] = "gr\xf6\xdf";
+  Output output = cluster.run({"train"}, project);
+  CHECK_MESSAGE(output.code == 0, output.all());
+  CHECK(cluster.run({"logs", "--raw"}, project).out == "gr\xf6\xdf\n");
+  Output status = cluster.run({"status", "1"}, project);
+  CHECK_MESSAGE(status.out.find(project.native()) != std::string::npos, status.all());
+  CHECK(fs::is_directory(project / "runs/1"));
+  // JSON is UTF-8, whatever it tells of.
+  CHECK(Json::accept(cluster.run({"status", "1", "--json"}, project).out));
+}

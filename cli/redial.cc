@@ -22,10 +22,12 @@ Result<bool> Redial::try_again(const std::string& id) {
   }
   wait_ms_ = std::min(2 * wait_ms_, kWaitMaxMs);
   const Error& error = again.error();
-  if (error.code == Code::FailedPrecondition) {
-    // Stopped by hand, or another version: both may pass while a person works on it.
-    if (!stop_said_) print_error(error, false);
-    stop_said_ = true;
+  // Stopped by hand, another version, a full disk, a config.yml with a mistake: all of that may pass
+  // while a person works on it.
+  if (error.code == Code::FailedPrecondition || error.code == Code::ResourceExhausted ||
+      error.code == Code::Internal) {
+    if (said_ != error.message) print_error(error, false);
+    said_ = error.message;
     return false;
   }
   if (error.code != Code::Unavailable && error.code != Code::DeadlineExceeded) return again.error();
@@ -40,7 +42,7 @@ Result<bool> Redial::try_again(const std::string& id) {
 void Redial::reset() {
   wait_ms_ = kWaitFirstMs;
   announced_ = false;
-  stop_said_ = false;
+  said_.clear();
 }
 
 }  // namespace dtrain::cli

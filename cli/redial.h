@@ -32,7 +32,7 @@ class Redial {
   const Signals& signals_;
   int64_t wait_ms_ = kWaitFirstMs;
   bool announced_ = false;
-  bool stop_said_ = false;
+  std::string said_;   // what it last said to stand in the way
 
   static constexpr int64_t kWaitFirstMs = 50;
   static constexpr int64_t kWaitMaxMs = 2'000;

@@ -96,16 +96,38 @@ def output(checks, cluster, entry, harm, told, seed):
         if each.experiment not in mine:
             continue
         plan = entry.submission.members[mine[each.experiment]][each.seat]
-        raw = cluster.must("logs", "--raw", each.replica, "--attempt", str(each.attempt))
+        attempt = ("--attempt", str(each.attempt))
+        raw = cluster.must("logs", "--raw", each.replica, *attempt)
         lines = [line_of(seed, each.replica, each.order, n, plan["kind"])
                  for n in range(each.begun)]
         begun = b"".join(lines)
         written = sum(len(line) for line in lines[:each.written])
         # The pipe dies with its keeper, and what was in it.
         least = 0 if each.experiment in harm.keepers else written
+        if host_of(cluster, each.replica) in harm.filled:
+            lost = lost_bytes(cluster.must("logs", "--json", each.replica, *attempt))
+            if lost > 0:
+                rest = iter(begun)
+                checks.that(all(byte in rest for byte in raw), "nothing but holes in the output",
+                            each.name)
+                checks.that(least <= len(raw) + lost <= len(begun), "a loss is said, to the byte",
+                            each.name, f"{len(raw)} and {lost} lost of {written}")
+                continue
         checks.that(begun.startswith(raw), "no byte is doubled, changed or out of order",
                     each.name, first_difference(begun, raw))
         checks.that(len(raw) >= least, "no byte is lost", each.name, f"{len(raw)} of {written}")
+
+
+def host_of(cluster, replica):
+    """As in Cluster.disks."""
+    shown = cluster.facts("status", witness.experiment_of(replica))
+    names = [each["host"] for each in shown["replicas"] if each["id"] == replica]
+    return names[0] if names and names[0] in cluster.disks else ""
+
+
+def lost_bytes(lines):
+    facts = [json.loads(line) for line in lines.splitlines()]
+    return sum(fact["bytes"] for fact in facts if fact["type"] == "lost")
 
 
 def first_difference(expected, found):
@@ -115,23 +137,28 @@ def first_difference(expected, found):
     return f"{len(found)} bytes, {len(expected)} expected"
 
 
-def stream(checks, cluster, entry, followers):
+def stream(checks, cluster, entry, harm, followers):
     """`logs --json` in one order for all: what a follower saw live is what is kept."""
     kept = cluster.must("logs", "--json", entry.id)
     kinds = {f"{experiment}.{seat}": plan["kind"]
              for experiment, member in members_of(entry)
              for seat, plan in entry.submission.members[member].items()}
-    numbers = {}
+    numbers, holes = {}, set()
     for line in kept.splitlines():
         fact = json.loads(line)
-        checks.that(fact["type"] != "lost", "nothing is marked lost", entry.id, line)
+        if fact["type"] == "lost":
+            checks.that(host_of(cluster, fact["id"]) in harm.filled, "nothing is marked lost",
+                        entry.id, line)
+            holes.add((fact["id"], fact["attempt"]))
         number = re.match(r"\S+#\d+ (\d+) ", fact.get("text", ""))
         # Of garbage with carriage returns a line shows its last version only.
         if number is None or kinds[fact["id"]] == "garbage":
             continue
         key = (fact["id"], fact["attempt"])
-        checks.that(int(number[1]) == numbers.get(key, 0), "lines in their order", fact["id"],
-                    number[1], numbers.get(key, 0))
+        following = numbers.get(key, 0)
+        checks.that(int(number[1]) == following or key in holes and int(number[1]) > following,
+                    "lines in their order", fact["id"],
+                    number[1], following)
         numbers[key] = int(number[1]) + 1
     for command in followers:
         seen = [line for line in command.out().splitlines() if b'"type":"end"' not in line]

@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 
 import processes
+from disks import Disk
 
 # Busy machines are slow; a wait ends with what it waits for, so this costs nothing.
 PATIENCE_S = 180
@@ -67,6 +68,10 @@ class Cluster:
         self.project = self.folder / "project"
         for name in ("project", "commands", "witness"):
             (self.folder / name).mkdir()
+        # By host; of what runs on this machine itself under "".
+        self.disks = {"": Disk(self.home)}
+        self.disks.update({f"host{host}": Disk(self.folder / f"host{host}")
+                           for host in range(network.hosts)})
         shutil.copy(pathlib.Path(__file__).with_name("replica.py"), self.project)
         self.dtrain = self.folder / "dtrain"
         shutil.copy2(dtrain, self.dtrain)  # a build that goes on can't change it under us
@@ -147,4 +152,6 @@ class Cluster:
         return sorted(pid for pid in processes.all_pids() if which(pid))
 
     def close(self):
+        for disk in self.disks.values():
+            disk.close()
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -15,6 +15,7 @@ class Harm:
     kill_taken: set = dataclasses.field(default_factory=set)  # ids that can but be KILLED
     keepers: set = dataclasses.field(default_factory=set)  # experiments whose keeper we killed
     struck: set = dataclasses.field(default_factory=set)  # experiments with a replica we killed
+    filled: set = dataclasses.field(default_factory=set)  # hosts whose disk was full: output may be lost
 
 
 class Faults:
@@ -24,6 +25,7 @@ class Faults:
         self.undo = []          # (when, what to do then)
         self.killed_keepers = set()
         self.struck = set()
+        self.filled = set()     # hosts whose disk was full for a while
 
     def pick(self, which, number):
         found = self.cluster.find(which)
@@ -69,6 +71,13 @@ class Faults:
             self.say(f"starved {pid}")
             self.undo_in(for_ms, lambda: processes.restore_descriptors(pid, before))
 
+    def fill(self, number, for_ms):
+        host, disk = sorted(self.cluster.disks.items())[number % len(self.cluster.disks)]
+        if not disk.unavailable and not disk.full and disk.fill(number // 8):
+            self.filled.add(host)
+            self.say(f"filled the disk of {host}")
+            self.undo_in(for_ms, disk.empty)
+
     def undo_in(self, for_ms, what):
         self.undo.append((time.monotonic() + for_ms / 1000, what))
 
@@ -101,5 +110,7 @@ class Faults:
             self.pause(cluster.is_keeper, action.number, action.for_ms)
         if action.name == "starve daemon":
             self.starve(cluster.is_daemon, 0, action.for_ms)
+        if action.name == "fill disk":
+            self.fill(action.number, action.for_ms)
         if action.name == "starve runner":
             self.starve(cluster.is_runner, action.number, action.for_ms)

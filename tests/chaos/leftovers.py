@@ -27,7 +27,9 @@ def of_launches(cluster):
             found.append(f"process {pid}: {' '.join(processes.command_line(pid))}")
     found += [f"control group {path}" for path in cluster.group.launches()]
     with open("/proc/self/mountinfo") as file:
-        found += [f"mount {line.split()[4]}" for line in file if folder in line.split()[4]]
+        disks = {str(disk.path) for disk in cluster.disks.values()}
+        places = [line.split()[4] for line in file]
+    found += [f"mount {each}" for each in places if folder in each and each not in disks]
     for home in cluster.runner_homes():
         found += [f"launch {path}" for path in names_in(home / "launches")]
         found += [f"view {path}" for path in names_in(home / "work")]

@@ -186,10 +186,11 @@ class World:
             harm.keepers = {one for one in self.faults.killed_keepers
                             if one.partition(".")[0] == entry.id}
             harm.struck = {one for one in self.faults.struck if one.partition(".")[0] == entry.id}
+            harm.filled = self.faults.filled
             mine = [each for each in told if each.experiment.partition(".")[0] == entry.id]
             promises.ends(checks, cluster, entry, harm, mine)
             promises.output(checks, cluster, entry, harm, mine, self.plan.seed)
-            promises.stream(checks, cluster, entry, entry.followers)
+            promises.stream(checks, cluster, entry, harm, entry.followers)
             promises.codes(checks, cluster, entry)
         promises.resources(checks, cluster)
         if checks.broken:

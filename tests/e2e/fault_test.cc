@@ -127,3 +127,21 @@ TEST_CASE("a machine without python says so, and what to install") {
   CHECK(output.code != 0);
   CHECK_MESSAGE(output.all().find("python") != std::string::npos, output.all());
 }
+
+TEST_CASE("a directory of ours that may not be written to is named, and all goes on once it may be") {
+  Cluster cluster;
+  fs::path project = cluster.project("project: p\ntrain: {run: echo it works}\n");
+  cluster.drop_root();
+  REQUIRE(cluster.run({"train"}, project).code == 0);
+  for (const std::string name : {"logs", "outputs", "runner/launches", "runner/work"}) {
+    CAPTURE(name);
+    fs::permissions(cluster.home() / name, fs::perms::owner_read | fs::perms::owner_exec);
+    auto train = cluster.start({"train"}, project);
+    train->wait_for("ermission denied");
+    CHECK_MESSAGE((train->out() + train->err()).find(name) != std::string::npos, train->err());
+    fs::permissions(cluster.home() / name, fs::perms::owner_all);
+    Output output = train->wait();
+    CHECK_MESSAGE(output.code == 0, output.all());
+    CHECK(output.out.find("it works") != std::string::npos);
+  }
+}

@@ -1,5 +1,6 @@
 // Training survives every one of dtrain's own processes but the keeper, whose loss ends it cleanly.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/inotify.h>
@@ -48,6 +49,20 @@ void check_undisturbed(Cluster& cluster, const std::string& words) {
   CHECK(says(all, words));
   CHECK_MESSAGE(says(all, "afterwards"), all.all());
   CHECK(facts(cluster.run({"status", "1", "--json"}))["attempt"] == 1);
+}
+
+// A copy of dtrain that can be replaced.
+fs::path installed(Cluster& cluster) {
+  const fs::path program = cluster.folder() / "dtrain";
+  fs::copy(BIN_DIR "/dtrain", program);
+  cluster.use(program);
+  return program;
+}
+
+// As a package manager does it: the old file lives on, nameless, in those that run it.
+void upgrade(const fs::path& program) {
+  fs::copy(BIN_DIR "/dtrain", program.string() + ".new");
+  fs::rename(program.string() + ".new", program);
 }
 
 }  // namespace
@@ -149,4 +164,31 @@ TEST_CASE("daemon stop leaves training alone, lists it, and daemon start comes b
   CHECK(cluster.run({"daemon", "start"}).code == 0);
   gated.open("after a rest");
   check_undisturbed(cluster, "after a rest");
+}
+
+TEST_CASE("a new executable takes over what the old one started") {
+  Cluster cluster;
+  const fs::path program = installed(cluster);
+  Gated gated(cluster);
+  upgrade(program);
+  CHECK(cluster.run({"daemon", "stop"}).code == 0);
+  CHECK(cluster.run({"daemon", "start"}).code == 0);
+  const auto executable = [&cluster](const std::string& words) {
+    return fs::read_symlink(fmt::format("/proc/{}/exe", cluster.processes(words).at(0))).string();
+  };
+  CHECK(executable("daemon run") == program);
+  CHECK(executable("runner run") == program);
+  CHECK(executable("keeper ") == program.string() + " (deleted)");
+  gated.open("kept by the old one");
+  check_undisturbed(cluster, "kept by the old one");
+}
+
+TEST_CASE("an executable that is replaced under a running dtrain disturbs nothing") {
+  Cluster cluster;
+  const fs::path program = installed(cluster);
+  Gated gated(cluster);
+  upgrade(program);
+  kill_only(cluster.processes("runner run"));  // the daemon starts one of its own version
+  gated.open("still the old one");
+  check_undisturbed(cluster, "still the old one");
 }

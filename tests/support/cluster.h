@@ -50,6 +50,8 @@ class Cluster {
   // Those of them whose command line holds `words`: "runner run", "keeper".
   std::vector<pid_t> processes(const std::string& words) const;
 
+  // From now on every command is one of this executable.
+  void use(const fs::path& program) { program_.back() = program.string(); }
   // From now on every command runs without root's rights. Root's alone; others are so anyway.
   void drop_root();
 

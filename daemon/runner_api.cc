@@ -106,10 +106,23 @@ RunnerApi::Connected* RunnerApi::current(const std::shared_ptr<Stream>& stream, 
   return found != connected_.end() && found->second.stream == stream ? &found->second : nullptr;
 }
 
+// Streams of one host are read side by side, so that the Hello of one it has left long ago may come
+// last. What that lists is no more: taken for the present, it would have running replicas given up.
+Status RunnerApi::check_newest(const Host& host, const pb::Hello& hello) {
+  Dialled& newest = newest_[host.id];
+  if (hello.dialled_ms() != 0 && hello.boot_id() == newest.boot_id &&
+      hello.dialled_ms() < newest.ms) {
+    return Error{Code::FailedPrecondition, host.name + " has dialled again since this stream", ""};
+  }
+  newest = {hello.boot_id(), hello.dialled_ms()};
+  return ok();
+}
+
 Status RunnerApi::on_hello(const std::shared_ptr<Stream>& stream, HostId& host,
                            const pb::Hello& hello) {
   TRY(check_version(hello));
   TRY(Host facts, host_from_message(hello, boot_id()));
+  TRY(check_newest(facts, hello));
   host = facts.id;
   HostConnected connected{std::move(facts), {}};
   pb::ToRunner welcome;

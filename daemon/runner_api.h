@@ -1,7 +1,8 @@
 // The runners' side of the daemon: one stream a host, its messages turned into events and back.
 //
 // Owner: daemon main. Thread: gRPC calls in, everything else on the loop. Promises: messages of one
-// host reach the scheduler in order; a host has one stream, the newest. Never: decides.
+// host reach the scheduler in order; a host has one stream, the newest that it dialled, in whichever
+// order their Hellos come. Never: decides.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -11,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <string>
 
 #include "daemon/blobs.h"
 #include "daemon/logs.h"
@@ -60,10 +62,15 @@ class RunnerApi : public pb::Runner::CallbackService, public RunnerOutbox {
     pb::Hello hello;
     int quiet_turns = 0;   // of the watch, since it said something
   };
+  struct Dialled {
+    std::string boot_id;
+    uint64_t ms = 0;
+  };
 
   void watch_silence();
   void on_message(const std::shared_ptr<Stream>& stream, HostId& host, pb::FromRunner& message);
   Connected* current(const std::shared_ptr<Stream>& stream, const HostId& host);
+  Status check_newest(const Host& host, const pb::Hello& hello);
   Status on_hello(const std::shared_ptr<Stream>& stream, HostId& host, const pb::Hello& hello);
   Status on_fact(const HostId& host, const pb::FromRunner& message);
   void on_log(const std::shared_ptr<Stream>& stream, const pb::LogData& log);
@@ -75,6 +82,7 @@ class RunnerApi : public pb::Runner::CallbackService, public RunnerOutbox {
   Scheduler* scheduler_ = nullptr;
   Logs* logs_ = nullptr;
   std::map<HostId, Connected> connected_;
+  std::map<HostId, Dialled> newest_;   // Hello of each host, also of one that has gone again
   std::map<LogKey, HostId> log_source_;   // who sent a replica's output last
   pb::MonitorSwitch monitored_;
 };

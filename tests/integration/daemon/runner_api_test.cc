@@ -54,5 +54,28 @@ TEST_CASE("a runner that says nothing any more is given up") {
   daemon.until([&] { return !host.connected; });
 }
 
+TEST_CASE("a hello that comes after a newer one of its host is refused") {
+  test::TemporaryFolder folder;
+  ServedDaemon daemon(home_below(folder.path()));
+  const auto connected = [&] { return daemon.scheduler.model().hosts.at(HostId{"h1"}).connected; };
+  {
+    FakeRunner newer(daemon, 2'000);
+    FakeRunner older(daemon, 1'000);
+    CHECK(older.ended());
+    CHECK(older.count(pb::ToRunner::kWelcome) == 0);
+    CHECK_FALSE(newer.ended());
+    CHECK(connected());
+  }
+  daemon.until([&] { return !connected(); });
+  {
+    FakeRunner older(daemon, 1'999);
+    CHECK(older.ended());
+    CHECK_FALSE(connected());
+  }
+  FakeRunner next(daemon, 2'001);
+  CHECK_FALSE(next.ended());
+  CHECK(connected());
+}
+
 }  // namespace
 }  // namespace dtrain::daemon

@@ -82,7 +82,7 @@ class ServedDaemon {
 // A runner's stream: says what it is told to, and keeps what it hears.
 class FakeRunner : public grpc::ClientBidiReactor<pb::FromRunner, pb::ToRunner> {
  public:
-  explicit FakeRunner(ServedDaemon& daemon)
+  explicit FakeRunner(ServedDaemon& daemon, uint64_t dialled_ms = 0)
       : daemon_(daemon), stub_(pb::Runner::NewStub(daemon.channel)) {
     stub_->async()->Connect(&context_, this);
     AddHold();  // the loop starts the next read: the call must be there still
@@ -94,11 +94,12 @@ class FakeRunner : public grpc::ClientBidiReactor<pb::FromRunner, pb::ToRunner> 
     hello.set_protocol(kProtocol);
     hello.set_host_id("h1");
     hello.set_boot_id(boot_id());
+    hello.set_dialled_ms(dialled_ms);
     hello.mutable_inventory()->set_name("h1");
     hello.mutable_inventory()->set_cpus(4);
     hello.mutable_inventory()->set_memory_bytes(uint64_t{1} << 30);
     say(std::move(message));
-    daemon_.until([this] { return last(pb::ToRunner::kWelcome) != nullptr; });
+    daemon_.until([this] { return ended_ || last(pb::ToRunner::kWelcome) != nullptr; });
   }
   ~FakeRunner() override {
     context_.TryCancel();

@@ -109,7 +109,6 @@ void on_tick(Turn& turn) {
   for (const ExperimentId& id : due) {
     if (id.number == 0) {
       find_lost_hosts(turn);
-      turn.model.place_wanted = true;
       continue;
     }
     Experiment* experiment = turn.touch(id);
@@ -156,33 +155,8 @@ bool can_have_no_live_copy(const Replica& replica) {
   return replica.lost && (replica.lease_ms > 0 || replica.progress == Progress::Exited);
 }
 
-// Hosts that nothing was placed on are unknown to a daemon that was started again, until their Hello.
-bool all_hosts_are_back(Turn& turn) {
-  const TimeMs at_ms = turn.model.since_ms + turn.policy.lease_ms;
-  if (turn.now >= at_ms) return true;
-  turn.model.deadlines.insert({at_ms, ExperimentId{}});
-  return false;
-}
-
-// Says once why it waits. When every host it could run on was excluded, waiting is of no use.
+// Says once why it waits.
 void refuse(Turn& turn, const ExperimentId& id) {
-  const Experiment& waiting = turn.model.experiments.at(id);
-  std::optional<Placement> placement;
-  if (!waiting.excluded_hosts.empty()) {
-    placement = place(id, waiting.spec(), turn.model.free,
-                      {waiting.submission->host, waiting.excluded_hosts, nullptr});
-  }
-  const Never* never = placement ? std::get_if<Never>(&*placement) : nullptr;
-  if (never != nullptr && !waiting.replicas.empty() && all_hosts_are_back(turn)) {
-    Experiment* experiment = turn.touch(id);
-    Replica& first = experiment->replicas.front();
-    first.end = State::Failed;
-    first.reason = experiment->wait_reason;
-    fix_outcome(turn, *experiment, State::Failed, &first,
-                fmt::format("{}; {}", experiment->wait_reason, never->reason));
-    settle(turn, *experiment, false);
-    return;
-  }
   Experiment& experiment = turn.model.experiments.at(id);
   if (!experiment.wait_reason.empty()) return;
   experiment.wait_reason = wait_reason(turn.model, id, turn.now);

@@ -164,6 +164,7 @@ void on_disconnected(Turn& turn, const HostDisconnected& event) {
   host->connected = false;
   if (host->same_machine) host->last_contact_ms = turn.now;
   turn.refresh(host->id);
+  turn.model.place_wanted = true;   // without it, excluded hosts may count again
   turn.model.deadlines.insert(
       {host->last_contact_ms + lost_after_ms(*host, turn.policy), ExperimentId{}});
 }

@@ -37,14 +37,16 @@ std::vector<HostId> hosts_of(const Experiment& experiment) {
 }
 
 // The replicas a host's message about a launch concerns: of that attempt, and not further than `most`.
-std::vector<ReplicaId> of_launch(const Model& model, const ExperimentId& id, uint32_t attempt,
-                                 const HostId& host, Progress most) {
-  std::vector<ReplicaId> concerned;
+// By their place in the experiment, which is not touched yet: it may concern none.
+std::vector<size_t> of_launch(const Model& model, const ExperimentId& id, uint32_t attempt,
+                              const HostId& host, Progress most) {
+  std::vector<size_t> concerned;
   const auto found = model.experiments.find(id);
   if (found == model.experiments.end() || found->second.over) return concerned;
-  for (const Replica& replica : found->second.replicas) {
+  for (size_t i = 0; i < found->second.replicas.size(); ++i) {
+    const Replica& replica = found->second.replicas[i];
     if (replica.attempt != attempt || replica.seat.host != host || replica.lost) continue;
-    if (replica.progress != Progress::None && replica.progress <= most) concerned.push_back(replica.id);
+    if (replica.progress != Progress::None && replica.progress <= most) concerned.push_back(i);
   }
   return concerned;
 }
@@ -93,13 +95,11 @@ void launch_again(Turn& turn, Experiment& experiment, Replica& replica) {
 }
 
 void on_prepared(Turn& turn, const LaunchPrepared& event) {
-  const std::vector<ReplicaId> news = of_launch(turn.model, event.experiment, event.attempt, event.host,
-                                                Progress::Launched);
+  const std::vector<size_t> news = of_launch(turn.model, event.experiment, event.attempt,
+                                             event.host, Progress::Launched);
   if (news.empty()) return;
   Experiment* experiment = turn.touch(event.experiment);
-  for (const ReplicaId& id : news) {
-    find_replica(*experiment, id, event.attempt)->progress = Progress::Prepared;
-  }
+  for (const size_t i : news) experiment->replicas[i].progress = Progress::Prepared;
   if (experiment->outcome) return;
   if (experiment->phase == Phase::Go) {
     // A replica's own relaunch: being prepared is its Go.
@@ -112,16 +112,16 @@ void on_prepared(Turn& turn, const LaunchPrepared& event) {
 }
 
 void on_launch_failed(Turn& turn, const LaunchFailed& event) {
-  const std::vector<ReplicaId> failed = of_launch(turn.model, event.experiment, event.attempt,
-                                                  event.host, Progress::Prepared);
+  const std::vector<size_t> failed = of_launch(turn.model, event.experiment, event.attempt,
+                                               event.host, Progress::Prepared);
   if (failed.empty()) return;
   Experiment* experiment = turn.touch(event.experiment);
   SendForget forget{event.host, event.experiment, {}};
-  for (const ReplicaId& id : failed) {
-    find_replica(*experiment, id, event.attempt)->progress = Progress::Released;
-    forget.replicas.push_back({id, event.attempt});
+  for (const size_t i : failed) {
+    experiment->replicas[i].progress = Progress::Released;
+    forget.replicas.push_back({experiment->replicas[i].id, event.attempt});
   }
-  Replica* first = find_replica(*experiment, failed.front(), event.attempt);
+  Replica* first = &experiment->replicas[failed.front()];
   turn.send(std::move(forget));
   turn.model.place_wanted = true;
   Host* host = turn.host(event.host);
@@ -138,9 +138,8 @@ void on_launch_failed(Turn& turn, const LaunchFailed& event) {
     } else if (event.port_taken != 0) {
       start_again_at_once(turn, *experiment, event.reason);
     } else if (own_launch &&
-               experiment->start_failures + 1 < turn.policy.start_failures_per_host) {
-      ++experiment->start_failures;
-      experiment->not_before_ms = turn.now + turn.policy.start_retry_ms;
+               (experiment->start_failures + 1) % turn.policy.start_failures_per_host != 0) {
+      experiment->not_before_ms = turn.now + count_failed_start(turn, *experiment);
     } else {
       start_failed(turn, *experiment, event.host, event.reason);
     }

@@ -142,15 +142,21 @@ void judge_loss(Turn& turn, Experiment& experiment, Replica& replica, const std:
 void start_failed(Turn& turn, Experiment& experiment, const HostId& host,
                   const std::string& reason) {
   std::string text = "start failed, not your program's doing: " + reason;
-  if (++experiment.start_failures >= turn.policy.start_failures_per_host) {
-    experiment.start_failures = 0;
+  const int64_t wait_ms = count_failed_start(turn, experiment);
+  if (experiment.start_failures % turn.policy.start_failures_per_host == 0) {
+    std::erase(experiment.excluded_hosts, host);
     experiment.excluded_hosts.push_back(host);
     const Host* known = turn.host(host);
-    text += fmt::format("; {} is not used for it any more after {} failed starts",
-                        known == nullptr ? host.hex : known->name,
-                        turn.policy.start_failures_per_host);
+    text += fmt::format("; after {} failed starts in a row other hosts than {} are tried first",
+                        experiment.start_failures, known == nullptr ? host.hex : known->name);
   }
-  end_attempt(turn, experiment, text, turn.policy.start_retry_ms);
+  end_attempt(turn, experiment, text, wait_ms);
+}
+
+int64_t count_failed_start(const Turn& turn, Experiment& experiment) {
+  constexpr uint32_t kDoublingsMax = 6;   // of start_retry_ms: about a minute
+  const uint32_t rounds = experiment.start_failures++ / turn.policy.start_failures_per_host;
+  return turn.policy.start_retry_ms << std::min(rounds, kDoublingsMax);
 }
 
 void start_again_at_once(Turn& turn, Experiment& experiment, const std::string& reason) {

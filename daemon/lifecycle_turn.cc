@@ -217,7 +217,6 @@ void rebuild(Model& model, TimeMs now) {
   model.seated.clear();
   model.sets.clear();
   model.queue = {};
-  model.since_ms = now;
   for (auto& [id, experiment] : model.experiments) {
     const bool waits = experiment.attempt == 0 && !experiment.outcome;
     experiment.held = waits && id.member > 0 && experiment.spec().concurrency > 0;

@@ -62,6 +62,7 @@ void fix_outcome(Turn& turn, Experiment& experiment, State state, const Replica*
 void conclude(const Experiment& experiment, Replica& replica);
 // Something of ours failed before everyone had started: another attempt, at no cost to the user.
 void start_failed(Turn& turn, Experiment& experiment, const HostId& host, const std::string& reason);
+int64_t count_failed_start(const Turn& turn, Experiment& experiment);   // how long to wait then
 void start_again_at_once(Turn& turn, Experiment& experiment, const std::string& reason);
 bool must_stop(const Experiment& experiment, const Replica& replica, TimeMs now);
 // Whether a new attempt may follow when a host is lost; then its launches have a lease.

@@ -128,8 +128,8 @@ struct Experiment {
   std::optional<Outcome> outcome;  // fixed once, never changed
   std::vector<Replica> replicas;   // Spec order, the decider first; empty until first placed
   uint32_t restarts_used = 0;
-  uint32_t start_failures = 0;     // in a row, ours
-  std::vector<HostId> excluded_hosts;
+  uint32_t start_failures = 0;     // in a row, ours; since all were last started
+  std::vector<HostId> excluded_hosts;   // where starts failed; who failed last is last
   std::string wait_reason;         // why it was last not placed, or is restarted; not stored
   TimeMs not_before_ms = 0;        // restart backoff; 0: none
   TimeMs run_since_ms = 0;         // first start, for max-duration; 0: not yet
@@ -186,7 +186,6 @@ struct Model {
 
   std::map<ExperimentId, Experiment> experiments;  // ordered: member lists are ranges
   std::map<HostId, Host> hosts;
-  TimeMs since_ms = 0;  // of this daemon: a host that it has not heard of may still come back
 
   // Derived, kept for speed, checked against the facts by the simulation after each step.
   std::set<ExperimentId> live;  // not over

@@ -247,15 +247,6 @@ Placement explain(const ExperimentId& id, const Spec& spec, const FreeHosts& hos
     }
     return Waits{"waits for GPUs that others use" + busy_text(hosts, ": ")};
   }
-  if (!choice.excluded.empty() && all_known) {
-    Choice any = choice;
-    any.excluded.clear();
-    if (stretch_needed(id, spec, every, any) > 0) {
-      return Never{fmt::format("no host is left: {} excluded after failed starts",
-                               number_of(static_cast<int>(choice.excluded.size()), "host")),
-                   "mend what made it fail there, then submit it again"};
-    }
-  }
   // A host known only from before the daemon's restart may be the one that has it.
   if (!all_known) return Waits{"waits for hosts that have not come back yet"};
   return never(id, spec, every, choice);

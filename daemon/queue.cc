@@ -14,8 +14,37 @@ QueueOrder order_of(const Experiment& experiment) {
   return {100 - experiment.spec().priority, experiment.id};
 }
 
-Choice choice_of(const Experiment& experiment) {
-  return {experiment.submission->host, experiment.excluded_hosts, nullptr};
+// The last of its excluded hosts, without the first `readmitted`.
+Choice choice_with(const Experiment& experiment, size_t readmitted) {
+  const auto& excluded = experiment.excluded_hosts;
+  return {experiment.submission->host,
+          {excluded.begin() + static_cast<long>(readmitted), excluded.end()},
+          nullptr};
+}
+
+// As few hosts are readmitted as the gang needs to find room at all; all when it finds none.
+Queue::Prospect prospect(const Model& model, const Experiment& experiment) {
+  const FreeHosts empty = emptied(model.free, false);
+  const auto with = [&](size_t readmitted) -> Queue::Prospect {
+    return {readmitted, stretch_needed(experiment.id, experiment.spec(), empty,
+                                       choice_with(experiment, readmitted))};
+  };
+  Queue::Prospect best = with(0);
+  size_t low = 1, high = experiment.excluded_hosts.size();
+  if (best.stretch > 0 || high == 0) return best;
+  best = with(high);
+  if (best.stretch == 0) return best;
+  while (low < high) {
+    const size_t middle = (low + high) / 2;
+    const Queue::Prospect tried = with(middle);
+    if (tried.stretch > 0) {
+      best = tried;
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  return best;
 }
 
 // The connected host with the most free first.
@@ -39,7 +68,7 @@ FreeHost whole(const FreeHost& free) {
 // Where the gang would go were its hosts empty, on those that are nearest to it.
 std::optional<std::vector<Seat>> future_seats(const Model& model, const Experiment& head) {
   const std::vector<const FreeHost*> hosts = freest_first(model.free);
-  const Choice choice = choice_of(head);
+  const Choice choice = choice_of(model, head);
   FreeHosts pool;
   size_t taken = 0;
   for (size_t size = 1; taken < hosts.size(); size *= 2) {
@@ -92,6 +121,11 @@ TimeMs enough_by(const Model& model, const HostId& host, Room room, TimeMs now) 
 }
 
 }  // namespace
+
+Choice choice_of(const Model& model, const Experiment& experiment) {
+  if (experiment.excluded_hosts.empty()) return choice_with(experiment, 0);
+  return choice_with(experiment, prospect(model, experiment).readmitted);
+}
 
 std::string lane_of(const Experiment& experiment) {
   const Spec& spec = experiment.spec();
@@ -157,7 +191,9 @@ std::optional<PlacingPass::Found> PlacingPass::next() {
 std::optional<Placed> PlacingPass::try_place(const Experiment& experiment,
                                              const std::string& lane) {
   const Spec& spec = experiment.spec();
-  Choice choice = choice_of(experiment);
+  size_t readmitted = 0;
+  if (!experiment.excluded_hosts.empty()) readmitted = prospect_of(experiment, lane).readmitted;
+  Choice choice = choice_with(experiment, readmitted);
   const bool over_before = reservation_ && reservation_->starts_ms != 0 &&
                            spec.max_duration_ms > 0 &&
                            now_ + spec.max_duration_ms + spec.stop_grace_ms <= reservation_->starts_ms;
@@ -166,7 +202,7 @@ std::optional<Placed> PlacingPass::try_place(const Experiment& experiment,
   if (auto seats = fit(experiment.id, spec, model_.free, choice)) {
     placed.seats = std::move(*seats);
   } else {
-    const double stretch = stretch_of(experiment, lane);
+    const double stretch = prospect_of(experiment, lane).stretch;
     if (stretch <= 1) return std::nullopt;
     auto shared = fit(experiment.id, spec, model_.free, choice, stretch);
     if (!shared) return std::nullopt;
@@ -182,19 +218,32 @@ std::optional<Placed> PlacingPass::try_place(const Experiment& experiment,
   return placed;
 }
 
-double PlacingPass::stretch_of(const Experiment& experiment, const std::string& lane) {
+const Queue::Prospect& PlacingPass::prospect_of(const Experiment& experiment,
+                                                const std::string& lane) {
   Queue& queue = model_.queue;
-  if (queue.stretch_version != model_.free.version()) {
-    queue.stretch.clear();
-    queue.stretch_version = model_.free.version();
+  if (queue.prospects_version != model_.free.version()) {
+    queue.prospects.clear();
+    queue.prospects_version = model_.free.version();
   }
-  const auto [entry, fresh] = queue.stretch.try_emplace(lane, 0.0);
-  if (fresh) {
-    entry->second = stretch_needed(experiment.id, experiment.spec(), emptied(model_.free, false),
-                                   choice_of(experiment));
-  }
+  const auto [entry, fresh] = queue.prospects.try_emplace(lane);
+  if (fresh) entry->second = prospect(model_, experiment);
   return entry->second;
 }
+
+namespace {
+
+std::string left_out(const Model& model, const Choice& choice) {
+  std::string text;
+  for (const HostId& id : choice.excluded) {
+    const auto host = model.hosts.find(id);
+    if (host == model.hosts.end() || !host->second.connected) continue;
+    text += fmt::format("{}{}", text.empty() ? "; left out after failed starts: " : ", ",
+                        host->second.name);
+  }
+  return text;
+}
+
+}  // namespace
 
 std::string wait_reason(const Model& model, const ExperimentId& id, TimeMs now) {
   const auto found = model.experiments.find(id);
@@ -214,8 +263,8 @@ std::string wait_reason(const Model& model, const ExperimentId& id, TimeMs now) 
   const std::set<QueueOrder>& lane = model.queue.lanes.at(lane_of(experiment));
   int ahead = 0;
   for (auto it = lane.begin(); it != lane.end() && it->id != id && ahead < kCountedMax; ++it) ++ahead;
-  const Placement placement =
-      place(id, experiment.spec(), model.free, choice_of(experiment));
+  const Choice choice = choice_of(model, experiment);
+  const Placement placement = place(id, experiment.spec(), model.free, choice);
   std::string reason;
   if (const auto* waits = std::get_if<Waits>(&placement)) reason = waits->reason;
   if (const auto* never = std::get_if<Never>(&placement)) reason = never->reason;
@@ -225,6 +274,7 @@ std::string wait_reason(const Model& model, const ExperimentId& id, TimeMs now) 
     if (first.id == id) return "is placed next";
     return fmt::format("{} is ahead of it and keeps its hosts free", to_string(first.id));
   }
+  reason += left_out(model, choice);
   if (ahead > 0) {
     reason += fmt::format("; {}{} experiment{} ahead of it", ahead,
                           ahead == kCountedMax ? " or more" : "", ahead == 1 ? "" : "s");

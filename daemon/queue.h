@@ -4,6 +4,10 @@
 // members placed at once; the others are CREATED and not in the queue. The first gang in order that
 // does not fit, but could, keeps concrete hosts free (backfill): others go ahead of it only on what
 // it does not need, or when their max-duration ends before it could start.
+//
+// Hosts where an experiment's starts failed are excluded for it only as long as the others that are
+// here could take it. When they could not, those that failed longest ago are tried again: what was
+// wrong there may have passed, and nobody is given up for it.
 #pragma once
 
 #include <optional>
@@ -20,6 +24,8 @@ namespace dtrain::daemon {
 std::string lane_of(const Experiment& experiment);
 void enqueue(Queue& queue, const Experiment& experiment);
 void leave(Queue& queue, const Experiment& experiment);
+// Where it may go, and where not: the excluded hosts that still count.
+Choice choice_of(const Model& model, const Experiment& experiment);
 
 // What a waiting gang keeps free: how far others may use its hosts, and when it starts at the latest
 // (0: nobody knows).
@@ -47,7 +53,7 @@ class PlacingPass {
 
  private:
   std::optional<Placed> try_place(const Experiment& experiment, const std::string& lane);
-  double stretch_of(const Experiment& experiment, const std::string& lane);
+  const Queue::Prospect& prospect_of(const Experiment& experiment, const std::string& lane);
 
   Model& model_;
   const TimeMs now_;

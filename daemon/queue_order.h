@@ -21,9 +21,13 @@ struct QueueOrder {
 // behind it in that lane does. So a pass costs the number of lanes, not of experiments.
 struct Queue {
   std::map<std::string, std::set<QueueOrder>> lanes;   // by queue.h lane_of(); none is empty
-  // How far a lane's cpus must be shared, by lane; valid for one FreeHosts::version().
-  std::map<std::string, double> stretch;
-  uint64_t stretch_version = 0;
+  // What a lane could get of empty hosts; valid for one FreeHosts::version().
+  struct Prospect {
+    size_t readmitted = 0;   // so many of its excluded hosts, the first ones, count as any other
+    double stretch = 0;      // how far its cpus must be shared; 0: that does not help either
+  };
+  std::map<std::string, Prospect> prospects;   // by lane
+  uint64_t prospects_version = 0;
 };
 
 }  // namespace dtrain::daemon

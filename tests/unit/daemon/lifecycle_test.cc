@@ -290,4 +290,34 @@ TEST_CASE("lifecycle scripts") {
   CHECK(played >= 15);
 }
 
+TEST_CASE("a start that fails for ever is tried for ever, at last about once a minute") {
+  const Policy policy;
+  Model model;
+  Host host;
+  host.id.hex = host.name = "n1";
+  host.cpus = 8;
+  host.memory_bytes = uint64_t{64} << 30;
+  auto submission = std::make_shared<Submission>();
+  submission->number = 1;
+  submission->spec.roles.push_back({Role::Train, 1, {}, {"x"}, OnFailure::Fail});
+  TimeMs now = 1'000;
+  step(model, HostConnected{host, {}}, policy, now);
+  step(model, Submitted{submission}, policy, now);
+  place_pending(model, policy, now);
+  const Experiment& experiment = model.experiments.at({1, 0});
+  std::vector<int64_t> waits_s;
+  for (uint32_t attempt = 1; attempt <= 30; ++attempt) {
+    REQUIRE(experiment.attempt == attempt);
+    step(model, LaunchFailed{host.id, {1, 0}, attempt, "the disk is full", 0, true}, policy, now);
+    waits_s.push_back((experiment.not_before_ms - now) / 1000);
+    now = experiment.not_before_ms;
+    step(model, Tick{}, policy, now);
+    place_pending(model, policy, now);
+  }
+  CHECK(waits_s == std::vector<int64_t>{1,  1,  1,  2,  2,  2,  4,  4,  4,  8,  8,  8,  16, 16, 16,
+                                        32, 32, 32, 64, 64, 64, 64, 64, 64, 64, 64, 64, 64, 64, 64});
+  CHECK(experiment.excluded_hosts.size() == 1);
+  CHECK_FALSE(experiment.outcome);
+}
+
 }  // namespace dtrain::daemon

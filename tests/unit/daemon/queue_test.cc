@@ -187,4 +187,48 @@ TEST_CASE("a reason in the moment between the end of a backoff and the tick that
   CHECK(wait_reason(cluster.model, {1, 0}, 106) == "is placed next");
 }
 
+TEST_CASE("hosts where starts failed are left out while others could do it, the last longest") {
+  Cluster cluster;
+  const auto excluded = [&](const ExperimentId& id) {
+    std::string text;
+    const Experiment& experiment = cluster.model.experiments.at(id);
+    for (const HostId& host : choice_of(cluster.model, experiment).excluded) text += " " + host.hex;
+    return text;
+  };
+  const auto failed_on = [&](const ExperimentId& id, const std::vector<HostId>& hosts) {
+    Experiment& experiment = cluster.model.experiments.at(id);
+    leave(cluster.model.queue, experiment);
+    experiment.excluded_hosts = hosts;
+    enqueue(cluster.model.queue, experiment);
+  };
+  for (const char* name : {"n1", "n2", "n3"}) cluster.host(name, 8, 2);
+  cluster.host("n4", 8, 0);
+
+  const auto one = cluster.submit(2);
+  failed_on(one, {{"n3"}, {"n1"}});
+  CHECK(excluded(one) == " n3 n1");   // n2 has two GPUs as well
+  failed_on(one, {{"n3"}, {"n1"}, {"n2"}});
+  CHECK(excluded(one) == " n1 n2");
+  cluster.pass();
+  CHECK(cluster.model.experiments.at(one).replicas[0].seat.host.hex == "n3");
+
+  const auto pair = cluster.submit(2, 50, 0, 2);
+  failed_on(pair, {{"n3"}, {"n1"}, {"n2"}});
+  CHECK(excluded(pair) == " n2");   // needs two of them, and n3 is only used, not gone
+
+  const auto full = cluster.submit(2);
+  failed_on(full, {{"n1"}, {"n2"}});
+  CHECK(cluster.reason(full) ==
+        "needs 2 GPUs on one host; free: 2+2+0+0; left out after failed starts: n1, n2");
+  step(cluster.model, HostDisconnected{{"n3"}}, kPolicy, 3);
+  CHECK(cluster.model.place_wanted);
+  CHECK(excluded(full) == " n2");   // nobody waits for a host that may never come back
+
+  const auto giant = cluster.submit(3);
+  failed_on(giant, {{"n1"}});
+  CHECK(excluded(giant) == "");   // no host could, excluded or not, and its reason says so
+  CHECK(cluster.reason(giant) ==
+        "needs 3 GPUs; the largest host is n1 with 2 GPUs, all hosts: 2+2+2+0");
+}
+
 }  // namespace dtrain::daemon

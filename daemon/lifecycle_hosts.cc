@@ -90,7 +90,11 @@ void reconcile(Turn& turn, const HostId& host, const ExperimentId& id,
   std::set<uint32_t> started;
   for (Replica& replica : experiment->replicas) {
     if (replica.seat.host != host || !is_seated(*experiment, replica)) continue;
-    if (awaits_relaunch(*experiment, replica) || given_up(*experiment, replica)) continue;
+    if (awaits_relaunch(*experiment, replica)) continue;
+    if (given_up(*experiment, replica)) {
+      if (!held.contains({replica.id, replica.attempt})) replica.progress = Progress::Released;
+      continue;
+    }
     if (held.contains({replica.id, replica.attempt})) {
       keep_held(turn, *experiment, replica, started);
     } else {
@@ -121,6 +125,17 @@ Host& adopt(Turn& turn, const Host& said) {
   turn.refresh(host.id);
   turn.model.place_wanted = true;
   return host;
+}
+
+// What was given up without a lease might still have run: the next attempt waited for this.
+void let_go(Turn& turn, const HeldReplicaFact& fact) {
+  Experiment* experiment = nullptr;
+  Replica* replica = turn.touch_replica(
+      fact.replica, fact.attempt, experiment,
+      [](const Replica& r) { return r.lost && r.progress != Progress::Released; });
+  if (replica == nullptr) return;
+  replica->progress = Progress::Released;
+  settle(turn, *experiment, false);
 }
 
 void lose(Turn& turn, Experiment& experiment, Replica& replica, const std::string& reason) {
@@ -219,6 +234,7 @@ void on_stray_released(Turn& turn, const ReplicaReleased& event) {
     turn.model.place_wanted = true;
   }
   if (holder.hex.empty()) return;
+  let_go(turn, fact);
   turn.send(SendForget{holder, event.replica.experiment, {fact}});
 }
 

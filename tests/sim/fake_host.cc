@@ -55,10 +55,12 @@ void FakeHost::hang_up() {
 }
 
 // Hello lists what is held; the facts follow the Welcome.
-void FakeHost::dial(TimeMs now) {
+void FakeHost::dial(TimeMs now, bool dawdles) {
   stream = std::make_shared<Stream>();
+  stream->dawdles = dawdles;
   unread.push_back(stream);
-  HelloMessage hello{{inventory, {}}, now};
+  gpus_at_hello_ = inventory.gpus;
+  HelloMessage hello{{inventory, {}}, now, ++dialled};
   for (const auto& [fact, replica] : replicas) hello.event.held.push_back(fact);
   stream->up.emplace_back(std::move(hello));
 }
@@ -91,6 +93,7 @@ void FakeHost::receive(TimeMs now) {
 void FakeHost::on_welcome(const WelcomeMessage& welcome, TimeMs now) {
   welcomed = true;
   contact_ms = welcome.hello_sent_ms;
+  if (inventory.gpus != gpus_at_hello_) say(daemon::HostChanged{inventory});
   for (auto& [launch, failure] : failures) {
     if (!failure.told) counts.add(Seen::FailureKept);
     say(failure.said);
@@ -141,7 +144,6 @@ void FakeHost::on_launch(const LaunchMessage& message) {
 // The lease counts from the last renewal that was answered, not from when this came: it may have
 // been under way for very long. Then nothing is started, and the next Hello asks again.
 void FakeHost::on_start(const daemon::SendStart& begin, TimeMs now) {
-  static uint64_t next_pid = 1000;
   bool too_late = false;
   for_each({begin.experiment, begin.attempt}, [&](const auto& fact, FakeReplica& replica) {
     if (replica.stage != Stage::Prepared || replica.stopping) return;
@@ -151,7 +153,8 @@ void FakeHost::on_start(const daemon::SendStart& begin, TimeMs now) {
     }
     replica.renewed_ms = contact_ms;
     replica.stage = Stage::Running;
-    replica.pid = ++next_pid;
+    replica.pid = ++last_pid_;
+    replica.stubborn = replica.pid % 4 == 0;
     say(daemon::ReplicaStarted{fact.replica, fact.attempt, replica.pid, 1});
   });
   if (!too_late) return;
@@ -241,7 +244,7 @@ void FakeHost::prepare_more(const HeldReplicaFact& fact, std::mt19937_64& random
     for_each(launch, [&](const auto& each, FakeReplica& r) { end(each, r, signalled(15)); });
     return;
   }
-  if (broken || (!calm && chance(random, 12))) {
+  if (!calm && (broken || chance(random, 12))) {
     return fail(launch, replicas.at(fact).seat.port, random);
   }
   for_each(launch, [](const auto&, FakeReplica& replica) {
@@ -277,7 +280,7 @@ void FakeHost::act(std::mt19937_64& random, bool calm) {
         end_launch(launch);
       else if (!calm && chance(random, 60))
         return;
-      else if (replica.stopping && chance(random, 90))
+      else if (replica.stopping && !replica.stubborn && chance(random, 90))
         end(fact, replica, signalled(15));
       // Parameter servers never end by themselves.
       else if (fact.replica.role != Role::Ps)

@@ -41,6 +41,7 @@ using ToRunner = std::variant<LaunchMessage, daemon::SendStart, daemon::SendStop
 struct HelloMessage {
   daemon::HostConnected event;
   TimeMs sent_ms = 0;
+  uint64_t dialled = 0;  // grows from stream to stream of a host, as its clock does
 };
 struct RenewMessage {
   TimeMs sent_ms = 0;
@@ -55,6 +56,7 @@ struct Stream {
   bool runner_open = true;
   bool daemon_open = true;
   bool greeted = false;  // its Hello was read
+  bool dawdles = false;  // its Hello takes very long
   // What the daemon said on it: nothing is said twice.
   std::set<std::pair<ExperimentId, uint32_t>> starts;
   std::set<HeldReplicaFact> launches;
@@ -70,6 +72,7 @@ struct FakeReplica {
   TimeMs kill_at_ms = 0;  // when the grace of whatever stops it is over; 0: nothing does
   Stage stage = Stage::Preparing;
   bool stopping = false;
+  bool stubborn = false;  // ends by itself, or when it is killed
   bool forgotten = false;
   daemon::Exit exit;
   uint64_t pid = 0;
@@ -87,8 +90,10 @@ class FakeHost {
   };
 
   daemon::Host inventory;
-  int64_t lag_ms;  // how late its keepers' clocks ring
-  bool broken;     // prepares nothing, ever
+  int64_t lag_ms;            // how late its keepers' clocks ring
+  bool broken;               // prepares nothing until all is calm
+  TimeMs away_until_ms = 0;  // cut off: nobody dials
+  uint64_t dialled = 0;
   bool runner_up = false;
   bool welcomed = false;                       // the runner may say facts
   TimeMs contact_ms = 0;                       // sent, and known to be answered
@@ -101,7 +106,7 @@ class FakeHost {
 
   // The network or the runner breaks it: of what it carries up, the last part is lost.
   void lose_stream(std::mt19937_64& random);
-  void dial(TimeMs now);
+  void dial(TimeMs now, bool dawdles);
   // The runner reads one message, or sees that the daemon has gone.
   void receive(TimeMs now);
   // Moves one thing on: a preparation ends, a process exits, a keeper dies, a release is through.
@@ -132,6 +137,9 @@ class FakeHost {
   void end_launch(const Launch& launch);  // with its keeper
   template <typename Function>
   void for_each(const Launch& launch, Function function);
+
+  uint64_t last_pid_ = 1'000;
+  std::vector<daemon::Gpu> gpus_at_hello_;
 };
 
 }  // namespace dtrain::sim

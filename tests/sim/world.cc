@@ -4,6 +4,7 @@
 
 #include "daemon/placement.h"
 #include "daemon/queue.h"
+#include "daemon/record.h"
 
 namespace dtrain::sim {
 
@@ -13,6 +14,7 @@ namespace {
 
 constexpr size_t kHeardMax = 64;
 constexpr size_t kTraceMax = 400;
+constexpr const char* kBoot = "0123";
 
 Host make_host(int n) {
   Host host;
@@ -66,8 +68,10 @@ World::World(uint64_t seed, bool traced)
     : random_(seed), traced_(traced), policy_(short_policy()), model_(std::make_unique<Model>()) {
   const int count = 2 + static_cast<int>(below(3));
   const size_t broken = below(20);
+  pace_ms_ = chance(50) ? 3'000 : 100;
   for (int n = 0; n < count; ++n) {
-    const auto lag_ms = static_cast<int64_t>(below(static_cast<size_t>(policy_.lease_margin_ms)));
+    const auto lag_ms = chance(50) ? policy_.lease_margin_ms - 1
+                                   : static_cast<TimeMs>(below(5'000));
     hosts_.emplace_back(make_host(n), lag_ms, broken == static_cast<size_t>(n));
   }
 }
@@ -93,7 +97,9 @@ void World::happen(const Event& event) {
     heard_.push_back(event);
     if (heard_.size() > kHeardMax) heard_.pop_front();
   }
+  const auto stopped = being_stopped(event);
   keep(daemon::step(*model_, event, policy_, now_));
+  if (stopped) check_consequence(*stopped);
 }
 
 void World::keep(Effects effects) {
@@ -112,6 +118,7 @@ void World::end_turn() {
     const std::vector<ExperimentId> waited = waiting_in_order();
     keep(place_pending(*model_, policy_, now_));
     check_backfill(waited);
+    check_avoided(waited);
   }
   if (waiting_.empty() && waiting_.killed.empty()) return;
   if (!calm_ && one_in(400)) {
@@ -128,23 +135,49 @@ void World::end_turn() {
       restart_daemon();
       return;
     }
+    if (const auto* launch = std::get_if<SendLaunch>(&message); launch && !calm_ && one_in(300)) {
+      note("a Launch of {} can't be sent", to_string(launch->experiment));
+      counts_.add(Seen::LaunchUnsent);
+      happen(LaunchFailed{launch->host, launch->experiment, launch->attempt, "no folder", 0, true});
+      continue;
+    }
     deliver(message);
   }
-  close_finished();
+  if (calm_ || chance(50)) close_finished();
 }
 
-// False: the disk is full, and everything waits for the next try.
-bool World::commit() {
-  if (!calm_ && one_in(50)) {
-    note("the commit fails");
-    counts_.add(Seen::CommitFailed);
-    return false;
-  }
+void World::write_rows() {
   for (const ExperimentId& id : waiting_.rows) {
     Experiment& row = rows_[id];
     row = durable(model_->experiments.at(id));
     check_committed(row);
   }
+}
+
+// What the bytes in the database say of a row.
+Experiment World::read_row(const Experiment& row) const {
+  pb::ExperimentRecord record;
+  const std::string bytes = to_record(row, now_, kBoot).SerializeAsString();
+  require(record.ParseFromString(bytes), "a row can be read");
+  auto read = from_record(record, row.id, row.submission, now_, kBoot);
+  require(read.ok(), "a row makes sense");
+  require(*read == row, [&] { return to_string(row.id) + " is read as it was written"; });
+  return std::move(*read);
+}
+
+// False: everything waits for the next try. The disk may have kept it all the same, as the next daemon
+// sees when this one dies first.
+bool World::commit() {
+  if (!calm_ && one_in(50)) {
+    note("the commit fails");
+    counts_.add(Seen::CommitFailed);
+    if (chance(30)) {
+      counts_.add(Seen::FailedCommitKept);
+      write_rows();
+    }
+    return false;
+  }
+  write_rows();
   for (const ExperimentId& id : waiting_.killed) {
     const auto row = rows_.find(id);
     require(row != rows_.end() && row->second.outcome.has_value(),
@@ -187,7 +220,9 @@ void World::deliver(const Send& send) {
 void World::read_stream(FakeHost& host) {
   std::vector<std::shared_ptr<Stream>> readable;
   for (const auto& stream : host.unread) {
-    if (!stream->up.empty() && stream->daemon_open) readable.push_back(stream);
+    if (stream->up.empty() || !stream->daemon_open) continue;
+    const bool late = stream->dawdles && !stream->greeted && !calm_;
+    if (!late || one_in(50)) readable.push_back(stream);
   }
   std::erase_if(host.unread, [](const auto& stream) {
     return !stream->daemon_open || (!stream->runner_open && stream->up.empty());
@@ -211,14 +246,22 @@ void World::read_stream(FakeHost& host) {
   happen(event);
 }
 
-// What an older stream still carries is dropped from here on.
+// What an older stream still carries is dropped from here on; its Hello may yet come, as late as it
+// likes, and is refused.
 void World::on_hello(FakeHost& host, const std::shared_ptr<Stream>& stream,
                      const HelloMessage& hello) {
   note("{} says hello with {} held", host.inventory.name, hello.event.held.size());
-  while (host.unread.front() != stream) {
-    if (!host.unread.front()->up.empty()) counts_.add(Seen::OlderStreamDropped);
-    host.unread.front()->daemon_open = false;
-    host.unread.pop_front();
+  uint64_t& newest = newest_dial_[host.inventory.id];
+  if (hello.dialled < newest) {
+    note("its hello is older than the last one");
+    counts_.add(Seen::OlderHelloRefused);
+    stream->daemon_open = false;
+    return;
+  }
+  newest = hello.dialled;
+  if (host.at_daemon && host.at_daemon != stream) {
+    if (!host.at_daemon->up.empty()) counts_.add(Seen::OlderStreamDropped);
+    host.at_daemon->daemon_open = false;
   }
   stream->greeted = true;
   host.at_daemon = stream;
@@ -266,7 +309,7 @@ void World::restart_daemon() {
   }
   heard_.clear();  // said to the daemon that died; what matters is said again after Hello
   model_ = std::make_unique<Model>();
-  daemon_since_ms_ = now_;
+  newest_dial_.clear();
   for (const auto& submission : submissions_) {
     const Spec& spec = submission->spec;
     const auto members = static_cast<uint32_t>(spec.is_set() ? spec.member_count() : 0);
@@ -277,7 +320,7 @@ void World::restart_daemon() {
       model_->experiments.emplace(experiment.id, std::move(experiment));
     }
   }
-  for (const auto& [id, row] : rows_) model_->experiments.insert_or_assign(id, row);
+  for (const auto& [id, row] : rows_) model_->experiments.insert_or_assign(id, read_row(row));
   rebuild(*model_, now_);
 }
 

@@ -56,6 +56,8 @@ class World {
   void keep(daemon::Effects effects);
   void end_turn();
   bool commit();
+  void write_rows();
+  daemon::Experiment read_row(const daemon::Experiment& row) const;
   void deliver(const daemon::Send& send);
   void read_stream(FakeHost& host);
   void on_hello(FakeHost& host, const std::shared_ptr<Stream>& stream, const HelloMessage& hello);
@@ -69,6 +71,7 @@ class World {
   void submit();
   void kill();
   void pass_time(TimeMs by_ms);
+  TimeMs until_deadline_ms() const;
   void fault(FakeHost& host);
   void host_moves(FakeHost& host);
   void replay_stale();
@@ -95,6 +98,13 @@ class World {
   void check_sendable(const FakeHost& host, const daemon::Send& send) const;
   void check_said_once(Stream& stream, const daemon::Send& send) const;
   void check_stale(const daemon::Event& event);
+  // Whose attempt is being stopped already when one of its replicas ends, and its restarts so far.
+  struct Stopped {
+    ExperimentId id;
+    uint32_t restarts_used = 0;
+  };
+  std::optional<Stopped> being_stopped(const daemon::Event& event) const;
+  void check_consequence(const Stopped& stopped) const;
   void check_outcomes() const;
   void check_outcome(const daemon::Experiment& experiment) const;
   void check_going(const daemon::Experiment& experiment) const;
@@ -102,15 +112,16 @@ class World {
   // Who waited before a placing pass, in order, and what the pass made of them.
   std::vector<ExperimentId> waiting_in_order() const;
   void check_backfill(const std::vector<ExperimentId>& waited);
-  bool could_be_placed(const daemon::Experiment& experiment) const;
+  void check_avoided(const std::vector<ExperimentId>& waited);
 
   std::mt19937_64 random_;
   const bool traced_;
   TimeMs now_ = 1'000;
-  TimeMs daemon_since_ms_ = 1'000;
   const daemon::Policy policy_;
+  size_t pace_ms_;  // how far time goes in a step, mostly
   std::unique_ptr<daemon::Model> model_;
   Waiting waiting_;
+  std::map<HostId, uint64_t> newest_dial_;
   std::vector<FakeHost> hosts_;
   bool calm_ = false;
 

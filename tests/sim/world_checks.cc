@@ -214,14 +214,12 @@ void World::check_sendable(const FakeHost& host, const Send& send) const {
       require(replica.attempt == launch->attempt && replica.progress != Progress::None,
               "what is launched is placed in the database");
       require(replica.seat.host == host.inventory.id, "a Launch goes to the host of the seats");
-      const auto& excluded = row.excluded_hosts;
-      require(launch->attempt != decider(row).attempt || row.phase != Phase::Placed ||
-                  std::find(excluded.begin(), excluded.end(), launch->host) == excluded.end(),
-              "no gang is placed on a host that was excluded for it");
     }
   } else if (const auto* start = std::get_if<SendStart>(&send)) {
     const Experiment& row = rows_.at(start->experiment);
-    require(row.phase == Phase::Go || row.phase == Phase::Ending || row.outcome,
+    // Go, exit and release may be one turn: then it is sent for what is no more.
+    const bool over = row.phase == Phase::None || row.attempt > start->attempt;
+    require(row.phase == Phase::Go || row.phase == Phase::Ending || row.outcome || over,
             "Go is in the database before Start is sent");
     for (const Replica& replica : row.replicas) {
       if (replica.attempt != start->attempt) continue;

@@ -99,6 +99,13 @@ void World::pass_time(TimeMs by_ms) {
   for (FakeHost& host : hosts_) host.keepers_watch(now_);
 }
 
+// When the daemon wakes by itself, not a moment later: what others do meanwhile is hardly done.
+TimeMs World::until_deadline_ms() const {
+  constexpr TimeMs kFarMs = 100'000;
+  if (model_->deadlines.empty()) return 0;
+  return std::clamp<TimeMs>(model_->deadlines.begin()->first - now_, 0, kFarMs);
+}
+
 void World::fault(FakeHost& host) {
   const size_t kind = below(100);
   if (kind < 30) {
@@ -115,6 +122,11 @@ void World::fault(FakeHost& host) {
   } else if (kind < 86) {
     note("the daemon is restarted");
     restart_daemon();
+  } else if (kind < 90) {
+    note("{} is cut off", host.inventory.name);
+    if (chance(50)) host.crash_runner(random_);
+    host.lose_stream(random_);
+    host.away_until_ms = now_ + static_cast<TimeMs>(below(200'000));
   } else {
     host.use_gpu(random_, false);
   }
@@ -122,10 +134,11 @@ void World::fault(FakeHost& host) {
 
 void World::host_moves(FakeHost& host) {
   const size_t kind = below(100);
+  const bool away = !calm_ && now_ < host.away_until_ms;
   if (!host.runner_up) {
-    if (calm_ || kind < 10) host.runner_up = true;
+    if (!away && (calm_ || kind < 10)) host.runner_up = true;
   } else if (!host.stream) {
-    if (calm_ || kind < 20) host.dial(now_);
+    if (!away && (calm_ || kind < 20)) host.dial(now_, !calm_ && one_in(10));
   } else if (kind < 40) {
     host.receive(now_);
   } else if (kind < 45) {
@@ -152,10 +165,12 @@ void World::step() {
     submit();
   else if (kind < 21)
     kill();
-  else if (kind < 23)
+  else if (kind < 23 && (pace_ms_ > 1'000 || one_in(4)))
     pass_time(static_cast<TimeMs>(20'000 + below(80'000)));
+  else if (kind < 28)
+    pass_time(until_deadline_ms());
   else if (kind < 80)
-    pass_time(static_cast<TimeMs>(below(3'000)));
+    pass_time(static_cast<TimeMs>(below(pace_ms_)));
   else if (kind < 92)
     fault(hosts_[below(hosts_.size())]);
   else if (kind < 110)

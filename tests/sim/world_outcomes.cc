@@ -48,10 +48,9 @@ class Search {
   std::vector<Room> rooms_;
 };
 
-bool may_use(const Experiment& experiment, const Host& host) {
-  const std::string& wanted = experiment.submission->host;
-  const auto& excluded = experiment.excluded_hosts;
-  return (wanted.empty() || wanted == host.name) &&
+bool may_use(const Choice& choice, const Host& host) {
+  const auto& excluded = choice.excluded;
+  return (choice.host.empty() || choice.host == host.name) &&
          std::find(excluded.begin(), excluded.end(), host.id) == excluded.end();
 }
 
@@ -69,7 +68,8 @@ void World::check_outcomes() const {
     const Experiment& experiment = model_->experiments.at(id);
     const auto limit = static_cast<uint32_t>(experiment.spec().restart.limit);
     require(experiment.restarts_used <= limit, "no more restarts than its budget has");
-    require(experiment.start_failures < policy_.start_failures_per_host,
+    require(experiment.start_failures < policy_.start_failures_per_host ||
+                !experiment.excluded_hosts.empty(),
             "after so many failed starts in a row a host is excluded");
     if (experiment.outcome)
       check_outcome(experiment);
@@ -109,6 +109,10 @@ void World::check_going(const Experiment& experiment) const {
   const Replica& first = decider(experiment);
   const bool all_workers = experiment.spec().completion == Completion::AllWorkers;
   bool worker_left = false;
+  const auto runs = [](const Replica& replica) { return replica.progress == Progress::Started; };
+  require(experiment.start_failures == 0 ||
+              !std::all_of(experiment.replicas.begin(), experiment.replicas.end(), runs),
+          "once all have started no failed start counts");
   for (const Replica& replica : experiment.replicas) {
     worker_left |= replica.id.role == Role::Worker && !replica.end;
     if (!replica.exit || !is_failure(*replica.exit)) continue;
@@ -120,6 +124,22 @@ void World::check_going(const Experiment& experiment) const {
           [&] { return to_string(experiment.id) + " has ended with its decider"; });
 }
 
+std::optional<World::Stopped> World::being_stopped(const Event& event) const {
+  const auto* exited = std::get_if<ReplicaExited>(&event);
+  if (exited == nullptr) return std::nullopt;
+  const auto found = model_->experiments.find(exited->replica.experiment);
+  if (found == model_->experiments.end()) return std::nullopt;
+  const Experiment& experiment = found->second;
+  if (experiment.phase != Phase::Ending || experiment.outcome) return std::nullopt;
+  return Stopped{experiment.id, experiment.restarts_used};
+}
+
+void World::check_consequence(const Stopped& stopped) const {
+  const Experiment& experiment = model_->experiments.at(stopped.id);
+  require(!experiment.outcome && experiment.restarts_used == stopped.restarts_used,
+          "an exit that a stop led to fails nobody and costs no restart");
+}
+
 // Of each row that is written.
 void World::check_committed(const Experiment& row) {
   if (!row.excluded_hosts.empty()) counts_.add(Seen::HostExcluded);
@@ -128,21 +148,33 @@ void World::check_committed(const Experiment& row) {
     if (replica.attempt != decider(row).attempt) counts_.add(Seen::RelaunchedAlone);
   }
   if (!row.outcome) return;
-  const auto [known, first] = outcomes_.try_emplace(row.id, *row.outcome);
+  const auto known = outcomes_.try_emplace(row.id, *row.outcome).first;
   require(known->second == *row.outcome, "an outcome is fixed once");
-  if (!first || row.outcome->state != State::Failed) return;
-  if (row.outcome->reason.find("no host is left") == std::string::npos) return;
-  counts_.add(Seen::NoHostLeft);
-  require(!could_be_placed(row) || now_ >= daemon_since_ms_ + policy_.lease_ms,
-          "nobody gives up for want of a host that is about to come back");
 }
 
-bool World::could_be_placed(const Experiment& experiment) const {
-  std::vector<Room> rooms;
-  for (const FakeHost& host : hosts_) {
-    if (may_use(experiment, host.inventory)) rooms.push_back(whole(host.inventory));
+// Those placed in this pass: a host where starts failed is used when no other could take it, and of
+// several the one that failed last only when nothing else is left at all.
+void World::check_avoided(const std::vector<ExperimentId>& waited) {
+  for (const ExperimentId& id : waited) {
+    const Experiment& experiment = model_->experiments.at(id);
+    const std::vector<HostId>& excluded = experiment.excluded_hosts;
+    if (experiment.phase != Phase::Placed || excluded.empty()) continue;
+    const FreeHosts empty = emptied(model_->free, false);
+    const auto others_could = [&, &whose = id](std::vector<HostId> without) {
+      const Choice choice{experiment.submission->host, std::move(without), nullptr};
+      return stretch_needed(whose, experiment.spec(), empty, choice) > 0;
+    };
+    bool used = false, used_last = false;
+    for (const Replica& replica : experiment.replicas) {
+      used |= std::find(excluded.begin(), excluded.end(), replica.seat.host) != excluded.end();
+      used_last |= excluded.back() == replica.seat.host;
+    }
+    if (used) counts_.add(Seen::ExcludedTriedAgain);
+    require(!used || !others_could(excluded),
+            "no gang is placed on a host that was excluded for it while others could take it");
+    require(!used_last || !others_could({excluded.back()}),
+            "the host that failed last is the last to be tried again");
   }
-  return Search(experiment.spec(), std::move(rooms)).run();
 }
 
 std::vector<ExperimentId> World::waiting_in_order() const {
@@ -165,16 +197,17 @@ void World::check_backfill(const std::vector<ExperimentId>& waited) {
   for (; head != waited.end(); ++head) {
     const Experiment& experiment = model_->experiments.at(*head);
     if (!is_queued(experiment)) continue;
-    const Choice choice{experiment.submission->host, experiment.excluded_hosts, nullptr};
-    const double stretch = stretch_needed(*head, experiment.spec(), empty, choice);
+    const double stretch =
+        stretch_needed(*head, experiment.spec(), empty, choice_of(*model_, experiment));
     if (stretch > 1) return;  // waits for hosts that are idle, whose cpus it will share
     if (stretch > 0) break;
   }
   if (head == waited.end()) return;
   std::map<HostId, Room> rooms;
   const Experiment& waits = model_->experiments.at(*head);
+  const Choice choice = choice_of(*model_, waits);
   for (const auto& [id, free] : empty.all()) {
-    if (may_use(waits, *free.host)) rooms.emplace(id, whole(*free.host));
+    if (may_use(choice, *free.host)) rooms.emplace(id, whole(*free.host));
   }
   bool any = false;
   for (auto behind = head + 1; behind != waited.end(); ++behind) {

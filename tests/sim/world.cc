@@ -174,6 +174,7 @@ bool World::commit() {
     if (chance(30)) {
       counts_.add(Seen::FailedCommitKept);
       write_rows();
+      kept_notify_ = waiting_.notify;
     }
     return false;
   }
@@ -183,6 +184,7 @@ bool World::commit() {
     require(row != rows_.end() && row->second.outcome.has_value(),
             [&] { return to_string(id) + " has its end in the database when a kill is answered"; });
   }
+  kept_notify_.clear();
   for (const StateChange& change : waiting_.notify) check_shown(change);
   return true;
 }
@@ -322,6 +324,7 @@ void World::restart_daemon() {
   }
   for (const auto& [id, row] : rows_) model_->experiments.insert_or_assign(id, read_row(row));
   rebuild(*model_, now_);
+  for (const StateChange& change : std::exchange(kept_notify_, {})) check_shown(change);
 }
 
 void World::tick_if_due() {

@@ -121,6 +121,7 @@ class World {
   size_t pace_ms_;  // how far time goes in a step, mostly
   std::unique_ptr<daemon::Model> model_;
   Waiting waiting_;
+  std::vector<daemon::StateChange> kept_notify_;  // in the database, by a commit that failed
   std::map<HostId, uint64_t> newest_dial_;
   std::vector<FakeHost> hosts_;
   bool calm_ = false;

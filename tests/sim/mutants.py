@@ -137,6 +137,7 @@ MUTANTS = [
      "  if (experiment.outcome) return;"),
     ("what is unknown to its runner is taken for running", HOSTS,
      "      miss_held(turn, *experiment, replica, again);\n", ""),
+    ("what was given up and is gone is waited for", HOSTS, "  let_go(turn, fact);\n", ""),
     ("released is forgotten before it is released", HOSTS,
      "  if (holder.hex.empty()) return;\n", "  return;\n"),
 ]

@@ -70,8 +70,8 @@ World::World(uint64_t seed, bool traced)
   const size_t broken = below(20);
   pace_ms_ = chance(50) ? 3'000 : 100;
   for (int n = 0; n < count; ++n) {
-    const auto lag_ms = chance(50) ? policy_.lease_margin_ms - 1
-                                   : static_cast<TimeMs>(below(5'000));
+    const auto lag_ms =
+        chance(50) ? policy_.lease_margin_ms - 1 : static_cast<TimeMs>(below(5'000));
     hosts_.emplace_back(make_host(n), lag_ms, broken == static_cast<size_t>(n));
   }
 }
@@ -165,8 +165,8 @@ Experiment World::read_row(const Experiment& row) const {
   return std::move(*read);
 }
 
-// False: everything waits for the next try. The disk may have kept it all the same, as the next daemon
-// sees when this one dies first.
+// False: everything waits for the next try. The disk may have kept it all the same, as the next
+// daemon sees when this one dies first.
 bool World::commit() {
   if (!calm_ && one_in(50)) {
     note("the commit fails");

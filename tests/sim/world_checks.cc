@@ -171,7 +171,10 @@ void World::check_reasons() const {
     const Experiment& experiment = model_->experiments.at(id);
     if (experiment.outcome || experiment.phase != Phase::None) continue;
     if (experiment.not_before_ms != 0 && experiment.wait_reason.empty()) continue;  // restarted
-    require(!wait_reason(*model_, id, now_).empty(), "who waits has a reason");
+    const std::string reason = wait_reason(*model_, id, now_);
+    require(!reason.empty(), "who waits has a reason");
+    require(model_->place_wanted || reason != "is placed next",
+            [&, &whose = id] { return to_string(whose) + " could be placed and nobody looks"; });
   }
 }
 

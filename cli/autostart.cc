@@ -34,7 +34,8 @@ constexpr size_t kLogTailLines = 8;
 // What the daemon wrote since `from`: its last lines.
 std::string log_tail(const fs::path& log, std::streamoff from) {
   std::ifstream in(log, std::ios::binary);
-  in.seekg(from);
+  in.seekg(0, std::ios::end);
+  in.seekg(in.tellg() < from ? 0 : from);   // less: it has begun a new file
   std::vector<std::string> lines;
   for (std::string line; std::getline(in, line);) {
     if (line.empty()) continue;

@@ -29,6 +29,7 @@
 #include "schema/config.h"
 #include "schema/descriptor_limit.h"
 #include "schema/lock_file.h"
+#include "schema/own_log.h"
 #include "schema/spread.h"
 #include "schema/version.h"
 
@@ -166,6 +167,7 @@ Status run(const DaemonOptions& options, Readiness& readiness) {
 int run_daemon(const DaemonOptions& options) {
   raise_descriptor_limit();
   std::signal(SIGPIPE, SIG_IGN);
+  bound_own_log(options.home.daemon_log());
   Readiness readiness;
   const Status status = run(options, readiness);
   if (status.ok()) return 0;

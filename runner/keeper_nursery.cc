@@ -15,6 +15,7 @@
 #include <optional>
 
 #include "runner/process_title.h"
+#include "schema/own_log.h"
 
 namespace dtrain::runner {
 namespace {
@@ -22,7 +23,6 @@ namespace {
 constexpr size_t kPathMaxBytes = 4096;
 // A fork takes less than a millisecond; a nursery that takes this long is replaced.
 constexpr timeval kPatience{3, 0};
-constexpr off_t kLogMaxBytes = 1 << 20;
 
 // A message of bytes and one descriptor, the way descriptors travel (unix(7)).
 struct Parcel {
@@ -105,6 +105,9 @@ bool fork_keeper(const Parcel& order, int children) {
 }  // namespace
 
 int run_keeper_nursery() {
+  // Whatever file the runner opened for it; keepers inherit this.
+  std::error_code unknown;
+  bound_own_log(std::filesystem::read_symlink("/proc/self/fd/2", unknown));
   sigset_t ended;
   sigemptyset(&ended);
   sigaddset(&ended, SIGCHLD);
@@ -154,7 +157,6 @@ Status KeeperNursery::open() {
   ::setsockopt(ours.get(), SOL_SOCKET, SO_RCVTIMEO, &kPatience, sizeof kPatience);
   const Fd log(::open(log_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
   if (!log) return errno_error("open " + log_.string(), errno);
-  if (::lseek(log.get(), 0, SEEK_END) > kLogMaxBytes) (void)!::ftruncate(log.get(), 0);
   // The blanks are where a keeper writes its launch directory, for `ps`.
   const SpawnRequest request{
       .argv = {executable_.string(), "keeper", std::string(160, ' ')},

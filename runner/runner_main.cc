@@ -18,6 +18,7 @@
 #include "runner/small_file.h"
 #include "schema/descriptor_limit.h"
 #include "schema/lock_file.h"
+#include "schema/own_log.h"
 #include "schema/random_id.h"
 
 namespace dtrain::runner {
@@ -122,6 +123,7 @@ Status run(const RunnerOptions& options) {
 
 int run_runner(const RunnerOptions& options) {
   std::setvbuf(stderr, nullptr, _IOLBF, 0);
+  if (!options.daemon_home.empty()) bound_own_log(Home{options.daemon_home, {}}.runner_log());
   std::signal(SIGPIPE, SIG_IGN);
   raise_descriptor_limit();
   std::signal(SIGHUP, SIG_IGN);  // the terminal it was started from may go

@@ -272,7 +272,7 @@ void Keeper::sweep() {
   for (const auto& replica : replicas_) marks.push_back(replica->marks());
   std::vector<std::vector<ProcessRow>> trees(replicas_.size() + 1);
   // Whatever our replicas started is below us, so without a child there is nothing.
-  if (has_children_) trees = split_tree(ProcessTable::read(), ::getpid(), marks);
+  if (has_children_) trees = split_tree(ProcessTable::read_below_self(), ::getpid(), marks);
 
   // Orphans without a mark belong to nobody while a replica runs that may have made them; after
   // that they go with the rest.

@@ -46,6 +46,23 @@ std::string unique_key() {
   return fmt::format("{:032x}", boottime_ms() ^ ::getpid());
 }
 
+TEST_CASE("the table of those below us has them, their children and nobody else") {
+  const Tree tree({"--fork", "--print", "ready", "--hang", "--then", "--hang"});
+  const ProcessTable below = ProcessTable::read_below_self();
+  const ProcessTable all = ProcessTable::read();
+  size_t children = 0;
+  for (const auto& [pid, row] : all.rows) {
+    if (row.parent != tree.child.pid) continue;
+    ++children;
+    CHECK(below.rows.contains(pid));
+  }
+  CHECK(children > 0);
+  REQUIRE(below.rows.contains(tree.child.pid));
+  CHECK(below.rows.at(tree.child.pid).start_ticks == all.rows.at(tree.child.pid).start_ticks);
+  CHECK(!below.rows.contains(::getpid()));
+  CHECK(!below.rows.contains(::getppid()));
+}
+
 TEST_CASE("the table has ourselves and our parent") {
   const ProcessTable table = ProcessTable::read();
   const auto self = table.rows.find(::getpid());

@@ -131,7 +131,7 @@ class Link::Stream : public grpc::ClientBidiReactor<pb::FromRunner, pb::ToRunner
   void OnReadDone(bool good) override {
     asio::post(loop_, [self = shared_from_this(), good] {
       if (!good) return self->end();
-      if (self->owner_ != nullptr) self->owner_->callbacks_.message(self->incoming_);
+      if (self->owner_ != nullptr) self->owner_->on_message(self->incoming_);
       self->StartRead(&self->incoming_);
     });
   }
@@ -213,6 +213,13 @@ void Link::redial(const std::string& reason) {
   timer_.async_wait([this](boost::system::error_code error) {
     if (!error) dial();
   });
+}
+
+// Somebody is there. Who waited longer from one outage to the next would come late when a daemon is
+// replaced.
+void Link::on_message(const pb::ToRunner& message) {
+  backoff_ms_ = 0;
+  callbacks_.message(message);
 }
 
 void Link::on_stream_end(const std::string& reason) {

@@ -46,6 +46,7 @@ class Link : public Outbox, public BlobSource {
 
   void dial();
   void redial(const std::string& reason);
+  void on_message(const pb::ToRunner& message);
   void on_stream_end(const std::string& reason);
 
   boost::asio::io_context& loop_;

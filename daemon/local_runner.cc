@@ -80,10 +80,7 @@ LocalRunner::LocalRunner(boost::asio::io_context& loop, const Home& home, const 
 void LocalRunner::start() {
   if (stopping_ || pid_ > 0) return;
   // One that outlived the last daemon: it dials in by itself, and is replaced only once it is gone.
-  if (is_held(home_.runner() / "lock")) {
-    start_later();
-    return;
-  }
+  if (is_held(home_.runner() / "lock")) return adopt();
   const auto pid = spawn_runner(home_, config_);
   if (!pid.ok()) {
     std::fprintf(stderr, "%s\n", pid.error().message.c_str());
@@ -93,6 +90,21 @@ void LocalRunner::start() {
   pid_ = *pid;
   started_ = std::chrono::steady_clock::now();
   wait_for_end();
+}
+
+void LocalRunner::adopt() {
+  const auto lock = home_.runner() / "lock";
+  const auto holder = lock_holder(lock);
+  Fd process(holder ? static_cast<int>(syscall(SYS_pidfd_open, *holder, 0)) : -1);
+  // The number is its if it holds the lock still.
+  if (!process || lock_holder(lock) != holder) return start_later();
+  ended_.assign(process.release());
+  ended_.async_wait(ended_.wait_read, [this, pid = *holder](boost::system::error_code error) {
+    if (error) return;
+    ended_.close();
+    std::fprintf(stderr, "the local runner (pid %d) of an earlier daemon ended\n", pid);
+    start_later();
+  });
 }
 
 void LocalRunner::wait_for_end() {
@@ -108,14 +120,14 @@ void LocalRunner::wait_for_end() {
     ended_.close();
     if (on_ended) on_ended();
     if (stopping_) return;
-    if (std::chrono::steady_clock::now() - started_ > kHealthyAfter) backoff_ = kBackoffMin;
+    if (std::chrono::steady_clock::now() - started_ > kHealthyAfter) backoff_ = {};
     start_later();
   });
 }
 
 void LocalRunner::start_later() {
   again_.expires_after(backoff_);
-  backoff_ = std::min(backoff_ * 2, kBackoffMax);
+  backoff_ = std::clamp(backoff_ * 2, kBackoffMin, kBackoffMax);
   again_.async_wait([this](boost::system::error_code error) {
     if (!error) start();
   });
@@ -128,8 +140,7 @@ void LocalRunner::replace(const HostId& hung) {
   if (stopping_ || own != hung.hex || !runner) return;
   std::fprintf(stderr, "the local runner (pid %d) hangs and is killed\n", *runner);
   kill(*runner, SIGKILL);
-  backoff_ = kBackoffMin;
-  if (*runner != pid_) start_later();
+  backoff_ = {};
 }
 
 void LocalRunner::stop() {

@@ -38,6 +38,7 @@ class LocalRunner {
   std::function<void()> on_ended;
 
  private:
+  void adopt();
   void start_later();
   void wait_for_end();
 
@@ -47,7 +48,7 @@ class LocalRunner {
   boost::asio::posix::stream_descriptor ended_;   // a pidfd
   boost::asio::steady_timer again_;
   std::chrono::steady_clock::time_point started_;
-  std::chrono::milliseconds backoff_{500};
+  std::chrono::milliseconds backoff_{0};
   bool stopping_ = false;
 };
 

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "daemon/configuration_file.h"
 #include "schema/clock.h"
 
 namespace dtrain::daemon {
@@ -24,13 +25,34 @@ constexpr int kClosingWaits = 500;
 constexpr auto kSubmissionWait = std::chrono::milliseconds(100);
 constexpr int kSubmissionTries = 600;
 
+// Of an experiment that left no result there is only what we made: such folders would gather.
+// Deletes it, and of a set what is like that. What can't be deleted or read stays.
+void remove_unused(const std::filesystem::path& folder) {
+  std::error_code failed;
+  bool used = false;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, failed)) {
+    std::error_code gone;
+    if (entry.is_directory(gone) && !entry.is_symlink(gone)) {
+      remove_unused(entry.path());
+      used = used || std::filesystem::exists(entry.path(), gone);
+    } else {
+      used = used || entry.path().filename() != kConfigurationFile;
+    }
+  }
+  if (failed || used) return;
+  std::filesystem::remove(folder / kConfigurationFile, failed);
+  std::filesystem::remove(folder, failed);
+}
+
 Status remove_files_of(const Home& home, const std::filesystem::path& journal, uint32_t number,
                        bool outputs) {
+  const auto folder = home.outputs() / std::to_string(number);
   if (outputs) {
     std::error_code error;
-    const auto folder = home.outputs() / std::to_string(number);
     std::filesystem::remove_all(folder, error);
     if (error) return errno_error("delete " + folder.string(), error.value());
+  } else {
+    remove_unused(folder);
   }
   if (::unlink(journal.c_str()) != 0 && errno != ENOENT) {
     return errno_error("delete " + journal.string(), errno);

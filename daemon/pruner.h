@@ -3,7 +3,7 @@
 // Owner: daemon main. Thread: loop; files of people's results are deleted on one other thread.
 // Promises: an experiment's row goes last, so that whatever a crash interrupts is done by the next
 // prune; a submission that goes on meanwhile loses nothing it relies on. Never: touches what has not
-// ended, or an OUTPUT_DIR that nobody named.
+// ended, or a result that nobody named.
 #pragma once
 
 #include <boost/asio/io_context.hpp>

@@ -1,5 +1,6 @@
 #include "daemon/pruner.h"
 
+#include "daemon/configuration_file.h"
 #include "tests/integration/daemon/one_daemon.h"
 
 namespace dtrain::daemon {
@@ -80,12 +81,32 @@ TEST_CASE("what is pruned is gone, results only when asked for, and the rest sta
   REQUIRE(ended.prune(with_outputs).ok());
   CHECK(!ended.has_output(2));
 
-  CHECK(ended.daemon.scheduler.find(3).ok());
+  CHECK(ended.daemon.scheduler.find({3, 0}).ok());
   CHECK(ended.has_journal(3));
   CHECK(ended.has_output(3));
-  CHECK(ended.daemon.scheduler.find(4).ok());
+  CHECK(ended.daemon.scheduler.find({4, 0}).ok());
   // Its number is not given again, even if it was the newest.
   CHECK(ended.daemon.submit("next")->number() == 5);
+}
+
+TEST_CASE("an OUTPUT_DIR that nobody wrote to goes with its experiment") {
+  Ended ended(2);
+  const fs::path unused = ended.daemon.scheduler.output_dir({1, 0});
+  fs::remove(unused / "model");
+  REQUIRE(fs::exists(unused / kConfigurationFile));
+  // As a set of which one member has a result.
+  const fs::path set = ended.daemon.scheduler.output_dir({2, 0});
+  fs::remove(set / "model");
+  test::write_file(set / "1" / kConfigurationFile, "project: p\n");
+  test::write_file(set / "2" / kConfigurationFile, "project: p\n");
+  test::write_file(set / "2" / "model", "weights");
+  fs::create_directory_symlink(set / "2", set / "best");
+  REQUIRE(ended.prune(these({1, 2})).ok());
+  CHECK(!fs::exists(unused));
+  CHECK(!fs::exists(set / "1"));
+  CHECK(fs::exists(set / kConfigurationFile));
+  CHECK(fs::exists(set / "2" / kConfigurationFile));
+  CHECK(fs::exists(set / "best" / "model"));
 }
 
 TEST_CASE("what goes on, or never was, is refused, and then nothing goes") {
@@ -93,7 +114,7 @@ TEST_CASE("what goes on, or never was, is refused, and then nothing goes") {
   CHECK(ended.prune(these({1, 2})).error().message == "2 has not ended");
   CHECK(ended.prune(these({1, 9})).error().code == Code::NotFound);
   CHECK(ended.has_journal(1));
-  CHECK(ended.daemon.scheduler.find(1).ok());
+  CHECK(ended.daemon.scheduler.find({1, 0}).ok());
 }
 
 TEST_CASE("a dry run says the same and does nothing") {
@@ -148,7 +169,7 @@ TEST_CASE("a prune that a daemon's end interrupts is told so, and the next one d
     REQUIRE(!reply.ok());
     error = reply.error();
   });
-  ended.daemon.until([&] { return ended.daemon.scheduler.find(1).ok() == false; });
+  ended.daemon.until([&] { return ended.daemon.scheduler.find({1, 0}).ok() == false; });
   ended.pruner.stop();
   ended.daemon.until([&] { return error.has_value(); });
   CHECK(error->code == Code::Aborted);
@@ -162,10 +183,10 @@ TEST_CASE("of output lines beyond the limit, those that ended first are the ones
   Pruner limited(ended.daemon.loop, ended.daemon.home, *ended.daemon.store, *ended.blobs,
                  ended.daemon.logs, ended.daemon.scheduler, config, std::chrono::milliseconds(0));
   limited.keep_limits();
-  ended.daemon.until([&] { return !ended.daemon.scheduler.find(1).ok(); });
+  ended.daemon.until([&] { return !ended.daemon.scheduler.find({1, 0}).ok(); });
   CHECK(!ended.has_journal(1));
   CHECK(ended.has_output(1));
-  CHECK(ended.daemon.scheduler.find(2).ok());
+  CHECK(ended.daemon.scheduler.find({2, 0}).ok());
   CHECK(ended.has_journal(2));
 }
 

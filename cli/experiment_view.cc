@@ -141,7 +141,10 @@ std::string render_events(const pb::ShowReply& reply, const View& view) {
                           {reason_beside(event)}});
   }
   std::string out = "\nEvents:\n";
-  if (first > 0) out += fmt::format("  ({} earlier: -l)\n", first);
+  const auto left_out = static_cast<int>(reply.events_left_out());
+  if (first + left_out > 0) {
+    out += fmt::format("  ({} earlier{})\n", first + left_out, first > 0 ? ": -l" : "");
+  }
   return out + render(table, view.screen);
 }
 
@@ -257,6 +260,10 @@ std::string render_one(const pb::ReplicaInfo& replica, const pb::ExperimentInfo&
 std::string render_experiment(const pb::ShowReply& reply, const View& view) {
   std::string out = render_fields(reply, view);
   if (!reply.members().empty()) out += "\n" + render_members(reply, view);
+  if (reply.members_left_out() > 0) {
+    out += fmt::format("  ({} more: dtrain status {}.MEMBER shows one)\n", reply.members_left_out(),
+                       reply.experiment().id());
+  }
   if (!reply.replicas().empty()) {
     std::vector<const pb::ReplicaInfo*> replicas;
     for (const auto& replica : reply.replicas()) replicas.push_back(&replica);

@@ -138,6 +138,8 @@ std::string to_json(const pb::ShowReply& reply) {
   for (const auto& replica : reply.replicas()) json["replicas"].push_back(json_of(replica));
   json["members"] = Json::array();
   for (const auto& member : reply.members()) json["members"].push_back(json_of(member));
+  json["members_left_out"] = reply.members_left_out();
+  json["events_left_out"] = reply.events_left_out();
   json["events"] = Json::array();
   for (const auto& event : reply.events()) {
     json["events"].push_back({{"id", event.id()},

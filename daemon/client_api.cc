@@ -17,6 +17,13 @@
 
 namespace dtrain::daemon {
 
+namespace {
+
+// So that a reply stays a message, whatever the size of a set.
+constexpr size_t kShownEventsMax = 2'000;
+
+}  // namespace
+
 ClientApi::ClientApi(const DaemonParts& parts)
     : parts_(parts), started_unix_ms_(static_cast<uint64_t>(unix_ms())) {}
 
@@ -104,8 +111,9 @@ grpc::ServerUnaryReactor* ClientApi::Shutdown(grpc::CallbackServerContext* conte
     if (!kill) {
       for (auto& id : running_replicas()) reply->add_left_running(std::move(id));
     } else {
-      const std::set<ExperimentId> live = parts_.scheduler.model().live;
-      for (const ExperimentId& id : live) parts_.scheduler.handle(KillWanted{id, false});
+      for (const uint32_t number : parts_.scheduler.live_numbers()) {
+        parts_.scheduler.handle(KillWanted{{number, 0}, false});
+      }
     }
     abandon_stop();   // the newer request counts
     if (kill) {
@@ -133,11 +141,12 @@ void ClientApi::after_turn() {
 std::vector<std::string> ClientApi::running_replicas() const {
   std::vector<std::string> ids;
   const Model& model = parts_.scheduler.model();
-  for (const ExperimentId& id : model.live) {
-    const auto found = model.experiments.find(id);
-    if (found == model.experiments.end()) continue;
-    for (const Replica& replica : found->second.replicas) {
-      if (state_of(found->second, replica) == State::Running) ids.push_back(to_string(replica.id));
+  std::set<ExperimentId> placed;
+  for (const auto& [host, seated] : model.seated) placed.insert(seated.begin(), seated.end());
+  for (const ExperimentId& id : placed) {
+    const Experiment& experiment = model.experiments.at(id);
+    for (const Replica& replica : experiment.replicas) {
+      if (state_of(experiment, replica) == State::Running) ids.push_back(to_string(replica.id));
     }
   }
   return ids;
@@ -152,7 +161,7 @@ Status ClientApi::info(pb::InfoReply& reply) {
   reply.set_home(parts_.home.root.string());
   reply.set_socket(parts_.home.socket().string());
   reply.set_started_unix_ms(started_unix_ms_);
-  reply.set_experiments_live(static_cast<uint32_t>(parts_.scheduler.live().size()));
+  reply.set_experiments_live(static_cast<uint32_t>(parts_.scheduler.live_count()));
   reply.set_replicas_running(static_cast<uint32_t>(running_replicas().size()));
   reply.set_hosts_connected(static_cast<uint32_t>(
       std::count_if(model.hosts.begin(), model.hosts.end(),
@@ -188,10 +197,11 @@ Status ClientApi::list(const pb::ListRequest& request, pb::ListReply& reply) {
     std::reverse(numbers.begin(), numbers.end());
   } else {
     const Model& model = parts_.scheduler.model();
-    for (const ExperimentId& id : parts_.scheduler.live()) {
-      const std::string& project = model.experiments.at(id).submission->project_dir;
+    for (const uint32_t number : parts_.scheduler.live_numbers()) {
+      const Experiment& first = model.experiments.lower_bound({number, 0})->second;
+      const std::string& project = first.submission->project_dir;
       if (!request.project_dir().empty() && project != request.project_dir()) continue;
-      if (numbers.empty() || numbers.back() != id.number) numbers.push_back(id.number);
+      numbers.push_back(number);
     }
   }
   for (const uint32_t number : numbers) TRY(add_to_list(number, request.members(), reply));
@@ -201,11 +211,11 @@ Status ClientApi::list(const pb::ListRequest& request, pb::ListReply& reply) {
 Status ClientApi::add_to_list(uint32_t number, bool members, pb::ListReply& reply) {
   const Model& model = parts_.scheduler.model();
   const TimeMs now = boottime_ms();
-  TRY(const auto known, parts_.scheduler.find(number));
+  TRY(const auto known, parts_.scheduler.find({number, 0}));
   *reply.add_experiments() = summary_of(known, {number, 0}, model, now);
   if (!members || !known.submission->spec.is_set()) return ok();
-  for (const Experiment& member : known.experiments) {
-    *reply.add_experiments() = describe(member, model, now);
+  for (const Experiment* member : shown_members(known)) {
+    *reply.add_experiments() = describe(*member, model, now);
   }
   return ok();
 }
@@ -224,7 +234,7 @@ Status ClientApi::show(const pb::ShowRequest& request, pb::ShowReply& reply) {
   } else {
     TRY(id, parse_experiment_id(request.id()));
   }
-  TRY(const auto known, parts_.scheduler.find(id.number));
+  TRY(const auto known, parts_.scheduler.find(id));
   TRY(check_exists(known, {id, {}, {}}));
   *reply.mutable_experiment() = summary_of(known, id, parts_.scheduler.model(), boottime_ms());
   reply.set_spec_yaml(known.submission->spec_yaml);
@@ -232,13 +242,19 @@ Status ClientApi::show(const pb::ShowRequest& request, pb::ShowReply& reply) {
   reply.set_output_dir(parts_.scheduler.output_dir(id).string());
   reply.set_host(known.submission->host);
   const bool whole_set = known.submission->spec.is_set() && id.member == 0;
+  if (whole_set) {
+    const auto shown = shown_members(known);
+    for (const Experiment* member : shown) {
+      *reply.add_members() = describe(*member, parts_.scheduler.model(), boottime_ms());
+    }
+    reply.set_members_left_out(static_cast<uint32_t>(known.experiments.size() - shown.size()));
+  }
   for (const Experiment* experiment : members_of(known, id)) {
-    if (whole_set) *reply.add_members() = describe(*experiment, parts_.scheduler.model(), boottime_ms());
+    if (whole_set) break;   // each member shows its own
     for (const Replica& replica : experiment->replicas) {
-      if (whole_set) break;   // each member shows its own
       *reply.add_replicas() = describe(*experiment, replica, parts_.scheduler.model().hosts);
     }
-    if (!whole_set && experiment->replicas.empty()) {
+    if (experiment->replicas.empty()) {
       for (const ReplicaId& replica : replica_ids(experiment->id, known.submission->spec)) {
         pb::ReplicaInfo& info = *reply.add_replicas();
         info.set_id(to_string(replica));
@@ -246,12 +262,14 @@ Status ClientApi::show(const pb::ShowRequest& request, pb::ShowReply& reply) {
       }
     }
   }
-  TRY(const auto events, parts_.store.events(id.number));
-  const IdPattern pattern{id, {}, {}};
-  for (const auto& event : events) {
+  TRY(auto events, parts_.store.events(id.number));
+  std::erase_if(events, [pattern = IdPattern{id, {}, {}}](const pb::StateEvent& event) {
     const auto subject = parse_id_pattern(event.id());
-    if (subject.ok() && pattern.matches(subject->experiment)) *reply.add_events() = event;
-  }
+    return !subject.ok() || !pattern.matches(subject->experiment);
+  });
+  const size_t left_out = events.size() - std::min(events.size(), kShownEventsMax);
+  reply.set_events_left_out(static_cast<uint32_t>(left_out));
+  for (size_t i = left_out; i < events.size(); ++i) *reply.add_events() = std::move(events[i]);
   return ok();
 }
 
@@ -281,13 +299,13 @@ Status ClientApi::may_kill(const std::string& id) {
                  fmt::format("`dtrain kill {}` ends the whole experiment",
                              to_string(pattern.experiment))};
   }
-  TRY(const auto known, parts_.scheduler.find(pattern.experiment.number));
+  TRY(const auto known, parts_.scheduler.find(pattern.experiment));
   return check_exists(known, pattern);
 }
 
 Status ClientApi::kill_one(const std::string& id, bool force, pb::KillReply::Item& item) {
   TRY(const IdPattern pattern, parse_id_pattern(id));
-  TRY(const auto known, parts_.scheduler.find(pattern.experiment.number));
+  TRY(const auto known, parts_.scheduler.find(pattern.experiment));
   const auto info =
       summary_of(known, pattern.experiment, parts_.scheduler.model(), boottime_ms());
   bool fixed = true;

@@ -126,11 +126,11 @@ pb::HostInfo describe(const Host& host, const Model& model, TimeMs now) {
     message.set_busy(gpu.busy);
   }
   info.set_gpus_free(static_cast<uint32_t>(free.gpus.size()));
+  static const std::set<ExperimentId> none;
   uint32_t replicas = 0;
-  for (const ExperimentId& id : model.live) {
-    const auto found = model.experiments.find(id);
-    if (found == model.experiments.end()) continue;
-    for (const Replica& replica : found->second.replicas) {
+  const auto seated = model.seated.find(host.id);
+  for (const ExperimentId& id : seated == model.seated.end() ? none : seated->second) {
+    for (const Replica& replica : model.experiments.at(id).replicas) {
       replicas += replica.seat.host == host.id && replica.progress != Progress::Released;
     }
   }

@@ -49,11 +49,10 @@ void kill_one(Turn& turn, const ExperimentId& id, bool force) {
 }
 
 void on_kill(Turn& turn, const KillWanted& event) {
-  auto it = turn.model.live.lower_bound(event.id);
-  std::vector<ExperimentId> ids;
-  for (; it != turn.model.live.end() && it->number == event.id.number; ++it) {
-    if (event.id.member == 0 || *it == event.id) ids.push_back(*it);
-  }
+  const std::set<ExperimentId>& live = turn.model.live;
+  const uint32_t last = event.id.member == 0 ? UINT32_MAX : event.id.member;
+  const std::vector<ExperimentId> ids(live.lower_bound(event.id),
+                                      live.upper_bound({event.id.number, last}));
   for (const ExperimentId& id : ids) kill_one(turn, id, event.force);
 }
 

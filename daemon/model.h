@@ -15,6 +15,7 @@
 
 #include "daemon/placement_free.h"
 #include "daemon/queue_order.h"
+#include "daemon/rare.h"
 #include "schema/cluster_env.h"
 #include "schema/ids.h"
 #include "schema/spec.h"
@@ -125,7 +126,7 @@ struct Experiment {
   bool stop_forced = false;        // a person asked to end it without grace
   bool held = false;               // back by its set's `concurrency`; derived, not stored
   bool over = false;               // terminal: outcome fixed, all released
-  std::optional<Outcome> outcome;  // fixed once, never changed
+  Rare<Outcome> outcome;           // fixed once, never changed
   std::vector<Replica> replicas;   // Spec order, the decider first; empty until first placed
   uint32_t restarts_used = 0;
   uint32_t start_failures = 0;     // in a row, ours; since all were last started

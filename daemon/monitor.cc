@@ -38,7 +38,7 @@ class Monitor::Viewer final : public WriteStream<pb::MonitorSample> {
     auto pattern = parse_id_pattern(id_);
     if (!pattern.ok()) return finish(to_grpc(pattern.error()));
     pattern_ = *pattern;
-    const auto known = monitor_.scheduler_.find(pattern_.experiment.number);
+    const auto known = monitor_.scheduler_.find(pattern_.experiment);
     if (!known.ok()) return finish(to_grpc(known.error()));
     if (const auto status = check_exists(*known, pattern_); !status.ok()) {
       return finish(to_grpc(status.error()));
@@ -122,7 +122,7 @@ void Monitor::on_usage(const pb::UsageReport& report) {
 }
 
 Result<pb::MonitorSample> Monitor::sample(const IdPattern& pattern) {
-  TRY(const auto known, scheduler_.find(pattern.experiment.number));
+  TRY(const auto known, scheduler_.find(pattern.experiment));
   pb::MonitorSample sample;
   sample.set_project(known.submission->spec.project);
   sample.set_state(summary_of(known, pattern.experiment, scheduler_.model(), boottime_ms()).state());

@@ -1,5 +1,7 @@
 #include "daemon/scheduler.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <boost/asio/post.hpp>
 #include <chrono>
@@ -7,6 +9,7 @@
 #include <fstream>
 #include <utility>
 
+#include "daemon/configuration_file.h"
 #include "daemon/notices.h"
 #include "daemon/record.h"
 #include "schema/clock.h"
@@ -18,6 +21,7 @@ namespace dtrain::daemon {
 namespace {
 
 constexpr auto kDiskRetry = std::chrono::seconds(1);
+constexpr size_t kLargeTurn = 10'000;
 
 pb::HeldReplica held_message(const HeldReplicaFact& fact) {
   pb::HeldReplica message;
@@ -58,6 +62,7 @@ Status Scheduler::load() {
     TRY(const auto stored, store_.experiments(number));
     for (const auto& row : stored) {
       TRY(auto experiment, from_record(row.record, row.id, submission, now, boot_id_));
+      lighten(experiment);
       model_.experiments.insert_or_assign(row.id, std::move(experiment));
     }
     TRY(extras_[number], store_.extras(number));
@@ -67,6 +72,7 @@ Status Scheduler::load() {
   for (const auto& submission : submissions) close_finished({submission->number});
   arm_deadline();
   end_turn_soon();
+  malloc_trim(0);
   return ok();
 }
 
@@ -141,6 +147,7 @@ void Scheduler::end_turn() {
   turn_posted_ = false;
   last_turn_ = std::chrono::steady_clock::now();
   if (model_.place_wanted) keep(place_pending(model_, policy_, boottime_ms()));
+  const bool large = waiting_notify_.size() > kLargeTurn;
   if (const auto status = commit(); !status.ok()) {
     std::fprintf(stderr, "%s; trying again\n", status.error().message.c_str());
     set_trouble(status.error().message);
@@ -151,6 +158,7 @@ void Scheduler::end_turn() {
     return;
   }
   set_trouble("");
+  if (large) malloc_trim(0);   // what it took for a moment goes back to the system
   arm_deadline();
   if (on_turn) on_turn();
 }
@@ -187,7 +195,11 @@ Status Scheduler::commit() {
 
   // Taken now: sending may fail and decide more, which is for the next commit.
   std::set<uint32_t> touched;
-  for (const ExperimentId& id : std::exchange(waiting_rows_, {})) touched.insert(id.number);
+  for (const ExperimentId& id : std::exchange(waiting_rows_, {})) {
+    touched.insert(id.number);
+    const auto found = model_.experiments.find(id);
+    if (found != model_.experiments.end()) lighten(found->second);
+  }
   const auto notified = std::exchange(waiting_notify_, {});
   for (size_t i = 0; i < events.size(); ++i) logs_.append(notified[i].experiment.number, events[i]);
   for (const Send& message : std::exchange(waiting_send_, {})) send(message);
@@ -195,6 +207,13 @@ Status Scheduler::commit() {
   for (const uint32_t number : std::exchange(unclosed_, {})) close(number);
   for (const auto& then : std::exchange(when_committed_, {})) then();
   return ok();
+}
+
+// A set stays in memory until all of it is over, and members that are may be very many: what only
+// their details need is read from the store when somebody asks.
+void Scheduler::lighten(Experiment& experiment) {
+  // Not "= {}", which keeps the room they had.
+  if (experiment.over && experiment.id.member != 0) experiment.replicas = std::vector<Replica>();
 }
 
 bool Scheduler::is_over(const ExperimentId& id) const {
@@ -207,12 +226,24 @@ bool Scheduler::is_over(const ExperimentId& id) const {
   return none_of(model_.live) && none_of(waiting_rows_);
 }
 
-std::set<ExperimentId> Scheduler::live() const {
-  std::set<ExperimentId> ids = model_.live;
-  for (const ExperimentId& id : waiting_rows_) {
-    if (model_.experiments.contains(id)) ids.insert(id);
+size_t Scheduler::live_count() const {
+  return model_.live.size() +
+         static_cast<size_t>(std::count_if(
+             waiting_rows_.begin(), waiting_rows_.end(), [this](const ExperimentId& id) {
+               return !model_.live.contains(id) && model_.experiments.contains(id);
+             }));
+}
+
+std::set<uint32_t> Scheduler::live_numbers() const {
+  std::set<uint32_t> numbers;
+  const auto& live = model_.live;
+  for (auto it = live.begin(); it != live.end(); it = live.lower_bound({it->number + 1, 0})) {
+    numbers.insert(it->number);
   }
-  return ids;
+  for (const ExperimentId& id : waiting_rows_) {
+    if (model_.experiments.contains(id)) numbers.insert(id.number);
+  }
+  return numbers;
 }
 
 // Only live experiments have their journal made good by the next daemon: so it is whole first.
@@ -305,7 +336,7 @@ Result<pb::Launch> Scheduler::launch_message(const SendLaunch& what) {
   std::filesystem::create_directories(folder, error);
   if (error) return errno_error(fmt::format("create {}", folder.string()), error.value());
   // What ran, for whoever finds the results later.
-  std::ofstream(folder / "dtrain-configuration.yml")
+  std::ofstream(folder / kConfigurationFile)
       << to_yaml(member_spec(experiment.submission->spec, what.experiment.member));
 
   pb::Launch launch;
@@ -331,37 +362,52 @@ Result<pb::Launch> Scheduler::launch_message(const SendLaunch& what) {
   return launch;
 }
 
-// As it was before what waits to be committed.
-Result<Experiment> Scheduler::committed(const Experiment& experiment) {
-  TRY(const auto record, store_.experiment(experiment.id));
+// As the store has it; one that it has nothing of is as it was submitted.
+Result<Experiment> Scheduler::committed(const ExperimentId& id,
+                                        std::shared_ptr<const Submission> submission) {
+  TRY(const auto record, store_.experiment(id));
+  if (record) return from_record(*record, id, std::move(submission), boottime_ms(), boot_id_);
   Experiment before;
-  before.id = experiment.id;
-  before.submission = experiment.submission;
-  if (record) {
-    TRY(before, from_record(*record, experiment.id, experiment.submission, boottime_ms(), boot_id_));
-  }
-  before.held = experiment.held;
+  before.id = id;
+  before.submission = std::move(submission);
   return before;
 }
 
-Result<Scheduler::Known> Scheduler::find(uint32_t number) {
+Result<Scheduler::Known> Scheduler::find(const ExperimentId& id) {
   Known known;
-  for (auto it = model_.experiments.lower_bound({number, 0});
-       it != model_.experiments.end() && it->first.number == number; ++it) {
-    known.submission = it->second.submission;
-    if (waiting_rows_.contains(it->first)) {
-      TRY(auto experiment, committed(it->second));
-      known.experiments.push_back(std::move(experiment));
+  const auto read = [&known](Experiment&& experiment) {
+    known.read.push_back(std::move(experiment));
+    known.experiments.push_back(&known.read.back());
+  };
+  const bool all = id.member == 0;
+  auto it = model_.experiments.lower_bound(id);
+  const auto end = model_.experiments.lower_bound({id.number + 1, 0});
+  if (it != end) known.submission = it->second.submission;
+  for (; it != end && (all || it->first == id); ++it) {
+    const Experiment& experiment = it->second;
+    const bool lightened = !all && experiment.over;
+    if (lightened || waiting_rows_.contains(it->first)) {
+      TRY(auto stored, committed(it->first, known.submission));
+      stored.held = experiment.held;
+      read(std::move(stored));
     } else {
-      known.experiments.push_back(it->second);
+      known.experiments.push_back(&experiment);
     }
   }
   if (known.submission) return known;
-  TRY(known.submission, store_.submission(number));
-  TRY(const auto stored, store_.experiments(number));
+  TRY(known.submission, store_.submission(id.number));
+  if (!all) {
+    if (known.submission->spec.is_set() && id.member <= known.submission->spec.member_count()) {
+      TRY(auto stored, committed(id, known.submission));
+      read(std::move(stored));
+    }
+    return known;
+  }
+  TRY(const auto stored, store_.experiments(id.number));
   for (const auto& row : stored) {
-    TRY(auto experiment, from_record(row.record, row.id, known.submission, boottime_ms(), boot_id_));
-    known.experiments.push_back(std::move(experiment));
+    TRY(auto experiment,
+        from_record(row.record, row.id, known.submission, boottime_ms(), boot_id_));
+    read(std::move(experiment));
   }
   return known;
 }

@@ -8,6 +8,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -54,15 +55,24 @@ class Scheduler {
   const Model& model() const { return model_; }
   // Its end is committed. Of a set (member 0): the end of all of it.
   bool is_over(const ExperimentId& id) const;
-  // What is not over, as is_over() has it.
-  std::set<ExperimentId> live() const;
-  // The submission and its experiments as they are committed, from memory when live, else from the
-  // store.
+  // What is not over, as is_over() has it: how many, and the numbers they have.
+  size_t live_count() const;
+  std::set<uint32_t> live_numbers() const;
+  // A submission and experiments of it as they are committed, from memory when live, else from the
+  // store. Good until the loop goes on.
   struct Known {
     std::shared_ptr<const Submission> submission;
-    std::vector<Experiment> experiments;   // the one, or the members in order
+    // The one, or the members in order. Members that are over come without their replicas, unless a
+    // member was asked for or the whole set is over.
+    std::vector<const Experiment*> experiments;
+    std::deque<Experiment> read;   // those of them that the model doesn't have like that
+
+    Known() = default;
+    Known(Known&&) = default;
+    Known& operator=(Known&&) = default;
   };
-  Result<Known> find(uint32_t number);
+  // Of a set (member 0) all members, else that one: none when there is no such member.
+  Result<Known> find(const ExperimentId& id);
   std::filesystem::path output_dir(const ExperimentId& id) const;
   // Why nothing is decided or logged at present, for people; empty: all is well. Listeners of the
   // journals are woken when it changes.
@@ -76,7 +86,9 @@ class Scheduler {
   void end_turn();
   Status commit();
   void set_trouble(std::string why);
-  Result<Experiment> committed(const Experiment& experiment);
+  Result<Experiment> committed(const ExperimentId& id,
+                               std::shared_ptr<const Submission> submission);
+  void lighten(Experiment& experiment);
   void keep(Effects&& effects);
   void drop_sends_to(const HostId& host);
   void close_finished(const std::set<uint32_t>& numbers);

@@ -1,5 +1,8 @@
 #include "daemon/summary.h"
 
+#include <algorithm>
+#include <array>
+
 #include "daemon/describe.h"
 
 namespace dtrain::daemon {
@@ -20,10 +23,28 @@ Experiment as_submitted(const Scheduler::Known& known, const ExperimentId& id) {
 
 std::vector<const Experiment*> members_of(const Scheduler::Known& known, const ExperimentId& id) {
   std::vector<const Experiment*> members;
-  for (const Experiment& experiment : known.experiments) {
-    if (id.member == 0 || experiment.id == id) members.push_back(&experiment);
+  for (const Experiment* experiment : known.experiments) {
+    if (id.member == 0 || experiment->id == id) members.push_back(experiment);
   }
   return members;
+}
+
+std::vector<const Experiment*> shown_members(const Scheduler::Known& known, size_t most) {
+  if (known.experiments.size() <= most) return known.experiments;
+  std::array<std::vector<const Experiment*>, 4> by_rank;
+  for (const Experiment* member : known.experiments) {
+    const State state = state_of(*member);
+    const bool ended_badly = state == State::Failed || state == State::Killed;
+    const size_t rank = ended_badly ? 1 : state == State::Finished ? 3 : member->attempt == 0 ? 2 : 0;
+    if (by_rank[rank].size() < most) by_rank[rank].push_back(member);
+  }
+  std::vector<const Experiment*> shown;
+  for (const auto& members : by_rank) {
+    const size_t room = std::min(most - shown.size(), members.size());
+    shown.insert(shown.end(), members.begin(), members.begin() + static_cast<std::ptrdiff_t>(room));
+  }
+  std::sort(shown.begin(), shown.end(), [](const auto* a, const auto* b) { return a->id < b->id; });
+  return shown;
 }
 
 Status check_exists(const Scheduler::Known& known, const IdPattern& pattern) {

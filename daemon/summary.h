@@ -20,6 +20,12 @@ std::vector<std::string> watched_ids(const Scheduler::Known& known, const IdPatt
 pb::ExperimentInfo summary_of(const Scheduler::Known& known, const ExperimentId& id,
                               const Model& model, TimeMs now);
 
+// The members to list: of more than `most`, what runs comes before what failed, what waits and what
+// finished. In order.
+inline constexpr size_t kShownMembersMax = 2'000;
+std::vector<const Experiment*> shown_members(const Scheduler::Known& known,
+                                             size_t most = kShownMembersMax);
+
 // `id` 4 of a set means all of it; 4.2 one member. Empty when there is no such member.
 std::vector<const Experiment*> members_of(const Scheduler::Known& known, const ExperimentId& id);
 

@@ -41,7 +41,7 @@ class WatchStream final : public WriteStream<pb::WatchBatch>, public JournalList
     filter_.attempt = request_.attempt();
     filter_.since_unix_ms = request_.since_unix_ms();
     cursor_ = std::min(request_.cursor(), logs_.end(number_));
-    TRY(const auto known, scheduler_.find(number_));
+    TRY(const auto known, scheduler_.find(filter_.pattern.experiment));
     TRY(check_exists(known, filter_.pattern));
     logs_.listen(number_, this);
     pb::WatchBatch batch;
@@ -81,7 +81,7 @@ class WatchStream final : public WriteStream<pb::WatchBatch>, public JournalList
     const bool drained = (cursor_ >= end || torn) && logs_.is_settled(number_);
     if (drained && (over || !request_.follow())) {
       batch.set_end(true);
-      TRY(const auto known, scheduler_.find(number_));
+      TRY(const auto known, scheduler_.find(filter_.pattern.experiment));
       *batch.mutable_outcome() = summary_of(known, filter_.pattern.experiment,
                                             scheduler_.model(), boottime_ms());
       write(std::move(batch));

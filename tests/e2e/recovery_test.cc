@@ -115,6 +115,34 @@ TEST_CASE("the runner is killed: the next one adopts what runs") {
   check_undisturbed(cluster, "while nobody watches");
 }
 
+TEST_CASE("the daemon is killed, then the runner that outlived it: the next daemon sees it end") {
+  Cluster cluster;
+  Gated gated(cluster);
+  gated.logs.reset();
+  kill_only(cluster.processes("daemon run"));
+  CHECK(cluster.run({"status"}).code == 0);
+  const pid_t outlived = cluster.processes("runner run").at(0);
+  kill_only({outlived});
+  gated.open("while nobody watches");
+  check_undisturbed(cluster, "while nobody watches");
+  const std::string told =
+      "the local runner (pid " + std::to_string(outlived) + ") of an earlier daemon ended";
+  CHECK(read_file(cluster.home() / "daemon.log").find(told) != std::string::npos);
+}
+
+TEST_CASE("what our own processes say takes a bounded part of the disk") {
+  Cluster cluster;
+  fs::create_directories(cluster.home());
+  const std::string much(5 << 20, '.');
+  for (const char* log : {"daemon.log", "runner.log"}) write_file(cluster.home() / log, much);
+  CHECK(cluster.run({"train", "--", "true"}, cluster.folder()).code == 0);
+  for (const std::string log : {"daemon.log", "runner.log"}) {
+    CHECK(fs::file_size(cluster.home() / log) < 10'000);
+    CHECK(fs::file_size(cluster.home() / log) > 0);
+    CHECK(fs::file_size(cluster.home() / (log + ".1")) == much.size());
+  }
+}
+
 TEST_CASE("daemon and runner are killed at once") {
   Cluster cluster;
   Gated gated(cluster);

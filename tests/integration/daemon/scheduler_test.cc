@@ -2,6 +2,7 @@
 
 #include <fstream>
 
+#include "daemon/summary.h"
 #include "tests/integration/daemon/one_daemon.h"
 
 namespace dtrain::daemon {
@@ -55,9 +56,9 @@ TEST_CASE("what is over is closed in the store once its journal is synced") {
   CHECK(daemon.is_open_in_store(1));
   daemon.until([&] { return !daemon.is_open_in_store(1); });
   CHECK(!daemon.scheduler.model().experiments.contains(kOne));
-  const auto known = daemon.scheduler.find(1);
+  const auto known = daemon.scheduler.find({1, 0});
   REQUIRE(known.ok());
-  CHECK(state_of(known->experiments.at(0)) == State::Finished);
+  CHECK(state_of(*known->experiments.at(0)) == State::Finished);
 }
 
 TEST_CASE("the journal of what ended just before a crash is made whole by the next daemon") {
@@ -93,18 +94,18 @@ TEST_CASE("nothing is answered, shown as over or sent before it is committed") {
     CHECK(!daemon.scheduler.is_over(kOne));
     CHECK(!answered);
     CHECK(daemon.outbox.sent.empty());
-    const auto known = daemon.scheduler.find(1);
+    const auto known = daemon.scheduler.find({1, 0});
     REQUIRE(known.ok());
-    CHECK(state_of(known->experiments.at(0)) == State::Starting);
+    CHECK(state_of(*known->experiments.at(0)) == State::Starting);
     CHECK(daemon.scheduler.trouble().find("the daemon can't write: database: ") == 0);
   }
   daemon.scheduler.when_committed([] {});   // rather than wait for it to try again by itself
   daemon.turn();
   CHECK(daemon.scheduler.is_over(kOne));
   CHECK(daemon.scheduler.trouble().empty());
-  const auto known = daemon.scheduler.find(1);
+  const auto known = daemon.scheduler.find({1, 0});
   REQUIRE(known.ok());
-  CHECK(state_of(known->experiments.at(0)) == State::Failed);
+  CHECK(state_of(*known->experiments.at(0)) == State::Failed);
   CHECK(answered);
   CHECK(daemon.row(kOne).over());
 }
@@ -166,6 +167,87 @@ TEST_CASE("a repeated submission is answered, whatever became of the hosts since
   const auto other = daemon.submit("b");
   REQUIRE(!other.ok());
   CHECK(other.error().code == Code::InvalidArgument);
+}
+
+// Of a set of three, the first member goes from its launch to its end.
+void run_first_of_three(OneDaemon& daemon) {
+  daemon.scheduler.handle(HostConnected{a_host(), {}});
+  Submission submission = a_submission("set");
+  submission.spec_yaml =
+      "project: testing\ntrain:\n  resources: {cpus: 2, mem: 64}\n  concurrency: 1\n"
+      "  parameters: {n: [1, 2, 3]}\n  run: 'true'\n";
+  submission.spec = parse_spec(submission.spec_yaml, {}).value();
+  REQUIRE(daemon.scheduler.submit(std::move(submission), {}).ok());
+  daemon.turn();
+  const ExperimentId first{1, 1};
+  const ReplicaId train{first, Role::Train, 0};
+  daemon.scheduler.handle(LaunchPrepared{kHost, first, 1});
+  daemon.turn();
+  Exit exit;
+  exit.code = 3;
+  daemon.scheduler.handle(ReplicaStarted{train, 1, 4242, 1'000});
+  daemon.scheduler.handle(ReplicaExited{train, 1, exit});
+  daemon.scheduler.handle(ReplicaReleased{train, 1, "", kHost});
+  daemon.turn();
+  REQUIRE(daemon.scheduler.is_over(first));
+  REQUIRE(!daemon.scheduler.is_over({1, 0}));
+}
+
+void check_ended_member(OneDaemon& daemon) {
+  CHECK(daemon.scheduler.model().experiments.at({1, 1}).replicas.capacity() == 0);
+  const auto all = daemon.scheduler.find({1, 0});
+  REQUIRE(all.ok());
+  REQUIRE(all->experiments.size() == 3);
+  CHECK(state_of(*all->experiments.front()) == State::Failed);
+  CHECK(all->experiments.front()->outcome->exit_code == 3);
+  CHECK(all->read.empty());
+
+  const auto member = daemon.scheduler.find({1, 1});
+  REQUIRE(member.ok());
+  REQUIRE(member->experiments.size() == 1);
+  REQUIRE(member->experiments.front()->replicas.size() == 1);
+  CHECK(member->experiments.front()->replicas.front().pid == 4242);
+  CHECK(member->experiments.front()->replicas.front().exit->code == 3);
+}
+
+TEST_CASE("members of a set that have ended keep their details in the store only") {
+  test::TemporaryFolder folder;
+  {
+    OneDaemon daemon(home_below(folder.path()));
+    run_first_of_three(daemon);
+    check_ended_member(daemon);
+  }
+  OneDaemon next(home_below(folder.path()));
+  check_ended_member(next);
+}
+
+TEST_CASE("what lives is named by its numbers, each once") {
+  test::TemporaryFolder folder;
+  OneDaemon daemon(home_below(folder.path()));
+  run_first_of_three(daemon);
+  REQUIRE(daemon.submit("a").ok());
+  daemon.turn();
+  CHECK(daemon.scheduler.live_numbers() == std::set<uint32_t>{1, 2});
+  CHECK(daemon.scheduler.live_count() == 3);
+  CHECK(daemon.scheduler.find({1, 2})->experiments.size() == 1);
+  CHECK(daemon.scheduler.find({1, 4})->experiments.empty());
+  CHECK(!daemon.scheduler.find({3, 0}).ok());
+}
+
+TEST_CASE("of more members than are listed, those that wait give way to those that failed") {
+  test::TemporaryFolder folder;
+  OneDaemon daemon(home_below(folder.path()));
+  run_first_of_three(daemon);
+  const auto known = daemon.scheduler.find({1, 0});
+  REQUIRE(known.ok());
+  const auto ids = [&](size_t most) {
+    std::vector<uint32_t> members;
+    for (const Experiment* member : shown_members(*known, most)) members.push_back(member->id.member);
+    return members;
+  };
+  CHECK(ids(3) == std::vector<uint32_t>{1, 2, 3});
+  CHECK(ids(2) == std::vector<uint32_t>{1, 2});   // 1.2 has its place
+  CHECK(ids(1) == std::vector<uint32_t>{2});
 }
 
 }  // namespace

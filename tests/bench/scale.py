@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Shows what grows: memory and disk while experiments end, wait, print and come back by the thousand.
+"""Shows what grows: memory and disk while experiments end, wait, print and return by the thousand.
 
     tests/bench/scale.py [--dtrain build/release/bin/dtrain] [--size N] [ROW ...]
 
@@ -79,7 +79,7 @@ class Home:
         return memory_mib(self.pid(which))
 
     def keepers(self):
-        """By what they hold open: the nursery's children, whose working folder is a launch of ours."""
+        """By their command lines: a keeper names its launch, which is below our home."""
         found = []
         for entry in pathlib.Path("/proc").iterdir():
             if not entry.name.isdigit():

@@ -113,7 +113,7 @@ void on_tick(Turn& turn) {
     Experiment* experiment = turn.touch(id);
     if (experiment == nullptr) continue;   // a host lost in this same tick has ended it
     const int64_t max_ms = experiment->spec().max_duration_ms;
-    if (!experiment->outcome && max_ms > 0 && experiment->run_since_ms > 0 &&
+    if (!experiment->outcome && max_ms > 0 && experiment->run_since_ms != 0 &&
         turn.now >= experiment->run_since_ms + max_ms) {
       fix_outcome(turn, *experiment, State::Failed, nullptr,
                   fmt::format("its max-duration of {} s has passed", max_ms / 1000));

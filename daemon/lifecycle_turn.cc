@@ -142,7 +142,9 @@ TimeMs deadline_of(const Experiment& experiment) {
     return at_ms;
   }
   const int64_t max_ms = experiment.spec().max_duration_ms;
-  if (max_ms > 0 && experiment.run_since_ms > 0) by(experiment.run_since_ms + max_ms);
+  if (max_ms > 0 && experiment.run_since_ms != 0) {
+    by(std::max<TimeMs>(experiment.run_since_ms + max_ms, 1));
+  }
   const bool relaunch = std::any_of(
       experiment.replicas.begin(), experiment.replicas.end(),
       [&](const Replica& replica) { return awaits_relaunch(experiment, replica); });

@@ -52,6 +52,10 @@ Result<Logs::Open*> Logs::open(uint32_t number) {
   }
   Open& kept = open_.emplace(number, std::move(opened)).first->second;
   if (kept.journal->has_waiting()) mark_dirty(number, kept);
+  if (unopened_.erase(number) > 0) {
+    failed_.erase(number);
+    if (failed_.empty()) set_trouble("");
+  }
   return &kept;
 }
 
@@ -72,10 +76,11 @@ Status Logs::append(uint32_t number, const pb::LogData& data) {
 }
 
 void Logs::prepare(uint32_t number) {
-  if (const auto open = this->open(number); !open.ok()) {
-    // The events are safe in the database; opening the journal later copies them.
-    std::fprintf(stderr, "log of experiment %u: %s\n", number, open.error().message.c_str());
-  }
+  // The events are safe in the database; opening the journal later copies them.
+  const auto open = this->open(number);
+  if (open.ok()) return;
+  unopened_.insert(number);
+  retry_later(number, open.error().message);
 }
 
 void Logs::append(uint32_t number, const pb::StateEvent& event) {
@@ -110,6 +115,7 @@ bool Logs::is_settled(uint32_t number) const {
 void Logs::flush() {
   flush_posted_ = false;
   for (const uint32_t number : std::exchange(dirty_, {})) {
+    if (unopened_.contains(number)) prepare(number);
     const auto found = open_.find(number);
     if (found != open_.end()) {
       Open& open = found->second;

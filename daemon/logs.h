@@ -104,7 +104,8 @@ class Logs {
   std::unordered_map<uint32_t, std::function<void()>> closing_;
   std::unordered_map<uint32_t, std::set<JournalListener*>> listeners_;
   std::vector<uint32_t> dirty_;
-  std::set<uint32_t> failed_;   // the disk refused them; dirty again when retry_ fires
+  std::set<uint32_t> failed_;     // the disk refused them; dirty again when retry_ fires
+  std::set<uint32_t> unopened_;   // of them, those whose file could not be opened
   std::string trouble_;
   bool flush_posted_ = false;
   boost::asio::steady_timer retry_;

@@ -133,7 +133,7 @@ struct Experiment {
   std::vector<HostId> excluded_hosts;   // where starts failed; who failed last is last
   std::string wait_reason;         // why it was last not placed, or is restarted; not stored
   TimeMs not_before_ms = 0;        // restart backoff; 0: none
-  TimeMs run_since_ms = 0;         // first start, for max-duration; 0: not yet
+  TimeMs run_since_ms = 0;         // first start, for max-duration; 0: not yet; negative: before this boot
   uint64_t started_unix_ms = 0;
   uint64_t finished_unix_ms = 0;
 

@@ -184,7 +184,7 @@ pb::ExperimentRecord to_record(const Experiment& experiment, TimeMs now,
   record.set_over(experiment.over);
   record.set_boot_id(boot_id);
   record.set_stored_at_ms(static_cast<uint64_t>(now));
-  record.set_run_since_ms(static_cast<uint64_t>(std::max<TimeMs>(experiment.run_since_ms, 0)));
+  record.set_run_since_ms(static_cast<uint64_t>(experiment.run_since_ms));
   record.set_not_before_ms(static_cast<uint64_t>(std::max<TimeMs>(experiment.not_before_ms, 0)));
   return record;
 }

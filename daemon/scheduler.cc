@@ -21,6 +21,7 @@ namespace dtrain::daemon {
 namespace {
 
 constexpr auto kDiskRetry = std::chrono::seconds(1);
+constexpr auto kNoteTimeEvery = std::chrono::seconds(10);
 constexpr size_t kLargeTurn = 10'000;
 
 pb::HeldReplica held_message(const HeldReplicaFact& fact) {
@@ -44,10 +45,12 @@ Scheduler::Scheduler(boost::asio::io_context& loop, const Home& home, Store& sto
       boot_id_(boot_id()),
       gathered_(loop),
       deadline_(loop),
-      retry_(loop) {}
+      retry_(loop),
+      noted_(loop) {}
 
 Status Scheduler::load() {
   TRY(const auto submissions, store_.open_submissions());
+  TRY(const Store::NotedTime noted, store_.noted_time());
   const TimeMs now = boottime_ms();
   for (const auto& submission : submissions) {
     const uint32_t number = submission->number;
@@ -59,8 +62,12 @@ Status Scheduler::load() {
       experiment.submission = submission;
       model_.experiments.emplace(experiment.id, std::move(experiment));
     }
-    TRY(const auto stored, store_.experiments(number));
-    for (const auto& row : stored) {
+    TRY(auto stored, store_.experiments(number));
+    for (auto& row : stored) {
+      if (row.record.boot_id() == noted.boot_id) {
+        const auto noted_ms = static_cast<uint64_t>(noted.at_ms);
+        row.record.set_stored_at_ms(std::max(row.record.stored_at_ms(), noted_ms));
+      }
       TRY(auto experiment, from_record(row.record, row.id, submission, now, boot_id_));
       lighten(experiment);
       model_.experiments.insert_or_assign(row.id, std::move(experiment));
@@ -158,9 +165,25 @@ void Scheduler::end_turn() {
     return;
   }
   set_trouble("");
+  note_time();
   if (large) malloc_trim(0);   // what it took for a moment goes back to the system
   arm_deadline();
   if (on_turn) on_turn();
+}
+
+// While anything lives: what a reboot may cost a max-duration.
+void Scheduler::note_time() {
+  if (noting_time_ || model_.live.empty()) return;
+  noting_time_ = true;
+  noted_.expires_after(kNoteTimeEvery);
+  noted_.async_wait([this](boost::system::error_code error) {
+    if (error) return;
+    noting_time_ = false;
+    if (const auto noted = store_.note_time(boot_id_, boottime_ms()); !noted.ok()) {
+      std::fprintf(stderr, "%s\n", noted.error().message.c_str());
+    }
+    note_time();
+  });
 }
 
 void Scheduler::set_trouble(std::string why) {

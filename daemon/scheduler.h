@@ -85,6 +85,7 @@ class Scheduler {
   void end_turn_soon();
   void end_turn();
   Status commit();
+  void note_time();
   void set_trouble(std::string why);
   Result<Experiment> committed(const ExperimentId& id,
                                std::shared_ptr<const Submission> submission);
@@ -122,6 +123,8 @@ class Scheduler {
   boost::asio::steady_timer gathered_;
   boost::asio::steady_timer deadline_;
   boost::asio::steady_timer retry_;
+  boost::asio::steady_timer noted_;
+  bool noting_time_ = false;
 };
 
 }  // namespace dtrain::daemon

@@ -37,6 +37,11 @@ create table if not exists event (
   body      blob not null
 ) strict;
 create index if not exists event_number on event (number, sequence);
+create table if not exists clock (
+  one      integer primary key check (one = 1),
+  boot_id  text not null,
+  at_ms    integer not null
+) strict;
 )sql";
 
 Error database_error(sqlite3* database, std::string_view what) {
@@ -255,6 +260,18 @@ Status Store::commit(const std::vector<StoredExperiment>& experiments,
     append.reset();
   }
   return transaction.commit();
+}
+
+Status Store::note_time(const std::string& boot_id, TimeMs now) {
+  Statement insert(database_, "insert or replace into clock (one, boot_id, at_ms) values (1, ?, ?)");
+  TRY(insert.bind_text(boot_id).bind(now).step());
+  return ok();
+}
+
+Result<Store::NotedTime> Store::noted_time() {
+  Statement select(database_, "select boot_id, at_ms from clock");
+  TRY(const bool row, select.step());
+  return row ? NotedTime{select.bytes(0), select.integer(1)} : NotedTime{};
 }
 
 Status Store::close_submission(uint32_t number) {

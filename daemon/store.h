@@ -57,6 +57,14 @@ class Store {
   Status commit(const std::vector<StoredExperiment>& experiments,
                 const std::vector<pb::StateEvent>& events);
 
+  // A moment of CLOCK_BOOTTIME that was reached: after a reboot durations go on from the latest known.
+  Status note_time(const std::string& boot_id, TimeMs now);
+  struct NotedTime {
+    std::string boot_id;   // empty: none was ever noted
+    TimeMs at_ms = 0;
+  };
+  Result<NotedTime> noted_time();
+
   // All of it is over: open_submissions() leaves it out from now on.
   Status close_submission(uint32_t number);
 

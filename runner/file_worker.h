@@ -6,9 +6,11 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/thread_pool.hpp>
 #include <chrono>
+#include <cstddef>
 #include <deque>
 #include <functional>
 #include <memory>
+#include <vector>
 
 namespace dtrain::runner {
 
@@ -49,6 +51,7 @@ class FileWorker {
 
  private:
   static constexpr size_t kLaterMax = 1'000;
+  static constexpr size_t kTurns = 32;   // in about as many all of it is done
   static constexpr std::chrono::seconds kAgain{1};
 
   void give(std::function<void()> job, std::function<void()> then) {
@@ -65,13 +68,16 @@ class FileWorker {
   void clear_up() {
     if (clearing_ || later_.empty() || (urgent_ > 0 && later_.size() < kLaterMax)) return;
     clearing_ = true;
-    // Kept until it is done, so that the end of the process can't lose it; twice is once.
-    auto done = std::make_shared<bool>(false);
-    give([job = later_.front(), done] { *done = job(); },
-         [this, done] {
-           if (!*done) later_.push_back(later_.front());
-           later_.pop_front();
-           again_.expires_after(*done ? std::chrono::seconds(0) : kAgain);
+    // The more there is, the more at once: each turn stands behind all that is urgent. They are kept
+    // until they are done, so that the end of the process can't lose them; twice is once.
+    const auto count = static_cast<std::ptrdiff_t>(1 + later_.size() / kTurns);
+    using Jobs = std::vector<std::function<bool()>>;
+    auto jobs = std::make_shared<Jobs>(later_.begin(), later_.begin() + count);
+    give([jobs] { std::erase_if(*jobs, [](const auto& job) { return job(); }); },
+         [this, jobs, count] {
+           later_.erase(later_.begin(), later_.begin() + count);
+           later_.insert(later_.end(), jobs->begin(), jobs->end());
+           again_.expires_after(jobs->empty() ? std::chrono::seconds(0) : kAgain);
            again_.async_wait([this](boost::system::error_code error) {
              if (error) return;
              clearing_ = false;

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <string>
 
+#include "daemon/lifecycle.h"
 #include "daemon/record.h"
 #include "tests/support/project.h"
 
@@ -112,6 +113,48 @@ TEST_CASE("everything committed is there for the next daemon") {
   CHECK(*(*store)->numbers("", 1) == std::vector<uint32_t>{2});
   CHECK(*(*store)->numbers("/elsewhere", 0) == std::vector<uint32_t>{});
   CHECK((*store)->submission(7).error().code == Code::NotFound);
+}
+
+TEST_CASE("a max-duration goes on over a reboot that is younger than the run") {
+  const auto of_two_hours = std::make_shared<Submission>(submission("a"));
+  of_two_hours->number = 1;
+  of_two_hours->spec.max_duration_ms = 7'200'000;
+  Experiment experiment;
+  experiment.id = {1, 0};
+  experiment.submission = of_two_hours;
+  experiment.attempt = 1;
+  experiment.run_since_ms = 1'000'000;
+  const auto stored = to_record(experiment, 8'000'000, "boot-a");   // 200 s are left
+  auto loaded = from_record(stored, experiment.id, of_two_hours, 60'000, "boot-b");
+  REQUIRE(loaded.ok());
+  // The daemon of the second boot is killed too.
+  loaded = from_record(to_record(*loaded, 60'000, "boot-b"), experiment.id, of_two_hours, 60'000,
+                       "boot-b");
+  REQUIRE(loaded.ok());
+  CHECK(loaded->run_since_ms == 60'000 - 7'000'000);
+  Model model;
+  model.experiments.emplace(experiment.id, *loaded);
+  rebuild(model, 60'000);
+  step(model, Tick{}, Policy{}, 260'000 - 1);
+  CHECK(!model.experiments.at(experiment.id).outcome);
+  step(model, Tick{}, Policy{}, 260'000);
+  CHECK(model.experiments.at(experiment.id).outcome->reason.find("max-duration") !=
+        std::string::npos);
+}
+
+TEST_CASE("the last moment noted is there for the next daemon") {
+  test::TemporaryFolder folder;
+  {
+    auto store = Store::open(folder / "db");
+    REQUIRE(store.ok());
+    CHECK((*store)->noted_time()->boot_id.empty());
+    REQUIRE((*store)->note_time("boot-a", 1'000).ok());
+    REQUIRE((*store)->note_time("boot-a", 11'000).ok());
+  }
+  auto store = Store::open(folder / "db");
+  REQUIRE(store.ok());
+  CHECK((*store)->noted_time()->boot_id == "boot-a");
+  CHECK((*store)->noted_time()->at_ms == 11'000);
 }
 
 // The database's files as a power cut may leave them: whatever follows byte `cut` of the log was on

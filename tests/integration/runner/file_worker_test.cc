@@ -1,0 +1,50 @@
+#include "runner/file_worker.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <boost/asio/executor_work_guard.hpp>
+
+namespace dtrain::runner {
+namespace {
+
+TEST_CASE("what is put off does not pile up behind work that never ends") {
+  boost::asio::io_context loop;
+  const auto work = boost::asio::make_work_guard(loop);
+  std::atomic<int> put_off = 0;
+  int most = 0, finished = 0;
+  {
+    FileWorker worker(loop);
+    constexpr int kChains = 10, kEach = 1'000;
+    // Ten that always have an urgent job, each of which leaves something to delete.
+    std::function<void(int)> go_on = [&](int left) {
+      if (left == 0) return void(++finished);
+      worker.later([&] {
+        --put_off;
+        return true;
+      });
+      most = std::max(most, ++put_off);
+      worker.run([] {}, [&, left] { go_on(left - 1); });
+    };
+    for (int i = 0; i < kChains; ++i) go_on(kEach);
+    while (finished < kChains) loop.run_one();
+  }
+  CHECK(most < 3'000);
+  CHECK(put_off == 0);
+}
+
+TEST_CASE("what can't be deleted now is tried again, and holds up nothing else") {
+  boost::asio::io_context loop;
+  const auto work = boost::asio::make_work_guard(loop);
+  FileWorker worker(loop);
+  std::atomic<int> tried = 0;
+  std::atomic<bool> other = false;
+  worker.later([&] { return ++tried == 3; });
+  worker.later([&] { return other = true; });
+  while (tried < 3) loop.run_one();
+  CHECK(other);
+}
+
+}  // namespace
+}  // namespace dtrain::runner

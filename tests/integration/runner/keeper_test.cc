@@ -338,8 +338,11 @@ TEST_CASE("a start that arrives when its lease is over starts nothing") {
 TEST_CASE("a replica that can't be started for want of descriptors starts once there are some") {
   KeptLaunch kept;
   const ReplicaId id = kept.add(1, {"--print", "ready"});
+  const ReplicaId other = kept.add(2, {"--hang"});
   kept.listen();
   kept.keep();
+  kept.stop(other, 0);
+  kept.wait_exit(other);  // so the keeper has taken our connection
   rlimit before{};
   REQUIRE(::prlimit(kept.keeper_pid(), RLIMIT_NOFILE, nullptr, &before) == 0);
   const rlimit few{0, before.rlim_max};

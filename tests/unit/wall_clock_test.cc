@@ -1,0 +1,53 @@
+// No wall clock in any decision: who asks for it is listed here, with what for. Somebody may set it at any
+// time, so it may be shown, and it may age what has ended; what runs never depends on it.
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <string>
+
+namespace {
+
+namespace fs = std::filesystem;
+
+const std::map<std::string, std::string> kMayAsk = {
+    {"cli/kill.cc", "shown"},
+    {"cli/logs.cc", "--since, as typed"},
+    {"cli/view.cc", "shown"},
+    {"daemon/client_api.cc", "shown"},
+    {"daemon/daemon_main.cc", "a deadline of gRPC's, which takes no other clock, at the very end"},
+    {"daemon/pruner.cc", "the age of what has ended"},
+    {"daemon/scheduler.cc", "shown: when it was submitted and changed its state"},
+    {"runner/held_launch.cc", "shown: when it ended"},
+    {"runner/kept_replica.cc", "shown: when it began, printed and ended"},
+    {"runner/lost_keeper.cc", "shown: when it ended"},
+    {"runner/preparation.cc", "the age of what replicas left behind"},
+    {"runner/usage.cc", "shown: cpu since the start"},
+    {"runner/workdir.cc", "compared with the times that a file system gives"},
+    {"schema/clock.cc", "the clock"},
+    {"schema/clock.h", "the clock"},
+    {"schema/stat_cache.cc", "compared with the times that a file system gives"},
+};
+
+TEST_CASE("who asks the wall clock is known") {
+  const std::regex asks(
+      R"(\bunix_ms\(\)|system_clock::now|gettimeofday|CLOCK_REALTIME|\btime\((nullptr|NULL|0)\))");
+  const std::regex named(R"([a-z]_unix_ms\(\)|[.>]unix_ms\(\))");   // fields of messages
+  for (const std::string folder : {"schema", "cli", "daemon", "runner", "engine"}) {
+    for (const auto& entry : fs::recursive_directory_iterator(fs::path(SOURCE_DIR) / folder)) {
+      const std::string extension = entry.path().extension().string();
+      if (extension != ".cc" && extension != ".h" && extension != ".cu") continue;
+      const std::string file = fs::relative(entry.path(), SOURCE_DIR).string();
+      std::ifstream in(entry.path());
+      for (std::string line; std::getline(in, line);) {
+        line = std::regex_replace(line, named, "");
+        if (!std::regex_search(line, asks)) continue;
+        CHECK_MESSAGE(kMayAsk.contains(file), file << ": " << line);
+      }
+    }
+  }
+}
+
+}  // namespace

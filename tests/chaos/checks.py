@@ -104,7 +104,7 @@ def output(checks, cluster, entry, harm, told, seed):
         written = sum(len(line) for line in lines[:each.written])
         # The pipe dies with its keeper, and what was in it.
         least = 0 if each.experiment in harm.keepers else written
-        if host_of(cluster, each.replica) in harm.filled:
+        if may_lose_output(cluster, harm, each.replica):
             lost = lost_bytes(cluster.must("logs", "--json", each.replica, *attempt))
             if lost > 0:
                 rest = iter(begun)
@@ -118,11 +118,13 @@ def output(checks, cluster, entry, harm, told, seed):
         checks.that(len(raw) >= least, "no byte is lost", each.name, f"{len(raw)} of {written}")
 
 
-def host_of(cluster, replica):
-    """As in Cluster.disks."""
+def may_lose_output(cluster, harm, replica):
+    """The disk of its host was full for a while; of a host that has not come back yet, any was."""
     shown = cluster.facts("status", witness.experiment_of(replica))
     names = [each["host"] for each in shown["replicas"] if each["id"] == replica]
-    return names[0] if names and names[0] in cluster.disks else ""
+    if not names or not names[0]:
+        return bool(harm.filled)
+    return (names[0] if names[0] in cluster.disks else "") in harm.filled
 
 
 def lost_bytes(lines):
@@ -147,7 +149,7 @@ def stream(checks, cluster, entry, harm, followers):
     for line in kept.splitlines():
         fact = json.loads(line)
         if fact["type"] == "lost":
-            checks.that(host_of(cluster, fact["id"]) in harm.filled, "nothing is marked lost",
+            checks.that(may_lose_output(cluster, harm, fact["id"]), "nothing is marked lost",
                         entry.id, line)
             holes.add((fact["id"], fact["attempt"]))
         number = re.match(r"\S+#\d+ (\d+) ", fact.get("text", ""))

@@ -114,6 +114,8 @@ def main():
         if what.unavailable and not (what is group and group.path):
             print(f"left out: {what.unavailable}")
     cluster = Cluster(options.dtrain.resolve(), group, network)
+    for why in {disk.unavailable for disk in cluster.disks.values()} - {""}:
+        print(f"left out: filling disks: {why}")
     rounds = 0
     try:
         rounds = play(options, cluster, group, network, checks)

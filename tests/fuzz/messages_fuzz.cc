@@ -51,7 +51,6 @@ void check_stored(Experiment experiment, TimeMs now) {
   experiment.held = false;
   experiment.wait_reason.clear();
   for (Replica& replica : experiment.replicas) replica.stop_sent = false;
-  experiment.run_since_ms = std::max<TimeMs>(experiment.run_since_ms, 0);
   experiment.not_before_ms = std::max<TimeMs>(experiment.not_before_ms, 0);
   INVARIANT(*loaded == experiment, "and is the same");
 }

@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
-#include <regex>
 #include <string>
 
 namespace {
@@ -31,10 +30,24 @@ const std::map<std::string, std::string> kMayAsk = {
     {"schema/stat_cache.cc", "compared with the times that a file system gives"},
 };
 
+// A call of unix_ms(), not a message's field of that name.
+bool calls_unix_ms(const std::string& line) {
+  for (size_t at = line.find("unix_ms()"); at != std::string::npos; at = line.find("unix_ms()", at + 1)) {
+    const char before = at == 0 ? ' ' : line[at - 1];
+    if (before != '_' && before != '.' && before != '>') return true;
+  }
+  return false;
+}
+
+bool asks(const std::string& line) {
+  if (calls_unix_ms(line)) return true;
+  for (const char* word : {"system_clock::now", "gettimeofday", "CLOCK_REALTIME", "time(nullptr)"}) {
+    if (line.find(word) != std::string::npos) return true;
+  }
+  return false;
+}
+
 TEST_CASE("who asks the wall clock is known") {
-  const std::regex asks(
-      R"(\bunix_ms\(\)|system_clock::now|gettimeofday|CLOCK_REALTIME|\btime\((nullptr|NULL|0)\))");
-  const std::regex named(R"([a-z]_unix_ms\(\)|[.>]unix_ms\(\))");   // fields of messages
   for (const std::string folder : {"schema", "cli", "daemon", "runner", "engine"}) {
     for (const auto& entry : fs::recursive_directory_iterator(fs::path(SOURCE_DIR) / folder)) {
       const std::string extension = entry.path().extension().string();
@@ -42,9 +55,7 @@ TEST_CASE("who asks the wall clock is known") {
       const std::string file = fs::relative(entry.path(), SOURCE_DIR).string();
       std::ifstream in(entry.path());
       for (std::string line; std::getline(in, line);) {
-        line = std::regex_replace(line, named, "");
-        if (!std::regex_search(line, asks)) continue;
-        CHECK_MESSAGE(kMayAsk.contains(file), file << ": " << line);
+        if (asks(line)) CHECK_MESSAGE(kMayAsk.contains(file), file << ": " << line);
       }
     }
   }

@@ -85,7 +85,7 @@ void Agent::on_connected() {
   hello.set_protocol(kProtocol);
   hello.set_host_id(options_.host_id);
   hello.set_boot_id(boot_id());
-  hello.set_dialled_ms(static_cast<uint64_t>(boottime_ms()));
+  hello.set_dialled_ms(static_cast<uint64_t>(hello_sent_ms_));
   *hello.mutable_inventory() = inventory();
   last_inventory_ = hello.inventory().SerializeAsString();
   for (const auto& [name, launch] : launches_) {

@@ -42,7 +42,8 @@ const std::vector<std::string> kFolders = {"schema", "cli", "daemon", "runner", 
 bool starts_with(const std::string& text, const std::string& head) { return text.rfind(head, 0) == 0; }
 
 bool is_pure(const std::string& file) {
-  for (const char* part : {"daemon/model", "daemon/lifecycle", "daemon/queue", "daemon/placement", "daemon/rare"}) {
+  for (const char* part : {"daemon/model", "daemon/lifecycle", "daemon/queue",
+                           "daemon/placement", "daemon/rare"}) {
     if (starts_with(file, part)) return true;
   }
   return false;

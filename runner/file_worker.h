@@ -25,6 +25,8 @@ class FileWorker {
     delivering_.reset();
     thread_.stop();
     thread_.join();
+    if (batch_)
+      for (const auto& job : *batch_) (void)job();
     for (const auto& job : later_) (void)job();
   }
   FileWorker(const FileWorker&) = delete;
@@ -50,6 +52,7 @@ class FileWorker {
   }
 
  private:
+  using Jobs = std::vector<std::function<bool()>>;
   static constexpr size_t kLaterMax = 1'000;
   static constexpr size_t kTurns = 32;   // in about as many all of it is done
   static constexpr std::chrono::seconds kAgain{1};
@@ -66,21 +69,19 @@ class FileWorker {
   }
 
   void clear_up() {
-    if (clearing_ || later_.empty() || (urgent_ > 0 && later_.size() < kLaterMax)) return;
-    clearing_ = true;
-    // The more there is, the more at once: each turn stands behind all that is urgent. They are kept
-    // until they are done, so that the end of the process can't lose them; twice is once.
-    const auto count = static_cast<std::ptrdiff_t>(1 + later_.size() / kTurns);
-    using Jobs = std::vector<std::function<bool()>>;
-    auto jobs = std::make_shared<Jobs>(later_.begin(), later_.begin() + count);
-    give([jobs] { std::erase_if(*jobs, [](const auto& job) { return job(); }); },
-         [this, jobs, count] {
-           later_.erase(later_.begin(), later_.begin() + count);
-           later_.insert(later_.end(), jobs->begin(), jobs->end());
-           again_.expires_after(jobs->empty() ? std::chrono::seconds(0) : kAgain);
+    if (batch_ || later_.empty() || (urgent_ > 0 && later_.size() < kLaterMax)) return;
+    // The more there is, the more at once: each turn stands behind all that is urgent.
+    const auto end = later_.begin() + static_cast<std::ptrdiff_t>(1 + later_.size() / kTurns);
+    batch_ = std::make_shared<Jobs>(later_.begin(), end);
+    later_.erase(later_.begin(), end);
+    give([batch = batch_] { std::erase_if(*batch, [](const auto& job) { return job(); }); },
+         [this] {
+           later_.insert(later_.end(), batch_->begin(), batch_->end());
+           again_.expires_after(batch_->empty() ? std::chrono::seconds(0) : kAgain);
+           batch_->clear();
            again_.async_wait([this](boost::system::error_code error) {
              if (error) return;
-             clearing_ = false;
+             batch_.reset();
              clear_up();
            });
          });
@@ -90,8 +91,8 @@ class FileWorker {
   boost::asio::steady_timer again_;
   std::shared_ptr<int> delivering_ = std::make_shared<int>(0);
   std::deque<std::function<bool()>> later_;
-  size_t urgent_ = 0;       // jobs given and not finished, of run()
-  bool clearing_ = false;   // one of later_ is under way
+  std::shared_ptr<Jobs> batch_;   // of later_, on the thread; what is left there is not done
+  size_t urgent_ = 0;             // jobs given and not finished, of run()
   boost::asio::thread_pool thread_{1};
 };
 

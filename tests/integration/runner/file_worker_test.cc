@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <boost/asio/executor_work_guard.hpp>
+#include <vector>
 
 namespace dtrain::runner {
 namespace {
@@ -32,6 +33,23 @@ TEST_CASE("what is put off does not pile up behind work that never ends") {
   }
   CHECK(most < 3'000);
   CHECK(put_off == 0);
+}
+
+TEST_CASE("what is put off is done once, however the end cuts into it") {
+  for (int round = 0; round < 300; ++round) {
+    std::vector<std::atomic<int>> done(40);
+    boost::asio::io_context loop;
+    {
+      FileWorker worker(loop);
+      for (auto& each : done)
+        worker.later([&each] {
+          ++each;
+          return true;
+        });
+      loop.poll();
+    }
+    for (const auto& each : done) REQUIRE(each == 1);
+  }
 }
 
 TEST_CASE("what can't be deleted now is tried again, and holds up nothing else") {

@@ -1,6 +1,9 @@
 #include "daemon/scheduler.h"
 
+#include <unistd.h>
+
 #include <fstream>
+#include <mutex>
 
 #include "daemon/summary.h"
 #include "tests/integration/daemon/one_daemon.h"
@@ -51,9 +54,16 @@ std::vector<std::string> journal_of(OneDaemon& daemon) {
 
 TEST_CASE("what is over is closed in the store once its journal is synced") {
   test::TemporaryFolder folder;
-  OneDaemon daemon(home_below(folder.path()));
+  static std::mutex disk;
+  const auto sync_when_free = [](int fd) {
+    const std::lock_guard free(disk);
+    return ::fdatasync(fd);
+  };
+  OneDaemon daemon(home_below(folder.path()), {sync_when_free, 1h});
+  std::unique_lock busy(disk);
   run_to_end(daemon);
   CHECK(daemon.is_open_in_store(1));
+  busy.unlock();
   daemon.until([&] { return !daemon.is_open_in_store(1); });
   CHECK(!daemon.scheduler.model().experiments.contains(kOne));
   const auto known = daemon.scheduler.find({1, 0});

@@ -27,6 +27,7 @@ struct RerunOptions {
   std::string name;
   std::string note;
   std::string time;
+  bool rebuild = false;
   bool detach = false;
   bool tied = false;
 };
@@ -72,6 +73,7 @@ Result<int> rerun(const RerunOptions& options, const CommandContext& context) {
   header.set_snapshot(shown.snapshot());
   header.set_project_dir(shown.experiment().project_dir());
   header.set_host(options.host.empty() ? shown.host() : options.host);
+  header.set_rebuild(options.rebuild);
   add_user(header);
   TRY(take_secrets(spec, header));
   TRY(const pb::Accepted accepted, submit(connection, context, header, nullptr, {}));
@@ -97,6 +99,7 @@ Run declare_rerun(Options& options, CommandContext& context) {
   options.text("--host", typed->host, "place everything on this host", "HOST");
   options.text("--name", typed->name, "a name for it in lists");
   options.text("-m,--note", typed->note, "what this one is about");
+  options.flag("--rebuild", typed->rebuild, "make its environment anew (`version`, `install`)");
   options.flag("-d,--detach", typed->detach, "return once it is accepted");
   options.flag("--tied", typed->tied, "leaving (Ctrl-C, closing the terminal) kills it");
   options.choice("--time", typed->time, {"clock", "elapsed", "iso"}, "the time before log lines");

@@ -52,6 +52,7 @@ struct TrainOptions {
   bool tied = false;
   bool dry_run = false;
   bool yes = false;
+  bool rebuild = false;
   bool save = false;
   bool explain = false;
   std::string explain_path;
@@ -191,6 +192,7 @@ Result<pb::SubmitHeader> header_of(const TrainOptions& options, const Prepared& 
   header.set_spec_yaml(to_yaml(prepared.spec));
   header.set_project_dir(prepared.source.root.string());
   header.set_host(options.host);
+  header.set_rebuild(options.rebuild);
   TRY(take_secrets(prepared.spec, header));
   return header;
 }
@@ -289,6 +291,7 @@ Run declare_train(Options& options, CommandContext& context) {
   options.list("--env", typed->env, "NAME takes it from your shell, as a secret; or NAME=VALUE",
                "NAME");
   options.flag("--tied", typed->tied, "leaving (Ctrl-C, closing the terminal) kills it");
+  options.flag("--rebuild", typed->rebuild, "make its environment anew (`version`, `install`)");
   options.flag("--yes", typed->yes, "send a large project without asking");
   options.flag("--save", typed->save, "write dtrain.yml from this command line, then go on");
   options.optional_text("--explain-sync", typed->explain, typed->explain_path,

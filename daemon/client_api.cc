@@ -252,6 +252,7 @@ Status ClientApi::show(const pb::ShowRequest& request, pb::ShowReply& reply) {
   for (const Experiment* experiment : members_of(known, id)) {
     if (whole_set) break;   // each member shows its own
     for (const Replica& replica : experiment->replicas) {
+      if (!is_shown(replica)) continue;
       *reply.add_replicas() = describe(*experiment, replica, parts_.scheduler.model().hosts);
     }
     if (experiment->replicas.empty()) {

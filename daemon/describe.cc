@@ -42,7 +42,12 @@ pb::ExperimentInfo describe(const Experiment& experiment, const Model& model, Ti
   if (experiment.outcome) info.set_exit_code(experiment.outcome->exit_code);
   info.set_started_unix_ms(experiment.started_unix_ms);
   info.set_finished_unix_ms(experiment.finished_unix_ms);
-  info.set_attempt(experiment.attempt);
+  // Of the gang or the newest of its replicas: the builds have attempts of their own.
+  uint32_t attempt = experiment.replicas.empty() ? experiment.attempt : 0;
+  for (const Replica& replica : experiment.replicas) {
+    if (!is_build(replica)) attempt = std::max(attempt, replica.attempt);
+  }
+  info.set_attempt(attempt);
   for (const auto& [name, value] : member_parameters(submission.spec, experiment.id.member)) {
     (*info.mutable_parameters())[name] = value;
   }

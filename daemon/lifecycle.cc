@@ -182,6 +182,13 @@ void settle(Turn& turn, Experiment& experiment, bool force) {
   INVARIANT(!experiment.over, "what is over never changes");
   stop_whom_it_concerns(turn, experiment, force);
   auto& replicas = experiment.replicas;
+  if (experiment.outcome || experiment.phase == Phase::Ending) {
+    for (Replica& replica : replicas) {
+      if (replica.progress != Progress::None) continue;
+      replica.progress = Progress::Released;   // it only had a seat
+      turn.model.place_wanted = true;
+    }
+  }
 
   if (experiment.outcome) {
     for (Replica& replica : replicas) {
@@ -193,12 +200,14 @@ void settle(Turn& turn, Experiment& experiment, bool force) {
 
   switch (experiment.phase) {
     case Phase::Placed: break;   // on_prepared() goes on
+    case Phase::Building:
     case Phase::Go:
       for (Replica& replica : replicas) {
         if (awaits_relaunch(experiment, replica) && backoff_over(turn, experiment)) {
           launch_again(turn, experiment, replica);
         }
       }
+      if (experiment.phase == Phase::Building) launch_when_built(turn, experiment);
       break;
     case Phase::Ending:
       // The next attempt may start only when nothing of this one can be alive anywhere.

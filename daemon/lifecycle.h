@@ -25,7 +25,13 @@ struct HostConnected { Host host; std::vector<HeldReplicaFact> held; };   // Hel
 struct HostDisconnected { HostId host; };
 struct HostContact { HostId host; };                                      // a renewal was answered
 struct HostChanged { Host host; };                                        // new inventory
-struct LaunchPrepared { HostId host; ExperimentId experiment; uint32_t attempt = 0; };
+// `cached`: of a build that found all made; then the host keeps nothing of the launch.
+struct LaunchPrepared {
+  HostId host;
+  ExperimentId experiment;
+  uint32_t attempt = 0;
+  bool cached = false;
+};
 // The runner could not prepare and keeps nothing of the launch: it counts as released.
 struct LaunchFailed {
   HostId host;

@@ -90,7 +90,7 @@ void reconcile(Turn& turn, const HostId& host, const ExperimentId& id,
   std::set<uint32_t> started;
   for (Replica& replica : experiment->replicas) {
     if (replica.seat.host != host || !is_seated(*experiment, replica)) continue;
-    if (awaits_relaunch(*experiment, replica)) continue;
+    if (replica.progress == Progress::None || awaits_relaunch(*experiment, replica)) continue;
     if (given_up(*experiment, replica)) {
       if (!held.contains({replica.id, replica.attempt})) replica.progress = Progress::Released;
       continue;

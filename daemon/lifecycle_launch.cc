@@ -1,5 +1,6 @@
 // From a place to RUNNING, in two phases: every host prepares, and only when all have does anything
-// start. Placed and Go are durable before the messages that follow from them, and both are safe to
+// start. Before that the builds run, if there are any, each as soon as its host has prepared it.
+// Building, Placed and Go are durable before the messages that follow from them, and both are safe to
 // repeat: a runner that says Hello gets again whatever it may have missed.
 #include <algorithm>
 #include <map>
@@ -10,9 +11,10 @@ namespace dtrain::daemon {
 
 namespace {
 
-void set_launched(Turn& turn, const Experiment& experiment, Replica& replica) {
+// Nothing of it is anywhere yet.
+void begin_attempt(Turn& turn, const Experiment& experiment, Replica& replica) {
   replica.attempt = experiment.attempt;
-  replica.progress = Progress::Launched;
+  replica.progress = Progress::None;
   replica.lost = false;
   replica.exit.reset();
   replica.end.reset();
@@ -21,7 +23,8 @@ void set_launched(Turn& turn, const Experiment& experiment, Replica& replica) {
   replica.pid = 0;
   replica.stop_sent = false;
   const Host* host = turn.host(replica.seat.host);
-  const bool leased = may_restart(experiment.spec()) && host != nullptr && !host->same_machine;
+  const bool again = may_restart(experiment.spec()) || is_build(replica);
+  const bool leased = again && host != nullptr && !host->same_machine;
   replica.lease_ms = leased ? turn.policy.lease_ms : 0;
 }
 
@@ -55,7 +58,39 @@ void go(Turn& turn, Experiment& experiment) {
   experiment.phase = Phase::Go;
   if (experiment.run_since_ms == 0) experiment.run_since_ms = std::max<TimeMs>(turn.now, 1);
   for (const HostId& host : hosts_of(experiment)) {
-    turn.send(SendStart{host, experiment.id, experiment.attempt});
+    turn.send(SendStart{host, experiment.id, decider(experiment).attempt});
+  }
+}
+
+// All that have this attempt, a message a host.
+void send_launches(Turn& turn, Experiment& experiment, uint32_t attempt) {
+  std::map<HostId, SendLaunch> launches;
+  for (Replica& replica : experiment.replicas) {
+    if (replica.attempt != attempt) continue;
+    replica.progress = Progress::Launched;
+    launches[replica.seat.host].replicas.push_back(replica.id);
+  }
+  for (auto& [host, launch] : launches) {
+    launch.host = host;
+    launch.experiment = experiment.id;
+    launch.attempt = attempt;
+    turn.send(std::move(launch));
+  }
+}
+
+// One on each host of the gang, with an attempt of their own.
+void add_builds(Turn& turn, Experiment& experiment) {
+  ++experiment.attempt;
+  const std::vector<HostId> hosts = hosts_of(experiment);
+  for (size_t i = 0; i < hosts.size(); ++i) {
+    Replica build;
+    const auto number = static_cast<uint32_t>(hosts.size() == 1 ? 0 : i + 1);
+    build.id = {experiment.id, Role::Build, number};
+    build.seat.replica = build.id;
+    build.seat.host = hosts[i];
+    build.seat.cpus = 0;   // of its own: it has what the gang was given
+    begin_attempt(turn, experiment, build);
+    experiment.replicas.push_back(std::move(build));
   }
 }
 
@@ -64,7 +99,6 @@ void go(Turn& turn, Experiment& experiment) {
 void launch_gang(Turn& turn, Experiment& experiment, std::vector<Seat> seats) {
   INVARIANT(is_queued(experiment), "only what waits is placed");
   ++experiment.attempt;
-  experiment.phase = Phase::Placed;
   experiment.wait_reason.clear();
   experiment.replicas.resize(seats.size());
   for (size_t i = 0; i < seats.size(); ++i) {
@@ -72,26 +106,32 @@ void launch_gang(Turn& turn, Experiment& experiment, std::vector<Seat> seats) {
     replica.id = seats[i].replica;
     replica.seat = std::move(seats[i]);
     turn.model.free.take(replica.seat);
-    set_launched(turn, experiment, replica);
+    begin_attempt(turn, experiment, replica);
   }
   turn.touched.at(experiment.id).seats_held.assign(experiment.replicas.size(), true);
-  std::map<HostId, SendLaunch> launches;
-  for (const Replica& replica : experiment.replicas) {
-    launches[replica.seat.host].replicas.push_back(replica.id);
+  if (experiment.spec().has_build()) {
+    experiment.phase = Phase::Building;
+    add_builds(turn, experiment);
+  } else {
+    experiment.phase = Phase::Placed;
   }
-  for (auto& [host, launch] : launches) {
-    launch.host = host;
-    launch.experiment = experiment.id;
-    launch.attempt = experiment.attempt;
-    turn.send(std::move(launch));
-  }
+  send_launches(turn, experiment, experiment.attempt);
+}
+
+void launch_when_built(Turn& turn, Experiment& experiment) {
+  const bool built = std::all_of(
+      experiment.replicas.begin(), experiment.replicas.end(),
+      [](const Replica& r) { return !is_build(r) || r.end == State::Finished; });
+  if (!built) return;
+  experiment.phase = Phase::Placed;
+  send_launches(turn, experiment, decider(experiment).attempt);
 }
 
 // One replica, where the others expect it: same host, same port.
 void launch_again(Turn& turn, Experiment& experiment, Replica& replica) {
   ++experiment.attempt;
-  set_launched(turn, experiment, replica);
-  turn.send(SendLaunch{replica.seat.host, experiment.id, replica.attempt, {replica.id}});
+  begin_attempt(turn, experiment, replica);
+  send_launches(turn, experiment, experiment.attempt);
 }
 
 void on_prepared(Turn& turn, const LaunchPrepared& event) {
@@ -99,14 +139,24 @@ void on_prepared(Turn& turn, const LaunchPrepared& event) {
                                              event.host, Progress::Launched);
   if (news.empty()) return;
   Experiment* experiment = turn.touch(event.experiment);
-  for (const size_t i : news) experiment->replicas[i].progress = Progress::Prepared;
+  const bool build = is_build(experiment->replicas[news.front()]);
+  for (const size_t i : news) {
+    Replica& replica = experiment->replicas[i];
+    replica.progress = Progress::Prepared;
+    if (!build || !event.cached) continue;
+    replica.progress = Progress::Released;
+    replica.end = State::Finished;
+  }
+  if (build && event.cached) return settle(turn, *experiment, false);
   if (experiment->outcome) return;
-  if (experiment->phase == Phase::Go) {
-    // A replica's own relaunch: being prepared is its Go.
+  if (experiment->phase == Phase::Go || (build && experiment->phase == Phase::Building)) {
+    // A build, or a replica's own relaunch: being prepared is its Go.
     turn.send(SendStart{event.host, experiment->id, event.attempt});
   } else if (experiment->phase == Phase::Placed &&
              std::all_of(experiment->replicas.begin(), experiment->replicas.end(),
-                         [](const Replica& r) { return r.progress == Progress::Prepared; })) {
+                         [](const Replica& r) {
+                           return is_build(r) || r.progress == Progress::Prepared;
+                         })) {
     go(turn, *experiment);
   }
 }

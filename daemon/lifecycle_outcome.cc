@@ -121,7 +121,7 @@ void judge_loss(Turn& turn, Experiment& experiment, Replica& replica, const std:
   if (experiment.outcome) return;
   const bool may_still_run = replica.lost && replica.progress != Progress::Released &&
                              replica.progress != Progress::Exited && replica.lease_ms == 0;
-  if (may_still_run && !may_restart(experiment.spec())) {
+  if (may_still_run && !may_restart(experiment.spec()) && !is_build(replica)) {
     // Nothing ends it there, so that no other attempt could ever start.
     replica.end = State::Lost;
     replica.reason = reason;

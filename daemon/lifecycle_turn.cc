@@ -45,6 +45,9 @@ void show_replicas(const Experiment& experiment, const Turn::Before& before, Eff
     const Replica& replica = experiment.replicas[i];
     const State now = state_of(experiment, replica);
     if (i < before.replicas.size() && before.replicas[i] == now) continue;
+    if (!is_shown(replica)) continue;
+    // As it was shown when it was submitted.
+    if (i >= before.replicas.size() && now == State::Created && experiment.id.member == 0) continue;
     std::optional<int> code;
     // Whoever ended with the experiment has no status of its own to tell.
     const bool own_end = replica.exit && (now != State::Finished || !is_failure(*replica.exit));

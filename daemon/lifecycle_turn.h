@@ -72,6 +72,8 @@ bool may_restart(const Spec& spec);
 
 void launch_gang(Turn& turn, Experiment& experiment, std::vector<Seat> seats);
 void launch_again(Turn& turn, Experiment& experiment, Replica& replica);
+// Once all of its builds have succeeded.
+void launch_when_built(Turn& turn, Experiment& experiment);
 void on_prepared(Turn& turn, const LaunchPrepared& event);
 void on_launch_failed(Turn& turn, const LaunchFailed& event);
 void on_started(Turn& turn, const ReplicaStarted& event);

@@ -72,7 +72,8 @@ Result<Host> host_from_message(const pb::Hello& hello, const std::string& boot_i
 Result<std::optional<Event>> event_from_message(const HostId& host, const pb::FromRunner& message) {
   if (message.has_prepared()) {
     TRY(const auto id, parse_experiment_id(message.prepared().experiment()));
-    return std::optional<Event>(LaunchPrepared{host, id, message.prepared().attempt()});
+    return std::optional<Event>(
+        LaunchPrepared{host, id, message.prepared().attempt(), message.prepared().cached()});
   }
   if (message.has_prepare_failed()) {
     const auto& failed = message.prepare_failed();

@@ -11,6 +11,12 @@ State state_of(const Experiment& experiment) {
     case Phase::None:
       if (experiment.attempt > 0) return State::Restarting;
       return experiment.held ? State::Created : State::Pending;
+    case Phase::Building:
+      if (std::any_of(experiment.replicas.begin(), experiment.replicas.end(),
+                      [](const Replica& r) { return is_build(r) && is_shown(r); })) {
+        return State::Building;
+      }
+      return decider(experiment).attempt > 1 ? State::Restarting : State::Pending;
     case Phase::Placed: return State::Starting;
     case Phase::Go: return all_started(experiment) ? State::Running : State::Starting;
     case Phase::Ending: break;
@@ -28,7 +34,7 @@ State state_of(const Experiment& experiment, const Replica& replica) {
   if (awaits_relaunch(experiment, replica)) return State::Restarting;
   switch (replica.progress) {
     case Progress::None: return State::Created;
-    case Progress::Launched:
+    case Progress::Launched: return is_build(replica) ? State::Created : State::Starting;
     case Progress::Prepared: return State::Starting;
     case Progress::Started: return State::Running;
     case Progress::Exited:
@@ -73,12 +79,23 @@ std::vector<ReplicaId> replica_ids(const ExperimentId& id, const Spec& spec) {
   return ids;
 }
 
+bool is_build(const Replica& replica) {
+  return replica.id.role == Role::Build;
+}
+
+bool is_shown(const Replica& replica) {
+  return !is_build(replica) || replica.pid != 0 || replica.exit ||
+         replica.progress == Progress::Prepared;
+}
+
 const Replica& decider(const Experiment& experiment) {
   INVARIANT(!experiment.replicas.empty(), "a placed experiment has a decider");
   return experiment.replicas.front();
 }
 
 const RoleSpec& role_of(const Experiment& experiment, const Replica& replica) {
+  static const RoleSpec kBuild{Role::Build, 1, {}, {}, OnFailure::Fail};
+  if (is_build(replica)) return kBuild;
   const RoleSpec* role = experiment.spec().role(replica.id.role);
   INVARIANT(role != nullptr, "a replica's role is in the spec");
   return *role;
@@ -119,12 +136,13 @@ bool all_started(const Experiment& experiment) {
 }
 
 bool awaits_relaunch(const Experiment& experiment, const Replica& replica) {
-  return experiment.phase == Phase::Go && !experiment.outcome && !replica.end &&
-         replica.progress == Progress::Released;
+  const bool goes_on = experiment.phase == (is_build(replica) ? Phase::Building : Phase::Go);
+  return goes_on && !experiment.outcome && !replica.end && replica.progress == Progress::Released;
 }
 
 bool holds_seat(const Experiment& experiment, const Replica& replica) {
-  if (replica.attempt == 0 || replica.progress == Progress::None) return false;
+  if (is_build(replica)) return false;   // it uses what the gang will
+  if (replica.progress == Progress::None) return experiment.phase == Phase::Building;
   return !is_gone(replica) || awaits_relaunch(experiment, replica);
 }
 
@@ -137,7 +155,8 @@ bool is_queued(const Experiment& experiment) {
 }
 
 bool is_seated(const Experiment& experiment, const Replica& replica) {
-  if (experiment.over || replica.progress == Progress::None) return false;
+  if (experiment.over) return false;
+  if (replica.progress == Progress::None) return experiment.phase == Phase::Building;
   return replica.progress != Progress::Released || awaits_relaunch(experiment, replica);
 }
 

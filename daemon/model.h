@@ -57,9 +57,10 @@ struct Host {
   std::set<HeldReplicaFact> strays;
 };
 
-// Of the experiment's newest gang launch. Ending: the attempt failed and another one follows once
-// everything of this one is released.
-enum class Phase { None, Placed, Go, Ending };
+// Of the experiment's newest gang. Building: it has its seats, and on each of its hosts a build makes
+// what it runs in before anything of it is launched. Ending: the attempt failed and another one follows
+// once everything of this one is released.
+enum class Phase { None, Placed, Go, Ending, Building };
 
 // How far a replica's newest launch got. Only ever grows within an attempt.
 enum class Progress { None, Launched, Prepared, Started, Exited, Released };
@@ -127,7 +128,8 @@ struct Experiment {
   bool held = false;               // back by its set's `concurrency`; derived, not stored
   bool over = false;               // terminal: outcome fixed, all released
   Rare<Outcome> outcome;           // fixed once, never changed
-  std::vector<Replica> replicas;   // Spec order, the decider first; empty until first placed
+  // Spec order, the decider first, then the builds, one a host; empty until first placed.
+  std::vector<Replica> replicas;
   uint32_t restarts_used = 0;
   uint32_t start_failures = 0;     // in a row, ours; since all were last started
   std::vector<HostId> excluded_hosts;   // where starts failed; who failed last is last
@@ -150,6 +152,8 @@ State set_state(const std::vector<const Experiment*>& members);
 std::vector<ReplicaId> replica_ids(const ExperimentId& id, const Spec& spec);
 
 // The facts the rules are made of.
+bool is_build(const Replica& replica);
+bool is_shown(const Replica& replica);   // not a build that has not begun, or that found all made
 const Replica& decider(const Experiment& experiment);   // only when it has replicas
 const RoleSpec& role_of(const Experiment& experiment, const Replica& replica);
 bool is_failure(const Exit& exit);

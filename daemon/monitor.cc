@@ -128,7 +128,7 @@ Result<pb::MonitorSample> Monitor::sample(const IdPattern& pattern) {
   sample.set_state(summary_of(known, pattern.experiment, scheduler_.model(), boottime_ms()).state());
   for (const Experiment* experiment : members_of(known, pattern.experiment)) {
     for (const Replica& replica : experiment->replicas) {
-      if (!pattern.matches(replica.id)) continue;
+      if (!pattern.matches(replica.id) || !is_shown(replica)) continue;
       pb::ReplicaUsage& usage = *sample.add_replicas();
       const State state = state_of(*experiment, replica);
       const auto latest = latest_.find(to_string(replica.id));

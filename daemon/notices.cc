@@ -30,14 +30,6 @@ size_t free_gpus(const Model& model) {
 
 std::vector<std::string> notices_of(const Spec& spec, const Model& model) {
   std::vector<std::string> lines;
-  if (!spec.tensorflow.version.empty()) {
-    lines.push_back(fmt::format("Note: dtrain does not install TensorFlow {} yet: the python of the "
-                                "hosts runs, with what is installed there",
-                                spec.tensorflow.version));
-  }
-  if (!spec.install.empty()) {
-    lines.push_back("Note: `install` steps are not run yet: install what it needs on the hosts");
-  }
   if (!spec.image.empty()) {
     lines.push_back(fmt::format("Note: no container is started from {}: the commands run on the hosts",
                                 spec.image));

@@ -252,6 +252,7 @@ std::string wait_reason(const Model& model, const ExperimentId& id, TimeMs now) 
   if (experiment.outcome) return "";
   if (experiment.held) return fmt::format("held by concurrency: {}", experiment.spec().concurrency);
   if (experiment.phase == Phase::Ending) return experiment.wait_reason;
+  if (experiment.phase == Phase::Building) return "its environment is looked for on its hosts";
   if (experiment.phase != Phase::None) return "";
   if (experiment.not_before_ms != 0) {
     // It is in no lane yet, not even when its time has come and the tick that says so has not.

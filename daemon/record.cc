@@ -90,8 +90,9 @@ Status check_facts(const Experiment& experiment) {
                : Status(damaged(experiment.id, "placed without replicas"));
   }
   for (const Replica& replica : experiment.replicas) {
-    if (replica.id.experiment != experiment.id ||
-        experiment.spec().role(replica.id.role) == nullptr) {
+    const bool known = is_build(replica) ? experiment.spec().has_build()
+                                         : experiment.spec().role(replica.id.role) != nullptr;
+    if (replica.id.experiment != experiment.id || !known) {
       return damaged(experiment.id,
                      fmt::format("{} is none of its replicas", to_string(replica.id)));
     }
@@ -201,7 +202,8 @@ Result<Experiment> from_record(const pb::ExperimentRecord& record, const Experim
   experiment.id = id;
   experiment.submission = std::move(submission);
   experiment.attempt = record.attempt();
-  experiment.phase = static_cast<Phase>(std::min<uint32_t>(record.phase(), static_cast<uint32_t>(Phase::Ending)));
+  experiment.phase = static_cast<Phase>(
+      std::min<uint32_t>(record.phase(), static_cast<uint32_t>(Phase::Building)));
   experiment.stop_forced = record.stop_forced();
   if (record.has_outcome()) {
     Outcome outcome;

@@ -368,7 +368,11 @@ Result<pb::Launch> Scheduler::launch_message(const SendLaunch& what) {
   launch.set_spec_yaml(experiment.submission->spec_yaml);
   launch.set_member(what.experiment.member);
   launch.set_snapshot(experiment.submission->snapshot);
-  for (const Replica& replica : experiment.replicas) *launch.add_gang() = to_message(replica.seat);
+  // Builds know nothing of the gang, and it nothing of them.
+  const bool build = what.replicas.front().role == Role::Build;
+  for (const Replica& replica : experiment.replicas) {
+    if (is_build(replica) == build) *launch.add_gang() = to_message(replica.seat);
+  }
   for (const ReplicaId& replica : what.replicas) launch.add_replicas(to_string(replica));
   launch.set_output_dir(folder.string());
   for (const Replica& replica : experiment.replicas) {
@@ -381,6 +385,7 @@ Result<pb::Launch> Scheduler::launch_message(const SendLaunch& what) {
   if (extras != extras_.end()) {
     launch.mutable_secrets()->insert(extras->second.secrets.begin(), extras->second.secrets.end());
     launch.mutable_user_env()->insert(extras->second.user_env.begin(), extras->second.user_env.end());
+    if (extras->second.rebuild) launch.set_rebuild(experiment.submission->submission_id);
   }
   return launch;
 }

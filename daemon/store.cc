@@ -215,6 +215,7 @@ Result<Store::Added> Store::add_submission(const Submission& submission,
   pb::SubmissionExtras stored;
   stored.mutable_secrets()->insert(extras.secrets.begin(), extras.secrets.end());
   stored.mutable_user_env()->insert(extras.user_env.begin(), extras.user_env.end());
+  stored.set_rebuild(extras.rebuild);
   Statement insert(database_,
                    "insert into submission (submission_id, spec_yaml, snapshot, user, project_dir, "
                    "host, submitted_ms, extras) values (?, ?, ?, ?, ?, ?, ?, ?)");
@@ -320,7 +321,8 @@ Result<SubmissionExtras> Store::extras(uint32_t number) {
                  ""};
   }
   return SubmissionExtras{{stored.secrets().begin(), stored.secrets().end()},
-                          {stored.user_env().begin(), stored.user_env().end()}};
+                          {stored.user_env().begin(), stored.user_env().end()},
+                          stored.rebuild()};
 }
 
 Result<std::vector<StoredExperiment>> Store::experiments(uint32_t number) {

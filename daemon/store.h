@@ -26,6 +26,7 @@ namespace dtrain::daemon {
 struct SubmissionExtras {
   std::map<std::string, std::string> secrets;    // never shown, never logged
   std::map<std::string, std::string> user_env;
+  bool rebuild = false;                          // an environment made for an earlier one doesn't count
 };
 
 struct StoredExperiment {

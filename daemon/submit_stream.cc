@@ -41,6 +41,7 @@ class SubmitStream final : public BidiStream<pb::SubmitRequest, pb::SubmitReply>
     TRY(root_, sha256_from_bytes(header.snapshot()));
     extras_.secrets = {header.secrets().begin(), header.secrets().end()};
     extras_.user_env = {header.user_env().begin(), header.user_env().end()};
+    extras_.rebuild = header.rebuild();
     TRY(pack_, blobs_.begin());
     if (!blobs_.has(root_)) {
       ask_for({root_});

@@ -59,7 +59,7 @@ Status check_exists(const Scheduler::Known& known, const IdPattern& pattern) {
                                             members),
                  fmt::format("`dtrain status {}` shows it", number)};
   }
-  if (!pattern.role) return ok();
+  if (!pattern.role || (pattern.role == Role::Build && spec.has_build())) return ok();
   std::string roles;
   const ExperimentId first{number, members == 0 ? 0 : 1u};
   for (const ReplicaId& replica : replica_ids(first, spec)) {
@@ -84,6 +84,8 @@ std::vector<std::string> watched_ids(const Scheduler::Known& known, const IdPatt
     for (const ReplicaId& replica : replica_ids(id, spec)) {
       if (pattern.matches(replica)) ids.push_back(to_string(replica));
     }
+    const ReplicaId build{id, Role::Build, 0};   // how many there are is known once it is placed
+    if (spec.has_build() && pattern.matches(build)) ids.push_back(to_string(build));
   };
   const uint64_t members = spec.is_set() ? spec.member_count() : 0;
   if (members == 0) {

@@ -14,6 +14,14 @@ constexpr std::array<std::string_view, 41> kShellWords = {
     "set",      "shift",    "source", "test",  "time",   "times", "trap",   "true",     "type",
     "ulimit",   "umask",    "unset",  "until", "while"};
 
+std::string_view trimmed(std::string_view text) {
+  const auto first = text.find_first_not_of(" \t\r\n");
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(" \t\r\n") - first + 1);
+}
+
+}  // namespace
+
 std::string single_quoted(std::string_view text) {
   std::string out = "'";
   for (const char c : text) {
@@ -25,14 +33,6 @@ std::string single_quoted(std::string_view text) {
   }
   return out + "'";
 }
-
-std::string_view trimmed(std::string_view text) {
-  const auto first = text.find_first_not_of(" \t\r\n");
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(" \t\r\n") - first + 1);
-}
-
-}  // namespace
 
 bool is_plain_command(std::string_view line) {
   line = trimmed(line);

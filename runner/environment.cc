@@ -12,11 +12,16 @@
 namespace dtrain::runner {
 namespace {
 
-constexpr std::array<std::string_view, 22> kInheritedNames = {
+constexpr std::array<std::string_view, 26> kInheritedNames = {
     "HOME",       "USER",           "LOGNAME",    "SHELL",           "LANG",     "LANGUAGE",
     "TZ",         "TMPDIR",         "PATH",       "LD_LIBRARY_PATH", "HF_HOME",  "HF_TOKEN_PATH",
     "TORCH_HOME", "XDG_CACHE_HOME", "http_proxy", "https_proxy",     "no_proxy", "all_proxy",
-    "HTTP_PROXY", "HTTPS_PROXY",    "NO_PROXY",   "ALL_PROXY"};
+    "HTTP_PROXY", "HTTPS_PROXY",    "NO_PROXY",   "ALL_PROXY",
+    // Behind a proxy that speaks TLS itself nothing is fetched without these.
+    "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"};
+
+// Settings of the programs that fetch packages: the index, certificates, caches.
+constexpr std::array<std::string_view, 3> kInheritedPrefixes = {"LC_", "PIP_", "UV_"};
 
 constexpr std::string_view kDefaultPath =
     "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -41,7 +46,10 @@ Environment inherited_environment(const Environment& all) {
   for (const auto& [name, value] : all) {
     const bool listed =
         std::find(kInheritedNames.begin(), kInheritedNames.end(), name) != kInheritedNames.end();
-    if (listed || name.starts_with("LC_")) out[name] = value;
+    const bool prefixed =
+        std::any_of(kInheritedPrefixes.begin(), kInheritedPrefixes.end(),
+                    [&](std::string_view prefix) { return name.starts_with(prefix); });
+    if (listed || prefixed) out[name] = value;
   }
   out.emplace("PATH", kDefaultPath);
   return out;

@@ -97,7 +97,7 @@ void HeldLaunch::prepare(const pb::Launch& message, const std::vector<ReplicaId>
       return;
     }
   }
-  auto result = std::make_shared<std::optional<Result<LaunchRecord>>>();
+  auto result = std::make_shared<std::optional<Result<std::optional<LaunchRecord>>>>();
   context_.files.run(
       [result, message, &site = context_.site, directory = directory_] {
         *result = prepare_launch(site, message, directory);
@@ -105,9 +105,16 @@ void HeldLaunch::prepare(const pb::Launch& message, const std::vector<ReplicaId>
       [this, result] { on_files_ready(std::move(**result)); });
 }
 
-void HeldLaunch::on_files_ready(Result<LaunchRecord> file) {
+void HeldLaunch::on_files_ready(Result<std::optional<LaunchRecord>> file) {
   if (!file.ok()) return fail(file.error(), 0);
-  file_ = std::move(file).value();
+  if (!*file) {
+    pb::Prepared& prepared = *failure_.mutable_prepared();
+    prepared.set_experiment(to_string(experiment_));
+    prepared.set_attempt(attempt_);
+    prepared.set_cached(true);
+    return keep_nothing();
+  }
+  file_ = std::move(**file);
   if (stop_grace_ms_.size() == replicas_.size()) return abandon();
   if (auto coming = bring_up_keeper(); !coming.ok()) fail(coming.error(), 0);
 }
@@ -154,6 +161,10 @@ void HeldLaunch::fail(const Error& error, int port_taken) {
       as_utf8(error.hint.empty() ? error.message : error.message + "; " + error.hint));
   failed.set_port_taken(static_cast<uint32_t>(port_taken));
   failed.set_ours(is_hosts_fault(error));
+  keep_nothing();
+}
+
+void HeldLaunch::keep_nothing() {
   context_.outbox.send(failure_);
   failure_told_ = streaming_;
   ports_.release();

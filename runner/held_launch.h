@@ -83,15 +83,16 @@ class HeldLaunch {
   const std::vector<std::unique_ptr<Replica>>& replicas() const { return replicas_; }
 
  private:
-  // Failed: not prepared, and not held any more. Removing: all released and forgotten.
+  // Failed: not prepared, or with nothing to prepare for, and not held any more. Removing: all released and forgotten.
   enum class Stage { Preparing, KeeperComing, Prepared, KeeperLost, Failed, Removing };
 
   Replica* find(const ReplicaId& id);
   void add_replicas(const std::vector<ReplicaId>& ids);
-  void on_files_ready(Result<LaunchRecord> file);
+  void on_files_ready(Result<std::optional<LaunchRecord>> file);
   Status bring_up_keeper();
   void on_keeper_word(std::string_view word);
   void fail(const Error& error, int port_taken);
+  void keep_nothing();
   void clear_failed();
   void end_failed();   // once it was told of on the present stream
   void abandon();
@@ -121,7 +122,7 @@ class HeldLaunch {
   Stage stage_ = Stage::Preparing;
   std::vector<std::unique_ptr<Replica>> replicas_;
   HeldPorts ports_;
-  pb::FromRunner failure_;      // once Failed: said again until a stream carried it
+  pb::FromRunner failure_;      // once Failed, why: said again until a stream carried it
   bool failure_told_ = false;
   bool failure_cleared_ = false;
   bool start_wanted_ = false;

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "runner/command.h"
+#include "runner/environments.h"
 #include "runner/gpu_lock.h"
 #include "runner/python.h"
 #include "runner/small_file.h"
@@ -114,6 +115,13 @@ class Views {
   bool kept_ = false;
 };
 
+constexpr const char* kBuildScript = "build.sh";
+
+// Its rights and limits are those of what it is for, which has not begun.
+bool is_build(const ReplicaId& id) {
+  return id.role == Role::Build;
+}
+
 struct Understood {
   Spec spec;
   std::vector<Seat> gang;
@@ -134,7 +142,7 @@ Result<Understood> understand(const pb::Launch& launch) {
     TRY(const ReplicaId id, parse_replica_id(text));
     const auto seat = std::find_if(out.gang.begin(), out.gang.end(),
                                    [&](const Seat& each) { return each.replica == id; });
-    if (seat == out.gang.end() || out.spec.role(id.role) == nullptr) {
+    if (seat == out.gang.end() || (out.spec.role(id.role) == nullptr && !is_build(id))) {
       return Error{Code::Internal, fmt::format("{} has no seat or no role in its launch", text),
                    ""};
     }
@@ -147,11 +155,12 @@ Environment map_of(const google::protobuf::Map<std::string, std::string>& map) {
   return {map.begin(), map.end()};
 }
 
-Result<ReplicaLaunch> replica_launch(const EnvironmentInputs& inputs, const Seat& seat) {
+ReplicaLaunch replica_launch(const EnvironmentInputs& inputs, const Seat& seat,
+                             std::vector<std::string> argv) {
   ReplicaLaunch replica;
   replica.id = seat.replica;
   replica.attempt = inputs.attempt;
-  replica.argv = shell_command(inputs.spec.role(seat.replica.role)->run);
+  replica.argv = std::move(argv);
   replica.env = replica_environment(inputs, seat);
   if (seat.port != 0) replica.env[kPortVariable] = std::to_string(seat.port);
   return replica;
@@ -174,8 +183,38 @@ Status write_outputs(const Spec& spec, const LaunchDir& directory) {
   return write_file(directory.path() / kOutputsFile, text);
 }
 
-Result<LaunchRecord> write_down(const LaunchSite& site, const pb::Launch& launch,
-                              const LaunchDir& directory) {
+PythonChoice python_of(const fs::path& environment) {
+  return {{(environment / "bin").string()}, {}, {{"VIRTUAL_ENV", environment.string()}}};
+}
+
+// What the replicas of the launch run, and with which python. nullopt: a build with nothing to do.
+struct Commands {
+  PythonChoice python;
+  std::optional<std::string> build;   // else each what its role says
+};
+Result<std::optional<Commands>> commands_of(const LaunchSite& site, const pb::Launch& launch,
+                                            const Understood& what, const fs::path& tree) {
+  Commands commands;
+  TRY(commands.python, choose_python(what.spec.python, map_of(launch.user_env()), site.inherited,
+                                     site.home, site.host_name));
+  if (!what.spec.has_build()) return std::optional(commands);
+  TRY(const Recipe recipe,
+      recipe_of(what.spec, commands.python, site.inherited, tree, site.host_name));
+  const auto environment = find_environment(site.envs(), recipe.key(), launch.rebuild());
+  if (is_build(what.here.front().replica)) {
+    if (environment) return std::optional<Commands>();
+    commands.build = build_script(recipe, site.envs(), launch.rebuild());
+  } else if (environment) {
+    commands.python = python_of(*environment);
+  } else {
+    return Error{Code::Unavailable,
+                 fmt::format("the environment {} is not there any more", recipe.key()), ""};
+  }
+  return std::optional(commands);
+}
+
+Result<std::optional<LaunchRecord>> write_down(const LaunchSite& site, const pb::Launch& launch,
+                                               const LaunchDir& directory) {
   TRY(const Understood what, understand(launch));
   LaunchRecord file;
   TRY(file.experiment, parse_experiment_id(launch.experiment()));
@@ -192,25 +231,31 @@ Result<LaunchRecord> write_down(const LaunchSite& site, const pb::Launch& launch
   inputs.gang = what.gang;
   inputs.inherited = site.inherited;
   inputs.secrets = map_of(launch.secrets());
-  TRY(inputs.python, choose_python(what.spec.python, map_of(launch.user_env()), site.inherited,
-                                   site.home, site.host_name));
+  if (!launch.snapshot().empty()) {
+    TRY(const fs::path tree, fetch_tree(site, launch.snapshot()));
+    file.tree = tree.string();
+  }
+  TRY(const auto commands, commands_of(site, launch, what, file.tree));
+  if (!commands) return std::optional<LaunchRecord>();
+  inputs.python = commands->python;
   TRY(inputs.data_dir, link_data(what.spec, site, directory));
   inputs.output_dir = launch.output_dir();
   inputs.key = file.key;
   inputs.attempt = file.attempt;
   if (!launch.output_dir().empty()) TRY(make_directory(launch.output_dir()));
   TRY(write_outputs(what.spec, directory));
-
-  if (!launch.snapshot().empty()) {
-    TRY(const fs::path tree, fetch_tree(site, launch.snapshot()));
-    file.tree = tree.string();
-  }
+  const fs::path script = directory.path() / kBuildScript;
+  if (commands->build) TRY(write_file(script, *commands->build));
   Views views(file.tree);
   std::map<ReplicaId, CgroupLimits> limits;
   for (const Seat& seat : what.here) {
-    TRY(ReplicaLaunch replica, replica_launch(inputs, seat));
+    const RoleSpec* role = what.spec.role(seat.replica.role);
+    ReplicaLaunch replica = replica_launch(
+        inputs, seat,
+        role != nullptr ? shell_command(role->run)
+                        : std::vector<std::string>{"/bin/sh", script.string()});
     TRY(views.make(file.place_of(seat.replica), replica));
-    limits[seat.replica] = limits_of(what.spec, seat);
+    limits[seat.replica] = role != nullptr ? limits_of(what.spec, seat) : CgroupLimits{};
     for (const int index : seat.gpus) file.gpu_locks.push_back(lock_of_gpu(site, index));
     file.replicas.push_back(std::move(replica));
   }
@@ -221,7 +266,7 @@ Result<LaunchRecord> write_down(const LaunchSite& site, const pb::Launch& launch
     return std::move(written).error();
   }
   views.keep();
-  return file;
+  return std::optional(std::move(file));
 }
 
 void copy_outputs(const LaunchDir& directory, const ReplicaLaunch& replica) {
@@ -274,11 +319,11 @@ bool is_hosts_fault(const Error& error) {
   return error.code != Code::InvalidArgument && error.code != Code::FailedPrecondition;
 }
 
-Result<LaunchRecord> prepare_launch(const LaunchSite& site, const pb::Launch& launch,
-                                  const LaunchDir& directory) {
+Result<std::optional<LaunchRecord>> prepare_launch(const LaunchSite& site, const pb::Launch& launch,
+                                                   const LaunchDir& directory) {
   TRY(make_directory(directory.path()));
   auto file = write_down(site, launch, directory);
-  if (!file.ok()) (void)delete_tree(directory.path());
+  if (!file.ok() || !*file) (void)delete_tree(directory.path());
   return file;
 }
 
@@ -287,11 +332,12 @@ std::string release_work(const LaunchRecord& launch, const LaunchDir& directory,
   const auto replica = std::find_if(launch.replicas.begin(), launch.replicas.end(),
                                     [&](const ReplicaLaunch& each) { return each.id == id; });
   if (replica == launch.replicas.end()) return {};
-  copy_outputs(directory, *replica);
+  if (!is_build(id)) copy_outputs(directory, *replica);
   const fs::path place = launch.place_of(id);
   if (auto unmounted = unmount_view(place); !unmounted.ok()) {
     fmt::print(stderr, "{}: {}\n", to_string(id), unmounted.error().message);
   }
+  if (is_build(id)) return {};   // what it made elsewhere than in the environment was in passing
   auto left = left_behind(place, launch.tree, replica->view_made_ns);
   return left.ok() && !left->empty() ? fmt::format("{}, kept 7 days in {}", *left, place.string())
                                      : std::string();

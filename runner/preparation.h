@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "runner/cgroup.h"
@@ -33,6 +34,7 @@ struct LaunchSite {
 
   std::filesystem::path launches() const { return home / "launches"; }
   std::filesystem::path work() const { return home / "work"; }
+  std::filesystem::path envs() const { return home / "envs"; }
 };
 
 // Which of two ways a preparation failed, by the code of its error: InvalidArgument and
@@ -40,9 +42,10 @@ struct LaunchSite {
 bool is_hosts_fault(const Error& error);
 
 // Checks, fetches, mounts, and writes the record last: once this returns, the launch survives the
-// runner. On error nothing of it is left.
-Result<LaunchRecord> prepare_launch(const LaunchSite& site, const pb::Launch& launch,
-                                  const LaunchDir& directory);
+// runner. On error nothing of it is left, and nothing either of a build whose environment is made
+// already: then there is no record.
+Result<std::optional<LaunchRecord>> prepare_launch(const LaunchSite& site, const pb::Launch& launch,
+                                                   const LaunchDir& directory);
 
 // After the replica's last process: takes `outputs` of the Spec from its view into OUTPUT_DIR and
 // lets go of the view. What it left elsewhere is kept and named: "1.2 GB in ckpt/, kept ...".

@@ -59,6 +59,10 @@ uint64_t Spec::member_count() const {
   return count;
 }
 
+bool Spec::has_build() const {
+  return !install.empty() || !tensorflow.version.empty();
+}
+
 std::string_view to_string(Framework framework) {
   switch (framework) {
     case Framework::Command:

@@ -96,6 +96,7 @@ struct Spec {
   int replica_count() const;
   uint64_t member_count() const;          // product of the parameters' value counts; >= 1
   bool is_set() const { return member_count() > 1; }
+  bool has_build() const;                 // an environment of its own is made before it starts
 };
 
 // Where YAML came from, for messages: "dtrain.yml:7:12: ...".

@@ -105,7 +105,7 @@ std::vector<Key> train_keys() {
        "Values for {{ name }} in run; several values make a set of experiments."},
       {"concurrency", integer(1, 1'000'000), "Members of a set that run at once."},
       {"priority", integer(0, 100), "Higher goes first. Left out: 50."},
-      {"install", lines("a command, or a list of commands"), "Steps that make the environment."},
+      {"install", lines("a command, or a list of commands"), "Steps that make its own environment, once for all with the same."},
       {"data", dict("a map name: /path", kDataName, text(kAbsolutePath)),
        "Data sets of the hosts, read only."},
       {"env", environment(), "Environment variables; a NAME alone is taken from your shell."},

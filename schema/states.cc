@@ -22,11 +22,15 @@ struct StateRow {
 };
 
 // Whatever can be alive can also end, be lost, or be stopped to be launched again. What was never
-// launched ends at once: only a launched process needs Stopping.
+// launched ends at once: only a launched process needs Stopping. But a PENDING experiment, with replicas
+// that are CREATED, may have a build that looks whether there is anything to do, and that can fail.
 constexpr std::array<StateRow, 11> kStates{{
     {State::Created, "CREATED",
-     bit(State::Pending) | bit(State::Building) | bit(State::Starting) | kEnds},
-    {State::Pending, "PENDING", bit(State::Building) | bit(State::Starting) | kEnds},
+     bit(State::Pending) | bit(State::Building) | bit(State::Starting) | bit(State::Restarting) |
+         kEnds},
+    {State::Pending, "PENDING",
+     bit(State::Building) | bit(State::Starting) | bit(State::Stopping) | bit(State::Restarting) |
+         kEnds},
     {State::Building, "BUILDING",
      bit(State::Starting) | bit(State::Stopping) | bit(State::Restarting) | kEnds},
     {State::Starting, "STARTING",

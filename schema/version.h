@@ -8,6 +8,6 @@ namespace dtrain {
 inline constexpr const char* kVersion = DTRAIN_VERSION;  // of the project, from CMake
 // Raised when a message changes its meaning. The daemon refuses another number and says which side
 // to upgrade.
-inline constexpr uint32_t kProtocol = 1;
+inline constexpr uint32_t kProtocol = 2;
 
 }  // namespace dtrain

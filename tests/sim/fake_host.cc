@@ -231,9 +231,13 @@ void FakeHost::fail(const Launch& launch, int port, std::mt19937_64& random) {
     failed.reason = "there is no such python";
     failed.ours = false;
   }
+  keep_nothing(launch, failed);
+}
+
+void FakeHost::keep_nothing(const Launch& launch, daemon::Event said) {
   for_each(launch, [](const auto&, FakeReplica& replica) { replica.stage = Stage::Failed; });
-  failures[launch] = {failed, welcomed};
-  say(failed);
+  failures[launch] = {said, welcomed};
+  say(std::move(said));
 }
 
 void FakeHost::prepare_more(const HeldReplicaFact& fact, std::mt19937_64& random, bool calm) {
@@ -246,6 +250,11 @@ void FakeHost::prepare_more(const HeldReplicaFact& fact, std::mt19937_64& random
   }
   if (!calm && (broken || chance(random, 12))) {
     return fail(launch, replicas.at(fact).seat.port, random);
+  }
+  if (fact.replica.role == Role::Build && chance(random, 40)) {
+    counts.add(Seen::BuildCached);
+    return keep_nothing(launch,
+                        daemon::LaunchPrepared{inventory.id, launch.first, launch.second, true});
   }
   for_each(launch, [](const auto&, FakeReplica& replica) {
     if (replica.stage == Stage::Preparing) replica.stage = Stage::Prepared;

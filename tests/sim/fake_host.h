@@ -84,8 +84,9 @@ class FakeHost {
       : inventory(std::move(has)), lag_ms(keepers_lag_ms), broken(is_broken) {}
 
   using Launch = std::pair<ExperimentId, uint32_t>;
+  // What became of a launch that is held no more: it failed, or was a build with nothing to do.
   struct Failure {
-    daemon::LaunchFailed said;
+    daemon::Event said;
     bool told = false;
   };
 
@@ -131,6 +132,7 @@ class FakeHost {
   void on_welcome(const WelcomeMessage& welcome, TimeMs now);
   void prepare_more(const HeldReplicaFact& fact, std::mt19937_64& random, bool calm);
   void fail(const Launch& launch, int port, std::mt19937_64& random);
+  void keep_nothing(const Launch& launch, daemon::Event said);
   void say_prepared_if(const Launch& launch);
   void drop(const Launch& launch);
   void end(const HeldReplicaFact& fact, FakeReplica& replica, daemon::Exit exit);

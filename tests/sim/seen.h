@@ -36,6 +36,8 @@ enum class Seen : size_t {
   HeldByConcurrency,
   WentAhead,
   GpuBusy,
+  BuildCached,
+  BuildFailed,
   kCount
 };
 
@@ -68,6 +70,8 @@ constexpr std::array<const char*, static_cast<size_t>(Seen::kCount)> kSeenNames 
     "a member waits for its set's concurrency",
     "an experiment goes ahead of a gang that waits",
     "a stranger takes a GPU",
+    "a build finds everything made",
+    "an experiment fails by its build",
 };
 
 struct Counts {

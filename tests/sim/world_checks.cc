@@ -87,7 +87,7 @@ void World::check_hosts() const {
       };
       for (const int gpu : replica.seat.gpus) once(gpus, gpu, "GPU", gpu);
       const int port = replica.seat.port;
-      once(ports, port - host.inventory.port_first, "port", port);
+      if (port != 0) once(ports, port - host.inventory.port_first, "port", port);
       memory_bytes += replica.seat.memory_bytes;
     }
     require(memory_bytes <= host.inventory.memory_bytes,
@@ -105,8 +105,14 @@ void World::check_gangs() const {
     const Experiment& experiment = model_->experiments.at(id);
     const bool placed = experiment.phase != Phase::None;
     const auto whole = static_cast<size_t>(experiment.spec().replica_count());
-    require(!placed || experiment.replicas.size() == whole,
+    std::set<HostId> seats, builds;
+    for (const Replica& replica : experiment.replicas) {
+      (is_build(replica) ? builds : seats).insert(replica.seat.host);
+    }
+    require(!placed || experiment.replicas.size() == whole + builds.size(),
             [&, &named = id] { return to_string(named) + " is placed whole"; });
+    require(!placed || builds == (experiment.spec().has_build() ? seats : std::set<HostId>()),
+            [&, &named = id] { return "one build on each host of " + to_string(named); });
     for (const Replica& replica : experiment.replicas) {
       require(!placed || replica.attempt > 0,
               [&] { return to_string(replica.id) + " is placed with its gang"; });
@@ -214,6 +220,11 @@ void World::check_sendable(const FakeHost& host, const Send& send) const {
     for (const Replica& replica : row.replicas) {
       const auto& named = launch->replicas;
       if (std::find(named.begin(), named.end(), replica.id) == named.end()) continue;
+      if (!is_build(replica)) {
+        require(std::all_of(row.replicas.begin(), row.replicas.end(),
+                            [](const Replica& r) { return !is_build(r) || r.end == State::Finished; }),
+                "what is launched has all that was to be built, in the database");
+      }
       require(replica.attempt == launch->attempt && replica.progress != Progress::None,
               "what is launched is placed in the database");
       require(replica.seat.host == host.inventory.id, "a Launch goes to the host of the seats");
@@ -221,11 +232,13 @@ void World::check_sendable(const FakeHost& host, const Send& send) const {
   } else if (const auto* start = std::get_if<SendStart>(&send)) {
     const Experiment& row = rows_.at(start->experiment);
     // Go, exit and release may be one turn: then it is sent for what is no more.
-    const bool over = row.phase == Phase::None || row.attempt > start->attempt;
+    const bool over = row.phase == Phase::None || row.attempt > start->attempt ||
+                      row.phase == Phase::Building;
     require(row.phase == Phase::Go || row.phase == Phase::Ending || row.outcome || over,
             "Go is in the database before Start is sent");
     for (const Replica& replica : row.replicas) {
       if (replica.attempt != start->attempt) continue;
+      if (is_build(replica) && replica.seat.host != host.inventory.id) continue;   // each by itself
       require(replica.progress >= Progress::Prepared,
               "all of a gang are prepared, in the database, before any of it is started");
     }

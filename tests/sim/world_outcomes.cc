@@ -145,9 +145,12 @@ void World::check_committed(const Experiment& row) {
   if (!row.excluded_hosts.empty()) counts_.add(Seen::HostExcluded);
   for (const Replica& replica : row.replicas) {
     if (replica.lost) counts_.add(Seen::HostLost);
-    if (replica.attempt != decider(row).attempt) counts_.add(Seen::RelaunchedAlone);
+    if (!is_build(replica) && replica.attempt != decider(row).attempt) {
+      counts_.add(Seen::RelaunchedAlone);
+    }
   }
   if (!row.outcome) return;
+  if (row.outcome->cause && row.outcome->cause->role == Role::Build) counts_.add(Seen::BuildFailed);
   const auto known = outcomes_.try_emplace(row.id, *row.outcome).first;
   require(known->second == *row.outcome, "an outcome is fixed once");
 }
@@ -158,7 +161,7 @@ void World::check_avoided(const std::vector<ExperimentId>& waited) {
   for (const ExperimentId& id : waited) {
     const Experiment& experiment = model_->experiments.at(id);
     const std::vector<HostId>& excluded = experiment.excluded_hosts;
-    if (experiment.phase != Phase::Placed || excluded.empty()) continue;
+    if (is_queued(experiment) || excluded.empty()) continue;
     const FreeHosts empty = emptied(model_->free, false);
     const auto others_could = [&, &whose = id](std::vector<HostId> without) {
       const Choice choice{experiment.submission->host, std::move(without), nullptr};
@@ -212,12 +215,12 @@ void World::check_backfill(const std::vector<ExperimentId>& waited) {
   bool any = false;
   for (auto behind = head + 1; behind != waited.end(); ++behind) {
     const Experiment& experiment = model_->experiments.at(*behind);
-    if (experiment.phase != Phase::Placed) continue;
+    if (is_queued(experiment)) continue;
     any = true;
     if (experiment.spec().max_duration_ms > 0) continue;  // may end in time
     for (const Replica& replica : experiment.replicas) {
       const auto room = rooms.find(replica.seat.host);
-      if (room == rooms.end()) continue;
+      if (room == rooms.end() || is_build(replica)) continue;
       room->second.cpus -= replica.seat.cpus;
       room->second.memory_bytes -= static_cast<int64_t>(replica.seat.memory_bytes);
       room->second.gpus -= static_cast<int>(replica.seat.gpus.size());

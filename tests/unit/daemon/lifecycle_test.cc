@@ -6,7 +6,7 @@
 //   gone n1 | contact n1 | time +30s
 //   submit 1 ROLE[=COUNT][:ON-FAILURE]... [KEY=VALUE]...
 //   kill 1 [force]
-//   prepared n1 1@1 | failed n1 1@1 [port=N] [user] REASON...
+//   prepared n1 1@1 [cached] | failed n1 1@1 [port=N] [user] REASON...
 //   started|released 1.master@1...
 //   exited 1.master@1 [code=N] [signal=N] [lost]
 //   daemon restarts
@@ -157,6 +157,7 @@ void Script::submit(const std::vector<std::string>& words) {
     else if (key == "max-duration") spec.max_duration_ms = std::stoi(value) * 1000;
     else if (key == "completion") spec.completion = Completion::AllWorkers;
     else if (key == "stop-grace") spec.stop_grace_ms = std::stoi(value) * 1000;
+    else if (key == "install") spec.install = {"pip install x"};
     else if (key == "priority") spec.priority = std::stoi(value);
     else if (key == "concurrency") spec.concurrency = std::stoi(value);
     else if (key == "members") {
@@ -239,7 +240,8 @@ std::string Script::run(const std::string& line) {
   else if (verb == "prepared") {
     const auto at = words.at(2).find('@');
     happen(LaunchPrepared{{words.at(1)}, *parse_experiment_id(words[2].substr(0, at)),
-                          static_cast<uint32_t>(std::stoul(words[2].substr(at + 1)))});
+                          static_cast<uint32_t>(std::stoul(words[2].substr(at + 1))),
+                          words.size() > 3 && words[3] == "cached"});
   } else if (verb == "started" || verb == "released") {
     for (size_t i = 1; i < words.size(); ++i) {
       const HeldReplicaFact fact = fact_of(words[i]);

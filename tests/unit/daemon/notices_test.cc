@@ -18,10 +18,8 @@ TEST_CASE("what this version leaves out is said, and nothing else") {
       spec_of("{project: p1, train: {run: x, framework: tensorflow, install: [pip install numpy], "
               "tensorflow: {version: 2.15.0, tensorboard: true}}}"),
       model);
-  REQUIRE(lines.size() == 3);
-  CHECK(lines[0].find("TensorFlow 2.15.0") != std::string::npos);
-  CHECK(lines[1].find("install") != std::string::npos);
-  CHECK(lines[2].find("TensorBoard") != std::string::npos);
+  REQUIRE(lines.size() == 1);
+  CHECK(lines[0].find("TensorBoard") != std::string::npos);
 }
 
 TEST_CASE("free GPUs that nobody asked for are mentioned") {

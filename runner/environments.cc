@@ -1,0 +1,153 @@
+#include "runner/environments.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+
+#include "runner/command.h"
+#include "runner/small_file.h"
+
+namespace dtrain::runner {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr const char* kComplete = ".complete";
+
+// Makes an empty environment below $folder and has its programs found first.
+constexpr const char* kBegin = R"sh(
+mkdir -p "$folder"
+exec 9> "$folder/lock"
+if ! flock -n 9; then
+  echo 'Another build of the same environment is under way: waiting for it'
+  flock 9
+fi
+last=0
+for made in "$folder"/[0-9]*; do
+  if [ ! -d "$made" ]; then continue; fi
+  if [ ! -e "$made/.complete" ]; then rm -rf "$made"; continue; fi
+  if [ -z "$rebuild" ] || [ "$(cat "$made/.complete")" = "$rebuild" ]; then
+    echo "It is made: $made"
+    exit 0
+  fi
+  if [ "${made##*/}" -gt "$last" ]; then last=${made##*/}; fi
+done
+environment=$folder/$((last + 1))
+
+step=''
+on_end() {
+  status=$?
+  if [ "$status" = 0 ]; then return; fi
+  echo "Failed with exit code $status: $step"
+  case $step in
+    *pip\ *|*uv\ *) "$python" -c "$ask_index" || true ;;
+  esac
+}
+trap on_end EXIT
+begin() {
+  step=$1
+  echo "+ $1"
+}
+
+if command -v uv > /dev/null; then
+  begin "uv venv --python $python"
+  uv venv --quiet --seed --python "$python" "$environment"
+  pip='uv pip'
+else
+  begin "$python -m venv"
+  "$python" -m venv "$environment"
+  pip='pip'
+fi
+VIRTUAL_ENV=$environment
+PATH=$environment/bin:$PATH
+PIP_DISABLE_PIP_VERSION_CHECK=1
+PIP_NO_INPUT=1
+PIP_PROGRESS_BAR=off
+UV_NO_PROGRESS=1
+export VIRTUAL_ENV PATH PIP_DISABLE_PIP_VERSION_CHECK PIP_NO_INPUT PIP_PROGRESS_BAR UV_NO_PROGRESS
+unset PIP_USER PYTHONHOME
+)sh";
+
+// What a person wants to know when pip has failed: whether it was for want of an index.
+constexpr const char* kAskIndex = R"py(
+import os, subprocess, sys, urllib.error, urllib.request
+def configured():
+    for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL"):
+        if os.environ.get(name):
+            return os.environ[name]
+    said = subprocess.run([sys.executable, "-m", "pip", "config", "get", "global.index-url"],
+                          capture_output=True, text=True).stdout.strip()
+    return said or "https://pypi.org/simple"
+index = configured()
+shown = index.rsplit("@", 1)[-1]
+try:
+    urllib.request.urlopen(index, timeout=10).close()
+except urllib.error.HTTPError as error:
+    if error.code not in (401, 403, 404):
+        print("The package index", shown, "answers", error.code, error.reason)
+    elif error.code != 404:
+        print("The package index", shown, "refuses this host:", error.code, error.reason)
+except Exception as error:
+    print("The package index", shown, "can't be reached from this host:", getattr(error, "reason", error))
+    print("Another one: `env: {PIP_INDEX_URL: ...}`; none at all: `pip install --no-index --find-links DIR`")
+)py";
+
+constexpr const char* kEnd = R"sh(
+step=''
+sync -f "$environment"
+printf '%s' "$rebuild" > "$environment/.complete.new"
+mv "$environment/.complete.new" "$environment/.complete"
+sync -f "$environment"
+echo "Built $environment"
+)sh";
+
+// As the user wrote it, but through uv where that is there: the same, many times sooner.
+std::string step_of(const std::string& line) {
+  constexpr std::string_view kPip = "pip install ";
+  const size_t start = line.find_first_not_of(" \t");
+  const bool plain = start != std::string::npos && is_plain_command(line);
+  if (plain && std::string_view(line).substr(start).starts_with(kPip)) {
+    const std::string rest = line.substr(start + 3);
+    return fmt::format("begin \"$pip\"{}\n$pip{}\n", single_quoted(rest), rest);
+  }
+  return fmt::format("begin {}\n{}\n", single_quoted(line), line);
+}
+
+}  // namespace
+
+std::optional<fs::path> find_environment(const fs::path& envs, const std::string& key,
+                                         const std::string& rebuild) {
+  std::optional<fs::path> found;
+  long newest = 0;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(envs / key, error)) {
+    const std::string name = entry.path().filename().string();
+    long number = 0;
+    const auto parsed = std::from_chars(name.data(), name.data() + name.size(), number);
+    if (parsed.ptr != name.data() + name.size() || number <= newest) continue;
+    const auto complete = read_small_file(entry.path() / kComplete);
+    if (!complete || (!rebuild.empty() && *complete != rebuild)) continue;
+    newest = number;
+    found = entry.path();
+  }
+  return found;
+}
+
+std::string build_script(const Recipe& recipe, const fs::path& envs, const std::string& rebuild) {
+  std::string script = "set -eu\n";
+  const auto variable = [&script](const char* name, const std::string& value) {
+    script += fmt::format("{}={}\n", name, single_quoted(value));
+  };
+  variable("folder", (envs / recipe.key()).string());
+  variable("python", recipe.python);
+  variable("rebuild", rebuild);
+  variable("ask_index", kAskIndex);
+  script += "echo 'Building your environment'";
+  script += kBegin;
+  for (const std::string& requirement : recipe.requirements) {
+    script += step_of("pip install " + single_quoted(requirement));
+  }
+  for (const std::string& line : recipe.install) script += step_of(line);
+  return script + kEnd;
+}
+
+}  // namespace dtrain::runner

@@ -1,0 +1,26 @@
+// Where the Python environments of this host lie, and the script that makes one.
+//
+//   envs/<key>/<n>            one environment; it is used where it was made, for it can't be moved
+//   envs/<key>/<n>/.complete  written last: who asked for it to be made anew, else nothing
+//   envs/<key>/lock           held by whoever makes one: the others wait, and use that
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "runner/recipe.h"
+
+namespace dtrain::runner {
+
+// The newest that is complete; with `rebuild` (an id of the submission) only one made for it.
+std::optional<std::filesystem::path> find_environment(const std::filesystem::path& envs,
+                                                      const std::string& key,
+                                                      const std::string& rebuild);
+
+// For /bin/sh, which runs it in a view of the snapshot. Whatever kills it, no half environment
+// counts. Ends with the status of the step that failed, and says which it was.
+std::string build_script(const Recipe& recipe, const std::filesystem::path& envs,
+                         const std::string& rebuild);
+
+}  // namespace dtrain::runner

@@ -1,0 +1,183 @@
+#include "runner/recipe.h"
+
+#include <fmt/format.h>
+#include <sys/utsname.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <sstream>
+
+#include "runner/command.h"
+#include "runner/python.h"
+#include "runner/small_file.h"
+#include "schema/sha256.h"
+
+namespace dtrain::runner {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr const char* kAskAbi =
+    "import sys; i = sys.implementation; "
+    "print(i.cache_tag, getattr(i, '_multiarch', ''), sys.base_prefix)";
+constexpr size_t kKeyDigits = 16;
+
+// What the interpreter says of itself: its path alone may be a script that chooses one.
+Result<std::string> ask_abi(const std::string& python, const std::string& host_name) {
+  const std::string command =
+      fmt::format("{} -c {} 2>&1", single_quoted(python), single_quoted(kAskAbi));
+  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(::popen(command.c_str(), "re"), ::pclose);
+  if (!pipe) return errno_error("run " + python, errno);
+  std::string said;
+  char bytes[512];
+  while (const size_t got = std::fread(bytes, 1, sizeof bytes, pipe.get())) said.append(bytes, got);
+  while (said.ends_with('\n')) said.pop_back();
+  if (!said.empty() && said.find('\n') == std::string::npos &&
+      said.find("-") != std::string::npos) {
+    return said;
+  }
+  return Error{Code::FailedPrecondition,
+               fmt::format("{} on host {} does not run: {}", python, host_name,
+                           said.substr(said.rfind('\n') + 1)),
+               "mend it, or choose another with `python: PATH`"};
+}
+
+std::string search_path(const PythonChoice& choice, const Environment& inherited) {
+  const auto found = inherited.find("PATH");
+  return fmt::format("{}:{}:{}", fmt::join(choice.path_first, ":"),
+                     found == inherited.end() ? "" : found->second,
+                     fmt::join(choice.path_last, ":"));
+}
+
+std::string machine() {
+  struct utsname names {};
+  ::uname(&names);
+  return names.machine;
+}
+
+// The words of a line as a shell has them, roughly: what a word is not, it names no file.
+std::vector<std::string> words_of(const std::string& line) {
+  std::string text;
+  for (const char c : line) {
+    if (c == '\'' || c == '"') continue;
+    text += c == '=' || c == ';' || c == '&' || c == '|' || c == '(' || c == ')' ? ' ' : c;
+  }
+  std::istringstream stream(text);
+  std::vector<std::string> words;
+  for (std::string word; stream >> word;) {
+    if (word.starts_with("-r") || word.starts_with("-c") || word.starts_with("-e"))
+      word.erase(0, 2);
+    if (word.starts_with("file:")) word.erase(0, 5);
+    if (const size_t extras = word.find('['); extras != std::string::npos) word.resize(extras);
+    if (!word.empty() && word.front() != '-') words.push_back(word);
+  }
+  return words;
+}
+
+// Below the tree, or nothing: neither absolute nor past its top.
+fs::path inside(const fs::path& tree, const fs::path& name) {
+  const fs::path normal = name.lexically_normal();
+  if (normal.is_absolute() || normal.empty() || *normal.begin() == "..") return {};
+  return tree / normal;
+}
+
+// What is in it; nullopt when it is in the recipe already.
+std::optional<std::string> add_file(Recipe& recipe, const fs::path& tree, const fs::path& path) {
+  auto text = read_small_file(path);
+  if (!text) return std::nullopt;
+  const bool added =
+      recipe.files.emplace(path.lexically_relative(tree).string(), to_hex(sha256(*text))).second;
+  return added ? text : std::nullopt;
+}
+
+void add_directory(Recipe& recipe, const fs::path& tree, const fs::path& folder) {
+  std::error_code error;
+  for (const auto& entry : fs::recursive_directory_iterator(folder, error)) {
+    if (entry.is_regular_file(error)) (void)add_file(recipe, tree, entry.path());
+  }
+}
+
+void add_named(Recipe& recipe, const fs::path& tree, const fs::path& name) {
+  const fs::path path = inside(tree, name);
+  std::error_code error;
+  if (path.empty() || !fs::exists(path, error)) return;
+  if (fs::is_directory(path, error)) {
+    if (path.lexically_relative(tree) == ".")
+      recipe.snapshot = tree.filename().string();
+    else
+      add_directory(recipe, tree, path);
+    return;
+  }
+  const auto text = add_file(recipe, tree, path);
+  if (!text) return;
+  if (path.extension() != ".txt" && path.extension() != ".in") return;
+  std::istringstream lines(*text);
+  for (std::string line; std::getline(lines, line);) {
+    line.resize(std::min(line.find('#'), line.size()));
+    // pip takes the files that a requirements file includes from beside it, packages from where it
+    // runs.
+    for (const std::string& word : words_of(line)) {
+      add_named(recipe, tree, fs::path(name).parent_path() / word);
+      if (word.starts_with('.')) add_named(recipe, tree, word);
+    }
+  }
+}
+
+}  // namespace
+
+std::string Recipe::key() const {
+  std::string text = abi + '\0';
+  const auto add = [&text](std::string_view kind, std::string_view value) {
+    text += fmt::format("{}{}:{}", kind, value.size(), value);
+  };
+  for (const std::string& each : requirements) add("r", each);
+  for (const std::string& line : install) add("i", line);
+  for (const auto& [name, hash] : files) add("f", name + " " + hash);
+  add("s", snapshot);
+  return to_hex(sha256(text)).substr(0, kKeyDigits);
+}
+
+std::vector<std::string> framework_requirements(const Spec& spec, std::string_view machine) {
+  const std::string& version = spec.tensorflow.version;
+  if (version.empty()) return {};
+  const bool gpus = std::any_of(spec.roles.begin(), spec.roles.end(),
+                                [](const RoleSpec& role) { return role.resources.gpus > 0; });
+  int major = 0, minor = 0;
+  const bool numbered = std::sscanf(version.c_str(), "%6d.%6d", &major, &minor) == 2;
+  const bool brings_cuda = !numbered || major > 2 || (major == 2 && minor >= 14);
+  std::string name = "tensorflow";
+  if (gpus && brings_cuda) name += "[and-cuda]";
+  if (!gpus && machine == "x86_64") name += "-cpu";
+  return {numbered ? name + "==" + version : name};
+}
+
+void add_named_files(Recipe& recipe, const fs::path& tree) {
+  if (tree.empty()) return;
+  for (const std::string& line : recipe.install) {
+    for (const std::string& word : words_of(line)) add_named(recipe, tree, word);
+  }
+}
+
+Result<Recipe> recipe_of(const Spec& spec, const PythonChoice& choice, const Environment& inherited,
+                         const fs::path& tree, const std::string& host_name) {
+  Recipe recipe;
+  for (const char* name : {"python", "python3"}) {
+    if (recipe.python.empty()) recipe.python = find_program(search_path(choice, inherited), name);
+  }
+  if (recipe.python.empty()) {
+    return Error{
+        Code::FailedPrecondition,
+        fmt::format("host {} has no python3, and this experiment's environment is made with "
+                    "one",
+                    host_name),
+        "install it there, or name one with `python: PATH`"};
+  }
+  TRY(recipe.abi, ask_abi(recipe.python, host_name));
+  recipe.requirements = framework_requirements(spec, machine());
+  recipe.install = spec.install;
+  add_named_files(recipe, tree);
+  return recipe;
+}
+
+}  // namespace dtrain::runner

@@ -1,0 +1,43 @@
+// What an experiment's own Python environment is made of, and the name it has for that.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runner/environment.h"
+#include "schema/result.h"
+#include "schema/spec.h"
+
+namespace dtrain::runner {
+
+// Two with the same recipe share one environment.
+struct Recipe {
+  std::string python;                        // runs on this host; the environment is made with it
+  std::string abi;                           // "cpython-311-x86_64-linux-gnu /usr"
+  std::vector<std::string> requirements;     // of the framework: "tensorflow-cpu==2.15.0"
+  std::vector<std::string> install;          // the user's lines, as they stand
+  std::map<std::string, std::string> files;  // that those name, from the snapshot: path -> SHA-256
+  std::string snapshot;  // its SHA-256 when they name all of it, as `.`; else empty
+
+  std::string key() const;  // 16 hex digits
+};
+
+// `tree`: the snapshot as it lies on this host; empty: there is none. Runs the python once.
+// FailedPrecondition: no python, or one that doesn't run.
+Result<Recipe> recipe_of(const Spec& spec, const PythonChoice& choice, const Environment& inherited,
+                         const std::filesystem::path& tree, const std::string& host_name);
+
+// ---- its parts
+
+// What pip installs for the framework's `version`. Without GPUs the packages without CUDA, where
+// they exist.
+std::vector<std::string> framework_requirements(const Spec& spec, std::string_view machine);
+
+// Fills in files and snapshot: what the words of the lines name in the tree, with what requirements
+// files include in turn.
+void add_named_files(Recipe& recipe, const std::filesystem::path& tree);
+
+}  // namespace dtrain::runner

@@ -1,0 +1,170 @@
+// An experiment's own Python environment: made once by 4.build, with a real pip and a package from
+// a folder, so that no network is needed.
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/stat.h>
+
+#include "tests/support/cluster.h"
+#include "tests/support/facts.h"
+
+using namespace dtrain::tests;
+
+namespace {
+
+constexpr std::chrono::seconds kLong{180};
+
+bool says(const Output& output, const std::string& text) {
+  return output.all().find(text) != std::string::npos;
+}
+
+void make_wheel(const fs::path& folder, const std::string& version, const std::string& source) {
+  Command command;
+  command.argv = {"python3",       SOURCE_DIR "/tests/support/make_wheel.py",
+                  folder.string(), "tiny",
+                  version,         source};
+  const Output made = run(command);
+  REQUIRE_MESSAGE(made.code == 0, made.all());
+}
+
+// A project that needs the package `tiny`, and has it with it.
+fs::path project_with(Cluster& cluster, const std::string& install, const std::string& more = "") {
+  const fs::path project = cluster.project(
+      "p",
+      {{"dtrain.yml", "project: p\ntrain:\n  resources: {cpus: 0.1, mem: 32}\n  install:\n" +
+                          install + more + "  run: python -c 'import tiny; print(tiny.words)'\n"},
+       {"requirements.txt", "--no-index\n--find-links wheels\ntiny==1.0\n"}});
+  fs::create_directories(project / "wheels");
+  make_wheel(project / "wheels", "1.0", "words = 'it is tiny'");
+  return project;
+}
+
+constexpr const char* kInstall = "    - pip install -r requirements.txt\n";
+
+size_t environments(Cluster& cluster) {
+  size_t count = 0;
+  for (const auto& key : fs::directory_iterator(cluster.home() / "runner/envs")) {
+    for (const auto& made : fs::directory_iterator(key.path())) {
+      count += fs::exists(made.path() / ".complete");
+    }
+  }
+  return count;
+}
+
+void kill_all(const std::vector<pid_t>& pids) {
+  REQUIRE(!pids.empty());
+  for (const pid_t pid : pids) REQUIRE(::kill(pid, SIGKILL) == 0);
+}
+
+}  // namespace
+
+TEST_CASE(
+    "an environment is made once, used by all with the same recipe, and made anew when asked") {
+  Cluster cluster;
+  const fs::path project = project_with(cluster, kInstall);
+
+  const Output first = cluster.run({"train"}, project, kLong);
+  REQUIRE_MESSAGE(first.code == 0, first.all());
+  CHECK_MESSAGE(says(first, "--> BUILDING"), first.all());
+  CHECK(says(first, "1.build"));
+  CHECK(says(first, "Building your environment"));
+  CHECK(says(first, "pip install -r requirements.txt"));
+  CHECK(says(first, "it is tiny"));
+  CHECK(says(cluster.run({"logs", "1.build"}), "Building your environment"));
+  CHECK(!says(cluster.run({"logs", "1.build"}), "it is tiny"));
+  const auto shown = facts(cluster.run({"status", "1", "--json"}));
+  CHECK_MESSAGE(shown["replicas"].size() == 2, shown.dump());
+
+  write_file(project / "other.py", "changes nothing of the recipe\n");
+  const Output second = cluster.run({"train"}, project, kLong);
+  CHECK_MESSAGE(second.code == 0, second.all());
+  CHECK_MESSAGE(!says(second, "BUILDING"), second.all());
+  CHECK(!says(second, "2.build"));
+  CHECK(says(second, "it is tiny"));
+  CHECK(environments(cluster) == 1);
+
+  const Output anew = cluster.run({"train", "--rebuild"}, project, kLong);
+  CHECK_MESSAGE(anew.code == 0, anew.all());
+  CHECK_MESSAGE(says(anew, "BUILDING"), anew.all());
+  CHECK(environments(cluster) == 2);
+
+  write_file(project / "requirements.txt", "--no-index\n--find-links wheels\ntiny\n");
+  const Output changed = cluster.run({"train"}, project, kLong);
+  CHECK_MESSAGE(says(changed, "BUILDING"), changed.all());
+  CHECK(environments(cluster) == 3);
+}
+
+TEST_CASE("a step that fails ends the experiment with its code, named, and its last lines") {
+  Cluster cluster;
+  const fs::path project =
+      project_with(cluster, "    - pip install --no-index tiny-none\n    - echo never\n");
+  const Output output = cluster.run({"train"}, project, kLong);
+  CHECK(output.code == 1);
+  CHECK_MESSAGE(says(output, "1 failed"), output.all());
+  CHECK(says(output, "1.build: exit code 1"));
+  CHECK(says(output, "Failed with exit code 1: pip install --no-index tiny-none"));
+  CHECK(!says(output, "never"));
+  CHECK(!says(output, "it is tiny"));
+  CHECK(environments(cluster) == 0);
+
+  const fs::path other = project_with(cluster, "    - sh -c 'exit 7'\n");
+  CHECK(cluster.run({"train"}, other, kLong).code == 7);
+}
+
+TEST_CASE("an index that can't be reached is named") {
+  Cluster cluster;
+  const fs::path project = project_with(
+      cluster, "    - pip install --retries 0 tiny-none\n",
+      "  env: {PIP_INDEX_URL: 'http://me:secret@127.0.0.1:1/simple', PIP_NO_INDEX: '0'}\n");
+  const Output output = cluster.run({"train"}, project, kLong);
+  CHECK(output.code == 1);
+  CHECK_MESSAGE(
+      says(output, "The package index 127.0.0.1:1/simple can't be reached from this host: "),
+      output.all());
+}
+
+TEST_CASE("a build that is killed leaves nothing that counts, and the next one begins afresh") {
+  Cluster cluster;
+  const fs::path gate = cluster.folder() / "gate";
+  REQUIRE(mkfifo(gate.c_str(), 0600) == 0);
+  const fs::path project = project_with(
+      cluster, fmt::format("{}    - echo under way\n    - cat {}\n", kInstall, gate.string()));
+  auto train = cluster.start({"train"}, project);
+  train->wait_for("under way", kLong);
+  CHECK(cluster.run({"kill", "1"}).code == 0);
+  const Output killed = train->wait();
+  CHECK_MESSAGE(killed.code == 130, killed.all());
+  CHECK(environments(cluster) == 0);
+
+  auto again = cluster.start({"train"}, project);
+  again->wait_for("under way", kLong);
+  write_file(gate, "go on\n");
+  const Output output = again->wait(kLong);
+  CHECK_MESSAGE(output.code == 0, output.all());
+  CHECK(says(output, "it is tiny"));
+  CHECK(environments(cluster) == 1);
+}
+
+TEST_CASE("a build survives the daemon and the runner; who wants the same waits for it") {
+  Cluster cluster;
+  const fs::path gate = cluster.folder() / "gate";
+  REQUIRE(mkfifo(gate.c_str(), 0600) == 0);
+  const fs::path project = project_with(
+      cluster, fmt::format("{}    - echo under way\n    - cat {}\n", kInstall, gate.string()));
+  auto train = cluster.start({"train"}, project);
+  train->wait_for("under way", kLong);
+  auto other = cluster.start({"train"}, project);
+  other->wait_for("Another build of the same environment is under way", kLong);
+  kill_all(cluster.processes("daemon run"));
+  kill_all(cluster.processes("runner run"));
+  CHECK(cluster.run({"status"}).code == 0);
+  write_file(gate, "go on\n");
+  const Output first = train->wait(kLong);
+  CHECK_MESSAGE(first.code == 0, first.all());
+  const Output second = other->wait(kLong);
+  CHECK_MESSAGE(second.code == 0, second.all());
+  CHECK(says(first, "it is tiny"));
+  CHECK(says(second, "It is made: "));
+  CHECK(says(second, "it is tiny"));
+  CHECK(environments(cluster) == 1);
+}

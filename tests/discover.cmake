@@ -12,3 +12,7 @@ foreach(level unit sim integration e2e)
     set_tests_properties(${name} PROPERTIES LABELS ${level} TIMEOUT 300 SKIP_RETURN_CODE 77)
   endforeach()
 endforeach()
+# They install what they run.
+if(TARGET e2e_tests)
+  set_tests_properties(e2e/tensorflow PROPERTIES TIMEOUT 1500)
+endif()

@@ -164,7 +164,8 @@ std::string to_json(const pb::PruneReply& reply, bool done) {
   return line_of({{"pruned", done},
                   {"experiments", reply.numbers()},
                   {"log_bytes", reply.log_bytes()},
-                  {"blob_bytes", reply.blob_bytes()}});
+                  {"blob_bytes", reply.blob_bytes()},
+                  {"environment_bytes", reply.environment_bytes()}});
 }
 
 std::string to_json(const pb::HostsReply& reply) {

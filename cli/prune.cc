@@ -21,6 +21,7 @@ struct PruneOptions {
   std::vector<std::string> ids;
   std::string older_than;
   bool outputs = false;
+  bool environments = false;
   bool dry_run = false;
   bool yes = false;
 };
@@ -47,7 +48,13 @@ Result<pb::PruneRequest> request_of(const PruneOptions& options) {
     request.set_older_than_ms(static_cast<uint64_t>(*older_than_ms));
   }
   request.set_outputs(options.outputs);
+  request.set_environments(options.environments);
   return request;
+}
+
+bool is_nothing(const pb::PruneReply& reply, const pb::PruneRequest& asked) {
+  const bool environments = asked.environments() && reply.environment_bytes() > 0;
+  return reply.numbers().empty() && reply.blob_bytes() == 0 && !environments;
 }
 
 Result<int> prune(const PruneOptions& options, const CommandContext& context) {
@@ -56,12 +63,12 @@ Result<int> prune(const PruneOptions& options, const CommandContext& context) {
   if (!options.yes || options.dry_run) {
     request.set_dry_run(true);
     TRY(const pb::PruneReply plan, connection.prune(request));
-    const bool nothing = plan.numbers().empty() && plan.blob_bytes() == 0;
+    const bool nothing = is_nothing(plan, request);
     if (context.json && (options.dry_run || nothing)) {
       fmt::print("{}", to_json(plan, false));
       return 0;
     }
-    if (!context.json) fmt::print("{}", render_pruned(plan, options.outputs, false));
+    if (!context.json) fmt::print("{}", render_pruned(plan, request, false));
     if (options.dry_run || nothing) return 0;
     std::fflush(stdout);
     TRY(const bool agreed, ask("Forget them?", {Code::InvalidArgument,
@@ -77,7 +84,7 @@ Result<int> prune(const PruneOptions& options, const CommandContext& context) {
   }
   request.set_dry_run(false);
   TRY(const pb::PruneReply reply, connection.prune(request));
-  fmt::print("{}", context.json ? to_json(reply, true) : render_pruned(reply, options.outputs, true));
+  fmt::print("{}", context.json ? to_json(reply, true) : render_pruned(reply, request, true));
   return 0;
 }
 
@@ -97,9 +104,9 @@ std::string number_ranges(const pb::PruneReply& reply) {
   return text;
 }
 
-std::string render_pruned(const pb::PruneReply& reply, bool outputs, bool done) {
+std::string render_pruned(const pb::PruneReply& reply, const pb::PruneRequest& asked, bool done) {
   const auto count = static_cast<uint64_t>(reply.numbers_size());
-  if (count == 0 && reply.blob_bytes() == 0) {
+  if (is_nothing(reply, asked)) {
     return "Nothing to forget; dtrain prune ID or --older-than 30d says what\n";
   }
   std::string text;
@@ -112,8 +119,14 @@ std::string render_pruned(const pb::PruneReply& reply, bool outputs, bool done) 
   text += fmt::format("{}{:<14} {} that nothing else needs\n", count > 0 ? "  " : "", "sent files",
                       human_size(reply.blob_bytes()));
   if (count > 0) {
-    const char* fate = outputs ? (done ? "deleted from" : "deleted too, from") : "stay in";
+    const char* fate = asked.outputs() ? (done ? "deleted from" : "deleted too, from") : "stay in";
     text += fmt::format("  {:<14} {} {}\n", "results", fate, reply.outputs());
+  }
+  if (asked.environments()) {
+    text += fmt::format("{}{:<14} {} on {}: those that nothing uses {}\n", count > 0 ? "  " : "",
+                        "environments", human_size(reply.environment_bytes()),
+                        human_count(reply.environment_hosts(), "host"),
+                        done ? "are being deleted" : "go too");
   }
   return text;
 }
@@ -123,6 +136,8 @@ Run declare_prune(Options& options, CommandContext& context) {
   options.positionals("ID", typed->ids, "ended experiments (4) to forget");
   options.text("--older-than", typed->older_than, "and all that ended longer ago: 30d, 12h", "TIME");
   options.flag("--outputs", typed->outputs, "delete their results in OUTPUT_DIR too");
+  options.flag("--environments", typed->environments,
+               "delete the Python environments on the hosts that nothing uses");
   options.flag("--dry-run", typed->dry_run, "only show what would go");
   options.flag("-y,--yes", typed->yes, "don't ask");
   options.json(context);

@@ -79,9 +79,11 @@ grpc::ServerUnaryReactor* ClientApi::Prune(grpc::CallbackServerContext* context,
                                            const pb::PruneRequest* request, pb::PruneReply* reply) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   boost::asio::post(parts_.loop, [this, reactor, reply, asked = *request] {
-    parts_.pruner.prune(asked, [reactor, reply](Result<pb::PruneReply> done) {
+    parts_.pruner.prune(asked, [this, reactor, reply, asked](Result<pb::PruneReply> done) {
       if (!done.ok()) return reactor->Finish(to_grpc(done.error()));
       *reply = std::move(done).value();
+      parts_.runners.count_environments(*reply);
+      if (asked.environments() && !asked.dry_run()) parts_.runners.prune_environments();
       reactor->Finish(grpc::Status::OK);
     });
   });

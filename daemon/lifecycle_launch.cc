@@ -62,6 +62,12 @@ void go(Turn& turn, Experiment& experiment) {
   }
 }
 
+bool gang_is_prepared(const Experiment& experiment) {
+  return std::all_of(experiment.replicas.begin(), experiment.replicas.end(), [](const Replica& r) {
+    return is_build(r) || r.progress == Progress::Prepared;
+  });
+}
+
 // All that have this attempt, a message a host.
 void send_launches(Turn& turn, Experiment& experiment, uint32_t attempt) {
   std::map<HostId, SendLaunch> launches;
@@ -152,11 +158,7 @@ void on_prepared(Turn& turn, const LaunchPrepared& event) {
   if (experiment->phase == Phase::Go || (build && experiment->phase == Phase::Building)) {
     // A build, or a replica's own relaunch: being prepared is its Go.
     turn.send(SendStart{event.host, experiment->id, event.attempt});
-  } else if (experiment->phase == Phase::Placed &&
-             std::all_of(experiment->replicas.begin(), experiment->replicas.end(),
-                         [](const Replica& r) {
-                           return is_build(r) || r.progress == Progress::Prepared;
-                         })) {
+  } else if (experiment->phase == Phase::Placed && gang_is_prepared(*experiment)) {
     go(turn, *experiment);
   }
 }

@@ -235,6 +235,23 @@ const pb::Hello* RunnerApi::hello(const HostId& host) const {
   return found == connected_.end() ? nullptr : &found->second.hello;
 }
 
+void RunnerApi::count_environments(pb::PruneReply& reply) const {
+  for (const auto& [host, connected] : connected_) {
+    const uint64_t bytes = connected.hello.inventory().environment_bytes();
+    if (bytes == 0) continue;
+    reply.set_environment_bytes(reply.environment_bytes() + bytes);
+    reply.set_environment_hosts(reply.environment_hosts() + 1);
+  }
+}
+
+void RunnerApi::prune_environments() {
+  for (const auto& [host, connected] : connected_) {
+    pb::ToRunner message;
+    message.mutable_prune_environments();
+    connected.stream->send(std::move(message));
+  }
+}
+
 void RunnerApi::close() {
   for (auto& [host, connected] : connected_) {
     connected.stream->finish({grpc::StatusCode::UNAVAILABLE, "the daemon stops"});

@@ -46,6 +46,10 @@ class RunnerApi : public pb::Runner::CallbackService, public RunnerOutbox {
   std::function<void(const HostId&)> on_hung;   // its stream is being ended
   // Facts of a host that only people look at: version, cgroup kind, why it has no GPU, GPU details.
   const pb::Hello* hello(const HostId& host) const;
+  // The Python environments of the connected hosts: how much they are, and that those go which nothing
+  // uses.
+  void count_environments(pb::PruneReply& reply) const;
+  void prune_environments();
   // Ends every stream, so that the server can shut down.
   void close();
 

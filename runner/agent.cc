@@ -127,6 +127,8 @@ void Agent::on_message(const pb::ToRunner& message) {
           {message.monitor().experiments().begin(), message.monitor().experiments().end()});
     case pb::ToRunner::kRenewed:
       return on_renewed(message.renewed());
+    case pb::ToRunner::kPruneEnvironments:
+      return files_.run([&site = site_] { prune_environments(site); }, [this] { report_inventory(); });
     case pb::ToRunner::WHAT_NOT_SET:
       return;  // of a newer daemon
   }

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <cstdlib>
+#include <vector>
 
 #include "runner/command.h"
 #include "runner/small_file.h"
@@ -12,6 +14,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kComplete = ".complete";
+constexpr const char* kBytes = ".bytes";
 
 // Makes an empty environment below $folder and has its programs found first.
 constexpr const char* kBegin = R"sh(
@@ -34,9 +37,14 @@ done
 environment=$folder/$((last + 1))
 
 step=''
+done=''
 on_end() {
   status=$?
-  if [ "$status" = 0 ]; then return; fi
+  if [ "$done" ]; then return; fi
+  if [ "$status" = 0 ]; then
+    echo "A step ended the build before its end: $step"
+    exit 1
+  fi
   echo "Failed with exit code $status: $step"
   case $step in
     *pip\ *|*uv\ *) "$python" -c "$ask_index" || true ;;
@@ -93,12 +101,27 @@ except Exception as error:
 
 constexpr const char* kEnd = R"sh(
 step=''
+du -sk "$environment" | while read -r size rest; do
+  echo $((size * 1024)) > "$environment/.bytes"
+done
 sync -f "$environment"
 printf '%s' "$rebuild" > "$environment/.complete.new"
 mv "$environment/.complete.new" "$environment/.complete"
 sync -f "$environment"
+done=yes
 echo "Built $environment"
 )sh";
+
+std::vector<fs::path> all_environments(const fs::path& envs) {
+  std::vector<fs::path> found;
+  std::error_code error;
+  for (const fs::directory_entry& key : fs::directory_iterator(envs, error)) {
+    for (const fs::directory_entry& made : fs::directory_iterator(key.path(), error)) {
+      if (made.is_directory(error)) found.push_back(made.path());
+    }
+  }
+  return found;
+}
 
 // As the user wrote it, but through uv where that is there: the same, many times sooner.
 std::string step_of(const std::string& line) {
@@ -130,6 +153,27 @@ std::optional<fs::path> find_environment(const fs::path& envs, const std::string
     found = entry.path();
   }
   return found;
+}
+
+uint64_t environment_bytes(const fs::path& envs) {
+  uint64_t bytes = 0;
+  for (const fs::path& made : all_environments(envs)) {
+    if (!read_small_file(made / kComplete)) continue;
+    const auto size = read_small_file(made / kBytes);
+    if (size) bytes += std::strtoull(size->c_str(), nullptr, 10);
+  }
+  return bytes;
+}
+
+void remove_environments(const fs::path& envs, const std::set<fs::path>& in_use, bool building) {
+  std::error_code error;
+  for (const fs::path& made : all_environments(envs)) {
+    const bool complete = fs::exists(made / kComplete, error);
+    if (in_use.contains(made) || (building && !complete)) continue;
+    fs::remove(made / kComplete, error);  // first: half of one must not count
+    if (!error) fs::remove_all(made, error);
+    if (error) fmt::print(stderr, "removing {}: {}\n", made.string(), error.message());
+  }
 }
 
 std::string build_script(const Recipe& recipe, const fs::path& envs, const std::string& rebuild) {

@@ -2,11 +2,13 @@
 //
 //   envs/<key>/<n>            one environment; it is used where it was made, for it can't be moved
 //   envs/<key>/<n>/.complete  written last: who asked for it to be made anew, else nothing
+//   envs/<key>/<n>/.bytes     its size
 //   envs/<key>/lock           held by whoever makes one: the others wait, and use that
 #pragma once
 
 #include <filesystem>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "runner/recipe.h"
@@ -17,6 +19,13 @@ namespace dtrain::runner {
 std::optional<std::filesystem::path> find_environment(const std::filesystem::path& envs,
                                                       const std::string& key,
                                                       const std::string& rebuild);
+
+// Of all that are complete.
+uint64_t environment_bytes(const std::filesystem::path& envs);
+
+// All but those in use, and but the half-made ones while anybody builds.
+void remove_environments(const std::filesystem::path& envs,
+                         const std::set<std::filesystem::path>& in_use, bool building);
 
 // For /bin/sh, which runs it in a view of the snapshot. Whatever kills it, no half environment
 // counts. Ends with the status of the step that failed, and says which it was.

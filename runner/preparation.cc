@@ -384,6 +384,24 @@ void trim_trees(const LaunchSite& site) {
   }
 }
 
+void prune_environments(const LaunchSite& site) {
+  std::set<fs::path> in_use;
+  bool building = false;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(site.launches(), error)) {
+    const auto launch = LaunchDir(entry.path()).read_launch();
+    if (!launch.ok()) return;  // what it uses is not known: another time
+    if (!*launch) continue;
+    for (const ReplicaLaunch& replica : (*launch)->replicas) {
+      building = building || is_build(replica.id);
+      if (const auto found = replica.env.find("VIRTUAL_ENV"); found != replica.env.end()) {
+        in_use.insert(found->second);
+      }
+    }
+  }
+  if (!error) remove_environments(site.envs(), in_use, building);
+}
+
 void remove_old_work(const LaunchSite& site, const std::set<std::string>& held) {
   std::error_code error;
   for (const fs::directory_entry& place : fs::directory_iterator(site.work(), error)) {

@@ -12,6 +12,7 @@
 #include "runner/command.h"
 #include "runner/python.h"
 #include "runner/small_file.h"
+#include "schema/clock.h"
 #include "schema/sha256.h"
 
 namespace dtrain::runner {
@@ -22,9 +23,9 @@ constexpr const char* kAskAbi =
     "import sys; i = sys.implementation; "
     "print(i.cache_tag, getattr(i, '_multiarch', ''), sys.base_prefix)";
 constexpr size_t kKeyDigits = 16;
+constexpr int64_t kAbiHoldsMs = 10'000;
 
-// What the interpreter says of itself: its path alone may be a script that chooses one.
-Result<std::string> ask_abi(const std::string& python, const std::string& host_name) {
+Result<std::string> run_for_abi(const std::string& python, const std::string& host_name) {
   const std::string command =
       fmt::format("{} -c {} 2>&1", single_quoted(python), single_quoted(kAskAbi));
   const std::unique_ptr<FILE, int (*)(FILE*)> pipe(::popen(command.c_str(), "re"), ::pclose);
@@ -41,6 +42,22 @@ Result<std::string> ask_abi(const std::string& python, const std::string& host_n
                fmt::format("{} on host {} does not run: {}", python, host_name,
                            said.substr(said.rfind('\n') + 1)),
                "mend it, or choose another with `python: PATH`"};
+}
+
+// What the interpreter says of itself: its path alone may be a script that chooses one. The members
+// of a set ask one after the other, and get one answer.
+Result<std::string> ask_abi(const std::string& python, const std::string& host_name) {
+  struct Answer {
+    std::string abi;
+    int64_t at_ms = 0;
+  };
+  static thread_local std::map<std::string, Answer> answers;
+  const int64_t now = boottime_ms();
+  const auto known = answers.find(python);
+  if (known != answers.end() && now - known->second.at_ms < kAbiHoldsMs) return known->second.abi;
+  TRY(std::string abi, run_for_abi(python, host_name));
+  answers[python] = {abi, now};
+  return abi;
 }
 
 std::string search_path(const PythonChoice& choice, const Environment& inherited) {

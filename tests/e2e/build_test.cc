@@ -51,6 +51,12 @@ size_t environments(Cluster& cluster) {
   return count;
 }
 
+// As the runner last said.
+uint64_t environment_bytes(Cluster& cluster) {
+  const auto plan = facts(cluster.run({"prune", "--environments", "--dry-run", "--json"}));
+  return plan["environment_bytes"].get<uint64_t>();
+}
+
 void kill_all(const std::vector<pid_t>& pids) {
   REQUIRE(!pids.empty());
   for (const pid_t pid : pids) REQUIRE(::kill(pid, SIGKILL) == 0);
@@ -92,6 +98,24 @@ TEST_CASE(
   const Output changed = cluster.run({"train"}, project, kLong);
   CHECK_MESSAGE(says(changed, "BUILDING"), changed.all());
   CHECK(environments(cluster) == 3);
+
+  // Those that nothing uses go when somebody asks, and are made again when they are needed.
+  auto running =
+      cluster.start({"train", "--tied", "--set", "train.run=echo it runs; sleep 1000"}, project);
+  running->wait_for("it runs", kLong);
+  const uint64_t before = environment_bytes(cluster);
+  CHECK(before > 0);
+  const Output pruned = cluster.run({"prune", "--environments", "--yes"});
+  CHECK_MESSAGE(says(pruned, "environments   "), pruned.all());
+  while (environment_bytes(cluster) == before) continue;
+  CHECK(environments(cluster) == 1);
+  running->signal(SIGTERM);
+  running->wait();
+  CHECK(!says(cluster.run({"train"}, project, kLong), "BUILDING"));
+  CHECK(cluster.run({"prune", "--environments", "--yes"}).code == 0);
+  while (environment_bytes(cluster) != 0) continue;
+  CHECK(environments(cluster) == 0);
+  CHECK(says(cluster.run({"train"}, project, kLong), "BUILDING"));
 }
 
 TEST_CASE("a step that fails ends the experiment with its code, named, and its last lines") {
@@ -109,6 +133,12 @@ TEST_CASE("a step that fails ends the experiment with its code, named, and its l
 
   const fs::path other = project_with(cluster, "    - sh -c 'exit 7'\n");
   CHECK(cluster.run({"train"}, other, kLong).code == 7);
+
+  const fs::path early = project_with(cluster, "    - exit 0\n    - echo never\n");
+  const Output ended = cluster.run({"train"}, early, kLong);
+  CHECK_MESSAGE(ended.code == 1, ended.all());
+  CHECK(says(ended, "A step ended the build before its end: exit 0"));
+  CHECK(environments(cluster) == 0);
 }
 
 TEST_CASE("an index that can't be reached is named") {

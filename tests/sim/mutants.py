@@ -40,10 +40,8 @@ MUTANTS = [
      "  if (replica.progress == Progress::Prepared && start_committed(experiment, replica) &&",
      "  if (false && start_committed(experiment, replica) &&"),
     ("Go is said when one host is prepared", LAUNCH,
-     "             std::all_of(experiment->replicas.begin(), experiment->replicas.end(),\n"
-     "                         [](const Replica& r) { return r.progress == Progress::Prepared; })",
-     "             std::any_of(experiment->replicas.begin(), experiment->replicas.end(),\n"
-     "                         [](const Replica& r) { return r.progress == Progress::Prepared; })"),
+     "    return is_build(r) || r.progress == Progress::Prepared;\n",
+     "    return is_build(r) || r.progress <= Progress::Prepared;\n"),
     ("Start is sent without Go", LAUNCH,
      "  experiment.phase = Phase::Go;\n", ""),
     ("what a Hello changes is not stored", HOSTS,
@@ -140,6 +138,29 @@ MUTANTS = [
     ("what was given up and is gone is waited for", HOSTS, "  let_go(turn, fact);\n", ""),
     ("released is forgotten before it is released", HOSTS,
      "  if (holder.hex.empty()) return;\n", "  return;\n"),
+    ("a gang is launched before its builds are done", LAUNCH,
+     "return !is_build(r) || r.end == State::Finished;",
+     "return !is_build(r) || r.end != State::Failed;"),
+    ("a gang that is built for has no seats", MODEL,
+     "// it uses what the gang will\n"
+     "  if (replica.progress == Progress::None) return experiment.phase == Phase::Building;",
+     "// it uses what the gang will\n"
+     "  if (replica.progress == Progress::None) return false;"),
+    ("a gang whose build failed keeps its seats", TABLE,
+     "      replica.progress = Progress::Released;   // it only had a seat\n", ""),
+    ("nobody hears of the seats that a failed build gives back", TABLE,
+     "      replica.progress = Progress::Released;   // it only had a seat\n"
+     "      turn.model.place_wanted = true;\n",
+     "      replica.progress = Progress::Released;\n"),
+    ("a Hello launches what waits for its build", HOSTS,
+     "if (replica.progress == Progress::None || awaits_relaunch(*experiment, replica)) continue;",
+     "if (awaits_relaunch(*experiment, replica)) continue;"),
+    ("a build that finds all made is waited for", LAUNCH,
+     "  if (build && event.cached) return settle(turn, *experiment, false);\n",
+     "  if (build && event.cached) return;\n"),
+    ("a build that is lost fails its experiment", OUTCOME,
+     "!may_restart(experiment.spec()) && !is_build(replica)) {",
+     "!may_restart(experiment.spec())) {"),
 ]
 
 

@@ -21,20 +21,32 @@ TEST_CASE("numbers in a row are told as a range") {
 }
 
 TEST_CASE("what goes is told before, and what is gone after") {
-  CHECK(render_pruned(reply_of({3, 4, 5}), false, false) ==
+  pb::PruneRequest outputs;
+  outputs.set_outputs(true);
+  CHECK(render_pruned(reply_of({3, 4, 5}), {}, false) ==
         "3 ended experiments to forget: 3-5\n"
         "  output lines   3.0 MB\n"
         "  sent files     5.0 KB that nothing else needs\n"
         "  results        stay in /home/u/.local/state/dtrain/outputs\n");
-  CHECK(render_pruned(reply_of({3}), true, true) ==
+  CHECK(render_pruned(reply_of({3}), outputs, true) ==
         "1 ended experiment is forgotten: 3\n"
         "  output lines   3.0 MB\n"
         "  sent files     5.0 KB that nothing else needs\n"
         "  results        deleted from /home/u/.local/state/dtrain/outputs\n");
-  CHECK(render_pruned(reply_of({}), false, true) ==
+  CHECK(render_pruned(reply_of({}), {}, true) ==
         "sent files     5.0 KB that nothing else needs\n");
+  pb::PruneRequest environments;
+  environments.set_environments(true);
+  pb::PruneReply made;
+  made.set_environment_bytes(uint64_t{3} << 30);
+  made.set_environment_hosts(2);
+  CHECK(render_pruned(made, environments, false) ==
+        "sent files     0 B that nothing else needs\n"
+        "environments   3.0 GB on 2 hosts: those that nothing uses go too\n");
+  CHECK(render_pruned(made, {}, false) ==
+        "Nothing to forget; dtrain prune ID or --older-than 30d says what\n");
   pb::PruneReply nothing;
-  CHECK(render_pruned(nothing, false, false) ==
+  CHECK(render_pruned(nothing, {}, false) ==
         "Nothing to forget; dtrain prune ID or --older-than 30d says what\n");
 }
 

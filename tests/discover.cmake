@@ -14,5 +14,6 @@ foreach(level unit sim integration e2e)
 endforeach()
 # They install what they run.
 if(TARGET e2e_tests)
+  set_tests_properties(e2e/build PROPERTIES TIMEOUT 900)
   set_tests_properties(e2e/tensorflow PROPERTIES TIMEOUT 1500)
 endif()

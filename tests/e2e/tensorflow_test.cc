@@ -30,7 +30,8 @@ bool says(const Output& output, const std::string& text) {
 
 fs::path example(Cluster& cluster, const std::string& name) {
   const fs::path project = cluster.folder() / name;
-  fs::copy(fs::path(SOURCE_DIR) / "examples" / name, project, fs::copy_options::recursive);
+  const auto anew = fs::copy_options::recursive | fs::copy_options::overwrite_existing;
+  fs::copy(fs::path(SOURCE_DIR) / "examples" / name, project, anew);
   return project;
 }
 

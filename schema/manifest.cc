@@ -10,6 +10,7 @@ namespace dtrain {
 namespace {
 
 // The wire format of pb::Manifest and pb::Entry: field number << 3 | type, type 0 varint, 2 bytes.
+constexpr size_t kLengthBytesMax = 5;   // of a length; protobuf takes no longer ones either
 constexpr char kEntryTag = 1 << 3 | 2;
 constexpr char kPathTag = 1 << 3 | 2;
 constexpr char kKindTag = 2 << 3;
@@ -42,7 +43,9 @@ bool read_varint(std::string_view& bytes, uint64_t& value) {
 
 bool read_bytes(std::string_view& bytes, std::string_view& value) {
   uint64_t size = 0;
+  const size_t before = bytes.size();
   if (!read_varint(bytes, size) || size > bytes.size()) return false;
+  if (before - bytes.size() > kLengthBytesMax) return false;
   value = bytes.substr(0, size);
   bytes.remove_prefix(size);
   return true;

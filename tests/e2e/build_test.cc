@@ -41,6 +41,18 @@ fs::path project_with(Cluster& cluster, const std::string& install, const std::s
 
 constexpr const char* kInstall = "    - pip install -r requirements.txt\n";
 
+// Its build says "under way" and waits until the gate is written to.
+struct Gated {
+  fs::path project;
+  fs::path gate;
+};
+Gated gated_project(Cluster& cluster) {
+  const fs::path gate = cluster.folder() / "gate";
+  REQUIRE(mkfifo(gate.c_str(), 0600) == 0);
+  const std::string wait = fmt::format("    - echo under way\n    - cat {}\n", gate.string());
+  return {project_with(cluster, kInstall + wait), gate};
+}
+
 size_t environments(Cluster& cluster) {
   size_t count = 0;
   for (const auto& key : fs::directory_iterator(cluster.home() / "runner/envs")) {
@@ -155,10 +167,7 @@ TEST_CASE("an index that can't be reached is named") {
 
 TEST_CASE("a build that is killed leaves nothing that counts, and the next one begins afresh") {
   Cluster cluster;
-  const fs::path gate = cluster.folder() / "gate";
-  REQUIRE(mkfifo(gate.c_str(), 0600) == 0);
-  const fs::path project = project_with(
-      cluster, fmt::format("{}    - echo under way\n    - cat {}\n", kInstall, gate.string()));
+  const auto [project, gate] = gated_project(cluster);
   auto train = cluster.start({"train"}, project);
   train->wait_for("under way", kLong);
   CHECK(cluster.run({"kill", "1"}).code == 0);
@@ -177,10 +186,7 @@ TEST_CASE("a build that is killed leaves nothing that counts, and the next one b
 
 TEST_CASE("a build survives the daemon and the runner; who wants the same waits for it") {
   Cluster cluster;
-  const fs::path gate = cluster.folder() / "gate";
-  REQUIRE(mkfifo(gate.c_str(), 0600) == 0);
-  const fs::path project = project_with(
-      cluster, fmt::format("{}    - echo under way\n    - cat {}\n", kInstall, gate.string()));
+  const auto [project, gate] = gated_project(cluster);
   auto train = cluster.start({"train"}, project);
   train->wait_for("under way", kLong);
   auto other = cluster.start({"train"}, project);

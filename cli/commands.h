@@ -20,6 +20,7 @@ Run declare_prune(Options& options, CommandContext& context);
 Run declare_rerun(Options& options, CommandContext& context);
 Run declare_schema(Options& options, CommandContext& context);
 Run declare_status(Options& options, CommandContext& context);
+Run declare_tensorboard(Options& options, CommandContext& context);
 Run declare_train(Options& options, CommandContext& context);
 Run declare_version(Options& options, CommandContext& context);
 Run declare_wait(Options& options, CommandContext& context);

@@ -20,6 +20,8 @@ constexpr int64_t kEndAllTimeoutMs = 120'000;
 // It deletes files, and waits for submissions that go on.
 constexpr int64_t kPruneTimeoutMs = 600'000;
 
+constexpr int kTriesMax = 5;
+
 template <typename Reply>
 Result<Reply> call(RpcChannel& channel, std::string_view method,
                    const google::protobuf::MessageLite& request,
@@ -52,29 +54,42 @@ Status check_protocol(const pb::InfoReply& info) {
 Connection::Connection(Home home, Fd socket)
     : home_(std::move(home)), channel_(std::make_unique<RpcChannel>(std::move(socket))) {}
 
+template <typename Reply>
+Result<Reply> Connection::ask(std::string_view method, const google::protobuf::MessageLite& request) {
+  auto reply = call<Reply>(*channel_, method, request);
+  for (int tries = 1; tries < kTriesMax; ++tries) {
+    if (reply.ok() || reply.error().code != Code::Unavailable || context_ == nullptr) break;
+    TRY(Connection fresh, connect(home_, autostart_, *context_));
+    channel_ = std::move(fresh.channel_);
+    daemon_ = std::move(fresh.daemon_);
+    reply = call<Reply>(*channel_, method, request);
+  }
+  return reply;
+}
+
 Result<pb::InfoReply> Connection::info(int64_t timeout_ms) {
   TRY(daemon_, call<pb::InfoReply>(*channel_, "Info", pb::InfoRequest(), timeout_ms));
   return daemon_;
 }
 
 Result<pb::PlanReply> Connection::plan(const pb::PlanRequest& request) {
-  return call<pb::PlanReply>(*channel_, "Plan", request);
+  return ask<pb::PlanReply>("Plan", request);
 }
 
 Result<pb::ListReply> Connection::list(const pb::ListRequest& request) {
-  return call<pb::ListReply>(*channel_, "List", request);
+  return ask<pb::ListReply>("List", request);
 }
 
 Result<pb::ShowReply> Connection::show(const pb::ShowRequest& request) {
-  return call<pb::ShowReply>(*channel_, "Show", request);
+  return ask<pb::ShowReply>("Show", request);
 }
 
 Result<pb::KillReply> Connection::kill(const pb::KillRequest& request) {
-  return call<pb::KillReply>(*channel_, "Kill", request);
+  return ask<pb::KillReply>("Kill", request);
 }
 
 Result<pb::HostsReply> Connection::hosts() {
-  return call<pb::HostsReply>(*channel_, "Hosts", pb::HostsRequest());
+  return ask<pb::HostsReply>("Hosts", pb::HostsRequest());
 }
 
 Result<pb::PruneReply> Connection::prune(const pb::PruneRequest& request) {
@@ -108,6 +123,7 @@ Result<Connection> connect(const Home& home, Autostart autostart, const CommandC
   }
   if (!connected.ok()) return std::move(connected).error();
   TRY(check_protocol(connected.value().daemon()));
+  connected.value().redial(autostart, context);
   // Whatever is asked next may wait for that.
   const std::string& trouble = connected.value().daemon().trouble();
   if (!trouble.empty()) print_error({Code::Unavailable, trouble, ""}, false);

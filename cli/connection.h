@@ -1,11 +1,13 @@
 // The CLI's line to the daemon of DTRAIN_HOME: one channel over its Unix socket, blocking calls.
 //
 // Every unary call has a deadline, so that a daemon that hangs is an error and not a hanging
-// terminal. Streams are RpcCalls (cli/rpc.h) of the methods below.
+// terminal. One that a dying daemon leaves without an answer is asked again, of the next daemon:
+// what may be asked twice, which is all but prune and shutdown. Streams are RpcCalls (cli/rpc.h) of the methods below.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <string_view>
 
 #include "cli/rpc.h"
 #include "schema/dtrain.pb.h"
@@ -40,12 +42,23 @@ class Connection {
   Result<pb::PruneReply> prune(const pb::PruneRequest& request);
   Result<pb::ShutdownReply> shutdown(const pb::ShutdownRequest& request);
 
+  // How the next daemon is reached. `context` must outlive this; without, nothing is asked again.
+  void redial(Autostart autostart, const CommandContext& context) {
+    autostart_ = autostart;
+    context_ = &context;
+  }
+
   const Home& home() const { return home_; }
   RpcChannel& channel() { return *channel_; }
   const pb::InfoReply& daemon() const { return daemon_; }  // as info() showed it last
 
  private:
+  template <typename Reply>
+  Result<Reply> ask(std::string_view method, const google::protobuf::MessageLite& request);
+
   Home home_;
+  Autostart autostart_ = Autostart::No;
+  const CommandContext* context_ = nullptr;
   std::unique_ptr<RpcChannel> channel_;
   pb::InfoReply daemon_;
 };

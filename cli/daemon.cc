@@ -69,6 +69,12 @@ Result<int> stop(const CommandContext& context, bool kill) {
   TRY(const Home home, home_from_environment());
   auto connected = connect_any_version(home);
   if (!connected.ok() && connected.error().code != Code::Unavailable) return connected.error();
+  // What goes on without a daemon can only be ended by one.
+  if (!connected.ok() && kill && access(home.database().c_str(), F_OK) == 0) {
+    TRY(start_daemon(home, context.program, StartAs::ByHand));
+    connected = connect_any_version(home);
+    if (!connected.ok()) return std::move(connected).error();
+  }
   // First, so that the runner doesn't bring the daemon back.
   TRY(const bool marked, write_marker(home));
   if (!connected.ok()) {

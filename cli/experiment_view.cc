@@ -172,10 +172,11 @@ void add_spec(Fields& fields, const pb::ShowReply& reply) {
   const bool whole_set = parsed.value().is_set() && id.ok() && id.value().member == 0;
   const Spec spec =
       whole_set ? parsed.value() : member_spec(parsed.value(), id.ok() ? id.value().member : 0);
-  fields.add("Replicas", roles_of(spec));
+  // Where members differ in it, the first stands for them.
+  fields.add("Replicas", roles_of(spec) + (spec.source.empty() ? "" : " (the first member)"));
   fields.add("Run Commands", joined(spec.decider().run));
   for (const RoleSpec& role : spec.roles) {
-    if (role.run == spec.decider().run) continue;
+    if (role.run == spec.decider().run || role.role == Role::Tensorboard) continue;
     fields.add(fmt::format("  of {}", to_string(role.role)), joined(role.run));
   }
   if (spec.concurrency > 0) fields.add("Concurrency", fmt::format("{}", spec.concurrency));
@@ -189,6 +190,16 @@ void add_spec(Fields& fields, const pb::ShowReply& reply) {
     grid += fmt::format("{}{}: {}", grid.empty() ? "" : "\n", parameter.name, values);
   }
   fields.add("Grid", grid);
+}
+
+// Of its own one, while that runs.
+std::string board_address(const pb::ShowReply& reply) {
+  for (const auto& replica : reply.replicas()) {
+    const auto id = parse_replica_id(replica.id());
+    if (!id.ok() || id->role != Role::Tensorboard || replica.state() != "RUNNING") continue;
+    return fmt::format("http://{}:{}/", replica.seat().address(), replica.seat().port());
+  }
+  return "";
 }
 
 std::string render_fields(const pb::ShowReply& reply, const View& view) {
@@ -220,6 +231,7 @@ std::string render_fields(const pb::ShowReply& reply, const View& view) {
   fields.add("Host", reply.host());
   fields.add("Directory", info.project_dir());
   fields.add("Output", reply.output_dir());
+  fields.add("TensorBoard", board_address(reply));
   return fields.text();
 }
 

@@ -193,9 +193,8 @@ std::string daemon_json(const Home& home, const pb::InfoReply* info, bool stoppe
 }
 
 std::string shutdown_json(const pb::ShutdownReply& reply, bool was_running) {
-  return line_of({{"was_running", was_running},
-                  {"left_running", std::vector<std::string>(reply.left_running().begin(),
-                                                            reply.left_running().end())}});
+  const std::vector<std::string> left(reply.left_running().begin(), reply.left_running().end());
+  return line_of({{"was_running", was_running}, {"left_running", was_running ? Json(left) : Json()}});
 }
 
 std::string output_json(const std::string& id, const std::string& directory,
@@ -241,6 +240,11 @@ std::string why_json(const pb::ExperimentInfo& info, const Why& why) {
                   {"exit_code", is_over(info.state()) ? Json(info.exit_code()) : Json()},
                   {"hint", why.hint},
                   {"log", why.log_command}});
+}
+
+std::string tensorboard_json(const std::string& id, const std::string& replica,
+                             const std::string& address) {
+  return line_of({{"id", id}, {"replica", replica}, {"address", address}});
 }
 
 }  // namespace dtrain::cli

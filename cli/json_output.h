@@ -34,5 +34,7 @@ std::string output_json(const std::string& id, const std::string& directory,
 std::string check_json(const std::string& file, const Spec* spec,
                        const std::vector<Mistake>& mistakes);
 std::string why_json(const pb::ExperimentInfo& info, const Why& why);
+std::string tensorboard_json(const std::string& id, const std::string& replica,
+                             const std::string& address);
 
 }  // namespace dtrain::cli

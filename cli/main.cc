@@ -124,6 +124,8 @@ constexpr Command kCommands[] = {
     {"wait", "Experiments", "block until they end, with their exit code", declare_wait},
     {"rerun", "Experiments", "submit one again, parameters changed or not", declare_rerun},
     {"output", "Experiments", "list and copy what one wrote to OUTPUT_DIR", declare_output},
+    {"tensorboard", "Experiments", "where its curves are shown; starts one where none runs",
+     declare_tensorboard},
     {"prune", "Experiments", "forget ended ones, and free their disk space", declare_prune},
     {"init", "Files", "write a first dtrain.yml", declare_init},
     {"check", "Files", "look for mistakes in dtrain.yml", declare_check},

@@ -251,14 +251,17 @@ Status ClientApi::show(const pb::ShowRequest& request, pb::ShowReply& reply) {
     }
     reply.set_members_left_out(static_cast<uint32_t>(known.experiments.size() - shown.size()));
   }
-  for (const Experiment* experiment : members_of(known, id)) {
-    if (whole_set) break;   // each member shows its own
+  // Each member of a set shows its own.
+  std::vector<const Experiment*> own;
+  if (!whole_set) own = members_of(known, id);
+  if (known.shared != nullptr) own.push_back(known.shared);
+  for (const Experiment* experiment : own) {
     for (const Replica& replica : experiment->replicas) {
       if (!is_shown(replica)) continue;
       *reply.add_replicas() = describe(*experiment, replica, parts_.scheduler.model().hosts);
     }
     if (experiment->replicas.empty()) {
-      for (const ReplicaId& replica : replica_ids(experiment->id, known.submission->spec)) {
+      for (const ReplicaId& replica : replica_ids(experiment->id, experiment->spec())) {
         pb::ReplicaInfo& info = *reply.add_replicas();
         info.set_id(to_string(replica));
         info.set_state(std::string(to_string(State::Created)));

@@ -20,7 +20,6 @@ pb::ExperimentInfo describe_submission(const Submission& submission) {
   info.set_framework(std::string(to_string(submission.spec.framework)));
   info.set_submitted_unix_ms(submission.submitted_unix_ms);
   info.set_project_dir(submission.project_dir);
-  info.set_replicas(static_cast<uint32_t>(submission.spec.replica_count()));
   return info;
 }
 
@@ -37,6 +36,7 @@ pb::ExperimentInfo describe(const Experiment& experiment, const Model& model, Ti
   const Submission& submission = *experiment.submission;
   pb::ExperimentInfo info = describe_submission(submission);
   info.set_id(to_string(experiment.id));
+  info.set_replicas(static_cast<uint32_t>(experiment.spec().replica_count()));
   info.set_state(std::string(to_string(state_of(experiment))));
   info.set_reason(reason_of(experiment, model, now));
   if (experiment.outcome) info.set_exit_code(experiment.outcome->exit_code);
@@ -58,6 +58,7 @@ pb::ExperimentInfo describe_set(const Submission& submission,
                                 const std::vector<const Experiment*>& members) {
   pb::ExperimentInfo info = describe_submission(submission);
   info.set_id(to_string(ExperimentId{submission.number, 0}));
+  info.set_replicas(static_cast<uint32_t>(submission.spec_of(1).replica_count()));
   info.set_state(std::string(to_string(set_state(members))));
   uint32_t finished = 0, failed = 0, running = 0;
   int exit_code = 0;

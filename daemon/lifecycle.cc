@@ -15,27 +15,29 @@ void on_submitted(Turn& turn, const Submitted& event) {
   const Submission& submission = *event.submission;
   const Spec& spec = submission.spec;
   INVARIANT(submission.number > 0, "a submission has its number before it is scheduled");
-  const auto members = static_cast<uint32_t>(spec.is_set() ? spec.member_count() : 0);
-  if (members > 0) turn.effects.notify.push_back({{submission.number, 0}, {}, State::Created, "", {}, 0});
-  for (uint32_t member = members > 0 ? 1 : 0; member <= members; ++member) {
+  if (spec.is_set()) {
+    turn.effects.notify.push_back({{submission.number, 0}, {}, State::Created, "", {}, 0});
+  }
+  const uint32_t last = submission.last_member();
+  for (uint32_t member = submission.first_member(); member <= last; ++member) {
     Experiment experiment;
     experiment.id = {submission.number, member};
     experiment.submission = event.submission;
-    experiment.held = members > 0 && spec.concurrency > 0;
+    experiment.held = member > 0 && spec.concurrency > 0;
     const auto [place, added] =
         turn.model.experiments.emplace(experiment.id, std::move(experiment));
     INVARIANT(added, "a number is given to one submission");
     const Experiment& made = place->second;
-    turn.effects.notify.push_back({made.id, {}, state_of(made), "", {}, 0});
-    // A set's replicas are shown once they have a place: there may be very many.
-    if (members == 0) {
-      for (const ReplicaId& replica : replica_ids(made.id, spec)) {
+    if (!made.is_shared()) turn.effects.notify.push_back({made.id, {}, state_of(made), "", {}, 0});
+    // A member's replicas are shown once they have a place: there may be very many.
+    if (member == 0) {
+      for (const ReplicaId& replica : replica_ids(made.id, made.spec())) {
         turn.effects.notify.push_back({made.id, replica, State::Created, "", {}, 0});
       }
     }
     index(turn.model, made);
   }
-  if (members > 0) turn.set_states[submission.number] = State::Created;
+  if (spec.is_set()) turn.set_states[submission.number] = State::Created;
   turn.model.place_wanted = true;
 }
 
@@ -159,6 +161,7 @@ void refuse(Turn& turn, const ExperimentId& id) {
   Experiment& experiment = turn.model.experiments.at(id);
   if (!experiment.wait_reason.empty()) return;
   experiment.wait_reason = wait_reason(turn.model, id, turn.now);
+  if (experiment.is_shared()) return;   // its name is the set's
   turn.effects.notify.push_back(
       {id, std::nullopt, state_of(experiment), experiment.wait_reason, std::nullopt, experiment.attempt});
 }

@@ -54,6 +54,14 @@ void succeed_when_complete(Turn& turn, Experiment& experiment) {
   fix_outcome(turn, experiment, State::Finished, &first, "");
 }
 
+// Of others than `replica`: counted when they failed, and not launched yet.
+uint32_t restarts_under_way(const Experiment& experiment, const Replica& replica) {
+  return static_cast<uint32_t>(std::count_if(
+      experiment.replicas.begin(), experiment.replicas.end(), [&](const Replica& other) {
+        return other.id != replica.id && other.exit && is_failure(*other.exit) && !other.end;
+      }));
+}
+
 // `seat_remains`: its host is there, so that it could be launched again where the others expect it.
 void judge_failure(Turn& turn, Experiment& experiment, Replica& replica, const std::string& what,
                    bool seat_remains) {
@@ -67,12 +75,15 @@ void judge_failure(Turn& turn, Experiment& experiment, Replica& replica, const s
     succeed_when_complete(turn, experiment);
     return;
   }
-  const bool budget_left = experiment.restarts_used < static_cast<uint32_t>(budget.limit);
-  if (rule == OnFailure::Restart && budget_left) {
-    ++experiment.restarts_used;
+  // A replica that was to be launched again comes with the gang now, at no restart of its own.
+  const bool whole_gang = decides || is_collective(experiment.spec()) || !seat_remains;
+  const uint32_t spared = whole_gang ? restarts_under_way(experiment, replica) : 0;
+  const uint32_t used = experiment.restarts_used - std::min(spared, experiment.restarts_used);
+  if (rule == OnFailure::Restart && used < static_cast<uint32_t>(budget.limit)) {
+    experiment.restarts_used = used + 1;
     const std::string reason = fmt::format("restart {} of {} after {}", experiment.restarts_used,
                                            budget.limit, named);
-    if (decides || is_collective(experiment.spec()) || !seat_remains) {
+    if (whole_gang) {
       end_attempt(turn, experiment, reason, budget.backoff_ms);
     } else {
       // settle() launches it again; not in this same turn, so that people see it RESTARTING.

@@ -1,6 +1,7 @@
 #include "daemon/lifecycle_turn.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "daemon/queue.h"
 
@@ -17,6 +18,7 @@ void drop(std::map<Id, Set>& sets, const Id& id, const ExperimentId& experiment)
 }
 
 void count_in_set(Model& model, const Experiment& experiment, bool in) {
+  if (experiment.is_shared()) model.sets[experiment.id.number].shared_lives = in && !experiment.over;
   if (experiment.id.member == 0) return;
   SetTally& tally = model.sets[experiment.id.number];
   count_member(tally, experiment, in ? 1u : ~0u);
@@ -62,7 +64,7 @@ void show(const Experiment& experiment, const Turn::Before& before, Effects& eff
   const State now = state_of(experiment);
   const StateChange change{experiment.id, std::nullopt, now, reason_of(experiment, before.notice),
                            exit_code_of(experiment), experiment.attempt};
-  const bool changed = before.state != now;
+  const bool changed = before.state != now && !experiment.is_shared();   // its name is the set's
   if (changed && !is_terminal(now)) effects.notify.push_back(change);
   show_replicas(experiment, before, effects);
   if (changed && is_terminal(now)) effects.notify.push_back(change);
@@ -91,6 +93,16 @@ void fill_slots(Turn& turn, uint32_t number) {
     turn.effects.notify.push_back({next.id, {}, state_of(next), "", {}, 0});
     turn.model.place_wanted = true;
   }
+}
+
+// A set's TensorBoard ends when all members have.
+void end_what_is_shared(Turn& turn, uint32_t number) {
+  const auto tally = turn.model.sets.find(number);
+  if (tally == turn.model.sets.end() || set_state(tally->second) != State::Stopping) return;
+  if (turn.model.experiments.at({number, 0}).outcome) return;
+  Experiment* shared = turn.touch({number, 0});
+  fix_outcome(turn, *shared, State::Finished, nullptr, "");
+  settle(turn, *shared, false);
 }
 
 void show_set(Turn& turn, uint32_t number, State before) {
@@ -163,7 +175,9 @@ Experiment* Turn::touch(const ExperimentId& id) {
   Experiment& experiment = found->second;
   if (touched.contains(id)) return experiment.over ? nullptr : &experiment;
   if (experiment.over) return nullptr;
-  if (id.member > 0) set_states.emplace(id.number, set_state(model.sets.at(id.number)));
+  if (id.member > 0 || experiment.is_shared()) {
+    set_states.emplace(id.number, set_state(model.sets.at(id.number)));
+  }
   Before before;
   before.state = state_of(experiment);
   for (const Replica& replica : experiment.replicas) {
@@ -200,15 +214,22 @@ void Turn::send(Send message) {
   effects.send.push_back(std::move(message));
 }
 
-Effects Turn::finish() {
-  for (const auto& [id, before] : touched) {
+void Turn::put_back() {
+  for (const auto& [id, before] : std::exchange(touched, {})) {
     const Experiment& experiment = model.experiments.at(id);
-    if (before.save) effects.persist.push_back(id);
+    if (before.save && !saved.contains(id)) effects.persist.push_back(id);
+    if (experiment.is_shared()) saved.insert(id);
     move_seats(model, experiment, before.seats_held);
     index(model, experiment);
     show(experiment, before, effects);
   }
+}
+
+Effects Turn::finish() {
+  put_back();
   for (const auto& [number, before] : set_states) fill_slots(*this, number);
+  for (const auto& [number, before] : set_states) end_what_is_shared(*this, number);
+  put_back();
   for (const auto& [number, before] : set_states) show_set(*this, number, before);
   for (const HostId& id : stale_hosts) {
     if (const Host* changed = host(id)) model.free.put(free_host(model, *changed));

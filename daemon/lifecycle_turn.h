@@ -30,6 +30,7 @@ struct Turn {
   void refresh(const HostId& id) { stale_hosts.insert(id); }   // its inventory or its strays changed
   void send(Send message);        // dropped when the host is not connected: its Hello brings it all up
   Effects finish();
+  void put_back();                // all that is touched
 
   // ---- kept by touch() for finish()
   struct Before {
@@ -40,6 +41,7 @@ struct Turn {
     std::string notice;           // said with the next change of the experiment's state
   };
   std::map<ExperimentId, Before> touched;
+  std::set<ExperimentId> saved;   // of those that may be touched again after
   std::set<HostId> stale_hosts;
   std::map<uint32_t, State> set_states;   // of sets with a touched member, before
 };

@@ -113,6 +113,7 @@ Result<Submission> submission_from_message(const pb::SubmitHeader& header) {
   ParseOptions options;
   options.file_name = "the submitted YAML";
   TRY(submission.spec, parse_spec(header.spec_yaml(), options));
+  submission.shapes = shapes_of(submission.spec);
   submission.snapshot = header.snapshot();
   submission.user = header.user();
   submission.project_dir = header.project_dir();

@@ -53,6 +53,7 @@ State set_state(const std::vector<const Experiment*>& members) {
 State set_state(const SetTally& tally) {
   const auto count = [&](State state) { return tally.by_state[static_cast<size_t>(state)]; };
   if (count(State::Finished) + count(State::Failed) + count(State::Killed) == tally.members) {
+    if (tally.shared_lives) return State::Stopping;
     if (count(State::Finished) > 0) return State::Finished;
     return count(State::Failed) > 0 ? State::Failed : State::Killed;
   }

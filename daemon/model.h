@@ -17,6 +17,7 @@
 #include "daemon/queue_order.h"
 #include "daemon/rare.h"
 #include "schema/cluster_env.h"
+#include "schema/expand.h"
 #include "schema/ids.h"
 #include "schema/spec.h"
 #include "schema/states.h"
@@ -110,14 +111,27 @@ struct Submission {
   std::string submission_id;
   std::string spec_yaml;
   Spec spec;  // with its grid
+  std::vector<Spec> shapes;  // shapes_of(spec)
   std::string snapshot;  // 32 bytes
   std::string user;
   std::string project_dir;
   std::string host;  // --host: a host's name or id; empty: anywhere
   uint64_t submitted_unix_ms = 0;
+
+  // What a member is placed as.
+  const Spec& spec_of(uint32_t member) const {
+    return shapes.empty() ? spec : shapes[shape_of(spec, member)];
+  }
+  // Its experiments are {number, first_member()} to {number, last_member()}. Of a set 0 is what the
+  // members share, a TensorBoard.
+  uint32_t first_member() const { return spec.is_set() && !has_shared() ? 1 : 0; }
+  uint32_t last_member() const {
+    return spec.is_set() ? static_cast<uint32_t>(spec.member_count()) : 0;
+  }
+  bool has_shared() const { return !shapes.empty() && !shapes.front().roles.empty(); }
 };
 
-// An experiment or a member of a set. 200,000 queued ones must fit in memory: what only a placed one
+// An experiment, a member of a set, or what the members of a set share. 200,000 queued ones must fit in memory: what only a placed one
 // needs lives in vectors that stay empty until then.
 struct Experiment {
   ExperimentId id;
@@ -139,7 +153,8 @@ struct Experiment {
   uint64_t started_unix_ms = 0;
   uint64_t finished_unix_ms = 0;
 
-  const Spec& spec() const { return submission->spec; }
+  const Spec& spec() const { return submission->spec_of(id.member); }
+  bool is_shared() const { return id.member == 0 && submission->has_shared(); }
   bool operator==(const Experiment&) const = default;
 };
 
@@ -177,6 +192,7 @@ struct SetTally {
   uint32_t placed = 0;            // ever
   uint32_t begun = 0;             // ever: a process of theirs was started
   uint32_t in_slots = 0;          // in the queue or placed, and not over: they use up `concurrency`
+  bool shared_lives = false;      // what they share is not over: it ends after them
   std::set<ExperimentId> held;    // back by `concurrency`
 };
 State set_state(const SetTally& tally);

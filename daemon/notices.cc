@@ -35,7 +35,7 @@ std::vector<std::string> notices_of(const Spec& spec, const Model& model) {
                                 spec.image));
   }
   if (spec.tensorflow.tensorboard) {
-    lines.push_back("Note: TensorBoard is not started yet: `tensorboard --logdir runs/` shows the runs");
+    lines.push_back("TensorBoard runs beside it; `dtrain tensorboard` prints the address");
   }
   const bool asks = std::any_of(spec.roles.begin(), spec.roles.end(),
                                 [](const RoleSpec& role) { return role.resources.gpus > 0; });

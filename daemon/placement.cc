@@ -327,7 +327,15 @@ Placement place(const ExperimentId& id, const Spec& spec, const FreeHosts& hosts
 }
 
 Placement plan(const Model& model, const Spec& spec, const std::string& host) {
-  return place(ExperimentId{1, spec.is_set() ? 1u : 0u}, spec, model.free, Choice{host, {}, nullptr});
+  const ExperimentId id{1, spec.is_set() ? 1u : 0u};
+  const Choice choice{host, {}, nullptr};
+  const std::vector<Spec> shapes = shapes_of(spec);
+  for (const Spec& shape : shapes) {
+    if (shape.roles.empty()) continue;
+    auto placement = place(id, shape, model.free, choice);
+    if (std::holds_alternative<Never>(placement)) return placement;
+  }
+  return place(id, shapes.empty() ? spec : shapes[shape_of(spec, id.member)], model.free, choice);
 }
 
 }  // namespace dtrain::daemon

@@ -54,11 +54,10 @@ Status Scheduler::load() {
   const TimeMs now = boottime_ms();
   for (const auto& submission : submissions) {
     const uint32_t number = submission->number;
-    const bool is_set = submission->spec.is_set();
-    for (uint64_t member = is_set ? 1 : 0; member <= (is_set ? submission->spec.member_count() : 0);
-         ++member) {
+    const uint32_t last = submission->last_member();
+    for (uint32_t member = submission->first_member(); member <= last; ++member) {
       Experiment experiment;
-      experiment.id = {number, static_cast<uint32_t>(member)};
+      experiment.id = {number, member};
       experiment.submission = submission;
       model_.experiments.emplace(experiment.id, std::move(experiment));
     }
@@ -359,8 +358,10 @@ Result<pb::Launch> Scheduler::launch_message(const SendLaunch& what) {
   std::filesystem::create_directories(folder, error);
   if (error) return errno_error(fmt::format("create {}", folder.string()), error.value());
   // What ran, for whoever finds the results later.
-  std::ofstream(folder / kConfigurationFile)
-      << to_yaml(member_spec(experiment.submission->spec, what.experiment.member));
+  if (!experiment.is_shared()) {
+    std::ofstream(folder / kConfigurationFile)
+        << to_yaml(member_spec(experiment.submission->spec, what.experiment.member));
+  }
 
   pb::Launch launch;
   launch.set_experiment(to_string(what.experiment));
@@ -403,9 +404,16 @@ Result<Experiment> Scheduler::committed(const ExperimentId& id,
 
 Result<Scheduler::Known> Scheduler::find(const ExperimentId& id) {
   Known known;
-  const auto read = [&known](Experiment&& experiment) {
+  const auto add = [&known](const Experiment& experiment) {
+    if (experiment.is_shared()) {
+      known.shared = &experiment;
+    } else {
+      known.experiments.push_back(&experiment);
+    }
+  };
+  const auto read = [&known, &add](Experiment&& experiment) {
     known.read.push_back(std::move(experiment));
-    known.experiments.push_back(&known.read.back());
+    add(known.read.back());
   };
   const bool all = id.member == 0;
   auto it = model_.experiments.lower_bound(id);
@@ -419,7 +427,7 @@ Result<Scheduler::Known> Scheduler::find(const ExperimentId& id) {
       stored.held = experiment.held;
       read(std::move(stored));
     } else {
-      known.experiments.push_back(&experiment);
+      add(experiment);
     }
   }
   if (known.submission) return known;

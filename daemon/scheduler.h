@@ -65,6 +65,7 @@ class Scheduler {
     // The one, or the members in order. Members that are over come without their replicas, unless a
     // member was asked for or the whole set is over.
     std::vector<const Experiment*> experiments;
+    const Experiment* shared = nullptr;   // of a whole set, what its members share
     std::deque<Experiment> read;   // those of them that the model doesn't have like that
 
     Known() = default;

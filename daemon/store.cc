@@ -170,6 +170,7 @@ Result<Submission> read_submission(int64_t number, const std::string& spec_yaml)
   ParseOptions options;
   options.file_name = fmt::format("experiment {}", number);
   TRY(submission.spec, parse_spec(spec_yaml, options));
+  submission.shapes = shapes_of(submission.spec);
   return submission;
 }
 

@@ -60,17 +60,25 @@ Status check_exists(const Scheduler::Known& known, const IdPattern& pattern) {
                  fmt::format("`dtrain status {}` shows it", number)};
   }
   if (!pattern.role || (pattern.role == Role::Build && spec.has_build())) return ok();
-  std::string roles;
-  const ExperimentId first{number, members == 0 ? 0 : 1u};
-  for (const ReplicaId& replica : replica_ids(first, spec)) {
-    IdPattern here = pattern;
-    here.experiment = first;
-    if (here.matches(replica)) return ok();
-    const std::string name = to_string(replica).substr(to_string(first).size() + 1);
-    roles += roles.empty() ? name : ", " + name;
+  std::vector<std::string> names;
+  const ExperimentId whole{number, 0};
+  const auto look_at = [&](const Spec& shape) {
+    for (const ReplicaId& replica : replica_ids(whole, shape)) {
+      const IdPattern here{whole, pattern.role, pattern.index};
+      if (here.matches(replica)) return true;
+      std::string name = to_string(replica).substr(to_string(whole).size() + 1);
+      if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(std::move(name));
+    }
+    return false;
+  };
+  const auto& shapes = known.submission->shapes;
+  if (pattern.experiment.member != 0 || shapes.empty()) {
+    if (look_at(known.submission->spec_of(pattern.experiment.member))) return ok();
+  } else if (std::any_of(shapes.begin(), shapes.end(), look_at)) {
+    return ok();
   }
   return Error{Code::NotFound, fmt::format("experiment {} has no {}; it has {}", number,
-                                           to_string(pattern), roles),
+                                           to_string(pattern), fmt::join(names, ", ")),
                ""};
 }
 
@@ -81,7 +89,7 @@ std::vector<std::string> watched_ids(const Scheduler::Known& known, const IdPatt
   if (!pattern.role) ids.push_back(to_string(pattern.experiment));
   const auto add = [&](const ExperimentId& id) {
     if (id.member != 0 && !pattern.role && id != pattern.experiment) ids.push_back(to_string(id));
-    for (const ReplicaId& replica : replica_ids(id, spec)) {
+    for (const ReplicaId& replica : replica_ids(id, known.submission->spec_of(id.member))) {
       if (pattern.matches(replica)) ids.push_back(to_string(replica));
     }
     const ReplicaId build{id, Role::Build, 0};   // how many there are is known once it is placed
@@ -93,6 +101,7 @@ std::vector<std::string> watched_ids(const Scheduler::Known& known, const IdPatt
   } else if (pattern.experiment.member != 0) {
     add(pattern.experiment);
   } else {
+    if (known.submission->has_shared()) add({number, 0});
     const uint64_t first = members > kListedMembersMax ? members - kListedMembersMax + 1 : 1;
     for (uint64_t member = first; member <= members; ++member) {
       add({number, static_cast<uint32_t>(member)});
@@ -105,7 +114,13 @@ pb::ExperimentInfo summary_of(const Scheduler::Known& known, const ExperimentId&
                               const Model& model, TimeMs now) {
   if (known.submission->spec.is_set() && id.member == 0) {
     std::vector<const Experiment*> members = members_of(known, id);
-    return describe_set(*known.submission, members);
+    pb::ExperimentInfo info = describe_set(*known.submission, members);
+    const bool ends = known.shared != nullptr && !known.shared->over;
+    if (const auto state = parse_state(info.state()); ends && state && is_terminal(*state)) {
+      info.set_state(std::string(to_string(State::Stopping)));
+      info.set_finished_unix_ms(0);
+    }
+    return info;
   }
   const auto found = members_of(known, id);
   return describe(found.empty() ? as_submitted(known, id) : *found.front(), model, now);

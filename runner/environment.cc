@@ -91,6 +91,7 @@ Environment replica_environment(const EnvironmentInputs& inputs, const Seat& sea
   env["EXPERIMENT_ID"] = to_string(seat.replica.experiment);
   env["DTRAIN_REPLICA"] = to_string(seat.replica);
   env["DTRAIN_ATTEMPT"] = std::to_string(inputs.attempt);
+  env["DTRAIN_ADDRESS"] = seat.address;
   env["DTRAIN_KEY"] = inputs.key;
   env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID";
   // The inventory lists only devices inside the runner's own mask, by the host's index: no second

@@ -157,7 +157,10 @@ std::string Recipe::key() const {
 
 std::vector<std::string> framework_requirements(const Spec& spec, std::string_view machine) {
   const std::string& version = spec.tensorflow.version;
-  if (version.empty()) return {};
+  std::vector<std::string> requirements;
+  // Older ones need what newer setuptools leave out.
+  if (spec.tensorflow.tensorboard) requirements = {"tensorboard", "setuptools<81"};
+  if (version.empty()) return requirements;
   const bool gpus = std::any_of(spec.roles.begin(), spec.roles.end(),
                                 [](const RoleSpec& role) { return role.resources.gpus > 0; });
   int major = 0, minor = 0;
@@ -166,7 +169,8 @@ std::vector<std::string> framework_requirements(const Spec& spec, std::string_vi
   std::string name = "tensorflow";
   if (gpus && brings_cuda) name += "[and-cuda]";
   if (!gpus && machine == "x86_64") name += "-cpu";
-  return {numbered ? name + "==" + version : name};
+  requirements.insert(requirements.begin(), numbered ? name + "==" + version : name);
+  return requirements;
 }
 
 void add_named_files(Recipe& recipe, const fs::path& tree) {

@@ -54,11 +54,16 @@ TensorflowTask tensorflow_task(const ReplicaId& replica, bool has_chief) {
 
 std::map<std::string, std::string> cluster_env(const Spec& spec, const std::vector<Seat>& gang,
                                                const ReplicaId& replica) {
-  if (!speaks_tf_config(spec.framework) || gang.size() < 2) return {};
+  const bool outside = replica.role == Role::Tensorboard;
+  const auto in_cluster = std::count_if(gang.begin(), gang.end(), [](const Seat& seat) {
+    return seat.replica.role != Role::Tensorboard;
+  });
+  if (!speaks_tf_config(spec.framework) || outside || in_cluster < 2) return {};
   const bool has_chief = spec.role(Role::Chief) != nullptr;
 
   std::map<std::string, std::map<int, std::string>> cluster;  // type -> index -> host:port
   for (const Seat& seat : gang) {
+    if (seat.replica.role == Role::Tensorboard) continue;
     const TensorflowTask task = tensorflow_task(seat.replica, has_chief);
     // Training waits for every process of its cluster, and an evaluator never joins; the evaluator
     // in turn must find itself in the cluster it is given.

@@ -1,6 +1,7 @@
 #include "schema/expand.h"
 
 #include "schema/text_formats.h"
+#include "schema/variation.h"
 
 namespace dtrain {
 
@@ -100,9 +101,49 @@ std::map<std::string, std::string> member_parameters(const Spec& spec, uint32_t 
   return values;
 }
 
+namespace {
+
+bool has_shapes(const Spec& spec) {
+  return spec.is_set() && (!spec.source.empty() || spec.role(Role::Tensorboard) != nullptr);
+}
+
+// The roles of a member, or of what all members share; its parameters are as they were.
+Spec shape(const Spec& spec, size_t index) {
+  Spec one = spec;
+  std::erase_if(one.roles, [index](const RoleSpec& role) {
+    return (role.role == Role::Tensorboard) != (index == 0);
+  });
+  if (index == 0) {
+    one.restart = {};
+    one.max_duration_ms = 0;
+  }
+  return one;
+}
+
+}  // namespace
+
+std::vector<Spec> shapes_of(const Spec& spec) {
+  if (!has_shapes(spec)) return {};
+  std::vector<Spec> shapes = {shape(spec, 0)};
+  if (spec.source.empty()) {
+    shapes.push_back(shape(spec, 1));
+    return shapes;
+  }
+  for (Spec& each : varied_specs(spec)) {
+    each.parameters = spec.parameters;
+    shapes.push_back(shape(each, 1));
+  }
+  return shapes;
+}
+
+size_t shape_of(const Spec& spec, uint32_t member) {
+  return member == 0 ? 0 : 1 + variation_of(spec, member);
+}
+
 Spec member_spec(const Spec& spec, uint32_t member) {
   const std::map<std::string, std::string> values = member_parameters(spec, member);
-  Spec one = spec;
+  Spec one = spec.source.empty() ? spec : varied_spec(spec, variation_of(spec, member));
+  if (has_shapes(spec)) one = shape(one, shape_of(spec, member));
   for (Parameter& parameter : one.parameters) parameter.values = {values.at(parameter.name)};
   for (RoleSpec& role : one.roles) {
     for (std::string& line : role.run) line = substitute(line, values);

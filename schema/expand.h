@@ -19,8 +19,14 @@ std::map<std::string, std::string> member_parameters(const Spec& spec, uint32_t 
 inline constexpr uint64_t kMaxMembers = 1'000'000;
 
 // The Spec of one member: each parameter has its one value and every run line has its {{ name }}
-// replaced ({{name}} too). Never fails on a Spec that parse_spec accepted.
+// replaced ({{name}} too). Never fails on a Spec that parse_spec accepted. Member 0 of a set is what
+// all members share: its TensorBoard.
 Spec member_spec(const Spec& spec, uint32_t member);
+
+// What the members of a set are placed as, where that is not simply the Spec: at 0 what they share,
+// then each kind of member. Empty: they are all as the Spec says. shape_of() is the index in it.
+std::vector<Spec> shapes_of(const Spec& spec);
+size_t shape_of(const Spec& spec, uint32_t member);
 
 // The names in {{ }} of one run line, in order, repeats included.
 std::vector<std::string> placeholders(std::string_view line);

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 
+#include "schema/expand.h"
 #include "schema/problems.h"
 #include "schema/spec_check.h"
 #include "schema/spec_keys.h"
 #include "schema/spec_overrides.h"
 #include "schema/spec_read.h"
+#include "schema/variation.h"
 #include "schema/yaml_tree.h"
 
 namespace dtrain {
@@ -42,7 +44,7 @@ const RoleSpec& Spec::decider() const {
 }
 
 bool Spec::is_distributed() const {
-  return replica_count() > 1;
+  return replica_count() > (role(Role::Tensorboard) == nullptr ? 1 : 2);
 }
 
 int Spec::replica_count() const {
@@ -81,6 +83,55 @@ std::string_view to_string(Framework framework) {
 
 namespace {
 
+// `-p worker=2` where the file has `worker: [1, 2]` is meant for that list. It stays one, so that
+// {{ worker }} still has its value.
+ParseOptions with_lists_set(const YamlNode& root, const ParseOptions& options) {
+  Problems of_the_file("", false);
+  const auto lists = find_variations(root, spec_shape(), of_the_file);
+  ParseOptions changed = options;
+  changed.parameters.clear();
+  for (const auto& [name, value] : options.parameters) {
+    const auto list = std::find_if(lists.begin(), lists.end(),
+                                   [&](const Parameter& each) { return each.name == name; });
+    if (list == lists.end()) {
+      changed.parameters.emplace_back(name, value);
+    } else {
+      changed.set.emplace_back(list->path,
+                               value.starts_with('[') ? value : "[" + yaml_scalar(value) + "]");
+    }
+  }
+  return changed;
+}
+
+Spec read_tree(YamlNode& root, const std::vector<AddedParameter>& added, SpecReading& reading) {
+  check_tree(root, spec_shape(), reading.problems);
+  return read_spec(root, added, reading);
+}
+
+// Each combination is read, and what is wrong with the first that has something wrong is told.
+Spec read_varied(YamlNode& root, const std::vector<Parameter>& variations,
+                 const std::vector<AddedParameter>& added, SpecReading& reading) {
+  for (const Parameter& each : variations) reading.varied.push_back(each.name);
+  Spec spec;
+  for (uint64_t kind = 0; kind < variation_count(variations); ++kind) {
+    YamlNode tree = choose_variation(root, variations, kind);
+    Spec one = read_tree(tree, added, reading);
+    if (!reading.problems.empty()) return one;
+    if (kind == 0) spec = std::move(one);
+  }
+  spec.parameters.insert(spec.parameters.end(), variations.begin(), variations.end());
+  std::sort(spec.parameters.begin(), spec.parameters.end(),
+            [](const Parameter& a, const Parameter& b) { return a.name < b.name; });
+  if (const uint64_t count = spec.member_count(); count > kMaxMembers) {
+    reading.problems.add(root.find("train")->place, variations.front().path,
+                         fmt::format("with this list the set has {} members, expected at most {}",
+                                     count, kMaxMembers));
+  }
+  drop_own_keys(root);
+  spec.source = emit_yaml(root);
+  return spec;
+}
+
 // The Spec, or problems; the hint is for all of them together.
 Spec read_text(std::string_view yaml, const ParseOptions& options, Problems& problems,
                std::string& hint) {
@@ -91,10 +142,14 @@ Spec read_text(std::string_view yaml, const ParseOptions& options, Problems& pro
     hint = "dtrain init writes one to start from";
     return {};
   }
-  const std::vector<AddedParameter> added = apply_overrides(*root, options, problems);
-  check_tree(*root, spec_shape(), problems);
-  SpecReading reading{problems, is_riseml_file(options.file_name)};
-  Spec spec = read_spec(*root, added, reading);
+  const bool riseml = is_riseml_file(options.file_name);
+  const std::vector<AddedParameter> added = apply_overrides(
+      *root, riseml ? options : with_lists_set(*root, options), problems);
+  SpecReading reading{problems, riseml};
+  const std::vector<Parameter> variations =
+      reading.riseml ? std::vector<Parameter>() : find_variations(*root, spec_shape(), problems);
+  Spec spec = variations.empty() ? read_tree(*root, added, reading)
+                                 : read_varied(*root, variations, added, reading);
   // It travels in one message and is parsed again at every stop; aliases may have blown it up.
   if (problems.empty() && to_yaml(spec).size() > kSpecMaxBytes) {
     problems.add(

@@ -41,10 +41,12 @@ struct RoleSpec {
 };
 
 // One hyperparameter with the values it takes, as the text that replaces {{ name }} and goes into the
-// environment. One value: a plain parameter. Several: a dimension of the grid.
+// environment. One value: a plain parameter. Several: a dimension of the grid. With a path it is a
+// list that stood where the YAML wants one value, and goes there instead (see variation.h).
 struct Parameter {
   std::string name;
   std::vector<std::string> values;  // not empty
+  std::string path = {};            // "train.tensorflow.distributed.worker"
   bool operator==(const Parameter&) const = default;
 };
 
@@ -63,7 +65,7 @@ struct TensorflowOptions {
 };
 
 // Roles are normalised: `worker: 3` without a chief is {Master x1, Worker x2}; an experiment that is
-// not distributed is {Train x1}. Order: decider first, then Worker, Ps, Evaluator.
+// not distributed is {Train x1}. Order: decider first, then Worker, Ps, Evaluator, Tensorboard.
 struct Spec {
   std::string project;
   std::string name;          // --name; may be empty
@@ -87,12 +89,14 @@ struct Spec {
   std::vector<std::string> env_from_shell;     // NAMEs whose values travel apart, as secrets
   std::vector<std::string> outputs;            // work tree paths collected into OUTPUT_DIR
   std::string python = "auto";
+  // Only with variations, whose first combination the fields above are of: the YAML with its lists.
+  std::string source = {};
   std::string image;  // named by RiseML's files; kept for information, no container is started
   bool operator==(const Spec&) const = default;
 
   const RoleSpec* role(Role role) const;  // null when the Spec has none
   const RoleSpec& decider() const;        // chief, launcher, master or train: whose end is the end
-  bool is_distributed() const;            // more than one replica
+  bool is_distributed() const;            // several train together
   int replica_count() const;
   uint64_t member_count() const;          // product of the parameters' value counts; >= 1
   bool is_set() const { return member_count() > 1; }
@@ -120,6 +124,8 @@ struct ParseOptions {
 // `framework: tensorflow` on.
 Result<Spec> parse_spec(std::string_view yaml, const ParseOptions& options);
 std::string to_yaml(const Spec& spec);
+// A text as one value of a YAML file, in quotes where it needs them.
+std::string yaml_scalar(std::string_view text);
 
 // The JSON Schema (draft 2020-12) of dtrain.yml, as text. Made from the same table the parser checks
 // keys against; a test holds the two together.

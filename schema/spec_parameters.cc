@@ -142,6 +142,7 @@ void check_placeholders(const YamlNode& train, const Spec&,
   if (map) {
     for (const YamlEntry& entry : map->entries) declared.push_back(entry.key);
   }
+  for (const std::string& name : reading.varied) declared.push_back(name);
   std::set<std::string> used;
   std::set<std::string> undeclared;
   for (const auto& [node, path] : command_nodes(train)) {

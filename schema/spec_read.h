@@ -14,6 +14,7 @@ namespace dtrain {
 struct SpecReading {
   Problems& problems;
   bool riseml = false;  // the file is RiseML's: its defaults
+  std::vector<std::string> varied = {};  // names of lists elsewhere, which have a value as well
   // Placeholders nobody gave a value, sorted, each once: the hint asks for them.
   std::vector<std::string> undeclared = {};
 };

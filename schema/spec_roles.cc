@@ -6,6 +6,7 @@
 #include "schema/quote.h"
 #include "schema/spec_check.h"
 #include "schema/spec_read.h"
+#include "schema/tensorboard.h"
 
 namespace dtrain {
 
@@ -203,6 +204,7 @@ std::vector<RoleSpec> read_roles(const YamlNode& train, const Spec& spec, bool r
     replicas += role.count;
     lacks_command = lacks_command || role.run.empty();
   }
+  if (spec.tensorflow.tensorboard && !built.empty()) built.push_back(tensorboard_role());
   // A refused or unknown key may have been meant for the command.
   const bool may_be_meant = std::any_of(train.entries.begin(), train.entries.end(),
                                         [](const YamlEntry& entry) { return entry.value.refused; });

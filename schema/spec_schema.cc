@@ -3,6 +3,7 @@
 
 #include "schema/spec.h"
 #include "schema/spec_keys.h"
+#include "schema/variation.h"
 
 namespace dtrain {
 
@@ -11,20 +12,49 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Kind = Shape::Kind;
 
-Json schema_of(const Shape& shape);
+// With `varied`, a list of values may stand for any value: see variation.h.
+Json schema_of(const Shape& shape, bool varied);
+
+void add_values(const Shape& shape, Json& values, bool& lists) {
+  if (shape.kind == Kind::Either) {
+    for (const Shape& part : shape.parts) add_values(part, values, lists);
+    return;
+  }
+  lists = lists || shape.kind == Kind::List;
+  const bool is_value = shape.kind != Kind::List && shape.kind != Kind::Map &&
+                        shape.kind != Kind::Dict && shape.kind != Kind::Nothing &&
+                        shape.kind != Kind::Refused;
+  if (is_value) values.push_back(schema_of(shape, false));
+}
+
+Json with_lists(const Shape& shape, Json schema) {
+  Json values = Json::array();
+  bool lists = false;
+  add_values(shape, values, lists);
+  if (values.empty() || lists) return schema;
+  const Json list{{"type", "array"},
+                  {"items", {{"anyOf", std::move(values)}}},
+                  {"minItems", 1},
+                  {"maxItems", kMaxVariedValues}};
+  if (!schema.contains("anyOf")) schema = {{"anyOf", Json::array({std::move(schema)})}};
+  schema["anyOf"].push_back(list);
+  return schema;
+}
 
 void add_bounds(const Shape& shape, Json& out) {
   if (shape.minimum != std::numeric_limits<double>::lowest()) out["minimum"] = shape.minimum;
   if (shape.maximum != std::numeric_limits<double>::max()) out["maximum"] = shape.maximum;
 }
 
-Json schema_of_map(const Shape& shape) {
+Json schema_of_map(const Shape& shape, bool varied) {
   Json out{{"type", "object"}, {"additionalProperties", false}};
   out["properties"] = Json::object();
   Json required = Json::array();
   for (const Key& key : shape.keys) {
     if (key.shape.kind == Kind::Refused) continue;
-    Json value = schema_of(key.shape);
+    const bool of_the_set = key.name == "concurrency" || key.name == "priority";
+    Json value = schema_of(key.shape, varied || key.name == "train");
+    if (varied && !of_the_set) value = with_lists(key.shape, std::move(value));
     if (!key.about.empty()) value["description"] = key.about;
     out["properties"][std::string(key.name)] = std::move(value);
     if (key.required) required.push_back(key.name);
@@ -44,7 +74,7 @@ Json schema_of_text(const Shape& shape) {
   return out;
 }
 
-Json schema_of(const Shape& shape) {
+Json schema_of(const Shape& shape, bool varied) {
   Json out = Json::object();
   switch (shape.kind) {
     case Kind::Boolean:
@@ -64,18 +94,18 @@ Json schema_of(const Shape& shape) {
       return {{"enum", shape.words}};
     case Kind::List:
       return {{"type", "array"},
-              {"items", schema_of(shape.parts[0])},
+              {"items", schema_of(shape.parts[0], false)},
               {"minItems", 1},
               {"maxItems", shape.most}};
     case Kind::Map:
-      return schema_of_map(shape);
+      return schema_of_map(shape, varied);
     case Kind::Dict:
       return {{"type", "object"},
               {"propertyNames", {{"pattern", shape.format->pattern}}},
-              {"additionalProperties", schema_of(shape.parts[0])},
+              {"additionalProperties", schema_of(shape.parts[0], false)},
               {"maxProperties", shape.most}};
     case Kind::Either:
-      for (const Shape& part : shape.parts) out["anyOf"].push_back(schema_of(part));
+      for (const Shape& part : shape.parts) out["anyOf"].push_back(schema_of(part, varied));
       return out;
     case Kind::Refused:
       break;
@@ -89,7 +119,7 @@ std::string json_schema() {
   Json out{{"$schema", "https://json-schema.org/draft/2020-12/schema"},
            {"title", "dtrain.yml"},
            {"description", "An experiment of dtrain: what to run, with what, and how many of it."}};
-  out.update(schema_of(spec_shape()));
+  out.update(schema_of(spec_shape(), false));
   return out.dump(2) + "\n";
 }
 

@@ -5,6 +5,7 @@
 #include "schema/quote.h"
 #include "schema/spec.h"
 #include "schema/text_formats.h"
+#include "schema/variation.h"
 
 namespace dtrain {
 
@@ -31,30 +32,6 @@ bool is_plain(std::string_view text) {
          text.find(": ") == std::string_view::npos && !is_reserved_word(text);
 }
 
-std::string scalar(std::string_view text) {
-  if (is_plain(text)) return std::string(text);
-  std::string out = "\"";
-  for (size_t at = 0; at < text.size();) {
-    const auto byte = static_cast<unsigned char>(text[at]);
-    const size_t length = utf8_length(text, at);
-    if (length == 0) {
-      out += "\xEF\xBF\xBD";  // no YAML can hold such a byte; the parser never let one in
-    } else if (byte == '"' || byte == '\\') {
-      out += {'\\', text[at]};
-    } else if (byte == '\n') {
-      out += "\\n";
-    } else if (byte == '\t') {
-      out += "\\t";
-    } else if (byte < 0x20 || byte == 0x7F) {
-      out += fmt::format("\\x{:02x}", byte);
-    } else {
-      out += text.substr(at, length);
-    }
-    at += std::max<size_t>(length, 1);
-  }
-  return out + "\"";
-}
-
 // Lines of "key: value", indented.
 class Writer {
  public:
@@ -66,14 +43,14 @@ class Writer {
   }
   // One command as a value, several as a list.
   void lines(int depth, std::string_view name, const std::vector<std::string>& values) {
-    if (values.size() == 1) return key(depth, name, scalar(values[0]));
+    if (values.size() == 1) return key(depth, name, yaml_scalar(values[0]));
     key(depth, name, "");
-    for (const std::string& value : values) item(depth + 1, scalar(value));
+    for (const std::string& value : values) item(depth + 1, yaml_scalar(value));
   }
   void list(int depth, std::string_view name, const std::vector<std::string>& values) {
     if (values.empty()) return;
     key(depth, name, "");
-    for (const std::string& value : values) item(depth + 1, scalar(value));
+    for (const std::string& value : values) item(depth + 1, yaml_scalar(value));
   }
   std::string take() { return std::move(out_); }
 
@@ -134,7 +111,7 @@ void write_parameters(const Spec& spec, Writer& out) {
     if (!range.empty()) {
       out.key(2, parameter.name, range);
     } else if (parameter.values.size() == 1) {
-      out.key(2, parameter.name, scalar(parameter.values[0]));
+      out.key(2, parameter.name, yaml_scalar(parameter.values[0]));
     } else {
       out.list(2, parameter.name, parameter.values);
     }
@@ -197,7 +174,7 @@ void write_tensorflow(const Spec& spec, Writer& out) {
   const bool roles = spec.decider().role != Role::Train;
   if (options == TensorflowOptions{} && !roles) return;
   out.key(1, "tensorflow", "");
-  if (!options.version.empty()) out.key(2, "version", scalar(options.version));
+  if (!options.version.empty()) out.key(2, "version", yaml_scalar(options.version));
   if (options.tensorboard) out.key(2, "tensorboard", "true");
   write_roles(spec, out);
 }
@@ -226,28 +203,61 @@ void write_ending(const Spec& spec, Writer& out) {
   }
 }
 
+std::string varied_yaml(const Spec& spec) {
+  Problems none("", false);
+  auto root = parse_yaml(spec.source, 0, none);
+  INVARIANT(root && none.empty(), "a source was written by emit_yaml");
+  put_own_keys(*root, spec);
+  return emit_yaml(*root);
+}
+
 void write_environment(const Spec& spec, Writer& out) {
   if (spec.env.empty() && spec.env_from_shell.empty()) return;
   out.key(1, "env", "");
   for (const auto& [name, value] : spec.env) {
     if (spec.env_from_shell.empty()) {
-      out.key(2, name, scalar(value));
+      out.key(2, name, yaml_scalar(value));
     } else {
-      out.item(2, scalar(fmt::format("{}={}", name, value)));
+      out.item(2, yaml_scalar(fmt::format("{}={}", name, value)));
     }
   }
-  for (const std::string& name : spec.env_from_shell) out.item(2, scalar(name));
+  for (const std::string& name : spec.env_from_shell) out.item(2, yaml_scalar(name));
 }
 
 }  // namespace
 
+std::string yaml_scalar(std::string_view text) {
+  if (is_plain(text)) return std::string(text);
+  std::string out = "\"";
+  for (size_t at = 0; at < text.size();) {
+    const auto byte = static_cast<unsigned char>(text[at]);
+    const size_t length = utf8_length(text, at);
+    if (length == 0) {
+      out += "\xEF\xBF\xBD";  // no YAML can hold such a byte; the parser never let one in
+    } else if (byte == '"' || byte == '\\') {
+      out += {'\\', text[at]};
+    } else if (byte == '\n') {
+      out += "\\n";
+    } else if (byte == '\t') {
+      out += "\\t";
+    } else if (byte < 0x20 || byte == 0x7F) {
+      out += fmt::format("\\x{:02x}", byte);
+    } else {
+      out += text.substr(at, length);
+    }
+    at += std::max<size_t>(length, 1);
+  }
+  return out + "\"";
+}
+
 std::string to_yaml(const Spec& spec) {
+  if (!spec.source.empty()) return varied_yaml(spec);
   const Spec defaults;
   const RoleSpec& decider = spec.decider();
   Writer out;
-  out.key(0, "project", scalar(spec.project));
-  if (!spec.name.empty()) out.key(0, "name", scalar(spec.name));
-  if (!spec.note.empty()) out.key(0, "note", scalar(spec.note));
+  out.key(0, "project", yaml_scalar(spec.project));
+  if (!spec.name.empty()) out.key(0, "name", yaml_scalar(spec.name));
+  if (!spec.note.empty()) out.key(0, "note", yaml_scalar(spec.note));
   out.key(0, "train", "");
   out.key(1, "framework", to_string(spec.framework));
   out.key(1, "resources", flow(decider.resources));
@@ -255,13 +265,13 @@ std::string to_yaml(const Spec& spec) {
   write_parameters(spec, out);
   if (spec.concurrency != 0) out.key(1, "concurrency", fmt::format("{}", spec.concurrency));
   if (spec.priority != 50) out.key(1, "priority", fmt::format("{}", spec.priority));
-  if (!spec.image.empty()) out.key(1, "image", scalar(spec.image));
+  if (!spec.image.empty()) out.key(1, "image", yaml_scalar(spec.image));
   out.list(1, "install", spec.install);
   if (!spec.data.empty()) out.key(1, "data", "");
-  for (const auto& [name, path] : spec.data) out.key(2, name, scalar(path));
+  for (const auto& [name, path] : spec.data) out.key(2, name, yaml_scalar(path));
   write_environment(spec, out);
   out.list(1, "outputs", spec.outputs);
-  if (spec.python != defaults.python) out.key(1, "python", scalar(spec.python));
+  if (spec.python != defaults.python) out.key(1, "python", yaml_scalar(spec.python));
   write_ending(spec, out);
   out.lines(1, "run", decider.run);
   return out.take();

@@ -15,5 +15,6 @@ endforeach()
 # They install what they run.
 if(TARGET e2e_tests)
   set_tests_properties(e2e/build PROPERTIES TIMEOUT 900)
+  set_tests_properties(e2e/tensorboard PROPERTIES TIMEOUT 900)
   set_tests_properties(e2e/tensorflow PROPERTIES TIMEOUT 1500)
 endif()

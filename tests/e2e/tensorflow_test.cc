@@ -8,6 +8,7 @@
 
 #include "tests/support/cluster.h"
 #include "tests/support/facts.h"
+#include "tests/support/package_index.h"
 #include "tests/support/skipped.h"
 
 using namespace dtrain::tests;
@@ -15,14 +16,6 @@ using namespace dtrain::tests;
 namespace {
 
 constexpr std::chrono::minutes kBuildAndTrain{15};
-
-bool index_answers(const Cluster& cluster) {
-  Command command;
-  command.argv = {"python3",    "-m",        "pip",    "download",
-                  "--quiet",    "--no-deps", "--dest", (cluster.folder() / "six").string(),
-                  "six==1.16.0"};
-  return run(command).code == 0;
-}
 
 bool says(const Output& output, const std::string& text) {
   return output.all().find(text) != std::string::npos;

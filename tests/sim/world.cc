@@ -313,9 +313,8 @@ void World::restart_daemon() {
   model_ = std::make_unique<Model>();
   newest_dial_.clear();
   for (const auto& submission : submissions_) {
-    const Spec& spec = submission->spec;
-    const auto members = static_cast<uint32_t>(spec.is_set() ? spec.member_count() : 0);
-    for (uint32_t member = members > 0 ? 1 : 0; member <= members; ++member) {
+    const uint32_t last = submission->last_member();
+    for (uint32_t member = submission->first_member(); member <= last; ++member) {
       Experiment experiment;
       experiment.id = {submission->number, member};
       experiment.submission = submission;

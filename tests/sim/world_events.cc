@@ -3,6 +3,7 @@
 
 #include "daemon/placement.h"
 #include "daemon/queue.h"
+#include "schema/tensorboard.h"
 #include "sim/world.h"
 
 namespace dtrain::sim {
@@ -47,6 +48,7 @@ Spec World::random_spec() {
   spec.stop_grace_ms = static_cast<int64_t>(below(5)) * 10'000;
   spec.priority = static_cast<int>(below(101));
   if (chance(30)) spec.install = {"pip install x"};
+  if (chance(30)) spec.roles.push_back(tensorboard_role());
   if (chance(30)) spec.max_duration_ms = 60'000 + static_cast<int64_t>(below(10)) * 60'000;
   if (chance(25)) {
     spec.parameters.push_back({"p", {"1", "2", "3"}});
@@ -61,6 +63,7 @@ void World::submit() {
   auto submission = std::make_shared<Submission>();
   submission->number = ++last_number_;
   submission->spec = random_spec();
+  submission->shapes = shapes_of(submission->spec);
   if (chance(10)) submission->host = hosts_[below(hosts_.size())].inventory.name;
   submissions_.push_back(submission);
   note("submit {}", submission->number);

@@ -85,6 +85,13 @@ void World::check_outcome(const Experiment& experiment) const {
     require(killed_.contains(experiment.id), "only who was killed is KILLED");
     return;
   }
+  if (outcome.state == State::Finished && experiment.is_shared()) {
+    const auto next = model_->live.upper_bound(experiment.id);
+    const bool members_left = next != model_->live.end() && next->number == experiment.id.number;
+    require(!members_left || succeeded(replicas.front()),
+            "what members share is ended after the last of them");
+    return;
+  }
   if (outcome.state == State::Finished) {
     require(!replicas.empty() && succeeded(replicas.front()),
             "only the decider's success is an experiment's");

@@ -21,6 +21,7 @@
 #include <memory>
 #include <sstream>
 
+#include "schema/tensorboard.h"
 namespace dtrain::daemon {
 
 namespace {
@@ -157,6 +158,7 @@ void Script::submit(const std::vector<std::string>& words) {
     else if (key == "max-duration") spec.max_duration_ms = std::stoi(value) * 1000;
     else if (key == "completion") spec.completion = Completion::AllWorkers;
     else if (key == "stop-grace") spec.stop_grace_ms = std::stoi(value) * 1000;
+    else if (key == "board") spec.roles.push_back(tensorboard_role());
     else if (key == "install") spec.install = {"pip install x"};
     else if (key == "priority") spec.priority = std::stoi(value);
     else if (key == "concurrency") spec.concurrency = std::stoi(value);
@@ -166,6 +168,7 @@ void Script::submit(const std::vector<std::string>& words) {
       spec.parameters.push_back(parameter);
     } else FAIL("submit: " << words[i]);
   }
+  submission->shapes = shapes_of(spec);
   submissions_.push_back(submission);
   happen(Submitted{submission});
 }
@@ -201,9 +204,8 @@ void Script::exited(const std::vector<std::string>& words) {
 void Script::restart() {
   model_ = std::make_unique<Model>();
   for (const auto& submission : submissions_) {
-    const bool is_set = submission->spec.is_set();
-    const auto members = static_cast<uint32_t>(is_set ? submission->spec.member_count() : 0);
-    for (uint32_t member = is_set ? 1 : 0; member <= members; ++member) {
+    const uint32_t last = submission->last_member();
+    for (uint32_t member = submission->first_member(); member <= last; ++member) {
       Experiment experiment;
       experiment.id = {submission->number, member};
       experiment.submission = submission;

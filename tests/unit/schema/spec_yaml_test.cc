@@ -4,6 +4,7 @@
 #include <random>
 
 #include "schema/spec.h"
+#include "schema/tensorboard.h"
 
 using namespace dtrain;
 
@@ -25,6 +26,7 @@ class RandomSpec {
     }
     spec.restart = {number(0, 3), number(0, 100'000'000)};
     make_roles(spec);
+    if (spec.tensorflow.tensorboard) spec.roles.push_back(tensorboard_role());
     for (const char* name : {"alpha", "b-c", "seed"}) {
       if (flip()) spec.parameters.push_back({name, values()});
     }

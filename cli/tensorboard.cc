@@ -1,0 +1,168 @@
+// dtrain tensorboard: where the TensorBoard of an experiment is. One that has none, or whose own has
+// ended with it, gets one: an experiment of its own, which shows that one's OUTPUT_DIR until it is
+// killed.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+
+#include "cli/commands.h"
+#include "cli/connection.h"
+#include "cli/json_output.h"
+#include "cli/submit.h"
+#include "schema/ids.h"
+#include "schema/random_id.h"
+#include "schema/states.h"
+#include "schema/tensorboard.h"
+
+namespace dtrain::cli {
+
+namespace {
+
+constexpr std::string_view kSays = "TensorBoard: ";
+constexpr size_t kSaidMaxBytes = 64 << 10;
+
+bool is_over(const std::string& state) {
+  const auto parsed = parse_state(state);
+  return parsed && is_terminal(*parsed);
+}
+
+// Waits until the replica has printed its address. Its own words where it ends before.
+Result<std::string> address_of(Connection& connection, const std::string& replica) {
+  pb::WatchRequest request;
+  request.set_id(replica);
+  request.set_follow(true);
+  RpcCall call(connection.channel(), kWatchMethod);
+  if (!call.write(request)) return call.finish().error();
+  call.writes_done();
+  std::string said, reason;
+  bool ended = false;
+  pb::WatchBatch batch;
+  while (!ended && call.read(batch)) {
+    for (const pb::WatchItem& item : batch.items()) {
+      if (item.has_log()) said += item.log().data();
+      if (item.has_state()) {
+        ended = is_over(item.state().state());
+        reason = item.state().reason();
+      }
+    }
+    for (size_t at = said.find(kSays); at != std::string::npos; at = said.find(kSays, at + 1)) {
+      const size_t end = said.find('\n', at);
+      if ((at == 0 || said[at - 1] == '\n') && end != std::string::npos) {
+        return said.substr(at + kSays.size(), end - at - kSays.size());
+      }
+    }
+    if (said.size() > kSaidMaxBytes) said.erase(0, said.size() - kSaidMaxBytes / 2);
+    ended = ended || batch.end();
+  }
+  if (!ended) {
+    if (auto status = call.finish(); !status.ok()) return std::move(status).error();
+  }
+  while (said.ends_with('\n')) said.pop_back();
+  const std::string last = said.substr(said.rfind('\n') + 1);
+  return Error{Code::FailedPrecondition,
+               fmt::format("{} ended before it showed anything: {}", replica,
+                           last.empty() ? reason : last),
+               fmt::format("dtrain logs {}", replica)};
+}
+
+// Its own, as long as that lives; "" without.
+std::string own_board(const pb::ShowReply& shown) {
+  for (const auto& replica : shown.replicas()) {
+    const auto id = parse_replica_id(replica.id());
+    if (id.ok() && id->role == Role::Tensorboard && !is_over(replica.state())) return replica.id();
+  }
+  return "";
+}
+
+std::string board_name(const std::string& id) {
+  return "TensorBoard of " + id;
+}
+
+// One that was started for it before; "" without.
+Result<std::string> other_board(Connection& connection, const std::string& id) {
+  TRY(const pb::ListReply list, connection.list({}));
+  for (const auto& info : list.experiments()) {
+    if (info.name() == board_name(id) && !is_over(info.state())) return info.id() + ".train";
+  }
+  return std::string();
+}
+
+// An experiment with nothing of the other but its python and where it ran. The package comes from the
+// index, into an environment that all of these share; a python that has shown this one before has it.
+Result<Spec> board_spec(const pb::ShowReply& shown) {
+  ParseOptions parsing;
+  parsing.file_name = fmt::format("experiment {}", shown.experiment().id());
+  TRY(const Spec original, parse_spec(shown.spec_yaml(), parsing));
+  RoleSpec role = tensorboard_role();
+  role.role = Role::Train;
+  role.on_failure = OnFailure::Fail;
+  Spec spec;
+  spec.project = original.project;
+  spec.name = board_name(shown.experiment().id());
+  spec.python = original.python;
+  spec.roles = {std::move(role)};
+  spec.env = {{kTensorboardLogdir, shown.output_dir()}};
+  if (!original.tensorflow.tensorboard || original.has_build()) {
+    spec.install = {"pip install tensorboard 'setuptools<81'"};
+  }
+  return spec;
+}
+
+Result<std::string> start_board(Connection& connection, const CommandContext& context,
+                                const pb::ShowReply& shown) {
+  TRY(const Spec spec, board_spec(shown));
+  pb::SubmitHeader header;
+  TRY(const std::string submission_id, random_id());
+  header.set_submission_id(submission_id);
+  header.set_spec_yaml(to_yaml(spec));
+  header.set_snapshot(shown.snapshot());
+  header.set_project_dir(shown.experiment().project_dir());
+  header.set_host(shown.host());
+  add_user(header);
+  TRY(const pb::Accepted accepted, submit(connection, context, header, nullptr, {}));
+  if (!context.json) {
+    std::fprintf(stderr, "Experiment %u is the TensorBoard of %s; dtrain kill %u ends it\n",
+                 accepted.number(), shown.experiment().id().c_str(), accepted.number());
+  }
+  return fmt::format("{}.train", accepted.number());
+}
+
+Result<int> tensorboard(const std::string& typed, const CommandContext& context) {
+  pb::ShowRequest request;
+  request.set_project_dir(project_dir());
+  if (!typed.empty()) {
+    TRY(const IdPattern pattern, parse_id_pattern(typed));
+    request.set_id(to_string(pattern.experiment));
+  }
+  TRY(Connection connection, connect(Autostart::IfNeeded, context));
+  TRY(const pb::ShowReply shown, connection.show(request));
+  std::string replica = own_board(shown);
+  if (replica.empty()) {
+    TRY(replica, other_board(connection, shown.experiment().id()));
+  }
+  if (replica.empty()) {
+    TRY(replica, start_board(connection, context, shown));
+  }
+  TRY(const std::string address, address_of(connection, replica));
+  if (context.json) {
+    fmt::print("{}", tensorboard_json(shown.experiment().id(), replica, address));
+  } else {
+    fmt::print("{}\n", address);
+  }
+  return 0;
+}
+
+}  // namespace
+
+Run declare_tensorboard(Options& options, CommandContext& context) {
+  auto id = std::make_shared<std::string>();
+  options.positional("ID", *id,
+                     "experiment, set or member; left out: the newest of this project");
+  options.json(context);
+  options.footer("dtrain tensorboard 4");
+  return [id, &context] { return tensorboard(*id, context); };
+}
+
+}  // namespace dtrain::cli

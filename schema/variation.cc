@@ -1,0 +1,301 @@
+#include "schema/variation.h"
+
+#include <algorithm>
+#include <map>
+
+#include "schema/decimal.h"
+#include "schema/quote.h"
+#include "schema/spec_check.h"
+#include "schema/spec_read.h"
+
+namespace dtrain {
+
+namespace {
+
+using Kind = Shape::Kind;
+
+// What is the whole set's: no member has one of its own.
+bool is_of_the_set(std::string_view path) {
+  return path == "train.concurrency" || path == "train.priority";
+}
+
+bool varies(const YamlNode& node, const Shape& shape) {
+  const auto is_value = [](const YamlNode& item) { return item.kind == YamlNode::Kind::Scalar; };
+  return node.kind == YamlNode::Kind::List && !node.refused && !node.items.empty() &&
+         node.items.size() <= kMaxVariedValues && select_shape(shape, node) == nullptr &&
+         std::all_of(node.items.begin(), node.items.end(), is_value) &&
+         std::any_of(node.items.begin(), node.items.end(), [&](const YamlNode& item) {
+           return select_shape(shape, item) != nullptr;
+         });
+}
+
+class Finder {
+ public:
+  void walk(const YamlNode& node, const Shape& shape, const std::string& path) {
+    if (varies(node, shape)) {
+      if (is_of_the_set(path)) return;
+      Parameter found{"", {}, path};
+      for (const YamlNode& item : node.items) found.values.push_back(item.text);
+      found_.push_back(std::move(found));
+      return;
+    }
+    const Shape* chosen = select_shape(shape, node);
+    if (chosen == nullptr || chosen->kind != Kind::Map) return;
+    for (const YamlEntry& entry : node.entries) {
+      for (const Key& key : chosen->keys) {
+        if (key.name == entry.key) walk(entry.value, key.shape, join_path(path, entry.key));
+      }
+    }
+  }
+
+  std::vector<Parameter> take() { return std::move(found_); }
+
+ private:
+  std::vector<Parameter> found_;
+};
+
+std::vector<std::string> keys_of(std::string_view path) {
+  std::vector<std::string> keys;
+  while (!path.empty()) {
+    const size_t dot = std::min(path.find('.'), path.size());
+    keys.emplace_back(path.substr(0, dot));
+    path.remove_prefix(std::min(dot + 1, path.size()));
+  }
+  if (keys.size() > 1 && keys.back() == "count") keys.pop_back();
+  return keys;
+}
+
+// Of role.resources.gpus the role says more than "resources".
+std::string longer_name(const std::vector<std::string>& keys) {
+  size_t above = keys.size() - 1;
+  if (above > 0) --above;
+  if (above > 0 && keys[above] == "resources") --above;
+  return keys[above] + "-" + keys.back();
+}
+
+YamlNode* at_path(YamlNode& root, std::string_view path) {
+  YamlNode* node = &root;
+  while (node != nullptr && !path.empty()) {
+    const size_t dot = std::min(path.find('.'), path.size());
+    node = node->find(path.substr(0, dot));
+    path.remove_prefix(std::min(dot + 1, path.size()));
+  }
+  return node;
+}
+
+YamlNode text_node(std::string text) {
+  YamlNode node;
+  node.kind = YamlNode::Kind::Scalar;
+  node.text = std::move(text);
+  return node;
+}
+
+void put(YamlNode& map, std::string_view key, YamlNode value) {
+  if (YamlNode* found = map.find(key)) {
+    *found = std::move(value);
+  } else {
+    map.entries.push_back({std::string(key), {}, std::move(value)});
+  }
+}
+
+// A number in quotes stays a text.
+std::string emit_scalar(const YamlNode& node) {
+  YamlNode bare = node;
+  bare.plain = true;
+  if (as_number(bare) || as_boolean(bare)) return node.plain ? node.text : '"' + node.text + '"';
+  std::string text;
+  for (const std::string& line : read_lines(node)) text += line;
+  return yaml_scalar(text);
+}
+
+void emit(const YamlNode& node, int depth, std::string& out) {
+  switch (node.kind) {
+    case YamlNode::Kind::Null:
+      out += "\n";
+      return;
+    case YamlNode::Kind::Scalar:
+      out += " " + emit_scalar(node) + "\n";
+      return;
+    case YamlNode::Kind::List:
+      if (node.items.empty()) {
+        out += " []\n";
+        return;
+      }
+      out += "\n";
+      for (const YamlNode& item : node.items) {
+        out += fmt::format("{:{}}-", "", depth * 2);
+        emit(item, depth + 1, out);
+      }
+      return;
+    case YamlNode::Kind::Map:
+      if (node.entries.empty()) {
+        out += " {}\n";
+        return;
+      }
+      if (depth > 0) out += "\n";
+      for (const YamlEntry& entry : node.entries) {
+        out += fmt::format("{:{}}{}:", "", depth * 2, yaml_scalar(entry.key));
+        emit(entry.value, depth + 1, out);
+      }
+      return;
+  }
+}
+
+YamlNode tree_of(const Spec& spec) {
+  Problems none("", false);
+  const auto root = parse_yaml(spec.source, 0, none);
+  INVARIANT(root && none.empty(), "a source was written by emit_yaml");
+  return *root;
+}
+
+Spec read_variation(const Spec& spec, const YamlNode& root,
+                    const std::vector<Parameter>& variations, uint64_t kind) {
+  Problems none("", false);
+  YamlNode tree = choose_variation(root, variations, kind);
+  check_tree(tree, spec_shape(), none);
+  SpecReading reading{none};
+  for (const Parameter& each : variations) reading.varied.push_back(each.name);
+  Spec one = read_spec(tree, {}, reading);
+  INVARIANT(none.empty(), "each combination was read before");
+  one.name = spec.name;
+  one.note = spec.note;
+  one.priority = spec.priority;
+  one.env = spec.env;
+  one.env_from_shell = spec.env_from_shell;
+  return one;
+}
+
+}  // namespace
+
+std::vector<Parameter> find_variations(const YamlNode& root, const Shape& shape,
+                                       Problems& problems) {
+  const YamlNode* train = root.find("train");
+  if (train == nullptr) return {};
+  Finder finder;
+  for (const Key& key : shape.keys) {
+    if (key.name == "train") finder.walk(*train, key.shape, "train");
+  }
+  std::vector<Parameter> found = finder.take();
+  std::map<std::string, int> uses;
+  const YamlNode* declared = train->find("parameters");
+  for (const Parameter& each : found) ++uses[keys_of(each.path).back()];
+  for (Parameter& each : found) {
+    const std::vector<std::string> keys = keys_of(each.path);
+    const bool taken = declared != nullptr && declared->find(keys.back()) != nullptr;
+    each.name = uses[keys.back()] > 1 || taken ? longer_name(keys) : keys.back();
+  }
+  std::sort(found.begin(), found.end(),
+            [](const Parameter& a, const Parameter& b) { return a.name < b.name; });
+  for (size_t i = 0; i < found.size(); ++i) {
+    const bool again = i > 0 && found[i].name == found[i - 1].name;
+    const bool taken = declared != nullptr && declared->find(found[i].name) != nullptr;
+    if (!again && !taken) continue;
+    problems.add(train->place, found[i].path,
+                 fmt::format("this list and another are both called '{}'; make one of them a "
+                             "parameter",
+                             found[i].name));
+    return {};
+  }
+  if (const uint64_t count = variation_count(found); count > kMaxVariations) {
+    problems.add(train->place, found.front().path,
+                 fmt::format("the lists outside of 'parameters' make {} combinations, expected at "
+                             "most {}",
+                             count, kMaxVariations));
+    return {};
+  }
+  return found;
+}
+
+uint64_t variation_count(const std::vector<Parameter>& variations) {
+  uint64_t count = 1;
+  for (const Parameter& each : variations) {
+    if (__builtin_mul_overflow(count, uint64_t{each.values.size()}, &count)) return UINT64_MAX;
+  }
+  return count;
+}
+
+YamlNode choose_variation(const YamlNode& root, const std::vector<Parameter>& variations,
+                          uint64_t kind) {
+  YamlNode tree = root;
+  for (size_t i = variations.size(); i-- > 0;) {
+    YamlNode* list = at_path(tree, variations[i].path);
+    INVARIANT(list != nullptr && list->items.size() == variations[i].values.size(),
+              "a variation is a list of this tree");
+    YamlNode value = list->items[kind % list->items.size()];
+    kind /= list->items.size();
+    *list = std::move(value);
+  }
+  return tree;
+}
+
+std::string emit_yaml(const YamlNode& root) {
+  std::string out;
+  emit(root, 0, out);
+  return out;
+}
+
+void drop_own_keys(YamlNode& root) {
+  std::erase_if(root.entries,
+                [](const YamlEntry& entry) { return entry.key == "name" || entry.key == "note"; });
+  YamlNode* train = root.find("train");
+  if (train == nullptr) return;
+  std::erase_if(train->entries, [](const YamlEntry& entry) {
+    return entry.key == "priority" || entry.key == "env";
+  });
+}
+
+void put_own_keys(YamlNode& root, const Spec& spec) {
+  if (!spec.name.empty()) put(root, "name", text_node(spec.name));
+  if (!spec.note.empty()) put(root, "note", text_node(spec.note));
+  YamlNode& train = *root.find("train");
+  if (spec.priority != Spec().priority) {
+    YamlNode priority = text_node(fmt::format("{}", spec.priority));
+    priority.plain = true;
+    put(train, "priority", std::move(priority));
+  }
+  if (spec.env.empty() && spec.env_from_shell.empty()) return;
+  YamlNode env;
+  env.kind = YamlNode::Kind::List;
+  for (const auto& [name, value] : spec.env) env.items.push_back(text_node(name + "=" + value));
+  for (const std::string& name : spec.env_from_shell) env.items.push_back(text_node(name));
+  put(train, "env", std::move(env));
+}
+
+std::vector<Parameter> variations_of(const Spec& spec) {
+  std::vector<Parameter> variations;
+  for (const Parameter& parameter : spec.parameters) {
+    if (!parameter.path.empty()) variations.push_back(parameter);
+  }
+  return variations;
+}
+
+uint64_t variation_of(const Spec& spec, uint32_t member) {
+  uint64_t left = member == 0 ? 0 : member - 1;
+  uint64_t kind = 0;
+  uint64_t weight = 1;
+  for (size_t i = spec.parameters.size(); i-- > 0;) {
+    const Parameter& parameter = spec.parameters[i];
+    if (!parameter.path.empty()) {
+      kind += weight * (left % parameter.values.size());
+      weight *= parameter.values.size();
+    }
+    left /= parameter.values.size();
+  }
+  return kind;
+}
+
+Spec varied_spec(const Spec& spec, uint64_t kind) {
+  return read_variation(spec, tree_of(spec), variations_of(spec), kind);
+}
+
+std::vector<Spec> varied_specs(const Spec& spec) {
+  const YamlNode root = tree_of(spec);
+  const std::vector<Parameter> variations = variations_of(spec);
+  std::vector<Spec> specs;
+  for (uint64_t kind = 0; kind < variation_count(variations); ++kind) {
+    specs.push_back(read_variation(spec, root, variations, kind));
+  }
+  return specs;
+}
+
+}  // namespace dtrain

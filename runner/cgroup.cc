@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cmath>
 #include <csignal>
+#include <cstdlib>
 #include <sstream>
 #include <system_error>
 
@@ -80,9 +81,23 @@ std::vector<Hierarchy> hierarchies() {
   return found;
 }
 
+constexpr std::string_view kProbe = "dtrain-probe.";
+
+// Of runners that were killed while they looked.
+void remove_probes_of_the_dead(const fs::path& directory) {
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory, error)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(kProbe)) continue;
+    const pid_t pid = std::atoi(name.c_str() + kProbe.size());
+    if (pid > 0 && ::kill(pid, 0) != 0 && errno == ESRCH) ::rmdir(entry.path().c_str());
+  }
+}
+
 // Empty: groups can be made below it and joined. Else why not.
 std::string why_unusable(const fs::path& directory) {
-  const fs::path probe = directory / fmt::format("dtrain-probe.{}", ::getpid());
+  remove_probes_of_the_dead(directory);
+  const fs::path probe = directory / fmt::format("{}{}", kProbe, ::getpid());
   if (::mkdir(probe.c_str(), 0755) != 0) {
     return fmt::format("cannot make a group in {}: {}", directory.string(),
                        std::system_category().message(errno));

@@ -242,7 +242,7 @@ def flood(dtrain, size):
     """Replicas that print as fast as they can, one follower that reads and one that doesn't."""
     seconds = size or 180
     line = "x" * 99
-    with Home(dtrain, "keep: {logs: 1GiB}\nspool-limit: 256MiB\n") as home:
+    with Home(dtrain, "spool-limit: 256MiB\n") as home:
         folder = home.project("flood", f"""
 train:
   framework: tensorflow
@@ -257,19 +257,13 @@ train:
         stalled = subprocess.Popen(follow, env=home.env, stdout=subprocess.DEVNULL,
                                    stderr=subprocess.DEVNULL)
         stalled.send_signal(signal.SIGSTOP)
-        # Of one replica: where output was lost, and only there, a line is cut.
         reader = subprocess.Popen([*follow[:-1], f"{number}.master"], env=home.env, stdout=subprocess.PIPE,
                                   stderr=subprocess.DEVNULL)
-        read = [0, 0]   # bytes, lines that are not as printed
+        read = [0]   # bytes
 
         def drain():
-            rest = b""
             while chunk := reader.stdout.read(1 << 20):
                 read[0] += len(chunk)
-                lines = (rest + chunk).split(b"\n")
-                rest = lines.pop()
-                whole = line.encode()
-                read[1] += sum(each != whole for each in lines)
 
         thread = threading.Thread(target=drain)
         thread.start()
@@ -290,12 +284,35 @@ train:
         table(["logs, MB/s", f"{home.kib('logs') / 977 / (time.monotonic() - start):.0f}"])
         thread.join(seconds)   # it may be far behind, with so much else to do
         table(["read by the follower, MB/s", f"{read[0] / 1e6 / (time.monotonic() - start):.0f}"])
-        table(["lines that are not as printed", read[1]])
+        lost, cut, odd = losses(home, f"{number}.master", line)
+        table(["declared losses, lines cut by them, other odd lines", lost, cut, odd])
         for process in (stalled, reader):
             process.kill()
             process.wait()
         thread.join()
         table(["daemon after, MiB", f"{home.memory_mib('daemon'):.1f}"])
+
+
+def losses(home, replica, line):
+    """Where output was lost, and only there, a line is not as it was printed; and at its end."""
+    logs = subprocess.Popen([home.dtrain, "logs", "--json", replica], env=home.env,
+                            stdout=subprocess.PIPE)
+    odd = subprocess.run(["grep", "-nvF", f'"text":"{line}"'], stdin=logs.stdout,
+                         stdout=subprocess.PIPE).stdout
+    logs.wait()
+    lost, others, states = set(), [], set()
+    for number, _, item in (text.partition(":") for text in odd.decode().splitlines()):
+        kind = json.loads(item)["type"]
+        if kind == "lost":
+            lost.add(int(number))
+        elif kind == "log":
+            others.append(int(number))
+        else:
+            states.add(int(number))
+    if others and set(range(others[-1] + 1, max(states) + 1)) <= states:
+        others.pop()   # the signal that ended it came in the middle of a line
+    cut = sum(number - 1 in lost or number + 1 in lost for number in others)
+    return len(lost), cut, len(others) - cut
 
 
 def restart(dtrain, size):
@@ -372,6 +389,7 @@ def main():
     parser.add_argument("--size", type=int, help="experiments, members, seconds: of each row")
     parser.add_argument("rows", nargs="*", metavar="ROW", help=f"of {', '.join(ROWS)}")
     arguments = parser.parse_args()
+    arguments.dtrain = os.path.abspath(arguments.dtrain)
     for name in arguments.rows:
         if name not in ROWS:
             parser.error(f"no row {name}; there are {', '.join(ROWS)}")

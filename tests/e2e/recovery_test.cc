@@ -91,6 +91,18 @@ TEST_CASE("the daemon is killed and nobody types a command: the runner starts an
   check_undisturbed(cluster, "on our own");
 }
 
+TEST_CASE("what goes on without a daemon is ended by `daemon stop --kill` all the same") {
+  Cluster cluster;
+  Gated gated(cluster);
+  gated.logs.reset();
+  CHECK(cluster.run({"daemon", "stop"}).code == 0);
+  CHECK(!cluster.processes("cat ").empty());
+  CHECK(cluster.run({"daemon", "stop", "--kill"}).code == 0);
+  CHECK(cluster.processes("cat ").empty());
+  CHECK(cluster.run({"daemon", "start"}).code == 0);
+  CHECK(facts(cluster.run({"status", "1", "--json"}))["state"] == "KILLED");
+}
+
 TEST_CASE("the runner hangs: it is replaced, and training never notices") {
   Cluster cluster;
   fs::create_directories(cluster.home());

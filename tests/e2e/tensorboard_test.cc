@@ -115,6 +115,7 @@ TEST_CASE("the members of a set share a TensorBoard, which ends after the last o
   const fs::path here =
       project(cluster, "  parameters: {which: [a, b]}\n", "\"python train.py " + gate + "\"");
   auto train = cluster.start({"train"}, here);
+  train->wait_for("1.tensorboard");
   const std::string address = address_of(cluster, "1");
   CHECK(ask(address, "data/plugin/scalars/tags", "\"2\"").find("\"1\"") != std::string::npos);
   write_file(gates[0], "go");
@@ -141,7 +142,7 @@ train:
                                               {"tensorboard.py", "raise ImportError('not here')"}});
   auto train = cluster.start({"train"}, here);
   train->wait_for("has no TensorBoard (not here)");
-  train->wait_for("1.tensorboard | ");
+  train->wait_for("--> FAILED");
   write_file(gate, "go");
   const Output output = train->wait();
   CHECK(output.code == 0);

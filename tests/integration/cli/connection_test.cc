@@ -89,6 +89,21 @@ TEST_CASE("a refusal arrives with its hint") {
   }
 }
 
+TEST_CASE("what a dying daemon leaves without an answer is asked of the next one") {
+  const ScratchHome scratch;
+  FakeDaemon daemon(scratch.home());
+  daemon.show.mutable_experiment()->set_id("9");
+  daemon.dies_at_show = 2;
+  auto connection = connect(Autostart::No, CommandContext());
+  REQUIRE(connection.ok());
+  const auto shown = connection->show(pb::ShowRequest());
+  REQUIRE(shown.ok());
+  CHECK(shown->experiment().id() == "9");
+  CHECK(daemon.asked_shows.size() == 3);
+  daemon.dies_at_show = 100;
+  CHECK(connection->show(pb::ShowRequest()).error().code == Code::Unavailable);
+}
+
 TEST_CASE("status asks for what was typed") {
   const ScratchHome scratch;
   FakeDaemon daemon(scratch.home());

@@ -73,6 +73,7 @@ class FakeDaemon : public pb::Client::Service {
     asked_show = *request;
     asked_shows.push_back(*request);
     *reply = show;
+    if (dies_at_show-- > 0) return {grpc::StatusCode::UNAVAILABLE, "the connection broke"};
     return show_status;
   }
   grpc::Status Kill(grpc::ServerContext*, const pb::KillRequest* request,
@@ -87,6 +88,7 @@ class FakeDaemon : public pb::Client::Service {
   pb::ListReply list;
   pb::ShowReply show;
   grpc::Status show_status;
+  int dies_at_show = 0;  // so many times
   pb::ListRequest asked_list;
   pb::ShowRequest asked_show;  // the last of them
   std::vector<pb::ShowRequest> asked_shows;

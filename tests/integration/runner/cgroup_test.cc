@@ -44,8 +44,13 @@ TEST_CASE("without cgroups nothing is asked of them") {
   CHECK(remove_launch_cgroups(launch).ok());
 }
 
-TEST_CASE("claiming leaves no trace") {
+TEST_CASE("claiming leaves no trace, nor those of runners that were killed while they claimed") {
   for (const CgroupChoice choice : usable()) {
+    const pid_t gone = fork();
+    if (gone == 0) _exit(0);
+    REQUIRE(waitpid(gone, nullptr, 0) == gone);
+    const std::filesystem::path folder = claim_cgroups(choice).tracking;
+    std::filesystem::create_directory(folder / fmt::format("dtrain-probe.{}", gone));
     const CgroupSupport support = claim_cgroups(choice);
     CAPTURE(support.kind);
     for (const auto& entry : std::filesystem::directory_iterator(support.tracking)) {

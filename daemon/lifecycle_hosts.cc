@@ -154,6 +154,19 @@ void lose(Turn& turn, Experiment& experiment, Replica& replica, const std::strin
   if (!had_exited || experiment.phase == Phase::Go) judge_loss(turn, experiment, replica, reason);
 }
 
+// It may have by now what it lacked.
+void forget_unfitness(Turn& turn, const HostId& host) {
+  const auto known = turn.model.unfit.find(host);
+  if (known == turn.model.unfit.end()) return;
+  for (const ExperimentId& id : std::vector<ExperimentId>(known->second.begin(), known->second.end())) {
+    Experiment* experiment = turn.touch(id);
+    if (experiment == nullptr) continue;
+    experiment->unfit_hosts->erase(host);
+    if (experiment->unfit_hosts->empty()) experiment->unfit_hosts.reset();
+    turn.touched.at(id).save = true;
+  }
+}
+
 }  // namespace
 
 void on_connected(Turn& turn, const HostConnected& event) {
@@ -167,6 +180,7 @@ void on_connected(Turn& turn, const HostConnected& event) {
     stops[fact.replica.experiment].replicas.push_back(fact);
   }
   for (const ExperimentId& id : seated_on(turn.model, host.id)) reconcile(turn, host.id, id, held);
+  forget_unfitness(turn, host.id);
   for (auto& [id, stop] : stops) {
     turn.send(SendStop{host.id, id, std::move(stop.replicas), kStrayGraceMs,
                        "it belongs to no present attempt"});

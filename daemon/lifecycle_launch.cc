@@ -189,7 +189,7 @@ void on_launch_failed(Turn& turn, const LaunchFailed& event) {
   if (!experiment->outcome && experiment->phase != Phase::Ending) {
     const bool own_launch = event.attempt != decider(*experiment).attempt;
     if (event.unfit) {
-      leave_unfit_host(turn, *experiment, *first, event.reason);
+      leave_unfit_host(turn, *experiment, *first);
     } else if (!event.ours) {
       first->end = State::Failed;
       first->reason = event.reason;

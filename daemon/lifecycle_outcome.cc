@@ -165,16 +165,15 @@ void start_again_at_once(Turn& turn, Experiment& experiment, const std::string& 
   end_attempt(turn, experiment, reason, 0);
 }
 
-void leave_unfit_host(Turn& turn, Experiment& experiment, Replica& replica,
-                      const std::string& lack) {
+void leave_unfit_host(Turn& turn, Experiment& experiment, Replica& replica) {
   if (!has_no_host_left(turn.model, experiment, turn.now)) {
     start_again_at_once(turn, experiment,
                         lacks_text(turn.model, experiment) + "; other hosts are tried");
     return;
   }
   replica.end = State::Failed;
-  replica.reason = lack;
-  fix_outcome(turn, experiment, State::Failed, &replica, no_host_left_text(turn.model, experiment));
+  replica.reason = no_host_left_text(turn.model, experiment);
+  fix_outcome(turn, experiment, State::Failed, &replica, replica.reason);
 }
 
 void fix_outcome(Turn& turn, Experiment& experiment, State state, const Replica* cause,

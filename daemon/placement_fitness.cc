@@ -22,7 +22,8 @@ std::string name_of(const Model& model, const HostId& id) {
 std::string some_of(std::vector<std::string> names) {
   std::sort(names.begin(), names.end());
   const size_t named = std::min(names.size(), kHostsNamed);
-  std::string text = fmt::format("{}", fmt::join(names.begin(), names.begin() + static_cast<long>(named), ", "));
+  std::string text =
+      fmt::format("{}", fmt::join(names.begin(), names.begin() + static_cast<long>(named), ", "));
   if (names.size() > named) text += fmt::format(" and {} more", names.size() - named);
   return text;
 }
@@ -72,8 +73,7 @@ std::string no_host_left_text(const Model& model, const Experiment& experiment) 
     return is_unfit(experiment, entry.first);
   });
   return fmt::format("{}{}; put it there by the same path, or name another one in dtrain.yml",
-                     lacks_text(model, experiment),
-                     all ? "" : ", and no other host could take it");
+                     lacks_text(model, experiment), all ? "" : ", and no other host could take it");
 }
 
 }  // namespace dtrain::daemon

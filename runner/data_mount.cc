@@ -43,7 +43,8 @@ Result<DataMountPlan> DataMountPlan::make(const DataMount& mount) {
   return plan;
 }
 
-// Everything is read-only at the end, the directory itself too: what is written there would be lost.
+// Everything is read-only at the end, the directory itself too: what is written there would be
+// lost.
 DataMountPlan::Failure DataMountPlan::enter() const {
   if (::unshare(CLONE_NEWNS) != 0) return {Step::Namespace, 0, errno};
   // What is mounted and unmounted outside is so in here too; nothing of ours gets out.
@@ -63,7 +64,8 @@ DataMountPlan::Failure DataMountPlan::enter() const {
       if (file < 0) return {Step::Place, set, errno};
       ::close(file);
     }
-    if (::mount(bind.source.c_str(), bind.target.c_str(), nullptr, MS_BIND | MS_REC, nullptr) != 0) {
+    if (::mount(bind.source.c_str(), bind.target.c_str(), nullptr, MS_BIND | MS_REC, nullptr) !=
+        0) {
       return {Step::Bind, set, errno};
     }
   }

@@ -19,8 +19,9 @@ struct DataPlace {
   DataMount mount;        // for each replica to enter; without one `directory` holds links
 };
 
-// Read-only below `mount_point`, when that is an empty directory and this process may mount there; else
-// links in `links`, which is made. A directory that holds anything is left alone: mounting would hide it.
+// Read-only below `mount_point`, when that is an empty directory and this process may mount there;
+// else links in `links`, which is made. A directory that holds anything is left alone: mounting
+// would hide it.
 Result<DataPlace> place_data(const Spec& spec, const std::string& mount_point,
                              const std::filesystem::path& links);
 

@@ -1,5 +1,6 @@
-// Data sets that lie on the hosts: hosts that lack one are not used, and replicas see them read-only. Two
-// hosts are two runners, each in a mount namespace where the same path holds something else.
+// Data sets that lie on the hosts: hosts that lack one are not used, and replicas see them
+// read-only. Two hosts are two runners, each in a mount namespace where the same path holds
+// something else.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 #include <signal.h>
@@ -52,9 +53,14 @@ struct TwoHosts {
                                        (cluster.folder() / name).string(), "--name", name, "--cpus",
                                        "4", "--mem", "8GiB"});
     const std::string from = (has_data ? full : empty).string();
-    const std::vector<std::string> around = {
-        "unshare", "-m", "sh", "-c", "mount --bind \"$1\" \"$2\" && shift 2 && exec \"$@\"",
-        "sh",      from, empty.string()};
+    const std::vector<std::string> around = {"unshare",
+                                             "-m",
+                                             "sh",
+                                             "-c",
+                                             "mount --bind \"$1\" \"$2\" && shift 2 && exec \"$@\"",
+                                             "sh",
+                                             from,
+                                             empty.string()};
     command.argv.insert(command.argv.begin(), around.begin(), around.end());
     auto& runner = runners[name];
     runner = std::make_unique<Process>(command);
@@ -66,27 +72,32 @@ struct TwoHosts {
     runners.erase(name);
   }
   fs::path project() {
-    return cluster.project(fmt::format("project: p\n"
-                                       "train:\n"
-                                       "  resources: {{cpus: 1, mem: 32}}\n"
-                                       "  data: {{mnist: {}/mnist}}\n"
-                                       "  restart: {{limit: 0}}\n"
-                                       "  run: cat $MNIST_DIR/train\n",
-                                       empty.string()));
+    return cluster.project(
+        fmt::format("project: p\n"
+                    "train:\n"
+                    "  resources: {{cpus: 1, mem: 32}}\n"
+                    "  data: {{mnist: {}/mnist}}\n"
+                    "  restart: {{limit: 0}}\n"
+                    "  run: cat $MNIST_DIR/train\n",
+                    empty.string()));
   }
 };
 
 }  // namespace
 
-TEST_CASE("on a single host without the data set the experiment fails at once, and says what is where") {
+TEST_CASE(
+    "on a single host without the data set the experiment fails at once, and says what is where") {
   Cluster cluster;
-  const fs::path project = cluster.project(
-      "project: p\ntrain:\n  data: {mnist: /no/such/mnist}\n  run: echo\n");
+  const fs::path project =
+      cluster.project("project: p\ntrain:\n  data: {mnist: /no/such/mnist}\n  run: echo\n");
   const Output train = cluster.run({"train"}, project);
   CHECK(train.code == 1);
   CHECK_MESSAGE(says(train, "data mnist: /no/such/mnist is not there on "), train.all());
   CHECK_MESSAGE(says(train, "put it there by the same path, or name another one in dtrain.yml"),
                 train.all());
+  const Output why = cluster.run({"why", "1"});
+  CHECK_MESSAGE(says(why, "is not there on "), why.all());
+  CHECK_MESSAGE(says(why, "put it there by the same path"), why.all());
   const Json shown = facts(cluster.run({"status", "1", "--json"}));
   CHECK(shown["state"] == "FAILED");
   CHECK(shown["reason"].get<std::string>().find("is not there on ") != std::string::npos);
@@ -118,7 +129,8 @@ TEST_CASE("of two hosts the one with the data set is used, at no cost") {
   hosts.join("b-with", false);
   const Output failed = hosts.cluster.run({"train"}, hosts.project());
   CHECK(failed.code == 1);
-  CHECK_MESSAGE(says(failed, "mnist is not there on a-without, b-with; put it there"), failed.all());
+  CHECK_MESSAGE(says(failed, "mnist is not there on a-without, b-with; put it there"),
+                failed.all());
 }
 
 TEST_CASE("while the host that may have the data set is away the experiment waits for it") {
@@ -130,8 +142,9 @@ TEST_CASE("while the host that may have the data set is away the experiment wait
   auto train = hosts.cluster.start({"train"}, hosts.project());
   train->wait_for("other hosts are tried");
   const Output why = hosts.cluster.run({"why", "1"});
-  CHECK_MESSAGE(says(why, "mnist is not there on a-without; waits for b-with, which is not connected"),
-                why.all());
+  CHECK_MESSAGE(
+      says(why, "mnist is not there on a-without; waits for b-with, which is not connected"),
+      why.all());
   hosts.join("b-with", true);
   const Output ended = train->wait();
   CHECK_MESSAGE(ended.code == 0, ended.all());
@@ -155,18 +168,18 @@ TEST_CASE("a replica sees its data sets read-only below the mount point, and not
   write_file(cluster.folder() / "words.txt", "some words\n");
   fs::create_directory(cluster.folder() / "mnist");
   write_file(cluster.folder() / "mnist/train", "pixels\n");
-  const fs::path project = cluster.project(
-      fmt::format("project: p\n"
-                  "train:\n"
-                  "  resources: {{cpus: 0.1, mem: 32}}\n"
-                  "  data: {{mnist: {0}/mnist, my-words: {0}/words.txt}}\n"
-                  "  run:\n"
-                  "    - echo in $DATA_DIR $(ls $DATA_DIR)\n"
-                  "    - cat $MNIST_DIR/train $MY_WORDS_DIR\n"
-                  "    - (echo x > $MNIST_DIR/train) 2>&1 || true\n"
-                  "    - (echo x > $DATA_DIR/mine) 2>&1 || true\n"
-                  "    - echo result > $OUTPUT_DIR/result\n",
-                  cluster.folder().string()));
+  const fs::path project =
+      cluster.project(fmt::format("project: p\n"
+                                  "train:\n"
+                                  "  resources: {{cpus: 0.1, mem: 32}}\n"
+                                  "  data: {{mnist: {0}/mnist, my-words: {0}/words.txt}}\n"
+                                  "  run:\n"
+                                  "    - echo in $DATA_DIR $(ls $DATA_DIR)\n"
+                                  "    - cat $MNIST_DIR/train $MY_WORDS_DIR\n"
+                                  "    - (echo x > $MNIST_DIR/train) 2>&1 || true\n"
+                                  "    - (echo x > $DATA_DIR/mine) 2>&1 || true\n"
+                                  "    - echo result > $OUTPUT_DIR/result\n",
+                                  cluster.folder().string()));
   const Output train = cluster.run({"train"}, project);
   CHECK_MESSAGE(train.code == 0, train.all());
   CHECK_MESSAGE(says(train, "in " + point.string() + " mnist my-words"), train.all());

@@ -28,7 +28,9 @@ std::string facts_of(const Experiment& e) {
                         e.outcome->exit_code, e.outcome->reason, e.outcome->at_ms);
   }
   if (e.unfit_hosts) {
-    for (const auto& [host, lack] : *e.unfit_hosts) text += fmt::format(" unfit {} {}", host.hex, lack);
+    for (const auto& [host, lack] : *e.unfit_hosts) {
+      text += fmt::format(" unfit {} {}", host.hex, lack);
+    }
   }
   for (const Replica& r : e.replicas) {
     text += fmt::format("\n  {} @{} on {}:{} lease {} progress {} lost {} end {} {} pid {}",

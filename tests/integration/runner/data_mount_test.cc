@@ -1,5 +1,5 @@
-// Data sets in a mount namespace of a replica's own, with real processes. The mount point is a temporary
-// directory: /data of the machine is neither needed nor touched.
+// Data sets in a mount namespace of a replica's own, with real processes. The mount point is a
+// temporary directory: /data of the machine is neither needed nor touched.
 #include "runner/data_mount.h"
 
 #include <doctest/doctest.h>
@@ -30,7 +30,8 @@ struct Sets {
   }
   DataMount mount() const {
     return {point.string(),
-            {{"mnist", (folder / "sets/mnist").string()}, {"words", (folder / "sets/words.txt").string()}}};
+            {{"mnist", (folder / "sets/mnist").string()},
+             {"words", (folder / "sets/words.txt").string()}}};
   }
   // Why nothing can be mounted here; empty: it can.
   std::string unavailable() const {
@@ -88,7 +89,8 @@ void end(Child& child) {
   try_reap(child);
 }
 
-TEST_CASE("a process sees its data sets, read-only, and nothing else there; nobody else sees them") {
+TEST_CASE(
+    "a process sees its data sets, read-only, and nothing else there; nobody else sees them") {
   const Sets sets;
   if (const std::string why = sets.unavailable(); !why.empty()) return say_skipped(why);
   CHECK(shell(sets, "ls $DATA_DIR; cat $DATA_DIR/mnist/train $DATA_DIR/words") ==
@@ -170,9 +172,9 @@ TEST_CASE("a kept replica with data sets ends with its whole tree, however that 
   for (const CgroupChoice choice : {CgroupChoice::Best, CgroupChoice::None}) {
     KeptLaunch launch(choice);
     launch.launch().data = sets.mount();
-    const ReplicaId id = launch.add(
-        1, {"--orphan", "--setsid", "--fork", "--clear-env", "--ignore", "15", "--hang", "--then",
-            "--print", "up", "--hang", "--then", "--hang"});
+    const ReplicaId id =
+        launch.add(1, {"--orphan", "--setsid", "--fork", "--clear-env", "--ignore", "15", "--hang",
+                       "--then", "--print", "up", "--hang", "--then", "--hang"});
     launch.start();
     launch.wait_output(id, "up");
     CHECK(fs::is_empty(sets.point));
@@ -189,8 +191,12 @@ TEST_CASE("links, where nothing can be mounted without hiding what is there") {
                {"words", (sets.folder / "sets/words.txt").string()}};
   const fs::path links = sets.folder / "launch/data";
   std::string point = sets.point.string();
-  SUBCASE("no such directory") { point = (sets.folder / "nothing").string(); }
-  SUBCASE("something is in it") { test::write_file(sets.point / "mine", "mine"); }
+  SUBCASE("no such directory") {
+    point = (sets.folder / "nothing").string();
+  }
+  SUBCASE("something is in it") {
+    test::write_file(sets.point / "mine", "mine");
+  }
   SUBCASE("it is a link") {
     fs::create_directory(sets.folder / "real");
     fs::remove(sets.point);

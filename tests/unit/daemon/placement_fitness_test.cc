@@ -15,7 +15,9 @@ namespace {
 
 constexpr TimeMs kNow = 100'000;
 
-HostId id_of(int n) { return {fmt::format("{:032x}", n)}; }
+HostId id_of(int n) {
+  return {fmt::format("{:032x}", n)};
+}
 
 void add_host(Model& model, int n, bool connected = true, int gpus = 0) {
   Host host;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "daemon/lifecycle_turn.h"
+#include "daemon/placement_fitness.h"
 #include "daemon/queue.h"
 
 namespace dtrain::daemon {
@@ -110,6 +111,7 @@ void on_tick(Turn& turn) {
   for (const ExperimentId& id : due) {
     if (id.number == 0) {
       find_lost_hosts(turn);
+      turn.model.place_wanted = true;   // whom no host is left for is found by the pass
       continue;
     }
     Experiment* experiment = turn.touch(id);
@@ -156,9 +158,17 @@ bool can_have_no_live_copy(const Replica& replica) {
   return replica.lost && (replica.lease_ms > 0 || replica.progress == Progress::Exited);
 }
 
-// Says once why it waits.
+void give_up(Turn& turn, const ExperimentId& id) {
+  Experiment* experiment = turn.touch(id);
+  INVARIANT(experiment != nullptr, "what is queued is alive");
+  fix_outcome(turn, *experiment, State::Failed, nullptr, no_host_left_text(turn.model, *experiment));
+  settle(turn, *experiment, false);
+}
+
+// Says once why it waits, if there is anything to wait for.
 void refuse(Turn& turn, const ExperimentId& id) {
   Experiment& experiment = turn.model.experiments.at(id);
+  if (has_no_host_left(turn.model, experiment, turn.now)) return give_up(turn, id);
   if (!experiment.wait_reason.empty()) return;
   experiment.wait_reason = wait_reason(turn.model, id, turn.now);
   if (experiment.is_shared()) return;   // its name is the set's

@@ -40,6 +40,7 @@ struct LaunchFailed {
   std::string reason;
   int port_taken = 0;
   bool ours = true;
+  bool unfit = false;   // the host lacks what the experiment names by path; `reason` says what
 };
 struct ReplicaStarted { ReplicaId replica; uint32_t attempt = 0; uint64_t pid = 0; uint64_t unix_ms = 0; };
 struct ReplicaExited { ReplicaId replica; uint32_t attempt = 0; Exit exit; };

@@ -154,6 +154,22 @@ void lose(Turn& turn, Experiment& experiment, Replica& replica, const std::strin
   if (!had_exited || experiment.phase == Phase::Go) judge_loss(turn, experiment, replica, reason);
 }
 
+std::set<ExperimentId> unfit_on(const Model& model, const HostId& host) {
+  const auto known = model.unfit.find(host);
+  return known == model.unfit.end() ? std::set<ExperimentId>() : known->second;
+}
+
+// It may have by now what it lacked.
+void forget_unfitness(Turn& turn, const HostId& host, const std::set<ExperimentId>& concerned) {
+  for (const ExperimentId& id : concerned) {
+    Experiment* experiment = turn.touch(id);
+    if (experiment == nullptr) continue;
+    experiment->unfit_hosts->erase(host);
+    if (experiment->unfit_hosts->empty()) experiment->unfit_hosts.reset();
+    turn.touched.at(id).save = true;   // reconcile() may have found nothing else new
+  }
+}
+
 }  // namespace
 
 void on_connected(Turn& turn, const HostConnected& event) {
@@ -166,7 +182,9 @@ void on_connected(Turn& turn, const HostConnected& event) {
     host.strays.insert(fact);
     stops[fact.replica.experiment].replicas.push_back(fact);
   }
+  const std::set<ExperimentId> unfit = unfit_on(turn.model, host.id);   // touching takes them out
   for (const ExperimentId& id : seated_on(turn.model, host.id)) reconcile(turn, host.id, id, held);
+  forget_unfitness(turn, host.id, unfit);
   for (auto& [id, stop] : stops) {
     turn.send(SendStop{host.id, id, std::move(stop.replicas), kStrayGraceMs,
                        "it belongs to no present attempt"});

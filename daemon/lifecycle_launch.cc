@@ -181,9 +181,16 @@ void on_launch_failed(Turn& turn, const LaunchFailed& event) {
     host->quarantined_ports.insert(event.port_taken);
     turn.refresh(event.host);
   }
+  // Of use also when the attempt is ending already: the next one need not go there.
+  if (event.unfit && !experiment->outcome) {
+    if (!experiment->unfit_hosts) experiment->unfit_hosts = std::map<HostId, std::string>();
+    experiment->unfit_hosts->insert_or_assign(event.host, event.reason);
+  }
   if (!experiment->outcome && experiment->phase != Phase::Ending) {
     const bool own_launch = event.attempt != decider(*experiment).attempt;
-    if (!event.ours) {
+    if (event.unfit) {
+      leave_unfit_host(turn, *experiment, *first);
+    } else if (!event.ours) {
       first->end = State::Failed;
       first->reason = event.reason;
       fix_outcome(turn, *experiment, State::Failed, first, event.reason);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "daemon/lifecycle_turn.h"
+#include "daemon/placement_fitness.h"
 
 namespace dtrain::daemon {
 
@@ -38,6 +39,7 @@ void end_attempt(Turn& turn, Experiment& experiment, const std::string& reason,
   experiment.phase = Phase::Ending;
   experiment.wait_reason = reason;
   experiment.not_before_ms = backoff_ms > 0 ? turn.now + backoff_ms : 0;
+  turn.model.place_wanted = true;   // who was about to be launched again alone gives its seat back
 }
 
 void succeed_when_complete(Turn& turn, Experiment& experiment) {
@@ -172,6 +174,17 @@ int64_t count_failed_start(const Turn& turn, Experiment& experiment) {
 
 void start_again_at_once(Turn& turn, Experiment& experiment, const std::string& reason) {
   end_attempt(turn, experiment, reason, 0);
+}
+
+void leave_unfit_host(Turn& turn, Experiment& experiment, Replica& replica) {
+  if (!has_no_host_left(turn.model, experiment, turn.now)) {
+    start_again_at_once(turn, experiment,
+                        lacks_text(turn.model, experiment) + "; other hosts are tried");
+    return;
+  }
+  replica.end = State::Failed;
+  replica.reason = no_host_left_text(turn.model, experiment);
+  fix_outcome(turn, experiment, State::Failed, &replica, replica.reason);
 }
 
 void fix_outcome(Turn& turn, Experiment& experiment, State state, const Replica* cause,

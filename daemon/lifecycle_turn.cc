@@ -3,11 +3,15 @@
 #include <algorithm>
 #include <utility>
 
+#include "daemon/placement_fitness.h"
 #include "daemon/queue.h"
 
 namespace dtrain::daemon {
 
 namespace {
+
+// Runners redial once a second.
+constexpr int64_t kHostsReturnMs = 10'000;
 
 template <typename Id, typename Set>
 void drop(std::map<Id, Set>& sets, const Id& id, const ExperimentId& experiment) {
@@ -126,6 +130,7 @@ void unindex(Model& model, const Experiment& experiment) {
   for (const Replica& replica : experiment.replicas) {
     if (is_seated(experiment, replica)) drop(model.seated, replica.seat.host, experiment.id);
   }
+  for (const HostId& host : unfit_hosts(experiment)) drop(model.unfit, host, experiment.id);
 }
 
 void index(Model& model, const Experiment& experiment) {
@@ -139,6 +144,7 @@ void index(Model& model, const Experiment& experiment) {
   for (const Replica& replica : experiment.replicas) {
     if (is_seated(experiment, replica)) model.seated[replica.seat.host].insert(experiment.id);
   }
+  for (const HostId& host : unfit_hosts(experiment)) model.unfit[host].insert(experiment.id);
 }
 
 TimeMs deadline_of(const Experiment& experiment) {
@@ -241,6 +247,7 @@ void rebuild(Model& model, TimeMs now) {
   model.live.clear();
   model.deadlines.clear();
   model.seated.clear();
+  model.unfit.clear();
   model.sets.clear();
   model.queue = {};
   for (auto& [id, experiment] : model.experiments) {
@@ -265,6 +272,10 @@ void rebuild(Model& model, TimeMs now) {
   std::erase_if(model.sets, [](const auto& entry) { return is_terminal(set_state(entry.second)); });
   for (const auto& [host_id, host] : model.hosts) model.free.put(free_host(model, host));
   if (!model.seated.empty()) model.deadlines.insert({now, ExperimentId{}});
+  if (!model.live.empty()) {
+    model.hosts_awaited_until_ms = now + kHostsReturnMs;
+    model.deadlines.insert({model.hosts_awaited_until_ms, ExperimentId{}});
+  }
   model.place_wanted = true;
 }
 

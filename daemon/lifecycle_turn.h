@@ -66,6 +66,8 @@ void conclude(const Experiment& experiment, Replica& replica);
 void start_failed(Turn& turn, Experiment& experiment, const HostId& host, const std::string& reason);
 int64_t count_failed_start(const Turn& turn, Experiment& experiment);   // how long to wait then
 void start_again_at_once(Turn& turn, Experiment& experiment, const std::string& reason);
+// Elsewhere, at no cost either; or its end, when there is nowhere else.
+void leave_unfit_host(Turn& turn, Experiment& experiment, Replica& replica);
 bool must_stop(const Experiment& experiment, const Replica& replica, TimeMs now);
 // Whether a new attempt may follow when a host is lost; then its launches have a lease.
 bool may_restart(const Spec& spec);

@@ -80,7 +80,8 @@ Result<std::optional<Event>> event_from_message(const HostId& host, const pb::Fr
     TRY(const auto id, parse_experiment_id(failed.experiment()));
     const int port = failed.port_taken() > kPortMax ? 0 : static_cast<int>(failed.port_taken());
     return std::optional<Event>(
-        LaunchFailed{host, id, failed.attempt(), failed.reason(), port, failed.ours()});
+        LaunchFailed{host, id, failed.attempt(), failed.reason(), port, failed.ours(),
+                     failed.unfit()});
   }
   if (message.has_started()) {
     const auto& started = message.started();

@@ -147,6 +147,7 @@ struct Experiment {
   uint32_t restarts_used = 0;
   uint32_t start_failures = 0;     // in a row, ours; since all were last started
   std::vector<HostId> excluded_hosts;   // where starts failed; who failed last is last
+  Rare<std::map<HostId, std::string>> unfit_hosts;   // and what each lacks; none: no map either
   std::string wait_reason;         // why it was last not placed, or is restarted; not stored
   TimeMs not_before_ms = 0;        // restart backoff; 0: none
   TimeMs run_since_ms = 0;         // first start, for max-duration; 0: not yet; negative: before this boot
@@ -212,10 +213,12 @@ struct Model {
   std::set<ExperimentId> live;  // not over
   std::set<std::pair<TimeMs, ExperimentId>> deadlines;  // experiment 0: some host may be lost by then
   std::map<HostId, std::set<ExperimentId>> seated;      // whose replicas may still be on that host
+  std::map<HostId, std::set<ExperimentId>> unfit;       // who can't use that host
   std::map<uint32_t, SetTally> sets;                    // only of real sets
   FreeHosts free;
   Queue queue;
   bool place_wanted = false;  // a placing pass is due
+  TimeMs hosts_awaited_until_ms = 0;   // after a restart others may come back than are known by then
 };
 
 }  // namespace dtrain::daemon

@@ -236,8 +236,10 @@ Placement explain(const ExperimentId& id, const Spec& spec, const FreeHosts& hos
   if (stretch > 0) return waits(id, spec, hosts, connected, choice, stretch);
   if (stretch_needed(id, spec, every, choice) > 0) {
     for (const auto& [host_id, free] : hosts.all()) {
-      const bool chosen = choice.host.empty() || free.host->name == choice.host ||
-                          host_id.hex == choice.host;
+      const bool chosen = (choice.host.empty() || free.host->name == choice.host ||
+                           host_id.hex == choice.host) &&
+                          std::find(choice.excluded.begin(), choice.excluded.end(), host_id) ==
+                              choice.excluded.end();
       if (free.open || !chosen) continue;
       if (!free.host->connected) {
         return Waits{fmt::format("waits for {}, which is not connected", free.host->name)};

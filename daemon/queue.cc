@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "daemon/placement_explain.h"
+#include "daemon/placement_fitness.h"
 
 namespace dtrain::daemon {
 
@@ -14,12 +15,13 @@ QueueOrder order_of(const Experiment& experiment) {
   return {100 - experiment.spec().priority, experiment.id};
 }
 
-// The last of its excluded hosts, without the first `readmitted`.
+// The last of its excluded hosts, without the first `readmitted`; and those that are unfit.
 Choice choice_with(const Experiment& experiment, size_t readmitted) {
   const auto& excluded = experiment.excluded_hosts;
-  return {experiment.submission->host,
-          {excluded.begin() + static_cast<long>(readmitted), excluded.end()},
-          nullptr};
+  Choice choice{experiment.submission->host, unfit_hosts(experiment), nullptr};
+  choice.excluded.insert(choice.excluded.end(), excluded.begin() + static_cast<long>(readmitted),
+                         excluded.end());
+  return choice;
 }
 
 // As few hosts are readmitted as the gang needs to find room at all; all when it finds none.
@@ -131,6 +133,7 @@ std::string lane_of(const Experiment& experiment) {
   const Spec& spec = experiment.spec();
   std::string lane = experiment.submission->host;
   for (const HostId& host : experiment.excluded_hosts) lane += fmt::format("-{}", host.hex);
+  for (const HostId& host : unfit_hosts(experiment)) lane += fmt::format("!{}", host.hex);
   lane += fmt::format("|{}", spec.max_duration_ms);
   for (const RoleSpec& role : spec.roles) {
     lane += fmt::format("|{}x{},{},{}", role.count, role.resources.cpus,
@@ -232,11 +235,11 @@ const Queue::Prospect& PlacingPass::prospect_of(const Experiment& experiment,
 
 namespace {
 
-std::string left_out(const Model& model, const Choice& choice) {
+std::string left_out(const Model& model, const Experiment& experiment, const Choice& choice) {
   std::string text;
   for (const HostId& id : choice.excluded) {
     const auto host = model.hosts.find(id);
-    if (host == model.hosts.end() || !host->second.connected) continue;
+    if (host == model.hosts.end() || !host->second.connected || is_unfit(experiment, id)) continue;
     text += fmt::format("{}{}", text.empty() ? "; left out after failed starts: " : ", ",
                         host->second.name);
   }
@@ -275,7 +278,12 @@ std::string wait_reason(const Model& model, const ExperimentId& id, TimeMs now) 
     if (first.id == id) return "is placed next";
     return fmt::format("{} is ahead of it and keeps its hosts free", to_string(first.id));
   }
-  reason += left_out(model, choice);
+  if (experiment.unfit_hosts) {
+    // Of those that are known none is left, or it would not wait.
+    if (std::holds_alternative<Never>(placement)) reason = "waits for hosts that may yet come back";
+    reason = lacks_text(model, experiment) + "; " + reason;
+  }
+  reason += left_out(model, experiment, choice);
   if (ahead > 0) {
     reason += fmt::format("; {}{} experiment{} ahead of it", ahead,
                           ahead == kCountedMax ? " or more" : "", ahead == 1 ? "" : "s");

@@ -7,7 +7,8 @@
 //
 // Hosts where an experiment's starts failed are excluded for it only as long as the others that are
 // here could take it. When they could not, those that failed longest ago are tried again: what was
-// wrong there may have passed, and nobody is given up for it.
+// wrong there may have passed, and nobody is given up for it. Hosts that lack what it names by path are
+// another matter: placement_fitness.h.
 #pragma once
 
 #include <optional>
@@ -24,7 +25,7 @@ namespace dtrain::daemon {
 std::string lane_of(const Experiment& experiment);
 void enqueue(Queue& queue, const Experiment& experiment);
 void leave(Queue& queue, const Experiment& experiment);
-// Where it may go, and where not: the excluded hosts that still count.
+// Where it may go, and where not: unfit hosts, and the excluded ones that still count.
 Choice choice_of(const Model& model, const Experiment& experiment);
 
 // What a waiting gang keeps free: how far others may use its hosts, and when it starts at the latest

@@ -180,6 +180,11 @@ pb::ExperimentRecord to_record(const Experiment& experiment, TimeMs now,
   record.set_restarts_used(experiment.restarts_used);
   record.set_start_failures(experiment.start_failures);
   for (const HostId& host : experiment.excluded_hosts) record.add_excluded_hosts(host.hex);
+  if (experiment.unfit_hosts) {
+    for (const auto& [host, lack] : *experiment.unfit_hosts) {
+      (*record.mutable_unfit_hosts())[host.hex] = lack;
+    }
+  }
   record.set_started_unix_ms(experiment.started_unix_ms);
   record.set_finished_unix_ms(experiment.finished_unix_ms);
   record.set_over(experiment.over);
@@ -230,6 +235,11 @@ Result<Experiment> from_record(const pb::ExperimentRecord& record, const Experim
   experiment.restarts_used = record.restarts_used();
   experiment.start_failures = record.start_failures();
   for (const auto& host : record.excluded_hosts()) experiment.excluded_hosts.push_back({host});
+  if (record.unfit_hosts_size() > 0) {
+    std::map<HostId, std::string> unfit;
+    for (const auto& [host, lack] : record.unfit_hosts()) unfit[{host}] = lack;
+    experiment.unfit_hosts = std::move(unfit);
+  }
   experiment.started_unix_ms = record.started_unix_ms();
   experiment.finished_unix_ms = record.finished_unix_ms();
   experiment.over = record.over();

@@ -82,7 +82,8 @@ Environment replica_environment(const EnvironmentInputs& inputs, const Seat& sea
   if (!inputs.data_dir.empty()) {
     env["DATA_DIR"] = inputs.data_dir;
     for (const auto& [name, path] : inputs.spec.data) {
-      env[parameter_env_name(name) + "_DIR"] = path;
+      env[parameter_env_name(name) + "_DIR"] =
+          inputs.data_is_mounted ? inputs.data_dir + "/" + name : path;
     }
   }
 

@@ -36,7 +36,8 @@ struct EnvironmentInputs {
   Environment secrets;
   PythonChoice python;
   std::string output_dir;
-  std::string data_dir;  // holds one link a data set; empty: none
+  std::string data_dir;  // holds all data sets by their names; empty: none
+  bool data_is_mounted = false;  // there, and not only links to them
   std::string key;       // DTRAIN_KEY
   uint32_t attempt = 0;
 };

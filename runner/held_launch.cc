@@ -97,16 +97,24 @@ void HeldLaunch::prepare(const pb::Launch& message, const std::vector<ReplicaId>
       return;
     }
   }
-  auto result = std::make_shared<std::optional<Result<std::optional<LaunchRecord>>>>();
-  context_.files.run(
-      [result, message, &site = context_.site, directory = directory_] {
-        *result = prepare_launch(site, message, directory);
-      },
-      [this, result] { on_files_ready(std::move(**result)); });
+  auto work = std::make_shared<std::optional<FileWork>>();
+  context_.files.run([work, message, &site = context_.site,
+                      directory = directory_] { *work = do_file_work(site, message, directory); },
+                     [this, work] { on_files_ready(std::move(**work)); });
 }
 
-void HeldLaunch::on_files_ready(Result<std::optional<LaunchRecord>> file) {
-  if (!file.ok()) return fail(file.error(), 0);
+// A host that lacks what is named by path need not fetch anything.
+HeldLaunch::FileWork HeldLaunch::do_file_work(const LaunchSite& site, const pb::Launch& message,
+                                              const LaunchDir& directory) {
+  auto lacking = lacking_here(site, message);
+  if (!lacking.ok()) return {false, std::move(lacking).error()};
+  if (!lacking->empty()) return {true, Error{Code::NotFound, std::move(*lacking), ""}};
+  return {false, prepare_launch(site, message, directory)};
+}
+
+void HeldLaunch::on_files_ready(FileWork work) {
+  auto& file = work.record;
+  if (!file.ok()) return fail(file.error(), 0, work.unfit);
   if (!*file) {
     pb::Prepared& prepared = *failure_.mutable_prepared();
     prepared.set_experiment(to_string(experiment_));
@@ -152,7 +160,7 @@ void HeldLaunch::report_prepared() {
 }
 
 // A launch that failed is not held any more: the daemon decides what comes next, and may ask again.
-void HeldLaunch::fail(const Error& error, int port_taken) {
+void HeldLaunch::fail(const Error& error, int port_taken, bool unfit) {
   fmt::print(stderr, "{}: not prepared: {}\n", name_, error.message);
   pb::PrepareFailed& failed = *failure_.mutable_prepare_failed();
   failed.set_experiment(to_string(experiment_));
@@ -160,7 +168,8 @@ void HeldLaunch::fail(const Error& error, int port_taken) {
   failed.set_reason(
       as_utf8(error.hint.empty() ? error.message : error.message + "; " + error.hint));
   failed.set_port_taken(static_cast<uint32_t>(port_taken));
-  failed.set_ours(is_hosts_fault(error));
+  failed.set_ours(!unfit && is_hosts_fault(error));
+  failed.set_unfit(unfit);
   keep_nothing();
 }
 

@@ -88,10 +88,16 @@ class HeldLaunch {
 
   Replica* find(const ReplicaId& id);
   void add_replicas(const std::vector<ReplicaId>& ids);
-  void on_files_ready(Result<std::optional<LaunchRecord>> file);
+  struct FileWork {
+    bool unfit = false;   // then `record` is the error that says what is lacking
+    Result<std::optional<LaunchRecord>> record;
+  };
+  static FileWork do_file_work(const LaunchSite& site, const pb::Launch& message,
+                               const LaunchDir& directory);
+  void on_files_ready(FileWork work);
   Status bring_up_keeper();
   void on_keeper_word(std::string_view word);
-  void fail(const Error& error, int port_taken);
+  void fail(const Error& error, int port_taken, bool unfit = false);
   void keep_nothing();
   void clear_failed();
   void end_failed();   // once it was told of on the present stream

@@ -102,6 +102,7 @@ void KeptReplica::start() {
     request.env["DTRAIN_KEY"] = launch_.key;
     request.env["DTRAIN_REPLICA"] = to_string(replica_.id);
     request.cgroups = replica_.cgroups;
+    request.data = launch_.data;
     request.output_fd = write_end.get();
     request.oom_score_adj = kOomScoreAdj;
     request.die_with_parent = true;

@@ -52,6 +52,12 @@ pb::LaunchFrame to_frame(const LaunchRecord& launch) {
   frame.set_work_root(launch.work_root);
   frame.set_tree(launch.tree);
   for (const std::string& lock : launch.gpu_locks) frame.add_gpu_locks(lock);
+  frame.set_data_mount(launch.data.point);
+  for (const DataSet& set : launch.data.sets) {
+    pb::LaunchFrame::DataSet& data = *frame.add_data();
+    data.set_name(set.name);
+    data.set_path(set.path);
+  }
   return frame;
 }
 
@@ -74,6 +80,8 @@ Result<LaunchRecord> from_frame(const pb::LaunchFrame& frame) {
   launch.work_root = frame.work_root();
   launch.tree = frame.tree();
   launch.gpu_locks = {frame.gpu_locks().begin(), frame.gpu_locks().end()};
+  launch.data.point = frame.data_mount();
+  for (const auto& set : frame.data()) launch.data.sets.push_back({set.name(), set.path()});
   return launch;
 }
 

@@ -5,7 +5,7 @@
 //     record               frames (schema/framing.h, launch_record.proto), and it only grows. The first
 //                          ones are the runner's: what to run. Then the keeper's: that it is up, what it
 //                          started, how that ended (launch_facts.h)
-//     outputs, data/       what to collect at the end; links to the data sets
+//     outputs, data/       what to collect at the end; links to the data sets, unless they are mounted
 //     spool.<id>.<seq>     output of one replica: frames, kind kSpoolOutput
 //   keepers.log            what keepers have to say about themselves
 //
@@ -23,6 +23,7 @@
 #include <string>
 #include <vector>
 
+#include "runner/data_mount.h"
 #include "schema/ids.h"
 #include "schema/result.h"
 
@@ -54,6 +55,7 @@ struct LaunchRecord {
   // Of the work directories; the keeper does not look at them.
   std::string work_root;  // <work_root>/4.worker.1@1 is what to unmount and delete at release
   std::string tree;       // what they are views of; empty: of nothing
+  DataMount data = {};    // for each replica to enter
   std::filesystem::path place_of(const ReplicaId& id) const;  // workdir.h
   bool operator==(const LaunchRecord&) const = default;
 };

@@ -10,11 +10,13 @@
 #include <string_view>
 
 #include "runner/command.h"
+#include "runner/data_sets.h"
 #include "runner/environments.h"
 #include "runner/gpu_lock.h"
 #include "runner/python.h"
 #include "runner/small_file.h"
 #include "schema/expand.h"
+#include "schema/quote.h"
 #include "schema/random_id.h"
 
 namespace dtrain::runner {
@@ -44,26 +46,6 @@ Status make_directory(const fs::path& path) {
   fs::create_directories(path, error);
   if (error) return errno_error("make " + path.string(), error.value());
   return ok();
-}
-
-// One link a data set, so that a program finds all of them below DATA_DIR.
-Result<std::string> link_data(const Spec& spec, const LaunchSite& site,
-                              const LaunchDir& directory) {
-  if (spec.data.empty()) return std::string();
-  const fs::path folder = directory.path() / "data";
-  TRY(make_directory(folder));
-  for (const auto& [name, path] : spec.data) {
-    std::error_code error;
-    if (!fs::exists(path, error)) {
-      return Error{
-          Code::FailedPrecondition,
-          fmt::format("data set {}: {} does not exist on host {}", name, path, site.host_name),
-          "put it there, or correct `data:`"};
-    }
-    fs::create_symlink(path, folder / name, error);
-    if (error) return errno_error("link " + (folder / name).string(), error.value());
-  }
-  return folder.string();
 }
 
 Result<fs::path> fetch_tree(const LaunchSite& site, const std::string& snapshot) {
@@ -196,7 +178,7 @@ Result<std::optional<Commands>> commands_of(const LaunchSite& site, const pb::La
                                             const Understood& what, const fs::path& tree) {
   Commands commands;
   TRY(commands.python, choose_python(what.spec.python, map_of(launch.user_env()), site.inherited,
-                                     site.home, site.host_name));
+                                     site.home));
   if (!what.spec.has_build()) return std::optional(commands);
   TRY(const Recipe recipe,
       recipe_of(what.spec, commands.python, site.inherited, tree, site.host_name));
@@ -238,7 +220,10 @@ Result<std::optional<LaunchRecord>> write_down(const LaunchSite& site, const pb:
   TRY(const auto commands, commands_of(site, launch, what, file.tree));
   if (!commands) return std::optional<LaunchRecord>();
   inputs.python = commands->python;
-  TRY(inputs.data_dir, link_data(what.spec, site, directory));
+  TRY(DataPlace data, place_data(what.spec, site.data_mount, directory.path() / "data"));
+  inputs.data_dir = data.directory;
+  inputs.data_is_mounted = !data.mount.point.empty();
+  file.data = std::move(data.mount);
   inputs.output_dir = launch.output_dir();
   inputs.key = file.key;
   inputs.attempt = file.attempt;
@@ -317,6 +302,17 @@ bool delete_place(const fs::path& place) {
 
 bool is_hosts_fault(const Error& error) {
   return error.code != Code::InvalidArgument && error.code != Code::FailedPrecondition;
+}
+
+Result<std::string> lacking_here(const LaunchSite& site, const pb::Launch& launch) {
+  TRY(const Understood what, understand(launch));
+  std::string lacking = lacking_data(what.spec);
+  if (!lacking.empty()) return lacking;
+  const auto python =
+      choose_python(what.spec.python, map_of(launch.user_env()), site.inherited, site.home);
+  if (python.ok()) return std::string();
+  if (python.error().code == Code::NotFound) return as_utf8(python.error().message);
+  return python.error();
 }
 
 Result<std::optional<LaunchRecord>> prepare_launch(const LaunchSite& site, const pb::Launch& launch,

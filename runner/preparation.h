@@ -31,6 +31,7 @@ struct LaunchSite {
   uint64_t trees_bytes_max = kTreesBytesMax;  // of those that no launch uses
   BlobSource* blobs = nullptr;
   std::vector<GpuFacts> gpus;
+  std::string data_mount = "/data";  // where replicas see data sets, if it is there and empty
 
   std::filesystem::path launches() const { return home / "launches"; }
   std::filesystem::path work() const { return home / "work"; }
@@ -40,6 +41,10 @@ struct LaunchSite {
 // Which of two ways a preparation failed, by the code of its error: InvalidArgument and
 // FailedPrecondition are for the user to mend, anything else is this host's fault.
 bool is_hosts_fault(const Error& error);
+
+// What this host lacks of what the launch names by path, data sets and python; empty: nothing. To be
+// asked before anything is fetched for it.
+Result<std::string> lacking_here(const LaunchSite& site, const pb::Launch& launch);
 
 // Checks, fetches, mounts, and writes the record last: once this returns, the launch survives the
 // runner. On error nothing of it is left, and nothing either of a build whose environment is made

@@ -32,10 +32,11 @@ namespace process = boost::process::v2;
 constexpr const char* kDefaultPath = "/usr/local/bin:/usr/bin:/bin";
 
 // What went wrong between fork and exec; it comes through a pipe that a successful exec closes.
-enum class Step : int { Session, Cgroup, Directory, Descriptors, Exec };
+enum class Step : int { Session, Cgroup, Data, Directory, Descriptors, Exec };
 struct Failure {
   Step step;
   int error;
+  DataMountPlan::Failure data = {};
 };
 
 // Everything the child needs, prepared by the parent: after the fork only system calls are allowed.
@@ -47,6 +48,7 @@ struct Plan {
   std::vector<std::string> env_storage;
   Fd born_in;                     // directory of the first group
   std::vector<Fd> cgroup_procs;   // of the groups to join by writing
+  DataMountPlan data;
   const char* cwd = nullptr;
   std::string oom_score_adj;
   bool die_with_parent = false;
@@ -57,10 +59,13 @@ struct Plan {
   Fd failures;  // write end
 };
 
-[[noreturn]] void fail(const Plan& plan, Step step, int error) {
-  const Failure failure{step, error};
+[[noreturn]] void fail(const Plan& plan, const Failure& failure) {
   (void)!::write(plan.failures.get(), &failure, sizeof failure);
   ::_exit(127);
+}
+
+[[noreturn]] void fail(const Plan& plan, Step step, int error) {
+  fail(plan, {step, error});
 }
 
 void reset_signals() {
@@ -85,6 +90,10 @@ void reset_signals() {
   if (!plan.oom_score_adj.empty()) {
     const int fd = ::open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
     if (fd >= 0) (void)!::write(fd, plan.oom_score_adj.data(), plan.oom_score_adj.size());
+  }
+  if (!plan.data.empty()) {
+    const DataMountPlan::Failure failure = plan.data.enter();
+    if (failure.error != 0) fail(plan, {Step::Data, failure.error, failure});
   }
   if (plan.cwd != nullptr && ::chdir(plan.cwd) != 0) fail(plan, Step::Directory, errno);
   if (::dup2(plan.null.get(), 0) < 0 || ::dup2(plan.output_fd, 1) < 0 ||
@@ -187,6 +196,9 @@ Status prepare(const SpawnRequest& request, Plan& plan) {
     plan.born_in = open_above_stderr(first, O_RDONLY | O_DIRECTORY);
     if (!plan.born_in) return errno_error("open " + first, errno);
   }
+  if (!request.data.point.empty()) {
+    TRY(plan.data, DataMountPlan::make(request.data));
+  }
   plan.cwd = request.cwd.empty() ? nullptr : request.cwd.c_str();
   if (request.oom_score_adj != 0) plan.oom_score_adj = std::to_string(request.oom_score_adj);
   plan.die_with_parent = request.die_with_parent;
@@ -226,6 +238,8 @@ Error failure_error(const SpawnRequest& request, const Plan& plan, const Failure
       return errno_error("setsid", failure.error);
     case Step::Cgroup:
       return errno_error("joining " + request.cgroups.front(), failure.error);
+    case Step::Data:
+      return plan.data.explain(failure.data);
     case Step::Directory:
       return {Code::FailedPrecondition,
               fmt::format("cannot enter the working directory {}: {}", request.cwd,

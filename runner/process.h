@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "runner/data_mount.h"
 #include "schema/fd.h"
 #include "schema/result.h"
 
@@ -21,6 +22,7 @@ struct SpawnRequest {
   std::string cwd = {};                // empty: the caller's
   std::map<std::string, std::string> env = {};  // complete
   std::vector<std::string> cgroups = {};        // directories to join before the program runs
+  DataMount data = {};                          // entered before `cwd` is
   int output_fd = -1;                           // becomes 1 and 2; -1: /dev/null
   int error_fd = -1;                            // becomes 2 when set
   // Raised so that the kernel, short of memory, ends replicas before the keeper and the runner.
@@ -40,7 +42,7 @@ struct Child {
 // other descriptor closed. Errors, worded for the person who wrote the command:
 //   NotFound            no such program (what a shell calls 127)
 //   PermissionDenied    there, but it can't be run (126)
-//   FailedPrecondition  the working directory can't be entered (126)
+//   FailedPrecondition  the working directory or the data sets can't be entered (126)
 //   ResourceExhausted   no process or memory left (126)
 Result<Child> spawn(const SpawnRequest& request);
 

@@ -24,9 +24,9 @@ bool has_python(const fs::path& environment) {
   return is_program(environment / "bin/python") || is_program(environment / "bin/python3");
 }
 
-Error missing(const std::string& what, const std::string& host_name) {
+Error missing(const std::string& what) {
   return {
-      Code::FailedPrecondition, fmt::format("{} does not exist on host {}", what, host_name),
+      Code::NotFound, fmt::format("{} is not there", what),
       "make it there by the same path, or set `python: PATH` or `python: auto` with none active"};
 }
 
@@ -42,7 +42,7 @@ std::string variable_for(const fs::path& root) {
 }
 
 Result<PythonChoice> conda_environment(const std::string& name, const Environment& user_env,
-                                       const Environment& inherited, const std::string& host_name) {
+                                       const Environment& inherited) {
   std::vector<fs::path> roots;
   if (const std::string active = value_of(user_env, "CONDA_PREFIX"); !active.empty()) {
     const fs::path path = active;
@@ -59,13 +59,13 @@ Result<PythonChoice> conda_environment(const std::string& name, const Environmen
     const fs::path candidate = name == "base" ? root : root / "envs" / name;
     if (has_python(candidate)) return environment_at(candidate, "CONDA_PREFIX");
   }
-  return missing("conda environment " + name, host_name);
+  return missing("conda environment " + name);
 }
 
-Result<PythonChoice> python_at(const std::string& wanted, const std::string& host_name) {
+Result<PythonChoice> python_at(const std::string& wanted) {
   const fs::path path = wanted;
   if (has_python(path)) return environment_at(path, variable_for(path));
-  if (!is_program(path)) return missing("python " + wanted, host_name);
+  if (!is_program(path)) return missing("python " + wanted);
   const fs::path root = path.parent_path().parent_path();
   if (path.parent_path().filename() == "bin" && fs::exists(root / "pyvenv.cfg")) {
     return environment_at(root, "VIRTUAL_ENV");
@@ -107,19 +107,18 @@ std::string find_program(const std::string& search_path, const std::string& prog
 }
 
 Result<PythonChoice> choose_python(const std::string& wanted, const Environment& user_env,
-                                   const Environment& inherited, const fs::path& home,
-                                   const std::string& host_name) {
+                                   const Environment& inherited, const fs::path& home) {
   if (wanted.starts_with("conda:")) {
-    return conda_environment(wanted.substr(6), user_env, inherited, host_name);
+    return conda_environment(wanted.substr(6), user_env, inherited);
   }
-  if (!wanted.empty() && wanted != "auto") return python_at(wanted, host_name);
+  if (!wanted.empty() && wanted != "auto") return python_at(wanted);
 
   // An active venv hides conda's base, as it does in the shell it was active in.
   for (const char* variable : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
     const std::string root = value_of(user_env, variable);
     if (root.empty()) continue;
     if (!has_python(root)) {
-      return missing(fmt::format("the {} active at submit, {},", variable, root), host_name);
+      return missing(fmt::format("the {} active at submit, {},", variable, root));
     }
     return environment_at(root, variable);
   }

@@ -13,10 +13,9 @@ namespace dtrain::runner {
 // (VIRTUAL_ENV or CONDA_PREFIX in `user_env`) by the same path on each host; else a path to an
 // interpreter or an environment, or conda:NAME. Where only python3 exists, a directory below `home`
 // with a link named python goes last in PATH.
-// FailedPrecondition names the path and the host.
+// NotFound names the path that is not here.
 Result<PythonChoice> choose_python(const std::string& wanted, const Environment& user_env,
-                                   const Environment& inherited, const std::filesystem::path& home,
-                                   const std::string& host_name);
+                                   const Environment& inherited, const std::filesystem::path& home);
 
 // The file a shell would run for `program`; empty when there is none.
 std::string find_program(const std::string& search_path, const std::string& program);

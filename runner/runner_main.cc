@@ -55,6 +55,7 @@ Result<LaunchSite> open_site(const RunnerOptions& options, BlobSource& blobs) {
   TRY(site.trees, Trees::open(site.home / "trees"));
   site.trees_bytes_max = options.cache_bytes.value_or(kTreesBytesMax);
   site.blobs = &blobs;
+  if (const char* point = std::getenv("DTRAIN_DATA_MOUNT")) site.data_mount = point;
   return site;
 }
 

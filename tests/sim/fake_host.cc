@@ -136,6 +136,7 @@ void FakeHost::on_launch(const LaunchMessage& message) {
     fresh.lease_ms = lease_ms;
     fresh.grace_ms = message.grace_ms;
     fresh.renewed_ms = contact_ms;
+    fresh.names_data = message.names_data;
     known |= !replicas.try_emplace({seat.replica, message.attempt}, fresh).second;
   }
   if (known) say_prepared_if(launch);
@@ -248,6 +249,10 @@ void FakeHost::prepare_more(const HeldReplicaFact& fact, std::mt19937_64& random
     for_each(launch, [&](const auto& each, FakeReplica& r) { end(each, r, signalled(15)); });
     return;
   }
+  if (lacks_data && replicas.at(fact).names_data) {
+    return keep_nothing(launch, daemon::LaunchFailed{inventory.id, launch.first, launch.second,
+                                                     "data d: /d is not there", 0, false, true});
+  }
   if (!calm && (broken || chance(random, 12))) {
     return fail(launch, replicas.at(fact).seat.port, random);
   }
@@ -341,6 +346,7 @@ void FakeHost::keepers_watch(TimeMs now) {
 // What was being prepared is lost with the runner; what it said Prepared for is on disk.
 void FakeHost::crash_runner(std::mt19937_64& random) {
   runner_up = false;
+  lacks_data = chance(random, 40);
   lose_stream(random);
   failures.clear();
   for (auto it = replicas.begin(); it != replicas.end();) {

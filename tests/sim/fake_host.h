@@ -27,6 +27,7 @@ struct LaunchMessage {
   ExperimentId experiment;
   uint32_t attempt = 0;
   int64_t grace_ms = 0;
+  bool names_data = false;
   std::vector<std::pair<Seat, int64_t>> replicas;  // with the lease of each
 };
 struct WelcomeMessage {
@@ -74,6 +75,7 @@ struct FakeReplica {
   bool stopping = false;
   bool stubborn = false;  // ends by itself, or when it is killed
   bool forgotten = false;
+  bool names_data = false;
   daemon::Exit exit;
   uint64_t pid = 0;
 };
@@ -93,6 +95,7 @@ class FakeHost {
   daemon::Host inventory;
   int64_t lag_ms;            // how late its keepers' clocks ring
   bool broken;               // prepares nothing until all is calm
+  bool lacks_data = false;   // another answer each time its runner begins
   TimeMs away_until_ms = 0;  // cut off: nobody dials
   uint64_t dialled = 0;
   bool runner_up = false;

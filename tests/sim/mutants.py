@@ -22,6 +22,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LAUNCH, HOSTS = "daemon/lifecycle_launch.cc", "daemon/lifecycle_hosts.cc"
 OUTCOME, TURN = "daemon/lifecycle_outcome.cc", "daemon/lifecycle_turn.cc"
+FITNESS = "daemon/placement_fitness.cc"
 TABLE, QUEUE, MODEL = "daemon/lifecycle.cc", "daemon/queue.cc", "daemon/model.cc"
 PLACEMENT, FREE = "daemon/placement.cc", "daemon/placement_free.cc"
 
@@ -161,6 +162,34 @@ MUTANTS = [
     ("a build that is lost fails its experiment", OUTCOME,
      "!may_restart(experiment.spec()) && !is_build(replica)) {",
      "!may_restart(experiment.spec())) {"),
+    ("a host that is unfit is placed on again", QUEUE,
+     "  Choice choice{experiment.submission->host, unfit_hosts(experiment), nullptr};",
+     "  Choice choice{experiment.submission->host, {}, nullptr};"),
+    ("a host that is unfit is a failed start", OUTCOME,
+     "    start_again_at_once(turn, experiment,\n"
+     "                        lacks_text(turn.model, experiment) + \"; other hosts are tried\");",
+     "    start_failed(turn, experiment, replica.seat.host, \"unfit\");"),
+    ("what is unfit is not known when the attempt ends already", LAUNCH,
+     "  if (event.unfit && !experiment->outcome) {",
+     "  if (event.unfit && !experiment->outcome && experiment->phase != Phase::Ending) {"),
+    ("what a host lacked is held against it for ever", HOSTS,
+     "  forget_unfitness(turn, host.id, unfit);\n", ""),
+    ("what a host lacked is remembered in the database", HOSTS,
+     "    turn.touched.at(id).save = true;   // reconcile() may have found nothing else new\n", ""),
+    ("who has no host left waits for ever", TABLE,
+     "  if (has_no_host_left(turn.model, experiment, turn.now)) return give_up(turn, id);\n", ""),
+    ("who waits for hosts after a restart is forgotten", TABLE,
+     "      turn.model.place_wanted = true;   // whom no host is left for is found by the pass\n", ""),
+    ("who could still go to a host that is away is given up", FITNESS,
+     "emptied(model.free, true), choice) == 0;", "emptied(model.free, false), choice) == 0;"),
+    ("after a restart nobody waits for hosts that may come back", FITNESS,
+     "if (!experiment.unfit_hosts || now < model.hosts_awaited_until_ms) return false;",
+     "if (!experiment.unfit_hosts) return false;"),
+    ("a host that is known from its seats only is no hope", FITNESS,
+     "    if (host.cpus == 0 && !is_unfit(experiment, id)) return false;\n", ""),
+    ("nobody looks when an attempt gives back a seat that was kept for a relaunch", OUTCOME,
+     "  turn.model.place_wanted = true;   // who was about to be launched again alone gives its seat back\n",
+     ""),
 ]
 
 

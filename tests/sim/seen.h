@@ -38,6 +38,10 @@ enum class Seen : size_t {
   GpuBusy,
   BuildCached,
   BuildFailed,
+  HostUnfit,
+  UnfitLeft,
+  UnfitAgainAsked,
+  UnfitEverywhere,
   kCount
 };
 
@@ -72,6 +76,10 @@ constexpr std::array<const char*, static_cast<size_t>(Seen::kCount)> kSeenNames 
     "a stranger takes a GPU",
     "a build finds everything made",
     "an experiment fails by its build",
+    "a host lacks what an experiment names",
+    "a gang is placed where nothing is known to be lacking",
+    "a host that lacked something says Hello anew",
+    "an experiment fails because no host is left that could have what it names",
 };
 
 struct Counts {

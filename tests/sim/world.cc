@@ -73,6 +73,7 @@ World::World(uint64_t seed, bool traced)
     const auto lag_ms =
         chance(50) ? policy_.lease_margin_ms - 1 : static_cast<TimeMs>(below(5'000));
     hosts_.emplace_back(make_host(n), lag_ms, broken == static_cast<size_t>(n));
+    hosts_.back().lacks_data = chance(40);
   }
 }
 
@@ -98,8 +99,13 @@ void World::happen(const Event& event) {
     if (heard_.size() > kHeardMax) heard_.pop_front();
   }
   const auto stopped = being_stopped(event);
+  const auto unfit = being_unfit(event);
   keep(daemon::step(*model_, event, policy_, now_));
   if (stopped) check_consequence(*stopped);
+  if (unfit) check_unfit(*unfit, std::get<LaunchFailed>(event).host);
+  if (const auto* hello = std::get_if<HostConnected>(&event)) {
+    if (said_unfit_.erase(hello->host.id) > 0) counts_.add(Seen::UnfitAgainAsked);
+  }
 }
 
 void World::keep(Effects effects) {
@@ -108,6 +114,7 @@ void World::keep(Effects effects) {
     require(std::find(later, effects.persist.end(), effects.persist[i]) == effects.persist.end(),
             "persist names a row once");
   }
+  for (const ExperimentId& id : effects.persist) check_given_up(model_->experiments.at(id));
   waiting_.rows.insert(effects.persist.begin(), effects.persist.end());
   std::move(effects.send.begin(), effects.send.end(), std::back_inserter(waiting_.send));
   std::move(effects.notify.begin(), effects.notify.end(), std::back_inserter(waiting_.notify));
@@ -200,7 +207,8 @@ void World::deliver(const Send& send) {
     if (const auto* launch = std::get_if<SendLaunch>(&send)) {
       const Experiment& experiment = model_->experiments.at(launch->experiment);
       LaunchMessage message{
-          launch->experiment, launch->attempt, experiment.spec().stop_grace_ms, {}};
+          launch->experiment, launch->attempt, experiment.spec().stop_grace_ms,
+          !experiment.spec().data.empty(), {}};
       for (const Replica& replica : experiment.replicas) {
         const auto& named = launch->replicas;
         if (std::find(named.begin(), named.end(), replica.id) == named.end()) continue;
@@ -323,6 +331,7 @@ void World::restart_daemon() {
   }
   for (const auto& [id, row] : rows_) model_->experiments.insert_or_assign(id, read_row(row));
   rebuild(*model_, now_);
+  restarted_ms_ = model_->live.empty() ? 0 : now_;
   for (const StateChange& change : std::exchange(kept_notify_, {})) check_shown(change);
 }
 

@@ -102,9 +102,15 @@ class World {
   struct Stopped {
     ExperimentId id;
     uint32_t restarts_used = 0;
+    uint32_t start_failures = 0;
   };
   std::optional<Stopped> being_stopped(const daemon::Event& event) const;
   void check_consequence(const Stopped& stopped) const;
+  // Of a host that just said it is unfit: what was counted before, when it concerned anybody.
+  std::optional<Stopped> being_unfit(const daemon::Event& event) const;
+  void check_unfit(const Stopped& before, const HostId& host);
+  void check_fitness() const;
+  void check_given_up(const daemon::Experiment& experiment);
   void check_outcomes() const;
   void check_outcome(const daemon::Experiment& experiment) const;
   void check_going(const daemon::Experiment& experiment) const;
@@ -136,6 +142,9 @@ class World {
   std::set<ExperimentId> ended_;
   std::map<ExperimentId, daemon::Outcome> outcomes_;  // as first committed
   std::set<ExperimentId> killed_;                     // by a person
+  std::map<HostId, std::set<ExperimentId>> said_unfit_;  // since the host's last Hello
+  std::set<ExperimentId> given_up_;
+  TimeMs restarted_ms_ = 0;                           // when a daemon last began with live experiments
   std::deque<daemon::Event> heard_;                   // to be said again, when stale
   std::deque<std::string> trace_;
   Counts counts_;

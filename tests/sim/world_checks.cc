@@ -27,6 +27,11 @@ std::string facts_of(const Experiment& e) {
     text += fmt::format(" outcome {} {} {} at {}", to_string(e.outcome->state),
                         e.outcome->exit_code, e.outcome->reason, e.outcome->at_ms);
   }
+  if (e.unfit_hosts) {
+    for (const auto& [host, lack] : *e.unfit_hosts) {
+      text += fmt::format(" unfit {} {}", host.hex, lack);
+    }
+  }
   for (const Replica& r : e.replicas) {
     text += fmt::format("\n  {} @{} on {}:{} lease {} progress {} lost {} end {} {} pid {}",
                         to_string(r.id), r.attempt, r.seat.host.hex, r.seat.port, r.lease_ms,
@@ -48,7 +53,7 @@ bool same_facts(const Experiment& a, const Experiment& b) {
   return a.id == b.id && a.attempt == b.attempt && a.phase == b.phase &&
          a.stop_forced == b.stop_forced && a.over == b.over && a.outcome == b.outcome &&
          a.restarts_used == b.restarts_used && a.start_failures == b.start_failures &&
-         a.excluded_hosts == b.excluded_hosts && a.not_before_ms == b.not_before_ms &&
+         a.excluded_hosts == b.excluded_hosts && a.unfit_hosts == b.unfit_hosts && a.not_before_ms == b.not_before_ms &&
          a.run_since_ms == b.run_since_ms && a.started_unix_ms == b.started_unix_ms &&
          a.finished_unix_ms == b.finished_unix_ms &&
          std::equal(a.replicas.begin(), a.replicas.end(), b.replicas.begin(), b.replicas.end(),
@@ -60,6 +65,7 @@ bool same_facts(const Experiment& a, const Experiment& b) {
 void World::check_everything() {
   check_hosts();
   check_outcomes();
+  check_fitness();
   if (steps_ % 4 == 0) {
     check_gangs();
     check_durable();
@@ -128,6 +134,7 @@ void World::check_derived() const {
   for (const auto& [id, experiment] : model_->experiments) index(fresh, experiment);
   require(fresh.live == model_->live, "live is who is not over");
   require(fresh.seated == model_->seated, "seated is who has seats");
+  require(fresh.unfit == model_->unfit, "who can't use which host follows from the facts");
   require(fresh.queue.lanes == model_->queue.lanes, "the queue is who waits");
   std::set<std::pair<TimeMs, ExperimentId>> deadlines = model_->deadlines;
   std::erase_if(deadlines, [](const auto& deadline) { return deadline.second.number == 0; });

@@ -49,6 +49,7 @@ Spec World::random_spec() {
   spec.priority = static_cast<int>(below(101));
   if (chance(30)) spec.install = {"pip install x"};
   if (chance(30)) spec.roles.push_back(tensorboard_role());
+  if (chance(30)) spec.data["d"] = "/d";
   if (chance(30)) spec.max_duration_ms = 60'000 + static_cast<int64_t>(below(10)) * 60'000;
   if (chance(25)) {
     spec.parameters.push_back({"p", {"1", "2", "3"}});

@@ -3,6 +3,7 @@
 #include <functional>
 
 #include "daemon/placement.h"
+#include "daemon/placement_fitness.h"
 #include "daemon/queue.h"
 #include "sim/world.h"
 
@@ -138,13 +139,68 @@ std::optional<World::Stopped> World::being_stopped(const Event& event) const {
   if (found == model_->experiments.end()) return std::nullopt;
   const Experiment& experiment = found->second;
   if (experiment.phase != Phase::Ending || experiment.outcome) return std::nullopt;
-  return Stopped{experiment.id, experiment.restarts_used};
+  return Stopped{experiment.id, experiment.restarts_used, experiment.start_failures};
 }
 
 void World::check_consequence(const Stopped& stopped) const {
   const Experiment& experiment = model_->experiments.at(stopped.id);
   require(!experiment.outcome && experiment.restarts_used == stopped.restarts_used,
           "an exit that a stop led to fails nobody and costs no restart");
+}
+
+std::optional<World::Stopped> World::being_unfit(const Event& event) const {
+  const auto* failed = std::get_if<LaunchFailed>(&event);
+  if (failed == nullptr || !failed->unfit) return std::nullopt;
+  const auto found = model_->experiments.find(failed->experiment);
+  if (found == model_->experiments.end() || found->second.over) return std::nullopt;
+  const Experiment& experiment = found->second;
+  const bool concerns = std::any_of(
+      experiment.replicas.begin(), experiment.replicas.end(), [&](const Replica& r) {
+        return r.attempt == failed->attempt && r.seat.host == failed->host && !r.lost &&
+               (r.progress == Progress::Launched || r.progress == Progress::Prepared);
+      });
+  if (!concerns || experiment.outcome) return std::nullopt;
+  return Stopped{experiment.id, experiment.restarts_used, experiment.start_failures};
+}
+
+void World::check_unfit(const Stopped& before, const HostId& host) {
+  counts_.add(Seen::HostUnfit);
+  said_unfit_[host].insert(before.id);
+  const Experiment& experiment = model_->experiments.at(before.id);
+  require(is_unfit(experiment, host), "a host that is unfit is remembered");
+  require(experiment.restarts_used == before.restarts_used &&
+              experiment.start_failures == before.start_failures,
+          "what a host lacks costs no restart and is no failed start");
+}
+
+// What a host said counts until it says Hello anew; and nobody waits for a host that can't be.
+void World::check_fitness() const {
+  const bool tick_due = !model_->deadlines.empty() && model_->deadlines.begin()->first <= now_;
+  for (const auto& [host, ids] : model_->unfit) {
+    const auto said = said_unfit_.find(host);
+    for (const ExperimentId& id : ids) {
+      require(said != said_unfit_.end() && said->second.contains(id),
+              "only who said so, since its Hello, is unfit");
+    }
+    for (const ExperimentId& id : ids) {
+      const Experiment& experiment = model_->experiments.at(id);
+      require(model_->place_wanted || tick_due || !is_queued(experiment) ||
+                  !has_no_host_left(*model_, experiment, now_),
+              [&] { return to_string(id) + " waits for no host at all"; });
+    }
+  }
+}
+
+// Failed for want of a host: then none that is known would do even empty, and others had time to come.
+void World::check_given_up(const Experiment& experiment) {
+  if (!experiment.outcome || !experiment.outcome->reason.ends_with("in dtrain.yml")) return;
+  if (!given_up_.insert(experiment.id).second) return;
+  counts_.add(Seen::UnfitEverywhere);
+  require(restarted_ms_ == 0 || now_ >= restarted_ms_ + 10'000,
+          "nobody is given up while hosts may yet come back");
+  const Choice choice{experiment.submission->host, unfit_hosts(experiment), nullptr};
+  require(stretch_needed(experiment.id, experiment.spec(), emptied(model_->free, true), choice) == 0,
+          "nobody is given up whom a host could still take");
 }
 
 // Of each row that is written.
@@ -168,9 +224,16 @@ void World::check_avoided(const std::vector<ExperimentId>& waited) {
   for (const ExperimentId& id : waited) {
     const Experiment& experiment = model_->experiments.at(id);
     const std::vector<HostId>& excluded = experiment.excluded_hosts;
-    if (is_queued(experiment) || excluded.empty()) continue;
+    if (is_queued(experiment)) continue;
+    for (const Replica& replica : experiment.replicas) {
+      require(experiment.outcome || !is_unfit(experiment, replica.seat.host),
+              "no gang is placed where what it names is known to be lacking");
+    }
+    if (experiment.unfit_hosts && !experiment.outcome) counts_.add(Seen::UnfitLeft);
+    if (excluded.empty() || experiment.outcome) continue;
     const FreeHosts empty = emptied(model_->free, false);
     const auto others_could = [&, &whose = id](std::vector<HostId> without) {
+      for (const HostId& unfit : unfit_hosts(experiment)) without.push_back(unfit);
       const Choice choice{experiment.submission->host, std::move(without), nullptr};
       return stretch_needed(whose, experiment.spec(), empty, choice) > 0;
     };
@@ -222,7 +285,7 @@ void World::check_backfill(const std::vector<ExperimentId>& waited) {
   bool any = false;
   for (auto behind = head + 1; behind != waited.end(); ++behind) {
     const Experiment& experiment = model_->experiments.at(*behind);
-    if (is_queued(experiment)) continue;
+    if (is_queued(experiment) || experiment.outcome) continue;
     any = true;
     if (experiment.spec().max_duration_ms > 0) continue;  // may end in time
     for (const Replica& replica : experiment.replicas) {

@@ -134,9 +134,15 @@ TEST_CASE("a launch that can't be prepared says why and whose fault it is") {
   }
   SUBCASE("an environment that is not on this host") {
     (*launch.mutable_user_env())["VIRTUAL_ENV"] = "/nowhere/venv";
-    CHECK(failed().reason().find("/nowhere/venv, does not exist on host test") !=
-          std::string::npos);
+    CHECK(failed().reason() == "the VIRTUAL_ENV active at submit, /nowhere/venv, is not there");
+    CHECK(failed().unfit());
     CHECK(!failed().ours());
+  }
+  SUBCASE("a data set that is not on this host: before anything is fetched") {
+    launch.set_snapshot(std::string(32, 'x'));
+    launch.set_spec_yaml(launch.spec_yaml() + "  data: {mnist: /no/such}\n");
+    CHECK(failed().reason() == "data mnist: /no/such is not there");
+    CHECK(failed().unfit());
   }
   SUBCASE("a snapshot that can't be fetched") {
     launch.set_snapshot(std::string(32, 'x'));

@@ -33,6 +33,7 @@ TEST_CASE("a launch keeps every field, bytes that are no text too") {
   launch.work_root = "/tmp/\xff";
   launch.tree = "/trees/1";
   launch.gpu_locks = {"/run/lock/dtrain-gpu-1"};
+  launch.data = {"/data", {{"mnist", "/mnt/\xfe"}, {"words", "/mnt/words.txt"}}};
   launch.replicas = {{kReplica,
                       3,
                       {"python", "\xc3\x28", "line\nbreak", ""},
@@ -55,6 +56,7 @@ TEST_CASE("a launch keeps every field, bytes that are no text too") {
   CHECK(again.work_root == launch.work_root);
   CHECK(again.tree == "/trees/1");
   CHECK(again.gpu_locks == launch.gpu_locks);
+  CHECK(again.data == launch.data);
   CHECK(again.place_of(kReplica) == "/tmp/\xff/4.2.worker.1@3");
   REQUIRE(again.replicas.size() == 1);
   CHECK(again.replicas[0].id == kReplica);

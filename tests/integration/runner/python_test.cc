@@ -28,7 +28,7 @@ struct Scene {
   Result<PythonChoice> choose(const std::string& wanted, const Environment& user_env = {}) const {
     return choose_python(wanted, user_env,
                          {{"PATH", (root / "bin").string()}, {"HOME", root.string()}},
-                         root / "runner", "box");
+                         root / "runner");
   }
   fs::path root;
 };
@@ -50,8 +50,8 @@ TEST_CASE("auto takes the environment that was active at submit, or refuses by n
   const Environment active = {{"VIRTUAL_ENV", (scene.root / "venv").string()}};
   const auto missing = scene.choose("auto", active);
   REQUIRE(!missing.ok());
-  CHECK(missing.error().message.find("box") != std::string::npos);
-  CHECK(missing.error().code == Code::FailedPrecondition);
+  CHECK(missing.error().message.ends_with("/venv, is not there"));
+  CHECK(missing.error().code == Code::NotFound);
   scene.program("venv/bin/python");
   const auto found = scene.choose("auto", active);
   REQUIRE(found.ok());

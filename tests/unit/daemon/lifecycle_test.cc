@@ -6,7 +6,7 @@
 //   gone n1 | contact n1 | time +30s
 //   submit 1 ROLE[=COUNT][:ON-FAILURE]... [KEY=VALUE]...
 //   kill 1 [force]
-//   prepared n1 1@1 [cached] | failed n1 1@1 [port=N] [user] REASON...
+//   prepared n1 1@1 [cached] | failed n1 1@1 [port=N] [user|unfit] REASON...
 //   started|released 1.master@1...
 //   exited 1.master@1 [code=N] [signal=N] [lost]
 //   daemon restarts
@@ -183,6 +183,7 @@ void Script::failed(const std::vector<std::string>& words) {
     const auto [key, value] = setting(words[i]);
     if (key == "port" && !value.empty()) event.port_taken = std::stoi(value);
     else if (key == "user") event.ours = false;
+    else if (key == "unfit") event.unfit = true;
     else event.reason += (event.reason.empty() ? "" : " ") + words[i];
   }
   happen(event);

@@ -75,6 +75,10 @@ TEST_CASE("data sets are named one by one and together") {
   example.inputs.data_dir = "/launch/data";
   CHECK(example.env().at("DATA_DIR") == "/launch/data");
   CHECK(example.env().at("MY_PROJECT_DIR") == "/mnt/sets/x");
+  example.inputs.data_dir = "/data";
+  example.inputs.data_is_mounted = true;
+  CHECK(example.env().at("DATA_DIR") == "/data");
+  CHECK(example.env().at("MY_PROJECT_DIR") == "/data/my-project");
 }
 
 TEST_CASE("only listed variables are inherited") {

@@ -39,6 +39,7 @@ dtrain_library(zstd libzstd)
 dtrain_library(crypto libcrypto)
 dtrain_library(xxhash libxxhash)
 dtrain_library(yaml yaml-cpp)
+dtrain_library(re2 re2)
 
 add_library(dtrain_asio INTERFACE)
 target_include_directories(dtrain_asio SYSTEM INTERFACE ${Boost_INCLUDE_DIRS})

@@ -9,7 +9,7 @@ set -eu
 
 build="g++ cmake ninja-build ccache mold pkg-config protobuf-compiler protobuf-compiler-grpc
   libprotobuf-dev libgrpc++-dev libnghttp2-dev libboost1.81-dev|libboost1.83-dev libsqlite3-dev libyaml-cpp-dev
-  libfmt-dev libcli11-dev nlohmann-json3-dev libzstd-dev libssl-dev libxxhash-dev zlib1g-dev python3"
+  libre2-dev libfmt-dev libcli11-dev nlohmann-json3-dev libzstd-dev libssl-dev libxxhash-dev zlib1g-dev python3"
 test="doctest-dev iproute2 rsync git python3-venv"
 
 purpose=${1:?build or test}

@@ -8,6 +8,7 @@
 
 #include "cli/fields.h"
 #include "cli/list_view.h"
+#include "cli/measure.h"
 #include "cli/table.h"
 #include "cli/words.h"
 #include "schema/expand.h"
@@ -113,16 +114,49 @@ std::string render_table(const std::vector<const pb::ReplicaInfo*>& replicas,
 }
 
 std::string render_members(const pb::ShowReply& reply, const View& view) {
+  std::vector<const pb::ExperimentInfo*> infos;
+  for (const auto& member : reply.members()) infos.push_back(&member);
+  const std::vector<std::string> metrics = metric_names(infos);
   Table table;
-  table.columns = {{"ID", 6, 0, false},       {"STATE", 9, 0, false},  {"STARTED", 11, 1, false},
-                   {"DURATION", 9, 2, false}, {"PARAMS", 14, 0, true}, {"REASON", 14, 3, true}};
+  table.columns = {{"ID", 6, 0, false},
+                   {"STATE", 9, 0, false},
+                   {"STARTED", 11, 1, false},
+                   {"DURATION", 9, 2, false},
+                   {"PARAMS", 14, 0, true}};
+  // The last one declared goes first.
+  auto drop_order = static_cast<int>(3 + metrics.size());
+  for (const std::string& metric : metrics) table.columns.push_back({metric, 6, drop_order--, false});
+  table.columns.push_back({"REASON", 14, 3, true});
   for (const auto& member : reply.members()) {
-    table.rows.push_back({{member.id()},
-                          cell_of_state(member.state()),
-                          {human_ago(member.started_unix_ms(), view.now_unix_ms)},
-                          {duration(member.started_unix_ms(), member.finished_unix_ms(), view)},
-                          {parameters_text(member)},
-                          {member.state() == "FINISHED" ? "" : reason_beside(member)}});
+    std::vector<Cell> row = {{member.id()},
+                             cell_of_state(member.state()),
+                             {human_ago(member.started_unix_ms(), view.now_unix_ms)},
+                             {duration(member.started_unix_ms(), member.finished_unix_ms(), view)},
+                             {parameters_text(member)}};
+    for (const std::string& name : metrics) {
+      const pb::Metric* metric = find_metric(member, name);
+      row.push_back({metric == nullptr ? "-" : number_text(metric->last())});
+    }
+    row.push_back({member.state() == "FINISHED" ? "" : reason_beside(member)});
+    table.rows.push_back(std::move(row));
+  }
+  return render(table, view.screen);
+}
+
+std::string render_metrics(const pb::ExperimentInfo& info, const View& view) {
+  Table table;
+  table.columns = {{"METRIC", 11, 0, false}, {"LAST", 10, 0, false}, {"MIN", 10, 3, false},
+                   {"MAX", 10, 3, false},    {"COUNT", 5, 2, false}, {"STEP", 5, 2, false},
+                   {"FROM", 11, 1, true}};
+  for (const pb::Metric& metric : info.metrics()) {
+    const bool of_files = metric.replica().empty();
+    table.rows.push_back({{metric.name()},
+                          {number_text(metric.last())},
+                          {number_text(metric.minimum())},
+                          {number_text(metric.maximum())},
+                          {fmt::format("{}", metric.count())},
+                          {metric.has_step() ? fmt::format("{}", metric.step()) : ""},
+                          {of_files ? "event files" : metric.replica()}});
   }
   return render(table, view.screen);
 }
@@ -271,6 +305,7 @@ std::string render_one(const pb::ReplicaInfo& replica, const pb::ExperimentInfo&
 
 std::string render_experiment(const pb::ShowReply& reply, const View& view) {
   std::string out = render_fields(reply, view);
+  if (!reply.experiment().metrics().empty()) out += "\n" + render_metrics(reply.experiment(), view);
   if (!reply.members().empty()) out += "\n" + render_members(reply, view);
   if (reply.members_left_out() > 0) {
     out += fmt::format("  ({} more: dtrain status {}.MEMBER shows one)\n", reply.members_left_out(),

@@ -26,6 +26,21 @@ bool is_over(const std::string& state) {
   return parsed && is_terminal(*parsed);
 }
 
+// By name; what is no number for JSON (nan, inf) is null there.
+Json metrics_of(const pb::ExperimentInfo& info) {
+  Json metrics = Json::object();
+  for (const pb::Metric& metric : info.metrics()) {
+    metrics[metric.name()] = {
+        {"last", metric.last()},
+        {"min", metric.minimum()},
+        {"max", metric.maximum()},
+        {"count", metric.count()},
+        {"step", metric.has_step() ? Json(metric.step()) : Json()},
+        {"replica", metric.replica().empty() ? Json() : Json(metric.replica())}};
+  }
+  return metrics;
+}
+
 Json json_of(const pb::ExperimentInfo& info) {
   Json parameters = Json::object();
   for (const auto& [name, value] :
@@ -48,6 +63,7 @@ Json json_of(const pb::ExperimentInfo& info) {
                {"attempt", info.attempt()},
                {"replicas_count", info.replicas()},
                {"parameters", std::move(parameters)},
+               {"metrics", metrics_of(info)},
                {"project_dir", info.project_dir()}};
   if (info.members() != 0) {
     json["set"] = {{"members", info.members()},
@@ -230,6 +246,29 @@ std::string check_json(const std::string& file, const Spec* spec,
                   {"roles", std::move(roles)},
                   {"members", spec != nullptr && spec->is_set() ? spec->member_count() : 0},
                   {"mistakes", std::move(listed)}});
+}
+
+std::string compare_json(const Comparison& comparison) {
+  Json experiments = Json::array();
+  for (const Entry& entry : comparison.entries) {
+    Json json = json_of(entry.info);
+    const auto maybe = [](const std::optional<double>& number) {
+      return number ? Json(*number) : Json();
+    };
+    json["workers"] = entry.workers == 0 ? Json() : Json(entry.workers);
+    json["rate"] = maybe(entry.rate);
+    json["speedup"] = maybe(entry.speedup);
+    json["efficiency"] = maybe(entry.efficiency);
+    experiments.push_back(std::move(json));
+  }
+  Json columns = Json::array();
+  for (const EntryColumn& column : comparison.columns) columns.push_back(column.name);
+  Json same = Json::object();
+  for (const auto& [name, value] : comparison.same) same[name] = value;
+  return line_of({{"experiments", std::move(experiments)},
+                  {"columns", std::move(columns)},
+                  {"same_parameters", std::move(same)},
+                  {"rate", comparison.rate.empty() ? Json() : Json(comparison.rate)}});
 }
 
 std::string why_json(const pb::ExperimentInfo& info, const Why& why) {

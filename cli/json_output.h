@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/comparison.h"
 #include "cli/why.h"
 #include "schema/dtrain.pb.h"
 #include "schema/home.h"
@@ -33,6 +34,7 @@ std::string output_json(const std::string& id, const std::string& directory,
 // Of `check`; `spec` is null when there are mistakes.
 std::string check_json(const std::string& file, const Spec* spec,
                        const std::vector<Mistake>& mistakes);
+std::string compare_json(const Comparison& comparison);
 std::string why_json(const pb::ExperimentInfo& info, const Why& why);
 std::string tensorboard_json(const std::string& id, const std::string& replica,
                              const std::string& address);

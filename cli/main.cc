@@ -120,6 +120,7 @@ constexpr Command kCommands[] = {
     {"logs", "Every day", "the output of an experiment, -f to follow", declare_logs},
     {"monitor", "Every day", "processors, memory and GPUs, live", declare_monitor},
     {"kill", "Every day", "end experiments", declare_kill},
+    {"compare", "Experiments", "members of a set, or several, side by side", declare_compare},
     {"why", "Experiments", "the one reason it waits or ended", declare_why},
     {"wait", "Experiments", "block until they end, with their exit code", declare_wait},
     {"rerun", "Experiments", "submit one again, parameters changed or not", declare_rerun},

@@ -1,14 +1,17 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 
 #include "cli/commands.h"
+#include "cli/comparison.h"
 #include "cli/connection.h"
 #include "cli/experiment_view.h"
 #include "cli/json_output.h"
 #include "cli/list_view.h"
+#include "cli/measure.h"
 #include "cli/words.h"
 #include "schema/ids.h"
 
@@ -24,6 +27,8 @@ struct StatusOptions {
   bool all = false;
   bool long_form = false;
   bool project = false;
+  std::string sort;
+  bool reverse = false;
   uint64_t last = kNotGiven;
 };
 
@@ -60,12 +65,34 @@ Result<int> status_of_all(const StatusOptions& options, const CommandContext& co
   return 0;
 }
 
-Result<int> status_of_one(const IdPattern& pattern, const CommandContext& context,
-                          const View& view) {
+// The members of a set by one of their columns.
+Status sort_members(const StatusOptions& options, const View& view, pb::ShowReply& reply) {
+  std::vector<Entry> entries;
+  for (pb::ExperimentInfo& member : *reply.mutable_members()) {
+    entries.push_back({std::move(member), 0, {}, {}, {}});
+  }
+  TRY(Comparison comparison, compare(std::move(entries), {}, view.now_unix_ms));
+  reply.clear_members();
+  if (!options.sort.empty()) TRY(sort_entries(comparison, options.sort, options.reverse));
+  if (options.sort.empty()) std::reverse(comparison.entries.begin(), comparison.entries.end());
+  for (Entry& entry : comparison.entries) *reply.add_members() = std::move(entry.info);
+  return ok();
+}
+
+Result<int> status_of_one(const StatusOptions& options, const IdPattern& pattern,
+                          const CommandContext& context, const View& view) {
   TRY(Connection connection, connect(Autostart::IfNeeded, context));
   pb::ShowRequest request;
   request.set_id(to_string(pattern.experiment));
   TRY(pb::ShowReply reply, connection.show(request));
+  const bool sorted = !options.sort.empty() || options.reverse;
+  if (sorted && reply.experiment().members() == 0) {
+    return Error{Code::InvalidArgument,
+                 fmt::format("{} is no set: there are no members to sort", options.id),
+                 "dtrain compare sorts several experiments"};
+  }
+  if (context.json || !pattern.names_replicas()) read_metrics(reply);
+  if (sorted) TRY(sort_members(options, view, reply));
   if (!pattern.names_replicas()) {
     fmt::print("{}", context.json ? to_json(reply) : render_experiment(reply, view));
     return 0;
@@ -90,10 +117,14 @@ Result<int> status(const StatusOptions& options, const CommandContext& context) 
     return Error{Code::InvalidArgument, fmt::format("-n {} is too many", options.last),
                  "-n 0 lists all"};
   }
+  if (options.id.empty() && (!options.sort.empty() || options.reverse)) {
+    return Error{Code::InvalidArgument, "--sort is for the members of a set",
+                 "dtrain status SET --sort COLUMN, or dtrain compare"};
+  }
   const View view = view_of_stdout(options.long_form);
   if (options.id.empty()) return status_of_all(options, context, view);
   TRY(const IdPattern pattern, parse_id_pattern(options.id));
-  return status_of_one(pattern, context, view);
+  return status_of_one(options, pattern, context, view);
 }
 
 }  // namespace
@@ -106,6 +137,9 @@ Run declare_status(Options& options, CommandContext& context) {
   options.number("-n,--num-last", typed->last, "the newest N, ended ones too (-a alone: 10; 0: all)");
   options.flag("-l,--long", typed->long_form,
                "parameters, reasons and members; of one: everything");
+  options.text("--sort", typed->sort,
+               "members of a set by a parameter, a metric, id, state or duration", "COLUMN");
+  options.flag("-r,--reverse", typed->reverse, "the other way round; so does --sort -COLUMN");
   options.flag("--project", typed->project, "only experiments of this project");
   options.json(context);
   return [typed, &context] { return status(*typed, context); };

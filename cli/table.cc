@@ -110,6 +110,15 @@ void append_row(std::string& out, const Table& table, const Layout& layout,
 
 }  // namespace
 
+std::vector<std::string> columns_left_out(const Table& table, const Screen& screen) {
+  const Layout layout(table, screen);
+  std::vector<std::string> titles;
+  for (size_t i = 0; i < table.columns.size(); ++i) {
+    if (!layout.shown(i)) titles.push_back(table.columns[i].title);
+  }
+  return titles;
+}
+
 std::string render(const Table& table, const Screen& screen) {
   Layout layout(table, screen);
   std::string out;

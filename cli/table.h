@@ -31,6 +31,9 @@ struct Table {
   size_t indent = 0;
 };
 
+// The titles of the columns that the screen is too narrow for.
+std::vector<std::string> columns_left_out(const Table& table, const Screen& screen);
+
 // Whole lines, each ending in a newline; no blanks before it.
 std::string render(const Table& table, const Screen& screen);
 

@@ -21,6 +21,28 @@ namespace {
 
 // So that a reply stays a message, whatever the size of a set.
 constexpr size_t kShownEventsMax = 2'000;
+// Of all members of a reply together.
+constexpr size_t kShownMetricsMax = 16'000;
+
+size_t members_at_once(const Spec& spec) {
+  return std::min(kShownMembersMax, kShownMetricsMax / std::max<size_t>(spec.metrics.size(), 1));
+}
+
+void add_metrics(const Metrics::Values& metrics, uint32_t member, pb::ExperimentInfo& info) {
+  const auto found = metrics.find(member);
+  if (found == metrics.end()) return;
+  info.mutable_metrics()->Add(found->second.begin(), found->second.end());
+}
+
+// Those from `first` on, as many as fit.
+std::vector<const Experiment*> page_of(const std::vector<const Experiment*>& members, uint32_t first,
+                                       size_t most) {
+  const auto begin = std::find_if(members.begin(), members.end(), [&](const Experiment* member) {
+    return member->id.member >= first;
+  });
+  const auto left = static_cast<size_t>(members.end() - begin);
+  return {begin, begin + static_cast<std::ptrdiff_t>(std::min(left, most))};
+}
 
 }  // namespace
 
@@ -214,12 +236,33 @@ Status ClientApi::add_to_list(uint32_t number, bool members, pb::ListReply& repl
   const Model& model = parts_.scheduler.model();
   const TimeMs now = boottime_ms();
   TRY(const auto known, parts_.scheduler.find({number, 0}));
+  const bool is_set = known.submission->spec.is_set();
   *reply.add_experiments() = summary_of(known, {number, 0}, model, now);
-  if (!members || !known.submission->spec.is_set()) return ok();
-  for (const Experiment* member : shown_members(known)) {
+  if (is_set && !members) return ok();
+  TRY(const auto metrics, metrics_of(*known.submission));
+  if (!is_set) add_metrics(metrics, 0, *reply.mutable_experiments()->rbegin());
+  for (const Experiment* member : is_set ? shown_members(known) : std::vector<const Experiment*>()) {
     *reply.add_experiments() = describe(*member, model, now);
+    add_metrics(metrics, member->id.member, *reply.mutable_experiments()->rbegin());
   }
   return ok();
+}
+
+// By member; nothing for an experiment that declares none.
+Result<Metrics::Values> ClientApi::metrics_of(const Submission& submission) {
+  if (submission.spec.metrics.empty()) return Metrics::Values();
+  const auto& live = parts_.scheduler.model().experiments;
+  const auto first = live.lower_bound({submission.number, 0});
+  return parts_.metrics.values(submission,
+                               first != live.end() && first->first.number == submission.number);
+}
+
+void ClientApi::add_members(const std::vector<const Experiment*>& members,
+                            const Metrics::Values& metrics, pb::ShowReply& reply) {
+  for (const Experiment* member : members) {
+    *reply.add_members() = describe(*member, parts_.scheduler.model(), boottime_ms());
+    add_metrics(metrics, member->id.member, *reply.mutable_members()->rbegin());
+  }
 }
 
 Status ClientApi::show(const pb::ShowRequest& request, pb::ShowReply& reply) {
@@ -238,19 +281,29 @@ Status ClientApi::show(const pb::ShowRequest& request, pb::ShowReply& reply) {
   }
   TRY(const auto known, parts_.scheduler.find(id));
   TRY(check_exists(known, {id, {}, {}}));
+  TRY(const auto metrics, metrics_of(*known.submission));
+  const bool whole_set = known.submission->spec.is_set() && id.member == 0;
+  const size_t members_most = members_at_once(known.submission->spec);
+  if (whole_set && request.members_from() > 0) {
+    const auto page = page_of(known.experiments, request.members_from(), members_most);
+    add_members(page, metrics, reply);
+    const uint32_t last = page.empty() ? UINT32_MAX : page.back()->id.member;
+    reply.set_members_left_out(static_cast<uint32_t>(
+        std::count_if(known.experiments.begin(), known.experiments.end(),
+                      [last](const Experiment* member) { return member->id.member > last; })));
+    return ok();
+  }
   *reply.mutable_experiment() = summary_of(known, id, parts_.scheduler.model(), boottime_ms());
   reply.set_spec_yaml(known.submission->spec_yaml);
   reply.set_snapshot(known.submission->snapshot);
   reply.set_output_dir(parts_.scheduler.output_dir(id).string());
   reply.set_host(known.submission->host);
-  const bool whole_set = known.submission->spec.is_set() && id.member == 0;
   if (whole_set) {
-    const auto shown = shown_members(known);
-    for (const Experiment* member : shown) {
-      *reply.add_members() = describe(*member, parts_.scheduler.model(), boottime_ms());
-    }
+    const auto shown = shown_members(known, members_most);
+    add_members(shown, metrics, reply);
     reply.set_members_left_out(static_cast<uint32_t>(known.experiments.size() - shown.size()));
   }
+  if (!whole_set) add_metrics(metrics, id.member, *reply.mutable_experiment());
   // Each member of a set shows its own.
   std::vector<const Experiment*> own;
   if (!whole_set) own = members_of(known, id);

@@ -26,6 +26,7 @@ struct DaemonParts {
   Store& store;
   Blobs& blobs;
   Logs& logs;
+  Metrics& metrics;
   Scheduler& scheduler;
   RunnerApi& runners;
   Monitor& monitor;
@@ -75,6 +76,9 @@ class ClientApi : public pb::Client::CallbackService {
   Status list(const pb::ListRequest& request, pb::ListReply& reply);
   Status add_to_list(uint32_t number, bool members, pb::ListReply& reply);
   Status show(const pb::ShowRequest& request, pb::ShowReply& reply);
+  Result<Metrics::Values> metrics_of(const Submission& submission);
+  void add_members(const std::vector<const Experiment*>& members, const Metrics::Values& metrics,
+                   pb::ShowReply& reply);
   Status kill(const pb::KillRequest& request, pb::KillReply& reply);
   Status may_kill(const std::string& id);
   Status kill_one(const std::string& id, bool force, pb::KillReply::Item& item);

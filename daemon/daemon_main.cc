@@ -21,6 +21,7 @@
 #include "daemon/listener.h"
 #include "daemon/local_runner.h"
 #include "daemon/logs.h"
+#include "daemon/metrics.h"
 #include "daemon/monitor.h"
 #include "daemon/pruner.h"
 #include "daemon/runner_api.h"
@@ -105,13 +106,15 @@ Status run(const DaemonOptions& options, Readiness& readiness) {
   Logs logs(loop, home.logs(), *store, [&runner_api](const LogKey& key, uint64_t offset) {
     runner_api.log_durable(key, offset);
   });
-  Scheduler scheduler(loop, home, *store, logs, runner_api, Policy{}, config.spool_limit_bytes);
+  Metrics metrics(*store, logs);
+  Scheduler scheduler(loop, home, *store, logs, metrics, runner_api, Policy{}, config.spool_limit_bytes);
   scheduler.gather_for(kGather);
-  runner_api.wire(&scheduler, &logs);
+  runner_api.wire(&scheduler, &logs, &metrics);
   Monitor monitor(loop, scheduler, runner_api);
   runner_api.on_usage = [&monitor](const pb::UsageReport& report) { monitor.on_usage(report); };
   Pruner pruner(loop, home, *store, *blobs, logs, scheduler, config);
-  ClientApi client_api({loop, home, *store, *blobs, logs, scheduler, runner_api, monitor, pruner});
+  ClientApi client_api(
+      {loop, home, *store, *blobs, logs, metrics, scheduler, runner_api, monitor, pruner});
   scheduler.on_turn = [&client_api] { client_api.after_turn(); };
   TRY(scheduler.load());
 

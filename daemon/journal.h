@@ -53,6 +53,7 @@ class Journal {
   uint64_t next_offset(const LogKey& key) const;
   uint64_t state_events() const { return state_events_; }
   uint64_t written() const { return written_; }   // readers may read up to here
+  uint64_t synced() const { return synced_; }     // the disk has it up to here, always whole frames
   bool has_waiting() const { return flushed_ < unsynced_.size(); }
   size_t unsynced_bytes() const { return unsynced_.size(); }
   int descriptor() const { return fd_; }

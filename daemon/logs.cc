@@ -107,6 +107,12 @@ uint64_t Logs::end(uint32_t number) {
   return size.ok() ? *size : 0;
 }
 
+std::optional<uint64_t> Logs::durable_end(uint32_t number) const {
+  const auto found = open_.find(number);
+  if (found == open_.end()) return std::nullopt;
+  return found->second.journal->synced();
+}
+
 bool Logs::is_settled(uint32_t number) const {
   const auto found = open_.find(number);
   return found == open_.end() || !found->second.dirty;

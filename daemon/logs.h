@@ -16,6 +16,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <unordered_map>
@@ -62,6 +63,8 @@ class Logs {
   uint64_t durable_offset(uint32_t number, const LogKey& key);
   // Readers may read up to here; for a closed journal its size.
   uint64_t end(uint32_t number);
+  // The disk has the journal up to here, for ever; nothing when it is not open.
+  std::optional<uint64_t> durable_end(uint32_t number) const;
   // Nothing appended still waits to be written.
   bool is_settled(uint32_t number) const;
   // The experiment is over: once its whole journal is synced it is closed, and `closed` is called.

@@ -179,7 +179,8 @@ void RunnerApi::on_log(const std::shared_ptr<Stream>& stream, const pb::LogData&
   const auto replica = parse_replica_id(log.replica());
   if (!replica.ok()) return;
   const uint64_t end = log.offset() + log.data().size();
-  if (!scheduler_->model().experiments.contains(replica->experiment)) {
+  const auto experiment = scheduler_->model().experiments.find(replica->experiment);
+  if (experiment == scheduler_->model().experiments.end()) {
     // Nobody wants it any more; the runner releases the replica once all its output is answered for.
     pb::ToRunner message;
     message.mutable_log_ack()->set_replica(log.replica());
@@ -200,6 +201,8 @@ void RunnerApi::on_log(const std::shared_ptr<Stream>& stream, const pb::LogData&
     stream->finish(to_grpc(status.error()));
     return;
   }
+  const bool measured = !experiment->second.spec().metrics.empty() && !experiment->second.over;
+  if (measured) metrics_->take(experiment->second, *replica, log);
   // A repeat of what became durable while the runner was away: no later sync would say so.
   const uint64_t durable = logs_->durable_offset(replica->experiment.number, key);
   if (durable >= end) log_durable(key, durable);

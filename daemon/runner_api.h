@@ -16,6 +16,7 @@
 
 #include "daemon/blobs.h"
 #include "daemon/logs.h"
+#include "daemon/metrics.h"
 #include "daemon/reactor.h"
 #include "daemon/scheduler.h"
 #include "schema/dtrain.grpc.pb.h"
@@ -27,10 +28,11 @@ class RunnerApi : public pb::Runner::CallbackService, public RunnerOutbox {
   // A runner that says nothing for `silence` is taken for hung.
   RunnerApi(boost::asio::io_context& loop, Blobs& blobs, std::chrono::milliseconds silence);
 
-  // Set once by main: the three know each other.
-  void wire(Scheduler* scheduler, Logs* logs) {
+  // Set once by main: they know each other.
+  void wire(Scheduler* scheduler, Logs* logs, Metrics* metrics) {
     scheduler_ = scheduler;
     logs_ = logs;
+    metrics_ = metrics;
   }
 
   // RunnerOutbox
@@ -85,6 +87,7 @@ class RunnerApi : public pb::Runner::CallbackService, public RunnerOutbox {
   boost::asio::steady_timer silence_timer_;
   Scheduler* scheduler_ = nullptr;
   Logs* logs_ = nullptr;
+  Metrics* metrics_ = nullptr;
   std::map<HostId, Connected> connected_;
   std::map<HostId, Dialled> newest_;   // Hello of each host, also of one that has gone again
   std::map<LogKey, HostId> log_source_;   // who sent a replica's output last

@@ -34,11 +34,12 @@ pb::HeldReplica held_message(const HeldReplicaFact& fact) {
 }  // namespace
 
 Scheduler::Scheduler(boost::asio::io_context& loop, const Home& home, Store& store, Logs& logs,
-                     RunnerOutbox& outbox, const Policy& policy, uint64_t spool_limit_bytes)
+                     Metrics& metrics, RunnerOutbox& outbox, const Policy& policy, uint64_t spool_limit_bytes)
     : loop_(loop),
       home_(home),
       store_(store),
       logs_(logs),
+      metrics_(metrics),
       outbox_(outbox),
       policy_(policy),
       spool_limit_bytes_(spool_limit_bytes),
@@ -198,15 +199,23 @@ std::string Scheduler::trouble() const {
                      "itself", why);
 }
 
+// With the facts of an experiment that is over go the metrics it said last.
+StoredExperiment Scheduler::row_of(const Experiment& experiment, TimeMs now) {
+  StoredExperiment row{experiment.id, to_record(experiment, now, boot_id_)};
+  if (experiment.over && !experiment.spec().metrics.empty()) {
+    row.metrics = metrics_.last_record(experiment);
+  }
+  return row;
+}
+
 // Persist, then notify and send. On error nothing has left the daemon and everything still waits.
 Status Scheduler::commit() {
   std::vector<StoredExperiment> rows;
   const TimeMs now = boottime_ms();
   for (const ExperimentId& id : waiting_rows_) {
     const auto found = model_.experiments.find(id);
-    if (found != model_.experiments.end()) {
-      rows.push_back({id, to_record(found->second, now, boot_id_)});
-    }
+    if (found == model_.experiments.end()) continue;
+    rows.push_back(row_of(found->second, now));
   }
   std::vector<pb::StateEvent> events;
   for (const StateChange& change : waiting_notify_) {
@@ -220,7 +229,9 @@ Status Scheduler::commit() {
   for (const ExperimentId& id : std::exchange(waiting_rows_, {})) {
     touched.insert(id.number);
     const auto found = model_.experiments.find(id);
-    if (found != model_.experiments.end()) lighten(found->second);
+    if (found == model_.experiments.end()) continue;
+    if (found->second.over) metrics_.forget(id);
+    lighten(found->second);
   }
   const auto notified = std::exchange(waiting_notify_, {});
   for (size_t i = 0; i < events.size(); ++i) logs_.append(notified[i].experiment.number, events[i]);
@@ -285,6 +296,7 @@ void Scheduler::close(uint32_t number) {
     return;
   }
   extras_.erase(number);
+  metrics_.close(number);
   model_.experiments.erase(model_.experiments.lower_bound({number, 0}),
                            model_.experiments.lower_bound({number + 1, 0}));
 }

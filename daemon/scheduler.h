@@ -18,6 +18,7 @@
 
 #include "daemon/lifecycle.h"
 #include "daemon/logs.h"
+#include "daemon/metrics.h"
 #include "daemon/placement.h"
 #include "daemon/store.h"
 #include "schema/home.h"
@@ -35,7 +36,7 @@ class RunnerOutbox {
 class Scheduler {
  public:
   Scheduler(boost::asio::io_context& loop, const Home& home, Store& store, Logs& logs,
-            RunnerOutbox& outbox, const Policy& policy, uint64_t spool_limit_bytes);
+            Metrics& metrics, RunnerOutbox& outbox, const Policy& policy, uint64_t spool_limit_bytes);
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
@@ -88,6 +89,7 @@ class Scheduler {
   Status commit();
   void note_time();
   void set_trouble(std::string why);
+  StoredExperiment row_of(const Experiment& experiment, TimeMs now);
   Result<Experiment> committed(const ExperimentId& id,
                                std::shared_ptr<const Submission> submission);
   void lighten(Experiment& experiment);
@@ -104,6 +106,7 @@ class Scheduler {
   const Home home_;
   Store& store_;
   Logs& logs_;
+  Metrics& metrics_;
   RunnerOutbox& outbox_;
   const Policy policy_;
   const uint64_t spool_limit_bytes_;

@@ -37,6 +37,16 @@ create table if not exists event (
   body      blob not null
 ) strict;
 create index if not exists event_number on event (number, sequence);
+create table if not exists metrics (
+  number  integer not null,
+  member  integer not null,
+  record  blob not null,
+  primary key (number, member)
+) strict, without rowid;
+create table if not exists metrics_read (
+  number         integer primary key,
+  journal_bytes  integer not null
+) strict;
 create table if not exists clock (
   one      integer primary key check (one = 1),
   boot_id  text not null,
@@ -253,6 +263,7 @@ Status Store::commit(const std::vector<StoredExperiment>& experiments,
         .bind_blob(experiment.record.SerializeAsString());
     TRY(write.step());
     write.reset();
+    if (experiment.metrics) TRY(write_metrics(experiment.id, *experiment.metrics));
   }
   Statement append(database_, "insert into event (number, body) values (?, ?)");
   for (const pb::StateEvent& event : events) {
@@ -262,6 +273,40 @@ Status Store::commit(const std::vector<StoredExperiment>& experiments,
     append.reset();
   }
   return transaction.commit();
+}
+
+Status Store::write_metrics(const ExperimentId& id, const pb::MetricsRecord& record) {
+  Statement write(database_,
+                  "insert or replace into metrics (number, member, record) values (?, ?, ?)");
+  TRY(write.bind(id.number).bind(id.member).bind_blob(record.SerializeAsString()).step());
+  return ok();
+}
+
+Status Store::put_metrics(uint32_t number, uint64_t journal_bytes,
+                          const std::map<uint32_t, pb::MetricsRecord>& members) {
+  Transaction transaction(database_);
+  TRY(transaction.begin());
+  for (const auto& [member, record] : members) TRY(write_metrics({number, member}, record));
+  Statement write(database_,
+                  "insert or replace into metrics_read (number, journal_bytes) values (?, ?)");
+  TRY(write.bind(number).bind(static_cast<int64_t>(journal_bytes)).step());
+  return transaction.commit();
+}
+
+Result<Store::StoredMetrics> Store::metrics(uint32_t number) {
+  StoredMetrics stored;
+  Statement read(database_, "select journal_bytes from metrics_read where number = ?");
+  TRY(const bool known, read.bind(number).step());
+  if (known) stored.journal_bytes = static_cast<uint64_t>(read.integer(0));
+  Statement select(database_, "select member, record from metrics where number = ?");
+  select.bind(number);
+  while (true) {
+    TRY(const bool row, select.step());
+    if (!row) return stored;
+    pb::MetricsRecord record;
+    if (!record.ParseFromString(select.bytes(1))) continue;   // as if nothing had been said
+    stored.members.emplace(static_cast<uint32_t>(select.integer(0)), std::move(record));
+  }
 }
 
 Status Store::note_time(const std::string& boot_id, TimeMs now) {
@@ -391,6 +436,8 @@ Status Store::remove_submissions(const std::vector<uint32_t>& numbers) {
   Transaction transaction(database_);
   TRY(transaction.begin());
   for (const char* sql : {"delete from event where number = ?",
+                          "delete from metrics where number = ?",
+                          "delete from metrics_read where number = ?",
                           "delete from experiment where number = ?",
                           "delete from submission where number = ?"}) {
     Statement remove(database_, sql);

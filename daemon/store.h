@@ -32,6 +32,7 @@ struct SubmissionExtras {
 struct StoredExperiment {
   ExperimentId id;
   pb::ExperimentRecord record;
+  std::optional<pb::MetricsRecord> metrics = {};   // to be written along
 };
 
 class Store {
@@ -57,6 +58,15 @@ class Store {
   // committed has no row: it is as submitted.
   Status commit(const std::vector<StoredExperiment>& experiments,
                 const std::vector<pb::StateEvent>& events);
+
+  // What was read of the output of some members, up to `journal_bytes` of the journal and past it.
+  Status put_metrics(uint32_t number, uint64_t journal_bytes,
+                     const std::map<uint32_t, pb::MetricsRecord>& members);
+  struct StoredMetrics {
+    uint64_t journal_bytes = 0;
+    std::map<uint32_t, pb::MetricsRecord> members;   // those of which something was read
+  };
+  Result<StoredMetrics> metrics(uint32_t number);
 
   // A moment of CLOCK_BOOTTIME that was reached: after a reboot durations go on from the latest known.
   Status note_time(const std::string& boot_id, TimeMs now);
@@ -92,6 +102,7 @@ class Store {
  private:
   explicit Store(sqlite3* database) : database_(database) {}
   class Statement;
+  Status write_metrics(const ExperimentId& id, const pb::MetricsRecord& record);
 
   sqlite3* database_;
 };

@@ -58,6 +58,14 @@ struct RestartPolicy {
   OnFailure usual() const { return limit > 0 ? OnFailure::Restart : OnFailure::Fail; }
 };
 
+// A number that the replicas say about themselves. Without a pattern it is what follows `name=` in
+// their output; with one, its first group (or all of it where there is none) in each line.
+struct Metric {
+  std::string name;
+  std::string pattern;  // as metric_pattern.h takes it
+  bool operator==(const Metric&) const = default;
+};
+
 struct TensorflowOptions {
   std::string version;       // empty: the host's own python
   bool tensorboard = false;
@@ -73,6 +81,7 @@ struct Spec {
   Framework framework = Framework::Command;
   std::vector<RoleSpec> roles;
   std::vector<Parameter> parameters;  // sorted by name; the last varies fastest
+  std::vector<Metric> metrics;        // as given, each name once
   int concurrency = 0;                // members at once; 0: as many as fit
   int priority = 50;                  // 0..100, higher first
   RestartPolicy restart;

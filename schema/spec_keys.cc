@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "schema/metric_pattern.h"
 #include "schema/shapes.h"
 
 namespace dtrain {
@@ -78,6 +79,13 @@ Shape parameter() {
                            map(expected, {{"range", range, "Numbers from min to max.", true}})});
 }
 
+Shape metrics() {
+  const std::string_view expected = "a list of names, or a map name: regular expression";
+  Shape patterns = dict(expected, kMetricName, either("a regular expression", {nothing(), text(kAnyText)}));
+  patterns.most = kMetricsMax;
+  return either(expected, {list(expected, text(kMetricName), kMetricsMax), patterns});
+}
+
 Shape environment() {
   return either("a map NAME: value, or a list of NAME",
                 {dict("a map NAME: value", kEnvName, text(kAnyText)),
@@ -103,6 +111,8 @@ std::vector<Key> train_keys() {
       {"run", run_lines(), "The command; of several, the first that fails ends it."},
       {"parameters", dict("a map of parameters", kParameterName, parameter()),
        "Values for {{ name }} in run; several values make a set of experiments."},
+      {"metrics", metrics(),
+       "Numbers to show and compare: what follows NAME= in the output, or a regular expression finds."},
       {"concurrency", integer(1, 1'000'000), "Members of a set that run at once."},
       {"priority", integer(0, 100), "Higher goes first. Left out: 50."},
       {"install", lines("a command, or a list of commands"), "Steps that make its own environment, once for all with the same."},

@@ -4,6 +4,7 @@
 
 #include "schema/decimal.h"
 #include "schema/expand.h"
+#include "schema/metric_pattern.h"
 #include "schema/quote.h"
 #include "schema/spec_check.h"
 #include "schema/text_formats.h"
@@ -174,6 +175,39 @@ void read_lists(const YamlNode* train, Spec& spec) {
   }
 }
 
+// Whether the pattern can be used; says so where not.
+bool check_pattern(const YamlNode& node, const std::string& path, SpecReading& reading) {
+  if (node.text.empty()) return true;
+  const auto pattern = MetricPattern::compile(node.text);
+  if (!pattern.ok()) reading.problems.add(node.place, path, pattern.error().message);
+  return pattern.ok();
+}
+
+std::vector<Metric> read_metrics(const YamlNode* train, SpecReading& reading) {
+  std::vector<Metric> metrics;
+  const YamlNode* node = value_of(train, "metrics");
+  if (!node) return metrics;
+  for (size_t i = 0; i < node->items.size(); ++i) {
+    const YamlNode& item = node->items[i];
+    const bool twice = std::any_of(metrics.begin(), metrics.end(), [&](const Metric& earlier) {
+      return earlier.name == item.text;
+    });
+    if (item.refused) continue;
+    if (twice) {
+      reading.problems.add(item.place, join_path("train.metrics", i),
+                           fmt::format("{} was given before", item.text));
+    } else {
+      metrics.push_back({item.text, ""});
+    }
+  }
+  for (const YamlEntry& entry : node->entries) {
+    const std::string path = join_path("train.metrics", entry.key);
+    if (entry.value.refused || !check_pattern(entry.value, path, reading)) continue;
+    metrics.push_back({entry.key, entry.value.text});
+  }
+  return metrics;
+}
+
 }  // namespace
 
 const YamlNode* value_of(const YamlNode* map, std::string_view key) {
@@ -255,6 +289,7 @@ Spec read_spec(const YamlNode& root, const std::vector<AddedParameter>& added,
   spec.image = read_image(train);
   spec.python = read_text(train, "python", spec.python);
   spec.parameters = read_parameters(*train, reading);
+  spec.metrics = read_metrics(train, reading);
   check_env_names(value_of(train, "parameters"), "train.parameters", "", reading);
   check_env_names(value_of(train, "data"), "train.data", "_DIR", reading);
   read_environment(value_of(train, "env"), spec, reading);

@@ -118,6 +118,21 @@ void write_parameters(const Spec& spec, Writer& out) {
   }
 }
 
+void write_metrics(const Spec& spec, Writer& out) {
+  const std::vector<Metric>& metrics = spec.metrics;
+  if (metrics.empty()) return;
+  out.key(1, "metrics", "");
+  const bool names_only = std::all_of(metrics.begin(), metrics.end(),
+                                      [](const Metric& metric) { return metric.pattern.empty(); });
+  for (const Metric& metric : metrics) {
+    if (names_only) {
+      out.item(2, scalar(metric.name));
+    } else {
+      out.key(2, scalar(metric.name), metric.pattern.empty() ? "null" : scalar(metric.pattern));
+    }
+  }
+}
+
 // A role with what it does not share with train (whose values are the decider's).
 void write_role(std::string_view name, int count, const RoleSpec& role, const Spec& spec,
                 Writer& out) {
@@ -263,6 +278,7 @@ std::string to_yaml(const Spec& spec) {
   out.key(1, "resources", flow(decider.resources));
   write_tensorflow(spec, out);
   write_parameters(spec, out);
+  write_metrics(spec, out);
   if (spec.concurrency != 0) out.key(1, "concurrency", fmt::format("{}", spec.concurrency));
   if (spec.priority != 50) out.key(1, "priority", fmt::format("{}", spec.priority));
   if (!spec.image.empty()) out.key(1, "image", yaml_scalar(spec.image));

@@ -44,6 +44,11 @@ bool is_data_name(std::string_view text) {
          consists_of(text, is_name_byte);
 }
 
+bool is_metric_name(std::string_view text) {
+  return text.size() <= 100 && !text.empty() && (is_alphanumeric(text[0]) || text[0] == '_') &&
+         consists_of(text, [](char c) { return is_name_byte(c) || c == '.' || c == '/'; });
+}
+
 bool is_env_name(std::string_view text) {
   return text.size() <= 200 && !text.empty() && (is_letter(text[0]) || text[0] == '_') &&
          consists_of(text, [](char c) { return is_alphanumeric(c) || c == '_'; });
@@ -148,6 +153,9 @@ const TextFormat kParameterName{"a name of letters, digits, '-' and '_' that sta
                                 "^[A-Za-z_][A-Za-z0-9_-]{0,99}$", is_parameter_name};
 const TextFormat kDataName{"a name of letters, digits, '-' and '_' that starts with a letter",
                            "^[A-Za-z][A-Za-z0-9_-]{0,99}$", is_data_name};
+const TextFormat kMetricName{
+    "a name of letters, digits, '_', '-', '.' and '/' that starts with a letter, a digit or '_'",
+    "^[A-Za-z0-9_][A-Za-z0-9_./-]{0,99}$", is_metric_name};
 const TextFormat kEnvName{"the name of an environment variable", "^[A-Za-z_][A-Za-z0-9_]{0,199}$",
                           is_env_name};
 const TextFormat kEnvEntry{"NAME (its value is taken from your shell) or NAME=value",

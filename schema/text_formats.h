@@ -19,6 +19,7 @@ struct TextFormat {
 
 extern const TextFormat kProjectName;
 extern const TextFormat kParameterName;
+extern const TextFormat kMetricName;  // loss, samples/s, val/top-1
 extern const TextFormat kDataName;
 extern const TextFormat kEnvName;
 extern const TextFormat kEnvEntry;  // NAME or NAME=value

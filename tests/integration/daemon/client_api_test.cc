@@ -54,5 +54,48 @@ TEST_CASE("kill is answered once it is on disk") {
   CHECK(rows->at(0).record.over());
 }
 
+TEST_CASE("members with many metrics come in pages that are whole together") {
+  test::TemporaryFolder folder;
+  ServedDaemon daemon(home_below(folder.path()));
+  const auto stub = pb::Client::NewStub(daemon.channel);
+  daemon.scheduler.handle(HostConnected{a_host(), {}});
+  Submission submission = a_submission("set");
+  submission.spec_yaml =
+      "project: testing\ntrain:\n  resources: {cpus: 2, mem: 64}\n  concurrency: 1\n"
+      "  parameters: {n: {range: {min: 1, max: 600, step: 1}}}\n  run: 'true'\n  metrics:\n";
+  for (int i = 0; i < 64; ++i) submission.spec_yaml += fmt::format("    - m{}\n", i);
+  submission.spec = parse_spec(submission.spec_yaml, {}).value();
+  REQUIRE(daemon.scheduler.submit(std::move(submission), {}).ok());
+  daemon.loop.poll();
+
+  const auto show = [&](uint32_t from) {
+    grpc::ClientContext call;
+    pb::ShowRequest request;
+    request.set_id("1");
+    request.set_members_from(from);
+    pb::ShowReply reply;
+    bool answered = false;
+    stub->async()->Show(&call, &request, &reply, [&](const grpc::Status& status) {
+      boost::asio::post(daemon.loop, [&, good = status.ok()] { answered = good; });
+    });
+    daemon.until([&] { return answered; });
+    return reply;
+  };
+  CHECK(show(0).members_size() == 250);
+  CHECK(show(0).members_left_out() == 350);
+  std::vector<std::string> ids;
+  uint32_t from = 1;
+  for (const int size : {250, 250, 100}) {
+    const pb::ShowReply page = show(from);
+    REQUIRE(page.members_size() == size);
+    from += static_cast<uint32_t>(size);
+    CHECK(page.members_left_out() == 601 - from);
+    for (const auto& member : page.members()) ids.push_back(member.id());
+  }
+  CHECK(ids.front() == "1.1");
+  CHECK(ids.back() == "1.600");
+  CHECK(show(601).members().empty());
+}
+
 }  // namespace
 }  // namespace dtrain::daemon

@@ -84,11 +84,13 @@ inline Submission a_submission(const std::string& id) {
 }
 
 struct OneDaemon {
-  explicit OneDaemon(const Home& below, LogsDisk disk = {})
+  explicit OneDaemon(const Home& below, LogsDisk disk = {},
+                     uint64_t metrics_save_bytes = Metrics::kSaveBytes)
       : home(below),
         store(Store::open(home.database()).value()),
         logs(loop, home.logs(), *store, [](const LogKey&, uint64_t) {}, std::move(disk)),
-        scheduler(loop, home, *store, logs, outbox, Policy{}, 1 << 20) {
+        metrics(*store, logs, metrics_save_bytes),
+        scheduler(loop, home, *store, logs, metrics, outbox, Policy{}, 1 << 20) {
     REQUIRE(scheduler.load().ok());
     turn();
   }
@@ -128,6 +130,7 @@ struct OneDaemon {
   std::unique_ptr<Store> store;
   RecordingOutbox outbox;
   Logs logs;
+  Metrics metrics;
   Scheduler scheduler;
 };
 

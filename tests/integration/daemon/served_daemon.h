@@ -29,11 +29,12 @@ class ServedDaemon {
         runner_api(loop, *blobs, silence),
         logs(loop, home.logs(), *store,
              [this](const LogKey& key, uint64_t offset) { runner_api.log_durable(key, offset); }),
-        scheduler(loop, home, *store, logs, runner_api, Policy{}, 1 << 20),
+        metrics(*store, logs),
+        scheduler(loop, home, *store, logs, metrics, runner_api, Policy{}, 1 << 20),
         monitor(loop, scheduler, runner_api),
         pruner(loop, home, *store, *blobs, logs, scheduler, Config{}),
-        client_api({loop, home, *store, *blobs, logs, scheduler, runner_api, monitor, pruner}) {
-    runner_api.wire(&scheduler, &logs);
+        client_api({loop, home, *store, *blobs, logs, metrics, scheduler, runner_api, monitor, pruner}) {
+    runner_api.wire(&scheduler, &logs, &metrics);
     REQUIRE(scheduler.load().ok());
     grpc::ServerBuilder builder;
     builder.RegisterService(&client_api);
@@ -68,6 +69,7 @@ class ServedDaemon {
   std::unique_ptr<Blobs> blobs;
   RunnerApi runner_api;
   Logs logs;
+  Metrics metrics;
   Scheduler scheduler;
   Monitor monitor;
   Pruner pruner;

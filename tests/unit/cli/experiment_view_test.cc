@@ -107,6 +107,58 @@ TEST_CASE("one replica in detail, a role as a table, none as an error") {
   CHECK(none.error().hint == "it has 4.master, 4.ps.1");
 }
 
+void set_metric(pb::ExperimentInfo& info, const std::string& name, double last) {
+  pb::Metric* metric = info.add_metrics();
+  metric->set_name(name);
+  metric->set_last(last);
+  metric->set_minimum(last - 1);
+  metric->set_maximum(last + 1);
+  metric->set_count(12);
+  metric->set_replica(info.id() + ".master");
+}
+
+TEST_CASE("metrics of one experiment, and of what they are known") {
+  pb::ShowReply reply = sample();
+  pb::ExperimentInfo& info = *reply.mutable_experiment();
+  set_metric(info, "loss", 0.123456);
+  set_metric(info, "validation/epoch_loss", 2);
+  info.mutable_metrics(1)->clear_replica();
+  info.mutable_metrics(1)->set_step(4000);
+  const std::string text = render_experiment(reply, {{}, kNow, false});
+  CHECK(text.find("Output:       /out/4\n\n"
+                  "METRIC                LAST       MIN        MAX        COUNT STEP  FROM\n"
+                  "loss                  0.12346    -0.87654   1.1235     12          4.master\n"
+                  "validation/epoch_loss 2          1          3          12    4000  event files\n"
+                  "\nREPLICA ") != std::string::npos);
+  const std::string narrow = render_experiment(reply, {{true, false, 44, 24}, kNow, false});
+  CHECK(narrow.find("METRIC                LAST\n"
+                    "loss                  0.12346\n") != std::string::npos);
+}
+
+TEST_CASE("members have a column for each metric; a narrow screen does without the last") {
+  pb::ShowReply reply;
+  reply.mutable_experiment()->set_id("5");
+  reply.mutable_experiment()->set_members(2);
+  for (const char* id : {"5.1", "5.2"}) {
+    pb::ExperimentInfo* member = reply.add_members();
+    member->set_id(id);
+    member->set_state("FINISHED");
+    (*member->mutable_parameters())["lr"] = "0.1";
+  }
+  set_metric(*reply.mutable_members(0), "loss", 0.5);
+  set_metric(*reply.mutable_members(0), "accuracy", 1);
+  set_metric(*reply.mutable_members(1), "accuracy", 0);
+  CHECK(render_experiment(reply, {{}, kNow, false})
+            .find("ID     STATE      STARTED     DURATION  PARAMS         loss   accuracy REASON\n"
+                  "5.1    ✓ FINISHED                       lr=0.1         0.5    1\n"
+                  "5.2    ✓ FINISHED                       lr=0.1         -      0\n") !=
+        std::string::npos);
+  CHECK(render_experiment(reply, {{true, false, 41, 24}, kNow, false})
+            .find("ID     STATE      PARAMS         loss\n"
+                  "5.1    ✓ FINISHED lr=0.1         0.5\n"
+                  "5.2    ✓ FINISHED lr=0.1         -\n") != std::string::npos);
+}
+
 TEST_CASE("a set shows its members with their parameters") {
   pb::ShowReply reply;
   reply.mutable_experiment()->set_id("5");

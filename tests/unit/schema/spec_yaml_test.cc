@@ -30,6 +30,7 @@ class RandomSpec {
     for (const char* name : {"alpha", "b-c", "seed"}) {
       if (flip()) spec.parameters.push_back({name, values()});
     }
+    make_metrics(spec);
     spec.concurrency = number(0, 5);
     spec.priority = number(0, 100);
     spec.completion = flip() ? Completion::AllWorkers : Completion::Decider;
@@ -97,6 +98,18 @@ class RandomSpec {
     one.run = flip() ? shared_.run : texts();
     one.on_failure = pick({OnFailure::Fail, OnFailure::Restart, OnFailure::Ignore});
     return one;
+  }
+  // Names that mean something else to YAML, and patterns that do.
+  void make_metrics(Spec& spec) {
+    const bool names_only = flip();
+    for (const char* name : {"loss", "samples/s", "1.5", "null", "val/top-1", "true"}) {
+      if (!flip()) continue;
+      const std::string pattern =
+          names_only ? ""
+                     : pick<std::string>({"", "null", "a: (.*) # b", "\\d+\\.(\\d*)", "\t'\"", "7",
+                                          "\xC3\xBC", "~", "(?:a|b)=(\\S+)"});
+      spec.metrics.push_back({name, pattern});
+    }
   }
   void make_roles(Spec& spec) {
     shared_.resources = resources();

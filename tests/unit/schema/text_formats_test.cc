@@ -99,9 +99,11 @@ TEST_CASE("each predicate and its pattern say the same") {
                                          "A_1=a b\nc",
                                          "....",
                                          "a/...",
-                                         "1.2a"};
+                                         "1.2a",
+                                         "samples/s",
+                                         ".hidden"};
   for (const TextFormat* format :
-       {&kProjectName, &kParameterName, &kDataName, &kEnvName, &kEnvEntry, &kMemoryText,
+       {&kProjectName, &kParameterName, &kMetricName, &kDataName, &kEnvName, &kEnvEntry, &kMemoryText,
         &kDurationText, &kTensorflowVersion, &kAbsolutePath, &kInnerPath, &kPythonChoice,
         &kSomeText, &kAnyText}) {
     const std::regex pattern{std::string(format->pattern)};

@@ -1,0 +1,137 @@
+// compare: members of a set, or several experiments, side by side.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <set>
+
+#include "cli/commands.h"
+#include "cli/compare_view.h"
+#include "cli/connection.h"
+#include "cli/json_output.h"
+#include "cli/measure.h"
+#include "schema/ids.h"
+
+namespace dtrain::cli {
+
+namespace {
+
+struct CompareOptions {
+  std::vector<std::string> ids;
+  std::string sort;
+  bool reverse = false;
+  std::string value = "last";
+  std::string rate;
+  bool csv = false;
+};
+
+// A reply holds as many members of a large set as fit: asks for all of them, page by page.
+Status ask_for_all_members(Connection& connection, pb::ShowReply& reply) {
+  if (reply.members_left_out() == 0) return ok();
+  pb::ShowReply all;
+  pb::ShowRequest request;
+  request.set_id(reply.experiment().id());
+  request.set_members_from(1);
+  while (true) {
+    TRY(const pb::ShowReply page, connection.show(request));
+    if (page.members().empty()) break;
+    TRY(const ExperimentId first, parse_experiment_id(page.members(0).id()));
+    TRY(const ExperimentId last, parse_experiment_id(page.members().rbegin()->id()));
+    // A daemon that knows no pages gives what it always gives.
+    if (first.member < request.members_from()) return ok();
+    all.mutable_members()->MergeFrom(page.members());
+    if (page.members_left_out() == 0) break;
+    request.set_members_from(last.member + 1);
+  }
+  reply.mutable_members()->Swap(all.mutable_members());
+  return ok();
+}
+
+Status add_entries(Connection& connection, const std::string& id, std::set<std::string>& known,
+                   std::vector<Entry>& entries) {
+  pb::ShowRequest request;
+  request.set_project_dir(project_dir());
+  request.set_id(id);
+  TRY(pb::ShowReply reply, connection.show(request));
+  TRY(ask_for_all_members(connection, reply));
+  read_metrics(reply);
+  const auto spec = parse_spec(reply.spec_yaml(), {});
+  const auto add = [&](pb::ExperimentInfo&& info) {
+    if (!known.insert(info.id()).second) return;  // 4 and 4.2 were asked for
+    Entry entry;
+    const auto parsed = parse_experiment_id(info.id());
+    if (spec.ok() && parsed.ok()) entry.workers = worker_count(*spec, parsed->member);
+    entry.info = std::move(info);
+    entries.push_back(std::move(entry));
+  };
+  if (reply.experiment().members() == 0) add(std::move(*reply.mutable_experiment()));
+  for (pb::ExperimentInfo& member : *reply.mutable_members()) add(std::move(member));
+  return ok();
+}
+
+Result<int> compare_them(const CompareOptions& options, const CommandContext& context) {
+  if (options.csv && context.json) {
+    return Error{Code::InvalidArgument, "--csv and --json are two forms of the same", "give one"};
+  }
+  std::vector<std::string> ids;
+  for (const std::string& typed : options.ids) {
+    TRY(const IdPattern pattern, parse_id_pattern(typed));
+    if (pattern.names_replicas()) {
+      return Error{Code::InvalidArgument, fmt::format("{} is a replica of one experiment", typed),
+                   "compare takes experiments (4), sets and members (4.2)"};
+    }
+    ids.push_back(to_string(pattern.experiment));
+  }
+  if (ids.empty()) ids.emplace_back();  // the newest
+
+  TRY(Connection connection, connect(Autostart::IfNeeded, context));
+  std::vector<Entry> entries;
+  std::set<std::string> known;
+  for (const std::string& id : ids) TRY(add_entries(connection, id, known, entries));
+
+  const View view = view_of_stdout();
+  CompareWishes wishes{options.rate, MetricValue::Last};
+  if (options.value == "min") wishes.value = MetricValue::Minimum;
+  if (options.value == "max") wishes.value = MetricValue::Maximum;
+  TRY(Comparison comparison, compare(std::move(entries), wishes, view.now_unix_ms));
+  std::string sorted_by;
+  if (!options.sort.empty()) {
+    TRY(sorted_by, sort_entries(comparison, options.sort, options.reverse));
+  } else if (options.reverse) {
+    std::reverse(comparison.entries.begin(), comparison.entries.end());
+  }
+  if (context.json) {
+    fmt::print("{}", compare_json(comparison));
+  } else if (options.csv) {
+    fmt::print("{}", comparison_csv(comparison));
+  } else {
+    fmt::print("{}", render_comparison(comparison, sorted_by, view));
+  }
+  return 0;
+}
+
+}  // namespace
+
+Run declare_compare(Options& options, CommandContext& context) {
+  auto typed = std::make_shared<CompareOptions>();
+  options.positionals(
+      "ID", typed->ids,
+      "experiments (4), sets or members (4.2); left out: the newest of this project");
+  options.text("--sort", typed->sort, "by a column: a parameter, a metric, id, state, duration",
+               "COLUMN");
+  options.flag("-r,--reverse", typed->reverse, "the other way round; so does --sort -COLUMN");
+  options.choice("--value", typed->value, {"last", "min", "max"},
+                 "which value of each metric counts; left out: last");
+  options.text("--rate", typed->rate,
+               "the metric that SPEEDUP and EFFICIENCY are of; left out: samples/s or the like",
+               "NAME");
+  options.flag("--csv", typed->csv, "for a program: every number in full");
+  options.json(context);
+  options.footer(
+      "dtrain compare 4 --sort -accuracy   the best member first\n"
+      "dtrain compare 3 4 5                how samples/s grew with the workers\n");
+  return [typed, &context] { return compare_them(*typed, context); };
+}
+
+}  // namespace dtrain::cli

@@ -1,0 +1,139 @@
+#include "cli/compare_view.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+#include <vector>
+
+#include "cli/measure.h"
+#include "cli/table.h"
+#include "cli/words.h"
+
+namespace dtrain::cli {
+
+namespace {
+
+using Kind = EntryColumn::Kind;
+
+std::string upper(std::string text) {
+  for (char& c : text) {
+    if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
+  }
+  return text;
+}
+
+// The names of parameters and metrics are people's own, and stay as they are.
+Column column_of(const EntryColumn& column, int metric_order) {
+  switch (column.kind) {
+    case Kind::Parameter:
+      return {column.name, 6, 0, true};
+    case Kind::Metric:
+      return {column.name, 6, metric_order, false};
+    case Kind::Project:
+    case Kind::Name:
+      return {upper(column.name), 6, 1, true};
+    case Kind::Duration:
+      return {upper(column.name), 0, 2, false};
+    case Kind::State:
+      return {upper(column.name), 10, 0, false};
+    case Kind::Id:
+    case Kind::Workers:
+    case Kind::Speedup:
+    case Kind::Efficiency:
+      break;
+  }
+  return {upper(column.name), 0, 0, false};
+}
+
+Cell cell_of(const EntryColumn& column, const EntryValue& value) {
+  if (const auto* text = std::get_if<std::string>(&value)) {
+    if (column.kind == Kind::State) return {state_cell(*text), ink_of_state(*text)};
+    return {*text};
+  }
+  const auto* number = std::get_if<double>(&value);
+  if (number == nullptr) return {"-"};
+  if (column.kind == Kind::Duration) {
+    return {human_duration(static_cast<uint64_t>(*number * 1000))};
+  }
+  return {number_text(*number)};
+}
+
+std::string csv_field(const std::string& text) {
+  if (text.find_first_of("\",\r\n") == std::string::npos) return text;
+  std::string quoted = "\"";
+  for (const char c : text) {
+    if (c == '"') quoted += '"';
+    quoted += c;
+  }
+  return quoted + '"';
+}
+
+std::string csv_text(const EntryValue& value) {
+  if (const auto* text = std::get_if<std::string>(&value)) return *text;
+  const auto* number = std::get_if<double>(&value);
+  return number == nullptr ? "" : fmt::format("{}", *number);
+}
+
+std::string csv_line(const std::vector<std::string>& fields) {
+  std::string line;
+  for (size_t i = 0; i < fields.size(); ++i) line += (i == 0 ? "" : ",") + csv_field(fields[i]);
+  return line + "\r\n";
+}
+
+}  // namespace
+
+std::string render_comparison(const Comparison& comparison, const std::string& sorted_by,
+                              const View& view) {
+  std::string out;
+  for (const auto& [name, value] : comparison.same) {
+    out += fmt::format("{}{}={}", out.empty() ? "" : ", ", name, value);
+  }
+  if (!out.empty()) out = "All: " + out + "\n";
+
+  constexpr int kFirstMetric = 3;
+  int metric_order = kFirstMetric;
+  for (const EntryColumn& column : comparison.columns) metric_order += column.kind == Kind::Metric;
+  Table table;
+  for (const EntryColumn& column : comparison.columns) {
+    // The rate is what speedup and efficiency are about.
+    const bool stays =
+        column.name == sorted_by || (comparison.scales && column.name == comparison.rate);
+    table.columns.push_back(column_of(column, stays ? 0 : metric_order));
+    if (column.kind == Kind::Metric) --metric_order;
+  }
+  for (const Entry& entry : comparison.entries) {
+    std::vector<Cell> row;
+    for (const EntryColumn& column : comparison.columns) {
+      row.push_back(cell_of(column, value_of(comparison, entry, column)));
+    }
+    table.rows.push_back(std::move(row));
+  }
+  out += render(table, view.screen);
+  const std::vector<std::string> left_out = columns_left_out(table, view.screen);
+  if (left_out.empty()) return out;
+  return out + fmt::format("No room for {}: --csv has all\n", human_count(left_out.size(), "column"));
+}
+
+std::string comparison_csv(const Comparison& comparison) {
+  std::vector<EntryColumn> columns;
+  for (const EntryColumn& column : comparison.columns) {
+    columns.push_back(column);
+    if (column.kind != Kind::Duration) continue;
+    for (const auto& [name, value] : comparison.same) columns.push_back({Kind::Parameter, name});
+  }
+  std::vector<std::string> fields;
+  for (const EntryColumn& column : columns) {
+    fields.push_back(column.kind == Kind::Duration ? "duration_seconds" : column.name);
+  }
+  std::string out = csv_line(fields);
+  for (const Entry& entry : comparison.entries) {
+    fields.clear();
+    for (const EntryColumn& column : columns) {
+      fields.push_back(csv_text(value_of(comparison, entry, column)));
+    }
+    out += csv_line(fields);
+  }
+  return out;
+}
+
+}  // namespace dtrain::cli

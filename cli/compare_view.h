@@ -1,0 +1,19 @@
+// What `compare` prints: a table for a person, CSV for a program.
+#pragma once
+
+#include <string>
+
+#include "cli/comparison.h"
+#include "cli/view.h"
+
+namespace dtrain::cli {
+
+// The parameters that all share on one line, then a row an entry. On a narrow screen metrics go
+// from the last on, but never `sorted_by`.
+std::string render_comparison(const Comparison& comparison, const std::string& sorted_by,
+                              const View& view);
+
+// RFC 4180, every number in full, and every parameter: a program reads no line above the table.
+std::string comparison_csv(const Comparison& comparison);
+
+}  // namespace dtrain::cli

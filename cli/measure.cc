@@ -1,0 +1,102 @@
+#include "cli/measure.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "schema/ids.h"
+
+namespace dtrain::cli {
+
+namespace {
+
+std::string_view last_part(std::string_view name) {
+  const size_t slash = name.rfind('/');
+  return slash == std::string_view::npos ? name : name.substr(slash + 1);
+}
+
+pb::Metric to_metric(const std::string& name, const Scalar& scalar) {
+  pb::Metric metric;
+  metric.set_name(name);
+  metric.set_last(scalar.last);
+  metric.set_minimum(scalar.minimum);
+  metric.set_maximum(scalar.maximum);
+  metric.set_count(scalar.count);
+  metric.set_step(scalar.last_step);
+  return metric;
+}
+
+// What a declared name means; null when nothing, or nobody knows which.
+const Scalar* find_scalar(const Scalars& scalars, const std::string& name) {
+  if (const auto whole = scalars.find(name); whole != scalars.end()) return &whole->second;
+  const Scalar* found = nullptr;
+  for (const auto& [tag, scalar] : scalars) {
+    if (last_part(tag) != name) continue;
+    if (found != nullptr) return nullptr;
+    found = &scalar;
+  }
+  return found;
+}
+
+}  // namespace
+
+void add_scalars(const Scalars& scalars, const Spec& spec, pb::ExperimentInfo& info) {
+  if (spec.metrics.empty()) {
+    for (const auto& [tag, scalar] : scalars) *info.add_metrics() = to_metric(tag, scalar);
+    return;
+  }
+  google::protobuf::RepeatedPtrField<pb::Metric> said;
+  said.Swap(info.mutable_metrics());
+  for (const Metric& declared : spec.metrics) {
+    const auto known = std::find_if(said.begin(), said.end(), [&](const pb::Metric& metric) {
+      return metric.name() == declared.name;
+    });
+    if (known != said.end()) {
+      *info.add_metrics() = std::move(*known);
+    } else if (const Scalar* scalar = find_scalar(scalars, declared.name)) {
+      *info.add_metrics() = to_metric(declared.name, *scalar);
+    }
+  }
+}
+
+void read_metrics(pb::ShowReply& reply) {
+  const auto spec = parse_spec(reply.spec_yaml(), {});
+  if (!spec.ok()) return;  // written by a newer dtrain: what the daemon says is shown all the same
+  const std::filesystem::path output = reply.output_dir();
+  if (reply.experiment().members() == 0) {
+    add_scalars(read_event_files(output), *spec, *reply.mutable_experiment());
+  }
+  for (pb::ExperimentInfo& member : *reply.mutable_members()) {
+    const auto id = parse_experiment_id(member.id());
+    if (!id.ok() || member.started_unix_ms() == 0) continue;
+    add_scalars(read_event_files(output / std::to_string(id->member)), *spec, member);
+  }
+}
+
+std::string number_text(double value) {
+  return fmt::format("{:.5g}", value);
+}
+
+std::vector<std::string> metric_names(const std::vector<const pb::ExperimentInfo*>& infos) {
+  std::vector<std::string> names;
+  for (const pb::ExperimentInfo* info : infos) {
+    // Backwards, so that a new name finds the one that it stands before.
+    auto before = names.end();
+    for (int i = info->metrics_size() - 1; i >= 0; --i) {
+      const std::string& name = info->metrics(i).name();
+      const auto known = std::find(names.begin(), names.end(), name);
+      before = known != names.end() ? known : names.insert(before, name);
+    }
+  }
+  return names;
+}
+
+const pb::Metric* find_metric(const pb::ExperimentInfo& info, const std::string& name) {
+  for (const pb::Metric& metric : info.metrics()) {
+    if (metric.name() == name) return &metric;
+  }
+  return nullptr;
+}
+
+}  // namespace dtrain::cli

@@ -1,0 +1,31 @@
+// The metrics of experiments as people see them: what the daemon read in their output, completed by
+// what their event files say. The daemon's files are on this machine, so the CLI reads them itself.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "cli/event_files.h"
+#include "schema/dtrain.pb.h"
+#include "schema/spec.h"
+
+namespace dtrain::cli {
+
+// Adds to `info` the scalars that it lacks: of those that the Spec declares, each by its whole name
+// or, where only one ends like that, by its last part; all of them when it declares none. The
+// result is in the Spec's order, else by name.
+void add_scalars(const Scalars& scalars, const Spec& spec, pb::ExperimentInfo& info);
+
+// Reads the event files of the experiment, or of the members that the reply lists.
+void read_metrics(pb::ShowReply& reply);
+
+// One number for a table: five significant digits.
+std::string number_text(double value);
+
+// The names of all metrics of these. Each has its own in order, and lacks some: the order of them all.
+std::vector<std::string> metric_names(const std::vector<const pb::ExperimentInfo*>& infos);
+// Null when the experiment has none of that name.
+const pb::Metric* find_metric(const pb::ExperimentInfo& info, const std::string& name);
+
+}  // namespace dtrain::cli

@@ -1,0 +1,234 @@
+#include "daemon/metric_fold.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+
+namespace dtrain::daemon {
+
+namespace {
+
+bool is_name_byte(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+         c == '-' || c == '.' || c == '/';
+}
+
+bool is_separator(char c) {
+  return c == ' ' || c == '\t' || c == ',' || c == ';';
+}
+
+// What may stand right before a name: "[loss=0.5", "{'loss=0.5'".
+bool may_precede(char c) {
+  return is_separator(c) || std::strchr("([{\"'|", c) != nullptr;
+}
+
+// What may stand right behind a value.
+bool may_follow(char c) {
+  return std::strchr("%.,:;!)]}\"'|", c) != nullptr;
+}
+
+// The line without the sequences that colour it: they may stand right before a name.
+std::string without_colours(std::string_view line) {
+  std::string plain;
+  for (size_t at = 0; at < line.size(); ++at) {
+    if (line[at] != '\x1b' || at + 1 >= line.size() || line[at + 1] != '[') {
+      plain += line[at];
+      continue;
+    }
+    at += 2;
+    while (at < line.size() && (line[at] < '@' || line[at] > '~')) ++at;
+  }
+  return plain;
+}
+
+const char* find_byte(std::string_view text, char byte) {
+  return static_cast<const char*>(std::memchr(text.data(), byte, text.size()));
+}
+
+}  // namespace
+
+std::optional<double> parse_metric_value(std::string_view text) {
+  if (!text.empty() && (text[0] == '"' || text[0] == '\'')) text.remove_prefix(1);
+  if (text.starts_with('+') && !text.starts_with("+-")) text.remove_prefix(1);
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc()) return std::nullopt;
+  const char* const last = text.data() + text.size();
+  if (!std::all_of(end, last, may_follow)) return std::nullopt;
+  return value;
+}
+
+MetricReader::MetricReader(const std::vector<Metric>& metrics) {
+  for (size_t i = 0; i < metrics.size(); ++i) {
+    names_.push_back(metrics[i].name);
+    if (metrics[i].pattern.empty()) {
+      keys_.push_back(i);
+      continue;
+    }
+    auto pattern = MetricPattern::compile(metrics[i].pattern);
+    INVARIANT(pattern.ok(), "parse_spec accepts only patterns that compile");
+    patterns_.emplace_back(i, std::move(*pattern));
+  }
+}
+
+void MetricReader::read(std::string_view line, std::vector<Found>& found) const {
+  found.clear();
+  std::string plain;
+  if (find_byte(line, '\x1b') != nullptr) {
+    plain = without_colours(line);
+    line = plain;
+  }
+  if (!keys_.empty()) read_keys(line, found);
+  for (const auto& [metric, pattern] : patterns_) {
+    size_t at = 0;
+    while (const auto text = pattern.find(line, at)) {
+      if (const auto value = parse_metric_value(*text)) found.push_back({metric, *value});
+    }
+  }
+}
+
+void MetricReader::read_keys(std::string_view line, std::vector<Found>& found) const {
+  size_t from = 0;  // names begin here or later: behind the last value
+  while (const char* const sign = find_byte(line.substr(from), '=')) {
+    const auto equals = static_cast<size_t>(sign - line.data());
+    size_t begin = equals;
+    while (begin > from && is_name_byte(line[begin - 1])) --begin;
+    from = equals + 1;
+    if (begin == equals || (begin > 0 && !may_precede(line[begin - 1]))) continue;
+    const std::string_view name = line.substr(begin, equals - begin);
+    const auto key = std::find_if(keys_.begin(), keys_.end(),
+                                  [&](size_t metric) { return names_[metric] == name; });
+    if (key == keys_.end()) continue;
+    size_t end = from;
+    while (end < line.size() && !is_separator(line[end])) ++end;
+    const auto value = parse_metric_value(line.substr(from, end - from));
+    if (value) found.push_back({*key, *value});
+  }
+}
+
+void MetricFold::take(const MetricReader& reader, const ReplicaId& replica, uint32_t attempt,
+                      uint64_t offset, std::string_view data) {
+  Tail& tail = tails_[replica];
+  if (attempt < tail.attempt) return;
+  if (attempt > tail.attempt) {
+    end_line(reader, replica, tail);
+    tail = {attempt, 0, {}, false};
+  }
+  const uint64_t end = offset + data.size();
+  if (end <= tail.offset) return;
+  if (offset > tail.offset) {
+    tail.line.clear();
+    tail.skipping = true;
+  } else {
+    data.remove_prefix(tail.offset - offset);
+  }
+  tail.offset = end;
+  take_lines(reader, replica, tail, data);
+}
+
+void MetricFold::take_lines(const MetricReader& reader, const ReplicaId& replica, Tail& tail,
+                            std::string_view data) {
+  while (!data.empty()) {
+    const char* stop = find_byte(data, '\n');
+    // A line that is drawn over and over, a progress bar's, is a line each time.
+    const size_t length = stop == nullptr ? data.size() : static_cast<size_t>(stop - data.data());
+    if (const char* again = find_byte(data.substr(0, length), '\r')) stop = again;
+    const std::string_view part =
+        stop == nullptr ? data : data.substr(0, static_cast<size_t>(stop - data.data()));
+    if (tail.line.size() + part.size() > kMetricLineMaxBytes) tail.skipping = true;
+    if (stop != nullptr && tail.line.empty() && !tail.skipping) {
+      take_line(reader, replica, tail.attempt, part);
+    } else if (stop != nullptr) {
+      if (!tail.skipping) tail.line += part;
+      end_line(reader, replica, tail);
+    } else if (!tail.skipping) {
+      tail.line += part;
+    }
+    if (stop == nullptr) return;
+    data.remove_prefix(part.size() + 1);
+  }
+}
+
+void MetricFold::end_line(const MetricReader& reader, const ReplicaId& replica, Tail& tail) {
+  if (!tail.skipping && !tail.line.empty()) take_line(reader, replica, tail.attempt, tail.line);
+  tail.line.clear();
+  tail.skipping = false;
+}
+
+void MetricFold::take_line(const MetricReader& reader, const ReplicaId& replica, uint32_t attempt,
+                           std::string_view line) {
+  reader.read(line, found_);
+  if (found_.empty()) return;
+  values_.resize(reader.size());
+  for (const MetricReader::Found& found : found_) {
+    Value& value = values_[found.metric];
+    if (value.count > 0 && value.replica < replica) continue;
+    const bool goes_on = value.count > 0 && value.replica == replica && value.attempt == attempt;
+    if (!goes_on) value = {found.value, found.value, found.value, 0, replica, attempt};
+    value.last = found.value;
+    // Not a number is neither less nor more than anything.
+    if (found.value < value.minimum || std::isnan(value.minimum)) value.minimum = found.value;
+    if (found.value > value.maximum || std::isnan(value.maximum)) value.maximum = found.value;
+    ++value.count;
+  }
+}
+
+void MetricFold::finish(const MetricReader& reader) {
+  for (auto& [replica, tail] : tails_) end_line(reader, replica, tail);
+  tails_.clear();
+}
+
+std::vector<pb::Metric> MetricFold::values(const MetricReader& reader) const {
+  std::vector<pb::Metric> values;
+  for (size_t i = 0; i < values_.size(); ++i) {
+    const Value& value = values_[i];
+    if (value.count == 0) continue;
+    pb::Metric metric;
+    metric.set_name(reader.name(i));
+    metric.set_last(value.last);
+    metric.set_minimum(value.minimum);
+    metric.set_maximum(value.maximum);
+    metric.set_count(value.count);
+    metric.set_replica(to_string(value.replica));
+    metric.set_attempt(value.attempt);
+    values.push_back(std::move(metric));
+  }
+  return values;
+}
+
+pb::MetricsRecord MetricFold::record(const MetricReader& reader) const {
+  pb::MetricsRecord record;
+  for (pb::Metric& metric : values(reader)) *record.add_metrics() = std::move(metric);
+  for (const auto& [replica, tail] : tails_) {
+    pb::OutputTail& stored = *record.add_tails();
+    stored.set_replica(to_string(replica));
+    stored.set_attempt(tail.attempt);
+    stored.set_offset(tail.offset);
+    stored.set_line(tail.line);
+    stored.set_skipping(tail.skipping);
+  }
+  return record;
+}
+
+MetricFold MetricFold::from(const pb::MetricsRecord& record, const MetricReader& reader) {
+  MetricFold fold;
+  for (const pb::Metric& metric : record.metrics()) {
+    const auto replica = parse_replica_id(metric.replica());
+    for (size_t i = 0; i < reader.size() && replica.ok(); ++i) {
+      if (reader.name(i) != metric.name()) continue;
+      fold.values_.resize(reader.size());
+      fold.values_[i] = {metric.last(),  metric.minimum(), metric.maximum(),
+                         metric.count(), *replica,         metric.attempt()};
+    }
+  }
+  for (const pb::OutputTail& tail : record.tails()) {
+    const auto replica = parse_replica_id(tail.replica());
+    if (replica.ok()) {
+      fold.tails_[*replica] = {tail.attempt(), tail.offset(), tail.line(), tail.skipping()};
+    }
+  }
+  return fold;
+}
+
+}  // namespace dtrain::daemon

@@ -1,0 +1,67 @@
+#include "schema/metric_pattern.h"
+
+#include <re2/re2.h>
+
+#include <string>
+
+#include "schema/quote.h"
+
+namespace dtrain {
+
+namespace {
+
+constexpr int64_t kMemoryMaxBytes = 1 << 20;  // of the compiled form and its caches
+constexpr size_t kPatternMaxBytes = 1000;
+
+RE2::Options options() {
+  RE2::Options chosen;
+  chosen.set_log_errors(false);
+  chosen.set_max_mem(kMemoryMaxBytes);
+  return chosen;
+}
+
+}  // namespace
+
+MetricPattern::MetricPattern(std::unique_ptr<re2::RE2> compiled) : compiled_(std::move(compiled)) {}
+MetricPattern::MetricPattern(MetricPattern&&) noexcept = default;
+MetricPattern& MetricPattern::operator=(MetricPattern&&) noexcept = default;
+MetricPattern::~MetricPattern() = default;
+
+Result<MetricPattern> MetricPattern::compile(std::string_view text) {
+  if (text.size() > kPatternMaxBytes) {
+    return Error{Code::InvalidArgument,
+                 fmt::format("a regular expression has at most {} characters", kPatternMaxBytes),
+                 ""};
+  }
+  auto compiled = std::make_unique<RE2>(re2::StringPiece(text.data(), text.size()), options());
+  if (!compiled->ok()) {
+    return Error{Code::InvalidArgument,
+                 fmt::format("{} is no regular expression: {}", quoted(text), compiled->error()),
+                 ""};
+  }
+  if (compiled->NumberOfCapturingGroups() > 1) {
+    return Error{Code::InvalidArgument,
+                 fmt::format("{} has {} groups, expected one around the value; (?:...) groups "
+                             "without taking",
+                             quoted(text), compiled->NumberOfCapturingGroups()),
+                 ""};
+  }
+  return MetricPattern(std::move(compiled));
+}
+
+std::optional<std::string_view> MetricPattern::find(std::string_view line, size_t& at) const {
+  const int group = compiled_->NumberOfCapturingGroups();
+  re2::StringPiece found[2];
+  const re2::StringPiece text(line.data(), line.size());
+  if (at > line.size() ||
+      !compiled_->Match(text, at, line.size(), RE2::UNANCHORED, found, group + 1)) {
+    return std::nullopt;
+  }
+  const auto end = static_cast<size_t>(found[0].data() - line.data()) + found[0].size();
+  at = found[0].empty() ? end + 1 : end;  // so that a match of nothing is not found for ever
+  const re2::StringPiece& value = found[group];
+  return value.data() == nullptr ? std::string_view()
+                                 : std::string_view(value.data(), value.size());
+}
+
+}  // namespace dtrain

@@ -1,0 +1,198 @@
+#include "daemon/metric_fold.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace dtrain::daemon {
+namespace {
+
+const ReplicaId kMaster{{1, 0}, Role::Master, 0};
+const ReplicaId kWorker1{{1, 0}, Role::Worker, 1};
+const ReplicaId kWorker2{{1, 0}, Role::Worker, 2};
+
+// "loss=0.5" of each thing found in the line, in the order of the Spec.
+std::string read(const MetricReader& reader, std::string_view line) {
+  std::vector<MetricReader::Found> found;
+  reader.read(line, found);
+  std::string text;
+  for (const auto& one : found) {
+    text += fmt::format("{}{}={}", text.empty() ? "" : " ", reader.name(one.metric), one.value);
+  }
+  return text;
+}
+
+// "loss last min max count replica/attempt", a line each.
+std::string values(const MetricFold& fold, const MetricReader& reader) {
+  std::string text;
+  for (const pb::Metric& metric : fold.values(reader)) {
+    text += fmt::format("{} {} {} {} {} {}/{}\n", metric.name(), metric.last(), metric.minimum(),
+                        metric.maximum(), metric.count(), metric.replica(), metric.attempt());
+  }
+  return text;
+}
+
+TEST_CASE("key=value, as programs print it") {
+  const MetricReader reader(
+      std::vector<Metric>{{"loss", ""}, {"samples/s", ""}, {"val.top-1", ""}});
+  CHECK(read(reader, "loss=0.5") == "loss=0.5");
+  CHECK(read(reader, "epoch 3: loss=0.5, samples/s=1e3;val.top-1=97%\tloss=2") ==
+        "loss=0.5 samples/s=1000 val.top-1=97 loss=2");
+  CHECK(read(reader, "10/10 [00:01<00:00, 7.8it/s, loss=0.5]") == "loss=0.5");
+  CHECK(read(reader, "(loss=-3.) {'loss=+4'} \"loss=5\" loss='6'") ==
+        "loss=-3 loss=4 loss=5 loss=6");
+  CHECK(read(reader, "loss=nan loss=-inf") == "loss=nan loss=-inf");
+  CHECK(read(reader, "\x1b[32mloss=0.5\x1b[0m \x1b[1;31mloss=\x1b[0m7") == "loss=0.5 loss=7");
+  for (const char* line :
+       {"loss 0.5", "loss: 0.5", "loss =0.5", "loss= 0.5", "train_loss=0.5", "loss=", "=",
+        "loss==1", "loss=1x", "loss=5ms", "loss=abc", "Loss=1", "x:loss=1", "a=loss=1", "loss", "",
+        "loss=0.5/1", "loss=+-1", "val/loss=1"}) {
+    CAPTURE(line);
+    CHECK(read(reader, line) == "");
+  }
+}
+
+TEST_CASE("a pattern finds its value wherever it stands") {
+  const MetricReader reader(std::vector<Metric>{
+      {"accuracy", "test accuracy: ([0-9.]+)"}, {"loss", ""}, {"rate", "[0-9.]+(?: img/s)?"}});
+  CHECK(read(reader, "test accuracy: 0.75. loss=2") == "loss=2 accuracy=0.75 rate=0.75 rate=2");
+  CHECK(read(reader, "accuracy=1") == "rate=1");
+  CHECK(read(reader, "12 img/s") == "");  // the whole match is no number
+}
+
+TEST_CASE("last, minimum, maximum and count") {
+  const MetricReader reader(std::vector<Metric>{{"loss", ""}, {"accuracy", ""}});
+  MetricFold fold;
+  fold.take(reader, kMaster, 1, 0, "loss=2\nloss=0.5\nepoch\nloss=1\n");
+  CHECK(values(fold, reader) == "loss 1 0.5 2 3 1.master/1\n");
+  fold.take(reader, kMaster, 1, 30, "x");
+  MetricFold never;
+  CHECK(never.values(reader).empty());
+
+  MetricFold odd;
+  odd.take(reader, kMaster, 1, 0, "loss=nan\nloss=3\nloss=nan\n");
+  const auto metric = odd.values(reader).at(0);
+  CHECK(std::isnan(metric.last()));
+  CHECK(metric.minimum() == 3);
+  CHECK(metric.maximum() == 3);
+}
+
+TEST_CASE("lines come in pieces, end with a carriage return, too, and at the end of it all") {
+  const MetricReader reader(std::vector<Metric>{{"loss", ""}});
+  MetricFold fold;
+  fold.take(reader, kMaster, 1, 0, "lo");
+  fold.take(reader, kMaster, 1, 2, "ss=1");
+  CHECK(values(fold, reader) == "");
+  fold.take(reader, kMaster, 1, 6, "0\rloss=5\r\nloss=7");
+  CHECK(values(fold, reader) == "loss 5 5 10 2 1.master/1\n");
+  fold.finish(reader);
+  CHECK(values(fold, reader) == "loss 7 5 10 3 1.master/1\n");
+  CHECK(fold.record(reader).tails().empty());
+}
+
+TEST_CASE("what was taken before is passed over") {
+  const MetricReader reader(std::vector<Metric>{{"loss", ""}});
+  MetricFold fold;
+  fold.take(reader, kMaster, 1, 0, "loss=1\nloss=2\n");
+  fold.take(reader, kMaster, 1, 0, "loss=1\n");
+  fold.take(reader, kMaster, 1, 7, "loss=2\nloss=3\n");
+  CHECK(values(fold, reader) == "loss 3 1 3 3 1.master/1\n");
+}
+
+TEST_CASE("a line that is torn by lost bytes says nothing") {
+  const MetricReader reader(std::vector<Metric>{{"loss", ""}});
+  MetricFold fold;
+  fold.take(reader, kMaster, 1, 0, "loss=1\nlo");
+  fold.take(reader, kMaster, 1, 20, "ss=2 loss=3\nloss=4\n");
+  CHECK(values(fold, reader) == "loss 4 1 4 2 1.master/1\n");
+}
+
+TEST_CASE("a line that is too long says nothing, and takes no memory") {
+  const MetricReader reader(std::vector<Metric>{{"loss", ""}});
+  MetricFold fold;
+  const std::string filler(1000, 'x');
+  uint64_t offset = 0;
+  const auto print = [&](const std::string& text) {
+    fold.take(reader, kMaster, 1, offset, text);
+    offset += text.size();
+  };
+  for (int i = 0; i < 50; ++i) {
+    print(filler);
+    CHECK(fold.record(reader).ByteSizeLong() < 5000);
+  }
+  print(" loss=1\nloss=2\n");
+  print(std::string(kMetricLineMaxBytes - 6, 'x') + " loss=3\nloss=4\n");
+  print(std::string(kMetricLineMaxBytes - 7, 'x') + " loss=5\n");
+  CHECK(values(fold, reader) == "loss 5 2 5 3 1.master/1\n");
+}
+
+TEST_CASE("the replica of lowest rank counts, whoever speaks first") {
+  const MetricReader reader(std::vector<Metric>{{"loss", ""}, {"only", ""}});
+  MetricFold fold;
+  fold.take(reader, kWorker2, 1, 0, "loss=9\nonly=1\n");
+  CHECK(values(fold, reader) == "loss 9 9 9 1 1.worker.2/1\nonly 1 1 1 1 1.worker.2/1\n");
+  fold.take(reader, kWorker1, 1, 0, "loss=8\n");
+  fold.take(reader, kWorker2, 1, 14, "loss=1\n");
+  fold.take(reader, kMaster, 1, 0, "loss=5\nloss=4\n");
+  fold.take(reader, kWorker1, 1, 7, "loss=0\n");
+  CHECK(values(fold, reader) == "loss 4 4 5 2 1.master/1\nonly 1 1 1 1 1.worker.2/1\n");
+}
+
+TEST_CASE("a replica's newest attempt that says it counts") {
+  const MetricReader reader(std::vector<Metric>{{"loss", ""}, {"once", ""}});
+  MetricFold fold;
+  fold.take(reader, kMaster, 1, 0, "loss=9\nonce=1\nloss=8");
+  fold.take(reader, kMaster, 2, 0, "starting\n");
+  CHECK(values(fold, reader) == "loss 8 8 9 2 1.master/1\nonce 1 1 1 1 1.master/1\n");
+  fold.take(reader, kMaster, 2, 9, "loss=3\n");
+  fold.take(reader, kMaster, 1, 20, "5\nloss=7\n");  // of the past
+  CHECK(values(fold, reader) == "loss 3 3 3 1 1.master/2\nonce 1 1 1 1 1.master/1\n");
+  // One worker that was started again says nothing for the master.
+  fold.take(reader, kWorker1, 7, 0, "loss=1\n");
+  CHECK(values(fold, reader) == "loss 3 3 3 1 1.master/2\nonce 1 1 1 1 1.master/1\n");
+}
+
+// However the output is cut, repeated and interrupted by a restart from some earlier record, the
+// values are those of reading it once.
+TEST_CASE("any pieces, repeats and restarts give the same") {
+  const MetricReader reader(std::vector<Metric>{{"loss", ""}, {"n", "step ([0-9]+)"}});
+  std::string whole;
+  for (int i = 0; i < 200; ++i) {
+    whole += fmt::format("step {} loss={}{}", i, (i * 37) % 101, i % 3 == 0 ? "\r" : "\n");
+    if (i % 50 == 7) whole += std::string(5000, 'y') + " loss=1000\n";
+  }
+  MetricFold once;
+  once.take(reader, kMaster, 1, 0, whole);
+  for (uint32_t seed = 1; seed <= 200; ++seed) {
+    std::mt19937 random(seed);
+    const auto number = [&](size_t low, size_t high) {
+      return std::uniform_int_distribution<size_t>(low, high)(random);
+    };
+    MetricFold fold;
+    pb::MetricsRecord kept = fold.record(reader);
+    size_t kept_at = 0;
+    for (size_t at = 0; at < whole.size();) {
+      const size_t back = std::min(at, number(0, 3) == 0 ? number(0, 400) : 0);
+      const size_t size = number(1, 900);
+      const std::string piece = whole.substr(at - back, size);
+      fold.take(reader, kMaster, 1, at - back, piece);
+      at = std::max(at, at - back + piece.size());
+      if (number(0, 9) == 0) {
+        kept = fold.record(reader);
+        kept_at = at;
+      } else if (number(0, 9) == 0) {
+        // From the journal at any place before what was kept.
+        fold = MetricFold::from(kept, reader);
+        at = kept_at - std::min(kept_at, number(0, 500));
+      }
+    }
+    CAPTURE(seed);
+    REQUIRE(fold.record(reader).SerializeAsString() == once.record(reader).SerializeAsString());
+  }
+}
+
+}  // namespace
+}  // namespace dtrain::daemon

@@ -55,7 +55,8 @@ Connection::Connection(Home home, Fd socket)
     : home_(std::move(home)), channel_(std::make_unique<RpcChannel>(std::move(socket))) {}
 
 template <typename Reply>
-Result<Reply> Connection::ask(std::string_view method, const google::protobuf::MessageLite& request) {
+Result<Reply> Connection::ask(std::string_view method,
+                              const google::protobuf::MessageLite& request) {
   auto reply = call<Reply>(*channel_, method, request);
   for (int tries = 1; tries < kTriesMax; ++tries) {
     if (reply.ok() || reply.error().code != Code::Unavailable || context_ == nullptr) break;

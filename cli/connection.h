@@ -2,7 +2,8 @@
 //
 // Every unary call has a deadline, so that a daemon that hangs is an error and not a hanging
 // terminal. One that a dying daemon leaves without an answer is asked again, of the next daemon:
-// what may be asked twice, which is all but prune and shutdown. Streams are RpcCalls (cli/rpc.h) of the methods below.
+// what may be asked twice, which is all but prune and shutdown. Streams are RpcCalls (cli/rpc.h) of
+// the methods below.
 #pragma once
 
 #include <cstdint>

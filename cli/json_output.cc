@@ -210,7 +210,8 @@ std::string daemon_json(const Home& home, const pb::InfoReply* info, bool stoppe
 
 std::string shutdown_json(const pb::ShutdownReply& reply, bool was_running) {
   const std::vector<std::string> left(reply.left_running().begin(), reply.left_running().end());
-  return line_of({{"was_running", was_running}, {"left_running", was_running ? Json(left) : Json()}});
+  return line_of(
+      {{"was_running", was_running}, {"left_running", was_running ? Json(left) : Json()}});
 }
 
 std::string output_json(const std::string& id, const std::string& directory,

@@ -9,9 +9,9 @@ namespace {
 
 constexpr size_t kBatchBytes = size_t{1} << 20;
 
-// What makes an environment says nothing about the training.
+// What makes an environment, or shows curves, says nothing about the training.
 bool counts(const ReplicaId& replica) {
-  return replica.role != Role::Build;
+  return replica.role != Role::Build && replica.role != Role::Tensorboard;
 }
 
 }  // namespace

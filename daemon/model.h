@@ -131,8 +131,8 @@ struct Submission {
   bool has_shared() const { return !shapes.empty() && !shapes.front().roles.empty(); }
 };
 
-// An experiment, a member of a set, or what the members of a set share. 200,000 queued ones must fit in memory: what only a placed one
-// needs lives in vectors that stay empty until then.
+// An experiment, a member of a set, or what the members of a set share. 200,000 queued ones must fit
+// in memory: what only a placed one needs lives in vectors that stay empty until then.
 struct Experiment {
   ExperimentId id;
   std::shared_ptr<const Submission> submission;

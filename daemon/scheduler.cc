@@ -34,7 +34,8 @@ pb::HeldReplica held_message(const HeldReplicaFact& fact) {
 }  // namespace
 
 Scheduler::Scheduler(boost::asio::io_context& loop, const Home& home, Store& store, Logs& logs,
-                     Metrics& metrics, RunnerOutbox& outbox, const Policy& policy, uint64_t spool_limit_bytes)
+                     Metrics& metrics, RunnerOutbox& outbox, const Policy& policy,
+                     uint64_t spool_limit_bytes)
     : loop_(loop),
       home_(home),
       store_(store),

@@ -126,9 +126,10 @@ void write_metrics(const Spec& spec, Writer& out) {
                                       [](const Metric& metric) { return metric.pattern.empty(); });
   for (const Metric& metric : metrics) {
     if (names_only) {
-      out.item(2, scalar(metric.name));
+      out.item(2, yaml_scalar(metric.name));
     } else {
-      out.key(2, scalar(metric.name), metric.pattern.empty() ? "null" : scalar(metric.pattern));
+      out.key(2, yaml_scalar(metric.name),
+              metric.pattern.empty() ? "null" : yaml_scalar(metric.pattern));
     }
   }
 }

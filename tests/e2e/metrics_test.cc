@@ -137,6 +137,31 @@ train:
   CHECK(cluster.run({"compare", "3", "1"}).out.ends_with("1       100       1       1\n"));
 }
 
+TEST_CASE("a list of worker counts is a set that compare shows the scaling of") {
+  Cluster cluster;
+  const fs::path project = cluster.project(R"(project: scaling
+train:
+  framework: tensorflow
+  resources: {cpus: 0.1, mem: 32}
+  tensorflow: {distributed: {worker: [1, 2, 4], ps: 1}}
+  metrics: [samples/s]
+  run: |
+    test "$DTRAIN_REPLICA" = "$EXPERIMENT_ID.master" || exec sleep 1000
+    case {{ worker }} in 1) speed=100 ;; 2) speed=180 ;; *) speed=300 ;; esac
+    echo "samples/s=$speed"
+)");
+  CHECK(cluster.run({"train"}, project).code == 0);
+  const Json compared = facts(cluster.run({"compare", "1", "--json"}));
+  for (const auto& [id, workers, efficiency] :
+       {std::tuple{"1.1", 1, 1.0}, {"1.2", 2, 0.9}, {"1.3", 4, 0.75}}) {
+    const Json member = with_id(compared["experiments"], id);
+    CHECK(member["workers"] == workers);
+    CHECK(member["efficiency"] == efficiency);
+    CHECK(member["parameters"]["worker"] == std::to_string(workers));
+  }
+  CHECK(facts(cluster.run({"status", "1.3", "--json"}))["replicas"].size() == 5);
+}
+
 TEST_CASE("event files below OUTPUT_DIR are metrics, too") {
   Cluster cluster;
   const fs::path events = fs::path(TESTDATA) / "events" / "tensorflow2";

@@ -331,6 +331,8 @@ void World::restart_daemon() {
   }
   for (const auto& [id, row] : rows_) model_->experiments.insert_or_assign(id, read_row(row));
   rebuild(*model_, now_);
+  // That a Hello made up for it may not have been committed; each host says Hello again.
+  for (const auto& [host, ids] : model_->unfit) said_unfit_[host].insert(ids.begin(), ids.end());
   restarted_ms_ = model_->live.empty() ? 0 : now_;
   for (const StateChange& change : std::exchange(kept_notify_, {})) check_shown(change);
 }

@@ -83,6 +83,14 @@ std::string_view to_string(Framework framework) {
 
 namespace {
 
+// It travels in one message and is parsed again at every stop; aliases may have blown it up.
+void check_size(const Spec& spec, Problems& problems) {
+  if (spec.source.size() <= kSpecMaxBytes && to_yaml(spec).size() <= kSpecMaxBytes) return;
+  problems.add({}, "",
+               fmt::format("spelt out this is more than {} bytes; put long commands into a script",
+                           kSpecMaxBytes));
+}
+
 // `-p worker=2` where the file has `worker: [1, 2]` is meant for that list. It stays one, so that
 // {{ worker }} still has its value.
 ParseOptions with_lists_set(const YamlNode& root, const ParseOptions& options) {
@@ -150,13 +158,7 @@ Spec read_text(std::string_view yaml, const ParseOptions& options, Problems& pro
       reading.riseml ? std::vector<Parameter>() : find_variations(*root, spec_shape(), problems);
   Spec spec = variations.empty() ? read_tree(*root, added, reading)
                                  : read_varied(*root, variations, added, reading);
-  // It travels in one message and is parsed again at every stop; aliases may have blown it up.
-  if (problems.empty() && to_yaml(spec).size() > kSpecMaxBytes) {
-    problems.add(
-        {}, "",
-        fmt::format("spelt out this is more than {} bytes; put long commands into a script",
-                    kSpecMaxBytes));
-  }
+  if (problems.empty()) check_size(spec, problems);
   const bool only_values_missing = problems.size() == reading.undeclared.size();
   if (!problems.empty() && only_values_missing) hint = ask_for(reading.undeclared);
   return spec;

@@ -168,6 +168,10 @@ TEST_CASE("what is wrong with a list has its place") {
   riseml.file_name = "riseml.yml";
   CHECK(refusal("project: p1\ntrain:\n  resources: {cpus: [1, 2]}\n  run: y\n", riseml)
             .find("got a list") != std::string::npos);
+  std::string huge = "project: p1\ntrain:\n  resources: {cpus: [1, 2]}\n  run:\n    - &long '" +
+                     std::string(90'000, 'x') + "'\n";
+  for (int i = 0; i < 20; ++i) huge += "    - *long\n";
+  CHECK(refusal(huge).find("spelt out this is more than 524288 bytes") != std::string::npos);
   std::string many = "[1";
   for (int i = 2; i <= 20; ++i) many += "," + std::to_string(i);
   many += "]";

@@ -15,19 +15,18 @@ bool Redial::may_resume(Code code) {
 Result<bool> Redial::try_again(const std::string& id) {
   wait_readable(-1, signals_.fd(), wait_ms_);
   // The first try is quick and silent: the daemon may only have ended a stream that fell behind.
+  wait_ms_ = std::min(2 * wait_ms_, kWaitMaxMs);
   auto again = connect(connection_.home(), Autostart::IfNeeded, context_);
   if (again.ok()) {
     connection_ = std::move(again).value();
     return true;
   }
-  wait_ms_ = std::min(2 * wait_ms_, kWaitMaxMs);
   const Error& error = again.error();
   // Stopped by hand, another version, a full disk, a config.yml with a mistake: all of that may pass
   // while a person works on it.
   if (error.code == Code::FailedPrecondition || error.code == Code::ResourceExhausted ||
       error.code == Code::Internal) {
-    if (said_ != error.message) print_error(error, false);
-    said_ = error.message;
+    say(error);
     return false;
   }
   if (error.code != Code::Unavailable && error.code != Code::DeadlineExceeded) return again.error();
@@ -37,6 +36,11 @@ Result<bool> Redial::try_again(const std::string& id) {
     announced_ = true;
   }
   return false;
+}
+
+void Redial::say(const Error& error) {
+  if (said_ != error.message) print_error(error, false);
+  said_ = error.message;
 }
 
 void Redial::reset() {

@@ -23,6 +23,9 @@ class Redial {
   // new one. An Error is one that waiting can't mend. Says on stderr once what is going on.
   Result<bool> try_again(const std::string& id);
 
+  // What stands in the way, once, until a stream works again.
+  void say(const Error& error);
+
   // A stream works again.
   void reset();
 

@@ -48,6 +48,8 @@ class Session {
         flush_unfinished();
         return status.error();
       }
+      clear_live_rows();
+      if (status.error().code == Code::ResourceExhausted) redial_.say(status.error());
       TRY(reconnect());
     }
     if (sink_.overflowed() && !options_.tied) {

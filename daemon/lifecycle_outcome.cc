@@ -6,6 +6,7 @@
 
 #include "daemon/lifecycle_turn.h"
 #include "daemon/placement_fitness.h"
+#include "schema/engine_spec.h"
 
 namespace dtrain::daemon {
 
@@ -21,16 +22,23 @@ bool is_decider(const Experiment& experiment, const Replica& replica) {
 bool serves(Role role) { return role == Role::Ps || role == Role::Tensorboard; }
 
 // Collectives (all-reduce, MPI) can't take a member back: a lost one restarts the gang. Parameter
-// servers and programs that know nothing of each other can.
-bool is_collective(const Spec& spec) {
+// servers and programs that know nothing of each other can. A server of the engine is waited for,
+// even by workers that can't be without each other.
+bool is_collective(const Spec& spec, Role role) {
   switch (spec.framework) {
     case Framework::Pytorch:
     case Framework::Mpi: return true;
-    case Framework::Tensorflow:
-    case Framework::Engine: return spec.role(Role::Ps) == nullptr;
+    case Framework::Tensorflow: return spec.role(Role::Ps) == nullptr;
+    case Framework::Engine: return spec.engine.in_step && role != Role::Ps;
     case Framework::Command: break;
   }
   return false;
+}
+
+// The engine's own way to say that another start would change nothing.
+bool is_refusal(const Spec& spec, const Replica& replica) {
+  return spec.framework == Framework::Engine && replica.exit && replica.exit->signal == 0 &&
+         replica.exit->code == kEngineRefusedCode && replica.id.role != Role::Tensorboard;
 }
 
 // This attempt is over and another follows: everyone is stopped, see settle().
@@ -56,18 +64,23 @@ void succeed_when_complete(Turn& turn, Experiment& experiment) {
   fix_outcome(turn, experiment, State::Finished, &first, "");
 }
 
-// Of others than `replica`: counted when they failed, and not launched yet.
+// Counted when they failed, and not launched yet. What became of `replica` is not counted by now.
 uint32_t restarts_under_way(const Experiment& experiment, const Replica& replica) {
   return static_cast<uint32_t>(std::count_if(
       experiment.replicas.begin(), experiment.replicas.end(), [&](const Replica& other) {
-        return other.id != replica.id && other.exit && is_failure(*other.exit) && !other.end;
+        if (other.id == replica.id) return false;
+        const bool failed = other.exit && is_failure(*other.exit) && !other.end;
+        return failed || awaits_relaunch(experiment, other);
       }));
 }
 
 // `seat_remains`: its host is there, so that it could be launched again where the others expect it.
+// `again`: it has failed, which was counted, and now it is lost as well.
 void judge_failure(Turn& turn, Experiment& experiment, Replica& replica, const std::string& what,
-                   bool seat_remains) {
-  const OnFailure rule = role_of(experiment, replica).on_failure;
+                   bool seat_remains, bool again) {
+  const bool refusal = is_refusal(experiment.spec(), replica);
+  const OnFailure said = role_of(experiment, replica).on_failure;
+  const OnFailure rule = refusal ? OnFailure::Fail : said;
   const RestartPolicy& budget = experiment.spec().restart;
   const bool decides = is_decider(experiment, replica);
   const std::string named = fmt::format("{}: {}", to_string(replica.id), what);
@@ -78,8 +91,9 @@ void judge_failure(Turn& turn, Experiment& experiment, Replica& replica, const s
     return;
   }
   // A replica that was to be launched again comes with the gang now, at no restart of its own.
-  const bool whole_gang = decides || is_collective(experiment.spec()) || !seat_remains;
-  const uint32_t spared = whole_gang ? restarts_under_way(experiment, replica) : 0;
+  const bool whole_gang = decides || is_collective(experiment.spec(), replica.id.role) || !seat_remains;
+  uint32_t spared = again ? 1 : 0;
+  if (whole_gang) spared += restarts_under_way(experiment, replica);
   const uint32_t used = experiment.restarts_used - std::min(spared, experiment.restarts_used);
   if (rule == OnFailure::Restart && used < static_cast<uint32_t>(budget.limit)) {
     experiment.restarts_used = used + 1;
@@ -123,7 +137,7 @@ void judge_exit(Turn& turn, Experiment& experiment, Replica& replica) {
   INVARIANT(replica.exit.has_value(), "an exit is judged once it is known");
   if (experiment.outcome || experiment.phase == Phase::Ending) return;   // a consequence
   if (is_failure(*replica.exit)) {
-    judge_failure(turn, experiment, replica, cause_of(*replica.exit), true);
+    judge_failure(turn, experiment, replica, cause_of(*replica.exit), true, false);
     return;
   }
   replica.end = State::Finished;
@@ -149,7 +163,8 @@ void judge_loss(Turn& turn, Experiment& experiment, Replica& replica, const std:
                  fmt::format("{}: {}", to_string(replica.id), reason));
     return;
   }
-  judge_failure(turn, experiment, replica, reason, replica.progress == Progress::Released);
+  judge_failure(turn, experiment, replica, reason, replica.progress == Progress::Released,
+                replica.exit.has_value());
 }
 
 void start_failed(Turn& turn, Experiment& experiment, const HostId& host,

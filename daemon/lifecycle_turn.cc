@@ -223,8 +223,10 @@ void Turn::send(Send message) {
 void Turn::put_back() {
   for (const auto& [id, before] : std::exchange(touched, {})) {
     const Experiment& experiment = model.experiments.at(id);
-    if (before.save && !saved.contains(id)) effects.persist.push_back(id);
-    if (experiment.is_shared()) saved.insert(id);
+    if (before.save && !saved.contains(id)) {
+      effects.persist.push_back(id);
+      if (experiment.is_shared()) saved.insert(id);
+    }
     move_seats(model, experiment, before.seats_held);
     index(model, experiment);
     show(experiment, before, effects);

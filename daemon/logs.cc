@@ -97,14 +97,14 @@ uint64_t Logs::durable_offset(uint32_t number, const LogKey& key) {
   return found == (*open)->durable.end() ? 0 : found->second;
 }
 
-uint64_t Logs::end(uint32_t number) {
+Result<uint64_t> Logs::end(uint32_t number) {
   if (const auto found = open_.find(number); found != open_.end()) {
     return found->second.journal->written();
   }
   const auto reader = JournalReader::open(path(number));
-  if (!reader.ok()) return 0;
-  const auto size = (*reader)->size();
-  return size.ok() ? *size : 0;
+  if (reader.ok()) return (*reader)->size();
+  if (reader.error().code == Code::NotFound) return uint64_t{0};
+  return reader.error();
 }
 
 std::optional<uint64_t> Logs::durable_end(uint32_t number) const {

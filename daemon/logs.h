@@ -61,8 +61,8 @@ class Logs {
   void append(uint32_t number, const pb::StateEvent& event);
   // Where a replica's output is durable up to.
   uint64_t durable_offset(uint32_t number, const LogKey& key);
-  // Readers may read up to here; for a closed journal its size.
-  uint64_t end(uint32_t number);
+  // Readers may read up to here; for a closed journal its size, 0 where there is none.
+  Result<uint64_t> end(uint32_t number);
   // The disk has the journal up to here, for ever; nothing when it is not open.
   std::optional<uint64_t> durable_end(uint32_t number) const;
   // Nothing appended still waits to be written.

@@ -40,14 +40,16 @@ class WatchStream final : public WriteStream<pb::WatchBatch>, public JournalList
     filter_.with_logs = !request_.states_only();
     filter_.attempt = request_.attempt();
     filter_.since_unix_ms = request_.since_unix_ms();
-    cursor_ = std::min(request_.cursor(), logs_.end(number_));
+    TRY(const uint64_t end, logs_.end(number_));
+    cursor_ = std::min(request_.cursor(), end);
     TRY(const auto known, scheduler_.find(filter_.pattern.experiment));
     TRY(check_exists(known, filter_.pattern));
     logs_.listen(number_, this);
     pb::WatchBatch batch;
     for (const std::string& id : watched_ids(known, filter_.pattern)) batch.add_ids(id);
-    if (request_.tail_lines() > 0 && cursor_ == 0 && open_reader()) {
-      TRY(const auto tail, reader_->find_tail(logs_.end(number_), request_.tail_lines(), filter_));
+    TRY(open_reader());   // before anything is said, so that who comes again comes less and less often
+    if (request_.tail_lines() > 0 && cursor_ == 0 && reader_) {
+      TRY(const auto tail, reader_->find_tail(end, request_.tail_lines(), filter_));
       cursor_ = tail.cursor;
       skip_bytes_ = tail.skip_bytes;
     }
@@ -55,11 +57,16 @@ class WatchStream final : public WriteStream<pb::WatchBatch>, public JournalList
     return ok();
   }
 
-  bool open_reader() {
-    if (reader_) return true;
+  // None when there is no journal.
+  Status open_reader() {
+    if (reader_) return ok();
     auto reader = JournalReader::open(logs_.path(number_));
-    if (reader.ok()) reader_ = std::move(*reader);
-    return reader_ != nullptr;
+    if (reader.ok()) {
+      reader_ = std::move(*reader);
+    } else if (reader.error().code != Code::NotFound) {
+      return reader.error();
+    }
+    return ok();
   }
 
   Status write_items() {
@@ -70,9 +77,10 @@ class WatchStream final : public WriteStream<pb::WatchBatch>, public JournalList
       batch.set_trouble(trouble);
       told_trouble_ = trouble;
     }
-    const uint64_t end = logs_.end(number_);
+    TRY(const uint64_t end, logs_.end(number_));
+    TRY(open_reader());
     const uint64_t before = cursor_;
-    if (open_reader() && cursor_ < end) {
+    if (reader_ && cursor_ < end) {
       TRY(cursor_, reader_->read(cursor_, end, kBatchBytes, filter_, batch));
       skip_head(batch);
     }

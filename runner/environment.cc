@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 
+#include "schema/engine_spec.h"
 #include "schema/expand.h"
 
 namespace dtrain::runner {
@@ -88,6 +89,9 @@ Environment replica_environment(const EnvironmentInputs& inputs, const Seat& sea
   }
 
   overlay(env, cluster_env(inputs.spec, inputs.gang, seat.replica));
+  if (!inputs.engine.empty() && seat.replica.role != Role::Tensorboard) {
+    env[kEngineVariable] = inputs.engine;
+  }
   env["OUTPUT_DIR"] = inputs.output_dir;
   env["EXPERIMENT_ID"] = to_string(seat.replica.experiment);
   env["DTRAIN_REPLICA"] = to_string(seat.replica);

@@ -35,6 +35,7 @@ struct EnvironmentInputs {
   Environment inherited;
   Environment secrets;
   PythonChoice python;
+  std::string engine;    // DTRAIN_ENGINE; empty: none
   std::string output_dir;
   std::string data_dir;  // holds all data sets by their names; empty: none
   bool data_is_mounted = false;  // there, and not only links to them

@@ -42,6 +42,20 @@ class FileWorker {
     });
   }
 
+  // The same for a job that may not be possible for now (false): tried again, while others go ahead.
+  void run_until_done(std::function<bool()> job, std::function<void()> then) {
+    auto done = std::make_shared<bool>(false);
+    run([done, job] { *done = job(); },
+        [this, done, job, then = std::move(then)]() mutable {
+          if (*done) return then();
+          auto pause = std::make_shared<boost::asio::steady_timer>(loop_, kAgain);
+          pause->async_wait([this, pause, job = std::move(job), then = std::move(then),
+                             delivering = std::weak_ptr<int>(delivering_)](auto) mutable {
+            if (!delivering.expired()) run_until_done(std::move(job), std::move(then));
+          });
+        });
+  }
+
   // What nobody waits for, above all deleting: done when nothing else is to do, or too much has
   // gathered. A file system looks for free inodes more slowly while it deletes. False: it could not be
   // done for now (no descriptors, no memory) and is tried again. What a killed runner leaves undone the

@@ -186,8 +186,7 @@ void HeldLaunch::clear_failed() {
   auto cleared = std::make_shared<bool>(false);
   context_.files.run(
       [cleared, directory = directory_, &site = context_.site] {
-        kill_launch(directory);
-        *cleared = remove_unprepared(site, directory);
+        *cleared = kill_launch(directory).ok() && remove_unprepared(site, directory);
       },
       [this, cleared] {
         failure_cleared_ = *cleared;
@@ -218,11 +217,15 @@ Status HeldLaunch::adopt() {
   TRY(const LaunchFacts facts, read_facts(directory_));
   auto file = directory_.read_launch();
   // Its keeper may live: what can't be read can't be called absent.
-  if (!file.ok() && facts.keeper && is_alive(*facts.keeper)) return std::move(file).error();
+  if (!file.ok() && file.error().code == Code::ResourceExhausted) return std::move(file).error();
+  if (!file.ok() && facts.keeper) {
+    TRY(const bool alive, check_alive(*facts.keeper));
+    if (alive) return std::move(file).error();
+  }
   if (!file.ok() || !*file || !facts.keeper) {
     // It was never said to be prepared: the daemon will ask again.
     if (const auto key = directory_.begun_key()) remove_begun_cgroups(context_.site.cgroups, *key);
-    kill_launch(directory_);
+    TRY(kill_launch(directory_));
     (void)remove_unprepared(context_.site, directory_);
     return Error{Code::NotFound, name_ + " was not prepared to the end", ""};
   }
@@ -240,7 +243,10 @@ Status HeldLaunch::adopt() {
   look();
   if (!alive) {
     stage_ = Stage::KeeperLost;
-    if (!all_exited()) on_strays_gone(end_lost_launch(directory_));
+    if (!all_exited()) {
+      TRY(const auto ends, end_lost_launch(directory_));
+      on_strays_gone(ends);
+    }
   } else if (std::none_of(replicas_.begin(), replicas_.end(),
                           [](const auto& each) { return each->started() || each->exited(); })) {
     for (const ReplicaLaunch& replica : file_.replicas)
@@ -287,9 +293,21 @@ void HeldLaunch::on_keeper_gone() {
   look();
   if (all_exited()) return;
   fmt::print(stderr, "{}: its keeper died; ending what it left\n", name_);
-  auto ends = std::make_shared<std::map<ReplicaId, ReplicaExit>>();
+  end_strays();
+}
+
+// Nothing is said to have ended before it was looked for.
+void HeldLaunch::end_strays() {
+  auto ends = std::make_shared<Result<std::map<ReplicaId, ReplicaExit>>>(Error{});
   context_.files.run([ends, directory = directory_] { *ends = end_lost_launch(directory); },
-                     [this, ends] { on_strays_gone(*ends); });
+                     [this, ends] {
+                       if (ends->ok()) return on_strays_gone(**ends);
+                       reconnect_.expires_after(kRetryMs);
+                       reconnect_.async_wait(
+                           [this, alive = std::weak_ptr(alive_)](boost::system::error_code error) {
+                             if (!error && !alive.expired()) end_strays();
+                           });
+                     });
 }
 
 void HeldLaunch::on_strays_gone(const std::map<ReplicaId, ReplicaExit>& ends) {
@@ -426,15 +444,19 @@ void HeldLaunch::let_go_of_work(const Replica& replica) {
   const ReplicaId id = replica.id();
   if (!work_releasing_.insert(id).second) return;
   auto left = std::make_shared<std::string>();
-  context_.files.run([left, id, file = only_of(file_, id),
-                      directory = directory_] { *left = release_work(file, directory, id); },
-                     [this, left, id] {
-                       work_released_[id] = *left;
-                       if (left->empty()) {
-                         context_.files.later([file = only_of(file_, id), id] { return remove_work(file, id); });
-                       }
-                       if (Replica* each = find(id)) settle(*each);
-                     });
+  context_.files.run_until_done(
+      [left, id, file = only_of(file_, id), directory = directory_] {
+        auto released = release_work(file, directory, id);
+        if (released.ok()) *left = std::move(*released);
+        return released.ok();
+      },
+      [this, left, id] {
+        work_released_[id] = *left;
+        if (left->empty()) {
+          context_.files.later([file = only_of(file_, id), id] { return remove_work(file, id); });
+        }
+        if (Replica* each = find(id)) settle(*each);
+      });
 }
 
 // Released: it has exited, its output is safe at the daemon (or nobody wants it), its view is gone.

@@ -105,6 +105,7 @@ class HeldLaunch {
   Status connect();
   void on_keeper_hung_up();
   void on_keeper_gone();
+  void end_strays();
   void on_strays_gone(const std::map<ReplicaId, ReplicaExit>& ends);
   void look();
   void look_later();

@@ -272,7 +272,11 @@ void Keeper::sweep() {
   for (const auto& replica : replicas_) marks.push_back(replica->marks());
   std::vector<std::vector<ProcessRow>> trees(replicas_.size() + 1);
   // Whatever our replicas started is below us, so without a child there is nothing.
-  if (has_children_) trees = split_tree(ProcessTable::read_below_self(), ::getpid(), marks);
+  if (has_children_) {
+    const ProcessTable table = ProcessTable::read_below_self();
+    if (!table.whole) return sweep_in(100);   // out of descriptors, for a while
+    trees = split_tree(table, ::getpid(), marks);
+  }
 
   // Orphans without a mark belong to nobody while a replica runs that may have made them; after
   // that they go with the rest.

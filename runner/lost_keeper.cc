@@ -51,21 +51,26 @@ Status write_down(const LaunchDir& directory, const std::map<ReplicaId, ReplicaE
 
 }  // namespace
 
-void kill_launch(const LaunchDir& directory) {
+Status kill_launch(const LaunchDir& directory) {
   const auto marks = marks_of_launch(directory);
-  if (!marks.ok()) return;  // of another version: adopt() has refused it
-  for (const ProcessRow& stray : kill_tree(*marks, kGiveUpMs)) {
+  if (!marks.ok() && marks.error().code == Code::ResourceExhausted) return marks.error();
+  if (!marks.ok()) return ok();  // of another version: adopt() has refused it
+  TRY(const auto strays, kill_tree(*marks, kGiveUpMs));
+  for (const ProcessRow& stray : strays) {
     fmt::print(stderr, "{}: process {} can't be killed\n", directory.path().filename().string(),
                stray.pid);
   }
+  return ok();
 }
 
-std::map<ReplicaId, ReplicaExit> end_lost_launch(const LaunchDir& directory) {
-  kill_launch(directory);
+Result<std::map<ReplicaId, ReplicaExit>> end_lost_launch(const LaunchDir& directory) {
+  TRY(kill_launch(directory));
   std::map<ReplicaId, ReplicaExit> ends;
   const auto launch = directory.read_launch();
+  if (!launch.ok() && launch.error().code == Code::ResourceExhausted) return launch.error();
   if (!launch.ok() || !*launch) return ends;
   auto read = read_facts(directory);
+  if (!read.ok() && read.error().code == Code::ResourceExhausted) return std::move(read).error();
   const LaunchFacts facts = read.ok() ? std::move(read).value() : LaunchFacts();
   const bool rebooted = facts.keeper && facts.keeper->boot_id != boot_id();
   for (const ReplicaLaunch& replica : (*launch)->replicas) {

@@ -6,6 +6,7 @@
 
 #include "runner/launch_dir.h"
 #include "runner/launch_facts.h"
+#include "schema/result.h"
 
 namespace dtrain::runner {
 
@@ -13,11 +14,12 @@ namespace dtrain::runner {
 constexpr std::string_view kKeeperDied = "its keeper died";
 constexpr std::string_view kHostRestarted = "its host was restarted";
 
-// Kills every process of the launch, its keeper too, found by every mark there is.
-void kill_launch(const LaunchDir& directory);
+// Kills every process of the launch, its keeper too, found by every mark there is. ResourceExhausted:
+// there were no descriptors to find them, and it is to be done again.
+Status kill_launch(const LaunchDir& directory);
 
 // kill_launch, then an exit for each replica that has none, with one of the causes above. Returns
 // them, written down or not.
-std::map<ReplicaId, ReplicaExit> end_lost_launch(const LaunchDir& directory);
+Result<std::map<ReplicaId, ReplicaExit>> end_lost_launch(const LaunchDir& directory);
 
 }  // namespace dtrain::runner

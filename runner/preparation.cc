@@ -11,11 +11,13 @@
 
 #include "runner/command.h"
 #include "runner/data_sets.h"
+#include "runner/engine_launch.h"
 #include "runner/environments.h"
 #include "runner/gpu_lock.h"
 #include "runner/python.h"
 #include "runner/small_file.h"
 #include "schema/expand.h"
+#include "schema/fd.h"
 #include "schema/quote.h"
 #include "schema/random_id.h"
 
@@ -169,6 +171,17 @@ PythonChoice python_of(const fs::path& environment) {
   return {{(environment / "bin").string()}, {}, {{"VIRTUAL_ENV", environment.string()}}};
 }
 
+// The engine needs none, and its TensorBoard says by itself what it lacks.
+bool needs_python(const Spec& spec) {
+  return spec.framework != Framework::Engine || spec.has_build();
+}
+
+Result<PythonChoice> python_for(const LaunchSite& site, const pb::Launch& launch, const Spec& spec) {
+  auto python = choose_python(spec.python, map_of(launch.user_env()), site.inherited, site.home);
+  if (!python.ok() && !needs_python(spec)) return PythonChoice();
+  return python;
+}
+
 // What the replicas of the launch run, and with which python. nullopt: a build with nothing to do.
 struct Commands {
   PythonChoice python;
@@ -177,8 +190,7 @@ struct Commands {
 Result<std::optional<Commands>> commands_of(const LaunchSite& site, const pb::Launch& launch,
                                             const Understood& what, const fs::path& tree) {
   Commands commands;
-  TRY(commands.python, choose_python(what.spec.python, map_of(launch.user_env()), site.inherited,
-                                     site.home));
+  TRY(commands.python, python_for(site, launch, what.spec));
   if (!what.spec.has_build()) return std::optional(commands);
   TRY(const Recipe recipe,
       recipe_of(what.spec, commands.python, site.inherited, tree, site.host_name));
@@ -193,6 +205,24 @@ Result<std::optional<Commands>> commands_of(const LaunchSite& site, const pb::La
                  fmt::format("the environment {} is not there any more", recipe.key()), ""};
   }
   return std::optional(commands);
+}
+
+// A build doesn't, and what the members of a set share doesn't.
+bool runs_engine(const Understood& what) {
+  return what.spec.framework == Framework::Engine &&
+         std::any_of(what.here.begin(), what.here.end(), [](const Seat& seat) {
+           return seat.replica.role != Role::Tensorboard && !is_build(seat.replica);
+         });
+}
+
+Result<std::vector<std::string>> argv_of(const LaunchSite& site, const Spec& spec,
+                                         const RoleSpec& role) {
+  if (spec.framework != Framework::Engine || role.role == Role::Tensorboard) {
+    return shell_command(role.run);
+  }
+  const std::string program = find_engine(site.programs, site.inherited);
+  if (program.empty()) return Error{Code::Unavailable, lacking_engine(site.programs), ""};
+  return std::vector<std::string>{program, "train"};
 }
 
 Result<std::optional<LaunchRecord>> write_down(const LaunchSite& site, const pb::Launch& launch,
@@ -224,6 +254,9 @@ Result<std::optional<LaunchRecord>> write_down(const LaunchSite& site, const pb:
   inputs.data_dir = data.directory;
   inputs.data_is_mounted = !data.mount.point.empty();
   file.data = std::move(data.mount);
+  if (runs_engine(what)) {
+    TRY(inputs.engine, engine_variable(what.spec, inputs.data_dir));
+  }
   inputs.output_dir = launch.output_dir();
   inputs.key = file.key;
   inputs.attempt = file.attempt;
@@ -235,10 +268,11 @@ Result<std::optional<LaunchRecord>> write_down(const LaunchSite& site, const pb:
   std::map<ReplicaId, CgroupLimits> limits;
   for (const Seat& seat : what.here) {
     const RoleSpec* role = what.spec.role(seat.replica.role);
-    ReplicaLaunch replica = replica_launch(
-        inputs, seat,
-        role != nullptr ? shell_command(role->run)
-                        : std::vector<std::string>{"/bin/sh", script.string()});
+    std::vector<std::string> argv = {"/bin/sh", script.string()};
+    if (role != nullptr) {
+      TRY(argv, argv_of(site, what.spec, *role));
+    }
+    ReplicaLaunch replica = replica_launch(inputs, seat, std::move(argv));
     TRY(views.make(file.place_of(seat.replica), replica));
     limits[seat.replica] = role != nullptr ? limits_of(what.spec, seat) : CgroupLimits{};
     for (const int index : seat.gpus) file.gpu_locks.push_back(lock_of_gpu(site, index));
@@ -254,10 +288,21 @@ Result<std::optional<LaunchRecord>> write_down(const LaunchSite& site, const pb:
   return std::optional(std::move(file));
 }
 
-void copy_outputs(const LaunchDir& directory, const ReplicaLaunch& replica) {
+bool is_passing(const Error& error) {
+  return error.code == Code::ResourceExhausted;
+}
+
+// Only what passes is an error: no descriptors, no memory. What can't be copied otherwise stays where
+// it is, and counts as left behind.
+Status copy_outputs(const LaunchDir& directory, const ReplicaLaunch& replica) {
   const auto list = read_small_file(directory.path() / kOutputsFile);
   const auto output_dir = replica.env.find("OUTPUT_DIR");
-  if (!list || output_dir == replica.env.end()) return;
+  if (!list) {
+    const Fd file(::open((directory.path() / kOutputsFile).c_str(), O_RDONLY | O_CLOEXEC));
+    const Error error = errno_error("read the list of outputs", file ? 0 : errno);
+    return is_passing(error) ? Status(error) : ok();
+  }
+  if (output_dir == replica.env.end()) return ok();
   std::string_view rest = *list;
   while (!rest.empty()) {
     const std::string name(rest.substr(0, rest.find('\0')));
@@ -271,10 +316,15 @@ void copy_outputs(const LaunchDir& directory, const ReplicaLaunch& replica) {
              fs::copy_options::recursive | fs::copy_options::overwrite_existing |
                  fs::copy_options::copy_symlinks,
              error);
+    if (error == std::errc::too_many_files_open || error == std::errc::too_many_files_open_in_system ||
+        error == std::errc::not_enough_memory) {
+      return errno_error("collect " + name, error.value());
+    }
     if (error) {
       fmt::print(stderr, "{}: collecting {}: {}\n", to_string(replica.id), name, error.message());
     }
   }
+  return ok();
 }
 
 bool delete_tree(const fs::path& path) {
@@ -308,8 +358,10 @@ Result<std::string> lacking_here(const LaunchSite& site, const pb::Launch& launc
   TRY(const Understood what, understand(launch));
   std::string lacking = lacking_data(what.spec);
   if (!lacking.empty()) return lacking;
-  const auto python =
-      choose_python(what.spec.python, map_of(launch.user_env()), site.inherited, site.home);
+  if (runs_engine(what) && find_engine(site.programs, site.inherited).empty()) {
+    return as_utf8(lacking_engine(site.programs));
+  }
+  const auto python = python_for(site, launch, what.spec);
   if (python.ok()) return std::string();
   if (python.error().code == Code::NotFound) return as_utf8(python.error().message);
   return python.error();
@@ -323,20 +375,23 @@ Result<std::optional<LaunchRecord>> prepare_launch(const LaunchSite& site, const
   return file;
 }
 
-std::string release_work(const LaunchRecord& launch, const LaunchDir& directory,
-                         const ReplicaId& id) {
+Result<std::string> release_work(const LaunchRecord& launch, const LaunchDir& directory,
+                                 const ReplicaId& id) {
   const auto replica = std::find_if(launch.replicas.begin(), launch.replicas.end(),
                                     [&](const ReplicaLaunch& each) { return each.id == id; });
-  if (replica == launch.replicas.end()) return {};
-  if (!is_build(id)) copy_outputs(directory, *replica);
+  if (replica == launch.replicas.end()) return std::string();
+  if (!is_build(id)) TRY(copy_outputs(directory, *replica));
   const fs::path place = launch.place_of(id);
   if (auto unmounted = unmount_view(place); !unmounted.ok()) {
     fmt::print(stderr, "{}: {}\n", to_string(id), unmounted.error().message);
   }
-  if (is_build(id)) return {};   // what it made elsewhere than in the environment was in passing
+  // What it made elsewhere than in the environment was in passing.
+  if (is_build(id)) return std::string();
   auto left = left_behind(place, launch.tree, replica->view_made_ns);
-  return left.ok() && !left->empty() ? fmt::format("{}, kept 7 days in {}", *left, place.string())
-                                     : std::string();
+  if (!left.ok() && is_passing(left.error())) return left;
+  // Rather kept than deleted unseen.
+  if (!left.ok()) left = fmt::format("files that can't be listed ({})", left.error().message);
+  return left->empty() ? std::string() : fmt::format("{}, kept 7 days in {}", *left, place.string());
 }
 
 bool remove_work(const LaunchRecord& launch, const ReplicaId& id) {

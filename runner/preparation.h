@@ -31,6 +31,7 @@ struct LaunchSite {
   uint64_t trees_bytes_max = kTreesBytesMax;  // of those that no launch uses
   BlobSource* blobs = nullptr;
   std::vector<GpuFacts> gpus;
+  std::filesystem::path programs;  // where dtrain's own executables are: beside the runner's
   std::string data_mount = "/data";  // where replicas see data sets, if it is there and empty
 
   std::filesystem::path launches() const { return home / "launches"; }
@@ -42,8 +43,8 @@ struct LaunchSite {
 // FailedPrecondition are for the user to mend, anything else is this host's fault.
 bool is_hosts_fault(const Error& error);
 
-// What this host lacks of what the launch names by path, data sets and python; empty: nothing. To be
-// asked before anything is fetched for it.
+// What this host lacks of what the launch names by path, data sets and python, or of dtrain's own
+// executables; empty: nothing. To be asked before anything is fetched for it.
 Result<std::string> lacking_here(const LaunchSite& site, const pb::Launch& launch);
 
 // Checks, fetches, mounts, and writes the record last: once this returns, the launch survives the
@@ -53,8 +54,9 @@ Result<std::optional<LaunchRecord>> prepare_launch(const LaunchSite& site, const
                                                    const LaunchDir& directory);
 
 // After the replica's last process: takes `outputs` of the Spec from its view into OUTPUT_DIR and
-// lets go of the view. What it left elsewhere is kept and named: "1.2 GB in ckpt/, kept ...".
-std::string release_work(const LaunchRecord& launch, const LaunchDir& directory, const ReplicaId& id);
+// lets go of the view. What it left elsewhere is kept and named: "1.2 GB in ckpt/, kept ...". Without
+// descriptors or memory for that: ResourceExhausted, and it is to be done again.
+Result<std::string> release_work(const LaunchRecord& launch, const LaunchDir& directory, const ReplicaId& id);
 
 // Deletes the view of a replica that left nothing behind. False: not now.
 bool remove_work(const LaunchRecord& launch, const ReplicaId& id);

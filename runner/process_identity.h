@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <string>
 
+#include "schema/result.h"
+
 namespace dtrain::runner {
 
 struct ProcessIdentity {
@@ -16,5 +18,7 @@ struct ProcessIdentity {
 };
 ProcessIdentity identify(pid_t pid);             // start_ticks 0 when it is gone
 bool is_alive(const ProcessIdentity& identity);  // same boot, same start time, not a zombie
+// The same, for whoever would end what it leaves: ResourceExhausted when there is no descriptor to look.
+Result<bool> check_alive(const ProcessIdentity& identity);
 
 }  // namespace dtrain::runner

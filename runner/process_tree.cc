@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <csignal>
 #include <cstdlib>
@@ -24,17 +25,23 @@
 namespace dtrain::runner {
 namespace {
 
-// Calls visit(number) for each entry of a directory whose name is a number.
+bool is_scarce(int errno_value) {
+  return errno_value == EMFILE || errno_value == ENFILE || errno_value == ENOMEM;
+}
+
+// Calls visit(number) for each entry of a directory whose name is a number. False when there was no
+// descriptor for that.
 template <typename Visit>
-void for_each_number(const char* directory, Visit visit) {
+bool for_each_number(const char* directory, Visit visit) {
   const std::unique_ptr<DIR, int (*)(DIR*)> entries(::opendir(directory), ::closedir);
-  if (!entries) return;
+  if (!entries) return !is_scarce(errno);
   while (const dirent* entry = ::readdir(entries.get())) {
     const char* end = entry->d_name + std::strlen(entry->d_name);
     int number = 0;
     const auto parsed = std::from_chars(entry->d_name, end, number);
     if (parsed.ec == std::errc() && parsed.ptr == end) visit(number);
   }
+  return true;
 }
 
 // One read without allocating: a table is read for every end of a replica.
@@ -66,6 +73,17 @@ bool read_row(pid_t pid, ProcessRow& row) {
   row.cpu_ticks = ticks[0] + ticks[1] + ticks[2] + ticks[3];
   row.resident_bytes = resident_pages * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
   return true;
+}
+
+// Of a process that is gone there is none.
+void add_row(pid_t pid, ProcessTable& table) {
+  ProcessRow row;
+  errno = 0;
+  if (read_row(pid, row)) {
+    table.rows.emplace(pid, row);
+  } else if (is_scarce(errno)) {
+    table.whole = false;
+  }
 }
 
 bool is_dead(const ProcessRow& row) {
@@ -153,10 +171,8 @@ void wait_for_ends(const std::vector<ProcessRow>& processes, int timeout_ms) {
 
 ProcessTable ProcessTable::read() {
   ProcessTable table;
-  for_each_number("/proc", [&](int pid) {
-    ProcessRow row;
-    if (read_row(pid, row)) table.rows.emplace(pid, row);
-  });
+  const bool listed = for_each_number("/proc", [&](int pid) { add_row(pid, table); });
+  table.whole = table.whole && listed;
   return table;
 }
 
@@ -189,9 +205,9 @@ std::optional<ProcessTable> walk_below(pid_t ancestor) {
   while (!next.empty()) {
     const pid_t pid = next.back();
     next.pop_back();
-    ProcessRow row;
-    if (!read_row(pid, row) || !table.rows.emplace(pid, row).second) continue;
-    list_children(pid, next);
+    if (table.rows.contains(pid)) continue;
+    add_row(pid, table);
+    if (table.rows.contains(pid)) list_children(pid, next);
   }
   return table;
 }
@@ -317,11 +333,16 @@ int signal_processes(const std::vector<ProcessRow>& processes, int signal) {
   return reached;
 }
 
-std::vector<ProcessRow> kill_tree(const TreeMarks& marks, int64_t give_up_ms) {
+Result<std::vector<ProcessRow>> kill_tree(const TreeMarks& marks, int64_t give_up_ms) {
   const int64_t deadline_ms = boottime_ms() + give_up_ms;
   for (;;) {
     for (const auto& directories : marks.cgroups) cgroup_kill(directories);
-    const std::vector<ProcessRow> alive = find_tree(ProcessTable::read(), marks);
+    const ProcessTable table = ProcessTable::read();
+    const std::vector<ProcessRow> alive = find_tree(table, marks);
+    if (!table.whole) {
+      signal_processes(alive, SIGKILL);
+      return Error{Code::ResourceExhausted, "no descriptors to see which processes there are", ""};
+    }
     if (alive.empty() || boottime_ms() > deadline_ms) return alive;
     signal_processes(alive, SIGKILL);
     wait_for_ends(alive, 100);
@@ -334,10 +355,12 @@ Result<TreeMarks> marks_of_launch(const LaunchDir& directory) {
   if (!launch) return marks;
   marks.key = launch->key;
   const std::string boot = boot_id();
+  if (boot.empty()) return Error{Code::ResourceExhausted, "the boot id can't be read", ""};
   const auto add_session = [&](const ProcessIdentity& leader) {
     if (leader.pid > 0 && leader.boot_id == boot) marks.sessions.push_back(leader);
   };
   auto read = read_facts(directory);
+  if (!read.ok() && read.error().code == Code::ResourceExhausted) return std::move(read).error();
   const LaunchFacts facts = read.ok() ? std::move(read).value() : LaunchFacts();
   if (facts.keeper) add_session(*facts.keeper);
   for (const ReplicaLaunch& replica : launch->replicas) marks.cgroups.push_back(replica.cgroups);

@@ -35,6 +35,7 @@ struct ProcessRow {
 // Every process of the machine at one moment, by pid. Zombies included: they have children's links.
 struct ProcessTable {
   std::unordered_map<pid_t, ProcessRow> rows;
+  bool whole = true;  // false: for want of descriptors some may be missing
   static ProcessTable read();
   // Only what is below the calling process, which must be the reaper of its orphans and have one
   // thread: as good as read(), and a thousand keepers don't read a thousand rows each.
@@ -65,8 +66,8 @@ std::vector<std::vector<ProcessRow>> split_tree(const ProcessTable& table, pid_t
 int signal_processes(const std::vector<ProcessRow>& processes, int signal);
 
 // SIGKILL until a look finds none, or `give_up_ms` passed (a process in an uninterruptible wait).
-// Blocks. The processes still there.
-std::vector<ProcessRow> kill_tree(const TreeMarks& marks, int64_t give_up_ms);
+// Blocks. The processes still there; ResourceExhausted at once when there is no descriptor to look.
+Result<std::vector<ProcessRow>> kill_tree(const TreeMarks& marks, int64_t give_up_ms);
 
 // The marks of everything a launch ever started, from its directory alone: what the runner kills
 // when the keeper is dead (its own process included).

@@ -53,7 +53,11 @@ Result<std::unique_ptr<ProcessWatch>> ProcessWatch::of(asio::io_context& loop,
   Fd pidfd(static_cast<int>(syscall(SYS_pidfd_open, process.pid, 0)));
   if (!pidfd && errno != ESRCH) return errno_error(fmt::format("watch {}", process.pid), errno);
   // Compared only now, with the descriptor held: the pid can't go to another process in between.
-  if (!pidfd || !is_alive(process)) return Error{Code::NotFound, "the process has ended", ""};
+  bool alive = false;
+  if (pidfd) {
+    TRY(alive, check_alive(process));
+  }
+  if (!alive) return Error{Code::NotFound, "the process has ended", ""};
   auto waiting = std::make_shared<Waiting>(loop, std::move(pidfd));
   waiting->gone = std::move(gone);
   waiting->wait();

@@ -46,6 +46,12 @@ Status make_home(const fs::path& home) {
   return ok();
 }
 
+// Empty where the system does not say; then only PATH counts.
+fs::path own_folder() {
+  std::error_code error;
+  return fs::read_symlink("/proc/self/exe", error).parent_path();
+}
+
 Result<LaunchSite> open_site(const RunnerOptions& options, BlobSource& blobs) {
   LaunchSite site;
   site.home = fs::absolute(options.home);
@@ -55,6 +61,7 @@ Result<LaunchSite> open_site(const RunnerOptions& options, BlobSource& blobs) {
   TRY(site.trees, Trees::open(site.home / "trees"));
   site.trees_bytes_max = options.cache_bytes.value_or(kTreesBytesMax);
   site.blobs = &blobs;
+  site.programs = own_folder();
   if (const char* point = std::getenv("DTRAIN_DATA_MOUNT")) site.data_mount = point;
   return site;
 }

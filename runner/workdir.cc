@@ -184,6 +184,11 @@ Status release_view(const fs::path& place) {
 
 namespace {
 
+// Says nothing of the tree, which must not count as gone then.
+bool is_shortage(int errno_value) {
+  return errno_error("", errno_value).code == Code::ResourceExhausted;
+}
+
 // Sums what is left by the names at the top of the work directory.
 class LeftBehind {
  public:
@@ -225,6 +230,9 @@ class LeftBehind {
       const Fd below(::openat(directory, name, kOpenDirectory));
       if (!below) return errno_error(fmt::format("open {}", name), errno);
       const Fd original_below(original < 0 ? -1 : ::openat(original, name, kOpenDirectory));
+      if (original >= 0 && !original_below && is_shortage(errno)) {
+        return errno_error(fmt::format("open the original of {}", name), errno);
+      }
       return add(below.get(), original_below.get(), made_ns,
                  top.empty() ? std::string(name) + '/' : top);
     }
@@ -246,10 +254,14 @@ class LeftBehind {
 
 Result<std::string> left_behind(const fs::path& place, const fs::path& tree, int64_t made_ns) {
   const Fd upper(::open(upper_of(place).c_str(), kOpenDirectory));
+  if (!upper && errno != ENOENT) return errno_error("open " + upper_of(place).native(), errno);
   const Fd project(upper ? -1 : ::open(project_of(place).c_str(), kOpenDirectory));
   if (!upper && !project && errno == ENOENT) return std::string();
   if (!upper && !project) return errno_error("open " + project_of(place).native(), errno);
   const Fd original(upper || tree.empty() ? -1 : ::open(tree.c_str(), kOpenDirectory));
+  if (!upper && !tree.empty() && !original && is_shortage(errno)) {
+    return errno_error("open " + tree.native(), errno);
+  }
   LeftBehind left;
   TRY(left.add(upper ? upper.get() : project.get(), original.get(), made_ns, ""));
   return left.text();

@@ -1,5 +1,6 @@
 #include "schema/expand.h"
 
+#include "schema/engine_read.h"
 #include "schema/text_formats.h"
 #include "schema/variation.h"
 
@@ -35,6 +36,8 @@ std::optional<Placeholder> find_placeholder(std::string_view line, size_t from) 
   return std::nullopt;
 }
 
+}  // namespace
+
 std::string substitute(std::string_view line, const std::map<std::string, std::string>& values) {
   std::string out;
   size_t at = 0;
@@ -49,8 +52,6 @@ std::string substitute(std::string_view line, const std::map<std::string, std::s
   out += line.substr(at);
   return out;
 }
-
-}  // namespace
 
 std::vector<std::string> placeholders(std::string_view line) {
   std::vector<std::string> names;
@@ -148,6 +149,7 @@ Spec member_spec(const Spec& spec, uint32_t member) {
   for (RoleSpec& role : one.roles) {
     for (std::string& line : role.run) line = substitute(line, values);
   }
+  one.engine.section = fill_engine(one.engine.section, values);
   return one;
 }
 

@@ -28,8 +28,15 @@ Spec member_spec(const Spec& spec, uint32_t member);
 std::vector<Spec> shapes_of(const Spec& spec);
 size_t shape_of(const Spec& spec, uint32_t member);
 
+// A text that holds one, as a regular expression.
+inline constexpr const char* kPlaceholderPattern =
+    "\\{\\{[ \\t]*[A-Za-z_][A-Za-z0-9_-]{0,99}[ \\t]*\\}\\}";
+
 // The names in {{ }} of one run line, in order, repeats included.
 std::vector<std::string> placeholders(std::string_view line);
+
+// The line with each {{ name }} that has a value replaced by it.
+std::string substitute(std::string_view line, const std::map<std::string, std::string>& values);
 
 // What looks like a placeholder of `name` with a brace missing: "{{ name }" or "{ name }}". Empty
 // when there is none.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "schema/engine_read.h"
 #include "schema/expand.h"
 #include "schema/problems.h"
 #include "schema/spec_check.h"
@@ -65,6 +66,13 @@ bool Spec::has_build() const {
   return !install.empty() || !tensorflow.version.empty();
 }
 
+OnFailure Spec::usual_on_failure(Role role) const {
+  // The others go on without it, and would stop while it is brought back on another host.
+  const bool may_be_lost =
+      framework == Framework::Engine && role == Role::Worker && !engine.in_step;
+  return may_be_lost ? OnFailure::Ignore : restart.usual();
+}
+
 std::string_view to_string(Framework framework) {
   switch (framework) {
     case Framework::Command:
@@ -112,17 +120,18 @@ ParseOptions with_lists_set(const YamlNode& root, const ParseOptions& options) {
 }
 
 Spec read_tree(YamlNode& root, const std::vector<AddedParameter>& added, SpecReading& reading) {
-  check_tree(root, spec_shape(), reading.problems);
+  check_spec_tree(root, reading.problems);
   return read_spec(root, added, reading);
 }
 
 // Each combination is read, and what is wrong with the first that has something wrong is told.
 Spec read_varied(YamlNode& root, const std::vector<Parameter>& variations,
                  const std::vector<AddedParameter>& added, SpecReading& reading) {
-  for (const Parameter& each : variations) reading.varied.push_back(each.name);
+  reading.kinds = variation_count(variations);
   Spec spec;
   for (uint64_t kind = 0; kind < variation_count(variations); ++kind) {
     YamlNode tree = choose_variation(root, variations, kind);
+    reading.varied = chosen_values(variations, kind);
     Spec one = read_tree(tree, added, reading);
     if (!reading.problems.empty()) return one;
     if (kind == 0) spec = std::move(one);

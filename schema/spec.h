@@ -54,7 +54,7 @@ struct RestartPolicy {
   int limit = 0;                 // launches after the first, replica and gang together
   int64_t backoff_ms = 5'000;
   bool operator==(const RestartPolicy&) const = default;
-  // What a failing replica means where its role does not say: who gives a budget wants it used.
+  // Who gives a budget wants it used.
   OnFailure usual() const { return limit > 0 ? OnFailure::Restart : OnFailure::Fail; }
 };
 
@@ -64,6 +64,14 @@ struct Metric {
   std::string name;
   std::string pattern;  // as metric_pattern.h takes it
   bool operator==(const Metric&) const = default;
+};
+
+// What framework: engine adds. The section stays text until a member's {{ names }} have values:
+// engine_spec_of() makes an EngineSpec of it.
+struct EngineOptions {
+  std::string section;   // `engine:` as YAML, but for its roles and TensorBoard
+  bool in_step = true;   // workers wait for each other, so that losing one stops all of them
+  bool operator==(const EngineOptions&) const = default;
 };
 
 struct TensorflowOptions {
@@ -91,7 +99,8 @@ struct Spec {
   int64_t max_duration_ms = 0;        // 0: none
   bool hard_cpus = false;             // limits: {cpus: hard}
   bool hard_memory = false;
-  TensorflowOptions tensorflow;
+  TensorflowOptions tensorflow;  // of framework: engine only `tensorboard`
+  EngineOptions engine;
   std::vector<std::string> install;            // build steps
   std::map<std::string, std::string> data;     // name -> absolute path
   std::map<std::string, std::string> env;      // NAME -> value
@@ -110,6 +119,8 @@ struct Spec {
   uint64_t member_count() const;          // product of the parameters' value counts; >= 1
   bool is_set() const { return member_count() > 1; }
   bool has_build() const;                 // an environment of its own is made before it starts
+  // What the failure of one of a role means where the role does not say.
+  OnFailure usual_on_failure(Role role) const;
 };
 
 // Where YAML came from, for messages: "dtrain.yml:7:12: ...".

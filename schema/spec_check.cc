@@ -68,27 +68,31 @@ bool is_written_as(const Shape& shape, const YamlNode& node) {
 }
 
 // Where else in the file a key of this name belongs: "train.resources.gpus".
-std::string find_elsewhere(const Shape& shape, std::string_view name, const std::string& path) {
+std::string find_elsewhere(const Shape& shape, std::string_view name, const std::string& path,
+                           const YamlNode* node) {
   for (const Key& key : shape.keys) {
     const std::string at = join_path(path, key.name);
     if (key.shape.kind == Kind::Refused) continue;
     if (key.name == name) return at;
   }
   for (const Key& key : shape.keys) {
-    if (auto found = find_elsewhere(key.shape, name, join_path(path, key.name)); !found.empty()) {
-      return found;
-    }
+    const YamlNode* below = node ? node->find(key.name) : nullptr;
+    if (key.optional_section && !below) continue;
+    const auto found = find_elsewhere(key.shape, name, join_path(path, key.name), below);
+    if (!found.empty()) return found;
   }
   for (const Shape& part : shape.parts) {
     if (shape.kind == Kind::Dict) continue;
-    if (auto found = find_elsewhere(part, name, path); !found.empty()) return found;
+    if (auto found = find_elsewhere(part, name, path, node); !found.empty()) return found;
   }
   return "";
 }
 
 class Checker {
  public:
-  Checker(const Shape& whole, Problems& problems) : whole_(whole), problems_(problems) {}
+  enum class Pass { First, Again };
+  Checker(const Shape& whole, const YamlNode& root, Pass pass, Problems& problems)
+      : whole_(whole), root_(root), pass_(pass), problems_(problems) {}
 
   void check(YamlNode& node, const Shape& shape, const std::string& path) {
     if (node.refused) return;
@@ -174,12 +178,13 @@ class Checker {
   }
 
   void check_map(YamlNode& node, const Shape& shape, const std::string& path) {
-    bool unknown = false;
+    bool unknown = pass_ == Pass::Again;  // keys are as they were
     for (YamlEntry& entry : node.entries) {
       const Key* known = nullptr;
       for (const Key& key : shape.keys) {
         if (key.name == entry.key) known = &key;
       }
+      if (pass_ == Pass::Again && (!known || known->shape.kind == Kind::Refused)) continue;
       if (known && known->shape.kind == Kind::Refused) {
         problems_.add(entry.place, join_path(path, entry.key), std::string(known->shape.expected));
         entry.value.refused = true;
@@ -208,10 +213,11 @@ class Checker {
     for (const Key& key : shape.keys) {
       if (key.shape.kind != Kind::Refused) known.push_back(key.name);
     }
-    const std::string elsewhere = find_elsewhere(whole_, name, "");
+    const std::string elsewhere = find_elsewhere(whole_, name, "", &root_);
     if (!elsewhere.empty()) return fmt::format("unknown key; did you mean {}?", elsewhere);
     const std::string_view meant = nearest(name, known);
     if (!meant.empty()) return fmt::format("unknown key; did you mean '{}'?", meant);
+    if (known.empty()) return "unknown key, expected none";
     std::string all;
     for (const std::string_view key : known)
       all += fmt::format("{}{}", all.empty() ? "" : ", ", key);
@@ -239,13 +245,23 @@ class Checker {
   }
 
   const Shape& whole_;
+  const YamlNode& root_;
+  const Pass pass_;
   Problems& problems_;
 };
 
 }  // namespace
 
 void check_tree(YamlNode& root, const Shape& shape, Problems& problems) {
-  Checker(shape, problems).check(root, shape, "");
+  Checker(shape, root, Checker::Pass::First, problems).check(root, shape, "");
+}
+
+void check_part(YamlNode& node, const Shape& shape, const std::string& path, Problems& problems) {
+  Checker(shape, node, Checker::Pass::First, problems).check(node, shape, path);
+}
+
+void check_again(YamlNode& node, const Shape& shape, const std::string& path, Problems& problems) {
+  Checker(shape, node, Checker::Pass::Again, problems).check(node, shape, path);
 }
 
 const Shape* select_shape(const Shape& shape, const YamlNode& node) {

@@ -14,6 +14,13 @@ namespace dtrain {
 // tree afterwards can take what is left at its word.
 void check_tree(YamlNode& root, const Shape& shape, Problems& problems);
 
+// A part of a tree by itself, which stands at `path` of the whole.
+void check_part(YamlNode& node, const Shape& shape, const std::string& path, Problems& problems);
+
+// A part of a tree that was checked before, at `path` of it, with other values in some places: those
+// that are wrong are reported. What was refused before stays so.
+void check_again(YamlNode& node, const Shape& shape, const std::string& path, Problems& problems);
+
 // The alternative of an Either that the value is written as (other shapes are their own
 // alternative); null when it is none.
 const Shape* select_shape(const Shape& shape, const YamlNode& node);

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
+#include "schema/engine_keys.h"
 #include "schema/metric_pattern.h"
 #include "schema/shapes.h"
 
@@ -31,12 +34,12 @@ Shape resources() {
               {"gpus", integer(0, 1024), "Whole GPUs; a replica that asks for none sees none."}});
 }
 
-Shape role(int most, std::string_view expected) {
+Shape role(int most, std::string_view expected, Shape run = run_lines()) {
   return either(expected,
                 {integer(0, most),
                  map(expected, {{"count", integer(0, most), "How many of them."},
                                 {"resources", resources(), "Replaces train.resources as a whole."},
-                                {"run", run_lines(), "Replaces train.run."},
+                                {"run", std::move(run), "Replaces train.run."},
                                 {"on-failure", word({"fail", "restart", "ignore"}),
                                  "What the exit of one of them means when its code is not 0."}})});
 }
@@ -54,6 +57,26 @@ Shape distributed() {
             {"chief", role(1, "0 or 1, or a map"), "One more process, which decides."},
             {"evaluator", role(100, "a number of evaluators, or a map"),
              "Processes beside the training cluster."}})});
+}
+
+Shape engine_role(int most, std::string_view expected) {
+  return role(most, expected, refused("the engine is its own command; remove 'run'"));
+}
+
+Shape engine_distributed() {
+  return either(
+      "a map of roles, or false",
+      {only_false(), nothing(),
+       map("a map of roles, or false",
+           {{"worker", engine_role(10'000, "a number of workers, or a map"),
+             "Workers; the first one is the master. Left out: 1."},
+            {"ps", engine_role(10'000, "a number of parameter servers, or a map"),
+             "Parameter servers; they end with the experiment."},
+            {"master", engine_role(1, "1, or a map"), "What is different for worker 0; adds no process."},
+            {"chief", refused("worker 0 decides for the engine; write what is different for it as "
+                              "'master'")},
+            {"evaluator", refused("the engine tests by itself; name its data as data: {test: "
+                                  "PATH}")}})});
 }
 
 Shape tensorflow() {
@@ -104,10 +127,12 @@ Shape image() {
 std::vector<Key> train_keys() {
   const auto later = "this framework is not part of this version yet; use 'framework: command'";
   return {
-      {"framework", word({"command", "tensorflow"}, {"pytorch", "mpi", "engine"}),
+      {"framework", word({"command", "tensorflow", "engine"}, {"pytorch", "mpi"}),
        "What the processes are told about each other. Left out: command."},
       {"resources", resources(), "What each replica is promised."},
       {"tensorflow", tensorflow(), "Options of framework: tensorflow."},
+      {"engine", engine_section(engine_distributed()), "What framework: engine trains, and how.",
+       false, true},
       {"run", run_lines(), "The command; of several, the first that fails ends it."},
       {"parameters", dict("a map of parameters", kParameterName, parameter()),
        "Values for {{ name }} in run; several values make a set of experiments."},
@@ -124,8 +149,8 @@ std::vector<Key> train_keys() {
       {"python", text(kPythonChoice), "Which python the command finds. Left out: auto."},
       {"restart",
        map("a map of limit and backoff",
-           {{"limit", integer(0, 1000), "Launches after the first. Left out: 0."},
-            {"backoff", duration(), "Wait before each of them. Left out: 5s."}}),
+           {{"limit", integer(0, 1000), "Launches after the first. Left out: 0, for the engine 3."},
+            {"backoff", duration(), "Wait before each of them. Left out: 5s, for the engine 1s."}}),
        "Launch again after a failure."},
       {"max-duration", duration(), "Ended after this much running time. Left out: never."},
       {"finish-grace", duration(), "What other workers get after the master succeeded."},
@@ -139,7 +164,6 @@ std::vector<Key> train_keys() {
       {"image", image(), "Accepted for RiseML's files; the command runs on the host itself."},
       {"pytorch", refused(later)},
       {"mpi", refused(later)},
-      {"engine", refused(later)},
       {"params", refused("this key is now called 'parameters'")},
       {"concurrent-experiments", refused("this key is now called 'concurrency'")},
       {"max-parallel-experiments", refused("this key is now called 'concurrency'")},
@@ -163,6 +187,27 @@ Shape make_spec_shape() {
 const Shape& spec_shape() {
   static const Shape shape = make_spec_shape();
   return shape;
+}
+
+bool takes_value(const Shape& shape) {
+  switch (shape.kind) {
+    case Kind::Boolean:
+    case Kind::Integer:
+    case Kind::Number:
+    case Kind::Text:
+    case Kind::Word:
+      return true;
+    case Kind::Either:
+      return std::any_of(shape.parts.begin(), shape.parts.end(), takes_value);
+    case Kind::False:
+    case Kind::Nothing:
+    case Kind::List:
+    case Kind::Map:
+    case Kind::Dict:
+    case Kind::Refused:
+      return false;
+  }
+  return false;
 }
 
 std::string expectation(const Shape& shape) {

@@ -48,10 +48,14 @@ struct Key {
   Shape shape;
   std::string_view about = {};  // one sentence for the editor
   bool required = false;
+  bool optional_section = false;  // its keys are suggested only in a file that has it
 };
 
 // The whole file. Built on first use, never changed.
 const Shape& spec_shape();
+
+// Whether a text or a number can stand there.
+bool takes_value(const Shape& shape);
 
 // "a whole number from 0 to 1024", "true or false": completes "expected ...".
 std::string expectation(const Shape& shape);

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "schema/decimal.h"
+#include "schema/engine_read.h"
 #include "schema/expand.h"
 #include "schema/quote.h"
 #include "schema/spec_read.h"
@@ -80,7 +81,8 @@ std::vector<std::string> read_values(const YamlNode& node, const std::string& pa
 }
 
 // Each text that is a command, or one line of it, with its path.
-std::vector<std::pair<const YamlNode*, std::string>> command_nodes(const YamlNode& train) {
+std::vector<std::pair<const YamlNode*, std::string>> command_nodes(const YamlNode& train,
+                                                                  Framework framework) {
   std::vector<std::pair<const YamlNode*, std::string>> commands;
   const auto take = [&](const YamlNode* run, const std::string& path) {
     if (!run) return;
@@ -90,6 +92,9 @@ std::vector<std::pair<const YamlNode*, std::string>> command_nodes(const YamlNod
     }
   };
   take(value_of(&train, "run"), "train.run");
+  if (framework == Framework::Engine) {
+    for (auto& found : engine_values(train)) commands.push_back(std::move(found));
+  }
   const YamlNode* roles = value_of(value_of(&train, "tensorflow"), "distributed");
   if (!roles) return commands;
   for (const YamlEntry& role : roles->entries) {
@@ -133,7 +138,7 @@ std::vector<Parameter> read_parameters(const YamlNode& train, SpecReading& readi
   return parameters;
 }
 
-void check_placeholders(const YamlNode& train, const Spec&,
+void check_placeholders(const YamlNode& train, const Spec& spec,
                         const std::vector<AddedParameter>& added, SpecReading& reading) {
   std::vector<std::string_view> declared;
   const YamlNode* map = value_of(&train, "parameters");
@@ -142,10 +147,10 @@ void check_placeholders(const YamlNode& train, const Spec&,
   if (map) {
     for (const YamlEntry& entry : map->entries) declared.push_back(entry.key);
   }
-  for (const std::string& name : reading.varied) declared.push_back(name);
+  for (const Parameter& each : reading.varied) declared.push_back(each.name);
   std::set<std::string> used;
   std::set<std::string> undeclared;
-  for (const auto& [node, path] : command_nodes(train)) {
+  for (const auto& [node, path] : command_nodes(train, spec.framework)) {
     for (const std::string& line : read_lines(*node)) {
       for (const std::string_view name : declared) {
         const std::string broken = broken_placeholder(line, name);
@@ -176,9 +181,10 @@ void check_placeholders(const YamlNode& train, const Spec&,
     std::string text = fmt::format("there is no parameter '{}'", parameter.name);
     const std::string_view meant = nearest(parameter.name, others);
     text += meant.empty() ? fmt::format(
-                                "; use {{{{ {} }}}} in 'run' or declare it under "
+                                "; use {{{{ {} }}}} in '{}' or declare it under "
                                 "train.parameters",
-                                parameter.name)
+                                parameter.name,
+                                spec.framework == Framework::Engine ? "engine" : "run")
                           : fmt::format("; did you mean '{}'?", meant);
     reading.problems.add(parameter.place, "", std::move(text));
   }

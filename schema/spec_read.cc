@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "schema/decimal.h"
+#include "schema/engine_read.h"
 #include "schema/expand.h"
 #include "schema/metric_pattern.h"
 #include "schema/quote.h"
@@ -135,6 +136,7 @@ Framework read_framework(const YamlNode* train, SpecReading& reading) {
   const YamlNode* section = value_of(train, "tensorflow");
   const YamlNode* word = value_of(train, "framework");
   if (word && word->text == "tensorflow") return Framework::Tensorflow;
+  if (word && word->text == "engine") return Framework::Engine;
   if (!section || section->kind == YamlNode::Kind::Null) return Framework::Command;
   if (!word && reading.riseml) return Framework::Tensorflow;
   // A refused framework was reported already.
@@ -143,6 +145,27 @@ Framework read_framework(const YamlNode* train, SpecReading& reading) {
                          "this section needs 'framework: tensorflow' beside it");
   }
   return Framework::Tensorflow;
+}
+
+void check_sections(const YamlNode& train, Framework framework, SpecReading& reading) {
+  const YamlNode* word = value_of(&train, "framework");
+  const YamlNode* engine = value_of(&train, "engine");
+  const YamlNode* tensorflow = value_of(&train, "tensorflow");
+  if (framework == Framework::Engine) {
+    if (train.find("engine") == nullptr) {
+      reading.problems.add(word->place, "train.framework",
+                           "the engine needs the section 'engine' beside it: engine: {model: mlp, "
+                           "data: {train: PATH}}");
+    }
+    if (tensorflow && tensorflow->kind != YamlNode::Kind::Null) {
+      reading.problems.add(tensorflow->place, "train.tensorflow",
+                           "this section needs 'framework: tensorflow'; roles and tensorboard of "
+                           "the engine stand below 'engine'");
+    }
+  } else if (engine && (word || !train.find("framework"))) {
+    reading.problems.add(engine->place, "train.engine",
+                         "this section needs 'framework: engine' beside it");
+  }
 }
 
 std::vector<std::string> read_install(const YamlNode* train) {
@@ -282,7 +305,14 @@ Spec read_spec(const YamlNode& root, const std::vector<AddedParameter>& added,
   if (!train || train->kind != YamlNode::Kind::Map) return spec;
 
   spec.framework = read_framework(train, reading);
-  spec.tensorflow = read_tensorflow(value_of(train, "tensorflow"));
+  check_sections(*train, spec.framework, reading);
+  const bool engine = spec.framework == Framework::Engine;
+  if (engine) {
+    spec.tensorflow.tensorboard = read_engine_tensorboard(*train);
+    spec.engine.in_step = read_in_step(*train);
+  } else {
+    spec.tensorflow = read_tensorflow(value_of(train, "tensorflow"));
+  }
   spec.concurrency = read_integer(train, "concurrency", reading.riseml ? 1 : 0);
   spec.priority = read_integer(train, "priority", spec.priority);
   spec.install = read_install(train);
@@ -296,9 +326,10 @@ Spec read_spec(const YamlNode& root, const std::vector<AddedParameter>& added,
   read_lists(train, spec);
 
   const YamlNode* restart = value_of(train, "restart");
-  spec.restart.limit = read_integer(restart, "limit", spec.restart.limit);
+  spec.restart.limit = read_integer(restart, "limit", engine ? kEngineRestarts : 0);
   spec.restart.backoff_ms =
-      read_duration_ms(restart, "train.restart", "backoff", spec.restart.backoff_ms, reading);
+      read_duration_ms(restart, "train.restart", "backoff",
+                       engine ? kEngineBackoffMs : spec.restart.backoff_ms, reading);
   spec.max_duration_ms = read_duration_ms(train, "train", "max-duration", 0, reading);
   spec.finish_grace_ms =
       read_duration_ms(train, "train", "finish-grace", spec.finish_grace_ms, reading);
@@ -314,6 +345,7 @@ Spec read_spec(const YamlNode& root, const std::vector<AddedParameter>& added,
     return role.on_failure == OnFailure::Restart;
   });
   if (restarts && !limit_given) spec.restart.limit = 3;
+  if (engine) read_engine(*train, spec, reading);
   check_placeholders(*train, spec, added, reading);
   return spec;
 }

@@ -14,7 +14,9 @@ namespace dtrain {
 struct SpecReading {
   Problems& problems;
   bool riseml = false;  // the file is RiseML's: its defaults
-  std::vector<std::string> varied = {};  // names of lists elsewhere, which have a value as well
+  std::vector<Parameter> varied = {};  // lists elsewhere, each with its value in this tree
+  uint64_t kinds = 1;                  // of trees that these lists make
+  bool was_read = false;               // all of it, before: no combination need be tried again
   // Placeholders nobody gave a value, sorted, each once: the hint asks for them.
   std::vector<std::string> undeclared = {};
 };

@@ -1,8 +1,8 @@
 // Roles: from "worker: 3, ps: 2" to {master x1, worker x2, ps x2}.
 #include <algorithm>
-#include <array>
 #include <cstdio>
 
+#include "schema/engine_read.h"
 #include "schema/quote.h"
 #include "schema/spec_check.h"
 #include "schema/spec_read.h"
@@ -13,21 +13,34 @@ namespace dtrain {
 namespace {
 
 constexpr int kMaxReplicas = 10'000;
-constexpr std::string_view kPath = "train.tensorflow.distributed";
 
 // One role as it is written, before the master is told apart from the workers.
 struct WrittenRole {
   const YamlNode* node = nullptr;  // null: not written
+  std::string path = {};
   int count = 0;
   std::optional<Resources> resources = {};
   std::optional<std::vector<std::string>> run = {};
   std::optional<OnFailure> on_failure = {};
 };
 
-WrittenRole read_role(const YamlNode& roles, std::string_view name, int left_out,
+// Where `distributed` stands.
+struct RolesPlace {
+  const YamlNode* node = nullptr;  // null: not written
+  std::string path;
+};
+
+RolesPlace find_roles(const YamlNode& train, Framework framework) {
+  const char* section = framework == Framework::Engine ? "engine" : "tensorflow";
+  return {value_of(value_of(&train, section), "distributed"),
+          fmt::format("train.{}.distributed", section)};
+}
+
+WrittenRole read_role(const RolesPlace& roles, std::string_view name, int left_out,
                       SpecReading& reading) {
   WrittenRole role;
-  role.node = value_of(&roles, name);
+  role.node = value_of(roles.node, name);
+  role.path = join_path(roles.path, name);
   role.count = left_out;
   if (!role.node) return role;
   if (role.node->kind == YamlNode::Kind::Scalar) {
@@ -37,7 +50,7 @@ WrittenRole read_role(const YamlNode& roles, std::string_view name, int left_out
   const YamlNode* count = value_of(role.node, "count");
   role.count = count ? static_cast<int>(as_integer(*count).value_or(1)) : 1;
   if (const YamlNode* node = value_of(role.node, "resources")) {
-    role.resources = read_resources(*node, fmt::format("{}.{}.resources", kPath, name), reading);
+    role.resources = read_resources(*node, join_path(role.path, "resources"), reading);
   }
   if (const YamlNode* node = value_of(role.node, "run")) role.run = read_lines(*node);
   if (const YamlNode* node = value_of(role.node, "on-failure")) {
@@ -52,26 +65,25 @@ struct WrittenRoles {
   WrittenRole worker, ps, master, chief, evaluator;
 };
 
-void complain(const WrittenRole& role, std::string_view name, std::string_view key,
-              std::string text, SpecReading& reading) {
+void complain(const WrittenRole& role, std::string_view key, std::string text,
+              SpecReading& reading) {
   const YamlNode* at = value_of(role.node, key);
-  const std::string path = key.empty() || !at ? fmt::format("{}.{}", kPath, name)
-                                              : fmt::format("{}.{}.{}", kPath, name, key);
-  reading.problems.add(at ? at->place : role.node->place, path, std::move(text));
+  reading.problems.add(at ? at->place : role.node->place,
+                       key.empty() || !at ? role.path : join_path(role.path, key), std::move(text));
 }
 
 // The rules between roles.
 void check_roles(const WrittenRoles& roles, SpecReading& reading) {
   const bool has_chief = roles.chief.count > 0;
   if (has_chief && roles.master.node) {
-    complain(roles.master, "master", "",
+    complain(roles.master, "",
              "with a chief no worker is the master; write one of the two", reading);
   }
   if (roles.master.node && roles.master.count != 1) {
-    complain(roles.master, "master", "count", "there is always exactly one master", reading);
+    complain(roles.master, "count", "there is always exactly one master", reading);
   }
   if (!has_chief && roles.worker.count == 0) {
-    complain(roles.worker, "worker", "count",
+    complain(roles.worker, "count",
              "at least one worker is needed: without a chief the first one is the master", reading);
   }
   const WrittenRole& decider = has_chief                 ? roles.chief
@@ -79,18 +91,15 @@ void check_roles(const WrittenRoles& roles, SpecReading& reading) {
                                                          : roles.worker;
   const bool decides_alone = has_chief || roles.master.on_failure || roles.worker.count == 1;
   if (decider.on_failure == OnFailure::Ignore && decides_alone) {
-    complain(decider,
-             has_chief                 ? "chief"
-             : roles.master.on_failure ? "master"
-                                       : "worker",
-             "on-failure", "its exit decides the experiment and can't be ignored", reading);
+    complain(decider, "on-failure",
+             "its exit decides the experiment and can't be ignored", reading);
   }
 }
 
 class RoleBuilder {
  public:
-  RoleBuilder(Resources resources, std::vector<std::string> run, OnFailure on_failure)
-      : resources_(resources), run_(std::move(run)), on_failure_(on_failure) {}
+  RoleBuilder(Resources resources, std::vector<std::string> run, const Spec& spec)
+      : resources_(resources), run_(std::move(run)), spec_(spec) {}
 
   void add(Role role, int count, const WrittenRole& written) {
     if (count < 1) return;
@@ -99,7 +108,7 @@ class RoleBuilder {
     spec.count = count;
     spec.resources = written.resources.value_or(resources_);
     spec.run = written.run.value_or(run_);
-    spec.on_failure = written.on_failure.value_or(on_failure_);
+    spec.on_failure = written.on_failure.value_or(spec_.usual_on_failure(role));
     roles_.push_back(std::move(spec));
   }
 
@@ -108,7 +117,7 @@ class RoleBuilder {
  private:
   Resources resources_;           // of train, for whom has none of its own
   std::vector<std::string> run_;  // of train
-  OnFailure on_failure_;          // likewise
+  const Spec& spec_;              // as far as it was read
   std::vector<RoleSpec> roles_;
 };
 
@@ -144,15 +153,10 @@ void check_ps_version(const YamlNode& tensorflow, const Spec& spec, SpecReading&
 void check_restarts(const WrittenRoles& roles, const Spec& spec, bool limit_given,
                     SpecReading& reading) {
   if (!limit_given || spec.restart.limit > 0) return;
-  const std::array<std::pair<std::string_view, const WrittenRole*>, 5> all{
-      {{"worker", &roles.worker},
-       {"ps", &roles.ps},
-       {"master", &roles.master},
-       {"chief", &roles.chief},
-       {"evaluator", &roles.evaluator}}};
-  for (const auto& [name, role] : all) {
+  for (const WrittenRole* role :
+       {&roles.worker, &roles.ps, &roles.master, &roles.chief, &roles.evaluator}) {
     if (role->on_failure == OnFailure::Restart) {
-      complain(*role, name, "on-failure",
+      complain(*role, "on-failure",
                "restarting needs train.restart.limit to be 1 or more, not 0", reading);
     }
   }
@@ -166,26 +170,30 @@ bool is_distributed(const YamlNode* roles) {
 
 std::vector<RoleSpec> read_roles(const YamlNode& train, const Spec& spec, bool restart_limit_given,
                                  SpecReading& reading) {
+  const bool engine = spec.framework == Framework::Engine;
   const YamlNode* run = value_of(&train, "run");
   const YamlNode* resources = value_of(&train, "resources");
   RoleBuilder builder(
       resources ? read_resources(*resources, "train.resources", reading) : Resources{},
-      run ? read_lines(*run) : std::vector<std::string>{}, spec.restart.usual());
+      engine ? std::vector<std::string>{kEngineCommand}
+      : run  ? read_lines(*run)
+             : std::vector<std::string>{},
+      spec);
 
-  const YamlNode* tensorflow = value_of(&train, "tensorflow");
-  const YamlNode* written = value_of(tensorflow, "distributed");
-  if (!is_distributed(written)) {
+  const RolesPlace written = find_roles(train, spec.framework);
+  if (!is_distributed(written.node)) {
     builder.add(Role::Train, 1, {});
   } else {
     WrittenRoles roles;
-    roles.worker = read_role(*written, "worker", 1, reading);
-    roles.ps = read_role(*written, "ps", reading.riseml ? 1 : 0, reading);
-    roles.master = read_role(*written, "master", 1, reading);
-    roles.chief = read_role(*written, "chief", 0, reading);
-    roles.evaluator = read_role(*written, "evaluator", 0, reading);
+    roles.worker = read_role(written, "worker", 1, reading);
+    roles.ps = read_role(written, "ps", reading.riseml && !engine ? 1 : 0, reading);
+    roles.master = read_role(written, "master", 1, reading);
+    roles.chief = read_role(written, "chief", 0, reading);
+    roles.evaluator = read_role(written, "evaluator", 0, reading);
     check_roles(roles, reading);
     check_restarts(roles, spec, restart_limit_given, reading);
-    if (roles.ps.count > 0) check_ps_version(*tensorflow, spec, reading);
+    const YamlNode* tensorflow = value_of(&train, "tensorflow");
+    if (roles.ps.count > 0 && tensorflow) check_ps_version(*tensorflow, spec, reading);
     if (roles.chief.count > 0) {
       builder.add(Role::Chief, 1, roles.chief);
       builder.add(Role::Worker, roles.worker.count, roles.worker);
@@ -214,7 +222,7 @@ std::vector<RoleSpec> read_roles(const YamlNode& train, const Spec& spec, bool r
   }
   if (replicas > kMaxReplicas) {
     reading.problems.add(
-        written->place, kPath,
+        written.node->place, written.path,
         fmt::format("these are {} replicas, expected at most {}", replicas, kMaxReplicas));
   }
   return built;

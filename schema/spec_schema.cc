@@ -1,6 +1,7 @@
 // json_schema and starter_yaml: what an editor and a newcomer start from.
 #include <nlohmann/json.hpp>
 
+#include "schema/expand.h"
 #include "schema/spec.h"
 #include "schema/spec_keys.h"
 #include "schema/variation.h"
@@ -12,8 +13,24 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Kind = Shape::Kind;
 
-// With `varied`, a list of values may stand for any value: see variation.h.
-Json schema_of(const Shape& shape, bool varied);
+struct Where {
+  bool varied = false;    // a list of values may stand for any value: see variation.h
+  bool may_ask = false;   // {{ name }} may, too: see engine_read.h
+};
+
+Json schema_of(const Shape& shape, Where where);
+
+Json of_any(Json schema) {
+  if (!schema.contains("anyOf")) schema = {{"anyOf", Json::array({std::move(schema)})}};
+  return schema;
+}
+
+Json with_placeholder(const Shape& shape, Json schema) {
+  if (!takes_value(shape)) return schema;
+  schema = of_any(std::move(schema));
+  schema["anyOf"].push_back({{"type", "string"}, {"pattern", kPlaceholderPattern}});
+  return schema;
+}
 
 void add_values(const Shape& shape, Json& values, bool& lists) {
   if (shape.kind == Kind::Either) {
@@ -21,10 +38,8 @@ void add_values(const Shape& shape, Json& values, bool& lists) {
     return;
   }
   lists = lists || shape.kind == Kind::List;
-  const bool is_value = shape.kind != Kind::List && shape.kind != Kind::Map &&
-                        shape.kind != Kind::Dict && shape.kind != Kind::Nothing &&
-                        shape.kind != Kind::Refused;
-  if (is_value) values.push_back(schema_of(shape, false));
+  const bool is_value = shape.kind == Kind::False || takes_value(shape);
+  if (is_value) values.push_back(schema_of(shape, {}));
 }
 
 Json with_lists(const Shape& shape, Json schema) {
@@ -36,7 +51,7 @@ Json with_lists(const Shape& shape, Json schema) {
                   {"items", {{"anyOf", std::move(values)}}},
                   {"minItems", 1},
                   {"maxItems", kMaxVariedValues}};
-  if (!schema.contains("anyOf")) schema = {{"anyOf", Json::array({std::move(schema)})}};
+  schema = of_any(std::move(schema));
   schema["anyOf"].push_back(list);
   return schema;
 }
@@ -46,15 +61,24 @@ void add_bounds(const Shape& shape, Json& out) {
   if (shape.maximum != std::numeric_limits<double>::max()) out["maximum"] = shape.maximum;
 }
 
-Json schema_of_map(const Shape& shape, bool varied) {
+Where below(const Key& key, Where where) {
+  where.varied = where.varied || key.name == "train";
+  where.may_ask = (where.may_ask || key.name == "engine") && key.name != "distributed" &&
+                  key.name != "tensorboard";
+  return where;
+}
+
+Json schema_of_map(const Shape& shape, Where where) {
   Json out{{"type", "object"}, {"additionalProperties", false}};
   out["properties"] = Json::object();
   Json required = Json::array();
   for (const Key& key : shape.keys) {
     if (key.shape.kind == Kind::Refused) continue;
     const bool of_the_set = key.name == "concurrency" || key.name == "priority";
-    Json value = schema_of(key.shape, varied || key.name == "train");
-    if (varied && !of_the_set) value = with_lists(key.shape, std::move(value));
+    const Where inside = below(key, where);
+    Json value = schema_of(key.shape, inside);
+    if (inside.may_ask) value = with_placeholder(key.shape, std::move(value));
+    if (where.varied && !of_the_set) value = with_lists(key.shape, std::move(value));
     if (!key.about.empty()) value["description"] = key.about;
     out["properties"][std::string(key.name)] = std::move(value);
     if (key.required) required.push_back(key.name);
@@ -74,7 +98,14 @@ Json schema_of_text(const Shape& shape) {
   return out;
 }
 
-Json schema_of(const Shape& shape, bool varied) {
+Json schema_of_list(const Shape& shape, Where where) {
+  const Shape& item = shape.parts[0];
+  Json items = schema_of(item, {false, where.may_ask});
+  if (where.may_ask) items = with_placeholder(item, std::move(items));
+  return {{"type", "array"}, {"items", std::move(items)}, {"minItems", 1}, {"maxItems", shape.most}};
+}
+
+Json schema_of(const Shape& shape, Where where) {
   Json out = Json::object();
   switch (shape.kind) {
     case Kind::Boolean:
@@ -93,19 +124,16 @@ Json schema_of(const Shape& shape, bool varied) {
     case Kind::Word:
       return {{"enum", shape.words}};
     case Kind::List:
-      return {{"type", "array"},
-              {"items", schema_of(shape.parts[0], false)},
-              {"minItems", 1},
-              {"maxItems", shape.most}};
+      return schema_of_list(shape, where);
     case Kind::Map:
-      return schema_of_map(shape, varied);
+      return schema_of_map(shape, where);
     case Kind::Dict:
       return {{"type", "object"},
               {"propertyNames", {{"pattern", shape.format->pattern}}},
-              {"additionalProperties", schema_of(shape.parts[0], false)},
+              {"additionalProperties", schema_of(shape.parts[0], {})},
               {"maxProperties", shape.most}};
     case Kind::Either:
-      for (const Shape& part : shape.parts) out["anyOf"].push_back(schema_of(part, varied));
+      for (const Shape& part : shape.parts) out["anyOf"].push_back(schema_of(part, where));
       return out;
     case Kind::Refused:
       break;
@@ -119,7 +147,7 @@ std::string json_schema() {
   Json out{{"$schema", "https://json-schema.org/draft/2020-12/schema"},
            {"title", "dtrain.yml"},
            {"description", "An experiment of dtrain: what to run, with what, and how many of it."}};
-  out.update(schema_of(spec_shape(), false));
+  out.update(schema_of(spec_shape(), {}));
   return out.dump(2) + "\n";
 }
 

@@ -47,6 +47,14 @@ class Writer {
     key(depth, name, "");
     for (const std::string& value : values) item(depth + 1, yaml_scalar(value));
   }
+  // Lines of YAML as they are, further in.
+  void text(int depth, std::string_view lines) {
+    while (!lines.empty()) {
+      const size_t end = std::min(lines.find('\n'), lines.size());
+      out_ += fmt::format("{:{}}{}\n", "", depth * 2, lines.substr(0, end));
+      lines.remove_prefix(std::min(end + 1, lines.size()));
+    }
+  }
   void list(int depth, std::string_view name, const std::vector<std::string>& values) {
     if (values.empty()) return;
     key(depth, name, "");
@@ -138,16 +146,15 @@ void write_metrics(const Spec& spec, Writer& out) {
 void write_role(std::string_view name, int count, const RoleSpec& role, const Spec& spec,
                 Writer& out) {
   const RoleSpec& shared = spec.decider();
+  const OnFailure usual = spec.usual_on_failure(role.role);
   const bool same = role.resources == shared.resources && role.run == shared.run &&
-                    role.on_failure == spec.restart.usual();
+                    role.on_failure == usual;
   if (same) return out.key(3, name, fmt::format("{}", count));
   out.key(3, name, "");
   out.key(4, "count", fmt::format("{}", count));
   if (role.resources != shared.resources) out.key(4, "resources", flow(role.resources));
   if (role.run != shared.run) out.lines(4, "run", role.run);
-  if (role.on_failure != spec.restart.usual()) {
-    out.key(4, "on-failure", to_word(role.on_failure));
-  }
+  if (role.on_failure != usual) out.key(4, "on-failure", to_word(role.on_failure));
 }
 
 // The master is written where it would otherwise take what only its fellow workers have.
@@ -186,6 +193,7 @@ void write_roles(const Spec& spec, Writer& out) {
 }
 
 void write_tensorflow(const Spec& spec, Writer& out) {
+  if (spec.framework == Framework::Engine) return;
   const TensorflowOptions& options = spec.tensorflow;
   const bool roles = spec.decider().role != Role::Train;
   if (options == TensorflowOptions{} && !roles) return;
@@ -195,9 +203,18 @@ void write_tensorflow(const Spec& spec, Writer& out) {
   write_roles(spec, out);
 }
 
+void write_engine(const Spec& spec, Writer& out) {
+  if (spec.framework != Framework::Engine) return;
+  out.key(1, "engine", "");
+  out.text(2, spec.engine.section);
+  if (spec.tensorflow.tensorboard) out.key(2, "tensorboard", "true");
+  write_roles(spec, out);
+}
+
 void write_ending(const Spec& spec, Writer& out) {
   const Spec defaults;
-  if (spec.restart != defaults.restart) {
+  // Left out, the engine would have some.
+  if (spec.restart != defaults.restart || spec.framework == Framework::Engine) {
     out.key(1, "restart",
             fmt::format("{{limit: {}, backoff: {}}}", spec.restart.limit,
                         format_duration_ms(spec.restart.backoff_ms)));
@@ -278,6 +295,7 @@ std::string to_yaml(const Spec& spec) {
   out.key(1, "framework", to_string(spec.framework));
   out.key(1, "resources", flow(decider.resources));
   write_tensorflow(spec, out);
+  write_engine(spec, out);
   write_parameters(spec, out);
   write_metrics(spec, out);
   if (spec.concurrency != 0) out.key(1, "concurrency", fmt::format("{}", spec.concurrency));
@@ -290,7 +308,7 @@ std::string to_yaml(const Spec& spec) {
   out.list(1, "outputs", spec.outputs);
   if (spec.python != defaults.python) out.key(1, "python", yaml_scalar(spec.python));
   write_ending(spec, out);
-  out.lines(1, "run", decider.run);
+  if (spec.framework != Framework::Engine) out.lines(1, "run", decider.run);
   return out.take();
 }
 

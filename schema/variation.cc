@@ -4,6 +4,8 @@
 #include <map>
 
 #include "schema/decimal.h"
+#include "schema/engine_read.h"
+#include "schema/expand.h"
 #include "schema/quote.h"
 #include "schema/spec_check.h"
 #include "schema/spec_read.h"
@@ -20,7 +22,10 @@ bool is_of_the_set(std::string_view path) {
 }
 
 bool varies(const YamlNode& node, const Shape& shape) {
-  const auto is_value = [](const YamlNode& item) { return item.kind == YamlNode::Kind::Scalar; };
+  // A dimension's values are known: none of another dimension stands in them.
+  const auto is_value = [](const YamlNode& item) {
+    return item.kind == YamlNode::Kind::Scalar && placeholders(item.text).empty();
+  };
   return node.kind == YamlNode::Kind::List && !node.refused && !node.items.empty() &&
          node.items.size() <= kMaxVariedValues && select_shape(shape, node) == nullptr &&
          std::all_of(node.items.begin(), node.items.end(), is_value) &&
@@ -152,9 +157,10 @@ Spec read_variation(const Spec& spec, const YamlNode& root,
                     const std::vector<Parameter>& variations, uint64_t kind) {
   Problems none("", false);
   YamlNode tree = choose_variation(root, variations, kind);
-  check_tree(tree, spec_shape(), none);
+  check_spec_tree(tree, none);
   SpecReading reading{none};
-  for (const Parameter& each : variations) reading.varied.push_back(each.name);
+  reading.varied = chosen_values(variations, kind);
+  reading.was_read = true;
   Spec one = read_spec(tree, {}, reading);
   INVARIANT(none.empty(), "each combination was read before");
   one.name = spec.name;
@@ -226,6 +232,17 @@ YamlNode choose_variation(const YamlNode& root, const std::vector<Parameter>& va
     *list = std::move(value);
   }
   return tree;
+}
+
+std::vector<Parameter> chosen_values(const std::vector<Parameter>& variations, uint64_t kind) {
+  std::vector<Parameter> chosen = variations;
+  for (size_t i = chosen.size(); i-- > 0;) {
+    std::vector<std::string>& values = chosen[i].values;
+    const size_t count = values.size();
+    values = {values[kind % count]};
+    kind /= count;
+  }
+  return chosen;
 }
 
 std::string emit_yaml(const YamlNode& root) {

@@ -27,6 +27,9 @@ std::vector<Parameter> find_variations(const YamlNode& root, const Shape& shape,
 YamlNode choose_variation(const YamlNode& root, const std::vector<Parameter>& variations,
                           uint64_t kind);
 
+// The variations of that combination, each with the one value it has in it.
+std::vector<Parameter> chosen_values(const std::vector<Parameter>& variations, uint64_t kind);
+
 // The tree as a text that reads as the same tree, but for places, comments and quotes.
 std::string emit_yaml(const YamlNode& root);
 

@@ -1,6 +1,6 @@
 # Registers the test cases of the level binaries with ctest, one ctest test per file: per binary would be
 # too coarse, per case too slow to start. The pattern, not the path: compilers may be told to shorten it.
-foreach(level unit sim integration e2e)
+foreach(level unit sim integration engine e2e)
   if(NOT TARGET ${level}_tests)
     continue()
   endif()
@@ -12,6 +12,15 @@ foreach(level unit sim integration e2e)
     set_tests_properties(${name} PROPERTIES LABELS ${level} TIMEOUT 300 SKIP_RETURN_CODE 77)
   endforeach()
 endforeach()
+# The other instruction sets, which a machine falls back to.
+if(TARGET engine_tests)
+  foreach(isa avx2 baseline)
+    add_test(NAME engine/models/${isa} COMMAND engine_tests "--source-file=*tests/engine/models/*"
+             --no-intro --no-version)
+    set_tests_properties(engine/models/${isa} PROPERTIES LABELS engine TIMEOUT 300
+                         ENVIRONMENT DTRAIN_ISA=${isa})
+  endforeach()
+endif()
 # They install what they run.
 if(TARGET e2e_tests)
   set_tests_properties(e2e/build PROPERTIES TIMEOUT 900)

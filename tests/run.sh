@@ -49,8 +49,8 @@ for preset in "${presets[@]}"; do
   echo "$preset, in $((SECONDS - started)) s"
 
   # The sanitizers see each process on its own: what starts whole clusters runs in release only.
-  labels=(-L 'unit|sim|integration|e2e|fuzz')
-  [ "$preset" = asan ] && labels=(-L 'unit|sim|integration|fuzz')
+  labels=(-L 'unit|sim|integration|engine|e2e|fuzz')
+  [ "$preset" = asan ] && labels=(-L 'unit|sim|integration|engine|fuzz')
   stage tests
   started=$SECONDS
   rm -f "build/$preset/Testing/Temporary/LastTest.log"

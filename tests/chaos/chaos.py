@@ -107,6 +107,7 @@ def end_processes(cluster):
 def main():
     options = arguments()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by TERM"))
+    processes.come_with_few_descriptors()
     if not options.dtrain.exists():
         sys.exit(f"{options.dtrain} is not there: build it, or name another with --dtrain")
     group, network, checks = Group(), Network(options.hosts), Checks()

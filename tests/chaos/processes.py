@@ -43,11 +43,22 @@ def descriptors(pid):
         return 0
 
 
+COMMON_DESCRIPTORS = 1024
+
+
+def come_with_few_descriptors():
+    """What we start comes with the limit that most systems give, and can be seen to raise it."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(COMMON_DESCRIPTORS, hard - 1), hard))
+
+
 def limit_descriptors(pid, more):
     """Leaves it what it has and `more`; gives back the limits before, None when it is gone."""
     try:
         highest = max((int(name) for name in os.listdir(f"/proc/{pid}/fd")), default=-1)
         before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+        if before[0] != before[1]:
+            return None  # it has not raised it yet: its replicas would be given what it came with
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (highest + 1 + more, before[1]))
         return before
     except (OSError, ValueError):

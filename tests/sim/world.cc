@@ -114,7 +114,10 @@ void World::keep(Effects effects) {
     require(std::find(later, effects.persist.end(), effects.persist[i]) == effects.persist.end(),
             "persist names a row once");
   }
-  for (const ExperimentId& id : effects.persist) check_given_up(model_->experiments.at(id));
+  for (const ExperimentId& id : effects.persist) {
+    check_given_up(model_->experiments.at(id));
+    check_restarts(model_->experiments.at(id));
+  }
   waiting_.rows.insert(effects.persist.begin(), effects.persist.end());
   std::move(effects.send.begin(), effects.send.end(), std::back_inserter(waiting_.send));
   std::move(effects.notify.begin(), effects.notify.end(), std::back_inserter(waiting_.notify));
@@ -157,6 +160,7 @@ void World::write_rows() {
   for (const ExperimentId& id : waiting_.rows) {
     Experiment& row = rows_[id];
     row = durable(model_->experiments.at(id));
+    spent_rows_[id] = spent_[id];
     check_committed(row);
   }
 }
@@ -330,6 +334,7 @@ void World::restart_daemon() {
     }
   }
   for (const auto& [id, row] : rows_) model_->experiments.insert_or_assign(id, read_row(row));
+  spent_ = spent_rows_;
   rebuild(*model_, now_);
   // That a Hello made up for it may not have been committed; each host says Hello again.
   for (const auto& [host, ids] : model_->unfit) said_unfit_[host].insert(ids.begin(), ids.end());
@@ -352,6 +357,8 @@ void World::close_finished() {
     const auto of_it = [&](const auto& entry) { return entry.first.number == submission->number; };
     std::erase_if(model_->experiments, of_it);
     std::erase_if(rows_, of_it);
+    std::erase_if(spent_, of_it);
+    std::erase_if(spent_rows_, of_it);
     return true;
   });
 }

@@ -77,6 +77,7 @@ class World {
   void replay_stale();
   void kill_impossible();
   Spec random_spec();
+  std::vector<Spec> random_shapes(Spec& spec);
   size_t below(size_t limit) { return static_cast<size_t>(random_() % limit); }
   bool chance(int percent) { return static_cast<int>(random_() % 100) < percent; }
   bool one_in(size_t many) { return below(many) == 0; }
@@ -92,6 +93,7 @@ class World {
   void check_hosts() const;
   void check_gangs() const;
   void check_derived() const;
+  void check_sets() const;
   void check_durable() const;
   void check_reasons() const;
   void check_shown(const daemon::StateChange& change);
@@ -109,6 +111,15 @@ class World {
   // Of a host that just said it is unfit: what was counted before, when it concerned anybody.
   std::optional<Stopped> being_unfit(const daemon::Event& event) const;
   void check_unfit(const Stopped& before, const HostId& host);
+  // What its restarts went to, told from launches and ends as they come.
+  struct Spent {
+    std::set<uint32_t> alone;      // attempts of replicas that were launched again alone
+    std::set<uint32_t> begun;      // those of them that started
+    int gangs = 0;                 // that failed and were to begin anew
+    int let_go = 0;                // counted, and then the gang began anew for another reason
+    uint32_t ended_attempt = 0;    // the last that was ended for another
+  };
+  void check_restarts(const daemon::Experiment& experiment);
   void check_fitness() const;
   void check_given_up(const daemon::Experiment& experiment);
   void check_outcomes() const;
@@ -135,6 +146,7 @@ class World {
   // ---- the database
   std::vector<std::shared_ptr<const daemon::Submission>> submissions_;
   std::map<ExperimentId, daemon::Experiment> rows_;
+  std::map<ExperimentId, Spent> spent_rows_;   // as of the rows; no part of the database
   uint32_t last_number_ = 0;
 
   // ---- what was seen from outside
@@ -144,6 +156,7 @@ class World {
   std::set<ExperimentId> killed_;                     // by a person
   std::map<HostId, std::set<ExperimentId>> said_unfit_;  // since the host's last Hello
   std::set<ExperimentId> given_up_;
+  std::map<ExperimentId, Spent> spent_;
   TimeMs restarted_ms_ = 0;                           // when a daemon last began with live experiments
   std::deque<daemon::Event> heard_;                   // to be said again, when stale
   std::deque<std::string> trace_;

@@ -70,7 +70,10 @@ void World::check_everything() {
     check_gangs();
     check_durable();
   }
-  if (steps_ % 8 == 0) check_derived();
+  if (steps_ % 8 == 0) {
+    check_derived();
+    check_sets();
+  }
   if (steps_ % 64 == 0) check_reasons();
 }
 
@@ -160,6 +163,51 @@ void World::check_derived() const {
             free.ports_used == kept->ports_used && free.seats == kept->seats &&
             free.memory_bytes == kept->memory_bytes && std::abs(free.cpus - kept->cpus) < 1e-6,
         [&, &named = host] { return "what is free on " + named.name + " follows from the seats"; });
+  }
+}
+
+// From the submissions alone: who belongs to which, and what a set must have said of itself.
+void World::check_sets() const {
+  for (const auto& submission : submissions_) {
+    const Spec& spec = submission->spec;
+    const uint32_t number = submission->number;
+    const auto of = [&](uint32_t member) { return model_->experiments.find({number, member}); };
+    const auto none = model_->experiments.end();
+    const auto has_board = [&](const Spec& shape) { return shape.role(Role::Tensorboard) != nullptr; };
+    const bool shares = spec.is_set() && has_board(spec);
+    require((of(0) != none) == (!spec.is_set() || shares),
+            [&] { return fmt::format("{} itself is an experiment, or what its members share", number); });
+    if (!spec.is_set()) continue;
+    const auto members = static_cast<uint32_t>(spec.member_count());
+    require(of(members + 1) == none, "no set has more members than were asked for");
+    uint32_t over = 0, in_slots = 0;
+    for (uint32_t member = 1; member <= members; ++member) {
+      require(of(member) != none,
+              [&] { return fmt::format("{}.{} is one of its set", number, member); });
+      const Experiment& experiment = of(member)->second;
+      require(!has_board(experiment.spec()), "no member has a TensorBoard of its own");
+      over += experiment.over;
+      in_slots += !experiment.over && !experiment.held;
+    }
+    if (shares) {
+      const Experiment& shared = of(0)->second;
+      require(has_board(shared.spec()) && shared.spec().roles.size() == 1, "what is shared is a TensorBoard");
+      require(over < members || shared.outcome, "what members share ends with the last of them");
+    }
+    const bool ended = over == members && (!shares || of(0)->second.over);
+    const auto tally = model_->sets.find(number);
+    require((tally == model_->sets.end()) == ended,
+            [&] { return fmt::format("{} is counted until all of it is over", number); });
+    require(ended || (tally->second.members == members && tally->second.in_slots == in_slots &&
+                      tally->second.shared_lives == (shares && !of(0)->second.over)),
+            [&] { return fmt::format("the members of {} are counted right", number); });
+    if (!waiting_.empty()) continue;
+    const auto shown = shown_.find({{number, 0}, std::nullopt});
+    const State said = shown == shown_.end() ? State::Created : shown->second.state;
+    require(is_terminal(said) == ended,
+            [&] { return fmt::format("{} is shown as over when all of it is", number); });
+    require((said == State::Stopping) == (over == members && !ended),
+            [&] { return fmt::format("{} is stopping as long as only what it shares lives", number); });
   }
 }
 

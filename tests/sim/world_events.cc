@@ -48,14 +48,30 @@ Spec World::random_spec() {
   spec.stop_grace_ms = static_cast<int64_t>(below(5)) * 10'000;
   spec.priority = static_cast<int>(below(101));
   if (chance(30)) spec.install = {"pip install x"};
-  if (chance(30)) spec.roles.push_back(tensorboard_role());
   if (chance(30)) spec.data["d"] = "/d";
   if (chance(30)) spec.max_duration_ms = 60'000 + static_cast<int64_t>(below(10)) * 60'000;
   if (chance(25)) {
     spec.parameters.push_back({"p", {"1", "2", "3"}});
     spec.concurrency = static_cast<int>(below(3));
   }
+  if (chance(spec.is_set() ? 60 : 30)) spec.roles.push_back(tensorboard_role());
   return spec;
+}
+
+// Some sets have members that differ, as where the YAML has lists.
+std::vector<Spec> World::random_shapes(Spec& spec) {
+  std::vector<Spec> shapes = shapes_of(spec);
+  if (!spec.is_set() || chance(60)) return shapes;
+  if (shapes.empty()) {
+    shapes.assign(2, spec);
+    shapes.front().roles.clear();
+  }
+  spec.parameters.front().path = {"p"};
+  while (shapes.size() < 1 + spec.parameters.front().values.size()) {
+    shapes.push_back(shapes.back());
+    shapes.back().roles.front().resources.cpus += 0.5;
+  }
+  return shapes;
 }
 
 // Durable before it is an event.
@@ -64,7 +80,7 @@ void World::submit() {
   auto submission = std::make_shared<Submission>();
   submission->number = ++last_number_;
   submission->spec = random_spec();
-  submission->shapes = shapes_of(submission->spec);
+  submission->shapes = random_shapes(submission->spec);
   if (chance(10)) submission->host = hosts_[below(hosts_.size())].inventory.name;
   submissions_.push_back(submission);
   note("submit {}", submission->number);

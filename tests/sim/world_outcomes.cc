@@ -148,6 +148,45 @@ void World::check_consequence(const Stopped& stopped) const {
           "an exit that a stop led to fails nobody and costs no restart");
 }
 
+// One restart for each replica that is launched again alone, and for each gang that begins anew after
+// a failure: also when several failed for the one, or one in more than one way.
+void World::check_restarts(const Experiment& experiment) {
+  if (experiment.replicas.empty() || experiment.outcome) return;
+  Spent& spent = spent_[experiment.id];
+  int under_way = 0;
+  for (const Replica& replica : experiment.replicas) {
+    if (is_build(replica)) continue;
+    if (replica.attempt != decider(experiment).attempt) {
+      spent.alone.insert(replica.attempt);
+      if (replica.pid != 0) spent.begun.insert(replica.attempt);
+    }
+    const bool failed = replica.exit && is_failure(*replica.exit) && !replica.end;
+    under_way += failed || awaits_relaunch(experiment, replica);
+  }
+  const auto used = static_cast<int>(experiment.restarts_used);
+  const auto alone = static_cast<int>(spent.alone.size());
+  if (experiment.phase == Phase::Ending || experiment.phase == Phase::None) {
+    under_way = 0;
+    if (spent.ended_attempt != experiment.attempt) {
+      spent.ended_attempt = experiment.attempt;
+      if (experiment.wait_reason.starts_with("restart ")) {
+        ++spent.gangs;
+      } else {
+        spent.let_go = used - alone - spent.gangs;
+      }
+    }
+  }
+  const auto told = [&] {
+    return fmt::format("{}: {} used, {} launched alone, {} of them begun, {} gangs, {} let go, {} under way",
+                       to_string(experiment.id), used, alone, spent.begun.size(), spent.gangs,
+                       spent.let_go, under_way);
+  };
+  require(used <= alone + spent.gangs + spent.let_go + under_way,
+          [&] { return "no restart is counted twice: " + told(); });
+  require(used >= static_cast<int>(spent.begun.size()) + spent.gangs,
+          [&] { return "each restart is counted: " + told(); });
+}
+
 std::optional<World::Stopped> World::being_unfit(const Event& event) const {
   const auto* failed = std::get_if<LaunchFailed>(&event);
   if (failed == nullptr || !failed->unfit) return std::nullopt;

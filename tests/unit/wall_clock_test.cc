@@ -19,6 +19,7 @@ const std::map<std::string, std::string> kMayAsk = {
     {"daemon/daemon_main.cc", "a deadline of gRPC's, which takes no other clock, at the very end"},
     {"daemon/pruner.cc", "the age of what has ended"},
     {"daemon/scheduler.cc", "shown: when it was submitted and changed its state"},
+    {"engine/formats/event_file.cc", "shown by TensorBoard: when a value was written"},
     {"runner/held_launch.cc", "shown: when it ended"},
     {"runner/kept_replica.cc", "shown: when it began, printed and ended"},
     {"runner/lost_keeper.cc", "shown: when it ended"},

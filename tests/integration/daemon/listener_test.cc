@@ -1,7 +1,6 @@
 #include "daemon/listener.h"
 
 #include <poll.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -13,24 +12,6 @@
 
 namespace dtrain::daemon {
 namespace {
-
-// This process can open nothing more while this lives.
-class NoDescriptors {
- public:
-  NoDescriptors() {
-    REQUIRE(getrlimit(RLIMIT_NOFILE, &before_) == 0);
-    const Fd next(::dup(0));
-    REQUIRE(next);
-    const rlimit none{static_cast<rlim_t>(next.get()), before_.rlim_max};
-    REQUIRE(setrlimit(RLIMIT_NOFILE, &none) == 0);
-  }
-  ~NoDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
-  NoDescriptors(const NoDescriptors&) = delete;
-  NoDescriptors& operator=(const NoDescriptors&) = delete;
-
- private:
-  rlimit before_{};
-};
 
 TEST_CASE("a daemon that ran out of descriptors takes connections again once it has some") {
 #ifdef __SANITIZE_ADDRESS__

@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
@@ -18,6 +19,7 @@
 #include "daemon/logs.h"
 #include "daemon/scheduler.h"
 #include "daemon/store.h"
+#include "schema/fd.h"
 #include "tests/support/project.h"
 
 namespace dtrain::daemon {
@@ -39,6 +41,24 @@ class FullDisk {
 
  private:
   void (*handler_)(int);
+  rlimit before_{};
+};
+
+// This process can open nothing more while this lives.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    REQUIRE(getrlimit(RLIMIT_NOFILE, &before_) == 0);
+    const Fd next(::dup(0));
+    REQUIRE(next);
+    const rlimit none{static_cast<rlim_t>(next.get()), before_.rlim_max};
+    REQUIRE(setrlimit(RLIMIT_NOFILE, &none) == 0);
+  }
+  ~NoDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
+  NoDescriptors(const NoDescriptors&) = delete;
+  NoDescriptors& operator=(const NoDescriptors&) = delete;
+
+ private:
   rlimit before_{};
 };
 

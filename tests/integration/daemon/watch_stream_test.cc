@@ -1,6 +1,7 @@
 #include "daemon/watch_stream.h"
 
 #include "tests/integration/daemon/served_daemon.h"
+#include "tests/support/skipped.h"
 
 namespace dtrain::daemon {
 namespace {
@@ -22,6 +23,7 @@ class Watcher : public grpc::ClientReadReactor<pb::WatchBatch> {
     daemon_.until([this] { return over_; });
   }
   bool over() const { return over_; }
+  const grpc::Status& status() const { return status_; }
   const std::vector<pb::WatchBatch>& batches() const { return batches_; }
   std::string trouble() const {
     std::string trouble;
@@ -46,8 +48,11 @@ class Watcher : public grpc::ClientReadReactor<pb::WatchBatch> {
       StartRead(&in_);
     });
   }
-  void OnDone(const grpc::Status&) override {
-    boost::asio::post(daemon_.loop, [this] { over_ = true; });
+  void OnDone(const grpc::Status& status) override {
+    boost::asio::post(daemon_.loop, [this, status] {
+      status_ = status;
+      over_ = true;
+    });
   }
 
   ServedDaemon& daemon_;
@@ -56,6 +61,7 @@ class Watcher : public grpc::ClientReadReactor<pb::WatchBatch> {
   pb::WatchRequest request_;
   pb::WatchBatch in_;
   std::vector<pb::WatchBatch> batches_;
+  grpc::Status status_;
   bool over_ = false;
 };
 
@@ -104,6 +110,30 @@ TEST_CASE("a watch of what is over ends at the torn end of its journal") {
   daemon.until([&] { return watcher.over(); });
   CHECK(watcher.batches().back().end());
   CHECK(watcher.batches().back().outcome().state() == "KILLED");
+}
+
+TEST_CASE("a journal that can't be opened is not shown as an empty one") {
+#ifdef __SANITIZE_ADDRESS__
+  return tests::say_skipped("the sanitizer looks at memory through a pipe, and there is none");
+#endif
+  test::TemporaryFolder folder;
+  ServedDaemon daemon(home_below(folder.path()));
+  submit_one(daemon);
+  daemon.scheduler.handle(KillWanted{{1, 0}, false});
+  daemon.until([&] { return !daemon.scheduler.model().experiments.contains({1, 0}); });
+  const auto watched = [&daemon] {
+    auto watcher = std::make_unique<Watcher>(daemon);
+    daemon.until([&] { return watcher->over(); });
+    return watcher;
+  };
+  REQUIRE(watched()->last_state() == "KILLED");   // from here on there is a connection
+  {
+    const NoDescriptors none;
+    const auto starved = watched();
+    CHECK(starved->status().error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED);
+    CHECK(starved->batches().empty());
+  }
+  CHECK(watched()->last_state() == "KILLED");
 }
 
 }  // namespace

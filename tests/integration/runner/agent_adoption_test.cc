@@ -68,6 +68,18 @@ bool anything_alive(const fs::path& launch) {
   return !find_tree(ProcessTable::read(), *marks).empty();
 }
 
+// As the next runner does it with `spare` descriptors.
+Status adopt_with(int spare, Runner& runner) {
+  rlimit before{};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+  rlimit tight = before;
+  tight.rlim_cur = static_cast<rlim_t>(Fd(open("/dev/null", O_RDONLY)).get() + spare);
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &tight) == 0);
+  Status adopted = runner.agent->adopt();
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
+  return adopted;
+}
+
 TEST_CASE("a launch that can't be read for want of descriptors is not taken for absent") {
   Scene scene;
   auto runner = scene.runner();
@@ -79,19 +91,15 @@ TEST_CASE("a launch that can't be read for want of descriptors is not taken for 
   runner.reset();
 
   runner = std::make_unique<Runner>(scene.folder.path(), scene.recorder, Runner::Adopt::Later);
-  rlimit before{};
-  REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
-  rlimit tight = before;
-  // One is enough to list the launches.
-  tight.rlim_cur = static_cast<rlim_t>(Fd(open("/dev/null", O_RDONLY)).get()) + 1;
-  REQUIRE(setrlimit(RLIMIT_NOFILE, &tight) == 0);
-  const Status adopted = runner->agent->adopt();
-  REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
-  REQUIRE(!adopted.ok());
-  CHECK(adopted.error().code == Code::ResourceExhausted);
+  // One is enough to list the launches; with each more it gets a little further.
+  int spare = 1;
+  for (Status adopted = adopt_with(spare, *runner); !adopted.ok();
+       adopted = adopt_with(++spare, *runner)) {
+    CHECK(adopted.error().code == Code::ResourceExhausted);
+    REQUIRE(is_alive(*facts->keeper));
+  }
+  CHECK(spare > 2);
   CHECK(is_alive(*facts->keeper));
-
-  REQUIRE(runner->agent->adopt().ok());
   CHECK(runner->agent->launches_held() == 1);
   runner->connect();
   start(*runner);
@@ -141,6 +149,35 @@ TEST_CASE("a dead keeper takes its replicas with it, and the exit says why") {
     return scene.last(pb::FromRunner::kReleased) != nullptr;
   }));
   finish(scene, *runner);
+}
+
+TEST_CASE("what a dead keeper left is looked for until there are descriptors for it") {
+  Scene scene;
+  auto runner = scene.runner();
+  runner->connect();
+  runner->tell([&](pb::ToRunner& m) {
+    *m.mutable_launch() = scene.launch("setsid sleep 1000 & trap '' TERM HUP; echo up; sleep 1000");
+  });
+  REQUIRE(runner->until([&] { return scene.last(pb::FromRunner::kPrepared) != nullptr; }));
+  start(*runner);
+  REQUIRE(runner->until([&] { return scene.output() == "up\n"; }));
+  const fs::path launch = scene.folder.path() / "launches/4@1";
+  const auto facts = read_facts(LaunchDir(launch));
+  REQUIRE((facts.ok() && facts->keeper));
+  const Fd pidfd(static_cast<int>(syscall(SYS_pidfd_open, facts->keeper->pid, 0)));
+  runner.reset();
+  REQUIRE(kill(facts->keeper->pid, SIGKILL) == 0);
+  pollfd ended{pidfd.get(), POLLIN, 0};
+  REQUIRE(poll(&ended, 1, -1) == 1);
+
+  runner = std::make_unique<Runner>(scene.folder.path(), scene.recorder, Runner::Adopt::Later);
+  int spare = 1;
+  for (Status adopted = adopt_with(spare, *runner); !adopted.ok();
+       adopted = adopt_with(++spare, *runner)) {
+    CHECK(adopted.error().code == Code::ResourceExhausted);
+    REQUIRE(spare < 20);
+  }
+  CHECK(!anything_alive(launch));
 }
 
 TEST_CASE("a launch that failed while no daemon was there is said to have failed by the next stream") {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <boost/asio/executor_work_guard.hpp>
+#include <string>
 #include <vector>
 
 namespace dtrain::runner {
@@ -62,6 +63,19 @@ TEST_CASE("what can't be deleted now is tried again, and holds up nothing else")
   worker.later([&] { return other = true; });
   while (tried < 3) loop.run_one();
   CHECK(other);
+}
+
+TEST_CASE("what is waited for and not possible for now is tried again, and others go ahead") {
+  boost::asio::io_context loop;
+  const auto work = boost::asio::make_work_guard(loop);
+  FileWorker worker(loop);
+  std::atomic<int> tried = 0;
+  std::vector<std::string> order;
+  worker.run_until_done([&] { return ++tried == 2; }, [&] { order.push_back("first"); });
+  worker.run([] {}, [&] { order.push_back("second"); });
+  while (order.size() < 2) loop.run_one();
+  CHECK(order == std::vector<std::string>{"second", "first"});
+  CHECK(tried == 2);
 }
 
 }  // namespace

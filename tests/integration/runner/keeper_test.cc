@@ -422,7 +422,7 @@ TEST_CASE("when a keeper is killed, its trees are found and ended from outside")
       kept.kill_keeper();
       const Result<TreeMarks> marks = marks_of_launch(kept.directory());
       REQUIRE(marks.ok());
-      CHECK(kill_tree(*marks, 20'000).empty());
+      CHECK(kill_tree(*marks, 20'000).value().empty());
       CHECK(kept.survivors().empty());
       CHECK(remove_launch_cgroups(kept.launch()).ok());
     }

@@ -93,7 +93,7 @@ class KeptLaunch {
   ~KeptLaunch() {
     if (keeper_.process.pid > 0) ::kill(keeper_.process.pid, SIGKILL);
     wait_keeper();
-    if (auto marks = marks_of_launch(directory_); marks.ok()) kill_tree(*marks, 10'000);
+    if (auto marks = marks_of_launch(directory_); marks.ok()) (void)kill_tree(*marks, 10'000);
     for (const pid_t pid : processes_of(root_)) ::kill(pid, SIGKILL);
     (void)remove_launch_cgroups(launch_);
     std::error_code error;

@@ -1,8 +1,12 @@
 #include "runner/preparation.h"
 
 #include <doctest/doctest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "runner/trees.h"
+#include "runner/workdir.h"
+#include "schema/fd.h"
 #include "schema/snapshot.h"
 #include "tests/support/project.h"
 
@@ -80,6 +84,40 @@ TEST_CASE("while a launch can't be read, no tree goes") {
   fs::remove(site.launches() / "1@1/record");
   trim_trees(site);
   CHECK(!fs::exists(tree));
+}
+
+TEST_CASE("outputs wait for descriptors, and what is left can't be taken for nothing") {
+  const test::TemporaryFolder folder;
+  const LaunchDir directory(folder / "launches/7@1");
+  fs::create_directories(directory.path());
+  test::write_file(directory.path() / "outputs", std::string("result\0", 7));
+  LaunchRecord launch;
+  launch.experiment = {7, 0};
+  launch.attempt = 1;
+  launch.work_root = (folder / "work").string();
+  ReplicaLaunch& replica = launch.replicas.emplace_back();
+  replica.id = parse_replica_id("7.train").value();
+  const auto view = make_empty_view(launch.place_of(replica.id));
+  REQUIRE(view.ok());
+  replica.cwd = view->cwd;
+  replica.view_made_ns = view->made_ns;
+  replica.env["OUTPUT_DIR"] = folder / "out";
+  test::write_file(view->cwd / "result", "42");
+  test::write_file(view->cwd / "note", "left");
+
+  rlimit before{};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const rlimit none{static_cast<rlim_t>(Fd(::dup(0)).get()), before.rlim_max};
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &none) == 0);
+  const auto too_early = release_work(launch, directory, replica.id);
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
+  REQUIRE(!too_early.ok());
+  CHECK(too_early.error().code == Code::ResourceExhausted);
+
+  const auto released = release_work(launch, directory, replica.id);
+  REQUIRE(released.ok());
+  CHECK(test::read_file(folder / "out/result") == "42");
+  CHECK(released->find("in note, result, kept 7 days") != std::string::npos);
 }
 
 }  // namespace

@@ -102,7 +102,7 @@ TEST_CASE("a session is found after its leader died") {
   CHECK(find_tree(ProcessTable::read(), {.sessions = {leader}}).size() == 1);
   try_reap(tree.child);
   CHECK(find_tree(ProcessTable::read(), {.sessions = {leader}}).size() == 1);
-  CHECK(kill_tree({.sessions = {leader}}, kTestPatienceMs).empty());
+  CHECK(kill_tree({.sessions = {leader}}, kTestPatienceMs).value().empty());
   char byte;
   CHECK(::read(tree.output.get(), &byte, 1) == 0);
 }
@@ -147,7 +147,7 @@ TEST_CASE("processes below a keeper are sorted by whose they are") {
   CHECK(trees[1][0].pid == second.child.pid);
   CHECK(std::any_of(trees[2].begin(), trees[2].end(),
                     [&](const ProcessRow& row) { return row.pid == unmarked.child.pid; }));
-  kill_tree(marks[0], kTestPatienceMs);
+  (void)kill_tree(marks[0], kTestPatienceMs);
 }
 
 TEST_CASE("usage counts the whole tree") {

@@ -1,12 +1,14 @@
 #include "runner/workdir.h"
 
 #include <doctest/doctest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <fstream>
 
+#include "schema/fd.h"
 #include "tests/support/project.h"
 #include "tests/support/skipped.h"
 
@@ -113,6 +115,47 @@ TEST_CASE("what a replica left is summed by name, before and after unmounting") 
     REQUIRE(release_view(host.place).ok());
     CHECK(left_behind(host.place, host.tree, view->made_ns).value() == "");
   }
+}
+
+// `left` more descriptors may be opened while it lives.
+class FewDescriptors {
+ public:
+  explicit FewDescriptors(rlim_t left) {
+    REQUIRE(getrlimit(RLIMIT_NOFILE, &before_) == 0);
+    const Fd next(::dup(0));
+    const rlimit few{static_cast<rlim_t>(next.get()) + left, before_.rlim_max};
+    REQUIRE(setrlimit(RLIMIT_NOFILE, &few) == 0);
+  }
+  ~FewDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
+  FewDescriptors(const FewDescriptors&) = delete;
+  FewDescriptors& operator=(const FewDescriptors&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+TEST_CASE("without descriptors to compare with, no file counts as left behind") {
+  Host host;
+  const auto view = make_view(host.tree, host.place, WorkdirKind::Copy);
+  REQUIRE(view.ok());
+  const auto left = [&] { return left_behind(host.place, host.tree, view->made_ns); };
+  // The view's tops are two, those of a folder below it two more.
+  for (rlim_t few = 0; few < 4; ++few) {
+    CAPTURE(few);
+    const auto answer = [&] {
+      const FewDescriptors now(few);
+      return left();
+    }();
+    REQUIRE(!answer.ok());
+    CHECK(answer.error().code == Code::ResourceExhausted);
+  }
+  {
+    const FewDescriptors enough(4);
+    CHECK(left().value() == "");
+  }
+  write_file(view->cwd / "log.txt", "written");
+  CHECK(left().value() == "7 B in log.txt");
+  CHECK(release_view(host.place).ok());
 }
 
 TEST_CASE("an open file does not keep a view from being released") {

@@ -156,6 +156,10 @@ void Script::submit(const std::vector<std::string>& words) {
     } else if (key == "gpus") for (RoleSpec& role_spec : spec.roles) role_spec.resources.gpus = std::stoi(value);
     else if (key == "restart") spec.restart.limit = std::stoi(value);
     else if (key == "max-duration") spec.max_duration_ms = std::stoi(value) * 1000;
+    else if (key == "engine") {   // =sync, or another mode
+      spec.framework = Framework::Engine;
+      spec.engine.in_step = value == "sync";
+    }
     else if (key == "completion") spec.completion = Completion::AllWorkers;
     else if (key == "stop-grace") spec.stop_grace_ms = std::stoi(value) * 1000;
     else if (key == "board") spec.roles.push_back(tensorboard_role());

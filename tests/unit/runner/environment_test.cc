@@ -95,5 +95,16 @@ TEST_CASE("only listed variables are inherited") {
   CHECK(!kept.at("PATH").empty());
 }
 
+TEST_CASE("the engine's replicas have its spec, and nobody else has") {
+  Example example;
+  CHECK(!example.env().contains("DTRAIN_ENGINE"));
+  example.inputs.spec.framework = Framework::Engine;
+  example.inputs.engine = "{}";
+  CHECK(example.env().at("DTRAIN_ENGINE") == "{}");
+  CHECK(example.env().at("OMP_NUM_THREADS") == "3");
+  example.seat.replica.role = Role::Tensorboard;
+  CHECK(!example.env().contains("DTRAIN_ENGINE"));
+}
+
 }  // namespace
 }  // namespace dtrain::runner

@@ -9,6 +9,7 @@
 #include <regex>
 #include <sstream>
 
+#include "schema/engine_read.h"
 #include "schema/spec.h"
 #include "schema/spec_check.h"
 #include "schema/spec_keys.h"
@@ -123,7 +124,7 @@ bool table_accepts(const YamlNode& root) {
   const std::vector<Parameter> variations = find_variations(root, spec_shape(), problems);
   for (uint64_t kind = 0; kind < variation_count(variations); ++kind) {
     YamlNode tree = choose_variation(root, variations, kind);
-    check_tree(tree, spec_shape(), problems);
+    check_spec_tree(tree, problems);
   }
   return problems.empty();
 }
@@ -261,7 +262,16 @@ TEST_CASE("any value put anywhere is judged alike") {
                            "{x: {y: z}}",
                            "tensorflow",
                            "pytorch",
-                           "2.15"}) {
+                           "2.15",
+                           "engine",
+                           "single",
+                           "500 steps",
+                           "0.5 epochs",
+                           "{data: 2, model: 2}",
+                           "{train: x}",
+                           "{mlp: {hidden: 3}}",
+                           "{sgd: }",
+                           "'{{ a }}'"}) {
     pool.push_back(parse(yaml));
   }
   std::mt19937 random(20240601);

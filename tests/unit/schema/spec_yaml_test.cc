@@ -3,6 +3,7 @@
 
 #include <random>
 
+#include "schema/engine_read.h"
 #include "schema/spec.h"
 #include "schema/tensorboard.h"
 
@@ -19,12 +20,13 @@ class RandomSpec {
     spec.project = pick<std::string>({"a", "ai-toaster", "7", "x_1"});
     if (flip()) spec.name = text();
     if (flip()) spec.note = text();
-    spec.framework = flip() ? Framework::Tensorflow : Framework::Command;
+    spec.framework = pick({Framework::Tensorflow, Framework::Command, Framework::Engine});
     if (spec.framework == Framework::Tensorflow) {
       spec.tensorflow.version = pick<std::string>({"", "2.15.0", "1.5", "2.15.0rc1"});
       spec.tensorflow.tensorboard = flip();
     }
     spec.restart = {number(0, 3), number(0, 100'000'000)};
+    if (spec.framework == Framework::Engine) make_engine(spec);
     make_roles(spec);
     if (spec.tensorflow.tensorboard) spec.roles.push_back(tensorboard_role());
     for (const char* name : {"alpha", "b-c", "seed"}) {
@@ -39,7 +41,8 @@ class RandomSpec {
     spec.max_duration_ms = flip() ? number(0, 2'000'000'000) : 0;
     spec.hard_cpus = flip();
     spec.hard_memory = flip();
-    if (flip()) spec.install = texts();
+    const bool no_python = spec.framework == Framework::Engine && !spec.tensorflow.tensorboard;
+    if (flip() && !no_python) spec.install = texts();
     if (flip()) spec.data = {{"mnist", "/mnt/a b"}, {"x-y", "/" + text()}};
     if (flip()) spec.env = {{"A", ""}, {"B_2", text()}, {"c", "3"}};
     if (flip()) spec.env_from_shell = {"Z_KEY", "TOKEN"};
@@ -90,6 +93,20 @@ class RandomSpec {
             pick({uint64_t{1}, uint64_t{500'000'000}, uint64_t{3} << 29, uint64_t{64} << 40}),
             number(0, 8)};
   }
+  // What read_engine() makes of it: numbers bare, other texts as yaml_scalar() writes them.
+  void make_engine(Spec& spec) {
+    const bool servers = flip();
+    const bool sync = flip();
+    spec.tensorflow.tensorboard = flip();
+    spec.engine.in_step = !servers || sync;
+    spec.engine.section = fmt::format(
+        "model:\n  mlp:\n    hidden:\n      - 7\n      - 300\ndata:\n  train: {}\nstrategy:{}\nbatch: {}\n",
+        yaml_scalar(text()),
+        servers ? fmt::format("\n  parameter-server:\n    mode: {}", sync ? "sync" : "ssp")
+                : " multi-worker-mirrored",
+        number(10, 1000));
+    servers_ = servers;
+  }
   RoleSpec role(Role which, int count) {
     RoleSpec one;
     one.role = which;
@@ -114,6 +131,7 @@ class RandomSpec {
   void make_roles(Spec& spec) {
     shared_.resources = resources();
     shared_.run = texts();
+    if (spec.framework == Framework::Engine) return make_engine_roles(spec);
     if (spec.framework != Framework::Tensorflow || number(0, 3) == 0) {
       spec.roles = {role(Role::Train, 1)};
       spec.roles[0].on_failure = spec.restart.usual();
@@ -129,8 +147,30 @@ class RandomSpec {
     }
   }
 
+  void make_engine_roles(Spec& spec) {
+    shared_.run = {kEngineCommand};
+    const auto add = [&](Role which, int count) {
+      RoleSpec one = role(which, count);
+      one.run = shared_.run;
+      spec.roles.push_back(std::move(one));
+    };
+    if (!servers_ && number(0, 3) == 0) {
+      add(Role::Train, 1);
+      spec.roles[0].on_failure = spec.restart.usual();
+      return;
+    }
+    add(Role::Master, 1);
+    if (spec.roles[0].on_failure == OnFailure::Ignore) spec.roles[0].on_failure = OnFailure::Fail;
+    if (flip()) add(Role::Worker, number(1, 5));
+    if (servers_) add(Role::Ps, number(1, 5));
+    for (const RoleSpec& one : spec.roles) {
+      if (one.on_failure == OnFailure::Restart && spec.restart.limit == 0) spec.restart.limit = 3;
+    }
+  }
+
   std::mt19937 random_;
   RoleSpec shared_;
+  bool servers_ = false;  // the engine's strategy has some
 };
 
 }  // namespace

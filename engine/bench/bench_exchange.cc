@@ -1,0 +1,109 @@
+#include "engine/bench/bench_exchange.h"
+
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstring>
+
+#include "engine/comm/exchange.h"
+#include "engine/comm/rendezvous.h"
+
+namespace dtrain::engine {
+namespace {
+
+constexpr double kPatience_seconds = 60;
+constexpr double kBytesPerSize = 2e9;  // that are moved, about
+constexpr int64_t kFewestRounds = 9, kMostRounds = 4001;
+
+double seconds_since(Deadline::Clock::time_point start) {
+  return std::chrono::duration<double>(Deadline::Clock::now() - start).count();
+}
+
+double median(std::vector<double>& values) {
+  const auto middle = values.begin() + static_cast<int64_t>(values.size() / 2);
+  std::ranges::nth_element(values, middle);
+  return *middle;
+}
+
+// What each process does for one size; the rate is process 0's.
+Result<ExchangeRate> measure(Gang& gang, int64_t bytes) {
+  const auto deadline = [] { return Deadline::after(kPatience_seconds); };
+  const int world = gang.world(), me = gang.first();
+  TeamPlan plan{.elements = std::max<int64_t>(1, bytes / static_cast<int64_t>(sizeof(float)))};
+  plan.arenas = most_nodes(world, leaf_count(world));
+  TRY(const auto team, Team::open(gang, plan, deadline()));
+  Exchange exchange(*team);
+  for (int arena = 0; arena < plan.arenas; ++arena) {
+    std::ranges::fill(team->gradients(me, arena), 1e-20f);
+  }
+  std::vector<float> from(me == 0 ? static_cast<size_t>(plan.elements) : 0, 1.0f), to(from);
+  std::vector<double> exchanges, copies;
+  const int64_t rounds = std::clamp(static_cast<int64_t>(kBytesPerSize / double(bytes)) | 1,
+                                    kFewestRounds, kMostRounds);
+  for (int64_t round = -2; round < rounds; ++round) {
+    auto start = Deadline::Clock::now();
+    if (me == 0) {
+      std::memcpy(to.data(), from.data(), to.size() * sizeof(float));
+      asm volatile("" : : "r"(to.data()) : "memory");  // or it need not happen
+      if (round >= 0) copies.push_back(seconds_since(start));
+    }
+    TRY(team->barrier(me, deadline(), {round, "bench"}));
+    if (gang.hosts().size() > 1) TRY(exchange.gather_notes(me, round, deadline(), {}, {}));
+    start = Deadline::Clock::now();
+    TRY(exchange.collect(me, round, deadline()));
+    exchange.sum(me, exchange.slice(me), team->params().data() + exchange.slice(me).begin);
+    TRY(exchange.all_gather_params(me, round, deadline()));
+    if (round >= 0) exchanges.push_back(seconds_since(start));
+  }
+  ExchangeRate rate{.bytes = plan.elements * static_cast<int64_t>(sizeof(float))};
+  rate.exchange_seconds = median(exchanges);
+  if (me == 0) rate.memcpy_seconds = median(copies);
+  return rate;
+}
+
+Result<std::vector<ExchangeRate>> run(const Attendance& attendance, Listener listener,
+                                      std::span<const int64_t> sizes_bytes) {
+  TRY(const auto gang, meet(attendance, Deadline::after(kPatience_seconds), std::move(listener)));
+  std::vector<ExchangeRate> rates;
+  for (const int64_t bytes : sizes_bytes) {
+    TRY(rates.emplace_back(), measure(*gang, bytes));
+  }
+  return rates;
+}
+
+}  // namespace
+
+Result<std::vector<ExchangeRate>> bench_exchange(int processes, bool tcp,
+                                                 std::span<const int64_t> sizes_bytes) {
+  std::vector<Listener> listeners;
+  Attendance attendance;
+  for (int i = 0; i < processes; ++i) {
+    TRY(listeners.emplace_back(), Listener::open("127.0.0.1", 0));
+    attendance.place.workers.push_back(fmt::format("127.0.0.1:{}", listeners.back().port()));
+  }
+  attendance.place.key = static_cast<uint64_t>(::getpid());
+  const pid_t parent = ::getpid();
+  std::vector<pid_t> others;
+  for (int i = 1; i < processes; ++i) {
+    const pid_t pid = ::fork();
+    if (pid < 0) break;  // those that are there find the others missing
+    if (pid > 0) {
+      others.push_back(pid);
+      continue;
+    }
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != parent) ::_exit(1);
+    attendance.place.index = i;
+    attendance.pretended_host = tcp ? i : 0;
+    ::_exit(run(attendance, std::move(listeners[static_cast<size_t>(i)]), sizes_bytes).ok() ? 0
+                                                                                            : 1);
+  }
+  auto rates = run(attendance, std::move(listeners[0]), sizes_bytes);
+  for (const pid_t pid : others) ::waitpid(pid, nullptr, 0);
+  return rates;
+}
+
+}  // namespace dtrain::engine

@@ -1,0 +1,88 @@
+#include "engine/bench/bench_gemm.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+
+#include "engine/buffer.h"
+#include "engine/kernels/kernels.h"
+
+namespace dtrain::engine {
+
+namespace {
+
+constexpr int kRounds = 21;
+
+template <class Work>
+double seconds_of(Work work) {
+  const auto begin = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+double median(std::vector<double>& values) {
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
+  return values[values.size() / 2];
+}
+
+// A product that lies in the first-level cache: what the units do when nothing keeps them waiting.
+struct Peak {
+  static constexpr int64_t kM = 14, kN = 32, kK = 128;
+  Buffer<float> a{kM * kK}, b{kK * kN}, c{kM * kN};
+  static constexpr int kTimes = 200;
+  double seconds() {
+    return seconds_of([&] {
+      for (int i = 0; i < kTimes; ++i) {
+        kernels<float>().gemm(kM, kN, kK, {a.data(), kK, 1}, {b.data(), kN, 1}, c.data(), kN, false);
+      }
+    });
+  }
+  static constexpr double operations() { return 2.0 * kM * kN * kK * kTimes; }
+};
+
+struct Shape {
+  Shape(int64_t rows, int64_t out, int64_t in)
+      : m(rows), n(out), k(in), x(m * k), w(k * n), y(m * n), dx(m * k), dw(k * n) {
+    for (int i = 0; i < 8; ++i) ends[static_cast<size_t>(i)] = (i + 1) * m / 8;
+  }
+  int64_t m, n, k;
+  Buffer<float> x, w, y, dx, dw;
+  std::array<int64_t, 8> ends{};
+  std::vector<double> plain, right_transposed, tree;
+
+  void round() {
+    const Kernels<float>& kernel = kernels<float>();
+    plain.push_back(seconds_of(
+        [&] { kernel.gemm(m, n, k, {x.data(), k, 1}, {w.data(), n, 1}, y.data(), n, false); }));
+    right_transposed.push_back(seconds_of(
+        [&] { kernel.gemm(m, k, n, {y.data(), n, 1}, {w.data(), 1, n}, dx.data(), k, false); }));
+    tree.push_back(seconds_of([&] {
+      kernel.gemm_tree(k, n, {ends.data(), 8}, {x.data(), 1, k}, {y.data(), n, 1}, dw.data(), n, false);
+    }));
+  }
+};
+
+}  // namespace
+
+GemmRates bench_gemm() {
+  Peak peak;
+  std::vector<double> peaks;
+  std::vector<Shape> shapes;
+  for (const auto& [rows, out, in] : {std::array<int64_t, 3>{64, 128, 784}, {64, 10, 128}, {128, 512, 784},
+                                      {128, 512, 512}, {768, 384, 128}, {768, 512, 128}, {1024, 768, 256}}) {
+    shapes.emplace_back(rows, out, in);
+  }
+  for (int i = 0; i < kRounds; ++i) {
+    peaks.push_back(peak.seconds());
+    for (Shape& shape : shapes) shape.round();
+  }
+  GemmRates rates{.peak = Peak::operations() / median(peaks), .shapes = {}};
+  for (Shape& shape : shapes) {
+    const double operations = 2.0 * static_cast<double>(shape.m * shape.n * shape.k);
+    rates.shapes.push_back({shape.m, shape.n, shape.k, operations / median(shape.plain),
+                            operations / median(shape.right_transposed), operations / median(shape.tree)});
+  }
+  return rates;
+}
+
+}  // namespace dtrain::engine

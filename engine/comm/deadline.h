@@ -1,0 +1,45 @@
+// A point in steady time until which a wait may last. Every wait of the engine has one.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <climits>
+
+namespace dtrain::engine {
+
+class Deadline {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  static Deadline after(double seconds) {
+    const auto wait = std::chrono::duration<double>(std::clamp(seconds, 0.0, kLongest_seconds));
+    return Deadline(Clock::now() + std::chrono::duration_cast<Clock::duration>(wait), seconds);
+  }
+
+  bool expired() const { return Clock::now() >= at_; }
+  // Rounded up, so that a poll of so long does not wake before the deadline; 0 once expired.
+  int remaining_ms() const {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(at_ - Clock::now()).count();
+    return static_cast<int>(std::clamp<long>(left, 0, INT_MAX));
+  }
+  // A little after this one: for who waits for others that wait by this one, so that it hears from
+  // them whom they miss before it gives up on them.
+  Deadline later() const {
+    Deadline that = *this;
+    that.at_ += std::chrono::duration_cast<Clock::duration>(
+        std::chrono::duration<double>(std::min(1.0, seconds_ / 10)));
+    return that;
+  }
+  Clock::time_point at() const { return at_; }
+  // What it was given: "did not answer for 30 s".
+  double seconds() const { return seconds_; }
+
+ private:
+  static constexpr double kLongest_seconds = 1e8;
+  Deadline(Clock::time_point at, double seconds) : at_(at), seconds_(seconds) {}
+
+  Clock::time_point at_;
+  double seconds_;
+};
+
+}  // namespace dtrain::engine

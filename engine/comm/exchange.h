@@ -1,0 +1,106 @@
+// Exchange is the data-parallel step: every participant's gradients in, the sum of the whole batch
+// out, sliced over the participants; then everyone gets all slices of the new parameters.
+//
+// On one host a slice is summed where it lies, in one pass over everyone's arenas. Between hosts a
+// host first sums its own participants, and sends to the owner of each slice; a process has one
+// partner on each other host for all it owns. The sum is the fixed tree of tree.h, the same bits
+// for every world. Owner: the engine's main, one a process. Thread: each call is made by every
+// participant, in the same order everywhere; the first thread of a process moves what goes between
+// hosts. Promises: an error ends all participants, with one text.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/comm/team.h"
+#include "engine/comm/tree.h"
+#include "engine/comm/wire.h"
+#include "engine/layout.h"
+
+namespace dtrain::engine {
+
+class Exchange {
+ public:
+  // Of a team with most_nodes(world, leaf_count(world)) gradient arenas a participant.
+  explicit Exchange(Team& team);
+
+  int64_t leaves() const { return leaves_; }
+  Range leaves_of(int participant) const;
+  // Whose sums `participant` delivers: node a in team.gradients(participant, a).
+  std::vector<Node> nodes_of(int participant) const;
+  // What `participant` owns of every arena, cut at blocks of kBlockElements. Empty if there are
+  // fewer.
+  Range slice(int participant) const;
+
+  // Brings everyone's gradients to where slice(me) can be summed; they stay so until the gradients
+  // are next written, which may be once all_gather_params() has returned. `notes` (at most
+  // kMostNotes, everywhere as many) reach everyone: `all`, of world() * notes.size(), has them by
+  // participant.
+  Status collect(int me, int64_t step, Deadline deadline, std::span<const double> notes = {},
+                 std::span<double> all = {});
+  // After collect(): the sum of the whole batch over a part of slice(me), where `out` has room.
+  // Block by block what is done with it finds it in the cache.
+  void sum(int me, Range part, float* out) const;
+
+  // Both for the whole slice, into summed(me): gradients of `me` that nobody else needs any more.
+  Status reduce_scatter(int me, int64_t step, Deadline deadline, std::span<const double> notes = {},
+                        std::span<double> all = {});
+  std::span<float> summed(int me) const;
+
+  // Once `me` has updated its slice of team.params(): afterwards all of it is new for everyone.
+  Status all_gather_params(int me, int64_t step, Deadline deadline);
+
+  // For a norm: each has written the blocks of its slice in team.blocks(); afterwards all are
+  // there, until all_gather_params().
+  Status gather_blocks(int me, int64_t step, Deadline deadline);
+
+  // Notes without a sum.
+  Status gather_notes(int me, int64_t step, Deadline deadline, std::span<const double> notes,
+                      std::span<double> all);
+
+  // `arena` of the team (params or a state), as process 0's host has it, to all hosts.
+  Status broadcast(int me, int64_t step, Deadline deadline, std::span<float> arena);
+  // Each owner's slice of `arena` to process 0's host: for a checkpoint of the state.
+  Status gather(int me, int64_t step, Deadline deadline, std::span<float> arena);
+
+ private:
+  // A node that this host sums for others, into the first arena that is part of it.
+  struct HostNode {
+    TreeSum sum;
+    std::vector<const float*> sources;
+    float* out;
+  };
+  // What each thread of the process keeps.
+  struct alignas(64) Own {
+    std::vector<const float*> sources;  // of its slice
+    uint64_t notes_sent = 0;            // picks the set
+  };
+
+  void plan_sums();
+  void plan_transfers();
+  int partner_on(int host, int process) const;
+  Range slice_of_process(int process) const;
+  bool moves(int me) const { return me == gang_.first(); }
+  bool several_hosts() const { return gang_.hosts().size() > 1; }
+
+  void sum_for_others(int me);
+  Status move(int me, Op op, const std::vector<Transfer>& sends,
+              const std::vector<Transfer>& receives, Deadline deadline, const Moment& moment);
+  Status pass_notes(int me, int set, size_t count, Deadline deadline, const Moment& moment);
+  Own& own(int me) { return own_[static_cast<size_t>(me - gang_.first())]; }
+  const Own& own(int me) const { return own_[static_cast<size_t>(me - gang_.first())]; }
+
+  Team& team_;
+  Gang& gang_;
+  const int64_t leaves_;
+  Wire wire_;
+  std::unique_ptr<TreeSum> total_;
+  std::vector<Own> own_;
+  std::vector<HostNode> host_nodes_;
+  std::unique_ptr<float[]> received_;
+  std::vector<Transfer> gradients_out_, gradients_in_, params_out_, params_in_, blocks_out_,
+      blocks_in_;
+};
+
+}  // namespace dtrain::engine

@@ -1,0 +1,38 @@
+// The first 64 bytes both ways on every connection between worker processes.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/comm/place.h"
+#include "engine/comm/socket.h"
+
+namespace dtrain::engine {
+
+enum class Purpose : uint16_t { Gang = 1, Channel };
+
+struct Hello {
+  static constexpr uint32_t kMagic = 0x4e525444;  // "DTRN"
+  static constexpr uint16_t kVersion = 1;
+
+  uint32_t magic = kMagic;
+  uint16_t version = kVersion;
+  Purpose purpose = Purpose::Gang;
+  uint64_t key = 0;
+  uint32_t process = 0;
+  uint32_t processes = 0;
+  uint32_t threads = 0;
+  uint32_t reserved = 0;
+  union {
+    uint64_t layout_hash = 0;
+    uint64_t from;  // of a channel: participants
+  };
+  union {
+    uint64_t spec_hash = 0;
+    uint64_t to;
+  };
+  uint64_t host = 0;   // 0 shares with nobody
+  uint64_t nonce = 0;  // names the Unix address; 0: none
+};
+static_assert(sizeof(Hello) == 64);
+
+}  // namespace dtrain::engine

@@ -1,0 +1,152 @@
+#include "engine/data/dataset.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "engine/kernels/kernels.h"
+
+namespace dtrain::engine {
+
+namespace fs = std::filesystem;
+
+Result<Dataset> Dataset::read(const fs::path& path, const DatasetOptions& options) {
+  Dataset set;
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (error) {
+    return Error{Code::NotFound, fmt::format("{}: {}", path.native(), error.message()),
+                 "data: names a folder of images or a file of tokens"};
+  }
+  const bool folder = fs::is_directory(status);
+  if (folder && options.context > 0) {
+    return Error{Code::InvalidArgument,
+                 fmt::format("{} is a folder, and the model reads tokens", path.native()),
+                 "name a file of text or tokens"};
+  }
+  if (!folder && options.context == 0) {
+    return Error{Code::InvalidArgument,
+                 fmt::format("{} is a file, and the model reads images", path.native()),
+                 "name the folder that holds the files of images and labels"};
+  }
+  if (folder) {
+    TRY(set.files_, read_image_files(path, options.part));
+    set.size_ = set.files_.count;
+    set.classes_ = std::max(2, *std::ranges::max_element(set.files_.labels) + 1);
+  } else {
+    TRY(TokenFile tokens, TokenFile::open(path, options.vocabulary));
+    set.context_ = options.context;
+    set.size_ = (tokens.size() - 1) / options.context;
+    if (set.size_ == 0) {
+      return Error{Code::InvalidArgument,
+                   fmt::format("{}: {} tokens, and a context of {} takes {}", path.native(),
+                               tokens.size(), options.context, options.context + 1),
+                   ""};
+    }
+    set.tokens_ = std::make_unique<TokenFile>(std::move(tokens));
+  }
+  if (set.size_ > std::numeric_limits<uint32_t>::max()) {
+    return Error{Code::Unimplemented, fmt::format("{}: more than 2^32 samples", path.native()), ""};
+  }
+  return set;
+}
+
+Result<Dataset> Dataset::open(const fs::path& path, const DatasetOptions& options) {
+  TRY(Dataset set, read(path, options));
+  if (set.kind() == Kind::Images) set.measure();
+  return set;
+}
+
+Result<Dataset> Dataset::open_like(const Dataset& training, const fs::path& path) {
+  TRY(Dataset set, read(path, {.part = Part::Test,
+                               .context = training.context(),
+                               .vocabulary = training.vocabulary()}));
+  if (set.kind() == Kind::Tokens) return set;
+  TRY(set.check_like(training));
+  set.classes_ = training.classes_;
+  set.standardise_by(training.mean_, training.deviation_);
+  return set;
+}
+
+Status Dataset::check_like(const Dataset& training) const {
+  const auto bad = [](const std::string& path, std::string what) {
+    return Error{Code::InvalidArgument, fmt::format("{}: {}", path, what), ""};
+  };
+  if (files_.shape != training.files_.shape ||
+      files_.bytes.empty() != training.files_.bytes.empty()) {
+    return bad(files_.images_path,
+               fmt::format("images of [{}] {}, and {} has [{}] {}", fmt::join(files_.shape, ", "),
+                           files_.bytes.empty() ? "numbers" : "bytes", training.files_.images_path,
+                           fmt::join(training.files_.shape, ", "),
+                           training.files_.bytes.empty() ? "numbers" : "bytes"));
+  }
+  for (size_t i = 0; i < files_.labels.size(); ++i) {
+    if (files_.labels[i] >= training.classes_) {
+      return bad(files_.labels_path,
+                 fmt::format("label {} at index {}, and training has {} classes", files_.labels[i],
+                             i, training.classes_));
+    }
+  }
+  return ok();
+}
+
+void Dataset::measure() {
+  double sum = 0, squares = 0, count = 0;  // squares of the differences from the mean
+  if (!files_.bytes.empty()) {
+    std::array<int64_t, 256> found{};
+    for (const uint8_t byte : files_.bytes) ++found[byte];
+    count = static_cast<double>(files_.bytes.size());
+    const auto each = [&](auto use) {
+      for (int byte = 0; byte < 256; ++byte) {
+        use(byte / 255.0, static_cast<double>(found[static_cast<size_t>(byte)]));
+      }
+    };
+    each([&](double value, double times) { sum += value * times; });
+    const double mean = sum / count;
+    each([&](double value, double times) { squares += times * (value - mean) * (value - mean); });
+  } else {
+    count = static_cast<double>(files_.floats.size());
+    for (const float value : files_.floats) sum += value;
+    const double mean = sum / count;
+    for (const float value : files_.floats) squares += (value - mean) * (value - mean);
+  }
+  // Images that are all the same have nothing to divide by.
+  standardise_by(sum / count, squares > 0 ? std::sqrt(squares / count) : 1);
+}
+
+void Dataset::standardise_by(double mean, double deviation) {
+  mean_ = mean;
+  deviation_ = deviation;
+}
+
+void Dataset::images(std::span<const uint32_t> ids, float* x, int32_t* labels) const {
+  const auto each = static_cast<size_t>(pixels());
+  // Of bytes, which count as 0 to 1, unless the file holds numbers.
+  const double unit = files_.bytes.empty() ? 1 : 255;
+  const auto mean = static_cast<float>(mean_ * unit);
+  const auto factor = static_cast<float>(1 / (deviation_ * unit));
+  for (const uint32_t id : ids) {
+    INVARIANT(id < files_.labels.size(), "the set has that sample");
+    if (!files_.bytes.empty()) {
+      kernels<float>().standardise(pixels(), files_.bytes.data() + each * id, mean, factor, x);
+    } else {
+      const float* pixel = files_.floats.data() + each * id;
+      for (size_t i = 0; i < each; ++i) x[i] = (pixel[i] - mean) * factor;
+    }
+    x += each;
+    *labels++ = files_.labels[id];
+  }
+}
+
+void Dataset::tokens(std::span<const uint32_t> ids, int32_t* inputs, int32_t* targets) const {
+  const auto each = static_cast<size_t>(context_);
+  for (const uint32_t id : ids) {
+    const int64_t begin = int64_t{id} * context_;
+    tokens_->copy(begin, {inputs, each});
+    tokens_->copy(begin + 1, {targets, each});
+    inputs += each;
+    targets += each;
+  }
+}
+
+}  // namespace dtrain::engine

@@ -1,0 +1,29 @@
+// npy, the format of NumPy's arrays, versions 1 to 3: row-major arrays of little-endian numbers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <vector>
+
+#include "schema/result.h"
+
+namespace dtrain::engine {
+
+enum class NpyType { U8, I32, I64, F32, F64 };
+
+struct Npy {
+  NpyType type = NpyType::U8;
+  std::vector<int64_t> shape;
+  std::vector<std::byte> bytes;
+
+  int64_t size() const;  // elements
+  std::vector<float> floats() const;
+  // InvalidArgument names the first element that is no whole number.
+  Result<std::vector<int64_t>> integers() const;
+};
+
+// The whole file. Errors name it and say what was found.
+Result<Npy> read_npy(const std::filesystem::path& path);
+
+}  // namespace dtrain::engine

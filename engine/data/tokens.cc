@@ -1,0 +1,94 @@
+#include "engine/data/tokens.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <string>
+
+namespace dtrain::engine {
+
+namespace {
+
+constexpr size_t kHeaderBytes = 1024;
+
+int32_t int_at(std::span<const std::byte> bytes, size_t index) {
+  int32_t value = 0;
+  if (bytes.size() >= 4 * (index + 1)) std::memcpy(&value, bytes.data() + 4 * index, 4);
+  return value;
+}
+
+}  // namespace
+
+Result<TokenFile> TokenFile::open(const std::filesystem::path& path, int64_t vocabulary) {
+  TRY(MappedFile mapped, MappedFile::open(path));
+  TokenFile file(std::move(mapped));
+  const auto bytes = file.file_.bytes();
+  const std::string name = path.filename().string();
+  const auto damaged = [&](std::string what) {
+    return Error{Code::DataLoss, fmt::format("{}: {}", path.native(), what), ""};
+  };
+  file.tokens_ = bytes.data();
+  if (int_at(bytes, 0) == kMagic) {
+    if (int_at(bytes, 1) != 1) {
+      return damaged(fmt::format("tokens of version {}, expected 1", int_at(bytes, 1)));
+    }
+    const int64_t announced = int_at(bytes, 2);
+    const int64_t held = (static_cast<int64_t>(bytes.size()) - int64_t{kHeaderBytes}) / 2;
+    if (bytes.size() != kHeaderBytes + 2 * static_cast<uint64_t>(std::max<int64_t>(announced, 0))) {
+      return damaged(fmt::format("its header announces {} tokens, there are {}", announced,
+                                 std::max<int64_t>(held, 0)));
+    }
+    file.tokens_ += kHeaderBytes;
+    file.size_ = announced;
+  } else if (name.ends_with(".u16.bin")) {
+    if (bytes.size() % 2 != 0) {
+      return damaged(fmt::format("{} bytes are no whole number of 16-bit tokens", bytes.size()));
+    }
+    file.size_ = static_cast<int64_t>(bytes.size() / 2);
+  } else if (name.ends_with(".bin")) {
+    return Error{
+        Code::InvalidArgument,
+        fmt::format("{}: not a token file (magic {}, expected {})", path.native(), int_at(bytes, 0),
+                    kMagic),
+        "name it .u16.bin if it is 16-bit tokens without a header, or not .bin if each byte "
+        "is a token"};
+  } else {
+    file.bytes_ = true;
+    file.size_ = static_cast<int64_t>(bytes.size());
+  }
+  if (file.size_ == 0) return damaged("no tokens");
+
+  file.vocabulary_ = vocabulary > 0 ? vocabulary : file.bytes_ ? 256 : 65536;
+  int32_t largest = 0;
+  std::array<int32_t, 4096> chunk;
+  for (int64_t at = 0; at < file.size_; at += static_cast<int64_t>(chunk.size())) {
+    const auto n =
+        static_cast<size_t>(std::min<int64_t>(static_cast<int64_t>(chunk.size()), file.size_ - at));
+    file.copy(at, {chunk.data(), n});
+    const int32_t here = *std::max_element(chunk.begin(), chunk.begin() + static_cast<long>(n));
+    largest = std::max(largest, here);
+    if (here < file.vocabulary_) continue;
+    const auto* found = std::find_if(chunk.data(), chunk.data() + n,
+                                     [&](int32_t token) { return token >= file.vocabulary_; });
+    return Error{Code::InvalidArgument,
+                 fmt::format("{}: token {} at position {}, and the vocabulary has {}",
+                             path.native(), *found, at + (found - chunk.data()), file.vocabulary_),
+                 ""};
+  }
+  if (vocabulary == 0 && !file.bytes_) file.vocabulary_ = largest + 1;
+  return file;
+}
+
+int32_t TokenFile::token(int64_t at) const {
+  if (bytes_) return static_cast<int32_t>(tokens_[at]);
+  uint16_t token = 0;
+  std::memcpy(&token, tokens_ + 2 * at, 2);
+  return token;
+}
+
+void TokenFile::copy(int64_t begin, std::span<int32_t> out) const {
+  INVARIANT(begin >= 0 && begin + static_cast<int64_t>(out.size()) <= size_, "tokens of the file");
+  for (size_t i = 0; i < out.size(); ++i) out[i] = token(begin + static_cast<int64_t>(i));
+}
+
+}  // namespace dtrain::engine

@@ -1,0 +1,40 @@
+// Text as numbers: a file of tokens, mapped, not read. What a token is is told by the file:
+//   llm.c's header (256 int32: 20240520, 1, count): uint16, little endian
+//   a name that ends in .u16.bin: uint16 without a header, as nanoGPT writes them
+//   any other name: each byte is a token (text). Not .bin, which could be either: that is refused.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+
+#include "engine/mapped_file.h"
+#include "schema/result.h"
+
+namespace dtrain::engine {
+
+class TokenFile {
+ public:
+  static constexpr int32_t kMagic = 20240520;
+
+  // Every token is looked at: one that is not below `vocabulary` is an error that names file and
+  // position. 0: the vocabulary is what the file shows, 256 for bytes.
+  static Result<TokenFile> open(const std::filesystem::path& path, int64_t vocabulary);
+
+  int64_t size() const { return size_; }
+  int64_t vocabulary() const { return vocabulary_; }
+  // Tokens [begin, begin + out.size()).
+  void copy(int64_t begin, std::span<int32_t> out) const;
+
+ private:
+  explicit TokenFile(MappedFile file) : file_(std::move(file)) {}
+  int32_t token(int64_t at) const;
+
+  MappedFile file_;
+  const std::byte* tokens_ = nullptr;
+  bool bytes_ = false;  // a token each, instead of two
+  int64_t size_ = 0;
+  int64_t vocabulary_ = 0;
+};
+
+}  // namespace dtrain::engine

@@ -1,0 +1,167 @@
+#include "engine/formats/checkpoint.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "engine/formats/crc32c.h"
+
+namespace dtrain::engine {
+
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr const char* kModel = "model.safetensors";
+constexpr const char* kOptimizer = "optimizer.safetensors";
+constexpr const char* kState = "state.json";
+constexpr const char* kManifest = "manifest.json";
+constexpr std::string_view kPrefix = "step-";
+constexpr std::string_view kUnfinished = "unfinished-";
+constexpr int kTries = 3;
+
+Status check_finite(std::span<const TensorView> tensors) {
+  for (const TensorView& tensor : tensors) {
+    for (const float value : tensor.values) {
+      if (std::isfinite(value)) continue;
+      return Error{Code::InvalidArgument, fmt::format("{} is not finite, and is not saved", tensor.name), ""};
+    }
+  }
+  return ok();
+}
+
+// `fill` writes the content. Entered in `manifest`.
+template <class Fill>
+Status write_file(const fs::path& path, Json& manifest, Fill fill) {
+  TRY(FileWriter file, FileWriter::create(path));
+  TRY(fill(file));
+  manifest[path.filename().string()] = {{"bytes", file.bytes()}, {"crc32c", file.crc32c()}};
+  return file.finish();
+}
+
+void delete_all(const fs::path& path) {
+  std::error_code ignored;
+  fs::remove_all(path, ignored);
+}
+
+std::optional<std::string> read_text(const fs::path& path) {
+  const auto file = MappedFile::open(path);
+  if (!file.ok()) return std::nullopt;
+  return std::string(reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size());
+}
+
+}  // namespace
+
+Result<Checkpoints> Checkpoints::open(fs::path folder, int keep) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) return file_error("create", folder, error.value());
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+    if (entry.path().filename().string().starts_with(kUnfinished)) delete_all(entry.path());
+  }
+  if (error) return file_error("list", folder, error.value());
+  return Checkpoints(std::move(folder), std::max(1, keep));
+}
+
+fs::path Checkpoints::path_of(int64_t step) const { return folder_ / fmt::format("{}{:08}", kPrefix, step); }
+
+Status Checkpoints::save(int64_t step, const CheckpointContent& content) {
+  TRY(check_finite(content.model));
+  TRY(check_finite(content.optimizer));
+  const fs::path place = folder_ / fmt::format("{}{}", kUnfinished, step);
+  const Status written = try_again(kTries, [&]() -> Status {
+    delete_all(place);
+    TRY(write(place, content));
+    const fs::path to = path_of(step);
+    delete_all(to);  // of the same step, as a resumed training saves it anew: the same bits
+    return rename_file(place, to);
+  });
+  if (!written.ok()) {
+    delete_all(place);
+    return written;
+  }
+  remove_old();
+  return ok();
+}
+
+Status Checkpoints::write(const fs::path& place, const CheckpointContent& content) const {
+  std::error_code error;
+  fs::create_directory(place, error);
+  if (error) return file_error("create", place, error.value());
+  Json manifest;
+  TRY(write_file(place / kModel, manifest,
+                 [&](FileWriter& file) { return write_safetensors(file, content.model, {}); }));
+  TRY(write_file(place / kOptimizer, manifest,
+                 [&](FileWriter& file) { return write_safetensors(file, content.optimizer, {}); }));
+  TRY(write_file(place / kState, manifest, [&](FileWriter& file) { return file.write(content.state); }));
+  TRY(FileWriter file, FileWriter::create(place / kManifest));
+  TRY(file.write(manifest.dump() + "\n"));
+  TRY(file.finish());
+  return sync_folder(place);
+}
+
+std::vector<int64_t> Checkpoints::steps() const {
+  std::vector<int64_t> steps;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder_, error)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with(kPrefix)) continue;
+    int64_t step = 0;
+    const char* end = name.data() + name.size();
+    if (std::from_chars(name.data() + kPrefix.size(), end, step).ptr == end) steps.push_back(step);
+  }
+  std::sort(steps.rbegin(), steps.rend());
+  return steps;
+}
+
+Result<std::string> Checkpoints::check(int64_t step) const {
+  const fs::path path = path_of(step);
+  const auto damaged = [&](const std::string& what) {
+    return Error{Code::DataLoss, fmt::format("{}: {}", path.native(), what), ""};
+  };
+  const std::optional<std::string> text = read_text(path / kManifest);
+  if (!text) return damaged("it has no manifest");
+  const Json manifest = Json::parse(*text, nullptr, false);
+  if (!manifest.is_object()) return damaged("its manifest can't be read");
+  for (const char* name : {kModel, kOptimizer, kState}) {
+    const auto file = MappedFile::open(path / name);
+    if (!file.ok()) return damaged(fmt::format("{} can't be read", name));
+    const Json& entry = manifest.contains(name) ? manifest.at(name) : Json::object();
+    if (!entry.is_object() || entry.value("bytes", Json()) != file->bytes().size() ||
+        entry.value("crc32c", Json()) != crc32c(file->bytes())) {
+      return damaged(fmt::format("{} is not what was written", name));
+    }
+  }
+  return read_text(path / kState).value_or("");
+}
+
+std::optional<FoundCheckpoint> Checkpoints::newest_healthy(std::vector<std::string>* skipped) const {
+  for (const int64_t step : steps()) {
+    auto state = check(step);
+    if (state.ok()) return FoundCheckpoint{step, path_of(step), std::move(*state)};
+    if (skipped != nullptr) skipped->push_back(state.error().message);
+  }
+  return std::nullopt;
+}
+
+// The newest was written a moment ago; older ones are counted whatever they are.
+void Checkpoints::remove_old() const {
+  const std::vector<int64_t> all = steps();
+  for (size_t i = static_cast<size_t>(keep_); i < all.size(); ++i) delete_all(path_of(all[i]));
+}
+
+Status write_model(const fs::path& path, std::span<const TensorView> tensors, const Metadata& metadata) {
+  TRY(check_finite(tensors));
+  fs::path unfinished = path;
+  unfinished += ".unfinished";
+  return try_again(kTries, [&]() -> Status {
+    TRY(FileWriter file, FileWriter::create(unfinished));
+    TRY(write_safetensors(file, tensors, metadata));
+    TRY(file.finish());
+    return rename_file(unfinished, path);
+  });
+}
+
+}  // namespace dtrain::engine

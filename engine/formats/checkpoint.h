@@ -1,0 +1,56 @@
+// A folder of checkpoints, step-00000500/ each: model.safetensors, optimizer.safetensors, state.json,
+// and last manifest.json with the size and CRC-32C of the others. One that is there under its name is
+// whole; one that is damaged later is recognised.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/formats/safetensors.h"
+#include "schema/result.h"
+
+namespace dtrain::engine {
+
+struct CheckpointContent {
+  std::span<const TensorView> model;
+  std::span<const TensorView> optimizer;
+  std::string state;  // JSON
+};
+
+struct FoundCheckpoint {
+  int64_t step = 0;
+  std::filesystem::path path;
+  std::string state;
+};
+
+// Owner: the one process that writes there. Blocks.
+class Checkpoints {
+ public:
+  // Makes the folder; what a writer that was killed left unfinished goes.
+  static Result<Checkpoints> open(std::filesystem::path folder, int keep);
+
+  // Replaces one of the same step. ResourceExhausted: the disk is full. InvalidArgument: a tensor is not
+  // finite. Either way what was there before stays. Then the oldest go, but for `keep`.
+  Status save(int64_t step, const CheckpointContent& content);
+
+  // The newest whose files are what its manifest says; what is wrong with newer ones is in `skipped`.
+  std::optional<FoundCheckpoint> newest_healthy(std::vector<std::string>* skipped = nullptr) const;
+
+ private:
+  Checkpoints(std::filesystem::path folder, int keep) : folder_(std::move(folder)), keep_(keep) {}
+  Status write(const std::filesystem::path& place, const CheckpointContent& content) const;
+  std::vector<int64_t> steps() const;  // newest first
+  std::filesystem::path path_of(int64_t step) const;
+  Result<std::string> check(int64_t step) const;  // its state
+  void remove_old() const;
+
+  std::filesystem::path folder_;
+  int keep_;
+};
+
+// A file that is whole or not there, with its name on the disk.
+Status write_model(const std::filesystem::path& path, std::span<const TensorView> tensors, const Metadata& metadata);
+
+}  // namespace dtrain::engine

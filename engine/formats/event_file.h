@@ -1,0 +1,33 @@
+// TensorBoard's event files: TFRecords of the Event message, scalars only. A record is written by one
+// call, so that a reader never sees half of one unless the disk is full.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string_view>
+
+#include "schema/fd.h"
+#include "schema/result.h"
+
+namespace dtrain::engine {
+
+// Owner: who trains. A training that goes on after a restart writes a file of its own; TensorBoard reads
+// all files of a folder, in the order of their names.
+class EventFile {
+ public:
+  static Result<EventFile> create(const std::filesystem::path& folder);
+
+  // At the present time. A failed write is forgotten: training is worth more than its curve.
+  void scalar(std::string_view tag, int64_t step, double value);
+
+ private:
+  explicit EventFile(Fd fd) : fd_(std::move(fd)) {}
+  bool write(std::string_view event);
+
+  Fd fd_;
+};
+
+// One Event message. tensorflow/core/util/event.proto, framework/summary.proto.
+std::string scalar_event(double wall_time, int64_t step, std::string_view tag, float value);
+
+}  // namespace dtrain::engine

@@ -1,0 +1,303 @@
+// Convolution and pooling on blocks of kBlockImages images: [channel][row][column][image]. A row of one
+// channel is contiguous, and a tap of the filter moves it by whole images: so every lane of a vector
+// works, however few channels there are.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "engine/kernels/kernels.h"
+#include "engine/kernels/scratch.h"
+#include "engine/kernels/vector.h"
+
+namespace dtrain::engine::DTRAIN_ISA {
+
+inline constexpr int kConvRows = DTRAIN_VECTOR_BYTES == 64 ? 5 : 4;     // output channels of a tile
+inline constexpr int kConvVectors = DTRAIN_VECTOR_BYTES == 64 ? 5 : 2;  // along a row
+
+// Part of one output row of R channels: out = filters over in, valid taps only.
+template <class T, int R, int C>
+void conv_tile(const ConvShape& s, const T* in, const T* filters, T* out, int64_t out_channel) {
+  Vector<T> acc[R][C] = {};
+  const int64_t taps = s.in_channels * s.kernel * s.kernel;
+  const int64_t row = s.in_width * kBlockImages;
+  const T* filter = filters;
+  for (int64_t c = 0; c < s.in_channels; ++c) {
+    for (int64_t y = 0; y < s.kernel; ++y) {
+      const T* from = in + (c * s.in_height + y) * row;
+      for (int64_t x = 0; x < s.kernel; ++x, from += kBlockImages, ++filter) {
+        Vector<T> pixels[C];
+#pragma GCC unroll 5
+        for (int i = 0; i < C; ++i) pixels[i] = load(from + i * kLanes<T>);
+#pragma GCC unroll 5
+        for (int r = 0; r < R; ++r) {
+          const Vector<T> weight = splat(filter[r * taps]);
+#pragma GCC unroll 5
+          for (int i = 0; i < C; ++i) acc[r][i] += weight * pixels[i];
+        }
+      }
+    }
+  }
+#pragma GCC unroll 5
+  for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 5
+    for (int i = 0; i < C; ++i) store(out + r * out_channel + i * kLanes<T>, acc[r][i]);
+  }
+}
+
+template <class T>
+using ConvTile = void (*)(const ConvShape&, const T*, const T*, T*, int64_t);
+template <class T, int... I>
+constexpr std::array<ConvTile<T>, sizeof...(I)> conv_table(std::integer_sequence<int, I...>) {
+  return {&conv_tile<T, I / kConvVectors + 1, I % kConvVectors + 1>...};
+}
+// [(channels - 1) kConvVectors + vectors - 1]
+template <class T>
+inline constexpr auto kConvTile =
+    conv_table<T>(std::make_integer_sequence<int, kConvRows * kConvVectors>());
+
+template <class T>
+void conv(const ConvShape& s, const T* in, const T* filters, T* out) {
+  const int64_t taps = s.in_channels * s.kernel * s.kernel;
+  const int64_t vectors = s.out_width() * kBlockImages / kLanes<T>;
+  const int64_t out_channel = s.out_height() * s.out_width() * kBlockImages;
+  for (int64_t o = 0; o < s.out_channels; o += kConvRows) {
+    const int64_t channels = std::min<int64_t>(kConvRows, s.out_channels - o);
+    for (int64_t y = 0; y < s.out_height(); ++y) {
+      const T* from = in + y * s.in_width * kBlockImages;
+      T* to = out + o * out_channel + y * s.out_width() * kBlockImages;
+      for (int64_t v = 0; v < vectors;) {
+        const int64_t count = std::min<int64_t>(kConvVectors, vectors - v);
+        kConvTile<T>[static_cast<size_t>((channels - 1) * kConvVectors + count - 1)](
+            s, from + v * kLanes<T>, filters + o * taps, to + v * kLanes<T>, out_channel);
+        v += count;
+      }
+    }
+  }
+  // An odd width leaves half a vector where vectors hold two pixels.
+  const int64_t rest = s.out_width() * kBlockImages - vectors * kLanes<T>;
+  if (rest == 0) return;
+  const int64_t row = s.in_width * kBlockImages;
+  for (int64_t o = 0; o < s.out_channels; ++o) {
+    for (int64_t y = 0; y < s.out_height(); ++y) {
+      Vector<T> acc{};
+      const T* filter = filters + o * taps;
+      for (int64_t c = 0; c < s.in_channels; ++c) {
+        for (int64_t k = 0; k < s.kernel; ++k) {
+          const T* from = in + (c * s.in_height + y + k) * row + vectors * kLanes<T>;
+          for (int64_t x = 0; x < s.kernel; ++x) {
+            acc += splat(*filter++) * load_some(from + x * kBlockImages, rest);
+          }
+        }
+      }
+      store_some(out + o * out_channel + y * s.out_width() * kBlockImages + vectors * kLanes<T>, acc, rest);
+    }
+  }
+}
+
+inline constexpr int kGradientRows = DTRAIN_VECTOR_BYTES == 64 ? 4 : 2;
+inline constexpr int kGradientTaps = DTRAIN_VECTOR_BYTES == 64 ? 5 : 4;
+
+// The gradients of R channels' filters at X taps next to each other, over blocks [begin, end).
+template <class T, int R, int X>
+void gradient_tile(const ConvShape& s, int64_t begin, int64_t end, const T* in, const T* dout,
+                   T* sums) {
+  Vector<T> acc[R][X] = {};
+  const int64_t in_row = s.in_width * kBlockImages, out_row = s.dout_width() * kBlockImages;
+  const int64_t channel = s.dout_height() * out_row;
+  const int64_t count = s.out_width() * kBlockImages;
+  for (int64_t block = begin; block < end; ++block) {
+    for (int64_t y = 0; y < s.out_height(); ++y) {
+      const T* from = in + block * s.in_size() + y * in_row;
+      const T* d = dout + block * s.dout_size() + y * out_row;
+      for_vectors<T>(count, [&](auto load_at, auto) {
+        Vector<T> gradient[R];
+#pragma GCC unroll 4
+        for (int r = 0; r < R; ++r) gradient[r] = load_at(d + r * channel);
+#pragma GCC unroll 5
+        for (int x = 0; x < X; ++x) {
+          const Vector<T> pixels = load_at(from + x * kBlockImages);
+#pragma GCC unroll 4
+          for (int r = 0; r < R; ++r) acc[r][x] += gradient[r] * pixels;
+        }
+      });
+    }
+  }
+  for (int r = 0; r < R; ++r) {
+    for (int x = 0; x < X; ++x) sums[r * kGradientTaps + x] = sum_lanes<T>(acc[r][x]);
+  }
+}
+
+template <class T>
+using GradientTile = void (*)(const ConvShape&, int64_t, int64_t, const T*, const T*, T*);
+template <class T, int... I>
+constexpr std::array<GradientTile<T>, sizeof...(I)> gradient_table(std::integer_sequence<int, I...>) {
+  return {&gradient_tile<T, I / kGradientTaps + 1, I % kGradientTaps + 1>...};
+}
+template <class T>
+inline constexpr auto kGradientTile =
+    gradient_table<T>(std::make_integer_sequence<int, kGradientRows * kGradientTaps>());
+
+// `leaves` counts blocks.
+template <class T>
+void conv_filter_gradient(const ConvShape& s, Leaves leaves, const T* in, const T* dout, T* dfilters,
+                          bool add) {
+  constexpr int kTile = kGradientRows * kGradientTaps;
+  const int64_t in_row = s.in_width * kBlockImages, out_row = s.dout_width() * kBlockImages;
+  const T* const first = dout + (s.dout_padding * out_row + s.dout_padding * kBlockImages);
+  for (int64_t o = 0; o < s.out_channels; o += kGradientRows) {
+    const int64_t channels = std::min<int64_t>(kGradientRows, s.out_channels - o);
+    const T* const gradients = first + o * s.dout_height() * out_row;
+    for (int64_t c = 0; c < s.in_channels; ++c) {
+      for (int64_t y = 0; y < s.kernel; ++y) {
+        for (int64_t x = 0; x < s.kernel; x += kGradientTaps) {
+          const int64_t taps = std::min<int64_t>(kGradientTaps, s.kernel - x);
+          const T* from = in + (c * s.in_height + y) * in_row + x * kBlockImages;
+          T waiting[kTreeLevels][kTile];
+          int depth = 0;
+          int64_t begin = 0;
+          for (int leaf = 0; leaf < leaves.count; ++leaf) {
+            T sums[kTile] = {};
+            kGradientTile<T>[static_cast<size_t>((channels - 1) * kGradientTaps + taps - 1)](
+                s, begin, leaves.ends[leaf], from, gradients, sums);
+            begin = leaves.ends[leaf];
+            for (int rest = leaf; rest & 1; rest >>= 1) {
+              --depth;
+              for (int i = 0; i < kTile; ++i) sums[i] += waiting[depth][i];
+            }
+            std::copy_n(sums, kTile, waiting[depth++]);
+          }
+          for (int64_t r = 0; r < channels; ++r) {
+            T* to = dfilters + ((o + r) * s.in_channels + c) * s.kernel * s.kernel + y * s.kernel + x;
+            for (int64_t i = 0; i < taps; ++i) {
+              const T sum = waiting[0][r * kGradientTaps + i];
+              to[i] = add ? sum + to[i] : sum;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+template <class T>
+void conv_bias_gradient(const ConvShape& s, Leaves leaves, const T* dout, T* dbias, bool add) {
+  const int64_t channel = s.dout_height() * s.dout_width() * kBlockImages;
+  for (int64_t o = 0; o < s.out_channels; ++o) {
+    T waiting[kTreeLevels];
+    int depth = 0;
+    int64_t begin = 0;
+    for (int leaf = 0; leaf < leaves.count; ++leaf) {
+      Vector<T> acc{};
+      for (int64_t block = begin; block < leaves.ends[leaf]; ++block) {
+        const T* from = dout + block * s.dout_size() + o * channel;  // with the padding, which is zero
+        for_vectors<T>(channel, [&](auto load_at, auto) { acc += load_at(from); });
+      }
+      T sum = sum_lanes<T>(acc);
+      begin = leaves.ends[leaf];
+      for (int rest = leaf; rest & 1; rest >>= 1) sum += waiting[--depth];
+      waiting[depth++] = sum;
+    }
+    dbias[o] = add ? waiting[0] + dbias[o] : waiting[0];
+  }
+}
+
+// ---- pooling
+
+template <class T>
+struct PixelOf {
+  typedef T Type __attribute__((vector_size(kBlockImages * sizeof(T))));
+};
+template <class T>
+using Pixel = typename PixelOf<T>::Type;
+template <class T>
+DTRAIN_INLINE Pixel<T> load_pixel(const T* from) {
+  Pixel<T> pixel;
+  std::memcpy(&pixel, from, sizeof pixel);
+  return pixel;
+}
+
+// pooled = max over 2x2 of relu(x + bias); `which` of the four it was, the first of equals.
+template <class T>
+void bias_relu_pool(const ConvShape& s, const T* x, const T* bias, T* pooled, uint8_t* which) {
+  const int64_t row = s.out_width() * kBlockImages;
+  for (int64_t c = 0; c < s.out_channels; ++c, x += s.out_height() * row) {
+    const Pixel<T> b = bias[c] - Pixel<T>{};
+    for (int64_t y = 0; y < s.out_height() / 2; ++y) {
+      const T* from = x + 2 * y * row;
+      for (int64_t i = 0; i < s.out_width() / 2; ++i, from += 2 * kBlockImages) {
+        Pixel<T> most = load_pixel(from);
+        auto index = most != most;  // of integers as wide as T, all zero but for NaN
+        index = index & 0;
+        const T* const others[] = {from + kBlockImages, from + row, from + row + kBlockImages};
+        for (int k = 0; k < 3; ++k) {
+          const Pixel<T> other = load_pixel(others[k]);
+          const auto more = other > most;
+          most = more ? other : most;
+          index = more ? (index & 0) + (k + 1) : index;
+        }
+        most += b;
+        most = most > Pixel<T>{} ? most : Pixel<T>{};
+        std::memcpy(pooled, &most, sizeof most);
+        pooled += kBlockImages;
+        for (int lane = 0; lane < kBlockImages; ++lane) which[lane] = static_cast<uint8_t>(index[lane]);
+        which += kBlockImages;
+      }
+    }
+  }
+}
+
+// dx (padded, its padding untouched) = the gradient of pooled where it came from, zero elsewhere.
+template <class T>
+void pool_relu_backward(const ConvShape& s, const T* pooled, const uint8_t* which, const T* dpooled,
+                        T* dx) {
+  const int64_t row = s.dout_width() * kBlockImages;
+  dx += s.dout_padding * (row + kBlockImages);
+  for (int64_t c = 0; c < s.out_channels; ++c, dx += s.dout_height() * row) {
+    for (int64_t y = 0; y < s.out_height() / 2; ++y) {
+      T* to = dx + 2 * y * row;
+      for (int64_t i = 0; i < s.out_width() / 2; ++i, to += 2 * kBlockImages) {
+        const Pixel<T> kept = load_pixel(pooled) > Pixel<T>{} ? load_pixel(dpooled) : Pixel<T>{};
+        auto index = kept != kept;
+        for (int lane = 0; lane < kBlockImages; ++lane) index[lane] = which[lane];
+        T* const places[] = {to, to + kBlockImages, to + row, to + row + kBlockImages};
+        for (int k = 0; k < 4; ++k) {
+          const Pixel<T> d = index == k ? kept : Pixel<T>{};
+          std::memcpy(places[k], &d, sizeof d);
+        }
+        pooled += kBlockImages;
+        dpooled += kBlockImages;
+        which += kBlockImages;
+      }
+      // What an odd width or height leaves out of the pooling.
+      if (s.out_width() % 2 != 0) {
+        std::fill_n(to, kBlockImages, T(0));
+        std::fill_n(to + row, kBlockImages, T(0));
+      }
+    }
+    if (s.out_height() % 2 != 0) {
+      std::fill_n(dx + (s.out_height() - 1) * row, s.out_width() * kBlockImages, T(0));
+    }
+  }
+}
+
+// ---- in and out of blocks
+
+// `count` images of `pixels` values each, row-major, as one block; missing images are zero.
+template <class T>
+void rows_to_block(int64_t count, int64_t pixels, const T* rows, T* block) {
+  if (count < kBlockImages) std::fill_n(block, pixels * kBlockImages, T(0));
+  for (int64_t pixel = 0; pixel < pixels; ++pixel) {
+    for (int64_t i = 0; i < count; ++i) block[pixel * kBlockImages + i] = rows[i * pixels + pixel];
+  }
+}
+
+template <class T>
+void block_to_rows(int64_t count, int64_t pixels, const T* block, T* rows) {
+  for (int64_t pixel = 0; pixel < pixels; ++pixel) {
+    for (int64_t i = 0; i < count; ++i) rows[i * pixels + pixel] = block[pixel * kBlockImages + i];
+  }
+}
+
+}  // namespace dtrain::engine::DTRAIN_ISA

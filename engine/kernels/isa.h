@@ -1,0 +1,11 @@
+// The kernel tables that this program was built with.
+#pragma once
+
+#include "engine/kernels/kernels.h"
+
+namespace dtrain::engine {
+
+extern const Kernels<float> kAvx512Kernels, kAvx2Kernels, kBaselineKernels;
+extern const Kernels<double> kDoubleKernels;
+
+}  // namespace dtrain::engine

@@ -1,0 +1,117 @@
+// The CPU's operations, in the best version that this machine can run. All matrices are row-major.
+//
+// What sums over samples takes Leaves and sums by the balanced binary tree over them, so that results
+// are the same bits however a batch is spread over threads and processes (leaves.h).
+#pragma once
+
+#include <cstdint>
+
+namespace dtrain::engine {
+
+// Rows of a batch by leaf: leaf l is rows [l ? ends[l - 1] : 0, ends[l]); some may be empty. `count` is
+// a power of two.
+struct Leaves {
+  const int64_t* ends = nullptr;
+  int count = 0;
+};
+inline constexpr int kTreeLevels = 8;  // up to 128 leaves
+
+// Element (m, k) of A is data[m row_stride + k column_stride]; B's (k, n) likewise.
+template <class T>
+struct GemmA {
+  const T* data;
+  int64_t row_stride, column_stride;
+};
+template <class T>
+struct GemmB {
+  const T* data;
+  int64_t row_stride, column_stride;
+};
+
+struct AttentionShape {
+  int64_t context, heads, width;
+};
+
+inline constexpr int kBlockImages = 8;
+
+// A valid convolution of square filters, stride 1, on blocks of images (conv_kernel.h). The gradient of
+// the output may lie in a frame of `dout_padding` zeros, so that the gradient of the input is a
+// convolution of it.
+struct ConvShape {
+  int64_t in_channels, out_channels, kernel, in_height, in_width, dout_padding;
+  int64_t out_height() const { return in_height - kernel + 1; }
+  int64_t out_width() const { return in_width - kernel + 1; }
+  int64_t dout_height() const { return out_height() + 2 * dout_padding; }
+  int64_t dout_width() const { return out_width() + 2 * dout_padding; }
+  // Elements of a block.
+  int64_t in_size() const { return in_channels * in_height * in_width * kBlockImages; }
+  int64_t out_size() const { return out_channels * out_height() * out_width() * kBlockImages; }
+  int64_t dout_size() const { return out_channels * dout_height() * dout_width() * kBlockImages; }
+  int64_t pooled_size() const {
+    return out_channels * (out_height() / 2) * (out_width() / 2) * kBlockImages;
+  }
+};
+
+// `add`: to what is there, else it is overwritten. Gradients are sums over rows, by the tree.
+template <class T>
+struct Kernels {
+  const char* isa;
+
+  // ---- matrices: gemm_kernel.h
+  // C (ldc) = A[M, K] B[K, N]. C must not overlap A or B.
+  void (*gemm)(int64_t m, int64_t n, int64_t k, GemmA<T> a, GemmB<T> b, T* c, int64_t ldc, bool add);
+  // The same, K being the rows of a batch.
+  void (*gemm_tree)(int64_t m, int64_t n, Leaves leaves, GemmA<T> a, GemmB<T> b, T* c, int64_t ldc,
+                    bool add);
+
+  // ---- rows of n: row_kernels.h
+  void (*add_bias)(int64_t rows, int64_t n, const T* bias, T* x);
+  void (*add_bias_relu)(int64_t rows, int64_t n, const T* bias, T* x);
+  void (*add_bias_gelu)(int64_t rows, int64_t n, const T* bias, T* x, T* y);  // x keeps x + bias
+  void (*relu_backward)(int64_t count, const T* y, T* dy);                    // dy becomes dx
+  void (*gelu_backward)(int64_t count, const T* x, T* dy);
+  void (*standardise)(int64_t count, const uint8_t* bytes, T mean, T factor, T* x);  // (b - mean) factor
+  void (*add_to)(int64_t count, const T* x, T* y);
+  void (*sum_rows)(int64_t n, Leaves leaves, const T* x, T* out, bool add);
+  void (*layer_norm)(int64_t rows, int64_t n, const T* x, const T* gain, const T* bias, T* y, T* mean,
+                     T* rstd);
+  // Adds to dx.
+  void (*layer_norm_backward)(int64_t n, Leaves leaves, const T* x, const T* gain, const T* mean,
+                              const T* rstd, const T* dy, T* dx, T* dgain, T* dbias, bool add);
+  // logits become the gradients of the losses. Returns how many labels have the largest logit.
+  int64_t (*softmax_cross_entropy)(int64_t rows, int64_t n, const int32_t* labels, T* logits,
+                                   double* losses);
+  // x[row] = tokens[ids[row]] + positions[row % context]
+  void (*embed)(int64_t rows, int64_t n, int64_t context, const int32_t* ids, const T* tokens,
+                const T* positions, T* x);
+  // `leaves` counts samples of `context` rows.
+  void (*position_gradient)(int64_t n, int64_t context, Leaves leaves, const T* dx, T* out, bool add);
+
+  // ---- attention: attention_kernel.h. qkv [samples context][3 width], out [samples context][width],
+  // log_sums [samples][heads][context].
+  void (*attention)(const AttentionShape& shape, int64_t samples, const T* qkv, T* out, T* log_sums);
+  void (*attention_backward)(const AttentionShape& shape, int64_t samples, const T* qkv,
+                             const T* log_sums, const T* dout, T* dqkv);
+
+  // ---- blocks of images: conv_kernel.h. filters [out][in][kernel][kernel]; `leaves` counts blocks.
+  void (*conv)(const ConvShape& shape, const T* in, const T* filters, T* out);
+  void (*conv_filter_gradient)(const ConvShape& shape, Leaves leaves, const T* in, const T* dout,
+                               T* dfilters, bool add);
+  void (*conv_bias_gradient)(const ConvShape& shape, Leaves leaves, const T* dout, T* dbias, bool add);
+  void (*bias_relu_pool)(const ConvShape& shape, const T* x, const T* bias, T* pooled, uint8_t* which);
+  void (*pool_relu_backward)(const ConvShape& shape, const T* pooled, const uint8_t* which,
+                             const T* dpooled, T* dx);
+  void (*rows_to_block)(int64_t count, int64_t pixels, const T* rows, T* block);
+  void (*block_to_rows)(int64_t count, int64_t pixels, const T* block, T* rows);
+};
+
+// For float by what the CPU has, and the variable DTRAIN_ISA=avx512|avx2|baseline if it is set and
+// possible; for double always the same.
+template <class T>
+const Kernels<T>& kernels();
+template <>
+const Kernels<float>& kernels<float>();
+template <>
+const Kernels<double>& kernels<double>();
+
+}  // namespace dtrain::engine

@@ -1,0 +1,27 @@
+// For CPUs with AVX2 and FMA.
+#if defined(__x86_64__)
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+
+#include "engine/kernels/isa.h"
+#include "engine/kernels/scratch.h"
+
+// Below here alone: what is included above must run on any machine.
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#define DTRAIN_ISA avx2
+#define DTRAIN_VECTOR_BYTES 32
+#include "engine/kernels/kernel_table.h"
+
+namespace dtrain::engine {
+
+const Kernels<float> kAvx2Kernels = avx2::kernel_table<float>("avx2");
+
+}  // namespace dtrain::engine
+
+#pragma GCC pop_options
+#endif

@@ -1,0 +1,18 @@
+#include "engine/layout.h"
+
+namespace dtrain::engine {
+
+int64_t Parameter::size() const {
+  int64_t size = 1;
+  for (const int64_t dimension : shape) size *= dimension;
+  return size;
+}
+
+int64_t Layout::add(Parameter parameter) {
+  parameter.offset = size_;
+  size_ += (parameter.size() + kAlignment - 1) / kAlignment * kAlignment;
+  parameters_.push_back(std::move(parameter));
+  return parameters_.back().offset;
+}
+
+}  // namespace dtrain::engine

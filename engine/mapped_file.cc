@@ -1,0 +1,44 @@
+#include "engine/mapped_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "schema/fd.h"
+
+namespace dtrain::engine {
+
+Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
+  // Not blocked by a pipe of that name.
+  const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  struct stat facts {};
+  if (!fd || ::fstat(fd.get(), &facts) != 0) {
+    return errno_error(fmt::format("open {}", path.native()), errno);
+  }
+  if (!S_ISREG(facts.st_mode)) {
+    return Error{Code::InvalidArgument, fmt::format("{} is no regular file", path.native()), ""};
+  }
+  const auto size = static_cast<size_t>(facts.st_size);
+  if (size == 0) return MappedFile(nullptr, 0);
+  void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd.get(), 0);
+  if (data == MAP_FAILED) return errno_error(fmt::format("map {}", path.native()), errno);
+  return MappedFile(static_cast<const std::byte*>(data), size);
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+}  // namespace dtrain::engine

@@ -1,0 +1,30 @@
+// A file in the address space, read-only, until it goes out of scope. Who shortens the file
+// meanwhile kills the process that reads it: data sets and checkpoints are replaced by renaming,
+// never in place.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <span>
+
+#include "schema/result.h"
+
+namespace dtrain::engine {
+
+class MappedFile {
+ public:
+  // Of regular files; an empty one is no bytes.
+  static Result<MappedFile> open(const std::filesystem::path& path);
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  ~MappedFile();
+
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+
+ private:
+  MappedFile(const std::byte* data, size_t size) : data_(data), size_(size) {}
+  const std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+}  // namespace dtrain::engine

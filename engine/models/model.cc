@@ -1,0 +1,63 @@
+#include "engine/models/model.h"
+
+#include "engine/models/gpt.h"
+#include "engine/models/lenet.h"
+#include "engine/models/mlp.h"
+
+namespace dtrain::engine {
+
+namespace {
+
+template <class... F>
+struct Overloaded : F... {
+  using F::operator()...;
+};
+template <class... F>
+Overloaded(F...) -> Overloaded<F...>;
+
+Error wants(std::string_view model, std::string_view samples) {
+  return {Code::InvalidArgument, fmt::format("{} trains on {}, and this is other data", model, samples), ""};
+}
+
+}  // namespace
+
+Layout layout_of(const ModelSpec& spec, const SampleShape& shape) {
+  return std::visit(Overloaded{[&](const MlpSpec& m) { return mlp_layout(m, shape); },
+                               [&](const LenetSpec& m) { return lenet_layout(m, shape); },
+                               [&](const GptSpec& m) { return gpt_layout(m, shape); }},
+                    spec);
+}
+
+template <class T>
+std::unique_ptr<Model<T>> make_model(const ModelSpec& spec, const SampleShape& shape, int64_t samples) {
+  using Made = std::unique_ptr<Model<T>>;
+  return std::visit(
+      Overloaded{[&](const MlpSpec& m) -> Made { return std::make_unique<Mlp<T>>(m, shape, samples); },
+                 [&](const LenetSpec& m) -> Made { return std::make_unique<Lenet<T>>(m, shape, samples); },
+                 [&](const GptSpec& m) -> Made { return std::make_unique<Gpt<T>>(m, shape, samples); }},
+      spec);
+}
+template std::unique_ptr<Model<float>> make_model(const ModelSpec&, const SampleShape&, int64_t);
+template std::unique_ptr<Model<double>> make_model(const ModelSpec&, const SampleShape&, int64_t);
+
+Status check_fit(const ModelSpec& spec, const SampleShape& shape) {
+  if (std::holds_alternative<GptSpec>(spec)) {
+    return shape.context > 0 ? ok() : Status(wants("gpt", "text or tokens"));
+  }
+  if (shape.pixels() == 0) {
+    return wants(std::holds_alternative<MlpSpec>(spec) ? "mlp" : "lenet", "images");
+  }
+  if (const auto* lenet = std::get_if<LenetSpec>(&spec)) {
+    for (const ConvShape& conv : lenet_convolutions(*lenet, shape)) {
+      if (conv.out_height() >= 2 && conv.out_width() >= 2) continue;
+      return Error{Code::InvalidArgument,
+                   fmt::format("images of {}x{} are too small for {} convolutions of {}x{}",
+                               shape.height, shape.width, lenet->channels.size(), lenet->kernel,
+                               lenet->kernel),
+                   "fewer channels: in lenet, or a smaller kernel"};
+    }
+  }
+  return ok();
+}
+
+}  // namespace dtrain::engine

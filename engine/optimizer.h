@@ -1,0 +1,44 @@
+// The update of parameters from a sum of gradients: PyTorch's formulas, in fp32, element by
+// element.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/layout.h"
+#include "schema/engine_spec.h"
+
+namespace dtrain::engine {
+
+struct OptimizerStep {
+  double learning_rate = 0;
+  double gradient_scale = 1;  // of the sum of gradients: 1 / batch, times what clipping takes away
+  int64_t step = 1;           // the first is 1
+};
+
+// An OptimizerKernel knows the constants of one optimiser and which elements decay.
+// Immutable: any number of threads update disjoint ranges at once.
+// Promises: an element's new value depends on that element alone, with the same bits wherever
+// ranges are cut and whatever vectors the processor has.
+class OptimizerKernel {
+ public:
+  OptimizerKernel(const OptimizerSpec& spec, const Layout& layout);
+
+  // Arenas of state: 0; 1: momentum; 2: Adam's moments. They begin as zeros.
+  int states() const;
+
+  // `range` is of the layout; the pointers are to its first element in each arena. States beyond
+  // states() are not touched and may be null.
+  void update(Range range, const OptimizerStep& step, float* params, const float* grads,
+              float* state0, float* state1) const;
+
+ private:
+  struct Run {  // up to the begin of the next, or the end of the arena
+    int64_t begin;
+    bool decays;
+  };
+  OptimizerSpec spec_;
+  std::vector<Run> runs_;  // by begin, the first at 0
+};
+
+}  // namespace dtrain::engine

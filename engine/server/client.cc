@@ -1,0 +1,308 @@
+#include "engine/server/client.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <random>
+
+#include "engine/comm/place.h"
+#include "engine/norm.h"
+#include "engine/optimizer.h"
+#include "engine/server/server.h"
+#include "engine/server/shards.h"
+
+namespace dtrain::engine {
+
+using server::Frame;
+using server::Lane;
+using server::Op;
+using server::Request;
+
+namespace {
+
+constexpr int kRetry_ms = 20;
+
+uint64_t random_number() {
+  std::random_device random;
+  return (static_cast<uint64_t>(random()) << 32 | random()) | 1;
+}
+
+}  // namespace
+
+ServerClient::ServerClient(const ServerClientConfig& config, const Layout& layout)
+    : config_(config),
+      arenas_(1 + OptimizerKernel(config.spec.optimizer, layout).states()),
+      introduction_{.job = server_job(config.experiment, config.spec, layout, config.servers.size(),
+                                      config.workers.size()),
+                    .generation = config.rank == 0 ? random_number() : 0,
+                    .attempt = config.attempt,
+                    .rank = config.rank,
+                    .local_sockets = config.local_sockets && config.through.addresses.empty()} {
+  const auto servers = static_cast<int>(config.servers.size());
+  const std::vector<Range> ranges = shards_of(layout.size(), servers);
+  for (int i = 0; i < servers; ++i) {
+    const Range range = ranges[static_cast<size_t>(i)];
+    if (range.size() == 0) continue;
+    const std::string& address = config.servers[static_cast<size_t>(i)];
+    lanes_.emplace_back(config.through.addresses.empty()
+                            ? address
+                            : config.through.addresses[static_cast<size_t>(i)],
+                        process_name(Role::Ps, i, address), range);
+  }
+}
+
+Result<std::unique_ptr<ServerClient>> ServerClient::join(const ServerClientConfig& config,
+                                                         const Layout& layout) {
+  std::unique_ptr<ServerClient> client(new ServerClient(config, layout));
+  const auto deadline = Deadline::after(config.spec.deadline_seconds);
+  for (Lane& lane : client->lanes_) {
+    TRY(client->connect(lane, deadline));
+    client->introduction_.generation = lane.welcome().generation;
+    client->pushes_ = std::max(client->pushes_, lane.welcome().sequence);
+    client->updates_ = client->lanes_.front().welcome().clock;
+  }
+  // Only with bounded staleness does anybody wait for a worker that computes for long.
+  if (config.spec.strategy.mode == ServerMode::Ssp) {
+    client->heart_ = std::thread([raw = client.get()] { raw->beat(); });
+  }
+  return client;
+}
+
+ServerClient::~ServerClient() {
+  {
+    const std::scoped_lock lock(mutex_);
+    ends_ = true;
+  }
+  ending_.notify_all();
+  if (heart_.joinable()) heart_.join();
+}
+
+void ServerClient::beat() {
+  const std::chrono::duration<double> pause(std::min(2.0, config_.spec.deadline_seconds / 10));
+  std::unique_lock lock(mutex_);
+  while (!ending_.wait_for(lock, pause, [this] { return ends_; })) {
+    for (Lane& lane : lanes_) {
+      if (lane.connected() && !lane.beat(introduction_).ok()) lane.close();
+    }
+  }
+}
+
+// Until it is there, or the deadline.
+Status ServerClient::connect(Lane& lane, Deadline deadline) {
+  while (true) {
+    Status connected = lane.connect(introduction_, deadline);
+    if (connected.ok()) break;
+    lane.close();
+    if (connected.error().code != Code::Unavailable || deadline.expired()) return connected;
+    ::poll(nullptr, 0, kRetry_ms);
+  }
+  const uint64_t generation = lane.welcome().generation;
+  if (introduction_.generation != 0 && generation != introduction_.generation) {
+    return Error{Code::Aborted, lane.name() + " is of another attempt", ""};
+  }
+  return ok();
+}
+
+Frame ServerClient::frame(Op op) const {
+  return {.op = op,
+          .generation = introduction_.generation,
+          .rank = static_cast<uint32_t>(config_.rank)};
+}
+
+// Until each lane has its last answer.
+Status ServerClient::exchange(bool fills) {
+  struct Watch {
+    Deadline deadline;
+    bool lost = false;
+  };
+  const auto anew = [&] { return Deadline::after(config_.spec.deadline_seconds); };
+  std::vector<Watch> watches(lanes_.size(), {anew()});
+  std::vector<pollfd> polled;
+  std::vector<size_t> indices;
+  while (true) {
+    polled.clear();
+    indices.clear();
+    int timeout_ms = INT_MAX;
+    for (size_t i = 0; i < lanes_.size(); ++i) {
+      Lane& lane = lanes_[i];
+      if (lane.done()) continue;
+      if (!lane.connected()) {
+        TRY(connect(lane, watches[i].deadline));
+        const bool filled = (lane.welcome().flags & server::kFilled) != 0;
+        if (fills && filled) {
+          lane.ask({});  // all of it came before the connection was lost
+          continue;
+        }
+        if (!fills && !filled) {
+          return Error{Code::FailedPrecondition,
+                       lane.name() + " was started again without its state",
+                       "training goes on from the last checkpoint once all start again"};
+        }
+      }
+      const short writes = lane.writes() ? POLLOUT : 0;
+      polled.push_back({lane.socket().fd(), static_cast<short>(POLLIN | writes), 0});
+      indices.push_back(i);
+      timeout_ms = std::min(timeout_ms, watches[i].deadline.remaining_ms());
+    }
+    if (indices.empty()) return ok();
+    if (::poll(polled.data(), polled.size(), timeout_ms) < 0 && errno != EINTR) {
+      return errno_error("poll", errno);
+    }
+    for (size_t k = 0; k < indices.size(); ++k) {
+      Lane& lane = lanes_[indices[k]];
+      Watch& watch = watches[indices[k]];
+      const short events = polled[k].revents;
+      const bool broken = (events & (POLLERR | POLLHUP)) != 0;
+      const Status advanced =
+          lane.advance(broken || (events & POLLIN) != 0, (events & POLLOUT) != 0);
+      if (!advanced.ok()) {
+        if (advanced.error().code != Code::Unavailable) return advanced;
+        lane.close();
+        if (watch.lost) ::poll(nullptr, 0, kRetry_ms);
+        watch.lost = true;
+      }
+      // A server that dies of what it is sent is not tried for ever.
+      const bool sent = lane.has_sent(), received = lane.has_received();
+      if (received || (sent && !watch.lost)) watch.deadline = anew();
+      if (watch.deadline.expired() && !lane.done()) return lane.socket().silent(watch.deadline);
+    }
+  }
+}
+
+Status ServerClient::fill(std::span<const float* const> arenas, uint64_t updates) {
+  INVARIANT(arenas.size() == static_cast<size_t>(arenas_), "all arenas are filled");
+  const std::scoped_lock lock(mutex_);
+  for (Lane& lane : lanes_) {
+    std::vector<Request> requests;
+    for (size_t i = 0; i < arenas.size(); ++i) {
+      Request request{.frame = frame(Op::Write), .payload = arenas[i] + lane.range().begin};
+      request.frame.arena = static_cast<uint32_t>(i);
+      request.frame.payload = bytes_of(lane);
+      requests.push_back(request);
+    }
+    requests.push_back({.frame = frame(Op::Ready)});
+    requests.back().frame.clock = updates;
+    lane.ask(std::move(requests));
+  }
+  TRY(exchange(true));
+  updates_ = updates;
+  return ok();
+}
+
+Status ServerClient::ask_all(Frame frame, float* data) {
+  const std::scoped_lock lock(mutex_);
+  for (Lane& lane : lanes_) {
+    lane.data_to(data);
+    lane.ask({{.frame = frame}});
+  }
+  TRY(exchange());
+  note_answers();
+  return ok();
+}
+
+Status ServerClient::pull(float* params) {
+  Frame pull = frame(Op::Pull);
+  pull.clock = pushes_;
+  return ask_all(pull, params);
+}
+
+Status ServerClient::read(int arena, float* values) {
+  INVARIANT(arena >= 0 && arena < arenas_, "an arena that the optimiser has");
+  Frame read = frame(Op::Read);
+  read.arena = static_cast<uint32_t>(arena);
+  return ask_all(read, values);
+}
+
+Status ServerClient::leave() {
+  return ask_all(frame(Op::Leave), nullptr);
+}
+
+Status ServerClient::finish() {
+  return ask_all(frame(Op::Finish), nullptr);
+}
+
+Status ServerClient::push(const float* grads, double learning_rate, double gradient_scale,
+                          float* params) {
+  const std::scoped_lock lock(mutex_);
+  for (Lane& lane : lanes_) {
+    Request push{.frame = frame(Op::Push), .payload = grads + lane.range().begin};
+    push.frame.flags = params != nullptr ? server::kWantsParams : uint16_t{0};
+    push.frame.sequence = pushes_ + 1;
+    push.frame.payload = bytes_of(lane);
+    push.frame.learning_rate = learning_rate;
+    push.frame.gradient_scale = gradient_scale;
+    lane.data_to(params);
+    lane.ask({push});
+  }
+  TRY(exchange());
+  ++pushes_;
+  note_answers();
+  return ok();
+}
+
+Status ServerClient::push_step(std::span<const NodeSums> nodes, uint64_t samples,
+                               double learning_rate, float* params) {
+  INVARIANT(!nodes.empty() && params != nullptr, "a step has gradients and gives parameters");
+  const std::scoped_lock lock(mutex_);
+  const auto requests_of = [&](const Lane& lane) {
+    std::vector<Request> requests;
+    for (const NodeSums& node : nodes) {
+      Request request{.frame = frame(Op::Node),
+                      .payload = node.values + lane.range().begin,
+                      .answered = &node == &nodes.back()};
+      request.frame.flags = request.answered ? server::kLast : uint16_t{0};
+      request.frame.sequence = pushes_ + 1;
+      request.frame.payload = bytes_of(lane);
+      request.frame.learning_rate = learning_rate;
+      request.frame.samples = samples;
+      request.frame.leaf_begin = static_cast<uint16_t>(node.begin);
+      request.frame.leaf_end = static_cast<uint16_t>(node.end);
+      requests.push_back(request);
+    }
+    return requests;
+  };
+  for (Lane& lane : lanes_) {
+    lane.data_to(params);
+    lane.ask(requests_of(lane));
+  }
+  TRY(exchange());
+  if (config_.spec.clip_norm != 0) {
+    const double scale = clipped();
+    for (Lane& lane : lanes_) {
+      if (!lane.has_squares()) continue;  // it has applied the step and sent the parameters
+      std::vector<Request> requests = requests_of(lane);
+      requests.push_back({.frame = frame(Op::Apply)});
+      requests.back().frame.sequence = pushes_ + 1;
+      requests.back().frame.gradient_scale = scale;
+      lane.ask(std::move(requests), nodes.size());
+    }
+    TRY(exchange());
+  }
+  ++pushes_;
+  for (const Lane& lane : lanes_) pushes_ = std::max(pushes_, lane.answer().sequence);
+  note_answers();
+  return ok();
+}
+
+// The factor of the sum, so that its norm over all servers is not too large. 0 when a server,
+// started again, has applied the step already and says nothing of its norm: then another worker
+// knows.
+double ServerClient::clipped() const {
+  std::vector<double> squares;
+  for (const Lane& lane : lanes_) {
+    if (!lane.has_squares()) return 0;
+    squares.insert(squares.end(), lane.squares().begin(), lane.squares().end());
+  }
+  const double scale = 1 / static_cast<double>(std::max<uint64_t>(1, lanes_.front().samples()));
+  return clipped_scale(sum_of(squares), scale, config_.spec.clip_norm);
+}
+
+void ServerClient::note_answers() {
+  if (!lanes_.empty()) updates_ = lanes_.front().answer().clock;
+}
+
+uint64_t ServerClient::bytes_of(const Lane& lane) {
+  return static_cast<uint64_t>(lane.range().size()) * sizeof(float);
+}
+
+}  // namespace dtrain::engine

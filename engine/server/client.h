@@ -1,0 +1,98 @@
+// A worker's view of the parameter servers: all of them as one arena.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/layout.h"
+#include "engine/server/lane.h"
+#include "engine/server/tunnels.h"
+#include "schema/engine_spec.h"
+
+namespace dtrain::engine {
+
+struct ServerClientConfig {
+  int rank = 0;  // of this worker; 0 fills the servers
+  std::vector<std::string> servers;
+  std::vector<std::string> workers;
+  std::string experiment;  // EXPERIMENT_ID
+  uint64_t attempt = 0;    // DTRAIN_ATTEMPT, 0 without one
+  EngineSpec spec;
+  bool local_sockets = true;  // to servers on this host, instead of TCP
+  Tunnels::Entrance through = {};  // where to connect to instead, if to anything
+};
+
+// A node of a step's tree: the sums of gradients over leaves [begin, end).
+struct NodeSums {
+  int begin = 0, end = 0;
+  const float* values = nullptr;  // an arena
+};
+
+// A ServerClient exchanges gradients for parameters, with all servers at once.
+// Owner: the worker. Thread: one calls; a thread of its own tells the servers that this worker lives
+// while it computes.
+// Promises: a server that is killed and started again within the deadline is found again, and what it
+// had not answered is sent again, without being applied twice. Else the error names the server.
+class ServerClient {
+ public:
+  // Workers other than 0 wait until worker 0 has filled the servers.
+  static Result<std::unique_ptr<ServerClient>> join(const ServerClientConfig& config,
+                                                    const Layout& layout);
+  ~ServerClient();
+
+  // Worker 0's first call unless it has connected again: parameters and optimiser state (as many
+  // arenas as the optimiser has), which have seen so many updates.
+  Status fill(std::span<const float* const> arenas, uint64_t updates);
+
+  // This worker's pushes so far, on the server that knows of most; the next is one more. Not 0 at the
+  // start of a worker that replaces a lost one.
+  uint64_t pushes() const { return pushes_; }
+  // Updates of the parameters that the last answer had seen: the steps of an optimiser.
+  uint64_t updates() const { return updates_; }
+
+  Status pull(float* params);
+  // One arena of the servers: 0 parameters, 1 and 2 optimiser state.
+  Status read(int arena, float* values);
+
+  // async, ssp: a gradient, which the servers apply at once; then the parameters, unless null.
+  Status push(const float* grads, double learning_rate, double gradient_scale, float* params);
+  // sync: this worker's nodes of the step's tree, over `samples`; then the parameters after the step.
+  // With backup workers the step may have been done without this one; pushes() then tells how far the
+  // others are.
+  Status push_step(std::span<const NodeSums> nodes, uint64_t samples, double learning_rate,
+                   float* params);
+
+  // The worker is done; nobody waits for it any more.
+  Status leave();
+  // Worker 0, when the experiment is done: the servers forget what they keep for a restart.
+  Status finish();
+
+ private:
+  ServerClient(const ServerClientConfig& config, const Layout& layout);
+  static uint64_t bytes_of(const server::Lane& lane);
+  server::Frame frame(server::Op op) const;
+  Status connect(server::Lane& lane, Deadline deadline);
+  Status ask_all(server::Frame frame, float* data);
+  Status exchange(bool fills = false);
+  double clipped() const;
+  void note_answers();
+  void beat();
+
+  const ServerClientConfig config_;
+  const int arenas_;
+  server::Introduction introduction_;
+  std::vector<server::Lane> lanes_;  // of servers that hold anything
+  uint64_t pushes_ = 0, updates_ = 0;
+
+  std::mutex mutex_;  // who uses the connections: the calls, or the heartbeat
+  std::condition_variable ending_;
+  bool ends_ = false;
+  std::thread heart_;
+};
+
+}  // namespace dtrain::engine

@@ -1,0 +1,42 @@
+#include "engine/server/frame.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include "engine/comm/hash.h"
+
+namespace dtrain::engine::server {
+
+Status check(const Frame& frame, bool from_server) {
+  if (frame.magic != Frame::kMagic) {
+    return Error{Code::InvalidArgument, "not a frame of dtrain-engine", ""};
+  }
+  if (frame.version != 1) {
+    return Error{Code::InvalidArgument, fmt::format("a frame of version {}", frame.version),
+                 "run the same dtrain-engine on all hosts"};
+  }
+  const Op first = from_server ? Op::Welcome : Op::Hello;
+  const Op last = from_server ? Op::Failure : Op::Finish;
+  if (frame.op < first || frame.op > last) {
+    return Error{Code::InvalidArgument,
+                 fmt::format("a frame of unknown kind {}", static_cast<int>(frame.op)), ""};
+  }
+  return ok();
+}
+
+void watch_peer(const Socket& socket) {
+  const auto set = [&](int level, int option, int value) {
+    ::setsockopt(socket.fd(), level, option, &value, sizeof(value));  // fails on a Unix socket
+  };
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, 2);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, 2);
+  set(IPPROTO_TCP, TCP_KEEPCNT, 3);
+}
+
+std::string local_address(const std::string& address, uint64_t job) {
+  return fmt::format("unix:@dtrain-ps-{:016x}", hash_of(address, job));
+}
+
+}  // namespace dtrain::engine::server

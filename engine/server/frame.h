@@ -1,0 +1,72 @@
+// What workers and parameter servers send each other: a header of 88 bytes, little endian, and a
+// payload of so many bytes as it says. A worker asks, the server answers in order.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "engine/comm/socket.h"
+#include "schema/result.h"
+
+namespace dtrain::engine::server {
+
+enum class Op : uint8_t {
+  // A worker's.
+  Hello = 1,  // clock: its attempt; kMaster -> Welcome
+  Write,      // arena, payload: one arena of the shard, before Ready -> Ack
+  Ready,      // clock: updates that the written state has seen -> Ack
+  Read,       // arena -> Data
+  Pull,       // clock: the worker's, for the gate of ssp -> Data
+  Push,       // sequence, rates, payload: a gradient; kWantsParams -> Data, else Ack
+  Node,       // sequence, leaves, samples, rates, payload: a node of a step's tree; kLast ->
+              // Squares when the norm is asked for, Data when the step is applied, else no answer
+  Apply,      // sequence, gradient_scale; 0: another worker's -> Data
+  Heartbeat,  // no answer
+  Leave,      // the worker is done -> Ack
+  Finish,     // the experiment is done: no state is needed any more -> Ack
+  // A server's.
+  Welcome,  // generation, clock: the worker's last sequence; kFilled
+  Data,     // clock, payload: the shard's elements of an arena
+  Squares,  // samples, payload: the sums of squares of its blocks
+  Ack,      // clock
+  Failure,  // code, payload: text
+};
+
+inline constexpr uint16_t kMaster = 1, kFilled = 2, kWantsParams = 4, kLast = 8;
+
+struct Frame {
+  uint32_t magic = kMagic;
+  uint8_t version = 1;
+  Op op = Op::Heartbeat;
+  uint16_t flags = 0;
+  uint64_t job = 0;         // of the experiment and its configuration
+  uint64_t generation = 0;  // which start of worker 0; 0: not known yet
+  uint64_t sequence = 0;    // of a worker's pushes, from 1
+  uint64_t clock = 0;       // updates that were applied; else see Op
+  uint64_t payload = 0;     // bytes
+  uint32_t rank = 0;        // of the worker
+  uint32_t arena = 0;       // 0: parameters, 1 and 2: optimiser state
+  double learning_rate = 0;
+  double gradient_scale = 0;
+  uint64_t samples = 0;
+  uint16_t leaf_begin = 0, leaf_end = 0;
+  uint32_t code = 0;  // of a Failure
+
+  static constexpr uint32_t kMagic = 0x53507464;  // "dtPS"
+};
+static_assert(sizeof(Frame) == 88 && std::endian::native == std::endian::little);
+
+inline constexpr uint64_t kLongestText = 4096;  // of a Failure
+
+// InvalidArgument unless it is a frame that a worker or, `from_server`, a server sends.
+Status check(const Frame& frame, bool from_server);
+
+// Lets the kernel notice within seconds that a silent peer's host is gone.
+void watch_peer(const Socket& socket);
+
+// Where a server at `address` listens for workers of its own host, who need no TCP.
+std::string local_address(const std::string& address, uint64_t job);
+
+}  // namespace dtrain::engine::server

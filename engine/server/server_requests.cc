@@ -1,0 +1,239 @@
+// What workers ask a server for.
+#include <algorithm>
+#include <cstring>
+
+#include "engine/norm.h"
+#include "engine/server/server.h"
+
+namespace dtrain::engine {
+
+using server::Frame;
+using server::Op;
+using server::Wait;
+
+namespace {
+
+constexpr int64_t kStagedBlocks = 16;
+
+std::span<const char> bytes_of(const float* values, size_t bytes) {
+  return {reinterpret_cast<const char*>(values), bytes};
+}
+
+std::span<char> room_of(float* values, size_t bytes) {
+  return {reinterpret_cast<char*>(values), bytes};
+}
+
+Error out_of_turn(const Frame& frame) {
+  return {Code::InvalidArgument,
+          fmt::format("a request of kind {} out of turn, or with {} bytes",
+                      static_cast<int>(frame.op), frame.payload),
+          ""};
+}
+
+}  // namespace
+
+void Server::answer(Link& link, Op op) {
+  link.wait = Wait::Nothing;
+  link.answer(Frame{.op = op,
+                    .flags = shard_->state().filled() ? server::kFilled : uint16_t{0},
+                    .generation = shard_->state().generation(),
+                    .clock = shard_->state().blocks() > 0 ? shard_->state().updates(0) : 0});
+}
+
+void Server::answer_data(Link& link, int arena) {
+  link.wait = Wait::Nothing;
+  const Frame frame{.op = Op::Data,
+                    .generation = shard_->state().generation(),
+                    .sequence = sync_ ? step_->steps() : link.in.sequence,
+                    .clock = shard_->state().blocks() > 0 ? shard_->state().updates(0) : 0};
+  link.answer(frame, bytes_of(shard_->state().arena(arena), shard_->bytes()));
+}
+
+void Server::answer_squares(Link& link) {
+  link.wait = Wait::Nothing;
+  const std::vector<double>& squares = step_->squares();
+  std::vector<char> bytes(squares.size() * sizeof(double));
+  std::memcpy(bytes.data(), squares.data(), bytes.size());
+  link.answer(Frame{.op = Op::Squares,
+                    .generation = shard_->state().generation(),
+                    .sequence = step_->steps() + 1,
+                    .samples = step_->samples()},
+              std::move(bytes));
+}
+
+Status Server::begin(Link& link) {
+  const Frame& in = link.in;
+  if (in.op == Op::Hello) {
+    if (in.payload != 0 || link.rank >= 0 || link.wait != Wait::Nothing) return out_of_turn(in);
+    return ok();
+  }
+  if (link.rank < 0) return out_of_turn(in);
+  clocks_.put_back(link.rank);
+  // A worker that waits sends nothing but that it lives.
+  if (link.wait != Wait::Nothing && in.op != Op::Heartbeat) return out_of_turn(in);
+  const bool filling = in.op == Op::Write || in.op == Op::Ready;
+  if (in.op != Op::Heartbeat && in.op != Op::Leave && in.op != Op::Finish &&
+      filling == shard_->state().filled()) {
+    return out_of_turn(in);
+  }
+  if ((filling || in.op == Op::Finish) && link.rank != 0) return out_of_turn(in);
+  const bool of_sync = in.op == Op::Node || in.op == Op::Apply;
+  if ((of_sync && !sync_) || (in.op == Op::Push && sync_)) return out_of_turn(in);
+  const bool carries = in.op == Op::Push || in.op == Op::Node || in.op == Op::Write;
+  if (in.payload != (carries ? shard_->bytes() : 0)) return out_of_turn(in);
+
+  if (in.op == Op::Push) return begin_push(link);
+  if (in.op == Op::Node) return begin_node(link);
+  if (in.op == Op::Write || in.op == Op::Read) {
+    if (in.arena > static_cast<uint32_t>(kernel_.states())) return out_of_turn(in);
+    link.sink = room_of(shard_->state().arena(static_cast<int>(in.arena)), shard_->bytes());
+  }
+  return ok();
+}
+
+Status Server::receive(Link& link) {
+  if (link.in.op == Op::Push) return receive_push(link);
+  // Discarded: the same room again.
+  if (link.sink.empty() && link.payload_left > 0)
+    link.sink = room_of(discarded_.data(), discarded_.size() * sizeof(float));
+  return ok();
+}
+
+Status Server::finish(Link& link) {
+  const Frame& in = link.in;
+  switch (in.op) {
+    case Op::Hello:
+      return hello(link);
+    case Op::Ready:
+      shard_->state().set_filled(in.clock);
+      admit();
+      answer(link, Op::Ack);
+      return ok();
+    case Op::Read:
+      answer_data(link, static_cast<int>(in.arena));
+      return ok();
+    case Op::Pull:
+      wait(link, Wait::Gate);
+      look_at_gate();
+      return ok();
+    case Op::Push:
+      return finish_push(link);
+    case Op::Node:
+      return finish_node(link);
+    case Op::Apply:
+      return apply(link);
+    case Op::Write:
+      answer(link, Op::Ack);
+      return ok();
+    case Op::Leave:
+      clocks_.take_out(link.rank);
+      answer(link, Op::Ack);
+      look_at_gate();
+      return ok();
+    case Op::Finish:
+      shard_->state().remove();
+      answer(link, Op::Ack);
+      return ok();
+    case Op::Heartbeat:  // the rest no worker sends
+    case Op::Welcome:
+    case Op::Data:
+    case Op::Squares:
+    case Op::Ack:
+    case Op::Failure:
+      return ok();
+  }
+  return ok();
+}
+
+Status Server::begin_push(Link& link) {
+  if (link.in.sequence == 0) return out_of_turn(link.in);
+  link.staging.resize(kStagedBlocks * kBlock);
+  link.applied = link.filled = 0;
+  link.block = 0;
+  link.sink = room_of(link.staging.data(), link.staging.size() * sizeof(float));
+  return ok();
+}
+
+// Applies each block that is there, and makes room for more.
+Status Server::receive_push(Link& link) {
+  char* const staging = reinterpret_cast<char*>(link.staging.data());
+  const size_t room = link.staging.size() * sizeof(float);
+  link.filled = static_cast<size_t>(link.sink.data() - staging);
+  const Frame& in = link.in;
+  const server::Rates rates{in.learning_rate, in.gradient_scale};
+  const int64_t next = shard_->next_block(link.rank, in.sequence);
+  while (link.block < shard_->state().blocks()) {
+    const auto bytes =
+        static_cast<size_t>(shard_->state().block(link.block).size()) * sizeof(float);
+    if (link.filled - link.applied < bytes) break;
+    if (link.block >= next) {
+      const auto* grads = reinterpret_cast<const float*>(staging + link.applied);
+      if (Status status = shard_->check(link.block, grads); !status.ok()) {
+        return std::move(status).error().with_context(
+            fmt::format("push {} of {}", in.sequence, name(static_cast<size_t>(link.rank))));
+      }
+      shard_->apply(link.rank, in.sequence, link.block, grads, rates);
+    }
+    link.applied += bytes;
+    ++link.block;
+  }
+  if (link.applied == link.filled) {
+    link.applied = link.filled = 0;
+  } else if (link.filled == room) {
+    std::memmove(staging, staging + link.applied, link.filled - link.applied);
+    link.filled -= link.applied;
+    link.applied = 0;
+  }
+  link.sink = {staging + link.filled, room - link.filled};
+  return ok();
+}
+
+Status Server::finish_push(Link& link) {
+  clocks_.advance(link.rank, link.in.sequence);
+  if ((link.in.flags & server::kWantsParams) != 0) {
+    link.in.clock = link.in.sequence;
+    wait(link, Wait::Gate);
+  } else {
+    answer(link, Op::Ack);
+  }
+  look_at_gate();
+  return ok();
+}
+
+Status Server::begin_node(Link& link) {
+  const Frame& in = link.in;
+  if (in.sequence == 0) return out_of_turn(in);
+  // Of a step that is summed already, here or with the sums that this process lost.
+  if (in.sequence <= step_->steps() || (in.sequence == step_->steps() + 1 && step_->summed())) {
+    discarded_.resize(kStagedBlocks * kBlock);
+    link.sink = room_of(discarded_.data(), discarded_.size() * sizeof(float));
+    return ok();
+  }
+  TRY(float* const values, step_->node(link.rank, in.sequence, in.leaf_begin, in.leaf_end));
+  link.sink = room_of(values, shard_->bytes());
+  return ok();
+}
+
+Status Server::finish_node(Link& link) {
+  const Frame& in = link.in;
+  if ((in.flags & server::kLast) == 0) return ok();
+  if (in.sequence > step_->steps() && !(in.sequence == step_->steps() + 1 && step_->summed())) {
+    step_->complete(link.rank, in.samples, in.learning_rate);
+  }
+  wait(link, Wait::Step);
+  look_at_step();
+  return ok();
+}
+
+Status Server::apply(Link& link) {
+  const uint64_t steps = step_->steps();
+  if (link.in.sequence > steps) {
+    if (link.in.sequence != steps + 1 || !step_->summed()) return out_of_turn(link.in);
+    if (link.in.gradient_scale != 0) step_->apply(link.in.gradient_scale);
+  }
+  wait(link, Wait::Apply);
+  look_at_step();
+  return ok();
+}
+
+}  // namespace dtrain::engine

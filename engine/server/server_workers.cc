@@ -1,0 +1,206 @@
+// Who is there, and who waits for whom.
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "engine/comm/place.h"
+#include "engine/server/server.h"
+
+namespace dtrain::engine {
+
+using server::Frame;
+using server::Op;
+using server::Wait;
+
+namespace {
+
+// Shares of the deadline. A worker that waits hears of it before its own deadline; one that is
+// silent for a third is not counted any more; one that lost its connection may come back for a
+// tenth.
+constexpr double kInVain = 0.9, kSilent = 1.0 / 3, kBack = 0.1;
+
+double seconds(server::Link::Time from, server::Link::Time to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+}  // namespace
+
+std::string Server::name(size_t worker) const {
+  return process_name(Role::Worker, static_cast<int>(worker), config_.workers[worker]);
+}
+
+Status Server::hello(Link& link) {
+  const Frame& in = link.in;
+  if (in.job != job_) {
+    return Error{Code::FailedPrecondition,
+                 "it is of another experiment, or its configuration differs from this worker's",
+                 "run the same dtrain-engine with the same settings everywhere"};
+  }
+  if (in.rank >= workers_.size()) return Error{Code::InvalidArgument, "an unknown worker", ""};
+  const ShardState& state = shard_->state();
+  const bool first = (in.flags & server::kMaster) != 0;
+  if (in.clock < state.attempt() ||
+      (!first && in.generation != 0 && in.generation != state.generation())) {
+    return Error{Code::Aborted, "this worker is of an earlier attempt", ""};
+  }
+  if (first) return hello_of_first(link);
+  if (in.generation != 0 && state.filled()) confirmed_ = true;
+  if (confirmed_ && state.filled()) {
+    welcome(link);
+  } else {
+    wait(link, Wait::Start);
+  }
+  return ok();
+}
+
+// Worker 0 decides whether what is here is its own. Else it fills the server with what it has.
+Status Server::hello_of_first(Link& link) {
+  ShardState& state = shard_->state();
+  const Frame& in = link.in;
+  if (in.generation == 0 || in.rank != 0) return Error{Code::InvalidArgument, "no worker 0", ""};
+  if (in.generation != state.generation()) {
+    state.begin_filling(in.generation, in.clock);
+    for (const auto& other : links_) {
+      if (other->rank >= 0) {
+        other->refuse({Code::Aborted, "worker 0 has begun anew", ""});
+      }
+    }
+    clocks_ = Clocks(static_cast<int>(workers_.size()));
+    if (sync_) step_->forget_all();
+  }
+  confirmed_ = true;
+  welcome(link);
+  if (state.filled()) admit();
+  return ok();
+}
+
+void Server::welcome(Link& link) {
+  const auto rank = static_cast<int>(link.wait == Wait::Start ? link.asked.rank : link.in.rank);
+  Worker& worker = workers_[static_cast<size_t>(rank)];
+  if (worker.link != nullptr && worker.link != &link) {
+    worker.link->rank = -1;
+    worker.link->refuse({Code::Aborted, "this worker has connected again", ""});
+  }
+  worker = {.link = &link, .joined = true, .lost = {}};
+  link.rank = rank;
+  clocks_.put_back(rank);
+  if (sync_) step_->forget(rank);
+  const ShardState& state = shard_->state();
+  link.wait = Wait::Nothing;
+  link.answer(Frame{.op = Op::Welcome,
+                    .flags = state.filled() ? server::kFilled : uint16_t{0},
+                    .generation = state.generation(),
+                    .sequence = sync_ ? step_->steps() : clocks_.clock(rank),
+                    .clock = state.blocks() > 0 ? state.updates(0) : 0});
+}
+
+void Server::admit() {
+  const auto now = Deadline::Clock::now();
+  for (Worker& worker : workers_) worker.lost = now;  // those not here yet have their time from now
+  for (const auto& link : links_) {
+    if (link->wait != Wait::Start || link->closing) continue;
+    const uint64_t generation = link->asked.generation;
+    if (generation == 0 || generation == shard_->state().generation()) welcome(*link);
+  }
+}
+
+void Server::lost(Link& link) {
+  if (link.rank < 0) return;
+  Worker& worker = workers_[static_cast<size_t>(link.rank)];
+  if (worker.link != &link) return;
+  worker.link = nullptr;
+  worker.lost = Deadline::Clock::now();
+  clocks_.take_out(link.rank);
+  look_at_gate();
+}
+
+void Server::wait(Link& link, Wait what) {
+  link.wait = what;
+  link.asked = link.in;
+  link.since = Deadline::Clock::now();
+}
+
+void Server::look_at_gate() {
+  const StrategySpec& strategy = config_.spec.strategy;
+  for (const auto& link : links_) {
+    if (link->wait != Wait::Gate) continue;
+    if (strategy.mode != ServerMode::Ssp ||
+        clocks_.may_pass(link->asked.clock, static_cast<uint64_t>(strategy.staleness))) {
+      answer_data(*link, 0);
+    }
+  }
+}
+
+void Server::look_at_step() {
+  while (true) {
+    const auto summed = step_->sum();
+    if (!summed.ok()) {
+      for (const auto& link : links_) {
+        if (link->wait == Wait::Step) link->refuse(summed.error());
+      }
+      step_->forget_all();
+      return;
+    }
+    // Steps of which all is here already may follow when the slowest are not waited for.
+    const bool applies = *summed && config_.spec.clip_norm == 0;
+    if (applies) step_->apply(0);
+    if (!applies) break;
+  }
+  const uint64_t steps = step_->steps();
+  for (const auto& link : links_) {
+    if (link->wait != Wait::Step && link->wait != Wait::Apply) continue;
+    if (link->asked.sequence <= steps) {
+      answer_data(*link, 0);
+    } else if (link->wait == Wait::Step && link->asked.sequence == steps + 1 && step_->summed()) {
+      answer_squares(*link);
+    }
+  }
+}
+
+void Server::look_at_clock(Time now) {
+  const auto gone = [&](size_t i) {
+    const Worker& worker = workers_[i];
+    const double may_take = worker.joined ? kBack : kInVain;
+    return worker.link == nullptr && seconds(worker.lost, now) > may_take * deadline_;
+  };
+  int there = 0;
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    const auto rank = static_cast<int>(i);
+    const Worker& worker = workers_[i];
+    const bool silent = worker.link == nullptr
+                            ? seconds(worker.lost, now) > kSilent * deadline_
+                            : worker.link->wait == Wait::Nothing &&
+                                  seconds(worker.link->heard, now) > kSilent * deadline_;
+    if (silent) clocks_.take_out(rank);
+    if (sync_ && (!gone(i) || step_->has(rank))) ++there;
+  }
+  look_at_gate();
+  for (const auto& link : links_) {
+    if (link->wait == Wait::Nothing) continue;
+    const bool of_step = link->wait == Wait::Step || link->wait == Wait::Apply;
+    if (seconds(link->since, now) > kInVain * deadline_ || (of_step && there < step_->needed())) {
+      link->refuse(waited_in_vain(*link, now));
+    }
+  }
+}
+
+Error Server::waited_in_vain(const Link& link, Time now) const {
+  const double waited = seconds(link.since, now);
+  if (link.wait == Wait::Start) {
+    return {Code::DeadlineExceeded, fmt::format("{} did not begin for {:.1f} s", name(0), waited),
+            ""};
+  }
+  std::vector<std::string> missing;
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    const auto rank = static_cast<int>(i);
+    const bool late = link.wait == Wait::Gate
+                          ? clocks_.counted(rank) && clocks_.clock(rank) == clocks_.slowest()
+                          : !step_->has(rank);
+    if (late) missing.push_back(name(i) + (workers_[i].link == nullptr ? " (gone)" : ""));
+  }
+  return {Code::DeadlineExceeded,
+          fmt::format("{} did not push for {:.1f} s", fmt::join(missing, ", "), waited),
+          "look at the log of that process"};
+}
+
+}  // namespace dtrain::engine

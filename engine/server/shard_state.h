@@ -1,0 +1,83 @@
+// What a parameter server must not lose: parameters and optimiser state of its shard, and which pushes
+// they have seen. It lies in a file that the process maps, so it outlives a process that is killed at
+// any instruction (not the host: that is what checkpoints are for).
+//
+// One block of elements is changed at a time, the old one copied aside before. Whoever opens the file
+// next either finds the change whole or undoes it; a push stopped between two blocks goes on where it
+// was when the worker sends it again.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "engine/comm/deadline.h"
+#include "engine/layout.h"
+#include "engine/norm.h"
+#include "schema/fd.h"
+#include "schema/result.h"
+
+namespace dtrain::engine {
+
+// Owner: the server. Thread: one.
+class ShardState {
+ public:
+  struct Shape {
+    uint64_t job = 0;  // of the experiment and its configuration
+    int64_t elements = 0;
+    int states = 0;   // arenas of optimiser state
+    int writers = 1;  // who push: workers, and one more for the sum of all
+  };
+  // How far a writer's pushes have come: all before `sequence`, and that one's first blocks.
+  struct Progress {
+    uint64_t sequence = 0;
+    uint64_t next_block = 0;
+  };
+
+  // Takes the state that `path` holds if it has this shape, else an empty one. Waits until no other
+  // process has it. An empty path: memory that goes with the process. Makes the path's folder.
+  static Result<std::unique_ptr<ShardState>> open(const std::string& path, const Shape& shape,
+                                                  Deadline deadline);
+  ~ShardState();
+  ShardState(const ShardState&) = delete;
+  ShardState& operator=(const ShardState&) = delete;
+
+  const Shape& shape() const { return shape_; }
+  int64_t blocks() const { return blocks_of(shape_.elements); }
+  Range block(int64_t index) const;
+  float* arena(int which) const { return arenas_[which]; }  // 0: parameters
+
+  // Filled by worker 0, once a generation.
+  bool filled() const;
+  uint64_t generation() const;
+  uint64_t attempt() const;
+  void begin_filling(uint64_t generation, uint64_t attempt);
+  void set_filled(uint64_t updates);
+
+  // Updates that a block has seen.
+  uint64_t updates(int64_t block) const { return updates_[block]; }
+  Progress progress(int writer) const { return progress_[writer]; }
+  // Before and after changing a block of the arenas in place, as a part of a writer's push.
+  void begin_change(int64_t block);
+  void commit_change(int writer, uint64_t sequence);
+
+  // The file goes, and its folder if that is empty; what is mapped stays.
+  void remove();
+
+ private:
+  struct Header;
+  ShardState() = default;
+  void recover();
+
+  std::string path_;
+  Shape shape_;
+  Fd fd_;
+  char* map_ = nullptr;
+  size_t size_ = 0;
+  Header* header_ = nullptr;
+  Progress* progress_ = nullptr;
+  uint64_t* updates_ = nullptr;
+  float* aside_ = nullptr;  // the old block of each arena
+  float* arenas_[3] = {};
+};
+
+}  // namespace dtrain::engine

@@ -1,0 +1,108 @@
+#include "engine/strategies/all_reduce.h"
+
+#include <array>
+#include <cmath>
+
+#include "engine/comm/hash.h"
+#include "engine/comm/rendezvous.h"
+#include "engine/norm.h"
+#include "engine/strategies/notes.h"
+
+namespace dtrain::engine {
+
+namespace {
+
+uint64_t layout_hash(const Layout& layout) {
+  std::string text;
+  for (const Parameter& parameter : layout.parameters()) {
+    text += fmt::format("{}[{}] ", parameter.name, fmt::join(parameter.shape, ","));
+  }
+  return hash_of(text);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<AllReduce>> AllReduce::open(const RunPlan& plan) {
+  const Attendance own{.place = plan.place,
+                       .threads = plan.threads,
+                       .layout_hash = layout_hash(plan.layout),
+                       .spec_hash = hash_of(to_json(plan.spec))};
+  const Deadline deadline = Deadline::after(plan.spec.deadline_seconds);
+  TRY(auto gang, meet(own, deadline));
+  const OptimizerKernel optimizer(plan.spec.optimizer, plan.layout);
+  const int64_t leaves = leaf_count(gang->world());
+  const TeamPlan team_plan{.elements = plan.layout.size(),
+                           .states = optimizer.states(),
+                           .arenas = most_nodes(gang->world(), leaves)};
+  TRY(auto team, Team::open(*gang, team_plan, deadline));
+  return std::unique_ptr<AllReduce>(new AllReduce(plan, std::move(gang), std::move(team)));
+}
+
+AllReduce::AllReduce(const RunPlan& plan, std::unique_ptr<Gang> gang, std::unique_ptr<Team> team)
+    : plan_(plan),
+      optimizer_(plan.spec.optimizer, plan.layout),
+      gang_(std::move(gang)),
+      team_(std::move(team)),
+      exchange_(std::make_unique<Exchange>(*team_)) {}
+
+Result<Outcome> AllReduce::finish_step(int me, const Update& update, const Outcome& own) {
+  std::vector<double> all(static_cast<size_t>(gang_->world()) * kNotes);
+  TRY(exchange_->reduce_scatter(me, update.step, deadline(), notes_of(own), all));
+  TRY(const Outcome outcome, total_of(all, update.step));
+  TRY(const double scale, gradient_scale(me, update.step, static_cast<double>(outcome.rows)));
+  const Range slice = exchange_->slice(me);
+  const auto part = [&](int index) {
+    return optimizer_.states() > index ? team_->state(index).data() + slice.begin : nullptr;
+  };
+  optimizer_.update(slice,
+                    {.learning_rate = update.learning_rate, .gradient_scale = scale, .step = update.step + 1},
+                    team_->params().data() + slice.begin, exchange_->summed(me).data(), part(0), part(1));
+  TRY(exchange_->all_gather_params(me, update.step, deadline()));
+  return outcome;
+}
+
+Result<double> AllReduce::gradient_scale(int me, int64_t step, double rows) {
+  if (plan_.spec.clip_norm == 0) return 1 / rows;
+  const Range slice = exchange_->slice(me);
+  block_squares(slice, exchange_->summed(me).data(), team_->blocks().data() + slice.begin / kBlock);
+  TRY(exchange_->gather_blocks(me, step, deadline()));
+  const double squares = sum_of(team_->blocks());
+  if (!std::isfinite(squares)) {
+    return Error{Code::InvalidArgument, fmt::format("a gradient is not finite in step {}", step + 1),
+                 "a smaller learning rate"};
+  }
+  return clipped_scale(squares, 1 / rows, plan_.spec.clip_norm);
+}
+
+Result<Outcome> AllReduce::add_up(int me, int64_t step, const Outcome& own) {
+  std::vector<double> all(static_cast<size_t>(gang_->world()) * kNotes);
+  TRY(exchange_->gather_notes(me, step, deadline(), notes_of(own), all));
+  return total_of(all, step);
+}
+
+Status AllReduce::collect(int me, int64_t step) {
+  for (int i = 0; i < optimizer_.states(); ++i) {
+    TRY(exchange_->gather(me, step, deadline(), team_->state(i)));
+  }
+  return ok();
+}
+
+Status AllReduce::distribute(int me, int64_t step) {
+  TRY(exchange_->broadcast(me, step, deadline(), team_->params()));
+  for (int i = 0; i < optimizer_.states(); ++i) {
+    TRY(exchange_->broadcast(me, step, deadline(), team_->state(i)));
+  }
+  return ok();
+}
+
+// The master's count reaches everyone as a sum in which the others have none.
+Result<int64_t> AllReduce::agree(int me, int64_t step) {
+  TRY(const Outcome agreed, add_up(me, step, {.loss = 0, .rows = me == 0 ? step : 0}));
+  return agreed.rows;
+}
+
+Status AllReduce::wait_for_master(int me, int64_t step) {
+  return exchange_->gather_notes(me, step, Deadline::after(kWriteSeconds), {}, {});
+}
+
+}  // namespace dtrain::engine

@@ -1,0 +1,179 @@
+#include "engine/strategies/parameter_server.h"
+
+#include <array>
+#include <cmath>
+#include <cstdlib>
+
+#include "engine/comm/rendezvous.h"
+#include "engine/kernels/kernels.h"
+#include "engine/optimizer.h"
+#include "engine/strategies/notes.h"
+
+namespace dtrain::engine {
+
+namespace {
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ParameterServer>> ParameterServer::open(const RunPlan& plan) {
+  const Deadline deadline = Deadline::after(plan.spec.deadline_seconds);
+  Place alone;
+  alone.workers = {""};
+  alone.key = plan.place.key;
+  TRY(auto gang, meet({.place = alone, .threads = plan.threads}, deadline));
+  const auto workers = static_cast<int64_t>(plan.place.workers.size());
+  const int64_t world = workers * plan.threads;
+  const TeamPlan team_plan{.elements = plan.layout.size(),
+                           .states = OptimizerKernel(plan.spec.optimizer, plan.layout).states(),
+                           .arenas = most_nodes(world, leaf_count(world))};
+  TRY(auto team, Team::open(*gang, team_plan, deadline));
+  ServerClientConfig config{.rank = plan.place.index,
+                            .servers = plan.place.ps,
+                            .workers = plan.place.workers,
+                            .experiment = variable("EXPERIMENT_ID"),
+                            .attempt = std::strtoull(variable("DTRAIN_ATTEMPT").c_str(), nullptr, 10),
+                            .spec = plan.spec};
+  if (plan.spec.strategy.data_path == DataPath::Grpc) {
+    TRY(config.through, plan.tunnels.open_entrance(plan.place.ps));
+  }
+  TRY(auto client, ServerClient::join(config, plan.layout));
+  return std::unique_ptr<ParameterServer>(
+      new ParameterServer(plan, std::move(gang), std::move(team), std::move(client)));
+}
+
+ParameterServer::ParameterServer(const RunPlan& plan, std::unique_ptr<Gang> gang, std::unique_ptr<Team> team,
+                                 std::unique_ptr<ServerClient> client)
+    : plan_(plan),
+      world_(static_cast<int>(plan.place.workers.size()) * plan.threads),
+      leaves_(leaf_count(world_)),
+      worker_nodes_(largest_nodes({owned_leaves(first(), world_, leaves_).begin,
+                                   owned_leaves(first() + plan.threads - 1, world_, leaves_).end})),
+      gang_(std::move(gang)),
+      team_(std::move(team)),
+      exchange_(std::make_unique<Exchange>(*team_)),
+      client_(std::move(client)) {
+  for (const Node& node : worker_nodes_) {
+    std::vector<Node> parts;
+    std::vector<const float*> sources;
+    for (int me = first(); me < first() + plan_.threads; ++me) {
+      const std::vector<Node> own = nodes(me);
+      for (size_t i = 0; i < own.size(); ++i) {
+        if (own[i].leaves().begin < node.leaves().begin || own[i].leaves().end > node.leaves().end) continue;
+        parts.push_back(own[i]);
+        sources.push_back(gradients(me, i));
+      }
+    }
+    sums_.emplace_back(node, parts);
+    sum_results_.push_back(const_cast<float*>(sources.front()));
+    sum_sources_.push_back(std::move(sources));
+  }
+  if (plan_.spec.strategy.apply_every > 1) gathered_ = Buffer<float>(plan_.layout.size());
+}
+
+Range ParameterServer::evaluated(int me, int64_t samples) const {
+  if (!plan_.place.is_master()) return {};
+  return {samples * local(me) / plan_.threads, samples * (local(me) + 1) / plan_.threads};
+}
+
+Status ParameterServer::meet_threads(int me, int64_t step) {
+  return team_->barrier(local(me), deadline(), {step, "waiting for the threads of this worker"});
+}
+
+Result<Outcome> ParameterServer::add_up(int me, int64_t step, const Outcome& own) {
+  std::vector<double> all(static_cast<size_t>(plan_.threads) * kNotes);
+  TRY(exchange_->gather_notes(local(me), step, deadline(), notes_of(own), all));
+  return total_of(all, step);
+}
+
+Result<Outcome> ParameterServer::finish_step(int me, const Update& update, const Outcome& own) {
+  TRY(const Outcome outcome, add_up(me, update.step, own));
+  if (talks(me)) TRY(push(update, outcome));
+  TRY(meet_threads(me, update.step));
+  return outcome;
+}
+
+void ParameterServer::sum_threads() {
+  for (size_t i = 0; i < sums_.size(); ++i) {
+    sums_[i].run(sum_sources_[i], sum_results_[i], plan_.layout.size());
+  }
+}
+
+Status ParameterServer::push(const Update& update, const Outcome& outcome) {
+  sum_threads();
+  if (!is_sync()) return push_gradient(update, outcome);
+  std::vector<NodeSums> nodes;
+  for (size_t i = 0; i < worker_nodes_.size(); ++i) {
+    const Range range = worker_nodes_[i].leaves();
+    nodes.push_back({static_cast<int>(range.begin), static_cast<int>(range.end), sum_results_[i]});
+  }
+  return client_->push_step(nodes, static_cast<uint64_t>(outcome.rows), update.learning_rate,
+                            team_->params().data());
+}
+
+// One gradient: the mean over what this worker has seen since it pushed last.
+Status ParameterServer::push_gradient(const Update& update, const Outcome& outcome) {
+  const Kernels<float>& k = kernels<float>();
+  const int64_t size = plan_.layout.size();
+  float* sum = sum_results_.front();
+  for (size_t i = 1; i < sum_results_.size(); ++i) k.add_to(size, sum_results_[i], sum);
+  gathered_outcome_ += outcome;
+  ++gathered_batches_;
+  const bool last = update.step + 1 == plan_.steps;
+  if (gathered_.size() > 0) {
+    if (gathered_batches_ == 1) std::copy_n(sum, size, gathered_.data());
+    if (gathered_batches_ > 1) k.add_to(size, sum, gathered_.data());
+    sum = gathered_.data();
+    if (gathered_batches_ < plan_.spec.strategy.apply_every && !last) return ok();
+  }
+  const double scale = 1 / static_cast<double>(gathered_outcome_.rows);
+  gathered_outcome_ = {};
+  gathered_batches_ = 0;
+  return client_->push(sum, update.learning_rate, scale, team_->params().data());
+}
+
+Result<int64_t> ParameterServer::agree(int me, int64_t step) {
+  // Who comes again goes on after what the servers have of it.
+  const auto pushes = static_cast<int64_t>(client_->pushes());
+  if (plan_.place.is_master()) return step;
+  (void)me;
+  return pushes * (is_sync() ? 1 : plan_.spec.strategy.apply_every);
+}
+
+Status ParameterServer::distribute(int me, int64_t step) {
+  if (talks(me)) {
+    if (plan_.place.is_master()) {
+      std::vector<const float*> arenas{team_->params().data()};
+      for (int i = 0; i < team_->plan().states; ++i) arenas.push_back(team_->state(i).data());
+      TRY(client_->fill(arenas, static_cast<uint64_t>(step)));
+    } else {
+      TRY(client_->pull(team_->params().data()));
+    }
+  }
+  return meet_threads(me, step);
+}
+
+Status ParameterServer::collect(int me, int64_t step) {
+  if (talks(me) && plan_.place.is_master()) {
+    for (int i = 0; i <= team_->plan().states; ++i) {
+      TRY(client_->read(i, i == 0 ? team_->params().data() : team_->state(i - 1).data()));
+    }
+  }
+  return meet_threads(me, step);
+}
+
+Status ParameterServer::wait_for_master(int me, int64_t step) {
+  return team_->barrier(local(me), Deadline::after(kWriteSeconds), {step, "writing a checkpoint"});
+}
+
+Status ParameterServer::finish(int me) {
+  if (!talks(me)) return ok();
+  TRY(client_->leave());
+  return plan_.place.is_master() ? client_->finish() : ok();
+}
+
+}  // namespace dtrain::engine

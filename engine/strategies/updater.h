@@ -1,0 +1,56 @@
+// An Updater turns the gradients of a step into the next parameters: it is the one thing in which the
+// ways of spreading a batch differ. It sees ranges of arenas, and knows no model.
+// Owner: the training. Thread: each call is made by the participant `me`, and by every participant of
+// this process, in the same order.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "engine/leaves.h"
+#include "engine/models/model.h"
+
+namespace dtrain::engine {
+
+struct Update {
+  int64_t step = 0;  // from 0
+  double learning_rate = 0;
+};
+
+class Updater {
+ public:
+  virtual ~Updater() = default;
+
+  // The participants of this process are [first(), first() + threads).
+  virtual int first() const = 0;
+  // The leaves of each batch, and what of them is `me`'s: one gradient arena for each node.
+  virtual int64_t leaves() const = 0;
+  virtual std::vector<Node> nodes(int me) const = 0;
+  virtual const float* parameters(int me) const = 0;
+  virtual float* gradients(int me, size_t node) = 0;
+
+  // Gradients are written; afterwards parameters are new, and gradients may be written again. `own` is
+  // what `me` computed; returns what is known of the whole batch. An error if it went wrong anywhere.
+  virtual Result<Outcome> finish_step(int me, const Update& update, const Outcome& own) = 0;
+  // An evaluation: which of the test samples `me` computes, and what came of all.
+  virtual Range evaluated(int me, int64_t samples) const = 0;
+  virtual Result<Outcome> add_up(int me, int64_t step, const Outcome& own) = 0;
+
+  // What a checkpoint holds: whole at the master after collect(), and taken from there for everyone by
+  // distribute(). The master alone looks.
+  virtual std::span<float> params() = 0;
+  virtual std::span<float> state(int index) = 0;
+  virtual Status collect(int me, int64_t step) = 0;
+  virtual Status distribute(int me, int64_t step) = 0;
+  // The step that `me` goes on at, the master being at `step`.
+  virtual Result<int64_t> agree(int me, int64_t step) = 0;
+  // For as long as writing a checkpoint may take.
+  virtual Status wait_for_master(int me, int64_t step) = 0;
+
+  // Training is done, and `me` asks nothing more.
+  virtual Status finish(int me) = 0;
+  // Ends all participants with this error, or with an earlier one, which it returns.
+  virtual Error fail(Error error) = 0;
+};
+
+}  // namespace dtrain::engine

@@ -1,0 +1,76 @@
+#include "engine/training/progress.h"
+
+#include <cmath>
+#include <cstdio>
+
+namespace dtrain::engine {
+
+namespace {
+
+constexpr double kSpeakEvery_seconds = 10;
+
+// "4s", "3m10s", "2h5m"
+std::string duration_text(double seconds) {
+  const auto whole = static_cast<int64_t>(std::llround(seconds));
+  if (whole < 60) return fmt::format("{}s", whole);
+  if (whole < 3600) return fmt::format("{}m{}s", whole / 60, whole % 60);
+  return fmt::format("{}h{}m", whole / 3600, whole % 3600 / 60);
+}
+
+double share(int64_t part, int64_t of) {
+  return of == 0 ? 0 : static_cast<double>(part) / static_cast<double>(of);
+}
+
+}  // namespace
+
+Progress::Progress(const RunPlan& plan, Scalar scalar)
+    : plan_(plan),
+      scalar_(std::move(scalar)),
+      interval_began_(Clock::now()),
+      last_step_(interval_began_) {}
+
+void Progress::on_step(int64_t step, const Outcome& outcome) {
+  interval_.outcome += outcome;
+  ++interval_.steps;
+  interval_.samples += outcome.rows / plan_.rows_per_sample;
+  last_step_ = Clock::now();
+  const bool ends_epoch = step % plan_.steps_per_epoch == 0 || step == plan_.steps;
+  const double silent = std::chrono::duration<double>(last_step_ - interval_began_).count();
+  if (!ends_epoch && silent >= kSpeakEvery_seconds) {
+    say(step, std::nullopt);
+  }
+}
+
+void Progress::on_epoch(int64_t step, const std::optional<Outcome>& test) { say(step, test); }
+
+double Progress::seconds_left(int64_t step) const {
+  return training_seconds_ / static_cast<double>(trained_steps_) * static_cast<double>(plan_.steps - step);
+}
+
+void Progress::say(int64_t step, const std::optional<Outcome>& test) {
+  // Without the evaluation that came after the last step.
+  const double seconds = std::chrono::duration<double>(last_step_ - interval_began_).count();
+  interval_began_ = Clock::now();
+  training_seconds_ += seconds;
+  trained_steps_ += interval_.steps;
+  const double loss = interval_.outcome.loss / static_cast<double>(interval_.outcome.rows);
+  const double rate = static_cast<double>(interval_.samples) / seconds;
+  std::string line = fmt::format("epoch={} step={} loss={:.4f}", (step - 1) / plan_.steps_per_epoch + 1, step, loss);
+  scalar_("loss", step, loss);
+  if (test) {
+    const double accuracy = share(test->correct, test->rows);
+    const double test_loss = test->loss / static_cast<double>(test->rows);
+    line += fmt::format(" test_loss={:.4f} accuracy={:.4f}", test_loss, accuracy);
+    scalar_("test_loss", step, test_loss);
+    scalar_("accuracy", step, accuracy);
+  }
+  line += fmt::format(" samples_per_second={:.0f}", rate);
+  scalar_("samples_per_second", step, rate);
+  if (step < plan_.steps) line += fmt::format(" left={}", duration_text(seconds_left(step)));
+  line += '\n';
+  std::fwrite(line.data(), 1, line.size(), stdout);
+  std::fflush(stdout);
+  interval_ = {};
+}
+
+}  // namespace dtrain::engine

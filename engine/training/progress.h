@@ -1,0 +1,45 @@
+// What the master says while it trains: one line of key=value an epoch, and one every ten seconds when
+// epochs take longer; the same numbers as TensorBoard events.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "engine/models/model.h"
+#include "engine/training/run_plan.h"
+
+namespace dtrain::engine {
+
+// Of what came since the last line.
+struct Interval {
+  int64_t steps = 0;
+  int64_t samples = 0;
+  Outcome outcome;
+};
+
+class Progress {
+ public:
+  using Scalar = std::function<void(std::string_view tag, int64_t step, double value)>;
+  // `scalar` takes what is to be drawn.
+  Progress(const RunPlan& plan, Scalar scalar);
+
+  // After `step` steps altogether.
+  void on_step(int64_t step, const Outcome& outcome);
+  void on_epoch(int64_t step, const std::optional<Outcome>& test);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  void say(int64_t step, const std::optional<Outcome>& test);
+  double seconds_left(int64_t step) const;
+
+  const RunPlan& plan_;
+  const Scalar scalar_;
+  Interval interval_;
+  Clock::time_point interval_began_, last_step_;
+  double training_seconds_ = 0;
+  int64_t trained_steps_ = 0;
+};
+
+}  // namespace dtrain::engine

@@ -1,0 +1,97 @@
+#include "engine/training/run_plan.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace dtrain::engine {
+
+namespace {
+
+// What this process may use, which the runner has set.
+int cpus() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+  return std::max(1, CPU_COUNT(&set));
+}
+
+int threads_of(const EngineSpec& spec, const Place& place) {
+  switch (spec.strategy.kind) {
+    case Strategy::Single:
+    case Strategy::Mirrored:
+    case Strategy::CentralStorage: {
+      const int devices = spec.strategy.devices > 0 ? spec.strategy.devices : spec.threads;
+      return devices > 0 ? devices : cpus();
+    }
+    case Strategy::MultiWorkerMirrored:
+    case Strategy::ParameterServer:
+    case Strategy::Pipeline:
+    case Strategy::Tensor:
+    case Strategy::Mesh:
+      break;
+  }
+  if (spec.threads > 0) return spec.threads;
+  // Without a count of its own a worker has OMP_NUM_THREADS from its cpus.
+  const char* told = std::getenv("OMP_NUM_THREADS");
+  const int threads = told == nullptr ? 1 : std::atoi(told);
+  return place.alone() ? cpus() : std::clamp(threads, 1, cpus());
+}
+
+SampleShape shape_of(const Dataset& data) {
+  if (data.kind() == Dataset::Kind::Images) {
+    return {.channels = data.shape()[0], .height = data.shape()[1], .width = data.shape()[2],
+            .classes = data.classes()};
+  }
+  return {.context = data.context(), .vocabulary = data.vocabulary()};
+}
+
+}  // namespace
+
+LearningRate RunPlan::learning_rate() const {
+  return LearningRate(spec.optimizer.learning_rate, spec.schedule,
+                      {.steps_per_epoch = static_cast<double>(steps_per_epoch), .total_steps = steps,
+                       .global_batch = batch});
+}
+
+Result<RunPlan> make_plan(EngineSpec spec, Place place, const std::filesystem::path& directory,
+                          std::filesystem::path output_dir) {
+  const auto* gpt = std::get_if<GptSpec>(&spec.model);
+  DatasetOptions options;
+  if (gpt != nullptr) options = {.part = Part::Train, .context = gpt->context, .vocabulary = gpt->vocabulary};
+  TRY(Dataset train, Dataset::open(directory / spec.train_data, options));
+  std::optional<Dataset> test;
+  if (!spec.test_data.empty()) {
+    TRY(test, Dataset::open_like(train, directory / spec.test_data));
+  }
+  const SampleShape shape = shape_of(train);
+  TRY(check_fit(spec.model, shape));
+  RunPlan plan{.spec = std::move(spec),
+               .place = std::move(place),
+               .output_dir = std::move(output_dir),
+               .train = std::move(train),
+               .test = std::move(test),
+               .shape = shape,
+               .layout = {}};
+  const EngineSpec& s = plan.spec;
+  plan.layout = layout_of(s.model, shape);
+  plan.threads = threads_of(s, plan.place);
+  plan.rows_per_sample = std::max<int64_t>(1, shape.context);
+  const auto workers = static_cast<int64_t>(plan.place.workers.size());
+  plan.batch = s.weak_scaling ? s.batch * workers : s.batch;
+  const int64_t samples = s.epoch_samples > 0 ? s.epoch_samples : plan.train.size();
+  if (plan.batch > samples) {
+    return Error{Code::InvalidArgument,
+                 fmt::format("a batch of {} is more than the {} samples of an epoch", plan.batch, samples),
+                 "a smaller batch:"};
+  }
+  plan.steps_per_epoch = Sampler(plan.sampler()).steps_per_epoch();
+  const auto steps_of = [&](double epochs) {
+    return static_cast<int64_t>(std::ceil(epochs * static_cast<double>(plan.steps_per_epoch) - 1e-9));
+  };
+  plan.steps = s.steps > 0 ? s.steps : steps_of(s.epochs);
+  plan.checkpoint_every = s.checkpoint_steps > 0 ? s.checkpoint_steps : steps_of(s.checkpoint_epochs);
+  return plan;
+}
+
+}  // namespace dtrain::engine

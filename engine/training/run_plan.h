@@ -1,0 +1,43 @@
+// RunPlan: all that follows from the spec and the data before anything starts: what is trained on what,
+// in how many steps. Whatever can be wrong with them is an error here.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+
+#include "engine/comm/place.h"
+#include "engine/data/dataset.h"
+#include "engine/data/sampler.h"
+#include "engine/layout.h"
+#include "engine/models/model.h"
+#include "engine/schedule.h"
+#include "engine/server/tunnels.h"
+#include "schema/engine_spec.h"
+
+namespace dtrain::engine {
+
+struct RunPlan {
+  EngineSpec spec;
+  Place place;
+  std::filesystem::path output_dir;
+  Dataset train;
+  std::optional<Dataset> test;
+  SampleShape shape;
+  Layout layout;
+  int threads = 1;            // participants of this process
+  int64_t batch = 0;          // of all workers
+  int64_t rows_per_sample = 1;
+  int64_t steps_per_epoch = 0;
+  int64_t steps = 0;
+  int64_t checkpoint_every = 0;  // steps
+  Tunnels tunnels = {};          // for data-path: grpc
+
+  SamplerOptions sampler() const { return {train.size(), batch, spec.seed, spec.epoch_samples}; }
+  LearningRate learning_rate() const;
+};
+
+// Relative paths of data are below `directory`.
+Result<RunPlan> make_plan(EngineSpec spec, Place place, const std::filesystem::path& directory,
+                          std::filesystem::path output_dir);
+
+}  // namespace dtrain::engine

@@ -1,0 +1,32 @@
+// What outlives a training: checkpoints, from which it goes on, and the model at the end, both with
+// tensors as PyTorch has them. The master's alone.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "engine/formats/checkpoint.h"
+#include "engine/strategies/updater.h"
+#include "engine/training/run_plan.h"
+
+namespace dtrain::engine {
+
+class Saver {
+ public:
+  static Result<Saver> open(const RunPlan& plan);
+
+  // Reads the newest healthy checkpoint into the updater's arenas: the steps it has seen. None: there
+  // is no checkpoint. An error: there is one, of another model.
+  Result<std::optional<int64_t>> resume(Updater& updater);
+  Status save(Updater& updater, int64_t steps);
+  // The path of the model.
+  Result<std::string> finish(Updater& updater);
+
+ private:
+  Saver(const RunPlan& plan, Checkpoints checkpoints) : plan_(plan), checkpoints_(std::move(checkpoints)) {}
+
+  const RunPlan& plan_;
+  Checkpoints checkpoints_;
+};
+
+}  // namespace dtrain::engine

@@ -1,0 +1,99 @@
+#include "engine/training/training.h"
+
+#include <cstdio>
+#include <ctime>
+#include <thread>
+#include <vector>
+
+#include "engine/training/initial.h"
+#include "engine/training/share.h"
+
+namespace dtrain::engine {
+
+Status Training::run() {
+  std::vector<std::optional<Error>> errors(static_cast<size_t>(plan_.threads));
+  const auto participate = [&](int thread) {
+    const Status status = run_participant(updater_.first() + thread);
+    // The others hear of it at their next wait; and the first error is everyone's.
+    if (!status.ok()) errors[static_cast<size_t>(thread)] = updater_.fail(status.error());
+  };
+  std::vector<std::thread> threads;
+  for (int thread = 1; thread < plan_.threads; ++thread) threads.emplace_back(participate, thread);
+  participate(0);
+  for (std::thread& thread : threads) thread.join();
+  for (std::optional<Error>& error : errors) {
+    if (error) return std::move(*error);
+  }
+  return ok();
+}
+
+Status Training::run_participant(int me) {
+  TRY(int64_t step, begin(me));
+  const std::vector<Node> nodes = updater_.nodes(me);
+  Sampler sampler(plan_.sampler());
+  const LearningRate learning_rate = plan_.learning_rate();
+  Share share(plan_, updater_.leaves(), nodes.back().leaves().end - nodes.front().leaves().begin);
+
+  while (step < plan_.steps) {
+    share.load(sampler.batch(step / plan_.steps_per_epoch, step % plan_.steps_per_epoch), nodes);
+    Outcome own;
+    for (size_t node = 0; node < nodes.size(); ++node) {
+      own += share.train(updater_.parameters(me), node, updater_.gradients(me, node));
+    }
+    const Update update{.step = step, .learning_rate = learning_rate.at(step)};
+    TRY(const Outcome outcome, updater_.finish_step(me, update, own));
+    ++step;
+
+    if (progress_ && is_master(me)) progress_->on_step(step, outcome);
+    const bool last = step == plan_.steps;
+    if (step % plan_.steps_per_epoch == 0 || last) {
+      std::optional<Outcome> test;
+      if (plan_.test) {
+        TRY(test, evaluate(me, step, share));
+      }
+      if (is_master(me)) progress_->on_epoch(step, test);
+    }
+    if (step % plan_.checkpoint_every == 0 || last) TRY(save(me, step));
+  }
+  TRY(updater_.finish(me));
+  if (!is_master(me)) return ok();
+  TRY(const std::string path, saver_->finish(updater_));
+  fmt::print("model={}\n", path);
+  return ok();
+}
+
+// Where it goes on: parameters and state are the same for everyone afterwards.
+Result<int64_t> Training::begin(int me) {
+  int64_t step = 0;
+  if (is_master(me)) {
+    TRY(Saver saver, Saver::open(plan_));
+    saver_.emplace(std::move(saver));
+    TRY(const std::optional<int64_t> resumed, saver_->resume(updater_));
+    if (resumed) {
+      step = *resumed;
+      fmt::print("resumed_at_step={}\n", step);
+    } else {
+      initialise(plan_.layout, plan_.spec.seed, updater_.params());
+    }
+    TRY(events_, EventFile::create(plan_.output_dir));
+    progress_.emplace(plan_, [this](std::string_view tag, int64_t at, double value) {
+      events_->scalar(tag, at, value);
+    });
+    std::fflush(stdout);
+  }
+  TRY(updater_.distribute(me, step));
+  return updater_.agree(me, step);
+}
+
+Result<Outcome> Training::evaluate(int me, int64_t step, Share& share) {
+  const Outcome own = share.evaluate(updater_.parameters(me), updater_.evaluated(me, plan_.test->size()));
+  return updater_.add_up(me, step, own);
+}
+
+Status Training::save(int me, int64_t step) {
+  TRY(updater_.collect(me, step));
+  if (is_master(me)) TRY(saver_->save(updater_, step));
+  return updater_.wait_for_master(me, step);
+}
+
+}  // namespace dtrain::engine

@@ -1,0 +1,36 @@
+// Training: the loop. Each participant runs it on a thread of its own; what one of them does besides
+// computing (printing, saving) the master does while the others wait.
+#pragma once
+
+#include <memory>
+
+#include "engine/formats/event_file.h"
+#include "engine/strategies/updater.h"
+#include "engine/training/progress.h"
+#include "engine/training/run_plan.h"
+#include "engine/training/saver.h"
+
+namespace dtrain::engine {
+
+class Training {
+ public:
+  Training(const RunPlan& plan, Updater& updater) : plan_(plan), updater_(updater) {}
+
+  // All threads of this process, to the end.
+  Status run();
+
+ private:
+  Status run_participant(int me);
+  Result<int64_t> begin(int me);
+  Result<Outcome> evaluate(int me, int64_t step, class Share& share);
+  Status save(int me, int64_t step);
+  bool is_master(int me) const { return plan_.place.is_master() && me == updater_.first(); }
+
+  const RunPlan& plan_;
+  Updater& updater_;
+  std::optional<Saver> saver_;        // the master's
+  std::optional<Progress> progress_;  // the master's
+  std::optional<EventFile> events_;   // the master's
+};
+
+}  // namespace dtrain::engine

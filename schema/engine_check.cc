@@ -1,0 +1,197 @@
+#include "schema/engine_check.h"
+
+#include <fmt/format.h>
+
+namespace dtrain {
+
+namespace {
+
+using Found = std::vector<EngineProblem>;
+
+void check_model(const EngineSpec& spec, Found& found) {
+  const auto* gpt = std::get_if<GptSpec>(&spec.model);
+  if (gpt == nullptr || gpt->width % gpt->heads == 0) return;
+  found.push_back({"model.gpt.heads",
+                   fmt::format("{} heads can't share a width of {} evenly; take a number of heads "
+                               "that divides it",
+                               gpt->heads, gpt->width)});
+}
+
+// The hidden layers, which the strategies spread.
+const std::vector<int>* hidden_of(const ModelSpec& model) {
+  if (const auto* mlp = std::get_if<MlpSpec>(&model)) return &mlp->hidden;
+  if (const auto* lenet = std::get_if<LenetSpec>(&model)) return &lenet->hidden;
+  return nullptr;
+}
+
+int layers_of(const ModelSpec& model) {
+  if (const auto* gpt = std::get_if<GptSpec>(&model)) return gpt->layers;
+  const int dense = static_cast<int>(hidden_of(model)->size()) + 1;
+  const auto* lenet = std::get_if<LenetSpec>(&model);
+  return dense + (lenet != nullptr ? static_cast<int>(lenet->channels.size()) : 0);
+}
+
+// Each layer is cut into `parts` equal ones.
+void check_parts(const EngineSpec& spec, int parts, Found& found) {
+  if (const auto* gpt = std::get_if<GptSpec>(&spec.model)) {
+    if (gpt->heads % parts != 0) {
+      found.push_back({"model.gpt.heads",
+                       fmt::format("{} heads can't be spread evenly over {} workers; take a number "
+                                   "of workers that divides it",
+                                   gpt->heads, parts)});
+    }
+    if (gpt->width % parts != 0) {
+      found.push_back({"model.gpt.width",
+                       fmt::format("a width of {} can't be spread evenly over {} workers; take a "
+                                   "number of workers that divides it",
+                                   gpt->width, parts)});
+    }
+    return;
+  }
+  const bool lenet = std::holds_alternative<LenetSpec>(spec.model);
+  for (const int width : *hidden_of(spec.model)) {
+    if (width % parts == 0) continue;
+    found.push_back(
+        {lenet ? "model.lenet.hidden" : "model.mlp.hidden",
+         fmt::format("a hidden layer of {} can't be spread evenly over {} workers; take "
+                     "a number of workers that divides it",
+                     width, parts)});
+    return;
+  }
+}
+
+void check_server_counts(const EngineSpec& spec, const EngineRoles& roles, Found& found) {
+  if (spec.strategy.kind != Strategy::ParameterServer) {
+    if (roles.servers == 0) return;
+    found.push_back({"distributed.ps",
+                     fmt::format("the strategy {} has no parameter servers; remove ps, or write "
+                                 "'strategy: parameter-server'",
+                                 to_string(spec.strategy.kind))});
+    return;
+  }
+  if (roles.servers == 0) {
+    found.push_back(
+        {"strategy",
+         "parameter-server needs parameter servers; write 'distributed: {worker: 2, ps: "
+         "1}' below engine"});
+  }
+  if (spec.strategy.backup >= roles.workers) {
+    found.push_back({"strategy.parameter-server.backup",
+                     fmt::format("{} of {} workers can't be left out of each step; take at most {}",
+                                 spec.strategy.backup, roles.workers, roles.workers - 1)});
+  }
+}
+
+void check_worker_counts(const EngineSpec& spec, const EngineRoles& roles, Found& found) {
+  const StrategySpec& strategy = spec.strategy;
+  switch (strategy.kind) {
+    case Strategy::Single:
+    case Strategy::Mirrored:
+    case Strategy::CentralStorage:
+      if (roles.workers == 1) return;
+      found.push_back(
+          {"strategy",
+           fmt::format("{} is one process, and these are {} workers; write 'worker: 1', "
+                       "or 'strategy: multi-worker-mirrored'",
+                       to_string(strategy.kind), roles.workers)});
+      return;
+    case Strategy::Pipeline:
+      if (roles.workers <= layers_of(spec.model)) return;
+      found.push_back(
+          {"strategy", fmt::format("{} workers are {} stages, and the model has {} layers; take at "
+                                   "most {} workers",
+                                   roles.workers, roles.workers, layers_of(spec.model),
+                                   layers_of(spec.model))});
+      return;
+    case Strategy::Tensor:
+      check_parts(spec, roles.workers, found);
+      return;
+    case Strategy::Mesh:
+      if (strategy.mesh_data * strategy.mesh_model != roles.workers) {
+        found.push_back(
+            {"strategy.mesh",
+             fmt::format("a mesh of {} x {} needs {} workers, and there {} {}", strategy.mesh_data,
+                         strategy.mesh_model, strategy.mesh_data * strategy.mesh_model,
+                         roles.workers == 1 ? "is" : "are", roles.workers)});
+      } else {
+        check_parts(spec, strategy.mesh_model, found);
+      }
+      return;
+    case Strategy::MultiWorkerMirrored:
+    case Strategy::ParameterServer:
+      return;
+  }
+}
+
+// How many processes share the batch.
+int batch_parts(const EngineSpec& spec, const EngineRoles& roles) {
+  switch (spec.strategy.kind) {
+    case Strategy::MultiWorkerMirrored:
+    case Strategy::ParameterServer:
+      return roles.workers;
+    case Strategy::Mesh:
+      return spec.strategy.mesh_data;
+    case Strategy::Single:
+    case Strategy::Mirrored:
+    case Strategy::CentralStorage:
+    case Strategy::Pipeline:
+    case Strategy::Tensor:
+      return 1;
+  }
+  return 1;
+}
+
+}  // namespace
+
+std::vector<EngineProblem> check_engine(const EngineSpec& spec) {
+  Found found;
+  check_model(spec, found);
+  if (spec.optimizer.nesterov && spec.optimizer.momentum == 0) {
+    found.push_back(
+        {"optimizer.sgd.nesterov", "this is a kind of momentum; write 'momentum: 0.9' beside it"});
+  }
+  if (spec.strategy.kind == Strategy::Pipeline && spec.strategy.micro_batches > spec.batch) {
+    found.push_back({"strategy.pipeline.micro-batches",
+                     fmt::format("a batch of {} can't be cut into {}; take at most {}", spec.batch,
+                                 spec.strategy.micro_batches, spec.batch)});
+  }
+  return found;
+}
+
+std::vector<EngineProblem> check_engine_roles(const EngineSpec& spec, const EngineRoles& roles) {
+  Found found;
+  check_server_counts(spec, roles, found);
+  check_worker_counts(spec, roles, found);
+  const int parts = batch_parts(spec, roles);
+  if (!spec.weak_scaling && spec.batch < parts) {
+    found.push_back(
+        {"batch", fmt::format("a batch of {} leaves some of {} workers with nothing; take {} or "
+                              "more, or write 'scaling: weak'",
+                              spec.batch, parts, parts)});
+  }
+  return found;
+}
+
+std::string_view to_string(Strategy strategy) {
+  switch (strategy) {
+    case Strategy::Single:
+      return "single";
+    case Strategy::Mirrored:
+      return "mirrored";
+    case Strategy::MultiWorkerMirrored:
+      return "multi-worker-mirrored";
+    case Strategy::CentralStorage:
+      return "central-storage";
+    case Strategy::ParameterServer:
+      return "parameter-server";
+    case Strategy::Pipeline:
+      return "pipeline";
+    case Strategy::Tensor:
+      return "tensor";
+    case Strategy::Mesh:
+      return "mesh";
+  }
+  return "single";
+}
+
+}  // namespace dtrain

@@ -1,0 +1,121 @@
+#include "engine/comm/channel.h"
+
+#include <atomic>
+#include <mutex>
+
+#include "forked.h"
+#include "teams.h"
+
+namespace dtrain::engine {
+namespace {
+
+const Moment kMoment{3, "pipeline"};
+
+std::vector<float> message(size_t size, int seed) {
+  std::vector<float> values(size);
+  for (size_t i = 0; i < size; ++i)
+    values[i] = static_cast<float>(i % 1000) + 1000.0f * static_cast<float>(seed);
+  return values;
+}
+
+TEST_CASE("messages of all sizes go down a pipeline and back") {
+  // On one host within a process and between two, over two hosts, and mixed.
+  const Crew crews[] = {{.threads = {3}},
+                        {.threads = {1, 2}},
+                        {.threads = {1, 1, 1}, .hosts = {0, 1, 2}},
+                        {.threads = {1, 1, 1}, .hosts = {0, 0, 1}}};
+  for (const Crew& crew : crews) {
+    std::atomic<int> wrong = 0;
+    with_teams(crew, {.elements = 1}, [&](Team& team, int me) {
+      const auto deadline = Deadline::after(kPatience_seconds);
+      std::vector<Channel> neighbours;
+      for (const int other : {me - 1, me + 1}) {
+        if (other < 0 || other > 2) continue;
+        auto channel = Channel::open(team, me, other, deadline);
+        if (!channel.ok()) FAIL_CHECK(channel.error().message);
+        if (!channel.ok()) return;
+        neighbours.push_back(std::move(*channel));
+      }
+      int seed = 0;
+      for (const size_t size : {1u, 0u, 1000u, 262'144u, 700'001u, 5u}) {
+        ++seed;
+        const std::vector<float> down = message(size, seed), up = message(size, -seed);
+        std::vector<float> got(size);
+        if (me == 0) {
+          wrong += !neighbours[0].send(down, deadline, kMoment).ok();
+          wrong += !neighbours[0].receive(got, deadline, kMoment).ok();
+        } else {
+          wrong += !neighbours[0].receive(got, deadline, kMoment).ok();
+          wrong += got != down;
+          if (me == 1) {
+            wrong += !neighbours[1].send(got, deadline, kMoment).ok();
+            wrong += !neighbours[1].receive(got, deadline, kMoment).ok();
+            wrong += got != up;
+          }
+          wrong += !neighbours[0].send(up, deadline, kMoment).ok();
+        }
+        if (me == 0) wrong += got != up;
+      }
+    });
+    CHECK(wrong == 0);
+  }
+}
+
+TEST_CASE("a channel names who is silent and who is out of step") {
+  for (const std::vector<int>& hosts : {std::vector<int>{0, 0}, std::vector<int>{0, 1}}) {
+    std::mutex mutex;
+    std::vector<std::string> texts(2);
+    for (const bool silent : {true, false}) {
+      with_teams({.threads = {1, 1}, .hosts = hosts}, {.elements = 1}, [&](Team& team, int me) {
+        auto channel = Channel::open(team, me, 1 - me, Deadline::after(kPatience_seconds));
+        if (!channel.ok()) FAIL_CHECK(channel.error().message);
+        if (!channel.ok()) return;
+        std::vector<float> values(10);
+        Status status = ok();
+        if (me == 0) {
+          const auto deadline = Deadline::after(silent ? 0.1 : kPatience_seconds);
+          status = channel->receive(values, deadline, kMoment);
+        } else if (silent) {
+          // Stays until the other has given up.
+          while (status.ok()) status = team.look(kMoment);
+        } else {
+          status = channel->send(std::span(values).first(9), Deadline::after(1), kMoment);
+        }
+        const std::lock_guard lock(mutex);
+        texts[static_cast<size_t>(me)] = status.ok() ? "" : status.error().message;
+      });
+      CAPTURE(texts[0]);
+      CHECK(texts[0].find("worker 1 at 127.0.0.1:") == 0);
+      CHECK(texts[0].find(silent ? "did not answer for 0.1 s in step 3 (pipeline)"
+                                 : "sends 9 values where 10 are due") != std::string::npos);
+      if (silent) CHECK(texts[1] == texts[0]);
+    }
+  }
+}
+
+TEST_CASE("the other end killed in the middle of a message is named at once") {
+  for (const std::vector<int>& hosts : {std::vector<int>{0, 0}, std::vector<int>{0, 1}}) {
+    const auto texts = forked({.threads = {1, 1}, .hosts = hosts}, [](Gang& gang) -> std::string {
+      auto team = Team::open(gang, {.elements = 1}, Deadline::after(kPatience_seconds));
+      if (!team.ok()) return team.error().message;
+      auto channel =
+          Channel::open(**team, gang.self(), 1 - gang.self(), Deadline::after(kPatience_seconds));
+      if (!channel.ok()) return channel.error().message;
+      std::vector<float> values(10'000'000);
+      if (gang.self() == 1) {
+        // The last that is received is not the last of what is sent: the other waits in a message.
+        std::vector<float> some(10);
+        if (!channel->receive(some, Deadline::after(kPatience_seconds), kMoment).ok()) return "?";
+        ::raise(SIGKILL);
+      }
+      auto status = channel->send(std::span(values).first(10), Deadline::after(1e4), kMoment);
+      if (status.ok()) status = channel->send(values, Deadline::after(1e4), kMoment);
+      return status.ok() ? "passed" : status.error().message;
+    });
+    CHECK(texts[0].find("worker 1 at 127.0.0.1:") != std::string::npos);
+    CHECK(texts[0].find(" in step 3 (pipeline)") != std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace dtrain::engine

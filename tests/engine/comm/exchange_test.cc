@@ -1,0 +1,239 @@
+#include "engine/comm/exchange.h"
+
+#include <cstring>
+#include <mutex>
+
+#include "forked.h"
+
+namespace dtrain::engine {
+namespace {
+
+constexpr int kSteps = 3;
+
+// The gradient of leaf `leaf` at element `i` in a step: any of very different sizes, so that
+// another order of sums shows.
+float gradient(int64_t step, int leaf, int64_t i) {
+  uint64_t x = static_cast<uint64_t>(step * 1'000'003 + leaf * 7'919 + i * 104'729 + 1);
+  x ^= x << 13;
+  x ^= x >> 7;
+  x ^= x << 17;
+  const auto mantissa = static_cast<float>(static_cast<int64_t>(x % 2001) - 1000);
+  return mantissa * static_cast<float>(1 << (x / 2001 % 20)) * 1e-4f;
+}
+
+float node_gradient(int64_t step, Node node, int64_t i) {
+  if (node.level == 0) return gradient(step, static_cast<int>(node.index), i);
+  return node_gradient(step, {node.level - 1, 2 * node.index}, i) +
+         node_gradient(step, {node.level - 1, 2 * node.index + 1}, i);
+}
+
+// One step of one element; the state is a momentum.
+void update(float& param, float& state, float sum) {
+  state = 0.9f * state + sum;
+  param -= 0.01f * state;
+}
+
+struct Trained {
+  std::vector<float> params, state;
+  std::vector<double> blocks;  // of the last step
+};
+
+Trained reference(int64_t elements) {
+  Trained trained;
+  trained.params.resize(static_cast<size_t>(elements), 1);
+  trained.state.resize(static_cast<size_t>(elements), 0);
+  for (int64_t step = 1; step <= kSteps; ++step) {
+    trained.blocks.clear();
+    for (int64_t i = 0; i < elements; ++i) {
+      const float sum = node_gradient(step, {3, 0}, i);
+      if (i % kBlockElements == 0) trained.blocks.push_back(0);
+      trained.blocks.back() += double{sum} * sum;
+      update(trained.params[static_cast<size_t>(i)], trained.state[static_cast<size_t>(i)], sum);
+    }
+  }
+  return trained;
+}
+
+// What one participant does; the error that ends it.
+Status train(Exchange& exchange, Team& team, int me, Deadline deadline) {
+  const int world = team.gang().world();
+  // Only process 0's host knows where to start.
+  if (me == 0) std::ranges::fill(team.params(), 1.0f);
+  TRY(exchange.broadcast(me, 0, deadline, team.params()));
+  for (int64_t step = 1; step <= kSteps; ++step) {
+    const std::vector<Node> nodes = exchange.nodes_of(me);
+    for (size_t a = 0; a < nodes.size(); ++a) {
+      const std::span<float> arena = team.gradients(me, static_cast<int>(a));
+      for (size_t i = 0; i < arena.size(); ++i) {
+        arena[i] = node_gradient(step, nodes[a], static_cast<int64_t>(i));
+      }
+    }
+    const double notes[] = {static_cast<double>(me), static_cast<double>(step)};
+    std::vector<double> all(static_cast<size_t>(world) * 2);
+    const Range slice = exchange.slice(me);
+    if (step == 2) {
+      // Block by block is the same.
+      TRY(exchange.collect(me, step, deadline, notes, all));
+      std::vector<float> sums(static_cast<size_t>(slice.size()));
+      for (int64_t at = slice.begin; at < slice.end; at += kBlockElements) {
+        const Range part{at, std::min(slice.end, at + kBlockElements)};
+        exchange.sum(me, part, sums.data() + (at - slice.begin));
+      }
+      std::ranges::copy(sums, exchange.summed(me).begin());
+    } else {
+      TRY(exchange.reduce_scatter(me, step, deadline, notes, all));
+    }
+    for (int p = 0; p < world; ++p) {
+      if (all[static_cast<size_t>(2 * p)] != p) return Error{Code::Internal, "wrong note", ""};
+      if (all[static_cast<size_t>(2 * p + 1)] != static_cast<double>(step)) {
+        return Error{Code::Internal, "wrong step of a note", ""};
+      }
+    }
+    const std::span<const float> sums = exchange.summed(me);
+    for (int64_t i = slice.begin; i < slice.end; ++i) {
+      double& block = team.blocks()[static_cast<size_t>(i / kBlockElements)];
+      if (i % kBlockElements == 0) block = 0;
+      const float sum = sums[static_cast<size_t>(i - slice.begin)];
+      block += double{sum} * sum;
+      update(team.params()[static_cast<size_t>(i)], team.state(0)[static_cast<size_t>(i)], sum);
+    }
+    TRY(exchange.gather_blocks(me, step, deadline));
+    TRY(exchange.all_gather_params(me, step, deadline));
+  }
+  TRY(exchange.gather(me, kSteps, deadline, team.state(0)));
+  const double note[] = {me * 0.5};
+  std::vector<double> all(static_cast<size_t>(world));
+  TRY(exchange.gather_notes(me, kSteps, deadline, note, all));
+  if (all.back() != (world - 1) * 0.5) return Error{Code::Internal, "wrong last note", ""};
+  return ok();
+}
+
+template <class T>
+bool same_bits(std::span<const T> a, const std::vector<T>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
+}
+
+TeamPlan plan_for(int64_t elements, int world) {
+  return {.elements = elements, .states = 1, .arenas = most_nodes(world, leaf_count(world))};
+}
+
+void check_training(const Crew& crew, int64_t elements) {
+  const Trained expected = reference(elements);
+  with_gangs(crew, [&](Gang& gang) {
+    const auto deadline = Deadline::after(kPatience_seconds);
+    auto team = Team::open(gang, plan_for(elements, gang.world()), deadline);
+    if (!team.ok()) FAIL_CHECK(team.error().message);
+    if (!team.ok()) return;
+    Exchange exchange(**team);
+    std::vector<std::thread> threads;
+    for (int thread = 0; thread < gang.threads(); ++thread) {
+      threads.emplace_back([&, thread] {
+        const auto status = train(exchange, **team, gang.first() + thread, deadline);
+        if (!status.ok()) FAIL_CHECK(status.error().message);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    CHECK(same_bits<float>((*team)->params(), expected.params));
+    CHECK(same_bits<double>((*team)->blocks(), expected.blocks));
+    if (gang.host() == 0) CHECK(same_bits<float>((*team)->state(0), expected.state));
+  });
+}
+
+TEST_CASE("every world trains the same bits, over one host and over several") {
+  const Crew crews[] = {
+      {.threads = {1}},
+      {.threads = {2}},
+      {.threads = {1, 1}},
+      {.threads = {3}},
+      {.threads = {4}},
+      {.threads = {8}},
+      {.threads = {2, 1, 2}},
+      {.threads = {1, 1}, .hosts = {0, 1}},
+      {.threads = {2, 2}, .hosts = {0, 1}},
+      {.threads = {1, 1, 1, 1}, .hosts = {0, 1, 0, 1}},
+      {.threads = {1, 1, 1}, .hosts = {0, 1, 2}},
+      {.threads = {1, 2, 1, 1}, .hosts = {0, 0, 0, 1}},
+      {.threads = {1, 1, 2, 3}, .hosts = {0, 1, 1, 2}},
+  };
+  for (const Crew& crew : crews) {
+    // Less than a slice, less than one each, and not a whole number of blocks.
+    for (const int64_t elements : {16, 5 * 4096, 11 * 4096 + 48}) {
+      CAPTURE(crew.threads.size());
+      CAPTURE(crew.hosts.size());
+      CAPTURE(elements);
+      check_training(crew, elements);
+    }
+  }
+}
+
+TEST_CASE("slices are cut at blocks and tile the arena") {
+  with_gangs({.threads = {5}}, [](Gang& gang) {
+    auto team = Team::open(gang, plan_for(7 * 4096 + 16, 5), Deadline::after(kPatience_seconds));
+    if (!team.ok()) FAIL_CHECK(team.error().message);
+    if (!team.ok()) return;
+    const Exchange exchange(**team);
+    int64_t at = 0;
+    for (int p = 0; p < 5; ++p) {
+      CHECK(exchange.slice(p).begin == at);
+      CHECK(at % kBlockElements == 0);
+      at = exchange.slice(p).end;
+    }
+    CHECK(at == 7 * 4096 + 16);
+  });
+}
+
+// Trains over three pretended hosts, of which the second does `end` in the middle of a frame.
+std::vector<std::string> broken_frame(double deadline_seconds, const std::function<void()>& end) {
+  constexpr int64_t kElements = 6'000'000;
+  return forked({.threads = {1, 1, 1}, .hosts = {0, 1, 2}}, [&](Gang& gang) -> std::string {
+    auto team = Team::open(gang, plan_for(kElements, 3), Deadline::after(kPatience_seconds));
+    if (!team.ok()) return team.error().message;
+    Exchange exchange(**team);
+    if (gang.self() == 1) {
+      FrameHeader header{.magic = frame_magic(gang.key()), .op = Op::Gradients, .sequence = 1};
+      const std::vector<Node> nodes = exchange.nodes_of(1);
+      header.bytes = static_cast<uint64_t>(exchange.slice(0).size()) * sizeof(float) * nodes.size();
+      const std::vector<char> some(1000);
+      const iovec parts[] = {{&header, sizeof(header)},
+                             {const_cast<char*>(some.data()), some.size()}};
+      if (!gang.peer(0).socket.write(parts, Deadline::after(kPatience_seconds)).ok()) return "?";
+      end();
+    }
+    const auto status = exchange.reduce_scatter(gang.first(), 7, Deadline::after(deadline_seconds));
+    return status.ok() ? "passed" : status.error().message;
+  });
+}
+
+TEST_CASE("a process killed in the middle of a frame is named at once") {
+  const auto texts = broken_frame(1e4, [] { ::raise(SIGKILL); });
+  CHECK(texts[0].find("worker 1 at 127.0.0.1:") != std::string::npos);
+  CHECK(texts[0].find(" in step 7 (all-reduce)") != std::string::npos);
+  CHECK(texts[0].find("worker 2") == std::string::npos);
+  CHECK(texts[2].find("worker 1 at 127.0.0.1:") != std::string::npos);
+}
+
+TEST_CASE("a process that stopped in the middle of a frame is named on the deadline") {
+  const auto texts = broken_frame(0.5, [] { ::raise(SIGSTOP); });
+  CHECK(texts[0].find("worker 1 at 127.0.0.1:") == 0);
+  CHECK(texts[0].find(" did not answer for 0.5 s in step 7 (all-reduce)") != std::string::npos);
+  CHECK(texts[2].find("worker 1 at 127.0.0.1:") == 0);
+}
+
+TEST_CASE("processes out of step say so") {
+  std::mutex mutex;
+  std::string text;
+  with_gangs({.threads = {1, 1}, .hosts = {0, 1}}, [&](Gang& gang) {
+    const auto deadline = Deadline::after(kPatience_seconds);
+    auto team = Team::open(gang, plan_for(10'000, 2), deadline);
+    if (!team.ok()) return;
+    Exchange exchange(**team);
+    const auto status = gang.self() == 0 ? exchange.all_gather_params(0, 1, deadline)
+                                         : exchange.reduce_scatter(1, 1, deadline);
+    const std::lock_guard lock(mutex);
+    if (!status.ok()) text += status.error().message + "\n";
+  });
+  CHECK(text.find("is out of step: it sends") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace dtrain::engine

@@ -1,0 +1,82 @@
+#include "engine/comm/group.h"
+
+#include <atomic>
+#include <cstring>
+
+#include "teams.h"
+
+namespace dtrain::engine {
+namespace {
+
+float value(int participant, size_t i, int round) {
+  return static_cast<float>(participant + 1) * 0.37f + static_cast<float>(i % 977) * 1.3e-3f +
+         static_cast<float>(round) * 1e4f;
+}
+
+// Reduces and gathers over the group; how much was wrong.
+int exchange(Group& group, int me, size_t size) {
+  const auto deadline = Deadline::after(kPatience_seconds);
+  const std::vector<int>& members = group.members();
+  int wrong = 0;
+  for (int round = 0; round < 3; ++round) {
+    std::vector<float> values(size), expected(size), all(size * members.size());
+    for (size_t i = 0; i < size; ++i) {
+      values[i] = value(me, i, round);
+      expected[i] = value(members[0], i, round);
+      for (size_t m = 1; m < members.size(); ++m) expected[i] += value(members[m], i, round);
+    }
+    wrong += !group.all_gather(values, all, deadline, {round, "test"}).ok();
+    for (size_t m = 0; m < members.size(); ++m) {
+      for (size_t i = 0; i < size; ++i) wrong += all[m * size + i] != value(members[m], i, round);
+    }
+    wrong += !group.all_reduce(values, deadline, {round, "test"}).ok();
+    wrong += std::memcmp(values.data(), expected.data(), size * sizeof(float)) != 0;
+  }
+  return wrong;
+}
+
+TEST_CASE("a group's sums are in the order of its members, on one host and over several") {
+  const Crew crews[] = {{.threads = {1}},
+                        {.threads = {2}},
+                        {.threads = {2, 1, 1}},
+                        {.threads = {1, 1}, .hosts = {0, 1}},
+                        {.threads = {2, 1}, .hosts = {0, 1}},
+                        {.threads = {1, 1, 1, 1}, .hosts = {0, 1, 0, 2}}};
+  for (const Crew& crew : crews) {
+    for (const size_t size : {1u, 1000u, 600'001u}) {
+      CAPTURE(crew.threads.size());
+      CAPTURE(size);
+      std::atomic<int> wrong = 0;
+      with_teams(crew, {.elements = 1}, [&](Team& team, int me) {
+        std::vector<int> everyone;
+        for (int p = 0; p < team.gang().world(); ++p) everyone.push_back(p);
+        auto group = Group::open(team, me, everyone, 0, Deadline::after(kPatience_seconds));
+        if (!group.ok()) FAIL_CHECK(group.error().message);
+        if (group.ok()) wrong += exchange(**group, me, size);
+      });
+      CHECK(wrong == 0);
+    }
+  }
+}
+
+TEST_CASE("rows and columns of a mesh are groups side by side") {
+  for (const std::vector<int>& hosts : {std::vector<int>{0, 0}, std::vector<int>{0, 1}}) {
+    std::atomic<int> wrong = 0;
+    with_teams({.threads = {2, 2}, .hosts = hosts}, {.elements = 1}, [&](Team& team, int me) {
+      const auto deadline = Deadline::after(kPatience_seconds);
+      const int row = me / 2, column = me % 2;
+      auto rows = Group::open(team, me, {2 * row, 2 * row + 1}, 0, deadline);
+      auto columns = Group::open(team, me, {column, column + 2}, 1, deadline);
+      if (!rows.ok()) FAIL_CHECK(rows.error().message);
+      if (!columns.ok()) FAIL_CHECK(columns.error().message);
+      if (!rows.ok() || !columns.ok()) return;
+      for (int round = 0; round < 3; ++round) {
+        wrong += exchange(**rows, me, 5000) + exchange(**columns, me, 300'000);
+      }
+    });
+    CHECK(wrong == 0);
+  }
+}
+
+}  // namespace
+}  // namespace dtrain::engine

@@ -1,0 +1,172 @@
+#include "engine/data/dataset.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+#include "tests/engine/data/image_bytes.h"
+#include "tests/engine/scratch.h"
+
+namespace dtrain::engine {
+namespace {
+
+void says(const Result<Dataset>& set, std::initializer_list<const char*> words) {
+  REQUIRE_FALSE(set.ok());
+  for (const char* word : words) {
+    CHECK_MESSAGE(set.error().message.find(word) != std::string::npos, set.error().message);
+  }
+}
+
+void put_mnist(const Scratch& folder, const std::string& part, uint32_t images,
+               const std::vector<uint8_t>& labels, const std::string& below = ".") {
+  put(folder / below / (part + "-images-idx3-ubyte"), image_bytes(images));
+  put(folder / below / (part + "-labels-idx1-ubyte"), label_bytes(labels));
+}
+
+TEST_CASE("images come standardised by the mean and deviation of all of them") {
+  const Scratch folder;
+  put_mnist(folder, "train", 3, {0, 7, 1});
+  const auto set = Dataset::open(folder.path(), {});
+  REQUIRE(set.ok());
+  CHECK(set->kind() == Dataset::Kind::Images);
+  CHECK(set->size() == 3);
+  CHECK(set->shape() == std::array<int64_t, 3>{1, 2, 3});
+  CHECK(set->classes() == 8);
+  CHECK(set->mean() == doctest::Approx(12.5 / 255));
+
+  std::vector<float> x(18);
+  std::vector<int32_t> labels(3);
+  const std::vector<uint32_t> ids = {2, 0, 1};
+  set->images(ids, x.data(), labels.data());
+  CHECK(labels == std::vector<int32_t>{1, 0, 7});
+  CHECK(x[0] == doctest::Approx((20 / 255.0 - set->mean()) / set->deviation()));
+  double sum = 0, squares = 0;
+  for (const float value : x) {
+    sum += value;
+    squares += value * value;
+  }
+  CHECK(sum == doctest::Approx(0).epsilon(1e-5));
+  CHECK(squares == doctest::Approx(18));
+}
+
+TEST_CASE("a folder with both parts gives each, one with a single pair that one") {
+  const Scratch folder;
+  put_mnist(folder, "train", 3, {0, 1, 2}, "both");
+  put_mnist(folder, "t10k", 2, {1, 1}, "both");
+  put(folder / "test" / "images-idx3-ubyte.gz", gzipped(image_bytes(4)));
+  put(folder / "test" / "labels.idx1-ubyte", label_bytes({0, 1, 2, 0}));
+  const auto training = Dataset::open(folder / "both", {});
+  REQUIRE(training.ok());
+  CHECK(training->size() == 3);
+  CHECK(Dataset::open_like(*training, folder / "both").value().size() == 2);
+  CHECK(Dataset::open_like(*training, folder / "test").value().size() == 4);
+  put_mnist(folder, "extra", 1, {1}, "test");
+  says(Dataset::open_like(*training, folder / "test"),
+       {"0 files of images for testing among extra-images-idx3-ubyte, images-idx3-ubyte.gz"});
+}
+
+TEST_CASE("a test set has the measures and the classes of its training set") {
+  const Scratch folder;
+  put_mnist(folder, "train", 3, {0, 1, 4}, "train");
+  put_mnist(folder, "t10k", 1, {1}, "test");
+  const auto training = Dataset::open(folder / "train", {});
+  REQUIRE(training.ok());
+  const auto test = Dataset::open_like(*training, folder / "test");
+  REQUIRE(test.ok());
+  CHECK(test->classes() == 5);
+  CHECK(test->mean() == training->mean());
+  CHECK(test->deviation() == training->deviation());
+  put_mnist(folder, "t10k", 2, {1, 5}, "test");
+  says(Dataset::open_like(*training, folder / "test"),
+       {"t10k-labels-idx1-ubyte", "label 5 at index 1", "5 classes"});
+  put(folder / "test" / "t10k-images-idx3-ubyte", idx_bytes(kIdxImages, {2, 1, 1}, {1, 2}));
+  put(folder / "test" / "t10k-labels-idx1-ubyte", label_bytes({1, 1}));
+  says(Dataset::open_like(*training, folder / "test"),
+       {"t10k-images-idx3-ubyte", "[1, 1, 1] bytes", "[1, 2, 3] bytes"});
+}
+
+TEST_CASE("npy arrays of bytes and of other numbers") {
+  const Scratch folder;
+  put(folder / "images.npy", npy_bytes("<f4", "(2, 3)", raw_bytes<float>({1, 2, 3, 4, 5, 6})));
+  put(folder / "labels.npy", npy_bytes("<i8", "(2,)", raw_bytes<int64_t>({1, 0})));
+  const auto set = Dataset::open(folder.path(), {});
+  REQUIRE(set.ok());
+  CHECK(set->shape() == std::array<int64_t, 3>{1, 1, 3});
+  CHECK(set->mean() == doctest::Approx(3.5));
+  CHECK(set->deviation() == doctest::Approx(std::sqrt(17.5 / 6)));
+  float x[3];
+  int32_t label = 0;
+  const uint32_t id = 1;
+  set->images({&id, 1}, x, &label);
+  CHECK(x[1] == doctest::Approx(1.5 / set->deviation()));
+
+  put(folder / "labels.npy", npy_bytes("<i8", "(2,)", raw_bytes<int64_t>({1, -1})));
+  says(Dataset::open(folder.path(), {}), {"labels.npy", "label -1 at index 1"});
+  put(folder / "labels.npy", npy_bytes("<f4", "(2,)", raw_bytes<float>({1, 0.5f})));
+  says(Dataset::open(folder.path(), {}), {"labels.npy", "0.5 at index 1 is no whole number"});
+  put(folder / "labels.npy", npy_bytes("|u1", "(2, 1)", "ab"));
+  says(Dataset::open(folder.path(), {}),
+       {"labels.npy", "shape (2, 1), expected one number an image"});
+  put(folder / "labels.npy", npy_bytes("|u1", "(2,)", "ab"));
+  put(folder / "images.npy", npy_bytes("<f4", "(2, 1)", raw_bytes<float>({1, NAN})));
+  says(Dataset::open(folder.path(), {}), {"images.npy", "image 1", "not finite"});
+  put(folder / "images.npy", npy_bytes("|u1", "(2,)", "ab"));
+  says(Dataset::open(folder.path(), {}), {"images.npy", "shape (2)"});
+}
+
+TEST_CASE("images that are all the same have nothing to divide by") {
+  const Scratch folder;
+  put(folder / "images.npy", npy_bytes("|u1", "(2, 2)", "aaaa"));
+  put(folder / "labels.npy", npy_bytes("|u1", "(2,)", std::string(2, '\0')));
+  const auto set = Dataset::open(folder.path(), {});
+  REQUIRE(set.ok());
+  CHECK(set->deviation() == 1);
+  CHECK(set->classes() == 2);
+}
+
+TEST_CASE("what is missing, empty or does not fit together is named") {
+  const Scratch folder;
+  says(Dataset::open(folder / "nothing", {}), {"nothing: No such file"});
+  says(Dataset::open(folder.path(), {}), {"no file of images"});
+  put(folder / "train-images-idx3-ubyte", image_bytes(3));
+  says(Dataset::open(folder.path(), {}), {"no file of labels"});
+  put(folder / "train-labels-idx1-ubyte", label_bytes({1, 2}));
+  says(Dataset::open(folder.path(), {}),
+       {"train-labels-idx1-ubyte: 2 labels", "train-images-idx3-ubyte has 3 images"});
+  put_mnist(folder, "train", 0, {});
+  says(Dataset::open(folder.path(), {}), {"no images"});
+  put(folder / "train-images-idx3-ubyte", idx_bytes(kIdxImages, {1, 0, 5}, {}));
+  put(folder / "train-labels-idx1-ubyte", label_bytes({1}));
+  says(Dataset::open(folder.path(), {}), {"images without pixels"});
+  says(Dataset::open(folder / "train-labels-idx1-ubyte", {}),
+       {"is a file, and the model reads images"});
+  says(Dataset::open(folder.path(), {.context = 4}), {"is a folder, and the model reads tokens"});
+}
+
+TEST_CASE("windows of tokens, each with what follows as its target") {
+  const Scratch folder;
+  put(folder / "text.txt", "abcdefgh");
+  const auto set = Dataset::open(folder / "text.txt", {.context = 3});
+  REQUIRE(set.ok());
+  CHECK(set->kind() == Dataset::Kind::Tokens);
+  CHECK(set->size() == 2);
+  CHECK(set->vocabulary() == 256);
+  std::vector<int32_t> inputs(6), targets(6);
+  const std::vector<uint32_t> ids = {1, 0};
+  set->tokens(ids, inputs.data(), targets.data());
+  CHECK(inputs == std::vector<int32_t>{'d', 'e', 'f', 'a', 'b', 'c'});
+  CHECK(targets == std::vector<int32_t>{'e', 'f', 'g', 'b', 'c', 'd'});
+
+  put(folder / "short.txt", "abc");
+  says(Dataset::open(folder / "short.txt", {.context = 3}),
+       {"3 tokens, and a context of 3 takes 4"});
+  put(folder / "a.u16.bin", raw_bytes<uint16_t>({1, 2, 3, 4}));
+  put(folder / "b.u16.bin", raw_bytes<uint16_t>({1, 2, 5, 4}));
+  const auto training = Dataset::open(folder / "a.u16.bin", {.context = 3});
+  REQUIRE(training.ok());
+  CHECK(training->vocabulary() == 5);
+  says(Dataset::open_like(*training, folder / "b.u16.bin"), {"b.u16.bin", "token 5 at position 2"});
+}
+
+}  // namespace
+}  // namespace dtrain::engine

@@ -1,0 +1,45 @@
+#include "engine/schedule.h"
+
+#include <doctest/doctest.h>
+
+namespace dtrain::engine {
+namespace {
+
+const RunLength kLength{.steps_per_epoch = 10, .total_steps = 110, .global_batch = 256};
+
+TEST_CASE("constant, and grown with the global batch") {
+  CHECK(LearningRate(0.1, {}, kLength).at(50) == 0.1);
+  CHECK(LearningRate(0.1, {.scale_with_batch = 64}, kLength).at(0) == doctest::Approx(0.4));
+}
+
+TEST_CASE("warm-up rises from the first step and has the full rate in its last") {
+  const LearningRate by_epochs(1, {.warm_up_epochs = 1}, kLength);
+  CHECK(by_epochs.at(0) == doctest::Approx(0.1));
+  CHECK(by_epochs.at(4) == doctest::Approx(0.5));
+  CHECK(by_epochs.at(9) == 1);
+  CHECK(by_epochs.at(10) == 1);
+  CHECK(LearningRate(1, {.warm_up_epochs = 1, .warm_up_steps = 4}, kLength).at(3) == 1);
+}
+
+TEST_CASE("step multiplies after each so many epochs, parts of epochs too") {
+  const LearningRate rate(1, {.kind = Schedule::Step, .every_epochs = 1.5, .factor = 0.5}, kLength);
+  CHECK(rate.at(14) == 1);
+  CHECK(rate.at(15) == 0.5);
+  CHECK(rate.at(30) == 0.25);
+}
+
+TEST_CASE("cosine and linear fall to their final share at the end, and stay there") {
+  const ScheduleSpec cosine{.kind = Schedule::Cosine, .warm_up_steps = 10, .final_fraction = 0.1};
+  const LearningRate rate(2, cosine, kLength);
+  CHECK(rate.at(10) == 2);
+  CHECK(rate.at(60) == doctest::Approx(1.1));
+  CHECK(rate.at(110) == doctest::Approx(0.2));
+  CHECK(rate.at(500) == doctest::Approx(0.2));
+  const LearningRate linear(2, {.kind = Schedule::Linear}, kLength);
+  CHECK(linear.at(0) == 2);
+  CHECK(linear.at(55) == doctest::Approx(1));
+  CHECK(linear.at(110) == 0);
+}
+
+}  // namespace
+}  // namespace dtrain::engine

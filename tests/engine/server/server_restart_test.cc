@@ -1,0 +1,290 @@
+// Servers that are killed at any moment and started again.
+#include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+#include "tests/engine/server/servers.h"
+
+namespace dtrain::engine {
+namespace {
+
+struct Folder {
+  std::string path = [] {
+    std::string name = "/tmp/server_restart_XXXXXX";
+    REQUIRE(::mkdtemp(name.data()) != nullptr);
+    return name;
+  }();
+  ~Folder() { std::filesystem::remove_all(path); }
+};
+
+// Servers that are processes, each at the port that it had before.
+class Processes {
+ public:
+  Processes(const EngineSpec& spec, const Layout& layout, int servers, int workers)
+      : layout_(layout) {
+    config_.directory = folder_.path + "/ps-state";
+    config_.spec = spec;
+    config_.workers.resize(static_cast<size_t>(workers));
+    std::vector<Listener> held;
+    for (int i = 0; i < servers; ++i) {
+      held.push_back(required(Listener::open("127.0.0.1", 0)));
+      config_.servers.push_back(fmt::format("127.0.0.1:{}", held.back().port()));
+    }
+    held.clear();
+    for (int i = 0; i < servers; ++i) pids_.push_back(start(i));
+  }
+  ~Processes() {
+    for (const pid_t pid : pids_) ::kill(pid, SIGKILL);
+    for (const pid_t pid : pids_) ::waitpid(pid, nullptr, 0);
+  }
+
+  void restart(int index) {
+    pid_t& pid = pids_[static_cast<size_t>(index)];
+    ::kill(pid, SIGKILL);
+    ::waitpid(pid, nullptr, 0);
+    pid = start(index);
+  }
+  // Its exit status.
+  int end(int index) {
+    int status = -1;
+    pid_t& pid = pids_[static_cast<size_t>(index)];
+    ::kill(pid, SIGTERM);
+    ::waitpid(pid, &status, 0);
+    pid = start(index);
+    return status;
+  }
+  const std::string& directory() const { return config_.directory; }
+  ServerClientConfig worker(int rank) const {
+    return {.rank = rank,
+            .servers = config_.servers,
+            .workers = config_.workers,
+            .experiment = config_.experiment,
+            .attempt = 0,
+            .spec = config_.spec};
+  }
+
+ private:
+  pid_t start(int index) {
+    config_.index = index;
+    const pid_t pid = ::fork();
+    REQUIRE(pid >= 0);
+    if (pid != 0) return pid;
+    // Else it would hold connections of this process open.
+    ::close_range(3, ~0U, 0);
+    ::signal(SIGTERM, SIG_DFL);  // doctest's would report a failed test
+    ::_exit(run_server(config_, layout_).ok() ? 0 : 1);
+  }
+
+  Folder folder_;
+  const Layout layout_;
+  ServerConfig config_;
+  std::vector<pid_t> pids_;
+};
+
+int kills() {
+  const char* const given = std::getenv("SERVER_KILLS");
+  return given != nullptr ? std::atoi(given) : 30;
+}
+
+// Until there is one more push, and a bit: anywhere in the next. Not many more, however busy this
+// machine is: sums should stay exact.
+void wait_for_push(const std::atomic<int>& pushes, std::atomic<int>& allowed,
+                   std::mt19937& random) {
+  const int before = pushes;
+  allowed = before + 4;
+  while (pushes == before) std::this_thread::yield();
+  for (auto turns = random() % 300; turns > 0; --turns) std::this_thread::yield();
+}
+
+TEST_CASE("async: servers killed at any moment lose no push and apply none twice") {
+  EngineSpec spec = spec_of(ServerMode::Async);
+  spec.optimizer.momentum = 1;  // sums of sums: order between workers shows, so one has it all
+  for (const int workers : {1, 3}) {
+    spec.optimizer.momentum = workers == 1 ? 1 : 0;
+    const Layout layout = test_layout();
+    const auto size = static_cast<size_t>(layout.size());
+    Processes servers(spec, layout, 2, workers);
+    std::atomic<int> pushes = 0, allowed = 0, running = workers;
+    std::atomic<bool> enough = false;
+    std::vector<int> pushed(static_cast<size_t>(workers));
+    Arena params(size);
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < workers; ++rank) {
+      threads.emplace_back([&, rank] {
+        const auto client = join(servers.worker(rank), layout);
+        Arena grads(size), own(size);
+        while (!enough) {
+          if (pushes >= allowed) {
+            std::this_thread::yield();
+            continue;
+          }
+          for (size_t i = 0; i < size; ++i)
+            grads[i] = static_cast<float>(i % 5 + static_cast<size_t>(rank));
+          require_ok(client->push(grads.data(), 1, -1, own.data()));
+          ++pushed[static_cast<size_t>(rank)];
+          ++pushes;
+        }
+        CHECK(client->pushes() == static_cast<uint64_t>(pushed[static_cast<size_t>(rank)]));
+        --running;
+        while (running > 0) std::this_thread::yield();
+        if (rank == 0) require_ok(client->pull(params.data()));
+      });
+    }
+    std::mt19937 random(17);
+    for (int kill = 0; kill < kills(); ++kill) {
+      wait_for_push(pushes, allowed, random);
+      servers.restart(static_cast<int>(random() % 2));
+    }
+    enough = true;
+    for (std::thread& thread : threads) thread.join();
+    size_t wrong = 0;
+    for (size_t i = 0; i < size; ++i) {
+      int64_t expected = 0;
+      for (int rank = 0; rank < workers; ++rank) {
+        const int64_t n = pushed[static_cast<size_t>(rank)];
+        const int64_t weight = workers == 1 ? n * (n + 1) / 2 : n;
+        expected += weight * static_cast<int64_t>(i % 5 + static_cast<size_t>(rank));
+      }
+      REQUIRE(expected < 1 << 24);
+      wrong += params[i] == static_cast<float>(expected) ? 0 : 1;
+    }
+    CHECK(wrong == 0);
+  }
+}
+
+TEST_CASE("sync: servers killed at any moment give the bits of an undisturbed run") {
+  for (const double clip_norm : {0.0, 2.0}) {
+    EngineSpec spec = spec_of(ServerMode::Sync);
+    spec.optimizer = {.kind = Optimizer::Adam};
+    spec.clip_norm = clip_norm;
+    const Layout layout = test_layout();
+    const auto size = static_cast<size_t>(layout.size());
+    Processes servers(spec, layout, 2, 2);
+    std::atomic<int> steps = 0, allowed = 0;
+    std::atomic<int> last = -1;  // the step both end with
+    Arena results[2] = {Arena(size), Arena(size)};
+    const Arena grads[2] = {random_arena(layout.size(), 1), random_arena(layout.size(), 2)};
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < 2; ++rank) {
+      threads.emplace_back([&, rank] {
+        const auto client = join(servers.worker(rank), layout);
+        for (int step = 1; last < 0 || step <= last; ++step) {
+          while (last < 0 && steps >= allowed) std::this_thread::yield();
+          const NodeSums node{4 * rank, 4 * rank + 4, grads[rank].data()};
+          require_ok(client->push_step({&node, 1}, 32, 0.01, results[rank].data()));
+          if (rank == 0) steps = step;
+        }
+      });
+    }
+    std::mt19937 random(23);
+    for (int kill = 0; kill < kills(); ++kill) {
+      wait_for_push(steps, allowed, random);
+      servers.restart(static_cast<int>(random() % 2));
+    }
+    last = steps + 50;
+    for (std::thread& thread : threads) thread.join();
+
+    const OptimizerKernel kernel(spec.optimizer, layout);
+    Arena params(size), state0(size), state1(size), sum(size);
+    for (size_t i = 0; i < size; ++i) sum[i] = grads[0][i] + grads[1][i];
+    std::vector<double> squares(static_cast<size_t>(blocks_of(layout.size())));
+    block_squares({0, layout.size()}, sum.data(), squares.data());
+    for (int step = 1; step <= last; ++step) {
+      kernel.update({0, layout.size()},
+                    {.learning_rate = 0.01,
+                     .gradient_scale = clipped_scale(sum_of(squares), 1.0 / 64, clip_norm),
+                     .step = step},
+                    params.data(), sum.data(), state0.data(), state1.data());
+    }
+    CHECK(results[0] == results[1]);
+    CHECK(results[0] == params);
+  }
+}
+
+TEST_CASE("servers killed while they are filled are filled again, whole") {
+  EngineSpec spec = spec_of(ServerMode::Async);
+  spec.optimizer = {.kind = Optimizer::Adam};
+  const Layout layout = test_layout();
+  Processes servers(spec, layout, 2, 1);
+  std::mt19937 random(31);
+  for (unsigned round = 0; round < 10; ++round) {
+    std::vector<Arena> arenas, found;
+    for (unsigned i = 0; i < 3; ++i) arenas.push_back(random_arena(layout.size(), 3 * round + i));
+    std::atomic<int> begun = 0;
+    std::thread master([&] {
+      ++begun;
+      const auto client = required(ServerClient::join(servers.worker(0), layout));
+      const std::vector<const float*> all{arenas[0].data(), arenas[1].data(), arenas[2].data()};
+      require_ok(client->fill(all, round));
+      found = std::vector<Arena>(3, Arena(arenas[0].size()));
+      for (int i = 0; i < 3; ++i) {
+        require_ok(client->read(i, found[static_cast<size_t>(i)].data()));
+        CHECK(client->updates() == round);
+      }
+    });
+    while (begun == 0) std::this_thread::yield();
+    for (int kill = 0; kill < 3; ++kill) {
+      for (auto turns = random() % 3000; turns > 0; --turns) std::this_thread::yield();
+      servers.restart(static_cast<int>(random() % 2));
+    }
+    master.join();
+    CHECK(found == arenas);
+  }
+}
+
+TEST_CASE("SIGTERM ends a server with 0, its state stays until the experiment is done") {
+  const Layout layout = test_layout();
+  Processes servers(spec_of(ServerMode::Async), layout, 1, 1);
+  const auto client = join(servers.worker(0), layout);
+  const Arena grads(static_cast<size_t>(layout.size()), 1);
+  Arena params(grads.size());
+  require_ok(client->push(grads.data(), 1, -1, params.data()));
+  CHECK(servers.end(0) == 0);
+  require_ok(client->pull(params.data()));
+  CHECK(params == grads);
+  CHECK_FALSE(std::filesystem::is_empty(servers.directory()));
+  require_ok(client->finish());
+  CHECK_FALSE(std::filesystem::exists(servers.directory()));
+}
+
+TEST_CASE("a server that comes back without its state is an error, not a new beginning") {
+  const Layout layout = test_layout();
+  Processes servers(spec_of(ServerMode::Async), layout, 1, 1);
+  const auto client = join(servers.worker(0), layout);
+  Arena params(static_cast<size_t>(layout.size()));
+  for (const auto& file : std::filesystem::directory_iterator(servers.directory())) {
+    std::filesystem::remove(file);
+  }
+  servers.restart(0);
+  const Status pulled = client->pull(params.data());
+  REQUIRE_FALSE(pulled.ok());
+  CHECK(pulled.error().code == Code::FailedPrecondition);
+  CHECK(pulled.error().message.find("without its state") != std::string::npos);
+}
+
+TEST_CASE("a server that stays away is named within the deadline") {
+  EngineSpec spec = spec_of(ServerMode::Async);
+  spec.deadline_seconds = 0.3;
+  const Layout layout = test_layout();
+  ServerClientConfig config;
+  std::unique_ptr<ServerClient> client;
+  {
+    const Processes servers(spec, layout, 1, 1);
+    config = servers.worker(0);
+    client = join(config, layout);
+  }
+  Arena params(static_cast<size_t>(layout.size()));
+  const Status pulled = client->pull(params.data());
+  REQUIRE_FALSE(pulled.ok());
+  CHECK(pulled.error().code == Code::DeadlineExceeded);
+  CHECK(pulled.error().message.find("ps 0 at " + config.servers[0]) != std::string::npos);
+}
+
+}  // namespace
+}  // namespace dtrain::engine

@@ -1,0 +1,112 @@
+// Parameter servers and their workers in one process: for tests of what they do together.
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "engine/norm.h"
+#include "engine/server/client.h"
+#include "engine/server/server.h"
+
+namespace dtrain::engine {
+
+// Of two matrices and their biases: 11 blocks and a part of one.
+inline Layout test_layout() {
+  Layout layout;
+  layout.add({.name = "0.weight", .shape = {150, 200}});
+  layout.add({.name = "0.bias", .shape = {200}, .decays = false});
+  layout.add({.name = "1.weight", .shape = {200, 75}});
+  layout.add({.name = "1.bias", .shape = {75}, .decays = false});
+  return layout;
+}
+
+using Arena = std::vector<float>;
+
+inline Arena random_arena(int64_t size, unsigned seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  Arena arena(static_cast<size_t>(size));
+  for (float& each : arena) each = normal(random);
+  return arena;
+}
+
+inline EngineSpec spec_of(ServerMode mode) {
+  EngineSpec spec;
+  spec.strategy.kind = Strategy::ParameterServer;
+  spec.strategy.mode = mode;
+  spec.deadline_seconds = 20;
+  return spec;
+}
+
+// Servers with a thread each, and what their workers need to find them.
+class Servers {
+ public:
+  Servers(const EngineSpec& spec, const Layout& layout, int servers, int workers) {
+    // The number of servers and workers is part of what both must agree on; their addresses are
+    // not.
+    worker_.spec = spec;
+    worker_.servers.resize(static_cast<size_t>(servers), "127.0.0.1:0");
+    worker_.workers.resize(static_cast<size_t>(workers));
+    for (int i = 0; i < servers; ++i) {
+      const ServerConfig config{.index = i,
+                                .servers = worker_.servers,
+                                .workers = worker_.workers,
+                                .experiment = worker_.experiment,
+                                .directory = "",
+                                .spec = spec};
+      auto server = Server::open(config, layout);
+      REQUIRE_MESSAGE(server.ok(), server.error().message);
+      servers_.push_back(std::move(server).value());
+    }
+    for (size_t i = 0; i < servers_.size(); ++i) {
+      worker_.servers[i] = fmt::format("127.0.0.1:{}", servers_[i]->port());
+      threads_.emplace_back([server = servers_[i].get()] { CHECK(server->run().ok()); });
+    }
+  }
+  ~Servers() {
+    for (const auto& server : servers_) server->stop();
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+  ServerClientConfig worker(int rank) const {
+    ServerClientConfig config = worker_;
+    config.rank = rank;
+    return config;
+  }
+
+ private:
+  ServerClientConfig worker_;
+  std::vector<std::unique_ptr<Server>> servers_;
+  std::vector<std::thread> threads_;
+};
+
+inline void require_ok(const Status& status) {
+  REQUIRE_MESSAGE(status.ok(), (status.ok() ? "" : status.error().message));
+}
+
+template <typename T>
+T required(Result<T> result) {
+  REQUIRE_MESSAGE(result.ok(), (result.ok() ? "" : result.error().message));
+  return std::move(result).value();
+}
+
+// A worker; worker 0 fills the servers with zeros, or with `params`.
+inline std::unique_ptr<ServerClient> join(const ServerClientConfig& config, const Layout& layout,
+                                          const Arena* params = nullptr) {
+  auto client = required(ServerClient::join(config, layout));
+  if (config.rank == 0) {
+    const Arena zeros(static_cast<size_t>(layout.size()));
+    std::vector<const float*> arenas{params != nullptr ? params->data() : zeros.data()};
+    const int states = OptimizerKernel(config.spec.optimizer, layout).states();
+    for (int i = 0; i < states; ++i) arenas.push_back(zeros.data());
+    require_ok(client->fill(arenas, 0));
+  }
+  return client;
+}
+
+}  // namespace dtrain::engine

@@ -1,0 +1,306 @@
+// Whole trainings by the program itself, as many processes as TF_CONFIG lists, on drawn digits.
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "engine/comm/socket.h"
+#include "engine/data/digits.h"
+#include "engine/formats/checkpoint.h"
+#include "schema/fd.h"
+#include "tests/support/project.h"
+
+namespace dtrain::engine {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+// Drawn once, and there until the program ends, when no checks count any more.
+struct Digits {
+  Digits() {
+    std::string name = (fs::temp_directory_path() / "dtrain-digits-XXXXXX").native();
+    REQUIRE(::mkdtemp(name.data()) != nullptr);
+    path = name;
+    REQUIRE(generate_digits(path, {.train = 4000, .test = 500, .seed = 1}).ok());
+  }
+  ~Digits() {
+    std::error_code ignored;
+    fs::remove_all(path, ignored);
+  }
+  fs::path path;
+};
+const fs::path& digits() {
+  static const Digits digits;
+  return digits.path;
+}
+
+Json spec_of(const Json& changes) {
+  Json spec = {{"model", {{"mlp", {{"hidden", {32}}}}}},
+               {"data", {{"train", digits() / "train"}, {"test", digits() / "test"}}},
+               {"batch", 50},
+               {"epochs", 4},
+               {"optimizer", {{"kind", "sgd"}, {"learning-rate", 0.1}}},
+               {"deadline", 20}};
+  spec.merge_patch(changes);
+  return spec;
+}
+
+// One process of a gang. Ends it, at the latest when it goes.
+class Replica {
+ public:
+  Replica(const Json& spec, const fs::path& output, const std::string& tf_config, const fs::path& log,
+          const std::string& attempt) {
+    pid_ = ::fork();
+    REQUIRE(pid_ >= 0);
+    if (pid_ == 0) {
+      const int fd = ::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0666);
+      ::dup2(fd, 1);
+      ::dup2(fd, 2);
+      ::setenv("DTRAIN_ENGINE", spec.dump().c_str(), 1);
+      ::setenv("TF_CONFIG", tf_config.c_str(), 1);
+      ::setenv("OUTPUT_DIR", output.c_str(), 1);
+      ::setenv("EXPERIMENT_ID", "7", 1);
+      ::setenv("DTRAIN_ATTEMPT", attempt.c_str(), 1);
+      ::setenv("OMP_NUM_THREADS", "1", 1);
+      ::execl(BIN_DIR "/dtrain-engine", "dtrain-engine", "train", nullptr);
+      ::_exit(127);
+    }
+  }
+  ~Replica() {
+    signal(SIGKILL);
+    (void)wait();
+  }
+  Replica(const Replica&) = delete;
+  Replica& operator=(const Replica&) = delete;
+
+  void signal(int number) {
+    if (pid_ > 0) ::kill(pid_, number);
+  }
+  // Until the file is there; false if the process ended before.
+  bool runs_until(const fs::path& file) const {
+    const Fd process(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
+    pollfd ended{process.get(), POLLIN, 0};
+    while (!fs::exists(file)) {
+      if (::poll(&ended, 1, 1) != 0) return fs::exists(file);
+    }
+    return true;
+  }
+  // Its exit code, or 128 and the signal.
+  int wait() {
+    if (pid_ > 0) {
+      int status = 0;
+      ::waitpid(pid_, &status, 0);
+      pid_ = 0;
+      code_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    }
+    return code_;
+  }
+
+ private:
+  pid_t pid_ = 0;
+  int code_ = 0;
+};
+
+// A training with so many workers and parameter servers.
+struct Gang {
+  Gang(const Json& spec, int workers, int servers, std::string attempt = "1", fs::path folder = {})
+      : output(folder.empty() ? own / "out" : folder) {
+    fs::create_directories(output);
+    // Bound to find free ports, and let go of just before.
+    std::vector<Listener> listeners;
+    Json cluster = {{"worker", Json::array()}};
+    for (int i = 0; i < workers + servers; ++i) {
+      auto listener = Listener::open("127.0.0.1", 0);
+      REQUIRE(listener.ok());
+      cluster[i < workers ? "worker" : "ps"].push_back(fmt::format("127.0.0.1:{}", listener->port()));
+      listeners.push_back(std::move(*listener));
+    }
+    listeners.clear();
+    for (int i = 0; i < workers + servers; ++i) {
+      const bool works = i < workers;
+      const int index = works ? i : i - workers;
+      const Json config = {{"cluster", cluster}, {"task", {{"type", works ? "worker" : "ps"}, {"index", index}}}};
+      const std::string text = workers + servers == 1 ? "" : config.dump();
+      const fs::path log = own / fmt::format("{}.{}", works ? "worker" : "ps", index);
+      start_.push_back([=, this] { return std::make_unique<Replica>(spec, output, text, log, attempt); });
+      replicas.push_back(start_.back()());
+    }
+    workers_ = static_cast<size_t>(workers);
+  }
+
+  // Until worker 0 has ended: its exit code. The servers are told to end then.
+  int run() {
+    const int code = replicas[0]->wait();
+    for (size_t i = workers_; i < replicas.size(); ++i) {
+      replicas[i]->signal(SIGTERM);
+      CHECK(replicas[i]->wait() == 0);
+    }
+    return code;
+  }
+  void start_again(size_t replica) { replicas[replica] = start_[replica](); }
+
+  std::string log(const std::string& name) const { return test::read_file(own / name); }
+  std::string model() const { return test::read_file(output / "model.safetensors"); }
+
+  test::TemporaryFolder own;
+  fs::path output;
+  std::vector<std::unique_ptr<Replica>> replicas;  // workers, then servers
+
+ private:
+  std::vector<std::function<std::unique_ptr<Replica>()>> start_;
+  size_t workers_ = 0;
+};
+
+// The last value of a key of worker 0's lines.
+double last(const Gang& gang, const std::string& key) {
+  const std::string log = gang.log("worker.0");
+  const size_t at = log.rfind(key + "=");
+  REQUIRE_MESSAGE(at != std::string::npos, log);
+  return std::atof(log.c_str() + at + key.size() + 1);
+}
+
+Json all_reduce(Json more = Json::object()) {
+  more["strategy"] = {{"kind", "multi-worker-mirrored"}};
+  return spec_of(more);
+}
+Json servers(const std::string& mode) {
+  return spec_of({{"strategy", {{"kind", "parameter-server"}, {"mode", mode}, {"staleness", 3}}}});
+}
+
+TEST_CASE("the model is the same, bit for bit, on every number of workers, threads and servers") {
+  for (const Json& optimizer : {Json{{"clip", 0.5}, {"optimizer", {{"momentum", 0.9}}}}, Json{{"optimizer", {{"kind", "adamw"}, {"learning-rate", 0.003}, {"weight-decay", 0.1}}}}}) {
+    CAPTURE(optimizer.dump());
+    Gang alone(all_reduce(optimizer), 1, 0);
+    REQUIRE_MESSAGE(alone.run() == 0, alone.log("worker.0"));
+    const std::string expected = alone.model();
+    CHECK(last(alone, "accuracy") > 0.7);
+    const auto check_same = [&](const char* what, const Json& spec, int workers, int ps) {
+      CAPTURE(std::string(what));
+      CAPTURE(workers);
+      Gang gang(spec, workers, ps);
+      REQUIRE_MESSAGE(gang.run() == 0, gang.log("worker.0"));
+      CHECK(gang.model() == expected);
+    };
+    Json threads = all_reduce(optimizer);
+    threads["threads"] = 3;
+    check_same("threads", threads, 1, 0);
+    check_same("workers", all_reduce(optimizer), 2, 0);
+    check_same("workers", all_reduce(optimizer), 3, 0);
+    check_same("workers", all_reduce(optimizer), 4, 0);
+    check_same("threads of workers", threads, 2, 0);
+    Json sync = servers("sync");
+    sync.merge_patch(optimizer);
+    check_same("sync", sync, 1, 1);
+    check_same("sync", sync, 2, 2);
+    check_same("sync", sync, 4, 3);
+    sync["threads"] = 2;
+    check_same("sync, threads", sync, 2, 1);
+    sync["strategy"]["data-path"] = "grpc";
+    check_same("sync, gRPC", sync, 2, 2);
+  }
+}
+
+TEST_CASE("asynchronous servers come to the same accuracy") {
+  Gang sync(servers("sync"), 2, 1);
+  REQUIRE(sync.run() == 0);
+  for (const char* mode : {"async", "ssp"}) {
+    CAPTURE(std::string(mode));
+    Gang gang(servers(mode), 2, 2);
+    REQUIRE_MESSAGE(gang.run() == 0, gang.log("worker.0"));
+    CHECK(last(gang, "accuracy") > last(sync, "accuracy") - 0.03);
+  }
+}
+
+TEST_CASE("a training that is killed goes on to the same bits") {
+  const Json spec = all_reduce({{"model", {{"lenet", {{"channels", {4, 6}}, {"hidden", {20}}}}, {"mlp", nullptr}}},
+                                {"optimizer", {{"kind", "adam"}, {"learning-rate", 0.002}}},
+                                {"checkpoint", {{"steps", 7}}},
+                                {"epochs", 1}});
+  Gang whole(spec, 2, 0);
+  REQUIRE_MESSAGE(whole.run() == 0, whole.log("worker.0"));
+
+  // Killed after some checkpoint: somewhere in what follows it.
+  const test::TemporaryFolder folder;
+  for (int attempt = 1; attempt <= 3; ++attempt) {
+    Gang broken(spec, 2, 0, std::to_string(attempt), folder / "out");
+    const int64_t before = [&] {
+      const auto found = Checkpoints::open(folder / "out/checkpoints", 9)->newest_healthy();
+      return found ? found->step : 0;
+    }();
+    REQUIRE(broken.replicas[0]->runs_until(folder / fmt::format("out/checkpoints/step-{:08}", before + 14)));
+    broken.replicas[static_cast<size_t>(attempt % 2)]->signal(SIGKILL);
+    CHECK(broken.replicas[static_cast<size_t>(attempt % 2)]->wait() == 128 + SIGKILL);
+    const auto other = static_cast<size_t>(1 - attempt % 2);
+    CHECK(broken.replicas[other]->wait() == 1);
+    CHECK(broken.log(fmt::format("worker.{}", other)).find(fmt::format("worker {}", attempt % 2)) != std::string::npos);
+  }
+  Gang last_one(spec, 1, 0, "4", folder / "out");  // and with another number of workers
+  REQUIRE_MESSAGE(last_one.run() == 0, last_one.log("worker.0"));
+  CHECK(last_one.log("worker.0").find("resumed_at_step=") != std::string::npos);
+  CHECK(last_one.model() == whole.model());
+}
+
+TEST_CASE("a parameter server that is killed and started again goes on where it was") {
+  const Json spec = servers("sync");
+  Gang whole(spec, 2, 2);
+  REQUIRE(whole.run() == 0);
+  Gang broken(spec, 2, 2);
+  REQUIRE(broken.replicas[0]->runs_until(broken.output / "checkpoints/step-00000080"));
+  broken.replicas[2]->signal(SIGKILL);
+  broken.replicas[2]->wait();
+  broken.start_again(2);
+  REQUIRE_MESSAGE(broken.run() == 0, broken.log("worker.0"));
+  CHECK(broken.model() == whole.model());
+}
+
+TEST_CASE("without an asynchronous worker the others go on") {
+  Gang gang(servers("async"), 3, 1);
+  REQUIRE(gang.replicas[0]->runs_until(gang.output / "checkpoints"));
+  gang.replicas[2]->signal(SIGKILL);
+  CHECK(gang.run() == 0);
+  CHECK(last(gang, "accuracy") > 0.7);
+}
+
+TEST_CASE("a loss that is no number ends the training, and names the step") {
+  Gang gang(all_reduce({{"optimizer", {{"learning-rate", 1e6}}}}), 2, 0);
+  CHECK(gang.run() == 2);
+  CHECK(gang.replicas[1]->wait() != 0);
+  for (const char* name : {"worker.0", "worker.1"}) {
+    CHECK_MESSAGE(gang.log(name).find("in step ") != std::string::npos, gang.log(name));
+    CHECK(gang.log(name).find("loss is") != std::string::npos);
+  }
+  CHECK(!fs::exists(gang.output / "model.safetensors"));
+}
+
+TEST_CASE("who never comes is named") {
+  Json spec = all_reduce({{"deadline", 1}});
+  Gang gang(spec, 3, 0);
+  gang.replicas[2]->signal(SIGKILL);
+  CHECK(gang.run() == 1);
+  CHECK_MESSAGE(gang.log("worker.0").find("worker 2") != std::string::npos, gang.log("worker.0"));
+}
+
+TEST_CASE("bad input is an error before training, that names what is wrong") {
+  const auto error = [](const Json& changes) {
+    Gang gang(spec_of(changes), 1, 0);
+    CHECK(gang.run() == 2);
+    return gang.log("worker.0");
+  };
+  CHECK(error({{"data", {{"train", "nowhere"}}}}).find("nowhere") != std::string::npos);
+  CHECK(error({{"batch", 5000}}).find("a batch of 5000 is more than the 4000 samples") != std::string::npos);
+  CHECK(error({{"model", {{"mlp", nullptr}, {"gpt", Json::object()}}}}) != "");
+  CHECK(error({{"model", {{"mlp", {{"hiden", {3}}}}}}}).find("hiden") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace dtrain::engine

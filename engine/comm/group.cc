@@ -40,7 +40,7 @@ Result<std::unique_ptr<Group>> Group::open(Team& team, int me, std::vector<int> 
   for (const int member : group->members_) {
     group->channels_.emplace_back();
     if (member == me) continue;
-    TRY(Channel channel, Channel::open(team, me, member, deadline));
+    TRY(Channel channel, Channel::open(team, me, member, deadline, 1 + slot));
     group->channels_.back() = std::make_unique<Channel>(std::move(channel));
   }
   return group;

@@ -9,6 +9,7 @@
 #include "engine/server/server.h"
 #include "engine/strategies/all_reduce.h"
 #include "engine/strategies/parameter_server.h"
+#include "engine/strategies/split_model.h"
 #include "engine/training/run_plan.h"
 #include "engine/training/training.h"
 #include "schema/fd.h"
@@ -68,9 +69,10 @@ Status work(const RunPlan& plan) {
     }
     case dtrain::Strategy::Pipeline:
     case dtrain::Strategy::Tensor:
-    case dtrain::Strategy::Mesh:
-      return Error{Code::InvalidArgument, "this engine does not split models over workers yet",
-                   "strategy: multi-worker-mirrored or parameter-server"};
+    case dtrain::Strategy::Mesh: {
+      TRY(updater, SplitModel::open(plan));
+      break;
+    }
   }
   return Training(plan, *updater).run();
 }

@@ -4,14 +4,12 @@
 #include <cmath>
 
 #include "engine/norm.h"
-#include "engine/strategies/assemble.h"
 #include "engine/strategies/notes.h"
 
 namespace dtrain::engine {
 
-Result<std::unique_ptr<AllReduce>> AllReduce::open(const RunPlan& plan) {
+Result<std::unique_ptr<AllReduce>> AllReduce::open(const RunPlan& plan, std::unique_ptr<Gang> gang) {
   const Deadline deadline = Deadline::after(plan.spec.deadline_seconds);
-  TRY(auto gang, assemble(plan));
   const OptimizerKernel optimizer(plan.spec.optimizer, plan.layout);
   const int64_t leaves = leaf_count(gang->world());
   const TeamPlan team_plan{.elements = plan.layout.size(),

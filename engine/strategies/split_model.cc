@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "engine/norm.h"
-#include "engine/strategies/assemble.h"
 #include "engine/strategies/notes.h"
 
 namespace dtrain::engine {
@@ -25,7 +24,7 @@ Status check_threads(const Gang& gang) {
   for (int process = 1; process < gang.size(); ++process) {
     if (gang.peer(process).threads == gang.peer(0).threads) continue;
     return Error{Code::InvalidArgument,
-                 fmt::format("{} has {} threads, and {} has {}: a split model needs as many everywhere",
+                 fmt::format("{} has {} threads and {} has {} threads: a split model needs as many everywhere",
                              gang.peer(0).name, gang.peer(0).threads, gang.peer(process).name,
                              gang.peer(process).threads),
                  "threads: 1, or the same cpus for all workers"};
@@ -36,11 +35,6 @@ Status check_threads(const Gang& gang) {
 bool has_one_host(const Grid& grid, const std::vector<int>& participants) {
   return std::ranges::all_of(participants,
                              [&](int p) { return grid.host_of(p) == grid.host_of(participants.front()); });
-}
-
-std::vector<int> sorted(std::vector<int> participants) {
-  std::ranges::sort(participants);
-  return participants;
 }
 
 int64_t size_of(const std::vector<Range>& ranges) {
@@ -67,8 +61,7 @@ const float* unpack(const float* from, const std::vector<Range>& ranges, float* 
 
 }  // namespace
 
-Result<std::unique_ptr<SplitModel>> SplitModel::open(const RunPlan& plan) {
-  TRY(auto gang, assemble(plan));
+Result<std::unique_ptr<SplitModel>> SplitModel::open(const RunPlan& plan, std::unique_ptr<Gang> gang) {
   if (const Status status = check_threads(*gang); !status.ok()) {
     gang->fail(status.error());
     return status.error();
@@ -128,15 +121,16 @@ Status SplitModel::connect(int me, Own& own) {
     };
     TRY(own.pipe, Pipe::open(*team_, me, stage(model - 1), stage(model + 1), plan_.spec.deadline_seconds));
     if (!held(me).partial.empty()) {
-      TRY(own.ends, Group::open(*team_, me, sorted({grid_.at(data, 0), grid_.at(data, last)}), kEnds, deadline()));
+      TRY(own.ends, Group::open(*team_, me, {grid_.at(data, 0), grid_.at(data, last)}, kEnds, deadline()));
     }
   } else if (grid_.model() > 1) {
-    TRY(auto group, Group::open(*team_, me, sorted(grid_.row(data)), kSlices, deadline()));
+    TRY(auto group, Group::open(*team_, me, grid_.row(data), kSlices, deadline()));
     own.partners = std::make_unique<GroupPartners>(std::move(group), plan_.spec.deadline_seconds);
   }
   const std::vector<int> column = grid_.column(model);
   if (!has_one_host(grid_, column)) {
-    TRY(own.column, Group::open(*team_, me, sorted(column), kColumn, deadline()));
+    // Sums in the order of the rows, whichever host they are on: so what every slice has stays the same.
+    TRY(own.column, Group::open(*team_, me, column, kColumn, deadline()));
   } else {
     for (const int member : column) {
       for (size_t node = 0; node < nodes(member).size(); ++node) own.sources.push_back(gradients(member, node));

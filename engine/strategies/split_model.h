@@ -21,8 +21,8 @@ namespace dtrain::engine {
 
 class SplitModel : public Updater {
  public:
-  // Meets the other workers. `plan` outlives it.
-  static Result<std::unique_ptr<SplitModel>> open(const RunPlan& plan);
+  // `plan` outlives it.
+  static Result<std::unique_ptr<SplitModel>> open(const RunPlan& plan, std::unique_ptr<Gang> gang);
 
   int first() const override { return gang_->first(); }
   int64_t leaves() const override { return leaves_; }

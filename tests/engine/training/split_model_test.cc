@@ -118,7 +118,7 @@ TEST_CASE("split models are the same to rounding, whichever way they are split")
       ways.push_back({"pipeline, threads", with_threads(pipeline(base), 2), 3});
     }
     for (const Way& way : ways) {
-      CAPTURE(way.name);
+      CAPTURE(std::string(way.name));
       CAPTURE(way.workers);
       CAPTURE(base["model"].dump());
       const std::string split = trained(way.spec, way.workers);

@@ -152,13 +152,10 @@ uint8_t draw(const std::vector<std::vector<Glyph>>& glyphs, RandomRow random, ui
 
 Status write(const std::filesystem::path& path, const std::vector<uint8_t>& header,
              const std::vector<uint8_t>& bytes) {
-  std::filesystem::path unfinished = path;
-  unfinished += ".unfinished";
-  TRY(FileWriter file, FileWriter::create(unfinished));
-  TRY(file.write(std::as_bytes(std::span(header))));
-  TRY(file.write(std::as_bytes(std::span(bytes))));
-  TRY(file.finish());
-  return rename_file(unfinished, path);
+  return replace_file(path, [&](FileWriter& file) -> Status {
+    TRY(file.write(std::as_bytes(std::span(header))));
+    return file.write(std::as_bytes(std::span(bytes)));
+  });
 }
 
 Status write_part(const std::filesystem::path& folder, std::string_view prefix,

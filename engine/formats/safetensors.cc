@@ -24,7 +24,7 @@ int64_t bytes_of(const std::string& dtype) {
 }  // namespace
 
 Status write_safetensors(FileWriter& file, std::span<const TensorView> tensors, const Metadata& metadata) {
-  nlohmann::ordered_json header;
+  nlohmann::ordered_json header = nlohmann::ordered_json::object();  // of no tensors, too
   if (!metadata.empty()) header["__metadata__"] = metadata;
   uint64_t offset = 0;
   for (const TensorView& tensor : tensors) {

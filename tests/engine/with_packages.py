@@ -36,6 +36,8 @@ with safe_open(folder / "model.safetensors", "np") as file:
 check_tensors(folder / "checkpoints/step-00000004/model.safetensors")
 assert load_file(folder / "checkpoints/step-00000004/optimizer.safetensors")["state0.a.bias"].tolist() == [-1]
 
+assert load_file(folder / "none.safetensors") == {}
+
 # Steps 5 and 6 of the training that was lost are not there, and none is twice.
 wanted = [(step, numpy.float32(1 / step)) for step in range(1, 5)]
 wanted += [(step, numpy.float32(2 / step)) for step in range(5, 9)]

@@ -27,6 +27,7 @@ TEST_CASE("safetensors and tensorboard read what was written") {
   const std::vector<float> bias{-1};
   const std::vector<TensorView> model{{"a.weight", {2, 3}, weights}, {"a.bias", {1}, bias}, {"none", {0, 4}, {}}};
   REQUIRE(write_model(folder / "model.safetensors", model, {{"format", "pt"}, {"input_mean", "0.5"}}).ok());
+  REQUIRE(write_model(folder / "none.safetensors", {}, {}).ok());
   auto checkpoints = Checkpoints::open(folder / "checkpoints", 2);
   REQUIRE(checkpoints.ok());
   const std::vector<TensorView> optimizer{{"state0.a.bias", {1}, bias}};

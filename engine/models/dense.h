@@ -1,5 +1,9 @@
 // Fully connected layers with ReLU between them and softmax cross-entropy at the end: an MLP by itself,
 // and the end of a LeNet. Weights lie [in][out].
+//
+// In slices, one layer is cut by its columns, which leaves each with some of its outputs, and the next
+// by its rows, which takes them as they are and adds up what comes out: one sum for two layers, each
+// way. A last layer without a partner is whole everywhere.
 #pragma once
 
 #include <cmath>
@@ -9,76 +13,147 @@
 #include "engine/buffer.h"
 #include "engine/kernels/kernels.h"
 #include "engine/layout.h"
+#include "engine/models/model_part.h"
 
 namespace dtrain::engine {
+
+// Which of a model's fully connected layers, and of what widths they all are.
+struct DensePlan {
+  std::vector<int64_t> widths;  // of the input and of every layer
+  size_t first = 0;             // the layout's parameter that add_dense added first
+  Range layers = {};
+  ModelPart part = {};
+
+  int64_t count() const { return static_cast<int64_t>(widths.size()) - 1; }
+  bool ends_model() const { return layers.end == count(); }
+  bool by_columns(int64_t layer) const { return part.slices > 1 && layer % 2 == 0 && layer + 1 < count(); }
+  bool by_rows(int64_t layer) const { return part.slices > 1 && layer % 2 == 1; }
+};
+
+// As nn.Linear: uniform in 1/sqrt(in).
+inline void add_dense(Layout& layout, const std::vector<int64_t>& widths, const std::string& prefix) {
+  for (size_t i = 0; i + 1 < widths.size(); ++i) {
+    const double bound = 1 / std::sqrt(static_cast<double>(widths[i]));
+    const std::string name = prefix + std::to_string(i);
+    layout.add({.name = name + ".weight", .shape = {widths[i], widths[i + 1]}, .transposed = true,
+                .initial = Initial::Uniform, .scale = bound});
+    layout.add({.name = name + ".bias", .shape = {widths[i + 1]}, .initial = Initial::Uniform,
+                .scale = bound});
+  }
+}
+
+inline void hold_dense(Held& held, const Layout& layout, const DensePlan& plan) {
+  for (int64_t i = plan.layers.begin; i < plan.layers.end; ++i) {
+    const size_t at = plan.first + 2 * static_cast<size_t>(i);
+    const Parameter &weight = layout.parameters()[at], &bias = layout.parameters()[at + 1];
+    const bool alone = plan.part.slices == 1;
+    if (plan.by_columns(i)) {
+      const Range columns = plan.part.sliced(weight.shape[1]);
+      add_columns(held.own, weight, columns);
+      add_columns(held.own, bias, columns);
+    } else if (plan.by_rows(i)) {
+      add_rows(held.own, weight, plan.part.sliced(weight.shape[0]));
+      Held::add(held.same, bias.range());
+    } else {
+      Held::add(alone ? held.own : held.same, weight.range());
+      Held::add(alone ? held.own : held.same, bias.range());
+    }
+  }
+}
 
 template <class T>
 class DenseLayers {
  public:
-  // As nn.Linear: uniform in 1/sqrt(in).
-  static void add_to(Layout& layout, const std::vector<int64_t>& widths, const std::string& prefix) {
-    for (size_t i = 0; i + 1 < widths.size(); ++i) {
-      const double bound = 1 / std::sqrt(static_cast<double>(widths[i]));
-      const std::string name = prefix + std::to_string(i);
-      layout.add({.name = name + ".weight", .shape = {widths[i], widths[i + 1]}, .transposed = true,
-                  .initial = Initial::Uniform, .scale = bound});
-      layout.add({.name = name + ".bias", .shape = {widths[i + 1]}, .initial = Initial::Uniform,
-                  .scale = bound});
-    }
-  }
-
-  // `first` is the layout's parameter that add_to added first.
-  DenseLayers(const Layout& layout, size_t first, std::vector<int64_t> widths, int64_t rows)
-      : widths_(std::move(widths)) {
+  DenseLayers(const Layout& layout, const DensePlan& plan, int64_t rows, Partners<T>* partners)
+      : partners_(partners), ends_model_(plan.ends_model()) {
     int64_t widest = 0;
-    for (size_t i = 0; i + 1 < widths_.size(); ++i) {
-      weights_.push_back(layout.parameters()[first + 2 * i].offset);
-      biases_.push_back(layout.parameters()[first + 2 * i + 1].offset);
-      outputs_.emplace_back(rows * widths_[i + 1]);
-      if (i > 0) widest = std::max(widest, widths_[i]);
+    for (int64_t i = plan.layers.begin; i < plan.layers.end; ++i) {
+      const size_t at = plan.first + 2 * static_cast<size_t>(i);
+      const int64_t in = plan.widths[static_cast<size_t>(i)], out = plan.widths[static_cast<size_t>(i) + 1];
+      Layer& l = layers_.emplace_back();
+      l = {.in = in, .out = out, .width = out,
+           .weight = layout.parameters()[at].offset, .bias = layout.parameters()[at + 1].offset};
+      if (plan.by_columns(i)) {
+        const Range columns = plan.part.sliced(out);
+        l.sums_dx = true;
+        l.out = columns.size();
+        l.weight += columns.begin;
+        l.bias += columns.begin;
+      } else if (plan.by_rows(i)) {
+        const Range range = plan.part.sliced(in);
+        l.sums_y = true;
+        l.in = range.size();
+        l.weight += range.begin * out;
+      }
+      l.y = Buffer<T>(rows * l.out);
+      if (i > plan.layers.begin) widest = std::max(widest, l.in);
     }
     gradients_[0] = Buffer<T>(rows * widest);
     gradients_[1] = Buffer<T>(rows * widest);
-    losses_ = Buffer<double>(rows);
+    if (ends_model_) {
+      losses_ = Buffer<double>(rows);
+    } else if (!layers_.empty()) {
+      dout_ = Buffer<T>(rows * layers_.back().out);
+    }
   }
+
+  bool empty() const { return layers_.empty(); }
 
   // Leaves the gradients of the losses in place of the logits. Returns how many are right.
   int64_t forward(const T* parameters, const T* x, int64_t rows, const int32_t* labels) {
-    for (size_t i = 0; i < outputs_.size(); ++i) {
-      T* y = outputs_[i].data();
-      k_.gemm(rows, widths_[i + 1], widths_[i], {x, widths_[i], 1},
-              {parameters + weights_[i], widths_[i + 1], 1}, y, widths_[i + 1], false);
-      const bool is_last = i + 1 == outputs_.size();
-      (is_last ? k_.add_bias : k_.add_bias_relu)(rows, widths_[i + 1], parameters + biases_[i], y);
+    for (size_t i = 0; i < layers_.size(); ++i) {
+      Layer& l = layers_[i];
+      T* y = l.y.data();
+      k_.gemm(rows, l.out, l.in, {x, l.in, 1}, {parameters + l.weight, l.width, 1}, y, l.out, false);
+      if (l.sums_y) partners_->add_up(y, rows * l.out);
+      const bool is_loss = ends_model_ && i + 1 == layers_.size();
+      (is_loss ? k_.add_bias : k_.add_bias_relu)(rows, l.out, parameters + l.bias, y);
       x = y;
     }
-    return k_.softmax_cross_entropy(rows, widths_.back(), labels, outputs_.back().data(), losses_.data());
+    if (!ends_model_) return 0;
+    Layer& last = layers_.back();
+    return k_.softmax_cross_entropy(rows, last.out, labels, last.y.data(), losses_.data());
   }
   const double* losses() const { return losses_.data(); }
+  const T* output() const { return layers_.back().y.data(); }
+  T* output_gradient() { return dout_.data(); }
 
   // After forward on the same x. dx: nullptr if nobody wants it.
   void backward(const T* parameters, const T* x, Leaves leaves, T* gradients, bool add, T* dx) {
+    if (layers_.empty()) return;
     const int64_t rows = leaves.ends[leaves.count - 1];
-    const T* dy = outputs_.back().data();
-    for (size_t i = outputs_.size(); i-- > 0;) {
-      const int64_t in = widths_[i], out = widths_[i + 1];
-      const T* input = i == 0 ? x : outputs_[i - 1].data();
-      k_.gemm_tree(in, out, leaves, {input, 1, in}, {dy, out, 1}, gradients + weights_[i], out, add);
-      k_.sum_rows(out, leaves, dy, gradients + biases_[i], add);
+    Layer& last = layers_.back();
+    if (!ends_model_) k_.relu_backward(rows * last.out, last.y.data(), dout_.data());
+    const T* dy = (ends_model_ ? last.y : dout_).data();
+    for (size_t i = layers_.size(); i-- > 0;) {
+      const Layer& l = layers_[i];
+      const T* input = i == 0 ? x : layers_[i - 1].y.data();
+      k_.gemm_tree(l.in, l.out, leaves, {input, 1, l.in}, {dy, l.out, 1}, gradients + l.weight, l.width, add);
+      k_.sum_rows(l.out, leaves, dy, gradients + l.bias, add);
       T* to = i == 0 ? dx : gradients_[i % 2].data();
       if (to == nullptr) return;
-      k_.gemm(rows, in, out, {dy, out, 1}, {parameters + weights_[i], 1, out}, to, in, false);
-      if (i > 0) k_.relu_backward(rows * in, input, to);
+      k_.gemm(rows, l.in, l.out, {dy, l.out, 1}, {parameters + l.weight, 1, l.width}, to, l.in, false);
+      if (l.sums_dx) partners_->add_up(to, rows * l.in);
+      if (i > 0) k_.relu_backward(rows * l.in, input, to);
       dy = to;
     }
   }
 
  private:
+  struct Layer {
+    int64_t in, out;       // of this slice
+    int64_t width;         // of a row of the whole weight
+    int64_t weight, bias;  // offsets
+    bool sums_y = false, sums_dx = false;
+    Buffer<T> y = {};      // after the ReLU
+  };
+
   const Kernels<T>& k_ = kernels<T>();
-  std::vector<int64_t> widths_;
-  std::vector<int64_t> weights_, biases_;  // offsets
-  std::vector<Buffer<T>> outputs_;         // of each layer, after its ReLU
+  Partners<T>* partners_;
+  const bool ends_model_;
+  std::vector<Layer> layers_;
   Buffer<T> gradients_[2];
+  Buffer<T> dout_;
   Buffer<double> losses_;
 };
 

@@ -18,31 +18,63 @@ inline std::vector<int64_t> mlp_widths(const MlpSpec& spec, const SampleShape& s
 
 inline Layout mlp_layout(const MlpSpec& spec, const SampleShape& shape) {
   Layout layout;
-  DenseLayers<float>::add_to(layout, mlp_widths(spec, shape), "layers.");
+  add_dense(layout, mlp_widths(spec, shape), "layers.");
   return layout;
+}
+
+inline DensePlan mlp_plan(const MlpSpec& spec, const SampleShape& shape, const ModelPart& part) {
+  DensePlan plan{.widths = mlp_widths(spec, shape), .part = part};
+  plan.layers = part.layers(plan.count());
+  return plan;
+}
+
+inline Held mlp_held(const MlpSpec& spec, const SampleShape& shape, const ModelPart& part) {
+  Held held;
+  hold_dense(held, mlp_layout(spec, shape), mlp_plan(spec, shape, part));
+  return held;
 }
 
 template <class T>
 class Mlp : public Model<T> {
  public:
-  Mlp(const MlpSpec& spec, const SampleShape& shape, int64_t samples)
-      : dense_(mlp_layout(spec, shape), 0, mlp_widths(spec, shape), samples) {}
+  Mlp(const MlpSpec& spec, const SampleShape& shape, int64_t samples, const ModelPart& part,
+      Partners<T>* partners)
+      : part_(part), dense_(mlp_layout(spec, shape), mlp_plan(spec, shape, part), samples, partners) {
+    const DensePlan plan = mlp_plan(spec, shape, part);
+    width_in_ = part.is_first() ? 0 : plan.widths[static_cast<size_t>(plan.layers.begin)];
+    width_out_ = part.is_last() ? 0 : plan.widths[static_cast<size_t>(plan.layers.end)];
+    in_ = Buffer<T>(samples * width_in_);
+    din_ = Buffer<T>(samples * width_in_);
+  }
 
-  Outcome train(const T* parameters, const Samples<T>& samples, Leaves leaves, T* gradients,
-                bool add) override {
+  Outcome forward(const T* parameters, const Samples<T>& samples, Leaves leaves) override {
     const int64_t count = leaves.ends[leaves.count - 1];
-    const int64_t correct = dense_.forward(parameters, samples.pixels, count, samples.labels);
-    dense_.backward(parameters, samples.pixels, leaves, gradients, add, nullptr);
+    const int64_t correct = dense_.forward(parameters, input_of(samples), count, samples.labels);
+    if (!part_.is_last()) return {};
     return {tree_total(leaves, 1, dense_.losses()), count, correct};
   }
-
-  Outcome evaluate(const T* parameters, const Samples<T>& samples, int64_t count) override {
-    const int64_t correct = dense_.forward(parameters, samples.pixels, count, samples.labels);
-    return {tree_total({&count, 1}, 1, dense_.losses()), count, correct};
+  void backward(const T* parameters, const Samples<T>& samples, Leaves leaves, T* gradients,
+                bool add) override {
+    dense_.backward(parameters, input_of(samples), leaves, gradients, add,
+                    part_.is_first() ? nullptr : din_.data());
   }
 
+  int64_t flow_in(Leaves leaves) const override { return leaves.ends[leaves.count - 1] * width_in_; }
+  int64_t flow_out(Leaves leaves) const override { return leaves.ends[leaves.count - 1] * width_out_; }
+  T* input() override { return in_.data(); }
+  const T* input_gradient() const override { return din_.data(); }
+  const T* output() const override { return dense_.output(); }
+  T* output_gradient() override { return dense_.output_gradient(); }
+
  private:
+  const T* input_of(const Samples<T>& samples) const {
+    return part_.is_first() ? samples.pixels : in_.data();
+  }
+
+  const ModelPart part_;
   DenseLayers<T> dense_;
+  int64_t width_in_, width_out_;
+  Buffer<T> in_, din_;  // where the part before ends
 };
 
 }  // namespace dtrain::engine

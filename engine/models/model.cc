@@ -28,17 +28,33 @@ Layout layout_of(const ModelSpec& spec, const SampleShape& shape) {
                     spec);
 }
 
-template <class T>
-std::unique_ptr<Model<T>> make_model(const ModelSpec& spec, const SampleShape& shape, int64_t samples) {
-  using Made = std::unique_ptr<Model<T>>;
-  return std::visit(
-      Overloaded{[&](const MlpSpec& m) -> Made { return std::make_unique<Mlp<T>>(m, shape, samples); },
-                 [&](const LenetSpec& m) -> Made { return std::make_unique<Lenet<T>>(m, shape, samples); },
-                 [&](const GptSpec& m) -> Made { return std::make_unique<Gpt<T>>(m, shape, samples); }},
-      spec);
+Held held_by(const ModelSpec& spec, const SampleShape& shape, const ModelPart& part) {
+  return std::visit(Overloaded{[&](const MlpSpec& m) { return mlp_held(m, shape, part); },
+                               [&](const LenetSpec& m) { return lenet_held(m, shape, part); },
+                               [&](const GptSpec& m) { return gpt_held(m, shape, part); }},
+                    spec);
 }
-template std::unique_ptr<Model<float>> make_model(const ModelSpec&, const SampleShape&, int64_t);
-template std::unique_ptr<Model<double>> make_model(const ModelSpec&, const SampleShape&, int64_t);
+
+template <class T>
+std::unique_ptr<Model<T>> make_model(const ModelSpec& spec, const SampleShape& shape, int64_t samples,
+                                     const ModelPart& part, Partners<T>* partners) {
+  INVARIANT(part.stages == 1 || part.slices == 1, "a model is cut one way");
+  INVARIANT(part.slices == 1 || partners != nullptr, "slices need each other");
+  return std::visit(Overloaded{[&](const MlpSpec& m) -> std::unique_ptr<Model<T>> {
+                                 return std::make_unique<Mlp<T>>(m, shape, samples, part, partners);
+                               },
+                               [&](const LenetSpec& m) -> std::unique_ptr<Model<T>> {
+                                 return std::make_unique<Lenet<T>>(m, shape, samples, part, partners);
+                               },
+                               [&](const GptSpec& m) -> std::unique_ptr<Model<T>> {
+                                 return std::make_unique<Gpt<T>>(m, shape, samples, part, partners);
+                               }},
+                    spec);
+}
+template std::unique_ptr<Model<float>> make_model(const ModelSpec&, const SampleShape&, int64_t,
+                                                  const ModelPart&, Partners<float>*);
+template std::unique_ptr<Model<double>> make_model(const ModelSpec&, const SampleShape&, int64_t,
+                                                   const ModelPart&, Partners<double>*);
 
 Status check_fit(const ModelSpec& spec, const SampleShape& shape) {
   if (std::holds_alternative<GptSpec>(spec)) {

@@ -1,5 +1,6 @@
-// A Model is a static plan: forward and backward as straight code over the kernels, no graph. One for
-// each thread that trains: it owns the activations of as many samples as it was made for.
+// A Model is a static plan: forward and backward as straight code over the kernels, no graph. It is a
+// whole model or a part of one, and owns the activations of as many samples as it was made for. One for
+// each thread that trains, or for each micro-batch on its way.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +8,7 @@
 
 #include "engine/kernels/kernels.h"
 #include "engine/layout.h"
+#include "engine/models/model_part.h"
 #include "schema/engine_spec.h"
 
 namespace dtrain::engine {
@@ -40,22 +42,46 @@ struct Outcome {
   }
 };
 
+// Of a part that is not the first, input() takes what the part before gave, and input_gradient() is
+// what that one wants; of a part that is not the last, output() goes to the next one, which returns
+// output_gradient(). All lie sample after sample, as many elements as the part's flow_in and flow_out.
 template <class T>
 class Model {
  public:
   virtual ~Model() = default;
 
-  // Forward and backward. `leaves` counts samples, at most those that the model was made for. Every
-  // gradient is the sum over samples; with `add`, onto what is in `gradients`.
-  virtual Outcome train(const T* parameters, const Samples<T>& samples, Leaves leaves, T* gradients,
+  // `leaves` counts samples, at most those that the model was made for. What came of them is known to
+  // the last part only.
+  virtual Outcome forward(const T* parameters, const Samples<T>& samples, Leaves leaves) = 0;
+  // After forward on the same. Every gradient is the sum over samples; with `add`, onto what is in
+  // `gradients`.
+  virtual void backward(const T* parameters, const Samples<T>& samples, Leaves leaves, T* gradients,
                         bool add) = 0;
-  // Forward only.
-  virtual Outcome evaluate(const T* parameters, const Samples<T>& samples, int64_t count) = 0;
+
+  // Elements for these samples; 0 at the ends of the model.
+  virtual int64_t flow_in(Leaves leaves) const = 0;
+  virtual int64_t flow_out(Leaves leaves) const = 0;
+  virtual T* input() = 0;
+  virtual const T* input_gradient() const = 0;
+  virtual const T* output() const = 0;
+  virtual T* output_gradient() = 0;
+
+  Outcome train(const T* parameters, const Samples<T>& samples, Leaves leaves, T* gradients, bool add) {
+    const Outcome outcome = forward(parameters, samples, leaves);
+    backward(parameters, samples, leaves, gradients, add);
+    return outcome;
+  }
+  Outcome evaluate(const T* parameters, const Samples<T>& samples, int64_t count) {
+    return forward(parameters, samples, {&count, 1});
+  }
 };
 
 Layout layout_of(const ModelSpec& spec, const SampleShape& shape);
+Held held_by(const ModelSpec& spec, const SampleShape& shape, const ModelPart& part);
+// `partners`: where there are several slices; they outlive the model.
 template <class T>
-std::unique_ptr<Model<T>> make_model(const ModelSpec& spec, const SampleShape& shape, int64_t samples);
+std::unique_ptr<Model<T>> make_model(const ModelSpec& spec, const SampleShape& shape, int64_t samples,
+                                     const ModelPart& part = {}, Partners<T>* partners = nullptr);
 
 // InvalidArgument: the model can't take such samples.
 Status check_fit(const ModelSpec& spec, const SampleShape& shape);

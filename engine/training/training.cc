@@ -29,17 +29,13 @@ Status Training::run() {
 
 Status Training::run_participant(int me) {
   TRY(int64_t step, begin(me));
-  const std::vector<Node> nodes = updater_.nodes(me);
   Sampler sampler(plan_.sampler());
   const LearningRate learning_rate = plan_.learning_rate();
-  Share share(plan_, updater_.leaves(), nodes.back().leaves().end - nodes.front().leaves().begin);
+  const std::unique_ptr<Share> share = make_share(plan_, updater_, me);
 
   while (step < plan_.steps) {
-    share.load(sampler.batch(step / plan_.steps_per_epoch, step % plan_.steps_per_epoch), nodes);
-    Outcome own;
-    for (size_t node = 0; node < nodes.size(); ++node) {
-      own += share.train(updater_.parameters(me), node, updater_.gradients(me, node));
-    }
+    TRY(const Outcome own,
+        share->train(sampler.batch(step / plan_.steps_per_epoch, step % plan_.steps_per_epoch), step));
     const Update update{.step = step, .learning_rate = learning_rate.at(step)};
     TRY(const Outcome outcome, updater_.finish_step(me, update, own));
     ++step;
@@ -49,7 +45,7 @@ Status Training::run_participant(int me) {
     if (step % plan_.steps_per_epoch == 0 || last) {
       std::optional<Outcome> test;
       if (plan_.test) {
-        TRY(test, evaluate(me, step, share));
+        TRY(test, evaluate(me, step, *share));
       }
       if (is_master(me)) progress_->on_epoch(step, test);
     }
@@ -86,7 +82,7 @@ Result<int64_t> Training::begin(int me) {
 }
 
 Result<Outcome> Training::evaluate(int me, int64_t step, Share& share) {
-  const Outcome own = share.evaluate(updater_.parameters(me), updater_.evaluated(me, plan_.test->size()));
+  TRY(const Outcome own, share.evaluate(updater_.evaluated(me, plan_.test->size()), step));
   return updater_.add_up(me, step, own);
 }
 

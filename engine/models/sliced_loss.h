@@ -1,0 +1,83 @@
+// Softmax cross-entropy where each of several has some columns of the logits: they tell each other, of
+// each row, how large the sum of exponentials of each part is.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "engine/buffer.h"
+#include "engine/kernels/kernels.h"
+#include "engine/models/model_part.h"
+
+namespace dtrain::engine {
+
+template <class T>
+class SlicedLoss {
+ public:
+  SlicedLoss() = default;
+  // Of up to `rows` rows; `columns`: the slice's.
+  SlicedLoss(int64_t rows, Range columns, int slices)
+      : columns_(columns), slices_(slices), mine_(rows * kTold), all_(rows * kTold * slices) {
+    known_.resize(static_cast<size_t>(rows));
+  }
+
+  // logits [rows][columns.size()] become the gradients of the losses, which everyone gets. Returns how
+  // many labels have the largest logit.
+  int64_t run(int64_t rows, const int32_t* labels, T* logits, double* losses, Partners<T>& partners) {
+    const int64_t n = columns_.size();
+    for (int64_t row = 0; row < rows; ++row) {
+      const int64_t label = labels[row] - columns_.begin;
+      const bool is_here = label >= 0 && label < n;
+      const T* at = logits + row * n;
+      known_[static_cast<size_t>(row)] = static_cast<int32_t>(is_here ? label : 0);
+      T* told = mine_.data() + row * kTold;
+      told[0] = *std::max_element(at, at + n);
+      told[1] = at[known_[static_cast<size_t>(row)]];  // until the kernel has been there
+      told[2] = is_here ? told[1] : -std::numeric_limits<T>::infinity();
+    }
+    // As if this were all: probabilities within the slice, and the logarithm of its sum.
+    kernels<T>().softmax_cross_entropy(rows, n, known_.data(), logits, losses);
+    for (int64_t row = 0; row < rows; ++row) {
+      mine_[row * kTold + 1] += static_cast<T>(losses[row]);
+      logits[row * n + known_[static_cast<size_t>(row)]] += T(1);
+    }
+    partners.gather(mine_.data(), all_.data(), rows * kTold);
+
+    int64_t correct = 0;
+    for (int64_t row = 0; row < rows; ++row) {
+      T most = -std::numeric_limits<T>::infinity(), right = most, largest = most;
+      for (int slice = 0; slice < slices_; ++slice) {
+        const T* told = all_.data() + (slice * rows + row) * kTold;
+        most = std::max(most, told[0]);
+        largest = std::max(largest, told[1]);
+        right = std::max(right, told[2]);
+      }
+      double sum = 0;
+      for (int slice = 0; slice < slices_; ++slice) {
+        sum += std::exp(static_cast<double>(all_[(slice * rows + row) * kTold + 1] - largest));
+      }
+      const double log_sum = std::log(sum) + static_cast<double>(largest);
+      losses[row] = log_sum - static_cast<double>(right);
+      correct += right == most;
+      const auto share = static_cast<T>(std::exp(static_cast<double>(mine_[row * kTold + 1]) - log_sum));
+      T* at = logits + row * n;
+      for (int64_t i = 0; i < n; ++i) at[i] *= share;
+      const int64_t label = labels[row] - columns_.begin;
+      if (label >= 0 && label < n) at[label] -= T(1);
+    }
+    return correct;
+  }
+
+ private:
+  // Of each row: the largest logit, the logarithm of the sum of exponentials, the label's logit.
+  static constexpr int64_t kTold = 3;
+
+  Range columns_;
+  int slices_ = 1;
+  Buffer<T> mine_, all_;
+  std::vector<int32_t> known_;  // a label within the slice
+};
+
+}  // namespace dtrain::engine

@@ -62,8 +62,10 @@ Result<std::unique_ptr<ServerClient>> ServerClient::join(const ServerClientConfi
     client->updates_ = client->lanes_.front().welcome().clock;
     client->updates_when_filled_ = lane.welcome().samples;
   }
-  // Only with bounded staleness does anybody wait for a worker that computes for long.
-  if (config.spec.strategy.mode == ServerMode::Ssp) {
+  // With bounded staleness a worker that computes for long is waited for; in step with each other, only
+  // worker 0 while it tests and writes.
+  const ServerMode mode = config.spec.strategy.mode;
+  if (mode == ServerMode::Ssp || (mode == ServerMode::Sync && config.rank == 0)) {
     client->heart_ = std::thread([raw = client.get()] { raw->beat(); });
   }
   return client;

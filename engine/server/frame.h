@@ -31,6 +31,7 @@ enum class Op : uint8_t {
   Data,     // clock, payload: the shard's elements of an arena
   Squares,  // samples, payload: the sums of squares of its blocks
   Ack,      // clock
+  Wait,     // the answer takes longer, for a reason
   Failure,  // code, payload: text
 };
 

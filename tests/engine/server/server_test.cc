@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstring>
 #include <functional>
+#include <future>
 #include <limits>
 
 #include "tests/engine/server/servers.h"
@@ -246,6 +247,25 @@ TEST_CASE("sync: the error names the worker that is gone") {
   REQUIRE_FALSE(pushed.ok());
   CHECK(pushed.error().message.find("worker 1 (gone) did not push") != std::string::npos);
   CHECK(pushed.error().message.find("ps 0 at 127.0.0.1:") == 0);
+}
+
+TEST_CASE("sync: worker 0 may test and write for longer than the deadline, but not be silent for that long") {
+  EngineSpec spec = spec_of(ServerMode::Sync);
+  spec.deadline_seconds = 1;
+  const Layout layout = test_layout();
+  const Servers servers(spec, layout, 2, 2);
+  const auto first = join(servers.worker(0), layout);
+  const auto second = join(servers.worker(1), layout);
+  const Arena grads(static_cast<size_t>(layout.size()), 1);
+  Arena params(grads.size()), others(grads.size());
+  const NodeSums left{0, 4, grads.data()}, right{4, 8, grads.data()};
+  auto waits = std::async(std::launch::async, [&] {
+    return second->push_step({&right, 1}, 1, 0.1, others.data());
+  });
+  CHECK(waits.wait_for(std::chrono::milliseconds(2500)) == std::future_status::timeout);
+  require_ok(first->push_step({&left, 1}, 1, 0.1, params.data()));
+  require_ok(waits.get());
+  CHECK(params == others);
 }
 
 TEST_CASE("sync with a backup: the step is done without the slowest, who goes on with the others") {

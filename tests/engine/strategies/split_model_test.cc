@@ -3,30 +3,19 @@
 
 #include <doctest/doctest.h>
 
-#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "../comm/gangs.h"
+#include "../models_beside.h"
 #include "engine/strategies/all_reduce.h"
 #include "engine/training/training.h"
-#include "tests/support/project.h"
 
 namespace dtrain::engine {
 namespace {
 
 using Json = nlohmann::json;
 
-struct Files {
-  Files() {
-    std::string text;
-    for (int i = 0; i < 600; ++i) text += fmt::format("{} times {} is {}. ", i % 13, i % 7, (i % 13) * (i % 7));
-    test::write_file(folder / "train.txt", text);
-    test::write_file(folder / "test.txt", text.substr(0, 1000));
-  }
-  test::TemporaryFolder folder;
-};
-
-Json spec_of(const Files& files, const Json& strategy) {
+Json spec_of(const TextFiles& files, const Json& strategy) {
   return {{"model", {{"gpt", {{"layers", 4}, {"heads", 4}, {"width", 16}, {"context", 16}}}}},
           {"data", {{"train", files.folder / "train.txt"}, {"test", files.folder / "test.txt"}}},
           {"batch", 16},
@@ -65,24 +54,8 @@ std::string trained(const Json& json, const Crew& crew, const test::TemporaryFol
   return test::read_file(folder / "model.safetensors");
 }
 
-double distance(const std::string& one, const std::string& other) {
-  REQUIRE(one.size() == other.size());
-  uint64_t header = 0;
-  REQUIRE(one.size() > sizeof(header));
-  std::memcpy(&header, one.data(), sizeof(header));
-  double difference = 0, size = 0;
-  for (size_t at = sizeof(header) + header; at < one.size(); at += sizeof(float)) {
-    float a, b;
-    std::memcpy(&a, one.data() + at, sizeof(a));
-    std::memcpy(&b, other.data() + at, sizeof(b));
-    difference += std::pow(static_cast<double>(a) - b, 2);
-    size += std::pow(static_cast<double>(a), 2);
-  }
-  return std::sqrt(difference / size);
-}
-
 TEST_CASE("a model that is split over hosts is the same, to rounding, and goes on from its checkpoints") {
-  const Files files;
+  const TextFiles files;
   const test::TemporaryFolder alone;
   const std::string expected =
       trained(spec_of(files, {{"kind", "multi-worker-mirrored"}}), {{1}}, alone);
@@ -116,7 +89,7 @@ TEST_CASE("a model that is split over hosts is the same, to rounding, and goes o
 }
 
 TEST_CASE("workers of a split model have as many threads each") {
-  const Files files;
+  const TextFiles files;
   const test::TemporaryFolder folder;
   const Crew crew{{1, 2}, {}};
   Ports ports(crew);

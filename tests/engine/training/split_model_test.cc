@@ -1,26 +1,12 @@
 // Trainings whose model is split over processes, beside the same model in one.
-#include <cmath>
-#include <cstring>
-#include <fstream>
-#include <map>
-
+#include "../models_beside.h"
 #include "trainings.h"
 
 namespace dtrain::trainings {
 namespace {
 
-// Bytes with some structure to learn, as a folder of text.
-struct Text {
-  Text() {
-    std::string train;
-    for (int i = 0; i < 1200; ++i) train += fmt::format("{} times {} is {}. ", i % 13, i % 7, (i % 13) * (i % 7));
-    test::write_file(folder / "train.txt", train);
-    test::write_file(folder / "test.txt", train.substr(0, 2000));
-  }
-  test::TemporaryFolder folder;
-};
 const fs::path& text() {
-  static const Text text;
+  static const TextFiles text;
   return text.folder.path();
 }
 
@@ -64,24 +50,6 @@ std::string trained(const Json& spec, int workers) {
                   gang.log(fmt::format("worker.{}", worker)));
   }
   return gang.model();
-}
-
-// The distance of two models, relative to the size of one.
-double distance(const std::string& one, const std::string& other) {
-  REQUIRE(one.size() == other.size());
-  uint64_t header = 0;
-  std::memcpy(&header, one.data(), sizeof(header));
-  const size_t begin = sizeof(header) + header;
-  REQUIRE(one.substr(0, begin) == other.substr(0, begin));
-  double difference = 0, size = 0;
-  for (size_t at = begin; at < one.size(); at += sizeof(float)) {
-    float a, b;
-    std::memcpy(&a, one.data() + at, sizeof(a));
-    std::memcpy(&b, other.data() + at, sizeof(b));
-    difference += std::pow(static_cast<double>(a) - b, 2);
-    size += std::pow(static_cast<double>(a), 2);
-  }
-  return std::sqrt(difference / size);
 }
 
 TEST_CASE("a pipeline of fully connected layers or convolutions trains the same bits as one process") {

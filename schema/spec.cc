@@ -106,11 +106,8 @@ ParseOptions with_lists_set(const YamlNode& root, const ParseOptions& options) {
   const auto lists = find_variations(root, spec_shape(), of_the_file);
   ParseOptions changed = options;
   changed.parameters.clear();
-  for (const auto& parameter : options.parameters) {
-    const auto& name = parameter.first;   // by name: clang 14 captures no structured binding
-    const auto& value = parameter.second;
-    const auto list = std::find_if(lists.begin(), lists.end(),
-                                   [&](const Parameter& each) { return each.name == name; });
+  for (const auto& [name, value] : options.parameters) {
+    const auto list = std::ranges::find(lists, name, &Parameter::name);
     if (list == lists.end()) {
       changed.parameters.emplace_back(name, value);
     } else {

@@ -199,7 +199,6 @@ void settle(Turn& turn, Experiment& experiment, bool force) {
     for (Replica& replica : replicas) {
       if (replica.progress != Progress::None) continue;
       replica.progress = Progress::Released;   // it only had a seat
-      turn.model.place_wanted = true;
     }
   }
 

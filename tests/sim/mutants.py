@@ -148,10 +148,6 @@ MUTANTS = [
      "  if (replica.progress == Progress::None) return false;"),
     ("a gang whose build failed keeps its seats", TABLE,
      "      replica.progress = Progress::Released;   // it only had a seat\n", ""),
-    ("nobody hears of the seats that a failed build gives back", TABLE,
-     "      replica.progress = Progress::Released;   // it only had a seat\n"
-     "      turn.model.place_wanted = true;\n",
-     "      replica.progress = Progress::Released;\n"),
     ("a Hello launches what waits for its build", HOSTS,
      "if (replica.progress == Progress::None || awaits_relaunch(*experiment, replica)) continue;",
      "if (awaits_relaunch(*experiment, replica)) continue;"),

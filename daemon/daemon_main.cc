@@ -40,6 +40,8 @@ namespace {
 
 namespace asio = boost::asio;
 
+// Beyond this it refuses what it has no descriptor for, and goes on.
+constexpr size_t kDescriptorsMin = 64;
 constexpr int kMessageBytesMax = 2 << 20;
 // How long the one who started us waits at most for the local runner to come in.
 constexpr std::chrono::seconds kRunnerWait{10};
@@ -87,6 +89,7 @@ std::unique_ptr<grpc::Server> serve(ClientApi& client_api, RunnerApi& runner_api
 
 Status run(const DaemonOptions& options, Readiness& readiness) {
   const Home& home = options.home;
+  TRY(check_descriptors_left(kDescriptorsMin));
   TRY(const Config config, read_config(home));
   TRY(make_folders(home));
   auto lock = hold_lock(home.lock());

@@ -176,10 +176,10 @@ void refuse(Turn& turn, const ExperimentId& id) {
       {id, std::nullopt, state_of(experiment), experiment.wait_reason, std::nullopt, experiment.attempt});
 }
 
-void finish_experiment(Turn& turn, Experiment& experiment) {
+// Its seats were given back one by one.
+void finish_experiment(Experiment& experiment) {
   experiment.over = true;
   experiment.not_before_ms = 0;
-  turn.model.place_wanted = true;
 }
 
 }  // namespace
@@ -199,7 +199,6 @@ void settle(Turn& turn, Experiment& experiment, bool force) {
     for (Replica& replica : replicas) {
       if (replica.progress != Progress::None) continue;
       replica.progress = Progress::Released;   // it only had a seat
-      turn.model.place_wanted = true;
     }
   }
 
@@ -207,7 +206,7 @@ void settle(Turn& turn, Experiment& experiment, bool force) {
     for (Replica& replica : replicas) {
       if (replica.progress >= Progress::Exited || replica.lost) conclude(experiment, replica);
     }
-    if (std::all_of(replicas.begin(), replicas.end(), is_gone)) finish_experiment(turn, experiment);
+    if (std::all_of(replicas.begin(), replicas.end(), is_gone)) finish_experiment(experiment);
     return;
   }
 

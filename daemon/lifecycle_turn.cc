@@ -273,7 +273,7 @@ void rebuild(Model& model, TimeMs now) {
   for (const uint32_t number : sets) fill_slots(turn, number);
   std::erase_if(model.sets, [](const auto& entry) { return is_terminal(set_state(entry.second)); });
   for (const auto& [host_id, host] : model.hosts) model.free.put(free_host(model, host));
-  if (!model.seated.empty()) model.deadlines.insert({now, ExperimentId{}});
+  // The tick at that time also looks when each host that is away still is due.
   if (!model.live.empty()) {
     model.hosts_awaited_until_ms = now + kHostsReturnMs;
     model.deadlines.insert({model.hosts_awaited_until_ms, ExperimentId{}});

@@ -14,6 +14,16 @@ bool counts(const ReplicaId& replica) {
   return replica.role != Role::Build && replica.role != Role::Tensorboard;
 }
 
+// Each end had its last_record().
+bool is_all_read(const Submission& submission, const Store::StoredMetrics& stored) {
+  for (uint32_t member = submission.first_member(); member <= submission.last_member(); ++member) {
+    if (submission.spec_of(member).metrics.empty()) continue;
+    const auto found = stored.members.find(member);
+    if (found == stored.members.end() || !found->second.over()) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 Result<Metrics::Open*> Metrics::open(const Submission& submission) {
@@ -105,11 +115,12 @@ void Metrics::save(uint32_t number, Open& open) {
 std::optional<pb::MetricsRecord> Metrics::last_record(const Experiment& experiment) {
   const Open* const open = open_or_say(*experiment.submission);
   if (open == nullptr) return std::nullopt;
-  const auto found = open->members.find(experiment.id.member);
-  if (found == open->members.end()) return std::nullopt;
-  MetricFold whole = found->second;  // as long as the commit may fail, there may be more to come
-  whole.finish(open->reader);
-  pb::MetricsRecord record = whole.record(open->reader);
+  pb::MetricsRecord record;
+  if (const auto found = open->members.find(experiment.id.member); found != open->members.end()) {
+    MetricFold whole = found->second;  // as long as the commit may fail, there may be more to come
+    whole.finish(open->reader);
+    record = whole.record(open->reader);
+  }
   record.set_over(true);
   return record;
 }
@@ -134,13 +145,22 @@ Result<Metrics::Values> Metrics::values(const Submission& submission, bool live)
   }
   TRY(auto stored, store_.metrics(submission.number));
   Values values;
+  const bool all_read = live || is_all_read(submission, stored);
+  if (!all_read) {
+    TRY(open, this->open(submission));
+  }
   for (auto& [member, record] : stored.members) {
+    if (record.metrics().empty()) continue;
     auto& metrics = *record.mutable_metrics();
     values[member].assign(std::make_move_iterator(metrics.begin()),
                           std::make_move_iterator(metrics.end()));
   }
   if (open == nullptr) return values;
-  for (const auto& [member, fold] : open->members) values[member] = fold.values(open->reader);
+  for (auto& [member, fold] : open->members) {
+    if (!live) fold.finish(open->reader);   // no more output will come
+    values[member] = fold.values(open->reader);
+  }
+  if (!live) close(submission.number);
   return values;
 }
 

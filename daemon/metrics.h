@@ -36,8 +36,8 @@ class Metrics {
 
   // Output that the journal has taken, or had before. The experiment is not over.
   void take(const Experiment& experiment, const ReplicaId& replica, const pb::LogData& data);
-  // What the store is to keep of an experiment that is over, in the transaction that says so;
-  // nothing when nothing was read of it. Then forget() it.
+  // What the store is to keep of an experiment that is over, in the transaction that says so, also
+  // where it said nothing. Nullopt when it can't be read now: values() reads it later. Then forget() it.
   std::optional<pb::MetricsRecord> last_record(const Experiment& experiment);
   void forget(const ExperimentId& id);
   // All of the number is over and stored.

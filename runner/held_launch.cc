@@ -19,6 +19,8 @@ namespace asio = boost::asio;
 namespace {
 
 constexpr std::chrono::milliseconds kRetryMs{200};
+// What a keeper has for an end beyond the grace, before somebody looks whether it runs at all.
+constexpr std::chrono::milliseconds kKeeperAnswersMs{1000};
 
 ReplicaExit never_started() {
   ReplicaExit exit;
@@ -59,7 +61,8 @@ HeldLaunch::HeldLaunch(LaunchContext& context, const ExperimentId& experiment, u
       facts_(directory_),
       ready_(context.loop),
       reconnect_(context.loop),
-      look_again_(context.loop) {}
+      look_again_(context.loop),
+      ends_due_(context.loop) {}
 
 HeldLaunch::~HeldLaunch() = default;
 
@@ -319,7 +322,7 @@ void HeldLaunch::on_strays_gone(const std::map<ReplicaId, ReplicaExit>& ends) {
 void HeldLaunch::look() {
   auto facts = facts_.next();
   if (facts.ok()) {
-    if (facts->keeper) keeper_pid_ = facts->keeper->pid;
+    if (facts->keeper) keeper_ = *facts->keeper;
     for (const auto& [id, start] : facts->starts) {
       if (Replica* replica = find(id)) replica->on_start(start, context_.outbox);
     }
@@ -374,6 +377,37 @@ void HeldLaunch::stop(const ReplicaId& id, int64_t grace_ms) {
   if (replica == nullptr || replica->exited()) return;
   stop_grace_ms_[id] = grace_ms;
   if (client_) client_->stop(id, grace_ms);
+  await_ends(grace_ms);
+}
+
+void HeldLaunch::await_ends(int64_t grace_ms) {
+  const auto due = std::chrono::steady_clock::now() + kKeeperAnswersMs +
+                   std::chrono::milliseconds(std::min<int64_t>(grace_ms, 86'400'000));
+  if (awaiting_ends_ && ends_due_.expiry() <= due) return;
+  awaiting_ends_ = true;
+  ends_due_.expires_at(due);
+  ends_due_.async_wait([this, alive = std::weak_ptr(alive_)](boost::system::error_code error) {
+    if (error || alive.expired()) return;
+    awaiting_ends_ = false;
+    look_at_keeper();
+  });
+}
+
+// One that runs is left alone, however long it takes: it ends its replicas better than anybody else.
+void HeldLaunch::look_at_keeper() {
+  if (stage_ == Stage::Prepared) look();
+  const bool awaited = std::any_of(stop_grace_ms_.begin(), stop_grace_ms_.end(), [&](const auto& asked) {
+    const Replica* replica = find(asked.first);
+    return replica != nullptr && !replica->exited();
+  });
+  if (!awaited || (stage_ != Stage::Prepared && stage_ != Stage::KeeperComing)) return;
+  if (stage_ == Stage::Prepared && is_stopped(keeper_)) {
+    fmt::print(stderr, "{}: its keeper (pid {}) is stopped and ends nothing; it is {}\n", name_, keeper_.pid,
+               keeper_continued_ ? "killed" : "continued");
+    watch_->signal(keeper_continued_ ? SIGKILL : SIGCONT);
+    keeper_continued_ = true;
+  }
+  await_ends(0);
 }
 
 void HeldLaunch::forget(const ReplicaId& id) {

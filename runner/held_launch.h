@@ -79,7 +79,7 @@ class HeldLaunch {
   bool holds(const ReplicaId& replica) const;
   const std::string& name() const { return name_; }
   const LaunchRecord& file() const { return file_; }
-  pid_t keeper_pid() const { return keeper_pid_; }  // 0: none was up yet
+  pid_t keeper_pid() const { return keeper_.pid; }  // 0: none was up yet
   const std::vector<std::unique_ptr<Replica>>& replicas() const { return replicas_; }
 
  private:
@@ -109,6 +109,9 @@ class HeldLaunch {
   void on_strays_gone(const std::map<ReplicaId, ReplicaExit>& ends);
   void look();
   void look_later();
+  // After a stop: a keeper that was stopped by somebody is continued, and killed when that doesn't help.
+  void await_ends(int64_t grace_ms);
+  void look_at_keeper();
   void say_bye_if_over();
   void take_exits(const std::map<ReplicaId, ReplicaExit>& exits);
   bool all_exited() const;
@@ -125,7 +128,7 @@ class HeldLaunch {
   SpoolListing spools_;
   LaunchRecord file_;
   FactsReader facts_;
-  pid_t keeper_pid_ = 0;
+  ProcessIdentity keeper_;
   Stage stage_ = Stage::Preparing;
   std::vector<std::unique_ptr<Replica>> replicas_;
   HeldPorts ports_;
@@ -148,6 +151,9 @@ class HeldLaunch {
   std::array<char, 1024> word_{};
   boost::asio::steady_timer reconnect_;
   boost::asio::steady_timer look_again_;
+  boost::asio::steady_timer ends_due_;
+  bool awaiting_ends_ = false;   // ends_due_ runs
+  bool keeper_continued_ = false;
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // a timer's handler may come after the end
 };
 

@@ -51,6 +51,14 @@ Result<bool> check_alive(const ProcessIdentity& identity) {
   return stat.ok() && start_ticks_of(*stat) == identity.start_ticks && boot == identity.boot_id;
 }
 
+bool is_stopped(const ProcessIdentity& identity) {
+  if (identity.pid <= 0 || identity.start_ticks == 0) return false;
+  const auto stat = read_small_file(stat_path(identity.pid));
+  if (start_ticks_of(stat) != identity.start_ticks) return false;
+  const size_t state = stat->find_first_not_of(' ', stat->rfind(')') + 1);
+  return (*stat)[state] == 'T' || (*stat)[state] == 't';
+}
+
 bool is_alive(const ProcessIdentity& identity) {
   const auto alive = check_alive(identity);
   return alive.ok() && *alive;

@@ -20,5 +20,7 @@ ProcessIdentity identify(pid_t pid);             // start_ticks 0 when it is gon
 bool is_alive(const ProcessIdentity& identity);  // same boot, same start time, not a zombie
 // The same, for whoever would end what it leaves: ResourceExhausted when there is no descriptor to look.
 Result<bool> check_alive(const ProcessIdentity& identity);
+// By a signal or a debugger: it does nothing until it is continued. False when it can't be looked at.
+bool is_stopped(const ProcessIdentity& identity);
 
 }  // namespace dtrain::runner

@@ -124,7 +124,11 @@ Status serve(const RunnerOptions& options, const std::string& id) {
   std::_Exit(0);
 }
 
+// Beyond this it does with what it gets, and waits where it gets none.
+constexpr size_t kDescriptorsMin = 32;
+
 Status run(const RunnerOptions& options) {
+  TRY(check_descriptors_left(kDescriptorsMin));
   TRY(make_home(options.home));
   // Held until the process ends. Two runners of one home would both adopt its launches.
   TRY(const dtrain::Fd lock, hold_lock(options.home / "lock"));

@@ -1,10 +1,16 @@
 #include "schema/descriptor_limit.h"
 
+#include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <string>
+#include <vector>
+
+#include "schema/fd.h"
 
 namespace dtrain {
 namespace {
@@ -31,6 +37,15 @@ void restore_descriptor_limit() {
   if (came_with == 0 || getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   limit.rlim_cur = came_with;
   setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+Status check_descriptors_left(size_t count) {
+  std::vector<Fd> opened;
+  while (opened.size() < count) {
+    opened.emplace_back(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    if (!opened.back()) return errno_error(fmt::format("open {} descriptors, to begin with", count), errno);
+  }
+  return ok();
 }
 
 }  // namespace dtrain

@@ -1,6 +1,8 @@
 // How many descriptors our own processes may have open, and how many those they start.
 #pragma once
 
+#include "schema/result.h"
+
 namespace dtrain {
 
 // Every connection, journal, pipe and pidfd is a descriptor: takes what the user may have at most. Once,
@@ -12,5 +14,9 @@ void raise_descriptor_limit();
 // close every number up to it. Async-signal-safe, for between fork and exec. Does nothing where it was
 // not raised.
 void restore_descriptor_limit();
+
+// ResourceExhausted when this process can't have `count` descriptors more. For before anything is begun by
+// libraries that abort or throw where they find none (gRPC, Asio).
+Status check_descriptors_left(size_t count);
 
 }  // namespace dtrain

@@ -146,7 +146,7 @@ class Cluster:
 
     def looks_like_keeper(self, pid):
         words = processes.command_line(pid)
-        return words[1:2] == ["keeper"] and words[2].startswith(str(self.folder))
+        return words[1:2] == ["keeper"] and "".join(words[2:3]).startswith(str(self.folder))
 
     def find(self, which):
         return sorted(pid for pid in processes.all_pids() if which(pid))

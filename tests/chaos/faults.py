@@ -39,9 +39,10 @@ class Faults:
     def kill_keeper(self, number):
         cluster = self.cluster
         pid = self.pick(cluster.is_keeper, number)
-        if pid is None:
+        words = processes.command_line(pid) if pid is not None else []
+        if len(words) < 3:  # none, or it has ended since
             return
-        launch = pathlib.Path(processes.command_line(pid)[2]).name
+        launch = pathlib.Path(words[2]).name
         # Noted first: what follows from it may be seen before this returns.
         self.killed_keepers.add(launch.partition("@")[0])
         processes.send(pid, signal.SIGKILL, cluster.is_keeper)

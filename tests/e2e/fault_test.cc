@@ -49,6 +49,20 @@ fs::path folder_of_its_own() {
 
 }  // namespace
 
+TEST_CASE("a daemon that can't have the descriptors to begin with says so, and does not break") {
+  Cluster cluster;
+  for (const std::string descriptors : {"10", "14", "16", "18", "30"}) {
+    CAPTURE(descriptors);
+    Command command = cluster.command({"daemon", "run", "--no-local-runner"});
+    const std::string limited = "ulimit -n " + descriptors + "; exec \"$0\" \"$@\"";
+    command.argv.insert(command.argv.begin(), {"/bin/sh", "-c", limited});
+    const Output refused = run(command);
+    CHECK(refused.code == 1);
+    CHECK(refused.err == "open 64 descriptors, to begin with: Too many open files\n"
+                         "  hint: raise the limit of open files (ulimit -n)\n");
+  }
+}
+
 TEST_CASE("a full disk refuses the submission; with room again the same command works") {
   fs::path folder = folder_of_its_own();
   {

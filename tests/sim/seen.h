@@ -42,6 +42,9 @@ enum class Seen : size_t {
   UnfitLeft,
   UnfitAgainAsked,
   UnfitEverywhere,
+  TogetherAgain,
+  AloneAgain,
+  EngineRefused,
   kCount
 };
 
@@ -80,6 +83,9 @@ constexpr std::array<const char*, static_cast<size_t>(Seen::kCount)> kSeenNames 
     "a gang is placed where nothing is known to be lacking",
     "a host that lacked something says Hello anew",
     "an experiment fails because no host is left that could have what it names",
+    "a gang whose members can't be without each other begins anew after a failure",
+    "who is not waited for fails, and the others go on",
+    "the engine says that another start would change nothing",
 };
 
 struct Counts {

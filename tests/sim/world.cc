@@ -98,11 +98,28 @@ void World::happen(const Event& event) {
     heard_.push_back(event);
     if (heard_.size() > kHeardMax) heard_.pop_front();
   }
+  if (const auto* contact = std::get_if<HostContact>(&event)) {
+    const auto host = model_->hosts.find(contact->host);
+    if (host != model_->hosts.end() && host->second.connected) contact_ms_[contact->host] = now_;
+  }
+  if (const auto* failed = std::get_if<LaunchFailed>(&event);
+      failed != nullptr && failed->port_taken != 0 && concerns_anybody(*failed)) {
+    taken_ports_[failed->host].insert(failed->port_taken);
+  }
   const auto stopped = being_stopped(event);
+  const auto judged = being_judged(event);
   const auto unfit = being_unfit(event);
+  std::set<HeldReplicaFact> lost;
+  if (std::holds_alternative<Tick>(event)) lost = lost_ones();
   keep(daemon::step(*model_, event, policy_, now_));
   if (stopped) check_consequence(*stopped);
+  if (judged) check_judged(*judged);
   if (unfit) check_unfit(*unfit, std::get<LaunchFailed>(event).host);
+  if (std::holds_alternative<Tick>(event)) {
+    check_lost(lost);
+    require(model_->deadlines.empty() || model_->deadlines.begin()->first > now_,
+            "a tick leaves nothing that is due");
+  }
   if (const auto* hello = std::get_if<HostConnected>(&event)) {
     if (said_unfit_.erase(hello->host.id) > 0) counts_.add(Seen::UnfitAgainAsked);
   }
@@ -117,6 +134,10 @@ void World::keep(Effects effects) {
   for (const ExperimentId& id : effects.persist) {
     check_given_up(model_->experiments.at(id));
     check_restarts(model_->experiments.at(id));
+  }
+  for (const Send& send : effects.send) {
+    const bool begins = std::holds_alternative<SendLaunch>(send) || std::holds_alternative<SendStart>(send);
+    if (begins) contact_ms_[host_of(send)] = now_;
   }
   waiting_.rows.insert(effects.persist.begin(), effects.persist.end());
   std::move(effects.send.begin(), effects.send.end(), std::back_inserter(waiting_.send));
@@ -324,6 +345,7 @@ void World::restart_daemon() {
   heard_.clear();  // said to the daemon that died; what matters is said again after Hello
   model_ = std::make_unique<Model>();
   newest_dial_.clear();
+  taken_ports_.clear();
   for (const auto& submission : submissions_) {
     const uint32_t last = submission->last_member();
     for (uint32_t member = submission->first_member(); member <= last; ++member) {

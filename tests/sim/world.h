@@ -76,6 +76,7 @@ class World {
   void host_moves(FakeHost& host);
   void replay_stale();
   void kill_impossible();
+  Framework random_framework();
   Spec random_spec();
   std::vector<Spec> random_shapes(Spec& spec);
   size_t below(size_t limit) { return static_cast<size_t>(random_() % limit); }
@@ -106,9 +107,20 @@ class World {
     uint32_t restarts_used = 0;
     uint32_t start_failures = 0;
   };
+  // Whose exit decides something, and its restarts so far.
+  struct Judged {
+    daemon::ReplicaExited exited;
+    uint32_t restarts_used = 0;
+  };
+  std::set<daemon::HeldReplicaFact> lost_ones() const;
+  void check_lost(const std::set<daemon::HeldReplicaFact>& before) const;
+  std::optional<Judged> being_judged(const daemon::Event& event) const;
+  void check_judged(const Judged& judged);
   std::optional<Stopped> being_stopped(const daemon::Event& event) const;
   void check_consequence(const Stopped& stopped) const;
   // Of a host that just said it is unfit: what was counted before, when it concerned anybody.
+  bool concerns_anybody(const daemon::LaunchFailed& failed) const;
+  void check_ports(const daemon::Experiment& experiment) const;
   std::optional<Stopped> being_unfit(const daemon::Event& event) const;
   void check_unfit(const Stopped& before, const HostId& host);
   // What its restarts went to, told from launches and ends as they come.
@@ -118,11 +130,14 @@ class World {
     int gangs = 0;                 // that failed and were to begin anew
     int let_go = 0;                // counted, and then the gang began anew for another reason
     uint32_t ended_attempt = 0;    // the last that was ended for another
+    daemon::TimeMs run_since_ms = 0;   // max-duration counts from here
   };
   void check_restarts(const daemon::Experiment& experiment);
   void check_fitness() const;
   void check_given_up(const daemon::Experiment& experiment);
   void check_outcomes() const;
+  void check_in_time(const daemon::Experiment& experiment) const;
+  void check_waits_for_nothing(const daemon::Experiment& experiment) const;
   void check_outcome(const daemon::Experiment& experiment) const;
   void check_going(const daemon::Experiment& experiment) const;
   void check_committed(const daemon::Experiment& row);
@@ -155,6 +170,8 @@ class World {
   std::map<ExperimentId, daemon::Outcome> outcomes_;  // as first committed
   std::set<ExperimentId> killed_;                     // by a person
   std::map<HostId, std::set<ExperimentId>> said_unfit_;  // since the host's last Hello
+  std::map<HostId, daemon::TimeMs> contact_ms_;   // when it was last heard, or asked to begin something
+  std::map<HostId, std::set<int>> taken_ports_;   // that this daemon was told of
   std::set<ExperimentId> given_up_;
   std::map<ExperimentId, Spent> spent_;
   TimeMs restarted_ms_ = 0;                           // when a daemon last began with live experiments

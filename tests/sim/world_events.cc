@@ -16,10 +16,19 @@ constexpr size_t kLiveMax = 10;
 
 }  // namespace
 
+// By what the rules know of them, not by which roles each has: the core takes any.
+Framework World::random_framework() {
+  if (chance(40)) return Framework::Tensorflow;
+  if (chance(50)) return Framework::Command;
+  if (chance(50)) return Framework::Engine;
+  return chance(50) ? Framework::Pytorch : Framework::Mpi;
+}
+
 Spec World::random_spec() {
   Spec spec;
   spec.project = "sim";
-  spec.framework = chance(60) ? Framework::Tensorflow : Framework::Command;
+  spec.framework = random_framework();
+  spec.engine.in_step = chance(50);
   const auto resources = [&](size_t gpus) {
     Resources each;
     each.cpus = 0.5 + static_cast<double>(below(4)) * 0.5;

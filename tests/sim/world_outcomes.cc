@@ -5,6 +5,7 @@
 #include "daemon/placement.h"
 #include "daemon/placement_fitness.h"
 #include "daemon/queue.h"
+#include "schema/engine_spec.h"
 #include "sim/world.h"
 
 namespace dtrain::sim {
@@ -49,6 +50,21 @@ class Search {
   std::vector<Room> rooms_;
 };
 
+// Ranks of one communicator wait for ever for one that is gone. Who asks a parameter server, and the
+// server, can do without one that comes back.
+bool needs_each_other(const Spec& spec, Role role) {
+  const bool all_reduce = spec.framework == Framework::Pytorch || spec.framework == Framework::Mpi ||
+                          (spec.framework == Framework::Tensorflow && !spec.role(Role::Ps));
+  const bool in_step = spec.framework == Framework::Engine && spec.engine.in_step;
+  return all_reduce || (in_step && role != Role::Ps);
+}
+
+// What the engine says so nobody starts again, nor does without.
+bool is_refusal(const Spec& spec, const ReplicaId& replica, const Exit& exit) {
+  return spec.framework == Framework::Engine && exit.signal == 0 && exit.code == kEngineRefusedCode &&
+         replica.role != Role::Tensorboard;
+}
+
 bool may_use(const Choice& choice, const Host& host) {
   const auto& excluded = choice.excluded;
   return (choice.host.empty() || choice.host == host.name) &&
@@ -72,10 +88,44 @@ void World::check_outcomes() const {
     require(experiment.start_failures < policy_.start_failures_per_host ||
                 !experiment.excluded_hosts.empty(),
             "after so many failed starts in a row a host is excluded");
+    check_waits_for_nothing(experiment);
+    check_in_time(experiment);
     if (experiment.outcome)
       check_outcome(experiment);
     else if (experiment.phase == Phase::Go)
       check_going(experiment);
+  }
+}
+
+// What has a time ends by then, when the tick comes that is due.
+void World::check_in_time(const Experiment& experiment) const {
+  if (!model_->deadlines.empty() && model_->deadlines.begin()->first <= now_) return;
+  const Spec& spec = experiment.spec();
+  if (!experiment.outcome) {
+    const bool runs = spec.max_duration_ms > 0 && experiment.run_since_ms != 0;
+    require(!runs || now_ < experiment.run_since_ms + spec.max_duration_ms,
+            [&] { return to_string(experiment.id) + " is past its max-duration"; });
+    return;
+  }
+  for (const Replica& replica : experiment.replicas) {
+    require(!is_alive(replica) || replica.stop_sent ||
+                now_ < experiment.outcome->at_ms + spec.finish_grace_ms,
+            [&] { return to_string(replica.id) + " is past its finish-grace"; });
+  }
+}
+
+// A replica that is lost without a lease is ended by nobody: no attempt could ever follow.
+void World::check_waits_for_nothing(const Experiment& experiment) const {
+  const Spec& spec = experiment.spec();
+  const bool restarts = spec.restart.limit > 0 &&
+                        std::any_of(spec.roles.begin(), spec.roles.end(), [](const RoleSpec& role) {
+                          return role.on_failure == OnFailure::Restart;
+                        });
+  if (experiment.outcome || restarts) return;
+  for (const Replica& replica : experiment.replicas) {
+    const bool may_run = replica.lost && replica.progress < Progress::Exited;
+    require(!may_run || is_build(replica) || replica.lease_ms > 0,
+            [&] { return "what could only be waited for fails: " + to_string(replica.id); });
   }
 }
 
@@ -109,7 +159,9 @@ void World::check_outcome(const Experiment& experiment) const {
                                   [&](const Replica& r) { return r.id == *outcome.cause; });
   require(cause != replicas.end() && !succeeded(*cause), "nobody fails by a success");
   const bool ignored = role_of(experiment, *cause).on_failure == OnFailure::Ignore;
-  require(!ignored || cause == replicas.begin() || !cause->exit, "who may be ignored fails nobody");
+  require(!ignored || cause == replicas.begin() || !cause->exit ||
+              is_refusal(experiment.spec(), cause->id, *cause->exit),
+          "who may be ignored fails nobody");
 }
 
 // Nothing has ended it: so nothing may have happened that would have.
@@ -130,6 +182,74 @@ void World::check_going(const Experiment& experiment) const {
   }
   require(!succeeded(first) || (all_workers && worker_left),
           [&] { return to_string(experiment.id) + " has ended with its decider"; });
+}
+
+std::set<HeldReplicaFact> World::lost_ones() const {
+  std::set<HeldReplicaFact> lost;
+  for (const ExperimentId& id : model_->live) {
+    for (const Replica& replica : model_->experiments.at(id).replicas) {
+      if (replica.lost) lost.insert({replica.id, replica.attempt});
+    }
+  }
+  return lost;
+}
+
+// A host has all of its time since it was last heard, or asked for something after a long silence. Its
+// keepers renew their leases by what was heard: who is given up earlier may run while another one starts.
+void World::check_lost(const std::set<HeldReplicaFact>& before) const {
+  for (const HeldReplicaFact& fact : lost_ones()) {
+    if (before.contains(fact)) continue;
+    const auto& replicas = model_->experiments.at(fact.replica.experiment).replicas;
+    const auto replica = std::find_if(replicas.begin(), replicas.end(),
+                                      [&](const Replica& each) { return each.id == fact.replica; });
+    const HostId& host = replica->seat.host;
+    const auto contact = contact_ms_.find(host);
+    const int64_t patience_ms = model_->hosts.at(host).same_machine
+                                    ? policy_.local_grace_ms
+                                    : policy_.lease_ms + policy_.lease_margin_ms;
+    require(contact == contact_ms_.end() || now_ >= contact->second + patience_ms,
+            [&] { return to_string(fact.replica) + " is given up before its host had time"; });
+  }
+}
+
+// The failure of one who was started, in a gang that nothing has ended.
+std::optional<World::Judged> World::being_judged(const Event& event) const {
+  const auto* exited = std::get_if<ReplicaExited>(&event);
+  if (exited == nullptr || !is_failure(exited->exit)) return std::nullopt;
+  const auto found = model_->experiments.find(exited->replica.experiment);
+  if (found == model_->experiments.end() || found->second.over) return std::nullopt;
+  const Experiment& experiment = found->second;
+  if (experiment.outcome || experiment.phase != Phase::Go || !all_started(experiment)) return std::nullopt;
+  for (const Replica& replica : experiment.replicas) {
+    if (replica.id != exited->replica || replica.attempt != exited->attempt) continue;
+    if (replica.lost || replica.progress >= Progress::Exited || is_build(replica)) continue;
+    if (start_committed(experiment, replica)) return Judged{*exited, experiment.restarts_used};
+  }
+  return std::nullopt;
+}
+
+// Who takes the others along, who doesn't, and for whom no other start helps.
+void World::check_judged(const Judged& judged) {
+  const ReplicaExited& exited = judged.exited;
+  const Experiment& experiment = model_->experiments.at(exited.replica.experiment);
+  const Spec& spec = experiment.spec();
+  const auto name = [&] { return to_string(exited.replica); };
+  if (is_refusal(spec, exited.replica, exited.exit)) {
+    counts_.add(Seen::EngineRefused);
+    require(experiment.outcome && experiment.outcome->state == State::Failed,
+            [&] { return name() + " refused, and the experiment goes on"; });
+    return;
+  }
+  if (spec.role(exited.replica.role)->on_failure != OnFailure::Restart) return;
+  if (judged.restarts_used >= static_cast<uint32_t>(spec.restart.limit)) return;
+  require(!experiment.outcome, [&] { return name() + " has restarts left"; });
+  if (needs_each_other(spec, exited.replica.role)) {
+    counts_.add(Seen::TogetherAgain);
+    require(experiment.phase != Phase::Go, [&] { return "the others go on without " + name(); });
+  } else if (exited.replica != decider(experiment).id) {
+    counts_.add(Seen::AloneAgain);
+    require(experiment.phase == Phase::Go, [&] { return "all are ended for " + name(); });
+  }
 }
 
 std::optional<World::Stopped> World::being_stopped(const Event& event) const {
@@ -153,6 +273,9 @@ void World::check_consequence(const Stopped& stopped) const {
 void World::check_restarts(const Experiment& experiment) {
   if (experiment.replicas.empty() || experiment.outcome) return;
   Spent& spent = spent_[experiment.id];
+  require(spent.run_since_ms == 0 || spent.run_since_ms == experiment.run_since_ms,
+          "max-duration counts from the first start");
+  spent.run_since_ms = experiment.run_since_ms;
   int under_way = 0;
   for (const Replica& replica : experiment.replicas) {
     if (is_build(replica)) continue;
@@ -187,18 +310,30 @@ void World::check_restarts(const Experiment& experiment) {
           [&] { return "each restart is counted: " + told(); });
 }
 
+bool World::concerns_anybody(const LaunchFailed& failed) const {
+  const auto found = model_->experiments.find(failed.experiment);
+  if (found == model_->experiments.end() || found->second.over) return false;
+  const auto& replicas = found->second.replicas;
+  return std::any_of(replicas.begin(), replicas.end(), [&](const Replica& r) {
+    return r.attempt == failed.attempt && r.seat.host == failed.host && !r.lost &&
+           (r.progress == Progress::Launched || r.progress == Progress::Prepared);
+  });
+}
+
+// Of a gang that was just placed.
+void World::check_ports(const Experiment& experiment) const {
+  for (const Replica& replica : experiment.replicas) {
+    const auto taken = taken_ports_.find(replica.seat.host);
+    require(is_build(replica) || taken == taken_ports_.end() || !taken->second.contains(replica.seat.port),
+            [&] { return to_string(replica.id) + " is given a port that is taken"; });
+  }
+}
+
 std::optional<World::Stopped> World::being_unfit(const Event& event) const {
   const auto* failed = std::get_if<LaunchFailed>(&event);
-  if (failed == nullptr || !failed->unfit) return std::nullopt;
-  const auto found = model_->experiments.find(failed->experiment);
-  if (found == model_->experiments.end() || found->second.over) return std::nullopt;
-  const Experiment& experiment = found->second;
-  const bool concerns = std::any_of(
-      experiment.replicas.begin(), experiment.replicas.end(), [&](const Replica& r) {
-        return r.attempt == failed->attempt && r.seat.host == failed->host && !r.lost &&
-               (r.progress == Progress::Launched || r.progress == Progress::Prepared);
-      });
-  if (!concerns || experiment.outcome) return std::nullopt;
+  if (failed == nullptr || !failed->unfit || !concerns_anybody(*failed)) return std::nullopt;
+  const Experiment& experiment = model_->experiments.at(failed->experiment);
+  if (experiment.outcome) return std::nullopt;
   return Stopped{experiment.id, experiment.restarts_used, experiment.start_failures};
 }
 
@@ -264,6 +399,7 @@ void World::check_avoided(const std::vector<ExperimentId>& waited) {
     const Experiment& experiment = model_->experiments.at(id);
     const std::vector<HostId>& excluded = experiment.excluded_hosts;
     if (is_queued(experiment)) continue;
+    if (!experiment.outcome) check_ports(experiment);
     for (const Replica& replica : experiment.replicas) {
       require(experiment.outcome || !is_unfit(experiment, replica.seat.host),
               "no gang is placed where what it names is known to be lacking");

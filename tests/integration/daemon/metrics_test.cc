@@ -1,6 +1,9 @@
 // Metrics against a real store and real journals, with daemons that die at any moment.
 #include "daemon/metrics.h"
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <random>
 
 #include "tests/integration/daemon/one_daemon.h"
@@ -143,6 +146,58 @@ void lose_power(OneDaemon& daemon) {
   const auto durable = daemon.logs.durable_end(1);
   const auto path = daemon.logs.path(1);
   if (durable && std::filesystem::exists(path)) std::filesystem::resize_file(path, *durable);
+}
+
+TEST_CASE("what could not be read at the end of an experiment is read when somebody asks") {
+  test::TemporaryFolder folder;
+  const Home home = home_below(folder.path());
+  const std::string printed = "loss=2\nloss=1\nloss=0.5";
+  {
+    OneDaemon daemon(home);
+    daemon.scheduler.handle(HostConnected{a_host(), {}});
+    REQUIRE(daemon.scheduler.submit(measured(), {}).ok());
+    daemon.turn();
+    begin(daemon, {1, 0});
+    print(daemon, {1, 0}, 0, printed);
+  }
+  {
+    OneDaemon daemon(home);
+    pb::LogData again;   // so that the journal is open, and nobody has read metrics yet
+    again.set_replica("1.train");
+    again.set_attempt(1);
+    again.set_data(printed);
+    REQUIRE(daemon.logs.append(1, again).ok());
+    rlimit before{};
+    REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+    const int lowest_free = dup(0);
+    REQUIRE(lowest_free >= 0);
+    close(lowest_free);
+    const rlimit none{static_cast<rlim_t>(lowest_free), before.rlim_max};
+    REQUIRE(setrlimit(RLIMIT_NOFILE, &none) == 0);
+    end(daemon, {1, 0});
+    const bool over = daemon.scheduler.is_over({1, 0});
+    REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
+    CHECK(over);
+    daemon.until([&] { return !daemon.is_open_in_store(1); });
+    CHECK(shown(daemon, 1) == "0: loss 0.5 0.5 2 3\n");
+    CHECK(shown(daemon, 1) == "0: loss 0.5 0.5 2 3\n");
+  }
+  OneDaemon next(home);
+  CHECK(shown(next, 1) == "0: loss 0.5 0.5 2 3\n");
+}
+
+TEST_CASE("who said nothing is known to have said nothing") {
+  test::TemporaryFolder folder;
+  const Home home = home_below(folder.path());
+  OneDaemon daemon(home);
+  daemon.scheduler.handle(HostConnected{a_host(), {}});
+  REQUIRE(daemon.scheduler.submit(measured(), {}).ok());
+  daemon.turn();
+  begin(daemon, {1, 0});
+  end(daemon, {1, 0});
+  daemon.until([&] { return !daemon.is_open_in_store(1); });
+  CHECK(daemon.store->metrics(1)->members.at(0).over());
+  CHECK(shown(daemon, 1) == "");
 }
 
 TEST_CASE("no value is lost or counted twice, whenever the daemon or the machine dies") {

@@ -1,8 +1,11 @@
 // What the next runner makes of what an earlier one, or a keeper, left.
 #include <netinet/in.h>
+#include <sched.h>
+#include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 
 #include <atomic>
 #include <csignal>
@@ -144,6 +147,58 @@ TEST_CASE("a dead keeper takes its replicas with it, and the exit says why") {
   CHECK(status.cause() == "its keeper died");
   CHECK(status.log_bytes() == 3);
   CHECK(!anything_alive(launch));
+  REQUIRE(runner->until([&] {
+    acknowledge(*runner, 3);
+    return scene.last(pb::FromRunner::kReleased) != nullptr;
+  }));
+  finish(scene, *runner);
+}
+
+TEST_CASE("a keeper that somebody stopped does not hold up a stop") {
+  Scene scene;
+  auto runner = scene.runner();
+  runner->connect();
+  runner->tell([&](pb::ToRunner& m) {
+    *m.mutable_launch() = scene.launch("trap '' TERM; echo up; while :; do sleep 1000; done");
+  });
+  REQUIRE(runner->until([&] { return scene.last(pb::FromRunner::kPrepared) != nullptr; }));
+  start(*runner);
+  REQUIRE(runner->until([&] { return scene.output() == "up\n"; }));
+  const fs::path launch = scene.folder.path() / "launches/4@1";
+  const auto facts = read_facts(LaunchDir(launch));
+  REQUIRE((facts.ok() && facts->keeper));
+  const pid_t keeper = facts->keeper->pid;
+  const auto stop_it = [&] {
+    stop(*runner, 0);
+    REQUIRE(runner->until([&] { return scene.last(pb::FromRunner::kExited) != nullptr; }));
+    const pb::ExitStatus status = scene.last(pb::FromRunner::kExited)->exited().status();
+    CHECK(status.signal() == SIGKILL);
+    CHECK(status.log_bytes() == 3);
+    return status.lost_keeper();
+  };
+
+  SUBCASE("by a signal: it is continued, and ends its replicas itself") {
+    REQUIRE(kill(keeper, SIGSTOP) == 0);
+    while (!is_stopped(*facts->keeper)) ::sched_yield();
+    CHECK(!stop_it());
+  }
+  SUBCASE("by a signal, and a runner that adopts it is asked") {
+    runner.reset();
+    scene.recorder.said.clear();
+    REQUIRE(kill(keeper, SIGSTOP) == 0);
+    runner = scene.runner();
+    runner->connect();
+    CHECK(!stop_it());
+  }
+  SUBCASE("by a debugger, which alone can continue it: it is killed, and what it left") {
+    REQUIRE(::ptrace(PTRACE_SEIZE, keeper, nullptr, nullptr) == 0);
+    REQUIRE(::ptrace(PTRACE_INTERRUPT, keeper, nullptr, nullptr) == 0);
+    REQUIRE(::waitpid(keeper, nullptr, __WALL) == keeper);
+    CHECK(is_stopped(*facts->keeper));
+    CHECK(stop_it());
+    CHECK(!anything_alive(launch));
+    CHECK(::waitpid(keeper, nullptr, __WALL) == keeper);
+  }
   REQUIRE(runner->until([&] {
     acknowledge(*runner, 3);
     return scene.last(pb::FromRunner::kReleased) != nullptr;

@@ -1,5 +1,7 @@
 #include "runner/process_identity.h"
 
+#include <sys/wait.h>
+
 #include <csignal>
 
 #include "runner/process.h"
@@ -21,12 +23,22 @@ TEST_CASE("a process is told from others by its start; a dead one is not alive")
   REQUIRE(child.ok());
   const ProcessIdentity identity = identify(child->pid);
   CHECK(is_alive(identity));
+  CHECK(!is_stopped(identity));
+  ::kill(child->pid, SIGSTOP);
+  siginfo_t seen{};
+  REQUIRE(::waitid(P_PID, static_cast<id_t>(child->pid), &seen, WSTOPPED) == 0);
+  CHECK(is_stopped(identity));
+  CHECK(is_alive(identity));
+  ProcessIdentity earlier = identity;
+  earlier.start_ticks -= 1;
+  CHECK(!is_stopped(earlier));
   ::kill(child->pid, SIGKILL);
   REQUIRE(wait_readable(child->pidfd.get()));
   CHECK(!is_alive(identity));  // a zombie
   try_reap(*child);
   CHECK(!is_alive(identity));
   CHECK(!is_alive({}));
+  CHECK(!is_stopped({}));
 }
 
 }  // namespace

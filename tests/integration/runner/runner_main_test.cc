@@ -143,10 +143,15 @@ class FakeDaemon : public pb::Runner::Service {
 // The program `runner_program run`; TERM at the end of the scope.
 class RunnerProcess {
  public:
-  RunnerProcess(const fs::path& folder) {
+  // `descriptors`: it can have no more of them; 0: as many as we.
+  RunnerProcess(const fs::path& folder, int descriptors = 0) {
     SpawnRequest request;
     request.argv = {BIN_DIR "/runner_program", "run", (folder / "home").string(),
                     (folder / "socket").string()};
+    if (descriptors > 0) {
+      const std::string limit = "ulimit -n " + std::to_string(descriptors) + "; exec \"$0\" \"$@\"";
+      request.argv.insert(request.argv.begin(), {"/bin/sh", "-c", limit});
+    }
     request.env = {{"PATH", "/usr/bin:/bin"}, {"HOME", folder.string()}};
     log_.reset(
         open((folder / "runner.log").c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
@@ -301,6 +306,23 @@ TEST_CASE("usage is reported while somebody watches") {
   std::ofstream(gate) << "go\n";
   daemon.wait_for(pb::FromRunner::kReleased);
   daemon.send(forget_message());
+}
+
+TEST_CASE("a runner that can't have the descriptors to begin with says so, and does not break") {
+  TemporaryFolder folder;
+  FakeDaemon daemon(folder.path / "socket");
+  for (const int descriptors : {6, 8, 9, 10, 11, 13, 14}) {
+    CAPTURE(descriptors);
+    fs::remove(folder.path / "runner.log");
+    RunnerProcess runner(folder.path, descriptors);
+    const int status = runner.end(0);
+    CHECK(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == 1);
+    std::ifstream log(folder.path / "runner.log");
+    const std::string said(std::istreambuf_iterator<char>(log), {});
+    CHECK(said == "dtrain runner: open 32 descriptors, to begin with: Too many open files\n"
+                  "  hint: raise the limit of open files (ulimit -n)\n");
+  }
 }
 
 TEST_CASE("a second runner of the same home is refused") {

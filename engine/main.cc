@@ -44,8 +44,8 @@ void show_gemm() {
 
 Status make_digits(const std::string& folder, const engine::DigitOptions& options) {
   TRY(engine::generate_digits(folder, options));
-  fmt::print("{} digits to learn from in {}/train, {} to test on in {}/test\n", options.train, folder, options.test,
-             folder);
+  fmt::print("{} digits to learn from in {}/train, {} to test on in {}/test\n", options.train, folder,
+             options.test, folder);
   return ok();
 }
 

@@ -99,9 +99,9 @@ Result<Outcome> ParameterServer::finish_step(int me, const Update& update, const
 
 // The servers count everybody's updates: in sync each is a step of all workers, else one worker's push.
 std::optional<double> ParameterServer::samples_learned() const {
-  const auto batches = static_cast<double>(client_->updates()) *
-                       (is_sync() ? 1 : plan_.spec.strategy.apply_every / static_cast<double>(plan_.place.workers.size()));
-  return batches * static_cast<double>(plan_.batch);
+  const auto workers = static_cast<double>(plan_.place.workers.size());
+  const double batches = is_sync() ? 1 : plan_.spec.strategy.apply_every / workers;  // of an update
+  return static_cast<double>(client_->updates()) * batches * static_cast<double>(plan_.batch);
 }
 
 void ParameterServer::sum_threads() {

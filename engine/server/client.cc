@@ -60,6 +60,7 @@ Result<std::unique_ptr<ServerClient>> ServerClient::join(const ServerClientConfi
     client->introduction_.generation = lane.welcome().generation;
     client->pushes_ = std::max(client->pushes_, lane.welcome().sequence);
     client->updates_ = client->lanes_.front().welcome().clock;
+    client->updates_when_filled_ = lane.welcome().samples;
   }
   // With bounded staleness a worker that computes for long is waited for; in step with each other, only
   // worker 0 while it tests and writes.
@@ -187,7 +188,7 @@ Status ServerClient::fill(std::span<const float* const> arenas, uint64_t updates
     lane.ask(std::move(requests));
   }
   TRY(exchange(true));
-  updates_ = updates;
+  updates_ = updates_when_filled_ = updates;
   return ok();
 }
 

@@ -93,7 +93,8 @@ void Server::welcome(Link& link) {
                     .flags = state.filled() ? server::kFilled : uint16_t{0},
                     .generation = state.generation(),
                     .sequence = sync_ ? step_->steps() : clocks_.clock(rank),
-                    .clock = state.blocks() > 0 ? state.updates(0) : 0});
+                    .clock = state.blocks() > 0 ? state.updates(0) : 0,
+                    .samples = state.updates_when_filled()});
 }
 
 void Server::admit() {

@@ -71,7 +71,7 @@ Result<int64_t> Training::begin(int me) {
     } else {
       initialise(plan_.layout, plan_.spec.seed, updater_.params());
     }
-    TRY(events_, EventFile::create(plan_.output_dir));
+    TRY(events_, EventFile::create(plan_.output_dir, step + 1));
     progress_.emplace(plan_, [this](std::string_view tag, int64_t at, double value) {
       events_->scalar(tag, at, value);
     });

@@ -11,16 +11,13 @@
 
 namespace dtrain::engine {
 
-// Bytes with some structure to learn.
-struct TextFiles {
-  TextFiles() {
-    std::string text;
-    for (int i = 0; i < 1200; ++i) text += fmt::format("{} times {} is {}. ", i % 13, i % 7, (i % 13) * (i % 7));
-    test::write_file(folder / "train.txt", text);
-    test::write_file(folder / "test.txt", text.substr(0, 2000));
-  }
-  test::TemporaryFolder folder;
-};
+// Bytes with some structure to learn: train.txt and test.txt.
+inline void write_text(const std::filesystem::path& folder) {
+  std::string text;
+  for (int i = 0; i < 1200; ++i) text += fmt::format("{} times {} is {}. ", i % 13, i % 7, (i % 13) * (i % 7));
+  test::write_file(folder / "train.txt", text);
+  test::write_file(folder / "test.txt", text.substr(0, 2000));
+}
 
 // The distance of two models, as their files have them, relative to the size of one.
 inline double distance(const std::string& one, const std::string& other) {

@@ -15,9 +15,9 @@ namespace {
 
 using Json = nlohmann::json;
 
-Json spec_of(const TextFiles& files, const Json& strategy) {
+Json spec_of(const std::filesystem::path& files, const Json& strategy) {
   return {{"model", {{"gpt", {{"layers", 4}, {"heads", 4}, {"width", 16}, {"context", 16}}}}},
-          {"data", {{"train", files.folder / "train.txt"}, {"test", files.folder / "test.txt"}}},
+          {"data", {{"train", files / "train.txt"}, {"test", files / "test.txt"}}},
           {"batch", 16},
           {"steps", 12},
           {"clip", 1.0},
@@ -55,10 +55,11 @@ std::string trained(const Json& json, const Crew& crew, const test::TemporaryFol
 }
 
 TEST_CASE("a model that is split over hosts is the same, to rounding, and goes on from its checkpoints") {
-  const TextFiles files;
+  const test::TemporaryFolder files;
+  write_text(files.path());
   const test::TemporaryFolder alone;
   const std::string expected =
-      trained(spec_of(files, {{"kind", "multi-worker-mirrored"}}), {{1}}, alone);
+      trained(spec_of(files.path(), {{"kind", "multi-worker-mirrored"}}), {{1}}, alone);
   const Json pipeline = {{"kind", "pipeline"}, {"micro-batches", 4}};
   const Json tensor = {{"kind", "tensor"}};
   const Json mesh = {{"kind", "mesh"}, {"mesh-data", 2}, {"mesh-model", 2}};
@@ -78,25 +79,26 @@ TEST_CASE("a model that is split over hosts is the same, to rounding, and goes o
            {"mesh, threads", mesh, {{2, 2, 2, 2}, {0, 1, 2, 0}}}}) {
     CAPTURE(std::string(one.name));
     const test::TemporaryFolder folder;
-    const std::string split = trained(spec_of(files, one.strategy), one.crew, folder);
+    const std::string split = trained(spec_of(files.path(), one.strategy), one.crew, folder);
     CHECK(distance(expected, split) < 2e-4);
     // As if it had been killed after its first checkpoint.
     std::filesystem::remove(folder / "model.safetensors");
     std::filesystem::remove_all(folder / "checkpoints/step-00000008");
     std::filesystem::remove_all(folder / "checkpoints/step-00000012");
-    CHECK(trained(spec_of(files, one.strategy), one.crew, folder) == split);
+    CHECK(trained(spec_of(files.path(), one.strategy), one.crew, folder) == split);
   }
 }
 
 TEST_CASE("workers of a split model have as many threads each") {
-  const TextFiles files;
+  const test::TemporaryFolder files;
+  write_text(files.path());
   const test::TemporaryFolder folder;
   const Crew crew{{1, 2}, {}};
   Ports ports(crew);
   std::vector<std::thread> processes;
   for (size_t i = 0; i < 2; ++i) {
     processes.emplace_back([&, i] {
-      auto spec = engine_spec_from_json(spec_of(files, {{"kind", "tensor"}}).dump());
+      auto spec = engine_spec_from_json(spec_of(files.path(), {{"kind", "tensor"}}).dump());
       REQUIRE(spec.ok());
       auto plan = make_plan(*spec, ports.attendances[i].place, "/", folder.path());
       REQUIRE(plan.ok());

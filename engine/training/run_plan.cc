@@ -64,14 +64,6 @@ SampleShape shape_of(const Dataset& data) {
   return {.context = data.context(), .vocabulary = data.vocabulary()};
 }
 
-// Data that is damaged stays so: whoever starts again finds the same.
-Result<Dataset> or_refused(Result<Dataset> opened) {
-  if (opened.ok() || opened.error().code != Code::DataLoss) return opened;
-  Error error = std::move(opened.error());
-  error.code = Code::InvalidArgument;
-  return error;
-}
-
 }  // namespace
 
 LearningRate RunPlan::learning_rate() const {
@@ -85,10 +77,10 @@ Result<RunPlan> make_plan(EngineSpec spec, Place place, const std::filesystem::p
   const auto* gpt = std::get_if<GptSpec>(&spec.model);
   DatasetOptions options;
   if (gpt != nullptr) options = {.part = Part::Train, .context = gpt->context, .vocabulary = gpt->vocabulary};
-  TRY(Dataset train, or_refused(Dataset::open(directory / spec.train_data, options)));
+  TRY(Dataset train, Dataset::open(directory / spec.train_data, options));
   std::optional<Dataset> test;
   if (!spec.test_data.empty()) {
-    TRY(test, or_refused(Dataset::open_like(train, directory / spec.test_data)));
+    TRY(test, Dataset::open_like(train, directory / spec.test_data));
   }
   const SampleShape shape = shape_of(train);
   TRY(check_fit(spec.model, shape));

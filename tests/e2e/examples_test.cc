@@ -52,7 +52,7 @@ TEST_CASE("dtrain finds nothing wrong with any example, and each is told of") {
   }
 }
 
-// A guess is right for one digit in ten. Of 6000 digits it learned enough for 0.97 wherever it was tried.
+// A guess is right for one digit in ten. Of 6000 digits it learns more than nine in ten.
 TEST_CASE("what the quickstart trains gets nine of ten new digits right") {
   Cluster cluster;
   const fs::path project = cluster.folder() / "digits";

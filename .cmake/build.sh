@@ -11,20 +11,48 @@ build_jobs() {
   [ "$fitting" -lt "$cores" ] && echo "$fitting" || echo "$cores"
 }
 
-# build_target DIRECTORY TARGET LOG: quiet; on a terminal it counts.
-build_target() {
-  local pipe_status
-  if [ -t 1 ]; then
-    set +e
-    NINJA_STATUS='[%f/%t] ' ninja -C "$1" -j "$(build_jobs)" "$2" 2>&1 | tee -a "$3" |
-      awk '/^\[[0-9]+\/[0-9]+\]/ {
-             step = $1; blanks = step; gsub(/./, " ", blanks); gsub(/./, "\b", blanks)
-             printf "%s%s", step, blanks; fflush() }
-           END { blanks = step; gsub(/./, " ", blanks); printf "%s", blanks
-                 gsub(/ /, "\b", blanks); printf "%s", blanks }'
-    pipe_status=${PIPESTATUS[0]}
-    set -e
-    return "$pipe_status"
-  fi
-  ninja -C "$1" -j "$(build_jobs)" "$2" >> "$3" 2>&1
+# From ninja's lines on standard input: one that changes in place, "[120/480] 3 min left". It is taken
+# back by backspaces, so that what stands before it in the line stays. What is left is guessed from how
+# long the steps so far took, once there are enough of them.
+show_steps() {
+  local line text shown="" blank seconds
+  while IFS= read -r line; do
+    [[ $line =~ ^\[([0-9]+)/([0-9]+)\ ([0-9]+) ]] || continue
+    text="[${BASH_REMATCH[1]}/${BASH_REMATCH[2]}]"
+    if [ "${BASH_REMATCH[1]}" -ge 10 ] && [ "${BASH_REMATCH[3]}" -ge 5 ]; then
+      seconds=$((BASH_REMATCH[3] * (BASH_REMATCH[2] - BASH_REMATCH[1]) / BASH_REMATCH[1]))
+      if [ "$seconds" -lt 90 ]; then text+=" $seconds s left"; else text+=" $(((seconds + 30) / 60)) min left"; fi
+    fi
+    blank=$((${#shown} - ${#text}))
+    [ "$blank" -gt 0 ] || blank=0
+    printf '%s%s%*s%s' "${shown//?/$'\b'}" "$text" "$blank" "" "$(backspaces "$blank")"
+    shown=$text
+  done
+  printf '%s%*s%s' "${shown//?/$'\b'}" ${#shown} "" "${shown//?/$'\b'}"
+}
+
+backspaces() {
+  local blanks
+  printf -v blanks '%*s' "$1" ""
+  printf '%s' "${blanks// /$'\b'}"
+}
+
+# The same where nothing can be taken back: "20% 40% 60% 80% ".
+show_fifths() {
+  local line fifths=0
+  while IFS= read -r line; do
+    [[ $line =~ ^\[([0-9]+)/([0-9]+)\ [0-9] ]] || continue
+    while [ "$fifths" -lt 4 ] && [ $((BASH_REMATCH[1] * 5)) -ge $((BASH_REMATCH[2] * (fifths + 1))) ]; do
+      fifths=$((fifths + 1))
+      printf '%d%% ' $((fifths * 20))
+    done
+  done
+}
+
+# build_targets DIRECTORY LOG TARGET...: says how far it is, and nothing else.
+build_targets() {
+  local directory=$1 log=$2 show=show_fifths
+  shift 2
+  [ -t 1 ] && show=show_steps
+  NINJA_STATUS='[%f/%t %e] ' ninja -C "$directory" -j "$(build_jobs)" "$@" 2>&1 | tee -a "$log" | "$show"
 }

@@ -9,8 +9,8 @@ set -eu
 
 build="g++ cmake ninja-build ccache mold pkg-config protobuf-compiler protobuf-compiler-grpc
   libprotobuf-dev libgrpc++-dev libnghttp2-dev libboost1.81-dev|libboost1.83-dev libsqlite3-dev libyaml-cpp-dev
-  libre2-dev libfmt-dev libcli11-dev nlohmann-json3-dev libzstd-dev libssl-dev libxxhash-dev zlib1g-dev python3"
-test="doctest-dev iproute2 rsync git python3-venv"
+  libre2-dev libfmt-dev libcli11-dev nlohmann-json3-dev libzstd-dev libssl-dev libxxhash-dev zlib1g-dev"
+test="doctest-dev iproute2 rsync git python3 python3-venv"
 
 purpose=${1:?build or test}
 log=${2:?a file for the words of apt}
@@ -73,6 +73,11 @@ fail() {
 
 # Without lists nothing can be installed; with old ones it may still work, so go on.
 apt update >>"$log" 2>&1 || echo "apt-get update failed: trying with the lists at hand"
+# What an earlier run, cut off, left half installed would be in the way of anything else.
+if [ -n "$(dpkg --audit 2>/dev/null)" ]; then
+  $as_root DEBIAN_FRONTEND=noninteractive LC_ALL=C dpkg --configure -a >>"$log" 2>&1 ||
+    echo "dpkg --configure -a failed: trying all the same"
+fi
 chosen=""
 for package in $missing; do
   for name in $(echo "$package" | tr '|' ' '); do

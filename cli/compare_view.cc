@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -55,7 +56,23 @@ Cell cell_of(const EntryColumn& column, const EntryValue& value) {
   if (column.kind == Kind::Duration) {
     return {human_duration(static_cast<uint64_t>(*number * 1000))};
   }
-  return {number_text(*number)};
+  // Ratios of measurements: their third digit is noise.
+  const bool ratio = column.kind == Kind::Speedup || column.kind == Kind::Efficiency;
+  return {ratio ? fmt::format("{:.3g}", *number) : number_text(*number)};
+}
+
+// Where a parameter is the number of workers, as with `worker: [1, 2]`, once is enough.
+bool is_said_by_parameter(const Comparison& comparison, const EntryColumn& workers) {
+  const auto tells = [&](const EntryColumn& column) {
+    return column.kind == Kind::Parameter &&
+           std::all_of(comparison.entries.begin(), comparison.entries.end(), [&](const Entry& entry) {
+             const EntryValue value = value_of(comparison, entry, column);
+             const auto* text = std::get_if<std::string>(&value);
+             return text != nullptr && *text == std::to_string(entry.workers);
+           });
+  };
+  return workers.kind == Kind::Workers &&
+         std::any_of(comparison.columns.begin(), comparison.columns.end(), tells);
 }
 
 std::string csv_field(const std::string& text) {
@@ -93,8 +110,10 @@ std::string render_comparison(const Comparison& comparison, const std::string& s
   constexpr int kFirstMetric = 3;
   int metric_order = kFirstMetric;
   for (const EntryColumn& column : comparison.columns) metric_order += column.kind == Kind::Metric;
+  std::vector<EntryColumn> columns = comparison.columns;
+  std::erase_if(columns, [&](const EntryColumn& column) { return is_said_by_parameter(comparison, column); });
   Table table;
-  for (const EntryColumn& column : comparison.columns) {
+  for (const EntryColumn& column : columns) {
     // The rate is what speedup and efficiency are about.
     const bool stays =
         column.name == sorted_by || (comparison.scales && column.name == comparison.rate);
@@ -103,7 +122,7 @@ std::string render_comparison(const Comparison& comparison, const std::string& s
   }
   for (const Entry& entry : comparison.entries) {
     std::vector<Cell> row;
-    for (const EntryColumn& column : comparison.columns) {
+    for (const EntryColumn& column : columns) {
       row.push_back(cell_of(column, value_of(comparison, entry, column)));
     }
     table.rows.push_back(std::move(row));

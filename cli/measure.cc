@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "schema/ids.h"
@@ -75,7 +76,9 @@ void read_metrics(pb::ShowReply& reply) {
 }
 
 std::string number_text(double value) {
-  return fmt::format("{:.5g}", value);
+  // Large rates are read as what they are; beyond that the exponent says more.
+  const bool large = std::abs(value) >= 99999.5 && std::abs(value) < 1e7;
+  return large ? fmt::format("{:.0f}", value) : fmt::format("{:.5g}", value);
 }
 
 std::vector<std::string> metric_names(const std::vector<const pb::ExperimentInfo*>& infos) {

@@ -20,7 +20,8 @@ void add_scalars(const Scalars& scalars, const Spec& spec, pb::ExperimentInfo& i
 // Reads the event files of the experiment, or of the members that the reply lists.
 void read_metrics(pb::ShowReply& reply);
 
-// One number for a table: five significant digits.
+// One number for a table: five significant digits, and of a number below ten million those before the
+// point.
 std::string number_text(double value);
 
 // The names of all metrics of these. Each has its own in order, and lacks some: the order of them all.

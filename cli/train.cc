@@ -14,6 +14,7 @@
 #include "cli/ask.h"
 #include "cli/commands.h"
 #include "cli/connection.h"
+#include "cli/engine_data.h"
 #include "cli/follow.h"
 #include "cli/plan_view.h"
 #include "cli/shell_values.h"
@@ -250,6 +251,7 @@ Result<pb::Accepted> sync_and_submit(Connection& connection, const CommandContex
 Result<int> train(const TrainOptions& options, const CommandContext& context) {
   TRY(const Prepared prepared, prepare(options));
   if (options.explain) return explain_sync(options, prepared);
+  if (!options.dry_run) TRY(check_engine_data(prepared.spec, prepared.source.root));
   if (options.save) TRY(save_spec(options, prepared, context.json));
   if (const std::string warning = shell_value_warning(prepared.spec); !warning.empty()) {
     std::fprintf(stderr, "Warning: %s\n", warning.c_str());

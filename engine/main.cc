@@ -42,6 +42,13 @@ void show_gemm() {
   }
 }
 
+Status make_digits(const std::string& folder, const engine::DigitOptions& options) {
+  TRY(engine::generate_digits(folder, options));
+  fmt::print("{} digits to learn from in {}/train, {} to test on in {}/test\n", options.train, folder,
+             options.test, folder);
+  return ok();
+}
+
 Status show_exchange(int processes, bool tcp) {
   const std::vector<int64_t> sizes{4096, 65536, 400'000, 4'000'000, 25'000'000, 100'000'000};
   TRY(const auto rates, engine::bench_exchange(processes, tcp, sizes));
@@ -75,7 +82,7 @@ int main(int argc, char** argv) {
   digits->add_option("--train", options.train, "how many to learn from")->capture_default_str();
   digits->add_option("--test", options.test, "how many to test on")->capture_default_str();
   digits->add_option("--seed", options.seed, "draws others")->capture_default_str();
-  digits->callback([&] { code = end_with(engine::generate_digits(out, options)); });
+  digits->callback([&] { code = end_with(make_digits(out, options)); });
 
   CLI::App* bench = app.add_subcommand("bench", "Measure, beside the ceilings of this machine");
   bench->require_subcommand(1);

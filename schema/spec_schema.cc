@@ -170,6 +170,11 @@ train:
   # framework: tensorflow
   # tensorflow: {{distributed: {{worker: 3, ps: 1}}}}
 
+  # To train with the engine that comes with dtrain; then there is no `run`. Digits to try it on:
+  # dtrain-engine data digits
+  # framework: engine
+  # engine: {{model: lenet, data: {{train: data/train, test: data/test}}, epochs: 3}}
+
   # Your command goes here. This one stands in for a training: it minimises x * x and leaves the
   # result where `dtrain output` finds it.
   run: >-

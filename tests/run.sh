@@ -45,7 +45,7 @@ for preset in "${presets[@]}"; do
   stage build
   started=$SECONDS
   cmake --preset "$preset" -DDTRAIN_TESTS=ON >> "$log" 2>&1 || fail "cmake failed"
-  build_target "build/$preset" all "$log" || fail "the build of $preset failed"
+  build_targets "build/$preset" "$log" all || fail "the build of $preset failed"
   echo "$preset, in $((SECONDS - started)) s"
 
   # The sanitizers see each process on its own: what starts whole clusters runs in release only.

@@ -97,6 +97,13 @@ Result<Outcome> ParameterServer::finish_step(int me, const Update& update, const
   return outcome;
 }
 
+// The servers count everybody's updates: in sync each is a step of all workers, else one worker's push.
+std::optional<double> ParameterServer::samples_learned() const {
+  const auto workers = static_cast<double>(plan_.place.workers.size());
+  const double batches = is_sync() ? 1 : plan_.spec.strategy.apply_every / workers;  // of an update
+  return static_cast<double>(client_->updates()) * batches * static_cast<double>(plan_.batch);
+}
+
 void ParameterServer::sum_threads() {
   for (size_t i = 0; i < sums_.size(); ++i) {
     sums_[i].run(sum_sources_[i], sum_results_[i], plan_.layout.size());

@@ -31,6 +31,7 @@ class ParameterServer : public Updater {
 
   // Knows of this worker's share of the batch only.
   Result<Outcome> finish_step(int me, const Update& update, const Outcome& own) override;
+  std::optional<double> samples_learned() const override;
   Result<Outcome> add_up(int me, int64_t step, const Outcome& own) override;
   Result<int64_t> agree(int me, int64_t step) override;
 

@@ -4,6 +4,7 @@
 // this process, in the same order.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -35,6 +36,9 @@ class Updater {
   // Gradients are written; afterwards parameters are new, and gradients may be written again. `own` is
   // what `me` computed; returns what is known of the whole batch. An error if it went wrong anywhere.
   virtual Result<Outcome> finish_step(int me, const Update& update, const Outcome& own) = 0;
+  // Samples that the whole gang has learned from so far; nothing where the outcomes of the steps that
+  // this process made tell. Asked at the master, after finish_step().
+  virtual std::optional<double> samples_learned() const { return std::nullopt; }
   // An evaluation: which of the test samples `me` computes, and what came of all.
   virtual Range evaluated(int me, int64_t samples) const = 0;
   virtual Result<Outcome> add_up(int me, int64_t step, const Outcome& own) = 0;

@@ -29,11 +29,12 @@ Progress::Progress(const RunPlan& plan, Scalar scalar)
       interval_began_(Clock::now()),
       last_step_(interval_began_) {}
 
-void Progress::on_step(int64_t step, const Outcome& outcome) {
+void Progress::on_step(int64_t step, const Outcome& outcome, std::optional<double> learned) {
   interval_.outcome += outcome;
   ++interval_.steps;
-  interval_.samples += outcome.rows / plan_.rows_per_sample;
+  samples_ += outcome.rows / plan_.rows_per_sample;
   last_step_ = Clock::now();
+  interval_.rate.count(last_step_, learned.value_or(static_cast<double>(samples_)));
   const bool ends_epoch = step % plan_.steps_per_epoch == 0 || step == plan_.steps;
   const double silent = std::chrono::duration<double>(last_step_ - interval_began_).count();
   if (!ends_epoch && silent >= kSpeakEvery_seconds) {
@@ -54,7 +55,9 @@ void Progress::say(int64_t step, const std::optional<Outcome>& test) {
   training_seconds_ += seconds;
   trained_steps_ += interval_.steps;
   const double loss = interval_.outcome.loss / static_cast<double>(interval_.outcome.rows);
-  const double rate = static_cast<double>(interval_.samples) / seconds;
+  // Of a single step it is known how long this process took, and what for.
+  const double rate = interval_.rate.per_second().value_or(
+      static_cast<double>(interval_.outcome.rows / plan_.rows_per_sample) / seconds);
   std::string line = fmt::format("epoch={} step={} loss={:.4f}", (step - 1) / plan_.steps_per_epoch + 1, step, loss);
   scalar_("loss", step, loss);
   if (test) {

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "engine/models/model.h"
+#include "engine/training/rate.h"
 #include "engine/training/run_plan.h"
 
 namespace dtrain::engine {
@@ -15,8 +16,8 @@ namespace dtrain::engine {
 // Of what came since the last line.
 struct Interval {
   int64_t steps = 0;
-  int64_t samples = 0;
   Outcome outcome;
+  Rate rate;
 };
 
 class Progress {
@@ -25,8 +26,9 @@ class Progress {
   // `scalar` takes what is to be drawn.
   Progress(const RunPlan& plan, Scalar scalar);
 
-  // After `step` steps altogether.
-  void on_step(int64_t step, const Outcome& outcome);
+  // After `step` steps altogether. `learned`: samples that the gang has learned from by then; left out,
+  // the outcomes are of all of it.
+  void on_step(int64_t step, const Outcome& outcome, std::optional<double> learned = {});
   void on_epoch(int64_t step, const std::optional<Outcome>& test);
 
  private:
@@ -39,7 +41,7 @@ class Progress {
   Interval interval_;
   Clock::time_point interval_began_, last_step_;
   double training_seconds_ = 0;
-  int64_t trained_steps_ = 0;
+  int64_t trained_steps_ = 0, samples_ = 0;
 };
 
 }  // namespace dtrain::engine

@@ -40,7 +40,7 @@ Status Training::run_participant(int me) {
     TRY(const Outcome outcome, updater_.finish_step(me, update, own));
     ++step;
 
-    if (progress_ && is_master(me)) progress_->on_step(step, outcome);
+    if (progress_ && is_master(me)) progress_->on_step(step, outcome, updater_.samples_learned());
     const bool last = step == plan_.steps;
     if (step % plan_.steps_per_epoch == 0 || last) {
       std::optional<Outcome> test;

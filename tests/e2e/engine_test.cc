@@ -95,7 +95,7 @@ TEST_CASE(
   Cluster cluster;
   const fs::path folder = own_program(cluster);
   cluster.env["PATH"] = "/usr/bin:/bin";
-  const fs::path project = cluster.project("digits", {{"dtrain.yml", kYaml}});
+  const fs::path project = cluster.project("digits", {{"dtrain.yml", kYaml}, {"data/train", ""}});
 
   const Output lacking = cluster.run({"train"}, project);
   CHECK(lacking.code != 0);
@@ -104,7 +104,7 @@ TEST_CASE(
                 lacking.all());
 
   put_stand_in(folder);
-  // There is no data/train in the project: the engine refuses, and says so at once.
+  // data/train is empty: the engine refuses, and says so at once.
   const Output refused = cluster.run(
       {"train", "--set", "train.engine.distributed=false", "--set", "train.engine.strategy=single"},
       project);

@@ -1,6 +1,9 @@
 // What stands where dtrain-engine would: it trains nothing, but checks what a replica of
-// framework: engine is promised and prints it. A server stays until it is ended, a worker ends.
+// framework: engine is promised and prints it. A server stays until it is ended, a worker ends; the
+// first of them, with which the experiment ends, when all others have printed.
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -21,6 +24,20 @@ std::string variable(const char* name) {
 int refuse(const std::string& what) {
   std::fprintf(stderr, "%s\n", what.c_str());
   return dtrain::kEngineRefusedCode;
+}
+
+// Through a pipe in the folder that all share: worker 0 takes a byte of each of the others.
+bool meet(bool is_first, size_t others) {
+  const std::string pipe = variable("OUTPUT_DIR") + "/printed";
+  mkfifo(pipe.c_str(), 0600);  // or another one was first
+  // Opening waits for the other side.
+  const int fd = open(pipe.c_str(), (is_first ? O_RDWR : O_WRONLY) | O_CLOEXEC);
+  char byte = '.';
+  if (!is_first) return write(fd, &byte, 1) == 1;
+  for (size_t i = 0; i < others; ++i) {
+    if (read(fd, &byte, 1) != 1) return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -50,6 +67,9 @@ int main(int argc, char** argv) {
               type.c_str(), index, workers, servers, spec->batch, spec->optimizer.learning_rate,
               variable("OMP_NUM_THREADS").c_str(), first.c_str());
   std::fflush(stdout);
+  if (workers + servers > 1 && !meet(type == "worker" && index == 0, workers + servers - 1)) {
+    return refuse("can't meet the others");
+  }
   if (type != "ps") return 0;
   sigset_t ending;
   sigemptyset(&ending);

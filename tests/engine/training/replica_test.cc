@@ -215,6 +215,11 @@ TEST_CASE("bad input is an error before training, that names what is wrong") {
   CHECK(error({{"batch", 5000}}).find("a batch of 5000 is more than the 4000 samples") != std::string::npos);
   CHECK(error({{"model", {{"mlp", nullptr}, {"gpt", Json::object()}}}}) != "");
   CHECK(error({{"model", {{"mlp", {{"hiden", {3}}}}}}}).find("hiden") != std::string::npos);
+  // Cut off, as by a full disk: it would be the same however often it was tried.
+  const test::TemporaryFolder folder;
+  fs::copy(digits() / "train", folder / "train");
+  fs::resize_file(folder / "train/train-images-idx3-ubyte", 100'000);
+  CHECK(error({{"data", {{"train", (folder / "train").string()}}}}).find("cut off") != std::string::npos);
 }
 
 }  // namespace

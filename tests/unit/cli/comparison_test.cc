@@ -75,22 +75,22 @@ View view(size_t width = 0) {
 TEST_CASE("a set: what all share above, what differs in columns") {
   CHECK(render_comparison(grid(), "", view()) ==
         "All: epochs=10\n"
-        "ID   STATE      DURATION rate   loss       accuracy\n"
-        "4.1  ✓ FINISHED 1m 40s   0.1    0.12346    0.9\n"
-        "4.2  ✓ FINISHED 1m 40s   0.01   1.2346e+06 -\n"
-        "4.3  ● PENDING  -        1      -          -\n"
-        "4.10 ✓ FINISHED 1m 40s   10     nan        -\n");
+        "ID   STATE      DURATION rate   loss    accuracy\n"
+        "4.1  ✓ FINISHED 1m 40s   0.1    0.12346 0.9\n"
+        "4.2  ✓ FINISHED 1m 40s   0.01   1234567 -\n"
+        "4.3  ● PENDING  -        1      -       -\n"
+        "4.10 ✓ FINISHED 1m 40s   10     nan     -\n");
 }
 
 TEST_CASE(
     "a narrow terminal does without the last metrics first, but not without what it is sorted by") {
   CHECK(render_comparison(grid(), "", view(42)) ==
         "All: epochs=10\n"
-        "ID   STATE      rate   loss       accuracy\n"
-        "4.1  ✓ FINISHED 0.1    0.12346    0.9\n"
-        "4.2  ✓ FINISHED 0.01   1.2346e+06 -\n"
-        "4.3  ● PENDING  1      -          -\n"
-        "4.10 ✓ FINISHED 10     nan        -\n"
+        "ID   STATE      rate   loss    accuracy\n"
+        "4.1  ✓ FINISHED 0.1    0.12346 0.9\n"
+        "4.2  ✓ FINISHED 0.01   1234567 -\n"
+        "4.3  ● PENDING  1      -       -\n"
+        "4.10 ✓ FINISHED 10     nan     -\n"
         "No room for 1 column: --csv has all\n");
   const std::string narrow = render_comparison(grid(), "accuracy", view(34));
   CHECK(narrow.find("accuracy") != std::string::npos);
@@ -157,6 +157,24 @@ TEST_CASE("a rate and different numbers of workers give speedup and efficiency")
   CHECK(compare_json(*made).find(
             R"("same_parameters":{"epochs":"10","rate":"1"},"rate":"samples/s")") !=
         std::string::npos);
+}
+
+TEST_CASE("a parameter that is the number of workers is shown once, ratios with three digits") {
+  auto entries = scaling();
+  for (Entry& one : entries) (*one.info.mutable_parameters())["worker"] = std::to_string(one.workers);
+  entries[0].info.mutable_metrics(0)->set_last(333.3);
+  entries.pop_back();
+  const auto made = compare(entries, {}, kNow);
+  REQUIRE(made.ok());
+  CHECK(render_comparison(*made, "", view()) ==
+        "All: epochs=10, rate=1\n"
+        "ID STATE      DURATION worker samples/s tokens/s SPEEDUP EFFICIENCY\n"
+        "5  ✓ FINISHED 1m 40s   4      333.3     -        3.33    0.833\n"
+        "3  ✓ FINISHED 1m 40s   1      100       -        1       1\n"
+        "4  ✓ FINISHED 1m 40s   2      190       7        1.9     0.95\n");
+  CHECK(comparison_csv(*made).find(",worker,workers,") != std::string::npos);
+  (*entries[0].info.mutable_parameters())["worker"] = "3";  // one that says something else
+  CHECK(render_comparison(*compare(entries, {}, kNow), "", view()).find("WORKERS") != std::string::npos);
 }
 
 TEST_CASE("another rate is chosen by name; one that nobody has is refused") {
@@ -266,10 +284,14 @@ TEST_CASE("columns are in the order in which metrics are declared, whoever lacks
   CHECK(names_of({{"a", "b"}, {"c", "d"}, {"b", "e"}}) == Names{"a", "b", "c", "d", "e"});
 }
 
-TEST_CASE("five significant digits") {
+TEST_CASE("five significant digits, and all before the point up to ten million") {
   CHECK(number_text(0.1234567) == "0.12346");
   CHECK(number_text(100) == "100");
-  CHECK(number_text(123456.7) == "1.2346e+05");
+  CHECK(number_text(12345.67) == "12346");
+  CHECK(number_text(99999.7) == "100000");
+  CHECK(number_text(123456.7) == "123457");
+  CHECK(number_text(-9999999) == "-9999999");
+  CHECK(number_text(12345678) == "1.2346e+07");
   CHECK(number_text(-INFINITY) == "-inf");
 }
 

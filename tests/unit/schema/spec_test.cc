@@ -247,3 +247,15 @@ TEST_CASE("the starter file is accepted as it is") {
   CHECK(spec->framework == Framework::Command);
   CHECK_FALSE(spec->is_set());
 }
+
+TEST_CASE("what the starter file says of the engine is accepted, too") {
+  std::string yaml = starter_yaml("my-project");
+  yaml.erase(yaml.find("  # Your command goes here"));
+  const size_t engine = yaml.find("# framework: engine");
+  REQUIRE(engine != std::string::npos);
+  yaml.replace(engine, 2, "");
+  yaml.replace(yaml.find("# engine: "), 2, "");
+  const auto spec = parse(yaml);
+  if (!spec.ok()) FAIL(spec.error().message);
+  CHECK(spec->framework == Framework::Engine);
+}

@@ -1,0 +1,91 @@
+#include "cli/engine_data.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "schema/engine_read.h"
+#include "schema/expand.h"
+#include "schema/quote.h"
+#include "schema/snapshot.h"
+
+namespace dtrain::cli {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+// Of the members of a large set the first so many: paths seldom differ at all.
+constexpr uint64_t kMembersMax = 256;
+
+struct Wanted {
+  fs::path path;  // in the project
+  bool is_text = false;
+};
+
+// Each path once, in the order in which they are met.
+std::vector<Wanted> wanted_of(const Spec& spec) {
+  std::vector<Wanted> all;
+  const auto members = static_cast<uint32_t>(std::min(spec.member_count(), kMembersMax));
+  for (uint32_t member = 1; member <= members; ++member) {
+    const auto engine = engine_spec_of(member_spec(spec, spec.is_set() ? member : 0));
+    if (!engine.ok()) continue;
+    for (const std::string& path : {engine->train_data, engine->test_data}) {
+      if (path.empty() || path.starts_with('/')) continue;
+      fs::path normal = fs::path(path).lexically_normal();
+      if (!normal.has_filename()) normal = normal.parent_path();  // data/ is data
+      if (normal == ".") continue;                                // the project itself
+      if (std::ranges::find(all, normal, &Wanted::path) != all.end()) continue;
+      all.push_back({normal, std::holds_alternative<GptSpec>(engine->model)});
+    }
+  }
+  return all;
+}
+
+bool is_within(const fs::path& path, const fs::path& folder) {
+  return std::mismatch(folder.begin(), folder.end(), path.begin(), path.end()).first == folder.end();
+}
+
+}  // namespace
+
+Status check_engine_data(const Spec& spec, const fs::path& root) {
+  if (spec.framework != Framework::Engine) return ok();
+  const std::vector<Wanted> wanted = wanted_of(spec);
+  for (const auto& [path, is_text] : wanted) {
+    std::error_code failed;
+    if (fs::exists(root / path, failed)) continue;
+    return Error{Code::InvalidArgument,
+                 fmt::format("there is no {} in {}", dtrain::quoted(path.string()), root.string()),
+                 fmt::format("{}; what lies on the hosts is named in `data:`",
+                             is_text ? "a gpt reads a file of text or tokens"
+                                     : "dtrain-engine data digits draws data/train and data/test")};
+  }
+  std::set<fs::path> copied;
+  std::string why;
+  SnapshotOptions options;
+  options.limits.file_bytes_max = UINT64_MAX;  // whoever reads the files says what is too large
+  options.explain = [&](const SyncDecision& decision) {
+    const fs::path path = fs::path(decision.path).lexically_normal();
+    std::error_code failed;
+    for (const auto& [one, is_text] : wanted) {
+      const bool inside = is_within(path, one);
+      // A folder alone is not what is read.
+      if (decision.included && inside && !fs::is_directory(root / path, failed)) copied.insert(one);
+      if (!decision.included && why.empty() && (inside || is_within(one, path))) why = decision.why;
+    }
+  };
+  TRY(explain_snapshot(root, options));
+  for (const auto& [path, is_text] : wanted) {
+    if (copied.contains(path)) continue;
+    return Error{Code::InvalidArgument,
+                 fmt::format("{} stays out of the copy that is trained from{}", dtrain::quoted(path.string()),
+                             why.empty() ? "" : ": " + why),
+                 fmt::format("a line !{} in .dtrainignore takes it in", path.begin()->string() + "/")};
+  }
+  return ok();
+}
+
+}  // namespace dtrain::cli

@@ -1,0 +1,97 @@
+#include "cli/engine_data.h"
+
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <fstream>
+
+namespace dtrain::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Project {
+  fs::path root;
+  Project() {
+    std::string name = (fs::temp_directory_path() / "dtrain-engine-data-XXXXXX").native();
+    REQUIRE(::mkdtemp(name.data()) != nullptr);
+    root = name;
+  }
+  ~Project() { fs::remove_all(root); }
+  Project(const Project&) = delete;
+  Project& operator=(const Project&) = delete;
+
+  void write(const std::string& name, const std::string& text) const {
+    fs::create_directories((root / name).parent_path());
+    std::ofstream(root / name) << text;
+  }
+  // What is wrong with it; empty: nothing.
+  std::string problem(const std::string& data, const std::string& more = "",
+                      const std::string& model = "mlp") const {
+    const auto spec = parse_spec("project: p\ntrain:\n  framework: engine\n  engine: {model: " + model +
+                                     ", data: " + data + "}\n" + more,
+                                 {});
+    if (!spec.ok()) FAIL(spec.error().message);
+    const Status checked = check_engine_data(spec.value(), root);
+    return checked.ok() ? "" : checked.error().message + " | " + checked.error().hint;
+  }
+};
+
+TEST_CASE("data that is there is fine, a file as well as a folder") {
+  const Project project;
+  project.write("data/train/images", "1");
+  project.write("text", "1");
+  CHECK(project.problem("{train: data/train, test: ./text}") == "");
+  CHECK(project.problem("{train: data/train/, test: data//train/../train}") == "");
+  CHECK(project.problem("{train: .}") == "");
+}
+
+TEST_CASE("data that is missing is named, with what makes some") {
+  const Project project;
+  project.write("data/train/images", "1");
+  CHECK(project.problem("{train: data/train, test: data/test}") ==
+        "there is no 'data/test' in " + project.root.string() +
+            " | dtrain-engine data digits draws data/train and data/test; "
+            "what lies on the hosts is named in `data:`");
+  CHECK(project.problem("{train: '{{ set }}'}", "  parameters: {set: [data/train, other]}\n")
+            .starts_with("there is no 'other' in "));
+  CHECK(project.problem("{train: 'data/{{ part }}'}", "  parameters: {part: none}\n")
+            .starts_with("there is no 'data/none' in "));
+}
+
+TEST_CASE("text is not to be had by drawing digits") {
+  const std::string missing = Project().problem("{train: novel}", "", "gpt");
+  CHECK(missing.ends_with(
+      "a gpt reads a file of text or tokens; what lies on the hosts is named in `data:`"));
+}
+
+TEST_CASE("what is learned from is missed first") {
+  const std::string missing = Project().problem("{train: data/train, test: data/test}");
+  CHECK(missing.starts_with("there is no 'data/train' in "));
+}
+
+TEST_CASE("data that an ignore file keeps out of the copy would be missing there") {
+  const Project project;
+  project.write("data/train/images", "1");
+  project.write(".gitignore", "*.o\ndata/\n");
+  CHECK(project.problem("{train: data/train}") ==
+        "'data/train' stays out of the copy that is trained from: .gitignore:2 'data/' | "
+        "a line !data/ in .dtrainignore takes it in");
+  project.write(".dtrainignore", "!data/\n");
+  CHECK(project.problem("{train: data/train}") == "");
+  project.write(".dtrainignore", "!data/\n*images\n");
+  CHECK(project.problem("{train: data/train}")
+            .starts_with("'data/train' stays out of the copy that is trained from: "
+                         ".dtrainignore:2 '*images' | "));
+}
+
+TEST_CASE("what lies on the hosts, and what another framework reads, is not looked for") {
+  const Project project;
+  CHECK(project.problem("{train: /data/set/train}", "  data: {set: /nowhere/at/all}\n") == "");
+  const auto spec = parse_spec("project: p\ntrain:\n  run: cat data/train\n", {});
+  REQUIRE(spec.ok());
+  CHECK(check_engine_data(spec.value(), project.root).ok());
+}
+
+}  // namespace
+}  // namespace dtrain::cli

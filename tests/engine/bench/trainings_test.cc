@@ -81,5 +81,24 @@ TEST_CASE("a training tells what it did, and how much memory it takes") {
   }
 }
 
+TEST_CASE("what activations take grows with the samples of a step") {
+  auto scratch = ScratchFolder::create();
+  REQUIRE(scratch.ok());
+  REQUIRE(generate_digits(scratch->path(), {.train = 128, .test = 10, .seed = 1}).ok());
+  EngineSpec spec;
+  spec.model = LenetSpec{};
+  spec.train_data = scratch->path() / "train";
+  spec.epoch_samples = 128;
+  spec.threads = 1;
+  int64_t activations[2] = {};
+  for (const int i : {0, 1}) {
+    spec.batch = i == 0 ? 8 : 64;
+    const auto record = run_training(BIN_DIR "/dtrain-engine", spec, 1);
+    REQUIRE_MESSAGE(record.ok(), (record.ok() ? "" : record.error().message + record.error().hint));
+    activations[i] = record->activations;
+  }
+  CHECK(3 * activations[0] < activations[1]);
+}
+
 }  // namespace
 }  // namespace dtrain::engine

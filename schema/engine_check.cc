@@ -155,6 +155,10 @@ std::vector<EngineProblem> check_engine(const EngineSpec& spec) {
                      fmt::format("a batch of {} can't be cut into {}; take at most {}", spec.batch,
                                  spec.strategy.micro_batches, spec.batch)});
   }
+  if (spec.strategy.kind == Strategy::Pipeline && spec.micro_batch > 0) {
+    found.push_back({"micro-batch", "a stage of a pipeline works on its micro-batches as they are; write "
+                                    "'strategy: {pipeline: {micro-batches: 8}}' for smaller ones"});
+  }
   return found;
 }
 

@@ -107,8 +107,7 @@ ParseOptions with_lists_set(const YamlNode& root, const ParseOptions& options) {
   ParseOptions changed = options;
   changed.parameters.clear();
   for (const auto& [name, value] : options.parameters) {
-    const auto list = std::find_if(lists.begin(), lists.end(),
-                                   [&](const Parameter& each) { return each.name == name; });
+    const auto list = std::ranges::find(lists, name, &Parameter::name);
     if (list == lists.end()) {
       changed.parameters.emplace_back(name, value);
     } else {

@@ -15,10 +15,10 @@ constexpr int kSlice_ms = 50;
 
 }  // namespace
 
-Result<Channel> Channel::open(Team& team, int me, int other, Deadline deadline) {
+Result<Channel> Channel::open(Team& team, int me, int other, Deadline deadline, int line) {
   Channel channel(team, me, other);
   if (team.gang().participant(other).host != team.gang().host()) {
-    auto socket = team.gang().connect_channel(me, other, deadline);
+    auto socket = team.gang().connect_channel(me, other, deadline, line);
     if (!socket.ok()) return team.fail(std::move(socket).error());
     channel.socket_ = std::move(*socket);
   }

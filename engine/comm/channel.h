@@ -12,8 +12,8 @@ namespace dtrain::engine {
 
 class Channel {
  public:
-  // Both ends open it, in any order; one a pair.
-  static Result<Channel> open(Team& team, int me, int other, Deadline deadline);
+  // Both ends open it, in any order; on one host one a pair, between hosts one a pair and line.
+  static Result<Channel> open(Team& team, int me, int other, Deadline deadline, int line = 0);
 
   // The other end receives exactly as many.
   Status send(std::span<const float> values, Deadline deadline, const Moment& moment);

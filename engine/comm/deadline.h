@@ -7,6 +7,9 @@
 
 namespace dtrain::engine {
 
+// While the master writes a checkpoint.
+inline constexpr double kWriteSeconds = 900;
+
 class Deadline {
  public:
   using Clock = std::chrono::steady_clock;

@@ -155,11 +155,11 @@ Error Gang::read_failure(int process, const FrameHeader& header) {
   return failure_of(header, std::move(text));
 }
 
-Result<Socket> Gang::connect_channel(int me, int other, Deadline deadline) {
+Result<Socket> Gang::connect_channel(int me, int other, Deadline deadline, int line) {
   const Peer& there = peer(participant(other).process);
   INVARIANT(participant(other).process != self_, "a channel leads to another process");
   if (participant(other).process > self_) {
-    TRY(Socket socket, accept_channel({other, me}, deadline));
+    TRY(Socket socket, accept_channel({other, me, line}, deadline));
     socket.set_name(there.name);
     return socket;
   }
@@ -171,6 +171,7 @@ Result<Socket> Gang::connect_channel(int me, int other, Deadline deadline) {
   hello.process = static_cast<uint32_t>(self_);
   hello.from = static_cast<uint64_t>(me);
   hello.to = static_cast<uint64_t>(other);
+  hello.line = static_cast<uint32_t>(line);
   TRY(socket.write(&hello, sizeof(hello), deadline));
   return socket;
 }
@@ -188,7 +189,7 @@ Result<Socket> Gang::accept_channel(Ends ends, Deadline deadline) {
   }
   return Moment{0, "connect"}.during({Code::DeadlineExceeded,
                                       fmt::format("{} did not connect for {:g} s",
-                                                  participant_name(ends.first), deadline.seconds()),
+                                                  participant_name(ends.from), deadline.seconds()),
                                       "look at the log of that process"});
 }
 
@@ -205,7 +206,8 @@ Status Gang::accept_next(Deadline deadline) {
   }
   const auto size = static_cast<uint64_t>(world());
   if (hello.from >= size || hello.to >= size) return ok();
-  arrived_[{static_cast<int>(hello.from), static_cast<int>(hello.to)}] = std::move(*socket);
+  arrived_[{static_cast<int>(hello.from), static_cast<int>(hello.to), static_cast<int>(hello.line)}] =
+      std::move(*socket);
   return ok();
 }
 

@@ -85,11 +85,15 @@ class Gang {
   Error read_failure(int process, const FrameHeader& header);
 
   // A connection of its own between a participant of this process and one of another; both ends ask
-  // for it, in any order.
-  Result<Socket> connect_channel(int me, int other, Deadline deadline);
+  // for it, in any order. A pair may have several, each a line of its own.
+  Result<Socket> connect_channel(int me, int other, Deadline deadline, int line = 0);
 
  private:
-  using Ends = std::pair<int, int>;  // participants: who connects, who accepts
+  struct Ends {
+    int from, to;  // participants: who connects, who accepts
+    int line;
+    auto operator<=>(const Ends&) const = default;
+  };
 
   // Whether all could be told.
   bool tell_all(Op op, const Error& error);

@@ -14,9 +14,8 @@ namespace dtrain::engine {
 
 class Group {
  public:
-  // `members` ascend and include `me`. In each slot (below kGroupSlots) a participant is in one
-  // group. Between hosts it opens a channel for each pair: a pair is in one group, or has a
-  // channel, not both.
+  // `members` include `me`, in the same order for all of them. In each slot (below kGroupSlots) a participant is in one
+  // group. Between hosts it opens a channel for each pair, with a line for the slot.
   static Result<std::unique_ptr<Group>> open(Team& team, int me, std::vector<int> members, int slot,
                                              Deadline deadline);
 

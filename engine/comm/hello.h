@@ -21,7 +21,7 @@ struct Hello {
   uint32_t process = 0;
   uint32_t processes = 0;
   uint32_t threads = 0;
-  uint32_t reserved = 0;
+  uint32_t line = 0;  // of a channel
   union {
     uint64_t layout_hash = 0;
     uint64_t from;  // of a channel: participants

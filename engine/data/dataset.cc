@@ -10,6 +10,16 @@ namespace dtrain::engine {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+// Damaged files stay damaged, however often a training starts.
+Error refused(Error error) {
+  if (error.code == Code::DataLoss) error.code = Code::InvalidArgument;
+  return error;
+}
+
+}  // namespace
+
 Result<Dataset> Dataset::read(const fs::path& path, const DatasetOptions& options) {
   Dataset set;
   std::error_code error;
@@ -30,20 +40,23 @@ Result<Dataset> Dataset::read(const fs::path& path, const DatasetOptions& option
                  "name the folder that holds the files of images and labels"};
   }
   if (folder) {
-    TRY(set.files_, read_image_files(path, options.part));
+    auto files = read_image_files(path, options.part);
+    if (!files.ok()) return refused(std::move(files).error());
+    set.files_ = std::move(*files);
     set.size_ = set.files_.count;
     set.classes_ = std::max(2, *std::ranges::max_element(set.files_.labels) + 1);
   } else {
-    TRY(TokenFile tokens, TokenFile::open(path, options.vocabulary));
+    auto tokens = TokenFile::open(path, options.vocabulary);
+    if (!tokens.ok()) return refused(std::move(tokens).error());
     set.context_ = options.context;
-    set.size_ = (tokens.size() - 1) / options.context;
+    set.size_ = (tokens->size() - 1) / options.context;
     if (set.size_ == 0) {
       return Error{Code::InvalidArgument,
                    fmt::format("{}: {} tokens, and a context of {} takes {}", path.native(),
-                               tokens.size(), options.context, options.context + 1),
+                               tokens->size(), options.context, options.context + 1),
                    ""};
     }
-    set.tokens_ = std::make_unique<TokenFile>(std::move(tokens));
+    set.tokens_ = std::make_unique<TokenFile>(std::move(*tokens));
   }
   if (set.size_ > std::numeric_limits<uint32_t>::max()) {
     return Error{Code::Unimplemented, fmt::format("{}: more than 2^32 samples", path.native()), ""};

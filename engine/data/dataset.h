@@ -28,6 +28,7 @@ class Dataset {
  public:
   enum class Kind { Images, Tokens };
 
+  // Errors are InvalidArgument or NotFound where the same files would be refused again.
   // A folder holds images (image_files.h), a file tokens (tokens.h). A test set is opened `like`
   // its training set: it must have the same shape, and its labels or tokens must be known there.
   static Result<Dataset> open(const std::filesystem::path& path, const DatasetOptions& options);

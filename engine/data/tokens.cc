@@ -56,7 +56,7 @@ Result<TokenFile> TokenFile::open(const std::filesystem::path& path, int64_t voc
     file.bytes_ = true;
     file.size_ = static_cast<int64_t>(bytes.size());
   }
-  if (file.size_ == 0) return damaged("no tokens");
+  if (file.size_ <= 0) return damaged("no tokens");
 
   file.vocabulary_ = vocabulary > 0 ? vocabulary : file.bytes_ ? 256 : 65536;
   int32_t largest = 0;

@@ -1,11 +1,15 @@
 #include "engine/formats/checkpoint.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "engine/formats/crc32c.h"
+#include "schema/random_id.h"
 
 namespace dtrain::engine {
 
@@ -20,7 +24,7 @@ constexpr const char* kState = "state.json";
 constexpr const char* kManifest = "manifest.json";
 constexpr std::string_view kPrefix = "step-";
 constexpr std::string_view kUnfinished = "unfinished-";
-constexpr int kTries = 3;
+constexpr const char* kLock = "writers.lock";
 
 Status check_finite(std::span<const TensorView> tensors) {
   for (const TensorView& tensor : tensors) {
@@ -46,6 +50,14 @@ void delete_all(const fs::path& path) {
   fs::remove_all(path, ignored);
 }
 
+std::vector<std::string> names_in(const fs::path& folder, std::error_code& error) {
+  std::vector<std::string> names;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    names.push_back(at->path().filename().string());
+  }
+  return names;
+}
+
 std::optional<std::string> read_text(const fs::path& path) {
   const auto file = MappedFile::open(path);
   if (!file.ok()) return std::nullopt;
@@ -56,13 +68,19 @@ std::optional<std::string> read_text(const fs::path& path) {
 
 Result<Checkpoints> Checkpoints::open(fs::path folder, int keep) {
   std::error_code error;
-  fs::create_directories(folder, error);
+  if (fs::create_directories(folder, error)) TRY(sync_folder(folder.parent_path()));
   if (error) return file_error("create", folder, error.value());
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
-    if (entry.path().filename().string().starts_with(kUnfinished)) delete_all(entry.path());
+  Fd lock(::open((folder / kLock).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+  if (!lock) return file_error("create", folder / kLock, errno);
+  // All to itself: nobody else lives. A file system without locks keeps what is left unfinished.
+  if (::flock(lock.get(), LOCK_EX | LOCK_NB) == 0) {
+    for (const std::string& name : names_in(folder, error)) {
+      if (name.starts_with(kUnfinished)) delete_all(folder / name);
+    }
+    if (error) return file_error("list", folder, error.value());
   }
-  if (error) return file_error("list", folder, error.value());
-  return Checkpoints(std::move(folder), std::max(1, keep));
+  (void)::flock(lock.get(), LOCK_SH | LOCK_NB);
+  return Checkpoints(std::move(folder), std::max(1, keep), std::move(lock));
 }
 
 fs::path Checkpoints::path_of(int64_t step) const { return folder_ / fmt::format("{}{:08}", kPrefix, step); }
@@ -70,19 +88,18 @@ fs::path Checkpoints::path_of(int64_t step) const { return folder_ / fmt::format
 Status Checkpoints::save(int64_t step, const CheckpointContent& content) {
   TRY(check_finite(content.model));
   TRY(check_finite(content.optimizer));
-  const fs::path place = folder_ / fmt::format("{}{}", kUnfinished, step);
-  const Status written = try_again(kTries, [&]() -> Status {
+  TRY(const std::string unique, random_id());
+  const fs::path place = folder_ / fmt::format("{}{}-{}", kUnfinished, step, unique);
+  const Status written = try_again([&]() -> Status {
     delete_all(place);
     TRY(write(place, content));
-    const fs::path to = path_of(step);
-    delete_all(to);  // of the same step, as a resumed training saves it anew: the same bits
-    return rename_file(place, to);
+    return rename_folder(place, path_of(step));
   });
   if (!written.ok()) {
     delete_all(place);
     return written;
   }
-  remove_old();
+  remove_before(step);
   return ok();
 }
 
@@ -105,8 +122,7 @@ Status Checkpoints::write(const fs::path& place, const CheckpointContent& conten
 std::vector<int64_t> Checkpoints::steps() const {
   std::vector<int64_t> steps;
   std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder_, error)) {
-    const std::string name = entry.path().filename().string();
+  for (const std::string& name : names_in(folder_, error)) {
     if (!name.starts_with(kPrefix)) continue;
     int64_t step = 0;
     const char* end = name.data() + name.size();
@@ -146,22 +162,17 @@ std::optional<FoundCheckpoint> Checkpoints::newest_healthy(std::vector<std::stri
   return std::nullopt;
 }
 
-// The newest was written a moment ago; older ones are counted whatever they are.
-void Checkpoints::remove_old() const {
-  const std::vector<int64_t> all = steps();
-  for (size_t i = static_cast<size_t>(keep_); i < all.size(); ++i) delete_all(path_of(all[i]));
+// The one of that step was written a moment ago, and is healthy.
+void Checkpoints::remove_before(int64_t step) const {
+  int kept = 0;
+  for (const int64_t found : steps()) {
+    if (found <= step && ++kept > keep_) delete_all(path_of(found));
+  }
 }
 
 Status write_model(const fs::path& path, std::span<const TensorView> tensors, const Metadata& metadata) {
   TRY(check_finite(tensors));
-  fs::path unfinished = path;
-  unfinished += ".unfinished";
-  return try_again(kTries, [&]() -> Status {
-    TRY(FileWriter file, FileWriter::create(unfinished));
-    TRY(write_safetensors(file, tensors, metadata));
-    TRY(file.finish());
-    return rename_file(unfinished, path);
-  });
+  return replace_file(path, [&](FileWriter& file) { return write_safetensors(file, tensors, metadata); });
 }
 
 }  // namespace dtrain::engine

@@ -1,6 +1,7 @@
 // A folder of checkpoints, step-00000500/ each: model.safetensors, optimizer.safetensors, state.json,
 // and last manifest.json with the size and CRC-32C of the others. One that is there under its name is
-// whole; one that is damaged later is recognised.
+// whole; one that is damaged later is recognised. While one is written it lies beside them as
+// unfinished-...; writers.lock tells whether somebody lives who writes there.
 #pragma once
 
 #include <filesystem>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "engine/formats/safetensors.h"
+#include "schema/fd.h"
 #include "schema/result.h"
 
 namespace dtrain::engine {
@@ -28,26 +30,29 @@ struct FoundCheckpoint {
 // Owner: the one process that writes there. Blocks.
 class Checkpoints {
  public:
-  // Makes the folder; what a writer that was killed left unfinished goes.
+  // Makes the folder; what writers that were killed left unfinished goes, unless another one lives.
   static Result<Checkpoints> open(std::filesystem::path folder, int keep);
 
   // Replaces one of the same step. ResourceExhausted: the disk is full. InvalidArgument: a tensor is not
-  // finite. Either way what was there before stays. Then the oldest go, but for `keep`.
+  // finite. Either way what was there before stays. Then those before it go, but for the last `keep`
+  // with it; those of later steps, which a resumed training did not take, are not counted and stay.
   Status save(int64_t step, const CheckpointContent& content);
 
   // The newest whose files are what its manifest says; what is wrong with newer ones is in `skipped`.
   std::optional<FoundCheckpoint> newest_healthy(std::vector<std::string>* skipped = nullptr) const;
 
  private:
-  Checkpoints(std::filesystem::path folder, int keep) : folder_(std::move(folder)), keep_(keep) {}
+  Checkpoints(std::filesystem::path folder, int keep, Fd lock)
+      : folder_(std::move(folder)), keep_(keep), lock_(std::move(lock)) {}
   Status write(const std::filesystem::path& place, const CheckpointContent& content) const;
   std::vector<int64_t> steps() const;  // newest first
   std::filesystem::path path_of(int64_t step) const;
   Result<std::string> check(int64_t step) const;  // its state
-  void remove_old() const;
+  void remove_before(int64_t step) const;
 
   std::filesystem::path folder_;
   int keep_;
+  Fd lock_;  // of writers.lock, shared: we live
 };
 
 // A file that is whole or not there, with its name on the disk.

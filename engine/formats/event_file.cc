@@ -3,6 +3,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cstring>
 #include <span>
@@ -41,12 +43,35 @@ double now() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-// Event: wall_time = 1, step = 2, file_version = 3, summary = 5.
+// Event: wall_time = 1, step = 2, file_version = 3, summary = 5, session_log = 7.
 std::string begin_event(double wall_time) {
   std::string event;
   put_key(event, 1, kFixed64);
   put_fixed(event, wall_time);
   return event;
+}
+std::string begin_event(double wall_time, int64_t step) {
+  std::string event = begin_event(wall_time);
+  put_key(event, 2, kVarint);
+  put_varint(event, static_cast<uint64_t>(step));
+  return event;
+}
+
+constexpr std::string_view kPrefix = "events.out.tfevents.";
+
+// So that a new name comes after those in the folder, whatever clock they were made by.
+int64_t seconds_of_a_new_file(const std::filesystem::path& folder) {
+  auto seconds = static_cast<int64_t>(now());
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    const std::string name = at->path().filename().string();
+    int64_t found = 0;
+    if (!name.starts_with(kPrefix)) continue;
+    const char* digits = name.data() + kPrefix.size();
+    if (std::from_chars(digits, name.data() + name.size(), found).ptr != digits + 10) continue;
+    seconds = std::max(seconds, found + 1);
+  }
+  return seconds;
 }
 
 uint32_t masked(std::string_view bytes) { return masked_crc32c(std::as_bytes(std::span(bytes))); }
@@ -60,29 +85,35 @@ std::string scalar_event(double wall_time, int64_t step, std::string_view tag, f
   put_fixed(inner, value);
   std::string summary;  // Summary: value = 1
   put_bytes(summary, 1, inner);
-  std::string event = begin_event(wall_time);
-  put_key(event, 2, kVarint);
-  put_varint(event, static_cast<uint64_t>(step));
+  std::string event = begin_event(wall_time, step);
   put_bytes(event, 5, summary);
   return event;
 }
 
-Result<EventFile> EventFile::create(const std::filesystem::path& folder) {
+std::string start_event(double wall_time, int64_t step) {
+  std::string event = begin_event(wall_time, step);
+  put_bytes(event, 7, "\x08\x01");  // SessionLog: status = 1, START
+  return event;
+}
+
+Result<EventFile> EventFile::create(const std::filesystem::path& folder, int64_t first_step) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   char host[256] = "host";
   (void)::gethostname(host, sizeof host - 1);
-  const auto seconds = static_cast<int64_t>(now());
+  const int64_t seconds = seconds_of_a_new_file(folder);
   for (int number = 0;; ++number) {
     const std::filesystem::path path =
-        folder / fmt::format("events.out.tfevents.{:010}.{}.{}.{}", seconds, host, ::getpid(), number);
+        folder / fmt::format("{}{:010}.{}.{}.{}", kPrefix, seconds, host, ::getpid(), number);
     Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666));
     if (!fd && errno == EEXIST) continue;
     if (!fd) return file_error("create", path, errno);
     EventFile file(std::move(fd));
     std::string version = begin_event(now());
     put_bytes(version, 3, "brain.Event:2");
-    if (!file.write(version)) return file_error("write", path, errno);
+    if (!file.write(version) || !file.write(start_event(now(), first_step))) {
+      return file_error("write", path, errno);
+    }
     return file;
   }
 }
@@ -97,7 +128,20 @@ bool EventFile::write(std::string_view event) {
   put_fixed(record, masked(record));
   record += event;
   put_fixed(record, masked(event));
-  return ::write(fd_.get(), record.data(), record.size()) == static_cast<ssize_t>(record.size());
+  if (!fd_) return false;
+  ssize_t written = 0;
+  do {
+    written = ::write(fd_.get(), record.data(), record.size());
+  } while (written < 0 && errno == EINTR);
+  if (written == static_cast<ssize_t>(record.size())) {
+    bytes_ += record.size();
+    return true;
+  }
+  // Readers would take what comes after a part of a record for the rest of it.
+  const int error = written < 0 ? errno : ENOSPC;
+  if (::ftruncate(fd_.get(), static_cast<off_t>(bytes_)) != 0) fd_.reset();
+  errno = error;
+  return false;
 }
 
 }  // namespace dtrain::engine

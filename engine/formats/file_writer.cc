@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
+#include <thread>
 #include <utility>
 
 #include "engine/formats/crc32c.h"
@@ -13,7 +15,9 @@ namespace dtrain::engine {
 
 Error file_error(std::string_view call, const std::filesystem::path& path, int errno_value) {
   Error error = errno_error(fmt::format("{} {}", call, path.native()), errno_value);
-  if (errno_value == EIO || errno_value == EAGAIN) error.code = Code::Unavailable;
+  const bool may_pass =
+      errno_value == EIO || errno_value == EAGAIN || errno_value == ETIMEDOUT || errno_value == ESTALE;
+  if (may_pass) error.code = Code::Unavailable;
   if (errno_value == EFBIG) error.code = Code::ResourceExhausted;
   if (error.code == Code::ResourceExhausted) error.hint = "free some disk space";
   return error;
@@ -63,11 +67,40 @@ Status rename_file(const std::filesystem::path& from, const std::filesystem::pat
   return sync_folder(to.parent_path());
 }
 
-Status try_again(int times, const std::function<Status()>& attempt) {
+Status rename_folder(const std::filesystem::path& from, const std::filesystem::path& to) {
+  if (::rename(from.c_str(), to.c_str()) != 0) {
+    if (errno != EEXIST && errno != ENOTEMPTY) return file_error("rename to", to, errno);
+    std::error_code ignored;
+    if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) {
+      std::filesystem::remove_all(from, ignored);
+    } else {  // a file system that can't exchange: for a moment there is neither
+      std::filesystem::remove_all(to, ignored);
+      if (::rename(from.c_str(), to.c_str()) != 0) return file_error("rename to", to, errno);
+    }
+  }
+  return sync_folder(to.parent_path());
+}
+
+Status try_again(const std::function<Status()>& attempt, int times, std::chrono::milliseconds pause) {
   for (int tried = 1;; ++tried) {
     Status status = attempt();
     if (status.ok() || tried >= times || status.error().code != Code::Unavailable) return status;
+    std::this_thread::sleep_for(pause);
+    pause *= 2;
   }
+}
+
+Status replace_file(const std::filesystem::path& path, const std::function<Status(FileWriter&)>& fill) {
+  std::filesystem::path unfinished = path;
+  unfinished += ".unfinished";
+  Status status = try_again([&]() -> Status {
+    TRY(FileWriter file, FileWriter::create(unfinished));
+    TRY(fill(file));
+    TRY(file.finish());
+    return rename_file(unfinished, path);
+  });
+  if (!status.ok()) ::unlink(unfinished.c_str());
+  return status;
 }
 
 }  // namespace dtrain::engine

@@ -1,8 +1,9 @@
 // Files that are written once, from beginning to end, and are on the disk when that is said. A failed
-// call is an error with the file's name; Unavailable is what may pass (EIO, EAGAIN) and is worth
-// another try with a new file: after a failed fsync nobody knows what of the old one is on the disk.
+// call is an error with the file's name; Unavailable is what may pass (EIO, a file server
+// that is slow) and is worth another try with a new file: after a failed fsync nobody knows what of the old one is on the disk.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -46,8 +47,18 @@ Error file_error(std::string_view call, const std::filesystem::path& path, int e
 Status sync_folder(const std::filesystem::path& folder);
 // Replaces what is there in one step, and is on the disk.
 Status rename_file(const std::filesystem::path& from, const std::filesystem::path& to);
+// The same for folders, of which rename() replaces empty ones only.
+Status rename_folder(const std::filesystem::path& from, const std::filesystem::path& to);
 
-// Tries until it works, fails for good, or has been tried `times`.
-Status try_again(int times, const std::function<Status()>& attempt);
+// Tries until it works, fails for good, or has been tried `times`; with a pause between, twice as long
+// each time.
+inline constexpr int kTries = 4;
+inline constexpr std::chrono::milliseconds kPause{100};
+Status try_again(const std::function<Status()>& attempt, int times = kTries,
+                 std::chrono::milliseconds pause = kPause);
+
+// A file that is whole or not there, with its name on the disk: `fill` writes it under another name
+// first, which goes if that fails.
+Status replace_file(const std::filesystem::path& path, const std::function<Status(FileWriter&)>& fill);
 
 }  // namespace dtrain::engine

@@ -60,9 +60,12 @@ Result<std::unique_ptr<ServerClient>> ServerClient::join(const ServerClientConfi
     client->introduction_.generation = lane.welcome().generation;
     client->pushes_ = std::max(client->pushes_, lane.welcome().sequence);
     client->updates_ = client->lanes_.front().welcome().clock;
+    client->updates_when_filled_ = lane.welcome().samples;
   }
-  // Only with bounded staleness does anybody wait for a worker that computes for long.
-  if (config.spec.strategy.mode == ServerMode::Ssp) {
+  // With bounded staleness a worker that computes for long is waited for; in step with each other, only
+  // worker 0 while it tests and writes.
+  const ServerMode mode = config.spec.strategy.mode;
+  if (mode == ServerMode::Ssp || (mode == ServerMode::Sync && config.rank == 0)) {
     client->heart_ = std::thread([raw = client.get()] { raw->beat(); });
   }
   return client;
@@ -185,7 +188,7 @@ Status ServerClient::fill(std::span<const float* const> arenas, uint64_t updates
     lane.ask(std::move(requests));
   }
   TRY(exchange(true));
-  updates_ = updates;
+  updates_ = updates_when_filled_ = updates;
   return ok();
 }
 

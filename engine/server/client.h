@@ -52,6 +52,8 @@ class ServerClient {
   // This worker's pushes so far, on the server that knows of most; the next is one more. Not 0 at the
   // start of a worker that replaces a lost one.
   uint64_t pushes() const { return pushes_; }
+  // The updates that worker 0 filled the servers with: pushes come on top of them.
+  uint64_t updates_when_filled() const { return updates_when_filled_; }
   // Updates of the parameters that the last answer had seen: the steps of an optimiser.
   uint64_t updates() const { return updates_; }
 
@@ -87,7 +89,7 @@ class ServerClient {
   const int arenas_;
   server::Introduction introduction_;
   std::vector<server::Lane> lanes_;  // of servers that hold anything
-  uint64_t pushes_ = 0, updates_ = 0;
+  uint64_t pushes_ = 0, updates_ = 0, updates_when_filled_ = 0;
 
   std::mutex mutex_;  // who uses the connections: the calls, or the heartbeat
   std::condition_variable ending_;

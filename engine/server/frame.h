@@ -27,10 +27,11 @@ enum class Op : uint8_t {
   Leave,      // the worker is done -> Ack
   Finish,     // the experiment is done: no state is needed any more -> Ack
   // A server's.
-  Welcome,  // generation, clock: the worker's last sequence; kFilled
+  Welcome,  // generation, sequence: the worker's last, samples: updates when it was filled; kFilled
   Data,     // clock, payload: the shard's elements of an arena
   Squares,  // samples, payload: the sums of squares of its blocks
   Ack,      // clock
+  Wait,     // the answer takes longer, for a reason
   Failure,  // code, payload: text
 };
 

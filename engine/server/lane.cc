@@ -114,7 +114,7 @@ Status Lane::read() {
       if (incoming_.op == Op::Failure) {
         return Error{static_cast<Code>(incoming_.code), fmt::format("{}: {}", name_, text_), ""};
       }
-      finish_answer();
+      if (incoming_.op != Op::Wait) finish_answer();
     }
   }
   return ok();
@@ -135,7 +135,7 @@ Status Lane::begin_answer() {
     expected = incoming_.payload;
     text_.resize(expected);
     target_ = text_.data();
-  } else if (incoming_.op != Op::Ack) {
+  } else if (incoming_.op != Op::Ack && incoming_.op != Op::Wait) {
     return strange_answer(name_);
   }
   if (incoming_.payload != expected) return strange_answer(name_);

@@ -54,6 +54,7 @@ class Link {
   Wait wait = Wait::Nothing;
   Frame asked;  // what it waits for
   Time since;  // of the wait, or of the connection
+  Time told;   // that it takes longer
   Time heard;
 
   // A push on its way: bytes not yet applied are [applied, filled).

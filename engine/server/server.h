@@ -88,6 +88,7 @@ class Server {
   void look_at_gate();
   void look_at_step();
   void look_at_clock(Time now);
+  bool first_is_busy(Time now) const;
   Error waited_in_vain(const Link& link, Time now) const;
   std::string name(size_t worker) const;
 

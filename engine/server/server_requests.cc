@@ -139,6 +139,7 @@ Status Server::finish(Link& link) {
     case Op::Data:
     case Op::Squares:
     case Op::Ack:
+    case Op::Wait:
     case Op::Failure:
       return ok();
   }

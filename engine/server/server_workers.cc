@@ -18,6 +18,8 @@ namespace {
 // silent for a third is not counted any more; one that lost its connection may come back for a
 // tenth.
 constexpr double kInVain = 0.9, kSilent = 1.0 / 3, kBack = 0.1;
+// How often one hears that it waits for worker 0.
+constexpr double kTell = 0.1;
 
 double seconds(server::Link::Time from, server::Link::Time to) {
   return std::chrono::duration<double>(to - from).count();
@@ -91,7 +93,8 @@ void Server::welcome(Link& link) {
                     .flags = state.filled() ? server::kFilled : uint16_t{0},
                     .generation = state.generation(),
                     .sequence = sync_ ? step_->steps() : clocks_.clock(rank),
-                    .clock = state.blocks() > 0 ? state.updates(0) : 0});
+                    .clock = state.blocks() > 0 ? state.updates(0) : 0,
+                    .samples = state.updates_when_filled()});
 }
 
 void Server::admit() {
@@ -117,7 +120,7 @@ void Server::lost(Link& link) {
 void Server::wait(Link& link, Wait what) {
   link.wait = what;
   link.asked = link.in;
-  link.since = Deadline::Clock::now();
+  link.since = link.told = Deadline::Clock::now();
 }
 
 void Server::look_at_gate() {
@@ -178,10 +181,27 @@ void Server::look_at_clock(Time now) {
   for (const auto& link : links_) {
     if (link->wait == Wait::Nothing) continue;
     const bool of_step = link->wait == Wait::Step || link->wait == Wait::Apply;
+    if (of_step && first_is_busy(now) && seconds(link->since, now) < kWriteSeconds) {
+      if (seconds(link->told, now) > kTell * deadline_) {
+        link->answer(Frame{.op = Op::Wait});
+        link->told = now;
+      }
+      continue;
+    }
     if (seconds(link->since, now) > kInVain * deadline_ || (of_step && there < step_->needed())) {
       link->refuse(waited_in_vain(*link, now));
     }
   }
+}
+
+// Worker 0 alone is missing, and lives: it tests the model or writes a checkpoint.
+bool Server::first_is_busy(Time now) const {
+  const Worker& first = workers_[0];
+  if (step_->has(0) || first.link == nullptr || seconds(first.link->heard, now) > kSilent * deadline_) return false;
+  for (size_t i = 1; i < workers_.size(); ++i) {
+    if (!step_->has(static_cast<int>(i))) return false;
+  }
+  return true;
 }
 
 Error Server::waited_in_vain(const Link& link, Time now) const {

@@ -7,7 +7,7 @@ namespace dtrain::engine::server {
 namespace {
 
 Error not_finite(Range range) {
-  return {Code::DataLoss,
+  return {Code::InvalidArgument,
           fmt::format("the gradient of elements {} to {} is not finite", range.begin, range.end),
           "lower the learning rate, or clip"};
 }

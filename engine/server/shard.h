@@ -31,7 +31,7 @@ class Shard {
   int64_t next_block(int writer, uint64_t sequence) const;
   // The last push of which something was applied.
   uint64_t last(int writer) const { return state_->progress(writer).sequence; }
-  // DataLoss unless a block's gradient is finite.
+  // InvalidArgument unless a block's gradient is finite.
   Status check(int64_t block, const float* grads) const;
   // Blocks in order, from next_block().
   void apply(int writer, uint64_t sequence, int64_t block, const float* grads,

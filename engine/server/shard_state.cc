@@ -16,7 +16,7 @@ namespace dtrain::engine {
 
 namespace {
 
-constexpr uint64_t kMagic = 0x3176617473746474;
+constexpr uint64_t kMagic = 0x3276617473746474;
 constexpr size_t kPage = 4096;
 constexpr int kRetry_ms = 20;
 
@@ -44,6 +44,7 @@ struct ShardState::Header {
   int64_t elements;
   int32_t states, writers;
   uint64_t generation, attempt;
+  uint64_t updates_when_filled;
   uint32_t filled;
   Change change;
   int64_t block;
@@ -126,6 +127,7 @@ Result<std::unique_ptr<ShardState>> ShardState::open(const std::string& path, co
                   .writers = shape.writers,
                   .generation = 0,
                   .attempt = 0,
+                  .updates_when_filled = 0,
                   .filled = 0,
                   .change = Change::None,
                   .block = 0,
@@ -155,9 +157,14 @@ uint64_t ShardState::attempt() const {
   return header_->attempt;
 }
 
+uint64_t ShardState::updates_when_filled() const {
+  return header_->updates_when_filled;
+}
+
 void ShardState::begin_filling(uint64_t generation, uint64_t attempt) {
   header_->filled = 0;
   in_order();
+  std::fill_n(progress_, shape_.writers, Progress{});  // of the generation before
   header_->generation = generation;
   header_->attempt = attempt;
 }
@@ -166,6 +173,7 @@ void ShardState::set_filled(uint64_t updates) {
   header_->filled = 0;
   header_->change = Change::None;
   in_order();
+  header_->updates_when_filled = updates;
   std::fill_n(updates_, blocks(), updates);
   std::fill_n(progress_, shape_.writers, Progress{});
   in_order();

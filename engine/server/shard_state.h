@@ -46,12 +46,14 @@ class ShardState {
   Range block(int64_t index) const;
   float* arena(int which) const { return arenas_[which]; }  // 0: parameters
 
-  // Filled by worker 0, once a generation.
+  // Filled by worker 0, once a generation: what was pushed before is of no account.
   bool filled() const;
   uint64_t generation() const;
   uint64_t attempt() const;
   void begin_filling(uint64_t generation, uint64_t attempt);
   void set_filled(uint64_t updates);
+  // What worker 0 said then: pushes are counted from there.
+  uint64_t updates_when_filled() const;
 
   // Updates that a block has seen.
   uint64_t updates(int64_t block) const { return updates_[block]; }

@@ -3,32 +3,13 @@
 #include <array>
 #include <cmath>
 
-#include "engine/comm/hash.h"
-#include "engine/comm/rendezvous.h"
 #include "engine/norm.h"
 #include "engine/strategies/notes.h"
 
 namespace dtrain::engine {
 
-namespace {
-
-uint64_t layout_hash(const Layout& layout) {
-  std::string text;
-  for (const Parameter& parameter : layout.parameters()) {
-    text += fmt::format("{}[{}] ", parameter.name, fmt::join(parameter.shape, ","));
-  }
-  return hash_of(text);
-}
-
-}  // namespace
-
-Result<std::unique_ptr<AllReduce>> AllReduce::open(const RunPlan& plan) {
-  const Attendance own{.place = plan.place,
-                       .threads = plan.threads,
-                       .layout_hash = layout_hash(plan.layout),
-                       .spec_hash = hash_of(to_json(plan.spec))};
+Result<std::unique_ptr<AllReduce>> AllReduce::open(const RunPlan& plan, std::unique_ptr<Gang> gang) {
   const Deadline deadline = Deadline::after(plan.spec.deadline_seconds);
-  TRY(auto gang, meet(own, deadline));
   const OptimizerKernel optimizer(plan.spec.optimizer, plan.layout);
   const int64_t leaves = leaf_count(gang->world());
   const TeamPlan team_plan{.elements = plan.layout.size(),

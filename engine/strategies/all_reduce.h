@@ -16,8 +16,8 @@ namespace dtrain::engine {
 
 class AllReduce : public Updater {
  public:
-  // Meets the other workers. `plan` outlives it.
-  static Result<std::unique_ptr<AllReduce>> open(const RunPlan& plan);
+  // `plan` outlives it.
+  static Result<std::unique_ptr<AllReduce>> open(const RunPlan& plan, std::unique_ptr<Gang> gang);
 
   int first() const override { return gang_->first(); }
   int64_t leaves() const override { return exchange_->leaves(); }

@@ -10,8 +10,6 @@
 namespace dtrain::engine {
 
 inline constexpr size_t kNotes = 3;
-// While the master writes a checkpoint.
-inline constexpr double kWriteSeconds = 900;
 
 inline std::array<double, kNotes> notes_of(const Outcome& outcome) {
   return {outcome.loss, static_cast<double>(outcome.rows), static_cast<double>(outcome.correct)};

@@ -137,11 +137,12 @@ Status ParameterServer::push_gradient(const Update& update, const Outcome& outco
 }
 
 Result<int64_t> ParameterServer::agree(int me, int64_t step) {
-  // Who comes again goes on after what the servers have of it.
-  const auto pushes = static_cast<int64_t>(client_->pushes());
-  if (plan_.place.is_master()) return step;
   (void)me;
-  return pushes * (is_sync() ? 1 : plan_.spec.strategy.apply_every);
+  if (plan_.place.is_master()) return step;
+  // All begin where the master did; who comes again goes on after what the servers have of it.
+  const auto begun = static_cast<int64_t>(client_->updates_when_filled());
+  const auto pushes = static_cast<int64_t>(client_->pushes());
+  return begun + pushes * (is_sync() ? 1 : plan_.spec.strategy.apply_every);
 }
 
 Status ParameterServer::distribute(int me, int64_t step) {

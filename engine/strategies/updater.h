@@ -9,6 +9,7 @@
 
 #include "engine/leaves.h"
 #include "engine/models/model.h"
+#include "engine/strategies/seat.h"
 
 namespace dtrain::engine {
 
@@ -26,6 +27,8 @@ class Updater {
   // The leaves of each batch, and what of them is `me`'s: one gradient arena for each node.
   virtual int64_t leaves() const = 0;
   virtual std::vector<Node> nodes(int me) const = 0;
+  // What part of the model `me` computes, and with whom.
+  virtual Seat seat(int) { return {}; }
   virtual const float* parameters(int me) const = 0;
   virtual float* gradients(int me, size_t node) = 0;
 

@@ -8,7 +8,9 @@
 
 #include "engine/server/server.h"
 #include "engine/strategies/all_reduce.h"
+#include "engine/strategies/assemble.h"
 #include "engine/strategies/parameter_server.h"
+#include "engine/strategies/split_model.h"
 #include "engine/training/run_plan.h"
 #include "engine/training/training.h"
 #include "schema/fd.h"
@@ -59,7 +61,8 @@ Status work(const RunPlan& plan) {
     case dtrain::Strategy::MultiWorkerMirrored:
     // What a host has of parameters and state is one copy anyway, in memory that all devices see.
     case dtrain::Strategy::CentralStorage: {
-      TRY(updater, AllReduce::open(plan));
+      TRY(auto gang, assemble(plan));
+      TRY(updater, AllReduce::open(plan, std::move(gang)));
       break;
     }
     case dtrain::Strategy::ParameterServer: {
@@ -68,9 +71,11 @@ Status work(const RunPlan& plan) {
     }
     case dtrain::Strategy::Pipeline:
     case dtrain::Strategy::Tensor:
-    case dtrain::Strategy::Mesh:
-      return Error{Code::InvalidArgument, "this engine does not split models over workers yet",
-                   "strategy: multi-worker-mirrored or parameter-server"};
+    case dtrain::Strategy::Mesh: {
+      TRY(auto gang, assemble(plan));
+      TRY(updater, SplitModel::open(plan, std::move(gang)));
+      break;
+    }
   }
   return Training(plan, *updater).run();
 }

@@ -38,6 +38,24 @@ int threads_of(const EngineSpec& spec, const Place& place) {
   return place.alone() ? cpus() : std::clamp(threads, 1, cpus());
 }
 
+// How many workers, or rows of them, have the whole model.
+int64_t copies_of(const EngineSpec& spec, const Place& place) {
+  switch (spec.strategy.kind) {
+    case Strategy::Pipeline:
+    case Strategy::Tensor:
+      return 1;
+    case Strategy::Mesh:
+      return spec.strategy.mesh_data;
+    case Strategy::Single:
+    case Strategy::Mirrored:
+    case Strategy::MultiWorkerMirrored:
+    case Strategy::CentralStorage:
+    case Strategy::ParameterServer:
+      break;
+  }
+  return static_cast<int64_t>(place.workers.size());
+}
+
 SampleShape shape_of(const Dataset& data) {
   if (data.kind() == Dataset::Kind::Images) {
     return {.channels = data.shape()[0], .height = data.shape()[1], .width = data.shape()[2],
@@ -77,8 +95,7 @@ Result<RunPlan> make_plan(EngineSpec spec, Place place, const std::filesystem::p
   plan.layout = layout_of(s.model, shape);
   plan.threads = threads_of(s, plan.place);
   plan.rows_per_sample = std::max<int64_t>(1, shape.context);
-  const auto workers = static_cast<int64_t>(plan.place.workers.size());
-  plan.batch = s.weak_scaling ? s.batch * workers : s.batch;
+  plan.batch = s.weak_scaling ? s.batch * copies_of(s, plan.place) : s.batch;
   const int64_t samples = s.epoch_samples > 0 ? s.epoch_samples : plan.train.size();
   if (plan.batch > samples) {
     return Error{Code::InvalidArgument,

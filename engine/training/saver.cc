@@ -57,6 +57,20 @@ Status read_arena(const SafetensorsFile& file, const Layout& layout, const std::
   return ok();
 }
 
+// What data must have in common with those that a checkpoint was trained on: all that is known of them
+// without keeping their sum. What tells most comes first.
+using Facts = std::vector<std::pair<std::string, Json>>;
+Facts facts_of(const Dataset& data) {
+  if (data.kind() == Dataset::Kind::Tokens) {
+    return {{"samples", data.size()}, {"context", data.context()}, {"vocabulary", data.vocabulary()}};
+  }
+  return {{"samples", data.size()},
+          {"shape", data.shape()},
+          {"classes", data.classes()},
+          {"mean", data.mean()},
+          {"deviation", data.deviation()}};
+}
+
 std::string state_name(int index) { return fmt::format("state{}.", index); }
 
 }  // namespace
@@ -72,11 +86,20 @@ Result<std::optional<int64_t>> Saver::resume(Updater& updater) {
   for (const std::string& why : skipped) fmt::print(stderr, "{}; the one before is taken\n", why);
   if (!found) return std::optional<int64_t>();
   const Json state = Json::parse(found->state, nullptr, false);
-  if (!state.is_object() || state.value("seed", Json()) != plan_.spec.seed ||
+  if (!state.is_object() || !state.value("data", Json::object()).is_object() ||
+      state.value("seed", Json()) != plan_.spec.seed ||
       state.value("batch", Json()) != plan_.batch) {
-    return Error{Code::FailedPrecondition,
+    return Error{Code::InvalidArgument,
                  fmt::format("{} is of a training with another seed or batch", found->path.native()),
                  "the same ones, or an empty OUTPUT_DIR"};
+  }
+  const Json before = state.value("data", Json::object());
+  for (const auto& [what, value] : facts_of(plan_.train)) {
+    if (before.value(what, value) == value) continue;
+    return Error{Code::InvalidArgument,
+                 fmt::format("{}: the data changed: {} is {}, and {} was trained on data with {}", plan_.spec.train_data,
+                             what, value.dump(), found->path.native(), before.at(what).dump()),
+                 "the same data, or an empty OUTPUT_DIR"};
   }
   TRY(const SafetensorsFile model, SafetensorsFile::open(found->path / "model.safetensors"));
   TRY(const SafetensorsFile optimizer, SafetensorsFile::open(found->path / "optimizer.safetensors"));
@@ -94,7 +117,8 @@ Status Saver::save(Updater& updater, int64_t steps) {
   kept.emplace_back(plan_.layout, updater.params(), "", model);
   const int states = OptimizerKernel(plan_.spec.optimizer, plan_.layout).states();
   for (int i = 0; i < states; ++i) kept.emplace_back(plan_.layout, updater.state(i), state_name(i), optimizer);
-  const Json state = {{"step", steps}, {"seed", plan_.spec.seed}, {"batch", plan_.batch}};
+  Json state = {{"step", steps}, {"seed", plan_.spec.seed}, {"batch", plan_.batch}};
+  for (const auto& [what, value] : facts_of(plan_.train)) state["data"][what] = value;
   return checkpoints_.save(steps, {model, optimizer, state.dump() + "\n"});
 }
 

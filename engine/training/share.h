@@ -1,47 +1,32 @@
-// Share computes one participant's part of a batch: reads its samples, and leaves the sums of their
-// gradients by node. Owner and thread: a participant.
+// A Share is what one participant computes of each batch: it reads its samples, and leaves the sums of
+// their gradients by node in the updater's arenas. Owner and thread: a participant.
 #pragma once
 
-#include <map>
 #include <memory>
-#include <vector>
+#include <span>
 
-#include "engine/buffer.h"
-#include "engine/leaves.h"
-#include "engine/models/model.h"
+#include "engine/strategies/updater.h"
 #include "engine/training/run_plan.h"
 
 namespace dtrain::engine {
 
 class Share {
  public:
-  // `most_leaves` that it ever gets at once.
-  Share(const RunPlan& plan, int64_t leaves, int64_t most_leaves);
+  virtual ~Share() = default;
 
-  // The samples of a step that belong to these nodes. `batch`: all of that step.
-  void load(std::span<const uint32_t> batch, const std::vector<Node>& nodes);
-  // Gradients of the n-th of them, overwritten.
-  Outcome train(const float* params, size_t node, float* gradients);
-
+  // `batch`: all samples of the step. Of what several compute together, one knows the outcome; it is
+  // nothing for the others.
+  virtual Result<Outcome> train(std::span<const uint32_t> batch, int64_t step) = 0;
   // Samples [range) of the test set.
-  Outcome evaluate(const float* params, Range range);
-
- private:
-  void read(const Dataset& data, std::span<const uint32_t> ids);
-  Samples<float> samples_from(int64_t first) const;
-  Outcome train(const float* params, const Node& node, float* gradients);
-  Outcome train_leaf(const float* params, Range samples, float* gradients);
-
-  const RunPlan& plan_;
-  const int64_t leaves_;
-  int64_t capacity_;  // samples that the model takes at once
-  std::unique_ptr<Model<float>> model_;
-
-  int64_t batch_ = 0, first_ = 0;  // samples of the batch, and the first of them that is here
-  std::vector<Node> nodes_;
-  std::vector<float> pixels_;
-  std::vector<int32_t> ids_, labels_;
-  std::map<int, Buffer<float>> waiting_;  // by level, where a node does not fit at once
+  virtual Result<Outcome> evaluate(Range range, int64_t step) = 0;
 };
+
+// As the participant's seat asks. The two outlive it.
+std::unique_ptr<Share> make_share(const RunPlan& plan, Updater& updater, int me);
+
+// All leaves of nodes in a row.
+inline Range leaves_of(const std::vector<Node>& nodes) {
+  return {nodes.front().leaves().begin, nodes.back().leaves().end};
+}
 
 }  // namespace dtrain::engine

@@ -45,19 +45,15 @@ Status Training::run() {
 
 Status Training::run_participant(int me) {
   TRY(int64_t step, begin(me));
-  const std::vector<Node> nodes = updater_.nodes(me);
   Sampler sampler(plan_.sampler());
   const LearningRate learning_rate = plan_.learning_rate();
   const int64_t bytes_before = buffer_bytes_made();
-  Share share(plan_, updater_.leaves(), nodes.back().leaves().end - nodes.front().leaves().begin);
-  if (is_master(me)) say_memory(plan_, nodes.size(), buffer_bytes_made() - bytes_before);
+  const std::unique_ptr<Share> share = make_share(plan_, updater_, me);
+  if (is_master(me)) say_memory(plan_, updater_.nodes(me).size(), buffer_bytes_made() - bytes_before);
 
   while (step < plan_.steps) {
-    share.load(sampler.batch(step / plan_.steps_per_epoch, step % plan_.steps_per_epoch), nodes);
-    Outcome own;
-    for (size_t node = 0; node < nodes.size(); ++node) {
-      own += share.train(updater_.parameters(me), node, updater_.gradients(me, node));
-    }
+    TRY(const Outcome own,
+        share->train(sampler.batch(step / plan_.steps_per_epoch, step % plan_.steps_per_epoch), step));
     const Update update{.step = step, .learning_rate = learning_rate.at(step)};
     TRY(const Outcome outcome, updater_.finish_step(me, update, own));
     ++step;
@@ -67,7 +63,7 @@ Status Training::run_participant(int me) {
     if (step % plan_.steps_per_epoch == 0 || last) {
       std::optional<Outcome> test;
       if (plan_.test) {
-        TRY(test, evaluate(me, step, share));
+        TRY(test, evaluate(me, step, *share));
       }
       if (is_master(me)) progress_->on_epoch(step, test);
     }
@@ -93,7 +89,7 @@ Result<int64_t> Training::begin(int me) {
     } else {
       initialise(plan_.layout, plan_.spec.seed, updater_.params());
     }
-    TRY(events_, EventFile::create(plan_.output_dir));
+    TRY(events_, EventFile::create(plan_.output_dir, step + 1));
     progress_.emplace(plan_, [this](std::string_view tag, int64_t at, double value) {
       events_->scalar(tag, at, value);
     });
@@ -104,7 +100,7 @@ Result<int64_t> Training::begin(int me) {
 }
 
 Result<Outcome> Training::evaluate(int me, int64_t step, Share& share) {
-  const Outcome own = share.evaluate(updater_.parameters(me), updater_.evaluated(me, plan_.test->size()));
+  TRY(const Outcome own, share.evaluate(updater_.evaluated(me, plan_.test->size()), step));
   return updater_.add_up(me, step, own);
 }
 

@@ -76,6 +76,9 @@ TEST_CASE("a header that announces more than could be there takes no memory") {
   refused(folder / "huge", kIdxImages, "announces 4294967295x4294967295x4294967295");
   put(folder / "large", gzipped(idx_bytes(kIdxImages, {60000, 28, 28}, {1, 2, 3})));
   refused(folder / "large", kIdxImages, "announces 60000x28x28");
+  // 2^64 bytes, which are none in 64 bits.
+  put(folder / "wraps", idx_bytes(kIdxImages, {1u << 31, 1u << 31, 4}, {}));
+  refused(folder / "wraps", kIdxImages, "announces 2147483648x2147483648x4");
 }
 
 }  // namespace

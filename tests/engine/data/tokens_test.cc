@@ -66,6 +66,7 @@ TEST_CASE("what is no such file, is cut off or could be anything is refused") {
   refused("x.bin", header(TokenFile::kMagic, 1, 4).substr(0, 600),
           "announces 4 tokens, there are 0");
   refused("x.bin", header(TokenFile::kMagic, 1, 0), "no tokens");
+  refused("x.bin", header(TokenFile::kMagic, 1, -1), "no tokens");
   refused("x.bin", header(TokenFile::kMagic, 2, 3) + three, "version 2");
   refused("x.bin", header(20240801, 1, 3) + three, "not a token file (magic 20240801");
   refused("x.u16.bin", "abc", "no whole number of 16-bit tokens");

@@ -1,15 +1,22 @@
 #include "engine/formats/checkpoint.h"
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/ptrace.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/user.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmath>
 #include <csignal>
 #include <limits>
+#include <optional>
+#include <utility>
 
 #include "tests/support/project.h"
+#include "tests/support/skipped.h"
 
 namespace dtrain::engine {
 namespace {
@@ -34,8 +41,11 @@ Checkpoints open(const fs::path& folder, int keep = 3) {
   return std::move(*checkpoints);
 }
 
+// Of checkpoints, whole or not.
 size_t entries(const fs::path& folder) {
-  return static_cast<size_t>(std::distance(fs::directory_iterator(folder), fs::directory_iterator()));
+  size_t folders = 0;
+  for (const auto& entry : fs::directory_iterator(folder)) folders += entry.is_directory() ? 1 : 0;
+  return folders;
 }
 
 TEST_CASE("the newest checkpoints stay, and the newest is found") {
@@ -81,6 +91,182 @@ TEST_CASE("a damaged checkpoint is passed over, and said") {
     test::write_file(path, whole);
     CHECK(checkpoints.newest_healthy()->step == 2);
   }
+}
+
+TEST_CASE("a file of the newest that is cut anywhere gives the one before") {
+  const TemporaryFolder folder;
+  Checkpoints checkpoints = open(folder / "c");
+  for (const int64_t step : {1, 2}) REQUIRE(checkpoints.save(step, Content(step, 5).content()).ok());
+  for (const char* name : {"model.safetensors", "optimizer.safetensors", "state.json", "manifest.json"}) {
+    CAPTURE(std::string(name));
+    const fs::path path = folder / "c/step-00000002" / name;
+    const std::string whole = test::read_file(path);
+    const size_t content = whole.find_last_not_of('\n') + 1;
+    for (size_t length = 0; length < content; ++length) {
+      test::write_file(path, whole.substr(0, length));
+      const auto newest = checkpoints.newest_healthy();
+      REQUIRE(newest);
+      CHECK(newest->step == 1);
+    }
+    fs::remove(path);
+    CHECK(checkpoints.newest_healthy()->step == 1);
+    test::write_file(path, whole);
+  }
+}
+
+TEST_CASE("a training that goes on from before a damaged checkpoint keeps what it saves") {
+  const TemporaryFolder folder;
+  Checkpoints checkpoints = open(folder / "c", 1);
+  REQUIRE(checkpoints.save(5, Content(5).content()).ok());
+  REQUIRE(checkpoints.save(9, Content(9).content()).ok());
+  test::write_file(folder / "c/step-00000009/state.json", "");
+  // 5 is gone, 9 is no good: it begins anew, and is killed before it comes to 9.
+  for (const int64_t step : {4, 8}) {
+    REQUIRE(checkpoints.save(step, Content(step).content()).ok());
+    const auto newest = checkpoints.newest_healthy();
+    REQUIRE(newest);
+    CHECK(newest->step == step);
+  }
+  REQUIRE(checkpoints.save(9, Content(9).content()).ok());  // in place of the damaged one
+  CHECK(checkpoints.newest_healthy()->step == 9);
+  CHECK(entries(folder / "c") == 1);
+}
+
+TEST_CASE("what a dead writer left goes, what a living one writes stays") {
+  const TemporaryFolder folder;
+  const fs::path left = folder / "c/unfinished-7-dead";
+  std::optional<Checkpoints> living = open(folder / "c");
+  test::write_file(left / "model.safetensors", "half");
+  REQUIRE(living->save(1, Content(1).content()).ok());
+  (void)open(folder / "c");
+  CHECK(fs::exists(left));  // it may be of the one that lives
+  living.reset();
+  (void)open(folder / "c");
+  CHECK(!fs::exists(left));
+  CHECK(entries(folder / "c") == 1);
+}
+
+// Where a sync is quick, if there is such a place.
+fs::path memory() {
+  return ::access("/dev/shm", W_OK | X_OK) == 0 ? fs::path("/dev/shm") : fs::temp_directory_path();
+}
+
+// A child that saves, of which each system call is seen before and after it is done.
+class TracedSave {
+ public:
+  // `step`, over what is in the folder.
+  TracedSave(const fs::path& folder, int64_t step) {
+    child_ = ::fork();
+    REQUIRE(child_ >= 0);
+    if (child_ == 0) {
+      auto checkpoints = Checkpoints::open(folder, 1);
+      if (!checkpoints.ok() || ::ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) ::_exit(100);
+      ::raise(SIGSTOP);
+      ::_exit(checkpoints->save(step, Content(step, 50).content()).ok() ? 0 : 1);
+    }
+    int status = 0;
+    REQUIRE(::waitpid(child_, &status, 0) == child_);
+    allowed_ = WIFSTOPPED(status);
+    if (!allowed_) child_ = 0;
+  }
+  ~TracedSave() {
+    if (child_ > 0) ::kill(child_, SIGKILL);
+    if (child_ > 0) ::waitpid(child_, nullptr, 0);
+  }
+  bool allowed() const { return allowed_; }
+  pid_t child() const { return child_; }
+  // To the next entry into a system call, or exit from one; false: it has ended.
+  bool next() {
+    int status = 0;
+    if (::ptrace(PTRACE_SYSCALL, child_, nullptr, nullptr) != 0) return false;
+    if (::waitpid(child_, &status, 0) != child_) return false;
+    if (WIFSTOPPED(status)) return true;
+    exit_code_ = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    child_ = 0;
+    return false;
+  }
+  int exit_code() const { return exit_code_; }
+
+ private:
+  pid_t child_ = 0;
+  bool allowed_ = false;
+  int exit_code_ = -1;
+};
+
+TEST_CASE("a writer killed before or after any of its system calls leaves a healthy newest") {
+  const TemporaryFolder folder(memory());
+  int rounds = 0, saw_old = 0, saw_new = 0;
+  // The same step anew, and the next: each time one stop further.
+  for (const int64_t step : {1, 2}) {
+    for (int stop = 1;; ++stop) {
+      fs::remove_all(folder / "c");
+      REQUIRE(open(folder / "c", 1).save(1, Content(1, 50).content()).ok());
+      bool ended = false;
+      {
+        TracedSave save(folder / "c", step);
+        if (!save.allowed()) return tests::say_skipped("processes may not be traced here");
+        for (int i = 0; i < stop && !ended; ++i) ended = !save.next();
+        if (ended) CHECK(save.exit_code() == 0);
+      }
+      std::vector<std::string> skipped;
+      const auto newest = open(folder / "c", 1).newest_healthy(&skipped);
+      REQUIRE(newest);
+      CHECK(skipped.empty());
+      CHECK(newest->state == std::to_string(newest->step));
+      (newest->step == 1 ? saw_old : saw_new) += 1;
+      CHECK(entries(folder / "c") <= 2);
+      ++rounds;
+      if (ended) break;
+    }
+  }
+  CHECK(rounds > 100);
+  CHECK(saw_old > 0);
+  CHECK(saw_new > 0);
+}
+
+TEST_CASE("a system call that fails once is tried again, or the checkpoint before stays") {
+#if !defined(__x86_64__)
+  return tests::say_skipped("system calls are made to fail on x86-64 only");
+#else
+  const TemporaryFolder folder(memory());
+  int failed = 0, saved = 0;
+  for (int call = 0;; ++call) {
+    fs::remove_all(folder / "c");
+    REQUIRE(open(folder / "c", 1).save(1, Content(1, 50).content()).ok());
+    TracedSave save(folder / "c", 2);
+    if (!save.allowed()) return tests::say_skipped("processes may not be traced here");
+    // The n-th of the calls that change something on the disk gets EIO.
+    int seen = 0;
+    bool hit = false, enters = true;
+    while (save.next()) {
+      user_regs_struct registers{};
+      if (!std::exchange(enters, !enters) || hit) continue;
+      if (::ptrace(PTRACE_GETREGS, save.child(), nullptr, &registers) != 0) break;
+      const long number = static_cast<long>(registers.orig_rax);
+      const bool writes = number == SYS_write || number == SYS_fsync || number == SYS_rename ||
+                          number == SYS_mkdir || number == SYS_close ||
+                          (number == SYS_openat && (registers.rdx & (O_WRONLY | O_CREAT)) != 0);
+      if (!writes || seen++ != call) continue;
+      hit = true;
+      registers.orig_rax = static_cast<unsigned long long>(-1);  // no call at all
+      REQUIRE(::ptrace(PTRACE_SETREGS, save.child(), nullptr, &registers) == 0);
+      if (!save.next()) break;
+      REQUIRE(::ptrace(PTRACE_GETREGS, save.child(), nullptr, &registers) == 0);
+      registers.rax = static_cast<unsigned long long>(-EIO);
+      REQUIRE(::ptrace(PTRACE_SETREGS, save.child(), nullptr, &registers) == 0);
+      enters = true;
+    }
+    if (!hit) break;
+    ++failed;
+    CAPTURE(call);
+    const auto newest = open(folder / "c", 1).newest_healthy();
+    REQUIRE(newest);
+    CHECK(newest->step == (save.exit_code() == 0 ? 2 : 1));
+    saved += save.exit_code() == 0 ? 1 : 0;
+  }
+  CHECK(failed > 20);
+  CHECK(saved == failed);  // each passes, and none is the end of a training
+#endif
 }
 
 TEST_CASE("what is not finite is not saved") {

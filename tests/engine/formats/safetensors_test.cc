@@ -53,6 +53,19 @@ TEST_CASE("tensors come back as they were written") {
   CHECK(header % 8 == 0);
 }
 
+TEST_CASE("a file of no tensors is one: the state of an optimiser that has none") {
+  const TemporaryFolder folder;
+  {
+    auto file = FileWriter::create(folder / "none.safetensors");
+    REQUIRE(file.ok());
+    REQUIRE(write_safetensors(*file, {}, {}).ok());
+    REQUIRE(file->finish().ok());
+  }
+  const auto file = SafetensorsFile::open(folder / "none.safetensors");
+  REQUIRE(file.ok());
+  CHECK(file->names().empty());
+}
+
 TEST_CASE("what is damaged is said") {
   const std::string four(4, '\0');
   CHECK(why_not("") != "");

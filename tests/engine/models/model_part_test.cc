@@ -132,7 +132,7 @@ TEST_CASE("stages one after the other give what the whole model gives") {
   for (const Setting& setting : kSettings) {
     const Data<double> data(setting);
     for (int stages = 1; stages <= setting.stages; ++stages) {
-      CAPTURE(setting.name);
+      CAPTURE(std::string(setting.name));
       CAPTURE(stages);
       std::vector<std::unique_ptr<Model<double>>> parts;
       Outcome outcome;
@@ -191,7 +191,7 @@ TEST_CASE("slices side by side give what the whole model gives") {
   for (const Setting& setting : kSettings) {
     const Data<double> data(setting);
     for (const int slices : {2, 4}) {
-      CAPTURE(setting.name);
+      CAPTURE(std::string(setting.name));
       CAPTURE(slices);
       Meeting<double> meeting(slices);
       std::vector<Buffer<double>> gradients;

@@ -56,6 +56,7 @@ TEST_CASE("what was committed is there again, with its books") {
   CHECK(state->arena(0)[2 * kBlock + 99] == 3);
   CHECK(state->arena(1)[kShape.elements - 1] == 5);
   CHECK(state->updates(2) == 41);
+  CHECK(state->updates_when_filled() == 40);
   CHECK(state->updates(1) == 40);
   CHECK(state->progress(1).sequence == 9);
   CHECK(state->progress(1).next_block == 3);

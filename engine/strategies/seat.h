@@ -1,0 +1,16 @@
+// Where a participant sits: its part of the model, and those whose parts are beside it.
+#pragma once
+
+#include "engine/models/model_part.h"
+#include "engine/strategies/group_partners.h"
+#include "engine/strategies/pipe.h"
+
+namespace dtrain::engine {
+
+struct Seat {
+  ModelPart part = {};
+  GroupPartners* partners = nullptr;  // with several slices
+  Pipe* pipe = nullptr;               // with several stages
+};
+
+}  // namespace dtrain::engine

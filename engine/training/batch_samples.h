@@ -1,0 +1,26 @@
+// The samples of a batch that one participant computes on, in memory.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "engine/data/dataset.h"
+#include "engine/models/model.h"
+
+namespace dtrain::engine {
+
+class BatchSamples {
+ public:
+  explicit BatchSamples(const SampleShape& shape) : shape_(shape) {}
+
+  void read(const Dataset& data, std::span<const uint32_t> ids);
+  // From the n-th on.
+  Samples<float> from(int64_t first) const;
+
+ private:
+  const SampleShape& shape_;
+  std::vector<float> pixels_;
+  std::vector<int32_t> ids_, labels_;
+};
+
+}  // namespace dtrain::engine

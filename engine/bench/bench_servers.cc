@@ -27,7 +27,8 @@ using Clock = std::chrono::steady_clock;
 
 Layout layout_for(int64_t bytes) {
   Layout layout;
-  layout.add({.name = "weight", .shape = {std::max<int64_t>(1, bytes / static_cast<int64_t>(sizeof(float)))}});
+  layout.add({.name = "weight",
+              .shape = {std::max<int64_t>(1, bytes / static_cast<int64_t>(sizeof(float)))}});
   return layout;
 }
 
@@ -115,7 +116,8 @@ class ServerProcesses {
     TRY(auto server, Server::open(config, layout_));
     Tunnels::Held tunnel;
     if (config_.spec.strategy.data_path == DataPath::Grpc) {
-      TRY(tunnel, tunnels_.open_exit(config.servers[static_cast<size_t>(index)], server->local_address()));
+      TRY(tunnel,
+          tunnels_.open_exit(config.servers[static_cast<size_t>(index)], server->local_address()));
     }
     return server->run();
   }
@@ -150,8 +152,9 @@ Status measure(SizeBench& bench, Echo& tcp, Echo& local) {
   const std::vector<float> gradients(elements, 1e-3f);
   std::vector<float> params(elements);
   std::vector<double> copies, tcp_seconds, local_seconds;
-  const int64_t rounds = std::clamp(static_cast<int64_t>(kBytesPerSize / (2 * double(bench.bytes))) | 1,
-                                    kFewestRounds, kMostRounds);
+  const int64_t rounds =
+      std::clamp(static_cast<int64_t>(kBytesPerSize / (2 * double(bench.bytes))) | 1, kFewestRounds,
+                 kMostRounds);
   for (int64_t round = -2; round < rounds; ++round) {
     const double copy = memcpy_seconds(bench.bytes) + memcpy_seconds(bench.bytes);
     TRY(const double over_tcp, tcp.seconds(bench.bytes));
@@ -164,13 +167,15 @@ Status measure(SizeBench& bench, Echo& tcp, Echo& local) {
     for (Contender& each : bench.contenders) {
       const auto begin = Clock::now();
       TRY(each.client->push(gradients.data(), 1e-6, 1, params.data()));
-      if (round >= 0) each.seconds.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
+      if (round >= 0)
+        each.seconds.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
     }
   }
   for (Contender& each : bench.contenders) {
     each.rate.seconds = median(each.seconds);
     each.rate.memcpy_seconds = median(copies);
-    each.rate.socket_seconds = median(each.rate.way == ServerWay::Unix ? local_seconds : tcp_seconds);
+    each.rate.socket_seconds =
+        median(each.rate.way == ServerWay::Unix ? local_seconds : tcp_seconds);
     each.client.reset();
   }
   return ok();
@@ -180,15 +185,18 @@ Status measure(SizeBench& bench, Echo& tcp, Echo& local) {
 
 const char* to_string(ServerWay way) {
   switch (way) {
-    case ServerWay::Unix: return "unix";
-    case ServerWay::Tcp: return "tcp";
-    case ServerWay::Grpc: return "grpc";
+    case ServerWay::Unix:
+      return "unix";
+    case ServerWay::Tcp:
+      return "tcp";
+    case ServerWay::Grpc:
+      return "grpc";
   }
   return "";
 }
 
-Result<std::vector<ServerRate>> bench_servers(std::span<const int64_t> sizes_bytes, std::span<const int> counts,
-                                              const Tunnels& tunnels) {
+Result<std::vector<ServerRate>> bench_servers(std::span<const int64_t> sizes_bytes,
+                                              std::span<const int> counts, const Tunnels& tunnels) {
   // All processes first: what speaks gRPC has threads.
   TRY(const auto tcp, Echo::open(Echo::Way::Tcp));
   TRY(const auto local, Echo::open(Echo::Way::Unix));
@@ -200,8 +208,9 @@ Result<std::vector<ServerRate>> bench_servers(std::span<const int64_t> sizes_byt
         if (path == DataPath::Grpc && !tunnels.open_entrance) continue;
         auto servers = std::make_unique<ServerProcesses>(layout_for(bytes), count, path, tunnels);
         TRY(servers->start());
-        const ServerRate rate{.bytes = layout_for(bytes).size() * static_cast<int64_t>(sizeof(float)),
-                              .servers = count};
+        const ServerRate rate{
+            .bytes = layout_for(bytes).size() * static_cast<int64_t>(sizeof(float)),
+            .servers = count};
         std::vector<ServerWay> ways{ServerWay::Unix, ServerWay::Tcp};
         if (path == DataPath::Grpc) ways = {ServerWay::Grpc};
         for (const ServerWay way : ways) {

@@ -1,5 +1,5 @@
-// How fast a worker and its parameter servers exchange gradients for parameters, by each way that data can
-// travel, beside what the ways themselves can do.
+// How fast a worker and its parameter servers exchange gradients for parameters, by each way that
+// data can travel, beside what the ways themselves can do.
 #pragma once
 
 #include <cstdint>
@@ -19,15 +19,15 @@ struct ServerRate {
   int servers = 1;
   ServerWay way = ServerWay::Unix;
   double seconds = 0;  // of a push that is answered by parameters, applied in between
-  // The ceilings: two copies in memory; the same bytes there and back through a bare socket of that way
-  // (gRPC: TCP).
+  // The ceilings: two copies in memory; the same bytes there and back through a bare socket of that
+  // way (gRPC: TCP).
   double memcpy_seconds = 0, socket_seconds = 0;
   double bytes_per_second() const { return 2 * static_cast<double>(bytes) / seconds; }
 };
 
-// Medians of interleaved rounds; servers are processes of their own. Forks: call it while there is one thread.
-// Without tunnels there is no Grpc.
-Result<std::vector<ServerRate>> bench_servers(std::span<const int64_t> sizes_bytes, std::span<const int> counts,
-                                              const Tunnels& tunnels);
+// Medians of interleaved rounds; servers are processes of their own. Forks: call it while there is
+// one thread. Without tunnels there is no Grpc.
+Result<std::vector<ServerRate>> bench_servers(std::span<const int64_t> sizes_bytes,
+                                              std::span<const int> counts, const Tunnels& tunnels);
 
 }  // namespace dtrain::engine

@@ -19,11 +19,13 @@ namespace {
 constexpr int kVocabulary = 65;
 constexpr int64_t kTextBytes = 1'000'000;
 
-// Products of a chain of layers: forward, and backward twice as many, but none for the input's gradient.
+// Products of a chain of layers: forward, and backward twice as many, but none for the input's
+// gradient.
 double dense_operations(const std::vector<int64_t>& widths, bool from_data) {
   double operations = 0;
   for (size_t i = 0; i + 1 < widths.size(); ++i) {
-    operations += (i == 0 && from_data ? 4.0 : 6.0) * static_cast<double>(widths[i] * widths[i + 1]);
+    operations +=
+        (i == 0 && from_data ? 4.0 : 6.0) * static_cast<double>(widths[i] * widths[i + 1]);
   }
   return operations;
 }
@@ -48,7 +50,8 @@ double operations_of(const LenetSpec& lenet, const SampleShape& shape) {
 
 double operations_of(const GptSpec& gpt, const SampleShape& shape) {
   const double width = gpt.width, context = static_cast<double>(shape.context);
-  const double weights = gpt.layers * 12 * width * width + static_cast<double>(shape.vocabulary) * width;
+  const double weights =
+      gpt.layers * 12 * width * width + static_cast<double>(shape.vocabulary) * width;
   // Scores and what is attended: each position sees half of the others.
   const double attention = gpt.layers * 6 * width * context;
   return context * (6 * weights + attention);
@@ -72,10 +75,12 @@ Status write_text(const fs::path& path) {
 // One workload while its rounds go by. Thread counts are of all workers together.
 class Contest {
  public:
-  Contest(const StepOptions& options, const Workload& workload, const TorchPeer* peer, const fs::path& data)
+  Contest(const StepOptions& options, const Workload& workload, const TorchPeer* peer,
+          const fs::path& data)
       : options_(options), workload_(workload), peer_(peer), shape_(shape_for(workload.model)) {
     spec_.model = workload.model;
-    spec_.train_data = data / (std::holds_alternative<GptSpec>(workload.model) ? "text.txt" : "train");
+    spec_.train_data =
+        data / (std::holds_alternative<GptSpec>(workload.model) ? "text.txt" : "train");
     spec_.batch = workload.batch;
     spec_.optimizer.learning_rate = 0.01;
     spec_.strategy.kind = workload.workers == 1 ? Strategy::Single : Strategy::MultiWorkerMirrored;
@@ -91,7 +96,8 @@ class Contest {
       TRY(record_, run_training(options_.program, at(*counts_.begin()), workload_.workers));
       const double seconds = record_.seconds();
       if (seconds >= options_.seconds / 20 || steps > 1'000'000) {
-        set_steps(std::max<int64_t>(20, static_cast<int64_t>(static_cast<double>(steps) * options_.seconds / seconds)));
+        set_steps(std::max<int64_t>(
+            20, static_cast<int64_t>(static_cast<double>(steps) * options_.seconds / seconds)));
         return ok();
       }
       steps *= 10;
@@ -104,8 +110,9 @@ class Contest {
       TRY(record_, run_training(options_.program, at(threads), workload_.workers));
       own_[threads].push_back(record_.samples_per_second());
       if (peer_ == nullptr) continue;
-      TRY(const double rate, peer_->samples_per_second(spec_, std::max(1, threads / workload_.workers),
-                                                       workload_.workers, options_.seconds));
+      TRY(const double rate,
+          peer_->samples_per_second(spec_, std::max(1, threads / workload_.workers),
+                                    workload_.workers, options_.seconds));
       peers_[threads].push_back(rate);
     }
     return ok();
@@ -159,7 +166,9 @@ class Contest {
 };
 
 bool is_asked_for(const Workload& workload, const std::vector<std::string>& names) {
-  return names.empty() || std::ranges::any_of(names, [&](const std::string& name) { return workload.name.starts_with(name); });
+  return names.empty() || std::ranges::any_of(names, [&](const std::string& name) {
+           return workload.name.starts_with(name);
+         });
 }
 
 }  // namespace
@@ -173,8 +182,11 @@ const std::vector<Workload>& step_workloads() {
       {"mlp-512", MlpSpec{{512, 512}}, 128},
       {"lenet", LenetSpec{}, 64},
       {"cnn", LenetSpec{.kernel = 3, .channels = {32, 64}, .hidden = {128}}, 64},
-      {"gpt-0.81M", GptSpec{.layers = 4, .heads = 4, .width = 128, .context = 64, .vocabulary = kVocabulary}, 12},
-      {"gpt-4.84M", GptSpec{.layers = 6, .heads = 8, .width = 256, .context = 128, .vocabulary = 256}, 8},
+      {"gpt-0.81M",
+       GptSpec{.layers = 4, .heads = 4, .width = 128, .context = 64, .vocabulary = kVocabulary},
+       12},
+      {"gpt-4.84M",
+       GptSpec{.layers = 6, .heads = 8, .width = 256, .context = 128, .vocabulary = 256}, 8},
   };
   return all;
 }
@@ -186,10 +198,13 @@ double operations_per_sample(const ModelSpec& model, const SampleShape& shape) {
 Status bench_step(const StepOptions& options, const TorchPeer* peer,
                   const std::function<void(const StepRate&)>& said) {
   for (const std::string& name : options.names) {
-    if (std::ranges::any_of(step_workloads(), [&](const Workload& each) { return each.name.starts_with(name); })) continue;
+    if (std::ranges::any_of(step_workloads(),
+                            [&](const Workload& each) { return each.name.starts_with(name); }))
+      continue;
     std::string known;
     for (const Workload& each : step_workloads()) known += (known.empty() ? "" : ", ") + each.name;
-    return Error{Code::InvalidArgument, fmt::format("no workload begins with {}", name), "there are " + known};
+    return Error{Code::InvalidArgument, fmt::format("no workload begins with {}", name),
+                 "there are " + known};
   }
   TRY(const ScratchFolder scratch, ScratchFolder::create());
   TRY(generate_digits(scratch.path(), {.train = 20'000, .test = 100, .seed = 1}));

@@ -1,5 +1,5 @@
-// How fast whole trainings are, by the program itself on drawn digits and made-up text, beside the ceiling of
-// the processor's multiply-add units, and beside PyTorch doing the same.
+// How fast whole trainings are, by the program itself on drawn digits and made-up text, beside the
+// ceiling of the processor's multiply-add units, and beside PyTorch doing the same.
 #pragma once
 
 #include <functional>
@@ -34,8 +34,9 @@ struct StepRate {
   int threads = 1;              // of all workers, at which it was fastest
   double samples_per_second = 0, samples_per_second_of_one_thread = 0;
   double peak = 0;  // operations a second that as many threads can do
-  int64_t parameters = 0, gradients = 0, state = 0, activations = 0;  // bytes of the master's process
-  std::optional<double> peer_samples_per_second = {};                 // at its best
+  int64_t parameters = 0, gradients = 0, state = 0,
+          activations = 0;                             // bytes of the master's process
+  std::optional<double> peer_samples_per_second = {};  // at its best
   int peer_threads = 0;
 
   double steps_per_second() const { return samples_per_second / workload.batch; }
@@ -46,10 +47,11 @@ struct StepOptions {
   std::string program;             // dtrain-engine
   std::vector<std::string> names;  // workloads that begin so; none: all
   int rounds = 3;
-  double seconds = 2;              // of each training, about
+  double seconds = 2;  // of each training, about
 };
 
-// Medians of interleaved rounds, each thread count in turn; `said` hears of each workload as it is done.
+// Medians of interleaved rounds, each thread count in turn; `said` hears of each workload as it is
+// done.
 Status bench_step(const StepOptions& options, const TorchPeer* peer,
                   const std::function<void(const StepRate&)>& said);
 

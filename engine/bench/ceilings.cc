@@ -1,11 +1,14 @@
 #include "engine/bench/ceilings.h"
 
+#include <fcntl.h>
 #include <sched.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstring>
@@ -63,15 +66,40 @@ CpuTimes cpu_times() {
   return times;
 }
 
-Status serve_echoes(Socket socket) {
+// The kernel's own loops, as little as can be done: nothing is polled for.
+bool send_all(int fd, const char* data, size_t size) {
+  while (size > 0) {
+    const ssize_t sent = ::send(fd, data, size, MSG_NOSIGNAL);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent <= 0) return false;
+    data += sent;
+    size -= static_cast<size_t>(sent);
+  }
+  return true;
+}
+
+bool receive_all(int fd, char* data, size_t size) {
+  while (size > 0) {
+    const ssize_t got = ::recv(fd, data, size, MSG_WAITALL);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return false;
+    data += got;
+    size -= static_cast<size_t>(got);
+  }
+  return true;
+}
+
+void make_blocking(const Socket& socket) {
+  ::fcntl(socket.fd(), F_SETFL, ::fcntl(socket.fd(), F_GETFL) & ~O_NONBLOCK);
+}
+
+void serve_echoes(const Socket& socket) {
   std::vector<char> bytes;
-  while (true) {
-    const Deadline deadline = Deadline::after(3600);
-    int64_t size = 0;
-    TRY(socket.read(&size, sizeof size, deadline));
-    bytes.resize(static_cast<size_t>(size));
-    TRY(socket.read(bytes.data(), bytes.size(), deadline));
-    TRY(socket.write(bytes.data(), bytes.size(), deadline));
+  size_t size = 0;
+  while (receive_all(socket.fd(), reinterpret_cast<char*>(&size), sizeof size)) {
+    bytes.resize(size);
+    if (!receive_all(socket.fd(), bytes.data(), size)) return;
+    if (!send_all(socket.fd(), bytes.data(), size)) return;
   }
 }
 
@@ -94,7 +122,9 @@ double idle_cpus(double seconds) {
   const CpuTimes after = cpu_times();
   const double all = after.all - before.all;
   const double machine = static_cast<double>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)));
-  return all <= 0 ? 0 : std::min(static_cast<double>(cpus()), (after.idle - before.idle) / all * machine);
+  return all <= 0
+             ? 0
+             : std::min(static_cast<double>(cpus()), (after.idle - before.idle) / all * machine);
 }
 
 double peak_operations(int threads) {
@@ -124,7 +154,8 @@ double memcpy_seconds(int64_t bytes) {
 
 Result<std::unique_ptr<Echo>> Echo::open(Way way) {
   const std::string name = fmt::format("unix:@dtrain-bench-{}", ::getpid());
-  TRY(Listener listener, way == Way::Tcp ? Listener::open("127.0.0.1", 0) : Listener::open_unix(name));
+  TRY(Listener listener,
+      way == Way::Tcp ? Listener::open("127.0.0.1", 0) : Listener::open_unix(name));
   const pid_t parent = ::getpid();
   const pid_t other = ::fork();
   if (other < 0) return errno_error("start a process", errno);
@@ -133,15 +164,20 @@ Result<std::unique_ptr<Echo>> Echo::open(Way way) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != parent) ::_exit(1);
     auto socket = listener.accept(deadline);
-    if (socket.ok()) static_cast<void>(serve_echoes(std::move(socket).value()));
+    if (socket.ok()) {
+      make_blocking(*socket);
+      serve_echoes(*socket);
+    }
     ::_exit(0);
   }
-  auto socket = Socket::connect(way == Way::Tcp ? fmt::format("127.0.0.1:{}", listener.port()) : name, deadline);
+  auto socket = Socket::connect(
+      way == Way::Tcp ? fmt::format("127.0.0.1:{}", listener.port()) : name, deadline);
   if (!socket.ok()) {
     ::kill(other, SIGKILL);
     ::waitpid(other, nullptr, 0);
     return std::move(socket.error());
   }
+  make_blocking(*socket);
   return std::unique_ptr<Echo>(new Echo(std::move(socket).value(), other));
 }
 
@@ -152,11 +188,13 @@ Echo::~Echo() {
 
 Result<double> Echo::seconds(int64_t bytes) {
   if (static_cast<int64_t>(bytes_.size()) < bytes) bytes_.assign(static_cast<size_t>(bytes), 1);
-  const Deadline deadline = Deadline::after(kPatience_seconds);
+  const auto size = static_cast<size_t>(bytes);
   const auto begin = Clock::now();
-  TRY(socket_.write(&bytes, sizeof bytes, deadline));
-  TRY(socket_.write(bytes_.data(), static_cast<size_t>(bytes), deadline));
-  TRY(socket_.read(bytes_.data(), static_cast<size_t>(bytes), deadline));
+  if (!send_all(socket_.fd(), reinterpret_cast<const char*>(&size), sizeof size) ||
+      !send_all(socket_.fd(), bytes_.data(), size) ||
+      !receive_all(socket_.fd(), bytes_.data(), size)) {
+    return errno_error("exchange bytes with another process of this bench", errno);
+  }
   return seconds_since(begin);
 }
 

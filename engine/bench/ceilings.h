@@ -17,7 +17,8 @@ double median(std::vector<double> values);
 int cpus();
 double idle_cpus(double seconds);
 
-// Multiply-adds in the cache, two operations each, by so many threads at once: operations a second of all.
+// Multiply-adds in the cache, two operations each, by so many threads at once: operations a second
+// of all.
 double peak_operations(int threads);
 
 // Copies as many bytes, by one thread.

@@ -28,7 +28,8 @@ class Scaling {
   Status throughput(ScalingResults& results) const {
     for (int repeat = 0; repeat < options_.repeats; ++repeat) {
       for (const int workers : options_.workers) {
-        said_(fmt::format("throughput: {} workers, {} of {}", workers, repeat + 1, options_.repeats));
+        said_(
+            fmt::format("throughput: {} workers, {} of {}", workers, repeat + 1, options_.repeats));
         EngineSpec spec = weak(workers, repeat);
         spec.test_data.clear();
         spec.epoch_samples = options_.throughput_samples * workers;
@@ -44,21 +45,24 @@ class Scaling {
   Status target(ScalingResults& results) const {
     for (int repeat = 0; repeat < options_.repeats; ++repeat) {
       for (const int workers : options_.workers) {
-        said_(fmt::format("to an accuracy of {}: {} workers, {} of {}", options_.target, workers, repeat + 1,
-                          options_.repeats));
+        said_(fmt::format("to an accuracy of {}: {} workers, {} of {}", options_.target, workers,
+                          repeat + 1, options_.repeats));
         EngineSpec spec = weak(workers, repeat);
         // It is tested where an epoch ends.
         const int64_t batch = static_cast<int64_t>(spec.batch) * workers;
-        spec.epoch_samples = std::max(batch, options_.train_samples / kTestsAnEpoch / batch * batch);
+        spec.epoch_samples =
+            std::max(batch, options_.train_samples / kTestsAnEpoch / batch * batch);
         const auto tests = [&](double epochs) {
-          return epochs * static_cast<double>(options_.train_samples) / static_cast<double>(spec.epoch_samples);
+          return epochs * static_cast<double>(options_.train_samples) /
+                 static_cast<double>(spec.epoch_samples);
         };
         spec.epochs = std::ceil(tests(options_.target_epochs));
         spec.checkpoint_epochs = spec.epochs;
         apply(spec, RateRule::ScaledWarm);
         spec.schedule.warm_up_epochs = 0;
         spec.schedule.warm_up_steps = std::max<int64_t>(
-            1, std::llround(kWarmEpochs / 4 * static_cast<double>(options_.train_samples) / static_cast<double>(batch)));
+            1, std::llround(kWarmEpochs / 4 * static_cast<double>(options_.train_samples) /
+                            static_cast<double>(batch)));
         TRY(const TrainingRecord record, run_training(options_.program, spec, workers));
         results.target.push_back(run_of(record, workers, spec.seed));
       }
@@ -79,7 +83,10 @@ class Scaling {
           spec.epochs = spec.checkpoint_epochs = options_.fixed_epochs;
           apply(spec, rule);
           const auto record = run_training(options_.program, spec, 1);
-          BatchRun run{.batch = batch, .rule = rule, .seed = spec.seed, .learning_rate = highest_rate(spec, batch)};
+          BatchRun run{.batch = batch,
+                       .rule = rule,
+                       .seed = spec.seed,
+                       .learning_rate = highest_rate(spec, batch)};
           if (record.ok()) {
             run.steps = record->intervals.back().step;
             run.accuracy = record->final_accuracy();
@@ -147,15 +154,18 @@ class Scaling {
 };
 
 Status check(const ScalingOptions& options) {
-  const auto wrong = [](std::string what) { return Status(Error{Code::InvalidArgument, std::move(what), ""}); };
+  const auto wrong = [](std::string what) {
+    return Status(Error{Code::InvalidArgument, std::move(what), ""});
+  };
   if (options.workers.empty() || options.batches.empty()) return wrong("nothing to compare");
   for (const int workers : options.workers) {
-    if (workers < 1 || workers > 64) return wrong(fmt::format("{} workers are not between 1 and 64", workers));
+    if (workers < 1 || workers > 64)
+      return wrong(fmt::format("{} workers are not between 1 and 64", workers));
   }
   for (const int batch : options.batches) {
     if (batch < 1 || batch > options.train_samples) {
-      return wrong(fmt::format("a batch of {} is not between 1 and the {} samples of an epoch", batch,
-                               options.train_samples));
+      return wrong(fmt::format("a batch of {} is not between 1 and the {} samples of an epoch",
+                               batch, options.train_samples));
     }
   }
   if (options.repeats < 1) return wrong("at least one repeat");
@@ -167,14 +177,18 @@ Status check(const ScalingOptions& options) {
 
 const char* to_string(RateRule rule) {
   switch (rule) {
-    case RateRule::Fixed: return "fixed";
-    case RateRule::Scaled: return "scaled";
-    case RateRule::ScaledWarm: return "scaled+warm-up";
+    case RateRule::Fixed:
+      return "fixed";
+    case RateRule::Scaled:
+      return "scaled";
+    case RateRule::ScaledWarm:
+      return "scaled+warm-up";
   }
   return "";
 }
 
-Result<ScalingResults> bench_scaling(const ScalingOptions& given, const std::function<void(std::string_view)>& said) {
+Result<ScalingResults> bench_scaling(const ScalingOptions& given,
+                                     const std::function<void(std::string_view)>& said) {
   ScalingOptions options = given;
   TRY(check(options));
   TRY(const ScratchFolder scratch, ScratchFolder::create());
@@ -182,7 +196,8 @@ Result<ScalingResults> bench_scaling(const ScalingOptions& given, const std::fun
   if (data.empty()) {
     data = scratch.path();
     said("drawing digits");
-    TRY(generate_digits(data, {.train = options.train_samples, .test = options.test_samples, .seed = 42}));
+    TRY(generate_digits(
+        data, {.train = options.train_samples, .test = options.test_samples, .seed = 42}));
   }
   data = fs::absolute(data);
   TRY(const Dataset train, Dataset::open(data / "train", {}));
@@ -223,7 +238,8 @@ double until_target(const std::vector<TargetRun>& runs, int workers, Value value
 }  // namespace
 
 double ScalingResults::steps_to_target(int workers) const {
-  return until_target(target, workers, [](const TargetRun& run) { return static_cast<double>(run.steps); });
+  return until_target(target, workers,
+                      [](const TargetRun& run) { return static_cast<double>(run.steps); });
 }
 double ScalingResults::seconds_to_target(int workers) const {
   return until_target(target, workers, [](const TargetRun& run) { return run.seconds; });

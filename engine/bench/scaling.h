@@ -1,5 +1,6 @@
-// The book's three results, by real trainings on drawn digits: more workers do more samples a second; more
-// workers need fewer steps to an accuracy; and with the epochs fixed, too large a batch learns less.
+// The book's three results, by real trainings on drawn digits: more workers do more samples a
+// second; more workers need fewer steps to an accuracy; and with the epochs fixed, too large a
+// batch learns less.
 #pragma once
 
 #include <cstdint>
@@ -23,16 +24,17 @@ struct ScalingOptions {
   int repeats = 3;                 // with seeds of their own
   int64_t train_samples = 60'000;  // of digits that are drawn
   int64_t test_samples = 10'000;
-  int worker_batch = 64;      // of each worker, in the first two results
-  int base_batch = 32;        // for which the learning rate is
+  int worker_batch = 64;  // of each worker, in the first two results
+  int base_batch = 32;    // for which the learning rate is
   double learning_rate = 0.02;
-  double target = 0.9;        // accuracy, of the second
-  double target_epochs = 2;   // at most, until it
-  double fixed_epochs = 2;    // of the third
+  double target = 0.9;                  // accuracy, of the second
+  double target_epochs = 2;             // at most, until it
+  double fixed_epochs = 2;              // of the third
   int64_t throughput_samples = 60'000;  // of each worker, of the first
 };
 
-// How the learning rate goes with the batch: not at all; in proportion; in proportion, after a rise from 0.
+// How the learning rate goes with the batch: not at all; in proportion; in proportion, after a rise
+// from 0.
 enum class RateRule { Fixed, Scaled, ScaledWarm };
 const char* to_string(RateRule rule);
 
@@ -72,7 +74,8 @@ struct ScalingResults {
   std::vector<TargetRun> target = {};
   std::vector<BatchRun> batch = {};
 
-  // Medians over the repeats. steps and seconds to the target: negative where most did not reach it.
+  // Medians over the repeats. steps and seconds to the target: negative where most did not reach
+  // it.
   double samples_per_second(int workers) const;
   double steps_to_target(int workers) const;
   double seconds_to_target(int workers) const;

@@ -11,25 +11,31 @@ namespace dtrain::engine {
 
 namespace {
 
-constexpr double kWidth = 420, kHeight = 320;                           // of a panel
+constexpr double kWidth = 420, kHeight = 320;                       // of a panel
 constexpr double kLeft = 64, kRight = 16, kTop = 36, kBottom = 84;  // around its axes
 // Told apart by who sees no red or green, too.
-constexpr std::array<const char*, 5> kColours{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#000000"};
+constexpr std::array<const char*, 5> kColours{"#0072b2", "#d55e00", "#009e73", "#cc79a7",
+                                              "#000000"};
 
 std::string escaped(const std::string& text) {
   std::string out;
   for (const char each : text) {
-    if (each == '&') out += "&amp;";
-    else if (each == '<') out += "&lt;";
-    else if (each == '>') out += "&gt;";
-    else out += each;
+    if (each == '&')
+      out += "&amp;";
+    else if (each == '<')
+      out += "&lt;";
+    else if (each == '>')
+      out += "&gt;";
+    else
+      out += each;
   }
   return out;
 }
 
-std::string text_at(double x, double y, const char* anchor, const std::string& text, const char* more = "") {
-  return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\"{}>{}</text>\n", x, y, anchor, more,
-                     escaped(text));
+std::string text_at(double x, double y, const char* anchor, const std::string& text,
+                    const char* more = "") {
+  return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\"{}>{}</text>\n", x, y,
+                     anchor, more, escaped(text));
 }
 
 std::string number_text(double value) {
@@ -59,7 +65,8 @@ class PanelDrawing {
   }
 
   std::string draw() const {
-    return axes() + lines() + text_at(left_ + width() / 2, 20, "middle", panel_.title, " font-weight=\"bold\"");
+    return axes() + lines() +
+           text_at(left_ + width() / 2, 20, "middle", panel_.title, " font-weight=\"bold\"");
   }
 
  private:
@@ -73,11 +80,14 @@ class PanelDrawing {
   double y_of(double y) const { return kTop + height() * (1 - y / top_); }
 
   std::string axes() const {
-    std::string out = fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" fill=\"none\" "
-                                  "stroke=\"#888\"/>\n", left_, kTop, width(), height());
+    std::string out = fmt::format(
+        "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" fill=\"none\" "
+        "stroke=\"#888\"/>\n",
+        left_, kTop, width(), height());
     for (double y = 0; y <= top_ * (1 + 1e-9); y += step_) {
-      out += fmt::format("<line x1=\"{0:.1f}\" x2=\"{1:.1f}\" y1=\"{2:.1f}\" y2=\"{2:.1f}\" stroke=\"#ddd\"/>\n",
-                         left_, left_ + width(), y_of(y));
+      out += fmt::format(
+          "<line x1=\"{0:.1f}\" x2=\"{1:.1f}\" y1=\"{2:.1f}\" y2=\"{2:.1f}\" stroke=\"#ddd\"/>\n",
+          left_, left_ + width(), y_of(y));
       out += text_at(left_ - 5, y_of(y) + 4, "end", number_text(y));
     }
     // Labels that would lie on each other are left out.
@@ -89,8 +99,9 @@ class PanelDrawing {
     }
     out += text_at(left_ + width() / 2, kTop + height() + 32, "middle", panel_.x_label);
     const double middle = kTop + height() / 2, beside = left_ - 50;
-    return out + text_at(beside, middle, "middle", panel_.y_label,
-                         fmt::format(" transform=\"rotate(-90 {:.1f} {:.1f})\"", beside, middle).c_str());
+    return out +
+           text_at(beside, middle, "middle", panel_.y_label,
+                   fmt::format(" transform=\"rotate(-90 {:.1f} {:.1f})\"", beside, middle).c_str());
   }
 
   std::string lines() const {
@@ -101,13 +112,18 @@ class PanelDrawing {
       std::string points;
       for (size_t at = 0; at < series.x.size(); ++at) {
         points += fmt::format("{:.1f},{:.1f} ", x_of(series.x[at]), y_of(series.y[at]));
-        out += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\" fill=\"{}\"/>\n", x_of(series.x[at]),
-                           y_of(series.y[at]), colour);
+        out += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\" fill=\"{}\"/>\n",
+                           x_of(series.x[at]), y_of(series.y[at]), colour);
       }
-      out += fmt::format("<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"1.5\"/>\n", points, colour);
-      const double key = left_ + width() / static_cast<double>(panel_.series.size()) * static_cast<double>(i);
-      out += fmt::format("<line x1=\"{0:.1f}\" x2=\"{1:.1f}\" y1=\"{2:.1f}\" y2=\"{2:.1f}\" stroke=\"{3}\" "
-                         "stroke-width=\"3\"/>\n", key, key + 14, kHeight - 20, colour);
+      out += fmt::format(
+          "<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"1.5\"/>\n", points,
+          colour);
+      const double key =
+          left_ + width() / static_cast<double>(panel_.series.size()) * static_cast<double>(i);
+      out += fmt::format(
+          "<line x1=\"{0:.1f}\" x2=\"{1:.1f}\" y1=\"{2:.1f}\" y2=\"{2:.1f}\" stroke=\"{3}\" "
+          "stroke-width=\"3\"/>\n",
+          key, key + 14, kHeight - 20, colour);
       out += text_at(key + 18, kHeight - 16, "start", series.name);
     }
     return out;
@@ -124,10 +140,13 @@ class PanelDrawing {
 std::string svg_plot(const std::vector<PlotPanel>& panels) {
   const double width = kWidth * static_cast<double>(panels.size());
   std::string out = fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" viewBox=\"0 0 {0:.0f} {1:.0f}\" "
-      "font-family=\"sans-serif\" font-size=\"11\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n",
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" viewBox=\"0 "
+      "0 {0:.0f} {1:.0f}\" "
+      "font-family=\"sans-serif\" font-size=\"11\">\n<rect width=\"100%\" height=\"100%\" "
+      "fill=\"white\"/>\n",
       width, kHeight);
-  for (size_t i = 0; i < panels.size(); ++i) out += PanelDrawing(panels[i], kWidth * static_cast<double>(i)).draw();
+  for (size_t i = 0; i < panels.size(); ++i)
+    out += PanelDrawing(panels[i], kWidth * static_cast<double>(i)).draw();
   return out + "</svg>\n";
 }
 

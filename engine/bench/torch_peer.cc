@@ -18,19 +18,21 @@ Result<std::optional<TorchPeer>> TorchPeer::find(const std::string& python) {
     return std::optional(std::move(peer));
   }
   if (python.empty()) return std::optional<TorchPeer>();
-  return Error{Code::NotFound, fmt::format("{} has no torch that works", python), answer.error().hint};
+  return Error{Code::NotFound, fmt::format("{} has no torch that works", python),
+               answer.error().hint};
 }
 
 Result<Line> TorchPeer::ask(const std::string& json, int threads) const {
-  // Threads that wait shall not spin: it would cost the peer the other's core. A BLAS that has threads of
-  // its own has one; and an old OpenBLAS does not know every processor.
+  // Threads that wait shall not spin: it would cost the peer the other's core. A BLAS that has
+  // threads of its own has one; and an old OpenBLAS does not know every processor.
   std::map<std::string, std::string> environment{{"OMP_WAIT_POLICY", "passive"},
                                                  {"OMP_NUM_THREADS", std::to_string(threads)},
                                                  {"MKL_NUM_THREADS", std::to_string(threads)},
                                                  {"OPENBLAS_NUM_THREADS", "1"},
                                                  {"CUDA_VISIBLE_DEVICES", ""}};
   if (__builtin_cpu_supports("avx512f")) environment["OPENBLAS_CORETYPE"] = "SkylakeX";
-  TRY(const std::string output, run_command({{python_, "-c", kTorchPeerSource, json}, environment}));
+  TRY(const std::string output,
+      run_command({{python_, "-c", kTorchPeerSource, json}, environment}));
   const std::vector<Line> lines = parse_lines(output);
   if (lines.empty()) return Error{Code::Unavailable, fmt::format("{} says nothing", python_), ""};
   return lines.back();
@@ -39,8 +41,9 @@ Result<Line> TorchPeer::ask(const std::string& json, int threads) const {
 Result<double> TorchPeer::samples_per_second(const EngineSpec& spec, int threads, int processes,
                                              double seconds) const {
   const Json model = Json::parse(to_json(spec))["model"];
-  const Json work = {{"what", "step"},         {"data", spec.train_data},  {"model", model}, {"batch", spec.batch},
-                     {"threads", threads}, {"processes", processes}, {"seconds", seconds}};
+  const Json work = {{"what", "step"},      {"data", spec.train_data}, {"model", model},
+                     {"batch", spec.batch}, {"threads", threads},      {"processes", processes},
+                     {"seconds", seconds}};
   TRY(auto answer, ask(work.dump(), threads));
   return std::strtod(answer["samples_per_second"].c_str(), nullptr);
 }

@@ -1,4 +1,5 @@
-// PyTorch as the peer of benches, by a python that has it: at its best settings, in processes of its own.
+// PyTorch as the peer of benches, by a python that has it: at its best settings, in processes of
+// its own.
 #pragma once
 
 #include <map>
@@ -19,9 +20,11 @@ class TorchPeer {
   const std::string& version() const { return version_; }
 
   // Samples a second of all processes, over about so many seconds.
-  Result<double> samples_per_second(const EngineSpec& spec, int threads, int processes, double seconds) const;
+  Result<double> samples_per_second(const EngineSpec& spec, int threads, int processes,
+                                    double seconds) const;
   // Gloo's all-reduce: seconds of each size.
-  Result<std::vector<double>> all_reduce_seconds(const std::vector<int64_t>& sizes_bytes, int processes) const;
+  Result<std::vector<double>> all_reduce_seconds(const std::vector<int64_t>& sizes_bytes,
+                                                 int processes) const;
 
  private:
   explicit TorchPeer(std::string python) : python_(std::move(python)) {}

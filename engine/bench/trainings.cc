@@ -27,7 +27,8 @@ namespace fs = std::filesystem;
 Result<ScratchFolder> ScratchFolder::create() {
   std::error_code error;
   std::string name = (fs::temp_directory_path(error) / "dtrain-bench-XXXXXX").native();
-  if (error || ::mkdtemp(name.data()) == nullptr) return errno_error("make a folder like " + name, errno);
+  if (error || ::mkdtemp(name.data()) == nullptr)
+    return errno_error("make a folder like " + name, errno);
   return ScratchFolder(name);
 }
 
@@ -36,7 +37,8 @@ ScratchFolder::~ScratchFolder() {
   if (!path_.empty()) fs::remove_all(path_, ignored);
 }
 
-// Bound, but not listening: a listener that may reuse addresses can join it, and no one else is given it.
+// Bound, but not listening: a listener that may reuse addresses can join it, and no one else is
+// given it.
 Result<ReservedPort> ReservedPort::take() {
   ReservedPort port;
   port.fd_ = Fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -47,14 +49,17 @@ Result<ReservedPort> ReservedPort::take() {
   socklen_t size = sizeof at;
   auto* address = reinterpret_cast<sockaddr*>(&at);
   if (!port.fd_ || ::setsockopt(port.fd_.get(), SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) != 0 ||
-      ::bind(port.fd_.get(), address, size) != 0 || ::getsockname(port.fd_.get(), address, &size) != 0) {
+      ::bind(port.fd_.get(), address, size) != 0 ||
+      ::getsockname(port.fd_.get(), address, &size) != 0) {
     return errno_error("find a free port", errno);
   }
   port.port_ = ntohs(at.sin_port);
   return port;
 }
 
-std::string ReservedPort::address() const { return fmt::format("127.0.0.1:{}", port_); }
+std::string ReservedPort::address() const {
+  return fmt::format("127.0.0.1:{}", port_);
+}
 
 // ---- processes
 
@@ -125,8 +130,9 @@ class Process {
       return Error{Code::NotFound, fmt::format("can't run {}", name_), ""};
     }
     return Error{Code::Unavailable,
-                 WIFEXITED(status) ? fmt::format("{} ended with code {}", name_, WEXITSTATUS(status))
-                                   : fmt::format("{} was ended by signal {}", name_, WTERMSIG(status)),
+                 WIFEXITED(status)
+                     ? fmt::format("{} ended with code {}", name_, WEXITSTATUS(status))
+                     : fmt::format("{} was ended by signal {}", name_, WTERMSIG(status)),
                  tail(read_all(err_))};
   }
   std::string output() const { return read_all(out_); }
@@ -201,7 +207,9 @@ double number(const Line& line, const char* key, double otherwise) {
   const auto found = line.find(key);
   return found == line.end() ? otherwise : std::strtod(found->second.c_str(), nullptr);
 }
-int64_t whole(const Line& line, const char* key) { return std::llround(number(line, key, 0)); }
+int64_t whole(const Line& line, const char* key) {
+  return std::llround(number(line, key, 0));
+}
 
 // Samples of that many steps.
 int64_t samples_of_steps(const EngineSpec& spec, int64_t batch, int64_t steps) {
@@ -221,11 +229,13 @@ TrainingRecord record_of(const std::string& output, const EngineSpec& spec, int6
     }
     if (!line.contains("samples_per_second")) continue;
     const int64_t step = whole(line, "step");
-    const int64_t samples = samples_of_steps(spec, batch, step) - samples_of_steps(spec, batch, before);
-    record.intervals.push_back({.step = step,
-                                .samples = samples,
-                                .seconds = static_cast<double>(samples) / number(line, "samples_per_second", 0),
-                                .accuracy = number(line, "accuracy", -1)});
+    const int64_t samples =
+        samples_of_steps(spec, batch, step) - samples_of_steps(spec, batch, before);
+    record.intervals.push_back(
+        {.step = step,
+         .samples = samples,
+         .seconds = static_cast<double>(samples) / number(line, "samples_per_second", 0),
+         .accuracy = number(line, "accuracy", -1)});
     before = step;
   }
   return record;
@@ -233,7 +243,8 @@ TrainingRecord record_of(const std::string& output, const EngineSpec& spec, int6
 
 }  // namespace
 
-Result<TrainingRecord> run_training(const std::string& program, const EngineSpec& spec, int workers) {
+Result<TrainingRecord> run_training(const std::string& program, const EngineSpec& spec,
+                                    int workers) {
   TRY(const ScratchFolder scratch, ScratchFolder::create());
   using Json = nlohmann::json;
   std::vector<ReservedPort> ports;
@@ -244,7 +255,8 @@ Result<TrainingRecord> run_training(const std::string& program, const EngineSpec
   }
   std::vector<Command> commands;
   for (int i = 0; i < workers; ++i) {
-    const Json place = {{"cluster", {{"worker", addresses}}}, {"task", {{"type", "worker"}, {"index", i}}}};
+    const Json place = {{"cluster", {{"worker", addresses}}},
+                        {"task", {{"type", "worker"}, {"index", i}}}};
     commands.push_back({{program, "train"},
                         {{kEngineVariable, to_json(spec)},
                          {"TF_CONFIG", workers == 1 ? "" : place.dump()},

@@ -1,5 +1,5 @@
-// Trainings by the program itself, as dtrain would start them: real processes that find each other by
-// TF_CONFIG. For benches: what is measured is what is used.
+// Trainings by the program itself, as dtrain would start them: real processes that find each other
+// by TF_CONFIG. For benches: what is measured is what is used.
 #pragma once
 
 #include <filesystem>
@@ -39,8 +39,8 @@ class ReservedPort {
   int port_ = 0;
 };
 
-// Runs a command to its end: what it wrote to stdout. Unavailable, with the end of what it wrote to stderr,
-// if it failed. It dies with this process.
+// Runs a command to its end: what it wrote to stdout. Unavailable, with the end of what it wrote to
+// stderr, if it failed. It dies with this process.
 struct Command {
   std::vector<std::string> words;
   std::map<std::string, std::string> environment = {};  // beside this process's
@@ -57,8 +57,8 @@ std::vector<Line> parse_lines(const std::string& text);
 struct Interval {
   int64_t step = 0;  // at its end
   int64_t samples = 0;
-  double seconds = 0;     // without evaluations
-  double accuracy = -1;   // on the test set; -1: not tested
+  double seconds = 0;    // without evaluations
+  double accuracy = -1;  // on the test set; -1: not tested
 };
 struct TrainingRecord {
   std::vector<Interval> intervals;
@@ -69,11 +69,13 @@ struct TrainingRecord {
   double seconds() const;
   double samples_per_second() const { return static_cast<double>(samples()) / seconds(); }
   double final_accuracy() const { return intervals.back().accuracy; }
-  // The first interval at whose end the test set's accuracy was at least so high; none: intervals.size().
+  // The first interval at whose end the test set's accuracy was at least so high; none:
+  // intervals.size().
   size_t reached(double accuracy) const;
 };
 
 // Runs `program train` as so many workers. `spec` names absolute paths, and says what an epoch is.
-Result<TrainingRecord> run_training(const std::string& program, const EngineSpec& spec, int workers);
+Result<TrainingRecord> run_training(const std::string& program, const EngineSpec& spec,
+                                    int workers);
 
 }  // namespace dtrain::engine

@@ -18,11 +18,14 @@ bool says(const Error& error, const std::string& what) {
 }
 
 TEST_CASE("wrong words say what there is, with code 2") {
-  for (const auto& words : std::vector<std::vector<std::string>>{{"pss"}, {}, {"ps", "--servers", "0"},
-                                                                  {"scaling", "--workers", "many"},
-                                                                  {"step", "gtp"},
-                                                                  {"step", "--python", "/nonexistent/python"},
-                                                                  {"scaling", "--model", "resnet"}}) {
+  for (const auto& words :
+       std::vector<std::vector<std::string>>{{"pss"},
+                                             {},
+                                             {"ps", "--servers", "0"},
+                                             {"scaling", "--workers", "many"},
+                                             {"step", "gtp"},
+                                             {"step", "--python", "/nonexistent/python"},
+                                             {"scaling", "--model", "resnet"}}) {
     const auto answer = bench(words);
     REQUIRE(!answer.ok());
     CHECK_MESSAGE(says(answer.error(), "code 2"), answer.error().message, " ", answer.error().hint);

@@ -98,7 +98,8 @@ ScalingResults made_up() {
   ScalingResults results{.options = tiny(), .cpus = 2, .idle_cpus = 1};
   for (const int workers : {1, 2}) {
     results.throughput.push_back({workers, 42, 100.0 * workers});
-    results.target.push_back({.workers = workers, .seed = 42, .reached = workers == 1, .steps = 10, .seconds = 1});
+    results.target.push_back(
+        {.workers = workers, .seed = 42, .reached = workers == 1, .steps = 10, .seconds = 1});
   }
   for (const int batch : {32, 2048}) {
     for (const RateRule rule : {RateRule::Fixed, RateRule::Scaled, RateRule::ScaledWarm}) {

@@ -14,8 +14,9 @@ size_t count(const std::string& text, const std::string& what) {
 }
 
 TEST_CASE("each series is a line, and text is text") {
-  const std::string svg = svg_plot({{"a < b & c", "x", "y", {{"one", {1, 2, 4}, {10, 20, 40}}, {"two", {1, 4}, {0, 5}}}},
-                                    {"right", "x", "y", {}}});
+  const std::string svg = svg_plot(
+      {{"a < b & c", "x", "y", {{"one", {1, 2, 4}, {10, 20, 40}}, {"two", {1, 4}, {0, 5}}}},
+       {"right", "x", "y", {}}});
   CHECK(svg.starts_with("<svg xmlns="));
   CHECK(svg.ends_with("</svg>\n"));
   CHECK(count(svg, "<polyline ") == 2);
@@ -30,7 +31,8 @@ TEST_CASE("the x axis is logarithmic, and more is higher") {
   const std::string svg = svg_plot({{"t", "x", "y", {{"s", {1, 2, 4}, {0, 1, 2}}}}});
   const size_t at = svg.find("points=\"") + 8;
   double x[3], y[3];
-  REQUIRE(std::sscanf(svg.c_str() + at, "%lf,%lf %lf,%lf %lf,%lf", &x[0], &y[0], &x[1], &y[1], &x[2], &y[2]) == 6);
+  REQUIRE(std::sscanf(svg.c_str() + at, "%lf,%lf %lf,%lf %lf,%lf", &x[0], &y[0], &x[1], &y[1],
+                      &x[2], &y[2]) == 6);
   CHECK(x[1] - x[0] == doctest::Approx(x[2] - x[1]).epsilon(0.01));
   CHECK(y[0] > y[1]);
   CHECK(y[0] - y[1] == doctest::Approx(y[1] - y[2]).epsilon(0.01));

@@ -30,7 +30,8 @@ TEST_CASE("a command's output is returned, and what it complained of if it faile
 
 TEST_CASE("one of several that fails ends the others") {
   // The second waits for ever.
-  const auto failed = run_commands({{{"sh", "-c", "exit 1"}}, {{"sh", "-c", "exec sleep 1000000"}}});
+  const auto failed =
+      run_commands({{{"sh", "-c", "exit 1"}}, {{"sh", "-c", "exec sleep 1000000"}}});
   CHECK(!failed.ok());
 }
 

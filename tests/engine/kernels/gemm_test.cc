@@ -27,8 +27,10 @@ TEST_CASE("a product is what its definition says, and each row has the same bits
         CAPTURE(k);
         CAPTURE(transposed);
         CAPTURE(add);
-        const auto a = random_matrix(m * k, 1), b = random_matrix(k * n, 2), before = random_matrix(m * n, 3);
-        const GemmB<float> right = transposed ? GemmB<float>{b.data(), 1, k} : GemmB<float>{b.data(), n, 1};
+        const auto a = random_matrix(m * k, 1), b = random_matrix(k * n, 2),
+                   before = random_matrix(m * n, 3);
+        const GemmB<float> right =
+            transposed ? GemmB<float>{b.data(), 1, k} : GemmB<float>{b.data(), n, 1};
         std::vector<float> c = before;
         kernels<float>().gemm(m, n, k, {a.data(), k, 1}, right, c.data(), n, add);
         double worst = 0;

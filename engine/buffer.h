@@ -10,6 +10,12 @@
 
 namespace dtrain::engine {
 
+// Bytes of all buffers that this thread has made so far: what a part of a program takes is the difference.
+inline int64_t& buffer_bytes_made() {
+  thread_local int64_t bytes = 0;
+  return bytes;
+}
+
 template <class T>
 class Buffer {
  public:
@@ -19,6 +25,7 @@ class Buffer {
     memory_.reset(static_cast<T*>(std::aligned_alloc(64, bytes == 0 ? 64 : bytes)));
     if (!memory_) throw std::bad_alloc();
     std::memset(static_cast<void*>(memory_.get()), 0, bytes);
+    buffer_bytes_made() += static_cast<int64_t>(bytes);
   }
   T* data() { return memory_.get(); }
   const T* data() const { return memory_.get(); }

@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstring>
 
+#include "engine/bench/ceilings.h"
 #include "engine/comm/exchange.h"
 #include "engine/comm/rendezvous.h"
 
@@ -20,12 +21,6 @@ constexpr int64_t kFewestRounds = 9, kMostRounds = 4001;
 
 double seconds_since(Deadline::Clock::time_point start) {
   return std::chrono::duration<double>(Deadline::Clock::now() - start).count();
-}
-
-double median(std::vector<double>& values) {
-  const auto middle = values.begin() + static_cast<int64_t>(values.size() / 2);
-  std::ranges::nth_element(values, middle);
-  return *middle;
 }
 
 // What each process does for one size; the rate is process 0's.

@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 
+#include "engine/bench/ceilings.h"
 #include "engine/buffer.h"
 #include "engine/kernels/kernels.h"
 
@@ -19,26 +20,6 @@ double seconds_of(Work work) {
   work();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
-
-double median(std::vector<double>& values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
-  return values[values.size() / 2];
-}
-
-// A product that lies in the first-level cache: what the units do when nothing keeps them waiting.
-struct Peak {
-  static constexpr int64_t kM = 14, kN = 32, kK = 128;
-  Buffer<float> a{kM * kK}, b{kK * kN}, c{kM * kN};
-  static constexpr int kTimes = 200;
-  double seconds() {
-    return seconds_of([&] {
-      for (int i = 0; i < kTimes; ++i) {
-        kernels<float>().gemm(kM, kN, kK, {a.data(), kK, 1}, {b.data(), kN, 1}, c.data(), kN, false);
-      }
-    });
-  }
-  static constexpr double operations() { return 2.0 * kM * kN * kK * kTimes; }
-};
 
 struct Shape {
   Shape(int64_t rows, int64_t out, int64_t in)
@@ -65,7 +46,6 @@ struct Shape {
 }  // namespace
 
 GemmRates bench_gemm() {
-  Peak peak;
   std::vector<double> peaks;
   std::vector<Shape> shapes;
   for (const auto& [rows, out, in] : {std::array<int64_t, 3>{64, 128, 784}, {64, 10, 128}, {128, 512, 784},
@@ -73,10 +53,10 @@ GemmRates bench_gemm() {
     shapes.emplace_back(rows, out, in);
   }
   for (int i = 0; i < kRounds; ++i) {
-    peaks.push_back(peak.seconds());
+    peaks.push_back(peak_operations(1));
     for (Shape& shape : shapes) shape.round();
   }
-  GemmRates rates{.peak = Peak::operations() / median(peaks), .shapes = {}};
+  GemmRates rates{.peak = median(peaks), .shapes = {}};
   for (Shape& shape : shapes) {
     const double operations = 2.0 * static_cast<double>(shape.m * shape.n * shape.k);
     rates.shapes.push_back({shape.m, shape.n, shape.k, operations / median(shape.plain),

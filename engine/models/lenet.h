@@ -143,8 +143,9 @@ class Lenet : public Model<T> {
         ends_in_rows_(plan.convolutions.end == static_cast<int64_t>(spec.channels.size())),
         dense_(lenet_layout(spec, shape), plan.dense, samples, partners) {
     const Layout layout = lenet_layout(spec, shape);
-    // Each leaf may have a block that is not full.
-    const int64_t blocks = samples / kBlockImages + (int64_t{1} << (kTreeLevels - 1));
+    // Each leaf may have a block that is not full, but none is empty.
+    const int64_t blocks =
+        std::min(samples, samples / kBlockImages + (int64_t{1} << (kTreeLevels - 1)));
     const std::vector<ConvShape> shapes = lenet_convolutions(spec, shape);
     int64_t largest = 0;
     for (int64_t i = plan.convolutions.begin; i < plan.convolutions.end; ++i) {

@@ -5,10 +5,26 @@
 #include <thread>
 #include <vector>
 
+#include "engine/buffer.h"
+#include "engine/optimizer.h"
 #include "engine/training/initial.h"
 #include "engine/training/share.h"
 
 namespace dtrain::engine {
+
+namespace {
+
+// Bytes of this process. Each of its threads has gradients of its own, and activations: of as many samples
+// as it takes at once, with their gradients.
+void say_memory(const RunPlan& plan, size_t gradients, int64_t activations) {
+  const int64_t arena = plan.layout.size() * static_cast<int64_t>(sizeof(float));
+  fmt::print("memory parameters={} gradients={} state={} activations={}\n", arena,
+             arena * static_cast<int64_t>(gradients) * plan.threads,
+             arena * OptimizerKernel(plan.spec.optimizer, plan.layout).states(), activations * plan.threads);
+  std::fflush(stdout);
+}
+
+}  // namespace
 
 Status Training::run() {
   std::vector<std::optional<Error>> errors(static_cast<size_t>(plan_.threads));
@@ -31,7 +47,9 @@ Status Training::run_participant(int me) {
   TRY(int64_t step, begin(me));
   Sampler sampler(plan_.sampler());
   const LearningRate learning_rate = plan_.learning_rate();
+  const int64_t bytes_before = buffer_bytes_made();
   const std::unique_ptr<Share> share = make_share(plan_, updater_, me);
+  if (is_master(me)) say_memory(plan_, updater_.nodes(me).size(), buffer_bytes_made() - bytes_before);
 
   while (step < plan_.steps) {
     TRY(const Outcome own,

@@ -1,0 +1,44 @@
+// What this machine can do at most: what figures of a bench stand beside, measured in the same run.
+#pragma once
+
+#include <sys/types.h>
+
+#include <memory>
+#include <vector>
+
+#include "engine/comm/socket.h"
+#include "schema/result.h"
+
+namespace dtrain::engine {
+
+double median(std::vector<double> values);
+
+// CPUs that this process may use; and how many of the machine's nobody used during `seconds`.
+int cpus();
+double idle_cpus(double seconds);
+
+// Multiply-adds in the cache, two operations each, by so many threads at once: operations a second
+// of all.
+double peak_operations(int threads);
+
+// Copies as many bytes, by one thread.
+double memcpy_seconds(int64_t bytes);
+
+// Another process that sends back what it gets, when it has all of it.
+// Owner and thread: a bench. Forks: open it while there is one thread.
+class Echo {
+ public:
+  enum class Way { Tcp, Unix };
+  static Result<std::unique_ptr<Echo>> open(Way way);
+  ~Echo();
+  // There and back.
+  Result<double> seconds(int64_t bytes);
+
+ private:
+  Echo(Socket socket, pid_t other) : socket_(std::move(socket)), other_(other) {}
+  Socket socket_;
+  pid_t other_;
+  std::vector<char> bytes_;
+};
+
+}  // namespace dtrain::engine

@@ -1,0 +1,20 @@
+// Line plots as one SVG file: panels side by side, each with a logarithmic x axis of its own.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace dtrain::engine {
+
+struct PlotSeries {
+  std::string name;
+  std::vector<double> x, y;  // x > 0, ascending; y >= 0
+};
+struct PlotPanel {
+  std::string title, x_label, y_label;
+  std::vector<PlotSeries> series;
+};
+
+std::string svg_plot(const std::vector<PlotPanel>& panels);
+
+}  // namespace dtrain::engine

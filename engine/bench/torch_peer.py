@@ -1,0 +1,169 @@
+"""The same work by PyTorch, for benches of dtrain-engine: python torch_peer.py JSON, where JSON is
+{"what": "version"}, or
+{"what": "step", "data", "model", "batch", "threads", "processes", "seconds"}: samples a second, or
+{"what": "allreduce", "sizes", "processes"}: seconds of each size in bytes, with Gloo.
+Prints one line of key=value."""
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+
+work = json.loads(sys.argv[1])
+ranks = work.get("processes", 1)
+# Before torch is there: its threads don't survive a fork.
+meeting = tempfile.mkdtemp() if ranks > 1 else None
+children = []
+rank = 0
+for other in range(1, ranks):
+    pid = os.fork()
+    if pid == 0:
+        rank, children = other, []
+        break
+    children.append(pid)
+
+import torch  # noqa: E402
+
+nn, F = torch.nn, torch.nn.functional
+distributed = torch.distributed
+
+
+def gpt(spec):
+    context, width, heads = spec["context"], spec["width"], spec["heads"]
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+            self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+            self.fc, self.proj = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+        def forward(self, x):
+            shape = (x.shape[0], context, heads, width // heads)
+            q, k, v = (part.view(shape).transpose(1, 2) for part in self.qkv(self.norm1(x)).split(width, 2))
+            if hasattr(F, "scaled_dot_product_attention"):
+                attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            else:  # before 2.0
+                scores = q @ k.transpose(2, 3) / (width // heads) ** 0.5
+                later = torch.ones(context, context).triu(1).bool()
+                attended = scores.masked_fill(later, float("-inf")).softmax(3) @ v
+            x = x + self.out(attended.transpose(1, 2).reshape(x.shape))
+            return x + self.proj(F.gelu(self.fc(self.norm2(x)), approximate="tanh"))
+
+    class Gpt(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.tokens = nn.Embedding(spec["vocabulary"], width)
+            self.positions = nn.Embedding(context, width)
+            self.blocks = nn.Sequential(*(Block() for _ in range(spec["layers"])))
+            self.norm = nn.LayerNorm(width)
+            for module in self.modules():
+                if isinstance(module, (nn.Linear, nn.Embedding)):
+                    nn.init.normal_(module.weight, std=0.02)
+
+        def forward(self, ids):
+            x = self.tokens(ids) + self.positions.weight
+            return F.linear(self.norm(self.blocks(x)), self.tokens.weight)
+
+    return Gpt()
+
+
+def dense(widths):
+    layers = []
+    for a, b in zip(widths, widths[1:]):
+        layers += [nn.Linear(a, b), nn.ReLU()]
+    return layers[:-1]
+
+
+def lenet(spec):
+    layers, channels, side, kernel = [], 1, 28, spec["kernel"]
+    for i, out in enumerate(spec["channels"]):
+        padding = kernel // 2 if i == 0 else 0
+        layers += [nn.Conv2d(channels, out, kernel, padding=padding), nn.ReLU(), nn.MaxPool2d(2)]
+        channels, side = out, (side + 2 * padding - kernel + 1) // 2
+    return nn.Sequential(*layers, nn.Flatten(), *dense([channels * side * side, *spec["hidden"], 10]))
+
+
+def read(path):
+    return torch.frombuffer(bytearray(open(path, "rb").read()), dtype=torch.uint8)
+
+
+def step_bench():
+    torch.set_num_threads(work["threads"])
+    torch.manual_seed(0)
+    kind, spec = next(iter(work["model"].items()))
+    data, batch = work["data"], work["batch"] // ranks
+    if kind == "gpt":
+        net, context = gpt(spec), spec["context"]
+        text = read(data).long()
+        windows = (len(text) - 1) // context
+        inputs = text[: windows * context].view(-1, context)
+        labels = text[1 : windows * context + 1].view(-1, context)
+    else:
+        inputs = read(data + "/train-images-idx3-ubyte")[16:].view(-1, 784).float() / 255
+        inputs = (inputs - inputs.mean()) / inputs.std()
+        labels = read(data + "/train-labels-idx1-ubyte")[8:].long()
+        if kind == "mlp":
+            net = nn.Sequential(*dense([784, *spec["hidden"], 10]))
+        else:
+            net, inputs = lenet(spec), inputs.view(-1, 1, 28, 28)
+    if ranks > 1:
+        net = nn.parallel.DistributedDataParallel(net)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    order = torch.randperm(len(labels))
+
+    def step(i):
+        first = (i * ranks + rank) * batch
+        ids = order[torch.arange(first, first + batch) % len(order)]
+        optimizer.zero_grad(set_to_none=True)
+        logits = net(inputs[ids])
+        F.cross_entropy(logits.view(-1, logits.shape[-1]), labels[ids].view(-1)).backward()
+        optimizer.step()
+
+    for i in range(5):
+        step(i)
+    began, steps, goes_on = time.perf_counter(), 0, torch.ones(1)
+    while goes_on.item():
+        for _ in range(20 if ranks > 1 else 1):
+            step(steps)
+            steps += 1
+        goes_on.fill_(time.perf_counter() - began < work["seconds"])
+        if ranks > 1:
+            distributed.broadcast(goes_on, 0)
+    return f"samples_per_second={steps * batch * ranks / (time.perf_counter() - began)}"
+
+
+def allreduce_bench():
+    torch.set_num_threads(1)
+    words = []
+    for size in work["sizes"]:
+        values, seconds = torch.zeros(size // 4), []
+        for i in range(max(11, min(301, 400_000_000 // size))):
+            distributed.barrier()
+            began = time.perf_counter()
+            distributed.all_reduce(values)
+            if i > 1:
+                seconds.append(time.perf_counter() - began)
+        words.append(f"{size}={statistics.median(seconds)}")
+    return " ".join(words)
+
+
+if ranks > 1:
+    where = f"file://{meeting}/meeting"
+    distributed.init_process_group("gloo", init_method=where, rank=rank, world_size=ranks)
+if work["what"] == "version":
+    said = f"torch={torch.__version__}"
+else:
+    said = {"step": step_bench, "allreduce": allreduce_bench}[work["what"]]()
+if rank == 0:
+    print(said, flush=True)
+if ranks > 1:
+    distributed.barrier()  # or who leaves first would break what others still send
+    distributed.destroy_process_group()
+for child in children:
+    os.waitpid(child, 0)
+if meeting is not None and rank == 0:
+    import shutil
+
+    shutil.rmtree(meeting, ignore_errors=True)

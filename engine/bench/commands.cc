@@ -1,5 +1,6 @@
 #include "engine/bench/commands.h"
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <unistd.h>
 

@@ -1,9 +1,13 @@
 // dtrain-engine bench: what there is to measure, from its words to its tables.
 #pragma once
 
-#include <CLI/CLI.hpp>
+#include <functional>
 
 #include "schema/result.h"
+
+namespace CLI {
+class App;
+}
 
 namespace dtrain::engine {
 

@@ -84,7 +84,13 @@ def configured():
             return os.environ[name]
     said = subprocess.run([sys.executable, "-m", "pip", "config", "get", "global.index-url"],
                           capture_output=True, text=True).stdout.strip()
-    return said or "https://pypi.org/simple"
+    return said or pips_own()
+def pips_own():
+    try:
+        from pip._internal.models.index import PyPI
+        return PyPI.simple_url
+    except ImportError:
+        sys.exit()
 index = configured()
 shown = index.rsplit("@", 1)[-1]
 try:

@@ -10,10 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "engine/buffer.h"
 #include "engine/kernels/kernels.h"
 #include "engine/layout.h"
-#include "engine/models/model_part.h"
+#include "engine/models/model.h"
 
 namespace dtrain::engine {
 
@@ -61,18 +60,24 @@ inline void hold_dense(Held& held, const Layout& layout, const DensePlan& plan) 
   }
 }
 
-template <class T>
+template <class Ops>
 class DenseLayers {
  public:
-  DenseLayers(const Layout& layout, const DensePlan& plan, int64_t rows, Partners<T>* partners)
-      : partners_(partners), ends_model_(plan.ends_model()) {
+  using T = typename Ops::Value;
+  using Sum = typename Ops::Sum;
+
+  DenseLayers(const Ops& ops, const Layout& layout, const DensePlan& plan, int64_t rows,
+              Partners<T, Sum>* partners)
+      : ops_(ops), partners_(partners), ends_model_(plan.ends_model()) {
     int64_t widest = 0;
     for (int64_t i = plan.layers.begin; i < plan.layers.end; ++i) {
       const size_t at = plan.first + 2 * static_cast<size_t>(i);
       const int64_t in = plan.widths[static_cast<size_t>(i)], out = plan.widths[static_cast<size_t>(i) + 1];
       Layer& l = layers_.emplace_back();
-      l = {.in = in, .out = out, .width = out,
-           .weight = layout.parameters()[at].offset, .bias = layout.parameters()[at + 1].offset};
+      l.in = in;
+      l.out = l.width = out;
+      l.weight = layout.parameters()[at].offset;
+      l.bias = layout.parameters()[at + 1].offset;
       if (plan.by_columns(i)) {
         const Range columns = plan.part.sliced(out);
         l.sums_dx = true;
@@ -85,76 +90,88 @@ class DenseLayers {
         l.in = range.size();
         l.weight += range.begin * out;
       }
-      l.y = Buffer<T>(rows * l.out);
+      l.y = Memory(rows * l.out);
       if (i > plan.layers.begin) widest = std::max(widest, l.in);
     }
-    gradients_[0] = Buffer<T>(rows * widest);
-    gradients_[1] = Buffer<T>(rows * widest);
+    gradients_[0] = Memory(rows * widest);
+    gradients_[1] = Memory(rows * widest);
     if (ends_model_) {
-      losses_ = Buffer<double>(rows);
+      losses_ = Losses(rows, {0, plan.widths.back()}, 1);
     } else if (!layers_.empty()) {
-      dout_ = Buffer<T>(rows * layers_.back().out);
+      dout_ = Memory(rows * layers_.back().out);
     }
   }
 
   bool empty() const { return layers_.empty(); }
 
-  // Leaves the gradients of the losses in place of the logits. Returns how many are right.
-  int64_t forward(const T* parameters, const T* x, int64_t rows, const int32_t* labels) {
+  // Leaves the gradients of the losses in place of the logits.
+  Outcome forward(const T* parameters, const T* x, Leaves leaves, const int32_t* labels) {
+    const int64_t rows = leaves.ends[leaves.count - 1];
     for (size_t i = 0; i < layers_.size(); ++i) {
       Layer& l = layers_[i];
       T* y = l.y.data();
-      k_.gemm(rows, l.out, l.in, {x, l.in, 1}, {parameters + l.weight, l.width, 1}, y, l.out, false);
-      if (l.sums_y) partners_->add_up(y, rows * l.out);
+      const GemmA<T> a{x, l.in, 1};
+      const GemmB<T> b{parameters + l.weight, l.width, 1};
+      const T* bias = parameters + l.bias;
       const bool is_loss = ends_model_ && i + 1 == layers_.size();
-      (is_loss ? k_.add_bias : k_.add_bias_relu)(rows, l.out, parameters + l.bias, y);
+      if (l.sums_y) {
+        ops_.gemm(rows, l.out, l.in, a, b, y, l.out, false);
+        partners_->add_up(y, rows * l.out);
+        is_loss ? ops_.add_bias(rows, l.out, bias, y) : ops_.add_bias_relu(rows, l.out, bias, y);
+      } else if (is_loss) {
+        ops_.gemm_bias(rows, l.out, l.in, a, b, bias, y);
+      } else {
+        ops_.gemm_bias_relu(rows, l.out, l.in, a, b, bias, y);
+      }
       x = y;
     }
-    if (!ends_model_) return 0;
+    if (!ends_model_) return {};
     Layer& last = layers_.back();
-    return k_.softmax_cross_entropy(rows, last.out, labels, last.y.data(), losses_.data());
+    return losses_.run(ops_, leaves, 1, labels, last.y.data(), last.out, nullptr);
   }
-  const double* losses() const { return losses_.data(); }
   const T* output() const { return layers_.back().y.data(); }
   T* output_gradient() { return dout_.data(); }
 
   // After forward on the same x. dx: nullptr if nobody wants it.
-  void backward(const T* parameters, const T* x, Leaves leaves, T* gradients, bool add, T* dx) {
+  void backward(const T* parameters, const T* x, Leaves leaves, Sum* gradients, bool add, T* dx) {
     if (layers_.empty()) return;
     const int64_t rows = leaves.ends[leaves.count - 1];
     Layer& last = layers_.back();
-    if (!ends_model_) k_.relu_backward(rows * last.out, last.y.data(), dout_.data());
+    if (!ends_model_) ops_.relu_backward(rows * last.out, last.y.data(), dout_.data());
     const T* dy = (ends_model_ ? last.y : dout_).data();
     for (size_t i = layers_.size(); i-- > 0;) {
       const Layer& l = layers_[i];
       const T* input = i == 0 ? x : layers_[i - 1].y.data();
-      k_.gemm_tree(l.in, l.out, leaves, {input, 1, l.in}, {dy, l.out, 1}, gradients + l.weight, l.width, add);
-      k_.sum_rows(l.out, leaves, dy, gradients + l.bias, add);
+      ops_.gemm_tree(l.in, l.out, leaves, {input, 1, l.in}, {dy, l.out, 1}, gradients + l.weight, l.width, add);
+      ops_.sum_rows(l.out, leaves, dy, gradients + l.bias, add);
       T* to = i == 0 ? dx : gradients_[i % 2].data();
       if (to == nullptr) return;
-      k_.gemm(rows, l.in, l.out, {dy, l.out, 1}, {parameters + l.weight, 1, l.width}, to, l.in, false);
+      ops_.gemm(rows, l.in, l.out, {dy, l.out, 1}, {parameters + l.weight, 1, l.width}, to, l.in, false);
       if (l.sums_dx) partners_->add_up(to, rows * l.in);
-      if (i > 0) k_.relu_backward(rows * l.in, input, to);
+      if (i > 0) ops_.relu_backward(rows * l.in, input, to);
       dy = to;
     }
   }
 
  private:
+  using Memory = typename Ops::template Memory<T>;
+  using Losses = typename Ops::Losses;
+
   struct Layer {
-    int64_t in, out;       // of this slice
-    int64_t width;         // of a row of the whole weight
-    int64_t weight, bias;  // offsets
+    int64_t in = 0, out = 0;       // of this slice
+    int64_t width = 0;             // of a row of the whole weight
+    int64_t weight = 0, bias = 0;  // offsets
     bool sums_y = false, sums_dx = false;
-    Buffer<T> y = {};      // after the ReLU
+    Memory y = {};                 // after the ReLU
   };
 
-  const Kernels<T>& k_ = kernels<T>();
-  Partners<T>* partners_;
+  Ops ops_;
+  Partners<T, Sum>* partners_;
   const bool ends_model_;
   std::vector<Layer> layers_;
-  Buffer<T> gradients_[2];
-  Buffer<T> dout_;
-  Buffer<double> losses_;
+  Memory gradients_[2];
+  Memory dout_;
+  Losses losses_;
 };
 
 }  // namespace dtrain::engine

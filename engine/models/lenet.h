@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "engine/models/dense.h"
-#include "engine/models/losses.h"
 #include "engine/models/model.h"
 
 namespace dtrain::engine {
@@ -79,22 +78,22 @@ inline Held lenet_held(const LenetSpec& spec, const SampleShape& shape, const Mo
   return held;
 }
 
-template <class T>
-class Lenet : public Model<T> {
+template <class Ops>
+class Lenet : public Model<typename Ops::Value, typename Ops::Sum> {
  public:
-  Lenet(const LenetSpec& spec, const SampleShape& shape, int64_t samples, const ModelPart& part,
-        Partners<T>* partners)
-      : Lenet(spec, shape, samples, part, lenet_plan(spec, shape, part), partners) {}
+  using T = typename Ops::Value;
+  using Sum = typename Ops::Sum;
+
+  Lenet(const Ops& ops, const LenetSpec& spec, const SampleShape& shape, int64_t samples,
+        const ModelPart& part, Partners<T, Sum>* partners)
+      : Lenet(ops, spec, shape, samples, part, lenet_plan(spec, shape, part), partners) {}
 
   Outcome forward(const T* parameters, const Samples<T>& samples, Leaves leaves) override {
     cut_blocks(leaves);
     convolve(parameters, samples.pixels);
-    const int64_t count = leaves.ends[leaves.count - 1];
-    const int64_t correct = dense_.forward(parameters, rows_.data(), count, samples.labels);
-    if (!part_.is_last()) return {};
-    return {tree_total(leaves, 1, dense_.losses()), count, correct};
+    return dense_.forward(parameters, rows_.data(), leaves, samples.labels);
   }
-  void backward(const T* parameters, const Samples<T>&, Leaves leaves, T* gradients, bool add) override {
+  void backward(const T* parameters, const Samples<T>&, Leaves leaves, Sum* gradients, bool add) override {
     dense_.backward(parameters, rows_.data(), leaves, gradients, add, drows_.data());
     if (!convolutions_.empty()) convolve_back(parameters, gradients, add);
   }
@@ -122,26 +121,34 @@ class Lenet : public Model<T> {
   }
 
  private:
+  using Memory = typename Ops::template Memory<T>;
+
   struct Convolution {
-    ConvShape conv;
-    int64_t filters, bias;  // offsets
-    bool gives_back;        // the gradient of its input
-    Buffer<T> in = {}, dout = {};  // blocks
-    Buffer<uint8_t> which = {};    // of four was the largest
+    ConvShape conv = {};
+    int64_t filters = 0, bias = 0;  // offsets
+    bool gives_back = false;        // the gradient of its input
+    Memory in = {}, dout = {};      // blocks
+    typename Ops::template Memory<uint8_t> which = {};  // of four was the largest
   };
   struct Block {
     int64_t first, count;  // samples
   };
+  // Blocks that go through a layer at once: [first, first + count).
+  struct Turn {
+    int64_t first, count;
+    int64_t first_image, images;
+  };
 
-  Lenet(const LenetSpec& spec, const SampleShape& shape, int64_t samples, const ModelPart& part,
-        const LenetPlan& plan, Partners<T>* partners)
-      : part_(part),
+  Lenet(const Ops& ops, const LenetSpec& spec, const SampleShape& shape, int64_t samples,
+        const ModelPart& part, const LenetPlan& plan, Partners<T, Sum>* partners)
+      : ops_(ops),
+        part_(part),
         shape_(shape),
         padding_(spec.kernel / 2),
         row_width_(plan.dense.widths[static_cast<size_t>(plan.dense.layers.begin)]),
         width_out_(plan.dense.widths[static_cast<size_t>(plan.dense.layers.end)]),
         ends_in_rows_(plan.convolutions.end == static_cast<int64_t>(spec.channels.size())),
-        dense_(lenet_layout(spec, shape), plan.dense, samples, partners) {
+        dense_(ops, lenet_layout(spec, shape), plan.dense, samples, partners) {
     const Layout layout = lenet_layout(spec, shape);
     // Each leaf may have a block that is not full, but none is empty.
     const int64_t blocks =
@@ -150,24 +157,24 @@ class Lenet : public Model<T> {
     int64_t largest = 0;
     for (int64_t i = plan.convolutions.begin; i < plan.convolutions.end; ++i) {
       const auto at = static_cast<size_t>(i);
-      const ConvShape& conv = shapes[at];
-      convolutions_.push_back({.conv = conv,
-                               .filters = layout.parameters()[2 * at].offset,
-                               .bias = layout.parameters()[2 * at + 1].offset,
-                               .gives_back = i > 0,
-                               .in = Buffer<T>(blocks * conv.in_size()),
-                               .dout = Buffer<T>(blocks * conv.dout_size()),
-                               .which = Buffer<uint8_t>(blocks * conv.pooled_size())});
-      largest = std::max(largest, std::max(conv.out_size(), conv.in_size()));
+      Convolution& c = convolutions_.emplace_back();
+      c.conv = shapes[at];
+      c.filters = layout.parameters()[2 * at].offset;
+      c.bias = layout.parameters()[2 * at + 1].offset;
+      c.gives_back = i > 0;
+      c.in = Memory(blocks * c.conv.in_size());
+      c.dout = Memory(blocks * c.conv.dout_size());
+      c.which = typename Ops::template Memory<uint8_t>(blocks * c.conv.pooled_size());
+      largest = std::max(largest, std::max(c.conv.out_size(), c.conv.in_size()));
     }
-    rows_ = Buffer<T>(samples * row_width_);
-    drows_ = Buffer<T>(samples * row_width_);
+    rows_ = Memory(samples * row_width_);
+    drows_ = Memory(samples * row_width_);
     if (convolutions_.empty()) return;
-    pooled_ = Buffer<T>(blocks * convolutions_.back().conv.pooled_size());
-    if (!ends_in_rows_) dpooled_ = Buffer<T>(pooled_.size());
-    if (!part.is_first()) din_ = Buffer<T>(convolutions_.front().in.size());
-    one_block_ = Buffer<T>(largest);
-    flipped_ = Buffer<T>(layout.size());
+    pooled_ = Memory(blocks * convolutions_.back().conv.pooled_size());
+    if (!ends_in_rows_) dpooled_ = Memory(pooled_.size());
+    if (!part.is_first()) din_ = Memory(convolutions_.front().in.size());
+    turn_ = Memory(ops_.blocks_at_once(blocks) * largest);
+    flipped_ = Memory(layout.size());
   }
 
   static int64_t blocks_in(Leaves leaves) {
@@ -191,89 +198,75 @@ class Lenet : public Model<T> {
       }
       block_ends_.push_back(static_cast<int64_t>(blocks_.size()));
     }
+    turns_.clear();
+    const auto all = static_cast<int64_t>(blocks_.size());
+    for (int64_t first = 0; first < all; first += turns_.back().count) {
+      const int64_t count = std::min(ops_.blocks_at_once(all), all - first);
+      const int64_t image = blocks_[static_cast<size_t>(first)].first;
+      const Block& last = blocks_[static_cast<size_t>(first + count - 1)];
+      turns_.push_back({first, count, image, last.first + last.count - image});
+    }
   }
 
   void convolve(const T* parameters, const T* pixels) {
-    for (size_t b = 0; b < blocks_.size() && !convolutions_.empty(); ++b) {
-      const auto block = static_cast<int64_t>(b);
+    if (convolutions_.empty()) return;
+    for (const Turn& turn : turns_) {
       Convolution& first = convolutions_.front();
-      if (part_.is_first()) pad(blocks_[b], pixels, first.in.data() + block * first.conv.in_size());
+      if (part_.is_first()) {
+        ops_.rows_to_framed_blocks(turn.images, shape_.channels, shape_.height, shape_.width, padding_,
+                                   pixels + turn.first_image * shape_.pixels(),
+                                   first.in.data() + turn.first * first.conv.in_size(), turn_.data());
+      }
       for (size_t i = 0; i < convolutions_.size(); ++i) {
         Convolution& c = convolutions_[i];
         const bool is_last = i + 1 == convolutions_.size();
-        T* pooled = (is_last ? pooled_ : convolutions_[i + 1].in).data() + block * c.conv.pooled_size();
-        k_.conv(c.conv, c.in.data() + block * c.conv.in_size(), parameters + c.filters, one_block_.data());
-        k_.bias_relu_pool(c.conv, one_block_.data(), parameters + c.bias, pooled,
-                          c.which.data() + block * c.conv.pooled_size());
+        T* pooled = (is_last ? pooled_ : convolutions_[i + 1].in).data() + turn.first * c.conv.pooled_size();
+        ops_.conv(c.conv, turn.count, c.in.data() + turn.first * c.conv.in_size(), parameters + c.filters,
+                  turn_.data());
+        ops_.bias_relu_pool(c.conv, turn.count, turn_.data(), parameters + c.bias, pooled,
+                            c.which.data() + turn.first * c.conv.pooled_size());
         if (is_last && ends_in_rows_) {
-          k_.block_to_rows(blocks_[b].count, row_width_, pooled, rows_.data() + blocks_[b].first * row_width_);
+          ops_.blocks_to_rows(turn.images, row_width_, pooled, rows_.data() + turn.first_image * row_width_);
         }
       }
     }
   }
 
-  // The image in a frame of zeros, which stays zero.
-  void pad(const Block& block, const T* pixels, T* in) {
-    k_.rows_to_block(block.count, shape_.pixels(), pixels + block.first * shape_.pixels(), one_block_.data());
-    const int64_t row = shape_.width * kBlockImages, padded = row + 2 * padding_ * kBlockImages;
-    for (int64_t c = 0; c < shape_.channels; ++c) {
-      for (int64_t y = 0; y < shape_.height; ++y) {
-        std::copy_n(one_block_.data() + (c * shape_.height + y) * row, row,
-                    in + (c * (shape_.height + 2 * padding_) + y + padding_) * padded +
-                        padding_ * kBlockImages);
-      }
-    }
-  }
-
-  void convolve_back(const T* parameters, T* gradients, bool add) {
+  void convolve_back(const T* parameters, Sum* gradients, bool add) {
     for (const Convolution& c : convolutions_) {
-      if (c.gives_back) flip(c, parameters);
+      if (c.gives_back) ops_.flip_filters(c.conv, parameters + c.filters, flipped_.data() + c.filters);
     }
-    for (size_t b = 0; b < blocks_.size(); ++b) {
-      const auto block = static_cast<int64_t>(b);
-      const T* dpooled = one_block_.data();
+    for (const Turn& turn : turns_) {
+      const T* dpooled = turn_.data();
       if (ends_in_rows_) {
-        k_.rows_to_block(blocks_[b].count, row_width_, drows_.data() + blocks_[b].first * row_width_,
-                         one_block_.data());
+        ops_.rows_to_blocks(turn.images, row_width_, drows_.data() + turn.first_image * row_width_, turn_.data());
       } else {
-        dpooled = dpooled_.data() + block * convolutions_.back().conv.pooled_size();
+        dpooled = dpooled_.data() + turn.first * convolutions_.back().conv.pooled_size();
       }
       for (size_t i = convolutions_.size(); i-- > 0;) {
         Convolution& c = convolutions_[i];
         const ConvShape& conv = c.conv;
         const bool is_last = i + 1 == convolutions_.size();
-        const T* pooled = (is_last ? pooled_ : convolutions_[i + 1].in).data() + block * conv.pooled_size();
-        T* dout = c.dout.data() + block * conv.dout_size();
-        k_.pool_relu_backward(conv, pooled, c.which.data() + block * conv.pooled_size(), dpooled, dout);
+        const T* pooled = (is_last ? pooled_ : convolutions_[i + 1].in).data() + turn.first * conv.pooled_size();
+        T* dout = c.dout.data() + turn.first * conv.dout_size();
+        ops_.pool_relu_backward(conv, turn.count, pooled, c.which.data() + turn.first * conv.pooled_size(),
+                                dpooled, dout);
         if (!c.gives_back) break;
         const ConvShape transposed{conv.out_channels, conv.in_channels,   conv.kernel,
                                    conv.dout_height(), conv.dout_width(), 0};
-        T* din = i == 0 ? din_.data() + block * conv.in_size() : one_block_.data();
-        k_.conv(transposed, dout, flipped_.data() + c.filters, din);
+        T* din = i == 0 ? din_.data() + turn.first * conv.in_size() : turn_.data();
+        ops_.conv(transposed, turn.count, dout, flipped_.data() + c.filters, din);
         dpooled = din;
       }
     }
     const Leaves leaves{block_ends_.data(), static_cast<int>(block_ends_.size())};
     for (const Convolution& c : convolutions_) {
-      k_.conv_filter_gradient(c.conv, leaves, c.in.data(), c.dout.data(), gradients + c.filters, add);
-      k_.conv_bias_gradient(c.conv, leaves, c.dout.data(), gradients + c.bias, add);
+      ops_.conv_filter_gradient(c.conv, leaves, c.in.data(), c.dout.data(), gradients + c.filters, add);
+      ops_.conv_bias_gradient(c.conv, leaves, c.dout.data(), gradients + c.bias, add);
     }
   }
 
-  // [out][in][y][x] -> [in][out][-y][-x]
-  void flip(const Convolution& convolution, const T* parameters) {
-    const ConvShape& c = convolution.conv;
-    const int64_t taps = c.kernel * c.kernel;
-    for (int64_t o = 0; o < c.out_channels; ++o) {
-      for (int64_t i = 0; i < c.in_channels; ++i) {
-        const T* from = parameters + convolution.filters + (o * c.in_channels + i) * taps;
-        T* to = flipped_.data() + convolution.filters + (i * c.out_channels + o) * taps;
-        for (int64_t t = 0; t < taps; ++t) to[taps - 1 - t] = from[t];
-      }
-    }
-  }
-
-  const Kernels<T>& k_ = kernels<T>();
+  Ops ops_;
   const ModelPart part_;
   const SampleShape shape_;
   const int64_t padding_;
@@ -281,14 +274,15 @@ class Lenet : public Model<T> {
   const int64_t width_out_;  // of what they give
   const bool ends_in_rows_;
   std::vector<Convolution> convolutions_;
-  Buffer<T> pooled_, dpooled_;  // of the last convolution
-  Buffer<T> din_;               // of the first
-  Buffer<T> one_block_;
-  Buffer<T> flipped_;           // filters for the gradients of inputs
-  Buffer<T> rows_, drows_;      // samples x row_width_
-  DenseLayers<T> dense_;
+  Memory pooled_, dpooled_;  // of the last convolution
+  Memory din_;               // of the first
+  Memory turn_;              // what is between the layers
+  Memory flipped_;           // filters for the gradients of inputs
+  Memory rows_, drows_;      // samples x row_width_
+  DenseLayers<Ops> dense_;
   std::vector<Block> blocks_;
   std::vector<int64_t> block_ends_;  // by leaf
+  std::vector<Turn> turns_;
 };
 
 }  // namespace dtrain::engine

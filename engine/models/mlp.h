@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "engine/models/dense.h"
-#include "engine/models/losses.h"
 #include "engine/models/model.h"
 
 namespace dtrain::engine {
@@ -34,26 +33,27 @@ inline Held mlp_held(const MlpSpec& spec, const SampleShape& shape, const ModelP
   return held;
 }
 
-template <class T>
-class Mlp : public Model<T> {
+template <class Ops>
+class Mlp : public Model<typename Ops::Value, typename Ops::Sum> {
  public:
-  Mlp(const MlpSpec& spec, const SampleShape& shape, int64_t samples, const ModelPart& part,
-      Partners<T>* partners)
-      : part_(part), dense_(mlp_layout(spec, shape), mlp_plan(spec, shape, part), samples, partners) {
+  using T = typename Ops::Value;
+  using Sum = typename Ops::Sum;
+
+  Mlp(const Ops& ops, const MlpSpec& spec, const SampleShape& shape, int64_t samples, const ModelPart& part,
+      Partners<T, Sum>* partners)
+      : part_(part),
+        dense_(ops, mlp_layout(spec, shape), mlp_plan(spec, shape, part), samples, partners) {
     const DensePlan plan = mlp_plan(spec, shape, part);
     width_in_ = part.is_first() ? 0 : plan.widths[static_cast<size_t>(plan.layers.begin)];
     width_out_ = part.is_last() ? 0 : plan.widths[static_cast<size_t>(plan.layers.end)];
-    in_ = Buffer<T>(samples * width_in_);
-    din_ = Buffer<T>(samples * width_in_);
+    in_ = Memory(samples * width_in_);
+    din_ = Memory(samples * width_in_);
   }
 
   Outcome forward(const T* parameters, const Samples<T>& samples, Leaves leaves) override {
-    const int64_t count = leaves.ends[leaves.count - 1];
-    const int64_t correct = dense_.forward(parameters, input_of(samples), count, samples.labels);
-    if (!part_.is_last()) return {};
-    return {tree_total(leaves, 1, dense_.losses()), count, correct};
+    return dense_.forward(parameters, input_of(samples), leaves, samples.labels);
   }
-  void backward(const T* parameters, const Samples<T>& samples, Leaves leaves, T* gradients,
+  void backward(const T* parameters, const Samples<T>& samples, Leaves leaves, Sum* gradients,
                 bool add) override {
     dense_.backward(parameters, input_of(samples), leaves, gradients, add,
                     part_.is_first() ? nullptr : din_.data());
@@ -67,14 +67,16 @@ class Mlp : public Model<T> {
   T* output_gradient() override { return dense_.output_gradient(); }
 
  private:
+  using Memory = typename Ops::template Memory<T>;
+
   const T* input_of(const Samples<T>& samples) const {
     return part_.is_first() ? samples.pixels : in_.data();
   }
 
   const ModelPart part_;
-  DenseLayers<T> dense_;
+  DenseLayers<Ops> dense_;
   int64_t width_in_, width_out_;
-  Buffer<T> in_, din_;  // where the part before ends
+  Memory in_, din_;  // where the part before ends
 };
 
 }  // namespace dtrain::engine

@@ -1,6 +1,7 @@
 #include "engine/models/model.h"
 
 #include "engine/models/gpt.h"
+#include "engine/models/host_kernels.h"
 #include "engine/models/lenet.h"
 #include "engine/models/mlp.h"
 
@@ -41,13 +42,13 @@ std::unique_ptr<Model<T>> make_model(const ModelSpec& spec, const SampleShape& s
   INVARIANT(part.stages == 1 || part.slices == 1, "a model is cut one way");
   INVARIANT(part.slices == 1 || partners != nullptr, "slices need each other");
   return std::visit(Overloaded{[&](const MlpSpec& m) -> std::unique_ptr<Model<T>> {
-                                 return std::make_unique<Mlp<T>>(m, shape, samples, part, partners);
+                                 return std::make_unique<Mlp<HostKernels<T>>>(HostKernels<T>(), m, shape, samples, part, partners);
                                },
                                [&](const LenetSpec& m) -> std::unique_ptr<Model<T>> {
-                                 return std::make_unique<Lenet<T>>(m, shape, samples, part, partners);
+                                 return std::make_unique<Lenet<HostKernels<T>>>(HostKernels<T>(), m, shape, samples, part, partners);
                                },
                                [&](const GptSpec& m) -> std::unique_ptr<Model<T>> {
-                                 return std::make_unique<Gpt<T>>(m, shape, samples, part, partners);
+                                 return std::make_unique<Gpt<HostKernels<T>>>(HostKernels<T>(), m, shape, samples, part, partners);
                                }},
                     spec);
 }

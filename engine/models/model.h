@@ -1,6 +1,9 @@
-// A Model is a static plan: forward and backward as straight code over the kernels, no graph. It is a
+// A Model is a static plan: forward and backward as straight code over operations, no graph. It is a
 // whole model or a part of one, and owns the activations of as many samples as it was made for. One for
 // each thread that trains, or for each micro-batch on its way.
+//
+// Each model is one template over the operations that it is made of: HostKernels on the CPU,
+// cuda::DeviceKernels on a GPU. All pointers are to where these compute.
 #pragma once
 
 #include <cstdint>
@@ -45,18 +48,19 @@ struct Outcome {
 // Of a part that is not the first, input() takes what the part before gave, and input_gradient() is
 // what that one wants; of a part that is not the last, output() goes to the next one, which returns
 // output_gradient(). All lie sample after sample, as many elements as the part's flow_in and flow_out.
-template <class T>
+// T is what parameters and activations are, Sum what sums over samples are kept in.
+template <class T, class Sum = T>
 class Model {
  public:
   virtual ~Model() = default;
 
   // `leaves` counts samples, at most those that the model was made for. What came of them is known to
-  // the last part only.
+  // the last part only (of a model on a GPU, to the device: DeviceKernels::totals).
   virtual Outcome forward(const T* parameters, const Samples<T>& samples, Leaves leaves) = 0;
   // After forward on the same. Every gradient is the sum over samples; with `add`, onto what is in
   // `gradients`.
-  virtual void backward(const T* parameters, const Samples<T>& samples, Leaves leaves, T* gradients,
-                        bool add) = 0;
+  virtual void backward(const T* parameters, const Samples<T>& samples, Leaves leaves,
+                        Sum* gradients, bool add) = 0;
 
   // Elements for these samples; 0 at the ends of the model.
   virtual int64_t flow_in(Leaves leaves) const = 0;
@@ -66,7 +70,7 @@ class Model {
   virtual const T* output() const = 0;
   virtual T* output_gradient() = 0;
 
-  Outcome train(const T* parameters, const Samples<T>& samples, Leaves leaves, T* gradients, bool add) {
+  Outcome train(const T* parameters, const Samples<T>& samples, Leaves leaves, Sum* gradients, bool add) {
     const Outcome outcome = forward(parameters, samples, leaves);
     backward(parameters, samples, leaves, gradients, add);
     return outcome;

@@ -27,14 +27,14 @@ struct ModelPart {
 
 // Those that have the other slices of the same layers. A call that fails leaves numbers without a
 // meaning, and so do all after it: who trains asks afterwards.
-template <class T>
+template <class T, class Sum = T>
 class Partners {
  public:
   virtual ~Partners() = default;
   // Replaces values by their sum over all slices, the same bits for everyone.
   virtual void add_up(T* values, int64_t count) = 0;
   // all[slice][count] from everyone's mine[count].
-  virtual void gather(const T* mine, T* all, int64_t count) = 0;
+  virtual void gather(const Sum* mine, Sum* all, int64_t count) = 0;
 };
 
 // What of an arena a part holds; ranges ascend.

@@ -1,31 +1,61 @@
-// Softmax cross-entropy where each of several has some columns of the logits: they tell each other, of
-// each row, how large the sum of exponentials of each part is.
+// The loss of a batch on the CPU: softmax cross-entropy, of whole rows of logits or of rows of which each
+// of several has some columns. These tell each other, of each row, how large the sum of exponentials of
+// each part is.
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <vector>
 
 #include "engine/buffer.h"
 #include "engine/kernels/kernels.h"
-#include "engine/models/model_part.h"
+#include "engine/models/model.h"
 
 namespace dtrain::engine {
 
+// The sum of losses[0, rows) by the tree over the leaves, leaf l being rows_per_sample times its samples.
+inline double tree_total(Leaves leaves, int64_t rows_per_sample, const double* losses) {
+  std::array<double, kTreeLevels> waiting{};
+  size_t depth = 0;
+  int64_t row = 0;
+  for (int leaf = 0; leaf < leaves.count; ++leaf) {
+    double sum = 0;
+    for (; row < leaves.ends[leaf] * rows_per_sample; ++row) sum += losses[row];
+    for (int rest = leaf; rest & 1; rest >>= 1) sum += waiting[--depth];
+    waiting[depth++] = sum;
+  }
+  return waiting[0];
+}
+
 template <class T>
-class SlicedLoss {
+class HostLosses {
  public:
-  SlicedLoss() = default;
+  HostLosses() = default;
   // Of up to `rows` rows; `columns`: the slice's.
-  SlicedLoss(int64_t rows, Range columns, int slices)
-      : columns_(columns), slices_(slices), mine_(rows * kTold), all_(rows * kTold * slices) {
+  HostLosses(int64_t rows, Range columns, int slices) : columns_(columns), slices_(slices), losses_(rows) {
+    if (slices == 1) return;
+    mine_ = Buffer<T>(rows * kTold);
+    all_ = Buffer<T>(rows * kTold * slices);
     known_.resize(static_cast<size_t>(rows));
   }
 
-  // logits [rows][columns.size()] become the gradients of the losses, which everyone gets. Returns how
-  // many labels have the largest logit.
-  int64_t run(int64_t rows, const int32_t* labels, T* logits, double* losses, Partners<T>& partners) {
+  // logits [rows][columns.size()] become the gradients of the losses. `partners`: where there are several
+  // slices; all get the same outcome.
+  Outcome run(const Kernels<T>& kernels, Leaves leaves, int64_t rows_per_sample, const int32_t* labels,
+              T* logits, int64_t width, Partners<T>* partners) {
+    INVARIANT(width == columns_.size(), "rows of logits lie one after the other");
+    const int64_t rows = leaves.ends[leaves.count - 1] * rows_per_sample;
+    const int64_t correct =
+        slices_ == 1 ? kernels.softmax_cross_entropy(rows, width, labels, logits, losses_.data())
+                     : run_slice(kernels, rows, labels, logits, *partners);
+    return {tree_total(leaves, rows_per_sample, losses_.data()), rows, correct};
+  }
+
+ private:
+  int64_t run_slice(const Kernels<T>& kernels, int64_t rows, const int32_t* labels, T* logits,
+                    Partners<T>& partners) {
     const int64_t n = columns_.size();
     for (int64_t row = 0; row < rows; ++row) {
       const int64_t label = labels[row] - columns_.begin;
@@ -38,7 +68,8 @@ class SlicedLoss {
       told[2] = is_here ? told[1] : -std::numeric_limits<T>::infinity();
     }
     // As if this were all: probabilities within the slice, and the logarithm of its sum.
-    kernels<T>().softmax_cross_entropy(rows, n, known_.data(), logits, losses);
+    double* losses = losses_.data();
+    kernels.softmax_cross_entropy(rows, n, known_.data(), logits, losses);
     for (int64_t row = 0; row < rows; ++row) {
       mine_[row * kTold + 1] += static_cast<T>(losses[row]);
       logits[row * n + known_[static_cast<size_t>(row)]] += T(1);
@@ -70,12 +101,12 @@ class SlicedLoss {
     return correct;
   }
 
- private:
   // Of each row: the largest logit, the logarithm of the sum of exponentials, the label's logit.
   static constexpr int64_t kTold = 3;
 
-  Range columns_;
+  Range columns_ = {};
   int slices_ = 1;
+  Buffer<double> losses_;
   Buffer<T> mine_, all_;
   std::vector<int32_t> known_;  // a label within the slice
 };

@@ -50,10 +50,16 @@ void sum_weights(int64_t first, int64_t rows, int64_t columns, T scale, const T*
   for (int64_t r = 0; r < rows; ++r, p += columns) {
     const int64_t seen = first + r + 1;
     T most = p[0];
-    for (int64_t i = 1; i < seen; ++i) most = p[i] > most ? p[i] : most;
+    int64_t i = 0;
+    if (seen >= kLanes<T>) {
+      Vector<T> largest = load(p);
+      for (i = kLanes<T>; i + kLanes<T> <= seen; i += kLanes<T>) largest = larger(largest, load(p + i));
+      most = max_lanes<T>(largest);
+    }
+    for (; i < seen; ++i) most = p[i] > most ? p[i] : most;
     most *= scale;
     Vector<T> sums{};
-    int64_t i = 0;
+    i = 0;
     for (; i + kLanes<T> <= seen; i += kLanes<T>) sums += exp(load(p + i) * scale - most);
     T sum = sum_lanes<T>(sums);
     if (i < seen) {

@@ -12,6 +12,7 @@ namespace dtrain {
 struct EngineRoles {
   int workers = 1;  // the master is one of them
   int servers = 0;
+  int gpus = 0;  // of each worker
 };
 
 struct EngineProblem {

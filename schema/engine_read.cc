@@ -52,7 +52,9 @@ EngineRoles roles_of(const Spec& spec) {
   EngineRoles roles{0, 0};
   for (const RoleSpec& role : spec.roles) {
     if (role.role == Role::Ps) roles.servers += role.count;
-    if (role.role != Role::Ps && role.role != Role::Tensorboard) roles.workers += role.count;
+    if (role.role == Role::Ps || role.role == Role::Tensorboard) continue;
+    roles.workers += role.count;
+    roles.gpus = role.resources.gpus;
   }
   roles.workers = std::max(roles.workers, 1);
   return roles;

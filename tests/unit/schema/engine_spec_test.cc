@@ -21,6 +21,7 @@ EngineSpec unusual() {
   spec.batch = 96;
   spec.weak_scaling = true;
   spec.micro_batch = 16;
+  spec.precision = Precision::Tf32;
   spec.epochs = 0.1;
   spec.steps = 123'456'789'012;
   spec.epoch_samples = 1000;

@@ -228,6 +228,7 @@ Allocations& allocations() {
 }
 
 std::atomic<int> device_count = 1;
+std::atomic<bool> devices_are_one = false;
 std::atomic<int64_t> launch_count = 0;
 thread_local cudaError_t last_error = cudaSuccess;
 thread_local int current_device = 0;
@@ -275,6 +276,7 @@ void enqueue(Stream* stream, std::function<void()> operation) {
 }
 
 void set_device_count(int count) { device_count = count; }
+void make_devices_one(bool one) { devices_are_one = one; }
 int64_t launches() { return launch_count; }
 int64_t device_bytes() {
   const std::lock_guard lock(allocations().mutex);
@@ -299,7 +301,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   if (device < 0 || device >= device_count) return failed(cudaErrorInvalidDevice);
   *properties = {};
   std::strcpy(properties->name, "Emulated GPU");
-  properties->uuid.bytes[0] = static_cast<char>(device + 1);
+  properties->uuid.bytes[0] = static_cast<char>(devices_are_one ? 1 : device + 1);
   properties->totalGlobalMem = size_t{1} << 30;
   properties->multiProcessorCount = 2;
   return cudaSuccess;

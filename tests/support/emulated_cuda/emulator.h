@@ -50,6 +50,7 @@ void enqueue(Stream* stream, std::function<void()> operation);
 
 // ---- for tests
 void set_device_count(int count);
+void make_devices_one(bool one);    // all show the same uuid
 int64_t launches();                 // of kernels, so far
 int64_t device_bytes();             // that are allocated
 void fail_allocations_above(size_t bytes);  // of one allocation

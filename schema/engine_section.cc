@@ -141,6 +141,7 @@ class SectionReader {
     if (chosen.name.empty()) {
       strategy.kind = roles_.servers > 0   ? Strategy::ParameterServer
                       : roles_.workers > 1 ? Strategy::MultiWorkerMirrored
+                      : roles_.gpus > 1    ? Strategy::Mirrored
                                            : Strategy::Single;
       return;
     }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "engine/cuda/device.h"
 #include "engine/cuda/gemm.h"
@@ -25,12 +26,12 @@ class Context {
   Totals* totals() { return totals_.data(); }
 
   // Memory that an operation works in until the next one asks. It grows, which must not be while a graph is
-  // captured: what is captured has run before.
+  // captured: what is captured has run before. What it was stays, for graphs still work in it.
   template <class T>
   T* work(int64_t count) {
     const int64_t bytes = count * static_cast<int64_t>(sizeof(T));
-    if (work_.size() < bytes) work_ = DeviceMemory<unsigned char>(bytes);
-    return reinterpret_cast<T*>(work_.data());
+    if (work_.empty() || work_.back().size() < bytes) work_.emplace_back(bytes);
+    return reinterpret_cast<T*>(work_.back().data());
   }
 
   // Of all that was enqueued.
@@ -46,7 +47,7 @@ class Context {
   std::unique_ptr<Device> device_;
   std::unique_ptr<Gemm> gemm_;
   DeviceMemory<Totals> totals_;
-  DeviceMemory<unsigned char> work_;
+  std::vector<DeviceMemory<unsigned char>> work_;
 };
 
 }  // namespace dtrain::engine::cuda

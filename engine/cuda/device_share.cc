@@ -8,6 +8,12 @@ namespace dtrain::engine::cuda {
 template <class T>
 Result<std::unique_ptr<Share>> DeviceShare<T>::make(const RunPlan& plan, Updater& updater, int me, Rank& rank) {
   rank.device().use();
+  if (const auto* gpt = std::get_if<GptSpec>(&plan.spec.model); gpt != nullptr && gpt->width / gpt->heads > kMaxHeadWidth) {
+    return Error{Code::InvalidArgument,
+                 fmt::format("heads of {} are wider than the {} that attention on GPUs takes", gpt->width / gpt->heads,
+                             kMaxHeadWidth),
+                 "more heads"};
+  }
   try {
     return std::unique_ptr<Share>(new DeviceShare(plan, updater, me, rank));
   } catch (const std::bad_alloc&) {

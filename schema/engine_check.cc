@@ -124,6 +124,10 @@ void check_worker_counts(const EngineSpec& spec, const EngineRoles& roles, Found
 }
 
 void check_gpus(const EngineSpec& spec, const EngineRoles& roles, Found& found) {
+  if (roles.gpus == 0 && roles.most_gpus > 0) {
+    found.push_back({"distributed", "some workers have GPUs and others none; write the same 'gpus' for all of them"});
+    return;
+  }
   if (roles.gpus == 0) {
     if (spec.precision == Precision::Auto || spec.precision == Precision::Fp32) return;
     found.push_back({"precision", "CPUs compute with fp32; write 'gpus: 1' below resources"});

@@ -53,8 +53,10 @@ EngineRoles roles_of(const Spec& spec) {
   for (const RoleSpec& role : spec.roles) {
     if (role.role == Role::Ps) roles.servers += role.count;
     if (role.role == Role::Ps || role.role == Role::Tensorboard) continue;
+    const bool is_first = roles.workers == 0;
     roles.workers += role.count;
-    roles.gpus = role.resources.gpus;
+    roles.gpus = is_first ? role.resources.gpus : std::min(roles.gpus, role.resources.gpus);
+    roles.most_gpus = std::max(roles.most_gpus, role.resources.gpus);
   }
   roles.workers = std::max(roles.workers, 1);
   return roles;

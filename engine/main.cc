@@ -6,6 +6,9 @@
 #include <string>
 
 #include "engine/bench/commands.h"
+#ifdef DTRAIN_CUDA
+#include "engine/cuda/gpus.h"
+#endif
 #include "engine/data/digits.h"
 #include "engine/server/grpc/grpc_tunnels.h"
 #include "engine/training/replica.h"
@@ -35,6 +38,14 @@ Status make_digits(const std::string& folder, const engine::DigitOptions& option
   return ok();
 }
 
+const engine::Gpus* gpus() {
+#ifdef DTRAIN_CUDA
+  return &engine::cuda::gpus();
+#else
+  return nullptr;
+#endif
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -51,7 +62,7 @@ int main(int argc, char** argv) {
 
   CLI::App* train = app.add_subcommand(
       "train", "Train what DTRAIN_ENGINE says, in the place that TF_CONFIG says; results go to OUTPUT_DIR");
-  train->callback([&] { code = end_with(engine::run_replica(engine::grpc_tunnels())); });
+  train->callback([&] { code = end_with(engine::run_replica(engine::grpc_tunnels(), gpus())); });
 
   CLI::App* data = app.add_subcommand("data", "Make data sets");
   data->require_subcommand(1);

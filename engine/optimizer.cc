@@ -10,10 +10,6 @@
 namespace dtrain::engine {
 namespace {
 
-struct SgdConstants {
-  float scale, decay, momentum, minus_rate;
-};
-
 FOR_EACH_VECTOR_WIDTH
 void sgd_plain(int64_t count, SgdConstants c, float* __restrict params,
                const float* __restrict grads) {
@@ -44,18 +40,8 @@ void sgd_nesterov(int64_t count, SgdConstants c, float* __restrict params,
   }
 }
 
-struct AdamConstants {
-  float scale;
-  float l2;      // Adam's decay, part of the gradient
-  float shrink;  // AdamW's decay, a factor of the parameter
-  float take1;   // 1 - beta1
-  float beta2, take2;
-  float root_correction;  // sqrt(1 - beta2^step)
-  float epsilon, minus_step_size;
-};
-
 FOR_EACH_VECTOR_WIDTH
-void adam(int64_t count, AdamConstants c, float* __restrict params, const float* __restrict grads,
+void update_adam(int64_t count, AdamConstants c, float* __restrict params, const float* __restrict grads,
           float* __restrict first, float* __restrict second) {
   for (int64_t i = 0; i < count; ++i) {
     const float param = params[i] * c.shrink;
@@ -65,30 +51,6 @@ void adam(int64_t count, AdamConstants c, float* __restrict params, const float*
     const float denominator = std::sqrt(second[i]) / c.root_correction + c.epsilon;
     params[i] = param + c.minus_step_size * first[i] / denominator;
   }
-}
-
-SgdConstants sgd_constants(const OptimizerSpec& spec, const OptimizerStep& step, bool decays) {
-  return {.scale = static_cast<float>(step.gradient_scale),
-          .decay = decays ? static_cast<float>(spec.weight_decay) : 0,
-          .momentum = static_cast<float>(spec.momentum),
-          .minus_rate = static_cast<float>(-step.learning_rate)};
-}
-
-AdamConstants adam_constants(const OptimizerSpec& spec, const OptimizerStep& step, bool decays) {
-  const double decay = decays ? spec.weight_decay : 0;
-  const bool decoupled = spec.kind == Optimizer::AdamW;
-  const auto steps = static_cast<double>(step.step);
-  const double correction1 = 1 - std::pow(spec.beta1, steps);
-  const double correction2 = 1 - std::pow(spec.beta2, steps);
-  return {.scale = static_cast<float>(step.gradient_scale),
-          .l2 = decoupled ? 0 : static_cast<float>(decay),
-          .shrink = decoupled ? static_cast<float>(1 - step.learning_rate * decay) : 1,
-          .take1 = static_cast<float>(1 - spec.beta1),
-          .beta2 = static_cast<float>(spec.beta2),
-          .take2 = static_cast<float>(1 - spec.beta2),
-          .root_correction = static_cast<float>(std::sqrt(correction2)),
-          .epsilon = static_cast<float>(spec.epsilon),
-          .minus_step_size = static_cast<float>(-(step.learning_rate / correction1))};
 }
 
 }  // namespace
@@ -106,30 +68,55 @@ int OptimizerKernel::states() const {
   return spec_.momentum != 0 ? 1 : 0;
 }
 
-void OptimizerKernel::update(Range range, const OptimizerStep& step, float* params,
-                             const float* grads, float* state0, float* state1) const {
+SgdConstants OptimizerKernel::sgd(const OptimizerStep& step, bool decays) const {
+  return {.scale = static_cast<float>(step.gradient_scale),
+          .decay = decays ? static_cast<float>(spec_.weight_decay) : 0,
+          .momentum = static_cast<float>(spec_.momentum),
+          .minus_rate = static_cast<float>(-step.learning_rate)};
+}
+
+AdamConstants OptimizerKernel::adam(const OptimizerStep& step, bool decays) const {
+  const double decay = decays ? spec_.weight_decay : 0;
+  const bool decoupled = spec_.kind == Optimizer::AdamW;
+  const auto steps = static_cast<double>(step.step);
+  const double correction1 = 1 - std::pow(spec_.beta1, steps);
+  const double correction2 = 1 - std::pow(spec_.beta2, steps);
+  return {.scale = static_cast<float>(step.gradient_scale),
+          .l2 = decoupled ? 0 : static_cast<float>(decay),
+          .shrink = decoupled ? static_cast<float>(1 - step.learning_rate * decay) : 1,
+          .take1 = static_cast<float>(1 - spec_.beta1),
+          .beta2 = static_cast<float>(spec_.beta2),
+          .take2 = static_cast<float>(1 - spec_.beta2),
+          .root_correction = static_cast<float>(std::sqrt(correction2)),
+          .epsilon = static_cast<float>(spec_.epsilon),
+          .minus_step_size = static_cast<float>(-(step.learning_rate / correction1))};
+}
+
+void OptimizerKernel::for_runs(Range range, const std::function<void(Range, bool)>& visit) const {
   auto run = std::upper_bound(runs_.begin(), runs_.end(), range.begin,
                               [](int64_t at, const Run& r) { return at < r.begin; }) -
              1;
   for (int64_t begin = range.begin; begin < range.end; ++run) {
     const int64_t end = run + 1 == runs_.end() ? range.end : std::min(range.end, run[1].begin);
-    const int64_t at = begin - range.begin;
-    const int64_t count = end - begin;
-    if (spec_.kind == Optimizer::Sgd) {
-      const SgdConstants c = sgd_constants(spec_, step, run->decays);
-      if (spec_.momentum == 0) {
-        sgd_plain(count, c, params + at, grads + at);
-      } else if (spec_.nesterov) {
-        sgd_nesterov(count, c, params + at, grads + at, state0 + at);
-      } else {
-        sgd_momentum(count, c, params + at, grads + at, state0 + at);
-      }
-    } else {
-      const AdamConstants c = adam_constants(spec_, step, run->decays);
-      adam(count, c, params + at, grads + at, state0 + at, state1 + at);
-    }
+    visit({begin, end}, run->decays);
     begin = end;
   }
+}
+
+void OptimizerKernel::update(Range range, const OptimizerStep& step, float* params,
+                             const float* grads, float* state0, float* state1) const {
+  for_runs(range, [&](Range run, bool decays) {
+    const int64_t at = run.begin - range.begin, count = run.size();
+    if (spec_.kind != Optimizer::Sgd) {
+      update_adam(count, adam(step, decays), params + at, grads + at, state0 + at, state1 + at);
+    } else if (spec_.momentum == 0) {
+      sgd_plain(count, sgd(step, decays), params + at, grads + at);
+    } else if (spec_.nesterov) {
+      sgd_nesterov(count, sgd(step, decays), params + at, grads + at, state0 + at);
+    } else {
+      sgd_momentum(count, sgd(step, decays), params + at, grads + at, state0 + at);
+    }
+  });
 }
 
 }  // namespace dtrain::engine

@@ -3,12 +3,27 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "engine/layout.h"
 #include "schema/engine_spec.h"
 
 namespace dtrain::engine {
+
+// What an update is made of, in fp32; `minus_` is what is added times the direction.
+struct SgdConstants {
+  float scale, decay, momentum, minus_rate;
+};
+struct AdamConstants {
+  float scale;
+  float l2;      // Adam's decay, part of the gradient
+  float shrink;  // AdamW's decay, a factor of the parameter
+  float take1;   // 1 - beta1
+  float beta2, take2;
+  float root_correction;  // sqrt(1 - beta2^step)
+  float epsilon, minus_step_size;
+};
 
 struct OptimizerStep {
   double learning_rate = 0;
@@ -31,6 +46,11 @@ class OptimizerKernel {
   // states() are not touched and may be null.
   void update(Range range, const OptimizerStep& step, float* params, const float* grads,
               float* state0, float* state1) const;
+
+  // The runs of `range` of which all elements decay or none does, in order; and the constants of a step.
+  void for_runs(Range range, const std::function<void(Range, bool decays)>& visit) const;
+  SgdConstants sgd(const OptimizerStep& step, bool decays) const;
+  AdamConstants adam(const OptimizerStep& step, bool decays) const;
 
  private:
   struct Run {  // up to the begin of the next, or the end of the arena

@@ -123,6 +123,36 @@ void check_worker_counts(const EngineSpec& spec, const EngineRoles& roles, Found
   }
 }
 
+void check_gpus(const EngineSpec& spec, const EngineRoles& roles, Found& found) {
+  if (roles.gpus == 0 && roles.most_gpus > 0) {
+    found.push_back({"distributed", "some workers have GPUs and others none; write the same 'gpus' for all of them"});
+    return;
+  }
+  if (roles.gpus == 0) {
+    if (spec.precision == Precision::Auto || spec.precision == Precision::Fp32) return;
+    found.push_back({"precision", "CPUs compute with fp32; write 'gpus: 1' below resources"});
+    return;
+  }
+  switch (spec.strategy.kind) {
+    case Strategy::Single:
+      if (roles.gpus == 1) return;
+      found.push_back({"strategy", fmt::format("single uses one GPU of the {}; write 'strategy: mirrored'", roles.gpus)});
+      return;
+    case Strategy::Mirrored:
+    case Strategy::CentralStorage:
+    case Strategy::MultiWorkerMirrored:
+      return;
+    case Strategy::ParameterServer:
+    case Strategy::Pipeline:
+    case Strategy::Tensor:
+    case Strategy::Mesh:
+      found.push_back({"strategy", fmt::format("{} trains on CPUs only; remove 'gpus', or write 'strategy: "
+                                               "multi-worker-mirrored'",
+                                               to_string(spec.strategy.kind))});
+      return;
+  }
+}
+
 // How many processes share the batch.
 int batch_parts(const EngineSpec& spec, const EngineRoles& roles) {
   switch (spec.strategy.kind) {
@@ -166,6 +196,7 @@ std::vector<EngineProblem> check_engine_roles(const EngineSpec& spec, const Engi
   Found found;
   check_server_counts(spec, roles, found);
   check_worker_counts(spec, roles, found);
+  check_gpus(spec, roles, found);
   const int parts = batch_parts(spec, roles);
   if (!spec.weak_scaling && spec.batch < parts) {
     found.push_back(

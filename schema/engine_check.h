@@ -12,6 +12,8 @@ namespace dtrain {
 struct EngineRoles {
   int workers = 1;  // the master is one of them
   int servers = 0;
+  int gpus = 0;       // of the worker that has fewest
+  int most_gpus = 0;  // of any
 };
 
 struct EngineProblem {

@@ -220,6 +220,8 @@ Shape engine_section(Shape distributed) {
             {{"every", text(kSpanText), "Left out: 1 epoch."},
              {"keep", whole(limits::kKeep), "How many of them stay. Left out: 3."}}),
         "What a restart goes on from."},
+       {"precision", word({"auto", "fp32", "tf32", "bf16"}),
+        "What GPUs compute with. Left out: auto, which is bf16 on a GPU."},
        {"seed", integer(0, 9'007'199'254'740'992),
         "Of weights and of the order of samples. Left out: 42."},
        {"threads", whole(limits::kThreads), "Of each process; 0: its cpus. Left out: 0."},

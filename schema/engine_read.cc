@@ -52,7 +52,11 @@ EngineRoles roles_of(const Spec& spec) {
   EngineRoles roles{0, 0};
   for (const RoleSpec& role : spec.roles) {
     if (role.role == Role::Ps) roles.servers += role.count;
-    if (role.role != Role::Ps && role.role != Role::Tensorboard) roles.workers += role.count;
+    if (role.role == Role::Ps || role.role == Role::Tensorboard) continue;
+    const bool is_first = roles.workers == 0;
+    roles.workers += role.count;
+    roles.gpus = is_first ? role.resources.gpus : std::min(roles.gpus, role.resources.gpus);
+    roles.most_gpus = std::max(roles.most_gpus, role.resources.gpus);
   }
   roles.workers = std::max(roles.workers, 1);
   return roles;

@@ -31,6 +31,7 @@ class SectionReader {
     spec.batch = integer<int>(&section_, "batch", spec.batch);
     spec.weak_scaling = word(&section_, "scaling") == "weak";
     spec.micro_batch = integer<int>(&section_, "micro-batch", spec.micro_batch);
+    spec.precision = read_precision();
     read_length(spec);
     read_optimizer(spec.optimizer);
     read_schedule(spec.schedule);
@@ -140,6 +141,7 @@ class SectionReader {
     if (chosen.name.empty()) {
       strategy.kind = roles_.servers > 0   ? Strategy::ParameterServer
                       : roles_.workers > 1 ? Strategy::MultiWorkerMirrored
+                      : roles_.gpus > 1    ? Strategy::Mirrored
                                            : Strategy::Single;
       return;
     }
@@ -246,6 +248,14 @@ class SectionReader {
                   fmt::format("got {}, expected at least {}", node->text,
                               span->epochs ? "0.0001 epochs" : "1 step"));
     return std::nullopt;
+  }
+
+  Precision read_precision() {
+    const std::string_view name = word(&section_, "precision");
+    return name == "fp32"   ? Precision::Fp32
+           : name == "tf32" ? Precision::Tf32
+           : name == "bf16" ? Precision::Bf16
+                            : Precision::Auto;
   }
 
   void read_deadline(EngineSpec& spec) {

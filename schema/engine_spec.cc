@@ -44,6 +44,10 @@ constexpr std::array<Word<Schedule>, 4> kSchedules{{{"constant", Schedule::Const
                                                     {"step", Schedule::Step},
                                                     {"cosine", Schedule::Cosine},
                                                     {"linear", Schedule::Linear}}};
+constexpr std::array<Word<Precision>, 4> kPrecisions{{{"auto", Precision::Auto},
+                                                      {"fp32", Precision::Fp32},
+                                                      {"tf32", Precision::Tf32},
+                                                      {"bf16", Precision::Bf16}}};
 constexpr std::array<Word<bool>, 2> kScalings{{{"strong", false}, {"weak", true}}};
 
 // Both know the same calls, one for each kind of field, so that what is written and what is read
@@ -259,6 +263,7 @@ void fields_of(Io& io, EngineSpec& spec) {
   io.number("batch", spec.batch, limits::kBatch);
   io.word("scaling", spec.weak_scaling, kScalings);
   io.number("micro-batch", spec.micro_batch, limits::kBatchOrNone);
+  io.word("precision", spec.precision, kPrecisions);
   io.number("epochs", spec.epochs, limits::kEpochs);
   io.number("steps", spec.steps, limits::kStepsOrNone);
   io.number("epoch-samples", spec.epoch_samples, limits::kStepsOrNone);

@@ -77,6 +77,14 @@ struct OptimizerSpec {
   bool operator==(const OptimizerSpec&) const = default;
 };
 
+// What a GPU computes with; sums, parameters and state are fp32 always.
+enum class Precision {
+  Auto,  // bf16 on a GPU
+  Fp32,
+  Tf32,  // products round what goes in to 10 bits of mantissa
+  Bf16,  // activations and the weights that products read
+};
+
 enum class Schedule { Constant, Step, Cosine, Linear };
 struct ScheduleSpec {
   Schedule kind = Schedule::Constant;
@@ -96,7 +104,8 @@ struct EngineSpec {
   StrategySpec strategy;
   int batch = 64;
   bool weak_scaling = false;  // the batch is that of each worker, not of all
-  int micro_batch = 0;        // samples that a thread works on at once; 0: all of its share
+  int micro_batch = 0;        // samples that a thread or GPU works on at once; 0: all of its share
+  Precision precision = Precision::Auto;
   double epochs = 1;
   int64_t steps = 0;          // if not 0, instead of epochs
   int64_t epoch_samples = 0;  // a virtual epoch; 0: the data set

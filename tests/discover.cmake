@@ -1,6 +1,6 @@
 # Registers the test cases of the level binaries with ctest, one ctest test per file: per binary would be
 # too coarse, per case too slow to start. The pattern, not the path: compilers may be told to shorten it.
-foreach(level unit sim integration engine e2e)
+foreach(level unit sim integration engine gpu e2e)
   if(NOT TARGET ${level}_tests)
     continue()
   endif()

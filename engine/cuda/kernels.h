@@ -52,11 +52,8 @@ template <class T>
 void gelu_backward(cudaStream_t stream, int64_t count, const T* x, T* dy);
 template <class T>
 void add_to(cudaStream_t stream, int64_t count, const T* x, T* y);
-template <class From, class To>  // float to T and Sum<T> to T
+template <class From, class To>  // float to Bfloat16 and double
 void convert(cudaStream_t stream, int64_t count, const From* from, To* to);
-// x[row] += bias + y[row]: a branch joins the residual stream.
-template <class T>
-void add_bias_to(cudaStream_t stream, int64_t rows, int64_t n, const T* bias, const T* y, T* x);
 // out (+)= the sum over rows. Here and below `work` has row_workspace(n) elements.
 template <class T>
 void sum_rows(cudaStream_t stream, int64_t rows, int64_t n, const T* x, Sum<T>* out, bool add, Sum<T>* work);
@@ -114,7 +111,8 @@ template <class T>
 void token_gradient(cudaStream_t stream, int64_t n, int64_t first, int64_t count, const int32_t* order,
                     const int32_t* begin, const T* dx, Sum<T>* out);
 
-// ---- causal attention: attention.cu; shapes as in kernels/kernels.h. Any head width up to 256.
+// ---- causal attention: attention.cu; shapes as in kernels/kernels.h
+inline constexpr int64_t kMaxHeadWidth = 128;
 template <class T>
 void attention(cudaStream_t stream, const AttentionShape& shape, int64_t samples, const T* qkv, T* out,
                Sum<T>* log_sums);
@@ -126,14 +124,12 @@ void attention_backward(cudaStream_t stream, const AttentionShape& shape, int64_
 // ---- blocks of kBlockImages images, one after the other: convolutions.cu; shapes as in kernels/kernels.h
 template <class T>
 void conv(cudaStream_t stream, const ConvShape& shape, int64_t blocks, const T* in, const T* filters, T* out);
-// `work` has conv_workspace() elements.
-int64_t conv_workspace(const ConvShape& shape);
 template <class T>
 void conv_filter_gradient(cudaStream_t stream, const ConvShape& shape, int64_t blocks, const T* in, const T* dout,
-                          Sum<T>* dfilters, bool add, Sum<T>* work);
+                          Sum<T>* dfilters, bool add);
 template <class T>
 void conv_bias_gradient(cudaStream_t stream, const ConvShape& shape, int64_t blocks, const T* dout,
-                        Sum<T>* dbias, bool add, Sum<T>* work);
+                        Sum<T>* dbias, bool add);
 template <class T>
 void bias_relu_pool(cudaStream_t stream, const ConvShape& shape, int64_t blocks, const T* x, const T* bias,
                     T* pooled, uint8_t* which);

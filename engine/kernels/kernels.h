@@ -50,15 +50,15 @@ inline constexpr int kBlockImages = 8;
 // convolution of it.
 struct ConvShape {
   int64_t in_channels, out_channels, kernel, in_height, in_width, dout_padding;
-  int64_t out_height() const { return in_height - kernel + 1; }
-  int64_t out_width() const { return in_width - kernel + 1; }
-  int64_t dout_height() const { return out_height() + 2 * dout_padding; }
-  int64_t dout_width() const { return out_width() + 2 * dout_padding; }
+  constexpr int64_t out_height() const { return in_height - kernel + 1; }
+  constexpr int64_t out_width() const { return in_width - kernel + 1; }
+  constexpr int64_t dout_height() const { return out_height() + 2 * dout_padding; }
+  constexpr int64_t dout_width() const { return out_width() + 2 * dout_padding; }
   // Elements of a block.
-  int64_t in_size() const { return in_channels * in_height * in_width * kBlockImages; }
-  int64_t out_size() const { return out_channels * out_height() * out_width() * kBlockImages; }
-  int64_t dout_size() const { return out_channels * dout_height() * dout_width() * kBlockImages; }
-  int64_t pooled_size() const {
+  constexpr int64_t in_size() const { return in_channels * in_height * in_width * kBlockImages; }
+  constexpr int64_t out_size() const { return out_channels * out_height() * out_width() * kBlockImages; }
+  constexpr int64_t dout_size() const { return out_channels * dout_height() * dout_width() * kBlockImages; }
+  constexpr int64_t pooled_size() const {
     return out_channels * (out_height() / 2) * (out_width() / 2) * kBlockImages;
   }
 };

@@ -127,7 +127,7 @@ class DenseLayers {
     }
     if (!ends_model_) return {};
     Layer& last = layers_.back();
-    return losses_.run(ops_, leaves, 1, labels, last.y.data(), last.out, nullptr);
+    return losses_.run(ops_, leaves, 1, labels, last.y.data(), last.out, partners_);
   }
   const T* output() const { return layers_.back().y.data(); }
   T* output_gradient() { return dout_.data(); }

@@ -145,7 +145,7 @@ class Gpt : public Model<typename Ops::Value, typename Ops::Sum> {
       qkv_bias_ = Memory(3 * heads_.size());
       dqkv_bias_ = SumMemory(3 * heads_.size());
     }
-    if (part.is_first() || part.is_last()) token_gradient_ = TokenGradient(vocabulary_, c, rows);
+    if (part.is_first() || part.is_last()) token_gradient_ = TokenGradient(vocabulary_, shape.vocabulary, c, rows);
     if (!part.is_last()) return;
     norm_ = Memory(rows * c);
     for (SumMemory* each : {&mean_, &rstd_}) *each = SumMemory(rows);

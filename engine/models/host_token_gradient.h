@@ -15,13 +15,14 @@ template <class T>
 class HostTokenGradient {
  public:
   HostTokenGradient() = default;
-  // Of a slice of the vocabulary, rows of `width`, and up to so many rows of a batch.
-  HostTokenGradient(Range vocabulary, int64_t width, int64_t)
+  // Of a slice of the vocabulary of so many tokens, of embeddings of `width`, and up to so many rows of a
+  // batch.
+  HostTokenGradient(Range vocabulary, int64_t /*tokens*/, int64_t width, int64_t /*rows*/)
       : vocabulary_(vocabulary),
         width_(width),
         sums_(kTreeLevels * std::min(vocabulary.size(), kTokenBlock) * width) {}
 
-  // logits [rows][logits_width] and what they were made of, x [rows][width]: where the classifier is, else
+  // dlogits [rows][logits_width] and what they were made of, x [rows][width]: where the classifier is, else
   // null. dx [rows][width]: where the embedding is, else null.
   void run(const Kernels<T>& kernels, const int32_t* ids, Leaves rows, const T* dlogits, int64_t logits_width,
            const T* x, const T* dx, T* out, bool add) {

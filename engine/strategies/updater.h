@@ -28,6 +28,7 @@ class Updater {
   // The leaves of each batch, and what of them is `me`'s: one gradient arena for each node.
   virtual int64_t leaves() const = 0;
   virtual std::vector<Node> nodes(int me) const = 0;
+  virtual size_t gradient_arenas(int me) const { return nodes(me).size(); }
   // What part of the model `me` computes, and with whom.
   virtual Seat seat(int) { return {}; }
   virtual const float* parameters(int me) const = 0;

@@ -13,6 +13,7 @@
 #include "engine/strategies/split_model.h"
 #include "engine/training/run_plan.h"
 #include "engine/training/training.h"
+#include "schema/engine_check.h"
 #include "schema/fd.h"
 
 namespace dtrain::engine {
@@ -53,6 +54,39 @@ Status serve(const RunPlan& plan) {
   return server->run(signals.get());
 }
 
+// What this process was given. The runner names none to a replica that asked for none.
+Result<int> visible_gpus(const Gpus* gpus) {
+  if (variable("CUDA_VISIBLE_DEVICES").empty()) return 0;
+  if (gpus == nullptr) {
+    return Error{Code::InvalidArgument, "this dtrain-engine was built without GPUs",
+                 "cmake --preset cuda, or no gpus: below resources"};
+  }
+  TRY(const int count, gpus->count());
+  if (count > 0) return count;
+  return Error{Code::FailedPrecondition,
+               fmt::format("CUDA_VISIBLE_DEVICES={} names no GPU that is here", variable("CUDA_VISIBLE_DEVICES")), ""};
+}
+
+Status work_on_gpus(const RunPlan& plan, const Gpus& gpus) {
+  switch (plan.spec.strategy.kind) {
+    case dtrain::Strategy::Single:
+    case dtrain::Strategy::Mirrored:
+    case dtrain::Strategy::MultiWorkerMirrored:
+    case dtrain::Strategy::CentralStorage:
+      break;
+    case dtrain::Strategy::ParameterServer:
+    case dtrain::Strategy::Pipeline:
+    case dtrain::Strategy::Tensor:
+    case dtrain::Strategy::Mesh:
+      return Error{Code::InvalidArgument,
+                   fmt::format("strategy: {} trains on CPUs only", to_string(plan.spec.strategy.kind)),
+                   "no gpus: below resources, or strategy: multi-worker-mirrored"};
+  }
+  TRY(auto gang, assemble(plan));
+  TRY(const auto updater, gpus.open_updater(plan, std::move(gang)));
+  return Training(plan, *updater, gpus.make_share).run();
+}
+
 Status work(const RunPlan& plan) {
   std::unique_ptr<Updater> updater;
   switch (plan.spec.strategy.kind) {
@@ -82,7 +116,7 @@ Status work(const RunPlan& plan) {
 
 }  // namespace
 
-Status run_replica(const Tunnels& tunnels) {
+Status run_replica(const Tunnels& tunnels, const Gpus* gpus) {
   const std::string text = variable(kEngineVariable);
   if (text.empty()) {
     return Error{Code::InvalidArgument, fmt::format("{} is not set", kEngineVariable),
@@ -91,10 +125,13 @@ Status run_replica(const Tunnels& tunnels) {
   TRY(EngineSpec spec, engine_spec_from_json(text));
   TRY(Place place, place_from_environment());
   const std::string output = variable("OUTPUT_DIR");
+  const bool serves = place.role == Role::Ps;
+  TRY(const int visible, serves ? Result<int>(0) : visible_gpus(gpus));
   TRY(RunPlan plan, make_plan(std::move(spec), std::move(place), fs::current_path(),
-                                    output.empty() ? fs::path("output") : fs::path(output)));
+                              output.empty() ? fs::path("output") : fs::path(output), visible));
   plan.tunnels = tunnels;
-  return plan.place.role == Role::Ps ? serve(plan) : work(plan);
+  if (serves) return serve(plan);
+  return plan.gpus > 0 ? work_on_gpus(plan, *gpus) : work(plan);
 }
 
 }  // namespace dtrain::engine

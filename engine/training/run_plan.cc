@@ -38,6 +38,21 @@ int threads_of(const EngineSpec& spec, const Place& place) {
   return place.alone() ? cpus() : std::clamp(threads, 1, cpus());
 }
 
+// Of those that are there.
+Result<int> gpus_of(const EngineSpec& spec, int gpus) {
+  if (gpus == 0) {
+    if (spec.precision == Precision::Auto || spec.precision == Precision::Fp32) return 0;
+    return Error{Code::InvalidArgument, "precision: CPUs compute with fp32", "gpus: 1 below resources"};
+  }
+  if (spec.strategy.devices > gpus) {
+    return Error{Code::InvalidArgument,
+                 fmt::format("devices: {} GPUs are asked for, and there are {}", spec.strategy.devices, gpus),
+                 "as many gpus below resources"};
+  }
+  if (spec.strategy.kind == Strategy::Single) return 1;
+  return spec.strategy.devices > 0 ? spec.strategy.devices : gpus;
+}
+
 // How many workers, or rows of them, have the whole model.
 int64_t copies_of(const EngineSpec& spec, const Place& place) {
   switch (spec.strategy.kind) {
@@ -73,7 +88,7 @@ LearningRate RunPlan::learning_rate() const {
 }
 
 Result<RunPlan> make_plan(EngineSpec spec, Place place, const std::filesystem::path& directory,
-                          std::filesystem::path output_dir) {
+                          std::filesystem::path output_dir, int gpus) {
   const auto* gpt = std::get_if<GptSpec>(&spec.model);
   DatasetOptions options;
   if (gpt != nullptr) options = {.part = Part::Train, .context = gpt->context, .vocabulary = gpt->vocabulary};
@@ -93,7 +108,8 @@ Result<RunPlan> make_plan(EngineSpec spec, Place place, const std::filesystem::p
                .layout = {}};
   const EngineSpec& s = plan.spec;
   plan.layout = layout_of(s.model, shape);
-  plan.threads = threads_of(s, plan.place);
+  TRY(plan.gpus, gpus_of(s, gpus));
+  plan.threads = plan.gpus > 0 ? plan.gpus : threads_of(s, plan.place);
   plan.rows_per_sample = std::max<int64_t>(1, shape.context);
   plan.batch = s.weak_scaling ? s.batch * copies_of(s, plan.place) : s.batch;
   const int64_t samples = s.epoch_samples > 0 ? s.epoch_samples : plan.train.size();

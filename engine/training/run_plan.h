@@ -24,7 +24,8 @@ struct RunPlan {
   std::optional<Dataset> test;
   SampleShape shape;
   Layout layout;
-  int threads = 1;            // participants of this process
+  int gpus = 0;               // of this process; 0: it computes on CPUs
+  int threads = 1;            // participants of this process: threads, each with a GPU if there are any
   int64_t batch = 0;          // of all workers
   int64_t rows_per_sample = 1;
   int64_t steps_per_epoch = 0;
@@ -32,12 +33,16 @@ struct RunPlan {
   int64_t checkpoint_every = 0;  // steps
   Tunnels tunnels = {};          // for data-path: grpc
 
+  Precision precision() const {
+    if (spec.precision != Precision::Auto) return spec.precision;
+    return gpus > 0 ? Precision::Bf16 : Precision::Fp32;
+  }
   SamplerOptions sampler() const { return {train.size(), batch, spec.seed, spec.epoch_samples}; }
   LearningRate learning_rate() const;
 };
 
-// Relative paths of data are below `directory`.
+// Relative paths of data are below `directory`. `gpus`: that this process may use.
 Result<RunPlan> make_plan(EngineSpec spec, Place place, const std::filesystem::path& directory,
-                          std::filesystem::path output_dir);
+                          std::filesystem::path output_dir, int gpus = 0);
 
 }  // namespace dtrain::engine

@@ -5,9 +5,10 @@
 
 namespace dtrain::engine {
 
-std::unique_ptr<Share> make_share(const RunPlan& plan, Updater& updater, int me) {
-  if (updater.seat(me).pipe != nullptr) return std::make_unique<StageShare>(plan, updater, me);
-  return std::make_unique<BatchShare>(plan, updater, me);
+Result<std::unique_ptr<Share>> make_share(const RunPlan& plan, Updater& updater, int me) {
+  const auto make = [&](auto share) { return std::unique_ptr<Share>(std::move(share)); };
+  if (updater.seat(me).pipe != nullptr) return make(std::make_unique<StageShare>(plan, updater, me));
+  return make(std::make_unique<BatchShare>(plan, updater, me));
 }
 
 }  // namespace dtrain::engine

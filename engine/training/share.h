@@ -21,8 +21,8 @@ class Share {
   virtual Result<Outcome> evaluate(Range range, int64_t step) = 0;
 };
 
-// As the participant's seat asks. The two outlive it.
-std::unique_ptr<Share> make_share(const RunPlan& plan, Updater& updater, int me);
+// On the CPU, as the participant's seat asks. The two outlive it.
+Result<std::unique_ptr<Share>> make_share(const RunPlan& plan, Updater& updater, int me);
 
 // All leaves of nodes in a row.
 inline Range leaves_of(const std::vector<Node>& nodes) {

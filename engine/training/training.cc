@@ -8,7 +8,6 @@
 #include "engine/buffer.h"
 #include "engine/optimizer.h"
 #include "engine/training/initial.h"
-#include "engine/training/share.h"
 
 namespace dtrain::engine {
 
@@ -48,8 +47,8 @@ Status Training::run_participant(int me) {
   Sampler sampler(plan_.sampler());
   const LearningRate learning_rate = plan_.learning_rate();
   const int64_t bytes_before = buffer_bytes_made();
-  const std::unique_ptr<Share> share = make_share(plan_, updater_, me);
-  if (is_master(me)) say_memory(plan_, updater_.nodes(me).size(), buffer_bytes_made() - bytes_before);
+  TRY(const std::unique_ptr<Share> share, make_share_(plan_, updater_, me));
+  if (is_master(me)) say_memory(plan_, updater_.gradient_arenas(me), buffer_bytes_made() - bytes_before);
 
   while (step < plan_.steps) {
     TRY(const Outcome own,

@@ -2,6 +2,7 @@
 // computing (printing, saving) the master does while the others wait.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "engine/formats/event_file.h"
@@ -9,12 +10,15 @@
 #include "engine/training/progress.h"
 #include "engine/training/run_plan.h"
 #include "engine/training/saver.h"
+#include "engine/training/share.h"
 
 namespace dtrain::engine {
 
 class Training {
  public:
-  Training(const RunPlan& plan, Updater& updater) : plan_(plan), updater_(updater) {}
+  using MakeShare = std::function<Result<std::unique_ptr<Share>>(const RunPlan&, Updater&, int me)>;
+  Training(const RunPlan& plan, Updater& updater, MakeShare make_share = &engine::make_share)
+      : plan_(plan), updater_(updater), make_share_(std::move(make_share)) {}
 
   // All threads of this process, to the end.
   Status run();
@@ -22,12 +26,13 @@ class Training {
  private:
   Status run_participant(int me);
   Result<int64_t> begin(int me);
-  Result<Outcome> evaluate(int me, int64_t step, class Share& share);
+  Result<Outcome> evaluate(int me, int64_t step, Share& share);
   Status save(int me, int64_t step);
   bool is_master(int me) const { return plan_.place.is_master() && me == updater_.first(); }
 
   const RunPlan& plan_;
   Updater& updater_;
+  const MakeShare make_share_;
   std::optional<Saver> saver_;        // the master's
   std::optional<Progress> progress_;  // the master's
   std::optional<EventFile> events_;   // the master's

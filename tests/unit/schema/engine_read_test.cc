@@ -103,6 +103,8 @@ TEST_CASE("lengths, optimisers, schedules and the rest") {
   CHECK(read("scaling: weak").weak_scaling);
   CHECK(read("micro-batch: 4").micro_batch == 4);
   CHECK(read("epochs: 0.5").epochs == 0.5);
+  CHECK(read("").precision == Precision::Auto);
+  CHECK(read("precision: fp32").precision == Precision::Fp32);
   CHECK(read("steps: 1000000000000").steps == 1'000'000'000'000);
   CHECK(read("epoch: {samples: 500}").epoch_samples == 500);
   CHECK(read("clip: 1.5").clip_norm == 1.5);

@@ -152,6 +152,8 @@ class RandomSpec {
     const auto add = [&](Role which, int count) {
       RoleSpec one = role(which, count);
       one.run = shared_.run;
+      // Workers all have GPUs or none has; and not every strategy takes them.
+      one.resources.gpus = servers_ ? 0 : shared_.resources.gpus;
       spec.roles.push_back(std::move(one));
     };
     if (!servers_ && number(0, 3) == 0) {

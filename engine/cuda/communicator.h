@@ -1,0 +1,41 @@
+// What participants tell each other from GPU to GPU: by NCCL (nccl_communicator.cc). Calls enqueue on a stream
+// and return; all members make the same ones in the same order. Owner and thread: one participant.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+
+#include "engine/comm/deadline.h"
+#include "engine/cuda/kernels.h"
+#include "schema/result.h"
+
+namespace dtrain::engine::cuda {
+
+class Communicator {
+ public:
+  // What its members meet by: made by one of them, and told to the others.
+  using Id = std::array<char, 128>;
+  static Result<Id> make_id();
+  // All `size` members, each with its device current. An error if they have not met by the deadline.
+  static Result<std::unique_ptr<Communicator>> open(const Id& id, int rank, int size, Deadline deadline);
+  virtual ~Communicator() = default;
+
+  // Sums, in place.
+  virtual void all_reduce(cudaStream_t stream, float* values, int64_t count) = 0;
+  virtual void all_reduce(cudaStream_t stream, double* values, int64_t count) = 0;
+  virtual void all_reduce(cudaStream_t stream, Bfloat16* values, int64_t count) = 0;
+  // To all from `root`.
+  virtual void broadcast(cudaStream_t stream, float* values, int64_t count, int root) = 0;
+  // all [size][count]
+  virtual void gather(cudaStream_t stream, const float* mine, float* all, int64_t count) = 0;
+
+  // The first error of all that was asked; of what is on its way too. Never waits.
+  virtual Status status() = 0;
+  // Gives up what is on its way: nobody waits for this member any more than for a lost one.
+  virtual void abort() = 0;
+};
+
+}  // namespace dtrain::engine::cuda

@@ -1,0 +1,53 @@
+// What the operations of one participant have in common on its GPU: the device, the library of products,
+// memory to work in, and what came of a step.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "engine/cuda/device.h"
+#include "engine/cuda/gemm.h"
+#include "engine/cuda/memory.h"
+
+namespace dtrain::engine::cuda {
+
+class Context {
+ public:
+  static Result<std::unique_ptr<Context>> open(int ordinal, Fp32 fp32) {
+    TRY(auto device, Device::open(ordinal));
+    TRY(auto gemm, Gemm::open(fp32));
+    return std::unique_ptr<Context>(new Context(std::move(device), std::move(gemm)));
+  }
+
+  Device& device() { return *device_; }
+  Gemm& gemm() { return *gemm_; }
+  cudaStream_t stream() const { return device_->stream(); }
+  // Of all samples since it was cleared; what a model's forward() adds to.
+  Totals* totals() { return totals_.data(); }
+
+  // Memory that an operation works in until the next one asks. It grows, which must not be while a graph is
+  // captured: what is captured has run before. What it was stays, for graphs still work in it.
+  template <class T>
+  T* work(int64_t count) {
+    const int64_t bytes = count * static_cast<int64_t>(sizeof(T));
+    if (work_.empty() || work_.back().size() < bytes) work_.emplace_back(bytes);
+    return reinterpret_cast<T*>(work_.back().data());
+  }
+
+  // Of all that was enqueued.
+  Status status() const {
+    TRY(device_->status());
+    return gemm_->status();
+  }
+
+ private:
+  Context(std::unique_ptr<Device> device, std::unique_ptr<Gemm> gemm)
+      : device_(std::move(device)), gemm_(std::move(gemm)), totals_(1) {}
+
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Gemm> gemm_;
+  DeviceMemory<Totals> totals_;
+  std::vector<DeviceMemory<unsigned char>> work_;
+};
+
+}  // namespace dtrain::engine::cuda

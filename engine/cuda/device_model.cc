@@ -1,0 +1,32 @@
+#include "engine/cuda/device_model.h"
+
+#include "engine/cuda/device_kernels.h"
+#include "engine/models/gpt.h"
+#include "engine/models/lenet.h"
+#include "engine/models/mlp.h"
+
+namespace dtrain::engine::cuda {
+
+template <class T>
+std::unique_ptr<DeviceModel<T>> make_device_model(Context& context, const ModelSpec& spec, const SampleShape& shape,
+                                                  int64_t samples, const ModelPart& part,
+                                                  Partners<T, Sum<T>>* partners) {
+  using Ops = DeviceKernels<T>;
+  const Ops ops(context);
+  if (const auto* mlp = std::get_if<MlpSpec>(&spec)) {
+    return std::make_unique<Mlp<Ops>>(ops, *mlp, shape, samples, part, partners);
+  }
+  if (const auto* lenet = std::get_if<LenetSpec>(&spec)) {
+    return std::make_unique<Lenet<Ops>>(ops, *lenet, shape, samples, part, partners);
+  }
+  return std::make_unique<Gpt<Ops>>(ops, std::get<GptSpec>(spec), shape, samples, part, partners);
+}
+
+#define DTRAIN_DEVICE_MODEL(T)                                                                                  \
+  template std::unique_ptr<DeviceModel<T>> make_device_model<T>(Context&, const ModelSpec&, const SampleShape&, \
+                                                                int64_t, const ModelPart&, Partners<T, Sum<T>>*);
+DTRAIN_DEVICE_MODEL(float)
+DTRAIN_DEVICE_MODEL(double)
+DTRAIN_DEVICE_MODEL(Bfloat16)
+
+}  // namespace dtrain::engine::cuda

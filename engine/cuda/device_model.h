@@ -1,0 +1,20 @@
+// The models, made of a GPU's operations.
+#pragma once
+
+#include <memory>
+
+#include "engine/cuda/context.h"
+#include "engine/models/model.h"
+
+namespace dtrain::engine::cuda {
+
+template <class T>
+using DeviceModel = Model<T, Sum<T>>;
+
+// std::bad_alloc when the device has not enough memory. All outlive the model.
+template <class T>
+std::unique_ptr<DeviceModel<T>> make_device_model(Context& context, const ModelSpec& spec, const SampleShape& shape,
+                                                  int64_t samples, const ModelPart& part = {},
+                                                  Partners<T, Sum<T>>* partners = nullptr);
+
+}  // namespace dtrain::engine::cuda

@@ -1,0 +1,194 @@
+#include "engine/cuda/launch.h"
+
+namespace dtrain::engine::cuda {
+
+namespace {
+
+constexpr unsigned kTotalsThreads = 1024;
+
+// Rows of a few classes take a warp each, those of a vocabulary a block of many.
+unsigned threads_for(int64_t n) {
+  const int64_t each = n >= 4096 ? 16 : 4;
+  const int64_t threads = (n / each + kWarp - 1) / kWarp * kWarp;
+  return static_cast<unsigned>(std::clamp<int64_t>(threads, kWarp, 1024));
+}
+
+// The largest of some values, and the sum of exp(value - it).
+template <class S>
+struct Exponentials {
+  S most, sum;
+};
+template <class S>
+__device__ Exponentials<S> joined(Exponentials<S> a, Exponentials<S> b) {
+  const S most = a.most > b.most ? a.most : b.most;
+  // Of nothing yet the sum is 0, and minus infinity less itself is no number.
+  const S from_a = a.sum == S(0) ? S(0) : a.sum * exp(a.most - most);
+  const S from_b = b.sum == S(0) ? S(0) : b.sum * exp(b.most - most);
+  return {most, from_a + from_b};
+}
+template <class S>
+__device__ Exponentials<S> block_exponentials(Exponentials<S> mine) {
+  __shared__ S most[kWarp], sums[kWarp];
+  for (int mask = kWarp / 2; mask > 0; mask /= 2) {
+    mine = joined(mine, {__shfl_xor_sync(0xffffffff, mine.most, mask), __shfl_xor_sync(0xffffffff, mine.sum, mask)});
+  }
+  const unsigned warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, warps = blockDim.x / kWarp;
+  if (lane == 0) {
+    most[warp] = mine.most;
+    sums[warp] = mine.sum;
+  }
+  __syncthreads();
+  Exponentials<S> all{most[0], sums[0]};
+  for (unsigned i = 1; i < warps; ++i) all = joined(all, {most[i], sums[i]});
+  __syncthreads();
+  return all;
+}
+
+// Of a row of n logits, by a whole block. Reads packs from where they are aligned.
+template <class T>
+__device__ Exponentials<Sum<T>> exponentials_of(const T* row, int64_t n) {
+  using S = Sum<T>;
+  S most = -INFINITY;
+  S sum = 0;
+  const auto take = [&](S value) {
+    if (value > most) {
+      sum = sum == S(0) ? S(1) : sum * exp(most - value) + S(1);
+      most = value;
+    } else {
+      sum += exp(value - most);
+    }
+  };
+  constexpr int N = kPack<T>;
+  const bool packs = reinterpret_cast<uintptr_t>(row) % 16 == 0;
+  const int64_t whole = packs ? n / N * N : 0;
+  for (int64_t i = static_cast<int64_t>(threadIdx.x) * N; i < whole; i += static_cast<int64_t>(blockDim.x) * N) {
+    const auto values = load<N>(row + i);
+    for (int k = 0; k < N; ++k) take(wide(values[k]));
+  }
+  for (int64_t i = whole + threadIdx.x; i < n; i += blockDim.x) take(wide(row[i]));
+  return block_exponentials<S>({most, sum});
+}
+
+// logit -> exp(logit - log_sum) - (1 at the label); zeros beyond n.
+template <class T>
+__device__ void become_gradients(T* row, int64_t n, int64_t ld, int64_t label, Sum<T> log_sum) {
+  using S = Sum<T>;
+  const auto gradient = [&](int64_t i, S value) {
+    if (i >= n) return S(0);
+    return exp(value - log_sum) - (i == label ? S(1) : S(0));
+  };
+  constexpr int N = kPack<T>;
+  const bool packs = reinterpret_cast<uintptr_t>(row) % 16 == 0;
+  const int64_t whole = packs ? ld / N * N : 0;
+  for (int64_t i = static_cast<int64_t>(threadIdx.x) * N; i < whole; i += static_cast<int64_t>(blockDim.x) * N) {
+    auto values = load<N>(row + i);
+    for (int k = 0; k < N; ++k) values[k] = static_cast<T>(gradient(i + k, wide(values[k])));
+    store(row + i, values);
+  }
+  for (int64_t i = whole + threadIdx.x; i < ld; i += blockDim.x) {
+    row[i] = static_cast<T>(gradient(i, wide(row[i])));
+  }
+}
+
+template <class T>
+__global__ void softmax_cross_entropy_kernel(int64_t n, int64_t ld, const int32_t* labels, T* logits, double* losses,
+                                             int32_t* right) {
+  const int64_t row = blockIdx.x;
+  T* at = logits + row * ld;
+  const int64_t label = labels[row];
+  const Sum<T> of_label = wide(at[label]);
+  const Exponentials<Sum<T>> all = exponentials_of(at, n);  // ends with a barrier: the label's logit was read
+  const Sum<T> log_of_sum = log(all.sum);
+  if (threadIdx.x == 0) {
+    losses[row] = static_cast<double>(log_of_sum) + static_cast<double>(all.most - of_label);
+    right[row] = of_label == all.most ? 1 : 0;
+  }
+  become_gradients(at, n, ld, label, all.most + log_of_sum);
+}
+
+template <class T>
+__global__ void tell_slice_kernel(int64_t n, int64_t ld, int64_t first, const int32_t* labels, const T* logits,
+                                  Sum<T>* told) {
+  const int64_t row = blockIdx.x;
+  const T* at = logits + row * ld;
+  const Exponentials<Sum<T>> all = exponentials_of(at, n);
+  if (threadIdx.x != 0) return;
+  const int64_t label = labels[row] - first;
+  told += row * kSliceTold;
+  told[0] = all.most;
+  told[1] = all.most + log(all.sum);
+  told[2] = label >= 0 && label < n ? wide(at[label]) : static_cast<Sum<T>>(-INFINITY);
+}
+
+template <class T>
+__global__ void sliced_cross_entropy_kernel(int64_t rows, int64_t n, int64_t ld, int64_t first, const int32_t* labels,
+                                            int slices, const Sum<T>* all, T* logits, double* losses, int32_t* right) {
+  using S = Sum<T>;
+  const int64_t row = blockIdx.x;
+  S most = -INFINITY, largest = -INFINITY, of_label = -INFINITY;
+  for (int slice = 0; slice < slices; ++slice) {
+    const S* told = all + (slice * rows + row) * kSliceTold;
+    most = told[0] > most ? told[0] : most;
+    largest = told[1] > largest ? told[1] : largest;
+    of_label = told[2] > of_label ? told[2] : of_label;
+  }
+  S sum = 0;
+  for (int slice = 0; slice < slices; ++slice) sum += exp(all[(slice * rows + row) * kSliceTold + 1] - largest);
+  const S log_sum = log(sum) + largest;
+  if (threadIdx.x == 0) {
+    losses[row] = static_cast<double>(log_sum) - static_cast<double>(of_label);
+    right[row] = of_label == most ? 1 : 0;
+  }
+  become_gradients(logits + row * ld, n, ld, labels[row] - first, log_sum);
+}
+
+__global__ void add_totals_kernel(int64_t rows, const double* losses, const int32_t* right, Totals* totals) {
+  double loss = 0, correct = 0;
+  for (int64_t row = threadIdx.x; row < rows; row += blockDim.x) {
+    loss += losses[row];
+    correct += right[row];
+  }
+  loss = block_sum(loss);
+  correct = block_sum(correct);
+  if (threadIdx.x != 0) return;
+  totals->loss += loss;
+  totals->rows += static_cast<double>(rows);
+  totals->correct += correct;
+}
+
+}  // namespace
+
+template <class T>
+void softmax_cross_entropy(cudaStream_t stream, int64_t rows, int64_t n, int64_t ld, const int32_t* labels, T* logits,
+                           double* losses, int32_t* right) {
+  launch(stream, static_cast<unsigned>(rows), threads_for(n), 0, &softmax_cross_entropy_kernel<T>, n, ld, labels,
+         logits, losses, right);
+}
+template <class T>
+void tell_slice(cudaStream_t stream, int64_t rows, int64_t n, int64_t ld, int64_t first, const int32_t* labels,
+                const T* logits, Sum<T>* told) {
+  launch(stream, static_cast<unsigned>(rows), threads_for(n), 0, &tell_slice_kernel<T>, n, ld, first, labels, logits,
+         told);
+}
+template <class T>
+void sliced_cross_entropy(cudaStream_t stream, int64_t rows, int64_t n, int64_t ld, int64_t first,
+                          const int32_t* labels, int slices, const Sum<T>* all, T* logits, double* losses,
+                          int32_t* right) {
+  launch(stream, static_cast<unsigned>(rows), threads_for(n), 0, &sliced_cross_entropy_kernel<T>, rows, n, ld, first,
+         labels, slices, all, logits, losses, right);
+}
+void add_totals(cudaStream_t stream, int64_t rows, const double* losses, const int32_t* right, Totals* totals) {
+  launch(stream, 1u, kTotalsThreads, 0, &add_totals_kernel, rows, losses, right, totals);
+}
+
+#define DTRAIN_LOSS(T)                                                                                               \
+  template void softmax_cross_entropy(cudaStream_t, int64_t, int64_t, int64_t, const int32_t*, T*, double*,          \
+                                      int32_t*);                                                                     \
+  template void tell_slice(cudaStream_t, int64_t, int64_t, int64_t, int64_t, const int32_t*, const T*, Sum<T>*);     \
+  template void sliced_cross_entropy(cudaStream_t, int64_t, int64_t, int64_t, int64_t, const int32_t*, int,          \
+                                     const Sum<T>*, T*, double*, int32_t*);
+DTRAIN_LOSS(float)
+DTRAIN_LOSS(double)
+DTRAIN_LOSS(Bfloat16)
+
+}  // namespace dtrain::engine::cuda

@@ -1,0 +1,144 @@
+#include <nccl.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "engine/cuda/communicator.h"
+#include "engine/cuda/library.h"
+
+namespace dtrain::engine::cuda {
+
+namespace {
+
+#define DTRAIN_NCCL(F)                                                                                        \
+  F(GetUniqueId) F(CommInitRankConfig) F(CommDestroy) F(CommAbort) F(CommFinalize) F(CommGetAsyncError)       \
+  F(GetErrorString) F(GetLastError) F(AllReduce) F(Broadcast) F(AllGather)
+
+struct Nccl {
+#define F(name) decltype(&nccl##name) name = nullptr;
+  DTRAIN_NCCL(F)
+#undef F
+
+  static Result<Nccl> load() {
+    TRY(const Library library, Library::open({"libnccl.so.2", "libnccl.so"}, "NCCL"));
+    Nccl found;
+#define F(name) TRY(library.find("nccl" #name, found.name));
+    DTRAIN_NCCL(F)
+#undef F
+    return found;
+  }
+};
+
+class NcclCommunicator : public Communicator {
+ public:
+  explicit NcclCommunicator(const Nccl& lib) : lib_(lib) {}
+  ~NcclCommunicator() override {
+    if (comm_ == nullptr) return;
+    if (status().ok()) {
+      // Without waiting for members that are gone.
+      lib_.CommFinalize(comm_);
+      if (finish(Deadline::after(5)).ok()) {
+        lib_.CommDestroy(comm_);
+        return;
+      }
+    }
+    lib_.CommAbort(comm_);
+  }
+
+  Status start(const Id& id, int rank, int size, Deadline deadline) {
+    static_assert(sizeof(ncclUniqueId) == sizeof(Id));
+    ncclUniqueId unique;
+    std::copy(id.begin(), id.end(), unique.internal);
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;  // else a member that never comes is waited for for ever
+    check(lib_.CommInitRankConfig(&comm_, size, unique, rank, &config), "meet by NCCL");
+    return finish(deadline);
+  }
+
+  void all_reduce(cudaStream_t stream, float* values, int64_t count) override { sum(stream, values, count, ncclFloat32); }
+  void all_reduce(cudaStream_t stream, double* values, int64_t count) override { sum(stream, values, count, ncclFloat64); }
+  void all_reduce(cudaStream_t stream, Bfloat16* values, int64_t count) override {
+    sum(stream, values, count, ncclBfloat16);
+  }
+  void broadcast(cudaStream_t stream, float* values, int64_t count, int root) override {
+    check(lib_.Broadcast(values, values, static_cast<size_t>(count), ncclFloat32, root, comm_, stream), "broadcast");
+  }
+  void gather(cudaStream_t stream, const float* mine, float* all, int64_t count) override {
+    check(lib_.AllGather(mine, all, static_cast<size_t>(count), ncclFloat32, comm_, stream), "gather");
+  }
+
+  Status status() override {
+    if (status_.ok() && comm_ != nullptr) {
+      ncclResult_t later = ncclSuccess;
+      check(lib_.CommGetAsyncError(comm_, &later), "ask NCCL");
+      check(later, "communicate");
+    }
+    return status_;
+  }
+  void abort() override {
+    if (comm_ == nullptr) return;
+    lib_.CommAbort(comm_);
+    comm_ = nullptr;
+    if (status_.ok()) status_ = Error{Code::Aborted, "communication was given up", ""};
+  }
+
+ private:
+  void sum(cudaStream_t stream, void* values, int64_t count, ncclDataType_t type) {
+    check(lib_.AllReduce(values, values, static_cast<size_t>(count), type, ncclSum, comm_, stream), "all-reduce");
+  }
+
+  // A call that does not wait says that it is under way, and has to be asked about before the next.
+  Status finish(Deadline deadline) {
+    TRY(status_);
+    for (;;) {
+      ncclResult_t now = ncclSuccess;
+      check(lib_.CommGetAsyncError(comm_, &now), "ask NCCL");
+      TRY(status_);
+      if (now != ncclInProgress) {
+        check(now, "meet by NCCL");
+        return status_;
+      }
+      if (deadline.expired()) {
+        return Error{Code::DeadlineExceeded, fmt::format("NCCL has not met for {} s", deadline.seconds()),
+                     "NCCL_DEBUG=INFO says what it waits for"};
+      }
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+    }
+  }
+
+  void check(ncclResult_t result, std::string_view doing) {
+    if (result == ncclSuccess || result == ncclInProgress || !status_.ok()) return;
+    const char* more = lib_.GetLastError(comm_);
+    status_ = Error{Code::Internal,
+                    fmt::format("{}: {}{}{}", doing, lib_.GetErrorString(result), more == nullptr || *more == '\0' ? "" : ": ",
+                                more == nullptr ? "" : more),
+                    "NCCL_DEBUG=INFO says more"};
+  }
+
+  const Nccl lib_;
+  ncclComm_t comm_ = nullptr;
+  Status status_ = ok();
+};
+
+}  // namespace
+
+Result<Communicator::Id> Communicator::make_id() {
+  TRY(const Nccl lib, Nccl::load());
+  ncclUniqueId unique;
+  if (const ncclResult_t result = lib.GetUniqueId(&unique); result != ncclSuccess) {
+    return Error{Code::Internal, fmt::format("start NCCL: {}", lib.GetErrorString(result)),
+                 "NCCL_DEBUG=INFO says more"};
+  }
+  Id id;
+  std::copy(std::begin(unique.internal), std::end(unique.internal), id.begin());
+  return id;
+}
+
+Result<std::unique_ptr<Communicator>> Communicator::open(const Id& id, int rank, int size, Deadline deadline) {
+  TRY(const Nccl lib, Nccl::load());
+  auto made = std::make_unique<NcclCommunicator>(lib);
+  TRY(made->start(id, rank, size, deadline));
+  return std::unique_ptr<Communicator>(std::move(made));
+}
+
+}  // namespace dtrain::engine::cuda

@@ -1,0 +1,441 @@
+#include "engine/cuda/launch.h"
+
+namespace dtrain::engine::cuda {
+
+namespace {
+
+template <class S>
+__device__ S gelu_tanh(S x) {
+  const S u = S(0.7978845608028654) * (x + S(0.044715) * x * x * x);
+  return S(1) - S(2) / (exp(u + u) + S(1));
+}
+template <class S>
+__device__ S gelu(S x) {
+  return x * S(0.5) * (gelu_tanh(x) + S(1));
+}
+template <class S>
+__device__ S gelu_slope(S x) {
+  const S t = gelu_tanh(x);
+  const S slope = S(0.7978845608028654) * (S(1) + S(3 * 0.044715) * x * x);
+  return S(0.5) * (t + S(1) + x * (S(1) - t * t) * slope);
+}
+
+// x = f(x, bias)
+template <class T, bool relu>
+struct AddBias {
+  const T* bias;
+  T* x;
+  template <int N>
+  __device__ void run(int64_t i, int64_t column) const {
+    auto values = load<N>(x + i);
+    const auto b = load<N>(bias + column);
+    for (int k = 0; k < N; ++k) {
+      const Sum<T> sum = wide(values[k]) + wide(b[k]);
+      values[k] = static_cast<T>(relu && sum < Sum<T>(0) ? Sum<T>(0) : sum);
+    }
+    store(x + i, values);
+  }
+};
+
+template <class T>
+struct AddBiasGelu {
+  const T* bias;
+  T *x, *y;
+  template <int N>
+  __device__ void run(int64_t i, int64_t column) const {
+    auto values = load<N>(x + i);
+    const auto b = load<N>(bias + column);
+    Pack<T, N> out;
+    for (int k = 0; k < N; ++k) {
+      const Sum<T> sum = wide(values[k]) + wide(b[k]);
+      values[k] = static_cast<T>(sum);
+      out[k] = static_cast<T>(gelu(sum));
+    }
+    store(x + i, values);
+    store(y + i, out);
+  }
+};
+
+template <class T>
+struct ReluBackward {
+  const T* y;
+  T* dy;
+  template <int N>
+  __device__ void run(int64_t i, int64_t) const {
+    auto gradients = load<N>(dy + i);
+    const auto values = load<N>(y + i);
+    for (int k = 0; k < N; ++k) {
+      if (!(wide(values[k]) > Sum<T>(0))) gradients[k] = static_cast<T>(Sum<T>(0));
+    }
+    store(dy + i, gradients);
+  }
+};
+
+template <class T>
+struct GeluBackward {
+  const T* x;
+  T* dy;
+  template <int N>
+  __device__ void run(int64_t i, int64_t) const {
+    auto gradients = load<N>(dy + i);
+    const auto values = load<N>(x + i);
+    for (int k = 0; k < N; ++k) {
+      gradients[k] = static_cast<T>(wide(gradients[k]) * gelu_slope(wide(values[k])));
+    }
+    store(dy + i, gradients);
+  }
+};
+
+template <class T>
+struct AddTo {
+  const T* x;
+  T* y;
+  template <int N>
+  __device__ void run(int64_t i, int64_t) const {
+    auto sums = load<N>(y + i);
+    const auto values = load<N>(x + i);
+    for (int k = 0; k < N; ++k) sums[k] = static_cast<T>(wide(sums[k]) + wide(values[k]));
+    store(y + i, sums);
+  }
+};
+
+template <class From, class To>
+struct Convert {
+  const From* from;
+  To* to;
+  template <int N>
+  __device__ void run(int64_t i, int64_t) const {
+    const auto values = load<N>(from + i);
+    Pack<To, N> out;
+    for (int k = 0; k < N; ++k) out[k] = static_cast<To>(values[k]);
+    store(to + i, out);
+  }
+};
+
+// ---- sums of columns: each block sums some rows, then each column's sums are summed
+
+constexpr int kColumnRows = 8;  // rows of a block that are read side by side
+
+template <class T>
+__global__ void sum_rows_kernel(int64_t rows, int64_t n, const T* x, Sum<T>* partial) {
+  __shared__ Sum<T> sums[kColumnRows][kWarp + 1];
+  const int64_t column = static_cast<int64_t>(blockIdx.x) * kWarp + threadIdx.x;
+  Sum<T> sum = 0;
+  if (column < n) {
+    for (int64_t row = blockIdx.y * kColumnRows + threadIdx.y; row < rows; row += gridDim.y * kColumnRows) {
+      sum += wide(x[row * n + column]);
+    }
+  }
+  sums[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.y != 0 || column >= n) return;
+  for (int i = 1; i < kColumnRows; ++i) sum += sums[i][threadIdx.x];
+  partial[blockIdx.y * n + column] = sum;
+}
+
+template <class S>
+__global__ void sum_partial_kernel(int64_t count, int64_t n, const S* partial, S* out, bool add) {
+  const int64_t column = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (column >= n) return;
+  S sum = 0;
+  for (int64_t i = 0; i < count; ++i) sum += partial[i * n + column];
+  out[column] = add ? out[column] + sum : sum;
+}
+
+template <class S>
+void sum_partial(cudaStream_t stream, int64_t count, int64_t n, const S* partial, S* out, bool add) {
+  launch(stream, blocks_for(n, 128), 128u, 0, &sum_partial_kernel<S>, count, n, partial, out, add);
+}
+
+// ---- layer norm: a warp for each row
+
+constexpr unsigned kRowsOfBlock = 8;  // one for each warp
+
+template <class T>
+__global__ void layer_norm_kernel(int64_t rows, int64_t n, const T* x, const T* gain, const T* bias, T* y,
+                                  Sum<T>* mean, Sum<T>* rstd) {
+  using S = Sum<T>;
+  const int lane = static_cast<int>(threadIdx.x);
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * kRowsOfBlock + threadIdx.y;
+  if (row >= rows) return;
+  x += row * n;
+  y += row * n;
+  S sum = 0;
+  for (int64_t i = lane; i < n; i += kWarp) sum += wide(x[i]);
+  const S m = warp_sum(sum) / static_cast<S>(n);
+  S squares = 0;
+  for (int64_t i = lane; i < n; i += kWarp) {
+    const S from_mean = wide(x[i]) - m;
+    squares += from_mean * from_mean;
+  }
+  const S r = S(1) / sqrt(warp_sum(squares) / static_cast<S>(n) + S(1e-5));
+  for (int64_t i = lane; i < n; i += kWarp) {
+    y[i] = static_cast<T>((wide(x[i]) - m) * r * wide(gain[i]) + wide(bias[i]));
+  }
+  if (lane == 0) {
+    mean[row] = m;
+    rstd[row] = r;
+  }
+}
+// The same for rows in whole packs, of which a lane keeps C in registers: one read of x.
+template <class T, int C>
+__global__ void layer_norm_packs_kernel(int64_t rows, int64_t n, const T* x, const T* gain, const T* bias, T* y,
+                                        Sum<T>* mean, Sum<T>* rstd) {
+  using S = Sum<T>;
+  constexpr int N = kPack<T>;
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * kRowsOfBlock + threadIdx.y;
+  if (row >= rows) return;
+  x += row * n;
+  y += row * n;
+  const int64_t first = static_cast<int64_t>(threadIdx.x) * N;
+  Pack<T, N> packs[C];
+  S sum = 0;
+#pragma unroll
+  for (int c = 0; c < C; ++c) {
+    const int64_t at = first + int64_t{c} * kWarp * N;
+    if (at >= n) continue;
+    packs[c] = load<N>(x + at);
+    for (int k = 0; k < N; ++k) sum += wide(packs[c][k]);
+  }
+  const S m = warp_sum(sum) / static_cast<S>(n);
+  S squares = 0;
+#pragma unroll
+  for (int c = 0; c < C; ++c) {
+    if (first + int64_t{c} * kWarp * N >= n) continue;
+    for (int k = 0; k < N; ++k) {
+      const S from_mean = wide(packs[c][k]) - m;
+      squares += from_mean * from_mean;
+    }
+  }
+  const S r = S(1) / sqrt(warp_sum(squares) / static_cast<S>(n) + S(1e-5));
+#pragma unroll
+  for (int c = 0; c < C; ++c) {
+    const int64_t at = first + int64_t{c} * kWarp * N;
+    if (at >= n) continue;
+    const auto g = load<N>(gain + at), b = load<N>(bias + at);
+    for (int k = 0; k < N; ++k) {
+      packs[c][k] = static_cast<T>((wide(packs[c][k]) - m) * r * wide(g[k]) + wide(b[k]));
+    }
+    store(y + at, packs[c]);
+  }
+  if (threadIdx.x == 0) {
+    mean[row] = m;
+    rstd[row] = r;
+  }
+}
+
+// One pass over the rows: dx, and the block's sums for gain and bias. A lane keeps the sums of its C packs of
+// columns in registers; the warps of a block are summed one after the other.
+template <class T, int N, int C>
+__global__ void layer_norm_backward_kernel(int64_t rows, int64_t n, const T* x, const T* gain, const Sum<T>* mean,
+                                           const Sum<T>* rstd, const T* dy, T* dx, Sum<T>* partial) {
+  using S = Sum<T>;
+  const int64_t first = static_cast<int64_t>(threadIdx.x) * N;
+  S dgain[C][N] = {}, dbias[C][N] = {};
+  const int64_t step = static_cast<int64_t>(gridDim.x) * kRowsOfBlock;
+  for (int64_t row = static_cast<int64_t>(blockIdx.x) * kRowsOfBlock + threadIdx.y; row < rows; row += step) {
+    const S m = mean[row], r = rstd[row];
+    S sum = 0, product = 0;
+    Pack<T, N> values[C], gradients[C];
+#pragma unroll
+    for (int c = 0; c < C; ++c) {
+      const int64_t at = first + int64_t{c} * kWarp * N;
+      if (at >= n) continue;
+      values[c] = load<N>(x + row * n + at);
+      gradients[c] = load<N>(dy + row * n + at);
+      const auto g = load<N>(gain + at);
+#pragma unroll
+      for (int k = 0; k < N; ++k) {
+        const S normal = (wide(values[c][k]) - m) * r, d = wide(gradients[c][k]);
+        dgain[c][k] += d * normal;
+        dbias[c][k] += d;
+        sum += d * wide(g[k]);
+        product += d * wide(g[k]) * normal;
+      }
+    }
+    sum = warp_sum(sum) / static_cast<S>(n);
+    product = warp_sum(product) / static_cast<S>(n);
+#pragma unroll
+    for (int c = 0; c < C; ++c) {
+      const int64_t at = first + int64_t{c} * kWarp * N;
+      if (at >= n) continue;
+      const auto g = load<N>(gain + at);
+      auto out = load<N>(dx + row * n + at);
+#pragma unroll
+      for (int k = 0; k < N; ++k) {
+        const S normal = (wide(values[c][k]) - m) * r;
+        const S change = (wide(gradients[c][k]) * wide(g[k]) - sum - normal * product) * r;
+        out[k] = static_cast<T>(wide(out[k]) + change);
+      }
+      store(dx + row * n + at, out);
+    }
+  }
+  // Of the block, in the order of its warps.
+  S* sums = shared_memory<S>();
+  for (unsigned warp = 0; warp < kRowsOfBlock; ++warp) {
+    if (threadIdx.y == warp) {
+#pragma unroll
+      for (int c = 0; c < C; ++c) {
+        for (int k = 0; k < N; ++k) {
+          const int64_t at = first + int64_t{c} * kWarp * N + k;
+          if (at >= n) continue;
+          sums[at] = warp == 0 ? dgain[c][k] : sums[at] + dgain[c][k];
+          sums[n + at] = warp == 0 ? dbias[c][k] : sums[n + at] + dbias[c][k];
+        }
+      }
+    }
+    __syncthreads();
+  }
+  const int64_t thread = threadIdx.y * kWarp + threadIdx.x;
+  for (int64_t i = thread; i < n; i += kRowsOfBlock * kWarp) {
+    partial[blockIdx.x * n + i] = sums[i];
+    partial[(kPartialRows + blockIdx.x) * n + i] = sums[n + i];
+  }
+}
+
+// For rows of any width: dx by warps, gain and bias by columns.
+template <class T>
+__global__ void layer_norm_dx_kernel(int64_t rows, int64_t n, const T* x, const T* gain, const Sum<T>* mean,
+                                     const Sum<T>* rstd, const T* dy, T* dx) {
+  using S = Sum<T>;
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * kRowsOfBlock + threadIdx.y;
+  if (row >= rows) return;
+  const S m = mean[row], r = rstd[row];
+  x += row * n;
+  dy += row * n;
+  dx += row * n;
+  S sum = 0, product = 0;
+  for (int64_t i = threadIdx.x; i < n; i += kWarp) {
+    const S g = wide(dy[i]) * wide(gain[i]);
+    sum += g;
+    product += g * (wide(x[i]) - m) * r;
+  }
+  sum = warp_sum(sum) / static_cast<S>(n);
+  product = warp_sum(product) / static_cast<S>(n);
+  for (int64_t i = threadIdx.x; i < n; i += kWarp) {
+    const S normal = (wide(x[i]) - m) * r;
+    dx[i] = static_cast<T>(wide(dx[i]) + (wide(dy[i]) * wide(gain[i]) - sum - normal * product) * r);
+  }
+}
+template <class T>
+__global__ void layer_norm_columns_kernel(int64_t rows, int64_t n, const T* x, const Sum<T>* mean,
+                                          const Sum<T>* rstd, const T* dy, Sum<T>* partial) {
+  using S = Sum<T>;
+  const int64_t column = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (column >= n) return;
+  S gain = 0, bias = 0;
+  for (int64_t row = blockIdx.y; row < rows; row += gridDim.y) {
+    const S d = wide(dy[row * n + column]);
+    gain += d * (wide(x[row * n + column]) - mean[row]) * rstd[row];
+    bias += d;
+  }
+  partial[blockIdx.y * n + column] = gain;
+  partial[(kPartialRows + blockIdx.y) * n + column] = bias;
+}
+
+template <class T, int N, int C>
+void layer_norm_backward_packs(cudaStream_t stream, unsigned blocks, int64_t rows, int64_t n, const T* x,
+                               const T* gain, const Sum<T>* mean, const Sum<T>* rstd, const T* dy, T* dx,
+                               Sum<T>* work) {
+  launch(stream, blocks, dim3(kWarp, kRowsOfBlock), static_cast<size_t>(2 * n) * sizeof(Sum<T>),
+         &layer_norm_backward_kernel<T, N, C>, rows, n, x, gain, mean, rstd, dy, dx, work);
+}
+
+}  // namespace
+
+template <class T>
+void add_bias(cudaStream_t stream, int64_t rows, int64_t n, const T* bias, T* x) {
+  each_row<T>(stream, rows, n, AddBias<T, false>{bias, x}, bias, x);
+}
+template <class T>
+void add_bias_relu(cudaStream_t stream, int64_t rows, int64_t n, const T* bias, T* x) {
+  each_row<T>(stream, rows, n, AddBias<T, true>{bias, x}, bias, x);
+}
+template <class T>
+void add_bias_gelu(cudaStream_t stream, int64_t rows, int64_t n, const T* bias, T* x, T* y) {
+  each_row<T>(stream, rows, n, AddBiasGelu<T>{bias, x, y}, bias, x, y);
+}
+template <class T>
+void relu_backward(cudaStream_t stream, int64_t count, const T* y, T* dy) {
+  each_row<T>(stream, 1, count, ReluBackward<T>{y, dy}, y, dy);
+}
+template <class T>
+void gelu_backward(cudaStream_t stream, int64_t count, const T* x, T* dy) {
+  each_row<T>(stream, 1, count, GeluBackward<T>{x, dy}, x, dy);
+}
+template <class T>
+void add_to(cudaStream_t stream, int64_t count, const T* x, T* y) {
+  each_row<T>(stream, 1, count, AddTo<T>{x, y}, x, y);
+}
+template <class From, class To>
+void convert(cudaStream_t stream, int64_t count, const From* from, To* to) {
+  each_row<From>(stream, 1, count, Convert<From, To>{from, to}, from, to);
+}
+
+template <class T>
+void sum_rows(cudaStream_t stream, int64_t rows, int64_t n, const T* x, Sum<T>* out, bool add, Sum<T>* work) {
+  const int64_t parts = std::min(kPartialRows, std::max<int64_t>(1, (rows + kColumnRows - 1) / kColumnRows));
+  launch(stream, dim3(blocks_for(n, kWarp), static_cast<unsigned>(parts)), dim3(kWarp, kColumnRows), 0,
+         &sum_rows_kernel<T>, rows, n, x, work);
+  sum_partial(stream, parts, n, work, out, add);
+}
+
+template <class T>
+void layer_norm(cudaStream_t stream, int64_t rows, int64_t n, const T* x, const T* gain, const T* bias, T* y,
+                Sum<T>* mean, Sum<T>* rstd) {
+  constexpr int64_t kOnce = int64_t{kWarp} * kPack<T>;
+  const dim3 grid(blocks_for(rows, kRowsOfBlock)), block(kWarp, kRowsOfBlock);
+  const auto run = [&](auto kernel) { launch(stream, grid, block, 0, kernel, rows, n, x, gain, bias, y, mean, rstd); };
+  if (!takes_packs<T>(n, x, gain, bias, y) || n > 8 * kOnce) return run(&layer_norm_kernel<T>);
+  if (n <= 2 * kOnce) return run(&layer_norm_packs_kernel<T, 2>);
+  if (n <= 4 * kOnce) return run(&layer_norm_packs_kernel<T, 4>);
+  run(&layer_norm_packs_kernel<T, 8>);
+}
+
+template <class T>
+void layer_norm_backward(cudaStream_t stream, int64_t rows, int64_t n, const T* x, const T* gain,
+                         const Sum<T>* mean, const Sum<T>* rstd, const T* dy, T* dx, Sum<T>* dgain,
+                         Sum<T>* dbias, bool add, Sum<T>* work) {
+  constexpr int N = kPack<T>;
+  constexpr int64_t kOnce = int64_t{kWarp} * N;
+  const auto most = [&](int64_t each) {
+    return static_cast<unsigned>(std::min(kPartialRows, std::max<int64_t>(1, (rows + each - 1) / each)));
+  };
+  unsigned parts = most(kRowsOfBlock);
+  if (takes_packs<T>(n, x, gain, dy, dx) && n <= 4 * kOnce) {
+    const auto run = [&](auto kernel) {
+      kernel(stream, parts, rows, n, x, gain, mean, rstd, dy, dx, work);
+    };
+    if (n <= kOnce) run(&layer_norm_backward_packs<T, N, 1>);
+    else if (n <= 2 * kOnce) run(&layer_norm_backward_packs<T, N, 2>);
+    else if (n <= 3 * kOnce) run(&layer_norm_backward_packs<T, N, 3>);
+    else run(&layer_norm_backward_packs<T, N, 4>);
+  } else {
+    parts = most(32);
+    launch(stream, blocks_for(rows, kRowsOfBlock), dim3(kWarp, kRowsOfBlock), 0, &layer_norm_dx_kernel<T>, rows, n, x,
+           gain, mean, rstd, dy, dx);
+    launch(stream, dim3(blocks_for(n, 128), parts), 128u, 0, &layer_norm_columns_kernel<T>, rows, n, x, mean, rstd, dy,
+           work);
+  }
+  sum_partial(stream, parts, n, work, dgain, add);
+  sum_partial(stream, parts, n, work + kPartialRows * n, dbias, add);
+}
+
+#define DTRAIN_ROWS(T)                                                                                              \
+  template void add_bias(cudaStream_t, int64_t, int64_t, const T*, T*);                                             \
+  template void add_bias_relu(cudaStream_t, int64_t, int64_t, const T*, T*);                                        \
+  template void add_bias_gelu(cudaStream_t, int64_t, int64_t, const T*, T*, T*);                                    \
+  template void relu_backward(cudaStream_t, int64_t, const T*, T*);                                                 \
+  template void gelu_backward(cudaStream_t, int64_t, const T*, T*);                                                 \
+  template void add_to(cudaStream_t, int64_t, const T*, T*);                                                        \
+  template void sum_rows(cudaStream_t, int64_t, int64_t, const T*, Sum<T>*, bool, Sum<T>*);                         \
+  template void layer_norm(cudaStream_t, int64_t, int64_t, const T*, const T*, const T*, T*, Sum<T>*, Sum<T>*);     \
+  template void layer_norm_backward(cudaStream_t, int64_t, int64_t, const T*, const T*, const Sum<T>*,              \
+                                    const Sum<T>*, const T*, T*, Sum<T>*, Sum<T>*, bool, Sum<T>*);
+DTRAIN_ROWS(float)
+DTRAIN_ROWS(double)
+DTRAIN_ROWS(Bfloat16)
+template void convert(cudaStream_t, int64_t, const float*, Bfloat16*);
+template void convert(cudaStream_t, int64_t, const float*, double*);
+
+}  // namespace dtrain::engine::cuda

@@ -1,0 +1,120 @@
+// The emulated device itself: that it finds what a real one would suffer from.
+#include <doctest/doctest.h>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <csignal>
+
+#include "engine/cuda/launch.h"
+#include "tests/gpu/device_array.h"
+
+#ifdef DTRAIN_EMULATED_CUDA
+
+namespace dtrain::engine::cuda {
+namespace {
+
+__global__ void diverge_kernel(int) {
+  if (threadIdx.x % 2 == 0) {
+    __syncthreads();
+  } else {
+    __syncwarp();
+  }
+}
+__global__ void early_end_kernel(float* out) {
+  if (threadIdx.x >= 40) return;
+  __syncthreads();
+  out[threadIdx.x] = 1;
+}
+__global__ void unset_kernel(float* out) { out[blockIdx.x] = shared_memory<float>()[threadIdx.x]; }
+__global__ void place_kernel(float* out) {
+  out[blockIdx.x * blockDim.x * blockDim.y + threadIdx.y * blockDim.x + threadIdx.x] += 1;
+}
+__global__ void sum_kernel(float* out) {
+  const float sum = warp_sum(static_cast<float>(threadIdx.x % kWarp));
+  out[threadIdx.x] = sum + block_sum(1.0f);
+}
+
+// The signal that ended it.
+int ended_by(const std::function<void()>& what) {
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    std::signal(SIGABRT, SIG_DFL);
+    what();
+    ::_exit(0);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+}
+
+TEST_CASE("threads that wait at another barrier than the rest end the process") {
+  const auto context = test_context();
+  CHECK(ended_by([&] { launch(context->stream(), 1u, 64u, 0, &diverge_kernel, 0); }) == SIGABRT);
+}
+
+TEST_CASE("threads that have ended are not waited for") {
+  const auto context = test_context();
+  Array<float> out(*context, size_t{64});
+  launch(context->stream(), 1u, 64u, 0, &early_end_kernel, out.data());
+  std::vector<float> wanted(64);
+  std::fill_n(wanted.begin(), 40, 1.0f);
+  CHECK(out.read() == wanted);
+}
+
+TEST_CASE("memory that nobody has written is no number") {
+  const auto context = test_context();
+  Array<float> out(*context, size_t{3});
+  launch(context->stream(), 3u, 1u, 64, &unset_kernel, out.data());
+  for (const float value : out.read()) CHECK(std::isnan(value));
+  void* memory = nullptr;
+  REQUIRE(cudaMalloc(&memory, 4) == cudaSuccess);
+  float value = 0;
+  CHECK(cudaMemcpyAsync(&value, memory, 4, cudaMemcpyDeviceToHost, nullptr) == cudaSuccess);
+  CHECK(std::isnan(value));
+  CHECK(cudaFree(memory) == cudaSuccess);
+}
+
+TEST_CASE("every thread of every block runs once, and sums reach all of them") {
+  const auto context = test_context();
+  Array<float> out(*context, size_t{5 * 7 * 3});
+  launch(context->stream(), 5u, dim3(7, 3), 0, &place_kernel, out.data());
+  CHECK(out.read() == std::vector<float>(5 * 7 * 3, 1.0f));
+  Array<float> sums(*context, size_t{96});
+  launch(context->stream(), 1u, 96u, 0, &sum_kernel, sums.data());
+  CHECK(sums.read() == std::vector<float>(96, 31 * 16 + 96.0f));
+}
+
+TEST_CASE("what is captured runs when its graph does") {
+  const auto context = test_context();
+  Array<float> out(*context, size_t{21});
+  const cudaStream_t stream = context->stream();
+  REQUIRE(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
+  launch(stream, 1u, dim3(7, 3), 0, &place_kernel, out.data());
+  cudaGraph_t graph = nullptr;
+  REQUIRE(cudaStreamEndCapture(stream, &graph) == cudaSuccess);
+  CHECK(out.read() == std::vector<float>(21, 0.0f));
+  cudaGraphExec_t executable = nullptr;
+  REQUIRE(cudaGraphInstantiate(&executable, graph, 0) == cudaSuccess);
+  for (int i = 0; i < 2; ++i) REQUIRE(cudaGraphLaunch(executable, stream) == cudaSuccess);
+  CHECK(out.read() == std::vector<float>(21, 2.0f));
+  cudaGraphDestroy(graph);
+  cudaGraphExecDestroy(executable);
+}
+
+TEST_CASE("a copy between the wrong kinds of memory is an error") {
+  const auto context = test_context();
+  Array<float> on_device(*context, size_t{4});
+  float host[4] = {};
+  CHECK(cudaMemcpyAsync(host, on_device.data(), 16, cudaMemcpyHostToDevice, nullptr) == cudaErrorInvalidValue);
+  CHECK(cudaMemcpyAsync(on_device.data(), host, 16, cudaMemcpyDeviceToDevice, nullptr) == cudaErrorInvalidValue);
+  CHECK(cudaMemcpyAsync(on_device.data(), host, 32, cudaMemcpyHostToDevice, nullptr) == cudaErrorInvalidValue);
+  CHECK(cudaGetLastError() == cudaErrorInvalidValue);
+}
+
+}  // namespace
+}  // namespace dtrain::engine::cuda
+
+#endif

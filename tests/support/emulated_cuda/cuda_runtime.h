@@ -1,0 +1,122 @@
+// The part of CUDA's runtime and language that the engine uses, on an emulated device: what is compiled by
+// nvcc for a GPU is compiled with this header for the CPU, and runs there. Threads of a block are fibers, blocks
+// run one after the other in a shuffled order, and everything that is enqueued runs at once unless its stream is
+// captured. What only goes wrong when things run at the same time does not show here.
+#pragma once
+
+#include <math.h>  // with the overloads for float, as CUDA has them
+
+#include <cstddef>
+#include <cstdint>
+
+#include "emulator.h"
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __align__(n) alignas(n)
+// A block runs on one thread from its beginning to its end.
+#define __shared__ static thread_local
+
+using emulated::dim3;
+
+// Of the running thread, read where they stand.
+namespace emulated {
+template <dim3 Here::*what, unsigned dim3::*which>
+struct Coordinate {
+  operator unsigned() const { return here().*what.*which; }
+};
+template <dim3 Here::*what>
+struct Coordinates {
+  Coordinate<what, &dim3::x> x;
+  Coordinate<what, &dim3::y> y;
+  Coordinate<what, &dim3::z> z;
+};
+}  // namespace emulated
+inline constexpr emulated::Coordinates<&emulated::Here::thread> threadIdx{};
+inline constexpr emulated::Coordinates<&emulated::Here::block> blockIdx{};
+inline constexpr emulated::Coordinates<&emulated::Here::block_size> blockDim{};
+inline constexpr emulated::Coordinates<&emulated::Here::grid_size> gridDim{};
+
+inline void __syncthreads() { emulated::sync_block(); }
+inline void __syncwarp(unsigned = 0xffffffff) { emulated::sync_warp(); }
+template <class T>
+T __shfl_sync(unsigned, T value, int lane) {
+  return emulated::exchange(value, lane);
+}
+template <class T>
+T __shfl_xor_sync(unsigned, T value, int mask) {
+  return emulated::exchange(value, emulated::lane() ^ mask);
+}
+template <class T>
+T __ldg(const T* pointer) {
+  return *pointer;
+}
+
+// ---- the host's side
+
+enum cudaError_t {
+  cudaSuccess = 0,
+  cudaErrorInvalidValue = 1,
+  cudaErrorMemoryAllocation = 2,
+  cudaErrorInsufficientDriver = 35,
+  cudaErrorNoDevice = 100,
+  cudaErrorInvalidDevice = 101,
+  cudaErrorNotReady = 600,
+};
+using cudaStream_t = emulated::Stream*;
+using cudaEvent_t = emulated::Event*;
+using cudaGraph_t = emulated::Graph*;
+using cudaGraphExec_t = emulated::Graph*;
+enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2, cudaMemcpyDeviceToDevice = 3 };
+enum cudaStreamCaptureMode { cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal };
+inline constexpr unsigned cudaStreamNonBlocking = 1;
+
+struct cudaUUID_t {
+  char bytes[16];
+};
+struct cudaDeviceProp {
+  char name[256];
+  cudaUUID_t uuid;
+  size_t totalGlobalMem;
+  int multiProcessorCount;
+};
+struct cudaLaunchConfig_t {
+  dim3 gridDim, blockDim;
+  size_t dynamicSmemBytes = 0;
+  cudaStream_t stream = nullptr;
+};
+
+template <class... P, class... A>
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(P...), A... args) {
+  const emulated::Launch launch{config->gridDim, config->blockDim, config->dynamicSmemBytes};
+  emulated::enqueue(config->stream, [=] { emulated::run(launch, [=] { kernel(static_cast<P>(args)...); }); });
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceCount(int* count);
+cudaError_t cudaSetDevice(int device);
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
+cudaError_t cudaRuntimeGetVersion(int* version);
+cudaError_t cudaMalloc(void** memory, size_t bytes);
+cudaError_t cudaFree(void* memory);
+cudaError_t cudaMallocHost(void** memory, size_t bytes);
+cudaError_t cudaFreeHost(void* memory);
+cudaError_t cudaMemset(void* memory, int value, size_t bytes);
+cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t stream);
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream);
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
+cudaError_t cudaStreamDestroy(cudaStream_t stream);
+cudaError_t cudaStreamQuery(cudaStream_t stream);
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long flags);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable);
+cudaError_t cudaGetLastError();
+const char* cudaGetErrorString(cudaError_t error);
+const char* cudaGetErrorName(cudaError_t error);
+inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }

@@ -1,0 +1,410 @@
+#include "emulator.h"
+
+#include <ucontext.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "cuda_runtime.h"
+
+namespace emulated {
+
+namespace {
+
+constexpr size_t kStackBytes = 128 << 10;
+constexpr int kWarp = 32;
+
+[[noreturn]] void die(const char* why) {
+  std::fprintf(stderr, "emulated device: %s\n", why);
+  std::abort();
+}
+
+// Who has come to a barrier, and how often all have.
+struct Meeting {
+  int arrived = 0;
+  uint64_t round = 0;
+};
+
+// Where a context goes on. The compiler's own jumps: swapcontext() asks the kernel for the signal mask every
+// time, which is most of what a barrier would take. noipa: while one jumps, others change what it reads.
+using Jump = void* [5];
+
+[[gnu::noipa, gnu::no_sanitize("address")]] void leap(Jump& to) { __builtin_longjmp(to, 1); }
+[[gnu::noipa, gnu::no_sanitize("address")]] void jump(Jump& from, Jump& to) {
+  if (__builtin_setjmp(from) == 0) leap(to);
+}
+
+struct Fiber {
+  ucontext_t context = {};  // where it begins
+  Jump jump = {};
+  bool begun = false;
+  std::unique_ptr<char[]> stack{new char[kStackBytes]};
+  Here here;
+  bool done = false;
+};
+
+struct Warp {
+  Meeting meeting;
+  int living = 0;
+  // What lanes gave; by turns two of them, so that nobody overwrites what another has still to read.
+  std::array<std::array<unsigned char, 8 * kWarp>, 2> slots;
+};
+
+// Runs the blocks of launches, one at a time. One for each thread of the host.
+class Engine {
+ public:
+  void run(const Launch& launch, const std::function<void()>& kernel) {
+    const auto blocks = static_cast<size_t>(launch.grid.x) * launch.grid.y * launch.grid.z;
+    std::vector<size_t> order(blocks);
+    for (size_t i = 0; i < blocks; ++i) order[i] = i;
+    std::shuffle(order.begin(), order.end(), random_);
+    for (const size_t block : order) run_block(launch, block, kernel);
+  }
+
+  Fiber& running() { return *running_; }
+  void* shared() { return shared_.data() + (16 - reinterpret_cast<uintptr_t>(shared_.data()) % 16) % 16; }
+  Warp& warp() { return warps_[static_cast<size_t>(index()) / kWarp]; }
+  int index() const {
+    const Here& at = running_->here;
+    return static_cast<int>(at.thread.x + at.block_size.x * (at.thread.y + at.block_size.y * at.thread.z));
+  }
+
+  void meet(Meeting& meeting, const int& expected) {
+    const uint64_t mine = meeting.round;
+    ++meeting.arrived;
+    release(meeting, expected);
+    while (meeting.round == mine) yield();
+  }
+  void sync_block() { meet(block_, living_); }
+  void sync_warp() { meet(warp().meeting, warp().living); }
+
+ private:
+  // A fiber takes one thread after the other, until one has to wait: then the next one takes the rest. So
+  // kernels without barriers run on one.
+  static void enter() {
+    Engine& engine = current();
+    while (engine.next_ < engine.threads_) {
+      engine.begin_thread(engine.next_++);
+      (*engine.kernel_)();
+      engine.end_thread();
+    }
+    engine.running().done = true;
+    engine.yield();
+  }
+  void begin_thread(size_t thread) {
+    const auto at = static_cast<unsigned>(thread);
+    running_->here = {{at % size_.x, at / size_.x % size_.y, at / size_.x / size_.y}, block_at_, size_, grid_};
+  }
+  // Those that wait go on without it.
+  void end_thread() {
+    --living_;
+    Warp& mine = warp();
+    --mine.living;
+    release(mine.meeting, mine.living);
+    release(block_, living_);
+    progressed_ = true;
+  }
+  static Engine& current();
+  friend Engine& engine();
+
+  void release(Meeting& meeting, int expected) {
+    if (expected == 0 || meeting.arrived < expected) return;
+    meeting.arrived = 0;
+    ++meeting.round;
+    progressed_ = true;
+  }
+
+  void yield() { jump(running_->jump, scheduler_); }
+
+  void run_block(const Launch& launch, size_t block, const std::function<void()>& kernel) {
+    size_ = launch.block;
+    grid_ = launch.grid;
+    block_at_ = place(block, grid_);
+    threads_ = static_cast<size_t>(size_.x) * size_.y * size_.z;
+    next_ = 0;
+    if (threads_ > 1024) die("more than 1024 threads in a block");
+    if (launch.shared_bytes > (48 << 10)) die("more than 48 KiB of shared memory");
+    shared_.assign(launch.shared_bytes + 16, 0xff);  // all bits: no number
+    warps_.assign((threads_ + kWarp - 1) / kWarp, {});
+    for (size_t i = 0; i < threads_; ++i) ++warps_[i / kWarp].living;
+    block_ = {};
+    living_ = static_cast<int>(threads_);
+    kernel_ = &kernel;
+    size_t used = 0;
+    for (bool all_done = false; !all_done;) {
+      progressed_ = false;
+      all_done = true;
+      for (size_t i = 0; i < used; ++i) {
+        if (!fibers_[i]->done) resume(*fibers_[i]);
+        all_done = all_done && fibers_[i]->done;
+      }
+      while (next_ < threads_) {
+        if (used == fibers_.size()) fibers_.push_back(std::make_unique<Fiber>());
+        Fiber& fiber = *fibers_[used++];
+        start(fiber);
+        resume(fiber);
+        all_done = all_done && fiber.done;
+        progressed_ = true;
+      }
+      if (!all_done && !progressed_) die("some threads of a block wait for others at another barrier");
+    }
+  }
+  void start(Fiber& fiber) {
+    fiber.done = false;
+    fiber.begun = false;
+    if (getcontext(&fiber.context) != 0) die("getcontext failed");
+    fiber.context.uc_stack.ss_sp = fiber.stack.get();
+    fiber.context.uc_stack.ss_size = kStackBytes;
+    fiber.context.uc_link = nullptr;
+    makecontext(&fiber.context, &Engine::enter, 0);
+  }
+  void resume(Fiber& fiber) {
+    running_ = &fiber;
+    if (fiber.begun) {
+      jump(scheduler_, fiber.jump);
+    } else {
+      fiber.begun = true;
+      begin(fiber);
+    }
+  }
+  [[gnu::noipa, gnu::no_sanitize("address")]] void begin(Fiber& fiber) {
+    if (__builtin_setjmp(scheduler_) == 0) setcontext(&fiber.context);
+  }
+  static dim3 place(size_t block, const dim3& grid) {
+    const auto at = static_cast<unsigned>(block);
+    return {at % grid.x, at / grid.x % grid.y, at / grid.x / grid.y};
+  }
+
+  std::vector<std::unique_ptr<Fiber>> fibers_;
+  std::vector<Warp> warps_;
+  std::vector<unsigned char> shared_;
+  Jump scheduler_ = {};
+  Fiber* running_ = nullptr;
+  // Of the block that runs.
+  const std::function<void()>* kernel_ = nullptr;
+  dim3 size_, grid_, block_at_;
+  size_t threads_ = 0, next_ = 0;
+  Meeting block_;
+  int living_ = 0;
+  bool progressed_ = false;
+  std::mt19937_64 random_{std::random_device{}()};
+};
+
+Engine& engine() {
+  thread_local Engine one;
+  return one;
+}
+Engine& Engine::current() { return engine(); }
+
+// ---- memory
+
+struct Allocations {
+  std::mutex mutex;
+  std::map<uintptr_t, size_t> blocks;  // guarded
+  size_t bytes = 0;                    // guarded
+  std::atomic<size_t> limit = SIZE_MAX;
+
+  bool holds(const void* memory, size_t size) {
+    const std::lock_guard lock(mutex);
+    const auto address = reinterpret_cast<uintptr_t>(memory);
+    auto after = blocks.upper_bound(address);
+    if (after == blocks.begin()) return false;
+    --after;
+    return address + size <= after->first + after->second;
+  }
+};
+Allocations& allocations() {
+  static Allocations all;
+  return all;
+}
+
+std::atomic<int> device_count = 1;
+std::atomic<bool> devices_are_one = false;
+std::atomic<int64_t> launch_count = 0;
+thread_local cudaError_t last_error = cudaSuccess;
+thread_local int current_device = 0;
+
+cudaError_t failed(cudaError_t error) {
+  last_error = error;
+  return error;
+}
+
+}  // namespace
+
+struct Graph {
+  std::vector<std::function<void()>> operations;
+};
+struct Stream {
+  std::unique_ptr<Graph> captured;  // while it is
+};
+
+const Here& here() { return engine().running().here; }
+int lane() { return engine().index() % kWarp; }
+void sync_block() { engine().sync_block(); }
+void sync_warp() { engine().sync_warp(); }
+void* shared_memory() { return engine().shared(); }
+
+void exchange_bytes(void* value, size_t bytes, int from) {
+  Warp& warp = engine().warp();
+  if (bytes > 8) die("a shuffle of more than 8 bytes");
+  auto& slots = warp.slots[warp.meeting.round % 2];
+  std::memcpy(slots.data() + static_cast<size_t>(lane()) * 8, value, bytes);
+  sync_warp();
+  std::memcpy(value, slots.data() + static_cast<size_t>(from) * 8, bytes);
+}
+
+void run(const Launch& launch, const std::function<void()>& kernel) {
+  ++launch_count;
+  engine().run(launch, kernel);
+}
+
+void enqueue(Stream* stream, std::function<void()> operation) {
+  if (stream != nullptr && stream->captured) {
+    stream->captured->operations.push_back(std::move(operation));
+  } else {
+    operation();
+  }
+}
+
+void set_device_count(int count) { device_count = count; }
+void make_devices_one(bool one) { devices_are_one = one; }
+int64_t launches() { return launch_count; }
+int64_t device_bytes() {
+  const std::lock_guard lock(allocations().mutex);
+  return static_cast<int64_t>(allocations().bytes);
+}
+void fail_allocations_above(size_t bytes) { allocations().limit = bytes; }
+
+}  // namespace emulated
+
+using namespace emulated;
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = device_count;
+  return *count == 0 ? failed(cudaErrorNoDevice) : cudaSuccess;
+}
+cudaError_t cudaSetDevice(int device) {
+  if (device < 0 || device >= device_count) return failed(cudaErrorInvalidDevice);
+  current_device = device;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  if (device < 0 || device >= device_count) return failed(cudaErrorInvalidDevice);
+  *properties = {};
+  std::strcpy(properties->name, "Emulated GPU");
+  properties->uuid.bytes[0] = static_cast<char>(devices_are_one ? 1 : device + 1);
+  properties->totalGlobalMem = size_t{1} << 30;
+  properties->multiProcessorCount = 2;
+  return cudaSuccess;
+}
+cudaError_t cudaRuntimeGetVersion(int* version) {
+  *version = 13000;
+  return cudaSuccess;
+}
+cudaError_t cudaMalloc(void** memory, size_t bytes) {
+  if (bytes > allocations().limit) return failed(cudaErrorMemoryAllocation);
+  const size_t size = (bytes + 255) / 256 * 256;
+  *memory = std::aligned_alloc(256, size);
+  if (*memory == nullptr) return failed(cudaErrorMemoryAllocation);
+  std::memset(*memory, 0xff, size);
+  const std::lock_guard lock(allocations().mutex);
+  allocations().blocks[reinterpret_cast<uintptr_t>(*memory)] = bytes;
+  allocations().bytes += bytes;
+  return cudaSuccess;
+}
+cudaError_t cudaFree(void* memory) {
+  if (memory == nullptr) return cudaSuccess;
+  {
+    const std::lock_guard lock(allocations().mutex);
+    const auto found = allocations().blocks.find(reinterpret_cast<uintptr_t>(memory));
+    if (found == allocations().blocks.end()) return failed(cudaErrorInvalidValue);
+    allocations().bytes -= found->second;
+    allocations().blocks.erase(found);
+  }
+  std::free(memory);
+  return cudaSuccess;
+}
+cudaError_t cudaMallocHost(void** memory, size_t bytes) {
+  *memory = std::malloc(std::max<size_t>(bytes, 1));
+  return *memory == nullptr ? failed(cudaErrorMemoryAllocation) : cudaSuccess;
+}
+cudaError_t cudaFreeHost(void* memory) {
+  std::free(memory);
+  return cudaSuccess;
+}
+cudaError_t cudaMemset(void* memory, int value, size_t bytes) {
+  return cudaMemsetAsync(memory, value, bytes, nullptr);
+}
+cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t stream) {
+  if (bytes == 0) return cudaSuccess;
+  if (!allocations().holds(memory, bytes)) return failed(cudaErrorInvalidValue);
+  enqueue(stream, [=] { std::memset(memory, value, bytes); });
+  return cudaSuccess;
+}
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+  if (bytes == 0) return cudaSuccess;
+  const bool to_device = kind != cudaMemcpyDeviceToHost, from_device = kind != cudaMemcpyHostToDevice;
+  if (allocations().holds(to, bytes) != to_device || allocations().holds(from, bytes) != from_device) {
+    return failed(cudaErrorInvalidValue);
+  }
+  enqueue(stream, [=] { std::memmove(to, from, bytes); });
+  return cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  *stream = new Stream;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  delete stream;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamQuery(cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  if (stream == nullptr || stream->captured) return failed(cudaErrorInvalidValue);
+  stream->captured = std::make_unique<Graph>();
+  return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  if (stream == nullptr || !stream->captured) return failed(cudaErrorInvalidValue);
+  *graph = stream->captured.release();
+  return cudaSuccess;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
+  *executable = new Graph(*graph);
+  return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
+  for (const auto& operation : executable->operations) enqueue(stream, operation);
+  return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete graph;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
+  delete executable;
+  return cudaSuccess;
+}
+cudaError_t cudaGetLastError() { return std::exchange(last_error, cudaSuccess); }
+const char* cudaGetErrorName(cudaError_t error) {
+  switch (error) {
+    case cudaSuccess: return "cudaSuccess";
+    case cudaErrorInvalidValue: return "cudaErrorInvalidValue";
+    case cudaErrorMemoryAllocation: return "cudaErrorMemoryAllocation";
+    case cudaErrorInsufficientDriver: return "cudaErrorInsufficientDriver";
+    case cudaErrorNoDevice: return "cudaErrorNoDevice";
+    case cudaErrorInvalidDevice: return "cudaErrorInvalidDevice";
+    case cudaErrorNotReady: return "cudaErrorNotReady";
+  }
+  return "cudaErrorUnknown";
+}
+const char* cudaGetErrorString(cudaError_t error) { return cudaGetErrorName(error); }

@@ -1,0 +1,58 @@
+// The emulated device itself: blocks of fibers, streams that run at once, memory that is checked.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+
+#define DTRAIN_EMULATED_CUDA 1
+
+namespace emulated {
+
+struct dim3 {
+  unsigned x = 1, y = 1, z = 1;
+  constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
+};
+
+// Where the running thread of a kernel is.
+struct Here {
+  dim3 thread, block, block_size, grid_size;
+};
+const Here& here();
+int lane();
+
+// All threads of the block, or of the warp, that have not ended. That some never come ends the process, and
+// says so.
+void sync_block();
+void sync_warp();
+// What the lane `from` of the warp gave.
+void exchange_bytes(void* value, size_t bytes, int from);
+template <class T>
+T exchange(T value, int from) {
+  exchange_bytes(&value, sizeof value, from);
+  return value;
+}
+// Of the running block, at multiples of 16 bytes.
+void* shared_memory();
+
+struct Launch {
+  dim3 grid, block;
+  size_t shared_bytes = 0;
+};
+void run(const Launch& launch, const std::function<void()>& kernel);
+
+struct Stream;
+struct Event;
+struct Graph;
+// At once, or as a part of what is captured.
+void enqueue(Stream* stream, std::function<void()> operation);
+
+// ---- for tests
+void set_device_count(int count);
+void make_devices_one(bool one);    // all show the same uuid
+int64_t launches();                 // of kernels, so far
+int64_t device_bytes();             // that are allocated
+void fail_allocations_above(size_t bytes);  // of one allocation
+
+}  // namespace emulated

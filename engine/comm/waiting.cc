@@ -23,31 +23,6 @@ void relax() {
 #endif
 }
 
-// Whether a thread spins. Where its spins come to nothing, the one it waits for has no processor, or will
-// take long: then it sleeps at once, and only tries again now and then.
-class Spinning {
- public:
-  bool pays() { return misses_ < kMisses || ++waits_ % kRetry == 0; }
-  void tell(bool hit) { misses_ = hit ? 0 : misses_ + 1; }
-
- private:
-  static constexpr unsigned kMisses = 4, kRetry = 64;
-  unsigned misses_ = 0, waits_ = 0;
-};
-
-bool spin(Signal& signal, int spins, const std::function<bool(uint32_t)>& reached) {
-  thread_local Spinning spinning;
-  if (spins == 0 || reached(signal.value.load(std::memory_order_acquire)) || !spinning.pays()) return false;
-  for (int i = 0; i < spins; ++i) {
-    relax();
-    if (!reached(signal.value.load(std::memory_order_acquire))) continue;
-    spinning.tell(true);
-    return true;
-  }
-  spinning.tell(false);
-  return false;
-}
-
 }  // namespace
 
 void Signal::wake() {
@@ -68,7 +43,10 @@ void Signal::add(uint32_t by) {
 
 Result<bool> wait_for(Signal& signal, const Patience& patience,
                       const std::function<bool(uint32_t)>& reached) {
-  if (spin(signal, patience.spins, reached)) return true;
+  for (int i = 0; i < patience.spins; ++i) {
+    if (reached(signal.value.load(std::memory_order_acquire))) return true;
+    relax();
+  }
   while (true) {
     const uint32_t seen = signal.value.load(std::memory_order_seq_cst);
     if (reached(seen)) return true;

@@ -1,6 +1,6 @@
 // Waiting for a word in shared memory that another participant will change: spins first if every
-// participant has a processor to itself and spinning lately was not in vain, then sleeps on a futex,
-// in slices, so that one that died is noticed by those who wait for it.
+// participant has a processor to itself, then sleeps on a futex, in slices, so that one that died
+// is noticed by those who wait for it.
 #pragma once
 
 #include <atomic>

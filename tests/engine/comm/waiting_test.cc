@@ -9,8 +9,7 @@ namespace {
 
 constexpr double kPatience_seconds = 60;
 
-// As many in vain as it takes to stop spinning, and more.
-TEST_CASE("a wait that spins or no longer does ends by the deadline, and by what it waits for") {
+TEST_CASE("a wait that spins or sleeps ends by the deadline, and by what it waits for") {
   for (const int spins : {0, 100}) {
     CAPTURE(spins);
     Signal signal{};

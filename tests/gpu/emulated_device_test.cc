@@ -7,10 +7,11 @@
 #include <cmath>
 #include <csignal>
 
-#include "engine/cuda/launch.h"
 #include "tests/gpu/device_array.h"
 
 #ifdef DTRAIN_EMULATED_CUDA
+
+#include "engine/cuda/launch.h"
 
 namespace dtrain::engine::cuda {
 namespace {
@@ -33,7 +34,8 @@ __global__ void place_kernel(float* out) {
 }
 __global__ void sum_kernel(float* out) {
   const float sum = warp_sum(static_cast<float>(threadIdx.x % kWarp));
-  out[threadIdx.x] = sum + block_sum(1.0f);
+  // One after the other, in the same memory.
+  out[threadIdx.x] = sum + block_sum(1.0f) + block_sum(2.0f);
 }
 
 // The signal that ended it.
@@ -84,7 +86,7 @@ TEST_CASE("every thread of every block runs once, and sums reach all of them") {
   CHECK(out.read() == std::vector<float>(5 * 7 * 3, 1.0f));
   Array<float> sums(*context, size_t{96});
   launch(context->stream(), 1u, 96u, 0, &sum_kernel, sums.data());
-  CHECK(sums.read() == std::vector<float>(96, 31 * 16 + 96.0f));
+  CHECK(sums.read() == std::vector<float>(96, 31 * 16 + 3 * 96.0f));
 }
 
 TEST_CASE("what is captured runs when its graph does") {

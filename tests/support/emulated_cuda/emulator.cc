@@ -49,6 +49,7 @@ struct Fiber {
   bool begun = false;
   std::unique_ptr<char[]> stack{new char[kStackBytes]};
   Here here;
+  size_t warp = 0;  // of its thread
   bool done = false;
 };
 
@@ -101,6 +102,7 @@ class Engine {
     engine.yield();
   }
   void begin_thread(size_t thread) {
+    running_->warp = thread / kWarp;
     const auto at = static_cast<unsigned>(thread);
     running_->here = {{at % size_.x, at / size_.x % size_.y, at / size_.x / size_.y}, block_at_, size_, grid_};
   }
@@ -140,12 +142,16 @@ class Engine {
     living_ = static_cast<int>(threads_);
     kernel_ = &kernel;
     size_t used = 0;
+    bool everyone = true;
     for (bool all_done = false; !all_done;) {
       progressed_ = false;
       all_done = true;
+      // Some warps at a time, so that one may be far ahead of the others wherever no barrier holds it.
+      const uint64_t chosen = everyone ? ~uint64_t{0} : random_();
       for (size_t i = 0; i < used; ++i) {
-        if (!fibers_[i]->done) resume(*fibers_[i]);
-        all_done = all_done && fibers_[i]->done;
+        Fiber& fiber = *fibers_[i];
+        if (!fiber.done && (chosen >> fiber.warp % 64 & 1) != 0) resume(fiber);
+        all_done = all_done && fiber.done;
       }
       while (next_ < threads_) {
         if (used == fibers_.size()) fibers_.push_back(std::make_unique<Fiber>());
@@ -155,7 +161,8 @@ class Engine {
         all_done = all_done && fiber.done;
         progressed_ = true;
       }
-      if (!all_done && !progressed_) die("some threads of a block wait for others at another barrier");
+      if (!all_done && !progressed_ && everyone) die("some threads of a block wait for others at another barrier");
+      everyone = !progressed_;
     }
   }
   void start(Fiber& fiber) {

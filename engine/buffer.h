@@ -2,11 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdlib>
-#include <cstring>
 #include <memory>
-#include <new>
-#include <utility>
 
 namespace dtrain::engine {
 
@@ -16,28 +12,29 @@ inline int64_t& buffer_bytes_made() {
   return bytes;
 }
 
+// Large ones that a thread makes one after the other share huge pages, where the system has them: a model's
+// activations are gone over again and again. Throws bad_alloc.
+std::shared_ptr<void> buffer_memory(size_t bytes);
+
 template <class T>
 class Buffer {
  public:
   Buffer() = default;
   explicit Buffer(int64_t size) : size_(size) {
     const size_t bytes = (static_cast<size_t>(size) * sizeof(T) + 63) / 64 * 64;
-    memory_.reset(static_cast<T*>(std::aligned_alloc(64, bytes == 0 ? 64 : bytes)));
-    if (!memory_) throw std::bad_alloc();
-    std::memset(static_cast<void*>(memory_.get()), 0, bytes);
+    memory_ = buffer_memory(bytes);
     buffer_bytes_made() += static_cast<int64_t>(bytes);
   }
-  T* data() { return memory_.get(); }
-  const T* data() const { return memory_.get(); }
+  Buffer(Buffer&&) noexcept = default;
+  Buffer& operator=(Buffer&&) noexcept = default;
+  T* data() { return static_cast<T*>(memory_.get()); }
+  const T* data() const { return static_cast<const T*>(memory_.get()); }
   int64_t size() const { return size_; }
-  T& operator[](int64_t i) { return memory_.get()[i]; }
-  const T& operator[](int64_t i) const { return memory_.get()[i]; }
+  T& operator[](int64_t i) { return data()[i]; }
+  const T& operator[](int64_t i) const { return data()[i]; }
 
  private:
-  struct Free {
-    void operator()(T* block) const { std::free(block); }
-  };
-  std::unique_ptr<T, Free> memory_;
+  std::shared_ptr<void> memory_;
   int64_t size_ = 0;
 };
 

@@ -15,10 +15,12 @@ endforeach()
 # The other instruction sets, which a machine falls back to.
 if(TARGET engine_tests)
   foreach(isa avx2 baseline)
-    add_test(NAME engine/models/${isa} COMMAND engine_tests "--source-file=*tests/engine/models/*"
-             --no-intro --no-version)
-    set_tests_properties(engine/models/${isa} PROPERTIES LABELS engine TIMEOUT 300
-                         ENVIRONMENT DTRAIN_ISA=${isa})
+    foreach(folder kernels models)
+      add_test(NAME engine/${folder}/${isa} COMMAND engine_tests "--source-file=*tests/engine/${folder}/*"
+               --no-intro --no-version)
+      set_tests_properties(engine/${folder}/${isa} PROPERTIES LABELS engine TIMEOUT 300
+                           ENVIRONMENT DTRAIN_ISA=${isa})
+    endforeach()
   endforeach()
 endif()
 # They install what they run.

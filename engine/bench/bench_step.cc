@@ -88,7 +88,7 @@ class Contest {
     counts_.insert(std::max(workload.workers, cpus() / workload.workers * workload.workers));
   }
 
-  // How many steps take about as long as is wanted.
+  // How many steps take about as long as is wanted; and what the peer is best at.
   Status calibrate() {
     int64_t steps = 20;
     while (true) {
@@ -98,7 +98,7 @@ class Contest {
       if (seconds >= options_.seconds / 20 || steps > 1'000'000) {
         set_steps(std::max<int64_t>(
             20, static_cast<int64_t>(static_cast<double>(steps) * options_.seconds / seconds)));
-        return ok();
+        return choose_candidates();
       }
       steps *= 10;
     }
@@ -109,11 +109,9 @@ class Contest {
       peaks_[threads].push_back(peak_operations(std::min(threads, cpus())));
       TRY(record_, run_training(options_.program, at(threads), workload_.workers));
       own_[threads].push_back(record_.samples_per_second());
-      if (peer_ == nullptr) continue;
-      TRY(const double rate,
-          peer_->samples_per_second(spec_, std::max(1, threads / workload_.workers),
-                                    workload_.workers, options_.seconds));
-      peers_[threads].push_back(rate);
+    }
+    for (Candidate& candidate : candidates_) {
+      TRY(candidate.rates.emplace_back(), peer_rate(candidate.setting, options_.seconds));
     }
     return ok();
   }
@@ -129,12 +127,43 @@ class Contest {
     rate.gradients = record_.gradients;
     rate.state = record_.state;
     rate.activations = record_.activations;
-    if (!peers_.empty()) std::tie(rate.peer_threads, rate.peer_samples_per_second) = best(peers_);
+    for (const Candidate& each : candidates_) {
+      const double found = median(each.rates);
+      if (rate.peer_samples_per_second && found <= *rate.peer_samples_per_second) continue;
+      rate.peer_samples_per_second = found;
+      rate.peer_setting = each.setting;
+    }
     return rate;
   }
 
  private:
   using Rates = std::map<int, std::vector<double>>;  // by threads
+  // A setting of the peer's that may be its best.
+  struct Candidate {
+    TorchSetting setting;
+    std::vector<double> rates;
+  };
+  static constexpr size_t kCandidates = 3;
+
+  Result<double> peer_rate(const TorchSetting& setting, double seconds) const {
+    return peer_->samples_per_second(spec_, setting, workload_.workers, seconds);
+  }
+
+  // Those that a short look at all of them finds best.
+  Status choose_candidates() {
+    if (peer_ == nullptr) return ok();
+    std::vector<std::pair<double, TorchSetting>> found;
+    for (const TorchSetting& setting :
+         torch_settings(cpus(), workload_.workers, peer_->has_own_blas())) {
+      TRY(const double rate, peer_rate(setting, options_.seconds / 2));
+      found.emplace_back(rate, setting);
+    }
+    std::ranges::stable_sort(found, [](const auto& a, const auto& b) { return a.first > b.first; });
+    if (found.size() > kCandidates) found.resize(kCandidates);
+    for (const auto& [rate, setting] : found) candidates_.push_back({setting, {}});
+    return ok();
+  }
+
   static std::pair<int, double> best(const Rates& rates) {
     std::pair<int, double> found{0, 0};
     for (const auto& [threads, values] : rates) {
@@ -161,7 +190,8 @@ class Contest {
   const SampleShape shape_;
   EngineSpec spec_;
   std::set<int> counts_;
-  Rates own_, peers_, peaks_;
+  Rates own_, peaks_;
+  std::vector<Candidate> candidates_;
   TrainingRecord record_;
 };
 

@@ -37,7 +37,7 @@ struct StepRate {
   int64_t parameters = 0, gradients = 0, state = 0,
           activations = 0;                             // bytes of the master's process
   std::optional<double> peer_samples_per_second = {};  // at its best
-  int peer_threads = 0;
+  TorchSetting peer_setting = {};
 
   double steps_per_second() const { return samples_per_second / workload.batch; }
   double operations_per_second() const { return samples_per_second * operations; }

@@ -143,9 +143,9 @@ void show_step_rate(const StepRate& rate, const TorchPeer* peer) {
   fmt::print("  MiB: parameters {:.2f}, gradients {:.2f}, state {:.2f}, activations {:.2f}\n",
              mib(rate.parameters), mib(rate.gradients), mib(rate.state), mib(rate.activations));
   if (rate.peer_samples_per_second) {
-    fmt::print("  {:.2f} times torch {}: {:.0f} samples/s with {} thread{}\n",
+    fmt::print("  {:.2f} times torch {}: {:.0f} samples/s with {}\n",
                rate.samples_per_second / *rate.peer_samples_per_second, peer->version(),
-               *rate.peer_samples_per_second, rate.peer_threads, rate.peer_threads == 1 ? "" : "s");
+               *rate.peer_samples_per_second, to_string(rate.peer_setting));
   }
   std::fflush(stdout);
 }
@@ -157,7 +157,8 @@ Status show_step(StepOptions options, const std::string& python, const std::stri
       Csv::open(csv_path,
                 "workload,batch,workers,threads,samples_per_second,rows_per_sample,"
                 "operations_per_sample,peak_operations_per_second,parameters,gradients,state,"
-                "activations,torch,torch_threads,torch_samples_per_second"));
+                "activations,torch,torch_threads,torch_blas_threads,torch_spins,"
+                "torch_samples_per_second"));
   fmt::print("{}; {} CPUs; medians of {} rounds in turns{}\n\n", kernels<float>().isa, cpus(),
              options.rounds, peer ? ", torch " + peer->version() : "; no torch to compare with");
   return bench_step(options, peer ? &*peer : nullptr, [&](const StepRate& rate) {
@@ -167,7 +168,10 @@ Status show_step(StepOptions options, const std::string& python, const std::stri
         rate.workload.batch, rate.workload.workers, rate.threads, rate.samples_per_second,
         rate.rows_per_sample, rate.operations, rate.peak, rate.parameters, rate.gradients,
         rate.state, rate.activations, peer ? peer->version() : "",
-        rate.peer_samples_per_second ? std::to_string(rate.peer_threads) : "",
+        rate.peer_samples_per_second
+            ? fmt::format("{},{},{}", rate.peer_setting.threads, rate.peer_setting.blas_threads,
+                          rate.peer_setting.spins ? 1 : 0)
+            : ",,",
         rate.peer_samples_per_second ? fmt::format("{:.2f}", *rate.peer_samples_per_second) : ""));
   });
 }

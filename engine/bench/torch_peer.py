@@ -1,5 +1,6 @@
 """The same work by PyTorch, for benches of dtrain-engine: python torch_peer.py JSON, where JSON is
 {"what": "version"}, or
+{"what": "product"}: multiplications and additions a second of a matrix product, or
 {"what": "step", "data", "model", "batch", "threads", "processes", "seconds"}: samples a second, or
 {"what": "allreduce", "sizes", "processes"}: seconds of each size in bytes, with Gloo.
 Prints one line of key=value."""
@@ -149,13 +150,30 @@ def allreduce_bench():
     return " ".join(words)
 
 
+def product_bench():
+    torch.set_num_threads(1)
+    size, seconds = 384, []
+    a, b = torch.randn(size, size), torch.randn(size, size)
+    for i in range(30):
+        began = time.perf_counter()
+        a @ b
+        seconds.append(time.perf_counter() - began)
+    return f"operations_per_second={2 * size**3 / statistics.median(seconds)}"
+
+
+def version():
+    # What multiplies if it is not MKL is known by what was loaded.
+    with open("/proc/self/maps") as maps:
+        own = not torch.backends.mkl.is_available() and "openblas" in maps.read()
+    blas = "openblas" if own else "other"
+    return f"torch={torch.__version__} blas={blas}"
+
+
 if ranks > 1:
     where = f"file://{meeting}/meeting"
     distributed.init_process_group("gloo", init_method=where, rank=rank, world_size=ranks)
-if work["what"] == "version":
-    said = f"torch={torch.__version__}"
-else:
-    said = {"step": step_bench, "allreduce": allreduce_bench}[work["what"]]()
+benches = {"version": version, "product": product_bench, "step": step_bench, "allreduce": allreduce_bench}
+said = benches[work["what"]]()
 if rank == 0:
     print(said, flush=True)
 if ranks > 1:

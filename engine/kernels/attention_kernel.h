@@ -5,12 +5,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include "engine/kernels/gemm_kernel.h"
 
 namespace dtrain::engine::DTRAIN_ISA {
 
-inline constexpr int64_t kQueryRows = 64;
+inline constexpr int64_t kQueryRows = 32;
 
 // One head of one sample: rows of q, k and v lie `stride` apart.
 template <class T>
@@ -31,54 +32,83 @@ Head<T> head_of(const AttentionShape& shape, const T* qkv, int64_t sample, int64
           width,  T(1) / std::sqrt(T(width))};
 }
 
-// Row i of `p` holds scores; becomes exp(scale score - log_sum[i]) up to the diagonal, zero beyond.
+// Rows of scores are as wide as whole vectors; what no key is at counts for nothing.
 template <class T>
-void weigh(int64_t first, int64_t rows, int64_t columns, T scale, const T* log_sums, T* p) {
-  for (int64_t r = 0; r < rows; ++r, p += columns) {
+int64_t score_width(int64_t columns) {
+  return (columns + kLanes<T> - 1) / kLanes<T> * kLanes<T>;
+}
+
+// Lanes from `count` on become so small that their exponential is zero.
+template <class T>
+DTRAIN_INLINE Vector<T> first_lanes(Vector<T> x, int64_t count) {
+  Bits<T> lane;
+  for (int i = 0; i < kLanes<T>; ++i) lane[i] = i;
+  return lane < static_cast<std::remove_reference_t<decltype(lane[0])>>(count) ? x : splat(T(-1e30));
+}
+
+// value(i) -> what becomes of the scores of columns [i, i + kLanes), for all that a row sees; zero beyond.
+template <class T, class Value>
+DTRAIN_INLINE void for_seen(int64_t seen, int64_t width, T* p, Value value) {
+  int64_t i = 0;
+  for (; i + kLanes<T> <= seen; i += kLanes<T>) store(p + i, value(load(p + i)));
+  if (i < seen) {
+    store(p + i, value(first_lanes<T>(load(p + i), seen - i)));
+    i += kLanes<T>;
+  }
+  for (; i < width; i += kLanes<T>) store(p + i, Vector<T>{});
+}
+
+// Row r of `p` holds scores; becomes exp(scale score - log_sum[r]) up to the diagonal, zero beyond.
+template <class T>
+void weigh(int64_t first, int64_t rows, int64_t width, T scale, const T* log_sums, T* p) {
+  for (int64_t r = 0; r < rows; ++r, p += width) {
     const T log_sum = log_sums[r];
-    const int64_t seen = first + r + 1;
-    for_vectors<T>(seen, [&](auto load_at, auto store_at) {
-      store_at(p, exp(load_at(p) * scale - log_sum));
-    });
-    std::fill(p + seen, p + columns, T(0));
+    for_seen<T>(first + r + 1, width, p, [&](Vector<T> x) { return exp(x * scale - log_sum); });
   }
 }
 
-// log(sum of exp(scale score)) of each row, up to the diagonal.
+// The same but for a factor, which follows: each row's largest weight is 1.
 template <class T>
-void sum_weights(int64_t first, int64_t rows, int64_t columns, T scale, const T* p, T* log_sums) {
-  for (int64_t r = 0; r < rows; ++r, p += columns) {
+void weigh_and_sum(int64_t first, int64_t rows, int64_t width, T scale, T* p, T* factors, T* log_sums) {
+  for (int64_t r = 0; r < rows; ++r, p += width) {
     const int64_t seen = first + r + 1;
-    T most = p[0];
-    for (int64_t i = 1; i < seen; ++i) most = p[i] > most ? p[i] : most;
-    most *= scale;
-    Vector<T> sums{};
-    int64_t i = 0;
-    for (; i + kLanes<T> <= seen; i += kLanes<T>) sums += exp(load(p + i) * scale - most);
-    T sum = sum_lanes<T>(sums);
-    if (i < seen) {
-      const Vector<T> rest = exp(load_some(p + i, seen - i) * scale - most);
-      for (int64_t j = 0; j < seen - i; ++j) sum += rest[j];
+    Vector<T> largest = first_lanes<T>(load(p), seen);
+    for (int64_t i = kLanes<T>; i < seen; i += kLanes<T>) {
+      largest = larger(largest, i + kLanes<T> <= seen ? load(p + i) : first_lanes<T>(load(p + i), seen - i));
     }
+    const T most = max_lanes<T>(largest) * scale;
+    Vector<T> sums{};
+    for_seen<T>(seen, width, p, [&](Vector<T> x) {
+      const Vector<T> weight = exp(x * scale - most);
+      sums += weight;
+      return weight;
+    });
+    const T sum = sum_lanes<T>(sums);
+    factors[r] = T(1) / sum;
     log_sums[r] = most + std::log(sum);
   }
 }
 
 template <class T>
 void attention(const AttentionShape& shape, int64_t samples, const T* qkv, T* out, T* log_sums) {
-  T* p = scratch<T>(Scratch::Attention, kQueryRows * shape.context);
+  T* const p = scratch<T>(Scratch::Attention, kQueryRows * score_width<T>(shape.context));
+  T factors[kQueryRows];
   for (int64_t sample = 0; sample < samples; ++sample) {
     for (int64_t h = 0; h < shape.heads; ++h, log_sums += shape.context) {
       const Head<T> head = head_of(shape, qkv, sample, h);
       T* to = out + sample * shape.context * shape.width + h * head.width;
       for (int64_t first = 0; first < shape.context; first += kQueryRows) {
         const int64_t rows = std::min(kQueryRows, shape.context - first);
-        const int64_t columns = first + rows;
-        gemm(rows, columns, head.width, head.queries(first), head.keys_transposed(), p, columns, false);
-        sum_weights(first, rows, columns, head.scale, p, log_sums + first);
-        weigh(first, rows, columns, head.scale, log_sums + first, p);
-        gemm(rows, head.width, columns, GemmA<T>{p, columns, 1}, GemmB<T>{head.v, head.stride, 1},
+        const int64_t columns = first + rows, width = score_width<T>(columns);
+        gemm(rows, columns, head.width, head.queries(first), head.keys_transposed(), p, width, false);
+        weigh_and_sum(first, rows, width, head.scale, p, factors, log_sums + first);
+        gemm(rows, head.width, columns, GemmA<T>{p, width, 1}, GemmB<T>{head.v, head.stride, 1},
              to + first * shape.width, shape.width, false);
+        for (int64_t r = 0; r < rows; ++r) {
+          T* const row = to + (first + r) * shape.width;
+          const T factor = factors[r];
+          for_vectors<T>(head.width, [&](auto load_at, auto store_at) { store_at(row, load_at(row) * factor); });
+        }
       }
     }
   }
@@ -87,8 +117,8 @@ void attention(const AttentionShape& shape, int64_t samples, const T* qkv, T* ou
 template <class T>
 void attention_backward(const AttentionShape& shape, int64_t samples, const T* qkv,
                         const T* log_sums, const T* dout, T* dqkv) {
-  T* p = scratch<T>(Scratch::Attention, 2 * kQueryRows * shape.context);
-  T* dp = p + kQueryRows * shape.context;
+  T* const p = scratch<T>(Scratch::Attention, 2 * kQueryRows * score_width<T>(shape.context));
+  T* const dp = p + kQueryRows * score_width<T>(shape.context);
   for (int64_t sample = 0; sample < samples; ++sample) {
     for (int64_t h = 0; h < shape.heads; ++h, log_sums += shape.context) {
       const Head<T> head = head_of(shape, qkv, sample, h);
@@ -101,28 +131,31 @@ void attention_backward(const AttentionShape& shape, int64_t samples, const T* q
       for (int64_t block = blocks - 1; block >= 0; --block) {
         const int64_t first = block * kQueryRows;
         const int64_t rows = std::min(kQueryRows, shape.context - first);
-        const int64_t columns = first + rows;
+        const int64_t columns = first + rows, width = score_width<T>(columns);
         const bool add = block + 1 < blocks;
         const T* d = from + first * shape.width;
-        gemm(rows, columns, head.width, head.queries(first), head.keys_transposed(), p, columns, false);
-        weigh(first, rows, columns, head.scale, log_sums + first, p);
-        gemm(columns, head.width, rows, GemmA<T>{p, 1, columns}, GemmB<T>{d, shape.width, 1}, dv,
+        gemm(rows, columns, head.width, head.queries(first), head.keys_transposed(), p, width, false);
+        weigh(first, rows, width, head.scale, log_sums + first, p);
+        gemm(columns, head.width, rows, GemmA<T>{p, 1, width}, GemmB<T>{d, shape.width, 1}, dv,
              head.stride, add);
         gemm(rows, columns, head.width, GemmA<T>{d, shape.width, 1}, GemmB<T>{head.v, 1, head.stride},
-             dp, columns, false);
+             dp, width, false);
         for (int64_t r = 0; r < rows; ++r) {
-          T* dp_row = dp + r * columns;
-          const T* p_row = p + r * columns;
+          T* const dp_row = dp + r * width;
+          const T* const p_row = p + r * width;
+          std::fill(dp_row + columns, dp_row + width, T(0));
+          const int64_t seen = score_width<T>(first + r + 1);  // beyond it p is zero
           Vector<T> products{};
-          for_vectors<T>(columns, [&](auto load_at, auto) { products += load_at(dp_row) * load_at(p_row); });
+          for (int64_t i = 0; i < seen; i += kLanes<T>) products += load(dp_row + i) * load(p_row + i);
           const T product = sum_lanes<T>(products);
-          for_vectors<T>(columns, [&](auto load_at, auto store_at) {
-            store_at(dp_row, load_at(p_row) * (load_at(dp_row) - product) * head.scale);
-          });
+          for (int64_t i = 0; i < seen; i += kLanes<T>) {
+            store(dp_row + i, load(p_row + i) * (load(dp_row + i) - product) * head.scale);
+          }
+          std::fill(dp_row + seen, dp_row + width, T(0));
         }
-        gemm(rows, head.width, columns, GemmA<T>{dp, columns, 1}, GemmB<T>{head.k, head.stride, 1},
+        gemm(rows, head.width, columns, GemmA<T>{dp, width, 1}, GemmB<T>{head.k, head.stride, 1},
              dq + first * head.stride, head.stride, false);
-        gemm(columns, head.width, rows, GemmA<T>{dp, 1, columns},
+        gemm(columns, head.width, rows, GemmA<T>{dp, 1, width},
              GemmB<T>{head.q + first * head.stride, head.stride, 1}, dk, head.stride, add);
       }
     }

@@ -3,15 +3,18 @@
 // rows are, and a batch may be cut anywhere.
 //
 // A tile of kRows x kColumns elements stays in registers while k runs. B is read in place where its rows
-// are contiguous and wide enough, else packed into panels of kColumns. A is read in place, but for a
-// transposed one that many panels go over: it is packed into tiles.
+// are contiguous and close together, else packed into panels of kColumns; A is read in place, but for a
+// transposed one that several panels go over: it is packed into tiles. What follows a product (a bias, an
+// activation) happens to a tile while it is in the cache.
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <utility>
 
+#include "engine/kernels/activations.h"
 #include "engine/kernels/kernels.h"
+#include "engine/kernels/pack.h"
 #include "engine/kernels/scratch.h"
 #include "engine/kernels/vector.h"
 
@@ -27,12 +30,23 @@ inline constexpr int kColumns = kVectors * kLanes<T>;
 template <class T>
 using Tile = std::array<T, static_cast<size_t>(kRows * kColumns<T>)>;
 
-// `out` = A B (+ addend + ..., in order), R rows of C vectors. A's element (m, k) is a[m rs + k cs], B's
-// row k begins at b + k ldb; `out` has rows of `ld`, addends of `addend_ld`.
+// What follows the sum while it is in registers: addends are added in order, rows of `addend_ld`; then
+// `bias`, one row; then it is multiplied by `times`, whose rows lie as those of the result.
+template <class T>
+struct Ending {
+  const T* const* addends = nullptr;
+  int addend_count = 0;
+  int64_t addend_ld = 0;
+  const T* bias = nullptr;
+  bool relu = false;
+  const T* times = nullptr;
+};
+
+// `out` = A B and its ending, R rows of C vectors. A's element (m, k) is a[m rs + k cs], B's row k begins at
+// b + k ldb; `out` has rows of `ld`.
 template <class T, int R, int C>
 void multiply_tile(int64_t k_count, const T* a, int64_t rs, int64_t cs, const T* b, int64_t ldb,
-                   T* out, int64_t ld, const T* const* addends, int addend_count,
-                   int64_t addend_ld) {
+                   T* out, int64_t ld, const Ending<T>& ending) {
   Vector<T> acc[R][C] = {};
   for (int64_t k = 0; k < k_count; ++k) {
     Vector<T> columns[C];
@@ -47,23 +61,46 @@ void multiply_tile(int64_t k_count, const T* a, int64_t rs, int64_t cs, const T*
     a += cs;
     b += ldb;
   }
-  for (int i = 0; i < addend_count; ++i) {
+  for (int i = 0; i < ending.addend_count; ++i) {
+    const T* addend = ending.addends[i];
+#pragma GCC unroll 16
+    for (int m = 0; m < R; ++m, addend += ending.addend_ld) {
+#pragma GCC unroll 2
+      for (int c = 0; c < C; ++c) acc[m][c] += load(addend + c * kLanes<T>);
+    }
+  }
+  if (ending.bias != nullptr) {
+#pragma GCC unroll 2
+    for (int c = 0; c < C; ++c) {
+      const Vector<T> bias = load(ending.bias + c * kLanes<T>);
+#pragma GCC unroll 16
+      for (int m = 0; m < R; ++m) acc[m][c] += bias;
+    }
+  }
+  if (ending.relu) {
 #pragma GCC unroll 16
     for (int m = 0; m < R; ++m) {
 #pragma GCC unroll 2
-      for (int c = 0; c < C; ++c) acc[m][c] += load(addends[i] + m * addend_ld + c * kLanes<T>);
+      for (int c = 0; c < C; ++c) acc[m][c] = larger(acc[m][c], Vector<T>{});
+    }
+  }
+  if (const T* factors = ending.times; factors != nullptr) {
+#pragma GCC unroll 16
+    for (int m = 0; m < R; ++m, factors += ld) {
+#pragma GCC unroll 2
+      for (int c = 0; c < C; ++c) acc[m][c] *= load(factors + c * kLanes<T>);
     }
   }
 #pragma GCC unroll 16
-  for (int m = 0; m < R; ++m) {
+  for (int m = 0; m < R; ++m, out += ld) {
 #pragma GCC unroll 2
-    for (int c = 0; c < C; ++c) store(out + m * ld + c * kLanes<T>, acc[m][c]);
+    for (int c = 0; c < C; ++c) store(out + c * kLanes<T>, acc[m][c]);
   }
 }
 
 template <class T>
 using MultiplyTile = void (*)(int64_t, const T*, int64_t, int64_t, const T*, int64_t, T*, int64_t,
-                              const T* const*, int, int64_t);
+                              const Ending<T>&);
 
 template <class T, int C, int... R>
 constexpr std::array<MultiplyTile<T>, sizeof...(R)> tile_table(std::integer_sequence<int, R...>) {
@@ -90,109 +127,218 @@ struct Panel {
   }
 };
 
-// Columns [n, n + width) of B, next to each other, zero up to `ld`.
-template <class T>
-void pack(const GemmB<T>& b, int64_t n, int64_t width, int64_t k_count, T* to, int64_t ld) {
-  if (width < ld) std::fill(to, to + k_count * ld, T(0));
-  if (b.column_stride == 1) {
-    for (int64_t k = 0; k < k_count; ++k) std::copy_n(b.data + k * b.row_stride + n, width, to + k * ld);
-    return;
-  }
-  // Transposed: along k in the inner loop, where it is contiguous.
-  constexpr int64_t kBlock = 16;
-  for (int64_t k0 = 0; k0 < k_count; k0 += kBlock) {
-    const int64_t k1 = std::min(k_count, k0 + kBlock);
-    for (int64_t j = 0; j < width; ++j) {
-      const T* column = b.data + (n + j) * b.column_stride;
-      for (int64_t k = k0; k < k1; ++k) to[k * ld + j] = column[k * b.row_stride];
-    }
-  }
-}
-
-// In place if its rows are contiguous, wide enough, and not so far apart that they push each other out
-// of the cache while `rows` rows of A go over them.
-template <class T>
-Panel<T> panel_of(const GemmB<T>& b, int64_t n, int64_t n_count, int64_t k_count, int64_t rows) {
-  Panel<T> panel{b.data + n, b.row_stride, std::min<int64_t>(kColumns<T>, n_count - n), kVectors};
-  if (panel.width <= kLanes<T>) panel.vectors = 1;
-  const bool far_apart = b.row_stride * static_cast<int64_t>(sizeof(T)) >= 1024 && rows > 2 * kRows;
-  if (b.column_stride == 1 && panel.is_full() && !far_apart) return panel;
-  panel.ld = panel.vectors * kLanes<T>;
-  T* packed = scratch<T>(Scratch::Panel, k_count * panel.ld);
-  pack(b, n, panel.width, k_count, packed, panel.ld);
-  panel.data = packed;
-  return panel;
-}
-
-// The tiles of a column panel, top to bottom, as even as they come: 64 rows are 13 13 13 13 12.
-template <class Body>
-void for_tiles(int64_t rows, Body body) {
-  const int64_t tiles = (rows + kRows - 1) / kRows;
-  for (int64_t i = 0; i < tiles; ++i) {
-    const int64_t begin = i * rows / tiles;
-    body(begin, static_cast<int>((i + 1) * rows / tiles - begin));
-  }
-}
-
-// A as the tiles read it: in place, or packed tile after tile, [k][kRows] each.
+// Rows [m, m + rows) of A from some k on, as a tile reads them.
 template <class T>
 struct TileRows {
   const T* data;
-  int64_t row_stride, column_stride, tile_stride;
-  bool packed;
-  const T* tile(int64_t first_row) const {
-    return packed ? data + first_row * tile_stride : data + first_row * row_stride;
-  }
+  int64_t row_stride, column_stride;
 };
 
+// What of a matrix is to stay in the second-level cache while a product goes over it again and again.
+inline constexpr int64_t kBlockBytes = 512 * 1024;
+// Panels, and tiles of A, that are packed at once.
+inline constexpr int64_t kPanelsAtOnce = 8;
+inline constexpr int64_t kTilesAtOnce = 20;
+
+// A product cut up: columns into chunks of panels, rows into blocks of tiles. For a chunk and a block all
+// that is read lies in the second-level cache, and the panel of the moment in the first.
 template <class T>
-TileRows<T> rows_of(const GemmA<T>& a, int64_t m_count, int64_t n_count, int64_t k_count) {
-  if (a.row_stride != 1 || n_count <= 2 * kColumns<T>) {
-    return {a.data, a.row_stride, a.column_stride, 0, false};
+class Cut {
+ public:
+  Cut(int64_t m_count, int64_t n_count, int64_t k_count, const GemmA<T>& a, const GemmB<T>& b)
+      : m_count_(m_count),
+        n_count_(n_count),
+        k_count_(k_count),
+        a_(a),
+        b_(b),
+        tiles_((m_count + kRows - 1) / kRows),
+        tile_step_(kRows * k_count + kLine),
+        panel_step_(kColumns<T> * k_count + 4 * kLine) {
+    const int64_t row_bytes = std::max<int64_t>(1, k_count) * static_cast<int64_t>(sizeof(T));
+    // Blocks of as many tiles each, as far as it goes.
+    const int64_t most_tiles = std::max<int64_t>(1, kBlockBytes / row_bytes / kRows);
+    const int64_t blocks = std::max<int64_t>(1, (tiles_ + most_tiles - 1) / most_tiles);
+    tiles_of_block_ = (tiles_ + blocks - 1) / blocks;
+    panels_of_chunk_ = std::max<int64_t>(1, 2 * kBlockBytes / row_bytes / kColumns<T>);
+    // What is gone over once only takes the place of what was there before.
+    if (tiles_ <= tiles_of_block_) panels_of_chunk_ = 1;
+    const int64_t panels = (n_count + kColumns<T> - 1) / kColumns<T>;
+    panels_of_chunk_ = std::min(panels_of_chunk_, panels);
+    // In place where rows of B are contiguous, and not so far apart that they push each other out of the
+    // cache while many rows of A go over them.
+    const bool far_apart =
+        b.row_stride * static_cast<int64_t>(sizeof(T)) >= 1024 && m_count > 2 * kRows;
+    packs_panels_ = b.column_stride != 1 || far_apart;
+    // A transposed A is worth packing where several panels go over it.
+    packs_tiles_ = a.row_stride == 1 && a.column_stride != 1 && panels > 2;
+    if (packs_tiles_) packed_tiles_ = scratch<T>(Scratch::Tiles, tiles_ * tile_step_);
+    packed_panels_ = scratch<T>(Scratch::Panel, panels_of_chunk_ * panel_step_);
   }
-  T* packed = scratch<T>(Scratch::Tiles, m_count * k_count);
-  for_tiles(m_count, [&](int64_t m, int rows) {
-    T* to = packed + m * k_count;
-    for (int64_t k = 0; k < k_count; ++k, to += rows) {
-      const T* from = a.data + m + k * a.column_stride;
-      for (int r = 0; r < rows; ++r) to[r] = from[r];
+
+  // body(panel, n, in, m, rows), of every tile of C.
+  template <class Body>
+  void run(Body body) {
+    const int64_t columns = panels_of_chunk_ * kColumns<T>;
+    for (int64_t chunk = 0; chunk < n_count_; chunk += columns) {
+      const int64_t chunk_end = std::min(n_count_, chunk + columns);
+      pack_chunk(chunk, chunk_end);
+      for (int64_t block = 0; block < tiles_; block += tiles_of_block_) {
+        const int64_t block_end = std::min(tiles_, block + tiles_of_block_);
+        if (packs_tiles_ && chunk == 0) pack_block(block, block_end);
+        for (int64_t n = chunk; n < chunk_end; n += kColumns<T>) {
+          const Panel<T> panel = panel_at(n, (n - chunk) / kColumns<T>);
+          for (int64_t tile = block; tile < block_end; ++tile) {
+            const int64_t m = first_row(tile);
+            const int rows = static_cast<int>(first_row(tile + 1) - m);
+            body(panel, n, tile_at(tile, m, rows), m, rows);
+          }
+        }
+      }
     }
-  });
-  return {packed, 1, 0, k_count, true};
-}
+  }
+
+ private:
+  // What lies a power of two apart would be pushed out of the cache by each other; so it doesn't.
+  static constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(T));
+
+  // As even as they come: 64 rows are 13 13 13 13 12.
+  int64_t first_row(int64_t tile) const { return tile * m_count_ / tiles_; }
+
+  void pack_block(int64_t begin, int64_t end) {
+    std::array<int64_t, kTilesAtOnce + 1> firsts;
+    while (begin < end) {
+      const int64_t tiles = std::min(kTilesAtOnce, end - begin);
+      for (int64_t i = 0; i <= tiles; ++i) firsts[static_cast<size_t>(i)] = first_row(begin + i);
+      pack_tiles(k_count_, a_, firsts.data(), tiles, packed_tiles_ + begin * tile_step_, tile_step_);
+      begin += tiles;
+    }
+  }
+  TileRows<T> tile_at(int64_t tile, int64_t m, int rows) const {
+    if (packs_tiles_) return {packed_tiles_ + tile * tile_step_, 1, rows};
+    return {a_.data + m * a_.row_stride, a_.row_stride, a_.column_stride};
+  }
+
+  Panel<T> unpacked(int64_t n) const {
+    Panel<T> panel{b_.data + n, b_.row_stride, std::min<int64_t>(kColumns<T>, n_count_ - n), kVectors};
+    if (panel.width <= kLanes<T>) panel.vectors = 1;
+    return panel;
+  }
+  Panel<T> panel_at(int64_t n, int64_t index) const {
+    Panel<T> panel = unpacked(n);
+    if (!packs_panels_ && panel.is_full()) return panel;
+    panel.ld = panel.vectors * kLanes<T>;
+    panel.data = packed_panels_ + index * panel_step_;
+    return panel;
+  }
+  void pack_chunk(int64_t n, int64_t end) {
+    T* to = packed_panels_;
+    while (n < end) {
+      int64_t panels = b_.column_stride == 1 ? std::min(kPanelsAtOnce, (end - n) / kColumns<T>) : 0;
+      if (panels > 0) {
+        if (packs_panels_) pack_panels<T, kColumns<T>>(b_, n, panels, k_count_, to, panel_step_);
+      } else {
+        const Panel<T> panel = unpacked(n);
+        if (packs_panels_ || !panel.is_full()) {
+          pack_panel(b_, n, panel.width, k_count_, to, panel.vectors * kLanes<T>);
+        }
+        panels = 1;
+      }
+      n += panels * kColumns<T>;
+      to += panels * panel_step_;
+    }
+  }
+
+  const int64_t m_count_, n_count_, k_count_;
+  const GemmA<T> a_;
+  const GemmB<T> b_;
+  const int64_t tiles_, tile_step_, panel_step_;
+  int64_t tiles_of_block_, panels_of_chunk_;
+  bool packs_panels_, packs_tiles_;
+  T *packed_tiles_ = nullptr, *packed_panels_;
+};
 
 // What of a tile is C's.
 template <class T>
-void copy_tile(const T* tile, int64_t ld, int rows, int64_t width, T* c, int64_t ldc, bool add) {
+void copy_tile(const T* tile, int rows, int64_t width, const T* plus, T* c, int64_t ldc) {
   for (int r = 0; r < rows; ++r) {
     for (int64_t j = 0; j < width; ++j) {
-      c[r * ldc + j] = add ? tile[r * ld + j] + c[r * ldc + j] : tile[r * ld + j];
+      const T value = tile[r * kColumns<T> + j];
+      c[r * ldc + j] = plus != nullptr ? value + plus[r * ldc + j] : value;
     }
   }
+}
+
+// The ending of a tile of C that is narrower than a panel.
+template <class T>
+void end_narrow_tile(const Then<T>& then, int64_t at, int64_t n, int rows, int64_t width, T* c, int64_t ldc) {
+  for (int r = 0; r < rows; ++r, at += ldc) {
+    T* const row = c + at;
+    for_vectors<T>(width, [&](auto load_at, auto store_at) {
+      Vector<T> x = load_at(row);
+      if (then.bias != nullptr) x += load_at(then.bias + n);
+      if (then.relu) x = larger(x, Vector<T>{});
+      if (then.times != nullptr) x *= load_at(then.times + at);
+      store_at(row, x);
+    });
+  }
+}
+
+template <class T>
+void gelu_tile(int rows, int64_t width, T* x, T* slopes, int64_t ld) {
+  for (int r = 0; r < rows; ++r, x += ld, slopes += ld) {
+    for_vectors<T>(width, [&](auto load_at, auto store_at) {
+      const Gelu<T> y = gelu<T>(load_at(x));
+      store_at(x, y.value);
+      store_at(slopes, y.slope);
+    });
+  }
+}
+
+// Asks for what a tile will need when its sum is there, into the second-level cache: memory is far away,
+// and the rows far apart.
+template <class T>
+DTRAIN_INLINE void prefetch_tile(const T* from, int rows, int64_t ld) {
+  for (int r = 0; r < rows; ++r, from += ld) {
+    for (int64_t j = 0; j < kColumns<T>; j += 64 / static_cast<int64_t>(sizeof(T))) {
+      __builtin_prefetch(from + j, 0, 2);
+    }
+  }
+}
+
+template <class T>
+void gemm_then(int64_t m_count, int64_t n_count, int64_t k_count, GemmA<T> a, GemmB<T> b, T* c,
+               int64_t ldc, const Then<T>& then) {
+  Tile<T> tile;
+  Cut<T>(m_count, n_count, k_count, a, b)
+      .run([&](const Panel<T>& panel, int64_t n, const TileRows<T>& in, int64_t m, int rows) {
+        const int64_t at = m * ldc + n;
+        const auto place = [at](auto* matrix) { return matrix == nullptr ? nullptr : matrix + at; };
+        const T *const plus = place(then.plus), *const times = place(then.times);
+        const auto multiply = panel.multiply(rows);
+        if (panel.is_full()) {
+          if (times != nullptr) prefetch_tile(times, rows, ldc);
+          const Ending<T> ending{.addends = &plus,
+                                 .addend_count = plus != nullptr ? 1 : 0,
+                                 .addend_ld = ldc,
+                                 .bias = then.bias == nullptr ? nullptr : then.bias + n,
+                                 .relu = then.relu,
+                                 .times = times};
+          multiply(k_count, in.data, in.row_stride, in.column_stride, panel.data, panel.ld, c + at, ldc,
+                   ending);
+        } else {
+          multiply(k_count, in.data, in.row_stride, in.column_stride, panel.data, panel.ld, tile.data(),
+                   kColumns<T>, {});
+          copy_tile(tile.data(), rows, panel.width, plus, c + at, ldc);
+          if (then.bias != nullptr || times != nullptr) end_narrow_tile(then, at, n, rows, panel.width, c, ldc);
+        }
+        if (then.gelu_slope != nullptr) gelu_tile(rows, panel.width, c + at, then.gelu_slope + at, ldc);
+      });
 }
 
 template <class T>
 void gemm(int64_t m_count, int64_t n_count, int64_t k_count, GemmA<T> a, GemmB<T> b, T* c,
           int64_t ldc, bool add) {
-  Tile<T> tile;
-  const TileRows<T> rows_in = rows_of(a, m_count, n_count, k_count);
-  for (int64_t n = 0; n < n_count; n += kColumns<T>) {
-    const Panel<T> panel = panel_of(b, n, n_count, k_count, m_count);
-    for_tiles(m_count, [&](int64_t m, int rows) {
-      const T* from = rows_in.tile(m);
-      const int64_t rs = rows_in.row_stride, cs = rows_in.packed ? rows : rows_in.column_stride;
-      T* to = c + m * ldc + n;
-      if (panel.is_full()) {
-        const T* const before = to;
-        panel.multiply(rows)(k_count, from, rs, cs, panel.data, panel.ld, to,
-                             ldc, &before, add ? 1 : 0, ldc);
-        return;
-      }
-      panel.multiply(rows)(k_count, from, rs, cs, panel.data, panel.ld,
-                           tile.data(), kColumns<T>, nullptr, 0, 0);
-      copy_tile(tile.data(), kColumns<T>, rows, panel.width, to, ldc, add);
-    });
-  }
+  gemm_then<T>(m_count, n_count, k_count, a, b, c, ldc, {.plus = add ? c : nullptr});
 }
 
 // The same, k cut at the ends of leaves, whose products are summed by the balanced tree.
@@ -202,32 +348,29 @@ void gemm_tree(int64_t m_count, int64_t n_count, Leaves leaves, GemmA<T> a, Gemm
   if (leaves.count == 1) return gemm(m_count, n_count, leaves.ends[0], a, b, c, ldc, add);
   // The sums that wait for their right siblings, the largest first.
   std::array<Tile<T>, kTreeLevels> waiting;
-  const TileRows<T> rows_in = rows_of(a, m_count, n_count, leaves.ends[leaves.count - 1]);
-  for (int64_t n = 0; n < n_count; n += kColumns<T>) {
-    const Panel<T> panel = panel_of(b, n, n_count, leaves.ends[leaves.count - 1], m_count);
-    for_tiles(m_count, [&](int64_t m, int rows) {
-      const T* from = rows_in.tile(m);
-      const int64_t rs = rows_in.row_stride, cs = rows_in.packed ? rows : rows_in.column_stride;
-      T* to = c + m * ldc + n;
-      const bool in_place = panel.is_full() && !add;
-      int64_t k = 0;
-      int depth = 0;
-      for (int leaf = 0; leaf < leaves.count; ++leaf) {
-        std::array<const T*, kTreeLevels> siblings;
-        int joined = 0;
-        for (int rest = leaf; rest & 1; rest >>= 1) {
-          siblings[static_cast<size_t>(joined++)] = waiting[static_cast<size_t>(--depth)].data();
+  Cut<T>(m_count, n_count, leaves.ends[leaves.count - 1], a, b)
+      .run([&](const Panel<T>& panel, int64_t n, const TileRows<T>& in, int64_t m, int rows) {
+        T* const to = c + m * ldc + n;
+        const bool in_place = panel.is_full() && !add;
+        int64_t k = 0;
+        int depth = 0;
+        for (int leaf = 0; leaf < leaves.count; ++leaf) {
+          std::array<const T*, kTreeLevels> siblings;
+          int joined = 0;
+          for (int rest = leaf; rest & 1; rest >>= 1) {
+            siblings[static_cast<size_t>(joined++)] = waiting[static_cast<size_t>(--depth)].data();
+          }
+          const bool last = leaf + 1 == leaves.count && in_place;
+          panel.multiply(rows)(leaves.ends[leaf] - k, in.data + k * in.column_stride, in.row_stride,
+                               in.column_stride, panel.data + k * panel.ld, panel.ld,
+                               last ? to : waiting[static_cast<size_t>(depth)].data(),
+                               last ? ldc : kColumns<T>,
+                               {.addends = siblings.data(), .addend_count = joined, .addend_ld = kColumns<T>});
+          ++depth;
+          k = leaves.ends[leaf];
         }
-        const bool last = leaf + 1 == leaves.count && in_place;
-        panel.multiply(rows)(leaves.ends[leaf] - k, from + k * cs, rs, cs, panel.data + k * panel.ld, panel.ld,
-                             last ? to : waiting[static_cast<size_t>(depth)].data(),
-                             last ? ldc : kColumns<T>, siblings.data(), joined, kColumns<T>);
-        ++depth;
-        k = leaves.ends[leaf];
-      }
-      if (!in_place) copy_tile(waiting[0].data(), kColumns<T>, rows, panel.width, to, ldc, add);
-    });
-  }
+        if (!in_place) copy_tile(waiting[0].data(), rows, panel.width, add ? to : nullptr, to, ldc);
+      });
 }
 
 }  // namespace dtrain::engine::DTRAIN_ISA

@@ -13,12 +13,11 @@ template <class T>
 constexpr Kernels<T> kernel_table(const char* isa) {
   return {.isa = isa,
           .gemm = &gemm<T>,
+          .gemm_then = &gemm_then<T>,
           .gemm_tree = &gemm_tree<T>,
           .add_bias = &add_bias<T>,
           .add_bias_relu = &add_bias_relu<T>,
-          .add_bias_gelu = &add_bias_gelu<T>,
           .relu_backward = &relu_backward<T>,
-          .gelu_backward = &gelu_backward<T>,
           .standardise = &standardise<T>,
           .add_to = &add_to<T>,
           .sum_rows = &sum_rows<T>,

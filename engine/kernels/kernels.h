@@ -28,6 +28,17 @@ struct GemmB {
   int64_t row_stride, column_stride;
 };
 
+// What becomes of an element of a product once its sum is there, in this order. Rows of all that is named
+// lie as far apart as C's.
+template <class T>
+struct Then {
+  const T* plus = nullptr;  // [M][N]: is added
+  const T* bias = nullptr;  // [N]: is added
+  bool relu = false;
+  T* gelu_slope = nullptr;  // [M][N]: C gets its gelu, and this the slope there
+  const T* times = nullptr;  // [M][N]: is multiplied by
+};
+
 struct AttentionShape {
   int64_t context, heads, width;
 };
@@ -60,6 +71,8 @@ struct Kernels {
   // ---- matrices: gemm_kernel.h
   // C (ldc) = A[M, K] B[K, N]. C must not overlap A or B.
   void (*gemm)(int64_t m, int64_t n, int64_t k, GemmA<T> a, GemmB<T> b, T* c, int64_t ldc, bool add);
+  void (*gemm_then)(int64_t m, int64_t n, int64_t k, GemmA<T> a, GemmB<T> b, T* c, int64_t ldc,
+                    const Then<T>& then);
   // The same, K being the rows of a batch.
   void (*gemm_tree)(int64_t m, int64_t n, Leaves leaves, GemmA<T> a, GemmB<T> b, T* c, int64_t ldc,
                     bool add);
@@ -67,9 +80,7 @@ struct Kernels {
   // ---- rows of n: row_kernels.h
   void (*add_bias)(int64_t rows, int64_t n, const T* bias, T* x);
   void (*add_bias_relu)(int64_t rows, int64_t n, const T* bias, T* x);
-  void (*add_bias_gelu)(int64_t rows, int64_t n, const T* bias, T* x, T* y);  // x keeps x + bias
-  void (*relu_backward)(int64_t count, const T* y, T* dy);                    // dy becomes dx
-  void (*gelu_backward)(int64_t count, const T* x, T* dy);
+  void (*relu_backward)(int64_t count, const T* y, T* dy);  // dy becomes dx
   void (*standardise)(int64_t count, const uint8_t* bytes, T mean, T factor, T* x);  // (b - mean) factor
   void (*add_to)(int64_t count, const T* x, T* y);
   void (*sum_rows)(int64_t n, Leaves leaves, const T* x, T* out, bool add);

@@ -32,34 +32,6 @@ void relu_backward(int64_t count, const T* y, T* dy) {
   });
 }
 
-// GPT-2's: x/2 (1 + tanh(u)), u = sqrt(2/pi) (x + 0.044715 x^3). tanh(u) = 1 - 2 / (exp(2u) + 1).
-template <class T>
-DTRAIN_INLINE Vector<T> gelu_tanh(Vector<T> x) {
-  const Vector<T> u = (x * x * x * T(0.044715) + x) * T(0.7978845608028654);
-  return T(1) - T(2) / (exp(u + u) + T(1));
-}
-
-template <class T>
-void add_bias_gelu(int64_t rows, int64_t n, const T* bias, T* x, T* y) {
-  for (int64_t row = 0; row < rows; ++row, x += n, y += n) {
-    for_vectors<T>(n, [&](auto load_at, auto store_at) {
-      const Vector<T> v = load_at(x) + load_at(bias);
-      store_at(x, v);
-      store_at(y, v * T(0.5) * (gelu_tanh<T>(v) + T(1)));
-    });
-  }
-}
-
-template <class T>
-void gelu_backward(int64_t count, const T* x, T* dy) {
-  for_vectors<T>(count, [&](auto load_at, auto store_at) {
-    const Vector<T> v = load_at(x);
-    const Vector<T> t = gelu_tanh<T>(v);
-    const Vector<T> slope = (v * v * T(3 * 0.044715) + T(1)) * T(0.7978845608028654);
-    store_at(dy, load_at(dy) * T(0.5) * (t + T(1) + v * (T(1) - t * t) * slope));
-  });
-}
-
 template <class T>
 void standardise(int64_t count, const uint8_t* bytes, T mean, T factor, T* x) {
   for (int64_t i = 0; i < count; ++i) x[i] = (static_cast<T>(bytes[i]) - mean) * factor;
@@ -72,8 +44,8 @@ void add_to(int64_t count, const T* x, T* y) {
 
 template <class T>
 void sum_rows(int64_t n, Leaves leaves, const T* x, T* out, bool add) {
-  tree_sum_columns<T>(n, leaves, out, add,
-                      [&](int64_t row, auto load_at) { return load_at(x + row * n); });
+  const T* const sums = tree_sum_rows<T>(n, leaves, [&](int64_t row, T* to) { add_to(n, x + row * n, to); });
+  put_sums(n, sums, out, add);
 }
 
 // ---- layer norm
@@ -90,15 +62,19 @@ void layer_norm(int64_t rows, int64_t n, const T* x, const T* gain, const T* bia
                 T* rstd) {
   for (int64_t row = 0; row < rows; ++row, x += n, y += n) {
     const T m = sum_of(n, x) / T(n);
-    T squares = 0;
-    for (int64_t i = 0; i < n; i += kLanes<T>) {
-      const int64_t count = n - i < kLanes<T> ? n - i : kLanes<T>;
+    Vector<T> squares{};
+    int64_t i = 0;
+    for (; i + kLanes<T> <= n; i += kLanes<T>) {
+      const Vector<T> v = load(x + i) - m;
+      squares += v * v;
+    }
+    if (i < n) {
       // A part of a vector is filled up with the mean, which adds nothing.
       Vector<T> v = splat(m);
-      std::memcpy(&v, x + i, static_cast<size_t>(count) * sizeof(T));
-      squares += sum_lanes<T>((v - m) * (v - m));
+      std::memcpy(&v, x + i, static_cast<size_t>(n - i) * sizeof(T));
+      squares += (v - m) * (v - m);
     }
-    const T r = T(1) / std::sqrt(squares / T(n) + T(1e-5));
+    const T r = T(1) / std::sqrt(sum_lanes<T>(squares) / T(n) + T(1e-5));
     mean[row] = m;
     rstd[row] = r;
     for_vectors<T>(n, [&](auto load_at, auto store_at) {
@@ -110,26 +86,28 @@ void layer_norm(int64_t rows, int64_t n, const T* x, const T* gain, const T* bia
 template <class T>
 void layer_norm_backward(int64_t n, Leaves leaves, const T* x, const T* gain, const T* mean,
                          const T* rstd, const T* dy, T* dx, T* dgain, T* dbias, bool add) {
-  tree_sum_columns<T>(n, leaves, dgain, add, [&](int64_t row, auto load_at) {
-    return load_at(dy + row * n) * (load_at(x + row * n) - mean[row]) * rstd[row];
-  });
-  sum_rows(n, leaves, dy, dbias, add);
-  const int64_t rows = leaves.ends[leaves.count - 1];
-  for (int64_t row = 0; row < rows; ++row, x += n, dy += n, dx += n) {
+  // Sums of dgain, then of dbias.
+  const T* const sums = tree_sum_rows<T>(2 * n, leaves, [&](int64_t row, T* to) {
     const T m = mean[row], r = rstd[row];
-    Vector<T> sums{}, products{};
-    for_vectors<T>(n, [&](auto load_at, auto) {
-      const Vector<T> g = load_at(dy) * load_at(gain);
-      sums += g;
-      products += g * ((load_at(x) - m) * r);
+    const T *const x_row = x + row * n, *const dy_row = dy + row * n;
+    T* const dx_row = dx + row * n;
+    Vector<T> gs{}, products{};
+    for_vectors<T>(n, [&](auto load_at, auto store_at) {
+      const Vector<T> d = load_at(dy_row), normal = (load_at(x_row) - m) * r, g = d * load_at(gain);
+      gs += g;
+      products += g * normal;
+      store_at(to, load_at(to) + d * normal);
+      store_at(to + n, load_at(to + n) + d);
     });
     // With parts of vectors, lanes beyond the row hold g = 0.
-    const T sum = sum_lanes<T>(sums) / T(n), product = sum_lanes<T>(products) / T(n);
+    const T sum = sum_lanes<T>(gs) / T(n), product = sum_lanes<T>(products) / T(n);
     for_vectors<T>(n, [&](auto load_at, auto store_at) {
-      const Vector<T> normal = (load_at(x) - m) * r;
-      store_at(dx, load_at(dx) + (load_at(dy) * load_at(gain) - sum - normal * product) * r);
+      const Vector<T> normal = (load_at(x_row) - m) * r;
+      store_at(dx_row, load_at(dx_row) + (load_at(dy_row) * load_at(gain) - sum - normal * product) * r);
     });
-  }
+  });
+  put_sums(n, sums, dgain, add);
+  put_sums(n, sums + n, dbias, add);
 }
 
 // ---- the loss

@@ -35,29 +35,24 @@ class HostKernels : public Kernels<V> {
 
   // ---- C [m][n] = A B + bias, and what follows at once
   void gemm_bias(int64_t m, int64_t n, int64_t k, GemmA<V> a, GemmB<V> b, const V* bias, V* c) const {
-    Base::gemm(m, n, k, a, b, c, n, false);
-    Base::add_bias(m, n, bias, c);
+    Base::gemm_then(m, n, k, a, b, c, n, {.bias = bias});
   }
   void gemm_bias_relu(int64_t m, int64_t n, int64_t k, GemmA<V> a, GemmB<V> b, const V* bias, V* c) const {
-    Base::gemm(m, n, k, a, b, c, n, false);
-    Base::add_bias_relu(m, n, bias, c);
+    Base::gemm_then(m, n, k, a, b, c, n, {.bias = bias, .relu = true});
   }
-  // x = A B + bias, y = gelu(x)
-  void gemm_bias_gelu(int64_t m, int64_t n, int64_t k, GemmA<V> a, GemmB<V> b, const V* bias, V* x, V* y) const {
-    Base::gemm(m, n, k, a, b, x, n, false);
-    Base::add_bias_gelu(m, n, bias, x, y);
+  // y = gelu(A B + bias); `kept` gets what gemm_gelu_backward() wants again: here the slope of gelu.
+  void gemm_bias_gelu(int64_t m, int64_t n, int64_t k, GemmA<V> a, GemmB<V> b, const V* bias, V* kept,
+                      V* y) const {
+    Base::gemm_then(m, n, k, a, b, y, n, {.bias = bias, .gelu_slope = kept});
   }
   // c = onto + A B + bias
   void gemm_bias_onto(int64_t m, int64_t n, int64_t k, GemmA<V> a, GemmB<V> b, const V* bias, const V* onto,
                       V* c) const {
-    copy(m * n, onto, c);
-    Base::gemm(m, n, k, a, b, c, n, true);
-    Base::add_bias(m, n, bias, c);
+    Base::gemm_then(m, n, k, a, b, c, n, {.plus = onto, .bias = bias});
   }
-  // c = A B, times the slope of gelu at x
-  void gemm_gelu_backward(int64_t m, int64_t n, int64_t k, GemmA<V> a, GemmB<V> b, const V* x, V* c) const {
-    Base::gemm(m, n, k, a, b, c, n, false);
-    Base::gelu_backward(m * n, x, c);
+  // c = A B, times the slope of gelu
+  void gemm_gelu_backward(int64_t m, int64_t n, int64_t k, GemmA<V> a, GemmB<V> b, const V* kept, V* c) const {
+    Base::gemm_then(m, n, k, a, b, c, n, {.times = kept});
   }
 
   // `out` is what attention() gave.

@@ -1,3 +1,4 @@
+// Run for each instruction set (discover.cmake).
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -73,6 +74,117 @@ TEST_CASE("a long inner dimension is summed in its order") {
       }
       const float is = whole[static_cast<size_t>(i * n + j)];
       CHECK((is == fused || is == rounded));
+    }
+  }
+}
+
+// As large as to be cut into several blocks of rows and several chunks of columns, and neither evenly.
+constexpr int64_t kManyRows = 211, kManyColumns = 301, kLong = 1601;
+
+// Each way in which matrices may lie: a column of them is contiguous, or a row.
+GemmA<float> left(const std::vector<float>& a, int64_t m, int64_t k, bool transposed) {
+  return transposed ? GemmA<float>{a.data(), 1, m} : GemmA<float>{a.data(), k, 1};
+}
+GemmB<float> right(const std::vector<float>& b, int64_t n, int64_t k, bool transposed) {
+  return transposed ? GemmB<float>{b.data(), 1, k} : GemmB<float>{b.data(), n, 1};
+}
+
+TEST_CASE("a product that is cut into blocks has the bits of its rows and columns alone") {
+  const int64_t m = kManyRows, n = kManyColumns, k = kLong;
+  const auto a = random_matrix(m * k, 6), b = random_matrix(k * n, 7);
+  for (const bool a_transposed : {false, true}) {
+    for (const bool b_transposed : {false, true}) {
+      CAPTURE(a_transposed);
+      CAPTURE(b_transposed);
+      const GemmA<float> x = left(a, m, k, a_transposed);
+      const GemmB<float> y = right(b, n, k, b_transposed);
+      std::vector<float> whole(static_cast<size_t>(m * n)), row(static_cast<size_t>(n));
+      kernels<float>().gemm(m, n, k, x, y, whole.data(), n, false);
+      for (int64_t i = 0; i < m; ++i) {
+        kernels<float>().gemm(1, n, k, {x.data + i * x.row_stride, x.row_stride, x.column_stride}, y, row.data(), n,
+                              false);
+        REQUIRE(std::equal(row.begin(), row.end(), whole.begin() + i * n));
+      }
+      // And right: a few elements in double.
+      for (int64_t i = 0; i < m; i += 13) {
+        for (int64_t j = i % 7; j < n; j += 7) {
+          double sum = 0;
+          for (int64_t l = 0; l < k; ++l) {
+            sum += double(x.data[i * x.row_stride + l * x.column_stride]) *
+                   double(y.data[l * y.row_stride + j * y.column_stride]);
+          }
+          REQUIRE(std::abs(sum - double(whole[static_cast<size_t>(i * n + j)])) < 2e-3);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("a product over the rows of a batch is the tree over the products of its leaves") {
+  for (const int64_t m : {int64_t{1}, int64_t{20}, kManyRows}) {
+    for (const int64_t n : {int64_t{10}, int64_t{64}, int64_t{97}, kManyColumns}) {
+      for (const bool add : {false, true}) {
+        CAPTURE(m);
+        CAPTURE(n);
+        CAPTURE(add);
+        const std::vector<int64_t> ends{150, 150, 377, kLong};  // one is empty
+        const auto a = random_matrix(kLong * m, 8), b = random_matrix(kLong * n, 9), before = random_matrix(m * n, 10);
+        std::vector<float> c = before;
+        kernels<float>().gemm_tree(m, n, {ends.data(), 4}, {a.data(), 1, m}, {b.data(), n, 1}, c.data(), n, add);
+        std::vector<std::vector<float>> leaves(4, std::vector<float>(static_cast<size_t>(m * n)));
+        int64_t begin = 0;
+        for (size_t leaf = 0; leaf < 4; ++leaf) {
+          kernels<float>().gemm(m, n, ends[leaf] - begin, {a.data() + begin * m, 1, m},
+                                {b.data() + begin * n, n, 1}, leaves[leaf].data(), n, false);
+          begin = ends[leaf];
+        }
+        bool same = true;
+        for (size_t i = 0; i < c.size(); ++i) {
+          const float sum = (leaves[0][i] + leaves[1][i]) + (leaves[2][i] + leaves[3][i]);
+          same = same && c[i] == (add ? sum + before[i] : sum);
+        }
+        CHECK(same);
+      }
+    }
+  }
+}
+
+// Widths with and without a part of a panel, and of a vector.
+TEST_CASE("what follows a product is what would follow it by itself") {
+  const int64_t m = 37, k = 50;
+  const auto& kernel = kernels<float>();
+  for (const int64_t n : {int64_t{10}, int64_t{64}, int64_t{83}}) {
+    CAPTURE(n);
+    const auto a = random_matrix(m * k, 11), b = random_matrix(k * n, 12), plus = random_matrix(m * n, 13),
+               bias = random_matrix(n, 14), factors = random_matrix(m * n, 15);
+    const auto size = static_cast<size_t>(m * n);
+    const GemmA<float> x{a.data(), k, 1};
+    const GemmB<float> y{b.data(), n, 1};
+    std::vector<float> plain(size);
+    kernel.gemm(m, n, k, x, y, plain.data(), n, false);
+    const auto then = [&](const Then<float>& what) {
+      std::vector<float> c(size, 99);
+      kernel.gemm_then(m, n, k, x, y, c.data(), n, what);
+      return c;
+    };
+    std::vector<float> slopes(size);
+    const auto with_bias = then({.bias = bias.data()});
+    const auto with_relu = then({.bias = bias.data(), .relu = true});
+    const auto onto = then({.plus = plus.data(), .bias = bias.data()});
+    const auto times = then({.times = factors.data()});
+    const auto gelu = then({.bias = bias.data(), .gelu_slope = slopes.data()});
+    for (size_t i = 0; i < size; ++i) {
+      const size_t column = i % static_cast<size_t>(n);
+      const float sum = plain[i] + bias[column];
+      REQUIRE(with_bias[i] == sum);
+      REQUIRE(with_relu[i] == (sum > 0 ? sum : 0.0f));
+      REQUIRE(onto[i] == (plain[i] + plus[i]) + bias[column]);
+      REQUIRE(times[i] == plain[i] * factors[i]);
+      const double v = double(sum), root = std::sqrt(2 / std::acos(-1.0));
+      const double t = std::tanh(root * (v + 0.044715 * v * v * v));
+      REQUIRE(double(gelu[i]) == doctest::Approx(v / 2 * (1 + t)).epsilon(1e-5).scale(1));
+      const double slope = (1 + t) / 2 + v / 2 * (1 - t * t) * root * (1 + 3 * 0.044715 * v * v);
+      REQUIRE(double(slopes[i]) == doctest::Approx(slope).epsilon(1e-5).scale(1));
     }
   }
 }

@@ -54,6 +54,10 @@ Status serve(const RunPlan& plan) {
 }
 
 Status work(const RunPlan& plan) {
+  Start start;
+  if (plan.place.is_master()) {
+    TRY(start, Start::find(plan));
+  }
   std::unique_ptr<Updater> updater;
   switch (plan.spec.strategy.kind) {
     case dtrain::Strategy::Single:
@@ -77,7 +81,7 @@ Status work(const RunPlan& plan) {
       break;
     }
   }
-  return Training(plan, *updater).run();
+  return Training(plan, start, *updater).run();
 }
 
 }  // namespace

@@ -87,11 +87,13 @@ Result<RunPlan> make_plan(EngineSpec spec, Place place, const std::filesystem::p
   RunPlan plan{.spec = std::move(spec),
                .place = std::move(place),
                .output_dir = std::move(output_dir),
+               .start = {},
                .train = std::move(train),
                .test = std::move(test),
                .shape = shape,
                .layout = {}};
   const EngineSpec& s = plan.spec;
+  if (!s.checkpoint_from.empty()) plan.start = directory / s.checkpoint_from;
   plan.layout = layout_of(s.model, shape);
   plan.threads = threads_of(s, plan.place);
   plan.rows_per_sample = std::max<int64_t>(1, shape.context);

@@ -9,12 +9,15 @@
 #include "engine/training/progress.h"
 #include "engine/training/run_plan.h"
 #include "engine/training/saver.h"
+#include "engine/training/start.h"
 
 namespace dtrain::engine {
 
 class Training {
  public:
-  Training(const RunPlan& plan, Updater& updater) : plan_(plan), updater_(updater) {}
+  // The master's start; the others take what it distributes.
+  Training(const RunPlan& plan, const Start& start, Updater& updater)
+      : plan_(plan), start_(start), updater_(updater) {}
 
   // All threads of this process, to the end.
   Status run();
@@ -27,6 +30,7 @@ class Training {
   bool is_master(int me) const { return plan_.place.is_master() && me == updater_.first(); }
 
   const RunPlan& plan_;
+  const Start& start_;
   Updater& updater_;
   std::optional<Saver> saver_;        // the master's
   std::optional<Progress> progress_;  // the master's

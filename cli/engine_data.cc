@@ -23,8 +23,17 @@ constexpr uint64_t kMembersMax = 256;
 
 struct Wanted {
   fs::path path;  // in the project
-  bool is_text = false;
+  enum class Kind { Digits, Text, Start } kind = Kind::Digits;
 };
+
+const char* hint_for(Wanted::Kind kind) {
+  switch (kind) {
+    case Wanted::Kind::Digits: return "dtrain-engine data digits draws data/train and data/test";
+    case Wanted::Kind::Text: return "a gpt reads a file of text or tokens";
+    case Wanted::Kind::Start: return "an OUTPUT_DIR is named by its whole path: dtrain output path 4";
+  }
+  return "";
+}
 
 // Each path once, in the order in which they are met.
 std::vector<Wanted> wanted_of(const Spec& spec) {
@@ -33,14 +42,19 @@ std::vector<Wanted> wanted_of(const Spec& spec) {
   for (uint32_t member = 1; member <= members; ++member) {
     const auto engine = engine_spec_of(member_spec(spec, spec.is_set() ? member : 0));
     if (!engine.ok()) continue;
-    for (const std::string& path : {engine->train_data, engine->test_data}) {
-      if (path.empty() || path.starts_with('/')) continue;
+    const auto want = [&](const std::string& path, Wanted::Kind kind) {
+      if (path.empty() || path.starts_with('/')) return;
       fs::path normal = fs::path(path).lexically_normal();
       if (!normal.has_filename()) normal = normal.parent_path();  // data/ is data
-      if (normal == ".") continue;                                // the project itself
-      if (std::ranges::find(all, normal, &Wanted::path) != all.end()) continue;
-      all.push_back({normal, std::holds_alternative<GptSpec>(engine->model)});
+      if (normal == ".") return;                                  // the project itself
+      if (std::ranges::find(all, normal, &Wanted::path) != all.end()) return;
+      all.push_back({normal, kind});
+    };
+    const bool is_text = std::holds_alternative<GptSpec>(engine->model);
+    for (const std::string& path : {engine->train_data, engine->test_data}) {
+      want(path, is_text ? Wanted::Kind::Text : Wanted::Kind::Digits);
     }
+    want(engine->checkpoint_from, Wanted::Kind::Start);
   }
   return all;
 }
@@ -54,14 +68,12 @@ bool is_within(const fs::path& path, const fs::path& folder) {
 Status check_engine_data(const Spec& spec, const fs::path& root) {
   if (spec.framework != Framework::Engine) return ok();
   const std::vector<Wanted> wanted = wanted_of(spec);
-  for (const auto& [path, is_text] : wanted) {
+  for (const auto& [path, kind] : wanted) {
     std::error_code failed;
     if (fs::exists(root / path, failed)) continue;
     return Error{Code::InvalidArgument,
                  fmt::format("there is no {} in {}", dtrain::quoted(path.string()), root.string()),
-                 fmt::format("{}; what lies on the hosts is named in `data:`",
-                             is_text ? "a gpt reads a file of text or tokens"
-                                     : "dtrain-engine data digits draws data/train and data/test")};
+                 fmt::format("{}; what lies on the hosts is named in `data:`", hint_for(kind))};
   }
   std::set<fs::path> copied;
   std::string why;
@@ -70,7 +82,7 @@ Status check_engine_data(const Spec& spec, const fs::path& root) {
   options.explain = [&](const SyncDecision& decision) {
     const fs::path path = fs::path(decision.path).lexically_normal();
     std::error_code failed;
-    for (const auto& [one, is_text] : wanted) {
+    for (const auto& [one, kind] : wanted) {
       const bool inside = is_within(path, one);
       // A folder alone is not what is read.
       if (decision.included && inside && !fs::is_directory(root / path, failed)) copied.insert(one);
@@ -78,8 +90,16 @@ Status check_engine_data(const Spec& spec, const fs::path& root) {
     }
   };
   TRY(explain_snapshot(root, options));
-  for (const auto& [path, is_text] : wanted) {
+  for (const auto& [path, kind] : wanted) {
     if (copied.contains(path)) continue;
+    std::error_code failed;
+    const fs::path real = fs::canonical(root / path, failed);
+    if (kind == Wanted::Kind::Start && !failed && !is_within(real, fs::canonical(root, failed))) {
+      // runs/4, or a link of the user's own.
+      return Error{Code::InvalidArgument,
+                   fmt::format("{} is a link out of the project, and is not copied", dtrain::quoted(path.string())),
+                   fmt::format("checkpoint: {{from: {}}}", yaml_scalar(real.string()))};
+    }
     return Error{Code::InvalidArgument,
                  fmt::format("{} stays out of the copy that is trained from{}", dtrain::quoted(path.string()),
                              why.empty() ? "" : ": " + why),

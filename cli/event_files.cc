@@ -67,13 +67,55 @@ void add(std::string name, const EventScalar& found, Scalars& scalars) {
   if (found.value > scalar.maximum || std::isnan(scalar.maximum)) scalar.maximum = found.value;
 }
 
+// Two folders may give their tags the same name: a/b and c, a and b/c.
+void add(const std::string& name, const Scalar& found, Scalars& scalars) {
+  if (!scalars.contains(name) && scalars.size() >= kScalarTagsMax) return;
+  auto [at, is_new] = scalars.emplace(name, found);
+  if (is_new) return;
+  Scalar& scalar = at->second;
+  if (found.last_step >= scalar.last_step) {
+    scalar.last = found.last;
+    scalar.last_step = found.last_step;
+  }
+  if (found.minimum < scalar.minimum || std::isnan(scalar.minimum)) scalar.minimum = found.minimum;
+  if (found.maximum > scalar.maximum || std::isnan(scalar.maximum)) scalar.maximum = found.maximum;
+  scalar.count += found.count;
+}
+
 bool read_bytes(std::FILE* file, char* into, size_t size) {
   return std::fread(into, 1, size, file) == size;
 }
 
 }  // namespace
 
-void read_event_file(std::FILE* file, std::string_view folder, Scalars& scalars) {
+FolderReader::FolderReader(std::string_view folder, std::vector<SessionStart> known)
+    : folder_(folder), known_(std::move(known)) {
+  for (size_t i = known_.size(); i-- > 1;) {
+    known_[i - 1].step = std::min(known_[i - 1].step, known_[i].step);
+  }
+}
+
+// No session yet to come starts at it or before it.
+bool FolderReader::counts(int64_t step) {
+  while (next_ < known_.size() && known_[next_].at < events_) ++next_;
+  return next_ == known_.size() || step < known_[next_].step;
+}
+
+void FolderReader::take(std::string_view record, Scalars& scalars) {
+  ++events_;
+  const auto start = read_event(record, [&](const EventScalar& found) {
+    has_values_ = true;
+    if (!counts(found.step)) return;
+    std::string name = folder_;
+    if (!name.empty()) name += '/';
+    add(name.append(found.tag), found, scalars);
+  });
+  if (!start || starts_.size() >= kSessionStartsMax) return;
+  had_values_ |= has_values_;
+  starts_.push_back({events_, *start});
+}
+
+void FolderReader::read(std::FILE* file, Scalars& scalars) {
   std::string record;
   while (true) {
     char head[12];
@@ -95,22 +137,42 @@ void read_event_file(std::FILE* file, std::string_view folder, Scalars& scalars)
     char tail[sizeof sum];
     if (!read_bytes(file, tail, sizeof tail)) return;
     std::memcpy(&sum, tail, sizeof sum);
-    if (masked_crc32c(record) != sum) continue;
-    read_event(record, [&](const EventScalar& found) {
-      std::string name(folder);
-      if (!name.empty()) name += '/';
-      add(name.append(found.tag), found, scalars);
-    });
+    if (masked_crc32c(record) == sum) take(record, scalars);
   }
 }
 
-Scalars read_event_files(const fs::path& output_dir) {
-  Scalars scalars;
-  for (const EventFile& file : find_files(output_dir)) {
-    const fs::path path = output_dir / file.folder / file.name;
+namespace {
+
+using FileIterator = std::vector<EventFile>::const_iterator;
+
+// The files of one folder once: the sessions that make a second time needed.
+std::vector<SessionStart> read_folder(const fs::path& root, FileIterator begin, FileIterator end,
+                                      std::vector<SessionStart> known, Scalars& scalars) {
+  FolderReader reader(begin->folder, std::move(known));
+  for (auto file = begin; file != end; ++file) {
+    const fs::path path = root / file->folder / file->name;
     const std::unique_ptr<std::FILE, int (*)(std::FILE*)> open(std::fopen(path.c_str(), "rbe"),
                                                                std::fclose);
-    if (open) read_event_file(open.get(), file.folder, scalars);
+    if (open) reader.read(open.get(), scalars);
+  }
+  return reader.starts();
+}
+
+}  // namespace
+
+Scalars read_event_files(const fs::path& output_dir) {
+  const std::vector<EventFile> files = find_files(output_dir);
+  Scalars scalars;
+  for (auto begin = files.begin(); begin != files.end();) {
+    const auto end = std::find_if(
+        begin, files.end(), [&](const EventFile& file) { return file.folder != begin->folder; });
+    Scalars own;
+    if (auto starts = read_folder(output_dir, begin, end, {}, own); !starts.empty()) {
+      own.clear();
+      (void)read_folder(output_dir, begin, end, std::move(starts), own);
+    }
+    for (const auto& [name, scalar] : own) add(name, scalar, scalars);
+    begin = end;
   }
   return scalars;
 }

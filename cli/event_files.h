@@ -13,6 +13,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace dtrain::cli {
 
@@ -31,11 +32,41 @@ using Scalars = std::map<std::string, Scalar>;
 inline constexpr uint64_t kEventMaxBytes = 1 << 20;
 inline constexpr size_t kScalarTagsMax = 1'000;
 
+// A session starts where a training was resumed: values of that step or a later one that were written
+// before, in the files of that folder, do not count. Those steps came twice.
+struct SessionStart {
+  uint64_t at = 0;  // which event of the folder it is, from 1
+  int64_t step = 0;
+};
+inline constexpr size_t kSessionStartsMax = 10'000;
+
 // Of all event files below the directory. The name of a scalar is the sub-directory and its tag:
 // "validation/epoch_loss", or "loss" at the top.
 Scalars read_event_files(const std::filesystem::path& output_dir);
 
-// One file, to its end or to where its framing is lost. `folder` goes before each tag.
-void read_event_file(std::FILE* file, std::string_view folder, Scalars& scalars);
+// The files of one folder, in the order in which they were begun.
+class FolderReader {
+ public:
+  // The folder goes before each tag. `known`: the sessions that an earlier reading met, ascending.
+  explicit FolderReader(std::string_view folder, std::vector<SessionStart> known = {});
+
+  // One file, to its end or to where its framing is lost.
+  void read(std::FILE* file, Scalars& scalars);
+
+  // The sessions met so far. Empty: none came after a value, and what was read is right as it is. Else
+  // it is to be read once more, by one who knows them.
+  std::vector<SessionStart> starts() const { return had_values_ ? starts_ : std::vector<SessionStart>(); }
+
+ private:
+  void take(std::string_view record, Scalars& scalars);
+  bool counts(int64_t step);
+
+  std::string folder_;
+  std::vector<SessionStart> known_;  // each with the lowest step of itself and those after it
+  size_t next_ = 0;                  // the first of them that is yet to come
+  uint64_t events_ = 0;
+  bool has_values_ = false, had_values_ = false;  // so far; before some session
+  std::vector<SessionStart> starts_;
+};
 
 }  // namespace dtrain::cli

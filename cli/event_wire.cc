@@ -279,6 +279,16 @@ void read_value(std::string_view message, int64_t step,
   found(scalar);
 }
 
+// A SessionLog with the status START.
+bool is_start(std::string_view session_log) {
+  uint64_t status = 0;
+  MessageFields fields(session_log);
+  while (fields.next()) {
+    if (fields.is(1, Wire::Varint)) status = fields.varint();
+  }
+  return status == 1;
+}
+
 }  // namespace
 
 uint32_t masked_crc32c(std::string_view bytes) {
@@ -290,18 +300,22 @@ uint32_t masked_crc32c(std::string_view bytes) {
   return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
 }
 
-void read_event(std::string_view message, const std::function<void(const EventScalar&)>& found) {
+std::optional<int64_t> read_event(std::string_view message,
+                                  const std::function<void(const EventScalar&)>& found) {
   int64_t step = 0;
+  bool starts = false;
   std::string_view summary;
   MessageFields fields(message);
   while (fields.next()) {
     if (fields.is(2, Wire::Varint)) step = static_cast<int64_t>(fields.varint());
     if (fields.is(5, Wire::Bytes)) summary = fields.bytes();
+    if (fields.is(7, Wire::Bytes)) starts = is_start(fields.bytes());
   }
   MessageFields values(summary);
   while (values.next()) {
     if (values.is(1, Wire::Bytes)) read_value(values.bytes(), step, found);
   }
+  return starts ? std::optional(step) : std::nullopt;
 }
 
 }  // namespace dtrain::cli

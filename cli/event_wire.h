@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string_view>
 
 namespace dtrain::cli {
@@ -19,6 +20,7 @@ struct EventScalar {
 
 // Calls `found` for each summary value of a serialized Event that is one number: a simple_value, or
 // a tensor of rank 0 and a numeric type. A message that makes no sense ends where it does so.
-void read_event(std::string_view message, const std::function<void(const EventScalar&)>& found);
+// Returns the step at which a session starts, of an Event that says so (SessionLog START).
+std::optional<int64_t> read_event(std::string_view message, const std::function<void(const EventScalar&)>& found);
 
 }  // namespace dtrain::cli

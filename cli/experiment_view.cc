@@ -11,6 +11,7 @@
 #include "cli/measure.h"
 #include "cli/table.h"
 #include "cli/words.h"
+#include "schema/engine_read.h"
 #include "schema/expand.h"
 #include "schema/spec.h"
 #include "schema/states.h"
@@ -212,6 +213,10 @@ void add_spec(Fields& fields, const pb::ShowReply& reply) {
   for (const RoleSpec& role : spec.roles) {
     if (role.run == spec.decider().run || role.role == Role::Tensorboard) continue;
     fields.add(fmt::format("  of {}", to_string(role.role)), joined(role.run));
+  }
+  if (spec.framework == Framework::Engine) {
+    const auto engine = engine_spec_of(spec);
+    if (engine.ok() && !engine->checkpoint_from.empty()) fields.add("Starts From", engine->checkpoint_from);
   }
   if (spec.concurrency > 0) fields.add("Concurrency", fmt::format("{}", spec.concurrency));
   if (spec.priority != 50) fields.add("Priority", fmt::format("{}", spec.priority));

@@ -2,20 +2,27 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
+#include <utility>
 
 #include "cli/commands.h"
 #include "cli/connection.h"
 #include "cli/follow.h"
 #include "cli/spec_source.h"
 #include "cli/submit.h"
+#include "schema/engine_spec.h"
 #include "schema/ids.h"
 #include "schema/random_id.h"
 #include "schema/spec.h"
+#include "schema/states.h"
 
 namespace dtrain::cli {
+
+namespace fs = std::filesystem;
 
 namespace {
 
@@ -27,10 +34,67 @@ struct RerunOptions {
   std::string name;
   std::string note;
   std::string time;
+  bool resume = false;
   bool rebuild = false;
   bool detach = false;
   bool tied = false;
 };
+
+// What a program of another framework finds the earlier output by.
+constexpr const char* kResumeVariable = "RESUME_DIR";
+
+bool ran_here(const pb::ShowReply& shown) {
+  char name[256] = "";
+  (void)::gethostname(name, sizeof name - 1);
+  return std::all_of(shown.replicas().begin(), shown.replicas().end(),
+                     [&](const pb::ReplicaInfo& replica) { return replica.seat().host_name() == name; });
+}
+
+bool has_checkpoint(const fs::path& output) {
+  std::error_code failed;
+  for (fs::directory_iterator at(output / kEngineCheckpoints, failed), end; !failed && at != end;
+       at.increment(failed)) {
+    if (at->path().filename().native().starts_with(kEngineCheckpointPrefix)) return true;
+  }
+  return false;
+}
+
+// What can be told before anything starts. The rest the engine says.
+Status check_resumable(const pb::ShowReply& shown, const Spec& spec, const RerunOptions& options) {
+  const pb::ExperimentInfo& before = shown.experiment();
+  if (before.members() > 0) {
+    return Error{Code::InvalidArgument,
+                 fmt::format("{} is a set, and each of its members goes on by itself", before.id()),
+                 fmt::format("dtrain rerun {}.1 --resume", before.id())};
+  }
+  if (!ran_here(shown)) return ok();
+  const fs::path output = shown.output_dir();
+  std::error_code failed;
+  if (!fs::is_directory(output, failed)) {
+    return Error{Code::NotFound,
+                 fmt::format("{} has left nothing to go on from: {} is not there", before.id(), output.string()),
+                 fmt::format("dtrain rerun {} starts from the beginning", before.id())};
+  }
+  if (spec.framework != Framework::Engine) return ok();
+  if (!has_checkpoint(output)) {
+    return Error{Code::NotFound, fmt::format("{} has no checkpoint to go on from", before.id()),
+                 fmt::format("dtrain rerun {} starts as it did", before.id())};
+  }
+  if (before.state() == to_string(State::Finished) && options.parameters.empty() && options.settings.empty()) {
+    return Error{Code::FailedPrecondition,
+                 fmt::format("{} was trained to its end, so that nothing is left to do", before.id()),
+                 fmt::format("dtrain rerun {} --resume --set train.engine.epochs=...", before.id())};
+  }
+  return ok();
+}
+
+// The key by which it goes on from what ran before.
+std::pair<std::string, std::string> resuming(const pb::ShowReply& shown, Framework framework) {
+  const std::string key = framework == Framework::Engine
+                              ? std::string("train.engine.checkpoint.from")
+                              : fmt::format("train.env.{}", kResumeVariable);
+  return {key, yaml_scalar(shown.output_dir())};
+}
 
 // The Spec of what ran, with this command line's changes. A member runs again alone, with its
 // values.
@@ -38,18 +102,42 @@ Result<Spec> changed_spec(const pb::ShowReply& shown, const RerunOptions& option
   ParseOptions parsing;
   parsing.file_name = fmt::format("experiment {}", shown.experiment().id());
   TRY(const ExperimentId id, parse_experiment_id(shown.experiment().id()));
+  TRY(parsing.set, parse_assignments(options.settings, "--set"));
+  // A list in the YAML is a parameter named after its key: what is set there now is meant.
+  const auto is_set_now = [&](const std::string& name) {
+    return std::any_of(parsing.set.begin(), parsing.set.end(),
+                       [&](const auto& pair) { return pair.first.ends_with("." + name); });
+  };
   if (id.member > 0) {
     for (const auto& [name, value] : shown.experiment().parameters()) {
-      parsing.parameters.emplace_back(name, value);
+      if (!is_set_now(name)) parsing.parameters.emplace_back(name, value);
     }
   }
   TRY(auto typed, parse_assignments(options.parameters, "-p"));
   for (auto& pair : typed) parsing.parameters.push_back(std::move(pair));
-  TRY(parsing.set, parse_assignments(options.settings, "--set"));
   TRY(Spec spec, parse_spec(shown.spec_yaml(), parsing));
+  if (options.resume) {
+    TRY(check_resumable(shown, spec, options));
+    // First, so that the command line may say otherwise.
+    parsing.set.insert(parsing.set.begin(), resuming(shown, spec.framework));
+    TRY(spec, parse_spec(shown.spec_yaml(), parsing));
+  }
   if (!options.name.empty()) spec.name = options.name;
   if (!options.note.empty()) spec.note = options.note;
   return spec;
+}
+
+std::string said_of(uint32_t number, const pb::ShowReply& shown, Framework framework, bool resumes) {
+  const std::string& before = shown.experiment().id();
+  if (resumes && framework == Framework::Engine) {
+    return fmt::format("Experiment {} goes on from the newest checkpoint of {}, with the files as they were then",
+                       number, before);
+  }
+  std::string said = fmt::format("Experiment {} runs {} again, with the files as they were then", number, before);
+  if (resumes) {
+    said += fmt::format("\n{} names what {} wrote; it is for its program to go on from there", kResumeVariable, before);
+  }
+  return said;
 }
 
 Result<int> rerun(const RerunOptions& options, const CommandContext& context) {
@@ -78,8 +166,7 @@ Result<int> rerun(const RerunOptions& options, const CommandContext& context) {
   TRY(take_secrets(spec, header));
   TRY(const pb::Accepted accepted, submit(connection, context, header, nullptr, {}));
   if (!context.json) {
-    std::fprintf(stderr, "Experiment %u runs %s again, with the files as they were then\n",
-                 accepted.number(), shown.experiment().id().c_str());
+    fmt::print(stderr, "{}\n", said_of(accepted.number(), shown, spec.framework, options.resume));
   }
   FollowOptions following;
   following.detach = options.detach;
@@ -99,6 +186,7 @@ Run declare_rerun(Options& options, CommandContext& context) {
   options.text("--host", typed->host, "place everything on this host", "HOST");
   options.text("--name", typed->name, "a name for it in lists");
   options.text("-m,--note", typed->note, "what this one is about");
+  options.flag("--resume", typed->resume, "go on from what it wrote: the engine from its newest checkpoint");
   options.flag("--rebuild", typed->rebuild, "make its environment anew (`version`, `install`)");
   options.flag("-d,--detach", typed->detach, "return once it is accepted");
   options.flag("--tied", typed->tied, "leaving (Ctrl-C, closing the terminal) kills it");

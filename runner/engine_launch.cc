@@ -38,6 +38,7 @@ Result<std::string> engine_variable(const Spec& member, const std::string& data_
   TRY(EngineSpec spec, engine_spec_of(member));
   put_in_place(spec.train_data, member, data_dir);
   put_in_place(spec.test_data, member, data_dir);
+  put_in_place(spec.checkpoint_from, member, data_dir);
   return to_json(spec);
 }
 

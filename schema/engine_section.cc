@@ -25,8 +25,8 @@ class SectionReader {
     EngineSpec spec;
     read_model(spec.model);
     const YamlNode* data = value_of(&section_, "data");
-    spec.train_data = path_in(data, "train");
-    spec.test_data = path_in(data, "test");
+    spec.train_data = path_in(data, "data", "train");
+    spec.test_data = path_in(data, "data", "test");
     read_strategy(spec.strategy);
     spec.batch = integer<int>(&section_, "batch", spec.batch);
     spec.weak_scaling = word(&section_, "scaling") == "weak";
@@ -86,12 +86,12 @@ class SectionReader {
     return node ? std::string_view(node->text) : std::string_view();
   }
 
-  std::string path_in(const YamlNode* map, std::string_view key) {
+  std::string path_in(const YamlNode* map, std::string_view name, std::string_view key) {
     const YamlNode* node = value_of(map, key);
     if (node == nullptr) return "";
     if (node->text.size() > engine_limits::kPathBytesMax) {
       problems_.add(
-          node->place, join_path(join_path(kPath, "data"), key),
+          node->place, join_path(join_path(kPath, name), key),
           fmt::format("expected a path of at most {} bytes", engine_limits::kPathBytesMax));
     }
     return node->text;
@@ -226,6 +226,7 @@ class SectionReader {
   void read_checkpoint(EngineSpec& spec) {
     const YamlNode* map = value_of(&section_, "checkpoint");
     spec.checkpoint_keep = integer<int>(map, "keep", spec.checkpoint_keep);
+    spec.checkpoint_from = path_in(map, "checkpoint", "from");
     const auto every = span_in(map, "every", join_path(kPath, "checkpoint"), MayBeNothing::No);
     if (!every) return;
     if (every->epochs) {

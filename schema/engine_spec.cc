@@ -274,6 +274,7 @@ void fields_of(Io& io, EngineSpec& spec) {
     inner.number("steps", spec.checkpoint_steps, limits::kStepsOrNone);
     inner.number("epochs", spec.checkpoint_epochs, limits::kEpochs);
     inner.number("keep", spec.checkpoint_keep, limits::kKeep);
+    inner.text("from", spec.checkpoint_from);
   });
   io.seed("seed", spec.seed);
   io.number("threads", spec.threads, limits::kThreads);

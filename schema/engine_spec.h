@@ -13,6 +13,9 @@
 namespace dtrain {
 
 inline constexpr const char* kEngineVariable = "DTRAIN_ENGINE";
+// A folder in OUTPUT_DIR, with one of this name and a number of steps for each checkpoint.
+inline constexpr const char* kEngineCheckpoints = "checkpoints";
+inline constexpr const char* kEngineCheckpointPrefix = "step-";
 // What dtrain-engine exits with when it was asked for what can't be done (data it can't read, a shape
 // that does not fit its checkpoint): starting it again would change nothing.
 inline constexpr int kEngineRefusedCode = 2;
@@ -115,6 +118,7 @@ struct EngineSpec {
   int64_t checkpoint_steps = 0;   // 0: by epochs
   double checkpoint_epochs = 1;
   int checkpoint_keep = 3;
+  std::string checkpoint_from;  // a path as those of data: what a training starts from; empty: nothing
   uint64_t seed = 42;
   int threads = 0;             // a process; 0: its cpus
   double deadline_seconds = 30;  // of every wait for another process

@@ -18,6 +18,11 @@ constexpr uint64_t kFirstSeed = 42;
 constexpr double kWarmEpochs = 0.5;
 constexpr int kTestsAnEpoch = 16;  // while the target is looked for
 
+// A training that the rate was too high for: its loss is no number, or after the last step a weight.
+bool went_astray(const Error& error) {
+  return error.hint.find("loss is") != std::string::npos || error.hint.find("is not finite") != std::string::npos;
+}
+
 class Scaling {
  public:
   Scaling(const ScalingOptions& options, const fs::path& data,
@@ -90,7 +95,7 @@ class Scaling {
           if (record.ok()) {
             run.steps = record->intervals.back().step;
             run.accuracy = record->final_accuracy();
-          } else if (record.error().hint.find("loss is") == std::string::npos) {
+          } else if (!went_astray(record.error())) {
             return record.error();
           } else {
             run.diverged = true;
@@ -214,44 +219,53 @@ Result<ScalingResults> bench_scaling(const ScalingOptions& given,
 
 // ---- medians
 
-double ScalingResults::samples_per_second(int workers) const {
-  std::vector<double> values;
-  for (const ThroughputRun& run : throughput) {
-    if (run.workers == workers) values.push_back(run.samples_per_second);
-  }
-  return median(values);
-}
-
 namespace {
+
+Spread spread_of(const std::vector<double>& values) {
+  if (values.empty()) return {};
+  const auto [low, high] = std::ranges::minmax(values);
+  return {low, median(values), high};
+}
 
 // Of those that did not reach it nothing is known but that they needed more.
 template <class Value>
-double until_target(const std::vector<TargetRun>& runs, int workers, Value value) {
+Spread until_target(const std::vector<TargetRun>& runs, int workers, Value value) {
   std::vector<double> values;
   for (const TargetRun& run : runs) {
     if (run.workers == workers) values.push_back(run.reached ? value(run) : INFINITY);
   }
-  const double middle = median(values);
-  return std::isfinite(middle) ? middle : -1;
+  return spread_of(values);
 }
+
+double or_never(const Spread& spread) { return std::isfinite(spread.middle) ? spread.middle : -1; }
 
 }  // namespace
 
-double ScalingResults::steps_to_target(int workers) const {
+Spread ScalingResults::rates_of(int workers) const {
+  std::vector<double> values;
+  for (const ThroughputRun& run : throughput) {
+    if (run.workers == workers) values.push_back(run.samples_per_second);
+  }
+  return spread_of(values);
+}
+Spread ScalingResults::steps_of(int workers) const {
   return until_target(target, workers,
                       [](const TargetRun& run) { return static_cast<double>(run.steps); });
 }
-double ScalingResults::seconds_to_target(int workers) const {
-  return until_target(target, workers, [](const TargetRun& run) { return run.seconds; });
-}
-
-double ScalingResults::accuracy(int of, RateRule rule) const {
+Spread ScalingResults::accuracies_of(int of, RateRule rule) const {
   std::vector<double> values;
   for (const BatchRun& run : batch) {
     if (run.batch == of && run.rule == rule) values.push_back(run.accuracy);
   }
-  return median(values);
+  return spread_of(values);
 }
+
+double ScalingResults::samples_per_second(int workers) const { return rates_of(workers).middle; }
+double ScalingResults::steps_to_target(int workers) const { return or_never(steps_of(workers)); }
+double ScalingResults::seconds_to_target(int workers) const {
+  return or_never(until_target(target, workers, [](const TargetRun& run) { return run.seconds; }));
+}
+double ScalingResults::accuracy(int of, RateRule rule) const { return accuracies_of(of, rule).middle; }
 
 int ScalingResults::knee(RateRule rule, double tolerance) const {
   double best = 0;

@@ -66,6 +66,11 @@ struct BatchRun {
   bool diverged = false;  // the loss was no number any more: it knows nothing
 };
 
+// What the repeats of one point came to.
+struct Spread {
+  double low = 0, middle = 0, high = 0;
+};
+
 struct ScalingResults {
   ScalingOptions options;
   int cpus = 1;
@@ -74,7 +79,11 @@ struct ScalingResults {
   std::vector<TargetRun> target = {};
   std::vector<BatchRun> batch = {};
 
-  // Medians over the repeats. steps and seconds to the target: negative where most did not reach
+  // Over the repeats. Steps are infinite where the target was not reached.
+  Spread rates_of(int workers) const;
+  Spread steps_of(int workers) const;
+  Spread accuracies_of(int batch, RateRule rule) const;
+  // Medians of them. steps and seconds to the target: negative where most did not reach
   // it.
   double samples_per_second(int workers) const;
   double steps_to_target(int workers) const;

@@ -80,24 +80,28 @@ Status write_events(const ScalingResults& results, const fs::path& folder) {
 }
 
 std::string svg(const ScalingResults& results) {
-  PlotSeries rate{"measured", {}, {}}, ideal{"as many times as one", {}, {}},
-      steps{"steps", {}, {}};
+  PlotSeries rate{"measured", {}, {}}, ideal{"as many times as one", {}, {}}, steps{"steps", {}, {}};
+  const auto add = [](PlotSeries& series, double x, const Spread& spread) {
+    series.x.push_back(x);
+    series.y.push_back(spread.middle);
+    series.low.push_back(spread.low);
+    // One that did not reach the target has no end; it shows where the whisker is missing.
+    series.high.push_back(std::isfinite(spread.high) ? spread.high : spread.middle);
+  };
   const std::vector<int>& counts = results.options.workers;
   for (const int workers : counts) {
-    rate.x.push_back(workers);
-    rate.y.push_back(results.samples_per_second(workers));
+    add(rate, workers, results.rates_of(workers));
     ideal.x.push_back(workers);
     ideal.y.push_back(rate.y.front() * workers / counts.front());
     if (results.steps_to_target(workers) < 0) continue;
-    steps.x.push_back(workers);
-    steps.y.push_back(results.steps_to_target(workers));
+    add(steps, workers, results.steps_of(workers));
   }
   std::vector<PlotSeries> rules;
   for (const RateRule rule : kRules) {
     PlotSeries& series = rules.emplace_back(PlotSeries{to_string(rule), {}, {}});
     for (const int batch : results.options.batches) {
-      series.x.push_back(batch);
-      series.y.push_back(100 * results.accuracy(batch, rule));
+      const Spread found = results.accuracies_of(batch, rule);
+      add(series, batch, {100 * found.low, 100 * found.middle, 100 * found.high});
     }
   }
   return svg_plot({{"1. Throughput", "workers", "samples a second", {rate, ideal}},
@@ -116,11 +120,18 @@ std::string bar(double value, double most, int width) {
   return std::string(static_cast<size_t>(std::lround(share * width)), '#');
 }
 
+// The median, and between which values it lies; one value alone where there is one.
+std::string spread_text(const Spread& spread, int decimals) {
+  const auto text = [&](double value) {
+    return std::isfinite(value) ? fmt::format("{:.{}f}", value, decimals) : std::string("never");
+  };
+  const std::string middle = text(spread.middle);
+  if (spread.low == spread.high) return middle;
+  return fmt::format("{} ({}-{})", middle, text(spread.low), text(spread.high));
+}
+
 std::string seconds_text(double seconds) {
   return seconds < 0 ? "-" : fmt::format("{:.2f}", seconds);
-}
-std::string steps_text(double steps) {
-  return steps < 0 ? "not reached" : fmt::format("{:.0f}", steps);
 }
 
 bool lacks_cores(const ScalingResults& results, int workers) {
@@ -130,7 +141,7 @@ bool lacks_cores(const ScalingResults& results, int workers) {
 std::string throughput_text(const ScalingResults& results) {
   std::string out = fmt::format(
       "1. Throughput, {} samples a step of each worker, one thread each\n\n"
-      "{:>8} {:>12} {:>8}\n",
+      "{:>8} {:>24} {:>7}\n",
       results.options.worker_batch, "workers", "samples/s", "times");
   double most = 0;
   for (const int workers : results.options.workers)
@@ -138,8 +149,8 @@ std::string throughput_text(const ScalingResults& results) {
   const double first = results.samples_per_second(results.options.workers.front());
   for (const int workers : results.options.workers) {
     const double rate = results.samples_per_second(workers);
-    out += fmt::format("{:>8} {:>12.0f} {:>8.2f}  {}{}\n", workers, rate, rate / first,
-                       bar(rate, most, 40), lacks_cores(results, workers) ? " *" : "");
+    out += fmt::format("{:>8} {:>24} {:>7.2f}  {}{}\n", workers,
+                       spread_text(results.rates_of(workers), 0), rate / first, bar(rate, most, 32), lacks_cores(results, workers) ? " *" : "");
   }
   return out;
 }
@@ -147,15 +158,16 @@ std::string throughput_text(const ScalingResults& results) {
 std::string target_text(const ScalingResults& results) {
   std::string out = fmt::format(
       "2. To {:g} % of the test set, learning rate scaled with the batch, warm-up\n\n"
-      "{:>8} {:>12} {:>8}\n",
+      "{:>8} {:>24} {:>7}\n",
       100 * results.options.target, "workers", "steps", "seconds");
   double most = 0;
   for (const int workers : results.options.workers)
     most = std::max(most, results.steps_to_target(workers));
   for (const int workers : results.options.workers) {
     const double steps = results.steps_to_target(workers);
-    out += fmt::format("{:>8} {:>12} {:>8}  {}{}\n", workers, steps_text(steps),
-                       seconds_text(results.seconds_to_target(workers)), bar(steps, most, 40),
+    out += fmt::format("{:>8} {:>24} {:>7}  {}{}\n", workers,
+                       spread_text(results.steps_of(workers), 0),
+                       seconds_text(results.seconds_to_target(workers)), bar(steps, most, 32),
                        lacks_cores(results, workers) ? " *" : "");
   }
   return out;
@@ -165,13 +177,15 @@ std::string batch_text(const ScalingResults& results) {
   std::string out =
       fmt::format("3. Accuracy in % after {:g} epochs, by batch and learning rate\n\n{:>8}",
                   results.options.fixed_epochs, "batch");
-  for (const RateRule rule : kRules) out += fmt::format(" {:>14}", to_string(rule));
+  for (const RateRule rule : kRules) out += fmt::format(" {:>21}", to_string(rule));
   out += '\n';
   for (const int batch : results.options.batches) {
     out += fmt::format("{:>8}", batch);
-    for (const RateRule rule : kRules)
-      out += fmt::format(" {:>14.2f}", 100 * results.accuracy(batch, rule));
-    out += fmt::format("  {}\n", bar(results.accuracy(batch, RateRule::ScaledWarm), 1, 22));
+    for (const RateRule rule : kRules) {
+      const Spread found = results.accuracies_of(batch, rule);
+      out += fmt::format(" {:>21}", spread_text({100 * found.low, 100 * found.middle, 100 * found.high}, 1));
+    }
+    out += '\n';
   }
   return out;
 }
@@ -217,12 +231,17 @@ std::string conclusions(const ScalingResults& results) {
                          100 * (results.accuracy(knee, rule) - results.accuracy(last, rule)));
     }
   }
-  out += fmt::format("\n{} CPUs, {:.1f} of them idle when it began; medians of {}.\n", results.cpus,
-                     results.idle_cpus, results.options.repeats);
+  out += fmt::format("\n{} CPUs, {:.1f} of them idle when it began; {}.\n", results.cpus, results.idle_cpus,
+                     results.options.repeats == 1
+                         ? std::string("one run of each")
+                         : fmt::format("medians of {}, and from which to which", results.options.repeats));
   if (std::ranges::any_of(counts, [&](int workers) { return lacks_cores(results, workers); })) {
     out +=
         "* fewer idle CPUs than workers: they take turns, and their times show that,\n"
         "  not what they would do on CPUs of their own. Steps and accuracies hold.\n";
+  }
+  if (std::ranges::any_of(results.batch, &BatchRun::diverged)) {
+    out += "0.0 in 3: the rate was too high, and the loss no number any more.\n";
   }
   return out +
          "As good: within a point of the best. The fall in 3 is one of fixed epochs, of\nwhich a "

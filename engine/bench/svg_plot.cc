@@ -39,6 +39,7 @@ std::string text_at(double x, double y, const char* anchor, const std::string& t
 }
 
 std::string number_text(double value) {
+  if (value >= 1'000'000) return fmt::format("{:g}M", value / 1'000'000);
   if (value >= 10'000) return fmt::format("{:g}k", value / 1000);
   return fmt::format("{:g}", value);
 }
@@ -59,6 +60,7 @@ class PanelDrawing {
     for (const PlotSeries& series : panel.series) {
       xs_.insert(series.x.begin(), series.x.end());
       for (const double y : series.y) most = std::max(most, y);
+      for (const double y : series.high) most = std::max(most, y);
     }
     step_ = step_for(most > 0 ? most : 1);
     top_ = std::max(step_, std::ceil(most / step_ - 1e-9) * step_);
@@ -114,6 +116,11 @@ class PanelDrawing {
         points += fmt::format("{:.1f},{:.1f} ", x_of(series.x[at]), y_of(series.y[at]));
         out += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"3\" fill=\"{}\"/>\n",
                            x_of(series.x[at]), y_of(series.y[at]), colour);
+        if (at >= series.low.size() || series.high[at] <= series.low[at]) continue;
+        out += fmt::format(
+            "<line class=\"whisker\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1:.1f}\" y2=\"{2:.1f}\" "
+            "stroke=\"{3}\"/>\n",
+            x_of(series.x[at]), y_of(series.low[at]), y_of(series.high[at]), colour);
       }
       out += fmt::format(
           "<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"1.5\"/>\n", points,

@@ -8,7 +8,8 @@ namespace dtrain::engine {
 
 struct PlotSeries {
   std::string name;
-  std::vector<double> x, y;  // x > 0, ascending; y >= 0
+  std::vector<double> x, y;             // x > 0, ascending; y >= 0
+  std::vector<double> low = {}, high = {};  // of each y, drawn as a whisker; empty: none
 };
 struct PlotPanel {
   std::string title, x_label, y_label;

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/formats/crc32c.h"
+#include "schema/engine_spec.h"
 #include "schema/random_id.h"
 
 namespace dtrain::engine {
@@ -18,11 +19,9 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-constexpr const char* kModel = "model.safetensors";
-constexpr const char* kOptimizer = "optimizer.safetensors";
 constexpr const char* kState = "state.json";
 constexpr const char* kManifest = "manifest.json";
-constexpr std::string_view kPrefix = "step-";
+constexpr std::string_view kPrefix = kEngineCheckpointPrefix;
 constexpr std::string_view kUnfinished = "unfinished-";
 constexpr const char* kLock = "writers.lock";
 
@@ -64,7 +63,63 @@ std::optional<std::string> read_text(const fs::path& path) {
   return std::string(reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size());
 }
 
+std::optional<int64_t> step_of(std::string_view name) {
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  int64_t step = 0;
+  const char* end = name.data() + name.size();
+  const auto read = std::from_chars(name.data() + kPrefix.size(), end, step);
+  return read.ec == std::errc() && read.ptr == end ? std::optional(step) : std::nullopt;
+}
+
+fs::path path_of(const fs::path& folder, int64_t step) { return folder / fmt::format("{}{:08}", kPrefix, step); }
+
+// Newest first.
+std::vector<int64_t> steps_in(const fs::path& folder) {
+  std::vector<int64_t> steps;
+  std::error_code error;
+  for (const std::string& name : names_in(folder, error)) {
+    if (const auto step = step_of(name)) steps.push_back(*step);
+  }
+  std::sort(steps.rbegin(), steps.rend());
+  return steps;
+}
+
 }  // namespace
+
+std::optional<int64_t> checkpoint_step(const fs::path& path) {
+  const fs::path name = path.filename();
+  return step_of((name.empty() ? path.parent_path().filename() : name).native());
+}
+
+Result<std::string> check_checkpoint(const fs::path& path) {
+  const auto damaged = [&](const std::string& what) {
+    return Error{Code::DataLoss, fmt::format("{}: {}", path.native(), what), ""};
+  };
+  const std::optional<std::string> text = read_text(path / kManifest);
+  if (!text) return damaged("it has no manifest");
+  const Json manifest = Json::parse(*text, nullptr, false);
+  if (!manifest.is_object()) return damaged("its manifest can't be read");
+  for (const char* name : {kModelFile, kOptimizerFile, kState}) {
+    const auto file = MappedFile::open(path / name);
+    if (!file.ok()) return damaged(fmt::format("{} can't be read", name));
+    const Json& entry = manifest.contains(name) ? manifest.at(name) : Json::object();
+    if (!entry.is_object() || entry.value("bytes", Json()) != file->bytes().size() ||
+        entry.value("crc32c", Json()) != crc32c(file->bytes())) {
+      return damaged(fmt::format("{} is not what was written", name));
+    }
+  }
+  return read_text(path / kState).value_or("");
+}
+
+std::optional<FoundCheckpoint> newest_checkpoint(const fs::path& folder, std::vector<std::string>* skipped) {
+  for (const int64_t step : steps_in(folder)) {
+    const fs::path path = path_of(folder, step);
+    auto state = check_checkpoint(path);
+    if (state.ok()) return FoundCheckpoint{step, path, std::move(*state)};
+    if (skipped != nullptr) skipped->push_back(state.error().message);
+  }
+  return std::nullopt;
+}
 
 Result<Checkpoints> Checkpoints::open(fs::path folder, int keep) {
   std::error_code error;
@@ -83,8 +138,6 @@ Result<Checkpoints> Checkpoints::open(fs::path folder, int keep) {
   return Checkpoints(std::move(folder), std::max(1, keep), std::move(lock));
 }
 
-fs::path Checkpoints::path_of(int64_t step) const { return folder_ / fmt::format("{}{:08}", kPrefix, step); }
-
 Status Checkpoints::save(int64_t step, const CheckpointContent& content) {
   TRY(check_finite(content.model));
   TRY(check_finite(content.optimizer));
@@ -93,7 +146,7 @@ Status Checkpoints::save(int64_t step, const CheckpointContent& content) {
   const Status written = try_again([&]() -> Status {
     delete_all(place);
     TRY(write(place, content));
-    return rename_folder(place, path_of(step));
+    return rename_folder(place, path_of(folder_, step));
   });
   if (!written.ok()) {
     delete_all(place);
@@ -108,9 +161,9 @@ Status Checkpoints::write(const fs::path& place, const CheckpointContent& conten
   fs::create_directory(place, error);
   if (error) return file_error("create", place, error.value());
   Json manifest;
-  TRY(write_file(place / kModel, manifest,
+  TRY(write_file(place / kModelFile, manifest,
                  [&](FileWriter& file) { return write_safetensors(file, content.model, {}); }));
-  TRY(write_file(place / kOptimizer, manifest,
+  TRY(write_file(place / kOptimizerFile, manifest,
                  [&](FileWriter& file) { return write_safetensors(file, content.optimizer, {}); }));
   TRY(write_file(place / kState, manifest, [&](FileWriter& file) { return file.write(content.state); }));
   TRY(FileWriter file, FileWriter::create(place / kManifest));
@@ -119,54 +172,11 @@ Status Checkpoints::write(const fs::path& place, const CheckpointContent& conten
   return sync_folder(place);
 }
 
-std::vector<int64_t> Checkpoints::steps() const {
-  std::vector<int64_t> steps;
-  std::error_code error;
-  for (const std::string& name : names_in(folder_, error)) {
-    if (!name.starts_with(kPrefix)) continue;
-    int64_t step = 0;
-    const char* end = name.data() + name.size();
-    if (std::from_chars(name.data() + kPrefix.size(), end, step).ptr == end) steps.push_back(step);
-  }
-  std::sort(steps.rbegin(), steps.rend());
-  return steps;
-}
-
-Result<std::string> Checkpoints::check(int64_t step) const {
-  const fs::path path = path_of(step);
-  const auto damaged = [&](const std::string& what) {
-    return Error{Code::DataLoss, fmt::format("{}: {}", path.native(), what), ""};
-  };
-  const std::optional<std::string> text = read_text(path / kManifest);
-  if (!text) return damaged("it has no manifest");
-  const Json manifest = Json::parse(*text, nullptr, false);
-  if (!manifest.is_object()) return damaged("its manifest can't be read");
-  for (const char* name : {kModel, kOptimizer, kState}) {
-    const auto file = MappedFile::open(path / name);
-    if (!file.ok()) return damaged(fmt::format("{} can't be read", name));
-    const Json& entry = manifest.contains(name) ? manifest.at(name) : Json::object();
-    if (!entry.is_object() || entry.value("bytes", Json()) != file->bytes().size() ||
-        entry.value("crc32c", Json()) != crc32c(file->bytes())) {
-      return damaged(fmt::format("{} is not what was written", name));
-    }
-  }
-  return read_text(path / kState).value_or("");
-}
-
-std::optional<FoundCheckpoint> Checkpoints::newest_healthy(std::vector<std::string>* skipped) const {
-  for (const int64_t step : steps()) {
-    auto state = check(step);
-    if (state.ok()) return FoundCheckpoint{step, path_of(step), std::move(*state)};
-    if (skipped != nullptr) skipped->push_back(state.error().message);
-  }
-  return std::nullopt;
-}
-
 // The one of that step was written a moment ago, and is healthy.
 void Checkpoints::remove_before(int64_t step) const {
   int kept = 0;
-  for (const int64_t found : steps()) {
-    if (found <= step && ++kept > keep_) delete_all(path_of(found));
+  for (const int64_t found : steps_in(folder_)) {
+    if (found <= step && ++kept > keep_) delete_all(path_of(folder_, found));
   }
 }
 

@@ -27,6 +27,18 @@ struct FoundCheckpoint {
   std::string state;
 };
 
+inline constexpr const char* kModelFile = "model.safetensors";
+inline constexpr const char* kOptimizerFile = "optimizer.safetensors";
+
+// Of a path that is named as one checkpoint is.
+std::optional<int64_t> checkpoint_step(const std::filesystem::path& path);
+// The state of the checkpoint there. DataLoss: a file is not what its manifest says.
+Result<std::string> check_checkpoint(const std::filesystem::path& path);
+// The newest in a folder whose files are what its manifest says; what is wrong with newer ones is in
+// `skipped`. Changes nothing there.
+std::optional<FoundCheckpoint> newest_checkpoint(const std::filesystem::path& folder,
+                                                 std::vector<std::string>* skipped = nullptr);
+
 // Owner: the one process that writes there. Blocks.
 class Checkpoints {
  public:
@@ -38,16 +50,14 @@ class Checkpoints {
   // with it; those of later steps, which a resumed training did not take, are not counted and stay.
   Status save(int64_t step, const CheckpointContent& content);
 
-  // The newest whose files are what its manifest says; what is wrong with newer ones is in `skipped`.
-  std::optional<FoundCheckpoint> newest_healthy(std::vector<std::string>* skipped = nullptr) const;
+  std::optional<FoundCheckpoint> newest_healthy(std::vector<std::string>* skipped = nullptr) const {
+    return newest_checkpoint(folder_, skipped);
+  }
 
  private:
   Checkpoints(std::filesystem::path folder, int keep, Fd lock)
       : folder_(std::move(folder)), keep_(keep), lock_(std::move(lock)) {}
   Status write(const std::filesystem::path& place, const CheckpointContent& content) const;
-  std::vector<int64_t> steps() const;  // newest first
-  std::filesystem::path path_of(int64_t step) const;
-  Result<std::string> check(int64_t step) const;  // its state
   void remove_before(int64_t step) const;
 
   std::filesystem::path folder_;

@@ -114,8 +114,7 @@ std::vector<std::string> SafetensorsFile::names() const {
   return names;
 }
 
-Status SafetensorsFile::read(const std::string& name, std::span<const int64_t> shape,
-                             std::span<float> values) const {
+Status SafetensorsFile::check(const std::string& name, std::span<const int64_t> shape) const {
   const auto found = tensors_.find(name);
   if (found == tensors_.end()) {
     return Error{Code::NotFound, fmt::format("{} has no tensor {}", path_.native(), name), ""};
@@ -127,6 +126,13 @@ Status SafetensorsFile::read(const std::string& name, std::span<const int64_t> s
                              fmt::join(tensor.shape, ", "), fmt::join(shape, ", ")),
                  ""};
   }
+  return ok();
+}
+
+Status SafetensorsFile::read(const std::string& name, std::span<const int64_t> shape,
+                             std::span<float> values) const {
+  TRY(check(name, shape));
+  const Tensor& tensor = tensors_.at(name);
   INVARIANT(values.size_bytes() == tensor.bytes.size(), "the place is as large as its shape");
   if (!values.empty()) std::memcpy(values.data(), tensor.bytes.data(), tensor.bytes.size());
   return ok();

@@ -35,6 +35,7 @@ class SafetensorsFile {
   const Metadata& metadata() const { return metadata_; }
   std::vector<std::string> names() const;
   // NotFound: there is none of that name. InvalidArgument: it has another shape or is no F32.
+  Status check(const std::string& name, std::span<const int64_t> shape) const;
   Status read(const std::string& name, std::span<const int64_t> shape, std::span<float> values) const;
 
  private:

@@ -1,5 +1,6 @@
 #include "engine/strategies/parameter_server.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdlib>
@@ -95,6 +96,13 @@ Result<Outcome> ParameterServer::finish_step(int me, const Update& update, const
   if (talks(me)) TRY(push(update, outcome));
   TRY(meet_threads(me, update.step));
   return outcome;
+}
+
+// No thread pushes again before all of this worker's have met.
+int64_t ParameterServer::steps_seen(int, int64_t steps) const {
+  if (!is_sync() || plan_.spec.strategy.backup == 0) return steps;
+  const auto seen = static_cast<int64_t>(client_->updates_when_filled() + client_->pushes());
+  return std::clamp(seen, steps, plan_.steps);
 }
 
 // The servers count everybody's updates: in sync each is a step of all workers, else one worker's push.

@@ -31,6 +31,8 @@ class ParameterServer : public Updater {
 
   // Knows of this worker's share of the batch only.
   Result<Outcome> finish_step(int me, const Update& update, const Outcome& own) override;
+  // With `backup` a worker that was not waited for goes on where the others are.
+  int64_t steps_seen(int me, int64_t steps) const override;
   std::optional<double> samples_learned() const override;
   Result<Outcome> add_up(int me, int64_t step, const Outcome& own) override;
   Result<int64_t> agree(int me, int64_t step) override;

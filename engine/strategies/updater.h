@@ -37,6 +37,12 @@ class Updater {
   // Gradients are written; afterwards parameters are new, and gradients may be written again. `own` is
   // what `me` computed; returns what is known of the whole batch. An error if it went wrong anywhere.
   virtual Result<Outcome> finish_step(int me, const Update& update, const Outcome& own) = 0;
+  // After finish_step(): the steps that the parameters have seen, of which `steps` came one by one. More
+  // where the others went on without this process.
+  virtual int64_t steps_seen(int me, int64_t steps) const {
+    (void)me;
+    return steps;
+  }
   // Samples that the whole gang has learned from so far; nothing where the outcomes of the steps that
   // this process made tell. Asked at the master, after finish_step().
   virtual std::optional<double> samples_learned() const { return std::nullopt; }

@@ -29,13 +29,13 @@ Progress::Progress(const RunPlan& plan, Scalar scalar)
       interval_began_(Clock::now()),
       last_step_(interval_began_) {}
 
-void Progress::on_step(int64_t step, const Outcome& outcome, std::optional<double> learned) {
+void Progress::on_step(int64_t step, const Outcome& outcome, std::optional<double> learned, bool ends_epoch) {
   interval_.outcome += outcome;
-  ++interval_.steps;
+  interval_.steps += step_ ? step - *step_ : 1;
+  step_ = step;
   samples_ += outcome.rows / plan_.rows_per_sample;
   last_step_ = Clock::now();
   interval_.rate.count(last_step_, learned.value_or(static_cast<double>(samples_)));
-  const bool ends_epoch = step % plan_.steps_per_epoch == 0 || step == plan_.steps;
   const double silent = std::chrono::duration<double>(last_step_ - interval_began_).count();
   if (!ends_epoch && silent >= kSpeakEvery_seconds) {
     say(step, std::nullopt);

@@ -27,8 +27,8 @@ class Progress {
   Progress(const RunPlan& plan, Scalar scalar);
 
   // After `step` steps altogether. `learned`: samples that the gang has learned from by then; left out,
-  // the outcomes are of all of it.
-  void on_step(int64_t step, const Outcome& outcome, std::optional<double> learned = {});
+  // the outcomes are of all of it. At the end of an epoch on_epoch() follows.
+  void on_step(int64_t step, const Outcome& outcome, std::optional<double> learned, bool ends_epoch);
   void on_epoch(int64_t step, const std::optional<Outcome>& test);
 
  private:
@@ -42,6 +42,7 @@ class Progress {
   Clock::time_point interval_began_, last_step_;
   double training_seconds_ = 0;
   int64_t trained_steps_ = 0, samples_ = 0;
+  std::optional<int64_t> step_;  // the last
 };
 
 }  // namespace dtrain::engine

@@ -67,7 +67,7 @@ Result<int> visible_gpus(const Gpus* gpus) {
                fmt::format("CUDA_VISIBLE_DEVICES={} names no GPU that is here", variable("CUDA_VISIBLE_DEVICES")), ""};
 }
 
-Status work_on_gpus(const RunPlan& plan, const Gpus& gpus) {
+Status work_on_gpus(const RunPlan& plan, const Start& start, const Gpus& gpus) {
   switch (plan.spec.strategy.kind) {
     case dtrain::Strategy::Single:
     case dtrain::Strategy::Mirrored:
@@ -84,10 +84,10 @@ Status work_on_gpus(const RunPlan& plan, const Gpus& gpus) {
   }
   TRY(auto gang, assemble(plan));
   TRY(const auto updater, gpus.open_updater(plan, std::move(gang)));
-  return Training(plan, *updater, gpus.make_share).run();
+  return Training(plan, start, *updater, gpus.make_share).run();
 }
 
-Status work(const RunPlan& plan) {
+Status work(const RunPlan& plan, const Start& start) {
   std::unique_ptr<Updater> updater;
   switch (plan.spec.strategy.kind) {
     case dtrain::Strategy::Single:
@@ -111,7 +111,7 @@ Status work(const RunPlan& plan) {
       break;
     }
   }
-  return Training(plan, *updater).run();
+  return Training(plan, start, *updater).run();
 }
 
 }  // namespace
@@ -131,7 +131,11 @@ Status run_replica(const Tunnels& tunnels, const Gpus* gpus) {
                               output.empty() ? fs::path("output") : fs::path(output), visible));
   plan.tunnels = tunnels;
   if (serves) return serve(plan);
-  return plan.gpus > 0 ? work_on_gpus(plan, *gpus) : work(plan);
+  Start start;
+  if (plan.place.is_master()) {
+    TRY(start, Start::find(plan));
+  }
+  return plan.gpus > 0 ? work_on_gpus(plan, start, *gpus) : work(plan, start);
 }
 
 }  // namespace dtrain::engine

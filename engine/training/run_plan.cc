@@ -102,11 +102,13 @@ Result<RunPlan> make_plan(EngineSpec spec, Place place, const std::filesystem::p
   RunPlan plan{.spec = std::move(spec),
                .place = std::move(place),
                .output_dir = std::move(output_dir),
+               .start = {},
                .train = std::move(train),
                .test = std::move(test),
                .shape = shape,
                .layout = {}};
   const EngineSpec& s = plan.spec;
+  if (!s.checkpoint_from.empty()) plan.start = directory / s.checkpoint_from;
   plan.layout = layout_of(s.model, shape);
   TRY(plan.gpus, gpus_of(s, gpus));
   plan.threads = plan.gpus > 0 ? plan.gpus : threads_of(s, plan.place);

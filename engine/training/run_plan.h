@@ -20,6 +20,7 @@ struct RunPlan {
   EngineSpec spec;
   Place place;
   std::filesystem::path output_dir;
+  std::filesystem::path start;  // of `checkpoint: {from}`; empty: none
   Dataset train;
   std::optional<Dataset> test;
   SampleShape shape;

@@ -1,8 +1,7 @@
-// What outlives a training: checkpoints, from which it goes on, and the model at the end, both with
+// What outlives a training: checkpoints, from which start.h goes on, and the model at the end, both with
 // tensors as PyTorch has them. The master's alone.
 #pragma once
 
-#include <optional>
 #include <string>
 
 #include "engine/formats/checkpoint.h"
@@ -15,9 +14,6 @@ class Saver {
  public:
   static Result<Saver> open(const RunPlan& plan);
 
-  // Reads the newest healthy checkpoint into the updater's arenas: the steps it has seen. None: there
-  // is no checkpoint. An error: there is one, of another model.
-  Result<std::optional<int64_t>> resume(Updater& updater);
   Status save(Updater& updater, int64_t steps);
   // The path of the model.
   Result<std::string> finish(Updater& updater);

@@ -7,7 +7,6 @@
 
 #include "engine/buffer.h"
 #include "engine/optimizer.h"
-#include "engine/training/initial.h"
 
 namespace dtrain::engine {
 
@@ -50,23 +49,32 @@ Status Training::run_participant(int me) {
   TRY(const std::unique_ptr<Share> share, make_share_(plan_, updater_, me));
   if (is_master(me)) say_memory(plan_, updater_.gradient_arenas(me), buffer_bytes_made() - bytes_before);
 
+  int64_t left_out = 0;  // the steps that the others did without this worker
   while (step < plan_.steps) {
     TRY(const Outcome own,
         share->train(sampler.batch(step / plan_.steps_per_epoch, step % plan_.steps_per_epoch), step));
     const Update update{.step = step, .learning_rate = learning_rate.at(step)};
     TRY(const Outcome outcome, updater_.finish_step(me, update, own));
-    ++step;
+    const int64_t before = step;
+    step = updater_.steps_seen(me, before + 1);
+    left_out += step - before - 1;
 
-    if (progress_ && is_master(me)) progress_->on_step(step, outcome, updater_.samples_learned());
     const bool last = step == plan_.steps;
-    if (step % plan_.steps_per_epoch == 0 || last) {
+    const auto passed = [&](int64_t every) { return step / every > before / every; };
+    const bool ends_epoch = last || passed(plan_.steps_per_epoch);
+    if (is_master(me)) progress_->on_step(step, outcome, updater_.samples_learned(), ends_epoch);
+    if (ends_epoch) {
       std::optional<Outcome> test;
       if (plan_.test) {
         TRY(test, evaluate(me, step, *share));
       }
       if (is_master(me)) progress_->on_epoch(step, test);
     }
-    if (step % plan_.checkpoint_every == 0 || last) TRY(save(me, step));
+    if (last || passed(plan_.checkpoint_every)) TRY(save(me, step));
+  }
+  if (me == updater_.first() && plan_.spec.strategy.backup > 0) {
+    fmt::print("left_out_of_steps={}\n", left_out);
+    std::fflush(stdout);
   }
   TRY(updater_.finish(me));
   if (!is_master(me)) return ok();
@@ -81,13 +89,8 @@ Result<int64_t> Training::begin(int me) {
   if (is_master(me)) {
     TRY(Saver saver, Saver::open(plan_));
     saver_.emplace(std::move(saver));
-    TRY(const std::optional<int64_t> resumed, saver_->resume(updater_));
-    if (resumed) {
-      step = *resumed;
-      fmt::print("resumed_at_step={}\n", step);
-    } else {
-      initialise(plan_.layout, plan_.spec.seed, updater_.params());
-    }
+    TRY(step, start_.read(plan_, updater_));
+    if (const std::string line = start_.line(); !line.empty()) fmt::print("{}\n", line);
     TRY(events_, EventFile::create(plan_.output_dir, step + 1));
     progress_.emplace(plan_, [this](std::string_view tag, int64_t at, double value) {
       events_->scalar(tag, at, value);
@@ -95,7 +98,12 @@ Result<int64_t> Training::begin(int me) {
     std::fflush(stdout);
   }
   TRY(updater_.distribute(me, step));
-  return updater_.agree(me, step);
+  TRY(const int64_t agreed, updater_.agree(me, step));
+  if (!plan_.place.is_master() && me == updater_.first()) {
+    fmt::print("joined_at_step={}\n", agreed);
+    std::fflush(stdout);
+  }
+  return agreed;
 }
 
 Result<Outcome> Training::evaluate(int me, int64_t step, Share& share) {

@@ -2,6 +2,8 @@
 // it was started with.
 #include <doctest/doctest.h>
 
+#include <csignal>
+
 #include "tests/support/cluster.h"
 #include "tests/support/facts.h"
 
@@ -111,6 +113,138 @@ TEST_CASE(
   CHECK_MESSAGE(refused.code == 2, refused.all());
   CHECK(refused.all().find("can't read data/train") != std::string::npos);
   CHECK(refused.all().find("restart 1 of 3") == std::string::npos);
+}
+
+namespace {
+
+constexpr const char* kDigits = R"(project: digits
+train:
+  framework: engine
+  resources: {cpus: 0.2, mem: 128MiB}
+  engine:
+    model: {mlp: {hidden: [32]}}
+    data: {train: data/train, test: data/test}
+    optimizer: {sgd: {momentum: 0.9}}
+    checkpoint: {every: 50 steps}
+    epochs: 4
+)";
+
+void draw_digits(const fs::path& project, const std::string& train) {
+  Command digits;
+  digits.argv = {std::string(BIN_DIR) + "/dtrain-engine", "data", "digits", "--train", train, "--test", "500"};
+  digits.directory = project;
+  const Output drawn = Process(digits).wait();
+  REQUIRE_MESSAGE(drawn.code == 0, drawn.all());
+}
+
+std::string model_of(Cluster& cluster, const std::string& id) {
+  std::string output = cluster.run({"output", "path", id}).out;
+  output.erase(output.find_last_not_of('\n') + 1);
+  return read_file(fs::path(output) / "model.safetensors");
+}
+
+bool holds(const Output& output, const std::string& text) {
+  const bool found = output.all().find(text) != std::string::npos;
+  if (!found) MESSAGE(text, " is not in ", output.all());
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("rerun --resume goes on from the newest checkpoint, split another way, to the same bits") {
+  Cluster cluster;
+  const fs::path project = cluster.project("digits", {{"dtrain.yml", kDigits}});
+  draw_digits(project, "4000");
+  const Output first = cluster.run({"train"}, project);
+  REQUIRE_MESSAGE(first.code == 0, first.all());
+  const Output whole = cluster.run({"train", "--set", "train.engine.epochs=60"}, project);
+  REQUIRE_MESSAGE(whole.code == 0, whole.all());
+
+  // With more epochs than before.
+  const Output longer = cluster.run({"rerun", "1", "--resume", "--set", "train.engine.epochs=60"}, project);
+  CHECK_MESSAGE(longer.code == 0, longer.all());
+  CHECK(holds(longer, "Experiment 3 goes on from the newest checkpoint of 1"));
+  CHECK(holds(longer, "resumed_at_step=252 from="));
+  CHECK(longer.all().find("epoch=4 ") == std::string::npos);
+  CHECK(model_of(cluster, "3") == model_of(cluster, "2"));
+  CHECK(holds(cluster.run({"status", "3"}, project), "/outputs/1\n"));
+
+  // Killed in the middle, and then by workers and a server.
+  auto killed = cluster.start({"train", "--set", "train.engine.epochs=60"}, project);
+  killed->wait_for("epoch=3");
+  CHECK(cluster.run({"kill", "4"}, project).code == 0);
+  CHECK(killed->wait().code == 130);
+  const Output split = cluster.run({"rerun", "4", "--resume", "--set", "train.engine.distributed={worker: 2, ps: 1}",
+                                    "--set", "train.engine.strategy={parameter-server: {mode: sync}}"},
+                                   project);
+  CHECK_MESSAGE(split.code == 0, split.all());
+  CHECK(holds(split, "resumed_at_step="));
+  CHECK(split.all().find("epoch=1 ") == std::string::npos);
+  CHECK(model_of(cluster, "5") == model_of(cluster, "2"));
+
+  const Output shorter = cluster.run({"rerun", "1", "--resume", "--set", "train.engine.epochs=2"}, project);
+  CHECK(shorter.code == 2);
+  CHECK(holds(shorter, "has 252 steps behind it, and this training is of 126 in all"));
+}
+
+TEST_CASE("rerun --resume says what it can't go on from before anything starts") {
+  Cluster cluster;
+  const fs::path project = cluster.project("digits", {{"dtrain.yml", kDigits}});
+  draw_digits(project, "400");
+  REQUIRE(cluster.run({"train"}, project).code == 0);
+  const Output over = cluster.run({"rerun", "1", "--resume"}, project);
+  CHECK(over.code == 2);
+  CHECK(holds(over, "1 was trained to its end"));
+  CHECK(holds(over, "--set train.engine.epochs="));
+  const Output seed = cluster.run({"rerun", "1", "--resume", "--set", "train.engine.epochs=9", "--set", "train.engine.seed=7"}, project);
+  CHECK(seed.code == 2);
+  CHECK(holds(seed, "seed 42, and this one has 7"));
+  // 2 has failed before its first checkpoint; 3 is a set.
+  const Output nothing = cluster.run({"rerun", "2", "--resume"}, project);
+  CHECK(nothing.code == 2);
+  CHECK(holds(nothing, "2 has no checkpoint to go on from"));
+  REQUIRE(cluster.run({"train", "--set", "train.engine.epochs=[1, 2]"}, project).code == 0);
+  const Output set = cluster.run({"rerun", "3", "--resume"}, project);
+  CHECK(set.code == 2);
+  CHECK(holds(set, "dtrain rerun 3.1 --resume"));
+  const Output member = cluster.run({"rerun", "3.1", "--resume", "--set", "train.engine.epochs=3"}, project);
+  CHECK_MESSAGE(member.code == 0, member.all());
+  CHECK(holds(member, "resumed_at_step=7 from="));
+}
+
+TEST_CASE("metrics of a training that was killed and went on count each step once") {
+  Cluster cluster;
+  const fs::path project = cluster.project("digits", {{"dtrain.yml", kDigits}});
+  draw_digits(project, "4000");
+  // Saved seldom, so that the restart repeats epochs that the event files tell of already.
+  auto train = cluster.start(
+      {"train", "--set", "train.engine.epochs=60", "--set", "train.engine.checkpoint.every=8 epochs"}, project);
+  train->wait_for("epoch=14 ");
+  for (const pid_t pid : cluster.processes("dtrain-engine train")) ::kill(pid, SIGKILL);
+  const Output output = train->wait();
+  CHECK_MESSAGE(output.code == 0, output.all());
+  CHECK(holds(output, "resumed_at_step="));
+  const Json metrics = facts(cluster.run({"status", "1", "--json"}))["metrics"];
+  for (const char* name : {"accuracy", "loss"}) {
+    CHECK(metrics[name]["count"] == 60);
+    CHECK(metrics[name]["step"] == 60 * 63);
+  }
+}
+
+TEST_CASE("the program of another framework learns where its earlier output lies") {
+  Cluster cluster;
+  const fs::path project = cluster.project(R"(project: count
+train:
+  resources: {cpus: 0.1, mem: 16MiB}
+  env: {LANG: C}
+  run: n=$(cat "${RESUME_DIR:-/nowhere}/n" 2>/dev/null || echo 0); echo $((n + 1)) > "$OUTPUT_DIR/n"; echo counted $((n + 1))
+)");
+  CHECK(holds(cluster.run({"train"}, project), "counted 1"));
+  const Output second = cluster.run({"rerun", "1", "--resume"}, project);
+  CHECK(holds(second, "counted 2"));
+  CHECK(holds(second, "RESUME_DIR names what 1 wrote"));
+  CHECK(holds(cluster.run({"rerun", "2", "--resume"}, project), "counted 3"));
+  CHECK(holds(cluster.run({"rerun", "1"}, project), "counted 1"));
 }
 
 TEST_CASE("digits are learned by a master, workers and parameter servers, through all of dtrain") {

@@ -119,6 +119,36 @@ TEST_CASE("what did not happen is not claimed") {
   CHECK(scaling_text(idle).find("fewer idle CPUs") == std::string::npos);
 }
 
+TEST_CASE("repeats are told by their median, and from which to which") {
+  ScalingResults results = made_up();
+  results.options.repeats = 3;
+  results.throughput.push_back({2, 43, 150});
+  results.throughput.push_back({2, 44, 190});
+  for (const uint64_t seed : {43, 44}) {
+    results.target.push_back({.workers = 1, .seed = seed, .reached = seed == 43, .steps = 30, .seconds = 1});
+    for (const double more : {0.01, 0.02}) {
+      results.batch.push_back({.batch = 32, .rule = RateRule::Fixed, .accuracy = 0.9 + more});
+    }
+  }
+  CHECK(results.accuracies_of(32, RateRule::Fixed).high == doctest::Approx(0.92));
+  const std::string text = scaling_text(results);
+  CHECK_MESSAGE(text.find("190 (150-200)") != std::string::npos, text);
+  CHECK(text.find("30 (10-never)") != std::string::npos);
+  CHECK(text.find("91.0 (90.0-92.0)") != std::string::npos);
+  for (const std::string& line : lines_of(text)) CHECK_MESSAGE(line.size() <= 80, line);
+}
+
+TEST_CASE("a rate too high for a batch is a result, not the end of the bench") {
+  ScalingOptions options = tiny();
+  options.batches = {32, 4096};  // one step an epoch: weights break after the last loss
+  options.learning_rate = 100;
+  const auto results = bench_scaling(options, [](std::string_view) {});
+  if (!results.ok()) FAIL(results.error().message, " ", results.error().hint);
+  CHECK(std::ranges::any_of(results->batch, [](const BatchRun& run) { return run.diverged; }));
+  CHECK(scaling_text(*results).find("0.0 in 3: the rate was too high") != std::string::npos);
+  CHECK(scaling_text(made_up()).find("0.0 in 3") == std::string::npos);
+}
+
 TEST_CASE("what can't be compared is refused before anything runs") {
   ScalingOptions options = tiny();
   options.batches = {32, 5000};

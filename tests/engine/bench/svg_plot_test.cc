@@ -27,6 +27,16 @@ TEST_CASE("each series is a line, and text is text") {
   CHECK(svg.find("inf") == std::string::npos);
 }
 
+TEST_CASE("a whisker reaches from the lowest to the highest, within the axes, where these differ") {
+  const std::string svg = svg_plot({{"t", "x", "y", {{"s", {1, 2}, {1, 2}, {1, 1}, {1, 8}}}}});
+  CHECK(count(svg, "class=\"whisker\"") == 1);
+  double low = 0, high = 0, x = 0;
+  REQUIRE(std::sscanf(svg.c_str() + svg.find("class=\"whisker\""), "class=\"whisker\" x1=\"%lf\" x2=\"%*f\" y1=\"%lf\" y2=\"%lf\"",
+                      &x, &low, &high) == 3);
+  CHECK(high < low);
+  CHECK(high >= 36);  // where the axes begin
+}
+
 TEST_CASE("the x axis is logarithmic, and more is higher") {
   const std::string svg = svg_plot({{"t", "x", "y", {{"s", {1, 2, 4}, {0, 1, 2}}}}});
   const size_t at = svg.find("points=\"") + 8;

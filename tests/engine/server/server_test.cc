@@ -320,6 +320,18 @@ TEST_CASE("workers of another configuration or an unknown rank are refused") {
   CHECK(unknown.error().code == Code::InvalidArgument);
 }
 
+TEST_CASE("workers and servers are of one experiment wherever each of them finds the data") {
+  const Layout layout = test_layout();
+  EngineSpec here = spec_of(ServerMode::Async), there = here;
+  here.train_data = "/data/mnist/train";
+  there.train_data = "/var/launches/7/data/mnist/train";
+  there.test_data = "/var/launches/7/data/mnist/test";
+  there.checkpoint_from = "/var/launches/7/data/start";
+  CHECK(server_job("7", here, layout, 2, 3) == server_job("7", there, layout, 2, 3));
+  there.batch = here.batch + 1;
+  CHECK(server_job("7", here, layout, 2, 3) != server_job("7", there, layout, 2, 3));
+}
+
 TEST_CASE("a worker 0 that begins anew fills the servers anew; those before it are told") {
   const Layout layout = test_layout();
   const Servers servers(spec_of(ServerMode::Async), layout, 2, 2);

@@ -45,7 +45,11 @@ std::string trained(const Json& json, const Crew& crew, const test::TemporaryFol
         } else {
           TRY(updater, SplitModel::open(plan, std::move(gang)));
         }
-        return Training(plan, *updater).run();
+        Start start;
+        if (plan.place.is_master()) {
+          TRY(start, Start::find(plan));
+        }
+        return Training(plan, start, *updater).run();
       };
       if (const Status status = run(); !status.ok()) FAIL_CHECK(status.error().message);
     });

@@ -122,6 +122,98 @@ TEST_CASE("without an asynchronous worker the others go on") {
   CHECK(last(gang, "accuracy") > 0.45);  // of what two of three workers learned; a guess is right in 0.1
 }
 
+// 3,200 steps, saved every 20: whatever the machine does meanwhile, there is time to stop somebody.
+Json long_servers(const std::string& mode, const Json& changes) {
+  Json spec = servers(mode);
+  spec.merge_patch({{"epochs", 40}, {"checkpoint", {{"steps", 20}}}, {"deadline", 60}});
+  spec.merge_patch(changes);
+  return spec;
+}
+
+// The steps of the newest checkpoint; with `backup` the master may be left out of the very step that is
+// to be saved, and saves the next one it sees.
+int64_t saved(const Gang& gang) {
+  const auto newest = newest_checkpoint(gang.output / "checkpoints");
+  return newest ? newest->step : 0;
+}
+
+// The numbers after `key=` in a process's log.
+std::vector<int64_t> said(const Gang& gang, const std::string& name, const std::string& key) {
+  std::vector<int64_t> numbers;
+  if (!fs::exists(gang.own / name)) return numbers;
+  const std::string log = gang.log(name);
+  for (size_t at = log.find(key + "="); at != std::string::npos; at = log.find(key + "=", at + 1)) {
+    numbers.push_back(std::atoll(log.c_str() + at + key.size() + 1));
+  }
+  return numbers;
+}
+
+TEST_CASE("an asynchronous worker that was killed and started again goes on with the others, who never stopped") {
+  for (const char* mode : {"async", "ssp"}) {
+    CAPTURE(std::string(mode));
+    Gang gang(long_servers(mode, Json::object()), 3, 2);
+    const auto joined = [&] { return said(gang, "worker.2", "joined_at_step"); };
+    REQUIRE(gang.replicas[2]->runs_until([&] { return !joined().empty(); }));
+    if (std::string(mode) == "ssp") REQUIRE(gang.replicas[0]->runs_until([&] { return saved(gang) >= 20; }));
+    gang.replicas[2]->signal(SIGKILL);
+    CHECK(gang.replicas[2]->wait() == 128 + SIGKILL);
+    REQUIRE(gang.replicas[0]->runs_until([&] { return saved(gang) >= 120; }));
+    // So that they are not done before it has come.
+    gang.replicas[0]->signal(SIGSTOP);
+    gang.replicas[1]->signal(SIGSTOP);
+    gang.start_again(2);
+    REQUIRE_MESSAGE(gang.replicas[2]->runs_until([&] { return joined().size() == 2; }), gang.log("worker.2"));
+    gang.replicas[0]->signal(SIGCONT);
+    gang.replicas[1]->signal(SIGCONT);
+    for (const size_t worker : {0, 1, 2}) {
+      CAPTURE(worker);
+      CHECK_MESSAGE(gang.replicas[worker]->wait() == 0, gang.log(fmt::format("worker.{}", worker)));
+    }
+    CHECK(gang.run() == 0);
+    // It takes the samples that come after those of its steps, and not the first ones again.
+    CHECK(joined().front() == 0);
+    CHECK(joined().back() > (std::string(mode) == "ssp" ? 100 : 0));
+    CHECK(last(gang, "step") == 3200);
+    CHECK(last(gang, "accuracy") > 0.6);
+  }
+}
+
+TEST_CASE("a worker that was not waited for goes on where the others are") {
+  Gang gang(long_servers("sync", {{"strategy", {{"backup", 1}}}}), 3, 2);
+  REQUIRE(gang.replicas[0]->runs_until([&] { return saved(gang) >= 20; }));
+  gang.replicas[2]->signal(SIGSTOP);
+  // Until now the others may have gone on while the master saved. From now on it is waited for: what it
+  // saves next but one is of a step after the stop.
+  int64_t after = 0;
+  for (int i = 0; i < 2; ++i) {
+    const int64_t before = after = saved(gang);
+    REQUIRE(gang.replicas[0]->runs_until([&] { return (after = saved(gang)) > before; }));
+  }
+  REQUIRE(gang.replicas[0]->runs_until([&] { return saved(gang) >= after + 300; }));
+  gang.replicas[2]->signal(SIGCONT);
+  CHECK(gang.replicas[0]->wait() == 0);
+  // With the others and not behind them: the servers still answer.
+  CHECK_MESSAGE(gang.replicas[2]->wait() == 0, gang.log("worker.2"));
+  CHECK(gang.run() == 0);
+  REQUIRE_MESSAGE(said(gang, "worker.2", "left_out_of_steps").size() == 1, gang.log("worker.2"));
+  CHECK(said(gang, "worker.2", "left_out_of_steps").front() >= 300);
+  CHECK(last(gang, "step") == 3200);
+  CHECK(last(gang, "accuracy") > 0.6);
+}
+
+TEST_CASE("the master may be the one that was left out, and still tests and saves each time") {
+  Gang gang(long_servers("sync", {{"strategy", {{"backup", 1}}}}), 2, 1);
+  REQUIRE(gang.replicas[0]->runs_until([&] { return saved(gang) >= 20; }));
+  gang.replicas[0]->signal(SIGSTOP);
+  // The other one trains on alone, to the end.
+  CHECK_MESSAGE(gang.replicas[1]->wait() == 0, gang.log("worker.1"));
+  gang.replicas[0]->signal(SIGCONT);
+  REQUIRE_MESSAGE(gang.run() == 0, gang.log("worker.0"));
+  CHECK(last(gang, "step") == 3200);
+  CHECK(last(gang, "left_out_of_steps") > 10);
+  CHECK(saved(gang) == 3200);
+}
+
 TEST_CASE("a loss that is no number ends the training, and names the step") {
   Gang gang(all_reduce({{"optimizer", {{"learning-rate", 1e6}}}}), 2, 0);
   CHECK(gang.run() == 2);

@@ -92,10 +92,13 @@ class Replica {
   }
   // Until the file is there; false if the process ended before.
   bool runs_until(const fs::path& file) const {
+    return runs_until([&] { return fs::exists(file); });
+  }
+  bool runs_until(const std::function<bool()>& is_there) const {
     const Fd process(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
     pollfd ended{process.get(), POLLIN, 0};
-    while (!fs::exists(file)) {
-      if (::poll(&ended, 1, 1) != 0) return fs::exists(file);
+    while (!is_there()) {
+      if (::poll(&ended, 1, 1) != 0) return is_there();
     }
     return true;
   }
@@ -136,8 +139,8 @@ struct Gang {
       const Json config = {{"cluster", cluster}, {"task", {{"type", works ? "worker" : "ps"}, {"index", index}}}};
       const std::string text = workers + servers == 1 ? "" : config.dump();
       const fs::path log = own / fmt::format("{}.{}", works ? "worker" : "ps", index);
-      start_.push_back([=, this] { return std::make_unique<Replica>(spec, output, text, log, attempt); });
-      replicas.push_back(start_.back()());
+      start_.push_back([=, this](const std::string& at) { return std::make_unique<Replica>(spec, output, text, log, at); });
+      replicas.push_back(start_.back()(attempt));
     }
     workers_ = static_cast<size_t>(workers);
   }
@@ -151,7 +154,8 @@ struct Gang {
     }
     return code;
   }
-  void start_again(size_t replica) { replicas[replica] = start_[replica](); }
+  // It alone, as a later attempt than the others'.
+  void start_again(size_t replica) { replicas[replica] = start_[replica]("2"); }
 
   std::string log(const std::string& name) const { return test::read_file(own / name); }
   std::string model() const { return test::read_file(output / "model.safetensors"); }
@@ -161,7 +165,7 @@ struct Gang {
   std::vector<std::unique_ptr<Replica>> replicas;  // workers, then servers
 
  private:
-  std::vector<std::function<std::unique_ptr<Replica>()>> start_;
+  std::vector<std::function<std::unique_ptr<Replica>(const std::string&)>> start_;
   size_t workers_ = 0;
 };
 

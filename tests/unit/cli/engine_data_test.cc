@@ -27,9 +27,9 @@ struct Project {
   }
   // What is wrong with it; empty: nothing.
   std::string problem(const std::string& data, const std::string& more = "",
-                      const std::string& model = "mlp") const {
+                      const std::string& model = "mlp", const std::string& inside = "") const {
     const auto spec = parse_spec("project: p\ntrain:\n  framework: engine\n  engine: {model: " + model +
-                                     ", data: " + data + "}\n" + more,
+                                     ", data: " + data + inside + "}\n" + more,
                                  {});
     if (!spec.ok()) FAIL(spec.error().message);
     const Status checked = check_engine_data(spec.value(), root);
@@ -44,6 +44,24 @@ TEST_CASE("data that is there is fine, a file as well as a folder") {
   CHECK(project.problem("{train: data/train, test: ./text}") == "");
   CHECK(project.problem("{train: data/train/, test: data//train/../train}") == "");
   CHECK(project.problem("{train: .}") == "");
+}
+
+TEST_CASE("what a training starts from is looked for as its data are, and a link out of the project is none") {
+  const Project project, elsewhere;
+  project.write("data", "1");
+  project.write("base.safetensors", "1");
+  elsewhere.write("checkpoints/step-1/state.json", "{}");
+  fs::create_directories(project.root / "runs");
+  fs::create_directory_symlink(elsewhere.root, project.root / "runs/4");
+  const auto start = [&](const std::string& path) {
+    return project.problem("{train: data}", "", "mlp", ", checkpoint: {from: '" + path + "'}");
+  };
+  CHECK(start("base.safetensors") == "");
+  CHECK(start("/somewhere/else") == "");
+  CHECK(start("bas.safetensors").starts_with("there is no 'bas.safetensors' in "));
+  CHECK(start("bas.safetensors").find("dtrain output path 4") != std::string::npos);
+  CHECK(start("runs/4") == "'runs/4' is a link out of the project, and is not copied | checkpoint: {from: " +
+                               fs::canonical(elsewhere.root).string() + "}");
 }
 
 TEST_CASE("data that is missing is named, with what makes some") {

@@ -42,7 +42,7 @@ Scalars scalars_of(std::string bytes, std::string_view folder = "") {
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(
       fmemopen(bytes.data(), bytes.size(), "rb"), std::fclose);
   REQUIRE(file);
-  read_event_file(file.get(), folder, scalars);
+  FolderReader(folder).read(file.get(), scalars);
   return scalars;
 }
 
@@ -65,6 +65,46 @@ std::string event(int8_t step, std::string_view tag, float number) {
   std::string summary = "\x0a" + std::string(1, static_cast<char>(value.size())) + value;
   return "\x10" + std::string(1, static_cast<char>(step)) + "\x2a" +
          std::string(1, static_cast<char>(summary.size())) + summary;
+}
+
+// An Event that says that a session starts at the step.
+std::string start(int8_t step) {
+  return "\x10" + std::string(1, static_cast<char>(step)) + std::string("\x3a\x02\x08\x01", 4);
+}
+
+// A folder with such files, the first begun first.
+std::string shown_of_files(const std::vector<std::string>& files) {
+  std::string name = (fs::temp_directory_path() / "dtrain-events-XXXXXX").native();
+  REQUIRE(::mkdtemp(name.data()) != nullptr);
+  for (size_t i = 0; i < files.size(); ++i) {
+    std::ofstream(fs::path(name) / fmt::format("events.out.tfevents.{}.host", 1700000000 + i)) << files[i];
+  }
+  const std::string text = shown(read_event_files(name));
+  fs::remove_all(name);
+  return text;
+}
+
+TEST_CASE("steps that a resumed training repeats count once, as those of its last session") {
+  const auto steps = [](int from, int to, float value) {
+    std::string text;
+    for (int step = from; step <= to; ++step) text += framed(event(static_cast<int8_t>(step), "loss", value));
+    return text;
+  };
+  // Killed at 7, in the middle of a record, with a checkpoint at 4; then at 5, with one at 2.
+  const std::string first = framed(start(1)) + steps(1, 7, 9) + framed(event(8, "loss", 9)).substr(0, 11);
+  const std::string second = framed(start(5)) + steps(5, 5, 8);
+  const std::string third = framed(start(3)) + steps(3, 10, 1);
+  CHECK(shown_of_files({first}) == "loss 9@7 9 9 7\n");
+  CHECK(shown_of_files({first, second}) == "loss 8@5 8 9 5\n");
+  CHECK(shown_of_files({first, second, third}) == "loss 1@10 1 9 10\n");
+  // In one file, and one that goes on where the last ended.
+  CHECK(shown_of_files({framed(start(1)) + steps(1, 4, 9) + framed(start(3)) + steps(3, 4, 2)}) == "loss 2@4 2 9 4\n");
+  CHECK(shown_of_files({framed(start(1)) + steps(1, 4, 9), framed(start(5)) + steps(5, 6, 2)}) == "loss 2@6 2 9 6\n");
+  // A tag that the second session has not come to yet.
+  CHECK(shown_of_files({first + framed(event(7, "accuracy", 1)), framed(start(5))}) == "loss 9@4 9 9 4\n");
+  // Without a session nothing is known of a resumption, and a SessionLog that says STOP is none.
+  CHECK(shown_of_files({steps(1, 3, 9), steps(2, 3, 8)}) == "loss 8@3 8 9 5\n");
+  CHECK(shown_of_files({steps(1, 3, 9) + framed(std::string("\x10\x01\x3a\x02\x08\x02", 6))}) == "loss 9@3 9 9 3\n");
 }
 
 TEST_CASE("what Keras leaves: a folder each for training and validation") {

@@ -31,6 +31,7 @@ EngineSpec unusual() {
   spec.checkpoint_steps = 500;
   spec.checkpoint_epochs = 0.25;
   spec.checkpoint_keep = 7;
+  spec.checkpoint_from = "/data/start/checkpoints";
   spec.seed = std::numeric_limits<uint64_t>::max();
   spec.threads = 2;
   spec.deadline_seconds = 2.5;

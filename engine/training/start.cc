@@ -1,0 +1,127 @@
+#include "engine/training/start.h"
+
+#include <unistd.h>
+
+#include "engine/optimizer.h"
+#include "engine/training/arena_tensors.h"
+#include "engine/training/initial.h"
+#include "engine/training/training_state.h"
+
+namespace dtrain::engine {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kHint =
+    "'checkpoint: {from}' names an OUTPUT_DIR, a checkpoint in it, or a model.safetensors";
+
+std::string host_name() {
+  char name[256] = "";
+  (void)::gethostname(name, sizeof name - 1);
+  return name[0] == '\0' ? "this host" : name;
+}
+
+void say(const std::vector<std::string>& skipped) {
+  for (const std::string& why : skipped) fmt::print(stderr, "{}; the one before is taken\n", why);
+}
+
+// A checkpoint, a folder of them, or an OUTPUT_DIR, which has such a folder.
+Result<FoundCheckpoint> find_in(const fs::path& path) {
+  std::error_code unknown;
+  if (const auto step = checkpoint_step(path)) {
+    TRY(std::string state, check_checkpoint(path));
+    return FoundCheckpoint{*step, path, std::move(state)};
+  }
+  const fs::path below = path / kEngineCheckpoints;
+  std::vector<std::string> skipped;
+  auto found = newest_checkpoint(fs::is_directory(below, unknown) ? below : path, &skipped);
+  if (found) {
+    say(skipped);
+    return std::move(*found);
+  }
+  if (skipped.empty()) {
+    return Error{Code::NotFound, fmt::format("there is no checkpoint in {} on {}", path.native(), host_name()), kHint};
+  }
+  return Error{Code::DataLoss, fmt::format("no checkpoint in {} is whole: {}", path.native(), skipped.front()), ""};
+}
+
+// Whether what was found fits, by names, shapes and state.
+Status check_fits(const RunPlan& plan, const FoundCheckpoint& found) {
+  TRY(const SafetensorsFile model, SafetensorsFile::open(found.path / kModelFile));
+  TRY(check_arena(model, plan.layout, ""));
+  TRY(check_state(plan, found));
+  TRY(const SafetensorsFile optimizer, SafetensorsFile::open(found.path / kOptimizerFile));
+  const int states = OptimizerKernel(plan.spec.optimizer, plan.layout).states();
+  for (int i = 0; i < states; ++i) TRY(check_arena(optimizer, plan.layout, state_prefix(i)));
+  return ok();
+}
+
+// It would be the same however often it is tried.
+Error as_refusal(Error error) {
+  if (error.code == Code::DataLoss) error.code = Code::InvalidArgument;
+  return error;
+}
+
+}  // namespace
+
+Result<Start> Start::find(const RunPlan& plan) {
+  Start start;
+  std::vector<std::string> skipped;
+  start.checkpoint_ = newest_checkpoint(plan.output_dir / kEngineCheckpoints, &skipped);
+  say(skipped);
+  start.is_own_ = start.checkpoint_.has_value();
+  if (!start.is_own_ && !plan.start.empty()) {
+    std::error_code unknown;
+    const fs::file_type type = fs::status(plan.start, unknown).type();
+    if (type == fs::file_type::not_found) {
+      return Error{Code::NotFound, fmt::format("{} is not there on {}", plan.start.native(), host_name()), kHint};
+    }
+    if (type == fs::file_type::directory) {
+      auto found = find_in(plan.start);
+      if (!found.ok()) return as_refusal(std::move(found).error());
+      start.checkpoint_ = std::move(*found);
+    } else {
+      auto model = SafetensorsFile::open(plan.start);
+      if (!model.ok()) return as_refusal(std::move(model).error());
+      TRY(check_arena(*model, plan.layout, ""));
+      start.weights_ = plan.start;
+    }
+  }
+  if (!start.checkpoint_) return start;
+  TRY(check_fits(plan, *start.checkpoint_));
+  if (!start.is_own_ && start.checkpoint_->step >= plan.steps) {
+    return Error{Code::InvalidArgument,
+                 fmt::format("{} has {} steps behind it, and this training is of {} in all", start.checkpoint_->path.native(),
+                             start.checkpoint_->step, plan.steps),
+                 "more epochs, such as --set train.engine.epochs=..., leave something to do"};
+  }
+  return start;
+}
+
+Result<int64_t> Start::read(const RunPlan& plan, Updater& updater) const {
+  if (!weights_.empty()) {
+    TRY(const SafetensorsFile model, SafetensorsFile::open(weights_));
+    TRY(read_arena(model, plan.layout, "", updater.params()));
+    return 0;
+  }
+  if (!checkpoint_) {
+    initialise(plan.layout, plan.spec.seed, updater.params());
+    return 0;
+  }
+  TRY(const SafetensorsFile model, SafetensorsFile::open(checkpoint_->path / kModelFile));
+  TRY(const SafetensorsFile optimizer, SafetensorsFile::open(checkpoint_->path / kOptimizerFile));
+  TRY(read_arena(model, plan.layout, "", updater.params()));
+  const int states = OptimizerKernel(plan.spec.optimizer, plan.layout).states();
+  for (int i = 0; i < states; ++i) TRY(read_arena(optimizer, plan.layout, state_prefix(i), updater.state(i)));
+  return checkpoint_->step;
+}
+
+std::string Start::line() const {
+  if (!weights_.empty()) return fmt::format("weights_from={}", weights_.native());
+  if (!checkpoint_) return "";
+  const std::string step = fmt::format("resumed_at_step={}", checkpoint_->step);
+  return is_own_ ? step : fmt::format("{} from={}", step, checkpoint_->path.native());
+}
+
+}  // namespace dtrain::engine

@@ -1,0 +1,34 @@
+// Where a training starts: at the newest healthy checkpoint of its OUTPUT_DIR; without one, at what
+// `checkpoint: {from}` names; else with weights as the seed makes them.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "engine/formats/checkpoint.h"
+#include "engine/strategies/updater.h"
+#include "engine/training/run_plan.h"
+
+namespace dtrain::engine {
+
+// The master's alone, made before the others are met, so that what is refused is refused by one process.
+class Start {
+ public:
+  // Reads no tensor yet, but an error says all that can be wrong: nothing healthy where `from` points,
+  // another model, optimizer, seed, batch or data, or no step left to train.
+  static Result<Start> find(const RunPlan& plan);
+
+  // Into the arenas of parameters and state: the steps that these have seen.
+  Result<int64_t> read(const RunPlan& plan, Updater& updater) const;
+
+  // What it says about itself, a line; empty for weights of the seed's.
+  std::string line() const;
+
+ private:
+  std::optional<FoundCheckpoint> checkpoint_;
+  std::filesystem::path weights_;  // a file of tensors alone; empty: none
+  bool is_own_ = false;            // the checkpoint is of OUTPUT_DIR
+};
+
+}  // namespace dtrain::engine

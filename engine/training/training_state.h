@@ -1,0 +1,21 @@
+// state.json of a checkpoint: what a training that goes on from it must have in common with the one that
+// wrote it, so that it does what that one would have done.
+#pragma once
+
+#include <string>
+
+#include "engine/formats/checkpoint.h"
+#include "engine/training/run_plan.h"
+
+namespace dtrain::engine {
+
+std::string state_of(const RunPlan& plan, int64_t steps);
+
+// InvalidArgument says what differs: the seed, the batch, what counts as an epoch, the optimizer, or the
+// data, of which all is compared that is known without keeping their sum.
+Status check_state(const RunPlan& plan, const FoundCheckpoint& found);
+
+// Optimiser state of that number, before the names of its tensors.
+std::string state_prefix(int index);
+
+}  // namespace dtrain::engine

@@ -1,0 +1,144 @@
+// Where a training starts, by the program itself: a training in an empty OUTPUT_DIR from what another left.
+#include <initializer_list>
+
+#include "engine/formats/checkpoint.h"
+#include "trainings.h"
+
+namespace dtrain::trainings {
+namespace {
+
+Json with(Json spec, const Json& changes) {
+  spec.merge_patch(changes);
+  return spec;
+}
+Json from(const Json& spec, const fs::path& path) { return with(spec, {{"checkpoint", {{"from", path}}}}); }
+
+// Two epochs of what takes four.
+const Json& half_spec() {
+  static const Json spec = all_reduce({{"optimizer", {{"momentum", 0.9}}}, {"checkpoint", {{"steps", 50}}}, {"epochs", 2}});
+  return spec;
+}
+const Gang& half() {
+  static Gang gang(half_spec(), 2, 0);
+  static const int code = gang.run();
+  REQUIRE_MESSAGE(code == 0, gang.log("worker.0"));
+  return gang;
+}
+const Json whole_spec() { return with(half_spec(), {{"epochs", 4}}); }
+const std::string& whole_model() {
+  static const std::string model = [] {
+    Gang gang(whole_spec(), 1, 0);
+    REQUIRE_MESSAGE(gang.run() == 0, gang.log("worker.0"));
+    return gang.model();
+  }();
+  return model;
+}
+
+bool says(const std::string& log, std::initializer_list<std::string> parts) {
+  for (const std::string& part : parts) {
+    if (log.find(part) == std::string::npos) return false;
+  }
+  return true;
+}
+
+// What a training says that is refused, before its first step.
+std::string refusal(const Json& spec, const fs::path& output = {}) {
+  Gang gang(spec, 1, 0, "1", output);
+  CHECK(gang.run() == 2);
+  CHECK(gang.log("worker.0").find("epoch=") == std::string::npos);
+  return gang.log("worker.0");
+}
+
+TEST_CASE("a training that starts from another's checkpoint comes to the bits of one that never stopped") {
+  const auto check_same = [](const char* what, const fs::path& start, const Json& spec, int workers, int ps) {
+    CAPTURE(std::string(what));
+    Gang gang(from(spec, start), workers, ps);
+    REQUIRE_MESSAGE(gang.run() == 0, gang.log("worker.0"));
+    const std::string log = gang.log("worker.0");
+    CHECK_MESSAGE(says(log, {"resumed_at_step=", " from=" + half().output.native()}), log);
+    CHECK(log.find("epoch=1 ") == std::string::npos);
+    CHECK(gang.model() == whole_model());
+  };
+  const fs::path output = half().output;
+  check_same("an OUTPUT_DIR", output, whole_spec(), 1, 0);
+  check_same("a folder of checkpoints", output / "checkpoints", whole_spec(), 3, 0);
+  check_same("one that is not the newest", output / "checkpoints/step-00000100/", whole_spec(), 2, 0);
+  const auto sync = [](const Json& more) { return with(whole_spec(), {{"strategy", more}}); };
+  check_same("servers", output, sync({{"kind", "parameter-server"}, {"mode", "sync"}}), 2, 2);
+  check_same("a pipeline", output, sync({{"kind", "pipeline"}}), 2, 0);
+}
+
+TEST_CASE("one that was killed starts elsewhere, and its own checkpoints come first afterwards") {
+  const test::TemporaryFolder folder;
+  {
+    Gang broken(whole_spec(), 1, 0, "1", folder / "old");
+    REQUIRE(broken.replicas[0]->runs_until(folder / "old/checkpoints/step-00000100"));
+    broken.replicas[0]->signal(SIGKILL);
+    broken.replicas[0]->wait();
+  }
+  const Json spec = from(whole_spec(), folder / "old");
+  {
+    Gang again(spec, 1, 0, "1", folder / "new");
+    REQUIRE(again.replicas[0]->runs_until(folder / "new/checkpoints/step-00000250"));
+    again.replicas[0]->signal(SIGKILL);
+    again.replicas[0]->wait();
+  }
+  fs::remove_all(folder / "old");
+  Gang last_one(spec, 1, 0, "2", folder / "new");
+  REQUIRE_MESSAGE(last_one.run() == 0, last_one.log("worker.0"));
+  CHECK(last_one.log("worker.0").find(" from=") == std::string::npos);
+  CHECK(last_one.model() == whole_model());
+}
+
+TEST_CASE("the checkpoint that is damaged is passed over, and nothing is changed where it lies") {
+  const test::TemporaryFolder folder;
+  fs::copy(half().output, folder / "old", fs::copy_options::recursive);
+  const fs::path newest = newest_checkpoint(folder / "old/checkpoints")->path;
+  fs::resize_file(newest / kOptimizerFile, 100);
+  fs::create_directory(folder / "old/checkpoints/unfinished-1");
+  Gang gang(from(whole_spec(), folder / "old"), 1, 0);
+  REQUIRE_MESSAGE(gang.run() == 0, gang.log("worker.0"));
+  CHECK(says(gang.log("worker.0"), {newest, "the one before is taken", "resumed_at_step="}));
+  CHECK(gang.model() == whole_model());
+  CHECK(fs::exists(folder / "old/checkpoints/unfinished-1"));
+  CHECK(says(refusal(from(whole_spec(), newest)), {newest, "optimizer.safetensors is not what was written"}));
+  for (const auto& entry : fs::directory_iterator(folder / "old/checkpoints")) {
+    if (fs::exists(entry.path() / kModelFile)) fs::remove(entry.path() / kModelFile);
+  }
+  CHECK(says(refusal(from(whole_spec(), folder / "old")), {folder / "old", "is whole", "can't be read"}));
+}
+
+TEST_CASE("from a file of tensors a training takes the weights and nothing else") {
+  // As slow as may be: what is tested after its step is what it started from.
+  const Json slow = with(half_spec(), {{"seed", 7}, {"batch", 25}, {"steps", 1}, {"optimizer", {{"kind", "adam"}, {"learning-rate", 1e-12}}}});
+  Gang gang(from(slow, half().output / kModelFile), 2, 0);
+  REQUIRE_MESSAGE(gang.run() == 0, gang.log("worker.0"));
+  CHECK(says(gang.log("worker.0"), {"weights_from=" + (half().output / kModelFile).native()}));
+  CHECK(gang.log("worker.0").find("resumed_at_step") == std::string::npos);
+  CHECK(last(gang, "accuracy") == last(half(), "accuracy"));
+  CHECK(says(refusal(from(with(slow, {{"model", {{"mlp", {{"hidden", {16}}}}}}}), half().output / kModelFile)),
+             {half().output / kModelFile, "layers.0.weight is F32 [32, 784]", "F32 [16, 784]"}));
+}
+
+TEST_CASE("a start that does not fit is refused, and what differs is named") {
+  const test::TemporaryFolder folder;
+  const fs::path old = half().output;
+  const auto why = [&](const Json& changes, const fs::path& path) { return refusal(from(with(whole_spec(), changes), path)); };
+  const std::string newest = newest_checkpoint(old / "checkpoints")->path;
+  CHECK(says(why({{"seed", 7}}, old), {newest, "seed 42, and this one has 7", "model.safetensors"}));
+  CHECK(says(why({{"batch", 40}}, old), {newest, "batch 50, and this one has 40"}));
+  CHECK(says(why({{"optimizer", {{"kind", "adam"}}}}, old), {newest, "sgd with momentum, and this one has adam"}));
+  CHECK(says(why({{"optimizer", {{"momentum", 0}}}}, old), {newest, "sgd with momentum, and this one has sgd"}));
+  CHECK(says(why({{"epoch-samples", 1000}}, old), {newest, "epochs of all samples, and this one's have 1000 samples"}));
+  CHECK(says(why({{"model", {{"mlp", {{"hidden", {16}}}}}}}, old), {newest, "layers.0.weight is F32 [32, 784]"}));
+  CHECK(says(why({{"epochs", 2}}, old), {newest, "160 steps behind it, and this training is of 160", "more epochs"}));
+  REQUIRE(generate_digits(folder / "data", {.train = 4000, .test = 30, .seed = 2}).ok());
+  CHECK(says(why({{"data", {{"train", folder / "data/train"}}}}, old), {folder / "data/train", "the data changed: mean"}));
+  CHECK(says(why(Json::object(), folder / "nowhere"), {(folder / "nowhere").native(), "is not there on"}));
+  CHECK(says(why(Json::object(), folder / "data"), {(folder / "data").native(), "there is no checkpoint in", "OUTPUT_DIR"}));
+  test::write_file(folder / "text", "no tensors");
+  CHECK(says(why(Json::object(), folder / "text"), {(folder / "text").native()}));
+}
+
+}  // namespace
+}  // namespace dtrain::trainings

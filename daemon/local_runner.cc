@@ -109,7 +109,14 @@ void LocalRunner::adopt() {
 
 void LocalRunner::wait_for_end() {
   const int fd = static_cast<int>(syscall(SYS_pidfd_open, pid_, 0));
-  INVARIANT(fd >= 0, "a child that was not reaped has a pidfd");
+  // No descriptor is free, or no memory. Whenever there is one again: it stays ours until it is reaped.
+  if (fd < 0) {
+    again_.expires_after(kBackoffMin);
+    again_.async_wait([this](boost::system::error_code error) {
+      if (!error) wait_for_end();
+    });
+    return;
+  }
   ended_.assign(fd);
   ended_.async_wait(ended_.wait_read, [this](boost::system::error_code error) {
     if (error) return;

@@ -68,8 +68,14 @@ class Scaling {
         spec.schedule.warm_up_steps = std::max<int64_t>(
             1, std::llround(kWarmEpochs / 4 * static_cast<double>(options_.train_samples) /
                             static_cast<double>(batch)));
-        TRY(const TrainingRecord record, run_training(options_.program, spec, workers));
-        results.target.push_back(run_of(record, workers, spec.seed));
+        const auto record = run_training(options_.program, spec, workers);
+        if (record.ok()) {
+          results.target.push_back(run_of(*record, workers, spec.seed));
+        } else if (went_astray(record.error())) {
+          results.target.push_back({.workers = workers, .seed = spec.seed});
+        } else {
+          return record.error();
+        }
       }
     }
     return ok();

@@ -23,6 +23,10 @@ if(TARGET engine_tests)
     endforeach()
   endforeach()
 endif()
+# Whole trainings, each of which is some ten times slower there.
+if(DTRAIN_SANITIZE STREQUAL "thread" AND TARGET engine_tests)
+  set_tests_properties(engine/training/replica PROPERTIES TIMEOUT 900)
+endif()
 # They install what they run.
 if(TARGET e2e_tests)
   set_tests_properties(e2e/build PROPERTIES TIMEOUT 900)

@@ -21,7 +21,7 @@ case ${1:-} in
   --quick) presets=(release) ;;
   *) echo "usage: tests/run.sh [--quick]" >&2; exit 2 ;;
 esac
-stages=$((1 + 2 * ${#presets[@]}))
+stages=$((2 + 2 * ${#presets[@]}))
 stage=0
 
 stage() {
@@ -49,8 +49,8 @@ for preset in "${presets[@]}"; do
   echo "$preset, in $((SECONDS - started)) s"
 
   # The sanitizers see each process on its own: what starts whole clusters runs in release only.
-  labels=(-L 'unit|sim|integration|engine|e2e|fuzz')
-  [ "$preset" = asan ] && labels=(-L 'unit|sim|integration|engine|fuzz')
+  labels=(-L 'unit|sim|integration|engine|gpu|e2e|fuzz')
+  [ "$preset" = asan ] && labels=(-L 'unit|sim|integration|engine|gpu|fuzz')
   stage tests
   started=$SECONDS
   rm -f "build/$preset/Testing/Temporary/LastTest.log"
@@ -58,5 +58,18 @@ for preset in "${presets[@]}"; do
   echo "$preset, in $((SECONDS - started)) s"
   results+=("$preset=build/$preset/Testing/Temporary/LastTest.log")
 done
+
+# What runs on a GPU is compiled and linked wherever that is possible, for one chip; tests/gpu/run.sh runs it.
+stage cuda
+nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null || true)
+if [ -z "$nvcc" ]; then
+  echo "skipped: no nvcc is here"
+else
+  started=$SECONDS
+  cmake --preset cuda -DDTRAIN_TESTS=ON -DDTRAIN_TEST_LEVELS=gpu -DCMAKE_CUDA_ARCHITECTURES=90 >> "$log" 2>&1 ||
+    fail "cmake of cuda failed"
+  build_targets build/cuda "$log" dtrain-engine gpu_tests || fail "the build of cuda failed"
+  echo "built, in $((SECONDS - started)) s"
+fi
 
 python3 tests/support/summary.py "${results[@]}"

@@ -23,6 +23,8 @@ namespace dtrain::engine::DTRAIN_ISA {
 // The register file: 32 of 64 bytes, or 16 of 32 or 16 bytes.
 inline constexpr int kRows = DTRAIN_VECTOR_BYTES == 64 ? 14 : 6;
 inline constexpr int kVectors = 2;
+// How early rows of B are asked for: they may be far apart, which the processor does not foresee.
+inline constexpr int64_t kRowsAhead = 24;
 template <class T>
 inline constexpr int kColumns = kVectors * kLanes<T>;
 
@@ -51,6 +53,7 @@ void multiply_tile(int64_t k_count, const T* a, int64_t rs, int64_t cs, const T*
   for (int64_t k = 0; k < k_count; ++k) {
     Vector<T> columns[C];
     for (int c = 0; c < C; ++c) columns[c] = load(b + c * kLanes<T>);
+    for (int c = 0; c < C; ++c) __builtin_prefetch(b + kRowsAhead * ldb + c * kLanes<T>);
     const T* row = a;
 #pragma GCC unroll 16
     for (int m = 0; m < R; ++m, row += rs) {
@@ -98,6 +101,53 @@ void multiply_tile(int64_t k_count, const T* a, int64_t rs, int64_t cs, const T*
   }
 }
 
+// The sum of the products of two leaves, `k_first` and `k_second` long, and of the addends: of half as many
+// rows, so that both leaves' sums are in registers. Where leaves are short, to keep one's sums in memory
+// takes longer than what this loses by reading B twice as often.
+template <class T, int R>
+void multiply_pair(int64_t k_first, int64_t k_second, const T* a, int64_t rs, int64_t cs, const T* b, int64_t ldb,
+                   T* out, int64_t ld, const T* const* addends, int addend_count) {
+  Vector<T> sums[2][R][kVectors] = {};
+#pragma GCC unroll 2
+  for (int leaf = 0; leaf < 2; ++leaf) {
+    for (int64_t k = 0; k < (leaf == 0 ? k_first : k_second); ++k) {
+      Vector<T> columns[kVectors];
+      for (int c = 0; c < kVectors; ++c) columns[c] = load(b + c * kLanes<T>);
+      const T* row = a;
+#pragma GCC unroll 16
+      for (int m = 0; m < R; ++m, row += rs) {
+        const Vector<T> each = splat(*row);
+#pragma GCC unroll 2
+        for (int c = 0; c < kVectors; ++c) sums[leaf][m][c] += each * columns[c];
+      }
+      a += cs;
+      b += ldb;
+    }
+  }
+#pragma GCC unroll 16
+  for (int m = 0; m < R; ++m) {
+#pragma GCC unroll 2
+    for (int c = 0; c < kVectors; ++c) {
+      Vector<T> sum = sums[1][m][c] + sums[0][m][c];
+      for (int i = 0; i < addend_count; ++i) sum += load(addends[i] + m * kColumns<T> + c * kLanes<T>);
+      store(out + m * ld + c * kLanes<T>, sum);
+    }
+  }
+}
+inline constexpr int kPairRows = kRows / 2;
+inline constexpr int64_t kShortLeaf = 32;
+
+template <class T>
+using MultiplyPair = void (*)(int64_t, int64_t, const T*, int64_t, int64_t, const T*, int64_t, T*, int64_t,
+                              const T* const*, int);
+template <class T, int... R>
+constexpr std::array<MultiplyPair<T>, sizeof...(R)> pair_table(std::integer_sequence<int, R...>) {
+  return {&multiply_pair<T, R + 1>...};
+}
+template <class T>
+inline constexpr std::array<MultiplyPair<T>, kPairRows> kMultiplyPair =
+    pair_table<T>(std::make_integer_sequence<int, kPairRows>());
+
 template <class T>
 using MultiplyTile = void (*)(int64_t, const T*, int64_t, int64_t, const T*, int64_t, T*, int64_t,
                               const Ending<T>&);
@@ -136,6 +186,8 @@ struct TileRows {
 
 // What of a matrix is to stay in the second-level cache while a product goes over it again and again.
 inline constexpr int64_t kBlockBytes = 512 * 1024;
+// Tiles that go over a panel in place rather than have it packed for them.
+inline constexpr int64_t kTilesInPlace = 12;
 // Panels, and tiles of A, that are packed at once.
 inline constexpr int64_t kPanelsAtOnce = 8;
 inline constexpr int64_t kTilesAtOnce = 20;
@@ -165,9 +217,9 @@ class Cut {
     const int64_t panels = (n_count + kColumns<T> - 1) / kColumns<T>;
     panels_of_chunk_ = std::min(panels_of_chunk_, panels);
     // In place where rows of B are contiguous, and not so far apart that they push each other out of the
-    // cache while many rows of A go over them.
+    // first-level cache while many tiles go over them.
     const bool far_apart =
-        b.row_stride * static_cast<int64_t>(sizeof(T)) >= 1024 && m_count > 2 * kRows;
+        b.row_stride * static_cast<int64_t>(sizeof(T)) >= 1024 && m_count > kTilesInPlace * kRows;
     packs_panels_ = b.column_stride != 1 || far_apart;
     // A transposed A is worth packing where several panels go over it.
     packs_tiles_ = a.row_stride == 1 && a.column_stride != 1 && panels > 2;
@@ -341,31 +393,70 @@ void gemm(int64_t m_count, int64_t n_count, int64_t k_count, GemmA<T> a, GemmB<T
   gemm_then<T>(m_count, n_count, k_count, a, b, c, ldc, {.plus = add ? c : nullptr});
 }
 
+// The sums that wait for their right siblings, the largest first.
+template <class T>
+using WaitingTiles = std::array<Tile<T>, kTreeLevels>;
+
+// Those on top that a node, the `index`th of its level, is the right sibling of, nearest first. They wait no
+// more: `depth` is of what is left.
+template <class T>
+struct Siblings {
+  Siblings(const WaitingTiles<T>& waiting, int index, int& depth) {
+    for (int rest = index; rest & 1; rest >>= 1) {
+      tiles[static_cast<size_t>(count++)] = waiting[static_cast<size_t>(--depth)].data();
+    }
+  }
+  std::array<const T*, kTreeLevels> tiles;
+  int count = 0;
+};
+
+// A tile of gemm_tree(), two leaves at a time, into `to`.
+template <class T>
+void multiply_pairs(Leaves leaves, const TileRows<T>& in, int rows, const Panel<T>& panel, WaitingTiles<T>& waiting,
+                    T* to, int64_t ld) {
+  const auto multiply = kMultiplyPair<T>[static_cast<size_t>(rows - 1)];
+  int64_t k = 0;
+  int depth = 0;
+  for (int leaf = 0; leaf < leaves.count; leaf += 2) {
+    const Siblings<T> siblings(waiting, leaf / 2, depth);
+    const bool last = leaf + 2 == leaves.count;
+    const int64_t middle = leaves.ends[leaf], end = leaves.ends[leaf + 1];
+    multiply(middle - k, end - middle, in.data + k * in.column_stride, in.row_stride, in.column_stride,
+             panel.data + k * panel.ld, panel.ld, last ? to : waiting[static_cast<size_t>(depth)].data(),
+             last ? ld : kColumns<T>, siblings.tiles.data(), siblings.count);
+    ++depth;
+    k = end;
+  }
+}
+
 // The same, k cut at the ends of leaves, whose products are summed by the balanced tree.
 template <class T>
 void gemm_tree(int64_t m_count, int64_t n_count, Leaves leaves, GemmA<T> a, GemmB<T> b, T* c,
                int64_t ldc, bool add) {
   if (leaves.count == 1) return gemm(m_count, n_count, leaves.ends[0], a, b, c, ldc, add);
-  // The sums that wait for their right siblings, the largest first.
-  std::array<Tile<T>, kTreeLevels> waiting;
+  WaitingTiles<T> waiting;
+  const bool in_pairs = leaves.count % 2 == 0 && leaves.ends[leaves.count - 1] <= kShortLeaf * leaves.count;
   Cut<T>(m_count, n_count, leaves.ends[leaves.count - 1], a, b)
       .run([&](const Panel<T>& panel, int64_t n, const TileRows<T>& in, int64_t m, int rows) {
         T* const to = c + m * ldc + n;
         const bool in_place = panel.is_full() && !add;
+        if (in_place && in_pairs && panel.vectors == kVectors) {
+          for (int row = 0; row < rows; row += kPairRows) {
+            const TileRows<T> half{in.data + row * in.row_stride, in.row_stride, in.column_stride};
+            multiply_pairs(leaves, half, std::min(kPairRows, rows - row), panel, waiting, to + row * ldc, ldc);
+          }
+          return;
+        }
         int64_t k = 0;
         int depth = 0;
         for (int leaf = 0; leaf < leaves.count; ++leaf) {
-          std::array<const T*, kTreeLevels> siblings;
-          int joined = 0;
-          for (int rest = leaf; rest & 1; rest >>= 1) {
-            siblings[static_cast<size_t>(joined++)] = waiting[static_cast<size_t>(--depth)].data();
-          }
+          const Siblings<T> siblings(waiting, leaf, depth);
           const bool last = leaf + 1 == leaves.count && in_place;
           panel.multiply(rows)(leaves.ends[leaf] - k, in.data + k * in.column_stride, in.row_stride,
                                in.column_stride, panel.data + k * panel.ld, panel.ld,
                                last ? to : waiting[static_cast<size_t>(depth)].data(),
                                last ? ldc : kColumns<T>,
-                               {.addends = siblings.data(), .addend_count = joined, .addend_ld = kColumns<T>});
+                               {.addends = siblings.tiles.data(), .addend_count = siblings.count, .addend_ld = kColumns<T>});
           ++depth;
           k = leaves.ends[leaf];
         }

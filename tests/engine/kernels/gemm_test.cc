@@ -122,13 +122,17 @@ TEST_CASE("a product that is cut into blocks has the bits of its rows and column
 
 TEST_CASE("a product over the rows of a batch is the tree over the products of its leaves") {
   for (const int64_t m : {int64_t{1}, int64_t{20}, kManyRows}) {
-    for (const int64_t n : {int64_t{10}, int64_t{64}, int64_t{97}, kManyColumns}) {
-      for (const bool add : {false, true}) {
+    for (const int64_t n : {int64_t{10}, int64_t{16}, int64_t{48}, int64_t{64}, int64_t{97}, kManyColumns}) {
+      for (const int variant : {0, 1, 2, 3}) {
         CAPTURE(m);
         CAPTURE(n);
+        const bool add = variant % 2 == 1, is_long = variant < 2;
         CAPTURE(add);
-        const std::vector<int64_t> ends{150, 150, 377, kLong};  // one is empty
-        const auto a = random_matrix(kLong * m, 8), b = random_matrix(kLong * n, 9), before = random_matrix(m * n, 10);
+        CAPTURE(is_long);
+        // One is empty.
+        const auto ends = is_long ? std::vector<int64_t>{150, 150, 377, kLong} : std::vector<int64_t>{16, 16, 25, 48};
+        const int64_t k = ends.back();
+        const auto a = random_matrix(k * m, 8), b = random_matrix(k * n, 9), before = random_matrix(m * n, 10);
         std::vector<float> c = before;
         kernels<float>().gemm_tree(m, n, {ends.data(), 4}, {a.data(), 1, m}, {b.data(), n, 1}, c.data(), n, add);
         std::vector<std::vector<float>> leaves(4, std::vector<float>(static_cast<size_t>(m * n)));

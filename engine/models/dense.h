@@ -41,21 +41,20 @@ inline void add_dense(Layout& layout, const std::vector<int64_t>& widths, const 
   }
 }
 
-inline void hold_dense(Held& held, const Layout& layout, const DensePlan& plan) {
+inline void hold_dense(Pieces& pieces, const DensePlan& plan) {
   for (int64_t i = plan.layers.begin; i < plan.layers.end; ++i) {
-    const size_t at = plan.first + 2 * static_cast<size_t>(i);
-    const Parameter &weight = layout.parameters()[at], &bias = layout.parameters()[at + 1];
-    const bool alone = plan.part.slices == 1;
+    const size_t weight = plan.first + 2 * static_cast<size_t>(i), bias = weight + 1;
+    const int64_t in = plan.widths[static_cast<size_t>(i)], out = plan.widths[static_cast<size_t>(i) + 1];
+    const Piece::Whose whole = plan.part.slices == 1 ? Piece::Own : Piece::Same;
     if (plan.by_columns(i)) {
-      const Range columns = plan.part.sliced(weight.shape[1]);
-      add_columns(held.own, weight, columns);
-      add_columns(held.own, bias, columns);
+      pieces.columns(weight, plan.part.sliced(out));
+      pieces.columns(bias, plan.part.sliced(out));
     } else if (plan.by_rows(i)) {
-      add_rows(held.own, weight, plan.part.sliced(weight.shape[0]));
-      Held::add(held.same, bias.range());
+      pieces.rows(weight, plan.part.sliced(in));
+      pieces.whole(bias, Piece::Same);
     } else {
-      Held::add(alone ? held.own : held.same, weight.range());
-      Held::add(alone ? held.own : held.same, bias.range());
+      pieces.whole(weight, whole);
+      pieces.whole(bias, whole);
     }
   }
 }
@@ -66,7 +65,7 @@ class DenseLayers {
   using T = typename Ops::Value;
   using Sum = typename Ops::Sum;
 
-  DenseLayers(const Ops& ops, const Layout& layout, const DensePlan& plan, int64_t rows,
+  DenseLayers(const Ops& ops, const std::vector<View>& views, const DensePlan& plan, int64_t rows,
               Partners<T, Sum>* partners)
       : ops_(ops), partners_(partners), ends_model_(plan.ends_model()) {
     int64_t widest = 0;
@@ -75,20 +74,15 @@ class DenseLayers {
       const int64_t in = plan.widths[static_cast<size_t>(i)], out = plan.widths[static_cast<size_t>(i) + 1];
       Layer& l = layers_.emplace_back();
       l.in = in;
-      l.out = l.width = out;
-      l.weight = layout.parameters()[at].offset;
-      l.bias = layout.parameters()[at + 1].offset;
+      l.out = out;
+      l.weight = views[at];
+      l.bias = views[at + 1].offset;
       if (plan.by_columns(i)) {
-        const Range columns = plan.part.sliced(out);
         l.sums_dx = true;
-        l.out = columns.size();
-        l.weight += columns.begin;
-        l.bias += columns.begin;
+        l.out = plan.part.sliced(out).size();
       } else if (plan.by_rows(i)) {
-        const Range range = plan.part.sliced(in);
         l.sums_y = true;
-        l.in = range.size();
-        l.weight += range.begin * out;
+        l.in = plan.part.sliced(in).size();
       }
       l.y = Memory(rows * l.out);
       if (i > plan.layers.begin) widest = std::max(widest, l.in);
@@ -111,7 +105,7 @@ class DenseLayers {
       Layer& l = layers_[i];
       T* y = l.y.data();
       const GemmA<T> a{x, l.in, 1};
-      const GemmB<T> b{parameters + l.weight, l.width, 1};
+      const GemmB<T> b{parameters + l.weight.offset, l.weight.stride, 1};
       const T* bias = parameters + l.bias;
       const bool is_loss = ends_model_ && i + 1 == layers_.size();
       if (l.sums_y) {
@@ -142,11 +136,11 @@ class DenseLayers {
     for (size_t i = layers_.size(); i-- > 0;) {
       const Layer& l = layers_[i];
       const T* input = i == 0 ? x : layers_[i - 1].y.data();
-      ops_.gemm_tree(l.in, l.out, leaves, {input, 1, l.in}, {dy, l.out, 1}, gradients + l.weight, l.width, add);
+      ops_.gemm_tree(l.in, l.out, leaves, {input, 1, l.in}, {dy, l.out, 1}, gradients + l.weight.offset, l.weight.stride, add);
       ops_.sum_rows(l.out, leaves, dy, gradients + l.bias, add);
       T* to = i == 0 ? dx : gradients_[i % 2].data();
       if (to == nullptr) return;
-      ops_.gemm(rows, l.in, l.out, {dy, l.out, 1}, {parameters + l.weight, 1, l.width}, to, l.in, false);
+      ops_.gemm(rows, l.in, l.out, {dy, l.out, 1}, {parameters + l.weight.offset, 1, l.weight.stride}, to, l.in, false);
       if (l.sums_dx) partners_->add_up(to, rows * l.in);
       if (i > 0) ops_.relu_backward(rows * l.in, input, to);
       dy = to;
@@ -158,11 +152,11 @@ class DenseLayers {
   using Losses = typename Ops::Losses;
 
   struct Layer {
-    int64_t in = 0, out = 0;       // of this slice
-    int64_t width = 0;             // of a row of the whole weight
-    int64_t weight = 0, bias = 0;  // offsets
+    int64_t in = 0, out = 0;  // of this slice
+    View weight = {};
+    int64_t bias = 0;  // offset
     bool sums_y = false, sums_dx = false;
-    Memory y = {};                 // after the ReLU
+    Memory y = {};  // after the ReLU
   };
 
   Ops ops_;

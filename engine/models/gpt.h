@@ -47,47 +47,38 @@ inline Layout gpt_layout(const GptSpec& spec, const SampleShape& shape) {
   return layout;
 }
 
-inline Held gpt_held(const GptSpec& spec, const SampleShape& shape, const ModelPart& part) {
+inline std::vector<Piece> gpt_pieces(const GptSpec& spec, const SampleShape& shape, const ModelPart& part) {
   const Layout layout = gpt_layout(spec, shape);
-  Held held;
-  size_t next = 0;
-  const auto take = [&]() -> const Parameter& { return layout.parameters()[next++]; };
-  const auto whole = [&](const Parameter& p) {
-    Held::add(part.slices == 1 ? held.own : held.same, p.range());
-  };
-  const auto columns = [&](const Parameter& p) { add_columns(held.own, p, part.sliced(p.shape.back())); };
-  const auto rows = [&](const Parameter& p) { add_rows(held.own, p, part.sliced(p.shape.front())); };
+  Pieces pieces(layout);
+  const int64_t c = spec.width;
+  const bool is_sliced = part.slices > 1;
+  const auto same = [&](size_t p) { pieces.whole(p, is_sliced ? Piece::Same : Piece::Own); };
+  const auto rows = [&](size_t p) { pieces.rows(p, part.sliced(layout.parameters()[p].shape.front())); };
+  const auto columns = [&](size_t p) { pieces.columns(p, part.sliced(layout.parameters()[p].shape.back())); };
   // Of query, key and value each.
-  const auto heads = [&](const Parameter& p) {
-    const Range of_one = part.sliced(spec.width);
-    for (int64_t row = p.offset; row < p.range().end; row += 3 * spec.width) {
-      for (int64_t at = row; at < row + 3 * spec.width; at += spec.width) {
-        Held::add(held.own, {at + of_one.begin, at + of_one.end});
-      }
-    }
-  };
-  const Parameter &tokens = take(), &positions = take();
+  const auto heads = [&](size_t p) { is_sliced ? pieces.columns(p, c, part.sliced(c)) : pieces.whole(p, Piece::Own); };
+  constexpr size_t kTokens = 0, kPositions = 1, kFirst = 2, kEach = 12;
   if (part.stages == 1) {
-    rows(tokens);
+    rows(kTokens);
   } else if (part.is_first() || part.is_last()) {
-    Held::add(held.partial, tokens.range());
+    pieces.whole(kTokens, Piece::Partial);
   }
-  if (part.is_first()) whole(positions);
+  if (part.is_first()) same(kPositions);
   const Range layers = part.layers(spec.layers);
-  for (int64_t i = 0; i < spec.layers; ++i) {
-    if (i < layers.begin || i >= layers.end) {
-      next += 12;
-      continue;
-    }
-    whole(take()), whole(take());    // ln_1
-    heads(take()), heads(take());    // c_attn
-    rows(take()), whole(take());     // c_proj
-    whole(take()), whole(take());    // ln_2
-    columns(take()), columns(take());  // c_fc
-    rows(take()), whole(take());     // c_proj
+  for (auto layer = static_cast<size_t>(layers.begin); layer < static_cast<size_t>(layers.end); ++layer) {
+    size_t next = kFirst + kEach * layer;
+    same(next++), same(next++);        // ln_1
+    heads(next++), heads(next++);      // c_attn
+    rows(next++), same(next++);        // c_proj
+    same(next++), same(next++);        // ln_2
+    columns(next++), columns(next++);  // c_fc
+    rows(next++), same(next++);        // c_proj
   }
-  if (part.is_last()) whole(take()), whole(take());  // ln_f
-  return held;
+  if (part.is_last()) {
+    const size_t last = kFirst + kEach * static_cast<size_t>(spec.layers);
+    same(last), same(last + 1);  // ln_f
+  }
+  return pieces.take();
 }
 
 template <class Ops>
@@ -97,7 +88,7 @@ class Gpt : public Model<typename Ops::Value, typename Ops::Sum> {
   using Sum = typename Ops::Sum;
 
   Gpt(const Ops& ops, const GptSpec& spec, const SampleShape& shape, int64_t samples, const ModelPart& part,
-      Partners<T, Sum>* partners)
+      const std::vector<View>& views, Partners<T, Sum>* partners)
       : ops_(ops),
         part_(part),
         partners_(partners),
@@ -108,26 +99,27 @@ class Gpt : public Model<typename Ops::Value, typename Ops::Sum> {
         vocabulary_(part.sliced(shape.vocabulary)),
         logits_width_(ops_.row_width(vocabulary_.size())),
         attention_{shape.context, part.sliced(spec.heads).size(), heads_.size()} {
-    const Layout layout = gpt_layout(spec, shape);
     size_t next = 0;
-    const auto offset = [&] { return layout.parameters()[next++].offset; };
+    const auto offset = [&] { return views[next++].offset; };
     const int64_t rows = samples * context_, c = width_;
-    tokens_ = offset() + vocabulary_.begin * c;
+    tokens_ = offset();
     positions_ = offset();
     const Range layers = part.layers(spec.layers);
     next += 12 * static_cast<size_t>(layers.begin);
     for (int64_t i = layers.begin; i < layers.end; ++i) {
       Layer& l = layers_.emplace_back();
-      for (int64_t* each : {&l.gain1, &l.bias1, &l.qkv_w, &l.qkv_b, &l.out_w, &l.out_b, &l.gain2,
-                            &l.bias2, &l.fc_w, &l.fc_b, &l.proj_w, &l.proj_b}) {
-        *each = offset();
-      }
-      l.qkv_w += heads_.begin;
-      l.qkv_b += heads_.begin;
-      l.out_w += heads_.begin * c;
-      l.fc_w += hidden_.begin;
-      l.fc_b += hidden_.begin;
-      l.proj_w += hidden_.begin * c;
+      l.gain1 = offset();
+      l.bias1 = offset();
+      l.qkv_w = views[next++];
+      l.qkv_b = views[next++];
+      l.out_w = offset();
+      l.out_b = offset();
+      l.gain2 = offset();
+      l.bias2 = offset();
+      l.fc_w = views[next++];
+      l.fc_b = offset();
+      l.proj_w = offset();
+      l.proj_b = offset();
       for (Memory* each : {&l.x, &l.norm1, &l.middle, &l.norm2}) *each = Memory(rows * c);
       for (SumMemory* each : {&l.mean1, &l.rstd1, &l.mean2, &l.rstd2}) *each = SumMemory(rows);
       l.qkv = Memory(rows * 3 * heads_.size());
@@ -141,7 +133,7 @@ class Gpt : public Model<typename Ops::Value, typename Ops::Sum> {
     bias_ = offset();
     for (Memory* each : {&last_, &dx_, &dc_}) *each = Memory(rows * c);
     wide_ = Memory(rows * std::max(3 * heads_.size(), hidden_.size()));
-    if (part.slices > 1) {
+    if (std::ranges::any_of(layers_, [&](const Layer& l) { return heads_are_apart(l); })) {
       qkv_bias_ = Memory(3 * heads_.size());
       dqkv_bias_ = SumMemory(3 * heads_.size());
     }
@@ -166,7 +158,7 @@ class Gpt : public Model<typename Ops::Value, typename Ops::Sum> {
                  l.middle.data());
       ops_.layer_norm(rows, c, l.middle.data(), p + l.gain2, p + l.bias2, l.norm2.data(),
                       l.mean2.data(), l.rstd2.data());
-      ops_.gemm_bias_gelu(rows, hidden_.size(), c, {l.norm2.data(), c, 1}, {p + l.fc_w, 4 * c, 1},
+      ops_.gemm_bias_gelu(rows, hidden_.size(), c, {l.norm2.data(), c, 1}, {p + l.fc_w.offset, l.fc_w.stride, 1},
                           p + l.fc_b, l.fc.data(), l.gelu.data());
       T* next = (i + 1 < layers_.size() ? layers_[i + 1].x : last_).data();
       add_branch(rows, hidden_.size(), l.middle.data(), l.gelu.data(), p + l.proj_w, p + l.proj_b, next);
@@ -194,9 +186,9 @@ class Gpt : public Model<typename Ops::Value, typename Ops::Sum> {
       weight_gradient(hidden_.size(), c, rows_of, l.gelu.data(), dx, g + l.proj_w, c, add);
       ops_.sum_rows(c, rows_of, dx, g + l.proj_b, add);
       ops_.gemm_gelu_backward(rows, hidden_.size(), c, {dx, c, 1}, {p + l.proj_w, 1, c}, l.fc.data(), wide);
-      weight_gradient(c, hidden_.size(), rows_of, l.norm2.data(), wide, g + l.fc_w, 4 * c, add);
+      weight_gradient(c, hidden_.size(), rows_of, l.norm2.data(), wide, g + l.fc_w.offset, l.fc_w.stride, add);
       ops_.sum_rows(hidden_.size(), rows_of, wide, g + l.fc_b, add);
-      ops_.gemm(rows, c, hidden_.size(), {wide, hidden_.size(), 1}, {p + l.fc_w, 1, 4 * c}, dc, c, false);
+      ops_.gemm(rows, c, hidden_.size(), {wide, hidden_.size(), 1}, {p + l.fc_w.offset, 1, l.fc_w.stride}, dc, c, false);
       add_up(dc, rows * c);
       ops_.layer_norm_backward(c, rows_of, l.middle.data(), p + l.gain2, l.mean2.data(),
                                l.rstd2.data(), dc, dx, g + l.gain2, g + l.bias2, add);
@@ -231,7 +223,8 @@ class Gpt : public Model<typename Ops::Value, typename Ops::Sum> {
 
   struct Layer {
     // Offsets of parameters, of this slice.
-    int64_t gain1, bias1, qkv_w, qkv_b, out_w, out_b, gain2, bias2, fc_w, fc_b, proj_w, proj_b;
+    int64_t gain1, bias1, out_w, out_b, gain2, bias2, fc_b, proj_w, proj_b;
+    View qkv_w, qkv_b, fc_w;
     // What backward needs again; `x` goes in, `middle` is after attention.
     Memory x, norm1, qkv, attended, middle, norm2, fc, gelu;
     SumMemory log_sums, mean1, rstd1, mean2, rstd2;
@@ -253,33 +246,36 @@ class Gpt : public Model<typename Ops::Value, typename Ops::Sum> {
     ops_.add_positions(rows, width_, context_, p + positions_, x);
   }
 
-  // Of this slice's heads query, key and value, which lie side by side in what all heads have.
+  // Of this slice's heads query, key and value: side by side, or in what all heads have, a width apart.
+  bool heads_are_apart(const Layer& l) const { return part_.slices > 1 && l.qkv_w.stride != heads_.size(); }
+
   void project_heads(const T* p, Layer& l, int64_t rows) {
     const int64_t c = width_, mine = heads_.size();
     const GemmA<T> x{l.norm1.data(), c, 1};
-    if (part_.slices == 1) {
-      ops_.gemm_bias(rows, 3 * c, c, x, {p + l.qkv_w, 3 * c, 1}, p + l.qkv_b, l.qkv.data());
+    if (!heads_are_apart(l)) {
+      ops_.gemm_bias(rows, 3 * mine, c, x, {p + l.qkv_w.offset, 3 * mine, 1}, p + l.qkv_b.offset, l.qkv.data());
       return;
     }
     for (int64_t i = 0; i < 3; ++i) {
-      ops_.gemm(rows, mine, c, x, {p + l.qkv_w + i * c, 3 * c, 1}, l.qkv.data() + i * mine, 3 * mine, false);
-      ops_.copy(mine, p + l.qkv_b + i * c, qkv_bias_.data() + i * mine);
+      ops_.gemm(rows, mine, c, x, {p + l.qkv_w.offset + i * c, 3 * c, 1}, l.qkv.data() + i * mine, 3 * mine, false);
+      ops_.copy(mine, p + l.qkv_b.offset + i * c, qkv_bias_.data() + i * mine);
     }
     ops_.add_bias(rows, 3 * mine, qkv_bias_.data(), l.qkv.data());
   }
 
   void project_heads_back(const T* p, const Layer& l, Leaves rows_of, const T* dqkv, T* dx, Sum* g, bool add) {
+    const bool apart = heads_are_apart(l);
     const int64_t c = width_, mine = heads_.size(), rows = rows_of.ends[rows_of.count - 1];
-    const int64_t pieces = part_.slices == 1 ? 1 : 3, columns = 3 * mine / pieces;
-    Sum* db = part_.slices == 1 ? g + l.qkv_b : dqkv_bias_.data();
-    ops_.sum_rows(3 * mine, rows_of, dqkv, db, part_.slices == 1 && add);
+    const int64_t pieces = apart ? 3 : 1, columns = 3 * mine / pieces, width = apart ? 3 * c : 3 * mine;
+    Sum* db = apart ? dqkv_bias_.data() : g + l.qkv_b.offset;
+    ops_.sum_rows(3 * mine, rows_of, dqkv, db, !apart && add);
     for (int64_t i = 0; i < pieces; ++i) {
       const T* dy = dqkv + i * columns;
-      ops_.gemm_tree(c, columns, rows_of, {l.norm1.data(), 1, c}, {dy, 3 * mine, 1}, g + l.qkv_w + i * c,
-                     3 * c, add);
-      ops_.gemm(rows, c, columns, {dy, 3 * mine, 1}, {p + l.qkv_w + i * c, 1, 3 * c}, dx, c, i > 0);
-      if (part_.slices == 1) continue;
-      Sum* to = g + l.qkv_b + i * c;
+      ops_.gemm_tree(c, columns, rows_of, {l.norm1.data(), 1, c}, {dy, 3 * mine, 1}, g + l.qkv_w.offset + i * c,
+                     width, add);
+      ops_.gemm(rows, c, columns, {dy, 3 * mine, 1}, {p + l.qkv_w.offset + i * c, 1, width}, dx, c, i > 0);
+      if (!apart) continue;
+      Sum* to = g + l.qkv_b.offset + i * c;
       if (add) ops_.add_to(columns, db + i * columns, to);
       if (!add) ops_.copy(columns, db + i * columns, to);
     }
@@ -328,7 +324,7 @@ class Gpt : public Model<typename Ops::Value, typename Ops::Sum> {
   Memory dx_;    // of the residual stream
   Memory dc_;    // of something `width` wide
   Memory wide_;  // of something up to 4 width wide
-  // Of a slice: the bias of its heads, and its gradient.
+  // Of heads that are apart: their bias, and its gradient.
   Memory qkv_bias_;
   SumMemory dqkv_bias_;
   Losses losses_;

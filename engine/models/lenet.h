@@ -67,15 +67,15 @@ inline LenetPlan lenet_plan(const LenetSpec& spec, const SampleShape& shape, con
   return {{std::min(layers.begin, convolutions), std::min(layers.end, convolutions)}, std::move(dense)};
 }
 
-inline Held lenet_held(const LenetSpec& spec, const SampleShape& shape, const ModelPart& part) {
+inline std::vector<Piece> lenet_pieces(const LenetSpec& spec, const SampleShape& shape, const ModelPart& part) {
   const Layout layout = lenet_layout(spec, shape);
   const LenetPlan plan = lenet_plan(spec, shape, part);
-  Held held;
+  Pieces pieces(layout);
   for (int64_t i = 2 * plan.convolutions.begin; i < 2 * plan.convolutions.end; ++i) {
-    Held::add(part.slices == 1 ? held.own : held.same, layout.parameters()[static_cast<size_t>(i)].range());
+    pieces.whole(static_cast<size_t>(i), part.slices == 1 ? Piece::Own : Piece::Same);
   }
-  hold_dense(held, layout, plan.dense);
-  return held;
+  hold_dense(pieces, plan.dense);
+  return pieces.take();
 }
 
 template <class Ops>
@@ -85,8 +85,8 @@ class Lenet : public Model<typename Ops::Value, typename Ops::Sum> {
   using Sum = typename Ops::Sum;
 
   Lenet(const Ops& ops, const LenetSpec& spec, const SampleShape& shape, int64_t samples,
-        const ModelPart& part, Partners<T, Sum>* partners)
-      : Lenet(ops, spec, shape, samples, part, lenet_plan(spec, shape, part), partners) {}
+        const ModelPart& part, const std::vector<View>& views, Partners<T, Sum>* partners)
+      : Lenet(ops, spec, shape, samples, part, views, lenet_plan(spec, shape, part), partners) {}
 
   Outcome forward(const T* parameters, const Samples<T>& samples, Leaves leaves) override {
     cut_blocks(leaves);
@@ -126,6 +126,7 @@ class Lenet : public Model<typename Ops::Value, typename Ops::Sum> {
   struct Convolution {
     ConvShape conv = {};
     int64_t filters = 0, bias = 0;  // offsets
+    int64_t flipped = 0;            // offset of the filters for it
     bool gives_back = false;        // the gradient of its input
     Memory in = {}, dout = {};      // blocks
     typename Ops::template Memory<uint8_t> which = {};  // of four was the largest
@@ -140,7 +141,7 @@ class Lenet : public Model<typename Ops::Value, typename Ops::Sum> {
   };
 
   Lenet(const Ops& ops, const LenetSpec& spec, const SampleShape& shape, int64_t samples,
-        const ModelPart& part, const LenetPlan& plan, Partners<T, Sum>* partners)
+        const ModelPart& part, const std::vector<View>& views, const LenetPlan& plan, Partners<T, Sum>* partners)
       : ops_(ops),
         part_(part),
         shape_(shape),
@@ -148,20 +149,21 @@ class Lenet : public Model<typename Ops::Value, typename Ops::Sum> {
         row_width_(plan.dense.widths[static_cast<size_t>(plan.dense.layers.begin)]),
         width_out_(plan.dense.widths[static_cast<size_t>(plan.dense.layers.end)]),
         ends_in_rows_(plan.convolutions.end == static_cast<int64_t>(spec.channels.size())),
-        dense_(ops, lenet_layout(spec, shape), plan.dense, samples, partners) {
-    const Layout layout = lenet_layout(spec, shape);
+        dense_(ops, views, plan.dense, samples, partners) {
     // Each leaf may have a block that is not full, but none is empty.
     const int64_t blocks =
         std::min(samples, samples / kBlockImages + (int64_t{1} << (kTreeLevels - 1)));
     const std::vector<ConvShape> shapes = lenet_convolutions(spec, shape);
-    int64_t largest = 0;
+    int64_t largest = 0, flipped = 0;
     for (int64_t i = plan.convolutions.begin; i < plan.convolutions.end; ++i) {
       const auto at = static_cast<size_t>(i);
       Convolution& c = convolutions_.emplace_back();
       c.conv = shapes[at];
-      c.filters = layout.parameters()[2 * at].offset;
-      c.bias = layout.parameters()[2 * at + 1].offset;
+      c.filters = views[2 * at].offset;
+      c.bias = views[2 * at + 1].offset;
       c.gives_back = i > 0;
+      c.flipped = flipped;
+      flipped += c.conv.out_channels * c.conv.in_channels * c.conv.kernel * c.conv.kernel;
       c.in = Memory(blocks * c.conv.in_size());
       c.dout = Memory(blocks * c.conv.dout_size());
       c.which = typename Ops::template Memory<uint8_t>(blocks * c.conv.pooled_size());
@@ -174,7 +176,7 @@ class Lenet : public Model<typename Ops::Value, typename Ops::Sum> {
     if (!ends_in_rows_) dpooled_ = Memory(pooled_.size());
     if (!part.is_first()) din_ = Memory(convolutions_.front().in.size());
     turn_ = Memory(ops_.blocks_at_once(blocks) * largest);
-    flipped_ = Memory(layout.size());
+    flipped_ = Memory(flipped);
   }
 
   static int64_t blocks_in(Leaves leaves) {
@@ -234,7 +236,7 @@ class Lenet : public Model<typename Ops::Value, typename Ops::Sum> {
 
   void convolve_back(const T* parameters, Sum* gradients, bool add) {
     for (const Convolution& c : convolutions_) {
-      if (c.gives_back) ops_.flip_filters(c.conv, parameters + c.filters, flipped_.data() + c.filters);
+      if (c.gives_back) ops_.flip_filters(c.conv, parameters + c.filters, flipped_.data() + c.flipped);
     }
     for (const Turn& turn : turns_) {
       const T* dpooled = turn_.data();
@@ -255,7 +257,7 @@ class Lenet : public Model<typename Ops::Value, typename Ops::Sum> {
         const ConvShape transposed{conv.out_channels, conv.in_channels,   conv.kernel,
                                    conv.dout_height(), conv.dout_width(), 0};
         T* din = i == 0 ? din_.data() + turn.first * conv.in_size() : turn_.data();
-        ops_.conv(transposed, turn.count, dout, flipped_.data() + c.filters, din);
+        ops_.conv(transposed, turn.count, dout, flipped_.data() + c.flipped, din);
         dpooled = din;
       }
     }

@@ -27,10 +27,11 @@ inline DensePlan mlp_plan(const MlpSpec& spec, const SampleShape& shape, const M
   return plan;
 }
 
-inline Held mlp_held(const MlpSpec& spec, const SampleShape& shape, const ModelPart& part) {
-  Held held;
-  hold_dense(held, mlp_layout(spec, shape), mlp_plan(spec, shape, part));
-  return held;
+inline std::vector<Piece> mlp_pieces(const MlpSpec& spec, const SampleShape& shape, const ModelPart& part) {
+  const Layout layout = mlp_layout(spec, shape);
+  Pieces pieces(layout);
+  hold_dense(pieces, mlp_plan(spec, shape, part));
+  return pieces.take();
 }
 
 template <class Ops>
@@ -40,9 +41,8 @@ class Mlp : public Model<typename Ops::Value, typename Ops::Sum> {
   using Sum = typename Ops::Sum;
 
   Mlp(const Ops& ops, const MlpSpec& spec, const SampleShape& shape, int64_t samples, const ModelPart& part,
-      Partners<T, Sum>* partners)
-      : part_(part),
-        dense_(ops, mlp_layout(spec, shape), mlp_plan(spec, shape, part), samples, partners) {
+      const std::vector<View>& views, Partners<T, Sum>* partners)
+      : part_(part), dense_(ops, views, mlp_plan(spec, shape, part), samples, partners) {
     const DensePlan plan = mlp_plan(spec, shape, part);
     width_in_ = part.is_first() ? 0 : plan.widths[static_cast<size_t>(plan.layers.begin)];
     width_out_ = part.is_last() ? 0 : plan.widths[static_cast<size_t>(plan.layers.end)];

@@ -29,11 +29,15 @@ Layout layout_of(const ModelSpec& spec, const SampleShape& shape) {
                     spec);
 }
 
-Held held_by(const ModelSpec& spec, const SampleShape& shape, const ModelPart& part) {
-  return std::visit(Overloaded{[&](const MlpSpec& m) { return mlp_held(m, shape, part); },
-                               [&](const LenetSpec& m) { return lenet_held(m, shape, part); },
-                               [&](const GptSpec& m) { return gpt_held(m, shape, part); }},
+std::vector<Piece> pieces_of(const ModelSpec& spec, const SampleShape& shape, const ModelPart& part) {
+  return std::visit(Overloaded{[&](const MlpSpec& m) { return mlp_pieces(m, shape, part); },
+                               [&](const LenetSpec& m) { return lenet_pieces(m, shape, part); },
+                               [&](const GptSpec& m) { return gpt_pieces(m, shape, part); }},
                     spec);
+}
+
+Held held_by(const ModelSpec& spec, const SampleShape& shape, const ModelPart& part) {
+  return held_of(layout_of(spec, shape), pieces_of(spec, shape, part));
 }
 
 template <class T>
@@ -41,14 +45,16 @@ std::unique_ptr<Model<T>> make_model(const ModelSpec& spec, const SampleShape& s
                                      const ModelPart& part, Partners<T>* partners) {
   INVARIANT(part.stages == 1 || part.slices == 1, "a model is cut one way");
   INVARIANT(part.slices == 1 || partners != nullptr, "slices need each other");
+  const std::vector<View> views = views_in_whole(layout_of(spec, shape), pieces_of(spec, shape, part));
+  const HostKernels<T> ops;
   return std::visit(Overloaded{[&](const MlpSpec& m) -> std::unique_ptr<Model<T>> {
-                                 return std::make_unique<Mlp<HostKernels<T>>>(HostKernels<T>(), m, shape, samples, part, partners);
+                                 return std::make_unique<Mlp<HostKernels<T>>>(ops, m, shape, samples, part, views, partners);
                                },
                                [&](const LenetSpec& m) -> std::unique_ptr<Model<T>> {
-                                 return std::make_unique<Lenet<HostKernels<T>>>(HostKernels<T>(), m, shape, samples, part, partners);
+                                 return std::make_unique<Lenet<HostKernels<T>>>(ops, m, shape, samples, part, views, partners);
                                },
                                [&](const GptSpec& m) -> std::unique_ptr<Model<T>> {
-                                 return std::make_unique<Gpt<HostKernels<T>>>(HostKernels<T>(), m, shape, samples, part, partners);
+                                 return std::make_unique<Gpt<HostKernels<T>>>(ops, m, shape, samples, part, views, partners);
                                }},
                     spec);
 }

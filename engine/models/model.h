@@ -8,10 +8,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "engine/kernels/kernels.h"
 #include "engine/layout.h"
 #include "engine/models/model_part.h"
+#include "engine/models/part_layout.h"
 #include "schema/engine_spec.h"
 
 namespace dtrain::engine {
@@ -81,8 +83,9 @@ class Model {
 };
 
 Layout layout_of(const ModelSpec& spec, const SampleShape& shape);
+std::vector<Piece> pieces_of(const ModelSpec& spec, const SampleShape& shape, const ModelPart& part);
 Held held_by(const ModelSpec& spec, const SampleShape& shape, const ModelPart& part);
-// `partners`: where there are several slices; they outlive the model.
+// `partners`: where there are several slices; they outlive the model. Arenas are of the whole model.
 template <class T>
 std::unique_ptr<Model<T>> make_model(const ModelSpec& spec, const SampleShape& shape, int64_t samples,
                                      const ModelPart& part = {}, Partners<T>* partners = nullptr);

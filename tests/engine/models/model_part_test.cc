@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <barrier>
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <random>

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace dtrain {
 
 namespace {
@@ -31,20 +33,28 @@ int layers_of(const ModelSpec& model) {
   return dense + (lenet != nullptr ? static_cast<int>(lenet->channels.size()) : 0);
 }
 
+// Those that a model is spread over: workers, or where they have GPUs those.
+struct Devices {
+  explicit Devices(const EngineRoles& roles)
+      : count(roles.workers * std::max(1, roles.gpus)), name(roles.gpus > 0 ? "GPUs" : "workers") {}
+  int count;
+  std::string_view name;
+};
+
 // Each layer is cut into `parts` equal ones.
-void check_parts(const EngineSpec& spec, int parts, Found& found) {
+void check_parts(const EngineSpec& spec, int parts, std::string_view name, Found& found) {
   if (const auto* gpt = std::get_if<GptSpec>(&spec.model)) {
     if (gpt->heads % parts != 0) {
       found.push_back({"model.gpt.heads",
-                       fmt::format("{} heads can't be spread evenly over {} workers; take a number "
-                                   "of workers that divides it",
-                                   gpt->heads, parts)});
+                       fmt::format("{} heads can't be spread evenly over {} {}; take a number "
+                                   "of {} that divides it",
+                                   gpt->heads, parts, name, name)});
     }
     if (gpt->width % parts != 0) {
       found.push_back({"model.gpt.width",
-                       fmt::format("a width of {} can't be spread evenly over {} workers; take a "
-                                   "number of workers that divides it",
-                                   gpt->width, parts)});
+                       fmt::format("a width of {} can't be spread evenly over {} {}; take a "
+                                   "number of {} that divides it",
+                                   gpt->width, parts, name, name)});
     }
     return;
   }
@@ -53,9 +63,9 @@ void check_parts(const EngineSpec& spec, int parts, Found& found) {
     if (width % parts == 0) continue;
     found.push_back(
         {lenet ? "model.lenet.hidden" : "model.mlp.hidden",
-         fmt::format("a hidden layer of {} can't be spread evenly over {} workers; take "
-                     "a number of workers that divides it",
-                     width, parts)});
+         fmt::format("a hidden layer of {} can't be spread evenly over {} {}; take "
+                     "a number of {} that divides it",
+                     width, parts, name, name)});
     return;
   }
 }
@@ -84,6 +94,7 @@ void check_server_counts(const EngineSpec& spec, const EngineRoles& roles, Found
 
 void check_worker_counts(const EngineSpec& spec, const EngineRoles& roles, Found& found) {
   const StrategySpec& strategy = spec.strategy;
+  const Devices devices(roles);
   switch (strategy.kind) {
     case Strategy::Single:
     case Strategy::Mirrored:
@@ -96,25 +107,23 @@ void check_worker_counts(const EngineSpec& spec, const EngineRoles& roles, Found
                        to_string(strategy.kind), roles.workers)});
       return;
     case Strategy::Pipeline:
-      if (roles.workers <= layers_of(spec.model)) return;
+      if (devices.count <= layers_of(spec.model)) return;
       found.push_back(
-          {"strategy", fmt::format("{} workers are {} stages, and the model has {} layers; take at "
-                                   "most {} workers",
-                                   roles.workers, roles.workers, layers_of(spec.model),
-                                   layers_of(spec.model))});
+          {"strategy", fmt::format("{} {} are {} stages, and the model has {} layers; take at most {} {}",
+                                   devices.count, devices.name, devices.count, layers_of(spec.model),
+                                   layers_of(spec.model), devices.name)});
       return;
     case Strategy::Tensor:
-      check_parts(spec, roles.workers, found);
+      check_parts(spec, devices.count, devices.name, found);
       return;
     case Strategy::Mesh:
-      if (strategy.mesh_data * strategy.mesh_model != roles.workers) {
-        found.push_back(
-            {"strategy.mesh",
-             fmt::format("a mesh of {} x {} needs {} workers, and there {} {}", strategy.mesh_data,
-                         strategy.mesh_model, strategy.mesh_data * strategy.mesh_model,
-                         roles.workers == 1 ? "is" : "are", roles.workers)});
+      if (strategy.mesh_data * strategy.mesh_model != devices.count) {
+        found.push_back({"strategy.mesh", fmt::format("a mesh of {} x {} needs {} {}, and there {} {}",
+                                                      strategy.mesh_data, strategy.mesh_model,
+                                                      strategy.mesh_data * strategy.mesh_model, devices.name,
+                                                      devices.count == 1 ? "is" : "are", devices.count)});
       } else {
-        check_parts(spec, strategy.mesh_model, found);
+        check_parts(spec, strategy.mesh_model, devices.name, found);
       }
       return;
     case Strategy::MultiWorkerMirrored:
@@ -133,23 +142,15 @@ void check_gpus(const EngineSpec& spec, const EngineRoles& roles, Found& found) 
     found.push_back({"precision", "CPUs compute with fp32; write 'gpus: 1' below resources"});
     return;
   }
-  switch (spec.strategy.kind) {
-    case Strategy::Single:
-      if (roles.gpus == 1) return;
-      found.push_back({"strategy", fmt::format("single uses one GPU of the {}; write 'strategy: mirrored'", roles.gpus)});
-      return;
-    case Strategy::Mirrored:
-    case Strategy::CentralStorage:
-    case Strategy::MultiWorkerMirrored:
-      return;
-    case Strategy::ParameterServer:
-    case Strategy::Pipeline:
-    case Strategy::Tensor:
-    case Strategy::Mesh:
-      found.push_back({"strategy", fmt::format("{} trains on CPUs only; remove 'gpus', or write 'strategy: "
-                                               "multi-worker-mirrored'",
-                                               to_string(spec.strategy.kind))});
-      return;
+  const Strategy kind = spec.strategy.kind;
+  if (kind == Strategy::Single && roles.gpus > 1) {
+    found.push_back({"strategy", fmt::format("single uses one GPU of the {}; write 'strategy: mirrored'", roles.gpus)});
+  }
+  const bool is_split = kind == Strategy::Pipeline || kind == Strategy::Tensor || kind == Strategy::Mesh;
+  if (is_split && roles.gpus != roles.most_gpus) {
+    found.push_back({"distributed", fmt::format("{} is spread over GPUs, as many in each worker; write the same 'gpus' for "
+                                                "all of them",
+                                                to_string(kind))});
   }
 }
 

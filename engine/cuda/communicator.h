@@ -19,8 +19,9 @@ class Communicator {
   // What its members meet by: made by one of them, and told to the others.
   using Id = std::array<char, 128>;
   static Result<Id> make_id();
-  // All `size` members, each with its device current. An error if they have not met by the deadline.
-  static Result<std::unique_ptr<Communicator>> open(const Id& id, int rank, int size, Deadline deadline);
+  // All `size` members, each with its device current. An error if they have not met within so long; and of
+  // the first calls, which meet again.
+  static Result<std::unique_ptr<Communicator>> open(const Id& id, int rank, int size, double deadline_seconds);
   virtual ~Communicator() = default;
 
   // Sums, in place.
@@ -29,6 +30,16 @@ class Communicator {
   virtual void all_reduce(cudaStream_t stream, Bfloat16* values, int64_t count) = 0;
   // To all from `root`.
   virtual void broadcast(cudaStream_t stream, float* values, int64_t count, int root) = 0;
+  // To one member and from one, at once; each is in a call that fits. Nothing where there are no bytes.
+  struct Parcel {
+    const void* out = nullptr;
+    int64_t out_bytes = 0;
+    int to = 0;
+    void* in = nullptr;
+    int64_t in_bytes = 0;
+    int from = 0;
+  };
+  virtual void pass(cudaStream_t stream, const Parcel& parcel) = 0;
   // all [size][count]
   virtual void gather(cudaStream_t stream, const float* mine, float* all, int64_t count) = 0;
 

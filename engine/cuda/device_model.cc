@@ -13,13 +13,14 @@ std::unique_ptr<DeviceModel<T>> make_device_model(Context& context, const ModelS
                                                   Partners<T, Sum<T>>* partners) {
   using Ops = DeviceKernels<T>;
   const Ops ops(context);
+  const auto views = part_layout(layout_of(spec, shape), pieces_of(spec, shape, part)).views;
   if (const auto* mlp = std::get_if<MlpSpec>(&spec)) {
-    return std::make_unique<Mlp<Ops>>(ops, *mlp, shape, samples, part, partners);
+    return std::make_unique<Mlp<Ops>>(ops, *mlp, shape, samples, part, views, partners);
   }
   if (const auto* lenet = std::get_if<LenetSpec>(&spec)) {
-    return std::make_unique<Lenet<Ops>>(ops, *lenet, shape, samples, part, partners);
+    return std::make_unique<Lenet<Ops>>(ops, *lenet, shape, samples, part, views, partners);
   }
-  return std::make_unique<Gpt<Ops>>(ops, std::get<GptSpec>(spec), shape, samples, part, partners);
+  return std::make_unique<Gpt<Ops>>(ops, std::get<GptSpec>(spec), shape, samples, part, views, partners);
 }
 
 #define DTRAIN_DEVICE_MODEL(T)                                                                                  \

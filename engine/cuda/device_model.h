@@ -11,7 +11,8 @@ namespace dtrain::engine::cuda {
 template <class T>
 using DeviceModel = Model<T, Sum<T>>;
 
-// std::bad_alloc when the device has not enough memory. All outlive the model.
+// std::bad_alloc when the device has not enough memory. All outlive the model. Arenas hold the part alone:
+// part_layout().
 template <class T>
 std::unique_ptr<DeviceModel<T>> make_device_model(Context& context, const ModelSpec& spec, const SampleShape& shape,
                                                   int64_t samples, const ModelPart& part = {},

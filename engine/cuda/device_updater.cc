@@ -1,7 +1,9 @@
-#include "engine/cuda/device_all_reduce.h"
+#include "engine/cuda/device_updater.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
+#include <numeric>
 #include <thread>
 
 #include "engine/strategies/notes.h"
@@ -10,27 +12,41 @@ namespace dtrain::engine::cuda {
 
 namespace {
 
-// What participants tell each other before they meet from GPU to GPU, as bits in doubles.
-struct Introduction {
-  std::array<char, 16> uuid = {};
-  Communicator::Id id = {};  // of participant 0
-};
-constexpr size_t kIntroduction = sizeof(Introduction) / sizeof(double);
+// Bytes that participants tell each other, as bits in doubles.
+template <class T>
+std::array<double, sizeof(T) / sizeof(double)> as_notes(const T& value) {
+  std::array<double, sizeof(T) / sizeof(double)> notes;
+  std::memcpy(notes.data(), &value, sizeof value);
+  return notes;
+}
+template <class T>
+T from_notes(std::span<const double> all, int participant) {
+  constexpr size_t kEach = sizeof(T) / sizeof(double);
+  T value;
+  std::memcpy(&value, all.data() + static_cast<size_t>(participant) * kEach, sizeof value);
+  return value;
+}
 
-Introduction introduction_of(std::span<const double> all, int participant) {
-  Introduction introduction;
-  std::memcpy(static_cast<void*>(&introduction), all.data() + static_cast<size_t>(participant) * kIntroduction, sizeof introduction);
-  return introduction;
+Status check_mesh(const DeviceGrid& grid, const Gang& gang) {
+  if (grid.model() * grid.data() == gang.world()) return ok();
+  return Error{Code::InvalidArgument,
+               fmt::format("a mesh with {} parts of the model needs a multiple of {} GPUs, and there are {}", grid.model(),
+                           grid.model(), gang.world()),
+               "other gpus: or worker:, or another mesh:"};
 }
 
 }  // namespace
 
-Result<std::unique_ptr<DeviceAllReduce>> DeviceAllReduce::open(const RunPlan& plan, std::unique_ptr<Gang> gang) {
+Result<std::unique_ptr<DeviceUpdater>> DeviceUpdater::open(const RunPlan& plan, std::unique_ptr<Gang> gang) {
+  if (const Status status = check_mesh(DeviceGrid(plan.spec.strategy, gang->world()), *gang); !status.ok()) {
+    gang->fail(status.error());
+    return status.error();
+  }
   // The team is for notes: its arenas are as small as they can be.
   const TeamPlan team_plan{.elements = Layout::kAlignment, .states = 0,
                            .arenas = most_nodes(gang->world(), leaf_count(gang->world()))};
   TRY(auto team, Team::open(*gang, team_plan, Deadline::after(plan.spec.deadline_seconds)));
-  std::unique_ptr<DeviceAllReduce> made(new DeviceAllReduce(plan, std::move(gang), std::move(team)));
+  std::unique_ptr<DeviceUpdater> made(new DeviceUpdater(plan, std::move(gang), std::move(team)));
   std::vector<std::thread> threads;
   std::vector<Status> statuses(static_cast<size_t>(plan.threads), ok());
   for (int thread = 0; thread < plan.threads; ++thread) {
@@ -44,120 +60,234 @@ Result<std::unique_ptr<DeviceAllReduce>> DeviceAllReduce::open(const RunPlan& pl
   return made;
 }
 
-DeviceAllReduce::DeviceAllReduce(const RunPlan& plan, std::unique_ptr<Gang> gang, std::unique_ptr<Team> team)
+DeviceUpdater::DeviceUpdater(const RunPlan& plan, std::unique_ptr<Gang> gang, std::unique_ptr<Team> team)
     : plan_(plan),
       gang_(std::move(gang)),
       team_(std::move(team)),
       exchange_(std::make_unique<Exchange>(*team_)),
-      ranks_(static_cast<size_t>(plan.threads)) {
+      grid_(plan.spec.strategy, gang_->world()),
+      leaves_(leaf_count(grid_.data())),
+      state_count_(OptimizerKernel(plan.spec.optimizer, plan.layout).states()),
+      ranks_(static_cast<size_t>(plan.threads)),
+      own_(static_cast<size_t>(plan.threads)) {
+  for (int model = 0; model < grid_.model(); ++model) {
+    pieces_.push_back(pieces_of(plan.spec.model, plan.shape, grid_.part(model)));
+    layouts_.push_back(part_layout(plan.layout, pieces_.back()).layout);
+  }
   if (!plan.place.is_master()) return;
   params_ = Buffer<float>(plan.layout.size());
-  for (int i = 0; i < OptimizerKernel(plan.spec.optimizer, plan.layout).states(); ++i) {
-    states_.emplace_back(plan.layout.size());
-  }
+  for (int i = 0; i < state_count_; ++i) states_.emplace_back(plan.layout.size());
 }
 
-Status DeviceAllReduce::start(int me) {
+Status DeviceUpdater::start(int me) {
+  const int model = grid_.model_of(me), data = grid_.data_of(me);
   auto& mine = ranks_[static_cast<size_t>(me - first())];
-  TRY(mine, Rank::open(plan_, me - first()));
+  TRY(mine, Rank::open(plan_, grid_.part(model), me - first(), state_count_));
   if (gang_->world() == 1) return ok();
-  Introduction own;
-  std::memcpy(own.uuid.data(), mine->device().uuid().data(), own.uuid.size());
-  if (me == 0) {
-    TRY(own.id, Communicator::make_id());
+  TRY(check_alone(me));
+  Links links;
+  std::vector<int> everyone(static_cast<size_t>(gang_->world()));
+  std::iota(everyone.begin(), everyone.end(), 0);
+  TRY(links.world, meet(me, everyone));
+  if (grid_.data() == 1) {
+    links.row = links.world;
+  } else if (grid_.model() == 1) {
+    links.column = links.world;
+  } else {
+    TRY(links.column, meet(me, grid_.column(model)));
+    TRY(links.row, meet(me, grid_.row(data)));
   }
-  std::array<double, kIntroduction> told;
-  std::memcpy(told.data(), &own, sizeof own);
-  std::vector<double> all(static_cast<size_t>(gang_->world()) * kIntroduction);
-  TRY(exchange_->gather_notes(me, 0, deadline(), told, all));
-  // NCCL would only say that something is wrong, on the host where it is.
-  for (int other = 0; other < gang_->world(); ++other) {
-    if (other == me || introduction_of(all, other).uuid != own.uuid) continue;
-    return Error{Code::InvalidArgument,
-                 fmt::format("{} and {} have the same GPU, {}", gang_->participant_name(std::min(me, other)),
-                             gang_->participant_name(std::max(me, other)), mine->device().described()),
-                 "a GPU for each: gpus: 1 in resources, and CUDA_VISIBLE_DEVICES left as it is"};
+  mine->connect(std::move(links));
+  if (data > 0) return ok();
+  for (int other = 1; other < grid_.model(); ++other) {
+    if (me != 0 && me != other) continue;
+    TRY(Channel channel, Channel::open(*team_, me, me == 0 ? other : 0, deadline()));
+    own(me).channels.push_back(std::move(channel));
   }
-  TRY(auto communicator, Communicator::open(introduction_of(all, 0).id, me, gang_->world(), deadline()));
-  mine->connect(std::move(communicator));
   return ok();
 }
 
-Result<Outcome> DeviceAllReduce::finish_step(int me, const Update& update, const Outcome&) {
+// NCCL would only say that something is wrong, on the host where it is.
+Status DeviceUpdater::check_alone(int me) {
+  using Uuid = std::array<char, 16>;
+  Uuid uuid;
+  std::memcpy(uuid.data(), rank(me).device().uuid().data(), uuid.size());
+  std::vector<double> all(static_cast<size_t>(gang_->world()) * as_notes(uuid).size());
+  TRY(exchange_->gather_notes(me, 0, deadline(), as_notes(uuid), all));
+  for (int other = 0; other < gang_->world(); ++other) {
+    if (other == me || from_notes<Uuid>(all, other) != uuid) continue;
+    return Error{Code::InvalidArgument,
+                 fmt::format("{} and {} have the same GPU, {}", gang_->participant_name(std::min(me, other)),
+                             gang_->participant_name(std::max(me, other)), rank(me).device().described()),
+                 "a GPU for each: gpus: 1 in resources, and CUDA_VISIBLE_DEVICES left as it is"};
+  }
+  return ok();
+}
+
+// Everyone calls it, with the group that it is in: the first of each makes what the others find it by.
+Result<std::shared_ptr<Communicator>> DeviceUpdater::meet(int me, const std::vector<int>& members) {
+  Communicator::Id id = {};
+  if (members.front() == me) {
+    TRY(id, Communicator::make_id());
+  }
+  std::vector<double> all(static_cast<size_t>(gang_->world()) * as_notes(id).size());
+  TRY(exchange_->gather_notes(me, 0, deadline(), as_notes(id), all));
+  const auto at = static_cast<int>(std::ranges::find(members, me) - members.begin());
+  TRY(auto communicator, Communicator::open(from_notes<Communicator::Id>(all, members.front()), at,
+                                            static_cast<int>(members.size()), plan_.spec.deadline_seconds));
+  return std::shared_ptr<Communicator>(std::move(communicator));
+}
+
+ArenaSizes DeviceUpdater::sizes() const {
+  ArenaSizes sizes;
+  for (const auto& rank : ranks_) {
+    sizes.parameters += rank->layout().size();
+    sizes.gradients += rank->layout().size();
+    sizes.state += rank->layout().size() * state_count_;
+  }
+  return sizes;
+}
+
+std::function<Status()> DeviceUpdater::watch(int me, int64_t step, const char* doing) {
+  return [this, me, moment = Moment{step, doing}, until = deadline()]() -> Status {
+    TRY(team_->look(moment));
+    TRY(rank(me).links_status());
+    if (!until.expired()) return ok();
+    return moment.during({Code::DeadlineExceeded, fmt::format("GPUs did not answer for {} s", until.seconds()),
+                          "NCCL_DEBUG=INFO says what NCCL waits for"});
+  };
+}
+
+Result<Outcome> DeviceUpdater::finish_step(int me, const Update& update, const Outcome&) {
   Rank& mine = rank(me);
   Result<Outcome> outcome = finish_step(me, mine, update);
   // What is on its way would keep the GPU waiting for ever.
-  if (!outcome.ok() && mine.communicator() != nullptr) mine.communicator()->abort();
+  if (!outcome.ok()) mine.abandon();
   return outcome;
 }
 
-Result<Outcome> DeviceAllReduce::finish_step(int me, Rank& mine, const Update& update) {
+Result<Outcome> DeviceUpdater::finish_step(int me, Rank& mine, const Update& update) {
   mine.device().use();
-  Communicator* others = mine.communicator();
-  if (others != nullptr) {
-    others->all_reduce(mine.stream(), mine.gradients(), plan_.layout.size());
-    static_assert(sizeof(Totals) == 3 * sizeof(double));
-    others->all_reduce(mine.stream(), &mine.context().totals()->loss, 3);
-  }
+  const Links& links = mine.links();
+  Totals* totals = mine.context().totals();
+  if (grid_.is_pipeline()) add_up_ends(mine);
+  if (links.column != nullptr) links.column->all_reduce(mine.stream(), mine.gradients(), mine.layout().size());
+  // Slices know all the same: the first of them tells.
+  if (mine.part().slice > 0) mine.clear_totals();
+  if (plan_.spec.clip_norm != 0 && grid_.data_of(me) == 0) mine.add_squares();
+  if (links.world != nullptr) links.world->all_reduce(mine.stream(), &totals->loss, kTotals);
   mine.update(update);
-  if (others == nullptr) return mine.finish_step(update.step, {});
+  if (links.world == nullptr) return mine.finish_step(update.step, {});
   TRY(exchange_->gather_notes(me, update.step, deadline(), {}, {}));
-  const Moment moment{update.step, "all-reduce"};
-  const Deadline all_are_here = deadline();
-  return mine.finish_step(update.step, [&]() -> Status {
-    TRY(team_->look(moment));
-    TRY(others->status());
-    if (!all_are_here.expired()) return ok();
-    return moment.during({Code::DeadlineExceeded, fmt::format("GPUs did not answer for {} s", all_are_here.seconds()),
-                          "NCCL_DEBUG=INFO says what NCCL waits for"});
-  });
+  return mine.finish_step(update.step, watch(me, update.step, "all-reduce"));
 }
 
-Result<Outcome> DeviceAllReduce::add_up(int me, int64_t step, const Outcome& own) {
+// What the first and the last stage both have: each sums the two parts of its gradient.
+void DeviceUpdater::add_up_ends(Rank& mine) {
+  const ModelPart& part = mine.part();
+  if (part.stages == 1 || (!part.is_first() && !part.is_last())) return;
+  const int other = part.is_first() ? part.stages - 1 : 0;
+  for (size_t i = 0; i < mine.pieces().size(); ++i) {
+    if (mine.pieces()[i].whose != Piece::Partial) continue;
+    const Parameter& shared = mine.layout().parameters()[i];
+    const auto bytes = shared.size() * static_cast<int64_t>(sizeof(float));
+    float* const theirs = mine.context().work<float>(shared.size());
+    float* const gradient = mine.gradients() + shared.offset;
+    mine.links().row->pass(mine.stream(), {.out = gradient, .out_bytes = bytes, .to = other,
+                                           .in = theirs, .in_bytes = bytes, .from = other});
+    add_to(mine.stream(), shared.size(), theirs, gradient);
+  }
+}
+
+Result<Outcome> DeviceUpdater::add_up(int me, int64_t step, const Outcome& outcome) {
   std::vector<double> all(static_cast<size_t>(gang_->world()) * kNotes);
-  TRY(exchange_->gather_notes(me, step, deadline(), notes_of(own), all));
+  TRY(exchange_->gather_notes(me, step, deadline(), notes_of(outcome), all));
   return total_of(all, step);
 }
 
-// All have the same: the master's own.
-Status DeviceAllReduce::collect(int me, int64_t) {
-  if (me != 0) return ok();
-  Rank& mine = rank(me);
-  mine.device().use();
-  mine.device().copy_to_host(mine.params(), plan_.layout.size(), params_.data());
-  for (size_t i = 0; i < states_.size(); ++i) {
-    mine.device().copy_to_host(mine.state(static_cast<int>(i)), plan_.layout.size(), states_[i].data());
-  }
-  return mine.device().wait();
+std::vector<std::span<float>> DeviceUpdater::whole_arenas() {
+  std::vector<std::span<float>> arenas{params()};
+  for (int i = 0; i < state_count_; ++i) arenas.push_back(state(i));
+  return arenas;
 }
 
-Status DeviceAllReduce::distribute(int me, int64_t step) {
-  Rank& mine = rank(me);
-  mine.device().use();
-  const int states = OptimizerKernel(plan_.spec.optimizer, plan_.layout).states();
-  const auto pass = [&](float* arena, const Buffer<float>* from) {
-    if (me == 0) mine.device().copy_to_device(from->data(), plan_.layout.size(), arena);
-    if (mine.communicator() != nullptr) mine.communicator()->broadcast(mine.stream(), arena, plan_.layout.size(), 0);
-  };
-  pass(mine.params(), &params_);
-  for (int i = 0; i < states; ++i) pass(mine.state(i), me == 0 ? &states_[static_cast<size_t>(i)] : nullptr);
-  mine.refresh();
-  TRY(exchange_->gather_notes(me, step, deadline(), {}, {}));
-  const Deadline until = deadline();
-  return mine.device().wait([&]() -> Status {
-    TRY(team_->look({step, "broadcast"}));
-    if (!until.expired()) return ok();
-    return Error{Code::DeadlineExceeded, fmt::format("GPUs did not answer for {} s", until.seconds()), ""};
+void DeviceUpdater::take_out(int model, std::span<const float> whole, std::vector<float>& packed) const {
+  const Layout& layout = layouts_[static_cast<size_t>(model)];
+  packed.assign(static_cast<size_t>(layout.size()), 0);
+  for_rows(plan_.layout, pieces_[static_cast<size_t>(model)], layout, [&](int64_t in_whole, int64_t in_part, int64_t n) {
+    std::copy_n(whole.data() + in_whole, n, packed.data() + in_part);
   });
 }
 
+void DeviceUpdater::put_in(int model, const std::vector<float>& packed, std::span<float> whole) const {
+  for_rows(plan_.layout, pieces_[static_cast<size_t>(model)], layouts_[static_cast<size_t>(model)],
+           [&](int64_t in_whole, int64_t in_part, int64_t n) {
+             std::copy_n(packed.data() + in_part, n, whole.data() + in_whole);
+           });
+}
+
+// Rows have the same: those of the master's.
+Status DeviceUpdater::collect(int me, int64_t step) {
+  if (grid_.data_of(me) > 0) return ok();
+  Rank& mine = rank(me);
+  mine.device().use();
+  std::vector<float>& packed = own(me).packed;
+  const Moment moment{step, "collect a checkpoint"};
+  for (int arena = 0; arena <= state_count_; ++arena) {
+    packed.resize(static_cast<size_t>(mine.layout().size()));
+    mine.device().copy_to_host(arena == 0 ? mine.params() : mine.state(arena - 1), mine.layout().size(), packed.data());
+    TRY(mine.device().wait());
+    if (me != 0) {
+      TRY(own(me).channels.front().send(packed, deadline(), moment));
+      continue;
+    }
+    const std::span<float> whole = whole_arenas()[static_cast<size_t>(arena)];
+    put_in(0, packed, whole);
+    for (int model = 1; model < grid_.model(); ++model) {
+      packed.resize(static_cast<size_t>(layouts_[static_cast<size_t>(model)].size()));
+      TRY(own(me).channels[static_cast<size_t>(model - 1)].receive(packed, deadline(), moment));
+      put_in(model, packed, whole);
+    }
+  }
+  return ok();
+}
+
+Status DeviceUpdater::distribute(int me, int64_t step) {
+  Rank& mine = rank(me);
+  mine.device().use();
+  std::vector<float>& packed = own(me).packed;
+  const Moment moment{step, "distribute parameters"};
+  for (int arena = 0; arena <= state_count_; ++arena) {
+    float* const to = arena == 0 ? mine.params() : mine.state(arena - 1);
+    if (me == 0) {
+      const std::span<float> whole = whole_arenas()[static_cast<size_t>(arena)];
+      for (int model = 1; model < grid_.model(); ++model) {
+        take_out(model, whole, packed);
+        TRY(own(me).channels[static_cast<size_t>(model - 1)].send(packed, deadline(), moment));
+      }
+      take_out(0, whole, packed);
+    } else if (grid_.data_of(me) == 0) {
+      packed.resize(static_cast<size_t>(mine.layout().size()));
+      TRY(own(me).channels.front().receive(packed, deadline(), moment));
+    }
+    if (grid_.data_of(me) == 0) {
+      mine.device().copy_to_device(packed.data(), mine.layout().size(), to);
+      TRY(mine.device().wait());  // before `packed` is the next arena's
+    }
+    if (mine.links().column != nullptr) mine.links().column->broadcast(mine.stream(), to, mine.layout().size(), 0);
+  }
+  mine.refresh();
+  TRY(exchange_->gather_notes(me, step, deadline(), {}, {}));
+  return mine.device().wait(watch(me, step, "distribute parameters"));
+}
+
 // The master's count reaches everyone as a sum in which the others have none.
-Result<int64_t> DeviceAllReduce::agree(int me, int64_t step) {
+Result<int64_t> DeviceUpdater::agree(int me, int64_t step) {
   TRY(const Outcome agreed, add_up(me, step, {.loss = 0, .rows = me == 0 ? step : 0}));
   return agreed.rows;
 }
 
-Status DeviceAllReduce::wait_for_master(int me, int64_t step) {
+Status DeviceUpdater::wait_for_master(int me, int64_t step) {
   return exchange_->gather_notes(me, step, Deadline::after(kWriteSeconds), {}, {});
 }
 

@@ -1,39 +1,49 @@
-// Every GPU has all parameters and state; gradients are summed over all of them, and each updates its own:
-// single, mirrored, multi-worker-mirrored and central-storage on GPUs. A participant is a thread with a GPU.
+// Each participant has a part of the model on its GPU, with its gradients and state, and updates it: all of the
+// model (single, mirrored, multi-worker-mirrored, central-storage), a stage (pipeline), a slice of each layer
+// (tensor) or that and a share of the batch (mesh). A participant is a thread with a GPU.
 //
 // While GPUs compute, their threads meet: so who does not come is named within the deadline, and before a
 // GPU waits for one that never comes.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
 #include "engine/buffer.h"
+#include "engine/comm/channel.h"
 #include "engine/comm/exchange.h"
 #include "engine/comm/gang.h"
 #include "engine/comm/team.h"
+#include "engine/cuda/device_grid.h"
 #include "engine/cuda/rank.h"
 #include "engine/strategies/updater.h"
 #include "engine/training/run_plan.h"
 
 namespace dtrain::engine::cuda {
 
-class DeviceAllReduce : public Updater {
+class DeviceUpdater : public Updater {
  public:
   // `plan` outlives it.
-  static Result<std::unique_ptr<DeviceAllReduce>> open(const RunPlan& plan, std::unique_ptr<Gang> gang);
+  static Result<std::unique_ptr<DeviceUpdater>> open(const RunPlan& plan, std::unique_ptr<Gang> gang);
 
   Rank& rank(int me) { return *ranks_[static_cast<size_t>(me - gang_->first())]; }
+  // To be asked while a GPU is waited for: an error when somebody failed, or did not answer in time.
+  std::function<Status()> watch(int me, int64_t step, const char* doing);
 
   int first() const override { return gang_->first(); }
-  int64_t leaves() const override { return exchange_->leaves(); }
-  std::vector<Node> nodes(int me) const override { return exchange_->nodes_of(me); }
-  size_t gradient_arenas(int) const override { return 1; }
+  int64_t leaves() const override { return leaves_; }
+  std::vector<Node> nodes(int me) const override {
+    return largest_nodes(owned_leaves(grid_.data_of(me), grid_.data(), leaves_));
+  }
+  ArenaSizes sizes() const override;
+  Seat seat(int me) override { return {.part = rank(me).part()}; }
   const float* parameters(int me) const override { return ranks_[static_cast<size_t>(me - first())]->params(); }
   float* gradients(int me, size_t) override { return rank(me).gradients(); }
 
   Range evaluated(int me, int64_t samples) const override {
-    return {samples * me / gang_->world(), samples * (me + 1) / gang_->world()};
+    const int64_t data = grid_.data_of(me), all = grid_.data();
+    return {samples * data / all, samples * (data + 1) / all};
   }
   Result<Outcome> finish_step(int me, const Update& update, const Outcome& own) override;
   Result<Outcome> add_up(int me, int64_t step, const Outcome& own) override;
@@ -53,17 +63,37 @@ class DeviceAllReduce : public Updater {
   Error fail(Error error) override { return team_->fail(std::move(error)); }
 
  private:
-  DeviceAllReduce(const RunPlan& plan, std::unique_ptr<Gang> gang, std::unique_ptr<Team> team);
+  // What each thread of this process has beside its GPU.
+  struct Own {
+    std::vector<float> packed;  // an arena of a part
+    std::vector<Channel> channels;  // the master's: to the first of each part but its own; theirs: to the master
+  };
+
+  DeviceUpdater(const RunPlan& plan, std::unique_ptr<Gang> gang, std::unique_ptr<Team> team);
   Status start(int me);
-  Status check_alone(int me, std::span<const double> all, size_t each) const;
-  Result<Outcome> finish_step(int me, Rank& rank, const Update& update);
+  Status check_alone(int me);
+  Result<std::shared_ptr<Communicator>> meet(int me, const std::vector<int>& members);
+  Result<Outcome> finish_step(int me, Rank& mine, const Update& update);
+  void add_up_ends(Rank& mine);
   Deadline deadline() const { return Deadline::after(plan_.spec.deadline_seconds); }
+  Own& own(int me) { return own_[static_cast<size_t>(me - first())]; }
+
+  // Of each arena of a part: of the whole model's at the master, as the part lies on its GPU.
+  std::vector<std::span<float>> whole_arenas();
+  void take_out(int model, std::span<const float> whole, std::vector<float>& packed) const;
+  void put_in(int model, const std::vector<float>& packed, std::span<float> whole) const;
 
   const RunPlan& plan_;
   std::unique_ptr<Gang> gang_;
   std::unique_ptr<Team> team_;
   std::unique_ptr<Exchange> exchange_;  // of notes
+  const DeviceGrid grid_;
+  const int64_t leaves_;
+  const int state_count_;
+  std::vector<std::vector<Piece>> pieces_;  // by part
+  std::vector<Layout> layouts_;             // by part
   std::vector<std::unique_ptr<Rank>> ranks_;
+  std::vector<Own> own_;
   Buffer<float> params_;
   std::vector<Buffer<float>> states_;
 };

@@ -1,27 +1,50 @@
 #include "engine/cuda/gpus.h"
 
-#include "engine/cuda/device_all_reduce.h"
 #include "engine/cuda/device_share.h"
+#include "engine/cuda/device_stage_share.h"
+#include "engine/cuda/device_staging.h"
+#include "engine/cuda/device_updater.h"
 
 namespace dtrain::engine::cuda {
 
 namespace {
 
 Result<std::unique_ptr<Updater>> open_updater(const RunPlan& plan, std::unique_ptr<Gang> gang) {
-  TRY(auto updater, DeviceAllReduce::open(plan, std::move(gang)));
+  TRY(auto updater, DeviceUpdater::open(plan, std::move(gang)));
   return std::unique_ptr<Updater>(std::move(updater));
 }
 
+Result<std::unique_ptr<Updater>> stage(const RunPlan& plan, std::unique_ptr<Updater> keeper) {
+  TRY(auto updater, DeviceStaging::open(plan, std::move(keeper)));
+  return std::unique_ptr<Updater>(std::move(updater));
+}
+
+WaitedRank waited_rank(Updater& updater, int me) {
+  if (auto* staging = dynamic_cast<DeviceStaging*>(&updater)) {
+    // Nobody else is waited for on the GPU.
+    return {staging->rank(me), [](int64_t, const char*) { return std::function<Status()>(); }};
+  }
+  auto& own = dynamic_cast<DeviceUpdater&>(updater);
+  return {own.rank(me), [&own, me](int64_t step, const char* doing) { return own.watch(me, step, doing); }};
+}
+
+template <class T>
+Result<std::unique_ptr<Share>> make_share_of(const RunPlan& plan, Updater& updater, int me) {
+  const WaitedRank rank = waited_rank(updater, me);
+  if (rank.rank.part().stages > 1) return DeviceStageShare<T>::make(plan, rank);
+  return DeviceShare<T>::make(plan, updater, me, rank);
+}
+
 Result<std::unique_ptr<Share>> make_share(const RunPlan& plan, Updater& updater, int me) {
-  Rank& rank = static_cast<DeviceAllReduce&>(updater).rank(me);
-  if (plan.precision() == Precision::Bf16) return DeviceShare<Bfloat16>::make(plan, updater, me, rank);
-  return DeviceShare<float>::make(plan, updater, me, rank);
+  if (plan.precision() == Precision::Bf16) return make_share_of<Bfloat16>(plan, updater, me);
+  return make_share_of<float>(plan, updater, me);
 }
 
 }  // namespace
 
 const Gpus& gpus() {
-  static const Gpus all{.count = &visible_devices, .open_updater = &open_updater, .make_share = &make_share};
+  static const Gpus all{
+      .count = &visible_devices, .open_updater = &open_updater, .stage = &stage, .make_share = &make_share};
   return all;
 }
 

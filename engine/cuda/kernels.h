@@ -37,7 +37,9 @@ inline int64_t row_workspace(int64_t n) { return 2 * kPartialRows * n; }
 // Of one step, on the device; doubles, so that they can be summed over devices.
 struct Totals {
   double loss = 0, rows = 0, correct = 0;
+  double squares = 0;  // of gradients
 };
+inline constexpr int64_t kTotals = sizeof(Totals) / sizeof(double);
 
 // ---- rows of n: rows.cu
 template <class T>
@@ -155,11 +157,12 @@ struct StepScale {
   float scale = 0;     // of the sum of gradients
   int32_t finite = 0;  // else parameters and state stay as they are
 };
-// One sum for each kBlock elements (engine/norm.h), for any number of them.
+// One sum for each kBlock elements (engine/norm.h), for any number of them; and all of those, onto what is
+// in the totals.
 void block_squares(cudaStream_t stream, int64_t count, const float* values, double* sums);
-// From the totals of the whole batch, and the blocks' sums if clip_norm is not 0.
-void step_scale(cudaStream_t stream, const Totals* totals, int64_t blocks, const double* squares, double clip_norm,
-                StepScale* scale);
+void add_squares(cudaStream_t stream, int64_t blocks, const double* sums, Totals* totals);
+// From the totals of the whole batch; of their squares if clip_norm is not 0.
+void step_scale(cudaStream_t stream, const Totals* totals, double clip_norm, StepScale* scale);
 // Constants as optimizer.cc has them, but for the scale.
 struct SgdStep {
   float decay, momentum, minus_rate;

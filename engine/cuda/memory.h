@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <new>
+#include <utility>
 
 #include "engine/buffer.h"
 
@@ -64,6 +65,24 @@ class PinnedMemory {
   };
   std::unique_ptr<T, Free> memory_;
   int64_t size_ = 0;
+};
+
+// Host memory of somebody else's that a device copies from and to by itself, while this lives. Where the
+// driver does not take it, copies are slower.
+class RegisteredMemory {
+ public:
+  RegisteredMemory(void* memory, size_t bytes)
+      : memory_(cudaHostRegister(memory, bytes, cudaHostRegisterPortable) == cudaSuccess ? memory : nullptr) {
+    if (memory_ == nullptr) cudaGetLastError();
+  }
+  RegisteredMemory(RegisteredMemory&& other) noexcept : memory_(std::exchange(other.memory_, nullptr)) {}
+  RegisteredMemory& operator=(RegisteredMemory&&) = delete;
+  ~RegisteredMemory() {
+    if (memory_ != nullptr) cudaHostUnregister(memory_);
+  }
+
+ private:
+  void* memory_;
 };
 
 }  // namespace dtrain::engine::cuda

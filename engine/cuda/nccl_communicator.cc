@@ -12,7 +12,8 @@ namespace {
 
 #define DTRAIN_NCCL(F)                                                                                        \
   F(GetUniqueId) F(CommInitRankConfig) F(CommDestroy) F(CommAbort) F(CommFinalize) F(CommGetAsyncError)       \
-  F(GetErrorString) F(GetLastError) F(AllReduce) F(Broadcast) F(AllGather)
+  F(GetErrorString) F(GetLastError) F(AllReduce) F(Broadcast) F(AllGather) F(Send) F(Recv) F(GroupStart)        \
+  F(GroupEnd)
 
 struct Nccl {
 #define F(name) decltype(&nccl##name) name = nullptr;
@@ -31,7 +32,7 @@ struct Nccl {
 
 class NcclCommunicator : public Communicator {
  public:
-  explicit NcclCommunicator(const Nccl& lib) : lib_(lib) {}
+  NcclCommunicator(const Nccl& lib, double deadline_seconds) : lib_(lib), deadline_seconds_(deadline_seconds) {}
   ~NcclCommunicator() override {
     if (comm_ == nullptr) return;
     if (status().ok()) {
@@ -45,14 +46,14 @@ class NcclCommunicator : public Communicator {
     lib_.CommAbort(comm_);
   }
 
-  Status start(const Id& id, int rank, int size, Deadline deadline) {
+  Status start(const Id& id, int rank, int size) {
     static_assert(sizeof(ncclUniqueId) == sizeof(Id));
     ncclUniqueId unique;
     std::copy(id.begin(), id.end(), unique.internal);
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;  // else a member that never comes is waited for for ever
     check(lib_.CommInitRankConfig(&comm_, size, unique, rank, &config), "meet by NCCL");
-    return finish(deadline);
+    return finish(Deadline::after(deadline_seconds_));
   }
 
   void all_reduce(cudaStream_t stream, float* values, int64_t count) override { sum(stream, values, count, ncclFloat32); }
@@ -61,10 +62,20 @@ class NcclCommunicator : public Communicator {
     sum(stream, values, count, ncclBfloat16);
   }
   void broadcast(cudaStream_t stream, float* values, int64_t count, int root) override {
-    check(lib_.Broadcast(values, values, static_cast<size_t>(count), ncclFloat32, root, comm_, stream), "broadcast");
+    called(lib_.Broadcast(values, values, static_cast<size_t>(count), ncclFloat32, root, comm_, stream), "broadcast");
+  }
+  void pass(cudaStream_t stream, const Parcel& parcel) override {
+    check(lib_.GroupStart(), "pass on");
+    if (parcel.out_bytes > 0) {
+      check(lib_.Send(parcel.out, static_cast<size_t>(parcel.out_bytes), ncclUint8, parcel.to, comm_, stream), "send");
+    }
+    if (parcel.in_bytes > 0) {
+      check(lib_.Recv(parcel.in, static_cast<size_t>(parcel.in_bytes), ncclUint8, parcel.from, comm_, stream), "receive");
+    }
+    called(lib_.GroupEnd(), "pass on");
   }
   void gather(cudaStream_t stream, const float* mine, float* all, int64_t count) override {
-    check(lib_.AllGather(mine, all, static_cast<size_t>(count), ncclFloat32, comm_, stream), "gather");
+    called(lib_.AllGather(mine, all, static_cast<size_t>(count), ncclFloat32, comm_, stream), "gather");
   }
 
   Status status() override {
@@ -84,7 +95,14 @@ class NcclCommunicator : public Communicator {
 
  private:
   void sum(cudaStream_t stream, void* values, int64_t count, ncclDataType_t type) {
-    check(lib_.AllReduce(values, values, static_cast<size_t>(count), type, ncclSum, comm_, stream), "all-reduce");
+    called(lib_.AllReduce(values, values, static_cast<size_t>(count), type, ncclSum, comm_, stream), "all-reduce");
+  }
+
+  // The first calls connect members, which takes a while: the next call may not come before.
+  void called(ncclResult_t result, std::string_view doing) {
+    check(result, doing);
+    if (result != ncclInProgress || !status_.ok()) return;
+    if (Status status = finish(Deadline::after(deadline_seconds_)); !status.ok() && status_.ok()) status_ = std::move(status);
   }
 
   // A call that does not wait says that it is under way, and has to be asked about before the next.
@@ -116,6 +134,7 @@ class NcclCommunicator : public Communicator {
   }
 
   const Nccl lib_;
+  const double deadline_seconds_;
   ncclComm_t comm_ = nullptr;
   Status status_ = ok();
 };
@@ -134,10 +153,11 @@ Result<Communicator::Id> Communicator::make_id() {
   return id;
 }
 
-Result<std::unique_ptr<Communicator>> Communicator::open(const Id& id, int rank, int size, Deadline deadline) {
+Result<std::unique_ptr<Communicator>> Communicator::open(const Id& id, int rank, int size,
+                                                         double deadline_seconds) {
   TRY(const Nccl lib, Nccl::load());
-  auto made = std::make_unique<NcclCommunicator>(lib);
-  TRY(made->start(id, rank, size, deadline));
+  auto made = std::make_unique<NcclCommunicator>(lib, deadline_seconds);
+  TRY(made->start(id, rank, size));
   return std::unique_ptr<Communicator>(std::move(made));
 }
 

@@ -6,11 +6,11 @@
 
 namespace dtrain::engine::cuda {
 
-Result<std::unique_ptr<Rank>> Rank::open(const RunPlan& plan, int ordinal) {
+Result<std::unique_ptr<Rank>> Rank::open(const RunPlan& plan, const ModelPart& part, int ordinal, int states) {
   TRY(auto context,
       Context::open(ordinal, plan.spec.precision == Precision::Tf32 ? Fp32::Tf32 : Fp32::Full));
   try {
-    return std::unique_ptr<Rank>(new Rank(plan, std::move(context)));
+    return std::unique_ptr<Rank>(new Rank(plan, part, std::move(context), states));
   } catch (const std::bad_alloc&) {
     return Error{Code::ResourceExhausted,
                  fmt::format("the GPU has not enough memory for a model of {} parameters", plan.layout.size()),
@@ -18,18 +18,42 @@ Result<std::unique_ptr<Rank>> Rank::open(const RunPlan& plan, int ordinal) {
   }
 }
 
-Rank::Rank(const RunPlan& plan, std::unique_ptr<Context> context)
+Rank::Rank(const RunPlan& plan, const ModelPart& part, std::unique_ptr<Context> context, int states)
     : plan_(plan),
-      optimizer_(plan.spec.optimizer, plan.layout),
+      part_(part),
+      pieces_(pieces_of(plan.spec.model, plan.shape, part)),
+      layout_(part_layout(plan.layout, pieces_).layout),
+      optimizer_(plan.spec.optimizer, layout_),
       context_(std::move(context)),
-      params_(plan.layout.size()),
-      gradients_(plan.layout.size()),
-      squares_(blocks_of(plan.layout.size())),
+      params_(layout_.size()),
+      gradients_(layout_.size()),
+      squares_(blocks_of(layout_.size())),
       scale_(1),
       told_(1),
       told_scale_(1) {
-  for (int i = 0; i < optimizer_.states(); ++i) states_.emplace_back(plan.layout.size());
-  if (plan.precision() == Precision::Bf16) copy_ = DeviceMemory<Bfloat16>(plan.layout.size());
+  for (int i = 0; i < states; ++i) states_.emplace_back(layout_.size());
+  if (plan.precision() == Precision::Bf16) copy_ = DeviceMemory<Bfloat16>(layout_.size());
+}
+
+void Rank::clear_gradients() {
+  device().check(cudaMemsetAsync(gradients_.data(), 0, static_cast<size_t>(gradients_.size()) * sizeof(float), stream()),
+                 "clear");
+}
+void Rank::clear_totals() {
+  device().check(cudaMemsetAsync(context_->totals(), 0, sizeof(Totals), stream()), "clear");
+}
+
+void Rank::abandon() {
+  for (Communicator* each : {links_.world.get(), links_.column.get(), links_.row.get()}) {
+    if (each != nullptr) each->abort();
+  }
+}
+
+Status Rank::links_status() const {
+  for (Communicator* each : {links_.world.get(), links_.column.get(), links_.row.get()}) {
+    if (each != nullptr) TRY(each->status());
+  }
+  return ok();
 }
 
 template <>
@@ -42,15 +66,27 @@ const Bfloat16* Rank::weights<Bfloat16>() {
 }
 
 void Rank::refresh() {
-  if (copy_.size() > 0) convert(stream(), plan_.layout.size(), params_.data(), copy_.data());
+  if (copy_.size() > 0) convert(stream(), layout_.size(), params_.data(), copy_.data());
+}
+
+// What every slice has, the first one counts, and what both ends of a pipeline have, the first stage.
+void Rank::add_squares() {
+  std::vector<Range> counted;
+  for (size_t i = 0; i < pieces_.size(); ++i) {
+    const bool counts = pieces_[i].whose == Piece::Own || (part_.slice == 0 && part_.stage == 0);
+    if (counts) Held::add(counted, {layout_.parameters()[i].offset,
+                                    i + 1 < pieces_.size() ? layout_.parameters()[i + 1].offset : layout_.size()});
+  }
+  for (const Range range : counted) {
+    block_squares(stream(), range.size(), gradients_.data() + range.begin, squares_.data());
+    cuda::add_squares(stream(), blocks_of(range.size()), squares_.data(), context_->totals());
+  }
 }
 
 void Rank::update(const Update& update) {
-  const int64_t blocks = plan_.spec.clip_norm == 0 ? 0 : squares_.size();
-  if (blocks > 0) block_squares(stream(), plan_.layout.size(), gradients_.data(), squares_.data());
-  step_scale(stream(), context_->totals(), blocks, squares_.data(), plan_.spec.clip_norm, scale_.data());
+  step_scale(stream(), context_->totals(), plan_.spec.clip_norm, scale_.data());
   const OptimizerStep step{.learning_rate = update.learning_rate, .step = update.step + 1};
-  optimizer_.for_runs({0, plan_.layout.size()}, [&](Range range, bool decays) {
+  optimizer_.for_runs({0, layout_.size()}, [&](Range range, bool decays) {
     const auto at = [&](DeviceMemory<float>& arena) { return arena.data() + range.begin; };
     Bfloat16* copy = copy_.size() > 0 ? copy_.data() + range.begin : nullptr;
     if (plan_.spec.optimizer.kind == Optimizer::Sgd) {

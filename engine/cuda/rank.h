@@ -1,4 +1,4 @@
-// What one participant has on its GPU: arenas with the layout of the model, and what it talks to the
+// What one participant has on its GPU: arenas that hold its part of the model, and what it talks to the
 // others by. Owner and thread: the participant.
 #pragma once
 
@@ -8,23 +8,39 @@
 
 #include "engine/cuda/communicator.h"
 #include "engine/cuda/context.h"
+#include "engine/models/part_layout.h"
 #include "engine/optimizer.h"
 #include "engine/strategies/updater.h"
 #include "engine/training/run_plan.h"
 
 namespace dtrain::engine::cuda {
 
+// What a participant can be reached by; those that it is in, of the same order everywhere.
+struct Links {
+  std::shared_ptr<Communicator> world;   // all
+  std::shared_ptr<Communicator> column;  // those with the same part of the model
+  std::shared_ptr<Communicator> row;     // those with the other parts of the same copy
+};
+
 class Rank {
  public:
-  // `plan` outlives it. On the device `ordinal` of those that are visible.
-  static Result<std::unique_ptr<Rank>> open(const RunPlan& plan, int ordinal);
+  // `plan` outlives it. On the device `ordinal` of those that are visible; `states`: arenas of the optimiser's.
+  static Result<std::unique_ptr<Rank>> open(const RunPlan& plan, const ModelPart& part, int ordinal, int states);
 
   Context& context() { return *context_; }
   Device& device() { return context_->device(); }
   cudaStream_t stream() const { return context_->stream(); }
-  // None where this is the only participant.
-  Communicator* communicator() { return communicator_.get(); }
-  void connect(std::unique_ptr<Communicator> communicator) { communicator_ = std::move(communicator); }
+  const Links& links() const { return links_; }
+  void connect(Links links) { links_ = std::move(links); }
+  // Nobody waits for this one any more.
+  void abandon();
+  // The first error of any link.
+  Status links_status() const;
+
+  const ModelPart& part() const { return part_; }
+  const std::vector<Piece>& pieces() const { return pieces_; }
+  const Layout& layout() const { return layout_; }  // of the arenas
+  int states() const { return static_cast<int>(states_.size()); }
 
   float* params() { return params_.data(); }
   // What models compute with: the parameters, or of bf16 a rounded copy.
@@ -35,7 +51,11 @@ class Rank {
 
   // Parameters are new: what is made of them is made again.
   void refresh();
+  void clear_gradients();
+  void clear_totals();
 
+  // Adds the squares of gradients to the totals, each element of the model once over all slices and stages.
+  void add_squares();
   // Gradients and the context's totals are of the whole batch: parameters, or nothing if a number among
   // them is none. Enqueued; what came of it is told by finish_step().
   void update(const Update& update);
@@ -45,9 +65,12 @@ class Rank {
   Result<Outcome> totals(const std::function<Status()>& look);
 
  private:
-  Rank(const RunPlan& plan, std::unique_ptr<Context> context);
+  Rank(const RunPlan& plan, const ModelPart& part, std::unique_ptr<Context> context, int states);
 
   const RunPlan& plan_;
+  const ModelPart part_;
+  const std::vector<Piece> pieces_;
+  const Layout layout_;
   const OptimizerKernel optimizer_;
   std::unique_ptr<Context> context_;
   DeviceMemory<float> params_, gradients_;
@@ -57,7 +80,7 @@ class Rank {
   DeviceMemory<StepScale> scale_;
   PinnedMemory<Totals> told_;
   PinnedMemory<StepScale> told_scale_;
-  std::unique_ptr<Communicator> communicator_;
+  Links links_;
 };
 
 }  // namespace dtrain::engine::cuda

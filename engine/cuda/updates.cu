@@ -7,7 +7,7 @@ namespace dtrain::engine::cuda {
 
 namespace {
 
-constexpr unsigned kScaleThreads = 1024;
+constexpr unsigned kSquaresThreads = 1024;
 
 __global__ void block_squares_kernel(int64_t count, const float* values, double* sums) {
   const int64_t begin = static_cast<int64_t>(blockIdx.x) * kBlock;
@@ -21,12 +21,15 @@ __global__ void block_squares_kernel(int64_t count, const float* values, double*
   if (threadIdx.x == 0) sums[blockIdx.x] = sum;
 }
 
-__global__ void step_scale_kernel(const Totals* totals, int64_t blocks, const double* squares, double clip_norm,
-                                  StepScale* out) {
+__global__ void add_squares_kernel(int64_t blocks, const double* sums, Totals* totals) {
   double sum = 0;
-  for (int64_t i = threadIdx.x; i < blocks; i += blockDim.x) sum += squares[i];
+  for (int64_t i = threadIdx.x; i < blocks; i += blockDim.x) sum += sums[i];
   sum = block_sum(sum);
-  if (threadIdx.x != 0) return;
+  if (threadIdx.x == 0) totals->squares += sum;
+}
+
+__global__ void step_scale_kernel(const Totals* totals, double clip_norm, StepScale* out) {
+  const double sum = totals->squares;
   double scale = 1 / totals->rows;
   if (clip_norm != 0) {
     const double part = clip_norm / (sqrt(sum) * scale + 1e-6);  // 1e-6: as PyTorch
@@ -106,9 +109,11 @@ struct UpdateAdam {
 void block_squares(cudaStream_t stream, int64_t count, const float* values, double* sums) {
   launch(stream, blocks_for(count, kBlock), kThreads, 0, &block_squares_kernel, count, values, sums);
 }
-void step_scale(cudaStream_t stream, const Totals* totals, int64_t blocks, const double* squares, double clip_norm,
-                StepScale* scale) {
-  launch(stream, 1u, kScaleThreads, 0, &step_scale_kernel, totals, blocks, squares, clip_norm, scale);
+void add_squares(cudaStream_t stream, int64_t blocks, const double* sums, Totals* totals) {
+  launch(stream, 1u, kSquaresThreads, 0, &add_squares_kernel, blocks, sums, totals);
+}
+void step_scale(cudaStream_t stream, const Totals* totals, double clip_norm, StepScale* scale) {
+  launch(stream, 1u, 1u, 0, &step_scale_kernel, totals, clip_norm, scale);
 }
 // Parameters begin on cache lines, so that packs of 4 are aligned wherever a range begins at one.
 void update_sgd(cudaStream_t stream, int64_t count, SgdStep step, const StepScale* scale, float* params,

@@ -26,6 +26,12 @@ AllReduce::AllReduce(const RunPlan& plan, std::unique_ptr<Gang> gang, std::uniqu
       team_(std::move(team)),
       exchange_(std::make_unique<Exchange>(*team_)) {}
 
+ArenaSizes AllReduce::sizes() const {
+  const TeamPlan& plan = team_->plan();
+  const auto nodes = static_cast<int64_t>(this->nodes(first()).size());
+  return {plan.elements, plan.elements * nodes * plan_.threads, plan.elements * plan.states};
+}
+
 Result<Outcome> AllReduce::finish_step(int me, const Update& update, const Outcome& own) {
   std::vector<double> all(static_cast<size_t>(gang_->world()) * kNotes);
   TRY(exchange_->reduce_scatter(me, update.step, deadline(), notes_of(own), all));

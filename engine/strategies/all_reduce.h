@@ -22,6 +22,7 @@ class AllReduce : public Updater {
   int first() const override { return gang_->first(); }
   int64_t leaves() const override { return exchange_->leaves(); }
   std::vector<Node> nodes(int me) const override { return exchange_->nodes_of(me); }
+  ArenaSizes sizes() const override;
   const float* parameters(int) const override { return team_->params().data(); }
   float* gradients(int me, size_t node) override {
     return team_->gradients(me, static_cast<int>(node)).data();

@@ -91,6 +91,12 @@ Result<Outcome> ParameterServer::add_up(int me, int64_t step, const Outcome& own
   return total_of(all, step);
 }
 
+ArenaSizes ParameterServer::sizes() const {
+  const TeamPlan& plan = team_->plan();
+  const auto nodes = static_cast<int64_t>(this->nodes(first()).size());
+  return {plan.elements, plan.elements * nodes * plan_.threads, plan.elements * plan.states};
+}
+
 Result<Outcome> ParameterServer::finish_step(int me, const Update& update, const Outcome& own) {
   TRY(const Outcome outcome, add_up(me, update.step, own));
   if (talks(me)) TRY(push(update, outcome));

@@ -22,6 +22,7 @@ class ParameterServer : public Updater {
   int first() const override { return plan_.place.index * plan_.threads; }
   int64_t leaves() const override { return leaves_; }
   std::vector<Node> nodes(int me) const override { return largest_nodes(owned_leaves(me, world_, leaves_)); }
+  ArenaSizes sizes() const override;
   const float* parameters(int) const override { return team_->params().data(); }
   float* gradients(int me, size_t node) override {
     return team_->gradients(local(me), static_cast<int>(node)).data();

@@ -159,6 +159,12 @@ Range SplitModel::evaluated(int me, int64_t samples) const {
   return {samples * data / all, samples * (data + 1) / all};
 }
 
+ArenaSizes SplitModel::sizes() const {
+  const TeamPlan& plan = team_->plan();
+  const auto nodes = static_cast<int64_t>(this->nodes(first()).size());
+  return {plan.elements, plan.elements * nodes * plan_.threads, plan.elements * plan.states};
+}
+
 Result<Outcome> SplitModel::finish_step(int me, const Update& update, const Outcome& outcome) {
   TRY(add_up_ends(me, update.step));
   TRY(const Outcome total, add_up(me, update.step, outcome));

@@ -27,6 +27,7 @@ class SplitModel : public Updater {
   int first() const override { return gang_->first(); }
   int64_t leaves() const override { return leaves_; }
   std::vector<Node> nodes(int me) const override { return nodes_of_row(grid_.data_of(me)); }
+  ArenaSizes sizes() const override;
   Seat seat(int me) override;
   const float* parameters(int) const override { return team_->params().data(); }
   float* gradients(int me, size_t node) override {

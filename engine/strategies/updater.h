@@ -19,6 +19,11 @@ struct Update {
   double learning_rate = 0;
 };
 
+// Elements that a process has, on its devices if it has any.
+struct ArenaSizes {
+  int64_t parameters = 0, gradients = 0, state = 0;
+};
+
 class Updater {
  public:
   virtual ~Updater() = default;
@@ -28,7 +33,7 @@ class Updater {
   // The leaves of each batch, and what of them is `me`'s: one gradient arena for each node.
   virtual int64_t leaves() const = 0;
   virtual std::vector<Node> nodes(int me) const = 0;
-  virtual size_t gradient_arenas(int me) const { return nodes(me).size(); }
+  virtual ArenaSizes sizes() const = 0;
   // What part of the model `me` computes, and with whom.
   virtual Seat seat(int) { return {}; }
   virtual const float* parameters(int me) const = 0;

@@ -16,7 +16,9 @@ struct Gpus {
   // That this process may use.
   std::function<Result<int>()> count;
   std::function<Result<std::unique_ptr<Updater>>(const RunPlan&, std::unique_ptr<Gang>)> open_updater;
-  // Of an updater that came from here.
+  // Of participants whose parameters another Updater keeps on CPUs.
+  std::function<Result<std::unique_ptr<Updater>>(const RunPlan&, std::unique_ptr<Updater> keeper)> stage;
+  // Of an updater that came from one of them.
   std::function<Result<std::unique_ptr<Share>>(const RunPlan&, Updater&, int me)> make_share;
 };
 

@@ -67,28 +67,7 @@ Result<int> visible_gpus(const Gpus* gpus) {
                fmt::format("CUDA_VISIBLE_DEVICES={} names no GPU that is here", variable("CUDA_VISIBLE_DEVICES")), ""};
 }
 
-Status work_on_gpus(const RunPlan& plan, const Start& start, const Gpus& gpus) {
-  switch (plan.spec.strategy.kind) {
-    case dtrain::Strategy::Single:
-    case dtrain::Strategy::Mirrored:
-    case dtrain::Strategy::MultiWorkerMirrored:
-    case dtrain::Strategy::CentralStorage:
-      break;
-    case dtrain::Strategy::ParameterServer:
-    case dtrain::Strategy::Pipeline:
-    case dtrain::Strategy::Tensor:
-    case dtrain::Strategy::Mesh:
-      return Error{Code::InvalidArgument,
-                   fmt::format("strategy: {} trains on CPUs only", to_string(plan.spec.strategy.kind)),
-                   "no gpus: below resources, or strategy: multi-worker-mirrored"};
-  }
-  TRY(auto gang, assemble(plan));
-  TRY(const auto updater, gpus.open_updater(plan, std::move(gang)));
-  return Training(plan, start, *updater, gpus.make_share).run();
-}
-
-Status work(const RunPlan& plan, const Start& start) {
-  std::unique_ptr<Updater> updater;
+Result<std::unique_ptr<Updater>> open_on_cpus(const RunPlan& plan) {
   switch (plan.spec.strategy.kind) {
     case dtrain::Strategy::Single:
     case dtrain::Strategy::Mirrored:
@@ -96,22 +75,40 @@ Status work(const RunPlan& plan, const Start& start) {
     // What a host has of parameters and state is one copy anyway, in memory that all devices see.
     case dtrain::Strategy::CentralStorage: {
       TRY(auto gang, assemble(plan));
-      TRY(updater, AllReduce::open(plan, std::move(gang)));
-      break;
+      TRY(auto updater, AllReduce::open(plan, std::move(gang)));
+      return std::unique_ptr<Updater>(std::move(updater));
     }
     case dtrain::Strategy::ParameterServer: {
-      TRY(updater, ParameterServer::open(plan));
-      break;
+      TRY(auto updater, ParameterServer::open(plan));
+      return std::unique_ptr<Updater>(std::move(updater));
     }
     case dtrain::Strategy::Pipeline:
     case dtrain::Strategy::Tensor:
-    case dtrain::Strategy::Mesh: {
-      TRY(auto gang, assemble(plan));
-      TRY(updater, SplitModel::open(plan, std::move(gang)));
+    case dtrain::Strategy::Mesh:
       break;
-    }
   }
-  return Training(plan, start, *updater).run();
+  TRY(auto gang, assemble(plan));
+  TRY(auto updater, SplitModel::open(plan, std::move(gang)));
+  return std::unique_ptr<Updater>(std::move(updater));
+}
+
+Result<std::unique_ptr<Updater>> open_on_gpus(const RunPlan& plan, const Gpus& gpus) {
+  const dtrain::Strategy kind = plan.spec.strategy.kind;
+  if (kind == dtrain::Strategy::ParameterServer || kind == dtrain::Strategy::CentralStorage) {
+    TRY(auto keeper, open_on_cpus(plan));
+    return gpus.stage(plan, std::move(keeper));
+  }
+  TRY(auto gang, assemble(plan));
+  return gpus.open_updater(plan, std::move(gang));
+}
+
+Status work(const RunPlan& plan, const Start& start, const Gpus* gpus) {
+  if (plan.gpus == 0) {
+    TRY(const auto updater, open_on_cpus(plan));
+    return Training(plan, start, *updater).run();
+  }
+  TRY(const auto updater, open_on_gpus(plan, *gpus));
+  return Training(plan, start, *updater, gpus->make_share).run();
 }
 
 }  // namespace
@@ -135,7 +132,7 @@ Status run_replica(const Tunnels& tunnels, const Gpus* gpus) {
   if (plan.place.is_master()) {
     TRY(start, Start::find(plan));
   }
-  return plan.gpus > 0 ? work_on_gpus(plan, start, *gpus) : work(plan, start);
+  return work(plan, start, gpus);
 }
 
 }  // namespace dtrain::engine

@@ -14,11 +14,10 @@ namespace {
 
 // Bytes of this process. Each of its threads has gradients of its own, and activations: of as many samples
 // as it takes at once, with their gradients.
-void say_memory(const RunPlan& plan, size_t gradients, int64_t activations) {
-  const int64_t arena = plan.layout.size() * static_cast<int64_t>(sizeof(float));
-  fmt::print("memory parameters={} gradients={} state={} activations={}\n", arena,
-             arena * static_cast<int64_t>(gradients) * plan.threads,
-             arena * OptimizerKernel(plan.spec.optimizer, plan.layout).states(), activations * plan.threads);
+void say_memory(const ArenaSizes& sizes, int64_t activations) {
+  constexpr int64_t kBytes = sizeof(float);
+  fmt::print("memory parameters={} gradients={} state={} activations={}\n", sizes.parameters * kBytes,
+             sizes.gradients * kBytes, sizes.state * kBytes, activations);
   std::fflush(stdout);
 }
 
@@ -47,7 +46,7 @@ Status Training::run_participant(int me) {
   const LearningRate learning_rate = plan_.learning_rate();
   const int64_t bytes_before = buffer_bytes_made();
   TRY(const std::unique_ptr<Share> share, make_share_(plan_, updater_, me));
-  if (is_master(me)) say_memory(plan_, updater_.gradient_arenas(me), buffer_bytes_made() - bytes_before);
+  if (is_master(me)) say_memory(updater_.sizes(), (buffer_bytes_made() - bytes_before) * plan_.threads);
 
   int64_t left_out = 0;  // the steps that the others did without this worker
   while (step < plan_.steps) {

@@ -253,7 +253,7 @@ TEST_CASE("updates have the bits of the CPU's") {
   for (int64_t step = 1; step <= 3; ++step) {
     const OptimizerStep at{.learning_rate = spec.learning_rate, .gradient_scale = 1.0 / 40, .step = step};
     optimizer.update({0, count}, at, params.data(), grads.data(), first.data(), second.data());
-    step_scale(stream, totals.data(), 0, nullptr, 0, scale.data());
+    step_scale(stream, totals.data(), 0, scale.data());
     optimizer.for_runs({0, count}, [&](Range range, bool decays) {
       const int64_t b = range.begin;
       if (spec.kind == Optimizer::Sgd) {
@@ -290,13 +290,16 @@ TEST_CASE("nothing is updated when a number is none, and clipping takes from the
     Array<StepScale> scale(*context, std::vector<StepScale>(1));
     block_squares(stream, count, d_grads.data(), squares.data());
     CHECK(squares.read() == std::vector<double>{4 * 4096, 4 * 4096, 4 * 4096, 400});
-    step_scale(stream, d_totals.data(), 4, squares.data(), clip, scale.data());
+    add_squares(stream, 4, squares.data(), d_totals.data());
+    CHECK(d_totals.read()[0].squares == totals.squares + 4 * static_cast<double>(count));
+    step_scale(stream, d_totals.data(), clip, scale.data());
     return scale.read()[0];
   };
   CHECK(scale_of({1, 10, 0}, 0).scale == 0.1f);
   CHECK(scale_of({1, 10, 0}, 1000).scale == 0.1f);
   const double norm = 2 * std::sqrt(static_cast<double>(count)) / 10;
   CHECK(scale_of({1, 10, 0}, 3).scale == doctest::Approx(0.1 * 3 / norm).epsilon(1e-5));
+  CHECK(scale_of({1, 10, 0, 12 * static_cast<double>(count)}, 3).scale == doctest::Approx(0.05 * 3 / norm).epsilon(1e-5));
   CHECK(scale_of({1, 10, 0}, 3).finite == 1);
   CHECK(scale_of({nan, 10, 0}, 3).finite == 0);
   CHECK(scale_of({INFINITY, 10, 0}, 0).finite == 0);

@@ -4,9 +4,11 @@
 
 #include <condition_variable>
 #include <cstring>
+#include <deque>
 #include <functional>
 #include <map>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "emulator.h"
@@ -26,6 +28,7 @@ struct Group {
   uint64_t round = 0;
   bool aborted = false;
   int joined = 0;
+  std::map<std::pair<int, int>, std::deque<std::string>> on_the_way;  // by from and to
 
   // false: somebody gave up.
   bool meet(int rank, void* pointer, const std::function<void(const std::vector<void*>&)>& compute) {
@@ -84,6 +87,31 @@ class EmulatedCommunicator : public Communicator {
       }
     });
   }
+  void pass(cudaStream_t stream, const Parcel& parcel) override {
+    emulated::enqueue(stream, [this, parcel] {
+      std::unique_lock lock(group_->mutex);
+      if (parcel.out_bytes > 0) {
+        group_->on_the_way[{rank_, parcel.to}].emplace_back(static_cast<const char*>(parcel.out),
+                                                            static_cast<size_t>(parcel.out_bytes));
+        group_->changed.notify_all();
+      }
+      if (parcel.in_bytes == 0) return;
+      auto& here = group_->on_the_way[{parcel.from, rank_}];
+      group_->changed.wait(lock, [&] { return !here.empty() || group_->aborted; });
+      if (here.empty()) {
+        if (status_.ok()) status_ = Error{Code::Aborted, "communication was given up", ""};
+        return;
+      }
+      const std::string came = std::move(here.front());
+      here.pop_front();
+      if (came.size() != static_cast<size_t>(parcel.in_bytes)) {
+        std::fprintf(stderr, "%zu bytes were sent where %lld are received\n", came.size(),
+                     static_cast<long long>(parcel.in_bytes));
+        std::abort();
+      }
+      std::memcpy(parcel.in, came.data(), came.size());
+    });
+  }
   Status status() override { return status_; }
   void abort() override {
     const std::lock_guard lock(group_->mutex);
@@ -119,7 +147,9 @@ Result<Communicator::Id> Communicator::make_id() {
   return id;
 }
 
-Result<std::unique_ptr<Communicator>> Communicator::open(const Id& id, int rank, int size, Deadline deadline) {
+Result<std::unique_ptr<Communicator>> Communicator::open(const Id& id, int rank, int size,
+                                                         double deadline_seconds) {
+  const Deadline deadline = Deadline::after(deadline_seconds);
   std::shared_ptr<Group> group;
   {
     const std::lock_guard lock(groups_mutex);

@@ -348,6 +348,12 @@ cudaError_t cudaFreeHost(void* memory) {
   std::free(memory);
   return cudaSuccess;
 }
+cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned) {
+  return memory == nullptr || bytes == 0 ? failed(cudaErrorInvalidValue) : cudaSuccess;
+}
+cudaError_t cudaHostUnregister(void* memory) {
+  return memory == nullptr ? failed(cudaErrorInvalidValue) : cudaSuccess;
+}
 cudaError_t cudaMemset(void* memory, int value, size_t bytes) {
   return cudaMemsetAsync(memory, value, bytes, nullptr);
 }

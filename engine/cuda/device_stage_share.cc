@@ -1,0 +1,143 @@
+#include "engine/cuda/device_stage_share.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace dtrain::engine::cuda {
+
+namespace {
+
+constexpr int64_t kNone = -1;
+
+}  // namespace
+
+template <class T>
+Result<std::unique_ptr<Share>> DeviceStageShare<T>::make(const RunPlan& plan, const WaitedRank& rank) {
+  return make_on_device(plan, rank.rank, [&] { return std::unique_ptr<Share>(new DeviceStageShare(plan, rank)); });
+}
+
+template <class T>
+DeviceStageShare<T>::DeviceStageShare(const RunPlan& plan, const WaitedRank& rank)
+    : plan_(plan),
+      rank_(rank.rank),
+      watch_(rank.watch),
+      part_(rank.rank.part()),
+      capacity_((plan.batch + plan.spec.strategy.micro_batches - 1) / plan.spec.strategy.micro_batches),
+      samples_(rank_, plan.shape, sees_samples() ? plan.batch : 0) {
+  const int after = part_.stages - part_.stage;  // with this one
+  for (int i = 0; i < std::min(plan.spec.strategy.micro_batches, after); ++i) {
+    models_.push_back(make_device_model<T>(rank_.context(), plan.spec.model, plan.shape, capacity_, part_));
+  }
+}
+
+// The order of StageShare::train().
+template <class T>
+Result<Outcome> DeviceStageShare<T>::train(std::span<const uint32_t> batch, int64_t) {
+  rank_.device().use();
+  rank_.clear_totals();
+  const auto size = static_cast<int64_t>(batch.size());
+  micros_.clear();
+  for (int64_t i = 0; i < plan_.spec.strategy.micro_batches; ++i) {
+    const Range micro{size * i / plan_.spec.strategy.micro_batches, size * (i + 1) / plan_.spec.strategy.micro_batches};
+    if (micro.size() > 0) micros_.push_back(micro);
+  }
+  if (sees_samples()) samples_.read(plan_.train, batch);
+  const auto count = static_cast<int64_t>(micros_.size());
+  const int64_t ahead = std::min<int64_t>(count, part_.stages - part_.stage - 1);
+  for (int64_t micro = 0; micro < ahead; ++micro) {
+    pass_before(kNone, micro);
+    forward(static_cast<size_t>(micro));
+    pass_after(micro, kNone);
+  }
+  if (ahead < count) pass_before(kNone, ahead);
+  for (int64_t micro = ahead; micro < count; ++micro) {
+    forward(static_cast<size_t>(micro));
+    pass_after(micro, micro - ahead);
+    backward(static_cast<size_t>(micro - ahead));
+    pass_before(micro - ahead, micro + 1 < count ? micro + 1 : kNone);
+  }
+  for (int64_t micro = count - ahead; micro < count; ++micro) {
+    pass_after(kNone, micro);
+    backward(static_cast<size_t>(micro));
+    pass_before(micro, kNone);
+  }
+  TRY(rank_.context().status());
+  return Outcome{};
+}
+
+template <class T>
+void DeviceStageShare<T>::pass_before(int64_t given, int64_t taken) {
+  if (part_.is_first()) return;
+  Communicator::Parcel parcel{.to = part_.stage - 1, .from = part_.stage - 1};
+  const auto bytes_of = [&](int64_t micro) {
+    const int64_t samples = micros_[static_cast<size_t>(micro)].size();
+    return model(static_cast<size_t>(micro)).flow_in({&samples, 1}) * static_cast<int64_t>(sizeof(T));
+  };
+  if (given != kNone) {
+    parcel.out = model(static_cast<size_t>(given)).input_gradient();
+    parcel.out_bytes = bytes_of(given);
+  }
+  if (taken != kNone) {
+    parcel.in = model(static_cast<size_t>(taken)).input();
+    parcel.in_bytes = bytes_of(taken);
+  }
+  rank_.links().row->pass(rank_.stream(), parcel);
+}
+
+template <class T>
+void DeviceStageShare<T>::pass_after(int64_t given, int64_t taken) {
+  if (part_.is_last()) return;
+  Communicator::Parcel parcel{.to = part_.stage + 1, .from = part_.stage + 1};
+  const auto bytes_of = [&](int64_t micro) {
+    const int64_t samples = micros_[static_cast<size_t>(micro)].size();
+    return model(static_cast<size_t>(micro)).flow_out({&samples, 1}) * static_cast<int64_t>(sizeof(T));
+  };
+  if (given != kNone) {
+    parcel.out = model(static_cast<size_t>(given)).output();
+    parcel.out_bytes = bytes_of(given);
+  }
+  if (taken != kNone) {
+    parcel.in = model(static_cast<size_t>(taken)).output_gradient();
+    parcel.in_bytes = bytes_of(taken);
+  }
+  rank_.links().row->pass(rank_.stream(), parcel);
+}
+
+template <class T>
+void DeviceStageShare<T>::forward(size_t micro) {
+  const int64_t count = micros_[micro].size();
+  model(micro).forward(rank_.weights<T>(), samples(micro), {&count, 1});
+}
+
+template <class T>
+void DeviceStageShare<T>::backward(size_t micro) {
+  const int64_t count = micros_[micro].size();
+  model(micro).backward(rank_.weights<T>(), samples(micro), {&count, 1}, rank_.gradients(), micro > 0);
+}
+
+template <class T>
+Result<Outcome> DeviceStageShare<T>::evaluate(Range range, int64_t step) {
+  rank_.device().use();
+  Outcome outcome;
+  std::vector<uint32_t> ids;
+  for (int64_t first = range.begin; first < range.end; first += capacity_) {
+    micros_ = {{0, std::min(capacity_, range.end - first)}};
+    rank_.clear_totals();
+    if (sees_samples()) {
+      ids.resize(static_cast<size_t>(micros_[0].size()));
+      std::iota(ids.begin(), ids.end(), static_cast<uint32_t>(first));
+      samples_.read(*plan_.test, ids);
+    }
+    pass_before(kNone, 0);
+    forward(0);
+    pass_after(0, kNone);
+    TRY(const Outcome piece, rank_.totals(watch_(step, "evaluate")));
+    outcome += piece;
+  }
+  return outcome;
+}
+
+template class DeviceStageShare<float>;
+template class DeviceStageShare<Bfloat16>;
+
+}  // namespace dtrain::engine::cuda

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "engine/buffer.h"
+#include "engine/kernels/crew.h"
 #include "engine/kernels/kernels.h"
 #include "engine/models/host_losses.h"
 #include "engine/models/host_token_gradient.h"
@@ -23,7 +24,8 @@ class HostKernels : public Kernels<V> {
   using Losses = HostLosses<V>;
   using TokenGradient = HostTokenGradient<V>;
 
-  HostKernels() : Base(kernels<V>()) {}
+  // `crew`: those who compute the fully connected layers' operations together; it outlives this.
+  explicit HostKernels(Crew* crew = nullptr) : Base(kernels<V>()), crew_(crew) {}
 
   // How far apart rows of n lie that are read as a matrix: n or more.
   static int64_t row_width(int64_t n) { return n; }
@@ -33,12 +35,34 @@ class HostKernels : public Kernels<V> {
   void copy(int64_t count, const V* from, V* to) const { std::copy_n(from, count, to); }
   void clear(int64_t count, V* values) const { std::fill_n(values, count, V(0)); }
 
+  // ---- products, by columns
+  void gemm(int64_t m, int64_t n, int64_t k, GemmA<V> a, GemmB<V> b, V* c, int64_t ldc, bool add) const {
+    by_columns(n, [&](Range columns) {
+      Base::gemm(m, columns.size(), k, a, from(b, columns), c + columns.begin, ldc, add);
+    });
+  }
+  void gemm_tree(int64_t m, int64_t n, Leaves leaves, GemmA<V> a, GemmB<V> b, V* c, int64_t ldc, bool add) const {
+    by_columns(n, [&](Range columns) {
+      Base::gemm_tree(m, columns.size(), leaves, a, from(b, columns), c + columns.begin, ldc, add);
+    });
+  }
+  void relu_backward(int64_t count, const V* y, V* dy) const {
+    Crew::share(crew_, count, kLeastValues, kLeastValues, [&](Range range) {
+      Base::relu_backward(range.size(), y + range.begin, dy + range.begin);
+    });
+  }
+
   // ---- C [m][n] = A B + bias, and what follows at once
   void gemm_bias(int64_t m, int64_t n, int64_t k, GemmA<V> a, GemmB<V> b, const V* bias, V* c) const {
-    Base::gemm_then(m, n, k, a, b, c, n, {.bias = bias});
+    by_columns(n, [&](Range columns) {
+      Base::gemm_then(m, columns.size(), k, a, from(b, columns), c + columns.begin, n, {.bias = bias + columns.begin});
+    });
   }
   void gemm_bias_relu(int64_t m, int64_t n, int64_t k, GemmA<V> a, GemmB<V> b, const V* bias, V* c) const {
-    Base::gemm_then(m, n, k, a, b, c, n, {.bias = bias, .relu = true});
+    by_columns(n, [&](Range columns) {
+      Base::gemm_then(m, columns.size(), k, a, from(b, columns), c + columns.begin, n,
+                      {.bias = bias + columns.begin, .relu = true});
+    });
   }
   // y = gelu(A B + bias); `kept` gets what gemm_gelu_backward() wants again: here the slope of gelu.
   void gemm_bias_gelu(int64_t m, int64_t n, int64_t k, GemmA<V> a, GemmB<V> b, const V* bias, V* kept,
@@ -134,6 +158,21 @@ class HostKernels : public Kernels<V> {
       }
     }
   }
+
+ private:
+  // Columns that no hand gets fewer of, and a multiple of what the kernels take at once.
+  static constexpr int64_t kLeastColumns = 64;
+  static constexpr int64_t kLeastValues = 4096;
+
+  template <class Part>
+  void by_columns(int64_t n, const Part& part) const {
+    Crew::share(crew_, n, kLeastColumns, kLeastColumns, part);
+  }
+  static GemmB<V> from(const GemmB<V>& b, Range columns) {
+    return {b.data + columns.begin * b.column_stride, b.row_stride, b.column_stride};
+  }
+
+  Crew* crew_;
 };
 
 }  // namespace dtrain::engine

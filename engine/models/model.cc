@@ -42,11 +42,11 @@ Held held_by(const ModelSpec& spec, const SampleShape& shape, const ModelPart& p
 
 template <class T>
 std::unique_ptr<Model<T>> make_model(const ModelSpec& spec, const SampleShape& shape, int64_t samples,
-                                     const ModelPart& part, Partners<T>* partners) {
+                                     const ModelPart& part, Partners<T>* partners, Crew* crew) {
   INVARIANT(part.stages == 1 || part.slices == 1, "a model is cut one way");
   INVARIANT(part.slices == 1 || partners != nullptr, "slices need each other");
   const std::vector<View> views = views_in_whole(layout_of(spec, shape), pieces_of(spec, shape, part));
-  const HostKernels<T> ops;
+  const HostKernels<T> ops(crew);
   return std::visit(Overloaded{[&](const MlpSpec& m) -> std::unique_ptr<Model<T>> {
                                  return std::make_unique<Mlp<HostKernels<T>>>(ops, m, shape, samples, part, views, partners);
                                },
@@ -59,9 +59,9 @@ std::unique_ptr<Model<T>> make_model(const ModelSpec& spec, const SampleShape& s
                     spec);
 }
 template std::unique_ptr<Model<float>> make_model(const ModelSpec&, const SampleShape&, int64_t,
-                                                  const ModelPart&, Partners<float>*);
+                                                  const ModelPart&, Partners<float>*, Crew*);
 template std::unique_ptr<Model<double>> make_model(const ModelSpec&, const SampleShape&, int64_t,
-                                                   const ModelPart&, Partners<double>*);
+                                                   const ModelPart&, Partners<double>*, Crew*);
 
 Status check_fit(const ModelSpec& spec, const SampleShape& shape) {
   if (std::holds_alternative<GptSpec>(spec)) {

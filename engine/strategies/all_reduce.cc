@@ -24,7 +24,10 @@ AllReduce::AllReduce(const RunPlan& plan, std::unique_ptr<Gang> gang, std::uniqu
       optimizer_(plan.spec.optimizer, plan.layout),
       gang_(std::move(gang)),
       team_(std::move(team)),
-      exchange_(std::make_unique<Exchange>(*team_)) {}
+      exchange_(std::make_unique<Exchange>(*team_)) {
+  if (plan.crew == 1) return;
+  for (int i = 0; i < plan.threads; ++i) crews_.push_back(std::make_unique<Crew>(plan.crew));
+}
 
 ArenaSizes AllReduce::sizes() const {
   const TeamPlan& plan = team_->plan();
@@ -34,16 +37,24 @@ ArenaSizes AllReduce::sizes() const {
 
 Result<Outcome> AllReduce::finish_step(int me, const Update& update, const Outcome& own) {
   std::vector<double> all(static_cast<size_t>(gang_->world()) * kNotes);
-  TRY(exchange_->reduce_scatter(me, update.step, deadline(), notes_of(own), all));
+  TRY(exchange_->collect(me, update.step, deadline(), notes_of(own), all));
   TRY(const Outcome outcome, total_of(all, update.step));
-  TRY(const double scale, gradient_scale(me, update.step, static_cast<double>(outcome.rows)));
   const Range slice = exchange_->slice(me);
-  const auto part = [&](int index) {
-    return optimizer_.states() > index ? team_->state(index).data() + slice.begin : nullptr;
+  float* const gradients = exchange_->summed(me).data() - slice.begin;
+  const auto by_parts = [&](const auto& part) {
+    Crew::share(crew(me), slice.size(), kBlock, kBlock,
+                [&](Range range) { part(Range{slice.begin + range.begin, slice.begin + range.end}); });
   };
-  optimizer_.update(slice,
-                    {.learning_rate = update.learning_rate, .gradient_scale = scale, .step = update.step + 1},
-                    team_->params().data() + slice.begin, exchange_->summed(me).data(), part(0), part(1));
+  by_parts([&](Range range) { exchange_->sum(me, range, gradients + range.begin); });
+  TRY(const double scale, gradient_scale(me, update.step, static_cast<double>(outcome.rows)));
+  const OptimizerStep step{
+      .learning_rate = update.learning_rate, .gradient_scale = scale, .step = update.step + 1};
+  by_parts([&](Range range) {
+    const auto state = [&](int index) {
+      return optimizer_.states() > index ? team_->state(index).data() + range.begin : nullptr;
+    };
+    optimizer_.update(range, step, team_->params().data() + range.begin, gradients + range.begin, state(0), state(1));
+  });
   TRY(exchange_->all_gather_params(me, update.step, deadline()));
   return outcome;
 }

@@ -4,10 +4,12 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "engine/comm/exchange.h"
 #include "engine/comm/gang.h"
 #include "engine/comm/team.h"
+#include "engine/kernels/crew.h"
 #include "engine/optimizer.h"
 #include "engine/strategies/updater.h"
 #include "engine/training/run_plan.h"
@@ -23,6 +25,7 @@ class AllReduce : public Updater {
   int64_t leaves() const override { return exchange_->leaves(); }
   std::vector<Node> nodes(int me) const override { return exchange_->nodes_of(me); }
   ArenaSizes sizes() const override;
+  Seat seat(int me) override { return {.crew = crew(me)}; }
   const float* parameters(int) const override { return team_->params().data(); }
   float* gradients(int me, size_t node) override {
     return team_->gradients(me, static_cast<int>(node)).data();
@@ -49,12 +52,14 @@ class AllReduce : public Updater {
 
   Deadline deadline() const { return Deadline::after(plan_.spec.deadline_seconds); }
   Result<double> gradient_scale(int me, int64_t step, double rows);
+  Crew* crew(int me) const { return crews_.empty() ? nullptr : crews_[static_cast<size_t>(me - first())].get(); }
 
   const RunPlan& plan_;
   const OptimizerKernel optimizer_;
   std::unique_ptr<Gang> gang_;
   std::unique_ptr<Team> team_;
   std::unique_ptr<Exchange> exchange_;
+  std::vector<std::unique_ptr<Crew>> crews_;  // of each participant of this process, if they have any
 };
 
 }  // namespace dtrain::engine

@@ -1,6 +1,7 @@
 // Where a participant sits: its part of the model, and those whose parts are beside it.
 #pragma once
 
+#include "engine/kernels/crew.h"
 #include "engine/models/model_part.h"
 #include "engine/strategies/group_partners.h"
 #include "engine/strategies/pipe.h"
@@ -11,6 +12,7 @@ struct Seat {
   ModelPart part = {};
   GroupPartners* partners = nullptr;  // with several slices
   Pipe* pipe = nullptr;               // with several stages
+  Crew* crew = nullptr;               // where several threads compute it together
 };
 
 }  // namespace dtrain::engine

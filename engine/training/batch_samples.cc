@@ -8,7 +8,10 @@ void BatchSamples::read(const Dataset& data, std::span<const uint32_t> ids) {
   if (data.kind() == Dataset::Kind::Images) {
     pixels_.resize(ids.size() * static_cast<size_t>(data.pixels()));
     labels_.resize(ids.size());
-    data.images(ids, pixels_.data(), labels_.data());
+    Crew::share(crew_, static_cast<int64_t>(ids.size()), 1, 1, [&](Range range) {
+      data.images(ids.subspan(static_cast<size_t>(range.begin), static_cast<size_t>(range.size())),
+                  pixels_.data() + range.begin * data.pixels(), labels_.data() + range.begin);
+    });
   } else {
     ids_.resize(ids.size() * static_cast<size_t>(data.context()));
     labels_.resize(ids_.size());

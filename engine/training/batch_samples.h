@@ -11,7 +11,8 @@ namespace dtrain::engine {
 
 class BatchSamples {
  public:
-  explicit BatchSamples(const SampleShape& shape) : shape_(shape) {}
+  // `crew`: those who read them together.
+  explicit BatchSamples(const SampleShape& shape, Crew* crew = nullptr) : shape_(shape), crew_(crew) {}
 
   void read(const Dataset& data, std::span<const uint32_t> ids);
   // From the n-th on.
@@ -19,6 +20,7 @@ class BatchSamples {
 
  private:
   const SampleShape& shape_;
+  Crew* const crew_;
   std::vector<float> pixels_;
   std::vector<int32_t> ids_, labels_;
 };

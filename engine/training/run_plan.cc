@@ -9,6 +9,11 @@ namespace dtrain::engine {
 
 namespace {
 
+// More than a processor's own cache holds, with their gradients.
+constexpr int64_t kManyParameters = 256 * 1024;
+// Columns of usual layers are not enough for more.
+constexpr int kLargestCrew = 4;
+
 // What this process may use, which the runner has set.
 int cpus() {
   cpu_set_t set;
@@ -36,6 +41,14 @@ int threads_of(const EngineSpec& spec, const Place& place) {
   const char* told = std::getenv("OMP_NUM_THREADS");
   const int threads = told == nullptr ? 1 : std::atoi(told);
   return place.alone() ? cpus() : std::clamp(threads, 1, cpus());
+}
+
+// Where a step is little beside the exchange of its gradients, one participant computes it with a crew: the
+// threads of one process, which are all of the same speed.
+int crew_of(const EngineSpec& spec, const Layout& layout, int threads) {
+  const bool may = spec.strategy.kind == Strategy::Single || spec.strategy.kind == Strategy::MultiWorkerMirrored;
+  if (!may || !std::holds_alternative<MlpSpec>(spec.model) || layout.size() < kManyParameters) return 1;
+  return threads <= kLargestCrew ? threads : 1;
 }
 
 // Of those that are there.
@@ -112,6 +125,8 @@ Result<RunPlan> make_plan(EngineSpec spec, Place place, const std::filesystem::p
   plan.layout = layout_of(s.model, shape);
   TRY(plan.gpus, gpus_of(s, gpus));
   plan.threads = plan.gpus > 0 ? plan.gpus : threads_of(s, plan.place);
+  if (plan.gpus == 0) plan.crew = crew_of(s, plan.layout, plan.threads);
+  plan.threads /= plan.crew;
   plan.rows_per_sample = std::max<int64_t>(1, shape.context);
   plan.batch = s.weak_scaling ? s.batch * copies_of(s, plan.place) : s.batch;
   const int64_t samples = s.epoch_samples > 0 ? s.epoch_samples : plan.train.size();

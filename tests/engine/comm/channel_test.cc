@@ -20,13 +20,13 @@ std::vector<float> message(size_t size, int seed) {
 
 TEST_CASE("messages of all sizes go down a pipeline and back") {
   // On one host within a process and between two, over two hosts, and mixed.
-  const Crew crews[] = {{.threads = {3}},
+  const Cast casts[] = {{.threads = {3}},
                         {.threads = {1, 2}},
                         {.threads = {1, 1, 1}, .hosts = {0, 1, 2}},
                         {.threads = {1, 1, 1}, .hosts = {0, 0, 1}}};
-  for (const Crew& crew : crews) {
+  for (const Cast& cast : casts) {
     std::atomic<int> wrong = 0;
-    with_teams(crew, {.elements = 1}, [&](Team& team, int me) {
+    with_teams(cast, {.elements = 1}, [&](Team& team, int me) {
       const auto deadline = Deadline::after(kPatience_seconds);
       std::vector<Channel> neighbours;
       for (const int other : {me - 1, me + 1}) {

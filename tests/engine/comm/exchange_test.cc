@@ -117,9 +117,9 @@ TeamPlan plan_for(int64_t elements, int world) {
   return {.elements = elements, .states = 1, .arenas = most_nodes(world, leaf_count(world))};
 }
 
-void check_training(const Crew& crew, int64_t elements) {
+void check_training(const Cast& cast, int64_t elements) {
   const Trained expected = reference(elements);
-  with_gangs(crew, [&](Gang& gang) {
+  with_gangs(cast, [&](Gang& gang) {
     const auto deadline = Deadline::after(kPatience_seconds);
     auto team = Team::open(gang, plan_for(elements, gang.world()), deadline);
     if (!team.ok()) FAIL_CHECK(team.error().message);
@@ -140,7 +140,7 @@ void check_training(const Crew& crew, int64_t elements) {
 }
 
 TEST_CASE("every world trains the same bits, over one host and over several") {
-  const Crew crews[] = {
+  const Cast casts[] = {
       {.threads = {1}},
       {.threads = {2}},
       {.threads = {1, 1}},
@@ -155,13 +155,13 @@ TEST_CASE("every world trains the same bits, over one host and over several") {
       {.threads = {1, 2, 1, 1}, .hosts = {0, 0, 0, 1}},
       {.threads = {1, 1, 2, 3}, .hosts = {0, 1, 1, 2}},
   };
-  for (const Crew& crew : crews) {
+  for (const Cast& cast : casts) {
     // Less than a slice, less than one each, and not a whole number of blocks.
     for (const int64_t elements : {16, 5 * 4096, 11 * 4096 + 48}) {
-      CAPTURE(crew.threads.size());
-      CAPTURE(crew.hosts.size());
+      CAPTURE(cast.threads.size());
+      CAPTURE(cast.hosts.size());
       CAPTURE(elements);
-      check_training(crew, elements);
+      check_training(cast, elements);
     }
   }
 }

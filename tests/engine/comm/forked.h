@@ -16,10 +16,10 @@ namespace dtrain::engine {
 
 // body(gang) in a process each; what each returned, or "" if it was killed. A process that stops
 // itself is killed once all others have ended.
-inline std::vector<std::string> forked(const Crew& crew,
+inline std::vector<std::string> forked(const Cast& cast,
                                        const std::function<std::string(Gang&)>& body) {
-  Ports ports(crew);
-  const size_t count = crew.threads.size();
+  Ports ports(cast);
+  const size_t count = cast.threads.size();
   std::vector<pid_t> pids;
   std::vector<Fd> outputs;
   for (size_t i = 0; i < count; ++i) {

@@ -13,7 +13,7 @@ namespace dtrain::engine {
 
 constexpr double kPatience_seconds = 30;
 
-struct Crew {
+struct Cast {
   std::vector<int> threads;     // of each process
   std::vector<int> hosts = {};  // pretended, of each process; empty: one
   uint64_t key = 1;
@@ -24,31 +24,31 @@ struct Ports {
   std::vector<Listener> listeners;
   std::vector<Attendance> attendances;
 
-  explicit Ports(const Crew& crew) {
+  explicit Ports(const Cast& cast) {
     std::vector<std::string> addresses;
-    for (size_t i = 0; i < crew.threads.size(); ++i) {
+    for (size_t i = 0; i < cast.threads.size(); ++i) {
       auto listener = Listener::open("127.0.0.1", 0);
       REQUIRE(listener.ok());
       addresses.push_back(fmt::format("127.0.0.1:{}", listener->port()));
       listeners.push_back(std::move(*listener));
     }
-    for (size_t i = 0; i < crew.threads.size(); ++i) {
+    for (size_t i = 0; i < cast.threads.size(); ++i) {
       Attendance attendance;
       attendance.place.index = static_cast<int>(i);
       attendance.place.workers = addresses;
-      attendance.place.key = crew.key;
-      attendance.threads = crew.threads[i];
-      attendance.pretended_host = crew.hosts.empty() ? 0 : crew.hosts[i];
+      attendance.place.key = cast.key;
+      attendance.threads = cast.threads[i];
+      attendance.pretended_host = cast.hosts.empty() ? 0 : cast.hosts[i];
       attendances.push_back(std::move(attendance));
     }
   }
 };
 
-// All processes of the crew as threads: body(gang) in each.
-inline void with_gangs(const Crew& crew, const std::function<void(Gang&)>& body) {
-  Ports ports(crew);
+// All processes of the cast as threads: body(gang) in each.
+inline void with_gangs(const Cast& cast, const std::function<void(Gang&)>& body) {
+  Ports ports(cast);
   std::vector<std::thread> processes;
-  for (size_t i = 0; i < crew.threads.size(); ++i) {
+  for (size_t i = 0; i < cast.threads.size(); ++i) {
     processes.emplace_back([&, i] {
       auto gang = meet(ports.attendances[i], Deadline::after(kPatience_seconds),
                        std::move(ports.listeners[i]));

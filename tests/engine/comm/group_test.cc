@@ -36,18 +36,18 @@ int exchange(Group& group, int me, size_t size) {
 }
 
 TEST_CASE("a group's sums are in the order of its members, on one host and over several") {
-  const Crew crews[] = {{.threads = {1}},
+  const Cast casts[] = {{.threads = {1}},
                         {.threads = {2}},
                         {.threads = {2, 1, 1}},
                         {.threads = {1, 1}, .hosts = {0, 1}},
                         {.threads = {2, 1}, .hosts = {0, 1}},
                         {.threads = {1, 1, 1, 1}, .hosts = {0, 1, 0, 2}}};
-  for (const Crew& crew : crews) {
+  for (const Cast& cast : casts) {
     for (const size_t size : {1u, 1000u, 600'001u}) {
-      CAPTURE(crew.threads.size());
+      CAPTURE(cast.threads.size());
       CAPTURE(size);
       std::atomic<int> wrong = 0;
-      with_teams(crew, {.elements = 1}, [&](Team& team, int me) {
+      with_teams(cast, {.elements = 1}, [&](Team& team, int me) {
         std::vector<int> everyone;
         for (int p = 0; p < team.gang().world(); ++p) everyone.push_back(p);
         auto group = Group::open(team, me, everyone, 0, Deadline::after(kPatience_seconds));

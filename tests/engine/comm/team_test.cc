@@ -10,9 +10,9 @@ namespace dtrain::engine {
 namespace {
 
 TEST_CASE("what is written before a barrier is there after it, round after round") {
-  for (const Crew& crew : {Crew{.threads = {3}}, Crew{.threads = {1, 2}}, Crew{.threads = {1}}}) {
+  for (const Cast& cast : {Cast{.threads = {3}}, Cast{.threads = {1, 2}}, Cast{.threads = {1}}}) {
     std::atomic<int> wrong = 0;
-    with_teams(crew, {.elements = 100, .states = 1, .arenas = 2}, [&](Team& team, int me) {
+    with_teams(cast, {.elements = 100, .states = 1, .arenas = 2}, [&](Team& team, int me) {
       for (int round = 1; round <= 300; ++round) {
         const auto value = static_cast<float>(round);
         team.gradients(me, 1)[99] = value;
@@ -59,10 +59,10 @@ TEST_CASE("the missing are named on the deadline, and everyone says the same") {
 }
 
 TEST_CASE("one that fails ends the others with its words") {
-  for (const Crew& crew : {Crew{.threads = {2, 2}}, Crew{.threads = {2, 2}, .hosts = {0, 1}}}) {
+  for (const Cast& cast : {Cast{.threads = {2, 2}}, Cast{.threads = {2, 2}, .hosts = {0, 1}}}) {
     std::mutex mutex;
     std::vector<std::string> texts;
-    with_teams(crew, {.elements = 4}, [&](Team& team, int me) {
+    with_teams(cast, {.elements = 4}, [&](Team& team, int me) {
       std::string text;
       if (me == 3) {
         text = team.fail({Code::DataLoss, "the loss is not a number", ""}).message;

@@ -7,9 +7,9 @@
 namespace dtrain::engine {
 
 // Runs body(team, participant) on every thread of every process.
-inline void with_teams(const Crew& crew, const TeamPlan& plan,
+inline void with_teams(const Cast& cast, const TeamPlan& plan,
                        const std::function<void(Team&, int)>& body) {
-  with_gangs(crew, [&](Gang& gang) {
+  with_gangs(cast, [&](Gang& gang) {
     auto team = Team::open(gang, plan, Deadline::after(kPatience_seconds));
     if (!team.ok()) FAIL_CHECK(team.error().message);
     if (!team.ok()) return;

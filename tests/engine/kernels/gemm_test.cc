@@ -3,21 +3,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <random>
 #include <vector>
 
 #include "engine/kernels/kernels.h"
+#include "tests/engine/kernels/random_matrix.h"
 
 namespace dtrain::engine {
 namespace {
-
-std::vector<float> random_matrix(int64_t elements, unsigned seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal;
-  std::vector<float> values(static_cast<size_t>(elements));
-  for (float& each : values) each = normal(random);
-  return values;
-}
 
 // Of sizes that fill no tile, and inner dimensions that are one piece or several.
 TEST_CASE("a product is what its definition says, and each row has the same bits alone") {

@@ -12,7 +12,7 @@ namespace {
 
 struct Case {
   const char* name;
-  Crew crew;
+  Cast cast;
   int model;
   bool pipeline;
 };
@@ -40,7 +40,7 @@ TEST_CASE("on every host each element that its parts hold is updated by one part
     }
     std::mutex mutex;
     int looked = 0;
-    with_gangs(one.crew, [&](Gang& gang) {
+    with_gangs(one.cast, [&](Gang& gang) {
       const Grid grid(gang, one.model);
       const std::lock_guard lock(mutex);
       ++looked;
@@ -72,7 +72,7 @@ TEST_CASE("on every host each element that its parts hold is updated by one part
         for (int64_t i = p.offset; i < p.range().end; ++i) CHECK(counted[static_cast<size_t>(i)] == 1);
       }
     });
-    CHECK(looked == static_cast<int>(one.crew.threads.size()));
+    CHECK(looked == static_cast<int>(one.cast.threads.size()));
   }
 }
 

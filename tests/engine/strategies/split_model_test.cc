@@ -27,16 +27,16 @@ Json spec_of(const std::filesystem::path& files, const Json& strategy) {
           {"deadline", kPatience_seconds}};
 }
 
-// The model that such a crew trains, as the file has it. Each process has its own OUTPUT_DIR, but that of
+// The model that such a cast trains, as the file has it. Each process has its own OUTPUT_DIR, but that of
 // the master counts.
-std::string trained(const Json& json, const Crew& crew, const test::TemporaryFolder& folder) {
-  Ports ports(crew);
+std::string trained(const Json& json, const Cast& cast, const test::TemporaryFolder& folder) {
+  Ports ports(cast);
   std::vector<std::thread> processes;
-  for (size_t i = 0; i < crew.threads.size(); ++i) {
+  for (size_t i = 0; i < cast.threads.size(); ++i) {
     processes.emplace_back([&, i] {
       const auto run = [&]() -> Status {
         TRY(EngineSpec spec, engine_spec_from_json(json.dump()));
-        spec.threads = crew.threads[i];
+        spec.threads = cast.threads[i];
         TRY(const RunPlan plan, make_plan(std::move(spec), ports.attendances[i].place, "/", folder.path()));
         TRY(auto gang, meet(ports.attendances[i], Deadline::after(kPatience_seconds), std::move(ports.listeners[i])));
         std::unique_ptr<Updater> updater;
@@ -70,7 +70,7 @@ TEST_CASE("a model that is split over hosts is the same, to rounding, and goes o
   struct Case {
     const char* name;
     Json strategy;
-    Crew crew;
+    Cast cast;
   };
   for (const Case& one : std::vector<Case>{
            {"pipeline", pipeline, {{1, 1}, {0, 1}}},
@@ -83,13 +83,13 @@ TEST_CASE("a model that is split over hosts is the same, to rounding, and goes o
            {"mesh, threads", mesh, {{2, 2, 2, 2}, {0, 1, 2, 0}}}}) {
     CAPTURE(std::string(one.name));
     const test::TemporaryFolder folder;
-    const std::string split = trained(spec_of(files.path(), one.strategy), one.crew, folder);
+    const std::string split = trained(spec_of(files.path(), one.strategy), one.cast, folder);
     CHECK(distance(expected, split) < 2e-4);
     // As if it had been killed after its first checkpoint.
     std::filesystem::remove(folder / "model.safetensors");
     std::filesystem::remove_all(folder / "checkpoints/step-00000008");
     std::filesystem::remove_all(folder / "checkpoints/step-00000012");
-    CHECK(trained(spec_of(files.path(), one.strategy), one.crew, folder) == split);
+    CHECK(trained(spec_of(files.path(), one.strategy), one.cast, folder) == split);
   }
 }
 
@@ -97,8 +97,8 @@ TEST_CASE("workers of a split model have as many threads each") {
   const test::TemporaryFolder files;
   write_text(files.path());
   const test::TemporaryFolder folder;
-  const Crew crew{{1, 2}, {}};
-  Ports ports(crew);
+  const Cast cast{{1, 2}, {}};
+  Ports ports(cast);
   std::vector<std::thread> processes;
   for (size_t i = 0; i < 2; ++i) {
     processes.emplace_back([&, i] {

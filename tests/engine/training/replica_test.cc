@@ -1,4 +1,5 @@
 // Whole trainings by the program itself, as many processes as TF_CONFIG lists, on drawn digits.
+#include <array>
 #include <map>
 
 #include "engine/formats/checkpoint.h"
@@ -42,6 +43,27 @@ TEST_CASE("the model is the same, bit for bit, on every number of workers, threa
     sync["strategy"]["data-path"] = "grpc";
     check_same("sync, gRPC", sync, 2, 2);
 #endif
+  }
+}
+
+// One of many parameters, which threads of a process compute together.
+TEST_CASE("a wide model is the same, bit for bit, on every number of threads") {
+  for (const Json& optimizer : {Json{{"clip", 0.5}, {"optimizer", {{"momentum", 0.9}}}}, Json{{"optimizer", {{"kind", "adam"}, {"learning-rate", 0.001}}}}}) {
+    CAPTURE(optimizer.dump());
+    Json spec = all_reduce(optimizer);
+    spec.merge_patch({{"model", {{"mlp", {{"hidden", {500, 300}}}}}}, {"epochs", 1}});
+    Gang alone(spec, 1, 0);
+    REQUIRE_MESSAGE(alone.run() == 0, alone.log("worker.0"));
+    CHECK(last(alone, "accuracy") > 0.5);
+    // Five are too many to do it together.
+    for (const auto& [threads, workers] : {std::array{2, 1}, {3, 1}, {4, 1}, {5, 1}, {2, 2}, {4, 3}}) {
+      CAPTURE(threads);
+      CAPTURE(workers);
+      spec["threads"] = threads;
+      Gang gang(spec, workers, 0);
+      REQUIRE_MESSAGE(gang.run() == 0, gang.log("worker.0"));
+      CHECK(gang.model() == alone.model());
+    }
   }
 }
 

@@ -1,0 +1,53 @@
+#include "engine/kernels/crew.h"
+
+namespace dtrain::engine {
+namespace {
+
+// Longer than what lies between two operations of a step; the end of an epoch may be slept through.
+constexpr int kSpins = 20000;
+
+void wait_until_not(const std::atomic<uint32_t>& word, uint32_t old) {
+  for (int i = 0; i < kSpins; ++i) {
+    if (word.load(std::memory_order_acquire) != old) return;
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+  }
+  word.wait(old, std::memory_order_acquire);
+}
+
+}  // namespace
+
+Crew::Crew(int hands) {
+  for (int i = 1; i < hands; ++i) threads_.emplace_back([this, i] { help(i); });
+}
+
+Crew::~Crew() {
+  over_ = true;
+  begun_.fetch_add(1, std::memory_order_release);
+  begun_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+// Release and acquire, each way: those who help see the job and what the caller wrote before it, and the
+// caller what they wrote.
+void Crew::run_all(const Job& job) {
+  job_ = job;
+  const uint32_t all = done_.load(std::memory_order_relaxed) + static_cast<uint32_t>(threads_.size());
+  begun_.fetch_add(1, std::memory_order_release);
+  begun_.notify_all();
+  job.call(job.part, 0);
+  for (uint32_t done; (done = done_.load(std::memory_order_acquire)) != all;) wait_until_not(done_, done);
+}
+
+void Crew::help(int i) {
+  for (uint32_t seen = 0;; ++seen) {
+    wait_until_not(begun_, seen);
+    if (over_) return;
+    job_.call(job_.part, i);
+    done_.fetch_add(1, std::memory_order_release);
+    done_.notify_one();
+  }
+}
+
+}  // namespace dtrain::engine

@@ -1,0 +1,64 @@
+// A Crew is several threads that compute the operations of one participant together, each a part of every
+// operation. Participants that compute a batch's samples apart read all parameters and exchange all
+// gradients; a crew shares a layer's columns instead, so that each parameter and its gradient stay in one
+// processor's cache. That pays where parameters are many beside the samples of a step.
+//
+// Owner and thread: one participant. Its calls come close together, so those who wait stay awake for a while.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <thread>
+#include <vector>
+
+#include "engine/layout.h"
+
+namespace dtrain::engine {
+
+class Crew {
+ public:
+  // `hands` counts the caller of run() too: one less threads are started.
+  explicit Crew(int hands);
+  ~Crew();
+  Crew(const Crew&) = delete;
+  Crew& operator=(const Crew&) = delete;
+
+  int hands() const { return static_cast<int>(threads_.size()) + 1; }
+
+  // part(i), of each i in [0, hands()); the caller does the first. All is done, and can be read, when it
+  // returns. Parts must not throw.
+  template <class Part>
+  void run(const Part& part) {
+    run_all({&part, [](const void* of, int i) { (*static_cast<const Part*>(of))(i); }});
+  }
+
+  // part(range): `count` in ranges that begin at multiples of `step`, one a hand; those left empty are not
+  // called. Without a crew, or with too little for `least` each, the caller does it all.
+  template <class Part>
+  static void share(Crew* crew, int64_t count, int64_t step, int64_t least, const Part& part) {
+    if (crew == nullptr || count < least * crew->hands()) return part(Range{0, count});
+    const int64_t hands = crew->hands(), steps = (count + step - 1) / step;
+    crew->run([&](int i) {
+      const Range range{std::min(count, steps * i / hands * step), std::min(count, steps * (i + 1) / hands * step)};
+      if (range.size() > 0) part(range);
+    });
+  }
+
+ private:
+  struct Job {
+    const void* part;
+    void (*call)(const void* part, int i);
+  };
+  void run_all(const Job& job);
+  void help(int i);
+
+  // Each on a line of its own: one is written by the caller, the other by those who help.
+  alignas(64) std::atomic<uint32_t> begun_{0};  // jobs
+  alignas(64) std::atomic<uint32_t> done_{0};   // parts, of all jobs
+  alignas(64) Job job_{};
+  bool over_ = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace dtrain::engine

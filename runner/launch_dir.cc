@@ -17,7 +17,6 @@ pb::ReplicaFrame to_frame(const ReplicaLaunch& replica) {
   frame.set_attempt(replica.attempt);
   for (const std::string& argument : replica.argv) frame.add_argv(argument);
   frame.set_cwd(replica.cwd);
-  frame.set_view_made_ns(replica.view_made_ns);
   for (const auto& [name, value] : replica.env) {
     pb::ReplicaFrame::Variable& variable = *frame.add_env();
     variable.set_name(name);
@@ -33,7 +32,6 @@ Result<ReplicaLaunch> from_frame(const pb::ReplicaFrame& frame) {
   replica.attempt = frame.attempt();
   replica.argv = {frame.argv().begin(), frame.argv().end()};
   replica.cwd = frame.cwd();
-  replica.view_made_ns = frame.view_made_ns();
   for (const auto& variable : frame.env()) replica.env[variable.name()] = variable.value();
   replica.cgroups = {frame.cgroups().begin(), frame.cgroups().end()};
   return replica;

@@ -34,7 +34,6 @@ struct ReplicaLaunch {
   uint32_t attempt = 0;
   std::vector<std::string> argv;  // argv[0] is looked up in env's PATH
   std::string cwd;
-  int64_t view_made_ns = 0;  // Workdir::made_ns
   std::map<std::string, std::string> env;  // complete: nothing is inherited
   // Directories to join, made by the runner (cgroup.h): the first lists members and kills, others
   // only limit and measure. Empty: none.

@@ -84,7 +84,6 @@ class Views {
     if (!view.ok()) return std::move(view).error();
     places_.push_back(place);
     replica.cwd = view->cwd.string();
-    replica.view_made_ns = view->made_ns;
     return ok();
   }
   void keep() { kept_ = true; }
@@ -387,7 +386,7 @@ Result<std::string> release_work(const LaunchRecord& launch, const LaunchDir& di
   }
   // What it made elsewhere than in the environment was in passing.
   if (is_build(id)) return std::string();
-  auto left = left_behind(place, launch.tree, replica->view_made_ns);
+  auto left = left_behind(place, launch.tree);
   if (!left.ok() && is_passing(left.error())) return left;
   // Rather kept than deleted unseen.
   if (!left.ok()) left = fmt::format("files that can't be listed ({})", left.error().message);

@@ -34,10 +34,8 @@ fs::path upper_of(const fs::path& place) {
   return place / "upper";
 }
 
-int64_t wall_clock_ns() {
-  timespec now{};
-  ::clock_gettime(CLOCK_REALTIME, &now);
-  return now.tv_sec * 1'000'000'000 + now.tv_nsec;
+fs::path copied_of(const fs::path& place) {
+  return place / ".copied";
 }
 
 std::optional<WorkdirKind> parse_kind(std::string_view word) {
@@ -91,7 +89,11 @@ Result<WorkdirKind> copy_tree(const fs::path& tree, const fs::path& place, CopyK
   const Fd from(::open(tree.c_str(), kOpenDirectory));
   const Fd to(::open(project_of(place).c_str(), kOpenDirectory));
   if (!from || !to) return errno_error("open " + tree.native(), errno);
+  // By the clock that gives files their times, which may be another host's, and is compared with them.
+  const Fd copied(::open(copied_of(place).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+  if (!copied) return errno_error("create " + copied_of(place).native(), errno);
   TRY(const bool shared, copy_directory(from.get(), to.get(), kind));
+  if (::fchmod(copied.get(), 0400) != 0) return errno_error("change " + copied_of(place).native(), errno);
   return shared && kind != CopyKind::Bytes ? WorkdirKind::Reflink : WorkdirKind::Copy;
 }
 
@@ -157,12 +159,12 @@ Result<Workdir> make_view(const ViewSource& source, const fs::path& place,
     (void)release_view(place).ok();
     return std::move(kind).error().with_context("work directory " + place.native());
   }
-  return Workdir{project_of(place), *kind, wall_clock_ns()};
+  return Workdir{project_of(place), *kind};
 }
 
 Result<Workdir> make_empty_view(const fs::path& place) {
   TRY(make_place(place));
-  return Workdir{project_of(place), WorkdirKind::Copy, wall_clock_ns()};
+  return Workdir{project_of(place), WorkdirKind::Copy};
 }
 
 // ---- ending
@@ -189,16 +191,36 @@ bool is_shortage(int errno_value) {
   return errno_error("", errno_value).code == Code::ResourceExhausted;
 }
 
+int64_t in_ns(const timespec& time) {
+  return time.tv_sec * 1'000'000'000 + time.tv_nsec;
+}
+
+// When files of a copy were last changed by those who made it: nobody set the clock meanwhile, or the copy
+// counts as changed. Nothing where none was made.
+struct Copied {
+  int64_t begin_ns = 1, end_ns = 0;
+  bool has(const struct stat& st) const { return begin_ns <= in_ns(st.st_ctim) && in_ns(st.st_ctim) <= end_ns; }
+};
+
+Result<Copied> read_copied(const fs::path& place) {
+  struct stat st {};
+  if (::stat(copied_of(place).c_str(), &st) == 0) return Copied{in_ns(st.st_mtim), in_ns(st.st_ctim)};
+  if (errno == ENOENT) return Copied{};
+  return errno_error("look at " + copied_of(place).native(), errno);
+}
+
 // Sums what is left by the names at the top of the work directory.
 class LeftBehind {
  public:
+  explicit LeftBehind(const Copied& copied) : copied_(copied) {}
+
   // `original`: the tree a copy was made from, else -1: everything below `directory` counts.
-  Status add(int directory, int original, int64_t made_ns, const std::string& top) {
+  Status add(int directory, int original, const std::string& top) {
     Listing names;
     TRY(names.read(directory));
     for (size_t i = 0; i < names.size(); ++i) {
       if (names.view(i) == "__pycache__") continue;  // nobody misses that
-      TRY(add_name(directory, original, made_ns, names.name(i), top));
+      TRY(add_name(directory, original, names.name(i), top));
     }
     return ok();
   }
@@ -220,8 +242,7 @@ class LeftBehind {
   }
 
  private:
-  Status add_name(int directory, int original, int64_t made_ns, const char* name,
-                  const std::string& top) {
+  Status add_name(int directory, int original, const char* name, const std::string& top) {
     struct stat st {};
     if (::fstatat(directory, name, &st, AT_SYMLINK_NOFOLLOW) != 0) {
       return errno == ENOENT ? ok() : Status(errno_error(fmt::format("look at {}", name), errno));
@@ -233,26 +254,25 @@ class LeftBehind {
       if (original >= 0 && !original_below && is_shortage(errno)) {
         return errno_error(fmt::format("open the original of {}", name), errno);
       }
-      return add(below.get(), original_below.get(), made_ns,
-                 top.empty() ? std::string(name) + '/' : top);
+      return add(below.get(), original_below.get(), top.empty() ? std::string(name) + '/' : top);
     }
     // Links weigh nothing, and an overlay marks deleted names with devices.
     if (!S_ISREG(st.st_mode)) return ok();
     struct stat before {};
     const bool as_it_was = original >= 0 &&
                            ::fstatat(original, name, &before, AT_SYMLINK_NOFOLLOW) == 0 &&
-                           before.st_size == st.st_size &&
-                           st.st_ctim.tv_sec * 1'000'000'000 + st.st_ctim.tv_nsec <= made_ns;
+                           before.st_size == st.st_size && copied_.has(st);
     if (!as_it_was) bytes_[top.empty() ? name : top] += static_cast<uint64_t>(st.st_size);
     return ok();
   }
 
+  const Copied copied_;
   std::map<std::string, uint64_t> bytes_;
 };
 
 }  // namespace
 
-Result<std::string> left_behind(const fs::path& place, const fs::path& tree, int64_t made_ns) {
+Result<std::string> left_behind(const fs::path& place, const fs::path& tree) {
   const Fd upper(::open(upper_of(place).c_str(), kOpenDirectory));
   if (!upper && errno != ENOENT) return errno_error("open " + upper_of(place).native(), errno);
   const Fd project(upper ? -1 : ::open(project_of(place).c_str(), kOpenDirectory));
@@ -262,8 +282,9 @@ Result<std::string> left_behind(const fs::path& place, const fs::path& tree, int
   if (!upper && !tree.empty() && !original && is_shortage(errno)) {
     return errno_error("open " + tree.native(), errno);
   }
-  LeftBehind left;
-  TRY(left.add(upper ? upper.get() : project.get(), original.get(), made_ns, ""));
+  TRY(const Copied copied, read_copied(place));
+  LeftBehind left(copied);
+  TRY(left.add(upper ? upper.get() : project.get(), original.get(), ""));
   return left.text();
 }
 

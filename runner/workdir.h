@@ -2,11 +2,11 @@
 //
 //   <place>/project         where the replica runs
 //   <place>/{upper,work}    what it wrote, when the view is an overlay
+//   <place>/.copied         when it is a copy: modified when that began, changed when it ended
 //
 // Views are made so that nothing a replica does there reaches the tree, be it root or not.
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -23,7 +23,6 @@ std::string_view to_string(WorkdirKind kind);  // "overlay"
 struct Workdir {
   std::filesystem::path cwd;  // <place>/project
   WorkdirKind kind = WorkdirKind::Copy;
-  int64_t made_ns = 0;  // since the epoch: what changed later, the replica changed
 };
 
 // A tree to make views of, looked at once for all of them.
@@ -52,7 +51,7 @@ Result<Workdir> make_empty_view(const std::filesystem::path& place);
 // log.txt". Empty when nothing. Works before and after unmount_view. ResourceExhausted: no descriptors
 // or memory to look with; to be asked again.
 Result<std::string> left_behind(const std::filesystem::path& place,
-                                const std::filesystem::path& tree, int64_t made_ns);
+                                const std::filesystem::path& tree);
 
 // Both need no more than the path, so that a later runner can call them, and are no-ops when there
 // is nothing (left) to do. unmount_view keeps what was written, in <place>/upper or

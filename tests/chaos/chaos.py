@@ -114,9 +114,12 @@ def main():
     for what in (group, network):
         if what.unavailable and not (what is group and group.path):
             print(f"left out: {what.unavailable}")
-    cluster = Cluster(options.dtrain.resolve(), group, network)
+    dtrain = options.dtrain.resolve()
+    cluster = Cluster(dtrain, group, network, dtrain.parents[1] / "jumping_clock/jumping_clock.so")
     for why in {disk.unavailable for disk in cluster.disks.values()} - {""}:
         print(f"left out: filling disks: {why}")
+    if cluster.clock.unavailable:
+        print(f"left out: setting the clock: {cluster.clock.unavailable}")
     rounds = 0
     try:
         rounds = play(options, cluster, group, network, checks)

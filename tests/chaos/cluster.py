@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 
 import processes
+from clock import Clock
 from disks import Disk
 
 # Busy machines are slow; a wait ends with what it waits for, so this costs nothing.
@@ -62,7 +63,7 @@ class Command:
 
 
 class Cluster:
-    def __init__(self, dtrain, group, network):
+    def __init__(self, dtrain, group, network, clock_library):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="dtrain-chaos-"))
         self.home = self.folder / "home"
         self.project = self.folder / "project"
@@ -79,6 +80,8 @@ class Cluster:
         self.env = {name: value for name, value in os.environ.items()
                     if not name.startswith("DTRAIN_")}
         self.env.update(DTRAIN_HOME=str(self.home), NO_COLOR="", LC_ALL="C.UTF-8")
+        self.clock = Clock(clock_library, self.folder / "clock")
+        self.env.update(self.clock.env)
         self.commands = 0
         self.joined = {}  # host -> Command
 

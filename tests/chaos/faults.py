@@ -79,6 +79,11 @@ class Faults:
             self.say(f"filled the disk of {host}")
             self.undo_in(for_ms, disk.empty)
 
+    def set_clock(self, number):
+        seconds = self.cluster.clock.set(number)
+        if seconds is not None:
+            self.say(f"the clock is wrong by {seconds} s")
+
     def undo_in(self, for_ms, what):
         self.undo.append((time.monotonic() + for_ms / 1000, what))
 
@@ -115,3 +120,5 @@ class Faults:
             self.fill(action.number, action.for_ms)
         if action.name == "starve runner":
             self.starve(cluster.is_runner, action.number, action.for_ms)
+        if action.name == "set clock":
+            self.set_clock(action.number)

@@ -10,7 +10,8 @@ HIDINGS = ("child", "deaf", "daemon", "bare")
 FAULTS = (("kill daemon", 4), ("kill runner", 4), ("kill daemon+runner", 2), ("kill nursery", 2),
           ("kill keeper", 2), ("kill everything", 1), ("kill replica", 1), ("pause daemon", 2),
           ("pause runner", 2), ("pause keeper", 1), ("kill cli", 2), ("dtrain kill", 3),
-          ("stop daemon", 1), ("starve daemon", 2), ("starve runner", 2), ("fill disk", 3))
+          ("stop daemon", 1), ("starve daemon", 2), ("starve runner", 2), ("fill disk", 3),
+          ("set clock", 2))
 
 
 @dataclasses.dataclass

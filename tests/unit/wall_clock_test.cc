@@ -25,7 +25,6 @@ const std::map<std::string, std::string> kMayAsk = {
     {"runner/lost_keeper.cc", "shown: when it ended"},
     {"runner/preparation.cc", "the age of what replicas left behind"},
     {"runner/usage.cc", "shown: cpu since the start"},
-    {"runner/workdir.cc", "compared with the times that a file system gives"},
     {"schema/clock.cc", "the clock"},
     {"schema/clock.h", "the clock"},
     {"schema/stat_cache.cc", "compared with the times that a file system gives"},

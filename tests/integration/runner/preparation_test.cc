@@ -100,7 +100,6 @@ TEST_CASE("outputs wait for descriptors, and what is left can't be taken for not
   const auto view = make_empty_view(launch.place_of(replica.id));
   REQUIRE(view.ok());
   replica.cwd = view->cwd;
-  replica.view_made_ns = view->made_ns;
   replica.env["OUTPUT_DIR"] = folder / "out";
   test::write_file(view->cwd / "result", "42");
   test::write_file(view->cwd / "note", "left");

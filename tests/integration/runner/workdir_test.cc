@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <fstream>
 
@@ -61,7 +62,7 @@ TEST_CASE("a view is the tree, and nothing done there reaches the tree") {
     CHECK(view->kind == kind);
     CHECK(view->cwd == host.place / "project");
     CHECK(test::describe_tree(view->cwd) == host.described);
-    CHECK(left_behind(host.place, host.tree, view->made_ns).value() == "");
+    CHECK(left_behind(host.place, host.tree).value() == "");
 
     append(view->cwd / "train.py", "# more");
     fs::permissions(view->cwd / "train.py", fs::perms::none);
@@ -104,17 +105,34 @@ TEST_CASE("what a replica left is summed by name, before and after unmounting") 
     write_file(view->cwd / "log.txt", std::string(1000, 'l'));
     write_file(view->cwd / "pkg/__pycache__/m.pyc", std::string(9000, 'p'));
     fs::remove(view->cwd / "data/set");
-    CHECK(left_behind(host.place, host.tree, view->made_ns).value() == "4.0 MB in ckpt/, log.txt");
+    CHECK(left_behind(host.place, host.tree).value() == "4.0 MB in ckpt/, log.txt");
     write_file(view->cwd / "a", "1");
     write_file(view->cwd / "b", "1");
     append(view->cwd / "train.py", std::string(100, '#'));
-    CHECK(left_behind(host.place, host.tree, view->made_ns).value() == "4.0 MB in ckpt/, log.txt, train.py and 2 more");
+    CHECK(left_behind(host.place, host.tree).value() == "4.0 MB in ckpt/, log.txt, train.py and 2 more");
     REQUIRE(unmount_view(host.place).ok());
-    CHECK(left_behind(host.place, host.tree, view->made_ns).value() == "4.0 MB in ckpt/, log.txt, train.py and 2 more");
+    CHECK(left_behind(host.place, host.tree).value() == "4.0 MB in ckpt/, log.txt, train.py and 2 more");
     CHECK(unmount_view(host.place).ok());
     REQUIRE(release_view(host.place).ok());
-    CHECK(left_behind(host.place, host.tree, view->made_ns).value() == "");
+    CHECK(left_behind(host.place, host.tree).value() == "");
   }
+}
+
+// The times that tell are a file system's own, whatever the time of day is here; where they contradict each
+// other, what may have been written is not thrown away.
+TEST_CASE("a copy made while somebody set the clock counts as left behind") {
+  Host host;
+  const auto view = make_view(host.tree, host.place, WorkdirKind::Copy);
+  REQUIRE(view.ok());
+  CHECK(left_behind(host.place, host.tree).value() == "");
+  const fs::path copied = host.place / ".copied";
+  const auto begun = fs::last_write_time(copied);
+  fs::last_write_time(copied, begun + std::chrono::hours(1));
+  CHECK(left_behind(host.place, host.tree).value() != "");
+  fs::last_write_time(copied, begun - std::chrono::hours(1));
+  CHECK(left_behind(host.place, host.tree).value() == "");
+  fs::remove(copied);
+  CHECK(left_behind(host.place, host.tree).value() != "");
 }
 
 // `left` more descriptors may be opened while it lives.
@@ -138,7 +156,7 @@ TEST_CASE("without descriptors to compare with, no file counts as left behind") 
   Host host;
   const auto view = make_view(host.tree, host.place, WorkdirKind::Copy);
   REQUIRE(view.ok());
-  const auto left = [&] { return left_behind(host.place, host.tree, view->made_ns); };
+  const auto left = [&] { return left_behind(host.place, host.tree); };
   // The view's tops are two, those of a folder below it two more.
   for (rlim_t few = 0; few < 4; ++few) {
     CAPTURE(few);

@@ -1,5 +1,6 @@
 #include "daemon/daemon_main.h"
 
+#include <grpc/support/time.h>
 #include <grpcpp/grpcpp.h>
 #include <unistd.h>
 
@@ -154,7 +155,7 @@ Status run(const DaemonOptions& options, Readiness& readiness) {
     // What is being answered gets a moment; then every stream still open is cut. The loop goes on
     // meanwhile: the streams end on it.
     shutdown = std::thread([&] {
-      server->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(200));
+      server->Shutdown(gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis(200, GPR_TIMESPAN)));
       asio::post(loop, [&] { loop.stop(); });
     });
   };

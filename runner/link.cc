@@ -199,6 +199,8 @@ void Link::dial() {
   if (closed_) return;
   std::string reason;
   if (!somebody_listens(socket_, reason)) return redial(reason);
+  // gRPC's own wait ends at a time of day: somebody may set the clock back meanwhile.
+  grpc::experimental::ChannelResetConnectionBackoff(channel_->channel.get());
   stream_ = std::make_shared<Stream>(*this, loop_);
   stream_->start(*channel_->stub);
   callbacks_.connected();

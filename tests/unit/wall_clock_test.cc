@@ -16,7 +16,6 @@ const std::map<std::string, std::string> kMayAsk = {
     {"cli/logs.cc", "--since, as typed"},
     {"cli/view.cc", "shown"},
     {"daemon/client_api.cc", "shown"},
-    {"daemon/daemon_main.cc", "a deadline of gRPC's, which takes no other clock, at the very end"},
     {"daemon/pruner.cc", "the age of what has ended"},
     {"daemon/scheduler.cc", "shown: when it was submitted and changed its state"},
     {"engine/formats/event_file.cc", "shown by TensorBoard: when a value was written"},

@@ -75,6 +75,8 @@ struct TunnelEntrance::Parts {
         if (at->ended) at->thread.join();
         at = at->ended ? connections.erase(at) : std::next(at);
       }
+      // gRPC's own wait after a failure ends at a time of day: somebody may set the clock back meanwhile.
+      grpc::experimental::ChannelResetConnectionBackoff(channels[server].get());
       Connection& connection = connections.emplace_back();
       connection.socket = std::move(accepted).value();
       connection.thread = std::thread([&connection, stub = stubs[server].get()] {
@@ -87,6 +89,7 @@ struct TunnelEntrance::Parts {
   Fd stop;
   std::vector<std::string> addresses;
   std::vector<Listener> listeners;
+  std::vector<std::shared_ptr<grpc::Channel>> channels;        // by server
   std::vector<std::unique_ptr<ParameterService::Stub>> stubs;  // by server
   std::mutex mutex;
   std::list<Connection> connections;
@@ -105,7 +108,8 @@ Result<std::unique_ptr<TunnelEntrance>> TunnelEntrance::open(
     TRY(auto listener, Listener::open_unix(address));
     parts->addresses.push_back(address);
     parts->listeners.push_back(std::move(listener));
-    parts->stubs.push_back(ParameterService::NewStub(channel_to(servers[i])));
+    parts->channels.push_back(channel_to(servers[i]));
+    parts->stubs.push_back(ParameterService::NewStub(parts->channels.back()));
   }
   for (size_t i = 0; i < servers.size(); ++i) {
     parts->listening.emplace_back([raw = parts.get(), i] { raw->listen(i); });

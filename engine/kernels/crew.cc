@@ -1,13 +1,17 @@
 #include "engine/kernels/crew.h"
 
+#include "engine/cpus.h"
+
 namespace dtrain::engine {
 namespace {
 
 // Longer than what lies between two operations of a step; the end of an epoch may be slept through.
 constexpr int kSpins = 20000;
 
-void wait_until_not(const std::atomic<uint32_t>& word, uint32_t old) {
-  for (int i = 0; i < kSpins; ++i) {
+}  // namespace
+
+void Crew::wait_until_not(const std::atomic<uint32_t>& word, uint32_t old) const {
+  for (int i = 0; i < spins_; ++i) {
     if (word.load(std::memory_order_acquire) != old) return;
 #if defined(__x86_64__)
     __builtin_ia32_pause();
@@ -16,9 +20,7 @@ void wait_until_not(const std::atomic<uint32_t>& word, uint32_t old) {
   word.wait(old, std::memory_order_acquire);
 }
 
-}  // namespace
-
-Crew::Crew(int hands) {
+Crew::Crew(int hands) : spins_(hands <= cpus() ? kSpins : 0) {
   for (int i = 1; i < hands; ++i) threads_.emplace_back([this, i] { help(i); });
 }
 

@@ -3,7 +3,8 @@
 // gradients; a crew shares a layer's columns instead, so that each parameter and its gradient stay in one
 // processor's cache. That pays where parameters are many beside the samples of a step.
 //
-// Owner and thread: one participant. Its calls come close together, so those who wait stay awake for a while.
+// Owner and thread: one participant. Its calls come close together, so those who wait stay awake for a while,
+// unless there are more of them than processors.
 #pragma once
 
 #include <algorithm>
@@ -52,6 +53,9 @@ class Crew {
   };
   void run_all(const Job& job);
   void help(int i);
+  void wait_until_not(const std::atomic<uint32_t>& word, uint32_t old) const;
+
+  const int spins_;
 
   // Each on a line of its own: one is written by the caller, the other by those who help.
   alignas(64) std::atomic<uint32_t> begun_{0};  // jobs

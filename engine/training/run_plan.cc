@@ -1,9 +1,9 @@
 #include "engine/training/run_plan.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cmath>
+
+#include "engine/cpus.h"
 
 namespace dtrain::engine {
 
@@ -13,13 +13,6 @@ namespace {
 constexpr int64_t kManyParameters = 256 * 1024;
 // Columns of usual layers are not enough for more.
 constexpr int kLargestCrew = 4;
-
-// What this process may use, which the runner has set.
-int cpus() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  return std::max(1, CPU_COUNT(&set));
-}
 
 int threads_of(const EngineSpec& spec, const Place& place) {
   switch (spec.strategy.kind) {

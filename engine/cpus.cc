@@ -1,0 +1,15 @@
+#include "engine/cpus.h"
+
+#include <sched.h>
+
+#include <algorithm>
+
+namespace dtrain::engine {
+
+int cpus() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+  return std::max(1, CPU_COUNT(&set));
+}
+
+}  // namespace dtrain::engine

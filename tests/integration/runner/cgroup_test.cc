@@ -23,7 +23,7 @@ LaunchRecord launch_of(uint32_t replicas) {
   launch.experiment = {4, 0};
   launch.key = fmt::format("{:016x}{:016x}", ::getpid(), boottime_ms());
   for (uint32_t index = 1; index <= replicas; ++index) {
-    launch.replicas.push_back({{{4, 0}, Role::Worker, index}, 1, {}, "", 0, {}, {}});
+    launch.replicas.push_back({{{4, 0}, Role::Worker, index}, 1, {}, "", {}, {}});
   }
   return launch;
 }

@@ -107,7 +107,7 @@ TEST_CASE("a gang whose environments together are large fits, one that no progra
   Folder folder;
   LaunchRecord launch{{4, 2}, 3, "00", "01", 0, 0, 0, {}, {}, "", ""};
   for (uint32_t index = 1; index <= 100; ++index) {
-    launch.replicas.push_back({{{4, 2}, Role::Worker, index}, 3, {}, "", 0, {}, {}});
+    launch.replicas.push_back({{{4, 2}, Role::Worker, index}, 3, {}, "", {}, {}});
     launch.replicas.back().env["LARGE"] = std::string(60'000, 'x');
   }
   REQUIRE(folder.directory.write_launch(launch).ok());

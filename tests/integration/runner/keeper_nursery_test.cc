@@ -96,7 +96,7 @@ TEST_CASE("a keeper that was never started ends when its launch is taken away") 
   Nest nest;
   const LaunchDir one = nest.launch("4@1");
   LaunchRecord record = **one.read_launch();
-  record.replicas = {{{{4, 0}, Role::Worker, 1}, 1, {"true"}, "/", 0, {}, {}}};
+  record.replicas = {{{{4, 0}, Role::Worker, 1}, 1, {"true"}, "/", {}, {}}};
   REQUIRE(one.write_launch(record).ok());
   auto keeper = nest.nursery.start(one);
   REQUIRE(keeper.ok());

@@ -38,7 +38,6 @@ TEST_CASE("a launch keeps every field, bytes that are no text too") {
                       3,
                       {"python", "\xc3\x28", "line\nbreak", ""},
                       "/data/Müller",
-                      1'700'000'000'000'000'123,
                       {{"A", "b"}, {"BYTES", std::string("\xfe\x01", 2)}},
                       {"/sys/fs/cgroup/a", "/sys/fs/cgroup/b"}}};
   REQUIRE(folder.directory.write_launch(launch).ok());
@@ -71,7 +70,7 @@ TEST_CASE("a launch that is missing or torn is not there, one of another version
   Folder folder;
   CHECK(!(*folder.directory.read_launch()).has_value());
   LaunchRecord launch{{4, 2}, 3, "00", "01", 0, 0, 0, {}, {}, "", ""};
-  launch.replicas = {{kReplica, 3, {"python"}, "/", 0, {{"A", "b"}}, {}}};
+  launch.replicas = {{kReplica, 3, {"python"}, "/", {{"A", "b"}}, {}}};
   REQUIRE(folder.directory.write_launch(launch).ok());
   const std::string good = *read_small_file(folder.directory.record());
   for (size_t size = 0; size < good.size(); ++size) {

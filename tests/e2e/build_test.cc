@@ -115,12 +115,10 @@ TEST_CASE(
   auto running =
       cluster.start({"train", "--tied", "--set", "train.run=echo it runs; sleep 1000"}, project);
   running->wait_for("it runs", kLong);
-  const uint64_t before = environment_bytes(cluster);
-  CHECK(before > 0);
+  while (environment_bytes(cluster) == 0) continue;  // a host measures them after it made them
   const Output pruned = cluster.run({"prune", "--environments", "--yes"});
   CHECK_MESSAGE(says(pruned, "environments   "), pruned.all());
-  while (environment_bytes(cluster) == before) continue;
-  CHECK(environments(cluster) == 1);
+  while (environments(cluster) != 1) continue;
   running->signal(SIGTERM);
   running->wait();
   CHECK(!says(cluster.run({"train"}, project, kLong), "BUILDING"));

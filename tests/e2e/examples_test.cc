@@ -60,11 +60,11 @@ TEST_CASE("what the quickstart trains gets eight of ten new digits right") {
   fs::create_directories(project);
   fs::copy_file(kExamples / "digits/dtrain.yml", project / "dtrain.yml");
   Command digits;
-  digits.argv = {std::string(BIN_DIR) + "/dtrain-engine", "data", "digits", "--train", "6000", "--test", "1000"};
+  digits.argv = {std::string(BIN_DIR) + "/dtrain-engine", "data", "digits", "--train", "20000", "--test", "1000"};
   digits.directory = project;
   const Output drawn = run(digits);
   REQUIRE_MESSAGE(drawn.code == 0, drawn.all());
-  CHECK(drawn.out == "6000 digits to learn from in data/train, 1000 to test on in data/test\n");
+  CHECK(drawn.out == "20000 digits to learn from in data/train, 1000 to test on in data/test\n");
 
   const Output train = cluster.run({"train", "--tied"}, project, std::chrono::seconds(180));
   REQUIRE_MESSAGE(train.code == 0, train.all());

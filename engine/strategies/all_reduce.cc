@@ -24,9 +24,9 @@ AllReduce::AllReduce(const RunPlan& plan, std::unique_ptr<Gang> gang, std::uniqu
       optimizer_(plan.spec.optimizer, plan.layout),
       gang_(std::move(gang)),
       team_(std::move(team)),
-      exchange_(std::make_unique<Exchange>(*team_)) {
-  if (plan.crew == 1) return;
-  for (int i = 0; i < plan.threads; ++i) crews_.push_back(std::make_unique<Crew>(plan.crew));
+      exchange_(std::make_unique<Exchange>(*team_)),
+      crew_(plan.crew > 1 ? std::make_unique<Crew>(plan.crew) : nullptr) {
+  INVARIANT(crew_ == nullptr || gang_->world() == 1, "a crew is one participant's");
 }
 
 ArenaSizes AllReduce::sizes() const {
@@ -42,7 +42,7 @@ Result<Outcome> AllReduce::finish_step(int me, const Update& update, const Outco
   const Range slice = exchange_->slice(me);
   float* const gradients = exchange_->summed(me).data() - slice.begin;
   const auto by_parts = [&](const auto& part) {
-    Crew::share(crew(me), slice.size(), kBlock, kBlock,
+    Crew::share(crew_.get(), slice.size(), kBlock, kBlock,
                 [&](Range range) { part(Range{slice.begin + range.begin, slice.begin + range.end}); });
   };
   by_parts([&](Range range) { exchange_->sum(me, range, gradients + range.begin); });

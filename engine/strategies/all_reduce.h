@@ -4,7 +4,6 @@
 #pragma once
 
 #include <memory>
-#include <vector>
 
 #include "engine/comm/exchange.h"
 #include "engine/comm/gang.h"
@@ -25,7 +24,7 @@ class AllReduce : public Updater {
   int64_t leaves() const override { return exchange_->leaves(); }
   std::vector<Node> nodes(int me) const override { return exchange_->nodes_of(me); }
   ArenaSizes sizes() const override;
-  Seat seat(int me) override { return {.crew = crew(me)}; }
+  Seat seat(int) override { return {.crew = crew_.get()}; }
   const float* parameters(int) const override { return team_->params().data(); }
   float* gradients(int me, size_t node) override {
     return team_->gradients(me, static_cast<int>(node)).data();
@@ -52,14 +51,13 @@ class AllReduce : public Updater {
 
   Deadline deadline() const { return Deadline::after(plan_.spec.deadline_seconds); }
   Result<double> gradient_scale(int me, int64_t step, double rows);
-  Crew* crew(int me) const { return crews_.empty() ? nullptr : crews_[static_cast<size_t>(me - first())].get(); }
 
   const RunPlan& plan_;
   const OptimizerKernel optimizer_;
   std::unique_ptr<Gang> gang_;
   std::unique_ptr<Team> team_;
   std::unique_ptr<Exchange> exchange_;
-  std::vector<std::unique_ptr<Crew>> crews_;  // of each participant of this process, if they have any
+  const std::unique_ptr<Crew> crew_;  // of the only participant, or nothing
 };
 
 }  // namespace dtrain::engine

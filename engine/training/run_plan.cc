@@ -36,10 +36,12 @@ int threads_of(const EngineSpec& spec, const Place& place) {
   return place.alone() ? cpus() : std::clamp(threads, 1, cpus());
 }
 
-// Where a step is little beside the exchange of its gradients, one participant computes it with a crew: the
-// threads of one process, which are all of the same speed.
-int crew_of(const EngineSpec& spec, const Layout& layout, int threads) {
-  const bool may = spec.strategy.kind == Strategy::Single || spec.strategy.kind == Strategy::MultiWorkerMirrored;
+// Where a step is little beside the exchange of its gradients, a process that trains alone is one participant,
+// whose crew its threads are. Beside others it isn't: each participant gets as much of the batch, whatever its
+// crew.
+int crew_of(const EngineSpec& spec, const Place& place, const Layout& layout, int threads) {
+  const bool may = spec.strategy.kind == Strategy::Single ||
+                   (spec.strategy.kind == Strategy::MultiWorkerMirrored && place.alone());
   if (!may || !std::holds_alternative<MlpSpec>(spec.model) || layout.size() < kManyParameters) return 1;
   return threads <= kLargestCrew ? threads : 1;
 }
@@ -118,7 +120,7 @@ Result<RunPlan> make_plan(EngineSpec spec, Place place, const std::filesystem::p
   plan.layout = layout_of(s.model, shape);
   TRY(plan.gpus, gpus_of(s, gpus));
   plan.threads = plan.gpus > 0 ? plan.gpus : threads_of(s, plan.place);
-  if (plan.gpus == 0) plan.crew = crew_of(s, plan.layout, plan.threads);
+  if (plan.gpus == 0) plan.crew = crew_of(s, plan.place, plan.layout, plan.threads);
   plan.threads /= plan.crew;
   plan.rows_per_sample = std::max<int64_t>(1, shape.context);
   plan.batch = s.weak_scaling ? s.batch * copies_of(s, plan.place) : s.batch;

@@ -27,7 +27,7 @@ struct RunPlan {
   Layout layout;
   int gpus = 0;               // of this process; 0: it computes on CPUs
   int threads = 1;            // participants of this process: threads, each with a GPU if there are any
-  int crew = 1;               // threads that compute what a participant computes: crew.h
+  int crew = 1;               // threads that compute what the only participant computes: crew.h
   int64_t batch = 0;          // of all workers
   int64_t rows_per_sample = 1;
   int64_t steps_per_epoch = 0;

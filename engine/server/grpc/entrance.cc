@@ -35,8 +35,9 @@ struct Connection {
   std::atomic<bool> ended = false;
 };
 
-void carry(Connection& connection, ParameterService::Stub& stub) {
-  const auto stream = stub.Exchange(&connection.context);
+void carry(Connection& connection, const std::shared_ptr<grpc::Channel>& channel) {
+  const auto stub = ParameterService::NewStub(channel);
+  const auto stream = stub->Exchange(&connection.context);
   std::thread answers([&] {
     pump_in(*stream, connection.socket);
     ::shutdown(connection.socket.fd(), SHUT_RDWR);
@@ -79,8 +80,8 @@ struct TunnelEntrance::Parts {
       grpc::experimental::ChannelResetConnectionBackoff(channels[server].get());
       Connection& connection = connections.emplace_back();
       connection.socket = std::move(accepted).value();
-      connection.thread = std::thread([&connection, stub = stubs[server].get()] {
-        carry(connection, *stub);
+      connection.thread = std::thread([&connection, channel = channels[server]] {
+        carry(connection, channel);
         connection.ended = true;
       });
     }
@@ -89,8 +90,7 @@ struct TunnelEntrance::Parts {
   Fd stop;
   std::vector<std::string> addresses;
   std::vector<Listener> listeners;
-  std::vector<std::shared_ptr<grpc::Channel>> channels;        // by server
-  std::vector<std::unique_ptr<ParameterService::Stub>> stubs;  // by server
+  std::vector<std::shared_ptr<grpc::Channel>> channels;  // by server
   std::mutex mutex;
   std::list<Connection> connections;
   std::vector<std::thread> listening;
@@ -109,7 +109,6 @@ Result<std::unique_ptr<TunnelEntrance>> TunnelEntrance::open(
     parts->addresses.push_back(address);
     parts->listeners.push_back(std::move(listener));
     parts->channels.push_back(channel_to(servers[i]));
-    parts->stubs.push_back(ParameterService::NewStub(parts->channels.back()));
   }
   for (size_t i = 0; i < servers.size(); ++i) {
     parts->listening.emplace_back([raw = parts.get(), i] { raw->listen(i); });

@@ -55,8 +55,8 @@ TEST_CASE("a wide model is the same, bit for bit, on every number of threads") {
     Gang alone(spec, 1, 0);
     REQUIRE_MESSAGE(alone.run() == 0, alone.log("worker.0"));
     CHECK(last(alone, "accuracy") > 0.5);
-    // Five are too many to do it together.
-    for (const auto& [threads, workers] : {std::array{2, 1}, {3, 1}, {4, 1}, {5, 1}, {2, 2}, {4, 3}}) {
+    // Five are too many to do it together, and beside other workers each thread has a share of the batch.
+    for (const auto& [threads, workers] : {std::array{2, 1}, {3, 1}, {4, 1}, {5, 1}, {2, 2}, {2, 4}}) {
       CAPTURE(threads);
       CAPTURE(workers);
       spec["threads"] = threads;

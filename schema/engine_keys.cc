@@ -94,26 +94,30 @@ Shape strategy() {
       "single, mirrored, multi-worker-mirrored, allreduce, central-storage, parameter-server, "
       "pipeline, tensor, or a map of one of them or of mesh";
   const auto plain = options("nothing", {});
-  const auto devices = options(
-      "a map of devices",
-      {{"devices", whole(limits::kDevices), "How many; 0: one for each CPU. Left out: 0."}});
+  const Key count{"devices", whole(limits::kDevices), "How many; 0: one for each CPU. Left out: 0."};
+  const Key bucket{"bucket-mb", real(limits::kBucketMb),
+                   "GPUs: megabytes of gradients that are summed at once, while backward goes on. Left out: 25."};
+  const auto devices = options("a map of devices", {count});
+  const auto mirrored = options("a map of devices and bucket-mb", {count, bucket});
+  const auto buckets = options("a map of bucket-mb", {bucket});
   const auto pipeline = options("a map of micro-batches",
                                 {{"micro-batches", whole(limits::kMicroBatches),
                                   "Parts of the batch that are under way at once. Left out: 4."}});
   const auto mesh =
-      map("a map of data and model",
+      map("a map of data, model and bucket-mb",
           {{"data", whole(limits::kMesh), "Groups that split the batch.", true},
-           {"model", whole(limits::kMesh), "Workers of each that split the layers.", true}});
+           {"model", whole(limits::kMesh), "Workers of each that split the layers.", true},
+           bucket});
   return either(
       expected,
       {word({"single", "mirrored", "multi-worker-mirrored", "allreduce", "central-storage",
              "parameter-server", "pipeline", "tensor"}),
        map(expected,
            {{"single", plain, "One process."},
-            {"mirrored", devices, "One process, several devices with all parameters each."},
-            {"multi-worker-mirrored", plain,
+            {"mirrored", mirrored, "One process, several devices with all parameters each."},
+            {"multi-worker-mirrored", buckets,
              "Workers with all parameters each; gradients are summed."},
-            {"allreduce", plain, "The same as multi-worker-mirrored."},
+            {"allreduce", buckets, "The same as multi-worker-mirrored."},
             {"central-storage", devices, "One process, parameters in one place for its devices."},
             {"parameter-server", parameter_server(), "Parameters lie with the ps."},
             {"pipeline", pipeline, "Layers are spread over the workers."},

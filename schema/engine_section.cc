@@ -161,6 +161,7 @@ class SectionReader {
     strategy.backup = integer<int>(options, "backup", strategy.backup);
     if (word(options, "data-path") == "grpc") strategy.data_path = DataPath::Grpc;
     strategy.micro_batches = integer<int>(options, "micro-batches", strategy.micro_batches);
+    strategy.bucket_mb = number(options, "bucket-mb", strategy.bucket_mb);
     if (strategy.kind == Strategy::Mesh) {
       strategy.mesh_data = integer<int>(options, "data", strategy.mesh_data);
       strategy.mesh_model = integer<int>(options, "model", strategy.mesh_model);

@@ -227,6 +227,7 @@ void fields_of(Io& io, StrategySpec& strategy) {
   io.number("micro-batches", strategy.micro_batches, limits::kMicroBatches);
   io.number("mesh-data", strategy.mesh_data, limits::kMesh);
   io.number("mesh-model", strategy.mesh_model, limits::kMesh);
+  io.number("bucket-mb", strategy.bucket_mb, limits::kBucketMb);
 }
 
 template <typename Io>

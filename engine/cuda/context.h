@@ -1,11 +1,12 @@
-// What the operations of one participant have in common on its GPU: the device, the library of products,
-// memory to work in, and what came of a step.
+// What the operations of one participant have in common on its GPU: the device, the libraries of products
+// and of attention, memory to work in, and what came of a step.
 #pragma once
 
 #include <memory>
 #include <vector>
 
 #include "engine/cuda/device.h"
+#include "engine/cuda/fused_attention.h"
 #include "engine/cuda/gemm.h"
 #include "engine/cuda/memory.h"
 
@@ -16,11 +17,12 @@ class Context {
   static Result<std::unique_ptr<Context>> open(int ordinal, Fp32 fp32) {
     TRY(auto device, Device::open(ordinal));
     TRY(auto gemm, Gemm::open(fp32));
-    return std::unique_ptr<Context>(new Context(std::move(device), std::move(gemm)));
+    return std::unique_ptr<Context>(new Context(std::move(device), std::move(gemm), FusedAttention::open()));
   }
 
   Device& device() { return *device_; }
   Gemm& gemm() { return *gemm_; }
+  FusedAttention* fused_attention() { return attention_.get(); }  // nullptr: there is none
   cudaStream_t stream() const { return device_->stream(); }
   // Of all samples since it was cleared; what a model's forward() adds to.
   Totals* totals() { return totals_.data(); }
@@ -37,15 +39,17 @@ class Context {
   // Of all that was enqueued.
   Status status() const {
     TRY(device_->status());
+    if (attention_ != nullptr) TRY(attention_->status());
     return gemm_->status();
   }
 
  private:
-  Context(std::unique_ptr<Device> device, std::unique_ptr<Gemm> gemm)
-      : device_(std::move(device)), gemm_(std::move(gemm)), totals_(1) {}
+  Context(std::unique_ptr<Device> device, std::unique_ptr<Gemm> gemm, std::unique_ptr<FusedAttention> attention)
+      : device_(std::move(device)), gemm_(std::move(gemm)), attention_(std::move(attention)), totals_(1) {}
 
   std::unique_ptr<Device> device_;
   std::unique_ptr<Gemm> gemm_;
+  std::unique_ptr<FusedAttention> attention_;
   DeviceMemory<Totals> totals_;
   std::vector<DeviceMemory<unsigned char>> work_;
 };

@@ -117,10 +117,20 @@ class DeviceKernels {
 
   // ---- attention
   void attention(const AttentionShape& shape, int64_t samples, const V* qkv, V* out, Sum* log_sums) const {
+    if constexpr (kFuses) {
+      if (FusedAttention* fused = fused_attention(shape, samples)) {
+        return fused->forward(stream(), shape, samples, qkv, out, log_sums, work_of(*fused, shape, samples));
+      }
+    }
     cuda::attention(stream(), shape, samples, qkv, out, log_sums);
   }
   void attention_backward(const AttentionShape& shape, int64_t samples, const V* qkv, const V* out,
                           const Sum* log_sums, const V* dout, V* dqkv) const {
+    if constexpr (kFuses) {
+      if (FusedAttention* fused = fused_attention(shape, samples)) {
+        return fused->backward(stream(), shape, samples, qkv, out, log_sums, dout, dqkv, work_of(*fused, shape, samples));
+      }
+    }
     cuda::attention_backward(stream(), shape, samples, qkv, out, log_sums, dout, dqkv,
                              context_->work<Sum>(samples * shape.context * shape.heads));
   }
@@ -174,10 +184,17 @@ class DeviceKernels {
   }
 
  private:
-  // cuBLASLt does what follows a product for these.
+  // cuBLASLt does what follows a product for these, and cuDNN attention.
   static constexpr bool kFuses = std::is_same_v<V, Bfloat16>;
   static constexpr int64_t kTile = 64;
 
+  FusedAttention* fused_attention(const AttentionShape& shape, int64_t samples) const {
+    FusedAttention* fused = context_->fused_attention();
+    return fused != nullptr && fused->takes(shape, samples) ? fused : nullptr;
+  }
+  void* work_of(FusedAttention& fused, const AttentionShape& shape, int64_t samples) const {
+    return context_->work<unsigned char>(fused.workspace(shape, samples));
+  }
   static int64_t rows_of(Leaves leaves) { return leaves.ends[leaves.count - 1]; }
   template <class Out>
   void run(const Product<V, Out>& product) const {

@@ -54,7 +54,7 @@ Result<Outcome> DeviceShare<T>::train(std::span<const uint32_t> batch, int64_t) 
     train_all(mine.size());
   } else {
     for (int64_t first = 0; first < mine.size(); first += capacity_) {
-      train_piece(first, std::min(capacity_, mine.size() - first), first > 0);
+      train_piece(first, std::min(capacity_, mine.size() - first), first + capacity_ >= mine.size());
     }
   }
   TRY(rank_.context().status());
@@ -62,21 +62,30 @@ Result<Outcome> DeviceShare<T>::train(std::span<const uint32_t> batch, int64_t) 
 }
 
 template <class T>
-void DeviceShare<T>::train_piece(int64_t first, int64_t count, bool add) {
-  model_->train(rank_.weights<T>(), samples_.from(first), {&count, 1}, rank_.gradients(), add);
+bool DeviceShare<T>::meets_others() const {
+  return rank_.part().slices > 1 || (rank_.gradient_sum() != nullptr && rank_.gradient_sum()->overlaps());
+}
+
+template <class T>
+void DeviceShare<T>::train_piece(int64_t first, int64_t count, bool is_last) {
+  GradientsReady ready;
+  if (GradientSum* sum = rank_.gradient_sum(); sum != nullptr && is_last) {
+    ready = [sum](int64_t offset) { sum->ready(offset); };
+  }
+  model_->train(rank_.weights<T>(), samples_.from(first), {&count, 1}, rank_.gradients(), first > 0, ready);
 }
 
 // The first time plans are made and memory grows, which a graph can't hold.
 template <class T>
 void DeviceShare<T>::train_all(int64_t count) {
-  if (rank_.part().slices > 1) return train_piece(0, count, false);
+  if (meets_others()) return train_piece(0, count, true);
   Graph& graph = graphs_[count];
   if (graph.state == Graph::Ran) graph.state = capture(count, graph) ? Graph::Captured : Graph::Refused;
   if (graph.state == Graph::Captured) {
     rank_.device().check(cudaGraphLaunch(graph.executable, rank_.stream()), "start a step's graph");
     return;
   }
-  train_piece(0, count, false);
+  train_piece(0, count, true);
   if (graph.state == Graph::New) graph.state = Graph::Ran;
 }
 
@@ -86,7 +95,7 @@ bool DeviceShare<T>::capture(int64_t count, Graph& graph) {
     cudaGetLastError();
     return false;
   }
-  train_piece(0, count, false);
+  train_piece(0, count, true);
   cudaGraph_t captured = nullptr;
   const bool ended = cudaStreamEndCapture(rank_.stream(), &captured) == cudaSuccess && captured != nullptr;
   const bool made = ended && cudaGraphInstantiate(&graph.executable, captured, 0) == cudaSuccess;

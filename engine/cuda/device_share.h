@@ -3,7 +3,8 @@
 // Updater to sum.
 //
 // What a step enqueues is the same every time: a part of the batch that is one piece is captured as a graph,
-// which starts with one call. Slices are not: they meet in between.
+// which starts with one call. Not where GPUs meet in between: slices, and copies that sum the last layers'
+// gradients while the first layers' are computed.
 #pragma once
 
 #include <map>
@@ -37,7 +38,8 @@ class DeviceShare : public Share {
     cudaGraphExec_t executable = nullptr;
   };
 
-  void train_piece(int64_t first, int64_t count, bool add);
+  bool meets_others() const;
+  void train_piece(int64_t first, int64_t count, bool is_last);
   void train_all(int64_t count);
   bool capture(int64_t count, Graph& graph);
 

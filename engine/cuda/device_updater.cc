@@ -171,7 +171,7 @@ Result<Outcome> DeviceUpdater::finish_step(int me, Rank& mine, const Update& upd
   const Links& links = mine.links();
   Totals* totals = mine.context().totals();
   if (grid_.is_pipeline()) add_up_ends(mine);
-  if (links.column != nullptr) links.column->all_reduce(mine.stream(), mine.gradients(), mine.layout().size());
+  if (mine.gradient_sum() != nullptr) mine.gradient_sum()->finish();
   // Slices know all the same: the first of them tells.
   if (mine.part().slice > 0) mine.clear_totals();
   if (plan_.spec.clip_norm != 0 && grid_.data_of(me) == 0) mine.add_squares();

@@ -35,6 +35,12 @@ Rank::Rank(const RunPlan& plan, const ModelPart& part, std::unique_ptr<Context> 
   if (plan.precision() == Precision::Bf16) copy_ = DeviceMemory<Bfloat16>(layout_.size());
 }
 
+void Rank::connect(Links links) {
+  links_ = std::move(links);
+  if (links_.column == nullptr) return;
+  gradient_sum_ = std::make_unique<GradientSum>(device(), *links_.column, layout_, gradients(), plan_.spec.strategy.bucket_mb);
+}
+
 void Rank::clear_gradients() {
   device().check(cudaMemsetAsync(gradients_.data(), 0, static_cast<size_t>(gradients_.size()) * sizeof(float), stream()),
                  "clear");

@@ -8,6 +8,7 @@
 
 #include "engine/cuda/communicator.h"
 #include "engine/cuda/context.h"
+#include "engine/cuda/gradient_sum.h"
 #include "engine/models/part_layout.h"
 #include "engine/optimizer.h"
 #include "engine/strategies/updater.h"
@@ -31,7 +32,9 @@ class Rank {
   Device& device() { return context_->device(); }
   cudaStream_t stream() const { return context_->stream(); }
   const Links& links() const { return links_; }
-  void connect(Links links) { links_ = std::move(links); }
+  void connect(Links links);
+  // Over those of the column; nullptr if there is none.
+  GradientSum* gradient_sum() { return gradient_sum_.get(); }
   // Nobody waits for this one any more.
   void abandon();
   // The first error of any link.
@@ -81,6 +84,7 @@ class Rank {
   PinnedMemory<Totals> told_;
   PinnedMemory<StepScale> told_scale_;
   Links links_;
+  std::unique_ptr<GradientSum> gradient_sum_;
 };
 
 }  // namespace dtrain::engine::cuda

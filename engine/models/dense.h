@@ -127,7 +127,8 @@ class DenseLayers {
   T* output_gradient() { return dout_.data(); }
 
   // After forward on the same x. dx: nullptr if nobody wants it.
-  void backward(const T* parameters, const T* x, Leaves leaves, Sum* gradients, bool add, T* dx) {
+  void backward(const T* parameters, const T* x, Leaves leaves, Sum* gradients, bool add, T* dx,
+                const GradientsReady& ready) {
     if (layers_.empty()) return;
     const int64_t rows = leaves.ends[leaves.count - 1];
     Layer& last = layers_.back();
@@ -138,6 +139,7 @@ class DenseLayers {
       const T* input = i == 0 ? x : layers_[i - 1].y.data();
       ops_.gemm_tree(l.in, l.out, leaves, {input, 1, l.in}, {dy, l.out, 1}, gradients + l.weight.offset, l.weight.stride, add);
       ops_.sum_rows(l.out, leaves, dy, gradients + l.bias, add);
+      if (ready) ready(l.weight.offset);
       T* to = i == 0 ? dx : gradients_[i % 2].data();
       if (to == nullptr) return;
       ops_.gemm(rows, l.in, l.out, {dy, l.out, 1}, {parameters + l.weight.offset, 1, l.weight.stride}, to, l.in, false);

@@ -167,7 +167,8 @@ class Gpt : public Model<typename Ops::Value, typename Ops::Sum> {
     return classify(p, samples.labels, leaves);
   }
 
-  void backward(const T* p, const Samples<T>& samples, Leaves leaves, Sum* g, bool add) override {
+  void backward(const T* p, const Samples<T>& samples, Leaves leaves, Sum* g, bool add,
+                const GradientsReady& ready) override {
     row_ends_.assign(leaves.ends, leaves.ends + leaves.count);
     for (int64_t& end : row_ends_) end *= context_;
     const Leaves rows_of{row_ends_.data(), leaves.count};
@@ -180,6 +181,7 @@ class Gpt : public Model<typename Ops::Value, typename Ops::Sum> {
       ops_.clear(rows * c, dx);
       ops_.layer_norm_backward(c, rows_of, last_.data(), p + gain_, mean_.data(), rstd_.data(), dc, dx,
                                g + gain_, g + bias_, add);
+      if (ready) ready(gain_);
     }
     for (size_t i = layers_.size(); i-- > 0;) {
       const Layer& l = layers_[i];
@@ -200,6 +202,7 @@ class Gpt : public Model<typename Ops::Value, typename Ops::Sum> {
       project_heads_back(p, l, rows_of, wide, dc, g, add);
       ops_.layer_norm_backward(c, rows_of, l.x.data(), p + l.gain1, l.mean1.data(), l.rstd1.data(), dc,
                                dx, g + l.gain1, g + l.bias1, add);
+      if (ready) ready(l.gain1);
     }
     if (part_.is_first()) ops_.position_gradient(c, context_, leaves, dx, g + positions_, add);
     if (part_.is_first() || part_.is_last()) {

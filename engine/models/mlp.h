@@ -54,9 +54,9 @@ class Mlp : public Model<typename Ops::Value, typename Ops::Sum> {
     return dense_.forward(parameters, input_of(samples), leaves, samples.labels);
   }
   void backward(const T* parameters, const Samples<T>& samples, Leaves leaves, Sum* gradients,
-                bool add) override {
+                bool add, const GradientsReady& ready) override {
     dense_.backward(parameters, input_of(samples), leaves, gradients, add,
-                    part_.is_first() ? nullptr : din_.data());
+                    part_.is_first() ? nullptr : din_.data(), ready);
   }
 
   int64_t flow_in(Leaves leaves) const override { return leaves.ends[leaves.count - 1] * width_in_; }

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -48,6 +49,10 @@ struct Outcome {
   }
 };
 
+// Told while backward goes through the layers, the last one first: gradients from this offset of the arena on are
+// final in what was computed, or enqueued, so far.
+using GradientsReady = std::function<void(int64_t offset)>;
+
 // Of a part that is not the first, input() takes what the part before gave, and input_gradient() is
 // what that one wants; of a part that is not the last, output() goes to the next one, which returns
 // output_gradient(). All lie sample after sample, as many elements as the part's flow_in and flow_out.
@@ -61,9 +66,9 @@ class Model {
   // the last part only (of a model on a GPU, to the device: DeviceKernels::totals).
   virtual Outcome forward(const T* parameters, const Samples<T>& samples, Leaves leaves) = 0;
   // After forward on the same. Every gradient is the sum over samples; with `add`, onto what is in
-  // `gradients`.
+  // `gradients`. All are final at the end, whatever `ready` was told.
   virtual void backward(const T* parameters, const Samples<T>& samples, Leaves leaves,
-                        Sum* gradients, bool add) = 0;
+                        Sum* gradients, bool add, const GradientsReady& ready = {}) = 0;
 
   // Elements for these samples; 0 at the ends of the model.
   virtual int64_t flow_in(Leaves leaves) const = 0;
@@ -73,9 +78,10 @@ class Model {
   virtual const T* output() const = 0;
   virtual T* output_gradient() = 0;
 
-  Outcome train(const T* parameters, const Samples<T>& samples, Leaves leaves, Sum* gradients, bool add) {
+  Outcome train(const T* parameters, const Samples<T>& samples, Leaves leaves, Sum* gradients, bool add,
+                const GradientsReady& ready = {}) {
     const Outcome outcome = forward(parameters, samples, leaves);
-    backward(parameters, samples, leaves, gradients, add);
+    backward(parameters, samples, leaves, gradients, add, ready);
     return outcome;
   }
   Outcome evaluate(const T* parameters, const Samples<T>& samples, int64_t count) {

@@ -53,8 +53,11 @@ int ended_by(const std::function<void()>& what) {
 }
 
 TEST_CASE("threads that wait at another barrier than the rest end the process") {
-  const auto context = test_context();
-  CHECK(ended_by([&] { launch(context->stream(), 1u, 64u, 0, &diverge_kernel, 0); }) == SIGABRT);
+  CHECK(ended_by([&] {
+          const auto context = test_context();
+          launch(context->stream(), 1u, 64u, 0, &diverge_kernel, 0);
+          static_cast<void>(context->device().wait());
+        }) == SIGABRT);
 }
 
 TEST_CASE("threads that have ended are not waited for") {
@@ -104,6 +107,51 @@ TEST_CASE("what is captured runs when its graph does") {
   CHECK(out.read() == std::vector<float>(21, 2.0f));
   cudaGraphDestroy(graph);
   cudaGraphExecDestroy(executable);
+}
+
+TEST_CASE("a stream waits for another one by an event alone") {
+  const auto context = test_context();
+  cudaStream_t other = nullptr;
+  cudaEvent_t event = nullptr;
+  REQUIRE(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking) == cudaSuccess);
+  REQUIRE(cudaEventCreateWithFlags(&event, cudaEventDisableTiming) == cudaSuccess);
+  Array<float> value(*context, size_t{1}), seen(*context, size_t{1});
+  // What the other stream reads of three additions.
+  const auto read_between = [&](bool waits) {
+    context->device().check(cudaMemsetAsync(value.data(), 0, sizeof(float), context->stream()), "clear");
+    finish(*context);
+    for (int i = 0; i < 3; ++i) launch(context->stream(), 1u, 1u, 0, &place_kernel, value.data());
+    CHECK(cudaEventRecord(event, context->stream()) == cudaSuccess);
+    if (waits) CHECK(cudaStreamWaitEvent(other, event, 0) == cudaSuccess);
+    CHECK(cudaMemcpyAsync(seen.data(), value.data(), sizeof(float), cudaMemcpyDeviceToDevice, other) == cudaSuccess);
+    CHECK(cudaStreamSynchronize(other) == cudaSuccess);
+    return seen.read()[0];
+  };
+  for (int i = 0; i < 100; ++i) CHECK(read_between(true) == 3);
+  bool is_early = false;
+  for (int i = 0; i < 10'000 && !is_early; ++i) is_early = read_between(false) < 3;
+  CHECK(is_early);
+  cudaEventDestroy(event);
+  cudaStreamDestroy(other);
+}
+
+TEST_CASE("a copy from memory that a device reads by itself takes what is there later") {
+  const auto context = test_context();
+  Array<float> out(*context, size_t{1});
+  PinnedMemory<float> pinned(1);
+  bool is_late = false;
+  for (int i = 0; i < 10'000 && !is_late; ++i) {
+    *pinned = 1;
+    for (int k = 0; k < 3; ++k) launch(context->stream(), 1u, 1u, 0, &place_kernel, out.data());
+    context->device().copy_to_device(pinned.data(), 1, out.data());
+    *pinned = 2;
+    is_late = out.read()[0] == 2;
+  }
+  CHECK(is_late);
+  float paged = 1;
+  context->device().copy_to_device(&paged, 1, out.data());
+  paged = 2;
+  CHECK(out.read()[0] == 1);
 }
 
 TEST_CASE("a copy between the wrong kinds of memory is an error") {

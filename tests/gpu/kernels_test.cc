@@ -7,6 +7,7 @@
 #include <random>
 
 #include "engine/buffer.h"
+#include "engine/cuda/device_kernels.h"
 #include "engine/optimizer.h"
 #include "tests/gpu/device_array.h"
 
@@ -45,8 +46,10 @@ void check_close(const std::vector<double>& got, const std::vector<double>& want
   CHECK(largest <= 100 * tolerance * (1 + terms + std::sqrt(length / static_cast<double>(got.size()))));
 }
 
+enum class By { OwnKernels, Library };
+
 template <class T>
-void check_attention(const AttentionShape& shape, int64_t samples) {
+void check_attention(const AttentionShape& shape, int64_t samples, By by = By::OwnKernels) {
   const auto context = test_context();
   if (!context) return;
   CAPTURE(shape.context);
@@ -65,9 +68,18 @@ void check_attention(const AttentionShape& shape, int64_t samples) {
   Array<T> d_qkv(*context, to<T>(qkv)), d_dout(*context, to<T>(dout)), d_out(*context, size), d_dqkv(*context, 3 * size);
   Array<Sum<T>> d_log_sums(*context, log_sums.size()), work(*context, log_sums.size());
   const cudaStream_t stream = context->stream();
-  attention(stream, shape, samples, d_qkv.data(), d_out.data(), d_log_sums.data());
-  attention_backward(stream, shape, samples, d_qkv.data(), d_out.data(), d_log_sums.data(), d_dout.data(),
-                     d_dqkv.data(), work.data());
+  if (by == By::OwnKernels) {
+    attention(stream, shape, samples, d_qkv.data(), d_out.data(), d_log_sums.data());
+    attention_backward(stream, shape, samples, d_qkv.data(), d_out.data(), d_log_sums.data(), d_dout.data(),
+                       d_dqkv.data(), work.data());
+  } else if (FusedAttention* library = context->fused_attention(); library == nullptr) {
+    return tests::say_skipped("there is no cuDNN");
+  } else {
+    REQUIRE(library->takes(shape, samples));
+    const DeviceKernels<T> kernels(*context);
+    kernels.attention(shape, samples, d_qkv.data(), d_out.data(), d_log_sums.data());
+    kernels.attention_backward(shape, samples, d_qkv.data(), d_out.data(), d_log_sums.data(), d_dout.data(), d_dqkv.data());
+  }
   check_close(back(d_out.read()), out, kRounding<T>);
   check_close(back(d_log_sums.read()), log_sums, kRounding<T>);
   check_close(back(d_dqkv.read()), dqkv, 4 * kRounding<T>);
@@ -82,6 +94,16 @@ TEST_CASE_TEMPLATE("attention of every width and length", T, float, double, Bflo
 TEST_CASE("attention of the widest heads") {
   check_attention<float>({.context = 40, .heads = 1, .width = kMaxHeadWidth}, 1);
   check_attention<Bfloat16>({.context = 40, .heads = 1, .width = kMaxHeadWidth}, 1);
+}
+TEST_CASE("attention by the library") {
+  check_attention<Bfloat16>({.context = 1, .heads = 3, .width = 24}, 2, By::Library);
+  check_attention<Bfloat16>({.context = 33, .heads = 2, .width = 32}, 3, By::Library);
+  check_attention<Bfloat16>({.context = 70, .heads = 3, .width = 192}, 2, By::Library);
+}
+TEST_CASE("what the library does not take, own kernels do") {
+  const auto context = test_context();
+  if (!context || context->fused_attention() == nullptr) return;
+  CHECK_FALSE(context->fused_attention()->takes({.context = 20, .heads = 2, .width = 10}, 1));
 }
 
 template <class T>

@@ -158,10 +158,22 @@ TEST_CASE("several devices come to the model of one") {
   have_devices(3);
   const Folder folder;
   Json changes = kAdam;
+  Json strategy = {{"kind", "mirrored"}};
+  SUBCASE("all gradients at once") {}
+  SUBCASE("those of the last layers while the others are computed") { strategy["bucket-mb"] = 0.001; }
+  SUBCASE("in pieces") {
+    strategy["bucket-mb"] = 0.001;
+    changes["micro-batch"] = 4;
+  }
+  SUBCASE("one of them has no samples") {
+    strategy["bucket-mb"] = 0.001;
+    changes["batch"] = 2;
+  }
   REQUIRE(train(folder, On::Device, "one", changes).ok());
   for (const int devices : {2, 3}) {
     CAPTURE(devices);
-    changes["strategy"] = {{"kind", "mirrored"}, {"devices", devices}};
+    strategy["devices"] = devices;
+    changes["strategy"] = strategy;
     const Status status = train(folder, On::Device, "several", changes);
     if (!status.ok()) FAIL(status.error().message);
     CHECK(distance(model_of(folder, "one"), model_of(folder, "several")) < 1e-5);
@@ -211,7 +223,9 @@ TEST_CASE("a model whose parts are on several devices comes to what one comes to
     return Json{{"kind", "pipeline"}, {"micro-batches", micro_batches}};
   };
   const Json tensor = {{"kind", "tensor"}};
-  const auto mesh = [](int data, int model) { return Json{{"kind", "mesh"}, {"mesh-data", data}, {"mesh-model", model}}; };
+  const auto mesh = [](int data, int model) {
+    return Json{{"kind", "mesh"}, {"mesh-data", data}, {"mesh-model", model}, {"bucket-mb", 0.002}};
+  };
   const Json clip = {{"clip", 0.05}}, bf16 = {{"precision", "bf16"}};
   SUBCASE("mlp, pipeline") {
     check_split(kMlp, pipeline(4), 3, 1e-5);

@@ -2,6 +2,7 @@
 // id names the group.
 #include "engine/cuda/communicator.h"
 
+#include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -11,40 +12,30 @@
 #include <string>
 #include <vector>
 
+#include "cuda_runtime.h"
 #include "emulator.h"
 
 namespace dtrain::engine::cuda {
 
 namespace {
 
-// Members meet, the last one computes for all, and all go on.
+// What members do together, in the order in which each of them asked for it, on whatever streams. Members come, the
+// last one computes for all, and all go on.
 struct Group {
-  explicit Group(int n) : pointers(static_cast<size_t>(n)) {}
+  explicit Group(int n) : size(static_cast<size_t>(n)) {}
 
-  std::mutex mutex;
+  struct Meeting {
+    std::vector<void*> pointers;
+    size_t arrived = 0, left = 0;
+  };
+
+  const size_t size;
+  std::mutex mutex;  // guards what follows
   std::condition_variable changed;
-  std::vector<void*> pointers;
-  int arrived = 0, left = 0;
-  uint64_t round = 0;
+  std::map<uint64_t, Meeting> meetings;
+  std::map<std::pair<int, int>, std::deque<std::string>> on_the_way;  // by from and to
   bool aborted = false;
   int joined = 0;
-  std::map<std::pair<int, int>, std::deque<std::string>> on_the_way;  // by from and to
-
-  // false: somebody gave up.
-  bool meet(int rank, void* pointer, const std::function<void(const std::vector<void*>&)>& compute) {
-    std::unique_lock lock(mutex);
-    pointers[static_cast<size_t>(rank)] = pointer;
-    const uint64_t mine = round;
-    if (++arrived == static_cast<int>(pointers.size())) {
-      compute(pointers);
-      arrived = 0;
-      ++round;
-      changed.notify_all();
-      return true;
-    }
-    changed.wait(lock, [&] { return round != mine || aborted; });
-    return round != mine;
-  }
 };
 
 std::mutex groups_mutex;
@@ -62,6 +53,14 @@ void add_up(const std::vector<void*>& pointers, int64_t count) {
 class EmulatedCommunicator : public Communicator {
  public:
   EmulatedCommunicator(std::shared_ptr<Group> group, int rank) : group_(std::move(group)), rank_(rank) {}
+  ~EmulatedCommunicator() override {
+    std::unique_lock lock(group_->mutex);
+    const auto all_over = [&] { return over_ == turn_; };
+    if (group_->changed.wait_for(lock, std::chrono::seconds(5), all_over)) return;
+    group_->aborted = true;
+    emulated::stir();
+    group_->changed.wait(lock, all_over);
+  }
 
   void all_reduce(cudaStream_t stream, float* values, int64_t count) override { sum(stream, values, count); }
   void all_reduce(cudaStream_t stream, double* values, int64_t count) override { sum(stream, values, count); }
@@ -75,7 +74,8 @@ class EmulatedCommunicator : public Communicator {
     });
   }
   void gather(cudaStream_t stream, const float* mine, float* all, int64_t count) override {
-    std::memcpy(all + rank_ * count, mine, static_cast<size_t>(count) * sizeof(float));
+    float* const own = all + rank_ * count;
+    static_cast<void>(cudaMemcpyAsync(own, mine, static_cast<size_t>(count) * sizeof(float), cudaMemcpyDeviceToDevice, stream));
     meet(stream, all, [count](const std::vector<void*>& arrays) {
       for (size_t from = 0; from < arrays.size(); ++from) {
         const auto part = static_cast<int64_t>(from) * count;
@@ -88,20 +88,16 @@ class EmulatedCommunicator : public Communicator {
     });
   }
   void pass(cudaStream_t stream, const Parcel& parcel) override {
-    emulated::enqueue(stream, [this, parcel] {
-      std::unique_lock lock(group_->mutex);
-      if (parcel.out_bytes > 0) {
+    in_turn(stream, [this, parcel, sent = false]() mutable {
+      if (!sent && parcel.out_bytes > 0) {
         group_->on_the_way[{rank_, parcel.to}].emplace_back(static_cast<const char*>(parcel.out),
                                                             static_cast<size_t>(parcel.out_bytes));
-        group_->changed.notify_all();
+        emulated::stir();
       }
-      if (parcel.in_bytes == 0) return;
+      sent = true;
+      if (parcel.in_bytes == 0) return true;
       auto& here = group_->on_the_way[{parcel.from, rank_}];
-      group_->changed.wait(lock, [&] { return !here.empty() || group_->aborted; });
-      if (here.empty()) {
-        if (status_.ok()) status_ = Error{Code::Aborted, "communication was given up", ""};
-        return;
-      }
+      if (here.empty()) return false;
       const std::string came = std::move(here.front());
       here.pop_front();
       if (came.size() != static_cast<size_t>(parcel.in_bytes)) {
@@ -110,13 +106,19 @@ class EmulatedCommunicator : public Communicator {
         std::abort();
       }
       std::memcpy(parcel.in, came.data(), came.size());
+      return true;
     });
   }
-  Status status() override { return status_; }
-  void abort() override {
+  Status status() override {
     const std::lock_guard lock(group_->mutex);
-    group_->aborted = true;
-    group_->changed.notify_all();
+    return status_;
+  }
+  void abort() override {
+    {
+      const std::lock_guard lock(group_->mutex);
+      group_->aborted = true;
+    }
+    emulated::stir();
   }
 
  private:
@@ -125,16 +127,41 @@ class EmulatedCommunicator : public Communicator {
     meet(stream, values, [count](const std::vector<void*>& all) { add_up<T>(all, count); });
   }
   void meet(cudaStream_t stream, void* pointer, std::function<void(const std::vector<void*>&)> compute) {
-    emulated::enqueue(stream, [this, pointer, compute = std::move(compute)] {
-      if (!group_->meet(rank_, pointer, compute) && status_.ok()) {
-        status_ = Error{Code::Aborted, "communication was given up", ""};
+    in_turn(stream, [this, pointer, compute = std::move(compute), which = meetings_++, came = false]() mutable {
+      Group::Meeting& meeting = group_->meetings[which];
+      meeting.pointers.resize(group_->size);
+      meeting.pointers[static_cast<size_t>(rank_)] = pointer;
+      if (!std::exchange(came, true) && ++meeting.arrived == group_->size) {
+        compute(meeting.pointers);
+        emulated::stir();
       }
+      if (meeting.arrived < group_->size) return false;
+      if (++meeting.left == group_->size) group_->meetings.erase(which);
+      return true;
+    });
+  }
+  // The step is asked when all calls before it are over, by the group's lock.
+  void in_turn(cudaStream_t stream, emulated::Step step) {
+    emulated::enqueue(stream, [this, step = std::move(step), turn = turn_++] {
+      const std::lock_guard lock(group_->mutex);
+      if (group_->aborted) {
+        if (status_.ok()) status_ = Error{Code::Aborted, "communication was given up", ""};
+      } else if (over_ != turn || !step()) {
+        return false;
+      }
+      ++over_;
+      group_->changed.notify_all();
+      emulated::stir();
+      return true;
     });
   }
 
   const std::shared_ptr<Group> group_;
   const int rank_;
-  Status status_ = ok();
+  uint64_t turn_ = 0;      // of the next call
+  uint64_t meetings_ = 0;  // of all members, so far
+  uint64_t over_ = 0;      // calls; guarded by the group's mutex
+  Status status_ = ok();   // guarded by the group's mutex
 };
 
 }  // namespace

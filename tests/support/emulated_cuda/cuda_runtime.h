@@ -1,7 +1,8 @@
 // The part of CUDA's runtime and language that the engine uses, on an emulated device: what is compiled by
 // nvcc for a GPU is compiled with this header for the CPU, and runs there. Threads of a block are fibers, blocks
-// run one after the other in a shuffled order, and everything that is enqueued runs at once unless its stream is
-// captured. What only goes wrong when things run at the same time does not show here.
+// run one after the other in a shuffled order. What is enqueued runs later, on a thread of the device's that takes a
+// step of any of its streams at random; so a wait that is missing between two streams, or a copy that is waited for
+// too late, shows. What only goes wrong when blocks run at the same time does not.
 #pragma once
 
 #include <math.h>  // with the overloads for float, as CUDA has them
@@ -72,7 +73,7 @@ using cudaGraph_t = emulated::Graph*;
 using cudaGraphExec_t = emulated::Graph*;
 enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2, cudaMemcpyDeviceToDevice = 3 };
 enum cudaStreamCaptureMode { cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal };
-inline constexpr unsigned cudaStreamNonBlocking = 1, cudaHostRegisterPortable = 1;
+inline constexpr unsigned cudaStreamNonBlocking = 1, cudaHostRegisterPortable = 1, cudaEventDisableTiming = 2;
 
 struct cudaUUID_t {
   char bytes[16];
@@ -92,7 +93,10 @@ struct cudaLaunchConfig_t {
 template <class... P, class... A>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(P...), A... args) {
   const emulated::Launch launch{config->gridDim, config->blockDim, config->dynamicSmemBytes};
-  emulated::enqueue(config->stream, [=] { emulated::run(launch, [=] { kernel(static_cast<P>(args)...); }); });
+  emulated::enqueue(config->stream, [=] {
+    emulated::run(launch, [=] { kernel(static_cast<P>(args)...); });
+    return true;
+  });
   return cudaSuccess;
 }
 
@@ -110,7 +114,13 @@ cudaError_t cudaMemset(void* memory, int value, size_t bytes);
 cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t stream);
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream);
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest);
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaStreamQuery(cudaStream_t stream);
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
@@ -121,4 +131,4 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable);
 cudaError_t cudaGetLastError();
 const char* cudaGetErrorString(cudaError_t error);
 const char* cudaGetErrorName(cudaError_t error);
-inline cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaStreamSynchronize(cudaStream_t stream);

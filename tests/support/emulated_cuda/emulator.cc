@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "cuda_runtime.h"
+#include "devices.h"
 
 namespace emulated {
 
@@ -214,19 +215,28 @@ Engine& Engine::current() { return engine(); }
 
 // ---- memory
 
+struct Block {
+  size_t size;
+  int device;
+};
 struct Allocations {
   std::mutex mutex;
-  std::map<uintptr_t, size_t> blocks;  // guarded
-  size_t bytes = 0;                    // guarded
+  std::map<uintptr_t, Block> blocks;  // guarded; of devices
+  std::map<uintptr_t, Block> pinned;  // guarded; of the host, which devices copy from and to by themselves
+  size_t bytes = 0;                   // guarded; of devices
   std::atomic<size_t> limit = SIZE_MAX;
 
-  bool holds(const void* memory, size_t size) {
+  bool holds(const void* memory, size_t size) { return is_within(blocks, memory, size); }
+  bool has_pinned(const void* memory, size_t size) { return is_within(pinned, memory, size); }
+
+ private:
+  bool is_within(const std::map<uintptr_t, Block>& all, const void* memory, size_t size) {
     const std::lock_guard lock(mutex);
     const auto address = reinterpret_cast<uintptr_t>(memory);
-    auto after = blocks.upper_bound(address);
-    if (after == blocks.begin()) return false;
+    auto after = all.upper_bound(address);
+    if (after == all.begin()) return false;
     --after;
-    return address + size <= after->first + after->second;
+    return address + size <= after->first + after->second.size;
   }
 };
 Allocations& allocations() {
@@ -238,7 +248,7 @@ std::atomic<int> device_count = 1;
 std::atomic<bool> devices_are_one = false;
 std::atomic<int64_t> launch_count = 0;
 thread_local cudaError_t last_error = cudaSuccess;
-thread_local int current_device = 0;
+thread_local int chosen_device = 0;
 
 cudaError_t failed(cudaError_t error) {
   last_error = error;
@@ -247,12 +257,7 @@ cudaError_t failed(cudaError_t error) {
 
 }  // namespace
 
-struct Graph {
-  std::vector<std::function<void()>> operations;
-};
-struct Stream {
-  std::unique_ptr<Graph> captured;  // while it is
-};
+int current_device() { return chosen_device; }
 
 const Here& here() { return engine().running().here; }
 int lane() { return engine().index() % kWarp; }
@@ -274,14 +279,6 @@ void run(const Launch& launch, const std::function<void()>& kernel) {
   engine().run(launch, kernel);
 }
 
-void enqueue(Stream* stream, std::function<void()> operation) {
-  if (stream != nullptr && stream->captured) {
-    stream->captured->operations.push_back(std::move(operation));
-  } else {
-    operation();
-  }
-}
-
 void set_device_count(int count) { device_count = count; }
 void make_devices_one(bool one) { devices_are_one = one; }
 int64_t launches() { return launch_count; }
@@ -301,7 +298,7 @@ cudaError_t cudaGetDeviceCount(int* count) {
 }
 cudaError_t cudaSetDevice(int device) {
   if (device < 0 || device >= device_count) return failed(cudaErrorInvalidDevice);
-  current_device = device;
+  chosen_device = device;
   return cudaSuccess;
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
@@ -324,35 +321,58 @@ cudaError_t cudaMalloc(void** memory, size_t bytes) {
   if (*memory == nullptr) return failed(cudaErrorMemoryAllocation);
   std::memset(*memory, 0xff, size);
   const std::lock_guard lock(allocations().mutex);
-  allocations().blocks[reinterpret_cast<uintptr_t>(*memory)] = bytes;
+  allocations().blocks[reinterpret_cast<uintptr_t>(*memory)] = {bytes, chosen_device};
   allocations().bytes += bytes;
   return cudaSuccess;
 }
+// After all that was enqueued, as the driver does.
 cudaError_t cudaFree(void* memory) {
   if (memory == nullptr) return cudaSuccess;
+  const auto address = reinterpret_cast<uintptr_t>(memory);
+  int device = 0;
   {
     const std::lock_guard lock(allocations().mutex);
-    const auto found = allocations().blocks.find(reinterpret_cast<uintptr_t>(memory));
+    const auto found = allocations().blocks.find(address);
     if (found == allocations().blocks.end()) return failed(cudaErrorInvalidValue);
-    allocations().bytes -= found->second;
-    allocations().blocks.erase(found);
+    device = found->second.device;
+  }
+  wait_for_device(device);
+  {
+    const std::lock_guard lock(allocations().mutex);
+    allocations().bytes -= allocations().blocks[address].size;
+    allocations().blocks.erase(address);
   }
   std::free(memory);
   return cudaSuccess;
 }
 cudaError_t cudaMallocHost(void** memory, size_t bytes) {
   *memory = std::malloc(std::max<size_t>(bytes, 1));
-  return *memory == nullptr ? failed(cudaErrorMemoryAllocation) : cudaSuccess;
+  return *memory == nullptr ? failed(cudaErrorMemoryAllocation) : cudaHostRegister(*memory, std::max<size_t>(bytes, 1), 0);
 }
 cudaError_t cudaFreeHost(void* memory) {
+  if (memory == nullptr) return cudaSuccess;
+  const cudaError_t error = cudaHostUnregister(memory);
   std::free(memory);
-  return cudaSuccess;
+  return error;
 }
 cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned) {
-  return memory == nullptr || bytes == 0 ? failed(cudaErrorInvalidValue) : cudaSuccess;
+  if (memory == nullptr || bytes == 0) return failed(cudaErrorInvalidValue);
+  const std::lock_guard lock(allocations().mutex);
+  allocations().pinned[reinterpret_cast<uintptr_t>(memory)] = {bytes, chosen_device};
+  return cudaSuccess;
 }
 cudaError_t cudaHostUnregister(void* memory) {
-  return memory == nullptr ? failed(cudaErrorInvalidValue) : cudaSuccess;
+  int device = 0;
+  {
+    const std::lock_guard lock(allocations().mutex);
+    const auto found = allocations().pinned.find(reinterpret_cast<uintptr_t>(memory));
+    if (found == allocations().pinned.end()) return failed(cudaErrorInvalidValue);
+    device = found->second.device;
+  }
+  wait_for_device(device);
+  const std::lock_guard lock(allocations().mutex);
+  allocations().pinned.erase(reinterpret_cast<uintptr_t>(memory));
+  return cudaSuccess;
 }
 cudaError_t cudaMemset(void* memory, int value, size_t bytes) {
   return cudaMemsetAsync(memory, value, bytes, nullptr);
@@ -360,51 +380,32 @@ cudaError_t cudaMemset(void* memory, int value, size_t bytes) {
 cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t stream) {
   if (bytes == 0) return cudaSuccess;
   if (!allocations().holds(memory, bytes)) return failed(cudaErrorInvalidValue);
-  enqueue(stream, [=] { std::memset(memory, value, bytes); });
+  enqueue(stream, [=] {
+    std::memset(memory, value, bytes);
+    return true;
+  });
   return cudaSuccess;
 }
+// What the host may page is read before this returns, and written, too.
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
   if (bytes == 0) return cudaSuccess;
   const bool to_device = kind != cudaMemcpyDeviceToHost, from_device = kind != cudaMemcpyHostToDevice;
   if (allocations().holds(to, bytes) != to_device || allocations().holds(from, bytes) != from_device) {
     return failed(cudaErrorInvalidValue);
   }
-  enqueue(stream, [=] { std::memmove(to, from, bytes); });
-  return cudaSuccess;
-}
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
-  *stream = new Stream;
-  return cudaSuccess;
-}
-cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  delete stream;
-  return cudaSuccess;
-}
-cudaError_t cudaStreamQuery(cudaStream_t) { return cudaSuccess; }
-cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
-  if (stream == nullptr || stream->captured) return failed(cudaErrorInvalidValue);
-  stream->captured = std::make_unique<Graph>();
-  return cudaSuccess;
-}
-cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
-  if (stream == nullptr || !stream->captured) return failed(cudaErrorInvalidValue);
-  *graph = stream->captured.release();
-  return cudaSuccess;
-}
-cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
-  *executable = new Graph(*graph);
-  return cudaSuccess;
-}
-cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
-  for (const auto& operation : executable->operations) enqueue(stream, operation);
-  return cudaSuccess;
-}
-cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
-  delete graph;
-  return cudaSuccess;
-}
-cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
-  delete executable;
+  if (!from_device && !allocations().has_pinned(from, bytes)) {
+    const auto* begin = static_cast<const unsigned char*>(from);
+    enqueue(stream, [to, read = std::vector<unsigned char>(begin, begin + bytes)] {
+      std::memcpy(to, read.data(), read.size());
+      return true;
+    });
+    return cudaSuccess;
+  }
+  enqueue(stream, [=] {
+    std::memmove(to, from, bytes);
+    return true;
+  });
+  if (!to_device && !allocations().has_pinned(to, bytes)) return cudaStreamSynchronize(stream);
   return cudaSuccess;
 }
 cudaError_t cudaGetLastError() { return std::exchange(last_error, cudaSuccess); }

@@ -1,4 +1,4 @@
-// The emulated device itself: blocks of fibers, streams that run at once, memory that is checked.
+// The emulated device itself: blocks of fibers, streams that run some time later, memory that is checked.
 #pragma once
 
 #include <cstddef>
@@ -45,8 +45,12 @@ void run(const Launch& launch, const std::function<void()>& kernel);
 struct Stream;
 struct Event;
 struct Graph;
-// At once, or as a part of what is captured.
-void enqueue(Stream* stream, std::function<void()> operation);
+// What a stream does next: true when it is done, false when it has to be asked again, after the others.
+using Step = std::function<bool()>;
+// On the default stream at once; as a part of what is captured; else behind what the stream has.
+void enqueue(Stream* stream, Step step);
+// A step that was not done might be now.
+void stir();
 
 // ---- for tests
 void set_device_count(int count);

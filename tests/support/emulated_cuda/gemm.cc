@@ -1,4 +1,4 @@
-// Gemm on the emulated device: plain loops, at once or as part of a graph that is being captured.
+// Gemm on the emulated device: plain loops.
 #include "engine/cuda/gemm.h"
 
 #include <cmath>
@@ -64,7 +64,10 @@ class EmulatedGemm : public Gemm {
       status_ = Error{Code::InvalidArgument, "neither rows nor columns of a matrix are contiguous", ""};
       return;
     }
-    emulated::enqueue(stream, [p] { multiply(p); });
+    emulated::enqueue(stream, [p] {
+      multiply(p);
+      return true;
+    });
   }
   Status status_ = ok();
 };

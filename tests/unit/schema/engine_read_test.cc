@@ -76,13 +76,16 @@ TEST_CASE("strategies, and the one that goes without saying") {
   CHECK(read("strategy: allreduce\n    distributed: {worker: 2}").strategy.kind ==
         Strategy::MultiWorkerMirrored);
   CHECK(read("strategy: {mirrored: {devices: 2}}").strategy.devices == 2);
+  CHECK(read("strategy: {mirrored: {bucket-mb: 2.5}}").strategy.bucket_mb == 2.5);
+  CHECK(read("strategy: {allreduce: {bucket-mb: 8}}\n    distributed: {worker: 2}").strategy.bucket_mb == 8);
   CHECK(read("strategy: central-storage").strategy.kind == Strategy::CentralStorage);
   CHECK(read("strategy: {pipeline: {micro-batches: 8}}").strategy.micro_batches == 8);
   CHECK(read("strategy: {tensor: {}}").strategy.kind == Strategy::Tensor);
   const StrategySpec mesh =
-      read("strategy: {mesh: {data: 3, model: 2}}\n    distributed: {worker: 6}").strategy;
+      read("strategy: {mesh: {data: 3, model: 2, bucket-mb: 4}}\n    distributed: {worker: 6}").strategy;
   CHECK(mesh.mesh_data == 3);
   CHECK(mesh.mesh_model == 2);
+  CHECK(mesh.bucket_mb == 4);
   const StrategySpec servers = read(
                                    "strategy: {parameter-server: {mode: ssp, staleness: 3, "
                                    "apply-every: 2, data-path: grpc}}\n"

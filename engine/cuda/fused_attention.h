@@ -1,0 +1,34 @@
+// Causal attention by a library: cudnn_attention.cc. attention.cu does what the library does not take, and all
+// where there is none. Shapes as there. Owner and thread: one participant.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <memory>
+
+#include "engine/cuda/kernels.h"
+#include "schema/result.h"
+
+namespace dtrain::engine::cuda {
+
+class FusedAttention {
+ public:
+  // nullptr: there is none.
+  static std::unique_ptr<FusedAttention> open();
+  virtual ~FusedAttention() = default;
+
+  // Whether it takes these, of which the first time a plan is made: that must not be while a stream is captured.
+  virtual bool takes(const AttentionShape& shape, int64_t samples) = 0;
+  // The rest is for what it takes. Bytes that either of the two works in.
+  virtual int64_t workspace(const AttentionShape& shape, int64_t samples) = 0;
+  virtual void forward(cudaStream_t stream, const AttentionShape& shape, int64_t samples, const Bfloat16* qkv,
+                       Bfloat16* out, float* log_sums, void* work) = 0;
+  virtual void backward(cudaStream_t stream, const AttentionShape& shape, int64_t samples, const Bfloat16* qkv,
+                        const Bfloat16* out, const float* log_sums, const Bfloat16* dout, Bfloat16* dqkv,
+                        void* work) = 0;
+
+  // The first error of all that was asked.
+  virtual const Status& status() const = 0;
+};
+
+}  // namespace dtrain::engine::cuda

@@ -1,0 +1,117 @@
+// FusedAttention on the emulated device: plain loops, for heads of a multiple of 8 as cuDNN takes.
+#include "engine/cuda/fused_attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "emulator.h"
+
+namespace dtrain::engine::cuda {
+
+namespace {
+
+// One head of one sample.
+struct Head {
+  int64_t context, width, beside, across;  // of a head; of a row of qkv, and of out
+  const Bfloat16 *q, *k, *v;
+
+  float score(int64_t row, int64_t key) const {
+    float sum = 0;
+    for (int64_t i = 0; i < width; ++i) {
+      sum += static_cast<float>(q[row * beside + i]) * static_cast<float>(k[key * beside + i]);
+    }
+    return sum / std::sqrt(static_cast<float>(width));
+  }
+};
+
+template <class Body>
+void for_heads(const AttentionShape& shape, int64_t samples, const Bfloat16* qkv, Body body) {
+  for (int64_t at = 0; at < samples * shape.heads; ++at) {
+    const int64_t sample = at / shape.heads, width = shape.width / shape.heads, first = at % shape.heads * width;
+    const Bfloat16* rows = qkv + sample * shape.context * 3 * shape.width + first;
+    body(Head{shape.context, width, 3 * shape.width, shape.width, rows, rows + shape.width, rows + 2 * shape.width}, at,
+         sample * shape.context * shape.width + first);
+  }
+}
+
+class EmulatedAttention : public FusedAttention {
+ public:
+  bool takes(const AttentionShape& shape, int64_t) override { return shape.width / shape.heads % 8 == 0; }
+  int64_t workspace(const AttentionShape&, int64_t) override { return 0; }
+
+  void forward(cudaStream_t stream, const AttentionShape& shape, int64_t samples, const Bfloat16* qkv, Bfloat16* out,
+               float* log_sums, void*) override {
+    emulated::enqueue(stream, [=] {
+      for_heads(shape, samples, qkv, [&](const Head& head, int64_t at, int64_t offset) {
+        std::vector<float> weights(static_cast<size_t>(head.context));
+        for (int64_t row = 0; row < head.context; ++row) {
+          float most = -std::numeric_limits<float>::infinity(), sum = 0;
+          for (int64_t key = 0; key <= row; ++key) most = std::max(most, head.score(row, key));
+          for (int64_t key = 0; key <= row; ++key) {
+            sum += weights[static_cast<size_t>(key)] = std::exp(head.score(row, key) - most);
+          }
+          log_sums[at * head.context + row] = most + std::log(sum);
+          for (int64_t i = 0; i < head.width; ++i) {
+            float value = 0;
+            for (int64_t key = 0; key <= row; ++key) {
+              value += weights[static_cast<size_t>(key)] * static_cast<float>(head.v[key * head.beside + i]);
+            }
+            out[offset + row * head.across + i] = static_cast<Bfloat16>(value / sum);
+          }
+        }
+      });
+      return true;
+    });
+  }
+
+  void backward(cudaStream_t stream, const AttentionShape& shape, int64_t samples, const Bfloat16* qkv,
+                const Bfloat16* out, const float* log_sums, const Bfloat16* dout, Bfloat16* dqkv, void*) override {
+    emulated::enqueue(stream, [=] {
+      for_heads(shape, samples, qkv, [&](const Head& head, int64_t at, int64_t offset) {
+        const auto size = static_cast<size_t>(head.context * head.width);
+        std::vector<float> dq(size), dk(size), dv(size);
+        const float scale = 1 / std::sqrt(static_cast<float>(head.width));
+        for (int64_t row = 0; row < head.context; ++row) {
+          const Bfloat16 *const o = out + offset + row * head.across, *const d = dout + offset + row * head.across;
+          float delta = 0;
+          for (int64_t i = 0; i < head.width; ++i) delta += static_cast<float>(o[i]) * static_cast<float>(d[i]);
+          for (int64_t key = 0; key <= row; ++key) {
+            const float weight = std::exp(head.score(row, key) - log_sums[at * head.context + row]);
+            float dweight = 0;
+            for (int64_t i = 0; i < head.width; ++i) {
+              dweight += static_cast<float>(d[i]) * static_cast<float>(head.v[key * head.beside + i]);
+              dv[static_cast<size_t>(key * head.width + i)] += weight * static_cast<float>(d[i]);
+            }
+            const float dscore = weight * (dweight - delta) * scale;
+            for (int64_t i = 0; i < head.width; ++i) {
+              dq[static_cast<size_t>(row * head.width + i)] += dscore * static_cast<float>(head.k[key * head.beside + i]);
+              dk[static_cast<size_t>(key * head.width + i)] += dscore * static_cast<float>(head.q[row * head.beside + i]);
+            }
+          }
+        }
+        for (int64_t row = 0; row < head.context; ++row) {
+          for (int64_t i = 0; i < head.width; ++i) {
+            const int64_t to = (head.q - qkv) + row * head.beside + i;
+            const auto from = static_cast<size_t>(row * head.width + i);
+            dqkv[to] = static_cast<Bfloat16>(dq[from]);
+            dqkv[to + head.across] = static_cast<Bfloat16>(dk[from]);
+            dqkv[to + 2 * head.across] = static_cast<Bfloat16>(dv[from]);
+          }
+        }
+      });
+      return true;
+    });
+  }
+  const Status& status() const override { return status_; }
+
+ private:
+  Status status_ = ok();
+};
+
+}  // namespace
+
+std::unique_ptr<FusedAttention> FusedAttention::open() { return std::make_unique<EmulatedAttention>(); }
+
+}  // namespace dtrain::engine::cuda

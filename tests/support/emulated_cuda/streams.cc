@@ -1,0 +1,258 @@
+// Streams and events: each device has a thread that takes steps of its streams, of any of them at random.
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <thread>
+
+#include "cuda_runtime.h"
+#include "devices.h"
+
+namespace emulated {
+
+namespace {
+
+class Worker;
+
+}  // namespace
+
+struct Graph {
+  std::vector<Step> steps;
+};
+struct Stream {
+  Worker* worker = nullptr;
+  std::unique_ptr<Graph> captured = {};  // while it is; the host's
+  std::deque<Step> steps = {};           // guarded by the worker's mutex; the first one may be running
+};
+// How often it was recorded, and how many of these have been reached.
+struct Event {
+  uint64_t recorded = 0;
+  std::shared_ptr<std::atomic<uint64_t>> reached = std::make_shared<std::atomic<uint64_t>>(0);
+};
+
+namespace {
+
+class Worker {
+ public:
+  Worker() : thread_([this] { work(); }) {}
+  ~Worker() {
+    {
+      const std::lock_guard lock(mutex_);
+      over_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+
+  void add(Stream* stream) {
+    const std::lock_guard lock(mutex_);
+    streams_.push_back(stream);
+  }
+  // When it has nothing more to do.
+  void remove(Stream* stream) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return stream->steps.empty(); });
+    std::erase(streams_, stream);
+  }
+  void push(Stream* stream, Step step) {
+    {
+      const std::lock_guard lock(mutex_);
+      stream->steps.push_back(std::move(step));
+    }
+    changed_.notify_all();
+  }
+  bool is_idle(Stream* stream) {
+    const std::lock_guard lock(mutex_);
+    return stream->steps.empty();
+  }
+  void wait(Stream* stream) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return stream->steps.empty(); });
+  }
+  void wait_for_all() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return std::ranges::all_of(streams_, [](Stream* each) { return each->steps.empty(); }); });
+  }
+  void stir() {
+    {
+      const std::lock_guard lock(mutex_);
+      stirred_ = true;
+    }
+    changed_.notify_all();
+  }
+
+ private:
+  void work() {
+    std::unique_lock lock(mutex_);
+    while (!over_) {
+      stirred_ = false;
+      std::vector<Stream*> todo;
+      for (Stream* each : streams_) {
+        if (!each->steps.empty()) todo.push_back(each);
+      }
+      std::shuffle(todo.begin(), todo.end(), random_);
+      bool has_done = false;
+      for (Stream* each : todo) {
+        Step& step = each->steps.front();  // a deque's stays where it is while others are pushed
+        lock.unlock();
+        has_done = step();
+        lock.lock();
+        if (!has_done) continue;
+        each->steps.pop_front();
+        break;
+      }
+      if (has_done) {
+        changed_.notify_all();
+      } else {
+        changed_.wait(lock, [&] { return over_ || stirred_ || has_more_than(todo); });
+      }
+    }
+  }
+  bool has_more_than(const std::vector<Stream*>& seen) const {
+    return std::ranges::any_of(streams_, [&](Stream* each) {
+      return !each->steps.empty() && std::ranges::find(seen, each) == seen.end();
+    });
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Stream*> streams_;  // guarded
+  bool stirred_ = false;          // guarded
+  bool over_ = false;             // guarded
+  std::mt19937_64 random_{std::random_device{}()};
+  std::thread thread_;
+};
+
+// Those of devices that have streams; with how many. A process that forks has none, if it has closed its contexts.
+struct Workers {
+  std::mutex mutex;
+  std::map<int, std::pair<std::unique_ptr<Worker>, int>> by_device;  // guarded
+};
+Workers& workers() {
+  static Workers all;
+  return all;
+}
+
+}  // namespace
+
+void enqueue(Stream* stream, Step step) {
+  if (stream == nullptr) {
+    while (!step()) std::this_thread::yield();
+  } else if (stream->captured) {
+    stream->captured->steps.push_back(std::move(step));
+  } else {
+    stream->worker->push(stream, std::move(step));
+  }
+}
+
+void stir() {
+  const std::lock_guard lock(workers().mutex);
+  for (auto& [device, worker] : workers().by_device) worker.first->stir();
+}
+
+void wait_for_device(int device) {
+  Worker* worker = nullptr;
+  {
+    const std::lock_guard lock(workers().mutex);
+    const auto found = workers().by_device.find(device);
+    if (found == workers().by_device.end()) return;
+    worker = found->second.first.get();
+  }
+  worker->wait_for_all();
+}
+
+}  // namespace emulated
+
+using namespace emulated;
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  const std::lock_guard lock(workers().mutex);
+  auto& [worker, streams] = workers().by_device[current_device()];
+  if (worker == nullptr) worker = std::make_unique<Worker>();
+  ++streams;
+  *stream = new Stream{.worker = worker.get()};
+  worker->add(*stream);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int) {
+  return cudaStreamCreateWithFlags(stream, flags);
+}
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  *least = 0;
+  *greatest = -5;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  stream->worker->remove(stream);
+  std::unique_ptr<Worker> last;
+  {
+    const std::lock_guard lock(workers().mutex);
+    auto& all = workers().by_device;
+    const auto found = std::ranges::find_if(all, [&](auto& each) { return each.second.first.get() == stream->worker; });
+    if (--found->second.second == 0) {
+      last = std::move(found->second.first);
+      all.erase(found);
+    }
+  }
+  delete stream;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  return stream == nullptr || stream->worker->is_idle(stream) ? cudaSuccess : cudaErrorNotReady;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  if (stream != nullptr) stream->worker->wait(stream);
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  *event = new Event;
+  return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete event;
+  return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  enqueue(stream, [reached = event->reached, which = ++event->recorded] {
+    reached->store(which);
+    stir();
+    return true;
+  });
+  return cudaSuccess;
+}
+// For what it was recorded after last, so far.
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  enqueue(stream, [reached = event->reached, which = event->recorded] { return reached->load() >= which; });
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  if (stream == nullptr || stream->captured) return cudaErrorInvalidValue;
+  stream->captured = std::make_unique<Graph>();
+  return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  if (stream == nullptr || !stream->captured) return cudaErrorInvalidValue;
+  *graph = stream->captured.release();
+  return cudaSuccess;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
+  *executable = new Graph(*graph);
+  return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
+  for (const Step& step : executable->steps) enqueue(stream, step);
+  return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete graph;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
+  delete executable;
+  return cudaSuccess;
+}

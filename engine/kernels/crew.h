@@ -8,6 +8,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <thread>
@@ -34,19 +35,31 @@ class Crew {
     run_all({&part, [](const void* of, int i) { (*static_cast<const Part*>(of))(i); }});
   }
 
-  // part(range): `count` in ranges that begin at multiples of `step`, one a hand; those left empty are not
-  // called. Without a crew, or with too little for `least` each, the caller does it all.
+  // part(range): `count` in ranges that begin at multiples of `step`, four a hand if it goes. A hand begins with
+  // those that are its own every time, and goes on with what others have not come to: a processor may have less
+  // time than another. Without a crew, or with too little for `least` each, the caller does it all.
   template <class Part>
   static void share(Crew* crew, int64_t count, int64_t step, int64_t least, const Part& part) {
     if (crew == nullptr || count < least * crew->hands()) return part(Range{0, count});
     const int64_t hands = crew->hands(), steps = (count + step - 1) / step;
-    crew->run([&](int i) {
-      const Range range{std::min(count, steps * i / hands * step), std::min(count, steps * (i + 1) / hands * step)};
-      if (range.size() > 0) part(range);
+    const int64_t all = std::min({steps, hands * kPiecesOfHand, kMostPieces});
+    for (int64_t i = 0; i < all; ++i) crew->taken_[static_cast<size_t>(i)].store(false, std::memory_order_relaxed);
+    crew->run([&](int hand) {
+      const auto take = [&](int64_t i) {
+        if (crew->taken_[static_cast<size_t>(i)].exchange(true, std::memory_order_relaxed)) return;
+        part(Range{steps * i / all * step, std::min(count, steps * (i + 1) / all * step)});
+      };
+      const int64_t begin = all * hand / hands, end = all * (hand + 1) / hands;
+      for (int64_t i = begin; i < end; ++i) take(i);
+      // From behind, where their owners come last.
+      for (int64_t i = begin; i-- > 0;) take(i);
+      for (int64_t i = all; i-- > end;) take(i);
     });
   }
 
  private:
+  static constexpr int64_t kPiecesOfHand = 4, kMostPieces = 64;
+
   struct Job {
     const void* part;
     void (*call)(const void* part, int i);
@@ -61,6 +74,7 @@ class Crew {
   alignas(64) std::atomic<uint32_t> begun_{0};  // jobs
   alignas(64) std::atomic<uint32_t> done_{0};   // parts, of all jobs
   alignas(64) Job job_{};
+  std::array<std::atomic<bool>, kMostPieces> taken_{};  // pieces, of the job
   bool over_ = false;
   std::vector<std::thread> threads_;
 };

@@ -69,6 +69,15 @@ else
   cmake --preset cuda -DDTRAIN_TESTS=ON -DDTRAIN_TEST_LEVELS=gpu -DCMAKE_CUDA_ARCHITECTURES=90 >> "$log" 2>&1 ||
     fail "cmake of cuda failed"
   build_targets build/cuda "$log" dtrain-engine gpu_tests || fail "the build of cuda failed"
+  # What needs no GPU but the library of its driver, for which the toolkit's stub will do.
+  stub=$(ls "$(dirname "$(readlink -f "$nvcc")")"/../lib*/stubs/libcuda.so 2>/dev/null | head -1 || true)
+  if [ -n "$stub" ] && ctest --test-dir build/cuda -N -R '^gpu/cudnn_plan$' | grep -q 'Total Tests: 1'; then
+    mkdir -p build/cuda/stubs
+    ln -sf "$stub" build/cuda/stubs/libcuda.so.1
+    rm -f build/cuda/Testing/Temporary/LastTest.log
+    LD_LIBRARY_PATH=$root/build/cuda/stubs ctest --test-dir build/cuda -R '^gpu/cudnn_plan$' --timeout 300 >> "$log" 2>&1 || true
+    results+=("cuda=build/cuda/Testing/Temporary/LastTest.log")
+  fi
   echo "built, in $((SECONDS - started)) s"
 fi
 

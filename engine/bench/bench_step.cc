@@ -195,13 +195,23 @@ class Contest {
   TrainingRecord record_;
 };
 
+}  // namespace
+
 bool is_asked_for(const Workload& workload, const std::vector<std::string>& names) {
   return names.empty() || std::ranges::any_of(names, [&](const std::string& name) {
            return workload.name.starts_with(name);
          });
 }
 
-}  // namespace
+Status check_names(const std::vector<std::string>& names, const std::vector<Workload>& known) {
+  for (const std::string& name : names) {
+    if (std::ranges::any_of(known, [&](const Workload& each) { return each.name.starts_with(name); })) continue;
+    std::string all;
+    for (const Workload& each : known) all += (all.empty() ? "" : ", ") + each.name;
+    return Error{Code::InvalidArgument, fmt::format("no workload begins with {}", name), "there are " + all};
+  }
+  return ok();
+}
 
 const std::vector<Workload>& step_workloads() {
   static const std::vector<Workload> all{
@@ -227,15 +237,7 @@ double operations_per_sample(const ModelSpec& model, const SampleShape& shape) {
 
 Status bench_step(const StepOptions& options, const TorchPeer* peer,
                   const std::function<void(const StepRate&)>& said) {
-  for (const std::string& name : options.names) {
-    if (std::ranges::any_of(step_workloads(),
-                            [&](const Workload& each) { return each.name.starts_with(name); }))
-      continue;
-    std::string known;
-    for (const Workload& each : step_workloads()) known += (known.empty() ? "" : ", ") + each.name;
-    return Error{Code::InvalidArgument, fmt::format("no workload begins with {}", name),
-                 "there are " + known};
-  }
+  TRY(check_names(options.names, step_workloads()));
   TRY(const ScratchFolder scratch, ScratchFolder::create());
   TRY(generate_digits(scratch.path(), {.train = 20'000, .test = 100, .seed = 1}));
   TRY(write_text(scratch.path() / "text.txt"));

@@ -23,6 +23,11 @@ struct Workload {
 };
 const std::vector<Workload>& step_workloads();
 
+// Those whose names begin with one of these, or all if there are none.
+bool is_asked_for(const Workload& workload, const std::vector<std::string>& names);
+// InvalidArgument: none of them begins so.
+Status check_names(const std::vector<std::string>& names, const std::vector<Workload>& known);
+
 // Multiplications and additions of a step for one sample, forward and backward: those of products,
 // convolutions and causal attention.
 double operations_per_sample(const ModelSpec& model, const SampleShape& shape);

@@ -12,10 +12,14 @@
 
 #include "engine/bench/bench_exchange.h"
 #include "engine/bench/bench_gemm.h"
+#include "engine/bench/bench_gpu_step.h"
 #include "engine/bench/bench_servers.h"
 #include "engine/bench/bench_step.h"
 #include "engine/bench/ceilings.h"
 #include "engine/bench/scaling.h"
+#ifdef DTRAIN_CUDA
+#include "engine/cuda/bench_device.h"
+#endif
 #include "engine/kernels/kernels.h"
 #include "engine/server/grpc/grpc_tunnels.h"
 
@@ -176,6 +180,65 @@ Status show_step(StepOptions options, const std::string& python, const std::stri
   });
 }
 
+#ifdef DTRAIN_CUDA
+// What NVIDIA says an H100 and H200 with SXM do in bf16 without sparsity: what shares of published figures are of.
+constexpr double kHopperOperations = 989e12;
+
+void show_gpu_step_rate(const GpuStepRate& rate, const TorchPeer* peer) {
+  const auto mib = [](int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
+  fmt::print("{}: batch {}\n  {:.1f} steps/s, {:.0f} samples/s", rate.workload.name, rate.workload.batch,
+             rate.samples_per_second / rate.workload.batch, rate.samples_per_second);
+  if (rate.rows_per_sample > 1) {
+    fmt::print(", {:.0f} tokens/s", rate.samples_per_second * static_cast<double>(rate.rows_per_sample));
+  }
+  fmt::print("\n  {:.2f} TFLOP/s, {:.1f} % of 989\n", rate.operations_per_second() / 1e12,
+             100 * rate.operations_per_second() / kHopperOperations);
+  fmt::print("  MiB: parameters {:.0f}, gradients {:.0f}, state {:.0f}, activations {:.0f}\n", mib(rate.parameters),
+             mib(rate.gradients), mib(rate.state), mib(rate.activations));
+  for (const auto& [mode, samples_per_second] : rate.peer_samples_per_second) {
+    fmt::print("  {:.2f} times torch {}, {}: {:.0f} samples/s\n", rate.samples_per_second / samples_per_second,
+               peer->version(), mode == "eager" ? mode : fmt::format("torch.compile ({})", mode), samples_per_second);
+  }
+  for (const auto& [mode, why] : rate.peer_failures) fmt::print("  torch failed ({}): {}\n", mode, why);
+  std::fflush(stdout);
+}
+
+Status show_gpu_step(StepOptions options, const std::string& python, const std::string& csv_path) {
+  TRY(options.program, this_program());
+  TRY(const auto peer, TorchPeer::find(python));
+  TRY(Csv csv, Csv::open(csv_path, "workload,batch,samples_per_second,rows_per_sample,operations_per_sample,parameters,"
+                                   "gradients,state,activations,torch,torch_mode,torch_samples_per_second"));
+  fmt::print("GPU; medians of {} rounds in turns{}\n\n", options.rounds,
+             peer ? ", torch " + peer->version() : "; no torch to compare with");
+  return bench_gpu_step(options, peer ? &*peer : nullptr, [&](const GpuStepRate& rate) {
+    show_gpu_step_rate(rate, peer ? &*peer : nullptr);
+    const std::string own =
+        fmt::format("{},{},{:.2f},{},{:.0f},{},{},{},{}", rate.workload.name, rate.workload.batch, rate.samples_per_second,
+                    rate.rows_per_sample, rate.operations, rate.parameters, rate.gradients, rate.state, rate.activations);
+    if (rate.peer_samples_per_second.empty()) csv.row(own + ",,,");
+    for (const auto& [mode, samples_per_second] : rate.peer_samples_per_second) {
+      csv.row(fmt::format("{},{},{},{:.2f}", own, peer->version(), mode, samples_per_second));
+    }
+  });
+}
+
+Status show_device(const cuda::DeviceBench& options, const std::string& csv_path) {
+  TRY(Csv csv, Csv::open(csv_path, "what,seconds,operations,bytes,share"));
+  const auto began = [&](const std::string& device) {
+    fmt::print("{}; medians of {} rounds in turns, {} samples of {} tokens, width {}\n\n{:>34} {:>10} {:>8} {:>8}  of the ceiling\n",
+               device, options.rounds, options.samples, options.context, options.width, "", "microsec.", "TFLOP/s", "GB/s");
+  };
+  return cuda::bench_device(options, began, [&](const cuda::DeviceRate& rate) {
+    const auto rate_text = [&](double amount, double unit) {
+      return amount > 0 ? fmt::format("{:.0f}", amount / rate.seconds / unit) : std::string();
+    };
+    fmt::print("{:>34} {:>10.1f} {:>8} {:>8}  {:.0f} %\n", rate.name, 1e6 * rate.seconds, rate_text(rate.operations, 1e12),
+               rate_text(rate.bytes, 1e9), 100 * rate.share);
+    csv.row(fmt::format("\"{}\",{:.9f},{:.0f},{:.0f},{:.4f}", rate.name, rate.seconds, rate.operations, rate.bytes, rate.share));
+  });
+}
+#endif
+
 Status show_scaling(ScalingOptions options, const std::string& out) {
   TRY(options.program, this_program());
   std::error_code error;
@@ -219,6 +282,10 @@ struct Words {
   std::vector<int64_t> sizes{400'000, 4'000'000, 25'000'000};
   std::vector<int> counts{1, 2};
   StepOptions step;
+  bool gpu = false;
+#ifdef DTRAIN_CUDA
+  cuda::DeviceBench device;
+#endif
   ScalingOptions scaling;
   std::string out = "scaling", model, data;
   bool quick = false;
@@ -279,7 +346,24 @@ void add_bench(CLI::App& program, const std::function<void(const Status&)>& end)
       ->check(CLI::Range(0.01, 600.0));
   with_python(step);
   with_csv(step);
+#ifdef DTRAIN_CUDA
+  std::string known_on_gpu;
+  for (const Workload& each : gpu_step_workloads()) known_on_gpu += (known_on_gpu.empty() ? "" : ", ") + each.name;
+  step->add_flag("--gpu", words->gpu, "on the first GPU: " + known_on_gpu);
+  step->callback([=] {
+    end(words->gpu ? show_gpu_step(words->step, words->python, words->csv)
+                   : show_step(words->step, words->python, words->csv));
+  });
+
+  CLI::App* device = add("device", "What a step of GPT-2 consists of, on the first GPU");
+  device->add_option("--samples", words->device.samples, "of a batch")->capture_default_str()->check(CLI::Range(1, 65536));
+  device->add_option("--context", words->device.context, "tokens of a sample")->capture_default_str()->check(CLI::Range(1, 65536));
+  device->add_option("--rounds", words->device.rounds, "of each")->capture_default_str()->check(CLI::Range(1, 1000));
+  with_csv(device);
+  device->callback([=] { end(show_device(words->device, words->csv)); });
+#else
   step->callback([=] { end(show_step(words->step, words->python, words->csv)); });
+#endif
 
   CLI::App* scaling = add("scaling", "What more workers and larger batches do, as CSV and plot");
   scaling->add_option("--out", words->out, "a folder: gets scaling.csv, scaling.svg, events/")

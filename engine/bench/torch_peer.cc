@@ -63,14 +63,14 @@ Status TorchPeer::choose_core_type() {
   return ok();
 }
 
-Result<Line> TorchPeer::ask(const std::string& json, const TorchSetting& setting) const {
+Result<Line> TorchPeer::ask(const std::string& json, const TorchSetting& setting, On on) const {
   const std::string threads = std::to_string(setting.threads);
   std::map<std::string, std::string> environment{
       {"OMP_WAIT_POLICY", setting.spins ? "active" : "passive"},
       {"OMP_NUM_THREADS", threads},
       {"MKL_NUM_THREADS", threads},
-      {"OPENBLAS_NUM_THREADS", std::to_string(setting.blas_threads)},
-      {"CUDA_VISIBLE_DEVICES", ""}};
+      {"OPENBLAS_NUM_THREADS", std::to_string(setting.blas_threads)}};
+  if (on == On::Cpu) environment["CUDA_VISIBLE_DEVICES"] = "";
   if (!core_type_.empty()) environment["OPENBLAS_CORETYPE"] = core_type_;
   TRY(const std::string output,
       run_command({{python_, "-c", kTorchPeerSource, json}, environment}));
@@ -87,6 +87,16 @@ Result<double> TorchPeer::samples_per_second(const EngineSpec& spec, const Torch
                      {"threads", setting.threads}, {"processes", processes},
                      {"seconds", seconds}};
   TRY(auto answer, ask(work.dump(), setting));
+  return std::strtod(answer["samples_per_second"].c_str(), nullptr);
+}
+
+Result<double> TorchPeer::gpu_samples_per_second(const EngineSpec& spec, const std::string& mode, double seconds) const {
+  const Json whole = Json::parse(to_json(spec));
+  const Json work = {{"what", "gpu_step"},  {"device", "cuda"},
+                     {"data", spec.train_data}, {"model", whole["model"]},
+                     {"optimizer", whole["optimizer"]["kind"]}, {"batch", spec.batch},
+                     {"mode", mode}, {"seconds", seconds}};
+  TRY(auto answer, ask(work.dump(), {.threads = 8, .blas_threads = 1}, On::Gpu));
   return std::strtod(answer["samples_per_second"].c_str(), nullptr);
 }
 

@@ -24,6 +24,9 @@ std::string to_string(const TorchSetting& setting);
 // All that may be the best for each of so many processes, which share the CPUs.
 std::vector<TorchSetting> torch_settings(int cpus, int processes, bool has_own_blas);
 
+// How it runs on a GPU: as it is, by torch.compile, and by that with CUDA graphs.
+inline constexpr const char* kTorchModes[] = {"eager", "default", "reduce-overhead"};
+
 class TorchPeer {
  public:
   // `python` by path; empty: python3 if it has torch, else none. NotFound: that one has no torch.
@@ -35,14 +38,17 @@ class TorchPeer {
   // Samples a second of all processes, over about so many seconds.
   Result<double> samples_per_second(const EngineSpec& spec, const TorchSetting& setting,
                                     int processes, double seconds) const;
+  // On the first GPU, in one of kTorchModes. Unavailable: it failed.
+  Result<double> gpu_samples_per_second(const EngineSpec& spec, const std::string& mode, double seconds) const;
   // Gloo's all-reduce: seconds of each size.
   Result<std::vector<double>> all_reduce_seconds(const std::vector<int64_t>& sizes_bytes,
                                                  int processes) const;
 
  private:
   explicit TorchPeer(std::string python) : python_(std::move(python)) {}
-  Result<std::map<std::string, std::string>> ask(const std::string& json,
-                                                 const TorchSetting& setting) const;
+  enum class On { Cpu, Gpu };
+  Result<std::map<std::string, std::string>> ask(const std::string& json, const TorchSetting& setting,
+                                                 On on = On::Cpu) const;
   Status choose_core_type();
 
   std::string python_, version_;

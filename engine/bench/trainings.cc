@@ -243,8 +243,8 @@ TrainingRecord record_of(const std::string& output, const EngineSpec& spec, int6
 
 }  // namespace
 
-Result<TrainingRecord> run_training(const std::string& program, const EngineSpec& spec,
-                                    int workers) {
+Result<TrainingRecord> run_training(const std::string& program, const EngineSpec& spec, int workers,
+                                    const std::map<std::string, std::string>& environment) {
   TRY(const ScratchFolder scratch, ScratchFolder::create());
   using Json = nlohmann::json;
   std::vector<ReservedPort> ports;
@@ -263,6 +263,7 @@ Result<TrainingRecord> run_training(const std::string& program, const EngineSpec
                          {"OUTPUT_DIR", (scratch.path() / "out").native()},
                          {"EXPERIMENT_ID", scratch.path().native()},
                          {"DTRAIN_ATTEMPT", "1"}}});
+    commands.back().environment.insert(environment.begin(), environment.end());
   }
   TRY(const auto outputs, run_commands(commands));
   const int64_t batch = static_cast<int64_t>(spec.batch) * (spec.weak_scaling ? workers : 1);

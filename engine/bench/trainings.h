@@ -74,8 +74,9 @@ struct TrainingRecord {
   size_t reached(double accuracy) const;
 };
 
-// Runs `program train` as so many workers. `spec` names absolute paths, and says what an epoch is.
-Result<TrainingRecord> run_training(const std::string& program, const EngineSpec& spec,
-                                    int workers);
+// Runs `program train` as so many workers. `spec` names absolute paths, and says what an epoch is. `environment`:
+// beside this process's.
+Result<TrainingRecord> run_training(const std::string& program, const EngineSpec& spec, int workers,
+                                    const std::map<std::string, std::string>& environment = {});
 
 }  // namespace dtrain::engine

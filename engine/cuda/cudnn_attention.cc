@@ -29,7 +29,7 @@ constexpr size_t kOldestVersion = 90100;
 template <class Call>
 Status asked(std::string_view doing, Call call) {
   try {
-    const fe::error_t error = call();
+    fe::error_t error = call();
     if (error.is_good()) return ok();
     return Error{Code::FailedPrecondition, fmt::format("{}: {}", doing, error.get_message()), ""};
   } catch (const std::exception& error) {
@@ -113,7 +113,7 @@ class CudnnAttention : public FusedAttention {
 }  // namespace
 
 Status load_cudnn() {
-  static const Status loaded = [] -> Status {
+  static const Status loaded = []() -> Status {
     void* handle = nullptr;
     for (const char* name : {"libcudnn.so.9", "libcudnn.so"}) {
       if (handle == nullptr) handle = ::dlopen(name, RTLD_NOW | RTLD_LOCAL);

@@ -151,7 +151,11 @@ ArenaSizes DeviceUpdater::sizes() const {
 std::function<Status()> DeviceUpdater::watch(int me, int64_t step, const char* doing) {
   return [this, me, moment = Moment{step, doing}, until = deadline()]() -> Status {
     TRY(team_->look(moment));
-    TRY(rank(me).links_status());
+    if (const Status links = rank(me).links_status(); !links.ok()) {
+      // Whoever gave them up has said before why.
+      TRY(team_->look(moment));
+      return links;
+    }
     if (!until.expired()) return ok();
     return moment.during({Code::DeadlineExceeded, fmt::format("GPUs did not answer for {} s", until.seconds()),
                           "NCCL_DEBUG=INFO says what NCCL waits for"});
@@ -161,9 +165,11 @@ std::function<Status()> DeviceUpdater::watch(int me, int64_t step, const char* d
 Result<Outcome> DeviceUpdater::finish_step(int me, const Update& update, const Outcome&) {
   Rank& mine = rank(me);
   Result<Outcome> outcome = finish_step(me, mine, update);
+  if (outcome.ok()) return outcome;
   // What is on its way would keep the GPU waiting for ever.
-  if (!outcome.ok()) mine.abandon();
-  return outcome;
+  Error error = fail(outcome.error());
+  mine.abandon();
+  return error;
 }
 
 Result<Outcome> DeviceUpdater::finish_step(int me, Rank& mine, const Update& update) {

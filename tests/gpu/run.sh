@@ -1,5 +1,6 @@
 #!/bin/bash
-# Builds the engine with its CUDA backend and runs every GPU test on the GPU that is here.
+# Builds the engine with its CUDA backend, runs every GPU test on the GPU that is here, and times what a step
+# consists of and whole trainings, beside PyTorch where PYTHON (python3) has it.
 #
 #   tests/gpu/run.sh [LOG]
 set -euo pipefail
@@ -24,3 +25,8 @@ if ! { cmake --preset cuda -DDTRAIN_TESTS=ON "-DDTRAIN_TEST_LEVELS=gpu" "-DCMAKE
 fi
 echo "built in $((SECONDS - start)) s"
 build/cuda/bin/gpu_tests --duration
+
+build/cuda/bin/dtrain-engine bench device --csv build/gpu-device.csv
+# Each of torch.compile's modes compiles for half a minute or so: one round leaves time for the rest.
+build/cuda/bin/dtrain-engine bench step --gpu --rounds 1 --seconds 3 ${PYTHON:+--python "$PYTHON"} --csv build/gpu-step.csv
+echo "all in $((SECONDS - start)) s; figures in build/gpu-device.csv and build/gpu-step.csv"

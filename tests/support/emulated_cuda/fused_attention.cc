@@ -1,4 +1,4 @@
-// FusedAttention on the emulated device: plain loops, for heads of a multiple of 8 as cuDNN takes.
+// FusedAttention on the emulated device: plain loops, for what cuDNN takes: heads of a multiple of 8.
 #include "engine/cuda/fused_attention.h"
 
 #include <algorithm>
@@ -38,7 +38,9 @@ void for_heads(const AttentionShape& shape, int64_t samples, const Bfloat16* qkv
 
 class EmulatedAttention : public FusedAttention {
  public:
-  bool takes(const AttentionShape& shape, int64_t) override { return shape.width / shape.heads % 8 == 0; }
+  bool takes(const AttentionShape& shape, int64_t) override {
+    return shape.context > 1 && shape.width / shape.heads % 8 == 0;
+  }
   int64_t workspace(const AttentionShape&, int64_t) override { return 0; }
 
   void forward(cudaStream_t stream, const AttentionShape& shape, int64_t samples, const Bfloat16* qkv, Bfloat16* out,

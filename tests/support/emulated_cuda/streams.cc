@@ -1,5 +1,7 @@
 // Streams and events: each device has a thread that takes steps of its streams, of any of them at random.
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <map>
@@ -27,10 +29,14 @@ struct Stream {
   std::unique_ptr<Graph> captured = {};  // while it is; the host's
   std::deque<Step> steps = {};           // guarded by the worker's mutex; the first one may be running
 };
-// How often it was recorded, and how many of these have been reached.
+// How often it was recorded, how many of these have been reached, and when the last one was.
 struct Event {
+  struct Reached {
+    std::atomic<uint64_t> count = 0;
+    std::atomic<std::chrono::steady_clock::time_point> when = {};
+  };
   uint64_t recorded = 0;
-  std::shared_ptr<std::atomic<uint64_t>> reached = std::make_shared<std::atomic<uint64_t>>(0);
+  std::shared_ptr<Reached> reached = std::make_shared<Reached>();
 };
 
 namespace {
@@ -218,7 +224,8 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   enqueue(stream, [reached = event->reached, which = ++event->recorded] {
-    reached->store(which);
+    reached->when = std::chrono::steady_clock::now();
+    reached->count = which;
     stir();
     return true;
   });
@@ -226,7 +233,12 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 }
 // For what it was recorded after last, so far.
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  enqueue(stream, [reached = event->reached, which = event->recorded] { return reached->load() >= which; });
+  enqueue(stream, [reached = event->reached, which = event->recorded] { return reached->count >= which; });
+  return cudaSuccess;
+}
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
+  if (from->reached->count < from->recorded || to->reached->count < to->recorded) return cudaErrorNotReady;
+  *milliseconds = std::chrono::duration<float, std::milli>(to->reached->when.load() - from->reached->when.load()).count();
   return cudaSuccess;
 }
 

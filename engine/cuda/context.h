@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "engine/cuda/device.h"
@@ -17,12 +18,16 @@ class Context {
   static Result<std::unique_ptr<Context>> open(int ordinal, Fp32 fp32) {
     TRY(auto device, Device::open(ordinal));
     TRY(auto gemm, Gemm::open(fp32));
-    return std::unique_ptr<Context>(new Context(std::move(device), std::move(gemm), FusedAttention::open()));
+    return std::unique_ptr<Context>(new Context(std::move(device), std::move(gemm)));
   }
 
   Device& device() { return *device_; }
   Gemm& gemm() { return *gemm_; }
-  FusedAttention* fused_attention() { return attention_.get(); }  // nullptr: there is none
+  // nullptr: there is none. Looked for when it is first asked for, since it is large.
+  FusedAttention* fused_attention() {
+    if (!attention_) attention_ = FusedAttention::open();
+    return attention_->get();
+  }
   cudaStream_t stream() const { return device_->stream(); }
   // Of all samples since it was cleared; what a model's forward() adds to.
   Totals* totals() { return totals_.data(); }
@@ -39,17 +44,17 @@ class Context {
   // Of all that was enqueued.
   Status status() const {
     TRY(device_->status());
-    if (attention_ != nullptr) TRY(attention_->status());
+    if (attention_ && *attention_ != nullptr) TRY((*attention_)->status());
     return gemm_->status();
   }
 
  private:
-  Context(std::unique_ptr<Device> device, std::unique_ptr<Gemm> gemm, std::unique_ptr<FusedAttention> attention)
-      : device_(std::move(device)), gemm_(std::move(gemm)), attention_(std::move(attention)), totals_(1) {}
+  Context(std::unique_ptr<Device> device, std::unique_ptr<Gemm> gemm)
+      : device_(std::move(device)), gemm_(std::move(gemm)), totals_(1) {}
 
   std::unique_ptr<Device> device_;
   std::unique_ptr<Gemm> gemm_;
-  std::unique_ptr<FusedAttention> attention_;
+  std::optional<std::unique_ptr<FusedAttention>> attention_;  // once it was looked for
   DeviceMemory<Totals> totals_;
   std::vector<DeviceMemory<unsigned char>> work_;
 };

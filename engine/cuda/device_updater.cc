@@ -150,26 +150,31 @@ ArenaSizes DeviceUpdater::sizes() const {
 
 std::function<Status()> DeviceUpdater::watch(int me, int64_t step, const char* doing) {
   return [this, me, moment = Moment{step, doing}, until = deadline()]() -> Status {
-    TRY(team_->look(moment));
-    if (const Status links = rank(me).links_status(); !links.ok()) {
-      // Whoever gave them up has said before why.
-      TRY(team_->look(moment));
-      return links;
-    }
-    if (!until.expired()) return ok();
-    return moment.during({Code::DeadlineExceeded, fmt::format("GPUs did not answer for {} s", until.seconds()),
-                          "NCCL_DEBUG=INFO says what NCCL waits for"});
+    const Status status = look(me, moment, until);
+    return status.ok() ? status : give_up(me, status.error());
   };
+}
+
+Status DeviceUpdater::look(int me, const Moment& moment, const Deadline& until) {
+  TRY(team_->look(moment));
+  TRY(rank(me).links_status());
+  if (!until.expired()) return ok();
+  return moment.during({Code::DeadlineExceeded, fmt::format("GPUs did not answer for {} s", until.seconds()),
+                        "NCCL_DEBUG=INFO says what NCCL waits for"});
+}
+
+// What is on its way would keep the GPU waiting for ever. The others are told why before they see that it is gone.
+Error DeviceUpdater::give_up(int me, const Error& why) {
+  Error first = fail(why);
+  rank(me).abandon();
+  return first;
 }
 
 Result<Outcome> DeviceUpdater::finish_step(int me, const Update& update, const Outcome&) {
   Rank& mine = rank(me);
   Result<Outcome> outcome = finish_step(me, mine, update);
-  if (outcome.ok()) return outcome;
-  // What is on its way would keep the GPU waiting for ever.
-  Error error = fail(outcome.error());
-  mine.abandon();
-  return error;
+  if (!outcome.ok()) return give_up(me, outcome.error());
+  return outcome;
 }
 
 Result<Outcome> DeviceUpdater::finish_step(int me, Rank& mine, const Update& update) {
@@ -242,7 +247,7 @@ Status DeviceUpdater::collect(int me, int64_t step) {
   for (int arena = 0; arena <= state_count_; ++arena) {
     packed.resize(static_cast<size_t>(mine.layout().size()));
     mine.device().copy_to_host(arena == 0 ? mine.params() : mine.state(arena - 1), mine.layout().size(), packed.data());
-    TRY(mine.device().wait());
+    TRY(mine.device().wait(watch(me, step, moment.doing)));
     if (me != 0) {
       TRY(own(me).channels.front().send(packed, deadline(), moment));
       continue;
@@ -278,7 +283,7 @@ Status DeviceUpdater::distribute(int me, int64_t step) {
     }
     if (grid_.data_of(me) == 0) {
       mine.device().copy_to_device(packed.data(), mine.layout().size(), to);
-      TRY(mine.device().wait());  // before `packed` is the next arena's
+      TRY(mine.device().wait(watch(me, step, moment.doing)));  // before `packed` is the next arena's
     }
     if (mine.links().column != nullptr) mine.links().column->broadcast(mine.stream(), to, mine.layout().size(), 0);
   }

@@ -59,7 +59,7 @@ Status train(const Folder& folder, On on, const std::string& output, const Json&
   ::setenv("DTRAIN_ENGINE", spec_of(folder, on, changes).dump().c_str(), 1);
   ::setenv("OUTPUT_DIR", (folder.path / output).c_str(), 1);
   ::setenv("OMP_NUM_THREADS", "1", 1);
-  ::setenv("CUDA_VISIBLE_DEVICES", on == On::Device ? "0,1" : "", 1);
+  ::setenv("CUDA_VISIBLE_DEVICES", on == On::Device ? "0,1,2" : "", 1);
   places.empty() ? ::unsetenv("TF_CONFIG") : ::setenv("TF_CONFIG", places.c_str(), 1);
   const Status status = run_replica({}, &cuda::gpus());
   ::unsetenv("TF_CONFIG");
@@ -310,6 +310,25 @@ TEST_CASE("a number that is none ends all parts of a model by the name of the st
   CHECK_MESSAGE(status.error().message.find(" in step ") != std::string::npos, status.error().message);
 }
 
+TEST_CASE("a GPU that does not answer ends all within the deadline, and all say so") {
+  have_devices(3);
+  const Folder folder;
+  Json changes = {{"deadline", 2}, {"strategy", {{"kind", "mirrored"}}}};
+  SUBCASE("all gradients at once") {}
+  SUBCASE("in buckets") { changes["strategy"]["bucket-mb"] = 0.001; }
+  for (const int device : {0, 2}) {
+    CAPTURE(device);
+    emulated::hang(device);
+    const Status status = train(folder, On::Device, "out", changes);
+    emulated::recover();
+    REQUIRE(!status.ok());
+    // GPUs, or who waits for his: not that communication was given up, which comes of it.
+    CHECK_MESSAGE(status.error().message.find(" did not answer for 2 s") != std::string::npos, status.error().message);
+    CHECK(emulated::device_bytes() == 0);
+  }
+  have_devices(1);
+}
+
 TEST_CASE("a mesh that does not fit the GPUs is told so") {
   have_devices(3);
   const Folder folder;
@@ -348,7 +367,7 @@ TEST_CASE("without a GPU a replica that was given one says so") {
   const Status status = train(folder, On::Device, "out", Json::object());
   have_devices(1);
   REQUIRE(!status.ok());
-  CHECK(status.error().message == "CUDA_VISIBLE_DEVICES=0,1 names no GPU that is here");
+  CHECK(status.error().message == "CUDA_VISIBLE_DEVICES=0,1,2 names no GPU that is here");
 }
 
 TEST_CASE("a program without a backend says what to build") {

@@ -118,6 +118,7 @@ class EmulatedCommunicator : public Communicator {
       const std::lock_guard lock(group_->mutex);
       group_->aborted = true;
     }
+    emulated::recover();
     emulated::stir();
   }
 

@@ -55,6 +55,9 @@ void stir();
 // ---- for tests
 void set_device_count(int count);
 void make_devices_one(bool one);    // all show the same uuid
+// Its streams take no more steps, as when a kernel waits for another GPU, until a communicator is given up.
+void hang(int device);
+void recover();
 int64_t launches();                 // of kernels, so far
 int64_t device_bytes();             // that are allocated
 void fail_allocations_above(size_t bytes);  // of one allocation

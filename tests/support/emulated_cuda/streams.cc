@@ -41,9 +41,12 @@ struct Event {
 
 namespace {
 
+constexpr int kNone = -1;
+std::atomic<int> hung_device = kNone;
+
 class Worker {
  public:
-  Worker() : thread_([this] { work(); }) {}
+  explicit Worker(int device) : device_(device), thread_([this] { work(); }) {}
   ~Worker() {
     {
       const std::lock_guard lock(mutex_);
@@ -97,7 +100,7 @@ class Worker {
       stirred_ = false;
       std::vector<Stream*> todo;
       for (Stream* each : streams_) {
-        if (!each->steps.empty()) todo.push_back(each);
+        if (!each->steps.empty() && hung_device != device_) todo.push_back(each);
       }
       std::shuffle(todo.begin(), todo.end(), random_);
       bool has_done = false;
@@ -113,7 +116,7 @@ class Worker {
       if (has_done) {
         changed_.notify_all();
       } else {
-        changed_.wait(lock, [&] { return over_ || stirred_ || has_more_than(todo); });
+        changed_.wait(lock, [&] { return over_ || stirred_ || (hung_device != device_ && has_more_than(todo)); });
       }
     }
   }
@@ -123,6 +126,7 @@ class Worker {
     });
   }
 
+  const int device_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Stream*> streams_;  // guarded
@@ -159,6 +163,9 @@ void stir() {
   for (auto& [device, worker] : workers().by_device) worker.first->stir();
 }
 
+void hang(int device) { hung_device = device; }
+void recover() { hung_device = kNone; }
+
 void wait_for_device(int device) {
   Worker* worker = nullptr;
   {
@@ -177,7 +184,7 @@ using namespace emulated;
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   const std::lock_guard lock(workers().mutex);
   auto& [worker, streams] = workers().by_device[current_device()];
-  if (worker == nullptr) worker = std::make_unique<Worker>();
+  if (worker == nullptr) worker = std::make_unique<Worker>(current_device());
   ++streams;
   *stream = new Stream{.worker = worker.get()};
   worker->add(*stream);

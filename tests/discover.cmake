@@ -27,7 +27,7 @@ endif()
 if(DTRAIN_SANITIZE STREQUAL "thread" AND TARGET engine_tests)
   set_tests_properties(engine/training/replica PROPERTIES TIMEOUT 900)
 endif()
-if(DTRAIN_SANITIZE AND TARGET gpu_tests)
+if(TARGET gpu_tests)
   set_tests_properties(gpu/training PROPERTIES TIMEOUT 900)
 endif()
 # They install what they run.

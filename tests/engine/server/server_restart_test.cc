@@ -9,6 +9,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "engine/bench/trainings.h"
 #include "tests/engine/server/servers.h"
 
 namespace dtrain::engine {
@@ -31,12 +32,10 @@ class Processes {
     config_.directory = folder_.path + "/ps-state";
     config_.spec = spec;
     config_.workers.resize(static_cast<size_t>(workers));
-    std::vector<Listener> held;
     for (int i = 0; i < servers; ++i) {
-      held.push_back(required(Listener::open("127.0.0.1", 0)));
-      config_.servers.push_back(fmt::format("127.0.0.1:{}", held.back().port()));
+      ports_.push_back(required(ReservedPort::take()));
+      config_.servers.push_back(ports_.back().address());
     }
-    held.clear();
     for (int i = 0; i < servers; ++i) pids_.push_back(start(i));
   }
   ~Processes() {
@@ -84,6 +83,7 @@ class Processes {
   Folder folder_;
   const Layout layout_;
   ServerConfig config_;
+  std::vector<ReservedPort> ports_;  // nobody else gets them while servers start again
   std::vector<pid_t> pids_;
 };
 

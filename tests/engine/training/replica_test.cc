@@ -13,14 +13,14 @@ TEST_CASE("the model is the same, bit for bit, on every number of workers, threa
   for (const Json& optimizer : {Json{{"clip", 0.5}, {"optimizer", {{"momentum", 0.9}}}}, Json{{"optimizer", {{"kind", "adamw"}, {"learning-rate", 0.003}, {"weight-decay", 0.1}}}}}) {
     CAPTURE(optimizer.dump());
     Gang alone(all_reduce(optimizer), 1, 0);
-    REQUIRE_MESSAGE(alone.run() == 0, alone.log("worker.0"));
+    REQUIRE_MESSAGE(alone.run() == 0, alone.logs());
     const std::string expected = alone.model();
     CHECK(last(alone, "accuracy") > 0.6);
     const auto check_same = [&](const char* what, const Json& spec, int workers, int ps) {
       CAPTURE(std::string(what));
       CAPTURE(workers);
       Gang gang(spec, workers, ps);
-      REQUIRE_MESSAGE(gang.run() == 0, gang.log("worker.0"));
+      REQUIRE_MESSAGE(gang.run() == 0, gang.logs());
       CHECK(gang.model() == expected);
     };
     Json threads = all_reduce(optimizer);
@@ -53,7 +53,7 @@ TEST_CASE("a wide model is the same, bit for bit, on every number of threads") {
     Json spec = all_reduce(optimizer);
     spec.merge_patch({{"model", {{"mlp", {{"hidden", {500, 300}}}}}}, {"epochs", 1}});
     Gang alone(spec, 1, 0);
-    REQUIRE_MESSAGE(alone.run() == 0, alone.log("worker.0"));
+    REQUIRE_MESSAGE(alone.run() == 0, alone.logs());
     CHECK(last(alone, "accuracy") > 0.5);
     // Five are too many to do it together, and beside other workers each thread has a share of the batch.
     for (const auto& [threads, workers] : {std::array{2, 1}, {3, 1}, {4, 1}, {5, 1}, {2, 2}, {2, 4}}) {
@@ -61,7 +61,7 @@ TEST_CASE("a wide model is the same, bit for bit, on every number of threads") {
       CAPTURE(workers);
       spec["threads"] = threads;
       Gang gang(spec, workers, 0);
-      REQUIRE_MESSAGE(gang.run() == 0, gang.log("worker.0"));
+      REQUIRE_MESSAGE(gang.run() == 0, gang.logs());
       CHECK(gang.model() == alone.model());
     }
   }
@@ -73,7 +73,7 @@ TEST_CASE("asynchronous servers come to the same accuracy") {
   for (const char* mode : {"async", "ssp"}) {
     CAPTURE(std::string(mode));
     Gang gang(servers(mode), 2, 2);
-    REQUIRE_MESSAGE(gang.run() == 0, gang.log("worker.0"));
+    REQUIRE_MESSAGE(gang.run() == 0, gang.logs());
     CHECK(last(gang, "accuracy") > last(sync, "accuracy") - 0.12);  // both still learn fast at this point
   }
 }
@@ -84,7 +84,7 @@ TEST_CASE("a training that is killed goes on to the same bits") {
                                 {"checkpoint", {{"steps", 7}}},
                                 {"epochs", 1}});
   Gang whole(spec, 2, 0);
-  REQUIRE_MESSAGE(whole.run() == 0, whole.log("worker.0"));
+  REQUIRE_MESSAGE(whole.run() == 0, whole.logs());
 
   // Killed after some checkpoint: somewhere in what follows it.
   const test::TemporaryFolder folder;
@@ -102,7 +102,7 @@ TEST_CASE("a training that is killed goes on to the same bits") {
     CHECK(broken.log(fmt::format("worker.{}", other)).find(fmt::format("worker {}", attempt % 2)) != std::string::npos);
   }
   Gang last_one(spec, 1, 0, "4", folder / "out");  // and with another number of workers
-  REQUIRE_MESSAGE(last_one.run() == 0, last_one.log("worker.0"));
+  REQUIRE_MESSAGE(last_one.run() == 0, last_one.logs());
   CHECK(last_one.log("worker.0").find("resumed_at_step=") != std::string::npos);
   CHECK(last_one.model() == whole.model());
 }
@@ -116,7 +116,7 @@ TEST_CASE("a parameter server that is killed and started again goes on where it 
   broken.replicas[2]->signal(SIGKILL);
   broken.replicas[2]->wait();
   broken.start_again(2);
-  REQUIRE_MESSAGE(broken.run() == 0, broken.log("worker.0"));
+  REQUIRE_MESSAGE(broken.run() == 0, broken.logs());
   CHECK(broken.model() == whole.model());
 }
 
@@ -127,7 +127,7 @@ TEST_CASE("a training by parameter servers that is killed goes on to the same bi
     return sync;
   }();
   Gang whole(spec, 2, 2);
-  REQUIRE_MESSAGE(whole.run() == 0, whole.log("worker.0"));
+  REQUIRE_MESSAGE(whole.run() == 0, whole.logs());
   const test::TemporaryFolder folder;
   {
     Gang broken(spec, 2, 2, "1", folder / "out");
@@ -136,7 +136,7 @@ TEST_CASE("a training by parameter servers that is killed goes on to the same bi
   }
   REQUIRE(!fs::exists(folder / "out/model.safetensors"));
   Gang again(spec, 2, 2, "2", folder / "out");
-  REQUIRE_MESSAGE(again.run() == 0, again.log("worker.0"));
+  REQUIRE_MESSAGE(again.run() == 0, again.logs());
   CHECK(again.log("worker.0").find("resumed_at_step=") != std::string::npos);
   CHECK(again.model() == whole.model());
 }
@@ -235,7 +235,7 @@ TEST_CASE("the master may be the one that was left out, and still tests and save
   // The other one trains on alone, to the end.
   CHECK_MESSAGE(gang.replicas[1]->wait() == 0, gang.log("worker.1"));
   gang.replicas[0]->signal(SIGCONT);
-  REQUIRE_MESSAGE(gang.run() == 0, gang.log("worker.0"));
+  REQUIRE_MESSAGE(gang.run() == 0, gang.logs());
   CHECK(last(gang, "step") == 3200);
   CHECK(last(gang, "left_out_of_steps") > 10);
   CHECK(saved(gang) == 3200);
@@ -313,7 +313,7 @@ TEST_CASE("a training goes on only with the model and the data that it began wit
   const std::string checkpoint = output / "checkpoints/step-00000004";
   {
     Gang gang(spec_of(spec(Json::object())), 1, 0, "1", output);
-    REQUIRE_MESSAGE(gang.run() == 0, gang.log("worker.0"));
+    REQUIRE_MESSAGE(gang.run() == 0, gang.logs());
   }
   CHECK(says(refusal(spec({{"model", {{"mlp", {{"hidden", {16}}}}}}}), output), {checkpoint, "layers.0.weight is F32 [32, 784]", "F32 [16, 784]"}));
   CHECK(says(refusal(spec({{"batch", 40}}), output), {checkpoint, "another seed or batch"}));
@@ -324,7 +324,7 @@ TEST_CASE("a training goes on only with the model and the data that it began wit
   }
   REQUIRE(generate_digits(folder / "data", {.train = 200, .test = 30, .seed = 1}).ok());
   Gang longer(spec_of(spec({{"epochs", 2}})), 1, 0, "2", output);
-  REQUIRE_MESSAGE(longer.run() == 0, longer.log("worker.0"));
+  REQUIRE_MESSAGE(longer.run() == 0, longer.logs());
   CHECK(longer.log("worker.0").find("resumed_at_step=4") != std::string::npos);
 }
 

@@ -49,7 +49,7 @@ Json with_threads(Json spec, int threads) {
 
 std::string trained(const Json& spec, int workers) {
   Gang gang(spec, workers, 0);
-  REQUIRE_MESSAGE(gang.run() == 0, gang.log("worker.0"));
+  REQUIRE_MESSAGE(gang.run() == 0, gang.logs());
   for (int worker = 1; worker < workers; ++worker) {
     CHECK_MESSAGE(gang.replicas[static_cast<size_t>(worker)]->wait() == 0,
                   gang.log(fmt::format("worker.{}", worker)));
@@ -121,11 +121,11 @@ TEST_CASE("a split model that is killed goes on to the same bits, also split ano
     const fs::path copy = folder / "copy";
     fs::copy(folder / "out", copy, fs::copy_options::recursive);
     Gang again(spec, 2, 0, "2", folder / "out");
-    REQUIRE_MESSAGE(again.run() == 0, again.log("worker.0"));
+    REQUIRE_MESSAGE(again.run() == 0, again.logs());
     CHECK(again.log("worker.0").find("resumed_at_step=") != std::string::npos);
     CHECK(again.model() == whole);
     Gang other(base, 1, 0, "2", copy);
-    REQUIRE_MESSAGE(other.run() == 0, other.log("worker.0"));
+    REQUIRE_MESSAGE(other.run() == 0, other.logs());
     CHECK(other.log("worker.0").find("resumed_at_step=") != std::string::npos);
     CHECK(distance(whole, other.model()) < 2e-4);
   }

@@ -37,7 +37,7 @@ const Json whole_spec() { return with(half_spec(), {{"epochs", 4}}); }
 const std::string& whole_model() {
   static const std::string model = [] {
     Gang gang(whole_spec(), 1, 0);
-    REQUIRE_MESSAGE(gang.run() == 0, gang.log("worker.0"));
+    REQUIRE_MESSAGE(gang.run() == 0, gang.logs());
     return gang.model();
   }();
   return model;
@@ -62,7 +62,7 @@ TEST_CASE("a training that starts from another's checkpoint comes to the bits of
   const auto check_same = [](const char* what, const fs::path& start, const Json& spec, int workers, int ps) {
     CAPTURE(std::string(what));
     Gang gang(from(spec, start), workers, ps);
-    REQUIRE_MESSAGE(gang.run() == 0, gang.log("worker.0"));
+    REQUIRE_MESSAGE(gang.run() == 0, gang.logs());
     const std::string log = gang.log("worker.0");
     CHECK_MESSAGE(says(log, {"resumed_at_step=", " from=" + half().output.native()}), log);
     CHECK(log.find("epoch=1 ") == std::string::npos);
@@ -94,7 +94,7 @@ TEST_CASE("one that was killed starts elsewhere, and its own checkpoints come fi
   }
   fs::remove_all(folder / "old");
   Gang last_one(spec, 1, 0, "2", folder / "new");
-  REQUIRE_MESSAGE(last_one.run() == 0, last_one.log("worker.0"));
+  REQUIRE_MESSAGE(last_one.run() == 0, last_one.logs());
   CHECK(last_one.log("worker.0").find(" from=") == std::string::npos);
   CHECK(last_one.model() == whole_model());
 }
@@ -106,7 +106,7 @@ TEST_CASE("the checkpoint that is damaged is passed over, and nothing is changed
   fs::resize_file(newest / kOptimizerFile, 100);
   fs::create_directory(folder / "old/checkpoints/unfinished-1");
   Gang gang(from(whole_spec(), folder / "old"), 1, 0);
-  REQUIRE_MESSAGE(gang.run() == 0, gang.log("worker.0"));
+  REQUIRE_MESSAGE(gang.run() == 0, gang.logs());
   CHECK(says(gang.log("worker.0"), {newest, "the one before is taken", "resumed_at_step="}));
   CHECK(gang.model() == whole_model());
   CHECK(fs::exists(folder / "old/checkpoints/unfinished-1"));
@@ -121,7 +121,7 @@ TEST_CASE("from a file of tensors a training takes the weights and nothing else"
   // As slow as may be: what is tested after its step is what it started from.
   const Json slow = with(half_spec(), {{"seed", 7}, {"batch", 25}, {"steps", 1}, {"optimizer", {{"kind", "adam"}, {"learning-rate", 1e-12}}}});
   Gang gang(from(slow, half().output / kModelFile), 2, 0);
-  REQUIRE_MESSAGE(gang.run() == 0, gang.log("worker.0"));
+  REQUIRE_MESSAGE(gang.run() == 0, gang.logs());
   CHECK(says(gang.log("worker.0"), {"weights_from=" + (half().output / kModelFile).native()}));
   CHECK(gang.log("worker.0").find("resumed_at_step") == std::string::npos);
   CHECK(last(gang, "accuracy") == last(half(), "accuracy"));

@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/comm/socket.h"
+#include "engine/bench/trainings.h"
 #include "engine/data/digits.h"
 #include "schema/fd.h"
 #include "tests/support/project.h"
@@ -123,16 +123,13 @@ struct Gang {
   Gang(const Json& spec, int workers, int servers, std::string attempt = "1", fs::path folder = {})
       : output(folder.empty() ? own / "out" : folder) {
     fs::create_directories(output);
-    // Bound to find free ports, and let go of just before.
-    std::vector<Listener> listeners;
     Json cluster = {{"worker", Json::array()}};
     for (int i = 0; i < workers + servers; ++i) {
-      auto listener = Listener::open("127.0.0.1", 0);
-      REQUIRE(listener.ok());
-      cluster[i < workers ? "worker" : "ps"].push_back(fmt::format("127.0.0.1:{}", listener->port()));
-      listeners.push_back(std::move(*listener));
+      auto port = ReservedPort::take();
+      REQUIRE(port.ok());
+      cluster[i < workers ? "worker" : "ps"].push_back(port->address());
+      ports_.push_back(std::move(*port));
     }
-    listeners.clear();
     for (int i = 0; i < workers + servers; ++i) {
       const bool works = i < workers;
       const int index = works ? i : i - workers;
@@ -158,6 +155,15 @@ struct Gang {
   void start_again(size_t replica) { replicas[replica] = start_[replica]("2"); }
 
   std::string log(const std::string& name) const { return test::read_file(own / name); }
+  // Of all replicas.
+  std::string logs() const {
+    std::string all;
+    for (size_t i = 0; i < replicas.size(); ++i) {
+      const std::string name = i < workers_ ? fmt::format("worker.{}", i) : fmt::format("ps.{}", i - workers_);
+      all += fmt::format("{}:\n{}", name, log(name));
+    }
+    return all;
+  }
   std::string model() const { return test::read_file(output / "model.safetensors"); }
 
   test::TemporaryFolder own;
@@ -165,6 +171,7 @@ struct Gang {
   std::vector<std::unique_ptr<Replica>> replicas;  // workers, then servers
 
  private:
+  std::vector<ReservedPort> ports_;  // nobody else gets them while replicas start, or start again
   std::vector<std::function<std::unique_ptr<Replica>(const std::string&)>> start_;
   size_t workers_ = 0;
 };

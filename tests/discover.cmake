@@ -28,7 +28,7 @@ if(DTRAIN_SANITIZE STREQUAL "thread" AND TARGET engine_tests)
   set_tests_properties(engine/training/replica PROPERTIES TIMEOUT 900)
 endif()
 if(TARGET gpu_tests)
-  set_tests_properties(gpu/training PROPERTIES TIMEOUT 900)
+  set_tests_properties(gpu/training gpu/model_parts PROPERTIES TIMEOUT 900)
 endif()
 # They install what they run.
 if(TARGET e2e_tests)

@@ -24,8 +24,8 @@ endif()
 find_package(CUDAToolkit REQUIRED)
 
 # Attention by cuDNN: its own headers are here where it is installed, and its frontend is nothing but headers, which
-# come from Python's package index unless CUDNN_FRONTEND_PATH says where they are. Without either it is left out:
-# the engine's own kernels are slower.
+# come from Python's package index unless CUDNN_FRONTEND_PATH says where they are. Without either the engine's
+# own kernels do it, which use no tensor cores.
 find_path(DTRAIN_CUDNN_INCLUDE cudnn_backend.h HINTS ${CUDAToolkit_INCLUDE_DIRS} ENV CUDNN_PATH PATH_SUFFIXES include)
 find_path(DTRAIN_CUDNN_FRONTEND cudnn_frontend.h HINTS ENV CUDNN_FRONTEND_PATH PATH_SUFFIXES include)
 if(DTRAIN_CUDNN_INCLUDE AND NOT DTRAIN_CUDNN_FRONTEND)

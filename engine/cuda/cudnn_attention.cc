@@ -22,9 +22,6 @@ namespace fe = cudnn_frontend;
 
 namespace {
 
-// The first one whose attention takes the strides of a projection that is not cut up, both ways.
-constexpr size_t kOldestVersion = 90100;
-
 // What the frontend calls may throw where a library is missing.
 template <class Call>
 Status asked(std::string_view doing, Call call) {
@@ -123,9 +120,6 @@ Status load_cudnn() {
                    "install cuDNN 9, or set LD_LIBRARY_PATH to where it is"};
     }
     fe::cudnn_dlhandle = handle;
-    if (const size_t version = fe::detail::get_backend_version(); version < kOldestVersion) {
-      return Error{Code::FailedPrecondition, fmt::format("cuDNN {} is older than {}", version, kOldestVersion), ""};
-    }
     return ok();
   }();
   return loaded;

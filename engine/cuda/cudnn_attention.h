@@ -10,7 +10,7 @@
 
 namespace dtrain::engine::cuda {
 
-// Loads cuDNN, once. An error: it is not here, or it is too old.
+// Loads cuDNN, once. An error: it is not here. Of any version: what it does not take, AttentionGraphs::check() says.
 Status load_cudnn();
 
 struct AttentionGraphs {

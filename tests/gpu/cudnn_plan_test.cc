@@ -12,7 +12,7 @@
 namespace dtrain::engine::cuda {
 namespace {
 
-// As cuDNN writes down an H200 with the driver of CUDA 13.
+// An H200, by the names that cuDNN asks for: limits of compute capability 9.0, and what is known of the card.
 constexpr std::string_view kH200 = R"({"deviceName": "NVIDIA H200", "deviceVer": 900, "driverVer": 13000, "cudaDeviceId": 0,
   "pciDeviceId": 0, "isTccDriver": 0, "supportCoopLaunch": 1, "multiProcessorCount": 132, "warpSize": 32,
   "maxGridSize": [2147483647, 65535, 65535], "maxBlockSize": [1024, 1024, 64], "maxThreadsPerBlock": 1024,

@@ -14,7 +14,7 @@ foreach(level unit sim integration engine gpu e2e)
 endforeach()
 # The other instruction sets, which a machine falls back to.
 if(TARGET engine_tests)
-  foreach(isa avx2 baseline)
+  foreach(isa avx512 avx2 baseline)
     foreach(folder kernels models)
       add_test(NAME engine/${folder}/${isa} COMMAND engine_tests "--source-file=*tests/engine/${folder}/*"
                --no-intro --no-version)

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "engine/buffer.h"
 #include "engine/comm/socket.h"
 #include "schema/result.h"
 
@@ -20,6 +21,9 @@ double idle_cpus(double seconds);
 // Multiply-adds in the cache, two operations each, by so many threads at once: operations a second
 // of all.
 double peak_operations(int threads);
+
+// Numbers that are not round: multiplying zeros takes processors less power, and so less time.
+void fill_unevenly(Buffer<float>& values);
 
 // Copies as many bytes, by one thread.
 double memcpy_seconds(int64_t bytes);

@@ -11,6 +11,8 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -40,14 +42,24 @@ class Crew {
   // time than another. Without a crew, or with too little for `least` each, the caller does it all.
   template <class Part>
   static void share(Crew* crew, int64_t count, int64_t step, int64_t least, const Part& part) {
-    if (crew == nullptr || count < least * crew->hands()) return part(Range{0, count});
+    share_prepared(crew, count, step, least, [&] { return std::cref(part); });
+  }
+  // The same, with a part of its own for each hand: prepare() gives it, before the hand's first range.
+  template <class Prepare>
+  static void share_prepared(Crew* crew, int64_t count, int64_t step, int64_t least, const Prepare& prepare) {
+    if (crew == nullptr || count < least * crew->hands()) {
+      prepare()(Range{0, count});
+      return;
+    }
     const int64_t hands = crew->hands(), steps = (count + step - 1) / step;
     const int64_t all = std::min({steps, hands * kPiecesOfHand, kMostPieces});
     for (int64_t i = 0; i < all; ++i) crew->taken_[static_cast<size_t>(i)].store(false, std::memory_order_relaxed);
     crew->run([&](int hand) {
+      std::optional<decltype(prepare())> part;
       const auto take = [&](int64_t i) {
         if (crew->taken_[static_cast<size_t>(i)].exchange(true, std::memory_order_relaxed)) return;
-        part(Range{steps * i / all * step, std::min(count, steps * (i + 1) / all * step)});
+        if (!part) part.emplace(prepare());
+        (*part)(Range{steps * i / all * step, std::min(count, steps * (i + 1) / all * step)});
       };
       const int64_t begin = all * hand / hands, end = all * (hand + 1) / hands;
       for (int64_t i = begin; i < end; ++i) take(i);

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "engine/kernels/activations.h"
+#include "engine/kernels/crew.h"
 #include "engine/kernels/kernels.h"
 #include "engine/kernels/pack.h"
 #include "engine/kernels/scratch.h"
@@ -357,9 +358,27 @@ DTRAIN_INLINE void prefetch_tile(const T* from, int rows, int64_t ld) {
   }
 }
 
+// What columns of a product are made of. No hand of a crew gets fewer of them.
+inline constexpr int64_t kLeastColumns = 64;
+template <class T>
+GemmB<T> columns_of(const GemmB<T>& b, Range columns) {
+  return {b.data + columns.begin * b.column_stride, b.row_stride, b.column_stride};
+}
+template <class T>
+Then<T> columns_of(const Then<T>& then, Range columns) {
+  const auto from = [&](auto* matrix) { return matrix == nullptr ? nullptr : matrix + columns.begin; };
+  return {from(then.plus), from(then.bias), then.relu, from(then.gelu_slope), from(then.times)};
+}
+
 template <class T>
 void gemm_then(int64_t m_count, int64_t n_count, int64_t k_count, GemmA<T> a, GemmB<T> b, T* c,
-               int64_t ldc, const Then<T>& then) {
+               int64_t ldc, const Then<T>& then, Crew* crew) {
+  if (crew != nullptr) {
+    return Crew::share(crew, n_count, kLeastColumns, kLeastColumns, [&](Range columns) {
+      gemm_then<T>(m_count, columns.size(), k_count, a, columns_of(b, columns), c + columns.begin, ldc,
+                   columns_of(then, columns), nullptr);
+    });
+  }
   Tile<T> tile;
   Cut<T>(m_count, n_count, k_count, a, b)
       .run([&](const Panel<T>& panel, int64_t n, const TileRows<T>& in, int64_t m, int rows) {
@@ -389,8 +408,8 @@ void gemm_then(int64_t m_count, int64_t n_count, int64_t k_count, GemmA<T> a, Ge
 
 template <class T>
 void gemm(int64_t m_count, int64_t n_count, int64_t k_count, GemmA<T> a, GemmB<T> b, T* c,
-          int64_t ldc, bool add) {
-  gemm_then<T>(m_count, n_count, k_count, a, b, c, ldc, {.plus = add ? c : nullptr});
+          int64_t ldc, bool add, Crew* crew = nullptr) {
+  gemm_then<T>(m_count, n_count, k_count, a, b, c, ldc, {.plus = add ? c : nullptr}, crew);
 }
 
 // The sums that wait for their right siblings, the largest first.
@@ -432,8 +451,13 @@ void multiply_pairs(Leaves leaves, const TileRows<T>& in, int rows, const Panel<
 // The same, k cut at the ends of leaves, whose products are summed by the balanced tree.
 template <class T>
 void gemm_tree(int64_t m_count, int64_t n_count, Leaves leaves, GemmA<T> a, GemmB<T> b, T* c,
-               int64_t ldc, bool add) {
-  if (leaves.count == 1) return gemm(m_count, n_count, leaves.ends[0], a, b, c, ldc, add);
+               int64_t ldc, bool add, Crew* crew) {
+  if (leaves.count == 1) return gemm(m_count, n_count, leaves.ends[0], a, b, c, ldc, add, crew);
+  if (crew != nullptr) {
+    return Crew::share(crew, n_count, kLeastColumns, kLeastColumns, [&](Range columns) {
+      gemm_tree<T>(m_count, columns.size(), leaves, a, columns_of(b, columns), c + columns.begin, ldc, add, nullptr);
+    });
+  }
   WaitingTiles<T> waiting;
   const bool in_pairs = leaves.count % 2 == 0 && leaves.ends[leaves.count - 1] <= kShortLeaf * leaves.count;
   Cut<T>(m_count, n_count, leaves.ends[leaves.count - 1], a, b)

@@ -7,5 +7,7 @@ namespace dtrain::engine {
 
 extern const Kernels<float> kAvx512Kernels, kAvx2Kernels, kBaselineKernels;
 extern const Kernels<double> kDoubleKernels;
+// AVX-512's with products by tiles where that pays.
+Kernels<float> amx_kernels(bool many_rows);
 
 }  // namespace dtrain::engine

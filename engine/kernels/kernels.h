@@ -8,6 +8,8 @@
 
 namespace dtrain::engine {
 
+class Crew;  // crew.h
+
 // Rows of a batch by leaf: leaf l is rows [l ? ends[l - 1] : 0, ends[l]); some may be empty. `count` is
 // a power of two.
 struct Leaves {
@@ -69,13 +71,14 @@ struct Kernels {
   const char* isa;
 
   // ---- matrices: gemm_kernel.h
-  // C (ldc) = A[M, K] B[K, N]. C must not overlap A or B.
-  void (*gemm)(int64_t m, int64_t n, int64_t k, GemmA<T> a, GemmB<T> b, T* c, int64_t ldc, bool add);
+  // C (ldc) = A[M, K] B[K, N]. C must not overlap A or B. `crew`: those who compute it together, each some of C's
+  // columns; or nullptr.
+  void (*gemm)(int64_t m, int64_t n, int64_t k, GemmA<T> a, GemmB<T> b, T* c, int64_t ldc, bool add, Crew* crew);
   void (*gemm_then)(int64_t m, int64_t n, int64_t k, GemmA<T> a, GemmB<T> b, T* c, int64_t ldc,
-                    const Then<T>& then);
+                    const Then<T>& then, Crew* crew);
   // The same, K being the rows of a batch.
   void (*gemm_tree)(int64_t m, int64_t n, Leaves leaves, GemmA<T> a, GemmB<T> b, T* c, int64_t ldc,
-                    bool add);
+                    bool add, Crew* crew);
 
   // ---- rows of n: row_kernels.h
   void (*add_bias)(int64_t rows, int64_t n, const T* bias, T* x);
@@ -116,13 +119,14 @@ struct Kernels {
   void (*block_to_rows)(int64_t count, int64_t pixels, const T* block, T* rows);
 };
 
-// For float by what the CPU has, and the variable DTRAIN_ISA=avx512|avx2|baseline if it is set and
-// possible; for double always the same.
+// For float by what the CPU has, and the variable DTRAIN_ISA=amx|avx512|avx2|baseline if it is set and possible;
+// for double always the same. Of matrices with many rows for each sample, not only for each batch, other products
+// are worth the trouble. A training's are always of the same kind, as they have other bits.
 template <class T>
-const Kernels<T>& kernels();
+const Kernels<T>& kernels(int64_t rows_of_sample = 1);
 template <>
-const Kernels<float>& kernels<float>();
+const Kernels<float>& kernels<float>(int64_t rows_of_sample);
 template <>
-const Kernels<double>& kernels<double>();
+const Kernels<double>& kernels<double>(int64_t rows_of_sample);
 
 }  // namespace dtrain::engine

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "engine/kernels/crew.h"
 #include "engine/kernels/isa.h"
 #include "engine/kernels/scratch.h"
 

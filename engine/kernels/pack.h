@@ -16,15 +16,13 @@ DTRAIN_INLINE Vector<T> interleave(Vector<T> a, Vector<T> b, std::index_sequence
   return __builtin_shuffle(a, b, Bits<T>{static_cast<int>(from + I / 2 + (I % 2) * kLanes<T>)...});
 }
 
-// kLanes rows of as many columns, `from_ld` apart, become as many rows, `to_ld` apart. Each round is a
-// perfect shuffle of all elements; after log2(kLanes) of them rows are columns.
+// kLanes rows of as many columns become as many rows. Each round is a perfect shuffle of all elements; after
+// log2(kLanes) of them rows are columns.
 template <class T>
-DTRAIN_INLINE void transpose_square(const T* from, int64_t from_ld, T* to, int64_t to_ld) {
+DTRAIN_INLINE void transpose(Vector<T> (&rows)[kLanes<T>]) {
   constexpr int kCount = kLanes<T>;
   constexpr auto kAll = std::make_index_sequence<static_cast<size_t>(kCount)>();
-  Vector<T> rows[kCount], mixed[kCount];
-#pragma GCC unroll 16
-  for (int i = 0; i < kCount; ++i) rows[i] = load(from + i * from_ld);
+  Vector<T> mixed[kCount];
 #pragma GCC unroll 4
   for (int round = 1; round < kCount; round *= 2) {
 #pragma GCC unroll 16
@@ -35,8 +33,17 @@ DTRAIN_INLINE void transpose_square(const T* from, int64_t from_ld, T* to, int64
 #pragma GCC unroll 16
     for (int i = 0; i < kCount; ++i) rows[i] = mixed[i];
   }
+}
+
+// The same of rows that lie `from_ld` apart; the new ones lie `to_ld` apart.
+template <class T>
+DTRAIN_INLINE void transpose_square(const T* from, int64_t from_ld, T* to, int64_t to_ld) {
+  Vector<T> rows[kLanes<T>];
 #pragma GCC unroll 16
-  for (int i = 0; i < kCount; ++i) store(to + i * to_ld, rows[i]);
+  for (int i = 0; i < kLanes<T>; ++i) rows[i] = load(from + i * from_ld);
+  transpose<T>(rows);
+#pragma GCC unroll 16
+  for (int i = 0; i < kLanes<T>; ++i) store(to + i * to_ld, rows[i]);
 }
 
 // Columns [n, n + width) of B, rows of `ld` in `to`, zero from `width` on.

@@ -25,7 +25,7 @@ class HostKernels : public Kernels<V> {
   using TokenGradient = HostTokenGradient<V>;
 
   // `crew`: those who compute the fully connected layers' operations together; it outlives this.
-  explicit HostKernels(Crew* crew = nullptr) : Base(kernels<V>()), crew_(crew) {}
+  explicit HostKernels(Crew* crew = nullptr, int64_t rows_of_sample = 1) : Base(kernels<V>(rows_of_sample)), crew_(crew) {}
 
   // How far apart rows of n lie that are read as a matrix: n or more.
   static int64_t row_width(int64_t n) { return n; }
@@ -35,16 +35,11 @@ class HostKernels : public Kernels<V> {
   void copy(int64_t count, const V* from, V* to) const { std::copy_n(from, count, to); }
   void clear(int64_t count, V* values) const { std::fill_n(values, count, V(0)); }
 
-  // ---- products, by columns
   void gemm(int64_t m, int64_t n, int64_t k, GemmA<V> a, GemmB<V> b, V* c, int64_t ldc, bool add) const {
-    by_columns(n, [&](Range columns) {
-      Base::gemm(m, columns.size(), k, a, from(b, columns), c + columns.begin, ldc, add);
-    });
+    Base::gemm(m, n, k, a, b, c, ldc, add, crew_);
   }
   void gemm_tree(int64_t m, int64_t n, Leaves leaves, GemmA<V> a, GemmB<V> b, V* c, int64_t ldc, bool add) const {
-    by_columns(n, [&](Range columns) {
-      Base::gemm_tree(m, columns.size(), leaves, a, from(b, columns), c + columns.begin, ldc, add);
-    });
+    Base::gemm_tree(m, n, leaves, a, b, c, ldc, add, crew_);
   }
   void relu_backward(int64_t count, const V* y, V* dy) const {
     Crew::share(crew_, count, kLeastValues, kLeastValues, [&](Range range) {
@@ -54,29 +49,24 @@ class HostKernels : public Kernels<V> {
 
   // ---- C [m][n] = A B + bias, and what follows at once
   void gemm_bias(int64_t m, int64_t n, int64_t k, GemmA<V> a, GemmB<V> b, const V* bias, V* c) const {
-    by_columns(n, [&](Range columns) {
-      Base::gemm_then(m, columns.size(), k, a, from(b, columns), c + columns.begin, n, {.bias = bias + columns.begin});
-    });
+    Base::gemm_then(m, n, k, a, b, c, n, {.bias = bias}, crew_);
   }
   void gemm_bias_relu(int64_t m, int64_t n, int64_t k, GemmA<V> a, GemmB<V> b, const V* bias, V* c) const {
-    by_columns(n, [&](Range columns) {
-      Base::gemm_then(m, columns.size(), k, a, from(b, columns), c + columns.begin, n,
-                      {.bias = bias + columns.begin, .relu = true});
-    });
+    Base::gemm_then(m, n, k, a, b, c, n, {.bias = bias, .relu = true}, crew_);
   }
   // y = gelu(A B + bias); `kept` gets what gemm_gelu_backward() wants again: here the slope of gelu.
   void gemm_bias_gelu(int64_t m, int64_t n, int64_t k, GemmA<V> a, GemmB<V> b, const V* bias, V* kept,
                       V* y) const {
-    Base::gemm_then(m, n, k, a, b, y, n, {.bias = bias, .gelu_slope = kept});
+    Base::gemm_then(m, n, k, a, b, y, n, {.bias = bias, .gelu_slope = kept}, crew_);
   }
   // c = onto + A B + bias
   void gemm_bias_onto(int64_t m, int64_t n, int64_t k, GemmA<V> a, GemmB<V> b, const V* bias, const V* onto,
                       V* c) const {
-    Base::gemm_then(m, n, k, a, b, c, n, {.plus = onto, .bias = bias});
+    Base::gemm_then(m, n, k, a, b, c, n, {.plus = onto, .bias = bias}, crew_);
   }
   // c = A B, times the slope of gelu
   void gemm_gelu_backward(int64_t m, int64_t n, int64_t k, GemmA<V> a, GemmB<V> b, const V* kept, V* c) const {
-    Base::gemm_then(m, n, k, a, b, c, n, {.times = kept});
+    Base::gemm_then(m, n, k, a, b, c, n, {.times = kept}, crew_);
   }
 
   // `out` is what attention() gave.
@@ -160,17 +150,7 @@ class HostKernels : public Kernels<V> {
   }
 
  private:
-  // Columns that no hand gets fewer of, and a multiple of what the kernels take at once.
-  static constexpr int64_t kLeastColumns = 64;
-  static constexpr int64_t kLeastValues = 4096;
-
-  template <class Part>
-  void by_columns(int64_t n, const Part& part) const {
-    Crew::share(crew_, n, kLeastColumns, kLeastColumns, part);
-  }
-  static GemmB<V> from(const GemmB<V>& b, Range columns) {
-    return {b.data + columns.begin * b.column_stride, b.row_stride, b.column_stride};
-  }
+  static constexpr int64_t kLeastValues = 4096;  // that a hand gets
 
   Crew* crew_;
 };

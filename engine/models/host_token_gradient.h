@@ -36,7 +36,7 @@ class HostTokenGradient {
         T* sum = sums_.data() + depth * size;
         if (dlogits != nullptr) {
           kernels.gemm(tokens, width_, end - begin, {dlogits + begin * logits_width + first, 1, logits_width},
-                       {x + begin * width_, width_, 1}, sum, width_, false);
+                       {x + begin * width_, width_, 1}, sum, width_, false, nullptr);
         } else {
           std::fill_n(sum, size, T(0));
         }

@@ -1,5 +1,7 @@
 #include "engine/models/model.h"
 
+#include <algorithm>
+
 #include "engine/models/gpt.h"
 #include "engine/models/host_kernels.h"
 #include "engine/models/lenet.h"
@@ -46,7 +48,7 @@ std::unique_ptr<Model<T>> make_model(const ModelSpec& spec, const SampleShape& s
   INVARIANT(part.stages == 1 || part.slices == 1, "a model is cut one way");
   INVARIANT(part.slices == 1 || partners != nullptr, "slices need each other");
   const std::vector<View> views = views_in_whole(layout_of(spec, shape), pieces_of(spec, shape, part));
-  const HostKernels<T> ops(crew);
+  const HostKernels<T> ops(crew, std::max<int64_t>(1, shape.context));
   return std::visit(Overloaded{[&](const MlpSpec& m) -> std::unique_ptr<Model<T>> {
                                  return std::make_unique<Mlp<HostKernels<T>>>(ops, m, shape, samples, part, views, partners);
                                },

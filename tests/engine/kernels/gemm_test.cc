@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "engine/kernels/kernels.h"
@@ -10,6 +11,9 @@
 
 namespace dtrain::engine {
 namespace {
+
+// Of many rows, of which every kind of product is made.
+constexpr int64_t kRowsOfSample = 64;
 
 // Of sizes that fill no tile, and inner dimensions that are one piece or several.
 TEST_CASE("a product is what its definition says, and each row has the same bits alone") {
@@ -25,7 +29,7 @@ TEST_CASE("a product is what its definition says, and each row has the same bits
         const GemmB<float> right =
             transposed ? GemmB<float>{b.data(), 1, k} : GemmB<float>{b.data(), n, 1};
         std::vector<float> c = before;
-        kernels<float>().gemm(m, n, k, {a.data(), k, 1}, right, c.data(), n, add);
+        kernels<float>(kRowsOfSample).gemm(m, n, k, {a.data(), k, 1}, right, c.data(), n, add, nullptr);
         double worst = 0;
         for (int64_t i = 0; i < m; ++i) {
           for (int64_t j = 0; j < n; ++j) {
@@ -42,19 +46,19 @@ TEST_CASE("a product is what its definition says, and each row has the same bits
 
         std::vector<float> row(static_cast<size_t>(n));
         std::copy_n(before.begin() + 17 * n, n, row.begin());
-        kernels<float>().gemm(1, n, k, {a.data() + 17 * k, k, 1}, right, row.data(), n, add);
+        kernels<float>(kRowsOfSample).gemm(1, n, k, {a.data() + 17 * k, k, 1}, right, row.data(), n, add, nullptr);
         CHECK(std::equal(row.begin(), row.end(), c.begin() + 17 * n));
       }
     }
   }
 }
 
-// The sum over k goes in the order of k, one multiply-add each, wherever k is cut.
+// The sum over k goes in the order of k, one multiply-add each, wherever k is cut, in small products.
 TEST_CASE("a long inner dimension is summed in its order") {
   const int64_t m = 3, n = 32, k = 1500;
   const auto a = random_matrix(m * k, 4), b = random_matrix(k * n, 5);
   std::vector<float> whole(static_cast<size_t>(m * n));
-  kernels<float>().gemm(m, n, k, {a.data(), k, 1}, {b.data(), n, 1}, whole.data(), n, false);
+  kernels<float>().gemm(m, n, k, {a.data(), k, 1}, {b.data(), n, 1}, whole.data(), n, false, nullptr);
   for (int64_t i = 0; i < m; ++i) {
     for (int64_t j = 0; j < n; ++j) {
       float fused = 0, rounded = 0;  // as processors with multiply-adds do it, and without
@@ -91,10 +95,10 @@ TEST_CASE("a product that is cut into blocks has the bits of its rows and column
       const GemmA<float> x = left(a, m, k, a_transposed);
       const GemmB<float> y = right(b, n, k, b_transposed);
       std::vector<float> whole(static_cast<size_t>(m * n)), row(static_cast<size_t>(n));
-      kernels<float>().gemm(m, n, k, x, y, whole.data(), n, false);
+      kernels<float>(kRowsOfSample).gemm(m, n, k, x, y, whole.data(), n, false, nullptr);
       for (int64_t i = 0; i < m; ++i) {
-        kernels<float>().gemm(1, n, k, {x.data + i * x.row_stride, x.row_stride, x.column_stride}, y, row.data(), n,
-                              false);
+        kernels<float>(kRowsOfSample).gemm(1, n, k, {x.data + i * x.row_stride, x.row_stride, x.column_stride}, y, row.data(), n,
+                              false, nullptr);
         REQUIRE(std::equal(row.begin(), row.end(), whole.begin() + i * n));
       }
       // And right: a few elements in double.
@@ -126,12 +130,12 @@ TEST_CASE("a product over the rows of a batch is the tree over the products of i
         const int64_t k = ends.back();
         const auto a = random_matrix(k * m, 8), b = random_matrix(k * n, 9), before = random_matrix(m * n, 10);
         std::vector<float> c = before;
-        kernels<float>().gemm_tree(m, n, {ends.data(), 4}, {a.data(), 1, m}, {b.data(), n, 1}, c.data(), n, add);
+        kernels<float>(kRowsOfSample).gemm_tree(m, n, {ends.data(), 4}, {a.data(), 1, m}, {b.data(), n, 1}, c.data(), n, add, nullptr);
         std::vector<std::vector<float>> leaves(4, std::vector<float>(static_cast<size_t>(m * n)));
         int64_t begin = 0;
         for (size_t leaf = 0; leaf < 4; ++leaf) {
-          kernels<float>().gemm(m, n, ends[leaf] - begin, {a.data() + begin * m, 1, m},
-                                {b.data() + begin * n, n, 1}, leaves[leaf].data(), n, false);
+          kernels<float>(kRowsOfSample).gemm(m, n, ends[leaf] - begin, {a.data() + begin * m, 1, m},
+                                {b.data() + begin * n, n, 1}, leaves[leaf].data(), n, false, nullptr);
           begin = ends[leaf];
         }
         bool same = true;
@@ -147,20 +151,21 @@ TEST_CASE("a product over the rows of a batch is the tree over the products of i
 
 // Widths with and without a part of a panel, and of a vector.
 TEST_CASE("what follows a product is what would follow it by itself") {
-  const int64_t m = 37, k = 50;
-  const auto& kernel = kernels<float>();
-  for (const int64_t n : {int64_t{10}, int64_t{64}, int64_t{83}}) {
+  const int64_t m = 37;
+  const auto& kernel = kernels<float>(kRowsOfSample);
+  for (const auto& [n, k] : {std::pair<int64_t, int64_t>{10, 50}, {64, 50}, {83, 50}, {64, 700}, {83, 700}}) {
     CAPTURE(n);
+    CAPTURE(k);
     const auto a = random_matrix(m * k, 11), b = random_matrix(k * n, 12), plus = random_matrix(m * n, 13),
                bias = random_matrix(n, 14), factors = random_matrix(m * n, 15);
     const auto size = static_cast<size_t>(m * n);
     const GemmA<float> x{a.data(), k, 1};
     const GemmB<float> y{b.data(), n, 1};
     std::vector<float> plain(size);
-    kernel.gemm(m, n, k, x, y, plain.data(), n, false);
+    kernel.gemm(m, n, k, x, y, plain.data(), n, false, nullptr);
     const auto then = [&](const Then<float>& what) {
       std::vector<float> c(size, 99);
-      kernel.gemm_then(m, n, k, x, y, c.data(), n, what);
+      kernel.gemm_then(m, n, k, x, y, c.data(), n, what, nullptr);
       return c;
     };
     std::vector<float> slopes(size);
@@ -182,6 +187,64 @@ TEST_CASE("what follows a product is what would follow it by itself") {
       const double slope = (1 + t) / 2 + v / 2 * (1 - t * t) * root * (1 + 3 * 0.044715 * v * v);
       REQUIRE(double(slopes[i]) == doctest::Approx(slope).epsilon(1e-5).scale(1));
     }
+  }
+}
+
+// Of the roots of the mean squares, of 64 x 96 elements.
+double relative_error(int64_t k, const std::vector<float>& a, const std::vector<float>& b, const std::vector<float>& c) {
+  double wrong = 0, all = 0;
+  for (int64_t i = 0; i < 64; ++i) {
+    for (int64_t j = 0; j < 96; ++j) {
+      double sum = 0;
+      for (int64_t l = 0; l < k; ++l) sum += double(a[static_cast<size_t>(i * k + l)]) * double(b[static_cast<size_t>(l * 96 + j)]);
+      const double error = double(c[static_cast<size_t>(i * 96 + j)]) - sum;
+      wrong += error * error;
+      all += sum * sum;
+    }
+  }
+  return std::sqrt(wrong / all);
+}
+
+// However a processor does it: with parts of floats too.
+TEST_CASE("a product is as near to the true one as one of floats, one after the other") {
+  const int64_t m = 64, n = 96;
+  for (const int64_t k : {171, 300, 784, 2000}) {
+    for (const bool is_wide : {false, true}) {
+      CAPTURE(k);
+      CAPTURE(is_wide);
+      auto a = random_matrix(m * k, 16), b = random_matrix(k * n, 17);
+      if (is_wide) {  // from 2^-20 to 2^20, and products of about one size
+        for (int64_t l = 0; l < k; ++l) {
+          const int power = static_cast<int>(l % 41) - 20;
+          for (int64_t i = 0; i < m; ++i) a[static_cast<size_t>(i * k + l)] *= std::ldexp(1.0f, power);
+          for (int64_t j = 0; j < n; ++j) b[static_cast<size_t>(l * n + j)] *= std::ldexp(1.0f, -power);
+        }
+      }
+      std::vector<float> c(static_cast<size_t>(m * n)), in_order(c.size());
+      kernels<float>(kRowsOfSample).gemm(m, n, k, {a.data(), k, 1}, {b.data(), n, 1}, c.data(), n, false, nullptr);
+      for (int64_t i = 0; i < m; ++i) {
+        for (int64_t l = 0; l < k; ++l) {
+          for (int64_t j = 0; j < n; ++j) {
+            float& sum = in_order[static_cast<size_t>(i * n + j)];
+            sum = std::fma(a[static_cast<size_t>(i * k + l)], b[static_cast<size_t>(l * n + j)], sum);
+          }
+        }
+      }
+      CHECK(relative_error(k, a, b, c) <= 1.05 * relative_error(k, a, b, in_order));
+    }
+  }
+}
+
+TEST_CASE("what is not finite makes sums that are not, and only those it is part of") {
+  const int64_t m = 40, n = 96, k = 200;
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (const float bad : {infinity, -infinity, std::numeric_limits<float>::quiet_NaN()}) {
+    auto a = random_matrix(m * k, 18);
+    const auto b = random_matrix(k * n, 19);
+    a[17 * k + 100] = bad;
+    std::vector<float> c(static_cast<size_t>(m * n));
+    kernels<float>(kRowsOfSample).gemm(m, n, k, {a.data(), k, 1}, {b.data(), n, 1}, c.data(), n, false, nullptr);
+    for (int64_t i = 0; i < m * n; ++i) REQUIRE(std::isfinite(c[static_cast<size_t>(i)]) == (i / n != 17));
   }
 }
 

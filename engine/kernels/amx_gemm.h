@@ -23,9 +23,10 @@ namespace dtrain::engine::DTRAIN_ISA {
 // A strip is two tiles wide: a block of C is what a strip of A and one of B make.
 inline constexpr int64_t kStrip = 2 * kTileRows;
 inline constexpr int64_t kChunkBytes = 2 * kTilesOfChunk * kTileBytes;  // of a strip
-// Chunks of a strip that stay in the first-level cache while others go over them.
+// Chunks of a strip that are packed and multiplied before those of others: fewer, and a block is stored and loaded
+// again more often; more, and less stays in the second-level cache.
 inline constexpr int64_t kChunksOfPiece = 16;
-// What of packed strips is to stay in the second.
+// What of packed strips is to stay there while others go over it.
 inline constexpr int64_t kKeptBytes = 5 << 18;
 
 // All eight tiles are whole ones; what a matrix has less of is zeros.
@@ -66,16 +67,15 @@ struct Chunk {
 class Piece {
  public:
   // The first, and the one that follows another.
-  explicit Piece(Leaves leaves) : Piece(leaves, 0, 0, 0) {}
-  Piece next() const { return Piece(leaves_, leaf_, k_, index + size); }
+  explicit Piece(Leaves leaves) : Piece(leaves, 0, 0) {}
+  Piece next() const { return Piece(leaves_, leaf_, k_); }
   bool is_last() const { return leaf_ == leaves_.count; }
 
-  int64_t index;  // of its first chunk
   int64_t size = 0;
   std::array<Chunk, kChunksOfPiece> chunks;
 
  private:
-  Piece(Leaves leaves, int leaf, int64_t k, int64_t first) : index(first), leaves_(leaves), leaf_(leaf), k_(k) {
+  Piece(Leaves leaves, int leaf, int64_t k) : leaves_(leaves), leaf_(leaf), k_(k) {
     for (; size < kChunksOfPiece && leaf_ < leaves.count; ++size) {
       const int64_t begin = leaf_ == 0 ? 0 : leaves.ends[leaf_ - 1], end = leaves.ends[leaf_];
       const int64_t count = std::min(kChunk, end - k_);
@@ -86,7 +86,7 @@ class Piece {
   }
 
   Leaves leaves_;
-  int leaf_;   // where the next one begins
+  int leaf_;  // where the next one begins
   int64_t k_;
 };
 
@@ -190,27 +190,26 @@ DTRAIN_INLINE void multiply(const Chunk* chunks, int64_t count, const char* a, c
   asm volatile("" ::: "memory");
 }
 
-// What is left to do with a block when it has been multiplied: rows of it, from the first to the last.
+// What is left to do with a block when a leaf of it has been multiplied: rows of it, from the first to the last.
+// `blocks` are those of the leaves that wait for their siblings, the outermost first, and then its own.
 template <class Body>
 class Rest {
  public:
   explicit Rest(const Body& body) : body_(body) {}
-  // A leaf's block is added to those whose right sibling it is, in the place of the outermost.
-  void add_siblings(Block* blocks, int leaf) {
+  // The leaf's is added to those whose right sibling it is, in the place of the outermost.
+  void end_leaf(Block* blocks, int leaf) {
     blocks_ = blocks;
-    siblings_ = std::countr_one(static_cast<unsigned>(leaf));
     top_ = std::popcount(static_cast<unsigned>(leaf));
-    row_ = siblings_ == 0 ? kStrip : 0;
+    siblings_ = std::countr_one(static_cast<unsigned>(leaf));
     is_whole_ = false;
+    row_ = siblings_ == 0 ? kStrip : 0;
   }
-  // Then, or at once, the block of C at (m, n) is there.
-  void finish(Block* blocks, int64_t m, int64_t n) {
-    if (blocks_ != blocks || row_ != 0) siblings_ = 0, top_ = 0;
-    blocks_ = blocks;
-    row_ = 0;
+  // It was the last: what there is then is the block of C at (m, n).
+  void end_block(int64_t m, int64_t n) {
     is_whole_ = true;
     m_ = m;
     n_ = n;
+    row_ = 0;
   }
   void operator()(int64_t rows) {
     if (row_ >= kStrip) return;
@@ -238,8 +237,7 @@ class Rest {
   int64_t m_ = 0, n_ = 0, row_ = kStrip;
 };
 
-// What a piece of a strip of A and one of B add to the block that they make: `blocks`, with room for those of leaves
-// that wait for their siblings.
+// What a piece of a strip of A and one of B add to the block that they make.
 template <class Rest>
 inline void multiply_piece(const Piece& piece, const char* a, const char* b, Block* blocks, Rest& rest) {
   for (int64_t i = 0; i < piece.size;) {
@@ -248,7 +246,7 @@ inline void multiply_piece(const Piece& piece, const char* a, const char* b, Blo
     while (i + count < piece.size && chunks[count].leaf == chunks->leaf) ++count;
     multiply(chunks, count, a + i * kChunkBytes, b + i * kChunkBytes,
              blocks[std::popcount(static_cast<unsigned>(chunks->leaf))].values, [&](int64_t rows) { rest(rows); });
-    if (chunks[count - 1].ends) rest.add_siblings(blocks, chunks->leaf);
+    if (chunks[count - 1].ends) rest.end_leaf(blocks, chunks->leaf);
     i += count;
   }
 }
@@ -333,7 +331,7 @@ class Strips {
             const char *const one = packed + i * bytes, *const another = other + j * bytes;
             multiply_piece(piece, kIsA ? one : another, kIsA ? another : one, mine, rest);
             const int64_t m = kIsA ? group.begin + i : kept.begin + j, n = kIsA ? kept.begin + j : group.begin + i;
-            if (piece.is_last()) rest.finish(mine, m * kStrip, n * kStrip);
+            if (piece.is_last()) rest.end_block(m * kStrip, n * kStrip);
           }
         }
         rest(kStrip);

@@ -23,7 +23,15 @@ double seconds_of(Work work) {
 
 struct Shape {
   Shape(int64_t rows, int64_t out, int64_t in, int64_t rows_of_sample)
-      : kernel(kernels<float>(rows_of_sample)), m(rows), n(out), k(in), x(m * k), w(k * n), y(m * n), dx(m * k), dw(k * n) {
+      : kernel(kernels<float>(rows_of_sample)),
+        m(rows),
+        n(out),
+        k(in),
+        x(m * k),
+        w(k * n),
+        y(m * n),
+        dx(m * k),
+        dw(k * n) {
     for (int i = 0; i < 8; ++i) ends[static_cast<size_t>(i)] = (i + 1) * m / 8;
     fill_unevenly(x);
     fill_unevenly(w);

@@ -221,11 +221,12 @@ class Rest {
 
  private:
   void add(int64_t begin, int64_t end) const {
-    const float* const sums = blocks_[top_].values;
-    float* const to = blocks_[top_ - siblings_].values;
+    const Block* const own = blocks_ + top_;
+    const int64_t siblings = siblings_;
+    float* const to = blocks_[top_ - siblings].values;
     for (int64_t i = begin * kStrip; i < end * kStrip; i += kLanes<float>) {
-      Vector<float> sum = load(sums + i);
-      for (int64_t sibling = 1; sibling <= siblings_; ++sibling) sum += load(blocks_[top_ - sibling].values + i);
+      Vector<float> sum = load(own->values + i);
+      for (int64_t sibling = 1; sibling <= siblings; ++sibling) sum += load(own[-sibling].values + i);
       store(to + i, sum);
     }
   }
@@ -251,11 +252,13 @@ inline void multiply_piece(const Piece& piece, const char* a, const char* b, Blo
   }
 }
 
-// A product of strips. Those of one matrix are packed once and kept while the other's go over them. Each hand of a
-// crew takes strips of B, and packs all of A: from its own cache that is faster than from another's.
+// A product of strips. Those of one matrix are packed and kept in the cache while the other's go over them: with all
+// their k, or where k are so many that only few strips would stay, a piece of k after the other. Each hand of a crew
+// takes strips of B, and packs A by itself: from its own cache that comes faster than from another's.
 class Strips {
  public:
-  Strips(const Lines& a, const Lines& b, Leaves leaves) : a_(a), b_(b), leaves_(leaves), blocks_(std::bit_width(static_cast<unsigned>(leaves.count))) {
+  Strips(const Lines& a, const Lines& b, Leaves leaves)
+      : a_(a), b_(b), leaves_(leaves), blocks_(std::bit_width(static_cast<unsigned>(leaves.count))) {
     for (int leaf = 0; leaf < leaves.count; ++leaf) {
       const int64_t size = leaves.ends[leaf] - (leaf == 0 ? 0 : leaves.ends[leaf - 1]);
       chunks_ += std::max<int64_t>(1, (size + kChunk - 1) / kChunk);
@@ -264,30 +267,18 @@ class Strips {
 
   // body(block, m, n, begin, end): rows [begin, end) of the block of C at (m, n).
   template <class Body>
-  void for_blocks(Crew* crew, const Body& body) {
+  void for_blocks(Crew* crew, const Body& body) const {
     const int64_t a_strips = strips_of(a_), b_strips = strips_of(b_);
-    const int64_t most = std::max<int64_t>(1, kKeptBytes / (chunks_ * kChunkBytes));
-    if (crew == nullptr && b_strips < a_strips) {
-      for_parts({0, b_strips}, most, [&](Range kept) {
-        char* const packed = scratch<char>(Scratch::Tiles, kept.size() * chunks_ * kChunkBytes);
-        pack<false>(kept, packed);
-        go_over<true>(kept, packed, {0, a_strips}, body);
-      });
-    } else {
-      for_parts({0, a_strips}, most, [&](Range kept) {
-        Crew::share_prepared(crew, b_strips, kLeastStrips, kLeastStrips, [&] {
-          char* const packed = scratch<char>(Scratch::Tiles, kept.size() * chunks_ * kChunkBytes);
-          pack<true>(kept, packed);
-          return [&, packed](Range strips) { go_over<false>(kept, packed, strips, body); };
-        });
-      });
-    }
+    if (crew == nullptr && b_strips < a_strips) return keep<false>(b_strips, nullptr, a_strips, 1, body);
+    keep<true>(a_strips, crew, b_strips, kLeastStrips, body);
   }
 
  private:
-  static constexpr int64_t kLeastStrips = 2;
+  static constexpr int64_t kLeastStrips = 2;  // of a hand
+  static constexpr int64_t kFewKept = 8;
   // That go over others at once: where they lie by rows of k, memory is read along.
   static constexpr int64_t kStripsAtOnce = 4, kBlocksAtOnce = 16;
+  static constexpr int64_t kBlocksInTheMaking = 256;
 
   static int64_t strips_of(const Lines& lines) { return (lines.lines + kStrip - 1) / kStrip; }
 
@@ -295,51 +286,113 @@ class Strips {
   template <class Part>
   static void for_parts(Range all, int64_t most, const Part& part) {
     const int64_t count = (all.size() + most - 1) / most;
-    for (int64_t i = 0; i < count; ++i) part({all.begin + all.size() * i / count, all.begin + all.size() * (i + 1) / count});
+    const auto begin = [&](int64_t i) { return all.begin + all.size() * i / count; };
+    for (int64_t i = 0; i < count; ++i) part(Range{begin(i), begin(i + 1)});
   }
 
-  // Pieces lie one after the other, and of each its strips.
+  template <bool kKeepsA, class Body>
+  void keep(int64_t all, Crew* crew, int64_t others, int64_t least, const Body& body) const {
+    const int64_t whole = kKeptBytes / (chunks_ * kChunkBytes);
+    if (whole >= std::min(all, kFewKept)) {
+      for_parts({0, all}, whole, [&](Range kept) {
+        Crew::share_prepared(crew, others, least, least, [&] {
+          const char* const packed = pack<kKeepsA>(Piece(leaves_), chunks_, kept);
+          return [&, packed](Range strips) { Over<kKeepsA, Body>(*this, kept, strips, body).go(packed); };
+        });
+      });
+      return;
+    }
+    for_parts({0, all}, kKeptBytes / (kChunksOfPiece * kChunkBytes), [&](Range kept) {
+      Crew::share(crew, others, least, least, [&](Range strips) {
+        for_parts(strips, std::max<int64_t>(1, kBlocksInTheMaking / (kept.size() * blocks_)), [&](Range some) {
+          Over<kKeepsA, Body>(*this, kept, some, body).go_by_pieces();
+        });
+      });
+    });
+  }
+
+  // From this piece on as many chunks, one piece after the other, and of each its strips. In the scratch.
   template <bool kIsA>
-  void pack(Range strips, char* to) const {
-    for (Piece piece(leaves_);; piece = piece.next()) {
-      const int64_t bytes = piece.size * kChunkBytes;
-      for (int64_t i = strips.begin; i < strips.end; ++i, to += bytes) {
+  const char* pack(Piece piece, int64_t chunks, Range strips) const {
+    char* const packed = scratch<char>(Scratch::Tiles, strips.size() * chunks * kChunkBytes);
+    char* to = packed;
+    for (;; piece = piece.next()) {
+      for (int64_t i = strips.begin; i < strips.end; ++i, to += piece.size * kChunkBytes) {
         pack_piece<kIsA>(kIsA ? a_ : b_, i * kStrip, 1, piece, to, 0);
       }
-      if (piece.is_last()) return;
+      chunks -= piece.size;
+      if (chunks == 0) return packed;
     }
   }
 
-  // `strips` are of A, or of B.
-  template <bool kIsA, class Body>
-  void go_over(Range kept, const char* packed_kept, Range strips, const Body& body) const {
-    const Tiles tiles;
-    const int64_t at_once = std::clamp<int64_t>(kBlocksAtOnce / kept.size(), 1, kStripsAtOnce);
-    Block* const blocks = scratch<Block>(Scratch::Sums, std::max<int64_t>(2, at_once * kept.size()) * blocks_);
-    char* const packed = scratch<char>(Scratch::Panel, at_once * kChunksOfPiece * kChunkBytes);
-    Rest<Body> rest(body);
-    for_parts(strips, at_once, [&](Range group) {
-      const char* other = packed_kept;
-      for (Piece piece(leaves_);; piece = piece.next()) {
-        const int64_t bytes = piece.size * kChunkBytes;
-        pack_piece<kIsA>(kIsA ? a_ : b_, group.begin * kStrip, group.size(), piece, packed, bytes);
-        for (int64_t i = 0; i < group.size(); ++i) {
-          for (int64_t j = 0; j < kept.size(); ++j) {
-            // Those of a single piece are free again when the next one's have been multiplied.
-            const int64_t index = chunks_ <= kChunksOfPiece ? (i * kept.size() + j) % 2 : i * kept.size() + j;
-            Block* const mine = blocks + index * blocks_;
-            const char *const one = packed + i * bytes, *const another = other + j * bytes;
-            multiply_piece(piece, kIsA ? one : another, kIsA ? another : one, mine, rest);
-            const int64_t m = kIsA ? group.begin + i : kept.begin + j, n = kIsA ? kept.begin + j : group.begin + i;
-            if (piece.is_last()) rest.end_block(m * kStrip, n * kStrip);
-          }
+  // Strips that go over kept ones.
+  template <bool kKeepsA, class Body>
+  class Over {
+   public:
+    Over(const Strips& of, Range kept, Range strips, const Body& body)
+        : of_(of),
+          kept_(kept),
+          strips_(strips),
+          at_once_(std::clamp<int64_t>(kBlocksAtOnce / kept.size(), 1, kStripsAtOnce)),
+          packed_(scratch<char>(Scratch::Panel, at_once_ * kChunksOfPiece * kChunkBytes)),
+          body_(body) {}
+
+    // A few with all k, and then the next: `kept` are whole.
+    void go(const char* kept) {
+      Rest<Body> rest(body_);
+      make_blocks(at_once_);
+      for_parts(strips_, at_once_, [&](Range group) {
+        const char* at = kept;
+        for (Piece piece(of_.leaves_);; piece = piece.next()) {
+          multiply(piece, at, group, blocks_, rest);
+          if (piece.is_last()) return;
+          at += kept_.size() * piece.size * kChunkBytes;
         }
-        rest(kStrip);
+      });
+    }
+    // All with a piece of k, and then the next piece.
+    void go_by_pieces() {
+      Rest<Body> rest(body_);
+      make_blocks(strips_.size());
+      for (Piece piece(of_.leaves_);; piece = piece.next()) {
+        const char* const kept = of_.pack<kKeepsA>(piece, piece.size, kept_);
+        for_parts(strips_, at_once_, [&](Range group) {
+          multiply(piece, kept, group, blocks_ + (group.begin - strips_.begin) * kept_.size() * of_.blocks_, rest);
+        });
         if (piece.is_last()) return;
-        other += kept.size() * bytes;
       }
-    });
-  }
+    }
+
+   private:
+    void make_blocks(int64_t strips) {
+      blocks_ = scratch<Block>(Scratch::Sums, std::max<int64_t>(2, strips * kept_.size()) * of_.blocks_);
+    }
+    DTRAIN_INLINE void multiply(const Piece& piece, const char* kept, Range group, Block* blocks,
+                                Rest<Body>& rest) const {
+      const int64_t bytes = piece.size * kChunkBytes;
+      pack_piece<!kKeepsA>(kKeepsA ? of_.b_ : of_.a_, group.begin * kStrip, group.size(), piece, packed_, bytes);
+      for (int64_t i = 0; i < group.size(); ++i) {
+        for (int64_t j = 0; j < kept_.size(); ++j) {
+          // Those of a single piece are free again when the next one's have been multiplied.
+          const int64_t index = i * kept_.size() + j;
+          Block* const mine = blocks + (of_.chunks_ <= kChunksOfPiece ? index % 2 : index) * of_.blocks_;
+          const char *const one = packed_ + i * bytes, *const another = kept + j * bytes;
+          multiply_piece(piece, kKeepsA ? another : one, kKeepsA ? one : another, mine, rest);
+          const int64_t in_kept = (kept_.begin + j) * kStrip, in_other = (group.begin + i) * kStrip;
+          if (piece.is_last()) rest.end_block(kKeepsA ? in_kept : in_other, kKeepsA ? in_other : in_kept);
+        }
+      }
+      rest(kStrip);
+    }
+
+    const Strips& of_;
+    const Range kept_, strips_;
+    const int64_t at_once_;
+    char* const packed_;
+    Block* blocks_ = nullptr;
+    const Body& body_;
+    const Tiles tiles_;
+  };
 
   const Lines a_, b_;
   const Leaves leaves_;

@@ -25,7 +25,9 @@ class HostKernels : public Kernels<V> {
   using TokenGradient = HostTokenGradient<V>;
 
   // `crew`: those who compute the fully connected layers' operations together; it outlives this.
-  explicit HostKernels(Crew* crew = nullptr, int64_t rows_of_sample = 1) : Base(kernels<V>(rows_of_sample)), crew_(crew) {}
+  // `rows_of_sample`: as kernels() wants it.
+  explicit HostKernels(Crew* crew = nullptr, int64_t rows_of_sample = 1)
+      : Base(kernels<V>(rows_of_sample)), crew_(crew) {}
 
   // How far apart rows of n lie that are read as a matrix: n or more.
   static int64_t row_width(int64_t n) { return n; }

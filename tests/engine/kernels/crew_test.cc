@@ -64,8 +64,10 @@ TEST_CASE("what a crew shares is all of it, in ranges that begin at steps") {
 // What a crew computes together has the bits that one thread gives, for layers that hands can't share evenly too.
 TEST_CASE("products of a crew are those of one thread") {
   Crew crew(3);
-  for (const auto& [m, n, k, rows_of_sample] : {std::array<int64_t, 4>{37, 512, 100, 1}, {64, 333, 784, 1}, {128, 10, 512, 1},
-                                                {5, 200, 64, 1}, {70, 530, 520, 1}, {300, 333, 784, 64}}) {
+  constexpr int64_t kMany = 64;  // rows of a sample
+  for (const auto& [m, n, k, rows_of_sample] :
+       {std::array<int64_t, 4>{37, 512, 100, 1}, {64, 333, 784, 1}, {128, 10, 512, 1}, {5, 200, 64, 1}, {70, 530, 520, 1},
+        {300, 333, 784, kMany}, {290, 333, 1601, kMany}}) {
     const HostKernels<float> alone(nullptr, rows_of_sample), together(&crew, rows_of_sample);
     CAPTURE(n);
     const auto a = random_matrix(m * k, 1), b = random_matrix(k * n, 2), bias = random_matrix(n, 3);

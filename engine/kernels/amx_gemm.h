@@ -254,7 +254,7 @@ inline void multiply_piece(const Piece& piece, const char* a, const char* b, Blo
 
 // A product of strips. Those of one matrix are packed and kept in the cache while the other's go over them: with all
 // their k, or where k are so many that only few strips would stay, a piece of k after the other. Each hand of a crew
-// takes strips of B, and packs A by itself: from its own cache that comes faster than from another's.
+// takes strips of B, and packs A by itself, into its own cache.
 class Strips {
  public:
   Strips(const Lines& a, const Lines& b, Leaves leaves)
@@ -297,7 +297,7 @@ class Strips {
       for_parts({0, all}, whole, [&](Range kept) {
         Crew::share_prepared(crew, others, least, least, [&] {
           const char* const packed = pack<kKeepsA>(Piece(leaves_), chunks_, kept);
-          return [&, packed](Range strips) { Over<kKeepsA, Body>(*this, kept, strips, body).go(packed); };
+          return [&, packed](Range strips) { Pass<kKeepsA, Body>(*this, kept, strips, body).go(packed); };
         });
       });
       return;
@@ -305,7 +305,7 @@ class Strips {
     for_parts({0, all}, kKeptBytes / (kChunksOfPiece * kChunkBytes), [&](Range kept) {
       Crew::share(crew, others, least, least, [&](Range strips) {
         for_parts(strips, std::max<int64_t>(1, kBlocksInTheMaking / (kept.size() * blocks_)), [&](Range some) {
-          Over<kKeepsA, Body>(*this, kept, some, body).go_by_pieces();
+          Pass<kKeepsA, Body>(*this, kept, some, body).go_by_pieces();
         });
       });
     });
@@ -325,11 +325,11 @@ class Strips {
     }
   }
 
-  // Strips that go over kept ones.
+  // Strips go over kept ones.
   template <bool kKeepsA, class Body>
-  class Over {
+  class Pass {
    public:
-    Over(const Strips& of, Range kept, Range strips, const Body& body)
+    Pass(const Strips& of, Range kept, Range strips, const Body& body)
         : of_(of),
           kept_(kept),
           strips_(strips),

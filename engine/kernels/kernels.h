@@ -120,8 +120,8 @@ struct Kernels {
 };
 
 // For float by what the CPU has, and the variable DTRAIN_ISA=amx|avx512|avx2|baseline if it is set and possible;
-// for double always the same. Of matrices with many rows for each sample, not only for each batch, other products
-// are worth the trouble. A training's are always of the same kind, as they have other bits.
+// for double always the same. Where each sample, not only the batch, has many rows, large products may be made in another
+// way, which gives other bits: all of a training ask for as many.
 template <class T>
 const Kernels<T>& kernels(int64_t rows_of_sample = 1);
 template <>

@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <cstring>
 #include <utility>
-#include <vector>
 
 #include "engine/kernels/crew.h"
 #include "engine/kernels/isa.h"
@@ -30,7 +29,7 @@ Kernels<float> with_products() {
   table.isa = "amx";
   table.gemm = &amx::gemm<kMany>;
   table.gemm_then = &amx::gemm_then<kMany>;
-  table.gemm_tree = &amx::gemm_tree<kMany>;
+  if (kMany) table.gemm_tree = &amx::gemm_tree;
   return table;
 }
 Kernels<float> amx_kernels(bool many_rows) { return many_rows ? with_products<true>() : with_products<false>(); }

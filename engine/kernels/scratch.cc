@@ -1,17 +1,19 @@
 #include "engine/kernels/scratch.h"
 
-#include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <memory>
-
-#include "engine/buffer.h"
+#include <new>
 
 namespace dtrain::engine {
 
 namespace {
 
+struct Free {
+  void operator()(void* block) const { std::free(block); }
+};
 struct Block {
-  std::shared_ptr<void> memory;
+  std::unique_ptr<void, Free> memory;
   size_t bytes = 0;
 };
 
@@ -21,11 +23,11 @@ void* scratch_bytes(Scratch purpose, size_t bytes) {
   thread_local std::array<Block, static_cast<size_t>(Scratch::Count)> blocks;
   Block& block = blocks[static_cast<size_t>(purpose)];
   if (block.bytes < bytes) {
-    // By half more at least: what is given back is not always used again.
     constexpr size_t kLine = 64;
-    const size_t rounded = (std::max(bytes, block.bytes + block.bytes / 2) + kLine - 1) / kLine * kLine;
-    block = {};
-    block = {buffer_memory(rounded), rounded};
+    const size_t rounded = (bytes + kLine - 1) / kLine * kLine;
+    block.memory.reset(std::aligned_alloc(kLine, rounded));
+    if (!block.memory) throw std::bad_alloc();
+    block.bytes = rounded;
   }
   return block.memory.get();
 }

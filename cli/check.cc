@@ -6,6 +6,7 @@
 #include "cli/commands.h"
 #include "cli/errors.h"
 #include "cli/json_output.h"
+#include "cli/roles_text.h"
 #include "cli/shell_values.h"
 #include "cli/spec_source.h"
 #include "cli/words.h"
@@ -20,15 +21,6 @@ struct CheckOptions {
   std::vector<std::string> parameters;
   std::vector<std::string> set;
 };
-
-// "1 master, 2 worker, 1 ps"
-std::string roles_of(const Spec& spec) {
-  std::string text;
-  for (const RoleSpec& role : spec.roles) {
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", role.count, to_string(role.role));
-  }
-  return text;
-}
 
 Result<int> check(const CheckOptions& options, const CommandContext& context) {
   TRY(const SpecSource source, find_spec_file(options.file));
@@ -48,7 +40,7 @@ Result<int> check(const CheckOptions& options, const CommandContext& context) {
   if (!parsed.ok()) return parsed.error();
   const Spec& spec = parsed.value();
   fmt::print("{} is fine: {}, {}, {}", source.file_name, spec.project, to_string(spec.framework),
-             roles_of(spec));
+             roles_text(spec));
   if (spec.is_set()) fmt::print(", a set of {}", human_count(spec.member_count(), "member"));
   fmt::print("\n");
   if (const std::string warning = shell_value_warning(spec); !warning.empty()) {

@@ -9,6 +9,7 @@
 #include "cli/fields.h"
 #include "cli/list_view.h"
 #include "cli/measure.h"
+#include "cli/roles_text.h"
 #include "cli/table.h"
 #include "cli/words.h"
 #include "schema/engine_read.h"
@@ -183,15 +184,6 @@ std::string render_events(const pb::ShowReply& reply, const View& view) {
   return out + render(table, view.screen);
 }
 
-// "1 master, 2 worker, 1 ps"
-std::string roles_of(const Spec& spec) {
-  std::string text;
-  for (const RoleSpec& role : spec.roles) {
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", role.count, to_string(role.role));
-  }
-  return text;
-}
-
 std::string joined(const std::vector<std::string>& lines) {
   std::string text;
   for (const std::string& line : lines) text += (text.empty() ? "" : "\n") + line;
@@ -208,7 +200,7 @@ void add_spec(Fields& fields, const pb::ShowReply& reply) {
   const Spec spec =
       whole_set ? parsed.value() : member_spec(parsed.value(), id.ok() ? id.value().member : 0);
   // Where members differ in it, the first stands for them.
-  fields.add("Replicas", roles_of(spec) + (spec.source.empty() ? "" : " (the first member)"));
+  fields.add("Replicas", roles_text(spec) + (spec.source.empty() ? "" : " (the first member)"));
   fields.add("Run Commands", joined(spec.decider().run));
   for (const RoleSpec& role : spec.roles) {
     if (role.run == spec.decider().run || role.role == Role::Tensorboard) continue;

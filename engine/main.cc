@@ -10,6 +10,7 @@
 #include "engine/cuda/gpus.h"
 #endif
 #include "engine/data/digits.h"
+#include "engine/kernels/choice.h"
 #include "engine/server/grpc/grpc_tunnels.h"
 #include "engine/training/replica.h"
 #include "schema/version.h"
@@ -59,6 +60,7 @@ int main(int argc, char** argv) {
                        unknown.empty() ? error.what() : "there is no " + unknown.front(), at->help());
   });
   int code = 0;
+  if (const Status isa = engine::check_isa_variable(); !isa.ok()) return end_with(isa);
 
   CLI::App* train = app.add_subcommand(
       "train", "Train what DTRAIN_ENGINE says, in the place that TF_CONFIG says; results go to OUTPUT_DIR");

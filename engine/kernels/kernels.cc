@@ -1,6 +1,11 @@
 #include "engine/kernels/kernels.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
 #include <cstdlib>
+#include <optional>
 #include <string_view>
 
 #if defined(__x86_64__)
@@ -9,11 +14,28 @@
 #include <unistd.h>
 #endif
 
+#include "engine/kernels/choice.h"
 #include "engine/kernels/isa.h"
 
 namespace dtrain::engine {
 
 namespace {
+
+// Each needs what the one before needs.
+enum class Isa { Baseline, Avx2, Avx512, Amx };
+constexpr std::array<std::string_view, 4> kNames{"baseline", "avx2", "avx512", "amx"};
+std::string_view name_of(Isa isa) { return kNames[static_cast<size_t>(isa)]; }
+
+// What DTRAIN_ISA asks for; of what is no name, nothing.
+std::string_view variable() {
+  const char* value = std::getenv("DTRAIN_ISA");
+  return value == nullptr ? "" : value;
+}
+std::optional<Isa> wanted() {
+  const auto at = std::ranges::find(kNames, variable());
+  if (at == kNames.end()) return std::nullopt;
+  return static_cast<Isa>(at - kNames.begin());
+}
 
 #if defined(__x86_64__)
 bool has_avx512() {
@@ -32,23 +54,45 @@ bool has_amx() {
   return ::syscall(SYS_arch_prctl, kAskForState, kTileData) == 0;
 }
 
+// The best that the CPU has. What is beyond `at_most` is not looked for: AMX is had for the asking, but then each
+// signal saves its tiles.
+Isa best(Isa at_most) {
+  if (at_most < Isa::Avx512 || !has_avx512()) return at_most >= Isa::Avx2 && has_avx2() ? Isa::Avx2 : Isa::Baseline;
+  return at_most == Isa::Amx && has_amx() ? Isa::Amx : Isa::Avx512;
+}
+
 const Kernels<float>& choose(bool many_rows) {
-  const char* variable = std::getenv("DTRAIN_ISA");
-  const std::string_view wanted = variable == nullptr ? "amx" : variable;
-  const bool may_avx512 = (wanted == "amx" || wanted == "avx512") && has_avx512();
-  if (wanted == "amx" && may_avx512 && has_amx()) {
-    static const Kernels<float> few = amx_kernels(false), many = amx_kernels(true);
-    return many_rows ? many : few;
+  switch (best(wanted().value_or(Isa::Amx))) {
+    case Isa::Amx: {
+      static const Kernels<float> few = amx_kernels(false), many = amx_kernels(true);
+      return many_rows ? many : few;
+    }
+    case Isa::Avx512: return kAvx512Kernels;
+    case Isa::Avx2: return kAvx2Kernels;
+    case Isa::Baseline: break;
   }
-  if (may_avx512) return kAvx512Kernels;
-  if (wanted != "baseline" && has_avx2()) return kAvx2Kernels;
   return kBaselineKernels;
 }
 #else
+Isa best(Isa) { return Isa::Baseline; }
 const Kernels<float>& choose(bool) { return kBaselineKernels; }
 #endif
 
 }  // namespace
+
+Status check_isa_variable() {
+  if (variable().empty()) return ok();
+  const auto isa = wanted();
+  if (!isa) {
+    return Error{Code::InvalidArgument, fmt::format("DTRAIN_ISA={} is no instruction set", variable()),
+                 fmt::format("one of {}; unset, it is the best that the CPU has", fmt::join(kNames, ", "))};
+  }
+  if (const Isa most = best(*isa); most != *isa) {
+    return Error{Code::InvalidArgument,
+                 fmt::format("DTRAIN_ISA={} is more than this CPU has, which is {}", variable(), name_of(most)), ""};
+  }
+  return ok();
+}
 
 template <>
 const Kernels<float>& kernels<float>(int64_t rows_of_sample) {

@@ -90,6 +90,7 @@ Result<Start> Start::find(const RunPlan& plan) {
   }
   if (!start.checkpoint_) return start;
   TRY(check_fits(plan, *start.checkpoint_));
+  if (const std::string note = other_instructions(plan, *start.checkpoint_); !note.empty()) fmt::print(stderr, "{}\n", note);
   if (!start.is_own_ && start.checkpoint_->step >= plan.steps) {
     return Error{Code::InvalidArgument,
                  fmt::format("{} has {} steps behind it, and this training is of {} in all", start.checkpoint_->path.native(),

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/kernels/kernels.h"
 #include "engine/optimizer.h"
 
 namespace dtrain::engine {
@@ -33,6 +34,11 @@ Json optimizer_of(const RunPlan& plan) {
   return plan.spec.optimizer.kind == Optimizer::Adam ? "adam" : "adamw";
 }
 
+std::string text(const Json& json) { return json.is_string() ? json.get<std::string>() : json.dump(); }
+
+// What computes the steps.
+std::string instructions_of(const RunPlan& plan) { return plan.gpus > 0 ? "cuda" : kernels<float>().isa; }
+
 Error refused(const FoundCheckpoint& found, const std::string& what) {
   return {Code::InvalidArgument, fmt::format("{} is of a training with {}", found.path.native(), what),
           "the same here; or, for its weights alone, 'checkpoint: {from: .../model.safetensors}'"};
@@ -47,7 +53,8 @@ std::string state_of(const RunPlan& plan, int64_t steps) {
                 {"seed", plan.spec.seed},
                 {"batch", plan.batch},
                 {"epoch-samples", plan.spec.epoch_samples},
-                {"optimizer", optimizer_of(plan)}};
+                {"optimizer", optimizer_of(plan)},
+                {"instructions", instructions_of(plan)}};
   for (const auto& [what, value] : facts_of(plan.train)) state["data"][what] = value;
   return state.dump() + "\n";
 }
@@ -66,7 +73,6 @@ Status check_state(const RunPlan& plan, const FoundCheckpoint& found) {
     const bool needed = what == "seed" || what == "batch";
     const Json before = state.value(what, needed ? Json() : value);
     if (before == value) continue;
-    const auto text = [](const Json& json) { return json.is_string() ? json.get<std::string>() : json.dump(); };
     if (what == "optimizer") {
       return refused(found, fmt::format("{}, and this one has {}", text(before), text(value)));
     }
@@ -88,6 +94,15 @@ Status check_state(const RunPlan& plan, const FoundCheckpoint& found) {
                  "the same data; or, for its weights alone, 'checkpoint: {from: .../model.safetensors}'"};
   }
   return ok();
+}
+
+std::string other_instructions(const RunPlan& plan, const FoundCheckpoint& found) {
+  const std::string own = instructions_of(plan);
+  // Before there was such an entry nobody looked.
+  const Json before = Json::parse(found.state).value("instructions", Json(own));
+  if (before == own) return "";
+  return fmt::format("{} was computed with {}, what follows is with {}: its last bits may differ", found.path.native(),
+                     text(before), own);
 }
 
 }  // namespace dtrain::engine

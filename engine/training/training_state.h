@@ -15,6 +15,10 @@ std::string state_of(const RunPlan& plan, int64_t steps);
 // data, of which all is compared that is known without keeping their sum.
 Status check_state(const RunPlan& plan, const FoundCheckpoint& found);
 
+// What to say of a checkpoint that check_state() lets pass, but whose steps were computed with other instructions, so
+// that those to come are not, bit for bit, what they would have been; empty: with the same.
+std::string other_instructions(const RunPlan& plan, const FoundCheckpoint& found);
+
 // Optimiser state of that number, before the names of its tensors.
 std::string state_prefix(int index);
 

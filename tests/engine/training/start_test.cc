@@ -2,6 +2,8 @@
 #include <initializer_list>
 
 #include "engine/formats/checkpoint.h"
+#include "engine/kernels/kernels.h"
+#include "tests/support/variable.h"
 #include "trainings.h"
 
 namespace dtrain::trainings {
@@ -115,6 +117,26 @@ TEST_CASE("the checkpoint that is damaged is passed over, and nothing is changed
     if (fs::exists(entry.path() / kModelFile)) fs::remove(entry.path() / kModelFile);
   }
   CHECK(says(refusal(from(whole_spec(), folder / "old")), {folder / "old", "is whole", "can't be read"}));
+}
+
+TEST_CASE("a start from what other instructions computed is told") {
+  const auto start_log = [] {
+    Gang gang(from(whole_spec(), half().output), 1, 0);
+    REQUIRE_MESSAGE(gang.run() == 0, gang.logs());
+    return gang.log("worker.0");
+  };
+  const std::string before = kernels<float>().isa, note = "was computed with " + before;
+  (void)half();
+  CHECK(start_log().find(note) == std::string::npos);
+  if (before == "baseline") return;
+  const test::Variable baseline("DTRAIN_ISA", "baseline");
+  CHECK(says(start_log(), {newest_checkpoint(half().output / "checkpoints")->path.native() + " " + note,
+                           "what follows is with baseline"}));
+}
+
+TEST_CASE("a DTRAIN_ISA that is no instruction set is refused") {
+  const test::Variable misspelt("DTRAIN_ISA", "avx51");
+  CHECK(says(refusal(whole_spec()), {"DTRAIN_ISA=avx51 is no instruction set", "baseline, avx2, avx512, amx"}));
 }
 
 TEST_CASE("from a file of tensors a training takes the weights and nothing else") {

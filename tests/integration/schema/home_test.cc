@@ -9,6 +9,7 @@
 #include <string>
 
 #include "tests/support/skipped.h"
+#include "tests/support/variable.h"
 
 namespace dtrain {
 namespace {
@@ -29,29 +30,6 @@ class Scratch {
 
  private:
   fs::path path_;
-};
-
-// A variable's value until scope exit.
-class Variable {
- public:
-  Variable(const char* name, const std::string& value) : name_(name) {
-    if (const char* before = getenv(name)) before_ = before, had_ = true;
-    setenv(name, value.c_str(), 1);
-  }
-  ~Variable() {
-    if (had_) {
-      setenv(name_, before_.c_str(), 1);
-    } else {
-      unsetenv(name_);
-    }
-  }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-
- private:
-  const char* name_;
-  std::string before_;
-  bool had_ = false;
 };
 
 TEST_CASE("a home is made for its owner alone, with its parents") {
@@ -75,7 +53,7 @@ TEST_CASE("one home has one socket, whatever way leads to it") {
 
 TEST_CASE("a socket whose path is too long moves to the run time directory") {
   const Scratch scratch;
-  const Variable runtime("XDG_RUNTIME_DIR", scratch.path());
+  const test::Variable runtime("XDG_RUNTIME_DIR", scratch.path());
   const auto home = open_home(scratch.path() / std::string(120, 'x'));
   REQUIRE(home.ok());
   const fs::path socket = home.value().socket();
@@ -105,7 +83,7 @@ TEST_CASE("what is no directory, or not ours, is refused with what to do") {
 }
 
 TEST_CASE("a relative DTRAIN_HOME is refused: every directory would be a home of its own") {
-  const Variable named("DTRAIN_HOME", "here/dtrain");
+  const test::Variable named("DTRAIN_HOME", "here/dtrain");
   const auto home = home_from_environment();
   REQUIRE(!home.ok());
   CHECK(home.error().code == Code::InvalidArgument);
@@ -114,16 +92,16 @@ TEST_CASE("a relative DTRAIN_HOME is refused: every directory would be a home of
 
 TEST_CASE("the environment names it: DTRAIN_HOME, else XDG_STATE_HOME, else HOME") {
   const Scratch scratch;
-  const Variable home("HOME", scratch.path() / "home");
-  const Variable named("DTRAIN_HOME", "");
+  const test::Variable home("HOME", scratch.path() / "home");
+  const test::Variable named("DTRAIN_HOME", "");
   {
-    const Variable state("XDG_STATE_HOME", "relative");  // invalid, so it counts as unset
+    const test::Variable state("XDG_STATE_HOME", "relative");  // invalid, so it counts as unset
     CHECK(home_from_environment().value().root ==
           scratch.path() / "home" / ".local" / "state" / "dtrain");
   }
-  const Variable state("XDG_STATE_HOME", scratch.path() / "state");
+  const test::Variable state("XDG_STATE_HOME", scratch.path() / "state");
   CHECK(home_from_environment().value().root == scratch.path() / "state" / "dtrain");
-  const Variable given("DTRAIN_HOME", scratch.path() / "mine");
+  const test::Variable given("DTRAIN_HOME", scratch.path() / "mine");
   CHECK(home_from_environment().value().root == scratch.path() / "mine");
 }
 

@@ -28,8 +28,11 @@ constexpr std::string_view kOurVariables[] = {"OUTPUT_DIR", "EXPERIMENT_ID", "TF
 constexpr std::string_view kVitalVariables[] = {
     "PATH", "HOME", "IFS", "SHELL", "LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME"};
 
+// The engine's, for its user to set.
+constexpr std::string_view kIsaVariable = "DTRAIN_ISA";
+
 bool is_our_variable(std::string_view name) {
-  return name.starts_with("DTRAIN_") ||
+  return (name.starts_with("DTRAIN_") && name != kIsaVariable) ||
          std::find(std::begin(kOurVariables), std::end(kOurVariables), name) !=
              std::end(kOurVariables);
 }

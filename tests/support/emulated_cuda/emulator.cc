@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <numeric>
 #include <random>
 #include <utility>
 #include <vector>
@@ -244,7 +245,7 @@ Allocations& allocations() {
   return all;
 }
 
-std::atomic<int> device_count = 1;
+std::vector<int> devices{0};  // those of the machine that this process sees
 std::atomic<bool> devices_are_one = false;
 std::atomic<int64_t> launch_count = 0;
 thread_local cudaError_t last_error = cudaSuccess;
@@ -279,7 +280,11 @@ void run(const Launch& launch, const std::function<void()>& kernel) {
   engine().run(launch, kernel);
 }
 
-void set_device_count(int count) { device_count = count; }
+void set_devices(const std::vector<int>& of_machine) { devices = of_machine; }
+void set_device_count(int count) {
+  devices.resize(static_cast<size_t>(count));
+  std::iota(devices.begin(), devices.end(), 0);
+}
 void make_devices_one(bool one) { devices_are_one = one; }
 int64_t launches() { return launch_count; }
 int64_t device_bytes() {
@@ -292,20 +297,24 @@ void fail_allocations_above(size_t bytes) { allocations().limit = bytes; }
 
 using namespace emulated;
 
+namespace {
+bool has_device(int device) { return device >= 0 && device < static_cast<int>(devices.size()); }
+}  // namespace
+
 cudaError_t cudaGetDeviceCount(int* count) {
-  *count = device_count;
+  *count = static_cast<int>(devices.size());
   return *count == 0 ? failed(cudaErrorNoDevice) : cudaSuccess;
 }
 cudaError_t cudaSetDevice(int device) {
-  if (device < 0 || device >= device_count) return failed(cudaErrorInvalidDevice);
+  if (!has_device(device)) return failed(cudaErrorInvalidDevice);
   chosen_device = device;
   return cudaSuccess;
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
-  if (device < 0 || device >= device_count) return failed(cudaErrorInvalidDevice);
+  if (!has_device(device)) return failed(cudaErrorInvalidDevice);
   *properties = {};
   std::strcpy(properties->name, "Emulated GPU");
-  properties->uuid.bytes[0] = static_cast<char>(devices_are_one ? 1 : device + 1);
+  properties->uuid.bytes[0] = static_cast<char>(devices_are_one ? 1 : devices[static_cast<size_t>(device)] + 1);
   properties->totalGlobalMem = size_t{1} << 30;
   properties->multiProcessorCount = 2;
   return cudaSuccess;

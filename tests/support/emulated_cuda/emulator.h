@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <vector>
 
 #define DTRAIN_EMULATED_CUDA 1
 
@@ -53,6 +54,8 @@ void enqueue(Stream* stream, Step step);
 void stir();
 
 // ---- for tests
+// Before any is used: those of the machine that this process sees. At first the first one; or so many, from there.
+void set_devices(const std::vector<int>& of_machine);
 void set_device_count(int count);
 void make_devices_one(bool one);    // all show the same uuid
 // Its streams take no more steps, as when a kernel waits for another GPU, until a communicator is given up.

@@ -44,6 +44,7 @@ struct Peer {
   int threads = 1;
   int host = 0;
   int first = 0;  // participant
+  std::string instructions;  // what it computes with
   Socket socket;  // none to itself
   Socket local;   // Unix, between the first process of a host and the others there
   std::atomic<bool> in_frame = false;  // being written to: no other frame may start

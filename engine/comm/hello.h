@@ -1,6 +1,7 @@
-// The first 64 bytes both ways on every connection between worker processes.
+// The first bytes both ways on every connection between worker processes.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "engine/comm/place.h"
@@ -12,7 +13,7 @@ enum class Purpose : uint16_t { Gang = 1, Channel };
 
 struct Hello {
   static constexpr uint32_t kMagic = 0x4e525444;  // "DTRN"
-  static constexpr uint16_t kVersion = 1;
+  static constexpr uint16_t kVersion = 2;
 
   uint32_t magic = kMagic;
   uint16_t version = kVersion;
@@ -32,7 +33,8 @@ struct Hello {
   };
   uint64_t host = 0;   // 0 shares with nobody
   uint64_t nonce = 0;  // names the Unix address; 0: none
+  std::array<char, 16> instructions = {};
 };
-static_assert(sizeof(Hello) == 64);
+static_assert(sizeof(Hello) == 80);
 
 }  // namespace dtrain::engine

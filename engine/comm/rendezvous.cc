@@ -275,6 +275,8 @@ Result<std::unique_ptr<Gang>> meet(const Attendance& own, Deadline deadline, Lis
   hello.threads = static_cast<uint32_t>(own.threads);
   hello.layout_hash = own.layout_hash;
   hello.spec_hash = own.spec_hash;
+  std::copy_n(own.instructions.begin(), std::min(own.instructions.size(), hello.instructions.size()),
+              hello.instructions.begin());
   if (const uint64_t host = host_identity(); host != 0) {
     hello.host = hash_of(std::to_string(own.pretended_host), host);
   }
@@ -298,6 +300,8 @@ Result<std::unique_ptr<Gang>> meet(const Attendance& own, Deadline deadline, Lis
     peer->name = other.name;
     peer->address = own.place.workers[other.hello.process];
     peer->threads = static_cast<int>(other.hello.threads);
+    const auto& instructions = other.hello.instructions;
+    peer->instructions.assign(instructions.begin(), std::ranges::find(instructions, '\0'));
     peer->socket = std::move(other.socket);
     peers.push_back(std::move(peer));
     hellos.push_back(other.hello);

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "engine/comm/gang.h"
 #include "engine/comm/place.h"
@@ -19,6 +20,7 @@ struct Attendance {
   int threads = 1;
   uint64_t layout_hash = 0;  // of the model's arenas
   uint64_t spec_hash = 0;    // of everything else that must be the same
+  std::string instructions = {};  // what it computes with; told to the others
   // Only those who pretend the same can share memory: makes one host look like several.
   int pretended_host = 0;
 };

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "engine/cpus.h"
+#include "engine/kernels/kernels.h"
 
 namespace dtrain::engine {
 
@@ -88,6 +89,8 @@ SampleShape shape_of(const Dataset& data) {
 }
 
 }  // namespace
+
+std::string RunPlan::instructions() const { return gpus > 0 ? "cuda" : kernels<float>().isa; }
 
 LearningRate RunPlan::learning_rate() const {
   return LearningRate(spec.optimizer.learning_rate, spec.schedule,

@@ -39,6 +39,7 @@ struct RunPlan {
     if (spec.precision != Precision::Auto) return spec.precision;
     return gpus > 0 ? Precision::Bf16 : Precision::Fp32;
   }
+  std::string instructions() const;  // that the steps are computed with: "cuda", or of a CPU the kernels' set
   SamplerOptions sampler() const { return {train.size(), batch, spec.seed, spec.epoch_samples}; }
   LearningRate learning_rate() const;
 };

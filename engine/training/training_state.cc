@@ -4,7 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include "engine/kernels/kernels.h"
 #include "engine/optimizer.h"
 
 namespace dtrain::engine {
@@ -36,9 +35,6 @@ Json optimizer_of(const RunPlan& plan) {
 
 std::string text(const Json& json) { return json.is_string() ? json.get<std::string>() : json.dump(); }
 
-// What computes the steps.
-std::string instructions_of(const RunPlan& plan) { return plan.gpus > 0 ? "cuda" : kernels<float>().isa; }
-
 Error refused(const FoundCheckpoint& found, const std::string& what) {
   return {Code::InvalidArgument, fmt::format("{} is of a training with {}", found.path.native(), what),
           "the same here; or, for its weights alone, 'checkpoint: {from: .../model.safetensors}'"};
@@ -54,7 +50,7 @@ std::string state_of(const RunPlan& plan, int64_t steps) {
                 {"batch", plan.batch},
                 {"epoch-samples", plan.spec.epoch_samples},
                 {"optimizer", optimizer_of(plan)},
-                {"instructions", instructions_of(plan)}};
+                {"instructions", plan.instructions()}};
   for (const auto& [what, value] : facts_of(plan.train)) state["data"][what] = value;
   return state.dump() + "\n";
 }
@@ -97,7 +93,7 @@ Status check_state(const RunPlan& plan, const FoundCheckpoint& found) {
 }
 
 std::string other_instructions(const RunPlan& plan, const FoundCheckpoint& found) {
-  const std::string own = instructions_of(plan);
+  const std::string own = plan.instructions();
   // Before there was such an entry nobody looked.
   const Json before = Json::parse(found.state).value("instructions", Json(own));
   if (before == own) return "";

@@ -17,6 +17,7 @@ struct Cast {
   std::vector<int> threads;     // of each process
   std::vector<int> hosts = {};  // pretended, of each process; empty: one
   uint64_t key = 1;
+  std::vector<std::string> instructions = {};  // of each process; empty: none is said
 };
 
 // Listeners at free ports, and the place of each process.
@@ -39,6 +40,7 @@ struct Ports {
       attendance.place.key = cast.key;
       attendance.threads = cast.threads[i];
       attendance.pretended_host = cast.hosts.empty() ? 0 : cast.hosts[i];
+      if (!cast.instructions.empty()) attendance.instructions = cast.instructions[i];
       attendances.push_back(std::move(attendance));
     }
   }

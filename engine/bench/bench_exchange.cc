@@ -48,8 +48,10 @@ Result<ExchangeRate> measure(Gang& gang, int64_t bytes) {
     TRY(team->barrier(me, deadline(), {round, "bench"}));
     if (gang.hosts().size() > 1) TRY(exchange.gather_notes(me, round, deadline(), {}, {}));
     start = Deadline::Clock::now();
+    // As a step of training: each sums its slice in place, where all of the host can read it; between hosts as many
+    // parameters go round.
     TRY(exchange.collect(me, round, deadline()));
-    exchange.sum(me, exchange.slice(me), team->params().data() + exchange.slice(me).begin);
+    exchange.sum(me, exchange.slice(me), exchange.summed(me).data());
     TRY(exchange.all_gather_params(me, round, deadline()));
     if (round >= 0) exchanges.push_back(seconds_since(start));
   }

@@ -56,15 +56,8 @@ begin() {
   echo "+ $1"
 }
 
-if command -v uv > /dev/null; then
-  begin "uv venv --python $python"
-  uv venv --quiet --seed --python "$python" "$environment"
-  pip='uv pip'
-else
-  begin "$python -m venv"
-  "$python" -m venv "$environment"
-  pip='pip'
-fi
+begin "$python -m venv"
+"$python" -m venv "$environment"
 VIRTUAL_ENV=$environment
 PATH=$environment/bin:$PATH
 PIP_DISABLE_PIP_VERSION_CHECK=1
@@ -129,15 +122,7 @@ std::vector<fs::path> all_environments(const fs::path& envs) {
   return found;
 }
 
-// As the user wrote it, but through uv where that is there: the same, many times sooner.
 std::string step_of(const std::string& line) {
-  constexpr std::string_view kPip = "pip install ";
-  const size_t start = line.find_first_not_of(" \t");
-  const bool plain = start != std::string::npos && is_plain_command(line);
-  if (plain && std::string_view(line).substr(start).starts_with(kPip)) {
-    const std::string rest = line.substr(start + 3);
-    return fmt::format("begin \"$pip\"{}\n$pip{}\n", single_quoted(rest), rest);
-  }
   return fmt::format("begin {}\n{}\n", single_quoted(line), line);
 }
 

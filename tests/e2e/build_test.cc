@@ -130,6 +130,26 @@ TEST_CASE(
   CHECK(says(cluster.run({"train"}, project, kLong), "BUILDING"));
 }
 
+// Another installer knows neither all of pip's options nor its settings: which index, above all.
+TEST_CASE("pip installs what pip is asked to, whatever else the host has") {
+  Cluster cluster;
+  const fs::path bin = cluster.folder() / "bin", uv = bin / "uv";
+  fs::create_directories(bin);
+  write_file(uv, "#!/bin/sh\necho uv was asked\nexit 3\n");
+  fs::permissions(uv, fs::perms::owner_all);
+  cluster.env["PATH"] = bin.string() + ":" + getenv("PATH");
+  const fs::path project = project_with(cluster, "    - pip install -r requirements.txt --retries 0\n");
+  const Output output = cluster.run({"train"}, project, kLong);
+  CHECK_MESSAGE(output.code == 0, output.all());
+  CHECK(says(output, "it is tiny"));
+  CHECK(!says(output, "uv was asked"));
+
+  const fs::path other = project_with(cluster, "    - uv pip install -r requirements.txt\n");
+  const Output asked = cluster.run({"train"}, other, kLong);
+  CHECK(asked.code == 3);
+  CHECK_MESSAGE(says(asked, "Failed with exit code 3: uv pip install -r requirements.txt"), asked.all());
+}
+
 TEST_CASE("a step that fails ends the experiment with its code, named, and its last lines") {
   Cluster cluster;
   const fs::path project =

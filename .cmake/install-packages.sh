@@ -10,7 +10,7 @@ set -eu
 build="g++ cmake ninja-build ccache mold pkg-config protobuf-compiler protobuf-compiler-grpc
   libprotobuf-dev libgrpc++-dev libnghttp2-dev libboost1.81-dev|libboost1.83-dev libsqlite3-dev libyaml-cpp-dev
   libre2-dev libfmt-dev libcli11-dev nlohmann-json3-dev libzstd-dev libssl-dev libxxhash-dev zlib1g-dev"
-test="doctest-dev iproute2 rsync git python3 python3-venv"
+test="doctest-dev iproute2 rsync git python3 python3-venv python3-torch?"
 
 purpose=${1:?build or test}
 log=${2:?a file for the words of apt}
@@ -22,7 +22,7 @@ esac
 
 if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
   echo "no apt here: make sure that these are installed, by their names in Debian:"
-  echo "$wanted" | tr -s ' \n' ' '
+  echo "$wanted" | tr -s ' \n' ' ' | tr -d '?'
   echo
   exit 0
 fi
@@ -30,9 +30,9 @@ fi
 installed=" $(dpkg-query -W -f '${binary:Package}=${db:Status-Status}\n' |
   sed -n 's/\(:[a-z0-9]*\)\{0,1\}=installed$//p' | tr '\n' ' ') "
 
-# a|b: either will do.
+# a|b: either will do; a?: where the system offers it.
 has() {
-  for name in $(echo "$1" | tr '|' ' '); do
+  for name in $(echo "$1" | tr '|?' '  '); do
     case $installed in *" $name "*) return 0 ;; esac
   done
   return 1
@@ -57,7 +57,7 @@ elif command -v sudo >/dev/null; then
   as_root="sudo env"
 else
   echo "packages are missing, and this is neither root nor is there sudo. As root, run:" >&2
-  echo "  apt-get update && apt-get install --no-install-recommends$missing" >&2
+  echo "  apt-get update && apt-get install --no-install-recommends$(echo "$missing" | tr -d '?')" >&2
   exit 1
 fi
 
@@ -80,14 +80,19 @@ if [ -n "$(dpkg --audit 2>/dev/null)" ]; then
 fi
 chosen=""
 for package in $missing; do
-  for name in $(echo "$package" | tr '|' ' '); do
+  for name in $(echo "$package" | tr '|?' '  '); do
     if apt-cache show "$name" >/dev/null 2>&1; then
       chosen="$chosen $name"
       continue 2
     fi
   done
+  case $package in *\?) continue ;; esac
   fail "this system offers no package $package (Debian 12 and Ubuntu 24.04 do)"
 done
+if [ -z "$chosen" ]; then
+  echo "all there that this system offers"
+  exit 0
+fi
 size=$(apt install --no-install-recommends --assume-no $chosen 2>/dev/null |
   sed -n 's/^Need to get \(.*\) of archives.*/\1/p' | sed 's#^[^/]*/##')
 [ "$count" = 1 ] && noun=package || noun=packages

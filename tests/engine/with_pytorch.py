@@ -155,7 +155,9 @@ class Block(nn.Module):
         batch, context, width = x.shape
         parts = self.attn["c_attn"](self.ln_1(x)).split(width, 2)
         q, k, v = (part.view(batch, context, self.heads, -1).transpose(1, 2) for part in parts)
-        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        # In words that PyTorch 1.13 has too.
+        later = torch.full((context, context), -torch.inf).triu(1)
+        attended = (q @ k.transpose(2, 3) / k.shape[3] ** 0.5 + later).softmax(3) @ v
         x = x + self.attn["c_proj"](attended.transpose(1, 2).reshape(batch, context, width))
         return x + self.mlp["c_proj"](F.gelu(self.mlp["c_fc"](self.ln_2(x)), approximate="tanh"))
 

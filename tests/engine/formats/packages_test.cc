@@ -1,4 +1,4 @@
-// The packages for which the formats were made read what is written here:
+// The packages for which the formats were made read what is written here. tests/run.sh installs them; by hand:
 //
 //   python3 -m venv venv && venv/bin/pip install numpy safetensors tensorboard
 //   DTRAIN_TEST_PYTHON=venv/bin/python build/release/bin/engine_tests --source-file='*packages*'

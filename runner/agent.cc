@@ -128,10 +128,19 @@ void Agent::on_message(const pb::ToRunner& message) {
     case pb::ToRunner::kRenewed:
       return on_renewed(message.renewed());
     case pb::ToRunner::kPruneEnvironments:
-      return files_.run([&site = site_] { prune_environments(site); }, [this] { report_inventory(); });
+      return on_prune_environments();
     case pb::ToRunner::WHAT_NOT_SET:
       return;  // of a newer daemon
   }
+}
+
+// An experiment's end is told before its launch is removed, and then nothing of it needs an environment any more.
+void Agent::on_prune_environments() {
+  std::set<std::string> ended;
+  for (const auto& [name, launch] : launches_) {
+    if (!launch->replicas().empty() && launch->all_exited()) ended.insert(name);
+  }
+  files_.run([&site = site_, ended] { prune_environments(site, ended); }, [this] { report_inventory(); });
 }
 
 void Agent::on_welcome(const pb::Welcome& welcome) {

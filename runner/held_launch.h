@@ -77,6 +77,7 @@ class HeldLaunch {
   bool pump();
 
   bool holds(const ReplicaId& replica) const;
+  bool all_exited() const;  // while no replica is known, too
   const std::string& name() const { return name_; }
   const LaunchRecord& file() const { return file_; }
   pid_t keeper_pid() const { return keeper_.pid; }  // 0: none was up yet
@@ -114,7 +115,6 @@ class HeldLaunch {
   void look_at_keeper();
   void say_bye_if_over();
   void take_exits(const std::map<ReplicaId, ReplicaExit>& exits);
-  bool all_exited() const;
   void let_go_of_work(const Replica& replica);
   void settle(Replica& replica);
   void remove_if_forgotten();

@@ -434,11 +434,12 @@ void trim_trees(const LaunchSite& site) {
   }
 }
 
-void prune_environments(const LaunchSite& site) {
+void prune_environments(const LaunchSite& site, const std::set<std::string>& ended) {
   std::set<fs::path> in_use;
   bool building = false;
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(site.launches(), error)) {
+    if (ended.contains(entry.path().filename().string())) continue;
     const auto launch = LaunchDir(entry.path()).read_launch();
     if (!launch.ok()) return;  // what it uses is not known: another time
     if (!*launch) continue;

@@ -88,6 +88,21 @@ std::string find_elsewhere(const Shape& shape, std::string_view name, const std:
   return "";
 }
 
+// "mesh: {data: ..., model: ...}": how a name is written that stands for nothing without the keys below it; empty for
+// others.
+std::string as_map(const Shape& whole, std::string_view name) {
+  std::string keys;
+  for (const Shape& part : whole.parts) {
+    for (const Key& key : part.keys) {
+      if (key.name != name) continue;
+      for (const Key& below : key.shape.keys) {
+        if (below.required) keys += fmt::format("{}{}: ...", keys.empty() ? "" : ", ", below.name);
+      }
+    }
+  }
+  return keys.empty() ? "" : fmt::format("{}: {{{}}}", name, keys);
+}
+
 class Checker {
  public:
   enum class Pass { First, Again };
@@ -112,7 +127,7 @@ class Checker {
       case Kind::Text:
         return check_text(node, *chosen, path);
       case Kind::Word:
-        return check_word(node, *chosen, path);
+        return check_word(node, *chosen, shape, path);
       case Kind::List:
         return check_list(node, *chosen, path);
       case Kind::Map:
@@ -147,9 +162,13 @@ class Checker {
     }
   }
 
-  void check_word(YamlNode& node, const Shape& shape, const std::string& path) {
+  // `shape` is that of `whole` which takes words.
+  void check_word(YamlNode& node, const Shape& shape, const Shape& whole, const std::string& path) {
     for (const std::string_view word : shape.words) {
       if (node.text == word) return;
+    }
+    if (const std::string map = as_map(whole, node.text); !map.empty()) {
+      return refuse(node, path, fmt::format("got {}, expected '{}'", describe(node), map));
     }
     for (const std::string_view word : shape.later) {
       if (node.text != word) continue;

@@ -70,7 +70,8 @@ bool remove_unprepared(const LaunchSite& site, const LaunchDir& directory);
 // After a launch was removed: deletes trees beyond the site's limit, but none that a launch here uses.
 void trim_trees(const LaunchSite& site);
 
-// Deletes the Python environments that no launch here uses, but for those named in `ended`.
+// Deletes the Python environments that no launch here uses. `ended` are names of launches of which nothing runs any
+// more: they use none.
 void prune_environments(const LaunchSite& site, const std::set<std::string>& ended);
 
 // Deletes what replicas left behind longer than a week ago. `held` are names of launches to spare.

@@ -40,7 +40,8 @@ stage packages
 .cmake/install-packages.sh test "$log"
 source .cmake/build.sh
 
-# A python with the packages that the engine's files and sums are held to. Without it those tests are skipped.
+# A python with the packages that the engine's files and sums are held to: the system's, for PyTorch is its. Without
+# it those tests are skipped.
 if [ -z "${DTRAIN_TEST_PYTHON:-}" ]; then
   peers=build/peers
   if [ ! -e $peers/.complete ]; then

@@ -105,7 +105,7 @@ TEST_CASE("a process that is killed in the middle of what GPUs sum starts the ga
   const std::string undisturbed = cluster.train(two);
   auto train = cluster.start_training(two);
   train->wait_for("epoch=4 ");
-  // The newest of the two, which is not the master.
+  // Whichever of the two it is, both start again.
   ::kill(cluster.processes("dtrain-engine train").back(), SIGKILL);
   const Output output = train->wait(kLong);
   CHECK_MESSAGE(output.code == 0, output.all());

@@ -16,6 +16,7 @@ inline constexpr size_t kPathBytesMax = 4096;
 inline constexpr Range kWidth{1, 1'000'000};
 inline constexpr Range kKernel{1, 31};
 inline constexpr Range kChannels{1, 65'536};
+inline constexpr Range kPool{1, 2};
 inline constexpr Range kGptLayers{1, 1000};
 inline constexpr Range kGptHeads{1, 1024};
 inline constexpr Range kGptWidth{1, 65'536};

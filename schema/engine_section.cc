@@ -77,9 +77,9 @@ class SectionReader {
     const YamlNode* node = value_of(map, key);
     return node ? as_number(*node).value_or(otherwise) : otherwise;
   }
-  static bool flag(const YamlNode* map, std::string_view key) {
+  static bool flag(const YamlNode* map, std::string_view key, bool otherwise = false) {
     const YamlNode* node = value_of(map, key);
-    return node && as_boolean(*node).value_or(false);
+    return node ? as_boolean(*node).value_or(otherwise) : otherwise;
   }
   static std::string_view word(const YamlNode* map, std::string_view key) {
     const YamlNode* node = value_of(map, key);
@@ -125,9 +125,11 @@ class SectionReader {
       lenet.kernel = integer<int>(chosen.options, "kernel", lenet.kernel);
       lenet.channels = widths(chosen.options, lenet.channels, "channels");
       lenet.hidden = widths(chosen.options, lenet.hidden);
-      if (lenet.channels.size() != 2) {
-        problems_.add(value_of(chosen.options, "channels")->place,
-                      join_path(chosen.path, "channels"),
+      lenet.padding = flag(chosen.options, "padding", lenet.padding);
+      lenet.pool = widths(chosen.options, lenet.pool, "pool");
+      for (const auto& [key, list] : {std::pair("channels", &lenet.channels), std::pair("pool", &lenet.pool)}) {
+        if (list->size() == 2) continue;
+        problems_.add(value_of(chosen.options, key)->place, join_path(chosen.path, key),
                       "got a list of 1, expected two: there are two convolutions");
       }
       model = lenet;

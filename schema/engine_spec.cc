@@ -204,6 +204,8 @@ void fields_of(Io& io, LenetSpec& model) {
   io.number("kernel", model.kernel, limits::kKernel);
   io.list("channels", model.channels, limits::kChannels, 2, 2);
   io.list("hidden", model.hidden, limits::kWidth, 0, limits::kLayersMax);
+  io.flag("padding", model.padding);
+  io.list("pool", model.pool, limits::kPool, 2, 2);
 }
 
 template <typename Io>

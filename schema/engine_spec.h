@@ -30,6 +30,8 @@ struct LenetSpec {
   int kernel = 5;
   std::vector<int> channels = {6, 16};
   std::vector<int> hidden = {120, 84};
+  bool padding = true;            // zeros around the image, so that the first convolution keeps its size
+  std::vector<int> pool = {2, 2};  // after each convolution the largest of so many by so many; 1: none
   bool operator==(const LenetSpec&) const = default;
 };
 // The GPT-2 architecture, embeddings tied with the classifier.

@@ -82,9 +82,11 @@ def dense(widths):
 def lenet(spec):
     layers, channels, side, kernel = [], 1, 28, spec["kernel"]
     for i, out in enumerate(spec["channels"]):
-        padding = kernel // 2 if i == 0 else 0
-        layers += [nn.Conv2d(channels, out, kernel, padding=padding), nn.ReLU(), nn.MaxPool2d(2)]
-        channels, side = out, (side + 2 * padding - kernel + 1) // 2
+        padding = kernel // 2 if i == 0 and spec["padding"] else 0
+        pool = spec["pool"][i]
+        layers += [nn.Conv2d(channels, out, kernel, padding=padding), nn.ReLU()]
+        layers += [nn.MaxPool2d(pool)] if pool > 1 else []
+        channels, side = out, (side + 2 * padding - kernel + 1) // pool
     return nn.Sequential(*layers, nn.Flatten(), *dense([channels * side * side, *spec["hidden"], 10]))
 
 

@@ -83,13 +83,13 @@ struct BiasReluPool {
   uint8_t* which;
   template <int N>
   __device__ void run(int64_t i, int64_t at) const {
-    const Element e = element_of(at, s.out_height() / 2, s.out_width() / 2);
+    const Element e = element_of(at, s.pooled_height(), s.pooled_width());
     const int64_t row = s.out_width() * kImages;
-    const T* from = x + i / s.pooled_size() * s.out_size() + (e.channel * s.out_height() + 2 * e.y) * row +
-                    2 * e.x * kImages + e.image;
+    const T* from = x + i / s.pooled_size() * s.out_size() + (e.channel * s.out_height() + s.pool * e.y) * row +
+                    s.pool * e.x * kImages + e.image;
     int best = 0;
     Sum<T> most = wide(from[0]);
-    for (int k = 1; k < 4; ++k) {
+    for (int k = 1; k < s.pool * s.pool; ++k) {
       const Sum<T> value = wide(from[k / 2 * row + k % 2 * kImages]);
       if (value > most) {
         most = value;
@@ -98,7 +98,7 @@ struct BiasReluPool {
     }
     most += wide(bias[e.channel]);
     pooled[i] = static_cast<T>(most > Sum<T>(0) ? most : Sum<T>(0));
-    which[i] = static_cast<uint8_t>(best);
+    if (s.pool > 1) which[i] = static_cast<uint8_t>(best);
   }
 };
 
@@ -113,12 +113,13 @@ struct PoolReluBackward {
   template <int N>
   __device__ void run(int64_t i, int64_t at) const {
     const Element e = element_of(at, s.out_height(), s.out_width());
-    const int64_t height = s.out_height() / 2, width = s.out_width() / 2, block = i / s.out_size();
+    const int64_t height = s.pooled_height(), width = s.pooled_width(), block = i / s.out_size();
+    const int64_t y = e.y / s.pool, x = e.x / s.pool;
     Sum<T> value = 0;
-    if (e.y / 2 < height && e.x / 2 < width) {
-      const int64_t from = block * s.pooled_size() +
-                           ((e.channel * height + e.y / 2) * width + e.x / 2) * kImages + e.image;
-      if (which[from] == e.y % 2 * 2 + e.x % 2 && wide(pooled[from]) > Sum<T>(0)) value = wide(dpooled[from]);
+    if (y < height && x < width) {
+      const int64_t from = block * s.pooled_size() + ((e.channel * height + y) * width + x) * kImages + e.image;
+      const bool kept = s.pool == 1 || which[from] == e.y % 2 * 2 + e.x % 2;
+      if (kept && wide(pooled[from]) > Sum<T>(0)) value = wide(dpooled[from]);
     }
     dx[block * s.dout_size() +
        ((e.channel * s.dout_height() + e.y + s.dout_padding) * s.dout_width() + e.x + s.dout_padding) * kImages +

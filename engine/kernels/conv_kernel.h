@@ -218,9 +218,20 @@ DTRAIN_INLINE Pixel<T> load_pixel(const T* from) {
   return pixel;
 }
 
+// y = relu(x + bias)
+template <class T>
+void bias_relu(const ConvShape& s, const T* x, const T* bias, T* y) {
+  const int64_t channel = s.out_height() * s.out_width() * kBlockImages;
+  for (int64_t c = 0; c < s.out_channels; ++c, x += channel, y += channel) {
+    const Vector<T> b = splat(bias[c]);
+    for_vectors<T>(channel, [&](auto load_at, auto store_at) { store_at(y, larger(load_at(x) + b, Vector<T>{})); });
+  }
+}
+
 // pooled = max over 2x2 of relu(x + bias); `which` of the four it was, the first of equals.
 template <class T>
 void bias_relu_pool(const ConvShape& s, const T* x, const T* bias, T* pooled, uint8_t* which) {
+  if (s.pool == 1) return bias_relu(s, x, bias, pooled);
   const int64_t row = s.out_width() * kBlockImages;
   for (int64_t c = 0; c < s.out_channels; ++c, x += s.out_height() * row) {
     const Pixel<T> b = bias[c] - Pixel<T>{};
@@ -248,10 +259,25 @@ void bias_relu_pool(const ConvShape& s, const T* x, const T* bias, T* pooled, ui
   }
 }
 
+// dx (padded, its padding untouched) = dy where y is not 0.
+template <class T>
+void relu_backward_into(const ConvShape& s, const T* y, const T* dy, T* dx) {
+  const int64_t row = s.dout_width() * kBlockImages, count = s.out_width() * kBlockImages;
+  dx += s.dout_padding * (row + kBlockImages);
+  for (int64_t c = 0; c < s.out_channels; ++c, dx += 2 * s.dout_padding * row) {
+    for (int64_t i = 0; i < s.out_height(); ++i, y += count, dy += count, dx += row) {
+      for_vectors<T>(count, [&](auto load_at, auto store_at) {
+        store_at(dx, load_at(y) > Vector<T>{} ? load_at(dy) : Vector<T>{});
+      });
+    }
+  }
+}
+
 // dx (padded, its padding untouched) = the gradient of pooled where it came from, zero elsewhere.
 template <class T>
 void pool_relu_backward(const ConvShape& s, const T* pooled, const uint8_t* which, const T* dpooled,
                         T* dx) {
+  if (s.pool == 1) return relu_backward_into(s, pooled, dpooled, dx);
   const int64_t row = s.dout_width() * kBlockImages;
   dx += s.dout_padding * (row + kBlockImages);
   for (int64_t c = 0; c < s.out_channels; ++c, dx += s.dout_height() * row) {

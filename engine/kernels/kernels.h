@@ -52,16 +52,20 @@ inline constexpr int kBlockImages = 8;
 // convolution of it.
 struct ConvShape {
   int64_t in_channels, out_channels, kernel, in_height, in_width, dout_padding;
+  int64_t pool = 2;  // of so many by so many values the largest is kept: 2, or 1, which keeps all
   constexpr int64_t out_height() const { return in_height - kernel + 1; }
   constexpr int64_t out_width() const { return in_width - kernel + 1; }
   constexpr int64_t dout_height() const { return out_height() + 2 * dout_padding; }
   constexpr int64_t dout_width() const { return out_width() + 2 * dout_padding; }
+  // What an odd size leaves over is not pooled.
+  constexpr int64_t pooled_height() const { return out_height() / pool; }
+  constexpr int64_t pooled_width() const { return out_width() / pool; }
   // Elements of a block.
   constexpr int64_t in_size() const { return in_channels * in_height * in_width * kBlockImages; }
   constexpr int64_t out_size() const { return out_channels * out_height() * out_width() * kBlockImages; }
   constexpr int64_t dout_size() const { return out_channels * dout_height() * dout_width() * kBlockImages; }
   constexpr int64_t pooled_size() const {
-    return out_channels * (out_height() / 2) * (out_width() / 2) * kBlockImages;
+    return out_channels * pooled_height() * pooled_width() * kBlockImages;
   }
 };
 
@@ -112,6 +116,7 @@ struct Kernels {
   void (*conv_filter_gradient)(const ConvShape& shape, Leaves leaves, const T* in, const T* dout,
                                T* dfilters, bool add);
   void (*conv_bias_gradient)(const ConvShape& shape, Leaves leaves, const T* dout, T* dbias, bool add);
+  // `which` is of pooled values alone: with a pool of 1 it is neither written nor read.
   void (*bias_relu_pool)(const ConvShape& shape, const T* x, const T* bias, T* pooled, uint8_t* which);
   void (*pool_relu_backward)(const ConvShape& shape, const T* pooled, const uint8_t* which,
                              const T* dpooled, T* dx);

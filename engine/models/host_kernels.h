@@ -98,15 +98,16 @@ class HostKernels : public Kernels<V> {
   }
   void bias_relu_pool(const ConvShape& shape, int64_t blocks, const V* x, const V* bias, V* pooled,
                       uint8_t* which) const {
+    const int64_t each = shape.pool == 1 ? 0 : shape.pooled_size();
     for (int64_t b = 0; b < blocks; ++b) {
-      Base::bias_relu_pool(shape, x + b * shape.out_size(), bias, pooled + b * shape.pooled_size(),
-                           which + b * shape.pooled_size());
+      Base::bias_relu_pool(shape, x + b * shape.out_size(), bias, pooled + b * shape.pooled_size(), which + b * each);
     }
   }
   void pool_relu_backward(const ConvShape& shape, int64_t blocks, const V* pooled, const uint8_t* which,
                           const V* dpooled, V* dx) const {
+    const int64_t each = shape.pool == 1 ? 0 : shape.pooled_size();
     for (int64_t b = 0; b < blocks; ++b) {
-      Base::pool_relu_backward(shape, pooled + b * shape.pooled_size(), which + b * shape.pooled_size(),
+      Base::pool_relu_backward(shape, pooled + b * shape.pooled_size(), which + b * each,
                                dpooled + b * shape.pooled_size(), dx + b * shape.dout_size());
     }
   }

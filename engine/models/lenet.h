@@ -1,5 +1,5 @@
 // LeNet: convolution, ReLU, 2x2 max-pooling, some times; then fully connected layers. The first
-// convolution keeps the size of the image. Images go through in blocks (conv_kernel.h), and no block
+// convolution keeps the size of the image, unless padding is off, and any may go without pooling. Images go through in blocks (conv_kernel.h), and no block
 // holds images of two leaves.
 #pragma once
 
@@ -12,17 +12,19 @@
 
 namespace dtrain::engine {
 
+inline int64_t lenet_padding(const LenetSpec& spec) { return spec.padding ? spec.kernel / 2 : 0; }
+
 // The shapes of the convolutions, in order.
 inline std::vector<ConvShape> lenet_convolutions(const LenetSpec& spec, const SampleShape& shape) {
   std::vector<ConvShape> shapes;
-  int64_t channels = shape.channels, padding = spec.kernel / 2;
+  int64_t channels = shape.channels, padding = lenet_padding(spec);
   int64_t height = shape.height + 2 * padding, width = shape.width + 2 * padding;
-  for (const int out : spec.channels) {
+  for (size_t i = 0; i < spec.channels.size(); ++i) {
     // The gradient of the image is not asked for.
-    shapes.push_back({channels, out, spec.kernel, height, width, shapes.empty() ? 0 : spec.kernel - 1});
-    channels = out;
-    height = shapes.back().out_height() / 2;
-    width = shapes.back().out_width() / 2;
+    shapes.push_back({channels, spec.channels[i], spec.kernel, height, width, i == 0 ? 0 : spec.kernel - 1, spec.pool[i]});
+    channels = spec.channels[i];
+    height = shapes.back().pooled_height();
+    width = shapes.back().pooled_width();
   }
   return shapes;
 }
@@ -146,7 +148,7 @@ class Lenet : public Model<typename Ops::Value, typename Ops::Sum> {
       : ops_(ops),
         part_(part),
         shape_(shape),
-        padding_(spec.kernel / 2),
+        padding_(lenet_padding(spec)),
         row_width_(plan.dense.widths[static_cast<size_t>(plan.dense.layers.begin)]),
         width_out_(plan.dense.widths[static_cast<size_t>(plan.dense.layers.end)]),
         ends_in_rows_(plan.convolutions.end == static_cast<int64_t>(spec.channels.size())),
@@ -167,7 +169,7 @@ class Lenet : public Model<typename Ops::Value, typename Ops::Sum> {
       flipped += c.conv.out_channels * c.conv.in_channels * c.conv.kernel * c.conv.kernel;
       c.in = Memory(blocks * c.conv.in_size());
       c.dout = Memory(blocks * c.conv.dout_size());
-      c.which = typename Ops::template Memory<uint8_t>(blocks * c.conv.pooled_size());
+      if (c.conv.pool > 1) c.which = typename Ops::template Memory<uint8_t>(blocks * c.conv.pooled_size());
       largest = std::max(largest, std::max(c.conv.out_size(), c.conv.in_size()));
     }
     rows_ = Memory(samples * row_width_);
@@ -178,6 +180,10 @@ class Lenet : public Model<typename Ops::Value, typename Ops::Sum> {
     if (!part.is_first()) din_ = Memory(convolutions_.front().in.size());
     turn_ = Memory(ops_.blocks_at_once(blocks) * largest);
     flipped_ = Memory(flipped);
+  }
+
+  static uint8_t* which_of(Convolution& c, const Turn& turn) {
+    return c.conv.pool == 1 ? nullptr : c.which.data() + turn.first * c.conv.pooled_size();
   }
 
   static int64_t blocks_in(Leaves leaves) {
@@ -226,8 +232,7 @@ class Lenet : public Model<typename Ops::Value, typename Ops::Sum> {
         T* pooled = (is_last ? pooled_ : convolutions_[i + 1].in).data() + turn.first * c.conv.pooled_size();
         ops_.conv(c.conv, turn.count, c.in.data() + turn.first * c.conv.in_size(), parameters + c.filters,
                   turn_.data());
-        ops_.bias_relu_pool(c.conv, turn.count, turn_.data(), parameters + c.bias, pooled,
-                            c.which.data() + turn.first * c.conv.pooled_size());
+        ops_.bias_relu_pool(c.conv, turn.count, turn_.data(), parameters + c.bias, pooled, which_of(c, turn));
         if (is_last && ends_in_rows_) {
           ops_.blocks_to_rows(turn.images, row_width_, pooled, rows_.data() + turn.first_image * row_width_);
         }
@@ -252,8 +257,7 @@ class Lenet : public Model<typename Ops::Value, typename Ops::Sum> {
         const bool is_last = i + 1 == convolutions_.size();
         const T* pooled = (is_last ? pooled_ : convolutions_[i + 1].in).data() + turn.first * conv.pooled_size();
         T* dout = c.dout.data() + turn.first * conv.dout_size();
-        ops_.pool_relu_backward(conv, turn.count, pooled, c.which.data() + turn.first * conv.pooled_size(),
-                                dpooled, dout);
+        ops_.pool_relu_backward(conv, turn.count, pooled, which_of(c, turn), dpooled, dout);
         if (!c.gives_back) break;
         const ConvShape transposed{conv.out_channels, conv.in_channels,   conv.kernel,
                                    conv.dout_height(), conv.dout_width(), 0};

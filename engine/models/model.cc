@@ -74,7 +74,7 @@ Status check_fit(const ModelSpec& spec, const SampleShape& shape) {
   }
   if (const auto* lenet = std::get_if<LenetSpec>(&spec)) {
     for (const ConvShape& conv : lenet_convolutions(*lenet, shape)) {
-      if (conv.out_height() >= 2 && conv.out_width() >= 2) continue;
+      if (conv.pooled_height() >= 1 && conv.pooled_width() >= 1) continue;
       return Error{Code::InvalidArgument,
                    fmt::format("images of {}x{} are too small for {} convolutions of {}x{}",
                                shape.height, shape.width, lenet->channels.size(), lenet->kernel,

@@ -119,6 +119,18 @@ class Lenet(nn.Module):
         return self.layers[-1](x)
 
 
+class Cnn(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.convolutions = nn.ModuleList([nn.Conv2d(1, 8, 3), nn.Conv2d(8, 12, 3)])
+        self.layers = nn.ModuleList([nn.Linear(12 * 12 * 12, 32), nn.Linear(32, 10)])
+
+    def forward(self, x):
+        first, second = self.convolutions
+        x = F.max_pool2d(F.relu(second(F.relu(first(x.unsqueeze(1))))), 2)
+        return self.layers[1](F.relu(self.layers[0](x.flatten(1))))
+
+
 class Mlp(nn.Module):
     def __init__(self, widths):
         super().__init__()
@@ -184,6 +196,7 @@ def main():
         for name, spec, model in (
             ("mlp", {"mlp": {"hidden": [64, 32]}}, Mlp([784, 64, 32, 10])),
             ("lenet", {"lenet": {}}, Lenet()),
+            ("cnn", {"lenet": {"kernel": 3, "channels": [8, 12], "hidden": [32], "padding": False, "pool": [1, 2]}}, Cnn()),
         ):
             folder = Path(scratch) / name
             folder.mkdir()

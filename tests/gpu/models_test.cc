@@ -165,7 +165,10 @@ Problem lenet() {
   return {LenetSpec{5, {6, 7}, {11}}, {.channels = 1, .height = 16, .width = 16, .classes = 5}, 19};
 }
 Problem odd_lenet() {
-  return {LenetSpec{3, {5, 3, 6}, {8}}, {.channels = 3, .height = 27, .width = 25, .classes = 3}, 8};
+  return {LenetSpec{3, {5, 3, 6}, {8}, true, {2, 2, 2}}, {.channels = 3, .height = 27, .width = 25, .classes = 3}, 8};
+}
+Problem unpooled_lenet() {
+  return {LenetSpec{3, {5, 4}, {8}, false, {1, 2}}, {.channels = 1, .height = 13, .width = 12, .classes = 3}, 9};
 }
 Problem gpt() { return {GptSpec{2, 2, 16, 33, 75}, {.context = 33, .vocabulary = 75}, 3}; }
 Problem wide_gpt() { return {GptSpec{1, 4, 128, 40, 300}, {.context = 40, .vocabulary = 300}, 2}; }
@@ -174,6 +177,7 @@ TEST_CASE_TEMPLATE("a model's loss and gradients on a device are the CPU's", T, 
   SUBCASE("mlp") { check<T>(mlp()); }
   SUBCASE("lenet") { check<T>(lenet()); }
   SUBCASE("lenet of odd sizes") { check<T>(odd_lenet()); }
+  SUBCASE("lenet without pooling") { check<T>(unpooled_lenet()); }
   SUBCASE("gpt") { check<T>(gpt()); }
   SUBCASE("gpt of rows in whole packs") { check<T>(wide_gpt()); }
 }

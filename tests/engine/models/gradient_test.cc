@@ -93,8 +93,13 @@ TEST_CASE("the gradients of a lenet are the slopes of its loss") {
     compare(problem, 25);
   }
   SUBCASE("of odd sizes, three channels, three stages") {
-    Problem problem(LenetSpec{3, {5, 3, 6}, {8}}, {.channels = 3, .height = 27, .width = 25, .classes = 3},
-                    {1, 1, 2, 3});
+    Problem problem(LenetSpec{3, {5, 3, 6}, {8}, true, {2, 2, 2}},
+                    {.channels = 3, .height = 27, .width = 25, .classes = 3}, {1, 1, 2, 3});
+    compare(problem, 25);
+  }
+  SUBCASE("without padding, and without pooling but after the second") {
+    Problem problem(LenetSpec{3, {5, 3, 6}, {8}, false, {1, 2, 1}},
+                    {.channels = 1, .height = 13, .width = 12, .classes = 3}, {1, 1, 2, 3});
     compare(problem, 25);
   }
 }
@@ -111,7 +116,7 @@ TEST_CASE("the gradients of a gpt are the slopes of its loss") {
 }
 
 TEST_CASE("gradients are added to what is there when asked") {
-  Problem problem(LenetSpec{3, {4}, {6}}, {.channels = 1, .height = 8, .width = 8, .classes = 3}, {1, 3});
+  Problem problem(LenetSpec{3, {4}, {6}, true, {2}}, {.channels = 1, .height = 8, .width = 8, .classes = 3}, {1, 3});
   problem.train();
   std::vector<double> once(problem.gradients.data(), problem.gradients.data() + problem.layout.size());
   problem.train(true);

@@ -27,6 +27,8 @@ const std::vector<Setting> kSettings = {
     {"mlp", MlpSpec{{24, 16, 12}}, {.channels = 1, .height = 9, .width = 7, .classes = 10}, 4},
     {"small mlp", MlpSpec{{8}}, {.channels = 1, .height = 3, .width = 3, .classes = 5}, 2},
     {"lenet", LenetSpec{5, {4, 6}, {20, 12}}, {.channels = 1, .height = 28, .width = 28, .classes = 10}, 5},
+    {"lenet without pooling", LenetSpec{3, {4, 6}, {20, 12}, false, {1, 2}},
+     {.channels = 1, .height = 12, .width = 11, .classes = 10}, 5},
     {"gpt", GptSpec{4, 4, 16, 12, 23}, {.context = 12, .vocabulary = 23}, 4},
 };
 constexpr int64_t kEnds[] = {3, 5, 9, 11};

@@ -60,6 +60,7 @@ TEST_CASE("models") {
   CHECK(model("{mlp: {hidden: 30}}") == ModelSpec(MlpSpec{{30}}));
   CHECK(model("{mlp: {hidden: [512, 256]}}") == ModelSpec(MlpSpec{{512, 256}}));
   CHECK(model("lenet") == ModelSpec(LenetSpec{}));
+  CHECK(model("{lenet: {padding: false, pool: [1, 2]}}") == ModelSpec(LenetSpec{.padding = false, .pool = {1, 2}}));
   CHECK(model("{lenet: {kernel: 3, channels: [8, 9], hidden: 10}}") ==
         ModelSpec(LenetSpec{3, {8, 9}, {10}}));
   CHECK(model("gpt") == ModelSpec(GptSpec{}));

@@ -59,7 +59,7 @@ TEST_CASE("every field comes back from JSON as it was") {
   check_round_trip({});
   check_round_trip(unusual());
   EngineSpec lenet = unusual();
-  lenet.model = LenetSpec{3, {32, 64}, {128}};
+  lenet.model = LenetSpec{3, {32, 64}, {128}, false, {1, 2}};
   check_round_trip(lenet);
   EngineSpec mlp = unusual();
   mlp.model = MlpSpec{{}};

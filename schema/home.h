@@ -5,19 +5,23 @@
 #pragma once
 
 #include <filesystem>
+#include <string_view>
 
 #include "schema/result.h"
 
 namespace dtrain {
+
+// What a directory that was a home once always has.
+inline constexpr std::string_view kHomeLock = "daemon.lock", kHomeBlobs = "blobs";
 
 struct Home {
   std::filesystem::path root;         // absolute
   std::filesystem::path socket_path;  // what the daemon listens on; at most 107 bytes
 
   std::filesystem::path config() const { return root / "config.yml"; }
-  std::filesystem::path lock() const { return root / "daemon.lock"; }
+  std::filesystem::path lock() const { return root / kHomeLock; }
   std::filesystem::path database() const { return root / "db"; }
-  std::filesystem::path blobs() const { return root / "blobs"; }
+  std::filesystem::path blobs() const { return root / kHomeBlobs; }
   std::filesystem::path logs() const { return root / "logs"; }        // logs/<id>
   std::filesystem::path outputs() const { return root / "outputs"; }  // outputs/<id>
   std::filesystem::path runner() const { return root / "runner"; }    // of the local runner

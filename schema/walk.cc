@@ -7,6 +7,7 @@
 #include <cerrno>
 
 #include "schema/file_hash.h"
+#include "schema/home.h"
 #include "schema/quote.h"
 #include "schema/size_text.h"
 
@@ -56,6 +57,8 @@ bool holds_only_links(int directory, const Listing& names) {
   return names.size() > 0;
 }
 
+bool is_home(const Listing& names) { return names.contains(kHomeLock) && names.contains(kHomeBlobs); }
+
 }  // namespace
 
 Walk::Walk(const SnapshotOptions& options, StatCache& cache)
@@ -80,6 +83,7 @@ Status Walk::enter(Directory& directory) {
   if (auto listed = names.read(directory.fd.get()); !listed.ok()) {
     return std::move(listed).error().with_context(dtrain::quoted(path_));
   }
+  if (is_home(names)) return leave_home_out(directory);
   if (is_virtual_env(directory, names) || is_links_to_outputs(directory, names)) return ok();
   TRY(read_rules(directory, names));
   if (directory.out_why.empty()) emit_directory(directory);
@@ -94,6 +98,16 @@ Status Walk::enter(Directory& directory) {
   --depth_;
   path_.resize(directory.path_bytes);
   if (directory.has_rules) rules_.pop();
+  return ok();
+}
+
+// What a dtrain keeps changes all the time, and would travel into itself: nobody can ask for it.
+Status Walk::leave_home_out(const Directory& directory) {
+  if (directory.parent == nullptr) {
+    return Error{Code::InvalidArgument, "the project's directory is a DTRAIN_HOME: what dtrain itself keeps lies in it",
+                 "set DTRAIN_HOME to another directory"};
+  }
+  explain(path_, false, "a DTRAIN_HOME");
   return ok();
 }
 

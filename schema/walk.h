@@ -64,6 +64,7 @@ class Walk {
   };
 
   Status enter(Directory& directory);
+  Status leave_home_out(const Directory& directory);
   bool is_virtual_env(const Directory& directory, const Listing& names);
   bool is_links_to_outputs(const Directory& directory, const Listing& names);
   Status read_rules(Directory& directory, const Listing& names);

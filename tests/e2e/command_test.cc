@@ -43,6 +43,20 @@ TEST_CASE("without a file: roles and resources as options, and --save writes the
   CHECK_MESSAGE(says(again, "2.worker.1 is there"), again.all());
 }
 
+TEST_CASE("a DTRAIN_HOME within the project is not part of it") {
+  Cluster cluster;
+  write_file(cluster.folder() / "dtrain.yml", "project: p\ntrain: {run: find . -type f}\n");
+  for (int run = 1; run <= 2; ++run) {
+    Output train = cluster.run({"train"}, cluster.folder());
+    CHECK_MESSAGE(train.code == 0, train.all());
+    CHECK_MESSAGE(says(train, "./dtrain.yml"), train.all());
+    CHECK_MESSAGE(!says(train, "daemon"), train.all());
+  }
+  Output inside = cluster.run({"train", "--", "true"}, cluster.home());
+  CHECK(inside.code == 2);
+  CHECK_MESSAGE(says(inside, "is a DTRAIN_HOME"), inside.all());
+}
+
 TEST_CASE("rerun submits the same snapshot with other parameters") {
   Cluster cluster;
   fs::path project = cluster.project(

@@ -171,6 +171,20 @@ TEST_CASE("runs/ that holds links to outputs alone is no news, wherever it lies"
   CHECK(snapshot_of(root).notices[0].text.starts_with("left out by default: 'runs/'"));
 }
 
+TEST_CASE("what a dtrain keeps within the project stays out, and is no project itself") {
+  const TemporaryFolder folder;
+  const fs::path root = folder.path();
+  write_file(root / "x", "");
+  write_file(root / "near/daemon.lock", "");  // a name alone says nothing
+  write_file(root / "state/home/daemon.lock", "");
+  write_file(root / "state/home/blobs/2.tmp", "");
+  write_file(root / ".dtrainignore", "!state/home/\n");
+  CHECK(paths_of(snapshot_of(root)) == ".dtrainignore near near/daemon.lock state x ");
+  const Error error = refusal(root / "state/home");
+  CHECK(error.code == Code::InvalidArgument);
+  CHECK(error.message.find("is a DTRAIN_HOME") != std::string::npos);
+}
+
 TEST_CASE("links: out of the project is refused, absolute is kept and said") {
   const TemporaryFolder folder;
   const fs::path root = folder / "p";

@@ -165,6 +165,9 @@ Status show_step(StepOptions options, const std::string& python, const std::stri
                 "torch_samples_per_second"));
   fmt::print("{}; {} CPUs; medians of {} rounds in turns{}\n\n", kernels<float>().isa, cpus(),
              options.rounds, peer ? ", torch " + peer->version() : "; no torch to compare with");
+  if (peer && peer->has_reference_blas()) {
+    fmt::print("torch has nothing but the reference BLAS here: with libopenblas0-pthread it is many times faster\n\n");
+  }
   return bench_step(options, peer ? &*peer : nullptr, [&](const StepRate& rate) {
     show_step_rate(rate, peer ? &*peer : nullptr);
     csv.row(fmt::format(

@@ -38,6 +38,7 @@ Result<std::optional<TorchPeer>> TorchPeer::find(const std::string& python) {
   if (answer.ok()) {
     peer.version_ = (*answer)["torch"];
     peer.has_own_blas_ = (*answer)["blas"] == "openblas";
+    peer.has_reference_blas_ = (*answer)["blas"] == "reference";
     if (peer.has_own_blas_) TRY(peer.choose_core_type());
     return std::optional(std::move(peer));
   }

@@ -35,6 +35,8 @@ class TorchPeer {
   const std::string& version() const { return version_; }
 
   bool has_own_blas() const { return has_own_blas_; }
+  // Debian's torch without OpenBLAS: who compares with it compares with little.
+  bool has_reference_blas() const { return has_reference_blas_; }
   // Samples a second of all processes, over about so many seconds.
   Result<double> samples_per_second(const EngineSpec& spec, const TorchSetting& setting,
                                     int processes, double seconds) const;
@@ -53,6 +55,7 @@ class TorchPeer {
 
   std::string python_, version_;
   bool has_own_blas_ = false;  // OpenBLAS: with threads of its own
+  bool has_reference_blas_ = false;
   std::string core_type_;      // for which OpenBLAS is fastest; empty: which it finds by itself
 };
 

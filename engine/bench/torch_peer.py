@@ -224,8 +224,12 @@ def product_bench():
 def version():
     # What multiplies if it is not MKL is known by what was loaded.
     with open("/proc/self/maps") as maps:
-        own = not torch.backends.mkl.is_available() and "openblas" in maps.read()
-    blas = "openblas" if own else "other"
+        loaded = maps.read()
+    blas = "mkl" if torch.backends.mkl.is_available() else "other"
+    if blas == "other" and "openblas" in loaded:
+        blas = "openblas"
+    elif blas == "other" and "/blas/libblas.so" in loaded:
+        blas = "reference"
     return f"torch={torch.__version__} blas={blas}"
 
 

@@ -66,12 +66,13 @@ class DeviceKernels {
   }
   void gemm_bias_gelu(int64_t m, int64_t n, int64_t k, GemmA<V> a, GemmB<V> b, const V* bias, V* x, V* y) const {
     if constexpr (kFuses) {
-      run<V>({.m = m, .n = n, .k = k, .a = a, .b = b, .c = y, .ldc = n, .bias = bias, .after = After::Gelu,
-              .kept = x});
-    } else {
-      gemm(m, n, k, a, b, x, n, false);
-      cuda::add_bias_gelu(stream(), m, n, bias, x, y);
+      if (n % kKeptUnit == 0) {
+        return run<V>({.m = m, .n = n, .k = k, .a = a, .b = b, .c = y, .ldc = n, .bias = bias, .after = After::Gelu,
+                       .kept = x});
+      }
     }
+    gemm(m, n, k, a, b, x, n, false);
+    cuda::add_bias_gelu(stream(), m, n, bias, x, y);
   }
   void gemm_bias_onto(int64_t m, int64_t n, int64_t k, GemmA<V> a, GemmB<V> b, const V* bias, const V* onto,
                       V* c) const {
@@ -82,14 +83,19 @@ class DeviceKernels {
       add_bias(m, n, bias, c);
     }
   }
+  void gemm_relu_backward(int64_t m, int64_t n, int64_t k, GemmA<V> a, GemmB<V> b, const V* y, V* c) const {
+    gemm(m, n, k, a, b, c, n, false);
+    relu_backward(m * n, y, c);
+  }
   void gemm_gelu_backward(int64_t m, int64_t n, int64_t k, GemmA<V> a, GemmB<V> b, const V* x, V* c) const {
     if constexpr (kFuses) {
-      run<V>({.m = m, .n = n, .k = k, .a = a, .b = b, .c = c, .ldc = n, .after = After::GeluBackward,
-              .kept = const_cast<V*>(x)});
-    } else {
-      gemm(m, n, k, a, b, c, n, false);
-      cuda::gelu_backward(stream(), m * n, x, c);
+      if (n % kKeptUnit == 0) {
+        return run<V>({.m = m, .n = n, .k = k, .a = a, .b = b, .c = c, .ldc = n, .after = After::GeluBackward,
+                       .kept = const_cast<V*>(x)});
+      }
     }
+    gemm(m, n, k, a, b, c, n, false);
+    cuda::gelu_backward(stream(), m * n, x, c);
   }
 
   // ---- rows

@@ -93,8 +93,9 @@ __global__ void count_digits_kernel(int64_t rows, int shift, const int32_t* keys
 }
 
 // Each becomes the sum of all before it; one block.
-__global__ void sum_before_kernel(int64_t count, int32_t* values) {
-  __shared__ int32_t sums[1024];
+constexpr unsigned kSumThreads = 1024;
+__global__ void __launch_bounds__(kSumThreads) sum_before_kernel(int64_t count, int32_t* values) {
+  __shared__ int32_t sums[kSumThreads];
   const int64_t each = (count + blockDim.x - 1) / blockDim.x;
   const int64_t begin = threadIdx.x * each, end = begin + each < count ? begin + each : count;
   int32_t sum = 0;
@@ -184,7 +185,7 @@ void order_by_token(cudaStream_t stream, int64_t rows, int64_t vocabulary, const
     const int to = (passes - 1 - pass) % 2;
     const int shift = 8 * pass;
     launch(stream, chunks, static_cast<unsigned>(kDigits), 0, &count_digits_kernel, rows, shift, keys_in, counts);
-    launch(stream, rows == 0 ? 0u : 1u, 1024u, 0, &sum_before_kernel, kDigits * chunks_of(rows), counts);
+    launch(stream, rows == 0 ? 0u : 1u, kSumThreads, 0, &sum_before_kernel, kDigits * chunks_of(rows), counts);
     launch(stream, chunks, static_cast<unsigned>(kDigits), 0, &scatter_kernel, rows, shift, keys_in, values_in, counts,
            keys[to], values[to]);
     keys_in = keys[to];

@@ -32,8 +32,9 @@ struct Product {
   const Out* onto = nullptr;  // laid out as C
   const T* bias = nullptr;    // [n]
   After after = After::Nothing;
-  T* kept = nullptr;          // [m][n]
+  T* kept = nullptr;          // [m][n]; n a multiple of kKeptUnit
 };
+inline constexpr int64_t kKeptUnit = 8;
 
 // fp32 products may be computed by tensor cores with 10 bits of mantissa (tf32).
 enum class Fp32 { Full, Tf32 };

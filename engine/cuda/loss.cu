@@ -1,16 +1,28 @@
+#include <type_traits>
+
 #include "engine/cuda/launch.h"
 
 namespace dtrain::engine::cuda {
 
 namespace {
 
-constexpr unsigned kTotalsThreads = 1024;
+constexpr unsigned kMostThreads = 1024;
 
 // Rows of a few classes take a warp each, those of a vocabulary a block of many.
 unsigned threads_for(int64_t n) {
   const int64_t each = n >= 4096 ? 16 : 4;
   const int64_t threads = (n / each + kWarp - 1) / kWarp * kWarp;
-  return static_cast<unsigned>(std::clamp<int64_t>(threads, kWarp, 1024));
+  return static_cast<unsigned>(std::clamp<int64_t>(threads, kWarp, kMostThreads));
+}
+
+// A vocabulary has so many of them that they take longer than its memory. What becomes bf16 need not have all bits.
+template <class T>
+__device__ Sum<T> exponential(Sum<T> x) {
+  if constexpr (std::is_same_v<T, Bfloat16>) {
+    return __expf(x);
+  } else {
+    return exp(x);
+  }
 }
 
 // The largest of some values, and the sum of exp(value - it).
@@ -48,24 +60,24 @@ __device__ Exponentials<S> block_exponentials(Exponentials<S> mine) {
 template <class T>
 __device__ Exponentials<Sum<T>> exponentials_of(const T* row, int64_t n) {
   using S = Sum<T>;
+  constexpr int N = kPack<T>;
   S most = -INFINITY;
   S sum = 0;
-  const auto take = [&](S value) {
-    if (value > most) {
-      sum = sum == S(0) ? S(1) : sum * exp(most - value) + S(1);
-      most = value;
-    } else {
-      sum += exp(value - most);
+  const auto take = [&](const auto& values, int count) {
+    S largest = wide(values[0]);
+    for (int k = 1; k < count; ++k) largest = wide(values[k]) > largest ? wide(values[k]) : largest;
+    if (largest > most) {
+      sum *= exponential<T>(most - largest);  // of nothing yet 0 by 0
+      most = largest;
     }
+    for (int k = 0; k < count; ++k) sum += exponential<T>(wide(values[k]) - most);
   };
-  constexpr int N = kPack<T>;
   const bool packs = reinterpret_cast<uintptr_t>(row) % 16 == 0;
   const int64_t whole = packs ? n / N * N : 0;
   for (int64_t i = static_cast<int64_t>(threadIdx.x) * N; i < whole; i += static_cast<int64_t>(blockDim.x) * N) {
-    const auto values = load<N>(row + i);
-    for (int k = 0; k < N; ++k) take(wide(values[k]));
+    take(load<N>(row + i), N);
   }
-  for (int64_t i = whole + threadIdx.x; i < n; i += blockDim.x) take(wide(row[i]));
+  for (int64_t i = whole + threadIdx.x; i < n; i += blockDim.x) take(row + i, 1);
   return block_exponentials<S>({most, sum});
 }
 
@@ -75,7 +87,7 @@ __device__ void become_gradients(T* row, int64_t n, int64_t ld, int64_t label, S
   using S = Sum<T>;
   const auto gradient = [&](int64_t i, S value) {
     if (i >= n) return S(0);
-    return exp(value - log_sum) - (i == label ? S(1) : S(0));
+    return exponential<T>(value - log_sum) - (i == label ? S(1) : S(0));
   };
   constexpr int N = kPack<T>;
   const bool packs = reinterpret_cast<uintptr_t>(row) % 16 == 0;
@@ -91,7 +103,7 @@ __device__ void become_gradients(T* row, int64_t n, int64_t ld, int64_t label, S
 }
 
 template <class T>
-__global__ void softmax_cross_entropy_kernel(int64_t n, int64_t ld, const int32_t* labels, T* logits, double* losses,
+__global__ void __launch_bounds__(kMostThreads) softmax_cross_entropy_kernel(int64_t n, int64_t ld, const int32_t* labels, T* logits, double* losses,
                                              int32_t* right) {
   const int64_t row = blockIdx.x;
   T* at = logits + row * ld;
@@ -107,7 +119,7 @@ __global__ void softmax_cross_entropy_kernel(int64_t n, int64_t ld, const int32_
 }
 
 template <class T>
-__global__ void tell_slice_kernel(int64_t n, int64_t ld, int64_t first, const int32_t* labels, const T* logits,
+__global__ void __launch_bounds__(kMostThreads) tell_slice_kernel(int64_t n, int64_t ld, int64_t first, const int32_t* labels, const T* logits,
                                   Sum<T>* told) {
   const int64_t row = blockIdx.x;
   const T* at = logits + row * ld;
@@ -121,7 +133,7 @@ __global__ void tell_slice_kernel(int64_t n, int64_t ld, int64_t first, const in
 }
 
 template <class T>
-__global__ void sliced_cross_entropy_kernel(int64_t rows, int64_t n, int64_t ld, int64_t first, const int32_t* labels,
+__global__ void __launch_bounds__(kMostThreads) sliced_cross_entropy_kernel(int64_t rows, int64_t n, int64_t ld, int64_t first, const int32_t* labels,
                                             int slices, const Sum<T>* all, T* logits, double* losses, int32_t* right) {
   using S = Sum<T>;
   const int64_t row = blockIdx.x;
@@ -142,7 +154,7 @@ __global__ void sliced_cross_entropy_kernel(int64_t rows, int64_t n, int64_t ld,
   become_gradients(logits + row * ld, n, ld, labels[row] - first, log_sum);
 }
 
-__global__ void add_totals_kernel(int64_t rows, const double* losses, const int32_t* right, Totals* totals) {
+__global__ void __launch_bounds__(kMostThreads) add_totals_kernel(int64_t rows, const double* losses, const int32_t* right, Totals* totals) {
   double loss = 0, correct = 0;
   for (int64_t row = threadIdx.x; row < rows; row += blockDim.x) {
     loss += losses[row];
@@ -178,7 +190,7 @@ void sliced_cross_entropy(cudaStream_t stream, int64_t rows, int64_t n, int64_t 
          labels, slices, all, logits, losses, right);
 }
 void add_totals(cudaStream_t stream, int64_t rows, const double* losses, const int32_t* right, Totals* totals) {
-  launch(stream, 1u, kTotalsThreads, 0, &add_totals_kernel, rows, losses, right, totals);
+  launch(stream, 1u, kMostThreads, 0, &add_totals_kernel, rows, losses, right, totals);
 }
 
 #define DTRAIN_LOSS(T)                                                                                               \

@@ -21,7 +21,7 @@ __global__ void block_squares_kernel(int64_t count, const float* values, double*
   if (threadIdx.x == 0) sums[blockIdx.x] = sum;
 }
 
-__global__ void add_squares_kernel(int64_t blocks, const double* sums, Totals* totals) {
+__global__ void __launch_bounds__(kSquaresThreads) add_squares_kernel(int64_t blocks, const double* sums, Totals* totals) {
   double sum = 0;
   for (int64_t i = threadIdx.x; i < blocks; i += blockDim.x) sum += sums[i];
   sum = block_sum(sum);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <type_traits>
 #include <utility>
 
 #include "engine/kernels/kernels.h"
@@ -62,16 +63,17 @@ void conv(const ConvShape& s, const T* in, const T* filters, T* out) {
   const int64_t taps = s.in_channels * s.kernel * s.kernel;
   const int64_t vectors = s.out_width() * kBlockImages / kLanes<T>;
   const int64_t out_channel = s.out_height() * s.out_width() * kBlockImages;
-  for (int64_t o = 0; o < s.out_channels; o += kConvRows) {
-    const int64_t channels = std::min<int64_t>(kConvRows, s.out_channels - o);
-    for (int64_t y = 0; y < s.out_height(); ++y) {
-      const T* from = in + y * s.in_width * kBlockImages;
-      T* to = out + o * out_channel + y * s.out_width() * kBlockImages;
-      for (int64_t v = 0; v < vectors;) {
-        const int64_t count = std::min<int64_t>(kConvVectors, vectors - v);
-        kConvTile<T>[static_cast<size_t>((channels - 1) * kConvVectors + count - 1)](
-            s, from + v * kLanes<T>, filters + o * taps, to + v * kLanes<T>, out_channel);
-        v += count;
+  // What a part of a row needs of the input stays in the cache while all channels go over it.
+  const int64_t parts = (vectors + kConvVectors - 1) / kConvVectors;
+  for (int64_t y = 0; y < s.out_height(); ++y) {
+    for (int64_t part = 0; part < parts; ++part) {
+      const int64_t v = vectors * part / parts, count = vectors * (part + 1) / parts - v;
+      const T* from = in + y * s.in_width * kBlockImages + v * kLanes<T>;
+      T* to = out + y * s.out_width() * kBlockImages + v * kLanes<T>;
+      for (int64_t o = 0; o < s.out_channels; o += kConvRows, to += kConvRows * out_channel) {
+        const int64_t channels = std::min<int64_t>(kConvRows, s.out_channels - o);
+        kConvTile<T>[static_cast<size_t>((channels - 1) * kConvVectors + count - 1)](s, from, filters + o * taps, to,
+                                                                                     out_channel);
       }
     }
   }
@@ -96,14 +98,21 @@ void conv(const ConvShape& s, const T* in, const T* filters, T* out) {
   }
 }
 
-inline constexpr int kGradientRows = DTRAIN_VECTOR_BYTES == 64 ? 4 : 2;
-inline constexpr int kGradientTaps = DTRAIN_VECTOR_BYTES == 64 ? 5 : 4;
+// Taps of a filter that are computed at once, and output channels: all taps of a small one, where there are registers
+// for them, or some next to each other.
+template <int rows, int taps_y, int taps_x>
+struct GradientTiles {
+  static constexpr int kRows = rows, kTapsY = taps_y, kTapsX = taps_x, kSums = rows * taps_y * taps_x;
+};
+using WholeFilters = GradientTiles<3, 3, 3>;
+using FilterRows = std::conditional_t<DTRAIN_VECTOR_BYTES == 64, GradientTiles<4, 1, 5>, GradientTiles<2, 1, 4>>;
 
-// The gradients of R channels' filters at X taps next to each other, over blocks [begin, end).
-template <class T, int R, int X>
+// The gradients of R channels' filters at Y by X taps, over blocks [begin, end).
+template <class T, class Tiles, int R, int X>
 void gradient_tile(const ConvShape& s, int64_t begin, int64_t end, const T* in, const T* dout,
                    T* sums) {
-  Vector<T> acc[R][X] = {};
+  constexpr int Y = Tiles::kTapsY;
+  Vector<T> acc[R][Y][X] = {};
   const int64_t in_row = s.in_width * kBlockImages, out_row = s.dout_width() * kBlockImages;
   const int64_t channel = s.dout_height() * out_row;
   const int64_t count = s.out_width() * kBlockImages;
@@ -115,70 +124,83 @@ void gradient_tile(const ConvShape& s, int64_t begin, int64_t end, const T* in, 
         Vector<T> gradient[R];
 #pragma GCC unroll 4
         for (int r = 0; r < R; ++r) gradient[r] = load_at(d + r * channel);
+#pragma GCC unroll 3
+        for (int tap = 0; tap < Y; ++tap) {
 #pragma GCC unroll 5
-        for (int x = 0; x < X; ++x) {
-          const Vector<T> pixels = load_at(from + x * kBlockImages);
+          for (int x = 0; x < X; ++x) {
+            const Vector<T> pixels = load_at(from + tap * in_row + x * kBlockImages);
 #pragma GCC unroll 4
-          for (int r = 0; r < R; ++r) acc[r][x] += gradient[r] * pixels;
+            for (int r = 0; r < R; ++r) acc[r][tap][x] += gradient[r] * pixels;
+          }
         }
       });
     }
   }
   for (int r = 0; r < R; ++r) {
-    for (int x = 0; x < X; ++x) sums[r * kGradientTaps + x] = sum_lanes<T>(acc[r][x]);
+    for (int tap = 0; tap < Y; ++tap) {
+      for (int x = 0; x < X; ++x) sums[(r * Y + tap) * Tiles::kTapsX + x] = sum_lanes<T>(acc[r][tap][x]);
+    }
   }
 }
 
 template <class T>
 using GradientTile = void (*)(const ConvShape&, int64_t, int64_t, const T*, const T*, T*);
-template <class T, int... I>
+template <class T, class Tiles, int... I>
 constexpr std::array<GradientTile<T>, sizeof...(I)> gradient_table(std::integer_sequence<int, I...>) {
-  return {&gradient_tile<T, I / kGradientTaps + 1, I % kGradientTaps + 1>...};
+  return {&gradient_tile<T, Tiles, I / Tiles::kTapsX + 1, I % Tiles::kTapsX + 1>...};
 }
-template <class T>
+// [(channels - 1) kTapsX + taps - 1]
+template <class T, class Tiles>
 inline constexpr auto kGradientTile =
-    gradient_table<T>(std::make_integer_sequence<int, kGradientRows * kGradientTaps>());
+    gradient_table<T, Tiles>(std::make_integer_sequence<int, Tiles::kRows * Tiles::kTapsX>());
 
-// `leaves` counts blocks.
-template <class T>
-void conv_filter_gradient(const ConvShape& s, Leaves leaves, const T* in, const T* dout, T* dfilters,
-                          bool add) {
-  constexpr int kTile = kGradientRows * kGradientTaps;
+template <class T, class Tiles>
+void conv_filter_gradient_by(const ConvShape& s, Leaves leaves, const T* in, const T* dout, T* dfilters, bool add) {
   const int64_t in_row = s.in_width * kBlockImages, out_row = s.dout_width() * kBlockImages;
   const T* const first = dout + (s.dout_padding * out_row + s.dout_padding * kBlockImages);
-  for (int64_t o = 0; o < s.out_channels; o += kGradientRows) {
-    const int64_t channels = std::min<int64_t>(kGradientRows, s.out_channels - o);
+  for (int64_t o = 0; o < s.out_channels; o += Tiles::kRows) {
+    const int64_t channels = std::min<int64_t>(Tiles::kRows, s.out_channels - o);
     const T* const gradients = first + o * s.dout_height() * out_row;
     for (int64_t c = 0; c < s.in_channels; ++c) {
-      for (int64_t y = 0; y < s.kernel; ++y) {
-        for (int64_t x = 0; x < s.kernel; x += kGradientTaps) {
-          const int64_t taps = std::min<int64_t>(kGradientTaps, s.kernel - x);
+      for (int64_t y = 0; y < s.kernel; y += Tiles::kTapsY) {
+        for (int64_t x = 0; x < s.kernel; x += Tiles::kTapsX) {
+          const int64_t taps = std::min<int64_t>(Tiles::kTapsX, s.kernel - x);
           const T* from = in + (c * s.in_height + y) * in_row + x * kBlockImages;
-          T waiting[kTreeLevels][kTile];
+          T waiting[kTreeLevels][Tiles::kSums];
           int depth = 0;
           int64_t begin = 0;
           for (int leaf = 0; leaf < leaves.count; ++leaf) {
-            T sums[kTile] = {};
-            kGradientTile<T>[static_cast<size_t>((channels - 1) * kGradientTaps + taps - 1)](
+            T sums[Tiles::kSums] = {};
+            kGradientTile<T, Tiles>[static_cast<size_t>((channels - 1) * Tiles::kTapsX + taps - 1)](
                 s, begin, leaves.ends[leaf], from, gradients, sums);
             begin = leaves.ends[leaf];
             for (int rest = leaf; rest & 1; rest >>= 1) {
               --depth;
-              for (int i = 0; i < kTile; ++i) sums[i] += waiting[depth][i];
+              for (int i = 0; i < Tiles::kSums; ++i) sums[i] += waiting[depth][i];
             }
-            std::copy_n(sums, kTile, waiting[depth++]);
+            std::copy_n(sums, Tiles::kSums, waiting[depth++]);
           }
+          const T* sum = waiting[0];
           for (int64_t r = 0; r < channels; ++r) {
-            T* to = dfilters + ((o + r) * s.in_channels + c) * s.kernel * s.kernel + y * s.kernel + x;
-            for (int64_t i = 0; i < taps; ++i) {
-              const T sum = waiting[0][r * kGradientTaps + i];
-              to[i] = add ? sum + to[i] : sum;
+            for (int64_t tap = y; tap < y + Tiles::kTapsY; ++tap, sum += Tiles::kTapsX) {
+              T* to = dfilters + (((o + r) * s.in_channels + c) * s.kernel + tap) * s.kernel + x;
+              for (int64_t i = 0; i < taps; ++i) to[i] = add ? sum[i] + to[i] : sum[i];
             }
           }
         }
       }
     }
   }
+}
+
+// `leaves` counts blocks.
+template <class T>
+void conv_filter_gradient(const ConvShape& s, Leaves leaves, const T* in, const T* dout, T* dfilters,
+                          bool add) {
+  if (DTRAIN_VECTOR_BYTES == 64 && s.kernel == WholeFilters::kTapsX) {
+    return conv_filter_gradient_by<T, WholeFilters>(s, leaves, in, dout, dfilters, add);
+  }
+  conv_filter_gradient_by<T, FilterRows>(s, leaves, in, dout, dfilters, add);
 }
 
 template <class T>

@@ -44,6 +44,12 @@ class Crew {
   static void share(Crew* crew, int64_t count, int64_t step, int64_t least, const Part& part) {
     share_prepared(crew, count, step, least, [&] { return std::cref(part); });
   }
+  // part(columns), of a matrix with n: a hand begins with the same ones in every operation, so that what it wrote of
+  // them is in its cache.
+  template <class Part>
+  static void share_columns(Crew* crew, int64_t n, const Part& part) {
+    share(crew, n, kColumns, kColumns, part);
+  }
   // The same, with a part of its own for each hand: prepare() gives it, before the hand's first range.
   template <class Prepare>
   static void share_prepared(Crew* crew, int64_t count, int64_t step, int64_t least, const Prepare& prepare) {
@@ -71,6 +77,7 @@ class Crew {
 
  private:
   static constexpr int64_t kPiecesOfHand = 4, kMostPieces = 64;
+  static constexpr int64_t kColumns = 64;  // no hand gets fewer
 
   struct Job {
     const void* part;

@@ -34,7 +34,8 @@ template <class T>
 using Tile = std::array<T, static_cast<size_t>(kRows * kColumns<T>)>;
 
 // What follows the sum while it is in registers: addends are added in order, rows of `addend_ld`; then
-// `bias`, one row; then it is multiplied by `times`, whose rows lie as those of the result.
+// `bias`, one row; then it is multiplied by `times`, and is zero where `where` isn't positive: rows of both lie
+// as those of the result.
 template <class T>
 struct Ending {
   const T* const* addends = nullptr;
@@ -43,6 +44,7 @@ struct Ending {
   const T* bias = nullptr;
   bool relu = false;
   const T* times = nullptr;
+  const T* where = nullptr;
 };
 
 // `out` = A B and its ending, R rows of C vectors. A's element (m, k) is a[m rs + k cs], B's row k begins at
@@ -93,6 +95,13 @@ void multiply_tile(int64_t k_count, const T* a, int64_t rs, int64_t cs, const T*
     for (int m = 0; m < R; ++m, factors += ld) {
 #pragma GCC unroll 2
       for (int c = 0; c < C; ++c) acc[m][c] *= load(factors + c * kLanes<T>);
+    }
+  }
+  if (const T* kept = ending.where; kept != nullptr) {
+#pragma GCC unroll 16
+    for (int m = 0; m < R; ++m, kept += ld) {
+#pragma GCC unroll 2
+      for (int c = 0; c < C; ++c) acc[m][c] = only_where(load(kept + c * kLanes<T>), acc[m][c]);
     }
   }
 #pragma GCC unroll 16
@@ -331,6 +340,7 @@ void end_narrow_tile(const Then<T>& then, int64_t at, int64_t n, int rows, int64
       if (then.bias != nullptr) x += load_at(then.bias + n);
       if (then.relu) x = larger(x, Vector<T>{});
       if (then.times != nullptr) x *= load_at(then.times + at);
+      if (then.where != nullptr) x = only_where(load_at(then.where + at), x);
       store_at(row, x);
     });
   }
@@ -358,8 +368,7 @@ DTRAIN_INLINE void prefetch_tile(const T* from, int rows, int64_t ld) {
   }
 }
 
-// What columns of a product are made of. No hand of a crew gets fewer of them.
-inline constexpr int64_t kLeastColumns = 64;
+// What columns of a product are made of.
 template <class T>
 GemmB<T> columns_of(const GemmB<T>& b, Range columns) {
   return {b.data + columns.begin * b.column_stride, b.row_stride, b.column_stride};
@@ -367,14 +376,14 @@ GemmB<T> columns_of(const GemmB<T>& b, Range columns) {
 template <class T>
 Then<T> columns_of(const Then<T>& then, Range columns) {
   const auto from = [&](auto* matrix) { return matrix == nullptr ? nullptr : matrix + columns.begin; };
-  return {from(then.plus), from(then.bias), then.relu, from(then.gelu_slope), from(then.times)};
+  return {from(then.plus), from(then.bias), then.relu, from(then.gelu_slope), from(then.times), from(then.where)};
 }
 
 template <class T>
 void gemm_then(int64_t m_count, int64_t n_count, int64_t k_count, GemmA<T> a, GemmB<T> b, T* c,
                int64_t ldc, const Then<T>& then, Crew* crew) {
   if (crew != nullptr) {
-    return Crew::share(crew, n_count, kLeastColumns, kLeastColumns, [&](Range columns) {
+    return Crew::share_columns(crew, n_count, [&](Range columns) {
       gemm_then<T>(m_count, columns.size(), k_count, a, columns_of(b, columns), c + columns.begin, ldc,
                    columns_of(then, columns), nullptr);
     });
@@ -384,7 +393,7 @@ void gemm_then(int64_t m_count, int64_t n_count, int64_t k_count, GemmA<T> a, Ge
       .run([&](const Panel<T>& panel, int64_t n, const TileRows<T>& in, int64_t m, int rows) {
         const int64_t at = m * ldc + n;
         const auto place = [at](auto* matrix) { return matrix == nullptr ? nullptr : matrix + at; };
-        const T *const plus = place(then.plus), *const times = place(then.times);
+        const T *const plus = place(then.plus), *const times = place(then.times), *const where = place(then.where);
         const auto multiply = panel.multiply(rows);
         if (panel.is_full()) {
           if (times != nullptr) prefetch_tile(times, rows, ldc);
@@ -393,14 +402,15 @@ void gemm_then(int64_t m_count, int64_t n_count, int64_t k_count, GemmA<T> a, Ge
                                  .addend_ld = ldc,
                                  .bias = then.bias == nullptr ? nullptr : then.bias + n,
                                  .relu = then.relu,
-                                 .times = times};
+                                 .times = times,
+                                 .where = where};
           multiply(k_count, in.data, in.row_stride, in.column_stride, panel.data, panel.ld, c + at, ldc,
                    ending);
         } else {
           multiply(k_count, in.data, in.row_stride, in.column_stride, panel.data, panel.ld, tile.data(),
                    kColumns<T>, {});
           copy_tile(tile.data(), rows, panel.width, plus, c + at, ldc);
-          if (then.bias != nullptr || times != nullptr) end_narrow_tile(then, at, n, rows, panel.width, c, ldc);
+          if (then.bias != nullptr || times != nullptr || where != nullptr) end_narrow_tile(then, at, n, rows, panel.width, c, ldc);
         }
         if (then.gelu_slope != nullptr) gelu_tile(rows, panel.width, c + at, then.gelu_slope + at, ldc);
       });
@@ -454,7 +464,7 @@ void gemm_tree(int64_t m_count, int64_t n_count, Leaves leaves, GemmA<T> a, Gemm
                int64_t ldc, bool add, Crew* crew) {
   if (leaves.count == 1) return gemm(m_count, n_count, leaves.ends[0], a, b, c, ldc, add, crew);
   if (crew != nullptr) {
-    return Crew::share(crew, n_count, kLeastColumns, kLeastColumns, [&](Range columns) {
+    return Crew::share_columns(crew, n_count, [&](Range columns) {
       gemm_tree<T>(m_count, columns.size(), leaves, a, columns_of(b, columns), c + columns.begin, ldc, add, nullptr);
     });
   }

@@ -39,6 +39,7 @@ struct Then {
   bool relu = false;
   T* gelu_slope = nullptr;  // [M][N]: C gets its gelu, and this the slope there
   const T* times = nullptr;  // [M][N]: is multiplied by
+  const T* where = nullptr;  // [M][N]: becomes zero where this isn't greater than zero
 };
 
 struct AttentionShape {
@@ -90,7 +91,8 @@ struct Kernels {
   void (*relu_backward)(int64_t count, const T* y, T* dy);  // dy becomes dx
   void (*standardise)(int64_t count, const uint8_t* bytes, T mean, T factor, T* x);  // (b - mean) factor
   void (*add_to)(int64_t count, const T* x, T* y);
-  void (*sum_rows)(int64_t n, Leaves leaves, const T* x, T* out, bool add);
+  // Of n columns of rows that lie `ld` apart.
+  void (*sum_rows)(int64_t n, int64_t ld, Leaves leaves, const T* x, T* out, bool add);
   void (*layer_norm)(int64_t rows, int64_t n, const T* x, const T* gain, const T* bias, T* y, T* mean,
                      T* rstd);
   // Adds to dx.

@@ -43,8 +43,8 @@ void add_to(int64_t count, const T* x, T* y) {
 }
 
 template <class T>
-void sum_rows(int64_t n, Leaves leaves, const T* x, T* out, bool add) {
-  const T* const sums = tree_sum_rows<T>(n, leaves, [&](int64_t row, T* to) { add_to(n, x + row * n, to); });
+void sum_rows(int64_t n, int64_t ld, Leaves leaves, const T* x, T* out, bool add) {
+  const T* const sums = tree_sum_rows<T>(n, leaves, [&](int64_t row, T* to) { add_to(n, x + row * ld, to); });
   put_sums(n, sums, out, add);
 }
 

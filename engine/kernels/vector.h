@@ -76,6 +76,12 @@ DTRAIN_INLINE V larger(V a, V b) {
   return a > b ? a : b;
 }
 
+// x, and zero where `sign` isn't greater than zero.
+template <class V>
+DTRAIN_INLINE V only_where(V sign, V x) {
+  return sign > V{} ? x : V{};
+}
+
 // By halves: always in the same order.
 template <class T>
 DTRAIN_INLINE T sum_lanes(Vector<T> vector) {

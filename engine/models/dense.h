@@ -142,9 +142,15 @@ class DenseLayers {
       if (ready) ready(l.weight.offset);
       T* to = i == 0 ? dx : gradients_[i % 2].data();
       if (to == nullptr) return;
-      ops_.gemm(rows, l.in, l.out, {dy, l.out, 1}, {parameters + l.weight.offset, 1, l.weight.stride}, to, l.in, false);
-      if (l.sums_dx) partners_->add_up(to, rows * l.in);
-      if (i > 0) ops_.relu_backward(rows * l.in, input, to);
+      const GemmA<T> a{dy, l.out, 1};
+      const GemmB<T> b{parameters + l.weight.offset, 1, l.weight.stride};
+      if (i > 0 && !l.sums_dx) {
+        ops_.gemm_relu_backward(rows, l.in, l.out, a, b, input, to);
+      } else {
+        ops_.gemm(rows, l.in, l.out, a, b, to, l.in, false);
+        if (l.sums_dx) partners_->add_up(to, rows * l.in);
+        if (i > 0) ops_.relu_backward(rows * l.in, input, to);
+      }
       dy = to;
     }
   }

@@ -43,9 +43,9 @@ class HostKernels : public Kernels<V> {
   void gemm_tree(int64_t m, int64_t n, Leaves leaves, GemmA<V> a, GemmB<V> b, V* c, int64_t ldc, bool add) const {
     Base::gemm_tree(m, n, leaves, a, b, c, ldc, add, crew_);
   }
-  void relu_backward(int64_t count, const V* y, V* dy) const {
-    Crew::share(crew_, count, kLeastValues, kLeastValues, [&](Range range) {
-      Base::relu_backward(range.size(), y + range.begin, dy + range.begin);
+  void sum_rows(int64_t n, Leaves leaves, const V* x, V* out, bool add) const {
+    Crew::share_columns(crew_, n, [&](Range columns) {
+      Base::sum_rows(columns.size(), n, leaves, x + columns.begin, out + columns.begin, add);
     });
   }
 
@@ -65,6 +65,10 @@ class HostKernels : public Kernels<V> {
   void gemm_bias_onto(int64_t m, int64_t n, int64_t k, GemmA<V> a, GemmB<V> b, const V* bias, const V* onto,
                       V* c) const {
     Base::gemm_then(m, n, k, a, b, c, n, {.plus = onto, .bias = bias}, crew_);
+  }
+  // c = A B, zero where y isn't positive
+  void gemm_relu_backward(int64_t m, int64_t n, int64_t k, GemmA<V> a, GemmB<V> b, const V* y, V* c) const {
+    Base::gemm_then(m, n, k, a, b, c, n, {.where = y}, crew_);
   }
   // c = A B, times the slope of gelu
   void gemm_gelu_backward(int64_t m, int64_t n, int64_t k, GemmA<V> a, GemmB<V> b, const V* kept, V* c) const {
@@ -153,8 +157,6 @@ class HostKernels : public Kernels<V> {
   }
 
  private:
-  static constexpr int64_t kLeastValues = 4096;  // that a hand gets
-
   Crew* crew_;
 };
 

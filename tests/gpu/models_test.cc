@@ -171,6 +171,7 @@ Problem unpooled_lenet() {
   return {LenetSpec{3, {5, 4}, {8}, false, {1, 2}}, {.channels = 1, .height = 13, .width = 12, .classes = 3}, 9};
 }
 Problem gpt() { return {GptSpec{2, 2, 16, 33, 75}, {.context = 33, .vocabulary = 75}, 3}; }
+Problem odd_gpt() { return {GptSpec{2, 1, 5, 12, 30}, {.context = 12, .vocabulary = 30}, 3}; }
 Problem wide_gpt() { return {GptSpec{1, 4, 128, 40, 300}, {.context = 40, .vocabulary = 300}, 2}; }
 
 TEST_CASE_TEMPLATE("a model's loss and gradients on a device are the CPU's", T, double, float, Bfloat16) {
@@ -179,6 +180,7 @@ TEST_CASE_TEMPLATE("a model's loss and gradients on a device are the CPU's", T, 
   SUBCASE("lenet of odd sizes") { check<T>(odd_lenet()); }
   SUBCASE("lenet without pooling") { check<T>(unpooled_lenet()); }
   SUBCASE("gpt") { check<T>(gpt()); }
+  SUBCASE("gpt of an odd width") { check<T>(odd_gpt()); }
   SUBCASE("gpt of rows in whole packs") { check<T>(wide_gpt()); }
 }
 

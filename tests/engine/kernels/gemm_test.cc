@@ -178,6 +178,7 @@ TEST_CASE("what follows a product is what would follow it by itself") {
     const auto with_relu = then({.bias = bias.data(), .relu = true});
     const auto onto = then({.plus = plus.data(), .bias = bias.data()});
     const auto times = then({.times = factors.data()});
+    const auto where = then({.bias = bias.data(), .where = factors.data()});
     const auto gelu = then({.bias = bias.data(), .gelu_slope = slopes.data()});
     for (size_t i = 0; i < size; ++i) {
       const size_t column = i % static_cast<size_t>(n);
@@ -186,6 +187,7 @@ TEST_CASE("what follows a product is what would follow it by itself") {
       REQUIRE(with_relu[i] == (sum > 0 ? sum : 0.0f));
       REQUIRE(onto[i] == (plain[i] + plus[i]) + bias[column]);
       REQUIRE(times[i] == plain[i] * factors[i]);
+      REQUIRE(where[i] == (factors[i] > 0 ? sum : 0.0f));
       const double v = double(sum), root = std::sqrt(2 / std::acos(-1.0));
       const double t = std::tanh(root * (v + 0.044715 * v * v * v));
       REQUIRE(double(gelu[i]) == doctest::Approx(v / 2 * (1 + t)).epsilon(1e-5).scale(1));

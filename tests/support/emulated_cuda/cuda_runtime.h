@@ -51,6 +51,7 @@ template <class T>
 T __shfl_xor_sync(unsigned, T value, int mask) {
   return emulated::exchange(value, emulated::lane() ^ mask);
 }
+inline float __expf(float x) { return expf(x); }
 template <class T>
 T __ldg(const T* pointer) {
   return *pointer;

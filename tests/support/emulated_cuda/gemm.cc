@@ -64,6 +64,10 @@ class EmulatedGemm : public Gemm {
       status_ = Error{Code::InvalidArgument, "neither rows nor columns of a matrix are contiguous", ""};
       return;
     }
+    if (p.kept != nullptr && p.n % kKeptUnit != 0) {
+      status_ = Error{Code::InvalidArgument, "rows of what is kept are no multiple of 8", ""};
+      return;
+    }
     emulated::enqueue(stream, [p] {
       multiply(p);
       return true;

@@ -28,8 +28,14 @@ class WatchStream final : public WriteStream<pb::WatchBatch>, public JournalList
  private:
   void next() {
     if (const auto status = opened_ ? write_items() : open(); !status.ok()) {
-      finish(to_grpc(status.error()));
+      close(to_grpc(status.error()));
     }
+  }
+
+  // The journal is closed before the reader is told, however long that one takes to hear it.
+  void close(grpc::Status status) {
+    reader_.reset();
+    finish(std::move(status));
   }
 
   // The first batch: who takes part, so that the reader knows how wide the names are.
@@ -93,7 +99,7 @@ class WatchStream final : public WriteStream<pb::WatchBatch>, public JournalList
       *batch.mutable_outcome() = summary_of(known, filter_.pattern.experiment,
                                             scheduler_.model(), boottime_ms());
       write(std::move(batch));
-      finish(grpc::Status::OK);
+      close(grpc::Status::OK);
     } else if (batch.items_size() > 0 || batch.has_trouble()) {
       write(std::move(batch));
     } else if (cursor_ < end && cursor_ != before) {

@@ -127,6 +127,7 @@ TEST_CASE("a journal that can't be opened is not shown as an empty one") {
     return watcher;
   };
   REQUIRE(watched()->last_state() == "KILLED");   // from here on there is a connection
+  daemon.until([&] { return !daemon.logs.durable_end(1); });   // no descriptor is closed once there are none
   {
     const NoDescriptors none;
     const auto starved = watched();

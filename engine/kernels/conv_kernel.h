@@ -10,24 +10,39 @@
 
 #include "engine/kernels/kernels.h"
 #include "engine/kernels/scratch.h"
+#include "engine/kernels/transpose.h"
 #include "engine/kernels/vector.h"
 
 namespace dtrain::engine::DTRAIN_ISA {
 
 inline constexpr int kConvRows = DTRAIN_VECTOR_BYTES == 64 ? 5 : 4;     // output channels of a tile
-inline constexpr int kConvVectors = DTRAIN_VECTOR_BYTES == 64 ? 5 : 2;  // along a row
+inline constexpr int kConvVectors = DTRAIN_VECTOR_BYTES == 64 ? 5 : 3;  // along a row
 
-// Part of one output row of R channels: out = filters over in, valid taps only.
-template <class T, int R, int C>
-void conv_tile(const ConvShape& s, const T* in, const T* filters, T* out, int64_t out_channel) {
+// Input channels of which a part of a row reads this much stay in the first-level cache while all output channels go
+// over them: few, for rows of different channels come to lie in the same sets of it.
+inline constexpr int64_t kConvWindowBytes = 8 * 1024;
+
+// Part of one output row of R channels: `out` = filters over some input channels, valid taps only; kOnto: added to what
+// is there.
+template <class T, bool kOnto, int R, int C>
+void conv_tile(const ConvShape& s, Range channels, const T* in, const T* filters, T* out, int64_t out_channel) {
   Vector<T> acc[R][C] = {};
+  if constexpr (kOnto) {
+#pragma GCC unroll 5
+    for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 5
+      for (int i = 0; i < C; ++i) acc[r][i] = load(out + r * out_channel + i * kLanes<T>);
+    }
+  }
   const int64_t taps = s.in_channels * s.kernel * s.kernel;
   const int64_t row = s.in_width * kBlockImages;
-  const T* filter = filters;
-  for (int64_t c = 0; c < s.in_channels; ++c) {
+  const T* filter = filters + channels.begin * s.kernel * s.kernel;
+  for (int64_t c = channels.begin; c < channels.end; ++c) {
     for (int64_t y = 0; y < s.kernel; ++y) {
       const T* from = in + (c * s.in_height + y) * row;
       for (int64_t x = 0; x < s.kernel; ++x, from += kBlockImages, ++filter) {
+        // Or the compiler keeps pixels for the next tap, in registers that sums need.
+        __asm__("" : "+r"(from));
         Vector<T> pixels[C];
 #pragma GCC unroll 5
         for (int i = 0; i < C; ++i) pixels[i] = load(from + i * kLanes<T>);
@@ -48,46 +63,75 @@ void conv_tile(const ConvShape& s, const T* in, const T* filters, T* out, int64_
 }
 
 template <class T>
-using ConvTile = void (*)(const ConvShape&, const T*, const T*, T*, int64_t);
-template <class T, int... I>
+using ConvTile = void (*)(const ConvShape&, Range, const T*, const T*, T*, int64_t);
+template <class T, bool kOnto, int... I>
 constexpr std::array<ConvTile<T>, sizeof...(I)> conv_table(std::integer_sequence<int, I...>) {
-  return {&conv_tile<T, I / kConvVectors + 1, I % kConvVectors + 1>...};
+  return {&conv_tile<T, kOnto, I / kConvVectors + 1, I % kConvVectors + 1>...};
 }
 // [(channels - 1) kConvVectors + vectors - 1]
-template <class T>
+template <class T, bool kOnto>
 inline constexpr auto kConvTile =
-    conv_table<T>(std::make_integer_sequence<int, kConvRows * kConvVectors>());
+    conv_table<T, kOnto>(std::make_integer_sequence<int, kConvRows * kConvVectors>());
+
+// [0, length) in parts, of which the first may be longer than the others by one.
+struct Parts {
+  Parts(int64_t length, int64_t parts) : count(parts), each(length / parts), longer(length % parts) {}
+  static Parts of_at_most(int64_t most, int64_t length) { return {length, (length + most - 1) / most}; }
+  int64_t begin(int64_t i) const { return i * each + std::min(i, longer); }
+  Range operator[](int64_t i) const { return {begin(i), begin(i + 1)}; }
+  const int64_t count, each, longer;
+};
+
+// Asks for the next row of some channels, into the second-level cache: what a convolution reads is often larger, and a
+// row of a channel too short for the processor to foresee.
+template <class T>
+DTRAIN_INLINE void prefetch_row(const ConvShape& s, Range channels, const T* row, int64_t count) {
+  for (int64_t c = channels.begin; c < channels.end; ++c) {
+    const T* const from = row + c * s.in_height * s.in_width * kBlockImages;
+    for (int64_t i = 0; i < count; i += 64 / static_cast<int64_t>(sizeof(T))) __builtin_prefetch(from + i, 0, 2);
+  }
+}
 
 template <class T>
 void conv(const ConvShape& s, const T* in, const T* filters, T* out) {
   const int64_t taps = s.in_channels * s.kernel * s.kernel;
   const int64_t vectors = s.out_width() * kBlockImages / kLanes<T>;
   const int64_t out_channel = s.out_height() * s.out_width() * kBlockImages;
-  // What a part of a row needs of the input stays in the cache while all channels go over it.
-  const int64_t parts = (vectors + kConvVectors - 1) / kConvVectors;
+  const int64_t window = s.kernel * (kConvVectors * kLanes<T> + (s.kernel - 1) * kBlockImages);
+  const Parts row = Parts::of_at_most(kConvVectors, vectors), outs = Parts::of_at_most(kConvRows, s.out_channels);
+  const Parts ins = Parts::of_at_most(
+      std::max<int64_t>(1, kConvWindowBytes / (window * static_cast<int64_t>(sizeof(T)))), s.in_channels);
+  const Parts prefetched(s.in_channels, ins.count * outs.count);
   for (int64_t y = 0; y < s.out_height(); ++y) {
-    for (int64_t part = 0; part < parts; ++part) {
-      const int64_t v = vectors * part / parts, count = vectors * (part + 1) / parts - v;
-      const T* from = in + y * s.in_width * kBlockImages + v * kLanes<T>;
-      T* to = out + y * s.out_width() * kBlockImages + v * kLanes<T>;
-      for (int64_t o = 0; o < s.out_channels; o += kConvRows, to += kConvRows * out_channel) {
-        const int64_t channels = std::min<int64_t>(kConvRows, s.out_channels - o);
-        kConvTile<T>[static_cast<size_t>((channels - 1) * kConvVectors + count - 1)](s, from, filters + o * taps, to,
-                                                                                     out_channel);
+    for (int64_t part = 0; part < row.count; ++part) {
+      const Range at = row[part];
+      const T* const from = in + y * s.in_width * kBlockImages + at.begin * kLanes<T>;
+      T* const to = out + y * s.out_width() * kBlockImages + at.begin * kLanes<T>;
+      for (int64_t i = 0; i < ins.count; ++i) {
+        const auto& tiles = i == 0 ? kConvTile<T, false> : kConvTile<T, true>;
+        for (int64_t o = 0; o < outs.count; ++o) {
+          if (y + 1 < s.out_height()) {
+            prefetch_row(s, prefetched[i * outs.count + o], from + s.kernel * s.in_width * kBlockImages,
+                         at.size() * kLanes<T>);
+          }
+          const Range rows = outs[o];
+          tiles[static_cast<size_t>((rows.size() - 1) * kConvVectors + at.size() - 1)](
+              s, ins[i], from, filters + rows.begin * taps, to + rows.begin * out_channel, out_channel);
+        }
       }
     }
   }
   // An odd width leaves half a vector where vectors hold two pixels.
   const int64_t rest = s.out_width() * kBlockImages - vectors * kLanes<T>;
   if (rest == 0) return;
-  const int64_t row = s.in_width * kBlockImages;
+  const int64_t in_row = s.in_width * kBlockImages;
   for (int64_t o = 0; o < s.out_channels; ++o) {
     for (int64_t y = 0; y < s.out_height(); ++y) {
       Vector<T> acc{};
       const T* filter = filters + o * taps;
       for (int64_t c = 0; c < s.in_channels; ++c) {
         for (int64_t k = 0; k < s.kernel; ++k) {
-          const T* from = in + (c * s.in_height + y + k) * row + vectors * kLanes<T>;
+          const T* from = in + (c * s.in_height + y + k) * in_row + vectors * kLanes<T>;
           for (int64_t x = 0; x < s.kernel; ++x) {
             acc += splat(*filter++) * load_some(from + x * kBlockImages, rest);
           }
@@ -98,14 +142,14 @@ void conv(const ConvShape& s, const T* in, const T* filters, T* out) {
   }
 }
 
-// Taps of a filter that are computed at once, and output channels: all taps of a small one, where there are registers
-// for them, or some next to each other.
+// Taps of a filter that are computed at once, and output channels: as many sums as there are registers for, and no
+// fewer than multiply-adds are on their way at once.
 template <int rows, int taps_y, int taps_x>
 struct GradientTiles {
   static constexpr int kRows = rows, kTapsY = taps_y, kTapsX = taps_x, kSums = rows * taps_y * taps_x;
 };
-using WholeFilters = GradientTiles<3, 3, 3>;
-using FilterRows = std::conditional_t<DTRAIN_VECTOR_BYTES == 64, GradientTiles<4, 1, 5>, GradientTiles<2, 1, 4>>;
+using SmallFilters = std::conditional_t<DTRAIN_VECTOR_BYTES == 64, GradientTiles<3, 3, 3>, GradientTiles<4, 1, 3>>;
+using FilterRows = std::conditional_t<DTRAIN_VECTOR_BYTES == 64, GradientTiles<4, 1, 5>, GradientTiles<2, 1, 5>>;
 
 // The gradients of R channels' filters at Y by X taps, over blocks [begin, end).
 template <class T, class Tiles, int R, int X>
@@ -197,8 +241,8 @@ void conv_filter_gradient_by(const ConvShape& s, Leaves leaves, const T* in, con
 template <class T>
 void conv_filter_gradient(const ConvShape& s, Leaves leaves, const T* in, const T* dout, T* dfilters,
                           bool add) {
-  if (DTRAIN_VECTOR_BYTES == 64 && s.kernel == WholeFilters::kTapsX) {
-    return conv_filter_gradient_by<T, WholeFilters>(s, leaves, in, dout, dfilters, add);
+  if (s.kernel == SmallFilters::kTapsX) {
+    return conv_filter_gradient_by<T, SmallFilters>(s, leaves, in, dout, dfilters, add);
   }
   conv_filter_gradient_by<T, FilterRows>(s, leaves, in, dout, dfilters, add);
 }
@@ -211,12 +255,19 @@ void conv_bias_gradient(const ConvShape& s, Leaves leaves, const T* dout, T* dbi
     int depth = 0;
     int64_t begin = 0;
     for (int leaf = 0; leaf < leaves.count; ++leaf) {
-      Vector<T> acc{};
+      // Several sums, for each waits for itself.
+      constexpr int kSums = 4;
+      constexpr int64_t kStep = kSums * kLanes<T>;
+      Vector<T> acc[kSums] = {};
       for (int64_t block = begin; block < leaves.ends[leaf]; ++block) {
         const T* from = dout + block * s.dout_size() + o * channel;  // with the padding, which is zero
-        for_vectors<T>(channel, [&](auto load_at, auto) { acc += load_at(from); });
+        const T* const whole = from + channel / kStep * kStep;
+        for (; from < whole; from += kStep) {
+          for (int i = 0; i < kSums; ++i) acc[i] += load(from + i * kLanes<T>);
+        }
+        for_vectors<T>(channel % kStep, [&](auto load_at, auto) { acc[0] += load_at(from); });
       }
-      T sum = sum_lanes<T>(acc);
+      T sum = sum_lanes<T>((acc[0] + acc[1]) + (acc[2] + acc[3]));
       begin = leaves.ends[leaf];
       for (int rest = leaf; rest & 1; rest >>= 1) sum += waiting[--depth];
       waiting[depth++] = sum;
@@ -332,18 +383,45 @@ void pool_relu_backward(const ConvShape& s, const T* pooled, const uint8_t* whic
 
 // ---- in and out of blocks
 
+// Whether an image's place in a block is a lane of one vector.
+template <class T>
+inline constexpr bool kTransposes = sizeof(Pixel<T>) <= DTRAIN_VECTOR_BYTES;
+
+// kBlockImages rows of as many pixels become as many pixels of a block, or the other way.
+template <class T>
+DTRAIN_INLINE void transpose_pixels(const T* from, int64_t from_ld, T* to, int64_t to_ld) {
+  Pixel<T> rows[kBlockImages];
+#pragma GCC unroll 8
+  for (int i = 0; i < kBlockImages; ++i) rows[i] = load_pixel(from + i * from_ld);
+  transpose(rows);
+#pragma GCC unroll 8
+  for (int i = 0; i < kBlockImages; ++i) std::memcpy(to + i * to_ld, &rows[i], sizeof rows[i]);
+}
+
 // `count` images of `pixels` values each, row-major, as one block; missing images are zero.
 template <class T>
 void rows_to_block(int64_t count, int64_t pixels, const T* rows, T* block) {
   if (count < kBlockImages) std::fill_n(block, pixels * kBlockImages, T(0));
-  for (int64_t pixel = 0; pixel < pixels; ++pixel) {
+  int64_t pixel = 0;
+  if constexpr (kTransposes<T>) {
+    for (; count == kBlockImages && pixel + kBlockImages <= pixels; pixel += kBlockImages) {
+      transpose_pixels(rows + pixel, pixels, block + pixel * kBlockImages, kBlockImages);
+    }
+  }
+  for (; pixel < pixels; ++pixel) {
     for (int64_t i = 0; i < count; ++i) block[pixel * kBlockImages + i] = rows[i * pixels + pixel];
   }
 }
 
 template <class T>
 void block_to_rows(int64_t count, int64_t pixels, const T* block, T* rows) {
-  for (int64_t pixel = 0; pixel < pixels; ++pixel) {
+  int64_t pixel = 0;
+  if constexpr (kTransposes<T>) {
+    for (; count == kBlockImages && pixel + kBlockImages <= pixels; pixel += kBlockImages) {
+      transpose_pixels(block + pixel * kBlockImages, kBlockImages, rows + pixel, pixels);
+    }
+  }
+  for (; pixel < pixels; ++pixel) {
     for (int64_t i = 0; i < count; ++i) rows[i * pixels + pixel] = block[pixel * kBlockImages + i];
   }
 }

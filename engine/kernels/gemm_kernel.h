@@ -29,30 +29,25 @@ inline constexpr int64_t kRowsAhead = 24;
 template <class T>
 inline constexpr int kColumns = kVectors * kLanes<T>;
 
-// A tile that lies in memory, kColumns wide, as C in the making.
+// A tile that lies in memory, kColumns wide.
 template <class T>
 using Tile = std::array<T, static_cast<size_t>(kRows * kColumns<T>)>;
 
-// What follows the sum while it is in registers: addends are added in order, rows of `addend_ld`; then
-// `bias`, one row; then it is multiplied by `times`, and is zero where `where` isn't positive: rows of both lie
-// as those of the result.
+// What follows the sum while it is in registers: `plus` is added, then `bias`, one row; then it is multiplied by
+// `times`, and is zero where `where` isn't positive: rows of these lie as those of the result.
 template <class T>
 struct Ending {
-  const T* const* addends = nullptr;
-  int addend_count = 0;
-  int64_t addend_ld = 0;
+  const T* plus = nullptr;
   const T* bias = nullptr;
   bool relu = false;
   const T* times = nullptr;
   const T* where = nullptr;
 };
 
-// `out` = A B and its ending, R rows of C vectors. A's element (m, k) is a[m rs + k cs], B's row k begins at
-// b + k ldb; `out` has rows of `ld`.
+// `acc` += A B, R rows of C vectors. A's element (m, k) is a[m rs + k cs], B's row k begins at b + k ldb.
 template <class T, int R, int C>
-void multiply_tile(int64_t k_count, const T* a, int64_t rs, int64_t cs, const T* b, int64_t ldb,
-                   T* out, int64_t ld, const Ending<T>& ending) {
-  Vector<T> acc[R][C] = {};
+DTRAIN_INLINE void add_product(int64_t k_count, const T* a, int64_t rs, int64_t cs, const T* b, int64_t ldb,
+                               Vector<T> (&acc)[R][C]) {
   for (int64_t k = 0; k < k_count; ++k) {
     Vector<T> columns[C];
     for (int c = 0; c < C; ++c) columns[c] = load(b + c * kLanes<T>);
@@ -67,14 +62,33 @@ void multiply_tile(int64_t k_count, const T* a, int64_t rs, int64_t cs, const T*
     a += cs;
     b += ldb;
   }
-  for (int i = 0; i < ending.addend_count; ++i) {
-    const T* addend = ending.addends[i];
+}
+
+// `acc` += rows of `ld`.
+template <class T, int R, int C>
+DTRAIN_INLINE void add_rows(const T* rows, int64_t ld, Vector<T> (&acc)[R][C]) {
 #pragma GCC unroll 16
-    for (int m = 0; m < R; ++m, addend += ending.addend_ld) {
+  for (int m = 0; m < R; ++m, rows += ld) {
 #pragma GCC unroll 2
-      for (int c = 0; c < C; ++c) acc[m][c] += load(addend + c * kLanes<T>);
-    }
+    for (int c = 0; c < C; ++c) acc[m][c] += load(rows + c * kLanes<T>);
   }
+}
+template <class T, int R, int C>
+DTRAIN_INLINE void store_rows(const Vector<T> (&acc)[R][C], T* rows, int64_t ld) {
+#pragma GCC unroll 16
+  for (int m = 0; m < R; ++m, rows += ld) {
+#pragma GCC unroll 2
+    for (int c = 0; c < C; ++c) store(rows + c * kLanes<T>, acc[m][c]);
+  }
+}
+
+// `out` = A B and its ending; `out` has rows of `ld`.
+template <class T, int R, int C>
+void multiply_tile(int64_t k_count, const T* a, int64_t rs, int64_t cs, const T* b, int64_t ldb,
+                   T* out, int64_t ld, const Ending<T>& ending) {
+  Vector<T> acc[R][C] = {};
+  add_product<T>(k_count, a, rs, cs, b, ldb, acc);
+  if (ending.plus != nullptr) add_rows<T>(ending.plus, ld, acc);
   if (ending.bias != nullptr) {
 #pragma GCC unroll 2
     for (int c = 0; c < C; ++c) {
@@ -104,73 +118,54 @@ void multiply_tile(int64_t k_count, const T* a, int64_t rs, int64_t cs, const T*
       for (int c = 0; c < C; ++c) acc[m][c] = only_where(load(kept + c * kLanes<T>), acc[m][c]);
     }
   }
-#pragma GCC unroll 16
-  for (int m = 0; m < R; ++m, out += ld) {
-#pragma GCC unroll 2
-    for (int c = 0; c < C; ++c) store(out + c * kLanes<T>, acc[m][c]);
-  }
+  store_rows<T>(acc, out, ld);
 }
 
-// The sum of the products of two leaves, `k_first` and `k_second` long, and of the addends: of half as many
-// rows, so that both leaves' sums are in registers. Where leaves are short, to keep one's sums in memory
-// takes longer than what this loses by reading B twice as often.
-template <class T, int R>
-void multiply_pair(int64_t k_first, int64_t k_second, const T* a, int64_t rs, int64_t cs, const T* b, int64_t ldb,
-                   T* out, int64_t ld, const T* const* addends, int addend_count) {
-  Vector<T> sums[2][R][kVectors] = {};
-#pragma GCC unroll 2
-  for (int leaf = 0; leaf < 2; ++leaf) {
-    for (int64_t k = 0; k < (leaf == 0 ? k_first : k_second); ++k) {
-      Vector<T> columns[kVectors];
-      for (int c = 0; c < kVectors; ++c) columns[c] = load(b + c * kLanes<T>);
-      const T* row = a;
-#pragma GCC unroll 16
-      for (int m = 0; m < R; ++m, row += rs) {
-        const Vector<T> each = splat(*row);
-#pragma GCC unroll 2
-        for (int c = 0; c < kVectors; ++c) sums[leaf][m][c] += each * columns[c];
-      }
-      a += cs;
-      b += ldb;
-    }
-  }
-#pragma GCC unroll 16
-  for (int m = 0; m < R; ++m) {
-#pragma GCC unroll 2
-    for (int c = 0; c < kVectors; ++c) {
-      Vector<T> sum = sums[1][m][c] + sums[0][m][c];
-      for (int i = 0; i < addend_count; ++i) sum += load(addends[i] + m * kColumns<T> + c * kLanes<T>);
-      store(out + m * ld + c * kLanes<T>, sum);
-    }
-  }
-}
-inline constexpr int kPairRows = kRows / 2;
-inline constexpr int64_t kShortLeaf = 32;
+// A loop of so many multiply-adds in a row of sums is written out: short leaves spend less on its end.
+inline constexpr int kUnrolled = 16;
 
-template <class T>
-using MultiplyPair = void (*)(int64_t, int64_t, const T*, int64_t, int64_t, const T*, int64_t, T*, int64_t,
-                              const T* const*, int);
-template <class T, int... R>
-constexpr std::array<MultiplyPair<T>, sizeof...(R)> pair_table(std::integer_sequence<int, R...>) {
-  return {&multiply_pair<T, R + 1>...};
+// The same without an ending, k cut at the ends of leaves, whose products are summed by the balanced tree.
+template <class T, int R, int C>
+void multiply_leaves(Leaves leaves, const T* a, int64_t rs, int64_t cs, const T* b, int64_t ldb, T* out, int64_t ld) {
+  alignas(64) std::array<Tile<T>, kTreeLevels> waiting;  // sums of left siblings, the largest first
+  int64_t k = 0;
+  int depth = 0;
+  for (int leaf = 0; leaf < leaves.count; ++leaf) {
+    Vector<T> acc[R][C] = {};
+    for (; k + kUnrolled <= leaves.ends[leaf]; k += kUnrolled) {
+#pragma GCC unroll 16
+      for (int i = 0; i < kUnrolled; ++i, a += cs, b += ldb) add_product<T>(1, a, rs, cs, b, ldb, acc);
+    }
+    for (; k < leaves.ends[leaf]; ++k, a += cs, b += ldb) add_product<T>(1, a, rs, cs, b, ldb, acc);
+    for (int rest = leaf; rest & 1; rest >>= 1) {
+      add_rows<T>(waiting[static_cast<size_t>(--depth)].data(), kColumns<T>, acc);
+    }
+    if (leaf + 1 == leaves.count) return store_rows<T>(acc, out, ld);
+    store_rows<T>(acc, waiting[static_cast<size_t>(depth++)].data(), kColumns<T>);
+  }
 }
-template <class T>
-inline constexpr std::array<MultiplyPair<T>, kPairRows> kMultiplyPair =
-    pair_table<T>(std::make_integer_sequence<int, kPairRows>());
 
 template <class T>
 using MultiplyTile = void (*)(int64_t, const T*, int64_t, int64_t, const T*, int64_t, T*, int64_t,
                               const Ending<T>&);
 
+template <class T>
+using MultiplyLeaves = void (*)(Leaves, const T*, int64_t, int64_t, const T*, int64_t, T*, int64_t);
+
 template <class T, int C, int... R>
 constexpr std::array<MultiplyTile<T>, sizeof...(R)> tile_table(std::integer_sequence<int, R...>) {
   return {&multiply_tile<T, R + 1, C>...};
 }
+template <class T, int C, int... R>
+constexpr std::array<MultiplyLeaves<T>, sizeof...(R)> leaves_table(std::integer_sequence<int, R...>) {
+  return {&multiply_leaves<T, R + 1, C>...};
+}
+inline constexpr auto kEachRows = std::make_integer_sequence<int, kRows>();
 // [vectors - 1][rows - 1]
 template <class T>
-inline constexpr std::array<std::array<MultiplyTile<T>, kRows>, kVectors> kMultiplyTile = {
-    tile_table<T, 1>(std::make_integer_sequence<int, kRows>()),
-    tile_table<T, 2>(std::make_integer_sequence<int, kRows>())};
+inline constexpr std::array kMultiplyTile = {tile_table<T, 1>(kEachRows), tile_table<T, 2>(kEachRows)};
+template <class T>
+inline constexpr std::array kMultiplyLeaves = {leaves_table<T, 1>(kEachRows), leaves_table<T, 2>(kEachRows)};
 
 // kColumns columns of B, or what is left of them, as tiles want them: `data` has rows of `ld`, at least
 // `vectors` wide.
@@ -184,6 +179,9 @@ struct Panel {
   bool is_full() const { return width == vectors * kLanes<T>; }
   MultiplyTile<T> multiply(int rows) const {
     return kMultiplyTile<T>[static_cast<size_t>(vectors - 1)][static_cast<size_t>(rows - 1)];
+  }
+  MultiplyLeaves<T> multiply_leaves(int rows) const {
+    return kMultiplyLeaves<T>[static_cast<size_t>(vectors - 1)][static_cast<size_t>(rows - 1)];
   }
 };
 
@@ -397,9 +395,7 @@ void gemm_then(int64_t m_count, int64_t n_count, int64_t k_count, GemmA<T> a, Ge
         const auto multiply = panel.multiply(rows);
         if (panel.is_full()) {
           if (times != nullptr) prefetch_tile(times, rows, ldc);
-          const Ending<T> ending{.addends = &plus,
-                                 .addend_count = plus != nullptr ? 1 : 0,
-                                 .addend_ld = ldc,
+          const Ending<T> ending{.plus = plus,
                                  .bias = then.bias == nullptr ? nullptr : then.bias + n,
                                  .relu = then.relu,
                                  .times = times,
@@ -422,42 +418,6 @@ void gemm(int64_t m_count, int64_t n_count, int64_t k_count, GemmA<T> a, GemmB<T
   gemm_then<T>(m_count, n_count, k_count, a, b, c, ldc, {.plus = add ? c : nullptr}, crew);
 }
 
-// The sums that wait for their right siblings, the largest first.
-template <class T>
-using WaitingTiles = std::array<Tile<T>, kTreeLevels>;
-
-// Those on top that a node, the `index`th of its level, is the right sibling of, nearest first. They wait no
-// more: `depth` is of what is left.
-template <class T>
-struct Siblings {
-  Siblings(const WaitingTiles<T>& waiting, int index, int& depth) {
-    for (int rest = index; rest & 1; rest >>= 1) {
-      tiles[static_cast<size_t>(count++)] = waiting[static_cast<size_t>(--depth)].data();
-    }
-  }
-  std::array<const T*, kTreeLevels> tiles;
-  int count = 0;
-};
-
-// A tile of gemm_tree(), two leaves at a time, into `to`.
-template <class T>
-void multiply_pairs(Leaves leaves, const TileRows<T>& in, int rows, const Panel<T>& panel, WaitingTiles<T>& waiting,
-                    T* to, int64_t ld) {
-  const auto multiply = kMultiplyPair<T>[static_cast<size_t>(rows - 1)];
-  int64_t k = 0;
-  int depth = 0;
-  for (int leaf = 0; leaf < leaves.count; leaf += 2) {
-    const Siblings<T> siblings(waiting, leaf / 2, depth);
-    const bool last = leaf + 2 == leaves.count;
-    const int64_t middle = leaves.ends[leaf], end = leaves.ends[leaf + 1];
-    multiply(middle - k, end - middle, in.data + k * in.column_stride, in.row_stride, in.column_stride,
-             panel.data + k * panel.ld, panel.ld, last ? to : waiting[static_cast<size_t>(depth)].data(),
-             last ? ld : kColumns<T>, siblings.tiles.data(), siblings.count);
-    ++depth;
-    k = end;
-  }
-}
-
 // The same, k cut at the ends of leaves, whose products are summed by the balanced tree.
 template <class T>
 void gemm_tree(int64_t m_count, int64_t n_count, Leaves leaves, GemmA<T> a, GemmB<T> b, T* c,
@@ -468,33 +428,14 @@ void gemm_tree(int64_t m_count, int64_t n_count, Leaves leaves, GemmA<T> a, Gemm
       gemm_tree<T>(m_count, columns.size(), leaves, a, columns_of(b, columns), c + columns.begin, ldc, add, nullptr);
     });
   }
-  WaitingTiles<T> waiting;
-  const bool in_pairs = leaves.count % 2 == 0 && leaves.ends[leaves.count - 1] <= kShortLeaf * leaves.count;
+  Tile<T> tile;
   Cut<T>(m_count, n_count, leaves.ends[leaves.count - 1], a, b)
       .run([&](const Panel<T>& panel, int64_t n, const TileRows<T>& in, int64_t m, int rows) {
         T* const to = c + m * ldc + n;
         const bool in_place = panel.is_full() && !add;
-        if (in_place && in_pairs && panel.vectors == kVectors) {
-          for (int row = 0; row < rows; row += kPairRows) {
-            const TileRows<T> half{in.data + row * in.row_stride, in.row_stride, in.column_stride};
-            multiply_pairs(leaves, half, std::min(kPairRows, rows - row), panel, waiting, to + row * ldc, ldc);
-          }
-          return;
-        }
-        int64_t k = 0;
-        int depth = 0;
-        for (int leaf = 0; leaf < leaves.count; ++leaf) {
-          const Siblings<T> siblings(waiting, leaf, depth);
-          const bool last = leaf + 1 == leaves.count && in_place;
-          panel.multiply(rows)(leaves.ends[leaf] - k, in.data + k * in.column_stride, in.row_stride,
-                               in.column_stride, panel.data + k * panel.ld, panel.ld,
-                               last ? to : waiting[static_cast<size_t>(depth)].data(),
-                               last ? ldc : kColumns<T>,
-                               {.addends = siblings.tiles.data(), .addend_count = siblings.count, .addend_ld = kColumns<T>});
-          ++depth;
-          k = leaves.ends[leaf];
-        }
-        if (!in_place) copy_tile(waiting[0].data(), rows, panel.width, add ? to : nullptr, to, ldc);
+        panel.multiply_leaves(rows)(leaves, in.data, in.row_stride, in.column_stride, panel.data, panel.ld,
+                                    in_place ? to : tile.data(), in_place ? ldc : kColumns<T>);
+        if (!in_place) copy_tile(tile.data(), rows, panel.width, add ? to : nullptr, to, ldc);
       });
 }
 

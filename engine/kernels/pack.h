@@ -2,46 +2,20 @@
 #pragma once
 
 #include <algorithm>
-#include <utility>
 
 #include "engine/kernels/kernels.h"
+#include "engine/kernels/transpose.h"
 #include "engine/kernels/vector.h"
 
 namespace dtrain::engine::DTRAIN_ISA {
 
-// Which lanes of two vectors side by side go where: each in turn, from the first halves or the last.
-template <class T, bool kLast, size_t... I>
-DTRAIN_INLINE Vector<T> interleave(Vector<T> a, Vector<T> b, std::index_sequence<I...>) {
-  constexpr size_t from = kLast ? kLanes<T> / 2 : 0;
-  return __builtin_shuffle(a, b, Bits<T>{static_cast<int>(from + I / 2 + (I % 2) * kLanes<T>)...});
-}
-
-// kLanes rows of as many columns become as many rows. Each round is a perfect shuffle of all elements; after
-// log2(kLanes) of them rows are columns.
-template <class T>
-DTRAIN_INLINE void transpose(Vector<T> (&rows)[kLanes<T>]) {
-  constexpr int kCount = kLanes<T>;
-  constexpr auto kAll = std::make_index_sequence<static_cast<size_t>(kCount)>();
-  Vector<T> mixed[kCount];
-#pragma GCC unroll 4
-  for (int round = 1; round < kCount; round *= 2) {
-#pragma GCC unroll 16
-    for (int i = 0; i < kCount / 2; ++i) {
-      mixed[2 * i] = interleave<T, false>(rows[i], rows[i + kCount / 2], kAll);
-      mixed[2 * i + 1] = interleave<T, true>(rows[i], rows[i + kCount / 2], kAll);
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < kCount; ++i) rows[i] = mixed[i];
-  }
-}
-
-// The same of rows that lie `from_ld` apart; the new ones lie `to_ld` apart.
+// kLanes rows of as many columns, that lie `from_ld` apart, become as many rows that lie `to_ld` apart.
 template <class T>
 DTRAIN_INLINE void transpose_square(const T* from, int64_t from_ld, T* to, int64_t to_ld) {
   Vector<T> rows[kLanes<T>];
 #pragma GCC unroll 16
   for (int i = 0; i < kLanes<T>; ++i) rows[i] = load(from + i * from_ld);
-  transpose<T>(rows);
+  transpose(rows);
 #pragma GCC unroll 16
   for (int i = 0; i < kLanes<T>; ++i) store(to + i * to_ld, rows[i]);
 }

@@ -50,7 +50,7 @@ inline void load_square(const Square& from, Vector<float> (&rows)[kTileRows]) {
     for (int64_t i = 0; i < kTileRows; ++i) {
       rows[i] = load_lanes(from.data + i * from.lane_stride, i < from.lanes ? from.rows : 0);
     }
-    transpose<float>(rows);
+    transpose(rows);
     return;
   }
   for (int64_t i = 0; i < kTileRows; ++i) {

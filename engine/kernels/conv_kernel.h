@@ -73,10 +73,11 @@ template <class T, bool kOnto>
 inline constexpr auto kConvTile =
     conv_table<T, kOnto>(std::make_integer_sequence<int, kConvRows * kConvVectors>());
 
-// [0, length) in parts, of which the first may be longer than the others by one.
-struct Parts {
-  Parts(int64_t length, int64_t parts) : count(parts), each(length / parts), longer(length % parts) {}
-  static Parts of_at_most(int64_t most, int64_t length) { return {length, (length + most - 1) / most}; }
+// [0, length) in parts, of which the first may be longer than the others by one; nothing in none.
+struct EvenParts {
+  EvenParts(int64_t length, int64_t parts)
+      : count(parts), each(parts == 0 ? 0 : length / parts), longer(parts == 0 ? 0 : length % parts) {}
+  static EvenParts of_at_most(int64_t most, int64_t length) { return {length, (length + most - 1) / most}; }
   int64_t begin(int64_t i) const { return i * each + std::min(i, longer); }
   Range operator[](int64_t i) const { return {begin(i), begin(i + 1)}; }
   const int64_t count, each, longer;
@@ -98,10 +99,10 @@ void conv(const ConvShape& s, const T* in, const T* filters, T* out) {
   const int64_t vectors = s.out_width() * kBlockImages / kLanes<T>;
   const int64_t out_channel = s.out_height() * s.out_width() * kBlockImages;
   const int64_t window = s.kernel * (kConvVectors * kLanes<T> + (s.kernel - 1) * kBlockImages);
-  const Parts row = Parts::of_at_most(kConvVectors, vectors), outs = Parts::of_at_most(kConvRows, s.out_channels);
-  const Parts ins = Parts::of_at_most(
+  const auto row = EvenParts::of_at_most(kConvVectors, vectors), outs = EvenParts::of_at_most(kConvRows, s.out_channels);
+  const auto ins = EvenParts::of_at_most(
       std::max<int64_t>(1, kConvWindowBytes / (window * static_cast<int64_t>(sizeof(T)))), s.in_channels);
-  const Parts prefetched(s.in_channels, ins.count * outs.count);
+  const EvenParts prefetched(s.in_channels, ins.count * outs.count);
   for (int64_t y = 0; y < s.out_height(); ++y) {
     for (int64_t part = 0; part < row.count; ++part) {
       const Range at = row[part];

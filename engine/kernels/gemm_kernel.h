@@ -121,7 +121,7 @@ void multiply_tile(int64_t k_count, const T* a, int64_t rs, int64_t cs, const T*
   store_rows<T>(acc, out, ld);
 }
 
-// A loop of so many multiply-adds in a row of sums is written out: short leaves spend less on its end.
+// So many rows of B are written out one after the other: a short leaf would spend much of its time on a loop's end.
 inline constexpr int kUnrolled = 16;
 
 // The same without an ending, k cut at the ends of leaves, whose products are summed by the balanced tree.

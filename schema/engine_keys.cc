@@ -99,7 +99,8 @@ Shape strategy() {
   const auto plain = options("nothing", {});
   const Key count{"devices", whole(limits::kDevices), "How many; 0: one for each CPU. Left out: 0."};
   const Key bucket{"bucket-mb", real(limits::kBucketMb),
-                   "GPUs: megabytes of gradients that are summed at once, while backward goes on. Left out: 25."};
+                   "Megabytes of gradients that GPUs or hosts sum at once, while backward goes on; 0: "
+                   "25 for GPUs, 1 for hosts. Left out: 0."};
   const auto devices = options("a map of devices", {count});
   const auto mirrored = options("a map of devices and bucket-mb", {count, bucket});
   const auto buckets = options("a map of bucket-mb", {bucket});

@@ -28,7 +28,7 @@ inline constexpr Range kApplyEvery{1, 1'000'000};
 inline constexpr Range kBackup{0, 10'000};
 inline constexpr Range kMicroBatches{1, 100'000};
 inline constexpr Range kMesh{1, 10'000};
-inline constexpr Range kBucketMb{0.001, 1'000'000};
+inline constexpr Range kBucketMb{0, 1'000'000};
 inline constexpr Range kBatch{1, 16'777'216};
 inline constexpr Range kBatchOrNone{0, 16'777'216};
 inline constexpr Range kEpochs{0.0001, 1'000'000};

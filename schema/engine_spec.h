@@ -68,7 +68,7 @@ struct StrategySpec {
   DataPath data_path = DataPath::Raw;
   int micro_batches = 4;   // pipeline
   int mesh_data = 1, mesh_model = 1;
-  double bucket_mb = 25;   // GPUs with copies of the model: gradients that are summed at once while backward goes on
+  double bucket_mb = 0;    // copies of the model: gradients that are summed at once while backward goes on; 0: as fits
   bool operator==(const StrategySpec&) const = default;
 };
 

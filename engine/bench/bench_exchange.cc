@@ -51,7 +51,9 @@ Result<ExchangeRate> measure(Gang& gang, int64_t bytes) {
     // As a step of training: each sums its slice in place, where all of the host can read it; between hosts as many
     // parameters go round.
     TRY(exchange.collect(me, round, deadline()));
-    exchange.sum(me, exchange.slice(me), exchange.summed(me).data());
+    for (const Range slice : exchange.slices(me)) {
+      exchange.sum(me, slice, team->gradients(me).data() + slice.begin);
+    }
     TRY(exchange.all_gather_params(me, round, deadline()));
     if (round >= 0) exchanges.push_back(seconds_since(start));
   }

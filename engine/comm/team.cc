@@ -135,6 +135,10 @@ Ring& Team::ring(int from, int to) const {
   return at<Ring>(areas_->rings)[local(from) * static_cast<size_t>(size_) + local(to)];
 }
 
+Word& Team::written(int participant) const { return seat(participant).written; }
+
+Signal& Team::summed(int participant) const { return seat(participant).summed; }
+
 Status Team::barrier(int me, Deadline deadline, const Moment& moment) {
   return pass(at<Control>(areas_->control)->everyone, everyone_, 0, me, deadline, moment);
 }

@@ -61,6 +61,10 @@ class Team {
   // For exchanges within the subgroup of a slot; there are two sets.
   std::span<float> stage(int slot, int set, int participant) const;
   Ring& ring(int from, int to) const;
+  // Buckets of gradients since the start (slices.h) that a participant has written, and of which it has summed its
+  // share of what goes to other hosts. It alone changes them.
+  Word& written(int participant) const;
+  Signal& summed(int participant) const;
 
   // All participants of the host.
   Status barrier(int me, Deadline deadline, const Moment& moment);

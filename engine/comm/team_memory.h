@@ -24,6 +24,8 @@ struct Team::Control {
 struct alignas(64) Team::Seat {
   Word epochs[1 + kGroupSlots];
   cpu_set_t cpus;  // of its process
+  alignas(64) Word written;  // buckets, while backward goes on
+  Signal summed;
 };
 
 // Offsets in bytes. All but the arenas is small, or touched only if used.

@@ -13,6 +13,9 @@
 
 namespace dtrain::engine::cuda {
 
+// Where none is asked for: PyTorch's, by which NCCL has all the bandwidth there is.
+inline constexpr double kBucketMb = 25;
+
 // Ranges of an arena that are summed one after the other, the last parameters first: whole parameters, at least
 // so many bytes together, but for the first ones. All copies cut alike.
 std::vector<Range> buckets_of(const Layout& layout, int64_t bytes);

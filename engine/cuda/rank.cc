@@ -38,7 +38,9 @@ Rank::Rank(const RunPlan& plan, const ModelPart& part, std::unique_ptr<Context> 
 void Rank::connect(Links links) {
   links_ = std::move(links);
   if (links_.column == nullptr) return;
-  gradient_sum_ = std::make_unique<GradientSum>(device(), *links_.column, layout_, gradients(), plan_.spec.strategy.bucket_mb);
+  const double asked = plan_.spec.strategy.bucket_mb;
+  gradient_sum_ = std::make_unique<GradientSum>(device(), *links_.column, layout_, gradients(),
+                                                asked > 0 ? asked : kBucketMb);
 }
 
 void Rank::clear_gradients() {

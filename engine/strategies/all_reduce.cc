@@ -8,6 +8,19 @@
 
 namespace dtrain::engine {
 
+namespace {
+
+// A network of 1 Gbit/s takes 8 ms for it, and each bucket costs some system calls.
+constexpr double kBucketMb = 1;
+
+Overlap overlap_of(const EngineSpec& spec) {
+  const double mb = spec.strategy.bucket_mb > 0 ? spec.strategy.bucket_mb : kBucketMb;
+  return {.bucket_elements = std::max<int64_t>(1, std::llround(mb * 1e6 / sizeof(float))),
+          .deadline_seconds = spec.deadline_seconds};
+}
+
+}  // namespace
+
 Result<std::unique_ptr<AllReduce>> AllReduce::open(const RunPlan& plan, std::unique_ptr<Gang> gang) {
   const Deadline deadline = Deadline::after(plan.spec.deadline_seconds);
   const OptimizerKernel optimizer(plan.spec.optimizer, plan.layout);
@@ -24,7 +37,7 @@ AllReduce::AllReduce(const RunPlan& plan, std::unique_ptr<Gang> gang, std::uniqu
       optimizer_(plan.spec.optimizer, plan.layout),
       gang_(std::move(gang)),
       team_(std::move(team)),
-      exchange_(std::make_unique<Exchange>(*team_)),
+      exchange_(std::make_unique<Exchange>(*team_, overlap_of(plan.spec))),
       crew_(plan.crew > 1 ? std::make_unique<Crew>(plan.crew) : nullptr) {
   INVARIANT(crew_ == nullptr || gang_->world() == 1, "a crew is one participant's");
 }
@@ -39,17 +52,12 @@ Result<Outcome> AllReduce::finish_step(int me, const Update& update, const Outco
   std::vector<double> all(static_cast<size_t>(gang_->world()) * kNotes);
   TRY(exchange_->collect(me, update.step, deadline(), notes_of(own), all));
   TRY(const Outcome outcome, total_of(all, update.step));
-  const Range slice = exchange_->slice(me);
-  float* const gradients = exchange_->summed(me).data() - slice.begin;
-  const auto by_parts = [&](const auto& part) {
-    Crew::share(crew_.get(), slice.size(), kBlock, kBlock,
-                [&](Range range) { part(Range{slice.begin + range.begin, slice.begin + range.end}); });
-  };
-  by_parts([&](Range range) { exchange_->sum(me, range, gradients + range.begin); });
+  float* const gradients = team_->gradients(me).data();
+  by_parts(me, [&](Range range) { exchange_->sum(me, range, gradients + range.begin); });
   TRY(const double scale, gradient_scale(me, update.step, static_cast<double>(outcome.rows)));
   const OptimizerStep step{
       .learning_rate = update.learning_rate, .gradient_scale = scale, .step = update.step + 1};
-  by_parts([&](Range range) {
+  by_parts(me, [&](Range range) {
     const auto state = [&](int index) {
       return optimizer_.states() > index ? team_->state(index).data() + range.begin : nullptr;
     };
@@ -59,10 +67,20 @@ Result<Outcome> AllReduce::finish_step(int me, const Update& update, const Outco
   return outcome;
 }
 
+// part(range) of all that `me` owns, by its crew if it has one.
+template <class Part>
+void AllReduce::by_parts(int me, const Part& part) {
+  for (const Range slice : exchange_->slices(me)) {
+    Crew::share(crew_.get(), slice.size(), kBlock, kBlock,
+                [&](Range range) { part(Range{slice.begin + range.begin, slice.begin + range.end}); });
+  }
+}
+
 Result<double> AllReduce::gradient_scale(int me, int64_t step, double rows) {
   if (plan_.spec.clip_norm == 0) return 1 / rows;
-  const Range slice = exchange_->slice(me);
-  block_squares(slice, exchange_->summed(me).data(), team_->blocks().data() + slice.begin / kBlock);
+  for (const Range slice : exchange_->slices(me)) {
+    block_squares(slice, team_->gradients(me).data() + slice.begin, team_->blocks().data() + slice.begin / kBlock);
+  }
   TRY(exchange_->gather_blocks(me, step, deadline()));
   const double squares = sum_of(team_->blocks());
   if (!std::isfinite(squares)) {

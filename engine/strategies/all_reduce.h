@@ -1,6 +1,7 @@
 // Every participant has all parameters; gradients are summed over all of them, each updates a slice of
 // the parameters, and everybody gets all slices: single, mirrored, multi-worker-mirrored. On one host
-// they share the memory of parameters and optimiser state, so that there is one copy.
+// they share the memory of parameters and optimiser state, so that there is one copy. Between hosts gradients
+// travel while backward goes on.
 #pragma once
 
 #include <memory>
@@ -33,6 +34,7 @@ class AllReduce : public Updater {
   Range evaluated(int me, int64_t samples) const override {
     return {samples * me / gang_->world(), samples * (me + 1) / gang_->world()};
   }
+  void gradients_ready(int me, int64_t step, int64_t offset) override { exchange_->ready(me, step, offset); }
   Result<Outcome> finish_step(int me, const Update& update, const Outcome& own) override;
   Result<Outcome> add_up(int me, int64_t step, const Outcome& own) override;
 
@@ -50,6 +52,8 @@ class AllReduce : public Updater {
   AllReduce(const RunPlan& plan, std::unique_ptr<Gang> gang, std::unique_ptr<Team> team);
 
   Deadline deadline() const { return Deadline::after(plan_.spec.deadline_seconds); }
+  template <class Part>
+  void by_parts(int me, const Part& part);
   Result<double> gradient_scale(int me, int64_t step, double rows);
 
   const RunPlan& plan_;

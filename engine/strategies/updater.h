@@ -39,6 +39,13 @@ class Updater {
   virtual const float* parameters(int me) const = 0;
   virtual float* gradients(int me, size_t node) = 0;
 
+  // While the last of a step's gradients are computed: of all of `me`'s arenas what lies from `offset` on is written.
+  // Any number of times, or never.
+  virtual void gradients_ready(int me, int64_t step, int64_t offset) {
+    (void)me;
+    (void)step;
+    (void)offset;
+  }
   // Gradients are written; afterwards parameters are new, and gradients may be written again. `own` is
   // what `me` computed; returns what is known of the whole batch. An error if it went wrong anywhere.
   virtual Result<Outcome> finish_step(int me, const Update& update, const Outcome& own) = 0;

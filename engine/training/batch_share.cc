@@ -29,31 +29,34 @@ Result<Outcome> BatchShare::train(std::span<const uint32_t> batch, int64_t step)
   first_ = mine.begin;
   samples_.read(plan_.train, batch.subspan(static_cast<size_t>(mine.begin), static_cast<size_t>(mine.size())));
   Outcome outcome;
-  for (size_t i = 0; i < nodes_.size(); ++i) outcome += train(nodes_[i], updater_.gradients(me_, i));
+  const GradientsReady ready = [&](int64_t offset) { updater_.gradients_ready(me_, step, offset); };
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    outcome += train(nodes_[i], updater_.gradients(me_, i), i + 1 == nodes_.size() ? ready : nullptr);
+  }
   return told(outcome);
 }
 
-Outcome BatchShare::train(const Node& node, float* gradients) {
+Outcome BatchShare::train(const Node& node, float* gradients, const GradientsReady& ready) {
   const Range samples = samples_of(batch_, node.leaves(), leaves_);
-  if (node.level == 0) return train_leaf(samples, gradients);
+  if (node.level == 0) return train_leaf(samples, gradients, ready);
   if (samples.size() <= capacity_) {
     std::vector<int64_t> ends;
     for (int64_t leaf = node.leaves().begin; leaf < node.leaves().end; ++leaf) {
       ends.push_back(leaf_samples(batch_, leaf, leaves_).end - samples.begin);
     }
     return model_->train(params_, samples_.from(samples.begin - first_),
-                         {ends.data(), static_cast<int>(ends.size())}, gradients, false);
+                         {ends.data(), static_cast<int>(ends.size())}, gradients, false, ready);
   }
   Buffer<float>& right = waiting_[node.level];
   if (right.size() == 0) right = Buffer<float>(plan_.layout.size());
-  Outcome outcome = train(Node{node.level - 1, 2 * node.index}, gradients);
-  outcome += train(Node{node.level - 1, 2 * node.index + 1}, right.data());
+  Outcome outcome = train(Node{node.level - 1, 2 * node.index}, gradients, nullptr);
+  outcome += train(Node{node.level - 1, 2 * node.index + 1}, right.data(), nullptr);
   kernels<float>().add_to(plan_.layout.size(), right.data(), gradients);
   return outcome;
 }
 
 // One after the other, in pieces that depend on the leaf alone.
-Outcome BatchShare::train_leaf(Range samples, float* gradients) {
+Outcome BatchShare::train_leaf(Range samples, float* gradients, const GradientsReady& ready) {
   if (samples.size() == 0) {
     std::fill_n(gradients, plan_.layout.size(), 0.0f);
     return {};
@@ -61,8 +64,9 @@ Outcome BatchShare::train_leaf(Range samples, float* gradients) {
   Outcome outcome;
   for (int64_t first = samples.begin; first < samples.end; first += capacity_) {
     const int64_t count = std::min(capacity_, samples.end - first);
+    const bool is_last = first + capacity_ >= samples.end;
     outcome += model_->train(params_, samples_.from(first - first_), {&count, 1}, gradients,
-                             first > samples.begin);
+                             first > samples.begin, is_last ? ready : nullptr);
   }
   return outcome;
 }

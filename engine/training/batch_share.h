@@ -20,8 +20,9 @@ class BatchShare : public Share {
   Result<Outcome> evaluate(Range range, int64_t step) override;
 
  private:
-  Outcome train(const Node& node, float* gradients);
-  Outcome train_leaf(Range samples, float* gradients);
+  // `ready`: what is told of the gradients that are computed last, if anything.
+  Outcome train(const Node& node, float* gradients, const GradientsReady& ready);
+  Outcome train_leaf(Range samples, float* gradients, const GradientsReady& ready);
   // Those who compute it with this one count it too: the first of them tells.
   Result<Outcome> told(const Outcome& outcome) const;
 

@@ -1,6 +1,7 @@
 #include "engine/comm/exchange.h"
 
 #include <cstring>
+#include <future>
 #include <mutex>
 
 #include "forked.h"
@@ -70,32 +71,30 @@ Status train(Exchange& exchange, Team& team, int me, Deadline deadline) {
     }
     const double notes[] = {static_cast<double>(me), static_cast<double>(step)};
     std::vector<double> all(static_cast<size_t>(world) * 2);
-    const Range slice = exchange.slice(me);
-    if (step == 2) {
-      // Block by block is the same.
-      TRY(exchange.collect(me, step, deadline, notes, all));
-      std::vector<float> sums(static_cast<size_t>(slice.size()));
-      for (int64_t at = slice.begin; at < slice.end; at += kBlockElements) {
-        const Range part{at, std::min(slice.end, at + kBlockElements)};
-        exchange.sum(me, part, sums.data() + (at - slice.begin));
-      }
-      std::ranges::copy(sums, exchange.summed(me).begin());
-    } else {
-      TRY(exchange.reduce_scatter(me, step, deadline, notes, all));
-    }
+    // Backward may tell of what it has, or nothing at all.
+    const auto size = static_cast<int64_t>(team.gradients(me).size());
+    for (int64_t part = step == 3 ? 0 : 4; part-- > 0;) exchange.ready(me, step, size * part / 4);
+    TRY(exchange.collect(me, step, deadline, notes, all));
     for (int p = 0; p < world; ++p) {
       if (all[static_cast<size_t>(2 * p)] != p) return Error{Code::Internal, "wrong note", ""};
       if (all[static_cast<size_t>(2 * p + 1)] != static_cast<double>(step)) {
         return Error{Code::Internal, "wrong step of a note", ""};
       }
     }
-    const std::span<const float> sums = exchange.summed(me);
-    for (int64_t i = slice.begin; i < slice.end; ++i) {
-      double& block = team.blocks()[static_cast<size_t>(i / kBlockElements)];
-      if (i % kBlockElements == 0) block = 0;
-      const float sum = sums[static_cast<size_t>(i - slice.begin)];
-      block += double{sum} * sum;
-      update(team.params()[static_cast<size_t>(i)], team.state(0)[static_cast<size_t>(i)], sum);
+    for (const Range slice : exchange.slices(me)) {
+      // Block by block, or all of a slice, is the same.
+      const int64_t at_once = step == 2 ? kBlockElements : std::max<int64_t>(1, slice.size());
+      for (int64_t at = slice.begin; at < slice.end; at += at_once) {
+        const Range part{at, std::min(slice.end, at + at_once)};
+        exchange.sum(me, part, team.gradients(me).data() + at);
+      }
+      for (int64_t i = slice.begin; i < slice.end; ++i) {
+        double& block = team.blocks()[static_cast<size_t>(i / kBlockElements)];
+        if (i % kBlockElements == 0) block = 0;
+        const float sum = team.gradients(me)[static_cast<size_t>(i)];
+        block += double{sum} * sum;
+        update(team.params()[static_cast<size_t>(i)], team.state(0)[static_cast<size_t>(i)], sum);
+      }
     }
     TRY(exchange.gather_blocks(me, step, deadline));
     TRY(exchange.all_gather_params(me, step, deadline));
@@ -117,14 +116,14 @@ TeamPlan plan_for(int64_t elements, int world) {
   return {.elements = elements, .states = 1, .arenas = most_nodes(world, leaf_count(world))};
 }
 
-void check_training(const Cast& cast, int64_t elements) {
+void check_training(const Cast& cast, int64_t elements, const Overlap& overlap = {}) {
   const Trained expected = reference(elements);
   with_gangs(cast, [&](Gang& gang) {
     const auto deadline = Deadline::after(kPatience_seconds);
     auto team = Team::open(gang, plan_for(elements, gang.world()), deadline);
     if (!team.ok()) FAIL_CHECK(team.error().message);
     if (!team.ok()) return;
-    Exchange exchange(**team);
+    Exchange exchange(**team, overlap);
     std::vector<std::thread> threads;
     for (int thread = 0; thread < gang.threads(); ++thread) {
       threads.emplace_back([&, thread] {
@@ -166,57 +165,97 @@ TEST_CASE("every world trains the same bits, over one host and over several") {
   }
 }
 
-TEST_CASE("slices are cut at blocks and tile the arena") {
-  with_gangs({.threads = {5}}, [](Gang& gang) {
-    auto team = Team::open(gang, plan_for(7 * 4096 + 16, 5), Deadline::after(kPatience_seconds));
+TEST_CASE("the same bits where gradients go to other hosts while backward goes on") {
+  const Cast casts[] = {
+      {.threads = {1, 1}, .hosts = {0, 1}},
+      {.threads = {2, 2}, .hosts = {0, 1}},
+      {.threads = {1, 1, 1, 1}, .hosts = {0, 1, 0, 1}},
+      {.threads = {1, 1, 1}, .hosts = {0, 1, 2}},
+      {.threads = {1, 2, 1, 1}, .hosts = {0, 0, 0, 1}},
+  };
+  // One bucket, and several that aren't even.
+  for (const Cast& cast : casts) {
+    for (const int64_t elements : {16, 70 * 4096 + 48}) {
+      CAPTURE(cast.threads.size());
+      CAPTURE(cast.hosts.size());
+      CAPTURE(elements);
+      check_training(cast, elements, {.bucket_elements = 8 * 4096, .deadline_seconds = kPatience_seconds});
+    }
+  }
+}
+
+TEST_CASE("gradients that are ready go before the others are computed") {
+  constexpr int64_t kElements = 64 * 4096;
+  std::promise<void> seen;
+  with_gangs({.threads = {1, 1}, .hosts = {0, 1}}, [&](Gang& gang) {
+    const auto deadline = Deadline::after(kPatience_seconds);
+    auto team = Team::open(gang, plan_for(kElements, 2), deadline);
     if (!team.ok()) FAIL_CHECK(team.error().message);
     if (!team.ok()) return;
-    const Exchange exchange(**team);
-    int64_t at = 0;
-    for (int p = 0; p < 5; ++p) {
-      CHECK(exchange.slice(p).begin == at);
-      CHECK(at % kBlockElements == 0);
-      at = exchange.slice(p).end;
+    if (gang.self() == 1) {
+      FrameHeader header;
+      CHECK(gang.peer(0).socket.read(&header, sizeof(header), deadline).ok());
+      CHECK(header.op == Op::Gradients);
+      CHECK(header.bytes == kElements / 4 * sizeof(float));
+      seen.set_value();
+      return;
     }
-    CHECK(at == 7 * 4096 + 16);
+    Exchange exchange(**team, {.bucket_elements = kElements / 2, .deadline_seconds = kPatience_seconds});
+    exchange.ready(0, 1, kElements / 2 + 16);  // not all of the first bucket
+    exchange.ready(0, 1, kElements / 2);
+    CHECK(seen.get_future().wait_until(deadline.at()) == std::future_status::ready);
+    // Nobody answers any more, and that is found where it is waited for.
+    const auto status = exchange.collect(0, 1, deadline);
+    CHECK(!status.ok());
+    if (!status.ok()) CHECK(status.error().message.find("worker 1 at 127.0.0.1:") == 0);
   });
 }
 
 // Trains over three pretended hosts, of which the second does `end` in the middle of a frame.
-std::vector<std::string> broken_frame(double deadline_seconds, const std::function<void()>& end) {
+std::vector<std::string> broken_frame(const Overlap& overlap, double deadline_seconds, const std::function<void()>& end) {
   constexpr int64_t kElements = 6'000'000;
   return forked({.threads = {1, 1, 1}, .hosts = {0, 1, 2}}, [&](Gang& gang) -> std::string {
     auto team = Team::open(gang, plan_for(kElements, 3), Deadline::after(kPatience_seconds));
     if (!team.ok()) return team.error().message;
-    Exchange exchange(**team);
+    Exchange exchange(**team, overlap);
     if (gang.self() == 1) {
       FrameHeader header{.magic = frame_magic(gang.key()), .op = Op::Gradients, .sequence = 1};
       const std::vector<Node> nodes = exchange.nodes_of(1);
-      header.bytes = static_cast<uint64_t>(exchange.slice(0).size()) * sizeof(float) * nodes.size();
+      header.bytes = static_cast<uint64_t>(exchange.slices(0).front().size()) * sizeof(float) * nodes.size();
       const std::vector<char> some(1000);
       const iovec parts[] = {{&header, sizeof(header)},
                              {const_cast<char*>(some.data()), some.size()}};
       if (!gang.peer(0).socket.write(parts, Deadline::after(kPatience_seconds)).ok()) return "?";
       end();
     }
-    const auto status = exchange.reduce_scatter(gang.first(), 7, Deadline::after(deadline_seconds));
+    exchange.ready(gang.first(), 7, kElements / 2);
+    const auto status = exchange.collect(gang.first(), 7, Deadline::after(deadline_seconds));
     return status.ok() ? "passed" : status.error().message;
   });
 }
 
+const Overlap kOverlaps[] = {{}, {.bucket_elements = 1'000'000, .deadline_seconds = 1e4}};
+
 TEST_CASE("a process killed in the middle of a frame is named at once") {
-  const auto texts = broken_frame(1e4, [] { ::raise(SIGKILL); });
-  CHECK(texts[0].find("worker 1 at 127.0.0.1:") != std::string::npos);
-  CHECK(texts[0].find(" in step 7 (all-reduce)") != std::string::npos);
-  CHECK(texts[0].find("worker 2") == std::string::npos);
-  CHECK(texts[2].find("worker 1 at 127.0.0.1:") != std::string::npos);
+  for (const Overlap& overlap : kOverlaps) {
+    CAPTURE(overlap.bucket_elements);
+    const auto texts = broken_frame(overlap, 1e4, [] { ::raise(SIGKILL); });
+    CHECK(texts[0].find("worker 1 at 127.0.0.1:") != std::string::npos);
+    CHECK(texts[0].find(" in step 7 (all-reduce)") != std::string::npos);
+    CHECK(texts[0].find("worker 2") == std::string::npos);
+    CHECK(texts[2].find("worker 1 at 127.0.0.1:") != std::string::npos);
+  }
 }
 
 TEST_CASE("a process that stopped in the middle of a frame is named on the deadline") {
-  const auto texts = broken_frame(0.5, [] { ::raise(SIGSTOP); });
-  CHECK(texts[0].find("worker 1 at 127.0.0.1:") == 0);
-  CHECK(texts[0].find(" did not answer for 0.5 s in step 7 (all-reduce)") != std::string::npos);
-  CHECK(texts[2].find("worker 1 at 127.0.0.1:") == 0);
+  for (Overlap overlap : kOverlaps) {
+    CAPTURE(overlap.bucket_elements);
+    overlap.deadline_seconds = 0.5;
+    const auto texts = broken_frame(overlap, 0.5, [] { ::raise(SIGSTOP); });
+    CHECK(texts[0].find("worker 1 at 127.0.0.1:") == 0);
+    CHECK(texts[0].find(" did not answer for 0.5 s in step 7 (all-reduce)") != std::string::npos);
+    CHECK(texts[2].find("worker 1 at 127.0.0.1:") == 0);
+  }
 }
 
 TEST_CASE("processes out of step say so") {
@@ -228,7 +267,7 @@ TEST_CASE("processes out of step say so") {
     if (!team.ok()) return;
     Exchange exchange(**team);
     const auto status = gang.self() == 0 ? exchange.all_gather_params(0, 1, deadline)
-                                         : exchange.reduce_scatter(1, 1, deadline);
+                                         : exchange.collect(1, 1, deadline);
     const std::lock_guard lock(mutex);
     if (!status.ok()) text += status.error().message + "\n";
   });

@@ -25,7 +25,8 @@ double LearningRate::at(int64_t step) const {
       return full_;
     case Schedule::Step: {
       const double epochs = static_cast<double>(step) / length_.steps_per_epoch;
-      return full_ * std::pow(spec_.factor, std::floor(epochs / spec_.every_epochs));
+      // 0.3 epochs are three times 0.1, though the quotient of the doubles is a little less.
+      return full_ * std::pow(spec_.factor, std::floor(epochs / spec_.every_epochs + 1e-9));
     }
     case Schedule::Cosine: {
       const double falling = 0.5 * (1 + std::cos(std::numbers::pi * progress));

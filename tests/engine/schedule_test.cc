@@ -26,6 +26,11 @@ TEST_CASE("step multiplies after each so many epochs, parts of epochs too") {
   CHECK(rate.at(14) == 1);
   CHECK(rate.at(15) == 0.5);
   CHECK(rate.at(30) == 0.25);
+  // 0.3 / 0.1 is less than 3.
+  const LearningRate tenths(1, {.kind = Schedule::Step, .every_epochs = 0.1, .factor = 0.5},
+                            {.steps_per_epoch = 100, .total_steps = 1000, .global_batch = 1});
+  CHECK(tenths.at(29) == 0.25);
+  CHECK(tenths.at(30) == 0.125);
 }
 
 TEST_CASE("cosine and linear fall to their final share at the end, and stay there") {

@@ -37,7 +37,7 @@ Status send_fd(Socket& to, int fd, Deadline deadline) {
   // A Unix socket that has carried next to nothing has room for a byte.
   while (::sendmsg(to.fd(), &message.header, MSG_NOSIGNAL) != 1) {
     if (errno != EINTR && errno != EAGAIN) return to.gone(errno);
-    if (deadline.expired()) return to.silent(deadline);
+    TRY(to.wait_writable(deadline));
   }
   return ok();
 }

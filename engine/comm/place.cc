@@ -90,13 +90,13 @@ Result<Place> parse_place(std::string_view tf_config, uint64_t key) {
   if (name == "ps") {
     place.role = Role::Ps;
   } else if (name == "worker") {
-    at += before;
+    at = given <= INT64_MAX - before ? given + before : given;
   } else if (name != "chief" && name != "master") {
     return wrong(fmt::format("task.type \"{}\" is none of worker, chief, master and ps", name));
   }
   const auto count =
       static_cast<int64_t>(place.role == Role::Ps ? place.ps.size() : place.workers.size());
-  if (given < 0 || at >= count) {
+  if (given < 0 || given >= count || at >= count) {
     return wrong(fmt::format("there is no {} {} in the cluster", name, given));
   }
   if (place.workers.empty()) return wrong("a cluster without workers");

@@ -8,6 +8,8 @@ namespace dtrain::engine {
 
 namespace {
 
+static_assert(kBlockElements == kBlock, "a norm is of the blocks that an arena is cut at");
+
 // Of each participant in a bucket, where there are several: one block more or less is little then.
 constexpr int64_t kBlocksEach = 4;
 

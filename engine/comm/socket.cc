@@ -211,6 +211,10 @@ Status Socket::wait_readable(Deadline deadline) {
   return wait(POLLIN, deadline);
 }
 
+Status Socket::wait_writable(Deadline deadline) {
+  return wait(POLLOUT, deadline);
+}
+
 Result<size_t> Socket::read_some(void* data, size_t size) {
   while (true) {
     const ssize_t count = ::recv(fd_.get(), data, size, 0);

@@ -43,6 +43,8 @@ class Socket {
 
   // DeadlineExceeded unless there is something to read (or an end of stream) in time.
   Status wait_readable(Deadline deadline);
+  // The same, unless there is room to write.
+  Status wait_writable(Deadline deadline);
 
   // The peer closed or died, whatever may still be there to read.
   bool has_hung_up() const;

@@ -68,6 +68,8 @@ TEST_CASE("what is wrong is named") {
       {R"({"cluster":{"ps":["a:1"]},"task":{"type":"ps","index":0}})", "without workers"},
       {with(kCluster, "worker", "2"), "no worker 2"},
       {with(kCluster, "worker", "-1"), "no worker -1"},
+      {R"({"cluster":{"chief":["m:9"],"worker":["a:1"]},"task":{"type":"worker","index":9223372036854775807}})",
+       "no worker 9223372036854775807"},
       {with(kCluster, "evaluator", "0"), "evaluator"},
   };
   for (const auto& [text, part] : cases) {

@@ -168,16 +168,17 @@ class SectionReader {
       strategy.mesh_data = integer<int>(options, "data", strategy.mesh_data);
       strategy.mesh_model = integer<int>(options, "model", strategy.mesh_model);
     }
-    if (strategy.mode != ServerMode::Ssp) belongs_to("staleness", "ssp", chosen);
-    if (strategy.mode != ServerMode::Sync) belongs_to("backup", "sync", chosen);
+    if (strategy.mode != ServerMode::Ssp) belongs_to("staleness", "'mode: ssp'", chosen);
+    if (strategy.mode != ServerMode::Sync) belongs_to("backup", "'mode: sync'", chosen);
+    if (strategy.mode == ServerMode::Sync) belongs_to("apply-every", "'mode: async' or 'mode: ssp'", chosen);
   }
 
-  void belongs_to(std::string_view key, std::string_view mode, const Choice& chosen) {
+  void belongs_to(std::string_view key, std::string_view modes, const Choice& chosen) {
     const YamlNode* node = value_of(chosen.options, key);
     if (node == nullptr) return;
     problems_.add(
         node->place, join_path(chosen.path, key),
-        fmt::format("only 'mode: {}' has this; write it beside, or remove this key", mode));
+        fmt::format("only {} has this; write it beside, or remove this key", modes));
   }
 
   void read_length(EngineSpec& spec) {

@@ -100,7 +100,7 @@ class ServerProcesses {
     if (rank == 0) {
       const std::vector<float> zeros(static_cast<size_t>(layout_.size()));
       const float* arenas[] = {zeros.data()};
-      TRY(client->fill(arenas, 0));
+      TRY(client->fill(arenas, 0, 0));
     }
     return client;
   }

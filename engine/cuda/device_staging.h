@@ -29,6 +29,7 @@ class DeviceStaging : public Updater {
 
   Result<Outcome> finish_step(int me, const Update& update, const Outcome& own) override;
   int64_t steps_seen(int me, int64_t steps) const override { return keeper_->steps_seen(me, steps); }
+  int64_t updates(int64_t steps) const override { return keeper_->updates(steps); }
   std::optional<double> samples_learned() const override { return keeper_->samples_learned(); }
   Range evaluated(int me, int64_t samples) const override { return keeper_->evaluated(me, samples); }
   Result<Outcome> add_up(int me, int64_t step, const Outcome& own) override { return keeper_->add_up(me, step, own); }
@@ -36,7 +37,9 @@ class DeviceStaging : public Updater {
   std::span<float> params() override { return keeper_->params(); }
   std::span<float> state(int index) override { return keeper_->state(index); }
   Status collect(int me, int64_t step) override { return keeper_->collect(me, step); }
-  Status distribute(int me, int64_t step) override { return keeper_->distribute(me, step); }
+  Status distribute(int me, int64_t step, int64_t updates) override {
+    return keeper_->distribute(me, step, updates);
+  }
   Result<int64_t> agree(int me, int64_t step) override;
   Status wait_for_master(int me, int64_t step) override { return keeper_->wait_for_master(me, step); }
   Status finish(int me) override { return keeper_->finish(me); }

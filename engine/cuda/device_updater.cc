@@ -263,7 +263,7 @@ Status DeviceUpdater::collect(int me, int64_t step) {
   return ok();
 }
 
-Status DeviceUpdater::distribute(int me, int64_t step) {
+Status DeviceUpdater::distribute(int me, int64_t step, int64_t) {
   Rank& mine = rank(me);
   mine.device().use();
   std::vector<float>& packed = own(me).packed;

@@ -55,7 +55,7 @@ class DeviceUpdater : public Updater {
     return {state.data(), static_cast<size_t>(state.size())};
   }
   Status collect(int me, int64_t step) override;
-  Status distribute(int me, int64_t step) override;
+  Status distribute(int me, int64_t step, int64_t updates) override;
   Result<int64_t> agree(int me, int64_t step) override;
   Status wait_for_master(int me, int64_t step) override;
   Status finish(int) override { return ok(); }

@@ -37,6 +37,7 @@ ServerClient::ServerClient(const ServerClientConfig& config, const Layout& layou
                     .generation = config.rank == 0 ? random_number() : 0,
                     .attempt = config.attempt,
                     .rank = config.rank,
+                    .threads = static_cast<uint64_t>(config.threads),
                     .local_sockets = config.local_sockets && config.through.addresses.empty()} {
   const auto servers = static_cast<int>(config.servers.size());
   const std::vector<Range> ranges = shards_of(layout.size(), servers);
@@ -60,7 +61,7 @@ Result<std::unique_ptr<ServerClient>> ServerClient::join(const ServerClientConfi
     client->introduction_.generation = lane.welcome().generation;
     client->pushes_ = std::max(client->pushes_, lane.welcome().sequence);
     client->updates_ = client->lanes_.front().welcome().clock;
-    client->updates_when_filled_ = lane.welcome().samples;
+    client->begun_at_ = lane.welcome().samples;
   }
   // With bounded staleness a worker that computes for long is waited for; in step with each other, only
   // worker 0 while it tests and writes.
@@ -172,7 +173,7 @@ Status ServerClient::exchange(bool fills) {
   }
 }
 
-Status ServerClient::fill(std::span<const float* const> arenas, uint64_t updates) {
+Status ServerClient::fill(std::span<const float* const> arenas, uint64_t updates, uint64_t begun_at) {
   INVARIANT(arenas.size() == static_cast<size_t>(arenas_), "all arenas are filled");
   const std::scoped_lock lock(mutex_);
   for (Lane& lane : lanes_) {
@@ -185,10 +186,12 @@ Status ServerClient::fill(std::span<const float* const> arenas, uint64_t updates
     }
     requests.push_back({.frame = frame(Op::Ready)});
     requests.back().frame.clock = updates;
+    requests.back().frame.sequence = begun_at;
     lane.ask(std::move(requests));
   }
   TRY(exchange(true));
-  updates_ = updates_when_filled_ = updates;
+  updates_ = updates;
+  begun_at_ = begun_at;
   return ok();
 }
 
@@ -239,8 +242,14 @@ Status ServerClient::push(const float* grads, double learning_rate, double gradi
   }
   TRY(exchange());
   ++pushes_;
+  // Who was silent for too long goes on where the slowest are: else these would wait for it to come there.
+  if (config_.spec.strategy.mode == ServerMode::Ssp && params != nullptr) catch_up();
   note_answers();
   return ok();
+}
+
+void ServerClient::catch_up() {
+  for (const Lane& lane : lanes_) pushes_ = std::max(pushes_, lane.answer().sequence);
 }
 
 Status ServerClient::push_step(std::span<const NodeSums> nodes, uint64_t samples,
@@ -276,13 +285,15 @@ Status ServerClient::push_step(std::span<const NodeSums> nodes, uint64_t samples
       std::vector<Request> requests = requests_of(lane);
       requests.push_back({.frame = frame(Op::Apply)});
       requests.back().frame.sequence = pushes_ + 1;
-      requests.back().frame.gradient_scale = scale;
+      // Without the slowest workers, servers may have summed over other samples.
+      requests.back().frame.gradient_scale =
+          scale * (static_cast<double>(lanes_.front().samples()) / static_cast<double>(lane.samples()));
       lane.ask(std::move(requests), nodes.size());
     }
     TRY(exchange());
   }
   ++pushes_;
-  for (const Lane& lane : lanes_) pushes_ = std::max(pushes_, lane.answer().sequence);
+  catch_up();
   note_answers();
   return ok();
 }

@@ -18,6 +18,7 @@ namespace dtrain::engine {
 
 struct ServerClientConfig {
   int rank = 0;  // of this worker; 0 fills the servers
+  int threads = 1;
   std::vector<std::string> servers;
   std::vector<std::string> workers;
   std::string experiment;  // EXPERIMENT_ID
@@ -46,14 +47,15 @@ class ServerClient {
   ~ServerClient();
 
   // Worker 0's first call unless it has connected again: parameters and optimiser state (as many
-  // arenas as the optimiser has), which have seen so many updates.
-  Status fill(std::span<const float* const> arenas, uint64_t updates);
+  // arenas as the optimiser has), which have seen so many updates, for steps from `begun_at` on.
+  Status fill(std::span<const float* const> arenas, uint64_t updates, uint64_t begun_at);
 
   // This worker's pushes so far, on the server that knows of most; the next is one more. Not 0 at the
-  // start of a worker that replaces a lost one.
+  // start of a worker that replaces a lost one. With ssp also those of the slowest of the others, where
+  // this one was not counted for a while.
   uint64_t pushes() const { return pushes_; }
-  // The updates that worker 0 filled the servers with: pushes come on top of them.
-  uint64_t updates_when_filled() const { return updates_when_filled_; }
+  // The step that worker 0 began at: pushes come on top of it.
+  uint64_t begun_at() const { return begun_at_; }
   // Updates of the parameters that the last answer had seen: the steps of an optimiser.
   uint64_t updates() const { return updates_; }
 
@@ -82,6 +84,7 @@ class ServerClient {
   Status ask_all(server::Frame frame, float* data);
   Status exchange(bool fills = false);
   double clipped() const;
+  void catch_up();
   void note_answers();
   void beat();
 
@@ -89,7 +92,7 @@ class ServerClient {
   const int arenas_;
   server::Introduction introduction_;
   std::vector<server::Lane> lanes_;  // of servers that hold anything
-  uint64_t pushes_ = 0, updates_ = 0, updates_when_filled_ = 0;
+  uint64_t pushes_ = 0, updates_ = 0, begun_at_ = 0;
 
   std::mutex mutex_;  // who uses the connections: the calls, or the heartbeat
   std::condition_variable ending_;

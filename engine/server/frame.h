@@ -14,9 +14,9 @@ namespace dtrain::engine::server {
 
 enum class Op : uint8_t {
   // A worker's.
-  Hello = 1,  // clock: its attempt; kMaster -> Welcome
+  Hello = 1,  // clock: its attempt, samples: its threads; kMaster -> Welcome
   Write,      // arena, payload: one arena of the shard, before Ready -> Ack
-  Ready,      // clock: updates that the written state has seen -> Ack
+  Ready,      // clock: updates that the written state has seen, sequence: the step to begin at -> Ack
   Read,       // arena -> Data
   Pull,       // clock: the worker's, for the gate of ssp -> Data
   Push,       // sequence, rates, payload: a gradient; kWantsParams -> Data, else Ack
@@ -27,8 +27,8 @@ enum class Op : uint8_t {
   Leave,      // the worker is done -> Ack
   Finish,     // the experiment is done: no state is needed any more -> Ack
   // A server's.
-  Welcome,  // generation, sequence: the worker's last, samples: updates when it was filled; kFilled
-  Data,     // clock, payload: the shard's elements of an arena
+  Welcome,  // generation, sequence: the worker's last, samples: the step begun at; kFilled
+  Data,     // clock, sequence: how far the worker counts as being, payload: the shard's elements of an arena
   Squares,  // samples, payload: the sums of squares of its blocks
   Ack,      // clock
   Wait,     // the answer takes longer, for a reason

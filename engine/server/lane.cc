@@ -36,10 +36,14 @@ Status Lane::connect(const Introduction& introduction, Deadline deadline) {
                     .job = introduction.job,
                     .generation = introduction.generation,
                     .clock = introduction.attempt,
-                    .rank = static_cast<uint32_t>(introduction.rank)};
+                    .rank = static_cast<uint32_t>(introduction.rank),
+                    .samples = introduction.threads};
   TRY(socket_.write(&hello, sizeof(hello), deadline));
-  TRY(socket_.read(&welcome_, sizeof(welcome_), deadline));
-  TRY(check(welcome_, true));
+  do {
+    TRY(socket_.read(&welcome_, sizeof(welcome_), deadline));
+    TRY(check(welcome_, true));
+    deadline = Deadline::after(deadline.seconds());
+  } while (welcome_.op == Op::Wait);
   if (welcome_.op == Op::Failure && welcome_.payload <= kLongestText) {
     text_.resize(welcome_.payload);
     TRY(socket_.read(text_.data(), text_.size(), deadline));

@@ -16,6 +16,7 @@ struct Introduction {
   uint64_t generation = 0;  // worker 0 chooses it; the others learn it
   uint64_t attempt = 0;
   int rank = 0;
+  uint64_t threads = 1;
   bool local_sockets = true;
 };
 

@@ -43,6 +43,8 @@ class Link {
   // Sends what goes at once.
   Status flush();
   bool sending() const { return !answers_.empty(); }
+  // Has not said who it is.
+  bool is_stranger() const { return rank < 0 && wait == Wait::Nothing && !closing; }
 
   Socket socket;
   Frame in;                 // once there is a header
@@ -51,6 +53,7 @@ class Link {
   bool closing = false;
 
   int rank = -1;  // once welcome
+  bool left = false;  // and waited for by nobody any more
   Wait wait = Wait::Nothing;
   Frame asked;  // what it waits for
   Time since;  // of the wait, or of the connection

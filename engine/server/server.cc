@@ -10,6 +10,7 @@
 #include <csignal>
 
 #include "engine/comm/hash.h"
+#include "engine/leaves.h"
 #include "engine/server/shards.h"
 
 namespace dtrain::engine {
@@ -20,6 +21,8 @@ using Clock = Deadline::Clock;
 constexpr size_t kConnectionsBeyondWorkers = 64;
 constexpr size_t kBytesATurn = 1 << 20;     // of one worker, before the others have theirs
 constexpr std::chrono::seconds kLinger{2};  // for a refused worker to close
+constexpr double kGreeting = 0.25;            // of the deadline, for who connects to say who it is
+constexpr std::chrono::seconds kNoRoom{1};    // until connections are accepted again
 constexpr int kLook_ms = 50;                // while somebody waits: at who is gone or too slow
 
 std::string state_path(const ServerConfig& config) {
@@ -73,8 +76,8 @@ Result<std::unique_ptr<Server>> Server::open(const ServerConfig& config, const L
                                    Deadline::after(config.spec.deadline_seconds)));
   server->shard_ = std::make_unique<server::Shard>(std::move(state), server->kernel_, range);
   if (server->sync_) {
-    server->step_ = std::make_unique<server::StepSum>(*server->shard_, config.leaves, workers,
-                                                      config.spec.strategy.backup);
+    server->step_ = std::make_unique<server::StepSum>(*server->shard_, static_cast<int>(leaf_count(workers)),
+                                                      workers, config.spec.strategy.backup);
   }
   server->stop_ = Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!server->stop_) return errno_error("eventfd", errno);
@@ -117,17 +120,18 @@ void Server::stop() {
 Status Server::run(int ending) {
   std::vector<pollfd> polled;
   while (true) {
+    const bool accepts = Clock::now() >= accepts_after_;
     polled = {{stop_.get(), POLLIN, 0},
               {ending, POLLIN, 0},
-              {listener_.fd(), POLLIN, 0},
-              {local_.fd(), POLLIN, 0}};
+              {accepts ? listener_.fd() : -1, POLLIN, 0},
+              {accepts ? local_.fd() : -1, POLLIN, 0}};
     const size_t first = polled.size();
-    bool waiting = false;
+    bool waiting = !accepts;
     for (const auto& link : links_) {
       // Who does not take its answers is not listened to.
       const short events = link->sending() ? POLLOUT : POLLIN;
       polled.push_back({link->socket.fd(), events, 0});
-      waiting |= link->wait != server::Wait::Nothing || link->closing;
+      waiting |= link->wait != server::Wait::Nothing || link->closing || link->is_stranger();
     }
     const int ready = ::poll(polled.data(), polled.size(), waiting ? kLook_ms : -1);
     if (ready < 0 && errno != EINTR) return errno_error("poll", errno);
@@ -149,7 +153,10 @@ Status Server::run(int ending) {
     }
     for (size_t i = links_.size(); i-- > 0;) {
       const Link& link = *links_[i];
-      if (!link.socket || (link.closing && now - link.since > kLinger)) close(i);
+      if (!link.socket || (link.closing && now - link.since > kLinger) ||
+          (link.is_stranger() && now - link.since > std::chrono::duration<double>(kGreeting * deadline_))) {
+        close(i);
+      }
     }
     if (polled[2].revents != 0) accept(listener_);
     if (polled[3].revents != 0) accept(local_);
@@ -158,7 +165,11 @@ Status Server::run(int ending) {
 
 void Server::accept(Listener& listener) {
   auto socket = listener.accept(Deadline::after(0));
-  if (!socket.ok()) return;
+  if (!socket.ok()) {
+    // Who waits to be accepted would wake the loop again at once.
+    if (socket.error().code != Code::DeadlineExceeded) accepts_after_ = Clock::now() + kNoRoom;
+    return;
+  }
   if (links_.size() >= workers_.size() * 2 + kConnectionsBeyondWorkers) return;
   links_.push_back(std::make_unique<Link>(std::move(socket).value()));
   links_.back()->since = links_.back()->heard = Clock::now();

@@ -21,7 +21,6 @@ struct ServerConfig {
   std::string experiment;            // EXPERIMENT_ID
   std::string directory;             // for what must outlive a kill; empty: nothing does
   EngineSpec spec;
-  int leaves = 8;  // of a step's tree; sync only
 };
 
 // What a server and its workers must agree on.
@@ -81,6 +80,7 @@ class Server {
   // server_workers.cc: who is there, and who waits for whom
   Status hello(Link& link);
   Status hello_of_first(Link& link);
+  Status agree_on_threads(const server::Frame& hello);
   void welcome(Link& link);
   void admit();
   void lost(Link& link);
@@ -88,7 +88,10 @@ class Server {
   void look_at_gate();
   void look_at_step();
   void look_at_clock(Time now);
+  bool is_alive(size_t worker, Time now) const;
   bool first_is_busy(Time now) const;
+  bool slowest_are_busy(Time now) const;
+  bool waits_for_who_lives(const Link& link, Time now) const;
   Error waited_in_vain(const Link& link, Time now) const;
   std::string name(size_t worker) const;
 
@@ -107,6 +110,8 @@ class Server {
   std::vector<std::unique_ptr<Link>> links_;
   std::vector<float> discarded_;  // what was applied before comes here
   bool confirmed_ = false;        // the generation is that of the worker 0 that runs now
+  uint64_t threads_ = 0;          // of each worker; 0: none was welcome yet
+  Time accepts_after_ = {};       // new connections, which there was no room for
 };
 
 // Opens the server of TF_CONFIG's task and runs it until SIGTERM or SIGINT. Call it before there are

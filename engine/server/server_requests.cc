@@ -1,5 +1,6 @@
 // What workers ask a server for.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "engine/norm.h"
@@ -44,7 +45,7 @@ void Server::answer_data(Link& link, int arena) {
   link.wait = Wait::Nothing;
   const Frame frame{.op = Op::Data,
                     .generation = shard_->state().generation(),
-                    .sequence = sync_ ? step_->steps() : link.in.sequence,
+                    .sequence = sync_ ? step_->steps() : clocks_.clock(link.rank),
                     .clock = shard_->state().blocks() > 0 ? shard_->state().updates(0) : 0};
   link.answer(frame, bytes_of(shard_->state().arena(arena), shard_->bytes()));
 }
@@ -68,7 +69,7 @@ Status Server::begin(Link& link) {
     return ok();
   }
   if (link.rank < 0) return out_of_turn(in);
-  clocks_.put_back(link.rank);
+  if (!link.left) clocks_.put_back(link.rank);
   // A worker that waits sends nothing but that it lives.
   if (link.wait != Wait::Nothing && in.op != Op::Heartbeat) return out_of_turn(in);
   const bool filling = in.op == Op::Write || in.op == Op::Ready;
@@ -81,6 +82,9 @@ Status Server::begin(Link& link) {
   if ((of_sync && !sync_) || (in.op == Op::Push && sync_)) return out_of_turn(in);
   const bool carries = in.op == Op::Push || in.op == Op::Node || in.op == Op::Write;
   if (in.payload != (carries ? shard_->bytes() : 0)) return out_of_turn(in);
+  if (!std::isfinite(in.learning_rate) || !std::isfinite(in.gradient_scale)) {
+    return Error{Code::InvalidArgument, "a learning rate or scale that is not finite", ""};
+  }
 
   if (in.op == Op::Push) return begin_push(link);
   if (in.op == Op::Node) return begin_node(link);
@@ -105,7 +109,7 @@ Status Server::finish(Link& link) {
     case Op::Hello:
       return hello(link);
     case Op::Ready:
-      shard_->state().set_filled(in.clock);
+      shard_->state().set_filled(in.clock, in.sequence);
       admit();
       answer(link, Op::Ack);
       return ok();
@@ -126,6 +130,7 @@ Status Server::finish(Link& link) {
       answer(link, Op::Ack);
       return ok();
     case Op::Leave:
+      link.left = true;
       clocks_.take_out(link.rank);
       answer(link, Op::Ack);
       look_at_gate();

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "engine/comm/place.h"
+#include "engine/leaves.h"
 #include "engine/server/server.h"
 
 namespace dtrain::engine {
@@ -48,6 +49,7 @@ Status Server::hello(Link& link) {
   if (first) return hello_of_first(link);
   if (in.generation != 0 && state.filled()) confirmed_ = true;
   if (confirmed_ && state.filled()) {
+    TRY(agree_on_threads(in));
     welcome(link);
   } else {
     wait(link, Wait::Start);
@@ -68,12 +70,31 @@ Status Server::hello_of_first(Link& link) {
       }
     }
     clocks_ = Clocks(static_cast<int>(workers_.size()));
-    if (sync_) step_->forget_all();
+    threads_ = 0;
   }
+  TRY(agree_on_threads(in));
   confirmed_ = true;
   welcome(link);
   if (state.filled()) admit();
   return ok();
+}
+
+// The leaves of a batch, and whose they are, follow from the number of all threads.
+Status Server::agree_on_threads(const Frame& hello) {
+  const size_t workers = workers_.size();
+  if (threads_ == 0) {
+    threads_ = std::max<uint64_t>(1, hello.samples);
+    if (sync_) {
+      const int64_t leaves = leaf_count(static_cast<int64_t>(workers * threads_));
+      step_ = std::make_unique<server::StepSum>(*shard_, static_cast<int>(leaves), static_cast<int>(workers),
+                                                config_.spec.strategy.backup);
+    }
+  }
+  if (hello.samples == threads_) return ok();
+  return Error{Code::InvalidArgument,
+               fmt::format("{} has {} threads, and others have {}: parameter servers need as many everywhere",
+                           name(hello.rank), hello.samples, threads_),
+               "threads: 1, or the same cpus for all workers"};
 }
 
 void Server::welcome(Link& link) {
@@ -94,7 +115,7 @@ void Server::welcome(Link& link) {
                     .generation = state.generation(),
                     .sequence = sync_ ? step_->steps() : clocks_.clock(rank),
                     .clock = state.blocks() > 0 ? state.updates(0) : 0,
-                    .samples = state.updates_when_filled()});
+                    .samples = state.begun_at()});
 }
 
 void Server::admit() {
@@ -103,7 +124,12 @@ void Server::admit() {
   for (const auto& link : links_) {
     if (link->wait != Wait::Start || link->closing) continue;
     const uint64_t generation = link->asked.generation;
-    if (generation == 0 || generation == shard_->state().generation()) welcome(*link);
+    if (generation != 0 && generation != shard_->state().generation()) continue;
+    if (const Status same = agree_on_threads(link->asked); !same.ok()) {
+      link->refuse(same.error());
+    } else {
+      welcome(*link);
+    }
   }
 }
 
@@ -181,7 +207,7 @@ void Server::look_at_clock(Time now) {
   for (const auto& link : links_) {
     if (link->wait == Wait::Nothing) continue;
     const bool of_step = link->wait == Wait::Step || link->wait == Wait::Apply;
-    if (of_step && first_is_busy(now) && seconds(link->since, now) < kWriteSeconds) {
+    if (waits_for_who_lives(*link, now) && seconds(link->since, now) < kWriteSeconds) {
       if (seconds(link->told, now) > kTell * deadline_) {
         link->answer(Frame{.op = Op::Wait});
         link->told = now;
@@ -194,10 +220,38 @@ void Server::look_at_clock(Time now) {
   }
 }
 
+bool Server::is_alive(size_t worker, Time now) const {
+  const Worker& of = workers_[worker];
+  return of.link != nullptr && seconds(of.link->heard, now) <= kSilent * deadline_;
+}
+
+// Those whom it waits for say that they live.
+bool Server::waits_for_who_lives(const Link& link, Time now) const {
+  switch (link.wait) {
+    case Wait::Nothing:
+      return false;
+    case Wait::Start:  // it reads a checkpoint, or makes the first parameters, and says nothing meanwhile
+      return workers_[0].link != nullptr;
+    case Wait::Gate:
+      return slowest_are_busy(now);
+    case Wait::Step:
+    case Wait::Apply:
+      return first_is_busy(now);
+  }
+  return false;
+}
+
+bool Server::slowest_are_busy(Time now) const {
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    const auto rank = static_cast<int>(i);
+    if (clocks_.counted(rank) && clocks_.clock(rank) == clocks_.slowest() && !is_alive(i, now)) return false;
+  }
+  return true;
+}
+
 // Worker 0 alone is missing, and lives: it tests the model or writes a checkpoint.
 bool Server::first_is_busy(Time now) const {
-  const Worker& first = workers_[0];
-  if (step_->has(0) || first.link == nullptr || seconds(first.link->heard, now) > kSilent * deadline_) return false;
+  if (step_->has(0) || !is_alive(0, now)) return false;
   for (size_t i = 1; i < workers_.size(); ++i) {
     if (!step_->has(static_cast<int>(i))) return false;
   }

@@ -16,7 +16,7 @@ namespace dtrain::engine {
 
 namespace {
 
-constexpr uint64_t kMagic = 0x3276617473746474;
+constexpr uint64_t kMagic = 0x3376617473746474;
 constexpr size_t kPage = 4096;
 constexpr int kRetry_ms = 20;
 
@@ -44,7 +44,7 @@ struct ShardState::Header {
   int64_t elements;
   int32_t states, writers;
   uint64_t generation, attempt;
-  uint64_t updates_when_filled;
+  uint64_t begun_at;
   uint32_t filled;
   Change change;
   int64_t block;
@@ -114,7 +114,7 @@ Result<std::unique_ptr<ShardState>> ShardState::open(const std::string& path, co
   Header& header = *state->header_;
   if (same_size && header.magic == kMagic && header.job == shape.job &&
       header.elements == shape.elements && header.states == shape.states &&
-      header.writers == shape.writers) {
+      header.writers == shape.writers && state->is_sound()) {
     state->recover();
     return state;
   }
@@ -127,7 +127,7 @@ Result<std::unique_ptr<ShardState>> ShardState::open(const std::string& path, co
                   .writers = shape.writers,
                   .generation = 0,
                   .attempt = 0,
-                  .updates_when_filled = 0,
+                  .begun_at = 0,
                   .filled = 0,
                   .change = Change::None,
                   .block = 0,
@@ -157,8 +157,8 @@ uint64_t ShardState::attempt() const {
   return header_->attempt;
 }
 
-uint64_t ShardState::updates_when_filled() const {
-  return header_->updates_when_filled;
+uint64_t ShardState::begun_at() const {
+  return header_->begun_at;
 }
 
 void ShardState::begin_filling(uint64_t generation, uint64_t attempt) {
@@ -169,11 +169,11 @@ void ShardState::begin_filling(uint64_t generation, uint64_t attempt) {
   header_->attempt = attempt;
 }
 
-void ShardState::set_filled(uint64_t updates) {
+void ShardState::set_filled(uint64_t updates, uint64_t begun_at) {
   header_->filled = 0;
   header_->change = Change::None;
   in_order();
-  header_->updates_when_filled = updates;
+  header_->begun_at = begun_at;
   std::fill_n(updates_, blocks(), updates);
   std::fill_n(progress_, shape_.writers, Progress{});
   in_order();
@@ -205,6 +205,14 @@ void ShardState::commit_change(int writer, uint64_t sequence) {
   in_order();
   header.change = Change::None;
   in_order();
+}
+
+// Whether what a change names is there.
+bool ShardState::is_sound() const {
+  const Header& header = *header_;
+  if (header.change == Change::None) return true;
+  if (header.change != Change::Begun && header.change != Change::Committed) return false;
+  return header.block >= 0 && header.block < blocks() && header.writer >= 0 && header.writer < shape_.writers;
 }
 
 void ShardState::recover() {

@@ -51,9 +51,10 @@ class ShardState {
   uint64_t generation() const;
   uint64_t attempt() const;
   void begin_filling(uint64_t generation, uint64_t attempt);
-  void set_filled(uint64_t updates);
-  // What worker 0 said then: pushes are counted from there.
-  uint64_t updates_when_filled() const;
+  // With what has seen so many updates, for steps from `begun_at` on.
+  void set_filled(uint64_t updates, uint64_t begun_at);
+  // The step that worker 0 began at: pushes are counted from there.
+  uint64_t begun_at() const;
 
   // Updates that a block has seen.
   uint64_t updates(int64_t block) const { return updates_[block]; }
@@ -68,6 +69,7 @@ class ShardState {
  private:
   struct Header;
   ShardState() = default;
+  bool is_sound() const;
   void recover();
 
   std::string path_;

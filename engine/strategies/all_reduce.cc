@@ -103,7 +103,7 @@ Status AllReduce::collect(int me, int64_t step) {
   return ok();
 }
 
-Status AllReduce::distribute(int me, int64_t step) {
+Status AllReduce::distribute(int me, int64_t step, int64_t) {
   TRY(exchange_->broadcast(me, step, deadline(), team_->params()));
   for (int i = 0; i < optimizer_.states(); ++i) {
     TRY(exchange_->broadcast(me, step, deadline(), team_->state(i)));

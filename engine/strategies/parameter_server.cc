@@ -34,6 +34,7 @@ Result<std::unique_ptr<ParameterServer>> ParameterServer::open(const RunPlan& pl
                            .arenas = most_nodes(world, leaf_count(world))};
   TRY(auto team, Team::open(*gang, team_plan, deadline));
   ServerClientConfig config{.rank = plan.place.index,
+                            .threads = plan.threads,
                             .servers = plan.place.ps,
                             .workers = plan.place.workers,
                             .experiment = variable("EXPERIMENT_ID"),
@@ -106,10 +107,19 @@ Result<Outcome> ParameterServer::finish_step(int me, const Update& update, const
 
 // No thread pushes again before all of this worker's have met.
 int64_t ParameterServer::steps_seen(int, int64_t steps) const {
-  if (!is_sync() || plan_.spec.strategy.backup == 0) return steps;
-  const auto seen = static_cast<int64_t>(client_->updates_when_filled() + client_->pushes());
-  return std::clamp(seen, steps, plan_.steps);
+  const ServerMode mode = plan_.spec.strategy.mode;
+  const bool may_be_left_behind =
+      mode == ServerMode::Ssp || (mode == ServerMode::Sync && plan_.spec.strategy.backup > 0);
+  return may_be_left_behind ? std::clamp(steps_pushed(), steps, plan_.steps) : steps;
 }
+
+// Of which the servers have this worker's gradients, or did without.
+int64_t ParameterServer::steps_pushed() const {
+  const int64_t steps_of_push = is_sync() ? 1 : plan_.spec.strategy.apply_every;
+  return static_cast<int64_t>(client_->begun_at()) + static_cast<int64_t>(client_->pushes()) * steps_of_push;
+}
+
+int64_t ParameterServer::updates(int64_t) const { return static_cast<int64_t>(client_->updates()); }
 
 // The servers count everybody's updates: in sync each is a step of all workers, else one worker's push.
 std::optional<double> ParameterServer::samples_learned() const {
@@ -151,7 +161,8 @@ Status ParameterServer::push_gradient(const Update& update, const Outcome& outco
     sum = gathered_.data();
     if (gathered_batches_ < plan_.spec.strategy.apply_every && !last) return ok();
   }
-  const double scale = 1 / static_cast<double>(gathered_outcome_.rows);
+  // The rest of an epoch may have nothing for this worker. It pushes all the same, for others wait for it.
+  const double scale = gathered_outcome_.rows > 0 ? 1 / static_cast<double>(gathered_outcome_.rows) : 0;
   gathered_outcome_ = {};
   gathered_batches_ = 0;
   return client_->push(sum, update.learning_rate, scale, team_->params().data());
@@ -161,17 +172,15 @@ Result<int64_t> ParameterServer::agree(int me, int64_t step) {
   (void)me;
   if (plan_.place.is_master()) return step;
   // All begin where the master did; who comes again goes on after what the servers have of it.
-  const auto begun = static_cast<int64_t>(client_->updates_when_filled());
-  const auto pushes = static_cast<int64_t>(client_->pushes());
-  return begun + pushes * (is_sync() ? 1 : plan_.spec.strategy.apply_every);
+  return steps_pushed();
 }
 
-Status ParameterServer::distribute(int me, int64_t step) {
+Status ParameterServer::distribute(int me, int64_t step, int64_t updates) {
   if (talks(me)) {
     if (plan_.place.is_master()) {
       std::vector<const float*> arenas{team_->params().data()};
       for (int i = 0; i < team_->plan().states; ++i) arenas.push_back(team_->state(i).data());
-      TRY(client_->fill(arenas, static_cast<uint64_t>(step)));
+      TRY(client_->fill(arenas, static_cast<uint64_t>(updates), static_cast<uint64_t>(step)));
     } else {
       TRY(client_->pull(team_->params().data()));
     }

@@ -32,8 +32,10 @@ class ParameterServer : public Updater {
 
   // Knows of this worker's share of the batch only.
   Result<Outcome> finish_step(int me, const Update& update, const Outcome& own) override;
-  // With `backup` a worker that was not waited for goes on where the others are.
+  // With `backup` and ssp a worker that was not waited for goes on where the others are.
   int64_t steps_seen(int me, int64_t steps) const override;
+  // Of all workers: each push is one, but for sync.
+  int64_t updates(int64_t steps) const override;
   std::optional<double> samples_learned() const override;
   Result<Outcome> add_up(int me, int64_t step, const Outcome& own) override;
   Result<int64_t> agree(int me, int64_t step) override;
@@ -41,7 +43,7 @@ class ParameterServer : public Updater {
   std::span<float> params() override { return team_->params(); }
   std::span<float> state(int index) override { return team_->state(index); }
   Status collect(int me, int64_t step) override;
-  Status distribute(int me, int64_t step) override;
+  Status distribute(int me, int64_t step, int64_t updates) override;
   Status wait_for_master(int me, int64_t step) override;
   Status finish(int me) override;
 
@@ -57,6 +59,7 @@ class ParameterServer : public Updater {
   bool is_sync() const { return plan_.spec.strategy.mode == ServerMode::Sync; }
   // All threads of this worker.
   Status meet_threads(int me, int64_t step);
+  int64_t steps_pushed() const;
   void sum_threads();
   Status push(const Update& update, const Outcome& outcome);
   Status push_gradient(const Update& update, const Outcome& outcome);

@@ -318,7 +318,7 @@ Status SplitModel::collect(int me, int64_t step) {
 }
 
 // Others of the host see it once they have agreed on the step.
-Status SplitModel::distribute(int me, int64_t step) {
+Status SplitModel::distribute(int me, int64_t step, int64_t) {
   const Moment moment{step, "distribute parameters"};
   Own& mine = own(me);
   for (auto& [host, channel] : mine.channels) {

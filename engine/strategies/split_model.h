@@ -41,7 +41,7 @@ class SplitModel : public Updater {
   std::span<float> params() override { return team_->params(); }
   std::span<float> state(int index) override { return team_->state(index); }
   Status collect(int me, int64_t step) override;
-  Status distribute(int me, int64_t step) override;
+  Status distribute(int me, int64_t step, int64_t updates) override;
   Result<int64_t> agree(int me, int64_t step) override;
   Status wait_for_master(int me, int64_t step) override;
   Status finish(int) override { return ok(); }

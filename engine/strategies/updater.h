@@ -58,6 +58,8 @@ class Updater {
   // Samples that the whole gang has learned from so far; nothing where the outcomes of the steps that
   // this process made tell. Asked at the master, after finish_step().
   virtual std::optional<double> samples_learned() const { return std::nullopt; }
+  // Updates that the parameters have seen after `steps` steps, which is what the optimiser's state counts.
+  virtual int64_t updates(int64_t steps) const { return steps; }
   // An evaluation: which of the test samples `me` computes, and what came of all.
   virtual Range evaluated(int me, int64_t samples) const = 0;
   virtual Result<Outcome> add_up(int me, int64_t step, const Outcome& own) = 0;
@@ -67,10 +69,11 @@ class Updater {
   virtual std::span<float> params() = 0;
   virtual std::span<float> state(int index) = 0;
   virtual Status collect(int me, int64_t step) = 0;
-  virtual Status distribute(int me, int64_t step) = 0;
+  // `updates`: what updates() said then.
+  virtual Status distribute(int me, int64_t step, int64_t updates) = 0;
   // The step that `me` goes on at, the master being at `step`.
   virtual Result<int64_t> agree(int me, int64_t step) = 0;
-  // For as long as writing a checkpoint may take.
+  // For as long as reading or writing a checkpoint may take.
   virtual Status wait_for_master(int me, int64_t step) = 0;
 
   // Training is done, and `me` asks nothing more.

@@ -36,14 +36,12 @@ Status serve(const RunPlan& plan) {
   if (sigprocmask(SIG_BLOCK, &ending, nullptr) != 0) return errno_error("block signals", errno);
   const Fd signals(::signalfd(-1, &ending, SFD_CLOEXEC));
   if (!signals) return errno_error("wait for signals", errno);
-  const int64_t world = static_cast<int64_t>(plan.place.workers.size()) * plan.threads;
-  ServerConfig config{.index = plan.place.index,
+  const ServerConfig config{.index = plan.place.index,
                       .servers = plan.place.ps,
                       .workers = plan.place.workers,
                       .experiment = variable("EXPERIMENT_ID"),
                       .directory = (plan.output_dir / "ps-state").string(),
-                      .spec = plan.spec,
-                      .leaves = static_cast<int>(leaf_count(world))};
+                      .spec = plan.spec};
   TRY(auto server, Server::open(config, plan.layout));
   Tunnels::Held tunnel;
   if (plan.spec.strategy.data_path == DataPath::Grpc) {

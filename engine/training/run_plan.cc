@@ -1,5 +1,7 @@
 #include "engine/training/run_plan.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -80,6 +82,20 @@ int64_t copies_of(const EngineSpec& spec, const Place& place) {
   return static_cast<int64_t>(place.workers.size());
 }
 
+// Parameters and their gradients at least, where it is not spread over several processes.
+Status check_memory(const RunPlan& plan) {
+  const Strategy kind = plan.spec.strategy.kind;
+  const bool is_split = kind == Strategy::Pipeline || kind == Strategy::Tensor || kind == Strategy::Mesh;
+  if (is_split || plan.gpus > 0 || plan.place.role == Role::Ps) return ok();
+  const double needed = 2.0 * sizeof(float) * static_cast<double>(plan.layout.size());
+  const double there = static_cast<double>(::sysconf(_SC_PHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
+  if (needed <= there) return ok();
+  return Error{Code::InvalidArgument,
+               fmt::format("the model has {} parameters, which take {:.0f} GB with their gradients, and this host has {:.0f} GB",
+                           plan.layout.size(), needed / 1e9, there / 1e9),
+               "a smaller model, or one that several hosts share, such as by 'strategy: tensor'"};
+}
+
 SampleShape shape_of(const Dataset& data) {
   if (data.kind() == Dataset::Kind::Images) {
     return {.channels = data.shape()[0], .height = data.shape()[1], .width = data.shape()[2],
@@ -125,13 +141,14 @@ Result<RunPlan> make_plan(EngineSpec spec, Place place, const std::filesystem::p
   plan.threads = plan.gpus > 0 ? plan.gpus : threads_of(s, plan.place);
   if (plan.gpus == 0) plan.crew = crew_of(s, plan.place, plan.layout, plan.threads);
   plan.threads /= plan.crew;
+  TRY(check_memory(plan));
   plan.rows_per_sample = std::max<int64_t>(1, shape.context);
   plan.batch = s.weak_scaling ? s.batch * copies_of(s, plan.place) : s.batch;
   const int64_t samples = s.epoch_samples > 0 ? s.epoch_samples : plan.train.size();
   if (plan.batch > samples) {
     return Error{Code::InvalidArgument,
                  fmt::format("a batch of {} is more than the {} samples of an epoch", plan.batch, samples),
-                 "a smaller batch:"};
+                 "a smaller 'batch'"};
   }
   plan.steps_per_epoch = Sampler(plan.sampler()).steps_per_epoch();
   const auto steps_of = [&](double epochs) {

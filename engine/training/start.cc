@@ -22,8 +22,11 @@ std::string host_name() {
   return name[0] == '\0' ? "this host" : name;
 }
 
-void say(const std::vector<std::string>& skipped) {
-  for (const std::string& why : skipped) fmt::print(stderr, "{}; the one before is taken\n", why);
+// `instead`: what is taken, if not the one before.
+void say(const std::vector<std::string>& skipped, const char* instead = "the one before") {
+  for (size_t i = 0; i < skipped.size(); ++i) {
+    fmt::print(stderr, "{}; {} is taken\n", skipped[i], i + 1 < skipped.size() ? "the one before" : instead);
+  }
 }
 
 // A checkpoint, a folder of them, or an OUTPUT_DIR, which has such a folder.
@@ -69,8 +72,10 @@ Result<Start> Start::find(const RunPlan& plan) {
   Start start;
   std::vector<std::string> skipped;
   start.checkpoint_ = newest_checkpoint(plan.output_dir / kEngineCheckpoints, &skipped);
-  say(skipped);
   start.is_own_ = start.checkpoint_.has_value();
+  say(skipped, start.is_own_          ? "the one before"
+               : plan.start.empty() ? "there is none before, so that the beginning"
+                                      : "there is none before, so that what 'checkpoint: {from}' names");
   if (!start.is_own_ && !plan.start.empty()) {
     std::error_code unknown;
     const fs::file_type type = fs::status(plan.start, unknown).type();
@@ -89,7 +94,7 @@ Result<Start> Start::find(const RunPlan& plan) {
     }
   }
   if (!start.checkpoint_) return start;
-  TRY(check_fits(plan, *start.checkpoint_));
+  if (Status fits = check_fits(plan, *start.checkpoint_); !fits.ok()) return as_refusal(std::move(fits).error());
   if (const std::string note = other_instructions(plan, *start.checkpoint_); !note.empty()) fmt::print(stderr, "{}\n", note);
   if (!start.is_own_ && start.checkpoint_->step >= plan.steps) {
     return Error{Code::InvalidArgument,
@@ -100,22 +105,21 @@ Result<Start> Start::find(const RunPlan& plan) {
   return start;
 }
 
-Result<int64_t> Start::read(const RunPlan& plan, Updater& updater) const {
+Status Start::read(const RunPlan& plan, Updater& updater) const {
   if (!weights_.empty()) {
     TRY(const SafetensorsFile model, SafetensorsFile::open(weights_));
-    TRY(read_arena(model, plan.layout, "", updater.params()));
-    return 0;
+    return read_arena(model, plan.layout, "", updater.params());
   }
   if (!checkpoint_) {
     initialise(plan.layout, plan.spec.seed, updater.params());
-    return 0;
+    return ok();
   }
   TRY(const SafetensorsFile model, SafetensorsFile::open(checkpoint_->path / kModelFile));
   TRY(const SafetensorsFile optimizer, SafetensorsFile::open(checkpoint_->path / kOptimizerFile));
   TRY(read_arena(model, plan.layout, "", updater.params()));
   const int states = OptimizerKernel(plan.spec.optimizer, plan.layout).states();
   for (int i = 0; i < states; ++i) TRY(read_arena(optimizer, plan.layout, state_prefix(i), updater.state(i)));
-  return checkpoint_->step;
+  return ok();
 }
 
 std::string Start::line() const {

@@ -9,6 +9,7 @@
 #include "engine/formats/checkpoint.h"
 #include "engine/strategies/updater.h"
 #include "engine/training/run_plan.h"
+#include "engine/training/training_state.h"
 
 namespace dtrain::engine {
 
@@ -19,8 +20,11 @@ class Start {
   // another model, optimizer, seed, batch or data, or no step left to train.
   static Result<Start> find(const RunPlan& plan);
 
-  // Into the arenas of parameters and state: the steps that these have seen.
-  Result<int64_t> read(const RunPlan& plan, Updater& updater) const;
+  // Into the arenas of parameters and state.
+  Status read(const RunPlan& plan, Updater& updater) const;
+  // That these have seen.
+  int64_t step() const { return checkpoint_ ? checkpoint_->step : 0; }
+  int64_t updates() const { return checkpoint_ ? updates_of(*checkpoint_) : 0; }
 
   // What it says about itself, a line; empty for weights of the seed's.
   std::string line() const;

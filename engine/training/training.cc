@@ -71,7 +71,7 @@ Status Training::run_participant(int me) {
     }
     if (last || passed(plan_.checkpoint_every)) TRY(save(me, step));
   }
-  if (me == updater_.first() && plan_.spec.strategy.backup > 0) {
+  if (me == updater_.first() && (plan_.spec.strategy.backup > 0 || left_out > 0)) {
     fmt::print("left_out_of_steps={}\n", left_out);
     std::fflush(stdout);
   }
@@ -84,11 +84,13 @@ Status Training::run_participant(int me) {
 
 // Where it goes on: parameters and state are the same for everyone afterwards.
 Result<int64_t> Training::begin(int me) {
-  int64_t step = 0;
+  int64_t step = 0, updates = 0;
   if (is_master(me)) {
     TRY(Saver saver, Saver::open(plan_));
     saver_.emplace(std::move(saver));
-    TRY(step, start_.read(plan_, updater_));
+    TRY(start_.read(plan_, updater_));
+    step = start_.step();
+    updates = start_.updates();
     if (const std::string line = start_.line(); !line.empty()) fmt::print("{}\n", line);
     TRY(events_, EventFile::create(plan_.output_dir, step + 1));
     progress_.emplace(plan_, [this](std::string_view tag, int64_t at, double value) {
@@ -96,7 +98,8 @@ Result<int64_t> Training::begin(int me) {
     });
     std::fflush(stdout);
   }
-  TRY(updater_.distribute(me, step));
+  TRY(updater_.wait_for_master(me, step));
+  TRY(updater_.distribute(me, step, updates));
   TRY(const int64_t agreed, updater_.agree(me, step));
   if (!plan_.place.is_master() && me == updater_.first()) {
     fmt::print("joined_at_step={}\n", agreed);

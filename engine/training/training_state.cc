@@ -44,8 +44,9 @@ Error refused(const FoundCheckpoint& found, const std::string& what) {
 
 std::string state_prefix(int index) { return fmt::format("state{}.", index); }
 
-std::string state_of(const RunPlan& plan, int64_t steps) {
+std::string state_of(const RunPlan& plan, int64_t steps, int64_t updates) {
   Json state = {{"step", steps},
+                {"updates", updates},
                 {"seed", plan.spec.seed},
                 {"batch", plan.batch},
                 {"epoch-samples", plan.spec.epoch_samples},
@@ -53,6 +54,12 @@ std::string state_of(const RunPlan& plan, int64_t steps) {
                 {"instructions", plan.instructions()}};
   for (const auto& [what, value] : facts_of(plan.train)) state["data"][what] = value;
   return state.dump() + "\n";
+}
+
+int64_t updates_of(const FoundCheckpoint& found) {
+  const Json state = Json::parse(found.state, nullptr, false);
+  const Json updates = state.is_object() ? state.value("updates", Json()) : Json();
+  return updates.is_number_integer() ? updates.get<int64_t>() : found.step;
 }
 
 Status check_state(const RunPlan& plan, const FoundCheckpoint& found) {

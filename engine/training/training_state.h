@@ -9,7 +9,9 @@
 
 namespace dtrain::engine {
 
-std::string state_of(const RunPlan& plan, int64_t steps);
+std::string state_of(const RunPlan& plan, int64_t steps, int64_t updates);
+// The updates that the state of a checkpoint has seen.
+int64_t updates_of(const FoundCheckpoint& found);
 
 // InvalidArgument says what differs: the seed, the batch, what counts as an epoch, the optimizer, or the
 // data, of which all is compared that is known without keeping their sum.

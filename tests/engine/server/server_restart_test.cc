@@ -221,7 +221,7 @@ TEST_CASE("servers killed while they are filled are filled again, whole") {
       ++begun;
       const auto client = required(ServerClient::join(servers.worker(0), layout));
       const std::vector<const float*> all{arenas[0].data(), arenas[1].data(), arenas[2].data()};
-      require_ok(client->fill(all, round));
+      require_ok(client->fill(all, round, round));
       found = std::vector<Arena>(3, Arena(arenas[0].size()));
       for (int i = 0; i < 3; ++i) {
         require_ok(client->read(i, found[static_cast<size_t>(i)].data()));

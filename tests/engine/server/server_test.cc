@@ -175,7 +175,7 @@ TEST_CASE("optimiser state can be read, and filled in again elsewhere") {
   const Servers servers(spec, layout, 3, 1);
   const auto client = required(ServerClient::join(servers.worker(0), layout));
   const std::vector<const float*> arenas{state[0].data(), state[1].data(), state[2].data()};
-  require_ok(client->fill(arenas, 1));
+  require_ok(client->fill(arenas, 1, 1));
   CHECK(client->updates() == 1);
   require_ok(client->push_step({&node, 1}, 1, 0.1, resumed.data()));
   CHECK(client->updates() == 2);
@@ -230,6 +230,87 @@ TEST_CASE("ssp: nobody waits for a worker that is lost, nor for one that is done
   // One that takes the lost one's place goes on where the others are.
   const auto again = join(servers.worker(1), layout);
   CHECK(again->pushes() == 4);
+}
+
+TEST_CASE("ssp: who says that it lives is waited for, whatever it computes; who is done is not") {
+  EngineSpec spec = spec_of(ServerMode::Ssp);
+  spec.strategy.staleness = 0;
+  spec.deadline_seconds = 1;
+  const Layout layout = test_layout();
+  const Servers servers(spec, layout, 2, 2);
+  const auto fast = join(servers.worker(0), layout);
+  const auto slow = join(servers.worker(1), layout);
+  const Arena grads(static_cast<size_t>(layout.size()), 1);
+  Arena params(grads.size()), late(grads.size());
+  auto waits = std::async(std::launch::async, [&] { return fast->push(grads.data(), kRate, kScale, params.data()); });
+  CHECK(waits.wait_for(std::chrono::milliseconds(2500)) == std::future_status::timeout);
+  require_ok(slow->push(grads.data(), kRate, kScale, late.data()));
+  require_ok(waits.get());
+  // It says that it lives as long as it is there.
+  require_ok(slow->leave());
+  const auto end = Deadline::after(0.5);
+  while (!end.expired()) require_ok(fast->push(grads.data(), kRate, kScale, params.data()));
+}
+
+TEST_CASE("workers wait for worker 0 while it makes or reads what it fills the servers with") {
+  EngineSpec spec = spec_of(ServerMode::Async);
+  spec.deadline_seconds = 1;
+  const Layout layout = test_layout();
+  const Servers servers(spec, layout, 1, 2);
+  const Arena zeros(static_cast<size_t>(layout.size()));
+  auto second = std::async(std::launch::async, [&] { return ServerClient::join(servers.worker(1), layout); });
+  const auto first = required(ServerClient::join(servers.worker(0), layout));
+  CHECK(second.wait_for(std::chrono::milliseconds(2500)) == std::future_status::timeout);
+  const std::vector<const float*> arenas{zeros.data()};
+  require_ok(first->fill(arenas, 0, 0));
+  CHECK(second.get().ok());
+}
+
+TEST_CASE("leaves are those of the workers' threads, of which all have as many") {
+  const Layout layout = test_layout();
+  const Servers servers(spec_of(ServerMode::Sync), layout, 1, 2);
+  ServerClientConfig first = servers.worker(0), second = servers.worker(1);
+  first.threads = 8;
+  const auto client = join(first, layout);
+  const auto refused = ServerClient::join(second, layout);
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.error().message.find("worker 1") != std::string::npos);
+  CHECK(refused.error().message.find(" has 1 threads, and others have 8") != std::string::npos);
+  second.threads = 8;
+  const auto other = required(ServerClient::join(second, layout));
+  const Arena grads(static_cast<size_t>(layout.size()), 1);
+  Arena params(grads.size()), others(grads.size());
+  const NodeSums left{0, 8, grads.data()}, right{8, 16, grads.data()};
+  auto pushed = std::async(std::launch::async, [&] { return other->push_step({&right, 1}, 1, 1, others.data()); });
+  require_ok(client->push_step({&left, 1}, 1, 1, params.data()));
+  require_ok(pushed.get());
+  CHECK(params.front() == -1);
+}
+
+TEST_CASE("who connects and says nothing makes room for the workers") {
+  EngineSpec spec = spec_of(ServerMode::Async);
+  spec.deadline_seconds = 4;
+  const Layout layout = test_layout();
+  const Servers servers(spec, layout, 1, 1);
+  ServerClientConfig config = servers.worker(0);
+  config.local_sockets = false;
+  std::vector<Socket> strangers;
+  for (int i = 0; i < 80; ++i) {
+    strangers.push_back(required(Socket::connect(config.servers[0], Deadline::after(10))));
+  }
+  const auto client = join(config, layout);
+  CHECK(client->pushes() == 0);
+}
+
+TEST_CASE("a rate that is not finite is refused") {
+  const Layout layout = test_layout();
+  const Servers servers(spec_of(ServerMode::Async), layout, 1, 1);
+  const auto client = join(servers.worker(0), layout);
+  const Arena zeros(static_cast<size_t>(layout.size()));
+  Arena params(zeros.size());
+  const Status pushed = client->push(zeros.data(), 1, std::numeric_limits<double>::infinity(), params.data());
+  REQUIRE_FALSE(pushed.ok());
+  CHECK(pushed.error().code == Code::InvalidArgument);
 }
 
 TEST_CASE("sync: the error names the worker that is gone") {
@@ -367,10 +448,10 @@ TEST_CASE("a worker that comes later, or again, knows where the master began and
   Arena params(zeros.size());
   const auto first = required(ServerClient::join(servers.worker(0), layout));
   const std::vector<const float*> arenas{zeros.data()};
-  require_ok(first->fill(arenas, 300));  // of a checkpoint
-  CHECK(first->updates_when_filled() == 300);
+  require_ok(first->fill(arenas, 500, 300));  // of a checkpoint
+  CHECK(first->begun_at() == 300);
   auto second = required(ServerClient::join(servers.worker(1), layout));
-  CHECK(second->updates_when_filled() == 300);
+  CHECK(second->begun_at() == 300);
   CHECK(second->pushes() == 0);
   for (int i = 0; i < 5; ++i) {
     require_ok(first->push(zeros.data(), kRate, kScale, params.data()));
@@ -378,11 +459,11 @@ TEST_CASE("a worker that comes later, or again, knows where the master began and
   }
   second.reset();
   second = required(ServerClient::join(servers.worker(1), layout));
-  CHECK(second->updates_when_filled() == 300);
+  CHECK(second->begun_at() == 300);
   // With the slowest of the others, who would wait for it otherwise, or where it was.
   CHECK(second->pushes() >= 3);
   CHECK(second->pushes() <= 5);
-  CHECK(second->updates() == 308);
+  CHECK(second->updates() == 508);
 }
 
 TEST_CASE("garbage, frames too long and frames out of turn cost one connection and nothing else") {
@@ -398,6 +479,7 @@ TEST_CASE("garbage, frames too long and frames out of turn cost one connection a
     frames[0].op = server::Op::Hello;
     frames[0].job = job;
     frames[0].rank = round % 2 == 0 ? 1 : 7;
+    frames[0].samples = 1;
     auto* bytes = reinterpret_cast<unsigned char*>(frames.data());
     frames[1].op = static_cast<server::Op>(random() % 20);
     frames[1].payload = random() % 2 == 0 ? random() : ~0ULL;
@@ -428,7 +510,8 @@ TEST_CASE("a push sent again is answered and not applied again") {
     auto socket = required(Socket::connect(config.servers[0], deadline));
     const server::Frame hello{.op = server::Op::Hello,
                               .job = server_job(config.experiment, config.spec, layout, 1, 2),
-                              .rank = 1};
+                              .rank = 1,
+                              .samples = 1};
     server::Frame answer;
     require_ok(socket.write(&hello, sizeof(hello), deadline));
     require_ok(socket.read(&answer, sizeof(answer), deadline));

@@ -104,7 +104,7 @@ inline std::unique_ptr<ServerClient> join(const ServerClientConfig& config, cons
     std::vector<const float*> arenas{params != nullptr ? params->data() : zeros.data()};
     const int states = OptimizerKernel(config.spec.optimizer, layout).states();
     for (int i = 0; i < states; ++i) arenas.push_back(zeros.data());
-    require_ok(client->fill(arenas, 0));
+    require_ok(client->fill(arenas, 0, 0));
   }
   return client;
 }

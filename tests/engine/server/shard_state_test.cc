@@ -44,7 +44,7 @@ TEST_CASE("what was committed is there again, with its books") {
     CHECK_FALSE(state->filled());
     state->begin_filling(11, 2);
     state->arena(1)[kShape.elements - 1] = 5;
-    state->set_filled(40);
+    state->set_filled(40, 30);
     state->begin_change(2);
     add(*state, 2, 3);
     state->commit_change(1, 9);
@@ -56,7 +56,7 @@ TEST_CASE("what was committed is there again, with its books") {
   CHECK(state->arena(0)[2 * kBlock + 99] == 3);
   CHECK(state->arena(1)[kShape.elements - 1] == 5);
   CHECK(state->updates(2) == 41);
-  CHECK(state->updates_when_filled() == 40);
+  CHECK(state->begun_at() == 30);
   CHECK(state->updates(1) == 40);
   CHECK(state->progress(1).sequence == 9);
   CHECK(state->progress(1).next_block == 3);
@@ -68,7 +68,7 @@ TEST_CASE("a change that was not committed is undone") {
   {
     const auto state = open(folder);
     state->begin_filling(1, 1);
-    state->set_filled(0);
+    state->set_filled(0, 0);
     state->begin_change(1);
     add(*state, 1, 3);
     state->arena(1)[kBlock] = 8;
@@ -97,7 +97,7 @@ TEST_CASE("after any instruction of a change, a kill leaves the old block or the
     auto state = ShardState::open(folder.file(), shape, Deadline::after(0));
     if (!state.ok() || ::ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) ::_exit(1);
     (*state)->begin_filling(1, 1);
-    (*state)->set_filled(3);
+    (*state)->set_filled(3, 3);
     ::raise(SIGSTOP);
     (*state)->begin_change(0);
     for (int i = 0; i < 48; ++i) {
@@ -143,7 +143,7 @@ TEST_CASE("another shape, another job or a torn file begin empty") {
   const auto fill = [&] {
     const auto state = open(folder);
     state->begin_filling(1, 1);
-    state->set_filled(0);
+    state->set_filled(0, 0);
   };
   fill();
   CHECK_FALSE(
@@ -152,6 +152,23 @@ TEST_CASE("another shape, another job or a torn file begin empty") {
   CHECK_FALSE(open(folder, {.job = 7, .elements = kBlock, .states = 1, .writers = 3})->filled());
   fill();
   std::filesystem::resize_file(folder.file(), 5000);
+  CHECK_FALSE(open(folder)->filled());
+}
+
+TEST_CASE("a file whose books name what is not there begins empty") {
+  const Folder folder;
+  {
+    const auto state = open(folder);
+    state->begin_filling(1, 1);
+    state->set_filled(0, 0);
+    state->begin_change(0);
+  }
+  {
+    std::fstream file(folder.file(), std::ios::in | std::ios::out | std::ios::binary);
+    const int64_t block = int64_t{1} << 40;
+    file.seekp(64);  // behind what is being done to it
+    file.write(reinterpret_cast<const char*>(&block), sizeof(block));
+  }
   CHECK_FALSE(open(folder)->filled());
 }
 
@@ -168,7 +185,7 @@ TEST_CASE("a removed state is empty next time") {
   {
     const auto state = open(folder);
     state->begin_filling(1, 1);
-    state->set_filled(0);
+    state->set_filled(0, 0);
     state->remove();
   }
   CHECK_FALSE(open(folder)->filled());

@@ -1,5 +1,6 @@
 // Whole trainings by the program itself, as many processes as TF_CONFIG lists, on drawn digits.
 #include <array>
+#include <cmath>
 #include <map>
 
 #include "engine/formats/checkpoint.h"
@@ -76,6 +77,34 @@ TEST_CASE("asynchronous servers come to the same accuracy") {
     REQUIRE_MESSAGE(gang.run() == 0, gang.logs());
     CHECK(last(gang, "accuracy") > last(sync, "accuracy") - 0.12);  // both still learn fast at this point
   }
+}
+
+TEST_CASE("a batch with fewer samples than workers teaches what it has") {
+  for (const char* mode : {"async", "ssp", "sync"}) {
+    CAPTURE(std::string(mode));
+    Json spec = servers(mode);
+    spec.merge_patch({{"batch", 3999}});
+    Gang gang(spec, 2, 1);
+    REQUIRE_MESSAGE(gang.run() == 0, gang.logs());
+    CHECK(last(gang, "step") == 8);
+    CHECK(std::isfinite(last(gang, "test_loss")));
+  }
+}
+
+TEST_CASE("asynchronous servers go on with the optimiser's own count of updates") {
+  Json spec = servers("async");
+  spec.merge_patch({{"optimizer", {{"kind", "adam"}, {"learning-rate", 0.001}}}, {"strategy", {{"apply-every", 4}}}});
+  Gang whole(spec, 1, 1);
+  REQUIRE_MESSAGE(whole.run() == 0, whole.logs());
+  Json first = spec, second = spec;
+  first["epochs"] = 2;
+  Gang half(first, 1, 1);
+  REQUIRE_MESSAGE(half.run() == 0, half.logs());
+  second["checkpoint"]["from"] = half.output;
+  Gang rest(second, 1, 1);
+  REQUIRE_MESSAGE(rest.run() == 0, rest.logs());
+  CHECK(rest.log("worker.0").find("resumed_at_step=160") != std::string::npos);
+  CHECK(rest.model() == whole.model());
 }
 
 TEST_CASE("a training that is killed goes on to the same bits") {
@@ -228,6 +257,21 @@ TEST_CASE("a worker that was not waited for goes on where the others are") {
   CHECK(last(gang, "accuracy") > 0.6);
 }
 
+TEST_CASE("ssp: a worker that was silent for too long goes on where the slowest are, who don't wait for it to come there") {
+  Gang gang(long_servers("ssp", {{"deadline", 6}}), 3, 2);
+  REQUIRE(gang.replicas[0]->runs_until([&] { return saved(gang) >= 20; }));
+  gang.replicas[2]->signal(SIGSTOP);
+  const int64_t before = saved(gang);
+  REQUIRE(gang.replicas[0]->runs_until([&] { return saved(gang) >= before + 400; }));
+  gang.replicas[2]->signal(SIGCONT);
+  CHECK(gang.replicas[0]->wait() == 0);
+  CHECK_MESSAGE(gang.replicas[2]->wait() == 0, gang.log("worker.2"));
+  CHECK(gang.run() == 0);
+  REQUIRE_MESSAGE(said(gang, "worker.2", "left_out_of_steps").size() == 1, gang.log("worker.2"));
+  CHECK(said(gang, "worker.2", "left_out_of_steps").front() >= 300);
+  CHECK(last(gang, "step") == 3200);
+}
+
 TEST_CASE("the master may be the one that was left out, and still tests and saves each time") {
   Gang gang(long_servers("sync", {{"strategy", {{"backup", 1}}}}), 2, 1);
   REQUIRE(gang.replicas[0]->runs_until([&] { return saved(gang) >= 20; }));
@@ -334,6 +378,7 @@ TEST_CASE("bad input is an error before training, that names what is wrong") {
   CHECK(error({{"batch", 5000}}).find("a batch of 5000 is more than the 4000 samples") != std::string::npos);
   CHECK(error({{"model", {{"mlp", nullptr}, {"gpt", Json::object()}}}}) != "");
   CHECK(error({{"model", {{"mlp", {{"hiden", {3}}}}}}}).find("hiden") != std::string::npos);
+  CHECK(error({{"model", {{"mlp", {{"hidden", {1'000'000, 1'000'000}}}}}}}).find("and this host has ") != std::string::npos);
   // Cut off, as by a full disk: it would be the same however often it was tried.
   const test::TemporaryFolder folder;
   fs::copy(digits() / "train", folder / "train");

@@ -119,6 +119,18 @@ TEST_CASE("the checkpoint that is damaged is passed over, and nothing is changed
   CHECK(says(refusal(from(whole_spec(), folder / "old")), {folder / "old", "is whole", "can't be read"}));
 }
 
+TEST_CASE("where no checkpoint is whole it is said what is taken instead") {
+  const test::TemporaryFolder folder;
+  const fs::path newest = newest_checkpoint(half().output / "checkpoints")->path;
+  fs::create_directories(folder / "out/checkpoints");
+  fs::copy(newest, folder / "out/checkpoints" / newest.filename(), fs::copy_options::recursive);
+  fs::resize_file(folder / "out/checkpoints" / newest.filename() / kOptimizerFile, 100);
+  Gang gang(half_spec(), 1, 0, "1", folder / "out");
+  REQUIRE_MESSAGE(gang.run() == 0, gang.logs());
+  CHECK(says(gang.log("worker.0"), {"there is none before, so that the beginning is taken"}));
+  CHECK(gang.log("worker.0").find("the one before is taken") == std::string::npos);
+}
+
 TEST_CASE("a start from what other instructions computed is told") {
   const auto start_log = [] {
     Gang gang(from(whole_spec(), half().output), 1, 0);

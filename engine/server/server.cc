@@ -213,7 +213,8 @@ void Server::close(size_t index) {
   lost(*link);
 }
 
-Status run_server(const ServerConfig& config, const Layout& layout) {
+Status run_server(const ServerConfig& config, const Layout& layout,
+                  const std::function<Status(const Server&)>& opened) {
   sigset_t ending;
   ::sigemptyset(&ending);
   ::sigaddset(&ending, SIGTERM);
@@ -222,6 +223,7 @@ Status run_server(const ServerConfig& config, const Layout& layout) {
   Fd signals(::signalfd(-1, &ending, SFD_CLOEXEC | SFD_NONBLOCK));
   if (!signals) return errno_error("signalfd", errno);
   TRY(const auto server, Server::open(config, layout));
+  if (opened) TRY(opened(*server));
   return server->run(signals.get());
 }
 

@@ -1,6 +1,7 @@
 // A parameter server: one process, one shard of the parameters, one loop.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -114,8 +115,9 @@ class Server {
   Time accepts_after_ = {};       // new connections, which there was no room for
 };
 
-// Opens the server of TF_CONFIG's task and runs it until SIGTERM or SIGINT. Call it before there are
-// other threads.
-Status run_server(const ServerConfig& config, const Layout& layout);
+// Opens a server and runs it until SIGTERM or SIGINT; `opened` is called before it serves. Call it before
+// there are other threads.
+Status run_server(const ServerConfig& config, const Layout& layout,
+                  const std::function<Status(const Server&)>& opened = {});
 
 }  // namespace dtrain::engine

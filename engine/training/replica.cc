@@ -1,8 +1,5 @@
 #include "engine/training/replica.h"
 
-#include <sys/signalfd.h>
-
-#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 
@@ -14,7 +11,6 @@
 #include "engine/training/run_plan.h"
 #include "engine/training/training.h"
 #include "schema/engine_check.h"
-#include "schema/fd.h"
 
 namespace dtrain::engine {
 
@@ -28,28 +24,21 @@ std::string variable(const char* name) {
 }
 
 Status serve(const RunPlan& plan) {
-  // Before any thread: blocked, a signal is a descriptor that becomes readable.
-  sigset_t ending;
-  sigemptyset(&ending);
-  sigaddset(&ending, SIGTERM);
-  sigaddset(&ending, SIGINT);
-  if (sigprocmask(SIG_BLOCK, &ending, nullptr) != 0) return errno_error("block signals", errno);
-  const Fd signals(::signalfd(-1, &ending, SFD_CLOEXEC));
-  if (!signals) return errno_error("wait for signals", errno);
   const ServerConfig config{.index = plan.place.index,
-                      .servers = plan.place.ps,
-                      .workers = plan.place.workers,
-                      .experiment = variable("EXPERIMENT_ID"),
-                      .directory = (plan.output_dir / "ps-state").string(),
-                      .spec = plan.spec};
-  TRY(auto server, Server::open(config, plan.layout));
+                            .servers = plan.place.ps,
+                            .workers = plan.place.workers,
+                            .experiment = variable("EXPERIMENT_ID"),
+                            .directory = (plan.output_dir / "ps-state").string(),
+                            .spec = plan.spec};
   Tunnels::Held tunnel;
-  if (plan.spec.strategy.data_path == DataPath::Grpc) {
-    TRY(tunnel, plan.tunnels.open_exit(plan.place.address(), server->local_address()));
-  }
-  fmt::print("serving at {}\n", plan.place.address());
-  std::fflush(stdout);
-  return server->run(signals.get());
+  return run_server(config, plan.layout, [&](const Server& server) -> Status {
+    if (plan.spec.strategy.data_path == DataPath::Grpc) {
+      TRY(tunnel, plan.tunnels.open_exit(plan.place.address(), server.local_address()));
+    }
+    fmt::print("serving at {}\n", plan.place.address());
+    std::fflush(stdout);
+    return ok();
+  });
 }
 
 // What this process was given. The runner names none to a replica that asked for none.

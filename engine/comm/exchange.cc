@@ -47,7 +47,7 @@ Range Exchange::slice_of_host(int host, int bucket) const {
 void Exchange::ready(int me, int64_t step, int64_t offset) {
   if (mover_ == nullptr) return;
   if (moves(me)) mover_->begin(step);
-  const auto written = own(me).begun + static_cast<uint32_t>(slices_.from(offset));
+  const auto written = static_cast<uint32_t>(own(me).begun) + static_cast<uint32_t>(slices_.from(offset));
   // Release: gradients were written before.
   team_.written(me).store(written, std::memory_order_release);
   sum_for_others(me, written_by_all());
@@ -65,10 +65,10 @@ uint32_t Exchange::written_by_all() const {
 
 void Exchange::sum_for_others(int me, uint32_t until) {
   Own& mine = own(me);
-  while (mine.summed != until) {
-    sum_for_others(me, static_cast<int>(mine.summed % static_cast<uint32_t>(slices_.buckets())));
+  while (static_cast<uint32_t>(mine.summed) != until) {
+    sum_for_others(me, static_cast<int>(mine.summed % static_cast<uint64_t>(slices_.buckets())));
     mine.summed += 1;
-    team_.summed(me).set(mine.summed);
+    team_.summed(me).set(static_cast<uint32_t>(mine.summed));
   }
 }
 
@@ -159,8 +159,8 @@ Status Exchange::collect(int me, int64_t step, Deadline deadline, std::span<cons
   ready(me, step, 0);
   TRY(team_.barrier(me, deadline, moment));
   if (several_hosts()) {
-    own(me).begun += static_cast<uint32_t>(slices_.buckets());
-    sum_for_others(me, own(me).begun);
+    own(me).begun += static_cast<uint64_t>(slices_.buckets());
+    sum_for_others(me, static_cast<uint32_t>(own(me).begun));
     TRY(team_.barrier(me, deadline, moment));
     TRY(move_gradients(me, deadline, moment));
     if (!notes.empty()) TRY(pass_notes(me, set, notes.size(), deadline, moment));

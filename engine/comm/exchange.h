@@ -82,7 +82,7 @@ class Exchange {
   struct alignas(64) Own {
     std::vector<std::vector<const float*>> sources;  // of its slice of each bucket
     uint64_t notes_sent = 0;                         // picks the set
-    uint32_t begun = 0, summed = 0;  // buckets since the start: before this step, and so far
+    uint64_t begun = 0, summed = 0;  // buckets since the start: before this step, and so far
   };
 
   // A node that is part of the sum, and its arena if it is of this host.

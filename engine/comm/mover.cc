@@ -28,7 +28,7 @@ Status Mover::finish(Deadline deadline, const Moment& moment) {
     const std::lock_guard lock(mutex_);
     asked_ = deadline;
   }
-  const auto all = steps_ * static_cast<uint32_t>(buckets_.size());
+  const auto all = static_cast<uint32_t>(steps_ * buckets_.size());
   const std::function<Status()> watch = [&] { return team_.look(moment); };
   // The mover waits a little longer than the deadline, and knows whom it misses.
   TRY(const bool done, wait_for(moved_, team_.patience(deadline.later().later(), watch),
@@ -42,29 +42,29 @@ Status Mover::finish(Deadline deadline, const Moment& moment) {
 }
 
 void Mover::run() {
-  for (uint32_t moved = 0;; ++moved) {
-    const auto status = move(moved, buckets_[moved % buckets_.size()]);
+  for (uint64_t moved = 0;; ++moved) {
+    const auto status = move(moved);
     if (ends_) return;
     if (!status.ok()) {
       team_.fail(status.error());  // which finish() finds
       return;
     }
-    moved_.set(moved + 1);
+    moved_.set(static_cast<uint32_t>(moved + 1));
   }
 }
 
-Status Mover::move(uint32_t moved, const BucketTransfers& bucket) {
-  TRY(wait_for_sums(moved));
+Status Mover::move(uint64_t moved) {
+  TRY(wait_for_sums(static_cast<uint32_t>(moved + 1)));
+  const BucketTransfers& bucket = buckets_[moved % buckets_.size()];
   return wire_.run(Op::Gradients, bucket.out, bucket.in, due(), {step_.load(std::memory_order_relaxed), kDoing});
 }
 
 // Who computes may take any time. That the others of the host are far behind is noticed by those who wait for them.
-Status Mover::wait_for_sums(uint32_t moved) {
-  const Gang& gang = team_.gang();
+Status Mover::wait_for_sums(uint32_t summed) {
   const auto wait_for_one = [&](int participant, const std::function<Status()>& watch) -> Status {
-    TRY(const bool summed, wait_for(team_.summed(participant), {Deadline::after(kEver_seconds), 0, &watch},
-                                    [moved](uint32_t value) { return has_come_to(value, moved + 1); }));
-    if (!summed) return Error{Code::DeadlineExceeded, "gradients were never summed", ""};
+    TRY(const bool came, wait_for(team_.summed(participant), {Deadline::after(kEver_seconds), 0, &watch},
+                                  [summed](uint32_t value) { return has_come_to(value, summed); }));
+    if (!came) return Error{Code::DeadlineExceeded, "gradients were never summed", ""};
     return ok();
   };
   // Between steps nobody is missed: others may have left because training is over.
@@ -76,7 +76,7 @@ Status Mover::wait_for_sums(uint32_t moved) {
     TRY(whether_to_go_on());
     return team_.look({step_.load(std::memory_order_relaxed), kDoing});
   };
-  TRY(wait_for_one(gang.first(), whether_to_go_on));
+  TRY(wait_for_one(team_.gang().first(), whether_to_go_on));
   for (int p = team_.first(); p < team_.first() + team_.size(); ++p) TRY(wait_for_one(p, watch));
   return ok();
 }

@@ -36,8 +36,8 @@ class Mover {
 
  private:
   void run();
-  Status move(uint32_t moved, const BucketTransfers& bucket);
-  Status wait_for_sums(uint32_t moved);
+  Status move(uint64_t moved);
+  Status wait_for_sums(uint32_t summed);
   Deadline due();
 
   Team& team_;
@@ -46,10 +46,10 @@ class Mover {
   const double deadline_seconds_;
   std::atomic<int64_t> step_ = 0;
   std::atomic<bool> ends_ = false;
-  Signal moved_ = {};  // buckets since the start
+  Signal moved_ = {};  // buckets since the start, modulo 2^32
   std::mutex mutex_;
   std::optional<Deadline> asked_;  // guarded by mutex_: finish() waits until then
-  uint32_t steps_ = 0;             // finished: the first participant's
+  uint64_t steps_ = 0;             // finished: the first participant's
   std::thread thread_;
 };
 

@@ -40,6 +40,12 @@ using ErrorCode = boost::system::error_code;
 constexpr auto kSyncDelay = std::chrono::milliseconds(50);
 constexpr auto kSyncRetry = std::chrono::seconds(1);
 
+// Of any kind, orphans that came to us too. Reaps none.
+bool has_children() {
+  siginfo_t ignored{};
+  return ::waitid(P_ALL, 0, &ignored, WEXITED | WNOHANG | WNOWAIT) == 0 || errno != ECHILD;
+}
+
 class Keeper {
  public:
   Keeper(LaunchDir directory, LaunchRecord launch);
@@ -85,8 +91,7 @@ class Keeper {
   bool sync_due_ = false;
   bool started_ = false;
   bool said_bye_ = false;
-  bool may_end_ = false;       // once every replica has ended
-  bool has_children_ = false;  // of any kind, as the last reaping found
+  bool may_end_ = false;  // once every replica has ended
 };
 
 Keeper::Keeper(LaunchDir directory, LaunchRecord launch)
@@ -244,7 +249,6 @@ void Keeper::reap() {
     rusage usage{};
     const pid_t pid = ::wait4(-1, &status, WNOHANG, &usage);
     if (pid < 0 && errno == EINTR) continue;
-    has_children_ = pid == 0;
     if (pid <= 0) break;
     for (const auto& replica : replicas_) {
       if (replica->main_pid() == pid) replica->on_exit(status, usage);
@@ -272,7 +276,7 @@ void Keeper::sweep() {
   for (const auto& replica : replicas_) marks.push_back(replica->marks());
   std::vector<std::vector<ProcessRow>> trees(replicas_.size() + 1);
   // Whatever our replicas started is below us, so without a child there is nothing.
-  if (has_children_) {
+  if (has_children()) {
     const ProcessTable table = ProcessTable::read_below_self();
     if (!table.whole) return sweep_in(100);   // out of descriptors, for a while
     trees = split_tree(table, ::getpid(), marks);

@@ -336,12 +336,12 @@ TEST_CASE("a start that arrives when its lease is over starts nothing") {
   CHECK(kept.output(id).empty());
 }
 
-TEST_CASE("a replica that can't be started for want of descriptors starts once there are some") {
+TEST_CASE("a replica that can't be started for want of descriptors starts once there are some, and stops") {
 #ifdef __SANITIZE_ADDRESS__
   return tests::say_skipped("the sanitizer looks at memory through a pipe, and there is none");
 #endif
   KeptLaunch kept;
-  const ReplicaId id = kept.add(1, {"--print", "ready"});
+  const ReplicaId id = kept.add(1, {"--exit-on", "15", "7", "--print", "ready", "--hang"});
   const ReplicaId other = kept.add(2, {"--hang"});
   kept.listen();
   kept.keep();
@@ -361,7 +361,9 @@ TEST_CASE("a replica that can't be started for want of descriptors starts once t
     said.append(bytes, static_cast<size_t>(got));
   }
   REQUIRE(::prlimit(kept.keeper_pid(), RLIMIT_NOFILE, &before, nullptr) == 0);
-  CHECK(kept.wait_exit(id).code == 0);
+  kept.wait_output(id, "ready");
+  kept.stop(id, 1000);
+  CHECK(kept.wait_exit(id).cause == "exit code 7");
   CHECK(kept.output(id) == "ready\n");
 }
 

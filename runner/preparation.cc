@@ -390,7 +390,11 @@ Result<std::string> release_work(const LaunchRecord& launch, const LaunchDir& di
   if (!left.ok() && is_passing(left.error())) return left;
   // Rather kept than deleted unseen.
   if (!left.ok()) left = fmt::format("files that can't be listed ({})", left.error().message);
-  return left->empty() ? std::string() : fmt::format("{}, kept 7 days in {}", *left, place.string());
+  if (left->empty()) return std::string();
+  if (::utimensat(AT_FDCWD, place.c_str(), nullptr, 0) != 0) {  // from now on, for remove_old_work()
+    fmt::print(stderr, "{}\n", errno_error("touch " + place.string(), errno).message);
+  }
+  return fmt::format("{}, kept 7 days in {}", *left, place.string());
 }
 
 bool remove_work(const LaunchRecord& launch, const ReplicaId& id) {

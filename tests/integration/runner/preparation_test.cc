@@ -4,6 +4,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <chrono>
+
 #include "runner/trees.h"
 #include "runner/workdir.h"
 #include "schema/fd.h"
@@ -86,36 +88,68 @@ TEST_CASE("while a launch can't be read, no tree goes") {
   CHECK(!fs::exists(tree));
 }
 
-TEST_CASE("outputs wait for descriptors, and what is left can't be taken for nothing") {
-  const test::TemporaryFolder folder;
-  const LaunchDir directory(folder / "launches/7@1");
-  fs::create_directories(directory.path());
-  test::write_file(directory.path() / "outputs", std::string("result\0", 7));
+// A replica that has ended, and the view it wrote to.
+struct Ended {
+  test::TemporaryFolder folder;
+  LaunchDir directory{folder / "launches/7@1"};
   LaunchRecord launch;
-  launch.experiment = {7, 0};
-  launch.attempt = 1;
-  launch.work_root = (folder / "work").string();
-  ReplicaLaunch& replica = launch.replicas.emplace_back();
-  replica.id = parse_replica_id("7.train").value();
-  const auto view = make_empty_view(launch.place_of(replica.id));
-  REQUIRE(view.ok());
-  replica.cwd = view->cwd;
-  replica.env["OUTPUT_DIR"] = folder / "out";
-  test::write_file(view->cwd / "result", "42");
-  test::write_file(view->cwd / "note", "left");
+  fs::path work, out;
+
+  explicit Ended(std::string outputs) {
+    fs::create_directories(directory.path());
+    outputs.push_back('\0');
+    test::write_file(directory.path() / "outputs", outputs);
+    launch.experiment = {7, 0};
+    launch.work_root = (folder / "work").string();
+    launch.replicas.emplace_back().id = parse_replica_id("7.train").value();
+    out = launch.replicas[0].env["OUTPUT_DIR"] = folder / "out";
+    begin(1);
+  }
+  void begin(uint32_t attempt) {
+    launch.attempt = launch.replicas[0].attempt = attempt;
+    const auto view = make_empty_view(place());
+    REQUIRE(view.ok());
+    work = launch.replicas[0].cwd = view->cwd;
+  }
+  const ReplicaId& id() const { return launch.replicas[0].id; }
+  fs::path place() const { return launch.place_of(id()); }
+  Result<std::string> release() const { return release_work(launch, directory, id()); }
+};
+
+TEST_CASE("what is left is kept for a week from the end on, however long the run was") {
+  Ended ended("result");
+  test::write_file(ended.work / "note", "left");
+  LaunchSite site;
+  site.home = ended.folder.path();
+  const auto age = [&] {
+    fs::last_write_time(ended.place(), fs::file_time_type::clock::now() - std::chrono::hours(8 * 24));
+  };
+  age();
+  REQUIRE(ended.release().value().find("kept 7 days") != std::string::npos);
+  remove_old_work(site, {});
+  CHECK(fs::exists(ended.work / "note"));
+  age();
+  remove_old_work(site, {});
+  CHECK(!fs::exists(ended.place()));
+}
+
+TEST_CASE("outputs wait for descriptors, and what is left can't be taken for nothing") {
+  Ended ended("result");
+  test::write_file(ended.work / "result", "42");
+  test::write_file(ended.work / "note", "left");
 
   rlimit before{};
   REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
   const rlimit none{static_cast<rlim_t>(Fd(::dup(0)).get()), before.rlim_max};
   REQUIRE(setrlimit(RLIMIT_NOFILE, &none) == 0);
-  const auto too_early = release_work(launch, directory, replica.id);
+  const auto too_early = ended.release();
   REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
   REQUIRE(!too_early.ok());
   CHECK(too_early.error().code == Code::ResourceExhausted);
 
-  const auto released = release_work(launch, directory, replica.id);
+  const auto released = ended.release();
   REQUIRE(released.ok());
-  CHECK(test::read_file(folder / "out/result") == "42");
+  CHECK(test::read_file(ended.out / "result") == "42");
   CHECK(released->find("in note, result, kept 7 days") != std::string::npos);
 }
 

@@ -362,9 +362,14 @@ Result<TreeMarks> marks_of_launch(const LaunchDir& directory) {
   auto read = read_facts(directory);
   if (!read.ok() && read.error().code == Code::ResourceExhausted) return std::move(read).error();
   const LaunchFacts facts = read.ok() ? std::move(read).value() : LaunchFacts();
-  if (facts.keeper) add_session(*facts.keeper);
+  // Once it is dead nobody of ours is in its session, and its number may be a stranger's.
+  if (facts.keeper) {
+    TRY(const bool alive, check_alive(*facts.keeper));
+    if (alive) add_session(*facts.keeper);
+  }
   for (const ReplicaLaunch& replica : launch->replicas) marks.cgroups.push_back(replica.cgroups);
   for (const auto& [id, start] : facts.starts) {
+    if (facts.exits.contains(id)) continue;  // nothing of it was alive, and the same holds
     add_session(start.process);
     if (start.pipe_inode != 0 && start.process.boot_id == boot) {
       marks.pipe_inodes.push_back(start.pipe_inode);

@@ -69,8 +69,8 @@ int signal_processes(const std::vector<ProcessRow>& processes, int signal);
 // Blocks. The processes still there; ResourceExhausted at once when there is no descriptor to look.
 Result<std::vector<ProcessRow>> kill_tree(const TreeMarks& marks, int64_t give_up_ms);
 
-// The marks of everything a launch ever started, from its directory alone: what the runner kills
-// when the keeper is dead (its own process included).
+// The marks of everything a launch started and has not written off as ended, from its directory alone:
+// what the runner kills when the keeper is dead (or its own process too).
 Result<TreeMarks> marks_of_launch(const LaunchDir& launch);
 
 // The marks of one replica, for measuring it; DTRAIN_KEY only where there is no cgroup.

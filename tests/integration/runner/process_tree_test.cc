@@ -7,6 +7,7 @@
 
 #include "runner/process.h"
 #include "tests/integration/runner/kept_launch.h"
+#include "tests/support/project.h"
 
 namespace dtrain::runner {
 namespace {
@@ -148,6 +149,36 @@ TEST_CASE("processes below a keeper are sorted by whose they are") {
   CHECK(std::any_of(trees[2].begin(), trees[2].end(),
                     [&](const ProcessRow& row) { return row.pid == unmarked.child.pid; }));
   (void)kill_tree(marks[0], kTestPatienceMs);
+}
+
+TEST_CASE("of a launch's replica that has ended, nothing marks a process any more") {
+  Tree stranger({"--fork", "--print", "ready", "--hang", "--then", "--hang"});
+  const test::TemporaryFolder folder;
+  const LaunchDir directory(folder.path());
+  LaunchRecord launch;
+  launch.experiment = {4, 0};
+  launch.key = unique_key();
+  REQUIRE(directory.write_launch(launch).ok());
+  auto facts = FactsWriter::open(directory);
+  REQUIRE(facts.ok());
+  const ReplicaId id{{4, 0}, Role::Worker, 1};
+  // Its number may have been given away, with a leader of a session that is gone by now.
+  const ReplicaStart start{identify(stranger.child.pid), 1, stranger.pipe_inode(), ""};
+  ::kill(stranger.child.pid, SIGKILL);
+  REQUIRE(wait_readable(stranger.child.pidfd.get()));
+  try_reap(stranger.child);
+  const auto found = [&] { return find_tree(ProcessTable::read(), marks_of_launch(directory).value()); };
+  SUBCASE("a replica") {
+    REQUIRE(facts->add(id, start).ok());
+    CHECK(found().size() == 1);
+    REQUIRE(facts->add(id, ReplicaExit{}).ok());
+    CHECK(found().empty());
+  }
+  SUBCASE("the keeper") {
+    REQUIRE(facts->add(start.process).ok());
+    CHECK(found().empty());
+  }
+  (void)kill_tree({.sessions = {start.process}}, kTestPatienceMs);
 }
 
 TEST_CASE("usage counts the whole tree") {

@@ -19,6 +19,8 @@ namespace asio = boost::asio;
 namespace {
 
 constexpr std::chrono::milliseconds kRetryMs{200};
+// Until what could not be killed is tried again: a while on the thread that others need.
+constexpr std::chrono::milliseconds kKillAgainMs{2000};
 // What a keeper has for an end beyond the grace, before somebody looks whether it runs at all.
 constexpr std::chrono::milliseconds kKeeperAnswersMs{1000};
 
@@ -247,8 +249,14 @@ Status HeldLaunch::adopt() {
   if (!alive) {
     stage_ = Stage::KeeperLost;
     if (!all_exited()) {
-      TRY(const auto ends, end_lost_launch(directory_));
-      on_strays_gone(ends);
+      const auto ends = end_lost_launch(directory_);
+      if (ends.ok()) {
+        on_strays_gone(*ends);
+      } else if (ends.error().code == Code::DeadlineExceeded) {
+        end_strays();  // it may take long: the other launches are not to wait
+      } else {
+        return ends.error();
+      }
     }
   } else if (std::none_of(replicas_.begin(), replicas_.end(),
                           [](const auto& each) { return each->started() || each->exited(); })) {
@@ -305,7 +313,10 @@ void HeldLaunch::end_strays() {
   context_.files.run([ends, directory = directory_] { *ends = end_lost_launch(directory); },
                      [this, ends] {
                        if (ends->ok()) return on_strays_gone(**ends);
-                       reconnect_.expires_after(kRetryMs);
+                       const std::string& why = ends->error().message;
+                       if (why != strays_alive_) fmt::print(stderr, "{}: {}\n", name_, why);
+                       strays_alive_ = why;
+                       reconnect_.expires_after(kKillAgainMs);
                        reconnect_.async_wait(
                            [this, alive = std::weak_ptr(alive_)](boost::system::error_code error) {
                              if (!error && !alive.expired()) end_strays();

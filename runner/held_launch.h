@@ -154,6 +154,7 @@ class HeldLaunch {
   boost::asio::steady_timer ends_due_;
   bool awaiting_ends_ = false;   // ends_due_ runs
   bool keeper_continued_ = false;
+  std::string strays_alive_;     // why the end of what a dead keeper left is not said yet
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // a timer's handler may come after the end
 };
 

@@ -14,7 +14,8 @@
 namespace dtrain::runner {
 namespace {
 
-constexpr int64_t kGiveUpMs = 10'000;
+// Whoever asks comes back, and others wait for the same thread.
+constexpr int64_t kGiveUpMs = 500;
 
 // The end of what the dead keeper stored; everything after it is lost with its pipes.
 uint64_t spooled_bytes(const LaunchDir& directory, const ReplicaId& id) {
@@ -56,11 +57,8 @@ Status kill_launch(const LaunchDir& directory) {
   if (!marks.ok() && marks.error().code == Code::ResourceExhausted) return marks.error();
   if (!marks.ok()) return ok();  // of another version: adopt() has refused it
   TRY(const auto strays, kill_tree(*marks, kGiveUpMs));
-  for (const ProcessRow& stray : strays) {
-    fmt::print(stderr, "{}: process {} can't be killed\n", directory.path().filename().string(),
-               stray.pid);
-  }
-  return ok();
+  if (strays.empty()) return ok();
+  return Error{Code::DeadlineExceeded, fmt::format("process {} can't be killed yet", strays[0].pid), ""};
 }
 
 Result<std::map<ReplicaId, ReplicaExit>> end_lost_launch(const LaunchDir& directory) {

@@ -14,8 +14,9 @@ namespace dtrain::runner {
 constexpr std::string_view kKeeperDied = "its keeper died";
 constexpr std::string_view kHostRestarted = "its host was restarted";
 
-// Kills every process of the launch, its keeper too, found by every mark there is. ResourceExhausted:
-// there were no descriptors to find them, and it is to be done again.
+// Kills every process of the launch, its keeper too, found by every mark there is. To be done again on
+// ResourceExhausted: there were no descriptors to find them; and on DeadlineExceeded: one hangs in the
+// kernel.
 Status kill_launch(const LaunchDir& directory);
 
 // kill_launch, then an exit for each replica that has none, with one of the causes above. Returns

@@ -415,7 +415,9 @@ bool remove_unprepared(const LaunchSite& site, const LaunchDir& directory) {
 
 bool remove_launch(const LaunchDir& directory) {
   if (auto launch = directory.read_launch(); launch.ok() && *launch) {
-    (void)remove_launch_cgroups(**launch).ok();
+    const Status removed = remove_launch_cgroups(**launch);
+    // Without the record nobody would know of the group.
+    if (!removed.ok() && removed.error().code == Code::FailedPrecondition) return false;
   }
   return delete_tree(directory.path());
 }

@@ -61,7 +61,8 @@ Result<std::string> release_work(const LaunchRecord& launch, const LaunchDir& di
 // Deletes the view of a replica that left nothing behind. False: not now.
 bool remove_work(const LaunchRecord& launch, const ReplicaId& id);
 
-// Deletes the launch directory and its groups; what replicas left behind stays. False: not now.
+// Deletes the launch directory and its groups; what replicas left behind stays. False: not now, above all
+// while a process is in a group.
 bool remove_launch(const LaunchDir& directory);
 
 // Deletes all that a preparation made which did not come to its end, views too. False: not now.

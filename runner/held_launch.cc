@@ -229,8 +229,8 @@ Status HeldLaunch::adopt() {
   }
   if (!file.ok() || !*file || !facts.keeper) {
     // It was never said to be prepared: the daemon will ask again.
-    if (const auto key = directory_.begun_key()) remove_begun_cgroups(context_.site.cgroups, *key);
     TRY(kill_launch(directory_));
+    if (const auto key = directory_.begun_key()) remove_begun_cgroups(context_.site.cgroups, *key);
     (void)remove_unprepared(context_.site, directory_);
     return Error{Code::NotFound, name_ + " was not prepared to the end", ""};
   }

@@ -53,9 +53,14 @@ Status write_down(const LaunchDir& directory, const std::map<ReplicaId, ReplicaE
 }  // namespace
 
 Status kill_launch(const LaunchDir& directory) {
-  const auto marks = marks_of_launch(directory);
+  auto marks = marks_of_launch(directory);
   if (!marks.ok() && marks.error().code == Code::ResourceExhausted) return marks.error();
-  if (!marks.ok()) return ok();  // of another version: adopt() has refused it
+  if (!marks.ok()) {
+    // Of another version. What every version begins with says the most there is to know.
+    const auto key = directory.begun_key();
+    if (!key) return ok();
+    marks = TreeMarks{.key = *key};
+  }
   TRY(const auto strays, kill_tree(*marks, kGiveUpMs));
   if (strays.empty()) return ok();
   return Error{Code::DeadlineExceeded, fmt::format("process {} can't be killed yet", strays[0].pid), ""};

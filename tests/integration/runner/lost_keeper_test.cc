@@ -1,6 +1,8 @@
 #include "runner/lost_keeper.h"
 
 #include "runner/preparation.h"
+#include "schema/framing.h"
+#include "schema/launch_record.pb.h"
 #include "tests/integration/runner/kept_launch.h"
 #include "tests/support/skipped.h"
 
@@ -56,6 +58,23 @@ TEST_CASE("a replica that can't be killed has not ended, and its launch stays") 
   CHECK(ends->contains(id));
   CHECK(kept.survivors().empty());
   CHECK(remove_launch(kept.directory()));
+}
+
+TEST_CASE("what a dead keeper of another version left is killed by its key") {
+  KeptLaunch kept(CgroupChoice::None);
+  const ReplicaId id = kept.add(1, {"--orphan", "--setsid", "--print", "ready", "--hang", "--then", "--hang"});
+  kept.start();
+  kept.wait_output(id, "ready");
+  kept.kill_keeper();
+  REQUIRE(kept.directory().begin(kept.launch().key).ok());
+  pb::LaunchFrame newer;
+  newer.set_format(99);
+  std::string frame;
+  append_frame(frame, kRecordLaunch, newer.SerializeAsString(), {});
+  REQUIRE(append_file(kept.directory().record(), frame).ok());
+  REQUIRE(!kept.directory().read_launch().ok());
+  CHECK(kill_launch(kept.directory()).ok());
+  CHECK(kept.survivors().empty());
 }
 
 }  // namespace

@@ -489,10 +489,16 @@ void HeldLaunch::let_go_of_work(const Replica& replica) {
   const ReplicaId id = replica.id();
   if (!work_releasing_.insert(id).second) return;
   auto left = std::make_shared<std::string>();
+  auto said = std::make_shared<std::string>();  // why it has to wait
   context_.files.run_until_done(
-      [left, id, file = only_of(file_, id), directory = directory_] {
+      [left, said, id, file = only_of(file_, id), directory = directory_] {
         auto released = release_work(file, directory, id);
-        if (released.ok()) *left = std::move(*released);
+        if (released.ok()) {
+          *left = std::move(*released);
+        } else if (const std::string why = released.error().message; why != *said) {
+          fmt::print(stderr, "{}: {}; trying again\n", to_string(id), why);
+          *said = why;
+        }
         return released.ok();
       },
       [this, left, id] {

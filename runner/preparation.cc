@@ -14,6 +14,7 @@
 #include "runner/engine_launch.h"
 #include "runner/environments.h"
 #include "runner/gpu_lock.h"
+#include "runner/output_copy.h"
 #include "runner/python.h"
 #include "runner/small_file.h"
 #include "schema/expand.h"
@@ -291,39 +292,38 @@ bool is_passing(const Error& error) {
   return error.code == Code::ResourceExhausted;
 }
 
-// Only what passes is an error: no descriptors, no memory. What can't be copied otherwise stays where
-// it is, and counts as left behind.
-Status copy_outputs(const LaunchDir& directory, const ReplicaLaunch& replica) {
+// What could not be copied, with the reasons; it stays where it is. Only what passes is an error: no
+// room, no descriptors, no memory.
+Result<std::vector<std::string>> copy_outputs(const LaunchDir& directory, const ReplicaLaunch& replica) {
+  std::vector<std::string> not_copied;
   const auto list = read_small_file(directory.path() / kOutputsFile);
   const auto output_dir = replica.env.find("OUTPUT_DIR");
   if (!list) {
     const Fd file(::open((directory.path() / kOutputsFile).c_str(), O_RDONLY | O_CLOEXEC));
     const Error error = errno_error("read the list of outputs", file ? 0 : errno);
-    return is_passing(error) ? Status(error) : ok();
+    if (is_passing(error)) return error;
+    return not_copied;
   }
-  if (output_dir == replica.env.end()) return ok();
+  if (output_dir == replica.env.end()) return not_copied;
+  const std::string unfinished = fmt::format(".{}@{}.unfinished", to_string(replica.id), replica.attempt);
   std::string_view rest = *list;
   while (!rest.empty()) {
     const std::string name(rest.substr(0, rest.find('\0')));
     rest.remove_prefix(std::min(rest.size(), name.size() + 1));
-    const fs::path from = fs::path(replica.cwd) / name;
-    std::error_code error;
-    if (!fs::exists(from, error)) continue;
-    const fs::path to = fs::path(output_dir->second) / name;
-    fs::create_directories(to.parent_path(), error);
-    fs::copy(from, to,
-             fs::copy_options::recursive | fs::copy_options::overwrite_existing |
-                 fs::copy_options::copy_symlinks,
-             error);
-    if (error == std::errc::too_many_files_open || error == std::errc::too_many_files_open_in_system ||
-        error == std::errc::not_enough_memory) {
-      return errno_error("collect " + name, error.value());
-    }
-    if (error) {
-      fmt::print(stderr, "{}: collecting {}: {}\n", to_string(replica.id), name, error.message());
-    }
+    TRY(copy_output(replica.cwd, output_dir->second, name, unfinished, not_copied));
   }
-  return ok();
+  return not_copied;
+}
+
+// The first few of them, for one line.
+std::string first_of(const std::vector<std::string>& not_copied) {
+  constexpr size_t kShown = 3;
+  std::string text;
+  for (size_t i = 0; i < std::min(not_copied.size(), kShown); ++i) {
+    text += (i == 0 ? "" : ", ") + not_copied[i];
+  }
+  if (not_copied.size() > kShown) text += fmt::format(" and {} more", not_copied.size() - kShown);
+  return text;
 }
 
 bool delete_tree(const fs::path& path) {
@@ -379,7 +379,10 @@ Result<std::string> release_work(const LaunchRecord& launch, const LaunchDir& di
   const auto replica = std::find_if(launch.replicas.begin(), launch.replicas.end(),
                                     [&](const ReplicaLaunch& each) { return each.id == id; });
   if (replica == launch.replicas.end()) return std::string();
-  if (!is_build(id)) TRY(copy_outputs(directory, *replica));
+  std::vector<std::string> not_copied;
+  if (!is_build(id)) {
+    TRY(not_copied, copy_outputs(directory, *replica));
+  }
   const fs::path place = launch.place_of(id);
   if (auto unmounted = unmount_view(place); !unmounted.ok()) {
     fmt::print(stderr, "{}: {}\n", to_string(id), unmounted.error().message);
@@ -390,11 +393,14 @@ Result<std::string> release_work(const LaunchRecord& launch, const LaunchDir& di
   if (!left.ok() && is_passing(left.error())) return left;
   // Rather kept than deleted unseen.
   if (!left.ok()) left = fmt::format("files that can't be listed ({})", left.error().message);
-  if (left->empty()) return std::string();
+  if (left->empty() && not_copied.empty()) return std::string();
   if (::utimensat(AT_FDCWD, place.c_str(), nullptr, 0) != 0) {  // from now on, for remove_old_work()
     fmt::print(stderr, "{}\n", errno_error("touch " + place.string(), errno).message);
   }
-  return fmt::format("{}, kept 7 days in {}", *left, place.string());
+  std::string text =
+      fmt::format("{}, kept 7 days in {}", left->empty() ? "outputs" : *left, place.string());
+  if (!not_copied.empty()) text += "; not collected: " + first_of(not_copied);
+  return text;
 }
 
 bool remove_work(const LaunchRecord& launch, const ReplicaId& id) {

@@ -54,8 +54,9 @@ Result<std::optional<LaunchRecord>> prepare_launch(const LaunchSite& site, const
                                                    const LaunchDir& directory);
 
 // After the replica's last process: takes `outputs` of the Spec from its view into OUTPUT_DIR and
-// lets go of the view. What it left elsewhere is kept and named: "1.2 GB in ckpt/, kept ...". Without
-// descriptors or memory for that: ResourceExhausted, and it is to be done again.
+// lets go of the view. What it left elsewhere is kept and named, with what could not be taken: "1.2 GB in
+// ckpt/, kept ...; not collected: ckpt/pipe: not a file". Without room, descriptors or memory for that:
+// ResourceExhausted, and it is to be done again.
 Result<std::string> release_work(const LaunchRecord& launch, const LaunchDir& directory, const ReplicaId& id);
 
 // Deletes the view of a replica that left nothing behind. False: not now.

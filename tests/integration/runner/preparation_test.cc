@@ -1,7 +1,9 @@
 #include "runner/preparation.h"
 
 #include <doctest/doctest.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -11,6 +13,7 @@
 #include "schema/fd.h"
 #include "schema/snapshot.h"
 #include "tests/support/project.h"
+#include "tests/support/skipped.h"
 
 namespace dtrain::runner {
 namespace {
@@ -151,6 +154,82 @@ TEST_CASE("outputs wait for descriptors, and what is left can't be taken for not
   REQUIRE(released.ok());
   CHECK(test::read_file(ended.out / "result") == "42");
   CHECK(released->find("in note, result, kept 7 days") != std::string::npos);
+}
+
+TEST_CASE("a later attempt's outputs take the place of an earlier one's, links and all") {
+  Ended ended("ckpt/");
+  test::write_file(ended.work / "ckpt/model.bin", "first");
+  test::write_file(ended.work / "ckpt/part/a", "first");
+  fs::create_symlink("model.bin", ended.work / "ckpt/latest");
+  fs::create_symlink("part", ended.work / "ckpt/turns");
+  REQUIRE(ended.release().ok());
+  ended.begin(2);
+  test::write_file(ended.work / "ckpt/model.bin", "another");
+  test::write_file(ended.work / "ckpt/turns/b", "another");
+  test::write_file(ended.work / "ckpt/zip", "another");
+  fs::create_symlink("zip", ended.work / "ckpt/latest");
+  REQUIRE(ended.release().value().find("not collected") == std::string::npos);
+  CHECK(test::read_file(ended.out / "ckpt/model.bin") == "another");
+  CHECK(fs::read_symlink(ended.out / "ckpt/latest") == "zip");
+  CHECK(test::read_file(ended.out / "ckpt/turns/b") == "another");
+  CHECK(!fs::is_symlink(ended.out / "ckpt/turns"));
+  CHECK(test::read_file(ended.out / "ckpt/part/a") == "first");
+}
+
+TEST_CASE("what can't be collected is said, and the rest is collected") {
+  Ended ended("ckpt");
+  test::write_file(ended.work / "ckpt/a", "a");
+  REQUIRE(::mkfifo((ended.work / "ckpt/b").c_str(), 0600) == 0);
+  test::write_file(ended.work / "ckpt/c", "c");
+  test::write_file(ended.work / "ckpt/d", "d");
+  fs::create_directories(ended.out / "ckpt/c/somebody's");
+  const std::string said = ended.release().value();
+  CHECK(said.find("; not collected: ckpt/b: not a file, ckpt/c: Is a directory") != std::string::npos);
+  CHECK(test::read_file(ended.out / "ckpt/a") == "a");
+  CHECK(test::read_file(ended.out / "ckpt/d") == "d");
+  CHECK(std::distance(fs::directory_iterator(ended.out / "ckpt"), {}) == 3);
+}
+
+// A small file system of its own; skipped where mounting is not allowed.
+struct TinyDisk {
+  const fs::path at;
+  bool mounted;
+  explicit TinyDisk(const fs::path& where) : at(where) {
+    fs::create_directories(at);
+    mounted = ::mount("tmpfs", at.c_str(), "tmpfs", 0, "size=1m") == 0;
+  }
+  TinyDisk(const TinyDisk&) = delete;
+  TinyDisk& operator=(const TinyDisk&) = delete;
+  ~TinyDisk() {
+    if (mounted) ::umount2(at.c_str(), MNT_DETACH);
+  }
+};
+
+TEST_CASE("outputs wait for room, and none has its name before it is whole") {
+  Ended ended("ckpt");
+  const TinyDisk disk(ended.out);
+  if (!disk.mounted) return tests::say_skipped("mounting a small file system needs root");
+  test::write_file(ended.out / "filler", std::string(600 << 10, 'x'));
+  test::write_file(ended.work / "ckpt/a", "a");
+  test::write_file(ended.work / "ckpt/b", std::string(500 << 10, 'b'));
+  test::write_file(ended.work / "ckpt/c", "c");
+  const auto too_early = ended.release();
+  REQUIRE(!too_early.ok());
+  CHECK(too_early.error().code == Code::ResourceExhausted);
+  CHECK(test::read_file(ended.out / "ckpt/a") == "a");
+  CHECK(std::distance(fs::directory_iterator(ended.out / "ckpt"), {}) == 1);
+  const auto inode = [&] {
+    struct stat st {};
+    REQUIRE(::stat((ended.out / "ckpt/a").c_str(), &st) == 0);
+    return st.st_ino;
+  };
+  const auto first = inode();
+
+  fs::remove(ended.out / "filler");
+  CHECK(ended.release().value().find("not collected") == std::string::npos);
+  CHECK(test::read_file(ended.out / "ckpt/b") == std::string(500 << 10, 'b'));
+  CHECK(test::read_file(ended.out / "ckpt/c") == "c");
+  CHECK(inode() == first);  // not copied once more
 }
 
 }  // namespace

@@ -29,6 +29,7 @@ constexpr size_t kReadBytes = size_t{1} << 20;
 constexpr auto kGather = std::chrono::milliseconds(1);
 constexpr auto kStartRetry = std::chrono::milliseconds(200);
 constexpr int kStartTriesMax = 300;  // for about a minute
+constexpr auto kRecordRetry = std::chrono::seconds(1);
 constexpr size_t kSmallReadBytes = 64 << 10;
 // When what got KILL is looked at again: soon, and ever more rarely for one that hangs in the
 // kernel.
@@ -66,6 +67,7 @@ KeptReplica::KeptReplica(asio::io_context& loop, const LaunchDir& directory, Fac
       spool_(directory, replica.id, launch.spool_limit_bytes),
       output_(loop),
       read_timer_(loop),
+      record_timer_(loop),
       finish_timer_(loop) {}
 
 TreeMarks KeptReplica::marks() const {
@@ -144,14 +146,20 @@ bool KeptReplica::start_later() {
   return true;
 }
 
-// On a full disk it is tried again with each output and before the exit: an end is never seen
-// without its start.
+// On a full disk it is tried again, and once more before the exit: an end is never seen without its
+// start.
 void KeptReplica::record_start() {
   if (start_recorded_ || started_unix_ms_ == 0) return;
   const ReplicaStart start{process_, started_unix_ms_, pipe_inode_,
                            exec_error_ ? exec_error_->message : ""};
-  start_recorded_ = facts_.add(replica_.id, start).ok();
-  if (start_recorded_) calls_.fact();
+  const Status written = facts_.add(replica_.id, start);
+  start_recorded_ = written.ok();
+  if (start_recorded_) return calls_.fact();
+  fmt::print(stderr, "start of {}: {}\n", to_string(replica_.id), written.error().message);
+  record_timer_.expires_after(kRecordRetry);
+  record_timer_.async_wait([this](const ErrorCode& error) {
+    if (!error) record_start();
+  });
 }
 
 // ---- output
@@ -184,7 +192,6 @@ bool KeptReplica::read_once() {
   }
   if (filled > 0) {
     spool_.append({buffer.data(), filled}, unix_ms());
-    record_start();
     calls_.output();
   }
   if (!open) return false;
@@ -287,7 +294,7 @@ void KeptReplica::write_exit() {
     std::error_code gone;
     if (std::filesystem::exists(directory_.path(), gone)) {
       fmt::print(stderr, "exit of {}: {}\n", to_string(replica_.id), written.error().message);
-      finish_timer_.expires_after(std::chrono::seconds(1));
+      finish_timer_.expires_after(kRecordRetry);
       finish_timer_.async_wait([this](const ErrorCode& error) {
         if (!error) write_exit();
       });

@@ -76,6 +76,7 @@ class KeptReplica {
   SpoolWriter spool_;
   boost::asio::posix::stream_descriptor output_;  // read end of its stdout and stderr
   boost::asio::steady_timer read_timer_;
+  boost::asio::steady_timer record_timer_;
   boost::asio::steady_timer finish_timer_;
 
   Phase phase_ = Phase::Waiting;

@@ -352,19 +352,28 @@ TEST_CASE("a replica that can't be started for want of descriptors starts once t
   const rlimit few{0, before.rlim_max};
   REQUIRE(::prlimit(kept.keeper_pid(), RLIMIT_NOFILE, &few, nullptr) == 0);
   kept.send_start();
-  std::string said;
-  while (said.find("can't start yet") == std::string::npos) {
-    REQUIRE(wait_readable(kept.said.get()));
-    char bytes[1024];
-    const ssize_t got = ::read(kept.said.get(), bytes, sizeof bytes);
-    REQUIRE(got > 0);
-    said.append(bytes, static_cast<size_t>(got));
-  }
+  kept.wait_said("can't start yet");
   REQUIRE(::prlimit(kept.keeper_pid(), RLIMIT_NOFILE, &before, nullptr) == 0);
   kept.wait_output(id, "ready");
   kept.stop(id, 1000);
   CHECK(kept.wait_exit(id).cause == "exit code 7");
   CHECK(kept.output(id) == "ready\n");
+}
+
+TEST_CASE("a start that a full disk did not take is recorded once there is room, without a word of output") {
+  KeptLaunch kept;
+  const ReplicaId id = kept.add(1, {"--hang"});
+  kept.listen();
+  kept.keep();
+  rlimit before{};
+  REQUIRE(::prlimit(kept.keeper_pid(), RLIMIT_FSIZE, nullptr, &before) == 0);
+  const rlimit full{0, before.rlim_max};
+  REQUIRE(::prlimit(kept.keeper_pid(), RLIMIT_FSIZE, &full, nullptr) == 0);
+  kept.send_start();
+  kept.wait_said("start of 4.worker.1: write");
+  CHECK(kept.facts().starts.empty());
+  REQUIRE(::prlimit(kept.keeper_pid(), RLIMIT_FSIZE, &before, nullptr) == 0);
+  kept.wait_until([&] { return kept.facts().starts.contains(id); });
 }
 
 TEST_CASE("TERM to a keeper ends its replicas first") {

@@ -122,6 +122,17 @@ class KeptLaunch {
     says_.reset(ends[1]);
   }
 
+  void wait_said(std::string_view what) {
+    std::string all;
+    while (all.find(what) == std::string::npos) {
+      REQUIRE(wait_readable(said.get()));
+      char bytes[1024];
+      const ssize_t got = ::read(said.get(), bytes, sizeof bytes);
+      REQUIRE(got > 0);
+      all.append(bytes, static_cast<size_t>(got));
+    }
+  }
+
   void keep(const CgroupLimits& limits = {}) {
     if (support_.kind != "none") {
       std::map<ReplicaId, CgroupLimits> all;

@@ -1,18 +1,23 @@
 #include "runner/recipe.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/utsname.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <csignal>
 #include <cstdio>
-#include <memory>
 #include <optional>
 #include <sstream>
 
-#include "runner/command.h"
+#include "runner/process.h"
 #include "runner/python.h"
 #include "runner/small_file.h"
 #include "schema/clock.h"
+#include "schema/fd.h"
 #include "schema/sha256.h"
 
 namespace dtrain::runner {
@@ -24,39 +29,40 @@ constexpr const char* kAskAbi =
     "print(i.cache_tag, getattr(i, '_multiarch', ''), sys.base_prefix)";
 constexpr size_t kKeyDigits = 16;
 constexpr int64_t kAbiHoldsMs = 10'000;
+// A python that says nothing for so long holds up all other file work of its host.
+constexpr int64_t kAbiComesMs = 10'000;
+constexpr int kDiesMs = 1'000;
+constexpr size_t kSaidBytesMax = 64 << 10;
 
-Result<std::string> run_for_abi(const std::string& python, const std::string& host_name) {
-  const std::string command =
-      fmt::format("{} -c {} 2>&1", single_quoted(python), single_quoted(kAskAbi));
-  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(::popen(command.c_str(), "re"), ::pclose);
-  if (!pipe) return errno_error("run " + python, errno);
-  std::string said;
-  char bytes[512];
-  while (const size_t got = std::fread(bytes, 1, sizeof bytes, pipe.get())) said.append(bytes, got);
-  while (said.ends_with('\n')) said.pop_back();
-  if (!said.empty() && said.find('\n') == std::string::npos &&
-      said.find("-") != std::string::npos) {
-    return said;
+// All that comes out of a pipe until it is closed; false: by the deadline it was not.
+bool read_until(int64_t deadline_ms, int pipe, std::string& said) {
+  while (said.size() < kSaidBytesMax) {
+    const int64_t left_ms = deadline_ms - boottime_ms();
+    if (left_ms <= 0) return false;
+    pollfd readable{pipe, POLLIN, 0};
+    if (::poll(&readable, 1, static_cast<int>(left_ms)) != 1) continue;
+    char bytes[512];
+    const ssize_t got = ::read(pipe, bytes, sizeof bytes);
+    if (got > 0) said.append(bytes, static_cast<size_t>(got));
+    if (got == 0) break;
   }
-  return Error{Code::FailedPrecondition,
-               fmt::format("{} on host {} does not run: {}", python, host_name,
-                           said.substr(said.rfind('\n') + 1)),
-               "mend it, or choose another with `python: PATH`"};
+  return true;
 }
 
-// What the interpreter says of itself: its path alone may be a script that chooses one. The members
-// of a set ask one after the other, and get one answer.
-Result<std::string> ask_abi(const std::string& python, const std::string& host_name) {
+// The members of a set ask one after the other, and get one answer, also when there is none.
+Result<std::string> ask_abi(const std::string& python, const Environment& inherited,
+                            const std::string& host_name) {
   struct Answer {
-    std::string abi;
-    int64_t at_ms = 0;
+    Result<std::string> abi;
+    int64_t at_ms;
   };
   static thread_local std::map<std::string, Answer> answers;
   const int64_t now = boottime_ms();
   const auto known = answers.find(python);
   if (known != answers.end() && now - known->second.at_ms < kAbiHoldsMs) return known->second.abi;
-  TRY(std::string abi, run_for_abi(python, host_name));
-  answers[python] = {abi, now};
+  auto abi = run_for_abi(python, inherited, host_name, kAbiComesMs);
+  const int64_t then = boottime_ms();
+  if (abi.ok() || then - now >= kAbiComesMs) answers.insert_or_assign(python, Answer{abi, then});
   return abi;
 }
 
@@ -173,6 +179,43 @@ std::vector<std::string> framework_requirements(const Spec& spec, std::string_vi
   return requirements;
 }
 
+Result<std::string> run_for_abi(const std::string& python, const Environment& inherited,
+                                const std::string& host_name, int64_t limit_ms) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return errno_error("run " + python, errno);
+  const Fd output(ends[0]);
+  Fd write_end(ends[1]);
+  SpawnRequest request;
+  request.argv = {python, "-c", kAskAbi};
+  request.env = inherited;
+  request.output_fd = write_end.get();
+  request.die_with_parent = true;
+  std::string said;
+  auto child = spawn(request);
+  write_end.reset();
+  if (!child.ok() && child.error().code == Code::ResourceExhausted) return std::move(child).error();
+  if (!child.ok()) {
+    said = child.error().message;
+  } else {
+    const bool ended = read_until(boottime_ms() + limit_ms, output.get(), said);
+    ::kill(-child->pid, SIGKILL);  // with what it started: it leads a session
+    pollfd dead{child->pidfd.get(), POLLIN, 0};
+    ::poll(&dead, 1, kDiesMs);
+    try_reap(*child);
+    while (said.ends_with('\n')) said.pop_back();
+    if (!ended) {
+      said = fmt::format("no answer in {} s", limit_ms / 1000);
+    } else if (!said.empty() && said.find('\n') == std::string::npos &&
+               said.find("-") != std::string::npos) {
+      return said;
+    }
+  }
+  return Error{Code::FailedPrecondition,
+               fmt::format("{} on host {} does not run: {}", python, host_name,
+                           said.substr(said.rfind('\n') + 1)),
+               "mend it, or choose another with `python: PATH`"};
+}
+
 void add_named_files(Recipe& recipe, const fs::path& tree) {
   if (tree.empty()) return;
   for (const std::string& line : recipe.install) {
@@ -194,7 +237,7 @@ Result<Recipe> recipe_of(const Spec& spec, const PythonChoice& choice, const Env
                     host_name),
         "install it there, or name one with `python: PATH`"};
   }
-  TRY(recipe.abi, ask_abi(recipe.python, host_name));
+  TRY(recipe.abi, ask_abi(recipe.python, inherited, host_name));
   recipe.requirements = framework_requirements(spec, machine());
   recipe.install = spec.install;
   add_named_files(recipe, tree);

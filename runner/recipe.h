@@ -1,6 +1,7 @@
 // What an experiment's own Python environment is made of, and the name it has for that.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <string>
@@ -31,6 +32,11 @@ Result<Recipe> recipe_of(const Spec& spec, const PythonChoice& choice, const Env
                          const std::filesystem::path& tree, const std::string& host_name);
 
 // ---- its parts
+
+// What the interpreter says of itself, as in `abi`: its path alone may be a script that chooses one. It
+// is killed when it has not answered in time, with all it started.
+Result<std::string> run_for_abi(const std::string& python, const Environment& inherited,
+                                const std::string& host_name, int64_t limit_ms);
 
 // What pip installs for the framework's `version`. Without GPUs the packages without CUDA, where
 // they exist.

@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr uint64_t kManifestBytesMax = uint64_t{512} << 20;
+constexpr uint64_t kManifestBytesMax = uint64_t{256} << 20;  // as the daemon takes them
 // How many of the latest trees are searched for files a new one has too.
 constexpr size_t kTreesToShareWith = 3;
 
@@ -47,7 +47,7 @@ struct TreeBuilder::State {
   Status share_files_of(const KnownTree& tree);
   Status begin_blob(const Sha256& name, uint64_t size_bytes);
   Status end_blob(const Sha256& name);
-  Status repeat_file(const pb::Entry& done, const pb::Entry& again);
+  Result<bool> repeat_file(const pb::Entry& done, const pb::Entry& again);
 };
 
 // With the manifest there: makes what needs no blob, and finds out which blobs are needed.
@@ -85,19 +85,18 @@ Status TreeBuilder::State::share_files_of(const KnownTree& tree) {
     const auto found = waiting.find(name);
     if (found == waiting.end()) continue;
     const std::string existing(theirs.path);
-    std::vector<const pb::Entry*> left;
-    for (const pb::Entry* entry : found->second) {
-      bool linked = false;
-      if (entry->mode() == theirs.mode) {
-        TRY(linked, writer->link_file(*entry, directory.get(), existing.c_str()));
+    std::vector<const pb::Entry*>& wanted = found->second;
+    for (size_t i = 0; i < wanted.size();) {
+      if (wanted[i]->mode() != theirs.mode) {
+        ++i;
+        continue;
       }
-      if (!linked) left.push_back(entry);
+      TRY(const bool linked, writer->link_file(*wanted[i], directory.get(), existing.c_str()));
+      if (!linked) break;  // it has as many names as a file may have, or takes none
+      wanted[i] = wanted.back();
+      wanted.pop_back();
     }
-    if (left.empty()) {
-      waiting.erase(found);
-    } else {
-      found->second = std::move(left);
-    }
+    if (wanted.empty()) waiting.erase(found);
   }
   return ok();
 }
@@ -127,21 +126,27 @@ Status TreeBuilder::State::end_blob(const Sha256& name) {
   if (!writer) return start();
   const auto found = waiting.find(name);
   const std::vector<const pb::Entry*>& entries = found->second;
-  for (size_t i = 1; i < entries.size(); ++i) TRY(repeat_file(*entries[0], *entries[i]));
+  const pb::Entry* done = entries[0];
+  for (size_t i = 1; i < entries.size(); ++i) {
+    TRY(const bool linked, repeat_file(*done, *entries[i]));
+    // The last copy has fewer names than a file may have.
+    if (!linked && entries[i]->mode() == done->mode()) done = entries[i];
+  }
   waiting.erase(found);
   return ok();
 }
 
-Status TreeBuilder::State::repeat_file(const pb::Entry& done, const pb::Entry& again) {
+// True: as one more name of it; else a copy.
+Result<bool> TreeBuilder::State::repeat_file(const pb::Entry& done, const pb::Entry& again) {
   if (done.mode() == again.mode()) {
     TRY(const bool linked, writer->link_file(again, writer->root(), done.path().c_str()));
-    if (linked) return ok();
+    if (linked) return true;
   }
   const Fd from(::openat(writer->root(), done.path().c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
   if (!from) return errno_error("open " + done.path(), errno);
   TRY(const Fd to, writer->create_file(again));
   TRY(copy_file(from.get(), to.get(), CopyKind::CloneOrBytes));
-  return ok();
+  return false;
 }
 
 Result<std::unique_ptr<TreeBuilder>> Trees::build(const Sha256& root) {

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <map>
+#include <set>
 
 #include "schema/snapshot.h"
 #include "tests/support/project.h"
@@ -112,6 +113,38 @@ TEST_CASE("the next snapshot fetches only what is new") {
   REQUIRE(::stat((*before / "copy of train.py").c_str(), &one) == 0);
   REQUIRE(::stat((*after / "copy of train.py").c_str(), &two) == 0);
   CHECK(one.st_ino == two.st_ino);
+}
+
+TEST_CASE("more equal files than a file may have names are few files, and are found so again") {
+  const TemporaryFolder folder;
+  write_file(folder / "p/a", "all the same");
+  fs::path last = folder / "p/a";
+  for (int i = 0; i < 65'003; ++i) {
+    const fs::path next = folder / fmt::format("p/{}", i);
+    std::error_code error;
+    fs::create_hard_link(last, next, error);
+    if (!error) continue;
+    fs::copy_file(last, next);
+    last = next;
+  }
+  Source source(folder / "p");
+  const auto trees = open_trees(folder / "trees");
+  const auto count = [](const fs::path& tree) {
+    std::set<ino_t> files;
+    for (const auto& entry : fs::directory_iterator(tree)) {
+      struct stat st {};
+      if (::stat(entry.path().c_str(), &st) == 0) files.insert(st.st_ino);
+    }
+    return files.size();
+  };
+  const auto before = source.build(*trees);
+  REQUIRE(before.ok());
+  CHECK(count(*before) <= 2);
+  write_file(folder / "p/new", "another");
+  source.retake();
+  const auto after = source.build(*trees);
+  REQUIRE(after.ok());
+  CHECK(count(*after) <= 3);
 }
 
 TEST_CASE("two builders of one tree: both end with it") {

@@ -61,7 +61,7 @@ std::shared_ptr<grpc::Channel> make_channel(const std::string& socket_path) {
 Status status_from(const grpc::Status& status) {
   if (status.ok()) return ok();
   const bool lacks = status.error_code() == grpc::StatusCode::NOT_FOUND;
-  return Error{lacks ? Code::DataLoss : Code::Unavailable,
+  return Error{lacks ? Code::NotFound : Code::Unavailable,
                "fetching the snapshot: " + status.error_message(), ""};
 }
 

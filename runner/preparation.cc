@@ -58,10 +58,19 @@ Result<fs::path> fetch_tree(const LaunchSite& site, const std::string& snapshot)
                      [&](const std::vector<Sha256>& missing, TreeBuilder& builder) {
                        std::vector<std::string> names;
                        for (const Sha256& name : missing) names.push_back(to_bytes(name));
-                       return site.blobs->fetch(names, [&](const pb::BlobPart& part) -> Status {
+                       bool taken = true;
+                       Status fetched = site.blobs->fetch(names, [&](const pb::BlobPart& part) -> Status {
                          TRY(const Sha256 name, sha256_from_bytes(part.sha256()));
-                         return builder.add(name, part.size(), part.data(), part.last());
+                         Status added = builder.add(name, part.size(), part.data(), part.last());
+                         taken = added.ok();
+                         return added;
                        });
+                       // No other host can have it either.
+                       if (taken && !fetched.ok() && fetched.error().code == Code::NotFound) {
+                         fetched.error().code = Code::FailedPrecondition;
+                         fetched.error().hint = "submit it again";
+                       }
+                       return fetched;
                      });
 }
 

@@ -248,6 +248,19 @@ TEST_CASE("a snapshot is fetched, run, and its output arrives; then the host is 
   CHECK(fs::is_empty(folder.path / "home/work"));
 }
 
+TEST_CASE("a snapshot that the daemon lacks is not this host's fault") {
+  TemporaryFolder folder;
+  FakeDaemon daemon(folder.path / "socket");
+  RunnerProcess runner(folder.path);
+  daemon.wait_for(pb::FromRunner::kHello);
+  pb::ToRunner launch = launch_of("true", folder.path);
+  launch.mutable_launch()->set_snapshot(to_bytes(sha256("nobody has it")));
+  daemon.send(launch);
+  const auto failed = daemon.wait_for(pb::FromRunner::kPrepareFailed).prepare_failed();
+  CHECK(failed.reason() == "fetching the snapshot: no such blob; submit it again");
+  CHECK(!failed.ours());
+}
+
 TEST_CASE("replicas outlive a killed runner and a lost daemon; both are found again") {
   TemporaryFolder folder;
   const fs::path gate = folder.path / "gate";

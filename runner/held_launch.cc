@@ -128,7 +128,7 @@ void HeldLaunch::on_files_ready(FileWork work) {
     return keep_nothing();
   }
   file_ = std::move(**file);
-  if (stop_grace_ms_.size() == replicas_.size()) return abandon();
+  if (all_asked_to_stop()) return abandon();
   if (auto coming = bring_up_keeper(); !coming.ok()) fail(coming.error(), 0);
 }
 
@@ -283,7 +283,7 @@ void HeldLaunch::on_keeper_hung_up() {
     if (error || alive.expired() || client_ || stage_ != Stage::Prepared) return;
     if (!connect().ok()) {
       // It may listen in another network namespace, where no line reaches it; a signal does.
-      if (stop_grace_ms_.size() == replicas_.size()) watch_->signal(SIGTERM);
+      if (all_asked_to_stop()) watch_->signal(SIGTERM);
       return on_keeper_hung_up();
     }
     for (const auto& [id, grace_ms] : stop_grace_ms_) client_->stop(id, grace_ms);
@@ -389,6 +389,10 @@ void HeldLaunch::stop(const ReplicaId& id, int64_t grace_ms) {
   stop_grace_ms_[id] = grace_ms;
   if (client_) client_->stop(id, grace_ms);
   await_ends(grace_ms);
+}
+
+bool HeldLaunch::all_asked_to_stop() const {
+  return stop_grace_ms_.size() == replicas_.size();
 }
 
 void HeldLaunch::await_ends(int64_t grace_ms) {

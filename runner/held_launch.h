@@ -110,6 +110,7 @@ class HeldLaunch {
   void on_strays_gone(const std::map<ReplicaId, ReplicaExit>& ends);
   void look();
   void look_later();
+  bool all_asked_to_stop() const;
   // After a stop: a keeper that was stopped by somebody is continued, and killed when that doesn't help.
   void await_ends(int64_t grace_ms);
   void look_at_keeper();

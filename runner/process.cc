@@ -120,11 +120,6 @@ struct Become {
   }
 };
 
-bool is_program(const std::string& path) {
-  struct stat status = {};
-  return ::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
-         ::access(path.c_str(), X_OK) == 0;
-}
 
 bool exists(const std::string& path) {
   struct stat status = {};
@@ -354,6 +349,12 @@ Result<Child> spawn(const SpawnRequest& request) {
   child.pid = pid;
   child.pidfd.reset(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   return child;
+}
+
+bool is_program(const std::string& path) {
+  struct stat status = {};
+  return ::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
+         ::access(path.c_str(), X_OK) == 0;
 }
 
 int exec_failure_code(const Error& error) {

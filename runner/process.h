@@ -46,6 +46,9 @@ struct Child {
 //   ResourceExhausted   no process or memory left (126)
 Result<Child> spawn(const SpawnRequest& request);
 
+// A file that may be run; what it is made of is seen then.
+bool is_program(const std::string& path);
+
 // 127 or 126 for an error of spawn().
 int exec_failure_code(const Error& error);
 

@@ -1,19 +1,12 @@
 #include "runner/python.h"
 
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <string_view>
+
+#include "runner/process.h"
 
 namespace dtrain::runner {
 namespace fs = std::filesystem;
 namespace {
-
-bool is_program(const fs::path& path) {
-  struct stat info {};
-  return stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode) && access(path.c_str(), X_OK) == 0;
-}
 
 std::string value_of(const Environment& env, const std::string& name) {
   const auto found = env.find(name);

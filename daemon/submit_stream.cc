@@ -43,7 +43,7 @@ class SubmitStream final : public BidiStream<pb::SubmitRequest, pb::SubmitReply>
     extras_.user_env = {header.user_env().begin(), header.user_env().end()};
     extras_.rebuild = header.rebuild();
     TRY(pack_, blobs_.begin());
-    if (!blobs_.has(root_)) {
+    if (!blobs_.missing({root_}).empty()) {   // not has(): a sweep is to know that it comes
       ask_for({root_});
       return ok();
     }

@@ -1,0 +1,144 @@
+#include "daemon/submit_stream.h"
+
+#include "daemon/blob_sweep.h"
+#include "schema/manifest.h"
+#include "tests/integration/daemon/served_daemon.h"
+
+namespace dtrain::daemon {
+namespace {
+
+// A manifest of one empty file called `name`.
+std::string manifest_of_one(const std::string& name) {
+  const std::string file = to_bytes(sha256(""));
+  ManifestEntry entry;
+  entry.path = name;
+  entry.mode = 0644;
+  entry.sha256 = file;
+  std::string manifest;
+  append_entry(manifest, entry);
+  return manifest;
+}
+
+// Submits a project of one empty file, as the CLI does.
+class Submitter : public grpc::ClientBidiReactor<pb::SubmitRequest, pb::SubmitReply> {
+ public:
+  Submitter(ServedDaemon& daemon, const std::string& file_name)
+      : daemon_(daemon),
+        stub_(pb::Client::NewStub(daemon.channel)),
+        manifest_(manifest_of_one(file_name)) {
+    pb::SubmitRequest request;
+    header_ = request.mutable_header();
+    header_->set_submission_id(std::string(32, 'a'));
+    header_->set_spec_yaml(a_submission("").spec_yaml);
+    header_->set_snapshot(to_bytes(sha256(manifest_)));
+    waiting_.push_back(std::move(request));
+  }
+  ~Submitter() override {
+    if (!started_) return;
+    context_.TryCancel();
+    daemon_.until([this] { return ended_; });
+  }
+
+  pb::SubmitHeader& header() { return *header_; }
+  // Returns once the call has ended.
+  const grpc::Status& run() {
+    started_ = true;
+    stub_->async()->Submit(&context_, this);
+    AddHold();  // the loop starts the next read: the call must be there still
+    StartRead(&in_);
+    StartWrite(&waiting_.front());
+    StartCall();
+    daemon_.until([this] { return ended_; });
+    return status_;
+  }
+  Sha256 root() const { return sha256(manifest_); }
+  size_t blobs_asked_for() const { return asked_; }
+  const pb::Accepted& accepted() const { return accepted_; }
+
+ private:
+  void OnReadDone(bool good) override {
+    boost::asio::post(daemon_.loop, [this, good] {
+      if (!good) {
+        over_ = true;
+        return RemoveHold();
+      }
+      if (in_.has_accepted()) accepted_ = in_.accepted();
+      if (in_.has_missing()) answer(in_.missing());
+      StartRead(&in_);
+    });
+  }
+  void OnWriteDone(bool good) override {
+    boost::asio::post(daemon_.loop, [this, good] {
+      waiting_.pop_front();
+      if (good && !over_ && !waiting_.empty()) StartWrite(&waiting_.front());
+    });
+  }
+  void OnDone(const grpc::Status& status) override {
+    boost::asio::post(daemon_.loop, [this, status] {
+      status_ = status;
+      ended_ = true;
+    });
+  }
+
+  void answer(const pb::MissingBlobs& missing) {
+    for (const std::string& name : missing.sha256()) {
+      ++asked_;
+      const std::string bytes = name == to_bytes(root()) ? manifest_ : "";
+      BlobEncoder encoder;
+      const auto encoded = encoder.encode(bytes, [&](std::string_view part, bool last) -> Status {
+        pb::SubmitRequest request;
+        pb::BlobPart& blob = *request.mutable_blob();
+        blob.set_sha256(name);
+        blob.set_size(bytes.size());
+        blob.set_data(std::string(part));
+        blob.set_last(last);
+        say(std::move(request));
+        return ok();
+      });
+      REQUIRE(encoded.ok());
+    }
+    pb::SubmitRequest request;
+    request.mutable_blobs_done();
+    say(std::move(request));
+  }
+  void say(pb::SubmitRequest request) {
+    waiting_.push_back(std::move(request));
+    if (waiting_.size() == 1) StartWrite(&waiting_.front());
+  }
+
+  ServedDaemon& daemon_;
+  std::unique_ptr<pb::Client::Stub> stub_;
+  grpc::ClientContext context_;
+  const std::string manifest_;
+  pb::SubmitHeader* header_;
+  std::deque<pb::SubmitRequest> waiting_;   // the first is being written
+  pb::SubmitReply in_;
+  pb::Accepted accepted_;
+  grpc::Status status_;
+  size_t asked_ = 0;
+  bool started_ = false;
+  bool over_ = false;    // there is nothing more to read
+  bool ended_ = false;
+};
+
+TEST_CASE("what is submitted while a sweep marks what is needed stays") {
+  test::TemporaryFolder folder;
+  ServedDaemon daemon(home_below(folder.path()));
+  daemon.scheduler.handle(HostConnected{a_host(), {}});
+  Submitter first(daemon, "before");
+  REQUIRE(first.run().ok());
+  BlobSweep sweep(*daemon.blobs, {first.root()}, false);
+  // All is known of it but its manifest.
+  Submitter second(daemon, "meanwhile");
+  second.header().set_submission_id(std::string(32, 'b'));
+  REQUIRE(second.run().ok());
+  CHECK(second.blobs_asked_for() == 1);
+  CHECK(second.accepted().number() == 2);
+  while (*sweep.step(std::chrono::seconds(10))) {
+  }
+  CHECK(daemon.blobs->has(second.root()));
+  CHECK(daemon.blobs->has(sha256("")));
+}
+
+}  // namespace
+}  // namespace dtrain::daemon

@@ -72,10 +72,28 @@ Result<pid_t> spawn_runner(const Home& home, const Config& config) {
   return pid;
 }
 
+// A runner that we did not start, by its lock. Empty when nobody holds that. A pidfd, since its number
+// may be somebody else's by the time it gets a signal.
+struct Holder {
+  pid_t pid = -1;
+  Fd process;
+};
+Holder holder_of(const std::filesystem::path& lock) {
+  const auto pid = lock_holder(lock);
+  Fd process(pid ? static_cast<int>(syscall(SYS_pidfd_open, *pid, 0)) : -1);
+  // The number is its if it holds the lock still.
+  if (!process || lock_holder(lock) != pid) return {};
+  return {*pid, std::move(process)};
+}
+
+void send_signal(const Holder& holder, int signal) {
+  syscall(SYS_pidfd_send_signal, holder.process.get(), signal, nullptr, 0);
+}
+
 }  // namespace
 
 LocalRunner::LocalRunner(boost::asio::io_context& loop, const Home& home, const Config& config)
-    : home_(home), config_(config), ended_(loop), again_(loop) {}
+    : home_(home), config_(config), ended_(loop), again_(loop), first_word_(loop) {}
 
 void LocalRunner::start() {
   if (stopping_ || pid_ > 0) return;
@@ -93,15 +111,18 @@ void LocalRunner::start() {
 }
 
 void LocalRunner::adopt() {
-  const auto lock = home_.runner() / "lock";
-  const auto holder = lock_holder(lock);
-  Fd process(holder ? static_cast<int>(syscall(SYS_pidfd_open, *holder, 0)) : -1);
-  // The number is its if it holds the lock still.
-  if (!process || lock_holder(lock) != holder) return start_later();
-  ended_.assign(process.release());
-  ended_.async_wait(ended_.wait_read, [this, pid = *holder](boost::system::error_code error) {
+  Holder holder = holder_of(home_.runner() / "lock");
+  if (!holder.process) return start_later();
+  // It may hang. While it has no stream nobody else would see that.
+  first_word_.expires_after(std::chrono::milliseconds(config_.runner_timeout_ms));
+  first_word_.async_wait([this](boost::system::error_code error) {
+    if (!error) kill_hung();
+  });
+  ended_.assign(holder.process.release());
+  ended_.async_wait(ended_.wait_read, [this, pid = holder.pid](boost::system::error_code error) {
     if (error) return;
     ended_.close();
+    first_word_.cancel();
     std::fprintf(stderr, "the local runner (pid %d) of an earlier daemon ended\n", pid);
     start_later();
   });
@@ -140,21 +161,37 @@ void LocalRunner::start_later() {
   });
 }
 
-void LocalRunner::replace(const HostId& hung) {
+bool LocalRunner::is_own(const HostId& host) const {
   std::string own;
   std::ifstream(home_.runner() / "host-id") >> own;
-  const auto runner = lock_holder(home_.runner() / "lock");
-  if (stopping_ || own != hung.hex || !runner) return;
-  std::fprintf(stderr, "the local runner (pid %d) hangs and is killed\n", *runner);
-  kill(*runner, SIGKILL);
+  return own == host.hex;
+}
+
+void LocalRunner::connected(const HostId& host) {
+  if (is_own(host)) first_word_.cancel();
+}
+
+void LocalRunner::replace(const HostId& hung) {
+  if (is_own(hung)) kill_hung();
+}
+
+void LocalRunner::kill_hung() {
+  const Holder runner = holder_of(home_.runner() / "lock");
+  if (stopping_ || !runner.process) return;
+  std::fprintf(stderr, "the local runner (pid %d) hangs and is killed\n", runner.pid);
+  send_signal(runner, SIGKILL);
   backoff_ = {};
 }
 
 void LocalRunner::stop() {
   stopping_ = true;
   again_.cancel();
-  const pid_t runner = pid_ > 0 ? pid_ : lock_holder(home_.runner() / "lock").value_or(-1);
-  if (runner > 0) kill(runner, SIGTERM);
+  first_word_.cancel();
+  if (pid_ > 0) {
+    kill(pid_, SIGTERM);   // ours until it is reaped
+  } else if (const Holder runner = holder_of(home_.runner() / "lock"); runner.process) {
+    send_signal(runner, SIGTERM);
+  }
 }
 
 }  // namespace dtrain::daemon

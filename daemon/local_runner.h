@@ -1,7 +1,7 @@
 // The runner of the daemon's own machine: started with the daemon, started again when it dies.
 //
-// Owner: daemon main. Thread: loop. A runner that outlived an earlier daemon is left alone: it holds
-// the lock of its home and dials back by itself.
+// Owner: daemon main. Thread: loop. A runner that outlived an earlier daemon is left alone while it
+// works: it holds the lock of its home and dials back by itself.
 #pragma once
 
 #include <sys/types.h>
@@ -33,6 +33,8 @@ class LocalRunner {
   // That host, if it is this machine's, hangs: its runner is killed and another started. Keepers and
   // replicas go on.
   void replace(const HostId& hung);
+  // That host's runner has dialled in.
+  void connected(const HostId& host);
 
   // Our runner ended, for whatever reason.
   std::function<void()> on_ended;
@@ -41,12 +43,15 @@ class LocalRunner {
   void adopt();
   void start_later();
   void wait_for_end();
+  bool is_own(const HostId& host) const;
+  void kill_hung();
 
   const Home home_;
   const Config config_;
   pid_t pid_ = -1;                                // -1: not ours, or not there
   boost::asio::posix::stream_descriptor ended_;   // a pidfd
   boost::asio::steady_timer again_;
+  boost::asio::steady_timer first_word_;          // of a runner that was there before us
   std::chrono::steady_clock::time_point started_;
   std::chrono::milliseconds backoff_{0};
   bool stopping_ = false;

@@ -11,20 +11,30 @@
 namespace dtrain {
 namespace {
 
+// What local_runner_program says.
+std::string said(const std::string& arguments) {
+  FILE* output = ::popen((BIN_DIR "/local_runner_program " + arguments).c_str(), "r");
+  REQUIRE(output != nullptr);
+  std::array<char, 100> line = {};
+  const char* read = std::fgets(line.data(), line.size(), output);
+  CHECK(::pclose(output) == 0);
+  REQUIRE(read != nullptr);
+  return line.data();
+}
+
 TEST_CASE("a runner that started when no descriptor was free is seen to end") {
 #ifdef __SANITIZE_ADDRESS__
   return tests::say_skipped("the sanitizer looks at memory through a pipe, and there is none");
 #endif
   const test::TemporaryFolder folder;
   std::filesystem::create_directories(folder / "runner");
-  const std::string command = std::string(BIN_DIR "/local_runner_program ") + folder.path().string();
-  FILE* output = ::popen(command.c_str(), "r");
-  REQUIRE(output != nullptr);
-  std::array<char, 100> line = {};
-  const char* read = std::fgets(line.data(), line.size(), output);
-  CHECK(::pclose(output) == 0);
-  REQUIRE(read != nullptr);
-  CHECK(std::string(line.data()) == "ended\n");
+  CHECK(said(folder.path().string()) == "ended\n");
+}
+
+TEST_CASE("a runner of an earlier daemon that hangs and never dials is replaced") {
+  const test::TemporaryFolder folder;
+  std::filesystem::create_directories(folder / "runner");
+  CHECK(said(folder.path().string() + " adopt") == "ended\n");
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
-// A daemon's LocalRunner at a moment when no descriptor is free, in a process of its own:
-//   local_runner_program <home>
-// prints when it has seen the runner end. As the runner, which is this executable again, it ends at once.
+// A daemon's LocalRunner, in a process of its own:
+//   local_runner_program <home>            at a moment when no descriptor is free
+//   local_runner_program <home> adopt      beside a runner of an earlier daemon that hangs
+// prints when it has seen the runner that it started end. As that runner, which is this executable
+// again, it ends at once.
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -11,23 +13,59 @@
 #include <vector>
 
 #include "daemon/local_runner.h"
+#include "schema/lock_file.h"
+
+namespace {
+
+// Holds the lock of the runner's home and does nothing, until it is killed or its parent is gone.
+bool start_hung_runner(const dtrain::Home& home) {
+  int ready[2];
+  int alive[2];
+  if (pipe(ready) != 0 || pipe(alive) != 0) return false;
+  if (fork() == 0) {
+    close(alive[1]);
+    const auto lock = dtrain::hold_lock(home.runner() / "lock");
+    char byte = lock.ok() ? 'y' : 'n';
+    if (write(ready[1], &byte, 1) != 1) _exit(1);
+    while (read(alive[0], &byte, 1) > 0) {
+    }
+    _exit(0);
+  }
+  char byte = 'n';
+  return read(ready[0], &byte, 1) == 1 && byte == 'y';
+}
+
+void start_without_descriptors(dtrain::daemon::LocalRunner& runner) {
+  const rlimit limit{64, 64};
+  if (setrlimit(RLIMIT_NOFILE, &limit) != 0) _exit(3);
+  std::vector<int> taken;
+  for (int fd = dup(0); fd >= 0; fd = dup(0)) taken.push_back(fd);
+  runner.start();
+  for (const int fd : taken) close(fd);
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 2) return argc > 1 && std::string_view(argv[1]) == "runner" ? 7 : 2;
+  if (argc > 1 && std::string_view(argv[1]) == "runner") return 7;
+  if (argc < 2) return 2;
   const dtrain::Home home{argv[1], std::string(argv[1]) + "/socket"};
+  const bool adopt = argc > 2;
+  if (adopt && !start_hung_runner(home)) return 4;
   boost::asio::io_context loop;
-  dtrain::daemon::LocalRunner runner(loop, home, {});
+  dtrain::Config config;
+  config.runner_timeout_ms = 50;
+  dtrain::daemon::LocalRunner runner(loop, home, config);
   bool ended = false;
   runner.on_ended = [&] {
     ended = true;
     loop.stop();
   };
-  const rlimit limit{64, 64};
-  if (setrlimit(RLIMIT_NOFILE, &limit) != 0) return 3;
-  std::vector<int> taken;
-  for (int fd = dup(0); fd >= 0; fd = dup(0)) taken.push_back(fd);
-  runner.start();
-  for (const int fd : taken) close(fd);
+  if (adopt) {
+    runner.start();
+  } else {
+    start_without_descriptors(runner);
+  }
   loop.run_for(std::chrono::seconds(30));
   std::puts(ended ? "ended" : "not ended");
   return 0;

@@ -199,6 +199,7 @@ PackWriter::PackWriter(Blobs& blobs, uint64_t pack)
 PackWriter::~PackWriter() {
   --blobs_.writers_;
   if (fd_) ::unlink(temporary_.c_str());
+  if (stored_) ::unlink(blobs_.pack_path(pack_).c_str());
 }
 
 Status PackWriter::add(const Sha256& name, uint64_t size_bytes, std::string_view part, bool last) {
@@ -263,7 +264,7 @@ Result<std::string> PackWriter::read(const Sha256& name, uint64_t bytes_max) {
   return read_blob(fd_.get(), name, at.offset, at.stored_bytes, at.size_bytes, bytes_max);
 }
 
-Status PackWriter::commit() {
+Status PackWriter::store() {
   if (spoiled_ || in_blob_) {
     return Error{Code::DataLoss, "the submission's blobs did not arrive whole", "submit again"};
   }
@@ -283,11 +284,22 @@ Status PackWriter::commit() {
     return errno_error("rename " + temporary_.native(), errno);
   }
   fd_.reset();
+  stored_ = true;
   if (::fsync(blobs_.folder_fd_.get()) != 0) return errno_error("sync " + path.native(), errno);
+  return ok();
+}
+
+void PackWriter::publish() {
+  if (!std::exchange(stored_, false)) return;
   blobs_.packs_.insert(pack_);
   for (const Blobs::TableRow& row : rows_) blobs_.enter(row);
   rows_.clear();
   rows_by_name_.clear();
+}
+
+Status PackWriter::commit() {
+  TRY(store());
+  publish();
   return ok();
 }
 

@@ -100,7 +100,7 @@ class Blobs {
 
 // The blobs of one submission on their way in.
 // Owner: the submission. Thread: loop. Must not outlive its Blobs.
-// Promises: abandoned (destroyed before commit() returned ok), nothing of it stays.
+// Promises: abandoned (destroyed before publish()), nothing of it stays.
 class PackWriter {
  public:
   ~PackWriter();
@@ -110,12 +110,16 @@ class PackWriter {
   // The next part of a blob's frame; parts of two blobs never mix. DataLoss when the frame is not
   // the blob: the pack is then only good for being abandoned.
   Status add(const Sha256& name, uint64_t size_bytes, std::string_view part, bool last);
-  // Added whole by this writer: may be asked for before the commit. A manifest is needed that
+  // Added whole by this writer: may be asked for before it is stored. A manifest is needed that
   // early.
   bool has(const Sha256& name) const { return rows_by_name_.contains(name); }
   Result<std::string> read(const Sha256& name, uint64_t bytes_max);
 
-  // Makes all of it durable, and visible in Blobs. With nothing added it is free.
+  // Makes all of it durable, for nobody to see yet. With nothing added it is free.
+  Status store();
+  // Makes what is stored visible in Blobs.
+  void publish();
+  // Both.
   Status commit();
 
  private:
@@ -136,6 +140,7 @@ class PackWriter {
   std::unordered_map<Sha256, size_t, Sha256Hash> rows_by_name_;
   bool in_blob_ = false;
   bool spoiled_ = false;
+  bool stored_ = false;         // under its own name
   Blobs::TableRow current_{};
   BlobDecoder decoder_;
 };

@@ -84,12 +84,18 @@ Status Scheduler::load() {
   return ok();
 }
 
-Result<pb::Accepted> Scheduler::submit(Submission submission, const SubmissionExtras& extras) {
+Status Scheduler::check(const Submission& submission) {
   TRY(const bool known, store_.has_submission(submission.submission_id));
+  if (known) return ok();
   const Placement placement = plan(model_, submission.spec, submission.host);
-  if (const Never* never = std::get_if<Never>(&placement); never != nullptr && !known) {
+  if (const Never* never = std::get_if<Never>(&placement)) {
     return Error{Code::InvalidArgument, never->reason, never->hint};
   }
+  return ok();
+}
+
+Result<pb::Accepted> Scheduler::submit(Submission submission, const SubmissionExtras& extras) {
+  TRY(check(submission));
   submission.submitted_unix_ms = static_cast<uint64_t>(unix_ms());
   TRY(const auto added, store_.add_submission(submission, extras));
   submission.number = added.number;

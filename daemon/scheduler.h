@@ -47,7 +47,9 @@ class Scheduler {
   // Once, before anything else: what the last daemon knew.
   Status load();
 
-  // Durable when it returns. Refuses what no connected host could ever run.
+  // Refuses what no connected host could ever run, unless that submission was accepted before.
+  Status check(const Submission& submission);
+  // Durable when it returns. Refuses what check() does.
   Result<pb::Accepted> submit(Submission submission, const SubmissionExtras& extras);
   void handle(const Event& event);
   // Runs `then` once everything decided so far is durable.

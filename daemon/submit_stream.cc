@@ -42,6 +42,7 @@ class SubmitStream final : public BidiStream<pb::SubmitRequest, pb::SubmitReply>
     extras_.secrets = {header.secrets().begin(), header.secrets().end()};
     extras_.user_env = {header.user_env().begin(), header.user_env().end()};
     extras_.rebuild = header.rebuild();
+    TRY(scheduler_.check(*submission_));   // before anything is sent in vain
     TRY(pack_, blobs_.begin());
     if (!blobs_.missing({root_}).empty()) {   // not has(): a sweep is to know that it comes
       ask_for({root_});
@@ -95,9 +96,11 @@ class SubmitStream final : public BidiStream<pb::SubmitRequest, pb::SubmitReply>
   }
 
   Status accept() {
-    TRY(pack_->commit());
-    blobs_.set_whole(root_);
+    TRY(pack_->store());
+    // Refused, the blobs go with their writer.
     TRY(auto accepted, scheduler_.submit(std::move(*submission_), extras_));
+    pack_->publish();
+    blobs_.set_whole(root_);
     pb::SubmitReply reply;
     *reply.mutable_accepted() = std::move(accepted);
     send(std::move(reply));

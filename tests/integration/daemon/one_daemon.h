@@ -24,12 +24,12 @@
 
 namespace dtrain::daemon {
 
-// No file of this process grows while this lives: a commit fails.
+// No file of this process grows beyond `bytes` while this lives: a commit fails.
 class FullDisk {
  public:
-  FullDisk() : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+  explicit FullDisk(rlim_t bytes = 0) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
     REQUIRE(getrlimit(RLIMIT_FSIZE, &before_) == 0);
-    const rlimit nothing{0, before_.rlim_max};
+    const rlimit nothing{bytes, before_.rlim_max};
     REQUIRE(setrlimit(RLIMIT_FSIZE, &nothing) == 0);
   }
   ~FullDisk() {

@@ -121,6 +121,11 @@ class Submitter : public grpc::ClientBidiReactor<pb::SubmitRequest, pb::SubmitRe
   bool ended_ = false;
 };
 
+size_t packs_in(const ServedDaemon& daemon) {
+  const std::filesystem::directory_iterator files(daemon.home.blobs());
+  return static_cast<size_t>(std::distance(begin(files), end(files)));
+}
+
 TEST_CASE("what is submitted while a sweep marks what is needed stays") {
   test::TemporaryFolder folder;
   ServedDaemon daemon(home_below(folder.path()));
@@ -138,6 +143,37 @@ TEST_CASE("what is submitted while a sweep marks what is needed stays") {
   }
   CHECK(daemon.blobs->has(second.root()));
   CHECK(daemon.blobs->has(sha256("")));
+}
+
+TEST_CASE("what no host could take is refused before anything is sent") {
+  test::TemporaryFolder folder;
+  ServedDaemon daemon(home_below(folder.path()));
+  daemon.scheduler.handle(HostConnected{a_host(), {}});
+  Submitter submitter(daemon, "file");
+  submitter.header().set_spec_yaml("project: testing\ntrain:\n  resources: {gpus: 4}\n  run: 'true'\n");
+  CHECK(submitter.run().error_code() == grpc::StatusCode::INVALID_ARGUMENT);
+  CHECK(submitter.blobs_asked_for() == 0);
+  CHECK(packs_in(daemon) == 0);
+}
+
+TEST_CASE("nothing stays of a submission that the database has no room for") {
+  test::TemporaryFolder folder;
+  ServedDaemon daemon(home_below(folder.path()));
+  daemon.scheduler.handle(HostConnected{a_host(), {}});
+  for (int i = 0; i < 10; ++i) REQUIRE(daemon.scheduler.submit(a_submission(fmt::format("{}", i)), {}).ok());
+  Submitter submitter(daemon, "file");
+  {
+    const FullDisk full(8'000);   // room for a pack, and less than the database has already
+    CHECK(!submitter.run().ok());
+  }
+  CHECK(submitter.blobs_asked_for() == 2);
+  CHECK(packs_in(daemon) == 0);
+  CHECK(!daemon.blobs->has(submitter.root()));
+  CHECK(!daemon.blobs->has(sha256("")));
+  Submitter again(daemon, "file");
+  CHECK(again.run().ok());
+  CHECK(again.accepted().number() == 11);
+  CHECK(packs_in(daemon) == 1);
 }
 
 }  // namespace

@@ -147,9 +147,10 @@ Status JournalReader::fill(uint64_t offset, size_t bytes) {
 
 Result<uint64_t> JournalReader::read(uint64_t cursor, uint64_t end, size_t bytes_max,
                                      const Filter& filter, pb::WatchBatch& batch) {
+  const uint64_t last = cursor + std::min(kLookBytes, end - cursor);
   size_t want = kReadBytes;
   size_t added = 0;
-  while (cursor < end && added < bytes_max) {
+  while (cursor < last && added < bytes_max) {
     TRY(fill(cursor, std::min<size_t>(want, end - cursor)));
     size_t used = 0;
     Frame frame;
@@ -187,23 +188,32 @@ Result<uint64_t> JournalReader::read(uint64_t cursor, uint64_t end, size_t bytes
   return cursor;
 }
 
-Result<JournalReader::Tail> JournalReader::find_tail(uint64_t end, uint64_t lines,
-                                                     const Filter& filter) {
-  Tail tail{end, 0};
-  uint64_t at = end;
-  uint64_t found = 0;
-  bool last_chunk = true;
-  while (at >= kFrameOverheadBytes) {
-    TRY(fill(at - kFrameTrailerBytes, kFrameTrailerBytes));
+// The file's bytes [end - bytes, end), as far as they exist. Reads more of what lies before them, for
+// whoever goes backwards.
+Result<std::string_view> JournalReader::before(uint64_t end, size_t bytes) {
+  const uint64_t from = end - bytes;
+  if (from < buffer_offset_ || end > buffer_offset_ + buffer_.size()) {
+    const uint64_t start = end - std::min<uint64_t>(end, std::max(bytes, kReadBytes));
+    TRY(fill(start, end - start));
+  }
+  if (end > buffer_offset_ + buffer_.size()) return std::string_view();
+  return std::string_view(buffer_).substr(from - buffer_offset_, bytes);
+}
+
+Result<bool> JournalReader::find(Tail& tail, const Filter& filter) {
+  const uint64_t last = tail.at_ - std::min(tail.at_, kLookBytes);
+  while (tail.at_ >= kFrameOverheadBytes) {
+    if (tail.at_ <= last) return false;
+    TRY(const std::string_view trailer, before(tail.at_, kFrameTrailerBytes));
     uint32_t payload = 0;
-    if (buffer_.size() < sizeof payload) break;
-    std::memcpy(&payload, buffer_.data(), sizeof payload);
+    if (trailer.size() < sizeof payload) break;
+    std::memcpy(&payload, trailer.data(), sizeof payload);
     const uint64_t whole = uint64_t{payload} + kFrameOverheadBytes;
-    if (whole > at) break;
-    at -= whole;
-    TRY(fill(at, whole));
+    if (payload > kFramePayloadMaxBytes || whole > tail.at_) break;
+    TRY(const std::string_view bytes, before(tail.at_, whole));
     Frame frame;
-    if (read_frame(buffer_, frame) != FrameStatus::Good) break;
+    if (read_frame(bytes, frame) != FrameStatus::Good) break;
+    tail.at_ -= whole;
     pb::LogChunk log;
     if (frame.kind != kJournalLog ||
         !log.ParseFromArray(frame.payload.data(), static_cast<int>(frame.payload.size())) ||
@@ -213,17 +223,20 @@ Result<JournalReader::Tail> JournalReader::find_tail(uint64_t end, uint64_t line
     const std::string& data = log.data();
     size_t position = data.size();
     // The newline that ends the last line starts no line of its own.
-    if (last_chunk && position > 0 && data[position - 1] == '\n') --position;
-    last_chunk = last_chunk && data.empty();
+    if (tail.last_chunk_ && position > 0 && data[position - 1] == '\n') --position;
+    tail.last_chunk_ = tail.last_chunk_ && data.empty();
+    tail.cursor = tail.at_;
     while (position > 0) {
       const size_t newline = data.rfind('\n', position - 1);
       if (newline == std::string::npos) break;
-      if (++found == lines) return Tail{at, newline + 1};
+      if (--tail.lines_left_ == 0) {
+        tail.skip_bytes = newline + 1;
+        return true;
+      }
       position = newline;
     }
-    tail = {at, 0};
   }
-  return tail;  // fewer lines than asked for: from the first one on
+  return true;  // fewer lines than asked for: from the first one on
 }
 
 }  // namespace dtrain::daemon

@@ -81,9 +81,11 @@ class JournalReader {
   // NotFound when nothing was ever written.
   static Result<std::unique_ptr<JournalReader>> open(const std::filesystem::path& path);
 
-  // Adds items from `cursor` on to `batch`, about `bytes_max` of them and at least one if there is
-  // one before `end`; returns the cursor after the last frame looked at. Only items that `pattern`
-  // matches are added, output only when `with_logs`.
+  // Adds items from `cursor` on to `batch`, about `bytes_max` of them; returns the cursor after the
+  // last frame looked at. Looks at kLookBytes or so, whatever it finds there: the batch may stay empty
+  // with more to come before `end`. Only items that `pattern` matches are added, output only when
+  // `with_logs`.
+  static constexpr uint64_t kLookBytes = uint64_t{1} << 20;
   struct Filter {
     IdPattern pattern;
     bool with_logs = true;
@@ -93,20 +95,30 @@ class JournalReader {
   Result<uint64_t> read(uint64_t cursor, uint64_t end, size_t bytes_max, const Filter& filter,
                         pb::WatchBatch& batch);
 
-  // The cursor from which exactly the last `lines` lines of matching output follow, or all if they
-  // are fewer, and how many bytes of the first matching chunk there precede them. `end` when there
-  // is none.
-  struct Tail {
-    uint64_t cursor = 0;
+  // The search for the cursor from which exactly the last `lines` lines of matching output before
+  // `end` follow, or all if they are fewer, and for how many bytes of the first matching chunk there
+  // precede them. `end` when there is none.
+  class Tail {
+   public:
+    Tail(uint64_t end, uint64_t lines) : cursor(end), at_(end), lines_left_(lines) {}
+    uint64_t cursor;
     uint64_t skip_bytes = 0;
+
+   private:
+    friend class JournalReader;
+    uint64_t at_;   // what is before it was not looked at
+    uint64_t lines_left_;
+    bool last_chunk_ = true;
   };
-  Result<Tail> find_tail(uint64_t end, uint64_t lines, const Filter& filter);
+  // Goes on with it, looking at kLookBytes or so. True: it is found.
+  Result<bool> find(Tail& tail, const Filter& filter);
 
   Result<uint64_t> size() const;
 
  private:
   explicit JournalReader(int fd) : fd_(fd) {}
   Status fill(uint64_t offset, size_t bytes);
+  Result<std::string_view> before(uint64_t end, size_t bytes);
 
   int fd_;
   std::string buffer_;   // the bytes of the file from buffer_offset_ on

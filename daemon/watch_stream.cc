@@ -1,6 +1,7 @@
 #include "daemon/watch_stream.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "daemon/summary.h"
@@ -22,14 +23,13 @@ class WatchStream final : public WriteStream<pb::WatchBatch>, public JournalList
   }
 
   void journal_grew() override {
-    if (is_writable()) next();
+    if (is_writable() && !looking_) next();
   }
 
  private:
   void next() {
-    if (const auto status = opened_ ? write_items() : open(); !status.ok()) {
-      close(to_grpc(status.error()));
-    }
+    const auto status = !opened_ ? open() : tail_ ? find_tail() : write_items();
+    if (!status.ok()) close(to_grpc(status.error()));
   }
 
   // The journal is closed before the reader is told, however long that one takes to hear it.
@@ -55,12 +55,30 @@ class WatchStream final : public WriteStream<pb::WatchBatch>, public JournalList
     for (const std::string& id : watched_ids(known, filter_.pattern)) batch.add_ids(id);
     TRY(open_reader());   // before anything is said, so that who comes again comes less and less often
     if (request_.tail_lines() > 0 && cursor_ == 0 && reader_) {
-      TRY(const auto tail, reader_->find_tail(end, request_.tail_lines(), filter_));
-      cursor_ = tail.cursor;
-      skip_bytes_ = tail.skip_bytes;
+      tail_.emplace(end, request_.tail_lines());
     }
     write(std::move(batch));
     return ok();
+  }
+
+  Status find_tail() {
+    TRY(const bool found, reader_->find(*tail_, filter_));
+    if (found) {
+      cursor_ = tail_->cursor;
+      skip_bytes_ = tail_->skip_bytes;
+      tail_.reset();
+    }
+    look_further();
+    return ok();
+  }
+
+  // Without holding up the loop.
+  void look_further() {
+    looking_ = true;
+    boost::asio::post(loop_of(), [self = shared_from_this(), this] {
+      looking_ = false;
+      if (is_writable()) next();
+    });
   }
 
   // None when there is no journal.
@@ -103,10 +121,7 @@ class WatchStream final : public WriteStream<pb::WatchBatch>, public JournalList
     } else if (batch.items_size() > 0 || batch.has_trouble()) {
       write(std::move(batch));
     } else if (cursor_ < end && cursor_ != before) {
-      // A stretch without anything of interest: look further without holding up the loop.
-      boost::asio::post(loop_of(), [self = shared_from_this(), this] {
-        if (is_writable()) next();
-      });
+      look_further();   // a stretch without anything of interest
     }
     return ok();
   }
@@ -132,6 +147,8 @@ class WatchStream final : public WriteStream<pb::WatchBatch>, public JournalList
   std::unique_ptr<JournalReader> reader_;
   uint64_t cursor_ = 0;
   uint64_t skip_bytes_ = 0;
+  std::optional<JournalReader::Tail> tail_;   // being looked for
+  bool looking_ = false;                      // further, in a moment
   std::string told_trouble_;
 };
 

@@ -65,6 +65,16 @@ std::string read_all(const fs::path& path, const JournalReader::Filter& filter) 
   return text;
 }
 
+JournalReader::Tail find_tail(JournalReader& reader, uint64_t end, uint64_t lines,
+                              const JournalReader::Filter& filter) {
+  JournalReader::Tail tail(end, lines);
+  while (true) {
+    const auto found = reader.find(tail, filter);
+    REQUIRE(found.ok());
+    if (*found) return tail;
+  }
+}
+
 TEST_CASE("output and state changes come back in the order they went in") {
   test::TemporaryFolder folder;
   auto journal = Journal::open(folder / "4.journal");
@@ -148,11 +158,10 @@ TEST_CASE("the tail is exactly the last lines, across chunks") {
   REQUIRE(reader.ok());
   const uint64_t end = *(*reader)->size();
   for (const uint64_t lines : {1u, 2u, 9u, 10u, 50u, 99u, 100u, 1000u}) {
-    const auto tail = (*reader)->find_tail(end, lines, everything("4"));
-    REQUIRE(tail.ok());
+    const auto tail = find_tail(**reader, end, lines, everything("4"));
     std::string shown;
-    uint64_t skip = tail->skip_bytes;
-    for (uint64_t cursor = tail->cursor; cursor < end;) {
+    uint64_t skip = tail.skip_bytes;
+    for (uint64_t cursor = tail.cursor; cursor < end;) {
       pb::WatchBatch batch;
       cursor = *(*reader)->read(cursor, end, 1 << 20, everything("4"), batch);
       for (const auto& item : batch.items()) {
@@ -178,12 +187,53 @@ TEST_CASE("the tail begins with output, not with the states before it") {
   auto reader = JournalReader::open(path);
   REQUIRE(reader.ok());
   const uint64_t states = *(*reader)->size();
-  CHECK((*reader)->find_tail(states, 5, everything("4"))->cursor == states);
+  CHECK(find_tail(**reader, states, 5, everything("4")).cursor == states);
   CHECK((*journal)->append(output("4.train", 0, "alone\n")).ok());
   REQUIRE((*journal)->flush().ok());
-  const auto tail = (*reader)->find_tail(*(*reader)->size(), 5, everything("4"));
-  CHECK(tail->cursor == states);
-  CHECK(tail->skip_bytes == 0);
+  const auto tail = find_tail(**reader, *(*reader)->size(), 5, everything("4"));
+  CHECK(tail.cursor == states);
+  CHECK(tail.skip_bytes == 0);
+}
+
+TEST_CASE("who finds nothing of interest has looked at no more than a stretch") {
+  test::TemporaryFolder folder;
+  const fs::path path = folder / "4.journal";
+  auto journal = Journal::open(path);
+  REQUIRE(journal.ok());
+  CHECK((*journal)->append(output("4.ps.1", 0, "one\ntwo\n")).ok());
+  const std::string chunk(100'000, 'x');
+  const uint64_t chunks = 4 * JournalReader::kLookBytes / chunk.size();
+  for (uint64_t i = 0; i < chunks; ++i) {
+    CHECK((*journal)->append(output("4.train", i * chunk.size(), chunk)).ok());
+  }
+  REQUIRE((*journal)->flush().ok());
+  const uint64_t end = (*journal)->written();
+  auto reader = JournalReader::open(path);
+  REQUIRE(reader.ok());
+
+  pb::WatchBatch first;
+  REQUIRE((*reader)->read(0, end, 1, everything("4.ps.1"), first).ok());
+  REQUIRE(first.items_size() == 1);
+  uint64_t cursor = first.items(0).cursor();
+  int looks = 0;
+  while (cursor < end) {
+    pb::WatchBatch nothing;
+    const auto next = (*reader)->read(cursor, end, 1 << 20, everything("4.ps.1"), nothing);
+    REQUIRE(next.ok());
+    CHECK(nothing.items().empty());
+    CHECK(*next > cursor);
+    CHECK(*next - cursor < 2 * JournalReader::kLookBytes);
+    cursor = *next;
+    ++looks;
+  }
+  CHECK(looks >= 3);
+
+  JournalReader::Tail tail(end, 1);
+  looks = 0;
+  while (!*(*reader)->find(tail, everything("4.ps.1"))) ++looks;
+  CHECK(looks >= 3);
+  CHECK(tail.cursor == 0);
+  CHECK(tail.skip_bytes == 4);
 }
 
 TEST_CASE("a damaged record in the middle is said, not shown") {

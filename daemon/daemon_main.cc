@@ -43,7 +43,6 @@ namespace asio = boost::asio;
 
 // Beyond this it refuses what it has no descriptor for, and goes on.
 constexpr size_t kDescriptorsMin = 64;
-constexpr int kMessageBytesMax = 2 << 20;
 // How long the one who started us waits at most for the local runner to come in.
 constexpr std::chrono::seconds kRunnerWait{10};
 // What the scheduler waits at most, when busy, before it writes to the disk again.

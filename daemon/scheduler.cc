@@ -12,9 +12,11 @@
 #include "daemon/configuration_file.h"
 #include "daemon/notices.h"
 #include "daemon/record.h"
+#include "daemon/submission_size.h"
 #include "schema/clock.h"
 #include "schema/expand.h"
 #include "schema/spread.h"
+#include "schema/version.h"
 
 namespace dtrain::daemon {
 
@@ -84,9 +86,10 @@ Status Scheduler::load() {
   return ok();
 }
 
-Status Scheduler::check(const Submission& submission) {
+Status Scheduler::check(const Submission& submission, const SubmissionExtras& extras) {
   TRY(const bool known, store_.has_submission(submission.submission_id));
   if (known) return ok();
+  TRY(check_size(submission, extras));
   const Placement placement = plan(model_, submission.spec, submission.host);
   if (const Never* never = std::get_if<Never>(&placement)) {
     return Error{Code::InvalidArgument, never->reason, never->hint};
@@ -95,7 +98,7 @@ Status Scheduler::check(const Submission& submission) {
 }
 
 Result<pb::Accepted> Scheduler::submit(Submission submission, const SubmissionExtras& extras) {
-  TRY(check(submission));
+  TRY(check(submission, extras));
   submission.submitted_unix_ms = static_cast<uint64_t>(unix_ms());
   TRY(const auto added, store_.add_submission(submission, extras));
   submission.number = added.number;
@@ -348,6 +351,12 @@ void Scheduler::send(const Send& what) {
       return;
     }
     *message.mutable_launch() = std::move(*built);
+    // Its runner would end the stream, and again each time it is told. check_size() can't know it all.
+    if (message.ByteSizeLong() > kMessageBytesMax) {
+      handle(LaunchFailed{host, launch->experiment, launch->attempt,
+                          "it is too large to be told to a host in one message", 0, false});
+      return;
+    }
   } else if (const auto* start = std::get_if<SendStart>(&what)) {
     host = start->host;
     message.mutable_start()->set_experiment(to_string(start->experiment));

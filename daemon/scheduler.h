@@ -47,8 +47,9 @@ class Scheduler {
   // Once, before anything else: what the last daemon knew.
   Status load();
 
-  // Refuses what no connected host could ever run, unless that submission was accepted before.
-  Status check(const Submission& submission);
+  // Refuses what no connected host could ever run or be told of, unless that submission was accepted
+  // before.
+  Status check(const Submission& submission, const SubmissionExtras& extras);
   // Durable when it returns. Refuses what check() does.
   Result<pb::Accepted> submit(Submission submission, const SubmissionExtras& extras);
   void handle(const Event& event);

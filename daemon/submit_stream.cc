@@ -42,7 +42,7 @@ class SubmitStream final : public BidiStream<pb::SubmitRequest, pb::SubmitReply>
     extras_.secrets = {header.secrets().begin(), header.secrets().end()};
     extras_.user_env = {header.user_env().begin(), header.user_env().end()};
     extras_.rebuild = header.rebuild();
-    TRY(scheduler_.check(*submission_));   // before anything is sent in vain
+    TRY(scheduler_.check(*submission_, extras_));   // before anything is sent in vain
     TRY(pack_, blobs_.begin());
     if (!blobs_.missing({root_}).empty()) {   // not has(): a sweep is to know that it comes
       ask_for({root_});

@@ -16,12 +16,12 @@
 
 #include "schema/fd.h"
 #include "schema/dtrain.grpc.pb.h"
+#include "schema/version.h"
 
 namespace dtrain::runner {
 namespace asio = boost::asio;
 namespace {
 
-constexpr int kMessageMaxBytes = 1 << 20;
 constexpr size_t kWaitingMaxBytes = size_t{64} << 20;
 constexpr int64_t kBackoffFirstMs = 20;
 constexpr int64_t kBackoffMaxMs = 1'000;
@@ -46,8 +46,8 @@ bool somebody_listens(const std::string& socket_path, std::string& reason) {
 
 std::shared_ptr<grpc::Channel> make_channel(const std::string& socket_path) {
   grpc::ChannelArguments arguments;
-  arguments.SetMaxReceiveMessageSize(kMessageMaxBytes);
-  arguments.SetMaxSendMessageSize(kMessageMaxBytes);
+  arguments.SetMaxReceiveMessageSize(kMessageBytesMax);
+  arguments.SetMaxSendMessageSize(kMessageBytesMax);
   // We dial only when somebody listens: the channel's own patience would only add to ours.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 10);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 10);

@@ -10,4 +10,7 @@ inline constexpr const char* kVersion = DTRAIN_VERSION;  // of the project, from
 // to upgrade.
 inline constexpr uint32_t kProtocol = 2;
 
+// No message between our processes is larger, and either end refuses one that is.
+inline constexpr int kMessageBytesMax = 2 << 20;
+
 }  // namespace dtrain

@@ -156,6 +156,22 @@ TEST_CASE("what no host could take is refused before anything is sent") {
   CHECK(packs_in(daemon) == 0);
 }
 
+TEST_CASE("what is too large to be told to a host is refused, and says what makes it so") {
+  test::TemporaryFolder folder;
+  ServedDaemon daemon(home_below(folder.path()));
+  daemon.scheduler.handle(HostConnected{a_host(), {}});
+  Submitter small(daemon, "file");
+  (*small.header().mutable_secrets())["BIG"] = std::string(1'900'000, 'x');
+  CHECK(small.run().ok());
+  Submitter large(daemon, "file");
+  large.header().set_submission_id(std::string(32, 'b'));
+  (*large.header().mutable_secrets())["BIG"] = std::string(2'085'000, 'x');
+  const grpc::Status& refused = large.run();
+  CHECK(refused.error_code() == grpc::StatusCode::INVALID_ARGUMENT);
+  CHECK(refused.error_message().find("2.0 MB of variables from your shell") != std::string::npos);
+  CHECK(large.blobs_asked_for() == 0);
+}
+
 TEST_CASE("nothing stays of a submission that the database has no room for") {
   test::TemporaryFolder folder;
   ServedDaemon daemon(home_below(folder.path()));

@@ -20,6 +20,9 @@ bool speaks_tf_config(Framework framework) {
   return false;
 }
 
+// "255.255.255.255:65535", with its quotes and comma.
+constexpr uint64_t kEndpointBytes = 24;
+
 // An IPv6 address needs brackets before a port.
 std::string endpoint(const Seat& seat) {
   const bool ipv6 = seat.address.find(':') != std::string::npos && seat.address[0] != '[';
@@ -28,6 +31,12 @@ std::string endpoint(const Seat& seat) {
 }
 
 }  // namespace
+
+uint64_t cluster_env_bytes(const Spec& spec) {
+  if (!speaks_tf_config(spec.framework)) return 0;
+  const auto replicas = static_cast<uint64_t>(spec.replica_count());
+  return replicas * replicas * kEndpointBytes;
+}
 
 TensorflowTask tensorflow_task(const ReplicaId& replica, bool has_chief) {
   const int index = static_cast<int>(replica.index);

@@ -1,6 +1,7 @@
 // What tells each process of a gang who the others are: TF_CONFIG. Pure functions of a placement.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -36,5 +37,8 @@ TensorflowTask tensorflow_task(const ReplicaId& replica, bool has_chief);
 // for a gang of one). The evaluator is in its own cluster and out of the others'.
 std::map<std::string, std::string> cluster_env(const Spec& spec, const std::vector<Seat>& gang,
                                                const ReplicaId& replica);
+
+// About how much the TF_CONFIGs of all replicas of a gang take together: each names every one.
+uint64_t cluster_env_bytes(const Spec& spec);
 
 }  // namespace dtrain

@@ -39,5 +39,15 @@ TEST_CASE("what a host is told of one launch fits one message") {
   CHECK(refusal(gang, extras).find("for 3000 replicas") != std::string::npos);
 }
 
+TEST_CASE("a gang whose TF_CONFIGs would fill the memory is refused, in any member of a set") {
+  const auto gang = [](const std::string& workers) {
+    return submission_of("{run: x, framework: tensorflow, tensorflow: {distributed: {worker: " + workers +
+                         "}}}");
+  };
+  CHECK(refusal(gang("3000")).empty());
+  CHECK(refusal(gang("10000")).find("the TF_CONFIGs of 10000 replicas") == 0);
+  CHECK(refusal(gang("[2, 10000]")).find("the TF_CONFIGs of 10000 replicas") == 0);
+}
+
 }  // namespace
 }  // namespace dtrain::daemon

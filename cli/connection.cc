@@ -77,8 +77,14 @@ Result<pb::PlanReply> Connection::plan(const pb::PlanRequest& request) {
   return ask<pb::PlanReply>("Plan", request);
 }
 
-Result<pb::ListReply> Connection::list(const pb::ListRequest& request) {
-  return ask<pb::ListReply>("List", request);
+Result<pb::ListReply> Connection::list(pb::ListRequest request) {
+  pb::ListReply all;
+  do {
+    TRY(const pb::ListReply some, ask<pb::ListReply>("List", request));
+    all.mutable_experiments()->MergeFrom(some.experiments());
+    request.set_from(some.next());
+  } while (request.from() != 0);
+  return all;
 }
 
 Result<pb::ShowReply> Connection::show(const pb::ShowRequest& request) {

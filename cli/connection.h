@@ -36,7 +36,8 @@ class Connection {
 
   Result<pb::InfoReply> info(int64_t timeout_ms = kCallTimeoutMs);
   Result<pb::PlanReply> plan(const pb::PlanRequest& request);
-  Result<pb::ListReply> list(const pb::ListRequest& request);
+  // All of it, in as many calls as it takes.
+  Result<pb::ListReply> list(pb::ListRequest request);
   Result<pb::ShowReply> show(const pb::ShowRequest& request);
   Result<pb::KillReply> kill(const pb::KillRequest& request);
   Result<pb::HostsReply> hosts();

@@ -15,6 +15,7 @@
 #include "cli/autostart.h"
 #include "cli/commands.h"
 #include "cli/connection.h"
+#include "cli/errors.h"
 #include "cli/fields.h"
 #include "cli/json_output.h"
 #include "cli/list_view.h"
@@ -123,6 +124,7 @@ Result<int> status(const CommandContext& context) {
   }
   Connection& connection = connected.value();
   auto live = connection.list(pb::ListRequest());
+  if (!live.ok()) print_error(live.error(), false);   // the rest can be said all the same
   const pb::ListReply experiments = live.ok() ? live.value() : pb::ListReply();
   if (context.json) {
     fmt::print("{}", daemon_json(home, &connection.daemon(), stopped_by_hand, &experiments));

@@ -23,9 +23,33 @@ namespace {
 constexpr size_t kShownEventsMax = 2'000;
 // Of all members of a reply together.
 constexpr size_t kShownMetricsMax = 16'000;
+constexpr size_t kShownParameterBytesMax = size_t{512} << 10;
+// Past this much a list goes on in another reply.
+constexpr size_t kListBytes = size_t{512} << 10;
+constexpr size_t kListedNoteBytes = 200;
 
 size_t members_at_once(const Spec& spec) {
-  return std::min(kShownMembersMax, kShownMetricsMax / std::max<size_t>(spec.metrics.size(), 1));
+  size_t parameter_bytes = 1;
+  for (const Parameter& parameter : spec.parameters) {
+    size_t longest = 0;
+    for (const std::string& value : parameter.values) longest = std::max(longest, value.size());
+    parameter_bytes += parameter.name.size() + longest;
+  }
+  return std::max<size_t>(
+      std::min({kShownMembersMax, kShownMetricsMax / std::max<size_t>(spec.metrics.size(), 1),
+                kShownParameterBytesMax / parameter_bytes}),
+      1);
+}
+
+// A note is as long as somebody likes. Of one of many its beginning will do.
+pb::ExperimentInfo for_list(pb::ExperimentInfo info) {
+  std::string& note = *info.mutable_note();
+  if (note.size() <= kListedNoteBytes) return info;
+  size_t end = kListedNoteBytes;
+  while (end > 0 && (note[end] & 0xC0) == 0x80) --end;   // no half of a character
+  note.resize(end);
+  note += "...";
+  return info;
 }
 
 void add_metrics(const Metrics::Values& metrics, uint32_t member, pb::ExperimentInfo& info) {
@@ -228,7 +252,17 @@ Status ClientApi::list(const pb::ListRequest& request, pb::ListReply& reply) {
       numbers.push_back(number);
     }
   }
-  for (const uint32_t number : numbers) TRY(add_to_list(number, request.members(), reply));
+  size_t bytes = 0;
+  for (const uint32_t number : numbers) {
+    if (number < request.from()) continue;
+    if (bytes > kListBytes) {
+      reply.set_next(number);
+      break;
+    }
+    const int before = reply.experiments_size();
+    TRY(add_to_list(number, request.members(), reply));
+    for (int i = before; i < reply.experiments_size(); ++i) bytes += reply.experiments(i).ByteSizeLong();
+  }
   return ok();
 }
 
@@ -237,12 +271,13 @@ Status ClientApi::add_to_list(uint32_t number, bool members, pb::ListReply& repl
   const TimeMs now = boottime_ms();
   TRY(const auto known, parts_.scheduler.find({number, 0}));
   const bool is_set = known.submission->spec.is_set();
-  *reply.add_experiments() = summary_of(known, {number, 0}, model, now);
+  *reply.add_experiments() = for_list(summary_of(known, {number, 0}, model, now));
   if (is_set && !members) return ok();
   TRY(const auto metrics, metrics_of(*known.submission));
   if (!is_set) add_metrics(metrics, 0, *reply.mutable_experiments()->rbegin());
-  for (const Experiment* member : is_set ? shown_members(known) : std::vector<const Experiment*>()) {
-    *reply.add_experiments() = describe(*member, model, now);
+  if (!is_set) return ok();
+  for (const Experiment* member : shown_members(known, members_at_once(known.submission->spec))) {
+    *reply.add_experiments() = for_list(describe(*member, model, now));
     add_metrics(metrics, member->id.member, *reply.mutable_experiments()->rbegin());
   }
   return ok();
@@ -260,7 +295,7 @@ Result<Metrics::Values> ClientApi::metrics_of(const Submission& submission) {
 void ClientApi::add_members(const std::vector<const Experiment*>& members,
                             const Metrics::Values& metrics, pb::ShowReply& reply) {
   for (const Experiment* member : members) {
-    *reply.add_members() = describe(*member, parts_.scheduler.model(), boottime_ms());
+    *reply.add_members() = for_list(describe(*member, parts_.scheduler.model(), boottime_ms()));
     add_metrics(metrics, member->id.member, *reply.mutable_members()->rbegin());
   }
 }

@@ -97,5 +97,48 @@ TEST_CASE("members with many metrics come in pages that are whole together") {
   CHECK(show(601).members().empty());
 }
 
+TEST_CASE("a list of any length comes in replies that fit a message each") {
+  test::TemporaryFolder folder;
+  ServedDaemon daemon(home_below(folder.path()));
+  const auto stub = pb::Client::NewStub(daemon.channel);
+  daemon.scheduler.handle(HostConnected{a_host(), {}});
+  constexpr int kExperiments = 30;
+  const std::string note(7'000, 'n');
+  const std::string project(60'000, 'd');
+  for (int i = 0; i < kExperiments; ++i) {
+    Submission submission = a_submission(fmt::format("{}", i));
+    submission.spec.note = note;
+    submission.project_dir = "/" + project;
+    REQUIRE(daemon.scheduler.submit(std::move(submission), {}).ok());
+  }
+  daemon.loop.poll();
+
+  for (const bool all : {false, true}) {
+    pb::ListRequest request;
+    request.set_all(all);
+    std::vector<std::string> ids;
+    int replies = 0;
+    do {
+      grpc::ClientContext call;
+      pb::ListReply reply;
+      bool answered = false;
+      stub->async()->List(&call, &request, &reply, [&](const grpc::Status& status) {
+        boost::asio::post(daemon.loop, [&, good = status.ok()] { answered = good; });
+      });
+      daemon.until([&] { return answered; });
+      CHECK(reply.ByteSizeLong() < kMessageBytesMax);
+      for (const auto& info : reply.experiments()) {
+        ids.push_back(info.id());
+        CHECK(info.note() == note.substr(0, 200) + "...");
+      }
+      request.set_from(reply.next());
+      ++replies;
+    } while (request.from() != 0);
+    CHECK(replies > 1);
+    REQUIRE(ids.size() == kExperiments);
+    for (int i = 0; i < kExperiments; ++i) CHECK(ids[static_cast<size_t>(i)] == std::to_string(i + 1));
+  }
+}
+
 }  // namespace
 }  // namespace dtrain::daemon

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <memory>
+#include <vector>
 
 #include "cli/commands.h"
 #include "cli/connection.h"
@@ -49,12 +50,14 @@ class Monitor {
         screen_(screen_of(STDOUT_FILENO)),
         live_(screen_.is_terminal && !options.once && !context.json),
         sink_(STDOUT_FILENO),
-        signals_({SIGINT, SIGTERM, SIGHUP, SIGWINCH}),
+        signals_(live_ ? std::vector<int>{SIGINT, SIGTERM, SIGHUP, SIGWINCH, SIGQUIT, SIGTSTP}
+                       : std::vector<int>{SIGINT, SIGTERM, SIGHUP, SIGWINCH}),
         redial_(connection, context, signals_) {}
 
   ~Monitor() {
-    if (entered_) sink_.write(kLeaveScreen);
-    if (entered_ && last_) sink_.write(body(*last_));
+    if (!entered_) return;
+    leave_screen();
+    if (last_) sink_.write(body(*last_));
   }
 
   Result<int> run() {
@@ -113,7 +116,7 @@ class Monitor {
     Screen screen = screen_;
     if (screen.width > 1) --screen.width;
     if (options_.gpus) return render_gpus(sample, screen);
-    return render_monitor(sample, entered_ ? &history_ : nullptr, screen);
+    return render_monitor(sample, live_ ? &history_ : nullptr, screen);
   }
 
   void draw() {
@@ -135,9 +138,18 @@ class Monitor {
     if (!sink_.write(frame)) done_ = true;
   }
 
+  void leave_screen() {
+    if (entered_) sink_.write(kLeaveScreen);
+    entered_ = false;
+  }
+
   void handle_signals() {
     while (int signal = signals_.take()) {
-      if (signal != SIGWINCH) {
+      if (signal == SIGTSTP) {
+        // The shell gets its own screen back until somebody continues us.
+        leave_screen();
+        raise(SIGSTOP);
+      } else if (signal != SIGWINCH) {
         done_ = true;
         continue;
       }

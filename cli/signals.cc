@@ -39,8 +39,9 @@ Signals::Signals(const std::vector<int>& signals) {
     action.sa_flags = SA_RESTART | (typed ? static_cast<int>(SA_RESETHAND) : 0);
     struct sigaction before {};
     sigaction(number, &action, &before);
-    // A signal that the parent had switched off (nohup) stays off.
-    if (before.sa_handler == SIG_IGN && number == SIGHUP) sigaction(number, &before, nullptr);
+    // A signal that the parent had switched off (nohup, a shell without jobs) stays off.
+    const bool may_be_off = number == SIGHUP || number == SIGTSTP;
+    if (before.sa_handler == SIG_IGN && may_be_off) sigaction(number, &before, nullptr);
     before_.emplace_back(number, before);
   }
 }

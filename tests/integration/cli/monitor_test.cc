@@ -1,0 +1,112 @@
+// dtrain monitor on a terminal of its own, against a daemon that sends one sample a stream.
+#include <doctest/doctest.h>
+#include <poll.h>
+#include <pty.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#include <latch>
+
+#include "fake_daemon.h"
+#include "schema/fd.h"
+
+namespace dtrain::cli {
+namespace {
+
+constexpr const char* kEnterScreen = "\x1b[?1049h";
+constexpr const char* kLeaveScreen = "\x1b[?1049l";
+constexpr int kPatienceMs = 60'000;
+
+class SamplingDaemon final : public FakeDaemon {
+ public:
+  using FakeDaemon::FakeDaemon;
+  ~SamplingDaemon() override { over_.count_down(); }
+
+  grpc::Status Monitor(grpc::ServerContext*, const pb::MonitorRequest*,
+                       grpc::ServerWriter<pb::MonitorSample>* stream) override {
+    pb::MonitorSample sample;
+    sample.set_state("RUNNING");
+    pb::ReplicaUsage* usage = sample.add_replicas();
+    usage->set_replica("4.train");
+    usage->set_live(true);
+    stream->Write(sample);
+    over_.wait();
+    return grpc::Status::OK;
+  }
+
+ private:
+  std::latch over_{1};
+};
+
+// A program at the far end of a terminal; ended and reaped at scope exit.
+class Screenful {
+ public:
+  explicit Screenful(const std::vector<std::string>& words, const char* term = "xterm") {
+    int terminal = -1;
+    pid_ = forkpty(&terminal, nullptr, nullptr, nullptr);
+    if (pid_ == 0) {
+      setenv("TERM", term, 1);
+      std::vector<char*> argv;
+      for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
+      argv.push_back(nullptr);
+      execv(argv[0], argv.data());
+      _exit(127);
+    }
+    terminal_ = Fd(terminal);
+  }
+  ~Screenful() {
+    if (pid_ > 0) kill(pid_, SIGKILL);
+    if (pid_ > 0) waitpid(pid_, nullptr, 0);
+  }
+
+  void signal(int number) const { kill(pid_, number); }
+  // What it writes from now on, up to `text`; all there is when it ends or takes too long.
+  std::string read_until(const std::string& text) {
+    std::string seen;
+    pollfd wait{terminal_.get(), POLLIN, 0};
+    while (seen.find(text) == std::string::npos && poll(&wait, 1, kPatienceMs) == 1) {
+      char bytes[4096];
+      const ssize_t count = read(terminal_.get(), bytes, sizeof bytes);
+      if (count <= 0) break;
+      seen.append(bytes, static_cast<size_t>(count));
+    }
+    return seen;
+  }
+  // Its next change: waitpid's status of a stop or an end.
+  int changed() {
+    int status = 0;
+    waitpid(pid_, &status, WUNTRACED);
+    if (!WIFSTOPPED(status)) pid_ = -1;
+    return status;
+  }
+
+ private:
+  pid_t pid_ = -1;
+  Fd terminal_;
+};
+
+bool holds(const std::string& text, const char* part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST_CASE("a monitor that is stopped or quit gives the terminal back as it was") {
+  const ScratchHome scratch;
+  SamplingDaemon daemon(scratch.home());
+  Screenful monitor({BIN_DIR "/dtrain", "monitor", "4"});
+  REQUIRE(holds(monitor.read_until("4.train"), kEnterScreen));
+
+  monitor.signal(SIGTSTP);
+  REQUIRE(holds(monitor.read_until(kLeaveScreen), kLeaveScreen));
+  REQUIRE(WIFSTOPPED(monitor.changed()));
+  monitor.signal(SIGCONT);
+  CHECK(holds(monitor.read_until("4.train"), kEnterScreen));
+
+  monitor.signal(SIGQUIT);
+  REQUIRE(holds(monitor.read_until(kLeaveScreen), kLeaveScreen));
+  const int status = monitor.changed();
+  REQUIRE(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+}
+
+}  // namespace
+}  // namespace dtrain::cli

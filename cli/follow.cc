@@ -116,7 +116,11 @@ Result<int> follow(Connection& connection, const CommandContext& context,
   auto watched = watch(connection, context, std::move(watching));
   if (!watched.ok()) {
     // Accepted is accepted: whatever keeps us from seeing its end, nothing was refused.
-    print_error(watched.error(), context.json);
+    Error error = watched.error();
+    if (error.hint.empty()) {
+      error.hint = fmt::format("{0} was accepted: dtrain status {0} says what becomes of it, dtrain kill {0} ends it", id);
+    }
+    print_error(error, context.json);
     return 1;
   }
   const WatchEnd& end = watched.value();

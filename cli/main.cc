@@ -10,12 +10,14 @@
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "cli/commands.h"
 #include "cli/errors.h"
 #include "cli/overview.h"
+#include "cli/sink.h"
 #include "daemon/daemon_main.h"
 #include "runner/keeper_nursery.h"
 #include "runner/process_title.h"
@@ -156,7 +158,7 @@ int finish(Result<int> result, bool json) {
   }
   // A full disk behind a redirection must not look like success.
   if (std::fflush(stdout) != 0) {
-    print_error(errno_error("writing the output", errno), json);
+    print_error(output_error(errno), json);
     return 1;
   }
   return result.value();
@@ -183,7 +185,12 @@ int dispatch(std::vector<std::string> words) {
   words.erase(words.begin());
   auto run = parse_command(*found, context, std::move(words));
   if (!run.ok()) return finish(std::move(run).error(), json);
-  return finish(run.value()(), json);
+  try {
+    return finish(run.value()(), json);
+  } catch (const std::system_error& failed) {
+    // fmt::print throws when standard output takes no more than what is buffered.
+    return finish(output_error(failed.code().value()), json);
+  }
 }
 
 }  // namespace

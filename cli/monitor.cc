@@ -69,6 +69,7 @@ class Monitor {
       handle_signals();
     }
     if (!live_ && last_ && !printed_) print(*last_);
+    TRY(sink_.written());
     return 0;
   }
 

@@ -35,8 +35,13 @@ bool Sink::write(std::string_view bytes) {
   return !closed();
 }
 
-bool Sink::overflowed() const {
-  return error_ == ENOSPC || error_ == EDQUOT || error_ == EFBIG;
+Status Sink::written() const {
+  if (error_ == ENOSPC || error_ == EDQUOT || error_ == EFBIG) return output_error(error_);
+  return ok();
+}
+
+Error output_error(int errno_value) {
+  return {Code::DataLoss, errno_error("writing the output", errno_value).message, ""};
 }
 
 }  // namespace dtrain::cli

@@ -3,6 +3,8 @@
 
 #include <string_view>
 
+#include "schema/result.h"
+
 namespace dtrain::cli {
 
 class Sink {
@@ -13,13 +15,16 @@ class Sink {
   // Writes everything, waiting for a slow reader. False once nobody reads any more.
   bool write(std::string_view bytes);
   bool closed() const { return error_ != 0; }
-  // It was closed by a full disk or a limit, which must not look like success.
-  bool overflowed() const;
-  int error() const { return error_; }  // errno of the write that failed; 0: none did
+  // An Error when a full disk or a limit closed it, which must not look like success.
+  Status written() const;
 
  private:
   int fd_;
-  int error_ = 0;
+  int error_ = 0;  // errno of the write that failed; 0: none did
 };
+
+// What a command says that could not write its output. Not the code and the hint of the errno: a
+// full disk here refuses nothing, and nothing waits for room.
+Error output_error(int errno_value);
 
 }  // namespace dtrain::cli

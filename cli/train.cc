@@ -166,7 +166,9 @@ Result<int> explain_sync(const TrainOptions& options, const Prepared& prepared) 
                  fmt::format("the sync meets nothing named {}", options.explain_path),
                  "paths are relative to the project; a folder that is left out is not looked into"};
   }
-  Sink(STDOUT_FILENO).write(text);
+  Sink sink(STDOUT_FILENO);
+  sink.write(text);
+  TRY(sink.written());
   return 0;
 }
 
@@ -262,9 +264,10 @@ Result<int> train(const TrainOptions& options, const CommandContext& context) {
     request.set_spec_yaml(to_yaml(prepared.spec));
     request.set_host(options.host);
     TRY(const pb::PlanReply plan, connection.plan(request));
-    Sink(STDOUT_FILENO)
-        .write(context.json ? plan_json(plan)
+    Sink sink(STDOUT_FILENO);
+    sink.write(context.json ? plan_json(plan)
                             : render_plan(plan, prepared.spec, screen_of(STDOUT_FILENO)));
+    TRY(sink.written());
     return 0;
   }
   TRY(const pb::Accepted accepted, sync_and_submit(connection, context, options, prepared));

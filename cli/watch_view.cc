@@ -52,10 +52,7 @@ class Session {
       if (status.error().code == Code::ResourceExhausted) redial_.say(status.error());
       TRY(reconnect());
     }
-    if (sink_.overflowed() && !options_.tied) {
-      // Not the code of the errno: a full disk here refuses nothing, what ran goes on.
-      return Error{Code::DataLoss, errno_error("writing the output", sink_.error()).message, ""};
-    }
+    if (!options_.tied) TRY(sink_.written());
     return std::move(end_);
   }
 

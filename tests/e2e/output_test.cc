@@ -54,15 +54,23 @@ TEST_CASE("bytes that are no UTF-8 arrive as they are with --raw, and never brea
   CHECK(count > 0);
 }
 
-TEST_CASE("logs into a full disk are no success") {
+TEST_CASE("output into a full disk is no success") {
   Cluster cluster;
   fs::path project = cluster.project("project: p\ntrain: {run: echo}\n");
   CHECK(cluster.run({"train"}, project).code == 0);
-  Command shell = cluster.command({});
-  shell.argv = {"sh", "-c", "$0 logs 1 > /dev/full", shell.argv.front()};
+  for (const std::string words : {"logs 1", "schema", "monitor --once 1", "train --dry-run"}) {
+    Command shell = cluster.command({}, project);
+    shell.argv = {"sh", "-c", "$0 " + words + " > /dev/full", shell.argv.front()};
+    Output output = run(shell);
+    CHECK_MESSAGE(output.code == 1, words);
+    CHECK_MESSAGE(output.err == "dtrain: writing the output: No space left on device\n", output.err);
+  }
+  // What was accepted goes on, and is to be found again.
+  Command shell = cluster.command({}, project);
+  shell.argv = {"sh", "-c", "$0 train > /dev/full", shell.argv.front()};
   Output output = run(shell);
   CHECK(output.code == 1);
-  CHECK_MESSAGE(output.err.find("No space left") != std::string::npos, output.err);
+  CHECK_MESSAGE(output.err.find("dtrain status 2") != std::string::npos, output.err);
 }
 
 TEST_CASE("a closed standard output harms nobody") {

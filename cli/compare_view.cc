@@ -23,6 +23,10 @@ std::string upper(std::string text) {
   return text;
 }
 
+// On a narrow screen; what follows from other columns goes before these.
+constexpr int kDropNames = 1, kDropDuration = 2, kDropEfficiency = 3, kDropSpeedup = 4,
+              kDropMetrics = 5;
+
 // The names of parameters and metrics are people's own, and stay as they are.
 Column column_of(const EntryColumn& column, int metric_order) {
   switch (column.kind) {
@@ -32,15 +36,17 @@ Column column_of(const EntryColumn& column, int metric_order) {
       return {column.name, 6, metric_order, false};
     case Kind::Project:
     case Kind::Name:
-      return {upper(column.name), 6, 1, true};
+      return {upper(column.name), 6, kDropNames, true};
     case Kind::Duration:
-      return {upper(column.name), 0, 2, false};
+      return {upper(column.name), 0, kDropDuration, false};
     case Kind::State:
       return {upper(column.name), 10, 0, false};
+    case Kind::Speedup:
+      return {upper(column.name), 0, kDropSpeedup, false};
+    case Kind::Efficiency:
+      return {upper(column.name), 0, kDropEfficiency, false};
     case Kind::Id:
     case Kind::Workers:
-    case Kind::Speedup:
-    case Kind::Efficiency:
       break;
   }
   return {upper(column.name), 0, 0, false};
@@ -107,8 +113,7 @@ std::string render_comparison(const Comparison& comparison, const std::string& s
   }
   if (!out.empty()) out = "All: " + out + "\n";
 
-  constexpr int kFirstMetric = 3;
-  int metric_order = kFirstMetric;
+  int metric_order = kDropMetrics;
   for (const EntryColumn& column : comparison.columns) metric_order += column.kind == Kind::Metric;
   std::vector<EntryColumn> columns = comparison.columns;
   std::erase_if(columns, [&](const EntryColumn& column) { return is_said_by_parameter(comparison, column); });
@@ -117,7 +122,8 @@ std::string render_comparison(const Comparison& comparison, const std::string& s
     // The rate is what speedup and efficiency are about.
     const bool stays =
         column.name == sorted_by || (comparison.scales && column.name == comparison.rate);
-    table.columns.push_back(column_of(column, stays ? 0 : metric_order));
+    table.columns.push_back(column_of(column, metric_order));
+    if (stays) table.columns.back().drop_order = 0;
     if (column.kind == Kind::Metric) --metric_order;
   }
   for (const Entry& entry : comparison.entries) {

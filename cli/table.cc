@@ -50,28 +50,47 @@ class Layout {
   }
 
   void fit(size_t width) {
+    if (total() > width) drop_empty();
     int last_order = 0;
     for (const Column& column : table_.columns)
       last_order = std::max(last_order, column.drop_order);
     // Cutting a little comes before dropping, dropping before cutting to nothing.
     for (int order = 1; order <= last_order && total() > width; ++order) {
-      if (cut(width)) return;
+      if (cut(width, Cuts::Few)) return;
       for (size_t i = 0; i < shown_.size(); ++i) {
         if (table_.columns[i].drop_order == order) shown_[i] = false;
       }
     }
-    cut(width);
+    if (cut(width, Cuts::All)) return;
+    for (size_t i = shown_.size(); i-- > 1 && !cut(width, Cuts::Titles);) shown_[i] = false;
   }
+
+  void drop_empty() {
+    for (size_t i = 0; i < shown_.size() && !table_.rows.empty(); ++i) {
+      shown_[i] = std::any_of(table_.rows.begin(), table_.rows.end(), [&](const auto& row) {
+        return i < row.size() && !row[i].text.empty();
+      });
+    }
+  }
+
+  enum class Cuts {
+    Few,     // not what is to be cut last
+    All,     // but no titles
+    Titles,  // these too
+  };
 
   // Takes what is too much from the widest cells that may be cut; false (and nothing changed) when
   // that is not enough.
-  bool cut(size_t width) {
+  bool cut(size_t width, Cuts cuts) {
     std::vector<size_t> before = widths_;
     while (total() > width) {
       size_t widest = widths_.size();
       for (size_t i = 0; i < widths_.size(); ++i) {
-        size_t floor = std::max(kCutWidthMin, display_width(table_.columns[i].title));
-        if (!shown_[i] || !table_.columns[i].may_cut || widths_[i] <= floor) continue;
+        const Column& column = table_.columns[i];
+        size_t floor = kCutWidthMin;
+        if (cuts != Cuts::Titles) floor = std::max(floor, display_width(column.title));
+        const bool may_cut = column.may_cut && !(cuts == Cuts::Few && column.cut_last);
+        if (!shown_[i] || !may_cut || widths_[i] <= floor) continue;
         if (widest == widths_.size() || widths_[i] > widths_[widest]) widest = i;
       }
       if (widest == widths_.size()) {

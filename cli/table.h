@@ -1,6 +1,7 @@
 // Tables as RiseML draws them: left-justified cells, one blank between columns, a bold header on a
-// terminal. A table that is wider than the screen first drops the columns it can do without, then
-// shortens the cells that may be cut; in a pipe it is always whole.
+// terminal. A table that is wider than the screen first drops the columns where nothing stands, then
+// those it can do without, and shortens the cells that may be cut; what is too wide still loses its
+// last columns: no line ever breaks. In a pipe it is always whole.
 #pragma once
 
 #include <string>
@@ -16,6 +17,7 @@ struct Column {
   // On a narrow screen columns go in the order 1, 2, 3, ...; equal numbers go together; 0 stays.
   int drop_order = 0;
   bool may_cut = false;  // long cells end in "..." when there is no room
+  bool cut_last = false;  // of those: only when there is nothing left to drop
 };
 
 struct Cell {

@@ -159,6 +159,23 @@ TEST_CASE("a rate and different numbers of workers give speedup and efficiency")
         std::string::npos);
 }
 
+TEST_CASE("a narrow terminal does without efficiency and speedup before metrics, and breaks no line") {
+  auto entries = scaling();
+  for (Entry& one : entries) (*one.info.mutable_parameters())["learning-rate"] = one.info.id();
+  const auto made = compare(entries, {}, kNow);
+  REQUIRE(made.ok());
+  const auto header = [&](size_t width) {
+    const std::string text = render_comparison(*made, "", view(width));
+    const size_t start = text.find("ID ");
+    return text.substr(start, text.find('\n', start) - start);
+  };
+  CHECK(header(68) == "ID STATE      learning-rate WORKERS samples/s tokens/s SPEEDUP");
+  CHECK(header(60) == "ID STATE      learning-rate WORKERS samples/s tokens/s");
+  CHECK(header(50) == "ID STATE      learning-rate WORKERS samples/s");
+  CHECK(header(40) == "ID STATE      learn... WORKERS samples/s");
+  CHECK(header(30) == "ID STATE      learn... WORKERS");
+}
+
 TEST_CASE("a parameter that is the number of workers is shown once, ratios with three digits") {
   auto entries = scaling();
   for (Entry& one : entries) (*one.info.mutable_parameters())["worker"] = std::to_string(one.workers);

@@ -38,6 +38,32 @@ TEST_CASE("a narrow screen cuts what may be cut, then drops columns in order") {
         "17\n");
 }
 
+TEST_CASE("what is too wide all the same loses empty columns first, and its last ones at the end") {
+  Table table = sample();
+  for (auto& row : table.rows) row.resize(3);
+  CHECK(render(table, {true, false, 30, 24}) ==
+        "ID     PROJECT    STATE\n"
+        "4      ai-toaster RUNNING\n"
+        "17     x\n");
+  CHECK(render(table, {true, false, 10, 24}) ==
+        "ID\n"
+        "4\n"
+        "17\n");
+}
+
+TEST_CASE("what is cut last keeps its room until there is nothing to drop") {
+  Table table = sample();
+  table.columns.back() = {"A-LONG-TITLE", 0, 0, true, true};
+  CHECK(render(table, {true, false, 34, 24}) ==
+        "ID     STATE    A-LONG-TITLE\n"
+        "4      RUNNING  a reason that i...\n"
+        "17\n");
+  CHECK(render(table, {true, false, 24, 24}) ==
+        "ID     STATE    A-LON...\n"
+        "4      RUNNING  a rea...\n"
+        "17\n");
+}
+
 TEST_CASE("colours are only for screens that have them, and take no room") {
   Table table;
   table.columns = {{"STATE", 8}, {"X"}};

@@ -119,12 +119,13 @@ std::string render_members(const pb::ShowReply& reply, const View& view) {
   std::vector<const pb::ExperimentInfo*> infos;
   for (const auto& member : reply.members()) infos.push_back(&member);
   const std::vector<std::string> metrics = metric_names(infos);
+  const std::vector<std::string> parameters = differing_texts(infos);
   Table table;
   table.columns = {{"ID", 6, 0, false},
                    {"STATE", 9, 0, false},
                    {"STARTED", 11, 1, false},
                    {"DURATION", 9, 2, false},
-                   {"PARAMS", 14, 0, true}};
+                   {"PARAMS", 14, 0, true, true}};
   // The last one declared goes first.
   auto drop_order = static_cast<int>(3 + metrics.size());
   for (const std::string& metric : metrics) table.columns.push_back({metric, 6, drop_order--, false});
@@ -134,7 +135,7 @@ std::string render_members(const pb::ShowReply& reply, const View& view) {
                              cell_of_state(member.state()),
                              {human_ago(member.started_unix_ms(), view.now_unix_ms)},
                              {duration(member.started_unix_ms(), member.finished_unix_ms(), view)},
-                             {parameters_text(member)}};
+                             {parameters[table.rows.size()]}};
     for (const std::string& name : metrics) {
       const pb::Metric* metric = find_metric(member, name);
       row.push_back({metric == nullptr ? "-" : number_text(metric->last())});

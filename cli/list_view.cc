@@ -2,7 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
+#include <optional>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "cli/table.h"
@@ -26,15 +30,41 @@ std::string type_of(const pb::ExperimentInfo& info) {
                      info.members());
 }
 
-std::vector<Column> columns_of(bool named, const View& view) {
+using Parameters = std::map<std::string, std::string>;
+
+std::string text_of(const Parameters& parameters) {
+  std::string text;
+  for (const auto& [name, value] : parameters) {
+    text += (text.empty() ? "" : ", ") + name + "=" + value;
+  }
+  return text;
+}
+
+// What stands under PARAMS in each line: of the members of a set what tells them apart.
+std::vector<std::string> parameter_cells(const pb::ListReply& reply) {
+  std::vector<std::string> cells;
+  const int count = reply.experiments_size();
+  for (int first = 0; first < count;) {
+    const auto set = set_of(reply.experiments(first));
+    std::vector<const pb::ExperimentInfo*> alike;
+    do {
+      alike.push_back(&reply.experiments(first++));
+    } while (set && first < count && set_of(reply.experiments(first)) == set);
+    for (std::string& text : differing_texts(alike)) cells.push_back(std::move(text));
+  }
+  return cells;
+}
+
+std::vector<Column> columns_of(bool named, bool members, const View& view) {
   std::vector<Column> columns = {{"ID", 6, 0, false},
                                  {"PROJECT", 14, 2, true},
                                  {"STATE", 10, 0, false},
-                                 {"AGE", 11, 0, false},
+                                 {"AGE", 11, 4, false},
                                  {"TYPE", 15, 1, false}};
   if (named) columns.push_back({"NAME", 8, 0, true});
   if (view.long_form) {
-    columns.push_back({"PARAMS", 14, 0, true});
+    // Cut to a few letters, members would all look the same.
+    columns.push_back({"PARAMS", 14, 0, true, members});
     columns.push_back({"REASON", 14, 3, true});
   }
   return columns;
@@ -43,20 +73,42 @@ std::vector<Column> columns_of(bool named, const View& view) {
 }  // namespace
 
 std::string parameters_text(const pb::ExperimentInfo& info) {
-  const std::map<std::string, std::string> sorted(info.parameters().begin(),
-                                                  info.parameters().end());
-  std::string text;
-  for (const auto& [name, value] : sorted) {
-    text += (text.empty() ? "" : ", ") + name + "=" + value;
+  return text_of({info.parameters().begin(), info.parameters().end()});
+}
+
+std::vector<std::string> differing_texts(const std::vector<const pb::ExperimentInfo*>& infos) {
+  const auto is_of_all = [&](const auto& parameter) {
+    return std::all_of(infos.begin(), infos.end(), [&](const pb::ExperimentInfo* info) {
+      const auto found = info->parameters().find(parameter.first);
+      return found != info->parameters().end() && found->second == parameter.second;
+    });
+  };
+  std::set<std::string> alike;
+  for (const auto& parameter : infos.front()->parameters()) {
+    if (is_of_all(parameter)) alike.insert(parameter.first);
   }
-  return text;
+  std::vector<std::string> texts;
+  bool any_differs = false;
+  for (const pb::ExperimentInfo* info : infos) {
+    Parameters own(info->parameters().begin(), info->parameters().end());
+    std::erase_if(own, [&](const auto& parameter) { return alike.contains(parameter.first); });
+    any_differs = any_differs || !own.empty();
+    texts.push_back(text_of(own));
+  }
+  for (size_t i = 0; i < infos.size() && !any_differs; ++i) texts[i] = parameters_text(*infos[i]);
+  return texts;
 }
 
 std::string render_list(const pb::ListReply& reply, const View& view) {
   bool named = false;
-  for (const auto& info : reply.experiments()) named = named || !info.name().empty();
+  bool members = false;
+  for (const auto& info : reply.experiments()) {
+    named = named || !info.name().empty();
+    members = members || set_of(info);
+  }
   Table table;
-  table.columns = columns_of(named, view);
+  table.columns = columns_of(named, members, view);
+  const std::vector<std::string> parameters = parameter_cells(reply);
   const int count = reply.experiments_size();
   for (int i = 0; i < count; ++i) {
     const pb::ExperimentInfo& info = reply.experiments(i);
@@ -75,7 +127,7 @@ std::string render_list(const pb::ListReply& reply, const View& view) {
                              {branch + type_of(info)}};
     if (named) row.push_back({info.name()});
     if (view.long_form) {
-      row.push_back({parameters_text(info)});
+      row.push_back({parameters[static_cast<size_t>(i)]});
       row.push_back({info.reason()});
     }
     table.rows.push_back(std::move(row));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "cli/view.h"
 #include "schema/dtrain.pb.h"
@@ -20,5 +21,8 @@ std::string render_nothing(const pb::ExperimentInfo* newest, bool of_project, co
 
 // The hyperparameters on one line, sorted: "batch-size=64, learning-rate=0.1".
 std::string parameters_text(const pb::ExperimentInfo& info);
+// The same for each of several, of those parameters that tell them apart; of all where none does. Of
+// one at least.
+std::vector<std::string> differing_texts(const std::vector<const pb::ExperimentInfo*>& infos);
 
 }  // namespace dtrain::cli

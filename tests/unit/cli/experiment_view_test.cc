@@ -159,6 +159,37 @@ TEST_CASE("members have a column for each metric; a narrow screen does without t
                   "5.2    ✓ FINISHED lr=0.1         -\n") != std::string::npos);
 }
 
+TEST_CASE("members show what tells them apart, on narrow screens too") {
+  pb::ShowReply reply;
+  reply.mutable_experiment()->set_id("5");
+  reply.mutable_experiment()->set_members(2);
+  for (const char* id : {"5.1", "5.2"}) {
+    pb::ExperimentInfo* member = reply.add_members();
+    member->set_id(id);
+    member->set_state("FINISHED");
+    member->set_started_unix_ms(kNow - 3000);
+    member->set_finished_unix_ms(kNow);
+    auto& parameters = *member->mutable_parameters();
+    parameters["layers"] = "2";
+    parameters["learning-rate"] = "0.0001";
+    parameters["width"] = member->id().substr(2);
+    set_metric(*member, "loss", 0.5);
+  }
+  CHECK(render_experiment(reply, {{true, false, 80, 24}, kNow, false})
+            .find("ID     STATE      STARTED       DURATION  PARAMS         loss   REASON\n"
+                  "5.1    ✓ FINISHED 3 seconds ago 3 seconds width=1        0.5\n") !=
+        std::string::npos);
+  CHECK(render_experiment(reply, {{true, false, 40, 24}, kNow, false})
+            .find("ID     STATE      PARAMS         loss\n"
+                  "5.1    ✓ FINISHED width=1        0.5\n"
+                  "5.2    ✓ FINISHED width=2        0.5\n") != std::string::npos);
+  for (pb::ExperimentInfo& member : *reply.mutable_members()) {
+    (*member.mutable_parameters())["depth-of-it-all"] = member.id();
+  }
+  CHECK(render_experiment(reply, {{true, false, 50, 24}, kNow, false})
+            .find("5.2    ✓ FINISHED depth-of-it-all=5.2, width=2\n") != std::string::npos);
+}
+
 TEST_CASE("a set shows its members with their parameters") {
   pb::ShowReply reply;
   reply.mutable_experiment()->set_id("5");

@@ -63,6 +63,23 @@ TEST_CASE("-l adds parameters, sorted, and reasons") {
   CHECK(text.find("PARAMS") != std::string::npos);
 }
 
+TEST_CASE("members of a set show what tells them apart, on narrow screens too") {
+  pb::ListReply reply = sample();
+  for (pb::ExperimentInfo& info : *reply.mutable_experiments()) {
+    if (info.id().starts_with("4.")) (*info.mutable_parameters())["activation"] = "relu";
+  }
+  reply.mutable_experiments()->RemoveLast();
+  pb::ExperimentInfo* member = add(reply, "4.2", "PENDING", 7'200'000);
+  (*member->mutable_parameters())["activation"] = "relu";
+  (*member->mutable_parameters())["lr"] = "0.2";
+  CHECK(render_list(reply, {{true, false, 40, 24}, kNow, true}) ==
+        "ID     STATE      PARAMS\n"
+        "5      ● RUNNING\n"
+        "4      ● RUNNING\n"
+        "├─ 4.1 ✓ FINISHED lr=0.1\n"
+        "╰─ 4.2 ● PENDING  lr=0.2\n");
+}
+
 TEST_CASE("a narrow terminal drops TYPE before PROJECT and never ID or STATE") {
   Screen screen;
   screen.is_terminal = true;

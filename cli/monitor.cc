@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <memory>
 #include <vector>
 
@@ -127,13 +128,15 @@ class Monitor {
         cut_to_width(fmt::format("{} {}; Ctrl-C leaves", id_, last_->state()), screen_.width - 1),
         Ink::Dim, screen_.colours);
     text += "\n" + body(*last_);
+    const auto shown = shown_replicas(*last_);
+    const size_t rows = std::max<size_t>(2, screen_.height) - 1;  // the cursor takes one
+    if (!shown.empty()) text = first_rows(text, rows, shown.back()->replica(), screen_);
     // Line by line over the old picture: clearing first would flicker.
     std::string frame = "\x1b[H";
-    size_t rows = 0;
-    for (size_t at = 0; at < text.size() && rows + 1 < screen_.height; ++rows) {
+    for (size_t at = 0; at < text.size();) {
       size_t end = text.find('\n', at);
       frame += text.substr(at, end - at) + "\x1b[K\r\n";
-      at = end == std::string::npos ? text.size() : end + 1;
+      at = end + 1;
     }
     frame += "\x1b[J";
     if (!sink_.write(frame)) done_ = true;

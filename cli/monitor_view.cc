@@ -151,10 +151,11 @@ std::string render_monitor(const pb::MonitorSample& sample, const CpuHistory* hi
   const int drop_gpus = any_gpus ? 2 : 1;
   constexpr int kDropProject = 3;
   constexpr int kDropMemoryShare = 4;
+  constexpr int kDropState = 5;
   Table table;
   table.columns = {{"ID", 10},
                    {"PROJECT", 10, kDropProject},
-                   {"STATE", 8},
+                   {"STATE", 8, kDropState},
                    {"CPU %", 5},
                    {"MEM %", 5, kDropMemoryShare},
                    {"MEM-Used / Total", 16},
@@ -206,6 +207,17 @@ std::string render_gpus(const pb::MonitorSample& sample, const Screen& screen) {
     out += render(table, screen);
   }
   return out;
+}
+
+std::string first_rows(const std::string& text, size_t rows, const std::string& example,
+                       const Screen& screen) {
+  const auto lines = static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
+  if (lines <= rows) return text;
+  size_t end = 0;
+  for (size_t row = 1; row < rows; ++row) end = text.find('\n', end) + 1;
+  const std::string more =
+      fmt::format("+{} more lines; one replica alone: dtrain monitor {}", lines - rows + 1, example);
+  return text.substr(0, end) + paint(cut_to_width(more, screen.width - 1), Ink::Dim, screen.colours) + "\n";
 }
 
 std::string monitor_json(const std::string& id, const pb::MonitorSample& sample) {

@@ -102,6 +102,17 @@ TEST_CASE("a narrow monitor drops the GPU columns, then PROJECT") {
         "4.master   RUNNING  262   0.1   0.5 / 480.3\n"
         "4.ps.1     RUNNING  N/A   N/A   N/A / N/A\n"
         "4.worker.1 CREATED\n");
+  CHECK(render_monitor(toaster(), nullptr, {true, false, 41, 24}) ==
+        "ID         CPU % MEM-Used / Total\n"
+        "4.master   262   0.5 / 480.3\n"
+        "4.ps.1     N/A   N/A / N/A\n"
+        "4.worker.1\n");
+}
+
+TEST_CASE("what the screen has no rows for is counted in the last one") {
+  CHECK(first_rows("a\nb\nc\n", 3, "4.ps.9", {}) == "a\nb\nc\n");
+  CHECK(first_rows("a\nb\nc\n", 2, "4.ps.9", {true, false, 80, 3}) ==
+        "a\n+2 more lines; one replica alone: dtrain monitor 4.ps.9\n");
 }
 
 TEST_CASE("sparklines rise with the values") {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -76,7 +77,7 @@ Status check_engine_data(const Spec& spec, const fs::path& root) {
                  fmt::format("{}; what lies on the hosts is named in `data:`", hint_for(kind))};
   }
   std::set<fs::path> copied;
-  std::string why;
+  std::map<fs::path, std::string> why;  // something in it is left out
   SnapshotOptions options;
   options.limits.file_bytes_max = UINT64_MAX;  // whoever reads the files says what is too large
   options.explain = [&](const SyncDecision& decision) {
@@ -86,7 +87,7 @@ Status check_engine_data(const Spec& spec, const fs::path& root) {
       const bool inside = is_within(path, one);
       // A folder alone is not what is read.
       if (decision.included && inside && !fs::is_directory(root / path, failed)) copied.insert(one);
-      if (!decision.included && why.empty() && (inside || is_within(one, path))) why = decision.why;
+      if (!decision.included && (inside || is_within(one, path))) why.emplace(one, decision.why);
     }
   };
   TRY(explain_snapshot(root, options));
@@ -100,9 +101,13 @@ Status check_engine_data(const Spec& spec, const fs::path& root) {
                    fmt::format("{} is a link out of the project, and is not copied", dtrain::quoted(path.string())),
                    fmt::format("checkpoint: {{from: {}}}", yaml_scalar(real.string()))};
     }
+    if (!why.contains(path)) {
+      return Error{Code::InvalidArgument, fmt::format("there are no files in {}", dtrain::quoted(path.string())),
+                   hint_for(kind)};
+    }
     return Error{Code::InvalidArgument,
-                 fmt::format("{} stays out of the copy that is trained from{}", dtrain::quoted(path.string()),
-                             why.empty() ? "" : ": " + why),
+                 fmt::format("{} stays out of the copy that is trained from: {}", dtrain::quoted(path.string()),
+                             why.at(path)),
                  fmt::format("a line !{} in .dtrainignore takes it in", path.begin()->string() + "/")};
   }
   return ok();

@@ -9,6 +9,7 @@
 
 #include "cli/commands.h"
 #include "cli/spec_source.h"
+#include "cli/words.h"
 #include "schema/fd.h"
 #include "schema/quote.h"
 #include "schema/spec.h"
@@ -64,8 +65,9 @@ Result<int> init(const InitOptions& options) {
                  "or digit: -n NAME"};
   }
   TRY(write_new(options.file, yaml));
-  fmt::print("Wrote {} for project {}. Put your command into `run`, then: dtrain train\n",
-             options.file, project);
+  const bool is_found = options.file == InitOptions().file;
+  fmt::print("Wrote {} for project {}. Put your command into `run`, then: dtrain train{}\n",
+             options.file, project, is_found ? "" : " -f " + shell_quoted(options.file));
   return 0;
 }
 

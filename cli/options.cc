@@ -181,7 +181,10 @@ class CommandLine {
     if (wants_subcommand) what = fmt::format("'{}' is none of {}", word, subcommand_names());
     if (word.starts_with("-")) what = fmt::format("there is no option '{}'", word);
     Error error = refusal(std::move(what));
-    const std::string_view meant = nearest(word, {known.begin(), known.end()});
+    // One letter is as near to any other.
+    const bool is_letter = word.size() == 2 && word.starts_with("-");
+    const std::string_view meant =
+        is_letter ? std::string_view() : nearest(word, {known.begin(), known.end()});
     const bool takes_file = std::find(known.begin(), known.end(), "--file") != known.end();
     if (takes_file && is_yaml_name(word)) {
       error.message += fmt::format("; did you mean '-f {}'?", word);

@@ -130,6 +130,17 @@ Result<SpecSource> spec_of_command(const CommandForm& form, const fs::path& here
   return SpecSource{yaml, "command line", here, false};
 }
 
+namespace {
+
+// One that works, but where a name was typed: what it takes is not known here.
+std::string example_for(const std::string& word, std::string_view option) {
+  const bool named = !word.empty() && word[0] != '=' && word[0] != '-';
+  if (named) return word + "=VALUE";
+  return option == "--set" ? "train.resources.cpus=2" : "learning-rate=0.1";
+}
+
+}  // namespace
+
 Result<std::vector<std::pair<std::string, std::string>>> parse_assignments(
     const std::vector<std::string>& words, std::string_view option) {
   std::vector<std::pair<std::string, std::string>> pairs;
@@ -138,8 +149,7 @@ Result<std::vector<std::pair<std::string, std::string>>> parse_assignments(
     if (equals == std::string::npos || equals == 0) {
       return Error{Code::InvalidArgument,
                    fmt::format("{} takes name=value, not {}", option, dtrain::quoted(word)),
-                   fmt::format("for example {} {}=0.1", option,
-                               equals == 0 || word.empty() ? "learning-rate" : word)};
+                   fmt::format("for example {} {}", option, example_for(word, option))};
     }
     pairs.emplace_back(word.substr(0, equals), word.substr(equals + 1));
   }

@@ -79,7 +79,7 @@ Status check_fit(const ModelSpec& spec, const SampleShape& shape) {
                    fmt::format("images of {}x{} are too small for {} convolutions of {}x{}",
                                shape.height, shape.width, lenet->channels.size(), lenet->kernel,
                                lenet->kernel),
-                   "fewer channels: in lenet, or a smaller kernel"};
+                   "a smaller kernel in lenet"};
     }
   }
   return ok();

@@ -148,7 +148,7 @@ Result<RunPlan> make_plan(EngineSpec spec, Place place, const std::filesystem::p
   if (plan.batch > samples) {
     return Error{Code::InvalidArgument,
                  fmt::format("a batch of {} is more than the {} samples of an epoch", plan.batch, samples),
-                 "a smaller 'batch'"};
+                 "a smaller batch"};
   }
   plan.steps_per_epoch = Sampler(plan.sampler()).steps_per_epoch();
   const auto steps_of = [&](double epochs) {

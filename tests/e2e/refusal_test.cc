@@ -67,6 +67,7 @@ TEST_CASE("a directory without a file says which files were looked for and what 
   CHECK(output.err.find("dtrain init") != std::string::npos);
 
   CHECK(cluster.run({"init"}, project).code == 0);
+  CHECK(cluster.run({"init", "-f", "other.yml"}, project).out.ends_with("then: dtrain train -f other.yml\n"));
   CHECK(cluster.run({"check"}, project).code == 0);
   Output train = cluster.run({"train"}, project);
   CHECK_MESSAGE(train.code == 0, train.all());

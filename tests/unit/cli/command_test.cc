@@ -104,6 +104,7 @@ TEST_CASE("a word that does not belong is refused with the nearest that does") {
   CHECK(error.code == Code::InvalidArgument);
   CHECK(error.message == "sample: there is no option '--al'; did you mean '--all'?");
   CHECK(error.hint == "dtrain sample --help lists what it takes");
+  CHECK(refusal(kSample, {"-x"}).message == "sample: there is no option '-x'");
   CHECK(refusal(kParent, {"strat"}).message ==
         "parent: 'strat' is none of start, stop; did you mean 'start'?");
   CHECK(refusal(kParent, {"foo"}).message == "parent: 'foo' is none of start, stop");

@@ -46,6 +46,15 @@ TEST_CASE("data that is there is fine, a file as well as a folder") {
   CHECK(project.problem("{train: .}") == "");
 }
 
+TEST_CASE("an empty folder is no data, and nothing takes it in") {
+  const Project project;
+  project.write("other/x", "1");
+  project.write(".dtrainignore", "other/\n");
+  fs::create_directories(project.root / "empty");
+  CHECK(project.problem("{train: empty}") ==
+        "there are no files in 'empty' | dtrain-engine data digits draws data/train and data/test");
+}
+
 TEST_CASE("what a training starts from is looked for as its data are, and a link out of the project is none") {
   const Project project, elsewhere;
   project.write("data", "1");

@@ -253,6 +253,12 @@ TEST_CASE("assignments have a name") {
   CHECK(pairs.value()[2].second == "");
   CHECK_FALSE(parse_assignments({"learning-rate"}, "-p").ok());
   CHECK_FALSE(parse_assignments({"=1"}, "-p").ok());
+  const auto example = [](const std::string& word, const char* option) {
+    return parse_assignments({word}, option).error().hint;
+  };
+  CHECK(example("=", "--set") == "for example --set train.resources.cpus=2");
+  CHECK(example("train.engine.batch", "--set") == "for example --set train.engine.batch=VALUE");
+  CHECK(example("--json", "-p") == "for example -p learning-rate=0.1");
 }
 
 TEST_CASE("JSON lines are whole objects whatever the bytes") {

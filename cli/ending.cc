@@ -9,6 +9,7 @@
 #include "cli/line_splitter.h"
 #include "cli/words.h"
 #include "schema/ids.h"
+#include "schema/spec.h"
 #include "schema/states.h"
 
 namespace dtrain::cli {
@@ -43,6 +44,13 @@ std::string members_text(const pb::ExperimentInfo& outcome) {
 }
 
 }  // namespace
+
+std::string rerun_text(const pb::ExperimentInfo& info) {
+  // Members go on by themselves.
+  const bool may_resume = info.framework() == to_string(Framework::Engine) && info.members() == 0;
+  return fmt::format("dtrain rerun {}{}", info.id(),
+                     may_resume ? " (--resume: from its newest checkpoint)" : "");
+}
 
 void Ending::add(const pb::LogChunk& chunk) {
   std::string& tail = tails_[chunk.replica()];
@@ -152,11 +160,11 @@ std::string Ending::text(const pb::ExperimentInfo& outcome, const std::string& o
   if (failure != nullptr) out += failure_text(*failure, screen);
   if (!outcome.hint().empty()) out += fmt::format("  hint: {}\n", outcome.hint());
   if (!output.empty()) out += fmt::format("Output: {}\n", output);
+  const std::string looking = fmt::format("dtrain status {}, {}", outcome.id(), rerun_text(outcome));
   if (failure != nullptr) {
-    out += fmt::format("Next: dtrain logs {}, dtrain status {}, dtrain rerun {}\n",
-                       failure->replica, outcome.id(), outcome.id());
+    out += fmt::format("Next: dtrain logs {}, {}\n", failure->replica, looking);
   } else if (failed) {
-    out += fmt::format("Next: dtrain status {}, dtrain rerun {}\n", outcome.id(), outcome.id());
+    out += fmt::format("Next: {}\n", looking);
   }
   return out;
 }

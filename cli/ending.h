@@ -14,6 +14,9 @@
 
 namespace dtrain::cli {
 
+// What starts it again: "dtrain rerun 4"; for the engine with how it goes on instead.
+std::string rerun_text(const pb::ExperimentInfo& info);
+
 class Ending {
  public:
   void add(const pb::LogChunk& chunk);

@@ -8,6 +8,7 @@
 
 #include "cli/commands.h"
 #include "cli/connection.h"
+#include "cli/ending.h"
 #include "cli/fields.h"
 #include "cli/json_output.h"
 #include "cli/words.h"
@@ -106,7 +107,7 @@ Why find_why(const pb::ShowReply& reply) {
   if (state == State::Failed && why.hint.empty() && !own_end) {
     const bool spent = why.reason.find("restarts are used") != std::string::npos ||
                        why.reason.find("one restart is used") != std::string::npos;
-    why.hint = fmt::format("dtrain rerun {} starts it again; {}", info.id(),
+    why.hint = fmt::format("{} starts it again; {}", rerun_text(info),
                            spent ? "a higher restart.limit in dtrain.yml does so more often"
                                  : "restart: {limit: 3} in dtrain.yml does so by itself");
     if (why.reason.find("its keeper died") != std::string::npos) {

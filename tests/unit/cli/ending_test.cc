@@ -42,6 +42,16 @@ TEST_CASE("a good end is short") {
         "4 finished after 12 seconds\nOutput: runs/4\n");
 }
 
+TEST_CASE("what starts it again goes on from a checkpoint where there may be one") {
+  pb::ExperimentInfo failed = outcome("FAILED", "no room");
+  CHECK(Ending().text(failed, "", {}).ends_with("Next: dtrain status 4, dtrain rerun 4\n"));
+  failed.set_framework("engine");
+  CHECK(Ending().text(failed, "", {}).ends_with(
+      "Next: dtrain status 4, dtrain rerun 4 (--resume: from its newest checkpoint)\n"));
+  failed.set_members(2);
+  CHECK(rerun_text(failed) == "dtrain rerun 4");
+}
+
 TEST_CASE("the first failure is shown with its last lines, what followed is folded") {
   Ending ending;
   print(ending, "4.worker.1", "line 1\nTraceback\nValueError: no data\n");

@@ -47,6 +47,10 @@ TEST_CASE("what no program did by itself has a hint at how to go on") {
   auto reply = experiment("FAILED", "4.train: out of memory");
   CHECK(find_why(reply).hint ==
         "dtrain rerun 4 starts it again; restart: {limit: 3} in dtrain.yml does so by itself");
+  reply.mutable_experiment()->set_framework("engine");
+  CHECK(find_why(reply).hint.starts_with(
+      "dtrain rerun 4 (--resume: from its newest checkpoint) starts it again; "));
+  reply.mutable_experiment()->clear_framework();
   reply.mutable_experiment()->set_reason("4.train: its keeper died");
   CHECK(find_why(reply).hint.starts_with("a keeper is dtrain's own process above the program"));
   for (const char* used : {"its one restart is used", "all 3 restarts are used"}) {

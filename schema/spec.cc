@@ -126,9 +126,10 @@ Spec read_tree(YamlNode& root, const std::vector<AddedParameter>& added, SpecRea
 // Each combination is read, and what is wrong with the first that has something wrong is told.
 Spec read_varied(YamlNode& root, const std::vector<Parameter>& variations,
                  const std::vector<AddedParameter>& added, SpecReading& reading) {
-  reading.kinds = variation_count(variations);
+  // After a mistake in the lists themselves only the first combination is read.
+  reading.kinds = reading.problems.empty() ? variation_count(variations) : 1;
   Spec spec;
-  for (uint64_t kind = 0; kind < variation_count(variations); ++kind) {
+  for (uint64_t kind = 0; kind < reading.kinds; ++kind) {
     YamlNode tree = choose_variation(root, variations, kind);
     reading.varied = chosen_values(variations, kind);
     Spec one = read_tree(tree, added, reading);

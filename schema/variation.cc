@@ -27,7 +27,7 @@ bool varies(const YamlNode& node, const Shape& shape) {
     return item.kind == YamlNode::Kind::Scalar && placeholders(item.text).empty();
   };
   return node.kind == YamlNode::Kind::List && !node.refused && !node.items.empty() &&
-         node.items.size() <= kMaxVariedValues && select_shape(shape, node) == nullptr &&
+         select_shape(shape, node) == nullptr &&
          std::all_of(node.items.begin(), node.items.end(), is_value) &&
          std::any_of(node.items.begin(), node.items.end(), [&](const YamlNode& item) {
            return select_shape(shape, item) != nullptr;
@@ -36,12 +36,19 @@ bool varies(const YamlNode& node, const Shape& shape) {
 
 class Finder {
  public:
+  explicit Finder(Problems& problems) : problems_(problems) {}
+
   void walk(const YamlNode& node, const Shape& shape, const std::string& path) {
     if (varies(node, shape)) {
       if (is_of_the_set(path)) return;
       Parameter found{"", {}, path};
       for (const YamlNode& item : node.items) found.values.push_back(item.text);
       found_.push_back(std::move(found));
+      if (node.items.size() > kMaxVariedValues) {
+        problems_.add(node.place, path,
+                      fmt::format("got a list of {} values, expected at most {}", node.items.size(),
+                                  kMaxVariedValues));
+      }
       return;
     }
     const Shape* chosen = select_shape(shape, node);
@@ -56,6 +63,7 @@ class Finder {
   std::vector<Parameter> take() { return std::move(found_); }
 
  private:
+  Problems& problems_;
   std::vector<Parameter> found_;
 };
 
@@ -177,7 +185,8 @@ std::vector<Parameter> find_variations(const YamlNode& root, const Shape& shape,
                                        Problems& problems) {
   const YamlNode* train = root.find("train");
   if (train == nullptr) return {};
-  Finder finder;
+  const size_t before = problems.size();
+  Finder finder(problems);
   for (const Key& key : shape.keys) {
     if (key.name == "train") finder.walk(*train, key.shape, "train");
   }
@@ -200,14 +209,14 @@ std::vector<Parameter> find_variations(const YamlNode& root, const Shape& shape,
                  fmt::format("this list and another are both called '{}'; make one of them a "
                              "parameter",
                              found[i].name));
-    return {};
+    return found;
   }
-  if (const uint64_t count = variation_count(found); count > kMaxVariations) {
+  const uint64_t count = variation_count(found);
+  if (count > kMaxVariations && problems.size() == before) {
     problems.add(train->place, found.front().path,
                  fmt::format("the lists outside of 'parameters' make {} combinations, expected at "
                              "most {}",
                              count, kMaxVariations));
-    return {};
   }
   return found;
 }

@@ -48,11 +48,11 @@ Shape model() {
   const auto lenet =
       options("a map of kernel, channels, hidden, padding and pool",
               {{"kernel", whole(limits::kKernel), "Width of its convolutions. Left out: 5."},
-               {"channels", list("a list of two numbers of channels", whole(limits::kChannels), 2),
+               {"channels", list("a list of two numbers of channels", whole(limits::kChannels), 2, 2),
                 "Of its two convolutions. Left out: 6 and 16."},
                {"hidden", widths(), "Widths of the layers after them. Left out: 120 and 84."},
                {"padding", boolean(), "Zeros around the image, so that the first keeps its size. Left out: true."},
-               {"pool", list("a list of two sizes", whole(limits::kPool), 2),
+               {"pool", list("a list of two sizes", whole(limits::kPool), 2, 2),
                 "After each the largest of 2 by 2 values, or with 1 all of them. Left out: 2 and 2."}});
   const auto gpt =
       options("a map of layers, heads, width, context and vocabulary",

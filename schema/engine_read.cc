@@ -81,13 +81,24 @@ bool is_broken(const YamlNode& node) {
                      [](const YamlEntry& entry) { return is_broken(entry.value); });
 }
 
+// A value that is missing was reported: what follows from its default would be news of something else.
+bool lacks_key(const YamlNode& node, const Shape& shape) {
+  const Shape* chosen = select_shape(shape, node);
+  if (chosen == nullptr || chosen->kind != Shape::Kind::Map) return false;
+  return std::ranges::any_of(chosen->keys, [&](const Key& key) {
+    const YamlNode* found = node.find(key.name);
+    return found == nullptr ? key.required : lacks_key(*found, key.shape);
+  });
+}
+
 void try_values(const YamlNode& section, const std::map<std::string, std::string>& values,
                 const EngineRoles& roles, Problems& problems) {
   YamlNode one = section;
   fill(one, values);
   const size_t before = problems.size();
   check_again(one, engine_shape(), kPath, problems);
-  if (problems.size() == before && !is_broken(one)) read_engine_section(one, roles, problems);
+  if (problems.size() != before || is_broken(one) || lacks_key(one, engine_shape())) return;
+  read_engine_section(one, roles, problems);
 }
 
 // The parameters that the section asks for, with their values.
@@ -130,14 +141,31 @@ void check_combinations(const YamlNode& section, const Spec& spec, SpecReading& 
   }
 }
 
+void refuse_placeholder(const YamlNode& node, const std::string& path, std::string_view example,
+                        Problems& problems) {
+  problems.add(node.place, path,
+               fmt::format("roles depend on this, so that it can't be a parameter; write a list: {}",
+                           example));
+}
+
+// Below `distributed` and `tensorboard`, where the table takes no text: it would only say so.
+void refuse_placeholders_of_counts(YamlNode& node, const std::string& path, std::string_view key,
+                                   Problems& problems) {
+  if (holds_placeholder(node)) {
+    refuse_placeholder(node, path,
+                       fmt::format("{}: {}", key, key == "tensorboard" ? "[true, false]" : "[1, 2]"),
+                       problems);
+    node.refused = true;
+  }
+  for (YamlEntry& entry : node.entries) {
+    refuse_placeholders_of_counts(entry.value, join_path(path, entry.key), entry.key, problems);
+  }
+}
+
 void refuse_placeholders_of_roles(const YamlNode& section, SpecReading& reading) {
   const auto refuse = [&](const YamlNode* node, const char* key, const char* example) {
     if (node == nullptr || !holds_placeholder(*node)) return;
-    reading.problems.add(
-        node->place, fmt::format("{}.{}", kPath, key),
-        fmt::format("roles depend on this, so that it can't be a parameter; write a "
-                    "list: {}",
-                    example));
+    refuse_placeholder(*node, fmt::format("{}.{}", kPath, key), example, reading.problems);
   };
   const YamlNode* strategy = section.find("strategy");
   if (strategy == nullptr) return;
@@ -178,6 +206,10 @@ void check_spec_tree(YamlNode& root, Problems& problems) {
     each_value(*section, [&](YamlNode& node, const std::string&) {
       if (!node.refused && holds_placeholder(node)) aside.push_back(&node);
     });
+    for (YamlEntry& entry : section->entries) {
+      if (!decides_roles(entry)) continue;
+      refuse_placeholders_of_counts(entry.value, join_path(kPath, entry.key), entry.key, problems);
+    }
   }
   for (YamlNode* node : aside) node->refused = true;  // so that the check passes it over
   check_tree(root, spec_shape(), problems);

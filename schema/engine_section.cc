@@ -127,11 +127,6 @@ class SectionReader {
       lenet.hidden = widths(chosen.options, lenet.hidden);
       lenet.padding = flag(chosen.options, "padding", lenet.padding);
       lenet.pool = widths(chosen.options, lenet.pool, "pool");
-      for (const auto& [key, list] : {std::pair("channels", &lenet.channels), std::pair("pool", &lenet.pool)}) {
-        if (list->size() == 2) continue;
-        problems_.add(value_of(chosen.options, key)->place, join_path(chosen.path, key),
-                      "got a list of 1, expected two: there are two convolutions");
-      }
       model = lenet;
     } else {
       model = MlpSpec{widths(chosen.options, MlpSpec().hidden)};

@@ -58,9 +58,10 @@ inline Shape word(std::vector<std::string_view> words, std::vector<std::string_v
   shape.later = std::move(later);
   return shape;
 }
-inline Shape list(std::string_view expected, Shape item, size_t most = 1000) {
+inline Shape list(std::string_view expected, Shape item, size_t most = 1000, size_t least = 1) {
   Shape shape = make(Kind::List, expected);
   shape.parts = {std::move(item)};
+  shape.least = least;
   shape.most = most;
   return shape;
 }

@@ -1,5 +1,6 @@
 #include "schema/spec_check.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 
@@ -103,6 +104,15 @@ std::string as_map(const Shape& whole, std::string_view name) {
   return keys.empty() ? "" : fmt::format("{}: {{{}}}", name, keys);
 }
 
+// Whether each name that a map of `whole` takes is one of the words of `shape`, too.
+bool all_are_words(const Shape& whole, const Shape& shape) {
+  return std::ranges::all_of(whole.parts, [&](const Shape& part) {
+    return std::ranges::all_of(part.keys, [&](const Key& key) {
+      return std::ranges::find(shape.words, key.name) != shape.words.end();
+    });
+  });
+}
+
 class Checker {
  public:
   enum class Pass { First, Again };
@@ -178,17 +188,20 @@ class Checker {
                          word, expectation(shape)));
       return;
     }
-    std::string text = fmt::format("got {}, expected {}", describe(node), expectation(shape));
+    std::string text = fmt::format("got {}, expected {}", describe(node),
+                                   expectation(all_are_words(whole, shape) ? shape : whole));
     const std::string_view meant = nearest(node.text, shape.words);
     if (!meant.empty()) text += fmt::format("; did you mean '{}'?", meant);
     refuse(node, path, std::move(text));
   }
 
   void check_list(YamlNode& node, const Shape& shape, const std::string& path) {
-    if (node.items.empty() || node.items.size() > shape.most) {
+    if (node.items.size() < shape.least || node.items.size() > shape.most) {
+      const std::string range = shape.least == shape.most
+                                    ? ""
+                                    : fmt::format(" with {} to {} entries", shape.least, shape.most);
       refuse(node, path,
-             fmt::format("got a list of {}, expected {} with 1 to {} entries", node.items.size(),
-                         shape.expected, shape.most));
+             fmt::format("got a list of {}, expected {}{}", node.items.size(), shape.expected, range));
       return;
     }
     for (size_t i = 0; i < node.items.size(); ++i) {

@@ -40,6 +40,7 @@ struct Shape {
   const TextFormat* format = nullptr;   // of a Text, or of the names in a Dict
   std::vector<Shape> parts;
   std::vector<Key> keys;
+  size_t least = 1;    // items
   size_t most = 1000;  // items or entries
 };
 

@@ -73,7 +73,7 @@ void complain(const WrittenRole& role, std::string_view key, std::string text,
 }
 
 // The rules between roles.
-void check_roles(const WrittenRoles& roles, SpecReading& reading) {
+void check_roles(const WrittenRoles& roles, Framework framework, SpecReading& reading) {
   const bool has_chief = roles.chief.count > 0;
   if (has_chief && roles.master.node) {
     complain(roles.master, "",
@@ -84,7 +84,9 @@ void check_roles(const WrittenRoles& roles, SpecReading& reading) {
   }
   if (!has_chief && roles.worker.count == 0) {
     complain(roles.worker, "count",
-             "at least one worker is needed: without a chief the first one is the master", reading);
+             fmt::format("at least one worker is needed: {}the first one is the master",
+                         framework == Framework::Engine ? "" : "without a chief "),
+             reading);
   }
   const WrittenRole& decider = has_chief                 ? roles.chief
                                : roles.master.on_failure ? roles.master
@@ -190,7 +192,7 @@ std::vector<RoleSpec> read_roles(const YamlNode& train, const Spec& spec, bool r
     roles.master = read_role(written, "master", 1, reading);
     roles.chief = read_role(written, "chief", 0, reading);
     roles.evaluator = read_role(written, "evaluator", 0, reading);
-    check_roles(roles, reading);
+    check_roles(roles, spec.framework, reading);
     check_restarts(roles, spec, restart_limit_given, reading);
     const YamlNode* tensorflow = value_of(&train, "tensorflow");
     if (roles.ps.count > 0 && tensorflow) check_ps_version(*tensorflow, spec, reading);

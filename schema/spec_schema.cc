@@ -102,7 +102,7 @@ Json schema_of_list(const Shape& shape, Where where) {
   const Shape& item = shape.parts[0];
   Json items = schema_of(item, {false, where.may_ask});
   if (where.may_ask) items = with_placeholder(item, std::move(items));
-  return {{"type", "array"}, {"items", std::move(items)}, {"minItems", 1}, {"maxItems", shape.most}};
+  return {{"type", "array"}, {"items", std::move(items)}, {"minItems", shape.least}, {"maxItems", shape.most}};
 }
 
 Json schema_of(const Shape& shape, Where where) {

@@ -177,7 +177,7 @@ const TextFormat kInnerPath{"a path inside the project, without '..'",
 const TextFormat kPythonChoice{
     "auto, an absolute path, the name of a program (python3.11) or conda:NAME",
     "^(/[\\s\\S]{0,4094}|(conda:)?[A-Za-z0-9][A-Za-z0-9_.-]{0,199})$", is_python_choice};
-const TextFormat kSomeText{"text", "[\\s\\S]", [](std::string_view text) { return !text.empty(); }};
+const TextFormat kSomeText{"some text", "[\\s\\S]", [](std::string_view text) { return !text.empty(); }};
 const TextFormat kAnyText{"text", "", [](std::string_view) { return true; }};
 
 std::optional<uint64_t> parse_memory(std::string_view text) {

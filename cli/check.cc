@@ -7,6 +7,7 @@
 #include "cli/errors.h"
 #include "cli/json_output.h"
 #include "cli/roles_text.h"
+#include "cli/same_members.h"
 #include "cli/shell_values.h"
 #include "cli/spec_source.h"
 #include "cli/words.h"
@@ -43,8 +44,8 @@ Result<int> check(const CheckOptions& options, const CommandContext& context) {
              roles_text(spec));
   if (spec.is_set()) fmt::print(", a set of {}", human_count(spec.member_count(), "member"));
   fmt::print("\n");
-  if (const std::string warning = shell_value_warning(spec); !warning.empty()) {
-    fmt::print(stderr, "Warning: {}\n", warning);
+  for (const std::string& warning : {shell_value_warning(spec), same_members_warning(spec)}) {
+    if (!warning.empty()) fmt::print(stderr, "Warning: {}\n", warning);
   }
   return 0;
 }

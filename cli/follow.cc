@@ -32,6 +32,12 @@ void print_detached(const CommandContext& context, const std::string& id,
 
 }  // namespace
 
+Status check_leaving(bool detach, bool tied) {
+  if (!detach || !tied) return ok();
+  return Error{Code::InvalidArgument, "--tied ends with this command, and --detach leaves it at once",
+               "give one"};
+}
+
 LogFormat log_format_of(const Screen& screen, const std::string& time) {
   LogFormat format;
   format.screen = screen;

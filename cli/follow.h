@@ -19,6 +19,9 @@ struct FollowOptions {
   std::filesystem::path project;  // where runs/N is made; empty: nowhere
 };
 
+// Who detaches has left, and what is tied would end with that.
+Status check_leaving(bool detach, bool tied);
+
 // The exit code of the command. With --json: {"id":...} when detached, else one object a line.
 Result<int> follow(Connection& connection, const CommandContext& context,
                    const pb::Accepted& accepted, const FollowOptions& options);

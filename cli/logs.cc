@@ -27,6 +27,7 @@ namespace dtrain::cli {
 namespace {
 
 constexpr uint64_t kWholeLog = UINT64_MAX;
+constexpr uint64_t kEveryAttempt = UINT64_MAX;
 // Past the end of every journal.
 constexpr uint64_t kOnlyNew = UINT64_MAX;
 
@@ -36,7 +37,7 @@ struct LogsOptions {
   uint64_t tail = kWholeLog;
   std::string since;
   std::string grep;
-  uint64_t attempt = 0;
+  uint64_t attempt = kEveryAttempt;
   bool raw = false;
   std::string time;
 };
@@ -56,7 +57,20 @@ Result<std::unique_ptr<Printer>> printer_of(const LogsOptions& options,
   return std::unique_ptr<Printer>(std::make_unique<LogPrinter>(std::move(format)));
 }
 
+Status check_forms(const LogsOptions& options, const CommandContext& context) {
+  if (options.raw && context.json) {
+    return Error{Code::InvalidArgument, "--raw and --json are two forms of the same", "give one"};
+  }
+  if (options.attempt == 0) {
+    return Error{Code::InvalidArgument, "--attempt 0: the first is 1", "without it every one is shown"};
+  }
+  return ok();
+}
+
 Result<int> logs(const LogsOptions& options, const CommandContext& context) {
+  TRY(check_forms(options, context));
+  // As the daemon has it: 0 is every one.
+  const uint64_t attempt = options.attempt == kEveryAttempt ? 0 : options.attempt;
   std::optional<IdPattern> pattern;
   if (!options.id.empty()) {
     TRY(pattern, parse_id_pattern(options.id));
@@ -74,7 +88,7 @@ Result<int> logs(const LogsOptions& options, const CommandContext& context) {
   const pb::ExperimentInfo& experiment = shown.experiment();
   const auto state = parse_state(experiment.state());
   const bool may_come = options.follow && !(state && is_terminal(*state));
-  if (!may_come) TRY(check_attempt(shown, pattern, options.attempt));
+  if (!may_come) TRY(check_attempt(shown, pattern, attempt));
 
   WatchOptions watching;
   watching.request.set_id(pattern ? to_string(*pattern) : experiment.id());
@@ -85,7 +99,7 @@ Result<int> logs(const LogsOptions& options, const CommandContext& context) {
     watching.request.set_tail_lines(options.tail);
   }
   watching.request.set_since_unix_ms(since_unix_ms);
-  watching.request.set_attempt(static_cast<uint32_t>(options.attempt));
+  watching.request.set_attempt(static_cast<uint32_t>(attempt));
   watching.fold = screen_of(STDOUT_FILENO).is_terminal;
   TRY(watching.printer, printer_of(options, context, shown));
   if (!options.follow) {

@@ -141,6 +141,7 @@ std::string said_of(uint32_t number, const pb::ShowReply& shown, Framework frame
 }
 
 Result<int> rerun(const RerunOptions& options, const CommandContext& context) {
+  TRY(check_leaving(options.detach, options.tied));
   if (!options.id.empty()) {
     TRY(const IdPattern pattern, parse_id_pattern(options.id));
     if (pattern.names_replicas()) {

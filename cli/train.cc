@@ -252,6 +252,11 @@ Result<pb::Accepted> sync_and_submit(Connection& connection, const CommandContex
 }
 
 Result<int> train(const TrainOptions& options, const CommandContext& context) {
+  TRY(check_leaving(options.detach, options.tied));
+  if (options.explain && context.json) {
+    return Error{Code::InvalidArgument, "--explain-sync says it in words, and has no JSON",
+                 "leave out --json"};
+  }
   TRY(const Prepared prepared, prepare(options));
   if (options.explain) return explain_sync(options, prepared);
   if (!options.dry_run) TRY(check_engine_data(prepared.spec, prepared.source.root));

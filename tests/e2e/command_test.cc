@@ -157,6 +157,21 @@ TEST_CASE("bash completes commands, options, subcommands and IDs") {
   CHECK(completed("logs ''", 2) == "1\n");
   CHECK(completed("output ls ''", 3) == "1\n");
   CHECK(completed("train ''", 2) == "\n");  // files, by bash itself
+  CHECK(completed("compare --value ''", 3) == "last min max\n");
+  CHECK(completed("train --time c", 3) == "clock\n");
+}
+
+TEST_CASE("options that contradict each other are refused") {
+  Cluster cluster;
+  const fs::path project = cluster.project("project: p\ntrain: {run: echo}\n");
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"train", "--tied", "-d"}, {"rerun", "1", "--tied", "-d"},
+        {"logs", "1", "--raw", "--json"}, {"logs", "1", "--attempt", "0"},
+        {"train", "--explain-sync", "--json"}}) {
+    const Output refused = cluster.run(words, project);
+    CHECK_MESSAGE(refused.code == 2, words[0] << refused.all());
+    CHECK_MESSAGE(refused.out.empty(), refused.out);
+  }
 }
 
 TEST_CASE("help names options as they are typed") {

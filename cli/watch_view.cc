@@ -131,12 +131,19 @@ class Session {
   }
 
   void write_out() {
-    if (!options_.printer->output().empty() && !sink_.write(options_.printer->output()) &&
-        !options_.tied) {
-      finish(WatchHow::NobodyReads);
+    if (!options_.printer->output().empty() && !sink_.write(options_.printer->output())) {
+      nobody_reads();
     }
     options_.printer->clear();
     remark();
+  }
+
+  void nobody_reads() {
+    if (!options_.tied) {
+      finish(WatchHow::NobodyReads);
+    } else if (!killed_ && sink_.written().ok()) {
+      kill_experiment();  // who left took it along; on a full disk nobody has left
+    }
   }
 
   void remark() {

@@ -18,7 +18,7 @@ namespace dtrain::cli {
 struct WatchOptions {
   pb::WatchRequest request;
   std::unique_ptr<Printer> printer;  // null: nothing is printed, only the end is waited for
-  bool tied = false;                 // INT, TERM, HUP and QUIT kill the experiment
+  bool tied = false;                 // INT, TERM, HUP, QUIT and a closed output kill the experiment
   bool fold = false;                 // one line instead of the ends that follow from a failure
 };
 

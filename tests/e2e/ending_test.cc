@@ -170,6 +170,16 @@ TEST_CASE("train --tied takes the experiment with it") {
   }
 }
 
+TEST_CASE("train --tied takes the experiment with it when its reader leaves") {
+  Cluster cluster;
+  const fs::path project = cluster.project(single("while echo at work; do sleep 0.1; done"));
+  Command shell = cluster.command({}, project);
+  shell.argv = {"sh", "-c", "$0 train --tied | head -n 2", shell.argv.front()};
+  const Output output = run(shell);
+  CHECK_MESSAGE(output.code == 0, output.all());
+  CHECK(cluster.run({"wait", "1"}).code == 130);
+}
+
 TEST_CASE("a restart budget starts a failed program again, and its end is that of the last try") {
   Cluster cluster;
   const std::string second_try_works =

@@ -30,6 +30,15 @@ void print_detached(const CommandContext& context, const std::string& id,
               id.c_str(), id.c_str());
 }
 
+std::string as_typed(const fs::path& link) {
+  std::error_code failed;
+  const fs::path here = fs::current_path(failed);
+  const fs::path shown = failed ? fs::path() : link.lexically_relative(here);
+  // A path that climbs out is harder to read than a whole one.
+  const bool climbs = shown.empty() || *shown.begin() == "..";
+  return climbs ? link.string() : shown.string();
+}
+
 }  // namespace
 
 Status check_leaving(bool detach, bool tied) {
@@ -67,11 +76,13 @@ Result<std::string> link_output(const fs::path& project, uint32_t number,
     fs::remove(fresh, ignored);
     return errno_error(fmt::format("linking {}", link.string()), failed.value());
   }
-  fs::path here = fs::current_path(failed);
-  fs::path shown = failed ? fs::path() : link.lexically_relative(here);
-  // A path that climbs out is harder to read than a whole one.
-  bool climbs = shown.empty() || *shown.begin() == "..";
-  return climbs ? link.string() : shown.string();
+  return as_typed(link);
+}
+
+std::string typed_output(const fs::path& project, uint32_t number, const std::string& output_dir) {
+  std::error_code failed;
+  const fs::path link = project / "runs" / fmt::format("{}", number);
+  return fs::read_symlink(link, failed) == output_dir ? as_typed(link) : output_dir;
 }
 
 std::string end_json(const pb::ExperimentInfo& outcome, const std::string& output_dir) {

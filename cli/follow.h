@@ -34,6 +34,9 @@ LogFormat log_format_of(const Screen& screen, const std::string& time);
 // name is left alone. The link's path as a person in the current directory would type it.
 Result<std::string> link_output(const std::filesystem::path& project, uint32_t number,
                                 const std::filesystem::path& output_dir);
+// That link's path, as it would be typed here, where it is there and leads to `output_dir`; else `output_dir`.
+std::string typed_output(const std::filesystem::path& project, uint32_t number,
+                         const std::string& output_dir);
 
 // {"type":"end","id":"4","state":"FAILED","reason":"...","exit_code":3,"output_dir":"..."}
 std::string end_json(const pb::ExperimentInfo& outcome, const std::string& output_dir);

@@ -112,7 +112,9 @@ Result<int> logs(const LogsOptions& options, const CommandContext& context) {
   bool told = end.how == WatchHow::Over && options.follow && !options.raw && !context.json;
   if (told && !end.outcome.id().empty()) {
     Screen screen = screen_of(STDERR_FILENO);
-    std::string text = end.ending.text(end.outcome, shown.output_dir(), screen);
+    TRY(const ExperimentId id, parse_experiment_id(experiment.id()));
+    const std::string output = typed_output(experiment.project_dir(), id.number, shown.output_dir());
+    std::string text = end.ending.text(end.outcome, output, screen);
     std::fwrite(text.data(), 1, text.size(), stderr);
   }
   return 0;

@@ -154,6 +154,7 @@ TEST_CASE("Ctrl-C detaches, says that it goes on, and logs -f comes back to it")
   write_file(gate, "word\n");
   Output end = logs->wait();
   CHECK(says(end, "done at last"));
+  CHECK_MESSAGE(says(end, "Output: runs/1\n"), end.all());
   CHECK(cluster.run({"wait", "1"}).code == 0);
 }
 

@@ -19,6 +19,7 @@
 
 namespace CLI {
 class App;
+class Option;
 }
 
 namespace dtrain::cli {
@@ -102,6 +103,7 @@ class Options {
   CLI::App& app_;
   std::vector<Subcommand> subcommands_;
   std::vector<std::function<void()>> after_parse_;
+  std::vector<std::pair<const CLI::Option*, std::vector<std::string>>> choices_;
   Rest rest_;
 };
 
@@ -112,5 +114,7 @@ Result<Run> parse_command(const Command& command, CommandContext& context,
 
 // The options and subcommands that `command` takes, for completion: {"-a", "--all", "start"}.
 std::vector<std::string> completion_words(const Command& command);
+// The words that its `option` takes: {"last", "min", "max"} of --value; empty when it takes any.
+std::vector<std::string> completion_values(const Command& command, const std::string& option);
 
 }  // namespace dtrain::cli

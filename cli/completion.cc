@@ -1,5 +1,5 @@
 // completion bash|zsh|fish, and the two hidden commands that its scripts call: __words (commands,
-// or the options of one) and __ids (experiments that the daemon knows).
+// the options of one, or the words that one of those takes) and __ids (experiments that the daemon knows).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,11 +16,17 @@ namespace {
 // Enough for a person to choose from.
 constexpr uint32_t kIdsMax = 50;
 
-// Options after a dash; else what a subcommand can be, then IDs, then files.
+// What an option takes after it; options after a dash; else what a subcommand can be, then IDs, then files.
 constexpr const char* kBash = R"sh(# dtrain completion for bash: eval "$(dtrain completion bash)"
 _dtrain() {
   local word=${COMP_WORDS[COMP_CWORD]} command=${COMP_WORDS[1]} words=
-  if [ "$COMP_CWORD" -eq 1 ]; then
+  local before=${COMP_WORDS[COMP_CWORD-1]} values=
+  if [[ $COMP_CWORD -gt 1 && $before == -* ]]; then
+    values=$("$1" __words "$command" -- "$before" 2>/dev/null)
+  fi
+  if [ -n "$values" ]; then
+    words=$values
+  elif [ "$COMP_CWORD" -eq 1 ]; then
     words=$("$1" __words 2>/dev/null)
   elif [[ $word == -* ]]; then
     words=$("$1" __words "$command" 2>/dev/null | grep '^-')
@@ -77,7 +83,8 @@ complete -c dtrain -n '__fish_seen_subcommand_from status compare tensorboard lo
 complete -c dtrain -n '__fish_seen_subcommand_from path ls cp' -a '(dtrain __ids 2>/dev/null)'
 )sh";
 
-Result<int> print_words(const std::string& command, const CommandContext& context) {
+Result<int> print_words(const std::string& command, const std::vector<std::string>& option,
+                        const CommandContext& context) {
   if (command.empty()) {
     for (const Command& known : context.commands) {
       if (!known.group.empty()) fmt::print("{}\n", known.name);
@@ -87,7 +94,9 @@ Result<int> print_words(const std::string& command, const CommandContext& contex
   const auto found = std::find_if(context.commands.begin(), context.commands.end(),
                                   [&](const Command& known) { return known.name == command; });
   if (found == context.commands.end()) return 1;
-  for (const std::string& word : completion_words(*found)) fmt::print("{}\n", word);
+  const std::vector<std::string> words =
+      option.empty() ? completion_words(*found) : completion_values(*found, option.front());
+  for (const std::string& word : words) fmt::print("{}\n", word);
   return 0;
 }
 
@@ -125,7 +134,9 @@ Run declare_completion(Options& options, CommandContext&) {
 Run declare_words(Options& options, CommandContext& context) {
   auto command = std::make_shared<std::string>();
   options.positional("COMMAND", *command, "whose options");
-  return [command, &context] { return print_words(*command, context); };
+  auto option = std::make_shared<std::vector<std::string>>();
+  options.rest(*option, "OPTION", "what it takes instead");
+  return [command, option, &context] { return print_words(*command, *option, context); };
 }
 
 Run declare_ids(Options&, CommandContext& context) {

@@ -124,6 +124,13 @@ class CommandLine {
     return words;
   }
 
+  std::vector<std::string> values(const std::string& name) const {
+    for (const auto& [option, words] : options_.choices_) {
+      if (option->check_name(name)) return words;
+    }
+    return {};
+  }
+
   static void prepare(CLI::App& app) {
     app.set_help_flag("-h,--help", "show this");
     app.allow_extras();  // refuse_extras says it better, with a suggestion
@@ -307,7 +314,9 @@ void Options::choice(const std::string& names, std::string& value,
                      const std::vector<std::string>& words, const std::string& help) {
   std::string all;
   for (const std::string& word : words) all += (all.empty() ? "" : "|") + word;
-  app_.add_option(names, value, help)
+  CLI::Option* option = app_.add_option(names, value, help);
+  choices_.emplace_back(option, words);
+  option
       ->check(CLI::Validator(
           [words, all](std::string& text) {
             if (std::find(words.begin(), words.end(), text) != words.end()) return std::string();
@@ -368,6 +377,11 @@ Result<Run> parse_command(const Command& command, CommandContext& context,
 std::vector<std::string> completion_words(const Command& command) {
   CommandContext context;
   return CommandLine(command, context).words();
+}
+
+std::vector<std::string> completion_values(const Command& command, const std::string& option) {
+  CommandContext context;
+  return CommandLine(command, context).values(option);
 }
 
 }  // namespace dtrain::cli

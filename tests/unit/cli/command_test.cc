@@ -22,6 +22,7 @@ Run declare_sample(Options& options, CommandContext& context) {
   options.list("-p,--parameter", typed->parameters, "a parameter", "NAME=VALUE");
   options.number("-n,--num-last", typed->last, "how many");
   options.real("--cpus", typed->cpus, "processors");
+  options.choice("-t,--time", typed->id, {"clock", "iso"}, "the time");
   options.flag("-a,--all", typed->all, "all");
   options.optional_text("--explain-sync", typed->explain, typed->explained, "why", "FILE");
   options.positionals("ID", typed->ids, "which");
@@ -143,6 +144,9 @@ TEST_CASE("the subcommand that was typed runs, with its own options") {
 TEST_CASE("completion offers every option and subcommand") {
   const auto words = completion_words(kParent);
   CHECK(words == std::vector<std::string>{"--help", "--kill", "-h", "start", "stop"});
+  CHECK(completion_values(kSample, "--time") == std::vector<std::string>{"clock", "iso"});
+  CHECK(completion_values(kSample, "-t") == std::vector<std::string>{"clock", "iso"});
+  CHECK(completion_values(kSample, "--cpus").empty());
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <cctype>
 #include <cstdio>
 #include <iostream>
 #include <utility>
@@ -13,7 +14,8 @@ Result<bool> ask(const std::string& question, Error refusal) {
   std::fprintf(stderr, "%s [y/N] ", question.c_str());
   std::string answer;
   std::getline(std::cin, answer);
-  return answer == "y" || answer == "Y" || answer == "yes";
+  for (char& c : answer) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return answer == "y" || answer == "yes";
 }
 
 }  // namespace dtrain::cli

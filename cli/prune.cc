@@ -116,8 +116,10 @@ std::string render_pruned(const pb::PruneReply& reply, const pb::PruneRequest& a
                         number_ranges(reply));
     text += fmt::format("  {:<14} {}\n", "output lines", human_size(reply.log_bytes()));
   }
-  text += fmt::format("{}{:<14} {} that nothing else needs\n", count > 0 ? "  " : "", "sent files",
-                      human_size(reply.blob_bytes()));
+  if (count > 0 || reply.blob_bytes() > 0) {
+    text += fmt::format("{}{:<14} {} that nothing else needs\n", count > 0 ? "  " : "", "sent files",
+                        human_size(reply.blob_bytes()));
+  }
   if (count > 0) {
     const char* fate = asked.outputs() ? (done ? "deleted from" : "deleted too, from") : "stay in";
     text += fmt::format("  {:<14} {} {}\n", "results", fate, reply.outputs());

@@ -13,18 +13,24 @@ namespace {
 constexpr int64_t kSilentMs = 1'000;  // what is faster than this needs no bar
 constexpr int64_t kRedrawMs = 100;
 constexpr size_t kBarColumns = 20;
+constexpr size_t kBarColumnsMin = 4;
 constexpr std::string_view kClear = "\r\x1b[K";
 
-std::string bar(double share) {
-  size_t filled = static_cast<size_t>(share * static_cast<double>(kBarColumns));
-  return "[" + std::string(filled, '#') + std::string(kBarColumns - filled, '.') + "]";
+std::string bar(double share, size_t columns) {
+  size_t filled = static_cast<size_t>(share * static_cast<double>(columns));
+  return "[" + std::string(filled, '#') + std::string(columns - filled, '.') + "]";
 }
 
-std::string with_bar(std::string_view text, uint64_t done_bytes, uint64_t total_bytes) {
+// On a narrow screen the bar shrinks and goes: the figures say more.
+std::string with_bar(std::string_view text, uint64_t done_bytes, uint64_t total_bytes,
+                     const Screen& screen) {
   double of = static_cast<double>(std::max<uint64_t>(total_bytes, 1));
   double share = std::min(1.0, static_cast<double>(done_bytes) / of);
-  return fmt::format("{}{} {:3.0f} % of {}", text, bar(share), share * 100,
-                     human_size(total_bytes));
+  const std::string figures = fmt::format(" {:3.0f} % of {}", share * 100, human_size(total_bytes));
+  const size_t taken = display_width(text) + figures.size() + 3;  // its brackets, the last column
+  const size_t room = screen.width > taken ? screen.width - taken : 0;
+  const size_t columns = std::min(kBarColumns, room);
+  return std::string(text) + (columns < kBarColumnsMin ? "" : bar(share, columns)) + figures;
 }
 
 }  // namespace
@@ -38,7 +44,7 @@ std::string SyncLine::redraw(const std::string& text, int64_t now_ms) {
 }
 
 std::string SyncLine::reading(uint64_t read_bytes, uint64_t unread_bytes, int64_t now_ms) {
-  return redraw(with_bar("Reading project...", read_bytes, unread_bytes), now_ms);
+  return redraw(with_bar("Reading project...", read_bytes, unread_bytes, screen_), now_ms);
 }
 
 std::string SyncLine::sending(uint64_t files, uint64_t bytes) {
@@ -51,7 +57,7 @@ std::string SyncLine::sending(uint64_t files, uint64_t bytes) {
 
 std::string SyncLine::progress(uint64_t sent_bytes, uint64_t total_bytes, int64_t now_ms) {
   if (total_bytes == 0) return "";
-  return redraw(with_bar(line_, sent_bytes, total_bytes), now_ms);
+  return redraw(with_bar(line_, sent_bytes, total_bytes, screen_), now_ms);
 }
 
 std::string SyncLine::done() {

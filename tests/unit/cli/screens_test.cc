@@ -64,6 +64,17 @@ TEST_CASE("past one second a terminal gets a bar, a pipe does not") {
   CHECK(pipe.broken() == "\n");
 }
 
+TEST_CASE("on a narrow screen the bar shrinks, and the figures stay") {
+  SyncLine line({true, false, 60, 24}, 0);
+  line.sending(12, 300 << 20);
+  CHECK(line.progress(108 << 20, 300 << 20, 1500) ==
+        "\r\x1b[KSyncing project (300.0 MB, 12 files)...  36 % of 300.0 MB");
+  SyncLine wider({true, false, 70, 24}, 0);
+  wider.sending(12, 300 << 20);
+  CHECK(wider.progress(108 << 20, 300 << 20, 1500) ==
+        "\r\x1b[KSyncing project (300.0 MB, 12 files)...[###.......]  36 % of 300.0 MB");
+}
+
 TEST_CASE("a large project is named by what makes it large") {
   Config config;
   ProjectSize project;

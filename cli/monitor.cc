@@ -49,7 +49,7 @@ class Monitor {
         options_(options),
         id_(std::move(id)),
         screen_(screen_of(STDOUT_FILENO)),
-        live_(screen_.is_terminal && !options.once && !context.json),
+        live_(screen_.is_terminal && !screen_.dumb && !options.once && !context.json),
         sink_(STDOUT_FILENO),
         signals_(live_ ? std::vector<int>{SIGINT, SIGTERM, SIGHUP, SIGWINCH, SIGQUIT, SIGTSTP}
                        : std::vector<int>{SIGINT, SIGTERM, SIGHUP, SIGWINCH}),

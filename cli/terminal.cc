@@ -52,6 +52,7 @@ Screen screen_of(int fd) {
   if (!screen.is_terminal) return screen;
   const char* term = std::getenv("TERM");
   bool dumb = term == nullptr || std::string_view(term).empty() || std::string_view(term) == "dumb";
+  screen.dumb = dumb;
   screen.colours = !dumb && !is_set("NO_COLOR");
   winsize size{};
   bool known = ioctl(fd, TIOCGWINSZ, &size) == 0;

@@ -15,6 +15,7 @@ struct Screen {
   bool colours = false;  // a terminal that has them, and NO_COLOR is not set
   size_t width = 0;      // columns; 0: unbounded, as in a pipe
   size_t height = 0;     // rows; 0: unbounded
+  bool dumb = false;     // a terminal whose cursor does not move
 };
 
 // Asks the kernel; TERM=dumb and a non-empty NO_COLOR turn colours off. A terminal that does not

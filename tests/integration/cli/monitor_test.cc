@@ -108,5 +108,15 @@ TEST_CASE("a monitor that is stopped or quit gives the terminal back as it was")
   CHECK(WEXITSTATUS(status) == 0);
 }
 
+TEST_CASE("a terminal whose cursor does not move gets one sample, without escapes") {
+  const ScratchHome scratch;
+  SamplingDaemon daemon(scratch.home());
+  Screenful monitor({BIN_DIR "/dtrain", "monitor", "4"}, "dumb");
+  const std::string seen = monitor.read_until("4.train");
+  CHECK(holds(seen, "4.train"));
+  REQUIRE(!holds(seen, "\x1b"));
+  CHECK(WIFEXITED(monitor.changed()));
+}
+
 }  // namespace
 }  // namespace dtrain::cli

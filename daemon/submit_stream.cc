@@ -19,10 +19,10 @@ class SubmitStream final : public BidiStream<pb::SubmitRequest, pb::SubmitReply>
                Scheduler& scheduler, Blobs& blobs)
       : BidiStream(loop, call), scheduler_(scheduler), blobs_(blobs) {
     on_message = [this](pb::SubmitRequest& request) {
-      if (const auto status = step(request); !status.ok()) finish(to_grpc(status.error()));
+      if (const auto status = step(request); !status.ok()) refuse(to_grpc(status.error()));
     };
     on_reads_done = [this] {
-      finish({grpc::StatusCode::CANCELLED, "the submission ended in the middle"});
+      refuse({grpc::StatusCode::CANCELLED, "the submission ended in the middle"});
     };
   }
 
@@ -97,7 +97,6 @@ class SubmitStream final : public BidiStream<pb::SubmitRequest, pb::SubmitReply>
 
   Status accept() {
     TRY(pack_->store());
-    // Refused, the blobs go with their writer.
     TRY(auto accepted, scheduler_.submit(std::move(*submission_), extras_));
     pack_->publish();
     blobs_.set_whole(root_);
@@ -106,6 +105,12 @@ class SubmitStream final : public BidiStream<pb::SubmitRequest, pb::SubmitReply>
     send(std::move(reply));
     finish(grpc::Status::OK);
     return ok();
+  }
+
+  // The blobs go with their writer, before the client hears of it.
+  void refuse(const grpc::Status& why) {
+    pack_.reset();
+    finish(why);
   }
 
   Scheduler& scheduler_;

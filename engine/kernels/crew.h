@@ -37,18 +37,16 @@ class Crew {
     run_all({&part, [](const void* of, int i) { (*static_cast<const Part*>(of))(i); }});
   }
 
+  // The columns of a matrix are shared in so many or more. A hand begins with the same ones in every operation, so that
+  // what it wrote of them is in its cache.
+  static constexpr int64_t kColumns = 64;
+
   // part(range): `count` in ranges that begin at multiples of `step`, four a hand if it goes. A hand begins with
   // those that are its own every time, and goes on with what others have not come to: a processor may have less
   // time than another. Without a crew, or with too little for `least` each, the caller does it all.
   template <class Part>
   static void share(Crew* crew, int64_t count, int64_t step, int64_t least, const Part& part) {
     share_prepared(crew, count, step, least, [&] { return std::cref(part); });
-  }
-  // part(columns), of a matrix with n: a hand begins with the same ones in every operation, so that what it wrote of
-  // them is in its cache.
-  template <class Part>
-  static void share_columns(Crew* crew, int64_t n, const Part& part) {
-    share(crew, n, kColumns, kColumns, part);
   }
   // The same, with a part of its own for each hand: prepare() gives it, before the hand's first range.
   template <class Prepare>
@@ -77,7 +75,6 @@ class Crew {
 
  private:
   static constexpr int64_t kPiecesOfHand = 4, kMostPieces = 64;
-  static constexpr int64_t kColumns = 64;  // no hand gets fewer
 
   struct Job {
     const void* part;

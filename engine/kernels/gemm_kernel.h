@@ -1,6 +1,6 @@
-// Matrix products. Every element of a product is the sum over k in the order of k, by one multiply-add
-// each, wherever in the matrix it lies: so a row of the result has the same bits whatever the other
-// rows are, and a batch may be cut anywhere.
+// Matrix products. Every element of a product is the sum over k in the order of k, the first multiplied and
+// by one multiply-add each other, wherever in the matrix it lies: so a row of the result has the same bits
+// whatever the other rows are, and a batch may be cut anywhere.
 //
 // A tile of kRows x kColumns elements stays in registers while k runs. B is read in place where its rows
 // are contiguous and close together, else packed into panels of kColumns; A is read in place, but for a
@@ -44,23 +44,34 @@ struct Ending {
   const T* where = nullptr;
 };
 
-// `acc` += A B, R rows of C vectors. A's element (m, k) is a[m rs + k cs], B's row k begins at b + k ldb.
-template <class T, int R, int C>
-DTRAIN_INLINE void add_product(int64_t k_count, const T* a, int64_t rs, int64_t cs, const T* b, int64_t ldb,
-                               Vector<T> (&acc)[R][C]) {
-  for (int64_t k = 0; k < k_count; ++k) {
-    Vector<T> columns[C];
-    for (int c = 0; c < C; ++c) columns[c] = load(b + c * kLanes<T>);
-    for (int c = 0; c < C; ++c) __builtin_prefetch(b + kRowsAhead * ldb + c * kLanes<T>);
-    const T* row = a;
+// `acc` = A B of one k (kFirst), or `acc` += A B: R rows of C vectors. A's element m is a[m rs], B's row begins at b.
+template <class T, bool kFirst, int R, int C>
+DTRAIN_INLINE void add_outer(const T* a, int64_t rs, const T* b, Vector<T> (&acc)[R][C]) {
+  Vector<T> columns[C];
+  for (int c = 0; c < C; ++c) columns[c] = load(b + c * kLanes<T>);
 #pragma GCC unroll 16
-    for (int m = 0; m < R; ++m, row += rs) {
-      const Vector<T> each = splat(*row);
+  for (int m = 0; m < R; ++m, a += rs) {
+    const Vector<T> each = splat(*a);
 #pragma GCC unroll 2
-      for (int c = 0; c < C; ++c) acc[m][c] += each * columns[c];
-    }
+    for (int c = 0; c < C; ++c) acc[m][c] = kFirst ? each * columns[c] : acc[m][c] + each * columns[c];
+  }
+}
+
+// `acc` = A B. A's element (m, k) is a[m rs + k cs], B's row k begins at b + k ldb. The first k is multiplied, not
+// added to zero: on AMD's cores multiply-adds onto registers that were just zeroed cost a leaf of 16 rows an eighth.
+template <class T, int R, int C>
+DTRAIN_INLINE void multiply(int64_t k_count, const T* a, int64_t rs, int64_t cs, const T* b, int64_t ldb,
+                            Vector<T> (&acc)[R][C]) {
+  if (k_count == 0) {
+    for (auto& row : acc) std::fill_n(row, C, Vector<T>{});
+    return;
+  }
+  add_outer<T, true>(a, rs, b, acc);
+  for (int64_t k = 1; k < k_count; ++k) {
     a += cs;
     b += ldb;
+    for (int c = 0; c < C; ++c) __builtin_prefetch(b + kRowsAhead * ldb + c * kLanes<T>);
+    add_outer<T, false>(a, rs, b, acc);
   }
 }
 
@@ -86,8 +97,8 @@ DTRAIN_INLINE void store_rows(const Vector<T> (&acc)[R][C], T* rows, int64_t ld)
 template <class T, int R, int C>
 void multiply_tile(int64_t k_count, const T* a, int64_t rs, int64_t cs, const T* b, int64_t ldb,
                    T* out, int64_t ld, const Ending<T>& ending) {
-  Vector<T> acc[R][C] = {};
-  add_product<T>(k_count, a, rs, cs, b, ldb, acc);
+  Vector<T> acc[R][C];
+  multiply<T>(k_count, a, rs, cs, b, ldb, acc);
   if (ending.plus != nullptr) add_rows<T>(ending.plus, ld, acc);
   if (ending.bias != nullptr) {
 #pragma GCC unroll 2
@@ -121,27 +132,24 @@ void multiply_tile(int64_t k_count, const T* a, int64_t rs, int64_t cs, const T*
   store_rows<T>(acc, out, ld);
 }
 
-// So many rows of B are written out one after the other: a short leaf would spend much of its time on a loop's end.
-inline constexpr int kUnrolled = 16;
-
 // The same without an ending, k cut at the ends of leaves, whose products are summed by the balanced tree.
 template <class T, int R, int C>
 void multiply_leaves(Leaves leaves, const T* a, int64_t rs, int64_t cs, const T* b, int64_t ldb, T* out, int64_t ld) {
   alignas(64) std::array<Tile<T>, kTreeLevels> waiting;  // sums of left siblings, the largest first
-  int64_t k = 0;
+  int64_t begin = 0;
   int depth = 0;
   for (int leaf = 0; leaf < leaves.count; ++leaf) {
-    Vector<T> acc[R][C] = {};
-    for (; k + kUnrolled <= leaves.ends[leaf]; k += kUnrolled) {
-#pragma GCC unroll 16
-      for (int i = 0; i < kUnrolled; ++i, a += cs, b += ldb) add_product<T>(1, a, rs, cs, b, ldb, acc);
-    }
-    for (; k < leaves.ends[leaf]; ++k, a += cs, b += ldb) add_product<T>(1, a, rs, cs, b, ldb, acc);
+    const int64_t rows = leaves.ends[leaf] - begin;
+    Vector<T> acc[R][C];
+    multiply<T>(rows, a, rs, cs, b, ldb, acc);
+    begin += rows;
+    a += rows * cs;
+    b += rows * ldb;
     for (int rest = leaf; rest & 1; rest >>= 1) {
       add_rows<T>(waiting[static_cast<size_t>(--depth)].data(), kColumns<T>, acc);
     }
-    if (leaf + 1 == leaves.count) return store_rows<T>(acc, out, ld);
-    store_rows<T>(acc, waiting[static_cast<size_t>(depth++)].data(), kColumns<T>);
+    const bool is_last = leaf + 1 == leaves.count;   // one store for both: the compiler would keep copies for two
+    store_rows<T>(acc, is_last ? out : waiting[static_cast<size_t>(depth++)].data(), is_last ? ld : kColumns<T>);
   }
 }
 
@@ -198,6 +206,7 @@ inline constexpr int64_t kBlockBytes = 512 * 1024;
 inline constexpr int64_t kTilesInPlace = 12;
 // Panels, and tiles of A, that are packed at once.
 inline constexpr int64_t kPanelsAtOnce = 8;
+inline constexpr int64_t kPanelsRead = 4;   // at the least
 inline constexpr int64_t kTilesAtOnce = 20;
 
 // A product cut up: columns into chunks of panels, rows into blocks of tiles. For a chunk and a block all
@@ -220,8 +229,8 @@ class Cut {
     const int64_t blocks = std::max<int64_t>(1, (tiles_ + most_tiles - 1) / most_tiles);
     tiles_of_block_ = (tiles_ + blocks - 1) / blocks;
     panels_of_chunk_ = std::max<int64_t>(1, 2 * kBlockBytes / row_bytes / kColumns<T>);
-    // What is gone over once only takes the place of what was there before.
-    if (tiles_ <= tiles_of_block_) panels_of_chunk_ = 1;
+    // What is gone over once only takes the place of what was there before; but rows are read as wide as memory likes.
+    if (tiles_ <= tiles_of_block_) panels_of_chunk_ = b.column_stride == 1 ? kPanelsRead : 1;
     const int64_t panels = (n_count + kColumns<T> - 1) / kColumns<T>;
     panels_of_chunk_ = std::min(panels_of_chunk_, panels);
     // In place where rows of B are contiguous, and not so far apart that they push each other out of the
@@ -235,16 +244,16 @@ class Cut {
     packed_panels_ = scratch<T>(Scratch::Panel, panels_of_chunk_ * panel_step_);
   }
 
-  // body(panel, n, in, m, rows), of every tile of C.
+  // body(panel, n, in, m, rows), of every tile of C's columns.
   template <class Body>
-  void run(Body body) {
+  void run(Range of, const Body& body) {
     const int64_t columns = panels_of_chunk_ * kColumns<T>;
-    for (int64_t chunk = 0; chunk < n_count_; chunk += columns) {
-      const int64_t chunk_end = std::min(n_count_, chunk + columns);
+    for (int64_t chunk = of.begin; chunk < of.end; chunk += columns) {
+      const int64_t chunk_end = std::min(of.end, chunk + columns);
       pack_chunk(chunk, chunk_end);
       for (int64_t block = 0; block < tiles_; block += tiles_of_block_) {
         const int64_t block_end = std::min(tiles_, block + tiles_of_block_);
-        if (packs_tiles_ && chunk == 0) pack_block(block, block_end);
+        if (packs_tiles_ && !tiles_are_packed_) pack_block(block, block_end);
         for (int64_t n = chunk; n < chunk_end; n += kColumns<T>) {
           const Panel<T> panel = panel_at(n, (n - chunk) / kColumns<T>);
           for (int64_t tile = block; tile < block_end; ++tile) {
@@ -254,6 +263,7 @@ class Cut {
           }
         }
       }
+      tiles_are_packed_ = true;
     }
   }
 
@@ -314,6 +324,7 @@ class Cut {
   const int64_t tiles_, tile_step_, panel_step_;
   int64_t tiles_of_block_, panels_of_chunk_;
   bool packs_panels_, packs_tiles_;
+  bool tiles_are_packed_ = false;   // once for all columns
   T *packed_tiles_ = nullptr, *packed_panels_;
 };
 
@@ -366,50 +377,40 @@ DTRAIN_INLINE void prefetch_tile(const T* from, int rows, int64_t ld) {
   }
 }
 
-// What columns of a product are made of.
-template <class T>
-GemmB<T> columns_of(const GemmB<T>& b, Range columns) {
-  return {b.data + columns.begin * b.column_stride, b.row_stride, b.column_stride};
-}
-template <class T>
-Then<T> columns_of(const Then<T>& then, Range columns) {
-  const auto from = [&](auto* matrix) { return matrix == nullptr ? nullptr : matrix + columns.begin; };
-  return {from(then.plus), from(then.bias), then.relu, from(then.gelu_slope), from(then.times), from(then.where)};
+// body(panel, n, in, m, rows), of every tile of C, by a crew if there is one: each hand packs A once, for all its columns.
+template <class T, class Body>
+void for_tiles(int64_t m_count, int64_t n_count, int64_t k_count, const GemmA<T>& a, const GemmB<T>& b, Crew* crew,
+               const Body& body) {
+  Crew::share_prepared(crew, n_count, Crew::kColumns, Crew::kColumns, [&] {
+    return [&body, cut = Cut<T>(m_count, n_count, k_count, a, b)](Range columns) mutable { cut.run(columns, body); };
+  });
 }
 
 template <class T>
 void gemm_then(int64_t m_count, int64_t n_count, int64_t k_count, GemmA<T> a, GemmB<T> b, T* c,
                int64_t ldc, const Then<T>& then, Crew* crew) {
-  if (crew != nullptr) {
-    return Crew::share_columns(crew, n_count, [&](Range columns) {
-      gemm_then<T>(m_count, columns.size(), k_count, a, columns_of(b, columns), c + columns.begin, ldc,
-                   columns_of(then, columns), nullptr);
-    });
-  }
-  Tile<T> tile;
-  Cut<T>(m_count, n_count, k_count, a, b)
-      .run([&](const Panel<T>& panel, int64_t n, const TileRows<T>& in, int64_t m, int rows) {
-        const int64_t at = m * ldc + n;
-        const auto place = [at](auto* matrix) { return matrix == nullptr ? nullptr : matrix + at; };
-        const T *const plus = place(then.plus), *const times = place(then.times), *const where = place(then.where);
-        const auto multiply = panel.multiply(rows);
-        if (panel.is_full()) {
-          if (times != nullptr) prefetch_tile(times, rows, ldc);
-          const Ending<T> ending{.plus = plus,
-                                 .bias = then.bias == nullptr ? nullptr : then.bias + n,
-                                 .relu = then.relu,
-                                 .times = times,
-                                 .where = where};
-          multiply(k_count, in.data, in.row_stride, in.column_stride, panel.data, panel.ld, c + at, ldc,
-                   ending);
-        } else {
-          multiply(k_count, in.data, in.row_stride, in.column_stride, panel.data, panel.ld, tile.data(),
-                   kColumns<T>, {});
-          copy_tile(tile.data(), rows, panel.width, plus, c + at, ldc);
-          if (then.bias != nullptr || times != nullptr || where != nullptr) end_narrow_tile(then, at, n, rows, panel.width, c, ldc);
-        }
-        if (then.gelu_slope != nullptr) gelu_tile(rows, panel.width, c + at, then.gelu_slope + at, ldc);
-      });
+  const auto finish_tile = [=](const Panel<T>& panel, int64_t n, const TileRows<T>& in, int64_t m, int rows) {
+    const int64_t at = m * ldc + n;
+    const auto place = [at](auto* matrix) { return matrix == nullptr ? nullptr : matrix + at; };
+    const T *const plus = place(then.plus), *const times = place(then.times), *const where = place(then.where);
+    const auto multiply = panel.multiply(rows);
+    if (panel.is_full()) {
+      if (times != nullptr) prefetch_tile(times, rows, ldc);
+      const Ending<T> ending{.plus = plus,
+                             .bias = then.bias == nullptr ? nullptr : then.bias + n,
+                             .relu = then.relu,
+                             .times = times,
+                             .where = where};
+      multiply(k_count, in.data, in.row_stride, in.column_stride, panel.data, panel.ld, c + at, ldc, ending);
+    } else {
+      Tile<T> tile;
+      multiply(k_count, in.data, in.row_stride, in.column_stride, panel.data, panel.ld, tile.data(), kColumns<T>, {});
+      copy_tile(tile.data(), rows, panel.width, plus, c + at, ldc);
+      if (then.bias != nullptr || times != nullptr || where != nullptr) end_narrow_tile(then, at, n, rows, panel.width, c, ldc);
+    }
+    if (then.gelu_slope != nullptr) gelu_tile(rows, panel.width, c + at, then.gelu_slope + at, ldc);
+  };
+  for_tiles<T>(m_count, n_count, k_count, a, b, crew, finish_tile);
 }
 
 template <class T>
@@ -423,20 +424,16 @@ template <class T>
 void gemm_tree(int64_t m_count, int64_t n_count, Leaves leaves, GemmA<T> a, GemmB<T> b, T* c,
                int64_t ldc, bool add, Crew* crew) {
   if (leaves.count == 1) return gemm(m_count, n_count, leaves.ends[0], a, b, c, ldc, add, crew);
-  if (crew != nullptr) {
-    return Crew::share_columns(crew, n_count, [&](Range columns) {
-      gemm_tree<T>(m_count, columns.size(), leaves, a, columns_of(b, columns), c + columns.begin, ldc, add, nullptr);
-    });
-  }
-  Tile<T> tile;
-  Cut<T>(m_count, n_count, leaves.ends[leaves.count - 1], a, b)
-      .run([&](const Panel<T>& panel, int64_t n, const TileRows<T>& in, int64_t m, int rows) {
-        T* const to = c + m * ldc + n;
-        const bool in_place = panel.is_full() && !add;
-        panel.multiply_leaves(rows)(leaves, in.data, in.row_stride, in.column_stride, panel.data, panel.ld,
-                                    in_place ? to : tile.data(), in_place ? ldc : kColumns<T>);
-        if (!in_place) copy_tile(tile.data(), rows, panel.width, add ? to : nullptr, to, ldc);
-      });
+  const auto sum_tile = [=](const Panel<T>& panel, int64_t n, const TileRows<T>& in, int64_t m, int rows) {
+    T* const to = c + m * ldc + n;
+    Tile<T> tile;
+    const bool in_place = panel.is_full() && !add;
+    if (panel.is_full()) prefetch_tile(to, rows, ldc);
+    panel.multiply_leaves(rows)(leaves, in.data, in.row_stride, in.column_stride, panel.data, panel.ld,
+                                in_place ? to : tile.data(), in_place ? ldc : kColumns<T>);
+    if (!in_place) copy_tile(tile.data(), rows, panel.width, add ? to : nullptr, to, ldc);
+  };
+  for_tiles<T>(m_count, n_count, leaves.ends[leaves.count - 1], a, b, crew, sum_tile);
 }
 
 }  // namespace dtrain::engine::DTRAIN_ISA

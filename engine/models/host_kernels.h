@@ -44,7 +44,7 @@ class HostKernels : public Kernels<V> {
     Base::gemm_tree(m, n, leaves, a, b, c, ldc, add, crew_);
   }
   void sum_rows(int64_t n, Leaves leaves, const V* x, V* out, bool add) const {
-    Crew::share_columns(crew_, n, [&](Range columns) {
+    Crew::share(crew_, n, Crew::kColumns, Crew::kColumns, [&](Range columns) {
       Base::sum_rows(columns.size(), n, leaves, x + columns.begin, out + columns.begin, add);
     });
   }

@@ -22,38 +22,57 @@ inline constexpr int kConvVectors = DTRAIN_VECTOR_BYTES == 64 ? 5 : 3;  // along
 // over them: few, for rows of different channels come to lie in the same sets of it.
 inline constexpr int64_t kConvWindowBytes = 8 * 1024;
 
+// `acc` = one tap's weights of R channels, `taps` apart, times C vectors of pixels (kFirst), or += that.
+template <class T, bool kFirst, int R, int C>
+DTRAIN_INLINE void add_tap(const T* from, const T* filter, int64_t taps, Vector<T> (&acc)[R][C]) {
+  // Or the compiler keeps pixels for the next tap, in registers that sums need.
+  __asm__("" : "+r"(from));
+  Vector<T> pixels[C];
+#pragma GCC unroll 5
+  for (int i = 0; i < C; ++i) pixels[i] = load(from + i * kLanes<T>);
+#pragma GCC unroll 5
+  for (int r = 0; r < R; ++r) {
+    const Vector<T> weight = splat(filter[r * taps]);
+#pragma GCC unroll 5
+    for (int i = 0; i < C; ++i) acc[r][i] = kFirst ? weight * pixels[i] : acc[r][i] + weight * pixels[i];
+  }
+}
+
 // Part of one output row of R channels: `out` = filters over some input channels, valid taps only; kOnto: added to what
 // is there.
 template <class T, bool kOnto, int R, int C>
 void conv_tile(const ConvShape& s, Range channels, const T* in, const T* filters, T* out, int64_t out_channel) {
-  Vector<T> acc[R][C] = {};
+  const int64_t taps = s.in_channels * s.kernel * s.kernel;
+  const int64_t row = s.in_width * kBlockImages;
+  const T* from = in + channels.begin * s.in_height * row;
+  const T* filter = filters + channels.begin * s.kernel * s.kernel;
+  const T* const last = filters + channels.end * s.kernel * s.kernel - 1;
+  int64_t x = 0, y = 0;
+  // One loop over rows, columns and channels: with three the compiler copies all sums between them.
+  const auto next = [&] {
+    ++filter;
+    from += kBlockImages;
+    if (++x < s.kernel) return;
+    x = 0;
+    from += row - s.kernel * kBlockImages;
+    if (++y < s.kernel) return;
+    y = 0;
+    from += (s.in_height - s.kernel) * row;
+  };
+  Vector<T> acc[R][C];
   if constexpr (kOnto) {
 #pragma GCC unroll 5
     for (int r = 0; r < R; ++r) {
 #pragma GCC unroll 5
       for (int i = 0; i < C; ++i) acc[r][i] = load(out + r * out_channel + i * kLanes<T>);
     }
+    add_tap<T, false>(from, filter, taps, acc);
+  } else {
+    add_tap<T, true>(from, filter, taps, acc);
   }
-  const int64_t taps = s.in_channels * s.kernel * s.kernel;
-  const int64_t row = s.in_width * kBlockImages;
-  const T* filter = filters + channels.begin * s.kernel * s.kernel;
-  for (int64_t c = channels.begin; c < channels.end; ++c) {
-    for (int64_t y = 0; y < s.kernel; ++y) {
-      const T* from = in + (c * s.in_height + y) * row;
-      for (int64_t x = 0; x < s.kernel; ++x, from += kBlockImages, ++filter) {
-        // Or the compiler keeps pixels for the next tap, in registers that sums need.
-        __asm__("" : "+r"(from));
-        Vector<T> pixels[C];
-#pragma GCC unroll 5
-        for (int i = 0; i < C; ++i) pixels[i] = load(from + i * kLanes<T>);
-#pragma GCC unroll 5
-        for (int r = 0; r < R; ++r) {
-          const Vector<T> weight = splat(filter[r * taps]);
-#pragma GCC unroll 5
-          for (int i = 0; i < C; ++i) acc[r][i] += weight * pixels[i];
-        }
-      }
-    }
+  while (filter != last) {
+    next();
+    add_tap<T, false>(from, filter, taps, acc);
   }
 #pragma GCC unroll 5
   for (int r = 0; r < R; ++r) {

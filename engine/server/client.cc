@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <random>
+#include <ranges>
 
 #include "engine/comm/place.h"
 #include "engine/norm.h"
@@ -59,10 +60,10 @@ Result<std::unique_ptr<ServerClient>> ServerClient::join(const ServerClientConfi
   for (Lane& lane : client->lanes_) {
     TRY(client->connect(lane, deadline));
     client->introduction_.generation = lane.welcome().generation;
-    client->pushes_ = std::max(client->pushes_, lane.welcome().sequence);
     client->updates_ = client->lanes_.front().welcome().clock;
     client->begun_at_ = lane.welcome().samples;
   }
+  client->catch_up(&Lane::welcome);
   // With bounded staleness a worker that computes for long is waited for; in step with each other, only
   // worker 0 while it tests and writes.
   const ServerMode mode = config.spec.strategy.mode;
@@ -243,13 +244,16 @@ Status ServerClient::push(const float* grads, double learning_rate, double gradi
   TRY(exchange());
   ++pushes_;
   // Who was silent for too long goes on where the slowest are: else these would wait for it to come there.
-  if (config_.spec.strategy.mode == ServerMode::Ssp && params != nullptr) catch_up();
+  if (config_.spec.strategy.mode == ServerMode::Ssp && params != nullptr) catch_up(&Lane::answer);
   note_answers();
   return ok();
 }
 
-void ServerClient::catch_up() {
-  for (const Lane& lane : lanes_) pushes_ = std::max(pushes_, lane.answer().sequence);
+// In sync no server is left out of a step: one may have done it without this worker, and another wait for it.
+void ServerClient::catch_up(const Frame& (Lane::*said)() const) {
+  const auto [least, most] = std::ranges::minmax(
+      lanes_ | std::views::transform([&](const Lane& lane) { return (lane.*said)().sequence; }));
+  pushes_ = std::max(pushes_, config_.spec.strategy.mode == ServerMode::Sync ? least : most);
 }
 
 Status ServerClient::push_step(std::span<const NodeSums> nodes, uint64_t samples,
@@ -293,7 +297,7 @@ Status ServerClient::push_step(std::span<const NodeSums> nodes, uint64_t samples
     TRY(exchange());
   }
   ++pushes_;
-  catch_up();
+  catch_up(&Lane::answer);
   note_answers();
   return ok();
 }

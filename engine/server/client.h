@@ -50,9 +50,9 @@ class ServerClient {
   // arenas as the optimiser has), which have seen so many updates, for steps from `begun_at` on.
   Status fill(std::span<const float* const> arenas, uint64_t updates, uint64_t begun_at);
 
-  // This worker's pushes so far, on the server that knows of most; the next is one more. Not 0 at the
-  // start of a worker that replaces a lost one. With ssp also those of the slowest of the others, where
-  // this one was not counted for a while.
+  // This worker's pushes so far, on the server that knows of most, in sync of fewest; the next is one more.
+  // Not 0 at the start of a worker that replaces a lost one. With ssp also those of the slowest of the
+  // others, where this one was not counted for a while.
   uint64_t pushes() const { return pushes_; }
   // The step that worker 0 began at: pushes come on top of it.
   uint64_t begun_at() const { return begun_at_; }
@@ -84,7 +84,7 @@ class ServerClient {
   Status ask_all(server::Frame frame, float* data);
   Status exchange(bool fills = false);
   double clipped() const;
-  void catch_up();
+  void catch_up(const server::Frame& (server::Lane::*said)() const);
   void note_answers();
   void beat();
 

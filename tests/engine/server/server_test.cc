@@ -8,6 +8,7 @@
 #include <future>
 #include <limits>
 
+#include "engine/server/shards.h"
 #include "tests/engine/server/servers.h"
 
 namespace dtrain::engine {
@@ -368,6 +369,86 @@ TEST_CASE("sync with a backup: the step is done without the slowest, who goes on
   CHECK(late == params);
   require_ok(slow->push_step({&node, 1}, 2, 1, late.data()));
   CHECK(late.front() == 4);
+}
+
+// A worker's connections, by which it pushes to some servers and not to others.
+class UnevenWorker {
+ public:
+  UnevenWorker(const ServerClientConfig& config, const Layout& layout)
+      : config_(config), ranges_(shards_of(layout.size(), static_cast<int>(config.servers.size()))) {
+    for (const std::string& address : config.servers) {
+      auto socket = required(Socket::connect(address, deadline()));
+      const server::Frame hello{.op = server::Op::Hello,
+                                .job = server_job(config.experiment, config.spec, layout, config.servers.size(),
+                                                  config.workers.size()),
+                                .rank = static_cast<uint32_t>(config.rank),
+                                .samples = 1};
+      require_ok(socket.write(&hello, sizeof(hello), deadline()));
+      CHECK(answer(socket).op == server::Op::Welcome);
+      sockets_.push_back(std::move(socket));
+    }
+  }
+  // Returns once the server has done the step.
+  void push(size_t server, uint64_t step, const NodeSums& node) {
+    Socket& socket = sockets_[server];
+    const auto bytes = static_cast<size_t>(ranges_[server].size()) * sizeof(float);
+    const server::Frame frame{.op = server::Op::Node,
+                              .flags = server::kLast,
+                              .sequence = step,
+                              .payload = bytes,
+                              .rank = static_cast<uint32_t>(config_.rank),
+                              .learning_rate = 1,
+                              .samples = 2,
+                              .leaf_begin = static_cast<uint16_t>(node.begin),
+                              .leaf_end = static_cast<uint16_t>(node.end)};
+    require_ok(socket.write(&frame, sizeof(frame), deadline()));
+    require_ok(socket.write(node.values + ranges_[server].begin, bytes, deadline()));
+    CHECK(answer(socket).sequence == step);
+    Arena params(bytes / sizeof(float));
+    require_ok(socket.read(params.data(), bytes, deadline()));
+  }
+
+ private:
+  static Deadline deadline() { return Deadline::after(10); }
+  static server::Frame answer(Socket& socket) {
+    server::Frame frame;
+    require_ok(socket.read(&frame, sizeof(frame), deadline()));
+    return frame;
+  }
+  const ServerClientConfig config_;
+  const std::vector<Range> ranges_;
+  std::vector<Socket> sockets_;
+};
+
+TEST_CASE("sync with a backup: a step that one server did without a worker is not left out at the others, who need it") {
+  EngineSpec spec = spec_of(ServerMode::Sync);
+  spec.strategy.backup = 1;
+  spec.deadline_seconds = 5;
+  const Layout layout = test_layout();
+  const Servers servers(spec, layout, 2, 3);
+  const auto first = join(servers.worker(0), layout);
+  const auto slow = join(servers.worker(1), layout);
+  UnevenWorker dying(servers.worker(2), layout);
+  const Arena grads(static_cast<size_t>(layout.size()), -2);
+  Arena params(grads.size()), late(grads.size());
+  const auto push_first = [&] {
+    const NodeSums node{0, 2, grads.data()};
+    return std::async(std::launch::async, [&, node] { return first->push_step({&node, 1}, 2, 1, params.data()); });
+  };
+  const NodeSums of_slow{2, 4, grads.data()}, of_dying{4, 8, grads.data()};
+  auto step1 = push_first();
+  dying.push(0, 1, of_dying);
+  dying.push(1, 1, of_dying);
+  require_ok(step1.get());
+  // It is stopped after the first server had its gradients.
+  auto step2 = push_first();
+  dying.push(0, 2, of_dying);
+  require_ok(slow->push_step({&of_slow, 1}, 2, 1, late.data()));
+  CHECK(slow->pushes() == 1);
+  require_ok(slow->push_step({&of_slow, 1}, 2, 1, late.data()));
+  CHECK(slow->pushes() == 2);
+  require_ok(step2.get());
+  CHECK(late == params);
 }
 
 TEST_CASE("a gradient that is not finite is refused, and names the worker") {

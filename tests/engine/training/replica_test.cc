@@ -243,7 +243,7 @@ TEST_CASE("a worker that was not waited for goes on where the others are") {
   int64_t after = 0;
   for (int i = 0; i < 2; ++i) {
     const int64_t before = after = saved(gang);
-    REQUIRE(gang.replicas[0]->runs_until([&] { return (after = saved(gang)) > before; }));
+    REQUIRE_MESSAGE(gang.replicas[0]->runs_until([&] { return (after = saved(gang)) > before; }), gang.log("worker.0"));
   }
   REQUIRE(gang.replicas[0]->runs_until([&] { return saved(gang) >= after + 300; }));
   gang.replicas[2]->signal(SIGCONT);

@@ -19,10 +19,6 @@ namespace asio = boost::asio;
 namespace {
 
 constexpr std::chrono::milliseconds kRetryMs{200};
-// Until what could not be killed is tried again: a while on the thread that others need.
-constexpr std::chrono::milliseconds kKillAgainMs{2000};
-// What a keeper has for an end beyond the grace, before somebody looks whether it runs at all.
-constexpr std::chrono::milliseconds kKeeperAnswersMs{1000};
 
 ReplicaExit never_started() {
   ReplicaExit exit;
@@ -61,10 +57,12 @@ HeldLaunch::HeldLaunch(LaunchContext& context, const ExperimentId& experiment, u
       directory_(context.site.launches() / name_),
       spools_(directory_),
       facts_(directory_),
+      keeper_(context.loop, context.files, directory_,
+              {[this] { on_keeper_gone(); }, [this] { return awaits_ends(); },
+               [this](const auto& ends) { on_strays_gone(ends); }}),
       ready_(context.loop),
       reconnect_(context.loop),
-      look_again_(context.loop),
-      ends_due_(context.loop) {}
+      look_again_(context.loop) {}
 
 HeldLaunch::~HeldLaunch() = default;
 
@@ -135,8 +133,7 @@ void HeldLaunch::on_files_ready(FileWork work) {
 Status HeldLaunch::bring_up_keeper() {
   TRY(SpawnedKeeper keeper, context_.keepers.start(directory_));
   stage_ = Stage::KeeperComing;
-  watch_ = ProcessWatch::of(context_.loop, std::move(keeper.process),
-                                  [this] { on_keeper_gone(); });
+  keeper_.watch(std::move(keeper.process));
   ready_.assign(keeper.ready.release());
   ready_.async_read_some(asio::buffer(word_), [this](boost::system::error_code error, size_t size) {
     if (error != asio::error::operation_aborted) on_keeper_word({word_.data(), size});
@@ -236,28 +233,18 @@ Status HeldLaunch::adopt() {
   }
   file_ = std::move(**file);
   for (const ReplicaLaunch& replica : file_.replicas) add_replicas({replica.id});
-  auto watch = ProcessWatch::of(context_.loop, *facts.keeper, [this] { on_keeper_gone(); });
+  const Status watched = keeper_.watch(*facts.keeper);
   // Out of descriptors is no proof of death.
-  if (!watch.ok() && watch.error().code == Code::ResourceExhausted) return std::move(watch).error();
-  bool alive = watch.ok();
+  if (!watched.ok() && watched.error().code == Code::ResourceExhausted) return watched;
+  const bool alive = watched.ok();
   if (alive) {
-    watch_ = std::move(watch).value();
     stage_ = Stage::Prepared;
     if (auto connected = connect(); !connected.ok()) on_keeper_hung_up();
   }
   look();
   if (!alive) {
     stage_ = Stage::KeeperLost;
-    if (!all_exited()) {
-      const auto ends = end_lost_launch(directory_);
-      if (ends.ok()) {
-        on_strays_gone(*ends);
-      } else if (ends.error().code == Code::DeadlineExceeded) {
-        end_strays();  // it may take long: the other launches are not to wait
-      } else {
-        return ends.error();
-      }
-    }
+    if (!all_exited()) TRY(keeper_.end_strays_now());
   } else if (std::none_of(replicas_.begin(), replicas_.end(),
                           [](const auto& each) { return each->started() || each->exited(); })) {
     for (const ReplicaLaunch& replica : file_.replicas)
@@ -283,7 +270,7 @@ void HeldLaunch::on_keeper_hung_up() {
     if (error || alive.expired() || client_ || stage_ != Stage::Prepared) return;
     if (!connect().ok()) {
       // It may listen in another network namespace, where no line reaches it; a signal does.
-      if (all_asked_to_stop()) watch_->signal(SIGTERM);
+      if (all_asked_to_stop()) keeper_.signal(SIGTERM);
       return on_keeper_hung_up();
     }
     for (const auto& [id, grace_ms] : stop_grace_ms_) client_->stop(id, grace_ms);
@@ -304,24 +291,7 @@ void HeldLaunch::on_keeper_gone() {
   look();
   if (all_exited()) return;
   fmt::print(stderr, "{}: its keeper died; ending what it left\n", name_);
-  end_strays();
-}
-
-// Nothing is said to have ended before it was looked for.
-void HeldLaunch::end_strays() {
-  auto ends = std::make_shared<Result<std::map<ReplicaId, ReplicaExit>>>(Error{});
-  context_.files.run([ends, directory = directory_] { *ends = end_lost_launch(directory); },
-                     [this, ends] {
-                       if (ends->ok()) return on_strays_gone(**ends);
-                       const std::string& why = ends->error().message;
-                       if (why != strays_alive_) fmt::print(stderr, "{}: {}\n", name_, why);
-                       strays_alive_ = why;
-                       reconnect_.expires_after(kKillAgainMs);
-                       reconnect_.async_wait(
-                           [this, alive = std::weak_ptr(alive_)](boost::system::error_code error) {
-                             if (!error && !alive.expired()) end_strays();
-                           });
-                     });
+  keeper_.end_strays();
 }
 
 void HeldLaunch::on_strays_gone(const std::map<ReplicaId, ReplicaExit>& ends) {
@@ -333,7 +303,7 @@ void HeldLaunch::on_strays_gone(const std::map<ReplicaId, ReplicaExit>& ends) {
 void HeldLaunch::look() {
   auto facts = facts_.next();
   if (facts.ok()) {
-    if (facts->keeper) keeper_ = *facts->keeper;
+    if (facts->keeper) keeper_.identify(*facts->keeper);
     for (const auto& [id, start] : facts->starts) {
       if (Replica* replica = find(id)) replica->on_start(start, context_.outbox);
     }
@@ -388,41 +358,20 @@ void HeldLaunch::stop(const ReplicaId& id, int64_t grace_ms) {
   if (replica == nullptr || replica->exited()) return;
   stop_grace_ms_[id] = grace_ms;
   if (client_) client_->stop(id, grace_ms);
-  await_ends(grace_ms);
+  keeper_.await_ends(grace_ms);
 }
 
 bool HeldLaunch::all_asked_to_stop() const {
   return stop_grace_ms_.size() == replicas_.size();
 }
 
-void HeldLaunch::await_ends(int64_t grace_ms) {
-  const auto due = std::chrono::steady_clock::now() + kKeeperAnswersMs +
-                   std::chrono::milliseconds(std::min<int64_t>(grace_ms, 86'400'000));
-  if (awaiting_ends_ && ends_due_.expiry() <= due) return;
-  awaiting_ends_ = true;
-  ends_due_.expires_at(due);
-  ends_due_.async_wait([this, alive = std::weak_ptr(alive_)](boost::system::error_code error) {
-    if (error || alive.expired()) return;
-    awaiting_ends_ = false;
-    look_at_keeper();
-  });
-}
-
-// One that runs is left alone, however long it takes: it ends its replicas better than anybody else.
-void HeldLaunch::look_at_keeper() {
+bool HeldLaunch::awaits_ends() {
   if (stage_ == Stage::Prepared) look();
-  const bool awaited = std::any_of(stop_grace_ms_.begin(), stop_grace_ms_.end(), [&](const auto& asked) {
+  if (stage_ != Stage::Prepared && stage_ != Stage::KeeperComing) return false;
+  return std::any_of(stop_grace_ms_.begin(), stop_grace_ms_.end(), [&](const auto& asked) {
     const Replica* replica = find(asked.first);
     return replica != nullptr && !replica->exited();
   });
-  if (!awaited || (stage_ != Stage::Prepared && stage_ != Stage::KeeperComing)) return;
-  if (stage_ == Stage::Prepared && is_stopped(keeper_)) {
-    fmt::print(stderr, "{}: its keeper (pid {}) is stopped and ends nothing; it is {}\n", name_, keeper_.pid,
-               keeper_continued_ ? "killed" : "continued");
-    watch_->signal(keeper_continued_ ? SIGKILL : SIGCONT);
-    keeper_continued_ = true;
-  }
-  await_ends(0);
 }
 
 void HeldLaunch::forget(const ReplicaId& id) {

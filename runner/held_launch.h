@@ -19,12 +19,12 @@
 
 #include "runner/file_worker.h"
 #include "runner/keeper_client.h"
+#include "runner/keeper_guard.h"
 #include "runner/keeper_nursery.h"
 #include "runner/launch_dir.h"
 #include "runner/outbox.h"
 #include "runner/ports.h"
 #include "runner/preparation.h"
-#include "runner/process_watch.h"
 #include "runner/replica.h"
 
 namespace dtrain::runner {
@@ -80,7 +80,7 @@ class HeldLaunch {
   bool all_exited() const;  // while no replica is known, too
   const std::string& name() const { return name_; }
   const LaunchRecord& file() const { return file_; }
-  pid_t keeper_pid() const { return keeper_.pid; }  // 0: none was up yet
+  pid_t keeper_pid() const { return keeper_.pid(); }  // 0: none was up yet
   const std::vector<std::unique_ptr<Replica>>& replicas() const { return replicas_; }
 
  private:
@@ -106,14 +106,11 @@ class HeldLaunch {
   Status connect();
   void on_keeper_hung_up();
   void on_keeper_gone();
-  void end_strays();
   void on_strays_gone(const std::map<ReplicaId, ReplicaExit>& ends);
   void look();
   void look_later();
   bool all_asked_to_stop() const;
-  // After a stop: a keeper that was stopped by somebody is continued, and killed when that doesn't help.
-  void await_ends(int64_t grace_ms);
-  void look_at_keeper();
+  bool awaits_ends();
   void say_bye_if_over();
   void take_exits(const std::map<ReplicaId, ReplicaExit>& exits);
   void let_go_of_work(const Replica& replica);
@@ -129,7 +126,7 @@ class HeldLaunch {
   SpoolListing spools_;
   LaunchRecord file_;
   FactsReader facts_;
-  ProcessIdentity keeper_;
+  KeeperGuard keeper_;
   Stage stage_ = Stage::Preparing;
   std::vector<std::unique_ptr<Replica>> replicas_;
   HeldPorts ports_;
@@ -147,15 +144,10 @@ class HeldLaunch {
   std::set<ReplicaId> forgotten_;
 
   std::unique_ptr<KeeperClient> client_;
-  std::unique_ptr<ProcessWatch> watch_;
   boost::asio::posix::stream_descriptor ready_;  // the coming keeper's word
   std::array<char, 1024> word_{};
   boost::asio::steady_timer reconnect_;
   boost::asio::steady_timer look_again_;
-  boost::asio::steady_timer ends_due_;
-  bool awaiting_ends_ = false;   // ends_due_ runs
-  bool keeper_continued_ = false;
-  std::string strays_alive_;     // why the end of what a dead keeper left is not said yet
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // a timer's handler may come after the end
 };
 

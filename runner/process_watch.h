@@ -13,7 +13,7 @@
 namespace dtrain::runner {
 
 // ProcessWatch calls `gone` once when a process has ended, child of ours or not.
-// Owner: HeldLaunch. Thread: loop. Destroying it makes no call any more; a child is still reaped.
+// Owner: KeeperGuard. Thread: loop. Destroying it makes no call any more; a child is still reaped.
 class ProcessWatch {
  public:
   // pid -1: not a child of ours, only its pidfd is looked at.

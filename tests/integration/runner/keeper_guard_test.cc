@@ -1,0 +1,92 @@
+#include "runner/keeper_guard.h"
+
+#include <sys/resource.h>
+
+#include <boost/asio/executor_work_guard.hpp>
+#include <csignal>
+#include <optional>
+
+#include "runner/lost_keeper.h"
+#include "tests/integration/runner/kept_launch.h"
+
+namespace dtrain::runner {
+namespace {
+
+namespace asio = boost::asio;
+
+// No descriptor can be opened.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    REQUIRE(getrlimit(RLIMIT_NOFILE, &before_) == 0);
+    rlimit none = before_;
+    none.rlim_cur = 0;
+    REQUIRE(setrlimit(RLIMIT_NOFILE, &none) == 0);
+  }
+  NoDescriptors(const NoDescriptors&) = delete;
+  NoDescriptors& operator=(const NoDescriptors&) = delete;
+  ~NoDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+// A keeper that was killed, the process that lives on of its replica, and whoever is told.
+struct DeadKeeper {
+  DeadKeeper() {
+    id = kept.add(1, {"--orphan", "--setsid", "--print", "ready", "--hang", "--then", "--hang"});
+    kept.start();
+    kept.wait_output(id, "ready");
+    guard.emplace(loop, files, kept.directory(),
+                  KeeperGuard::Callbacks{[this] { gone = true; }, [] { return false; },
+                                         [this](const auto& all) { ends = all; }});
+    REQUIRE(guard->watch(*kept.facts().keeper).ok());
+    kept.kill_keeper();
+    while (!gone) loop.run_one();
+  }
+
+  // What was given to the thread for files before this was done, and what followed it too.
+  void wait_files() {
+    bool done = false;
+    files.run([] {}, [&] { done = true; });
+    while (!done) loop.run_one();
+  }
+
+  KeptLaunch kept;
+  ReplicaId id;
+  asio::io_context loop{1};
+  asio::executor_work_guard<asio::io_context::executor_type> work{loop.get_executor()};
+  FileWorker files{loop};
+  bool gone = false;
+  std::optional<std::map<ReplicaId, ReplicaExit>> ends;
+  std::optional<KeeperGuard> guard;
+};
+
+TEST_CASE("what a dead keeper left has not ended before it could be looked for") {
+  DeadKeeper dead;
+  {
+    const NoDescriptors none;
+    const Status now = dead.guard->end_strays_now();
+    REQUIRE(!now.ok());
+    CHECK(now.error().code == Code::ResourceExhausted);
+    dead.guard->end_strays();
+    dead.wait_files();
+  }
+  CHECK(!dead.ends);
+  CHECK(!dead.kept.survivors().empty());
+
+  while (!dead.ends) dead.loop.run_one();
+  CHECK(dead.ends->at(dead.id).cause == kKeeperDied);
+  CHECK(dead.kept.survivors().empty());
+}
+
+TEST_CASE("a guard that is no more tells nobody, whatever it still had under way") {
+  DeadKeeper dead;
+  dead.guard->end_strays();
+  dead.guard.reset();
+  dead.wait_files();
+  CHECK(!dead.ends);
+}
+
+}  // namespace
+}  // namespace dtrain::runner

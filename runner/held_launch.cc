@@ -151,7 +151,10 @@ void HeldLaunch::on_keeper_word(std::string_view word) {
   if (auto connected = connect(); !connected.ok()) return fail(connected.error(), 0);
   stage_ = Stage::Prepared;
   report_prepared();
-  for (const auto& [id, grace_ms] : stop_grace_ms_) client_->stop(id, grace_ms);
+  for (const auto& [id, grace_ms] : stop_grace_ms_) {
+    client_->stop(id, grace_ms);
+    keeper_.await_ends(grace_ms);
+  }
 }
 
 void HeldLaunch::report_prepared() {
@@ -234,8 +237,8 @@ Status HeldLaunch::adopt() {
   file_ = std::move(**file);
   for (const ReplicaLaunch& replica : file_.replicas) add_replicas({replica.id});
   const Status watched = keeper_.watch(*facts.keeper);
-  // Out of descriptors is no proof of death.
-  if (!watched.ok() && watched.error().code == Code::ResourceExhausted) return watched;
+  // Out of descriptors, or forbidden, is no proof of death.
+  if (!watched.ok() && watched.error().code != Code::NotFound) return watched;
   const bool alive = watched.ok();
   if (alive) {
     stage_ = Stage::Prepared;
@@ -330,6 +333,7 @@ void HeldLaunch::take_exits(const std::map<ReplicaId, ReplicaExit>& exits) {
     replica->on_exit(exit, context_.outbox);
     let_go_of_work(*replica);
   }
+  if (all_exited()) ports_.release();   // of a launch that never started
 }
 
 bool HeldLaunch::all_exited() const {

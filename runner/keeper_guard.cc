@@ -59,12 +59,13 @@ void KeeperGuard::await_ends(int64_t grace_ms) {
 
 void KeeperGuard::look() {
   if (!callbacks_.awaits_ends()) return;
-  if (is_stopped(keeper_)) {
+  const bool stopped = is_stopped(keeper_);
+  if (stopped) {
     fmt::print(stderr, "{}: its keeper (pid {}) is stopped and ends nothing; it is {}\n", name_,
                keeper_.pid, continued_ ? "killed" : "continued");
     watch_->signal(continued_ ? SIGKILL : SIGCONT);
-    continued_ = true;
   }
+  continued_ = stopped;
   await_ends(0);
 }
 

@@ -71,17 +71,35 @@ TEST_CASE("repeated, late and stale messages change nothing") {
   finish(scene, *runner);
 }
 
-TEST_CASE("stop before start: no process, an exit that says so, and Released") {
+// The port that a program of no options gets when it asks for this one, 0: any; 0 if it gets none.
+int bound_port(int port) {
+  const Fd program(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  if (bind(program.get(), reinterpret_cast<sockaddr*>(&address), size) != 0) return 0;
+  REQUIRE(getsockname(program.get(), reinterpret_cast<sockaddr*>(&address), &size) == 0);
+  return ntohs(address.sin_port);
+}
+
+TEST_CASE("stop before start: no process, an exit that says so, Released, and its port is free") {
   Scene scene;
   auto runner = scene.runner();
   runner->connect();
-  runner->tell([&](pb::ToRunner& m) { *m.mutable_launch() = scene.launch("echo never"); });
+  pb::Launch launch = scene.launch("echo never");
+  const int port = bound_port(0);
+  launch.mutable_gang(0)->set_port(static_cast<uint32_t>(port));
+  runner->tell([&](pb::ToRunner& m) { *m.mutable_launch() = launch; });
   SUBCASE("while it is being prepared") {}
   SUBCASE("once it is prepared") {
     REQUIRE(runner->until([&] { return scene.last(pb::FromRunner::kPrepared) != nullptr; }));
+    CHECK(bound_port(port) == 0);
   }
   stop(*runner, 1000);
   REQUIRE(runner->until([&] { return scene.last(pb::FromRunner::kReleased) != nullptr; }));
+  CHECK(bound_port(port) == port);
   CHECK(scene.count(pb::FromRunner::kExited) == 1);
   CHECK(scene.count(pb::FromRunner::kStarted) == 0);
   CHECK(scene.output().empty());

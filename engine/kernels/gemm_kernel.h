@@ -206,7 +206,7 @@ inline constexpr int64_t kBlockBytes = 512 * 1024;
 inline constexpr int64_t kTilesInPlace = 12;
 // Panels, and tiles of A, that are packed at once.
 inline constexpr int64_t kPanelsAtOnce = 8;
-inline constexpr int64_t kPanelsRead = 4;   // at the least
+inline constexpr int64_t kReadBytes = 256;   // of a row of B, at the least
 inline constexpr int64_t kTilesAtOnce = 20;
 
 // A product cut up: columns into chunks of panels, rows into blocks of tiles. For a chunk and a block all
@@ -230,7 +230,7 @@ class Cut {
     tiles_of_block_ = (tiles_ + blocks - 1) / blocks;
     panels_of_chunk_ = std::max<int64_t>(1, 2 * kBlockBytes / row_bytes / kColumns<T>);
     // What is gone over once only takes the place of what was there before; but rows are read as wide as memory likes.
-    if (tiles_ <= tiles_of_block_) panels_of_chunk_ = b.column_stride == 1 ? kPanelsRead : 1;
+    if (tiles_ <= tiles_of_block_) panels_of_chunk_ = b.column_stride == 1 ? kReadBytes / kPanelBytes : 1;
     const int64_t panels = (n_count + kColumns<T> - 1) / kColumns<T>;
     panels_of_chunk_ = std::min(panels_of_chunk_, panels);
     // In place where rows of B are contiguous, and not so far apart that they push each other out of the
@@ -270,6 +270,7 @@ class Cut {
  private:
   // What lies a power of two apart would be pushed out of the cache by each other; so it doesn't.
   static constexpr int64_t kLine = 64 / static_cast<int64_t>(sizeof(T));
+  static constexpr int64_t kPanelBytes = kColumns<T> * static_cast<int64_t>(sizeof(T));   // of a row
 
   // As even as they come: 64 rows are 13 13 13 13 12.
   int64_t first_row(int64_t tile) const { return tile * m_count_ / tiles_; }

@@ -23,6 +23,10 @@ namespace {
 
 constexpr int kRetry_ms = 20;
 
+double divisor(uint64_t samples) {
+  return static_cast<double>(std::max<uint64_t>(1, samples));
+}
+
 uint64_t random_number() {
   std::random_device random;
   return (static_cast<uint64_t>(random()) << 32 | random()) | 1;
@@ -88,8 +92,15 @@ void ServerClient::beat() {
   while (!ending_.wait_for(lock, pause, [this] { return ends_; })) {
     for (Lane& lane : lanes_) {
       if (lane.connected() && !lane.beat(introduction_).ok()) lane.close();
+      if (!lane.connected() && config_.rank == 0) find_again(lane, Deadline::after(pause.count()));
     }
   }
+}
+
+// A server that was started again hears that worker 0 lives. If it lost its state, the next call says so.
+void ServerClient::find_again(Lane& lane, Deadline deadline) {
+  const bool found = lane.connect(introduction_, deadline).ok();
+  if (!found || (lane.welcome().flags & server::kFilled) == 0) lane.close();
 }
 
 // Until it is there, or the deadline.
@@ -283,15 +294,14 @@ Status ServerClient::push_step(std::span<const NodeSums> nodes, uint64_t samples
   }
   TRY(exchange());
   if (config_.spec.clip_norm != 0) {
-    const double scale = clipped();
+    const Clip clip = clipped();
     for (Lane& lane : lanes_) {
       if (!lane.has_squares()) continue;  // it has applied the step and sent the parameters
       std::vector<Request> requests = requests_of(lane);
       requests.push_back({.frame = frame(Op::Apply)});
       requests.back().frame.sequence = pushes_ + 1;
       // Without the slowest workers, servers may have summed over other samples.
-      requests.back().frame.gradient_scale =
-          scale * (static_cast<double>(lanes_.front().samples()) / static_cast<double>(lane.samples()));
+      requests.back().frame.gradient_scale = clip.scale * (clip.samples / divisor(lane.samples()));
       lane.ask(std::move(requests), nodes.size());
     }
     TRY(exchange());
@@ -302,17 +312,23 @@ Status ServerClient::push_step(std::span<const NodeSums> nodes, uint64_t samples
   return ok();
 }
 
-// The factor of the sum, so that its norm over all servers is not too large. 0 when a server,
-// started again, has applied the step already and says nothing of its norm: then another worker
-// knows.
-double ServerClient::clipped() const {
+// So that the norm over all servers is not too large. A server that has applied the step already says
+// how; started again it does not know: 0 then, and another worker knows.
+ServerClient::Clip ServerClient::clipped() const {
+  const double samples = divisor(lanes_.front().samples());
   std::vector<double> squares;
+  bool all = true;
   for (const Lane& lane : lanes_) {
-    if (!lane.has_squares()) return 0;
-    squares.insert(squares.end(), lane.squares().begin(), lane.squares().end());
+    const Frame& done = lane.answer();
+    if (!lane.has_squares() && done.sequence == pushes_ + 1 && done.gradient_scale != 0) {
+      return {done.gradient_scale, divisor(done.samples)};
+    }
+    all = all && lane.has_squares();
+    const double weight = samples / divisor(lane.samples());
+    for (const double each : lane.squares()) squares.push_back(each * weight * weight);
   }
-  const double scale = 1 / static_cast<double>(std::max<uint64_t>(1, lanes_.front().samples()));
-  return clipped_scale(sum_of(squares), scale, config_.spec.clip_norm);
+  if (!all) return {0, samples};
+  return {clipped_scale(sum_of(squares), 1 / samples, config_.spec.clip_norm), samples};
 }
 
 void ServerClient::note_answers() {

@@ -77,13 +77,19 @@ class ServerClient {
   Status finish();
 
  private:
+  // The factor of a sum over so many samples.
+  struct Clip {
+    double scale = 0, samples = 1;
+  };
+
   ServerClient(const ServerClientConfig& config, const Layout& layout);
   static uint64_t bytes_of(const server::Lane& lane);
   server::Frame frame(server::Op op) const;
   Status connect(server::Lane& lane, Deadline deadline);
+  void find_again(server::Lane& lane, Deadline deadline);
   Status ask_all(server::Frame frame, float* data);
   Status exchange(bool fills = false);
-  double clipped() const;
+  Clip clipped() const;
   void catch_up(const server::Frame& (server::Lane::*said)() const);
   void note_answers();
   void beat();

@@ -28,7 +28,8 @@ enum class Op : uint8_t {
   Finish,     // the experiment is done: no state is needed any more -> Ack
   // A server's.
   Welcome,  // generation, sequence: the worker's last, samples: the step begun at; kFilled
-  Data,     // clock, sequence: how far the worker counts as being, payload: the shard's elements of an arena
+  Data,     // clock, sequence: how far the worker counts as being, payload: the shard's elements of an arena;
+            // gradient_scale, samples: with which the last step was applied, 0: not known or the mean
   Squares,  // samples, payload: the sums of squares of its blocks
   Ack,      // clock
   Wait,     // the answer takes longer, for a reason

@@ -43,10 +43,14 @@ void Server::answer(Link& link, Op op) {
 
 void Server::answer_data(Link& link, int arena) {
   link.wait = Wait::Nothing;
-  const Frame frame{.op = Op::Data,
-                    .generation = shard_->state().generation(),
-                    .sequence = sync_ ? step_->steps() : clocks_.clock(link.rank),
-                    .clock = shard_->state().blocks() > 0 ? shard_->state().updates(0) : 0};
+  Frame frame{.op = Op::Data,
+              .generation = shard_->state().generation(),
+              .sequence = sync_ ? step_->steps() : clocks_.clock(link.rank),
+              .clock = shard_->state().blocks() > 0 ? shard_->state().updates(0) : 0};
+  if (sync_) {
+    frame.gradient_scale = step_->applied().gradient_scale;
+    frame.samples = step_->applied().samples;
+  }
   link.answer(frame, bytes_of(shard_->state().arena(arena), shard_->bytes()));
 }
 
@@ -117,6 +121,7 @@ Status Server::finish(Link& link) {
       answer_data(link, static_cast<int>(in.arena));
       return ok();
     case Op::Pull:
+      clocks_.advance(link.rank, in.clock);  // else it might wait for itself, being further at another server
       wait(link, Wait::Gate);
       look_at_gate();
       return ok();

@@ -47,7 +47,10 @@ Status Server::hello(Link& link) {
     return Error{Code::Aborted, "this worker is of an earlier attempt", ""};
   }
   if (first) return hello_of_first(link);
-  if (in.generation != 0 && state.filled()) confirmed_ = true;
+  if (in.generation != 0 && state.filled() && !confirmed_) {
+    confirmed_ = true;
+    admit();
+  }
   if (confirmed_ && state.filled()) {
     TRY(agree_on_threads(in));
     welcome(link);
@@ -252,10 +255,9 @@ bool Server::slowest_are_busy(Time now) const {
 // Worker 0 alone is missing, and lives: it tests the model or writes a checkpoint.
 bool Server::first_is_busy(Time now) const {
   if (step_->has(0) || !is_alive(0, now)) return false;
-  for (size_t i = 1; i < workers_.size(); ++i) {
-    if (!step_->has(static_cast<int>(i))) return false;
-  }
-  return true;
+  int others = 0;
+  for (size_t i = 1; i < workers_.size(); ++i) others += step_->has(static_cast<int>(i)) ? 1 : 0;
+  return others + 1 >= step_->needed();
 }
 
 Error Server::waited_in_vain(const Link& link, Time now) const {
@@ -267,13 +269,16 @@ Error Server::waited_in_vain(const Link& link, Time now) const {
   std::vector<std::string> missing;
   for (size_t i = 0; i < workers_.size(); ++i) {
     const auto rank = static_cast<int>(i);
+    const Link* const other = workers_[i].link;
     const bool late = link.wait == Wait::Gate
                           ? clocks_.counted(rank) && clocks_.clock(rank) == clocks_.slowest()
-                          : !step_->has(rank);
-    if (late) missing.push_back(name(i) + (workers_[i].link == nullptr ? " (gone)" : ""));
+                      : link.wait == Wait::Apply ? other == nullptr || other->wait != Wait::Apply
+                                                 : !step_->has(rank);
+    if (late) missing.push_back(name(i) + (other == nullptr ? " (gone)" : ""));
   }
   return {Code::DeadlineExceeded,
-          fmt::format("{} did not push for {:.1f} s", fmt::join(missing, ", "), waited),
+          fmt::format("{} did not {} for {:.1f} s", fmt::join(missing, ", "),
+                      link.wait == Wait::Apply ? "apply" : "push", waited),
           "look at the log of that process"};
 }
 

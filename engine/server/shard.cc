@@ -167,6 +167,7 @@ void StepSum::apply(double gradient_scale) {
     shard_.apply(writer_, step, block, sum_.data() + shard_.state().block(block).begin, rates);
   }
   summed_ = false;
+  applied_ = {.gradient_scale = gradient_scale, .samples = samples_};
 }
 
 }  // namespace dtrain::engine::server

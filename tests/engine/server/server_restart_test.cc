@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <future>
 
 #include "engine/bench/trainings.h"
 #include "tests/engine/server/servers.h"
@@ -236,6 +237,50 @@ TEST_CASE("servers killed while they are filled are filled again, whole") {
     master.join();
     CHECK(found == arenas);
   }
+}
+
+TEST_CASE("sync: worker 0 may still test for longer than the deadline when a server was started again meanwhile") {
+  EngineSpec spec = spec_of(ServerMode::Sync);
+  spec.deadline_seconds = 1;
+  const Layout layout = test_layout();
+  Processes servers(spec, layout, 2, 2);
+  const auto first = join(servers.worker(0), layout);
+  const auto second = join(servers.worker(1), layout);
+  const Arena grads(static_cast<size_t>(layout.size()), 1);
+  Arena params(grads.size()), others(grads.size());
+  const NodeSums left{0, 4, grads.data()}, right{4, 8, grads.data()};
+  auto waits = std::async(std::launch::async, [&] { return second->push_step({&right, 1}, 1, 0.1, others.data()); });
+  servers.restart(1);
+  CHECK(waits.wait_for(std::chrono::milliseconds(2500)) == std::future_status::timeout);
+  require_ok(first->push_step({&left, 1}, 1, 0.1, params.data()));
+  require_ok(waits.get());
+  CHECK(params == others);
+}
+
+TEST_CASE("a worker that comes again to a server that was started again waits for any of the others, not for worker 0") {
+  EngineSpec spec = spec_of(ServerMode::Async);
+  spec.deadline_seconds = 5;
+  const Layout layout = test_layout();
+  Processes servers(spec, layout, 1, 3);
+  const auto first = join(servers.worker(0), layout);
+  const auto second = join(servers.worker(1), layout);
+  const Arena grads(static_cast<size_t>(layout.size()), 1);
+  Arena params(grads.size());
+  servers.restart(0);
+  ServerClientConfig config = servers.worker(2);
+  // Before the other: so the server hears of it first.
+  auto socket = Result<Socket>(Error{});
+  const auto deadline = Deadline::after(10);
+  while (!socket.ok()) socket = Socket::connect(config.servers[0], deadline);
+  const server::Frame hello{.op = server::Op::Hello,
+                            .job = server_job(config.experiment, spec, layout, 1, 3),
+                            .rank = 2,
+                            .samples = 1};
+  require_ok(socket->write(&hello, sizeof(hello), deadline));
+  require_ok(second->push(grads.data(), 1, -1, params.data()));
+  server::Frame answer;
+  require_ok(socket->read(&answer, sizeof(answer), deadline));
+  CHECK(answer.op == server::Op::Welcome);
 }
 
 TEST_CASE("SIGTERM ends a server with 0, its state stays until the experiment is done") {

@@ -35,7 +35,16 @@ struct Connection {
   std::atomic<bool> ended = false;
 };
 
+// Else the worker tries again.
+constexpr int64_t kConnect_ms = 500;
+
 void carry(Connection& connection, const std::shared_ptr<grpc::Channel>& channel) {
+  // After a failure no call waits for the channel, and gRPC looks at one that nobody waits for every 5 s.
+  const gpr_timespec wait = gpr_time_from_millis(kConnect_ms, GPR_TIMESPAN);
+  if (!channel->WaitForConnected(gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), wait))) {
+    ::shutdown(connection.socket.fd(), SHUT_RDWR);
+    return;
+  }
   const auto stub = ParameterService::NewStub(channel);
   const auto stream = stub->Exchange(&connection.context);
   std::thread answers([&] {

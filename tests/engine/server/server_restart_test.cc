@@ -241,7 +241,7 @@ TEST_CASE("servers killed while they are filled are filled again, whole") {
 
 TEST_CASE("sync: worker 0 may still test for longer than the deadline when a server was started again meanwhile") {
   EngineSpec spec = spec_of(ServerMode::Sync);
-  spec.deadline_seconds = 1;
+  spec.deadline_seconds = 2;
   const Layout layout = test_layout();
   Processes servers(spec, layout, 2, 2);
   const auto first = join(servers.worker(0), layout);

@@ -465,7 +465,7 @@ TEST_CASE("sync with a backup and clip: a step goes on without the worker that h
   EngineSpec spec = spec_of(ServerMode::Sync);
   spec.strategy.backup = 1;
   spec.clip_norm = 1;
-  spec.deadline_seconds = 2;
+  spec.deadline_seconds = 6;
   const Layout layout = test_layout();
   const Servers servers(spec, layout, 2, 2);
   const auto first = join(servers.worker(0), layout);
@@ -515,7 +515,7 @@ TEST_CASE("sync with a backup and clip: a step may be one of workers who had no 
 TEST_CASE("sync with a backup: worker 0 may test for longer than the deadline when the backup is gone too") {
   EngineSpec spec = spec_of(ServerMode::Sync);
   spec.strategy.backup = 1;
-  spec.deadline_seconds = 1;
+  spec.deadline_seconds = 2;
   const Layout layout = test_layout();
   const Servers servers(spec, layout, 2, 3);
   const auto first = join(servers.worker(0), layout);
@@ -553,7 +553,7 @@ TEST_CASE("sync with clip: the error names who was to apply the step") {
 TEST_CASE("ssp: who comes again, with the servers not equally far, does not wait for itself") {
   EngineSpec spec = spec_of(ServerMode::Ssp);
   spec.strategy.staleness = 0;
-  spec.deadline_seconds = 2;
+  spec.deadline_seconds = 6;
   const Layout layout = test_layout();
   const Servers servers(spec, layout, 2, 3);
   const Arena grads(static_cast<size_t>(layout.size()), 1);

@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <future>
 
 #include "engine/bench/trainings.h"
 #include "tests/engine/server/servers.h"
@@ -241,20 +240,12 @@ TEST_CASE("servers killed while they are filled are filled again, whole") {
 
 TEST_CASE("sync: worker 0 may still test for longer than the deadline when a server was started again meanwhile") {
   EngineSpec spec = spec_of(ServerMode::Sync);
-  spec.deadline_seconds = 2;
+  spec.deadline_seconds = kWaitedFor;
   const Layout layout = test_layout();
   Processes servers(spec, layout, 2, 2);
   const auto first = join(servers.worker(0), layout);
   const auto second = join(servers.worker(1), layout);
-  const Arena grads(static_cast<size_t>(layout.size()), 1);
-  Arena params(grads.size()), others(grads.size());
-  const NodeSums left{0, 4, grads.data()}, right{4, 8, grads.data()};
-  auto waits = std::async(std::launch::async, [&] { return second->push_step({&right, 1}, 1, 0.1, others.data()); });
-  servers.restart(1);
-  CHECK(waits.wait_for(std::chrono::milliseconds(2500)) == std::future_status::timeout);
-  require_ok(first->push_step({&left, 1}, 1, 0.1, params.data()));
-  require_ok(waits.get());
-  CHECK(params == others);
+  push_after_deadline(*first, *second, layout, 4, [&] { servers.restart(1); });
 }
 
 TEST_CASE("a worker that comes again to a server that was started again waits for any of the others, not for worker 0") {

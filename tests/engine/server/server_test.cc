@@ -334,21 +334,12 @@ TEST_CASE("sync: the error names the worker that is gone") {
 
 TEST_CASE("sync: worker 0 may test and write for longer than the deadline, but not be silent for that long") {
   EngineSpec spec = spec_of(ServerMode::Sync);
-  spec.deadline_seconds = 1;
+  spec.deadline_seconds = kWaitedFor;
   const Layout layout = test_layout();
   const Servers servers(spec, layout, 2, 2);
   const auto first = join(servers.worker(0), layout);
   const auto second = join(servers.worker(1), layout);
-  const Arena grads(static_cast<size_t>(layout.size()), 1);
-  Arena params(grads.size()), others(grads.size());
-  const NodeSums left{0, 4, grads.data()}, right{4, 8, grads.data()};
-  auto waits = std::async(std::launch::async, [&] {
-    return second->push_step({&right, 1}, 1, 0.1, others.data());
-  });
-  CHECK(waits.wait_for(std::chrono::milliseconds(2500)) == std::future_status::timeout);
-  require_ok(first->push_step({&left, 1}, 1, 0.1, params.data()));
-  require_ok(waits.get());
-  CHECK(params == others);
+  push_after_deadline(*first, *second, layout, 4);
 }
 
 TEST_CASE("sync with a backup: the step is done without the slowest, who goes on with the others") {
@@ -515,20 +506,13 @@ TEST_CASE("sync with a backup and clip: a step may be one of workers who had no 
 TEST_CASE("sync with a backup: worker 0 may test for longer than the deadline when the backup is gone too") {
   EngineSpec spec = spec_of(ServerMode::Sync);
   spec.strategy.backup = 1;
-  spec.deadline_seconds = 2;
+  spec.deadline_seconds = kWaitedFor;
   const Layout layout = test_layout();
   const Servers servers(spec, layout, 2, 3);
   const auto first = join(servers.worker(0), layout);
   const auto second = join(servers.worker(1), layout);
   join(servers.worker(2), layout).reset();
-  const Arena grads(static_cast<size_t>(layout.size()), 1);
-  Arena params(grads.size()), others(grads.size());
-  const NodeSums left{0, 2, grads.data()}, right{2, 4, grads.data()};
-  auto waits = std::async(std::launch::async, [&] { return second->push_step({&right, 1}, 1, 0.1, others.data()); });
-  CHECK(waits.wait_for(std::chrono::milliseconds(2500)) == std::future_status::timeout);
-  require_ok(first->push_step({&left, 1}, 1, 0.1, params.data()));
-  require_ok(waits.get());
-  CHECK(params == others);
+  push_after_deadline(*first, *second, layout, 2);
 }
 
 TEST_CASE("sync with clip: the error names who was to apply the step") {

@@ -20,6 +20,7 @@
 #include "daemon/scheduler.h"
 #include "daemon/store.h"
 #include "schema/fd.h"
+#include "tests/support/no_descriptors.h"
 #include "tests/support/project.h"
 
 namespace dtrain::daemon {
@@ -44,23 +45,7 @@ class FullDisk {
   rlimit before_{};
 };
 
-// This process can open nothing more while this lives.
-class NoDescriptors {
- public:
-  NoDescriptors() {
-    REQUIRE(getrlimit(RLIMIT_NOFILE, &before_) == 0);
-    const Fd next(::dup(0));
-    REQUIRE(next);
-    const rlimit none{static_cast<rlim_t>(next.get()), before_.rlim_max};
-    REQUIRE(setrlimit(RLIMIT_NOFILE, &none) == 0);
-  }
-  ~NoDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
-  NoDescriptors(const NoDescriptors&) = delete;
-  NoDescriptors& operator=(const NoDescriptors&) = delete;
-
- private:
-  rlimit before_{};
-};
+using test::NoDescriptors;
 
 class RecordingOutbox : public RunnerOutbox {
  public:

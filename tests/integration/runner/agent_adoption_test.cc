@@ -31,7 +31,9 @@ TEST_CASE("the next runner adopts what runs, and says everything again") {
   REQUIRE(mkfifo(gate.c_str(), 0600) == 0);
   REQUIRE(runner->until([&] { return scene.last(pb::FromRunner::kPrepared) != nullptr; }));
   start(*runner);
-  REQUIRE(runner->until([&] { return scene.output() == "before\n"; }));
+  REQUIRE(runner->until([&] {
+    return scene.output() == "before\n" && scene.last(pb::FromRunner::kStarted) != nullptr;
+  }));
   acknowledge(*runner, 4);
   const uint64_t pid = scene.last(pb::FromRunner::kStarted)->started().pid();
   runner.reset();

@@ -58,7 +58,7 @@ DTRAIN_INLINE void add_outer(const T* a, int64_t rs, const T* b, Vector<T> (&acc
 }
 
 // `acc` = A B. A's element (m, k) is a[m rs + k cs], B's row k begins at b + k ldb. The first k is multiplied, not
-// added to zero: on AMD's cores multiply-adds onto registers that were just zeroed cost a leaf of 16 rows an eighth.
+// added to zero: on Zen 3 multiply-adds onto registers that were just zeroed cost a leaf of 16 rows an eighth.
 template <class T, int R, int C>
 DTRAIN_INLINE void multiply(int64_t k_count, const T* a, int64_t rs, int64_t cs, const T* b, int64_t ldb,
                             Vector<T> (&acc)[R][C]) {

@@ -29,7 +29,7 @@ TEST_CASE("a daemon that ran out of descriptors takes connections again once it 
   address.sun_family = AF_UNIX;
   std::strcpy(address.sun_path, daemon.home.socket().c_str());
   {
-    const NoDescriptors none;
+    const FewDescriptors none;
     REQUIRE(::connect(client.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
     REQUIRE(daemon.loop.run_one_for(std::chrono::seconds(10)) == 1);   // the failed accept
     pollfd greeted{client.get(), POLLIN, 0};

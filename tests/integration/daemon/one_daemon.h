@@ -19,8 +19,7 @@
 #include "daemon/logs.h"
 #include "daemon/scheduler.h"
 #include "daemon/store.h"
-#include "schema/fd.h"
-#include "tests/support/no_descriptors.h"
+#include "tests/support/few_descriptors.h"
 #include "tests/support/project.h"
 
 namespace dtrain::daemon {
@@ -45,7 +44,7 @@ class FullDisk {
   rlimit before_{};
 };
 
-using test::NoDescriptors;
+using test::FewDescriptors;
 
 class RecordingOutbox : public RunnerOutbox {
  public:

@@ -129,7 +129,7 @@ TEST_CASE("a journal that can't be opened is not shown as an empty one") {
   REQUIRE(watched()->last_state() == "KILLED");   // from here on there is a connection
   daemon.until([&] { return !daemon.logs.durable_end(1); });   // no descriptor is closed once there are none
   {
-    const NoDescriptors none;
+    const FewDescriptors none;
     const auto starved = watched();
     CHECK(starved->status().error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED);
     CHECK(starved->batches().empty());

@@ -6,7 +6,7 @@
 
 #include "runner/lost_keeper.h"
 #include "tests/integration/runner/kept_launch.h"
-#include "tests/support/no_descriptors.h"
+#include "tests/support/few_descriptors.h"
 #include "tests/support/skipped.h"
 
 namespace dtrain::runner {
@@ -51,7 +51,7 @@ TEST_CASE("what a dead keeper left has not ended before it could be looked for")
 #endif
   DeadKeeper dead;
   {
-    const test::NoDescriptors none;
+    const test::FewDescriptors none;
     const Status now = dead.guard->end_strays_now();
     REQUIRE(!now.ok());
     CHECK(now.error().code == Code::ResourceExhausted);

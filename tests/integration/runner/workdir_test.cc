@@ -1,7 +1,6 @@
 #include "runner/workdir.h"
 
 #include <doctest/doctest.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,6 +9,7 @@
 #include <fstream>
 
 #include "schema/fd.h"
+#include "tests/support/few_descriptors.h"
 #include "tests/support/project.h"
 #include "tests/support/skipped.h"
 
@@ -135,23 +135,6 @@ TEST_CASE("a copy made while somebody set the clock counts as left behind") {
   CHECK(left_behind(host.place, host.tree).value() != "");
 }
 
-// `left` more descriptors may be opened while it lives.
-class FewDescriptors {
- public:
-  explicit FewDescriptors(rlim_t left) {
-    REQUIRE(getrlimit(RLIMIT_NOFILE, &before_) == 0);
-    const Fd next(::dup(0));
-    const rlimit few{static_cast<rlim_t>(next.get()) + left, before_.rlim_max};
-    REQUIRE(setrlimit(RLIMIT_NOFILE, &few) == 0);
-  }
-  ~FewDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
-  FewDescriptors(const FewDescriptors&) = delete;
-  FewDescriptors& operator=(const FewDescriptors&) = delete;
-
- private:
-  rlimit before_{};
-};
-
 TEST_CASE("without descriptors to compare with, no file counts as left behind") {
   Host host;
   const auto view = make_view(host.tree, host.place, WorkdirKind::Copy);
@@ -161,14 +144,14 @@ TEST_CASE("without descriptors to compare with, no file counts as left behind") 
   for (rlim_t few = 0; few < 4; ++few) {
     CAPTURE(few);
     const auto answer = [&] {
-      const FewDescriptors now(few);
+      const test::FewDescriptors now(few);
       return left();
     }();
     REQUIRE(!answer.ok());
     CHECK(answer.error().code == Code::ResourceExhausted);
   }
   {
-    const FewDescriptors enough(4);
+    const test::FewDescriptors enough(4);
     CHECK(left().value() == "");
   }
   write_file(view->cwd / "log.txt", "written");

@@ -19,10 +19,10 @@ class SubmitStream final : public BidiStream<pb::SubmitRequest, pb::SubmitReply>
                Scheduler& scheduler, Blobs& blobs)
       : BidiStream(loop, call), scheduler_(scheduler), blobs_(blobs) {
     on_message = [this](pb::SubmitRequest& request) {
-      if (const auto status = step(request); !status.ok()) refuse(to_grpc(status.error()));
+      if (const auto status = step(request); !status.ok()) end(to_grpc(status.error()));
     };
     on_reads_done = [this] {
-      refuse({grpc::StatusCode::CANCELLED, "the submission ended in the middle"});
+      end({grpc::StatusCode::CANCELLED, "the submission ended in the middle"});
     };
   }
 
@@ -103,14 +103,14 @@ class SubmitStream final : public BidiStream<pb::SubmitRequest, pb::SubmitReply>
     pb::SubmitReply reply;
     *reply.mutable_accepted() = std::move(accepted);
     send(std::move(reply));
-    finish(grpc::Status::OK);
+    end(grpc::Status::OK);
     return ok();
   }
 
-  // The blobs go with their writer, before the client hears of it.
-  void refuse(const grpc::Status& why) {
+  // Before the client hears of it the submission is over: what was not published is gone, and a sweep may begin.
+  void end(const grpc::Status& how) {
     pack_.reset();
-    finish(why);
+    finish(how);
   }
 
   Scheduler& scheduler_;

@@ -41,7 +41,8 @@ pb::ExperimentInfo describe(const Experiment& experiment, const Model& model, Ti
   info.set_reason(reason_of(experiment, model, now));
   if (experiment.outcome) info.set_exit_code(experiment.outcome->exit_code);
   info.set_started_unix_ms(experiment.started_unix_ms);
-  info.set_finished_unix_ms(experiment.finished_unix_ms);
+  // While others run on, or another attempt follows, an exit is no end.
+  if (experiment.over) info.set_finished_unix_ms(experiment.finished_unix_ms);
   // Of the gang or the newest of its replicas: the builds have attempts of their own.
   uint32_t attempt = experiment.replicas.empty() ? experiment.attempt : 0;
   for (const Replica& replica : experiment.replicas) {

@@ -225,6 +225,7 @@ void settle(Turn& turn, Experiment& experiment, bool force) {
       // The next attempt may start only when nothing of this one can be alive anywhere.
       if (!std::all_of(replicas.begin(), replicas.end(), can_have_no_live_copy)) break;
       experiment.phase = Phase::None;
+      experiment.finished_unix_ms = 0;
       [[fallthrough]];
     case Phase::None:
       if (backoff_over(turn, experiment)) turn.model.place_wanted = true;

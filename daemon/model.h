@@ -152,7 +152,7 @@ struct Experiment {
   TimeMs not_before_ms = 0;        // restart backoff; 0: none
   TimeMs run_since_ms = 0;         // first start, for max-duration; 0: not yet; negative: before this boot
   uint64_t started_unix_ms = 0;
-  uint64_t finished_unix_ms = 0;
+  uint64_t finished_unix_ms = 0;   // the newest exit of this attempt; over without one: the commit
 
   const Spec& spec() const { return submission->spec_of(id.member); }
   bool is_shared() const { return id.member == 0 && submission->has_shared(); }

@@ -225,7 +225,12 @@ Status Scheduler::commit() {
   for (const ExperimentId& id : waiting_rows_) {
     const auto found = model_.experiments.find(id);
     if (found == model_.experiments.end()) continue;
-    rows.push_back(row_of(found->second, now));
+    Experiment& experiment = found->second;
+    // Killed while it waited, say: no exit told when.
+    if (experiment.over && experiment.finished_unix_ms == 0) {
+      experiment.finished_unix_ms = static_cast<uint64_t>(unix_ms());
+    }
+    rows.push_back(row_of(experiment, now));
   }
   std::vector<pb::StateEvent> events;
   for (const StateChange& change : waiting_notify_) {

@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "daemon/summary.h"
+#include "schema/clock.h"
 #include "tests/integration/daemon/one_daemon.h"
 
 namespace dtrain::daemon {
@@ -218,6 +219,66 @@ void check_ended_member(OneDaemon& daemon) {
   REQUIRE(member->experiments.front()->replicas.size() == 1);
   CHECK(member->experiments.front()->replicas.front().pid == 4242);
   CHECK(member->experiments.front()->replicas.front().exit->code == 3);
+}
+
+// As `status` and the JSON have it: 0 while it goes on.
+uint64_t told_end(OneDaemon& daemon) {
+  const auto known = daemon.scheduler.find(kOne);
+  REQUIRE(known.ok());
+  return summary_of(*known, kOne, daemon.scheduler.model(), boottime_ms()).finished_unix_ms();
+}
+
+TEST_CASE("an exit is the experiment's end once nothing follows") {
+  test::TemporaryFolder folder;
+  OneDaemon daemon(home_below(folder.path()));
+  place_one(daemon);
+  daemon.scheduler.handle(LaunchPrepared{kHost, kOne, 1});
+  daemon.scheduler.handle(ReplicaStarted{kTrain, 1, 4242, 1'000});
+  Exit exit;
+  exit.unix_ms = 5'000;
+  daemon.scheduler.handle(ReplicaExited{kTrain, 1, exit});
+  daemon.turn();
+  CHECK(told_end(daemon) == 0);
+  daemon.scheduler.handle(ReplicaReleased{kTrain, 1, "", kHost});
+  daemon.turn();
+  REQUIRE(daemon.scheduler.is_over(kOne));
+  CHECK(told_end(daemon) == 5'000);
+}
+
+TEST_CASE("what is killed before it started has an end, too") {
+  test::TemporaryFolder folder;
+  OneDaemon daemon(home_below(folder.path()));
+  const auto before = static_cast<uint64_t>(unix_ms());
+  REQUIRE(daemon.submit("a").ok());
+  daemon.turn();
+  CHECK(told_end(daemon) == 0);
+  daemon.scheduler.handle(KillWanted{kOne});
+  daemon.turn();
+  CHECK(daemon.row(kOne).finished_unix_ms() >= before);
+}
+
+TEST_CASE("what is killed between two attempts does not end with the one before") {
+  test::TemporaryFolder folder;
+  OneDaemon daemon(home_below(folder.path()));
+  const auto before = static_cast<uint64_t>(unix_ms());
+  daemon.scheduler.handle(HostConnected{a_host(), {}});
+  Submission submission = a_submission("a");
+  submission.spec_yaml += "  restart: {limit: 1, backoff: 1h}\n";
+  submission.spec = parse_spec(submission.spec_yaml, {}).value();
+  REQUIRE(daemon.scheduler.submit(std::move(submission), {}).ok());
+  daemon.turn();
+  daemon.scheduler.handle(LaunchPrepared{kHost, kOne, 1});
+  daemon.scheduler.handle(ReplicaStarted{kTrain, 1, 4242, 1'000});
+  Exit exit;
+  exit.code = 3;
+  exit.unix_ms = 5'000;
+  daemon.scheduler.handle(ReplicaExited{kTrain, 1, exit});
+  daemon.scheduler.handle(ReplicaReleased{kTrain, 1, "", kHost});
+  daemon.turn();
+  CHECK(told_end(daemon) == 0);
+  daemon.scheduler.handle(KillWanted{kOne});
+  daemon.turn();
+  CHECK(daemon.row(kOne).finished_unix_ms() >= before);
 }
 
 TEST_CASE("members of a set that have ended keep their details in the store only") {

@@ -116,11 +116,14 @@ double total_memory(const Spec& spec) {
   return sum;
 }
 
-std::string wanted_memory(const Spec& spec, const FreeHosts& hosts) {
+bool one_exceeds_memory(const Spec& spec, const FreeHosts& hosts) {
   const FreeHost* best = roomiest(hosts, free_memory);
-  const auto one = static_cast<double>(largest_memory(spec));
-  if (best == nullptr || one > free_memory(*best)) return gibibytes(one) + " on one host";
-  return gibibytes(total_memory(spec));
+  return best == nullptr || static_cast<double>(largest_memory(spec)) > free_memory(*best);
+}
+
+std::string wanted_memory(const Spec& spec, const FreeHosts& hosts) {
+  if (!one_exceeds_memory(spec, hosts)) return gibibytes(total_memory(spec));
+  return gibibytes(static_cast<double>(largest_memory(spec))) + " on one host";
 }
 
 std::string wanted_cpus(const Spec& spec, const FreeHosts& hosts) {
@@ -187,7 +190,9 @@ Never never(const ExperimentId& id, const Spec& spec, const FreeHosts& empty,
       const FreeHost* best = roomiest(empty, free_memory);
       return {fmt::format("needs {}; the largest is {} with {}", wanted_memory(spec, empty),
                           best->host->name, gibibytes(free_memory(*best))),
-              "lower `mem`, e.g. --set train.resources.mem=1GiB, or add a host"};
+              one_exceeds_memory(spec, empty)
+                  ? "lower `mem`, e.g. --set train.resources.mem=1GiB, or add a host"
+                  : "ask for fewer replicas, for less `mem` each, or add a host"};
     }
     case Short::Cpus: {
       const FreeHost* best = roomiest(empty, free_cpus);

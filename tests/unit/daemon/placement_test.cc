@@ -145,7 +145,10 @@ TEST_CASE("memory is a guarantee") {
         "needs 16 GiB on one host; most is free on n1: 12 GiB");
   const Never refused = never(model, spec_of({role(Role::Train, 1, 1, 64, 0)}));
   CHECK(refused.reason == "needs 64 GiB on one host; the largest is n1 with 32 GiB");
-  CHECK(refused.hint.find("mem") != std::string::npos);
+  CHECK(refused.hint.find("mem=1GiB") != std::string::npos);
+  // Each would fit; a number that they may ask for already would be no advice.
+  CHECK(never(model, spec_of({role(Role::Worker, 100, 0.1, 1, 0)})).hint ==
+        "ask for fewer replicas, for less `mem` each, or add a host");
   CHECK(never(model, spec_of({role(Role::Train, 1, 1, 30 * 1024, 0)})).reason ==
         "needs 30720 GiB on one host; the largest is n1 with 32 GiB");
 }

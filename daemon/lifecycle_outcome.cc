@@ -232,8 +232,8 @@ void conclude(const Experiment& experiment, Replica& replica) {
     if (replica.reason.empty()) replica.reason = "lost with its host";
   } else {
     replica.end = State::Killed;
-    replica.reason = outcome.state == State::Killed ? outcome.reason
-                                                    : "ended because of " + outcome.reason;
+    const char* because = outcome.cause ? "ended because of " : "ended because ";
+    replica.reason = outcome.state == State::Killed ? outcome.reason : because + outcome.reason;
   }
 }
 

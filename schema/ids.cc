@@ -163,8 +163,9 @@ Result<IdPattern> parse_id_pattern(std::string_view text) {
 Result<ExperimentId> parse_experiment_id(std::string_view text) {
   TRY(const IdPattern pattern, parse_id_pattern(text));
   if (pattern.names_replicas()) {
-    return refuse(text, "it names a replica, and an experiment is asked for",
-                  fmt::format("the experiment is {}", to_string(pattern.experiment)));
+    return Error{Code::InvalidArgument,
+                 fmt::format("{} names a replica, and an experiment is asked for", text),
+                 fmt::format("the experiment is {}", to_string(pattern.experiment))};
   }
   return pattern.experiment;
 }

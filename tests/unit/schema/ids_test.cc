@@ -71,6 +71,8 @@ TEST_CASE("what is no ID is refused with a reason") {
   }
   CHECK(parse_id_pattern("4.workr").error().message ==
         "'4.workr' is not an ID: there is no role 'workr'");
+  CHECK(parse_experiment_id("4.worker.1").error().message ==
+        "4.worker.1 names a replica, and an experiment is asked for");
   CHECK(parse_experiment_id("4.worker.1").error().hint == "the experiment is 4");
   CHECK(parse_replica_id("4.worker").error().hint == "for example 4.worker.1");
   CHECK(parse_replica_id("4").error().hint == "a replica looks like 4.master or 4.worker.1");

@@ -11,6 +11,7 @@
 #include "cli/shell_values.h"
 #include "cli/spec_source.h"
 #include "cli/words.h"
+#include "schema/left_out.h"
 #include "schema/spec.h"
 
 namespace dtrain::cli {
@@ -44,6 +45,9 @@ Result<int> check(const CheckOptions& options, const CommandContext& context) {
              roles_text(spec));
   if (spec.is_set()) fmt::print(", a set of {}", human_count(spec.member_count(), "member"));
   fmt::print("\n");
+  if (const std::string note = left_out_note(spec); !note.empty()) {
+    fmt::print(stderr, "{}\n", note);
+  }
   for (const std::string& warning : {shell_value_warning(spec), same_members_warning(spec)}) {
     if (!warning.empty()) fmt::print(stderr, "Warning: {}\n", warning);
   }

@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
+
+#include "schema/left_out.h"
 
 namespace dtrain::daemon {
 
@@ -30,10 +33,7 @@ size_t free_gpus(const Model& model) {
 
 std::vector<std::string> notices_of(const Spec& spec, const Model& model) {
   std::vector<std::string> lines;
-  if (!spec.image.empty()) {
-    lines.push_back(fmt::format("Note: no container is started from {}: the commands run on the hosts",
-                                spec.image));
-  }
+  if (std::string note = left_out_note(spec); !note.empty()) lines.push_back(std::move(note));
   if (spec.tensorflow.tensorboard) {
     lines.push_back("TensorBoard runs beside it; `dtrain tensorboard` prints the address");
   }

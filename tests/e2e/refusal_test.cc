@@ -57,6 +57,15 @@ TEST_CASE("dtrain.yml: every mistake with line, column and what would be right")
   CHECK(cluster.processes().empty());
 }
 
+TEST_CASE("check tells what is accepted and left out") {
+  Cluster cluster;
+  fs::path project = cluster.project("project: p\ntrain: {run: echo, image: {name: foo}}\n");
+  Output output = cluster.run({"check"}, project);
+  CHECK(output.code == 0);
+  CHECK_MESSAGE(output.err.find("no container is started from foo") != std::string::npos,
+                output.all());
+}
+
 TEST_CASE("a directory without a file says which files were looked for and what makes one") {
   Cluster cluster;
   fs::path project = cluster.project("empty", {{"train.py", ""}});

@@ -20,6 +20,9 @@ TEST_CASE("what this version leaves out is said, and nothing else") {
       model);
   REQUIRE(lines.size() == 1);
   CHECK(lines[0].find("TensorBoard") != std::string::npos);
+  CHECK(notices_of(spec_of("{project: p1, train: {run: x, image: {name: foo}}}"), model) ==
+        std::vector<std::string>{
+            "Note: no container is started from foo: the commands run on the hosts"});
 }
 
 TEST_CASE("free GPUs that nobody asked for are mentioned") {

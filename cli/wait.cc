@@ -35,23 +35,28 @@ Result<int> wait_for(const std::vector<std::string>& typed, const CommandContext
   }
   // A mistake in the last is told now, and not when the first is over.
   std::vector<Error> refused;
+  std::vector<std::string> output_dirs;
   for (const std::string& id : ids) {
     pb::ShowRequest one;
     one.set_id(id);
-    if (auto shown = connection.show(one); !shown.ok()) {
+    auto shown = connection.show(one);
+    if (shown.ok()) {
+      output_dirs.push_back(shown->output_dir());
+    } else {
       refused.push_back(std::move(shown).error());
     }
   }
   if (!refused.empty()) return joined(std::move(refused));
   int exit_code = 0;
-  for (const std::string& id : ids) {
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const std::string& id = ids[i];
     WatchOptions watching;
     watching.request.set_id(id);
     watching.request.set_follow(true);
     watching.request.set_states_only(true);
     TRY(const WatchEnd end, watch(connection, context, std::move(watching)));
     if (end.how == WatchHow::Detached) return kInterrupted;
-    fmt::print("{}", context.json ? end_json(end.outcome, "")
+    fmt::print("{}", context.json ? end_json(end.outcome, output_dirs[i])
                                   : fmt::format("{} {}\n", id, end.outcome.state()));
     std::fflush(stdout);
     if (exit_code == 0) exit_code = exit_code_of(end.outcome);

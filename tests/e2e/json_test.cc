@@ -13,7 +13,9 @@ TEST_CASE("--json of every command that prints facts is JSON") {
   fs::path project = cluster.project("project: p\ntrain:\n  run: echo one; echo two\n");
   Json submitted = facts(cluster.run({"train", "-d", "--json"}, project));
   CHECK(submitted["id"] == "1");
-  CHECK(cluster.run({"wait", "1"}).code == 0);
+  Output waited = cluster.run({"wait", "1", "--json"});
+  CHECK(waited.code == 0);
+  CHECK(facts(waited)["output_dir"] == submitted["output_dir"]);
 
   for (std::vector<std::string> command :
        std::vector<std::vector<std::string>>{{"status", "-a"},

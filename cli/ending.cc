@@ -8,6 +8,7 @@
 #include "cli/escapes.h"
 #include "cli/line_splitter.h"
 #include "cli/words.h"
+#include "schema/engine_spec.h"
 #include "schema/ids.h"
 #include "schema/spec.h"
 #include "schema/states.h"
@@ -46,8 +47,10 @@ std::string members_text(const pb::ExperimentInfo& outcome) {
 }  // namespace
 
 std::string rerun_text(const pb::ExperimentInfo& info) {
-  // Members go on by themselves.
-  const bool may_resume = info.framework() == to_string(Framework::Engine) && info.members() == 0;
+  // Members go on by themselves. What never started or was refused has no checkpoint.
+  const bool began = info.started_unix_ms() != 0 && info.exit_code() != kEngineRefusedCode;
+  const bool may_resume =
+      info.framework() == to_string(Framework::Engine) && info.members() == 0 && began;
   return fmt::format("dtrain rerun {}{}", info.id(),
                      may_resume ? " (--resume: from its newest checkpoint)" : "");
 }

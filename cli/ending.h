@@ -14,7 +14,8 @@
 
 namespace dtrain::cli {
 
-// What starts it again: "dtrain rerun 4"; for the engine with how it goes on instead.
+// What starts it again: "dtrain rerun 4"; for the engine with how it goes on instead,
+// where it may have got as far as a checkpoint.
 std::string rerun_text(const pb::ExperimentInfo& info);
 
 class Ending {

@@ -48,6 +48,13 @@ TEST_CASE("what starts it again goes on from a checkpoint where there may be one
   failed.set_framework("engine");
   CHECK(Ending().text(failed, "", {}).ends_with(
       "Next: dtrain status 4, dtrain rerun 4 (--resume: from its newest checkpoint)\n"));
+  failed.set_exit_code(2);  // the engine refused to start
+  CHECK(rerun_text(failed) == "dtrain rerun 4");
+  failed.set_exit_code(1);
+  failed.set_started_unix_ms(0);
+  CHECK(rerun_text(failed) == "dtrain rerun 4");
+  failed.set_started_unix_ms(1'000);
+  CHECK(rerun_text(failed) != "dtrain rerun 4");
   failed.set_members(2);
   CHECK(rerun_text(failed) == "dtrain rerun 4");
 }

@@ -104,7 +104,13 @@ Result<Prepared> prepare(const TrainOptions& options) {
     }
     spec.priority = static_cast<int>(options.priority);
   }
-  add_env(options.env, spec);
+  if (!options.env.empty()) {
+    add_env(options.env, spec);
+    ParseOptions again;
+    again.file_name = "command line";
+    again.has_lines = false;
+    TRY(parse_spec(to_yaml(spec), again));
+  }
   return prepared;
 }
 

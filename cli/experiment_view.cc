@@ -319,8 +319,8 @@ std::string render_experiment(const pb::ShowReply& reply, const View& view) {
   return out;
 }
 
-Result<std::string> render_replicas(const pb::ShowReply& reply, const IdPattern& pattern,
-                                    const View& view) {
+Result<std::vector<const pb::ReplicaInfo*>> replicas_named(const pb::ShowReply& reply,
+                                                           const IdPattern& pattern) {
   std::vector<const pb::ReplicaInfo*> named;
   std::string known;
   for (const auto& replica : reply.replicas()) {
@@ -335,6 +335,12 @@ Result<std::string> render_replicas(const pb::ShowReply& reply, const IdPattern&
                                                to_string(*pattern.role));
     return Error{Code::NotFound, fmt::format("there is no replica {}", to_string(pattern)), hint};
   }
+  return named;
+}
+
+Result<std::string> render_replicas(const pb::ShowReply& reply, const IdPattern& pattern,
+                                    const View& view) {
+  TRY(const auto named, replicas_named(reply, pattern));
   if (named.size() > 1) return render_table(named, reply.experiment(), view);
   return render_one(*named.front(), reply.experiment(), view);
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "cli/view.h"
 #include "schema/dtrain.pb.h"
@@ -13,8 +14,11 @@ namespace dtrain::cli {
 // One experiment, or a set with its members.
 std::string render_experiment(const pb::ShowReply& reply, const View& view);
 
-// The replicas that the pattern names: one of them in detail, several as a table. NotFound, with
-// those there are, when it names none.
+// The replicas that the pattern names. NotFound, with those there are, when it names none.
+Result<std::vector<const pb::ReplicaInfo*>> replicas_named(const pb::ShowReply& reply,
+                                                           const IdPattern& pattern);
+
+// One of them in detail, several as a table.
 Result<std::string> render_replicas(const pb::ShowReply& reply, const IdPattern& pattern,
                                     const View& view);
 

@@ -9,10 +9,12 @@
 #include "cli/commands.h"
 #include "cli/connection.h"
 #include "cli/ending.h"
+#include "cli/experiment_view.h"
 #include "cli/fields.h"
 #include "cli/json_output.h"
 #include "cli/words.h"
 #include "schema/ids.h"
+#include "schema/spec.h"
 #include "schema/states.h"
 
 namespace dtrain::cli {
@@ -72,6 +74,29 @@ std::string usual_reason(const pb::ShowReply& reply) {
   return "";
 }
 
+// A program that ended by itself is told by its log; for what ended it otherwise there is this.
+std::string failure_hint(const pb::ExperimentInfo& info, const std::string& reason) {
+  const auto says = [&](std::string_view part) { return reason.find(part) != std::string::npos; };
+  if (says("exit code")) return "";
+  // No restart helps what lacked something, and none is made of what took too long.
+  if (info.started_unix_ms() == 0) {
+    return fmt::format("once that is mended, {} starts it again", rerun_text(info));
+  }
+  if (reason.starts_with("its max-duration")) {
+    const bool engine = info.framework() == to_string(Framework::Engine);
+    return fmt::format("dtrain rerun {}{} --set train.max-duration=... gives it more", info.id(),
+                       engine ? " --resume" : "");
+  }
+  const bool spent = says("restarts are used") || says("one restart is used");
+  std::string hint = fmt::format("{} starts it again; {}", rerun_text(info),
+                                 spent ? "a higher restart.limit in dtrain.yml does so more often"
+                                       : "restart: {limit: 3} in dtrain.yml does so by itself");
+  if (says("its keeper died")) {
+    hint = "a keeper is dtrain's own process above the program, and something killed it. " + hint;
+  }
+  return hint;
+}
+
 }  // namespace
 
 Why find_why(const pb::ShowReply& reply) {
@@ -102,19 +127,7 @@ Why find_why(const pb::ShowReply& reply) {
       }
     }
   }
-  // A program that ended by itself is told by its log; for what ended it otherwise there is this.
-  const bool own_end = why.reason.find("exit code") != std::string::npos;
-  if (state == State::Failed && why.hint.empty() && !own_end) {
-    const bool spent = why.reason.find("restarts are used") != std::string::npos ||
-                       why.reason.find("one restart is used") != std::string::npos;
-    why.hint = fmt::format("{} starts it again; {}", rerun_text(info),
-                           spent ? "a higher restart.limit in dtrain.yml does so more often"
-                                 : "restart: {limit: 3} in dtrain.yml does so by itself");
-    if (why.reason.find("its keeper died") != std::string::npos) {
-      why.hint = "a keeper is dtrain's own process above the program, and something killed it. " +
-                 why.hint;
-    }
-  }
+  if (state == State::Failed && why.hint.empty()) why.hint = failure_hint(info, why.reason);
   if (info.started_unix_ms() != 0 || state == State::Building) {
     const std::string of = why.replica.empty() ? info.id() : why.replica;
     why.log_command =
@@ -124,12 +137,15 @@ Why find_why(const pb::ShowReply& reply) {
 }
 
 std::string render_why(const pb::ExperimentInfo& info, const Why& why, const View& view) {
-  const uint64_t since = info.finished_unix_ms() != 0  ? info.finished_unix_ms()
-                         : info.started_unix_ms() != 0 ? info.started_unix_ms()
-                                                       : info.submitted_unix_ms();
+  const bool over = info.finished_unix_ms() != 0, began = info.started_unix_ms() != 0;
+  const std::string since = human_ago(over    ? info.finished_unix_ms()
+                                      : began ? info.started_unix_ms()
+                                              : info.submitted_unix_ms(),
+                                      view.now_unix_ms);
   Fields fields;
   std::string state = state_cell(info.state());
-  if (since != 0) state += ", " + human_ago(since, view.now_unix_ms);
+  // Since when it is in this state is known of an end only.
+  if (!since.empty()) state += (over ? ", " : began ? ", started " : ", submitted ") + since;
   fields.add(info.id(), state);
   fields.add("Why", why.reason);
   fields.add("Hint", why.hint);
@@ -145,13 +161,16 @@ Run declare_why(Options& options, CommandContext& context) {
   return [id, &context]() -> Result<int> {
     pb::ShowRequest request;
     request.set_project_dir(project_dir());
+    IdPattern pattern;
     if (!id->empty()) {
       // A replica's reason is its experiment's, as far as one reason goes.
-      TRY(const IdPattern pattern, parse_id_pattern(*id));
+      TRY(pattern, parse_id_pattern(*id));
       request.set_id(to_string(pattern.experiment));
     }
     TRY(Connection connection, connect(Autostart::IfNeeded, context));
     TRY(const pb::ShowReply reply, connection.show(request));
+    // Before its first place it has none yet.
+    if (pattern.names_replicas() && !reply.replicas().empty()) TRY(replicas_named(reply, pattern));
     const Why why = find_why(reply);
     const View view = view_of_stdout();
     fmt::print("{}", context.json ? why_json(reply.experiment(), why)

@@ -159,12 +159,21 @@ TEST_CASE("names of what is not there: experiments, replicas, commands, paramete
     CHECK_MESSAGE(output.code == 2, command << ": " << output.all());
     CHECK_MESSAGE(output.err.find("ID is empty") != std::string::npos, output.err);
   }
+  for (const char* command : {"status", "why"}) {
+    Output output = cluster.run({command, "1.worker.1"}, project);
+    CHECK_MESSAGE(output.code == 2, command);
+    CHECK_MESSAGE(output.err.find("it has 1.train") != std::string::npos, output.err);
+  }
+  CHECK(cluster.run({"why", "1.train"}, project).code == 0);
   Output output = cluster.run({"logs", "1", "--attempt", "9"}, project);
   CHECK(output.code == 2);
   CHECK_MESSAGE(output.err.find("1 had no attempt 9") != std::string::npos, output.err);
   output = cluster.run({"statsu"});
   CHECK(output.code == 2);
   CHECK_MESSAGE(output.err.find("status") != std::string::npos, output.err);
+  output = cluster.run({"train", "--env", "1=2"}, project);
+  CHECK(output.code == 2);
+  CHECK_MESSAGE(output.err.starts_with("dtrain: command line: train.env.1: "), output.err);
   output = cluster.run({"train", "--workrs", "2"}, project);
   CHECK(output.code == 2);
   CHECK_MESSAGE(output.err.find("--workers") != std::string::npos, output.err);

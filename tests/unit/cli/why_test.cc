@@ -45,6 +45,7 @@ TEST_CASE("one that failed names the replica that failed first, and its log") {
 
 TEST_CASE("what no program did by itself has a hint at how to go on") {
   auto reply = experiment("FAILED", "4.train: out of memory");
+  reply.mutable_experiment()->set_started_unix_ms(1);
   CHECK(find_why(reply).hint ==
         "dtrain rerun 4 starts it again; restart: {limit: 3} in dtrain.yml does so by itself");
   reply.mutable_experiment()->set_framework("engine");
@@ -61,6 +62,17 @@ TEST_CASE("what no program did by itself has a hint at how to go on") {
   }
   reply.mutable_experiment()->set_reason("4.train: exit code 1");
   CHECK(find_why(reply).hint.empty());
+}
+
+TEST_CASE("no restart is advised where none would help") {
+  auto reply = experiment("FAILED", "4.train: data x: /x is not there on n1");
+  CHECK(find_why(reply).hint == "once that is mended, dtrain rerun 4 starts it again");
+  reply.mutable_experiment()->set_started_unix_ms(1);
+  reply.mutable_experiment()->set_reason("its max-duration of 60 s has passed");
+  CHECK(find_why(reply).hint == "dtrain rerun 4 --set train.max-duration=... gives it more");
+  reply.mutable_experiment()->set_framework("engine");
+  CHECK(find_why(reply).hint ==
+        "dtrain rerun 4 --resume --set train.max-duration=... gives it more");
 }
 
 TEST_CASE("there is always a reason") {
@@ -93,6 +105,13 @@ TEST_CASE("it is shown as lines") {
         "4:   ✗ FAILED, 3 minutes ago\n"
         "Why: 4.master: exit code 1\n"
         "Log: dtrain logs 4 --tail 50\n");
+  reply = experiment("RUNNING", "");
+  reply.mutable_experiment()->set_submitted_unix_ms(1'000'000);
+  CHECK(render_why(reply.experiment(), find_why(reply), {{}, 1'180'000, false})
+            .starts_with("4:   ● RUNNING, submitted 3 minutes ago\n"));
+  reply.mutable_experiment()->set_started_unix_ms(1'060'000);
+  CHECK(render_why(reply.experiment(), find_why(reply), {{}, 1'180'000, false})
+            .starts_with("4:   ● RUNNING, started 2 minutes ago\n"));
 }
 
 }  // namespace

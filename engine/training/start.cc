@@ -95,7 +95,6 @@ Result<Start> Start::find(const RunPlan& plan) {
   }
   if (!start.checkpoint_) return start;
   if (Status fits = check_fits(plan, *start.checkpoint_); !fits.ok()) return as_refusal(std::move(fits).error());
-  if (const std::string note = other_instructions(plan, *start.checkpoint_); !note.empty()) fmt::print(stderr, "{}\n", note);
   if (!start.is_own_ && start.checkpoint_->step >= plan.steps) {
     return Error{Code::InvalidArgument,
                  fmt::format("{} has {} steps behind it, and this training is of {} in all", start.checkpoint_->path.native(),
@@ -113,6 +112,9 @@ Status Start::read(const RunPlan& plan, Updater& updater) const {
   if (!checkpoint_) {
     initialise(plan.layout, plan.spec.seed, updater.params());
     return ok();
+  }
+  if (const std::string note = other_bits(plan, updater.leaves(), *checkpoint_); !note.empty()) {
+    fmt::print(stderr, "{}\n", note);
   }
   TRY(const SafetensorsFile model, SafetensorsFile::open(checkpoint_->path / kModelFile));
   TRY(const SafetensorsFile optimizer, SafetensorsFile::open(checkpoint_->path / kOptimizerFile));

@@ -44,14 +44,15 @@ Error refused(const FoundCheckpoint& found, const std::string& what) {
 
 std::string state_prefix(int index) { return fmt::format("state{}.", index); }
 
-std::string state_of(const RunPlan& plan, int64_t steps, int64_t updates) {
+std::string state_of(const RunPlan& plan, int64_t leaves, int64_t steps, int64_t updates) {
   Json state = {{"step", steps},
                 {"updates", updates},
                 {"seed", plan.spec.seed},
                 {"batch", plan.batch},
                 {"epoch-samples", plan.spec.epoch_samples},
                 {"optimizer", optimizer_of(plan)},
-                {"instructions", plan.instructions()}};
+                {"instructions", plan.instructions()},
+                {"leaves", leaves}};
   for (const auto& [what, value] : facts_of(plan.train)) state["data"][what] = value;
   return state.dump() + "\n";
 }
@@ -99,13 +100,17 @@ Status check_state(const RunPlan& plan, const FoundCheckpoint& found) {
   return ok();
 }
 
-std::string other_instructions(const RunPlan& plan, const FoundCheckpoint& found) {
-  const std::string own = plan.instructions();
-  // Before there was such an entry nobody looked.
-  const Json before = Json::parse(found.state).value("instructions", Json(own));
+std::string other_bits(const RunPlan& plan, int64_t leaves, const FoundCheckpoint& found) {
+  const Json state = Json::parse(found.state);
+  const auto how = [](const std::string& instructions, int64_t count) {
+    return fmt::format("{} and sums of {} leaves", instructions, count);
+  };
+  // Before there were such entries nobody looked.
+  const std::string own = how(plan.instructions(), leaves);
+  const std::string before = how(state.value("instructions", plan.instructions()), state.value("leaves", leaves));
   if (before == own) return "";
   return fmt::format("{} was computed with {}, what follows is with {}: its last bits may differ", found.path.native(),
-                     text(before), own);
+                     before, own);
 }
 
 }  // namespace dtrain::engine

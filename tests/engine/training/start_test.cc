@@ -131,15 +131,17 @@ TEST_CASE("where no checkpoint is whole it is said what is taken instead") {
   CHECK(gang.log("worker.0").find("the one before is taken") == std::string::npos);
 }
 
-TEST_CASE("a start from what other instructions computed is told") {
-  const auto start_log = [] {
-    Gang gang(from(whole_spec(), half().output), 1, 0);
+TEST_CASE("a start from what other instructions computed, or more participants sum, is told") {
+  const auto start_log = [](int threads = 1) {
+    Gang gang(with(from(whole_spec(), half().output), {{"threads", threads}}), 1, 0);
     REQUIRE_MESSAGE(gang.run() == 0, gang.logs());
     return gang.log("worker.0");
   };
   const std::string before = kernels<float>().isa, note = "was computed with " + before;
   (void)half();
   CHECK(start_log().find(note) == std::string::npos);
+  CHECK(start_log(8).find(note) == std::string::npos);
+  CHECK(says(start_log(9), {note + " and sums of 8 leaves", "what follows is with " + before + " and sums of 16"}));
   if (before == "baseline") return;
   const test::Variable baseline("DTRAIN_ISA", "baseline");
   CHECK(says(start_log(), {newest_checkpoint(half().output / "checkpoints")->path.native() + " " + note,

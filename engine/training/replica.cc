@@ -16,8 +16,6 @@ namespace dtrain::engine {
 
 namespace {
 
-namespace fs = std::filesystem;
-
 std::string variable(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
@@ -108,11 +106,11 @@ Status run_replica(const Tunnels& tunnels, const Gpus* gpus) {
   }
   TRY(EngineSpec spec, engine_spec_from_json(text));
   TRY(Place place, place_from_environment());
-  const std::string output = variable("OUTPUT_DIR");
+  std::string output = variable("OUTPUT_DIR");
+  if (output.empty()) output = "output";
   const bool serves = place.role == Role::Ps;
   TRY(const int visible, serves ? Result<int>(0) : visible_gpus(gpus));
-  TRY(RunPlan plan, make_plan(std::move(spec), std::move(place), fs::current_path(),
-                              output.empty() ? fs::path("output") : fs::path(output), visible));
+  TRY(RunPlan plan, make_plan(std::move(spec), std::move(place), output, visible));
   plan.tunnels = tunnels;
   if (serves) return serve(plan);
   Start start;

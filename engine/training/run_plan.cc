@@ -114,15 +114,14 @@ LearningRate RunPlan::learning_rate() const {
                        .global_batch = batch});
 }
 
-Result<RunPlan> make_plan(EngineSpec spec, Place place, const std::filesystem::path& directory,
-                          std::filesystem::path output_dir, int gpus) {
+Result<RunPlan> make_plan(EngineSpec spec, Place place, std::filesystem::path output_dir, int gpus) {
   const auto* gpt = std::get_if<GptSpec>(&spec.model);
   DatasetOptions options;
   if (gpt != nullptr) options = {.part = Part::Train, .context = gpt->context, .vocabulary = gpt->vocabulary};
-  TRY(Dataset train, Dataset::open(directory / spec.train_data, options));
+  TRY(Dataset train, Dataset::open(spec.train_data, options));
   std::optional<Dataset> test;
   if (!spec.test_data.empty()) {
-    TRY(test, Dataset::open_like(train, directory / spec.test_data));
+    TRY(test, Dataset::open_like(train, spec.test_data));
   }
   const SampleShape shape = shape_of(train);
   TRY(check_fit(spec.model, shape));
@@ -135,7 +134,7 @@ Result<RunPlan> make_plan(EngineSpec spec, Place place, const std::filesystem::p
                .shape = shape,
                .layout = {}};
   const EngineSpec& s = plan.spec;
-  if (!s.checkpoint_from.empty()) plan.start = directory / s.checkpoint_from;
+  plan.start = s.checkpoint_from;
   plan.layout = layout_of(s.model, shape);
   TRY(plan.gpus, gpus_of(s, gpus));
   plan.threads = plan.gpus > 0 ? plan.gpus : threads_of(s, plan.place);

@@ -44,8 +44,7 @@ struct RunPlan {
   LearningRate learning_rate() const;
 };
 
-// Relative paths of data are below `directory`. `gpus`: that this process may use.
-Result<RunPlan> make_plan(EngineSpec spec, Place place, const std::filesystem::path& directory,
-                          std::filesystem::path output_dir, int gpus = 0);
+// Relative paths are of the working directory, which is the project. `gpus`: that this process may use.
+Result<RunPlan> make_plan(EngineSpec spec, Place place, std::filesystem::path output_dir, int gpus = 0);
 
 }  // namespace dtrain::engine

@@ -278,3 +278,12 @@ train:
     CHECK(fs::file_size(fs::path(output) / "model.safetensors") > 100'000);
   }
 }
+
+TEST_CASE("data that can't be read is named as the project names it") {
+  Cluster cluster;
+  const fs::path project = cluster.project("digits", {{"dtrain.yml", kDigits}, {"data/train/x", "1"}, {"data/test/x", "1"}});
+  const Output train = cluster.run({"train"}, project);
+  CHECK(train.code == 2);
+  CHECK(holds(train, "data/train"));
+  CHECK(train.all().find("/data/train") == std::string::npos);
+}

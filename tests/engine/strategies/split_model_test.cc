@@ -37,7 +37,7 @@ std::string trained(const Json& json, const Cast& cast, const test::TemporaryFol
       const auto run = [&]() -> Status {
         TRY(EngineSpec spec, engine_spec_from_json(json.dump()));
         spec.threads = cast.threads[i];
-        TRY(const RunPlan plan, make_plan(std::move(spec), ports.attendances[i].place, "/", folder.path()));
+        TRY(const RunPlan plan, make_plan(std::move(spec), ports.attendances[i].place, folder.path()));
         TRY(auto gang, meet(ports.attendances[i], Deadline::after(kPatience_seconds), std::move(ports.listeners[i])));
         std::unique_ptr<Updater> updater;
         if (plan.spec.strategy.kind == Strategy::MultiWorkerMirrored) {
@@ -104,7 +104,7 @@ TEST_CASE("workers of a split model have as many threads each") {
     processes.emplace_back([&, i] {
       auto spec = engine_spec_from_json(spec_of(files.path(), {{"kind", "tensor"}}).dump());
       REQUIRE(spec.ok());
-      auto plan = make_plan(*spec, ports.attendances[i].place, "/", folder.path());
+      auto plan = make_plan(*spec, ports.attendances[i].place, folder.path());
       REQUIRE(plan.ok());
       auto gang = meet(ports.attendances[i], Deadline::after(kPatience_seconds), std::move(ports.listeners[i]));
       REQUIRE(gang.ok());

@@ -117,8 +117,9 @@ class Monitor {
     // A line that fills the last column would lose its end when the rest of the row is cleared.
     Screen screen = screen_;
     if (screen.width > 1) --screen.width;
-    if (options_.gpus) return render_gpus(sample, screen);
-    return render_monitor(sample, live_ ? &history_ : nullptr, screen);
+    return render_reason(sample, screen) +
+           (options_.gpus ? render_gpus(sample, screen)
+                          : render_monitor(sample, live_ ? &history_ : nullptr, screen));
   }
 
   void draw() {

@@ -26,6 +26,8 @@ std::string render_monitor(const pb::MonitorSample& sample, const CpuHistory* hi
                            const Screen& screen);
 // -g: a table of GPUs below each replica.
 std::string render_gpus(const pb::MonitorSample& sample, const Screen& screen);
+// Above both: why it waits, or how it ended; empty where there is nothing to say.
+std::string render_reason(const pb::MonitorSample& sample, const Screen& screen);
 std::string monitor_json(const std::string& id, const pb::MonitorSample& sample);
 
 // The first of `text`'s lines that `rows` have room for; where that is not all, the last of them says

@@ -209,6 +209,13 @@ std::string render_gpus(const pb::MonitorSample& sample, const Screen& screen) {
   return out;
 }
 
+std::string render_reason(const pb::MonitorSample& sample, const Screen& screen) {
+  if (sample.reason().empty()) return "";
+  std::string line = fmt::format("{}: {}", sample.state(), sample.reason());
+  if (screen.width > 0) line = cut_to_width(line, screen.width);
+  return line + "\n";
+}
+
 std::string first_rows(const std::string& text, size_t rows, const std::string& example,
                        const Screen& screen) {
   const auto lines = static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
@@ -249,7 +256,8 @@ std::string monitor_json(const std::string& id, const pb::MonitorSample& sample)
                         {"gpus", gpus}});
   }
   Json object = {
-      {"id", id}, {"project", sample.project()}, {"state", sample.state()}, {"replicas", replicas}};
+      {"id", id}, {"project", sample.project()}, {"state", sample.state()},
+      {"reason", sample.reason().empty() ? Json() : Json(sample.reason())}, {"replicas", replicas}};
   return object.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 

@@ -125,7 +125,9 @@ Result<pb::MonitorSample> Monitor::sample(const IdPattern& pattern) {
   TRY(const auto known, scheduler_.find(pattern.experiment));
   pb::MonitorSample sample;
   sample.set_project(known.submission->spec.project);
-  sample.set_state(summary_of(known, pattern.experiment, scheduler_.model(), boottime_ms()).state());
+  const auto summary = summary_of(known, pattern.experiment, scheduler_.model(), boottime_ms());
+  sample.set_state(summary.state());
+  sample.set_reason(summary.reason());
   for (const Experiment* experiment : members_of(known, pattern.experiment)) {
     for (const Replica& replica : experiment->replicas) {
       if (!pattern.matches(replica.id) || !is_shown(replica)) continue;

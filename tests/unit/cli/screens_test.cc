@@ -120,6 +120,15 @@ TEST_CASE("a narrow monitor drops the GPU columns, then PROJECT") {
         "4.worker.1\n");
 }
 
+TEST_CASE("above the table it says why nothing runs") {
+  CHECK(render_reason(toaster(), {}) == "");
+  pb::MonitorSample waits;
+  waits.set_state("PENDING");
+  waits.set_reason("needs 4 GPUs; free: 2");
+  CHECK(render_reason(waits, {}) == "PENDING: needs 4 GPUs; free: 2\n");
+  CHECK(render_reason(waits, {true, false, 20, 24}) == "PENDING: needs 4 ...\n");
+}
+
 TEST_CASE("what the screen has no rows for is counted in the last one") {
   CHECK(first_rows("a\nb\nc\n", 3, "4.ps.9", {}) == "a\nb\nc\n");
   CHECK(first_rows("a\nb\nc\n", 2, "4.ps.9", {true, false, 80, 3}) ==

@@ -93,7 +93,12 @@ void send_signal(const Holder& holder, int signal) {
 }  // namespace
 
 LocalRunner::LocalRunner(boost::asio::io_context& loop, const Home& home, const Config& config)
-    : home_(home), config_(config), ended_(loop), again_(loop), first_word_(loop) {}
+    : home_(home),
+      config_(config),
+      ended_(loop),
+      again_(loop),
+      first_word_(loop),
+      patience_(config.runner_timeout_ms) {}
 
 void LocalRunner::start() {
   if (stopping_ || pid_ > 0) return;
@@ -107,17 +112,14 @@ void LocalRunner::start() {
   }
   pid_ = *pid;
   started_ = std::chrono::steady_clock::now();
+  await_first_word();
   wait_for_end();
 }
 
 void LocalRunner::adopt() {
   Holder holder = holder_of(home_.runner() / "lock");
   if (!holder.process) return start_later();
-  // It may hang. While it has no stream nobody else would see that.
-  first_word_.expires_after(std::chrono::milliseconds(config_.runner_timeout_ms));
-  first_word_.async_wait([this](boost::system::error_code error) {
-    if (!error) kill_hung();
-  });
+  await_first_word();
   ended_.assign(holder.process.release());
   ended_.async_wait(ended_.wait_read, [this, pid = holder.pid](boost::system::error_code error) {
     if (error) return;
@@ -125,6 +127,16 @@ void LocalRunner::adopt() {
     first_word_.cancel();
     std::fprintf(stderr, "the local runner (pid %d) of an earlier daemon ended\n", pid);
     start_later();
+  });
+}
+
+// It may hang. While it has no stream nobody else would see that.
+void LocalRunner::await_first_word() {
+  first_word_.expires_after(patience_);
+  first_word_.async_wait([this](boost::system::error_code error) {
+    if (error) return;
+    patience_ *= 2;   // it may as well need that long
+    kill_hung();
   });
 }
 
@@ -146,6 +158,7 @@ void LocalRunner::wait_for_end() {
     std::fprintf(stderr, "the local runner (pid %d) ended, status %d\n", pid_, status);
     pid_ = -1;
     ended_.close();
+    first_word_.cancel();
     if (on_ended) on_ended();
     if (stopping_) return;
     if (std::chrono::steady_clock::now() - started_ > kHealthyAfter) backoff_ = {};
@@ -168,7 +181,9 @@ bool LocalRunner::is_own(const HostId& host) const {
 }
 
 void LocalRunner::connected(const HostId& host) {
-  if (is_own(host)) first_word_.cancel();
+  if (!is_own(host)) return;
+  first_word_.cancel();
+  patience_ = std::chrono::milliseconds(config_.runner_timeout_ms);
 }
 
 void LocalRunner::replace(const HostId& hung) {
@@ -177,9 +192,14 @@ void LocalRunner::replace(const HostId& hung) {
 
 void LocalRunner::kill_hung() {
   const Holder runner = holder_of(home_.runner() / "lock");
-  if (stopping_ || !runner.process) return;
-  std::fprintf(stderr, "the local runner (pid %d) hangs and is killed\n", runner.pid);
-  send_signal(runner, SIGKILL);
+  const pid_t pid = runner.process ? runner.pid : pid_;   // ours may not have got as far as its lock
+  if (stopping_ || pid <= 0) return;
+  std::fprintf(stderr, "the local runner (pid %d) hangs and is killed\n", pid);
+  if (runner.process) {
+    send_signal(runner, SIGKILL);
+  } else {
+    kill(pid, SIGKILL);   // ours until it is reaped
+  }
   backoff_ = {};
 }
 

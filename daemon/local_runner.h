@@ -42,6 +42,7 @@ class LocalRunner {
  private:
   void adopt();
   void start_later();
+  void await_first_word();
   void wait_for_end();
   bool is_own(const HostId& host) const;
   void kill_hung();
@@ -51,7 +52,8 @@ class LocalRunner {
   pid_t pid_ = -1;                                // -1: not ours, or not there
   boost::asio::posix::stream_descriptor ended_;   // a pidfd
   boost::asio::steady_timer again_;
-  boost::asio::steady_timer first_word_;          // of a runner that was there before us
+  boost::asio::steady_timer first_word_;
+  std::chrono::milliseconds patience_;            // until its first word
   std::chrono::steady_clock::time_point started_;
   std::chrono::milliseconds backoff_{0};
   bool stopping_ = false;

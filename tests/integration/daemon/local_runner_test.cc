@@ -37,5 +37,11 @@ TEST_CASE("a runner of an earlier daemon that hangs and never dials is replaced"
   CHECK(said(folder.path().string() + " adopt") == "ended\n");
 }
 
+TEST_CASE("a runner of ours that hangs before it says anything is replaced") {
+  const test::TemporaryFolder folder;
+  std::filesystem::create_directories(folder / "runner");
+  CHECK(said(folder.path().string() + " hang") == "ended\n");
+}
+
 }  // namespace
 }  // namespace dtrain

@@ -1,14 +1,18 @@
 // A daemon's LocalRunner, in a process of its own:
 //   local_runner_program <home>            at a moment when no descriptor is free
 //   local_runner_program <home> adopt      beside a runner of an earlier daemon that hangs
+//   local_runner_program <home> hang       and the runner that it starts hangs
 // prints when it has seen the runner that it started end. As that runner, which is this executable
-// again, it ends at once.
+// again, it ends at once, unless it is to hang.
 #include <fcntl.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <boost/asio/io_context.hpp>
+#include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <string_view>
 #include <vector>
 
@@ -35,6 +39,15 @@ bool start_hung_runner(const dtrain::Home& home) {
   return read(ready[0], &byte, 1) == 1 && byte == 'y';
 }
 
+constexpr const char* kHangs = "LOCAL_RUNNER_HANGS";
+
+int be_the_runner() {
+  if (std::getenv(kHangs) == nullptr) return 7;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  pause();
+  return 7;
+}
+
 void start_without_descriptors(dtrain::daemon::LocalRunner& runner) {
   const rlimit limit{64, 64};
   if (setrlimit(RLIMIT_NOFILE, &limit) != 0) _exit(3);
@@ -47,10 +60,12 @@ void start_without_descriptors(dtrain::daemon::LocalRunner& runner) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc > 1 && std::string_view(argv[1]) == "runner") return 7;
+  if (argc > 1 && std::string_view(argv[1]) == "runner") return be_the_runner();
   if (argc < 2) return 2;
   const dtrain::Home home{argv[1], std::string(argv[1]) + "/socket"};
-  const bool adopt = argc > 2;
+  const std::string_view how = argc > 2 ? argv[2] : "";
+  const bool adopt = how == "adopt";
+  if (how == "hang") setenv(kHangs, "1", 1);
   if (adopt && !start_hung_runner(home)) return 4;
   boost::asio::io_context loop;
   dtrain::Config config;
@@ -61,7 +76,7 @@ int main(int argc, char** argv) {
     ended = true;
     loop.stop();
   };
-  if (adopt) {
+  if (!how.empty()) {
     runner.start();
   } else {
     start_without_descriptors(runner);

@@ -105,15 +105,14 @@ grpc::ServerUnaryReactor* ClientApi::Show(grpc::CallbackServerContext* context,
   return answer(context, [this, request, reply] { return show(*request, *reply); });
 }
 
-grpc::ServerUnaryReactor* ClientApi::Kill(grpc::CallbackServerContext* context,
-                                          const pb::KillRequest* request, pb::KillReply* reply) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  boost::asio::post(parts_.loop, [this, reactor, request, reply] {
+grpc::ServerUnaryReactor* ClientApi::Kill(grpc::CallbackServerContext*, const pb::KillRequest* request, pb::KillReply* reply) {
+  const auto answer = LateAnswer::start(parts_.loop);
+  boost::asio::post(parts_.loop, [this, answer, request, reply] {
     const Status status = kill(*request, *reply);
-    if (!status.ok()) return reactor->Finish(to_grpc(status.error()));
-    parts_.scheduler.when_committed([reactor] { reactor->Finish(grpc::Status::OK); });
+    if (!status.ok()) return answer->finish(to_grpc(status.error()));
+    parts_.scheduler.when_committed([answer] { answer->finish(grpc::Status::OK); });
   });
-  return reactor;
+  return answer.get();
 }
 
 grpc::ServerUnaryReactor* ClientApi::Hosts(grpc::CallbackServerContext* context,
@@ -121,19 +120,19 @@ grpc::ServerUnaryReactor* ClientApi::Hosts(grpc::CallbackServerContext* context,
   return answer(context, [this, reply] { return hosts(*reply); });
 }
 
-grpc::ServerUnaryReactor* ClientApi::Prune(grpc::CallbackServerContext* context,
-                                           const pb::PruneRequest* request, pb::PruneReply* reply) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  boost::asio::post(parts_.loop, [this, reactor, reply, asked = *request] {
-    parts_.pruner.prune(asked, [this, reactor, reply, asked](Result<pb::PruneReply> done) {
-      if (!done.ok()) return reactor->Finish(to_grpc(done.error()));
+grpc::ServerUnaryReactor* ClientApi::Prune(grpc::CallbackServerContext*, const pb::PruneRequest* request, pb::PruneReply* reply) {
+  const auto answer = LateAnswer::start(parts_.loop);
+  boost::asio::post(parts_.loop, [this, answer, reply, asked = *request] {
+    parts_.pruner.prune(asked, [this, answer, reply, asked](Result<pb::PruneReply> done) {
+      if (done.ok() && asked.environments() && !asked.dry_run()) parts_.runners.prune_environments();
+      if (!answer->is_open()) return;
+      if (!done.ok()) return answer->finish(to_grpc(done.error()));
       *reply = std::move(done).value();
       parts_.runners.count_environments(*reply);
-      if (asked.environments() && !asked.dry_run()) parts_.runners.prune_environments();
-      reactor->Finish(grpc::Status::OK);
+      answer->finish(grpc::Status::OK);
     });
   });
-  return reactor;
+  return answer.get();
 }
 
 grpc::ServerBidiReactor<pb::SubmitRequest, pb::SubmitReply>* ClientApi::Submit(
@@ -151,11 +150,11 @@ grpc::ServerWriteReactor<pb::MonitorSample>* ClientApi::Monitor(grpc::CallbackSe
   return parts_.monitor.start(*request);
 }
 
-grpc::ServerUnaryReactor* ClientApi::Shutdown(grpc::CallbackServerContext* context,
+grpc::ServerUnaryReactor* ClientApi::Shutdown(grpc::CallbackServerContext*,
                                               const pb::ShutdownRequest* request,
                                               pb::ShutdownReply* reply) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  boost::asio::post(parts_.loop, [this, reactor, reply, kill = request->kill()] {
+  const auto answer = LateAnswer::start(parts_.loop);
+  boost::asio::post(parts_.loop, [this, answer, reply, kill = request->kill()] {
     if (!kill) {
       for (auto& id : running_replicas()) reply->add_left_running(std::move(id));
     } else {
@@ -165,24 +164,24 @@ grpc::ServerUnaryReactor* ClientApi::Shutdown(grpc::CallbackServerContext* conte
     }
     abandon_stop();   // the newer request counts
     if (kill) {
-      stopping_ = reactor;
+      stopping_ = answer;
       parts_.scheduler.when_committed([] {});   // after_turn() ends it, now or when all is over
       return;
     }
-    reactor->Finish(grpc::Status::OK);
+    answer->finish(grpc::Status::OK);
     on_stop();
   });
-  return reactor;
+  return answer.get();
 }
 
 void ClientApi::abandon_stop() {
   if (stopping_ == nullptr) return;
-  std::exchange(stopping_, nullptr)->Finish({grpc::StatusCode::ABORTED, "another stop came in between"});
+  std::exchange(stopping_, nullptr)->finish({grpc::StatusCode::ABORTED, "another stop came in between"});
 }
 
 void ClientApi::after_turn() {
   if (stopping_ == nullptr || !parts_.scheduler.model().live.empty()) return;
-  std::exchange(stopping_, nullptr)->Finish(grpc::Status::OK);
+  std::exchange(stopping_, nullptr)->finish(grpc::Status::OK);
   on_stop();
 }
 

@@ -87,7 +87,7 @@ class ClientApi : public pb::Client::CallbackService {
 
   DaemonParts parts_;
   const uint64_t started_unix_ms_;
-  grpc::ServerUnaryReactor* stopping_ = nullptr;   // a `daemon stop` that waits
+  std::shared_ptr<LateAnswer> stopping_;   // a `daemon stop` that waits
 };
 
 }  // namespace dtrain::daemon

@@ -202,4 +202,35 @@ class WriteStream : public grpc::ServerWriteReactor<Out>,
   std::optional<grpc::Status> finish_;
 };
 
+// The answer to a call that waits for something. Owner: itself until gRPC is done with it, and whoever
+// holds the shared_ptr. The call ends without it when the server goes down, or its client is gone.
+class LateAnswer final : public grpc::ServerUnaryReactor,
+                         public std::enable_shared_from_this<LateAnswer> {
+ public:
+  static std::shared_ptr<LateAnswer> start(boost::asio::io_context& loop) {
+    auto answer = std::make_shared<LateAnswer>(loop);
+    answer->self_ = answer;
+    return answer;
+  }
+  explicit LateAnswer(boost::asio::io_context& loop) : loop_(loop) {}
+
+  // What belongs to gRPC, the request and the reply, is there as long as it is open.
+  bool is_open() const { return !finished_; }
+  void finish(const grpc::Status& status) {
+    if (!std::exchange(finished_, true)) Finish(status);
+  }
+
+ private:
+  void OnCancel() override {
+    boost::asio::post(loop_, [this] { finish(grpc::Status::CANCELLED); });
+  }
+  void OnDone() override {
+    boost::asio::post(loop_, [this] { self_.reset(); });   // may delete this
+  }
+
+  boost::asio::io_context& loop_;
+  std::shared_ptr<LateAnswer> self_;
+  bool finished_ = false;
+};
+
 }  // namespace dtrain::daemon

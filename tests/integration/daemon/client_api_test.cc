@@ -1,5 +1,8 @@
 #include "daemon/client_api.h"
 
+#include <future>
+#include <optional>
+
 #include "tests/integration/daemon/served_daemon.h"
 
 namespace dtrain::daemon {
@@ -52,6 +55,26 @@ TEST_CASE("kill is answered once it is on disk") {
   REQUIRE(rows.ok());
   REQUIRE(rows->size() == 1);
   CHECK(rows->at(0).record.over());
+}
+
+TEST_CASE("a kill that waits for the disk does not keep the server up") {
+  test::TemporaryFolder folder;
+  std::optional<ServedDaemon> daemon(home_below(folder.path()));
+  const auto stub = pb::Client::NewStub(daemon->channel);
+  daemon->scheduler.handle(HostConnected{a_host(), {}});
+  REQUIRE(daemon->scheduler.submit(a_submission("a"), {}).ok());
+  daemon->loop.poll();
+  const FullDisk full;
+  std::promise<grpc::StatusCode> answer;
+  grpc::ClientContext call;
+  pb::KillRequest kill;
+  pb::KillReply killed;
+  kill.add_ids("1");
+  stub->async()->Kill(&call, &kill, &killed,
+                      [&](const grpc::Status& status) { answer.set_value(status.error_code()); });
+  daemon->until([&] { return !daemon->scheduler.trouble().empty(); });
+  daemon.reset();
+  CHECK(answer.get_future().get() != grpc::StatusCode::OK);
 }
 
 TEST_CASE("members with many metrics come in pages that are whole together") {

@@ -87,6 +87,7 @@ class Agent {
   std::function<pb::Inventory()> inventory_;
   std::string last_inventory_;
   FileWorker files_;
+  FileWorker ends_;
   KeeperNursery keepers_;
   LaunchContext context_;
   std::map<std::string, std::unique_ptr<HeldLaunch>> launches_;

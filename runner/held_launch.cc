@@ -57,7 +57,7 @@ HeldLaunch::HeldLaunch(LaunchContext& context, const ExperimentId& experiment, u
       directory_(context.site.launches() / name_),
       spools_(directory_),
       facts_(directory_),
-      keeper_(context.loop, context.files, directory_,
+      keeper_(context.loop, context.ends, directory_,
               {[this] { on_keeper_gone(); }, [this] { return awaits_ends(); },
                [this](const auto& ends) { on_strays_gone(ends); }}),
       ready_(context.loop),
@@ -447,7 +447,7 @@ void HeldLaunch::let_go_of_work(const Replica& replica) {
   if (!work_releasing_.insert(id).second) return;
   auto left = std::make_shared<std::string>();
   auto said = std::make_shared<std::string>();  // why it has to wait
-  context_.files.run_until_done(
+  context_.ends.run_until_done(
       [left, said, id, file = only_of(file_, id), directory = directory_] {
         auto released = release_work(file, directory, id);
         if (released.ok()) {

@@ -32,7 +32,8 @@ namespace dtrain::runner {
 // What the launches of one agent share.
 struct LaunchContext {
   boost::asio::io_context& loop;
-  FileWorker& files;
+  FileWorker& files;  // preparing and deleting
+  FileWorker& ends;   // what ended is not to wait for that
   const LaunchSite& site;
   Outbox& outbox;
   KeeperNursery& keepers;

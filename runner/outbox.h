@@ -18,7 +18,7 @@ class Outbox {
   virtual void send(pb::FromRunner message) = 0;
 };
 
-// Where bytes of a snapshot come from. Thread: the file worker's, which waits for the answer.
+// Where bytes of a snapshot come from. Thread: the one that prepares, which waits for the answer.
 class BlobSource {
  public:
   virtual ~BlobSource() = default;

@@ -1,5 +1,5 @@
 // The file side of a launch: what must lie on disk before its keeper may start, and how that goes
-// away again. Blocking; runs on the file worker's thread.
+// away again. Blocking; runs on a file worker's thread.
 #pragma once
 
 #include <filesystem>
@@ -21,7 +21,7 @@ namespace dtrain::runner {
 inline constexpr uint64_t kTreesBytesMax = uint64_t{20} << 30;
 
 // What every launch on this host shares. Constant after the runner's start, except for the trees,
-// which only the file worker's thread touches.
+// which only the thread that prepares touches.
 struct LaunchSite {
   std::filesystem::path home;
   std::string host_name;

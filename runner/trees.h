@@ -22,7 +22,7 @@ namespace dtrain::runner {
 
 class TreeBuilder;
 
-// Owner: LaunchSite. Thread: the file worker's.
+// Owner: LaunchSite. Thread: the one that prepares.
 // Promises: a tree it names is whole; files of unchanged content are shared between trees, not
 // fetched or stored again.
 // Never: changes a tree. Views are made so that nothing a replica does there reaches it.
@@ -58,7 +58,7 @@ class Trees {
 };
 
 // A tree under construction. Blobs come in one after the other as they arrive from the daemon.
-// Owner: whoever builds. Thread: the file worker's. Destroyed before finish() returned ok, nothing of it
+// Owner: whoever builds. Thread: the one that prepares. Destroyed before finish() returned ok, nothing of it
 // stays.
 class TreeBuilder {
  public:

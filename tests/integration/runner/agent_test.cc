@@ -10,6 +10,7 @@
 #include <fstream>
 #include <future>
 
+#include "runner/launch_facts.h"
 #include "runner/process_tree.h"
 #include "schema/fd.h"
 #include "tests/integration/runner/one_runner.h"
@@ -39,6 +40,36 @@ TEST_CASE("a launch goes from Prepared through its output to Released, and is fo
   CHECK(scene.last(pb::FromRunner::kReleased) == nullptr);
   acknowledge(*runner, expected.size());
   REQUIRE(runner->until([&] { return scene.last(pb::FromRunner::kReleased) != nullptr; }));
+  finish(scene, *runner);
+}
+
+TEST_CASE("what ended is let go of while another launch is prepared for long") {
+  Scene scene;
+  auto runner = scene.runner();
+  runner->connect();
+  runner->tell([&](pb::ToRunner& m) { *m.mutable_launch() = scene.launch("true"); });
+  REQUIRE(runner->until([&] { return scene.last(pb::FromRunner::kPrepared) != nullptr; }));
+  std::promise<void> at_fetch, go_on;
+  runner->blobs.on_fetch = [&] {
+    at_fetch.set_value();
+    go_on.get_future().wait();
+  };
+  pb::Launch other = scene.launch("true");
+  other.set_experiment("5");
+  other.mutable_gang(0)->set_replica("5.train");
+  other.set_replicas(0, "5.train");
+  other.set_snapshot(std::string(32, 'x'));
+  runner->tell([&](pb::ToRunner& m) { *m.mutable_launch() = other; });
+  at_fetch.get_future().wait();
+  SUBCASE("its keeper ended it") { start(*runner); }
+  SUBCASE("its keeper died") {
+    const auto facts = read_facts(LaunchDir(scene.folder.path() / "launches/4@1"));
+    REQUIRE((facts.ok() && facts->keeper));
+    REQUIRE(kill(facts->keeper->pid, SIGKILL) == 0);
+  }
+  CHECK(runner->until([&] { return scene.last(pb::FromRunner::kReleased) != nullptr; }));
+  go_on.set_value();
+  CHECK(runner->until([&] { return scene.last(pb::FromRunner::kPrepareFailed) != nullptr; }));
   finish(scene, *runner);
 }
 

@@ -60,8 +60,8 @@ HeldLaunch::HeldLaunch(LaunchContext& context, const ExperimentId& experiment, u
       keeper_(context.loop, context.ends, directory_,
               {[this] { on_keeper_gone(); }, [this] { return awaits_ends(); },
                [this](const auto& ends) { on_strays_gone(ends); }}),
+      client_(context.loop, {[this] { look(); }, [this] { on_keeper_unreachable(); }}),
       ready_(context.loop),
-      reconnect_(context.loop),
       look_again_(context.loop) {}
 
 HeldLaunch::~HeldLaunch() = default;
@@ -148,13 +148,10 @@ void HeldLaunch::on_keeper_word(std::string_view word) {
     context_.host_changed();  // before the daemon places it again: a GPU may be somebody else's now
     return fail(keeper_failed(word), 0);
   }
-  if (auto connected = connect(); !connected.ok()) return fail(connected.error(), 0);
+  if (auto opened = client_.open(file_.ctl); !opened.ok()) return fail(opened.error(), 0);
   stage_ = Stage::Prepared;
   report_prepared();
-  for (const auto& [id, grace_ms] : stop_grace_ms_) {
-    client_->stop(id, grace_ms);
-    keeper_.await_ends(grace_ms);
-  }
+  for (const auto& [id, grace_ms] : client_.stops()) keeper_.await_ends(grace_ms);
 }
 
 void HeldLaunch::report_prepared() {
@@ -242,7 +239,7 @@ Status HeldLaunch::adopt() {
   const bool alive = watched.ok();
   if (alive) {
     stage_ = Stage::Prepared;
-    if (auto connected = connect(); !connected.ok()) on_keeper_hung_up();
+    if (!client_.open(file_.ctl).ok()) client_.open_later();
   }
   look();
   if (!alive) {
@@ -258,33 +255,13 @@ Status HeldLaunch::adopt() {
 
 // ---- the keeper
 
-Status HeldLaunch::connect() {
-  TRY(client_, KeeperClient::connect(context_.loop, file_.ctl,
-                                     {[this] { look(); }, [this] { on_keeper_hung_up(); }}));
-  return ok();
-}
-
-// Whether it died its pidfd says; a keeper that lives is dialled again.
-void HeldLaunch::on_keeper_hung_up() {
-  client_.reset();
-  if (said_bye_ || stage_ != Stage::Prepared) return;
-  reconnect_.expires_after(kRetryMs);
-  reconnect_.async_wait([this, alive = std::weak_ptr(alive_)](boost::system::error_code error) {
-    if (error || alive.expired() || client_ || stage_ != Stage::Prepared) return;
-    if (!connect().ok()) {
-      // It may listen in another network namespace, where no line reaches it; a signal does.
-      if (all_asked_to_stop()) keeper_.signal(SIGTERM);
-      return on_keeper_hung_up();
-    }
-    for (const auto& [id, grace_ms] : stop_grace_ms_) client_->stop(id, grace_ms);
-    if (start_wanted_) client_->start(contact_ms_);
-    say_bye_if_over();
-  });
+// It may listen in another network namespace, where no line reaches it; a signal does.
+void HeldLaunch::on_keeper_unreachable() {
+  if (all_asked_to_stop()) keeper_.signal(SIGTERM);
 }
 
 void HeldLaunch::on_keeper_gone() {
-  client_.reset();
-  reconnect_.cancel();
+  client_.close();
   if (stage_ == Stage::KeeperComing) {
     ready_.close();
     return fail(keeper_failed(""), 0);
@@ -349,30 +326,27 @@ void HeldLaunch::repeat_prepared() {
 }
 
 void HeldLaunch::start(int64_t contact_ms) {
-  start_wanted_ = true;
-  contact_ms_ = contact_ms;
   // Until Prepared was said nobody may ask; a replica that was stopped stays stopped.
   if (stage_ != Stage::Prepared) return;
   ports_.release();
-  if (client_) client_->start(contact_ms_);
+  client_.start(contact_ms);
 }
 
 void HeldLaunch::stop(const ReplicaId& id, int64_t grace_ms) {
   Replica* replica = find(id);
   if (replica == nullptr || replica->exited()) return;
-  stop_grace_ms_[id] = grace_ms;
-  if (client_) client_->stop(id, grace_ms);
+  client_.stop(id, grace_ms);
   keeper_.await_ends(grace_ms);
 }
 
 bool HeldLaunch::all_asked_to_stop() const {
-  return stop_grace_ms_.size() == replicas_.size();
+  return client_.stops().size() == replicas_.size();
 }
 
 bool HeldLaunch::awaits_ends() {
   if (stage_ == Stage::Prepared) look();
   if (stage_ != Stage::Prepared && stage_ != Stage::KeeperComing) return false;
-  return std::any_of(stop_grace_ms_.begin(), stop_grace_ms_.end(), [&](const auto& asked) {
+  return std::any_of(client_.stops().begin(), client_.stops().end(), [&](const auto& asked) {
     const Replica* replica = find(asked.first);
     return replica != nullptr && !replica->exited();
   });
@@ -390,13 +364,12 @@ void HeldLaunch::forget(const ReplicaId& id) {
 void HeldLaunch::acknowledge(const ReplicaId& id, uint64_t offset) {
   Replica* replica = find(id);
   if (replica == nullptr || !replica->acknowledge(offset)) return;
-  if (client_) client_->acked(id, offset);
+  client_.acked(id, offset);
   settle(*replica);
 }
 
 void HeldLaunch::renew(int64_t contact_ms) {
-  contact_ms_ = contact_ms;
-  if (file_.lease_ms != 0 && client_) client_->renew(contact_ms);
+  if (file_.lease_ms != 0) client_.renew(contact_ms);
 }
 
 // ---- the stream
@@ -480,9 +453,7 @@ void HeldLaunch::settle(Replica& replica) {
 void HeldLaunch::say_bye_if_over() {
   const bool over = std::all_of(replicas_.begin(), replicas_.end(),
                                 [](const auto& each) { return each->released(); });
-  if (!over || !client_ || said_bye_) return;
-  said_bye_ = true;
-  client_->bye();
+  if (over) client_.bye();
 }
 
 void HeldLaunch::remove_if_forgotten() {

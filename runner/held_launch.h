@@ -104,8 +104,7 @@ class HeldLaunch {
   void clear_failed();
   void end_failed();   // once it was told of on the present stream
   void abandon();
-  Status connect();
-  void on_keeper_hung_up();
+  void on_keeper_unreachable();
   void on_keeper_gone();
   void on_strays_gone(const std::map<ReplicaId, ReplicaExit>& ends);
   void look();
@@ -128,26 +127,21 @@ class HeldLaunch {
   LaunchRecord file_;
   FactsReader facts_;
   KeeperGuard keeper_;
+  KeeperClient client_;
   Stage stage_ = Stage::Preparing;
   std::vector<std::unique_ptr<Replica>> replicas_;
   HeldPorts ports_;
   pb::FromRunner failure_;      // once Failed, why: said again until a stream carried it
   bool failure_told_ = false;
   bool failure_cleared_ = false;
-  bool start_wanted_ = false;
-  int64_t contact_ms_ = 0;
-  bool said_bye_ = false;
   bool streaming_ = false;
   bool may_have_output_ = false;
-  std::map<ReplicaId, int64_t> stop_grace_ms_;  // asked for; repeated to a keeper that comes later
   std::map<ReplicaId, std::string> work_released_;  // with what it left behind
   std::set<ReplicaId> work_releasing_;
   std::set<ReplicaId> forgotten_;
 
-  std::unique_ptr<KeeperClient> client_;
   boost::asio::posix::stream_descriptor ready_;  // the coming keeper's word
   std::array<char, 1024> word_{};
-  boost::asio::steady_timer reconnect_;
   boost::asio::steady_timer look_again_;
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);  // a timer's handler may come after the end
 };

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "runner/cleanup.h"
 #include "runner/gpu_lock.h"
 #include "schema/clock.h"
 #include "schema/spread.h"

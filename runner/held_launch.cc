@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "runner/cleanup.h"
 #include "runner/keeper.h"
 #include "runner/lost_keeper.h"
 #include "schema/clock.h"

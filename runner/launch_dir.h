@@ -5,7 +5,8 @@
 //     record               frames (schema/framing.h, launch_record.proto), and it only grows. The first
 //                          ones are the runner's: what to run. Then the keeper's: that it is up, what it
 //                          started, how that ended (launch_facts.h)
-//     outputs, data/       what to collect at the end; links to the data sets, unless they are mounted
+//     outputs              what to collect at the end: paths of the work tree, each ended by a NUL
+//     data/                links to the data sets, unless they are mounted
 //     spool.<id>.<seq>     output of one replica: frames, kind kSpoolOutput
 //   keepers.log            what keepers have to say about themselves
 //
@@ -87,6 +88,7 @@ class LaunchDir {
   Status sync_names() const;
 
   std::filesystem::path record() const { return path_ / "record"; }
+  std::filesystem::path outputs() const { return path_ / "outputs"; }
   std::filesystem::path spool(const ReplicaId&, uint64_t sequence) const;
 
  private:

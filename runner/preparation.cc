@@ -1,24 +1,17 @@
 #include "runner/preparation.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-
 #include <algorithm>
-#include <chrono>
-#include <cstdio>
-#include <ctime>
-#include <string_view>
+#include <cstdlib>
 
+#include "runner/cleanup.h"
 #include "runner/command.h"
 #include "runner/data_sets.h"
 #include "runner/engine_launch.h"
 #include "runner/environments.h"
 #include "runner/gpu_lock.h"
-#include "runner/output_copy.h"
 #include "runner/python.h"
 #include "runner/small_file.h"
 #include "schema/expand.h"
-#include "schema/fd.h"
 #include "schema/quote.h"
 #include "schema/random_id.h"
 
@@ -27,8 +20,6 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kPortVariable = "DTRAIN_PORT";
-constexpr const char* kOutputsFile = "outputs";  // paths of the work tree, each ended by a NUL
-constexpr int64_t kKeepWorkSeconds = 7 * 24 * 3600;
 
 Result<Seat> seat_from(const pb::SeatInfo& info) {
   Seat seat;
@@ -173,7 +164,7 @@ Status write_outputs(const Spec& spec, const LaunchDir& directory) {
   if (spec.outputs.empty()) return ok();
   std::string text;
   for (const std::string& path : spec.outputs) text.append(path).push_back('\0');
-  return write_file(directory.path() / kOutputsFile, text);
+  return write_file(directory.outputs(), text);
 }
 
 PythonChoice python_of(const fs::path& environment) {
@@ -297,65 +288,6 @@ Result<std::optional<LaunchRecord>> write_down(const LaunchSite& site, const pb:
   return std::optional(std::move(file));
 }
 
-bool is_passing(const Error& error) {
-  return error.code == Code::ResourceExhausted;
-}
-
-// What could not be copied, with the reasons; it stays where it is. Only what passes is an error: no
-// room, no descriptors, no memory.
-Result<std::vector<std::string>> copy_outputs(const LaunchDir& directory, const ReplicaLaunch& replica) {
-  std::vector<std::string> not_copied;
-  const auto list = read_small_file(directory.path() / kOutputsFile);
-  const auto output_dir = replica.env.find("OUTPUT_DIR");
-  if (!list) {
-    const Fd file(::open((directory.path() / kOutputsFile).c_str(), O_RDONLY | O_CLOEXEC));
-    const Error error = errno_error("read the list of outputs", file ? 0 : errno);
-    if (is_passing(error)) return error;
-    return not_copied;
-  }
-  if (output_dir == replica.env.end()) return not_copied;
-  const std::string unfinished = fmt::format(".{}@{}.unfinished", to_string(replica.id), replica.attempt);
-  std::string_view rest = *list;
-  while (!rest.empty()) {
-    const std::string name(rest.substr(0, rest.find('\0')));
-    rest.remove_prefix(std::min(rest.size(), name.size() + 1));
-    TRY(copy_output(replica.cwd, output_dir->second, name, unfinished, not_copied));
-  }
-  return not_copied;
-}
-
-// The first few of them, for one line.
-std::string first_of(const std::vector<std::string>& not_copied) {
-  constexpr size_t kShown = 3;
-  std::string text;
-  for (size_t i = 0; i < std::min(not_copied.size(), kShown); ++i) {
-    text += (i == 0 ? "" : ", ") + not_copied[i];
-  }
-  if (not_copied.size() > kShown) text += fmt::format(" and {} more", not_copied.size() - kShown);
-  return text;
-}
-
-bool delete_tree(const fs::path& path) {
-  std::error_code error;
-  fs::remove_all(path, error);
-  if (error) fmt::print(stderr, "removing {}: {}\n", path.string(), error.message());
-  return !error;
-}
-
-// "4.2.worker.1@1" belongs to the launch "4.2@1"; empty for a name of somebody else's.
-std::string launch_of_place(const std::string& name) {
-  const size_t at = std::min(name.find('@'), name.size());
-  const auto id = parse_replica_id(std::string_view(name).substr(0, at));
-  return id.ok() ? to_string(id->experiment) + name.substr(at) : std::string();
-}
-
-bool delete_place(const fs::path& place) {
-  const auto released = release_view(place);
-  if (released.ok()) return true;
-  fmt::print(stderr, "{}: {}\n", place.filename().string(), released.error().message);
-  return false;
-}
-
 }  // namespace
 
 bool is_hosts_fault(const Error& error) {
@@ -379,111 +311,8 @@ Result<std::optional<LaunchRecord>> prepare_launch(const LaunchSite& site, const
                                                    const LaunchDir& directory) {
   TRY(make_directory(directory.path()));
   auto file = write_down(site, launch, directory);
-  if (!file.ok() || !*file) (void)delete_tree(directory.path());
+  if (!file.ok() || !*file) (void)remove_launch(directory);
   return file;
-}
-
-Result<std::string> release_work(const LaunchRecord& launch, const LaunchDir& directory,
-                                 const ReplicaId& id) {
-  const auto replica = std::find_if(launch.replicas.begin(), launch.replicas.end(),
-                                    [&](const ReplicaLaunch& each) { return each.id == id; });
-  if (replica == launch.replicas.end()) return std::string();
-  std::vector<std::string> not_copied;
-  if (!is_build(id)) {
-    TRY(not_copied, copy_outputs(directory, *replica));
-  }
-  const fs::path place = launch.place_of(id);
-  if (auto unmounted = unmount_view(place); !unmounted.ok()) {
-    fmt::print(stderr, "{}: {}\n", to_string(id), unmounted.error().message);
-  }
-  // What it made elsewhere than in the environment was in passing.
-  if (is_build(id)) return std::string();
-  auto left = left_behind(place, launch.tree);
-  if (!left.ok() && is_passing(left.error())) return left;
-  // Rather kept than deleted unseen.
-  if (!left.ok()) left = fmt::format("files that can't be listed ({})", left.error().message);
-  if (left->empty() && not_copied.empty()) return std::string();
-  if (::utimensat(AT_FDCWD, place.c_str(), nullptr, 0) != 0) {  // from now on, for remove_old_work()
-    fmt::print(stderr, "{}\n", errno_error("touch " + place.string(), errno).message);
-  }
-  std::string text =
-      fmt::format("{}, kept 7 days in {}", left->empty() ? "outputs" : *left, place.string());
-  if (!not_copied.empty()) text += "; not collected: " + first_of(not_copied);
-  return text;
-}
-
-bool remove_work(const LaunchRecord& launch, const ReplicaId& id) {
-  return delete_place(launch.place_of(id));
-}
-
-bool remove_unprepared(const LaunchSite& site, const LaunchDir& directory) {
-  const std::string name = directory.path().filename().string();
-  bool all = true;
-  std::error_code error;
-  for (const fs::directory_entry& place : fs::directory_iterator(site.work(), error)) {
-    if (launch_of_place(place.path().filename().string()) != name) continue;
-    all = delete_place(place.path()) && all;
-  }
-  const bool listed = !error || error == std::errc::no_such_file_or_directory;
-  return listed && all && remove_launch(directory);
-}
-
-bool remove_launch(const LaunchDir& directory) {
-  if (auto launch = directory.read_launch(); launch.ok() && *launch) {
-    const Status removed = remove_launch_cgroups(**launch);
-    // Without the record nobody would know of the group.
-    if (!removed.ok() && removed.error().code == Code::FailedPrecondition) return false;
-  }
-  return delete_tree(directory.path());
-}
-
-void trim_trees(const LaunchSite& site) {
-  if (!site.trees->has_grown()) return;
-  std::set<Sha256> in_use;
-  std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(site.launches(), error)) {
-    const auto launch = LaunchDir(entry.path()).read_launch();
-    if (!launch.ok()) return;  // what it uses is not known: another time
-    if (!*launch || (*launch)->tree.empty()) continue;
-    if (const auto root = sha256_from_hex(fs::path((*launch)->tree).filename().string()); root.ok()) {
-      in_use.insert(*root);
-    }
-  }
-  if (error) return;
-  if (const auto trimmed = site.trees->trim(site.trees_bytes_max, in_use); !trimmed.ok()) {
-    fmt::print(stderr, "{}\n", trimmed.error().message);
-  }
-}
-
-void prune_environments(const LaunchSite& site, const std::set<std::string>& ended) {
-  std::set<fs::path> in_use;
-  bool building = false;
-  std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(site.launches(), error)) {
-    if (ended.contains(entry.path().filename().string())) continue;
-    const auto launch = LaunchDir(entry.path()).read_launch();
-    if (!launch.ok()) return;  // what it uses is not known: another time
-    if (!*launch) continue;
-    for (const ReplicaLaunch& replica : (*launch)->replicas) {
-      building = building || is_build(replica.id);
-      if (const auto found = replica.env.find("VIRTUAL_ENV"); found != replica.env.end()) {
-        in_use.insert(found->second);
-      }
-    }
-  }
-  if (!error) remove_environments(site.envs(), in_use, building);
-}
-
-void remove_old_work(const LaunchSite& site, const std::set<std::string>& held) {
-  std::error_code error;
-  for (const fs::directory_entry& place : fs::directory_iterator(site.work(), error)) {
-    const std::string name = place.path().filename().string();
-    if (held.contains(launch_of_place(name))) continue;
-    struct stat info {};
-    if (lstat(place.path().c_str(), &info) != 0) continue;
-    if (std::time(nullptr) - info.st_mtime < kKeepWorkSeconds) continue;
-    (void)delete_place(place.path());
-  }
 }
 
 int leased_port(const ReplicaLaunch& replica) {

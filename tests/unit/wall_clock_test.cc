@@ -22,7 +22,7 @@ const std::map<std::string, std::string> kMayAsk = {
     {"runner/held_launch.cc", "shown: when it ended"},
     {"runner/kept_replica.cc", "shown: when it began, printed and ended"},
     {"runner/lost_keeper.cc", "shown: when it ended"},
-    {"runner/preparation.cc", "the age of what replicas left behind"},
+    {"runner/cleanup.cc", "the age of what replicas left behind"},
     {"runner/usage.cc", "shown: cpu since the start"},
     {"schema/clock.cc", "the clock"},
     {"schema/clock.h", "the clock"},

@@ -1,6 +1,6 @@
 #include "runner/lost_keeper.h"
 
-#include "runner/preparation.h"
+#include "runner/cleanup.h"
 #include "schema/framing.h"
 #include "schema/launch_record.pb.h"
 #include "tests/integration/runner/kept_launch.h"

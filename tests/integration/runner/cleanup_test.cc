@@ -1,4 +1,4 @@
-#include "runner/preparation.h"
+#include "runner/cleanup.h"
 
 #include <doctest/doctest.h>
 #include <sys/mount.h>

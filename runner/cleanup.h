@@ -1,0 +1,38 @@
+// The file side of a launch's end: what is collected of it, and how what a preparation made goes away
+// again. Blocking; runs on a file worker's thread.
+#pragma once
+
+#include <set>
+#include <string>
+
+#include "runner/preparation.h"
+
+namespace dtrain::runner {
+
+// After the replica's last process: takes `outputs` of the Spec from its view into OUTPUT_DIR and
+// lets go of the view. What it left elsewhere is kept and named, with what could not be taken: "1.2 GB in
+// ckpt/, kept ...; not collected: ckpt/pipe: not a file". Without room, descriptors or memory for that:
+// ResourceExhausted, and it is to be done again.
+Result<std::string> release_work(const LaunchRecord& launch, const LaunchDir& directory, const ReplicaId& id);
+
+// Deletes the view of a replica that left nothing behind. False: not now.
+bool remove_work(const LaunchRecord& launch, const ReplicaId& id);
+
+// Deletes the launch directory and its groups; what replicas left behind stays. False: not now, above all
+// while a process is in a group.
+bool remove_launch(const LaunchDir& directory);
+
+// Deletes all that a preparation made which did not come to its end, views too. False: not now.
+bool remove_unprepared(const LaunchSite& site, const LaunchDir& directory);
+
+// After a launch was removed: deletes trees beyond the site's limit, but none that a launch here uses.
+void trim_trees(const LaunchSite& site);
+
+// Deletes the Python environments that no launch here uses. `ended` are names of launches of which nothing runs any
+// more: they use none.
+void prune_environments(const LaunchSite& site, const std::set<std::string>& ended);
+
+// Deletes what replicas left behind longer than a week ago. `held` are names of launches to spare.
+void remove_old_work(const LaunchSite& site, const std::set<std::string>& held);
+
+}  // namespace dtrain::runner

@@ -15,10 +15,16 @@ namespace dtrain::engine::cuda {
 
 class Context {
  public:
+  // ResourceExhausted: the device has not enough memory.
   static Result<std::unique_ptr<Context>> open(int ordinal, Fp32 fp32) {
     TRY(auto device, Device::open(ordinal));
-    TRY(auto gemm, Gemm::open(fp32));
-    return std::unique_ptr<Context>(new Context(std::move(device), std::move(gemm)));
+    const std::string name = device->name();
+    try {
+      TRY(auto gemm, Gemm::open(fp32));
+      return std::unique_ptr<Context>(new Context(std::move(device), std::move(gemm)));
+    } catch (const std::bad_alloc&) {
+      return lacks_memory(name, "anything", "nvidia-smi shows who else computes on it");
+    }
   }
 
   Device& device() { return *device_; }

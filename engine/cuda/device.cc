@@ -28,6 +28,16 @@ Result<int> visible_devices() {
   return count;
 }
 
+Error lacks_memory(std::string_view name, std::string_view what, std::string_view hint) {
+  size_t free = 0, total = 0;
+  const bool told = cudaMemGetInfo(&free, &total) == cudaSuccess;
+  const auto gib = [](size_t bytes) { return static_cast<double>(bytes) / (1 << 30); };
+  return {Code::ResourceExhausted,
+          fmt::format("{} has not enough memory for {}{}", name, what,
+                      told ? fmt::format(": {:.1f} of {:.1f} GiB are free", gib(free), gib(total)) : ""),
+          std::string(hint)};
+}
+
 Result<std::unique_ptr<Device>> Device::open(int ordinal) {
   std::unique_ptr<Device> device(new Device(ordinal));
   device->use();

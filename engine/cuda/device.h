@@ -16,6 +16,9 @@ namespace dtrain::engine::cuda {
 // How many this process may use (CUDA_VISIBLE_DEVICES). An error: there is no driver, or it is too old.
 Result<int> visible_devices();
 
+// ResourceExhausted: the current device, of this name, has not enough memory for `what`; with how much is free now.
+Error lacks_memory(std::string_view name, std::string_view what, std::string_view hint);
+
 class Device {
  public:
   static Result<std::unique_ptr<Device>> open(int ordinal);

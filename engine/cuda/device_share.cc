@@ -16,7 +16,7 @@ int64_t share_of(const RunPlan& plan, Range leaves_of_mine, int64_t leaves) {
 template <class T>
 Result<std::unique_ptr<Share>> DeviceShare<T>::make(const RunPlan& plan, Updater& updater, int me,
                                                     const WaitedRank& rank) {
-  return make_on_device(plan, rank.rank, [&] {
+  return make_on_device(plan, rank, [&] {
     return std::unique_ptr<Share>(new DeviceShare(plan, updater, me, rank));
   });
 }

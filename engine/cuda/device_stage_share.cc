@@ -13,7 +13,7 @@ constexpr int64_t kNone = -1;
 
 template <class T>
 Result<std::unique_ptr<Share>> DeviceStageShare<T>::make(const RunPlan& plan, const WaitedRank& rank) {
-  return make_on_device(plan, rank.rank, [&] { return std::unique_ptr<Share>(new DeviceStageShare(plan, rank)); });
+  return make_on_device(plan, rank, [&] { return std::unique_ptr<Share>(new DeviceStageShare(plan, rank)); });
 }
 
 template <class T>

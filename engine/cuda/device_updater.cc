@@ -172,9 +172,13 @@ Error DeviceUpdater::give_up(int me, const Error& why) {
 
 Result<Outcome> DeviceUpdater::finish_step(int me, const Update& update, const Outcome&) {
   Rank& mine = rank(me);
-  Result<Outcome> outcome = finish_step(me, mine, update);
-  if (!outcome.ok()) return give_up(me, outcome.error());
-  return outcome;
+  try {
+    Result<Outcome> outcome = finish_step(me, mine, update);
+    if (!outcome.ok()) return give_up(me, outcome.error());
+    return outcome;
+  } catch (const std::bad_alloc&) {
+    return give_up(me, lacks_memory(mine.device().name(), "what an update works in", "a smaller micro-batch"));
+  }
 }
 
 Result<Outcome> DeviceUpdater::finish_step(int me, Rank& mine, const Update& update) {

@@ -30,6 +30,8 @@ class DeviceUpdater : public Updater {
   Rank& rank(int me) { return *ranks_[static_cast<size_t>(me - gang_->first())]; }
   // To be asked while a GPU is waited for: an error when somebody failed, or did not answer in time.
   std::function<Status()> watch(int me, int64_t step, const char* doing);
+  // Ends all with this error, or with an earlier one, which it returns; and what `me` has on its way to others.
+  Error give_up(int me, const Error& why);
 
   int first() const override { return gang_->first(); }
   int64_t leaves() const override { return leaves_; }
@@ -75,7 +77,6 @@ class DeviceUpdater : public Updater {
   Result<std::shared_ptr<Communicator>> meet(int me, const std::vector<int>& members);
   Result<Outcome> finish_step(int me, Rank& mine, const Update& update);
   Status look(int me, const Moment& moment, const Deadline& until);
-  Error give_up(int me, const Error& why);
   void add_up_ends(Rank& mine);
   Deadline deadline() const { return Deadline::after(plan_.spec.deadline_seconds); }
   Own& own(int me) { return own_[static_cast<size_t>(me - first())]; }

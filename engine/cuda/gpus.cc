@@ -22,10 +22,12 @@ Result<std::unique_ptr<Updater>> stage(const RunPlan& plan, std::unique_ptr<Upda
 WaitedRank waited_rank(Updater& updater, int me) {
   if (auto* staging = dynamic_cast<DeviceStaging*>(&updater)) {
     // Nobody else is waited for on the GPU.
-    return {staging->rank(me), [](int64_t, const char*) { return std::function<Status()>(); }};
+    return {staging->rank(me), [](int64_t, const char*) { return std::function<Status()>(); },
+            [staging](const Error& why) { return staging->fail(why); }};
   }
   auto& own = dynamic_cast<DeviceUpdater&>(updater);
-  return {own.rank(me), [&own, me](int64_t step, const char* doing) { return own.watch(me, step, doing); }};
+  return {own.rank(me), [&own, me](int64_t step, const char* doing) { return own.watch(me, step, doing); },
+          [&own, me](const Error& why) { return own.give_up(me, why); }};
 }
 
 template <class T>

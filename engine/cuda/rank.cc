@@ -9,12 +9,12 @@ namespace dtrain::engine::cuda {
 Result<std::unique_ptr<Rank>> Rank::open(const RunPlan& plan, const ModelPart& part, int ordinal, int states) {
   TRY(auto context,
       Context::open(ordinal, plan.spec.precision == Precision::Tf32 ? Fp32::Tf32 : Fp32::Full));
+  const std::string name = context->device().name();
   try {
     return std::unique_ptr<Rank>(new Rank(plan, part, std::move(context), states));
   } catch (const std::bad_alloc&) {
-    return Error{Code::ResourceExhausted,
-                 fmt::format("the GPU has not enough memory for a model of {} parameters", plan.layout.size()),
-                 "a smaller model, or strategy: pipeline or tensor over several GPUs"};
+    return lacks_memory(name, fmt::format("a model of {} parameters", plan.layout.size()),
+                        "a smaller model, or strategy: pipeline or tensor over several GPUs");
   }
 }
 

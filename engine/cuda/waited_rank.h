@@ -1,8 +1,10 @@
-// A Rank together with what to ask while it is waited for, as the Shares on GPUs take it; and what is the same
-// in making any of them.
+// A Rank together with what to ask while it is waited for and how to end, as the Shares on GPUs take it; and what is
+// the same in making any of them.
 #pragma once
 
 #include <functional>
+#include <memory>
+#include <utility>
 
 #include "engine/cuda/kernels.h"
 #include "engine/cuda/rank.h"
@@ -16,11 +18,43 @@ using Watch = std::function<std::function<Status()>(int64_t step, const char* do
 struct WaitedRank {
   Rank& rank;
   Watch watch;
+  // Tells the others why this one ends, and gives up what is on its way to them: memory that it works in can't be
+  // freed before. Returns the first error of all.
+  std::function<Error(const Error&)> give_up;
+};
+
+// A Share whose error is everybody's; and so is that its device lacks memory to work in.
+class WaitedShare : public Share {
+ public:
+  WaitedShare(WaitedRank rank, std::unique_ptr<Share> share) : rank_(std::move(rank)), share_(std::move(share)) {}
+
+  Result<Outcome> train(std::span<const uint32_t> batch, int64_t step) override {
+    return told([&] { return share_->train(batch, step); });
+  }
+  Result<Outcome> evaluate(Range range, int64_t step) override {
+    return told([&] { return share_->evaluate(range, step); });
+  }
+
+ private:
+  template <class Compute>
+  Result<Outcome> told(const Compute& compute) const {
+    try {
+      Result<Outcome> outcome = compute();
+      if (!outcome.ok()) return rank_.give_up(outcome.error());
+      return outcome;
+    } catch (const std::bad_alloc&) {
+      return rank_.give_up(lacks_memory(rank_.rank.device().name(), "what a step works in", "a smaller micro-batch"));
+    }
+  }
+
+  const WaitedRank rank_;
+  const std::unique_ptr<Share> share_;
 };
 
 // InvalidArgument: a model that GPUs can't take. ResourceExhausted: not enough memory.
 template <class Make>
-Result<std::unique_ptr<Share>> make_on_device(const RunPlan& plan, Rank& rank, Make make) {
+Result<std::unique_ptr<Share>> make_on_device(const RunPlan& plan, const WaitedRank& waited, Make make) {
+  Rank& rank = waited.rank;
   rank.device().use();
   if (const auto* gpt = std::get_if<GptSpec>(&plan.spec.model); gpt != nullptr && gpt->width / gpt->heads > kMaxHeadWidth) {
     return Error{Code::InvalidArgument,
@@ -29,12 +63,12 @@ Result<std::unique_ptr<Share>> make_on_device(const RunPlan& plan, Rank& rank, M
                  "more heads"};
   }
   try {
-    return make();
+    return std::unique_ptr<Share>(new WaitedShare(waited, make()));
   } catch (const std::bad_alloc&) {
-    return Error{Code::ResourceExhausted,
-                 fmt::format("{} has not enough memory for the activations of its part of a batch", rank.device().name()),
-                 plan.spec.strategy.kind == Strategy::Pipeline ? "more micro-batches: below pipeline"
-                                                               : "a smaller micro-batch: the batch is then computed in pieces"};
+    return lacks_memory(rank.device().name(), "the activations of its part of a batch",
+                        plan.spec.strategy.kind == Strategy::Pipeline
+                            ? "more micro-batches: below pipeline"
+                            : "a smaller micro-batch: the batch is then computed in pieces");
   }
 }
 

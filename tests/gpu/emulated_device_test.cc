@@ -164,6 +164,61 @@ TEST_CASE("a copy between the wrong kinds of memory is an error") {
   CHECK(cudaGetLastError() == cudaErrorInvalidValue);
 }
 
+TEST_CASE("a kernel and an event go to streams of their own device alone") {
+  emulated::set_device_count(2);
+  const auto context = test_context();
+  Array<float> out(*context, size_t{21});
+  cudaEvent_t event = nullptr;
+  REQUIRE(cudaEventCreateWithFlags(&event, cudaEventDefault) == cudaSuccess);
+  REQUIRE(cudaSetDevice(1) == cudaSuccess);
+  launch(context->stream(), 1u, dim3(7, 3), 0, &place_kernel, out.data());
+  CHECK(cudaGetLastError() == cudaErrorInvalidResourceHandle);
+  cudaStream_t other = nullptr;
+  REQUIRE(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking) == cudaSuccess);
+  CHECK(cudaEventRecord(event, other) == cudaErrorInvalidResourceHandle);
+  // Copies and waits may be of any.
+  float value = 1;
+  CHECK(cudaMemcpyAsync(out.data(), &value, sizeof value, cudaMemcpyHostToDevice, context->stream()) == cudaSuccess);
+  CHECK(cudaStreamWaitEvent(other, event, 0) == cudaSuccess);
+  float milliseconds = 0;
+  CHECK(cudaEventElapsedTime(&milliseconds, event, event) == cudaErrorInvalidResourceHandle);  // never recorded
+  cudaStreamDestroy(other);
+  cudaEventDestroy(event);
+  REQUIRE(cudaSetDevice(0) == cudaSuccess);
+  emulated::set_device_count(1);
+}
+
+TEST_CASE("a stream or an event that was destroyed is not used any more") {
+  CHECK(ended_by([&] {
+          cudaStream_t stream = nullptr;
+          cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+          cudaStreamDestroy(stream);
+          cudaStreamQuery(stream);
+        }) == SIGABRT);
+  CHECK(ended_by([&] {
+          cudaEvent_t event = nullptr;
+          cudaEventCreateWithFlags(&event, cudaEventDefault);
+          cudaEventDestroy(event);
+          cudaEventRecord(event, nullptr);
+        }) == SIGABRT);
+}
+
+TEST_CASE("a call fails when a test asks for it, and all after it if it asks for that") {
+  using emulated::Failing;
+  void* memory = nullptr;
+  emulated::fail_call(2, cudaErrorMemoryAllocation);
+  REQUIRE(cudaMalloc(&memory, 4) == cudaSuccess);
+  CHECK(cudaMemsetAsync(memory, 0, 4, nullptr) == cudaErrorMemoryAllocation);
+  CHECK(cudaMemsetAsync(memory, 0, 4, nullptr) == cudaSuccess);
+  CHECK(emulated::stop_failing());
+  emulated::fail_call(1, cudaErrorIllegalAddress, Failing::FromThenOn);
+  for (int i = 0; i < 2; ++i) CHECK(cudaMemsetAsync(memory, 0, 4, nullptr) == cudaErrorIllegalAddress);
+  CHECK(emulated::stop_failing());
+  CHECK(cudaGetLastError() == cudaErrorIllegalAddress);
+  CHECK(cudaFree(memory) == cudaSuccess);
+  CHECK(!emulated::stop_failing());
+}
+
 }  // namespace
 }  // namespace dtrain::engine::cuda
 

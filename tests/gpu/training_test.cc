@@ -148,14 +148,21 @@ TEST_CASE("two participants with one GPU are told so") {
                 status.error().message);
 }
 
-TEST_CASE("memory that is not enough is told before training") {
+TEST_CASE("memory that is not enough is told before training, with what is free") {
   const Folder folder;
-  emulated::fail_allocations_above(50'000);
-  const Status status = train(folder, On::Device, "out", Json::object());
-  emulated::fail_allocations_above(SIZE_MAX);
-  REQUIRE(!status.ok());
-  CHECK(status.error().code == Code::ResourceExhausted);
-  CHECK(emulated::device_bytes() == 0);
+  // Nothing at all; nothing for parameters; nothing for activations.
+  for (const auto& [most, what] : {std::pair{size_t{0}, "anything"}, {50'000, "a model of "}, {600'000, "the activations of "}}) {
+    CAPTURE(what);
+    emulated::fail_allocations_above(most);
+    const Status status = train(folder, On::Device, "out", {{"model", {{"mlp", {{"hidden", {24, 3000}}}}}}, {"batch", 200}});
+    emulated::fail_allocations_above(SIZE_MAX);
+    REQUIRE(!status.ok());
+    CHECK(status.error().code == Code::ResourceExhausted);
+    CHECK_MESSAGE(status.error().message.starts_with(std::string("Emulated GPU has not enough memory for ") + what),
+                  status.error().message);
+    CHECK(status.error().message.ends_with(": 1.0 of 1.0 GiB are free"));
+    CHECK(emulated::device_bytes() == 0);
+  }
 }
 
 TEST_CASE("without a GPU a replica that was given one says so") {

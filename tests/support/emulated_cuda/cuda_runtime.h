@@ -66,7 +66,9 @@ enum cudaError_t {
   cudaErrorInsufficientDriver = 35,
   cudaErrorNoDevice = 100,
   cudaErrorInvalidDevice = 101,
+  cudaErrorInvalidResourceHandle = 400,
   cudaErrorNotReady = 600,
+  cudaErrorIllegalAddress = 700,
 };
 using cudaStream_t = emulated::Stream*;
 using cudaEvent_t = emulated::Event*;
@@ -92,8 +94,17 @@ struct cudaLaunchConfig_t {
   cudaStream_t stream = nullptr;
 };
 
+namespace emulated {
+// What a call that uses this stream comes to before it does anything: an error that a test asked for, or that a
+// kernel's stream is not of the current device.
+cudaError_t call(Stream* of_kernel = nullptr);
+// The same of one that is made again and again until something is done.
+cudaError_t repeated_call();
+}  // namespace emulated
+
 template <class... P, class... A>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(P...), A... args) {
+  if (const cudaError_t error = emulated::call(config->stream); error != cudaSuccess) return error;
   const emulated::Launch launch{config->gridDim, config->blockDim, config->dynamicSmemBytes};
   emulated::enqueue(config->stream, [=] {
     emulated::run(launch, [=] { kernel(static_cast<P>(args)...); });
@@ -108,6 +119,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 cudaError_t cudaRuntimeGetVersion(int* version);
 cudaError_t cudaMalloc(void** memory, size_t bytes);
 cudaError_t cudaFree(void* memory);
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total);
 cudaError_t cudaMallocHost(void** memory, size_t bytes);
 cudaError_t cudaFreeHost(void* memory);
 cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned flags);
@@ -135,3 +147,15 @@ cudaError_t cudaGetLastError();
 const char* cudaGetErrorString(cudaError_t error);
 const char* cudaGetErrorName(cudaError_t error);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+
+namespace emulated {
+
+// ---- for tests
+// The n-th call from now on fails so, or it and all that follow, as when a kernel has ended the device's context.
+// Calls that give something back, ask for errors or wait are not counted.
+enum class Failing { Once, FromThenOn };
+void fail_call(int64_t n, cudaError_t error, Failing failing = Failing::Once);
+// Whether it has come to that; afterwards all is well again.
+bool stop_failing();
+
+}  // namespace emulated

@@ -227,6 +227,10 @@ struct Allocations {
   size_t bytes = 0;                   // guarded; of devices
   std::atomic<size_t> limit = SIZE_MAX;
 
+  void pin(void* memory, Block block) {
+    const std::lock_guard lock(mutex);
+    pinned[reinterpret_cast<uintptr_t>(memory)] = block;
+  }
   bool holds(const void* memory, size_t size) { return is_within(blocks, memory, size); }
   bool has_pinned(const void* memory, size_t size) { return is_within(pinned, memory, size); }
 
@@ -259,6 +263,38 @@ cudaError_t failed(cudaError_t error) {
 }  // namespace
 
 int current_device() { return chosen_device; }
+
+namespace {
+// 0: none is to fail.
+std::atomic<int64_t> calls_left = 0;
+std::atomic<bool> has_failed = false, goes_on_failing = false;
+std::atomic<cudaError_t> failing_with = cudaSuccess;
+
+bool is_broken() { return has_failed && goes_on_failing; }
+bool fails() {
+  if (is_broken()) return true;
+  if (calls_left <= 0 || --calls_left != 0) return false;
+  has_failed = true;
+  return true;
+}
+}  // namespace
+
+cudaError_t call(Stream* of_kernel) {
+  if (fails()) return failed(failing_with);
+  if (of_kernel != nullptr && device_of(of_kernel) != chosen_device) return failed(cudaErrorInvalidResourceHandle);
+  return cudaSuccess;
+}
+cudaError_t repeated_call() { return is_broken() ? failed(failing_with) : cudaSuccess; }
+void fail_call(int64_t n, cudaError_t error, Failing failing) {
+  stop_failing();
+  failing_with = error;
+  goes_on_failing = failing == Failing::FromThenOn;
+  calls_left = n;
+}
+bool stop_failing() {
+  calls_left = 0;
+  return has_failed.exchange(false);
+}
 
 const Here& here() { return engine().running().here; }
 int lane() { return engine().index() % kWarp; }
@@ -298,24 +334,28 @@ void fail_allocations_above(size_t bytes) { allocations().limit = bytes; }
 using namespace emulated;
 
 namespace {
+constexpr size_t kMemoryBytes = size_t{1} << 30;
 bool has_device(int device) { return device >= 0 && device < static_cast<int>(devices.size()); }
 }  // namespace
 
 cudaError_t cudaGetDeviceCount(int* count) {
+  if (const cudaError_t error = call(); error != cudaSuccess) return error;
   *count = static_cast<int>(devices.size());
   return *count == 0 ? failed(cudaErrorNoDevice) : cudaSuccess;
 }
 cudaError_t cudaSetDevice(int device) {
+  if (const cudaError_t error = call(); error != cudaSuccess) return error;
   if (!has_device(device)) return failed(cudaErrorInvalidDevice);
   chosen_device = device;
   return cudaSuccess;
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
+  if (const cudaError_t error = call(); error != cudaSuccess) return error;
   if (!has_device(device)) return failed(cudaErrorInvalidDevice);
   *properties = {};
   std::strcpy(properties->name, "Emulated GPU");
   properties->uuid.bytes[0] = static_cast<char>(devices_are_one ? 1 : devices[static_cast<size_t>(device)] + 1);
-  properties->totalGlobalMem = size_t{1} << 30;
+  properties->totalGlobalMem = kMemoryBytes;
   properties->multiProcessorCount = 2;
   return cudaSuccess;
 }
@@ -324,6 +364,7 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
   return cudaSuccess;
 }
 cudaError_t cudaMalloc(void** memory, size_t bytes) {
+  if (const cudaError_t error = call(); error != cudaSuccess) return error;
   if (bytes > allocations().limit) return failed(cudaErrorMemoryAllocation);
   const size_t size = (bytes + 255) / 256 * 256;
   *memory = std::aligned_alloc(256, size);
@@ -354,9 +395,18 @@ cudaError_t cudaFree(void* memory) {
   std::free(memory);
   return cudaSuccess;
 }
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  if (const cudaError_t error = call(); error != cudaSuccess) return error;
+  *total = kMemoryBytes;
+  *free = kMemoryBytes - std::min(kMemoryBytes, static_cast<size_t>(device_bytes()));
+  return cudaSuccess;
+}
 cudaError_t cudaMallocHost(void** memory, size_t bytes) {
+  if (const cudaError_t error = call(); error != cudaSuccess) return error;
   *memory = std::malloc(std::max<size_t>(bytes, 1));
-  return *memory == nullptr ? failed(cudaErrorMemoryAllocation) : cudaHostRegister(*memory, std::max<size_t>(bytes, 1), 0);
+  if (*memory == nullptr) return failed(cudaErrorMemoryAllocation);
+  allocations().pin(*memory, {std::max<size_t>(bytes, 1), chosen_device});
+  return cudaSuccess;
 }
 cudaError_t cudaFreeHost(void* memory) {
   if (memory == nullptr) return cudaSuccess;
@@ -365,9 +415,9 @@ cudaError_t cudaFreeHost(void* memory) {
   return error;
 }
 cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned) {
+  if (const cudaError_t error = call(); error != cudaSuccess) return error;
   if (memory == nullptr || bytes == 0) return failed(cudaErrorInvalidValue);
-  const std::lock_guard lock(allocations().mutex);
-  allocations().pinned[reinterpret_cast<uintptr_t>(memory)] = {bytes, chosen_device};
+  allocations().pin(memory, {bytes, chosen_device});
   return cudaSuccess;
 }
 cudaError_t cudaHostUnregister(void* memory) {
@@ -387,6 +437,7 @@ cudaError_t cudaMemset(void* memory, int value, size_t bytes) {
   return cudaMemsetAsync(memory, value, bytes, nullptr);
 }
 cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t stream) {
+  if (const cudaError_t error = call(); error != cudaSuccess) return error;
   if (bytes == 0) return cudaSuccess;
   if (!allocations().holds(memory, bytes)) return failed(cudaErrorInvalidValue);
   enqueue(stream, [=] {
@@ -397,6 +448,7 @@ cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t 
 }
 // What the host may page is read before this returns, and written, too.
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+  if (const cudaError_t error = call(); error != cudaSuccess) return error;
   if (bytes == 0) return cudaSuccess;
   const bool to_device = kind != cudaMemcpyDeviceToHost, from_device = kind != cudaMemcpyHostToDevice;
   if (allocations().holds(to, bytes) != to_device || allocations().holds(from, bytes) != from_device) {
@@ -426,7 +478,9 @@ const char* cudaGetErrorName(cudaError_t error) {
     case cudaErrorInsufficientDriver: return "cudaErrorInsufficientDriver";
     case cudaErrorNoDevice: return "cudaErrorNoDevice";
     case cudaErrorInvalidDevice: return "cudaErrorInvalidDevice";
+    case cudaErrorInvalidResourceHandle: return "cudaErrorInvalidResourceHandle";
     case cudaErrorNotReady: return "cudaErrorNotReady";
+    case cudaErrorIllegalAddress: return "cudaErrorIllegalAddress";
   }
   return "cudaErrorUnknown";
 }

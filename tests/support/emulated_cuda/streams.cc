@@ -3,11 +3,14 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
 #include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <random>
+#include <set>
 #include <thread>
 
 #include "cuda_runtime.h"
@@ -31,6 +34,8 @@ struct Stream {
 };
 // How often it was recorded, how many of these have been reached, and when the last one was.
 struct Event {
+  int device;
+  bool is_timed;
   struct Reached {
     std::atomic<uint64_t> count = 0;
     std::atomic<std::chrono::steady_clock::time_point> when = {};
@@ -56,6 +61,7 @@ class Worker {
     thread_.join();
   }
 
+  int device() const { return device_; }
   void add(Stream* stream) {
     const std::lock_guard lock(mutex_);
     streams_.push_back(stream);
@@ -140,15 +146,36 @@ class Worker {
 struct Workers {
   std::mutex mutex;
   std::map<int, std::pair<std::unique_ptr<Worker>, int>> by_device;  // guarded
+  std::set<Stream*> streams;                                         // guarded; that have not been destroyed
+  std::set<Event*> events;                                           // guarded; the same
 };
 Workers& workers() {
   static Workers all;
   return all;
 }
 
+// A real driver reads what is freed then.
+template <class T>
+void check_lives(const std::set<T*>& all, T* one, const char* what) {
+  const std::lock_guard lock(workers().mutex);
+  if (all.contains(one)) return;
+  std::fprintf(stderr, "emulated device: %s is used that was destroyed\n", what);
+  std::abort();
+}
+void check_stream(Stream* stream) {
+  if (stream != nullptr) check_lives(workers().streams, stream, "a stream");
+}
+void check_event(Event* event) { check_lives(workers().events, event, "an event"); }
+
 }  // namespace
 
+int device_of(Stream* stream) {
+  check_stream(stream);
+  return stream == nullptr ? current_device() : stream->worker->device();
+}
+
 void enqueue(Stream* stream, Step step) {
+  check_stream(stream);
   if (stream == nullptr) {
     while (!step()) std::this_thread::yield();
   } else if (stream->captured) {
@@ -182,11 +209,13 @@ void wait_for_device(int device) {
 using namespace emulated;
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  if (const cudaError_t error = call(); error != cudaSuccess) return error;
   const std::lock_guard lock(workers().mutex);
   auto& [worker, streams] = workers().by_device[current_device()];
   if (worker == nullptr) worker = std::make_unique<Worker>(current_device());
   ++streams;
   *stream = new Stream{.worker = worker.get()};
+  workers().streams.insert(*stream);
   worker->add(*stream);
   return cudaSuccess;
 }
@@ -194,15 +223,18 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, i
   return cudaStreamCreateWithFlags(stream, flags);
 }
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  if (const cudaError_t error = call(); error != cudaSuccess) return error;
   *least = 0;
   *greatest = -5;
   return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  check_stream(stream);
   stream->worker->remove(stream);
   std::unique_ptr<Worker> last;
   {
     const std::lock_guard lock(workers().mutex);
+    workers().streams.erase(stream);
     auto& all = workers().by_device;
     const auto found = std::ranges::find_if(all, [&](auto& each) { return each.second.first.get() == stream->worker; });
     if (--found->second.second == 0) {
@@ -214,22 +246,37 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  check_stream(stream);
+  if (const cudaError_t error = repeated_call(); error != cudaSuccess) return error;
   return stream == nullptr || stream->worker->is_idle(stream) ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  check_stream(stream);
+  if (const cudaError_t error = repeated_call(); error != cudaSuccess) return error;
   if (stream != nullptr) stream->worker->wait(stream);
   return cudaSuccess;
 }
 
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
-  *event = new Event;
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
+  if (const cudaError_t error = call(); error != cudaSuccess) return error;
+  *event = new Event{.device = current_device(), .is_timed = (flags & cudaEventDisableTiming) == 0};
+  const std::lock_guard lock(workers().mutex);
+  workers().events.insert(*event);
   return cudaSuccess;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  check_event(event);
+  {
+    const std::lock_guard lock(workers().mutex);
+    workers().events.erase(event);
+  }
   delete event;
   return cudaSuccess;
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  check_event(event);
+  if (const cudaError_t error = call(); error != cudaSuccess) return error;
+  if (event->device != device_of(stream)) return cudaErrorInvalidResourceHandle;
   enqueue(stream, [reached = event->reached, which = ++event->recorded] {
     reached->when = std::chrono::steady_clock::now();
     reached->count = which;
@@ -240,30 +287,43 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 }
 // For what it was recorded after last, so far.
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  check_event(event);
+  if (const cudaError_t error = call(); error != cudaSuccess) return error;
   enqueue(stream, [reached = event->reached, which = event->recorded] { return reached->count >= which; });
   return cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
+  check_event(from);
+  check_event(to);
+  if (const cudaError_t error = call(); error != cudaSuccess) return error;
+  for (const Event* each : {from, to}) {
+    if (!each->is_timed || each->recorded == 0) return cudaErrorInvalidResourceHandle;
+  }
   if (from->reached->count < from->recorded || to->reached->count < to->recorded) return cudaErrorNotReady;
   *milliseconds = std::chrono::duration<float, std::milli>(to->reached->when.load() - from->reached->when.load()).count();
   return cudaSuccess;
 }
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  if (const cudaError_t error = call(); error != cudaSuccess) return error;
   if (stream == nullptr || stream->captured) return cudaErrorInvalidValue;
   stream->captured = std::make_unique<Graph>();
   return cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   if (stream == nullptr || !stream->captured) return cudaErrorInvalidValue;
-  *graph = stream->captured.release();
+  std::unique_ptr<Graph> captured = std::move(stream->captured);  // it ends in any case
+  if (const cudaError_t error = call(); error != cudaSuccess) return error;
+  *graph = captured.release();
   return cudaSuccess;
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
+  if (const cudaError_t error = call(); error != cudaSuccess) return error;
   *executable = new Graph(*graph);
   return cudaSuccess;
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
+  if (const cudaError_t error = call(); error != cudaSuccess) return error;
   for (const Step& step : executable->steps) enqueue(stream, step);
   return cudaSuccess;
 }

@@ -1,0 +1,59 @@
+// Trainings in which a call of CUDA's runtime fails, whichever it is: they end, with an error, and give everything back.
+#include "tests/gpu/device_trainings.h"
+
+#ifdef DTRAIN_EMULATED_CUDA
+
+namespace dtrain::engine {
+namespace {
+
+// Fails one call after the other, about `tries` of them, until a training has no more.
+void check_failing(const Json& changes, cudaError_t error, emulated::Failing failing, int64_t calls, int64_t tries) {
+  const Folder folder;
+  const int64_t apart = std::max<int64_t>(1, calls / tries);
+  int64_t n = 1 + static_cast<int64_t>(std::random_device{}()) % apart;
+  for (bool has_failed = true; has_failed; n += apart) {
+    CAPTURE(n);
+    static_cast<void>(cudaGetLastError());  // of the training before, which would have ended the process
+    REQUIRE(n < 20 * calls);
+    emulated::fail_call(n, error, failing);
+    const Status status = train(folder, On::Device, "out", changes);
+    has_failed = emulated::stop_failing();
+    CHECK(emulated::device_bytes() == 0);
+    fs::remove_all(folder.path / "out");
+    if (status.ok()) continue;
+    CHECK(has_failed);
+    CHECK_MESSAGE(status.error().code != Code::DeadlineExceeded, status.error().message);
+  }
+  CHECK(n > calls / 2);
+}
+
+TEST_CASE("a call of CUDA that fails ends a training, whichever it is") {
+  Json changes = kAdam;
+  changes["steps"] = 3;
+  changes["precision"] = "bf16";
+  int64_t calls = 150;
+  SUBCASE("one GPU") {}
+  SUBCASE("several, in buckets") {
+    have_devices(2);
+    changes["strategy"] = {{"kind", "mirrored"}, {"bucket-mb", 0.001}};
+    calls = 400;
+  }
+  SUBCASE("stages") {
+    have_devices(2);
+    changes["strategy"] = {{"kind", "pipeline"}, {"micro-batches", 2}};
+    calls = 400;
+  }
+  SUBCASE("kept by the host") {
+    have_devices(2);
+    changes["strategy"] = {{"kind", "central-storage"}};
+    calls = 300;
+  }
+  check_failing(changes, cudaErrorMemoryAllocation, emulated::Failing::Once, calls, 8);
+  check_failing(changes, cudaErrorIllegalAddress, emulated::Failing::FromThenOn, calls, 8);
+  have_devices(1);
+}
+
+}  // namespace
+}  // namespace dtrain::engine
+
+#endif

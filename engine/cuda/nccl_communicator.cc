@@ -37,11 +37,12 @@ class NcclCommunicator : public Communicator {
     if (comm_ == nullptr) return;
     if (status().ok()) {
       // Without waiting for members that are gone.
-      lib_.CommFinalize(comm_);
-      if (finish(Deadline::after(5)).ok()) {
-        lib_.CommDestroy(comm_);
-        return;
-      }
+      check(lib_.CommFinalize(comm_), "end communication");
+      finish(Deadline::after(5));
+    }
+    if (status_.ok()) {
+      lib_.CommDestroy(comm_);
+      return;
     }
     lib_.CommAbort(comm_);
   }
@@ -53,7 +54,8 @@ class NcclCommunicator : public Communicator {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;  // else a member that never comes is waited for for ever
     check(lib_.CommInitRankConfig(&comm_, size, unique, rank, &config), "meet by NCCL");
-    return finish(Deadline::after(deadline_seconds_));
+    finish(Deadline::after(deadline_seconds_));
+    return status_;
   }
 
   void all_reduce(cudaStream_t stream, float* values, int64_t count) override { sum(stream, values, count, ncclFloat32); }
@@ -98,29 +100,29 @@ class NcclCommunicator : public Communicator {
     called(lib_.AllReduce(values, values, static_cast<size_t>(count), type, ncclSum, comm_, stream), "all-reduce");
   }
 
-  // The first calls connect members, which takes a while: the next call may not come before.
   void called(ncclResult_t result, std::string_view doing) {
     check(result, doing);
-    if (result != ncclInProgress || !status_.ok()) return;
-    if (Status status = finish(Deadline::after(deadline_seconds_)); !status.ok() && status_.ok()) status_ = std::move(status);
+    if (result == ncclInProgress) finish(Deadline::after(deadline_seconds_));
   }
 
-  // A call that does not wait says that it is under way, and has to be asked about before the next.
-  Status finish(Deadline deadline) {
-    TRY(status_);
-    for (;;) {
+  // What is under way a thread of NCCL's does, and only then it is on the stream: before, neither the next call may
+  // come nor anything else that is to be behind it. That takes microseconds; but the first calls connect members.
+  void finish(Deadline deadline) {
+    using Clock = std::chrono::steady_clock;
+    const Clock::time_point awake_until = Clock::now() + std::chrono::milliseconds(1);
+    while (status_.ok()) {
       ncclResult_t now = ncclSuccess;
       check(lib_.CommGetAsyncError(comm_, &now), "ask NCCL");
-      TRY(status_);
-      if (now != ncclInProgress) {
-        check(now, "meet by NCCL");
-        return status_;
-      }
+      check(now, "meet by NCCL");
+      if (now != ncclInProgress) return;
       if (deadline.expired()) {
-        return Error{Code::DeadlineExceeded, fmt::format("NCCL has not met for {} s", deadline.seconds()),
-                     "NCCL_DEBUG=INFO says what it waits for"};
+        status_ = Error{Code::DeadlineExceeded, fmt::format("NCCL has not met for {:g} s", deadline.seconds()),
+                        "NCCL_DEBUG=INFO says what it waits for"};
+      } else if (Clock::now() < awake_until) {
+        std::this_thread::yield();
+      } else {
+        std::this_thread::sleep_for(std::chrono::microseconds(200));
       }
-      std::this_thread::sleep_for(std::chrono::microseconds(200));
     }
   }
 

@@ -115,6 +115,10 @@ class EmulatedCommunicator : public Communicator {
   }
   void pass(cudaStream_t stream, const Parcel& parcel) override {
     in_turn(stream, [this, parcel, sent = false]() mutable {
+      if (parcel.to == rank_) {
+        if (parcel.out_bytes > 0) std::memcpy(parcel.in, parcel.out, static_cast<size_t>(parcel.out_bytes));
+        return true;
+      }
       if (!std::exchange(sent, true) && parcel.out_bytes > 0) to(parcel.to).send(parcel.out, parcel.out_bytes);
       return parcel.in_bytes == 0 || take_from(parcel.from, parcel.in, parcel.in_bytes);
     });
@@ -124,6 +128,10 @@ class EmulatedCommunicator : public Communicator {
     return status_;
   }
   void abort() override {
+    {
+      const std::lock_guard lock(mutex_);
+      if (status_.ok()) status_ = Error{Code::Aborted, "communication was given up", ""};
+    }
     aborted_ = true;
     emulated::recover();
     emulated::stir();
@@ -170,7 +178,6 @@ class EmulatedCommunicator : public Communicator {
     emulated::enqueue(stream, [this, step = std::move(step), turn = turn_++] {
       if (!aborted_ && (over_ != turn || !step())) return false;
       const std::lock_guard lock(mutex_);
-      if (aborted_ && status_.ok()) status_ = Error{Code::Aborted, "communication was given up", ""};
       ++over_;
       changed_.notify_all();
       emulated::stir();

@@ -20,7 +20,7 @@ TEST_CASE("a training on a device comes to the model that the CPU comes to") {
   CHECK(distance(model_of(folder, "cpu"), model_of(folder, "device")) < 1e-5);
 }
 
-TEST_CASE("a training on a device that starts again goes on to the same bits") {
+TEST_CASE("a training on a device that starts again goes on to the same model") {
   if (!has_device()) return;
   const Folder folder;
   const Json every = {{"checkpoint", {{"steps", 3}}}};
@@ -31,7 +31,11 @@ TEST_CASE("a training on a device that starts again goes on to the same bits") {
   REQUIRE(train(folder, On::Device, "whole", longer).ok());
   REQUIRE(train(folder, On::Device, "parts", shorter).ok());
   REQUIRE(train(folder, On::Device, "parts", longer).ok());
+#ifdef DTRAIN_EMULATED_CUDA
   CHECK(model_of(folder, "whole") == model_of(folder, "parts"));
+#else  // each training times cuBLASLt's candidates, and may come to another one
+  CHECK(distance(model_of(folder, "whole"), model_of(folder, "parts")) < 1e-5);
+#endif
 }
 
 TEST_CASE("bf16 rounds what is computed, not what is learned") {

@@ -106,10 +106,16 @@ class CublasGemm : public Gemm {
   CublasGemm(const CublasLt& lib, Fp32 fp32) : lib_(lib), fp32_(fp32), workspace_(kWorkspaceBytes) {}
   ~CublasGemm() override {
     if (handle_ != nullptr) lib_.Destroy(handle_);
+    for (const cudaEvent_t each : {began_, ended_}) {
+      if (each != nullptr) cudaEventDestroy(each);
+    }
   }
 
   Status start() {
     check(lib_.Create(&handle_), "start cuBLASLt");
+    for (cudaEvent_t* each : {&began_, &ended_}) {
+      if (cudaEventCreate(each) != cudaSuccess) status_ = Error{Code::Internal, "CUDA made no event", ""};
+    }
     return status_;
   }
 
@@ -128,6 +134,7 @@ class CublasGemm : public Gemm {
     Held<cublasLtMatmulDesc_t> product;
     Held<cublasLtMatrixLayout_t> a, b, c;
     cublasLtMatmulAlgo_t algorithm;
+    bool is_cut = false;  // done as two: cut()
   };
 
   void check(cublasStatus_t status, std::string_view doing) {
@@ -174,6 +181,7 @@ class CublasGemm : public Gemm {
       if (!status_.ok()) return;
       at = plans_.emplace(shape, std::move(plan)).first;
     }
+    if (at->second.is_cut) return run_parts(stream, *cut(p));
     set_pointers(at->second, p);
     check(multiply(stream, at->second, at->second.algorithm, p, p.c), "multiply matrices");
   }
@@ -231,8 +239,6 @@ class CublasGemm : public Gemm {
                        static_cast<size_t>(workspace_.size()), stream);
   }
 
-  // Times the candidates on the real operands, their result in memory of its own: the product itself may
-  // be one that is added to.
   template <class T, class Out>
   void choose(cudaStream_t stream, const Shape& shape, Plan& plan, const Product<T, Out>& p) {
     if (!status_.ok()) return;
@@ -260,40 +266,67 @@ class CublasGemm : public Gemm {
       status_ = Error{Code::Internal, fmt::format("cuBLASLt has no product of {} x {} x {}", shape.m, shape.n, shape.k), ""};
       return;
     }
-    size_t best = 0;
-    if (found > 1) best = fastest(stream, plan, p, {candidates.data(), static_cast<size_t>(found)});
-    plan.algorithm = candidates[best].algo;
+    plan.algorithm = candidates[0].algo;
+    const auto parts = cut(p);
+    if (found == 1 && !parts) return;
+    try {
+      compare(stream, plan, p, {candidates.data(), static_cast<size_t>(found)});
+    } catch (const std::bad_alloc&) {
+      // The first is what the library thinks best.
+    }
+  }
+
+  // Times the candidates on the real operands, and the product in two where it can be cut. Into where the result
+  // will be; that of a product which is added to what is there into memory of its own.
+  template <class T, class Out>
+  void compare(cudaStream_t stream, Plan& plan, const Product<T, Out>& p,
+               std::span<const cublasLtMatmulHeuristicResult_t> candidates) {
+    const bool reads_itself = p.add || p.onto == p.c;
+    DeviceMemory<Out> apart(reads_itself ? p.m * p.ldc : 0);
+    Out* const result = reads_itself ? apart.data() : p.c;
+    float least = std::numeric_limits<float>::infinity();
+    for (const cublasLtMatmulHeuristicResult_t& each : candidates) {
+      if (each.state != CUBLAS_STATUS_SUCCESS) continue;
+      const float took = time(stream, [&] { return multiply(stream, plan, each.algo, p, result); });
+      if (took >= least) continue;
+      least = took;
+      plan.algorithm = each.algo;
+    }
+    Product<T, Out> again = p;
+    again.c = result;
+    const auto parts = cut(again);
+    if (!parts) return;
+    const float in_two = time(stream, [&] {
+      run_parts(stream, *parts);
+      return status_.ok() ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+    });
+    plan.is_cut = in_two < least;
+    status_ = ok();  // in one it can be done
+  }
+
+  // What `work` takes, which is done once before, for the first time loads kernels. Infinity: it can't be done.
+  template <class Work>
+  float time(cudaStream_t stream, Work work) {
+    constexpr float kNever = std::numeric_limits<float>::infinity();
+    if (work() != CUBLAS_STATUS_SUCCESS) return kNever;
+    cudaEventRecord(began_, stream);
+    for (int n = 0; n < kTimings; ++n) static_cast<void>(work());
+    cudaEventRecord(ended_, stream);
+    float milliseconds = 0;
+    if (cudaEventSynchronize(ended_) != cudaSuccess) return kNever;
+    return cudaEventElapsedTime(&milliseconds, began_, ended_) == cudaSuccess ? milliseconds : kNever;
   }
 
   template <class T, class Out>
-  size_t fastest(cudaStream_t stream, const Plan& plan, const Product<T, Out>& p,
-                 std::span<const cublasLtMatmulHeuristicResult_t> candidates) {
-    DeviceMemory<Out> result(p.m * p.ldc);
-    cudaEvent_t begin = nullptr, end = nullptr;
-    if (cudaEventCreate(&begin) != cudaSuccess || cudaEventCreate(&end) != cudaSuccess) return 0;
-    size_t best = 0;
-    float least = std::numeric_limits<float>::infinity();
-    for (size_t i = 0; i < candidates.size(); ++i) {
-      if (candidates[i].state != CUBLAS_STATUS_SUCCESS) continue;
-      // The first of each loads its kernel.
-      if (multiply(stream, plan, candidates[i].algo, p, result.data()) != CUBLAS_STATUS_SUCCESS) continue;
-      cudaEventRecord(begin, stream);
-      for (int n = 0; n < kTimings; ++n) multiply(stream, plan, candidates[i].algo, p, result.data());
-      cudaEventRecord(end, stream);
-      float milliseconds = 0;
-      if (cudaEventSynchronize(end) != cudaSuccess) break;
-      if (cudaEventElapsedTime(&milliseconds, begin, end) != cudaSuccess || milliseconds >= least) continue;
-      least = milliseconds;
-      best = i;
-    }
-    cudaEventDestroy(begin);
-    cudaEventDestroy(end);
-    return best;
+  void run_parts(cudaStream_t stream, const std::pair<Product<T, Out>, Product<T, Out>>& parts) {
+    run_any(stream, parts.first);
+    run_any(stream, parts.second);
   }
 
   const CublasLt lib_;
   const Fp32 fp32_;
   cublasLtHandle_t handle_ = nullptr;
+  cudaEvent_t began_ = nullptr, ended_ = nullptr;
   DeviceMemory<unsigned char> workspace_;
   std::map<Shape, Plan> plans_;
   Status status_ = ok();

@@ -6,6 +6,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <utility>
 
 #include "engine/cuda/kernels.h"
 #include "schema/result.h"
@@ -35,6 +37,42 @@ struct Product {
   T* kept = nullptr;          // [m][n]; n a multiple of kKeptUnit
 };
 inline constexpr int64_t kKeptUnit = 8;
+
+// The same as two products, the second after the first, where one dimension is no multiple of 8 and rows begin at
+// multiples nevertheless: the larger of the two is whole 16 bytes everywhere, which is what the fastest kernels of
+// tensor cores ask for. GPT-2's vocabulary is 50257.
+inline constexpr int64_t kWholeUnit = 8;
+template <class T, class Out>
+std::optional<std::pair<Product<T, Out>, Product<T, Out>>> cut(const Product<T, Out>& p) {
+  const auto is_whole = [](int64_t count) { return count % kWholeUnit == 0; };
+  const bool m_lies = p.a.row_stride == 1, k_lies = p.a.column_stride == 1 || p.b.row_stride == 1;
+  const int64_t lda = m_lies ? p.a.column_stride : p.a.row_stride;
+  const int64_t ldb = p.b.row_stride == 1 ? p.b.column_stride : p.b.row_stride;
+  const bool cuts_m = m_lies && !is_whole(p.m), cuts_n = !is_whole(p.n), cuts_k = k_lies && !is_whole(p.k);
+  if (cuts_m + cuts_n + cuts_k != 1 || !is_whole(lda) || !is_whole(ldb) || !is_whole(p.ldc)) return std::nullopt;
+  if (p.bias != nullptr || p.after != After::Nothing) return std::nullopt;
+  Product<T, Out> most = p, rest = p;
+  const auto split = [](int64_t& whole, int64_t& left) {
+    whole = whole / kWholeUnit * kWholeUnit;
+    left -= whole;
+    return whole;
+  };
+  if (cuts_k) {
+    if (p.add || p.onto != nullptr) return std::nullopt;
+    const int64_t first = split(most.k, rest.k);
+    rest.a.data += first * p.a.column_stride;
+    rest.b.data += first * p.b.row_stride;
+    most.add = true;  // what is small is rounded first, and what it is then added to once
+    return most.k == 0 ? std::nullopt : std::optional(std::pair(rest, most));
+  }
+  const int64_t first = cuts_m ? split(most.m, rest.m) : split(most.n, rest.n);
+  const int64_t in_c = cuts_m ? first * p.ldc : first;
+  if (cuts_m) rest.a.data += first;
+  if (cuts_n) rest.b.data += first * p.b.column_stride;
+  rest.c += in_c;
+  if (p.onto != nullptr) rest.onto += in_c;
+  return first == 0 ? std::nullopt : std::optional(std::pair(most, rest));
+}
 
 // fp32 products may be computed by tensor cores with 10 bits of mantissa (tf32).
 enum class Fp32 { Full, Tf32 };

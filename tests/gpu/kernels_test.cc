@@ -146,6 +146,70 @@ TEST_CASE_TEMPLATE("layer norm of every width", T, float, double, Bfloat16) {
   check_layer_norm<T>(300, 64);  // more rows than a block has warps, and than there are partial sums of
 }
 
+// A [m][k], B [k][n]: rows of each, or columns, lie `ld` apart.
+struct Lying {
+  int64_t m, n, k, lda, ldb, ldc;
+  bool a_columns = false, b_columns = false;
+};
+
+// Whole products, and the same in two, are what the sums of bf16 are.
+template <class Out>
+void check_cut(const Lying& at, bool onto) {
+  const auto context = test_context();
+  if (!context) return;
+  CAPTURE(at.m);
+  CAPTURE(at.n);
+  CAPTURE(at.k);
+  Random random;
+  CAPTURE(random.seed);
+  const auto a = back(to<Bfloat16>(random.normal((at.a_columns ? at.k : at.m) * at.lda)));
+  const auto b = back(to<Bfloat16>(random.normal((at.b_columns ? at.n : at.k) * at.ldb)));
+  const auto c = back(to<Out>(random.normal(at.m * at.ldc)));
+  Array<Bfloat16> d_a(*context, to<Bfloat16>(a)), d_b(*context, to<Bfloat16>(b));
+  Array<Out> d_onto(*context, to<Out>(c)), whole(*context, to<Out>(c)), parts(*context, to<Out>(c));
+  Product<Bfloat16, Out> product{.m = at.m, .n = at.n, .k = at.k, .a = {d_a.data(), at.lda, 1}, .b = {d_b.data(), at.ldb, 1},
+                                 .c = whole.data(), .ldc = at.ldc, .onto = onto ? d_onto.data() : nullptr};
+  if (at.a_columns) product.a = {d_a.data(), 1, at.lda};
+  if (at.b_columns) product.b = {d_b.data(), 1, at.ldb};
+  std::vector<double> wanted = c;
+  for (int64_t m = 0; m < at.m; ++m) {
+    for (int64_t n = 0; n < at.n; ++n) {
+      double sum = onto ? c[static_cast<size_t>(m * at.ldc + n)] : 0;
+      for (int64_t k = 0; k < at.k; ++k) {
+        sum += a[static_cast<size_t>(m * product.a.row_stride + k * product.a.column_stride)] *
+               b[static_cast<size_t>(k * product.b.row_stride + n * product.b.column_stride)];
+      }
+      wanted[static_cast<size_t>(m * at.ldc + n)] = sum;
+    }
+  }
+  context->gemm().run(context->stream(), product);
+  check_close(back(whole.read()), wanted, 2 * kRounding<Bfloat16>);
+  product.c = parts.data();
+  const auto two = cut(product);
+  REQUIRE(two);
+  context->gemm().run(context->stream(), two->first);
+  context->gemm().run(context->stream(), two->second);
+  check_close(back(parts.read()), wanted, 2 * kRounding<Bfloat16>);
+}
+
+TEST_CASE("products of an odd vocabulary are the same in two") {
+  check_cut<Bfloat16>({.m = 9, .n = 75, .k = 16, .lda = 16, .ldb = 16, .ldc = 128, .b_columns = true}, false);
+  check_cut<Bfloat16>({.m = 9, .n = 75, .k = 16, .lda = 16, .ldb = 80, .ldc = 128}, true);
+  check_cut<Bfloat16>({.m = 9, .n = 16, .k = 75, .lda = 128, .ldb = 16, .ldc = 16}, false);
+  check_cut<float>({.m = 75, .n = 16, .k = 9, .lda = 128, .ldb = 16, .ldc = 16, .a_columns = true}, false);
+  check_cut<float>({.m = 75, .n = 16, .k = 9, .lda = 128, .ldb = 16, .ldc = 16, .a_columns = true}, true);
+}
+TEST_CASE("products are not cut where that is of no use, or not the same") {
+  using P = Product<Bfloat16, Bfloat16>;
+  const Bfloat16 *a = nullptr, *b = nullptr;
+  CHECK_FALSE(cut(P{.m = 9, .n = 16, .k = 24, .a = {a, 24, 1}, .b = {b, 16, 1}, .ldc = 16}));   // whole
+  CHECK_FALSE(cut(P{.m = 9, .n = 75, .k = 16, .a = {a, 16, 1}, .b = {b, 75, 1}, .ldc = 75}));   // rows are not aligned
+  CHECK_FALSE(cut(P{.m = 9, .n = 75, .k = 17, .a = {a, 24, 1}, .b = {b, 80, 1}, .ldc = 80}));   // two of them
+  CHECK_FALSE(cut(P{.m = 9, .n = 7, .k = 16, .a = {a, 16, 1}, .b = {b, 8, 1}, .ldc = 8}));      // nothing is whole
+  CHECK_FALSE(cut(P{.m = 9, .n = 16, .k = 75, .a = {a, 80, 1}, .b = {b, 16, 1}, .ldc = 16, .add = true}));  // rounds twice
+  CHECK_FALSE(cut(P{.m = 9, .n = 75, .k = 16, .a = {a, 16, 1}, .b = {b, 80, 1}, .ldc = 80, .after = After::Relu}));
+}
+
 template <class T>
 void check_loss(int64_t rows, int64_t n, int64_t ld, int slices) {
   const auto context = test_context();

@@ -312,22 +312,15 @@ Status ServerClient::push_step(std::span<const NodeSums> nodes, uint64_t samples
   return ok();
 }
 
-// So that the norm over all servers is not too large. A server that has applied the step already says
-// how; started again it does not know: 0 then, and another worker knows.
+// So that the norm over all servers is not too large; a server that has applied the step already says how.
 ServerClient::Clip ServerClient::clipped() const {
   const double samples = divisor(lanes_.front().samples());
   std::vector<double> squares;
-  bool all = true;
   for (const Lane& lane : lanes_) {
-    const Frame& done = lane.answer();
-    if (!lane.has_squares() && done.sequence == pushes_ + 1 && done.gradient_scale != 0) {
-      return {done.gradient_scale, divisor(done.samples)};
-    }
-    all = all && lane.has_squares();
+    if (const Frame& done = lane.answer(); !lane.has_squares()) return {done.gradient_scale, divisor(done.samples)};
     const double weight = samples / divisor(lane.samples());
     for (const double each : lane.squares()) squares.push_back(each * weight * weight);
   }
-  if (!all) return {0, samples};
   return {clipped_scale(sum_of(squares), 1 / samples, config_.spec.clip_norm), samples};
 }
 

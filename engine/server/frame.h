@@ -22,14 +22,14 @@ enum class Op : uint8_t {
   Push,       // sequence, rates, payload: a gradient; kWantsParams -> Data, else Ack
   Node,       // sequence, leaves, samples, rates, payload: a node of a step's tree; kLast ->
               // Squares when the norm is asked for, Data when the step is applied, else no answer
-  Apply,      // sequence, gradient_scale; 0: another worker's -> Data
+  Apply,      // sequence, gradient_scale -> Data
   Heartbeat,  // no answer
   Leave,      // the worker is done -> Ack
   Finish,     // the experiment is done: no state is needed any more -> Ack
   // A server's.
   Welcome,  // generation, sequence: the worker's last, samples: the step begun at; kFilled
   Data,     // clock, sequence: how far the worker counts as being, payload: the shard's elements of an arena;
-            // gradient_scale, samples: with which the last step was applied, 0: not known or the mean
+            // gradient_scale, samples: with which the last step was applied, 0: the mean
   Squares,  // samples, payload: the sums of squares of its blocks
   Ack,      // clock
   Wait,     // the answer takes longer, for a reason

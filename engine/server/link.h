@@ -16,7 +16,6 @@ enum class Wait {
   Start,  // worker 0 to fill the server
   Gate,   // slower workers
   Step,   // the other workers' gradients
-  Apply,  // the norm, from any worker
 };
 
 // Owner: the server. Thread: its loop. Never blocks.

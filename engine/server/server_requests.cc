@@ -47,9 +47,9 @@ void Server::answer_data(Link& link, int arena) {
               .generation = shard_->state().generation(),
               .sequence = sync_ ? step_->steps() : clocks_.clock(link.rank),
               .clock = shard_->state().blocks() > 0 ? shard_->state().updates(0) : 0};
-  if (sync_) {
-    frame.gradient_scale = step_->applied().gradient_scale;
-    frame.samples = step_->applied().samples;
+  if (const ShardState::Applied& applied = shard_->state().applied(); sync_ && applied.step == frame.sequence) {
+    frame.gradient_scale = applied.gradient_scale;
+    frame.samples = applied.samples;
   }
   link.answer(frame, bytes_of(shard_->state().arena(arena), shard_->bytes()));
 }
@@ -239,10 +239,10 @@ Status Server::finish_node(Link& link) {
 Status Server::apply(Link& link) {
   const uint64_t steps = step_->steps();
   if (link.in.sequence > steps) {
-    if (link.in.sequence != steps + 1 || !step_->summed()) return out_of_turn(link.in);
-    if (link.in.gradient_scale != 0) step_->apply(link.in.gradient_scale);
+    if (link.in.sequence != steps + 1 || !step_->summed() || link.in.gradient_scale == 0) return out_of_turn(link.in);
+    step_->apply(link.in.gradient_scale);
   }
-  wait(link, Wait::Apply);
+  wait(link, Wait::Step);  // of which it is the end
   look_at_step();
   return ok();
 }

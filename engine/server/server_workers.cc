@@ -180,10 +180,10 @@ void Server::look_at_step() {
   }
   const uint64_t steps = step_->steps();
   for (const auto& link : links_) {
-    if (link->wait != Wait::Step && link->wait != Wait::Apply) continue;
+    if (link->wait != Wait::Step) continue;
     if (link->asked.sequence <= steps) {
       answer_data(*link, 0);
-    } else if (link->wait == Wait::Step && link->asked.sequence == steps + 1 && step_->summed()) {
+    } else if (link->asked.sequence == steps + 1 && step_->summed()) {
       answer_squares(*link);
     }
   }
@@ -209,7 +209,6 @@ void Server::look_at_clock(Time now) {
   look_at_gate();
   for (const auto& link : links_) {
     if (link->wait == Wait::Nothing) continue;
-    const bool of_step = link->wait == Wait::Step || link->wait == Wait::Apply;
     if (waits_for_who_lives(*link, now) && seconds(link->since, now) < kWriteSeconds) {
       if (seconds(link->told, now) > kTell * deadline_) {
         link->answer(Frame{.op = Op::Wait});
@@ -217,7 +216,7 @@ void Server::look_at_clock(Time now) {
       }
       continue;
     }
-    if (seconds(link->since, now) > kInVain * deadline_ || (of_step && there < step_->needed())) {
+    if (seconds(link->since, now) > kInVain * deadline_ || (link->wait == Wait::Step && there < step_->needed())) {
       link->refuse(waited_in_vain(*link, now));
     }
   }
@@ -238,7 +237,6 @@ bool Server::waits_for_who_lives(const Link& link, Time now) const {
     case Wait::Gate:
       return slowest_are_busy(now);
     case Wait::Step:
-    case Wait::Apply:
       return first_is_busy(now);
   }
   return false;
@@ -269,16 +267,13 @@ Error Server::waited_in_vain(const Link& link, Time now) const {
   std::vector<std::string> missing;
   for (size_t i = 0; i < workers_.size(); ++i) {
     const auto rank = static_cast<int>(i);
-    const Link* const other = workers_[i].link;
     const bool late = link.wait == Wait::Gate
                           ? clocks_.counted(rank) && clocks_.clock(rank) == clocks_.slowest()
-                      : link.wait == Wait::Apply ? other == nullptr || other->wait != Wait::Apply
-                                                 : !step_->has(rank);
-    if (late) missing.push_back(name(i) + (other == nullptr ? " (gone)" : ""));
+                          : !step_->has(rank);
+    if (late) missing.push_back(name(i) + (workers_[i].link == nullptr ? " (gone)" : ""));
   }
   return {Code::DeadlineExceeded,
-          fmt::format("{} did not {} for {:.1f} s", fmt::join(missing, ", "),
-                      link.wait == Wait::Apply ? "apply" : "push", waited),
+          fmt::format("{} did not push for {:.1f} s", fmt::join(missing, ", "), waited),
           "look at the log of that process"};
 }
 

@@ -163,11 +163,11 @@ void StepSum::apply(double gradient_scale) {
                             ? gradient_scale
                             : 1 / static_cast<double>(std::max<uint64_t>(1, samples_))};
   const uint64_t step = steps() + 1;
+  shard_.state().set_applied({.step = step, .gradient_scale = gradient_scale, .samples = samples_});
   for (int64_t block = shard_.next_block(writer_, step); block < shard_.state().blocks(); ++block) {
     shard_.apply(writer_, step, block, sum_.data() + shard_.state().block(block).begin, rates);
   }
   summed_ = false;
-  applied_ = {.gradient_scale = gradient_scale, .samples = samples_};
 }
 
 }  // namespace dtrain::engine::server

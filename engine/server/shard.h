@@ -47,12 +47,6 @@ class Shard {
 // Owner: the server. Thread: its loop.
 class StepSum {
  public:
-  // How the last step was applied; 0: not by this process, or by the mean.
-  struct Applied {
-    double gradient_scale = 0;
-    uint64_t samples = 0;
-  };
-
   StepSum(Shard& shard, int leaves, int workers, int backup);
 
   // Steps that were applied whole; the one being summed is the next.
@@ -78,7 +72,6 @@ class StepSum {
   const std::vector<double>& squares() const { return squares_; }  // of blocks
   // The sum, divided by the number of samples unless the scale is given. The next step begins.
   void apply(double gradient_scale);
-  const Applied& applied() const { return applied_; }
 
  private:
   struct Node {
@@ -104,7 +97,6 @@ class StepSum {
   uint64_t samples_ = 0;
   double learning_rate_ = 0;
   bool summed_ = false;
-  Applied applied_;
 };
 
 }  // namespace dtrain::engine::server

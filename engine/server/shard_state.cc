@@ -16,7 +16,7 @@ namespace dtrain::engine {
 
 namespace {
 
-constexpr uint64_t kMagic = 0x3376617473746474;
+constexpr uint64_t kMagic = 0x3476617473746474;
 constexpr size_t kPage = 4096;
 constexpr int kRetry_ms = 20;
 
@@ -51,6 +51,7 @@ struct ShardState::Header {
   uint64_t updates;  // of the block, once committed
   int64_t writer;
   Progress after;  // of the writer, once committed
+  Applied applied;
 };
 
 Result<std::unique_ptr<ShardState>> ShardState::open(const std::string& path, const Shape& shape,
@@ -133,7 +134,8 @@ Result<std::unique_ptr<ShardState>> ShardState::open(const std::string& path, co
                   .block = 0,
                   .updates = 0,
                   .writer = 0,
-                  .after = {}};
+                  .after = {},
+                  .applied = {}};
   in_order();
   header.magic = kMagic;
   return state;
@@ -165,6 +167,7 @@ void ShardState::begin_filling(uint64_t generation, uint64_t attempt) {
   header_->filled = 0;
   in_order();
   std::fill_n(progress_, shape_.writers, Progress{});  // of the generation before
+  header_->applied = {};
   header_->generation = generation;
   header_->attempt = attempt;
 }
@@ -204,6 +207,20 @@ void ShardState::commit_change(int writer, uint64_t sequence) {
   progress_[writer] = header.after;
   in_order();
   header.change = Change::None;
+  in_order();
+}
+
+const ShardState::Applied& ShardState::applied() const {
+  return header_->applied;
+}
+
+void ShardState::set_applied(const Applied& applied) {
+  header_->applied.step = 0;
+  in_order();
+  header_->applied.gradient_scale = applied.gradient_scale;
+  header_->applied.samples = applied.samples;
+  in_order();
+  header_->applied.step = applied.step;
   in_order();
 }
 

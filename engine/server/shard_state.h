@@ -32,6 +32,12 @@ class ShardState {
     uint64_t sequence = 0;
     uint64_t next_block = 0;
   };
+  // How a step's sum is applied.
+  struct Applied {
+    uint64_t step = 0;
+    double gradient_scale = 0;  // 0: by the mean
+    uint64_t samples = 0;
+  };
 
   // Takes the state that `path` holds if it has this shape, else an empty one. Waits until no other
   // process has it. An empty path: memory that goes with the process. Makes the path's folder.
@@ -62,6 +68,9 @@ class ShardState {
   // Before and after changing a block of the arenas in place, as a part of a writer's push.
   void begin_change(int64_t block);
   void commit_change(int writer, uint64_t sequence);
+  // Of the last step of which anything was applied; set before that.
+  const Applied& applied() const;
+  void set_applied(const Applied& applied);
 
   // The file goes, and its folder if that is empty; what is mapped stays.
   void remove();

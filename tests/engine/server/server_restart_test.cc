@@ -248,6 +248,26 @@ TEST_CASE("sync: worker 0 may still test for longer than the deadline when a ser
   push_after_deadline(*first, *second, layout, 4, [&] { servers.restart(1); });
 }
 
+TEST_CASE("sync with a backup and clip: a server that was started again knows how it applied the step") {
+  EngineSpec spec = spec_of(ServerMode::Sync);
+  spec.strategy.backup = 1;
+  spec.clip_norm = 1;
+  spec.deadline_seconds = 6;
+  const Layout layout = test_layout();
+  Processes servers(spec, layout, 2, 2);
+  const auto first = join(servers.worker(0), layout);
+  RawWorker dying(servers.worker(1), layout);
+  const Arena grads(static_cast<size_t>(layout.size()), -2);
+  Arena params(grads.size());
+  for (const size_t server : {0, 1}) dying.push(server, 1, {4, 8, grads.data()});
+  dying.send(1, {.op = server::Op::Apply, .sequence = 1, .gradient_scale = 0.25});
+  CHECK(dying.answer(1).op == server::Op::Data);
+  servers.restart(1);
+  const NodeSums node{0, 4, grads.data()};
+  require_ok(first->push_step({&node, 1}, 6, 1, params.data()));
+  CHECK(params == Arena(params.size(), 0.5));
+}
+
 TEST_CASE("a worker that comes again to a server that was started again waits for any of the others, not for worker 0") {
   EngineSpec spec = spec_of(ServerMode::Async);
   spec.deadline_seconds = 5;

@@ -15,6 +15,7 @@
 #include "engine/norm.h"
 #include "engine/server/client.h"
 #include "engine/server/server.h"
+#include "engine/server/shards.h"
 
 namespace dtrain::engine {
 
@@ -111,6 +112,64 @@ inline std::unique_ptr<ServerClient> join(const ServerClientConfig& config, cons
   }
   return client;
 }
+
+// A worker's connections, frame by frame: it may push to some servers and not to others.
+class RawWorker {
+ public:
+  RawWorker(const ServerClientConfig& config, const Layout& layout)
+      : config_(config), ranges_(shards_of(layout.size(), static_cast<int>(config.servers.size()))) {
+    for (const std::string& address : config.servers) {
+      auto socket = required(Socket::connect(address, deadline()));
+      const server::Frame hello{.op = server::Op::Hello,
+                                .job = server_job(config.experiment, config.spec, layout, config.servers.size(),
+                                                  config.workers.size()),
+                                .rank = static_cast<uint32_t>(config.rank),
+                                .samples = 1};
+      require_ok(socket.write(&hello, sizeof(hello), deadline()));
+      CHECK(answer(socket).op == server::Op::Welcome);
+      sockets_.push_back(std::move(socket));
+    }
+  }
+  // Returns once the server has done the step, or says its squares.
+  void push(size_t server, uint64_t step, const NodeSums& node) {
+    send(server,
+         {.op = server::Op::Node,
+          .flags = server::kLast,
+          .sequence = step,
+          .learning_rate = 1,
+          .samples = 2,
+          .leaf_begin = static_cast<uint16_t>(node.begin),
+          .leaf_end = static_cast<uint16_t>(node.end)},
+         node.values);
+    CHECK(answer(server).sequence == step);
+  }
+  void send(size_t server, server::Frame frame, const float* values = nullptr) {
+    Socket& socket = sockets_[server];
+    const Range range = ranges_[server];
+    frame.rank = static_cast<uint32_t>(config_.rank);
+    frame.payload = values == nullptr ? 0 : static_cast<uint64_t>(range.size()) * sizeof(float);
+    require_ok(socket.write(&frame, sizeof(frame), deadline()));
+    if (values != nullptr) require_ok(socket.write(values + range.begin, frame.payload, deadline()));
+  }
+  server::Frame answer(size_t server) {
+    const server::Frame frame = answer(sockets_[server]);
+    text.resize(frame.payload);
+    require_ok(sockets_[server].read(text.data(), text.size(), deadline()));
+    return frame;
+  }
+  std::string text;  // of the last answer
+
+ private:
+  static Deadline deadline() { return Deadline::after(10); }
+  static server::Frame answer(Socket& socket) {
+    server::Frame frame;
+    require_ok(socket.read(&frame, sizeof(frame), deadline()));
+    return frame;
+  }
+  const ServerClientConfig config_;
+  const std::vector<Range> ranges_;
+  std::vector<Socket> sockets_;
+};
 
 // A deadline, and for how long worker 0, who lives, has others wait: there is no event that says "still waiting".
 inline constexpr double kWaitedFor = 2;

@@ -45,6 +45,7 @@ TEST_CASE("what was committed is there again, with its books") {
     state->begin_filling(11, 2);
     state->arena(1)[kShape.elements - 1] = 5;
     state->set_filled(40, 30);
+    state->set_applied({.step = 9, .gradient_scale = 0.5, .samples = 32});
     state->begin_change(2);
     add(*state, 2, 3);
     state->commit_change(1, 9);
@@ -61,6 +62,9 @@ TEST_CASE("what was committed is there again, with its books") {
   CHECK(state->progress(1).sequence == 9);
   CHECK(state->progress(1).next_block == 3);
   CHECK(state->progress(0).sequence == 0);
+  CHECK(state->applied().step == 9);
+  CHECK(state->applied().gradient_scale == 0.5);
+  CHECK(state->applied().samples == 32);
 }
 
 TEST_CASE("a change that was not committed is undone") {

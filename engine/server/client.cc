@@ -268,7 +268,7 @@ void ServerClient::catch_up(const Frame& (Lane::*said)() const) {
 }
 
 Status ServerClient::push_step(std::span<const NodeSums> nodes, uint64_t samples,
-                               double learning_rate, float* params) {
+                               double learning_rate, float* params, bool needs_first) {
   INVARIANT(!nodes.empty() && params != nullptr, "a step has gradients and gives parameters");
   const std::scoped_lock lock(mutex_);
   const auto requests_of = [&](const Lane& lane) {
@@ -277,7 +277,8 @@ Status ServerClient::push_step(std::span<const NodeSums> nodes, uint64_t samples
       Request request{.frame = frame(Op::Node),
                       .payload = node.values + lane.range().begin,
                       .answered = &node == &nodes.back()};
-      request.frame.flags = request.answered ? server::kLast : uint16_t{0};
+      if (request.answered) request.frame.flags = server::kLast;
+      if (needs_first) request.frame.flags |= server::kNeedsFirst;
       request.frame.sequence = pushes_ + 1;
       request.frame.payload = bytes_of(lane);
       request.frame.learning_rate = learning_rate;

@@ -20,8 +20,9 @@ enum class Op : uint8_t {
   Read,       // arena -> Data
   Pull,       // clock: the worker's, for the gate of ssp -> Data
   Push,       // sequence, rates, payload: a gradient; kWantsParams -> Data, else Ack
-  Node,       // sequence, leaves, samples, rates, payload: a node of a step's tree; kLast ->
-              // Squares when the norm is asked for, Data when the step is applied, else no answer
+  Node,       // sequence, leaves, samples, rates, payload: a node of a step's tree; kLast, kNeedsFirst: the step is
+              // not done without worker 0 -> Squares when the norm is asked for, Data when the step is applied,
+              // else no answer
   Apply,      // sequence, gradient_scale -> Data
   Heartbeat,  // no answer
   Leave,      // the worker is done -> Ack
@@ -36,7 +37,7 @@ enum class Op : uint8_t {
   Failure,  // code, payload: text
 };
 
-inline constexpr uint16_t kMaster = 1, kFilled = 2, kWantsParams = 4, kLast = 8;
+inline constexpr uint16_t kMaster = 1, kFilled = 2, kWantsParams = 4, kLast = 8, kNeedsFirst = 16;
 
 struct Frame {
   uint32_t magic = kMagic;

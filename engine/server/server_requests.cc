@@ -229,7 +229,7 @@ Status Server::finish_node(Link& link) {
   const Frame& in = link.in;
   if ((in.flags & server::kLast) == 0) return ok();
   if (in.sequence > step_->steps() && !(in.sequence == step_->steps() + 1 && step_->summed())) {
-    step_->complete(link.rank, in.samples, in.learning_rate);
+    step_->complete(link.rank, in.samples, in.learning_rate, (in.flags & server::kNeedsFirst) != 0);
   }
   wait(link, Wait::Step);
   look_at_step();

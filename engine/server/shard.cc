@@ -90,9 +90,10 @@ Result<float*> StepSum::node(int worker, uint64_t sequence, int begin, int end) 
   return node.values.data();
 }
 
-void StepSum::complete(int worker, uint64_t samples, double learning_rate) {
+void StepSum::complete(int worker, uint64_t samples, double learning_rate, bool needs_first) {
   Worker& of = workers_[static_cast<size_t>(worker)];
   of.complete = true;
+  of.needs_first = needs_first;
   of.samples = samples;
   of.learning_rate = learning_rate;
 }
@@ -112,8 +113,13 @@ Result<bool> StepSum::sum() {
   if (summed_) return true;
   const auto count = static_cast<int>(workers_.size());
   int have = 0;
-  for (int worker = 0; worker < count; ++worker) have += has(worker) ? 1 : 0;
-  if (have < needed()) return false;
+  bool needs_first = false;
+  for (int worker = 0; worker < count; ++worker) {
+    if (!has(worker)) continue;
+    ++have;
+    needs_first |= workers_[static_cast<size_t>(worker)].needs_first;
+  }
+  if (have < needed() || (needs_first && !has(0))) return false;
 
   tree_.clear();
   samples_ = 0;

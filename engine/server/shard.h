@@ -59,8 +59,8 @@ class StepSum {
   // Where a node of a worker's gradients goes. InvalidArgument unless the tree has that node and no
   // other of this worker overlaps it. A node of another step than the last forgets those before it.
   Result<float*> node(int worker, uint64_t sequence, int begin, int end);
-  // All nodes of the worker are there.
-  void complete(int worker, uint64_t samples, double learning_rate);
+  // All nodes of the worker are there. Who `needs_first` is not summed without worker 0.
+  void complete(int worker, uint64_t samples, double learning_rate, bool needs_first);
   // What a worker has sent of this step is void, unless it was summed.
   void forget(int worker);
   void forget_all();
@@ -81,7 +81,7 @@ class StepSum {
   struct Worker {
     uint64_t sequence = 0;
     size_t nodes_used = 0;
-    bool complete = false;
+    bool complete = false, needs_first = false;
     uint64_t samples = 0;
     double learning_rate = 0;
     std::vector<Node> nodes;  // more than used: memory for the next step

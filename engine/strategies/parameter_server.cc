@@ -142,8 +142,10 @@ Status ParameterServer::push(const Update& update, const Outcome& outcome) {
     const Range range = worker_nodes_[i].leaves();
     nodes.push_back({static_cast<int>(range.begin), static_cast<int>(range.end), sum_results_[i]});
   }
+  // What is saved is of one step: without the slowest, servers might do the next one while the master reads.
+  const bool follows_a_save = update.step % plan_.checkpoint_every == 0;
   return client_->push_step(nodes, static_cast<uint64_t>(outcome.rows), update.learning_rate,
-                            team_->params().data());
+                            team_->params().data(), follows_a_save);
 }
 
 // One gradient: the mean over what this worker has seen since it pushed last.

@@ -40,6 +40,44 @@ TEST_CASE("sync with a backup: a step that one server did without a worker is no
   CHECK(late == params);
 }
 
+TEST_CASE("sync with a backup: the step after one that is saved waits for worker 0, so that what it reads is of one step") {
+  EngineSpec spec = spec_of(ServerMode::Sync);
+  spec.strategy.backup = 1;
+  spec.deadline_seconds = 6;
+  const Layout layout = test_layout();
+  const Servers servers(spec, layout, 2, 2);
+  const auto first = join(servers.worker(0), layout);
+  RawWorker other(servers.worker(1), layout);
+  const Arena grads(static_cast<size_t>(layout.size()), -2);
+  Arena params(grads.size());
+  const NodeSums of_first{0, 4, grads.data()}, of_other{4, 8, grads.data()};
+  for (const size_t server : {0, 1}) other.push(server, 1, of_other);
+  require_ok(first->push_step({&of_first, 1}, 2, 1, params.data()));
+  const Arena saved = params;
+  for (const size_t server : {0, 1}) {
+    other.send(server,
+               {.op = server::Op::Node,
+                .flags = server::kLast | server::kNeedsFirst,
+                .sequence = 2,
+                .learning_rate = 1,
+                .samples = 2,
+                .leaf_begin = 4,
+                .leaf_end = 8},
+               grads.data());
+  }
+  for (const size_t server : {0, 1}) CHECK(other.answer(server).op == server::Op::Wait);
+  require_ok(first->read(0, params.data()));
+  CHECK(params == saved);
+  require_ok(first->push_step({&of_first, 1}, 2, 1, params.data(), true));
+  for (const size_t server : {0, 1}) {
+    server::Frame answer;
+    do answer = other.answer(server);
+    while (answer.op == server::Op::Wait);
+    CHECK(answer.op == server::Op::Data);
+    CHECK(answer.sequence == 2);
+  }
+}
+
 TEST_CASE("sync with a backup and clip: a step goes on without the worker that had told only some servers to apply it") {
   EngineSpec spec = spec_of(ServerMode::Sync);
   spec.strategy.backup = 1;

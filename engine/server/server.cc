@@ -10,7 +10,6 @@
 #include <csignal>
 
 #include "engine/comm/hash.h"
-#include "engine/leaves.h"
 #include "engine/server/shards.h"
 
 namespace dtrain::engine {
@@ -75,10 +74,6 @@ Result<std::unique_ptr<Server>> Server::open(const ServerConfig& config, const L
   TRY(auto state, ShardState::open(range.size() == 0 ? "" : state_path(config), shape,
                                    Deadline::after(config.spec.deadline_seconds)));
   server->shard_ = std::make_unique<server::Shard>(std::move(state), server->kernel_, range);
-  if (server->sync_) {
-    server->step_ = std::make_unique<server::StepSum>(*server->shard_, static_cast<int>(leaf_count(workers)),
-                                                      workers, config.spec.strategy.backup);
-  }
   server->stop_ = Fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!server->stop_) return errno_error("eventfd", errno);
 

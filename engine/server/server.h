@@ -105,7 +105,7 @@ class Server {
   std::string local_address_;
   Listener local_, listener_;  // the latter none with the data path gRPC, which listens itself
   std::unique_ptr<server::Shard> shard_;
-  std::unique_ptr<server::StepSum> step_;  // sync only
+  std::unique_ptr<server::StepSum> step_;  // sync only, once a worker has said its threads
   Clocks clocks_;
   std::vector<Worker> workers_;
   std::vector<std::unique_ptr<Link>> links_;

@@ -204,7 +204,7 @@ void Server::look_at_clock(Time now) {
                             : worker.link->wait == Wait::Nothing &&
                                   seconds(worker.link->heard, now) > kSilent * deadline_;
     if (silent) clocks_.take_out(rank);
-    if (sync_ && (!gone(i) || step_->has(rank))) ++there;
+    if (step_ != nullptr && (!gone(i) || step_->has(rank))) ++there;
   }
   look_at_gate();
   for (const auto& link : links_) {

@@ -74,7 +74,7 @@ class ServerClient {
 
   // The worker is done; nobody waits for it any more.
   Status leave();
-  // Worker 0, when the experiment is done: the servers forget what they keep for a restart.
+  // Worker 0, when the experiment is done: the servers forget what they keep for a restart when they end.
   Status finish();
 
  private:

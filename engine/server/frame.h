@@ -26,7 +26,7 @@ enum class Op : uint8_t {
   Apply,      // sequence, gradient_scale -> Data
   Heartbeat,  // no answer
   Leave,      // the worker is done -> Ack
-  Finish,     // the experiment is done: no state is needed any more -> Ack
+  Finish,     // the experiment is done: no state is needed once the server ends -> Ack
   // A server's.
   Welcome,  // generation, sequence: the worker's last, samples: the step begun at; kFilled
   Data,     // clock, sequence: how far the worker counts as being, payload: the shard's elements of an arena;

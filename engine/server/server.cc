@@ -131,7 +131,7 @@ Status Server::run(int ending) {
     const int ready = ::poll(polled.data(), polled.size(), waiting ? kLook_ms : -1);
     if (ready < 0 && errno != EINTR) return errno_error("poll", errno);
     if (ready < 0) continue;
-    if (polled[0].revents != 0 || polled[1].revents != 0) return ok();
+    if (polled[0].revents != 0 || polled[1].revents != 0) break;
 
     const size_t known = links_.size();
     for (size_t i = 0; i < known; ++i) {
@@ -156,6 +156,8 @@ Status Server::run(int ending) {
     if (polled[2].revents != 0) accept(listener_);
     if (polled[3].revents != 0) accept(local_);
   }
+  if (shard_->state().finished()) shard_->state().remove();
+  return ok();
 }
 
 void Server::accept(Listener& listener) {

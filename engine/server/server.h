@@ -42,7 +42,8 @@ class Server {
   int port() const { return listener_.port(); }
   // Where workers on this host connect to.
   const std::string& local_address() const { return local_address_; }
-  // Until stop() or, if given, a descriptor is readable.
+  // Until stop() or, if given, a descriptor is readable. Then the state goes, if the experiment is done:
+  // workers other than 0 may be there until now.
   Status run(int ending = -1);
   void stop();
 

@@ -141,7 +141,7 @@ Status Server::finish(Link& link) {
       look_at_gate();
       return ok();
     case Op::Finish:
-      shard_->state().remove();
+      shard_->state().set_finished();
       answer(link, Op::Ack);
       return ok();
     case Op::Heartbeat:  // the rest no worker sends

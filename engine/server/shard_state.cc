@@ -52,6 +52,7 @@ struct ShardState::Header {
   int64_t writer;
   Progress after;  // of the writer, once committed
   Applied applied;
+  uint32_t finished;
 };
 
 Result<std::unique_ptr<ShardState>> ShardState::open(const std::string& path, const Shape& shape,
@@ -135,7 +136,8 @@ Result<std::unique_ptr<ShardState>> ShardState::open(const std::string& path, co
                   .updates = 0,
                   .writer = 0,
                   .after = {},
-                  .applied = {}};
+                  .applied = {},
+                  .finished = 0};
   in_order();
   header.magic = kMagic;
   return state;
@@ -164,7 +166,7 @@ uint64_t ShardState::begun_at() const {
 }
 
 void ShardState::begin_filling(uint64_t generation, uint64_t attempt) {
-  header_->filled = 0;
+  header_->filled = header_->finished = 0;
   in_order();
   std::fill_n(progress_, shape_.writers, Progress{});  // of the generation before
   header_->applied = {};
@@ -246,6 +248,14 @@ void ShardState::recover() {
   }
   in_order();
   header.change = Change::None;
+}
+
+bool ShardState::finished() const {
+  return header_->finished != 0;
+}
+
+void ShardState::set_finished() {
+  header_->finished = 1;
 }
 
 void ShardState::remove() {

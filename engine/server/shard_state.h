@@ -72,6 +72,9 @@ class ShardState {
   const Applied& applied() const;
   void set_applied(const Applied& applied);
 
+  // No worker will come that does not use it now.
+  bool finished() const;
+  void set_finished();
   // The file goes, and its folder if that is empty; what is mapped stays.
   void remove();
 

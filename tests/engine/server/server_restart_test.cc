@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <optional>
+#include <utility>
 
 #include "engine/bench/trainings.h"
 #include "tests/engine/server/servers.h"
@@ -39,23 +41,20 @@ class Processes {
     for (int i = 0; i < servers; ++i) pids_.push_back(start(i));
   }
   ~Processes() {
-    for (const pid_t pid : pids_) ::kill(pid, SIGKILL);
-    for (const pid_t pid : pids_) ::waitpid(pid, nullptr, 0);
+    for (size_t i = 0; i < pids_.size(); ++i) end(static_cast<int>(i), SIGKILL);
   }
 
   void restart(int index) {
-    pid_t& pid = pids_[static_cast<size_t>(index)];
-    ::kill(pid, SIGKILL);
-    ::waitpid(pid, nullptr, 0);
-    pid = start(index);
+    end(index, SIGKILL);
+    pids_[static_cast<size_t>(index)] = start(index);
   }
-  // Its exit status.
-  int end(int index) {
-    int status = -1;
+  // Its exit status, if it was not ended before.
+  std::optional<int> end(int index, int signal) {
     pid_t& pid = pids_[static_cast<size_t>(index)];
-    ::kill(pid, SIGTERM);
-    ::waitpid(pid, &status, 0);
-    pid = start(index);
+    if (pid == 0) return std::nullopt;
+    int status = -1;
+    ::kill(pid, signal);
+    ::waitpid(std::exchange(pid, 0), &status, 0);
     return status;
   }
   const std::string& directory() const { return config_.directory; }
@@ -301,11 +300,30 @@ TEST_CASE("SIGTERM ends a server with 0, its state stays until the experiment is
   const Arena grads(static_cast<size_t>(layout.size()), 1);
   Arena params(grads.size());
   require_ok(client->push(grads.data(), 1, -1, params.data()));
-  CHECK(servers.end(0) == 0);
+  CHECK(servers.end(0, SIGTERM) == 0);
+  CHECK_FALSE(std::filesystem::is_empty(servers.directory()));
+  servers.restart(0);
   require_ok(client->pull(params.data()));
   CHECK(params == grads);
-  CHECK_FALSE(std::filesystem::is_empty(servers.directory()));
   require_ok(client->finish());
+  CHECK(servers.end(0, SIGTERM) == 0);
+  CHECK_FALSE(std::filesystem::exists(servers.directory()));
+}
+
+TEST_CASE("a server that is killed when the experiment is done still serves those who are there, and forgets when it ends") {
+  const Layout layout = test_layout();
+  Processes servers(spec_of(ServerMode::Async), layout, 1, 2);
+  const auto first = join(servers.worker(0), layout);
+  const auto second = join(servers.worker(1), layout);
+  const Arena grads(static_cast<size_t>(layout.size()), 1);
+  Arena params(grads.size());
+  require_ok(first->finish());
+  servers.restart(0);
+  require_ok(first->finish());  // as if the answer had been lost
+  servers.restart(0);
+  require_ok(second->push(grads.data(), 1, -1, params.data()));
+  CHECK(params == grads);
+  CHECK(servers.end(0, SIGTERM) == 0);
   CHECK_FALSE(std::filesystem::exists(servers.directory()));
 }
 

@@ -64,8 +64,8 @@ Result<std::unique_ptr<ServerClient>> ServerClient::join(const ServerClientConfi
   for (Lane& lane : client->lanes_) {
     TRY(client->connect(lane, deadline));
     client->introduction_.generation = lane.welcome().generation;
-    client->updates_ = client->lanes_.front().welcome().clock;
-    client->begun_at_ = lane.welcome().samples;
+    client->updates_ = client->lanes_.front().welcome().updates;
+    client->begun_at_ = lane.welcome().begun_at;
   }
   client->catch_up(&Lane::welcome);
   // With bounded staleness a worker that computes for long is waited for; in step with each other, only
@@ -197,8 +197,8 @@ Status ServerClient::fill(std::span<const float* const> arenas, uint64_t updates
       requests.push_back(request);
     }
     requests.push_back({.frame = frame(Op::Ready)});
-    requests.back().frame.clock = updates;
-    requests.back().frame.sequence = begun_at;
+    requests.back().frame.updates = updates;
+    requests.back().frame.begun_at = begun_at;
     lane.ask(std::move(requests));
   }
   TRY(exchange(true));
@@ -220,7 +220,7 @@ Status ServerClient::ask_all(Frame frame, float* data) {
 
 Status ServerClient::pull(float* params) {
   Frame pull = frame(Op::Pull);
-  pull.clock = pushes_;
+  pull.sequence = pushes_;
   return ask_all(pull, params);
 }
 
@@ -326,7 +326,7 @@ ServerClient::Clip ServerClient::clipped() const {
 }
 
 void ServerClient::note_answers() {
-  if (!lanes_.empty()) updates_ = lanes_.front().answer().clock;
+  if (!lanes_.empty()) updates_ = lanes_.front().answer().updates;
 }
 
 uint64_t ServerClient::bytes_of(const Lane& lane) {

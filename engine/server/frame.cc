@@ -12,7 +12,7 @@ Status check(const Frame& frame, bool from_server) {
   if (frame.magic != Frame::kMagic) {
     return Error{Code::InvalidArgument, "not a frame of dtrain-engine", ""};
   }
-  if (frame.version != 1) {
+  if (frame.version != Frame::kVersion) {
     return Error{Code::InvalidArgument, fmt::format("a frame of version {}", frame.version),
                  "run the same dtrain-engine on all hosts"};
   }

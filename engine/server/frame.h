@@ -1,4 +1,4 @@
-// What workers and parameter servers send each other: a header of 88 bytes, little endian, and a
+// What workers and parameter servers send each other: a header of 112 bytes, little endian, and a
 // payload of so many bytes as it says. A worker asks, the server answers in order.
 #pragma once
 
@@ -14,11 +14,11 @@ namespace dtrain::engine::server {
 
 enum class Op : uint8_t {
   // A worker's.
-  Hello = 1,  // clock: its attempt, samples: its threads; kMaster -> Welcome
+  Hello = 1,  // attempt, threads; kMaster -> Welcome
   Write,      // arena, payload: one arena of the shard, before Ready -> Ack
-  Ready,      // clock: updates that the written state has seen, sequence: the step to begin at -> Ack
+  Ready,      // updates: that the written state has seen, begun_at -> Ack
   Read,       // arena -> Data
-  Pull,       // clock: the worker's, for the gate of ssp -> Data
+  Pull,       // sequence: of the worker's last push, for the gate of ssp -> Data
   Push,       // sequence, rates, payload: a gradient; kWantsParams -> Data, else Ack
   Node,       // sequence, leaves, samples, rates, payload: a node of a step's tree; kLast, kNeedsFirst: the step is
               // not done without worker 0 -> Squares when the norm is asked for, Data when the step is applied,
@@ -28,11 +28,11 @@ enum class Op : uint8_t {
   Leave,      // the worker is done -> Ack
   Finish,     // the experiment is done: no state is needed once the server ends -> Ack
   // A server's.
-  Welcome,  // generation, sequence: the worker's last, samples: the step begun at; kFilled
-  Data,     // clock, sequence: how far the worker counts as being, payload: the shard's elements of an arena;
+  Welcome,  // generation, sequence: the worker's last, updates, begun_at; kFilled
+  Data,     // updates, sequence: how far the worker counts as being, payload: the shard's elements of an arena;
             // gradient_scale, samples: with which the last step was applied, 0: the mean
   Squares,  // samples, payload: the sums of squares of its blocks
-  Ack,      // clock
+  Ack,      // updates
   Wait,     // the answer takes longer, for a reason
   Failure,  // code, payload: text
 };
@@ -41,13 +41,13 @@ inline constexpr uint16_t kMaster = 1, kFilled = 2, kWantsParams = 4, kLast = 8,
 
 struct Frame {
   uint32_t magic = kMagic;
-  uint8_t version = 1;
+  uint8_t version = kVersion;
   Op op = Op::Heartbeat;
   uint16_t flags = 0;
   uint64_t job = 0;         // of the experiment and its configuration
   uint64_t generation = 0;  // which start of worker 0; 0: not known yet
   uint64_t sequence = 0;    // of a worker's pushes, from 1
-  uint64_t clock = 0;       // updates that were applied; else see Op
+  uint64_t updates = 0;     // that were applied
   uint64_t payload = 0;     // bytes
   uint32_t rank = 0;        // of the worker
   uint32_t arena = 0;       // 0: parameters, 1 and 2: optimiser state
@@ -55,11 +55,15 @@ struct Frame {
   double gradient_scale = 0;
   uint64_t samples = 0;
   uint16_t leaf_begin = 0, leaf_end = 0;
-  uint32_t code = 0;  // of a Failure
+  uint32_t code = 0;      // of a Failure
+  uint64_t attempt = 0;   // of the worker
+  uint64_t threads = 0;   // of the worker
+  uint64_t begun_at = 0;  // the step that worker 0 began at
 
   static constexpr uint32_t kMagic = 0x53507464;  // "dtPS"
+  static constexpr uint8_t kVersion = 2;
 };
-static_assert(sizeof(Frame) == 88 && std::endian::native == std::endian::little);
+static_assert(sizeof(Frame) == 112 && std::endian::native == std::endian::little);
 
 inline constexpr uint64_t kLongestText = 4096;  // of a Failure
 

@@ -35,9 +35,9 @@ Status Lane::connect(const Introduction& introduction, Deadline deadline) {
                     .flags = first ? kMaster : uint16_t{0},
                     .job = introduction.job,
                     .generation = introduction.generation,
-                    .clock = introduction.attempt,
                     .rank = static_cast<uint32_t>(introduction.rank),
-                    .samples = introduction.threads};
+                    .attempt = introduction.attempt,
+                    .threads = introduction.threads};
   TRY(socket_.write(&hello, sizeof(hello), deadline));
   do {
     TRY(socket_.read(&welcome_, sizeof(welcome_), deadline));

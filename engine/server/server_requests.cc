@@ -38,7 +38,7 @@ void Server::answer(Link& link, Op op) {
   link.answer(Frame{.op = op,
                     .flags = shard_->state().filled() ? server::kFilled : uint16_t{0},
                     .generation = shard_->state().generation(),
-                    .clock = shard_->state().blocks() > 0 ? shard_->state().updates(0) : 0});
+                    .updates = shard_->state().blocks() > 0 ? shard_->state().updates(0) : 0});
 }
 
 void Server::answer_data(Link& link, int arena) {
@@ -46,7 +46,7 @@ void Server::answer_data(Link& link, int arena) {
   Frame frame{.op = Op::Data,
               .generation = shard_->state().generation(),
               .sequence = sync_ ? step_->steps() : clocks_.clock(link.rank),
-              .clock = shard_->state().blocks() > 0 ? shard_->state().updates(0) : 0};
+              .updates = shard_->state().blocks() > 0 ? shard_->state().updates(0) : 0};
   if (const ShardState::Applied& applied = shard_->state().applied(); sync_ && applied.step == frame.sequence) {
     frame.gradient_scale = applied.gradient_scale;
     frame.samples = applied.samples;
@@ -113,7 +113,7 @@ Status Server::finish(Link& link) {
     case Op::Hello:
       return hello(link);
     case Op::Ready:
-      shard_->state().set_filled(in.clock, in.sequence);
+      shard_->state().set_filled(in.updates, in.begun_at);
       admit();
       answer(link, Op::Ack);
       return ok();
@@ -121,7 +121,7 @@ Status Server::finish(Link& link) {
       answer_data(link, static_cast<int>(in.arena));
       return ok();
     case Op::Pull:
-      clocks_.advance(link.rank, in.clock);  // else it might wait for itself, being further at another server
+      clocks_.advance(link.rank, in.sequence);  // else it might wait for itself, being further at another server
       wait(link, Wait::Gate);
       look_at_gate();
       return ok();
@@ -202,7 +202,6 @@ Status Server::receive_push(Link& link) {
 Status Server::finish_push(Link& link) {
   clocks_.advance(link.rank, link.in.sequence);
   if ((link.in.flags & server::kWantsParams) != 0) {
-    link.in.clock = link.in.sequence;
     wait(link, Wait::Gate);
   } else {
     answer(link, Op::Ack);

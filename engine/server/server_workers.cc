@@ -42,7 +42,7 @@ Status Server::hello(Link& link) {
   if (in.rank >= workers_.size()) return Error{Code::InvalidArgument, "an unknown worker", ""};
   const ShardState& state = shard_->state();
   const bool first = (in.flags & server::kMaster) != 0;
-  if (in.clock < state.attempt() ||
+  if (in.attempt < state.attempt() ||
       (!first && in.generation != 0 && in.generation != state.generation())) {
     return Error{Code::Aborted, "this worker is of an earlier attempt", ""};
   }
@@ -66,7 +66,7 @@ Status Server::hello_of_first(Link& link) {
   const Frame& in = link.in;
   if (in.generation == 0 || in.rank != 0) return Error{Code::InvalidArgument, "no worker 0", ""};
   if (in.generation != state.generation()) {
-    state.begin_filling(in.generation, in.clock);
+    state.begin_filling(in.generation, in.attempt);
     for (const auto& other : links_) {
       if (other->rank >= 0) {
         other->refuse({Code::Aborted, "worker 0 has begun anew", ""});
@@ -86,17 +86,17 @@ Status Server::hello_of_first(Link& link) {
 Status Server::agree_on_threads(const Frame& hello) {
   const size_t workers = workers_.size();
   if (threads_ == 0) {
-    threads_ = std::max<uint64_t>(1, hello.samples);
+    threads_ = std::max<uint64_t>(1, hello.threads);
     if (sync_) {
       const int64_t leaves = leaf_count(static_cast<int64_t>(workers * threads_));
       step_ = std::make_unique<server::StepSum>(*shard_, static_cast<int>(leaves), static_cast<int>(workers),
                                                 config_.spec.strategy.backup);
     }
   }
-  if (hello.samples == threads_) return ok();
+  if (hello.threads == threads_) return ok();
   return Error{Code::InvalidArgument,
                fmt::format("{} has {} threads, and others have {}: parameter servers need as many everywhere",
-                           name(hello.rank), hello.samples, threads_),
+                           name(hello.rank), hello.threads, threads_),
                "threads: 1, or the same cpus for all workers"};
 }
 
@@ -117,8 +117,8 @@ void Server::welcome(Link& link) {
                     .flags = state.filled() ? server::kFilled : uint16_t{0},
                     .generation = state.generation(),
                     .sequence = sync_ ? step_->steps() : clocks_.clock(rank),
-                    .clock = state.blocks() > 0 ? state.updates(0) : 0,
-                    .samples = state.begun_at()});
+                    .updates = state.blocks() > 0 ? state.updates(0) : 0,
+                    .begun_at = state.begun_at()});
 }
 
 void Server::admit() {
@@ -157,7 +157,7 @@ void Server::look_at_gate() {
   for (const auto& link : links_) {
     if (link->wait != Wait::Gate) continue;
     if (strategy.mode != ServerMode::Ssp ||
-        clocks_.may_pass(link->asked.clock, static_cast<uint64_t>(strategy.staleness))) {
+        clocks_.may_pass(link->asked.sequence, static_cast<uint64_t>(strategy.staleness))) {
       answer_data(*link, 0);
     }
   }

@@ -285,7 +285,7 @@ TEST_CASE("a worker that comes again to a server that was started again waits fo
   const server::Frame hello{.op = server::Op::Hello,
                             .job = server_job(config.experiment, spec, layout, 1, 3),
                             .rank = 2,
-                            .samples = 1};
+                            .threads = 1};
   require_ok(socket->write(&hello, sizeof(hello), deadline));
   require_ok(second->push(grads.data(), 1, -1, params.data()));
   server::Frame answer;

@@ -482,7 +482,7 @@ TEST_CASE("garbage, frames too long and frames out of turn cost one connection a
     frames[0].op = server::Op::Hello;
     frames[0].job = job;
     frames[0].rank = round % 2 == 0 ? 1 : 7;
-    frames[0].samples = 1;
+    frames[0].threads = 1;
     auto* bytes = reinterpret_cast<unsigned char*>(frames.data());
     frames[1].op = static_cast<server::Op>(random() % 20);
     frames[1].payload = random() % 2 == 0 ? random() : ~0ULL;
@@ -514,7 +514,7 @@ TEST_CASE("a push sent again is answered and not applied again") {
     const server::Frame hello{.op = server::Op::Hello,
                               .job = server_job(config.experiment, config.spec, layout, 1, 2),
                               .rank = 1,
-                              .samples = 1};
+                              .threads = 1};
     server::Frame answer;
     require_ok(socket.write(&hello, sizeof(hello), deadline));
     require_ok(socket.read(&answer, sizeof(answer), deadline));

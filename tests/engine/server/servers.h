@@ -124,7 +124,7 @@ class RawWorker {
                                 .job = server_job(config.experiment, config.spec, layout, config.servers.size(),
                                                   config.workers.size()),
                                 .rank = static_cast<uint32_t>(config.rank),
-                                .samples = 1};
+                                .threads = 1};
       require_ok(socket.write(&hello, sizeof(hello), deadline()));
       CHECK(answer(socket).op == server::Op::Welcome);
       sockets_.push_back(std::move(socket));

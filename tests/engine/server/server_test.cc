@@ -5,16 +5,12 @@
 #include <atomic>
 #include <cstring>
 #include <functional>
-#include <future>
 #include <limits>
 
 #include "tests/engine/server/servers.h"
 
 namespace dtrain::engine {
 namespace {
-
-// With a rate of 1 and a scale of -1 the servers add gradients up.
-constexpr double kRate = 1, kScale = -1;
 
 void each(int workers, const std::function<void(int)>& body) {
   std::vector<std::thread> threads;
@@ -182,126 +178,6 @@ TEST_CASE("optimiser state can be read, and filled in again elsewhere") {
   CHECK(resumed == straight);
 }
 
-TEST_CASE("ssp: who is too far ahead gets its parameters once the slowest has pushed") {
-  EngineSpec spec = spec_of(ServerMode::Ssp);
-  spec.strategy.staleness = 2;
-  const Layout layout = test_layout();
-  const Servers servers(spec, layout, 2, 2);
-  const auto fast = join(servers.worker(0), layout);
-  const auto slow = join(servers.worker(1), layout);
-  const Arena grads(static_cast<size_t>(layout.size()), 1);
-  Arena params(grads.size()), slow_params(grads.size());
-  for (int push = 0; push < 2; ++push) {
-    require_ok(fast->push(grads.data(), kRate, kScale, params.data()));
-  }
-  // The third waits for the other's first, and so sees it.
-  std::atomic<bool> passed = false;
-  std::thread third([&] {
-    require_ok(fast->push(grads.data(), kRate, kScale, params.data()));
-    passed = true;
-  });
-  require_ok(slow->push(grads.data(), kRate, kScale, slow_params.data()));
-  third.join();
-  CHECK(passed);
-  CHECK(params.front() == 4);
-  CHECK(params.back() == 4);
-}
-
-TEST_CASE("ssp: nobody waits for a worker that is lost, nor for one that is done") {
-  EngineSpec spec = spec_of(ServerMode::Ssp);
-  spec.strategy.staleness = 0;
-  const Layout layout = test_layout();
-  const Servers servers(spec, layout, 1, 3);
-  const auto first = join(servers.worker(0), layout);
-  auto second = join(servers.worker(1), layout);
-  auto third = join(servers.worker(2), layout);
-  const Arena grads(static_cast<size_t>(layout.size()), 1);
-  Arena params(grads.size());
-  require_ok(second->push(grads.data(), kRate, kScale, nullptr));
-  std::thread waits([&] {
-    for (int push = 0; push < 4; ++push) {
-      require_ok(first->push(grads.data(), kRate, kScale, params.data()));
-    }
-  });
-  require_ok(third->leave());
-  second.reset();
-  waits.join();
-  CHECK(params.front() == 5);
-  // One that takes the lost one's place goes on where the others are.
-  const auto again = join(servers.worker(1), layout);
-  CHECK(again->pushes() == 4);
-}
-
-TEST_CASE("ssp: who says that it lives is waited for, whatever it computes; who is done is not") {
-  EngineSpec spec = spec_of(ServerMode::Ssp);
-  spec.strategy.staleness = 0;
-  spec.deadline_seconds = 1;
-  const Layout layout = test_layout();
-  const Servers servers(spec, layout, 2, 2);
-  const auto fast = join(servers.worker(0), layout);
-  const auto slow = join(servers.worker(1), layout);
-  const Arena grads(static_cast<size_t>(layout.size()), 1);
-  Arena params(grads.size()), late(grads.size());
-  auto waits = std::async(std::launch::async, [&] { return fast->push(grads.data(), kRate, kScale, params.data()); });
-  CHECK(waits.wait_for(std::chrono::milliseconds(2500)) == std::future_status::timeout);
-  require_ok(slow->push(grads.data(), kRate, kScale, late.data()));
-  require_ok(waits.get());
-  // It says that it lives as long as it is there.
-  require_ok(slow->leave());
-  const auto end = Deadline::after(0.5);
-  while (!end.expired()) require_ok(fast->push(grads.data(), kRate, kScale, params.data()));
-}
-
-TEST_CASE("workers wait for worker 0 while it makes or reads what it fills the servers with") {
-  EngineSpec spec = spec_of(ServerMode::Async);
-  spec.deadline_seconds = 1;
-  const Layout layout = test_layout();
-  const Servers servers(spec, layout, 1, 2);
-  const Arena zeros(static_cast<size_t>(layout.size()));
-  auto second = std::async(std::launch::async, [&] { return ServerClient::join(servers.worker(1), layout); });
-  const auto first = required(ServerClient::join(servers.worker(0), layout));
-  CHECK(second.wait_for(std::chrono::milliseconds(2500)) == std::future_status::timeout);
-  const std::vector<const float*> arenas{zeros.data()};
-  require_ok(first->fill(arenas, 0, 0));
-  CHECK(second.get().ok());
-}
-
-TEST_CASE("leaves are those of the workers' threads, of which all have as many") {
-  const Layout layout = test_layout();
-  const Servers servers(spec_of(ServerMode::Sync), layout, 1, 2);
-  ServerClientConfig first = servers.worker(0), second = servers.worker(1);
-  first.threads = 8;
-  const auto client = join(first, layout);
-  const auto refused = ServerClient::join(second, layout);
-  REQUIRE_FALSE(refused.ok());
-  CHECK(refused.error().message.find("worker 1") != std::string::npos);
-  CHECK(refused.error().message.find(" has 1 threads, and others have 8") != std::string::npos);
-  second.threads = 8;
-  const auto other = required(ServerClient::join(second, layout));
-  const Arena grads(static_cast<size_t>(layout.size()), 1);
-  Arena params(grads.size()), others(grads.size());
-  const NodeSums left{0, 8, grads.data()}, right{8, 16, grads.data()};
-  auto pushed = std::async(std::launch::async, [&] { return other->push_step({&right, 1}, 1, 1, others.data()); });
-  require_ok(client->push_step({&left, 1}, 1, 1, params.data()));
-  require_ok(pushed.get());
-  CHECK(params.front() == -1);
-}
-
-TEST_CASE("who connects and says nothing makes room for the workers") {
-  EngineSpec spec = spec_of(ServerMode::Async);
-  spec.deadline_seconds = 4;
-  const Layout layout = test_layout();
-  const Servers servers(spec, layout, 1, 1);
-  ServerClientConfig config = servers.worker(0);
-  config.local_sockets = false;
-  std::vector<Socket> strangers;
-  for (int i = 0; i < 80; ++i) {
-    strangers.push_back(required(Socket::connect(config.servers[0], Deadline::after(10))));
-  }
-  const auto client = join(config, layout);
-  CHECK(client->pushes() == 0);
-}
-
 TEST_CASE("a rate that is not finite is refused") {
   const Layout layout = test_layout();
   const Servers servers(spec_of(ServerMode::Async), layout, 1, 1);
@@ -311,33 +187,6 @@ TEST_CASE("a rate that is not finite is refused") {
   const Status pushed = client->push(zeros.data(), 1, std::numeric_limits<double>::infinity(), params.data());
   REQUIRE_FALSE(pushed.ok());
   CHECK(pushed.error().code == Code::InvalidArgument);
-}
-
-TEST_CASE("sync: the error names the worker that is gone") {
-  EngineSpec spec = spec_of(ServerMode::Sync);
-  spec.deadline_seconds = 2;
-  const Layout layout = test_layout();
-  const Servers servers(spec, layout, 1, 2);
-  const auto first = join(servers.worker(0), layout);
-  auto second = join(servers.worker(1), layout);
-  const Arena grads(static_cast<size_t>(layout.size()), 1);
-  Arena params(grads.size());
-  const NodeSums node{0, 4, grads.data()};
-  second.reset();
-  const Status pushed = first->push_step({&node, 1}, 1, 0.1, params.data());
-  REQUIRE_FALSE(pushed.ok());
-  CHECK(pushed.error().message.find("worker 1 (gone) did not push") != std::string::npos);
-  CHECK(pushed.error().message.find("ps 0 at 127.0.0.1:") == 0);
-}
-
-TEST_CASE("sync: worker 0 may test and write for longer than the deadline, but not be silent for that long") {
-  EngineSpec spec = spec_of(ServerMode::Sync);
-  spec.deadline_seconds = kWaitedFor;
-  const Layout layout = test_layout();
-  const Servers servers(spec, layout, 2, 2);
-  const auto first = join(servers.worker(0), layout);
-  const auto second = join(servers.worker(1), layout);
-  push_after_deadline(*first, *second, layout, 4);
 }
 
 TEST_CASE("sync with a backup: the step is done without the slowest, who goes on with the others") {
@@ -361,18 +210,6 @@ TEST_CASE("sync with a backup: the step is done without the slowest, who goes on
   CHECK(late.front() == 4);
 }
 
-TEST_CASE("sync with a backup: worker 0 may test for longer than the deadline when the backup is gone too") {
-  EngineSpec spec = spec_of(ServerMode::Sync);
-  spec.strategy.backup = 1;
-  spec.deadline_seconds = kWaitedFor;
-  const Layout layout = test_layout();
-  const Servers servers(spec, layout, 2, 3);
-  const auto first = join(servers.worker(0), layout);
-  const auto second = join(servers.worker(1), layout);
-  join(servers.worker(2), layout).reset();
-  push_after_deadline(*first, *second, layout, 2);
-}
-
 TEST_CASE("a gradient that is not finite is refused, and names the worker") {
   const Layout layout = test_layout();
   for (const ServerMode mode : {ServerMode::Async, ServerMode::Sync}) {
@@ -388,85 +225,6 @@ TEST_CASE("a gradient that is not finite is refused, and names the worker") {
     CHECK(pushed.error().code == Code::InvalidArgument);
     CHECK(pushed.error().message.find("not finite") != std::string::npos);
   }
-}
-
-TEST_CASE("workers of another configuration or an unknown rank are refused") {
-  const Layout layout = test_layout();
-  const Servers servers(spec_of(ServerMode::Async), layout, 1, 2);
-  const auto first = join(servers.worker(0), layout);
-  ServerClientConfig other = servers.worker(1);
-  other.spec.optimizer.momentum = 0.5;
-  const auto refused = ServerClient::join(other, layout);
-  REQUIRE_FALSE(refused.ok());
-  CHECK(refused.error().code == Code::FailedPrecondition);
-  const auto unknown = ServerClient::join(servers.worker(2), layout);
-  REQUIRE_FALSE(unknown.ok());
-  CHECK(unknown.error().code == Code::InvalidArgument);
-}
-
-TEST_CASE("workers and servers are of one experiment wherever each of them finds the data") {
-  const Layout layout = test_layout();
-  EngineSpec here = spec_of(ServerMode::Async), there = here;
-  here.train_data = "/data/mnist/train";
-  there.train_data = "/var/launches/7/data/mnist/train";
-  there.test_data = "/var/launches/7/data/mnist/test";
-  there.checkpoint_from = "/var/launches/7/data/start";
-  CHECK(server_job("7", here, layout, 2, 3) == server_job("7", there, layout, 2, 3));
-  there.batch = here.batch + 1;
-  CHECK(server_job("7", here, layout, 2, 3) != server_job("7", there, layout, 2, 3));
-}
-
-TEST_CASE("a worker 0 that begins anew fills the servers anew; those before it are told") {
-  const Layout layout = test_layout();
-  const Servers servers(spec_of(ServerMode::Async), layout, 2, 2);
-  Arena grads(static_cast<size_t>(layout.size()), 1), params(grads.size());
-  ServerClientConfig before = servers.worker(0);
-  before.attempt = 3;
-  auto first = join(before, layout);
-  before.rank = 1;
-  const auto second = join(before, layout);
-  require_ok(first->push(grads.data(), kRate, kScale, params.data()));
-  first.reset();
-
-  ServerClientConfig older = servers.worker(0);
-  older.attempt = 2;
-  const auto straggler = ServerClient::join(older, layout);
-  REQUIRE_FALSE(straggler.ok());
-  CHECK(straggler.error().message.find("earlier attempt") != std::string::npos);
-
-  ServerClientConfig next = servers.worker(0);
-  next.attempt = 4;
-  const auto anew = join(next, layout);
-  const Status stale = second->push(grads.data(), kRate, kScale, params.data());
-  REQUIRE_FALSE(stale.ok());
-  CHECK(stale.error().code == Code::Aborted);
-  require_ok(anew->pull(params.data()));
-  CHECK(params.front() == 0);
-}
-
-TEST_CASE("a worker that comes later, or again, knows where the master began and how far it was itself") {
-  const Layout layout = test_layout();
-  const Servers servers(spec_of(ServerMode::Async), layout, 2, 2);
-  const Arena zeros(static_cast<size_t>(layout.size()));
-  Arena params(zeros.size());
-  const auto first = required(ServerClient::join(servers.worker(0), layout));
-  const std::vector<const float*> arenas{zeros.data()};
-  require_ok(first->fill(arenas, 500, 300));  // of a checkpoint
-  CHECK(first->begun_at() == 300);
-  auto second = required(ServerClient::join(servers.worker(1), layout));
-  CHECK(second->begun_at() == 300);
-  CHECK(second->pushes() == 0);
-  for (int i = 0; i < 5; ++i) {
-    require_ok(first->push(zeros.data(), kRate, kScale, params.data()));
-    if (i < 3) require_ok(second->push(zeros.data(), kRate, kScale, params.data()));
-  }
-  second.reset();
-  second = required(ServerClient::join(servers.worker(1), layout));
-  CHECK(second->begun_at() == 300);
-  // With the slowest of the others, who would wait for it otherwise, or where it was.
-  CHECK(second->pushes() >= 3);
-  CHECK(second->pushes() <= 5);
-  CHECK(second->updates() == 508);
 }
 
 TEST_CASE("garbage, frames too long and frames out of turn cost one connection and nothing else") {

@@ -31,6 +31,9 @@ inline Layout test_layout() {
 
 using Arena = std::vector<float>;
 
+// With a rate of 1 and a scale of -1 the servers add gradients up.
+inline constexpr double kRate = 1, kScale = -1;
+
 inline Arena random_arena(int64_t size, unsigned seed) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal;
@@ -116,7 +119,7 @@ inline std::unique_ptr<ServerClient> join(const ServerClientConfig& config, cons
 // A worker's connections, frame by frame: it may push to some servers and not to others.
 class RawWorker {
  public:
-  RawWorker(const ServerClientConfig& config, const Layout& layout)
+  RawWorker(const ServerClientConfig& config, const Layout& layout, server::Op first = server::Op::Welcome)
       : config_(config), ranges_(shards_of(layout.size(), static_cast<int>(config.servers.size()))) {
     for (const std::string& address : config.servers) {
       auto socket = required(Socket::connect(address, deadline()));
@@ -126,7 +129,7 @@ class RawWorker {
                                 .rank = static_cast<uint32_t>(config.rank),
                                 .threads = 1};
       require_ok(socket.write(&hello, sizeof(hello), deadline()));
-      CHECK(answer(socket).op == server::Op::Welcome);
+      CHECK(answer(socket).op == first);
       sockets_.push_back(std::move(socket));
     }
   }
@@ -153,11 +156,10 @@ class RawWorker {
   }
   server::Frame answer(size_t server) {
     const server::Frame frame = answer(sockets_[server]);
-    text.resize(frame.payload);
+    std::string text(frame.payload, '\0');
     require_ok(sockets_[server].read(text.data(), text.size(), deadline()));
     return frame;
   }
-  std::string text;  // of the last answer
 
  private:
   static Deadline deadline() { return Deadline::after(10); }
@@ -170,6 +172,9 @@ class RawWorker {
   const std::vector<Range> ranges_;
   std::vector<Socket> sockets_;
 };
+
+// How often one who waits hears so until more than a deadline is over.
+inline constexpr int kWaitsADeadline = 10;
 
 // A deadline, and for how long worker 0, who lives, has others wait: there is no event that says "still waiting".
 inline constexpr double kWaitedFor = 2;

@@ -210,7 +210,8 @@ std::string render_gpus(const pb::MonitorSample& sample, const Screen& screen) {
 }
 
 std::string render_reason(const pb::MonitorSample& sample, const Screen& screen) {
-  if (sample.reason().empty()) return "";
+  // Of who was killed it says just that.
+  if (sample.reason().empty() || sample.state() == to_string(State::Killed)) return "";
   std::string line = fmt::format("{}: {}", sample.state(), sample.reason());
   if (screen.width > 0) line = cut_to_width(line, screen.width);
   return line + "\n";

@@ -126,6 +126,9 @@ TEST_CASE("above the table it says why nothing runs") {
   waits.set_state("PENDING");
   waits.set_reason("needs 4 GPUs; free: 2");
   CHECK(render_reason(waits, {}) == "PENDING: needs 4 GPUs; free: 2\n");
+  waits.set_state("KILLED");
+  CHECK(render_reason(waits, {}) == "");
+  waits.set_state("PENDING");
   CHECK(render_reason(waits, {true, false, 20, 24}) == "PENDING: needs 4 ...\n");
 }
 

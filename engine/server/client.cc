@@ -231,6 +231,10 @@ Status ServerClient::read(int arena, float* values) {
   return ask_all(read, values);
 }
 
+Status ServerClient::let_go() {
+  return ask_all(frame(Op::GoOn), nullptr);
+}
+
 Status ServerClient::leave() {
   return ask_all(frame(Op::Leave), nullptr);
 }

@@ -67,10 +67,13 @@ class ServerClient {
   Status push(const float* grads, double learning_rate, double gradient_scale, float* params);
   // sync: this worker's nodes of the step's tree, over `samples`; then the parameters after the step.
   // With backup workers the step may have been done without this one; pushes() then tells how far the
-  // others are. A step that `needs_first` is not done without worker 0, who may read() until it pushes
-  // what the step before left.
+  // others are. A step that `needs_first` is not done without worker 0, who may read() what the step before
+  // left until it pushes, or lets go.
   Status push_step(std::span<const NodeSums> nodes, uint64_t samples, double learning_rate,
                    float* params, bool needs_first = false);
+
+  // Worker 0: the next step may be done without it, whoever says that it needs it.
+  Status let_go();
 
   // The worker is done; nobody waits for it any more.
   Status leave();

@@ -24,6 +24,7 @@ enum class Op : uint8_t {
               // not done without worker 0 -> Squares when the norm is asked for, Data when the step is applied,
               // else no answer
   Apply,      // sequence, gradient_scale -> Data
+  GoOn,       // worker 0 has read what it saves: the next step may be done without it -> Ack
   Heartbeat,  // no answer
   Leave,      // the worker is done -> Ack
   Finish,     // the experiment is done: no state is needed once the server ends -> Ack

@@ -81,8 +81,8 @@ Status Server::begin(Link& link) {
       filling == shard_->state().filled()) {
     return out_of_turn(in);
   }
-  if ((filling || in.op == Op::Finish) && link.rank != 0) return out_of_turn(in);
-  const bool of_sync = in.op == Op::Node || in.op == Op::Apply;
+  if ((filling || in.op == Op::Finish || in.op == Op::GoOn) && link.rank != 0) return out_of_turn(in);
+  const bool of_sync = in.op == Op::Node || in.op == Op::Apply || in.op == Op::GoOn;
   if ((of_sync && !sync_) || (in.op == Op::Push && sync_)) return out_of_turn(in);
   const bool carries = in.op == Op::Push || in.op == Op::Node || in.op == Op::Write;
   if (in.payload != (carries ? shard_->bytes() : 0)) return out_of_turn(in);
@@ -131,6 +131,11 @@ Status Server::finish(Link& link) {
       return finish_node(link);
     case Op::Apply:
       return apply(link);
+    case Op::GoOn:
+      step_->let_go();
+      look_at_step();
+      answer(link, Op::Ack);
+      return ok();
     case Op::Write:
       answer(link, Op::Ack);
       return ok();

@@ -119,7 +119,7 @@ Result<bool> StepSum::sum() {
     ++have;
     needs_first |= workers_[static_cast<size_t>(worker)].needs_first;
   }
-  if (have < needed() || (needs_first && !has(0))) return false;
+  if (have < needed() || (needs_first && !has(0) && let_go_ != steps() + 1)) return false;
 
   tree_.clear();
   samples_ = 0;

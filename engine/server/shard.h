@@ -59,8 +59,10 @@ class StepSum {
   // Where a node of a worker's gradients goes. InvalidArgument unless the tree has that node and no
   // other of this worker overlaps it. A node of another step than the last forgets those before it.
   Result<float*> node(int worker, uint64_t sequence, int begin, int end);
-  // All nodes of the worker are there. Who `needs_first` is not summed without worker 0.
+  // All nodes of the worker are there. Who `needs_first` is not summed without worker 0,
+  // unless that lets go of the step.
   void complete(int worker, uint64_t samples, double learning_rate, bool needs_first);
+  void let_go() { let_go_ = steps() + 1; }
   // What a worker has sent of this step is void, unless it was summed.
   void forget(int worker);
   void forget_all();
@@ -97,6 +99,7 @@ class StepSum {
   uint64_t samples_ = 0;
   double learning_rate_ = 0;
   bool summed_ = false;
+  uint64_t let_go_ = 0;
 };
 
 }  // namespace dtrain::engine::server

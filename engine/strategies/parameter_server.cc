@@ -195,6 +195,7 @@ Status ParameterServer::collect(int me, int64_t step) {
     for (int i = 0; i <= team_->plan().states; ++i) {
       TRY(client_->read(i, i == 0 ? team_->params().data() : team_->state(i - 1).data()));
     }
+    if (is_sync()) TRY(client_->let_go());
   }
   return meet_threads(me, step);
 }

@@ -53,29 +53,40 @@ TEST_CASE("sync with a backup: the step after one that is saved waits for worker
   const NodeSums of_first{0, 4, grads.data()}, of_other{4, 8, grads.data()};
   for (const size_t server : {0, 1}) other.push(server, 1, of_other);
   require_ok(first->push_step({&of_first, 1}, 2, 1, params.data()));
+  const auto push = [&](uint64_t step) {
+    for (const size_t server : {0, 1}) {
+      other.send(server,
+                 {.op = server::Op::Node,
+                  .flags = server::kLast | server::kNeedsFirst,
+                  .sequence = step,
+                  .learning_rate = 1,
+                  .samples = 2,
+                  .leaf_begin = 4,
+                  .leaf_end = 8},
+                 grads.data());
+    }
+    for (const size_t server : {0, 1}) CHECK(other.answer(server).op == server::Op::Wait);
+  };
+  const auto goes_on_to = [&](uint64_t step) {
+    for (const size_t server : {0, 1}) {
+      server::Frame answer;
+      do answer = other.answer(server);
+      while (answer.op == server::Op::Wait);
+      CHECK(answer.op == server::Op::Data);
+      CHECK(answer.sequence == step);
+    }
+  };
   const Arena saved = params;
-  for (const size_t server : {0, 1}) {
-    other.send(server,
-               {.op = server::Op::Node,
-                .flags = server::kLast | server::kNeedsFirst,
-                .sequence = 2,
-                .learning_rate = 1,
-                .samples = 2,
-                .leaf_begin = 4,
-                .leaf_end = 8},
-               grads.data());
-  }
-  for (const size_t server : {0, 1}) CHECK(other.answer(server).op == server::Op::Wait);
+  push(2);
   require_ok(first->read(0, params.data()));
   CHECK(params == saved);
+  require_ok(first->let_go());
+  goes_on_to(2);
+  push(3);
+  require_ok(first->push_step({&of_first, 1}, 2, 1, params.data()));
+  CHECK(first->pushes() == 2);
   require_ok(first->push_step({&of_first, 1}, 2, 1, params.data(), true));
-  for (const size_t server : {0, 1}) {
-    server::Frame answer;
-    do answer = other.answer(server);
-    while (answer.op == server::Op::Wait);
-    CHECK(answer.op == server::Op::Data);
-    CHECK(answer.sequence == 2);
-  }
+  goes_on_to(3);
 }
 
 TEST_CASE("sync with a backup and clip: a step goes on without the worker that had told only some servers to apply it") {

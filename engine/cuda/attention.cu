@@ -28,13 +28,19 @@ struct Place {
   int64_t out_stride;       // between rows of the output
 };
 
-// Up to 32 rows of `from`, zeros beyond `count`, by the whole block.
+// `rows` rows of `from` times `scale`, zeros beyond `count`, `apart` from each other, by the whole block.
+template <class T>
+__device__ void read_rows(const T* from, int64_t stride, int64_t width, int64_t count, Sum<T> scale, int rows,
+                          int64_t apart, Sum<T>* to) {
+  for (int row = static_cast<int>(threadIdx.y); row < rows; row += kWarps) {
+    for (int64_t column = threadIdx.x; column < width; column += kWarp) {
+      to[row * apart + column] = row < count ? wide(from[row * stride + column]) * scale : Sum<T>(0);
+    }
+  }
+}
 template <class T>
 __device__ void read_tile(const T* from, int64_t stride, int64_t width, int64_t count, Sum<T>* tile) {
-  for (int64_t i = threadIdx.y * kWarp + threadIdx.x; i < kWarp * width; i += kWarps * kWarp) {
-    const int64_t row = i / width, column = i % width;
-    tile[row * (width + 1) + column] = row < count ? wide(from[row * stride + column]) : Sum<T>(0);
-  }
+  read_rows(from, stride, width, count, Sum<T>(1), kWarp, width + 1, tile);
 }
 template <class S>
 __device__ S product(const S* a, const S* b, int64_t width) {
@@ -47,7 +53,8 @@ template <class S>
 __device__ void add_weighted(S weight, const S* tile, int64_t width, S (&acc)[kMostPerLane]) {
   for (int j = 0; j < kWarp; ++j) {
     const S w = __shfl_sync(0xffffffff, weight, j);
-    for (int c = 0; c * kWarp < width; ++c) {
+#pragma unroll  // else `acc` is no registers
+    for (int c = 0; c < kMostPerLane; ++c) {
       const int64_t column = c * kWarp + threadIdx.x;
       if (column < width) acc[c] += w * tile[j * (width + 1) + column];
     }
@@ -64,10 +71,7 @@ __global__ void forward_kernel(Place place, int64_t heads, Sum<T> scale, const T
   S* keys = shared_memory<S>();
   S* values = keys + tile_elements<T>(width);
   S* queries = values + tile_elements<T>(width);
-  for (int64_t i = threadIdx.y * kWarp + threadIdx.x; i < kRows * width; i += kWarps * kWarp) {
-    const int64_t row = first + i / width;
-    queries[i] = row < place.context ? wide(q[row * place.stride + i % width]) * scale : S(0);
-  }
+  read_rows(q + first * place.stride, place.stride, width, place.context - first, scale, kRows, width, queries);
   S most[kRowsOfWarp], sum[kRowsOfWarp] = {}, acc[kRowsOfWarp][kMostPerLane] = {};
   for (S& each : most) each = -INFINITY;
   const int64_t end = first + kRows < place.context ? first + kRows : place.context;
@@ -77,6 +81,7 @@ __global__ void forward_kernel(Place place, int64_t heads, Sum<T> scale, const T
     read_tile(k + begin * place.stride, place.stride, width, count, keys);
     read_tile(v + begin * place.stride, place.stride, width, count, values);
     __syncthreads();
+#pragma unroll
     for (int r = 0; r < kRowsOfWarp; ++r) {
       const int64_t row = threadIdx.y * kRowsOfWarp + r, key = begin + threadIdx.x;
       const bool seen = key <= first + row && key < place.context;
@@ -92,11 +97,13 @@ __global__ void forward_kernel(Place place, int64_t heads, Sum<T> scale, const T
       add_weighted(weight, values, width, acc[r]);
     }
   }
+#pragma unroll
   for (int r = 0; r < kRowsOfWarp; ++r) {
     const int64_t row = first + threadIdx.y * kRowsOfWarp + r;
     if (row >= place.context) continue;
     T* to = out + (sample * place.context + row) * place.out_stride + head * width;
-    for (int c = 0; c * kWarp < width; ++c) {
+#pragma unroll
+    for (int c = 0; c < kMostPerLane; ++c) {
       const int64_t column = c * kWarp + threadIdx.x;
       if (column < width) to[column] = static_cast<T>(acc[r][c] / sum[r]);
     }
@@ -134,12 +141,9 @@ __global__ void query_gradient_kernel(Place place, int64_t heads, Sum<T> scale, 
   S* values = keys + tile_elements<T>(width);
   S* queries = values + tile_elements<T>(width);
   S* gradients = queries + kBackRows * width;
-  for (int64_t i = threadIdx.y * kWarp + threadIdx.x; i < kBackRows * width; i += kWarps * kWarp) {
-    const int64_t row = first + i / width;
-    const bool here = row < place.context;
-    queries[i] = here ? wide(q[row * place.stride + i % width]) * scale : S(0);
-    gradients[i] = here ? wide(d[row * place.out_stride + i % width]) : S(0);
-  }
+  const int64_t left = place.context - first;
+  read_rows(q + first * place.stride, place.stride, width, left, scale, kBackRows, width, queries);
+  read_rows(d + first * place.out_stride, place.out_stride, width, left, S(1), kBackRows, width, gradients);
   S acc[kBackRowsOfWarp][kMostPerLane] = {};
   const int64_t end = first + kBackRows < place.context ? first + kBackRows : place.context;
   for (int64_t begin = 0; begin < end; begin += kWarp) {
@@ -162,7 +166,8 @@ __global__ void query_gradient_kernel(Place place, int64_t heads, Sum<T> scale, 
   for (int r = 0; r < kBackRowsOfWarp; ++r) {
     const int64_t row = first + threadIdx.y * kBackRowsOfWarp + r;
     if (row >= place.context) continue;
-    for (int c = 0; c * kWarp < width; ++c) {
+#pragma unroll
+    for (int c = 0; c < kMostPerLane; ++c) {
       const int64_t column = c * kWarp + threadIdx.x;
       if (column < width) dqkv[offset + row * place.stride + column] = static_cast<T>(acc[r][c]);
     }
@@ -185,12 +190,9 @@ __global__ void key_gradient_kernel(Place place, int64_t heads, Sum<T> scale, co
   S* gradients = queries + tile_elements<T>(width);
   S* keys = gradients + tile_elements<T>(width);
   S* values = keys + kBackRows * width;
-  for (int64_t i = threadIdx.y * kWarp + threadIdx.x; i < kBackRows * width; i += kWarps * kWarp) {
-    const int64_t row = first + i / width;
-    const bool here = row < place.context;
-    keys[i] = here ? wide(k[row * place.stride + i % width]) * scale : S(0);
-    values[i] = here ? wide(v[row * place.stride + i % width]) : S(0);
-  }
+  const int64_t left = place.context - first;
+  read_rows(k + first * place.stride, place.stride, width, left, scale, kBackRows, width, keys);
+  read_rows(v + first * place.stride, place.stride, width, left, S(1), kBackRows, width, values);
   S dk[kBackRowsOfWarp][kMostPerLane] = {}, dv[kBackRowsOfWarp][kMostPerLane] = {};
   for (int64_t begin = first / kWarp * kWarp; begin < place.context; begin += kWarp) {
     __syncthreads();
@@ -213,7 +215,8 @@ __global__ void key_gradient_kernel(Place place, int64_t heads, Sum<T> scale, co
     const int64_t row = first + threadIdx.y * kBackRowsOfWarp + r;
     if (row >= place.context) continue;
     T* to = dqkv + offset + row * place.stride;
-    for (int c = 0; c * kWarp < width; ++c) {
+#pragma unroll
+    for (int c = 0; c < kMostPerLane; ++c) {
       const int64_t column = c * kWarp + threadIdx.x;
       if (column >= width) continue;
       to[model + column] = static_cast<T>(dk[r][c]);

@@ -116,35 +116,38 @@ struct Convert {
 
 constexpr int kColumnRows = 8;  // rows of a block that are read side by side
 
-template <class T>
-__global__ void sum_rows_kernel(int64_t rows, int64_t n, const T* x, Sum<T>* partial) {
-  __shared__ Sum<T> sums[kColumnRows][kWarp + 1];
-  const int64_t column = static_cast<int64_t>(blockIdx.x) * kWarp + threadIdx.x;
-  Sum<T> sum = 0;
+// N columns of each thread; out [gridDim.y][n].
+template <class T, int N>
+__global__ void sum_rows_kernel(int64_t rows, int64_t n, const T* x, Sum<T>* out, bool add) {
+  __shared__ Sum<T> sums[kColumnRows][N][kWarp];
+  const int64_t column = (static_cast<int64_t>(blockIdx.x) * kWarp + threadIdx.x) * N;
+  Sum<T> sum[N] = {};
   if (column < n) {
+    // Several loads at once: one alone leaves most of the memory's bandwidth unused.
+#pragma unroll 4
     for (int64_t row = blockIdx.y * kColumnRows + threadIdx.y; row < rows; row += gridDim.y * kColumnRows) {
-      sum += wide(x[row * n + column]);
+      const auto values = load<N>(x + row * n + column);
+      for (int k = 0; k < N; ++k) sum[k] += wide(values[k]);
     }
   }
-  sums[threadIdx.y][threadIdx.x] = sum;
+  for (int k = 0; k < N; ++k) sums[threadIdx.y][k][threadIdx.x] = sum[k];
   __syncthreads();
   if (threadIdx.y != 0 || column >= n) return;
-  for (int i = 1; i < kColumnRows; ++i) sum += sums[i][threadIdx.x];
-  partial[blockIdx.y * n + column] = sum;
+  out += blockIdx.y * n + column;
+  for (int k = 0; k < N; ++k) {
+    for (int i = 1; i < kColumnRows; ++i) sum[k] += sums[i][k][threadIdx.x];
+    out[k] = add ? out[k] + sum[k] : sum[k];
+  }
 }
 
-template <class S>
-__global__ void sum_partial_kernel(int64_t count, int64_t n, const S* partial, S* out, bool add) {
-  const int64_t column = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (column >= n) return;
-  S sum = 0;
-  for (int64_t i = 0; i < count; ++i) sum += partial[i * n + column];
-  out[column] = add ? out[column] + sum : sum;
+template <class T, int N>
+void sum_columns(cudaStream_t stream, int64_t parts, int64_t rows, int64_t n, const T* x, Sum<T>* out, bool add) {
+  launch(stream, dim3(blocks_for(n, kWarp * N), static_cast<unsigned>(parts)), dim3(kWarp, kColumnRows), 0,
+         &sum_rows_kernel<T, N>, rows, n, x, out, add);
 }
-
 template <class S>
 void sum_partial(cudaStream_t stream, int64_t count, int64_t n, const S* partial, S* out, bool add) {
-  launch(stream, blocks_for(n, 128), 128u, 0, &sum_partial_kernel<S>, count, n, partial, out, add);
+  sum_columns<S, 1>(stream, 1, count, n, partial, out, add);
 }
 
 // ---- layer norm: a warp for each row
@@ -375,8 +378,11 @@ void convert(cudaStream_t stream, int64_t count, const From* from, To* to) {
 template <class T>
 void sum_rows(cudaStream_t stream, int64_t rows, int64_t n, const T* x, Sum<T>* out, bool add, Sum<T>* work) {
   const int64_t parts = std::min(kPartialRows, std::max<int64_t>(1, (rows + kColumnRows - 1) / kColumnRows));
-  launch(stream, dim3(blocks_for(n, kWarp), static_cast<unsigned>(parts)), dim3(kWarp, kColumnRows), 0,
-         &sum_rows_kernel<T>, rows, n, x, work);
+  if (takes_packs<T>(n, x)) {
+    sum_columns<T, kPack<T>>(stream, parts, rows, n, x, work, false);
+  } else {
+    sum_columns<T, 1>(stream, parts, rows, n, x, work, false);
+  }
   sum_partial(stream, parts, n, work, out, add);
 }
 

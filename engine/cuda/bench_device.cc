@@ -164,7 +164,7 @@ class Bench {
     T *const qkv = wide_, *const out = narrow_, *const dqkv = other_, *const dout = memory<T>(count);
     float *const log_sums = memory<float>(rows() * shape.heads), *const work = memory<float>(rows() * shape.heads);
     const double scores = products(rows(), options_.context, options_.width) / 2;
-    const bool has_library = context_.fused_attention() != nullptr && context_.fused_attention()->takes(shape, samples);
+    const bool has_library = context_.fused_attention(shape, samples) != nullptr;
     if (has_library) {
       add("attention", 2 * scores, 0, [=, this] { kernels_.attention(shape, samples, qkv, out, log_sums); });
       add("attention, backward", 5 * scores, 0,

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "engine/cuda/device.h"
@@ -20,7 +21,7 @@ class Context {
     TRY(auto device, Device::open(ordinal));
     const std::string name = device->name();
     try {
-      TRY(auto gemm, Gemm::open(fp32));
+      TRY(auto gemm, Gemm::open(*device, fp32));
       return std::unique_ptr<Context>(new Context(std::move(device), std::move(gemm)));
     } catch (const std::bad_alloc&) {
       return lacks_memory(name, "anything", "nvidia-smi shows who else computes on it");
@@ -29,10 +30,20 @@ class Context {
 
   Device& device() { return *device_; }
   Gemm& gemm() { return *gemm_; }
-  // nullptr: there is none. Looked for when it is first asked for, since it is large.
-  FusedAttention* fused_attention() {
-    if (!attention_) attention_ = FusedAttention::open();
-    return attention_->get();
+  // nullptr: there is none, or it does not take these; why is said once. Looked for when it is first asked for,
+  // since it is large.
+  FusedAttention* fused_attention(const AttentionShape& shape, int64_t samples) {
+    if (!attention_) attention_.emplace(FusedAttention::open(*device_));
+    const Error* why = attention_->ok() ? nullptr : &attention_->error();
+    if (why == nullptr) {
+      const Status& taken = attention_->value()->takes(shape, samples);
+      if (taken.ok()) return attention_->value().get();
+      why = &taken.error();
+    }
+    if (!std::exchange(told_why_, true)) {
+      fmt::print(stderr, "{}: attention without tensor cores: {}\n", device_->described(), why->message);
+    }
+    return nullptr;
   }
   cudaStream_t stream() const { return device_->stream(); }
   // Of all samples since it was cleared; what a model's forward() adds to.
@@ -50,7 +61,7 @@ class Context {
   // Of all that was enqueued.
   Status status() const {
     TRY(device_->status());
-    if (attention_ && *attention_ != nullptr) TRY((*attention_)->status());
+    if (attention_ && attention_->ok()) TRY(attention_->value()->status());
     return gemm_->status();
   }
 
@@ -60,7 +71,8 @@ class Context {
 
   std::unique_ptr<Device> device_;
   std::unique_ptr<Gemm> gemm_;
-  std::optional<std::unique_ptr<FusedAttention>> attention_;  // once it was looked for
+  std::optional<Result<std::unique_ptr<FusedAttention>>> attention_;  // once it was looked for
+  bool told_why_ = false;
   DeviceMemory<Totals> totals_;
   std::vector<DeviceMemory<unsigned char>> work_;
 };

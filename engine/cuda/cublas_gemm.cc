@@ -9,6 +9,7 @@
 #include <limits>
 #include <map>
 #include <span>
+#include <vector>
 
 #include "engine/cuda/gemm.h"
 #include "engine/cuda/library.h"
@@ -103,7 +104,8 @@ Strides strides_of(int64_t row_stride, int64_t column_stride, int64_t rows, int6
 
 class CublasGemm : public Gemm {
  public:
-  CublasGemm(const CublasLt& lib, Fp32 fp32) : lib_(lib), fp32_(fp32), workspace_(kWorkspaceBytes) {}
+  CublasGemm(const CublasLt& lib, Device& device, Fp32 fp32)
+      : lib_(lib), device_(device), fp32_(fp32), workspace_(kWorkspaceBytes) {}
   ~CublasGemm() override {
     if (handle_ != nullptr) lib_.Destroy(handle_);
     for (const cudaEvent_t each : {began_, ended_}) {
@@ -174,6 +176,8 @@ class CublasGemm : public Gemm {
     const Shape shape = shape_of(p);
     auto at = plans_.find(shape);
     if (at == plans_.end()) {
+      status_ = device_.settle();
+      if (!status_.ok()) return;
       Plan plan;
       describe(shape, plan);
       set_pointers(plan, p);
@@ -282,8 +286,7 @@ class CublasGemm : public Gemm {
   void compare(cudaStream_t stream, Plan& plan, const Product<T, Out>& p,
                std::span<const cublasLtMatmulHeuristicResult_t> candidates) {
     const bool reads_itself = p.add || p.onto == p.c;
-    DeviceMemory<Out> apart(reads_itself ? p.m * p.ldc : 0);
-    Out* const result = reads_itself ? apart.data() : p.c;
+    Out* const result = reads_itself ? apart<Out>(p.m * p.ldc) : p.c;
     float least = std::numeric_limits<float>::infinity();
     for (const cublasLtMatmulHeuristicResult_t& each : candidates) {
       if (each.state != CUBLAS_STATUS_SUCCESS) continue;
@@ -302,6 +305,14 @@ class CublasGemm : public Gemm {
     });
     plan.is_cut = in_two < least;
     status_ = ok();  // in one it can be done
+  }
+
+  // It stays: to free it waits for all that the device does, another GPU's part of a sum as well.
+  template <class Out>
+  Out* apart(int64_t count) {
+    const int64_t bytes = count * static_cast<int64_t>(sizeof(Out));
+    if (apart_.empty() || apart_.back().size() < bytes) apart_.emplace_back(bytes);
+    return reinterpret_cast<Out*>(apart_.back().data());
   }
 
   // What `work` takes, which is done once before, for the first time loads kernels. Infinity: it can't be done.
@@ -324,19 +335,21 @@ class CublasGemm : public Gemm {
   }
 
   const CublasLt lib_;
+  Device& device_;
   const Fp32 fp32_;
   cublasLtHandle_t handle_ = nullptr;
   cudaEvent_t began_ = nullptr, ended_ = nullptr;
   DeviceMemory<unsigned char> workspace_;
+  std::vector<DeviceMemory<unsigned char>> apart_;
   std::map<Shape, Plan> plans_;
   Status status_ = ok();
 };
 
 }  // namespace
 
-Result<std::unique_ptr<Gemm>> Gemm::open(Fp32 fp32) {
+Result<std::unique_ptr<Gemm>> Gemm::open(Device& device, Fp32 fp32) {
   TRY(const CublasLt lib, CublasLt::load());
-  auto gemm = std::make_unique<CublasGemm>(lib, fp32);
+  auto gemm = std::make_unique<CublasGemm>(lib, device, fp32);
   TRY(gemm->start());
   return std::unique_ptr<Gemm>(std::move(gemm));
 }

@@ -47,15 +47,17 @@ Status build(AttentionGraphs::Graph& graph, cudnnHandle_t handle) {
 
 class CudnnAttention : public FusedAttention {
  public:
-  CudnnAttention(cudnnHandle_t handle, int chip) : handle_(handle), chip_(chip) {}
+  CudnnAttention(Device& device, cudnnHandle_t handle, int chip) : device_(device), handle_(handle), chip_(chip) {}
   ~CudnnAttention() override { static_cast<void>(fe::detail::destroy_handle(handle_)); }
 
-  bool takes(const AttentionShape& shape, int64_t samples) override {
+  const Status& takes(const AttentionShape& shape, int64_t samples) override {
     const Key key{shape.context, shape.heads, shape.width, samples};
-    if (const auto found = graphs_.find(key); found != graphs_.end()) return found->second.forward != nullptr;
+    if (const auto found = graphs_.find(key); found != graphs_.end()) return found->second.second;
+    if (status_.ok()) status_ = device_.settle();
+    if (!status_.ok()) return status_;
     AttentionGraphs graphs = AttentionGraphs::of(shape, samples, chip_);
-    if (!graphs.check(handle_).ok()) graphs = {};
-    return graphs_.emplace(key, std::move(graphs)).first->second.forward != nullptr;
+    Status taken = graphs.check(handle_);
+    return graphs_.emplace(key, std::pair(std::move(graphs), std::move(taken))).first->second.second;
   }
   int64_t workspace(const AttentionShape& shape, int64_t samples) override { return graphs(shape, samples).workspace; }
 
@@ -84,7 +86,7 @@ class CudnnAttention : public FusedAttention {
   using Tensors = std::unordered_map<int64_t, void*>;
 
   AttentionGraphs& graphs(const AttentionShape& shape, int64_t samples) {
-    return graphs_.at({shape.context, shape.heads, shape.width, samples});
+    return graphs_.at({shape.context, shape.heads, shape.width, samples}).first;
   }
   // Query, key and value side by side in a row.
   static Tensors projections(const AttentionShape& shape, const Bfloat16* rows, int64_t first) {
@@ -101,9 +103,10 @@ class CudnnAttention : public FusedAttention {
     status_ = asked("attention", [&] { return graph.execute(handle_, tensors, work); });
   }
 
+  Device& device_;
   const cudnnHandle_t handle_;
   const int chip_;
-  std::map<Key, AttentionGraphs> graphs_;  // without any: it is not taken
+  std::map<Key, std::pair<AttentionGraphs, Status>> graphs_;  // with whether they are taken
   Status status_ = ok();
 };
 
@@ -120,7 +123,12 @@ Status load_cudnn() {
                    "install cuDNN 9, or set LD_LIBRARY_PATH to where it is"};
     }
     fe::cudnn_dlhandle = handle;
-    return ok();
+    // The frontend calls CUDA's runtime in a library of its own, this program has it in itself. What is missing would
+    // show when a graph runs.
+    return asked("CUDA's runtime, libcudart.so.13", [] {
+      static_cast<void>(fe::detail::get_cuda_runtime_version());
+      return fe::error_t{};
+    });
   }();
   return loaded;
 }
@@ -195,16 +203,18 @@ Status AttentionGraphs::check(cudnnHandle_t handle) {
   return ok();
 }
 
-std::unique_ptr<FusedAttention> FusedAttention::open() {
+Result<std::unique_ptr<FusedAttention>> FusedAttention::open(Device& of) {
   int device = 0, major = 0, minor = 0;
   const bool known = cudaGetDevice(&device) == cudaSuccess &&
                      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) == cudaSuccess &&
                      cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) == cudaSuccess;
-  // Before these chips there is no bf16.
-  if (!known || major < 8 || !load_cudnn().ok()) return nullptr;
+  if (!known || major < 8) return Error{Code::FailedPrecondition, "before compute capability 8.0 there is no bf16", ""};
+  TRY(load_cudnn());
   cudnnHandle_t handle = nullptr;
-  if (fe::detail::create_handle(&handle) != CUDNN_STATUS_SUCCESS) return nullptr;
-  return std::make_unique<CudnnAttention>(handle, 10 * major + minor);
+  if (const cudnnStatus_t status = fe::detail::create_handle(&handle); status != CUDNN_STATUS_SUCCESS) {
+    return Error{Code::FailedPrecondition, fmt::format("cuDNN does not start: {}", fe::detail::get_error_string(status)), ""};
+  }
+  return std::unique_ptr<FusedAttention>(std::make_unique<CudnnAttention>(of, handle, 10 * major + minor));
 }
 
 }  // namespace dtrain::engine::cuda
@@ -215,7 +225,9 @@ std::unique_ptr<FusedAttention> FusedAttention::open() {
 
 namespace dtrain::engine::cuda {
 
-std::unique_ptr<FusedAttention> FusedAttention::open() { return nullptr; }
+Result<std::unique_ptr<FusedAttention>> FusedAttention::open(Device&) {
+  return Error{Code::FailedPrecondition, "dtrain-engine was built without cuDNN", ""};
+}
 
 }  // namespace dtrain::engine::cuda
 

@@ -49,6 +49,10 @@ class Device {
 
   // Until all that was enqueued is done. `look` is asked now and then whether to give up.
   Status wait(const std::function<Status()>& look = {});
+  // The same before a call that itself waits, without a `look`, for what was enqueued: plans are timed. `watch` makes
+  // the `look` of each.
+  void watch(std::function<std::function<Status()>()> watch) { watch_ = std::move(watch); }
+  Status settle() { return wait(watch_ ? watch_() : std::function<Status()>()); }
 
  private:
   explicit Device(int ordinal) : ordinal_(ordinal) {}
@@ -57,6 +61,7 @@ class Device {
   const int ordinal_;
   std::string name_, uuid_;
   cudaStream_t stream_ = nullptr;
+  std::function<std::function<Status()>()> watch_;
   Status status_ = ok();
 };
 

@@ -124,7 +124,7 @@ class DeviceKernels {
   // ---- attention
   void attention(const AttentionShape& shape, int64_t samples, const V* qkv, V* out, Sum* log_sums) const {
     if constexpr (kFuses) {
-      if (FusedAttention* fused = fused_attention(shape, samples)) {
+      if (FusedAttention* fused = context_->fused_attention(shape, samples)) {
         return fused->forward(stream(), shape, samples, qkv, out, log_sums, work_of(*fused, shape, samples));
       }
     }
@@ -133,7 +133,7 @@ class DeviceKernels {
   void attention_backward(const AttentionShape& shape, int64_t samples, const V* qkv, const V* out,
                           const Sum* log_sums, const V* dout, V* dqkv) const {
     if constexpr (kFuses) {
-      if (FusedAttention* fused = fused_attention(shape, samples)) {
+      if (FusedAttention* fused = context_->fused_attention(shape, samples)) {
         return fused->backward(stream(), shape, samples, qkv, out, log_sums, dout, dqkv, work_of(*fused, shape, samples));
       }
     }
@@ -194,10 +194,6 @@ class DeviceKernels {
   static constexpr bool kFuses = std::is_same_v<V, Bfloat16>;
   static constexpr int64_t kTile = 64;
 
-  FusedAttention* fused_attention(const AttentionShape& shape, int64_t samples) const {
-    FusedAttention* fused = context_->fused_attention();
-    return fused != nullptr && fused->takes(shape, samples) ? fused : nullptr;
-  }
   void* work_of(FusedAttention& fused, const AttentionShape& shape, int64_t samples) const {
     return context_->work<unsigned char>(fused.workspace(shape, samples));
   }

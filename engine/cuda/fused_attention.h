@@ -6,6 +6,7 @@
 
 #include <memory>
 
+#include "engine/cuda/device.h"
 #include "engine/cuda/kernels.h"
 #include "schema/result.h"
 
@@ -13,12 +14,12 @@ namespace dtrain::engine::cuda {
 
 class FusedAttention {
  public:
-  // nullptr: there is none.
-  static std::unique_ptr<FusedAttention> open();
+  // FailedPrecondition: there is none, and why. `device` outlives it.
+  static Result<std::unique_ptr<FusedAttention>> open(Device& device);
   virtual ~FusedAttention() = default;
 
-  // Whether it takes these, of which the first time a plan is made: that must not be while a stream is captured.
-  virtual bool takes(const AttentionShape& shape, int64_t samples) = 0;
+  // Whether it takes these, or why not. The first time a plan is made: that must not be while a stream is captured.
+  virtual const Status& takes(const AttentionShape& shape, int64_t samples) = 0;
   // The rest is for what it takes. Bytes that either of the two works in.
   virtual int64_t workspace(const AttentionShape& shape, int64_t samples) = 0;
   virtual void forward(cudaStream_t stream, const AttentionShape& shape, int64_t samples, const Bfloat16* qkv,

@@ -9,6 +9,7 @@
 #include <optional>
 #include <utility>
 
+#include "engine/cuda/device.h"
 #include "engine/cuda/kernels.h"
 #include "schema/result.h"
 
@@ -79,7 +80,8 @@ enum class Fp32 { Full, Tf32 };
 
 class Gemm {
  public:
-  static Result<std::unique_ptr<Gemm>> open(Fp32 fp32);
+  // `device` outlives it.
+  static Result<std::unique_ptr<Gemm>> open(Device& device, Fp32 fp32);
   virtual ~Gemm() = default;
 
   // (T, Out): float or double both, or Bfloat16 and either itself or float. The first product of a shape

@@ -29,15 +29,16 @@ class WaitedShare : public Share {
   WaitedShare(WaitedRank rank, std::unique_ptr<Share> share) : rank_(std::move(rank)), share_(std::move(share)) {}
 
   Result<Outcome> train(std::span<const uint32_t> batch, int64_t step) override {
-    return told([&] { return share_->train(batch, step); });
+    return told(step, [&] { return share_->train(batch, step); });
   }
   Result<Outcome> evaluate(Range range, int64_t step) override {
-    return told([&] { return share_->evaluate(range, step); });
+    return told(step, [&] { return share_->evaluate(range, step); });
   }
 
  private:
   template <class Compute>
-  Result<Outcome> told(const Compute& compute) const {
+  Result<Outcome> told(int64_t step, const Compute& compute) const {
+    rank_.rank.device().watch([this, step] { return rank_.watch(step, "plan what to compute"); });
     try {
       Result<Outcome> outcome = compute();
       if (!outcome.ok()) return rank_.give_up(outcome.error());

@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <csignal>
+#include <thread>
 
 #include "tests/gpu/device_array.h"
 
@@ -38,6 +39,11 @@ __global__ void sum_kernel(float* out) {
   out[threadIdx.x] = sum + block_sum(1.0f) + block_sum(2.0f);
 }
 
+__global__ void shuffle_kernel(float* out) {
+  if (threadIdx.x >= 20) return;
+  out[threadIdx.x] = warp_sum(1.0f);
+}
+
 // The signal that ended it.
 int ended_by(const std::function<void()>& what) {
   const pid_t child = ::fork();
@@ -67,6 +73,62 @@ TEST_CASE("threads that have ended are not waited for") {
   std::vector<float> wanted(64);
   std::fill_n(wanted.begin(), 40, 1.0f);
   CHECK(out.read() == wanted);
+}
+
+TEST_CASE("lanes that have ended give nothing to the others of their warp") {
+  CHECK(ended_by([&] {
+          const auto context = test_context();
+          Array<float> out(*context, size_t{32});
+          launch(context->stream(), 1u, 32u, 0, &shuffle_kernel, out.data());
+          static_cast<void>(context->device().wait());
+        }) == SIGABRT);
+}
+
+TEST_CASE("a launch beyond what a device has is an error of the next wait") {
+  const auto of = [](dim3 grid, dim3 block, size_t shared_bytes) {
+    const auto context = test_context();
+    launch(context->stream(), grid, block, shared_bytes, &diverge_kernel, 0);
+    const Status status = context->device().wait();
+    return status.ok() ? "" : status.error().message;
+  };
+  CHECK(of(1u, 1u, 48 << 10) == "");
+  const std::string shape = "start a kernel: cudaErrorInvalidConfiguration (cudaErrorInvalidConfiguration)";
+  CHECK(of(1u, 1056u, 0) == shape);
+  CHECK(of(1u, dim3(1, 1, 65), 0) == shape);
+  CHECK(of(dim3(1, 65536), 1u, 0) == shape);
+  CHECK(of(dim3(1, 1, 65536), 1u, 0) == shape);
+  CHECK(of(1u, 1u, (48 << 10) + 16) == "start a kernel: cudaErrorInvalidValue (cudaErrorInvalidValue)");
+}
+
+TEST_CASE("what may not be done while a stream is captured breaks the capture") {
+  const auto context = test_context();
+  Array<float> out(*context, size_t{1});
+  const cudaStream_t stream = context->stream();
+  const auto capture = [&](const std::function<cudaError_t()>& work) {
+    REQUIRE(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
+    launch(stream, 1u, 1u, 0, &place_kernel, out.data());
+    const cudaError_t done = work();
+    cudaGraph_t graph = nullptr;
+    const cudaError_t ended = cudaStreamEndCapture(stream, &graph);
+    CHECK((graph != nullptr) == (ended == cudaSuccess));
+    if (graph != nullptr) cudaGraphDestroy(graph);
+    cudaGetLastError();
+    CHECK((done == cudaSuccess ? ended == cudaSuccess : done == cudaErrorStreamCaptureUnsupported));
+    return ended;
+  };
+  void* memory = nullptr;
+  CHECK(capture([&] { return cudaSuccess; }) == cudaSuccess);
+  CHECK(capture([&] { return cudaMalloc(&memory, 4); }) == cudaErrorStreamCaptureInvalidated);
+  CHECK(capture([&] { return cudaFree(out.data()); }) == cudaErrorStreamCaptureInvalidated);
+  CHECK(capture([&] { return cudaMallocHost(&memory, 4); }) == cudaErrorStreamCaptureInvalidated);
+  CHECK(capture([&] { return cudaStreamQuery(stream); }) == cudaErrorStreamCaptureInvalidated);
+  CHECK(capture([&] { return cudaStreamSynchronize(stream); }) == cudaErrorStreamCaptureInvalidated);
+  // Of another thread it is not.
+  CHECK(capture([&] {
+          std::thread([&] { REQUIRE(cudaMalloc(&memory, 4) == cudaSuccess); }).join();
+          return cudaSuccess;
+        }) == cudaSuccess);
+  CHECK(cudaFree(memory) == cudaSuccess);
 }
 
 TEST_CASE("memory that nobody has written is no number") {

@@ -1,4 +1,6 @@
 // Whole trainings by a replica on devices, beside the same on the CPU.
+#include <fstream>
+
 #include "tests/engine/server/servers.h"
 #include "tests/gpu/device_trainings.h"
 
@@ -61,6 +63,25 @@ TEST_CASE("a number that is none ends a training on a device by the name of the 
 }
 
 #ifdef DTRAIN_EMULATED_CUDA
+
+TEST_CASE("a step on one device is one graph, from the second of a size on") {
+  have_devices(1);
+  const Folder folder;
+  Json changes = Json::object();
+  SUBCASE("mlp") {}
+  SUBCASE("mlp in bf16") { changes = {{"precision", "bf16"}}; }
+  SUBCASE("lenet") { changes = {{"model", {{"lenet", Json::object()}}}}; }
+  SUBCASE("gpt") {
+    std::ofstream(folder.path / "text") << std::string(4000, 'x');
+    const Json model = {{"layers", 1}, {"heads", 2}, {"width", 16}, {"context", 6}};
+    changes = {{"model", {{"gpt", model}}}, {"data", {{"train", folder.path / "text"}, {"test", folder.path / "text"}}},
+               {"precision", "bf16"}};
+  }
+  const int64_t before = emulated::graph_launches();
+  const Status status = train(folder, On::Device, "out", changes);
+  if (!status.ok()) FAIL(status.error().message);
+  CHECK(emulated::graph_launches() - before >= 7);  // of 8
+}
 
 TEST_CASE("several devices come to the model of one") {
   have_devices(3);

@@ -63,12 +63,15 @@ enum cudaError_t {
   cudaSuccess = 0,
   cudaErrorInvalidValue = 1,
   cudaErrorMemoryAllocation = 2,
+  cudaErrorInvalidConfiguration = 9,
   cudaErrorInsufficientDriver = 35,
   cudaErrorNoDevice = 100,
   cudaErrorInvalidDevice = 101,
   cudaErrorInvalidResourceHandle = 400,
   cudaErrorNotReady = 600,
   cudaErrorIllegalAddress = 700,
+  cudaErrorStreamCaptureUnsupported = 900,
+  cudaErrorStreamCaptureInvalidated = 901,
 };
 using cudaStream_t = emulated::Stream*;
 using cudaEvent_t = emulated::Event*;
@@ -100,12 +103,13 @@ namespace emulated {
 cudaError_t call(Stream* of_kernel = nullptr);
 // The same of one that is made again and again until something is done.
 cudaError_t repeated_call();
+cudaError_t check(const Launch& launch);
 }  // namespace emulated
-
 template <class... P, class... A>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(P...), A... args) {
   if (const cudaError_t error = emulated::call(config->stream); error != cudaSuccess) return error;
   const emulated::Launch launch{config->gridDim, config->blockDim, config->dynamicSmemBytes};
+  if (const cudaError_t error = emulated::check(launch); error != cudaSuccess) return error;
   emulated::enqueue(config->stream, [=] {
     emulated::run(launch, [=] { kernel(static_cast<P>(args)...); });
     return true;

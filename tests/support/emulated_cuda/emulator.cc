@@ -58,8 +58,12 @@ struct Fiber {
 struct Warp {
   Meeting meeting;
   int living = 0;
-  // What lanes gave; by turns two of them, so that nobody overwrites what another has still to read.
-  std::array<std::array<unsigned char, 8 * kWarp>, 2> slots;
+  // What lanes gave, and in which round; by turns two of them, so that nobody overwrites what another has still to read.
+  struct Slots {
+    std::array<unsigned char, 8 * kWarp> values = {};
+    std::array<uint64_t, kWarp> given = {};  // one more than the round: 0 is never
+  };
+  std::array<Slots, 2> slots;
 };
 
 // Runs the blocks of launches, one at a time. One for each thread of the host.
@@ -135,8 +139,6 @@ class Engine {
     block_at_ = place(block, grid_);
     threads_ = static_cast<size_t>(size_.x) * size_.y * size_.z;
     next_ = 0;
-    if (threads_ > 1024) die("more than 1024 threads in a block");
-    if (launch.shared_bytes > (48 << 10)) die("more than 48 KiB of shared memory");
     shared_.assign(launch.shared_bytes + 16, 0xff);  // all bits: no number
     warps_.assign((threads_ + kWarp - 1) / kWarp, {});
     for (size_t i = 0; i < threads_; ++i) ++warps_[i / kWarp].living;
@@ -255,13 +257,12 @@ std::atomic<int64_t> launch_count = 0;
 thread_local cudaError_t last_error = cudaSuccess;
 thread_local int chosen_device = 0;
 
+}  // namespace
+
 cudaError_t failed(cudaError_t error) {
   last_error = error;
   return error;
 }
-
-}  // namespace
-
 int current_device() { return chosen_device; }
 
 namespace {
@@ -305,10 +306,23 @@ void* shared_memory() { return engine().shared(); }
 void exchange_bytes(void* value, size_t bytes, int from) {
   Warp& warp = engine().warp();
   if (bytes > 8) die("a shuffle of more than 8 bytes");
-  auto& slots = warp.slots[warp.meeting.round % 2];
-  std::memcpy(slots.data() + static_cast<size_t>(lane()) * 8, value, bytes);
+  const uint64_t round = warp.meeting.round + 1;
+  auto& slots = warp.slots[round % 2];
+  std::memcpy(slots.values.data() + static_cast<size_t>(lane()) * 8, value, bytes);
+  slots.given[static_cast<size_t>(lane())] = round;
   sync_warp();
-  std::memcpy(value, slots.data() + static_cast<size_t>(from) * 8, bytes);
+  if (slots.given[static_cast<size_t>(from)] != round) die("a shuffle takes what a lane that has ended should give");
+  std::memcpy(value, slots.values.data() + static_cast<size_t>(from) * 8, bytes);
+}
+
+// The limits of compute capability 9.0, and what a block gets without asking for more.
+cudaError_t check(const Launch& launch) {
+  const dim3 &grid = launch.grid, &block = launch.block;
+  const uint64_t threads = uint64_t{block.x} * block.y * block.z;
+  if (threads == 0 || threads > 1024 || block.z > 64) return failed(cudaErrorInvalidConfiguration);
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0) return failed(cudaErrorInvalidConfiguration);
+  if (grid.x > INT32_MAX || grid.y > 65535 || grid.z > 65535) return failed(cudaErrorInvalidConfiguration);
+  return launch.shared_bytes > (48 << 10) ? failed(cudaErrorInvalidValue) : cudaSuccess;
 }
 
 void run(const Launch& launch, const std::function<void()>& kernel) {
@@ -365,11 +379,11 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
 }
 cudaError_t cudaMalloc(void** memory, size_t bytes) {
   if (const cudaError_t error = call(); error != cudaSuccess) return error;
+  if (breaks_capture()) return failed(cudaErrorStreamCaptureUnsupported);
   if (bytes > allocations().limit) return failed(cudaErrorMemoryAllocation);
-  const size_t size = (bytes + 255) / 256 * 256;
-  *memory = std::aligned_alloc(256, size);
-  if (*memory == nullptr) return failed(cudaErrorMemoryAllocation);
-  std::memset(*memory, 0xff, size);
+  // No byte more: so the address sanitizer sees who reads on.
+  if (::posix_memalign(memory, 256, std::max<size_t>(bytes, 1)) != 0) return failed(cudaErrorMemoryAllocation);
+  std::memset(*memory, 0xff, bytes);
   const std::lock_guard lock(allocations().mutex);
   allocations().blocks[reinterpret_cast<uintptr_t>(*memory)] = {bytes, chosen_device};
   allocations().bytes += bytes;
@@ -377,6 +391,7 @@ cudaError_t cudaMalloc(void** memory, size_t bytes) {
 }
 // After all that was enqueued, as the driver does.
 cudaError_t cudaFree(void* memory) {
+  if (breaks_capture()) return failed(cudaErrorStreamCaptureUnsupported);
   if (memory == nullptr) return cudaSuccess;
   const auto address = reinterpret_cast<uintptr_t>(memory);
   int device = 0;
@@ -403,12 +418,14 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
 }
 cudaError_t cudaMallocHost(void** memory, size_t bytes) {
   if (const cudaError_t error = call(); error != cudaSuccess) return error;
+  if (breaks_capture()) return failed(cudaErrorStreamCaptureUnsupported);
   *memory = std::malloc(std::max<size_t>(bytes, 1));
   if (*memory == nullptr) return failed(cudaErrorMemoryAllocation);
   allocations().pin(*memory, {std::max<size_t>(bytes, 1), chosen_device});
   return cudaSuccess;
 }
 cudaError_t cudaFreeHost(void* memory) {
+  if (breaks_capture()) return failed(cudaErrorStreamCaptureUnsupported);
   if (memory == nullptr) return cudaSuccess;
   const cudaError_t error = cudaHostUnregister(memory);
   std::free(memory);
@@ -416,11 +433,13 @@ cudaError_t cudaFreeHost(void* memory) {
 }
 cudaError_t cudaHostRegister(void* memory, size_t bytes, unsigned) {
   if (const cudaError_t error = call(); error != cudaSuccess) return error;
+  if (breaks_capture()) return failed(cudaErrorStreamCaptureUnsupported);
   if (memory == nullptr || bytes == 0) return failed(cudaErrorInvalidValue);
   allocations().pin(memory, {bytes, chosen_device});
   return cudaSuccess;
 }
 cudaError_t cudaHostUnregister(void* memory) {
+  if (breaks_capture()) return failed(cudaErrorStreamCaptureUnsupported);
   int device = 0;
   {
     const std::lock_guard lock(allocations().mutex);
@@ -481,6 +500,9 @@ const char* cudaGetErrorName(cudaError_t error) {
     case cudaErrorInvalidResourceHandle: return "cudaErrorInvalidResourceHandle";
     case cudaErrorNotReady: return "cudaErrorNotReady";
     case cudaErrorIllegalAddress: return "cudaErrorIllegalAddress";
+    case cudaErrorInvalidConfiguration: return "cudaErrorInvalidConfiguration";
+    case cudaErrorStreamCaptureUnsupported: return "cudaErrorStreamCaptureUnsupported";
+    case cudaErrorStreamCaptureInvalidated: return "cudaErrorStreamCaptureInvalidated";
   }
   return "cudaErrorUnknown";
 }

@@ -62,6 +62,7 @@ void make_devices_one(bool one);    // all show the same uuid
 void hang(int device);
 void recover();
 int64_t launches();                 // of kernels, so far
+int64_t graph_launches();
 int64_t device_bytes();             // that are allocated
 void fail_allocations_above(size_t bytes);  // of one allocation
 

@@ -2,10 +2,13 @@
 #include "engine/cuda/fused_attention.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <vector>
 
+#include "cuda_runtime.h"
 #include "emulator.h"
 
 namespace dtrain::engine::cuda {
@@ -38,8 +41,22 @@ void for_heads(const AttentionShape& shape, int64_t samples, const Bfloat16* qkv
 
 class EmulatedAttention : public FusedAttention {
  public:
-  bool takes(const AttentionShape& shape, int64_t) override {
-    return shape.context > 1 && shape.width / shape.heads % 8 == 0;
+  explicit EmulatedAttention(Device& device) : device_(device) {}
+
+  // Of each shape the first time waits, as plans of cuDNN may.
+  const Status& takes(const AttentionShape& shape, int64_t samples) override {
+    const std::array<int64_t, 4> key{shape.context, shape.heads, shape.width, samples};
+    if (const auto found = taken_.find(key); found != taken_.end()) return found->second;
+    if (status_.ok()) status_ = device_.settle();
+    if (!status_.ok()) return status_;
+    Status taken = ok();
+    if (shape.context <= 1 || shape.width / shape.heads % 8 != 0) {
+      taken = Error{Code::FailedPrecondition, "heads are no multiple of 8 wide", ""};
+    } else if (cudaStreamSynchronize(device_.stream()) != cudaSuccess) {
+      cudaGetLastError();
+      taken = Error{Code::FailedPrecondition, "no plan for attention", ""};
+    }
+    return taken_.emplace(key, std::move(taken)).first->second;
   }
   int64_t workspace(const AttentionShape&, int64_t) override { return 0; }
 
@@ -109,11 +126,15 @@ class EmulatedAttention : public FusedAttention {
   const Status& status() const override { return status_; }
 
  private:
+  Device& device_;
+  std::map<std::array<int64_t, 4>, Status> taken_;
   Status status_ = ok();
 };
 
 }  // namespace
 
-std::unique_ptr<FusedAttention> FusedAttention::open() { return std::make_unique<EmulatedAttention>(); }
+Result<std::unique_ptr<FusedAttention>> FusedAttention::open(Device& device) {
+  return std::unique_ptr<FusedAttention>(std::make_unique<EmulatedAttention>(device));
+}
 
 }  // namespace dtrain::engine::cuda

@@ -12,6 +12,7 @@
 #include <random>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include "cuda_runtime.h"
 #include "devices.h"
@@ -26,6 +27,7 @@ class Worker;
 
 struct Graph {
   std::vector<Step> steps;
+  bool is_broken = false;  // while it is captured: nothing comes of it
 };
 struct Stream {
   Worker* worker = nullptr;
@@ -48,6 +50,8 @@ namespace {
 
 constexpr int kNone = -1;
 std::atomic<int> hung_device = kNone;
+std::atomic<int64_t> graph_launch_count = 0;
+thread_local Stream* capturing = nullptr;  // by this thread, for itself: what others do is their own
 
 class Worker {
  public:
@@ -185,6 +189,14 @@ void enqueue(Stream* stream, Step step) {
   }
 }
 
+bool breaks_capture() {
+  if (capturing == nullptr) return false;
+  capturing->captured->is_broken = true;
+  return true;
+}
+
+int64_t graph_launches() { return graph_launch_count; }
+
 void stir() {
   const std::lock_guard lock(workers().mutex);
   for (auto& [device, worker] : workers().by_device) worker.first->stir();
@@ -247,11 +259,13 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
   check_stream(stream);
+  if (stream != nullptr && stream == capturing && breaks_capture()) return failed(cudaErrorStreamCaptureUnsupported);
   if (const cudaError_t error = repeated_call(); error != cudaSuccess) return error;
   return stream == nullptr || stream->worker->is_idle(stream) ? cudaSuccess : cudaErrorNotReady;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   check_stream(stream);
+  if (stream != nullptr && stream == capturing && breaks_capture()) return failed(cudaErrorStreamCaptureUnsupported);
   if (const cudaError_t error = repeated_call(); error != cudaSuccess) return error;
   if (stream != nullptr) stream->worker->wait(stream);
   return cudaSuccess;
@@ -306,15 +320,19 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEven
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
   if (const cudaError_t error = call(); error != cudaSuccess) return error;
-  if (stream == nullptr || stream->captured) return cudaErrorInvalidValue;
+  if (stream == nullptr || stream->captured) return failed(cudaErrorInvalidValue);
   stream->captured = std::make_unique<Graph>();
+  capturing = stream;
   return cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
-  if (stream == nullptr || !stream->captured) return cudaErrorInvalidValue;
-  std::unique_ptr<Graph> captured = std::move(stream->captured);  // it ends in any case
+  *graph = nullptr;
+  if (stream == nullptr || !stream->captured) return failed(cudaErrorInvalidValue);
+  capturing = nullptr;
+  const std::unique_ptr<Graph> captured = std::exchange(stream->captured, nullptr);
   if (const cudaError_t error = call(); error != cudaSuccess) return error;
-  *graph = captured.release();
+  if (captured->is_broken) return failed(cudaErrorStreamCaptureInvalidated);
+  *graph = new Graph(*captured);
   return cudaSuccess;
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
@@ -324,6 +342,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
   if (const cudaError_t error = call(); error != cudaSuccess) return error;
+  ++graph_launch_count;
   for (const Step& step : executable->steps) enqueue(stream, step);
   return cudaSuccess;
 }

@@ -15,6 +15,12 @@ std::optional<Communicator::Id> test_id() {
   return std::nullopt;
 }
 
+std::unique_ptr<Communicator> open_alone(const Communicator::Id& id) {
+  auto alone = Communicator::open(id, 0, 1, 30);
+  if (!alone.ok()) FAIL(alone.error().message);
+  return std::move(*alone);
+}
+
 void check_status(Communicator& alone) {
   const Status status = alone.status();
   if (!status.ok()) FAIL(status.error().message);
@@ -25,8 +31,7 @@ TEST_CASE("a member alone has its own values of all that it is told") {
   if (context == nullptr) return;
   const auto id = test_id();
   if (!id) return;
-  auto alone = Communicator::open(*id, 0, 1, 30);
-  if (!alone.ok()) FAIL(alone.error().message);
+  const auto alone = open_alone(*id);
   const cudaStream_t stream = context->stream();
   const std::vector<double> numbers{1, -2, 3.5, 4, 0.25};
   const auto count = static_cast<int64_t>(numbers.size());
@@ -34,22 +39,22 @@ TEST_CASE("a member alone has its own values of all that it is told") {
   Array<double> doubles(*context, numbers);
   Array<Bfloat16> halves(*context, to<Bfloat16>(numbers));
   for (int step = 0; step < 3; ++step) {
-    (*alone)->all_reduce(stream, floats.data(), count);
-    (*alone)->all_reduce(stream, doubles.data(), count);
-    (*alone)->all_reduce(stream, halves.data(), count);
-    (*alone)->broadcast(stream, floats.data(), count, 0);
-    (*alone)->gather(stream, floats.data(), gathered.data(), count);
+    alone->all_reduce(stream, floats.data(), count);
+    alone->all_reduce(stream, doubles.data(), count);
+    alone->all_reduce(stream, halves.data(), count);
+    alone->broadcast(stream, floats.data(), count, 0);
+    alone->gather(stream, floats.data(), gathered.data(), count);
     const int64_t bytes = count * static_cast<int64_t>(sizeof(float));
-    (*alone)->pass(stream, {.out = gathered.data(), .out_bytes = bytes, .to = 0, .in = passed.data(), .in_bytes = bytes, .from = 0});
-    (*alone)->pass(stream, {});
-    check_status(**alone);
+    alone->pass(stream, {.out = gathered.data(), .out_bytes = bytes, .to = 0, .in = passed.data(), .in_bytes = bytes, .from = 0});
+    alone->pass(stream, {});
+    check_status(*alone);
   }
   CHECK(back(floats.read()) == numbers);
   CHECK(doubles.read() == numbers);
   CHECK(back(halves.read()) == numbers);
   CHECK(back(gathered.read()) == numbers);
   CHECK(back(passed.read()) == numbers);
-  check_status(**alone);
+  check_status(*alone);
 }
 
 TEST_CASE("a member that never comes is given up at the deadline, and another group meets afterwards") {
@@ -60,10 +65,9 @@ TEST_CASE("a member that never comes is given up at the deadline, and another gr
   const auto pair = Communicator::open(*id, 0, 2, 1);
   REQUIRE(!pair.ok());
   CHECK_MESSAGE(pair.error().code == Code::DeadlineExceeded, pair.error().message);
-  auto alone = Communicator::open(*test_id(), 0, 1, 30);
-  if (!alone.ok()) FAIL(alone.error().message);
+  const auto alone = open_alone(*test_id());
   Array<float> value(*context, std::vector<float>{7});
-  (*alone)->all_reduce(context->stream(), value.data(), 1);
+  alone->all_reduce(context->stream(), value.data(), 1);
   CHECK(value.read()[0] == 7);
 }
 
@@ -72,16 +76,15 @@ TEST_CASE("who has given up is told so, and asks for nothing more") {
   if (context == nullptr) return;
   const auto id = test_id();
   if (!id) return;
-  auto alone = Communicator::open(*id, 0, 1, 30);
-  if (!alone.ok()) FAIL(alone.error().message);
+  const auto alone = open_alone(*id);
   Array<float> value(*context, std::vector<float>{7});
-  (*alone)->all_reduce(context->stream(), value.data(), 1);
+  alone->all_reduce(context->stream(), value.data(), 1);
   finish(*context);
-  (*alone)->abort();
-  (*alone)->abort();
-  (*alone)->all_reduce(context->stream(), value.data(), 1);
+  alone->abort();
+  alone->abort();
+  alone->all_reduce(context->stream(), value.data(), 1);
   finish(*context);
-  const Status status = (*alone)->status();
+  const Status status = alone->status();
   REQUIRE(!status.ok());
   CHECK(status.error().code == Code::Aborted);
 }

@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cmath>
 #include <csignal>
 #include <thread>
@@ -117,18 +118,22 @@ TEST_CASE("what may not be done while a stream is captured breaks the capture") 
     return ended;
   };
   void* memory = nullptr;
+  cudaEvent_t event = nullptr;
+  REQUIRE(cudaEventCreateWithFlags(&event, cudaEventDisableTiming) == cudaSuccess);
   CHECK(capture([&] { return cudaSuccess; }) == cudaSuccess);
   CHECK(capture([&] { return cudaMalloc(&memory, 4); }) == cudaErrorStreamCaptureInvalidated);
   CHECK(capture([&] { return cudaFree(out.data()); }) == cudaErrorStreamCaptureInvalidated);
   CHECK(capture([&] { return cudaMallocHost(&memory, 4); }) == cudaErrorStreamCaptureInvalidated);
   CHECK(capture([&] { return cudaStreamQuery(stream); }) == cudaErrorStreamCaptureInvalidated);
   CHECK(capture([&] { return cudaStreamSynchronize(stream); }) == cudaErrorStreamCaptureInvalidated);
+  CHECK(capture([&] { return cudaEventQuery(event); }) == cudaErrorStreamCaptureInvalidated);
   // Of another thread it is not.
   CHECK(capture([&] {
           std::thread([&] { REQUIRE(cudaMalloc(&memory, 4) == cudaSuccess); }).join();
           return cudaSuccess;
         }) == cudaSuccess);
   CHECK(cudaFree(memory) == cudaSuccess);
+  cudaEventDestroy(event);
 }
 
 TEST_CASE("memory that nobody has written is no number") {
@@ -195,6 +200,37 @@ TEST_CASE("a stream waits for another one by an event alone") {
   CHECK(is_early);
   cudaEventDestroy(event);
   cudaStreamDestroy(other);
+}
+
+TEST_CASE("an event is reached when all before it is done, and nothing after it need be") {
+  const auto context = test_context();
+  const cudaStream_t stream = context->stream();
+  cudaEvent_t event = nullptr;
+  REQUIRE(cudaEventCreateWithFlags(&event, cudaEventDisableTiming) == cudaSuccess);
+  CHECK(cudaEventQuery(event) == cudaSuccess);  // never recorded
+  PinnedMemory<float> seen(1);
+  Array<float> value(*context, std::vector<float>{1});
+  finish(*context);
+  for (int i = 0; i < 100; ++i) {
+    *seen = 0;
+    emulated::hang(0);
+    launch(stream, 1u, 1u, 0, &place_kernel, value.data());
+    context->device().copy_to_host(value.data(), 1, seen.data());
+    REQUIRE(cudaEventRecord(event, stream) == cudaSuccess);
+    CHECK(cudaEventQuery(event) == cudaErrorNotReady);
+    // What the stream never comes to the end of while the event is waited for.
+    std::atomic<bool> over = false;
+    emulated::enqueue(stream, [&] { return over.load(); });
+    emulated::recover();
+    emulated::stir();
+    CHECK(context->device().wait(event, {}).ok());
+    CHECK(*seen == static_cast<float>(i + 2));
+    CHECK(cudaStreamQuery(stream) == cudaErrorNotReady);
+    over = true;
+    emulated::stir();
+    finish(*context);
+  }
+  cudaEventDestroy(event);
 }
 
 TEST_CASE("a copy from memory that a device reads by itself takes what is there later") {

@@ -306,6 +306,13 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   enqueue(stream, [reached = event->reached, which = event->recorded] { return reached->count >= which; });
   return cudaSuccess;
 }
+// Of one that was never recorded there is nothing to wait for.
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  check_event(event);
+  if (breaks_capture()) return failed(cudaErrorStreamCaptureUnsupported);
+  if (const cudaError_t error = repeated_call(); error != cudaSuccess) return error;
+  return event->reached->count >= event->recorded ? cudaSuccess : cudaErrorNotReady;
+}
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
   check_event(from);
   check_event(to);

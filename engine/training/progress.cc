@@ -23,21 +23,23 @@ double share(int64_t part, int64_t of) {
 
 }  // namespace
 
-Progress::Progress(const RunPlan& plan, Scalar scalar)
+Progress::Progress(const RunPlan& plan, int64_t step, Scalar scalar, std::function<Clock::time_point()> now)
     : plan_(plan),
       scalar_(std::move(scalar)),
-      interval_began_(Clock::now()),
-      last_step_(interval_began_) {}
+      now_(std::move(now)),
+      interval_began_(now_()),
+      last_step_(interval_began_),
+      step_(step) {}
 
 void Progress::on_step(int64_t step, const Outcome& outcome, std::optional<double> learned, bool ends_epoch) {
   interval_.outcome += outcome;
-  interval_.steps += step_ ? step - *step_ : 1;
+  interval_.steps += step - step_;
   step_ = step;
   samples_ += outcome.rows / plan_.rows_per_sample;
-  last_step_ = Clock::now();
+  last_step_ = now_();
   interval_.rate.count(last_step_, learned.value_or(static_cast<double>(samples_)));
   const double silent = std::chrono::duration<double>(last_step_ - interval_began_).count();
-  if (!ends_epoch && silent >= kSpeakEvery_seconds) {
+  if (!ends_epoch && interval_.steps > 0 && silent >= kSpeakEvery_seconds) {
     say(step, std::nullopt);
   }
 }
@@ -51,7 +53,7 @@ double Progress::seconds_left(int64_t step) const {
 void Progress::say(int64_t step, const std::optional<Outcome>& test) {
   // Without the evaluation that came after the last step.
   const double seconds = std::chrono::duration<double>(last_step_ - interval_began_).count();
-  interval_began_ = Clock::now();
+  interval_began_ = now_();
   training_seconds_ += seconds;
   trained_steps_ += interval_.steps;
   const double loss = interval_.outcome.loss / static_cast<double>(interval_.outcome.rows);

@@ -22,27 +22,28 @@ struct Interval {
 
 class Progress {
  public:
+  using Clock = std::chrono::steady_clock;
   using Scalar = std::function<void(std::string_view tag, int64_t step, double value)>;
-  // `scalar` takes what is to be drawn.
-  Progress(const RunPlan& plan, Scalar scalar);
+  // `step`: what it goes on at. `scalar` takes what is to be drawn.
+  Progress(const RunPlan& plan, int64_t step, Scalar scalar, std::function<Clock::time_point()> now = &Clock::now);
 
-  // After `step` steps altogether. `learned`: samples that the gang has learned from by then; left out,
-  // the outcomes are of all of it. At the end of an epoch on_epoch() follows.
+  // `step` steps altogether are known, none more than before perhaps. `learned`: samples that the gang has learned
+  // from by then; left out, the outcomes are of all of it. At the end of an epoch on_epoch() follows.
   void on_step(int64_t step, const Outcome& outcome, std::optional<double> learned, bool ends_epoch);
   void on_epoch(int64_t step, const std::optional<Outcome>& test);
 
  private:
-  using Clock = std::chrono::steady_clock;
   void say(int64_t step, const std::optional<Outcome>& test);
   double seconds_left(int64_t step) const;
 
   const RunPlan& plan_;
   const Scalar scalar_;
+  const std::function<Clock::time_point()> now_;
   Interval interval_;
   Clock::time_point interval_began_, last_step_;
   double training_seconds_ = 0;
   int64_t trained_steps_ = 0, samples_ = 0;
-  std::optional<int64_t> step_;  // the last
+  int64_t step_;  // the last
 };
 
 }  // namespace dtrain::engine

@@ -93,14 +93,16 @@ Result<int64_t> Training::begin(int me) {
     updates = start_.updates();
     if (const std::string line = start_.line(); !line.empty()) fmt::print("{}\n", line);
     TRY(events_, EventFile::create(plan_.output_dir, step + 1));
-    progress_.emplace(plan_, [this](std::string_view tag, int64_t at, double value) {
-      events_->scalar(tag, at, value);
-    });
     std::fflush(stdout);
   }
   TRY(updater_.wait_for_master(me, step));
   TRY(updater_.distribute(me, step, updates));
   TRY(const int64_t agreed, updater_.agree(me, step));
+  if (is_master(me)) {
+    progress_.emplace(plan_, agreed, [this](std::string_view tag, int64_t at, double value) {
+      events_->scalar(tag, at, value);
+    });
+  }
   if (!plan_.place.is_master() && me == updater_.first()) {
     fmt::print("joined_at_step={}\n", agreed);
     std::fflush(stdout);

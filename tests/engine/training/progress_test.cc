@@ -1,0 +1,93 @@
+// What is said of a training, and when.
+#include "engine/training/progress.h"
+
+#include <doctest/doctest.h>
+
+#include <map>
+
+#include "../scratch.h"
+#include "engine/data/digits.h"
+
+namespace dtrain::engine {
+namespace {
+
+struct Said {
+  int64_t step;
+  std::map<std::string, double> values;
+};
+
+// A training of 20 steps, 8 an epoch, that goes on at step 2 of it.
+class Watched {
+ public:
+  // Seconds pass, then so many steps are known, of 10 samples each of them that is new.
+  void on_step(double seconds, int64_t step, double loss, bool ends_epoch = false) {
+    now_ += std::chrono::duration_cast<Progress::Clock::duration>(std::chrono::duration<double>(seconds));
+    const int64_t rows = 10 * (step - std::exchange(step_, step));
+    progress_.on_step(step, {.loss = loss * static_cast<double>(rows), .rows = rows}, std::nullopt, ends_epoch);
+    if (ends_epoch) progress_.on_epoch(step, std::nullopt);
+  }
+  // Since it was asked last.
+  std::vector<Said> said() { return std::exchange(said_, {}); }
+
+ private:
+  RunPlan plan() const {
+    REQUIRE(generate_digits(folder_.path(), {.train = 80, .test = 1, .seed = 1}).ok());
+    EngineSpec spec;
+    spec.train_data = folder_ / "train";
+    spec.batch = 10;
+    spec.steps = 20;
+    auto plan = make_plan(spec, {}, folder_ / "out");
+    REQUIRE(plan.ok());
+    REQUIRE(plan->steps_per_epoch == 8);
+    return std::move(*plan);
+  }
+
+  const Scratch folder_;
+  const RunPlan plan_ = plan();
+  Progress::Clock::time_point now_;
+  int64_t step_ = 2;
+  std::vector<Said> said_;
+  Progress progress_{plan_, 2,
+                     [this](std::string_view tag, int64_t step, double value) {
+                       if (said_.empty() || said_.back().step != step) said_.push_back({step, {}});
+                       said_.back().values[std::string(tag)] = value;
+                     },
+                     [this] { return now_; }};
+};
+
+TEST_CASE("a line comes every ten seconds, of the steps that are known by then") {
+  Watched training;
+  training.on_step(4, 3, 1);
+  training.on_step(4, 4, 2);
+  CHECK(training.said().empty());
+  training.on_step(4, 5, 3);
+  const auto said = training.said();
+  REQUIRE(said.size() == 1);
+  CHECK(said[0].step == 5);
+  CHECK(said[0].values.at("loss") == doctest::Approx(2));
+  CHECK(said[0].values.at("samples_per_second") == doctest::Approx(2.5));
+  training.on_step(9, 6, 4);
+  CHECK(training.said().empty());
+  training.on_step(0.5, 8, 5, true);
+  const auto at_end = training.said();
+  REQUIRE(at_end.size() == 1);
+  CHECK(at_end[0].values.at("loss") == doctest::Approx(14.0 / 3));
+}
+
+TEST_CASE("nothing is said before a step is known, however long that takes") {
+  Watched training;
+  // The first one was planned for long, and is on its way.
+  training.on_step(25, 2, 0);
+  CHECK(training.said().empty());
+  for (int64_t step = 3; step < 6; ++step) {
+    training.on_step(12, step, 7);
+    const auto said = training.said();
+    REQUIRE(said.size() == 1);
+    CHECK(said[0].step == step);
+    CHECK(said[0].values.at("loss") == doctest::Approx(7));
+    CHECK(said[0].values.at("samples_per_second") == doctest::Approx(10.0 / 12));
+  }
+}
+
+}  // namespace
+}  // namespace dtrain::engine

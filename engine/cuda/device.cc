@@ -78,6 +78,14 @@ void Device::copy(const void* from, int64_t bytes, void* to, cudaMemcpyKind kind
 }
 
 Status Device::wait(const std::function<Status()>& look) {
+  return wait_until([&] { return cudaStreamQuery(stream_); }, look);
+}
+Status Device::wait(cudaEvent_t event, const std::function<Status()>& look) {
+  return wait_until([&] { return cudaEventQuery(event); }, look);
+}
+
+template <class Query>
+Status Device::wait_until(const Query& query, const std::function<Status()>& look) {
   using Clock = std::chrono::steady_clock;
   check(cudaGetLastError(), "start a kernel");
   TRY(status_);
@@ -85,7 +93,7 @@ Status Device::wait(const std::function<Status()>& look) {
   const Clock::time_point began = Clock::now();
   Clock::time_point next_look = began + std::chrono::milliseconds(10);
   for (;;) {
-    const cudaError_t error = cudaStreamQuery(stream_);
+    const cudaError_t error = query();
     if (error == cudaSuccess) return ok();
     if (error != cudaErrorNotReady) {
       check(error, "compute on the GPU");

@@ -49,6 +49,8 @@ class Device {
 
   // Until all that was enqueued is done. `look` is asked now and then whether to give up.
   Status wait(const std::function<Status()>& look = {});
+  // Until what the stream had when this event was recorded is.
+  Status wait(cudaEvent_t event, const std::function<Status()>& look);
   // The same before a call that itself waits, without a `look`, for what was enqueued: plans are timed. `watch` makes
   // the `look` of each.
   void watch(std::function<std::function<Status()>()> watch) { watch_ = std::move(watch); }
@@ -57,6 +59,8 @@ class Device {
  private:
   explicit Device(int ordinal) : ordinal_(ordinal) {}
   void copy(const void* from, int64_t bytes, void* to, cudaMemcpyKind kind);
+  template <class Query>
+  Status wait_until(const Query& query, const std::function<Status()>& look);
 
   const int ordinal_;
   std::string name_, uuid_;

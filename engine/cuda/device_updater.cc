@@ -172,17 +172,26 @@ Error DeviceUpdater::give_up(int me, const Error& why) {
 
 Result<Outcome> DeviceUpdater::finish_step(int me, const Update& update, const Outcome&) {
   Rank& mine = rank(me);
+  mine.device().use();
   try {
-    Result<Outcome> outcome = finish_step(me, mine, update);
-    if (!outcome.ok()) return give_up(me, outcome.error());
-    return outcome;
+    const Status enqueued = enqueue(me, mine, update);
+    if (!enqueued.ok()) return give_up(me, enqueued.error());
   } catch (const std::bad_alloc&) {
     return give_up(me, lacks_memory(mine.device().name(), "what an update works in", "a smaller micro-batch"));
   }
+  return settle(me, update.step - 1);
 }
 
-Result<Outcome> DeviceUpdater::finish_step(int me, Rank& mine, const Update& update) {
+Result<Outcome> DeviceUpdater::settle(int me, int64_t step) {
+  Rank& mine = rank(me);
   mine.device().use();
+  Result<Outcome> outcome =
+      mine.outcome_of(step, gang_->world() == 1 ? std::function<Status()>() : watch(me, step, "all-reduce"));
+  if (!outcome.ok()) return give_up(me, outcome.error());
+  return outcome;
+}
+
+Status DeviceUpdater::enqueue(int me, Rank& mine, const Update& update) {
   const Links& links = mine.links();
   Totals* totals = mine.context().totals();
   if (grid_.is_pipeline()) add_up_ends(mine);
@@ -192,9 +201,8 @@ Result<Outcome> DeviceUpdater::finish_step(int me, Rank& mine, const Update& upd
   if (plan_.spec.clip_norm != 0 && grid_.data_of(me) == 0) mine.add_squares();
   if (links.world != nullptr) links.world->all_reduce(mine.stream(), &totals->loss, kTotals);
   mine.update(update);
-  if (links.world == nullptr) return mine.finish_step(update.step, {});
-  TRY(exchange_->gather_notes(me, update.step, deadline(), {}, {}));
-  return mine.finish_step(update.step, watch(me, update.step, "all-reduce"));
+  if (links.world == nullptr) return ok();
+  return exchange_->gather_notes(me, update.step, deadline(), {}, {});
 }
 
 // What the first and the last stage both have: each sums the two parts of its gradient.

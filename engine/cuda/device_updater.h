@@ -4,6 +4,10 @@
 //
 // While GPUs compute, their threads meet: so who does not come is named within the deadline, and before a
 // GPU waits for one that never comes.
+//
+// The host is one step ahead of its GPU: it enqueues a step while the one before is computed, and then waits for that
+// one's end. So a GPU has always something to do. A loss that is no number is found when the next step is on its way:
+// that comes to nothing, for all end, and all save only what was settled.
 #pragma once
 
 #include <functional>
@@ -48,6 +52,8 @@ class DeviceUpdater : public Updater {
     return {samples * data / all, samples * (data + 1) / all};
   }
   Result<Outcome> finish_step(int me, const Update& update, const Outcome& own) override;
+  int64_t steps_behind() const override { return 1; }
+  Result<Outcome> settle(int me, int64_t step) override;
   Result<Outcome> add_up(int me, int64_t step, const Outcome& own) override;
 
   // Of the master's host memory.
@@ -75,7 +81,7 @@ class DeviceUpdater : public Updater {
   Status start(int me);
   Status check_alone(int me);
   Result<std::shared_ptr<Communicator>> meet(int me, const std::vector<int>& members);
-  Result<Outcome> finish_step(int me, Rank& mine, const Update& update);
+  Status enqueue(int me, Rank& mine, const Update& update);
   Status look(int me, const Moment& moment, const Deadline& until);
   void add_up_ends(Rank& mine);
   Deadline deadline() const { return Deadline::after(plan_.spec.deadline_seconds); }

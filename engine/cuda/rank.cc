@@ -11,7 +11,9 @@ Result<std::unique_ptr<Rank>> Rank::open(const RunPlan& plan, const ModelPart& p
       Context::open(ordinal, plan.spec.precision == Precision::Tf32 ? Fp32::Tf32 : Fp32::Full));
   const std::string name = context->device().name();
   try {
-    return std::unique_ptr<Rank>(new Rank(plan, part, std::move(context), states));
+    std::unique_ptr<Rank> rank(new Rank(plan, part, std::move(context), states));
+    TRY(rank->device().status());
+    return rank;
   } catch (const std::bad_alloc&) {
     return lacks_memory(name, fmt::format("a model of {} parameters", plan.layout.size()),
                         "a smaller model, or strategy: pipeline or tensor over several GPUs");
@@ -29,10 +31,19 @@ Rank::Rank(const RunPlan& plan, const ModelPart& part, std::unique_ptr<Context> 
       gradients_(layout_.size()),
       squares_(blocks_of(layout_.size())),
       scale_(1),
-      told_(1),
-      told_scale_(1) {
+      told_(1) {
   for (int i = 0; i < states; ++i) states_.emplace_back(layout_.size());
   if (plan.precision() == Precision::Bf16) copy_ = DeviceMemory<Bfloat16>(layout_.size());
+  for (End& each : ends_) {
+    device().check(cudaEventCreateWithFlags(&each.reached, cudaEventDisableTiming), "make an event");
+  }
+}
+
+Rank::~Rank() {
+  device().use();
+  for (const End& each : ends_) {
+    if (each.reached != nullptr) cudaEventDestroy(each.reached);
+  }
 }
 
 void Rank::connect(Links links) {
@@ -108,16 +119,33 @@ void Rank::update(const Update& update) {
                   scale_.data(), at(params_), at(gradients_), at(states_[0]), at(states_[1]), copy);
     }
   });
-  device().copy_to_host(scale_.data(), 1, told_scale_.data());
+  End& end = end_of(update.step);
+  end.step = update.step;
+  device().copy_to_host(context_->totals(), 1, end.totals.data());
+  device().copy_to_host(scale_.data(), 1, end.scale.data());
+  device().check(cudaEventRecord(end.reached, stream()), "mark the end of a step");
 }
 
-Result<Outcome> Rank::finish_step(int64_t step, const std::function<Status()>& look) {
-  TRY(const Outcome outcome, totals(look));
+namespace {
+
+Outcome outcome_from(const Totals& totals) {
+  return {totals.loss, static_cast<int64_t>(totals.rows), static_cast<int64_t>(totals.correct)};
+}
+
+}  // namespace
+
+Result<Outcome> Rank::outcome_of(int64_t step, const std::function<Status()>& look) {
+  TRY(context_->status());
+  End& end = end_of(step);
+  if (end.step != step) return Outcome{};
+  TRY(device().wait(end.reached, look));
+  end.step.reset();
+  const Outcome outcome = outcome_from(*end.totals);
   if (!std::isfinite(outcome.loss)) {
     return Error{Code::InvalidArgument, fmt::format("the loss is {} in step {}", outcome.loss, step + 1),
                  "a smaller learning rate, or clip: 1.0"};
   }
-  if ((*told_scale_).finite == 0) {
+  if ((*end.scale).finite == 0) {
     return Error{Code::InvalidArgument, fmt::format("a gradient is not finite in step {}", step + 1),
                  "a smaller learning rate"};
   }
@@ -128,8 +156,7 @@ Result<Outcome> Rank::totals(const std::function<Status()>& look) {
   device().copy_to_host(context_->totals(), 1, told_.data());
   TRY(context_->status());
   TRY(device().wait(look));
-  const Totals& totals = *told_;
-  return Outcome{totals.loss, static_cast<int64_t>(totals.rows), static_cast<int64_t>(totals.correct)};
+  return outcome_from(*told_);
 }
 
 }  // namespace dtrain::engine::cuda

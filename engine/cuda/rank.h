@@ -2,7 +2,9 @@
 // others by. Owner and thread: the participant.
 #pragma once
 
+#include <array>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -27,6 +29,7 @@ class Rank {
  public:
   // `plan` outlives it. On the device `ordinal` of those that are visible; `states`: arenas of the optimiser's.
   static Result<std::unique_ptr<Rank>> open(const RunPlan& plan, const ModelPart& part, int ordinal, int states);
+  ~Rank();
 
   Context& context() { return *context_; }
   Device& device() { return context_->device(); }
@@ -60,11 +63,12 @@ class Rank {
   // Adds the squares of gradients to the totals, each element of the model once over all slices and stages.
   void add_squares();
   // Gradients and the context's totals are of the whole batch: parameters, or nothing if a number among
-  // them is none. Enqueued; what came of it is told by finish_step().
+  // them is none. Enqueued, and the end of the step with it; the one before may be on its way still.
   void update(const Update& update);
-  // Waits for it. InvalidArgument: a loss or gradient that is no number. `look`: as Device::wait().
-  Result<Outcome> finish_step(int64_t step, const std::function<Status()>& look);
-  // The totals so far, as finish_step(); for an evaluation.
+  // Waits for the end of this step, one of the last two; nothing if that was asked for before, or no update() was of
+  // it. InvalidArgument: a loss or gradient that is no number. `look`: as Device::wait().
+  Result<Outcome> outcome_of(int64_t step, const std::function<Status()>& look);
+  // The totals so far, of all that was enqueued; for an evaluation.
   Result<Outcome> totals(const std::function<Status()>& look);
 
  private:
@@ -81,8 +85,17 @@ class Rank {
   DeviceMemory<Bfloat16> copy_;  // empty unless bf16
   DeviceMemory<double> squares_;
   DeviceMemory<StepScale> scale_;
-  PinnedMemory<Totals> told_;
-  PinnedMemory<StepScale> told_scale_;
+  PinnedMemory<Totals> told_;  // by totals()
+  // What came of a step, once the device has come to its end. By turns two of them: while the host looks at one, the
+  // next step's is written.
+  struct End {
+    std::optional<int64_t> step;  // that nobody asked for yet
+    PinnedMemory<Totals> totals{1};
+    PinnedMemory<StepScale> scale{1};
+    cudaEvent_t reached = nullptr;
+  };
+  End& end_of(int64_t step) { return ends_[static_cast<size_t>(step) % ends_.size()]; }
+  std::array<End, 2> ends_;
   Links links_;
   std::unique_ptr<GradientSum> gradient_sum_;
 };

@@ -47,8 +47,17 @@ class Updater {
     (void)offset;
   }
   // Gradients are written; afterwards parameters are new, and gradients may be written again. `own` is
-  // what `me` computed; returns what is known of the whole batch. An error if it went wrong anywhere.
+  // what `me` computed; returns what is known of the whole batch. An error if it went wrong anywhere. Of devices,
+  // which may still be computing it, that is of the step steps_behind() before: nothing if that was told already.
   virtual Result<Outcome> finish_step(int me, const Update& update, const Outcome& own) = 0;
+  virtual int64_t steps_behind() const { return 0; }
+  // After finish_step(), before anything else but the next step: the rest of what is known of `step` and those before
+  // it. Nothing is on its way afterwards.
+  virtual Result<Outcome> settle(int me, int64_t step) {
+    (void)me;
+    (void)step;
+    return Outcome{};
+  }
   // After finish_step(): the steps that the parameters have seen, of which `steps` came one by one. More
   // where the others went on without this process.
   virtual int64_t steps_seen(int me, int64_t steps) const {

@@ -53,7 +53,7 @@ Status Training::run_participant(int me) {
     TRY(const Outcome own,
         share->train(sampler.batch(step / plan_.steps_per_epoch, step % plan_.steps_per_epoch), step));
     const Update update{.step = step, .learning_rate = learning_rate.at(step)};
-    TRY(const Outcome outcome, updater_.finish_step(me, update, own));
+    TRY(Outcome outcome, updater_.finish_step(me, update, own));
     const int64_t before = step;
     step = updater_.steps_seen(me, before + 1);
     left_out += step - before - 1;
@@ -61,7 +61,14 @@ Status Training::run_participant(int me) {
     const bool last = step == plan_.steps;
     const auto passed = [&](int64_t every) { return step / every > before / every; };
     const bool ends_epoch = last || passed(plan_.steps_per_epoch);
-    if (is_master(me)) progress_->on_step(step, outcome, updater_.samples_learned(), ends_epoch);
+    const bool saves = last || passed(plan_.checkpoint_every);
+    int64_t known = step - updater_.steps_behind();
+    if (ends_epoch || saves) {
+      TRY(const Outcome rest, updater_.settle(me, before));
+      outcome += rest;
+      known = step;
+    }
+    if (is_master(me)) progress_->on_step(known, outcome, updater_.samples_learned(), ends_epoch);
     if (ends_epoch) {
       std::optional<Outcome> test;
       if (plan_.test) {
@@ -69,7 +76,7 @@ Status Training::run_participant(int me) {
       }
       if (is_master(me)) progress_->on_epoch(step, test);
     }
-    if (last || passed(plan_.checkpoint_every)) TRY(save(me, step));
+    if (saves) TRY(save(me, step));
   }
   if (me == updater_.first() && (plan_.spec.strategy.backup > 0 || left_out > 0)) {
     fmt::print("left_out_of_steps={}\n", left_out);

@@ -43,18 +43,20 @@ DeviceShare<T>::~DeviceShare() {
 }
 
 template <class T>
-Result<Outcome> DeviceShare<T>::train(std::span<const uint32_t> batch, int64_t) {
+Result<Outcome> DeviceShare<T>::train(std::span<const uint32_t> batch, int64_t step) {
   rank_.device().use();
   const Range mine = samples_of(static_cast<int64_t>(batch.size()), leaves_of_mine_, leaves_);
   samples_.read(plan_.train, batch.subspan(static_cast<size_t>(mine.begin), static_cast<size_t>(mine.size())));
   rank_.clear_totals();
+  std::optional<int64_t> before;
+  if (rank_.links().world != nullptr) before = step - 1;
   if (mine.size() == 0) {
     rank_.clear_gradients();
   } else if (mine.size() <= capacity_) {
-    train_all(mine.size());
+    TRY(train_all(mine.size(), before));
   } else {
     for (int64_t first = 0; first < mine.size(); first += capacity_) {
-      train_piece(first, std::min(capacity_, mine.size() - first), first + capacity_ >= mine.size());
+      TRY(train_piece(first, std::min(capacity_, mine.size() - first), first + capacity_ >= mine.size(), before));
     }
   }
   TRY(rank_.context().status());
@@ -66,27 +68,33 @@ bool DeviceShare<T>::meets_others() const {
   return rank_.part().slices > 1 || (rank_.gradient_sum() != nullptr && rank_.gradient_sum()->overlaps());
 }
 
+// A device holds so many launches and no more: who adds another one waits in that call, without a look, and where it
+// waits for another GPU perhaps for ever. So with several a step that is not one launch is ahead by its forward alone,
+// which keeps the GPU busy until backward is there.
 template <class T>
-void DeviceShare<T>::train_piece(int64_t first, int64_t count, bool is_last) {
+Status DeviceShare<T>::train_piece(int64_t first, int64_t count, bool is_last, std::optional<int64_t> before) {
   GradientsReady ready;
   if (GradientSum* sum = rank_.gradient_sum(); sum != nullptr && is_last) {
     ready = [sum](int64_t offset) { sum->ready(offset); };
   }
-  model_->train(rank_.weights<T>(), samples_.from(first), {&count, 1}, rank_.gradients(), first > 0, ready);
+  model_->forward(rank_.weights<T>(), samples_.from(first), {&count, 1});
+  if (before) TRY(rank_.wait_for(*before, watch_(*before, "all-reduce")));
+  model_->backward(rank_.weights<T>(), samples_.from(first), {&count, 1}, rank_.gradients(), first > 0, ready);
+  return ok();
 }
 
 // The first time plans are made and memory grows, which a graph can't hold.
 template <class T>
-void DeviceShare<T>::train_all(int64_t count) {
-  if (meets_others()) return train_piece(0, count, true);
+Status DeviceShare<T>::train_all(int64_t count, std::optional<int64_t> before) {
+  if (meets_others()) return train_piece(0, count, true, before);
   Graph& graph = graphs_[count];
   if (graph.state == Graph::Ran) graph.state = capture(count, graph) ? Graph::Captured : Graph::Refused;
   if (graph.state == Graph::Captured) {
     rank_.device().check(cudaGraphLaunch(graph.executable, rank_.stream()), "start a step's graph");
-    return;
+    return ok();
   }
-  train_piece(0, count, true);
   if (graph.state == Graph::New) graph.state = Graph::Ran;
+  return train_piece(0, count, true, before);
 }
 
 template <class T>
@@ -95,9 +103,9 @@ bool DeviceShare<T>::capture(int64_t count, Graph& graph) {
     cudaGetLastError();
     return false;
   }
-  train_piece(0, count, true);
+  const bool done = train_piece(0, count, true, std::nullopt).ok();
   cudaGraph_t captured = nullptr;
-  const bool ended = cudaStreamEndCapture(rank_.stream(), &captured) == cudaSuccess && captured != nullptr;
+  const bool ended = cudaStreamEndCapture(rank_.stream(), &captured) == cudaSuccess && captured != nullptr && done;
   const bool made = ended && cudaGraphInstantiate(&graph.executable, captured, 0) == cudaSuccess;
   if (captured != nullptr) cudaGraphDestroy(captured);
   if (!made) cudaGetLastError();  // without a graph then

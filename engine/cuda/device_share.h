@@ -9,6 +9,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "engine/cuda/device_model.h"
@@ -39,8 +40,9 @@ class DeviceShare : public Share {
   };
 
   bool meets_others() const;
-  void train_piece(int64_t first, int64_t count, bool is_last);
-  void train_all(int64_t count);
+  // `before`: the step that is waited for before backward, see there.
+  Status train_piece(int64_t first, int64_t count, bool is_last, std::optional<int64_t> before);
+  Status train_all(int64_t count, std::optional<int64_t> before);
   bool capture(int64_t count, Graph& graph);
 
   const RunPlan& plan_;

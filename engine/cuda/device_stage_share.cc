@@ -32,7 +32,7 @@ DeviceStageShare<T>::DeviceStageShare(const RunPlan& plan, const WaitedRank& ran
 
 // The order of StageShare::train().
 template <class T>
-Result<Outcome> DeviceStageShare<T>::train(std::span<const uint32_t> batch, int64_t) {
+Result<Outcome> DeviceStageShare<T>::train(std::span<const uint32_t> batch, int64_t step) {
   rank_.device().use();
   rank_.clear_totals();
   const auto size = static_cast<int64_t>(batch.size());
@@ -53,6 +53,8 @@ Result<Outcome> DeviceStageShare<T>::train(std::span<const uint32_t> batch, int6
   for (int64_t micro = ahead; micro < count; ++micro) {
     forward(static_cast<size_t>(micro));
     pass_after(micro, micro - ahead);
+    // For the reason of DeviceShare::train_piece().
+    TRY(rank_.wait_for(step - 1, watch_(step - 1, "all-reduce")));
     backward(static_cast<size_t>(micro - ahead));
     pass_before(micro - ahead, micro + 1 < count ? micro + 1 : kNone);
   }

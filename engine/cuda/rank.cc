@@ -134,11 +134,16 @@ Outcome outcome_from(const Totals& totals) {
 
 }  // namespace
 
-Result<Outcome> Rank::outcome_of(int64_t step, const std::function<Status()>& look) {
+Status Rank::wait_for(int64_t step, const std::function<Status()>& look) {
   TRY(context_->status());
+  const End& end = end_of(step);
+  return end.step == step ? device().wait(end.reached, look) : ok();
+}
+
+Result<Outcome> Rank::outcome_of(int64_t step, const std::function<Status()>& look) {
+  TRY(wait_for(step, look));
   End& end = end_of(step);
   if (end.step != step) return Outcome{};
-  TRY(device().wait(end.reached, look));
   end.step.reset();
   const Outcome outcome = outcome_from(*end.totals);
   if (!std::isfinite(outcome.loss)) {

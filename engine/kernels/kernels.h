@@ -9,6 +9,8 @@
 namespace dtrain::engine {
 
 class Crew;  // crew.h
+template <class T>
+class GradientTaker;  // engine/gradient_taker.h
 
 // Rows of a batch by leaf: leaf l is rows [l ? ends[l - 1] : 0, ends[l]); some may be empty. `count` is
 // a power of two.
@@ -81,9 +83,9 @@ struct Kernels {
   void (*gemm)(int64_t m, int64_t n, int64_t k, GemmA<T> a, GemmB<T> b, T* c, int64_t ldc, bool add, Crew* crew);
   void (*gemm_then)(int64_t m, int64_t n, int64_t k, GemmA<T> a, GemmB<T> b, T* c, int64_t ldc,
                     const Then<T>& then, Crew* crew);
-  // The same, K being the rows of a batch.
+  // The same, K being the rows of a batch. With a `taker` C is its place, and not written.
   void (*gemm_tree)(int64_t m, int64_t n, Leaves leaves, GemmA<T> a, GemmB<T> b, T* c, int64_t ldc,
-                    bool add, Crew* crew);
+                    bool add, Crew* crew, GradientTaker<T>* taker);
 
   // ---- rows of n: row_kernels.h
   void (*add_bias)(int64_t rows, int64_t n, const T* bias, T* x);

@@ -8,6 +8,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "engine/gradient_taker.h"
 #include "engine/kernels/crew.h"
 #include "engine/kernels/isa.h"
 #include "engine/kernels/scratch.h"

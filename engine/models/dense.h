@@ -137,25 +137,28 @@ class DenseLayers {
     for (size_t i = layers_.size(); i-- > 0;) {
       const Layer& l = layers_[i];
       const T* input = i == 0 ? x : layers_[i - 1].y.data();
+      // Before its own gradients, which may become new weights at once.
+      T* const to = i == 0 ? dx : gradients_[i % 2].data();
+      if (to != nullptr) backward_to(to, i, rows, parameters, dy, input);
       ops_.gemm_tree(l.in, l.out, leaves, {input, 1, l.in}, {dy, l.out, 1}, gradients + l.weight.offset, l.weight.stride, add);
       ops_.sum_rows(l.out, leaves, dy, gradients + l.bias, add);
       if (ready) ready(l.weight.offset);
-      T* to = i == 0 ? dx : gradients_[i % 2].data();
-      if (to == nullptr) return;
-      const GemmA<T> a{dy, l.out, 1};
-      const GemmB<T> b{parameters + l.weight.offset, 1, l.weight.stride};
-      if (i > 0 && !l.sums_dx) {
-        ops_.gemm_relu_backward(rows, l.in, l.out, a, b, input, to);
-      } else {
-        ops_.gemm(rows, l.in, l.out, a, b, to, l.in, false);
-        if (l.sums_dx) partners_->add_up(to, rows * l.in);
-        if (i > 0) ops_.relu_backward(rows * l.in, input, to);
-      }
       dy = to;
     }
   }
 
  private:
+  // The gradient of layer i's input.
+  void backward_to(T* to, size_t i, int64_t rows, const T* parameters, const T* dy, const T* input) {
+    const Layer& l = layers_[i];
+    const GemmA<T> a{dy, l.out, 1};
+    const GemmB<T> b{parameters + l.weight.offset, 1, l.weight.stride};
+    if (i > 0 && !l.sums_dx) return ops_.gemm_relu_backward(rows, l.in, l.out, a, b, input, to);
+    ops_.gemm(rows, l.in, l.out, a, b, to, l.in, false);
+    if (l.sums_dx) partners_->add_up(to, rows * l.in);
+    if (i > 0) ops_.relu_backward(rows * l.in, input, to);
+  }
+
   using Memory = typename Ops::template Memory<T>;
   using Losses = typename Ops::Losses;
 

@@ -5,8 +5,10 @@
 #include <algorithm>
 
 #include "engine/buffer.h"
+#include "engine/gradient_taker.h"
 #include "engine/kernels/crew.h"
 #include "engine/kernels/kernels.h"
+#include "engine/kernels/scratch.h"
 #include "engine/models/host_losses.h"
 #include "engine/models/host_token_gradient.h"
 
@@ -24,10 +26,10 @@ class HostKernels : public Kernels<V> {
   using Losses = HostLosses<V>;
   using TokenGradient = HostTokenGradient<V>;
 
-  // `crew`: those who compute the fully connected layers' operations together; it outlives this.
-  // `rows_of_sample`: as kernels() wants it.
-  explicit HostKernels(Crew* crew = nullptr, int64_t rows_of_sample = 1)
-      : Base(kernels<V>(rows_of_sample)), crew_(crew) {}
+  // `crew`: those who compute the fully connected layers' operations together. `taker`: of their gradients, which are
+  // then not written. Both outlive this. `rows_of_sample`: as kernels() wants it.
+  explicit HostKernels(Crew* crew = nullptr, int64_t rows_of_sample = 1, GradientTaker<V>* taker = nullptr)
+      : Base(kernels<V>(rows_of_sample)), crew_(crew), taker_(taker) {}
 
   // How far apart rows of n lie that are read as a matrix: n or more.
   static int64_t row_width(int64_t n) { return n; }
@@ -41,11 +43,15 @@ class HostKernels : public Kernels<V> {
     Base::gemm(m, n, k, a, b, c, ldc, add, crew_);
   }
   void gemm_tree(int64_t m, int64_t n, Leaves leaves, GemmA<V> a, GemmB<V> b, V* c, int64_t ldc, bool add) const {
-    Base::gemm_tree(m, n, leaves, a, b, c, ldc, add, crew_);
+    Base::gemm_tree(m, n, leaves, a, b, c, ldc, add, crew_, taker_);
   }
   void sum_rows(int64_t n, Leaves leaves, const V* x, V* out, bool add) const {
     Crew::share(crew_, n, Crew::kColumns, Crew::kColumns, [&](Range columns) {
-      Base::sum_rows(columns.size(), n, leaves, x + columns.begin, out + columns.begin, add);
+      const int64_t count = columns.size();
+      V* const place = out + columns.begin;
+      V* const to = taker_ == nullptr ? place : scratch<V>(Scratch::Panel, count);
+      Base::sum_rows(count, n, leaves, x + columns.begin, to, add);
+      if (taker_ != nullptr) taker_->take(place, 0, 1, count, to, 0);
     });
   }
 
@@ -158,6 +164,7 @@ class HostKernels : public Kernels<V> {
 
  private:
   Crew* crew_;
+  GradientTaker<V>* taker_;
 };
 
 }  // namespace dtrain::engine

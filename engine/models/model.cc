@@ -44,11 +44,13 @@ Held held_by(const ModelSpec& spec, const SampleShape& shape, const ModelPart& p
 
 template <class T>
 std::unique_ptr<Model<T>> make_model(const ModelSpec& spec, const SampleShape& shape, int64_t samples,
-                                     const ModelPart& part, Partners<T>* partners, Crew* crew) {
+                                     const ModelPart& part, Partners<T>* partners, Crew* crew,
+                                     GradientTaker<T>* taker) {
   INVARIANT(part.stages == 1 || part.slices == 1, "a model is cut one way");
+  INVARIANT(taker == nullptr || std::holds_alternative<MlpSpec>(spec), "all of its gradients are taken");
   INVARIANT(part.slices == 1 || partners != nullptr, "slices need each other");
   const std::vector<View> views = views_in_whole(layout_of(spec, shape), pieces_of(spec, shape, part));
-  const HostKernels<T> ops(crew, std::max<int64_t>(1, shape.context));
+  const HostKernels<T> ops(crew, std::max<int64_t>(1, shape.context), taker);
   return std::visit(Overloaded{[&](const MlpSpec& m) -> std::unique_ptr<Model<T>> {
                                  return std::make_unique<Mlp<HostKernels<T>>>(ops, m, shape, samples, part, views, partners);
                                },
@@ -61,9 +63,9 @@ std::unique_ptr<Model<T>> make_model(const ModelSpec& spec, const SampleShape& s
                     spec);
 }
 template std::unique_ptr<Model<float>> make_model(const ModelSpec&, const SampleShape&, int64_t,
-                                                  const ModelPart&, Partners<float>*, Crew*);
+                                                  const ModelPart&, Partners<float>*, Crew*, GradientTaker<float>*);
 template std::unique_ptr<Model<double>> make_model(const ModelSpec&, const SampleShape&, int64_t,
-                                                   const ModelPart&, Partners<double>*, Crew*);
+                                                   const ModelPart&, Partners<double>*, Crew*, GradientTaker<double>*);
 
 Status check_fit(const ModelSpec& spec, const SampleShape& shape) {
   if (std::holds_alternative<GptSpec>(spec)) {

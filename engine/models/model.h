@@ -11,6 +11,7 @@
 #include <memory>
 #include <vector>
 
+#include "engine/gradient_taker.h"
 #include "engine/kernels/crew.h"
 #include "engine/kernels/kernels.h"
 #include "engine/layout.h"
@@ -92,12 +93,13 @@ class Model {
 Layout layout_of(const ModelSpec& spec, const SampleShape& shape);
 std::vector<Piece> pieces_of(const ModelSpec& spec, const SampleShape& shape, const ModelPart& part);
 Held held_by(const ModelSpec& spec, const SampleShape& shape, const ModelPart& part);
-// `partners`: where there are several slices. `crew`: those who compute it together. Both outlive the model.
+// `partners`: where there are several slices. `crew`: those who compute it together. `taker`: of an mlp's gradients,
+// in place of the arena. All outlive the model.
 // Arenas are of the whole model.
 template <class T>
 std::unique_ptr<Model<T>> make_model(const ModelSpec& spec, const SampleShape& shape, int64_t samples,
                                      const ModelPart& part = {}, Partners<T>* partners = nullptr,
-                                     Crew* crew = nullptr);
+                                     Crew* crew = nullptr, GradientTaker<T>* taker = nullptr);
 
 // InvalidArgument: the model can't take such samples.
 Status check_fit(const ModelSpec& spec, const SampleShape& shape);

@@ -19,6 +19,12 @@ Overlap overlap_of(const EngineSpec& spec) {
           .deadline_seconds = spec.deadline_seconds};
 }
 
+// Where every gradient comes once a step, and no norm has to be known before.
+bool updates_at_once(const RunPlan& plan, int world) {
+  return world == 1 && std::holds_alternative<MlpSpec>(plan.spec.model) && plan.spec.clip_norm == 0 &&
+         plan.spec.micro_batch == 0;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<AllReduce>> AllReduce::open(const RunPlan& plan, std::unique_ptr<Gang> gang) {
@@ -40,18 +46,29 @@ AllReduce::AllReduce(const RunPlan& plan, std::unique_ptr<Gang> gang, std::uniqu
       exchange_(std::make_unique<Exchange>(*team_, overlap_of(plan.spec))),
       crew_(plan.crew > 1 ? std::make_unique<Crew>(plan.crew) : nullptr) {
   INVARIANT(crew_ == nullptr || gang_->world() == 1, "a crew is one participant's");
+  if (!updates_at_once(plan, gang_->world())) return;
+  std::vector<std::span<float>> states;
+  for (int i = 0; i < optimizer_.states(); ++i) states.push_back(team_->state(i));
+  at_once_ = std::make_unique<ImmediateUpdate>(optimizer_, team_->gradients(first()).data(), team_->params(), states);
 }
 
 ArenaSizes AllReduce::sizes() const {
   const TeamPlan& plan = team_->plan();
-  const auto nodes = static_cast<int64_t>(this->nodes(first()).size());
+  const auto nodes = at_once_ ? 0 : static_cast<int64_t>(this->nodes(first()).size());
   return {plan.elements, plan.elements * nodes * plan_.threads, plan.elements * plan.states};
+}
+
+void AllReduce::begin_step(int, const Update& update, int64_t samples) {
+  if (!at_once_) return;
+  const auto rows = static_cast<double>(samples * plan_.rows_per_sample);
+  at_once_->begin({.learning_rate = update.learning_rate, .gradient_scale = 1 / rows, .step = update.step + 1});
 }
 
 Result<Outcome> AllReduce::finish_step(int me, const Update& update, const Outcome& own) {
   std::vector<double> all(static_cast<size_t>(gang_->world()) * kNotes);
   TRY(exchange_->collect(me, update.step, deadline(), notes_of(own), all));
   TRY(const Outcome outcome, total_of(all, update.step));
+  if (at_once_) return outcome;
   float* const gradients = team_->gradients(me).data();
   by_parts(me, [&](Range range) { exchange_->sum(me, range, gradients + range.begin); });
   TRY(const double scale, gradient_scale(me, update.step, static_cast<double>(outcome.rows)));

@@ -1,7 +1,7 @@
 // Every participant has all parameters; gradients are summed over all of them, each updates a slice of
 // the parameters, and everybody gets all slices: single, mirrored, multi-worker-mirrored. On one host
 // they share the memory of parameters and optimiser state, so that there is one copy. Between hosts gradients
-// travel while backward goes on.
+// travel while backward goes on. An mlp's only participant updates as it computes.
 #pragma once
 
 #include <memory>
@@ -11,6 +11,7 @@
 #include "engine/comm/team.h"
 #include "engine/kernels/crew.h"
 #include "engine/optimizer.h"
+#include "engine/strategies/immediate_update.h"
 #include "engine/strategies/updater.h"
 #include "engine/training/run_plan.h"
 
@@ -25,7 +26,7 @@ class AllReduce : public Updater {
   int64_t leaves() const override { return exchange_->leaves(); }
   std::vector<Node> nodes(int me) const override { return exchange_->nodes_of(me); }
   ArenaSizes sizes() const override;
-  Seat seat(int) override { return {.crew = crew_.get()}; }
+  Seat seat(int) override { return {.crew = crew_.get(), .taker = at_once_.get()}; }
   const float* parameters(int) const override { return team_->params().data(); }
   float* gradients(int me, size_t node) override {
     return team_->gradients(me, static_cast<int>(node)).data();
@@ -34,6 +35,7 @@ class AllReduce : public Updater {
   Range evaluated(int me, int64_t samples) const override {
     return {samples * me / gang_->world(), samples * (me + 1) / gang_->world()};
   }
+  void begin_step(int me, const Update& update, int64_t samples) override;
   void gradients_ready(int me, int64_t step, int64_t offset) override { exchange_->ready(me, step, offset); }
   Result<Outcome> finish_step(int me, const Update& update, const Outcome& own) override;
   Result<Outcome> add_up(int me, int64_t step, const Outcome& own) override;
@@ -62,6 +64,7 @@ class AllReduce : public Updater {
   std::unique_ptr<Team> team_;
   std::unique_ptr<Exchange> exchange_;
   const std::unique_ptr<Crew> crew_;  // of the only participant, or nothing
+  std::unique_ptr<ImmediateUpdate> at_once_;
 };
 
 }  // namespace dtrain::engine

@@ -39,6 +39,12 @@ class Updater {
   virtual const float* parameters(int me) const = 0;
   virtual float* gradients(int me, size_t node) = 0;
 
+  // Before the gradients of a step are computed, of so many samples of all participants.
+  virtual void begin_step(int me, const Update& update, int64_t samples) {
+    (void)me;
+    (void)update;
+    (void)samples;
+  }
   // While the last of a step's gradients are computed: of all of `me`'s arenas what lies from `offset` on is written.
   // Any number of times, or never.
   virtual void gradients_ready(int me, int64_t step, int64_t offset) {

@@ -19,7 +19,7 @@ BatchShare::BatchShare(const RunPlan& plan, Updater& updater, int me)
   const int64_t largest = (plan.batch * leaves_of(nodes_).size() + leaves_ - 1) / leaves_ + 1;
   capacity_ = plan.spec.micro_batch > 0 ? std::min<int64_t>(plan.spec.micro_batch, largest) : largest;
   model_ = make_model<float>(plan.spec.model, plan.shape, capacity_, seat_.part, seat_.partners,
-                             seat_.crew);
+                             seat_.crew, seat_.taker);
 }
 
 Result<Outcome> BatchShare::train(std::span<const uint32_t> batch, int64_t step) {

@@ -50,9 +50,10 @@ Status Training::run_participant(int me) {
 
   int64_t left_out = 0;  // the steps that the others did without this worker
   while (step < plan_.steps) {
-    TRY(const Outcome own,
-        share->train(sampler.batch(step / plan_.steps_per_epoch, step % plan_.steps_per_epoch), step));
+    const auto batch = sampler.batch(step / plan_.steps_per_epoch, step % plan_.steps_per_epoch);
     const Update update{.step = step, .learning_rate = learning_rate.at(step)};
+    updater_.begin_step(me, update, static_cast<int64_t>(batch.size()));
+    TRY(const Outcome own, share->train(batch, step));
     TRY(Outcome outcome, updater_.finish_step(me, update, own));
     const int64_t before = step;
     step = updater_.steps_seen(me, before + 1);

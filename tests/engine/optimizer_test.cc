@@ -133,6 +133,38 @@ TEST_CASE("an update has the same bits whole and in odd pieces") {
   }
 }
 
+// As products give gradients: in tiles that lie by themselves, of widths that the update knows and of others.
+TEST_CASE("an update has the same bits by blocks of a matrix") {
+  const Layout l = layout();
+  for (const OptimizerSpec& spec : all_kinds()) {
+    const OptimizerKernel kernel(spec, l);
+    Arenas whole, blocks;
+    for (int64_t step = 1; step <= 3; ++step) {
+      const Arena grads = random_arena(static_cast<unsigned>(step));
+      const OptimizerStep now{.learning_rate = 0.1, .gradient_scale = 1.0 / 48, .step = step};
+      const OptimizerKernel::Constants constants = kernel.constants(now);
+      for (const Parameter& parameter : l.parameters()) {
+        update(kernel, parameter.range(), now, whole, grads);
+        const int64_t columns = parameter.shape.back(), rows = parameter.size() / columns;
+        const int64_t ld = columns + 3;
+        for (const Range wide : {Range{0, 32}, Range{32, 48}, Range{48, 53}, Range{53, columns}}) {
+          for (int64_t row = 0; row < rows; row += 14) {
+            const int64_t height = std::min<int64_t>(14, rows - row), at = parameter.offset + row * columns + wide.begin;
+            std::vector<float> tile(static_cast<size_t>(height * ld), 1e30f);
+            for (int64_t r = 0; r < height; ++r) std::copy_n(grads.data() + at + r * columns, wide.size(), tile.data() + r * ld);
+            kernel.update({.width = wide.size(), .rows = height, .stride = columns, .gradient_stride = ld},
+                          kernel.decays(at), constants, blocks.params.data() + at, tile.data(),
+                          blocks.state0.data() + at, blocks.state1.data() + at);
+          }
+        }
+      }
+    }
+    CHECK(whole.params == blocks.params);
+    CHECK(whole.state0 == blocks.state0);
+    CHECK(whole.state1 == blocks.state1);
+  }
+}
+
 TEST_CASE("plain SGD keeps no state, momentum one arena, Adam two") {
   const std::vector<OptimizerSpec> kinds = all_kinds();
   std::vector<int> states;

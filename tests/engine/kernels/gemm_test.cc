@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "engine/gradient_taker.h"
+#include "engine/kernels/crew.h"
 #include "engine/kernels/kernels.h"
 #include "tests/engine/kernels/random_matrix.h"
 
@@ -135,7 +137,7 @@ TEST_CASE("a product over the rows of a batch is the tree over the products of i
         const auto a = random_matrix(k * m, 8), b = random_matrix(k * n, 9), before = random_matrix(m * n, 10);
         std::vector<float> c = before;
         kernels<float>(kRowsOfSample)
-            .gemm_tree(m, n, {ends.data(), 4}, {a.data(), 1, m}, {b.data(), n, 1}, c.data(), n, add, nullptr);
+            .gemm_tree(m, n, {ends.data(), 4}, {a.data(), 1, m}, {b.data(), n, 1}, c.data(), n, add, nullptr, nullptr);
         std::vector<std::vector<float>> leaves(4, std::vector<float>(static_cast<size_t>(m * n)));
         int64_t begin = 0;
         for (size_t leaf = 0; leaf < 4; ++leaf) {
@@ -149,6 +151,49 @@ TEST_CASE("a product over the rows of a batch is the tree over the products of i
           same = same && c[i] == (add ? sum + before[i] : sum);
         }
         CHECK(same);
+      }
+    }
+  }
+}
+
+// Puts each block where it belongs, and counts.
+struct Places : GradientTaker<float> {
+  Places(const float* from, size_t size) : arena(from), values(size), times(size) {}
+  void take(const float* place, int64_t stride, int64_t rows, int64_t width, const float* block, int64_t ld) override {
+    for (int64_t row = 0; row < rows; ++row) {
+      for (int64_t i = 0; i < width; ++i) {
+        const auto at = static_cast<size_t>(place - arena + row * stride + i);
+        values[at] = block[row * ld + i];
+        ++times[at];
+      }
+    }
+  }
+  const float* wanted(const float* place) const override { return values.data() + (place - arena); }
+  const float* arena;
+  std::vector<float> values;
+  std::vector<int> times;
+};
+
+TEST_CASE("who takes a product over the rows of a batch gets each element once, and nothing is written") {
+  Crew crew(3);
+  for (const int64_t m : {int64_t{1}, int64_t{45}, kManyRows}) {
+    for (const int64_t n : std::array<int64_t, 5>{10, 64, 97, 200, kManyColumns}) {
+      for (const auto& ends : {std::vector<int64_t>{40}, std::vector<int64_t>{16, 16, 25, 48}}) {
+        for (Crew* const hands : {static_cast<Crew*>(nullptr), &crew}) {
+          CAPTURE(m);
+          CAPTURE(n);
+          CAPTURE(ends.size());
+          const auto a = random_matrix(ends.back() * m, 8), b = random_matrix(ends.back() * n, 9);
+          const Leaves leaves{ends.data(), static_cast<int>(ends.size())};
+          std::vector<float> written(static_cast<size_t>(m * n)), untouched(written.size(), -7);
+          Places places(untouched.data(), untouched.size());
+          const auto product = kernels<float>(kRowsOfSample).gemm_tree;
+          product(m, n, leaves, {a.data(), 1, m}, {b.data(), n, 1}, written.data(), n, false, hands, nullptr);
+          product(m, n, leaves, {a.data(), 1, m}, {b.data(), n, 1}, untouched.data(), n, false, hands, &places);
+          CHECK(places.values == written);
+          CHECK(places.times == std::vector<int>(written.size(), 1));
+          CHECK(untouched == std::vector<float>(written.size(), -7));
+        }
       }
     }
   }

@@ -2,6 +2,8 @@
 
 #include <cstdio>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "cli/commands.h"
 #include "cli/errors.h"
@@ -24,6 +26,13 @@ struct CheckOptions {
   std::vector<std::string> set;
 };
 
+// What is allowed, and may not be what was meant.
+std::vector<std::string> warnings_of(const Spec& spec) {
+  std::vector<std::string> all{shell_value_warning(spec), same_members_warning(spec)};
+  std::erase(all, "");
+  return all;
+}
+
 Result<int> check(const CheckOptions& options, const CommandContext& context) {
   TRY(const SpecSource source, find_spec_file(options.file));
   ParseOptions parse;
@@ -35,8 +44,9 @@ Result<int> check(const CheckOptions& options, const CommandContext& context) {
   const auto parsed = parse_spec(source.yaml, parse);
   if (context.json) {
     // Mistakes are what was asked for, so they are facts and no error of this command.
-    fmt::print("{}",
-               check_json(source.file_name, parsed.ok() ? &parsed.value() : nullptr, mistakes));
+    const Spec* const spec = parsed.ok() ? &parsed.value() : nullptr;
+    fmt::print("{}", check_json(source.file_name, spec, mistakes,
+                                spec == nullptr ? std::vector<std::string>() : warnings_of(*spec)));
     return parsed.ok() ? 0 : exit_code_of(parsed.error());
   }
   if (!parsed.ok()) return parsed.error();
@@ -48,9 +58,7 @@ Result<int> check(const CheckOptions& options, const CommandContext& context) {
   if (const std::string note = left_out_note(spec); !note.empty()) {
     fmt::print(stderr, "{}\n", note);
   }
-  for (const std::string& warning : {shell_value_warning(spec), same_members_warning(spec)}) {
-    if (!warning.empty()) fmt::print(stderr, "Warning: {}\n", warning);
-  }
+  for (const std::string& warning : warnings_of(spec)) fmt::print(stderr, "Warning: {}\n", warning);
   return 0;
 }
 

@@ -3,6 +3,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "schema/left_out.h"
 #include "schema/states.h"
 #include "schema/version.h"
 
@@ -223,8 +224,8 @@ std::string output_json(const std::string& id, const std::string& directory,
   return line_of({{"id", id}, {"output_dir", directory}, {"files", std::move(listed)}});
 }
 
-std::string check_json(const std::string& file, const Spec* spec,
-                       const std::vector<Mistake>& mistakes) {
+std::string check_json(const std::string& file, const Spec* spec, const std::vector<Mistake>& mistakes,
+                       const std::vector<std::string>& warnings) {
   Json listed = Json::array();
   for (const Mistake& mistake : mistakes) {
     listed.push_back({{"file", mistake.file},
@@ -246,7 +247,9 @@ std::string check_json(const std::string& file, const Spec* spec,
                   {"framework", spec == nullptr ? Json() : Json(to_string(spec->framework))},
                   {"roles", std::move(roles)},
                   {"members", spec != nullptr && spec->is_set() ? spec->member_count() : 0},
-                  {"mistakes", std::move(listed)}});
+                  {"mistakes", std::move(listed)},
+                  {"warnings", warnings},
+                  {"left_out", spec == nullptr ? "" : left_out_note(*spec)}});
 }
 
 std::string compare_json(const Comparison& comparison) {

@@ -70,6 +70,25 @@ TEST_CASE("check --json lists every mistake with its place, and returns 2") {
   CHECK(mistakes[2]["line"] == 4);
 }
 
+TEST_CASE("check --json tells what the text tells beside mistakes") {
+  Cluster cluster;
+  fs::path project = cluster.project(
+      "project: p\ntrain:\n  framework: engine\n  image: some/image\n  engine: {model: mlp, data: {train: digits}}\n"
+      "  parameters: {unused: [1, 2]}\n");
+  Output text = cluster.run({"check"}, project);
+  Output output = cluster.run({"check", "--json"}, project);
+  CHECK_MESSAGE(output.code == 0, output.all());
+  CHECK_MESSAGE(output.err.empty(), output.err);
+  REQUIRE(Json::accept(output.out));
+  const Json json = Json::parse(output.out);
+  REQUIRE(json["warnings"].size() == 1);
+  const std::string warning = json["warnings"][0], left_out = json["left_out"];
+  CHECK(warning.find("unused") != std::string::npos);
+  CHECK(text.err.find("Warning: " + warning) != std::string::npos);
+  CHECK(left_out.find("image") != std::string::npos);
+  CHECK(text.err.find(left_out) != std::string::npos);
+}
+
 TEST_CASE("train --json says nothing for people while all goes well") {
   Cluster cluster;
   fs::path project = cluster.project("quiet", {{"dtrain.yml", "project: p\ntrain: {run: echo}\n"},

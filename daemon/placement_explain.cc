@@ -175,6 +175,12 @@ Waits waits(const ExperimentId& id, const Spec& spec, const FreeHosts& hosts,
                       number_of(spec.replica_count(), "free port"))};
 }
 
+// How to ask for other resources; not where roles may have their own.
+std::string example(const Spec& spec, std::string_view resource) {
+  const bool is_alone = spec.roles.size() == 1 && spec.roles.front().role == Role::Train;
+  return is_alone ? fmt::format(", e.g. --set train.resources.{}", resource) : "";
+}
+
 Never never(const ExperimentId& id, const Spec& spec, const FreeHosts& empty,
             const Choice& choice) {
   switch (what_is_short(id, spec, empty, choice)) {
@@ -184,14 +190,14 @@ Never never(const ExperimentId& id, const Spec& spec, const FreeHosts& empty,
                           wanted_gpus(id, spec, empty, choice), best->host->name,
                           number_of(static_cast<int>(best->gpus.size()), "GPU"),
                           sum_text(empty, free_gpus)),
-              "ask for fewer `gpus`, e.g. --set train.resources.gpus=0, or add a host"};
+              fmt::format("ask for fewer `gpus`{}, or add a host", example(spec, "gpus=0"))};
     }
     case Short::Memory: {
       const FreeHost* best = roomiest(empty, free_memory);
       return {fmt::format("needs {}; the largest is {} with {}", wanted_memory(spec, empty),
                           best->host->name, gibibytes(free_memory(*best))),
               one_exceeds_memory(spec, empty)
-                  ? "lower `mem`, e.g. --set train.resources.mem=1GiB, or add a host"
+                  ? fmt::format("lower `mem`{}, or add a host", example(spec, "mem=1GiB"))
                   : "ask for fewer replicas, for less `mem` each, or add a host"};
     }
     case Short::Cpus: {

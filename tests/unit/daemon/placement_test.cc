@@ -165,6 +165,13 @@ TEST_CASE("what no host can give is refused by name") {
   add_host(model, "n1", 4, 32, 2);
   CHECK(never(model, spec_of({role(Role::Train, 1, 1, 1, 4)})).reason ==
         "needs 4 GPUs; the largest host is n1 with 2 GPUs, all hosts: 2");
+  CHECK(never(model, spec_of({role(Role::Train, 1, 1, 1, 4)})).hint ==
+        "ask for fewer `gpus`, e.g. --set train.resources.gpus=0, or add a host");
+  // Where roles may have resources of their own it would not help.
+  CHECK(never(model, spec_of({role(Role::Master, 1, 1, 1, 0), role(Role::Worker, 1, 1, 1, 4)})).hint ==
+        "ask for fewer `gpus`, or add a host");
+  CHECK(never(model, spec_of({role(Role::Master, 1, 1, 1, 0), role(Role::Worker, 1, 1, 99, 0)})).hint ==
+        "lower `mem`, or add a host");
   CHECK(never(model, spec_of({role(Role::Train, 1, 8, 1, 0)})).reason ==
         "needs 8 cpus on one host; the largest is n1 with 4");
   CHECK(never(model, spec_of({role(Role::Train, 1, 1, 1, 0)}), "n7").reason ==

@@ -133,6 +133,7 @@ Status run(const DaemonOptions& options, Readiness& readiness) {
       readiness.announce();
       local_runner.connected(host);
     };
+    runner_api.on_disconnected = [&](const HostId& host) { local_runner.disconnected(host); };
     runner_api.on_hung = [&](const HostId& host) { local_runner.replace(host); };
     local_runner.on_ended = [&] { readiness.announce(); };
     give_up.async_wait([&](boost::system::error_code) { readiness.announce(); });

@@ -97,7 +97,7 @@ LocalRunner::LocalRunner(boost::asio::io_context& loop, const Home& home, const 
       config_(config),
       ended_(loop),
       again_(loop),
-      first_word_(loop),
+      word_(loop),
       patience_(config.runner_timeout_ms) {}
 
 void LocalRunner::start() {
@@ -112,28 +112,28 @@ void LocalRunner::start() {
   }
   pid_ = *pid;
   started_ = std::chrono::steady_clock::now();
-  await_first_word();
+  await_word();
   wait_for_end();
 }
 
 void LocalRunner::adopt() {
   Holder holder = holder_of(home_.runner() / "lock");
   if (!holder.process) return start_later();
-  await_first_word();
+  await_word();
   ended_.assign(holder.process.release());
   ended_.async_wait(ended_.wait_read, [this, pid = holder.pid](boost::system::error_code error) {
     if (error) return;
     ended_.close();
-    first_word_.cancel();
+    word_.cancel();
     std::fprintf(stderr, "the local runner (pid %d) of an earlier daemon ended\n", pid);
     start_later();
   });
 }
 
 // It may hang. While it has no stream nobody else would see that.
-void LocalRunner::await_first_word() {
-  first_word_.expires_after(patience_);
-  first_word_.async_wait([this](boost::system::error_code error) {
+void LocalRunner::await_word() {
+  word_.expires_after(patience_);
+  word_.async_wait([this](boost::system::error_code error) {
     if (error) return;
     patience_ *= 2;   // it may as well need that long
     kill_hung();
@@ -158,7 +158,7 @@ void LocalRunner::wait_for_end() {
     std::fprintf(stderr, "the local runner (pid %d) ended, status %d\n", pid_, status);
     pid_ = -1;
     ended_.close();
-    first_word_.cancel();
+    word_.cancel();
     if (on_ended) on_ended();
     if (stopping_) return;
     if (std::chrono::steady_clock::now() - started_ > kHealthyAfter) backoff_ = {};
@@ -182,8 +182,13 @@ bool LocalRunner::is_own(const HostId& host) const {
 
 void LocalRunner::connected(const HostId& host) {
   if (!is_own(host)) return;
-  first_word_.cancel();
+  word_.cancel();
   patience_ = std::chrono::milliseconds(config_.runner_timeout_ms);
+}
+
+void LocalRunner::disconnected(const HostId& host) {
+  const bool is_watched = ended_.is_open();   // else it is gone, and the next one's word is awaited
+  if (!stopping_ && is_watched && is_own(host)) await_word();
 }
 
 void LocalRunner::replace(const HostId& hung) {
@@ -206,7 +211,7 @@ void LocalRunner::kill_hung() {
 void LocalRunner::stop() {
   stopping_ = true;
   again_.cancel();
-  first_word_.cancel();
+  word_.cancel();
   if (pid_ > 0) {
     kill(pid_, SIGTERM);   // ours until it is reaped
   } else if (const Holder runner = holder_of(home_.runner() / "lock"); runner.process) {

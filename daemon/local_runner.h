@@ -33,8 +33,9 @@ class LocalRunner {
   // That host, if it is this machine's, hangs: its runner is killed and another started. Keepers and
   // replicas go on.
   void replace(const HostId& hung);
-  // That host's runner has dialled in.
+  // That host's runner has dialled in; its stream is gone, and it is to dial again.
   void connected(const HostId& host);
+  void disconnected(const HostId& host);
 
   // Our runner ended, for whatever reason.
   std::function<void()> on_ended;
@@ -42,7 +43,7 @@ class LocalRunner {
  private:
   void adopt();
   void start_later();
-  void await_first_word();
+  void await_word();
   void wait_for_end();
   bool is_own(const HostId& host) const;
   void kill_hung();
@@ -52,8 +53,8 @@ class LocalRunner {
   pid_t pid_ = -1;                                // -1: not ours, or not there
   boost::asio::posix::stream_descriptor ended_;   // a pidfd
   boost::asio::steady_timer again_;
-  boost::asio::steady_timer first_word_;
-  std::chrono::milliseconds patience_;            // until its first word
+  boost::asio::steady_timer word_;
+  std::chrono::milliseconds patience_;            // with one that has no stream
   std::chrono::steady_clock::time_point started_;
   std::chrono::milliseconds backoff_{0};
   bool stopping_ = false;

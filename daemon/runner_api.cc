@@ -66,6 +66,7 @@ grpc::ServerBidiReactor<pb::FromRunner, pb::ToRunner>* RunnerApi::Connect(
     if (found == connected_.end() || found->second.stream.get() != raw) return;
     connected_.erase(found);
     scheduler_->handle(HostDisconnected{*host});
+    if (on_disconnected) on_disconnected(*host);
   };
   stream->start();
   return stream.get();

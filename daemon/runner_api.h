@@ -45,6 +45,7 @@ class RunnerApi : public pb::Runner::CallbackService, public RunnerOutbox {
 
   std::function<void(const pb::UsageReport&)> on_usage;
   std::function<void(const HostId&)> on_connected;
+  std::function<void(const HostId&)> on_disconnected;
   std::function<void(const HostId&)> on_hung;   // its stream is being ended
   // Facts of a host that only people look at: version, cgroup kind, why it has no GPU, GPU details.
   const pb::Hello* hello(const HostId& host) const;

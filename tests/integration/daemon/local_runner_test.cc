@@ -43,5 +43,11 @@ TEST_CASE("a runner of ours that hangs before it says anything is replaced") {
   CHECK(said(folder.path().string() + " hang") == "ended\n");
 }
 
+TEST_CASE("a runner whose stream ended and that does not dial again is replaced") {
+  const test::TemporaryFolder folder;
+  std::filesystem::create_directories(folder / "runner");
+  CHECK(said(folder.path().string() + " leave") == "ended\n");
+}
+
 }  // namespace
 }  // namespace dtrain

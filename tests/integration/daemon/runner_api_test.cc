@@ -54,6 +54,20 @@ TEST_CASE("a runner that says nothing any more is given up") {
   daemon.until([&] { return !host.connected; });
 }
 
+TEST_CASE("a stream that ends is told of, unless a newer one of its host took its place") {
+  test::TemporaryFolder folder;
+  ServedDaemon daemon(home_below(folder.path()));
+  std::vector<HostId> gone;
+  daemon.runner_api.on_disconnected = [&](const HostId& host) { gone.push_back(host); };
+  {
+    FakeRunner newer(daemon, 2'000);
+    { FakeRunner newest(daemon, 3'000); }
+    CHECK(newer.ended());
+  }
+  daemon.until([&] { return !gone.empty(); });
+  CHECK(gone == std::vector{HostId{"h1"}});
+}
+
 TEST_CASE("a hello that comes after a newer one of its host is refused") {
   test::TemporaryFolder folder;
   ServedDaemon daemon(home_below(folder.path()));

@@ -2,6 +2,7 @@
 //   local_runner_program <home>            at a moment when no descriptor is free
 //   local_runner_program <home> adopt      beside a runner of an earlier daemon that hangs
 //   local_runner_program <home> hang       and the runner that it starts hangs
+//   local_runner_program <home> leave      and it hangs once its stream has come and gone
 // prints when it has seen the runner that it started end. As that runner, which is this executable
 // again, it ends at once, unless it is to hang.
 #include <fcntl.h>
@@ -13,6 +14,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <string_view>
 #include <vector>
 
@@ -65,7 +67,8 @@ int main(int argc, char** argv) {
   const dtrain::Home home{argv[1], std::string(argv[1]) + "/socket"};
   const std::string_view how = argc > 2 ? argv[2] : "";
   const bool adopt = how == "adopt";
-  if (how == "hang") setenv(kHangs, "1", 1);
+  const bool leave = how == "leave";
+  if (how == "hang" || leave) setenv(kHangs, "1", 1);
   if (adopt && !start_hung_runner(home)) return 4;
   boost::asio::io_context loop;
   dtrain::Config config;
@@ -80,6 +83,12 @@ int main(int argc, char** argv) {
     runner.start();
   } else {
     start_without_descriptors(runner);
+  }
+  if (leave) {
+    const dtrain::HostId host{"h1"};
+    std::ofstream(home.runner() / "host-id") << host.hex;
+    runner.connected(host);
+    runner.disconnected(host);
   }
   loop.run_for(std::chrono::seconds(30));
   std::puts(ended ? "ended" : "not ended");

@@ -37,7 +37,8 @@ Run declare_daemon_with_run(Options& options, CommandContext& context) {
     return [no_runner]() -> Result<int> {
       runner::set_process_name("dtrain-daemon");
       TRY(const Home home, home_from_environment());
-      return daemon::run_daemon({home, !*no_runner});
+      TRY(daemon::run_daemon({home, !*no_runner}));
+      return 0;
     };
   });
   return none;

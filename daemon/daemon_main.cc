@@ -174,16 +174,12 @@ Status run(const DaemonOptions& options, Readiness& readiness) {
 
 }  // namespace
 
-int run_daemon(const DaemonOptions& options) {
+Status run_daemon(const DaemonOptions& options) {
   raise_descriptor_limit();
   std::signal(SIGPIPE, SIG_IGN);
   bound_own_log(options.home.daemon_log());
   Readiness readiness;
-  const Status status = run(options, readiness);
-  if (status.ok()) return 0;
-  std::fprintf(stderr, "%s\n", status.error().message.c_str());
-  if (!status.error().hint.empty()) std::fprintf(stderr, "  hint: %s\n", status.error().hint.c_str());
-  return 1;
+  return run(options, readiness);
 }
 
 }  // namespace dtrain::daemon

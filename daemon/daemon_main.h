@@ -2,6 +2,7 @@
 #pragma once
 
 #include "schema/home.h"
+#include "schema/result.h"
 
 namespace dtrain::daemon {
 
@@ -12,7 +13,7 @@ struct DaemonOptions {
 
 // Blocks until `daemon stop`, TERM or INT; replicas go on. When DTRAIN_READY_FD names a descriptor, one
 // byte is written there and it is closed once calls are answered and the local runner is in.
-// Returns the exit code: 0, or 1 when it could not begin (said on stderr).
-int run_daemon(const DaemonOptions& options);
+// An error: it could not begin.
+Status run_daemon(const DaemonOptions& options);
 
 }  // namespace dtrain::daemon

@@ -78,6 +78,7 @@ Result<Home> open_home(const fs::path& root) {
   if (!absolute.has_filename()) absolute = absolute.parent_path();
   if (auto owned = own_directory(absolute); !owned.ok()) {
     Error error = std::move(owned).error();
+    if (error.code == Code::Internal) error.code = Code::FailedPrecondition;   // below a file, read-only
     if (error.hint.empty()) error.hint = "set DTRAIN_HOME to a directory that you can write to";
     return error;
   }

@@ -57,10 +57,19 @@ TEST_CASE("a daemon that can't have the descriptors to begin with says so, and d
     const std::string limited = "ulimit -n " + descriptors + "; exec \"$0\" \"$@\"";
     command.argv.insert(command.argv.begin(), {"/bin/sh", "-c", limited});
     const Output refused = run(command);
-    CHECK(refused.code == 1);
-    CHECK(refused.err == "open 64 descriptors, to begin with: Too many open files\n"
+    CHECK(refused.code == 2);
+    CHECK(refused.err == "dtrain: open 64 descriptors, to begin with: Too many open files\n"
                          "  hint: raise the limit of open files (ulimit -n)\n");
   }
+}
+
+TEST_CASE("a second daemon of one home is refused like anything else that a command refuses") {
+  Cluster cluster;
+  REQUIRE(cluster.run({"daemon", "start"}).code == 0);
+  const Output second = cluster.run({"daemon", "run"});
+  CHECK(second.code == 2);
+  CHECK_MESSAGE(second.err.starts_with("dtrain: a daemon runs already: "), second.err);
+  CHECK_MESSAGE(second.err.ends_with("\n  hint: `dtrain daemon status` shows it\n"), second.err);
 }
 
 TEST_CASE("a full disk refuses the submission; with room again the same command works") {

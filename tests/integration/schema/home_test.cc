@@ -70,6 +70,10 @@ TEST_CASE("what is no directory, or not ours, is refused with what to do") {
   REQUIRE(!file.ok());
   CHECK(file.error().message == (scratch.path() / "file").string() + " is not a directory");
   CHECK(!file.error().hint.empty());
+  const auto below = open_home(scratch.path() / "file" / "x");
+  REQUIRE(!below.ok());
+  CHECK(below.error().code == Code::FailedPrecondition);
+  CHECK(below.error().message.ends_with("Not a directory"));
   if (geteuid() == 0) {
     fs::create_directory(scratch.path() / "theirs");
     REQUIRE(chown((scratch.path() / "theirs").c_str(), 65534, 65534) == 0);

@@ -28,6 +28,7 @@ class Attempt {
     pb::SubmitRequest request;
     *request.mutable_header() = header;
     if (!call_.write(request)) return broken();
+    list_ = header.snapshot();
     std::vector<Sha256> missing;
     pb::SubmitReply reply;
     while (call_.read(reply)) {
@@ -57,10 +58,11 @@ class Attempt {
     for (const Sha256& name : missing) {
       TRY(const uint64_t size_bytes, blobs_->size(name));
       sizes.push_back(size_bytes);
-      total_bytes_ += size_bytes;
+      if (!is_list(name)) total_bytes_ += size_bytes;
     }
     for (size_t i = 0; i < missing.size(); ++i) {
       TRY(send_blob(missing[i], sizes[i]));
+      if (is_list(missing[i])) continue;
       sent_bytes_ += sizes[i];
       if (progress_) progress_(sent_bytes_, total_bytes_);
     }
@@ -82,10 +84,13 @@ class Attempt {
       // How much of a blob a part of its frame stands for is not known; for the bar a guess is
       // enough.
       frame_bytes = std::min(frame_bytes + part.size(), size_bytes);
-      if (progress_) progress_(sent_bytes_ + frame_bytes, total_bytes_);
+      if (progress_ && !is_list(name)) progress_(sent_bytes_ + frame_bytes, total_bytes_);
       return ok();
     });
   }
+
+  // The list of files goes ahead, and how much follows is known only then.
+  bool is_list(const Sha256& name) const { return to_bytes(name) == list_; }
 
   Status write(const pb::SubmitRequest& request) {
     if (call_.write(request)) return ok();
@@ -102,6 +107,7 @@ class Attempt {
   SnapshotBlobs* blobs_;
   const SubmitProgress& progress_;
   RpcCall call_;
+  std::string list_;
   uint64_t sent_bytes_ = 0;
   uint64_t total_bytes_ = 0;
 };

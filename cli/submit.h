@@ -21,7 +21,7 @@ void add_user(pb::SubmitHeader& header);
 // The variables that the Spec wants from this shell; InvalidArgument names one that is not set.
 Status take_secrets(const Spec& spec, pb::SubmitHeader& header);
 
-// Bytes of the snapshot sent and to be sent, as far as known; counted before compression.
+// Bytes of its files that are sent and that are to be sent; counted before compression.
 using SubmitProgress = std::function<void(uint64_t sent_bytes, uint64_t total_bytes)>;
 
 // `blobs` may be null when the daemon is known to have the snapshot; NotFound when it does not.

@@ -1,0 +1,78 @@
+#include "cli/submit.h"
+
+#include <doctest/doctest.h>
+
+#include <fstream>
+#include <utility>
+#include <vector>
+
+#include "tests/integration/cli/fake_daemon.h"
+#include "tests/support/project.h"
+
+namespace dtrain::cli {
+namespace {
+
+// Asks for the list of files, then for the files, as the daemon does of a project that it never saw.
+class EmptyDaemon : public FakeDaemon {
+ public:
+  using FakeDaemon::FakeDaemon;
+  using Stream = grpc::ServerReaderWriter<pb::SubmitReply, pb::SubmitRequest>;
+
+  grpc::Status Submit(grpc::ServerContext*, Stream* stream) override {
+    pb::SubmitRequest request;
+    stream->Read(&request);
+    ask(stream, {request.header().snapshot()});
+    ask(stream, files);
+    pb::SubmitReply reply;
+    reply.mutable_accepted()->set_number(1);
+    stream->Write(reply);
+    return grpc::Status::OK;
+  }
+
+  std::vector<std::string> files;
+
+ private:
+  static void ask(Stream* stream, const std::vector<std::string>& names) {
+    pb::SubmitReply reply;
+    for (const std::string& name : names) reply.mutable_missing()->add_sha256(name);
+    stream->Write(reply);
+    pb::SubmitRequest request;
+    while (stream->Read(&request) && !request.has_blobs_done()) {
+    }
+  }
+};
+
+TEST_CASE("what was sent grows towards one total, from the first file to the last") {
+  const test::TemporaryFolder project;
+  std::ofstream(project / "a.py") << "print('a')\n";
+  std::ofstream(project / "b.py") << std::string(5'000, 'b');
+  const auto snapshot = take_snapshot(project.path(), {});
+  REQUIRE(snapshot.ok());
+
+  const ScratchHome scratch;
+  EmptyDaemon daemon(scratch.home());
+  const pb::Manifest manifest = parse_manifest(snapshot->manifest_bytes).value();
+  for (const auto& entry : manifest.entry()) daemon.files.push_back(entry.sha256());
+  const CommandContext context;
+  auto connection = connect(scratch.home(), Autostart::No, context);
+  REQUIRE(connection.ok());
+
+  pb::SubmitHeader header;
+  header.set_snapshot(to_bytes(snapshot->root));
+  SnapshotBlobs blobs(project.path(), *snapshot);
+  std::vector<std::pair<uint64_t, uint64_t>> told;
+  const auto accepted = submit(*connection, context, header, &blobs,
+                               [&](uint64_t sent, uint64_t total) { told.emplace_back(sent, total); });
+  REQUIRE(accepted.ok());
+  REQUIRE(!told.empty());
+  CHECK(told.back() == std::pair(snapshot->total_bytes, snapshot->total_bytes));
+  uint64_t before = 0;
+  for (const auto& [sent, total] : told) {
+    CHECK(total == snapshot->total_bytes);
+    CHECK(sent >= before);
+    before = sent;
+  }
+}
+
+}  // namespace
+}  // namespace dtrain::cli

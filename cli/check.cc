@@ -9,9 +9,8 @@
 #include "cli/errors.h"
 #include "cli/json_output.h"
 #include "cli/roles_text.h"
-#include "cli/same_members.h"
-#include "cli/shell_values.h"
 #include "cli/spec_source.h"
+#include "cli/spec_warnings.h"
 #include "cli/words.h"
 #include "schema/left_out.h"
 #include "schema/spec.h"
@@ -26,13 +25,6 @@ struct CheckOptions {
   std::vector<std::string> set;
 };
 
-// What is allowed, and may not be what was meant.
-std::vector<std::string> warnings_of(const Spec& spec) {
-  std::vector<std::string> all{shell_value_warning(spec), same_members_warning(spec)};
-  std::erase(all, "");
-  return all;
-}
-
 Result<int> check(const CheckOptions& options, const CommandContext& context) {
   TRY(const SpecSource source, find_spec_file(options.file));
   ParseOptions parse;
@@ -45,8 +37,7 @@ Result<int> check(const CheckOptions& options, const CommandContext& context) {
   if (context.json) {
     // Mistakes are what was asked for, so they are facts and no error of this command.
     const Spec* const spec = parsed.ok() ? &parsed.value() : nullptr;
-    fmt::print("{}", check_json(source.file_name, spec, mistakes,
-                                spec == nullptr ? std::vector<std::string>() : warnings_of(*spec)));
+    fmt::print("{}", check_json(source.file_name, spec, mistakes));
     return parsed.ok() ? 0 : exit_code_of(parsed.error());
   }
   if (!parsed.ok()) return parsed.error();
@@ -58,7 +49,7 @@ Result<int> check(const CheckOptions& options, const CommandContext& context) {
   if (const std::string note = left_out_note(spec); !note.empty()) {
     fmt::print(stderr, "{}\n", note);
   }
-  for (const std::string& warning : warnings_of(spec)) fmt::print(stderr, "Warning: {}\n", warning);
+  for (const std::string& warning : spec_warnings(spec)) fmt::print(stderr, "Warning: {}\n", warning);
   return 0;
 }
 

@@ -3,6 +3,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "cli/spec_warnings.h"
 #include "schema/left_out.h"
 #include "schema/states.h"
 #include "schema/version.h"
@@ -224,8 +225,7 @@ std::string output_json(const std::string& id, const std::string& directory,
   return line_of({{"id", id}, {"output_dir", directory}, {"files", std::move(listed)}});
 }
 
-std::string check_json(const std::string& file, const Spec* spec, const std::vector<Mistake>& mistakes,
-                       const std::vector<std::string>& warnings) {
+std::string check_json(const std::string& file, const Spec* spec, const std::vector<Mistake>& mistakes) {
   Json listed = Json::array();
   for (const Mistake& mistake : mistakes) {
     listed.push_back({{"file", mistake.file},
@@ -248,7 +248,7 @@ std::string check_json(const std::string& file, const Spec* spec, const std::vec
                   {"roles", std::move(roles)},
                   {"members", spec != nullptr && spec->is_set() ? spec->member_count() : 0},
                   {"mistakes", std::move(listed)},
-                  {"warnings", warnings},
+                  {"warnings", spec == nullptr ? std::vector<std::string>() : spec_warnings(*spec)},
                   {"left_out", spec == nullptr ? "" : left_out_note(*spec)}});
 }
 

@@ -17,10 +17,9 @@
 #include "cli/engine_data.h"
 #include "cli/follow.h"
 #include "cli/plan_view.h"
-#include "cli/same_members.h"
-#include "cli/shell_values.h"
 #include "cli/sink.h"
 #include "cli/spec_source.h"
+#include "cli/spec_warnings.h"
 #include "cli/submit.h"
 #include "cli/sync_line.h"
 #include "cli/sync_size.h"
@@ -268,9 +267,7 @@ Result<int> train(const TrainOptions& options, const CommandContext& context) {
   if (!options.dry_run) TRY(check_engine_data(prepared.spec, prepared.source.root));
   if (options.save) TRY(save_spec(options, prepared, context.json));
   const Spec& spec = prepared.spec;
-  for (const std::string& warning : {shell_value_warning(spec), same_members_warning(spec)}) {
-    if (!warning.empty()) std::fprintf(stderr, "Warning: %s\n", warning.c_str());
-  }
+  for (const std::string& warning : spec_warnings(spec)) std::fprintf(stderr, "Warning: %s\n", warning.c_str());
   TRY(Connection connection, connect(Autostart::IfNeeded, context));
   if (options.dry_run) {
     pb::PlanRequest request;

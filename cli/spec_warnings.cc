@@ -1,0 +1,14 @@
+#include "cli/spec_warnings.h"
+
+#include "cli/same_members.h"
+#include "cli/shell_values.h"
+
+namespace dtrain::cli {
+
+std::vector<std::string> spec_warnings(const Spec& spec) {
+  std::vector<std::string> all{shell_value_warning(spec), same_members_warning(spec)};
+  std::erase(all, "");
+  return all;
+}
+
+}  // namespace dtrain::cli

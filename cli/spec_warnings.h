@@ -1,0 +1,14 @@
+// What of an experiment is allowed, and may not be what was meant. Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "schema/spec.h"
+
+namespace dtrain::cli {
+
+// A sentence or two each, without a full line's end.
+std::vector<std::string> spec_warnings(const Spec& spec);
+
+}  // namespace dtrain::cli

@@ -6,8 +6,8 @@
 // GPU waits for one that never comes.
 //
 // The host is one step ahead of its GPU: it enqueues a step, or its forward, while the one before is computed, and then
-// waits for that one's end. So a GPU has always something to do. A loss that is no number is found when the next step is on its way:
-// that comes to nothing, for all end, and all save only what was settled.
+// waits for that one's end. So a GPU has always something to do. A loss that is no number is found when the next step is
+// on its way: that comes to nothing, for all end, and all save only what was settled.
 #pragma once
 
 #include <functional>

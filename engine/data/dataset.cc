@@ -18,6 +18,10 @@ Error refused(Error error) {
   return error;
 }
 
+void ask_for(const uint8_t* from, size_t bytes) {
+  for (size_t at = 0; at < bytes; at += 64) __builtin_prefetch(from + at);
+}
+
 }  // namespace
 
 Result<Dataset> Dataset::read(const fs::path& path, const DatasetOptions& options) {
@@ -131,14 +135,6 @@ void Dataset::standardise_by(double mean, double deviation) {
   mean_ = mean;
   deviation_ = deviation;
 }
-
-namespace {
-
-void ask_for(const uint8_t* from, size_t bytes) {
-  for (size_t at = 0; at < bytes; at += 64) __builtin_prefetch(from + at);
-}
-
-}  // namespace
 
 void Dataset::images(std::span<const uint32_t> ids, float* x, int32_t* labels) const {
   const auto each = static_cast<size_t>(pixels());

@@ -68,7 +68,7 @@ DTRAIN_INLINE void multiply(int64_t k_count, const T* a, int64_t rs, int64_t cs,
     return;
   }
   add_outer<T, true>(a, rs, b, acc);
-#pragma GCC unroll 4   // on Zen 4 a leaf of 16 rows costs a twentieth less
+#pragma GCC unroll 4   // on Zen 4 leaves of 16 rows, all in the cache, take a twentieth less
   for (int64_t k = 1; k < k_count; ++k) {
     a += cs;
     b += ldb;

@@ -66,6 +66,7 @@ struct Chunk {
 };
 class Piece {
  public:
+  Piece() = default;  // empty
   // The first, and the one that follows another.
   explicit Piece(Leaves leaves) : Piece(leaves, 0, 0) {}
   Piece next() const { return Piece(leaves_, leaf_, k_); }
@@ -86,40 +87,91 @@ class Piece {
   }
 
   Leaves leaves_;
-  int leaf_;  // where the next one begins
-  int64_t k_;
+  int leaf_ = 0;  // where the next one begins
+  int64_t k_ = 0;
 };
 
-// Strips next to each other, from `line` on, each `strip_bytes` after the one before: of each chunk the parts, and
-// of each part two tiles. Memory is read along.
+// Makes strips of lines their parts, a few rows at a time, so that it can be done while tiles are multiplied: of each
+// chunk the parts, and of each part two tiles. Strips lie one after the other, those of the next piece after them.
 template <bool kIsA>
-void pack_piece(const Lines& from, int64_t line, int64_t strips, const Piece& piece, char* to, int64_t strip_bytes) {
-  for (int64_t i = 0; i < piece.size; ++i, to += kChunkBytes) {
-    const Chunk& chunk = piece.chunks[static_cast<size_t>(i)];
-    for (int64_t tile = 0; tile < 2 * strips; ++tile) {
-      const int64_t first = line + tile * kTileRows, lines = from.lines - first;
-      const float* const at = from.data + first * from.line_stride + chunk.k * from.k_stride;
-      char* const tiles = to + tile / 2 * strip_bytes + tile % 2 * kTileBytes;
-      const auto square = [&](const float* data, int64_t ks) {
-        return kIsA ? Square{data, from.line_stride, from.k_stride, lines, ks}
-                    : Square{data, from.k_stride, from.line_stride, ks, lines};
-      };
-      if (chunk.count > kShortChunk) {
-        split_squares<kIsA ? 0 : kChunk>(square(at, chunk.count),
-                                         square(at + kTileRows * from.k_stride, chunk.count - kTileRows), tiles,
-                                         2 * kTileBytes);
-      } else if (chunk.count > 0) {
-        split_square<kIsA>(square(at, chunk.count), tiles, 2 * kTileBytes);
-      }
+class Packing {
+ public:
+  Packing() = default;  // of nothing
+  // From this piece on as many chunks of each.
+  Packing(const Lines& from, Range strips, const Piece& piece, int64_t chunks, char* to)
+      : from_(from),
+        strips_(strips),
+        piece_(piece),
+        strip_(strips.begin),
+        left_(chunks * strips.size()),
+        to_(to),
+        packed_(to) {}
+
+  const char* packed() const { return packed_; }
+  bool is_done() const { return left_ == 0; }
+  // So many chunks are there, as they lie.
+  void reach(int64_t chunks) {
+    while (there_ < chunks) step();
+  }
+  void step() {
+    const Chunk& chunk = piece_.chunks[static_cast<size_t>(chunk_)];
+    const int64_t first = strip_ * kStrip + tile_ * kTileRows, lines = from_.lines - first;
+    const float* const at = from_.data + first * from_.line_stride + chunk.k * from_.k_stride;
+    char* const tiles = to_ + tile_ * kTileBytes;
+    const auto square = [&](const float* data, int64_t ks) {
+      return kIsA ? Square{data, from_.line_stride, from_.k_stride, lines, ks}
+                  : Square{data, from_.k_stride, from_.line_stride, ks, lines};
+    };
+    if (chunk.count > kShortChunk) {
+      if (!kIsA && from_.line_stride == 1) ask_for(at + (row_ + kChunk) * from_.k_stride);
+      const Square first_ks = square(at, kTileRows);
+      const Square other_ks = square(at + kTileRows * from_.k_stride, chunk.count - kTileRows);
+      split_squares(first_ks, other_ks, row_, tiles, 2 * kTileBytes);
+    } else if (chunk.count > 0) {
+      split_square<kIsA>(square(at, chunk.count), row_, tiles, 2 * kTileBytes);
+    }
+    row_ += kRowsOfStep;
+    if (row_ == kTileRows) end_tile();
+  }
+
+ private:
+  // Those of the next chunk, which may be far apart and far away.
+  DTRAIN_INLINE void ask_for(const float* rows) const {
+#pragma GCC unroll 4
+    for (int64_t r = 0; r < kRowsOfStep; ++r) {
+      __builtin_prefetch(rows + r * from_.k_stride);
+      __builtin_prefetch(rows + (r + kTileRows) * from_.k_stride);
     }
   }
-}
+  void end_tile() {
+    row_ = 0;
+    if (++tile_ < 2) return;
+    tile_ = 0;
+    to_ += kChunkBytes;
+    ++there_;
+    --left_;
+    if (++chunk_ < piece_.size) return;
+    chunk_ = 0;
+    if (++strip_ < strips_.end || left_ == 0) return;
+    strip_ = strips_.begin;
+    piece_ = piece_.next();
+  }
 
-// The product of chunks of a strip of A and one of B into `block`, or what is there goes on. meanwhile(n) is what
-// can be done while tiles are multiplied, n rows of a block of it; it is called for all rows.
-template <class Meanwhile>
+  Lines from_ = {};
+  Range strips_ = {};
+  Piece piece_;
+  int64_t strip_ = 0, chunk_ = 0, tile_ = 0, row_ = 0;
+  int64_t there_ = 0, left_ = 0;
+  char* to_ = nullptr;
+  const char* packed_ = nullptr;
+};
+
+// The product of `count` chunks of a strip of A and one of B into `block`, or what is there goes on. meanwhile.pack(i)
+// makes chunk i of these be there. meanwhile(n) is what can be done while tiles are multiplied, n rows of a block of
+// it; it is called for all rows. kKeepsA: strips of A lie in the second-level cache, and go past the first one.
+template <bool kKeepsA, class Meanwhile>
 DTRAIN_INLINE void multiply(const Chunk* chunks, int64_t count, const char* a, const char* b, float* block,
-                            const Meanwhile& meanwhile) {
+                            Meanwhile& meanwhile) {
   constexpr int64_t kRowBytes = kStrip * static_cast<int64_t>(sizeof(float));
   asm volatile("" ::: "memory");
   if (chunks->begins) {
@@ -133,18 +185,25 @@ DTRAIN_INLINE void multiply(const Chunk* chunks, int64_t count, const char* a, c
     _tile_loadd(2, block + kTileRows * kStrip, kRowBytes);
     _tile_loadd(3, block + kTileRows * kStrip + kTileRows, kRowBytes);
   }
-#define DTRAIN_LOAD_A(part)                       \
-  _tile_loadd(4, a + (2 * (part)) * kTileBytes, 64); \
-  _tile_loadd(5, a + (2 * (part) + 1) * kTileBytes, 64)
-#define DTRAIN_LOAD_B(part)                       \
-  _tile_loadd(6, b + (2 * (part)) * kTileBytes, 64); \
-  _tile_loadd(7, b + (2 * (part) + 1) * kTileBytes, 64)
+#define DTRAIN_LOAD(tile, is_kept, from) \
+  if constexpr (is_kept) {               \
+    _tile_stream_loadd(tile, from, 64);  \
+  } else {                               \
+    _tile_loadd(tile, from, 64);         \
+  }
+#define DTRAIN_LOAD_A(part)                               \
+  DTRAIN_LOAD(4, kKeepsA, a + (2 * (part)) * kTileBytes)  \
+  DTRAIN_LOAD(5, kKeepsA, a + (2 * (part) + 1) * kTileBytes)
+#define DTRAIN_LOAD_B(part)                               \
+  DTRAIN_LOAD(6, !kKeepsA, b + (2 * (part)) * kTileBytes) \
+  DTRAIN_LOAD(7, !kKeepsA, b + (2 * (part) + 1) * kTileBytes)
 #define DTRAIN_MULTIPLY        \
   _tile_dpbf16ps(0, 4, 6);     \
   _tile_dpbf16ps(1, 4, 7);     \
   _tile_dpbf16ps(2, 5, 6);     \
   _tile_dpbf16ps(3, 5, 7)
   for (int64_t i = 0; i < count; ++i, a += kChunkBytes, b += kChunkBytes) {
+    meanwhile.pack(i);
     if (chunks[i].count > kShortChunk) {
       DTRAIN_LOAD_A(2);
       DTRAIN_LOAD_B(0);
@@ -183,6 +242,7 @@ DTRAIN_INLINE void multiply(const Chunk* chunks, int64_t count, const char* a, c
 #undef DTRAIN_MULTIPLY
 #undef DTRAIN_LOAD_B
 #undef DTRAIN_LOAD_A
+#undef DTRAIN_LOAD
   _tile_stored(0, block, kRowBytes);
   _tile_stored(1, block + kTileRows, kRowBytes);
   _tile_stored(2, block + kTileRows * kStrip, kRowBytes);
@@ -221,13 +281,27 @@ class Rest {
 
  private:
   void add(int64_t begin, int64_t end) const {
+    switch (siblings_) {
+      case 1: return add_siblings<1>(begin, end);
+      case 2: return add_siblings<2>(begin, end);
+      default: return add_siblings<3>(begin, end);
+    }
+  }
+  // kSiblings: how many they are, 3 or more.
+  template <int kSiblings>
+  DTRAIN_INLINE void add_siblings(int64_t begin, int64_t end) const {
     const Block* const own = blocks_ + top_;
-    const int64_t siblings = siblings_;
+    const int64_t siblings = kSiblings == 3 ? siblings_ : kSiblings;
     float* const to = blocks_[top_ - siblings].values;
-    for (int64_t i = begin * kStrip; i < end * kStrip; i += kLanes<float>) {
-      Vector<float> sum = load(own->values + i);
-      for (int64_t sibling = 1; sibling <= siblings; ++sibling) sum += load(own[-sibling].values + i);
-      store(to + i, sum);
+    for (int64_t i = begin * kStrip; i < end * kStrip; i += 2 * kLanes<float>) {
+      Vector<float> x = load(own->values + i), y = load(own->values + i + kLanes<float>);
+#pragma GCC unroll 2
+      for (int64_t sibling = 1; sibling <= siblings; ++sibling) {
+        x += load(own[-sibling].values + i);
+        y += load(own[-sibling].values + i + kLanes<float>);
+      }
+      store(to + i, x);
+      store(to + i + kLanes<float>, y);
     }
   }
 
@@ -238,23 +312,10 @@ class Rest {
   int64_t m_ = 0, n_ = 0, row_ = kStrip;
 };
 
-// What a piece of a strip of A and one of B add to the block that they make.
-template <class Rest>
-inline void multiply_piece(const Piece& piece, const char* a, const char* b, Block* blocks, Rest& rest) {
-  for (int64_t i = 0; i < piece.size;) {
-    const Chunk* const chunks = piece.chunks.data() + i;
-    int64_t count = 1;
-    while (i + count < piece.size && chunks[count].leaf == chunks->leaf) ++count;
-    multiply(chunks, count, a + i * kChunkBytes, b + i * kChunkBytes,
-             blocks[std::popcount(static_cast<unsigned>(chunks->leaf))].values, [&](int64_t rows) { rest(rows); });
-    if (chunks[count - 1].ends) rest.end_leaf(blocks, chunks->leaf);
-    i += count;
-  }
-}
-
 // A product of strips. Those of one matrix are packed and kept in the cache while the other's go over them: with all
 // their k, or where k are so many that only few strips would stay, a piece of k after the other. Each hand of a crew
-// takes strips of B, and packs A by itself, into its own cache.
+// takes strips of B, and packs A by itself, into its own cache. What is packed is packed just before it is multiplied,
+// or while what is there already is.
 class Strips {
  public:
   Strips(const Lines& a, const Lines& b, Leaves leaves)
@@ -269,6 +330,7 @@ class Strips {
   template <class Body>
   void for_blocks(Crew* crew, const Body& body) const {
     const int64_t a_strips = strips_of(a_), b_strips = strips_of(b_);
+    if (a_strips == 0 || b_strips == 0) return;
     if (crew == nullptr && b_strips < a_strips) return keep<false>(b_strips, nullptr, a_strips, 1, body);
     keep<true>(a_strips, crew, b_strips, kLeastStrips, body);
   }
@@ -276,8 +338,6 @@ class Strips {
  private:
   static constexpr int64_t kLeastStrips = 2;  // of a hand
   static constexpr int64_t kFewKept = 8;
-  // That go over others at once: where they lie by rows of k, memory is read along.
-  static constexpr int64_t kStripsAtOnce = 4, kBlocksAtOnce = 16;
   static constexpr int64_t kBlocksInTheMaking = 256;
 
   static int64_t strips_of(const Lines& lines) { return (lines.lines + kStrip - 1) / kStrip; }
@@ -293,105 +353,149 @@ class Strips {
   template <bool kKeepsA, class Body>
   void keep(int64_t all, Crew* crew, int64_t others, int64_t least, const Body& body) const {
     const int64_t whole = kKeptBytes / (chunks_ * kChunkBytes);
-    if (whole >= std::min(all, kFewKept)) {
-      for_parts({0, all}, whole, [&](Range kept) {
-        Crew::share_prepared(crew, others, least, least, [&] {
-          const char* const packed = pack<kKeepsA>(Piece(leaves_), chunks_, kept);
-          return [&, packed](Range strips) { Pass<kKeepsA, Body>(*this, kept, strips, body).go(packed); };
-        });
-      });
-      return;
-    }
-    for_parts({0, all}, kKeptBytes / (kChunksOfPiece * kChunkBytes), [&](Range kept) {
-      Crew::share(crew, others, least, least, [&](Range strips) {
-        for_parts(strips, std::max<int64_t>(1, kBlocksInTheMaking / (kept.size() * blocks_)), [&](Range some) {
-          Pass<kKeepsA, Body>(*this, kept, some, body).go_by_pieces();
-        });
+    const bool by_pieces = whole < std::min(all, kFewKept);
+    for_parts({0, all}, by_pieces ? kKeptBytes / (kChunksOfPiece * kChunkBytes) : whole, [&](Range kept) {
+      Crew::share_prepared(crew, others, least, least, [&] {
+        return [&, pass = Pass<kKeepsA, Body>(*this, kept, body)](Range strips) mutable {
+          if (!by_pieces) return pass.go(strips);
+          for_parts(strips, std::max<int64_t>(1, kBlocksInTheMaking / (kept.size() * blocks_)),
+                    [&](Range some) { pass.go_by_pieces(some); });
+        };
       });
     });
   }
 
-  // From this piece on as many chunks, one piece after the other, and of each its strips. In the scratch.
   template <bool kIsA>
-  const char* pack(Piece piece, int64_t chunks, Range strips) const {
-    char* const packed = scratch<char>(Scratch::Tiles, strips.size() * chunks * kChunkBytes);
-    char* to = packed;
-    for (;; piece = piece.next()) {
-      for (int64_t i = strips.begin; i < strips.end; ++i, to += piece.size * kChunkBytes) {
-        pack_piece<kIsA>(kIsA ? a_ : b_, i * kStrip, 1, piece, to, 0);
-      }
-      chunks -= piece.size;
-      if (chunks == 0) return packed;
-    }
+  const Lines& lines() const {
+    return kIsA ? a_ : b_;
   }
 
   // Strips go over kept ones.
   template <bool kKeepsA, class Body>
   class Pass {
    public:
-    Pass(const Strips& of, Range kept, Range strips, const Body& body)
-        : of_(of),
-          kept_(kept),
-          strips_(strips),
-          at_once_(std::clamp<int64_t>(kBlocksAtOnce / kept.size(), 1, kStripsAtOnce)),
-          packed_(scratch<char>(Scratch::Panel, at_once_ * kChunksOfPiece * kChunkBytes)),
-          body_(body) {}
+    Pass(const Strips& of, Range kept, const Body& body) : of_(of), kept_(kept), body_(body) {}
 
-    // A few with all k, and then the next: `kept` are whole.
-    void go(const char* kept) {
+    // A strip with all k, and then the next. What is kept stays for further calls.
+    void go(Range strips) {
+      const Tiles tiles;
       Rest<Body> rest(body_);
-      make_blocks(at_once_);
-      for_parts(strips_, at_once_, [&](Range group) {
-        const char* at = kept;
-        for (Piece piece(of_.leaves_);; piece = piece.next()) {
-          multiply(piece, at, group, blocks_, rest);
-          if (piece.is_last()) return;
-          at += kept_.size() * piece.size * kChunkBytes;
-        }
-      });
+      if (kept_packing_.packed() == nullptr) pack_kept(Piece(of_.leaves_), of_.chunks_);
+      Block* const blocks = scratch<Block>(Scratch::Sums, (is_one_piece() ? 1 : kept_.size()) * of_.blocks_);
+      Turn turn{Piece(of_.leaves_), strips.begin};
+      begin(turn);
+      for (int64_t chunks = 0;;) {
+        const bool ends_strip = turn.piece.is_last();
+        const Turn next = ends_strip ? Turn{Piece(of_.leaves_), turn.strip + 1} : Turn{turn.piece.next(), turn.strip};
+        const bool is_last = next.strip == strips.end;
+        multiply(turn, is_last ? nullptr : &next, chunks * kept_.size(), blocks, rest);
+        if (is_last) break;
+        chunks = ends_strip ? 0 : chunks + turn.piece.size;
+        turn = next;
+      }
+      rest(kStrip);
     }
     // All with a piece of k, and then the next piece.
-    void go_by_pieces() {
+    void go_by_pieces(Range strips) {
+      const Tiles tiles;
       Rest<Body> rest(body_);
-      make_blocks(strips_.size());
-      for (Piece piece(of_.leaves_);; piece = piece.next()) {
-        const char* const kept = of_.pack<kKeepsA>(piece, piece.size, kept_);
-        for_parts(strips_, at_once_, [&](Range group) {
-          multiply(piece, kept, group, blocks_ + (group.begin - strips_.begin) * kept_.size() * of_.blocks_, rest);
-        });
-        if (piece.is_last()) return;
-      }
-    }
-
-   private:
-    void make_blocks(int64_t strips) {
-      blocks_ = scratch<Block>(Scratch::Sums, std::max<int64_t>(2, strips * kept_.size()) * of_.blocks_);
-    }
-    DTRAIN_INLINE void multiply(const Piece& piece, const char* kept, Range group, Block* blocks,
-                                Rest<Body>& rest) const {
-      const int64_t bytes = piece.size * kChunkBytes;
-      pack_piece<!kKeepsA>(kKeepsA ? of_.b_ : of_.a_, group.begin * kStrip, group.size(), piece, packed_, bytes);
-      for (int64_t i = 0; i < group.size(); ++i) {
-        for (int64_t j = 0; j < kept_.size(); ++j) {
-          // Those of a single piece are free again when the next one's have been multiplied.
-          const int64_t index = i * kept_.size() + j;
-          Block* const mine = blocks + (of_.chunks_ <= kChunksOfPiece ? index % 2 : index) * of_.blocks_;
-          const char *const one = packed_ + i * bytes, *const another = kept + j * bytes;
-          multiply_piece(piece, kKeepsA ? another : one, kKeepsA ? one : another, mine, rest);
-          const int64_t in_kept = (kept_.begin + j) * kStrip, in_other = (group.begin + i) * kStrip;
-          if (piece.is_last()) rest.end_block(kKeepsA ? in_kept : in_other, kKeepsA ? in_other : in_kept);
-        }
+      Block* const blocks = scratch<Block>(Scratch::Sums, strips.size() * kept_.size() * of_.blocks_);
+      Turn turn{Piece(of_.leaves_), strips.begin};
+      pack_kept(turn.piece, turn.piece.size);
+      begin(turn);
+      for (;;) {
+        const bool ends_piece = turn.strip + 1 == strips.end, is_last = ends_piece && turn.piece.is_last();
+        Turn next = turn;
+        if (ends_piece && !is_last) next = {turn.piece.next(), strips.begin};
+        if (!ends_piece) ++next.strip;
+        multiply(turn, is_last ? nullptr : &next, 0,
+                 blocks + (turn.strip - strips.begin) * kept_.size() * of_.blocks_, rest);
+        if (is_last) break;
+        if (ends_piece) pack_kept(next.piece, next.piece.size);
+        turn = next;
       }
       rest(kStrip);
     }
 
+   private:
+    // A piece of a strip.
+    struct Turn {
+      Piece piece;
+      int64_t strip;
+    };
+    using Kept = Packing<kKeepsA>;
+    using Other = Packing<!kKeepsA>;
+
+    // What is done beside: what is left of the block before, and packing.
+    struct Meanwhile {
+      Kept& kept;
+      Other &other, &next;
+      Rest<Body>& rest;
+      int64_t in_kept, in_other;  // where the chunks lie that are multiplied
+
+      DTRAIN_INLINE void pack(int64_t chunk) {
+        other.reach(in_other + chunk + 1);
+        kept.reach(in_kept + chunk + 1);
+      }
+      DTRAIN_INLINE void operator()(int64_t rows) {
+        rest(rows);
+        if (!kept.is_done()) kept.step();
+        if (!other.is_done()) {
+          other.step();
+        } else if (!next.is_done()) {
+          next.step();
+        }
+      }
+    };
+
+    bool is_one_piece() const { return of_.chunks_ <= kChunksOfPiece; }
+    void pack_kept(const Piece& piece, int64_t chunks) {
+      char* const to = scratch<char>(Scratch::Tiles, kept_.size() * chunks * kChunkBytes);
+      kept_packing_ = Kept(of_.lines<kKeepsA>(), kept_, piece, chunks, to);
+    }
+    void begin(const Turn& turn) { other_[which_] = packing(turn, which_); }
+    Other packing(const Turn& turn, int which) const {
+      constexpr int64_t kBytes = kChunksOfPiece * kChunkBytes;
+      char* const to = scratch<char>(Scratch::Panel, 2 * kBytes) + which * kBytes;
+      return Other(of_.lines<!kKeepsA>(), {turn.strip, turn.strip + 1}, turn.piece, turn.piece.size, to);
+    }
+
+    // What a piece of a strip and the kept ones, the first of which lies after so many chunks, add to the blocks that
+    // they make; the next one is packed meanwhile.
+    void multiply(const Turn& turn, const Turn* next, int64_t kept_chunks, Block* blocks, Rest<Body>& rest) {
+      Other &other = other_[which_], &other_next = other_[1 - which_];
+      other_next = next == nullptr ? Other() : packing(*next, 1 - which_);
+      which_ = 1 - which_;
+      const Piece& piece = turn.piece;
+      for (int64_t j = 0; j < kept_.size(); ++j, kept_chunks += piece.size) {
+        multiply_block(piece, {kept_packing_, other, other_next, rest, kept_chunks, 0},
+                       blocks + (is_one_piece() ? 0 : j * of_.blocks_));
+        const int64_t in_kept = (kept_.begin + j) * kStrip, in_other = turn.strip * kStrip;
+        if (piece.is_last()) rest.end_block(kKeepsA ? in_kept : in_other, kKeepsA ? in_other : in_kept);
+      }
+    }
+    DTRAIN_INLINE void multiply_block(const Piece& piece, Meanwhile meanwhile, Block* blocks) const {
+      for (int64_t i = 0; i < piece.size;) {
+        const char* const kept = meanwhile.kept.packed() + meanwhile.in_kept * kChunkBytes;
+        const char* const other = meanwhile.other.packed() + meanwhile.in_other * kChunkBytes;
+        const Chunk* const chunks = piece.chunks.data() + i;
+        int64_t count = 1;
+        while (i + count < piece.size && chunks[count].leaf == chunks->leaf) ++count;
+        float* const own = blocks[std::popcount(static_cast<unsigned>(chunks->leaf))].values;
+        DTRAIN_ISA::multiply<kKeepsA>(chunks, count, kKeepsA ? kept : other, kKeepsA ? other : kept, own, meanwhile);
+        if (chunks[count - 1].ends) meanwhile.rest.end_leaf(blocks, chunks->leaf);
+        i += count;
+        meanwhile.in_kept += count;
+        meanwhile.in_other += count;
+      }
+    }
+
     const Strips& of_;
-    const Range kept_, strips_;
-    const int64_t at_once_;
-    char* const packed_;
-    Block* blocks_ = nullptr;
+    const Range kept_;
     const Body& body_;
-    const Tiles tiles_;
+    Kept kept_packing_;
+    Other other_[2];
+    int which_ = 0;
   };
 
   const Lines a_, b_;
@@ -435,6 +539,14 @@ inline void multiply_tree(int64_t m_count, int64_t n_count, Leaves leaves, GemmA
         const int64_t rows = std::min({kStrip, m_count - m, end}), width = std::min(kStrip, n_count - n);
         if (taker != nullptr) {
           if (begin >= rows) return;
+          // The block below, which comes next.
+          if (m + kStrip < m_count) {
+            const float* const wanted = taker->wanted(c + (m + kStrip + begin) * ldc + n);
+            for (int64_t r = 0; r < rows - begin; ++r) {
+              __builtin_prefetch(wanted + r * ldc, 1);
+              __builtin_prefetch(wanted + r * ldc + kTileRows, 1);
+            }
+          }
           return taker->take(c + (m + begin) * ldc + n, ldc, rows - begin, width, block + begin * kStrip, kStrip);
         }
         for (int64_t r = begin; r < rows; ++r) {

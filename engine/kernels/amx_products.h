@@ -1,6 +1,6 @@
 // Which products are by tiles: those for which splitting B into its parts takes little beside what it saves. How
-// many rows C has must not matter, for the bits of a row don't depend on how many others there are; nor how long a
-// leaf is.
+// many rows C has must not matter, for the bits of a row don't depend on how many others there are; nor how long
+// one participant's leaves are.
 #pragma once
 
 #include <algorithm>
@@ -31,10 +31,12 @@ void gemm(int64_t m_count, int64_t n_count, int64_t k_count, GemmA<float> a, Gem
   gemm_then<kMany>(m_count, n_count, k_count, a, b, c, ldc, {.plus = add ? c : nullptr}, crew);
 }
 
-// Of many rows: leaves of few are too short.
-inline void gemm_tree(int64_t m_count, int64_t n_count, Leaves leaves, GemmA<float> a, GemmB<float> b, float* c,
+// Of leaves of few rows tiles would be half empty. All who share a batch choose alike.
+template <bool kMany>
+void gemm_tree(int64_t m_count, int64_t n_count, Leaves leaves, GemmA<float> a, GemmB<float> b, float* c,
                       int64_t ldc, bool add, Crew* crew, GradientTaker<float>* taker) {
-  const auto product = is_by_tiles<true>(n_count, 0) ? &multiply_tree : kAvx512Kernels.gemm_tree;
+  const bool are_long = kMany || leaves.shortest >= kShortChunk;
+  const auto product = are_long && is_by_tiles<true>(n_count, 0) ? &multiply_tree : kAvx512Kernels.gemm_tree;
   product(m_count, n_count, leaves, a, b, c, ldc, add, crew, taker);
 }
 

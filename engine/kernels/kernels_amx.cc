@@ -32,7 +32,7 @@ Kernels<float> with_products() {
   table.isa = "amx";
   table.gemm = &amx::gemm<kMany>;
   table.gemm_then = &amx::gemm_then<kMany>;
-  if (kMany) table.gemm_tree = &amx::gemm_tree;
+  table.gemm_tree = &amx::gemm_tree<kMany>;
   return table;
 }
 Kernels<float> amx_kernels(bool many_rows) { return many_rows ? with_products<true>() : with_products<false>(); }

@@ -45,7 +45,7 @@ Outcome BatchShare::train(const Node& node, float* gradients, const GradientsRea
       ends.push_back(leaf_samples(batch_, leaf, leaves_).end - samples.begin);
     }
     return model_->train(params_, samples_.from(samples.begin - first_),
-                         {ends.data(), static_cast<int>(ends.size())}, gradients, false, ready);
+                         {ends.data(), static_cast<int>(ends.size()), batch_ / leaves_}, gradients, false, ready);
   }
   Buffer<float>& right = waiting_[node.level];
   if (right.size() == 0) right = Buffer<float>(plan_.layout.size());
@@ -65,7 +65,7 @@ Outcome BatchShare::train_leaf(Range samples, float* gradients, const GradientsR
   for (int64_t first = samples.begin; first < samples.end; first += capacity_) {
     const int64_t count = std::min(capacity_, samples.end - first);
     const bool is_last = first + capacity_ >= samples.end;
-    outcome += model_->train(params_, samples_.from(first - first_), {&count, 1}, gradients,
+    outcome += model_->train(params_, samples_.from(first - first_), {&count, 1, batch_ / leaves_}, gradients,
                              first > samples.begin, is_last ? ready : nullptr);
   }
   return outcome;

@@ -80,6 +80,7 @@ void StageShare::cut(std::span<const uint32_t> batch) {
   for (MicroBatch& micro : micros_) {
     const Range leaves = micro.node.leaves(), samples = samples_of(size, leaves, leaves_);
     micro.first = samples.begin - mine.begin;
+    micro.shortest = size / leaves_;
     micro.ends.clear();
     for (int64_t leaf = leaves.begin; leaf < leaves.end; ++leaf) {
       micro.ends.push_back(leaf_samples(size, leaf, leaves_).end - samples.begin);

@@ -30,8 +30,9 @@ class StageShare : public Share {
     // Of this batch.
     int64_t first = 0;                // of the samples that are here
     std::vector<int64_t> ends = {};  // of its leaves, in samples
+    int64_t shortest = 0;             // of all leaves
     bool is_empty() const { return ends.back() == 0; }
-    Leaves leaves() const { return {ends.data(), static_cast<int>(ends.size())}; }
+    Leaves leaves() const { return {ends.data(), static_cast<int>(ends.size()), shortest}; }
   };
 
   bool sees_samples() const { return seat_.part.is_first() || seat_.part.is_last(); }

@@ -156,6 +156,29 @@ TEST_CASE("a product over the rows of a batch is the tree over the products of i
   }
 }
 
+// Whose leaves are longer than others' must not compute them in another way.
+TEST_CASE("a product over the rows of a batch has the same bits by whoever its leaves are multiplied") {
+  const int64_t m = kManyRows, n = kManyColumns;
+  const auto& kernel = kernels<float>();
+  for (const int64_t shortest : {3, 15, 16, 40}) {
+    CAPTURE(shortest);
+    const std::vector<int64_t> ends{shortest, 2 * shortest, 3 * shortest + 1, 4 * shortest + 2};
+    const auto a = random_matrix(ends.back() * m, 8), b = random_matrix(ends.back() * n, 9);
+    const auto product = [&](int64_t begin, std::vector<int64_t> of) {
+      std::vector<float> c(static_cast<size_t>(m * n));
+      for (int64_t& end : of) end -= begin;
+      kernel.gemm_tree(m, n, {of.data(), static_cast<int>(of.size()), shortest}, {a.data() + begin * m, 1, m},
+                       {b.data() + begin * n, n, 1}, c.data(), n, false, nullptr, nullptr);
+      return c;
+    };
+    const auto whole = product(0, ends);
+    const auto left = product(0, {ends[0], ends[1]}), right = product(ends[1], {ends[2], ends[3]});
+    bool same = true;
+    for (size_t i = 0; i < whole.size(); ++i) same = same && whole[i] == left[i] + right[i];
+    CHECK(same);
+  }
+}
+
 // Puts each block where it belongs, and counts.
 struct Places : GradientTaker<float> {
   Places(const float* from, size_t size) : arena(from), values(size), times(size) {}

@@ -47,9 +47,10 @@ TEST_CASE("the model is the same, bit for bit, on every number of workers, threa
   }
 }
 
-// One of many parameters, which threads of a process compute together.
+// One of many parameters, which threads of a process compute together; also in batches so large that products over
+// their samples are by tiles where the processor has some.
 TEST_CASE("a wide model is the same, bit for bit, on every number of threads") {
-  for (const Json& optimizer : {Json{{"clip", 0.5}, {"optimizer", {{"momentum", 0.9}}}}, Json{{"optimizer", {{"kind", "adam"}, {"learning-rate", 0.001}}}}}) {
+  for (const Json& optimizer : {Json{{"clip", 0.5}, {"optimizer", {{"momentum", 0.9}}}}, Json{{"batch", 132}, {"optimizer", {{"kind", "adam"}, {"learning-rate", 0.001}}}}}) {
     CAPTURE(optimizer.dump());
     Json spec = all_reduce(optimizer);
     spec.merge_patch({{"model", {{"mlp", {{"hidden", {500, 300}}}}}}, {"epochs", 1}});

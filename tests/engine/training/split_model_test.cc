@@ -64,6 +64,9 @@ TEST_CASE("a pipeline of fully connected layers or convolutions trains the same 
   CHECK(trained(pipeline(mlp(), 1), 4) == alone);
   CHECK(trained(with_threads(pipeline(mlp(), 2), 2), 2) == alone);
   CHECK(trained(with_threads(pipeline(mlp(), 2), 3), 2) == alone);
+  Json wide = mlp();
+  wide.merge_patch({{"model", {{"mlp", {{"hidden", {192, 160}}}}}}, {"batch", 132}, {"epochs", 1}});
+  CHECK(trained(pipeline(wide), 2) == trained(wide, 1));
   const std::string convolved = trained(lenet(), 1);
   for (const int workers : {2, 3, 4}) {
     CAPTURE(workers);

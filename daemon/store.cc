@@ -1,7 +1,6 @@
 #include "daemon/store.h"
 
-#include <sqlite3.h>
-#include <sys/stat.h>
+#include <utility>
 
 namespace dtrain::daemon {
 
@@ -54,26 +53,6 @@ create table if not exists clock (
 ) strict;
 )sql";
 
-Error database_error(sqlite3* database, std::string_view what) {
-  const int code = sqlite3_errcode(database);
-  const std::string message = fmt::format("database: {}: {}", what, sqlite3_errmsg(database));
-  switch (code & 0xff) {
-    case SQLITE_FULL:
-      return {Code::ResourceExhausted, message,
-              "free some space on the disk of DTRAIN_HOME"};
-    case SQLITE_IOERR:
-      return {Code::ResourceExhausted, message, "check the disk of DTRAIN_HOME: space, quota, health"};
-    case SQLITE_CORRUPT:
-    case SQLITE_NOTADB:
-      return {Code::DataLoss, message, "restore DTRAIN_HOME/db from a backup, or move it away"};
-    case SQLITE_READONLY:
-    case SQLITE_CANTOPEN:
-    case SQLITE_PERM:
-      return {Code::PermissionDenied, message, "DTRAIN_HOME must be writable by you"};
-    default: return {Code::Internal, message, ""};
-  }
-}
-
 Result<pb::ExperimentRecord> parse_record(const ExperimentId& id, const std::string& bytes) {
   pb::ExperimentRecord record;
   if (record.ParseFromString(bytes)) return record;
@@ -81,97 +60,6 @@ Result<pb::ExperimentRecord> parse_record(const ExperimentId& id, const std::str
                fmt::format("the stored facts of experiment {} are damaged", to_string(id)),
                "restore DTRAIN_HOME/db from a backup"};
 }
-
-}  // namespace
-
-// One prepared statement, finalised at scope exit. Columns and parameters count from 0 and 1, as in
-// SQLite itself.
-class Store::Statement {
- public:
-  Statement(sqlite3* database, const char* sql) : database_(database) {
-    status_ = sqlite3_prepare_v2(database, sql, -1, &statement_, nullptr);
-  }
-  ~Statement() { sqlite3_finalize(statement_); }
-  Statement(const Statement&) = delete;
-  Statement& operator=(const Statement&) = delete;
-
-  Statement& bind(int64_t value) {
-    if (status_ == SQLITE_OK) status_ = sqlite3_bind_int64(statement_, ++bound_, value);
-    return *this;
-  }
-  Statement& bind_text(std::string_view value) {
-    if (status_ == SQLITE_OK) {
-      status_ = sqlite3_bind_text(statement_, ++bound_, value.data(), static_cast<int>(value.size()),
-                                  SQLITE_TRANSIENT);
-    }
-    return *this;
-  }
-  Statement& bind_blob(std::string_view value) {
-    if (status_ == SQLITE_OK) {
-      // A null pointer would bind NULL; an empty blob is not null.
-      status_ = sqlite3_bind_blob(statement_, ++bound_, value.empty() ? "" : value.data(),
-                                  static_cast<int>(value.size()), SQLITE_TRANSIENT);
-    }
-    return *this;
-  }
-
-  // True: a row is there to read. False: done.
-  Result<bool> step() {
-    if (status_ == SQLITE_OK || status_ == SQLITE_ROW) status_ = sqlite3_step(statement_);
-    if (status_ == SQLITE_ROW) return true;
-    if (status_ == SQLITE_DONE) return false;
-    return database_error(database_, sqlite3_sql(statement_) ? "statement failed" : "bad statement");
-  }
-  void reset() {
-    sqlite3_reset(statement_);
-    bound_ = 0;
-    status_ = SQLITE_OK;
-  }
-  int64_t integer(int column) { return sqlite3_column_int64(statement_, column); }
-  std::string bytes(int column) {
-    const void* data = sqlite3_column_blob(statement_, column);
-    return {static_cast<const char*>(data),
-            static_cast<size_t>(sqlite3_column_bytes(statement_, column))};
-  }
-
- private:
-  sqlite3* database_;
-  sqlite3_stmt* statement_ = nullptr;
-  int status_ = SQLITE_OK;
-  int bound_ = 0;
-};
-
-namespace {
-
-Status execute(sqlite3* database, const char* sql) {
-  if (sqlite3_exec(database, sql, nullptr, nullptr, nullptr) != SQLITE_OK) {
-    return database_error(database, "statement failed");
-  }
-  return ok();
-}
-
-// Rolls back unless committed, so that an early return leaves nothing half done.
-class Transaction {
- public:
-  explicit Transaction(sqlite3* database) : database_(database) {}
-  ~Transaction() {
-    if (open_) sqlite3_exec(database_, "rollback", nullptr, nullptr, nullptr);
-  }
-  Status begin() {
-    TRY(execute(database_, "begin immediate"));
-    open_ = true;
-    return ok();
-  }
-  Status commit() {
-    TRY(execute(database_, "commit"));
-    open_ = false;
-    return ok();
-  }
-
- private:
-  sqlite3* database_;
-  bool open_ = false;
-};
 
 Result<Submission> read_submission(int64_t number, const std::string& spec_yaml) {
   Submission submission;
@@ -186,19 +74,10 @@ Result<Submission> read_submission(int64_t number, const std::string& spec_yaml)
 
 }  // namespace
 
-Store::~Store() { sqlite3_close(database_); }
+Store::Store(Database database) : database_(std::move(database)) {}
 
 Result<std::unique_ptr<Store>> Store::open(const std::filesystem::path& path) {
-  const mode_t mask = umask(0077);
-  sqlite3* database = nullptr;
-  const int status = sqlite3_open_v2(path.c_str(), &database,
-                                     SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
-                                     nullptr);
-  umask(mask);
-  std::unique_ptr<Store> store(new Store(database));
-  if (status != SQLITE_OK) return database_error(database, fmt::format("open {}", path.string()));
-  sqlite3_extended_result_codes(database, 1);
-  TRY(execute(database, "pragma journal_mode=wal; pragma synchronous=full; pragma busy_timeout=5000"));
+  TRY(Database database, Database::open(path));
   {
     Statement version(database, "pragma user_version");
     TRY(const bool row, version.step());
@@ -210,9 +89,9 @@ Result<std::unique_ptr<Store>> Store::open(const std::filesystem::path& path) {
                    "start the newer dtrain, or another DTRAIN_HOME"};
     }
   }
-  TRY(execute(database, kTables));
-  TRY(execute(database, fmt::format("pragma user_version={}", kFormat).c_str()));
-  return store;
+  TRY(database.execute(kTables));
+  TRY(database.execute(fmt::format("pragma user_version={}", kFormat).c_str()));
+  return std::unique_ptr<Store>(new Store(std::move(database)));
 }
 
 Result<Store::Added> Store::add_submission(const Submission& submission,
@@ -239,7 +118,7 @@ Result<Store::Added> Store::add_submission(const Submission& submission,
       .bind(static_cast<int64_t>(submission.submitted_unix_ms))
       .bind_blob(stored.SerializeAsString());
   TRY(insert.step());
-  const int64_t number = sqlite3_last_insert_rowid(database_);
+  const int64_t number = database_.last_inserted_row();
   TRY(transaction.commit());
   return Added{static_cast<uint32_t>(number), false};
 }

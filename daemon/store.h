@@ -2,7 +2,6 @@
 //
 // Owner: daemon main. Thread: loop. Promises: what commit() or add_submission() returned ok for is on
 // the disk, and survives kill -9 and power loss (WAL, synchronous=FULL). Never: decides anything.
-// The only file that includes sqlite3.h.
 #pragma once
 
 #include <filesystem>
@@ -14,11 +13,9 @@
 #include <vector>
 
 #include "daemon/model.h"
+#include "daemon/sqlite.h"
 #include "schema/dtrain.pb.h"
 #include "schema/result.h"
-
-struct sqlite3;
-struct sqlite3_stmt;
 
 namespace dtrain::daemon {
 
@@ -37,7 +34,6 @@ struct StoredExperiment {
 
 class Store {
  public:
-  ~Store();
   Store(const Store&) = delete;
   Store& operator=(const Store&) = delete;
 
@@ -100,11 +96,10 @@ class Store {
   Result<std::vector<uint32_t>> numbers(const std::string& project_dir, uint32_t limit);
 
  private:
-  explicit Store(sqlite3* database) : database_(database) {}
-  class Statement;
+  explicit Store(Database database);
   Status write_metrics(const ExperimentId& id, const pb::MetricsRecord& record);
 
-  sqlite3* database_;
+  Database database_;
 };
 
 }  // namespace dtrain::daemon

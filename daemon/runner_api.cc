@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "daemon/fetch_stream.h"
-#include "daemon/messages.h"
+#include "daemon/incoming_messages.h"
 #include "schema/clock.h"
 #include "schema/version.h"
 

@@ -11,6 +11,7 @@
 
 #include "daemon/configuration_file.h"
 #include "daemon/notices.h"
+#include "daemon/outgoing_messages.h"
 #include "daemon/record.h"
 #include "daemon/submission_size.h"
 #include "schema/clock.h"
@@ -26,11 +27,16 @@ constexpr auto kDiskRetry = std::chrono::seconds(1);
 constexpr auto kNoteTimeEvery = std::chrono::seconds(10);
 constexpr size_t kLargeTurn = 10'000;
 
-pb::HeldReplica held_message(const HeldReplicaFact& fact) {
-  pb::HeldReplica message;
-  message.set_replica(to_string(fact.replica));
-  message.set_attempt(fact.attempt);
-  return message;
+// With what ran, for whoever finds the results later.
+Status make_output_dir(const Experiment& experiment, const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) return errno_error(fmt::format("create {}", folder.string()), error.value());
+  if (!experiment.is_shared()) {
+    std::ofstream(folder / kConfigurationFile)
+        << to_yaml(member_spec(experiment.submission->spec, experiment.id.member));
+  }
+  return ok();
 }
 
 }  // namespace
@@ -234,7 +240,7 @@ Status Scheduler::commit() {
   }
   std::vector<pb::StateEvent> events;
   for (const StateChange& change : waiting_notify_) {
-    events.push_back(event_message(change));
+    events.push_back(to_message(change, static_cast<uint64_t>(unix_ms())));
     logs_.prepare(change.experiment.number);
   }
   TRY(store_.commit(rows, events));
@@ -333,95 +339,43 @@ std::filesystem::path Scheduler::output_dir(const ExperimentId& id) const {
   return id.member == 0 ? base : base / std::to_string(id.member);
 }
 
-pb::StateEvent Scheduler::event_message(const StateChange& change) const {
-  pb::StateEvent event;
-  event.set_id(change.replica ? to_string(*change.replica) : to_string(change.experiment));
-  event.set_state(std::string(to_string(change.state)));
-  event.set_reason(change.reason);
-  event.set_exit_code(change.exit_code.value_or(0));
-  event.set_has_exit_code(change.exit_code.has_value());
-  event.set_time_unix_ms(static_cast<uint64_t>(unix_ms()));
-  event.set_attempt(change.attempt);
-  return event;
-}
-
 void Scheduler::send(const Send& what) {
+  if (const auto* launch = std::get_if<SendLaunch>(&what)) return send_launch(*launch);
   pb::ToRunner message;
   HostId host;
-  if (const auto* launch = std::get_if<SendLaunch>(&what)) {
-    host = launch->host;
-    auto built = launch_message(*launch);
-    if (!built.ok()) {
-      handle(LaunchFailed{host, launch->experiment, launch->attempt, built.error().message, 0, true});
-      return;
-    }
-    *message.mutable_launch() = std::move(*built);
-    // Its runner would end the stream, and again each time it is told. check_size() can't know it all.
-    if (message.ByteSizeLong() > kMessageBytesMax) {
-      handle(LaunchFailed{host, launch->experiment, launch->attempt,
-                          "it is too large to be told to a host in one message", 0, false});
-      return;
-    }
-  } else if (const auto* start = std::get_if<SendStart>(&what)) {
+  if (const auto* start = std::get_if<SendStart>(&what)) {
     host = start->host;
-    message.mutable_start()->set_experiment(to_string(start->experiment));
-    message.mutable_start()->set_attempt(start->attempt);
+    *message.mutable_start() = to_message(*start);
   } else if (const auto* stop = std::get_if<SendStop>(&what)) {
     host = stop->host;
-    message.mutable_stop()->set_experiment(to_string(stop->experiment));
-    for (const auto& fact : stop->replicas) *message.mutable_stop()->add_replicas() = held_message(fact);
-    message.mutable_stop()->set_grace_ms(static_cast<uint64_t>(stop->grace_ms));
-    message.mutable_stop()->set_reason(stop->reason);
+    *message.mutable_stop() = to_message(*stop);
   } else if (const auto* forget = std::get_if<SendForget>(&what)) {
     host = forget->host;
-    message.mutable_forget()->set_experiment(to_string(forget->experiment));
-    for (const auto& fact : forget->replicas) {
-      *message.mutable_forget()->add_replicas() = held_message(fact);
-    }
+    *message.mutable_forget() = to_message(*forget);
   }
   outbox_.send(host, std::move(message));
 }
 
-Result<pb::Launch> Scheduler::launch_message(const SendLaunch& what) {
-  const auto found = model_.experiments.find(what.experiment);
+void Scheduler::send_launch(const SendLaunch& launch) {
+  const auto failed = [&](std::string why, bool ours) {
+    handle(LaunchFailed{launch.host, launch.experiment, launch.attempt, std::move(why), 0, ours});
+  };
+  const auto found = model_.experiments.find(launch.experiment);
   INVARIANT(found != model_.experiments.end(), "only a live experiment is launched");
-  const Experiment& experiment = found->second;
-  const auto folder = output_dir(what.experiment);
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) return errno_error(fmt::format("create {}", folder.string()), error.value());
-  // What ran, for whoever finds the results later.
-  if (!experiment.is_shared()) {
-    std::ofstream(folder / kConfigurationFile)
-        << to_yaml(member_spec(experiment.submission->spec, what.experiment.member));
+  const auto folder = output_dir(launch.experiment);
+  if (const auto made = make_output_dir(found->second, folder); !made.ok()) {
+    return failed(made.error().message, true);
   }
-
-  pb::Launch launch;
-  launch.set_experiment(to_string(what.experiment));
-  launch.set_attempt(what.attempt);
-  launch.set_spec_yaml(experiment.submission->spec_yaml);
-  launch.set_member(what.experiment.member);
-  launch.set_snapshot(experiment.submission->snapshot);
-  // Builds know nothing of the gang, and it nothing of them.
-  const bool build = what.replicas.front().role == Role::Build;
-  for (const Replica& replica : experiment.replicas) {
-    if (is_build(replica) == build) *launch.add_gang() = to_message(replica.seat);
+  const auto extras = extras_.find(launch.experiment.number);
+  pb::ToRunner message;
+  *message.mutable_launch() =
+      to_message(launch, found->second, extras == extras_.end() ? nullptr : &extras->second,
+                 folder.string(), spool_limit_bytes_);
+  // Its runner would end the stream, and again each time it is told. check_size() can't know it all.
+  if (message.ByteSizeLong() > kMessageBytesMax) {
+    return failed("it is too large to be told to a host in one message", false);
   }
-  for (const ReplicaId& replica : what.replicas) launch.add_replicas(to_string(replica));
-  launch.set_output_dir(folder.string());
-  for (const Replica& replica : experiment.replicas) {
-    if (replica.id == what.replicas.front()) {
-      launch.set_lease_ms(static_cast<uint64_t>(replica.lease_ms));
-    }
-  }
-  launch.set_spool_limit_bytes(spool_limit_bytes_);
-  const auto extras = extras_.find(what.experiment.number);
-  if (extras != extras_.end()) {
-    launch.mutable_secrets()->insert(extras->second.secrets.begin(), extras->second.secrets.end());
-    launch.mutable_user_env()->insert(extras->second.user_env.begin(), extras->second.user_env.end());
-    if (extras->second.rebuild) launch.set_rebuild(experiment.submission->submission_id);
-  }
-  return launch;
+  outbox_.send(launch.host, std::move(message));
 }
 
 // As the store has it; one that it has nothing of is as it was submitted.

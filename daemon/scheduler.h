@@ -102,8 +102,7 @@ class Scheduler {
   void close(uint32_t number);
   void arm_deadline();
   void send(const Send& send);
-  Result<pb::Launch> launch_message(const SendLaunch& send);
-  pb::StateEvent event_message(const StateChange& change) const;
+  void send_launch(const SendLaunch& launch);
 
   boost::asio::io_context& loop_;
   const Home home_;

@@ -4,7 +4,7 @@
 #include <optional>
 #include <utility>
 
-#include "daemon/messages.h"
+#include "daemon/incoming_messages.h"
 #include "schema/manifest.h"
 
 namespace dtrain::daemon {

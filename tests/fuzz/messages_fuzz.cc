@@ -8,7 +8,7 @@
 //   e   an ExperimentRecord
 #include <google/protobuf/stubs/logging.h>
 
-#include "daemon/messages.h"
+#include "daemon/incoming_messages.h"
 #include "daemon/record.h"
 #include "schema/manifest.h"
 #include "schema/sha256.h"

@@ -1,4 +1,4 @@
-#include "daemon/messages.h"
+#include "daemon/incoming_messages.h"
 
 #include <algorithm>
 #include <set>

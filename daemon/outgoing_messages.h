@@ -1,4 +1,4 @@
-// What the core decided, as messages: to a host's runner, and to the people who watch. Pure.
+// What the core decided, as messages: to a host's runner, and to the people who watch. Without the loop or any I/O.
 #pragma once
 
 #include <cstdint>

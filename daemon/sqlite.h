@@ -22,7 +22,7 @@ class Database {
   // Creates the file (mode 0600) when absent. What was committed survives kill -9 and power loss.
   static Result<Database> open(const std::filesystem::path& path);
 
-  // One statement or several, without parameters or rows.
+  // One statement or several, without parameters; rows are ignored.
   Status execute(const char* sql);
   int64_t last_inserted_row() const;
   Error error(std::string_view what) const;

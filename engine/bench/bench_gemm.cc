@@ -48,7 +48,8 @@ struct Shape {
     right_transposed.push_back(seconds_of(
         [&] { kernel.gemm(m, k, n, {y.data(), n, 1}, {w.data(), 1, n}, dx.data(), k, false, nullptr); }));
     tree.push_back(seconds_of([&] {
-      kernel.gemm_tree(k, n, {ends.data(), 8}, {x.data(), 1, k}, {y.data(), n, 1}, dw.data(), n, false, nullptr, nullptr);
+      const Leaves leaves{ends.data(), 8, m / 8};
+      kernel.gemm_tree(k, n, leaves, {x.data(), 1, k}, {y.data(), n, 1}, dw.data(), n, false, nullptr, nullptr);
     }));
   }
 };

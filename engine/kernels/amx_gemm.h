@@ -1,6 +1,6 @@
 // Matrix products by AMX, which multiplies bfloat16 and sums floats: six products of the parts of two floats
-// (split_tiles.h). 32 of them are summed before the sum is rounded to what there is already, so that a product is
-// as near to the true one as one of floats, or nearer.
+// (split_tiles.h). 32 of them are summed before the sum is rounded to what there is already, so that a sum of many
+// products is as near to the true one as one of floats, or nearer.
 //
 // As with gemm_kernel.h an element has the same bits wherever in the matrix it lies and whatever lies beside it.
 #pragma once
@@ -204,6 +204,7 @@ DTRAIN_INLINE void multiply(const Chunk* chunks, int64_t count, const char* a, c
   _tile_dpbf16ps(3, 5, 7)
   for (int64_t i = 0; i < count; ++i, a += kChunkBytes, b += kChunkBytes) {
     meanwhile.pack(i);
+    asm volatile("" ::: "memory");  // it stores, and tiles are loaded past the compiler's knowledge
     if (chunks[i].count > kShortChunk) {
       DTRAIN_LOAD_A(2);
       DTRAIN_LOAD_B(0);
@@ -539,7 +540,7 @@ inline void multiply_tree(int64_t m_count, int64_t n_count, Leaves leaves, GemmA
         const int64_t rows = std::min({kStrip, m_count - m, end}), width = std::min(kStrip, n_count - n);
         if (taker != nullptr) {
           if (begin >= rows) return;
-          // The block below, which comes next.
+          // The block below, which comes next where A is kept.
           if (m + kStrip < m_count) {
             const float* const wanted = taker->wanted(c + (m + kStrip + begin) * ldc + n);
             for (int64_t r = 0; r < rows - begin; ++r) {

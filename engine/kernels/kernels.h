@@ -17,7 +17,8 @@ class GradientTaker;  // engine/gradient_taker.h
 struct Leaves {
   const int64_t* ends = nullptr;
   int count = 0;
-  int64_t shortest = 0;  // rows of the shortest leaf of the whole batch, whoever has it
+  // Rows of the shortest leaf of the whole batch, whoever has it; 0 where a sample has many rows anyway.
+  int64_t shortest = 0;
 };
 inline constexpr int kTreeLevels = 8;  // up to 128 leaves
 

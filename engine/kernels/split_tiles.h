@@ -1,6 +1,6 @@
 // Matrices of floats as AMX multiplies them. Every float is the sum of three bfloat16, its parts, exactly but for
 // what is below 2^-126; of two floats a and b the products a1b1 a1b2 a1b3 a2b1 a2b2 a3b1 are summed, and what is
-// left out is below 2^-24 of the product.
+// left out is below 2^-22 of the product.
 //
 // Tiles have 16 rows of 16 pairs: rows of a tile of A are its rows, and those of B's are pairs, which lie by
 // columns. A tile of A times one of B sums both products of all pairs. What makes a pair does not matter as long
@@ -92,8 +92,8 @@ DTRAIN_INLINE void load_rows(const Square& from, int64_t i, Vector<float> (&rows
 // The bits of floats, whose upper halves are bfloat16.
 typedef uint32_t Halves __attribute__((vector_size(64)));
 
-// A part is the upper half; the lower one is to be ignored. The first is rounded to nearest: then what is left out of a
-// product is of either sign. What it leaves has 16 bits, and the others are 8 of them each.
+// A part is the upper half; the lower one is to be ignored. The first is rounded to nearest: then what is left out of
+// products is of either sign, but for squares. What it leaves has 16 bits at most, and the others are 8 of them each.
 struct Parts {
   Halves of[3];
 };

@@ -8,7 +8,7 @@
 
 namespace dtrain::cli {
 
-// A sentence or two each, without a full line's end.
+// A sentence or two each.
 std::vector<std::string> spec_warnings(const Spec& spec);
 
 }  // namespace dtrain::cli

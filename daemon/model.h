@@ -131,6 +131,13 @@ struct Submission {
   bool has_shared() const { return !shapes.empty() && !shapes.front().roles.empty(); }
 };
 
+// What travels with a submission apart from its Spec.
+struct SubmissionExtras {
+  std::map<std::string, std::string> secrets;  // never shown, never logged
+  std::map<std::string, std::string> user_env;
+  bool rebuild = false;  // an environment made for an earlier one doesn't count
+};
+
 // An experiment, a member of a set, or what the members of a set share. 200,000 queued ones must fit
 // in memory: what only a placed one needs lives in vectors that stay empty until then.
 struct Experiment {

@@ -1,11 +1,10 @@
-// What the core decided, as messages: to a host's runner, and to the people who watch. Without the loop or any I/O.
+// What the core decided, as messages: to a host's runner, and to the people who watch. Pure.
 #pragma once
 
 #include <cstdint>
 #include <string>
 
 #include "daemon/lifecycle.h"
-#include "daemon/store.h"
 #include "schema/dtrain.pb.h"
 
 namespace dtrain::daemon {

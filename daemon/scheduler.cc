@@ -27,7 +27,7 @@ constexpr auto kDiskRetry = std::chrono::seconds(1);
 constexpr auto kNoteTimeEvery = std::chrono::seconds(10);
 constexpr size_t kLargeTurn = 10'000;
 
-// With what ran, for whoever finds the results later.
+// And in it what ran, for whoever finds the results later.
 Status make_output_dir(const Experiment& experiment, const std::filesystem::path& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);

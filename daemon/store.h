@@ -19,13 +19,6 @@
 
 namespace dtrain::daemon {
 
-// What travels with a submission apart from its Spec.
-struct SubmissionExtras {
-  std::map<std::string, std::string> secrets;    // never shown, never logged
-  std::map<std::string, std::string> user_env;
-  bool rebuild = false;                          // an environment made for an earlier one doesn't count
-};
-
 struct StoredExperiment {
   ExperimentId id;
   pb::ExperimentRecord record;

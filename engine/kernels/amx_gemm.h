@@ -8,25 +8,18 @@
 #include <immintrin.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 
 #include "engine/kernels/activations.h"
+#include "engine/kernels/amx_packing.h"
 #include "engine/kernels/crew.h"
 #include "engine/kernels/kernels.h"
 #include "engine/kernels/scratch.h"
-#include "engine/kernels/split_tiles.h"
 #include "engine/kernels/vector.h"
 
 namespace dtrain::engine::DTRAIN_ISA {
 
-// A strip is two tiles wide: a block of C is what a strip of A and one of B make.
-inline constexpr int64_t kStrip = 2 * kTileRows;
-inline constexpr int64_t kChunkBytes = 2 * kTilesOfChunk * kTileBytes;  // of a strip
-// Chunks of a strip that are packed and multiplied before those of others: fewer, and a block is stored and loaded
-// again more often; more, and less stays in the second-level cache.
-inline constexpr int64_t kChunksOfPiece = 16;
-// What of packed strips is to stay there while others go over it.
+// What of packed strips is to stay in the second-level cache while others go over it.
 inline constexpr int64_t kKeptBytes = 5 << 18;
 
 // All eight tiles are whole ones; what a matrix has less of is zeros.
@@ -51,125 +44,10 @@ struct Block {
   alignas(64) float values[kStrip * kStrip];
 };
 
-// Of A's rows, or of B's columns: `lines` of them, k of each.
-struct Lines {
-  const float* data;
-  int64_t line_stride, k_stride;
-  int64_t lines;
-};
-
-// k in their order. Chunks begin anew at each leaf's end; an empty leaf has an empty one.
-struct Chunk {
-  int64_t k, count;
-  int leaf;
-  bool begins, ends;  // its leaf
-};
-class Piece {
- public:
-  Piece() = default;  // empty
-  // The first, and the one that follows another.
-  explicit Piece(Leaves leaves) : Piece(leaves, 0, 0) {}
-  Piece next() const { return Piece(leaves_, leaf_, k_); }
-  bool is_last() const { return leaf_ == leaves_.count; }
-
-  int64_t size = 0;
-  std::array<Chunk, kChunksOfPiece> chunks;
-
- private:
-  Piece(Leaves leaves, int leaf, int64_t k) : leaves_(leaves), leaf_(leaf), k_(k) {
-    for (; size < kChunksOfPiece && leaf_ < leaves.count; ++size) {
-      const int64_t begin = leaf_ == 0 ? 0 : leaves.ends[leaf_ - 1], end = leaves.ends[leaf_];
-      const int64_t count = std::min(kChunk, end - k_);
-      chunks[static_cast<size_t>(size)] = {k_, count, leaf_, k_ == begin, k_ + count == end};
-      k_ += count;
-      if (k_ == end) ++leaf_;
-    }
-  }
-
-  Leaves leaves_;
-  int leaf_ = 0;  // where the next one begins
-  int64_t k_ = 0;
-};
-
-// Makes strips of lines their parts, a few rows at a time, so that it can be done while tiles are multiplied: of each
-// chunk the parts, and of each part two tiles. Strips lie one after the other, those of the next piece after them.
-template <bool kIsA>
-class Packing {
- public:
-  Packing() = default;  // of nothing
-  // From this piece on as many chunks of each.
-  Packing(const Lines& from, Range strips, const Piece& piece, int64_t chunks, char* to)
-      : from_(from),
-        strips_(strips),
-        piece_(piece),
-        strip_(strips.begin),
-        left_(chunks * strips.size()),
-        to_(to),
-        packed_(to) {}
-
-  const char* packed() const { return packed_; }
-  bool is_done() const { return left_ == 0; }
-  // So many chunks are there, as they lie.
-  void reach(int64_t chunks) {
-    while (there_ < chunks) step();
-  }
-  void step() {
-    const Chunk& chunk = piece_.chunks[static_cast<size_t>(chunk_)];
-    const int64_t first = strip_ * kStrip + tile_ * kTileRows, lines = from_.lines - first;
-    const float* const at = from_.data + first * from_.line_stride + chunk.k * from_.k_stride;
-    char* const tiles = to_ + tile_ * kTileBytes;
-    const auto square = [&](const float* data, int64_t ks) {
-      return kIsA ? Square{data, from_.line_stride, from_.k_stride, lines, ks}
-                  : Square{data, from_.k_stride, from_.line_stride, ks, lines};
-    };
-    if (chunk.count > kShortChunk) {
-      if (!kIsA && from_.line_stride == 1) ask_for(at + (row_ + kChunk) * from_.k_stride);
-      const Square first_ks = square(at, kTileRows);
-      const Square other_ks = square(at + kTileRows * from_.k_stride, chunk.count - kTileRows);
-      split_squares(first_ks, other_ks, row_, tiles, 2 * kTileBytes);
-    } else if (chunk.count > 0) {
-      split_square<kIsA>(square(at, chunk.count), row_, tiles, 2 * kTileBytes);
-    }
-    row_ += kRowsOfStep;
-    if (row_ == kTileRows) end_tile();
-  }
-
- private:
-  // Those of the next chunk, which may be far apart and far away.
-  DTRAIN_INLINE void ask_for(const float* rows) const {
-#pragma GCC unroll 4
-    for (int64_t r = 0; r < kRowsOfStep; ++r) {
-      __builtin_prefetch(rows + r * from_.k_stride);
-      __builtin_prefetch(rows + (r + kTileRows) * from_.k_stride);
-    }
-  }
-  void end_tile() {
-    row_ = 0;
-    if (++tile_ < 2) return;
-    tile_ = 0;
-    to_ += kChunkBytes;
-    ++there_;
-    --left_;
-    if (++chunk_ < piece_.size) return;
-    chunk_ = 0;
-    if (++strip_ < strips_.end || left_ == 0) return;
-    strip_ = strips_.begin;
-    piece_ = piece_.next();
-  }
-
-  Lines from_ = {};
-  Range strips_ = {};
-  Piece piece_;
-  int64_t strip_ = 0, chunk_ = 0, tile_ = 0, row_ = 0;
-  int64_t there_ = 0, left_ = 0;
-  char* to_ = nullptr;
-  const char* packed_ = nullptr;
-};
-
 // The product of `count` chunks of a strip of A and one of B into `block`, or what is there goes on. meanwhile.pack(i)
 // makes chunk i of these be there. meanwhile(n) is what can be done while tiles are multiplied, n rows of a block of
-// it; it is called for all rows. kKeepsA: strips of A lie in the second-level cache, and go past the first one.
-template <bool kKeepsA, class Meanwhile>
+// it; it is called for all rows.
+template <class Meanwhile>
 DTRAIN_INLINE void multiply(const Chunk* chunks, int64_t count, const char* a, const char* b, float* block,
                             Meanwhile& meanwhile) {
   constexpr int64_t kRowBytes = kStrip * static_cast<int64_t>(sizeof(float));
@@ -185,18 +63,12 @@ DTRAIN_INLINE void multiply(const Chunk* chunks, int64_t count, const char* a, c
     _tile_loadd(2, block + kTileRows * kStrip, kRowBytes);
     _tile_loadd(3, block + kTileRows * kStrip + kTileRows, kRowBytes);
   }
-#define DTRAIN_LOAD(tile, is_kept, from) \
-  if constexpr (is_kept) {               \
-    _tile_stream_loadd(tile, from, 64);  \
-  } else {                               \
-    _tile_loadd(tile, from, 64);         \
-  }
-#define DTRAIN_LOAD_A(part)                               \
-  DTRAIN_LOAD(4, kKeepsA, a + (2 * (part)) * kTileBytes)  \
-  DTRAIN_LOAD(5, kKeepsA, a + (2 * (part) + 1) * kTileBytes)
-#define DTRAIN_LOAD_B(part)                               \
-  DTRAIN_LOAD(6, !kKeepsA, b + (2 * (part)) * kTileBytes) \
-  DTRAIN_LOAD(7, !kKeepsA, b + (2 * (part) + 1) * kTileBytes)
+#define DTRAIN_LOAD_A(part)                       \
+  _tile_loadd(4, a + (2 * (part)) * kTileBytes, 64); \
+  _tile_loadd(5, a + (2 * (part) + 1) * kTileBytes, 64)
+#define DTRAIN_LOAD_B(part)                       \
+  _tile_loadd(6, b + (2 * (part)) * kTileBytes, 64); \
+  _tile_loadd(7, b + (2 * (part) + 1) * kTileBytes, 64)
 #define DTRAIN_MULTIPLY        \
   _tile_dpbf16ps(0, 4, 6);     \
   _tile_dpbf16ps(1, 4, 7);     \
@@ -243,7 +115,6 @@ DTRAIN_INLINE void multiply(const Chunk* chunks, int64_t count, const char* a, c
 #undef DTRAIN_MULTIPLY
 #undef DTRAIN_LOAD_B
 #undef DTRAIN_LOAD_A
-#undef DTRAIN_LOAD
   _tile_stored(0, block, kRowBytes);
   _tile_stored(1, block + kTileRows, kRowBytes);
   _tile_stored(2, block + kTileRows * kStrip, kRowBytes);
@@ -282,27 +153,13 @@ class Rest {
 
  private:
   void add(int64_t begin, int64_t end) const {
-    switch (siblings_) {
-      case 1: return add_siblings<1>(begin, end);
-      case 2: return add_siblings<2>(begin, end);
-      default: return add_siblings<3>(begin, end);
-    }
-  }
-  // kSiblings: how many they are, 3 or more.
-  template <int kSiblings>
-  DTRAIN_INLINE void add_siblings(int64_t begin, int64_t end) const {
     const Block* const own = blocks_ + top_;
-    const int64_t siblings = kSiblings == 3 ? siblings_ : kSiblings;
+    const int64_t siblings = siblings_;
     float* const to = blocks_[top_ - siblings].values;
-    for (int64_t i = begin * kStrip; i < end * kStrip; i += 2 * kLanes<float>) {
-      Vector<float> x = load(own->values + i), y = load(own->values + i + kLanes<float>);
-#pragma GCC unroll 2
-      for (int64_t sibling = 1; sibling <= siblings; ++sibling) {
-        x += load(own[-sibling].values + i);
-        y += load(own[-sibling].values + i + kLanes<float>);
-      }
-      store(to + i, x);
-      store(to + i + kLanes<float>, y);
+    for (int64_t i = begin * kStrip; i < end * kStrip; i += kLanes<float>) {
+      Vector<float> sum = load(own->values + i);
+      for (int64_t sibling = 1; sibling <= siblings; ++sibling) sum += load(own[-sibling].values + i);
+      store(to + i, sum);
     }
   }
 
@@ -440,9 +297,10 @@ class Strips {
       }
       DTRAIN_INLINE void operator()(int64_t rows) {
         rest(rows);
-        if (!kept.is_done()) kept.step();
         if (!other.is_done()) {
           other.step();
+        } else if (!kept.is_done()) {
+          kept.step();
         } else if (!next.is_done()) {
           next.step();
         }
@@ -483,7 +341,7 @@ class Strips {
         int64_t count = 1;
         while (i + count < piece.size && chunks[count].leaf == chunks->leaf) ++count;
         float* const own = blocks[std::popcount(static_cast<unsigned>(chunks->leaf))].values;
-        DTRAIN_ISA::multiply<kKeepsA>(chunks, count, kKeepsA ? kept : other, kKeepsA ? other : kept, own, meanwhile);
+        DTRAIN_ISA::multiply(chunks, count, kKeepsA ? kept : other, kKeepsA ? other : kept, own, meanwhile);
         if (chunks[count - 1].ends) meanwhile.rest.end_leaf(blocks, chunks->leaf);
         i += count;
         meanwhile.in_kept += count;
@@ -540,14 +398,6 @@ inline void multiply_tree(int64_t m_count, int64_t n_count, Leaves leaves, GemmA
         const int64_t rows = std::min({kStrip, m_count - m, end}), width = std::min(kStrip, n_count - n);
         if (taker != nullptr) {
           if (begin >= rows) return;
-          // The block below, which comes next where A is kept.
-          if (m + kStrip < m_count) {
-            const float* const wanted = taker->wanted(c + (m + kStrip + begin) * ldc + n);
-            for (int64_t r = 0; r < rows - begin; ++r) {
-              __builtin_prefetch(wanted + r * ldc, 1);
-              __builtin_prefetch(wanted + r * ldc + kTileRows, 1);
-            }
-          }
           return taker->take(c + (m + begin) * ldc + n, ldc, rows - begin, width, block + begin * kStrip, kStrip);
         }
         for (int64_t r = begin; r < rows; ++r) {

@@ -34,7 +34,7 @@ void gemm(int64_t m_count, int64_t n_count, int64_t k_count, GemmA<float> a, Gem
 // Of leaves of few rows tiles would be half empty. All who share a batch choose alike.
 template <bool kMany>
 void gemm_tree(int64_t m_count, int64_t n_count, Leaves leaves, GemmA<float> a, GemmB<float> b, float* c,
-                      int64_t ldc, bool add, Crew* crew, GradientTaker<float>* taker) {
+               int64_t ldc, bool add, Crew* crew, GradientTaker<float>* taker) {
   const bool are_long = kMany || leaves.shortest >= kShortChunk;
   const auto product = are_long && is_by_tiles<true>(n_count, 0) ? &multiply_tree : kAvx512Kernels.gemm_tree;
   product(m_count, n_count, leaves, a, b, c, ldc, add, crew, taker);

@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "engine/kernels/pack.h"
 #include "engine/kernels/vector.h"
 
 namespace dtrain::engine::DTRAIN_ISA {

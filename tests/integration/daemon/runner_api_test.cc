@@ -62,7 +62,7 @@ TEST_CASE("a stream that ends is told of, unless a newer one of its host took it
   {
     FakeRunner newer(daemon, 2'000);
     { FakeRunner newest(daemon, 3'000); }
-    CHECK(newer.ended());
+    daemon.until([&] { return newer.ended(); });
   }
   daemon.until([&] { return !gone.empty(); });
   CHECK(gone == std::vector{HostId{"h1"}});

@@ -91,13 +91,13 @@ struct BiasReluPool {
     Sum<T> most = wide(from[0]);
     for (int k = 1; k < s.pool * s.pool; ++k) {
       const Sum<T> value = wide(from[k / 2 * row + k % 2 * kImages]);
-      if (value > most) {
+      if (value > most || value != value) {
         most = value;
         best = k;
       }
     }
     most += wide(bias[e.channel]);
-    pooled[i] = static_cast<T>(most > Sum<T>(0) ? most : Sum<T>(0));
+    pooled[i] = static_cast<T>(most < Sum<T>(0) ? Sum<T>(0) : most);
     if (s.pool > 1) which[i] = static_cast<uint8_t>(best);
   }
 };

@@ -105,11 +105,12 @@ __device__ S warp_sum(S value) {
   for (int mask = kWarp / 2; mask > 0; mask /= 2) value += __shfl_xor_sync(0xffffffff, value, mask);
   return value;
 }
+// What is no number is the largest: all threads see it, or none.
 template <class S>
 __device__ S warp_max(S value) {
   for (int mask = kWarp / 2; mask > 0; mask /= 2) {
     const S other = __shfl_xor_sync(0xffffffff, value, mask);
-    value = other > value ? other : value;
+    value = other > value || other != other ? other : value;
   }
   return value;
 }

@@ -376,7 +376,7 @@ inline void multiply_then(int64_t m_count, int64_t n_count, int64_t k_count, Gem
             Vector<T> x = load_at(block + r * kStrip);
             if (then.plus != nullptr) x += load_at(then.plus + at);
             if (then.bias != nullptr) x += load_at(then.bias + n);
-            if (then.relu) x = larger(x, Vector<T>{});
+            if (then.relu) x = relu(x);
             if (then.times != nullptr) x *= load_at(then.times + at);
             if (then.where != nullptr) x = only_where(load_at(then.where + at), x);
             if (then.gelu_slope != nullptr) {

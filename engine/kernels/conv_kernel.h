@@ -317,11 +317,12 @@ void bias_relu(const ConvShape& s, const T* x, const T* bias, T* y) {
   const int64_t channel = s.out_height() * s.out_width() * kBlockImages;
   for (int64_t c = 0; c < s.out_channels; ++c, x += channel, y += channel) {
     const Vector<T> b = splat(bias[c]);
-    for_vectors<T>(channel, [&](auto load_at, auto store_at) { store_at(y, larger(load_at(x) + b, Vector<T>{})); });
+    for_vectors<T>(channel, [&](auto load_at, auto store_at) { store_at(y, relu(load_at(x) + b)); });
   }
 }
 
-// pooled = max over 2x2 of relu(x + bias); `which` of the four it was, the first of equals.
+// pooled = max over 2x2 of relu(x + bias); `which` of the four it was, the first of equals. What is no number is more
+// than any.
 template <class T>
 void bias_relu_pool(const ConvShape& s, const T* x, const T* bias, T* pooled, uint8_t* which) {
   if (s.pool == 1) return bias_relu(s, x, bias, pooled);
@@ -337,12 +338,12 @@ void bias_relu_pool(const ConvShape& s, const T* x, const T* bias, T* pooled, ui
         const T* const others[] = {from + kBlockImages, from + row, from + row + kBlockImages};
         for (int k = 0; k < 3; ++k) {
           const Pixel<T> other = load_pixel(others[k]);
-          const auto more = other > most;
+          const auto more = (other > most) | (other != other);
           most = more ? other : most;
           index = more ? (index & 0) + (k + 1) : index;
         }
         most += b;
-        most = most > Pixel<T>{} ? most : Pixel<T>{};
+        most = relu(most);
         std::memcpy(pooled, &most, sizeof most);
         pooled += kBlockImages;
         for (int lane = 0; lane < kBlockImages; ++lane) which[lane] = static_cast<uint8_t>(index[lane]);

@@ -114,7 +114,7 @@ void multiply_tile(int64_t k_count, const T* a, int64_t rs, int64_t cs, const T*
 #pragma GCC unroll 16
     for (int m = 0; m < R; ++m) {
 #pragma GCC unroll 2
-      for (int c = 0; c < C; ++c) acc[m][c] = larger(acc[m][c], Vector<T>{});
+      for (int c = 0; c < C; ++c) acc[m][c] = relu(acc[m][c]);
     }
   }
   if (const T* factors = ending.times; factors != nullptr) {
@@ -350,7 +350,7 @@ void end_narrow_tile(const Then<T>& then, int64_t at, int64_t n, int rows, int64
     for_vectors<T>(width, [&](auto load_at, auto store_at) {
       Vector<T> x = load_at(row);
       if (then.bias != nullptr) x += load_at(then.bias + n);
-      if (then.relu) x = larger(x, Vector<T>{});
+      if (then.relu) x = relu(x);
       if (then.times != nullptr) x *= load_at(then.times + at);
       if (then.where != nullptr) x = only_where(load_at(then.where + at), x);
       store_at(row, x);

@@ -20,7 +20,7 @@ template <class T>
 void add_bias_relu(int64_t rows, int64_t n, const T* bias, T* x) {
   for (int64_t row = 0; row < rows; ++row, x += n) {
     for_vectors<T>(n, [&](auto load_at, auto store_at) {
-      store_at(x, larger(load_at(x) + load_at(bias), Vector<T>{}));
+      store_at(x, relu(load_at(x) + load_at(bias)));
     });
   }
 }

@@ -76,6 +76,12 @@ DTRAIN_INLINE V larger(V a, V b) {
   return a > b ? a : b;
 }
 
+// What is no number stays so: a loss that comes of it must show it.
+template <class V>
+DTRAIN_INLINE V relu(V x) {
+  return x < V{} ? V{} : x;
+}
+
 // x, and zero where `sign` isn't greater than zero.
 template <class V>
 DTRAIN_INLINE V only_where(V sign, V x) {

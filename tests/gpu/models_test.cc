@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <random>
+#include <utility>
 
 #include "engine/cuda/device_model.h"
 #include "tests/gpu/device_array.h"
@@ -188,6 +190,28 @@ TEST_CASE_TEMPLATE("gradients on a device are added to what is there when asked"
   SUBCASE("mlp") { check<T>(mlp(), true); }
   SUBCASE("lenet") { check<T>(lenet(), true); }
   SUBCASE("gpt") { check<T>(gpt(), true); }
+}
+
+template <class T>
+void check_not_finite(const Problem& problem) {
+  const auto context = test_context();
+  if (!context) return;
+  const Layout layout = layout_of(problem.spec, problem.shape);
+  Inputs in = inputs_of(problem, fresh_seed());
+  for (const Parameter& p : layout.parameters()) {
+    CAPTURE(p.name);
+    double& first = in.parameters[static_cast<size_t>(p.offset)];
+    const double before = std::exchange(first, std::numeric_limits<double>::quiet_NaN());
+    CHECK(std::isnan(on_device<T>(*context, problem, in, false).loss));
+    first = before;
+  }
+}
+
+TEST_CASE_TEMPLATE("a parameter that is no number makes a loss on a device that is none", T, float, Bfloat16) {
+  SUBCASE("mlp") { check_not_finite<T>(mlp()); }
+  SUBCASE("lenet") { check_not_finite<T>(lenet()); }
+  SUBCASE("lenet without pooling") { check_not_finite<T>(unpooled_lenet()); }
+  SUBCASE("gpt") { check_not_finite<T>(gpt()); }
 }
 
 }  // namespace

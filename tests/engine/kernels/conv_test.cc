@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "engine/kernels/kernels.h"
@@ -116,6 +117,26 @@ TEST_CASE("images go into blocks and back, with zeros for those that a block lac
       }
       kernels<float>().block_to_rows(count, pixels, block.data(), back.data());
       CHECK(back == rows);
+    }
+  }
+}
+
+TEST_CASE("what is no number is the largest of its four, and no ReLU makes a number of it") {
+  const float none = std::numeric_limits<float>::quiet_NaN();
+  for (const int64_t pool : {1, 2}) {
+    ConvShape s{1, 3, 3, 6, 6, 0};
+    s.pool = pool;
+    const float bias[] = {-1, 0, 1};
+    for (int64_t bad = 0; bad < s.out_size(); ++bad) {
+      auto x = random_matrix(s.out_size(), 8);
+      x[static_cast<size_t>(bad)] = none;
+      std::vector<float> y(static_cast<size_t>(s.pooled_size()));
+      std::vector<uint8_t> which(y.size());
+      kernels<float>().bias_relu_pool(s, x.data(), bias, y.data(), which.data());
+      const int64_t pixel = bad / kBlockImages, row = pixel / s.out_width(), column = pixel % s.out_width();
+      const int64_t place = (row / pool * s.pooled_width() + column / pool) * kBlockImages + bad % kBlockImages;
+      for (int64_t i = 0; i < s.pooled_size(); ++i) REQUIRE(std::isnan(y[static_cast<size_t>(i)]) == (i == place));
+      if (pool == 2) REQUIRE(which[static_cast<size_t>(place)] == row % 2 * 2 + column % 2);
     }
   }
 }

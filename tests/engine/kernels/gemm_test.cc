@@ -323,6 +323,10 @@ TEST_CASE("what is not finite makes sums that are not, and only those it is part
     std::vector<float> c(static_cast<size_t>(m * n));
     kernels<float>(kRowsOfSample).gemm(m, n, k, {a.data(), k, 1}, {b.data(), n, 1}, c.data(), n, false, nullptr);
     for (int64_t i = 0; i < m * n; ++i) REQUIRE(std::isfinite(c[static_cast<size_t>(i)]) == (i / n != 17));
+    if (!std::isnan(bad)) continue;
+    CAPTURE("relu");
+    kernels<float>(kRowsOfSample).gemm_then(m, n, k, {a.data(), k, 1}, {b.data(), n, 1}, c.data(), n, {.relu = true}, nullptr);
+    for (int64_t i = 0; i < m * n; ++i) REQUIRE(std::isfinite(c[static_cast<size_t>(i)]) == (i / n != 17));
   }
 }
 

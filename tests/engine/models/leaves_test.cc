@@ -1,11 +1,13 @@
-// A batch gives the same gradients, bit for bit, however its leaves are spread; and the kernels for
-// floats agree with those for doubles. Run for each instruction set (discover.cmake).
+// A batch gives the same gradients, bit for bit, however its leaves are spread; the kernels for floats agree with those
+// for doubles; and what is no number shows in the loss. Run for each instruction set (discover.cmake).
 #include <doctest/doctest.h>
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/buffer.h"
@@ -83,7 +85,7 @@ std::vector<T> tree(const Setting& setting, const Data<T>& data, int first, int 
 
 TEST_CASE("gradients are the same bits on 1, 2, 4 and 8 participants") {
   for (const Setting& setting : kSettings) {
-    CAPTURE(setting.name);
+    CAPTURE(std::string(setting.name));
     const Data<float> data(setting);
     Outcome alone;
     const std::vector<float> expected = tree(setting, data, 0, kLeaves, kLeaves, &alone);
@@ -101,7 +103,7 @@ TEST_CASE("gradients are the same bits on 1, 2, 4 and 8 participants") {
 
 TEST_CASE("floats agree with doubles") {
   for (const Setting& setting : kSettings) {
-    CAPTURE(setting.name);
+    CAPTURE(std::string(setting.name));
     Outcome single, exact;
     const Data<float> floats(setting);
     const Data<double> doubles(setting);
@@ -117,6 +119,24 @@ TEST_CASE("floats agree with doubles") {
         norm += value * value;
       }
       CHECK(std::sqrt(error) <= 2e-5 * std::sqrt(norm));
+    }
+  }
+}
+
+// A training stops at such a loss: whatever hides one, be it a ReLU, lets it train on, and save, what has overflown.
+TEST_CASE("a parameter that is no number makes a loss that is none") {
+  for (const Setting& setting : kSettings) {
+    CAPTURE(std::string(setting.name));
+    Data<float> data(setting);
+    for (const Parameter& p : data.layout.parameters()) {
+      CAPTURE(p.name);
+      for (const int64_t at : {p.offset, p.range().end - 1}) {
+        const float before = std::exchange(data.parameters[at], std::numeric_limits<float>::quiet_NaN());
+        Outcome outcome;
+        gradients_of(setting, data, 0, kLeaves, &outcome);
+        CHECK(std::isnan(outcome.loss));
+        data.parameters[at] = before;
+      }
     }
   }
 }

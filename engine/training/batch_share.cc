@@ -45,7 +45,7 @@ Outcome BatchShare::train(const Node& node, float* gradients, const GradientsRea
       ends.push_back(leaf_samples(batch_, leaf, leaves_).end - samples.begin);
     }
     return model_->train(params_, samples_.from(samples.begin - first_),
-                         {ends.data(), static_cast<int>(ends.size()), batch_ / leaves_}, gradients, false, ready);
+                         {ends.data(), static_cast<int>(ends.size()), shortest()}, gradients, false, ready);
   }
   Buffer<float>& right = waiting_[node.level];
   if (right.size() == 0) right = Buffer<float>(plan_.layout.size());
@@ -53,6 +53,12 @@ Outcome BatchShare::train(const Node& node, float* gradients, const GradientsRea
   outcome += train(Node{node.level - 1, 2 * node.index + 1}, right.data(), nullptr);
   kernels<float>().add_to(plan_.layout.size(), right.data(), gradients);
   return outcome;
+}
+
+// As everyone's: of what all have in common.
+int64_t BatchShare::shortest() const {
+  const int64_t leaf = batch_ / leaves_, piece = plan_.spec.micro_batch;
+  return piece > 0 ? std::min(leaf, piece) : leaf;
 }
 
 // One after the other, in pieces that depend on the leaf alone.
@@ -65,7 +71,7 @@ Outcome BatchShare::train_leaf(Range samples, float* gradients, const GradientsR
   for (int64_t first = samples.begin; first < samples.end; first += capacity_) {
     const int64_t count = std::min(capacity_, samples.end - first);
     const bool is_last = first + capacity_ >= samples.end;
-    outcome += model_->train(params_, samples_.from(first - first_), {&count, 1, batch_ / leaves_}, gradients,
+    outcome += model_->train(params_, samples_.from(first - first_), {&count, 1, shortest()}, gradients,
                              first > samples.begin, is_last ? ready : nullptr);
   }
   return outcome;

@@ -23,6 +23,7 @@ class BatchShare : public Share {
   // `ready`: what is told of the gradients that are computed last, if anything.
   Outcome train(const Node& node, float* gradients, const GradientsReady& ready);
   Outcome train_leaf(Range samples, float* gradients, const GradientsReady& ready);
+  int64_t shortest() const;  // samples of the shortest leaf of the batch, or of a piece of one
   // Those who compute it with this one count it too: the first of them tells.
   Result<Outcome> told(const Outcome& outcome) const;
 

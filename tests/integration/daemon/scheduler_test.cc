@@ -108,7 +108,7 @@ TEST_CASE("nothing is answered, shown as over or sent before it is committed") {
     const auto known = daemon.scheduler.find({1, 0});
     REQUIRE(known.ok());
     CHECK(state_of(*known->experiments.at(0)) == State::Starting);
-    CHECK(daemon.scheduler.trouble().find("the daemon can't write: database: ") == 0);
+    CHECK(daemon.scheduler.trouble().find("the daemon can't write: database ") == 0);
   }
   daemon.scheduler.when_committed([] {});   // rather than wait for it to try again by itself
   daemon.turn();

@@ -248,6 +248,7 @@ TEST_CASE("a file that is no database is refused and left as it is") {
   const auto store = Store::open(path);
   REQUIRE(!store.ok());
   CHECK(store.error().code == Code::DataLoss);
+  CHECK(store.error().message.find(path.string()) != std::string::npos);
   std::ifstream file(path);
   CHECK(std::string((std::istreambuf_iterator<char>(file)), {}) == text);
 }

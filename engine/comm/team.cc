@@ -12,8 +12,8 @@
 namespace dtrain::engine {
 namespace {
 
-// About 50 us: longer than participants of one step differ, shorter than a sleep costs.
-constexpr int kSpins = 1000;
+// 100 to 250 us: longer than participants of one step differ but for a tick, and about what a sleep costs the step.
+constexpr int kSpins = 5000;
 
 }  // namespace
 

@@ -134,25 +134,83 @@ void multiply_tile(int64_t k_count, const T* a, int64_t rs, int64_t cs, const T*
   store_rows<T>(acc, out, ld);
 }
 
-// The same without an ending, k cut at the ends of leaves, whose products are summed by the balanced tree.
+// `acc` = A B over `left` rows and over the `right` ones after them, at least one each, and the sum of both.
 template <class T, int R, int C>
-void multiply_leaves(Leaves leaves, const T* a, int64_t rs, int64_t cs, const T* b, int64_t ldb, T* out, int64_t ld) {
+DTRAIN_INLINE void multiply_pair(int64_t left, int64_t right, const T* a, int64_t rs, int64_t cs, const T* b,
+                                 int64_t ldb, Vector<T> (&acc)[R][C]) {
+  Vector<T> other[R][C];
+  const T *a_right = a + left * cs, *b_right = b + left * ldb;
+  add_outer<T, true>(a, rs, b, acc);
+  add_outer<T, true>(a_right, rs, b_right, other);
+  const auto add_next = [&](const T*& a_at, const T*& b_at, auto& to) __attribute__((always_inline)) {
+    a_at += cs;
+    b_at += ldb;
+    add_outer<T, false>(a_at, rs, b_at, to);
+  };
+  const int64_t both = std::min(left, right);
+#pragma GCC unroll 2
+  for (int64_t k = 1; k < both; ++k) {
+    add_next(a, b, acc);
+    add_next(a_right, b_right, other);
+  }
+  for (int64_t k = both; k < left; ++k) add_next(a, b, acc);
+  for (int64_t k = both; k < right; ++k) add_next(a_right, b_right, other);
+#pragma GCC unroll 16
+  for (int m = 0; m < R; ++m) {
+#pragma GCC unroll 2
+    for (int c = 0; c < C; ++c) acc[m][c] += other[m][c];
+  }
+}
+
+// `out` = A B without an ending, k cut at the ends of leaves, whose products are summed by the balanced tree. kAtOnce
+// leaves, 1 or 2, are in registers together.
+template <class T, int R, int C, int kAtOnce>
+void sum_leaves(Leaves leaves, const T* a, int64_t rs, int64_t cs, const T* b, int64_t ldb, T* out, int64_t ld) {
   alignas(64) std::array<Tile<T>, kTreeLevels> waiting;  // sums of left siblings, the largest first
   int64_t begin = 0;
   int depth = 0;
-  for (int leaf = 0; leaf < leaves.count; ++leaf) {
-    const int64_t rows = leaves.ends[leaf] - begin;
+  for (int leaf = 0; leaf < leaves.count; leaf += kAtOnce) {
+    const int64_t end = leaves.ends[leaf + kAtOnce - 1], middle = leaves.ends[leaf];
     Vector<T> acc[R][C];
-    multiply<T>(rows, a, rs, cs, b, ldb, acc);
-    begin += rows;
-    a += rows * cs;
-    b += rows * ldb;
-    for (int rest = leaf; rest & 1; rest >>= 1) {
+    if constexpr (kAtOnce == 2) {
+      multiply_pair<T>(middle - begin, end - middle, a, rs, cs, b, ldb, acc);
+    } else {
+      multiply<T>(end - begin, a, rs, cs, b, ldb, acc);
+    }
+    a += (end - begin) * cs;
+    b += (end - begin) * ldb;
+    begin = end;
+    for (int rest = leaf / kAtOnce; rest & 1; rest >>= 1) {
       add_rows<T>(waiting[static_cast<size_t>(--depth)].data(), kColumns<T>, acc);
     }
-    const bool is_last = leaf + 1 == leaves.count;   // one store for both: the compiler would keep copies for two
+    const bool is_last = leaf + kAtOnce == leaves.count;   // one store for both: the compiler would keep copies for two
     store_rows<T>(acc, is_last ? out : waiting[static_cast<size_t>(depth++)].data(), is_last ? ld : kColumns<T>);
   }
+}
+template <class T, int R, int C>
+void multiply_leaves(Leaves leaves, const T* a, int64_t rs, int64_t cs, const T* b, int64_t ldb, T* out, int64_t ld) {
+  sum_leaves<T, R, C, 1>(leaves, a, rs, cs, b, ldb, out, ld);
+}
+// The same of leaves in pairs, with half of the rows after the other one.
+template <class T, int R, int C>
+void multiply_pairs(Leaves leaves, const T* a, int64_t rs, int64_t cs, const T* b, int64_t ldb, T* out, int64_t ld) {
+  constexpr int kUpper = (R + 1) / 2;
+  sum_leaves<T, kUpper, C, 2>(leaves, a, rs, cs, b, ldb, out, ld);
+  if constexpr (R > kUpper) {
+    sum_leaves<T, R - kUpper, C, 2>(leaves, a + kUpper * rs, rs, cs, b, ldb, out + kUpper * ld, ld);
+  }
+}
+
+// Whether leaves are so short that their sums' ways to memory and back cost more than reading B twice. Registers are
+// too few for it but with AVX-512.
+inline bool go_in_pairs(Leaves leaves) {
+  constexpr int64_t kShort = 20;  // rows: with 16 it is a twentieth less time, with 8 a tenth, with 32 a little more
+  if (kRows < 14 || leaves.count % 2 != 0 || leaves.ends[leaves.count - 1] > kShort * leaves.count) return false;
+  int64_t begin = 0;
+  for (int leaf = 0; leaf < leaves.count; begin = leaves.ends[leaf++]) {
+    if (leaves.ends[leaf] == begin) return false;
+  }
+  return true;
 }
 
 template <class T>
@@ -170,12 +228,18 @@ template <class T, int C, int... R>
 constexpr std::array<MultiplyLeaves<T>, sizeof...(R)> leaves_table(std::integer_sequence<int, R...>) {
   return {&multiply_leaves<T, R + 1, C>...};
 }
+template <class T, int C, int... R>
+constexpr std::array<MultiplyLeaves<T>, sizeof...(R)> pairs_table(std::integer_sequence<int, R...>) {
+  return {&multiply_pairs<T, R + 1, C>...};
+}
 inline constexpr auto kEachRows = std::make_integer_sequence<int, kRows>();
 // [vectors - 1][rows - 1]
 template <class T>
 inline constexpr std::array kMultiplyTile = {tile_table<T, 1>(kEachRows), tile_table<T, 2>(kEachRows)};
 template <class T>
 inline constexpr std::array kMultiplyLeaves = {leaves_table<T, 1>(kEachRows), leaves_table<T, 2>(kEachRows)};
+template <class T>
+inline constexpr std::array kMultiplyPairs = {pairs_table<T, 1>(kEachRows), pairs_table<T, 2>(kEachRows)};
 
 // kColumns columns of B, or what is left of them, as tiles want them: `data` has rows of `ld`, at least
 // `vectors` wide.
@@ -190,8 +254,9 @@ struct Panel {
   MultiplyTile<T> multiply(int rows) const {
     return kMultiplyTile<T>[static_cast<size_t>(vectors - 1)][static_cast<size_t>(rows - 1)];
   }
-  MultiplyLeaves<T> multiply_leaves(int rows) const {
-    return kMultiplyLeaves<T>[static_cast<size_t>(vectors - 1)][static_cast<size_t>(rows - 1)];
+  MultiplyLeaves<T> multiply_leaves(int rows, bool in_pairs) const {
+    const auto& table = in_pairs ? kMultiplyPairs<T> : kMultiplyLeaves<T>;
+    return table[static_cast<size_t>(vectors - 1)][static_cast<size_t>(rows - 1)];
   }
 };
 
@@ -371,11 +436,11 @@ void gelu_tile(int rows, int64_t width, T* x, T* slopes, int64_t ld) {
 
 // Asks for what a tile will need when its sum is there, into the second-level cache: memory is far away,
 // and the rows far apart.
-template <class T>
+template <class T, bool kToWrite = false>
 DTRAIN_INLINE void prefetch_tile(const T* from, int rows, int64_t ld) {
   for (int r = 0; r < rows; ++r, from += ld) {
     for (int64_t j = 0; j < kColumns<T>; j += 64 / static_cast<int64_t>(sizeof(T))) {
-      __builtin_prefetch(from + j, 0, 2);
+      __builtin_prefetch(from + j, kToWrite, 2);
     }
   }
 }
@@ -437,13 +502,17 @@ template <class T>
 void gemm_tree(int64_t m_count, int64_t n_count, Leaves leaves, GemmA<T> a, GemmB<T> b, T* c,
                int64_t ldc, bool add, Crew* crew, GradientTaker<T>* taker) {
   if (leaves.count == 1 && taker == nullptr) return gemm(m_count, n_count, leaves.ends[0], a, b, c, ldc, add, crew);
+  const bool in_pairs = go_in_pairs(leaves);
   const auto sum_tile = [=](const Panel<T>& panel, int64_t n, const TileRows<T>& in, int64_t m, int rows) {
     T* const to = c + m * ldc + n;
     Tile<T> tile;
     const bool in_place = panel.is_full() && !add && taker == nullptr;
-    if (panel.is_full()) prefetch_tile(taker == nullptr ? to : taker->wanted(to), rows, ldc);
-    panel.multiply_leaves(rows)(leaves, in.data, in.row_stride, in.column_stride, panel.data, panel.ld,
-                                in_place ? to : tile.data(), in_place ? ldc : kColumns<T>);
+    // Of C others have read what they sum: it takes a while until they have given it up.
+    if (panel.is_full() && taker == nullptr) prefetch_tile<T, true>(to, rows, ldc);
+    if (panel.is_full() && taker != nullptr) prefetch_tile(taker->wanted(to), rows, ldc);
+    const auto multiply = panel.multiply_leaves(rows, in_pairs);
+    multiply(leaves, in.data, in.row_stride, in.column_stride, panel.data, panel.ld, in_place ? to : tile.data(),
+             in_place ? ldc : kColumns<T>);
     if (taker != nullptr) {
       taker->take(to, ldc, rows, panel.width, tile.data(), kColumns<T>);
     } else if (!in_place) {

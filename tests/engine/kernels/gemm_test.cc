@@ -123,17 +123,19 @@ TEST_CASE("a product that is cut into blocks has the bits of its rows and column
 }
 
 TEST_CASE("a product over the rows of a batch is the tree over the products of its leaves") {
+  // Long ones and short ones, of which one is empty; and so short ones, of lengths that differ, that they go in pairs.
+  const std::vector<std::vector<int64_t>> batches{
+      {150, 150, 377, kLong}, {16, 16, 25, 48}, {8, 15, 24, 33}, {16, 32, 49, 65}, {1, 2, 4, 5}};
   for (const int64_t m : {int64_t{1}, int64_t{20}, kManyRows}) {
     for (const int64_t n : std::array<int64_t, 7>{10, 16, 48, 64, 97, 130, kManyColumns}) {
-      for (const int variant : {0, 1, 2, 3}) {
+      for (size_t variant = 0; variant < 2 * batches.size(); ++variant) {
+        const bool add = variant % 2 == 1;
+        const std::vector<int64_t>& ends = batches[variant / 2];
+        const int64_t k = ends.back();
         CAPTURE(m);
         CAPTURE(n);
-        const bool add = variant % 2 == 1, is_long = variant < 2;
+        CAPTURE(k);
         CAPTURE(add);
-        CAPTURE(is_long);
-        // One is empty.
-        const auto ends = is_long ? std::vector<int64_t>{150, 150, 377, kLong} : std::vector<int64_t>{16, 16, 25, 48};
-        const int64_t k = ends.back();
         const auto a = random_matrix(k * m, 8), b = random_matrix(k * n, 9), before = random_matrix(m * n, 10);
         std::vector<float> c = before;
         kernels<float>(kRowsOfSample)

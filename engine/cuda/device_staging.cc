@@ -4,6 +4,8 @@
 #include <cmath>
 #include <set>
 
+#include "engine/strategies/not_finite.h"
+
 namespace dtrain::engine::cuda {
 
 Result<std::unique_ptr<DeviceStaging>> DeviceStaging::open(const RunPlan& plan, std::unique_ptr<Updater> keeper) {
@@ -45,10 +47,7 @@ Result<Outcome> DeviceStaging::finish_step(int me, const Update& update, const O
     std::fill_n(keeper_->gradients(me, node), plan_.layout.size(), 0.0f);
   }
   TRY(const Outcome own, mine.totals({}));
-  if (!std::isfinite(own.loss)) {
-    return Error{Code::InvalidArgument, fmt::format("the loss is {} in step {}", own.loss, update.step + 1),
-                 "a smaller learning rate, or clip: 1.0"};
-  }
+  if (!std::isfinite(own.loss)) return wrong_loss(own.loss, update.step);
   TRY(const Outcome outcome, keeper_->finish_step(me, update, own));
   fetch(me);
   return outcome;

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "engine/norm.h"
+#include "engine/strategies/not_finite.h"
 
 namespace dtrain::engine::cuda {
 
@@ -146,14 +147,8 @@ Result<Outcome> Rank::outcome_of(int64_t step, const std::function<Status()>& lo
   if (end.step != step) return Outcome{};
   end.step.reset();
   const Outcome outcome = outcome_from(*end.totals);
-  if (!std::isfinite(outcome.loss)) {
-    return Error{Code::InvalidArgument, fmt::format("the loss is {} in step {}", outcome.loss, step + 1),
-                 "a smaller learning rate, or clip: 1.0"};
-  }
-  if ((*end.scale).finite == 0) {
-    return Error{Code::InvalidArgument, fmt::format("a gradient is not finite in step {}", step + 1),
-                 "a smaller learning rate"};
-  }
+  if (!std::isfinite(outcome.loss)) return wrong_loss(outcome.loss, step);
+  if ((*end.scale).finite == 0) return wrong_gradient(step);
   return outcome;
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "engine/norm.h"
+#include "engine/strategies/not_finite.h"
 #include "engine/strategies/notes.h"
 
 namespace dtrain::engine {
@@ -100,10 +101,7 @@ Result<double> AllReduce::gradient_scale(int me, int64_t step, double rows) {
   }
   TRY(exchange_->gather_blocks(me, step, deadline()));
   const double squares = sum_of(team_->blocks());
-  if (!std::isfinite(squares)) {
-    return Error{Code::InvalidArgument, fmt::format("a gradient is not finite in step {}", step + 1),
-                 "a smaller learning rate"};
-  }
+  if (!std::isfinite(squares)) return wrong_gradient(step);
   return clipped_scale(squares, 1 / rows, plan_.spec.clip_norm);
 }
 

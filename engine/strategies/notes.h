@@ -6,6 +6,7 @@
 #include <span>
 
 #include "engine/models/model.h"
+#include "engine/strategies/not_finite.h"
 
 namespace dtrain::engine {
 
@@ -19,10 +20,7 @@ inline std::array<double, kNotes> notes_of(const Outcome& outcome) {
 inline Result<Outcome> total_of(std::span<const double> notes, int64_t step) {
   Outcome total;
   for (size_t i = 0; i + kNotes <= notes.size(); i += kNotes) {
-    if (!std::isfinite(notes[i])) {
-      return Error{Code::InvalidArgument, fmt::format("the loss is {} in step {}", notes[i], step + 1),
-                   "a smaller learning rate, or clip: 1.0"};
-    }
+    if (!std::isfinite(notes[i])) return wrong_loss(notes[i], step);
     total += {notes[i], static_cast<int64_t>(notes[i + 1]), static_cast<int64_t>(notes[i + 2])};
   }
   return total;

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "engine/norm.h"
+#include "engine/strategies/not_finite.h"
 #include "engine/strategies/notes.h"
 
 namespace dtrain::engine {
@@ -239,10 +240,7 @@ Result<double> SplitModel::gradient_scale(int me, int64_t step, double rows) {
   std::vector<double> all(static_cast<size_t>(grid_.size()));
   TRY(exchange_->gather_notes(me, step, deadline(), {&own_squares, 1}, all));
   const double squares = sum_of(all);
-  if (!std::isfinite(squares)) {
-    return Error{Code::InvalidArgument, fmt::format("a gradient is not finite in step {}", step + 1),
-                 "a smaller learning rate"};
-  }
+  if (!std::isfinite(squares)) return wrong_gradient(step);
   return clipped_scale(squares, 1 / rows, plan_.spec.clip_norm);
 }
 

@@ -507,9 +507,8 @@ void gemm_tree(int64_t m_count, int64_t n_count, Leaves leaves, GemmA<T> a, Gemm
     T* const to = c + m * ldc + n;
     Tile<T> tile;
     const bool in_place = panel.is_full() && !add && taker == nullptr;
-    // Of C others have read what they sum: it takes a while until they have given it up.
-    if (panel.is_full() && taker == nullptr) prefetch_tile<T, true>(to, rows, ldc);
-    if (panel.is_full() && taker != nullptr) prefetch_tile(taker->wanted(to), rows, ldc);
+    // Others have read what they sum of C: it takes a while until they have given it up.
+    if (panel.is_full()) prefetch_tile<T, true>(taker == nullptr ? to : taker->wanted(to), rows, ldc);
     const auto multiply = panel.multiply_leaves(rows, in_pairs);
     multiply(leaves, in.data, in.row_stride, in.column_stride, panel.data, panel.ld, in_place ? to : tile.data(),
              in_place ? ldc : kColumns<T>);

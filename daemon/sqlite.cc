@@ -15,7 +15,7 @@ Result<Database> Database::open(const std::filesystem::path& path) {
                                      SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
                                      nullptr);
   umask(mask);
-  Database database(opened);
+  Database database(path.string(), opened);
   if (status != SQLITE_OK) return database.error("open");
   sqlite3_extended_result_codes(opened, 1);
   TRY(database.execute("pragma journal_mode=wal; pragma synchronous=full; pragma busy_timeout=5000"));
@@ -30,9 +30,7 @@ Status Database::execute(const char* sql) {
 int64_t Database::last_inserted_row() const { return sqlite3_last_insert_rowid(database_.get()); }
 
 Error Database::error(std::string_view what) const {
-  const char* path = sqlite3_db_filename(database_.get(), "main");
-  const std::string message =
-      fmt::format("database {}: {}: {}", path == nullptr ? "" : path, what, sqlite3_errmsg(database_.get()));
+  const std::string message = fmt::format("database {}: {}: {}", path_, what, sqlite3_errmsg(database_.get()));
   switch (sqlite3_errcode(database_.get()) & 0xff) {
     case SQLITE_FULL:
       return {Code::ResourceExhausted, message,

@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "schema/result.h"
 
@@ -32,8 +33,9 @@ class Database {
   struct Close {
     void operator()(sqlite3* database) const;
   };
-  explicit Database(sqlite3* database) : database_(database) {}
+  Database(std::string path, sqlite3* database) : path_(std::move(path)), database_(database) {}
 
+  std::string path_;  // for errors: SQLite itself forgets it where the file can't be opened
   std::unique_ptr<sqlite3, Close> database_;
 };
 

@@ -12,7 +12,7 @@
 namespace dtrain::engine {
 namespace {
 
-// 100 to 250 us: longer than participants of one step differ but for a tick, and about what a sleep costs the step.
+// 50 us and more: longer than participants of one step differ, but for a tick; shorter than a sleep costs.
 constexpr int kSpins = 5000;
 
 }  // namespace

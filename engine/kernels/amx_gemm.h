@@ -398,7 +398,7 @@ inline void multiply_tree(int64_t m_count, int64_t n_count, Leaves leaves, GemmA
         const int64_t rows = std::min({kStrip, m_count - m, end}), width = std::min(kStrip, n_count - n);
         if (taker != nullptr) {
           if (begin >= rows) return;
-          // The block that comes next lies below, in rows far apart, which the processor does not foresee.
+          // The block that a hand of a crew comes to next lies below, in rows far apart, which the processor does not foresee.
           for (int64_t r = m + kStrip + begin; r < std::min(m + kStrip + rows, m_count); ++r) {
             const T* const row = taker->wanted(c + r * ldc + n);
             for (int64_t j = 0; j < width; j += kLanes<T>) __builtin_prefetch(row + j, 1);

@@ -176,10 +176,6 @@ void sum_leaves(Leaves leaves, const T* a, int64_t rs, int64_t cs, const T* b, i
     store_rows<T>(acc, is_last ? out : waiting[static_cast<size_t>(depth++)].data(), is_last ? ld : kColumns<T>);
   }
 }
-template <class T, int R, int C>
-void multiply_leaves(Leaves leaves, const T* a, int64_t rs, int64_t cs, const T* b, int64_t ldb, T* out, int64_t ld) {
-  sum_leaves<T, R, C, 1>(leaves, a, rs, cs, b, ldb, out, ld);
-}
 // The same of leaves in pairs, with half of the rows after the other one.
 template <class T, int R, int C>
 void multiply_pairs(Leaves leaves, const T* a, int64_t rs, int64_t cs, const T* b, int64_t ldb, T* out, int64_t ld) {
@@ -215,7 +211,7 @@ constexpr std::array<MultiplyTile<T>, sizeof...(R)> tile_table(std::integer_sequ
 }
 template <class T, int C, int... R>
 constexpr std::array<MultiplyLeaves<T>, sizeof...(R)> leaves_table(std::integer_sequence<int, R...>) {
-  return {&multiply_leaves<T, R + 1, C>...};
+  return {&sum_leaves<T, R + 1, C, 1>...};
 }
 template <class T, int C, int... R>
 constexpr std::array<MultiplyLeaves<T>, sizeof...(R)> pairs_table(std::integer_sequence<int, R...>) {

@@ -240,6 +240,15 @@ TEST_CASE("the database is private, and one of a newer dtrain is refused") {
   CHECK(newer.error().message.find("newer dtrain") != std::string::npos);
 }
 
+TEST_CASE("a database that can't be opened is named") {
+  test::TemporaryFolder folder;
+  const fs::path path = folder / "none/db";
+  const auto store = Store::open(path);
+  REQUIRE(!store.ok());
+  CHECK(store.error().code == Code::PermissionDenied);
+  CHECK(store.error().message.find(path.string()) != std::string::npos);
+}
+
 TEST_CASE("a file that is no database is refused and left as it is") {
   test::TemporaryFolder folder;
   const fs::path path = folder / "db";

@@ -115,18 +115,21 @@ DTRAIN_INLINE void prefetch_row(const ConvShape& s, Range channels, const T* row
 template <class T>
 void conv(const ConvShape& s, const T* in, const T* filters, T* out) {
   const int64_t taps = s.in_channels * s.kernel * s.kernel;
-  const int64_t vectors = s.out_width() * kBlockImages / kLanes<T>;
-  const int64_t out_channel = s.out_height() * s.out_width() * kBlockImages;
+  const int64_t out_row = s.out_width() * kBlockImages, out_channel = s.out_height() * out_row;
+  // Where these hold two pixels and the width is odd the last part of a row begins a pixel early, which is computed twice.
+  const int64_t whole = out_row / kLanes<T>, vectors = whole == 0 ? 0 : (out_row + kLanes<T> - 1) / kLanes<T>;
   const int64_t window = s.kernel * (kConvVectors * kLanes<T> + (s.kernel - 1) * kBlockImages);
-  const auto row = EvenParts::of_at_most(kConvVectors, vectors), outs = EvenParts::of_at_most(kConvRows, s.out_channels);
+  const auto row = EvenParts::of_at_most(std::clamp<int64_t>(whole, 1, kConvVectors), vectors);
+  const auto outs = EvenParts::of_at_most(kConvRows, s.out_channels);
   const auto ins = EvenParts::of_at_most(
       std::max<int64_t>(1, kConvWindowBytes / (window * static_cast<int64_t>(sizeof(T)))), s.in_channels);
   const EvenParts prefetched(s.in_channels, ins.count * outs.count);
   for (int64_t y = 0; y < s.out_height(); ++y) {
     for (int64_t part = 0; part < row.count; ++part) {
       const Range at = row[part];
-      const T* const from = in + y * s.in_width * kBlockImages + at.begin * kLanes<T>;
-      T* const to = out + y * s.out_width() * kBlockImages + at.begin * kLanes<T>;
+      const int64_t first = std::min(at.begin * kLanes<T>, out_row - at.size() * kLanes<T>);
+      const T* const from = in + y * s.in_width * kBlockImages + first;
+      T* const to = out + y * out_row + first;
       for (int64_t i = 0; i < ins.count; ++i) {
         const auto& tiles = i == 0 ? kConvTile<T, false> : kConvTile<T, true>;
         for (int64_t o = 0; o < outs.count; ++o) {
@@ -141,9 +144,8 @@ void conv(const ConvShape& s, const T* in, const T* filters, T* out) {
       }
     }
   }
-  // An odd width leaves half a vector where vectors hold two pixels.
-  const int64_t rest = s.out_width() * kBlockImages - vectors * kLanes<T>;
-  if (rest == 0) return;
+  if (vectors > 0) return;
+  // Rows of one pixel where vectors hold two.
   const int64_t in_row = s.in_width * kBlockImages;
   for (int64_t o = 0; o < s.out_channels; ++o) {
     for (int64_t y = 0; y < s.out_height(); ++y) {
@@ -151,16 +153,18 @@ void conv(const ConvShape& s, const T* in, const T* filters, T* out) {
       const T* filter = filters + o * taps;
       for (int64_t c = 0; c < s.in_channels; ++c) {
         for (int64_t k = 0; k < s.kernel; ++k) {
-          const T* from = in + (c * s.in_height + y + k) * in_row + vectors * kLanes<T>;
-          for (int64_t x = 0; x < s.kernel; ++x) {
-            acc += splat(*filter++) * load_some(from + x * kBlockImages, rest);
-          }
+          const T* from = in + (c * s.in_height + y + k) * in_row;
+          for (int64_t x = 0; x < s.kernel; ++x) acc += splat(*filter++) * load_some(from + x * kBlockImages, out_row);
         }
       }
-      store_some(out + o * out_channel + y * s.out_width() * kBlockImages + vectors * kLanes<T>, acc, rest);
+      store_some(out + o * out_channel + y * out_row, acc, out_row);
     }
   }
 }
+
+// Whether no row of pixels leaves a part of a vector.
+template <class T>
+inline constexpr bool kRowsAreVectors = kBlockImages % kLanes<T> == 0;
 
 // Taps of a filter that are computed at once, and output channels: as many sums as there are registers for, and no
 // fewer than multiply-adds are on their way at once.
@@ -184,17 +188,37 @@ void gradient_tile(const ConvShape& s, int64_t begin, int64_t end, const T* in, 
     for (int64_t y = 0; y < s.out_height(); ++y) {
       const T* from = in + block * s.in_size() + y * in_row;
       const T* d = dout + block * s.dout_size() + y * out_row;
-      for_vectors<T>(count, [&](auto load_at, auto) {
-        Vector<T> gradient[R];
-#pragma GCC unroll 4
-        for (int r = 0; r < R; ++r) gradient[r] = load_at(d + r * channel);
+      for_vectors<T, kRowsAreVectors<T>>(count, [&](auto load_at, auto) {
+        const auto pixels_at = [&](int tap, int x) { return load_at(from + tap * in_row + x * kBlockImages); };
+        // The fewer are held in registers while the others come by, one at a time.
+        if constexpr (Y * X < R) {
+          Vector<T> pixels[Y][X];
 #pragma GCC unroll 3
-        for (int tap = 0; tap < Y; ++tap) {
+          for (int tap = 0; tap < Y; ++tap) {
 #pragma GCC unroll 5
-          for (int x = 0; x < X; ++x) {
-            const Vector<T> pixels = load_at(from + tap * in_row + x * kBlockImages);
+            for (int x = 0; x < X; ++x) pixels[tap][x] = pixels_at(tap, x);
+          }
 #pragma GCC unroll 4
-            for (int r = 0; r < R; ++r) acc[r][tap][x] += gradient[r] * pixels;
+          for (int r = 0; r < R; ++r) {
+            const Vector<T> gradient = load_at(d + r * channel);
+#pragma GCC unroll 3
+            for (int tap = 0; tap < Y; ++tap) {
+#pragma GCC unroll 5
+              for (int x = 0; x < X; ++x) acc[r][tap][x] += gradient * pixels[tap][x];
+            }
+          }
+        } else {
+          Vector<T> gradient[R];
+#pragma GCC unroll 4
+          for (int r = 0; r < R; ++r) gradient[r] = load_at(d + r * channel);
+#pragma GCC unroll 3
+          for (int tap = 0; tap < Y; ++tap) {
+#pragma GCC unroll 5
+            for (int x = 0; x < X; ++x) {
+              const Vector<T> pixels = pixels_at(tap, x);
+#pragma GCC unroll 4
+              for (int r = 0; r < R; ++r) acc[r][tap][x] += gradient[r] * pixels;
+            }
           }
         }
       });

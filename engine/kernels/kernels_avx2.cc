@@ -1,5 +1,7 @@
 // For CPUs with AVX2 and FMA.
 #if defined(__x86_64__)
+#include <immintrin.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>

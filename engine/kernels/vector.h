@@ -56,15 +56,36 @@ template <class T>
 DTRAIN_INLINE void store_some(T* to, Vector<T> vector, int64_t count) {
   std::memcpy(to, &vector, static_cast<size_t>(count) * sizeof(T));
 }
+// Copying so many bytes is a call; these have an instruction for it.
+#if DTRAIN_VECTOR_BYTES == 64
+DTRAIN_INLINE __mmask16 first_lanes(int64_t count) { return static_cast<__mmask16>((1u << count) - 1); }
+DTRAIN_INLINE Vector<float> load_some(const float* from, int64_t count) {
+  return _mm512_maskz_loadu_ps(first_lanes(count), from);
+}
+DTRAIN_INLINE void store_some(float* to, Vector<float> vector, int64_t count) {
+  _mm512_mask_storeu_ps(to, first_lanes(count), vector);
+}
+#elif DTRAIN_VECTOR_BYTES == 32
+DTRAIN_INLINE __m256i first_lanes(int64_t count) {
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+DTRAIN_INLINE Vector<float> load_some(const float* from, int64_t count) {
+  return _mm256_maskload_ps(from, first_lanes(count));
+}
+DTRAIN_INLINE void store_some(float* to, Vector<float> vector, int64_t count) {
+  _mm256_maskstore_ps(to, first_lanes(count), vector);
+}
+#endif
 
 // Calls body(i, load, store) for each vector of `count` elements; the last may be a part of one, and
-// is computed like the others, so that an element's bits don't depend on where it lies.
-template <class T, class Body>
+// is computed like the others, so that an element's bits don't depend on where it lies. kWhole: it never is.
+template <class T, bool kWhole = false, class Body>
 DTRAIN_INLINE void for_vectors(int64_t count, Body body) {
   int64_t i = 0;
   for (; i + kLanes<T> <= count; i += kLanes<T>) {
     body([i](const T* p) { return load(p + i); }, [i](T* p, Vector<T> v) { store(p + i, v); });
   }
+  if constexpr (kWhole) return;
   if (const int64_t rest = count - i; rest > 0) {
     body([i, rest](const T* p) { return load_some(p + i, rest); },
          [i, rest](T* p, Vector<T> v) { store_some(p + i, v, rest); });

@@ -5,6 +5,7 @@
 #include "engine/kernels/conv_kernel.h"
 #include "engine/kernels/gemm_kernel.h"
 #include "engine/kernels/kernels.h"
+#include "engine/kernels/pool_kernel.h"
 #include "engine/kernels/row_kernels.h"
 
 namespace dtrain::engine::DTRAIN_ISA {
@@ -28,6 +29,8 @@ constexpr Kernels<T> kernel_table(const char* isa) {
           .position_gradient = &position_gradient<T>,
           .attention = &attention<T>,
           .attention_backward = &attention_backward<T>,
+          .filter_room = &filter_room,
+          .ready_filters = &ready_filters<T>,
           .conv = &conv<T>,
           .conv_filter_gradient = &conv_filter_gradient<T>,
           .conv_bias_gradient = &conv_bias_gradient<T>,

@@ -52,7 +52,7 @@ struct AttentionShape {
 
 inline constexpr int kBlockImages = 8;
 
-// A valid convolution of square filters, stride 1, on blocks of images (conv_kernel.h). The gradient of
+// A valid convolution of square filters, stride 1, on blocks of images (pixel.h). The gradient of
 // the output may lie in a frame of `dout_padding` zeros, so that the gradient of the input is a
 // convolution of it.
 struct ConvShape {
@@ -117,8 +117,11 @@ struct Kernels {
   void (*attention_backward)(const AttentionShape& shape, int64_t samples, const T* qkv,
                              const T* log_sums, const T* dout, T* dqkv);
 
-  // ---- blocks of images: conv_kernel.h. filters [out][in][kernel][kernel]; `leaves` counts blocks.
-  void (*conv)(const ConvShape& shape, const T* in, const T* filters, T* out);
+  // ---- blocks of images: conv_kernel.h, pool_kernel.h. filters [out][in][kernel][kernel]; `leaves` counts blocks.
+  // What conv() takes of filters: themselves, or what is made of them in `room`, which has filter_room() elements.
+  int64_t (*filter_room)(const ConvShape& shape);
+  const T* (*ready_filters)(const ConvShape& shape, const T* filters, T* room);
+  void (*conv)(const ConvShape& shape, const T* in, const T* ready, T* out);
   void (*conv_filter_gradient)(const ConvShape& shape, Leaves leaves, const T* in, const T* dout,
                                T* dfilters, bool add);
   void (*conv_bias_gradient)(const ConvShape& shape, Leaves leaves, const T* dout, T* dbias, bool add);

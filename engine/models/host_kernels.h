@@ -101,9 +101,9 @@ class HostKernels : public Kernels<V> {
   }
 
   // ---- images, in blocks that lie one after the other
-  void conv(const ConvShape& shape, int64_t blocks, const V* in, const V* filters, V* out) const {
+  void conv(const ConvShape& shape, int64_t blocks, const V* in, const V* ready, V* out) const {
     for (int64_t b = 0; b < blocks; ++b) {
-      Base::conv(shape, in + b * shape.in_size(), filters, out + b * shape.out_size());
+      Base::conv(shape, in + b * shape.in_size(), ready, out + b * shape.out_size());
     }
   }
   void bias_relu_pool(const ConvShape& shape, int64_t blocks, const V* x, const V* bias, V* pooled,

@@ -1,6 +1,6 @@
 // LeNet: convolution, ReLU, 2x2 max-pooling, some times; then fully connected layers. The first
-// convolution keeps the size of the image, unless padding is off, and any may go without pooling. Images go through in blocks (conv_kernel.h), and no block
-// holds images of two leaves.
+// convolution keeps the size of the image, unless padding is off, and any may go without pooling. Images go through in
+// blocks (kernels/pixel.h), and no block holds images of two leaves.
 #pragma once
 
 #include <cmath>
@@ -132,6 +132,9 @@ class Lenet : public Model<typename Ops::Value, typename Ops::Sum> {
     int64_t flipped = 0;            // offset of the filters for it
     bool gives_back = false;        // the gradient of its input
     Memory in = {}, dout = {};      // blocks
+    // What conv() takes, of the filters and of the flipped ones, and room for it.
+    Memory room = {}, back_room = {};
+    const T *ready = nullptr, *back_ready = nullptr;
     typename Ops::template Memory<uint8_t> which = {};  // of four was the largest
   };
   struct Block {
@@ -167,6 +170,8 @@ class Lenet : public Model<typename Ops::Value, typename Ops::Sum> {
       c.gives_back = i > 0;
       c.flipped = flipped;
       flipped += c.conv.out_channels * c.conv.in_channels * c.conv.kernel * c.conv.kernel;
+      c.room = Memory(ops_.filter_room(c.conv));
+      if (c.gives_back) c.back_room = Memory(ops_.filter_room(back(c.conv)));
       c.in = Memory(blocks * c.conv.in_size());
       c.dout = Memory(blocks * c.conv.dout_size());
       if (c.conv.pool > 1) c.which = typename Ops::template Memory<uint8_t>(blocks * c.conv.pooled_size());
@@ -184,6 +189,11 @@ class Lenet : public Model<typename Ops::Value, typename Ops::Sum> {
 
   static uint8_t* which_of(Convolution& c, const Turn& turn) {
     return c.conv.pool == 1 ? nullptr : c.which.data() + turn.first * c.conv.pooled_size();
+  }
+
+  // The convolution that gives the gradient of the input of `conv`.
+  static ConvShape back(const ConvShape& conv) {
+    return {conv.out_channels, conv.in_channels, conv.kernel, conv.dout_height(), conv.dout_width(), 0};
   }
 
   static int64_t blocks_in(Leaves leaves) {
@@ -219,6 +229,7 @@ class Lenet : public Model<typename Ops::Value, typename Ops::Sum> {
 
   void convolve(const T* parameters, const T* pixels) {
     if (convolutions_.empty()) return;
+    for (Convolution& c : convolutions_) c.ready = ops_.ready_filters(c.conv, parameters + c.filters, c.room.data());
     for (const Turn& turn : turns_) {
       Convolution& first = convolutions_.front();
       if (part_.is_first()) {
@@ -230,8 +241,7 @@ class Lenet : public Model<typename Ops::Value, typename Ops::Sum> {
         Convolution& c = convolutions_[i];
         const bool is_last = i + 1 == convolutions_.size();
         T* pooled = (is_last ? pooled_ : convolutions_[i + 1].in).data() + turn.first * c.conv.pooled_size();
-        ops_.conv(c.conv, turn.count, c.in.data() + turn.first * c.conv.in_size(), parameters + c.filters,
-                  turn_.data());
+        ops_.conv(c.conv, turn.count, c.in.data() + turn.first * c.conv.in_size(), c.ready, turn_.data());
         ops_.bias_relu_pool(c.conv, turn.count, turn_.data(), parameters + c.bias, pooled, which_of(c, turn));
         if (is_last && ends_in_rows_) {
           ops_.blocks_to_rows(turn.images, row_width_, pooled, rows_.data() + turn.first_image * row_width_);
@@ -241,8 +251,11 @@ class Lenet : public Model<typename Ops::Value, typename Ops::Sum> {
   }
 
   void convolve_back(const T* parameters, Sum* gradients, bool add) {
-    for (const Convolution& c : convolutions_) {
-      if (c.gives_back) ops_.flip_filters(c.conv, parameters + c.filters, flipped_.data() + c.flipped);
+    for (Convolution& c : convolutions_) {
+      if (!c.gives_back) continue;
+      T* const flipped = flipped_.data() + c.flipped;
+      ops_.flip_filters(c.conv, parameters + c.filters, flipped);
+      c.back_ready = ops_.ready_filters(back(c.conv), flipped, c.back_room.data());
     }
     for (const Turn& turn : turns_) {
       const T* dpooled = turn_.data();
@@ -259,10 +272,8 @@ class Lenet : public Model<typename Ops::Value, typename Ops::Sum> {
         T* dout = c.dout.data() + turn.first * conv.dout_size();
         ops_.pool_relu_backward(conv, turn.count, pooled, which_of(c, turn), dpooled, dout);
         if (!c.gives_back) break;
-        const ConvShape transposed{conv.out_channels, conv.in_channels,   conv.kernel,
-                                   conv.dout_height(), conv.dout_width(), 0};
         T* din = i == 0 ? din_.data() + turn.first * conv.in_size() : turn_.data();
-        ops_.conv(transposed, turn.count, dout, flipped_.data() + c.flipped, din);
+        ops_.conv(back(conv), turn.count, dout, c.back_ready, din);
         dpooled = din;
       }
     }

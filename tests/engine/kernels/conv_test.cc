@@ -16,7 +16,8 @@ namespace {
 // frames and without.
 constexpr ConvShape kShapes[] = {
     {1, 6, 5, 9, 5, 0},  {2, 3, 3, 4, 3, 1},   {3, 7, 3, 8, 10, 0},
-    {70, 9, 3, 5, 8, 2}, {40, 4, 5, 6, 16, 4}, {5, 11, 1, 3, 12, 0}, {41, 6, 5, 7, 17, 1},
+    {70, 9, 3, 5, 8, 2}, {40, 4, 5, 6, 16, 4}, {5, 11, 1, 3, 12, 0}, {21, 6, 5, 7, 17, 1},
+    {16, 16, 3, 6, 6, 0}, {17, 33, 3, 9, 12, 2}, {37, 19, 3, 12, 9, 1}, {16, 20, 3, 35, 7, 0},
 };
 constexpr int64_t kBlocks = 4;
 
@@ -58,7 +59,8 @@ TEST_CASE("a convolution is what its definition says") {
     const int64_t taps = s.in_channels * s.kernel * s.kernel;
     const auto in = random_matrix(s.in_size(), 1), filters = random_matrix(s.out_channels * taps, 2);
     std::vector<float> out(static_cast<size_t>(s.out_size()));
-    kernels<float>().conv(s, in.data(), filters.data(), out.data());
+    std::vector<float> room(static_cast<size_t>(kernels<float>().filter_room(s)));
+    kernels<float>().conv(s, in.data(), kernels<float>().ready_filters(s, filters.data(), room.data()), out.data());
     std::vector<double> expected(out.size());
     for_terms(s, 0, [&](size_t o, size_t f, size_t i) { expected[o] += double(filters[f]) * double(in[i]); });
     CHECK(difference(expected, out, static_cast<size_t>(taps)) < 4e-6);

@@ -104,6 +104,12 @@ TEST_CASE("the gradients of a lenet are the slopes of its loss") {
   }
 }
 
+TEST_CASE("the gradients of a lenet of many channels are the slopes of its loss") {
+  Problem problem(LenetSpec{3, {16, 17, 18}, {8}, false, {1, 2, 1}},
+                  {.channels = 1, .height = 17, .width = 16, .classes = 3}, {1, 1, 2, 9});
+  compare(problem, 20);
+}
+
 TEST_CASE("the gradients of a gpt are the slopes of its loss") {
   SUBCASE("a block of queries") {
     Problem problem(GptSpec{2, 2, 12, 7, 11}, {.context = 7, .vocabulary = 11}, {1, 3});

@@ -26,6 +26,7 @@ const std::vector<Setting> kSettings = {
     {"mlp", MlpSpec{{70, 33}}, {.channels = 1, .height = 9, .width = 7, .classes = 10}},
     {"lenet", LenetSpec{5, {6, 16}, {40}}, {.channels = 1, .height = 28, .width = 28, .classes = 10}},
     {"lenet without pooling", LenetSpec{3, {6, 8}, {40}, false, {1, 2}}, {.channels = 1, .height = 28, .width = 28, .classes = 10}},
+    {"lenet of many channels", LenetSpec{3, {16, 20}, {40}, false, {1, 2}}, {.channels = 1, .height = 21, .width = 20, .classes = 10}},
     {"gpt", GptSpec{2, 4, 40, 70, 65}, {.context = 70, .vocabulary = 65}},
 };
 

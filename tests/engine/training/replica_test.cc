@@ -50,13 +50,16 @@ TEST_CASE("the model is the same, bit for bit, on every number of workers, threa
 // One of many parameters, which threads of a process compute together; also in batches so large that products over
 // their samples are by tiles where the processor has some.
 TEST_CASE("a wide model is the same, bit for bit, on every number of threads") {
-  for (const Json& optimizer : {Json{{"clip", 0.5}, {"optimizer", {{"momentum", 0.9}}}}, Json{{"batch", 132}, {"optimizer", {{"kind", "adam"}, {"learning-rate", 0.001}}}}}) {
-    CAPTURE(optimizer.dump());
-    Json spec = all_reduce(optimizer);
-    spec.merge_patch({{"model", {{"mlp", {{"hidden", {500, 300}}}}}}, {"epochs", 1}});
+  // Leaves of a batch of 250 have 31 or 32 samples: in pieces of 16, then, a last one of 15 or of 16.
+  for (const Json& how : {Json{{"clip", 0.5}, {"optimizer", {{"momentum", 0.9}}}},
+                          Json{{"batch", 132}, {"optimizer", {{"kind", "adam"}, {"learning-rate", 0.001}}}},
+                          Json{{"batch", 250}, {"micro-batch", 16}, {"optimizer", {{"momentum", 0.9}}}}}) {
+    CAPTURE(how.dump());
+    Json spec = all_reduce({{"model", {{"mlp", {{"hidden", {500, 300}}}}}}, {"epochs", 1}});
+    spec.merge_patch(how);
     Gang alone(spec, 1, 0);
     REQUIRE_MESSAGE(alone.run() == 0, alone.logs());
-    CHECK(last(alone, "accuracy") > 0.5);
+    CHECK(last(alone, "accuracy") > 0.3);
     // Five are too many to do it together, and beside other workers each thread has a share of the batch.
     for (const auto& [threads, workers] : {std::array{2, 1}, {3, 1}, {4, 1}, {5, 1}, {2, 2}, {2, 4}}) {
       CAPTURE(threads);

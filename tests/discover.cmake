@@ -24,11 +24,11 @@ if(TARGET engine_tests)
   endforeach()
 endif()
 # Whole trainings, each of which is some ten times slower there.
-if(DTRAIN_SANITIZE STREQUAL "thread" AND TARGET engine_tests)
+if(DTRAIN_SANITIZE AND TARGET engine_tests)
   set_tests_properties(engine/training/replica PROPERTIES TIMEOUT 900)
 endif()
 if(TARGET gpu_tests)
-  set_tests_properties(gpu/training gpu/model_parts PROPERTIES TIMEOUT 900)
+  set_tests_properties(gpu/training gpu/models gpu/model_parts gpu/step_ahead PROPERTIES TIMEOUT 900)
 endif()
 # They install what they run.
 if(TARGET e2e_tests)

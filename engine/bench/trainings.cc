@@ -263,7 +263,9 @@ Result<TrainingRecord> run_training(const std::string& program, const EngineSpec
                          {"OUTPUT_DIR", (scratch.path() / "out").native()},
                          {"EXPERIMENT_ID", scratch.path().native()},
                          {"DTRAIN_ATTEMPT", "1"}}});
-    commands.back().environment.insert(environment.begin(), environment.end());
+    // On CPUs, unless the bench says otherwise.
+    commands.back().environment.emplace("CUDA_VISIBLE_DEVICES", "");
+    for (const auto& [name, value] : environment) commands.back().environment[name] = value;
   }
   TRY(const auto outputs, run_commands(commands));
   const int64_t batch = static_cast<int64_t>(spec.batch) * (spec.weak_scaling ? workers : 1);

@@ -225,7 +225,7 @@ void DeviceUpdater::add_up_ends(Rank& mine) {
 Result<Outcome> DeviceUpdater::add_up(int me, int64_t step, const Outcome& outcome) {
   std::vector<double> all(static_cast<size_t>(gang_->world()) * kNotes);
   TRY(exchange_->gather_notes(me, step, deadline(), notes_of(outcome), all));
-  return total_of(all, step);
+  return total_of(all);
 }
 
 std::vector<std::span<float>> DeviceUpdater::whole_arenas() {

@@ -9,7 +9,7 @@ namespace {
 Error not_finite(Range range) {
   return {Code::InvalidArgument,
           fmt::format("the gradient of elements {} to {} is not finite", range.begin, range.end),
-          "lower the learning rate, or clip"};
+          "a smaller learning rate, or clip"};
 }
 
 }  // namespace

@@ -68,7 +68,8 @@ void AllReduce::begin_step(int, const Update& update, int64_t samples) {
 Result<Outcome> AllReduce::finish_step(int me, const Update& update, const Outcome& own) {
   std::vector<double> all(static_cast<size_t>(gang_->world()) * kNotes);
   TRY(exchange_->collect(me, update.step, deadline(), notes_of(own), all));
-  TRY(const Outcome outcome, total_of(all, update.step));
+  const Outcome outcome = total_of(all);
+  TRY(check_loss(outcome.loss, update.step));
   if (at_once_) return outcome;
   float* const gradients = team_->gradients(me).data();
   by_parts(me, [&](Range range) { exchange_->sum(me, range, gradients + range.begin); });
@@ -108,7 +109,7 @@ Result<double> AllReduce::gradient_scale(int me, int64_t step, double rows) {
 Result<Outcome> AllReduce::add_up(int me, int64_t step, const Outcome& own) {
   std::vector<double> all(static_cast<size_t>(gang_->world()) * kNotes);
   TRY(exchange_->gather_notes(me, step, deadline(), notes_of(own), all));
-  return total_of(all, step);
+  return total_of(all);
 }
 
 Status AllReduce::collect(int me, int64_t step) {

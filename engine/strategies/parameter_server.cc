@@ -8,6 +8,7 @@
 #include "engine/comm/rendezvous.h"
 #include "engine/kernels/kernels.h"
 #include "engine/optimizer.h"
+#include "engine/strategies/not_finite.h"
 #include "engine/strategies/notes.h"
 
 namespace dtrain::engine {
@@ -89,7 +90,7 @@ Status ParameterServer::meet_threads(int me, int64_t step) {
 Result<Outcome> ParameterServer::add_up(int me, int64_t step, const Outcome& own) {
   std::vector<double> all(static_cast<size_t>(plan_.threads) * kNotes);
   TRY(exchange_->gather_notes(local(me), step, deadline(), notes_of(own), all));
-  return total_of(all, step);
+  return total_of(all);
 }
 
 ArenaSizes ParameterServer::sizes() const {
@@ -100,7 +101,12 @@ ArenaSizes ParameterServer::sizes() const {
 
 Result<Outcome> ParameterServer::finish_step(int me, const Update& update, const Outcome& own) {
   TRY(const Outcome outcome, add_up(me, update.step, own));
-  if (talks(me)) TRY(push(update, outcome));
+  TRY(check_loss(outcome.loss, update.step));
+  if (talks(me)) {
+    if (Status pushed = push(update, outcome); !pushed.ok()) {
+      return std::move(pushed.error()).with_context(fmt::format("step {}", update.step + 1));
+    }
+  }
   TRY(meet_threads(me, update.step));
   return outcome;
 }

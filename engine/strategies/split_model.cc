@@ -169,6 +169,7 @@ ArenaSizes SplitModel::sizes() const {
 Result<Outcome> SplitModel::finish_step(int me, const Update& update, const Outcome& outcome) {
   TRY(add_up_ends(me, update.step));
   TRY(const Outcome total, add_up(me, update.step, outcome));
+  TRY(check_loss(total.loss, update.step));
   TRY(sum_column(me, update.step));
   TRY(const double scale, gradient_scale(me, update.step, static_cast<double>(total.rows)));
   const OptimizerStep step{
@@ -247,7 +248,7 @@ Result<double> SplitModel::gradient_scale(int me, int64_t step, double rows) {
 Result<Outcome> SplitModel::add_up(int me, int64_t step, const Outcome& outcome) {
   std::vector<double> all(static_cast<size_t>(grid_.size()) * kNotes);
   TRY(exchange_->gather_notes(me, step, deadline(), notes_of(outcome), all));
-  return total_of(all, step);
+  return total_of(all);
 }
 
 Status SplitModel::meet_all(int me, int64_t step) {

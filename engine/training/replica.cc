@@ -10,7 +10,6 @@
 #include "engine/strategies/split_model.h"
 #include "engine/training/run_plan.h"
 #include "engine/training/training.h"
-#include "schema/engine_check.h"
 
 namespace dtrain::engine {
 
@@ -44,7 +43,7 @@ Result<int> visible_gpus(const Gpus* gpus) {
   if (variable("CUDA_VISIBLE_DEVICES").empty()) return 0;
   if (gpus == nullptr) {
     return Error{Code::InvalidArgument, "this dtrain-engine was built without GPUs",
-                 "cmake --preset cuda, or no gpus: below resources"};
+                 "cmake --preset cuda; or no gpus: below resources, by hand an empty CUDA_VISIBLE_DEVICES"};
   }
   TRY(const int count, gpus->count());
   if (count > 0) return count;

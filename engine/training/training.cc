@@ -7,6 +7,7 @@
 
 #include "engine/buffer.h"
 #include "engine/optimizer.h"
+#include "engine/strategies/not_finite.h"
 
 namespace dtrain::engine {
 
@@ -120,7 +121,9 @@ Result<int64_t> Training::begin(int me) {
 
 Result<Outcome> Training::evaluate(int me, int64_t step, Share& share) {
   TRY(const Outcome own, share.evaluate(updater_.evaluated(me, plan_.test->size()), step));
-  return updater_.add_up(me, step, own);
+  TRY(const Outcome all, updater_.add_up(me, step, own));
+  TRY(check_test_loss(all.loss, step));
+  return all;
 }
 
 Status Training::save(int me, int64_t step) {

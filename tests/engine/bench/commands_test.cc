@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include <cstdlib>
 #include <sstream>
 
 #include "engine/bench/trainings.h"
@@ -60,6 +61,55 @@ TEST_CASE("servers are measured by gRPC, too, in a table of 80 columns and as CS
   CHECK(unix_rows == 2);
   CHECK(tcp_rows == 2);
   CHECK(grpc_rows == 2);
+}
+
+TEST_CASE("products are measured beside what multiply-adds reach, in a table and as CSV") {
+  const test::TemporaryFolder folder;
+  const std::string csv = folder / "gemm.csv";
+  const auto said = bench({"gemm", "--csv", csv});
+  REQUIRE_MESSAGE(said.ok(), (said.ok() ? "" : said.error().message + said.error().hint));
+  std::istringstream rows(test::read_file(csv));
+  std::string row;
+  REQUIRE(std::getline(rows, row));
+  CHECK(row == "m,n,k,plain_gflops,right_transposed_gflops,tree_gflops,peak_gflops");
+  int count = 0;
+  for (; std::getline(rows, row); ++count) {
+    std::istringstream fields(row);
+    int64_t size[3] = {};
+    double rates[3] = {}, peak = 0;
+    char comma;
+    for (int64_t& each : size) fields >> each >> comma;
+    for (double& rate : rates) fields >> rate >> comma;
+    fields >> peak;
+    CAPTURE(row);
+    for (const double rate : rates) CHECK(rate > 0);
+    CHECK(peak > 0);
+    CHECK(said->find(fmt::format("{}x{}x{} ", size[0], size[1], size[2])) != std::string::npos);
+  }
+  CHECK(count >= 5);
+}
+
+TEST_CASE("trainings and sums are measured beside a real PyTorch") {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return tests::say_skipped("measured in release alone: half a minute, most of it PyTorch's");
+#endif
+  const char* python = std::getenv("DTRAIN_TEST_PYTHON");
+  if (python == nullptr) return tests::say_skipped("DTRAIN_TEST_PYTHON names no python with torch");
+  if (!run_command({{python, "-c", "import torch"}}).ok()) {
+    return tests::say_skipped(std::string(python) + " has no torch");
+  }
+  const test::TemporaryFolder folder;
+  const std::string csv = folder / "step.csv";
+  const auto steps = bench({"step", "mlp-128-two-workers", "--rounds", "1", "--seconds", "0.05", "--python", python,
+                            "--csv", csv});
+  REQUIRE_MESSAGE(steps.ok(), (steps.ok() ? "" : steps.error().message + steps.error().hint));
+  CHECK_MESSAGE(steps->find(" times torch ") != std::string::npos, *steps);
+  const std::string rows = test::read_file(csv);
+  const double peer = std::atof(rows.c_str() + rows.rfind(',') + 1);
+  CHECK_MESSAGE(peer > 0, rows);
+  const auto sums = bench({"allreduce", "--python", python});
+  REQUIRE_MESSAGE(sums.ok(), (sums.ok() ? "" : sums.error().message + sums.error().hint));
+  CHECK_MESSAGE(sums->find("torch") != std::string::npos, *sums);
 }
 
 }  // namespace

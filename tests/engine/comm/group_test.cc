@@ -2,6 +2,8 @@
 
 #include <atomic>
 #include <cstring>
+#include <future>
+#include <memory>
 
 #include "teams.h"
 
@@ -75,6 +77,27 @@ TEST_CASE("rows and columns of a mesh are groups side by side") {
       }
     });
     CHECK(wrong == 0);
+  }
+}
+
+TEST_CASE("a member that is there but does not take part is named") {
+  for (const std::vector<int>& hosts : {std::vector<int>{0, 0}, std::vector<int>{0, 1}}) {
+    CAPTURE(hosts.back());
+    std::promise<void> gave_up;
+    const std::shared_future<void> until = gave_up.get_future().share();
+    with_teams({.threads = {1, 1}, .hosts = hosts}, {.elements = 1}, [&](Team& team, int me) {
+      auto group = Group::open(team, me, {0, 1}, 0, Deadline::after(kPatience_seconds));
+      if (me == 1) return until.wait();
+      std::vector<float> values(5000, 1);
+      const std::string said = [&] {
+        if (!group.ok()) return group.error().message;
+        const Status reduced = (*group)->all_reduce(values, Deadline::after(0.2), {7, "the layer's sum"});
+        return reduced.ok() ? "" : reduced.error().message;
+      }();
+      gave_up.set_value();
+      CHECK_MESSAGE(said.find("worker 1") != std::string::npos, said);
+      CHECK_MESSAGE(said.find("the layer's sum") != std::string::npos, said);
+    });
   }
 }
 

@@ -210,7 +210,7 @@ TEST_CASE("sync with a backup: the step is done without the slowest, who goes on
   CHECK(late.front() == 4);
 }
 
-TEST_CASE("a gradient that is not finite is refused, and names the worker") {
+TEST_CASE("a gradient that is not finite is refused") {
   const Layout layout = test_layout();
   for (const ServerMode mode : {ServerMode::Async, ServerMode::Sync}) {
     const Servers servers(spec_of(mode), layout, 1, 1);

@@ -160,7 +160,22 @@ TEST_CASE("sync: the error names the worker that is gone") {
   CHECK(pushed.error().message.find("ps 0 at 127.0.0.1:") == 0);
 }
 
-TEST_CASE("sync: worker 0 may test and write for longer than the deadline, but not be silent for that long") {
+TEST_CASE("sync: the error names the worker that is there but says nothing") {
+  EngineSpec spec = spec_of(ServerMode::Sync);
+  spec.deadline_seconds = 1;
+  const Layout layout = test_layout();
+  const Servers servers(spec, layout, 1, 2);
+  const auto first = join(servers.worker(0), layout);
+  const RawWorker silent(servers.worker(1), layout);
+  const Arena grads(static_cast<size_t>(layout.size()), 1);
+  Arena params(grads.size());
+  const NodeSums node{0, 4, grads.data()};
+  const Status pushed = first->push_step({&node, 1}, 1, 0.1, params.data());
+  REQUIRE_FALSE(pushed.ok());
+  CHECK_MESSAGE(pushed.error().message.find("worker 1") != std::string::npos, pushed.error().message);
+}
+
+TEST_CASE("sync: worker 0 may test and write for longer than the deadline") {
   EngineSpec spec = spec_of(ServerMode::Sync);
   spec.deadline_seconds = kWaitedFor;
   const Layout layout = test_layout();

@@ -5,10 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "../comm/gangs.h"
 #include "../models_beside.h"
-#include "engine/strategies/all_reduce.h"
-#include "engine/training/training.h"
+#include "trained_on_hosts.h"
 
 namespace dtrain::engine {
 namespace {
@@ -25,37 +23,6 @@ Json spec_of(const std::filesystem::path& files, const Json& strategy) {
           {"strategy", strategy},
           {"optimizer", {{"kind", "adamw"}, {"learning-rate", 0.003}}},
           {"deadline", kPatience_seconds}};
-}
-
-// The model that such a cast trains, as the file has it. Each process has its own OUTPUT_DIR, but that of
-// the master counts.
-std::string trained(const Json& json, const Cast& cast, const test::TemporaryFolder& folder) {
-  Ports ports(cast);
-  std::vector<std::thread> processes;
-  for (size_t i = 0; i < cast.threads.size(); ++i) {
-    processes.emplace_back([&, i] {
-      const auto run = [&]() -> Status {
-        TRY(EngineSpec spec, engine_spec_from_json(json.dump()));
-        spec.threads = cast.threads[i];
-        TRY(const RunPlan plan, make_plan(std::move(spec), ports.attendances[i].place, folder.path()));
-        TRY(auto gang, meet(ports.attendances[i], Deadline::after(kPatience_seconds), std::move(ports.listeners[i])));
-        std::unique_ptr<Updater> updater;
-        if (plan.spec.strategy.kind == Strategy::MultiWorkerMirrored) {
-          TRY(updater, AllReduce::open(plan, std::move(gang)));
-        } else {
-          TRY(updater, SplitModel::open(plan, std::move(gang)));
-        }
-        Start start;
-        if (plan.place.is_master()) {
-          TRY(start, Start::find(plan));
-        }
-        return Training(plan, start, *updater).run();
-      };
-      if (const Status status = run(); !status.ok()) FAIL_CHECK(status.error().message);
-    });
-  }
-  for (std::thread& process : processes) process.join();
-  return test::read_file(folder / "model.safetensors");
 }
 
 TEST_CASE("a model that is split over hosts is the same, to rounding, and goes on from its checkpoints") {

@@ -5,6 +5,7 @@
 #include <csignal>
 
 #include "tests/support/cluster.h"
+#include "tests/support/digits.h"
 #include "tests/support/facts.h"
 
 using namespace dtrain::tests;
@@ -129,20 +130,6 @@ train:
     epochs: 4
 )";
 
-void draw_digits(const fs::path& project, const std::string& train) {
-  Command digits;
-  digits.argv = {std::string(BIN_DIR) + "/dtrain-engine", "data", "digits", "--train", train, "--test", "500"};
-  digits.directory = project;
-  const Output drawn = Process(digits).wait();
-  REQUIRE_MESSAGE(drawn.code == 0, drawn.all());
-}
-
-std::string model_of(Cluster& cluster, const std::string& id) {
-  std::string output = cluster.run({"output", "path", id}).out;
-  output.erase(output.find_last_not_of('\n') + 1);
-  return read_file(fs::path(output) / "model.safetensors");
-}
-
 bool holds(const Output& output, const std::string& text) {
   const bool found = output.all().find(text) != std::string::npos;
   if (!found) MESSAGE(text, " is not in ", output.all());
@@ -153,6 +140,7 @@ bool holds(const Output& output, const std::string& text) {
 
 TEST_CASE("rerun --resume goes on from the newest checkpoint, split another way, to the same bits") {
   Cluster cluster;
+  cluster.own_ports();
   const fs::path project = cluster.project("digits", {{"dtrain.yml", kDigits}});
   draw_digits(project, "4000");
   const Output first = cluster.run({"train"}, project);
@@ -249,6 +237,7 @@ train:
 
 TEST_CASE("digits are learned by a master, workers and parameter servers, through all of dtrain") {
   Cluster cluster;
+  cluster.own_ports();
   const fs::path project = cluster.project("digits", {{"dtrain.yml", R"(project: digits
 train:
   framework: engine
@@ -260,12 +249,7 @@ train:
     epochs: 4
     distributed: {master: 1, worker: 2, ps: 1}
 )"}});
-  Command digits;
-  digits.argv = {std::string(BIN_DIR) + "/dtrain-engine", "data", "digits", "--train", "4000", "--test", "500"};
-  digits.directory = project;
-  const Output drawn = Process(digits).wait();
-  REQUIRE_MESSAGE(drawn.code == 0, drawn.all());
-
+  draw_digits(project, "4000");
   const Output train = cluster.run({"train"}, project);
   CHECK_MESSAGE(train.code == 0, train.all());
   CHECK(train.out.find("accuracy=") != std::string::npos);
@@ -273,9 +257,7 @@ train:
   CHECK(shown["state"] == "FINISHED");
   CHECK(with_id(shown["replicas"], "1.1.ps.1")["reason"] == "ended with the experiment");
   for (const char* member : {"1.1", "1.2"}) {
-    std::string output = cluster.run({"output", "path", member}).out;
-    output.erase(output.find_last_not_of('\n') + 1);
-    CHECK(fs::file_size(fs::path(output) / "model.safetensors") > 100'000);
+    CHECK(fs::file_size(output_of(cluster, member) / "model.safetensors") > 100'000);
   }
 }
 

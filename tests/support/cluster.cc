@@ -5,8 +5,12 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <unistd.h>
+
+#include <cstdio>
 
 #include <fstream>
 #include <iterator>
@@ -60,6 +64,7 @@ Cluster::Cluster(fs::path home)
 
 Cluster::~Cluster() {
   stop();
+  if (ports_fd_ >= 0) close(ports_fd_);
   std::error_code ignored;
   fs::remove_all(folder_, ignored);
 }
@@ -119,6 +124,22 @@ std::vector<pid_t> Cluster::processes(const std::string& words) const {
     if (command_line(pid).find(words) != std::string::npos) found.push_back(pid);
   }
   return found;
+}
+
+// An abstract name is gone with its socket, and reaches as far as the network namespace: as ports do.
+void Cluster::own_ports() {
+  ports_fd_ = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  REQUIRE(ports_fd_ >= 0);
+  // From above: who asks for no ports of its own begins at 20000.
+  for (int first = 29'900; first >= 20'000; first -= 100) {
+    sockaddr_un name{.sun_family = AF_UNIX, .sun_path = {}};
+    std::snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "dtrain-tests-ports-%d", first);
+    if (::bind(ports_fd_, reinterpret_cast<const sockaddr*>(&name), sizeof name) != 0) continue;
+    fs::create_directories(home_);
+    const std::string range = std::to_string(first) + "-" + std::to_string(first + 99);
+    return write_file(home_ / "config.yml", "host: {ports: " + range + "}\n");
+  }
+  FAIL("no range of ports is free");
 }
 
 void Cluster::drop_root() {

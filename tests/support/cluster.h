@@ -50,6 +50,11 @@ class Cluster {
   // Those of them whose command line holds `words`: "runner run", "keeper".
   std::vector<pid_t> processes(const std::string& words) const;
 
+  // Before the first command: its replicas listen in a range of ports that no other test's do. Beside each other
+  // two dtrains may choose the same port before either listens there, and a replica of one is refused or, worse,
+  // meets one of the other. Writes config.yml.
+  void own_ports();
+
   // From now on every command is one of this executable.
   void use(const fs::path& program) { program_.back() = program.string(); }
   // From now on every command runs without root's rights. Root's alone; others are so anyway.
@@ -61,6 +66,7 @@ class Cluster {
   fs::path folder_;
   fs::path home_;
   std::vector<std::string> program_;  // what each command line begins with
+  int ports_fd_ = -1;                 // whose name says that its ports are taken
   bool stopped_ = false;
 };
 

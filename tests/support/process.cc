@@ -149,8 +149,17 @@ bool Process::read_some(Clock::time_point deadline) {
 }
 
 void Process::wait_for(const std::string& text, std::chrono::milliseconds patience) {
+  wait_for(text, 0, 0, patience);
+}
+
+void Process::wait_for_next(const std::string& text, std::chrono::milliseconds patience) {
+  wait_for(text, out_.size(), err_.size(), patience);
+}
+
+void Process::wait_for(const std::string& text, size_t out_from, size_t err_from,
+                       std::chrono::milliseconds patience) {
   auto deadline = Clock::now() + patience;
-  while (out_.find(text) == std::string::npos && err_.find(text) == std::string::npos) {
+  while (out_.find(text, out_from) == std::string::npos && err_.find(text, err_from) == std::string::npos) {
     if (Clock::now() >= deadline) give_up("did not print \"" + text + "\" in time");
     if (!read_some(deadline)) give_up("ended without printing \"" + text + "\"");
   }

@@ -41,6 +41,8 @@ class Process {
   pid_t pid() const { return pid_; }
   // Reads both outputs until either holds `text`. Fails the test at the deadline or at the end.
   void wait_for(const std::string& text, std::chrono::milliseconds patience = kPatience);
+  // The same of what comes from now on: what was read until now doesn't count.
+  void wait_for_next(const std::string& text, std::chrono::milliseconds patience = kPatience);
   void signal(int number) const;
   Output wait(std::chrono::milliseconds patience = kPatience);
   bool is_running();
@@ -50,6 +52,7 @@ class Process {
  private:
   bool read_some(std::chrono::steady_clock::time_point deadline);  // false: nothing more will come
   void reap();
+  void wait_for(const std::string& text, size_t out_from, size_t err_from, std::chrono::milliseconds patience);
   [[noreturn]] void give_up(const std::string& why);
 
   std::string shown_;  // the command line, for messages

@@ -1,0 +1,209 @@
+// framework: engine, whose processes are killed while they train: who starts again, who doesn't notice, and what
+// comes out.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+
+#include "tests/support/cluster.h"
+#include "tests/support/digits.h"
+#include "tests/support/facts.h"
+
+using namespace dtrain::tests;
+
+namespace {
+
+constexpr const char* kDigits = R"(project: digits
+train:
+  framework: engine
+  resources: {cpus: 0.2, mem: 128MiB}
+  engine:
+    model: {mlp: {hidden: [32]}}
+    data: {train: data/train, test: data/test}
+    checkpoint: {every: 5 epochs}
+    epochs: 80
+)";
+
+fs::path digits(Cluster& cluster, const std::string& strategy_and_roles) {
+  cluster.own_ports();
+  const fs::path project = cluster.project("digits", {{"dtrain.yml", kDigits + strategy_and_roles}});
+  draw_digits(project, "4000");
+  return project;
+}
+
+Json replicas(Cluster& cluster, const std::string& id) {
+  return facts(cluster.run({"status", id, "--json"}))["replicas"];
+}
+
+// The replicas once they train.
+Json training(Cluster& cluster, Process& train, const std::string& id) {
+  train.wait_for("epoch=1 ");
+  const Json now = replicas(cluster, id);
+  for (const Json& replica : now) REQUIRE(replica["state"] == "RUNNING");
+  return now;
+}
+
+void send(const Json& replicas, const std::string& id, int signal) {
+  REQUIRE(::kill(with_id(replicas, id)["pid"].get<pid_t>(), signal) == 0);
+}
+
+// All but one are the processes that they were.
+void check_undisturbed(const Json& before, const Json& after, const std::string& but) {
+  for (const Json& replica : after) {
+    CAPTURE(replica["id"]);
+    if (replica["id"] == but) continue;
+    const Json& was = with_id(before, replica["id"]);
+    CHECK(replica["state"] == "FINISHED");
+    for (const char* key : {"pid", "attempt", "started_unix_ms"}) CHECK(replica[key] == was[key]);
+  }
+}
+
+// What a process was started with.
+std::string variable(const Json& replica, const std::string& name) {
+  const std::string all = '\0' + read_file("/proc/" + std::to_string(replica["pid"].get<pid_t>()) + "/environ");
+  const size_t at = all.find('\0' + name + '=');
+  REQUIRE(at != std::string::npos);
+  return all.c_str() + at + name.size() + 2;
+}
+
+// The number behind the first `key` from there on.
+double number(const std::string& text, const std::string& key, size_t from = 0) {
+  const size_t at = text.find(key, from);
+  REQUIRE_MESSAGE(at != std::string::npos, key, " is not in ", text);
+  return std::stod(text.substr(at + key.size()));
+}
+
+long newest_checkpoint(const fs::path& output) {
+  long newest = 0;
+  for (const auto& entry : fs::directory_iterator(output / "checkpoints")) {
+    const std::string name = entry.path().filename();
+    if (name.starts_with("step-")) newest = std::max(newest, std::stol(name.substr(5)));
+  }
+  return newest;
+}
+
+constexpr const char* kModel = "model.safetensors";
+
+}  // namespace
+
+TEST_CASE("a parameter server that is killed starts again alone, with all that it knew") {
+  Cluster cluster;
+  const fs::path project = digits(cluster, R"(    strategy: {parameter-server: {mode: async}}
+    distributed: {worker: 2, ps: 1}
+)");
+  auto train = cluster.start({"train"}, project);
+  const Json before = training(cluster, *train, "1");
+  const Json& server = with_id(before, "1.ps.1");
+  const std::string output_dir = variable(server, "OUTPUT_DIR");
+  train->wait_for("epoch=15 ");
+  send(before, "1.ps.1", SIGKILL);
+  const auto killed = std::chrono::steady_clock::now();
+
+  train->wait_for_next("serving at ");
+  const Json again = with_id(replicas(cluster, "1"), "1.ps.1");
+  CHECK(again["pid"] != server["pid"]);
+  CHECK(again["port"] == server["port"]);
+  CHECK(variable(again, "OUTPUT_DIR") == output_dir);
+  CHECK(variable(again, "DTRAIN_ATTEMPT") == "2");
+  train->wait_for_next(" epoch=");
+  const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - killed;
+  MESSAGE("the master went on ", static_cast<int>(took.count()), " ms after its server was killed");
+
+  const Output output = train->wait();
+  CHECK_MESSAGE(output.code == 0, output.all());
+  // Parameters of a beginner would be as wrong as in the first epoch.
+  const size_t served = output.out.rfind("serving at ");
+  const double first = number(output.out, " loss=");
+  CHECK_MESSAGE(number(output.out, " loss=", served) < first / 2, output.all());
+  CHECK(output.out.find("epoch=80 ", served) != std::string::npos);
+  CHECK(output.out.find("resumed_at_step=") == std::string::npos);
+  const Json after = replicas(cluster, "1");
+  check_undisturbed(before, after, "1.ps.1");
+  CHECK(with_id(after, "1.ps.1")["attempt"] == 2);
+  CHECK(with_id(after, "1.ps.1")["reason"] == "ended with the experiment");
+  CHECK(fs::file_size(fs::path(output_dir) / kModel) > 100'000);
+}
+
+TEST_CASE("without an asynchronous worker that is killed the others train to the end") {
+  Cluster cluster;
+  const fs::path project = digits(cluster, R"(    strategy: {parameter-server: {mode: async}}
+    distributed: {worker: 3, ps: 1}
+)");
+  auto train = cluster.start({"train"}, project);
+  const Json before = training(cluster, *train, "1");
+  send(before, "1.worker.1", SIGKILL);
+  const Output output = train->wait();
+  CHECK_MESSAGE(output.code == 0, output.all());
+  CHECK(output.out.find("epoch=80 ") != std::string::npos);
+  CHECK(output.out.find("RESTARTING") == std::string::npos);
+  const Json after = replicas(cluster, "1");
+  check_undisturbed(before, after, "1.worker.1");
+  const Json& lost = with_id(after, "1.worker.1");
+  CHECK(lost["state"] == "FAILED");
+  CHECK(lost["exit_code"] == 128 + SIGKILL);
+  CHECK(lost["attempt"] == 1);
+  CHECK(fs::file_size(output_of(cluster, "1") / kModel) > 100'000);
+}
+
+TEST_CASE("an asynchronous worker that may start again joins the others where they are") {
+  Cluster cluster;
+  const fs::path project = digits(cluster, R"(    strategy: {parameter-server: {mode: async}}
+    distributed: {worker: {count: 2, on-failure: restart}, ps: 1}
+)");
+  auto train = cluster.start({"train"}, project);
+  train->wait_for("joined_at_step=0");
+  const Json before = training(cluster, *train, "1");
+  send(before, "1.worker.1", SIGKILL);
+  // However fast they are: the experiment doesn't end before the worker is back.
+  send(before, "1.master", SIGSTOP);
+  train->wait_for_next("joined_at_step=");
+  send(before, "1.master", SIGCONT);
+  const Output output = train->wait();
+  CHECK_MESSAGE(output.code == 0, output.all());
+  CHECK_MESSAGE(number(output.out, "joined_at_step=", output.out.find("RESTARTING")) >= 63, output.all());
+  CHECK(output.out.find("epoch=80 ") != std::string::npos);
+  const Json after = replicas(cluster, "1");
+  check_undisturbed(before, after, "1.worker.1");
+  const Json& back = with_id(after, "1.worker.1");
+  CHECK(back["state"] == "FINISHED");
+  CHECK(back["attempt"] == 2);
+  CHECK(back["pid"] != with_id(before, "1.worker.1")["pid"]);
+  CHECK(fs::file_size(output_of(cluster, "1") / kModel) > 100'000);
+}
+
+TEST_CASE("workers in step start again all, from the newest checkpoint, and come to the same bits") {
+  Cluster cluster;
+  std::string roles;
+  SUBCASE("by all-reduce") {
+    roles = "    strategy: multi-worker-mirrored\n    distributed: {worker: 2}\n";
+  }
+  SUBCASE("by a parameter server") {
+    roles = "    strategy: {parameter-server: {mode: sync}}\n    distributed: {worker: 2, ps: 1}\n";
+  }
+  const fs::path project = digits(cluster, roles);
+  const Output whole = cluster.run({"train"}, project);
+  REQUIRE_MESSAGE(whole.code == 0, whole.all());
+  CHECK(whole.out.find("RESTARTING") == std::string::npos);
+
+  auto train = cluster.start({"train"}, project);
+  const Json before = training(cluster, *train, "2");
+  train->wait_for("epoch=14 ");
+  const long saved = newest_checkpoint(output_of(cluster, "2"));
+  send(before, "2.worker.1", SIGKILL);
+  const Output output = train->wait();
+  CHECK_MESSAGE(output.code == 0, output.all());
+  const double resumed = number(output.out, "resumed_at_step=");
+  CHECK(saved > 0);
+  CHECK(resumed >= saved);
+  CHECK(output.out.find("epoch=80 ", output.out.find("resumed_at_step=")) != std::string::npos);
+  const Json after = replicas(cluster, "2");
+  CHECK(after.size() == before.size());
+  for (const Json& replica : after) {
+    CAPTURE(replica["id"]);
+    CHECK(replica["state"] == "FINISHED");
+    CHECK(replica["attempt"] == 2);
+    CHECK(replica["pid"] != with_id(before, replica["id"])["pid"]);
+  }
+  CHECK(model_of(cluster, "2") == model_of(cluster, "1"));
+}

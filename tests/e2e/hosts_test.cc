@@ -5,8 +5,10 @@
 
 #include <memory>
 #include <set>
+#include <sstream>
 
 #include "tests/support/cluster.h"
+#include "tests/support/digits.h"
 #include "tests/support/facts.h"
 #include "tests/support/network.h"
 #include "tests/support/skipped.h"
@@ -41,6 +43,24 @@ train:
     distributed: {worker: 2, ps: 1}
   run: )" +
          run + "\n";
+}
+
+// Bytes that came from other hosts to that of this process, and went there.
+long traffic(pid_t pid) {
+  std::istringstream devices(read_file("/proc/" + std::to_string(pid) + "/net/dev"));
+  long bytes = 0;
+  for (std::string line; std::getline(devices, line);) {
+    const size_t colon = line.find(':');
+    if (colon == std::string::npos || line.substr(0, colon).ends_with("lo")) continue;
+    std::istringstream figures(line.substr(colon + 1));
+    long received = 0, of_packets = 0;
+    figures >> received;
+    for (int left_out = 0; left_out < 7; ++left_out) figures >> of_packets;
+    long sent = 0;
+    figures >> sent;
+    bytes += received + sent;
+  }
+  return bytes;
 }
 
 }  // namespace
@@ -78,6 +98,41 @@ TEST_CASE("master, worker and ps on three hosts train together through TF_CONFIG
   CHECK(first_master < last_master);
   CHECK(worker < last_master);
   CHECK(fs::exists(project / "runs/1/model.json"));
+}
+
+TEST_CASE("the engine's workers on two hosts come to the bits of two on one") {
+  Network network(2);
+  if (!network.unavailable().empty()) return say_skipped(network.unavailable());
+  Cluster cluster;
+  cluster.own_ports();
+  const fs::path project = cluster.project(R"(project: digits
+train:
+  framework: engine
+  resources: {cpus: 0.5, mem: 40TiB}
+  engine:
+    model: {mlp: {hidden: [32]}}
+    data: {train: data/train, test: data/test}
+    strategy: multi-worker-mirrored
+    epochs: 3
+    distributed: {worker: 2}
+)");
+  draw_digits(project, "2000");
+  const Output alone = cluster.run({"train", "--set", "train.resources.mem=128"}, project);
+  REQUIRE_MESSAGE(alone.code == 0, alone.all());
+
+  const std::string socket = facts(cluster.run({"daemon", "status", "--json"}))["socket"];
+  const auto runners = join_runners(cluster, network, socket, 2);
+  const long before = traffic(runners[0]->pid());
+  const Output spread = cluster.run({"train"}, project);
+  REQUIRE_MESSAGE(spread.code == 0, spread.all());
+  std::set<std::string> addresses;
+  const Json shown = facts(cluster.run({"status", "2", "--json"}));
+  for (const Json& replica : shown["replicas"]) addresses.insert(replica["address"]);
+  CHECK(addresses == std::set<std::string>{Network::address(0), Network::address(1)});
+  // At the least 25,450 gradients of 96 steps, in fp32.
+  const long went = traffic(runners[0]->pid()) - before;
+  CHECK_MESSAGE(went > 96 * 25'450 * 4, went);
+  CHECK(model_of(cluster, "2") == model_of(cluster, "1"));
 }
 
 TEST_CASE("a gang that fits no set of hosts at once waits for its place whole") {

@@ -2,9 +2,12 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
+#include <vector>
 
 #include "tests/support/cluster.h"
+#include "tests/support/digits.h"
 #include "tests/support/facts.h"
 
 using namespace dtrain::tests;
@@ -20,6 +23,19 @@ std::set<std::string> examples() {
     if (fs::exists(entry.path() / "dtrain.yml")) names.insert(entry.path().filename());
   }
   return names;
+}
+
+// Its dtrain.yml alone, in a project of the cluster's.
+fs::path project_of(Cluster& cluster, const std::string& name) {
+  return cluster.project(name, {{"dtrain.yml", read_file(kExamples / name / "dtrain.yml")}});
+}
+
+// The folders of results: one, or one a member of a set.
+std::vector<fs::path> results(const fs::path& run, int members) {
+  if (members == 1) return {run};
+  std::vector<fs::path> found;
+  for (int member = 1; member <= members; ++member) found.push_back(run / std::to_string(member));
+  return found;
 }
 
 // What `commands` prints with the functions of .cmake/build.sh, ninja's words on its standard input.
@@ -52,19 +68,47 @@ TEST_CASE("dtrain finds nothing wrong with any example, and each is told of") {
   }
 }
 
-// A guess is right for one digit in ten. Of 6000 digits, instead of its 40000, it learns eight in ten at
-// least: nine as a rule, but workers that are not in step never do twice the same.
-TEST_CASE("what the quickstart trains gets eight of ten new digits right") {
+// For one epoch of data that are few, so without learning much.
+TEST_CASE("each example of the engine trains as its file says, and leaves a model a member") {
+  const std::map<std::string, int> members = {{"lenet-allreduce", 1}, {"mlp-ps-async", 1}, {"gpt-pipeline", 1},
+                                              {"gpt-mesh", 1},        {"learning-rates", 5}, {"workers", 2}};
   Cluster cluster;
-  const fs::path project = cluster.folder() / "digits";
-  fs::create_directories(project);
-  fs::copy_file(kExamples / "digits/dtrain.yml", project / "dtrain.yml");
-  Command digits;
-  digits.argv = {std::string(BIN_DIR) + "/dtrain-engine", "data", "digits", "--train", "20000", "--test", "1000"};
-  digits.directory = project;
-  const Output drawn = run(digits);
-  REQUIRE_MESSAGE(drawn.code == 0, drawn.all());
-  CHECK(drawn.out == "20000 digits to learn from in data/train, 1000 to test on in data/test\n");
+  cluster.own_ports();
+  int id = 0;
+  for (const std::string& name : examples()) {
+    const bool engine = read_file(kExamples / name / "dtrain.yml").find("framework: engine") != std::string::npos;
+    if (!engine || name == "digits") continue;  // that is the quickstart's, below
+    CAPTURE(name);
+    REQUIRE(members.contains(name));
+    const fs::path project = project_of(cluster, name);
+    if (name.starts_with("gpt")) {
+      fs::create_directories(project / "data");
+      write_file(project / "data/train", read_file(fs::path(SOURCE_DIR) / "README.md").substr(0, 8000));
+      write_file(project / "data/test", read_file(fs::path(SOURCE_DIR) / "README.md").substr(8000, 2000));
+    } else {
+      draw_digits(project, "1000", "100");
+    }
+    const Output train = cluster.run({"train", "--set", "train.engine.epochs=1"}, project);
+    CHECK_MESSAGE(train.code == 0, train.all());
+    CHECK(train.out.find("epoch=1 ") != std::string::npos);
+    const Json shown = facts(cluster.run({"status", std::to_string(++id), "--json"}));
+    CHECK(shown["state"] == "FINISHED");
+    CHECK(std::max<size_t>(shown["members"].size(), 1) == static_cast<size_t>(members.at(name)));
+    for (const Json& member : shown["members"]) CHECK(member["state"] == "FINISHED");
+    for (const fs::path& result : results(project / "runs" / std::to_string(id), members.at(name))) {
+      CHECK(fs::file_size(result / "model.safetensors") > 100'000);
+    }
+  }
+  CHECK(id == static_cast<int>(members.size()));
+}
+
+// A guess is right for one digit in ten. From 20000 digits, instead of its 40000, it learns 97.3 to 99.3 in a hundred
+// (16 runs, with other work beside them and without): workers that are not in step never do twice the same.
+TEST_CASE("what the quickstart trains gets 19 of 20 new digits right") {
+  Cluster cluster;
+  cluster.own_ports();
+  const fs::path project = project_of(cluster, "digits");
+  draw_digits(project, "20000", "1000");
 
   const Output train = cluster.run({"train", "--tied"}, project, std::chrono::seconds(180));
   REQUIRE_MESSAGE(train.code == 0, train.all());
@@ -85,7 +129,7 @@ TEST_CASE("what the quickstart trains gets eight of ten new digits right") {
     CHECK_MESSAGE((text.find(" left=") != std::string::npos) == (epoch < 5), text);
   }
   const double accuracy = std::stod(lines.substr(lines.rfind(" accuracy=") + 10));
-  CHECK(accuracy > 0.8);
+  CHECK(accuracy > 0.95);
   CHECK(fs::file_size(project / "runs/1/model.safetensors") > 100'000);
 }
 

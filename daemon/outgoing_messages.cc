@@ -70,6 +70,7 @@ pb::Launch to_message(const SendLaunch& launch, const Experiment& experiment,
   for (const ReplicaId& replica : launch.replicas) message.add_replicas(to_string(replica));
   message.set_output_dir(output_dir);
   message.set_spool_limit_bytes(spool_limit_bytes);
+  message.set_submission(experiment.submission->submission_id);
   if (extras != nullptr) {
     message.mutable_secrets()->insert(extras->secrets.begin(), extras->secrets.end());
     message.mutable_user_env()->insert(extras->user_env.begin(), extras->user_env.end());

@@ -98,6 +98,7 @@ Environment replica_environment(const EnvironmentInputs& inputs, const Seat& sea
   env["DTRAIN_ATTEMPT"] = std::to_string(inputs.attempt);
   env["DTRAIN_ADDRESS"] = seat.address;
   env["DTRAIN_KEY"] = inputs.key;
+  env["DTRAIN_SUBMISSION"] = inputs.submission;
   env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID";
   // The inventory lists only devices inside the runner's own mask, by the host's index: no second
   // translation here. Empty means none, which is what a role that asked for none gets.

@@ -40,6 +40,7 @@ struct EnvironmentInputs {
   std::string data_dir;  // holds all data sets by their names; empty: none
   bool data_is_mounted = false;  // there, and not only links to them
   std::string key;       // DTRAIN_KEY
+  std::string submission;  // DTRAIN_SUBMISSION
   uint32_t attempt = 0;
 };
 

@@ -259,6 +259,7 @@ Result<std::optional<LaunchRecord>> write_down(const LaunchSite& site, const pb:
   }
   inputs.output_dir = launch.output_dir();
   inputs.key = file.key;
+  inputs.submission = launch.submission();
   inputs.attempt = file.attempt;
   if (!launch.output_dir().empty()) TRY(make_directory(launch.output_dir()));
   TRY(write_outputs(what.spec, directory));

@@ -11,6 +11,11 @@ namespace {
 
 using Json = nlohmann::json;
 
+std::string_view variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value != nullptr ? value : "";
+}
+
 Error wrong(std::string what) {
   return {Code::InvalidArgument, "TF_CONFIG: " + std::move(what), ""};
 }
@@ -104,13 +109,12 @@ Result<Place> parse_place(std::string_view tf_config, uint64_t key) {
   return place;
 }
 
+std::string experiment_from_environment() {
+  return fmt::format("{} {}", variable("EXPERIMENT_ID"), variable("DTRAIN_SUBMISSION"));
+}
+
 Result<Place> place_from_environment() {
-  const auto variable = [](const char* name) {
-    const char* const value = std::getenv(name);
-    return std::string_view(value != nullptr ? value : "");
-  };
-  return parse_place(variable("TF_CONFIG"),
-                     launch_key(variable("EXPERIMENT_ID"), variable("DTRAIN_ATTEMPT")));
+  return parse_place(variable("TF_CONFIG"), launch_key(experiment_from_environment(), variable("DTRAIN_ATTEMPT")));
 }
 
 }  // namespace dtrain::engine

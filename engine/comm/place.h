@@ -35,7 +35,10 @@ uint64_t launch_key(std::string_view experiment, std::string_view attempt);
 // InvalidArgument says what is wrong with the text.
 Result<Place> parse_place(std::string_view tf_config, uint64_t key);
 
-// From TF_CONFIG, EXPERIMENT_ID and DTRAIN_ATTEMPT.
+// What no other experiment on these hosts has: EXPERIMENT_ID, which counts from 1 in each daemon, and DTRAIN_SUBMISSION.
+std::string experiment_from_environment();
+
+// From TF_CONFIG, the experiment and DTRAIN_ATTEMPT.
 Result<Place> place_from_environment();
 
 }  // namespace dtrain::engine

@@ -38,7 +38,7 @@ Result<std::unique_ptr<ParameterServer>> ParameterServer::open(const RunPlan& pl
                             .threads = plan.threads,
                             .servers = plan.place.ps,
                             .workers = plan.place.workers,
-                            .experiment = variable("EXPERIMENT_ID"),
+                            .experiment = experiment_from_environment(),
                             .attempt = std::strtoull(variable("DTRAIN_ATTEMPT").c_str(), nullptr, 10),
                             .spec = plan.spec};
   if (plan.spec.strategy.data_path == DataPath::Grpc) {

@@ -24,7 +24,7 @@ Status serve(const RunPlan& plan) {
   const ServerConfig config{.index = plan.place.index,
                             .servers = plan.place.ps,
                             .workers = plan.place.workers,
-                            .experiment = variable("EXPERIMENT_ID"),
+                            .experiment = experiment_from_environment(),
                             .directory = (plan.output_dir / "ps-state").string(),
                             .spec = plan.spec};
   Tunnels::Held tunnel;

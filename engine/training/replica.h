@@ -8,7 +8,7 @@
 
 namespace dtrain::engine {
 
-// Reads DTRAIN_ENGINE, TF_CONFIG, EXPERIMENT_ID, DTRAIN_ATTEMPT, OUTPUT_DIR. Prints to stdout. A
+// Reads DTRAIN_ENGINE, TF_CONFIG, EXPERIMENT_ID, DTRAIN_SUBMISSION, DTRAIN_ATTEMPT, OUTPUT_DIR. Prints to stdout. A
 // parameter server returns at SIGTERM. `tunnels` are what `data-path: grpc` goes through. GPUs are used
 // where CUDA_VISIBLE_DEVICES names some; `gpus` may be null, of a program that can't.
 Status run_replica(const Tunnels& tunnels, const Gpus* gpus);

@@ -106,6 +106,9 @@ TEST_CASE("a parameter server that is killed starts again alone, with all that i
   CHECK(again["port"] == server["port"]);
   CHECK(variable(again, "OUTPUT_DIR") == output_dir);
   CHECK(variable(again, "DTRAIN_ATTEMPT") == "2");
+  // By which it knows its own, whatever other daemons have an experiment 1.
+  CHECK(variable(again, "DTRAIN_SUBMISSION").size() == 32);
+  CHECK(variable(again, "DTRAIN_SUBMISSION") == variable(with_id(before, "1.master"), "DTRAIN_SUBMISSION"));
   train->wait_for_next(" epoch=");
   const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - killed;
   MESSAGE("the master went on ", static_cast<int>(took.count()), " ms after its server was killed");

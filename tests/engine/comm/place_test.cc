@@ -2,6 +2,9 @@
 
 #include <doctest/doctest.h>
 
+#include <cstdlib>
+#include <map>
+#include <string>
 #include <utility>
 
 namespace dtrain::engine {
@@ -86,6 +89,27 @@ TEST_CASE("each launch has its own key") {
   CHECK(launch_key("1", "23") != launch_key("12", "3"));
   CHECK(launch_key("e", "1") != launch_key("e", "2"));
   CHECK(launch_key("e", "1") == launch_key("e", "1"));
+}
+
+TEST_CASE("experiments of two daemons are not the same, though both have the number 1") {
+  const auto variable = [](const char* name) {
+    const char* const value = std::getenv(name);
+    return std::string(value != nullptr ? value : "");
+  };
+  const std::map<std::string, std::string> before = {{"EXPERIMENT_ID", variable("EXPERIMENT_ID")},
+                                                     {"DTRAIN_SUBMISSION", variable("DTRAIN_SUBMISSION")}};
+  const auto of = [](const char* submission) {
+    ::setenv("EXPERIMENT_ID", "1", 1);
+    ::setenv("DTRAIN_SUBMISSION", submission, 1);
+    const auto place = place_from_environment();
+    REQUIRE(place.ok());
+    return std::pair(experiment_from_environment(), place->key);
+  };
+  const auto one = of("9f"), other = of("a0"), again = of("9f");
+  for (const auto& [name, value] : before) ::setenv(name.c_str(), value.c_str(), 1);
+  CHECK(one == again);
+  CHECK(one.first != other.first);
+  CHECK(one.second != other.second);
 }
 
 }  // namespace

@@ -14,6 +14,7 @@ struct Example {
     inputs.inherited = {{"PATH", "/usr/bin"}, {"HOME", "/home/node"}};
     inputs.output_dir = "/out/4.2";
     inputs.key = "k";
+    inputs.submission = "s1";
     inputs.attempt = 3;
     seat.replica = {{4, 2}, Role::Train, 0};
     seat.cpus = 2.5;
@@ -31,6 +32,7 @@ TEST_CASE("a replica gets what is promised") {
   CHECK(env.at("DTRAIN_REPLICA") == "4.2.train");
   CHECK(env.at("DTRAIN_ATTEMPT") == "3");
   CHECK(env.at("DTRAIN_KEY") == "k");
+  CHECK(env.at("DTRAIN_SUBMISSION") == "s1");
   CHECK(env.at("LEARNING_RATE") == "0.1");
   CHECK(env.at("PYTHONUNBUFFERED") == "1");
   CHECK(env.at("OMP_NUM_THREADS") == "3");

@@ -5,6 +5,7 @@ reads what the engine writes with the real safetensors and tensorboard packages.
 """
 import json
 import os
+import shutil
 import struct
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from pathlib import Path
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 ENGINE = os.path.abspath(sys.argv[1])
@@ -37,8 +38,8 @@ def difference(a, b):
 
 def train(folder, spec):
     """One step is one epoch on all samples: their order means nothing. Returns the losses by step."""
-    # The checkpoint after step 1 is where both begin.
-    spec = {**spec, "steps": STEPS + 1, "checkpoint": {"steps": 1, "keep": STEPS + 1}, "threads": 1}
+    # Unless said otherwise, the checkpoint after step 1 is where both begin.
+    spec = {"steps": STEPS + 1, "checkpoint": {"steps": 1, "keep": STEPS + 1}, **spec, "threads": 1}
     env = {**os.environ, "DTRAIN_ENGINE": json.dumps(spec), "OUTPUT_DIR": str(folder / "out")}
     env.pop("TF_CONFIG", None)
     run = subprocess.run([ENGINE, "train"], cwd=folder, env=env, capture_output=True, text=True)
@@ -88,6 +89,32 @@ def compare(name, spec, folder, model, inputs, labels, most=1e-5):
     events.Reload()
     drawn = [event.value for event in events.Scalars("loss")]
     assert len(drawn) == STEPS + 1 and max(abs(a - b) for a, b in zip(drawn, losses)) < 1e-4, drawn
+
+
+def compare_optimizer(name, optimizer, clip, make, most, folder, images, labels):
+    """Both from the weights of one file, by `make` of PyTorch's: an optimizer remembers what came before."""
+    print(name)
+    shutil.rmtree(folder / "out", ignore_errors=True)
+    torch.manual_seed(3)
+    model = Mlp([784, 64, 32, 10])
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    save_file(before, folder / "start.safetensors")
+    losses = train(folder, {"model": {"mlp": {"hidden": [64, 32]}}, "data": {"train": "data"}, "batch": len(labels),
+                            "optimizer": optimizer, "clip": clip, "steps": STEPS,
+                            "checkpoint": {"from": str(folder / "start.safetensors")}})
+    theirs = make(model.parameters())
+    for step in range(STEPS):
+        theirs.zero_grad()
+        loss = F.cross_entropy(model(images), labels)
+        loss.backward()
+        if clip:
+            nn.utils.clip_grad_norm_(model.parameters(), clip)
+        theirs.step()
+        check(f"loss of step {step + 1}", abs(loss.item() - losses[step]), 2e-4)
+    after, own = load_file(folder / "out/model.safetensors"), dict(model.named_parameters())
+    # Of how far the weights went.
+    check("steps of the weights", max(((after[key] - own[key].detach()).norm() / (own[key].detach() - start).norm()).item()
+                                      for key, start in before.items()), most)
 
 
 def write_images(folder, count, generator):
@@ -209,6 +236,22 @@ def main():
             images, labels = write_images(folder, 60, generator)
             spec = {"model": spec, "data": {"train": "data"}, "batch": 60, "optimizer": sgd}
             compare(name, spec, folder, model, images, labels)
+        folder = Path(scratch) / "optimizers"
+        folder.mkdir()
+        images, labels = write_images(folder, 60, generator)
+        for name, optimizer, clip, make, most in (
+            ("momentum, clipped", {"kind": "sgd", "learning-rate": 0.1, "momentum": 0.9}, 0.7,
+             lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9), 1e-3),
+            ("Nesterov's, with weight decay",
+             {"kind": "sgd", "learning-rate": 0.05, "momentum": 0.9, "nesterov": True, "weight-decay": 0.01}, 0,
+             lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9, nesterov=True, weight_decay=0.01), 1e-3),
+            # Where a gradient is next to nothing its sign is rounding, and Adam goes as far by it as by any other.
+            ("Adam, with weight decay", {"kind": "adam", "learning-rate": 0.003, "weight-decay": 0.01}, 0,
+             lambda p: torch.optim.Adam(p, lr=0.003, weight_decay=0.01), 5e-3),
+            ("AdamW", {"kind": "adamw", "learning-rate": 0.003, "weight-decay": 1}, 0,
+             lambda p: torch.optim.AdamW(p, lr=0.003, weight_decay=1), 5e-3),
+        ):
+            compare_optimizer(name, optimizer, clip, make, most, folder, images, labels)
         # Of few images: the more are pooled the likelier is one whose largest two are the same but for rounding, of
         # which each takes another. Ten steps may still meet one.
         folder = Path(scratch) / "cnn of many channels"

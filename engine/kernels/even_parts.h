@@ -1,3 +1,4 @@
+// A length in parts that differ by one at most.
 #pragma once
 
 #include <algorithm>

@@ -18,9 +18,9 @@ constexpr uint64_t kFirstSeed = 42;
 constexpr double kWarmEpochs = 0.5;
 constexpr int kTestsAnEpoch = 16;  // while the target is looked for
 
-// A training that the rate was too high for: its loss is no number, or after the last step a weight.
+// A training that the rate was too high for: a loss is no number, or after the last step a weight.
 bool went_astray(const Error& error) {
-  return error.hint.find("loss is") != std::string::npos || error.hint.find("is not finite") != std::string::npos;
+  return error.hint.find("the loss ") != std::string::npos || error.hint.find("is not finite") != std::string::npos;
 }
 
 class Scaling {

@@ -110,7 +110,8 @@ Result<Place> parse_place(std::string_view tf_config, uint64_t key) {
 }
 
 std::string experiment_from_environment() {
-  return fmt::format("{} {}", variable("EXPERIMENT_ID"), variable("DTRAIN_SUBMISSION"));
+  const std::string_view submission = variable("DTRAIN_SUBMISSION");  // none by hand
+  return fmt::format("{}{}{}", variable("EXPERIMENT_ID"), submission.empty() ? "" : " ", submission);
 }
 
 Result<Place> place_from_environment() {

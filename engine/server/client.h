@@ -21,7 +21,7 @@ struct ServerClientConfig {
   int threads = 1;
   std::vector<std::string> servers;
   std::vector<std::string> workers;
-  std::string experiment;  // EXPERIMENT_ID
+  std::string experiment;  // experiment_from_environment()
   uint64_t attempt = 0;    // DTRAIN_ATTEMPT, 0 without one
   EngineSpec spec;
   bool local_sockets = true;  // to servers on this host, instead of TCP

@@ -19,7 +19,7 @@ struct ServerConfig {
   int index = 0;                     // of this server
   std::vector<std::string> servers;  // "host:port" of each
   std::vector<std::string> workers;  // of each, for messages
-  std::string experiment;            // EXPERIMENT_ID
+  std::string experiment;            // experiment_from_environment()
   std::string directory;             // for what must outlive a kill; empty: nothing does
   EngineSpec spec;
 };

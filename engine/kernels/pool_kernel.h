@@ -2,7 +2,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cstring>
 
 #include "engine/kernels/kernels.h"
 #include "engine/kernels/pixel.h"
@@ -46,7 +45,7 @@ void bias_relu_pool(const ConvShape& s, const T* x, const T* bias, T* pooled, ui
         }
         most += b;
         most = relu(most);
-        std::memcpy(pooled, &most, sizeof most);
+        store_pixel(pooled, most);
         pooled += kBlockImages;
         for (int lane = 0; lane < kBlockImages; ++lane) which[lane] = static_cast<uint8_t>(index[lane]);
         which += kBlockImages;
@@ -86,7 +85,7 @@ void pool_relu_backward(const ConvShape& s, const T* pooled, const uint8_t* whic
         T* const places[] = {to, to + kBlockImages, to + row, to + row + kBlockImages};
         for (int k = 0; k < 4; ++k) {
           const Pixel<T> d = index == k ? kept : Pixel<T>{};
-          std::memcpy(places[k], &d, sizeof d);
+          store_pixel(places[k], d);
         }
         pooled += kBlockImages;
         dpooled += kBlockImages;
@@ -118,7 +117,7 @@ DTRAIN_INLINE void transpose_pixels(const T* from, int64_t from_ld, T* to, int64
   for (int i = 0; i < kBlockImages; ++i) rows[i] = load_pixel(from + i * from_ld);
   transpose(rows);
 #pragma GCC unroll 8
-  for (int i = 0; i < kBlockImages; ++i) std::memcpy(to + i * to_ld, &rows[i], sizeof rows[i]);
+  for (int i = 0; i < kBlockImages; ++i) store_pixel(to + i * to_ld, rows[i]);
 }
 
 // `count` images of `pixels` values each, row-major, as one block; missing images are zero.

@@ -111,7 +111,7 @@ TEST_CASE("a wide model is the same, bit for bit, on every number of threads") {
     spec.merge_patch(how);
     Gang alone(spec, 1, 0);
     REQUIRE_MESSAGE(alone.run() == 0, alone.logs());
-    CHECK(last(alone, "accuracy") > 0.3);
+    CHECK(last(alone, "accuracy") > (how.contains("micro-batch") ? 0.3 : 0.5));  // that one has the fewest steps
     // Five are too many to do it together, and beside other workers each thread has a share of the batch.
     for (const auto& [threads, workers] : {std::array{2, 1}, {3, 1}, {4, 1}, {5, 1}, {2, 2}, {2, 4}}) {
       CAPTURE(threads);

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <utility>
@@ -26,6 +27,13 @@ Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
   void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd.get(), 0);
   if (data == MAP_FAILED) return errno_error(fmt::format("map {}", path.native()), errno);
   return MappedFile(static_cast<const std::byte*>(data), size);
+}
+
+void MappedFile::ask_for(const std::byte* from, size_t size) const {
+  static const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto begin = reinterpret_cast<uintptr_t>(from) / page * page;
+  // A wish: what is refused is read when it is needed.
+  (void)::madvise(reinterpret_cast<void*>(begin), reinterpret_cast<uintptr_t>(from) + size - begin, MADV_WILLNEED);
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept

@@ -20,6 +20,8 @@ class MappedFile {
   ~MappedFile();
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
+  // What of them will be read next: the disk brings it meanwhile.
+  void ask_for(const std::byte* from, size_t size) const;
 
  private:
   MappedFile(const std::byte* data, size_t size) : data_(data), size_(size) {}

@@ -43,9 +43,14 @@ DeviceShare<T>::~DeviceShare() {
 }
 
 template <class T>
+Range DeviceShare<T>::reads(int64_t batch) const {
+  return samples_of(batch, leaves_of_mine_, leaves_);
+}
+
+template <class T>
 Result<Outcome> DeviceShare<T>::train(std::span<const uint32_t> batch, int64_t step) {
   rank_.device().use();
-  const Range mine = samples_of(static_cast<int64_t>(batch.size()), leaves_of_mine_, leaves_);
+  const Range mine = reads(static_cast<int64_t>(batch.size()));
   samples_.read(plan_.train, batch.subspan(static_cast<size_t>(mine.begin), static_cast<size_t>(mine.size())));
   rank_.clear_totals();
   std::optional<int64_t> before;

@@ -30,6 +30,11 @@ DeviceStageShare<T>::DeviceStageShare(const RunPlan& plan, const WaitedRank& ran
   }
 }
 
+template <class T>
+Range DeviceStageShare<T>::reads(int64_t batch) const {
+  return sees_samples() ? Range{0, batch} : Range{};
+}
+
 // The order of StageShare::train().
 template <class T>
 Result<Outcome> DeviceStageShare<T>::train(std::span<const uint32_t> batch, int64_t step) {

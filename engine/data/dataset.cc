@@ -18,7 +18,7 @@ Error refused(Error error) {
   return error;
 }
 
-void ask_for(const uint8_t* from, size_t bytes) {
+void prefetch(const uint8_t* from, size_t bytes) {
   for (size_t at = 0; at < bytes; at += 64) __builtin_prefetch(from + at);
 }
 
@@ -147,7 +147,7 @@ void Dataset::images(std::span<const uint32_t> ids, float* x, int32_t* labels) c
     INVARIANT(id < files_.labels.size(), "the set has that sample");
     if (!files_.bytes.empty()) {
       // Images lie apart, and the next one is far from the cache.
-      if (i + 1 < ids.size()) ask_for(files_.bytes.data() + each * ids[i + 1], each);
+      if (i + 1 < ids.size()) prefetch(files_.bytes.data() + each * ids[i + 1], each);
       kernels<float>().standardise(pixels(), files_.bytes.data() + each * id, mean, factor, x);
     } else {
       const float* pixel = files_.floats.data() + each * id;
@@ -156,6 +156,11 @@ void Dataset::images(std::span<const uint32_t> ids, float* x, int32_t* labels) c
     x += each;
     *labels++ = files_.labels[id];
   }
+}
+
+void Dataset::ask_for(std::span<const uint32_t> ids) const {
+  if (!tokens_) return;
+  for (const uint32_t id : ids) tokens_->ask_for(int64_t{id} * context_, context_ + 1);
 }
 
 void Dataset::tokens(std::span<const uint32_t> ids, int32_t* inputs, int32_t* targets) const {

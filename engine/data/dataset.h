@@ -47,9 +47,11 @@ class Dataset {
   // x: [ids][pixels()], with the mean taken off and divided by the deviation. labels: [ids].
   void images(std::span<const uint32_t> ids, float* x, int32_t* labels) const;
 
-  // Tokens.
+  // Tokens, which may be more than memory holds.
   int64_t context() const { return context_; }
   int64_t vocabulary() const { return tokens_ ? tokens_->vocabulary() : 0; }
+  // Those that will be read next: a disk brings them meanwhile.
+  void ask_for(std::span<const uint32_t> ids) const;
   // Both [ids][context()]; a target is the token after its input.
   void tokens(std::span<const uint32_t> ids, int32_t* inputs, int32_t* targets) const;
 

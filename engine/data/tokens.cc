@@ -86,6 +86,11 @@ int32_t TokenFile::token(int64_t at) const {
   return token;
 }
 
+void TokenFile::ask_for(int64_t begin, int64_t count) const {
+  const int64_t each = bytes_ ? 1 : 2;
+  file_.ask_for(tokens_ + begin * each, static_cast<size_t>(count * each));
+}
+
 void TokenFile::copy(int64_t begin, std::span<int32_t> out) const {
   INVARIANT(begin >= 0 && begin + static_cast<int64_t>(out.size()) <= size_, "tokens of the file");
   for (size_t i = 0; i < out.size(); ++i) out[i] = token(begin + static_cast<int64_t>(i));

@@ -25,6 +25,8 @@ class TokenFile {
   int64_t vocabulary() const { return vocabulary_; }
   // Tokens [begin, begin + out.size()).
   void copy(int64_t begin, std::span<int32_t> out) const;
+  // That will be copied next: the disk brings them meanwhile.
+  void ask_for(int64_t begin, int64_t count) const;
 
  private:
   explicit TokenFile(MappedFile file) : file_(std::move(file)) {}

@@ -22,10 +22,12 @@ BatchShare::BatchShare(const RunPlan& plan, Updater& updater, int me)
                              seat_.crew, seat_.taker);
 }
 
+Range BatchShare::reads(int64_t batch) const { return samples_of(batch, leaves_of(nodes_), leaves_); }
+
 Result<Outcome> BatchShare::train(std::span<const uint32_t> batch, int64_t step) {
   if (seat_.partners != nullptr) seat_.partners->begin(step);
   batch_ = static_cast<int64_t>(batch.size());
-  const Range mine = samples_of(batch_, leaves_of(nodes_), leaves_);
+  const Range mine = reads(batch_);
   first_ = mine.begin;
   samples_.read(plan_.train, batch.subspan(static_cast<size_t>(mine.begin), static_cast<size_t>(mine.size())));
   Outcome outcome;

@@ -16,6 +16,7 @@ class BatchShare : public Share {
  public:
   BatchShare(const RunPlan& plan, Updater& updater, int me);
 
+  Range reads(int64_t batch) const override;
   Result<Outcome> train(std::span<const uint32_t> batch, int64_t step) override;
   Result<Outcome> evaluate(Range range, int64_t step) override;
 

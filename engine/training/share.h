@@ -14,6 +14,8 @@ class Share {
  public:
   virtual ~Share() = default;
 
+  // Which of a batch of so many samples it reads.
+  virtual Range reads(int64_t batch) const = 0;
   // `batch`: all samples of the step. Of what several compute together, one knows the outcome; it is
   // nothing for the others.
   virtual Result<Outcome> train(std::span<const uint32_t> batch, int64_t step) = 0;

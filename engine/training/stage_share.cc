@@ -74,6 +74,10 @@ Result<Outcome> StageShare::train(std::span<const uint32_t> batch, int64_t step)
   return outcome;
 }
 
+Range StageShare::reads(int64_t batch) const {
+  return sees_samples() ? samples_of(batch, leaves_of(nodes_), leaves_) : Range{};
+}
+
 void StageShare::cut(std::span<const uint32_t> batch) {
   const auto size = static_cast<int64_t>(batch.size());
   const Range mine = samples_of(size, leaves_of(nodes_), leaves_);

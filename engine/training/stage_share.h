@@ -19,6 +19,7 @@ class StageShare : public Share {
  public:
   StageShare(const RunPlan& plan, Updater& updater, int me);
 
+  Range reads(int64_t batch) const override;
   Result<Outcome> train(std::span<const uint32_t> batch, int64_t step) override;
   Result<Outcome> evaluate(Range range, int64_t step) override;
 

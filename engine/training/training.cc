@@ -8,6 +8,7 @@
 #include "engine/buffer.h"
 #include "engine/optimizer.h"
 #include "engine/strategies/not_finite.h"
+#include "engine/training/batches.h"
 
 namespace dtrain::engine {
 
@@ -43,15 +44,15 @@ Status Training::run() {
 
 Status Training::run_participant(int me) {
   TRY(int64_t step, begin(me));
-  Sampler sampler(plan_.sampler());
   const LearningRate learning_rate = plan_.learning_rate();
   const int64_t bytes_before = buffer_bytes_made();
   TRY(const std::unique_ptr<Share> share, make_share_(plan_, updater_, me));
   if (is_master(me)) say_memory(updater_.sizes(), (buffer_bytes_made() - bytes_before) * plan_.threads);
 
+  Batches batches(plan_, *share);
   int64_t left_out = 0;  // the steps that the others did without this worker
   while (step < plan_.steps) {
-    const auto batch = sampler.batch(step / plan_.steps_per_epoch, step % plan_.steps_per_epoch);
+    const std::vector<uint32_t>& batch = batches.of(step);
     const Update update{.step = step, .learning_rate = learning_rate.at(step)};
     updater_.begin_step(me, update, static_cast<int64_t>(batch.size()));
     TRY(const Outcome own, share->train(batch, step));

@@ -25,7 +25,7 @@ if(TARGET engine_tests)
 endif()
 # Whole trainings, each of which is some ten times slower there.
 if(DTRAIN_SANITIZE AND TARGET engine_tests)
-  set_tests_properties(engine/training/replica PROPERTIES TIMEOUT 900)
+  set_tests_properties(engine/training/replica engine/training/replica_lost PROPERTIES TIMEOUT 900)
 endif()
 if(TARGET gpu_tests)
   set_tests_properties(gpu/training gpu/models gpu/model_parts gpu/step_ahead PROPERTIES TIMEOUT 900)

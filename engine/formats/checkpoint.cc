@@ -29,7 +29,8 @@ Status check_finite(std::span<const TensorView> tensors) {
   for (const TensorView& tensor : tensors) {
     for (const float value : tensor.values) {
       if (std::isfinite(value)) continue;
-      return Error{Code::InvalidArgument, fmt::format("{} is not finite, and is not saved", tensor.name), ""};
+      return Error{Code::InvalidArgument, fmt::format("{} is not finite, and is not saved", tensor.name),
+                   "a smaller learning rate"};
     }
   }
   return ok();

@@ -17,7 +17,9 @@ Status Saver::save(Updater& updater, int64_t steps) {
   kept.emplace_back(plan_.layout, updater.params(), "", model);
   const int states = OptimizerKernel(plan_.spec.optimizer, plan_.layout).states();
   for (int i = 0; i < states; ++i) kept.emplace_back(plan_.layout, updater.state(i), state_prefix(i), optimizer);
-  return checkpoints_.save(steps, {model, optimizer, state_of(plan_, updater.leaves(), steps, updater.updates(steps))});
+  const Status saved =
+      checkpoints_.save(steps, {model, optimizer, state_of(plan_, updater.leaves(), steps, updater.updates(steps))});
+  return saved.ok() ? saved : Error(saved.error()).with_context(fmt::format("after step {}", steps));
 }
 
 Result<std::string> Saver::finish(Updater& updater) {

@@ -1,0 +1,164 @@
+// What ends a training, or refuses it before it begins, and what is said of it.
+#include "engine/data/digits.h"
+#include "engine/formats/checkpoint.h"
+#include "trainings.h"
+
+namespace dtrain::trainings {
+namespace {
+
+TEST_CASE("a loss that is no number ends the training, and names the step") {
+  Gang gang(all_reduce({{"optimizer", {{"learning-rate", 1e6}}}}), 2, 0);
+  CHECK(gang.run() == 2);
+  CHECK(gang.replicas[1]->wait() != 0);
+  for (const char* name : {"worker.0", "worker.1"}) {
+    CHECK_MESSAGE(gang.log(name).find("in step ") != std::string::npos, gang.log(name));
+    CHECK(gang.log(name).find("the loss is ") != std::string::npos);
+    CHECK(gang.log(name).find("-nan") == std::string::npos);
+  }
+  CHECK(!fs::exists(gang.output / "model.safetensors"));
+}
+
+// One step, and the next forward overflows.
+const Json kTooFast = {{"model", {{"mlp", {{"hidden", {128, 128, 128, 128, 128, 128, 128, 128}}}}}},
+                       {"optimizer", {{"learning-rate", 1e6}}},
+                       {"schedule", {{"scale-with-batch", 1}}}};
+
+TEST_CASE("with servers, too, a loss that is no number ends the training, and names the step") {
+  for (const char* mode : {"sync", "async", "ssp"}) {
+    CAPTURE(std::string(mode));
+    Json spec = servers(mode);
+    spec.merge_patch(kTooFast);
+    Gang gang(spec, 2, 1);
+    CHECK(gang.run() == 2);
+    CHECK_MESSAGE(gang.log("worker.0").find("the loss is nan in step ") != std::string::npos, gang.log("worker.0"));
+    CHECK(!fs::exists(gang.output / "model.safetensors"));
+  }
+}
+
+TEST_CASE("a model that is split ends so, too") {
+  for (const char* kind : {"pipeline", "tensor"}) {
+    CAPTURE(std::string(kind));
+    Json spec = spec_of(kTooFast);
+    spec["strategy"] = {{"kind", kind}};
+    Gang gang(spec, 2, 0);
+    CHECK(gang.run() == 2);
+    CHECK_MESSAGE(gang.log("worker.0").find("the loss is nan in step ") != std::string::npos, gang.log("worker.0"));
+    CHECK(!fs::exists(gang.output / "model.safetensors"));
+  }
+}
+
+TEST_CASE("a loss of the test data that is no number is told of as that, after the step that it is of") {
+  Json spec = all_reduce(kTooFast);
+  spec.merge_patch({{"steps", 1}, {"epochs", nullptr}});
+  Gang gang(spec, 1, 0);
+  CHECK(gang.run() == 2);
+  CHECK_MESSAGE(gang.log("worker.0").find("the loss of the test data is nan after step 1") != std::string::npos,
+                gang.log("worker.0"));
+}
+
+TEST_CASE("weights that are no numbers are not saved, and the step is named after which they are so") {
+  // They grow by 1e12 a step, and one layer's logits are numbers until they aren't.
+  Json spec = all_reduce({{"model", {{"mlp", {{"hidden", Json::array()}}}}},
+                          {"optimizer", {{"kind", "adamw"}, {"learning-rate", 1e6}, {"weight-decay", 1000}}},
+                          {"schedule", {{"scale-with-batch", 1}}}});
+  spec.merge_patch({{"batch", 1000}, {"steps", 4}, {"epochs", nullptr}, {"data", {{"test", nullptr}}}});
+  Gang gang(spec, 1, 0);
+  CHECK(gang.run() == 2);
+  const std::string log = gang.log("worker.0");
+  CHECK_MESSAGE(log.find("after step 4: layers.0.weight is not finite, and is not saved") != std::string::npos, log);
+  CHECK(log.find("a smaller learning rate") != std::string::npos);
+  CHECK_FALSE(newest_checkpoint(gang.output / "checkpoints"));
+}
+
+TEST_CASE("who never comes is named") {
+  Json spec = all_reduce({{"deadline", 1}});
+  Gang gang(spec, 3, 0);
+  gang.replicas[2]->signal(SIGKILL);
+  CHECK(gang.run() == 1);
+  CHECK_MESSAGE(gang.log("worker.0").find("worker 2") != std::string::npos, gang.log("worker.0"));
+}
+
+// What a training by one process says that is refused.
+std::string refusal(const Json& changes, const fs::path& output = {}) {
+  Gang gang(spec_of(changes), 1, 0, "1", output);
+  CHECK(gang.run() == 2);
+  return gang.log("worker.0");
+}
+bool says(const std::string& log, std::initializer_list<std::string> parts) {
+  for (const std::string& part : parts) {
+    if (log.find(part) == std::string::npos) return false;
+  }
+  return log.find("epoch=") == std::string::npos;  // before training
+}
+
+TEST_CASE("data that are damaged or do not fit are refused by the name of their file") {
+  const test::TemporaryFolder folder;
+  REQUIRE(generate_digits(folder / "good", {.train = 100, .test = 30, .seed = 1}).ok());
+  const fs::path images = folder / "data/train/train-images-idx3-ubyte";
+  const fs::path labels = folder / "data/train/train-labels-idx1-ubyte";
+  const fs::path test_labels = folder / "data/test/t10k-labels-idx1-ubyte";
+  const Json data = {{"data", {{"train", folder / "data/train"}, {"test", folder / "data/test"}}}};
+  const auto log_with = [&](const fs::path& file, auto change) {
+    fs::remove_all(folder / "data");
+    fs::copy(folder / "good", folder / "data", fs::copy_options::recursive);
+    std::string bytes = test::read_file(file);
+    change(bytes);
+    test::write_file(file, bytes);
+    return refusal(data);
+  };
+  const auto cut = [](std::string& bytes) { bytes.pop_back(); };
+  CHECK(says(log_with(images, cut), {images, "cut off: 78399 of 78400 bytes"}));
+  CHECK(says(log_with(images, [](std::string& bytes) { bytes[3] = 1; }), {images, "not an IDX file of images"}));
+  CHECK(says(log_with(labels, [](std::string& bytes) { bytes[7] = 99, bytes.pop_back(); }), {labels, "99 labels", images}));
+  // A class that training never saw.
+  CHECK(says(log_with(test_labels, [](std::string& bytes) { bytes[8 + 20] = 10; }), {test_labels, "label 10 at index 20", "10 classes"}));
+
+  const fs::path text = folder / "text.txt";
+  test::write_file(text, std::string(300, 'a') + "z");
+  const Json gpt = {{"model", {{"mlp", nullptr}, {"gpt", {{"context", 8}, {"vocabulary", 120}}}}}, {"data", {{"train", text}, {"test", nullptr}}}};
+  CHECK(says(refusal(gpt), {text, "token 122 at position 300", "the vocabulary has 120"}));
+}
+
+TEST_CASE("a training goes on only with the model and the data that it began with") {
+  const test::TemporaryFolder folder;
+  REQUIRE(generate_digits(folder / "data", {.train = 200, .test = 30, .seed = 1}).ok());
+  const auto spec = [&](const Json& more) {
+    Json changes = {{"data", {{"train", folder / "data/train"}, {"test", nullptr}}}, {"epochs", 1}};
+    changes.merge_patch(more);
+    return changes;
+  };
+  const fs::path output = folder / "out";
+  const std::string checkpoint = output / "checkpoints/step-00000004";
+  {
+    Gang gang(spec_of(spec(Json::object())), 1, 0, "1", output);
+    REQUIRE_MESSAGE(gang.run() == 0, gang.logs());
+  }
+  CHECK(says(refusal(spec({{"model", {{"mlp", {{"hidden", {16}}}}}}}), output), {checkpoint, "layers.0.weight is F32 [32, 784]", "F32 [16, 784]"}));
+  CHECK(says(refusal(spec({{"batch", 40}}), output), {checkpoint, "another seed or batch"}));
+  // As many bytes, other images; then fewer images.
+  for (const int64_t count : {200, 190}) {
+    REQUIRE(generate_digits(folder / "data", {.train = count, .test = 30, .seed = 2}).ok());
+    CHECK(says(refusal(spec(Json::object()), output), {folder / "data/train", "the data changed", count == 200 ? "mean" : "samples", checkpoint}));
+  }
+  REQUIRE(generate_digits(folder / "data", {.train = 200, .test = 30, .seed = 1}).ok());
+  Gang longer(spec_of(spec({{"epochs", 2}})), 1, 0, "2", output);
+  REQUIRE_MESSAGE(longer.run() == 0, longer.logs());
+  CHECK(longer.log("worker.0").find("resumed_at_step=4") != std::string::npos);
+}
+
+TEST_CASE("bad input is an error before training, that names what is wrong") {
+  const auto error = [](const Json& changes) { return refusal(changes); };
+  CHECK(error({{"data", {{"train", "nowhere"}}}}).find("nowhere") != std::string::npos);
+  CHECK(error({{"batch", 5000}}).find("a batch of 5000 is more than the 4000 samples") != std::string::npos);
+  CHECK(error({{"model", {{"mlp", nullptr}, {"gpt", Json::object()}}}}) != "");
+  CHECK(error({{"model", {{"mlp", {{"hiden", {3}}}}}}}).find("hiden") != std::string::npos);
+  CHECK(error({{"model", {{"mlp", {{"hidden", {1'000'000, 1'000'000}}}}}}}).find("and this host has ") != std::string::npos);
+  // Cut off, as by a full disk: it would be the same however often it was tried.
+  const test::TemporaryFolder folder;
+  fs::copy(digits() / "train", folder / "train");
+  fs::resize_file(folder / "train/train-images-idx3-ubyte", 100'000);
+  CHECK(error({{"data", {{"train", (folder / "train").string()}}}}).find("cut off") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace dtrain::trainings

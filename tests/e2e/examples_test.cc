@@ -1,4 +1,4 @@
-// examples/: every file in it is one that dtrain takes, and what the quickstart trains learns.
+// examples/: every file in it is one that dtrain takes, and those of the engine train.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -38,17 +38,6 @@ std::vector<fs::path> results(const fs::path& run, int members) {
   return found;
 }
 
-// What `commands` prints with the functions of .cmake/build.sh, ninja's words on its standard input.
-std::string shown(const std::string& commands, const std::string& ninja) {
-  Command command;
-  command.argv = {"bash", "-euo", "pipefail", "-c",
-                  "source .cmake/build.sh; printf '%b' \"$1\" | " + commands, "bash", ninja};
-  command.directory = SOURCE_DIR;
-  const Output output = run(command);
-  CHECK_MESSAGE(output.code == 0, output.all());
-  return output.out;
-}
-
 }  // namespace
 
 TEST_CASE("dtrain finds nothing wrong with any example, and each is told of") {
@@ -77,7 +66,7 @@ TEST_CASE("each example of the engine trains as its file says, and leaves a mode
   int id = 0;
   for (const std::string& name : examples()) {
     const bool engine = read_file(kExamples / name / "dtrain.yml").find("framework: engine") != std::string::npos;
-    if (!engine || name == "digits") continue;  // that is the quickstart's, below
+    if (!engine || name == "digits") continue;  // that is the quickstart's
     CAPTURE(name);
     REQUIRE(members.contains(name));
     const fs::path project = project_of(cluster, name);
@@ -100,53 +89,6 @@ TEST_CASE("each example of the engine trains as its file says, and leaves a mode
     }
   }
   CHECK(id == static_cast<int>(members.size()));
-}
-
-// A guess is right for one digit in ten. From 20000 digits, instead of its 40000, it learns 97.3 to 99.3 in a hundred
-// (16 runs, with other work beside them and without): workers that are not in step never do twice the same.
-TEST_CASE("what the quickstart trains gets 19 of 20 new digits right") {
-  Cluster cluster;
-  cluster.own_ports();
-  const fs::path project = project_of(cluster, "digits");
-  draw_digits(project, "20000", "1000");
-
-  const Output train = cluster.run({"train", "--tied"}, project, std::chrono::seconds(180));
-  REQUIRE_MESSAGE(train.code == 0, train.all());
-  const Json shown = facts(cluster.run({"status", "1", "--json"}));
-  CHECK(shown["state"] == "FINISHED");
-  for (const char* id : {"1.master", "1.worker.1", "1.worker.2", "1.ps.1"}) {
-    CHECK(with_id(shown["replicas"], id)["state"] == "FINISHED");
-  }
-  // A line an epoch, of the master; and how the script finds the accuracy.
-  const std::string lines = cluster.run({"logs", "--raw", "1.master"}, project).out;
-  for (int epoch = 1; epoch <= 5; ++epoch) {
-    const size_t line = lines.find("epoch=" + std::to_string(epoch) + " ");
-    REQUIRE_MESSAGE(line != std::string::npos, lines);
-    const std::string text = lines.substr(line, lines.find('\n', line) - line);
-    for (const char* key : {" loss=", " accuracy=", " samples_per_second="}) {
-      CHECK_MESSAGE(text.find(key) != std::string::npos, text);
-    }
-    CHECK_MESSAGE((text.find(" left=") != std::string::npos) == (epoch < 5), text);
-  }
-  const double accuracy = std::stod(lines.substr(lines.rfind(" accuracy=") + 10));
-  CHECK(accuracy > 0.95);
-  CHECK(fs::file_size(project / "runs/1/model.safetensors") > 100'000);
-}
-
-TEST_CASE("a build says how far it is, and on a terminal how long it takes") {
-  std::string ninja;
-  for (const char* at : {"1/200 0.9", "40/200 20.3", "120/200 60.0", "199/200 99.9", "200/200 101.2"}) {
-    ninja += std::string("[") + at + "] Building\nand what a compiler says\n";
-  }
-  CHECK(shown("show_fifths", ninja) == "20% 40% 60% 80% ");
-  CHECK(shown("show_fifths", "ninja: no work to do.\n").empty());
-  CHECK(shown("show_steps", "ninja: no work to do.\n").empty());
-
-  const std::string steps = shown("show_steps", ninja);
-  CHECK(steps.starts_with("[1/200]\b\b\b\b\b\b\b[40/200] 80 s left\b"));
-  CHECK(steps.find("[120/200] 40 s left") != std::string::npos);
-  // It ends where it began, with blanks behind.
-  CHECK(std::count(steps.begin(), steps.end(), '\b') * 2 == static_cast<long>(steps.size()));
 }
 
 TEST_CASE("a build that fails is one that failed, however its words are shown") {

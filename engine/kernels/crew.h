@@ -41,9 +41,10 @@ class Crew {
   // what it wrote of them is in its cache.
   static constexpr int64_t kColumns = 64;
 
-  // part(range): `count` in ranges that begin at multiples of `step`, four a hand if it goes. A hand begins with
+  // part(range): `count` in ranges that begin at multiples of `step`, five a hand if it goes. A hand begins with
   // those that are its own every time, and goes on with what others have not come to: a processor may have less
-  // time than another. Without a crew, or with too little for `least` each, the caller does it all.
+  // time than another. The last ones are short, for so long may the others wait for the last hand. Without a crew,
+  // or with too little for `least` each, the caller does it all.
   template <class Part>
   static void share(Crew* crew, int64_t count, int64_t step, int64_t least, const Part& part) {
     share_prepared(crew, count, step, least, [&] { return std::cref(part); });
@@ -57,13 +58,18 @@ class Crew {
     }
     const int64_t hands = crew->hands(), steps = (count + step - 1) / step;
     const int64_t all = std::min({steps, hands * kPiecesOfHand, kMostPieces});
+    const bool in_eighths = steps >= kEighths * hands && all == hands * kPiecesOfHand;
+    const auto begin_of = [&](int64_t i) {
+      if (!in_eighths) return steps * i / all;
+      return steps * (i / kPiecesOfHand * kEighths + kPieces[static_cast<size_t>(i % kPiecesOfHand)]) / (kEighths * hands);
+    };
     for (int64_t i = 0; i < all; ++i) crew->taken_[static_cast<size_t>(i)].store(false, std::memory_order_relaxed);
     crew->run([&](int hand) {
       std::optional<decltype(prepare())> part;
       const auto take = [&](int64_t i) {
         if (crew->taken_[static_cast<size_t>(i)].exchange(true, std::memory_order_relaxed)) return;
         if (!part) part.emplace(prepare());
-        (*part)(Range{steps * i / all * step, std::min(count, steps * (i + 1) / all * step)});
+        (*part)(Range{begin_of(i) * step, std::min(count, begin_of(i + 1) * step)});
       };
       const int64_t begin = all * hand / hands, end = all * (hand + 1) / hands;
       for (int64_t i = begin; i < end; ++i) take(i);
@@ -74,7 +80,8 @@ class Crew {
   }
 
  private:
-  static constexpr int64_t kPiecesOfHand = 4, kMostPieces = 64;
+  static constexpr int64_t kPiecesOfHand = 5, kMostPieces = 64, kEighths = 8;
+  static constexpr std::array<int64_t, kPiecesOfHand> kPieces = {0, 2, 4, 6, 7};  // where they begin, in eighths
 
   struct Job {
     const void* part;

@@ -78,7 +78,7 @@ void for_tiles(int64_t m_count, int64_t n_count, int64_t k_count, const GemmA<T>
       });
     });
   }
-  Crew::share_prepared(crew, n_count, Crew::kColumns, Crew::kColumns, [&] {
+  Crew::share_prepared(crew, n_count, kColumns<T>, Crew::kColumns, [&] {
     return [&body, cut = Cut<T>(m_count, n_count, k_count, a, b)](Range columns) mutable { cut.run(columns, body); };
   });
 }

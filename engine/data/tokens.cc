@@ -4,12 +4,27 @@
 #include <array>
 #include <cstring>
 #include <string>
+#include <string_view>
+#include <utility>
 
 namespace dtrain::engine {
 
 namespace {
 
 constexpr size_t kHeaderBytes = 1024;
+
+// What a file is that begins so, and is no text.
+const char* kind_of(std::span<const std::byte> bytes) {
+  constexpr std::pair<std::string_view, const char*> kKinds[] = {
+      {"\x1f\x8b", "compressed (gzip)"},     {"\x28\xb5\x2f\xfd", "compressed (zstd)"},
+      {"\xfd" "7zXZ", "compressed (xz)"},     {"PK\x03\x04", "a zip archive"},
+      {"\x93NUMPY", "a NumPy array (.npy)"}, {"PAR1", "a Parquet file"}};
+  const std::string_view begin(reinterpret_cast<const char*>(bytes.data()), std::min<size_t>(bytes.size(), 8));
+  for (const auto& [magic, kind] : kKinds) {
+    if (begin.starts_with(magic)) return kind;
+  }
+  return nullptr;
+}
 
 int32_t int_at(std::span<const std::byte> bytes, size_t index) {
   int32_t value = 0;
@@ -52,6 +67,10 @@ Result<TokenFile> TokenFile::open(const std::filesystem::path& path, int64_t voc
                     kMagic),
         "name it .u16.bin if it is 16-bit tokens without a header, or not .bin if each byte "
         "is a token"};
+  } else if (const char* kind = kind_of(bytes); kind != nullptr) {
+    return Error{Code::InvalidArgument,
+                 fmt::format("{}: this is {}, neither text nor tokens", path.native(), kind),
+                 "text as it is, or 16-bit tokens without a header in a file named .u16.bin"};
   } else {
     file.bytes_ = true;
     file.size_ = static_cast<int64_t>(bytes.size());

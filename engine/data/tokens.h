@@ -1,7 +1,8 @@
 // Text as numbers: a file of tokens, mapped, not read. What a token is is told by the file:
 //   llm.c's header (256 int32: 20240520, 1, count): uint16, little endian
 //   a name that ends in .u16.bin: uint16 without a header, as nanoGPT writes them
-//   any other name: each byte is a token (text). Not .bin, which could be either: that is refused.
+//   any other name: each byte is a token (text). Not .bin, which could be either: that is refused, and so
+//   is what begins as a compressed file, an archive or a NumPy array.
 #pragma once
 
 #include <cstdint>

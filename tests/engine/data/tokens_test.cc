@@ -71,6 +71,10 @@ TEST_CASE("what is no such file, is cut off or could be anything is refused") {
   refused("x.bin", header(20240801, 1, 3) + three, "not a token file (magic 20240801");
   refused("x.u16.bin", "abc", "no whole number of 16-bit tokens");
   refused("x.txt", "", "no tokens");
+  // Their bytes would be learned.
+  refused("x.txt.gz", gzipped("some text"), "compressed (gzip), neither text nor tokens");
+  refused("x.npy", "\x93NUMPY\x01", "a NumPy array (.npy)");
+  refused("x.txt", "\xfd" "7zXZ", "compressed (xz)");
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ using namespace dtrain;
 
 // 2: the request is wrong, and would be wrong again; 1: it failed.
 int exit_code(const Error& error) {
-  return error.code == Code::InvalidArgument || error.code == Code::NotFound ? 2 : 1;
+  return error.code == Code::InvalidArgument || error.code == Code::NotFound || error.code == Code::AlreadyExists ? 2 : 1;
 }
 
 int end_with(const Status& status) {
@@ -69,12 +69,13 @@ int main(int argc, char** argv) {
   CLI::App* data = app.add_subcommand("data", "Make data sets");
   data->require_subcommand(1);
   CLI::App* digits = data->add_subcommand("digits", "Drawn digits in the format of MNIST");
-  engine::DigitOptions options;
+  engine::DigitOptions options{.overwrite = false};
   std::string out = "data";
   digits->add_option("--out", out, "the folder: gets train/ and test/")->capture_default_str();
   digits->add_option("--train", options.train, "how many to learn from")->capture_default_str();
   digits->add_option("--test", options.test, "how many to test on")->capture_default_str();
   digits->add_option("--seed", options.seed, "draws others")->capture_default_str();
+  digits->add_flag("--overwrite", options.overwrite, "replaces other files that are there");
   digits->callback([&] { code = end_with(make_digits(out, options)); });
 
   engine::add_bench(app, [&](const Status& status) { code = end_with(status); });

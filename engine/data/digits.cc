@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <filesystem>
+#include <iterator>
 #include <span>
 #include <string_view>
 #include <thread>
@@ -10,6 +12,7 @@
 #include "engine/data/digit_glyphs.h"
 #include "engine/data/idx.h"
 #include "engine/formats/file_writer.h"
+#include "engine/mapped_file.h"
 #include "engine/random.h"
 
 namespace dtrain::engine {
@@ -150,24 +153,41 @@ uint8_t draw(const std::vector<std::vector<Glyph>>& glyphs, RandomRow random, ui
   return static_cast<uint8_t>(digit);
 }
 
-Status write(const std::filesystem::path& path, const std::vector<uint8_t>& header,
-             const std::vector<uint8_t>& bytes) {
-  return replace_file(path, [&](FileWriter& file) -> Status {
-    TRY(file.write(std::as_bytes(std::span(header))));
-    return file.write(std::as_bytes(std::span(bytes)));
-  });
+struct DrawnFile {
+  std::filesystem::path path;
+  std::vector<uint8_t> header;
+  std::span<const uint8_t> bytes;
+};
+
+std::vector<DrawnFile> files_of(const DigitImages& images, const std::filesystem::path& folder, std::string_view prefix) {
+  const auto count = static_cast<uint32_t>(images.labels.size());
+  return {{folder / fmt::format("{}-images-idx3-ubyte", prefix), idx_header(kIdxImages, {count, kSide, kSide}), images.pixels},
+          {folder / fmt::format("{}-labels-idx1-ubyte", prefix), idx_header(kIdxLabels, {count}), images.labels}};
 }
 
-Status write_part(const std::filesystem::path& folder, std::string_view prefix,
-                  const DigitImages& images) {
+// Whether no other file has its place.
+Status check_place(const DrawnFile& drawn) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(drawn.path, ignored)) return ok();
+  TRY(const MappedFile found, MappedFile::open(drawn.path));
+  const auto bytes = found.bytes(), header = std::as_bytes(std::span(drawn.header)), rest = std::as_bytes(drawn.bytes);
+  if (bytes.size() == header.size() + rest.size() && std::ranges::equal(bytes.first(header.size()), header) &&
+      std::ranges::equal(bytes.subspan(header.size()), rest)) {
+    return ok();
+  }
+  return Error{Code::AlreadyExists, fmt::format("another {} is there already", drawn.path.native()),
+               "--overwrite replaces it"};
+}
+
+Status write(const DrawnFile& drawn) {
+  const std::filesystem::path folder = drawn.path.parent_path();
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) return errno_error(fmt::format("create {}", folder.native()), error.value());
-  const auto count = static_cast<uint32_t>(images.labels.size());
-  TRY(write(folder / fmt::format("{}-images-idx3-ubyte", prefix),
-            idx_header(kIdxImages, {count, kSide, kSide}), images.pixels));
-  return write(folder / fmt::format("{}-labels-idx1-ubyte", prefix),
-               idx_header(kIdxLabels, {count}), images.labels);
+  return replace_file(drawn.path, [&](FileWriter& file) -> Status {
+    TRY(file.write(std::as_bytes(std::span(drawn.header))));
+    return file.write(std::as_bytes(drawn.bytes));
+  });
 }
 
 }  // namespace
@@ -197,8 +217,15 @@ Status generate_digits(const std::filesystem::path& folder, const DigitOptions& 
                              options.train, options.test),
                  ""};
   }
-  TRY(write_part(folder / "train", "train", draw_digits(options.seed, 0, options.train)));
-  return write_part(folder / "test", "t10k", draw_digits(options.seed, kTestFirst, options.test));
+  const DigitImages train = draw_digits(options.seed, 0, options.train);
+  const DigitImages test = draw_digits(options.seed, kTestFirst, options.test);
+  std::vector<DrawnFile> files = files_of(train, folder / "train", "train");
+  std::ranges::move(files_of(test, folder / "test", "t10k"), std::back_inserter(files));
+  if (!options.overwrite) {
+    for (const DrawnFile& file : files) TRY(check_place(file));
+  }
+  for (const DrawnFile& file : files) TRY(write(file));
+  return ok();
 }
 
 }  // namespace dtrain::engine

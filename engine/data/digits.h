@@ -24,10 +24,11 @@ struct DigitOptions {
   int64_t train = 60000;
   int64_t test = 10000;
   uint64_t seed = 42;
+  bool overwrite = true;  // false: a file that is there and is another one is an error, AlreadyExists
 };
 
 // Writes folder/train/train-images-idx3-ubyte and -labels-idx1-ubyte, and folder/test/t10k-...
-// Replaces what is there; a file is whole or not there.
+// A file is whole or not there.
 Status generate_digits(const std::filesystem::path& folder, const DigitOptions& options);
 
 }  // namespace dtrain::engine

@@ -49,6 +49,24 @@ TEST_CASE("the files of a seed are these, and no others") {
         "2f5ce5151663d7ac68cf84cb7a673e0147d7319e40716c0d0aadd89c82b1a6f9");
 }
 
+TEST_CASE("other files than those that would be drawn are left as they are, unless they are to be replaced") {
+  const test::TemporaryFolder folder;
+  const std::filesystem::path labels = folder / "data/test/t10k-labels-idx1-ubyte";
+  const DigitOptions careful{.train = 20, .test = 10, .overwrite = false};
+  REQUIRE(generate_digits(folder / "data", careful).ok());
+  const std::string drawn = test::read_file(labels);
+  CHECK(generate_digits(folder / "data", careful).ok());  // the same again
+
+  test::write_file(labels, "somebody's");
+  const Status refused = generate_digits(folder / "data", careful);
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.error().code == Code::AlreadyExists);
+  CHECK(refused.error().message == "another " + labels.string() + " is there already");
+  CHECK(test::read_file(labels) == "somebody's");
+  CHECK(generate_digits(folder / "data", {.train = 20, .test = 10}).ok());
+  CHECK(test::read_file(labels) == drawn);
+}
+
 TEST_CASE("generated files are a data set") {
   const test::TemporaryFolder folder;
   REQUIRE(generate_digits(folder / "data", {.train = 200, .test = 50, .seed = 1}).ok());

@@ -95,11 +95,15 @@ Status check_engine_data(const Spec& spec, const fs::path& root) {
     if (copied.contains(path)) continue;
     std::error_code failed;
     const fs::path real = fs::canonical(root / path, failed);
-    if (kind == Wanted::Kind::Start && !failed && !is_within(real, fs::canonical(root, failed))) {
-      // runs/4, or a link of the user's own.
+    if (!failed && !is_within(real, fs::canonical(root, failed))) {
+      // ../other/data, runs/4, or a link of the user's own.
+      const bool leaves = *path.begin() == "..";
       return Error{Code::InvalidArgument,
-                   fmt::format("{} is a link out of the project, and is not copied", dtrain::quoted(path.string())),
-                   fmt::format("checkpoint: {{from: {}}}", yaml_scalar(real.string()))};
+                   fmt::format("{} {}, and is not copied", dtrain::quoted(path.string()),
+                               leaves ? "lies outside the project" : "is a link out of the project"),
+                   kind == Wanted::Kind::Start
+                       ? fmt::format("checkpoint: {{from: {}}}", yaml_scalar(real.string()))
+                       : "put it into the project; what lies on the hosts is named in `data:`"};
     }
     if (!why.contains(path)) {
       return Error{Code::InvalidArgument, fmt::format("there are no files in {}", dtrain::quoted(path.string())),

@@ -73,6 +73,16 @@ TEST_CASE("what a training starts from is looked for as its data are, and a link
                                fs::canonical(elsewhere.root).string() + "}");
 }
 
+TEST_CASE("data outside the project are not said to be missing") {
+  const Project project, elsewhere;
+  elsewhere.write("train/images", "1");
+  fs::create_directory_symlink(elsewhere.root / "train", project.root / "linked");
+  const std::string hint = ", and is not copied | put it into the project; what lies on the hosts is named in `data:`";
+  const std::string outside = fs::relative(elsewhere.root / "train", project.root).string();
+  CHECK(project.problem("{train: " + outside + "}") == "'" + outside + "' lies outside the project" + hint);
+  CHECK(project.problem("{train: linked}") == "'linked' is a link out of the project" + hint);
+}
+
 TEST_CASE("data that is missing is named, with what makes some") {
   const Project project;
   project.write("data/train/images", "1");

@@ -54,6 +54,7 @@ class Server {
     Link* link = nullptr;
     bool joined = false;
     Time lost;  // since when there is no link
+    bool missed = false;  // it was told that it says nothing
   };
 
   Server(const ServerConfig& config, const Layout& layout);
@@ -90,6 +91,7 @@ class Server {
   void look_at_gate();
   void look_at_step();
   void look_at_clock(Time now);
+  void say_missed(size_t worker, Time now) const;
   bool is_alive(size_t worker, Time now) const;
   bool first_is_busy(Time now) const;
   bool slowest_are_busy(Time now) const;

@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdio>
 
 #include "engine/comm/place.h"
 #include "engine/leaves.h"
@@ -142,6 +143,7 @@ void Server::lost(Link& link) {
   if (worker.link != &link) return;
   worker.link = nullptr;
   worker.lost = Deadline::Clock::now();
+  worker.missed = false;
   clocks_.take_out(link.rank);
   look_at_gate();
 }
@@ -198,12 +200,15 @@ void Server::look_at_clock(Time now) {
   int there = 0;
   for (size_t i = 0; i < workers_.size(); ++i) {
     const auto rank = static_cast<int>(i);
-    const Worker& worker = workers_[i];
-    const bool silent = worker.link == nullptr
-                            ? seconds(worker.lost, now) > kSilent * deadline_
-                            : worker.link->wait == Wait::Nothing &&
-                                  seconds(worker.link->heard, now) > kSilent * deadline_;
-    if (silent) clocks_.take_out(rank);
+    Worker& worker = workers_[i];
+    const bool hangs = worker.link != nullptr && worker.link->wait == Wait::Nothing &&
+                       seconds(worker.link->heard, now) > kSilent * deadline_;
+    const bool gone_long = worker.link == nullptr && seconds(worker.lost, now) > kSilent * deadline_;
+    if (hangs || gone_long) clocks_.take_out(rank);
+    if (!sync_ && hangs != worker.missed) {
+      worker.missed = hangs;
+      say_missed(i, now);
+    }
     if (step_ != nullptr && (!gone(i) || step_->has(rank))) ++there;
   }
   look_at_gate();
@@ -220,6 +225,17 @@ void Server::look_at_clock(Time now) {
       link->refuse(waited_in_vain(*link, now));
     }
   }
+}
+
+// Nobody waits for it, so nothing else would tell.
+void Server::say_missed(size_t worker, Time now) const {
+  if (workers_[worker].missed) {
+    fmt::print("{} has said nothing for {:.0f} s: the others go on without it\n", name(worker),
+               seconds(workers_[worker].link->heard, now));
+  } else {
+    fmt::print("{} is here again\n", name(worker));
+  }
+  std::fflush(stdout);
 }
 
 bool Server::is_alive(size_t worker, Time now) const {

@@ -50,7 +50,8 @@ Result<std::vector<std::string>> addresses(const Json& cluster, const char* role
 }  // namespace
 
 std::string process_name(Role role, int index, const std::string& address) {
-  return fmt::format("{} {}{}{}", role == Role::Worker ? "worker" : "ps", index,
+  const bool is_worker = role == Role::Worker;
+  return fmt::format("{} {}{}{}", is_worker ? "worker" : "ps", is_worker ? index : index + 1,
                      address.empty() ? "" : " at ", address);
 }
 

@@ -26,7 +26,8 @@ struct Place {
   }
 };
 
-// "worker 2 at 10.0.0.3:4000": what messages call a process.
+// "worker 2 at 10.0.0.3:4000": what messages call a process. As dtrain names its replicas: servers from 1, and workers,
+// the first of which is the master, from 0.
 std::string process_name(Role role, int index, const std::string& address);
 
 uint64_t launch_key(std::string_view experiment, std::string_view attempt);

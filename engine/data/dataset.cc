@@ -58,7 +58,7 @@ Result<Dataset> Dataset::read(const fs::path& path, const DatasetOptions& option
       return Error{Code::InvalidArgument,
                    fmt::format("{}: {} tokens, and a context of {} takes {}", path.native(),
                                tokens->size(), options.context, options.context + 1),
-                   ""};
+                   "a smaller context, or more text"};
     }
     set.tokens_ = std::make_unique<TokenFile>(std::move(*tokens));
   }
@@ -105,6 +105,16 @@ Status Dataset::check_like(const Dataset& training) const {
     }
   }
   return ok();
+}
+
+std::string Dataset::empty_classes() const {
+  std::vector<bool> seen(static_cast<size_t>(classes_));
+  for (const int32_t label : files_.labels) seen[static_cast<size_t>(label)] = true;
+  const auto empty = std::ranges::count(seen, false);
+  if (empty == 0) return "";
+  const auto largest = std::ranges::max_element(files_.labels);
+  return fmt::format("{} of {} classes have no image: the largest label is {}, at index {} of {}", empty, classes_,
+                     *largest, largest - files_.labels.begin(), files_.labels_path);
 }
 
 void Dataset::measure() {

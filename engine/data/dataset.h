@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "engine/data/image_files.h"
@@ -41,6 +42,8 @@ class Dataset {
   const std::array<int64_t, 3>& shape() const { return files_.shape; }  // channels, height, width
   int64_t pixels() const { return shape()[0] * shape()[1] * shape()[2]; }
   int64_t classes() const { return classes_; }  // the largest label + 1, at least 2
+  // "10 of 12 classes have no image: ...", which a damaged label would do; or nothing.
+  std::string empty_classes() const;
   // Over all pixels of the training set.
   double mean() const { return mean_; }
   double deviation() const { return deviation_; }
@@ -48,6 +51,7 @@ class Dataset {
   void images(std::span<const uint32_t> ids, float* x, int32_t* labels) const;
 
   // Tokens, which may be more than memory holds.
+  int64_t token_count() const { return tokens_ ? tokens_->size() : 0; }
   int64_t context() const { return context_; }
   int64_t vocabulary() const { return tokens_ ? tokens_->vocabulary() : 0; }
   // Those that will be read next: a disk brings them meanwhile.

@@ -57,7 +57,8 @@ Status SafetensorsFile::parse() {
   if (bytes.size() < sizeof header_size) return damaged("too short for a safetensors file");
   std::memcpy(&header_size, bytes.data(), sizeof header_size);
   if (header_size > kMostHeaderBytes || header_size > bytes.size() - sizeof header_size) {
-    return damaged(fmt::format("its header would be {} bytes, the file has {}", header_size, bytes.size()));
+    return damaged(fmt::format("cut off, or no safetensors file: its header would be {} bytes, the file has {}",
+                               header_size, bytes.size()));
   }
   const auto* text = reinterpret_cast<const char*>(bytes.data()) + sizeof header_size;
   const Json header = Json::parse(text, text + header_size, nullptr, false);

@@ -17,6 +17,12 @@ std::string duration_text(double seconds) {
   return fmt::format("{}h{}m", whole / 3600, whole % 3600 / 60);
 }
 
+// "3", "0.42"
+std::string epochs_text(int64_t step, int64_t steps_per_epoch) {
+  if (step % steps_per_epoch == 0) return fmt::format("{}", step / steps_per_epoch);
+  return fmt::format("{:.2f}", static_cast<double>(step) / static_cast<double>(steps_per_epoch));
+}
+
 double share(int64_t part, int64_t of) {
   return of == 0 ? 0 : static_cast<double>(part) / static_cast<double>(of);
 }
@@ -60,7 +66,7 @@ void Progress::say(int64_t step, const std::optional<Outcome>& test) {
   // Of a single step it is known how long this process took, and what for.
   const double rate = interval_.rate.per_second().value_or(
       static_cast<double>(interval_.outcome.rows / plan_.rows_per_sample) / seconds);
-  std::string line = fmt::format("epoch={} step={} loss={:.4f}", (step - 1) / plan_.steps_per_epoch + 1, step, loss);
+  std::string line = fmt::format("epoch={} step={} loss={:.4f}", epochs_text(step, plan_.steps_per_epoch), step, loss);
   scalar_("loss", step, loss);
   if (test) {
     const double accuracy = share(test->correct, test->rows);

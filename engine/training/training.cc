@@ -23,6 +23,19 @@ void say_memory(const ArenaSizes& sizes, int64_t activations) {
   std::fflush(stdout);
 }
 
+// What training and test data were taken for.
+void say_data(const RunPlan& plan) {
+  std::string line = fmt::format("data samples={}", plan.train.size());
+  if (plan.test) line += fmt::format(" test_samples={}", plan.test->size());
+  if (plan.train.kind() == Dataset::Kind::Images) {
+    line += fmt::format(" shape={} classes={}", fmt::join(plan.train.shape(), "x"), plan.train.classes());
+    if (const std::string empty = plan.train.empty_classes(); !empty.empty()) line += '\n' + empty;
+  } else {
+    line += fmt::format(" tokens={} vocabulary={}", plan.train.token_count(), plan.train.vocabulary());
+  }
+  fmt::print("{}\n", line);
+}
+
 }  // namespace
 
 Status Training::run() {
@@ -96,6 +109,7 @@ Status Training::run_participant(int me) {
 Result<int64_t> Training::begin(int me) {
   int64_t step = 0, updates = 0;
   if (is_master(me)) {
+    say_data(plan_);
     TRY(Saver saver, Saver::open(plan_));
     saver_.emplace(std::move(saver));
     TRY(start_.read(plan_, updater_));
@@ -103,6 +117,7 @@ Result<int64_t> Training::begin(int me) {
     updates = start_.updates();
     if (const std::string line = start_.line(); !line.empty()) fmt::print("{}\n", line);
     TRY(events_, EventFile::create(plan_.output_dir, step + 1));
+    if (step == plan_.steps) fmt::print("all {} steps are done: nothing is left to train\n", step);
     std::fflush(stdout);
   }
   TRY(updater_.wait_for_master(me, step));

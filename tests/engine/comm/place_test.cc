@@ -38,7 +38,7 @@ TEST_CASE("a worker and a ps find their places") {
   REQUIRE(ps.ok());
   CHECK(ps->role == Role::Ps);
   CHECK(ps->address() == "c:3");
-  CHECK(process_name(ps->role, ps->index, ps->address()) == "ps 0 at c:3");
+  CHECK(process_name(ps->role, ps->index, ps->address()) == "ps 1 at c:3");
 }
 
 TEST_CASE("a chief or master is worker 0, before the others") {

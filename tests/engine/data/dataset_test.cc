@@ -49,6 +49,17 @@ TEST_CASE("images come standardised by the mean and deviation of all of them") {
   CHECK(squares == doctest::Approx(18));
 }
 
+TEST_CASE("classes that no image has are told of, with the label that there are so many for") {
+  const Scratch folder;
+  put_mnist(folder, "train", 3, {0, 1, 0}, "whole");
+  CHECK(Dataset::open(folder / "whole", {})->empty_classes() == "");
+  put_mnist(folder, "train", 3, {0, 200, 1}, "stray");
+  const auto stray = Dataset::open(folder / "stray", {});
+  REQUIRE(stray.ok());
+  CHECK(stray->empty_classes() == "198 of 201 classes have no image: the largest label is 200, at index 1 of " +
+                                      (folder / "stray/train-labels-idx1-ubyte").string());
+}
+
 TEST_CASE("a folder with both parts gives each, one with a single pair that one") {
   const Scratch folder;
   put_mnist(folder, "train", 3, {0, 1, 2}, "both");

@@ -357,7 +357,7 @@ TEST_CASE("a server that stays away is named within the deadline") {
   const Status pulled = client->pull(params.data());
   REQUIRE_FALSE(pulled.ok());
   CHECK(pulled.error().code == Code::DeadlineExceeded);
-  CHECK(pulled.error().message.find("ps 0 at " + config.servers[0]) != std::string::npos);
+  CHECK(pulled.error().message.find("ps 1 at " + config.servers[0]) != std::string::npos);
 }
 
 }  // namespace

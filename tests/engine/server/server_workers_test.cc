@@ -157,7 +157,7 @@ TEST_CASE("sync: the error names the worker that is gone") {
   const Status pushed = first->push_step({&node, 1}, 1, 0.1, params.data());
   REQUIRE_FALSE(pushed.ok());
   CHECK(pushed.error().message.find("worker 1 (gone) did not push") != std::string::npos);
-  CHECK(pushed.error().message.find("ps 0 at 127.0.0.1:") == 0);
+  CHECK(pushed.error().message.find("ps 1 at 127.0.0.1:") == 0);
 }
 
 TEST_CASE("sync: the error names the worker that is there but says nothing") {

@@ -13,7 +13,8 @@
 namespace dtrain::runner {
 namespace {
 
-constexpr std::chrono::seconds kEvery{1};
+constexpr std::chrono::milliseconds kEvery{1000};
+constexpr std::chrono::milliseconds kFirst{250};  // what the first rates are taken over
 
 void add_gpus(const Nvml& nvml, std::string_view visible, pb::ReplicaUsage& usage) {
   while (!visible.empty()) {
@@ -56,8 +57,8 @@ void UsageMonitor::watch(std::set<std::string> experiments) {
   }
 }
 
-void UsageMonitor::schedule() {
-  timer_.expires_after(kEvery);
+void UsageMonitor::schedule(std::chrono::milliseconds after) {
+  timer_.expires_after(after);
   timer_.async_wait([this](boost::system::error_code error) {
     if (!error && !watched_.empty()) sample();
   });
@@ -79,8 +80,9 @@ void UsageMonitor::sample() {
     }
   }
   before_ = std::move(now);
+  const bool rates_nothing_yet = report.replicas_size() == 0 && !before_.empty();
   if (report.replicas_size() > 0) outbox_.send(std::move(message));
-  schedule();
+  schedule(rates_nothing_yet ? kFirst : kEvery);
 }
 
 void UsageMonitor::add(const HeldLaunch& launch, const Replica& replica, pb::UsageReport& report,
@@ -92,6 +94,13 @@ void UsageMonitor::add(const HeldLaunch& launch, const Replica& replica, pb::Usa
   const TreeUsage used =
       tree_usage(marks_of_replica(launch.file(), *described, replica.start()->process));
 
+  // A rate is of the time since the last look: the first one only begins it.
+  const std::string key = fmt::format("{}@{}", to_string(replica.id()), replica.attempt());
+  const Before current{boottime_ms(), used.cpu_seconds};
+  now.emplace(key, current);
+  const auto last = before_.find(key);
+  if (last == before_.end()) return;
+
   pb::ReplicaUsage& usage = *report.add_replicas();
   usage.set_replica(to_string(replica.id()));
   usage.set_live(true);
@@ -101,18 +110,9 @@ void UsageMonitor::add(const HeldLaunch& launch, const Replica& replica, pb::Usa
   usage.set_host_memory_bytes(options_.host_memory_bytes);
   usage.set_host_cpus(options_.host_cpus);
   usage.set_host_name(options_.host_name);
-
-  // The first sample rates the whole life so far; later ones the time since the last.
-  const std::string key = fmt::format("{}@{}", usage.replica(), replica.attempt());
-  const auto last = before_.find(key);
-  const Before current{boottime_ms(), used.cpu_seconds};
-  const double seconds =
-      last != before_.end()
-          ? static_cast<double>(current.at_ms - last->second.at_ms) / 1e3
-          : static_cast<double>(unix_ms() - replica.start()->unix_ms) / 1e3;
-  const double cpu = used.cpu_seconds - (last != before_.end() ? last->second.cpu_seconds : 0);
+  const double seconds = static_cast<double>(current.at_ms - last->second.at_ms) / 1e3;
+  const double cpu = used.cpu_seconds - last->second.cpu_seconds;
   if (seconds > 0) usage.set_cpu_percent(std::max(0.0, 100 * cpu / seconds));
-  now.emplace(key, current);
 
   const auto visible = described->env.find("CUDA_VISIBLE_DEVICES");
   if (options_.nvml != nullptr && visible != described->env.end()) {

@@ -3,6 +3,7 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <chrono>
 #include <map>
 #include <memory>
 #include <set>
@@ -40,7 +41,7 @@ class UsageMonitor {
     double cpu_seconds = 0;
   };
   void sample();
-  void schedule();
+  void schedule(std::chrono::milliseconds after);
   void add(const HeldLaunch& launch, const Replica& replica, pb::UsageReport& report,
            std::map<std::string, Before>& now);
   bool is_watched(const HeldLaunch& launch) const;

@@ -303,7 +303,8 @@ TEST_CASE("usage is reported while somebody watches") {
   FakeDaemon daemon(folder.path / "socket");
   RunnerProcess runner(folder.path);
   daemon.wait_for(pb::FromRunner::kHello);
-  daemon.send(launch_of("echo up; read x < " + gate.string(), folder.path));
+  // Busy, and then not.
+  daemon.send(launch_of("i=0; while [ $i -lt 200000 ]; do i=$((i + 1)); done; echo up; read x < " + gate.string(), folder.path));
   daemon.wait_for(pb::FromRunner::kPrepared);
   daemon.send(start_message());
   daemon.wait_for(pb::FromRunner::kStarted);
@@ -316,6 +317,7 @@ TEST_CASE("usage is reported while somebody watches") {
   CHECK(usage.replicas(0).replica() == "7.train");
   CHECK(usage.replicas(0).live());
   CHECK(usage.replicas(0).memory_bytes() > 0);
+  CHECK(usage.replicas(0).cpu_percent() < 30);
   CHECK(usage.replicas(0).host_memory_bytes() > usage.replicas(0).memory_bytes());
   std::ofstream(gate) << "go\n";
   daemon.wait_for(pb::FromRunner::kReleased);

@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/connection.h"
 #include "cli/json_output.h"
+#include "cli/newest.h"
 #include "cli/words.h"
 #include "schema/clock.h"
 #include "schema/ids.h"
@@ -46,10 +47,9 @@ Result<int> kill(const KillOptions& options, const CommandContext& context) {
   request.set_force(options.force);
   for (const std::string& id : options.ids) request.add_ids(id);
   if (options.ids.empty()) {
-    pb::ShowRequest newest;
-    newest.set_project_dir(project_dir());
-    TRY(const pb::ShowReply shown, connection.show(newest));
-    request.add_ids(shown.experiment().id());
+    TRY(const pb::ListReply live, connection.list({}));
+    TRY(const std::string newest, newest_to_kill(live, project_dir()));
+    request.add_ids(newest);
   }
   TRY(const pb::KillReply reply, connection.kill(request));
   if (context.json) {
@@ -85,7 +85,7 @@ std::string render_killed(const pb::KillReply::Item& item, const pb::ExperimentI
 Run declare_kill(Options& options, CommandContext& context) {
   auto typed = std::make_shared<KillOptions>();
   options.positionals("ID", typed->ids,
-                      "experiments (4), members (4.2); left out: the newest of this project");
+                      "experiments (4), members (4.2); left out: the newest of this project that runs");
   options.flag("-f,--force", typed->force, "at once, without the time to save that TERM gives");
   options.json(context);
   return [typed, &context] { return kill(*typed, context); };

@@ -133,19 +133,39 @@ TEST_CASE("kill: a replica alone is refused before anything is asked") {
   CHECK(refused.error().hint == "dtrain kill 4.2");
 }
 
-TEST_CASE("kill without an ID kills the newest of this project") {
+TEST_CASE("kill without an ID kills the newest of this project that runs") {
   const ScratchHome scratch;
   FakeDaemon daemon(scratch.home());
-  daemon.show.mutable_experiment()->set_id("12");
+  pb::ExperimentInfo* mine = daemon.list.add_experiments();
+  mine->set_id("12");
+  mine->set_project_dir(project_dir());
+  pb::ExperimentInfo* other = daemon.list.add_experiments();
+  other->set_id("13");
+  other->set_project_dir("/another/project");
   CommandContext context;
   CHECK(type(declare_kill, {"--force"}, context).value() == 0);
-  REQUIRE(daemon.asked_shows.size() == 2);
-  CHECK(daemon.asked_shows[0].id().empty());
-  CHECK(daemon.asked_shows[0].project_dir() == project_dir());
-  CHECK(daemon.asked_shows[1].id() == "12");  // what became of it
+  CHECK(!daemon.asked_list.all());
+  REQUIRE(daemon.asked_shows.size() == 1);
+  CHECK(daemon.asked_shows[0].id() == "12");  // what became of it
   REQUIRE(daemon.asked_kill.ids_size() == 1);
   CHECK(daemon.asked_kill.ids(0) == "12");
   CHECK(daemon.asked_kill.force());
+}
+
+TEST_CASE("kill without an ID kills nothing of another project") {
+  const ScratchHome scratch;
+  FakeDaemon daemon(scratch.home());
+  daemon.show.mutable_experiment()->set_id("13");
+  pb::ExperimentInfo* other = daemon.list.add_experiments();
+  other->set_id("13");
+  other->set_project_dir("/another/project");
+  CommandContext context;
+  const auto refused = type(declare_kill, {}, context);
+  REQUIRE(!refused.ok());
+  CHECK(refused.error().code == Code::NotFound);
+  CHECK(refused.error().message.ends_with("of other projects: 13"));
+  CHECK(refused.error().hint == "to end one of those, give its ID: dtrain kill 13");
+  CHECK(daemon.asked_kill.ids().empty());
 }
 
 TEST_CASE("output refuses to leave its directory or to overwrite") {

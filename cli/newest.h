@@ -1,0 +1,18 @@
+// Which experiment is meant by a command that changes or watches one and was typed without an ID. Pure.
+#pragma once
+
+#include <string>
+
+#include "schema/dtrain.pb.h"
+#include "schema/result.h"
+
+namespace dtrain::cli {
+
+// Of `live`, the list of what is not over: the newest of this project. Nothing of another project is ever
+// killed by mistake: where there is none, it is refused with what there is elsewhere.
+Result<std::string> newest_to_kill(const pb::ListReply& live, const std::string& project_dir);
+
+// The newest of this project that has processes; empty: there is none.
+std::string newest_running(const pb::ListReply& live, const std::string& project_dir);
+
+}  // namespace dtrain::cli

@@ -1,0 +1,46 @@
+#include "cli/newest.h"
+
+#include <doctest/doctest.h>
+
+namespace dtrain::cli {
+namespace {
+
+void add(pb::ListReply& live, const char* id, const char* state, const char* project_dir) {
+  pb::ExperimentInfo* info = live.add_experiments();
+  info->set_id(id);
+  info->set_state(state);
+  info->set_project_dir(project_dir);
+}
+
+TEST_CASE("killed is the newest of the project one stands in, whatever is newer elsewhere") {
+  pb::ListReply live;
+  add(live, "3", "RUNNING", "/here");
+  add(live, "4", "PENDING", "/here");
+  add(live, "5", "RUNNING", "/elsewhere");
+  CHECK(newest_to_kill(live, "/here").value() == "4");
+}
+
+TEST_CASE("where nothing of the project runs, an ID is asked for") {
+  pb::ListReply live;
+  CHECK(newest_to_kill(live, "/here").error().message == "there is nothing to kill: no experiment runs");
+  add(live, "3", "RUNNING", "/elsewhere");
+  add(live, "5", "RUNNING", "/elsewhere");
+  const Error error = newest_to_kill(live, "/here").error();
+  CHECK(error.code == Code::NotFound);
+  CHECK(error.message == "no experiment of this project (/here) runs; of other projects: 3, 5");
+  CHECK(error.hint == "to end one of those, give its ID: dtrain kill 5");
+  for (const char* id : {"6", "7", "8", "9", "10"}) add(live, id, "RUNNING", "/elsewhere");
+  CHECK(newest_to_kill(live, "/here").error().message.ends_with(": 6, 7, 8, 9, 10 and 2 older"));
+}
+
+TEST_CASE("watched is the newest with processes") {
+  pb::ListReply live;
+  CHECK(newest_running(live, "/here").empty());
+  add(live, "3", "RUNNING", "/here");
+  add(live, "4", "PENDING", "/here");
+  add(live, "5", "RUNNING", "/elsewhere");
+  CHECK(newest_running(live, "/here") == "3");
+}
+
+}  // namespace
+}  // namespace dtrain::cli

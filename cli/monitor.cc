@@ -10,6 +10,7 @@
 
 #include "cli/commands.h"
 #include "cli/connection.h"
+#include "cli/newest.h"
 #include "cli/redial.h"
 #include "cli/signals.h"
 #include "cli/sink.h"
@@ -184,6 +185,10 @@ Result<int> monitor(const MonitorOptions& options, const CommandContext& context
   TRY(Connection connection, connect(Autostart::IfNeeded, context));
   std::string id = options.id;
   if (id.empty()) {
+    TRY(const pb::ListReply live, connection.list({}));
+    id = newest_running(live, project_dir());
+  }
+  if (id.empty()) {
     pb::ShowRequest newest;
     newest.set_project_dir(project_dir());
     TRY(const pb::ShowReply shown, connection.show(newest));
@@ -196,7 +201,7 @@ Result<int> monitor(const MonitorOptions& options, const CommandContext& context
 
 Run declare_monitor(Options& options, CommandContext& context) {
   auto typed = std::make_shared<MonitorOptions>();
-  options.positional("ID", typed->id, "experiment, member or replica; left out: the newest here");
+  options.positional("ID", typed->id, "experiment, member or replica; left out: the newest here, one that runs before others");
   options.flag("--once", typed->once, "print one sample; in a pipe always");
   options.flag("-g,--gpu", typed->gpus, "the GPUs of each replica");
   options.json(context);

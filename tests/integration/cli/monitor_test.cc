@@ -7,6 +7,7 @@
 
 #include <latch>
 
+#include "cli/connection.h"
 #include "fake_daemon.h"
 #include "schema/fd.h"
 
@@ -22,8 +23,9 @@ class SamplingDaemon final : public FakeDaemon {
   using FakeDaemon::FakeDaemon;
   ~SamplingDaemon() override { over_.count_down(); }
 
-  grpc::Status Monitor(grpc::ServerContext*, const pb::MonitorRequest*,
+  grpc::Status Monitor(grpc::ServerContext*, const pb::MonitorRequest* request,
                        grpc::ServerWriter<pb::MonitorSample>* stream) override {
+    asked_monitor = *request;
     pb::MonitorSample sample;
     sample.set_state("RUNNING");
     pb::ReplicaUsage* usage = sample.add_replicas();
@@ -33,6 +35,8 @@ class SamplingDaemon final : public FakeDaemon {
     over_.wait();
     return grpc::Status::OK;
   }
+
+  pb::MonitorRequest asked_monitor;
 
  private:
   std::latch over_{1};
@@ -116,6 +120,20 @@ TEST_CASE("a terminal whose cursor does not move gets one sample, without escape
   CHECK(holds(seen, "4.train"));
   REQUIRE(!holds(seen, "\x1b"));
   CHECK(WIFEXITED(monitor.changed()));
+}
+
+TEST_CASE("without an ID the monitor shows the newest here that runs, before a newer one that is over") {
+  const ScratchHome scratch;
+  SamplingDaemon daemon(scratch.home());
+  daemon.show.mutable_experiment()->set_id("5");  // the newest of all
+  pb::ExperimentInfo* runs = daemon.list.add_experiments();
+  runs->set_id("4");
+  runs->set_state("RUNNING");
+  runs->set_project_dir(project_dir());
+  Screenful monitor({BIN_DIR "/dtrain", "monitor"}, "dumb");
+  CHECK(holds(monitor.read_until("4.train"), "4.train"));
+  CHECK(WIFEXITED(monitor.changed()));
+  CHECK(daemon.asked_monitor.id() == "4");
 }
 
 }  // namespace

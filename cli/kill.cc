@@ -74,6 +74,8 @@ std::string render_killed(const pb::KillReply::Item& item, const pb::ExperimentI
   const bool gone = state && is_terminal(*state);
   std::string text = item.message();
   if (text.empty() && item.already_over()) text = fmt::format("{} is over already", item.id());
+  // What was STOPPING when the daemon answered may have ended since.
+  if (gone && item.already_over()) text = fmt::format("{} is already {}", item.id(), experiment.state());
   if (text.empty()) text = fmt::format("{} is {}", item.id(), gone ? "killed" : "being killed");
   if (!gone) return fmt::format("{}; dtrain wait {} returns when it has ended\n", text, item.id());
   if (item.already_over() && experiment.finished_unix_ms() != 0) {

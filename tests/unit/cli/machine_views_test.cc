@@ -36,6 +36,9 @@ TEST_CASE("killed is only what has ended") {
   item.set_message("4 is already STOPPING");
   CHECK(render_killed(item, experiment, 1'000'000) ==
         "4 is already STOPPING; dtrain wait 4 returns when it has ended\n");
+  // It ended between the daemon's two answers.
+  experiment.set_state("KILLED");
+  CHECK(render_killed(item, experiment, 1'000'000) == "4 is already KILLED (ended just now)\n");
 }
 
 TEST_CASE("hosts: free of all, then what is not as it should be") {

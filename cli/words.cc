@@ -43,7 +43,8 @@ std::string human_ago(uint64_t then_unix_ms, uint64_t now_unix_ms) {
 }
 
 std::string human_duration(uint64_t ms) {
-  uint64_t seconds = ms / 1000;
+  // To the nearest: what was ended at its limit of 2 s may have run 1.99.
+  uint64_t seconds = ms / 1000 + (ms % 1000 >= 500 ? 1 : 0);
   if (seconds < 60) return human_count(seconds, "second");
   uint64_t minutes = seconds / 60;
   if (minutes < 60) return fmt::format("{}m {}s", minutes, seconds % 60);

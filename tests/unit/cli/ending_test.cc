@@ -42,6 +42,13 @@ TEST_CASE("a good end is short") {
         "4 finished after 12 seconds\nOutput: runs/4\n");
 }
 
+TEST_CASE("what was ended at its limit is not said to have run for less") {
+  pb::ExperimentInfo failed = outcome("FAILED", "its max-duration of 2 s has passed");
+  failed.set_finished_unix_ms(2'998);
+  CHECK(Ending().text(failed, "", {}).starts_with(
+      "4 failed after 2 seconds: its max-duration of 2 s has passed\n"));
+}
+
 TEST_CASE("what starts it again goes on from a checkpoint where there may be one") {
   pb::ExperimentInfo failed = outcome("FAILED", "no room");
   CHECK(Ending().text(failed, "", {}).ends_with("Next: dtrain status 4, dtrain rerun 4\n"));

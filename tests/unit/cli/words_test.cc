@@ -31,7 +31,10 @@ TEST_CASE("ages have one unit, in the right plural") {
   CHECK(human_ago(9'000, 5'000) == "just now");  // the clock was set back
 }
 
-TEST_CASE("durations: hours do not roll into days") {
+TEST_CASE("durations: hours do not roll into days, and seconds are rounded") {
+  CHECK(human_duration(1'499) == "1 second");
+  CHECK(human_duration(1'990) == "2 seconds");
+  CHECK(human_duration(59'700) == "1m 0s");
   CHECK(human_duration(1'000) == "1 second");
   CHECK(human_duration(184'000) == "3m 4s");
   CHECK(human_duration(uint64_t{26} * 3'600'000 + 9'000) == "26h 0m 9s");

@@ -206,8 +206,8 @@ Run declare_monitor(Options& options, CommandContext& context) {
   options.flag("-g,--gpu", typed->gpus, "the GPUs of each replica");
   options.json(context);
   options.footer(
-      "CPU % is of one CPU: 250 is two and a half. Memory is in GiB, its share of what the\n"
-      "host has. A narrow terminal drops the GPU columns, then PROJECT; -g shows each GPU.");
+      "CPU % is of one CPU: 250 is two and a half. Memory is shown with its share of what\n"
+      "the host has. A narrow terminal drops the GPU columns, then PROJECT; -g shows each GPU.");
   return [typed, &context] { return monitor(*typed, context); };
 }
 

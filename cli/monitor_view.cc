@@ -16,8 +16,10 @@ namespace {
 constexpr size_t kHistoryMax = 15;
 constexpr std::string_view kUnknown = "N/A";
 
-double gib(uint64_t bytes) {
-  return static_cast<double>(bytes) / (1u << 30);
+std::string memory_text(uint64_t bytes) {
+  const double mib = static_cast<double>(bytes) / (1u << 20);
+  // 1023.6 would round to "1024 MiB".
+  return mib < 1023.5 ? fmt::format("{:.0f} MiB", mib) : fmt::format("{:.1f} GiB", mib / 1024);
 }
 
 std::string percent_of(uint64_t part, uint64_t whole) {
@@ -26,9 +28,8 @@ std::string percent_of(uint64_t part, uint64_t whole) {
 }
 
 std::string used_of_total(uint64_t used_bytes, uint64_t total_bytes) {
-  std::string total =
-      total_bytes == 0 ? std::string(kUnknown) : fmt::format("{:.1f}", gib(total_bytes));
-  return fmt::format("{:.1f} / {}", gib(used_bytes), total);
+  return fmt::format("{} / {}", memory_text(used_bytes),
+                     total_bytes == 0 ? std::string(kUnknown) : memory_text(total_bytes));
 }
 
 // Running first, then what comes up, what ended, what has not begun.
@@ -158,10 +159,10 @@ std::string render_monitor(const pb::MonitorSample& sample, const CpuHistory* hi
                    {"STATE", 8, kDropState},
                    {"CPU %", 5},
                    {"MEM %", 5, kDropMemoryShare},
-                   {"MEM-Used / Total", 16},
+                   {"MEM-Used / Total", 19},
                    {"GPU %", 6, drop_gpus},
                    {"GPU-MEM %", 9, drop_gpus},
-                   {"GPU-MEM Used/Total", 18, drop_gpus}};
+                   {"GPU-MEM Used/Total", 19, drop_gpus}};
   if (history != nullptr) table.columns.push_back({"CPU HISTORY", kHistoryMax, drop_history});
   for (const pb::ReplicaUsage* replica : shown_replicas(sample)) {
     std::vector<Cell> row = {{replica->replica()},
@@ -187,7 +188,7 @@ std::string render_gpus(const pb::MonitorSample& sample, const Screen& screen) {
     Table table;
     table.indent = 2;
     table.gap = 2;
-    table.columns = {{"ID", 2},        {"NAME", 4, 3, true}, {"UTIL", 5},      {"MEM", 11},
+    table.columns = {{"ID", 2},        {"NAME", 4, 3, true}, {"UTIL", 5},      {"MEM", 19},
                      {"POWER", 11, 2}, {"TEMP", 4},          {"BUS ID", 12, 1}};
     std::vector<const pb::GpuUsage*> gpus;
     for (const pb::GpuUsage& gpu : replica->gpus()) gpus.push_back(&gpu);

@@ -95,29 +95,42 @@ TEST_CASE("a large project is named by what makes it large") {
 
 TEST_CASE("the monitor's table: running first, builds left out, N/A where nothing is known") {
   CHECK(render_monitor(toaster(), nullptr, {}) ==
-        "ID         PROJECT    STATE    CPU % MEM % MEM-Used / Total GPU %  GPU-MEM % GPU-MEM "
+        "ID         PROJECT    STATE    CPU % MEM % MEM-Used / Total    GPU %  GPU-MEM % GPU-MEM "
         "Used/Total\n"
-        "4.master   ai-toaster RUNNING  262   0.1   0.5 / 480.3      N/A    N/A       N/A / N/A\n"
-        "4.ps.1     ai-toaster RUNNING  N/A   N/A   N/A / N/A        N/A    N/A       N/A / N/A\n"
+        "4.master   ai-toaster RUNNING  262   0.1   512 MiB / 480.3 GiB N/A    N/A       N/A / N/A\n"
+        "4.ps.1     ai-toaster RUNNING  N/A   N/A   N/A / N/A           N/A    N/A       N/A / N/A\n"
         "4.worker.1 ai-toaster CREATED\n");
 }
 
 TEST_CASE("a narrow monitor drops the GPU columns, then PROJECT") {
   CHECK(render_monitor(toaster(), nullptr, {true, false, 80, 24}) ==
         "ID         PROJECT    STATE    CPU % MEM % MEM-Used / Total\n"
-        "4.master   ai-toaster RUNNING  262   0.1   0.5 / 480.3\n"
+        "4.master   ai-toaster RUNNING  262   0.1   512 MiB / 480.3 GiB\n"
         "4.ps.1     ai-toaster RUNNING  N/A   N/A   N/A / N/A\n"
         "4.worker.1 ai-toaster CREATED\n");
-  CHECK(render_monitor(toaster(), nullptr, {true, false, 50, 24}) ==
+  CHECK(render_monitor(toaster(), nullptr, {true, false, 52, 24}) ==
         "ID         STATE    CPU % MEM % MEM-Used / Total\n"
-        "4.master   RUNNING  262   0.1   0.5 / 480.3\n"
+        "4.master   RUNNING  262   0.1   512 MiB / 480.3 GiB\n"
         "4.ps.1     RUNNING  N/A   N/A   N/A / N/A\n"
         "4.worker.1 CREATED\n");
   CHECK(render_monitor(toaster(), nullptr, {true, false, 41, 24}) ==
         "ID         CPU % MEM-Used / Total\n"
-        "4.master   262   0.5 / 480.3\n"
+        "4.master   262   512 MiB / 480.3 GiB\n"
         "4.ps.1     N/A   N/A / N/A\n"
         "4.worker.1\n");
+}
+
+TEST_CASE("little memory is shown in MiB") {
+  pb::MonitorSample sample;
+  pb::ReplicaUsage* usage = add(sample, "4.train", "RUNNING");
+  usage->set_live(true);
+  usage->set_host_memory_bytes(4ull << 30);
+  const auto used = [&](uint64_t bytes) {
+    usage->set_memory_bytes(bytes);
+    return render_monitor(sample, nullptr, {});
+  };
+  CHECK(used(7ull << 20).find("7 MiB / 4.0 GiB ") != std::string::npos);
+  CHECK(used((1ull << 30) - 1).find("1.0 GiB / 4.0 GiB ") != std::string::npos);
 }
 
 TEST_CASE("above the table it says why nothing runs") {
@@ -160,8 +173,8 @@ TEST_CASE("a GPU table below each replica") {
   add(sample, "4.ps.1", "RUNNING")->set_live(true);
   CHECK(render_gpus(sample, {}) ==
         "4.train RUNNING\n"
-        "  ID  NAME  UTIL   MEM          POWER        TEMP  BUS ID\n"
-        "  1   H200  97 %   3.0 / 139.0  412 / 700 W  55 C  0000:1b:00.0\n"
+        "  ID  NAME  UTIL   MEM                  POWER        TEMP  BUS ID\n"
+        "  1   H200  97 %   3.0 GiB / 139.0 GiB  412 / 700 W  55 C  0000:1b:00.0\n"
         "4.ps.1 RUNNING\n"
         "  has no GPUs\n");
 }

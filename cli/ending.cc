@@ -18,9 +18,8 @@ namespace dtrain::cli {
 namespace {
 
 constexpr size_t kTailBytes = 4096;
-constexpr size_t kTailLines = 10;
 
-std::vector<std::string> last_lines(std::string_view tail) {
+std::vector<std::string> lines_of(std::string_view tail) {
   std::vector<std::string> lines;
   while (!tail.empty()) {
     size_t end = tail.find('\n');
@@ -28,7 +27,7 @@ std::vector<std::string> last_lines(std::string_view tail) {
     if (!line.empty()) lines.push_back(screen_text(line, 0));
     tail.remove_prefix(end == std::string_view::npos ? tail.size() : end + 1);
   }
-  if (lines.size() > kTailLines) lines.erase(lines.begin(), lines.end() - kTailLines);
+  if (lines.size() > kLastLines) lines.erase(lines.begin(), lines.end() - kLastLines);
   return lines;
 }
 
@@ -46,13 +45,26 @@ std::string members_text(const pb::ExperimentInfo& outcome) {
 
 }  // namespace
 
+bool engine_refused(const pb::ExperimentInfo& info) {
+  return info.framework() == to_string(Framework::Engine) && info.members() == 0 &&
+         info.state() == to_string(State::Failed) && info.exit_code() == kEngineRefusedCode;
+}
+
 std::string rerun_text(const pb::ExperimentInfo& info) {
-  // Members go on by themselves. What never started or was refused has no checkpoint.
-  const bool began = info.started_unix_ms() != 0 && info.exit_code() != kEngineRefusedCode;
-  const bool may_resume =
-      info.framework() == to_string(Framework::Engine) && info.members() == 0 && began;
+  if (engine_refused(info)) {
+    return fmt::format("dtrain rerun {} --set KEY=VALUE (as it was, it is refused again)", info.id());
+  }
+  // Members go on by themselves. What never started has no checkpoint.
+  const bool may_resume = info.framework() == to_string(Framework::Engine) && info.members() == 0 &&
+                          info.started_unix_ms() != 0;
   return fmt::format("dtrain rerun {}{}", info.id(),
                      may_resume ? " (--resume: from its newest checkpoint)" : "");
+}
+
+std::string last_lines_text(const std::string& replica, const std::vector<std::string>& lines, bool colours) {
+  std::string out = fmt::format("Last lines of {}:\n", replica);
+  for (const std::string& line : lines) out += paint("  | ", Ink::Red, colours) + line + '\n';
+  return out;
 }
 
 void Ending::add(const pb::LogChunk& chunk) {
@@ -107,27 +119,26 @@ size_t Ending::consequences(const std::string& experiment) const {
   return found == failures_.end() ? 0 : found->second.followers.size();
 }
 
+std::vector<std::string> Ending::last_lines(const std::string& replica) const {
+  auto tail = tails_.find(replica);
+  if (tail == tails_.end()) return {};
+  std::string_view bytes = tail->second;
+  if (bytes.size() > kTailBytes) {
+    bytes.remove_prefix(bytes.size() - kTailBytes);
+    bytes.remove_prefix(std::min(bytes.find('\n') + 1, bytes.size()));
+  }
+  return lines_of(bytes);
+}
+
 std::string Ending::failure_text(const Failure& failure, const Screen& screen) const {
   std::string out;
-  auto tail = tails_.find(failure.replica);
-  std::vector<std::string> lines;
-  if (tail != tails_.end()) {
-    std::string_view bytes = tail->second;
-    if (bytes.size() > kTailBytes) {
-      bytes.remove_prefix(bytes.size() - kTailBytes);
-      bytes.remove_prefix(std::min(bytes.find('\n') + 1, bytes.size()));
-    }
-    lines = last_lines(bytes);
-  }
+  const std::vector<std::string> lines = last_lines(failure.replica);
   if (lines.empty() && !whole_) {
-    out += fmt::format("Its last lines: dtrain logs {} --tail {}\n", failure.replica, kTailLines);
+    out += fmt::format("Its last lines: dtrain logs {} --tail {}\n", failure.replica, kLastLines);
   } else if (lines.empty()) {
     out += fmt::format("{} printed nothing.\n", failure.replica);
   } else {
-    out += fmt::format("Last lines of {}:\n", failure.replica);
-    for (const std::string& line : lines) {
-      out += paint("  | ", Ink::Red, screen.colours) + line + '\n';
-    }
+    out += last_lines_text(failure.replica, lines, screen.colours);
   }
   if (!failure.followers.empty()) {
     out += fmt::format("+{} ended because of it\n", failure.followers.size());
@@ -167,7 +178,8 @@ std::string Ending::text(const pb::ExperimentInfo& outcome, const std::string& o
   if (failure != nullptr) {
     out += fmt::format("Next: dtrain logs {}, {}\n", failure->replica, looking);
   } else if (failed) {
-    out += fmt::format("Next: {}\n", looking);
+    const std::string reading = engine_refused(outcome) ? fmt::format("dtrain logs {}, ", outcome.id()) : "";
+    out += fmt::format("Next: {}{}\n", reading, looking);
   }
   return out;
 }

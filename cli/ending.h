@@ -8,15 +8,25 @@
 #include <map>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "cli/terminal.h"
 #include "schema/dtrain.pb.h"
 
 namespace dtrain::cli {
 
+// So many lines of a replica's output are shown below its failure.
+inline constexpr size_t kLastLines = 10;
+
+// The engine's own way to fail that another start doesn't change: it has said what it can't take.
+bool engine_refused(const pb::ExperimentInfo& info);
+
 // What starts it again: "dtrain rerun 4"; for the engine with how it goes on instead,
-// where it may have got as far as a checkpoint.
+// where it may have got as far as a checkpoint, or with what has to change.
 std::string rerun_text(const pb::ExperimentInfo& info);
+
+// "Last lines of 4.train:" and the lines.
+std::string last_lines_text(const std::string& replica, const std::vector<std::string>& lines, bool colours);
 
 class Ending {
  public:
@@ -26,6 +36,9 @@ class Ending {
 
   // Of one experiment or member: how many followed its first failure; 0 when nothing failed.
   size_t consequences(const std::string& experiment) const;
+
+  // Of a replica's output, ready for a screen.
+  std::vector<std::string> last_lines(const std::string& replica) const;
 
   // Not all of the output comes here: that a replica printed nothing can't be told.
   void expect_a_part() { whole_ = false; }

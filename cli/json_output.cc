@@ -282,7 +282,8 @@ std::string why_json(const pb::ExperimentInfo& info, const Why& why) {
                   {"replica", why.replica.empty() ? Json() : Json(why.replica)},
                   {"exit_code", is_over(info.state()) ? Json(info.exit_code()) : Json()},
                   {"hint", why.hint},
-                  {"log", why.log_command}});
+                  {"log", why.log_command},
+                  {"log_lines", why.log_lines}});
 }
 
 std::string tensorboard_json(const std::string& id, const std::string& replica,

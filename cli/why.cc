@@ -12,6 +12,7 @@
 #include "cli/experiment_view.h"
 #include "cli/fields.h"
 #include "cli/json_output.h"
+#include "cli/watch_view.h"
 #include "cli/words.h"
 #include "schema/ids.h"
 #include "schema/spec.h"
@@ -77,6 +78,11 @@ std::string usual_reason(const pb::ShowReply& reply) {
 // A program that ended by itself is told by its log; for what ended it otherwise there is this.
 std::string failure_hint(const pb::ExperimentInfo& info, const std::string& reason) {
   const auto says = [&](std::string_view part) { return reason.find(part) != std::string::npos; };
+  if (engine_refused(info)) {
+    return fmt::format("as it was it is refused again; with what its log names changed: dtrain train, "
+                       "or dtrain rerun {} --set KEY=VALUE",
+                       info.id());
+  }
   if (says("exit code")) return "";
   // No restart helps what lacked something, and none is made of what took too long.
   if (info.started_unix_ms() == 0) {
@@ -95,6 +101,16 @@ std::string failure_hint(const pb::ExperimentInfo& info, const std::string& reas
     hint = "a keeper is dtrain's own process above the program, and something killed it. " + hint;
   }
   return hint;
+}
+
+// Empty when it printed nothing, or when its log can't be had: the reason is told all the same.
+std::vector<std::string> last_lines_of(Connection& connection, const CommandContext& context,
+                                       const std::string& replica) {
+  WatchOptions watching;
+  watching.request.set_id(replica);
+  watching.request.set_tail_lines(kLastLines);
+  const auto end = watch(connection, context, std::move(watching));
+  return end.ok() ? end->ending.last_lines(replica) : std::vector<std::string>();
 }
 
 }  // namespace
@@ -121,6 +137,7 @@ Why find_why(const pb::ShowReply& reply) {
   if (state == State::Failed) {
     if (const pb::ReplicaInfo* replica = culprit(reply)) {
       why.replica = replica->id();
+      why.log_tells = replica->reason().find("exit code") != std::string::npos;
       // The experiment's reason names the replica already, as a rule.
       if (!replica->reason().empty() && why.reason.find(replica->id()) == std::string::npos) {
         why.reason = fmt::format("{}: {}", replica->id(), replica->reason());
@@ -150,7 +167,9 @@ std::string render_why(const pb::ExperimentInfo& info, const Why& why, const Vie
   fields.add("Why", why.reason);
   fields.add("Hint", why.hint);
   fields.add("Log", why.log_command);
-  return fields.text();
+  std::string text = fields.text();
+  if (!why.log_lines.empty()) text += last_lines_text(why.replica, why.log_lines, view.screen.colours);
+  return text;
 }
 
 Run declare_why(Options& options, CommandContext& context) {
@@ -171,7 +190,8 @@ Run declare_why(Options& options, CommandContext& context) {
     TRY(const pb::ShowReply reply, connection.show(request));
     // Before its first place it has none yet.
     if (pattern.names_replicas() && !reply.replicas().empty()) TRY(replicas_named(reply, pattern));
-    const Why why = find_why(reply);
+    Why why = find_why(reply);
+    if (why.log_tells) why.log_lines = last_lines_of(connection, context, why.replica);
     const View view = view_of_stdout();
     fmt::print("{}", context.json ? why_json(reply.experiment(), why)
                                   : render_why(reply.experiment(), why, view));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "cli/view.h"
 #include "schema/dtrain.pb.h"
@@ -13,6 +14,9 @@ struct Why {
   std::string replica;      // the replica that caused it; empty when none did
   std::string hint;         // what to do about it; may be empty
   std::string log_command;  // shows the lines that matter; empty before anything ran
+  // Of a replica that ended by itself with an exit code: the end of its log, which find_why() doesn't see.
+  bool log_tells = false;
+  std::vector<std::string> log_lines;
 };
 
 Why find_why(const pb::ShowReply& reply);

@@ -52,6 +52,8 @@ TEST_CASE("a worker that fails ends the gang; its own words are shown, the rest 
   Output why = cluster.run({"why", "1"});
   CHECK(why.code == 0);
   CHECK_MESSAGE(says(why, "1.worker.2"), why.out);
+  CHECK_MESSAGE(says(why, "Last lines of 1.worker.2:\n  | the cause\n"), why.out);
+  CHECK(facts(cluster.run({"why", "1", "--json"}))["log_lines"] == Json({"the cause"}));
   CHECK(cluster.run({"wait", "1"}).code == 3);
 }
 

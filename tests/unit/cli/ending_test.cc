@@ -55,8 +55,6 @@ TEST_CASE("what starts it again goes on from a checkpoint where there may be one
   failed.set_framework("engine");
   CHECK(Ending().text(failed, "", {}).ends_with(
       "Next: dtrain status 4, dtrain rerun 4 (--resume: from its newest checkpoint)\n"));
-  failed.set_exit_code(2);  // the engine refused to start
-  CHECK(rerun_text(failed) == "dtrain rerun 4");
   failed.set_exit_code(1);
   failed.set_started_unix_ms(0);
   CHECK(rerun_text(failed) == "dtrain rerun 4");
@@ -64,6 +62,16 @@ TEST_CASE("what starts it again goes on from a checkpoint where there may be one
   CHECK(rerun_text(failed) != "dtrain rerun 4");
   failed.set_members(2);
   CHECK(rerun_text(failed) == "dtrain rerun 4");
+}
+
+TEST_CASE("what the engine refused is not advised again as it was, and its log comes first") {
+  pb::ExperimentInfo failed = outcome("FAILED", "4.train: exit code 2");
+  failed.set_exit_code(2);
+  CHECK(Ending().text(failed, "", {}).ends_with("Next: dtrain status 4, dtrain rerun 4\n"));
+  failed.set_framework("engine");
+  CHECK(Ending().text(failed, "", {}).ends_with(
+      "Next: dtrain logs 4, dtrain status 4, "
+      "dtrain rerun 4 --set KEY=VALUE (as it was, it is refused again)\n"));
 }
 
 TEST_CASE("the first failure is shown with its last lines, what followed is folded") {

@@ -62,6 +62,13 @@ TEST_CASE("what no program did by itself has a hint at how to go on") {
   }
   reply.mutable_experiment()->set_reason("4.train: exit code 1");
   CHECK(find_why(reply).hint.empty());
+  reply.mutable_experiment()->set_reason("4.train: exit code 2");
+  reply.mutable_experiment()->set_exit_code(2);
+  CHECK(find_why(reply).hint.empty());
+  reply.mutable_experiment()->set_framework("engine");
+  CHECK(find_why(reply).hint ==
+        "as it was it is refused again; with what its log names changed: dtrain train, "
+        "or dtrain rerun 4 --set KEY=VALUE");
 }
 
 TEST_CASE("no restart is advised where none would help") {
@@ -105,6 +112,17 @@ TEST_CASE("it is shown as lines") {
         "4:   ✗ FAILED, 3 minutes ago\n"
         "Why: 4.master: exit code 1\n"
         "Log: dtrain logs 4 --tail 50\n");
+  add_replica(reply, "4.master", "FAILED", "exit code 1", 30);
+  Why why = find_why(reply);
+  CHECK(why.log_tells);
+  why.log_lines = {"Traceback", "no data"};
+  CHECK(render_why(reply.experiment(), why, {{}, 1'180'000, false}) ==
+        "4:   ✗ FAILED, 3 minutes ago\n"
+        "Why: 4.master: exit code 1\n"
+        "Log: dtrain logs 4.master --tail 50\n"
+        "Last lines of 4.master:\n"
+        "  | Traceback\n"
+        "  | no data\n");
   reply = experiment("RUNNING", "");
   reply.mutable_experiment()->set_submitted_unix_ms(1'000'000);
   CHECK(render_why(reply.experiment(), find_why(reply), {{}, 1'180'000, false})

@@ -176,12 +176,20 @@ class Session {
       if (signal == SIGWINCH) {
         if (options_.printer) options_.printer->resize(screen_of(STDOUT_FILENO));
       } else if (options_.tied) {
+        leave_echo(signal);
         kill_experiment();
         if (signal == SIGHUP) finish(WatchHow::Killed);  // nobody is left to watch the rest
       } else {
         finish(WatchHow::Detached);
       }
     }
+  }
+
+  // The terminal has shown "^C" where the next line goes.
+  void leave_echo(int signal) {
+    if ((signal != SIGINT && signal != SIGQUIT) || isatty(STDERR_FILENO) != 1) return;
+    clear_live_rows();
+    std::fputc('\n', stderr);
   }
 
   void kill_experiment() {

@@ -5,6 +5,7 @@
 
 #include "tests/support/cluster.h"
 #include "tests/support/facts.h"
+#include "tests/support/screenful.h"
 
 using namespace dtrain::tests;
 
@@ -171,6 +172,20 @@ TEST_CASE("train --tied takes the experiment with it") {
     CHECK_MESSAGE(train->wait().code == 130, number);
     CHECK(cluster.run({"wait", id}).code == 130);
   }
+}
+
+TEST_CASE("after Ctrl-C in train --tied the log goes on in a line of its own") {
+  Cluster cluster;
+  fs::path project = cluster.project(single("echo at work; exec sleep 1000"));
+  Screenful train(cluster.command({"train", "--tied"}, project));
+  train.read_until("at work\r\n");
+  train.type("\x03");
+  const std::string seen = train.read_until("STOPPING");
+  CHECK_MESSAGE(seen.find("^C\r\n") != std::string::npos, seen);
+  train.read_until("Output: ");
+  const int status = train.changed();
+  REQUIRE(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 130);
 }
 
 TEST_CASE("train --tied takes the experiment with it when its reader leaves") {

@@ -1,7 +1,5 @@
 // dtrain monitor on a terminal of its own, against a daemon that sends one sample a stream.
 #include <doctest/doctest.h>
-#include <poll.h>
-#include <pty.h>
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -9,14 +7,13 @@
 
 #include "cli/connection.h"
 #include "fake_daemon.h"
-#include "schema/fd.h"
+#include "tests/support/screenful.h"
 
 namespace dtrain::cli {
 namespace {
 
 constexpr const char* kEnterScreen = "\x1b[?1049h";
 constexpr const char* kLeaveScreen = "\x1b[?1049l";
-constexpr int kPatienceMs = 60'000;
 
 class SamplingDaemon final : public FakeDaemon {
  public:
@@ -42,53 +39,6 @@ class SamplingDaemon final : public FakeDaemon {
   std::latch over_{1};
 };
 
-// A program at the far end of a terminal; ended and reaped at scope exit.
-class Screenful {
- public:
-  explicit Screenful(const std::vector<std::string>& words, const char* term = "xterm") {
-    int terminal = -1;
-    pid_ = forkpty(&terminal, nullptr, nullptr, nullptr);
-    if (pid_ == 0) {
-      setenv("TERM", term, 1);
-      std::vector<char*> argv;
-      for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
-      argv.push_back(nullptr);
-      execv(argv[0], argv.data());
-      _exit(127);
-    }
-    terminal_ = Fd(terminal);
-  }
-  ~Screenful() {
-    if (pid_ > 0) kill(pid_, SIGKILL);
-    if (pid_ > 0) waitpid(pid_, nullptr, 0);
-  }
-
-  void signal(int number) const { kill(pid_, number); }
-  // What it writes from now on, up to `text`; all there is when it ends or takes too long.
-  std::string read_until(const std::string& text) {
-    std::string seen;
-    pollfd wait{terminal_.get(), POLLIN, 0};
-    while (seen.find(text) == std::string::npos && poll(&wait, 1, kPatienceMs) == 1) {
-      char bytes[4096];
-      const ssize_t count = read(terminal_.get(), bytes, sizeof bytes);
-      if (count <= 0) break;
-      seen.append(bytes, static_cast<size_t>(count));
-    }
-    return seen;
-  }
-  // Its next change: waitpid's status of a stop or an end.
-  int changed() {
-    int status = 0;
-    waitpid(pid_, &status, WUNTRACED);
-    if (!WIFSTOPPED(status)) pid_ = -1;
-    return status;
-  }
-
- private:
-  pid_t pid_ = -1;
-  Fd terminal_;
-};
-
 bool holds(const std::string& text, const char* part) {
   return text.find(part) != std::string::npos;
 }
@@ -96,7 +46,7 @@ bool holds(const std::string& text, const char* part) {
 TEST_CASE("a monitor that is stopped or quit gives the terminal back as it was") {
   const ScratchHome scratch;
   SamplingDaemon daemon(scratch.home());
-  Screenful monitor({BIN_DIR "/dtrain", "monitor", "4"});
+  tests::Screenful monitor({{BIN_DIR "/dtrain", "monitor", "4"}, {}, {}, {}});
   REQUIRE(holds(monitor.read_until("4.train"), kEnterScreen));
 
   monitor.signal(SIGTSTP);
@@ -115,7 +65,7 @@ TEST_CASE("a monitor that is stopped or quit gives the terminal back as it was")
 TEST_CASE("a terminal whose cursor does not move gets one sample, without escapes") {
   const ScratchHome scratch;
   SamplingDaemon daemon(scratch.home());
-  Screenful monitor({BIN_DIR "/dtrain", "monitor", "4"}, "dumb");
+  tests::Screenful monitor({{BIN_DIR "/dtrain", "monitor", "4"}, {}, {}, {}}, "dumb");
   const std::string seen = monitor.read_until("4.train");
   CHECK(holds(seen, "4.train"));
   REQUIRE(!holds(seen, "\x1b"));
@@ -130,7 +80,7 @@ TEST_CASE("without an ID the monitor shows the newest here that runs, before a n
   runs->set_id("4");
   runs->set_state("RUNNING");
   runs->set_project_dir(project_dir());
-  Screenful monitor({BIN_DIR "/dtrain", "monitor"}, "dumb");
+  tests::Screenful monitor({{BIN_DIR "/dtrain", "monitor"}, {}, {}, {}}, "dumb");
   CHECK(holds(monitor.read_until("4.train"), "4.train"));
   CHECK(WIFEXITED(monitor.changed()));
   CHECK(daemon.asked_monitor.id() == "4");

@@ -139,11 +139,31 @@ std::string example_for(const std::string& word, std::string_view option) {
   return option == "--set" ? "train.resources.cpus=2" : "learning-rate=0.1";
 }
 
+using Assignments = std::vector<std::pair<std::string, std::string>>;
+
+// Who gives a parameter twice wants both of its values.
+Status refuse_repeated(const Assignments& pairs) {
+  for (const auto& [name, first] : pairs) {
+    std::string values;
+    int count = 0;
+    for (const auto& [other, value] : pairs) {
+      if (other != name) continue;
+      values += (count++ == 0 ? "" : ",") + value;
+    }
+    if (count < 2) continue;
+    const bool plain = values.find_first_of("[]{}") == std::string::npos;
+    return Error{Code::InvalidArgument, fmt::format("-p {} is given {} times", dtrain::quoted(name), count),
+                 fmt::format("a list of values is written -p {}",
+                             shell_quoted(fmt::format("{}=[{}]", name, plain ? values : "A,B")))};
+  }
+  return ok();
+}
+
 }  // namespace
 
 Result<std::vector<std::pair<std::string, std::string>>> parse_assignments(
     const std::vector<std::string>& words, std::string_view option) {
-  std::vector<std::pair<std::string, std::string>> pairs;
+  Assignments pairs;
   for (const std::string& word : words) {
     size_t equals = word.find('=');
     if (equals == std::string::npos || equals == 0) {
@@ -153,6 +173,7 @@ Result<std::vector<std::pair<std::string, std::string>>> parse_assignments(
     }
     pairs.emplace_back(word.substr(0, equals), word.substr(equals + 1));
   }
+  if (option == "-p") TRY(refuse_repeated(pairs));
   return pairs;
 }
 

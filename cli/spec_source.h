@@ -40,7 +40,7 @@ struct CommandForm {
 // The YAML a person would have written for it. The project is the current directory.
 Result<SpecSource> spec_of_command(const CommandForm& form, const std::filesystem::path& here);
 
-// "name=value" words, as -p and --set take them.
+// "name=value" words, as -p and --set take them; a name twice only in --set, where the last one counts.
 Result<std::vector<std::pair<std::string, std::string>>> parse_assignments(
     const std::vector<std::string>& words, std::string_view option);
 

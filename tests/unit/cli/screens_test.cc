@@ -297,6 +297,15 @@ TEST_CASE("assignments have a name") {
   CHECK(example("--json", "-p") == "for example -p learning-rate=0.1");
 }
 
+TEST_CASE("a parameter that is given twice is meant to have both values") {
+  const auto refused = parse_assignments({"x=1", "y=2", "x=3"}, "-p");
+  REQUIRE_FALSE(refused.ok());
+  CHECK(refused.error().message == "-p 'x' is given 2 times");
+  CHECK(refused.error().hint == "a list of values is written -p 'x=[1,3]'");
+  CHECK(parse_assignments({"x=[1,2]", "x=3"}, "-p").error().hint == "a list of values is written -p 'x=[A,B]'");
+  CHECK(parse_assignments({"note=a", "note=b"}, "--set").ok());
+}
+
 TEST_CASE("JSON lines are whole objects whatever the bytes") {
   JsonPrinter printer;
   pb::LogChunk chunk;

@@ -5,6 +5,7 @@
 #include "schema/engine_read.h"
 #include "schema/expand.h"
 #include "schema/problems.h"
+#include "schema/quote.h"
 #include "schema/spec_check.h"
 #include "schema/spec_keys.h"
 #include "schema/spec_overrides.h"
@@ -28,6 +29,27 @@ std::string ask_for(const std::vector<std::string>& undeclared) {
   std::string line = "give the parameters their values: dtrain train";
   for (const std::string& name : undeclared) line += fmt::format(" -p {}=VALUE", name);
   return line;
+}
+
+// `-p rate=0.1,0.2` is meant for a list, where it was refused as no number.
+std::string list_instead_of(const ParseOptions& options, const std::vector<Mistake>& mistakes) {
+  const auto is_no_number = [&](const std::string& value) {
+    const std::string got = fmt::format("got {}, expected ", quoted(value));
+    return value.find(',') != std::string::npos && std::ranges::any_of(mistakes, [&](const Mistake& mistake) {
+      const size_t at = mistake.message.find(got);
+      return at != std::string::npos && mistake.message.find("number", at + got.size()) != std::string::npos;
+    });
+  };
+  const auto written = [](std::string_view option, const std::string& name, const std::string& value) {
+    return fmt::format("a list of values is written {} '{}=[{}]'", option, name, value);
+  };
+  for (const auto& [name, value] : options.parameters) {
+    if (is_no_number(value)) return written("-p", name, value);
+  }
+  for (const auto& [key, value] : options.set) {
+    if (is_no_number(value)) return written("--set", key, value);
+  }
+  return "";
 }
 
 }  // namespace
@@ -180,6 +202,7 @@ Result<Spec> parse_spec(std::string_view yaml, const ParseOptions& options) {
   std::string hint;
   Spec spec = read_text(yaml, options, problems, hint);
   if (problems.empty()) return spec;
+  if (hint.empty()) hint = list_instead_of(options, problems.mistakes());
   if (options.mistakes != nullptr) *options.mistakes = problems.mistakes();
   return problems.to_error(std::move(hint));
 }

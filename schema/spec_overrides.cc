@@ -1,6 +1,7 @@
 #include "schema/spec_overrides.h"
 
 #include <algorithm>
+#include <span>
 
 #include "schema/quote.h"
 #include "schema/text_formats.h"
@@ -60,6 +61,15 @@ void put(YamlNode& root, const std::vector<std::string_view>& parts, YamlNode va
   *node = std::move(value);
 }
 
+// False when nothing stands there.
+bool erase(YamlNode& node, std::span<const std::string_view> parts) {
+  if (parts.size() > 1) {
+    YamlNode* below = node.find(parts.front());
+    return below != nullptr && erase(*below, parts.subspan(1));
+  }
+  return std::erase_if(node.entries, [&](const YamlEntry& entry) { return entry.key == parts.front(); }) > 0;
+}
+
 void put_place(YamlNode& node, Place place) {
   node.place = place;
   for (YamlNode& item : node.items) put_place(item, place);
@@ -78,6 +88,9 @@ void apply_set(YamlNode& root, const std::string& key, const std::string& text, 
   }
   auto value = parse_yaml(text, source, problems);
   if (!value) return;
+  // Spelt out: an empty text is Null, too, and may be a shell's variable that has no value. What isn't there
+  // to be taken out is refused below as nothing: its key may be misspelt.
+  if ((text == "null" || text == "~") && erase(root, parts)) return;
   put_place(*value, {source, 0, 0});
   put(root, parts, std::move(*value), problems);
 }

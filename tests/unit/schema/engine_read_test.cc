@@ -199,6 +199,27 @@ TEST_CASE("-p and --set reach into the section") {
         "dtrain.yml:7:12: train.engine.batch: got 'x', expected a whole number from 1 to 16777216");
 }
 
+TEST_CASE("values with commas where a number belongs have a hint at the list they are meant for") {
+  const std::string yaml = yaml_with("batch: \"{{ batch }}\"\n    clip: 1");
+  const auto hint = [&](ParseOptions options) { return parse_spec(yaml, options).error().hint; };
+  CHECK(hint({.parameters = {{"batch", "4,6"}}}) == "a list of values is written -p 'batch=[4,6]'");
+  CHECK(hint({.set = {{"train.engine.clip", "0.5,1"}}, .parameters = {{"batch", "4"}}}) ==
+        "a list of values is written --set 'train.engine.clip=[0.5,1]'");
+  CHECK(hint({.parameters = {{"batch", "x"}}}).empty());
+  // Another value's mistake.
+  CHECK(hint({.set = {{"note", "a,b"}}, .parameters = {{"batch", "x"}}}).empty());
+}
+
+TEST_CASE("--set KEY=null takes a key out, so that another may stand for it") {
+  const std::string yaml = yaml_with("epochs: 3");
+  CHECK(refusal(yaml, {.set = {{"train.engine.steps", "5"}}}).find("epochs") != std::string::npos);
+  const Spec spec = parsed(yaml, {.set = {{"train.engine.steps", "5"}, {"train.engine.epochs", "null"}}});
+  CHECK(member(spec, 0).steps == 5);
+  // What is not there may be misspelt, and an empty text is a mistake of a script.
+  CHECK(refusal(yaml, {.set = {{"train.engine.epoch", "null"}}}).find("train.engine.epoch") != std::string::npos);
+  CHECK(refusal(yaml, {.set = {{"train.engine.epochs", ""}}}).find("got nothing") != std::string::npos);
+}
+
 TEST_CASE("who fails means what it means for the strategy") {
   const auto rules = [](const std::string& more, const std::string& beside = "") {
     const Spec spec = parsed(yaml_with(more, beside));

@@ -295,7 +295,7 @@ Run declare_train(Options& options, CommandContext& context) {
   auto typed = std::make_shared<TrainOptions>();
   options.text("-f,--file", typed->file, "the YAML; else dtrain.yml, else riseml.yml", "FILE");
   options.list("-p,--parameter", typed->parameters, "set or override a parameter", "NAME=VALUE");
-  options.list("--set", typed->settings, "override any key: --set train.resources.gpus=1",
+  options.list("--set", typed->settings, "override any key: --set train.resources.gpus=1; null takes it out",
                "KEY=VALUE");
   options.flag("-d,--detach", typed->detach, "return once it is accepted");
   options.flag("--dry-run", typed->dry_run, "show where each replica would land, or why it can't");

@@ -55,7 +55,7 @@ TEST_CASE("each experiment gets GPUs of its own, a role that asks for none sees 
   CHECK_MESSAGE(hosts.out.find("Fake GPU") != std::string::npos, hosts.out);
   const Output usage = cluster.run({"monitor", "2", "--once", "-g"});
   CHECK_MESSAGE(usage.out.find("44") != std::string::npos, usage.out);   // 42 and its index
-  CHECK_MESSAGE(usage.out.find("4.0 / 16.0") != std::string::npos, usage.out);
+  CHECK_MESSAGE(usage.out.find("4.0 GiB / 16.0 GiB") != std::string::npos, usage.out);
   for (const char* id : {"1", "2", "3"}) CHECK(cluster.run({"kill", id, "--force"}).code == 0);
   cluster.stop();
   remove_locks(3, uuids);

@@ -186,7 +186,7 @@ Status Server::read(Link& link) {
     TRY(const size_t count, link.read());
     if (count == 0) return ok();
     taken += count;
-    link.heard = Clock::now();
+    heard(link);
     if (in_header) {
       if (!link.has_header()) continue;
       // Who doesn't speak this language would not understand an answer either.

@@ -54,7 +54,7 @@ class Server {
     Link* link = nullptr;
     bool joined = false;
     Time lost;  // since when there is no link
-    bool missed = false;  // it was told that it says nothing
+    bool missed = false;  // it hangs, and the log says so
   };
 
   Server(const ServerConfig& config, const Layout& layout);
@@ -91,7 +91,8 @@ class Server {
   void look_at_gate();
   void look_at_step();
   void look_at_clock(Time now);
-  void say_missed(size_t worker, Time now) const;
+  void miss(size_t worker, Time now);
+  void heard(Link& link);
   bool is_alive(size_t worker, Time now) const;
   bool first_is_busy(Time now) const;
   bool slowest_are_busy(Time now) const;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <utility>
 
 #include "engine/comm/place.h"
 #include "engine/leaves.h"
@@ -205,10 +206,7 @@ void Server::look_at_clock(Time now) {
                        seconds(worker.link->heard, now) > kSilent * deadline_;
     const bool gone_long = worker.link == nullptr && seconds(worker.lost, now) > kSilent * deadline_;
     if (hangs || gone_long) clocks_.take_out(rank);
-    if (!sync_ && hangs != worker.missed) {
-      worker.missed = hangs;
-      say_missed(i, now);
-    }
+    if (!sync_ && hangs && !worker.missed) miss(i, now);
     if (step_ != nullptr && (!gone(i) || step_->has(rank))) ++there;
   }
   look_at_gate();
@@ -228,13 +226,19 @@ void Server::look_at_clock(Time now) {
 }
 
 // Nobody waits for it, so nothing else would tell.
-void Server::say_missed(size_t worker, Time now) const {
-  if (workers_[worker].missed) {
-    fmt::print("{} has said nothing for {:.0f} s: the others go on without it\n", name(worker),
-               seconds(workers_[worker].link->heard, now));
-  } else {
-    fmt::print("{} is here again\n", name(worker));
-  }
+void Server::miss(size_t worker, Time now) {
+  workers_[worker].missed = true;
+  fmt::print("{} has said nothing for {:.0f} s: the others go on without it\n", name(worker),
+             seconds(workers_[worker].link->heard, now));
+  std::fflush(stdout);
+}
+
+void Server::heard(Link& link) {
+  link.heard = Deadline::Clock::now();
+  if (link.rank < 0) return;
+  const auto worker = static_cast<size_t>(link.rank);
+  if (!std::exchange(workers_[worker].missed, false)) return;
+  fmt::print("{} is here again\n", name(worker));
   std::fflush(stdout);
 }
 

@@ -80,7 +80,7 @@ Range StageShare::reads(int64_t batch) const {
 
 void StageShare::cut(std::span<const uint32_t> batch) {
   const auto size = static_cast<int64_t>(batch.size());
-  const Range mine = samples_of(size, leaves_of(nodes_), leaves_);
+  const Range mine = reads(size);
   for (MicroBatch& micro : micros_) {
     const Range leaves = micro.node.leaves(), samples = samples_of(size, leaves, leaves_);
     micro.first = samples.begin - mine.begin;

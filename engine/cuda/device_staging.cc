@@ -53,6 +53,13 @@ Result<Outcome> DeviceStaging::finish_step(int me, const Update& update, const O
   return outcome;
 }
 
+Result<Outcome> DeviceStaging::settle(int me, int64_t step) {
+  TRY(const Outcome rest, keeper_->settle(me, step));
+  rank(me).device().use();
+  fetch(me);
+  return rest;
+}
+
 // Whose copy the next step waits for before the keeper is asked again.
 void DeviceStaging::fetch(int me) {
   Rank& mine = rank(me);

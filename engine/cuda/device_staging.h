@@ -27,7 +27,9 @@ class DeviceStaging : public Updater {
   const float* parameters(int me) const override { return ranks_[local(me)]->params(); }
   float* gradients(int me, size_t) override { return rank(me).gradients(); }
 
+  Range dealt(int me, int64_t batch) const override { return keeper_->dealt(me, batch); }
   Result<Outcome> finish_step(int me, const Update& update, const Outcome& own) override;
+  Result<Outcome> settle(int me, int64_t step) override;
   int64_t steps_seen(int me, int64_t steps) const override { return keeper_->steps_seen(me, steps); }
   int64_t updates(int64_t steps) const override { return keeper_->updates(steps); }
   std::optional<double> samples_learned() const override { return keeper_->samples_learned(); }

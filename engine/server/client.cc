@@ -66,6 +66,7 @@ Result<std::unique_ptr<ServerClient>> ServerClient::join(const ServerClientConfi
     client->introduction_.generation = lane.welcome().generation;
     client->updates_ = client->lanes_.front().welcome().updates;
     client->begun_at_ = lane.welcome().begun_at;
+    client->deal_ = client->lanes_.front().welcome().deal;
   }
   client->catch_up(&Lane::welcome);
   // With bounded staleness a worker that computes for long is waited for; in step with each other, only
@@ -146,7 +147,7 @@ Status ServerClient::exchange(bool fills) {
         TRY(connect(lane, watches[i].deadline));
         const bool filled = (lane.welcome().flags & server::kFilled) != 0;
         if (fills && filled) {
-          lane.ask({});  // all of it came before the connection was lost
+          lane.take_welcome();  // all of it came before the connection was lost
           continue;
         }
         if (!fills && !filled) {
@@ -202,6 +203,7 @@ Status ServerClient::fill(std::span<const float* const> arenas, uint64_t updates
     lane.ask(std::move(requests));
   }
   TRY(exchange(true));
+  note_answers();
   updates_ = updates;
   begun_at_ = begun_at;
   return ok();
@@ -220,6 +222,13 @@ Status ServerClient::ask_all(Frame frame, float* data) {
 
 Status ServerClient::pull(float* params) {
   Frame pull = frame(Op::Pull);
+  pull.sequence = pushes_;
+  return ask_all(pull, params);
+}
+
+Status ServerClient::pull_last(float* params) {
+  Frame pull = frame(Op::Pull);
+  pull.flags = server::kEnds;
   pull.sequence = pushes_;
   return ask_all(pull, params);
 }
@@ -253,6 +262,7 @@ Status ServerClient::push(const float* grads, double learning_rate, double gradi
     push.frame.payload = bytes_of(lane);
     push.frame.learning_rate = learning_rate;
     push.frame.gradient_scale = gradient_scale;
+    push.frame.deal = deal_;
     lane.data_to(params);
     lane.ask({push});
   }
@@ -330,7 +340,9 @@ ServerClient::Clip ServerClient::clipped() const {
 }
 
 void ServerClient::note_answers() {
-  if (!lanes_.empty()) updates_ = lanes_.front().answer().updates;
+  if (lanes_.empty()) return;
+  updates_ = lanes_.front().answer().updates;
+  deal_ = lanes_.front().answer().deal;
 }
 
 uint64_t ServerClient::bytes_of(const Lane& lane) {

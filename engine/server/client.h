@@ -59,7 +59,14 @@ class ServerClient {
   // Updates of the parameters that the last answer had seen: the steps of an optimiser.
   uint64_t updates() const { return updates_; }
 
+  // async, ssp: which part of the training's samples is this worker's until its next push, which is of it. Parts are
+  // dealt out in order from 0 on, to whoever pushes next: each once, but that one who is lost may have begun one.
+  // Whoever comes again goes on with what it had.
+  uint64_t deal() const { return deal_; }
+
   Status pull(float* params);
+  // async, ssp, worker 0: once the other workers have left, as far as they are heard of.
+  Status pull_last(float* params);
   // One arena of the servers: 0 parameters, 1 and 2 optimiser state.
   Status read(int arena, float* values);
 
@@ -102,7 +109,7 @@ class ServerClient {
   const int arenas_;
   server::Introduction introduction_;
   std::vector<server::Lane> lanes_;  // of servers that hold anything
-  uint64_t pushes_ = 0, updates_ = 0, begun_at_ = 0;
+  uint64_t pushes_ = 0, updates_ = 0, begun_at_ = 0, deal_ = 0;
 
   std::mutex mutex_;  // who uses the connections: the calls, or the heartbeat
   std::condition_variable ending_;

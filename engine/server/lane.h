@@ -57,6 +57,11 @@ class Lane {
   const Range& range() const { return range_; }
   const Socket& socket() const { return socket_; }
   const std::string& name() const { return name_; }
+  // The Welcome answers what was asked, too.
+  void take_welcome() {
+    ask({});
+    answer_ = welcome_;
+  }
   // The last Welcome, and the last answer of each kind.
   const Frame& welcome() const { return welcome_; }
   const Frame& answer() const { return answer_; }

@@ -16,6 +16,7 @@ enum class Wait {
   Start,  // worker 0 to fill the server
   Gate,   // slower workers
   Step,   // the other workers' gradients
+  End,    // the other workers' last pushes
 };
 
 // Owner: the server. Thread: its loop. Never blocks.

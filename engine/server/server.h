@@ -77,6 +77,7 @@ class Server {
   Status finish_node(Link& link);
   Status apply(Link& link);
   void answer(Link& link, server::Op op);
+  uint64_t deal_of(const Link& link);
   void answer_data(Link& link, int arena);
   void answer_squares(Link& link);
 
@@ -87,9 +88,11 @@ class Server {
   void welcome(Link& link);
   void admit();
   void lost(Link& link);
+  void forget(Link& link);
   void wait(Link& link, server::Wait what);
   void look_at_gate();
   void look_at_step();
+  void look_at_end(Time now);
   void look_at_clock(Time now);
   void miss(size_t worker, Time now);
   void heard(Link& link);

@@ -33,12 +33,18 @@ Error out_of_turn(const Frame& frame) {
 
 }  // namespace
 
+// What the worker has been dealt; nothing in sync, where all have a part of each step.
+uint64_t Server::deal_of(const Link& link) {
+  return sync_ || link.rank < 0 || !shard_->state().filled() ? 0 : shard_->state().deal(link.rank);
+}
+
 void Server::answer(Link& link, Op op) {
   link.wait = Wait::Nothing;
   link.answer(Frame{.op = op,
                     .flags = shard_->state().filled() ? server::kFilled : uint16_t{0},
                     .generation = shard_->state().generation(),
-                    .updates = shard_->state().blocks() > 0 ? shard_->state().updates(0) : 0});
+                    .updates = shard_->state().blocks() > 0 ? shard_->state().updates(0) : 0,
+                    .deal = deal_of(link)});
 }
 
 void Server::answer_data(Link& link, int arena) {
@@ -46,7 +52,8 @@ void Server::answer_data(Link& link, int arena) {
   Frame frame{.op = Op::Data,
               .generation = shard_->state().generation(),
               .sequence = sync_ ? step_->steps() : clocks_.clock(link.rank),
-              .updates = shard_->state().blocks() > 0 ? shard_->state().updates(0) : 0};
+              .updates = shard_->state().blocks() > 0 ? shard_->state().updates(0) : 0,
+              .deal = deal_of(link)};
   if (const ShardState::Applied& applied = shard_->state().applied(); sync_ && applied.step == frame.sequence) {
     frame.gradient_scale = applied.gradient_scale;
     frame.samples = applied.samples;
@@ -122,6 +129,12 @@ Status Server::finish(Link& link) {
       return ok();
     case Op::Pull:
       clocks_.advance(link.rank, in.sequence);  // else it might wait for itself, being further at another server
+      if ((in.flags & server::kEnds) != 0) {
+        forget(link);
+        wait(link, Wait::End);
+        look_at_end(link.since);
+        return ok();
+      }
       wait(link, Wait::Gate);
       look_at_gate();
       return ok();
@@ -140,10 +153,9 @@ Status Server::finish(Link& link) {
       answer(link, Op::Ack);
       return ok();
     case Op::Leave:
-      link.left = true;
-      clocks_.take_out(link.rank);
+      forget(link);
       answer(link, Op::Ack);
-      look_at_gate();
+      look_at_end(Deadline::Clock::now());
       return ok();
     case Op::Finish:
       shard_->state().set_finished();
@@ -206,6 +218,7 @@ Status Server::receive_push(Link& link) {
 
 Status Server::finish_push(Link& link) {
   clocks_.advance(link.rank, link.in.sequence);
+  shard_->state().deal_next(link.rank, link.in.deal);
   if ((link.in.flags & server::kWantsParams) != 0) {
     wait(link, Wait::Gate);
   } else {

@@ -84,7 +84,7 @@ Status Server::hello_of_first(Link& link) {
   return ok();
 }
 
-// The leaves of a batch, and whose they are, follow from the number of all threads.
+// In step with each other, the leaves of a batch, and whose they are, follow from the number of all threads.
 Status Server::agree_on_threads(const Frame& hello) {
   const size_t workers = workers_.size();
   if (threads_ == 0) {
@@ -95,7 +95,7 @@ Status Server::agree_on_threads(const Frame& hello) {
                                                 config_.spec.strategy.backup);
     }
   }
-  if (hello.threads == threads_) return ok();
+  if (!sync_ || hello.threads == threads_) return ok();
   return Error{Code::InvalidArgument,
                fmt::format("{} has {} threads, and others have {}: parameter servers need as many everywhere",
                            name(hello.rank), hello.threads, threads_),
@@ -120,7 +120,8 @@ void Server::welcome(Link& link) {
                     .generation = state.generation(),
                     .sequence = sync_ ? step_->steps() : clocks_.clock(rank),
                     .updates = state.blocks() > 0 ? state.updates(0) : 0,
-                    .begun_at = state.begun_at()});
+                    .begun_at = state.begun_at(),
+                    .deal = deal_of(link)});
 }
 
 void Server::admit() {
@@ -147,6 +148,14 @@ void Server::lost(Link& link) {
   worker.missed = false;
   clocks_.take_out(link.rank);
   look_at_gate();
+  look_at_end(worker.lost);
+}
+
+// It pushes no more.
+void Server::forget(Link& link) {
+  link.left = true;
+  clocks_.take_out(link.rank);
+  look_at_gate();
 }
 
 void Server::wait(Link& link, Wait what) {
@@ -163,6 +172,20 @@ void Server::look_at_gate() {
         clocks_.may_pass(link->asked.sequence, static_cast<uint64_t>(strategy.staleness))) {
       answer_data(*link, 0);
     }
+  }
+}
+
+// Worker 0 waits for the others' last pushes, but for no one who is gone or silent.
+void Server::look_at_end(Time now) {
+  const auto may_push = [&](size_t worker) {
+    const Link* const link = workers_[worker].link;
+    return link != nullptr && !link->left && (link->wait != Wait::Nothing || is_alive(worker, now));
+  };
+  bool others = false;
+  for (size_t i = 1; i < workers_.size(); ++i) others |= may_push(i);
+  for (const auto& link : links_) {
+    if (link->wait != Wait::End) continue;
+    if (!others || seconds(link->since, now) > kInVain * deadline_) answer_data(*link, 0);
   }
 }
 
@@ -210,6 +233,7 @@ void Server::look_at_clock(Time now) {
     if (step_ != nullptr && (!gone(i) || step_->has(rank))) ++there;
   }
   look_at_gate();
+  look_at_end(now);
   for (const auto& link : links_) {
     if (link->wait == Wait::Nothing) continue;
     if (waits_for_who_lives(*link, now) && seconds(link->since, now) < kWriteSeconds) {
@@ -258,6 +282,8 @@ bool Server::waits_for_who_lives(const Link& link, Time now) const {
       return slowest_are_busy(now);
     case Wait::Step:
       return first_is_busy(now);
+    case Wait::End:  // which look_at_end() ends
+      return true;
   }
   return false;
 }

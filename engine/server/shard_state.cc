@@ -16,7 +16,7 @@ namespace dtrain::engine {
 
 namespace {
 
-constexpr uint64_t kMagic = 0x3476617473746474;
+constexpr uint64_t kMagic = 0x3576617473746474;
 constexpr size_t kPage = 4096;
 constexpr int kRetry_ms = 20;
 
@@ -64,7 +64,8 @@ Result<std::unique_ptr<ShardState>> ShardState::open(const std::string& path, co
   const auto blocks = static_cast<size_t>(blocks_of(shape.elements));
   const auto arena_bytes = static_cast<size_t>(shape.elements) * sizeof(float);
   const size_t progress_at = kPage;
-  const size_t updates_at = progress_at + paged(writers * sizeof(Progress));
+  const size_t deals_at = progress_at + paged(writers * sizeof(Progress));
+  const size_t updates_at = deals_at + paged(writers * sizeof(uint64_t));
   const size_t aside_at = updates_at + paged(blocks * sizeof(uint64_t));
   const size_t arenas_at = aside_at + 3 * kBlock * sizeof(float);
   const auto arenas = static_cast<size_t>(1 + shape.states);
@@ -107,6 +108,7 @@ Result<std::unique_ptr<ShardState>> ShardState::open(const std::string& path, co
   state->map_ = static_cast<char*>(map);
   state->header_ = reinterpret_cast<Header*>(state->map_);
   state->progress_ = reinterpret_cast<Progress*>(state->map_ + progress_at);
+  state->deals_ = reinterpret_cast<uint64_t*>(state->map_ + deals_at);
   state->updates_ = reinterpret_cast<uint64_t*>(state->map_ + updates_at);
   state->aside_ = reinterpret_cast<float*>(state->map_ + aside_at);
   for (size_t i = 0; i < arenas; ++i) {
@@ -169,6 +171,7 @@ void ShardState::begin_filling(uint64_t generation, uint64_t attempt) {
   header_->filled = header_->finished = 0;
   in_order();
   std::fill_n(progress_, shape_.writers, Progress{});  // of the generation before
+  std::fill_n(deals_, shape_.writers, 0);
   header_->applied = {};
   header_->generation = generation;
   header_->attempt = attempt;
@@ -181,6 +184,7 @@ void ShardState::set_filled(uint64_t updates, uint64_t begun_at) {
   header_->begun_at = begun_at;
   std::fill_n(updates_, blocks(), updates);
   std::fill_n(progress_, shape_.writers, Progress{});
+  std::fill_n(deals_, shape_.writers, 0);
   in_order();
   header_->filled = 1;
 }
@@ -210,6 +214,17 @@ void ShardState::commit_change(int writer, uint64_t sequence) {
   in_order();
   header.change = Change::None;
   in_order();
+}
+
+// A store is whole or not there, and the largest number is always in somebody's hands: which is next follows from
+// what each has, whenever this process is killed.
+uint64_t ShardState::deal(int writer) {
+  if (deals_[writer] == 0) deals_[writer] = 1 + *std::max_element(deals_, deals_ + shape_.writers);
+  return deals_[writer] - 1;
+}
+
+void ShardState::deal_next(int writer, uint64_t done) {
+  if (deals_[writer] == done + 1) deals_[writer] = 1 + *std::max_element(deals_, deals_ + shape_.writers);
 }
 
 const ShardState::Applied& ShardState::applied() const {

@@ -68,6 +68,10 @@ class ShardState {
   // Before and after changing a block of the arenas in place, as a part of a writer's push.
   void begin_change(int64_t block);
   void commit_change(int writer, uint64_t sequence);
+  // What writers have in their hands: of the numbers from 0 on each is dealt once, in order. A writer's is dealt when
+  // it is asked for first, and the next one when it is done with that: nothing happens if it was before.
+  uint64_t deal(int writer);
+  void deal_next(int writer, uint64_t done);
   // Of the last step of which anything was applied; set before that.
   const Applied& applied() const;
   void set_applied(const Applied& applied);
@@ -91,6 +95,7 @@ class ShardState {
   size_t size_ = 0;
   Header* header_ = nullptr;
   Progress* progress_ = nullptr;
+  uint64_t* deals_ = nullptr;  // of each writer, and 1; 0: none
   uint64_t* updates_ = nullptr;
   float* aside_ = nullptr;  // the old block of each arena
   float* arenas_[3] = {};

@@ -20,6 +20,11 @@ std::string variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
+int64_t world_of(const RunPlan& plan) {
+  const bool all = plan.spec.strategy.mode == ServerMode::Sync;
+  return all ? static_cast<int64_t>(plan.place.workers.size()) * plan.threads : plan.threads;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<ParameterServer>> ParameterServer::open(const RunPlan& plan) {
@@ -28,8 +33,7 @@ Result<std::unique_ptr<ParameterServer>> ParameterServer::open(const RunPlan& pl
   alone.workers = {""};
   alone.key = plan.place.key;
   TRY(auto gang, meet({.place = alone, .threads = plan.threads}, deadline));
-  const auto workers = static_cast<int64_t>(plan.place.workers.size());
-  const int64_t world = workers * plan.threads;
+  const int64_t world = world_of(plan);
   const TeamPlan team_plan{.elements = plan.layout.size(),
                            .states = OptimizerKernel(plan.spec.optimizer, plan.layout).states(),
                            .arenas = most_nodes(world, leaf_count(world))};
@@ -52,10 +56,10 @@ Result<std::unique_ptr<ParameterServer>> ParameterServer::open(const RunPlan& pl
 ParameterServer::ParameterServer(const RunPlan& plan, std::unique_ptr<Gang> gang, std::unique_ptr<Team> team,
                                  std::unique_ptr<ServerClient> client)
     : plan_(plan),
-      world_(static_cast<int>(plan.place.workers.size()) * plan.threads),
+      world_(static_cast<int>(world_of(plan))),
       leaves_(leaf_count(world_)),
-      worker_nodes_(largest_nodes({owned_leaves(first(), world_, leaves_).begin,
-                                   owned_leaves(first() + plan.threads - 1, world_, leaves_).end})),
+      worker_nodes_(largest_nodes({owned_leaves(place(first()), world_, leaves_).begin,
+                                   owned_leaves(place(first() + plan.threads - 1), world_, leaves_).end})),
       gang_(std::move(gang)),
       team_(std::move(team)),
       exchange_(std::make_unique<Exchange>(*team_)),
@@ -113,24 +117,42 @@ Result<Outcome> ParameterServer::finish_step(int me, const Update& update, const
 
 // No thread pushes again before all of this worker's have met.
 int64_t ParameterServer::steps_seen(int, int64_t steps) const {
-  const ServerMode mode = plan_.spec.strategy.mode;
-  const bool may_be_left_behind =
-      mode == ServerMode::Ssp || (mode == ServerMode::Sync && plan_.spec.strategy.backup > 0);
-  return may_be_left_behind ? std::clamp(steps_pushed(), steps, plan_.steps) : steps;
+  if (!is_sync()) return steps_of_parts();
+  return plan_.spec.strategy.backup > 0 ? std::clamp(steps_pushed(), steps, plan_.steps) : steps;
 }
 
-// Of which the servers have this worker's gradients, or did without.
+// sync: of which the servers have this worker's gradients, or did without.
 int64_t ParameterServer::steps_pushed() const {
-  const int64_t steps_of_push = is_sync() ? 1 : plan_.spec.strategy.apply_every;
-  return static_cast<int64_t>(client_->begun_at()) + static_cast<int64_t>(client_->pushes()) * steps_of_push;
+  return static_cast<int64_t>(client_->begun_at()) + static_cast<int64_t>(client_->pushes());
+}
+
+// The one that this worker makes next, of all the training's in order.
+int64_t ParameterServer::part() const {
+  const auto begun_at = static_cast<int64_t>(client_->begun_at()), deal = static_cast<int64_t>(client_->deal());
+  return begun_at * workers() + deal * plan_.spec.strategy.apply_every + gathered_parts_;
+}
+
+int64_t ParameterServer::steps_of_parts() const { return std::min(part() / workers(), plan_.steps); }
+
+Range ParameterServer::dealt(int, int64_t batch) const {
+  if (is_sync()) return {0, batch};
+  const int64_t of_batch = part() % workers();
+  return {batch * of_batch / workers(), batch * (of_batch + 1) / workers()};
+}
+
+Result<Outcome> ParameterServer::settle(int me, int64_t step) {
+  if (is_sync() || !plan_.place.is_master() || steps_of_parts() < plan_.steps) return Outcome{};
+  if (talks(me)) TRY(client_->pull_last(team_->params().data()));
+  TRY(meet_threads(me, step));
+  return Outcome{};
 }
 
 int64_t ParameterServer::updates(int64_t) const { return static_cast<int64_t>(client_->updates()); }
 
 // The servers count everybody's updates: in sync each is a step of all workers, else one worker's push.
 std::optional<double> ParameterServer::samples_learned() const {
-  const auto workers = static_cast<double>(plan_.place.workers.size());
-  const double batches = is_sync() ? 1 : plan_.spec.strategy.apply_every / workers;  // of an update
+  // Batches of an update.
+  const double batches = is_sync() ? 1 : plan_.spec.strategy.apply_every / static_cast<double>(workers());
   return static_cast<double>(client_->updates()) * batches * static_cast<double>(plan_.batch);
 }
 
@@ -161,26 +183,25 @@ Status ParameterServer::push_gradient(const Update& update, const Outcome& outco
   float* sum = sum_results_.front();
   for (size_t i = 1; i < sum_results_.size(); ++i) k.add_to(size, sum_results_[i], sum);
   gathered_outcome_ += outcome;
-  ++gathered_batches_;
-  const bool last = update.step + 1 == plan_.steps;
+  ++gathered_parts_;
   if (gathered_.size() > 0) {
-    if (gathered_batches_ == 1) std::copy_n(sum, size, gathered_.data());
-    if (gathered_batches_ > 1) k.add_to(size, sum, gathered_.data());
+    if (gathered_parts_ == 1) std::copy_n(sum, size, gathered_.data());
+    if (gathered_parts_ > 1) k.add_to(size, sum, gathered_.data());
     sum = gathered_.data();
-    if (gathered_batches_ < plan_.spec.strategy.apply_every && !last) return ok();
+    if (gathered_parts_ < plan_.spec.strategy.apply_every && steps_of_parts() < plan_.steps) return ok();
   }
   // The rest of an epoch may have nothing for this worker. It pushes all the same, for others wait for it.
   const double scale = gathered_outcome_.rows > 0 ? 1 / static_cast<double>(gathered_outcome_.rows) : 0;
   gathered_outcome_ = {};
-  gathered_batches_ = 0;
+  gathered_parts_ = 0;
   return client_->push(sum, update.learning_rate, scale, team_->params().data());
 }
 
 Result<int64_t> ParameterServer::agree(int me, int64_t step) {
   (void)me;
   if (plan_.place.is_master()) return step;
-  // All begin where the master did; who comes again goes on after what the servers have of it.
-  return steps_pushed();
+  // All begin where the master did; who comes again goes on where the others are.
+  return is_sync() ? steps_pushed() : steps_of_parts();
 }
 
 Status ParameterServer::distribute(int me, int64_t step, int64_t updates) {

@@ -1,5 +1,8 @@
 // Parameters are kept by servers, which update them; each worker has a copy of its own, as new as the
-// mode asks. Threads of a worker sum their gradients before they are pushed.
+// mode asks. Threads of a worker sum their gradients before they are pushed. In sync each worker has its share
+// of each batch. Else a batch has as many parts as there are workers, and servers deal all parts of all batches out
+// in order, to whoever has pushed: a fast worker makes more of them, and what a slow or lost one leaves is made by
+// the others.
 #pragma once
 
 #include <memory>
@@ -21,7 +24,7 @@ class ParameterServer : public Updater {
 
   int first() const override { return plan_.place.index * plan_.threads; }
   int64_t leaves() const override { return leaves_; }
-  std::vector<Node> nodes(int me) const override { return largest_nodes(owned_leaves(me, world_, leaves_)); }
+  std::vector<Node> nodes(int me) const override { return largest_nodes(owned_leaves(place(me), world_, leaves_)); }
   ArenaSizes sizes() const override;
   const float* parameters(int) const override { return team_->params().data(); }
   float* gradients(int me, size_t node) override {
@@ -30,9 +33,12 @@ class ParameterServer : public Updater {
   // The master tests alone: the others are at other steps.
   Range evaluated(int me, int64_t samples) const override;
 
+  Range dealt(int me, int64_t batch) const override;
   // Knows of this worker's share of the batch only.
   Result<Outcome> finish_step(int me, const Update& update, const Outcome& own) override;
-  // With `backup` and ssp a worker that was not waited for goes on where the others are.
+  // The master's last step ends with those of the others who are still heard of.
+  Result<Outcome> settle(int me, int64_t step) override;
+  // In sync a worker that was not waited for goes on where the others are, else each at what it is dealt.
   int64_t steps_seen(int me, int64_t steps) const override;
   // Of all workers: each push is one, but for sync.
   int64_t updates(int64_t steps) const override;
@@ -55,17 +61,21 @@ class ParameterServer : public Updater {
 
   Deadline deadline() const { return Deadline::after(plan_.spec.deadline_seconds); }
   int local(int me) const { return me - first(); }
+  int64_t workers() const { return static_cast<int64_t>(plan_.place.workers.size()); }
+  int place(int me) const { return is_sync() ? me : local(me); }
   bool talks(int me) const { return me == first(); }
   bool is_sync() const { return plan_.spec.strategy.mode == ServerMode::Sync; }
   // All threads of this worker.
   Status meet_threads(int me, int64_t step);
   int64_t steps_pushed() const;
+  int64_t part() const;
+  int64_t steps_of_parts() const;
   void sum_threads();
   Status push(const Update& update, const Outcome& outcome);
   Status push_gradient(const Update& update, const Outcome& outcome);
 
   const RunPlan& plan_;
-  const int world_;
+  const int world_;  // participants that share what is cut into leaves: in sync all, else this worker's
   const int64_t leaves_;
   const std::vector<Node> worker_nodes_;
   std::unique_ptr<Gang> gang_;  // of this process alone
@@ -75,9 +85,9 @@ class ParameterServer : public Updater {
   std::vector<TreeSum> sums_;                          // of each node of the worker, over its threads'
   std::vector<std::vector<const float*>> sum_sources_;
   std::vector<float*> sum_results_;
-  Buffer<float> gathered_;     // apply-every: batches since the last push
+  Buffer<float> gathered_;     // apply-every: parts since the last push
   Outcome gathered_outcome_;
-  int gathered_batches_ = 0;
+  int gathered_parts_ = 0;
 };
 
 }  // namespace dtrain::engine

@@ -39,6 +39,12 @@ class Updater {
   virtual const float* parameters(int me) const = 0;
   virtual float* gradients(int me, size_t node) = 0;
 
+  // What of the next step's batch is shared by leaves(): all of it, unless servers deal out parts, which are one
+  // process's each. Asked before the step.
+  virtual Range dealt(int me, int64_t batch) const {
+    (void)me;
+    return {0, batch};
+  }
   // Before the gradients of a step are computed, of so many samples of all participants.
   virtual void begin_step(int me, const Update& update, int64_t samples) {
     (void)me;
@@ -64,8 +70,8 @@ class Updater {
     (void)step;
     return Outcome{};
   }
-  // After finish_step(): the steps that the parameters have seen, of which `steps` came one by one. More
-  // where the others went on without this process.
+  // After finish_step(): the steps that this process need not make any more, of which `steps` came one by one. More
+  // where the others went on without it; not one more where it is to compute another part of the same batch.
   virtual int64_t steps_seen(int me, int64_t steps) const {
     (void)me;
     return steps;

@@ -29,6 +29,7 @@ struct RunPlan {
   int threads = 1;            // participants of this process: threads, each with a GPU if there are any
   int crew = 1;               // threads that compute what the only participant computes: crew.h
   int64_t batch = 0;          // of all workers
+  int64_t batch_at_once = 0;  // of it what participants share: the largest part where servers deal out parts
   int64_t rows_per_sample = 1;
   int64_t steps_per_epoch = 0;
   int64_t steps = 0;

@@ -62,10 +62,10 @@ Status Training::run_participant(int me) {
   TRY(const std::unique_ptr<Share> share, make_share_(plan_, updater_, me));
   if (is_master(me)) say_memory(updater_.sizes(), (buffer_bytes_made() - bytes_before) * plan_.threads);
 
-  Batches batches(plan_, *share);
-  int64_t left_out = 0;  // the steps that the others did without this worker
+  Batches batches(plan_, *share, [&](int64_t batch) { return updater_.dealt(me, batch); });
+  int64_t left_out = 0;  // with backup: the steps that the others did without this worker
   while (step < plan_.steps) {
-    const std::vector<uint32_t>& batch = batches.of(step);
+    const std::span<const uint32_t> batch = batches.of(step);
     const Update update{.step = step, .learning_rate = learning_rate.at(step)};
     updater_.begin_step(me, update, static_cast<int64_t>(batch.size()));
     TRY(const Outcome own, share->train(batch, step));
@@ -94,7 +94,7 @@ Status Training::run_participant(int me) {
     }
     if (saves) TRY(save(me, step));
   }
-  if (me == updater_.first() && (plan_.spec.strategy.backup > 0 || left_out > 0)) {
+  if (me == updater_.first() && plan_.spec.strategy.backup > 0) {
     fmt::print("left_out_of_steps={}\n", left_out);
     std::fflush(stdout);
   }

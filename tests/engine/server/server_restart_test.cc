@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <cstdlib>
@@ -112,6 +113,7 @@ TEST_CASE("async: servers killed at any moment lose no push and apply none twice
     std::atomic<int> pushes = 0, allowed = 0, running = workers;
     std::atomic<bool> enough = false;
     std::vector<int> pushed(static_cast<size_t>(workers));
+    std::vector<std::vector<uint64_t>> dealt(static_cast<size_t>(workers));
     Arena params(size);
     std::vector<std::thread> threads;
     for (int rank = 0; rank < workers; ++rank) {
@@ -125,11 +127,13 @@ TEST_CASE("async: servers killed at any moment lose no push and apply none twice
           }
           for (size_t i = 0; i < size; ++i)
             grads[i] = static_cast<float>(i % 5 + static_cast<size_t>(rank));
+          dealt[static_cast<size_t>(rank)].push_back(client->deal());
           require_ok(client->push(grads.data(), 1, -1, own.data()));
           ++pushed[static_cast<size_t>(rank)];
           ++pushes;
         }
         CHECK(client->pushes() == static_cast<uint64_t>(pushed[static_cast<size_t>(rank)]));
+        dealt[static_cast<size_t>(rank)].push_back(client->deal());
         --running;
         while (running > 0) std::this_thread::yield();
         if (rank == 0) require_ok(client->pull(params.data()));
@@ -154,6 +158,10 @@ TEST_CASE("async: servers killed at any moment lose no push and apply none twice
       wrong += params[i] == static_cast<float>(expected) ? 0 : 1;
     }
     CHECK(wrong == 0);
+    std::vector<uint64_t> all;
+    for (const auto& of : dealt) all.insert(all.end(), of.begin(), of.end());
+    std::ranges::sort(all);
+    for (size_t i = 0; i < all.size(); ++i) REQUIRE(all[i] == i);
   }
 }
 

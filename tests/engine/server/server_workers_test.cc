@@ -128,6 +128,66 @@ TEST_CASE("leaves are those of the workers' threads, of which all have as many")
   CHECK(params.front() == -1);
 }
 
+TEST_CASE("async: workers may have as many threads as they like") {
+  const Layout layout = test_layout();
+  const Servers servers(spec_of(ServerMode::Async), layout, 1, 2);
+  ServerClientConfig first = servers.worker(0), second = servers.worker(1);
+  first.threads = 8;
+  const auto client = join(first, layout);
+  CHECK(required(ServerClient::join(second, layout))->deal() == 1);
+}
+
+TEST_CASE("parts are dealt to whoever pushes, and one who comes again goes on with what it had") {
+  const Layout layout = test_layout();
+  const Servers servers(spec_of(ServerMode::Async), layout, 2, 3);
+  const Arena zeros(static_cast<size_t>(layout.size()));
+  Arena params(zeros.size());
+  const auto push = [&](ServerClient& worker) { require_ok(worker.push(zeros.data(), kRate, kScale, params.data())); };
+  const auto first = join(servers.worker(0), layout);
+  auto second = required(ServerClient::join(servers.worker(1), layout));
+  CHECK(first->deal() == 0);
+  CHECK(second->deal() == 1);
+  for (uint64_t part : {2, 3, 4}) {
+    push(*first);
+    CHECK(first->deal() == part);
+  }
+  push(*second);
+  CHECK(second->deal() == 5);
+  second.reset();
+  push(*first);
+  second = required(ServerClient::join(servers.worker(1), layout));
+  CHECK(second->deal() == 5);
+  CHECK(required(ServerClient::join(servers.worker(2), layout))->deal() == 7);
+  require_ok(first->push(zeros.data(), kRate, kScale, nullptr));
+  CHECK(first->deal() == 8);
+}
+
+TEST_CASE("worker 0 ends with the last pushes of the others, but for who is gone or silent") {
+  for (const ServerMode mode : {ServerMode::Async, ServerMode::Ssp}) {
+    EngineSpec spec = spec_of(mode);
+    spec.deadline_seconds = 3;
+    spec.strategy.staleness = 1;
+    const Layout layout = test_layout();
+    const Servers servers(spec, layout, 2, 4);  // worker 3 never comes
+    const Arena ones(static_cast<size_t>(layout.size()), 1);
+    Arena params(ones.size()), others(ones.size());
+    const auto first = join(servers.worker(0), layout);
+    const auto second = required(ServerClient::join(servers.worker(1), layout));
+    auto third = required(ServerClient::join(servers.worker(2), layout));
+    third.reset();
+    auto ending = std::async(std::launch::async, [&] { return first->pull_last(params.data()); });
+    // Which does not keep them, either.
+    for (int i = 0; i < 3; ++i) require_ok(second->push(ones.data(), kRate, kScale, others.data()));
+    require_ok(second->leave());
+    require_ok(ending.get());
+    CHECK(params == Arena(ones.size(), 3));
+
+    const RawWorker silent(servers.worker(1), layout);
+    require_ok(first->pull_last(params.data()));
+    CHECK(params == Arena(ones.size(), 3));
+  }
+}
+
 TEST_CASE("who connects and says nothing makes room for the workers") {
   EngineSpec spec = spec_of(ServerMode::Async);
   spec.deadline_seconds = 4;

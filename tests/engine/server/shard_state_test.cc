@@ -67,6 +67,29 @@ TEST_CASE("what was committed is there again, with its books") {
   CHECK(state->applied().samples == 32);
 }
 
+TEST_CASE("numbers are dealt in order, each once, whoever opens the file between") {
+  const Folder folder;
+  {
+    const auto state = open(folder);
+    state->begin_filling(1, 1);
+    state->set_filled(0, 0);
+    CHECK(state->deal(2) == 0);
+    CHECK(state->deal(0) == 1);
+    CHECK(state->deal(2) == 0);
+    state->deal_next(2, 0);
+    CHECK(state->deal(2) == 2);
+    state->deal_next(2, 0);  // as before
+    CHECK(state->deal(2) == 2);
+  }
+  const auto state = open(folder);
+  state->deal_next(0, 1);
+  CHECK(state->deal(0) == 3);
+  CHECK(state->deal(1) == 4);
+  CHECK(state->deal(2) == 2);
+  state->set_filled(0, 0);
+  CHECK(state->deal(1) == 0);
+}
+
 TEST_CASE("a change that was not committed is undone") {
   const Folder folder;
   {

@@ -43,19 +43,46 @@ class Text {
   std::optional<RunPlan> plan_;
 };
 
+Range everything(int64_t batch) { return {0, batch}; }
+
+std::vector<uint32_t> of(Batches& batches, int64_t step) {
+  const std::span<const uint32_t> samples = batches.of(step);
+  return {samples.begin(), samples.end()};
+}
+
 TEST_CASE("each step has the sampler's batch, and the next one is asked for") {
   const Text text;
   const SecondHalf share;
-  Batches batches(text.plan(), share);
-  for (int64_t step = 0; step < 6; ++step) CHECK(batches.of(step) == text.sampled(step));
+  Batches batches(text.plan(), share, everything);
+  for (int64_t step = 0; step < 6; ++step) CHECK(of(batches, step) == text.sampled(step));
   CHECK(share.asked == std::vector<int64_t>{10, 4, 10, 10, 4});  // those of the steps 1 to 5
 }
 
 TEST_CASE("who goes on elsewhere has the batch of that step") {
   const Text text;
   const SecondHalf share;
-  Batches batches(text.plan(), share);
-  for (const int64_t step : {1, 4, 2, 3, 5}) CHECK(batches.of(step) == text.sampled(step));
+  Batches batches(text.plan(), share, everything);
+  for (const int64_t step : {1, 4, 2, 3, 5, 4, 5}) CHECK(of(batches, step) == text.sampled(step));
+}
+
+TEST_CASE("of a batch that is dealt out in parts each has its own, several of one batch one after the other") {
+  const Text text;
+  const SecondHalf share;
+  int64_t part = 0;
+  Batches batches(text.plan(), share, [&](int64_t batch) {
+    return Range{batch * part / 3, batch * (part + 1) / 3};
+  });
+  std::vector<uint32_t> seen, sampled;
+  for (int64_t step = 0; step < 6; ++step) {
+    for (part = 0; part < 3; ++part) {
+      const std::vector<uint32_t> mine = of(batches, step);
+      seen.insert(seen.end(), mine.begin(), mine.end());
+    }
+    const std::vector<uint32_t> all = text.sampled(step);
+    sampled.insert(sampled.end(), all.begin(), all.end());
+  }
+  CHECK(seen == sampled);
+  CHECK(share.asked == std::vector<int64_t>{3, 1, 3, 3, 1});  // once a step, of a part
 }
 
 }  // namespace

@@ -142,6 +142,20 @@ TEST_CASE("asynchronous servers come to the accuracy of synchronous ones, within
   }
 }
 
+TEST_CASE("asynchronous workers make each part of each batch once") {
+  for (const char* mode : {"async", "ssp"}) {
+    for (const int parts : {1, 3, 7}) {  // of an update; of 3 x 80, and 3 x 80 = 7 x 34 + 2
+      CAPTURE(std::string(mode));
+      CAPTURE(parts);
+      Json spec = servers(mode);
+      spec.merge_patch({{"epochs", 1}, {"strategy", {{"apply-every", parts}}}});
+      Gang gang(spec, 3, 2);
+      REQUIRE_MESSAGE(gang.run() == 0, gang.logs());
+      CHECK(updates(gang) == (3 * 80 + parts - 1) / parts);
+    }
+  }
+}
+
 TEST_CASE("a batch with fewer samples than workers teaches what it has") {
   for (const char* mode : {"async", "ssp", "sync"}) {
     CAPTURE(std::string(mode));

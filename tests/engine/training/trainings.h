@@ -11,7 +11,9 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -19,6 +21,7 @@
 
 #include "engine/bench/trainings.h"
 #include "engine/data/digits.h"
+#include "engine/formats/checkpoint.h"
 #include "schema/fd.h"
 #include "tests/support/project.h"
 
@@ -154,7 +157,11 @@ struct Gang {
   // It alone, as a later attempt than the others'.
   void start_again(size_t replica) { replicas[replica] = start_[replica]("2"); }
 
-  std::string log(const std::string& name) const { return test::read_file(own / name); }
+  // Asserts nothing: an assertion that failed may be what asks.
+  std::string log(const std::string& name) const {
+    std::ifstream file(own / name, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
   // Of all replicas.
   std::string logs() const {
     std::string all;
@@ -182,6 +189,12 @@ inline double last(const Gang& gang, const std::string& key) {
   const size_t at = log.rfind(key + "=");
   REQUIRE_MESSAGE(at != std::string::npos, log);
   return std::atof(log.c_str() + at + key.size() + 1);
+}
+
+// Of parameters, by the newest checkpoint.
+inline int64_t updates(const Gang& gang) {
+  const auto newest = newest_checkpoint(gang.output / "checkpoints");
+  return newest ? Json::parse(newest->state)["updates"].get<int64_t>() : 0;
 }
 
 inline Json all_reduce(Json more = Json::object()) {

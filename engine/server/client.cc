@@ -87,8 +87,10 @@ ServerClient::~ServerClient() {
   if (heart_.joinable()) heart_.join();
 }
 
+double ServerClient::beats_every() const { return std::min(2.0, config_.spec.deadline_seconds / 10); }
+
 void ServerClient::beat() {
-  const std::chrono::duration<double> pause(std::min(2.0, config_.spec.deadline_seconds / 10));
+  const std::chrono::duration<double> pause(beats_every());
   std::unique_lock lock(mutex_);
   while (!ending_.wait_for(lock, pause, [this] { return ends_; })) {
     for (Lane& lane : lanes_) {
@@ -126,7 +128,7 @@ Frame ServerClient::frame(Op op) const {
           .rank = static_cast<uint32_t>(config_.rank)};
 }
 
-// Until each lane has its last answer.
+// Until each lane has its last answer. Those that have it hear meanwhile that this worker lives: beat() can't tell them.
 Status ServerClient::exchange(bool fills) {
   struct Watch {
     Deadline deadline;
@@ -136,10 +138,21 @@ Status ServerClient::exchange(bool fills) {
   std::vector<Watch> watches(lanes_.size(), {anew()});
   std::vector<pollfd> polled;
   std::vector<size_t> indices;
+  const bool beats = heart_.joinable();
+  auto next_beat = Deadline::after(beats_every());
   while (true) {
     polled.clear();
     indices.clear();
     int timeout_ms = INT_MAX;
+    if (beats) {
+      if (next_beat.expired()) {
+        next_beat = Deadline::after(beats_every());
+        for (Lane& lane : lanes_) {
+          if (lane.done() && lane.connected() && !lane.beat(introduction_).ok()) lane.close();
+        }
+      }
+      timeout_ms = next_beat.remaining_ms();
+    }
     for (size_t i = 0; i < lanes_.size(); ++i) {
       Lane& lane = lanes_[i];
       if (lane.done()) continue;

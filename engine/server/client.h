@@ -104,6 +104,7 @@ class ServerClient {
   void catch_up(const server::Frame& (server::Lane::*said)() const);
   void note_answers();
   void beat();
+  double beats_every() const;  // seconds
 
   const ServerClientConfig config_;
   const int arenas_;

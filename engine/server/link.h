@@ -32,6 +32,11 @@ class Link {
   // The next header may come.
   void next_frame() { header_read_ = 0; }
 
+  // It has what it waited for, and could say nothing until now.
+  void end_wait() {
+    wait = Wait::Nothing;
+    heard = std::chrono::steady_clock::now();
+  }
   // `bytes` must live until they are sent.
   void answer(Frame frame, std::span<const char> bytes = {});
   // With bytes of its own.

@@ -39,7 +39,7 @@ uint64_t Server::deal_of(const Link& link) {
 }
 
 void Server::answer(Link& link, Op op) {
-  link.wait = Wait::Nothing;
+  link.end_wait();
   link.answer(Frame{.op = op,
                     .flags = shard_->state().filled() ? server::kFilled : uint16_t{0},
                     .generation = shard_->state().generation(),
@@ -48,7 +48,7 @@ void Server::answer(Link& link, Op op) {
 }
 
 void Server::answer_data(Link& link, int arena) {
-  link.wait = Wait::Nothing;
+  link.end_wait();
   Frame frame{.op = Op::Data,
               .generation = shard_->state().generation(),
               .sequence = sync_ ? step_->steps() : clocks_.clock(link.rank),
@@ -62,7 +62,7 @@ void Server::answer_data(Link& link, int arena) {
 }
 
 void Server::answer_squares(Link& link) {
-  link.wait = Wait::Nothing;
+  link.end_wait();
   const std::vector<double>& squares = step_->squares();
   std::vector<char> bytes(squares.size() * sizeof(double));
   std::memcpy(bytes.data(), squares.data(), bytes.size());

@@ -114,7 +114,7 @@ void Server::welcome(Link& link) {
   clocks_.put_back(rank);
   if (sync_) step_->forget(rank);
   const ShardState& state = shard_->state();
-  link.wait = Wait::Nothing;
+  link.end_wait();
   link.answer(Frame{.op = Op::Welcome,
                     .flags = state.filled() ? server::kFilled : uint16_t{0},
                     .generation = state.generation(),

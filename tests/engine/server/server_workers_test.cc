@@ -162,6 +162,35 @@ TEST_CASE("parts are dealt to whoever pushes, and one who comes again goes on wi
   CHECK(first->deal() == 8);
 }
 
+TEST_CASE("ssp: a worker that waits at one server is not missed by the others") {
+  EngineSpec spec = spec_of(ServerMode::Ssp);
+  spec.deadline_seconds = 3;
+  spec.strategy.staleness = 0;
+  const Layout layout = test_layout();
+  const Servers servers(spec, layout, 2, 2);
+  const Arena grads(static_cast<size_t>(layout.size()), 1);
+  Arena params(grads.size());
+  const auto first = join(servers.worker(0), layout);
+  RawWorker second(servers.worker(1), layout);
+  const auto push = [&](size_t server, uint64_t sequence) {
+    second.send(server, {.op = server::Op::Push, .flags = server::kWantsParams, .sequence = sequence}, grads.data());
+  };
+  auto waits = std::async(std::launch::async, [&] { return first->push(grads.data(), kRate, kScale, params.data()); });
+  push(1, 1);
+  server::Frame answer;
+  do answer = second.answer(1);
+  while (answer.op == server::Op::Wait);
+  push(1, 2);
+  // At server 0 the first one waits for the second, at server 1 the second for the first: for longer than one may be
+  // silent.
+  for (int i = 0; i < kWaitsADeadline / 2; ++i) {
+    second.send(0, {.op = server::Op::Heartbeat});
+    CHECK(second.answer(1).op == server::Op::Wait);
+  }
+  push(0, 1);
+  require_ok(waits.get());
+}
+
 TEST_CASE("worker 0 ends with the last pushes of the others, but for who is gone or silent") {
   for (const ServerMode mode : {ServerMode::Async, ServerMode::Ssp}) {
     EngineSpec spec = spec_of(mode);

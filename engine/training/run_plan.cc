@@ -143,8 +143,7 @@ Result<RunPlan> make_plan(EngineSpec spec, Place place, std::filesystem::path ou
   TRY(check_memory(plan));
   plan.rows_per_sample = std::max<int64_t>(1, shape.context);
   plan.batch = s.weak_scaling ? s.batch * copies_of(s, plan.place) : s.batch;
-  const bool dealt = s.strategy.kind == Strategy::ParameterServer && s.strategy.mode != ServerMode::Sync;
-  const int64_t parts = dealt ? static_cast<int64_t>(plan.place.workers.size()) : 1;
+  const int64_t parts = plan.deals_parts() ? static_cast<int64_t>(plan.place.workers.size()) : 1;
   plan.batch_at_once = (plan.batch + parts - 1) / parts;
   const int64_t samples = s.epoch_samples > 0 ? s.epoch_samples : plan.train.size();
   if (plan.batch > samples) {

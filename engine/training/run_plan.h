@@ -40,6 +40,10 @@ struct RunPlan {
     if (spec.precision != Precision::Auto) return spec.precision;
     return gpus > 0 ? Precision::Bf16 : Precision::Fp32;
   }
+  // Whether batches are dealt out in parts, to whoever comes next: steps overlap then.
+  bool deals_parts() const {
+    return spec.strategy.kind == Strategy::ParameterServer && spec.strategy.mode != ServerMode::Sync;
+  }
   std::string instructions() const;  // that the steps are computed with: "cuda", or of a CPU the kernels' set
   SamplerOptions sampler() const { return {train.size(), batch, spec.seed, spec.epoch_samples}; }
   LearningRate learning_rate() const;

@@ -78,21 +78,23 @@ Status Training::run_participant(int me) {
     const auto passed = [&](int64_t every) { return step / every > before / every; };
     const bool ends_epoch = last || passed(plan_.steps_per_epoch);
     const bool saves = last || passed(plan_.checkpoint_every);
+    // Where steps overlap, what has ended is told of and saved as of its own end, some parts of the next or none.
+    const auto end = [&](int64_t every) { return plan_.deals_parts() && !last ? step / every * every : step; };
     int64_t known = step - updater_.steps_behind();
     if (ends_epoch || saves) {
       TRY(const Outcome rest, updater_.settle(me, before));
       outcome += rest;
-      known = step;
+      known = ends_epoch ? end(plan_.steps_per_epoch) : step;
     }
     if (is_master(me)) progress_->on_step(known, outcome, updater_.samples_learned(), ends_epoch);
     if (ends_epoch) {
       std::optional<Outcome> test;
       if (plan_.test) {
-        TRY(test, evaluate(me, step, *share));
+        TRY(test, evaluate(me, known, *share));
       }
-      if (is_master(me)) progress_->on_epoch(step, test);
+      if (is_master(me)) progress_->on_epoch(known, test);
     }
-    if (saves) TRY(save(me, step));
+    if (saves) TRY(save(me, end(plan_.checkpoint_every)));
   }
   if (me == updater_.first() && plan_.spec.strategy.backup > 0) {
     fmt::print("left_out_of_steps={}\n", left_out);

@@ -78,7 +78,14 @@ Result<Dataset> Dataset::open_like(const Dataset& training, const fs::path& path
   TRY(Dataset set, read(path, {.part = Part::Test,
                                .context = training.context(),
                                .vocabulary = training.vocabulary()}));
-  if (set.kind() == Kind::Tokens) return set;
+  if (set.kind() == Kind::Tokens) {
+    if (set.tokens_->is_text() == training.tokens_->is_text()) return set;
+    const auto form = [](const TokenFile& tokens) { return tokens.is_text() ? "text, a byte a token" : "tokens of 16 bits"; };
+    return Error{Code::InvalidArgument,
+                 fmt::format("{} is {}, and what is trained on is {}", path.native(), form(*set.tokens_),
+                             form(*training.tokens_)),
+                 "a test set of the same form"};
+  }
   TRY(set.check_like(training));
   set.classes_ = training.classes_;
   set.standardise_by(training.mean_, training.deviation_);

@@ -24,6 +24,7 @@ class TokenFile {
 
   int64_t size() const { return size_; }
   int64_t vocabulary() const { return vocabulary_; }
+  bool is_text() const { return bytes_; }
   // Tokens [begin, begin + out.size()).
   void copy(int64_t begin, std::span<int32_t> out) const;
   // That will be copied next: the disk brings them meanwhile.

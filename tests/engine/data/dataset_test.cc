@@ -177,6 +177,8 @@ TEST_CASE("windows of tokens, each with what follows as its target") {
   REQUIRE(training.ok());
   CHECK(training->vocabulary() == 5);
   says(Dataset::open_like(*training, folder / "b.u16.bin"), {"b.u16.bin", "token 5 at position 2"});
+  put(folder / "text", "\1\2\3\1\2\3");
+  says(Dataset::open_like(*training, folder / "text"), {"text is text, a byte a token, and what is trained on is tokens of 16 bits"});
 }
 
 }  // namespace

@@ -20,6 +20,7 @@ class LearningRate {
 
   // `step` counts from 0. Warm-up rises so that its last step has the full rate, the first a share.
   double at(int64_t step) const;
+  int64_t warm_up() const { return warm_up_; }  // steps
 
  private:
   double full_;  // scaled with the batch

@@ -36,6 +36,13 @@ void say_data(const RunPlan& plan) {
   fmt::print("{}\n", line);
 }
 
+void say_schedule(const RunPlan& plan) {
+  const LearningRate rate = plan.learning_rate();
+  if (rate.warm_up() <= plan.steps) return;
+  fmt::print("warm-up takes {} steps, and there are {}: the learning rate ends at {:.3g}\n", rate.warm_up(), plan.steps,
+             rate.at(plan.steps - 1));
+}
+
 }  // namespace
 
 Status Training::run() {
@@ -112,6 +119,7 @@ Result<int64_t> Training::begin(int me) {
   int64_t step = 0, updates = 0;
   if (is_master(me)) {
     say_data(plan_);
+    say_schedule(plan_);
     TRY(Saver saver, Saver::open(plan_));
     saver_.emplace(std::move(saver));
     TRY(start_.read(plan_, updater_));

@@ -170,7 +170,7 @@ TEST_CASE("a batch with fewer samples than workers teaches what it has") {
 
 TEST_CASE("a training says what its data are, how many epochs are done, and that nothing is left of one that is over") {
   const test::TemporaryFolder folder;
-  const Json spec = all_reduce({{"epochs", 1.5}});
+  const Json spec = all_reduce({{"epochs", 1.5}, {"schedule", {{"warm-up-epochs", 2}}}});
   for (const char* attempt : {"1", "2"}) {
     Gang gang(spec, 1, 0, attempt, folder / "out");
     REQUIRE_MESSAGE(gang.run() == 0, gang.logs());
@@ -178,6 +178,7 @@ TEST_CASE("a training says what its data are, how many epochs are done, and that
     const auto says = [&](const std::string& text) { return log.find(text) != std::string::npos; };
     CHECK_MESSAGE(says("data samples=4000 test_samples=500 shape=1x28x28 classes=10\n"), log);
     const bool first = attempt[0] == '1';
+    CHECK_MESSAGE(says("warm-up takes 160 steps, and there are 120: the learning rate ends at 0.075\n"), log);
     CHECK_MESSAGE(says("epoch=1 step=80 ") == first, log);
     CHECK_MESSAGE(says("epoch=1.50 step=120 ") == first, log);
     CHECK_MESSAGE(says("all 120 steps are done: nothing is left to train\n") != first, log);

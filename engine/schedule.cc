@@ -24,6 +24,7 @@ double LearningRate::at(int64_t step) const {
     case Schedule::Constant:
       return full_;
     case Schedule::Step: {
+      if (spec_.every_steps > 0) return full_ * std::pow(spec_.factor, step / spec_.every_steps);
       const double epochs = static_cast<double>(step) / length_.steps_per_epoch;
       // 0.3 epochs are three times 0.1, though the quotient of the doubles is a little less.
       return full_ * std::pow(spec_.factor, std::floor(epochs / spec_.every_epochs + 1e-9));

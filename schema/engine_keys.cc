@@ -14,17 +14,10 @@ using namespace shapes;
 namespace limits = engine_limits;
 using limits::Range;
 
-bool is_epochs(std::string_view text) {
-  const auto span = parse_training_span(text);
-  return span && span->epochs;
-}
-
 const TextFormat kSpanText{
     "a span such as 500 steps or 0.5 epochs",
     "^([0-9]{1,12} *steps?|[0-9]{1,6}(\\.[0-9]{1,9})? *epochs?)$",
     [](std::string_view text) { return parse_training_span(text).has_value(); }};
-const TextFormat kEpochsText{"a span such as 2 epochs", "^[0-9]{1,6}(\\.[0-9]{1,9})? *epochs?$",
-                             is_epochs};
 
 Shape whole(Range range) {
   return integer(range.least, range.most);
@@ -164,7 +157,7 @@ Shape schedule() {
   const auto falling =
       options("a map of final, warm-up and scale-with-batch", {last, warm_up, scale});
   const auto step = options("a map of every, factor, warm-up and scale-with-batch",
-                            {{"every", text(kEpochsText), "When it falls. Left out: 1 epoch."},
+                            {{"every", text(kSpanText), "When it falls. Left out: 1 epoch."},
                              {"factor", real(limits::kFraction), "To which part. Left out: 0.1."},
                              warm_up,
                              scale});

@@ -214,7 +214,8 @@ class SectionReader {
       schedule.warm_up_steps = span->epochs ? 0 : static_cast<int64_t>(span->count);
     }
     if (const auto span = span_in(chosen.options, "every", chosen.path, MayBeNothing::No)) {
-      schedule.every_epochs = span->count;
+      if (span->epochs) schedule.every_epochs = span->count;
+      if (!span->epochs) schedule.every_steps = static_cast<int64_t>(span->count);
     }
     schedule.factor = number(chosen.options, "factor", schedule.factor);
     schedule.final_fraction = number(chosen.options, "final", schedule.final_fraction);

@@ -250,6 +250,7 @@ void fields_of(Io& io, ScheduleSpec& schedule) {
   io.number("warm-up-epochs", schedule.warm_up_epochs, limits::kEpochsOrNone);
   io.number("warm-up-steps", schedule.warm_up_steps, limits::kStepsOrNone);
   io.number("every-epochs", schedule.every_epochs, limits::kEpochs);
+  io.number("every-steps", schedule.every_steps, limits::kStepsOrNone);
   io.number("factor", schedule.factor, limits::kFraction);
   io.number("final", schedule.final_fraction, limits::kFraction);
   io.number("scale-with-batch", schedule.scale_with_batch, limits::kBatchOrNone);

@@ -97,6 +97,7 @@ struct ScheduleSpec {
   double warm_up_epochs = 0;  // from 0 to the learning rate, linearly
   int64_t warm_up_steps = 0;  // if not 0, instead of warm_up_epochs
   double every_epochs = 1;    // step
+  int64_t every_steps = 0;    // step; if not 0, instead of epochs
   double factor = 0.1;        // step
   double final_fraction = 0;  // cosine, linear: of the learning rate, at the end
   int scale_with_batch = 0;   // not 0: the learning rate is for this batch, and grows with the global one

@@ -31,6 +31,10 @@ TEST_CASE("step multiplies after each so many epochs, parts of epochs too") {
                             {.steps_per_epoch = 100, .total_steps = 1000, .global_batch = 1});
   CHECK(tenths.at(29) == 0.25);
   CHECK(tenths.at(30) == 0.125);
+  const LearningRate by_steps(1, {.kind = Schedule::Step, .every_steps = 7, .factor = 0.5}, kLength);
+  CHECK(by_steps.at(6) == 1);
+  CHECK(by_steps.at(7) == 0.5);
+  CHECK(by_steps.at(14) == 0.25);
 }
 
 TEST_CASE("cosine and linear fall to their final share at the end, and stay there") {

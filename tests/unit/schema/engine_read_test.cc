@@ -126,11 +126,12 @@ TEST_CASE("lengths, optimisers, schedules and the rest") {
         OptimizerSpec{Optimizer::AdamW, 0.001, 0, false, 0.8, 0.9, 1e-6, 0.01});
   CHECK(read("schedule: cosine").schedule.kind == Schedule::Cosine);
   CHECK(read("schedule: {constant: {warm-up: 500 steps, scale-with-batch: 64}}").schedule ==
-        ScheduleSpec{Schedule::Constant, 0, 500, 1, 0.1, 0, 64});
+        ScheduleSpec{Schedule::Constant, 0, 500, 1, 0, 0.1, 0, 64});
   CHECK(read("schedule: {step: {every: 2.5 epochs, factor: 0.5}}").schedule ==
-        ScheduleSpec{Schedule::Step, 0, 0, 2.5, 0.5, 0, 0});
+        ScheduleSpec{Schedule::Step, 0, 0, 2.5, 0, 0.5, 0, 0});
+  CHECK(read("schedule: {step: {every: 200 steps}}").schedule == ScheduleSpec{Schedule::Step, 0, 0, 1, 200, 0.1, 0, 0});
   CHECK(read("schedule: {linear: {final: 0.2, warm-up: 1 epoch}}").schedule ==
-        ScheduleSpec{Schedule::Linear, 1, 0, 1, 0.1, 0.2, 0});
+        ScheduleSpec{Schedule::Linear, 1, 0, 1, 0, 0.1, 0.2, 0});
   const EngineSpec steps = read("checkpoint: {every: 500 steps, keep: 2}");
   CHECK(steps.checkpoint_steps == 500);
   CHECK(steps.checkpoint_keep == 2);

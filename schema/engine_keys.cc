@@ -77,9 +77,9 @@ Shape parameter_server() {
                  {{"mode", word({"async", "ssp", "sync"}),
                    "How far workers may drift apart. Left out: async."},
                   {"staleness", whole(limits::kStaleness),
-                   "ssp: steps that the fastest worker may be ahead. Left out: 8."},
+                   "ssp: pushes that the fastest worker may be ahead of the slowest. Left out: 8."},
                   {"apply-every", whole(limits::kApplyEvery),
-                   "Batches that a worker sums before it pushes. Left out: 1."},
+                   "Parts of batches that a worker sums before it pushes. Left out: 1."},
                   {"backup", whole(limits::kBackup),
                    "sync: the slowest so many are not waited for. Left out: 0."},
                   {"data-path", word({"raw", "grpc"}), "How tensors travel. Left out: raw."}});

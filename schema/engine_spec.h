@@ -62,8 +62,8 @@ struct StrategySpec {
   Strategy kind = Strategy::Single;
   int devices = 0;         // mirrored, central-storage; 0: one a core
   ServerMode mode = ServerMode::Async;
-  int staleness = 8;       // ssp: how many clocks the fastest worker may be ahead of the slowest
-  int apply_every = 1;     // batches whose gradients a worker sums before it pushes
+  int staleness = 8;       // ssp: how many pushes the fastest worker may be ahead of the slowest
+  int apply_every = 1;     // parts of batches whose gradients a worker sums before it pushes
   int backup = 0;          // sync: the slowest so many are not waited for
   DataPath data_path = DataPath::Raw;
   int micro_batches = 4;   // pipeline

@@ -21,17 +21,34 @@ bool is_of_the_set(std::string_view path) {
   return path == "train.concurrency" || path == "train.priority";
 }
 
-bool varies(const YamlNode& node, const Shape& shape) {
-  // A dimension's values are known: none of another dimension stands in them.
-  const auto is_value = [](const YamlNode& item) {
-    return item.kind == YamlNode::Kind::Scalar && placeholders(item.text).empty();
-  };
-  return node.kind == YamlNode::Kind::List && !node.refused && !node.items.empty() &&
-         select_shape(shape, node) == nullptr &&
-         std::all_of(node.items.begin(), node.items.end(), is_value) &&
-         std::any_of(node.items.begin(), node.items.end(), [&](const YamlNode& item) {
-           return select_shape(shape, item) != nullptr;
-         });
+// A dimension's values are known: none of another dimension stands in them.
+bool is_value(const YamlNode& item) {
+  return item.kind == YamlNode::Kind::Scalar && placeholders(item.text).empty();
+}
+
+bool is_list_of_values(const YamlNode& item) {
+  return item.kind == YamlNode::Kind::List && std::ranges::all_of(item.items, is_value);
+}
+
+// "[[64], [32, 32]]" where one list belongs.
+bool varies_lists(const YamlNode& node, const Shape& list, const std::string& path) {
+  return path.starts_with("train.engine.") && list.kind == Kind::List &&
+         std::ranges::all_of(node.items, is_list_of_values) &&
+         std::ranges::none_of(node.items, [&](const YamlNode& item) { return select_shape(list.parts[0], item); });
+}
+
+bool varies(const YamlNode& node, const Shape& shape, const std::string& path) {
+  if (node.kind != YamlNode::Kind::List || node.refused || node.items.empty()) return false;
+  if (const Shape* chosen = select_shape(shape, node)) return varies_lists(node, *chosen, path);
+  return std::ranges::all_of(node.items, is_value) &&
+         std::ranges::any_of(node.items, [&](const YamlNode& item) { return select_shape(shape, item) != nullptr; });
+}
+
+std::string text_of(const YamlNode& value) {
+  if (value.kind == YamlNode::Kind::Scalar) return value.text;
+  std::string text;
+  for (const YamlNode& item : value.items) text += (text.empty() ? "" : ", ") + item.text;
+  return '[' + text + ']';
 }
 
 class Finder {
@@ -39,10 +56,10 @@ class Finder {
   explicit Finder(Problems& problems) : problems_(problems) {}
 
   void walk(const YamlNode& node, const Shape& shape, const std::string& path) {
-    if (varies(node, shape)) {
+    if (varies(node, shape, path)) {
       if (is_of_the_set(path)) return;
       Parameter found{"", {}, path};
-      for (const YamlNode& item : node.items) found.values.push_back(item.text);
+      for (const YamlNode& item : node.items) found.values.push_back(text_of(item));
       found_.push_back(std::move(found));
       if (node.items.size() > kMaxVariedValues) {
         problems_.add(node.place, path,

@@ -183,6 +183,29 @@ TEST_CASE("a list is a dimension of the set, and may be asked for elsewhere") {
   CHECK(member(*again, 4) == member(spec, 4));
 }
 
+TEST_CASE("lists where one list belongs are a dimension of the set, too") {
+  const auto mlp = [](const std::string& hidden) {
+    std::string yaml = yaml_with("batch: 8");
+    return yaml.replace(yaml.find("model: mlp"), 10, "model: {mlp: {hidden: " + hidden + "}}");
+  };
+  const Spec spec = parsed(mlp("[[64], [32, 16]]"));
+  REQUIRE(spec.member_count() == 2);
+  CHECK(spec.parameters[0].name == "hidden");
+  CHECK(spec.parameters[0].values == std::vector<std::string>{"[64]", "[32, 16]"});
+  CHECK(member(spec, 1).model == ModelSpec(MlpSpec{{64}}));
+  CHECK(member(spec, 2).model == ModelSpec(MlpSpec{{32, 16}}));
+  const auto again = parse_spec(to_yaml(spec), {});
+  REQUIRE(again.ok());
+  CHECK(member(*again, 2) == member(spec, 2));
+  const Spec one = parsed(mlp("[[64], [32, 16]]"), {.parameters = {{"hidden", "[32, 16]"}}});
+  CHECK(one.member_count() == 1);
+  CHECK(member(one, 0).model == ModelSpec(MlpSpec{{32, 16}}));
+  CHECK(refusal(mlp("[[64], [0]]")) ==
+        "dtrain.yml:5:35: train.engine.model.mlp.hidden[1]: got 0, expected a whole number from 1 to 1000000");
+  CHECK(refusal(mlp("[[64], 32]")) ==
+        "dtrain.yml:5:28: train.engine.model.mlp.hidden[1]: got a list, expected a whole number from 1 to 1000000");
+}
+
 TEST_CASE("-p and --set reach into the section") {
   const std::string yaml = yaml_with("batch: \"{{ batch }}\"\n    clip: [1, 2]");
   const Spec spec = parsed(yaml, {.parameters = {{"batch", "[4, 6]"}, {"clip", "3"}}});

@@ -32,7 +32,6 @@ class DeviceStaging : public Updater {
   Result<Outcome> settle(int me, int64_t step) override;
   int64_t steps_seen(int me, int64_t steps) const override { return keeper_->steps_seen(me, steps); }
   int64_t updates(int64_t steps) const override { return keeper_->updates(steps); }
-  std::optional<double> samples_learned() const override { return keeper_->samples_learned(); }
   Range evaluated(int me, int64_t samples) const override { return keeper_->evaluated(me, samples); }
   Result<Outcome> add_up(int me, int64_t step, const Outcome& own) override { return keeper_->add_up(me, step, own); }
 

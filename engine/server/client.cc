@@ -265,8 +265,14 @@ Status ServerClient::finish() {
   return ask_all(frame(Op::Finish), nullptr);
 }
 
+Outcome ServerClient::learned() const {
+  if (lanes_.empty()) return {};
+  const Frame& answer = lanes_.front().answer();
+  return {.loss = answer.loss, .rows = static_cast<int64_t>(answer.rows)};
+}
+
 Status ServerClient::push(const float* grads, double learning_rate, double gradient_scale,
-                          float* params) {
+                          float* params, const Outcome& of) {
   const std::scoped_lock lock(mutex_);
   for (Lane& lane : lanes_) {
     Request push{.frame = frame(Op::Push), .payload = grads + lane.range().begin};
@@ -276,6 +282,8 @@ Status ServerClient::push(const float* grads, double learning_rate, double gradi
     push.frame.learning_rate = learning_rate;
     push.frame.gradient_scale = gradient_scale;
     push.frame.deal = deal_;
+    push.frame.loss = of.loss;
+    push.frame.rows = static_cast<uint64_t>(of.rows);
     lane.data_to(params);
     lane.ask({push});
   }
@@ -294,7 +302,7 @@ void ServerClient::catch_up(const Frame& (Lane::*said)() const) {
   pushes_ = std::max(pushes_, config_.spec.strategy.mode == ServerMode::Sync ? least : most);
 }
 
-Status ServerClient::push_step(std::span<const NodeSums> nodes, uint64_t samples,
+Status ServerClient::push_step(std::span<const NodeSums> nodes, const Outcome& of,
                                double learning_rate, float* params, bool needs_first) {
   INVARIANT(!nodes.empty() && params != nullptr, "a step has gradients and gives parameters");
   const std::scoped_lock lock(mutex_);
@@ -309,7 +317,8 @@ Status ServerClient::push_step(std::span<const NodeSums> nodes, uint64_t samples
       request.frame.sequence = pushes_ + 1;
       request.frame.payload = bytes_of(lane);
       request.frame.learning_rate = learning_rate;
-      request.frame.samples = samples;
+      request.frame.samples = static_cast<uint64_t>(of.rows);
+      request.frame.loss = of.loss;
       request.frame.leaf_begin = static_cast<uint16_t>(node.begin);
       request.frame.leaf_end = static_cast<uint16_t>(node.end);
       requests.push_back(request);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/layout.h"
+#include "engine/models/model.h"
 #include "engine/server/lane.h"
 #include "engine/server/tunnels.h"
 #include "schema/engine_spec.h"
@@ -70,13 +71,17 @@ class ServerClient {
   // One arena of the servers: 0 parameters, 1 and 2 optimiser state.
   Status read(int arena, float* values);
 
-  // async, ssp: a gradient, which the servers apply at once; then the parameters, unless null.
-  Status push(const float* grads, double learning_rate, double gradient_scale, float* params);
-  // sync: this worker's nodes of the step's tree, over `samples`; then the parameters after the step.
+  // What all workers' updates since the servers were filled were computed from, by the last answer; correct is 0.
+  Outcome learned() const;
+
+  // async, ssp: a gradient, and what it was computed from, which the servers apply at once; then the parameters, unless
+  // null.
+  Status push(const float* grads, double learning_rate, double gradient_scale, float* params, const Outcome& of = {});
+  // sync: this worker's nodes of the step's tree, over `of.rows`; then the parameters after the step.
   // With backup workers the step may have been done without this one; pushes() then tells how far the
   // others are. A step that `needs_first` is not done without worker 0, who may read() what the step before
   // left until it pushes, or lets go.
-  Status push_step(std::span<const NodeSums> nodes, uint64_t samples, double learning_rate,
+  Status push_step(std::span<const NodeSums> nodes, const Outcome& of, double learning_rate,
                    float* params, bool needs_first = false);
 
   // Worker 0: the next step may be done without it, whoever says that it needs it.

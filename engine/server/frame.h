@@ -1,4 +1,4 @@
-// What workers and parameter servers send each other: a header of 120 bytes, little endian, and a
+// What workers and parameter servers send each other: a header of 136 bytes, little endian, and a
 // payload of so many bytes as it says. A worker asks, the server answers in order.
 #pragma once
 
@@ -19,8 +19,8 @@ enum class Op : uint8_t {
   Ready,      // updates: that the written state has seen, begun_at -> Ack
   Read,       // arena -> Data
   Pull,       // sequence: of the worker's last push, for the gate of ssp; kEnds: once the others have left -> Data
-  Push,       // sequence, rates, deal, payload: a gradient; kWantsParams -> Data, else Ack
-  Node,       // sequence, leaves, samples, rates, payload: a node of a step's tree; kLast, kNeedsFirst: the step is
+  Push,       // sequence, rates, deal, loss, rows, payload: a gradient; kWantsParams -> Data, else Ack
+  Node,       // sequence, leaves, samples, rates, loss, payload: a node of a step's tree; kLast, kNeedsFirst: the step is
               // not done without worker 0 -> Squares when the norm is asked for, Data when the step is applied,
               // else no answer
   Apply,      // sequence, gradient_scale -> Data
@@ -30,10 +30,10 @@ enum class Op : uint8_t {
   Finish,     // the experiment is done: no state is needed once the server ends -> Ack
   // A server's.
   Welcome,  // generation, sequence: the worker's last, updates, begun_at, deal; kFilled
-  Data,     // updates, deal, sequence: how far the worker counts as being, payload: the shard's elements of an arena;
+  Data,     // updates, deal, loss, rows, sequence: how far the worker counts as being, payload: the shard's elements of an arena;
             // gradient_scale, samples: with which the last step was applied, 0: the mean
   Squares,  // samples, payload: the sums of squares of its blocks
-  Ack,      // updates, deal
+  Ack,      // updates, deal, loss, rows
   Wait,     // the answer takes longer, for a reason
   Failure,  // code, payload: text
 };
@@ -61,11 +61,13 @@ struct Frame {
   uint64_t threads = 0;   // of the worker
   uint64_t begun_at = 0;  // the step that worker 0 began at
   uint64_t deal = 0;      // async, ssp: what the worker has been dealt; in a Push what it is of
+  double loss = 0;        // summed over rows: of what is sent; of answers, all that the parameters have learned from
+  uint64_t rows = 0;
 
   static constexpr uint32_t kMagic = 0x53507464;  // "dtPS"
-  static constexpr uint8_t kVersion = 3;
+  static constexpr uint8_t kVersion = 4;
 };
-static_assert(sizeof(Frame) == 120 && std::endian::native == std::endian::little);
+static_assert(sizeof(Frame) == 136 && std::endian::native == std::endian::little);
 
 inline constexpr uint64_t kLongestText = 4096;  // of a Failure
 

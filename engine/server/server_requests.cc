@@ -44,7 +44,9 @@ void Server::answer(Link& link, Op op) {
                     .flags = shard_->state().filled() ? server::kFilled : uint16_t{0},
                     .generation = shard_->state().generation(),
                     .updates = shard_->state().blocks() > 0 ? shard_->state().updates(0) : 0,
-                    .deal = deal_of(link)});
+                    .deal = deal_of(link),
+                    .loss = shard_->state().learned().loss,
+                    .rows = shard_->state().learned().rows});
 }
 
 void Server::answer_data(Link& link, int arena) {
@@ -53,7 +55,9 @@ void Server::answer_data(Link& link, int arena) {
               .generation = shard_->state().generation(),
               .sequence = sync_ ? step_->steps() : clocks_.clock(link.rank),
               .updates = shard_->state().blocks() > 0 ? shard_->state().updates(0) : 0,
-              .deal = deal_of(link)};
+              .deal = deal_of(link),
+              .loss = shard_->state().learned().loss,
+              .rows = shard_->state().learned().rows};
   if (const ShardState::Applied& applied = shard_->state().applied(); sync_ && applied.step == frame.sequence) {
     frame.gradient_scale = applied.gradient_scale;
     frame.samples = applied.samples;
@@ -93,8 +97,8 @@ Status Server::begin(Link& link) {
   if ((of_sync && !sync_) || (in.op == Op::Push && sync_)) return out_of_turn(in);
   const bool carries = in.op == Op::Push || in.op == Op::Node || in.op == Op::Write;
   if (in.payload != (carries ? shard_->bytes() : 0)) return out_of_turn(in);
-  if (!std::isfinite(in.learning_rate) || !std::isfinite(in.gradient_scale)) {
-    return Error{Code::InvalidArgument, "a learning rate or scale that is not finite", ""};
+  if (!std::isfinite(in.learning_rate) || !std::isfinite(in.gradient_scale) || !std::isfinite(in.loss)) {
+    return Error{Code::InvalidArgument, "a learning rate, scale or loss that is not finite", ""};
   }
 
   if (in.op == Op::Push) return begin_push(link);
@@ -218,7 +222,9 @@ Status Server::receive_push(Link& link) {
 
 Status Server::finish_push(Link& link) {
   clocks_.advance(link.rank, link.in.sequence);
-  shard_->state().deal_next(link.rank, link.in.deal);
+  if (shard_->state().deal_next(link.rank, link.in.deal)) {
+    shard_->state().add_learned({link.in.loss, link.in.rows});
+  }
   if ((link.in.flags & server::kWantsParams) != 0) {
     wait(link, Wait::Gate);
   } else {
@@ -246,7 +252,7 @@ Status Server::finish_node(Link& link) {
   const Frame& in = link.in;
   if ((in.flags & server::kLast) == 0) return ok();
   if (in.sequence > step_->steps() && !(in.sequence == step_->steps() + 1 && step_->summed())) {
-    step_->complete(link.rank, in.samples, in.learning_rate, (in.flags & server::kNeedsFirst) != 0);
+    step_->complete(link.rank, {in.loss, in.samples}, in.learning_rate, (in.flags & server::kNeedsFirst) != 0);
   }
   wait(link, Wait::Step);
   look_at_step();

@@ -90,11 +90,11 @@ Result<float*> StepSum::node(int worker, uint64_t sequence, int begin, int end) 
   return node.values.data();
 }
 
-void StepSum::complete(int worker, uint64_t samples, double learning_rate, bool needs_first) {
+void StepSum::complete(int worker, const ShardState::Learned& learned, double learning_rate, bool needs_first) {
   Worker& of = workers_[static_cast<size_t>(worker)];
   of.complete = true;
   of.needs_first = needs_first;
-  of.samples = samples;
+  of.learned = learned;
   of.learning_rate = learning_rate;
 }
 
@@ -122,7 +122,7 @@ Result<bool> StepSum::sum() {
   if (have < needed() || (needs_first && !has(0) && let_go_ != steps() + 1)) return false;
 
   tree_.clear();
-  samples_ = 0;
+  learned_ = {};
   bool first = true;
   std::vector<std::pair<int, int>> taken;
   for (int worker = 0; worker < count; ++worker) {
@@ -130,7 +130,8 @@ Result<bool> StepSum::sum() {
     const Worker& of = workers_[static_cast<size_t>(worker)];
     if (first) learning_rate_ = of.learning_rate;
     first = false;
-    samples_ += of.samples;
+    learned_.loss += of.learned.loss;
+    learned_.rows += of.learned.rows;
     for (size_t i = 0; i < of.nodes_used; ++i) {
       const Node& node = of.nodes[i];
       for (const auto& [begin, end] : taken) {
@@ -167,12 +168,13 @@ void StepSum::apply(double gradient_scale) {
       .learning_rate = learning_rate_,
       .gradient_scale = gradient_scale != 0
                             ? gradient_scale
-                            : 1 / static_cast<double>(std::max<uint64_t>(1, samples_))};
+                            : 1 / static_cast<double>(std::max<uint64_t>(1, samples()))};
   const uint64_t step = steps() + 1;
-  shard_.state().set_applied({.step = step, .gradient_scale = gradient_scale, .samples = samples_});
+  shard_.state().set_applied({.step = step, .gradient_scale = gradient_scale, .samples = samples()});
   for (int64_t block = shard_.next_block(writer_, step); block < shard_.state().blocks(); ++block) {
     shard_.apply(writer_, step, block, sum_.data() + shard_.state().block(block).begin, rates);
   }
+  shard_.state().add_learned(learned_);
   summed_ = false;
 }
 

@@ -61,7 +61,7 @@ class StepSum {
   Result<float*> node(int worker, uint64_t sequence, int begin, int end);
   // All nodes of the worker are there. Who `needs_first` is not summed without worker 0,
   // unless that lets go of the step.
-  void complete(int worker, uint64_t samples, double learning_rate, bool needs_first);
+  void complete(int worker, const ShardState::Learned& learned, double learning_rate, bool needs_first);
   void let_go() { let_go_ = steps() + 1; }
   // What a worker has sent of this step is void, unless it was summed.
   void forget(int worker);
@@ -70,7 +70,7 @@ class StepSum {
   // Once enough workers' sums are there: false if they aren't. An error if sums are not finite or
   // two workers sent the same leaves; then nothing changes.
   Result<bool> sum();
-  uint64_t samples() const { return samples_; }
+  uint64_t samples() const { return learned_.rows; }
   const std::vector<double>& squares() const { return squares_; }  // of blocks
   // The sum, divided by the number of samples unless the scale is given. The next step begins.
   void apply(double gradient_scale);
@@ -84,7 +84,7 @@ class StepSum {
     uint64_t sequence = 0;
     size_t nodes_used = 0;
     bool complete = false, needs_first = false;
-    uint64_t samples = 0;
+    ShardState::Learned learned;
     double learning_rate = 0;
     std::vector<Node> nodes;  // more than used: memory for the next step
   };
@@ -96,7 +96,7 @@ class StepSum {
   std::vector<Worker> workers_;
   std::vector<float> sum_;
   std::vector<double> squares_;
-  uint64_t samples_ = 0;
+  ShardState::Learned learned_;
   double learning_rate_ = 0;
   bool summed_ = false;
   uint64_t let_go_ = 0;

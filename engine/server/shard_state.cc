@@ -16,7 +16,7 @@ namespace dtrain::engine {
 
 namespace {
 
-constexpr uint64_t kMagic = 0x3576617473746474;
+constexpr uint64_t kMagic = 0x3676617473746474;
 constexpr size_t kPage = 4096;
 constexpr int kRetry_ms = 20;
 
@@ -52,6 +52,7 @@ struct ShardState::Header {
   int64_t writer;
   Progress after;  // of the writer, once committed
   Applied applied;
+  Learned learned;
   uint32_t finished;
 };
 
@@ -139,6 +140,7 @@ Result<std::unique_ptr<ShardState>> ShardState::open(const std::string& path, co
                   .writer = 0,
                   .after = {},
                   .applied = {},
+                  .learned = {},
                   .finished = 0};
   in_order();
   header.magic = kMagic;
@@ -182,6 +184,7 @@ void ShardState::set_filled(uint64_t updates, uint64_t begun_at) {
   header_->change = Change::None;
   in_order();
   header_->begun_at = begun_at;
+  header_->learned = {};
   std::fill_n(updates_, blocks(), updates);
   std::fill_n(progress_, shape_.writers, Progress{});
   std::fill_n(deals_, shape_.writers, 0);
@@ -223,8 +226,19 @@ uint64_t ShardState::deal(int writer) {
   return deals_[writer] - 1;
 }
 
-void ShardState::deal_next(int writer, uint64_t done) {
-  if (deals_[writer] == done + 1) deals_[writer] = 1 + *std::max_element(deals_, deals_ + shape_.writers);
+bool ShardState::deal_next(int writer, uint64_t done) {
+  if (deals_[writer] != done + 1) return false;
+  deals_[writer] = 1 + *std::max_element(deals_, deals_ + shape_.writers);
+  return true;
+}
+
+const ShardState::Learned& ShardState::learned() const {
+  return header_->learned;
+}
+
+void ShardState::add_learned(const Learned& more) {
+  header_->learned.loss += more.loss;
+  header_->learned.rows += more.rows;
 }
 
 const ShardState::Applied& ShardState::applied() const {

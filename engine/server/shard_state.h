@@ -38,6 +38,11 @@ class ShardState {
     double gradient_scale = 0;  // 0: by the mean
     uint64_t samples = 0;
   };
+  // What the updates since it was filled were computed from.
+  struct Learned {
+    double loss = 0;  // summed over rows
+    uint64_t rows = 0;
+  };
 
   // Takes the state that `path` holds if it has this shape, else an empty one. Waits until no other
   // process has it. An empty path: memory that goes with the process. Makes the path's folder.
@@ -69,12 +74,15 @@ class ShardState {
   void begin_change(int64_t block);
   void commit_change(int writer, uint64_t sequence);
   // What writers have in their hands: of the numbers from 0 on each is dealt once, in order. A writer's is dealt when
-  // it is asked for first, and the next one when it is done with that: nothing happens if it was before.
+  // it is asked for first, and the next one when it is done with that: false, and nothing happens, if it was before.
   uint64_t deal(int writer);
-  void deal_next(int writer, uint64_t done);
+  bool deal_next(int writer, uint64_t done);
   // Of the last step of which anything was applied; set before that.
   const Applied& applied() const;
   void set_applied(const Applied& applied);
+  // A figure to print: a kill while it is added to may cost it a step.
+  const Learned& learned() const;
+  void add_learned(const Learned& more);
 
   // No worker will come that does not use it now.
   bool finished() const;

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstdlib>
+#include <utility>
 
 #include "engine/comm/rendezvous.h"
 #include "engine/kernels/kernels.h"
@@ -111,8 +112,18 @@ Result<Outcome> ParameterServer::finish_step(int me, const Update& update, const
       return std::move(pushed.error()).with_context(fmt::format("step {}", update.step + 1));
     }
   }
+  const bool tells = talks(me) && plan_.place.is_master();
+  const Outcome told = tells ? news() : outcome;
   TRY(meet_threads(me, update.step));
-  return outcome;
+  return told;
+}
+
+// With what this worker has not pushed yet.
+Outcome ParameterServer::news() {
+  Outcome all = client_->learned();
+  all += gathered_outcome_;
+  const Outcome before = std::exchange(told_, all);
+  return {.loss = all.loss - before.loss, .rows = all.rows - before.rows};
 }
 
 // No thread pushes again before all of this worker's have met.
@@ -141,20 +152,18 @@ Range ParameterServer::dealt(int, int64_t batch) const {
 }
 
 Result<Outcome> ParameterServer::settle(int me, int64_t step) {
-  if (is_sync() || !plan_.place.is_master() || steps_of_parts() < plan_.steps) return Outcome{};
-  if (talks(me)) TRY(client_->pull_last(team_->params().data()));
+  if (is_sync() || !plan_.place.is_master()) return Outcome{};
+  Outcome told;
+  if (talks(me)) {
+    float* const params = team_->params().data();
+    TRY(steps_of_parts() < plan_.steps ? client_->pull(params) : client_->pull_last(params));
+    told = news();
+  }
   TRY(meet_threads(me, step));
-  return Outcome{};
+  return told;
 }
 
 int64_t ParameterServer::updates(int64_t) const { return static_cast<int64_t>(client_->updates()); }
-
-// The servers count everybody's updates: in sync each is a step of all workers, else one worker's push.
-std::optional<double> ParameterServer::samples_learned() const {
-  // Batches of an update.
-  const double batches = is_sync() ? 1 : plan_.spec.strategy.apply_every / static_cast<double>(workers());
-  return static_cast<double>(client_->updates()) * batches * static_cast<double>(plan_.batch);
-}
 
 void ParameterServer::sum_threads() {
   for (size_t i = 0; i < sums_.size(); ++i) {
@@ -172,8 +181,7 @@ Status ParameterServer::push(const Update& update, const Outcome& outcome) {
   }
   // What is saved is of one step: without the slowest, servers might do the next one while the master reads.
   const bool follows_a_save = update.step % plan_.checkpoint_every == 0;
-  return client_->push_step(nodes, static_cast<uint64_t>(outcome.rows), update.learning_rate,
-                            team_->params().data(), follows_a_save);
+  return client_->push_step(nodes, outcome, update.learning_rate, team_->params().data(), follows_a_save);
 }
 
 // One gradient: the mean over what this worker has seen since it pushed last.
@@ -192,9 +200,9 @@ Status ParameterServer::push_gradient(const Update& update, const Outcome& outco
   }
   // The rest of an epoch may have nothing for this worker. It pushes all the same, for others wait for it.
   const double scale = gathered_outcome_.rows > 0 ? 1 / static_cast<double>(gathered_outcome_.rows) : 0;
-  gathered_outcome_ = {};
+  const Outcome gathered = std::exchange(gathered_outcome_, {});
   gathered_parts_ = 0;
-  return client_->push(sum, update.learning_rate, scale, team_->params().data());
+  return client_->push(sum, update.learning_rate, scale, team_->params().data(), gathered);
 }
 
 Result<int64_t> ParameterServer::agree(int me, int64_t step) {

@@ -34,15 +34,14 @@ class ParameterServer : public Updater {
   Range evaluated(int me, int64_t samples) const override;
 
   Range dealt(int me, int64_t batch) const override;
-  // Knows of this worker's share of the batch only.
+  // At the master what all workers computed since it asked last, elsewhere this worker's share.
   Result<Outcome> finish_step(int me, const Update& update, const Outcome& own) override;
-  // The master's last step ends with those of the others who are still heard of.
+  // The newest parameters; the master's last step ends with those of the others who are still heard of.
   Result<Outcome> settle(int me, int64_t step) override;
   // In sync a worker that was not waited for goes on where the others are, else each at what it is dealt.
   int64_t steps_seen(int me, int64_t steps) const override;
   // Of all workers: each push is one, but for sync.
   int64_t updates(int64_t steps) const override;
-  std::optional<double> samples_learned() const override;
   Result<Outcome> add_up(int me, int64_t step, const Outcome& own) override;
   Result<int64_t> agree(int me, int64_t step) override;
 
@@ -70,6 +69,7 @@ class ParameterServer : public Updater {
   int64_t steps_pushed() const;
   int64_t part() const;
   int64_t steps_of_parts() const;
+  Outcome news();
   void sum_threads();
   Status push(const Update& update, const Outcome& outcome);
   Status push_gradient(const Update& update, const Outcome& outcome);
@@ -88,6 +88,7 @@ class ParameterServer : public Updater {
   Buffer<float> gathered_;     // apply-every: parts since the last push
   Outcome gathered_outcome_;
   int gathered_parts_ = 0;
+  Outcome told_;  // the master: of all workers
 };
 
 }  // namespace dtrain::engine

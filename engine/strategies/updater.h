@@ -59,7 +59,7 @@ class Updater {
     (void)offset;
   }
   // Gradients are written; afterwards parameters are new, and gradients may be written again. `own` is
-  // what `me` computed; returns what is known of the whole batch. An error if it went wrong anywhere. Of devices,
+  // what `me` computed; returns what is known of the whole batch, of servers what the whole gang computed since the master asked last. An error if it went wrong anywhere. Of devices,
   // which may still be computing it, that is of the step steps_behind() before: nothing if that was told already.
   virtual Result<Outcome> finish_step(int me, const Update& update, const Outcome& own) = 0;
   virtual int64_t steps_behind() const { return 0; }
@@ -76,9 +76,6 @@ class Updater {
     (void)me;
     return steps;
   }
-  // Samples that the whole gang has learned from so far; nothing where the outcomes of the steps that
-  // this process made tell. Asked at the master, after finish_step().
-  virtual std::optional<double> samples_learned() const { return std::nullopt; }
   // Updates that the parameters have seen after `steps` steps, which is what the optimiser's state counts.
   virtual int64_t updates(int64_t steps) const { return steps; }
   // An evaluation: which of the test samples `me` computes, and what came of all.

@@ -31,19 +31,20 @@ double share(int64_t part, int64_t of) {
 
 Progress::Progress(const RunPlan& plan, int64_t step, Scalar scalar, std::function<Clock::time_point()> now)
     : plan_(plan),
+      stops_(!plan.deals_parts() || plan.place.workers.size() < 2),
       scalar_(std::move(scalar)),
       now_(std::move(now)),
       interval_began_(now_()),
       last_step_(interval_began_),
       step_(step) {}
 
-void Progress::on_step(int64_t step, const Outcome& outcome, std::optional<double> learned, bool ends_epoch) {
+void Progress::on_step(int64_t step, const Outcome& outcome, bool ends_epoch) {
   interval_.outcome += outcome;
   interval_.steps += step - step_;
   step_ = step;
   samples_ += outcome.rows / plan_.rows_per_sample;
   last_step_ = now_();
-  interval_.rate.count(last_step_, learned.value_or(static_cast<double>(samples_)));
+  interval_.rate.count(last_step_, static_cast<double>(samples_));
   const double silent = std::chrono::duration<double>(last_step_ - interval_began_).count();
   if (!ends_epoch && interval_.steps > 0 && silent >= kSpeakEvery_seconds) {
     say(step, std::nullopt);
@@ -57,9 +58,9 @@ double Progress::seconds_left(int64_t step) const {
 }
 
 void Progress::say(int64_t step, const std::optional<Outcome>& test) {
-  // Without the evaluation that came after the last step.
+  // Without the evaluation that came after the last step, if nobody learned meanwhile.
   const double seconds = std::chrono::duration<double>(last_step_ - interval_began_).count();
-  interval_began_ = now_();
+  interval_began_ = stops_ ? now_() : last_step_;
   training_seconds_ += seconds;
   trained_steps_ += interval_.steps;
   const double loss = interval_.outcome.loss / static_cast<double>(interval_.outcome.rows);
@@ -82,6 +83,7 @@ void Progress::say(int64_t step, const std::optional<Outcome>& test) {
   std::fwrite(line.data(), 1, line.size(), stdout);
   std::fflush(stdout);
   interval_ = {};
+  if (!stops_) interval_.rate.count(last_step_, static_cast<double>(samples_));
 }
 
 }  // namespace dtrain::engine

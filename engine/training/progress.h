@@ -27,9 +27,9 @@ class Progress {
   // `step`: what it goes on at. `scalar` takes what is to be drawn.
   Progress(const RunPlan& plan, int64_t step, Scalar scalar, std::function<Clock::time_point()> now = &Clock::now);
 
-  // `step` steps altogether are known, none more than before perhaps. `learned`: samples that the gang has learned
-  // from by then; left out, the outcomes are of all of it. At the end of an epoch on_epoch() follows.
-  void on_step(int64_t step, const Outcome& outcome, std::optional<double> learned, bool ends_epoch);
+  // `step` steps altogether are known, none more than before perhaps, and the outcome of what the gang has learned from
+  // since the last call. At the end of an epoch on_epoch() follows.
+  void on_step(int64_t step, const Outcome& outcome, bool ends_epoch);
   void on_epoch(int64_t step, const std::optional<Outcome>& test);
 
  private:
@@ -37,6 +37,7 @@ class Progress {
   double seconds_left(int64_t step) const;
 
   const RunPlan& plan_;
+  const bool stops_;  // the gang does, while the master tests
   const Scalar scalar_;
   const std::function<Clock::time_point()> now_;
   Interval interval_;

@@ -93,7 +93,7 @@ Status Training::run_participant(int me) {
       outcome += rest;
       known = ends_epoch ? end(plan_.steps_per_epoch) : step;
     }
-    if (is_master(me)) progress_->on_step(known, outcome, updater_.samples_learned(), ends_epoch);
+    if (is_master(me)) progress_->on_step(known, outcome, ends_epoch);
     if (ends_epoch) {
       std::optional<Outcome> test;
       if (plan_.test) {

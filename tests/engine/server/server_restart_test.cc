@@ -115,6 +115,7 @@ TEST_CASE("async: servers killed at any moment lose no push and apply none twice
     std::vector<int> pushed(static_cast<size_t>(workers));
     std::vector<std::vector<uint64_t>> dealt(static_cast<size_t>(workers));
     Arena params(size);
+    Outcome learned;
     std::vector<std::thread> threads;
     for (int rank = 0; rank < workers; ++rank) {
       threads.emplace_back([&, rank] {
@@ -128,7 +129,7 @@ TEST_CASE("async: servers killed at any moment lose no push and apply none twice
           for (size_t i = 0; i < size; ++i)
             grads[i] = static_cast<float>(i % 5 + static_cast<size_t>(rank));
           dealt[static_cast<size_t>(rank)].push_back(client->deal());
-          require_ok(client->push(grads.data(), 1, -1, own.data()));
+          require_ok(client->push(grads.data(), 1, -1, own.data(), {.loss = 0.5, .rows = 1}));
           ++pushed[static_cast<size_t>(rank)];
           ++pushes;
         }
@@ -136,7 +137,9 @@ TEST_CASE("async: servers killed at any moment lose no push and apply none twice
         dealt[static_cast<size_t>(rank)].push_back(client->deal());
         --running;
         while (running > 0) std::this_thread::yield();
-        if (rank == 0) require_ok(client->pull(params.data()));
+        if (rank != 0) return;
+        require_ok(client->pull(params.data()));
+        learned = client->learned();
       });
     }
     std::mt19937 random(17);
@@ -162,6 +165,9 @@ TEST_CASE("async: servers killed at any moment lose no push and apply none twice
     for (const auto& of : dealt) all.insert(all.end(), of.begin(), of.end());
     std::ranges::sort(all);
     for (size_t i = 0; i < all.size(); ++i) REQUIRE(all[i] == i);
+    CHECK(learned.rows <= pushes);
+    CHECK(learned.rows >= pushes - kills());
+    CHECK(learned.loss >= 0.5 * (pushes - kills()));
   }
 }
 
@@ -184,7 +190,7 @@ TEST_CASE("sync: servers killed at any moment give the bits of an undisturbed ru
         for (int step = 1; last < 0 || step <= last; ++step) {
           while (last < 0 && steps >= allowed) std::this_thread::yield();
           const NodeSums node{4 * rank, 4 * rank + 4, grads[rank].data()};
-          require_ok(client->push_step({&node, 1}, 32, 0.01, results[rank].data()));
+          require_ok(client->push_step({&node, 1}, {.rows = 32}, 0.01, results[rank].data()));
           if (rank == 0) steps = step;
         }
       });
@@ -271,7 +277,7 @@ TEST_CASE("sync with a backup and clip: a server that was started again knows ho
   CHECK(dying.answer(1).op == server::Op::Data);
   servers.restart(1);
   const NodeSums node{0, 4, grads.data()};
-  require_ok(first->push_step({&node, 1}, 6, 1, params.data()));
+  require_ok(first->push_step({&node, 1}, {.rows = 6}, 1, params.data()));
   CHECK(params == Arena(params.size(), 0.5));
 }
 

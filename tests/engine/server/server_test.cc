@@ -135,7 +135,7 @@ TEST_CASE("sync: parameters have the bits of the tree's sum, at any number of wo
               nodes.push_back({begin, end, sums.back().data()});
             }
             const int own = (rank + 1) * 8 / workers - rank * 8 / workers;
-            require_ok(client->push_step(nodes, static_cast<uint64_t>(6 * own), 0.1 / step,
+            require_ok(client->push_step(nodes, {.rows = 6 * own}, 0.1 / step,
                                          params.data()));
             CHECK(client->updates() == static_cast<uint64_t>(step));
           }
@@ -161,19 +161,19 @@ TEST_CASE("optimiser state can be read, and filled in again elsewhere") {
   {
     const Servers servers(spec, layout, 2, 1);
     const auto client = join(servers.worker(0), layout, &initial);
-    require_ok(client->push_step({&node, 1}, 1, 0.1, straight.data()));
+    require_ok(client->push_step({&node, 1}, {.rows = 1}, 0.1, straight.data()));
     for (int arena = 0; arena < 3; ++arena) {
       require_ok(client->read(arena, state[static_cast<size_t>(arena)].data()));
     }
     CHECK(state[0] == straight);
-    require_ok(client->push_step({&node, 1}, 1, 0.1, straight.data()));
+    require_ok(client->push_step({&node, 1}, {.rows = 1}, 0.1, straight.data()));
   }
   const Servers servers(spec, layout, 3, 1);
   const auto client = required(ServerClient::join(servers.worker(0), layout));
   const std::vector<const float*> arenas{state[0].data(), state[1].data(), state[2].data()};
   require_ok(client->fill(arenas, 1, 1));
   CHECK(client->updates() == 1);
-  require_ok(client->push_step({&node, 1}, 1, 0.1, resumed.data()));
+  require_ok(client->push_step({&node, 1}, {.rows = 1}, 0.1, resumed.data()));
   CHECK(client->updates() == 2);
   CHECK(resumed == straight);
 }
@@ -200,13 +200,13 @@ TEST_CASE("sync with a backup: the step is done without the slowest, who goes on
   Arena params(grads.size()), late(grads.size());
   const NodeSums node{0, 4, grads.data()}, other{4, 8, none.data()};
   for (int step = 1; step <= 3; ++step) {
-    require_ok(fast->push_step({&node, 1}, 2, 1, params.data()));
+    require_ok(fast->push_step({&node, 1}, {.rows = 2}, 1, params.data()));
     CHECK(params.front() == static_cast<float>(step));
   }
-  require_ok(slow->push_step({&other, 1}, 2, 1, late.data()));
+  require_ok(slow->push_step({&other, 1}, {.rows = 2}, 1, late.data()));
   CHECK(slow->pushes() == 3);
   CHECK(late == params);
-  require_ok(slow->push_step({&node, 1}, 2, 1, late.data()));
+  require_ok(slow->push_step({&node, 1}, {.rows = 2}, 1, late.data()));
   CHECK(late.front() == 4);
 }
 
@@ -220,7 +220,7 @@ TEST_CASE("a gradient that is not finite is refused") {
     const NodeSums node{0, 8, grads.data()};
     const Status pushed = mode == ServerMode::Async
                               ? client->push(grads.data(), 1, 1, params.data())
-                              : client->push_step({&node, 1}, 1, 1, params.data());
+                              : client->push_step({&node, 1}, {.rows = 1}, 1, params.data());
     REQUIRE_FALSE(pushed.ok());
     CHECK(pushed.error().code == Code::InvalidArgument);
     CHECK(pushed.error().message.find("not finite") != std::string::npos);

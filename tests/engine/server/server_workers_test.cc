@@ -122,8 +122,8 @@ TEST_CASE("leaves are those of the workers' threads, of which all have as many")
   const Arena grads(static_cast<size_t>(layout.size()), 1);
   Arena params(grads.size()), others(grads.size());
   const NodeSums left{0, 8, grads.data()}, right{8, 16, grads.data()};
-  auto pushed = std::async(std::launch::async, [&] { return other->push_step({&right, 1}, 1, 1, others.data()); });
-  require_ok(client->push_step({&left, 1}, 1, 1, params.data()));
+  auto pushed = std::async(std::launch::async, [&] { return other->push_step({&right, 1}, {.rows = 1}, 1, others.data()); });
+  require_ok(client->push_step({&left, 1}, {.rows = 1}, 1, params.data()));
   require_ok(pushed.get());
   CHECK(params.front() == -1);
 }
@@ -160,6 +160,34 @@ TEST_CASE("parts are dealt to whoever pushes, and one who comes again goes on wi
   CHECK(required(ServerClient::join(servers.worker(2), layout))->deal() == 7);
   require_ok(first->push(zeros.data(), kRate, kScale, nullptr));
   CHECK(first->deal() == 8);
+}
+
+TEST_CASE("worker 0 hears what all have learned from") {
+  const Layout layout = test_layout();
+  const Arena zeros(static_cast<size_t>(layout.size()));
+  Arena params(zeros.size());
+  const Servers async(spec_of(ServerMode::Async), layout, 2, 2);
+  const auto first = join(async.worker(0), layout);
+  const auto second = required(ServerClient::join(async.worker(1), layout));
+  require_ok(second->push(zeros.data(), kRate, kScale, params.data(), {.loss = 3, .rows = 2}));
+  require_ok(first->push(zeros.data(), kRate, kScale, params.data(), {.loss = 1.5, .rows = 4}));
+  CHECK(first->learned().loss == 4.5);
+  CHECK(first->learned().rows == 6);
+
+  const Servers sync(spec_of(ServerMode::Sync), layout, 2, 2);
+  const auto left = join(sync.worker(0), layout);
+  const auto right = required(ServerClient::join(sync.worker(1), layout));
+  for (int step = 1; step <= 2; ++step) {
+    const NodeSums of_left{0, 4, zeros.data()}, of_right{4, 8, zeros.data()};
+    Arena others(zeros.size());
+    auto pushed = std::async(std::launch::async, [&] {
+      return right->push_step({&of_right, 1}, {.loss = 1, .rows = 5}, 1, others.data());
+    });
+    require_ok(left->push_step({&of_left, 1}, {.loss = 2, .rows = 3}, 1, params.data()));
+    require_ok(pushed.get());
+    CHECK(left->learned().loss == 3 * step);
+    CHECK(left->learned().rows == 8 * step);
+  }
 }
 
 TEST_CASE("ssp: a worker that waits at one server is not missed by the others") {
@@ -243,7 +271,7 @@ TEST_CASE("sync: the error names the worker that is gone") {
   Arena params(grads.size());
   const NodeSums node{0, 4, grads.data()};
   second.reset();
-  const Status pushed = first->push_step({&node, 1}, 1, 0.1, params.data());
+  const Status pushed = first->push_step({&node, 1}, {.rows = 1}, 0.1, params.data());
   REQUIRE_FALSE(pushed.ok());
   CHECK(pushed.error().message.find("worker 1 (gone) did not push") != std::string::npos);
   CHECK(pushed.error().message.find("ps 1 at 127.0.0.1:") == 0);
@@ -259,7 +287,7 @@ TEST_CASE("sync: the error names the worker that is there but says nothing") {
   const Arena grads(static_cast<size_t>(layout.size()), 1);
   Arena params(grads.size());
   const NodeSums node{0, 4, grads.data()};
-  const Status pushed = first->push_step({&node, 1}, 1, 0.1, params.data());
+  const Status pushed = first->push_step({&node, 1}, {.rows = 1}, 0.1, params.data());
   REQUIRE_FALSE(pushed.ok());
   CHECK_MESSAGE(pushed.error().message.find("worker 1") != std::string::npos, pushed.error().message);
 }

@@ -186,10 +186,10 @@ inline void push_after_deadline(ServerClient& first, ServerClient& second, const
   const Arena grads(static_cast<size_t>(layout.size()), 1);
   Arena params(grads.size()), others(grads.size());
   const NodeSums left{0, leaves, grads.data()}, right{leaves, 2 * leaves, grads.data()};
-  auto waits = std::async(std::launch::async, [&] { return second.push_step({&right, 1}, 1, 0.1, others.data()); });
+  auto waits = std::async(std::launch::async, [&] { return second.push_step({&right, 1}, {.rows = 1}, 0.1, others.data()); });
   meanwhile();
   CHECK(waits.wait_for(kLonger) == std::future_status::timeout);
-  require_ok(first.push_step({&left, 1}, 1, 0.1, params.data()));
+  require_ok(first.push_step({&left, 1}, {.rows = 1}, 0.1, params.data()));
   require_ok(waits.get());
   CHECK(params == others);
 }

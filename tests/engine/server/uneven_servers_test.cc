@@ -22,7 +22,7 @@ TEST_CASE("sync with a backup: a step that one server did without a worker is no
   Arena params(grads.size()), late(grads.size());
   const auto push_first = [&] {
     const NodeSums node{0, 2, grads.data()};
-    return std::async(std::launch::async, [&, node] { return first->push_step({&node, 1}, 2, 1, params.data()); });
+    return std::async(std::launch::async, [&, node] { return first->push_step({&node, 1}, {.rows = 2}, 1, params.data()); });
   };
   const NodeSums of_slow{2, 4, grads.data()}, of_dying{4, 8, grads.data()};
   auto step1 = push_first();
@@ -32,9 +32,9 @@ TEST_CASE("sync with a backup: a step that one server did without a worker is no
   // It is stopped after the first server had its gradients.
   auto step2 = push_first();
   dying.push(0, 2, of_dying);
-  require_ok(slow->push_step({&of_slow, 1}, 2, 1, late.data()));
+  require_ok(slow->push_step({&of_slow, 1}, {.rows = 2}, 1, late.data()));
   CHECK(slow->pushes() == 1);
-  require_ok(slow->push_step({&of_slow, 1}, 2, 1, late.data()));
+  require_ok(slow->push_step({&of_slow, 1}, {.rows = 2}, 1, late.data()));
   CHECK(slow->pushes() == 2);
   require_ok(step2.get());
   CHECK(late == params);
@@ -52,7 +52,7 @@ TEST_CASE("sync with a backup: the step after one that is saved waits for worker
   Arena params(grads.size());
   const NodeSums of_first{0, 4, grads.data()}, of_other{4, 8, grads.data()};
   for (const size_t server : {0, 1}) other.push(server, 1, of_other);
-  require_ok(first->push_step({&of_first, 1}, 2, 1, params.data()));
+  require_ok(first->push_step({&of_first, 1}, {.rows = 2}, 1, params.data()));
   const auto push = [&](uint64_t step) {
     for (const size_t server : {0, 1}) {
       other.send(server,
@@ -83,9 +83,9 @@ TEST_CASE("sync with a backup: the step after one that is saved waits for worker
   require_ok(first->let_go());
   goes_on_to(2);
   push(3);
-  require_ok(first->push_step({&of_first, 1}, 2, 1, params.data()));
+  require_ok(first->push_step({&of_first, 1}, {.rows = 2}, 1, params.data()));
   CHECK(first->pushes() == 2);
-  require_ok(first->push_step({&of_first, 1}, 2, 1, params.data(), true));
+  require_ok(first->push_step({&of_first, 1}, {.rows = 2}, 1, params.data(), true));
   goes_on_to(3);
 }
 
@@ -104,7 +104,7 @@ TEST_CASE("sync with a backup and clip: a step goes on without the worker that h
   dying.send(1, {.op = server::Op::Apply, .sequence = 1, .gradient_scale = 0.25});
   CHECK(dying.answer(1).op == server::Op::Data);
   const NodeSums node{0, 4, grads.data()};
-  require_ok(first->push_step({&node, 1}, 6, 1, params.data()));
+  require_ok(first->push_step({&node, 1}, {.rows = 6}, 1, params.data()));
   CHECK(params == Arena(params.size(), 0.5));
 }
 
@@ -120,7 +120,7 @@ TEST_CASE("sync with a backup and clip: the norm is that of means over other sam
   Arena params(of_six.size());
   other.push(1, 1, {4, 8, of_two.data()});
   const NodeSums node{0, 4, of_six.data()};
-  require_ok(first->push_step({&node, 1}, 6, 1, params.data()));
+  require_ok(first->push_step({&node, 1}, {.rows = 6}, 1, params.data()));
   const double expected = 1 / std::sqrt(static_cast<double>(layout.size()));
   CHECK(params.front() == doctest::Approx(expected));
   CHECK(params.back() == doctest::Approx(expected));
@@ -136,7 +136,7 @@ TEST_CASE("sync with a backup and clip: a step may be one of workers who had no 
   const Arena zeros(static_cast<size_t>(layout.size()));
   Arena params(zeros.size(), 1);
   const NodeSums node{0, 4, zeros.data()};
-  require_ok(first->push_step({&node, 1}, 0, 1, params.data()));
+  require_ok(first->push_step({&node, 1}, {.rows = 0}, 1, params.data()));
   CHECK(params == zeros);
 }
 

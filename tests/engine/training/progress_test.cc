@@ -19,31 +19,42 @@ struct Said {
 // A training of 20 steps, 8 an epoch, that goes on at step 2 of it.
 class Watched {
  public:
+  explicit Watched(StrategySpec strategy = {}, Place place = {})
+      : plan_(plan(std::move(strategy), std::move(place))) {}
+
+  void pass(double seconds) {
+    now_ += std::chrono::duration_cast<Progress::Clock::duration>(std::chrono::duration<double>(seconds));
+  }
   // Seconds pass, then so many steps are known, of 10 samples each of them that is new.
   void on_step(double seconds, int64_t step, double loss, bool ends_epoch = false) {
-    now_ += std::chrono::duration_cast<Progress::Clock::duration>(std::chrono::duration<double>(seconds));
+    pass(seconds);
     const int64_t rows = 10 * (step - std::exchange(step_, step));
-    progress_.on_step(step, {.loss = loss * static_cast<double>(rows), .rows = rows}, std::nullopt, ends_epoch);
-    if (ends_epoch) progress_.on_epoch(step, std::nullopt);
+    progress_.on_step(step, {.loss = loss * static_cast<double>(rows), .rows = rows}, ends_epoch);
+    if (!ends_epoch) return;
+    pass(test_seconds);
+    progress_.on_epoch(step, std::nullopt);
   }
+  double test_seconds = 0;
+
   // Since it was asked last.
   std::vector<Said> said() { return std::exchange(said_, {}); }
 
  private:
-  RunPlan plan() const {
+  RunPlan plan(StrategySpec strategy, Place place) const {
     REQUIRE(generate_digits(folder_.path(), {.train = 80, .test = 1, .seed = 1}).ok());
     EngineSpec spec;
     spec.train_data = folder_ / "train";
     spec.batch = 10;
     spec.steps = 20;
-    auto plan = make_plan(spec, {}, folder_ / "out");
+    spec.strategy = std::move(strategy);
+    auto plan = make_plan(spec, std::move(place), folder_ / "out");
     REQUIRE(plan.ok());
     REQUIRE(plan->steps_per_epoch == 8);
     return std::move(*plan);
   }
 
   const Scratch folder_;
-  const RunPlan plan_ = plan();
+  const RunPlan plan_;
   Progress::Clock::time_point now_;
   int64_t step_ = 2;
   std::vector<Said> said_;
@@ -87,6 +98,24 @@ TEST_CASE("nothing is said before a step is known, however long that takes") {
     CHECK(said[0].values.at("loss") == doctest::Approx(7));
     CHECK(said[0].values.at("samples_per_second") == doctest::Approx(10.0 / 12));
   }
+}
+
+TEST_CASE("while the master tests nobody learns, but for workers who don't wait for it") {
+  Watched in_step;
+  in_step.test_seconds = 6;
+  in_step.on_step(1, 4, 3);
+  in_step.on_step(2, 8, 3, true);
+  in_step.on_step(1, 12, 3);
+  in_step.on_step(1, 16, 3, true);
+  CHECK(in_step.said().back().values.at("samples_per_second") == doctest::Approx(40));
+
+  Watched ahead({.kind = Strategy::ParameterServer, .mode = ServerMode::Async},
+                {.workers = {"a:1", "b:1"}, .ps = {"c:1"}});
+  ahead.test_seconds = 6;
+  ahead.on_step(1, 4, 3);
+  ahead.on_step(2, 8, 3, true);
+  ahead.on_step(2, 16, 3, true);
+  CHECK(ahead.said().back().values.at("samples_per_second") == doctest::Approx(80 / 8.0));
 }
 
 }  // namespace

@@ -142,6 +142,24 @@ TEST_CASE("asynchronous servers come to the accuracy of synchronous ones, within
   }
 }
 
+TEST_CASE("the loss that the master tells of is that of all workers") {
+  const auto losses = [](const Gang& gang) {
+    std::vector<std::string> found;
+    const std::string log = gang.log("worker.0");
+    for (size_t at = log.find(" loss="); at != std::string::npos; at = log.find(" loss=", at + 1)) {
+      found.push_back(log.substr(at, log.find(' ', at + 1) - at));
+    }
+    return found;
+  };
+  Json alone = servers("sync");
+  alone["strategy"] = {{"kind", "single"}};
+  Gang one(alone, 1, 0), sync(servers("sync"), 3, 2);
+  REQUIRE_MESSAGE(one.run() == 0, one.logs());
+  REQUIRE_MESSAGE(sync.run() == 0, sync.logs());
+  CHECK(losses(one).size() == 4);
+  CHECK(losses(one) == losses(sync));
+}
+
 TEST_CASE("asynchronous workers make each part of each batch once") {
   for (const char* mode : {"async", "ssp"}) {
     for (const int parts : {1, 3, 7}) {  // of an update; of 3 x 80, and 3 x 80 = 7 x 34 + 2

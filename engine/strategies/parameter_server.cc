@@ -153,6 +153,7 @@ Range ParameterServer::dealt(int, int64_t batch) const {
 
 Result<Outcome> ParameterServer::settle(int me, int64_t step) {
   if (is_sync() || !plan_.place.is_master()) return Outcome{};
+  TRY(meet_threads(me, step));  // all have asked steps_seen()
   Outcome told;
   if (talks(me)) {
     float* const params = team_->params().data();

@@ -103,6 +103,7 @@ void judge_failure(Turn& turn, Experiment& experiment, Replica& replica, const s
       end_attempt(turn, experiment, reason, budget.backoff_ms);
     } else {
       // settle() launches it again; not in this same turn, so that people see it RESTARTING.
+      replica.reason += fmt::format("; restart {} of {}", experiment.restarts_used, budget.limit);
       experiment.not_before_ms = turn.now + std::max<int64_t>(budget.backoff_ms, 1);
     }
     return;

@@ -34,14 +34,21 @@ Shape resources() {
               {"gpus", integer(0, 1024), "Whole GPUs; a replica that asks for none sees none."}});
 }
 
-Shape role(int most, std::string_view expected, Shape run = run_lines()) {
+Shape role(Shape count, std::string_view expected, Shape run = run_lines()) {
   return either(expected,
-                {integer(0, most),
-                 map(expected, {{"count", integer(0, most), "How many of them."},
+                {count,
+                 map(expected, {{"count", count, "How many of them."},
                                 {"resources", resources(), "Replaces train.resources as a whole."},
                                 {"run", std::move(run), "Replaces train.run."},
                                 {"on-failure", word({"fail", "restart", "ignore"}),
                                  "What the exit of one of them means when its code is not 0."}})});
+}
+
+// None at all is refused with its reason, where the roles are read.
+Shape workers(std::string_view expected) {
+  Shape count = integer(0, 10'000);
+  count.expected = expected;
+  return count;
 }
 
 Shape distributed() {
@@ -49,18 +56,19 @@ Shape distributed() {
       "a map of roles, or false",
       {only_false(), nothing(),
        map("a map of roles, or false",
-           {{"worker", role(10'000, "a number of workers, or a map"),
+           {{"worker", role(workers("a whole number from 1 to 10000, or 0 beside a chief"),
+                            "a number of workers, or a map"),
              "Workers; without a chief the first one is the master. Left out: 1."},
-            {"ps", role(10'000, "a number of parameter servers, or a map"),
+            {"ps", role(integer(0, 10'000), "a number of parameter servers, or a map"),
              "Parameter servers; they end with the experiment."},
-            {"master", role(1, "1, or a map"), "What is different for worker 0; adds no process."},
-            {"chief", role(1, "0 or 1, or a map"), "One more process, which decides."},
-            {"evaluator", role(100, "a number of evaluators, or a map"),
+            {"master", role(integer(0, 1), "1, or a map"), "What is different for worker 0; adds no process."},
+            {"chief", role(integer(0, 1), "0 or 1, or a map"), "One more process, which decides."},
+            {"evaluator", role(integer(0, 100), "a number of evaluators, or a map"),
              "Processes beside the training cluster."}})});
 }
 
-Shape engine_role(int most, std::string_view expected) {
-  return role(most, expected, refused("the engine is its own command; remove 'run'"));
+Shape engine_role(Shape count, std::string_view expected) {
+  return role(std::move(count), expected, refused("the engine is its own command; remove 'run'"));
 }
 
 Shape engine_distributed() {
@@ -68,11 +76,11 @@ Shape engine_distributed() {
       "a map of roles, or false",
       {only_false(), nothing(),
        map("a map of roles, or false",
-           {{"worker", engine_role(10'000, "a number of workers, or a map"),
+           {{"worker", engine_role(workers("a whole number from 1 to 10000"), "a number of workers, or a map"),
              "Workers; the first one is the master. Left out: 1."},
-            {"ps", engine_role(10'000, "a number of parameter servers, or a map"),
+            {"ps", engine_role(integer(0, 10'000), "a number of parameter servers, or a map"),
              "Parameter servers; they end with the experiment."},
-            {"master", engine_role(1, "1, or a map"), "What is different for worker 0; adds no process."},
+            {"master", engine_role(integer(0, 1), "1, or a map"), "What is different for worker 0; adds no process."},
             {"chief", refused("worker 0 decides for the engine; write what is different for it as "
                               "'master'")},
             {"evaluator", refused("the engine tests by itself; name its data as data: {test: "
@@ -221,9 +229,8 @@ std::string expectation(const Shape& shape) {
     }
     return all;
   }
-  if (shape.kind != Kind::Integer && shape.kind != Kind::Number) {
-    return std::string(shape.expected);
-  }
+  const bool counts = shape.kind == Kind::Integer || shape.kind == Kind::Number;
+  if (!counts || !shape.expected.empty()) return std::string(shape.expected);
   std::string said = shape.kind == Kind::Integer ? "a whole number" : "a number";
   if (shape.minimum != kLowest && shape.maximum != kHighest) {
     said += fmt::format(" from {} to {}", shape.minimum, shape.maximum);

@@ -68,25 +68,57 @@ bool is_written_as(const Shape& shape, const YamlNode& node) {
   return false;
 }
 
+struct KnownPlace {
+  std::string path;
+  const Shape* shape = nullptr;  // null: there is none
+};
+
 // Where else in the file a key of this name belongs: "train.resources.gpus".
-std::string find_elsewhere(const Shape& shape, std::string_view name, const std::string& path,
-                           const YamlNode* node) {
+KnownPlace find_elsewhere(const Shape& shape, std::string_view name, const std::string& path,
+                          const YamlNode* node) {
   for (const Key& key : shape.keys) {
     const std::string at = join_path(path, key.name);
     if (key.shape.kind == Kind::Refused) continue;
-    if (key.name == name) return at;
+    if (key.name == name) return {at, &key.shape};
   }
   for (const Key& key : shape.keys) {
     const YamlNode* below = node ? node->find(key.name) : nullptr;
     if (key.optional_section && !below) continue;
     const auto found = find_elsewhere(key.shape, name, join_path(path, key.name), below);
-    if (!found.empty()) return found;
+    if (found.shape) return found;
   }
   for (const Shape& part : shape.parts) {
     if (shape.kind == Kind::Dict) continue;
-    if (auto found = find_elsewhere(part, name, path, node); !found.empty()) return found;
+    if (auto found = find_elsewhere(part, name, path, node); found.shape) return found;
   }
-  return "";
+  return {};
+}
+
+// The key of `map` whose name is nearest to this one and that takes the value, as this one does not: "epochs" for
+// `epoch: 3`. Null when there is none.
+const Key* key_beside(const Shape& map, std::string_view name, const YamlNode& value) {
+  std::vector<std::string_view> names;
+  for (const Key& key : map.keys) {
+    const bool takes = key.shape.kind != Kind::Refused && select_shape(key.shape, value) != nullptr;
+    if (takes && key.name == name) return nullptr;
+    if (takes) names.push_back(key.name);
+  }
+  const std::string_view meant = nearest(name, names);
+  const auto found = std::ranges::find(map.keys, meant, &Key::name);
+  return meant.empty() ? nullptr : &*found;
+}
+
+// `place`, and on to where each map of one key leads: {epoch: 3} below train.engine is train.engine.epochs.
+std::string path_meant(const KnownPlace& place, const YamlNode& value) {
+  const Shape* shape = select_shape(*place.shape, value);
+  if (!shape || value.entries.size() != 1) return place.path;
+  const YamlEntry& entry = value.entries.front();
+  if (shape->kind == Kind::Dict) return join_path(place.path, entry.key);
+  const Key* key = key_beside(*shape, entry.key, entry.value);
+  for (const Key& known : shape->keys) {
+    if (!key && known.name == entry.key) key = &known;
+  }
+  return key ? path_meant({join_path(place.path, key->name), &key->shape}, entry.value) : place.path;
 }
 
 // "mesh: {data: ..., model: ...}": how a name is written that stands for nothing without the keys below it; empty for
@@ -119,11 +151,13 @@ class Checker {
   Checker(const Shape& whole, const YamlNode& root, Pass pass, Problems& problems)
       : whole_(whole), root_(root), pass_(pass), problems_(problems) {}
 
-  void check(YamlNode& node, const Shape& shape, const std::string& path) {
+  void check(YamlNode& node, const Shape& shape, const std::string& path, const Key* beside = nullptr) {
     if (node.refused) return;
     const Shape* chosen = select_shape(shape, node);
     if (!chosen) {
-      refuse(node, path, fmt::format("got {}, expected {}", describe(node), expectation(shape)));
+      std::string text = fmt::format("got {}, expected {}", describe(node), expectation(shape));
+      if (beside) text += fmt::format("; did you mean '{}'?", beside->name);
+      refuse(node, path, std::move(text));
       return;
     }
     switch (chosen->kind) {
@@ -221,11 +255,13 @@ class Checker {
         problems_.add(entry.place, join_path(path, entry.key), std::string(known->shape.expected));
         entry.value.refused = true;
       } else if (known) {
-        check(entry.value, known->shape, join_path(path, entry.key));
+        const bool taken = select_shape(known->shape, entry.value) != nullptr;
+        check(entry.value, known->shape, join_path(path, entry.key),
+              taken ? nullptr : key_beside(shape, entry.key, entry.value));
       } else {
         unknown = true;
         entry.value.refused = true;
-        problems_.add(entry.place, join_path(path, entry.key), describe_unknown(entry.key, shape));
+        problems_.add(entry.place, join_path(path, entry.key), describe_unknown(entry, shape));
       }
     }
     // Next to an unknown key, a missing one is most likely the same mistake seen twice.
@@ -239,14 +275,17 @@ class Checker {
     }
   }
 
-  std::string describe_unknown(std::string_view name, const Shape& shape) const {
+  std::string describe_unknown(const YamlEntry& entry, const Shape& shape) const {
+    const std::string& name = entry.key;
     if (name == kMergeKey) return std::string(kNoMergeKeys);
     std::vector<std::string_view> known;
     for (const Key& key : shape.keys) {
       if (key.shape.kind != Kind::Refused) known.push_back(key.name);
     }
-    const std::string elsewhere = find_elsewhere(whole_, name, "", &root_);
-    if (!elsewhere.empty()) return fmt::format("unknown key; did you mean {}?", elsewhere);
+    const KnownPlace elsewhere = find_elsewhere(whole_, name, "", &root_);
+    if (elsewhere.shape) {
+      return fmt::format("unknown key; did you mean {}?", path_meant(elsewhere, entry.value));
+    }
     const std::string_view meant = nearest(name, known);
     if (!meant.empty()) return fmt::format("unknown key; did you mean '{}'?", meant);
     if (known.empty()) return "unknown key, expected none";

@@ -234,6 +234,16 @@ TEST_CASE("values with commas where a number belongs have a hint at the list the
   CHECK(hint({.set = {{"note", "a,b"}}, .parameters = {{"batch", "x"}}}).empty());
 }
 
+TEST_CASE("a misspelt key of the engine is led to the one that takes its value") {
+  const std::string yaml = "project: x\ntrain: {framework: engine, engine: {model: mlp, data: {train: d}}}\n";
+  const auto set = [&](const char* key, const char* value) { return refusal(yaml, {.set = {{key, value}}}); };
+  CHECK(set("train.engine.epoch", "3").ends_with("got '3', expected a map of samples; did you mean 'epochs'?"));
+  CHECK(set("engine.epoch", "3").ends_with("engine: unknown key; did you mean train.engine.epochs?"));
+  CHECK(set("engine.epoch.sample", "3").ends_with("did you mean train.engine.epoch.samples?"));
+  CHECK(set("parameters.rate", "3").ends_with("did you mean train.parameters.rate?"));
+  CHECK(set("resources", "{cpus: 1, gpus: 1}").ends_with("did you mean train.resources?"));
+}
+
 TEST_CASE("--set KEY=null takes a key out, so that another may stand for it") {
   const std::string yaml = yaml_with("epochs: 3");
   CHECK(refusal(yaml, {.set = {{"train.engine.steps", "5"}}}).find("epochs") != std::string::npos);

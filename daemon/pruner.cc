@@ -44,9 +44,17 @@ void remove_unused(const std::filesystem::path& folder) {
   std::filesystem::remove(folder, failed);
 }
 
-Status remove_files_of(const Home& home, const std::filesystem::path& journal, uint32_t number,
+// `runs/4` of the project, which led to what is no more. A project that is gone itself, or out of reach, is none.
+void remove_link(const std::filesystem::path& project, uint32_t number, const std::filesystem::path& folder) {
+  std::error_code failed;
+  if (std::filesystem::exists(std::filesystem::symlink_status(folder, failed))) return;
+  const auto link = project / "runs" / std::to_string(number);
+  if (std::filesystem::read_symlink(link, failed) == folder) std::filesystem::remove(link, failed);
+}
+
+Status remove_files_of(const Home& home, const std::filesystem::path& journal, const Store::Closed& ended,
                        bool outputs) {
-  const auto folder = home.outputs() / std::to_string(number);
+  const auto folder = home.outputs() / std::to_string(ended.number);
   if (outputs) {
     std::error_code error;
     std::filesystem::remove_all(folder, error);
@@ -54,6 +62,7 @@ Status remove_files_of(const Home& home, const std::filesystem::path& journal, u
   } else {
     remove_unused(folder);
   }
+  remove_link(ended.project_dir, ended.number, folder);
   if (::unlink(journal.c_str()) != 0 && errno != ENOENT) {
     return errno_error("delete " + journal.string(), errno);
   }
@@ -122,7 +131,7 @@ Result<std::vector<uint32_t>> Pruner::beyond_limits() {
 }
 
 void Pruner::prune(pb::PruneRequest request, Done done) {
-  waiting_.push_back({std::move(request), std::move(done), {}, 0});
+  waiting_.push_back({std::move(request), std::move(done), {}, {}, 0});
   if (waiting_.size() == 1) begin_next();
 }
 
@@ -140,14 +149,15 @@ void Pruner::begin_next() {
     again_.async_wait([this](boost::system::error_code) { begin_next(); });
     return;
   }
-  const auto chosen = choose(work.request);
+  auto chosen = choose(work.request);
   if (!chosen.ok()) return end(chosen.error());
+  work.chosen = std::move(*chosen);
   work.reply.set_outputs(home_.outputs().string());
-  for (const uint32_t number : *chosen) {
-    work.reply.add_numbers(number);
-    work.reply.set_log_bytes(work.reply.log_bytes() + log_bytes(number));
+  for (const auto& each : work.chosen) {
+    work.reply.add_numbers(each.number);
+    work.reply.set_log_bytes(work.reply.log_bytes() + log_bytes(each.number));
   }
-  if (work.request.dry_run() || chosen->empty()) return begin_sweep(kSubmissionTries);
+  if (work.request.dry_run() || work.chosen.empty()) return begin_sweep(kSubmissionTries);
   remove_files();
 }
 
@@ -161,38 +171,35 @@ bool Pruner::is_being_closed(const pb::PruneRequest& request) const {
   });
 }
 
-Result<std::vector<uint32_t>> Pruner::choose(const pb::PruneRequest& request) {
-  TRY(const auto closed, store_.closed_submissions());
+Result<std::vector<Store::Closed>> Pruner::choose(const pb::PruneRequest& request) {
+  TRY(auto closed, store_.closed_submissions());
   std::set<uint32_t> known;
-  std::set<uint32_t> chosen;
+  for (const auto& each : closed) known.insert(each.number);
+  for (const uint32_t number : request.numbers()) {
+    if (known.contains(number)) continue;
+    TRY(store_.submission(number));
+    return Error{Code::FailedPrecondition, fmt::format("{} has not ended", number),
+                 fmt::format("dtrain kill {} ends it, dtrain wait {} waits for its end", number,
+                             number)};
+  }
+  const std::set<uint32_t> named(request.numbers().begin(), request.numbers().end());
   const int64_t now = unix_ms();
-  for (const auto& each : closed) {
-    known.insert(each.number);
+  std::erase_if(closed, [&](const Store::Closed& each) {
     const bool old = now - static_cast<int64_t>(each.ended_unix_ms) >
                      static_cast<int64_t>(request.older_than_ms());
-    if (request.older_than_ms() > 0 && old) chosen.insert(each.number);
-  }
-  for (const uint32_t number : request.numbers()) {
-    if (!known.contains(number)) {
-      TRY(store_.submission(number));
-      return Error{Code::FailedPrecondition, fmt::format("{} has not ended", number),
-                   fmt::format("dtrain kill {} ends it, dtrain wait {} waits for its end", number,
-                               number)};
-    }
-    chosen.insert(number);
-  }
-  return std::vector<uint32_t>(chosen.begin(), chosen.end());
+    return !named.contains(each.number) && !(request.older_than_ms() > 0 && old);
+  });
+  return closed;
 }
 
 void Pruner::remove_files() {
   const Work& work = waiting_.front();
-  const std::vector<uint32_t> numbers(work.reply.numbers().begin(), work.reply.numbers().end());
   std::vector<std::filesystem::path> journals;
-  for (const uint32_t number : numbers) journals.push_back(logs_.path(number));
-  boost::asio::post(files_, [this, numbers, journals, outputs = work.request.outputs()] {
+  for (const auto& each : work.chosen) journals.push_back(logs_.path(each.number));
+  boost::asio::post(files_, [this, chosen = work.chosen, journals, outputs = work.request.outputs()] {
     Status status = ok();
-    for (size_t i = 0; i < numbers.size() && status.ok(); ++i) {
-      status = remove_files_of(home_, journals[i], numbers[i], outputs);
+    for (size_t i = 0; i < chosen.size() && status.ok(); ++i) {
+      status = remove_files_of(home_, journals[i], chosen[i], outputs);
     }
     boost::asio::post(loop_, [this, status = std::move(status)]() mutable {
       if (!status.ok()) return end(std::move(status));

@@ -3,7 +3,7 @@
 // Owner: daemon main. Thread: loop; files of people's results are deleted on one other thread.
 // Promises: an experiment's row goes last, so that whatever a crash interrupts is done by the next
 // prune; a submission that goes on meanwhile loses nothing it relies on. Never: touches what has not
-// ended, or a result that nobody named.
+// ended, a result that nobody named, or more of a project than its link to results that are gone.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -49,12 +49,13 @@ class Pruner {
     pb::PruneRequest request;
     Done done;
     pb::PruneReply reply;
+    std::vector<Store::Closed> chosen;
     int waits = 0;   // for what has just ended
   };
 
   void begin_next();
   bool is_being_closed(const pb::PruneRequest& request) const;
-  Result<std::vector<uint32_t>> choose(const pb::PruneRequest& request);
+  Result<std::vector<Store::Closed>> choose(const pb::PruneRequest& request);
   Result<std::vector<uint32_t>> beyond_limits();
   void remove_files();
   void remove_rows();

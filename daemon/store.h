@@ -79,6 +79,7 @@ class Store {
   struct Closed {
     uint32_t number = 0;
     uint64_t ended_unix_ms = 0;   // of its last event
+    std::string project_dir = {};
   };
   Result<std::vector<Closed>> closed_submissions();
   // The manifests of all submissions but these, each once.

@@ -48,6 +48,8 @@ TEST_CASE("a pruned experiment is gone, and its project can be sent again") {
   Output second = cluster.run({"prune", "2", "--outputs", "--yes", "--json"}, project);
   CHECK(facts(second)["pruned"] == true);
   CHECK(!fs::exists(cluster.home() / "outputs/2"));
+  CHECK(fs::exists(project / "runs/1/y"));
+  CHECK(!fs::is_symlink(project / "runs/2"));
   CHECK(fs::is_empty(cluster.home() / "blobs"));
   CHECK(fs::is_empty(cluster.home() / "logs"));
 
@@ -55,6 +57,29 @@ TEST_CASE("a pruned experiment is gone, and its project can be sent again") {
   CHECK_MESSAGE(again.code == 0, again.all());
   CHECK(says(again, "a file of this project"));
   CHECK(says(cluster.run({"status", "-a"}), "3"));
+}
+
+TEST_CASE("with results goes the project's link to them, and nothing else of the project") {
+  Cluster cluster;
+  const fs::path project = cluster.project("project: p\ntrain: {run: echo x > $OUTPUT_DIR/y}\n");
+  for (int i = 0; i < 5; ++i) CHECK(cluster.run({"train"}, project).code == 0);
+  const fs::path mine = cluster.folder() / "mine";
+  fs::create_directory(mine);
+  fs::remove(project / "runs/2");
+  fs::create_directory_symlink(mine, project / "runs/2");
+  fs::remove(project / "runs/3");
+  write_file(project / "runs/3", "mine");
+  fs::remove(project / "runs/4");
+  Output pruned = cluster.run({"prune", "1", "2", "3", "4", "--outputs", "--yes"});
+  CHECK_MESSAGE(pruned.code == 0, pruned.all());
+  CHECK(!fs::is_symlink(project / "runs/1"));
+  CHECK(fs::read_symlink(project / "runs/2") == mine);
+  CHECK(read_file(project / "runs/3") == "mine");
+
+  fs::remove_all(project);
+  pruned = cluster.run({"prune", "5", "--outputs", "--yes"});
+  CHECK_MESSAGE(pruned.code == 0, pruned.all());
+  CHECK(!fs::exists(cluster.home() / "outputs/5"));
 }
 
 TEST_CASE("what runs can't be pruned") {

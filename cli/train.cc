@@ -206,6 +206,21 @@ Result<pb::SubmitHeader> header_of(const TrainOptions& options, const Prepared& 
   return header;
 }
 
+Result<pb::PlanReply> plan_of(Connection& connection, const TrainOptions& options, const Prepared& prepared) {
+  pb::PlanRequest request;
+  request.set_spec_yaml(to_yaml(prepared.spec));
+  request.set_host(options.host);
+  return connection.plan(request);
+}
+
+// What no host can ever have is refused before the project is read. Whatever else goes wrong here the submission
+// meets, too, and knows better what to do about.
+Status check_room(Connection& connection, const TrainOptions& options, const Prepared& prepared) {
+  const auto plan = plan_of(connection, options, prepared);
+  if (!plan.ok() && plan.error().code == Code::InvalidArgument) return plan.error();
+  return ok();
+}
+
 // Snapshot and submission; again when a file changed between the two.
 Result<pb::Accepted> sync_and_submit(Connection& connection, const CommandContext& context,
                                      const TrainOptions& options, const Prepared& prepared) {
@@ -270,16 +285,14 @@ Result<int> train(const TrainOptions& options, const CommandContext& context) {
   for (const std::string& warning : spec_warnings(spec)) std::fprintf(stderr, "Warning: %s\n", warning.c_str());
   TRY(Connection connection, connect(Autostart::IfNeeded, context));
   if (options.dry_run) {
-    pb::PlanRequest request;
-    request.set_spec_yaml(to_yaml(prepared.spec));
-    request.set_host(options.host);
-    TRY(const pb::PlanReply plan, connection.plan(request));
+    TRY(const pb::PlanReply plan, plan_of(connection, options, prepared));
     Sink sink(STDOUT_FILENO);
     sink.write(context.json ? plan_json(plan)
                             : render_plan(plan, prepared.spec, screen_of(STDOUT_FILENO)));
     TRY(sink.written());
     return 0;
   }
+  TRY(check_room(connection, options, prepared));
   TRY(const pb::Accepted accepted, sync_and_submit(connection, context, options, prepared));
   FollowOptions following;
   following.detach = options.detach;

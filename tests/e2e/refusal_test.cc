@@ -124,6 +124,7 @@ TEST_CASE("resources that no host can ever give are refused, naming the largest 
   CHECK(output.code == 2);
   CHECK_MESSAGE(output.err.find("900 GiB on one host; the largest is ") != std::string::npos,
                 output.err);
+  CHECK_MESSAGE(output.out.empty(), output.out);  // nor is the project read before
 
   project = cluster.project("project: p\ntrain:\n  resources: {gpus: 1000}\n  run: echo\n");
   output = cluster.run({"train"}, project);

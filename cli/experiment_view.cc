@@ -234,7 +234,7 @@ std::string board_address(const pb::ShowReply& reply) {
   return "";
 }
 
-std::string render_fields(const pb::ShowReply& reply, const View& view) {
+std::string render_fields(const pb::ShowReply& reply, const View& view, const Why& why) {
   const pb::ExperimentInfo& info = reply.experiment();
   const bool set = info.members() != 0;
   Fields fields;
@@ -250,6 +250,8 @@ std::string render_fields(const pb::ShowReply& reply, const View& view) {
                            info.members_running(), info.members_finished(), info.members_failed()));
   }
   fields.add("Reason", reason_beside(info));
+  fields.add_line("Last Line", telling_line(why));
+  if (why.log_tells) fields.add("Log", why.log_command);
   fields.add("Hint", info.hint());
   fields.add("Submitted", moment(info.submitted_unix_ms(), view));
   fields.add("Started", moment(info.started_unix_ms(), view));
@@ -264,7 +266,7 @@ std::string render_fields(const pb::ShowReply& reply, const View& view) {
   fields.add("Directory", info.project_dir());
   fields.add("Output", reply.output_dir());
   fields.add("TensorBoard", board_address(reply));
-  return fields.text();
+  return fields.text(view.screen);
 }
 
 std::string render_one(const pb::ReplicaInfo& replica, const pb::ExperimentInfo& whole,
@@ -301,8 +303,8 @@ std::string render_one(const pb::ReplicaInfo& replica, const pb::ExperimentInfo&
 
 }  // namespace
 
-std::string render_experiment(const pb::ShowReply& reply, const View& view) {
-  std::string out = render_fields(reply, view);
+std::string render_experiment(const pb::ShowReply& reply, const View& view, const Why& why) {
+  std::string out = render_fields(reply, view, why);
   if (!reply.experiment().metrics().empty()) out += "\n" + render_metrics(reply.experiment(), view);
   if (!reply.members().empty()) out += "\n" + render_members(reply, view);
   if (reply.members_left_out() > 0) {

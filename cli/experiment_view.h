@@ -5,14 +5,15 @@
 #include <vector>
 
 #include "cli/view.h"
+#include "cli/why.h"
 #include "schema/dtrain.pb.h"
 #include "schema/ids.h"
 #include "schema/result.h"
 
 namespace dtrain::cli {
 
-// One experiment, or a set with its members.
-std::string render_experiment(const pb::ShowReply& reply, const View& view);
+// One experiment, or a set with its members. `why` is why one failed, as far as its log tells.
+std::string render_experiment(const pb::ShowReply& reply, const View& view, const Why& why = {});
 
 // The replicas that the pattern names. NotFound, with those there are, when it names none.
 Result<std::vector<const pb::ReplicaInfo*>> replicas_named(const pb::ShowReply& reply,

@@ -21,15 +21,22 @@ std::string calm(std::string_view text) {
 
 void Fields::add(std::string_view label, std::string value) {
   if (value.empty()) return;
-  lines_.emplace_back(fmt::format("{}:", label), std::move(value));
+  lines_.push_back({fmt::format("{}:", label), std::move(value), false});
 }
 
-std::string Fields::text() const {
+void Fields::add_line(std::string_view label, std::string value) {
+  if (value.empty()) return;
+  lines_.push_back({fmt::format("{}:", label), calm(value), true});
+}
+
+std::string Fields::text(const Screen& screen) const {
   size_t width = 0;
-  for (const auto& line : lines_) width = std::max(width, line.first.size());
+  for (const Line& line : lines_) width = std::max(width, line.label.size());
+  const size_t room = screen.width > width + 1 ? screen.width - width - 1 : 1;
   std::string out;
-  for (const auto& [label, value] : lines_) {
-    std::string_view rest = value;
+  for (const auto& [label, value, may_cut] : lines_) {
+    const std::string shown = may_cut && screen.width > 0 ? cut_to_width(value, room) : value;
+    std::string_view rest = shown;
     std::string_view left = label;
     while (true) {
       const size_t end = rest.find('\n');

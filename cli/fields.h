@@ -3,8 +3,9 @@
 
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
+
+#include "cli/terminal.h"
 
 namespace dtrain::cli {
 
@@ -12,10 +13,17 @@ class Fields {
  public:
   // An empty value leaves the line out. Line breaks in a value go on in the value's column.
   void add(std::string_view label, std::string value);
-  std::string text() const;
+  // The same for what is of any length: it takes no more than one line of the screen.
+  void add_line(std::string_view label, std::string value);
+  std::string text(const Screen& screen = {}) const;
 
  private:
-  std::vector<std::pair<std::string, std::string>> lines_;
+  struct Line {
+    std::string label;
+    std::string value;
+    bool may_cut = false;
+  };
+  std::vector<Line> lines_;
 };
 
 }  // namespace dtrain::cli

@@ -142,7 +142,7 @@ std::string to_json(const pb::ListReply& reply) {
   return line_of({{"experiments", experiments_of(reply)}});
 }
 
-std::string to_json(const pb::ShowReply& reply) {
+std::string to_json(const pb::ShowReply& reply, const Why& why) {
   Json json = json_of(reply.experiment());
   json["output_dir"] = reply.output_dir();
   json["host"] = reply.host().empty() ? Json() : Json(reply.host());
@@ -166,6 +166,7 @@ std::string to_json(const pb::ShowReply& reply) {
                               {"time_unix_ms", time_of(event.time_unix_ms())},
                               {"attempt", event.attempt()}});
   }
+  json["log_lines"] = why.log_lines;
   return line_of(json);
 }
 

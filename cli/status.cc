@@ -12,6 +12,7 @@
 #include "cli/json_output.h"
 #include "cli/list_view.h"
 #include "cli/measure.h"
+#include "cli/why.h"
 #include "cli/words.h"
 #include "schema/ids.h"
 
@@ -91,10 +92,15 @@ Result<int> status_of_one(const StatusOptions& options, const IdPattern& pattern
                  fmt::format("{} is no set: there are no members to sort", options.id),
                  "dtrain compare sorts several experiments"};
   }
-  if (context.json || !pattern.names_replicas()) read_metrics(reply);
+  Why why;
+  if (context.json || !pattern.names_replicas()) {
+    read_metrics(reply);
+    why = find_why(reply);
+    add_log_lines(why, connection, context);
+  }
   if (sorted) TRY(sort_members(options, view, reply));
   if (!pattern.names_replicas()) {
-    fmt::print("{}", context.json ? to_json(reply) : render_experiment(reply, view));
+    fmt::print("{}", context.json ? to_json(reply, why) : render_experiment(reply, view, why));
     return 0;
   }
   TRY(const std::string text, render_replicas(reply, pattern, view));
@@ -108,7 +114,7 @@ Result<int> status_of_one(const StatusOptions& options, const IdPattern& pattern
     const auto id = parse_replica_id(replicas->Get(i).id());
     if (!id.ok() || !pattern.matches(id.value())) replicas->DeleteSubrange(i, 1);
   }
-  fmt::print("{}", to_json(reply));
+  fmt::print("{}", to_json(reply, why));
   return 0;
 }
 

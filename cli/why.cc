@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cstdio>
 #include <memory>
 
@@ -103,16 +105,6 @@ std::string failure_hint(const pb::ExperimentInfo& info, const std::string& reas
   return hint;
 }
 
-// Empty when it printed nothing, or when its log can't be had: the reason is told all the same.
-std::vector<std::string> last_lines_of(Connection& connection, const CommandContext& context,
-                                       const std::string& replica) {
-  WatchOptions watching;
-  watching.request.set_id(replica);
-  watching.request.set_tail_lines(kLastLines);
-  const auto end = watch(connection, context, std::move(watching));
-  return end.ok() ? end->ending.last_lines(replica) : std::vector<std::string>();
-}
-
 }  // namespace
 
 Why find_why(const pb::ShowReply& reply) {
@@ -153,6 +145,25 @@ Why find_why(const pb::ShowReply& reply) {
   return why;
 }
 
+void add_log_lines(Why& why, Connection& connection, const CommandContext& context) {
+  if (!why.log_tells) return;
+  WatchOptions watching;
+  watching.request.set_id(why.replica);
+  watching.request.set_tail_lines(kLastLines);
+  const auto end = watch(connection, context, std::move(watching));
+  if (end.ok()) why.log_lines = end->ending.last_lines(why.replica);
+}
+
+std::string telling_line(const Why& why) {
+  const auto says = [](const std::string& line) {
+    return line.find_first_of(" \t") != 0 &&
+           std::ranges::any_of(line, [](unsigned char c) { return c >= 0x80 || std::isalnum(c) != 0; });
+  };
+  const auto found = std::find_if(why.log_lines.rbegin(), why.log_lines.rend(), says);
+  if (found != why.log_lines.rend()) return *found;
+  return why.log_lines.empty() ? "" : why.log_lines.back();
+}
+
 std::string render_why(const pb::ExperimentInfo& info, const Why& why, const View& view) {
   const bool over = info.finished_unix_ms() != 0, began = info.started_unix_ms() != 0;
   const std::string since = human_ago(over    ? info.finished_unix_ms()
@@ -191,7 +202,7 @@ Run declare_why(Options& options, CommandContext& context) {
     // Before its first place it has none yet.
     if (pattern.names_replicas() && !reply.replicas().empty()) TRY(replicas_named(reply, pattern));
     Why why = find_why(reply);
-    if (why.log_tells) why.log_lines = last_lines_of(connection, context, why.replica);
+    add_log_lines(why, connection, context);
     const View view = view_of_stdout();
     fmt::print("{}", context.json ? why_json(reply.experiment(), why)
                                   : render_why(reply.experiment(), why, view));

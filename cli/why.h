@@ -1,4 +1,4 @@
-// `dtrain why`: the one reason an experiment waits or ended, found among its facts. Pure.
+// `dtrain why`: the one reason an experiment waits or ended, found among its facts. Pure but for what asks.
 #pragma once
 
 #include <string>
@@ -8,6 +8,9 @@
 #include "schema/dtrain.pb.h"
 
 namespace dtrain::cli {
+
+class Connection;
+struct CommandContext;
 
 struct Why {
   std::string reason;       // one sentence, never empty
@@ -20,6 +23,13 @@ struct Why {
 };
 
 Why find_why(const pb::ShowReply& reply);
+
+// Asks for the lines where the log tells. None when it printed nothing, or when its log can't be had: the reason is
+// told all the same.
+void add_log_lines(Why& why, Connection& connection, const CommandContext& context);
+
+// Of those lines the one that says it: the last that isn't set in, as a hint or a trace is. Empty without any.
+std::string telling_line(const Why& why);
 
 std::string render_why(const pb::ExperimentInfo& info, const Why& why, const View& view);
 

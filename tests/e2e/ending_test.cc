@@ -49,6 +49,9 @@ TEST_CASE("a worker that fails ends the gang; its own words are shown, the rest 
   CHECK(with_id(shown["replicas"], "1.worker.2")["exit_code"] == 3);
   CHECK(with_id(shown["replicas"], "1.master")["state"] == "KILLED");
   CHECK(with_id(shown["replicas"], "1.ps.1")["state"] == "FINISHED");
+  CHECK(shown["log_lines"] == Json({"the cause"}));
+  const Output status = cluster.run({"status", "1"}, project);
+  CHECK_MESSAGE(says(status, "Last Line:    the cause\nLog:          dtrain logs 1.worker.2 --tail 50\n"), status.out);
 
   Output why = cluster.run({"why", "1"});
   CHECK(why.code == 0);

@@ -82,6 +82,24 @@ TEST_CASE("fields, replicas, the last events") {
   CHECK(text.find("Spec:") == std::string::npos);
 }
 
+TEST_CASE("of one that failed by its program's own doing the log's last line that isn't set in") {
+  Why why = find_why(sample());
+  const auto shown = [&](std::vector<std::string> lines, size_t width = 0) {
+    why.log_lines = std::move(lines);
+    const std::string text = render_experiment(sample(), {{width > 0, false, width, 24}, kNow, false}, why);
+    const size_t reason = text.find("Reason:"), log = text.find("Log:");
+    REQUIRE(log < text.find("Submitted:"));
+    const size_t from = text.find('\n', reason) + 1;
+    return text.substr(from, log - from);
+  };
+  CHECK(shown({"Traceback:", "  File \"t.py\", line 3", "ValueError: no data"}) == "Last Line:    ValueError: no data\n");
+  CHECK(shown({"step 1", "dtrain-engine: no labels", "  draw them again", "======"}) ==
+        "Last Line:    dtrain-engine: no labels\n");
+  CHECK(shown({"  all", "  set in"}) == "Last Line:      set in\n");
+  CHECK(shown({}).empty());
+  CHECK(shown({"ValueError: there are no such labels"}, 40) == "Last Line:    ValueError: there are n...\n");
+}
+
 TEST_CASE("-l shows everything") {
   const std::string text = render_experiment(sample(), {{}, kNow, true});
   CHECK(text.find("earlier") == std::string::npos);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <set>
 
@@ -12,6 +13,7 @@
 #include "cli/json_output.h"
 #include "cli/measure.h"
 #include "schema/ids.h"
+#include "schema/variation.h"
 
 namespace dtrain::cli {
 
@@ -57,11 +59,18 @@ Status add_entries(Connection& connection, const std::string& id, std::set<std::
   TRY(ask_for_all_members(connection, reply));
   read_metrics(reply);
   const auto spec = parse_spec(reply.spec_yaml(), {});
+  // Members are made of the same but for lists where one value belongs.
+  std::map<uint64_t, std::shared_ptr<const Settings>> made_of;
   const auto add = [&](pb::ExperimentInfo&& info) {
     if (!known.insert(info.id()).second) return;  // 4 and 4.2 were asked for
     Entry entry;
     const auto parsed = parse_experiment_id(info.id());
-    if (spec.ok() && parsed.ok()) entry.workers = worker_count(*spec, parsed->member);
+    if (spec.ok() && parsed.ok()) {
+      entry.workers = worker_count(*spec, parsed->member);
+      auto& made = made_of[spec->source.empty() ? 0 : variation_of(*spec, parsed->member)];
+      if (!made) made = settings_of(*spec, parsed->member);
+      entry.made_of = made;
+    }
     entry.info = std::move(info);
     entries.push_back(std::move(entry));
   };

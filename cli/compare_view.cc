@@ -23,17 +23,18 @@ std::string upper(std::string text) {
   return text;
 }
 
-// On a narrow screen; what follows from other columns goes before these.
-constexpr int kDropNames = 1, kDropDuration = 2, kDropEfficiency = 3, kDropSpeedup = 4,
-              kDropMetrics = 5;
+// On a narrow screen; what tells nothing or follows from other columns goes before what an entry was given, and that
+// before what it reached.
+constexpr int kDropAlike = 1, kDropNames = 2, kDropDuration = 3, kDropEfficiency = 4, kDropSpeedup = 5,
+              kDropGiven = 6;
 
-// The names of parameters and metrics are people's own, and stay as they are.
-Column column_of(const EntryColumn& column, int metric_order) {
+// The names of parameters and metrics are people's own, and stay as they are. `own_order` is when one of them goes.
+Column column_of(const EntryColumn& column, int own_order) {
   switch (column.kind) {
     case Kind::Parameter:
-      return {column.name, 6, 0, true};
+      return {column.name, 6, own_order, true};
     case Kind::Metric:
-      return {column.name, 6, metric_order, false};
+      return {column.name, 6, own_order, false};
     case Kind::Project:
     case Kind::Name:
       return {upper(column.name), 6, kDropNames, true};
@@ -65,6 +66,14 @@ Cell cell_of(const EntryColumn& column, const EntryValue& value) {
   // Ratios of measurements: their third digit is noise.
   const bool ratio = column.kind == Kind::Speedup || column.kind == Kind::Efficiency;
   return {ratio ? fmt::format("{:.3g}", *number) : number_text(*number)};
+}
+
+bool is_alike(const Comparison& comparison, const EntryColumn& column) {
+  const auto value = [&](const Entry& entry) { return value_of(comparison, entry, column); };
+  return comparison.entries.size() > 1 &&
+         std::ranges::all_of(comparison.entries, [&](const Entry& entry) {
+           return value(entry) == value(comparison.entries.front());
+         });
 }
 
 // Where a parameter is the number of workers, as with `worker: [1, 2]`, once is enough.
@@ -113,17 +122,23 @@ std::string render_comparison(const Comparison& comparison, const std::string& s
   }
   if (!out.empty()) out = "All: " + out + "\n";
 
-  int metric_order = kDropMetrics;
-  for (const EntryColumn& column : comparison.columns) metric_order += column.kind == Kind::Metric;
   std::vector<EntryColumn> columns = comparison.columns;
   std::erase_if(columns, [&](const EntryColumn& column) { return is_said_by_parameter(comparison, column); });
+  // The last one goes first.
+  const auto count = [&](Kind kind) {
+    return static_cast<int>(std::ranges::count(columns, kind, &EntryColumn::kind));
+  };
+  int given_order = kDropGiven + count(Kind::Parameter);
+  int metric_order = given_order + count(Kind::Metric);
   Table table;
   for (const EntryColumn& column : columns) {
     // The rate is what speedup and efficiency are about.
-    const bool stays =
-        column.name == sorted_by || (comparison.scales && column.name == comparison.rate);
-    table.columns.push_back(column_of(column, metric_order));
+    const bool stays = column.kind == Kind::Id || column.name == sorted_by ||
+                       (comparison.scales && column.name == comparison.rate);
+    table.columns.push_back(column_of(column, column.kind == Kind::Metric ? metric_order : given_order));
+    if (is_alike(comparison, column)) table.columns.back().drop_order = kDropAlike;
     if (stays) table.columns.back().drop_order = 0;
+    if (column.kind == Kind::Parameter) --given_order;
     if (column.kind == Kind::Metric) --metric_order;
   }
   for (const Entry& entry : comparison.entries) {

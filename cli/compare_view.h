@@ -8,8 +8,8 @@
 
 namespace dtrain::cli {
 
-// The parameters that all share on one line, then a row an entry. On a narrow screen duration,
-// efficiency and speedup go, then metrics from the last on; `sorted_by` stays.
+// The parameters that all share on one line, then a row an entry. On a narrow screen what all have alike goes,
+// then duration, efficiency and speedup, then parameters from the last on, then metrics; `sorted_by` stays.
 std::string render_comparison(const Comparison& comparison, const std::string& sorted_by,
                               const View& view);
 

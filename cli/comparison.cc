@@ -87,6 +87,27 @@ std::vector<std::string> sort_out_parameters(Comparison& comparison) {
   return differing;
 }
 
+// What an entry has as a parameter is told by that, and a setting has the values of its parameters in it.
+std::vector<std::string> sort_out_settings(std::vector<Entry>& entries, const std::vector<std::string>& metrics) {
+  std::vector<std::shared_ptr<const Settings>> made_of;
+  std::set<std::string> taken = {"id", "project", "name", "state", "duration", "workers", "speedup", "efficiency"};
+  taken.insert(metrics.begin(), metrics.end());
+  for (const Entry& entry : entries) {
+    made_of.push_back(entry.made_of);
+    for (const auto& [name, value] : entry.info.parameters()) taken.insert(name);
+  }
+  std::vector<std::string> names;
+  for (const DifferingSetting& setting : differing_settings(made_of, std::move(taken))) {
+    names.push_back(setting.name);
+    for (size_t i = 0; i < entries.size(); ++i) {
+      const auto& parameters = entries[i].info.parameters();
+      if (!setting.values[i] || parameters.contains(setting.name)) continue;
+      entries[i].settings[setting.name] = substitute(*setting.values[i], {parameters.begin(), parameters.end()});
+    }
+  }
+  return names;
+}
+
 Status choose_rate(Comparison& comparison, const std::string& wanted,
                    const std::vector<std::string>& metrics) {
   const auto has = [&](std::string_view name) {
@@ -146,6 +167,7 @@ Result<Comparison> compare(std::vector<Entry> entries, const CompareWishes& wish
   std::vector<const pb::ExperimentInfo*> infos;
   for (const Entry& entry : all) infos.push_back(&entry.info);
   const std::vector<std::string> metrics = metric_names(infos);
+  const std::vector<std::string> settings = sort_out_settings(comparison.entries, metrics);
   TRY(choose_rate(comparison, wishes.rate, metrics));
   measure_scaling(comparison);
 
@@ -157,8 +179,11 @@ Result<Comparison> compare(std::vector<Entry> entries, const CompareWishes& wish
   if (any_differs(all, name)) columns.push_back({Kind::Name, "name"});
   columns.push_back({Kind::State, "state"});
   columns.push_back({Kind::Duration, "duration"});
-  for (std::string& parameter : sort_out_parameters(comparison)) {
-    columns.push_back({Kind::Parameter, std::move(parameter)});
+  const std::vector<std::string> parameters = sort_out_parameters(comparison);
+  for (const std::string& parameter : parameters) columns.push_back({Kind::Parameter, parameter});
+  for (const std::string& setting : settings) {
+    const bool shown = std::ranges::find(parameters, setting) != parameters.end();
+    if (!shown && !comparison.same.contains(setting)) columns.push_back({Kind::Parameter, setting});
   }
   if (any_differs(all, [](const Entry& entry) { return entry.workers; })) {
     columns.push_back({Kind::Workers, "workers"});
@@ -188,7 +213,9 @@ EntryValue value_of(const Comparison& comparison, const Entry& entry, const Entr
       return maybe(duration_seconds(entry.info, comparison.now_unix_ms));
     case Kind::Parameter: {
       const auto found = entry.info.parameters().find(column.name);
-      return found == entry.info.parameters().end() ? EntryValue() : EntryValue(found->second);
+      if (found != entry.info.parameters().end()) return found->second;
+      const auto setting = entry.settings.find(column.name);
+      return setting == entry.settings.end() ? EntryValue() : EntryValue(setting->second);
     }
     case Kind::Metric: {
       const pb::Metric* metric = find_metric(entry.info, column.name);

@@ -4,11 +4,13 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
+#include "cli/settings.h"
 #include "schema/dtrain.pb.h"
 #include "schema/result.h"
 #include "schema/spec.h"
@@ -21,10 +23,12 @@ enum class MetricValue { Last, Minimum, Maximum };
 struct Entry {
   pb::ExperimentInfo info;  // an experiment or a member, with its metrics
   int workers = 0;          // master or chief included; 0: not known
-  std::optional<double> rate;
+  std::shared_ptr<const Settings> made_of = {};      // null: not known
+  std::map<std::string, std::string> settings = {};  // compare() makes them: keys that others have differently
+  std::optional<double> rate = {};
   // Against the entry with the fewest workers; only of a Comparison that has `scales`.
-  std::optional<double> speedup;     // rate / its rate
-  std::optional<double> efficiency;  // rate per worker / its rate per worker
+  std::optional<double> speedup = {};     // rate / its rate
+  std::optional<double> efficiency = {};  // rate per worker / its rate per worker
 };
 
 // One column: how it is called, and what it takes from an entry.
@@ -35,7 +39,7 @@ struct EntryColumn {
     Name,
     State,
     Duration,
-    Parameter,
+    Parameter,  // or a setting
     Metric,
     Workers,
     Speedup,

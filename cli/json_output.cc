@@ -260,6 +260,8 @@ std::string compare_json(const Comparison& comparison) {
     const auto maybe = [](const std::optional<double>& number) {
       return number ? Json(*number) : Json();
     };
+    json["settings"] = Json::object();
+    for (const auto& [name, value] : entry.settings) json["settings"][name] = value;
     json["workers"] = entry.workers == 0 ? Json() : Json(entry.workers);
     json["rate"] = maybe(entry.rate);
     json["speedup"] = maybe(entry.speedup);

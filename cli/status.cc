@@ -70,7 +70,7 @@ Result<int> status_of_all(const StatusOptions& options, const CommandContext& co
 Status sort_members(const StatusOptions& options, const View& view, pb::ShowReply& reply) {
   std::vector<Entry> entries;
   for (pb::ExperimentInfo& member : *reply.mutable_members()) {
-    entries.push_back({std::move(member), 0, {}, {}, {}});
+    entries.push_back({.info = std::move(member)});
   }
   TRY(Comparison comparison, compare(std::move(entries), {}, view.now_unix_ms));
   reply.clear_members();

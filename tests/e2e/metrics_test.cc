@@ -134,7 +134,10 @@ train:
   CHECK(with_id(compared["experiments"], "3")["efficiency"] == 0.75);
   CHECK(with_id(compared["experiments"], "3")["speedup"] == 3.0);
   CHECK(with_id(compared["experiments"], "3")["workers"] == 4);
-  CHECK(cluster.run({"compare", "3", "1"}).out.ends_with("1       100       1       1\n"));
+  CHECK(with_id(compared["experiments"], "3")["settings"] == Json{{"worker", "4"}});
+  const Output table = cluster.run({"compare", "3", "1"});
+  CHECK_MESSAGE(table.out.find(" speed  worker samples/s SPEEDUP EFFICIENCY\n") != std::string::npos, table.out);
+  CHECK_MESSAGE(table.out.ends_with(" 100    1      100       1       1\n"), table.out);
 }
 
 TEST_CASE("a list of worker counts is a set that compare shows the scaling of") {

@@ -7,6 +7,7 @@
 #include "cli/compare_view.h"
 #include "cli/json_output.h"
 #include "cli/measure.h"
+#include "schema/expand.h"
 
 namespace dtrain::cli {
 namespace {
@@ -82,8 +83,7 @@ TEST_CASE("a set: what all share above, what differs in columns") {
         "4.10 ✓ FINISHED 1m 40s   10     nan     -\n");
 }
 
-TEST_CASE(
-    "a narrow terminal does without the last metrics first, but not without what it is sorted by") {
+TEST_CASE("a narrow terminal does without parameters before metrics, but not without what it is sorted by") {
   CHECK(render_comparison(grid(), "", view(42)) ==
         "All: epochs=10\n"
         "ID   STATE      rate   loss    accuracy\n"
@@ -92,9 +92,15 @@ TEST_CASE(
         "4.3  ● PENDING  1      -       -\n"
         "4.10 ✓ FINISHED 10     nan     -\n"
         "No room for 1 column: --csv has all\n");
-  const std::string narrow = render_comparison(grid(), "accuracy", view(34));
-  CHECK(narrow.find("accuracy") != std::string::npos);
-  CHECK(narrow.find("loss") == std::string::npos);
+  const auto header = [](const std::string& sorted_by, size_t width) {
+    const std::string text = render_comparison(grid(), sorted_by, view(width));
+    const size_t start = text.find("ID ");
+    return text.substr(start, text.find('\n', start) - start);
+  };
+  CHECK(header("", 34) == "ID   STATE      loss    accuracy");
+  CHECK(header("rate", 34) == "ID   STATE      rate   loss");
+  CHECK(header("", 30) == "ID   STATE      loss");
+  CHECK(header("accuracy", 30) == "ID   STATE      accuracy");
 }
 
 TEST_CASE("CSV is whole: every parameter, every digit") {
@@ -159,7 +165,7 @@ TEST_CASE("a rate and different numbers of workers give speedup and efficiency")
         std::string::npos);
 }
 
-TEST_CASE("a narrow terminal does without efficiency and speedup before metrics, and breaks no line") {
+TEST_CASE("a narrow terminal does without what all have alike first, and breaks no line") {
   auto entries = scaling();
   for (Entry& one : entries) (*one.info.mutable_parameters())["learning-rate"] = one.info.id();
   const auto made = compare(entries, {}, kNow);
@@ -169,11 +175,12 @@ TEST_CASE("a narrow terminal does without efficiency and speedup before metrics,
     const size_t start = text.find("ID ");
     return text.substr(start, text.find('\n', start) - start);
   };
-  CHECK(header(68) == "ID STATE      learning-rate WORKERS samples/s tokens/s SPEEDUP");
-  CHECK(header(60) == "ID STATE      learning-rate WORKERS samples/s tokens/s");
-  CHECK(header(50) == "ID STATE      learning-rate WORKERS samples/s");
-  CHECK(header(40) == "ID STATE      learn... WORKERS samples/s");
-  CHECK(header(30) == "ID STATE      learn... WORKERS");
+  CHECK(header(79) == "ID learning-rate WORKERS samples/s tokens/s SPEEDUP EFFICIENCY");
+  CHECK(header(60) == "ID learning-rate WORKERS samples/s tokens/s SPEEDUP");
+  CHECK(header(50) == "ID learning-rate WORKERS samples/s tokens/s");
+  CHECK(header(40) == "ID WORKERS samples/s tokens/s");
+  CHECK(header(28) == "ID WORKERS samples/s");
+  CHECK(header(20) == "ID WORKERS samples/s");
 }
 
 TEST_CASE("a parameter that is the number of workers is shown once, ratios with three digits") {
@@ -226,6 +233,69 @@ TEST_CASE("projects and names are columns where they differ; parameters may lack
         "ID PROJECT NAME   STATE      DURATION epochs\n"
         "3  toaster -      ✓ FINISHED 1m 40s   10\n"
         "4  other   second ✓ FINISHED 1m 40s   -\n");
+}
+
+// Of a YAML with these lines below `train`, as an experiment or as a member.
+Entry made_of(const std::string& id, const std::string& lines, uint32_t member = 0) {
+  const auto spec = parse_spec("project: a\ntrain:\n" + lines, {});
+  REQUIRE_MESSAGE(spec.ok(), spec.error().message);
+  Entry made;
+  made.info.set_id(id);
+  made.info.set_state("FINISHED");
+  for (const auto& [name, value] : member_parameters(*spec, member)) {
+    (*made.info.mutable_parameters())[name] = value;
+  }
+  made.made_of = settings_of(*spec, member);
+  return made;
+}
+
+TEST_CASE("keys of the YAML that differ are columns, as parameters are") {
+  const auto text = [](std::vector<Entry> entries) {
+    return render_comparison(*compare(std::move(entries), {}, kNow), "", view());
+  };
+  CHECK(text({made_of("3", "  run: x\n  resources: {cpus: 1, gpus: 1}\n"),
+              made_of("4", "  run: y\n  resources: {cpus: 2, gpus: 1}\n  max-duration: 2h\n")}) ==
+        "ID STATE      DURATION cpus   max-duration\n"
+        "3  ✓ FINISHED -        1      -\n"
+        "4  ✓ FINISHED -        2      2h\n");
+  const std::string engine = "  framework: engine\n  parameters: {rate: 0.1}\n  engine:\n    data: {train: d}\n";
+  const auto made = compare(
+      {made_of("3", engine + "    model: mlp\n    epochs: 3\n    optimizer: {sgd: {learning-rate: \"{{ rate }}\"}}\n"),
+       made_of("4", engine + "    model: {mlp: {hidden: [8, 8]}}\n    epochs: 5\n    clip: \"{{ rate }}\"\n")},
+      {}, kNow);
+  REQUIRE(made.ok());
+  CHECK(render_comparison(*made, "", view()) ==
+        "All: rate=0.1\n"
+        "ID STATE      DURATION model                   epochs learning-rate clip\n"
+        "3  ✓ FINISHED -        mlp                     3      0.1           -\n"
+        "4  ✓ FINISHED -        {mlp: {hidden: [8, 8]}} 5      -             0.1\n");
+  CHECK(compare_json(*made).find(R"("settings":{"clip":"0.1","epochs":"5","model":"{mlp: {hidden: [8, 8]}}"})") !=
+        std::string::npos);
+}
+
+TEST_CASE("a key that is a parameter of a set is one column; another of that name is called after what it belongs to") {
+  const std::string roles = "  run: x\n  framework: tensorflow\n  tensorflow: {distributed: {worker: ";
+  std::vector<Entry> entries = {made_of("3.1", roles + "[1, 2]}}\n", 1), made_of("3.2", roles + "[1, 2]}}\n", 2),
+                                made_of("4", roles + "4}}\n"), made_of("5", roles + "4, ps: 2}}\n")};
+  const auto made = compare(entries, {}, kNow);
+  CHECK(render_comparison(*made, "", view()) ==
+        "ID  STATE      DURATION worker ps\n"
+        "3.1 ✓ FINISHED -        1      -\n"
+        "3.2 ✓ FINISHED -        2      -\n"
+        "4   ✓ FINISHED -        4      -\n"
+        "5   ✓ FINISHED -        4      2\n");
+  entries = {made_of("3", "  run: x\n  resources: {cpus: 1}\n  parameters: {cpus: 7}\n"),
+             made_of("4", "  run: x\n  resources: {cpus: 2}\n  parameters: {cpus: 7}\n")};
+  CHECK(render_comparison(*compare(entries, {}, kNow), "", view()) ==
+        "All: cpus=7\n"
+        "ID STATE      DURATION resources-cpus\n"
+        "3  ✓ FINISHED -        1\n"
+        "4  ✓ FINISHED -        2\n");
+  entries = {made_of("3", "  run: x\n  data: {state: /a}\n"), made_of("4", "  run: x\n  data: {state: /b}\n")};
+  CHECK(render_comparison(*compare(entries, {}, kNow), "", view()) ==
+        "ID STATE      DURATION data-state\n"
+        "3  ✓ FINISHED -        /a\n"
+        "4  ✓ FINISHED -        /b\n");
 }
 
 TEST_CASE("one experiment alone, and none") {

@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "cli/follow.h"
+
 using namespace dtrain;
 using namespace dtrain::cli;
 
@@ -342,4 +344,15 @@ TEST_CASE("a live row never fills the whole width") {
   printer.add(chunk("4.train", "\r" + std::string(200, '#')), 0);
   printer.settle(0);
   CHECK(taken(printer).size() == 59);
+}
+
+TEST_CASE("times are short on a terminal of any width and full in a pipe, unless somebody says otherwise") {
+  const auto time = [](const Screen& screen, const char* said) { return log_format_of(screen, said).time; };
+  const Screen narrow{true, true, 60, 24}, wide{true, true, 200, 50}, piped;
+  CHECK(time(narrow, "") == TimeStyle::Clock);
+  CHECK(time(wide, "") == TimeStyle::Clock);
+  CHECK(time(piped, "") == TimeStyle::Iso);
+  CHECK(time(narrow, "iso") == TimeStyle::Iso);
+  CHECK(time(piped, "clock") == TimeStyle::Clock);
+  CHECK(time(piped, "elapsed") == TimeStyle::Elapsed);
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstdlib>
 #include <utility>
@@ -22,8 +23,13 @@ std::string variable(const char* name) {
 }
 
 int64_t world_of(const RunPlan& plan) {
-  const bool all = plan.spec.strategy.mode == ServerMode::Sync;
-  return all ? static_cast<int64_t>(plan.place.workers.size()) * plan.threads : plan.threads;
+  return plan.deals_parts() ? plan.threads : static_cast<int64_t>(plan.place.workers.size()) * plan.threads;
+}
+
+// Those of a part need not give the same bits for any number of threads: the fewest, and so the longest, do.
+int64_t leaves_of(const RunPlan& plan) {
+  const int64_t world = world_of(plan);
+  return plan.deals_parts() ? static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(world))) : leaf_count(world);
 }
 
 }  // namespace
@@ -37,7 +43,7 @@ Result<std::unique_ptr<ParameterServer>> ParameterServer::open(const RunPlan& pl
   const int64_t world = world_of(plan);
   const TeamPlan team_plan{.elements = plan.layout.size(),
                            .states = OptimizerKernel(plan.spec.optimizer, plan.layout).states(),
-                           .arenas = most_nodes(world, leaf_count(world))};
+                           .arenas = most_nodes(world, leaves_of(plan))};
   TRY(auto team, Team::open(*gang, team_plan, deadline));
   ServerClientConfig config{.rank = plan.place.index,
                             .threads = plan.threads,
@@ -58,7 +64,7 @@ ParameterServer::ParameterServer(const RunPlan& plan, std::unique_ptr<Gang> gang
                                  std::unique_ptr<ServerClient> client)
     : plan_(plan),
       world_(static_cast<int>(world_of(plan))),
-      leaves_(leaf_count(world_)),
+      leaves_(leaves_of(plan)),
       worker_nodes_(largest_nodes({owned_leaves(place(first()), world_, leaves_).begin,
                                    owned_leaves(place(first() + plan.threads - 1), world_, leaves_).end})),
       gang_(std::move(gang)),

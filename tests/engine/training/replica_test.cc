@@ -170,7 +170,7 @@ TEST_CASE("asynchronous workers make each part of each batch once") {
       CAPTURE(std::string(mode));
       CAPTURE(parts);
       Json spec = servers(mode);
-      spec.merge_patch({{"epochs", 1}, {"threads", parts == 3 ? 2 : 1}, {"strategy", {{"apply-every", parts}}}});
+      spec.merge_patch({{"epochs", 1}, {"threads", (parts + 1) / 2}, {"strategy", {{"apply-every", parts}}}});
       Gang gang(spec, 3, 2);
       REQUIRE_MESSAGE(gang.run() == 0, gang.logs());
       CHECK(updates(gang) == (3 * 80 + parts - 1) / parts);

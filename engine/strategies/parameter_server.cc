@@ -41,9 +41,11 @@ Result<std::unique_ptr<ParameterServer>> ParameterServer::open(const RunPlan& pl
   alone.key = plan.place.key;
   TRY(auto gang, meet({.place = alone, .threads = plan.threads}, deadline));
   const int64_t world = world_of(plan);
+  // Of which only the notes are wanted.
+  const int nodes_of_exchange = most_nodes(plan.threads, leaf_count(plan.threads));
   const TeamPlan team_plan{.elements = plan.layout.size(),
                            .states = OptimizerKernel(plan.spec.optimizer, plan.layout).states(),
-                           .arenas = most_nodes(world, leaves_of(plan))};
+                           .arenas = std::max(most_nodes(world, leaves_of(plan)), nodes_of_exchange)};
   TRY(auto team, Team::open(*gang, team_plan, deadline));
   ServerClientConfig config{.rank = plan.place.index,
                             .threads = plan.threads,

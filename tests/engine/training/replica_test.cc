@@ -165,6 +165,14 @@ TEST_CASE("the loss that the master tells of is that of all workers") {
   CHECK(losses(one) == losses(sync));
 }
 
+TEST_CASE("five workers of three threads are in step") {
+  Json spec = servers("sync");
+  spec.merge_patch({{"epochs", 1}, {"threads", 3}});
+  Gang gang(spec, 5, 1);
+  REQUIRE_MESSAGE(gang.run() == 0, gang.logs());
+  CHECK(updates(gang) == 80);
+}
+
 TEST_CASE("asynchronous workers make each part of each batch once") {
   for (const char* mode : {"async", "ssp"}) {
     for (const int parts : {1, 3, 7}) {  // of an update; of 3 x 80, and 3 x 80 = 7 x 34 + 2

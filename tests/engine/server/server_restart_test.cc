@@ -253,12 +253,12 @@ TEST_CASE("servers killed while they are filled are filled again, whole") {
 
 TEST_CASE("sync: worker 0 may still test for longer than the deadline when a server was started again meanwhile") {
   EngineSpec spec = spec_of(ServerMode::Sync);
-  spec.deadline_seconds = kWaitedFor;
+  spec.deadline_seconds = kStartedWithin;
   const Layout layout = test_layout();
   Processes servers(spec, layout, 2, 2);
   const auto first = join(servers.worker(0), layout);
   const auto second = join(servers.worker(1), layout);
-  push_after_deadline(*first, *second, layout, 4, [&] { servers.restart(1); });
+  push_after_deadline(*first, *second, layout, 4, kLongerThanStart, [&] { servers.restart(1); });
 }
 
 TEST_CASE("sync with a backup and clip: a server that was started again knows how it applied the step") {

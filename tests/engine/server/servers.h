@@ -179,16 +179,20 @@ inline constexpr int kWaitsADeadline = 10;
 // A deadline, and for how long worker 0, who lives, has others wait: there is no event that says "still waiting".
 inline constexpr double kWaitedFor = 2;
 inline constexpr std::chrono::milliseconds kLonger{2500};
+// The same where a server starts again meanwhile, which has to be there before the deadline is over.
+inline constexpr double kStartedWithin = 6;
+inline constexpr std::chrono::milliseconds kLongerThanStart{6500};
 
 // A step of two workers with so many leaves each, of which worker 0 pushes its own after the deadline.
 inline void push_after_deadline(ServerClient& first, ServerClient& second, const Layout& layout, int leaves,
+                                std::chrono::milliseconds longer = kLonger,
                                 const std::function<void()>& meanwhile = [] {}) {
   const Arena grads(static_cast<size_t>(layout.size()), 1);
   Arena params(grads.size()), others(grads.size());
   const NodeSums left{0, leaves, grads.data()}, right{leaves, 2 * leaves, grads.data()};
   auto waits = std::async(std::launch::async, [&] { return second.push_step({&right, 1}, {.rows = 1}, 0.1, others.data()); });
   meanwhile();
-  CHECK(waits.wait_for(kLonger) == std::future_status::timeout);
+  CHECK(waits.wait_for(longer) == std::future_status::timeout);
   require_ok(first.push_step({&left, 1}, {.rows = 1}, 0.1, params.data()));
   require_ok(waits.get());
   CHECK(params == others);

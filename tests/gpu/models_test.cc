@@ -147,14 +147,28 @@ void compare(const Problem& problem, const Answer& device, const Answer& host, c
   }
 }
 
+// Where a small layer's outputs are all below 0, as they are in less than one draw of a thousand, nothing before it has
+// gradients.
+bool has_all_gradients(const Problem& problem, const Answer& answer) {
+  const std::vector<double> none(answer.gradients.size());
+  const Layout layout = layout_of(problem.spec, problem.shape);
+  return std::ranges::all_of(layout.parameters(),
+                             [&](const Parameter& p) { return distance(answer.gradients, none, p.range()) > 0; });
+}
+
 template <class T>
 void check(const Problem& problem, bool twice = false) {
   const auto context = test_context();
   if (!context) return;
-  const uint64_t seed = fresh_seed();
+  uint64_t seed = 0;
+  Inputs in;
+  Answer host;
+  for (int draws = 0; draws == 0 || (draws < 20 && !has_all_gradients(problem, host)); ++draws) {
+    seed = fresh_seed();
+    in = inputs_of(problem, seed);
+    host = on_host(problem, in, twice);
+  }
   CAPTURE(seed);
-  const Inputs in = inputs_of(problem, seed);
-  const Answer host = on_host(problem, in, twice);
   const Answer device = on_device<T>(*context, problem, in, twice);
   compare(problem, device, host, reach_of(problem, in, host, 3 * kRounding<T>, twice, seed));
   if (std::is_same_v<T, double>) CHECK(device.correct == host.correct);

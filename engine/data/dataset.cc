@@ -80,7 +80,9 @@ Result<Dataset> Dataset::open_like(const Dataset& training, const fs::path& path
                                .vocabulary = training.vocabulary()}));
   if (set.kind() == Kind::Tokens) {
     if (set.tokens_->is_text() == training.tokens_->is_text()) return set;
-    const auto form = [](const TokenFile& tokens) { return tokens.is_text() ? "text, a byte a token" : "tokens of 16 bits"; };
+    const auto form = [](const TokenFile& tokens) {
+      return tokens.is_text() ? "text, a byte a token" : "tokens of 16 bits";
+    };
     return Error{Code::InvalidArgument,
                  fmt::format("{} is {}, and what is trained on is {}", path.native(), form(*set.tokens_),
                              form(*training.tokens_)),

@@ -128,7 +128,8 @@ Frame ServerClient::frame(Op op) const {
           .rank = static_cast<uint32_t>(config_.rank)};
 }
 
-// Until each lane has its last answer. Those that have it hear meanwhile that this worker lives: beat() can't tell them.
+// Until each lane has its last answer. Those that have it hear meanwhile that this worker lives: beat() can't tell
+// them.
 Status ServerClient::exchange(bool fills) {
   struct Watch {
     Deadline deadline;

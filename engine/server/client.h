@@ -61,8 +61,8 @@ class ServerClient {
   uint64_t updates() const { return updates_; }
 
   // async, ssp: which part of the training's samples is this worker's until its next push, which is of it. Parts are
-  // dealt out in order from 0 on, to whoever pushes next: each once, but that one who is lost may have begun one.
-  // Whoever comes again goes on with what it had.
+  // dealt out in order from 0 on, to whoever pushes next, each to one worker. Who comes again has the one that it had; who
+  // never does, leaves it undone.
   uint64_t deal() const { return deal_; }
 
   Status pull(float* params);

@@ -20,8 +20,8 @@ enum class Op : uint8_t {
   Read,       // arena -> Data
   Pull,       // sequence: of the worker's last push, for the gate of ssp; kEnds: once the others have left -> Data
   Push,       // sequence, rates, deal, loss, rows, payload: a gradient; kWantsParams -> Data, else Ack
-  Node,       // sequence, leaves, samples, rates, loss, payload: a node of a step's tree; kLast, kNeedsFirst: the step is
-              // not done without worker 0 -> Squares when the norm is asked for, Data when the step is applied,
+  Node,       // sequence, leaves, samples, rates, loss, payload: a node of a step's tree; kLast, kNeedsFirst: the step
+              // is not done without worker 0 -> Squares when the norm is asked for, Data when the step is applied,
               // else no answer
   Apply,      // sequence, gradient_scale -> Data
   GoOn,       // worker 0 has read what it saves: the next step may be done without it -> Ack
@@ -30,7 +30,8 @@ enum class Op : uint8_t {
   Finish,     // the experiment is done: no state is needed once the server ends -> Ack
   // A server's.
   Welcome,  // generation, sequence: the worker's last, updates, begun_at, deal; kFilled
-  Data,     // updates, deal, loss, rows, sequence: how far the worker counts as being, payload: the shard's elements of an arena;
+  Data,     // updates, deal, loss, rows, sequence: how far the worker counts as being, payload: the shard's elements of
+            // an arena;
             // gradient_scale, samples: with which the last step was applied, 0: the mean
   Squares,  // samples, payload: the sums of squares of its blocks
   Ack,      // updates, deal, loss, rows

@@ -67,8 +67,8 @@ ParameterServer::ParameterServer(const RunPlan& plan, std::unique_ptr<Gang> gang
     : plan_(plan),
       world_(static_cast<int>(world_of(plan))),
       leaves_(leaves_of(plan)),
-      worker_nodes_(largest_nodes({owned_leaves(place(first()), world_, leaves_).begin,
-                                   owned_leaves(place(first() + plan.threads - 1), world_, leaves_).end})),
+      worker_nodes_(largest_nodes({owned_leaves(in_world(first()), world_, leaves_).begin,
+                                   owned_leaves(in_world(first() + plan.threads - 1), world_, leaves_).end})),
       gang_(std::move(gang)),
       team_(std::move(team)),
       exchange_(std::make_unique<Exchange>(*team_)),
@@ -217,7 +217,7 @@ Status ParameterServer::push_gradient(const Update& update, const Outcome& outco
 Result<int64_t> ParameterServer::agree(int me, int64_t step) {
   (void)me;
   if (plan_.place.is_master()) return step;
-  // All begin where the master did; who comes again goes on where the others are.
+  // All begin where the master did; who comes again goes on with what is next for it.
   return is_sync() ? steps_pushed() : steps_of_parts();
 }
 

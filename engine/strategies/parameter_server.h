@@ -24,7 +24,7 @@ class ParameterServer : public Updater {
 
   int first() const override { return plan_.place.index * plan_.threads; }
   int64_t leaves() const override { return leaves_; }
-  std::vector<Node> nodes(int me) const override { return largest_nodes(owned_leaves(place(me), world_, leaves_)); }
+  std::vector<Node> nodes(int me) const override { return largest_nodes(owned_leaves(in_world(me), world_, leaves_)); }
   ArenaSizes sizes() const override;
   const float* parameters(int) const override { return team_->params().data(); }
   float* gradients(int me, size_t node) override {
@@ -61,7 +61,7 @@ class ParameterServer : public Updater {
   Deadline deadline() const { return Deadline::after(plan_.spec.deadline_seconds); }
   int local(int me) const { return me - first(); }
   int64_t workers() const { return static_cast<int64_t>(plan_.place.workers.size()); }
-  int place(int me) const { return is_sync() ? me : local(me); }
+  int in_world(int me) const { return is_sync() ? me : local(me); }
   bool talks(int me) const { return me == first(); }
   bool is_sync() const { return plan_.spec.strategy.mode == ServerMode::Sync; }
   // All threads of this worker.

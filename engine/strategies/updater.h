@@ -59,8 +59,9 @@ class Updater {
     (void)offset;
   }
   // Gradients are written; afterwards parameters are new, and gradients may be written again. `own` is
-  // what `me` computed; returns what is known of the whole batch, of servers what the whole gang computed since the master asked last. An error if it went wrong anywhere. Of devices,
-  // which may still be computing it, that is of the step steps_behind() before: nothing if that was told already.
+  // what `me` computed; returns what is known of the whole batch; with servers, at the master, what the whole gang
+  // computed since the call before. An error if it went wrong anywhere. Of devices, which may still be computing it,
+  // that is of the step steps_behind() before: nothing if that was told already.
   virtual Result<Outcome> finish_step(int me, const Update& update, const Outcome& own) = 0;
   virtual int64_t steps_behind() const { return 0; }
   // After finish_step(), before anything else but the next step: the rest of what is known of `step` and those before

@@ -112,6 +112,7 @@ class ServerProcesses {
                               .workers = config_.workers,
                               .experiment = config_.experiment,
                               .directory = "",
+                              .most_ahead = 0,
                               .spec = config_.spec};
     TRY(auto server, Server::open(config, layout_));
     Tunnels::Held tunnel;

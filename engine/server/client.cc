@@ -69,10 +69,8 @@ Result<std::unique_ptr<ServerClient>> ServerClient::join(const ServerClientConfi
     client->deal_ = client->lanes_.front().welcome().deal;
   }
   client->catch_up(&Lane::welcome);
-  // With bounded staleness a worker that computes for long is waited for; in step with each other, only
-  // worker 0 while it tests and writes.
-  const ServerMode mode = config.spec.strategy.mode;
-  if (mode == ServerMode::Ssp || (mode == ServerMode::Sync && config.rank == 0)) {
+  // A worker that computes for long is waited for; in step with each other, only worker 0 while it tests and writes.
+  if (config.spec.strategy.mode != ServerMode::Sync || config.rank == 0) {
     client->heart_ = std::thread([raw = client.get()] { raw->beat(); });
   }
   return client;

@@ -21,6 +21,7 @@ struct ServerConfig {
   std::vector<std::string> workers;  // of each, for messages
   std::string experiment;            // experiment_from_environment()
   std::string directory;             // for what must outlive a kill; empty: nothing does
+  int64_t most_ahead = 0;            // async, ssp: parts that others may be ahead of worker 0; 0: any number
   EngineSpec spec;
 };
 
@@ -97,6 +98,8 @@ class Server {
   void miss(size_t worker, Time now);
   void heard(Link& link);
   bool is_alive(size_t worker, Time now) const;
+  bool may_push(size_t worker, Time now) const;
+  bool is_far_ahead(const Link& link, Time now) const;
   bool first_is_busy(Time now) const;
   bool slowest_are_busy(Time now) const;
   bool waits_for_who_lives(const Link& link, Time now) const;

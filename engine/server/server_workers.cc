@@ -166,8 +166,9 @@ void Server::wait(Link& link, Wait what) {
 
 void Server::look_at_gate() {
   const StrategySpec& strategy = config_.spec.strategy;
+  const auto now = Deadline::Clock::now();
   for (const auto& link : links_) {
-    if (link->wait != Wait::Gate) continue;
+    if (link->wait != Wait::Gate || is_far_ahead(*link, now)) continue;
     if (strategy.mode != ServerMode::Ssp ||
         clocks_.may_pass(link->asked.sequence, static_cast<uint64_t>(strategy.staleness))) {
       answer_data(*link, 0);
@@ -177,12 +178,8 @@ void Server::look_at_gate() {
 
 // Worker 0 waits for the others' last pushes, but for no one who is gone or silent.
 void Server::look_at_end(Time now) {
-  const auto may_push = [&](size_t worker) {
-    const Link* const link = workers_[worker].link;
-    return link != nullptr && !link->left && (link->wait != Wait::Nothing || is_alive(worker, now));
-  };
   bool others = false;
-  for (size_t i = 1; i < workers_.size(); ++i) others |= may_push(i);
+  for (size_t i = 1; i < workers_.size(); ++i) others |= may_push(i, now);
   for (const auto& link : links_) {
     if (link->wait != Wait::End) continue;
     if (!others || seconds(link->since, now) > kInVain * deadline_) answer_data(*link, 0);
@@ -236,7 +233,8 @@ void Server::look_at_clock(Time now) {
   look_at_end(now);
   for (const auto& link : links_) {
     if (link->wait == Wait::Nothing) continue;
-    if (waits_for_who_lives(*link, now) && seconds(link->since, now) < kWriteSeconds) {
+    const bool for_who_lives = waits_for_who_lives(*link, now) && seconds(link->since, now) < kWriteSeconds;
+    if (for_who_lives || (link->wait == Wait::Gate && is_far_ahead(*link, now))) {
       if (seconds(link->told, now) > kTell * deadline_) {
         link->answer(Frame{.op = Op::Wait});
         link->told = now;
@@ -269,6 +267,20 @@ void Server::heard(Link& link) {
 bool Server::is_alive(size_t worker, Time now) const {
   const Worker& of = workers_[worker];
   return of.link != nullptr && seconds(of.link->heard, now) <= kSilent * deadline_;
+}
+
+// It has not left, and is not gone or silent.
+bool Server::may_push(size_t worker, Time now) const {
+  const Link* const link = workers_[worker].link;
+  return link != nullptr && !link->left && (link->wait != Wait::Nothing || is_alive(worker, now));
+}
+
+// What it was dealt is for later: worker 0 tests the model, and would miss the ends of epochs.
+bool Server::is_far_ahead(const Link& link, Time now) const {
+  const bool deals = config_.most_ahead > 0 && config_.index == 0;
+  if (!deals || link.rank == 0 || link.asked.op != Op::Push || !may_push(0, now)) return false;
+  ShardState& state = shard_->state();
+  return state.deal(link.rank) >= state.deal(0) + static_cast<uint64_t>(config_.most_ahead);
 }
 
 // Those whom it waits for say that they live.

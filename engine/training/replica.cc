@@ -26,6 +26,7 @@ Status serve(const RunPlan& plan) {
                             .workers = plan.place.workers,
                             .experiment = experiment_from_environment(),
                             .directory = (plan.output_dir / "ps-state").string(),
+                            .most_ahead = plan.most_ahead(),
                             .spec = plan.spec};
   Tunnels::Held tunnel;
   return run_server(config, plan.layout, [&](const Server& server) -> Status {

@@ -108,6 +108,13 @@ SampleShape shape_of(const Dataset& data) {
 
 std::string RunPlan::instructions() const { return gpus > 0 ? "cuda" : kernels<float>().isa; }
 
+// Each of the others may have one that it is not let begin.
+int64_t RunPlan::most_ahead() const {
+  if (!deals_parts()) return 0;
+  const auto workers = static_cast<int64_t>(place.workers.size());
+  return std::max<int64_t>(1, steps_per_epoch * workers / spec.strategy.apply_every - workers + 1);
+}
+
 LearningRate RunPlan::learning_rate() const {
   return LearningRate(spec.optimizer.learning_rate, spec.schedule,
                       {.steps_per_epoch = static_cast<double>(steps_per_epoch), .total_steps = steps,

@@ -162,6 +162,40 @@ TEST_CASE("parts are dealt to whoever pushes, and one who comes again goes on wi
   CHECK(first->deal() == 8);
 }
 
+TEST_CASE("others wait when they are so many parts ahead of worker 0, as long as it is there") {
+  EngineSpec spec = spec_of(ServerMode::Async);
+  spec.deadline_seconds = 3;
+  const Layout layout = test_layout();
+  const Servers servers(spec, layout, 1, 2, 2);
+  const Arena grads(static_cast<size_t>(layout.size()), 1);
+  Arena params(grads.size());
+  auto first = join(servers.worker(0), layout);
+  RawWorker second(servers.worker(1), layout);
+  uint64_t pushes = 0;
+  const auto push = [&](uint64_t part) {
+    second.send(0, {.op = server::Op::Push, .flags = server::kWantsParams, .sequence = ++pushes, .deal = part}, grads.data());
+  };
+  const auto next = [&] {
+    server::Frame answer;
+    do answer = second.answer(0);
+    while (answer.op == server::Op::Wait);
+    CHECK(answer.op == server::Op::Data);
+    return answer.deal;
+  };
+  CHECK(first->deal() == 0);
+  push(1);
+  for (int i = 0; i < kWaitsADeadline; ++i) CHECK(second.answer(0).op == server::Op::Wait);
+  require_ok(first->push(grads.data(), kRate, kScale, params.data()));
+  CHECK(first->deal() == 3);
+  CHECK(next() == 2);
+  push(2);
+  CHECK(next() == 4);
+  push(4);
+  CHECK(second.answer(0).op == server::Op::Wait);
+  first.reset();
+  CHECK(next() == 5);
+}
+
 TEST_CASE("worker 0 hears what all have learned from") {
   const Layout layout = test_layout();
   const Arena zeros(static_cast<size_t>(layout.size()));

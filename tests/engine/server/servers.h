@@ -53,7 +53,7 @@ inline EngineSpec spec_of(ServerMode mode) {
 // Servers with a thread each, and what their workers need to find them.
 class Servers {
  public:
-  Servers(const EngineSpec& spec, const Layout& layout, int servers, int workers) {
+  Servers(const EngineSpec& spec, const Layout& layout, int servers, int workers, int64_t most_ahead = 0) {
     // The number of servers and workers is part of what both must agree on; their addresses are
     // not.
     worker_.spec = spec;
@@ -65,6 +65,7 @@ class Servers {
                                 .workers = worker_.workers,
                                 .experiment = worker_.experiment,
                                 .directory = "",
+                                .most_ahead = most_ahead,
                                 .spec = spec};
       auto server = Server::open(config, layout);
       REQUIRE_MESSAGE(server.ok(), server.error().message);

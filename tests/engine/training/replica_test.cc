@@ -165,6 +165,26 @@ TEST_CASE("the loss that the master tells of is that of all workers") {
   CHECK(losses(one) == losses(sync));
 }
 
+// A test takes as long as several epochs.
+TEST_CASE("of asynchronous workers, too, each epoch has its line") {
+  const test::TemporaryFolder folder;
+  REQUIRE(generate_digits(folder.path(), {.train = 400, .test = 8000, .seed = 1}).ok());
+  for (const auto& [mode, apply_every] : {std::pair{"async", 1}, {"async", 4}, {"ssp", 1}}) {
+    CAPTURE(std::string(mode));
+    CAPTURE(apply_every);
+    Json spec = servers(mode);
+    spec.merge_patch({{"epochs", 12},
+                      {"data", {{"train", folder / "train"}, {"test", folder / "test"}}},
+                      {"strategy", {{"apply-every", apply_every}, {"staleness", 1000}}}});
+    Gang gang(spec, 3, 2);
+    REQUIRE_MESSAGE(gang.run() == 0, gang.logs());
+    const std::string log = gang.log("worker.0");
+    for (int epoch = 1; epoch <= 12; ++epoch) {
+      CHECK_MESSAGE(log.find(fmt::format("\nepoch={} ", epoch)) != std::string::npos, log);
+    }
+  }
+}
+
 TEST_CASE("five workers of three threads are in step") {
   Json spec = servers("sync");
   spec.merge_patch({{"epochs", 1}, {"threads", 3}});

@@ -56,21 +56,28 @@ class Csv {
 };
 
 Status show_gemm(const std::string& csv_path) {
-  TRY(Csv csv,
-      Csv::open(csv_path, "m,n,k,plain_gflops,right_transposed_gflops,tree_gflops,peak_gflops"));
-  const GemmRates rates = bench_gemm();
-  fmt::print(
-      "one thread, {}; multiply-adds in the cache: {:.0f} GFLOP/s\n\n{:>16} {:>8} {:>8} {:>8}  of "
-      "the peak\n",
-      kernels<float>().isa, rates.peak / 1e9, "m x n x k", "A B", "A B'", "A' B");
+  TRY(Csv csv, Csv::open(csv_path,
+                         "m,n,k,plain_gflops,right_transposed_gflops,tree_gflops,peak_gflops,"
+                         "plain_onednn_gflops,right_transposed_onednn_gflops,left_transposed_onednn_gflops"));
+  const char* const isa = kernels<float>().isa;
+  const auto peer = OneDnnPeer::find(isa);
+  const GemmRates rates = bench_gemm(peer ? &*peer : nullptr);
+  const auto gflops = [](const ProductRates& of, const char* format) {
+    return fmt::format(fmt::runtime(format), of.plain / 1e9, of.right_transposed / 1e9, of.left_transposed / 1e9);
+  };
+  const std::string products = fmt::format(" {:>5} {:>5} {:>5}", "A B", "A B'", "A' B");
+  fmt::print("one thread, {}; multiply-adds in the cache: {:.0f} GFLOP/s\n\n", isa, rates.peak / 1e9);
+  if (peer) fmt::print("{:>51}oneDNN {}\n", "", peer->version());
+  fmt::print("{:>14}{}  of the peak{}\n", "m x n x k", products, peer ? "  " + products : "");
+  constexpr const char* kColumns = " {:>5.0f} {:>5.0f} {:>5.0f}";
   for (const GemmRate& rate : rates.shapes) {
-    fmt::print("{:>16} {:>8.0f} {:>8.0f} {:>8.0f}  {:.0f} % {:.0f} % {:.0f} %\n",
-               fmt::format("{}x{}x{}", rate.m, rate.n, rate.k), rate.plain / 1e9,
-               rate.right_transposed / 1e9, rate.tree / 1e9, 100 * rate.plain / rates.peak,
-               100 * rate.right_transposed / rates.peak, 100 * rate.tree / rates.peak);
-    csv.row(fmt::format("{},{},{},{:.2f},{:.2f},{:.2f},{:.2f}", rate.m, rate.n, rate.k,
-                        rate.plain / 1e9, rate.right_transposed / 1e9, rate.tree / 1e9,
-                        rates.peak / 1e9));
+    const double percent = rates.peak / 1e11;
+    const ProductRates shares{rate.own.plain / percent, rate.own.right_transposed / percent,
+                              rate.own.left_transposed / percent};
+    fmt::print("{:>14}{}  {:<11}{}\n", fmt::format("{}x{}x{}", rate.m, rate.n, rate.k), gflops(rate.own, kColumns),
+               gflops(shares, "{:.0f} {:.0f} {:.0f} %"), peer ? "  " + gflops(rate.peer, kColumns) : "");
+    csv.row(fmt::format("{},{},{},{},{:.2f},{}", rate.m, rate.n, rate.k, gflops(rate.own, "{:.2f},{:.2f},{:.2f}"),
+                        rates.peak / 1e9, peer ? gflops(rate.peer, "{:.2f},{:.2f},{:.2f}") : ",,"));
   }
   return ok();
 }

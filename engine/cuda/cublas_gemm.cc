@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "engine/cuda/gemm.h"
-#include "engine/cuda/library.h"
+#include "engine/library.h"
 #include "engine/cuda/memory.h"
 
 namespace dtrain::engine::cuda {

@@ -10,7 +10,7 @@
 #include <tuple>
 
 #include "engine/cuda/fused_attention.h"
-#include "engine/cuda/library.h"
+#include "engine/library.h"
 
 namespace cudnn_frontend {
 void* cudnn_dlhandle = nullptr;  // where it looks for cuDNN's functions

@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "engine/cuda/communicator.h"
-#include "engine/cuda/library.h"
+#include "engine/library.h"
 
 namespace dtrain::engine::cuda {
 

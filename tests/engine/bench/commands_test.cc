@@ -63,7 +63,7 @@ TEST_CASE("servers are measured by gRPC, too, in a table of 80 columns and as CS
   CHECK(grpc_rows == 2);
 }
 
-TEST_CASE("products are measured beside what multiply-adds reach, in a table and as CSV") {
+TEST_CASE("products are measured beside what multiply-adds reach, and oneDNN, in a table and as CSV") {
   const test::TemporaryFolder folder;
   const std::string csv = folder / "gemm.csv";
   const auto said = bench({"gemm", "--csv", csv});
@@ -71,7 +71,10 @@ TEST_CASE("products are measured beside what multiply-adds reach, in a table and
   std::istringstream rows(test::read_file(csv));
   std::string row;
   REQUIRE(std::getline(rows, row));
-  CHECK(row == "m,n,k,plain_gflops,right_transposed_gflops,tree_gflops,peak_gflops");
+  CHECK(row ==
+        "m,n,k,plain_gflops,right_transposed_gflops,tree_gflops,peak_gflops,"
+        "plain_onednn_gflops,right_transposed_onednn_gflops,left_transposed_onednn_gflops");
+  const bool has_peer = said->find("oneDNN ") != std::string::npos;
   int count = 0;
   for (; std::getline(rows, row); ++count) {
     std::istringstream fields(row);
@@ -84,6 +87,9 @@ TEST_CASE("products are measured beside what multiply-adds reach, in a table and
     CAPTURE(row);
     for (const double rate : rates) CHECK(rate > 0);
     CHECK(peak > 0);
+    double peers[3] = {};
+    for (double& rate : peers) fields >> comma >> rate;
+    for (const double rate : peers) CHECK((rate > 0) == has_peer);
     CHECK(said->find(fmt::format("{}x{}x{} ", size[0], size[1], size[2])) != std::string::npos);
   }
   CHECK(count >= 5);

@@ -8,7 +8,7 @@
 
 #include "schema/result.h"
 
-namespace dtrain::engine::cuda {
+namespace dtrain::engine {
 
 class Library {
  public:
@@ -33,4 +33,4 @@ class Library {
   std::string name_;
 };
 
-}  // namespace dtrain::engine::cuda
+}  // namespace dtrain::engine

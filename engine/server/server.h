@@ -54,6 +54,7 @@ class Server {
   struct Worker {
     Link* link = nullptr;
     bool joined = false;
+    bool left = false;  // before it lost its link
     Time lost;  // since when there is no link
     bool missed = false;  // it hangs, and the log says so
   };

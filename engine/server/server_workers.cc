@@ -144,6 +144,7 @@ void Server::lost(Link& link) {
   Worker& worker = workers_[static_cast<size_t>(link.rank)];
   if (worker.link != &link) return;
   worker.link = nullptr;
+  worker.left = link.left;
   worker.lost = Deadline::Clock::now();
   worker.missed = false;
   clocks_.take_out(link.rank);
@@ -269,10 +270,11 @@ bool Server::is_alive(size_t worker, Time now) const {
   return of.link != nullptr && seconds(of.link->heard, now) <= kSilent * deadline_;
 }
 
-// It has not left, and is not gone or silent.
+// It has not left, is not silent, and not gone but for a moment.
 bool Server::may_push(size_t worker, Time now) const {
-  const Link* const link = workers_[worker].link;
-  return link != nullptr && !link->left && (link->wait != Wait::Nothing || is_alive(worker, now));
+  const Worker& of = workers_[worker];
+  if (of.link == nullptr) return !of.left && seconds(of.lost, now) <= kBack * deadline_;
+  return !of.link->left && (of.link->wait != Wait::Nothing || is_alive(worker, now));
 }
 
 // What it was dealt is for later: worker 0 tests the model, and would miss the ends of epochs.

@@ -253,6 +253,24 @@ TEST_CASE("ssp: a worker that waits at one server is not missed by the others") 
   require_ok(waits.get());
 }
 
+TEST_CASE("worker 0 ends with the last pushes of one who had lost its connection") {
+  EngineSpec spec = spec_of(ServerMode::Async);
+  spec.deadline_seconds = 60;  // it may come back for a tenth
+  const Layout layout = test_layout();
+  const Servers servers(spec, layout, 1, 2);
+  const Arena ones(static_cast<size_t>(layout.size()), 1);
+  Arena params(ones.size());
+  const auto first = join(servers.worker(0), layout);
+  auto second = required(ServerClient::join(servers.worker(1), layout));
+  second.reset();
+  auto ending = std::async(std::launch::async, [&] { return first->pull_last(params.data()); });
+  second = required(ServerClient::join(servers.worker(1), layout));
+  for (int i = 0; i < 3; ++i) require_ok(second->push(ones.data(), kRate, kScale, nullptr));
+  require_ok(second->leave());
+  require_ok(ending.get());
+  CHECK(params == Arena(ones.size(), 3));
+}
+
 TEST_CASE("worker 0 ends with the last pushes of the others, but for who is gone or silent") {
   for (const ServerMode mode : {ServerMode::Async, ServerMode::Ssp}) {
     EngineSpec spec = spec_of(mode);

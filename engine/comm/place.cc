@@ -1,20 +1,15 @@
 #include "engine/comm/place.h"
 
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "engine/comm/hash.h"
 #include "engine/comm/socket.h"
+#include "engine/environment.h"
 
 namespace dtrain::engine {
 namespace {
 
 using Json = nlohmann::json;
-
-std::string_view variable(const char* name) {
-  const char* const value = std::getenv(name);
-  return value != nullptr ? value : "";
-}
 
 Error wrong(std::string what) {
   return {Code::InvalidArgument, "TF_CONFIG: " + std::move(what), ""};
@@ -111,7 +106,7 @@ Result<Place> parse_place(std::string_view tf_config, uint64_t key) {
 }
 
 std::string experiment_from_environment() {
-  const std::string_view submission = variable("DTRAIN_SUBMISSION");  // none by hand
+  const std::string submission = variable("DTRAIN_SUBMISSION");  // none by hand
   return fmt::format("{}{}{}", variable("EXPERIMENT_ID"), submission.empty() ? "" : " ", submission);
 }
 

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include "engine/comm/hash.h"
 #include "engine/comm/hello.h"
 #include "engine/comm/share_host.h"
+#include "engine/comm/token.h"
 
 namespace dtrain::engine {
 namespace {
@@ -19,13 +19,6 @@ namespace {
 constexpr double kRetry_seconds = 0.02;
 // To one that does not answer at all: the others wait meanwhile.
 constexpr double kConnect_seconds = 0.5;
-
-uint64_t random_number() {
-  uint64_t number = 0;
-  while (::getrandom(&number, sizeof(number), 0) != sizeof(number)) {
-  }
-  return number;
-}
 
 // A connection of which the hello has not come whole.
 struct Arrival {
@@ -281,7 +274,7 @@ Result<std::unique_ptr<Gang>> meet(const Attendance& own, Deadline deadline, Lis
     hello.host = hash_of(std::to_string(own.pretended_host), host);
   }
 
-  HostSharing sharing(hello.key, random_number() | 1);
+  HostSharing sharing(hello.key, new_token());
   if (hello.processes > 1) {
     if (!listener) {
       TRY(const HostPort at, parse_host_port(own.place.address()));

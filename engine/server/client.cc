@@ -3,10 +3,10 @@
 #include <poll.h>
 
 #include <algorithm>
-#include <random>
 #include <ranges>
 
 #include "engine/comm/place.h"
+#include "engine/comm/token.h"
 #include "engine/norm.h"
 #include "engine/optimizer.h"
 #include "engine/server/server.h"
@@ -27,11 +27,6 @@ double divisor(uint64_t samples) {
   return static_cast<double>(std::max<uint64_t>(1, samples));
 }
 
-uint64_t random_number() {
-  std::random_device random;
-  return (static_cast<uint64_t>(random()) << 32 | random()) | 1;
-}
-
 }  // namespace
 
 ServerClient::ServerClient(const ServerClientConfig& config, const Layout& layout)
@@ -39,7 +34,7 @@ ServerClient::ServerClient(const ServerClientConfig& config, const Layout& layou
       arenas_(1 + OptimizerKernel(config.spec.optimizer, layout).states()),
       introduction_{.job = server_job(config.experiment, config.spec, layout, config.servers.size(),
                                       config.workers.size()),
-                    .generation = config.rank == 0 ? random_number() : 0,
+                    .generation = config.rank == 0 ? new_token() : 0,
                     .attempt = config.attempt,
                     .rank = config.rank,
                     .threads = static_cast<uint64_t>(config.threads),

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "engine/comm/rendezvous.h"
+#include "engine/environment.h"
 #include "engine/kernels/kernels.h"
 #include "engine/optimizer.h"
 #include "engine/strategies/not_finite.h"
@@ -16,11 +17,6 @@
 namespace dtrain::engine {
 
 namespace {
-
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
 
 int64_t world_of(const RunPlan& plan) {
   return plan.deals_parts() ? plan.threads : static_cast<int64_t>(plan.place.workers.size()) * plan.threads;

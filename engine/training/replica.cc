@@ -1,8 +1,8 @@
 #include "engine/training/replica.h"
 
-#include <cstdlib>
 #include <filesystem>
 
+#include "engine/environment.h"
 #include "engine/server/server.h"
 #include "engine/strategies/all_reduce.h"
 #include "engine/strategies/assemble.h"
@@ -14,11 +14,6 @@
 namespace dtrain::engine {
 
 namespace {
-
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
 
 Status serve(const RunPlan& plan) {
   const ServerConfig config{.index = plan.place.index,

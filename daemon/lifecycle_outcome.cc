@@ -227,7 +227,8 @@ void conclude(const Experiment& experiment, Replica& replica) {
   const Outcome& outcome = *experiment.outcome;
   if (outcome.state == State::Finished || (outcome.state == State::Failed && serves(replica.id.role))) {
     replica.end = State::Finished;
-    replica.reason = kEndedWith;
+    const bool failed = replica.exit && is_failure(*replica.exit) && !replica.stop_sent;
+    replica.reason = failed ? fmt::format("{}; {}", cause_of(*replica.exit), kEndedWith) : kEndedWith;
   } else if (replica.lost && !replica.exit) {
     replica.end = State::Lost;
     if (replica.reason.empty()) replica.reason = "lost with its host";
@@ -238,13 +239,14 @@ void conclude(const Experiment& experiment, Replica& replica) {
   }
 }
 
-// Who has to end now. After success the other workers have finish_grace to end by themselves and the
+// Who has to end now. After success the other workers that have begun have finish_grace to end by themselves and the
 // ps stay up for them; with no worker left they need not.
 bool must_stop(const Experiment& experiment, const Replica& replica, TimeMs now) {
   if (!is_alive(replica)) return false;
   if (experiment.phase == Phase::Ending && !experiment.outcome) return true;
   if (!experiment.outcome) return false;
   if (experiment.outcome->state != State::Finished) return true;
+  if (!start_committed(experiment, replica)) return true;
   if (now >= experiment.outcome->at_ms + experiment.spec().finish_grace_ms) return true;
   if (!serves(replica.id.role)) return false;
   return std::none_of(experiment.replicas.begin(), experiment.replicas.end(), [](const Replica& r) {

@@ -107,7 +107,7 @@ std::string render_table(const std::vector<const pb::ReplicaInfo*>& replicas,
     if (view.long_form) {
       row.push_back({replica->pid() == 0 ? "" : fmt::format("{}", replica->pid())});
       row.push_back({replica->exited() ? fmt::format("{:.1f} s", replica->cpu_seconds()) : ""});
-      row.push_back({replica->exited() ? human_size(replica->memory_peak_bytes()) : ""});
+      row.push_back({replica->exited() ? human_memory(replica->memory_peak_bytes()) : ""});
       row.push_back({fmt::format("{}", replica->attempt())});
     }
     table.rows.push_back(std::move(row));
@@ -288,12 +288,12 @@ std::string render_one(const pb::ReplicaInfo& replica, const pb::ExperimentInfo&
   if (!seat.host_name().empty()) {
     fields.add("Rank", fmt::format("{} (local {})", seat.rank(), seat.local_rank()));
     fields.add("Requested cpus", fmt::format("{:g}", seat.cpus()));
-    fields.add("Requested mem", human_size(seat.memory_bytes()));
+    fields.add("Requested mem", human_memory(seat.memory_bytes()));
     fields.add("GPUs", seat.gpus().empty() ? "none" : gpus_of(seat));
   }
   if (replica.exited()) {
     fields.add("CPU time", fmt::format("{:.1f} s", replica.cpu_seconds()));
-    fields.add("Memory peak", human_size(replica.memory_peak_bytes()));
+    fields.add("Memory peak", human_memory(replica.memory_peak_bytes()));
     fields.add("Read", human_size(replica.read_bytes()));
     fields.add("Written", human_size(replica.written_bytes()));
   }

@@ -33,7 +33,7 @@ void append_notes(std::string& out, const pb::HostInfo& host) {
   }
   if (host.gpus().empty() && !host.gpu_note().empty()) note("no GPUs: " + host.gpu_note());
   for (const auto& gpu : host.gpus()) {
-    note(fmt::format("GPU {} {}, {}{}", gpu.index(), gpu.name(), human_size(gpu.memory_bytes()),
+    note(fmt::format("GPU {} {}, {}{}", gpu.index(), gpu.name(), human_memory(gpu.memory_bytes()),
                      gpu.busy().empty() ? "" : ", busy: " + gpu.busy()));
   }
 }
@@ -55,8 +55,8 @@ std::string render_hosts(const pb::HostsReply& reply, const View& view) {
         {{host.name()},
          {host.connected() ? "up" : "away", host.connected() ? Ink::Green : Ink::Red},
          {fmt::format("{:.4g}/{:.4g}", host.cpus_free(), host.cpus())},
-         {fmt::format("{}/{}", human_size(host.memory_free_bytes()),
-                      human_size(host.memory_bytes()))},
+         {fmt::format("{}/{}", human_memory(host.memory_free_bytes()),
+                      human_memory(host.memory_bytes()))},
          {gpus_of(host)},
          {fmt::format("{}", host.replicas())},
          {host.address()},

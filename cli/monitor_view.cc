@@ -5,6 +5,7 @@
 
 #include "cli/monitor.h"
 #include "cli/table.h"
+#include "cli/words.h"
 #include "schema/ids.h"
 #include "schema/states.h"
 
@@ -16,20 +17,14 @@ namespace {
 constexpr size_t kHistoryMax = 15;
 constexpr std::string_view kUnknown = "N/A";
 
-std::string memory_text(uint64_t bytes) {
-  const double mib = static_cast<double>(bytes) / (1u << 20);
-  // 1023.6 would round to "1024 MiB".
-  return mib < 1023.5 ? fmt::format("{:.0f} MiB", mib) : fmt::format("{:.1f} GiB", mib / 1024);
-}
-
 std::string percent_of(uint64_t part, uint64_t whole) {
   if (whole == 0) return std::string(kUnknown);
   return fmt::format("{:.1f}", 100.0 * static_cast<double>(part) / static_cast<double>(whole));
 }
 
 std::string used_of_total(uint64_t used_bytes, uint64_t total_bytes) {
-  return fmt::format("{} / {}", memory_text(used_bytes),
-                     total_bytes == 0 ? std::string(kUnknown) : memory_text(total_bytes));
+  return fmt::format("{} / {}", human_memory(used_bytes),
+                     total_bytes == 0 ? std::string(kUnknown) : human_memory(total_bytes));
 }
 
 // Running first, then what comes up, what ended, what has not begun.

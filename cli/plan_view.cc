@@ -44,7 +44,7 @@ std::string render_plan(const pb::PlanReply& plan, const Spec& spec, const Scree
            {seat.host_name()},
            {seat.port() == 0 ? seat.address() : fmt::format("{}:{}", seat.address(), seat.port())},
            {fmt::format("{}", seat.cpus())},
-           {human_size(seat.memory_bytes())},
+           {human_memory(seat.memory_bytes())},
            {gpus_text(seat)},
            {fmt::format("{}", seat.rank())}});
     }

@@ -21,6 +21,12 @@ std::string human_size(uint64_t bytes) {
   return fmt::format("{:.1f} {}", amount, kUnits[unit]);
 }
 
+std::string human_memory(uint64_t bytes) {
+  const double mib = static_cast<double>(bytes) / (1u << 20);
+  // 1023.6 would round to "1024 MiB".
+  return mib < 1023.5 ? fmt::format("{:.0f} MiB", mib) : fmt::format("{:.1f} GiB", mib / 1024);
+}
+
 std::string human_count(uint64_t n, std::string_view noun) {
   return fmt::format("{} {}{}", n, noun, n == 1 ? "" : "s");
 }

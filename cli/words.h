@@ -8,6 +8,7 @@
 namespace dtrain::cli {
 
 std::string human_size(uint64_t bytes);  // "5.7 MB": one decimal, steps of 1024; "812 B"
+std::string human_memory(uint64_t bytes);  // "512 MiB", "23.5 GiB": as `mem` is written
 std::string human_age(uint64_t age_ms);  // "just now", "1 second", "5 minutes", "3 hours", "2 days"
 std::string human_duration(uint64_t ms);                     // "42 seconds", "3m 4s", "26h 0m 9s"; rounded
 std::string human_count(uint64_t n, std::string_view noun);  // "1 file", "3 files"

@@ -168,7 +168,7 @@ std::string foreign_use(const std::vector<GpuProcess>& processes,
     text = fmt::format("{}, pid {}", user.empty() ? "a process outside this container" : user,
                        process.pid);
     if (process.memory_bytes > 0) {
-      text += fmt::format(", {:.1f} GB", static_cast<double>(process.memory_bytes) / 1e9);
+      text += fmt::format(", {:.1f} GiB", static_cast<double>(process.memory_bytes) / static_cast<double>(1u << 30));
     }
   }
   if (others > 1) text += fmt::format(" and {} more", others - 1);

@@ -65,16 +65,16 @@ TEST_CASE("hosts: free of all, then what is not as it should be") {
   gpu->set_busy("pid 4242, 31 GB");
   const std::string text = render_hosts(reply, {});
   CHECK(text.find("node       up    2.5/8") != std::string::npos);
-  CHECK(text.find("4.0 GB/16.0 GB") != std::string::npos);
+  CHECK(text.find("4.0 GiB/16.0 GiB") != std::string::npos);
   CHECK(text.find("node: no cgroup is writable here") != std::string::npos);
   CHECK(text.find("node: no GPUs: no NVIDIA driver\n") != std::string::npos);
   CHECK(text.find("berta      away") != std::string::npos);
   CHECK(text.find("berta: away for 2m 0s; nothing is placed there") != std::string::npos);
-  CHECK(text.find("berta: GPU 3 H200, 140.0 GB, busy: pid 4242, 31 GB\n") != std::string::npos);
+  CHECK(text.find("berta: GPU 3 H200, 140.0 GiB, busy: pid 4242, 31 GB\n") != std::string::npos);
   const View narrow{{true, false, 40, 24}, 0, false};
   CHECK(render_hosts(reply, narrow).starts_with(
       "HOST       CPUS FREE MEM FREE\n"
-      "node       2.5/8     4.0 GB/16.0 GB\n"));
+      "node       2.5/8     4.0 GiB/16.0 GiB\n"));
   CHECK(render_hosts({}, {}).starts_with("No host has joined yet."));
 }
 

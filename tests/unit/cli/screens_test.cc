@@ -353,6 +353,6 @@ TEST_CASE("a plan shows each seat, or why it waits") {
   CHECK(render_plan(plan, spec, {}) ==
         "Project p, framework command, 1 process\n"
         "REPLICA     HOST     ADDRESS         CPUS MEM      GPUS RANK\n"
-        "master      box      127.0.0.1:20000 0.5  1.0 GB   -    0\n"
+        "master      box      127.0.0.1:20000 0.5  1.0 GiB  -    0\n"
         "It would start at once. Nothing was submitted.\n");
 }

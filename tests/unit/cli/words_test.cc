@@ -19,6 +19,12 @@ TEST_CASE("sizes in steps of 1024 with one decimal") {
   CHECK(human_size(uint64_t{38} << 30) == "38.0 GB");
 }
 
+TEST_CASE("memory in the units that mem is written in") {
+  CHECK(human_memory(uint64_t{512} << 20) == "512 MiB");
+  CHECK(human_memory((uint64_t{1} << 30) - 1) == "1.0 GiB");
+  CHECK(human_memory(uint64_t{47} << 29) == "23.5 GiB");
+}
+
 TEST_CASE("ages have one unit, in the right plural") {
   CHECK(human_age(999) == "just now");
   CHECK(human_age(1'000) == "1 second");

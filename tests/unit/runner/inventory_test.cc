@@ -28,8 +28,8 @@ TEST_CASE("foreign use names who, and how many more") {
   const auto nobody = [](int) { return false; };
   CHECK(foreign_use({}, nobody).empty());
   CHECK(foreign_use({{1, 0}}, [](int) { return true; }).empty());
-  const std::string text = foreign_use({{1, 31'000'000'000}, {2, 5}}, nobody);
-  CHECK(text.find("pid 1, 31.0 GB") != std::string::npos);
+  const std::string text = foreign_use({{1, uint64_t{31} << 30}, {2, 5}}, nobody);
+  CHECK(text.find("pid 1, 31.0 GiB") != std::string::npos);
   CHECK(text.ends_with("and 1 more"));
 }
 

@@ -218,7 +218,7 @@ class Checker {
       if (node.text != word) continue;
       refuse(node, path,
              fmt::format("{} is not part of this version yet, expected {}; with "
-                         "'framework: command' the processes start what they like",
+                         "'tensorflow' each process finds the others in TF_CONFIG, whatever it is made with",
                          word, expectation(shape)));
       return;
     }

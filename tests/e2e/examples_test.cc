@@ -1,7 +1,9 @@
 // examples/: every file in it is one that dtrain takes, and those of the engine train.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <set>
 #include <vector>
@@ -9,6 +11,7 @@
 #include "tests/support/cluster.h"
 #include "tests/support/digits.h"
 #include "tests/support/facts.h"
+#include "tests/support/skipped.h"
 
 using namespace dtrain::tests;
 
@@ -89,6 +92,31 @@ TEST_CASE("each example of the engine trains as its file says, and leaves a mode
     }
   }
   CHECK(id == static_cast<int>(members.size()));
+}
+
+TEST_CASE("the example of PyTorch trains by two processes") {
+  const char* python = std::getenv("DTRAIN_TEST_PYTHON");
+  if (python == nullptr) return say_skipped("DTRAIN_TEST_PYTHON names no python with torch");
+  if (std::system(("'" + std::string(python) + "' -c 'import torch' 2> /dev/null").c_str()) != 0) {
+    return say_skipped(std::string(python) + " has no torch");
+  }
+  Cluster cluster;
+  cluster.own_ports();
+  const fs::path project = project_of(cluster, "pytorch-ddp");
+  write_file(project / "train.py", read_file(kExamples / "pytorch-ddp/train.py"));
+  const std::string run = "train.run=" + std::string(python) + " train.py --epochs 3";
+  const Output train = cluster.run({"train", "--set", run}, project);
+  REQUIRE_MESSAGE(train.code == 0, train.all());
+  const std::string log = cluster.run({"logs", "--raw", "1.master"}, project).out;
+  double losses[3] = {};
+  for (int epoch = 1; epoch <= 3; ++epoch) {
+    const std::string words = fmt::format("epoch={} loss=", epoch);
+    REQUIRE_MESSAGE(log.find(words) != std::string::npos, log);
+    losses[epoch - 1] = std::stod(log.substr(log.find(words) + words.size()));
+  }
+  CHECK(log.find(" workers=2") != std::string::npos);
+  CHECK(losses[2] < losses[0] / 2);
+  CHECK(fs::file_size(project / "runs/1/model.pt") > 1000);
 }
 
 TEST_CASE("a build that fails is one that failed, however its words are shown") {

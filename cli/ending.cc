@@ -39,8 +39,8 @@ std::string took(const pb::ExperimentInfo& outcome) {
 }
 
 std::string members_text(const pb::ExperimentInfo& outcome) {
-  return fmt::format("{} of {} members finished, {} failed", outcome.members_finished(),
-                     outcome.members(), outcome.members_failed());
+  return fmt::format("{} of {} members finished, {} {}", outcome.members_finished(), outcome.members(),
+                     outcome.members_failed(), outcome.state() == to_string(State::Killed) ? "failed or killed" : "failed");
 }
 
 }  // namespace
@@ -166,7 +166,7 @@ std::string Ending::text(const pb::ExperimentInfo& outcome, const std::string& o
   if (failure != nullptr && !names_cause) {
     first += fmt::format(": {}: {}", failure->replica,
                          failure->reason.empty() ? "failed" : failure->reason);
-  } else if (!outcome.reason().empty() && outcome.state() != to_string(State::Finished) &&
+  } else if (!outcome.reason().empty() && outcome.members() == 0 && outcome.state() != to_string(State::Finished) &&
              !says_state(outcome.reason(), outcome.state())) {
     first += ": " + outcome.reason();
   }

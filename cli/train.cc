@@ -278,6 +278,11 @@ Result<int> train(const TrainOptions& options, const CommandContext& context) {
                  "leave out --json"};
   }
   TRY(const Prepared prepared, prepare(options));
+  if (options.form.is_given()) {
+    if (const auto unread = find_spec_file(""); unread.ok()) {
+      std::fprintf(stderr, "Warning: %s is not read, for a command is given\n", unread->file_name.c_str());
+    }
+  }
   if (options.explain) return explain_sync(options, prepared);
   if (!options.dry_run) TRY(check_engine_data(prepared.spec, prepared.source.root));
   if (options.save) TRY(save_spec(options, prepared, context.json));
@@ -333,7 +338,7 @@ Run declare_train(Options& options, CommandContext& context) {
   options.text("--mem", typed->form.mem, "without a file: memory a replica: 2GiB", "SIZE");
   options.text("--framework", typed->form.framework,
                "without a file: tensorflow, command (default: by the roles)", "NAME");
-  options.rest(typed->form.words, "COMMAND", "run this instead of what a file says");
+  options.rest(typed->form.words, "COMMAND", "run this, and read no dtrain.yml");
   options.json(context);
   options.footer(
       "dtrain train\n"

@@ -39,8 +39,11 @@ TEST_CASE("without a file: roles and resources as options, and --save writes the
   CHECK(says(train, "1.master is there"));
   CHECK(says(train, "1.worker.1 is there"));
   CHECK(cluster.run({"check"}, project).code == 0);
+  CHECK(train.err.find("is not read") == std::string::npos);
   Output again = cluster.run({"train"}, project);
   CHECK_MESSAGE(says(again, "2.worker.1 is there"), again.all());
+  Output beside = cluster.run({"train", "--dry-run", "--", "true"}, project);
+  CHECK(beside.err == "Warning: dtrain.yml is not read, for a command is given\n");
 }
 
 TEST_CASE("a DTRAIN_HOME within the project is not part of it") {

@@ -144,3 +144,11 @@ TEST_CASE("a set tells how many of its members made it") {
                   "code 1\n") == 0);
   CHECK(text.find("4.2.train printed nothing.\n") != std::string::npos);
 }
+
+TEST_CASE("of a set that was killed the members are counted once") {
+  pb::ExperimentInfo info = outcome("KILLED", "0 of 4 finished, 4 failed or killed");
+  info.set_members(4);
+  info.set_members_failed(4);
+  CHECK(Ending().text(info, "", {}) ==
+        "4 killed after 12 seconds: 0 of 4 members finished, 4 failed or killed\n");
+}

@@ -15,6 +15,7 @@
 #include "cli/commands.h"
 #include "cli/connection.h"
 #include "cli/engine_data.h"
+#include "cli/explain_sync.h"
 #include "cli/follow.h"
 #include "cli/plan_view.h"
 #include "cli/sink.h"
@@ -153,31 +154,6 @@ void tell_once(const std::vector<Notice>& notices, const fs::path& memory) {
   }
 }
 
-Result<int> explain_sync(const TrainOptions& options, const Prepared& prepared) {
-  SnapshotOptions snapshot;
-  uint64_t found = 0;
-  fs::path wanted = fs::path(options.explain_path).lexically_normal();
-  std::string text;
-  snapshot.explain = [&](const SyncDecision& decision) {
-    bool shown = options.explain_path.empty() || fs::path(decision.path) == wanted;
-    if (!shown) return;
-    ++found;
-    text += fmt::format("{} {}{}\n", decision.included ? "in " : "out", decision.path,
-                        decision.why.empty() ? "" : ": " + decision.why);
-  };
-  snapshot.limits.file_bytes_max = UINT64_MAX;  // what is too large is to be found here
-  TRY(explain_snapshot(prepared.source.root, snapshot));
-  if (found == 0) {
-    return Error{Code::NotFound,
-                 fmt::format("the sync meets nothing named {}", options.explain_path),
-                 "paths are relative to the project; a folder that is left out is not looked into"};
-  }
-  Sink sink(STDOUT_FILENO);
-  sink.write(text);
-  TRY(sink.written());
-  return 0;
-}
-
 Status agree_to_size(const ProjectSize& project, const Config& config, bool yes) {
   SyncSize size = size_of_sync(project, config);
   if (size == SyncSize::Fine || (yes && size == SyncSize::Ask)) return ok();
@@ -283,7 +259,7 @@ Result<int> train(const TrainOptions& options, const CommandContext& context) {
       std::fprintf(stderr, "Warning: %s is not read, for a command is given\n", unread->file_name.c_str());
     }
   }
-  if (options.explain) return explain_sync(options, prepared);
+  if (options.explain) return explain_sync(prepared.source.root, options.explain_path);
   if (!options.dry_run) TRY(check_engine_data(prepared.spec, prepared.source.root));
   if (options.save) TRY(save_spec(options, prepared, context.json));
   const Spec& spec = prepared.spec;

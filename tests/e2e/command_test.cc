@@ -177,6 +177,27 @@ TEST_CASE("options that contradict each other are refused") {
   }
 }
 
+TEST_CASE("why a file travels, or not, is told of any path in the project") {
+  Cluster cluster;
+  const fs::path project = cluster.project("told", {{"dtrain.yml", "project: p\ntrain: {run: echo}\n"},
+                                                    {".gitignore", "big\n"},
+                                                    {"deep/file", ""},
+                                                    {"big/in/it", ""},
+                                                    {"od\x1b[31md", ""}});
+  const auto told = [&](const std::string& path) {
+    return cluster.run({"train", "--explain-sync", path}, project).out;
+  };
+  CHECK(told("deep/file") == "in  deep/file\n");
+  CHECK(told("deep/") == "in  deep\n");
+  CHECK(told(project / "deep/../deep/file") == "in  deep/file\n");
+  CHECK(told("big/in/it").starts_with("out big/in/it: "));
+  CHECK(told("big/in/it").substr(14) == told("big").substr(8));
+  const Output all = cluster.run({"train", "--explain-sync"}, project);
+  CHECK_MESSAGE(says(all, "out big: "), all.all());
+  CHECK(all.out.find('\x1b') == std::string::npos);
+  CHECK(cluster.run({"train", "--explain-sync", "nosuch"}, project).code == 2);
+}
+
 TEST_CASE("help names options as they are typed") {
   Cluster cluster;
   Output help = cluster.run({"kill", "--help"});

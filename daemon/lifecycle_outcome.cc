@@ -227,8 +227,10 @@ void conclude(const Experiment& experiment, Replica& replica) {
   const Outcome& outcome = *experiment.outcome;
   if (outcome.state == State::Finished || (outcome.state == State::Failed && serves(replica.id.role))) {
     replica.end = State::Finished;
-    const bool failed = replica.exit && is_failure(*replica.exit) && !replica.stop_sent;
-    replica.reason = failed ? fmt::format("{}; {}", cause_of(*replica.exit), kEndedWith) : kEndedWith;
+    const bool by_itself = replica.exit && !replica.stop_sent;
+    replica.reason = !by_itself                   ? kEndedWith
+                     : is_failure(*replica.exit) ? fmt::format("{}; {}", cause_of(*replica.exit), kEndedWith)
+                                                 : "";
   } else if (replica.lost && !replica.exit) {
     replica.end = State::Lost;
     if (replica.reason.empty()) replica.reason = "lost with its host";

@@ -18,14 +18,15 @@ double LearningRate::at(int64_t step) const {
   if (step < warm_up_) {
     return full_ * static_cast<double>(step + 1) / static_cast<double>(warm_up_);
   }
+  const int64_t since = step - warm_up_;
   const auto left = static_cast<double>(std::max<int64_t>(1, length_.total_steps - warm_up_));
-  const double progress = std::min(1.0, static_cast<double>(step - warm_up_) / left);
+  const double progress = std::min(1.0, static_cast<double>(since) / left);
   switch (spec_.kind) {
     case Schedule::Constant:
       return full_;
     case Schedule::Step: {
-      if (spec_.every_steps > 0) return full_ * std::pow(spec_.factor, step / spec_.every_steps);
-      const double epochs = static_cast<double>(step) / length_.steps_per_epoch;
+      if (spec_.every_steps > 0) return full_ * std::pow(spec_.factor, since / spec_.every_steps);
+      const double epochs = static_cast<double>(since) / length_.steps_per_epoch;
       // 0.3 epochs are three times 0.1, though the quotient of the doubles is a little less.
       return full_ * std::pow(spec_.factor, std::floor(epochs / spec_.every_epochs + 1e-9));
     }

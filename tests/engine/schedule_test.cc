@@ -37,6 +37,17 @@ TEST_CASE("step multiplies after each so many epochs, parts of epochs too") {
   CHECK(by_steps.at(14) == 0.25);
 }
 
+TEST_CASE("step counts from the end of the warm-up, as the others do") {
+  const LearningRate epochs(1, {.kind = Schedule::Step, .warm_up_epochs = 5, .factor = 0.1}, kLength);
+  CHECK(epochs.at(49) == 1);
+  CHECK(epochs.at(50) == 1);
+  CHECK(epochs.at(59) == 1);
+  CHECK(epochs.at(60) == 0.1);
+  const LearningRate steps(1, {.kind = Schedule::Step, .warm_up_steps = 6, .every_steps = 2, .factor = 0.5}, kLength);
+  CHECK(steps.at(7) == 1);
+  CHECK(steps.at(8) == 0.5);
+}
+
 TEST_CASE("cosine and linear fall to their final share at the end, and stay there") {
   const ScheduleSpec cosine{.kind = Schedule::Cosine, .warm_up_steps = 10, .final_fraction = 0.1};
   const LearningRate rate(2, cosine, kLength);

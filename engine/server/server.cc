@@ -121,12 +121,13 @@ Status Server::run(int ending) {
               {accepts ? listener_.fd() : -1, POLLIN, 0},
               {accepts ? local_.fd() : -1, POLLIN, 0}};
     const size_t first = polled.size();
+    // Who is waited for, and async who is silent, is seen by the clock alone.
     bool waiting = !accepts;
     for (const auto& link : links_) {
       // Who does not take its answers is not listened to.
       const short events = link->sending() ? POLLOUT : POLLIN;
       polled.push_back({link->socket.fd(), events, 0});
-      waiting |= link->wait != server::Wait::Nothing || link->closing || link->is_stranger();
+      waiting |= link->wait != server::Wait::Nothing || link->closing || link->is_stranger() || (!sync_ && !link->left);
     }
     const int ready = ::poll(polled.data(), polled.size(), waiting ? kLook_ms : -1);
     if (ready < 0 && errno != EINTR) return errno_error("poll", errno);

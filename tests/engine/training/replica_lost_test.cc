@@ -143,6 +143,18 @@ TEST_CASE("an asynchronous worker that was killed and started again goes on with
   }
 }
 
+TEST_CASE("servers name a worker that says nothing while the others go on") {
+  for (const char* mode : {"async", "ssp"}) {
+    CAPTURE(std::string(mode));
+    Gang gang(long_servers(mode, {{"deadline", 3}, {"epochs", 4000}}), 2, 1);
+    REQUIRE(gang.replicas[1]->runs_until([&] { return !said(gang, "worker.1", "joined_at_step").empty(); }));
+    gang.replicas[1]->signal(SIGSTOP);
+    CHECK_MESSAGE(gang.replicas[0]->runs_until([&] {
+      return gang.log("ps.0").find("has said nothing for 1 s: the others go on without it") != std::string::npos;
+    }), gang.logs());
+  }
+}
+
 TEST_CASE("a worker that was not waited for goes on where the others are") {
   Gang gang(long_servers("sync", {{"strategy", {{"backup", 1}}}}), 3, 2);
   // Two of three do each step. With one of the others stopped there is none without worker 2, who may come late.

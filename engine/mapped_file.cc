@@ -8,13 +8,11 @@
 #include <cerrno>
 #include <utility>
 
-#include "schema/fd.h"
-
 namespace dtrain::engine {
 
 Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
   // Not blocked by a pipe of that name.
-  const Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  Fd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat facts {};
   if (!fd || ::fstat(fd.get(), &facts) != 0) {
     return errno_error(fmt::format("open {}", path.native()), errno);
@@ -23,10 +21,15 @@ Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
     return Error{Code::InvalidArgument, fmt::format("{} is no regular file", path.native()), ""};
   }
   const auto size = static_cast<size_t>(facts.st_size);
-  if (size == 0) return MappedFile(nullptr, 0);
+  if (size == 0) return MappedFile(std::move(fd), nullptr, 0);
   void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd.get(), 0);
   if (data == MAP_FAILED) return errno_error(fmt::format("map {}", path.native()), errno);
-  return MappedFile(static_cast<const std::byte*>(data), size);
+  return MappedFile(std::move(fd), static_cast<const std::byte*>(data), size);
+}
+
+bool MappedFile::is_whole() const {
+  struct stat facts {};
+  return ::fstat(fd_.get(), &facts) == 0 && static_cast<size_t>(facts.st_size) >= size_;
 }
 
 void MappedFile::ask_for(const std::byte* from, size_t size) const {
@@ -37,9 +40,10 @@ void MappedFile::ask_for(const std::byte* from, size_t size) const {
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+    : fd_(std::move(other.fd_)), data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(fd_, other.fd_);
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
   return *this;

@@ -1,12 +1,14 @@
 // A file in the address space, read-only, until it goes out of scope. Who shortens the file
-// meanwhile kills the process that reads it: data sets and checkpoints are replaced by renaming,
-// never in place.
+// meanwhile kills the process that reads it, unless that asks before: data sets and checkpoints are replaced by
+// renaming, never in place.
 #pragma once
 
 #include <cstddef>
 #include <filesystem>
 #include <span>
+#include <utility>
 
+#include "schema/fd.h"
 #include "schema/result.h"
 
 namespace dtrain::engine {
@@ -20,11 +22,14 @@ class MappedFile {
   ~MappedFile();
 
   std::span<const std::byte> bytes() const { return {data_, size_}; }
+  // It did not become shorter: all of bytes() may be read.
+  bool is_whole() const;
   // What of them will be read next: the disk brings it meanwhile.
   void ask_for(const std::byte* from, size_t size) const;
 
  private:
-  MappedFile(const std::byte* data, size_t size) : data_(data), size_(size) {}
+  MappedFile(Fd fd, const std::byte* data, size_t size) : fd_(std::move(fd)), data_(data), size_(size) {}
+  Fd fd_;
   const std::byte* data_ = nullptr;
   size_t size_ = 0;
 };

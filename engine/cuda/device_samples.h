@@ -28,8 +28,8 @@ class DeviceSamples {
         labels_(most * rows_per_sample_) {}
 
   // Enqueued. What the call before has read may be on its way still; what was read before that may not: the end of
-  // its step was waited for.
-  void read(const Dataset& data, std::span<const uint32_t> ids) {
+  // its step was waited for. An error if the data is not any more what it was.
+  Status read(const Dataset& data, std::span<const uint32_t> ids) {
     Device& device = rank_.device();
     const auto count = static_cast<int64_t>(ids.size());
     Staged& read = staged_[turn_++ % staged_.size()];
@@ -43,10 +43,11 @@ class DeviceSamples {
         convert(rank_.stream(), pixels, float_pixels_.data(), pixels_.data());
       }
     } else {
-      data.tokens(ids, read.ids.data(), read.labels.data());
+      TRY(data.tokens(ids, read.ids.data(), read.labels.data()));
       device.copy_to_device(read.ids.data(), count * data.context(), ids_.data());
     }
     device.copy_to_device(read.labels.data(), count * rows_per_sample_, labels_.data());
+    return ok();
   }
 
   Samples<T> from(int64_t first) {

@@ -51,7 +51,7 @@ template <class T>
 Result<Outcome> DeviceShare<T>::train(std::span<const uint32_t> batch, int64_t step) {
   rank_.device().use();
   const Range mine = reads(static_cast<int64_t>(batch.size()));
-  samples_.read(plan_.train, batch.subspan(static_cast<size_t>(mine.begin), static_cast<size_t>(mine.size())));
+  TRY(samples_.read(plan_.train, batch.subspan(static_cast<size_t>(mine.begin), static_cast<size_t>(mine.size()))));
   rank_.clear_totals();
   std::optional<int64_t> before;
   if (rank_.links().world != nullptr) before = step - 1;
@@ -126,7 +126,7 @@ Result<Outcome> DeviceShare<T>::evaluate(Range range, int64_t step) {
     ids.resize(static_cast<size_t>(std::min(capacity_, range.end - first)));
     std::iota(ids.begin(), ids.end(), static_cast<uint32_t>(first));
     rank_.clear_totals();
-    samples_.read(*plan_.test, ids);
+    TRY(samples_.read(*plan_.test, ids));
     model_->evaluate(rank_.weights<T>(), samples_.from(0), static_cast<int64_t>(ids.size()));
     TRY(const Outcome piece, rank_.totals(watch_(step, "evaluate")));
     outcome += piece;

@@ -46,7 +46,7 @@ Result<Outcome> DeviceStageShare<T>::train(std::span<const uint32_t> batch, int6
     const Range micro{size * i / plan_.spec.strategy.micro_batches, size * (i + 1) / plan_.spec.strategy.micro_batches};
     if (micro.size() > 0) micros_.push_back(micro);
   }
-  if (sees_samples()) samples_.read(plan_.train, batch);
+  if (sees_samples()) TRY(samples_.read(plan_.train, batch));
   const auto count = static_cast<int64_t>(micros_.size());
   const int64_t ahead = std::min<int64_t>(count, part_.stages - part_.stage - 1);
   for (int64_t micro = 0; micro < ahead; ++micro) {
@@ -133,7 +133,7 @@ Result<Outcome> DeviceStageShare<T>::evaluate(Range range, int64_t step) {
     if (sees_samples()) {
       ids.resize(static_cast<size_t>(micros_[0].size()));
       std::iota(ids.begin(), ids.end(), static_cast<uint32_t>(first));
-      samples_.read(*plan_.test, ids);
+      TRY(samples_.read(*plan_.test, ids));
     }
     pass_before(kNone, 0);
     forward(0);

@@ -182,15 +182,17 @@ void Dataset::ask_for(std::span<const uint32_t> ids) const {
   for (const uint32_t id : ids) tokens_->ask_for(int64_t{id} * context_, context_ + 1);
 }
 
-void Dataset::tokens(std::span<const uint32_t> ids, int32_t* inputs, int32_t* targets) const {
+Status Dataset::tokens(std::span<const uint32_t> ids, int32_t* inputs, int32_t* targets) const {
   const auto each = static_cast<size_t>(context_);
+  TRY(tokens_->check());
   for (const uint32_t id : ids) {
     const int64_t begin = int64_t{id} * context_;
-    tokens_->copy(begin, {inputs, each});
-    tokens_->copy(begin + 1, {targets, each});
+    TRY(tokens_->copy(begin, {inputs, each}));
+    TRY(tokens_->copy(begin + 1, {targets, each}));
     inputs += each;
     targets += each;
   }
+  return ok();
 }
 
 }  // namespace dtrain::engine

@@ -1,6 +1,6 @@
 // A Dataset is what is learned from or tested on: images with a label each, or a row of tokens cut
-// into windows. It is checked as a whole when it is opened, so that nothing can be wrong with it
-// later.
+// into windows. It is checked as a whole when it is opened; later nothing can be wrong with it, but with tokens if
+// somebody changes the file.
 //
 // Owner: the process. Thread: any, at once; nothing changes after open().
 #pragma once
@@ -57,7 +57,8 @@ class Dataset {
   // Those that will be read next: a disk brings them meanwhile.
   void ask_for(std::span<const uint32_t> ids) const;
   // Both [ids][context()]; a target is the token after its input.
-  void tokens(std::span<const uint32_t> ids, int32_t* inputs, int32_t* targets) const;
+  // An error if the file is not any more what it was.
+  Status tokens(std::span<const uint32_t> ids, int32_t* inputs, int32_t* targets) const;
 
  private:
   Dataset() = default;

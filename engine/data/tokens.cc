@@ -36,7 +36,7 @@ int32_t int_at(std::span<const std::byte> bytes, size_t index) {
 
 Result<TokenFile> TokenFile::open(const std::filesystem::path& path, int64_t vocabulary) {
   TRY(MappedFile mapped, MappedFile::open(path));
-  TokenFile file(std::move(mapped));
+  TokenFile file(path, std::move(mapped));
   const auto bytes = file.file_.bytes();
   const std::string name = path.filename().string();
   const auto damaged = [&](std::string what) {
@@ -83,7 +83,7 @@ Result<TokenFile> TokenFile::open(const std::filesystem::path& path, int64_t voc
   for (int64_t at = 0; at < file.size_; at += static_cast<int64_t>(chunk.size())) {
     const auto n =
         static_cast<size_t>(std::min<int64_t>(static_cast<int64_t>(chunk.size()), file.size_ - at));
-    file.copy(at, {chunk.data(), n});
+    file.read(at, {chunk.data(), n});
     const int32_t here = *std::max_element(chunk.begin(), chunk.begin() + static_cast<long>(n));
     largest = std::max(largest, here);
     if (here < file.vocabulary_) continue;
@@ -110,9 +110,27 @@ void TokenFile::ask_for(int64_t begin, int64_t count) const {
   file_.ask_for(tokens_ + begin * each, static_cast<size_t>(count * each));
 }
 
-void TokenFile::copy(int64_t begin, std::span<int32_t> out) const {
+void TokenFile::read(int64_t begin, std::span<int32_t> out) const {
   INVARIANT(begin >= 0 && begin + static_cast<int64_t>(out.size()) <= size_, "tokens of the file");
   for (size_t i = 0; i < out.size(); ++i) out[i] = token(begin + static_cast<int64_t>(i));
+}
+
+Error TokenFile::changed() const {
+  return {Code::InvalidArgument, fmt::format("{} changed while it was used", path_.native()),
+          "replace data by renaming: what is used is read to the end of the training"};
+}
+
+Status TokenFile::check() const {
+  if (!file_.is_whole()) return changed();
+  return ok();
+}
+
+Status TokenFile::copy(int64_t begin, std::span<int32_t> out) const {
+  read(begin, out);
+  int32_t largest = 0;
+  for (const int32_t token : out) largest = std::max(largest, token);
+  if (largest >= vocabulary_) return changed();
+  return ok();
 }
 
 }  // namespace dtrain::engine

@@ -25,15 +25,20 @@ class TokenFile {
   int64_t size() const { return size_; }
   int64_t vocabulary() const { return vocabulary_; }
   bool is_text() const { return bytes_; }
-  // Tokens [begin, begin + out.size()).
-  void copy(int64_t begin, std::span<int32_t> out) const;
+  // An error if the file became shorter: nothing of it may be read then.
+  Status check() const;
+  // Tokens [begin, begin + out.size()). An error if one of them is not what open() saw.
+  Status copy(int64_t begin, std::span<int32_t> out) const;
   // That will be copied next: the disk brings them meanwhile.
   void ask_for(int64_t begin, int64_t count) const;
 
  private:
-  explicit TokenFile(MappedFile file) : file_(std::move(file)) {}
+  TokenFile(std::filesystem::path path, MappedFile file) : path_(std::move(path)), file_(std::move(file)) {}
+  void read(int64_t begin, std::span<int32_t> out) const;
+  Error changed() const;
   int32_t token(int64_t at) const;
 
+  std::filesystem::path path_;
   MappedFile file_;
   const std::byte* tokens_ = nullptr;
   bool bytes_ = false;  // a token each, instead of two

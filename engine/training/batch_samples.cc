@@ -4,7 +4,7 @@
 
 namespace dtrain::engine {
 
-void BatchSamples::read(const Dataset& data, std::span<const uint32_t> ids) {
+Status BatchSamples::read(const Dataset& data, std::span<const uint32_t> ids) {
   if (data.kind() == Dataset::Kind::Images) {
     pixels_.resize(ids.size() * static_cast<size_t>(data.pixels()));
     labels_.resize(ids.size());
@@ -15,8 +15,9 @@ void BatchSamples::read(const Dataset& data, std::span<const uint32_t> ids) {
   } else {
     ids_.resize(ids.size() * static_cast<size_t>(data.context()));
     labels_.resize(ids_.size());
-    data.tokens(ids, ids_.data(), labels_.data());
+    TRY(data.tokens(ids, ids_.data(), labels_.data()));
   }
+  return ok();
 }
 
 Samples<float> BatchSamples::from(int64_t first) const {

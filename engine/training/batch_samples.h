@@ -14,7 +14,8 @@ class BatchSamples {
   // `crew`: those who read them together.
   explicit BatchSamples(const SampleShape& shape, Crew* crew = nullptr) : shape_(shape), crew_(crew) {}
 
-  void read(const Dataset& data, std::span<const uint32_t> ids);
+  // An error if the data is not any more what it was.
+  Status read(const Dataset& data, std::span<const uint32_t> ids);
   // From the n-th on.
   Samples<float> from(int64_t first) const;
 

@@ -29,7 +29,7 @@ Result<Outcome> BatchShare::train(std::span<const uint32_t> batch, int64_t step)
   batch_ = static_cast<int64_t>(batch.size());
   const Range mine = reads(batch_);
   first_ = mine.begin;
-  samples_.read(plan_.train, batch.subspan(static_cast<size_t>(mine.begin), static_cast<size_t>(mine.size())));
+  TRY(samples_.read(plan_.train, batch.subspan(static_cast<size_t>(mine.begin), static_cast<size_t>(mine.size()))));
   Outcome outcome;
   const GradientsReady ready = [&](int64_t offset) { updater_.gradients_ready(me_, step, offset); };
   for (size_t i = 0; i < nodes_.size(); ++i) {
@@ -86,7 +86,7 @@ Result<Outcome> BatchShare::evaluate(Range range, int64_t step) {
   for (int64_t first = range.begin; first < range.end; first += capacity_) {
     ids.resize(static_cast<size_t>(std::min(capacity_, range.end - first)));
     std::iota(ids.begin(), ids.end(), static_cast<uint32_t>(first));
-    samples_.read(*plan_.test, ids);
+    TRY(samples_.read(*plan_.test, ids));
     outcome += model_->evaluate(params_, samples_.from(0), static_cast<int64_t>(ids.size()));
   }
   return told(outcome);

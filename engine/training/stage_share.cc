@@ -50,7 +50,7 @@ std::vector<Range> StageShare::held() const {
 // one receiving first, leaves no two waiting for each other.
 Result<Outcome> StageShare::train(std::span<const uint32_t> batch, int64_t step) {
   seat_.pipe->begin(step);
-  cut(batch);
+  TRY(cut(batch));
   Outcome outcome;
   const size_t count = micros_.size();
   const size_t ahead = std::min(count, static_cast<size_t>(seat_.part.stages - seat_.part.stage - 1));
@@ -78,7 +78,7 @@ Range StageShare::reads(int64_t batch) const {
   return sees_samples() ? samples_of(batch, leaves_of(nodes_), leaves_) : Range{};
 }
 
-void StageShare::cut(std::span<const uint32_t> batch) {
+Status StageShare::cut(std::span<const uint32_t> batch) {
   const auto size = static_cast<int64_t>(batch.size());
   const Range mine = reads(size);
   for (MicroBatch& micro : micros_) {
@@ -90,8 +90,8 @@ void StageShare::cut(std::span<const uint32_t> batch) {
       micro.ends.push_back(leaf_samples(size, leaf, leaves_).end - samples.begin);
     }
   }
-  if (!sees_samples()) return;
-  samples_.read(plan_.train, batch.subspan(static_cast<size_t>(mine.begin), static_cast<size_t>(mine.size())));
+  if (!sees_samples()) return ok();
+  return samples_.read(plan_.train, batch.subspan(static_cast<size_t>(mine.begin), static_cast<size_t>(mine.size())));
 }
 
 Status StageShare::receive(size_t at) {
@@ -165,7 +165,7 @@ Result<Outcome> StageShare::evaluate(Range range, int64_t step) {
     if (sees_samples()) {
       ids.resize(static_cast<size_t>(count));
       std::iota(ids.begin(), ids.end(), static_cast<uint32_t>(first));
-      samples_.read(*plan_.test, ids);
+      TRY(samples_.read(*plan_.test, ids));
     }
     TRY(seat_.pipe->receive_input({model.input(), static_cast<size_t>(model.flow_in(leaves))}));
     outcome += model.forward(params_, sees_samples() ? samples_.from(0) : Samples<float>{}, leaves);

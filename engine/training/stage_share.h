@@ -43,7 +43,7 @@ class StageShare : public Share {
   // What micro-batches on their way go through: none meets another in its model.
   Model<float>& model(size_t micro) { return *models_[micro % models_.size()]; }
 
-  void cut(std::span<const uint32_t> batch);
+  Status cut(std::span<const uint32_t> batch);
   Status receive(size_t micro);
   void forward(size_t micro, Outcome& outcome);
   Status send(size_t micro);

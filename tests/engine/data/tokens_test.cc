@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <fstream>
+
 #include "tests/engine/data/image_bytes.h"
 #include "tests/engine/scratch.h"
 
@@ -18,7 +20,7 @@ std::string header(int32_t magic, int32_t version, int32_t count) {
 
 std::vector<int32_t> all_of(const TokenFile& file) {
   std::vector<int32_t> tokens(static_cast<size_t>(file.size()));
-  file.copy(0, tokens);
+  CHECK(file.copy(0, tokens).ok());
   return tokens;
 }
 
@@ -57,6 +59,24 @@ TEST_CASE("a token outside the vocabulary is named with its position") {
   refused("x.u16.bin", raw_bytes(many), "token 100 at position 9000, and the vocabulary has 100",
           100);
   refused("x.txt", "abc\xf0", "token 240 at position 3", 128);
+}
+
+TEST_CASE("a file that changes while it is used is named, and nothing beyond it is read") {
+  const Scratch folder;
+  const std::string name = folder / "a.u16.bin";
+  put(name, raw_bytes<uint16_t>({5, 6, 7, 8}));
+  const auto file = TokenFile::open(name, 0);
+  REQUIRE(file.ok());
+  std::vector<int32_t> out(2);
+  CHECK(file->copy(2, out).ok());
+  std::fstream(name, std::ios::in | std::ios::out | std::ios::binary).seekp(4).write("\x09\x00", 2);
+  CHECK(file->copy(0, out).ok());
+  const Status changed = file->copy(2, out);
+  REQUIRE_FALSE(changed.ok());
+  CHECK(changed.error().message == name + " changed while it was used");
+  CHECK(file->check().ok());
+  std::filesystem::resize_file(name, 2);
+  CHECK_FALSE(file->check().ok());
 }
 
 TEST_CASE("what is no such file, is cut off or could be anything is refused") {

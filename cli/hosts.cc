@@ -30,6 +30,9 @@ void append_notes(std::string& out, const pb::HostInfo& host) {
   }
   if (host.cgroup() == "none") {
     note("no cgroup is writable here: hard limits are refused, usage is summed over processes");
+  } else if (!host.uncapped().empty()) {
+    note(fmt::format("hard limits of {} are refused: its cgroups can't keep them",
+                     fmt::join(host.uncapped(), " and ")));
   }
   if (host.gpus().empty() && !host.gpu_note().empty()) note("no GPUs: " + host.gpu_note());
   for (const auto& gpu : host.gpus()) {

@@ -424,6 +424,7 @@ Status ClientApi::hosts(pb::HostsReply& reply) {
     if (hello == nullptr) continue;
     info.set_version(hello->version());
     info.set_cgroup(hello->inventory().cgroup());
+    *info.mutable_uncapped() = hello->inventory().uncapped();
     info.set_gpu_note(hello->inventory().gpu_note());
     *info.mutable_gpus() = hello->inventory().gpus();
   }

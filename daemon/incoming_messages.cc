@@ -64,6 +64,10 @@ Result<Host> host_from_message(const pb::Hello& hello, const std::string& boot_i
     host.port_first = static_cast<int>(inventory.port_first());
     host.port_last = static_cast<int>(inventory.port_last());
   }
+  for (const std::string& what : inventory.uncapped()) {
+    if (what == "cpus") host.caps_cpus = false;
+    if (what == "mem") host.caps_memory = false;
+  }
   host.same_machine = hello.boot_id() == boot_id;
   host.connected = true;
   return host;

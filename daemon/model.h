@@ -50,6 +50,8 @@ struct Host {
   int port_first = 20'000;
   int port_last = 29'999;
   bool connected = false;
+  bool caps_cpus = true;      // it can keep `limits: {cpus: hard}`
+  bool caps_memory = true;
   bool same_machine = false;  // shares a boot id with the daemon: no lease needed
   TimeMs last_contact_ms = 0;
   std::set<int> quarantined_ports;  // found taken by a stranger

@@ -31,7 +31,7 @@ struct Share {
 class Fitting {
  public:
   Fitting(const Spec& spec, const FreeHosts& hosts, const Choice& choice, double stretch)
-      : hosts_(hosts), choice_(choice), stretch_(stretch) {
+      : spec_(spec), hosts_(hosts), choice_(choice), stretch_(stretch) {
     for (const RoleSpec& role : spec.roles) needs_.push_back({&role, role.count});
     // What is hardest to find goes first: whole GPUs, then memory, then cpus.
     for (size_t i = 0; i < needs_.size(); ++i) hardest_first_.push_back(i);
@@ -66,6 +66,7 @@ class Fitting {
     if (!choice_.host.empty() && host.name != choice_.host && host.id.hex != choice_.host) {
       return false;
     }
+    if (!keeps_limits(spec_, host)) return false;
     return std::find(choice_.excluded.begin(), choice_.excluded.end(), host.id) ==
            choice_.excluded.end();
   }
@@ -179,6 +180,7 @@ class Fitting {
     return std::nullopt;
   }
 
+  const Spec& spec_;
   const FreeHosts& hosts_;
   const Choice& choice_;
   const double stretch_;
@@ -311,6 +313,10 @@ FreeHost free_host(const Model& model, const Host& host) {
   }
   std::sort(free.gpus.begin(), free.gpus.end());
   return free;
+}
+
+bool keeps_limits(const Spec& spec, const Host& host) {
+  return (!spec.hard_cpus || host.caps_cpus) && (!spec.hard_memory || host.caps_memory);
 }
 
 Placement place(const ExperimentId& id, const Spec& spec, const FreeHosts& hosts,

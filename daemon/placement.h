@@ -56,6 +56,9 @@ std::optional<std::vector<Seat>> fit(const ExperimentId& id, const Spec& spec,
 double stretch_needed(const ExperimentId& id, const Spec& spec, const FreeHosts& empty,
                       const Choice& choice);
 
+// Whether the host can keep what `limits` makes hard; one that can't is not used.
+bool keeps_limits(const Spec& spec, const Host& host);
+
 // The same hosts with nothing placed on them; also those that are not connected if `all`.
 FreeHosts emptied(const FreeHosts& hosts, bool all);
 

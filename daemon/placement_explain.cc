@@ -33,6 +33,8 @@ double total_cpus(const Spec& spec) {
 Spec only(const Spec& spec, bool memory, bool gpus, bool cpus, double no_cpu) {
   Spec less;
   less.roles = spec.roles;
+  less.hard_cpus = spec.hard_cpus;
+  less.hard_memory = spec.hard_memory;
   for (RoleSpec& role : less.roles) {
     if (!memory) role.resources.memory_bytes = 1;
     if (!gpus) role.resources.gpus = 0;
@@ -181,8 +183,23 @@ std::string example(const Spec& spec, std::string_view resource) {
   return is_alone ? fmt::format(", e.g. --set train.resources.{}", resource) : "";
 }
 
-Never never(const ExperimentId& id, const Spec& spec, const FreeHosts& empty,
+// The same gang without hard limits.
+Spec soft(const Spec& spec) {
+  Spec less;
+  less.roles = spec.roles;
+  return less;
+}
+
+Never no_limits(const Spec& spec) {
+  const char* what = !spec.hard_cpus ? "{mem: hard}" : !spec.hard_memory ? "{cpus: hard}" : "{cpus: hard, mem: hard}";
+  return {fmt::format("needs a host that can keep `limits: {}`, and none that is large enough can", what),
+          "`dtrain hosts` says why; --set train.limits=null does without"};
+}
+
+Never never(const ExperimentId& id, const Spec& asked, const FreeHosts& empty,
             const Choice& choice) {
+  const Spec spec = soft(asked);
+  if (stretch_needed(id, spec, empty, choice) > 0) return no_limits(asked);
   switch (what_is_short(id, spec, empty, choice)) {
     case Short::Gpus: {
       const FreeHost* best = roomiest(empty, free_gpus);
@@ -244,7 +261,14 @@ Placement explain(const ExperimentId& id, const Spec& spec, const FreeHosts& hos
   }
   const FreeHosts connected = emptied(hosts, false);
   const FreeHosts every = emptied(hosts, true);
-  if (stretch > 0) return waits(id, spec, hosts, connected, choice, stretch);
+  if (stretch > 0) {
+    Waits waiting = waits(id, spec, hosts, connected, choice, stretch);
+    const bool all_cap = std::all_of(hosts.open().begin(), hosts.open().end(), [&](const auto* free) {
+      return keeps_limits(spec, *free->host);
+    });
+    if (!all_cap) waiting.reason += "; only hosts that can keep its hard limits count";
+    return waiting;
+  }
   if (stretch_needed(id, spec, every, choice) > 0) {
     for (const auto& [host_id, free] : hosts.all()) {
       const bool chosen = (choice.host.empty() || free.host->name == choice.host ||

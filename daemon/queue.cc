@@ -134,7 +134,8 @@ std::string lane_of(const Experiment& experiment) {
   std::string lane = experiment.submission->host;
   for (const HostId& host : experiment.excluded_hosts) lane += fmt::format("-{}", host.hex);
   for (const HostId& host : unfit_hosts(experiment)) lane += fmt::format("!{}", host.hex);
-  lane += fmt::format("|{}", spec.max_duration_ms);
+  lane += fmt::format("|{}{}{}", spec.max_duration_ms, spec.hard_cpus ? "c" : "",
+                      spec.hard_memory ? "m" : "");
   for (const RoleSpec& role : spec.roles) {
     lane += fmt::format("|{}x{},{},{}", role.count, role.resources.cpus,
                         role.resources.memory_bytes, role.resources.gpus);

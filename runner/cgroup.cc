@@ -301,6 +301,13 @@ CgroupSupport claim_cgroups(CgroupChoice choice) {
   return support;
 }
 
+std::vector<std::string> uncapped(const CgroupSupport& support) {
+  std::vector<std::string> what;
+  if (support.cpu.empty()) what.push_back("cpus");
+  if (support.memory.empty()) what.push_back("mem");
+  return what;
+}
+
 Status make_launch_cgroups(const CgroupSupport& support,
                            const std::map<ReplicaId, CgroupLimits>& limits, LaunchRecord& launch) {
   CgroupLimits sum{0, false, 0, false};
@@ -311,6 +318,10 @@ Status make_launch_cgroups(const CgroupSupport& support,
     sum.memory_bytes += limit.memory_bytes;
     caps_cpu = caps_cpu || limit.cpus_hard;
     caps_memory = caps_memory || limit.memory_hard;
+  }
+  if ((caps_cpu && support.cpu.empty()) || (caps_memory && support.memory.empty())) {
+    return Error{Code::FailedPrecondition,
+                 fmt::format("no hard limit can be kept here: {}", support.note), ""};
   }
   std::vector<fs::path> directories;
   const auto use = [&directories](const fs::path& directory) {

@@ -30,6 +30,9 @@ struct CgroupSupport {
   std::string note;                // why it is not better: "cannot write /sys/fs/cgroup/..."
 };
 
+// What it can't cap, as Inventory has it: "cpus", "mem".
+std::vector<std::string> uncapped(const CgroupSupport& support);
+
 enum class CgroupChoice { Best, V1, None };
 
 // Looks what is writable below this process's own groups by making and removing a directory. With
@@ -46,8 +49,8 @@ struct CgroupLimits {
 
 // Makes one group a replica below one a launch, named by the launch's key, and fills in each
 // replica's `cgroups`. A replica missing in `limits` gets none. A second hierarchy is used for a cap
-// only: to join it a process waits some ten milliseconds for all CPUs, more than a weight is worth. On
-// error nothing is left behind.
+// only: to join it a process waits some ten milliseconds for all CPUs, more than a weight is worth.
+// FailedPrecondition: a cap that this host can't keep. On error nothing is left behind.
 Status make_launch_cgroups(const CgroupSupport& support,
                            const std::map<ReplicaId, CgroupLimits>& limits, LaunchRecord& launch);
 

@@ -75,7 +75,7 @@ Status serve(const RunnerOptions& options, const std::string& id) {
   site.gpus = nvml.devices();
   const InventoryOptions shown{site.host_name,       options.address,    options.cpus,
                                options.memory_bytes, options.port_first, options.port_last,
-                               site.cgroups.kind};
+                               site.cgroups.kind,    uncapped(site.cgroups)};
   AgentOptions agent_options;
   agent_options.host_id = id;
   agent_options.keeper_executable =

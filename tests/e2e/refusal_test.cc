@@ -3,6 +3,7 @@
 
 #include "tests/support/cluster.h"
 #include "tests/support/facts.h"
+#include "tests/support/skipped.h"
 
 using namespace dtrain::tests;
 
@@ -55,6 +56,28 @@ TEST_CASE("dtrain.yml: every mistake with line, column and what would be right")
   }
   // Nothing was submitted, so nothing was started either.
   CHECK(cluster.processes().empty());
+}
+
+TEST_CASE("hard limits are refused where no host can keep them") {
+  Cluster cluster;
+  cluster.drop_root();
+  const fs::path project = cluster.project(
+      "project: p\ntrain:\n  resources: {cpus: 0.5, mem: 50}\n  limits: {mem: hard, cpus: hard}\n"
+      "  run: echo it ran\n");
+  if (facts(cluster.run({"hosts", "--json"}))["hosts"][0]["cgroup"] != "none") {
+    return say_skipped("control groups are writable without root's rights");
+  }
+  for (const std::vector<std::string>& command :
+       {std::vector<std::string>{"train"}, {"train", "--dry-run"}}) {
+    const Output refused = cluster.run(command, project);
+    CHECK(refused.code == 2);
+    CHECK_MESSAGE(refused.err.find("needs a host that can keep `limits: {cpus: hard, mem: hard}`") !=
+                      std::string::npos,
+                  refused.all());
+    CHECK(refused.err.find("--set train.limits=null does without") != std::string::npos);
+  }
+  const Output soft = cluster.run({"train", "--set", "train.limits=null"}, project);
+  CHECK_MESSAGE(soft.code == 0, soft.all());
 }
 
 TEST_CASE("check tells what is accepted and left out") {

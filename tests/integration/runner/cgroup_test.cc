@@ -41,6 +41,11 @@ TEST_CASE("without cgroups nothing is asked of them") {
   CHECK(launch.replicas[0].cgroups.empty());
   CHECK(cgroup_members({}).empty());
   CHECK(!cgroup_kill({}));
+  CHECK(uncapped(none) == std::vector<std::string>{"cpus", "mem"});
+  const Status capped = make_launch_cgroups(none, {{launch.replicas[0].id, {1, true, 0, false}}}, launch);
+  REQUIRE(!capped.ok());
+  CHECK(capped.error().code == Code::FailedPrecondition);
+  CHECK(capped.error().message == "no hard limit can be kept here: not wanted");
   CHECK(remove_launch_cgroups(launch).ok());
 }
 

@@ -57,6 +57,7 @@ TEST_CASE("hosts: free of all, then what is not as it should be") {
   host->set_name("berta");
   host->set_last_contact_ms(120'000);
   host->set_cgroup("v2");
+  host->add_uncapped("cpus");
   host->set_gpus_free(0);
   pb::GpuInfo* gpu = host->add_gpus();
   gpu->set_index(3);
@@ -67,6 +68,7 @@ TEST_CASE("hosts: free of all, then what is not as it should be") {
   CHECK(text.find("node       up    2.5/8") != std::string::npos);
   CHECK(text.find("4.0 GiB/16.0 GiB") != std::string::npos);
   CHECK(text.find("node: no cgroup is writable here") != std::string::npos);
+  CHECK(text.find("berta: hard limits of cpus are refused: its cgroups can't keep them\n") != std::string::npos);
   CHECK(text.find("node: no GPUs: no NVIDIA driver\n") != std::string::npos);
   CHECK(text.find("berta      away") != std::string::npos);
   CHECK(text.find("berta: away for 2m 0s; nothing is placed there") != std::string::npos);

@@ -247,6 +247,31 @@ TEST_CASE("excluded hosts and --host narrow the choice") {
   CHECK(hosts_of(std::get<Placed>(other)) == std::set<std::string>{"n2"});
 }
 
+TEST_CASE("who asks for hard limits goes where they can be kept, and nowhere else") {
+  Model model;
+  add_host(model, "tight", 2, 4, 0).caps_memory = false;
+  add_host(model, "large", 8, 16, 0);
+  Spec spec = spec_of({role(Role::Train, 1, 2, 1, 0)});
+  CHECK(hosts_of(placed(model, spec)) == std::set<std::string>{"tight"});
+  spec.hard_cpus = true;
+  CHECK(hosts_of(placed(model, spec)) == std::set<std::string>{"tight"});
+  spec.hard_memory = true;
+  CHECK(hosts_of(placed(model, spec)) == std::set<std::string>{"large"});
+  const Spec most = spec_of({role(Role::Train, 1, 8, 1, 0)});
+  take(model, placed(model, most));
+  CHECK(waits(model, spec) ==
+        "needs 2 cpus; free: 2+0; only hosts that can keep its hard limits count");
+  model.hosts[{"large"}].caps_memory = false;
+  const Never refused = never(model, spec);
+  CHECK(refused.reason ==
+        "needs a host that can keep `limits: {cpus: hard, mem: hard}`, and none that is large enough can");
+  CHECK(refused.hint == "`dtrain hosts` says why; --set train.limits=null does without");
+  spec.hard_cpus = false;
+  CHECK(never(model, spec).reason.starts_with("needs a host that can keep `limits: {mem: hard}`"));
+  spec.roles[0].resources.cpus = 9;
+  CHECK(never(model, spec).reason == "needs 9 cpus on one host; the largest is large with 8");
+}
+
 TEST_CASE("a freed port is not given again soon, and the range can be used up") {
   Model model;
   Host& host = add_host(model, "n1", 64, 64, 0);

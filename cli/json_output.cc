@@ -184,6 +184,7 @@ std::string to_json(const pb::PruneReply& reply, bool done) {
                   {"experiments", reply.numbers()},
                   {"log_bytes", reply.log_bytes()},
                   {"blob_bytes", reply.blob_bytes()},
+                  {"environments", reply.environments()},
                   {"environment_bytes", reply.environment_bytes()}});
 }
 

@@ -52,9 +52,8 @@ Result<pb::PruneRequest> request_of(const PruneOptions& options) {
   return request;
 }
 
-bool is_nothing(const pb::PruneReply& reply, const pb::PruneRequest& asked) {
-  const bool environments = asked.environments() && reply.environment_bytes() > 0;
-  return reply.numbers().empty() && reply.blob_bytes() == 0 && !environments;
+bool is_nothing(const pb::PruneReply& reply) {
+  return reply.numbers().empty() && reply.blob_bytes() == 0 && reply.environments() == 0;
 }
 
 Result<int> prune(const PruneOptions& options, const CommandContext& context) {
@@ -63,7 +62,7 @@ Result<int> prune(const PruneOptions& options, const CommandContext& context) {
   if (!options.yes || options.dry_run) {
     request.set_dry_run(true);
     TRY(const pb::PruneReply plan, connection.prune(request));
-    const bool nothing = is_nothing(plan, request);
+    const bool nothing = is_nothing(plan);
     if (context.json && (options.dry_run || nothing)) {
       fmt::print("{}", to_json(plan, false));
       return 0;
@@ -106,8 +105,9 @@ std::string number_ranges(const pb::PruneReply& reply) {
 
 std::string render_pruned(const pb::PruneReply& reply, const pb::PruneRequest& asked, bool done) {
   const auto count = static_cast<uint64_t>(reply.numbers_size());
-  if (is_nothing(reply, asked)) {
-    return "Nothing to forget; dtrain prune ID or --older-than 30d says what\n";
+  if (is_nothing(reply)) {
+    const char* used = asked.environments() ? "; no Python environment that nothing uses" : "";
+    return fmt::format("Nothing to forget{}; dtrain prune ID or --older-than 30d says what\n", used);
   }
   std::string text;
   if (count > 0) {
@@ -124,11 +124,11 @@ std::string render_pruned(const pb::PruneReply& reply, const pb::PruneRequest& a
     const char* fate = asked.outputs() ? (done ? "deleted from" : "deleted too, from") : "stay in";
     text += fmt::format("  {:<14} {} {}\n", "results", fate, reply.outputs());
   }
-  if (asked.environments()) {
-    text += fmt::format("{}{:<14} {} on {}: those that nothing uses {}\n", count > 0 ? "  " : "",
-                        "environments", human_size(reply.environment_bytes()),
+  if (reply.environments() > 0) {
+    text += fmt::format("{}{:<14} {} that nothing uses, {} on {}{}\n", count > 0 ? "  " : "", "environments",
+                        reply.environments(), human_size(reply.environment_bytes()),
                         human_count(reply.environment_hosts(), "host"),
-                        done ? "are being deleted" : "go too");
+                        done ? ", being deleted" : "");
   }
   return text;
 }

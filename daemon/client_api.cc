@@ -27,6 +27,8 @@ constexpr size_t kShownParameterBytesMax = size_t{512} << 10;
 // Past this much a list goes on in another reply.
 constexpr size_t kListBytes = size_t{512} << 10;
 constexpr size_t kListedNoteBytes = 200;
+// A runner says which environments it could do without once it has done the file work before that.
+constexpr std::chrono::seconds kEnvironmentsPatience{30};
 
 size_t members_at_once(const Spec& spec) {
   size_t parameter_bytes = 1;
@@ -122,14 +124,23 @@ grpc::ServerUnaryReactor* ClientApi::Hosts(grpc::CallbackServerContext* context,
 
 grpc::ServerUnaryReactor* ClientApi::Prune(grpc::CallbackServerContext*, const pb::PruneRequest* request, pb::PruneReply* reply) {
   const auto answer = LateAnswer::start(parts_.loop);
-  boost::asio::post(parts_.loop, [this, answer, reply, asked = *request] {
-    parts_.pruner.prune(asked, [this, answer, reply, asked](Result<pb::PruneReply> done) {
+  const auto prune = [this, answer, reply](const pb::PruneRequest& asked, const RunnerApi::Unused& unused) {
+    parts_.pruner.prune(asked, [this, answer, reply, asked, unused](Result<pb::PruneReply> done) {
       if (done.ok() && asked.environments() && !asked.dry_run()) parts_.runners.prune_environments();
       if (!answer->is_open()) return;
       if (!done.ok()) return answer->finish(to_grpc(done.error()));
       *reply = std::move(done).value();
-      parts_.runners.count_environments(*reply);
+      reply->set_environments(unused.count);
+      reply->set_environment_bytes(unused.bytes);
+      reply->set_environment_hosts(unused.hosts);
       answer->finish(grpc::Status::OK);
+    });
+  };
+  boost::asio::post(parts_.loop, [this, answer, prune, asked = *request] {
+    if (!asked.environments()) return prune(asked, {});
+    parts_.runners.count_environments(kEnvironmentsPatience, [answer, prune, asked](auto unused) {
+      if (!unused.ok()) return answer->finish(to_grpc(unused.error()));
+      if (answer->is_open()) prune(asked, *unused);
     });
   });
   return answer.get();

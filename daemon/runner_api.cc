@@ -65,6 +65,7 @@ grpc::ServerBidiReactor<pb::FromRunner, pb::ToRunner>* RunnerApi::Connect(
     const auto found = connected_.find(*host);
     if (found == connected_.end() || found->second.stream.get() != raw) return;
     connected_.erase(found);
+    await_no_more(*host);
     scheduler_->handle(HostDisconnected{*host});
     if (on_disconnected) on_disconnected(*host);
   };
@@ -87,6 +88,8 @@ void RunnerApi::on_message(const std::shared_ptr<Stream>& stream, HostId& host,
     on_log(stream, message.log());
   } else if (message.has_usage()) {
     if (on_usage) on_usage(message.usage());
+  } else if (message.has_unused_environments()) {
+    on_unused(host, message.unused_environments());
   } else if (message.has_renew()) {
     scheduler_->handle(HostContact{host});
     pb::ToRunner reply;
@@ -144,6 +147,7 @@ Status RunnerApi::on_hello(const std::shared_ptr<Stream>& stream, HostId& host,
   }
   auto& slot = connected_[host];
   if (slot.stream && slot.stream != stream) {
+    await_no_more(host);
     std::exchange(slot.stream, nullptr)->finish({grpc::StatusCode::ABORTED, "the host connected anew"});
   }
   slot = {stream, hello, 0};
@@ -239,13 +243,53 @@ const pb::Hello* RunnerApi::hello(const HostId& host) const {
   return found == connected_.end() ? nullptr : &found->second.hello;
 }
 
-void RunnerApi::count_environments(pb::PruneReply& reply) const {
+void RunnerApi::count_environments(std::chrono::milliseconds patience, UnusedDone done) {
+  if (connected_.empty()) return done(Unused());
+  const uint64_t question = next_question_++;
+  Counting& counting = countings_.try_emplace(question, loop_).first->second;
+  counting.done = std::move(done);
+  pb::ToRunner message;
+  message.mutable_count_environments()->set_question(question);
   for (const auto& [host, connected] : connected_) {
-    const uint64_t bytes = connected.hello.inventory().environment_bytes();
-    if (bytes == 0) continue;
-    reply.set_environment_bytes(reply.environment_bytes() + bytes);
-    reply.set_environment_hosts(reply.environment_hosts() + 1);
+    counting.awaited.insert(host);
+    connected.stream->send(message);
   }
+  counting.deadline.expires_after(patience);
+  counting.deadline.async_wait([this, question](boost::system::error_code error) {
+    const auto found = countings_.find(question);
+    if (error || found == countings_.end()) return;
+    const auto host = connected_.find(*found->second.awaited.begin());
+    end_counting(question, Error{Code::Unavailable,
+                                 fmt::format("{} has not said which environments it could do without",
+                                             host == connected_.end() ? "a host"
+                                                                      : host->second.hello.inventory().name()),
+                                 "it may be busy with files; try again"});
+  });
+}
+
+void RunnerApi::on_unused(const HostId& host, const pb::UnusedEnvironments& unused) {
+  const auto found = countings_.find(unused.question());
+  if (found == countings_.end() || found->second.awaited.erase(host) == 0) return;
+  Counting& counting = found->second;
+  if (unused.count() > 0) ++counting.sum.hosts;
+  counting.sum.count += unused.count();
+  counting.sum.bytes += unused.bytes();
+  if (counting.awaited.empty()) end_counting(unused.question(), counting.sum);
+}
+
+// What was asked of a stream that has ended is not answered any more.
+void RunnerApi::await_no_more(const HostId& host) {
+  std::vector<uint64_t> complete;
+  for (auto& [question, counting] : countings_) {
+    counting.awaited.erase(host);
+    if (counting.awaited.empty()) complete.push_back(question);
+  }
+  for (const uint64_t question : complete) end_counting(question, countings_.at(question).sum);
+}
+
+void RunnerApi::end_counting(uint64_t question, Result<Unused> result) {
+  const auto counting = countings_.extract(question);
+  if (!counting.empty()) counting.mapped().done(std::move(result));
 }
 
 void RunnerApi::prune_environments() {

@@ -49,9 +49,15 @@ class RunnerApi : public pb::Runner::CallbackService, public RunnerOutbox {
   std::function<void(const HostId&)> on_hung;   // its stream is being ended
   // Facts of a host that only people look at: version, cgroup kind, why it has no GPU, GPU details.
   const pb::Hello* hello(const HostId& host) const;
-  // The Python environments of the connected hosts: how much they are, and that those go which nothing
-  // uses.
-  void count_environments(pb::PruneReply& reply) const;
+  // The Python environments of the connected hosts that nothing uses: what they are, and that they go.
+  // Unavailable: a host has not said what it has within `patience`.
+  struct Unused {
+    uint32_t hosts = 0;   // that have any
+    uint32_t count = 0;
+    uint64_t bytes = 0;
+  };
+  using UnusedDone = std::function<void(Result<Unused>)>;
+  void count_environments(std::chrono::milliseconds patience, UnusedDone done);
   void prune_environments();
   // Ends every stream, so that the server can shut down.
   void close();
@@ -74,7 +80,19 @@ class RunnerApi : public pb::Runner::CallbackService, public RunnerOutbox {
     uint64_t ms = 0;
   };
 
+  // Somebody wants to know what hosts could do without.
+  struct Counting {
+    explicit Counting(boost::asio::io_context& loop) : deadline(loop) {}
+    std::set<HostId> awaited;
+    Unused sum;
+    UnusedDone done;
+    boost::asio::steady_timer deadline;
+  };
+
   void watch_silence();
+  void on_unused(const HostId& host, const pb::UnusedEnvironments& unused);
+  void await_no_more(const HostId& host);
+  void end_counting(uint64_t question, Result<Unused> result);
   void on_message(const std::shared_ptr<Stream>& stream, HostId& host, pb::FromRunner& message);
   Connected* current(const std::shared_ptr<Stream>& stream, const HostId& host);
   Status check_newest(const Host& host, const pb::Hello& hello);
@@ -93,6 +111,8 @@ class RunnerApi : public pb::Runner::CallbackService, public RunnerOutbox {
   std::map<HostId, Dialled> newest_;   // Hello of each host, also of one that has gone again
   std::map<LogKey, HostId> log_source_;   // who sent a replica's output last
   pb::MonitorSwitch monitored_;
+  std::map<uint64_t, Counting> countings_;   // by the question that was asked
+  uint64_t next_question_ = 1;
 };
 
 }  // namespace dtrain::daemon

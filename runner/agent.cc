@@ -132,18 +132,36 @@ void Agent::on_message(const pb::ToRunner& message) {
       return on_renewed(message.renewed());
     case pb::ToRunner::kPruneEnvironments:
       return on_prune_environments();
+    case pb::ToRunner::kCountEnvironments:
+      return on_count_environments(message.count_environments());
     case pb::ToRunner::WHAT_NOT_SET:
       return;  // of a newer daemon
   }
 }
 
 // An experiment's end is told before its launch is removed, and then nothing of it needs an environment any more.
-void Agent::on_prune_environments() {
+std::set<std::string> Agent::ended_launches() const {
   std::set<std::string> ended;
   for (const auto& [name, launch] : launches_) {
     if (!launch->replicas().empty() && launch->all_exited()) ended.insert(name);
   }
-  files_.run([&site = site_, ended] { prune_environments(site, ended); }, [this] { report_inventory(); });
+  return ended;
+}
+
+void Agent::on_prune_environments() {
+  files_.run([&site = site_, ended = ended_launches()] { prune_environments(site, ended); }, [] {});
+}
+
+void Agent::on_count_environments(const pb::CountEnvironments& asked) {
+  auto answer = std::make_shared<pb::FromRunner>();
+  answer->mutable_unused_environments()->set_question(asked.question());
+  files_.run(
+      [&site = site_, ended = ended_launches(), answer] {
+        const Environments unused = count_unused_environments(site, ended);
+        answer->mutable_unused_environments()->set_count(unused.count);
+        answer->mutable_unused_environments()->set_bytes(unused.bytes);
+      },
+      [this, answer] { gate_.send(std::move(*answer)); });
 }
 
 void Agent::on_welcome(const pb::Welcome& welcome) {

@@ -65,6 +65,8 @@ class Agent {
 
   void on_welcome(const pb::Welcome& welcome);
   void on_prune_environments();
+  void on_count_environments(const pb::CountEnvironments& asked);
+  std::set<std::string> ended_launches() const;
   void on_launch(const pb::Launch& launch);
   void on_stop(const pb::Stop& stop);
   void on_forget(const pb::Forget& forget);

@@ -10,7 +10,6 @@
 #include <string_view>
 #include <vector>
 
-#include "runner/environments.h"
 #include "runner/output_copy.h"
 #include "runner/small_file.h"
 #include "runner/trees.h"
@@ -58,6 +57,27 @@ std::string first_of(const std::vector<std::string>& not_copied) {
   }
   if (not_copied.size() > kShown) text += fmt::format(" and {} more", not_copied.size() - kShown);
   return text;
+}
+
+// Nothing where what a launch uses is not known: another time.
+std::optional<EnvironmentUse> use_of_environments(const LaunchSite& site,
+                                                  const std::set<std::string>& ended) {
+  EnvironmentUse use;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(site.launches(), error)) {
+    if (ended.contains(entry.path().filename().string())) continue;
+    const auto launch = LaunchDir(entry.path()).read_launch();
+    if (!launch.ok()) return std::nullopt;
+    if (!*launch) continue;
+    for (const ReplicaLaunch& replica : (*launch)->replicas) {
+      use.building = use.building || replica.id.role == Role::Build;
+      if (const auto found = replica.env.find("VIRTUAL_ENV"); found != replica.env.end()) {
+        use.in_use.insert(found->second);
+      }
+    }
+  }
+  if (error) return std::nullopt;
+  return use;
 }
 
 bool delete_tree(const fs::path& path) {
@@ -156,22 +176,12 @@ void trim_trees(const LaunchSite& site) {
 }
 
 void prune_environments(const LaunchSite& site, const std::set<std::string>& ended) {
-  std::set<fs::path> in_use;
-  bool building = false;
-  std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(site.launches(), error)) {
-    if (ended.contains(entry.path().filename().string())) continue;
-    const auto launch = LaunchDir(entry.path()).read_launch();
-    if (!launch.ok()) return;  // what it uses is not known: another time
-    if (!*launch) continue;
-    for (const ReplicaLaunch& replica : (*launch)->replicas) {
-      building = building || replica.id.role == Role::Build;
-      if (const auto found = replica.env.find("VIRTUAL_ENV"); found != replica.env.end()) {
-        in_use.insert(found->second);
-      }
-    }
-  }
-  if (!error) remove_environments(site.envs(), in_use, building);
+  if (const auto use = use_of_environments(site, ended)) remove_environments(site.envs(), *use);
+}
+
+Environments count_unused_environments(const LaunchSite& site, const std::set<std::string>& ended) {
+  const auto use = use_of_environments(site, ended);
+  return use ? count_environments(site.envs(), *use) : Environments();
 }
 
 void remove_old_work(const LaunchSite& site, const std::set<std::string>& held) {

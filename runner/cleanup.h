@@ -5,6 +5,7 @@
 #include <set>
 #include <string>
 
+#include "runner/environments.h"
 #include "runner/preparation.h"
 
 namespace dtrain::runner {
@@ -31,6 +32,8 @@ void trim_trees(const LaunchSite& site);
 // Deletes the Python environments that no launch here uses. `ended` are names of launches of which nothing runs any
 // more: they use none.
 void prune_environments(const LaunchSite& site, const std::set<std::string>& ended);
+// What that would delete now.
+Environments count_unused_environments(const LaunchSite& site, const std::set<std::string>& ended);
 
 // Deletes what replicas left behind longer than a week ago. `held` are names of launches to spare.
 void remove_old_work(const LaunchSite& site, const std::set<std::string>& held);

@@ -111,12 +111,14 @@ done=yes
 echo "Built $environment"
 )sh";
 
-std::vector<fs::path> all_environments(const fs::path& envs) {
+std::vector<fs::path> unused_environments(const fs::path& envs, const EnvironmentUse& use) {
   std::vector<fs::path> found;
   std::error_code error;
   for (const fs::directory_entry& key : fs::directory_iterator(envs, error)) {
     for (const fs::directory_entry& made : fs::directory_iterator(key.path(), error)) {
-      if (made.is_directory(error)) found.push_back(made.path());
+      if (!made.is_directory(error) || use.in_use.contains(made.path())) continue;
+      if (use.building && !fs::exists(made.path() / kComplete, error)) continue;
+      found.push_back(made.path());
     }
   }
   return found;
@@ -146,21 +148,19 @@ std::optional<fs::path> find_environment(const fs::path& envs, const std::string
   return found;
 }
 
-uint64_t environment_bytes(const fs::path& envs) {
-  uint64_t bytes = 0;
-  for (const fs::path& made : all_environments(envs)) {
-    if (!read_small_file(made / kComplete)) continue;
+Environments count_environments(const fs::path& envs, const EnvironmentUse& use) {
+  Environments sum;
+  for (const fs::path& made : unused_environments(envs, use)) {
+    ++sum.count;
     const auto size = read_small_file(made / kBytes);
-    if (size) bytes += std::strtoull(size->c_str(), nullptr, 10);
+    if (size) sum.bytes += std::strtoull(size->c_str(), nullptr, 10);
   }
-  return bytes;
+  return sum;
 }
 
-void remove_environments(const fs::path& envs, const std::set<fs::path>& in_use, bool building) {
+void remove_environments(const fs::path& envs, const EnvironmentUse& use) {
   std::error_code error;
-  for (const fs::path& made : all_environments(envs)) {
-    const bool complete = fs::exists(made / kComplete, error);
-    if (in_use.contains(made) || (building && !complete)) continue;
+  for (const fs::path& made : unused_environments(envs, use)) {
     fs::remove(made / kComplete, error);  // first: half of one must not count
     if (!error) fs::remove_all(made, error);
     if (error) fmt::print(stderr, "removing {}: {}\n", made.string(), error.message());

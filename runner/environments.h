@@ -20,12 +20,18 @@ std::optional<std::filesystem::path> find_environment(const std::filesystem::pat
                                                       const std::string& key,
                                                       const std::string& rebuild);
 
-// Of all that are complete.
-uint64_t environment_bytes(const std::filesystem::path& envs);
+struct EnvironmentUse {
+  std::set<std::filesystem::path> in_use;
+  bool building = false;   // somebody is: what is half made is used, too
+};
+struct Environments {
+  uint32_t count = 0;
+  uint64_t bytes = 0;
+};
 
-// All but those in use, and but the half-made ones while anybody builds.
-void remove_environments(const std::filesystem::path& envs,
-                         const std::set<std::filesystem::path>& in_use, bool building);
+// Those that are not used; half-made ones weigh nothing.
+Environments count_environments(const std::filesystem::path& envs, const EnvironmentUse& use);
+void remove_environments(const std::filesystem::path& envs, const EnvironmentUse& use);
 
 // For /bin/sh, which runs it in a view of the snapshot. Whatever kills it, no half environment
 // counts. Ends with the status of the step that failed, and says which it was.

@@ -11,7 +11,6 @@
 #include <cstdio>
 
 #include "runner/agent.h"
-#include "runner/environments.h"
 #include "runner/inventory.h"
 #include "runner/link.h"
 #include "runner/local_daemon.h"
@@ -84,11 +83,7 @@ Status serve(const RunnerOptions& options, const std::string& id) {
   agent_options.usage = {first.name(), first.cpus(), first.memory_bytes(), &nvml};
 
   std::optional<Agent> held;
-  const auto inventory = [&shown, &nvml, envs = site.envs()] {
-    pb::Inventory now = take_inventory(shown, nvml);
-    now.set_environment_bytes(environment_bytes(envs));
-    return now;
-  };
+  const auto inventory = [&shown, &nvml] { return take_inventory(shown, nvml); };
   Agent& agent = held.emplace(loop, std::move(agent_options), std::move(site), link, inventory);
   TRY(agent.adopt());
   std::optional<LocalDaemon> daemon;

@@ -63,12 +63,6 @@ size_t environments(Cluster& cluster) {
   return count;
 }
 
-// As the runner last said.
-uint64_t environment_bytes(Cluster& cluster) {
-  const auto plan = facts(cluster.run({"prune", "--environments", "--dry-run", "--json"}));
-  return plan["environment_bytes"].get<uint64_t>();
-}
-
 void kill_all(const std::vector<pid_t>& pids) {
   REQUIRE(!pids.empty());
   for (const pid_t pid : pids) REQUIRE(::kill(pid, SIGKILL) == 0);
@@ -115,17 +109,23 @@ TEST_CASE(
   auto running =
       cluster.start({"train", "--tied", "--set", "train.run=echo it runs; sleep 1000"}, project);
   running->wait_for("it runs", kLong);
-  while (environment_bytes(cluster) == 0) continue;  // a host measures them after it made them
+  const auto plan = facts(cluster.run({"prune", "--environments", "--dry-run", "--json"}));
+  CHECK_MESSAGE(plan["environments"] == 2, plan.dump());
+  CHECK(plan["environment_bytes"] > 2'000'000);
+  const Output asked = cluster.run({"prune", "--environments"});
+  CHECK(asked.code == 2);   // nobody is there to answer
+  CHECK_MESSAGE(says(asked, "environments   2 that nothing uses, "), asked.all());
+  CHECK(environments(cluster) == 3);
   const Output pruned = cluster.run({"prune", "--environments", "--yes"});
-  CHECK_MESSAGE(says(pruned, "environments   "), pruned.all());
+  CHECK_MESSAGE(says(pruned, "environments   2 that nothing uses, "), pruned.all());
   while (environments(cluster) != 1) continue;
   running->signal(SIGTERM);
   running->wait();
   CHECK(!says(cluster.run({"train"}, project, kLong), "BUILDING"));
   // Whose end has just been told uses nothing any more.
-  CHECK(cluster.run({"prune", "--environments", "--yes"}).code == 0);
-  while (environment_bytes(cluster) != 0) continue;
-  CHECK(environments(cluster) == 0);
+  CHECK(says(cluster.run({"prune", "--environments", "--yes"}), "environments   1 that"));
+  while (environments(cluster) != 0) continue;
+  CHECK(says(cluster.run({"prune", "--environments", "--dry-run"}), "Nothing to forget"));
   CHECK(says(cluster.run({"train"}, project, kLong), "BUILDING"));
 }
 

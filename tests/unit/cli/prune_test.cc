@@ -38,15 +38,19 @@ TEST_CASE("what goes is told before, and what is gone after") {
   pb::PruneRequest environments;
   environments.set_environments(true);
   pb::PruneReply made;
+  made.set_environments(4);
   made.set_environment_bytes(uint64_t{3} << 30);
   made.set_environment_hosts(2);
   CHECK(render_pruned(made, environments, false) ==
-        "environments   3.0 GB on 2 hosts: those that nothing uses go too\n");
-  CHECK(render_pruned(made, {}, false) ==
-        "Nothing to forget; dtrain prune ID or --older-than 30d says what\n");
+        "environments   4 that nothing uses, 3.0 GB on 2 hosts\n");
+  CHECK(render_pruned(made, environments, true) ==
+        "environments   4 that nothing uses, 3.0 GB on 2 hosts, being deleted\n");
   pb::PruneReply nothing;
   CHECK(render_pruned(nothing, {}, false) ==
         "Nothing to forget; dtrain prune ID or --older-than 30d says what\n");
+  CHECK(render_pruned(nothing, environments, false) ==
+        "Nothing to forget; no Python environment that nothing uses; dtrain prune ID or "
+        "--older-than 30d says what\n");
 }
 
 }  // namespace

@@ -34,6 +34,13 @@ for made in "$folder"/[0-9]*; do
   fi
   if [ "${made##*/}" -gt "$last" ]; then last=${made##*/}; fi
 done
+if [ -n "$submission" ] && [ -e "$folder/failed" ]; then
+  { read -r whose; read -r status; read -r what; } < "$folder/failed"
+  if [ "$whose" = "$submission" ]; then
+    echo "$what"
+    exit "$status"
+  fi
+fi
 environment=$folder/$((last + 1))
 
 step=''
@@ -46,6 +53,13 @@ on_end() {
     exit 1
   fi
   echo "Failed with exit code $status: $step"
+  # Of a signal the recipe need not be the cause.
+  if [ "$status" -lt 128 ]; then
+    if printf '%s\n%s\nThe same build has failed for %s with exit code %s: %s\n' \
+      "$submission" "$status" "$replica" "$status" "$step" > "$folder/failed.new"; then
+      mv "$folder/failed.new" "$folder/failed" || true
+    fi
+  fi
   case $step in
     *pip\ *|*uv\ *) "$python" -c "$ask_index" || true ;;
   esac
@@ -167,14 +181,16 @@ void remove_environments(const fs::path& envs, const EnvironmentUse& use) {
   }
 }
 
-std::string build_script(const Recipe& recipe, const fs::path& envs, const std::string& rebuild) {
+std::string build_script(const Recipe& recipe, const fs::path& envs, const BuildFor& whom) {
   std::string script = "set -eu\n";
   const auto variable = [&script](const char* name, const std::string& value) {
     script += fmt::format("{}={}\n", name, single_quoted(value));
   };
   variable("folder", (envs / recipe.key()).string());
   variable("python", recipe.python);
-  variable("rebuild", rebuild);
+  variable("replica", whom.replica);
+  variable("submission", whom.submission);
+  variable("rebuild", whom.rebuild);
   variable("ask_index", kAskIndex);
   script += "echo 'Building your environment'";
   script += kBegin;

@@ -3,6 +3,7 @@
 //   envs/<key>/<n>            one environment; it is used where it was made, for it can't be moved
 //   envs/<key>/<n>/.complete  written last: who asked for it to be made anew, else nothing
 //   envs/<key>/<n>/.bytes     its size
+//   envs/<key>/failed         of the last that failed: for which submission, its status, and what to say
 //   envs/<key>/lock           held by whoever makes one: the others wait, and use that
 #pragma once
 
@@ -34,8 +35,14 @@ Environments count_environments(const std::filesystem::path& envs, const Environ
 void remove_environments(const std::filesystem::path& envs, const EnvironmentUse& use);
 
 // For /bin/sh, which runs it in a view of the snapshot. Whatever kills it, no half environment
-// counts. Ends with the status of the step that failed, and says which it was.
+// counts. Ends with the status of the step that failed, and says which it was. What failed once for a
+// submission fails at once for the others of it: members of a set, whose id it is, all want the same.
+struct BuildFor {
+  std::string replica;      // "4.1.build"
+  std::string submission;
+  std::string rebuild;
+};
 std::string build_script(const Recipe& recipe, const std::filesystem::path& envs,
-                         const std::string& rebuild);
+                         const BuildFor& whom);
 
 }  // namespace dtrain::runner

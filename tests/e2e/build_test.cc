@@ -63,6 +63,12 @@ size_t environments(Cluster& cluster) {
   return count;
 }
 
+size_t count(const std::string& text, const std::string& part) {
+  size_t found = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
+  return found;
+}
+
 void kill_all(const std::vector<pid_t>& pids) {
   REQUIRE(!pids.empty());
   for (const pid_t pid : pids) REQUIRE(::kill(pid, SIGKILL) == 0);
@@ -170,6 +176,21 @@ TEST_CASE("a step that fails ends the experiment with its code, named, and its l
   CHECK_MESSAGE(ended.code == 1, ended.all());
   CHECK(says(ended, "A step ended the build before its end: exit 0"));
   CHECK(environments(cluster) == 0);
+}
+
+TEST_CASE("what fails for one member of a set is not tried for each of the others") {
+  Cluster cluster;
+  const fs::path project =
+      project_with(cluster, "    - sh -c 'exit 7'\n", "  parameters: {a: [1, 2, 3, 4]}\n");
+  for (const char* name : {"train", "rerun"}) {
+    const Output output = cluster.run({name}, project, kLong);
+    CHECK_MESSAGE(output.code == 7, output.all());
+    const std::string log = cluster.run({"logs"}, project).all();
+    CHECK_MESSAGE(count(log, " -m venv\n") == 1, log);
+    CHECK(count(log, "Failed with exit code 7: sh -c 'exit 7'\n") == 1);
+    CHECK(count(log, "The same build has failed for ") == 3);
+    CHECK(count(log, ".build with exit code 7: sh -c 'exit 7'\n") == 3);
+  }
 }
 
 TEST_CASE("an index that can't be reached is named") {

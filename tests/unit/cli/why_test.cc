@@ -71,6 +71,17 @@ TEST_CASE("what no program did by itself has a hint at how to go on") {
         "or dtrain rerun 4 --set KEY=VALUE");
 }
 
+TEST_CASE("what was killed at its limit of memory is told how to get more") {
+  auto reply = experiment("FAILED", "4.train: out of memory: killed at its limit of 50 MiB");
+  reply.mutable_experiment()->set_started_unix_ms(1);
+  CHECK(find_why(reply).hint ==
+        "`mem` is a hard limit here: dtrain rerun 4 --set train.resources.mem=... gives it more");
+  reply.mutable_experiment()->set_reason("4.worker.1: out of memory: killed at its limit of 50 MiB");
+  CHECK(find_why(reply).hint ==
+        "`mem` is a hard limit here: a larger one in dtrain.yml, of the role or of train.resources, "
+        "gives it more");
+}
+
 TEST_CASE("no restart is advised where none would help") {
   auto reply = experiment("FAILED", "4.train: data x: /x is not there on n1");
   CHECK(find_why(reply).hint == "once that is mended, dtrain rerun 4 starts it again");

@@ -120,8 +120,13 @@ Status choose_rate(Comparison& comparison, const std::string& wanted,
                  known.empty() ? "they have no metrics at all" : "there are " + known};
   }
   comparison.rate = wanted;
+  const auto is_said = [&](const std::string& name) {
+    return std::ranges::any_of(comparison.entries, [&](const Entry& entry) {
+      return find_metric(entry.info, name) != nullptr;
+    });
+  };
   for (const std::string_view name : kRateNames) {
-    if (comparison.rate.empty() && has(name)) comparison.rate = name;
+    if (comparison.rate.empty() && is_said(std::string(name))) comparison.rate = name;
   }
   return ok();
 }

@@ -152,6 +152,10 @@ std::string render_metrics(const pb::ExperimentInfo& info, const View& view) {
                    {"MAX", 10, 3, false},    {"COUNT", 5, 2, false}, {"STEP", 5, 2, false},
                    {"FROM", 11, 1, true}};
   for (const pb::Metric& metric : info.metrics()) {
+    if (is_silent(metric)) {
+      table.rows.push_back({{metric.name()}, {"-"}, {""}, {""}, {"0"}, {""}, {"nothing printed it"}});
+      continue;
+    }
     const bool of_files = metric.replica().empty();
     table.rows.push_back({{metric.name()},
                           {number_text(metric.last())},

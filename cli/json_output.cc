@@ -3,6 +3,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "cli/measure.h"
 #include "cli/spec_warnings.h"
 #include "schema/left_out.h"
 #include "schema/states.h"
@@ -32,6 +33,10 @@ bool is_over(const std::string& state) {
 Json metrics_of(const pb::ExperimentInfo& info) {
   Json metrics = Json::object();
   for (const pb::Metric& metric : info.metrics()) {
+    if (is_silent(metric)) {
+      metrics[metric.name()] = nullptr;
+      continue;
+    }
     metrics[metric.name()] = {
         {"last", metric.last()},
         {"min", metric.minimum()},

@@ -57,6 +57,8 @@ void add_scalars(const Scalars& scalars, const Spec& spec, pb::ExperimentInfo& i
       *info.add_metrics() = std::move(*known);
     } else if (const Scalar* scalar = find_scalar(scalars, declared.name)) {
       *info.add_metrics() = to_metric(declared.name, *scalar);
+    } else if (info.started_unix_ms() != 0) {
+      info.add_metrics()->set_name(declared.name);
     }
   }
 }
@@ -97,7 +99,7 @@ std::vector<std::string> metric_names(const std::vector<const pb::ExperimentInfo
 
 const pb::Metric* find_metric(const pb::ExperimentInfo& info, const std::string& name) {
   for (const pb::Metric& metric : info.metrics()) {
-    if (metric.name() == name) return &metric;
+    if (metric.name() == name) return is_silent(metric) ? nullptr : &metric;
   }
   return nullptr;
 }

@@ -14,7 +14,8 @@ namespace dtrain::cli {
 
 // Adds to `info` the scalars that it lacks: of those that the Spec declares, each by its whole name
 // or, where only one ends like that, by its last part; all of them when it declares none. The
-// result is in the Spec's order, else by name.
+// result is in the Spec's order, else by name. What is declared and nowhere said is there all the same,
+// once it has begun, with a count of 0: its name may be wrong.
 void add_scalars(const Scalars& scalars, const Spec& spec, pb::ExperimentInfo& info);
 
 // Reads the event files of the experiment, or of the members that the reply lists.
@@ -26,7 +27,8 @@ std::string number_text(double value);
 
 // The names of all metrics of these. Each has its own in order, and lacks some: the order of them all.
 std::vector<std::string> metric_names(const std::vector<const pb::ExperimentInfo*>& infos);
-// Null when the experiment has none of that name.
+inline bool is_silent(const pb::Metric& metric) { return metric.count() == 0; }
+// Null when the experiment has none of that name, or nothing said it.
 const pb::Metric* find_metric(const pb::ExperimentInfo& info, const std::string& name);
 
 }  // namespace dtrain::cli

@@ -30,6 +30,19 @@ std::vector<std::string> lines_of(const std::string& text) {
 
 }  // namespace
 
+TEST_CASE("a metric that nothing prints is shown as such") {
+  Cluster cluster;
+  const fs::path project = cluster.project(
+      "project: p\ntrain:\n  metrics: [los]\n  parameters: {a: [1, 2]}\n  run: echo loss=3\n");
+  CHECK(cluster.run({"train"}, project).code == 0);
+  const Output compared = cluster.run({"compare", "1"}, project);
+  CHECK_MESSAGE(compared.out.find(" los\n") != std::string::npos, compared.all());
+  CHECK_MESSAGE(compared.out.find(" -\n") != std::string::npos, compared.all());
+  CHECK(facts(cluster.run({"compare", "1", "--json"}, project)).dump().find("\"los\"") != std::string::npos);
+  const Output member = cluster.run({"status", "1.1"}, project);
+  CHECK_MESSAGE(member.out.find("nothing printed it") != std::string::npos, member.all());
+}
+
 TEST_CASE("a set compared by what its members print, across the death of the daemon") {
   Cluster cluster;
   // Each member takes a line from it; open on our side, too, so that nobody finds it closed.

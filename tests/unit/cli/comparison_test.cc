@@ -344,6 +344,12 @@ TEST_CASE("event files complete what the output said, by the whole name or an on
   CHECK(completed(", metrics: [loss, accuracy, rate, epoch_loss, none]") ==
         "loss=4 accuracy=3 rate=7");
   CHECK(completed(", metrics: [validation/epoch_loss]") == "validation/epoch_loss=2");
+  // Once it has begun, what is nowhere said shows that it is not.
+  said.set_started_unix_ms(1);
+  CHECK(completed(", metrics: [los, rate]") == "los=0 rate=7");
+  add_scalars({}, with_metrics(", metrics: [los, rate]"), said);
+  CHECK(find_metric(said, "los") == nullptr);
+  CHECK(metric_names({&said}) == std::vector<std::string>{"los", "rate"});
   pb::ExperimentInfo all;
   add_scalars(scalars, with_metrics(""), all);
   CHECK(names(all) ==

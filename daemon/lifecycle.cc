@@ -92,7 +92,7 @@ void on_released(Turn& turn, const ReplicaReleased& event) {
   const bool unexplained = replica->progress < Progress::Exited;
   replica->progress = Progress::Released;
   if (!event.left_behind.empty()) {
-    replica->reason += (replica->reason.empty() ? "" : "; ") + ("left " + event.left_behind);
+    replica->reason += (replica->reason.empty() ? "" : "; ") + event.left_behind;
   }
   turn.send(SendForget{replica->seat.host, experiment->id, {{replica->id, replica->attempt}}});
   if (unexplained && !replica->end) {

@@ -25,37 +25,63 @@ bool is_passing(const Error& error) {
   return error.code == Code::ResourceExhausted;
 }
 
-// What could not be copied, with the reasons; it stays where it is. Only what passes is an error: no
-// room, no descriptors, no memory.
-Result<std::vector<std::string>> copy_outputs(const LaunchDir& directory, const ReplicaLaunch& replica) {
-  std::vector<std::string> not_copied;
+struct Collected {
+  std::set<std::string> taken;           // whole, by their paths in the view
+  std::vector<std::string> not_copied;   // with the reasons; it stays where it is
+  std::vector<std::string> not_there;
+};
+
+std::string inner_path(const std::string& name) {
+  const fs::path inner = fs::path(name).lexically_normal();
+  return (inner.has_filename() ? inner : inner.parent_path()).string();   // "ckpt/"
+}
+
+bool is_there(const fs::path& path) {
+  struct stat st {};
+  return ::lstat(path.c_str(), &st) == 0 || (errno != ENOENT && errno != ENOTDIR);
+}
+
+// Only what passes is an error: no room, no descriptors, no memory.
+Result<Collected> copy_outputs(const LaunchDir& directory, const ReplicaLaunch& replica) {
+  Collected collected;
   const auto list = read_small_file(directory.outputs());
   const auto output_dir = replica.env.find("OUTPUT_DIR");
   if (!list) {
     const Fd file(::open((directory.outputs()).c_str(), O_RDONLY | O_CLOEXEC));
     const Error error = errno_error("read the list of outputs", file ? 0 : errno);
     if (is_passing(error)) return error;
-    return not_copied;
+    return collected;
   }
-  if (output_dir == replica.env.end()) return not_copied;
+  if (output_dir == replica.env.end()) return collected;
   const std::string unfinished = fmt::format(".{}@{}.unfinished", to_string(replica.id), replica.attempt);
   std::string_view rest = *list;
   while (!rest.empty()) {
     const std::string name(rest.substr(0, rest.find('\0')));
     rest.remove_prefix(std::min(rest.size(), name.size() + 1));
-    TRY(copy_output(replica.cwd, output_dir->second, name, unfinished, not_copied));
+    const size_t failed = collected.not_copied.size();
+    TRY(copy_output(replica.cwd, output_dir->second, name, unfinished, collected.not_copied));
+    if (!is_there(fs::path(replica.cwd) / inner_path(name))) {
+      collected.not_there.push_back(name);
+    } else if (collected.not_copied.size() == failed) {
+      collected.taken.insert(inner_path(name));
+    }
   }
-  return not_copied;
+  return collected;
+}
+
+// Others of a gang need not write what it writes.
+bool decides(Role role) {
+  return role == Role::Train || role == Role::Master || role == Role::Chief || role == Role::Launcher;
 }
 
 // The first few of them, for one line.
-std::string first_of(const std::vector<std::string>& not_copied) {
+std::string first_of(const std::vector<std::string>& names) {
   constexpr size_t kShown = 3;
   std::string text;
-  for (size_t i = 0; i < std::min(not_copied.size(), kShown); ++i) {
-    text += (i == 0 ? "" : ", ") + not_copied[i];
+  for (size_t i = 0; i < std::min(names.size(), kShown); ++i) {
+    text += (i == 0 ? "" : ", ") + names[i];
   }
-  if (not_copied.size() > kShown) text += fmt::format(" and {} more", not_copied.size() - kShown);
+  if (names.size() > kShown) text += fmt::format(" and {} more", names.size() - kShown);
   return text;
 }
 
@@ -103,33 +129,41 @@ bool delete_place(const fs::path& place) {
 
 }  // namespace
 
-Result<std::string> release_work(const LaunchRecord& launch, const LaunchDir& directory,
+Result<ReleasedWork> release_work(const LaunchRecord& launch, const LaunchDir& directory,
                                  const ReplicaId& id) {
   const auto replica = std::find_if(launch.replicas.begin(), launch.replicas.end(),
                                     [&](const ReplicaLaunch& each) { return each.id == id; });
-  if (replica == launch.replicas.end()) return std::string();
-  std::vector<std::string> not_copied;
+  if (replica == launch.replicas.end()) return ReleasedWork();
+  Collected collected;
   if (id.role != Role::Build) {
-    TRY(not_copied, copy_outputs(directory, *replica));
+    TRY(collected, copy_outputs(directory, *replica));
+  }
+  // Of a view that a runner unmounted before it could say so nothing is known any more.
+  std::error_code unknown;
+  const bool says = decides(id.role) && !fs::is_empty(replica->cwd, unknown) && !unknown;
+  std::string lacking;
+  if (says && !collected.not_there.empty()) {
+    lacking = "outputs that were not there: " + first_of(collected.not_there);
   }
   const fs::path place = launch.place_of(id);
   if (auto unmounted = unmount_view(place); !unmounted.ok()) {
     fmt::print(stderr, "{}: {}\n", to_string(id), unmounted.error().message);
   }
   // What it made elsewhere than in the environment was in passing.
-  if (id.role == Role::Build) return std::string();
-  auto left = left_behind(place, launch.tree);
-  if (!left.ok() && is_passing(left.error())) return left;
+  if (id.role == Role::Build) return ReleasedWork();
+  auto left = left_behind(place, launch.tree, collected.taken);
+  if (!left.ok() && is_passing(left.error())) return left.error();
   // Rather kept than deleted unseen.
   if (!left.ok()) left = fmt::format("files that can't be listed ({})", left.error().message);
-  if (left->empty() && not_copied.empty()) return std::string();
+  if (left->empty() && collected.not_copied.empty()) return ReleasedWork{lacking, false};
   if (::utimensat(AT_FDCWD, place.c_str(), nullptr, 0) != 0) {  // from now on, for remove_old_work()
     fmt::print(stderr, "{}\n", errno_error("touch " + place.string(), errno).message);
   }
   std::string text =
-      fmt::format("{}, kept 7 days in {}", left->empty() ? "outputs" : *left, place.string());
-  if (!not_copied.empty()) text += "; not collected: " + first_of(not_copied);
-  return text;
+      fmt::format("left {}, kept 7 days in {}", left->empty() ? "outputs" : *left, place.string());
+  if (!collected.not_copied.empty()) text += "; not collected: " + first_of(collected.not_copied);
+  if (!lacking.empty()) text += "; " + lacking;
+  return ReleasedWork{std::move(text), true};
 }
 
 bool remove_work(const LaunchRecord& launch, const ReplicaId& id) {

@@ -11,10 +11,15 @@
 namespace dtrain::runner {
 
 // After the replica's last process: takes `outputs` of the Spec from its view into OUTPUT_DIR and
-// lets go of the view. What it left elsewhere is kept and named, with what could not be taken: "1.2 GB in
-// ckpt/, kept ...; not collected: ckpt/pipe: not a file". Without room, descriptors or memory for that:
+// lets go of the view. What it left elsewhere is kept and named, with what could not be taken: "left 1.2 GB
+// in log/, kept ...; not collected: ckpt/pipe: not a file"; and of the one who decides the outcome what
+// there was none of: "outputs that were not there: best". Without room, descriptors or memory for that:
 // ResourceExhausted, and it is to be done again.
-Result<std::string> release_work(const LaunchRecord& launch, const LaunchDir& directory, const ReplicaId& id);
+struct ReleasedWork {
+  std::string remarks;
+  bool keeps = false;   // something is left: not to be removed
+};
+Result<ReleasedWork> release_work(const LaunchRecord& launch, const LaunchDir& directory, const ReplicaId& id);
 
 // Deletes the view of a replica that left nothing behind. False: not now.
 bool remove_work(const LaunchRecord& launch, const ReplicaId& id);

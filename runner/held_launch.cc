@@ -419,7 +419,7 @@ bool HeldLaunch::pump() {
 void HeldLaunch::let_go_of_work(const Replica& replica) {
   const ReplicaId id = replica.id();
   if (!work_releasing_.insert(id).second) return;
-  auto left = std::make_shared<std::string>();
+  auto left = std::make_shared<ReleasedWork>();
   auto said = std::make_shared<std::string>();  // why it has to wait
   context_.ends.run_until_done(
       [left, said, id, file = only_of(file_, id), directory = directory_] {
@@ -433,8 +433,8 @@ void HeldLaunch::let_go_of_work(const Replica& replica) {
         return released.ok();
       },
       [this, left, id] {
-        work_released_[id] = *left;
-        if (left->empty()) {
+        work_released_[id] = left->remarks;
+        if (!left->keeps) {
           context_.files.later([file = only_of(file_, id), id] { return remove_work(file, id); });
         }
         if (Replica* each = find(id)) settle(*each);

@@ -212,15 +212,17 @@ Result<Copied> read_copied(const fs::path& place) {
 // Sums what is left by the names at the top of the work directory.
 class LeftBehind {
  public:
-  explicit LeftBehind(const Copied& copied) : copied_(copied) {}
+  LeftBehind(const Copied& copied, const std::set<std::string>& taken)
+      : copied_(copied), taken_(taken) {}
 
   // `original`: the tree a copy was made from, else -1: everything below `directory` counts.
-  Status add(int directory, int original, const std::string& top) {
+  // `path`: of `directory`, empty or with a slash at its end.
+  Status add(int directory, int original, const std::string& path) {
     Listing names;
     TRY(names.read(directory));
     for (size_t i = 0; i < names.size(); ++i) {
       if (names.view(i) == "__pycache__") continue;  // nobody misses that
-      TRY(add_name(directory, original, names.name(i), top));
+      TRY(add_name(directory, original, names.name(i), path));
     }
     return ok();
   }
@@ -242,7 +244,9 @@ class LeftBehind {
   }
 
  private:
-  Status add_name(int directory, int original, const char* name, const std::string& top) {
+  Status add_name(int directory, int original, const char* name, const std::string& path) {
+    const std::string whole = path + name;
+    if (taken_.contains(whole)) return ok();
     struct stat st {};
     if (::fstatat(directory, name, &st, AT_SYMLINK_NOFOLLOW) != 0) {
       return errno == ENOENT ? ok() : Status(errno_error(fmt::format("look at {}", name), errno));
@@ -254,7 +258,7 @@ class LeftBehind {
       if (original >= 0 && !original_below && is_shortage(errno)) {
         return errno_error(fmt::format("open the original of {}", name), errno);
       }
-      return add(below.get(), original_below.get(), top.empty() ? std::string(name) + '/' : top);
+      return add(below.get(), original_below.get(), whole + '/');
     }
     // Links weigh nothing, and an overlay marks deleted names with devices.
     if (!S_ISREG(st.st_mode)) return ok();
@@ -262,17 +266,19 @@ class LeftBehind {
     const bool as_it_was = original >= 0 &&
                            ::fstatat(original, name, &before, AT_SYMLINK_NOFOLLOW) == 0 &&
                            before.st_size == st.st_size && copied_.has(st);
-    if (!as_it_was) bytes_[top.empty() ? name : top] += static_cast<uint64_t>(st.st_size);
+    if (!as_it_was) bytes_[path.empty() ? whole : path.substr(0, path.find('/') + 1)] += static_cast<uint64_t>(st.st_size);
     return ok();
   }
 
   const Copied copied_;
+  const std::set<std::string>& taken_;
   std::map<std::string, uint64_t> bytes_;
 };
 
 }  // namespace
 
-Result<std::string> left_behind(const fs::path& place, const fs::path& tree) {
+Result<std::string> left_behind(const fs::path& place, const fs::path& tree,
+                                const std::set<std::string>& taken) {
   const Fd upper(::open(upper_of(place).c_str(), kOpenDirectory));
   if (!upper && errno != ENOENT) return errno_error("open " + upper_of(place).native(), errno);
   const Fd project(upper ? -1 : ::open(project_of(place).c_str(), kOpenDirectory));
@@ -283,7 +289,7 @@ Result<std::string> left_behind(const fs::path& place, const fs::path& tree) {
     return errno_error("open " + tree.native(), errno);
   }
   TRY(const Copied copied, read_copied(place));
-  LeftBehind left(copied);
+  LeftBehind left(copied, taken);
   TRY(left.add(upper ? upper.get() : project.get(), original.get(), ""));
   return left.text();
 }

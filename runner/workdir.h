@@ -9,6 +9,7 @@
 
 #include <filesystem>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -48,10 +49,11 @@ Result<Workdir> make_view(const ViewSource& source, const std::filesystem::path&
 Result<Workdir> make_empty_view(const std::filesystem::path& place);
 
 // What a replica wrote outside OUTPUT_DIR, in its view of `tree` (may be empty): "1.2 GB in ckpt/ and
-// log.txt". Empty when nothing. Works before and after unmount_view. ResourceExhausted: no descriptors
+// log.txt". Empty when nothing. Without what lies in `taken` (paths in the view). Works before and after unmount_view. ResourceExhausted: no descriptors
 // or memory to look with; to be asked again.
 Result<std::string> left_behind(const std::filesystem::path& place,
-                                const std::filesystem::path& tree);
+                                const std::filesystem::path& tree,
+                                const std::set<std::string>& taken = {});
 
 // Both need no more than the path, so that a later runner can call them, and are no-ops when there
 // is nothing (left) to do. unmount_view keeps what was written, in <place>/upper or

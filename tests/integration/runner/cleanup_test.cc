@@ -116,7 +116,11 @@ struct Ended {
   }
   const ReplicaId& id() const { return launch.replicas[0].id; }
   fs::path place() const { return launch.place_of(id()); }
-  Result<std::string> release() const { return release_work(launch, directory, id()); }
+  Result<std::string> release() const {
+    TRY(const ReleasedWork released, release_work(launch, directory, id()));
+    CHECK(released.keeps == (released.remarks.find("kept 7 days") != std::string::npos));
+    return released.remarks;
+  }
 };
 
 TEST_CASE("what is left is kept for a week from the end on, however long the run was") {
@@ -153,7 +157,7 @@ TEST_CASE("outputs wait for descriptors, and what is left can't be taken for not
   const auto released = ended.release();
   REQUIRE(released.ok());
   CHECK(test::read_file(ended.out / "result") == "42");
-  CHECK(released->find("in note, result, kept 7 days") != std::string::npos);
+  CHECK(released->find("left 4 B in note, kept 7 days") != std::string::npos);
 }
 
 TEST_CASE("a later attempt's outputs take the place of an earlier one's, links and all") {
@@ -174,6 +178,24 @@ TEST_CASE("a later attempt's outputs take the place of an earlier one's, links a
   CHECK(test::read_file(ended.out / "ckpt/turns/b") == "another");
   CHECK(!fs::is_symlink(ended.out / "ckpt/turns"));
   CHECK(test::read_file(ended.out / "ckpt/part/a") == "first");
+}
+
+TEST_CASE("what was collected is not left, and what was not there is said") {
+  Ended ended("ckpt/best/");
+  test::write_file(ended.directory.path() / "outputs", std::string("*.bin\0nosuch\0ckpt/best/\0", 24));
+  test::write_file(ended.work / "ckpt/best/a", "a");
+  test::write_file(ended.work / "x.bin", "xxxx");
+  CHECK(ended.release().value() ==
+        "left 4 B in x.bin, kept 7 days in " + ended.place().string() +
+            "; outputs that were not there: *.bin, nosuch");
+  CHECK(test::read_file(ended.out / "ckpt/best/a") == "a");
+  fs::remove(ended.work / "x.bin");
+  CHECK(ended.release().value() == "outputs that were not there: *.bin, nosuch");
+  test::write_file(ended.directory.path() / "outputs", std::string("ckpt\0", 5));
+  CHECK(ended.release().value().empty());
+  ended.launch.replicas[0].id = parse_replica_id("7.worker.1").value();
+  test::write_file(ended.directory.path() / "outputs", std::string("nosuch\0", 7));
+  CHECK(ended.release().value().empty());
 }
 
 TEST_CASE("what can't be collected is said, and the rest is collected") {

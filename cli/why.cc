@@ -87,9 +87,10 @@ std::string failure_hint(const pb::ExperimentInfo& info, const std::string& reas
   }
   if (says("out of memory: killed at its limit")) {
     const bool alone = reason.starts_with(fmt::format("{}.{}:", info.id(), to_string(Role::Train)));
-    return fmt::format("`mem` is a hard limit here: {}",
-                       alone ? fmt::format("dtrain rerun {} --set train.resources.mem=... gives it more", info.id())
-                             : "a larger one in dtrain.yml, of the role or of train.resources, gives it more");
+    const std::string how =
+        alone ? fmt::format("dtrain rerun {} --set train.resources.mem=...", info.id())
+              : "a larger one in dtrain.yml, of the role or of train.resources,";
+    return fmt::format("`mem` is a hard limit here: {} gives it more", how);
   }
   if (says("exit code")) return "";
   // No restart helps what lacked something, and none is made of what took too long.

@@ -191,8 +191,11 @@ Spec soft(const Spec& spec) {
 }
 
 Never no_limits(const Spec& spec) {
-  const char* what = !spec.hard_cpus ? "{mem: hard}" : !spec.hard_memory ? "{cpus: hard}" : "{cpus: hard, mem: hard}";
-  return {fmt::format("needs a host that can keep `limits: {}`, and none that is large enough can", what),
+  const char* what = !spec.hard_cpus     ? "{mem: hard}"
+                     : !spec.hard_memory ? "{cpus: hard}"
+                                         : "{cpus: hard, mem: hard}";
+  return {fmt::format("needs a host that can keep `limits: {}`, and none that is large enough can",
+                      what),
           "`dtrain hosts` says why; --set train.limits=null does without"};
 }
 

@@ -259,11 +259,12 @@ void RunnerApi::count_environments(std::chrono::milliseconds patience, UnusedDon
     const auto found = countings_.find(question);
     if (error || found == countings_.end()) return;
     const auto host = connected_.find(*found->second.awaited.begin());
-    end_counting(question, Error{Code::Unavailable,
-                                 fmt::format("{} has not said which environments it could do without",
-                                             host == connected_.end() ? "a host"
-                                                                      : host->second.hello.inventory().name()),
-                                 "it may be busy with files; try again"});
+    INVARIANT(host != connected_.end(), "only who is connected is awaited");
+    end_counting(question,
+                 Error{Code::Unavailable,
+                       fmt::format("{} has not said which environments it could do without",
+                                   host->second.hello.inventory().name()),
+                       "it may be busy with files; try again"});
   });
 }
 

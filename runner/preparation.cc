@@ -197,8 +197,8 @@ Result<std::optional<Commands>> commands_of(const LaunchSite& site, const pb::La
   const auto environment = find_environment(site.envs(), recipe.key(), launch.rebuild());
   if (is_build(what.here.front().replica)) {
     if (environment) return std::optional<Commands>();
-    commands.build = build_script(recipe, site.envs(),
-                                  {to_string(what.here.front().replica), launch.submission(), launch.rebuild()});
+    const BuildFor whom{to_string(what.here.front().replica), launch.submission(), launch.rebuild()};
+    commands.build = build_script(recipe, site.envs(), whom);
   } else if (environment) {
     commands.python = python_of(*environment);
   } else {

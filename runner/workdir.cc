@@ -266,7 +266,8 @@ class LeftBehind {
     const bool as_it_was = original >= 0 &&
                            ::fstatat(original, name, &before, AT_SYMLINK_NOFOLLOW) == 0 &&
                            before.st_size == st.st_size && copied_.has(st);
-    if (!as_it_was) bytes_[path.empty() ? whole : path.substr(0, path.find('/') + 1)] += static_cast<uint64_t>(st.st_size);
+    const std::string top = path.empty() ? whole : path.substr(0, path.find('/') + 1);
+    if (!as_it_was) bytes_[top] += static_cast<uint64_t>(st.st_size);
     return ok();
   }
 

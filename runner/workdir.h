@@ -49,8 +49,8 @@ Result<Workdir> make_view(const ViewSource& source, const std::filesystem::path&
 Result<Workdir> make_empty_view(const std::filesystem::path& place);
 
 // What a replica wrote outside OUTPUT_DIR, in its view of `tree` (may be empty): "1.2 GB in ckpt/ and
-// log.txt". Empty when nothing. Without what lies in `taken` (paths in the view). Works before and after unmount_view. ResourceExhausted: no descriptors
-// or memory to look with; to be asked again.
+// log.txt". Empty when nothing. Without what lies in `taken` (paths in the view). Works before and
+// after unmount_view. ResourceExhausted: no descriptors or memory to look with; to be asked again.
 Result<std::string> left_behind(const std::filesystem::path& place,
                                 const std::filesystem::path& tree,
                                 const std::set<std::string>& taken = {});

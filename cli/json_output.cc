@@ -33,10 +33,7 @@ bool is_over(const std::string& state) {
 Json metrics_of(const pb::ExperimentInfo& info) {
   Json metrics = Json::object();
   for (const pb::Metric& metric : info.metrics()) {
-    if (is_silent(metric)) {
-      metrics[metric.name()] = nullptr;
-      continue;
-    }
+    if (is_silent(metric)) continue;
     metrics[metric.name()] = {
         {"last", metric.last()},
         {"min", metric.minimum()},

@@ -84,13 +84,13 @@ train:
   CHECK(csv.code == 0);
   const auto rows = lines_of(csv.out);
   REQUIRE(rows.size() == 4);
-  CHECK(rows[0] == "id,state,duration_seconds,epochs,rate,loss,accuracy\r");
+  CHECK(rows[0] == "id,state,duration_seconds,epochs,rate,loss,accuracy,val/loss\r");
   CHECK(rows[1].starts_with("1.3,FINISHED,"));
-  CHECK(rows[1].ends_with(",2,3,3.25,0.3\r"));
-  CHECK(rows[2].ends_with(",2,1,1.25,0.1\r"));
-  CHECK(rows[3].ends_with(",2,2,21.5,\r"));
+  CHECK(rows[1].ends_with(",2,3,3.25,0.3,\r"));
+  CHECK(rows[2].ends_with(",2,1,1.25,0.1,\r"));
+  CHECK(rows[3].ends_with(",2,2,21.5,,\r"));
   CHECK(
-      cluster.run({"compare", "--csv", "--value", "max"}, project).out.find(",2,1,14.5,0.1\r\n") !=
+      cluster.run({"compare", "--csv", "--value", "max"}, project).out.find(",2,1,14.5,0.1,\r\n") !=
       std::string::npos);
 
   const Json compared = facts(cluster.run({"compare", "1", "--sort", "loss", "--json"}));
@@ -104,8 +104,8 @@ train:
   REQUIRE(table.size() == 5);
   CHECK(table[0] == "All: epochs=2");
   CHECK(table[1].starts_with("ID  STATE      DURATION "));
-  CHECK(table[1].ends_with("rate   loss   accuracy"));
-  CHECK(table[4].ends_with("3      3.25   0.3"));
+  CHECK(table[1].ends_with("rate   loss   accuracy val/loss"));
+  CHECK(table[4].ends_with("3      3.25   0.3      -"));
 
   const Output sorted = cluster.run({"status", "1", "--sort", "-loss"});
   CHECK(sorted.out.find("\n1.2 ") < sorted.out.find("\n1.3 "));
@@ -115,7 +115,7 @@ train:
   CHECK(wrong.code == 2);
   CHECK(wrong.err ==
         "dtrain: there is no column 'acuracy'; did you mean 'accuracy'?\n"
-        "  hint: --sort takes id, state, duration, rate, loss, accuracy\n");
+        "  hint: --sort takes id, state, duration, rate, loss, accuracy, val/loss\n");
 
   CHECK(cluster.run({"prune", "1", "--yes"}).code == 0);
   CHECK(cluster.run({"compare", "1"}).code == 2);

@@ -15,18 +15,20 @@ struct Cluster {
   Model model;
   uint32_t number = 0;
 
-  void host(const std::string& name, double cpus, int gpus) {
+  void host(const std::string& name, double cpus, int gpus, bool caps = true) {
     Host host;
     host.id.hex = host.name = name;
     host.cpus = cpus;
     host.memory_bytes = uint64_t{64} << 30;
     host.same_machine = true;
+    host.caps_cpus = host.caps_memory = caps;
     for (int gpu = 0; gpu < gpus; ++gpu) host.gpus.push_back({gpu, "gpu", ""});
     step(model, HostConnected{host, {}}, kPolicy, 1);
   }
 
   // One replica; returns its experiment.
-  ExperimentId submit(int gpus, int priority = 50, int64_t max_duration_ms = 0, int replicas = 1) {
+  ExperimentId submit(int gpus, int priority = 50, int64_t max_duration_ms = 0, int replicas = 1,
+                      bool hard = false) {
     auto submission = std::make_shared<Submission>();
     submission->number = ++number;
     RoleSpec role;
@@ -34,6 +36,7 @@ struct Cluster {
     role.count = replicas;
     role.resources.gpus = gpus;
     submission->spec.roles = {role};
+    submission->spec.hard_cpus = submission->spec.hard_memory = hard;
     submission->spec.priority = priority;
     submission->spec.max_duration_ms = max_duration_ms;
     step(model, Submitted{submission}, kPolicy, 2);
@@ -117,6 +120,20 @@ TEST_CASE("who ends in time may go ahead") {
   CHECK_FALSE(cluster.is_placed(head));
   CHECK_FALSE(cluster.is_placed(too_long));
   CHECK(cluster.is_placed(short_one));
+}
+
+TEST_CASE("who waits for a host that keeps hard limits holds up nobody who needs none") {
+  Cluster cluster;
+  const auto capped = cluster.submit(1, 50, 0, 1, true);
+  const auto plain = cluster.submit(1);
+  cluster.host("n1", 8, 1, false);
+  cluster.pass();
+  CHECK_FALSE(cluster.is_placed(capped));
+  CHECK(cluster.is_placed(plain));
+  CHECK(cluster.reason(capped).starts_with("needs a host that can keep `limits: "));
+  cluster.host("n2", 8, 1);
+  cluster.pass();
+  CHECK(cluster.is_placed(capped));
 }
 
 TEST_CASE("what no host can take holds nobody up") {

@@ -131,23 +131,56 @@ Status choose_rate(Comparison& comparison, const std::string& wanted,
   return ok();
 }
 
-void measure_scaling(Comparison& comparison) {
+bool names_workers(const Entry& entry, const std::string& name) {
+  if (name == "worker" || name == "workers") return true;
+  if (entry.made_of == nullptr) return false;
+  return std::ranges::any_of(entry.made_of->varied, [&](const auto& varied) {
+    return varied.second == name && (varied.first.ends_with(".worker") || varied.first.ends_with(".worker.count"));
+  });
+}
+
+// What it has differently from others, but for the number of its workers.
+std::string apart_from_workers(const Entry& entry) {
+  std::map<std::string, std::string> all(entry.info.parameters().begin(), entry.info.parameters().end());
+  all.insert(entry.settings.begin(), entry.settings.end());
+  std::string text;
+  for (const auto& [name, value] : all) {
+    if (!names_workers(entry, name)) text += fmt::format("{}\n{}\n", name, value);
+  }
+  return text;
+}
+
+bool has_rate(const Entry& entry) { return entry.rate && entry.workers > 0; }
+
+// Entries that are beside each other for their workers: of each the one with the fewest is the base of the others.
+bool measure_against_fewest(const std::vector<Entry*>& group) {
   const Entry* base = nullptr;
-  bool differ = false;
+  for (const Entry* entry : group) {
+    if (has_rate(*entry) && *entry->rate > 0 && (base == nullptr || entry->workers < base->workers)) base = entry;
+  }
+  const bool differ = base != nullptr && std::ranges::any_of(group, [&](const Entry* entry) {
+    return has_rate(*entry) && *entry->rate > 0 && entry->workers != base->workers;
+  });
+  if (!differ) return false;
+  for (Entry* entry : group) {
+    if (!has_rate(*entry)) continue;
+    entry->speedup = *entry->rate / *base->rate;
+    entry->efficiency = *entry->speedup * base->workers / entry->workers;
+  }
+  return true;
+}
+
+void measure_scaling(Comparison& comparison) {
+  std::map<std::string, std::vector<Entry*>> alike;
+  std::vector<Entry*> all;
   for (Entry& entry : comparison.entries) {
     const pb::Metric* metric = find_metric(entry.info, comparison.rate);
     if (metric != nullptr) entry.rate = number_of(*metric, comparison.value);
-    if (!entry.rate || entry.workers == 0 || !(*entry.rate > 0)) continue;
-    differ = differ || (base != nullptr && entry.workers != base->workers);
-    if (base == nullptr || entry.workers < base->workers) base = &entry;
+    alike[apart_from_workers(entry)].push_back(&entry);
+    all.push_back(&entry);
   }
-  comparison.scales = differ;
-  if (!differ) return;
-  for (Entry& entry : comparison.entries) {
-    if (!entry.rate || entry.workers == 0) continue;
-    entry.speedup = *entry.rate / *base->rate;
-    entry.efficiency = *entry.speedup * base->workers / entry.workers;
-  }
+  for (const auto& [settings, group] : alike) comparison.scales |= measure_against_fewest(group);
+  if (!comparison.scales) comparison.scales = measure_against_fewest(all);
 }
 
 bool is_less(const EntryValue& a, const EntryValue& b) {

@@ -26,7 +26,8 @@ struct Entry {
   std::shared_ptr<const Settings> made_of = {};      // null: not known
   std::map<std::string, std::string> settings = {};  // compare() makes them: keys that others have differently
   std::optional<double> rate = {};
-  // Against the entry with the fewest workers; only of a Comparison that has `scales`.
+  // Against the entry with the fewest workers that is else alike, or of all where none are alike; only of a Comparison
+  // that has `scales`.
   std::optional<double> speedup = {};     // rate / its rate
   std::optional<double> efficiency = {};  // rate per worker / its rate per worker
 };

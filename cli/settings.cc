@@ -37,6 +37,26 @@ struct Difference {
   std::vector<std::optional<std::string>> values;
 };
 
+// Of maps that are a choice, as {lenet: {}} is, what each has chosen, where that is not told by keys below: one of them
+// has none there.
+std::vector<std::optional<std::string>> choices_of(const std::vector<const YamlNode*>& nodes) {
+  std::vector<std::optional<std::string>> choices;
+  bool has_no_keys = false;
+  for (const YamlNode* node : nodes) {
+    if (node == nullptr) {
+      choices.emplace_back();
+      continue;
+    }
+    if (node->entries.size() != 1) return {};
+    const YamlEntry& only = node->entries.front();
+    if (only.value.kind != YamlNode::Kind::Map && only.value.kind != YamlNode::Kind::Null) return {};
+    has_no_keys |= only.value.entries.empty();
+    choices.emplace_back(only.key);
+  }
+  const bool differ = std::ranges::any_of(choices, [&](const auto& choice) { return choice != choices.front(); });
+  return has_no_keys && differ ? choices : std::vector<std::optional<std::string>>();
+}
+
 // `nodes` are what each of them has below `keys`, null where it has nothing.
 void find_differences(const std::vector<const YamlNode*>& nodes, std::vector<std::string>& keys,
                       std::vector<Difference>& found) {
@@ -53,6 +73,7 @@ void find_differences(const std::vector<const YamlNode*>& nodes, std::vector<std
     }
     return;
   }
+  if (const auto choices = choices_of(nodes); !choices.empty()) found.push_back({keys, choices});
   std::vector<std::string_view> below;
   for (const YamlNode* node : nodes) {
     if (node == nullptr) continue;

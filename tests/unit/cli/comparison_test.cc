@@ -201,6 +201,18 @@ TEST_CASE("a parameter that is the number of workers is shown once, ratios with 
   CHECK(render_comparison(*compare(entries, {}, kNow), "", view()).find("WORKERS") != std::string::npos);
 }
 
+TEST_CASE("speedup is against fewer workers of the same, where there are such") {
+  auto entries = scaling();
+  (*entries[1].info.mutable_parameters())["batch"] = "32";  // 3, of one worker
+  for (const size_t i : {0, 2}) (*entries[i].info.mutable_parameters())["batch"] = "64";  // 5 of four, 4 of two
+  const auto made = compare(entries, {}, kNow);
+  REQUIRE(made.ok());
+  CHECK(made->scales);
+  CHECK(!made->entries[1].speedup);
+  CHECK(made->entries[2].speedup == 1);
+  CHECK(made->entries[0].speedup == 300.0 / 190);
+}
+
 TEST_CASE("another rate is chosen by name; one that nobody has is refused") {
   auto entries = scaling();
   set_metric(entries[0].info, "tokens/s", 7, 7, 7);
@@ -271,6 +283,18 @@ TEST_CASE("keys of the YAML that differ are columns, as parameters are") {
         "4  ✓ FINISHED -        {mlp: {hidden: [8, 8]}} 5      -             0.1\n");
   CHECK(compare_json(*made).find(R"("settings":{"clip":"0.1","epochs":"5","model":"{mlp: {hidden: [8, 8]}}"})") !=
         std::string::npos);
+}
+
+TEST_CASE("a choice without options differs from another") {
+  const std::string engine = "  framework: engine\n  engine:\n    data: {train: d}\n";
+  const auto made = compare({made_of("3", engine + "    model: {lenet: {}}\n"),
+                             made_of("4", engine + "    model: {mlp: {hidden: 8}}\n    optimizer: {adam: {}}\n")},
+                            {}, kNow);
+  REQUIRE(made.ok());
+  CHECK(render_comparison(*made, "", view()) ==
+        "ID STATE      DURATION model hidden optimizer\n"
+        "3  ✓ FINISHED -        lenet -      -\n"
+        "4  ✓ FINISHED -        mlp   8      adam\n");
 }
 
 TEST_CASE("a key that is a parameter of a set is one column; another of that name is called after what it belongs to") {

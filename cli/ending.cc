@@ -58,7 +58,7 @@ std::string rerun_text(const pb::ExperimentInfo& info) {
   const bool may_resume = info.framework() == to_string(Framework::Engine) && info.members() == 0 &&
                           info.started_unix_ms() != 0;
   return fmt::format("dtrain rerun {}{}", info.id(),
-                     may_resume ? " (--resume: from its newest checkpoint)" : "");
+                     may_resume ? " (--resume: from its newest checkpoint, if it has one)" : "");
 }
 
 std::string last_lines_text(const std::string& replica, const std::vector<std::string>& lines, bool colours) {

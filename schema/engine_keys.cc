@@ -28,7 +28,7 @@ Shape real(Range range) {
 Shape widths() {
   return either(
       "a width, or a list of widths",
-      {whole(limits::kWidth), list("a list of widths", whole(limits::kWidth), limits::kLayersMax)});
+      {whole(limits::kWidth), list("a list of widths", whole(limits::kWidth), limits::kLayersMax, 0)});
 }
 // A map whose keys all have defaults, so that the name alone will do: `lenet:`.
 Shape options(std::string_view expected, std::vector<Key> keys) {

@@ -107,7 +107,8 @@ class SectionReader {
     };
     take(*node);
     for (const YamlNode& item : node->items) take(item);
-    return all.empty() ? otherwise : all;
+    const bool is_none = node->kind == YamlNode::Kind::List && node->items.empty();
+    return all.empty() && !is_none ? otherwise : all;  // a placeholder is no width yet
   }
 
   void read_model(ModelSpec& model) {

@@ -110,7 +110,7 @@ Status read_npy_pair(ImageFiles& files) {
     if (found != files.floats.end()) {
       const auto each =
           static_cast<int64_t>(files.floats.size()) / std::max<int64_t>(files.count, 1);
-      return bad(files.images_path, fmt::format("image {} holds a number that is not finite",
+      return bad(files.images_path, fmt::format("image {} holds a number that is not finite as float32",
                                                 (found - files.floats.begin()) / each));
     }
   }

@@ -109,7 +109,11 @@ Result<Npy> read_npy(const std::filesystem::path& path) {
   TRY(const MappedFile file, MappedFile::open(path));
   const std::string_view all(reinterpret_cast<const char*>(file.bytes().data()),
                              file.bytes().size());
-  if (!all.starts_with(kMagic)) return damaged(path, "not an npy file (wrong magic)");
+  if (!all.starts_with(kMagic)) {
+    Error error = damaged(path, "not an npy file (wrong magic)");
+    error.hint = all.starts_with("PK") ? "an .npz holds several arrays: numpy.save writes each alone" : "numpy.save writes it";
+    return error;
+  }
   const auto byte = [&](size_t at) { return static_cast<size_t>(static_cast<uint8_t>(all[at])); };
   const bool wide = all.size() >= 12 && byte(6) > 1;
   const size_t text_at = wide ? 12 : 10;

@@ -1,6 +1,7 @@
 #include "engine/formats/safetensors.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -125,7 +126,7 @@ Status SafetensorsFile::check(const std::string& name, std::span<const int64_t> 
     return Error{Code::InvalidArgument,
                  fmt::format("{}: {} is {} [{}], and the model has F32 [{}]", path_.native(), name, tensor.dtype,
                              fmt::join(tensor.shape, ", "), fmt::join(shape, ", ")),
-                 ""};
+                 tensor.dtype == "F32" ? "" : "save its tensors as float32"};
   }
   return ok();
 }
@@ -136,7 +137,8 @@ Status SafetensorsFile::read(const std::string& name, std::span<const int64_t> s
   const Tensor& tensor = tensors_.at(name);
   INVARIANT(values.size_bytes() == tensor.bytes.size(), "the place is as large as its shape");
   if (!values.empty()) std::memcpy(values.data(), tensor.bytes.data(), tensor.bytes.size());
-  return ok();
+  if (std::ranges::all_of(values, [](float value) { return std::isfinite(value); })) return ok();
+  return Error{Code::InvalidArgument, fmt::format("{}: {} has a number that is not finite", path_.native(), name), ""};
 }
 
 }  // namespace dtrain::engine

@@ -53,6 +53,22 @@ TEST_CASE("tensors come back as they were written") {
   CHECK(header % 8 == 0);
 }
 
+TEST_CASE("what weights can't be is named by its tensor") {
+  const TemporaryFolder folder;
+  test::write_file(folder / "m.safetensors",
+                   file_of(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F16","shape":[2],"data_offsets":[4,8]}})",
+                           std::string("\x00\x00\xc0\x7f", 4) + "abcd"));
+  const auto file = SafetensorsFile::open(folder / "m.safetensors");
+  REQUIRE_MESSAGE(file.ok(), file.error().message);
+  std::vector<float> read(1);
+  const Status not_finite = file->read("a", std::vector<int64_t>{1}, read);
+  REQUIRE(!not_finite.ok());
+  CHECK(not_finite.error().message.ends_with("m.safetensors: a has a number that is not finite"));
+  const Status half = file->check("b", std::vector<int64_t>{2});
+  REQUIRE(!half.ok());
+  CHECK(half.error().hint == "save its tensors as float32");
+}
+
 TEST_CASE("a file of no tensors is one: the state of an optimiser that has none") {
   const TemporaryFolder folder;
   {

@@ -292,9 +292,9 @@ TEST_CASE("a choice without options differs from another") {
                             {}, kNow);
   REQUIRE(made.ok());
   CHECK(render_comparison(*made, "", view()) ==
-        "ID STATE      DURATION model hidden optimizer\n"
-        "3  ✓ FINISHED -        lenet -      -\n"
-        "4  ✓ FINISHED -        mlp   8      adam\n");
+        "ID STATE      DURATION model  hidden optimizer\n"
+        "3  ✓ FINISHED -        lenet  -      -\n"
+        "4  ✓ FINISHED -        mlp    8      adam\n");
 }
 
 TEST_CASE("a key that is a parameter of a set is one column; another of that name is called after what it belongs to") {

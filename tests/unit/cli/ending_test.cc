@@ -54,7 +54,7 @@ TEST_CASE("what starts it again goes on from a checkpoint where there may be one
   CHECK(Ending().text(failed, "", {}).ends_with("Next: dtrain status 4, dtrain rerun 4\n"));
   failed.set_framework("engine");
   CHECK(Ending().text(failed, "", {}).ends_with(
-      "Next: dtrain status 4, dtrain rerun 4 (--resume: from its newest checkpoint)\n"));
+      "Next: dtrain status 4, dtrain rerun 4 (--resume: from its newest checkpoint, if it has one)\n"));
   failed.set_exit_code(1);
   failed.set_started_unix_ms(0);
   CHECK(rerun_text(failed) == "dtrain rerun 4");

@@ -50,7 +50,7 @@ TEST_CASE("what no program did by itself has a hint at how to go on") {
         "dtrain rerun 4 starts it again; restart: {limit: 3} in dtrain.yml does so by itself");
   reply.mutable_experiment()->set_framework("engine");
   CHECK(find_why(reply).hint.starts_with(
-      "dtrain rerun 4 (--resume: from its newest checkpoint) starts it again; "));
+      "dtrain rerun 4 (--resume: from its newest checkpoint, if it has one) starts it again; "));
   reply.mutable_experiment()->clear_framework();
   reply.mutable_experiment()->set_reason("4.train: its keeper died");
   CHECK(find_why(reply).hint.starts_with("a keeper is dtrain's own process above the program"));

@@ -58,6 +58,7 @@ TEST_CASE("models") {
   CHECK(model("mlp") == ModelSpec(MlpSpec{}));
   CHECK(model("{mlp: }") == ModelSpec(MlpSpec{}));
   CHECK(model("{mlp: {hidden: 30}}") == ModelSpec(MlpSpec{{30}}));
+  CHECK(model("{mlp: {hidden: []}}") == ModelSpec(MlpSpec{{}}));
   CHECK(model("{mlp: {hidden: [512, 256]}}") == ModelSpec(MlpSpec{{512, 256}}));
   CHECK(model("lenet") == ModelSpec(LenetSpec{}));
   CHECK(model("{lenet: {padding: false, pool: [1, 2]}}") == ModelSpec(LenetSpec{.padding = false, .pool = {1, 2}}));

@@ -3,11 +3,14 @@
 // Only this file knows cli, daemon and runner at once.
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstdio>
+#include <limits>
 #include <memory>
 #include <string>
 #include <system_error>
@@ -46,14 +49,38 @@ Run declare_daemon_with_run(Options& options, CommandContext& context) {
 
 struct RunnerWords {
   std::string join, home, address, name, mem, ports, cache, daemon_home;
-  double cpus = 0;
+  double cpus = std::numeric_limits<double>::quiet_NaN();   // not said
 };
+
+Error refuse_option(std::string_view option, std::string_view value, std::string_view why,
+                    std::string hint) {
+  return {Code::InvalidArgument, fmt::format("runner run: {} '{}' {}", option, value, why),
+          std::move(hint)};
+}
 
 Result<std::optional<uint64_t>> read_size(const char* option, const std::string& text) {
   const auto size = parse_memory(text);
   if (size || text.empty()) return size;
-  return Error{Code::InvalidArgument,
-               fmt::format("runner run: {} '{}' is not a size", option, text), "16GiB, 500MB"};
+  return refuse_option(option, text, "is not a size", "16GiB, 500MB");
+}
+
+// The path of a daemon's socket: daemons listen on nothing else.
+Result<std::string> read_join(const std::string& join) {
+  const bool says_unix = join.starts_with("unix:");
+  const std::string path = says_unix ? join.substr(5) : join;
+  const size_t slash = path.find('/');
+  if (path.empty() || (!says_unix && (slash == std::string::npos || path.find(':') < slash))) {
+    return refuse_option("--join", join, "is not the path of a daemon's Unix socket",
+                         "unix:PATH, as `dtrain daemon status` shows it; there is no network "
+                         "listener yet");
+  }
+  constexpr size_t kPathMax = sizeof(sockaddr_un::sun_path) - 1;
+  if (path.size() > kPathMax) {
+    return refuse_option("--join", join,
+                         fmt::format("is longer than a socket's path may be: {}", kPathMax),
+                         "a shorter path, or a symbolic link to its directory");
+  }
+  return path;
 }
 
 Result<int> run_runner(const RunnerWords& words) {
@@ -64,20 +91,32 @@ Result<int> run_runner(const RunnerWords& words) {
     options.daemon_socket = home.socket().string();
     options.home = home.runner();
   }
-  if (!words.join.empty()) options.daemon_socket = words.join;
+  if (!words.join.empty()) {
+    TRY(options.daemon_socket, read_join(words.join));
+  }
   if (!words.home.empty()) options.home = words.home;
   options.daemon_home = words.daemon_home;
   options.address = words.address;
+  if (!words.address.empty() && !is_host_address(words.address)) {
+    return refuse_option("--address", words.address, "is nothing that another host can dial",
+                         "an IP address of this host or its name, without a port: 10.0.0.5");
+  }
   options.name = words.name;
-  if (words.cpus > 0) options.cpus = words.cpus;
+  if (!words.name.empty() && !is_host_name(words.name)) {
+    return refuse_option("--name", words.name, "is not a name", "letters, digits, '.', '-' and '_'");
+  }
+  if (!std::isnan(words.cpus)) {
+    if (words.cpus < 0.01 || words.cpus > 4096) {
+      return refuse_option("--cpus", fmt::format("{}", words.cpus), "is out of range", "0.01 to 4096");
+    }
+    options.cpus = words.cpus;
+  }
   TRY(options.memory_bytes, read_size("--mem", words.mem));
   TRY(options.cache_bytes, read_size("--cache", words.cache));
   if (!words.ports.empty()) {
     const auto range = parse_port_range(words.ports);
     if (!range) {
-      return Error{Code::InvalidArgument,
-                   fmt::format("runner run: --ports '{}' is not a range", words.ports),
-                   "20000-29999"};
+      return refuse_option("--ports", words.ports, "is not a range", "20000-29999");
     }
     options.port_first = range->first;
     options.port_last = range->last;
@@ -94,7 +133,8 @@ Run declare_runner(Options& options, CommandContext&) {
         run_options.text("--home", words->home, "the runner's own directory", "DIR");
         run_options.text("--daemon-home", words->daemon_home,
                          "start the daemon of this DTRAIN_HOME again when it dies", "DIR");
-        run_options.text("--address", words->address, "how other hosts reach replicas here",
+        run_options.text("--address", words->address, "how other hosts reach replicas here; left out: no "
+                         "gang is spread over this host and others",
                          "ADDRESS");
         run_options.text("--name", words->name, "shown in dtrain hosts; left out: the host's name");
         run_options.real("--cpus", words->cpus, "offer this many", "N");

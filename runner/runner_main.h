@@ -17,7 +17,7 @@ struct RunnerOptions {
   std::string daemon_socket;  // path of the daemon's Unix socket; "unix:" in front is allowed
   // The DTRAIN_HOME of the daemon to start again when it dies; empty: that is somebody else's task.
   std::filesystem::path daemon_home;
-  std::string address;         // how other hosts reach replicas here; empty: the daemon decides
+  std::string address;         // how other hosts reach replicas here; empty: they can't
   std::string name;            // shown in `dtrain hosts`; empty: the host's name
   std::optional<double> cpus;  // empty: what this process may use
   std::optional<uint64_t> memory_bytes;

@@ -1,8 +1,10 @@
 #include "schema/config.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <utility>
@@ -31,6 +33,10 @@ const TextFormat kPortRange{
     "a range of ports such as 20000-29999", "^[0-9]{1,5}-[0-9]{1,5}$",
     [](std::string_view text) { return parse_port_range(text).has_value(); }};
 
+const TextFormat kHostAddress{
+    "an IP address or a name by which other hosts reach this one, such as 10.0.0.5",
+    "^[0-9A-Za-z.:_-]+$", is_host_address};
+
 Shape size() {
   return either(kMemoryText.expected, {number(0.01, 67'108'864), text(kMemoryText)});
 }
@@ -41,10 +47,12 @@ Shape section(std::string_view expected, std::vector<Key> keys) {
 }
 
 Shape make_config_shape() {
-  Shape host = section("a map of cpus, mem, ports and cache", {{"cpus", number(0.01, 4096)},
-                                                               {"mem", size()},
-                                                               {"ports", text(kPortRange)},
-                                                               {"cache", size()}});
+  Shape host = section("a map of address, cpus, mem, ports and cache",
+                       {{"address", text(kHostAddress)},
+                        {"cpus", number(0.01, 4096)},
+                        {"mem", size()},
+                        {"ports", text(kPortRange)},
+                        {"cache", size()}});
   Shape sync = section("a map of warn, ask and max-file",
                        {{"warn", size()}, {"ask", size()}, {"max-file", size()}});
   Shape keep = section("a map of ended and logs", {{"ended", text(kDurationText)}, {"logs", size()}});
@@ -70,6 +78,7 @@ std::optional<uint64_t> read_size(const YamlNode* map, std::string_view key) {
 Config read_tree(const YamlNode& root, Problems& problems) {
   Config config;
   const YamlNode* host = value_of(&root, "host");
+  if (const YamlNode* address = value_of(host, "address")) config.address = address->text;
   if (const YamlNode* cpus = value_of(host, "cpus")) config.cpus = as_number(*cpus);
   config.memory_bytes = read_size(host, "mem");
   config.cache_bytes = read_size(host, "cache");
@@ -155,6 +164,32 @@ std::optional<PortRange> parse_port_range(std::string_view text) {
   }
   if (ends[0] == 0 || ends[0] > ends[1] || ends[1] > 65'535) return std::nullopt;
   return PortRange{ends[0], ends[1]};
+}
+
+bool is_host_name(std::string_view text) {
+  const auto allowed = [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' ||
+           c == '-' || c == '_';
+  };
+  return !text.empty() && text.size() <= 253 && text.front() != '-' && text.front() != '.' &&
+         std::all_of(text.begin(), text.end(), allowed);
+}
+
+bool is_host_address(std::string_view text) {
+  const std::string address(text);
+  in_addr v4{};
+  if (inet_pton(AF_INET, address.c_str(), &v4) == 1) {
+    const uint32_t network = ntohl(v4.s_addr) >> 24;
+    return network != 0 && network != 127;
+  }
+  in6_addr v6{};
+  if (inet_pton(AF_INET6, address.c_str(), &v6) == 1) {
+    return !IN6_IS_ADDR_LOOPBACK(&v6) && !IN6_IS_ADDR_UNSPECIFIED(&v6);
+  }
+  // A number at the end is an IP address with a mistake in it: 10.0.0.500.
+  const std::string_view last = text.substr(text.rfind('.') + 1);
+  return is_host_name(text) && text != "localhost" &&
+         last.find_first_not_of("0123456789") != std::string_view::npos;
 }
 
 }  // namespace dtrain

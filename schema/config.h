@@ -18,7 +18,9 @@ struct PortRange {
 };
 
 struct Config {
-  // What this machine offers to experiments.
+  // How other hosts reach this machine; empty: nobody knows, and no gang is spread over it and others.
+  std::string address;
+  // What it offers to experiments.
   std::optional<double> cpus;  // empty: all that the runner may use
   std::optional<uint64_t> memory_bytes;
   PortRange ports;
@@ -46,5 +48,11 @@ Result<Config> read_config(const Home& home);
 
 // "20000-29999"; nothing when it is not that, with 1 <= first <= last <= 65535.
 std::optional<PortRange> parse_port_range(std::string_view text);
+
+// Letters, digits, '.', '-' and '_'.
+bool is_host_name(std::string_view text);
+
+// What another host may dial: an IP address or a name, with neither port nor brackets. Not loopback.
+bool is_host_address(std::string_view text);
 
 }  // namespace dtrain

@@ -124,6 +124,45 @@ TEST_CASE("config.yml: a mistake stops what would start with it, and names its p
   CHECK(cluster.processes().empty());
 }
 
+TEST_CASE("config.yml: an address that no other host can reach is refused") {
+  Cluster cluster;
+  fs::path project = cluster.project("project: p\ntrain: {run: echo}\n");
+  fs::create_directories(cluster.home());
+  write_file(cluster.home() / "config.yml", "host:\n  address: 127.0.0.1\n");
+  Output output = cluster.run({"train"}, project);
+  CHECK(output.code == 2);
+  CHECK_MESSAGE(output.err.find("config.yml:2:12: host.address") != std::string::npos, output.err);
+}
+
+TEST_CASE("runner run: what makes no sense is refused before anything is dialled") {
+  Cluster cluster;
+  const std::string home = (cluster.folder() / "host").string();
+  const struct {
+    std::vector<std::string> words;
+    std::string says;
+  } refusals[] = {
+      {{"--address", "bad addr"}, "--address 'bad addr'"},
+      {{"--address", "0.0.0.0"}, "--address '0.0.0.0'"},
+      {{"--address", "10.0.0.5:80"}, "--address '10.0.0.5:80'"},
+      {{"--join", "tcp:1.2.3.4:5"}, "--join 'tcp:1.2.3.4:5'"},
+      {{"--join", "1.2.3.4:5"}, "--join '1.2.3.4:5'"},
+      {{"--join", "unix:"}, "--join 'unix:'"},
+      {{"--join", "unix:/" + std::string(200, 'x')}, "107"},
+      {{"--name", "a\tb"}, "--name"},
+      {{"--cpus", "-1"}, "--cpus"},
+      {{"--cpus", "0"}, "--cpus"},
+  };
+  for (const auto& refusal : refusals) {
+    std::vector<std::string> words = {"runner", "run", "--home", home};
+    words.insert(words.end(), refusal.words.begin(), refusal.words.end());
+    const Output output = cluster.run(words, {}, std::chrono::seconds(5));
+    CHECK_MESSAGE(output.code == 2, output.all());
+    CHECK_MESSAGE(output.err.find(refusal.says) != std::string::npos, output.err);
+    CHECK_MESSAGE(output.err.find("hint: ") != std::string::npos, output.err);
+  }
+  CHECK(!fs::exists(home));
+}
+
 TEST_CASE("config.yml: what the host offers, and what a sync takes") {
   Cluster cluster;
   fs::path project = cluster.project("project: p\ntrain: {run: echo}\n");

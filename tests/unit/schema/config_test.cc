@@ -21,6 +21,7 @@ std::string refusal(std::string_view yaml) {
 TEST_CASE("every key may be left out") {
   for (const char* yaml : {"", "# nothing yet\n", "{}\n", "sync: {}\nhost:\n"}) {
     const Config config = parsed(yaml);
+    CHECK(config.address.empty());
     CHECK(!config.cpus);
     CHECK(!config.memory_bytes);
     CHECK(config.ports == PortRange{20'000, 29'999});
@@ -37,11 +38,12 @@ TEST_CASE("every key may be left out") {
 
 TEST_CASE("every key is read; a size without unit counts MiB") {
   const Config config = parsed(
-      "host: {cpus: 6.5, mem: 24GiB, ports: 21000-21999, cache: 5GiB}\n"
+      "host: {address: 10.0.0.5, cpus: 6.5, mem: 24GiB, ports: 21000-21999, cache: 5GiB}\n"
       "spool-limit: 512\n"
       "runner-timeout: 1m30s\n"
       "keep: {ended: 90d, logs: 50GiB}\n"
       "sync: {warn: 100MB, ask: 2GiB, max-file: 1.5GiB}\n");
+  CHECK(config.address == "10.0.0.5");
   CHECK(config.cpus == 6.5);
   CHECK(config.memory_bytes == uint64_t{24} << 30);
   CHECK(config.ports == PortRange{21'000, 21'999});
@@ -62,6 +64,9 @@ TEST_CASE("mistakes are told with their place and what was meant") {
   CHECK(refusal("host: {ports: 30000-20000}\n") ==
         "config.yml:1:15: host.ports: got '30000-20000', expected a range of ports such as "
         "20000-29999");
+  CHECK(refusal("host: {address: bad addr}\n") ==
+        "config.yml:1:17: host.address: got 'bad addr', expected an IP address or a name by which "
+        "other hosts reach this one, such as 10.0.0.5");
   CHECK(refusal("spool-limit: lots\n") ==
         "config.yml:1:14: spool-limit: got 'lots', expected a size such as 16GiB, 500MB or 4096 "
         "(MiB)");
@@ -79,6 +84,18 @@ TEST_CASE("a range of ports is two numbers that a port can be, in order") {
   for (const char* text : {"", "-", "1", "1-", "-1", "0-9", "9-8", "1-65536", "1-2-3", " 1-2"}) {
     CHECK(!parse_port_range(text));
   }
+}
+
+TEST_CASE("an address is what another host may dial") {
+  for (const char* text : {"10.0.0.5", "fd00::5", "node-1", "node_1.cluster.example", "0x5a"}) {
+    CHECK_MESSAGE(is_host_address(text), text);
+  }
+  for (const char* text : {"", "bad addr", "127.0.0.1", "127.1.2.3", "localhost", "::1", "::", "0.0.0.0",
+                           "10.0.0.500", "10.0.0.5:80", "[fd00::5]", "fe80::1%eth0", "tcp:10.0.0.5",
+                           "node/1", "-n1", ".n1", "n1.", "a\tb"}) {
+    CHECK_MESSAGE(!is_host_address(text), text);
+  }
+  CHECK(!is_host_address(std::string(254, 'n')));
 }
 
 }  // namespace

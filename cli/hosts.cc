@@ -20,13 +20,17 @@ std::string gpus_of(const pb::HostInfo& host) {
   return fmt::format("{}/{}", host.gpus_free(), host.gpus_size());
 }
 
-void append_notes(std::string& out, const pb::HostInfo& host) {
+void append_notes(std::string& out, const pb::HostInfo& host, bool is_alone) {
   const auto note = [&](const std::string& text) { out += host.name() + ": " + text + "\n"; };
   if (!host.connected()) {
     note(host.last_contact_ms() == 0
              ? std::string("away; nothing is placed there until its runner is back")
              : fmt::format("away for {}; nothing is placed there until its runner is back",
                            human_duration(host.last_contact_ms())));
+  }
+  if (host.connected() && host.address().empty() && !is_alone) {
+    note("no address, so no gang is spread over it and others: set `address` below `host:` in its "
+         "config.yml, or join it with --address");
   }
   if (host.cgroup() == "none") {
     note("no cgroup is writable here: hard limits are refused, usage is summed over processes");
@@ -67,7 +71,7 @@ std::string render_hosts(const pb::HostsReply& reply, const View& view) {
          {host.id().substr(0, 8)}});
   }
   std::string out = render(table, view.screen);
-  for (const auto& host : reply.hosts()) append_notes(out, host);
+  for (const auto& host : reply.hosts()) append_notes(out, host, reply.hosts_size() == 1);
   return out;
 }
 

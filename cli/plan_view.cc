@@ -50,6 +50,7 @@ std::string render_plan(const pb::PlanReply& plan, const Spec& spec, const Scree
     }
     out += render(table, screen);
   }
+  if (!plan.notice().empty()) out += plan.notice() + "\n";
   if (!plan.wait_reason().empty()) {
     out += paint("It would wait: " + plan.wait_reason(), Ink::Yellow, screen.colours) + "\n";
   } else {
@@ -74,6 +75,7 @@ std::string plan_json(const pb::PlanReply& plan) {
   }
   nlohmann::ordered_json object = {{"starts_now", plan.wait_reason().empty()},
                                    {"wait_reason", plan.wait_reason()},
+                                   {"notice", plan.notice()},
                                    {"seats", seats}};
   return object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }

@@ -239,7 +239,9 @@ Status ClientApi::plan_for(const pb::PlanRequest& request, pb::PlanReply& reply)
     reply.set_wait_reason(waits->reason);
     return ok();
   }
-  for (const Seat& seat : std::get<Placed>(placement).seats) {
+  const Placed& placed = std::get<Placed>(placement);
+  reply.set_notice(placed.notice);
+  for (const Seat& seat : placed.seats) {
     pb::SeatInfo& info = *reply.add_seats();
     info = to_message(seat);
     const auto host = parts_.scheduler.model().hosts.find(seat.host);

@@ -63,9 +63,8 @@ class Fitting {
 
   bool allowed(const FreeHost& free) const {
     const Host& host = *free.host;
-    if (!choice_.host.empty() && host.name != choice_.host && host.id.hex != choice_.host) {
-      return false;
-    }
+    if (!choice_.host.empty() && !is_called(host, choice_.host)) return false;
+    if (is_spread_ && host.address.empty() && !choice_.as_if_addressed) return false;
     if (!keeps_limits(spec_, host)) return false;
     return std::find(choice_.excluded.begin(), choice_.excluded.end(), host.id) ==
            choice_.excluded.end();
@@ -155,6 +154,7 @@ class Fitting {
   // The roomiest hosts first, so that they are few; what is left at the end goes to the tightest host
   // that takes it.
   std::optional<std::vector<Share>> over_several() {
+    is_spread_ = true;
     std::vector<const FreeHost*> candidates = roomiest_first();
     if (total().gpus == 0) {
       std::stable_sort(candidates.begin(), candidates.end(),
@@ -184,6 +184,7 @@ class Fitting {
   const FreeHosts& hosts_;
   const Choice& choice_;
   const double stretch_;
+  bool is_spread_ = false;              // no one host takes all: only those that others reach
   std::vector<Need> needs_;             // Spec order
   std::vector<size_t> hardest_first_;
   std::set<const FreeHost*> used_;
@@ -241,7 +242,14 @@ std::vector<Seat> seats_of(const ExperimentId& id, const Spec& spec,
   return seats;
 }
 
+constexpr size_t kShownIdDigits = 8;
+
 }  // namespace
+
+bool is_called(const Host& host, const std::string& text) {
+  return host.name == text || host.id.hex == text ||
+         (text.size() >= kShownIdDigits && host.id.hex.starts_with(text));
+}
 
 std::optional<std::vector<Seat>> fit(const ExperimentId& id, const Spec& spec,
                                      const FreeHosts& hosts, const Choice& choice,
@@ -325,7 +333,7 @@ Placement place(const ExperimentId& id, const Spec& spec, const FreeHosts& hosts
   const double stretch = stretch_needed(id, spec, emptied(hosts, false), choice);
   if (stretch > 1) {
     if (auto seats = fit(id, spec, hosts, choice, stretch)) {
-      std::string notice = sharing_notice(*seats, hosts);
+      std::string notice = sharing_notice(spec, *seats, hosts, choice);
       return Placed{std::move(*seats), std::move(notice)};
     }
   }

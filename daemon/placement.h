@@ -3,11 +3,12 @@
 // The rules a person can rely on:
 // - A gang lands on as few hosts as possible; one host that takes all of it is the tightest such
 //   host. Over several hosts, the replicas with GPUs come first and the others (ps) beside them.
+// - Hosts that share a gang reach each other: one without an address takes a gang whole or not at all.
 // - GPUs are whole devices with concrete indices, never one that somebody else uses. Every replica
 //   gets a port of its own. Memory is a guarantee and never promised twice.
 // - cpus are a weight, but counted like the rest, with one exception: a gang whose cpus together are
-//   more than all hosts have, while each replica alone fits one, would wait for ever. It is placed on
-//   idle hosts, shares their cpus, and says so (Placed::notice).
+//   more than the hosts have that it could lie on, while each replica alone fits one, would wait for
+//   ever. It is placed on idle hosts, shares their cpus, and says so (Placed::notice).
 // - The same question gets the same answer.
 #pragma once
 
@@ -43,7 +44,11 @@ struct Choice {
   std::string host;                       // --host: name or id; empty: any
   std::vector<HostId> excluded;
   const RoomByHost* kept_free = nullptr;  // on these hosts, no more than that (backfill)
+  bool as_if_addressed = false;           // to see what addresses would change; never to place by
 };
+
+// `text` is the host's name, or its ID, of which the eight digits that `hosts` shows are enough.
+bool is_called(const Host& host, const std::string& text);
 
 // The seats of a gang on what is free, or nothing. `stretch` > 1: idle hosts only, whose cpus count
 // that many times.

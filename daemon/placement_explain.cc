@@ -233,24 +233,55 @@ Never never(const ExperimentId& id, const Spec& asked, const FreeHosts& empty,
           "widen the port range of the hosts"};
 }
 
-const Host* named(const FreeHosts& hosts, const std::string& name) {
-  for (const auto& [id, free] : hosts.all()) {
-    if (free.host->name == name || id.hex == name) return free.host;
-  }
-  return nullptr;
+bool is_any_called(const FreeHosts& hosts, const std::string& text) {
+  return std::any_of(hosts.all().begin(), hosts.all().end(),
+                     [&](const auto& entry) { return is_called(*entry.second.host, text); });
 }
 
+// "n1, twin (0a1b2c3d), twin (4e5f6071)".
 std::string known_names(const FreeHosts& hosts) {
-  std::set<std::string> names;
-  for (const auto& [id, free] : hosts.all()) names.insert(free.host->name);
+  std::multimap<std::string, HostId> names;
+  for (const auto& [id, free] : hosts.all()) names.emplace(free.host->name, id);
   std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  for (const auto& [name, id] : names) {
+    text += (text.empty() ? "" : ", ") + name;
+    if (names.count(name) > 1) text += fmt::format(" ({})", id.hex.substr(0, 8));
+  }
   return text;
 }
 
-}  // namespace
+constexpr const char* kGiveAddress =
+    "set `address` below `host:` in its config.yml, or join it with --address";
 
-Placement explain(const ExperimentId& id, const Spec& spec, const FreeHosts& hosts,
+bool are_all_addressed(const FreeHosts& hosts) {
+  return std::none_of(hosts.all().begin(), hosts.all().end(),
+                      [](const auto& entry) { return entry.second.host->address.empty(); });
+}
+
+// Whether the gang would fit if only every host had an address, and who lacks one for that: "n1 has
+// no address that other hosts reach". Empty: that is not why.
+std::string addresses_lacking(const ExperimentId& id, const Spec& spec, const FreeHosts& hosts,
+                              const Choice& choice) {
+  Choice as_if = choice;
+  as_if.as_if_addressed = true;
+  const auto seats = fit(id, spec, hosts, as_if);
+  if (!seats) return "";
+  std::set<std::string> names;
+  for (const Seat& seat : *seats) {
+    const Host& host = *hosts.find(seat.host)->host;
+    if (host.address.empty()) names.insert(host.name);
+  }
+  if (names.empty()) return "";
+  return fmt::format("{}{} no address that other hosts reach", *names.begin(),
+                     names.size() == 1 ? " has" : fmt::format(" and {} more have", names.size() - 1));
+}
+
+std::string with_addresses(std::string text, const std::string& lacking) {
+  if (lacking.empty()) return text;
+  return fmt::format("{}; it can't be spread, since {}: {}", text, lacking, kGiveAddress);
+}
+
+Placement explain_room(const ExperimentId& id, const Spec& spec, const FreeHosts& hosts,
                   const Choice& choice, double stretch) {
   const bool all_known = std::all_of(hosts.all().begin(), hosts.all().end(), [](const auto& entry) {
     return entry.second.host->cpus > 0;
@@ -258,7 +289,7 @@ Placement explain(const ExperimentId& id, const Spec& spec, const FreeHosts& hos
   if (hosts.all().empty() || (hosts.open().empty() && !all_known)) {
     return Waits{"no host is connected yet"};
   }
-  if (!choice.host.empty() && all_known && named(hosts, choice.host) == nullptr) {
+  if (!choice.host.empty() && all_known && !is_any_called(hosts, choice.host)) {
     return Never{fmt::format("no host is named '{}'", choice.host),
                  "known hosts: " + known_names(hosts)};
   }
@@ -274,8 +305,7 @@ Placement explain(const ExperimentId& id, const Spec& spec, const FreeHosts& hos
   }
   if (stretch_needed(id, spec, every, choice) > 0) {
     for (const auto& [host_id, free] : hosts.all()) {
-      const bool chosen = (choice.host.empty() || free.host->name == choice.host ||
-                           host_id.hex == choice.host) &&
+      const bool chosen = (choice.host.empty() || is_called(*free.host, choice.host)) &&
                           std::find(choice.excluded.begin(), choice.excluded.end(), host_id) ==
                               choice.excluded.end();
       if (free.open || !chosen) continue;
@@ -289,20 +319,43 @@ Placement explain(const ExperimentId& id, const Spec& spec, const FreeHosts& hos
   }
   // A host known only from before the daemon's restart may be the one that has it.
   if (!all_known) return Waits{"waits for hosts that have not come back yet"};
+  if (const std::string lacking = addresses_lacking(id, spec, every, choice); !lacking.empty()) {
+    return Never{"needs several hosts, and " + lacking, kGiveAddress};
+  }
   return never(id, spec, every, choice);
 }
 
-std::string sharing_notice(const std::vector<Seat>& seats, const FreeHosts& hosts) {
+}  // namespace
+
+Placement explain(const ExperimentId& id, const Spec& spec, const FreeHosts& hosts,
+                  const Choice& choice, double stretch) {
+  Placement placement = explain_room(id, spec, hosts, choice, stretch);
+  if (auto* waits = std::get_if<Waits>(&placement); waits != nullptr && !are_all_addressed(hosts)) {
+    // Where it fits the empty hosts as they are, only what an address would change at once matters.
+    waits->reason = with_addresses(
+        std::move(waits->reason),
+        addresses_lacking(id, spec, stretch == 1 ? hosts : emptied(hosts, false), choice));
+  }
+  return placement;
+}
+
+std::string sharing_notice(const Spec& spec, const std::vector<Seat>& seats, const FreeHosts& hosts,
+                           const Choice& choice) {
   double asked = 0, have = 0;
   std::set<HostId> used;
   for (const Seat& seat : seats) {
     asked += seat.cpus;
     if (used.insert(seat.host).second) have += hosts.find(seat.host)->host->cpus;
   }
-  return fmt::format("{} ask for {:.4g} cpus and share the {:.4g} of {}",
-                     number_of(static_cast<int>(seats.size()), "replica"), asked, have,
-                     used.size() == 1 ? hosts.find(*used.begin())->host->name
-                                      : number_of(static_cast<int>(used.size()), "host"));
+  std::string text = fmt::format("{} ask for {:.4g} cpus and share the {:.4g} of {}",
+                                 number_of(static_cast<int>(seats.size()), "replica"), asked, have,
+                                 used.size() == 1 ? hosts.find(*used.begin())->host->name
+                                                  : number_of(static_cast<int>(used.size()), "host"));
+  if (are_all_addressed(hosts)) return text;
+  const Choice any_amount{choice.host, choice.excluded, nullptr};
+  return with_addresses(std::move(text),
+                        addresses_lacking(seats.front().replica.experiment, spec,
+                                          emptied(hosts, false), any_amount));
 }
 
 }  // namespace dtrain::daemon

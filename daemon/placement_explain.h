@@ -12,7 +12,8 @@ namespace dtrain::daemon {
 Placement explain(const ExperimentId& id, const Spec& spec, const FreeHosts& hosts,
                   const Choice& choice, double stretch);
 
-// "4 replicas ask for 4 cpus and share the 2 of n1".
-std::string sharing_notice(const std::vector<Seat>& seats, const FreeHosts& hosts);
+// "4 replicas ask for 4 cpus and share the 2 of n1"; and which addresses would spare them that.
+std::string sharing_notice(const Spec& spec, const std::vector<Seat>& seats, const FreeHosts& hosts,
+                           const Choice& choice);
 
 }  // namespace dtrain::daemon

@@ -211,7 +211,7 @@ std::optional<Placed> PlacingPass::try_place(const Experiment& experiment,
     auto shared = fit(experiment.id, spec, model_.free, choice, stretch);
     if (!shared) return std::nullopt;
     placed.seats = std::move(*shared);
-    placed.notice = sharing_notice(placed.seats, model_.free);
+    placed.notice = sharing_notice(spec, placed.seats, model_.free, choice);
   }
   if (choice.kept_free != nullptr) {
     for (const Seat& seat : placed.seats) {
@@ -272,7 +272,9 @@ std::string wait_reason(const Model& model, const ExperimentId& id, TimeMs now) 
   const Placement placement = place(id, experiment.spec(), model.free, choice);
   std::string reason;
   if (const auto* waits = std::get_if<Waits>(&placement)) reason = waits->reason;
-  if (const auto* never = std::get_if<Never>(&placement)) reason = never->reason;
+  if (const auto* never = std::get_if<Never>(&placement)) {
+    reason = never->reason + "; " + never->hint;
+  }
   if (reason.empty()) {
     QueueOrder first = order_of(experiment);
     for (const auto& [other, waiting] : model.queue.lanes) first = std::min(first, *waiting.begin());

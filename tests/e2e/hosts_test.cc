@@ -63,6 +63,62 @@ long traffic(pid_t pid) {
   return bytes;
 }
 
+// A daemon whose own host is host 0 of the network, and a runner on host 1; a worker fits on each, and
+// two on none.
+struct DaemonsHostAndAnother {
+  Network network{2};
+  Cluster cluster;
+  std::unique_ptr<Process> runner;
+
+  void start(const std::string& config) {
+    fs::create_directories(cluster.home());
+    write_file(cluster.home() / "config.yml", "host: {mem: 4GiB" + config + "}\n");
+    Command daemon = cluster.command({"daemon", "start"});
+    daemon.netns = network.netns(0);
+    const Output started = run(daemon);
+    REQUIRE_MESSAGE(started.code == 0, started.all());
+    const std::string socket = facts(cluster.run({"daemon", "status", "--json"}))["socket"];
+    Command joining = cluster.command({"runner", "run", "--join", "unix:" + socket, "--home",
+                                       (cluster.folder() / "other").string(), "--address",
+                                       Network::address(1), "--name", "other", "--mem", "4GiB"});
+    joining.netns = network.netns(1);
+    runner = std::make_unique<Process>(joining);
+    runner->wait_for("joined the daemon");
+  }
+  fs::path project() {
+    return cluster.project("meet", {{"dtrain.yml", R"(project: meet
+train:
+  framework: tensorflow
+  resources: {cpus: 0.5, mem: 3GiB}
+  tensorflow:
+    distributed: {worker: 2, ps: 0}
+  run: python meet.py
+)"},
+                                    {"meet.py", R"(import json, os, socket
+print("at", os.environ["DTRAIN_ADDRESS"], flush=True)
+config = json.loads(os.environ["TF_CONFIG"])
+first, second = [worker.rsplit(":", 1) for worker in config["cluster"]["worker"]]
+print("worker", first[0], second[0], flush=True)
+def listen(at):
+    return socket.create_server((at[0], int(at[1])))
+def dial(at):
+    while True:
+        try:
+            return socket.create_connection((at[0], int(at[1])))
+        except ConnectionRefusedError:
+            pass  # it is about to listen
+if config["task"]["index"] == 0:
+    listen(first).accept()[0].recv(1)
+    dial(second).send(b"2")
+else:
+    mine = listen(second)
+    dial(first).send(b"1")
+    mine.accept()[0].recv(1)
+print("met", flush=True)
+)"}});
+  }
+};
+
 }  // namespace
 
 TEST_CASE("master, worker and ps on three hosts train together through TF_CONFIG") {
@@ -133,6 +189,71 @@ train:
   const long went = traffic(runners[0]->pid()) - before;
   CHECK_MESSAGE(went > 96 * 25'450 * 4, went);
   CHECK(model_of(cluster, "2") == model_of(cluster, "1"));
+}
+
+TEST_CASE("the daemon's own host takes part in a gang by the address that config.yml gives it") {
+  DaemonsHostAndAnother hosts;
+  if (!hosts.network.unavailable().empty()) return say_skipped(hosts.network.unavailable());
+  hosts.start(", address: " + Network::address(0));
+  const Output train = hosts.cluster.run({"train"}, hosts.project());
+  REQUIRE_MESSAGE(train.code == 0, train.all());
+  for (int host = 0; host < 2; ++host) {
+    CHECK_MESSAGE(train.out.find("at " + Network::address(host)) != std::string::npos, train.out);
+  }
+  const Json shown = facts(hosts.cluster.run({"status", "1", "--json"}));
+  const std::string first = shown["replicas"][0]["address"], second = shown["replicas"][1]["address"];
+  CHECK(first != second);
+  CHECK_MESSAGE(train.out.find("worker " + first + " " + second) != std::string::npos, train.out);
+  const Output table = hosts.cluster.run({"hosts"});
+  for (int host = 0; host < 2; ++host) {
+    CHECK_MESSAGE(table.out.find(Network::address(host)) != std::string::npos, table.out);
+  }
+  // Together on one host they need none.
+  const Output alone =
+      hosts.cluster.run({"train", "--set", "train.resources.mem=100"}, hosts.project());
+  CHECK_MESSAGE(alone.out.find("worker 127.0.0.1 127.0.0.1") != std::string::npos, alone.all());
+}
+
+TEST_CASE("without an address the daemon's own host shares no gang, and says what would help") {
+  DaemonsHostAndAnother hosts;
+  if (!hosts.network.unavailable().empty()) return say_skipped(hosts.network.unavailable());
+  hosts.start("");
+  const fs::path project = hosts.project();
+  for (const auto& words : {std::vector<std::string>{"train"}, {"train", "--dry-run"}}) {
+    const Output refused = hosts.cluster.run(words, project);
+    CHECK_MESSAGE(refused.code == 2, refused.all());
+    CHECK_MESSAGE(refused.err.find("has no address that other hosts reach") != std::string::npos,
+                  refused.err);
+    CHECK_MESSAGE(refused.err.find("config.yml") != std::string::npos, refused.err);
+  }
+  const Output table = hosts.cluster.run({"hosts"});
+  CHECK_MESSAGE(table.out.find("no address") != std::string::npos, table.out);
+}
+
+TEST_CASE("--host takes the ID that `hosts` shows, where two have one name") {
+  Cluster cluster;
+  Process daemon(cluster.command({"daemon", "run", "--no-local-runner"}));
+  daemon.wait_for("listening on");
+  const std::string socket = facts(cluster.run({"daemon", "status", "--json"}))["socket"];
+  std::vector<std::unique_ptr<Process>> runners;
+  for (const char* home : {"one", "two"}) {
+    runners.push_back(cluster.start({"runner", "run", "--join", "unix:" + socket, "--home",
+                                     (cluster.folder() / home).string(), "--name", "twin"}));
+    runners.back()->wait_for("joined the daemon");
+  }
+  const fs::path project = cluster.project("project: twins\ntrain: {run: echo}\n");
+  const Json known = facts(cluster.run({"hosts", "--json"}))["hosts"];
+  CHECK(known.size() == 2);
+  for (const Json& host : known) {
+    const std::string id = host["id"];
+    const Output plan =
+        cluster.run({"train", "--dry-run", "--json", "--host", id.substr(0, 8)}, project);
+    REQUIRE_MESSAGE(plan.code == 0, plan.all());
+    CHECK(facts(plan)["seats"][0]["host_id"] == id);
+  }
+  const Output unknown = cluster.run({"train", "--dry-run", "--host", "triplet"}, project);
+  CHECK(unknown.code == 2);
+  CHECK_MESSAGE(unknown.err.find("twin (") != std::string::npos, unknown.err);
 }
 
 TEST_CASE("a gang that fits no set of hosts at once waits for its place whole") {

@@ -74,6 +74,7 @@ World::World(uint64_t seed, bool traced)
         chance(50) ? policy_.lease_margin_ms - 1 : static_cast<TimeMs>(below(5'000));
     hosts_.emplace_back(make_host(n), lag_ms, broken == static_cast<size_t>(n));
     hosts_.back().lacks_data = chance(40);
+    if (n == 0 && chance(50)) hosts_.back().inventory.address.clear();
   }
 }
 

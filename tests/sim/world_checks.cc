@@ -123,6 +123,8 @@ void World::check_gangs() const {
     require(!placed || builds == (experiment.spec().has_build() ? seats : std::set<HostId>()),
             [&, &named = id] { return "one build on each host of " + to_string(named); });
     for (const Replica& replica : experiment.replicas) {
+      require(!placed || is_build(replica) || !replica.seat.address.empty(),
+              [&] { return to_string(replica.id) + " has an address that its gang reaches"; });
       require(!placed || replica.attempt > 0,
               [&] { return to_string(replica.id) + " is placed with its gang"; });
       require(placed || experiment.outcome || !is_alive(replica),

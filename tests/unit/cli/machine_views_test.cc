@@ -70,6 +70,8 @@ TEST_CASE("hosts: free of all, then what is not as it should be") {
   CHECK(text.find("node: no cgroup is writable here") != std::string::npos);
   CHECK(text.find("berta: hard limits of cpus are refused: its cgroups can't keep them\n") != std::string::npos);
   CHECK(text.find("node: no GPUs: no NVIDIA driver\n") != std::string::npos);
+  CHECK(text.find("node: no address, so no gang is spread over it and others") != std::string::npos);
+  CHECK(text.find("berta: no address") == std::string::npos);   // unknown while it is away
   CHECK(text.find("berta      away") != std::string::npos);
   CHECK(text.find("berta: away for 2m 0s; nothing is placed there") != std::string::npos);
   CHECK(text.find("berta: GPU 3 H200, 140.0 GiB, busy: pid 4242, 31 GB\n") != std::string::npos);

@@ -355,4 +355,6 @@ TEST_CASE("a plan shows each seat, or why it waits") {
         "REPLICA     HOST     ADDRESS         CPUS MEM      GPUS RANK\n"
         "master      box      127.0.0.1:20000 0.5  1.0 GiB  -    0\n"
         "It would start at once. Nothing was submitted.\n");
+  plan.set_notice("2 replicas ask for 3 cpus and share the 2 of box");
+  CHECK(render_plan(plan, spec, {}).find("share the 2 of box\nIt would") != std::string::npos);
 }

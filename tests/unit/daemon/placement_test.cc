@@ -119,6 +119,54 @@ TEST_CASE("over several hosts: as few as can be, real addresses, the rest on the
   CHECK(gang.seats[4].local_rank == 0);
 }
 
+TEST_CASE("a host without an address shares no gang with others") {
+  Model model;
+  const auto without_address = [&](const std::string& name, double cpus, uint64_t gib) {
+    Host& host = add_host(model, name, cpus, gib, 0);
+    host.address = "";
+    model.free.put(free_host(model, host));
+  };
+  without_address("n1", 32, 64);
+  for (const char* name : {"n2", "n3"}) add_host(model, name, 16, 64, 0);
+  const Never refused = never(model, spec_of({role(Role::Worker, 3, 1, 40, 0)}));
+  CHECK(refused.reason == "needs several hosts, and n1 has no address that other hosts reach");
+  CHECK(refused.hint == "set `address` below `host:` in its config.yml, or join it with --address");
+  // The roomiest of all is passed over, and so is the tightest for what is left at the end.
+  without_address("n0", 4, 41);
+  CHECK(hosts_of(placed(model, spec_of({role(Role::Worker, 2, 1, 40, 0)}))) ==
+        std::set<std::string>{"n2", "n3"});
+  // What one host takes whole may go there.
+  CHECK(hosts_of(placed(model, spec_of({role(Role::Worker, 2, 12, 30, 0)}))) ==
+        std::set<std::string>{"n1"});
+  CHECK(never(model, spec_of({role(Role::Worker, 4, 1, 40, 0)})).reason ==
+        "needs several hosts, and n0 and 1 more have no address that other hosts reach");
+  // What addresses don't help is told as ever.
+  CHECK(never(model, spec_of({role(Role::Worker, 9, 1, 40, 0)})).reason.starts_with("needs 360 GiB"));
+  CHECK(never(model, spec_of({role(Role::Train, 1, 1, 99, 0)})).reason.starts_with("needs 99 GiB"));
+}
+
+TEST_CASE("where an address would let a gang start, the reason to wait and the notice say so") {
+  Model model;
+  for (const char* name : {"n1", "n2"}) add_host(model, name, 2, 64, 0);
+  Host& host = model.hosts.at({"n1"});
+  host.address = "";
+  model.free.put(free_host(model, host));
+  const Placed gang = placed(model, spec_of({role(Role::Worker, 2, 1.5, 1, 0)}));
+  CHECK(hosts_of(gang).size() == 1);
+  CHECK(gang.seats[0].address == "127.0.0.1");
+  CHECK(gang.notice ==
+        "2 replicas ask for 3 cpus and share the 2 of n1; it can't be spread, since n1 has no address "
+        "that other hosts reach: set `address` below `host:` in its config.yml, or join it with "
+        "--address");
+  const Spec one = spec_of({role(Role::Train, 1, 0.5, 1, 0)});
+  for (const char* name : {"n1", "n2"}) take(model, placed(model, one, name));
+  CHECK(waits(model, spec_of({role(Role::Worker, 2, 1, 1, 0)})).starts_with(
+      "needs 2 cpus; free: 1.5+1.5; it can't be spread, since n1 has no address"));
+  CHECK(waits(model, spec_of({role(Role::Worker, 2, 1.5, 1, 0)})).find("; it can't be spread") !=
+        std::string::npos);
+  CHECK(waits(model, spec_of({role(Role::Train, 1, 2, 1, 0)})).find("spread") == std::string::npos);
+}
+
 TEST_CASE("the same question gets the same answer") {
   Model model;
   for (const char* name : {"a", "b", "c", "d"}) add_host(model, name, 4, 8, 1);
@@ -235,6 +283,16 @@ TEST_CASE("busy GPUs, quarantined ports and hosts that are gone are not used") {
   model.free.put(free_host(model, host));
   CHECK(waits(model, spec_of({role(Role::Train, 1, 1, 1, 0)})) ==
         "waits for n1, which is not connected");
+}
+
+TEST_CASE("--host takes an ID, or as much of it as `hosts` shows") {
+  Model model;
+  for (const char* id : {"0123456789abcdef", "0123456fffffffff"}) add_host(model, id, 8, 64, 0).name = "twin";
+  const Spec spec = spec_of({role(Role::Train, 1, 1, 1, 0)});
+  for (const char* id : {"0123456fffffffff", "0123456f", "01234567"}) {
+    CHECK(placed(model, spec, id).seats[0].host.hex.starts_with(id));
+  }
+  CHECK(never(model, spec, "0123456").hint == "known hosts: twin (01234567), twin (0123456f)");
 }
 
 TEST_CASE("excluded hosts and --host narrow the choice") {

@@ -17,7 +17,7 @@ struct Cluster {
 
   void host(const std::string& name, double cpus, int gpus, bool caps = true) {
     Host host;
-    host.id.hex = host.name = name;
+    host.id.hex = host.name = host.address = name;
     host.cpus = cpus;
     host.memory_bytes = uint64_t{64} << 30;
     host.same_machine = true;
@@ -246,7 +246,8 @@ TEST_CASE("hosts where starts failed are left out while others could do it, the 
   failed_on(giant, {{"n1"}});
   CHECK(excluded(giant) == "");   // no host could, excluded or not, and its reason says so
   CHECK(cluster.reason(giant) ==
-        "needs 3 GPUs; the largest host is n1 with 2 GPUs, all hosts: 2+2+2+0");
+        "needs 3 GPUs; the largest host is n1 with 2 GPUs, all hosts: 2+2+2+0; ask for fewer `gpus`, "
+        "e.g. --set train.resources.gpus=0, or add a host");
 }
 
 }  // namespace dtrain::daemon

@@ -133,9 +133,8 @@ Run declare_runner(Options& options, CommandContext&) {
         run_options.text("--home", words->home, "the runner's own directory", "DIR");
         run_options.text("--daemon-home", words->daemon_home,
                          "start the daemon of this DTRAIN_HOME again when it dies", "DIR");
-        run_options.text("--address", words->address, "how other hosts reach replicas here; left out: no "
-                         "gang is spread over this host and others",
-                         "ADDRESS");
+        run_options.text("--address", words->address,
+                         "how other hosts reach replicas here; left out: they don't", "ADDRESS");
         run_options.text("--name", words->name, "shown in dtrain hosts; left out: the host's name");
         run_options.real("--cpus", words->cpus, "offer this many", "N");
         run_options.text("--mem", words->mem, "offer this much: 16GiB, 500MB", "SIZE");

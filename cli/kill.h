@@ -4,13 +4,14 @@
 #include <cstdint>
 #include <string>
 
+#include "cli/away.h"
 #include "schema/dtrain.pb.h"
 
 namespace dtrain::cli {
 
 // What the daemon said about one ID, on a line. `experiment` is as it is after that; empty:
-// unknown.
+// unknown. `away`: of what may still run.
 std::string render_killed(const pb::KillReply::Item& item, const pb::ExperimentInfo& experiment,
-                          uint64_t now_unix_ms);
+                          uint64_t now_unix_ms, const AwayReplica& away = {});
 
 }  // namespace dtrain::cli

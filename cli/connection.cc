@@ -96,7 +96,7 @@ Error Connection::explained(Error error) {
   if (error.code != Code::DeadlineExceeded) return error;
   const auto now = info();
   if (!now.ok() || now->trouble().empty()) return error;
-  return {Code::Unavailable, now->trouble(), "make room on its disk; what a kill is to end is told to end already"};
+  return {Code::Unavailable, now->trouble(), "what runs was told to end; it counts as killed once the daemon can write"};
 }
 
 Result<pb::KillReply> Connection::kill(const pb::KillRequest& request) {

@@ -56,12 +56,12 @@ Result<int> kill(const KillOptions& options, const CommandContext& context) {
     fmt::print("{}", to_json(reply));
     return 0;
   }
+  const auto hosts = connection.hosts();
   for (const auto& item : reply.items()) {
     pb::ShowRequest one;
     one.set_id(item.id());
     const auto shown = connection.show(one);
     const pb::ExperimentInfo now = shown.ok() ? shown->experiment() : pb::ExperimentInfo();
-    const auto hosts = connection.hosts();
     const AwayReplica away = shown.ok() && hosts.ok() ? find_away(*shown, *hosts) : AwayReplica();
     fmt::print("{}", render_killed(item, now, static_cast<uint64_t>(unix_ms()), away));
   }
@@ -79,12 +79,12 @@ std::string render_killed(const pb::KillReply::Item& item, const pb::ExperimentI
   // What was STOPPING when the daemon answered may have ended since.
   if (gone && item.already_over()) text = fmt::format("{} is already {}", item.id(), experiment.state());
   if (text.empty()) text = fmt::format("{} is {}", item.id(), gone ? "killed" : "being killed");
-  if (away.is_there()) text += "; " + away.text();
-  if (!gone) return fmt::format("{}; dtrain wait {} returns when it has ended\n", text, item.id());
+  const std::string elsewhere = away.is_there() ? "; " + away.text() : "";
+  if (!gone) return fmt::format("{}{}; dtrain wait {} returns when it has ended\n", text, elsewhere, item.id());
   if (item.already_over() && experiment.finished_unix_ms() != 0) {
     text += fmt::format(" (ended {})", human_ago(experiment.finished_unix_ms(), now_unix_ms));
   }
-  return text + "\n";
+  return text + elsewhere + "\n";
 }
 
 Run declare_kill(Options& options, CommandContext& context) {

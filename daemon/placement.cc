@@ -242,8 +242,6 @@ std::vector<Seat> seats_of(const ExperimentId& id, const Spec& spec,
   return seats;
 }
 
-constexpr size_t kShownIdDigits = 8;
-
 }  // namespace
 
 bool is_called(const Host& host, const std::string& text) {

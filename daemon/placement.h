@@ -47,7 +47,8 @@ struct Choice {
   bool as_if_addressed = false;           // to see what addresses would change; never to place by
 };
 
-// `text` is the host's name, or its ID, of which the eight digits that `hosts` shows are enough.
+inline constexpr size_t kShownIdDigits = 8;  // of a host's ID, where people read it
+// `text` is the host's name, or its ID, of which as many digits as are shown will do.
 bool is_called(const Host& host, const std::string& text);
 
 // The seats of a gang on what is free, or nothing. `stretch` > 1: idle hosts only, whose cpus count

@@ -245,7 +245,7 @@ std::string known_names(const FreeHosts& hosts) {
   std::string text;
   for (const auto& [name, id] : names) {
     text += (text.empty() ? "" : ", ") + name;
-    if (names.count(name) > 1) text += fmt::format(" ({})", id.hex.substr(0, 8));
+    if (names.count(name) > 1) text += fmt::format(" ({})", id.hex.substr(0, kShownIdDigits));
   }
   return text;
 }
@@ -282,7 +282,7 @@ std::string with_addresses(std::string text, const std::string& lacking) {
 }
 
 Placement explain_room(const ExperimentId& id, const Spec& spec, const FreeHosts& hosts,
-                  const Choice& choice, double stretch) {
+                       const Choice& choice, double stretch) {
   const bool all_known = std::all_of(hosts.all().begin(), hosts.all().end(), [](const auto& entry) {
     return entry.second.host->cpus > 0;
   });

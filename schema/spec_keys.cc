@@ -133,8 +133,8 @@ Shape image() {
 }
 
 std::vector<Key> train_keys() {
-  const auto later = "this framework is not part of this version yet; use 'framework: tensorflow', whose TF_CONFIG names all processes, "
-                     "or 'framework: command'";
+  const auto later = "this framework is not part of this version yet; use 'framework: tensorflow', whose "
+                     "TF_CONFIG names all processes, or 'framework: command'";
   return {
       {"framework", word({"command", "tensorflow", "engine"}, {"pytorch", "mpi"}),
        "What the processes are told about each other. Left out: command."},

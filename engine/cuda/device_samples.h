@@ -28,7 +28,7 @@ class DeviceSamples {
         labels_(most * rows_per_sample_) {}
 
   // Enqueued. What the call before has read may be on its way still; what was read before that may not: the end of
-  // its step was waited for. An error if the data is not any more what it was.
+  // its step was waited for. An error if the data was seen to be changed.
   Status read(const Dataset& data, std::span<const uint32_t> ids) {
     Device& device = rank_.device();
     const auto count = static_cast<int64_t>(ids.size());

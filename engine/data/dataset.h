@@ -57,7 +57,7 @@ class Dataset {
   // Those that will be read next: a disk brings them meanwhile.
   void ask_for(std::span<const uint32_t> ids) const;
   // Both [ids][context()]; a target is the token after its input.
-  // An error if the file is not any more what it was.
+  // An error if the file became shorter or has tokens that are not known: it was changed.
   Status tokens(std::span<const uint32_t> ids, int32_t* inputs, int32_t* targets) const;
 
  private:

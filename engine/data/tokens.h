@@ -27,7 +27,7 @@ class TokenFile {
   bool is_text() const { return bytes_; }
   // An error if the file became shorter: nothing of it may be read then.
   Status check() const;
-  // Tokens [begin, begin + out.size()). An error if one of them is not what open() saw.
+  // Tokens [begin, begin + out.size()). An error if one of them is not below vocabulary() any more.
   Status copy(int64_t begin, std::span<int32_t> out) const;
   // That will be copied next: the disk brings them meanwhile.
   void ask_for(int64_t begin, int64_t count) const;

@@ -21,7 +21,7 @@ struct ServerConfig {
   std::vector<std::string> workers;  // of each, for messages
   std::string experiment;            // experiment_from_environment()
   std::string directory;             // for what must outlive a kill; empty: nothing does
-  int64_t most_ahead = 0;            // async, ssp: parts that others may be ahead of worker 0; 0: any number
+  int64_t most_ahead = 0;            // async, ssp: pushes that others may be ahead of worker 0; 0: any number
   EngineSpec spec;
 };
 

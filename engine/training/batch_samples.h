@@ -14,7 +14,7 @@ class BatchSamples {
   // `crew`: those who read them together.
   explicit BatchSamples(const SampleShape& shape, Crew* crew = nullptr) : shape_(shape), crew_(crew) {}
 
-  // An error if the data is not any more what it was.
+  // An error if the data was seen to be changed: Dataset::tokens().
   Status read(const Dataset& data, std::span<const uint32_t> ids);
   // From the n-th on.
   Samples<float> from(int64_t first) const;

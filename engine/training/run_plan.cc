@@ -108,7 +108,7 @@ SampleShape shape_of(const Dataset& data) {
 
 std::string RunPlan::instructions() const { return gpus > 0 ? "cuda" : kernels<float>().isa; }
 
-// Each of the others may have one that it is not let begin.
+// Each of the others may have one in its hands that it is not let begin.
 int64_t RunPlan::most_ahead() const {
   if (!deals_parts()) return 0;
   const auto workers = static_cast<int64_t>(place.workers.size());

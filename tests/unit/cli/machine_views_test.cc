@@ -71,6 +71,10 @@ TEST_CASE("of what may run on a host that is away a kill says so, and why names 
   shown.mutable_experiment()->set_state("KILLED");
   CHECK(render_killed(item, shown.experiment(), 1'000'000, away) ==
         "4 is killed; h2 is away, and 4.worker.2 may go on there until its runner is back\n");
+  item.set_already_over(true);
+  shown.mutable_experiment()->set_finished_unix_ms(1'000'000);
+  CHECK(render_killed(item, shown.experiment(), 1'000'000, away) ==
+        "4 is already KILLED (ended just now); h2 is away, and 4.worker.2 may go on there until its runner is back\n");
   shown.mutable_replicas(1)->set_exited(true);
   CHECK(!find_away(shown, hosts).is_there());
 }

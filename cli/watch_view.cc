@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "cli/errors.h"
+#include "cli/lost_output.h"
 #include "cli/redial.h"
 #include "cli/signals.h"
 #include "cli/sink.h"
@@ -87,7 +88,9 @@ class Session {
     for (const pb::WatchItem& item : batch.items()) {
       if (item.has_log()) {
         end_.ending.add(item.log());
-        if (options_.printer) options_.printer->add(item.log(), now_ms);
+        if (options_.printer) {
+          lost_.add(item.log(), [&](const pb::LogChunk& log) { options_.printer->add(log, now_ms); });
+        }
       } else if (item.has_state()) {
         take_state(item.state());
       }
@@ -95,6 +98,7 @@ class Session {
       if (options_.printer && options_.printer->output().size() >= kWriteBytes) write_out();
     }
     if (batch.end()) {
+      tell_lost();
       end_.outcome = batch.outcome();
       finish(killed_ ? WatchHow::Killed : WatchHow::Over);
     }
@@ -111,6 +115,7 @@ class Session {
   void take_state(const pb::StateEvent& event) {
     bool follows = end_.ending.add(event);
     if (!options_.printer) return;
+    tell_lost();
     if (options_.fold && follows) {
       ++folded_;
       return;
@@ -123,9 +128,15 @@ class Session {
     options_.printer->add(event);
   }
 
+  void tell_lost() {
+    if (!options_.printer) return;
+    lost_.flush([this](const pb::LogChunk& log) { options_.printer->add(log, boottime_ms()); });
+  }
+
   // Draws what is due and writes; called when nothing more is here to be printed.
   void settle() {
     if (!options_.printer) return;
+    tell_lost();
     options_.printer->settle(boottime_ms());
     write_out();
   }
@@ -231,6 +242,7 @@ class Session {
   Sink sink_;
   WatchEnd end_;
   std::string told_trouble_;  // already on the screen
+  LostOutput lost_;
   size_t folded_ = 0;
   bool done_ = false;
   bool killed_ = false;

@@ -91,18 +91,8 @@ Result<pb::ShowReply> Connection::show(const pb::ShowRequest& request) {
   return ask<pb::ShowReply>("Show", request);
 }
 
-// Of a call that waited for what the daemon can't write at present.
-Error Connection::explained(Error error) {
-  if (error.code != Code::DeadlineExceeded) return error;
-  const auto now = info();
-  if (!now.ok() || now->trouble().empty()) return error;
-  return {Code::Unavailable, now->trouble(), "what runs was told to end; it counts as killed once the daemon can write"};
-}
-
 Result<pb::KillReply> Connection::kill(const pb::KillRequest& request) {
-  auto reply = ask<pb::KillReply>("Kill", request);
-  if (!reply.ok()) return explained(std::move(reply).error());
-  return reply;
+  return ask<pb::KillReply>("Kill", request);
 }
 
 Result<pb::HostsReply> Connection::hosts() {
@@ -114,10 +104,8 @@ Result<pb::PruneReply> Connection::prune(const pb::PruneRequest& request) {
 }
 
 Result<pb::ShutdownReply> Connection::shutdown(const pb::ShutdownRequest& request) {
-  auto reply = call<pb::ShutdownReply>(*channel_, "Shutdown", request,
-                                       request.kill() && daemon_.trouble().empty() ? kEndAllTimeoutMs : kCallTimeoutMs);
-  if (!reply.ok()) return explained(std::move(reply).error());
-  return reply;
+  return call<pb::ShutdownReply>(*channel_, "Shutdown", request,
+                                 request.kill() ? kEndAllTimeoutMs : kCallTimeoutMs);
 }
 
 Result<Connection> connect_any_version(const Home& home, int64_t timeout_ms) {

@@ -55,7 +55,6 @@ class Connection {
   const pb::InfoReply& daemon() const { return daemon_; }  // as info() showed it last
 
  private:
-  Error explained(Error error);
   template <typename Reply>
   Result<Reply> ask(std::string_view method, const google::protobuf::MessageLite& request);
 

@@ -56,14 +56,12 @@ Result<int> kill(const KillOptions& options, const CommandContext& context) {
     fmt::print("{}", to_json(reply));
     return 0;
   }
-  const auto hosts = connection.hosts();
   for (const auto& item : reply.items()) {
     pb::ShowRequest one;
     one.set_id(item.id());
     const auto shown = connection.show(one);
     const pb::ExperimentInfo now = shown.ok() ? shown->experiment() : pb::ExperimentInfo();
-    const AwayReplica away = shown.ok() && hosts.ok() ? find_away(*shown, *hosts) : AwayReplica();
-    fmt::print("{}", render_killed(item, now, static_cast<uint64_t>(unix_ms()), away));
+    fmt::print("{}", render_killed(item, now, static_cast<uint64_t>(unix_ms())));
   }
   return 0;
 }
@@ -71,7 +69,7 @@ Result<int> kill(const KillOptions& options, const CommandContext& context) {
 }  // namespace
 
 std::string render_killed(const pb::KillReply::Item& item, const pb::ExperimentInfo& experiment,
-                          uint64_t now_unix_ms, const AwayReplica& away) {
+                          uint64_t now_unix_ms) {
   const auto state = parse_state(experiment.state());
   const bool gone = state && is_terminal(*state);
   std::string text = item.message();
@@ -79,12 +77,11 @@ std::string render_killed(const pb::KillReply::Item& item, const pb::ExperimentI
   // What was STOPPING when the daemon answered may have ended since.
   if (gone && item.already_over()) text = fmt::format("{} is already {}", item.id(), experiment.state());
   if (text.empty()) text = fmt::format("{} is {}", item.id(), gone ? "killed" : "being killed");
-  const std::string elsewhere = away.is_there() ? "; " + away.text() : "";
-  if (!gone) return fmt::format("{}{}; dtrain wait {} returns when it has ended\n", text, elsewhere, item.id());
+  if (!gone) return fmt::format("{}; dtrain wait {} returns when it has ended\n", text, item.id());
   if (item.already_over() && experiment.finished_unix_ms() != 0) {
     text += fmt::format(" (ended {})", human_ago(experiment.finished_unix_ms(), now_unix_ms));
   }
-  return text + elsewhere + "\n";
+  return text + "\n";
 }
 
 Run declare_kill(Options& options, CommandContext& context) {

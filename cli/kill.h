@@ -4,14 +4,13 @@
 #include <cstdint>
 #include <string>
 
-#include "cli/away.h"
 #include "schema/dtrain.pb.h"
 
 namespace dtrain::cli {
 
 // What the daemon said about one ID, on a line. `experiment` is as it is after that; empty:
-// unknown. `away`: of what may still run.
+// unknown.
 std::string render_killed(const pb::KillReply::Item& item, const pb::ExperimentInfo& experiment,
-                          uint64_t now_unix_ms, const AwayReplica& away = {});
+                          uint64_t now_unix_ms);
 
 }  // namespace dtrain::cli

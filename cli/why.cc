@@ -8,7 +8,6 @@
 #include <cstdio>
 #include <memory>
 
-#include "cli/away.h"
 #include "cli/commands.h"
 #include "cli/connection.h"
 #include "cli/ending.h"
@@ -115,7 +114,7 @@ std::string failure_hint(const pb::ExperimentInfo& info, const std::string& reas
 
 }  // namespace
 
-Why find_why(const pb::ShowReply& reply, const pb::HostsReply& hosts) {
+Why find_why(const pb::ShowReply& reply) {
   const pb::ExperimentInfo& info = reply.experiment();
   const State state = state_of(info.state());
   Why why;
@@ -133,8 +132,6 @@ Why find_why(const pb::ShowReply& reply, const pb::HostsReply& hosts) {
     }
     return why;
   }
-  const AwayReplica away = find_away(reply, hosts);
-  if (away.is_there() && !is_terminal(state)) why.reason += (why.reason.empty() ? "" : "; ") + away.text();
   if (why.reason.empty()) why.reason = usual_reason(reply);
   if (state == State::Failed) {
     if (const pb::ReplicaInfo* replica = culprit(reply)) {
@@ -211,8 +208,7 @@ Run declare_why(Options& options, CommandContext& context) {
     TRY(const pb::ShowReply reply, connection.show(request));
     // Before its first place it has none yet.
     if (pattern.names_replicas() && !reply.replicas().empty()) TRY(replicas_named(reply, pattern));
-    TRY(const pb::HostsReply hosts, connection.hosts());
-    Why why = find_why(reply, hosts);
+    Why why = find_why(reply);
     add_log_lines(why, connection, context);
     const View view = view_of_stdout();
     fmt::print("{}", context.json ? why_json(reply.experiment(), why)

@@ -22,8 +22,7 @@ struct Why {
   std::vector<std::string> log_lines;
 };
 
-// `hosts`: whether its hosts are there.
-Why find_why(const pb::ShowReply& reply, const pb::HostsReply& hosts = {});
+Why find_why(const pb::ShowReply& reply);
 
 // Asks for the lines where the log tells. None when it printed nothing, or when its log can't be had: the reason is
 // told all the same.

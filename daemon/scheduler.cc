@@ -174,7 +174,6 @@ void Scheduler::end_turn() {
   if (const auto status = commit(); !status.ok()) {
     std::fprintf(stderr, "%s; trying again\n", status.error().message.c_str());
     set_trouble(status.error().message);
-    send_kills();
     retry_.expires_after(kDiskRetry);
     retry_.async_wait([this](boost::system::error_code error) {
       if (!error) end_turn_soon();
@@ -203,26 +202,6 @@ void Scheduler::note_time() {
   });
 }
 
-// Where nothing can be written what fills the disk must end all the same. Should this daemon end before it can write,
-// the next one sees replicas that a signal has ended, and nobody was told that they are killed.
-void Scheduler::send_kills() {
-  std::vector<Send> kept;
-  std::set<ExperimentId> others;   // that have a message before this one
-  for (Send& message : std::exchange(waiting_send_, {})) {
-    const ExperimentId id = std::visit([](const auto& any) { return any.experiment; }, message);
-    const auto found = model_.experiments.find(id);
-    const bool killed = found != model_.experiments.end() && found->second.outcome &&
-                        found->second.outcome->state == State::Killed;
-    if (killed && std::holds_alternative<SendStop>(message) && !others.contains(id)) {
-      send(message);
-    } else {
-      others.insert(id);
-      kept.push_back(std::move(message));
-    }
-  }
-  waiting_send_.insert(waiting_send_.begin(), std::make_move_iterator(kept.begin()), std::make_move_iterator(kept.end()));
-}
-
 void Scheduler::set_trouble(std::string why) {
   if (why == trouble_) return;
   trouble_ = std::move(why);
@@ -245,7 +224,7 @@ StoredExperiment Scheduler::row_of(const Experiment& experiment, TimeMs now) {
   return row;
 }
 
-// Persist, then notify and send. On error nothing has left the daemon and everything still waits (but send_kills()).
+// Persist, then notify and send. On error nothing has left the daemon and everything still waits.
 Status Scheduler::commit() {
   std::vector<StoredExperiment> rows;
   const TimeMs now = boottime_ms();

@@ -91,7 +91,6 @@ class Scheduler {
   void end_turn();
   Status commit();
   void note_time();
-  void send_kills();
   void set_trouble(std::string why);
   StoredExperiment row_of(const Experiment& experiment, TimeMs now);
   Result<Experiment> committed(const ExperimentId& id,

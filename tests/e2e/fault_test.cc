@@ -1,12 +1,7 @@
 // What a machine does to people: full disks, missing programs, a daemon that is not there.
 #include <doctest/doctest.h>
-#include <fcntl.h>
-#include <poll.h>
 #include <sys/mount.h>
-#include <sys/stat.h>
 #include <unistd.h>
-
-#include <fstream>
 
 #include "tests/support/cluster.h"
 #include "tests/support/facts.h"
@@ -101,42 +96,6 @@ TEST_CASE("a full disk refuses the submission; with room again the same command 
     output = cluster.run({"train"}, project);
     CHECK_MESSAGE(output.code == 0, output.all());
     CHECK(output.out.find("it works") != std::string::npos);
-  }
-  fs::remove(folder);
-}
-
-TEST_CASE("on a full disk a kill ends the processes, and says what it waits for") {
-  const fs::path folder = folder_of_its_own();
-  {
-    SmallDisk disk(folder, "16m");
-    if (!disk.is_mounted()) {
-      say_skipped("mounting a small file system needs root");
-      fs::remove(folder);
-      return;
-    }
-    Cluster cluster(folder / "home");
-    const fs::path life = cluster.folder() / "life";   // open for writing as long as the replica lives
-    REQUIRE(mkfifo(life.c_str(), 0600) == 0);
-    const int ended = open(life.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    REQUIRE(ended >= 0);
-    const fs::path project = cluster.project("project: p\ntrain: {run: 'exec 3> " + life.string() + "; echo at work; exec sleep 1000'}\n");
-    auto train = cluster.start({"train"}, project);
-    train->wait_for("at work");
-    std::ofstream fill(folder / "fill");
-    const std::string block(4096, 0);
-    while (fill.write(block.data(), 4096).flush()) {
-    }
-    const Output kill = cluster.run({"kill", "1"});
-    CHECK(kill.code == 1);
-    CHECK_MESSAGE(kill.err.find("the daemon can't write: database ") != std::string::npos, kill.err);
-    CHECK_MESSAGE(kill.err.find("  hint: what runs was told to end; ") != std::string::npos, kill.err);
-    pollfd event = {ended, POLLIN, 0};
-    CHECK(poll(&event, 1, 30'000) == 1);
-    CHECK((event.revents & POLLHUP) != 0);
-    close(ended);
-    fill.close();
-    fs::remove(folder / "fill");
-    CHECK(train->wait().code == 130);
   }
   fs::remove(folder);
 }

@@ -90,38 +90,6 @@ TEST_CASE("the journal of what ended just before a crash is made whole by the ne
   CHECK(journal_of(next) == whole);
 }
 
-TEST_CASE("a kill is sent before it is committed, but not past what waits to be sent before it") {
-  test::TemporaryFolder folder;
-  {
-    OneDaemon daemon(home_below(folder.path()));
-    place_one(daemon);
-    daemon.scheduler.handle(LaunchPrepared{kHost, kOne, 1});
-    daemon.turn();
-    daemon.outbox.sent.clear();
-    FullDisk full;
-    daemon.scheduler.handle(KillWanted{kOne});
-    daemon.turn();
-    CHECK(daemon.outbox.count(pb::ToRunner::kStop) == 1);
-    CHECK(!daemon.scheduler.is_over(kOne));
-    daemon.turn();
-    CHECK(daemon.outbox.sent.size() == 1);
-  }
-  test::TemporaryFolder other;
-  OneDaemon daemon(home_below(other.path()));
-  place_one(daemon);
-  daemon.outbox.sent.clear();
-  {
-    FullDisk full;
-    daemon.scheduler.handle(LaunchPrepared{kHost, kOne, 1});   // a Start waits
-    daemon.scheduler.handle(KillWanted{kOne});
-    daemon.turn();
-    CHECK(daemon.outbox.sent.empty());
-  }
-  daemon.scheduler.when_committed([] {});
-  daemon.turn();
-  CHECK(daemon.outbox.count(pb::ToRunner::kStop) == 1);
-}
-
 TEST_CASE("nothing is answered, shown as over or sent before it is committed") {
   test::TemporaryFolder folder;
   OneDaemon daemon(home_below(folder.path()));

@@ -4,7 +4,6 @@
 #include "cli/daemon.h"
 #include "cli/hosts.h"
 #include "cli/kill.h"
-#include "cli/why.h"
 #include "schema/version.h"
 
 namespace dtrain::cli {
@@ -40,43 +39,6 @@ TEST_CASE("killed is only what has ended") {
   // It ended between the daemon's two answers.
   experiment.set_state("KILLED");
   CHECK(render_killed(item, experiment, 1'000'000) == "4 is already KILLED (ended just now)\n");
-}
-
-TEST_CASE("of what may run on a host that is away a kill says so, and why names it") {
-  pb::ShowReply shown;
-  shown.mutable_experiment()->set_id("4");
-  shown.mutable_experiment()->set_state("RUNNING");
-  pb::HostsReply hosts;
-  for (const char* name : {"h1", "h2"}) {
-    pb::HostInfo* host = hosts.add_hosts();
-    host->set_id(std::string("id of ") + name);
-    host->set_connected(name == std::string("h1"));
-    pb::ReplicaInfo* replica = shown.add_replicas();
-    replica->set_id(std::string("4.worker.") + name[1]);
-    replica->set_pid(7);
-    replica->mutable_seat()->set_host_id(host->id());
-    replica->mutable_seat()->set_host_name(name);
-  }
-  const AwayReplica away = find_away(shown, hosts);
-  CHECK(away.replica == "4.worker.2");
-  CHECK(away.host == "h2");
-  CHECK(find_why(shown, hosts).reason ==
-        "h2 is away, and 4.worker.2 may go on there until its runner is back");
-  CHECK(find_why(shown).reason == "it runs; nothing holds it up");
-  shown.mutable_experiment()->set_state("RESTARTING");
-  shown.mutable_experiment()->set_reason("restart 1 of 3 after 4.worker.2: lost with h2");
-  CHECK(find_why(shown, hosts).reason.starts_with("restart 1 of 3 after 4.worker.2: lost with h2; h2 is away, and"));
-  pb::KillReply::Item item;
-  item.set_id("4");
-  shown.mutable_experiment()->set_state("KILLED");
-  CHECK(render_killed(item, shown.experiment(), 1'000'000, away) ==
-        "4 is killed; h2 is away, and 4.worker.2 may go on there until its runner is back\n");
-  item.set_already_over(true);
-  shown.mutable_experiment()->set_finished_unix_ms(1'000'000);
-  CHECK(render_killed(item, shown.experiment(), 1'000'000, away) ==
-        "4 is already KILLED (ended just now); h2 is away, and 4.worker.2 may go on there until its runner is back\n");
-  shown.mutable_replicas(1)->set_exited(true);
-  CHECK(!find_away(shown, hosts).is_there());
 }
 
 TEST_CASE("hosts: free of all, then what is not as it should be") {

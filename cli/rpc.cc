@@ -367,12 +367,16 @@ void RpcCall::exchange() {
   if (timeout_ms_ > 0) {
     wait_ms = started_ms_ + timeout_ms_ - boottime_ms();
     if (wait_ms <= 0) {
-      return end(Error{Code::DeadlineExceeded,
-                       fmt::format("the daemon did not answer within {} s", timeout_ms_ / 1000),
-                       "dtrain daemon status tells more; training is not affected"});
+      return end(no_answer());
     }
   }
   channel_.exchange(wait_ms);
+}
+
+Error RpcCall::no_answer() const {
+  return {Code::DeadlineExceeded,
+          fmt::format("the daemon did not answer within {} s", timeout_ms_ / 1000),
+          "dtrain daemon status tells more; training is not affected"};
 }
 
 void RpcCall::end(Status status) {
@@ -398,6 +402,8 @@ Status RpcCall::status_of_trailers(uint32_t http2_error) const {
   }
   if (code == 0) return ok();
   if (code == static_cast<int>(Code::Unavailable)) return broken_connection();
+  // Its clock may be the faster one.
+  if (code == static_cast<int>(Code::DeadlineExceeded) && timeout_ms_ > 0) return no_answer();
   // The rest are Code's own values, but for three that the daemon never sends.
   constexpr int kUnknown = 2, kOutOfRange = 11, kUnauthenticated = 16;
   const bool known = code > 0 && code < kUnauthenticated && code != kUnknown && code != kOutOfRange;

@@ -93,6 +93,7 @@ class RpcCall {
   void exchange();  // as the channel's, until this call's time is up
   void end(Status status);
   Status status_of_trailers(uint32_t http2_error) const;
+  Error no_answer() const;
 
   RpcChannel& channel_;
   int32_t stream_ = -1;

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <set>
 #include <utility>
 
@@ -29,6 +30,8 @@ constexpr size_t kListBytes = size_t{512} << 10;
 constexpr size_t kListedNoteBytes = 200;
 // A runner says which environments it could do without once it has done the file work before that.
 constexpr std::chrono::seconds kEnvironmentsPatience{30};
+// Before the CLI gives up by itself, which could not say why.
+constexpr auto kStopPatience = std::chrono::seconds(110);
 
 size_t members_at_once(const Spec& spec) {
   size_t parameter_bytes = 1;
@@ -60,6 +63,15 @@ void add_metrics(const Metrics::Values& metrics, uint32_t member, pb::Experiment
   info.mutable_metrics()->Add(found->second.begin(), found->second.end());
 }
 
+Error not_written_down(const pb::KillReply& reply, const Error& disk) {
+  std::string ids;
+  for (const auto& item : reply.items()) ids += (ids.empty() ? "" : ", ") + item.id();
+  return {disk.code,
+          fmt::format("the processes of {} are being ended, but that can't be written down: {}", ids,
+                      disk.message),
+          "free some space on the disk of DTRAIN_HOME; the rest then goes by itself"};
+}
+
 // Those from `first` on, as many as fit.
 std::vector<const Experiment*> page_of(const std::vector<const Experiment*>& members, uint32_t first,
                                        size_t most) {
@@ -73,7 +85,7 @@ std::vector<const Experiment*> page_of(const std::vector<const Experiment*>& mem
 }  // namespace
 
 ClientApi::ClientApi(const DaemonParts& parts)
-    : parts_(parts), started_unix_ms_(static_cast<uint64_t>(unix_ms())) {}
+    : parts_(parts), started_unix_ms_(static_cast<uint64_t>(unix_ms())), stop_given_up_(parts.loop) {}
 
 // Runs `answer` on the loop and sends what it says. The request and the reply belong to gRPC and live
 // until then.
@@ -112,7 +124,11 @@ grpc::ServerUnaryReactor* ClientApi::Kill(grpc::CallbackServerContext*, const pb
   boost::asio::post(parts_.loop, [this, answer, request, reply] {
     const Status status = kill(*request, *reply);
     if (!status.ok()) return answer->finish(to_grpc(status.error()));
-    parts_.scheduler.when_committed([answer] { answer->finish(grpc::Status::OK); });
+    parts_.scheduler.at_end_of_turn([answer, reply](const Status& committed) {
+      if (!answer->is_open()) return;
+      answer->finish(committed.ok() ? grpc::Status::OK
+                                    : to_grpc(not_written_down(*reply, committed.error())));
+    });
   });
   return answer.get();
 }
@@ -176,7 +192,9 @@ grpc::ServerUnaryReactor* ClientApi::Shutdown(grpc::CallbackServerContext*,
     abandon_stop();   // the newer request counts
     if (kill) {
       stopping_ = answer;
-      parts_.scheduler.when_committed([] {});   // after_turn() ends it, now or when all is over
+      give_up_stop_in(kStopPatience);
+      // after_turn() ends it, now or when all is over.
+      parts_.scheduler.at_end_of_turn([](const Status&) {});
       return;
     }
     answer->finish(grpc::Status::OK);
@@ -187,13 +205,40 @@ grpc::ServerUnaryReactor* ClientApi::Shutdown(grpc::CallbackServerContext*,
 
 void ClientApi::abandon_stop() {
   if (stopping_ == nullptr) return;
-  std::exchange(stopping_, nullptr)->finish({grpc::StatusCode::ABORTED, "another stop came in between"});
+  finish_stop({grpc::StatusCode::ABORTED, "another stop came in between"});
 }
 
 void ClientApi::after_turn() {
-  if (stopping_ == nullptr || !parts_.scheduler.model().live.empty()) return;
-  std::exchange(stopping_, nullptr)->finish(grpc::Status::OK);
+  if (stopping_ == nullptr) return;
+  if (const std::string why = parts_.scheduler.trouble(); !why.empty()) {
+    return finish_stop(to_grpc({Code::ResourceExhausted,
+                                why + ". What runs is ended all the same; the daemon stays",
+                                "free some space on the disk of DTRAIN_HOME, then stop it again"}));
+  }
+  if (!parts_.scheduler.model().live.empty()) return;
+  finish_stop(grpc::Status::OK);
   on_stop();
+}
+
+void ClientApi::finish_stop(const grpc::Status& status) {
+  stop_given_up_.cancel();
+  std::exchange(stopping_, nullptr)->finish(status);
+}
+
+// A host that is away, or a keeper whose disk is full, may take its time: whoever waits is told so.
+void ClientApi::give_up_stop_in(std::chrono::seconds time) {
+  stop_given_up_.expires_after(time);
+  stop_given_up_.async_wait([this](boost::system::error_code error) {
+    if (error || stopping_ == nullptr) return;
+    std::string ids;
+    for (const uint32_t number : parts_.scheduler.live_numbers()) {
+      ids += fmt::format("{}{}", ids.empty() ? "" : ", ", number);
+    }
+    finish_stop(to_grpc({Code::FailedPrecondition,
+                         fmt::format("after {} s these have not ended: {}; the daemon stays",
+                                     kStopPatience.count(), ids),
+                         "`dtrain why ID` says what one waits for"}));
+  });
 }
 
 std::vector<std::string> ClientApi::running_replicas() const {

@@ -5,6 +5,8 @@
 #pragma once
 
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
 #include <functional>
 #include <string>
 #include <vector>
@@ -39,7 +41,8 @@ class ClientApi : public pb::Client::CallbackService {
 
   // Ends the daemon once the reply is out.
   std::function<void()> on_stop;
-  // Call after each turn: a `daemon stop --kill` waits for everything to be over.
+  // Call after each turn: a `daemon stop --kill` waits for everything to be over, while the disk can
+  // be written.
   void after_turn();
   // Answers a `daemon stop --kill` that still waits: the daemon ends for another reason.
   void abandon_stop();
@@ -84,10 +87,13 @@ class ClientApi : public pb::Client::CallbackService {
   Status kill_one(const std::string& id, bool force, pb::KillReply::Item& item);
   Status hosts(pb::HostsReply& reply);
   std::vector<std::string> running_replicas() const;
+  void finish_stop(const grpc::Status& status);
+  void give_up_stop_in(std::chrono::seconds time);
 
   DaemonParts parts_;
   const uint64_t started_unix_ms_;
-  std::shared_ptr<LateAnswer> stopping_;   // a `daemon stop` that waits
+  std::shared_ptr<LateAnswer> stopping_;   // a `daemon stop --kill` that waits
+  boost::asio::steady_timer stop_given_up_;
 };
 
 }  // namespace dtrain::daemon

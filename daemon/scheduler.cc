@@ -131,6 +131,7 @@ Result<pb::Accepted> Scheduler::submit(Submission submission, const SubmissionEx
 
 void Scheduler::handle(const Event& event) {
   if (const auto* hello = std::get_if<HostConnected>(&event)) drop_sends_to(hello->host.id);
+  if (const auto* kill = std::get_if<KillWanted>(&event)) kills_.push_back(kill->id);
   keep(step(model_, event, policy_, boottime_ms()));
   end_turn_soon();
 }
@@ -148,8 +149,8 @@ void Scheduler::keep(Effects&& effects) {
   std::move(effects.notify.begin(), effects.notify.end(), std::back_inserter(waiting_notify_));
 }
 
-void Scheduler::when_committed(std::function<void()> then) {
-  when_committed_.push_back(std::move(then));
+void Scheduler::at_end_of_turn(std::function<void(const Status&)> then) {
+  at_end_of_turn_.push_back(std::move(then));
   end_turn_soon();
 }
 
@@ -171,20 +172,57 @@ void Scheduler::end_turn() {
   last_turn_ = std::chrono::steady_clock::now();
   if (model_.place_wanted) keep(place_pending(model_, policy_, boottime_ms()));
   const bool large = waiting_notify_.size() > kLargeTurn;
-  if (const auto status = commit(); !status.ok()) {
-    std::fprintf(stderr, "%s; trying again\n", status.error().message.c_str());
-    set_trouble(status.error().message);
+  const Status committed = commit();
+  if (!committed.ok()) {
+    std::fprintf(stderr, "%s; trying again\n", committed.error().message.c_str());
+    set_trouble(committed.error().message);
+    send_stops_of_killed();
     retry_.expires_after(kDiskRetry);
     retry_.async_wait([this](boost::system::error_code error) {
       if (!error) end_turn_soon();
     });
-    return;
+  } else {
+    set_trouble("");
+    kills_.clear();
+    note_time();
+    if (large) malloc_trim(0);   // what it took for a moment goes back to the system
+    arm_deadline();
   }
-  set_trouble("");
-  note_time();
-  if (large) malloc_trim(0);   // what it took for a moment goes back to the system
-  arm_deadline();
+  for (const auto& then : std::exchange(at_end_of_turn_, {})) then(committed);
   if (on_turn) on_turn();
+}
+
+// Should the daemon die before it can write the kill down, the next one sees processes that a signal
+// ended: nothing that was accepted is lost, and nothing runs twice. What the same replicas are still to
+// be told before stays before.
+void Scheduler::send_stops_of_killed() {
+  const auto is_killed = [this](const ExperimentId& id) {
+    return std::any_of(kills_.begin(), kills_.end(), [&id](const ExperimentId& killed) {
+      return killed == id || (killed.member == 0 && killed.number == id.number);
+    });
+  };
+  std::set<std::pair<ExperimentId, uint32_t>> begins;   // attempts that are to be launched or started
+  std::vector<Send> later;
+  for (Send& what : std::exchange(waiting_send_, {})) {
+    if (const auto* launch = std::get_if<SendLaunch>(&what)) {
+      begins.insert({launch->experiment, launch->attempt});
+    } else if (const auto* start = std::get_if<SendStart>(&what)) {
+      begins.insert({start->experiment, start->attempt});
+    }
+    const auto* stop = std::get_if<SendStop>(&what);
+    const bool now = stop != nullptr && is_killed(stop->experiment) &&
+                     std::none_of(stop->replicas.begin(), stop->replicas.end(),
+                                  [&](const HeldReplicaFact& held) {
+                                    return begins.contains({stop->experiment, held.attempt});
+                                  });
+    if (now) {
+      send(what);
+    } else {
+      later.push_back(std::move(what));
+    }
+  }
+  waiting_send_.insert(waiting_send_.begin(), std::make_move_iterator(later.begin()),
+                       std::make_move_iterator(later.end()));
 }
 
 // While anything lives: what a reboot may cost a max-duration.
@@ -259,7 +297,6 @@ Status Scheduler::commit() {
   for (const Send& message : std::exchange(waiting_send_, {})) send(message);
   close_finished(touched);
   for (const uint32_t number : std::exchange(unclosed_, {})) close(number);
-  for (const auto& then : std::exchange(when_committed_, {})) then();
   return ok();
 }
 

@@ -1,8 +1,9 @@
 // The loop around the pure core: events in, one transaction a turn, then messages out.
 //
 // Owner: daemon main. Thread: loop. Promises: nothing is sent or shown before what led to it is
-// durable; when the disk takes nothing, what was decided waits and goes on by itself. Never: decides
-// anything that lifecycle.h, queue.h or placement.h could decide.
+// durable; when the disk takes nothing, what was decided waits and goes on by itself. One thing goes
+// out before: the stops of what a person wants killed, or nothing could end what fills the disk. Never:
+// decides anything that lifecycle.h, queue.h or placement.h could decide.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -53,8 +54,9 @@ class Scheduler {
   // Durable when it returns. Refuses what check() does.
   Result<pb::Accepted> submit(Submission submission, const SubmissionExtras& extras);
   void handle(const Event& event);
-  // Runs `then` once everything decided so far is durable.
-  void when_committed(std::function<void()> then);
+  // Runs `then` at the end of this turn: everything decided so far is durable, or the disk refused it
+  // with this error and it waits.
+  void at_end_of_turn(std::function<void(const Status& committed)> then);
 
   const Model& model() const { return model_; }
   // Its end is committed. Of a set (member 0): the end of all of it.
@@ -83,13 +85,14 @@ class Scheduler {
   // journals are woken when it changes.
   std::string trouble() const;
 
-  // Called on the loop after each turn that changed something.
+  // Called on the loop after each turn that changed something, or tried to.
   std::function<void()> on_turn;
 
  private:
   void end_turn_soon();
   void end_turn();
   Status commit();
+  void send_stops_of_killed();
   void note_time();
   void set_trouble(std::string why);
   StoredExperiment row_of(const Experiment& experiment, TimeMs now);
@@ -121,7 +124,8 @@ class Scheduler {
   std::vector<StateChange> waiting_notify_;
   std::set<uint32_t> unclosed_;   // over, and the store could not be told
   std::map<uint32_t, SubmissionExtras> extras_;   // of what is live
-  std::vector<std::function<void()>> when_committed_;
+  std::vector<ExperimentId> kills_;   // that a person asked for since the last commit
+  std::vector<std::function<void(const Status&)>> at_end_of_turn_;
   std::string trouble_;   // why the last commit failed
   bool turn_posted_ = false;
   std::chrono::microseconds gather_{0};

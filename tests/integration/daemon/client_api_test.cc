@@ -1,6 +1,5 @@
 #include "daemon/client_api.h"
 
-#include <future>
 #include <optional>
 
 #include "tests/integration/daemon/served_daemon.h"
@@ -8,7 +7,7 @@
 namespace dtrain::daemon {
 namespace {
 
-TEST_CASE("kill is answered once it is on disk") {
+TEST_CASE("kill is answered once it is on disk, or that it can't be") {
   test::TemporaryFolder folder;
   ServedDaemon daemon(home_below(folder.path()));
   const auto stub = pb::Client::NewStub(daemon.channel);
@@ -25,13 +24,19 @@ TEST_CASE("kill is answered once it is on disk") {
   kill.add_ids("1");
   pb::InfoRequest ask;
   pb::InfoReply info;
-  bool answered = false, informed = false;
+  bool informed = false;
+  std::optional<grpc::Status> answer;
   {
     FullDisk full;
     stub->async()->Kill(&kill_call, &kill, &killed, [&](const grpc::Status& status) {
-      boost::asio::post(daemon.loop, [&, good = status.ok()] { answered = good; });
+      boost::asio::post(daemon.loop, [&, status] { answer = status; });
     });
-    daemon.until([&] { return daemon.scheduler.model().live.empty(); });
+    daemon.until([&] { return answer.has_value(); });
+    CHECK(daemon.scheduler.model().live.empty());
+    CHECK(answer->error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED);
+    CHECK_MESSAGE(answer->error_message().starts_with(
+                      "the processes of 1 are being ended, but that can't be written down: database "),
+                  answer->error_message());
     // A later call is answered meanwhile.
     stub->async()->Info(&info_call, &ask, &info, [&](const grpc::Status&) {
       boost::asio::post(daemon.loop, [&] { informed = true; });
@@ -47,34 +52,49 @@ TEST_CASE("kill is answered once it is on disk") {
     daemon.until([&] { return listed; });
     REQUIRE(list.experiments_size() == 1);
     CHECK(list.experiments(0).state() == "PENDING");
-    CHECK(!answered);
   }
-  daemon.scheduler.when_committed([] {});   // rather than wait for it to try again by itself
-  daemon.until([&] { return answered; });
+  // It tries again by itself.
+  daemon.until([&] { return daemon.scheduler.trouble().empty(); });
   const auto rows = daemon.store->experiments(1);
   REQUIRE(rows.ok());
   REQUIRE(rows->size() == 1);
   CHECK(rows->at(0).record.over());
 }
 
-TEST_CASE("a kill that waits for the disk does not keep the server up") {
+TEST_CASE("an end of everything that the disk can't take is refused at once, and the daemon stays") {
   test::TemporaryFolder folder;
-  std::optional<ServedDaemon> daemon(home_below(folder.path()));
-  const auto stub = pb::Client::NewStub(daemon->channel);
-  daemon->scheduler.handle(HostConnected{a_host(), {}});
-  REQUIRE(daemon->scheduler.submit(a_submission("a"), {}).ok());
-  daemon->loop.poll();
-  const FullDisk full;
-  std::promise<grpc::StatusCode> answer;
-  grpc::ClientContext call;
-  pb::KillRequest kill;
-  pb::KillReply killed;
-  kill.add_ids("1");
-  stub->async()->Kill(&call, &kill, &killed,
-                      [&](const grpc::Status& status) { answer.set_value(status.error_code()); });
-  daemon->until([&] { return !daemon->scheduler.trouble().empty(); });
-  daemon.reset();
-  CHECK(answer.get_future().get() != grpc::StatusCode::OK);
+  ServedDaemon daemon(home_below(folder.path()));
+  bool stopped = false;
+  daemon.client_api.on_stop = [&] { stopped = true; };
+  daemon.scheduler.on_turn = [&] { daemon.client_api.after_turn(); };
+  const auto stub = pb::Client::NewStub(daemon.channel);
+  daemon.scheduler.handle(HostConnected{a_host(), {}});
+  REQUIRE(daemon.scheduler.submit(a_submission("a"), {}).ok());
+  daemon.scheduler.handle(HostDisconnected{a_host().id});
+  daemon.loop.poll();
+  std::optional<grpc::Status> answer;
+  grpc::ClientContext call, again_call;
+  pb::ShutdownRequest request;
+  pb::ShutdownReply reply;
+  request.set_kill(true);
+  const auto take = [&](const grpc::Status& status) {
+    boost::asio::post(daemon.loop, [&, status] { answer = status; });
+  };
+  {
+    const FullDisk full;
+    stub->async()->Shutdown(&call, &request, &reply, take);
+    daemon.until([&] { return answer.has_value(); });
+    CHECK(answer->error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED);
+    CHECK_MESSAGE(answer->error_message().starts_with("the daemon can't write: "), answer->error_message());
+    CHECK(!stopped);
+  }
+  answer.reset();
+  daemon.until([&] { return daemon.scheduler.trouble().empty(); });
+  CHECK(!stopped);
+  stub->async()->Shutdown(&again_call, &request, &reply, take);
+  daemon.until([&] { return answer.has_value(); });
+  REQUIRE_MESSAGE(answer->ok(), answer->error_message());
+  daemon.until([&] { return stopped; });
 }
 
 TEST_CASE("members with many metrics come in pages that are whole together") {

@@ -135,7 +135,7 @@ TEST_CASE("the end of an experiment is not told without its values") {
     CHECK(!daemon.scheduler.is_over({1, 0}));
     CHECK(shown(daemon, 1) == "0: loss 2 2 2 1\n");
   }
-  daemon.scheduler.when_committed([] {});
+  daemon.scheduler.at_end_of_turn([](const Status&) {});
   daemon.turn();
   CHECK(daemon.scheduler.is_over({1, 0}));
   CHECK(shown(daemon, 1) == "0: loss 1 1 2 2\n");

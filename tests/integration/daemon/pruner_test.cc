@@ -141,7 +141,7 @@ TEST_CASE("what has just ended is waited for until its output is safe") {
   ended.daemon.scheduler.handle(ReplicaStarted{{id, Role::Train, 0}, 1, 4242, 1'000});
   ended.daemon.scheduler.handle(ReplicaExited{{id, Role::Train, 0}, 1, Exit{}});
   ended.daemon.scheduler.handle(ReplicaReleased{{id, Role::Train, 0}, 1, "", a_host().id});
-  ended.daemon.scheduler.when_committed([] {});
+  ended.daemon.scheduler.at_end_of_turn([](const Status&) {});
   ended.daemon.until([&] { return ended.daemon.scheduler.is_over(id); });
   REQUIRE(ended.daemon.is_open_in_store(1));
   CHECK(numbers_of(*ended.prune(these({1}))) == std::vector<uint32_t>{1});

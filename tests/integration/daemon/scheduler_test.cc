@@ -90,6 +90,64 @@ TEST_CASE("the journal of what ended just before a crash is made whole by the ne
   CHECK(journal_of(next) == whole);
 }
 
+TEST_CASE("a full disk keeps no stop of what a person kills, and nothing else goes out before it is written") {
+  test::TemporaryFolder folder;
+  OneDaemon daemon(home_below(folder.path()));
+  place_one(daemon);
+  REQUIRE(daemon.submit("b").ok());
+  daemon.turn();
+  for (const ExperimentId& id : {kOne, ExperimentId{2, 0}}) {
+    daemon.scheduler.handle(LaunchPrepared{kHost, id, 1});
+  }
+  daemon.turn();
+  REQUIRE(daemon.outbox.count(pb::ToRunner::kStart) == 2);
+  daemon.outbox.sent.clear();
+  {
+    FullDisk full;
+    daemon.scheduler.handle(ReplicaStarted{kTrain, 1, 4242, 1'000});
+    daemon.scheduler.handle(KillWanted{kOne, false});
+    daemon.turn();
+    REQUIRE(daemon.outbox.sent.size() == 1);
+    REQUIRE(daemon.outbox.sent[0].has_stop());
+    CHECK(daemon.outbox.sent[0].stop().replicas(0).replica() == "1.train");
+    CHECK(daemon.outbox.sent[0].stop().grace_ms() > 0);
+    // Harder, while the first kill still waits to be written.
+    daemon.scheduler.handle(KillWanted{kOne, true});
+    daemon.turn();
+    REQUIRE(daemon.outbox.sent.size() == 2);
+    CHECK(daemon.outbox.sent[1].stop().grace_ms() == 0);
+    daemon.scheduler.handle(ReplicaExited{kTrain, 1, Exit{}});
+    daemon.scheduler.handle(ReplicaReleased{kTrain, 1, "", kHost});
+    daemon.turn();
+    CHECK(daemon.outbox.sent.size() == 2);   // to forget it, say
+    CHECK(!daemon.scheduler.is_over(kOne));
+  }
+  daemon.scheduler.at_end_of_turn([](const Status&) {});   // rather than wait for the next try
+  daemon.turn();
+  CHECK(daemon.scheduler.is_over(kOne));
+  CHECK(daemon.outbox.count(pb::ToRunner::kForget) == 1);
+  CHECK(daemon.outbox.count(pb::ToRunner::kStop) == 2);   // none is repeated
+}
+
+TEST_CASE("a stop is not sent before the start that it follows") {
+  test::TemporaryFolder folder;
+  OneDaemon daemon(home_below(folder.path()));
+  place_one(daemon);
+  daemon.outbox.sent.clear();
+  {
+    FullDisk full;
+    daemon.scheduler.handle(LaunchPrepared{kHost, kOne, 1});   // a Start waits
+    daemon.scheduler.handle(KillWanted{kOne, false});
+    daemon.turn();
+    CHECK(daemon.outbox.sent.empty());
+  }
+  daemon.scheduler.at_end_of_turn([](const Status&) {});
+  daemon.turn();
+  REQUIRE(daemon.outbox.sent.size() == 2);
+  CHECK(daemon.outbox.sent[0].has_start());
+  CHECK(daemon.outbox.sent[1].has_stop());
+}
+
 TEST_CASE("nothing is answered, shown as over or sent before it is committed") {
   test::TemporaryFolder folder;
   OneDaemon daemon(home_below(folder.path()));
@@ -99,7 +157,7 @@ TEST_CASE("nothing is answered, shown as over or sent before it is committed") {
   {
     FullDisk full;
     daemon.scheduler.handle(LaunchFailed{kHost, kOne, 1, "no such file", 0, false});
-    daemon.scheduler.when_committed([&] { answered = true; });
+    daemon.scheduler.at_end_of_turn([&](const Status& committed) { answered = committed.ok(); });
     daemon.turn();
     CHECK(daemon.scheduler.model().live.empty());
     CHECK(!daemon.scheduler.is_over(kOne));
@@ -110,13 +168,15 @@ TEST_CASE("nothing is answered, shown as over or sent before it is committed") {
     CHECK(state_of(*known->experiments.at(0)) == State::Starting);
     CHECK(daemon.scheduler.trouble().find("the daemon can't write: database ") == 0);
   }
-  daemon.scheduler.when_committed([] {});   // rather than wait for it to try again by itself
+  daemon.scheduler.at_end_of_turn([](const Status&) {});   // rather than wait for it to try again by itself
   daemon.turn();
   CHECK(daemon.scheduler.is_over(kOne));
   CHECK(daemon.scheduler.trouble().empty());
   const auto known = daemon.scheduler.find({1, 0});
   REQUIRE(known.ok());
   CHECK(state_of(*known->experiments.at(0)) == State::Failed);
+  daemon.scheduler.at_end_of_turn([&](const Status& committed) { answered = committed.ok(); });
+  daemon.turn();
   CHECK(answered);
   CHECK(daemon.row(kOne).over());
 }
@@ -142,7 +202,7 @@ TEST_CASE("a message that waited for the disk is not sent to a later stream of i
   }
   const bool held = daemon.scheduler.model().experiments.at(kOne).replicas.at(0).progress ==
                     Progress::Prepared;
-  daemon.scheduler.when_committed([] {});
+  daemon.scheduler.at_end_of_turn([](const Status&) {});
   daemon.turn();
   CHECK(daemon.outbox.count(pb::ToRunner::kStart) == (held ? 1 : 0));
 }

@@ -90,7 +90,7 @@ TEST_CASE("a watch ends once the end is on disk, and has shown it") {
     CHECK(!late.batches().back().end());
     CHECK(!watcher.batches().back().end());
   }
-  daemon.scheduler.when_committed([] {});   // rather than wait for it to try again by itself
+  daemon.scheduler.at_end_of_turn([](const Status&) {});   // rather than wait for it to try again by itself
   daemon.until([&] { return watcher.over(); });
   CHECK(watcher.last_state() == "KILLED");
   CHECK(watcher.trouble().empty());

@@ -55,6 +55,7 @@ class Journal {
   uint64_t written() const { return written_; }   // readers may read up to here
   uint64_t synced() const { return synced_; }     // the disk has it up to here, always whole frames
   bool has_waiting() const { return flushed_ < unsynced_.size(); }
+  size_t waiting_bytes() const { return unsynced_.size() - flushed_; }
   size_t unsynced_bytes() const { return unsynced_.size(); }
   int descriptor() const { return fd_; }
   // The output offsets that a sync of the file as it is now would make durable.

@@ -125,6 +125,13 @@ void Logs::flush() {
     const auto found = open_.find(number);
     if (found != open_.end()) {
       Open& open = found->second;
+      // Without output it is a few words, and what is left of the disk is for such.
+      const size_t waiting_bytes = open.journal->waiting_bytes();
+      if (open.sync_wanted && waiting_bytes > disk_.room_bytes(open.journal->descriptor())) {
+        retry_later(number, fmt::format("no room for {:.1f} MB of output on its disk",
+                                        static_cast<double>(waiting_bytes) / (1 << 20)));
+        continue;
+      }
       if (const auto status = open.journal->flush(); !status.ok()) {
         retry_later(number, status.error().message);
         continue;

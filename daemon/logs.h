@@ -24,6 +24,7 @@
 
 #include "daemon/journal.h"
 #include "daemon/store.h"
+#include "schema/disk_room.h"
 
 namespace dtrain::daemon {
 
@@ -39,6 +40,7 @@ class JournalListener {
 struct LogsDisk {
   std::function<int(int fd)> sync = fdatasync;
   std::chrono::milliseconds retry_after{1000};
+  std::function<uint64_t(int fd)> room_bytes = output_room_bytes;   // for output
 };
 
 class Logs {

@@ -10,6 +10,8 @@
 #include <cstring>
 #include <system_error>
 
+#include "schema/disk_room.h"
+
 namespace dtrain::runner {
 namespace {
 
@@ -71,11 +73,19 @@ void SpoolWriter::append(std::string_view bytes, int64_t unix_ms) {
   const bool in_order = pending_loss_bytes_ == 0 || write_loss(unix_ms);
   const Head head{unix_ms, end_offset_};
   end_offset_ += bytes.size();
-  if (!in_order || !write_frame(kSpoolOutput, view(&head, sizeof head), bytes)) {
+  if (!in_order || !has_room(bytes.size()) ||
+      !write_frame(kSpoolOutput, view(&head, sizeof head), bytes)) {
     pending_loss_bytes_ += bytes.size();
     return;
   }
   drop_past_limit();
+}
+
+// The daemon's log may lie on the same disk: what it has no room for when it comes would wait for ever.
+bool SpoolWriter::has_room(size_t more_bytes) {
+  if (!file_ && !open_segment()) return false;
+  const uint64_t on_its_way = end_offset_ - std::min(end_offset_, acknowledged_);
+  return output_room_bytes(file_.get()) >= on_its_way + more_bytes;
 }
 
 bool SpoolWriter::write_loss(int64_t unix_ms) {
@@ -130,6 +140,7 @@ void SpoolWriter::drop_past_limit() {
 }
 
 void SpoolWriter::acknowledge(uint64_t offset) {
+  acknowledged_ = std::max(acknowledged_, offset);
   while (segments_.size() > 1 && segments_.front().end_offset <= offset) {
     stored_bytes_ -= segments_.front().size_bytes;
     ::unlink(directory_.spool(replica_, segments_.front().sequence).c_str());

@@ -3,8 +3,8 @@
 // disk, so either may die and go on where it was.
 //
 // Offsets count every byte the replica ever wrote, lost ones included. Two things lose bytes, both
-// declared: a full disk (a kSpoolDropped frame says which), and the limit, which unlinks the oldest
-// segment (a gap between offsets). The reader reports both the same way.
+// declared: a disk as full as output may make it (a kSpoolDropped frame says which), and the limit,
+// which unlinks the oldest segment (a gap between offsets). The reader reports both the same way.
 #pragma once
 
 #include <cstdint>
@@ -50,6 +50,7 @@ class SpoolWriter {
     uint64_t size_bytes = 0;
   };
   bool open_segment();
+  bool has_room(size_t more_bytes);
   bool write_frame(uint32_t kind, std::string_view head, std::string_view body);
   bool write_loss(int64_t unix_ms);
   void drop_past_limit();
@@ -61,6 +62,7 @@ class SpoolWriter {
   std::deque<Segment> segments_;
   uint64_t next_sequence_ = 1;
   uint64_t end_offset_ = 0;
+  uint64_t acknowledged_ = 0;
   uint64_t stored_bytes_ = 0;
   uint64_t pending_loss_bytes_ = 0;  // lost just before end_offset_, not written down yet
   uint64_t lost_bytes_ = 0;

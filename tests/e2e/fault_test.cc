@@ -1,7 +1,12 @@
 // What a machine does to people: full disks, missing programs, a daemon that is not there.
 #include <doctest/doctest.h>
+#include <poll.h>
 #include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
+
+#include <sstream>
 
 #include "tests/support/cluster.h"
 #include "tests/support/facts.h"
@@ -96,6 +101,81 @@ TEST_CASE("a full disk refuses the submission; with room again the same command 
     output = cluster.run({"train"}, project);
     CHECK_MESSAGE(output.code == 0, output.all());
     CHECK(output.out.find("it works") != std::string::npos);
+  }
+  fs::remove(folder);
+}
+
+TEST_CASE("what fills the disk can be killed, and all is over by itself once there is room") {
+  fs::path folder = folder_of_its_own();
+  {
+    SmallDisk disk(folder, "16m");
+    if (!disk.is_mounted()) {
+      say_skipped("mounting a small file system needs root");
+      fs::remove(folder);
+      return;
+    }
+    Cluster cluster(folder / "home");
+    const fs::path reached = cluster.folder() / "reached", held = cluster.folder() / "held";
+    REQUIRE(mkfifo(reached.c_str(), 0600) == 0);
+    REQUIRE(mkfifo(held.c_str(), 0600) == 0);
+    fs::path project = cluster.project("project: p\ntrain:\n  run: cat /dev/zero 2>&- > " +
+                                       (folder / "zeros").string() + "; echo $$ > " + reached.string() +
+                                       "; exec cat " + held.string() + "\n");
+    REQUIRE(cluster.run({"train", "-d"}, project).code == 0);
+    Command read;
+    read.argv = {"/bin/cat", reached.string()};   // which waits for the program to write it
+    const pid_t pid = std::stoi(run(read).out);
+    pollfd ended = {static_cast<int>(syscall(SYS_pidfd_open, pid, 0)), POLLIN, 0};
+    REQUIRE(ended.fd >= 0);
+
+    const Output kill = cluster.run({"kill", "1"}, project);
+    CHECK(kill.code == 2);
+    CHECK_MESSAGE(kill.err.find("the processes of 1 are being ended, but that can't be written down") !=
+                      std::string::npos,
+                  kill.err);
+    CHECK_MESSAGE(kill.err.find("hint: free some space") != std::string::npos, kill.err);
+    CHECK(poll(&ended, 1, 20'000) == 1);
+    close(ended.fd);
+    const Output why = cluster.run({"why", "1"}, project);
+    CHECK_MESSAGE(why.out.find("the daemon can't write: database ") != std::string::npos, why.all());
+    const Output stop = cluster.run({"daemon", "stop", "--kill"}, project);
+    CHECK(stop.code == 2);
+    CHECK_MESSAGE(stop.err.find("the daemon stays") != std::string::npos, stop.err);
+
+    fs::remove(folder / "zeros");
+    CHECK(cluster.run({"wait", "1"}, project).code == 130);
+    CHECK(cluster.run({"daemon", "stop", "--kill"}, project).code == 0);
+  }
+  fs::remove(folder);
+}
+
+TEST_CASE("output that the disk can't hold is lost in its place, told of once, and holds up no end") {
+  fs::path folder = folder_of_its_own();
+  {
+    SmallDisk disk(folder, "12m");
+    if (!disk.is_mounted()) {
+      say_skipped("mounting a small file system needs root");
+      fs::remove(folder);
+      return;
+    }
+    Cluster cluster(folder / "home");
+    fs::path project =
+        cluster.project("project: p\ntrain: {run: yes abcdefghijklmnop | head -c 40000000}\n");
+    const Output output = cluster.run({"train", "-d"}, project);
+    REQUIRE_MESSAGE(output.code == 0, output.all());
+    CHECK(cluster.run({"wait", "1"}, project).code == 0);
+    const Output logs = cluster.run({"logs", "1"}, project);
+    std::istringstream lines(logs.out);
+    size_t losses = 0, again = 0;
+    bool before = false;
+    for (std::string line; std::getline(lines, line);) {
+      const bool loss = line.find("of output lost here") != std::string::npos;
+      losses += loss;
+      again += loss && before;
+      before = loss;
+    }
+    CHECK(losses > 0);
+    CHECK(again == 0);
   }
   fs::remove(folder);
 }

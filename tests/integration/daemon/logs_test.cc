@@ -76,6 +76,25 @@ int fail_and_drop(int fd) {
   return -1;
 }
 
+TEST_CASE("output waits where only the room that is not for output is left, events do not") {
+  std::atomic<uint64_t> room_bytes = 0;
+  Scene scene({fdatasync, 1ms, [&](int) { return room_bytes.load(); }});
+  scene.logs->prepare(4);
+  scene.logs->append(4, event("RUNNING"));
+  scene.until([&] { return scene.logs->is_settled(4); });
+  CHECK(scene.text() == "RUNNING\n");
+  REQUIRE(scene.logs->append(4, output(0, "a word\n")).ok());
+  scene.until([&] { return !scene.logs->trouble().empty(); });
+  CHECK_MESSAGE(scene.logs->trouble().starts_with("log of experiment 4: no room for "),
+                scene.logs->trouble());
+  CHECK(scene.text() == "RUNNING\n");
+  CHECK(scene.durable == 0);
+  room_bytes = 1 << 20;
+  scene.until([&] { return scene.durable == 7; });
+  CHECK(scene.text() == "RUNNING\na word\n");
+  scene.until([&] { return scene.logs->trouble().empty(); });
+}
+
 TEST_CASE("what a failed sync may have lost is written again before it is acknowledged") {
   std::atomic<int> syncs = 0;
   Scene scene({[&](int fd) { return ++syncs == 1 ? fail_and_drop(fd) : fdatasync(fd); }, 1ms});

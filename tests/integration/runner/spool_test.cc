@@ -239,6 +239,31 @@ TEST_CASE("a full disk loses output, counted and declared in its place, and noth
   CHECK(writer.end_offset() == 7 + 20'000 + 5);
 }
 
+TEST_CASE("output leaves room on the disk for its way to the daemon, and for what is no output") {
+  constexpr uint64_t kDiskBytes = 4 << 20;
+  TinyDisk disk("size=4m");
+  if (!disk.mounted) return tests::say_skipped("mounting a small file system needs root");
+  const auto free_bytes = [&] { return std::filesystem::space(disk.folder.path).free; };
+  SpoolWriter writer(disk.folder.directory, kReplica, 0);
+  const std::string piece(64 << 10, 'x');
+  while (writer.lost_bytes() == 0) writer.append(piece, 1);
+  // The daemon's copy fits beside it.
+  CHECK(free_bytes() >= kDiskBytes / 2);
+  const uint64_t kept = writer.end_offset() - piece.size();
+  CHECK(kept > kDiskBytes / 4);
+  writer.acknowledge(writer.end_offset());
+  while (writer.end_offset() < 4 * kDiskBytes) {
+    writer.append(piece, 2);
+    writer.acknowledge(writer.end_offset());
+  }
+  CHECK(free_bytes() >= kDiskBytes / 16);
+  CHECK(free_bytes() < kDiskBytes / 8);
+  writer.finish(3);
+  const std::string text = disk.folder.read_from(0);
+  CHECK(text.find('<') == kept);
+  CHECK(writer.lost_bytes() > 0);
+}
+
 TEST_CASE("a disk full from the first byte to the last") {
   TinyDisk disk("size=4k,nr_inodes=2");
   if (!disk.mounted) return tests::say_skipped("mounting a small file system needs root");

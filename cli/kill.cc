@@ -72,11 +72,13 @@ std::string render_killed(const pb::KillReply::Item& item, const pb::ExperimentI
                           uint64_t now_unix_ms) {
   const auto state = parse_state(experiment.state());
   const bool gone = state && is_terminal(*state);
-  std::string text = item.message();
+  std::string text;
+  if (item.already_over()) text = item.message();
   if (text.empty() && item.already_over()) text = fmt::format("{} is over already", item.id());
   // What was STOPPING when the daemon answered may have ended since.
   if (gone && item.already_over()) text = fmt::format("{} is already {}", item.id(), experiment.state());
   if (text.empty()) text = fmt::format("{} is {}", item.id(), gone ? "killed" : "being killed");
+  if (!item.already_over() && !item.message().empty()) text += "; " + item.message();
   if (!gone) return fmt::format("{}; dtrain wait {} returns when it has ended\n", text, item.id());
   if (item.already_over() && experiment.finished_unix_ms() != 0) {
     text += fmt::format(" (ended {})", human_ago(experiment.finished_unix_ms(), now_unix_ms));

@@ -62,7 +62,7 @@ std::string usual_reason(const pb::ShowReply& reply) {
     case State::Running:
       return "it runs; nothing holds it up";
     case State::Stopping:
-      return "its outcome is fixed; it waits until every process is gone";
+      return "its outcome is fixed, and it is about to end";
     case State::Restarting:
       return "between two attempts";
     case State::Finished:

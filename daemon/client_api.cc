@@ -11,6 +11,7 @@
 #include "daemon/record.h"
 #include "daemon/submit_stream.h"
 #include "daemon/summary.h"
+#include "daemon/waits_for.h"
 #include "daemon/watch_stream.h"
 #include "schema/clock.h"
 #include "schema/problems.h"
@@ -386,6 +387,11 @@ Status ClientApi::show(const pb::ShowRequest& request, pb::ShowReply& reply) {
     return ok();
   }
   *reply.mutable_experiment() = summary_of(known, id, parts_.scheduler.model(), boottime_ms());
+  if (!whole_set) {
+    std::string& reason = *reply.mutable_experiment()->mutable_reason();
+    const std::string besides = holds_up(known, id);
+    reason += (reason.empty() || besides.empty() ? "" : "; ") + besides;
+  }
   reply.set_spec_yaml(known.submission->spec_yaml);
   reply.set_snapshot(known.submission->snapshot);
   reply.set_output_dir(parts_.scheduler.output_dir(id).string());
@@ -422,6 +428,18 @@ Status ClientApi::show(const pb::ShowRequest& request, pb::ShowReply& reply) {
   reply.set_events_left_out(static_cast<uint32_t>(left_out));
   for (size_t i = left_out; i < events.size(); ++i) *reply.add_events() = std::move(events[i]);
   return ok();
+}
+
+// What the disk doesn't take holds up every step of it.
+std::string ClientApi::holds_up(const Scheduler::Known& known, const ExperimentId& id) const {
+  std::string text;
+  bool over = true;
+  for (const Experiment* experiment : members_of(known, id)) {
+    text = waits_for(*experiment, parts_.scheduler.model().hosts, boottime_ms());
+    over = experiment->over;
+  }
+  const std::string trouble = over ? "" : parts_.scheduler.trouble();
+  return text + (text.empty() || trouble.empty() ? "" : "; ") + trouble;
 }
 
 // All or none: that the second word is a mistake must not be found out after the first is dead.
@@ -466,9 +484,12 @@ Status ClientApi::kill_one(const std::string& id, bool force, pb::KillReply::Ite
   // A second kill may still want to be harder than the first.
   if (fixed && (!force || is_terminal(*parse_state(info.state())))) {
     item.set_already_over(true);
-    item.set_message(fmt::format("{} is already {}", id, info.state()));
+    const std::string besides = out_of_reach(parts_.scheduler.model(), pattern.experiment);
+    item.set_message(fmt::format("{} is already {}{}{}", id, info.state(), besides.empty() ? "" : "; ",
+                                 besides));
     return ok();
   }
+  item.set_message(out_of_reach(parts_.scheduler.model(), pattern.experiment));
   parts_.scheduler.handle(KillWanted{pattern.experiment, force});
   return ok();
 }

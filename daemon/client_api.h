@@ -82,6 +82,7 @@ class ClientApi : public pb::Client::CallbackService {
   Result<Metrics::Values> metrics_of(const Submission& submission);
   void add_members(const std::vector<const Experiment*>& members, const Metrics::Values& metrics,
                    pb::ShowReply& reply);
+  std::string holds_up(const Scheduler::Known& known, const ExperimentId& id) const;
   Status kill(const pb::KillRequest& request, pb::KillReply& reply);
   Status may_kill(const std::string& id);
   Status kill_one(const std::string& id, bool force, pb::KillReply::Item& item);

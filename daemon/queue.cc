@@ -247,6 +247,22 @@ std::string left_out(const Model& model, const Experiment& experiment, const Cho
   return text;
 }
 
+std::string building_text(const Model& model, const Experiment& experiment) {
+  std::string made, sought;
+  for (const Replica& replica : experiment.replicas) {
+    if (!is_build(replica) || replica.end) continue;
+    const auto host = model.hosts.find(replica.seat.host);
+    const std::string& name = host == model.hosts.end() ? replica.seat.host.hex : host->second.name;
+    const bool runs = replica.progress == Progress::Started;
+    std::string& text = runs ? made : sought;
+    text += (text.empty() ? "" : ", ") + name;
+    if (runs) text += fmt::format(" ({})", to_string(replica.id));
+  }
+  if (made.empty()) return "its environment is looked for on " + sought;
+  return "its environment is being built on " + made +
+         (sought.empty() ? "" : "; looked for on " + sought);
+}
+
 }  // namespace
 
 std::string wait_reason(const Model& model, const ExperimentId& id, TimeMs now) {
@@ -256,7 +272,7 @@ std::string wait_reason(const Model& model, const ExperimentId& id, TimeMs now) 
   if (experiment.outcome) return "";
   if (experiment.held) return fmt::format("held by concurrency: {}", experiment.spec().concurrency);
   if (experiment.phase == Phase::Ending) return experiment.wait_reason;
-  if (experiment.phase == Phase::Building) return "its environment is looked for on its hosts";
+  if (experiment.phase == Phase::Building) return building_text(model, experiment);
   if (experiment.phase != Phase::None) return "";
   if (experiment.not_before_ms != 0) {
     // It is in no lane yet, not even when its time has come and the tick that says so has not.

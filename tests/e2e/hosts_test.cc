@@ -2,6 +2,7 @@
 // socket. Their replicas reach each other only through the addresses in TF_CONFIG.
 #include <doctest/doctest.h>
 #include <signal.h>
+#include <sys/stat.h>
 
 #include <memory>
 #include <set>
@@ -297,4 +298,46 @@ TEST_CASE("a gang with more replicas than the host has ports is refused, and say
     process->signal(SIGTERM);
     CHECK(process->wait().code == 0);
   }
+}
+
+TEST_CASE("why and kill name a host that is away, and what it still ran ends when its runner is back") {
+  Cluster cluster;
+  const fs::path reached = cluster.folder() / "reached", held = cluster.folder() / "held";
+  REQUIRE(mkfifo(reached.c_str(), 0600) == 0);
+  REQUIRE(mkfifo(held.c_str(), 0600) == 0);
+  fs::path project = cluster.project(
+      "project: p\ntrain:\n  resources: {cpus: 0.5, mem: 40TiB}\n  run: echo $$ > " + reached.string() +
+      "; exec cat " + held.string() + "\n");
+  REQUIRE(cluster.run({"daemon", "start"}).code == 0);
+  const std::vector<std::string> join = {
+      "runner", "run", "--join", "unix:" + facts(cluster.run({"daemon", "status", "--json"}))["socket"].get<std::string>(),
+      "--home", (cluster.folder() / "h2").string(), "--address", "192.0.2.2", "--name", "h2", "--cpus", "4",
+      "--mem", "60TiB"};
+  auto runner = cluster.start(join);
+  runner->wait_for("joined the daemon");
+  auto train = cluster.start({"train"}, project);
+  train->wait_for("--> RUNNING");
+  Command read;
+  read.argv = {"/bin/cat", reached.string()};   // which waits for the program to write it
+  const pid_t pid = std::stoi(run(read).out);
+  runner->signal(SIGKILL);
+  runner->wait();
+  // The daemon hears of it by itself, soon.
+  Output why;
+  for (int i = 0; i < 200 && why.out.find("away") == std::string::npos; ++i) {
+    why = cluster.run({"why", "1"}, project);
+  }
+  CHECK_MESSAGE(why.out.find("Why: h2 has been away for ") != std::string::npos, why.all());
+  CHECK_MESSAGE(why.out.find("1.train may go on there") != std::string::npos, why.all());
+  const Output kill = cluster.run({"kill", "1"}, project);
+  CHECK_MESSAGE(kill.out.find("1 is being killed; on h2, which is away, its processes end when its runner "
+                              "is back") == 0,
+                kill.all());
+  why = cluster.run({"why", "1"}, project);
+  CHECK_MESSAGE(why.out.find("Why: killed; waits for h2, which has been away for ") != std::string::npos,
+                why.all());
+  CHECK(::kill(pid, 0) == 0);
+  runner = cluster.start(join);
+  CHECK(train->wait().code == 130);
+  CHECK(::kill(pid, 0) != 0);
 }

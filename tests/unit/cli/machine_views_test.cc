@@ -41,6 +41,20 @@ TEST_CASE("killed is only what has ended") {
   CHECK(render_killed(item, experiment, 1'000'000) == "4 is already KILLED (ended just now)\n");
 }
 
+TEST_CASE("a kill says what it could not reach") {
+  pb::KillReply::Item item;
+  item.set_id("4");
+  item.set_message("on h2, which is away, its processes end when its runner is back");
+  pb::ExperimentInfo experiment;
+  experiment.set_state("KILLED");
+  CHECK(render_killed(item, experiment, 1'000'000) ==
+        "4 is killed; on h2, which is away, its processes end when its runner is back\n");
+  experiment.set_state("STOPPING");
+  CHECK(render_killed(item, experiment, 1'000'000) ==
+        "4 is being killed; on h2, which is away, its processes end when its runner is back; "
+        "dtrain wait 4 returns when it has ended\n");
+}
+
 TEST_CASE("hosts: free of all, then what is not as it should be") {
   pb::HostsReply reply;
   pb::HostInfo* host = reply.add_hosts();

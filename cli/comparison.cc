@@ -116,7 +116,7 @@ Status choose_rate(Comparison& comparison, const std::string& wanted,
   if (!wanted.empty() && !has(wanted)) {
     std::string known;
     for (const std::string& name : metrics) known += (known.empty() ? "" : ", ") + name;
-    return Error{Code::NotFound, fmt::format("none of them has the metric {}", dtrain::quoted(wanted)),
+    return Error{Code::NotFound, fmt::format("none of them has the metric {}", in_quotes(wanted)),
                  known.empty() ? "they have no metrics at all" : "there are " + known};
   }
   comparison.rate = wanted;
@@ -288,7 +288,7 @@ Result<std::string> sort_entries(Comparison& comparison, std::string wanted, boo
   if (column == nullptr) {
     const std::string_view meant = nearest(wanted, names);
     return Error{Code::InvalidArgument,
-                 fmt::format("there is no column {}", dtrain::quoted(wanted)) +
+                 fmt::format("there is no column {}", in_quotes(wanted)) +
                      (meant.empty() ? "" : fmt::format("; did you mean '{}'?", meant)),
                  "--sort takes " + known};
   }

@@ -20,7 +20,7 @@ constexpr int64_t kEndAllTimeoutMs = 120'000;
 // It deletes files, and waits for submissions that go on.
 constexpr int64_t kPruneTimeoutMs = 600'000;
 
-constexpr int kTriesMax = 5;
+constexpr int kDialsMax = 5;
 
 template <typename Reply>
 Result<Reply> call(RpcChannel& channel, std::string_view method,
@@ -58,7 +58,7 @@ template <typename Reply>
 Result<Reply> Connection::ask(std::string_view method,
                               const google::protobuf::MessageLite& request) {
   auto reply = call<Reply>(*channel_, method, request);
-  for (int tries = 1; tries < kTriesMax; ++tries) {
+  for (int tries = 1; tries < kDialsMax; ++tries) {
     if (reply.ok() || reply.error().code != Code::Unavailable || context_ == nullptr) break;
     TRY(Connection fresh, connect(home_, autostart_, *context_));
     channel_ = std::move(fresh.channel_);

@@ -73,7 +73,7 @@ Status check_engine_data(const Spec& spec, const fs::path& root) {
     std::error_code failed;
     if (fs::exists(root / path, failed)) continue;
     return Error{Code::InvalidArgument,
-                 fmt::format("there is no {} in {}", dtrain::quoted(path.string()), root.string()),
+                 fmt::format("there is no {} in {}", in_quotes(path.string()), root.string()),
                  fmt::format("{}; what lies on the hosts is named in `data:`", hint_for(kind))};
   }
   std::set<fs::path> copied;
@@ -99,18 +99,18 @@ Status check_engine_data(const Spec& spec, const fs::path& root) {
       // ../other/data, runs/4, or a link of the user's own.
       const bool leaves = *path.begin() == "..";
       return Error{Code::InvalidArgument,
-                   fmt::format("{} {}, and is not copied", dtrain::quoted(path.string()),
+                   fmt::format("{} {}, and is not copied", in_quotes(path.string()),
                                leaves ? "lies outside the project" : "is a link out of the project"),
                    kind == Wanted::Kind::Start
                        ? fmt::format("checkpoint: {{from: {}}}", yaml_scalar(real.string()))
                        : "put it into the project; what lies on the hosts is named in `data:`"};
     }
     if (!why.contains(path)) {
-      return Error{Code::InvalidArgument, fmt::format("there are no files in {}", dtrain::quoted(path.string())),
+      return Error{Code::InvalidArgument, fmt::format("there are no files in {}", in_quotes(path.string())),
                    hint_for(kind)};
     }
     return Error{Code::InvalidArgument,
-                 fmt::format("{} stays out of the copy that is trained from: {}", dtrain::quoted(path.string()),
+                 fmt::format("{} stays out of the copy that is trained from: {}", in_quotes(path.string()),
                              why.at(path)),
                  fmt::format("a line !{} in .dtrainignore takes it in", path.begin()->string() + "/")};
   }

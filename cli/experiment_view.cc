@@ -35,11 +35,6 @@ std::string duration(uint64_t started, uint64_t finished, const View& view) {
   return human_duration(end > started ? end - started : 0);
 }
 
-bool is_over(const std::string& state) {
-  const auto parsed = parse_state(state);
-  return parsed && is_terminal(*parsed);
-}
-
 // What a replica, member or event tells beside its state.
 template <typename Told>
 std::string reason_beside(const Told& told) {

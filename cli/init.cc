@@ -27,17 +27,17 @@ struct InitOptions {
 Status write_new(const std::string& path, std::string_view text) {
   const Fd file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   if (!file && errno == EEXIST) {
-    return Error{Code::AlreadyExists, fmt::format("{} exists already", dtrain::quoted(path)),
+    return Error{Code::AlreadyExists, fmt::format("{} exists already", in_quotes(path)),
                  fmt::format("dtrain check -f {} looks for mistakes in it", path)};
   }
-  if (!file) return errno_error("cannot write " + dtrain::quoted(path), errno);
+  if (!file) return errno_error("cannot write " + in_quotes(path), errno);
   while (!text.empty()) {
     const ssize_t written = write(file.get(), text.data(), text.size());
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) {
       const int reason = errno;
       unlink(path.c_str());
-      return errno_error("cannot write " + dtrain::quoted(path), reason);
+      return errno_error("cannot write " + in_quotes(path), reason);
     }
     text.remove_prefix(static_cast<size_t>(written));
   }
@@ -60,7 +60,7 @@ Result<int> init(const InitOptions& options) {
   parse.file_name = options.file;
   if (auto spec = parse_spec(yaml, parse); !spec.ok()) {
     return Error{Code::InvalidArgument,
-                 fmt::format("{} can't be a project's name", dtrain::quoted(project)),
+                 fmt::format("{} can't be a project's name", in_quotes(project)),
                  "letters, digits, '-' and '_', at least two, beginning and ending with a letter "
                  "or digit: -n NAME"};
   }

@@ -24,11 +24,6 @@ Json time_of(uint64_t unix_ms) {
   return unix_ms == 0 ? Json() : Json(unix_ms);
 }
 
-bool is_over(const std::string& state) {
-  const auto parsed = parse_state(state);
-  return parsed && is_terminal(*parsed);
-}
-
 // By name; what is no number for JSON (nan, inf) is null there.
 Json metrics_of(const pb::ExperimentInfo& info) {
   Json metrics = Json::object();

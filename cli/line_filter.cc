@@ -21,7 +21,7 @@ Result<std::function<bool(std::string_view)>> compile_filter(const std::string& 
     char why[200];
     regerror(failed, compiled.get(), why, sizeof why);
     return Error{
-        Code::InvalidArgument, fmt::format("--grep {}: {}", dtrain::quoted(expression), why),
+        Code::InvalidArgument, fmt::format("--grep {}: {}", in_quotes(expression), why),
         "it is a regular expression as grep -E reads them; put \\ before . * ? + ( ) [ { |"};
   }
   return std::function<bool(std::string_view)>([compiled](std::string_view line) {

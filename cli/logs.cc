@@ -142,7 +142,7 @@ Result<uint64_t> parse_since(const std::string& text, uint64_t now_unix_ms) {
     std::time_t seconds = utc ? timegm(&parts) : mktime(&parts);
     if (seconds > 0) return static_cast<uint64_t>(seconds) * 1000;
   }
-  return Error{Code::InvalidArgument, fmt::format("--since {} is no time", dtrain::quoted(text)),
+  return Error{Code::InvalidArgument, fmt::format("--since {} is no time", in_quotes(text)),
                "how long ago: 10m, 2h; or when: 14:30, 2026-01-31T14:30:00Z"};
 }
 

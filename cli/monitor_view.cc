@@ -225,10 +225,9 @@ std::string first_rows(const std::string& text, size_t rows, const std::string& 
 }
 
 std::string monitor_json(const std::string& id, const pb::MonitorSample& sample) {
-  using Json = nlohmann::ordered_json;
-  Json replicas = Json::array();
+  nlohmann::ordered_json replicas = nlohmann::ordered_json::array();
   for (const pb::ReplicaUsage* replica : shown_replicas(sample)) {
-    Json gpus = Json::array();
+    nlohmann::ordered_json gpus = nlohmann::ordered_json::array();
     for (const pb::GpuUsage& gpu : replica->gpus()) {
       gpus.push_back({{"index", gpu.index()},
                       {"name", gpu.name()},
@@ -245,17 +244,17 @@ std::string monitor_json(const std::string& id, const pb::MonitorSample& sample)
                         {"state", replica->state()},
                         {"host", replica->host_name()},
                         {"live", live},
-                        {"cpu_percent", live ? Json(replica->cpu_percent()) : Json()},
-                        {"memory_bytes", live ? Json(replica->memory_bytes()) : Json()},
+                        {"cpu_percent", live ? nlohmann::ordered_json(replica->cpu_percent()) : nlohmann::ordered_json()},
+                        {"memory_bytes", live ? nlohmann::ordered_json(replica->memory_bytes()) : nlohmann::ordered_json()},
                         {"host_memory_bytes", replica->host_memory_bytes()},
-                        {"read_bytes", live ? Json(replica->read_bytes()) : Json()},
-                        {"written_bytes", live ? Json(replica->written_bytes()) : Json()},
+                        {"read_bytes", live ? nlohmann::ordered_json(replica->read_bytes()) : nlohmann::ordered_json()},
+                        {"written_bytes", live ? nlohmann::ordered_json(replica->written_bytes()) : nlohmann::ordered_json()},
                         {"gpus", gpus}});
   }
-  Json object = {
+  nlohmann::ordered_json object = {
       {"id", id}, {"project", sample.project()}, {"state", sample.state()},
-      {"reason", sample.reason().empty() ? Json() : Json(sample.reason())}, {"replicas", replicas}};
-  return object.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+      {"reason", sample.reason().empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(sample.reason())}, {"replicas", replicas}};
+  return object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace dtrain::cli

@@ -27,7 +27,7 @@ Error unknown_command(std::string_view word, std::span<const Command> commands) 
   for (const Command& command : commands) {
     if (!command.group.empty()) known.push_back(command.name);
   }
-  Error error = {Code::InvalidArgument, fmt::format("there is no command {}", quoted(word)),
+  Error error = {Code::InvalidArgument, fmt::format("there is no command {}", in_quotes(word)),
                  "dtrain --help lists them"};
   const std::string_view meant = nearest(word, known);
   if (!meant.empty()) error.message += fmt::format("; did you mean '{}'?", meant);

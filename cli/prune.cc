@@ -42,7 +42,7 @@ Result<pb::PruneRequest> request_of(const PruneOptions& options) {
     if (!older_than_ms || *older_than_ms <= 0) {
       return Error{Code::InvalidArgument,
                    fmt::format("--older-than {}: expected a duration such as 30d or 12h",
-                               dtrain::quoted(options.older_than)),
+                               in_quotes(options.older_than)),
                    ""};
     }
     request.set_older_than_ms(static_cast<uint64_t>(*older_than_ms));

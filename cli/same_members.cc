@@ -25,7 +25,7 @@ std::string same_members_warning(const Spec& spec) {
     for (const std::string& value : parameter.values) {
       if (known.insert(value).second) continue;
       return fmt::format("'{}' is {} more than once: these members are the same training",
-                         parameter.name, dtrain::quoted(value));
+                         parameter.name, in_quotes(value));
     }
   }
   return "";

@@ -45,7 +45,7 @@ std::string shell_value_warning(const Spec& spec) {
       return fmt::format(
           "the shell will read {} in {{{{ {} }}}} as a part of the command; \"${}\" is the value "
           "as it is",
-          dtrain::quoted(value), parameter.name, parameter_env_name(parameter.name));
+          in_quotes(value), parameter.name, parameter_env_name(parameter.name));
     }
   }
   return "";

@@ -24,19 +24,19 @@ constexpr size_t kFileMaxBytes = 16u << 20;
 
 Result<std::string> read_file(const fs::path& path) {
   Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file) return errno_error("cannot read " + dtrain::quoted(path.string()), errno);
+  if (!file) return errno_error("cannot read " + in_quotes(path.string()), errno);
   std::string text;
   char buffer[64 << 10];
   while (true) {
     ssize_t got = read(file.get(), buffer, sizeof buffer);
     if (got == 0) return text;
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return errno_error("cannot read " + dtrain::quoted(path.string()), errno);
+    if (got < 0) return errno_error("cannot read " + in_quotes(path.string()), errno);
     text.append(buffer, static_cast<size_t>(got));
     if (text.size() > kFileMaxBytes) {
       return Error{Code::InvalidArgument,
                    fmt::format("{} is larger than {}: not a configuration",
-                               dtrain::quoted(path.string()), human_size(kFileMaxBytes)),
+                               in_quotes(path.string()), human_size(kFileMaxBytes)),
                    "pass the YAML file with -f"};
     }
   }
@@ -54,13 +54,13 @@ Result<SpecSource> find_spec_file(const std::string& typed) {
   if (!typed.empty()) {
     path = typed;
     if (!fs::exists(path, failed)) {
-      return Error{Code::InvalidArgument, fmt::format("{} does not exist", dtrain::quoted(typed)),
+      return Error{Code::InvalidArgument, fmt::format("{} does not exist", in_quotes(typed)),
                    "dtrain init writes a starter file"};
     }
     if (fs::is_directory(path, failed)) {
       return Error{
           Code::InvalidArgument,
-          fmt::format("{} is a directory, and -f takes a YAML file", dtrain::quoted(typed)),
+          fmt::format("{} is a directory, and -f takes a YAML file", in_quotes(typed)),
           "name the file in it; without -f it is dtrain.yml in the current directory or above"};
     }
   } else {
@@ -71,7 +71,7 @@ Result<SpecSource> find_spec_file(const std::string& typed) {
     if (path.empty()) {
       return Error{Code::InvalidArgument,
                    fmt::format("there is no dtrain.yml and no riseml.yml in {} or above it",
-                               dtrain::quoted(here.string())),
+                               in_quotes(here.string())),
                    "dtrain init writes a dtrain.yml; or run without one: dtrain train -- COMMAND"};
     }
   }
@@ -152,7 +152,7 @@ Status refuse_repeated(const Assignments& pairs) {
     }
     if (count < 2) continue;
     const bool plain = values.find_first_of("[]{}") == std::string::npos;
-    return Error{Code::InvalidArgument, fmt::format("-p {} is given {} times", dtrain::quoted(name), count),
+    return Error{Code::InvalidArgument, fmt::format("-p {} is given {} times", in_quotes(name), count),
                  fmt::format("a list of values is written -p {}",
                              shell_quoted(fmt::format("{}=[{}]", name, plain ? values : "A,B")))};
   }
@@ -168,7 +168,7 @@ Result<std::vector<std::pair<std::string, std::string>>> parse_assignments(
     size_t equals = word.find('=');
     if (equals == std::string::npos || equals == 0) {
       return Error{Code::InvalidArgument,
-                   fmt::format("{} takes name=value, not {}", option, dtrain::quoted(word)),
+                   fmt::format("{} takes name=value, not {}", option, in_quotes(word)),
                    fmt::format("for example {} {}", option, example_for(word, option))};
     }
     pairs.emplace_back(word.substr(0, equals), word.substr(equals + 1));

@@ -23,11 +23,6 @@ namespace {
 constexpr std::string_view kSays = "TensorBoard: ";
 constexpr size_t kSaidMaxBytes = 64 << 10;
 
-bool is_over(const std::string& state) {
-  const auto parsed = parse_state(state);
-  return parsed && is_terminal(*parsed);
-}
-
 // Waits until the replica has printed its address. Its own words where it ends before.
 Result<std::string> address_of(Connection& connection, const std::string& replica) {
   pb::WatchRequest request;

@@ -20,11 +20,6 @@ namespace {
 // Written at the latest when this much has come together, so that a long backlog flows.
 constexpr size_t kWriteBytes = 256u << 10;
 
-bool is_over(const pb::ExperimentInfo& info) {
-  auto state = parse_state(info.state());
-  return state && is_terminal(*state);
-}
-
 class Session {
  public:
   Session(Connection& connection, const CommandContext& context, WatchOptions options)
@@ -257,7 +252,7 @@ Result<WatchEnd> watch(Connection& connection, const CommandContext& context,
 }
 
 int exit_code_of(const pb::ExperimentInfo& outcome) {
-  if (!is_over(outcome)) return 0;
+  if (!is_over(outcome.state())) return 0;
   if (outcome.state() == to_string(State::Finished)) {
     // A set counts as finished when any member is; its exit code is 0 only if all are.
     bool some_failed = outcome.members() > 0 && outcome.members_finished() < outcome.members();

@@ -7,7 +7,7 @@ namespace dtrain::daemon {
 
 namespace {
 
-constexpr size_t kBatchBytes = size_t{1} << 20;
+constexpr size_t kScanBytes = size_t{1} << 20;
 
 // What makes an environment, or shows curves, says nothing about the training.
 bool counts(const ReplicaId& replica) {
@@ -52,7 +52,7 @@ Status Metrics::read_journal(uint32_t number, uint64_t from, const std::set<uint
   TRY(const uint64_t end, (*reader)->size());
   while (from < end) {
     pb::WatchBatch batch;
-    const auto next = (*reader)->read(from, end, kBatchBytes, {{{number, 0}, {}, {}}}, batch);
+    const auto next = (*reader)->read(from, end, kScanBytes, {{{number, 0}, {}, {}}}, batch);
     // The torn end of a file that nobody has mended yet. Its bytes will be sent again.
     if (!next.ok() && next.error().code != Code::DataLoss) return next.error();
     for (const pb::WatchItem& item : batch.items()) {

@@ -27,6 +27,12 @@ constexpr std::array<std::string_view, 3> kInheritedPrefixes = {"LC_", "PIP_", "
 constexpr std::string_view kDefaultPath =
     "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
+void overlay(Environment& env, const Environment& more) {
+  for (const auto& [name, value] : more) env[name] = value;
+}
+
+}  // namespace
+
 std::string search_path(const PythonChoice& python, const Environment& env) {
   const auto found = env.find("PATH");
   std::string path;
@@ -35,12 +41,6 @@ std::string search_path(const PythonChoice& python, const Environment& env) {
   for (const std::string& directory : python.path_last) path += ":" + directory;
   return path;
 }
-
-void overlay(Environment& env, const Environment& more) {
-  for (const auto& [name, value] : more) env[name] = value;
-}
-
-}  // namespace
 
 Environment inherited_environment(const Environment& all) {
   Environment out;

@@ -27,6 +27,8 @@ struct PythonChoice {
   std::vector<std::string> path_last;
   Environment variables;  // VIRTUAL_ENV or CONDA_PREFIX
 };
+// PATH, for one whose environment is `env` so far.
+std::string search_path(const PythonChoice& python, const Environment& env);
 
 // Everything about one launch that its replicas' environments depend on.
 struct EnvironmentInputs {

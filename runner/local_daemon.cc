@@ -17,13 +17,13 @@ namespace {
 
 // A command that a person types starts a daemon at once, and `daemon stop` ends its runner within
 // this time: only a daemon that nobody else replaces is ours to start.
-constexpr int64_t kBackoffFirstMs = 500;
-constexpr int64_t kBackoffMaxMs = 30'000;
+constexpr int64_t kRestartFirstMs = 500;
+constexpr int64_t kRestartMaxMs = 30'000;
 
 }  // namespace
 
 LocalDaemon::LocalDaemon(boost::asio::io_context& loop, Home home)
-    : loop_(loop), home_(std::move(home)), timer_(loop), backoff_ms_(kBackoffFirstMs) {}
+    : loop_(loop), home_(std::move(home)), timer_(loop), backoff_ms_(kRestartFirstMs) {}
 
 void LocalDaemon::lost() {
   lost_ = true;
@@ -32,13 +32,13 @@ void LocalDaemon::lost() {
 
 void LocalDaemon::found() {
   lost_ = false;
-  backoff_ms_ = kBackoffFirstMs;
+  backoff_ms_ = kRestartFirstMs;
   timer_.cancel();
 }
 
 void LocalDaemon::look_later() {
   timer_.expires_after(std::chrono::milliseconds(backoff_ms_));
-  backoff_ms_ = std::min(backoff_ms_ * 2, kBackoffMaxMs);
+  backoff_ms_ = std::min(backoff_ms_ * 2, kRestartMaxMs);
   timer_.async_wait([this](boost::system::error_code error) {
     if (!error && lost_) look();
   });

@@ -15,7 +15,7 @@ namespace dtrain::runner {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr int kOpenDirectory = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
+constexpr int kOpenLinked = O_RDONLY | O_DIRECTORY | O_CLOEXEC;
 
 bool same_time(const timespec& a, const timespec& b) {
   return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
@@ -49,14 +49,14 @@ class OutputCopy {
   }
 
   Status directory(int from, int to, const char* name, const struct stat& st, const std::string& path) {
-    const Fd source(::openat(from, name, kOpenDirectory | O_NOFOLLOW));
+    const Fd source(::openat(from, name, kOpenDirectory));
     if (!source) return errno_error(path, errno);
     const mode_t mode = (st.st_mode & 0777) | 0700;
     if (::mkdirat(to, name, mode) != 0 && errno != EEXIST) return errno_error(path, errno);
-    Fd copy(::openat(to, name, kOpenDirectory | O_NOFOLLOW));
+    Fd copy(::openat(to, name, kOpenDirectory));
     if (!copy && errno == ENOTDIR) {  // something else has its name, or a link
       if (::unlinkat(to, name, 0) != 0 || ::mkdirat(to, name, mode) != 0) return errno_error(path, errno);
-      copy.reset(::openat(to, name, kOpenDirectory | O_NOFOLLOW));
+      copy.reset(::openat(to, name, kOpenDirectory));
     }
     if (!copy) return errno_error(path, errno);
     Listing names;
@@ -131,9 +131,9 @@ Status copy_output(const fs::path& from, const fs::path& to, const std::string& 
     std::error_code error;
     fs::create_directories(target, error);
     if (error) return errno_error(name, error.value());
-    const Fd source(::open((from / inner.parent_path()).c_str(), kOpenDirectory));
+    const Fd source(::open((from / inner.parent_path()).c_str(), kOpenLinked));
     if (!source) return errno_error(name, errno);
-    const Fd place(::open(target.c_str(), kOpenDirectory));
+    const Fd place(::open(target.c_str(), kOpenLinked));
     if (!place) return errno_error(name, errno);
     return OutputCopy(unfinished.c_str(), not_copied)
         .add(source.get(), place.get(), inner.filename().c_str(), inner.string());

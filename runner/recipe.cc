@@ -66,13 +66,6 @@ Result<std::string> ask_abi(const std::string& python, const Environment& inheri
   return abi;
 }
 
-std::string search_path(const PythonChoice& choice, const Environment& inherited) {
-  const auto found = inherited.find("PATH");
-  return fmt::format("{}:{}:{}", fmt::join(choice.path_first, ":"),
-                     found == inherited.end() ? "" : found->second,
-                     fmt::join(choice.path_last, ":"));
-}
-
 std::string machine() {
   struct utsname names {};
   ::uname(&names);

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <system_error>
 
+#include "runner/small_file.h"
 #include "schema/clock.h"
 #include "schema/fd.h"
 
@@ -15,25 +16,12 @@ namespace dtrain::runner {
 
 namespace fs = std::filesystem;
 
-namespace {
-
-Result<std::string> read_file(const fs::path& path) {
-  const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  struct stat st {};
-  if (!file || ::fstat(file.get(), &st) != 0) return errno_error("open " + path.native(), errno);
-  std::string bytes(static_cast<size_t>(st.st_size), '\0');
-  const ssize_t got = ::read(file.get(), bytes.data(), bytes.size());
-  if (got != st.st_size) return errno_error("read " + path.native(), got < 0 ? errno : EIO);
-  return bytes;
-}
-
-}  // namespace
-
 Result<TreeNote> read_note(const fs::path& path) {
-  TRY(std::string bytes, read_file(path));
-  const size_t end = bytes.find('\n');
+  TRY(const auto bytes, read_file(path));
+  if (!bytes) return errno_error("open " + path.native(), ENOENT);
+  const size_t end = bytes->find('\n');
   if (end == std::string::npos) return Error{Code::DataLoss, path.native() + " is damaged", ""};
-  return TreeNote{bytes.substr(0, end), bytes.substr(end + 1)};
+  return TreeNote{bytes->substr(0, end), bytes->substr(end + 1)};
 }
 
 Status write_note(const fs::path& path, std::string_view manifest) {

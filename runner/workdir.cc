@@ -25,7 +25,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr int kOpenDirectory = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
 
 fs::path project_of(const fs::path& place) {
   return place / "project";
@@ -47,7 +46,7 @@ std::optional<WorkdirKind> parse_kind(std::string_view word) {
 
 // ---- making
 
-Status make_directory(const fs::path& path) {
+Status create(const fs::path& path) {
   if (::mkdir(path.c_str(), 0755) == 0) return ok();
   return errno_error("create " + path.native(), errno);
 }
@@ -58,9 +57,9 @@ Status make_place(const fs::path& place) {
     std::error_code failed;
     fs::create_directories(place.parent_path(), failed);
     if (failed) return errno_error("create " + place.parent_path().native(), failed.value());
-    TRY(make_directory(place));
+    TRY(create(place));
   }
-  return make_directory(project_of(place));
+  return create(project_of(place));
 }
 
 Status mount_overlay(const fs::path& tree, const fs::path& place) {
@@ -72,8 +71,8 @@ Status mount_overlay(const fs::path& tree, const fs::path& place) {
   if ((tree.native() + place.native()).find_first_of(",:\\\"") != std::string::npos) {
     return Error{Code::Unimplemented, "an overlay can't lie under such a path", ""};
   }
-  TRY(make_directory(upper));
-  TRY(make_directory(work));
+  TRY(create(upper));
+  TRY(create(work));
   // redirect_dir: without it a program can't rename a directory of its snapshot.
   const std::string options = paths + ",index=off,metacopy=off,redirect_dir=on";
   const fs::path target = project_of(place);
@@ -149,7 +148,7 @@ Result<Workdir> make_view(const ViewSource& source, const fs::path& place,
   if (const char* wanted = std::getenv("DTRAIN_WORKDIR"); !only && wanted != nullptr) {
     only = parse_kind(wanted);
     if (!only) {
-      return Error{Code::InvalidArgument, fmt::format("DTRAIN_WORKDIR={}", dtrain::quoted(wanted)),
+      return Error{Code::InvalidArgument, fmt::format("DTRAIN_WORKDIR={}", in_quotes(wanted)),
                    "one of: overlay, reflink, copy"};
     }
   }

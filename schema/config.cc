@@ -10,7 +10,6 @@
 #include <utility>
 #include <vector>
 
-#include "schema/decimal.h"
 #include "schema/fd.h"
 #include "schema/problems.h"
 #include "schema/shapes.h"
@@ -24,9 +23,8 @@ namespace {
 
 using namespace shapes;
 
-constexpr uint64_t kMiB = uint64_t{1} << 20;
 // Two segments of a spool: below that it would be dropped while it is written.
-constexpr uint64_t kSpoolLimitMinBytes = 16 * kMiB;
+constexpr uint64_t kSpoolLimitMinBytes = uint64_t{16} << 20;
 constexpr int64_t kRunnerTimeoutMinMs = 1'000;
 
 const TextFormat kPortRange{
@@ -68,11 +66,7 @@ Shape make_config_shape() {
 std::optional<uint64_t> read_size(const YamlNode* map, std::string_view key) {
   const YamlNode* node = value_of(map, key);
   if (!node) return std::nullopt;
-  if (!as_number(*node)) return parse_memory(node->text);
-  const auto mib = parse_decimal(node->text);
-  const auto bytes = mib ? multiply(*mib, int64_t{kMiB}) : std::nullopt;
-  if (!bytes) return std::nullopt;
-  return static_cast<uint64_t>(*bytes);
+  return as_number(*node) ? parse_mib(node->text) : parse_memory(node->text);
 }
 
 Config read_tree(const YamlNode& root, Problems& problems) {

@@ -17,9 +17,9 @@ namespace {
 constexpr int kOpenFile = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
 
 // The manifest and the keys once more, each unread file's entry put in at its place.
-class Completion {
+class ManifestFiller {
  public:
-  explicit Completion(const Walk& walk) : walk_(walk) {
+  explicit ManifestFiller(const Walk& walk) : walk_(walk) {
     manifest.reserve(walk.manifest.size() + 128 * walk.unread.size());
     keys.reserve(walk.keys.size() + walk.unread.size());
   }
@@ -86,7 +86,7 @@ Result<uint64_t> read_content(const std::filesystem::path& root, const SnapshotO
     const bool worth_it = bytes >= 1u << 20 || files % 64 == 0;
     if (options.progress && worth_it) options.progress(hashed_bytes);
   });
-  Completion completion(walk);
+  ManifestFiller filler(walk);
   for (const UnreadFile& unread : walk.unread) {
     TRY(const std::optional<Content> content, read_file(project.get(), unread.path, hash));
     walk.total_bytes -= unread.size;
@@ -95,13 +95,13 @@ Result<uint64_t> read_content(const std::filesystem::path& root, const SnapshotO
       continue;
     }
     const ManifestEntry entry = entry_of(unread.path, *content);
-    completion.put(unread, entry, stat_key_if_settled(content->st, walk.start_ns));
+    filler.put(unread, entry, stat_key_if_settled(content->st, walk.start_ns));
     walk.total_bytes += entry.size;
     ++files;
   }
-  completion.copy_rest();
-  walk.manifest = std::move(completion.manifest);
-  walk.keys = std::move(completion.keys);
+  filler.copy_rest();
+  walk.manifest = std::move(filler.manifest);
+  walk.keys = std::move(filler.keys);
   return files;
 }
 

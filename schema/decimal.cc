@@ -14,10 +14,6 @@ constexpr int kMaxScale = 18;
 // Longer exponents could only name numbers that don't fit.
 constexpr int kMaxExponent = 40;
 
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
-
 // Takes the digits at the front of `text` off it and appends them to `digits`.
 void take_digits(std::string_view& text, std::string& digits) {
   while (!text.empty() && is_digit(text[0])) {

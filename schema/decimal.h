@@ -11,6 +11,8 @@
 
 namespace dtrain {
 
+inline bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
 // mantissa * 10^-scale, with 0 <= scale <= 18 and no trailing zero after the point.
 struct Decimal {
   int64_t mantissa = 0;

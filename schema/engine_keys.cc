@@ -2,6 +2,7 @@
 
 #include <charconv>
 
+#include "schema/decimal.h"
 #include "schema/engine_limits.h"
 #include "schema/result.h"
 #include "schema/shapes.h"
@@ -174,7 +175,6 @@ Shape schedule() {
 
 std::optional<TrainingSpan> parse_training_span(std::string_view text) {
   TrainingSpan span;
-  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
   size_t digits = 0;
   while (digits < text.size() && is_digit(text[digits])) ++digits;
   size_t end = digits;

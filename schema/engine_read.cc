@@ -13,7 +13,6 @@ namespace dtrain {
 
 namespace {
 
-constexpr const char* kPath = kEnginePath;
 
 bool holds_placeholder(const YamlNode& node) {
   return node.kind == YamlNode::Kind::Scalar && !placeholders(node.text).empty();
@@ -35,7 +34,7 @@ void each_value(Node& node, const Shape& shape, const std::string& path, const V
     each_value(node.items[i], chosen->parts[0], join_path(path, i), visit);
   }
   for (auto& entry : node.entries) {
-    if (path == kPath && decides_roles(entry)) continue;
+    if (path == kEnginePath && decides_roles(entry)) continue;
     for (const Key& key : chosen->keys) {
       if (key.name != entry.key) continue;
       each_value(entry.value, key.shape, join_path(path, entry.key), visit);
@@ -45,7 +44,7 @@ void each_value(Node& node, const Shape& shape, const std::string& path, const V
 
 template <typename Node, typename Visit>
 void each_value(Node& section, const Visit& visit) {
-  each_value(section, engine_shape(), kPath, visit);
+  each_value(section, engine_shape(), kEnginePath, visit);
 }
 
 EngineRoles roles_of(const Spec& spec) {
@@ -96,7 +95,7 @@ void try_values(const YamlNode& section, const std::map<std::string, std::string
   YamlNode one = section;
   fill(one, values);
   const size_t before = problems.size();
-  check_again(one, engine_shape(), kPath, problems);
+  check_again(one, engine_shape(), kEnginePath, problems);
   if (problems.size() != before || is_broken(one) || lacks_key(one, engine_shape())) return;
   read_engine_section(one, roles, problems);
 }
@@ -124,7 +123,7 @@ void check_combinations(const YamlNode& section, const Spec& spec, SpecReading& 
   if (__builtin_mul_overflow(count, reading.kinds, &all)) all = UINT64_MAX;
   if (all > kMaxEngineCombinations) {
     reading.problems.add(
-        section.place, kPath,
+        section.place, kEnginePath,
         fmt::format("the parameters that stand here make {} combinations, expected "
                     "at most {}; take fewer values of each",
                     all, kMaxEngineCombinations));
@@ -165,7 +164,7 @@ void refuse_placeholders_of_counts(YamlNode& node, const std::string& path, std:
 void refuse_placeholders_of_roles(const YamlNode& section, SpecReading& reading) {
   const auto refuse = [&](const YamlNode* node, const char* key, const char* example) {
     if (node == nullptr || !holds_placeholder(*node)) return;
-    refuse_placeholder(*node, fmt::format("{}.{}", kPath, key), example, reading.problems);
+    refuse_placeholder(*node, fmt::format("{}.{}", kEnginePath, key), example, reading.problems);
   };
   const YamlNode* strategy = section.find("strategy");
   if (strategy == nullptr) return;
@@ -208,7 +207,7 @@ void check_spec_tree(YamlNode& root, Problems& problems) {
     });
     for (YamlEntry& entry : section->entries) {
       if (!decides_roles(entry)) continue;
-      refuse_placeholders_of_counts(entry.value, join_path(kPath, entry.key), entry.key, problems);
+      refuse_placeholders_of_counts(entry.value, join_path(kEnginePath, entry.key), entry.key, problems);
     }
   }
   for (YamlNode* node : aside) node->refused = true;  // so that the check passes it over
@@ -273,7 +272,7 @@ Result<EngineSpec> engine_spec_of(const Spec& member) {
   auto root = parse_yaml(member.engine.section, 0, problems);
   if (root && problems.empty()) {
     YamlNode section = *root;
-    check_part(section, engine_shape(), kPath, problems);
+    check_part(section, engine_shape(), kEnginePath, problems);
     if (problems.empty()) {
       EngineSpec spec = read_engine_section(section, roles_of(member), problems);
       if (problems.empty()) return spec;

@@ -12,7 +12,6 @@ namespace dtrain {
 
 namespace {
 
-constexpr const char* kPath = kEnginePath;
 
 // One section with all its values in place. A problem is reported where it stands, and the value is
 // as if left out.
@@ -54,7 +53,7 @@ class SectionReader {
   Choice choice(std::string_view key, std::string_view expected) {
     const YamlNode* node = value_of(&section_, key);
     if (node == nullptr) return {};
-    const std::string path = join_path(kPath, key);
+    const std::string path = join_path(kEnginePath, key);
     if (node->kind == YamlNode::Kind::Scalar) return {node->text, nullptr, path};
     if (node->entries.size() != 1) {
       problems_.add(
@@ -91,7 +90,7 @@ class SectionReader {
     if (node == nullptr) return "";
     if (node->text.size() > engine_limits::kPathBytesMax) {
       problems_.add(
-          node->place, join_path(join_path(kPath, name), key),
+          node->place, join_path(join_path(kEnginePath, name), key),
           fmt::format("expected a path of at most {} bytes", engine_limits::kPathBytesMax));
     }
     return node->text;
@@ -180,7 +179,7 @@ class SectionReader {
   void read_length(EngineSpec& spec) {
     const YamlNode* steps = value_of(&section_, "steps");
     if (steps != nullptr && value_of(&section_, "epochs") != nullptr) {
-      problems_.add(steps->place, join_path(kPath, "steps"),
+      problems_.add(steps->place, join_path(kEnginePath, "steps"),
                     "epochs are given, too; write one of the two");
     }
     spec.epochs = number(&section_, "epochs", spec.epochs);
@@ -228,7 +227,7 @@ class SectionReader {
     const YamlNode* map = value_of(&section_, "checkpoint");
     spec.checkpoint_keep = integer<int>(map, "keep", spec.checkpoint_keep);
     spec.checkpoint_from = path_in(map, "checkpoint", "from");
-    const auto every = span_in(map, "every", join_path(kPath, "checkpoint"), MayBeNothing::No);
+    const auto every = span_in(map, "every", join_path(kEnginePath, "checkpoint"), MayBeNothing::No);
     if (!every) return;
     if (every->epochs) {
       spec.checkpoint_epochs = every->count;
@@ -269,7 +268,7 @@ class SectionReader {
         plain_seconds ? *plain_seconds : static_cast<double>(read_ms.value_or(0)) / 1000.0;
     const engine_limits::Range range = engine_limits::kDeadlineSeconds;
     if (seconds < range.least || seconds > range.most) {
-      problems_.add(node->place, join_path(kPath, "deadline"),
+      problems_.add(node->place, join_path(kEnginePath, "deadline"),
                     fmt::format("got {}, expected 100ms to 24h", node->text));
       return;
     }
@@ -304,7 +303,7 @@ EngineSpec read_engine_section(const YamlNode& section, const EngineRoles& roles
   if (problems.size() != before) return spec;
   for (const auto& found : {check_engine(spec), check_engine_roles(spec, roles)}) {
     for (const EngineProblem& problem : found) {
-      problems.add(place_of(section, problem.key), fmt::format("{}.{}", kPath, problem.key),
+      problems.add(place_of(section, problem.key), fmt::format("{}.{}", kEnginePath, problem.key),
                    problem.text);
     }
   }

@@ -52,7 +52,7 @@ constexpr std::array<Word<bool>, 2> kScalings{{{"strong", false}, {"weak", true}
 
 // Both know the same calls, one for each kind of field, so that what is written and what is read
 // are one list: fields_of() below.
-class Writer {
+class JsonWriter {
  public:
   template <typename Number>
   void number(std::string_view key, Number& field, Range) {
@@ -72,7 +72,7 @@ class Writer {
   }
   template <typename Fields>
   void part(std::string_view key, const Fields& fields) {
-    Writer inner;
+    JsonWriter inner;
     fields(inner);
     json[std::string(key)] = std::move(inner.json);
   }
@@ -169,7 +169,7 @@ class Reader {
     if (!problem_.empty()) return;
     for (const auto& [key, value] : json_.items()) {
       if (std::find(taken_.begin(), taken_.end(), key) != taken_.end()) continue;
-      problem_ = fmt::format("{}: unknown key", at(dtrain::quoted(key)));
+      problem_ = fmt::format("{}: unknown key", at(in_quotes(key)));
       return;
     }
   }
@@ -285,12 +285,12 @@ void fields_of(Io& io, EngineSpec& spec) {
   io.number("deadline", spec.deadline_seconds, limits::kDeadlineSeconds);
 }
 
-void Writer::model(ModelSpec& field) {
+void JsonWriter::model(ModelSpec& field) {
   const char* name = std::holds_alternative<MlpSpec>(field)     ? "mlp"
                      : std::holds_alternative<LenetSpec>(field) ? "lenet"
                                                                 : "gpt";
-  part("model", [&](Writer& outer) {
-    std::visit([&](auto& one) { outer.part(name, [&](Writer& inner) { fields_of(inner, one); }); },
+  part("model", [&](JsonWriter& outer) {
+    std::visit([&](auto& one) { outer.part(name, [&](JsonWriter& inner) { fields_of(inner, one); }); },
                field);
   });
 }
@@ -314,7 +314,7 @@ void Reader::model(ModelSpec& field) {
   });
 }
 
-Error refused(std::string_view problem) {
+Error unusable(std::string_view problem) {
   return {Code::InvalidArgument, fmt::format("{}: {}", kEngineVariable, problem), ""};
 }
 
@@ -322,25 +322,25 @@ Error refused(std::string_view problem) {
 
 std::string to_json(const EngineSpec& spec) {
   EngineSpec copy = spec;  // fields_of() takes what it may read into
-  Writer writer;
+  JsonWriter writer;
   fields_of(writer, copy);
   return writer.json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 Result<EngineSpec> engine_spec_from_json(std::string_view text) {
   if (text.size() > kJsonBytesMax) {
-    return refused(fmt::format("this is more than {} bytes", kJsonBytesMax));
+    return unusable(fmt::format("this is more than {} bytes", kJsonBytesMax));
   }
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded()) return refused("this is no JSON");
-  if (!json.is_object()) return refused("expected an object");
+  if (json.is_discarded()) return unusable("this is no JSON");
+  if (!json.is_object()) return unusable("expected an object");
   EngineSpec spec;
   Reader reader(json, "");
   fields_of(reader, spec);
   reader.end();
-  if (!reader.problem().empty()) return refused(reader.problem());
+  if (!reader.problem().empty()) return unusable(reader.problem());
   if (const auto problems = check_engine(spec); !problems.empty()) {
-    return refused(fmt::format("{}: {}", problems.front().key, problems.front().text));
+    return unusable(fmt::format("{}: {}", problems.front().key, problems.front().text));
   }
   return spec;
 }

@@ -1,11 +1,15 @@
 // An open file descriptor with one owner.
 #pragma once
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <utility>
 
 namespace dtrain {
+
+// Of a directory, and not of a link to one.
+inline constexpr int kOpenDirectory = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
 
 class Fd {
  public:

@@ -13,13 +13,13 @@ namespace dtrain {
 namespace {
 
 constexpr int kAttempts = 4;
-constexpr size_t kReadBytes = 256u << 10;
+constexpr size_t kChunkBytes = 256u << 10;
 constexpr uint64_t kProgressBytes = 16u << 20;
 
 }  // namespace
 
 FileHash::FileHash(std::function<void(uint64_t bytes)> progress)
-    : buffer_(kReadBytes), progress_(std::move(progress)) {}
+    : buffer_(kChunkBytes), progress_(std::move(progress)) {}
 
 Result<bool> FileHash::pass(int fd, const std::string& path, uint64_t size) {
   uint64_t done = 0;
@@ -51,12 +51,12 @@ Result<Sha256> FileHash::hash(int fd, const std::string& path, struct stat& st) 
     if (whole && st.st_size == after.st_size && stat_key(st) == stat_key(after)) return digest;
   }
   return Error{Code::Aborted,
-               fmt::format("{} keeps changing while it is read", dtrain::quoted(path)),
+               fmt::format("{} keeps changing while it is read", in_quotes(path)),
                fmt::format("stop what writes it, or {}", kHowToLeaveOut)};
 }
 
 Error cannot_read(const std::string& path, int errno_value) {
-  Error error = errno_error(fmt::format("can't read {}", dtrain::quoted(path)), errno_value);
+  Error error = errno_error(fmt::format("can't read {}", in_quotes(path)), errno_value);
   if (errno_value == EACCES || errno_value == EPERM) {
     error.hint = fmt::format("make it readable (chmod u+r), or {}", kHowToLeaveOut);
   }

@@ -103,7 +103,7 @@ Result<Home> home_from_environment() {
     if (named.is_relative()) {
       return Error{
           Code::InvalidArgument,
-          fmt::format("DTRAIN_HOME is a relative path: {}", dtrain::quoted(named.native())),
+          fmt::format("DTRAIN_HOME is a relative path: {}", in_quotes(named.native())),
           "set it to an absolute one"};
     }
     return open_home(named);

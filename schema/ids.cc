@@ -38,7 +38,7 @@ const RoleRow& row(Role role) {
 constexpr std::string_view kForms = "an ID looks like 4, 4.2, 4.worker, 4.worker.1 or 4.2.ps.1";
 
 Error refuse(std::string_view text, std::string_view why, std::string_view hint = kForms) {
-  return {Code::InvalidArgument, fmt::format("{} is not an ID: {}", quoted(text), why),
+  return {Code::InvalidArgument, fmt::format("{} is not an ID: {}", in_quotes(text), why),
           std::string(hint)};
 }
 
@@ -140,7 +140,7 @@ Result<IdPattern> parse_id_pattern(std::string_view text) {
   if (next < parts.size()) {
     pattern.role = parse_role(parts[next]);
     if (!pattern.role) {
-      return refuse(text, fmt::format("there is no role {}", quoted(parts[next])),
+      return refuse(text, fmt::format("there is no role {}", in_quotes(parts[next])),
                     "roles: train, master, chief, launcher, worker, ps, evaluator, build, "
                     "tensorboard");
     }

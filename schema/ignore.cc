@@ -92,7 +92,7 @@ std::string describe(const IgnoreRules::Verdict& verdict) {
   if (verdict.pattern == nullptr) return "";
   if (verdict.layer != IgnoreRules::Layer::Default) {
     return fmt::format("{}:{} {}", verdict.file, verdict.pattern->line,
-                       quoted(verdict.pattern->text));
+                       in_quotes(verdict.pattern->text));
   }
   if (verdict.pattern->glob == "__pycache__") return "Python's bytecode cache";
   return verdict.pattern->glob == "wandb" ? "logs of earlier runs" : "outputs of earlier runs";

@@ -99,7 +99,7 @@ bool read_field(std::string_view& bytes, ManifestEntry& entry) {
 }
 
 Error bad(std::string_view path, std::string_view why) {
-  return {Code::InvalidArgument, fmt::format("bad manifest: {} {}", quoted(path), why), ""};
+  return {Code::InvalidArgument, fmt::format("bad manifest: {} {}", in_quotes(path), why), ""};
 }
 
 // Why a path may not be in a manifest; empty when it may.

@@ -13,7 +13,6 @@ namespace dtrain {
 
 namespace {
 
-constexpr int kOpenDirectory = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
 
 std::string_view parent_path(std::string_view path) {
   const size_t slash = path.rfind('/');
@@ -28,7 +27,7 @@ const char* base_name(const std::string& path) {
 
 Error failed(std::string_view what, std::string_view path) {
   const int error = errno;
-  return errno_error(fmt::format("{} {}", what, dtrain::quoted(path)), error);
+  return errno_error(fmt::format("{} {}", what, in_quotes(path)), error);
 }
 
 Result<Fd> open_below(int root, std::string_view path) {
@@ -58,7 +57,7 @@ Status empty_directory(Fd directory, dev_t device) {
     if (::fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) != 0) return failed("look at", name);
     if (st.st_dev != device) {
       return Error{Code::FailedPrecondition,
-                   fmt::format("remove {}: something is mounted there", dtrain::quoted(name)), ""};
+                   fmt::format("remove {}: something is mounted there", in_quotes(name)), ""};
     }
     Fd below(::openat(fd, name, kOpenDirectory));
     if (!below && errno == EACCES && ::fchmodat(fd, name, 0700, 0) == 0) {
@@ -144,7 +143,7 @@ Status write_tree(const pb::Manifest& manifest, const std::filesystem::path& tar
     TRY(const Sha256 name, sha256_from_bytes(entry.sha256()));
     TRY(const Fd file, tree.create_file(entry));
     if (auto written = blob(name, entry.size(), file.get()); !written.ok()) {
-      return std::move(written).error().with_context(dtrain::quoted(entry.path()));
+      return std::move(written).error().with_context(in_quotes(entry.path()));
     }
   }
   return tree.finish();

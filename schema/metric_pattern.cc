@@ -36,14 +36,14 @@ Result<MetricPattern> MetricPattern::compile(std::string_view text) {
   auto compiled = std::make_unique<RE2>(re2::StringPiece(text.data(), text.size()), options());
   if (!compiled->ok()) {
     return Error{Code::InvalidArgument,
-                 fmt::format("{} is no regular expression: {}", quoted(text), compiled->error()),
+                 fmt::format("{} is no regular expression: {}", in_quotes(text), compiled->error()),
                  ""};
   }
   if (compiled->NumberOfCapturingGroups() > 1) {
     return Error{Code::InvalidArgument,
                  fmt::format("{} has {} groups, expected one around the value; (?:...) groups "
                              "without taking",
-                             quoted(text), compiled->NumberOfCapturingGroups()),
+                             in_quotes(text), compiled->NumberOfCapturingGroups()),
                  ""};
   }
   return MetricPattern(std::move(compiled));

@@ -9,7 +9,7 @@ namespace dtrain {
 namespace {
 
 // More is a wall of text; hostile input could make millions.
-constexpr size_t kShown = 50;
+constexpr size_t kProblemsShown = 50;
 constexpr size_t kKept = 1000;
 
 }  // namespace
@@ -25,7 +25,7 @@ Error joined(std::vector<Error> errors) {
 }
 
 int Problems::add_source(std::string_view argument) {
-  const std::string shown = quoted(argument);
+  const std::string shown = in_quotes(argument);
   sources_.push_back(shown.substr(1, shown.size() - 2));
   return static_cast<int>(sources_.size()) - 1;
 }
@@ -69,7 +69,7 @@ Error Problems::to_error(std::string hint) const {
   INVARIANT(!empty(), "there is something to report");
   const std::vector<const Problem*> ordered = in_order();
   std::string message;
-  for (size_t i = 0; i < std::min(ordered.size(), kShown); ++i) {
+  for (size_t i = 0; i < std::min(ordered.size(), kProblemsShown); ++i) {
     const Problem& problem = *ordered[i];
     if (i > 0) message += '\n';
     message += sources_[static_cast<size_t>(problem.place.source)];
@@ -80,8 +80,8 @@ Error Problems::to_error(std::string hint) const {
     if (!problem.path.empty()) message += problem.path + ": ";
     message += problem.text;
   }
-  if (ordered.size() > kShown) {
-    message += fmt::format("\n{}: and {} more problems", sources_[0], ordered.size() - kShown);
+  if (ordered.size() > kProblemsShown) {
+    message += fmt::format("\n{}: and {} more problems", sources_[0], ordered.size() - kProblemsShown);
   }
   return {Code::InvalidArgument, std::move(message), std::move(hint)};
 }

@@ -53,7 +53,7 @@ std::string as_utf8(std::string_view text) {
   return out;
 }
 
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   std::string out = "'";
   for (size_t at = 0; at < text.size();) {
     if (out.size() > kQuotedMaxBytes) return out + "...'";

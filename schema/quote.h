@@ -9,7 +9,7 @@ namespace dtrain {
 // 'text' in single quotes: control characters and bytes that are not UTF-8 as \xNN, cut with "..."
 // after about 60 characters. What a message repeats must neither move the cursor nor fill the
 // screen.
-std::string quoted(std::string_view text);
+std::string in_quotes(std::string_view text);
 
 // Length in bytes of the UTF-8 character that starts at text[at]; 0 when the bytes there are none
 // (overlong, surrogate, past U+10FFFF, torn).

@@ -21,7 +21,7 @@ std::string some_of(const std::vector<std::string>& names) {
   constexpr size_t kShown = 4;
   std::string text;
   for (size_t i = 0; i < std::min(names.size(), kShown); ++i) {
-    text += fmt::format("{}{}", i == 0 ? "" : ", ", dtrain::quoted(names[i]));
+    text += fmt::format("{}{}", i == 0 ? "" : ", ", in_quotes(names[i]));
   }
   if (names.size() > kShown) text += fmt::format(" and {} more", names.size() - kShown);
   return text;
@@ -124,7 +124,7 @@ Status SnapshotBlobs::send(const Sha256& name, const BlobPartSink& sink) {
   const Fd file(::open((root_ / path).c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   if (!file) return cannot_read(path, errno);
   Status sent = encoder_.encode_file(file.get(), size, name, sink);
-  if (!sent.ok()) return std::move(sent).error().with_context(dtrain::quoted(path));
+  if (!sent.ok()) return std::move(sent).error().with_context(in_quotes(path));
   return sent;
 }
 

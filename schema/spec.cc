@@ -34,7 +34,7 @@ std::string ask_for(const std::vector<std::string>& undeclared) {
 // `-p rate=0.1,0.2` is meant for a list, where it was refused as no number.
 std::string list_instead_of(const ParseOptions& options, const std::vector<Mistake>& mistakes) {
   const auto is_no_number = [&](const std::string& value) {
-    const std::string got = fmt::format("got {}, expected ", quoted(value));
+    const std::string got = fmt::format("got {}, expected ", in_quotes(value));
     return value.find(',') != std::string::npos && std::ranges::any_of(mistakes, [&](const Mistake& mistake) {
       const size_t at = mistake.message.find(got);
       return at != std::string::npos && mistake.message.find("number", at + got.size()) != std::string::npos;

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "schema/decimal.h"
 #include "schema/quote.h"
 #include "schema/suggest.h"
 
@@ -15,10 +16,6 @@ using Kind = Shape::Kind;
 
 constexpr std::string_view kMergeKey = "<<";
 constexpr std::string_view kNoMergeKeys = "merge keys are not supported; repeat the keys";
-
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
 
 // What stands there, for "got ...".
 std::string describe(const YamlNode& node) {
@@ -35,9 +32,9 @@ std::string describe(const YamlNode& node) {
   YamlNode unquoted = node;
   unquoted.plain = true;
   if (!node.plain && as_number(unquoted)) {
-    return fmt::format("the text {} in quotes", quoted(node.text));
+    return fmt::format("the text {} in quotes", in_quotes(node.text));
   }
-  return node.text.empty() ? "an empty text" : quoted(node.text);
+  return node.text.empty() ? "an empty text" : in_quotes(node.text);
 }
 
 // Whether the value is written as the shape wants it: its kind, not its range.
@@ -308,7 +305,7 @@ class Checker {
         problems_.add(entry.place, at,
                       entry.key == kMergeKey
                           ? std::string(kNoMergeKeys)
-                          : fmt::format("{} is not {}", quoted(entry.key), shape.format->expected));
+                          : fmt::format("{} is not {}", in_quotes(entry.key), shape.format->expected));
       } else {
         check(entry.value, shape.parts[0], at);
       }

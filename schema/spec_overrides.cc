@@ -52,7 +52,7 @@ void put(YamlNode& root, const std::vector<std::string_view>& parts, YamlNode va
     if (node->kind == YamlNode::Kind::Scalar || node->kind == YamlNode::Kind::List) {
       problems.add(place, path,
                    fmt::format("this is {} in the file and has no keys; set it as a whole",
-                               node->kind == YamlNode::Kind::List ? "a list" : quoted(node->text)));
+                               node->kind == YamlNode::Kind::List ? "a list" : in_quotes(node->text)));
       return;
     }
     node = &child(*node, part, place);
@@ -128,7 +128,7 @@ std::vector<AddedParameter> apply_overrides(YamlNode& root, const ParseOptions& 
     const int source = problems.add_source(fmt::format("-p {}={}", name, text));
     const Place place{source, 0, 0};
     if (!kParameterName.accepts(name)) {
-      problems.add(place, "", fmt::format("{} is not {}", quoted(name), kParameterName.expected));
+      problems.add(place, "", fmt::format("{} is not {}", in_quotes(name), kParameterName.expected));
       continue;
     }
     auto value = read_parameter(text, source, problems);

@@ -157,7 +157,7 @@ void check_placeholders(const YamlNode& train, const Spec& spec,
         if (broken.empty()) continue;
         reading.problems.add(
             node->place, path,
-            fmt::format("{} lacks a brace; write {{{{ {} }}}}", quoted(broken), name));
+            fmt::format("{} lacks a brace; write {{{{ {} }}}}", in_quotes(broken), name));
       }
       for (const std::string& name : placeholders(line)) {
         used.insert(name);

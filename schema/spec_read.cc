@@ -14,7 +14,6 @@ namespace dtrain {
 
 namespace {
 
-constexpr uint64_t kMiB = uint64_t{1} << 20;
 constexpr uint64_t kMaxMemoryBytes = uint64_t{64} << 40;
 constexpr int64_t kMaxDurationMs = int64_t{366} * 86'400'000;
 // Fewer MiB than any process needs: whoever writes 4 means gigabytes.
@@ -62,7 +61,7 @@ int64_t read_duration_ms(const YamlNode* map, std::string_view map_path, std::st
   }
   if (!read_ms || *read_ms > kMaxDurationMs) {
     reading.problems.add(node->place, join_path(map_path, key),
-                         fmt::format("got {}, expected at most 366d", quoted(node->text)));
+                         fmt::format("got {}, expected at most 366d", in_quotes(node->text)));
     return otherwise_ms;
   }
   return *read_ms;
@@ -284,16 +283,14 @@ Resources read_resources(const YamlNode& node, const std::string& path, SpecRead
                                        mem->text));
       return resources;
     }
-    const auto mib = parse_decimal(mem->text);
-    const auto bytes = mib ? multiply(*mib, int64_t{kMiB}) : std::nullopt;
-    resources.memory_bytes = static_cast<uint64_t>(bytes.value_or(0));
+    resources.memory_bytes = parse_mib(mem->text).value_or(0);
   } else {
     resources.memory_bytes = parse_memory(mem->text).value_or(0);
   }
   if (resources.memory_bytes == 0 || resources.memory_bytes > kMaxMemoryBytes) {
     reading.problems.add(
         mem->place, mem_path,
-        fmt::format("got {}, expected more than nothing and at most 64TiB", quoted(mem->text)));
+        fmt::format("got {}, expected more than nothing and at most 64TiB", in_quotes(mem->text)));
   }
   return resources;
 }

@@ -33,7 +33,7 @@ bool is_plain(std::string_view text) {
 }
 
 // Lines of "key: value", indented.
-class Writer {
+class YamlWriter {
  public:
   void key(int depth, std::string_view name, std::string_view value) {
     out_ += fmt::format("{:{}}{}:{}{}\n", "", depth * 2, name, value.empty() ? "" : " ", value);
@@ -111,7 +111,7 @@ std::string as_range(const std::vector<std::string>& values) {
   return fmt::format("{{range: {{min: {}, max: {}, step: {}}}}}", values[0], values.back(), step);
 }
 
-void write_parameters(const Spec& spec, Writer& out) {
+void write_parameters(const Spec& spec, YamlWriter& out) {
   if (spec.parameters.empty()) return;
   out.key(1, "parameters", "");
   for (const Parameter& parameter : spec.parameters) {
@@ -126,7 +126,7 @@ void write_parameters(const Spec& spec, Writer& out) {
   }
 }
 
-void write_metrics(const Spec& spec, Writer& out) {
+void write_metrics(const Spec& spec, YamlWriter& out) {
   const std::vector<Metric>& metrics = spec.metrics;
   if (metrics.empty()) return;
   out.key(1, "metrics", "");
@@ -144,7 +144,7 @@ void write_metrics(const Spec& spec, Writer& out) {
 
 // A role with what it does not share with train (whose values are the decider's).
 void write_role(std::string_view name, int count, const RoleSpec& role, const Spec& spec,
-                Writer& out) {
+                YamlWriter& out) {
   const RoleSpec& shared = spec.decider();
   const OnFailure usual = spec.usual_on_failure(role.role);
   const bool same = role.resources == shared.resources && role.run == shared.run &&
@@ -158,7 +158,7 @@ void write_role(std::string_view name, int count, const RoleSpec& role, const Sp
 }
 
 // The master is written where it would otherwise take what only its fellow workers have.
-void write_master(const Spec& spec, const RoleSpec* worker, Writer& out) {
+void write_master(const Spec& spec, const RoleSpec* worker, YamlWriter& out) {
   const RoleSpec& master = spec.decider();
   const RoleSpec& fellow = worker ? *worker : master;
   const OnFailure inherited =
@@ -172,7 +172,7 @@ void write_master(const Spec& spec, const RoleSpec* worker, Writer& out) {
   if (master.on_failure != inherited) out.key(4, "on-failure", to_word(master.on_failure));
 }
 
-void write_roles(const Spec& spec, Writer& out) {
+void write_roles(const Spec& spec, YamlWriter& out) {
   const RoleSpec& decider = spec.decider();
   if (decider.role == Role::Train) return;
   out.key(2, "distributed", "");
@@ -192,7 +192,7 @@ void write_roles(const Spec& spec, Writer& out) {
   }
 }
 
-void write_tensorflow(const Spec& spec, Writer& out) {
+void write_tensorflow(const Spec& spec, YamlWriter& out) {
   if (spec.framework == Framework::Engine) return;
   const TensorflowOptions& options = spec.tensorflow;
   const bool roles = spec.decider().role != Role::Train;
@@ -203,7 +203,7 @@ void write_tensorflow(const Spec& spec, Writer& out) {
   write_roles(spec, out);
 }
 
-void write_engine(const Spec& spec, Writer& out) {
+void write_engine(const Spec& spec, YamlWriter& out) {
   if (spec.framework != Framework::Engine) return;
   out.key(1, "engine", "");
   out.text(2, spec.engine.section);
@@ -211,7 +211,7 @@ void write_engine(const Spec& spec, Writer& out) {
   write_roles(spec, out);
 }
 
-void write_ending(const Spec& spec, Writer& out) {
+void write_ending(const Spec& spec, YamlWriter& out) {
   const Spec defaults;
   // Left out, the engine would have some.
   if (spec.restart != defaults.restart || spec.framework == Framework::Engine) {
@@ -244,7 +244,7 @@ std::string varied_yaml(const Spec& spec) {
   return emit_yaml(*root);
 }
 
-void write_environment(const Spec& spec, Writer& out) {
+void write_environment(const Spec& spec, YamlWriter& out) {
   if (spec.env.empty() && spec.env_from_shell.empty()) return;
   out.key(1, "env", "");
   for (const auto& [name, value] : spec.env) {
@@ -287,7 +287,7 @@ std::string to_yaml(const Spec& spec) {
   if (!spec.source.empty()) return varied_yaml(spec);
   const Spec defaults;
   const RoleSpec& decider = spec.decider();
-  Writer out;
+  YamlWriter out;
   out.key(0, "project", yaml_scalar(spec.project));
   if (!spec.name.empty()) out.key(0, "name", yaml_scalar(spec.name));
   if (!spec.note.empty()) out.key(0, "note", yaml_scalar(spec.note));

@@ -71,6 +71,11 @@ std::optional<State> parse_state(std::string_view word) {
   return std::nullopt;
 }
 
+bool is_over(std::string_view state) {
+  const auto known = parse_state(state);
+  return known && is_terminal(*known);
+}
+
 bool may_follow(State from, State to) {
   return from == to || (row(from).next & bit(to)) != 0;
 }

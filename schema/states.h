@@ -30,6 +30,9 @@ constexpr bool is_terminal(State state) {
          state == State::Lost;
 }
 
+// Of a state as messages write it; a word that is no state is not over.
+bool is_over(std::string_view state);
+
 // The one table of legal transitions, of an experiment over its life and of a replica within one
 // attempt (a new attempt begins afresh); staying the same is legal. Used by tests and by the
 // simulation after every step.

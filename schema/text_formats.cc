@@ -11,9 +11,6 @@ namespace dtrain {
 
 namespace {
 
-bool is_digit(char c) {
-  return c >= '0' && c <= '9';
-}
 bool is_letter(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
@@ -193,6 +190,13 @@ std::optional<uint64_t> parse_memory(std::string_view text) {
     return static_cast<uint64_t>(*bytes);
   }
   return std::nullopt;
+}
+
+std::optional<uint64_t> parse_mib(std::string_view number) {
+  const auto mib = parse_decimal(number);
+  const auto bytes = mib ? multiply(*mib, int64_t{1} << 20) : std::nullopt;
+  if (!bytes) return std::nullopt;
+  return static_cast<uint64_t>(*bytes);
 }
 
 std::string format_memory(uint64_t bytes) {

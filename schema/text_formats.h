@@ -32,8 +32,9 @@ extern const TextFormat kPythonChoice;
 extern const TextFormat kSomeText;  // anything but nothing
 extern const TextFormat kAnyText;
 
-// "16GiB", "500MB", "1.5G": bytes. A number without unit is refused here; the YAML takes it as MiB.
+// "16GiB", "500MB", "1.5G": bytes. A number without unit is refused here.
 std::optional<uint64_t> parse_memory(std::string_view text);
+std::optional<uint64_t> parse_mib(std::string_view number);  // which a YAML's numbers without unit count
 std::string format_memory(uint64_t bytes);  // "16GiB"; exact, so that parse_memory gives it back
 
 // "12h", "1h30m", "1.5s", "500ms": milliseconds.

@@ -15,11 +15,10 @@ namespace dtrain {
 
 namespace {
 
-constexpr int kOpenDirectory = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
 constexpr size_t kRulesBytesMax = 1u << 20;
 
 Error refused(const std::string& path, std::string_view why, std::string_view hint) {
-  return {Code::InvalidArgument, fmt::format("{} {}", dtrain::quoted(path), why),
+  return {Code::InvalidArgument, fmt::format("{} {}", in_quotes(path), why),
           std::string(hint)};
 }
 
@@ -81,7 +80,7 @@ Status Walk::enter(Directory& directory) {
   if (depth_ == listings_.size()) listings_.emplace_back();
   Listing& names = listings_[depth_];
   if (auto listed = names.read(directory.fd.get()); !listed.ok()) {
-    return std::move(listed).error().with_context(dtrain::quoted(path_));
+    return std::move(listed).error().with_context(in_quotes(path_));
   }
   if (is_home(names)) return leave_home_out(directory);
   if (is_virtual_env(directory, names) || is_links_to_outputs(directory, names)) return ok();
@@ -226,7 +225,7 @@ Status Walk::visit_file(Directory& parent, const struct stat& listed) {
   const auto size = static_cast<uint64_t>(listed.st_size);
   if (size > options_.limits.file_bytes_max) {
     return Error{Code::ResourceExhausted,
-                 fmt::format("{} has {}: one file may have {}", dtrain::quoted(path_),
+                 fmt::format("{} has {}: one file may have {}", in_quotes(path_),
                              size_text(size), size_text(options_.limits.file_bytes_max)),
                  fmt::format("{}{}", kHowToLeaveOut, options_.limits.how_to_raise)};
   }
@@ -254,7 +253,7 @@ Status Walk::visit_link(Directory& parent, const char* name, const struct stat& 
   }
   if (leaves_tree(path_, entry.target)) {
     return refused(path_,
-                   fmt::format("is a link out of the project: {}", dtrain::quoted(entry.target)),
+                   fmt::format("is a link out of the project: {}", in_quotes(entry.target)),
                    "make it absolute if each host has its target, copy the target in, or list the "
                    "link in .dtrainignore");
   }

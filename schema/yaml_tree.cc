@@ -171,7 +171,7 @@ class TreeBuilder : public YAML::EventHandler {
       if (core == "str") return false;
       if (core == "int" || core == "float" || core == "bool") return true;
     }
-    stop(mark, fmt::format("the tag {} is not supported; remove it", quoted(tag)));
+    stop(mark, fmt::format("the tag {} is not supported; remove it", in_quotes(tag)));
   }
 
   bool is_folded(const YAML::Mark& mark) const {
@@ -184,7 +184,7 @@ class TreeBuilder : public YAML::EventHandler {
     const bool core =
         tag == "?" || tag == "!" || tag.empty() ||
         tag == fmt::format("{}{}", kCoreTag, kind == YamlNode::Kind::Map ? "map" : "seq");
-    if (!core) stop(mark, fmt::format("the tag {} is not supported; remove it", quoted(tag)));
+    if (!core) stop(mark, fmt::format("the tag {} is not supported; remove it", in_quotes(tag)));
     if (frames_.size() >= static_cast<size_t>(kYamlMaxDepth)) {
       throw Stop{mark, "", fmt::format("nested more than {} levels deep", kYamlMaxDepth)};
     }
@@ -347,7 +347,7 @@ std::string join_path(std::string_view path, std::string_view key) {
                       key.find_first_not_of(
                           "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
                           "0123456789_-") == std::string_view::npos;
-  const std::string shown = simple ? std::string(key) : quoted(key);
+  const std::string shown = simple ? std::string(key) : in_quotes(key);
   return path.empty() ? shown : fmt::format("{}.{}", path, shown);
 }
 

@@ -15,17 +15,9 @@
 namespace dtrain::engine {
 namespace {
 
-constexpr double kPatience_seconds = 60;
-constexpr double kBytesPerSize = 2e9;  // that are moved, about
-constexpr int64_t kFewestRounds = 9, kMostRounds = 4001;
-
-double seconds_since(Deadline::Clock::time_point start) {
-  return std::chrono::duration<double>(Deadline::Clock::now() - start).count();
-}
-
 // What each process does for one size; the rate is process 0's.
 Result<ExchangeRate> measure(Gang& gang, int64_t bytes) {
-  const auto deadline = [] { return Deadline::after(kPatience_seconds); };
+  const auto deadline = [] { return Deadline::after(kBenchPatience_seconds); };
   const int world = gang.world(), me = gang.first();
   TeamPlan plan{.elements = std::max<int64_t>(1, bytes / static_cast<int64_t>(sizeof(float)))};
   plan.arenas = most_nodes(world, leaf_count(world));
@@ -36,6 +28,8 @@ Result<ExchangeRate> measure(Gang& gang, int64_t bytes) {
   }
   std::vector<float> from(me == 0 ? static_cast<size_t>(plan.elements) : 0, 1.0f), to(from);
   std::vector<double> exchanges, copies;
+  constexpr double kBytesPerSize = 2e9;  // that are moved, about
+  constexpr int64_t kFewestRounds = 9, kMostRounds = 4001;
   const int64_t rounds = std::clamp(static_cast<int64_t>(kBytesPerSize / double(bytes)) | 1,
                                     kFewestRounds, kMostRounds);
   for (int64_t round = -2; round < rounds; ++round) {
@@ -65,7 +59,7 @@ Result<ExchangeRate> measure(Gang& gang, int64_t bytes) {
 
 Result<std::vector<ExchangeRate>> run(const Attendance& attendance, Listener listener,
                                       std::span<const int64_t> sizes_bytes) {
-  TRY(const auto gang, meet(attendance, Deadline::after(kPatience_seconds), std::move(listener)));
+  TRY(const auto gang, meet(attendance, Deadline::after(kBenchPatience_seconds), std::move(listener)));
   std::vector<ExchangeRate> rates;
   for (const int64_t bytes : sizes_bytes) {
     TRY(rates.emplace_back(), measure(*gang, bytes));

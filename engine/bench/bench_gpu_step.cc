@@ -91,7 +91,7 @@ class GpuContest {
     TRY(record_, run_training(options_.program, spec, 1,
                               {{"CUDA_VISIBLE_DEVICES", devices == nullptr || *devices == '\0' ? "0" : devices}}));
     double seconds = 0;
-    for (const Interval& each : record_.intervals) seconds += each.step > steps ? each.seconds : 0;
+    for (const MeasuredInterval& each : record_.intervals) seconds += each.step > steps ? each.seconds : 0;
     if (seconds > 0) return seconds;
     return Error{Code::Internal, "a training told nothing of its second half", ""};
   }

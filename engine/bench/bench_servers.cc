@@ -19,10 +19,6 @@ namespace dtrain::engine {
 
 namespace {
 
-constexpr double kPatience_seconds = 60;
-constexpr double kBytesPerSize = 1e9;  // that are moved by each way, about
-constexpr int64_t kFewestRounds = 9, kMostRounds = 501;
-
 using Clock = std::chrono::steady_clock;
 
 Layout layout_for(int64_t bytes) {
@@ -38,7 +34,7 @@ EngineSpec spec_for(DataPath path) {
   spec.strategy.mode = ServerMode::Async;
   spec.strategy.data_path = path;
   spec.optimizer.learning_rate = 1e-6;
-  spec.deadline_seconds = kPatience_seconds;
+  spec.deadline_seconds = kBenchPatience_seconds;
   return spec;
 }
 
@@ -153,6 +149,8 @@ Status measure(SizeBench& bench, Echo& tcp, Echo& local) {
   const std::vector<float> gradients(elements, 1e-3f);
   std::vector<float> params(elements);
   std::vector<double> copies, tcp_seconds, local_seconds;
+  constexpr double kBytesPerSize = 1e9;  // that are moved by each way, about
+  constexpr int64_t kFewestRounds = 9, kMostRounds = 501;
   const int64_t rounds =
       std::clamp(static_cast<int64_t>(kBytesPerSize / (2 * double(bench.bytes))) | 1, kFewestRounds,
                  kMostRounds);

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "engine/bench/ceilings.h"
+#include "engine/cpus.h"
 #include "engine/data/digits.h"
 #include "engine/models/lenet.h"
 #include "engine/random.h"

@@ -18,6 +18,7 @@
 #include <thread>
 
 #include "engine/buffer.h"
+#include "engine/cpus.h"
 #include "engine/kernels/kernels.h"
 
 namespace dtrain::engine {
@@ -28,14 +29,9 @@ void fill_unevenly(Buffer<float>& values) {
 
 namespace {
 
-constexpr double kPatience_seconds = 60;
-constexpr int kRounds = 21;
+constexpr int kCeilingRounds = 21;
 
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
 
 double median_rate(int64_t m, int64_t n, int64_t k, int64_t times) {
   Buffer<float> a(m * k), b(k * n), c(m * n);
@@ -43,7 +39,7 @@ double median_rate(int64_t m, int64_t n, int64_t k, int64_t times) {
   fill_unevenly(b);
   const Kernels<float>& kernel = kernels<float>(m);
   std::vector<double> seconds;
-  for (int round = 0; round < kRounds; ++round) {
+  for (int round = 0; round < kCeilingRounds; ++round) {
     const auto begin = Clock::now();
     for (int64_t i = 0; i < times; ++i) {
       kernel.gemm(m, n, k, {a.data(), k, 1}, {b.data(), n, 1}, c.data(), n, false, nullptr);
@@ -120,9 +116,8 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-int cpus() {
-  cpu_set_t set;
-  return ::sched_getaffinity(0, sizeof set, &set) == 0 ? std::max(1, CPU_COUNT(&set)) : 1;
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
 double idle_cpus(double seconds) {
@@ -168,7 +163,7 @@ Result<std::unique_ptr<Echo>> Echo::open(Way way) {
   const pid_t parent = ::getpid();
   const pid_t other = ::fork();
   if (other < 0) return errno_error("start a process", errno);
-  const Deadline deadline = Deadline::after(kPatience_seconds);
+  const Deadline deadline = Deadline::after(kBenchPatience_seconds);
   if (other == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != parent) ::_exit(1);

@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <memory>
 #include <vector>
 
@@ -12,10 +13,12 @@
 
 namespace dtrain::engine {
 
-double median(std::vector<double> values);
+inline constexpr double kBenchPatience_seconds = 60;  // the longest wait of a bench for another process
 
-// CPUs that this process may use; and how many of the machine's nobody used during `seconds`.
-int cpus();
+double median(std::vector<double> values);
+double seconds_since(std::chrono::steady_clock::time_point begin);
+
+// How many of the CPUs that this process may use nobody used during `seconds`.
 double idle_cpus(double seconds);
 
 // Multiply-adds in the cache, two operations each, by so many threads at once: operations a second

@@ -17,6 +17,7 @@
 #include "engine/bench/bench_step.h"
 #include "engine/bench/ceilings.h"
 #include "engine/bench/scaling.h"
+#include "engine/cpus.h"
 #ifdef DTRAIN_CUDA
 #include "engine/cuda/bench_device.h"
 #endif

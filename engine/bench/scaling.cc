@@ -5,6 +5,7 @@
 
 #include "engine/bench/ceilings.h"
 #include "engine/bench/trainings.h"
+#include "engine/cpus.h"
 #include "engine/data/dataset.h"
 #include "engine/data/digits.h"
 
@@ -150,7 +151,7 @@ class Scaling {
     const size_t reached = record.reached(options_.target);
     TargetRun run{.workers = workers, .seed = seed, .reached = reached < record.intervals.size()};
     for (size_t i = 0; i < record.intervals.size(); ++i) {
-      const Interval& each = record.intervals[i];
+      const MeasuredInterval& each = record.intervals[i];
       run.curve.push_back({each.step, each.accuracy});
       if (i > reached) continue;
       run.steps = each.step;

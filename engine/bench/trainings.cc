@@ -185,13 +185,13 @@ std::vector<Line> parse_lines(const std::string& text) {
 
 int64_t TrainingRecord::samples() const {
   int64_t sum = 0;
-  for (const Interval& each : intervals) sum += each.samples;
+  for (const MeasuredInterval& each : intervals) sum += each.samples;
   return sum;
 }
 
 double TrainingRecord::seconds() const {
   double sum = 0;
-  for (const Interval& each : intervals) sum += each.seconds;
+  for (const MeasuredInterval& each : intervals) sum += each.seconds;
   return sum;
 }
 
@@ -246,16 +246,15 @@ TrainingRecord record_of(const std::string& output, const EngineSpec& spec, int6
 Result<TrainingRecord> run_training(const std::string& program, const EngineSpec& spec, int workers,
                                     const std::map<std::string, std::string>& environment) {
   TRY(const ScratchFolder scratch, ScratchFolder::create());
-  using Json = nlohmann::json;
   std::vector<ReservedPort> ports;
-  Json addresses = Json::array();
+  nlohmann::json addresses = nlohmann::json::array();
   for (int i = 0; i < workers; ++i) {
     TRY(ports.emplace_back(), ReservedPort::take());
     addresses.push_back(ports.back().address());
   }
   std::vector<Command> commands;
   for (int i = 0; i < workers; ++i) {
-    const Json place = {{"cluster", {{"worker", addresses}}},
+    const nlohmann::json place = {{"cluster", {{"worker", addresses}}},
                         {"task", {{"type", "worker"}, {"index", i}}}};
     commands.push_back({{program, "train"},
                         {{kEngineVariable, to_json(spec)},

@@ -54,14 +54,14 @@ using Line = std::map<std::string, std::string>;
 std::vector<Line> parse_lines(const std::string& text);
 
 // What a training told while it ran.
-struct Interval {
+struct MeasuredInterval {
   int64_t step = 0;  // at its end
   int64_t samples = 0;
   double seconds = 0;    // without evaluations
   double accuracy = -1;  // on the test set; -1: not tested
 };
 struct TrainingRecord {
-  std::vector<Interval> intervals;
+  std::vector<MeasuredInterval> intervals;
   // Bytes of the master's process.
   int64_t parameters = 0, gradients = 0, state = 0, activations = 0;
 

@@ -23,16 +23,16 @@ constexpr std::string_view kUnix = "unix:";
 constexpr int kRetry_ms = 20;
 
 // Where a socket is bound or connects to, of any family.
-struct Place {
+struct Endpoint {
   sockaddr_storage storage{};
   socklen_t size = 0;
   const sockaddr* address() const { return reinterpret_cast<const sockaddr*>(&storage); }
 };
 
-Result<Place> unix_place(const std::string& address) {
+Result<Endpoint> unix_endpoint(const std::string& address) {
   std::string path = address.substr(kUnix.size());
-  Place place;
-  auto* un = reinterpret_cast<sockaddr_un*>(&place.storage);
+  Endpoint endpoint;
+  auto* un = reinterpret_cast<sockaddr_un*>(&endpoint.storage);
   if (path.empty() || path.size() >= sizeof(un->sun_path)) {
     return Error{Code::InvalidArgument, "not a Unix address: " + address, ""};
   }
@@ -41,9 +41,9 @@ Result<Place> unix_place(const std::string& address) {
   // An abstract name starts with a zero and has no zero at its end.
   const bool abstract = path[0] == '@';
   if (abstract) un->sun_path[0] = '\0';
-  place.size =
+  endpoint.size =
       static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + path.size() + (abstract ? 0 : 1));
-  return place;
+  return endpoint;
 }
 
 struct FreeAddresses {
@@ -69,7 +69,7 @@ Result<Addresses> look_up(const HostPort& at, int flags, std::string* reason) {
 
 // A socket that connects to a port of its own range of ports on this host may meet itself.
 bool met_itself(int fd) {
-  Place own, peer;
+  Endpoint own, peer;
   own.size = peer.size = sizeof(sockaddr_storage);
   if (::getsockname(fd, reinterpret_cast<sockaddr*>(&own.storage), &own.size) != 0) return false;
   if (::getpeername(fd, reinterpret_cast<sockaddr*>(&peer.storage), &peer.size) != 0) return false;
@@ -138,9 +138,9 @@ Result<Socket> Socket::try_connect(const std::string& address, Deadline deadline
   int error = EAGAIN;
   std::string reason;
   if (address.starts_with(kUnix)) {
-    TRY(const Place place, unix_place(address));
+    TRY(const Endpoint endpoint, unix_endpoint(address));
     Fd fd = new_socket(AF_UNIX);
-    error = fd ? connect_once(fd.get(), place.address(), place.size, deadline) : errno;
+    error = fd ? connect_once(fd.get(), endpoint.address(), endpoint.size, deadline) : errno;
     if (error == 0) return Socket(std::move(fd), address);
   } else {
     TRY(const HostPort at, parse_host_port(address));
@@ -307,7 +307,7 @@ Result<Listener> Listener::open(const std::string& host, int port) {
       error = errno;
       continue;
     }
-    Place own;
+    Endpoint own;
     own.size = sizeof(sockaddr_storage);
     ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&own.storage), &own.size);
     Listener listener;
@@ -322,9 +322,9 @@ Result<Listener> Listener::open(const std::string& host, int port) {
 }
 
 Result<Listener> Listener::open_unix(const std::string& address) {
-  TRY(const Place place, unix_place(address));
+  TRY(const Endpoint endpoint, unix_endpoint(address));
   Fd fd = new_socket(AF_UNIX);
-  if (!fd || ::bind(fd.get(), place.address(), place.size) != 0 ||
+  if (!fd || ::bind(fd.get(), endpoint.address(), endpoint.size) != 0 ||
       ::listen(fd.get(), SOMAXCONN) != 0) {
     return errno_error("listen at " + address, errno);
   }
@@ -337,7 +337,7 @@ Result<Listener> Listener::open_unix(const std::string& address) {
 Result<Socket> Listener::accept(Deadline deadline) {
   pollfd waiting{fd_.get(), POLLIN, 0};
   while (true) {
-    Place peer;
+    Endpoint peer;
     peer.size = sizeof(sockaddr_storage);
     Fd fd(::accept4(fd_.get(), reinterpret_cast<sockaddr*>(&peer.storage), &peer.size,
                     SOCK_CLOEXEC | SOCK_NONBLOCK));

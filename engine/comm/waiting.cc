@@ -9,7 +9,7 @@
 namespace dtrain::engine {
 namespace {
 
-constexpr int kSlice_ms = 50;
+constexpr int kSleep_ms = 50;
 
 // Not private: the word may be in memory of several processes.
 void futex_wait(Word& word, uint32_t expected, int timeout_ms) {
@@ -53,7 +53,7 @@ Result<bool> wait_for(Signal& signal, const Patience& patience,
     const int left_ms = patience.deadline.remaining_ms();
     if (left_ms == 0) return false;
     signal.sleepers.fetch_add(1, std::memory_order_seq_cst);
-    futex_wait(signal.value, seen, std::min(left_ms, kSlice_ms));
+    futex_wait(signal.value, seen, std::min(left_ms, kSleep_ms));
     signal.sleepers.fetch_sub(1, std::memory_order_seq_cst);
     // Who has done its part may have left since: that comes first.
     if (signal.value.load(std::memory_order_acquire) != seen || patience.look == nullptr) continue;

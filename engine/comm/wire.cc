@@ -10,7 +10,7 @@ namespace dtrain::engine {
 namespace {
 
 // How often one who waits asks whether it is still worth it.
-constexpr int kSlice_ms = 50;
+constexpr int kPoll_ms = 50;
 // Of one frame before it is another's turn: what was copied is still in the cache when it is used.
 constexpr size_t kTurn = size_t{256} << 10;  // bytes
 constexpr size_t kTurnParts = 16;
@@ -70,10 +70,10 @@ Status Wire::run(Op op, std::span<const Transfer> sends, std::span<const Transfe
     if (waiting.empty()) return ok();
     if (end.expired()) return missing(deadline, moment);
     const int ready =
-        ::poll(waiting.data(), waiting.size(), std::min(kSlice_ms, end.remaining_ms()));
+        ::poll(waiting.data(), waiting.size(), std::min(kPoll_ms, end.remaining_ms()));
     if (ready < 0 && errno != EINTR) return errno_error("poll", errno);
     // Also while much is moving: someone may be lost whom this process does not talk to.
-    if (Deadline::Clock::now() - looked > std::chrono::milliseconds(kSlice_ms)) {
+    if (Deadline::Clock::now() - looked > std::chrono::milliseconds(kPoll_ms)) {
       TRY(team_.look(moment));
       looked = Deadline::Clock::now();
     }

@@ -99,7 +99,7 @@ std::vector<To> converted(const std::vector<std::byte>& bytes) {
   return out;
 }
 
-Error damaged(const std::filesystem::path& path, std::string what) {
+Error unreadable(const std::filesystem::path& path, std::string what) {
   return {Code::DataLoss, fmt::format("{}: {}", path.native(), what), ""};
 }
 
@@ -110,22 +110,22 @@ Result<Npy> read_npy(const std::filesystem::path& path) {
   const std::string_view all(reinterpret_cast<const char*>(file.bytes().data()),
                              file.bytes().size());
   if (!all.starts_with(kMagic)) {
-    Error error = damaged(path, "not an npy file (wrong magic)");
+    Error error = unreadable(path, "not an npy file (wrong magic)");
     error.hint = all.starts_with("PK") ? "an .npz holds several arrays: numpy.save writes each alone" : "numpy.save writes it";
     return error;
   }
   const auto byte = [&](size_t at) { return static_cast<size_t>(static_cast<uint8_t>(all[at])); };
   const bool wide = all.size() >= 12 && byte(6) > 1;
   const size_t text_at = wide ? 12 : 10;
-  if (all.size() < text_at) return damaged(path, "cut off within its header");
+  if (all.size() < text_at) return unreadable(path, "cut off within its header");
   if (byte(6) < 1 || byte(6) > 3) {
-    return damaged(path, fmt::format("npy version {}, expected 1 to 3", byte(6)));
+    return unreadable(path, fmt::format("npy version {}, expected 1 to 3", byte(6)));
   }
   size_t length = byte(8) | byte(9) << 8;
   if (wide) length |= byte(10) << 16 | byte(11) << 24;
-  if (all.size() - text_at < length) return damaged(path, "cut off within its header");
+  if (all.size() - text_at < length) return unreadable(path, "cut off within its header");
   const auto header = read_header(all.substr(text_at, length));
-  if (!header) return damaged(path, "a header that makes no sense");
+  if (!header) return unreadable(path, "a header that makes no sense");
 
   const auto type = type_of(header->descr);
   if (!type) {
@@ -146,7 +146,7 @@ Result<Npy> read_npy(const std::filesystem::path& path) {
     size *= factor;
   }
   if (!fits || size != data.size()) {
-    return damaged(path, fmt::format("{} bytes of data, and its shape ({}) of {} takes {}",
+    return unreadable(path, fmt::format("{} bytes of data, and its shape ({}) of {} takes {}",
                                      data.size(), fmt::join(header->shape, ", "), header->descr,
                                      fits ? std::to_string(size) : "more"));
   }

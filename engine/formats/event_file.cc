@@ -57,7 +57,7 @@ std::string begin_event(double wall_time, int64_t step) {
   return event;
 }
 
-constexpr std::string_view kPrefix = "events.out.tfevents.";
+constexpr std::string_view kNamePrefix = "events.out.tfevents.";
 
 // So that a new name comes after those in the folder, whatever clock they were made by.
 int64_t seconds_of_a_new_file(const std::filesystem::path& folder) {
@@ -66,8 +66,8 @@ int64_t seconds_of_a_new_file(const std::filesystem::path& folder) {
   for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
     const std::string name = at->path().filename().string();
     int64_t found = 0;
-    if (!name.starts_with(kPrefix)) continue;
-    const char* digits = name.data() + kPrefix.size();
+    if (!name.starts_with(kNamePrefix)) continue;
+    const char* digits = name.data() + kNamePrefix.size();
     if (std::from_chars(digits, name.data() + name.size(), found).ptr != digits + 10) continue;
     seconds = std::max(seconds, found + 1);
   }
@@ -104,7 +104,7 @@ Result<EventFile> EventFile::create(const std::filesystem::path& folder, int64_t
   const int64_t seconds = seconds_of_a_new_file(folder);
   for (int number = 0;; ++number) {
     const std::filesystem::path path =
-        folder / fmt::format("{}{:010}.{}.{}.{}", kPrefix, seconds, host, ::getpid(), number);
+        folder / fmt::format("{}{:010}.{}.{}.{}", kNamePrefix, seconds, host, ::getpid(), number);
     Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666));
     if (!fd && errno == EEXIST) continue;
     if (!fd) return file_error("create", path, errno);

@@ -6,7 +6,7 @@ namespace dtrain::engine {
 namespace {
 
 // Longer than what lies between two operations of a step; the end of an epoch may be slept through.
-constexpr int kSpins = 20000;
+constexpr int kCrewSpins = 20000;
 
 }  // namespace
 
@@ -20,7 +20,7 @@ void Crew::wait_until_not(const std::atomic<uint32_t>& word, uint32_t old) const
   word.wait(old, std::memory_order_acquire);
 }
 
-Crew::Crew(int hands) : spins_(hands <= cpus() ? kSpins : 0) {
+Crew::Crew(int hands) : spins_(hands <= cpus() ? kCrewSpins : 0) {
   for (int i = 1; i < hands; ++i) threads_.emplace_back([this, i] { help(i); });
 }
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <optional>
 #include <string_view>
 
@@ -14,6 +13,7 @@
 #include <unistd.h>
 #endif
 
+#include "engine/environment.h"
 #include "engine/kernels/choice.h"
 #include "engine/kernels/isa.h"
 
@@ -26,13 +26,11 @@ enum class Isa { Baseline, Avx2, Avx512, Amx };
 constexpr std::array<std::string_view, 4> kNames{"baseline", "avx2", "avx512", "amx"};
 std::string_view name_of(Isa isa) { return kNames[static_cast<size_t>(isa)]; }
 
-// What DTRAIN_ISA asks for; of what is no name, nothing.
-std::string_view variable() {
-  const char* value = std::getenv("DTRAIN_ISA");
-  return value == nullptr ? "" : value;
-}
+constexpr const char* kIsaVariable = "DTRAIN_ISA";
+
+// What it asks for; of what is no name, nothing.
 std::optional<Isa> wanted() {
-  const auto at = std::ranges::find(kNames, variable());
+  const auto at = std::ranges::find(kNames, variable(kIsaVariable));
   if (at == kNames.end()) return std::nullopt;
   return static_cast<Isa>(at - kNames.begin());
 }
@@ -81,15 +79,15 @@ const Kernels<float>& choose(bool) { return kBaselineKernels; }
 }  // namespace
 
 Status check_isa_variable() {
-  if (variable().empty()) return ok();
+  if (variable(kIsaVariable).empty()) return ok();
   const auto isa = wanted();
   if (!isa) {
-    return Error{Code::InvalidArgument, fmt::format("DTRAIN_ISA={} is no instruction set", variable()),
+    return Error{Code::InvalidArgument, fmt::format("DTRAIN_ISA={} is no instruction set", variable(kIsaVariable)),
                  fmt::format("one of {}; unset, it is the best that the CPU has", fmt::join(kNames, ", "))};
   }
   if (const Isa most = best(*isa); most != *isa) {
     return Error{Code::InvalidArgument,
-                 fmt::format("DTRAIN_ISA={} is more than this CPU has, which is {}", variable(), name_of(most)), ""};
+                 fmt::format("DTRAIN_ISA={} is more than this CPU has, which is {}", variable(kIsaVariable), name_of(most)), ""};
   }
   return ok();
 }

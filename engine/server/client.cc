@@ -16,12 +16,12 @@ namespace dtrain::engine {
 
 using server::Frame;
 using server::Lane;
-using server::Op;
+using server::ServerOp;
 using server::Request;
 
 namespace {
 
-constexpr int kRetry_ms = 20;
+constexpr int kRedial_ms = 20;
 
 double divisor(uint64_t samples) {
   return static_cast<double>(std::max<uint64_t>(1, samples));
@@ -106,7 +106,7 @@ Status ServerClient::connect(Lane& lane, Deadline deadline) {
     if (connected.ok()) break;
     lane.close();
     if (connected.error().code != Code::Unavailable || deadline.expired()) return connected;
-    ::poll(nullptr, 0, kRetry_ms);
+    ::poll(nullptr, 0, kRedial_ms);
   }
   const uint64_t generation = lane.welcome().generation;
   if (introduction_.generation != 0 && generation != introduction_.generation) {
@@ -115,7 +115,7 @@ Status ServerClient::connect(Lane& lane, Deadline deadline) {
   return ok();
 }
 
-Frame ServerClient::frame(Op op) const {
+Frame ServerClient::frame(ServerOp op) const {
   return {.op = op,
           .generation = introduction_.generation,
           .rank = static_cast<uint32_t>(config_.rank)};
@@ -182,7 +182,7 @@ Status ServerClient::exchange(bool fills) {
       if (!advanced.ok()) {
         if (advanced.error().code != Code::Unavailable) return advanced;
         lane.close();
-        if (watch.lost) ::poll(nullptr, 0, kRetry_ms);
+        if (watch.lost) ::poll(nullptr, 0, kRedial_ms);
         watch.lost = true;
       }
       // A server that dies of what it is sent is not tried for ever.
@@ -199,12 +199,12 @@ Status ServerClient::fill(std::span<const float* const> arenas, uint64_t updates
   for (Lane& lane : lanes_) {
     std::vector<Request> requests;
     for (size_t i = 0; i < arenas.size(); ++i) {
-      Request request{.frame = frame(Op::Write), .payload = arenas[i] + lane.range().begin};
+      Request request{.frame = frame(ServerOp::Write), .payload = arenas[i] + lane.range().begin};
       request.frame.arena = static_cast<uint32_t>(i);
       request.frame.payload = bytes_of(lane);
       requests.push_back(request);
     }
-    requests.push_back({.frame = frame(Op::Ready)});
+    requests.push_back({.frame = frame(ServerOp::Ready)});
     requests.back().frame.updates = updates;
     requests.back().frame.begun_at = begun_at;
     lane.ask(std::move(requests));
@@ -228,13 +228,13 @@ Status ServerClient::ask_all(Frame frame, float* data) {
 }
 
 Status ServerClient::pull(float* params) {
-  Frame pull = frame(Op::Pull);
+  Frame pull = frame(ServerOp::Pull);
   pull.sequence = pushes_;
   return ask_all(pull, params);
 }
 
 Status ServerClient::pull_last(float* params) {
-  Frame pull = frame(Op::Pull);
+  Frame pull = frame(ServerOp::Pull);
   pull.flags = server::kEnds;
   pull.sequence = pushes_;
   return ask_all(pull, params);
@@ -242,21 +242,21 @@ Status ServerClient::pull_last(float* params) {
 
 Status ServerClient::read(int arena, float* values) {
   INVARIANT(arena >= 0 && arena < arenas_, "an arena that the optimiser has");
-  Frame read = frame(Op::Read);
+  Frame read = frame(ServerOp::Read);
   read.arena = static_cast<uint32_t>(arena);
   return ask_all(read, values);
 }
 
 Status ServerClient::let_go() {
-  return ask_all(frame(Op::GoOn), nullptr);
+  return ask_all(frame(ServerOp::GoOn), nullptr);
 }
 
 Status ServerClient::leave() {
-  return ask_all(frame(Op::Leave), nullptr);
+  return ask_all(frame(ServerOp::Leave), nullptr);
 }
 
 Status ServerClient::finish() {
-  return ask_all(frame(Op::Finish), nullptr);
+  return ask_all(frame(ServerOp::Finish), nullptr);
 }
 
 Outcome ServerClient::learned() const {
@@ -269,7 +269,7 @@ Status ServerClient::push(const float* grads, double learning_rate, double gradi
                           float* params, const Outcome& of) {
   const std::scoped_lock lock(mutex_);
   for (Lane& lane : lanes_) {
-    Request push{.frame = frame(Op::Push), .payload = grads + lane.range().begin};
+    Request push{.frame = frame(ServerOp::Push), .payload = grads + lane.range().begin};
     push.frame.flags = params != nullptr ? server::kWantsParams : uint16_t{0};
     push.frame.sequence = pushes_ + 1;
     push.frame.payload = bytes_of(lane);
@@ -303,7 +303,7 @@ Status ServerClient::push_step(std::span<const NodeSums> nodes, const Outcome& o
   const auto requests_of = [&](const Lane& lane) {
     std::vector<Request> requests;
     for (const NodeSums& node : nodes) {
-      Request request{.frame = frame(Op::Node),
+      Request request{.frame = frame(ServerOp::Node),
                       .payload = node.values + lane.range().begin,
                       .answered = &node == &nodes.back()};
       if (request.answered) request.frame.flags = server::kLast;
@@ -329,7 +329,7 @@ Status ServerClient::push_step(std::span<const NodeSums> nodes, const Outcome& o
     for (Lane& lane : lanes_) {
       if (!lane.has_squares()) continue;  // it has applied the step and sent the parameters
       std::vector<Request> requests = requests_of(lane);
-      requests.push_back({.frame = frame(Op::Apply)});
+      requests.push_back({.frame = frame(ServerOp::Apply)});
       requests.back().frame.sequence = pushes_ + 1;
       // Without the slowest workers, servers may have summed over other samples.
       requests.back().frame.gradient_scale = clip.scale * (clip.samples / divisor(lane.samples()));

@@ -100,7 +100,7 @@ class ServerClient {
 
   ServerClient(const ServerClientConfig& config, const Layout& layout);
   static uint64_t bytes_of(const server::Lane& lane);
-  server::Frame frame(server::Op op) const;
+  server::Frame frame(server::ServerOp op) const;
   Status connect(server::Lane& lane, Deadline deadline);
   void find_again(server::Lane& lane, Deadline deadline);
   Status ask_all(server::Frame frame, float* data);

@@ -16,8 +16,8 @@ Status check(const Frame& frame, bool from_server) {
     return Error{Code::InvalidArgument, fmt::format("a frame of version {}", frame.version),
                  "run the same dtrain-engine on all hosts"};
   }
-  const Op first = from_server ? Op::Welcome : Op::Hello;
-  const Op last = from_server ? Op::Failure : Op::Finish;
+  const ServerOp first = from_server ? ServerOp::Welcome : ServerOp::Hello;
+  const ServerOp last = from_server ? ServerOp::Failure : ServerOp::Finish;
   if (frame.op < first || frame.op > last) {
     return Error{Code::InvalidArgument,
                  fmt::format("a frame of unknown kind {}", static_cast<int>(frame.op)), ""};

@@ -12,7 +12,7 @@
 
 namespace dtrain::engine::server {
 
-enum class Op : uint8_t {
+enum class ServerOp : uint8_t {
   // A worker's.
   Hello = 1,  // attempt, threads; kMaster -> Welcome
   Write,      // arena, payload: one arena of the shard, before Ready -> Ack
@@ -44,7 +44,7 @@ inline constexpr uint16_t kMaster = 1, kFilled = 2, kWantsParams = 4, kLast = 8,
 struct Frame {
   uint32_t magic = kMagic;
   uint8_t version = kVersion;
-  Op op = Op::Heartbeat;
+  ServerOp op = ServerOp::Heartbeat;
   uint16_t flags = 0;
   uint64_t job = 0;         // of the experiment and its configuration
   uint64_t generation = 0;  // which start of worker 0; 0: not known yet

@@ -31,7 +31,7 @@ Status Lane::connect(const Introduction& introduction, Deadline deadline) {
   watch_peer(socket_);
 
   const bool first = introduction.rank == 0;
-  const Frame hello{.op = Op::Hello,
+  const Frame hello{.op = ServerOp::Hello,
                     .flags = first ? kMaster : uint16_t{0},
                     .job = introduction.job,
                     .generation = introduction.generation,
@@ -43,13 +43,13 @@ Status Lane::connect(const Introduction& introduction, Deadline deadline) {
     TRY(socket_.read(&welcome_, sizeof(welcome_), deadline));
     TRY(check(welcome_, true));
     deadline = Deadline::after(deadline.seconds());
-  } while (welcome_.op == Op::Wait);
-  if (welcome_.op == Op::Failure && welcome_.payload <= kLongestText) {
+  } while (welcome_.op == ServerOp::Wait);
+  if (welcome_.op == ServerOp::Failure && welcome_.payload <= kLongestText) {
     text_.resize(welcome_.payload);
     TRY(socket_.read(text_.data(), text_.size(), deadline));
     return Error{static_cast<Code>(welcome_.code), fmt::format("{}: {}", name_, text_), ""};
   }
-  if (welcome_.op != Op::Welcome || welcome_.payload != 0) return strange_answer(name_);
+  if (welcome_.op != ServerOp::Welcome || welcome_.payload != 0) return strange_answer(name_);
   if (!done()) start_at(0);
   return ok();
 }
@@ -115,10 +115,10 @@ Status Lane::read() {
     if (received_ == sizeof(Frame)) TRY(begin_answer());
     if (received_ >= sizeof(Frame) && received_ == sizeof(Frame) + incoming_.payload) {
       received_ = 0;
-      if (incoming_.op == Op::Failure) {
+      if (incoming_.op == ServerOp::Failure) {
         return Error{static_cast<Code>(incoming_.code), fmt::format("{}: {}", name_, text_), ""};
       }
-      if (incoming_.op != Op::Wait) finish_answer();
+      if (incoming_.op != ServerOp::Wait) finish_answer();
     }
   }
   return ok();
@@ -128,18 +128,18 @@ Status Lane::read() {
 Status Lane::begin_answer() {
   TRY(check(incoming_, true));
   uint64_t expected = 0;
-  if (incoming_.op == Op::Data && data_ != nullptr) {
+  if (incoming_.op == ServerOp::Data && data_ != nullptr) {
     expected = static_cast<uint64_t>(range_.size()) * sizeof(float);
     target_ = reinterpret_cast<char*>(data_ + range_.begin);
-  } else if (incoming_.op == Op::Squares) {
+  } else if (incoming_.op == ServerOp::Squares) {
     squares_.resize(incoming_.payload / sizeof(double));
     expected = static_cast<uint64_t>(blocks_of(range_.size())) * sizeof(double);
     target_ = reinterpret_cast<char*>(squares_.data());
-  } else if (incoming_.op == Op::Failure && incoming_.payload <= kLongestText) {
+  } else if (incoming_.op == ServerOp::Failure && incoming_.payload <= kLongestText) {
     expected = incoming_.payload;
     text_.resize(expected);
     target_ = text_.data();
-  } else if (incoming_.op != Op::Ack && incoming_.op != Op::Wait) {
+  } else if (incoming_.op != ServerOp::Ack && incoming_.op != ServerOp::Wait) {
     return strange_answer(name_);
   }
   if (incoming_.payload != expected) return strange_answer(name_);
@@ -148,11 +148,11 @@ Status Lane::begin_answer() {
 
 void Lane::finish_answer() {
   answer_ = incoming_;
-  if (incoming_.op == Op::Squares) {
+  if (incoming_.op == ServerOp::Squares) {
     has_squares_ = true;
     samples_ = incoming_.samples;
   }
-  if (incoming_.op == Op::Data) {
+  if (incoming_.op == ServerOp::Data) {
     next_ = next_answer_ = requests_.size();
     return;
   }
@@ -162,7 +162,7 @@ void Lane::finish_answer() {
 }
 
 Status Lane::beat(const Introduction& introduction) {
-  const Frame frame{.op = Op::Heartbeat,
+  const Frame frame{.op = ServerOp::Heartbeat,
                     .generation = introduction.generation,
                     .rank = static_cast<uint32_t>(introduction.rank)};
   const iovec part{const_cast<Frame*>(&frame), sizeof(frame)};

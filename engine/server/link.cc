@@ -35,7 +35,7 @@ void Link::answer(Frame frame, std::vector<char> bytes) {
 void Link::refuse(const Error& error) {
   if (closing) return;
   const std::string text = error.message.substr(0, kLongestText);
-  answer(Frame{.op = Op::Failure, .code = static_cast<uint32_t>(error.code)},
+  answer(Frame{.op = ServerOp::Failure, .code = static_cast<uint32_t>(error.code)},
          std::vector<char>(text.begin(), text.end()));
   wait = Wait::Nothing;
   closing = true;

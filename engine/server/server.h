@@ -78,7 +78,7 @@ class Server {
   Status begin_node(Link& link);
   Status finish_node(Link& link);
   Status apply(Link& link);
-  void answer(Link& link, server::Op op);
+  void answer(Link& link, server::ServerOp op);
   uint64_t deal_of(const Link& link);
   void answer_data(Link& link, int arena);
   void answer_squares(Link& link);

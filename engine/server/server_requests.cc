@@ -9,7 +9,7 @@
 namespace dtrain::engine {
 
 using server::Frame;
-using server::Op;
+using server::ServerOp;
 using server::Wait;
 
 namespace {
@@ -38,7 +38,7 @@ uint64_t Server::deal_of(const Link& link) {
   return sync_ || link.rank < 0 || !shard_->state().filled() ? 0 : shard_->state().deal(link.rank);
 }
 
-void Server::answer(Link& link, Op op) {
+void Server::answer(Link& link, ServerOp op) {
   link.end_wait();
   link.answer(Frame{.op = op,
                     .flags = shard_->state().filled() ? server::kFilled : uint16_t{0},
@@ -51,7 +51,7 @@ void Server::answer(Link& link, Op op) {
 
 void Server::answer_data(Link& link, int arena) {
   link.end_wait();
-  Frame frame{.op = Op::Data,
+  Frame frame{.op = ServerOp::Data,
               .generation = shard_->state().generation(),
               .sequence = sync_ ? step_->steps() : clocks_.clock(link.rank),
               .updates = shard_->state().blocks() > 0 ? shard_->state().updates(0) : 0,
@@ -70,7 +70,7 @@ void Server::answer_squares(Link& link) {
   const std::vector<double>& squares = step_->squares();
   std::vector<char> bytes(squares.size() * sizeof(double));
   std::memcpy(bytes.data(), squares.data(), bytes.size());
-  link.answer(Frame{.op = Op::Squares,
+  link.answer(Frame{.op = ServerOp::Squares,
                     .generation = shard_->state().generation(),
                     .sequence = step_->steps() + 1,
                     .samples = step_->samples()},
@@ -79,31 +79,31 @@ void Server::answer_squares(Link& link) {
 
 Status Server::begin(Link& link) {
   const Frame& in = link.in;
-  if (in.op == Op::Hello) {
+  if (in.op == ServerOp::Hello) {
     if (in.payload != 0 || link.rank >= 0 || link.wait != Wait::Nothing) return out_of_turn(in);
     return ok();
   }
   if (link.rank < 0) return out_of_turn(in);
   if (!link.left) clocks_.put_back(link.rank);
   // A worker that waits sends nothing but that it lives.
-  if (link.wait != Wait::Nothing && in.op != Op::Heartbeat) return out_of_turn(in);
-  const bool filling = in.op == Op::Write || in.op == Op::Ready;
-  if (in.op != Op::Heartbeat && in.op != Op::Leave && in.op != Op::Finish &&
+  if (link.wait != Wait::Nothing && in.op != ServerOp::Heartbeat) return out_of_turn(in);
+  const bool filling = in.op == ServerOp::Write || in.op == ServerOp::Ready;
+  if (in.op != ServerOp::Heartbeat && in.op != ServerOp::Leave && in.op != ServerOp::Finish &&
       filling == shard_->state().filled()) {
     return out_of_turn(in);
   }
-  if ((filling || in.op == Op::Finish || in.op == Op::GoOn) && link.rank != 0) return out_of_turn(in);
-  const bool of_sync = in.op == Op::Node || in.op == Op::Apply || in.op == Op::GoOn;
-  if ((of_sync && !sync_) || (in.op == Op::Push && sync_)) return out_of_turn(in);
-  const bool carries = in.op == Op::Push || in.op == Op::Node || in.op == Op::Write;
+  if ((filling || in.op == ServerOp::Finish || in.op == ServerOp::GoOn) && link.rank != 0) return out_of_turn(in);
+  const bool of_sync = in.op == ServerOp::Node || in.op == ServerOp::Apply || in.op == ServerOp::GoOn;
+  if ((of_sync && !sync_) || (in.op == ServerOp::Push && sync_)) return out_of_turn(in);
+  const bool carries = in.op == ServerOp::Push || in.op == ServerOp::Node || in.op == ServerOp::Write;
   if (in.payload != (carries ? shard_->bytes() : 0)) return out_of_turn(in);
   if (!std::isfinite(in.learning_rate) || !std::isfinite(in.gradient_scale) || !std::isfinite(in.loss)) {
     return Error{Code::InvalidArgument, "a learning rate, scale or loss that is not finite", ""};
   }
 
-  if (in.op == Op::Push) return begin_push(link);
-  if (in.op == Op::Node) return begin_node(link);
-  if (in.op == Op::Write || in.op == Op::Read) {
+  if (in.op == ServerOp::Push) return begin_push(link);
+  if (in.op == ServerOp::Node) return begin_node(link);
+  if (in.op == ServerOp::Write || in.op == ServerOp::Read) {
     if (in.arena > static_cast<uint32_t>(kernel_.states())) return out_of_turn(in);
     link.sink = room_of(shard_->state().arena(static_cast<int>(in.arena)), shard_->bytes());
   }
@@ -111,7 +111,7 @@ Status Server::begin(Link& link) {
 }
 
 Status Server::receive(Link& link) {
-  if (link.in.op == Op::Push) return receive_push(link);
+  if (link.in.op == ServerOp::Push) return receive_push(link);
   // Discarded: the same room again.
   if (link.sink.empty() && link.payload_left > 0)
     link.sink = room_of(discarded_.data(), discarded_.size() * sizeof(float));
@@ -121,17 +121,17 @@ Status Server::receive(Link& link) {
 Status Server::finish(Link& link) {
   const Frame& in = link.in;
   switch (in.op) {
-    case Op::Hello:
+    case ServerOp::Hello:
       return hello(link);
-    case Op::Ready:
+    case ServerOp::Ready:
       shard_->state().set_filled(in.updates, in.begun_at);
       admit();
-      answer(link, Op::Ack);
+      answer(link, ServerOp::Ack);
       return ok();
-    case Op::Read:
+    case ServerOp::Read:
       answer_data(link, static_cast<int>(in.arena));
       return ok();
-    case Op::Pull:
+    case ServerOp::Pull:
       clocks_.advance(link.rank, in.sequence);  // else it might wait for itself, being further at another server
       if ((in.flags & server::kEnds) != 0) {
         forget(link);
@@ -142,36 +142,36 @@ Status Server::finish(Link& link) {
       wait(link, Wait::Gate);
       look_at_gate();
       return ok();
-    case Op::Push:
+    case ServerOp::Push:
       return finish_push(link);
-    case Op::Node:
+    case ServerOp::Node:
       return finish_node(link);
-    case Op::Apply:
+    case ServerOp::Apply:
       return apply(link);
-    case Op::GoOn:
+    case ServerOp::GoOn:
       step_->let_go();
       look_at_step();
-      answer(link, Op::Ack);
+      answer(link, ServerOp::Ack);
       return ok();
-    case Op::Write:
-      answer(link, Op::Ack);
+    case ServerOp::Write:
+      answer(link, ServerOp::Ack);
       return ok();
-    case Op::Leave:
+    case ServerOp::Leave:
       forget(link);
-      answer(link, Op::Ack);
+      answer(link, ServerOp::Ack);
       look_at_end(Deadline::Clock::now());
       return ok();
-    case Op::Finish:
+    case ServerOp::Finish:
       shard_->state().set_finished();
-      answer(link, Op::Ack);
+      answer(link, ServerOp::Ack);
       return ok();
-    case Op::Heartbeat:  // the rest no worker sends
-    case Op::Welcome:
-    case Op::Data:
-    case Op::Squares:
-    case Op::Ack:
-    case Op::Wait:
-    case Op::Failure:
+    case ServerOp::Heartbeat:  // the rest no worker sends
+    case ServerOp::Welcome:
+    case ServerOp::Data:
+    case ServerOp::Squares:
+    case ServerOp::Ack:
+    case ServerOp::Wait:
+    case ServerOp::Failure:
       return ok();
   }
   return ok();
@@ -228,7 +228,7 @@ Status Server::finish_push(Link& link) {
   if ((link.in.flags & server::kWantsParams) != 0) {
     wait(link, Wait::Gate);
   } else {
-    answer(link, Op::Ack);
+    answer(link, ServerOp::Ack);
   }
   look_at_gate();
   return ok();

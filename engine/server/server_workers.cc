@@ -12,7 +12,7 @@
 namespace dtrain::engine {
 
 using server::Frame;
-using server::Op;
+using server::ServerOp;
 using server::Wait;
 
 namespace {
@@ -115,7 +115,7 @@ void Server::welcome(Link& link) {
   if (sync_) step_->forget(rank);
   const ShardState& state = shard_->state();
   link.end_wait();
-  link.answer(Frame{.op = Op::Welcome,
+  link.answer(Frame{.op = ServerOp::Welcome,
                     .flags = state.filled() ? server::kFilled : uint16_t{0},
                     .generation = state.generation(),
                     .sequence = sync_ ? step_->steps() : clocks_.clock(rank),
@@ -237,7 +237,7 @@ void Server::look_at_clock(Time now) {
     const bool for_who_lives = waits_for_who_lives(*link, now) && seconds(link->since, now) < kWriteSeconds;
     if (for_who_lives || (link->wait == Wait::Gate && is_far_ahead(*link, now))) {
       if (seconds(link->told, now) > kTell * deadline_) {
-        link->answer(Frame{.op = Op::Wait});
+        link->answer(Frame{.op = ServerOp::Wait});
         link->told = now;
       }
       continue;
@@ -280,7 +280,7 @@ bool Server::may_push(size_t worker, Time now) const {
 // What it was dealt is for later: worker 0 tests the model, and would miss the ends of epochs.
 bool Server::is_far_ahead(const Link& link, Time now) const {
   const bool deals = config_.most_ahead > 0 && config_.index == 0;
-  if (!deals || link.rank == 0 || link.asked.op != Op::Push || !may_push(0, now)) return false;
+  if (!deals || link.rank == 0 || link.asked.op != ServerOp::Push || !may_push(0, now)) return false;
   ShardState& state = shard_->state();
   return state.deal(link.rank) >= state.deal(0) + static_cast<uint64_t>(config_.most_ahead);
 }

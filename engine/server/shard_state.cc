@@ -16,9 +16,9 @@ namespace dtrain::engine {
 
 namespace {
 
-constexpr uint64_t kMagic = 0x3676617473746474;
+constexpr uint64_t kStateMagic = 0x3676617473746474;
 constexpr size_t kPage = 4096;
-constexpr int kRetry_ms = 20;
+constexpr int kLockRetry_ms = 20;
 
 // What was stored before is in the mapping before what is stored after, for whoever looks once this
 // process is dead: a matter of the compiler alone.
@@ -89,7 +89,7 @@ Result<std::unique_ptr<ShardState>> ShardState::open(const std::string& path, co
                                  deadline.seconds()),
                      "end the other dtrain-engine"};
       }
-      ::poll(nullptr, 0, kRetry_ms);
+      ::poll(nullptr, 0, kLockRetry_ms);
     }
     struct stat found {};
     if (::fstat(state->fd_.get(), &found) != 0) return errno_error("stat " + path, errno);
@@ -117,7 +117,7 @@ Result<std::unique_ptr<ShardState>> ShardState::open(const std::string& path, co
   }
 
   Header& header = *state->header_;
-  if (same_size && header.magic == kMagic && header.job == shape.job &&
+  if (same_size && header.magic == kStateMagic && header.job == shape.job &&
       header.elements == shape.elements && header.states == shape.states &&
       header.writers == shape.writers && state->is_sound()) {
     state->recover();
@@ -143,7 +143,7 @@ Result<std::unique_ptr<ShardState>> ShardState::open(const std::string& path, co
                   .learned = {},
                   .finished = 0};
   in_order();
-  header.magic = kMagic;
+  header.magic = kStateMagic;
   return state;
 }
 

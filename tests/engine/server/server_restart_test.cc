@@ -273,8 +273,8 @@ TEST_CASE("sync with a backup and clip: a server that was started again knows ho
   const Arena grads(static_cast<size_t>(layout.size()), -2);
   Arena params(grads.size());
   for (const size_t server : {0, 1}) dying.push(server, 1, {4, 8, grads.data()});
-  dying.send(1, {.op = server::Op::Apply, .sequence = 1, .gradient_scale = 0.25});
-  CHECK(dying.answer(1).op == server::Op::Data);
+  dying.send(1, {.op = server::ServerOp::Apply, .sequence = 1, .gradient_scale = 0.25});
+  CHECK(dying.answer(1).op == server::ServerOp::Data);
   servers.restart(1);
   const NodeSums node{0, 4, grads.data()};
   require_ok(first->push_step({&node, 1}, {.rows = 6}, 1, params.data()));
@@ -296,7 +296,7 @@ TEST_CASE("a worker that comes again to a server that was started again waits fo
   auto socket = Result<Socket>(Error{});
   const auto deadline = Deadline::after(10);
   while (!socket.ok()) socket = Socket::connect(config.servers[0], deadline);
-  const server::Frame hello{.op = server::Op::Hello,
+  const server::Frame hello{.op = server::ServerOp::Hello,
                             .job = server_job(config.experiment, spec, layout, 1, 3),
                             .rank = 2,
                             .threads = 1};
@@ -304,7 +304,7 @@ TEST_CASE("a worker that comes again to a server that was started again waits fo
   require_ok(second->push(grads.data(), 1, -1, params.data()));
   server::Frame answer;
   require_ok(socket->read(&answer, sizeof(answer), deadline));
-  CHECK(answer.op == server::Op::Welcome);
+  CHECK(answer.op == server::ServerOp::Welcome);
 }
 
 TEST_CASE("SIGTERM ends a server with 0, its state stays until the experiment is done") {

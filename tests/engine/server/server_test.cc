@@ -237,12 +237,12 @@ TEST_CASE("garbage, frames too long and frames out of turn cost one connection a
   for (int round = 0; round < 200; ++round) {
     auto socket = required(Socket::connect(config.servers[0], Deadline::after(10)));
     std::vector<server::Frame> frames(2);
-    frames[0].op = server::Op::Hello;
+    frames[0].op = server::ServerOp::Hello;
     frames[0].job = job;
     frames[0].rank = round % 2 == 0 ? 1 : 7;
     frames[0].threads = 1;
     auto* bytes = reinterpret_cast<unsigned char*>(frames.data());
-    frames[1].op = static_cast<server::Op>(random() % 20);
+    frames[1].op = static_cast<server::ServerOp>(random() % 20);
     frames[1].payload = random() % 2 == 0 ? random() : ~0ULL;
     frames[1].sequence = random() % 3;
     if (round % 3 == 0) {
@@ -269,15 +269,15 @@ TEST_CASE("a push sent again is answered and not applied again") {
   for (const size_t bytes :
        {100000UL, grads.size() * sizeof(float), grads.size() * sizeof(float)}) {
     auto socket = required(Socket::connect(config.servers[0], deadline));
-    const server::Frame hello{.op = server::Op::Hello,
+    const server::Frame hello{.op = server::ServerOp::Hello,
                               .job = server_job(config.experiment, config.spec, layout, 1, 2),
                               .rank = 1,
                               .threads = 1};
     server::Frame answer;
     require_ok(socket.write(&hello, sizeof(hello), deadline));
     require_ok(socket.read(&answer, sizeof(answer), deadline));
-    REQUIRE(answer.op == server::Op::Welcome);
-    const server::Frame push{.op = server::Op::Push,
+    REQUIRE(answer.op == server::ServerOp::Welcome);
+    const server::Frame push{.op = server::ServerOp::Push,
                              .sequence = 1,
                              .payload = grads.size() * sizeof(float),
                              .rank = 1,
@@ -287,7 +287,7 @@ TEST_CASE("a push sent again is answered and not applied again") {
     require_ok(socket.write(grads.data(), bytes, deadline));
     if (bytes < grads.size() * sizeof(float)) continue;
     require_ok(socket.read(&answer, sizeof(answer), deadline));
-    CHECK(answer.op == server::Op::Ack);
+    CHECK(answer.op == server::ServerOp::Ack);
   }
   require_ok(first->pull(params.data()));
   CHECK(params == grads);

@@ -72,21 +72,21 @@ TEST_CASE("ssp: who says that it lives is waited for, whatever it computes; who 
   Arena late(grads.size());
   uint64_t pushes = 0;
   const auto push = [&] {
-    fast.send(0, {.op = server::Op::Push, .flags = server::kWantsParams, .sequence = ++pushes}, grads.data());
+    fast.send(0, {.op = server::ServerOp::Push, .flags = server::kWantsParams, .sequence = ++pushes}, grads.data());
   };
   push();
-  for (int i = 0; i < kWaitsADeadline; ++i) CHECK(fast.answer(0).op == server::Op::Wait);
+  for (int i = 0; i < kWaitsADeadline; ++i) CHECK(fast.answer(0).op == server::ServerOp::Wait);
   require_ok(slow->push(grads.data(), kRate, kScale, late.data()));
   server::Frame answer;
   do answer = fast.answer(0);
-  while (answer.op == server::Op::Wait);
-  CHECK(answer.op == server::Op::Data);
+  while (answer.op == server::ServerOp::Wait);
+  CHECK(answer.op == server::ServerOp::Data);
   // It says that it lives as long as it is there.
   require_ok(slow->leave());
   const auto end = Deadline::after(0.5);
   while (!end.expired()) {
     push();
-    CHECK(fast.answer(0).op == server::Op::Data);
+    CHECK(fast.answer(0).op == server::ServerOp::Data);
   }
 }
 
@@ -96,15 +96,15 @@ TEST_CASE("workers wait for worker 0 while it makes or reads what it fills the s
   const Layout layout = test_layout();
   const Servers servers(spec, layout, 1, 2);
   const auto first = required(ServerClient::join(servers.worker(0), layout));
-  RawWorker second(servers.worker(1), layout, server::Op::Wait);
-  for (int i = 1; i < kWaitsADeadline; ++i) CHECK(second.answer(0).op == server::Op::Wait);
+  RawWorker second(servers.worker(1), layout, server::ServerOp::Wait);
+  for (int i = 1; i < kWaitsADeadline; ++i) CHECK(second.answer(0).op == server::ServerOp::Wait);
   const Arena zeros(static_cast<size_t>(layout.size()));
   const std::vector<const float*> arenas{zeros.data()};
   require_ok(first->fill(arenas, 0, 0));
   server::Frame answer;
   do answer = second.answer(0);
-  while (answer.op == server::Op::Wait);
-  CHECK(answer.op == server::Op::Welcome);
+  while (answer.op == server::ServerOp::Wait);
+  CHECK(answer.op == server::ServerOp::Welcome);
 }
 
 TEST_CASE("leaves are those of the workers' threads, of which all have as many") {
@@ -173,25 +173,25 @@ TEST_CASE("others wait when they are so many parts ahead of worker 0, as long as
   RawWorker second(servers.worker(1), layout);
   uint64_t pushes = 0;
   const auto push = [&](uint64_t part) {
-    second.send(0, {.op = server::Op::Push, .flags = server::kWantsParams, .sequence = ++pushes, .deal = part}, grads.data());
+    second.send(0, {.op = server::ServerOp::Push, .flags = server::kWantsParams, .sequence = ++pushes, .deal = part}, grads.data());
   };
   const auto next = [&] {
     server::Frame answer;
     do answer = second.answer(0);
-    while (answer.op == server::Op::Wait);
-    CHECK(answer.op == server::Op::Data);
+    while (answer.op == server::ServerOp::Wait);
+    CHECK(answer.op == server::ServerOp::Data);
     return answer.deal;
   };
   CHECK(first->deal() == 0);
   push(1);
-  for (int i = 0; i < kWaitsADeadline; ++i) CHECK(second.answer(0).op == server::Op::Wait);
+  for (int i = 0; i < kWaitsADeadline; ++i) CHECK(second.answer(0).op == server::ServerOp::Wait);
   require_ok(first->push(grads.data(), kRate, kScale, params.data()));
   CHECK(first->deal() == 3);
   CHECK(next() == 2);
   push(2);
   CHECK(next() == 4);
   push(4);
-  CHECK(second.answer(0).op == server::Op::Wait);
+  CHECK(second.answer(0).op == server::ServerOp::Wait);
   first.reset();
   CHECK(next() == 5);
 }
@@ -235,19 +235,19 @@ TEST_CASE("ssp: a worker that waits at one server is not missed by the others") 
   const auto first = join(servers.worker(0), layout);
   RawWorker second(servers.worker(1), layout);
   const auto push = [&](size_t server, uint64_t sequence) {
-    second.send(server, {.op = server::Op::Push, .flags = server::kWantsParams, .sequence = sequence}, grads.data());
+    second.send(server, {.op = server::ServerOp::Push, .flags = server::kWantsParams, .sequence = sequence}, grads.data());
   };
   auto waits = std::async(std::launch::async, [&] { return first->push(grads.data(), kRate, kScale, params.data()); });
   push(1, 1);
   server::Frame answer;
   do answer = second.answer(1);
-  while (answer.op == server::Op::Wait);
+  while (answer.op == server::ServerOp::Wait);
   push(1, 2);
   // At server 0 the first one waits for the second, at server 1 the second for the first: for longer than one may be
   // silent.
   for (int i = 0; i < kWaitsADeadline / 2; ++i) {
-    second.send(0, {.op = server::Op::Heartbeat});
-    CHECK(second.answer(1).op == server::Op::Wait);
+    second.send(0, {.op = server::ServerOp::Heartbeat});
+    CHECK(second.answer(1).op == server::ServerOp::Wait);
   }
   push(0, 1);
   require_ok(waits.get());

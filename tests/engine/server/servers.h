@@ -120,11 +120,11 @@ inline std::unique_ptr<ServerClient> join(const ServerClientConfig& config, cons
 // A worker's connections, frame by frame: it may push to some servers and not to others.
 class RawWorker {
  public:
-  RawWorker(const ServerClientConfig& config, const Layout& layout, server::Op first = server::Op::Welcome)
+  RawWorker(const ServerClientConfig& config, const Layout& layout, server::ServerOp first = server::ServerOp::Welcome)
       : config_(config), ranges_(shards_of(layout.size(), static_cast<int>(config.servers.size()))) {
     for (const std::string& address : config.servers) {
       auto socket = required(Socket::connect(address, deadline()));
-      const server::Frame hello{.op = server::Op::Hello,
+      const server::Frame hello{.op = server::ServerOp::Hello,
                                 .job = server_job(config.experiment, config.spec, layout, config.servers.size(),
                                                   config.workers.size()),
                                 .rank = static_cast<uint32_t>(config.rank),
@@ -137,7 +137,7 @@ class RawWorker {
   // Returns once the server has done the step, or says its squares.
   void push(size_t server, uint64_t step, const NodeSums& node) {
     send(server,
-         {.op = server::Op::Node,
+         {.op = server::ServerOp::Node,
           .flags = server::kLast,
           .sequence = step,
           .learning_rate = 1,

@@ -56,7 +56,7 @@ TEST_CASE("sync with a backup: the step after one that is saved waits for worker
   const auto push = [&](uint64_t step) {
     for (const size_t server : {0, 1}) {
       other.send(server,
-                 {.op = server::Op::Node,
+                 {.op = server::ServerOp::Node,
                   .flags = server::kLast | server::kNeedsFirst,
                   .sequence = step,
                   .learning_rate = 1,
@@ -65,14 +65,14 @@ TEST_CASE("sync with a backup: the step after one that is saved waits for worker
                   .leaf_end = 8},
                  grads.data());
     }
-    for (const size_t server : {0, 1}) CHECK(other.answer(server).op == server::Op::Wait);
+    for (const size_t server : {0, 1}) CHECK(other.answer(server).op == server::ServerOp::Wait);
   };
   const auto goes_on_to = [&](uint64_t step) {
     for (const size_t server : {0, 1}) {
       server::Frame answer;
       do answer = other.answer(server);
-      while (answer.op == server::Op::Wait);
-      CHECK(answer.op == server::Op::Data);
+      while (answer.op == server::ServerOp::Wait);
+      CHECK(answer.op == server::ServerOp::Data);
       CHECK(answer.sequence == step);
     }
   };
@@ -101,8 +101,8 @@ TEST_CASE("sync with a backup and clip: a step goes on without the worker that h
   const Arena grads(static_cast<size_t>(layout.size()), -2);
   Arena params(grads.size());
   for (const size_t server : {0, 1}) dying.push(server, 1, {4, 8, grads.data()});
-  dying.send(1, {.op = server::Op::Apply, .sequence = 1, .gradient_scale = 0.25});
-  CHECK(dying.answer(1).op == server::Op::Data);
+  dying.send(1, {.op = server::ServerOp::Apply, .sequence = 1, .gradient_scale = 0.25});
+  CHECK(dying.answer(1).op == server::ServerOp::Data);
   const NodeSums node{0, 4, grads.data()};
   require_ok(first->push_step({&node, 1}, {.rows = 6}, 1, params.data()));
   CHECK(params == Arena(params.size(), 0.5));
@@ -153,9 +153,9 @@ TEST_CASE("ssp: who comes again, with the servers not equally far, does not wait
   require_ok(join(servers.worker(1), layout)->leave());
   RawWorker other(servers.worker(2), layout);
   const auto push = [&](size_t server, uint64_t sequence) {
-    other.send(server, {.op = server::Op::Push, .sequence = sequence, .learning_rate = 1, .gradient_scale = -1},
+    other.send(server, {.op = server::ServerOp::Push, .sequence = sequence, .learning_rate = 1, .gradient_scale = -1},
                grads.data());
-    CHECK(other.answer(server).op == server::Op::Ack);
+    CHECK(other.answer(server).op == server::ServerOp::Ack);
   };
   push(0, 1);
   push(1, 1);

@@ -117,8 +117,8 @@ TEST_CASE("a python that doesn't run is named") {
   CHECK(made.error().code == Code::FailedPrecondition);
   CHECK(made.error().message.find("bin/python on host n1 does not run: it is broken") !=
         std::string::npos);
-  choice.path_first = {folder.path().string()};
-  const auto none = recipe_of({}, choice, {}, {}, "n1");
+  choice.path_first.clear();
+  const auto none = recipe_of({}, choice, {{"PATH", folder.path().string()}}, {}, "n1");
   REQUIRE(!none.ok());
   CHECK(none.error().message.find("has no python3") != std::string::npos);
 }

@@ -5,12 +5,12 @@
 using namespace dtrain;
 
 TEST_CASE("what is not printable is shown as bytes") {
-  CHECK(quoted("plain") == "'plain'");
-  CHECK(quoted("ü€😀") == "'ü€😀'");
-  CHECK(quoted("a\nb\x1b[0m") == "'a\\x0ab\\x1b[0m'");
-  CHECK(quoted("\xff\xc3") == "'\\xff\\xc3'");
-  CHECK(quoted("\xc2\x85") == "'\\xc2\\x85'");
-  CHECK(quoted(std::string(500, 'x')).size() < 70);
+  CHECK(in_quotes("plain") == "'plain'");
+  CHECK(in_quotes("ü€😀") == "'ü€😀'");
+  CHECK(in_quotes("a\nb\x1b[0m") == "'a\\x0ab\\x1b[0m'");
+  CHECK(in_quotes("\xff\xc3") == "'\\xff\\xc3'");
+  CHECK(in_quotes("\xc2\x85") == "'\\xc2\\x85'");
+  CHECK(in_quotes(std::string(500, 'x')).size() < 70);
 }
 
 TEST_CASE("bytes that are not UTF-8 are spelled out, and nothing else is touched") {

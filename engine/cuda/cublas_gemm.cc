@@ -41,18 +41,18 @@ struct CublasLt {
 
 // What cuBLASLt makes, given back by it.
 template <class T>
-class Held {
+class Handle {
  public:
   using Destroy = cublasStatus_t (*)(T);
-  Held() = default;
-  explicit Held(Destroy destroy) : destroy_(destroy) {}
-  Held(Held&& other) noexcept : destroy_(other.destroy_), value_(std::exchange(other.value_, nullptr)) {}
-  Held& operator=(Held&& other) noexcept {
+  Handle() = default;
+  explicit Handle(Destroy destroy) : destroy_(destroy) {}
+  Handle(Handle&& other) noexcept : destroy_(other.destroy_), value_(std::exchange(other.value_, nullptr)) {}
+  Handle& operator=(Handle&& other) noexcept {
     std::swap(destroy_, other.destroy_);
     std::swap(value_, other.value_);
     return *this;
   }
-  ~Held() {
+  ~Handle() {
     if (value_ != nullptr) destroy_(value_);
   }
   T get() const { return value_; }
@@ -133,8 +133,8 @@ class CublasGemm : public Gemm {
   static constexpr int kTimings = 4;
 
   struct Plan {
-    Held<cublasLtMatmulDesc_t> product;
-    Held<cublasLtMatrixLayout_t> a, b, c;
+    Handle<cublasLtMatmulDesc_t> product;
+    Handle<cublasLtMatrixLayout_t> a, b, c;
     cublasLtMatmulAlgo_t algorithm;
     bool is_cut = false;  // done as two: cut()
   };
@@ -201,15 +201,15 @@ class CublasGemm : public Gemm {
     const bool tf32 = shape.type == CUDA_R_32F && fp32_ == Fp32::Tf32;
     const cublasComputeType_t compute =
         is_double ? CUBLAS_COMPUTE_64F : tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
-    plan.product = Held<cublasLtMatmulDesc_t>(lib_.MatmulDescDestroy);
-    plan.a = Held<cublasLtMatrixLayout_t>(lib_.MatrixLayoutDestroy);
-    plan.b = Held<cublasLtMatrixLayout_t>(lib_.MatrixLayoutDestroy);
-    plan.c = Held<cublasLtMatrixLayout_t>(lib_.MatrixLayoutDestroy);
+    plan.product = Handle<cublasLtMatmulDesc_t>(lib_.MatmulDescDestroy);
+    plan.a = Handle<cublasLtMatrixLayout_t>(lib_.MatrixLayoutDestroy);
+    plan.b = Handle<cublasLtMatrixLayout_t>(lib_.MatrixLayoutDestroy);
+    plan.c = Handle<cublasLtMatrixLayout_t>(lib_.MatrixLayoutDestroy);
     check(lib_.MatmulDescCreate(plan.product.out(), compute, is_double ? CUDA_R_64F : CUDA_R_32F), "plan a product");
     if (!status_.ok()) return;
     set(plan, CUBLASLT_MATMUL_DESC_TRANSA, shape.b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(plan, CUBLASLT_MATMUL_DESC_TRANSB, shape.a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
-    const auto layout = [&](Held<cublasLtMatrixLayout_t>& to, cudaDataType_t type, int64_t rows, int64_t columns,
+    const auto layout = [&](Handle<cublasLtMatrixLayout_t>& to, cudaDataType_t type, int64_t rows, int64_t columns,
                             int64_t ld) {
       check(lib_.MatrixLayoutCreate(to.out(), type, static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), ld),
             "plan a product");
@@ -246,7 +246,7 @@ class CublasGemm : public Gemm {
   template <class T, class Out>
   void choose(cudaStream_t stream, const Shape& shape, Plan& plan, const Product<T, Out>& p) {
     if (!status_.ok()) return;
-    Held<cublasLtMatmulPreference_t> preference(lib_.MatmulPreferenceDestroy);
+    Handle<cublasLtMatmulPreference_t> preference(lib_.MatmulPreferenceDestroy);
     check(lib_.MatmulPreferenceCreate(preference.out()), "plan a product");
     if (!status_.ok()) return;
     const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {

@@ -1,6 +1,7 @@
 #include "cli/engine_data.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
@@ -12,6 +13,7 @@
 #include "schema/expand.h"
 #include "schema/quote.h"
 #include "schema/snapshot.h"
+#include "schema/suggest.h"
 
 namespace dtrain::cli {
 
@@ -21,6 +23,8 @@ namespace {
 
 // Of the members of a large set the first so many: paths seldom differ at all.
 constexpr uint64_t kMembersMax = 256;
+
+constexpr std::string_view kDataRoot = "/data/";  // where replicas find the sets of `data:`
 
 struct Wanted {
   fs::path path;  // in the project
@@ -36,8 +40,25 @@ const char* hint_for(Wanted::Kind kind) {
   return "";
 }
 
-// Each path once, in the order in which they are met.
-std::vector<Wanted> wanted_of(const Spec& spec) {
+// The set that a path below /data is of, where `data:` has sets and that is none of them; else empty.
+std::string unknown_set(const std::string& path, const Spec& spec) {
+  if (spec.data.empty() || !path.starts_with(kDataRoot)) return "";
+  const std::string name = path.substr(kDataRoot.size(), path.find('/', kDataRoot.size()) - kDataRoot.size());
+  return spec.data.contains(name) ? "" : name;
+}
+
+Error no_such_set(const std::string& path, const std::string& name, const Spec& spec) {
+  std::vector<std::string_view> known;
+  for (const auto& [set, place] : spec.data) known.push_back(set);
+  const std::string_view meant = nearest(name, known);
+  return {Code::InvalidArgument,
+          fmt::format("{} is of no data set that `data:` names{}", in_quotes(path),
+                      meant.empty() ? "" : fmt::format("; did you mean {}{}?", kDataRoot, meant)),
+          fmt::format("`data:` names {}", fmt::join(known, ", "))};
+}
+
+// Each path once, in the order in which they are met. An error of the first that no host has.
+Result<std::vector<Wanted>> wanted_of(const Spec& spec) {
   std::vector<Wanted> all;
   const auto members = static_cast<uint32_t>(std::min(spec.member_count(), kMembersMax));
   for (uint32_t member = 1; member <= members; ++member) {
@@ -51,6 +72,10 @@ std::vector<Wanted> wanted_of(const Spec& spec) {
       if (std::ranges::find(all, normal, &Wanted::path) != all.end()) return;
       all.push_back({normal, kind});
     };
+    for (const std::string* path : {&engine->train_data, &engine->test_data, &engine->checkpoint_from}) {
+      const std::string name = unknown_set(*path, spec);
+      if (!name.empty()) return no_such_set(*path, name, spec);
+    }
     const bool is_text = std::holds_alternative<GptSpec>(engine->model);
     for (const std::string& path : {engine->train_data, engine->test_data}) {
       want(path, is_text ? Wanted::Kind::Text : Wanted::Kind::Digits);
@@ -68,7 +93,7 @@ bool is_within(const fs::path& path, const fs::path& folder) {
 
 Status check_engine_data(const Spec& spec, const fs::path& root) {
   if (spec.framework != Framework::Engine) return ok();
-  const std::vector<Wanted> wanted = wanted_of(spec);
+  TRY(const std::vector<Wanted> wanted, wanted_of(spec));
   for (const auto& [path, kind] : wanted) {
     std::error_code failed;
     if (fs::exists(root / path, failed)) continue;

@@ -122,6 +122,19 @@ TEST_CASE("data that an ignore file keeps out of the copy would be missing there
                          ".dtrainignore:2 '*images' | "));
 }
 
+TEST_CASE("a set that `data:` does not name is none of the hosts' either") {
+  const Project project;
+  const std::string sets = "  data: {digits: /nowhere/at/all, words: /nor/this}\n";
+  CHECK(project.problem("{train: /data/digits/train, test: /data/digit/test}", sets) ==
+        "'/data/digit/test' is of no data set that `data:` names; did you mean /data/digits? | "
+        "`data:` names digits, words");
+  CHECK(project.problem("{train: /data/elsewhere}", sets) ==
+        "'/data/elsewhere' is of no data set that `data:` names | `data:` names digits, words");
+  CHECK(project.problem("{train: /data/digits}", sets) == "");
+  CHECK(project.problem("{train: /data/elsewhere}") == "");
+  CHECK(project.problem("{train: /database}", sets) == "");
+}
+
 TEST_CASE("what lies on the hosts, and what another framework reads, is not looked for") {
   const Project project;
   CHECK(project.problem("{train: /data/set/train}", "  data: {set: /nowhere/at/all}\n") == "");

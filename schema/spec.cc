@@ -133,8 +133,8 @@ ParseOptions with_lists_set(const YamlNode& root, const ParseOptions& options) {
     if (list == lists.end()) {
       changed.parameters.emplace_back(name, value);
     } else {
-      changed.set.emplace_back(list->path,
-                               value.starts_with('[') ? value : "[" + yaml_scalar(value) + "]");
+      const std::string one = value.starts_with('{') ? value : yaml_scalar(value);
+      changed.set.emplace_back(list->path, value.starts_with('[') ? value : "[" + one + "]");
     }
   }
   return changed;

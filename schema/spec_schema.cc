@@ -16,6 +16,7 @@ using Kind = Shape::Kind;
 struct Where {
   bool varied = false;    // a list of values may stand for any value: see variation.h
   bool may_ask = false;   // {{ name }} may, too: see engine_read.h
+  bool of_engine = false;  // a list of maps as well
 };
 
 Json schema_of(const Shape& shape, Where where);
@@ -32,20 +33,21 @@ Json with_placeholder(const Shape& shape, Json schema) {
   return schema;
 }
 
-void add_values(const Shape& shape, Json& values, bool& lists) {
+void add_values(const Shape& shape, bool maps, Json& values, bool& lists) {
   if (shape.kind == Kind::Either) {
-    for (const Shape& part : shape.parts) add_values(part, values, lists);
+    for (const Shape& part : shape.parts) add_values(part, maps, values, lists);
     return;
   }
   lists = lists || shape.kind == Kind::List;
-  const bool is_value = shape.kind == Kind::False || takes_value(shape);
+  const bool is_value =
+      shape.kind == Kind::False || takes_value(shape) || (maps && shape.kind == Kind::Map);
   if (is_value) values.push_back(schema_of(shape, {}));
 }
 
-Json with_lists(const Shape& shape, Json schema) {
+Json with_lists(const Shape& shape, bool maps, Json schema) {
   Json values = Json::array();
   bool lists = false;
-  add_values(shape, values, lists);
+  add_values(shape, maps, values, lists);
   if (values.empty() || lists) return schema;
   const Json list{{"type", "array"},
                   {"items", {{"anyOf", std::move(values)}}},
@@ -65,6 +67,7 @@ Where below(const Key& key, Where where) {
   where.varied = where.varied || key.name == "train";
   where.may_ask = (where.may_ask || key.name == "engine") && key.name != "distributed" &&
                   key.name != "tensorboard";
+  where.of_engine = where.of_engine || key.name == "engine";
   return where;
 }
 
@@ -78,7 +81,7 @@ Json schema_of_map(const Shape& shape, Where where) {
     const Where inside = below(key, where);
     Json value = schema_of(key.shape, inside);
     if (inside.may_ask) value = with_placeholder(key.shape, std::move(value));
-    if (where.varied && !of_the_set) value = with_lists(key.shape, std::move(value));
+    if (where.varied && !of_the_set) value = with_lists(key.shape, where.of_engine, std::move(value));
     if (!key.about.empty()) value["description"] = key.about;
     out["properties"][std::string(key.name)] = std::move(value);
     if (key.required) required.push_back(key.name);
@@ -100,7 +103,7 @@ Json schema_of_text(const Shape& shape) {
 
 Json schema_of_list(const Shape& shape, Where where) {
   const Shape& item = shape.parts[0];
-  Json items = schema_of(item, {false, where.may_ask});
+  Json items = schema_of(item, {false, where.may_ask, false});
   if (where.may_ask) items = with_placeholder(item, std::move(items));
   return {{"type", "array"}, {"items", std::move(items)}, {"minItems", shape.least}, {"maxItems", shape.most}};
 }

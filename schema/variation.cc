@@ -16,6 +16,8 @@ namespace {
 
 using Kind = Shape::Kind;
 
+constexpr std::string_view kOfTheEngine = "train.engine.";
+
 // What is the whole set's: no member has one of its own.
 bool is_of_the_set(std::string_view path) {
   return path == "train.concurrency" || path == "train.priority";
@@ -30,9 +32,17 @@ bool is_list_of_values(const YamlNode& item) {
   return item.kind == YamlNode::Kind::List && std::ranges::all_of(item.items, is_value);
 }
 
+// "{sgd: {momentum: 0.9}}"
+bool is_map_of_values(const YamlNode& item) {
+  return item.kind == YamlNode::Kind::Map && std::ranges::all_of(item.entries, [](const YamlEntry& entry) {
+    return entry.value.kind == YamlNode::Kind::Null || is_value(entry.value) || is_list_of_values(entry.value) ||
+           is_map_of_values(entry.value);
+  });
+}
+
 // "[[64], [32, 32]]" where one list belongs.
 bool varies_lists(const YamlNode& node, const Shape& list, const std::string& path) {
-  return path.starts_with("train.engine.") && list.kind == Kind::List &&
+  return path.starts_with(kOfTheEngine) && list.kind == Kind::List &&
          std::ranges::all_of(node.items, is_list_of_values) &&
          std::ranges::none_of(node.items, [&](const YamlNode& item) { return select_shape(list.parts[0], item); });
 }
@@ -40,15 +50,30 @@ bool varies_lists(const YamlNode& node, const Shape& list, const std::string& pa
 bool varies(const YamlNode& node, const Shape& shape, const std::string& path) {
   if (node.kind != YamlNode::Kind::List || node.refused || node.items.empty()) return false;
   if (const Shape* chosen = select_shape(shape, node)) return varies_lists(node, *chosen, path);
-  return std::ranges::all_of(node.items, is_value) &&
+  const bool takes_maps = path.starts_with(kOfTheEngine);
+  const auto is_one = [&](const YamlNode& item) { return is_value(item) || (takes_maps && is_map_of_values(item)); };
+  return std::ranges::all_of(node.items, is_one) &&
          std::ranges::any_of(node.items, [&](const YamlNode& item) { return select_shape(shape, item) != nullptr; });
 }
 
+// A list or map in one line: "[64, 32]", "{sgd: {momentum: 0.9}}".
 std::string text_of(const YamlNode& value) {
-  if (value.kind == YamlNode::Kind::Scalar) return value.text;
   std::string text;
-  for (const YamlNode& item : value.items) text += (text.empty() ? "" : ", ") + item.text;
-  return '[' + text + ']';
+  switch (value.kind) {
+    case YamlNode::Kind::Null:
+      break;
+    case YamlNode::Kind::Scalar:
+      return value.text;
+    case YamlNode::Kind::List:
+      for (const YamlNode& item : value.items) text += (text.empty() ? "" : ", ") + text_of(item);
+      return '[' + text + ']';
+    case YamlNode::Kind::Map:
+      for (const auto& [key, key_place, below] : value.entries) {
+        text += fmt::format("{}{}: {}", text.empty() ? "" : ", ", key, text_of(below));
+      }
+      return '{' + text + '}';
+  }
+  return text;
 }
 
 class Finder {

@@ -207,6 +207,29 @@ TEST_CASE("lists where one list belongs are a dimension of the set, too") {
         "dtrain.yml:5:28: train.engine.model.mlp.hidden[1]: got a list, expected a whole number from 1 to 1000000");
 }
 
+TEST_CASE("maps in a list are a dimension of the set, too, each with its own options") {
+  const Spec spec = parsed(yaml_with("optimizer: [sgd, {adam: {learning-rate: 0.002}}, {sgd: {momentum: 0.9}}]"));
+  REQUIRE(spec.member_count() == 3);
+  CHECK(spec.parameters[0].name == "optimizer");
+  CHECK(spec.parameters[0].values ==
+        std::vector<std::string>{"sgd", "{adam: {learning-rate: 0.002}}", "{sgd: {momentum: 0.9}}"});
+  CHECK(member(spec, 1).optimizer.kind == Optimizer::Sgd);
+  CHECK(member(spec, 2).optimizer.kind == Optimizer::Adam);
+  CHECK(member(spec, 2).optimizer.learning_rate == 0.002);
+  CHECK(member(spec, 3).optimizer.momentum == 0.9);
+  const auto again = parse_spec(to_yaml(spec), {});
+  REQUIRE(again.ok());
+  CHECK(member(*again, 3) == member(spec, 3));
+  const Spec one = parsed(yaml_with("optimizer: [sgd, {adam: {beta1: 0.8}}]"),
+                          {.parameters = {{"optimizer", "{adam: {beta1: 0.8}}"}}});
+  CHECK(one.member_count() == 1);
+  CHECK(member(one, 0).optimizer.beta1 == 0.8);
+  CHECK(refusal(yaml_with("optimizer: [sgd, {adam: {beta1: [0.8, 0.9]}}]")) ==
+        "dtrain.yml:7:37: train.engine.optimizer.adam.beta1: got a list, expected a number from 0 to 0.999999999");
+  CHECK(refusal(yaml_with("optimizer: [sgd, {adam: {beta1: '{{ b }}'}}]", "  parameters: {b: [0.8, 0.9]}\n"))
+            .starts_with("dtrain.yml:8:16: train.engine.optimizer: got a list, expected sgd, "));
+}
+
 TEST_CASE("-p and --set reach into the section") {
   const std::string yaml = yaml_with("batch: \"{{ batch }}\"\n    clip: [1, 2]");
   const Spec spec = parsed(yaml, {.parameters = {{"batch", "[4, 6]"}, {"clip", "3"}}});

@@ -164,7 +164,8 @@ void collect(YamlNode& node, std::vector<YamlNode*>& nodes) {
 template <typename Visit>
 void each_key(const Shape& shape, const Json& schema, const Visit& visit) {
   for (const Key& key : shape.keys) {
-    const Json& properties = schema.at("properties");
+    // One of a map and lists of such.
+    const Json& properties = (schema.contains("anyOf") ? schema.at("anyOf").at(0) : schema).at("properties");
     const std::string name(key.name);
     visit(key, properties.contains(name) ? &properties.at(name) : nullptr);
     if (properties.contains(name)) each_key(key.shape, properties.at(name), visit);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "runner/output_copy.h"
+#include "runner/output_names.h"
 #include "runner/small_file.h"
 #include "runner/trees.h"
 #include "schema/fd.h"
@@ -31,16 +32,6 @@ struct Collected {
   std::vector<std::string> not_there;
 };
 
-std::string inner_path(const std::string& name) {
-  const fs::path inner = fs::path(name).lexically_normal();
-  return (inner.has_filename() ? inner : inner.parent_path()).string();   // "ckpt/"
-}
-
-bool is_there(const fs::path& path) {
-  struct stat st {};
-  return ::lstat(path.c_str(), &st) == 0 || (errno != ENOENT && errno != ENOTDIR);
-}
-
 // Only what passes is an error: no room, no descriptors, no memory.
 Result<Collected> copy_outputs(const LaunchDir& directory, const ReplicaLaunch& replica) {
   Collected collected;
@@ -58,12 +49,12 @@ Result<Collected> copy_outputs(const LaunchDir& directory, const ReplicaLaunch& 
   while (!rest.empty()) {
     const std::string name(rest.substr(0, rest.find('\0')));
     rest.remove_prefix(std::min(rest.size(), name.size() + 1));
-    const size_t failed = collected.not_copied.size();
-    TRY(copy_output(replica.cwd, output_dir->second, name, unfinished, collected.not_copied));
-    if (!is_there(fs::path(replica.cwd) / inner_path(name))) {
-      collected.not_there.push_back(name);
-    } else if (collected.not_copied.size() == failed) {
-      collected.taken.insert(inner_path(name));
+    TRY(const std::vector<std::string> paths, named_outputs(replica.cwd, name));
+    if (paths.empty()) collected.not_there.push_back(name);
+    for (const std::string& path : paths) {
+      const size_t failed = collected.not_copied.size();
+      TRY(copy_output(replica.cwd, output_dir->second, path, unfinished, collected.not_copied));
+      if (collected.not_copied.size() == failed) collected.taken.insert(path);
     }
   }
   return collected;

@@ -105,7 +105,7 @@ struct Spec {
   std::map<std::string, std::string> data;     // name -> absolute path
   std::map<std::string, std::string> env;      // NAME -> value
   std::vector<std::string> env_from_shell;     // NAMEs whose values travel apart, as secrets
-  std::vector<std::string> outputs;            // work tree paths collected into OUTPUT_DIR
+  std::vector<std::string> outputs;            // work tree paths or patterns, collected into OUTPUT_DIR
   std::string python = "auto";
   // Only with variations, whose first combination the fields above are of: the YAML with its lists.
   std::string source = {};

@@ -154,7 +154,7 @@ std::vector<Key> train_keys() {
        "Data sets of the hosts, read only."},
       {"env", environment(), "Environment variables; a NAME alone is taken from your shell."},
       {"outputs", list("a list of paths", text(kInnerPath)),
-       "Paths of the work tree that are collected into OUTPUT_DIR."},
+       "Paths of the work tree, or patterns such as \"*.pt\", that are collected into OUTPUT_DIR."},
       {"python", text(kPythonChoice), "Which python the command finds. Left out: auto."},
       {"restart",
        map("a map of limit and backoff",

@@ -185,11 +185,14 @@ TEST_CASE("what was collected is not left, and what was not there is said") {
   test::write_file(ended.directory.path() / "outputs", std::string("*.bin\0nosuch\0ckpt/best/\0", 24));
   test::write_file(ended.work / "ckpt/best/a", "a");
   test::write_file(ended.work / "x.bin", "xxxx");
+  test::write_file(ended.work / "x.txt", "xx");
   CHECK(ended.release().value() ==
-        "left 4 B in x.bin, kept 7 days in " + ended.place().string() +
-            "; outputs that were not there: *.bin, nosuch");
+        "left 2 B in x.txt, kept 7 days in " + ended.place().string() + "; outputs that were not there: nosuch");
   CHECK(test::read_file(ended.out / "ckpt/best/a") == "a");
+  CHECK(test::read_file(ended.out / "x.bin") == "xxxx");
+  CHECK(!fs::exists(ended.out / "x.txt"));
   fs::remove(ended.work / "x.bin");
+  fs::remove(ended.work / "x.txt");
   CHECK(ended.release().value() == "outputs that were not there: *.bin, nosuch");
   test::write_file(ended.directory.path() / "outputs", std::string("ckpt\0", 5));
   CHECK(ended.release().value().empty());

@@ -241,6 +241,18 @@ void find_lost_hosts(Turn& turn) {
   }
 }
 
+void on_stray_unprepared(Turn& turn, const HostId& id, const ExperimentId& experiment, uint32_t attempt) {
+  Host* host = turn.host(id);
+  if (host == nullptr) return;
+  for (const HeldReplicaFact& fact : std::set<HeldReplicaFact>(host->strays)) {
+    if (fact.replica.experiment != experiment || fact.attempt != attempt) continue;
+    host->strays.erase(fact);
+    turn.refresh(id);
+    turn.model.place_wanted = true;
+    let_go(turn, fact);
+  }
+}
+
 void on_stray_released(Turn& turn, const ReplicaReleased& event) {
   const HeldReplicaFact fact{event.replica, event.attempt};
   HostId holder = event.host;

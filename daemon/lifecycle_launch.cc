@@ -141,6 +141,7 @@ void launch_again(Turn& turn, Experiment& experiment, Replica& replica) {
 }
 
 void on_prepared(Turn& turn, const LaunchPrepared& event) {
+  if (event.cached) on_stray_unprepared(turn, event.host, event.experiment, event.attempt);
   const std::vector<size_t> news = of_launch(turn.model, event.experiment, event.attempt,
                                              event.host, Progress::Launched);
   if (news.empty()) return;
@@ -164,6 +165,7 @@ void on_prepared(Turn& turn, const LaunchPrepared& event) {
 }
 
 void on_launch_failed(Turn& turn, const LaunchFailed& event) {
+  on_stray_unprepared(turn, event.host, event.experiment, event.attempt);
   const std::vector<size_t> failed = of_launch(turn.model, event.experiment, event.attempt,
                                                event.host, Progress::Prepared);
   if (failed.empty()) return;

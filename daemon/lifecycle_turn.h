@@ -91,6 +91,8 @@ void on_changed(Turn& turn, const HostChanged& event);
 void find_lost_hosts(Turn& turn);
 // Held by the host and wanted by nobody.
 void on_stray_released(Turn& turn, const ReplicaReleased& event);
+// The same of a launch that the host was told to stop and then keeps nothing of: it can't say Released.
+void on_stray_unprepared(Turn& turn, const HostId& id, const ExperimentId& experiment, uint32_t attempt);
 
 // ---- lifecycle.cc
 

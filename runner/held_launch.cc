@@ -411,6 +411,8 @@ bool HeldLaunch::pump() {
   for (const auto& replica : replicas_) more = replica->pump(context_.outbox) || more;
   // Without room in the window nobody looked; an acknowledgement makes some.
   may_have_output_ = more || !context_.window.has_room();
+  const auto hindered = [](const auto& replica) { return replica->is_hindered(); };
+  if (!may_have_output_ && std::any_of(replicas_.begin(), replicas_.end(), hindered)) look_later();
   return more;
 }
 

@@ -100,6 +100,12 @@ bool Replica::pump(Outbox& outbox) {
   return more || lacks_end();
 }
 
+// What one that has exited wrote is in its spool or declared lost: the rest could not be looked for.
+bool Replica::is_hindered() const {
+  if (!reader_ || !window_.has_room()) return false;
+  return reader_->is_hindered() || (exit_ && sent_offset_ < exit_->log_bytes);
+}
+
 // All of the spool was sent, and it is less than the replica wrote: a full disk or damage took even
 // the note of the loss.
 bool Replica::lacks_end() const {

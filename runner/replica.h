@@ -59,6 +59,8 @@ class Replica {
   void pause();
   // Sends at most one message of output. True: there may be more.
   bool pump(Outbox& outbox);
+  // After pump() had no more: its spool can't be read now, and nobody will say when it can.
+  bool is_hindered() const;
   // True when this acknowledged something new.
   bool acknowledge(uint64_t offset);
 

@@ -168,6 +168,7 @@ std::string_view SpoolReader::unread() const {
 }
 
 Result<std::optional<SpoolChunk>> SpoolReader::next() {
+  hindered_ = false;
   taken_ += frame_bytes_;
   file_position_ += std::exchange(frame_bytes_, 0);
   for (;;) {
@@ -265,7 +266,10 @@ bool SpoolReader::read_ahead() {
 
 bool SpoolReader::open_segment(uint64_t sequence) {
   Fd file(::open(spools_->directory().spool(replica_, sequence).c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file) return false;  // removed meanwhile: the next call sees the one after it
+  if (!file) {
+    hindered_ = errno != ENOENT;  // else removed meanwhile: the next call sees the one after it
+    return false;
+  }
   file_ = std::move(file);
   sequence_ = sequence;
   file_position_ = 0;
@@ -275,11 +279,12 @@ bool SpoolReader::open_segment(uint64_t sequence) {
 
 // The segment after sequence_, 0: none. It has the next number unless it was removed, which happens
 // only after ours was.
-uint64_t SpoolReader::later_sequence() const {
+uint64_t SpoolReader::later_sequence() {
   if (::access(spools_->directory().spool(replica_, sequence_ + 1).c_str(), F_OK) == 0) return sequence_ + 1;
   struct stat file = {};
   if (file_ && ::fstat(file_.get(), &file) == 0 && file.st_nlink > 0) return 0;
   const auto left = sequences();
+  hindered_ = !left;
   return left && !left->empty() && *left->begin() > sequence_ ? *left->begin() : 0;
 }
 

@@ -98,10 +98,12 @@ class SpoolReader {
   uint64_t offset() const { return offset_; }  // of the next piece
   // After next() had nothing: no other segment holds any more. False too when nobody can say now.
   bool is_last() const;
+  // next() had nothing for want of descriptors, say: there may be more all the same.
+  bool is_hindered() const { return hindered_; }
 
  private:
   bool open_segment(uint64_t sequence);
-  uint64_t later_sequence() const;
+  uint64_t later_sequence();
   std::optional<std::set<uint64_t>> sequences() const;  // of the segments that are there
   Error skip_damage();
   FrameStatus peek(Frame& frame);
@@ -120,6 +122,7 @@ class SpoolReader {
   std::string buffer_;
   size_t taken_ = 0;
   size_t filled_ = 0;
+  bool hindered_ = false;
   size_t frame_bytes_ = 0;  // of the frame whose bytes were handed out; taken by the next call
 };
 

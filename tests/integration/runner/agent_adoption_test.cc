@@ -15,6 +15,8 @@
 #include "runner/process_tree.h"
 #include "schema/fd.h"
 #include "tests/integration/runner/one_runner.h"
+#include "tests/support/few_descriptors.h"
+#include "tests/support/skipped.h"
 
 namespace dtrain::runner {
 namespace {
@@ -109,6 +111,36 @@ TEST_CASE("a launch that can't be read for want of descriptors is not taken for 
   runner->connect();
   start(*runner);
   REQUIRE(runner->until([&] { return scene.last(pb::FromRunner::kReleased) != nullptr; }));
+  finish(scene, *runner);
+}
+
+TEST_CASE("output that can't be read for want of descriptors comes later, though nothing changes any more") {
+#ifdef __SANITIZE_ADDRESS__
+  return tests::say_skipped("the sanitizer looks at memory through a pipe, and there is none");
+#endif
+  Scene scene;
+  auto runner = scene.runner();
+  runner->connect();
+  runner->tell([&](pb::ToRunner& m) { *m.mutable_launch() = scene.launch("echo hello"); });
+  REQUIRE(runner->until([&] { return scene.last(pb::FromRunner::kPrepared) != nullptr; }));
+  const auto facts = read_facts(LaunchDir(scene.folder.path() / "launches/4@1"));
+  REQUIRE((facts.ok() && facts->keeper));
+  start(*runner);
+  REQUIRE(runner->until([&] { return scene.output() == "hello\n"; }));
+  runner.reset();
+  while (is_alive(*facts->keeper)) usleep(1000);
+  scene.recorder.said.clear();
+
+  runner = scene.runner();
+  {
+    const test::FewDescriptors none;
+    runner->connect();
+    for (int i = 0; i < 10; ++i) runner->loop.poll();
+    CHECK(scene.output().empty());
+  }
+  CHECK(runner->until([&] { return scene.output() == "hello\n"; }));
+  acknowledge(*runner, 6);
+  CHECK(runner->until([&] { return scene.last(pb::FromRunner::kReleased) != nullptr; }));
   finish(scene, *runner);
 }
 

@@ -44,7 +44,6 @@ Status make_directory(const fs::path& path) {
 
 Result<fs::path> fetch_tree(const LaunchSite& site, const std::string& snapshot) {
   TRY(const Sha256 root, sha256_from_bytes(snapshot));
-  if (auto found = site.trees->find(root)) return *found;
   return ensure_tree(*site.trees, root,
                      [&](const std::vector<Sha256>& missing, TreeBuilder& builder) {
                        std::vector<std::string> names;

@@ -68,7 +68,8 @@ Status TreeBuilder::State::start() {
   const auto others = known_trees(trees.folder_);
   for (size_t i = 0; i < std::min(others.size(), kTreesToShareWith); ++i) {
     if (waiting.empty()) break;
-    if (trees.is_usable(others[i].root)) TRY(share_files_of(others[i]));
+    TRY(const bool usable, trees.is_usable(others[i].root));
+    if (usable) TRY(share_files_of(others[i]));
   }
   return ok();
 }
@@ -200,7 +201,8 @@ Result<fs::path> TreeBuilder::finish() {
 Result<fs::path> ensure_tree(
     Trees& trees, const Sha256& root,
     const std::function<Status(const std::vector<Sha256>& missing, TreeBuilder& builder)>& fetch) {
-  if (auto tree = trees.find(root)) return *tree;
+  TRY(const auto tree, trees.find(root));
+  if (tree) return *tree;
   TRY(const auto builder, trees.build(root));
   // The manifest, then the files; what is missing after that is not coming.
   for (int round = 0; round < 2; ++round) {

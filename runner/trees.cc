@@ -18,8 +18,13 @@ namespace fs = std::filesystem;
 
 namespace {
 
+// Says nothing of a tree, which may be in use.
+bool is_shortage(const Error& error) {
+  return error.code == Code::ResourceExhausted;
+}
+
 // Whether the files below `tree` still are what the manifest says.
-bool is_whole(const fs::path& tree, std::string_view manifest) {
+Result<bool> is_whole(const fs::path& tree, std::string_view manifest) {
   FileHash hash({});
   for (ManifestEntry entry; read_entry(manifest, entry);) {
     const fs::path path = tree / entry.path;
@@ -33,8 +38,10 @@ bool is_whole(const fs::path& tree, std::string_view manifest) {
     if (entry.kind != pb::Entry::FILE) continue;
     if (!S_ISREG(st.st_mode) || static_cast<uint64_t>(st.st_size) != entry.size) return false;
     const Fd file(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+    if (!file && is_shortage(errno_error("", errno))) return errno_error("open " + path.native(), errno);
     if (!file) return false;
     const auto digest = hash.hash(file.get(), path.native(), st);
+    if (!digest.ok() && is_shortage(digest.error())) return digest.error();
     if (!digest.ok() || to_bytes(*digest) != entry.sha256) return false;
   }
   return true;
@@ -67,7 +74,7 @@ fs::path Trees::unfinished_path() {
   return folder_ / fmt::format("{}{}-{}", kUnfinishedPrefix, ::getpid(), ++unfinished_);
 }
 
-bool Trees::is_usable(const Sha256& root) {
+Result<bool> Trees::is_usable(const Sha256& root) {
   const fs::path tree = tree_path(root);
   const fs::path note_file = note_path(root);
   struct stat st {};
@@ -75,21 +82,28 @@ bool Trees::is_usable(const Sha256& root) {
   if (checked_.contains(root)) return true;
   // Trees are not synced when they are built: that would cost more than building most of them
   // again. Within one boot the kernel has every byte; after another one they are read once.
+  const std::string boot = boot_id();
+  if (boot.empty()) return Error{Code::ResourceExhausted, "the boot id can't be read", ""};
   const auto note = read_note(note_file);
-  const bool good = note.ok() && (note->boot == boot_id() || is_whole(tree, note->manifest));
+  if (!note.ok() && is_shortage(note.error())) return note.error();
+  bool good = note.ok() && note->boot == boot;
+  if (note.ok() && !good) {
+    TRY(good, is_whole(tree, note->manifest));
+  }
   if (!good) {
     (void)remove(root).ok();
     return false;
   }
-  if (note->boot != boot_id()) (void)write_note(note_file, note->manifest).ok();
+  if (note->boot != boot) (void)write_note(note_file, note->manifest).ok();
   checked_.insert(root);
   return true;
 }
 
-std::optional<fs::path> Trees::find(const Sha256& root) {
-  if (!is_usable(root)) return std::nullopt;
+Result<std::optional<fs::path>> Trees::find(const Sha256& root) {
+  TRY(const bool usable, is_usable(root));
+  if (!usable) return std::optional<fs::path>();
   ::utimensat(AT_FDCWD, note_path(root).c_str(), nullptr, 0);  // used now, for trim()
-  return tree_path(root);
+  return std::optional(tree_path(root));
 }
 
 Status Trees::remove(const Sha256& root) {

@@ -33,7 +33,8 @@ class Trees {
 
   // The finished tree, or nothing when it must be built first. A tree that was written under an
   // earlier boot is read once again: what had not reached the disk makes it be built anew.
-  std::optional<std::filesystem::path> find(const Sha256& root);
+  // ResourceExhausted: nobody can say now.
+  Result<std::optional<std::filesystem::path>> find(const Sha256& root);
   // Several builders of one root may run; the first to finish wins and the others take its tree.
   Result<std::unique_ptr<TreeBuilder>> build(const Sha256& root);
   // A tree was built since trim() was last called: there may be something to remove.
@@ -48,7 +49,7 @@ class Trees {
   std::filesystem::path tree_path(const Sha256& root) const;
   std::filesystem::path note_path(const Sha256& root) const;
   std::filesystem::path unfinished_path();  // a new one each time
-  bool is_usable(const Sha256& root);
+  Result<bool> is_usable(const Sha256& root);
   Status remove(const Sha256& root);
 
   std::filesystem::path folder_;

@@ -46,7 +46,8 @@ Agent::Agent(asio::io_context& loop, AgentOptions options, LaunchSite site, Outb
                [this] { report_inventory(); },
                [this](std::string name) { launches_.erase(name); }},
       usage_(loop, options_.usage, gate_, launches_),
-      renew_timer_(loop) {}
+      renew_timer_(loop),
+      old_work_timer_(loop) {}
 
 Agent::~Agent() = default;
 
@@ -77,7 +78,20 @@ Status Agent::adopt() {
   }
   if (error) return errno_error("read " + site_.launches().string(), error.value());
   remove_old_work(site_, held);
+  remove_old_work_later();
   return ok();
+}
+
+// Not put off as other deleting is: a launch that is not among the held ones is prepared after it.
+void Agent::remove_old_work_later() {
+  old_work_timer_.expires_after(options_.old_work_every);
+  old_work_timer_.async_wait([this](boost::system::error_code error) {
+    if (error) return;
+    std::set<std::string> held;
+    for (const auto& [name, launch] : launches_) held.insert(name);
+    files_.run([&site = site_, held] { remove_old_work(site, held); },
+               [this] { remove_old_work_later(); });
+  });
 }
 
 void Agent::on_connected() {

@@ -3,6 +3,7 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <chrono>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -22,6 +23,7 @@ struct AgentOptions {
   std::filesystem::path keeper_executable;
   uint64_t log_window_bytes = uint64_t{16} << 20;
   int64_t renew_every_ms = 10'000;  // until a daemon wishes otherwise
+  std::chrono::milliseconds old_work_every = std::chrono::hours(1);  // is looked for
   UsageOptions usage;
 };
 
@@ -67,6 +69,7 @@ class Agent {
   void on_prune_environments();
   void on_count_environments(const pb::CountEnvironments& asked);
   std::set<std::string> ended_launches() const;
+  void remove_old_work_later();
   void on_launch(const pb::Launch& launch);
   void on_stop(const pb::Stop& stop);
   void on_forget(const pb::Forget& forget);
@@ -95,6 +98,7 @@ class Agent {
   std::map<std::string, std::unique_ptr<HeldLaunch>> launches_;
   UsageMonitor usage_;
   boost::asio::steady_timer renew_timer_;
+  boost::asio::steady_timer old_work_timer_;
   int64_t hello_sent_ms_ = 0;  // of boottime_ms()
   int64_t contact_ms_ = 0;     // when our last word was sent that the daemon has answered
   bool pump_scheduled_ = false;

@@ -288,5 +288,26 @@ TEST_CASE("output waits in the spool while the daemon is away, and resumes where
   finish(scene, *runner);
 }
 
+TEST_CASE("what was left behind goes after a week, however long the runner runs") {
+  Scene scene;
+  AgentOptions options;
+  options.old_work_every = std::chrono::milliseconds(10);
+  Runner runner(scene.folder.path(), scene.recorder, Runner::Adopt::Now, options);
+  runner.connect();
+  runner.tell([&](pb::ToRunner& m) { *m.mutable_launch() = scene.launch("true"); });
+  REQUIRE(runner.until([&] { return scene.last(pb::FromRunner::kPrepared) != nullptr; }));
+  const fs::path running = scene.folder.path() / "work/4.train@1";
+  const fs::path left = scene.folder.path() / "work/3.train@1";
+  fs::create_directories(left / "project");
+  for (const fs::path& place : {running, left}) {
+    fs::last_write_time(place, fs::file_time_type::clock::now() - std::chrono::hours(8 * 24));
+  }
+  CHECK(runner.until([&] { return !fs::exists(left); }));
+  CHECK(fs::exists(running));
+  start(runner);
+  REQUIRE(runner.until([&] { return scene.last(pb::FromRunner::kReleased) != nullptr; }));
+  finish(scene, runner);
+}
+
 }  // namespace
 }  // namespace dtrain::runner

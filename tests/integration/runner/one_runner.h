@@ -47,7 +47,8 @@ class NoBlobs : public BlobSource {
 class Runner {
  public:
   enum class Adopt { Now, Later };
-  Runner(const fs::path& home, Recorder& recorder, Adopt adopt = Adopt::Now) : outbox(recorder) {
+  Runner(const fs::path& home, Recorder& recorder, Adopt adopt = Adopt::Now, AgentOptions options = {})
+      : outbox(recorder) {
     LaunchSite site;
     site.home = home;
     site.host_name = "test";
@@ -57,7 +58,6 @@ class Runner {
     REQUIRE(trees.ok());
     site.trees = std::move(trees).value();
     site.blobs = &blobs;
-    AgentOptions options;
     options.host_id = std::string(32, 'a');
     options.keeper_executable = fs::path(BIN_DIR) / "runner_program";
     agent = std::make_unique<Agent>(loop, options, std::move(site), outbox,

@@ -365,7 +365,7 @@ void HeldLaunch::forget(const ReplicaId& id) {
 void HeldLaunch::acknowledge(const ReplicaId& id, uint64_t offset) {
   Replica* replica = find(id);
   if (replica == nullptr || !replica->acknowledge(offset)) return;
-  client_.acked(id, offset);
+  client_.acked(id, replica->acked_offset());
   settle(*replica);
 }
 

@@ -155,9 +155,9 @@ bool Replica::fill(pb::LogData& log) {
 }
 
 bool Replica::acknowledge(uint64_t offset) {
+  // Of what an earlier stream carried the daemon may have more than this one has sent by now.
+  offset = std::min(offset, sent_offset_);
   if (offset <= acked_offset_) return false;
-  // Never beyond what this stream carried: an answer to an earlier stream may come late.
-  if (offset > sent_offset_) return false;
   window_.unacked_bytes -= offset - acked_offset_;
   acked_offset_ = offset;
   return true;

@@ -63,6 +63,7 @@ class Replica {
   bool is_hindered() const;
   // True when this acknowledged something new.
   bool acknowledge(uint64_t offset);
+  uint64_t acked_offset() const { return acked_offset_; }
 
  private:
   bool fill(pb::LogData& log);

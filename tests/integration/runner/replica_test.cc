@@ -75,6 +75,24 @@ TEST_CASE("output that is all there is followed by no loss") {
   CHECK(ended.recorder.logs[0].dropped_bytes() == 0);
 }
 
+TEST_CASE("what the daemon has of an earlier stream makes room for the rest") {
+  Ended ended("", 15);
+  SpoolWriter spool(ended.directory, kReplica, 0);
+  for (const int64_t at_ms : {100, 200, 300}) spool.append("12345", at_ms);   // a message each
+  ended.window.limit_bytes = 5;
+  ended.pump();
+  REQUIRE(ended.recorder.logs.size() == 1);
+  CHECK(ended.replica.acknowledge(10));   // more than this stream has carried
+  CHECK(!ended.replica.acknowledge(10));
+  ended.pump();
+  REQUIRE(ended.recorder.logs.size() == 2);
+  CHECK(ended.recorder.logs[1].offset() == 5);
+  CHECK(ended.replica.acknowledge(10));
+  ended.pump();
+  CHECK(ended.replica.acknowledge(15));
+  CHECK(ended.replica.drained());
+}
+
 TEST_CASE("a name that is not UTF-8 leaves the messages that repeat it readable") {
   Ended ended("", 0);
   ReplicaExit exit;

@@ -79,6 +79,7 @@ Status Journal::append(const pb::LogData& data) {
   chunk.set_dropped_bytes(data.offset() > next ? data.offset() - next : 0);
   append_frame(unsynced_, kJournalLog, chunk.SerializeAsString(), {});
   next_offset_[key] = end;
+  grown_[key] = end;
   return ok();
 }
 

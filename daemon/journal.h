@@ -60,6 +60,10 @@ class Journal {
   int descriptor() const { return fd_; }
   // The output offsets that a sync of the file as it is now would make durable.
   const std::map<LogKey, uint64_t>& offsets() const { return next_offset_; }
+  // Of them, those that have grown since they were last taken: who syncs takes them, and gives them back
+  // when that fails. A set may have very many replicas, of which few print at a time.
+  std::map<LogKey, uint64_t> take_grown() { return std::exchange(grown_, {}); }
+  void give_back(std::map<LogKey, uint64_t> grown) { grown_.merge(grown); }   // what is newer stays
 
  private:
   explicit Journal(int fd) : fd_(fd) {}
@@ -71,6 +75,7 @@ class Journal {
   size_t flushed_ = 0;
   uint64_t state_events_ = 0;
   std::map<LogKey, uint64_t> next_offset_;
+  std::map<LogKey, uint64_t> grown_;
 };
 
 class JournalReader {

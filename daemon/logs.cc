@@ -153,7 +153,7 @@ void Logs::sync_if_due(uint32_t number, Open& open) {
   open.sync_wanted = false;
   boost::asio::post(sync_thread_, [this, number, fd = open.journal->descriptor(), named = open.named,
                                    end = open.journal->written(),
-                                   offsets = open.journal->offsets()]() mutable {
+                                   offsets = open.journal->take_grown()]() mutable {
     const bool good = sync(fd, named);
     boost::asio::post(loop_, [this, number, end, offsets = std::move(offsets), good]() mutable {
       synced(number, end, std::move(offsets), good);
@@ -176,6 +176,7 @@ void Logs::synced(uint32_t number, uint64_t end, std::map<LogKey, uint64_t> offs
   open.syncing = false;
   if (!good) {
     open.journal->rewrite();
+    open.journal->give_back(std::move(offsets));
     open.sync_wanted = true;
     retry_later(number, "sync failed, writing it again");
     return;

@@ -111,6 +111,24 @@ TEST_CASE("repeated output is stored once, missing output is refused") {
         "4.train:abc 4.train:de 4.train:x");
 }
 
+TEST_CASE("a sync is told of the replicas that printed, and of those again whose sync has failed") {
+  using Offsets = std::map<LogKey, uint64_t>;
+  const LogKey first{"4.1.train", 1}, second{"4.2.train", 1};
+  test::TemporaryFolder folder;
+  auto journal = Journal::open(folder / "4.journal");
+  REQUIRE(journal.ok());
+  Journal& log = **journal;
+  CHECK(log.append(output("4.1.train", 0, "abc")).ok());
+  CHECK(log.append(output("4.2.train", 0, "abc")).ok());
+  const Offsets both = log.take_grown();
+  CHECK(both == Offsets{{first, 3}, {second, 3}});
+  CHECK(log.append(output("4.1.train", 0, "abc")).ok());
+  CHECK(log.append(output("4.2.train", 3, "de")).ok());
+  log.give_back(both);
+  CHECK(log.take_grown() == Offsets{{first, 3}, {second, 5}});
+  CHECK(log.take_grown().empty());
+}
+
 TEST_CASE("a journal cut at any byte opens with every whole record before the cut") {
   test::TemporaryFolder folder;
   const fs::path whole = folder / "whole";

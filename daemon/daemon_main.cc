@@ -106,9 +106,11 @@ Status run(const DaemonOptions& options, Readiness& readiness) {
   for (const std::string& notice : blobs->notices()) std::fprintf(stderr, "%s\n", notice.c_str());
 
   RunnerApi runner_api(loop, *blobs, std::chrono::milliseconds(config.runner_timeout_ms));
+  LogsDisk logs_disk;
+  logs_disk.open_max = descriptor_limit() / 2;   // connections and readers need some as well
   Logs logs(loop, home.logs(), *store, [&runner_api](const LogKey& key, uint64_t offset) {
     runner_api.log_durable(key, offset);
-  });
+  }, logs_disk);
   Metrics metrics(*store, logs);
   Scheduler scheduler(loop, home, *store, logs, metrics, runner_api, Policy{}, config.spool_limit_bytes);
   scheduler.gather_for(kGather);

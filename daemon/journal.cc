@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "schema/framing.h"
 
@@ -36,12 +37,14 @@ bool wanted(const JournalReader::Filter& filter, const pb::LogChunk& log) {
 
 }  // namespace
 
-Journal::~Journal() { close(fd_); }
+Journal::~Journal() {
+  if (fd_ >= 0) close(fd_);
+}
 
 Result<std::unique_ptr<Journal>> Journal::open(const std::filesystem::path& path) {
   const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (fd < 0) return errno_error(fmt::format("open {}", path.string()), errno);
-  std::unique_ptr<Journal> journal(new Journal(fd));
+  std::unique_ptr<Journal> journal(new Journal(fd, path));
   TRY(journal->written_, scan_frames(fd, 0, [&](uint64_t, const Frame& frame) {
         if (frame.kind == kJournalState) ++journal->state_events_;
         pb::LogChunk log;
@@ -89,6 +92,10 @@ void Journal::append(const pb::StateEvent& event) {
 }
 
 Status Journal::flush() {
+  if (has_waiting() && fd_ < 0) {
+    fd_ = ::open(path_.c_str(), O_RDWR | O_CLOEXEC);
+    if (fd_ < 0) return errno_error(fmt::format("open {}", path_.string()), errno);
+  }
   while (has_waiting()) {
     // At its place rather than at the end: a rewrite goes over what is there.
     const ssize_t n = pwrite(fd_, unsynced_.data() + flushed_, unsynced_.size() - flushed_,
@@ -110,6 +117,11 @@ void Journal::synced(uint64_t end) {
 }
 
 void Journal::rewrite() { flushed_ = 0; }
+
+void Journal::rest() {
+  INVARIANT(unsynced_.empty(), "only a later sync of the same descriptor tells of a failed write");
+  if (fd_ >= 0) close(std::exchange(fd_, -1));
+}
 
 uint64_t Journal::next_offset(const LogKey& key) const {
   const auto found = next_offset_.find(key);

@@ -49,6 +49,10 @@ class Journal {
   // A sync has failed. The kernel may have dropped any page since the last good one, and would not
   // say so again: all of that waits to be written once more, to the same place.
   void rewrite();
+  // Lets go of the descriptor, once the disk has all of it. flush() takes another when there is something
+  // to write.
+  void rest();
+  bool rests() const { return fd_ < 0; }
 
   uint64_t next_offset(const LogKey& key) const;
   uint64_t state_events() const { return state_events_; }
@@ -66,9 +70,10 @@ class Journal {
   void give_back(std::map<LogKey, uint64_t> grown) { grown_.merge(grown); }   // what is newer stays
 
  private:
-  explicit Journal(int fd) : fd_(fd) {}
+  Journal(int fd, std::filesystem::path path) : fd_(fd), path_(std::move(path)) {}
 
-  int fd_;
+  int fd_;   // -1: it rests
+  const std::filesystem::path path_;
   uint64_t written_ = 0;
   uint64_t synced_ = 0;      // the disk has the file up to here
   std::string unsynced_;     // what follows it: first flushed_ bytes that the file has, then the rest

@@ -24,6 +24,7 @@ Logs::Logs(boost::asio::io_context& loop, std::filesystem::path folder, Store& s
            Durable on_durable, LogsDisk disk)
     : loop_(loop),
       folder_(std::move(folder)),
+      folder_fd_(::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)),
       store_(store),
       on_durable_(std::move(on_durable)),
       disk_(std::move(disk)),
@@ -50,8 +51,23 @@ Result<Logs::Open*> Logs::open(uint32_t number) {
   for (size_t i = opened.journal->state_events(); i < events.size(); ++i) {
     opened.journal->append(events[i]);
   }
+  ++awake_;
+  const bool copied = opened.journal->has_waiting();
+  if (copied && is_crowded() && opened.journal->flush().ok()) {   // as is, it could not rest
+    if (sync(opened.journal->descriptor(), opened.named)) {
+      opened.named = true;
+      opened.journal->synced(opened.journal->written());
+    } else {
+      opened.journal->rewrite();
+    }
+  }
   Open& kept = open_.emplace(number, std::move(opened)).first->second;
-  if (kept.journal->has_waiting()) mark_dirty(number, kept);
+  if (kept.journal->has_waiting()) {
+    mark_dirty(number, kept);
+  } else {
+    rest_if_crowded(kept);
+    if (copied) wake(number);
+  }
   if (unopened_.erase(number) > 0) {
     failed_.erase(number);
     if (failed_.empty()) set_trouble("");
@@ -62,8 +78,11 @@ Result<Logs::Open*> Logs::open(uint32_t number) {
 void Logs::mark_dirty(uint32_t number, Open& open) {
   if (!open.dirty) dirty_.push_back(number);
   open.dirty = true;
-  if (flush_posted_) return;
-  flush_posted_ = true;
+  flush_soon();
+}
+
+void Logs::flush_soon() {
+  if (std::exchange(flush_posted_, true)) return;
   boost::asio::post(loop_, [this] { flush(); });
 }
 
@@ -125,29 +144,61 @@ void Logs::flush() {
     const auto found = open_.find(number);
     if (found != open_.end()) {
       Open& open = found->second;
+      const bool rested = open.journal->rests();
+      if (rested && open.journal->has_waiting() && room() == 0) {
+        crowd_.push_back(number);   // it stays dirty
+        continue;
+      }
       // Without output it is a few words, and what is left of the disk is for such.
       const size_t waiting_bytes = open.journal->waiting_bytes();
-      if (open.sync_wanted && waiting_bytes > disk_.room_bytes(open.journal->descriptor())) {
+      if (open.sync_wanted && waiting_bytes > disk_.room_bytes(folder_fd_.get())) {
         retry_later(number, fmt::format("no room for {:.1f} MB of output on its disk",
                                         static_cast<double>(waiting_bytes) / (1 << 20)));
         continue;
       }
-      if (const auto status = open.journal->flush(); !status.ok()) {
+      const auto status = open.journal->flush();
+      if (rested && !open.journal->rests()) ++awake_;
+      if (!status.ok()) {
         retry_later(number, status.error().message);
         continue;
       }
       open.dirty = false;
       wake(number);
       sync_if_due(number, open);
+      rest_if_crowded(open);
     }
     close_if_done(number);
+  }
+  admit();
+}
+
+void Logs::rest_if_crowded(Open& open) {
+  if (!is_crowded() || open.journal->rests()) return;
+  if (open.dirty || open.syncing || open.journal->unsynced_bytes() > 0) return;
+  open.journal->rest();
+  --awake_;
+  admit();
+}
+
+size_t Logs::room() const {
+  const size_t most = disk_.open_max + disk_.open_max / 2;
+  return most - std::min(most, awake_);
+}
+
+// Of those that wait for a descriptor.
+void Logs::admit() {
+  for (size_t room = this->room(); room > 0 && !crowd_.empty(); --room) {
+    dirty_.push_back(crowd_.front());
+    crowd_.pop_front();
+    flush_soon();
   }
 }
 
 void Logs::sync_if_due(uint32_t number, Open& open) {
   const size_t unsynced_bytes = open.journal->unsynced_bytes();
+  if (unsynced_bytes == 0) open.sync_wanted = false;   // what came was a repeat
   const bool due = open.sync_wanted || unsynced_bytes > kUnsyncedBytesMax ||
-                   (unsynced_bytes > 0 && closing_.contains(number));
+                   (unsynced_bytes > 0 && (closing_.contains(number) || is_crowded()));
   if (!due || open.dirty || open.syncing) return;
   open.syncing = true;
   open.sync_wanted = false;
@@ -165,6 +216,7 @@ void Logs::sync_if_due(uint32_t number, Open& open) {
 bool Logs::sync(int fd, bool named) const {
   if (disk_.sync(fd) != 0) return false;
   if (named) return true;
+  if (folder_fd_) return fsync(folder_fd_.get()) == 0;
   const Fd folder(::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   return folder && fsync(folder.get()) == 0;
 }
@@ -191,6 +243,7 @@ void Logs::synced(uint32_t number, uint64_t end, std::map<LogKey, uint64_t> offs
     on_durable_(key, offset);
   }
   sync_if_due(number, open);
+  rest_if_crowded(open);
   close_if_done(number);
 }
 
@@ -210,7 +263,9 @@ void Logs::close_if_done(uint32_t number) {
   Open& open = **opened;
   sync_if_due(number, open);
   if (open.dirty || open.syncing || open.journal->unsynced_bytes() > 0) return;
+  if (!open.journal->rests()) --awake_;
   open_.erase(number);
+  admit();
   const auto closed = std::move(closing->second);
   closing_.erase(closing);
   closed();

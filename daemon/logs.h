@@ -12,6 +12,8 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/thread_pool.hpp>
 #include <chrono>
+#include <cstdint>
+#include <deque>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -25,6 +27,7 @@
 #include "daemon/journal.h"
 #include "daemon/store.h"
 #include "schema/disk_room.h"
+#include "schema/fd.h"
 
 namespace dtrain::daemon {
 
@@ -41,6 +44,9 @@ struct LogsDisk {
   std::function<int(int fd)> sync = fdatasync;
   std::chrono::milliseconds retry_after{1000};
   std::function<uint64_t(int fd)> room_bytes = output_room_bytes;   // for output
+  // So many journals keep their descriptor; of more, half as many again while something is written to
+  // them. Each experiment that waits in the queue has a journal, too.
+  size_t open_max = SIZE_MAX / 2;
 };
 
 class Logs {
@@ -92,7 +98,12 @@ class Logs {
 
   Result<Open*> open(uint32_t number);
   void mark_dirty(uint32_t number, Open& open);
+  void flush_soon();
   void flush();
+  bool is_crowded() const { return awake_ > disk_.open_max; }
+  size_t room() const;
+  void admit();
+  void rest_if_crowded(Open& open);
   void sync_if_due(uint32_t number, Open& open);
   bool sync(int fd, bool named) const;
   void synced(uint32_t number, uint64_t end, std::map<LogKey, uint64_t> offsets, bool good);
@@ -102,13 +113,16 @@ class Logs {
 
   boost::asio::io_context& loop_;
   const std::filesystem::path folder_;
+  const Fd folder_fd_;   // a journal without a descriptor to spare is synced all the same
   Store& store_;
   Durable on_durable_;
   const LogsDisk disk_;
   std::unordered_map<uint32_t, Open> open_;
+  size_t awake_ = 0;   // of them, those with a descriptor
   std::unordered_map<uint32_t, std::function<void()>> closing_;
   std::unordered_map<uint32_t, std::set<JournalListener*>> listeners_;
   std::vector<uint32_t> dirty_;
+  std::deque<uint32_t> crowd_;    // dirty too, once others rest
   std::set<uint32_t> failed_;     // the disk refused them; dirty again when retry_ fires
   std::set<uint32_t> unopened_;   // of them, those whose file could not be opened
   std::string trouble_;

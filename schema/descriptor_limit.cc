@@ -39,6 +39,11 @@ void restore_descriptor_limit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+size_t descriptor_limit() {
+  rlimit limit{};
+  return getrlimit(RLIMIT_NOFILE, &limit) == 0 ? limit.rlim_cur : 1024;
+}
+
 Status check_descriptors_left(size_t count) {
   std::vector<Fd> opened;
   while (opened.size() < count) {

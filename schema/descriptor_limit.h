@@ -1,6 +1,8 @@
 // How many descriptors our own processes may have open, and how many those they start.
 #pragma once
 
+#include <cstddef>
+
 #include "schema/result.h"
 
 namespace dtrain {
@@ -14,6 +16,9 @@ void raise_descriptor_limit();
 // close every number up to it. Async-signal-safe, for between fork and exec. Does nothing where it was
 // not raised.
 void restore_descriptor_limit();
+
+// How many this process may have now.
+size_t descriptor_limit();
 
 // ResourceExhausted when this process can't have `count` descriptors more. For before anything is begun by
 // libraries that abort or throw where they find none (gRPC, Asio).

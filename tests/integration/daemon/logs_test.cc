@@ -7,10 +7,13 @@
 #include <atomic>
 #include <boost/asio/executor_work_guard.hpp>
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "tests/support/few_descriptors.h"
 #include "tests/support/project.h"
+#include "tests/support/skipped.h"
 
 namespace dtrain::daemon {
 namespace {
@@ -26,9 +29,9 @@ pb::LogData output(uint64_t offset, const std::string& text) {
   return data;
 }
 
-pb::StateEvent event(const std::string& state) {
+pb::StateEvent event(const std::string& state, const std::string& id = "4") {
   pb::StateEvent event;
-  event.set_id("4");
+  event.set_id(id);
   event.set_state(state);
   return event;
 }
@@ -37,6 +40,9 @@ pb::StateEvent event(const std::string& state) {
 struct Scene {
   explicit Scene(LogsDisk disk) {
     store = std::move(Store::open(folder / "db")).value();
+    open(std::move(disk));
+  }
+  void open(LogsDisk disk) {
     logs = std::make_unique<Logs>(
         loop, folder.path(), *store,
         [this](const LogKey&, uint64_t offset) { durable = offset; }, std::move(disk));
@@ -45,11 +51,11 @@ struct Scene {
   void until(const std::function<bool()>& done) {
     while (!done()) REQUIRE(loop.run_one_for(10s) == 1);
   }
-  std::string text() {
-    auto reader = JournalReader::open(logs->path(4));
+  std::string text(uint32_t number = 4) {
+    auto reader = JournalReader::open(logs->path(number));
     REQUIRE(reader.ok());
     JournalReader::Filter filter;
-    filter.pattern = *parse_id_pattern("4");
+    filter.pattern = *parse_id_pattern(std::to_string(number));
     pb::WatchBatch batch;
     REQUIRE((*reader)->read(0, *(*reader)->size(), 1 << 20, filter, batch).ok());
     std::string text;
@@ -138,6 +144,54 @@ TEST_CASE("a journal is closed once all of it is synced, the last state events t
   scene.until([&] { return closed; });
   CHECK(static_cast<uint64_t>(synced_bytes) == std::filesystem::file_size(scene.logs->path(4)));
   CHECK(scene.text() == "hello\nFINISHED\n");
+}
+
+TEST_CASE("there may be more journals than descriptors, and each is written to") {
+#ifdef __SANITIZE_ADDRESS__
+  return tests::say_skipped("the sanitizer looks at memory through a pipe, and there is none");
+#endif
+  constexpr uint32_t kJournals = 50;
+  LogsDisk disk;
+  disk.open_max = 4;
+  Scene scene(disk);
+  const auto all = [&](const std::function<bool(uint32_t)>& is) {
+    for (uint32_t number = 1; number <= kJournals; ++number) {
+      if (!is(number)) return false;
+    }
+    return true;
+  };
+  const test::FewDescriptors few(16);
+  for (uint32_t number = 1; number <= kJournals; ++number) {
+    scene.logs->prepare(number);
+    scene.logs->append(number, event("PENDING", std::to_string(number)));
+  }
+  scene.until([&] { return all([&](uint32_t number) { return scene.logs->is_settled(number); }); });
+  for (uint32_t number = 1; number <= kJournals; ++number) {
+    pb::LogData data = output(0, "hello\n");
+    data.set_replica(fmt::format("{}.train", number));
+    REQUIRE(scene.logs->append(number, data).ok());
+  }
+  scene.until([&] {
+    return all([&](uint32_t number) {
+      return scene.logs->durable_offset(number, {fmt::format("{}.train", number), 1}) == 6;
+    });
+  });
+  scene.logs.reset();
+
+  // Those of an earlier daemon, and some that lack an event.
+  for (uint32_t number = 1; number <= kJournals; number += 2) {
+    const std::string id = std::to_string(number);
+    REQUIRE(scene.store->commit({}, {event("PENDING", id), event("STARTING", id)}).ok());
+  }
+  scene.open(disk);
+  for (uint32_t number = 1; number <= kJournals; ++number) scene.logs->prepare(number);
+  CHECK(scene.logs->trouble() == "");
+  std::set<uint32_t> closed;
+  for (uint32_t number = 1; number <= kJournals; ++number) {
+    scene.logs->close(number, [&closed, number] { closed.insert(number); });
+  }
+  scene.until([&] { return closed.size() == kJournals; });
+  CHECK(scene.text(5) == "PENDING\nhello\nSTARTING\n");
 }
 
 }  // namespace

@@ -20,9 +20,9 @@ Overlap overlap_of(const EngineSpec& spec) {
           .deadline_seconds = spec.deadline_seconds};
 }
 
-// Where every gradient comes once a step, and no norm has to be known before.
+// Where every gradient comes once a step, from a model on the CPU, and no norm has to be known before.
 bool updates_at_once(const RunPlan& plan, int world) {
-  return world == 1 && std::holds_alternative<MlpSpec>(plan.spec.model) && plan.spec.clip_norm == 0 &&
+  return world == 1 && plan.gpus == 0 && std::holds_alternative<MlpSpec>(plan.spec.model) && plan.spec.clip_norm == 0 &&
          plan.spec.micro_batch == 0;
 }
 

@@ -132,6 +132,15 @@ TEST_CASE("devices whose parameters servers keep come to what one comes to alone
   CHECK(emulated::device_bytes() == 0);
 }
 
+TEST_CASE("one device whose parameters the host keeps comes to what it comes to alone") {
+  have_devices(1);
+  const Folder folder;
+  REQUIRE(train(folder, On::Device, "alone", Json::object()).ok());
+  const Status status = train(folder, On::Device, "kept", {{"strategy", {{"kind", "central-storage"}}}});
+  if (!status.ok()) FAIL(status.error().message);
+  CHECK(distance(model_of(folder, "alone"), model_of(folder, "kept")) < 1e-5);
+}
+
 TEST_CASE("a GPU that does not answer ends all within the deadline, and all say so") {
   have_devices(3);
   const Folder folder;

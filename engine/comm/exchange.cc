@@ -180,7 +180,8 @@ Status Exchange::gather_notes(int me, int64_t step, Deadline deadline,
   const int set = static_cast<int>(own(me).notes_sent++ % 2);
   std::ranges::copy(notes, team_.notes(set, me).begin());
   TRY(team_.barrier(me, deadline, moment));
-  if (several_hosts()) TRY(pass_notes(me, set, notes.size(), deadline, moment));
+  // Without any, one goes that says nothing: who gets it has been waited for.
+  if (several_hosts()) TRY(pass_notes(me, set, std::max<size_t>(1, notes.size()), deadline, moment));
   for (int p = 0; p < gang_.world(); ++p) {
     std::ranges::copy(team_.notes(set, p).first(notes.size()),
                       all.begin() + static_cast<int64_t>(notes.size()) * p);

@@ -62,7 +62,7 @@ class Exchange {
   // there, until all_gather_params().
   Status gather_blocks(int me, int64_t step, Deadline deadline);
 
-  // Notes without a sum.
+  // Notes without a sum. Nobody returns before all have called it, of whatever host, with no notes too.
   Status gather_notes(int me, int64_t step, Deadline deadline, std::span<const double> notes,
                       std::span<double> all);
 

@@ -1,5 +1,6 @@
 #include "engine/comm/exchange.h"
 
+#include <atomic>
 #include <cstring>
 #include <future>
 #include <mutex>
@@ -256,6 +257,27 @@ TEST_CASE("a process that stopped in the middle of a frame is named on the deadl
     CHECK(texts[0].find(" did not answer for 0.5 s in step 7 (all-reduce)") != std::string::npos);
     CHECK(texts[2].find("worker 1 at 127.0.0.1:") == 0);
   }
+}
+
+TEST_CASE("who gathers no notes waits for the others all the same, on other hosts too") {
+  std::atomic<int> came = 0;
+  with_gangs({.threads = {1, 2, 1}, .hosts = {0, 1, 2}}, [&](Gang& gang) {
+    const auto deadline = Deadline::after(kPatience_seconds);
+    auto team = Team::open(gang, plan_for(16, gang.world()), deadline);
+    if (!team.ok()) FAIL_CHECK(team.error().message);
+    if (!team.ok()) return;
+    Exchange exchange(**team);
+    std::vector<std::thread> threads;
+    for (int me = gang.first(); me < gang.first() + gang.threads(); ++me) {
+      threads.emplace_back([&, me] {
+        if (me == 0) std::this_thread::sleep_for(std::chrono::milliseconds(200));
+        ++came;
+        CHECK(exchange.gather_notes(me, 1, deadline, {}, {}).ok());
+        CHECK(came == 4);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  });
 }
 
 TEST_CASE("processes out of step say so") {

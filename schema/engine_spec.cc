@@ -327,6 +327,11 @@ std::string to_json(const EngineSpec& spec) {
   return writer.json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
+EngineSpec without_paths(EngineSpec spec) {
+  spec.train_data = spec.test_data = spec.checkpoint_from = "";
+  return spec;
+}
+
 Result<EngineSpec> engine_spec_from_json(std::string_view text) {
   if (text.size() > kJsonBytesMax) {
     return unusable(fmt::format("this is more than {} bytes", kJsonBytesMax));

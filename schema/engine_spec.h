@@ -130,6 +130,9 @@ struct EngineSpec {
 };
 
 std::string to_json(const EngineSpec& spec);
+// What is the same for all processes of a training: where files lie differs from host to host, and from launch to
+// launch.
+EngineSpec without_paths(EngineSpec spec);
 // What is left out has its default. InvalidArgument names the key that is unknown, of another type,
 // out of its range (engine_limits.h) or at odds with another (check_engine).
 Result<EngineSpec> engine_spec_from_json(std::string_view text);

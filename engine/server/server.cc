@@ -36,11 +36,8 @@ std::string state_path(const ServerConfig& config) {
 
 uint64_t server_job(const std::string& experiment, const EngineSpec& spec, const Layout& layout,
                     size_t servers, size_t workers) {
-  EngineSpec agreed = spec;
-  // Where the same files lie differs from host to host, and from launch to launch.
-  agreed.train_data = agreed.test_data = agreed.checkpoint_from = "";
   uint64_t hash = hash_of(experiment);
-  hash = hash_of(to_json(agreed), hash);
+  hash = hash_of(to_json(without_paths(spec)), hash);
   for (const Parameter& parameter : layout.parameters()) {
     hash =
         hash_of(fmt::format("{}@{}+{}", parameter.name, parameter.offset, parameter.size()), hash);

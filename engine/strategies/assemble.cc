@@ -25,7 +25,7 @@ Result<std::unique_ptr<Gang>> assemble(const RunPlan& plan) {
   const Attendance own{.place = plan.place,
                        .threads = plan.threads,
                        .layout_hash = layout_hash(plan.layout),
-                       .spec_hash = hash_of(to_json(plan.spec)),
+                       .spec_hash = hash_of(to_json(without_paths(plan.spec))),
                        .instructions = plan.instructions()};
   TRY(auto gang, meet(own, Deadline::after(plan.spec.deadline_seconds)));
   if (const std::string note = unlike_instructions(*gang); plan.place.is_master() && !note.empty()) {

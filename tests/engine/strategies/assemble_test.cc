@@ -1,9 +1,15 @@
 #include "engine/strategies/assemble.h"
 
+#include <nlohmann/json.hpp>
+
+#include "engine/data/digits.h"
 #include "tests/engine/comm/gangs.h"
+#include "tests/support/project.h"
 
 namespace dtrain::engine {
 namespace {
+
+namespace fs = std::filesystem;
 
 TEST_CASE("processes that compute with unlike instructions are named, by what each computes with") {
   with_gangs({.threads = {1, 1, 2}, .instructions = {"avx512", "baseline", "avx512"}}, [](Gang& gang) {
@@ -19,6 +25,33 @@ TEST_CASE("processes that compute with unlike instructions are named, by what ea
 TEST_CASE("of processes that compute with the same instructions nothing is said") {
   with_gangs({.threads = {1, 1}, .instructions = {"avx2", "avx2"}},
              [](Gang& gang) { CHECK(unlike_instructions(gang) == ""); });
+}
+
+TEST_CASE("workers meet wherever each of them finds the data") {
+  const test::TemporaryFolder files;
+  Ports ports({.threads = {1, 1}});
+  ports.listeners.clear();  // each listens at its own again
+  std::vector<std::thread> processes;
+  for (size_t i = 0; i < 2; ++i) {
+    const fs::path own = files / std::to_string(i);
+    REQUIRE(generate_digits(own, {.train = 20, .test = 10, .seed = 1}).ok());
+    processes.emplace_back([&, own, i] {
+      const auto run = [&]() -> Status {
+        const nlohmann::json json = {{"model", {{"mlp", {{"hidden", {8}}}}}},
+                                     {"data", {{"train", own / "train"}, {"test", own / "test"}}},
+                                     {"batch", 4},
+                                     {"checkpoint", {{"from", own / "before"}}},
+                                     {"deadline", kPatience_seconds}};
+        TRY(EngineSpec spec, engine_spec_from_json(json.dump()));
+        TRY(const RunPlan plan, make_plan(std::move(spec), ports.attendances[i].place, own));
+        TRY(const auto gang, assemble(plan));
+        return ok();
+      };
+      const Status status = run();
+      CHECK_MESSAGE(status.ok(), (status.ok() ? "" : status.error().message));
+    });
+  }
+  for (std::thread& process : processes) process.join();
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "engine/comm/rendezvous.h"
 #include "engine/environment.h"
 #include "engine/kernels/kernels.h"
+#include "engine/norm.h"
 #include "engine/optimizer.h"
 #include "engine/strategies/not_finite.h"
 #include "engine/strategies/notes.h"
@@ -204,7 +205,13 @@ Status ParameterServer::push_gradient(const Update& update, const Outcome& outco
     if (gathered_parts_ < plan_.spec.strategy.apply_every && steps_of_parts() < plan_.steps) return ok();
   }
   // The rest of an epoch may have nothing for this worker. It pushes all the same, for others wait for it.
-  const double scale = gathered_outcome_.rows > 0 ? 1 / static_cast<double>(gathered_outcome_.rows) : 0;
+  double scale = gathered_outcome_.rows > 0 ? 1 / static_cast<double>(gathered_outcome_.rows) : 0;
+  // A server sees its part of a gradient alone.
+  if (plan_.spec.clip_norm != 0) {
+    squares_.resize(static_cast<size_t>(blocks_of(size)));
+    block_squares({0, size}, sum, squares_.data());
+    scale = clipped_scale(sum_of(squares_), scale, plan_.spec.clip_norm);
+  }
   const Outcome gathered = std::exchange(gathered_outcome_, {});
   gathered_parts_ = 0;
   return client_->push(sum, update.learning_rate, scale, team_->params().data(), gathered);

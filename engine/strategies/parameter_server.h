@@ -6,6 +6,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "engine/buffer.h"
 #include "engine/comm/exchange.h"
@@ -86,6 +87,7 @@ class ParameterServer : public Updater {
   std::vector<std::vector<const float*>> sum_sources_;
   std::vector<float*> sum_results_;
   Buffer<float> gathered_;     // apply-every: parts since the last push
+  std::vector<double> squares_;  // of a push that may be clipped
   Outcome gathered_outcome_;
   int gathered_parts_ = 0;
   Outcome told_;  // the master: of all workers

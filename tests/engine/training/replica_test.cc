@@ -147,6 +147,21 @@ TEST_CASE("asynchronous servers come to the accuracy of synchronous ones, within
   }
 }
 
+TEST_CASE("asynchronous servers take no gradient whose norm is larger than clip") {
+  const auto loss = [](Json spec, double clip, int ps) {
+    spec.merge_patch({{"clip", clip}, {"epochs", 1}});
+    Gang gang(spec, 1, ps);
+    REQUIRE_MESSAGE(gang.run() == 0, gang.logs());
+    return last(gang, "test_loss");
+  };
+  const double clipped = loss(all_reduce(), 0.02, 0);
+  CHECK(clipped > loss(all_reduce(), 0, 0) + 0.1);
+  for (const char* mode : {"async", "ssp"}) {
+    CAPTURE(std::string(mode));
+    CHECK(loss(servers(mode), 0.02, 2) == doctest::Approx(clipped).epsilon(1e-3));
+  }
+}
+
 TEST_CASE("the loss that the master tells of is that of all workers") {
   const auto losses = [](const Gang& gang) {
     std::vector<std::string> found;

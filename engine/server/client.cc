@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <ranges>
+#include <utility>
 
 #include "engine/comm/place.h"
 #include "engine/comm/token.h"
@@ -183,7 +184,8 @@ Status ServerClient::exchange(bool fills) {
         if (advanced.error().code != Code::Unavailable) return advanced;
         lane.close();
         if (watch.lost) ::poll(nullptr, 0, kRedial_ms);
-        watch.lost = true;
+        // The first time it has as long to start again, however long its answer was waited for.
+        if (!std::exchange(watch.lost, true)) watch.deadline = anew();
       }
       // A server that dies of what it is sent is not tried for ever.
       const bool sent = lane.has_sent(), received = lane.has_received();

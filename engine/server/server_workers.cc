@@ -279,7 +279,7 @@ bool Server::may_push(size_t worker, Time now) const {
 
 // What it was dealt is for later: worker 0 tests the model, and would miss the ends of epochs.
 bool Server::is_far_ahead(const Link& link, Time now) const {
-  const bool deals = config_.most_ahead > 0 && config_.index == 0;
+  const bool deals = config_.most_ahead > 0 && shard_->range().begin == 0;  // servers before it hold nothing
   if (!deals || link.rank == 0 || link.asked.op != ServerOp::Push || !may_push(0, now)) return false;
   ShardState& state = shard_->state();
   return state.deal(link.rank) >= state.deal(0) + static_cast<uint64_t>(config_.most_ahead);

@@ -196,6 +196,19 @@ TEST_CASE("others wait when they are so many parts ahead of worker 0, as long as
   CHECK(next() == 5);
 }
 
+TEST_CASE("others wait for worker 0 where the first of the servers holds nothing, too") {
+  EngineSpec spec = spec_of(ServerMode::Async);
+  spec.deadline_seconds = 3;
+  Layout layout;
+  layout.add({.name = "a", .shape = {5000}});
+  const Servers servers(spec, layout, 3, 2, 2);
+  const Arena grads(static_cast<size_t>(layout.size()), 1);
+  const auto first = join(servers.worker(0), layout);
+  RawWorker second(servers.worker(1), layout);
+  second.send(1, {.op = server::Op::Push, .flags = server::kWantsParams, .sequence = 1, .deal = 1}, grads.data());
+  CHECK(second.answer(1).op == server::Op::Wait);
+}
+
 TEST_CASE("worker 0 hears what all have learned from") {
   const Layout layout = test_layout();
   const Arena zeros(static_cast<size_t>(layout.size()));

@@ -117,13 +117,15 @@ inline std::unique_ptr<ServerClient> join(const ServerClientConfig& config, cons
   return client;
 }
 
-// A worker's connections, frame by frame: it may push to some servers and not to others.
+// A worker's connections to servers that hold anything, frame by frame: it may push to some and not to others.
 class RawWorker {
  public:
   RawWorker(const ServerClientConfig& config, const Layout& layout, server::ServerOp first = server::ServerOp::Welcome)
       : config_(config), ranges_(shards_of(layout.size(), static_cast<int>(config.servers.size()))) {
-    for (const std::string& address : config.servers) {
-      auto socket = required(Socket::connect(address, deadline()));
+    for (size_t i = 0; i < ranges_.size(); ++i) {
+      sockets_.emplace_back();
+      if (ranges_[i].size() == 0) continue;
+      auto socket = required(Socket::connect(config.servers[i], deadline()));
       const server::Frame hello{.op = server::ServerOp::Hello,
                                 .job = server_job(config.experiment, config.spec, layout, config.servers.size(),
                                                   config.workers.size()),
@@ -131,7 +133,7 @@ class RawWorker {
                                 .threads = 1};
       require_ok(socket.write(&hello, sizeof(hello), deadline()));
       CHECK(answer(socket).op == first);
-      sockets_.push_back(std::move(socket));
+      sockets_.back() = std::move(socket);
     }
   }
   // Returns once the server has done the step, or says its squares.

@@ -12,9 +12,9 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Damaged files stay damaged, however often a training starts.
+// Damaged files stay damaged, and locked ones locked, however often a training starts.
 Error refused(Error error) {
-  if (error.code == Code::DataLoss) error.code = Code::InvalidArgument;
+  if (error.code == Code::DataLoss || error.code == Code::PermissionDenied) error.code = Code::InvalidArgument;
   return error;
 }
 

@@ -62,7 +62,7 @@ Status check_fits(const RunPlan& plan, const FoundCheckpoint& found) {
 
 // It would be the same however often it is tried.
 Error as_refusal(Error error) {
-  if (error.code == Code::DataLoss) error.code = Code::InvalidArgument;
+  if (error.code == Code::DataLoss || error.code == Code::PermissionDenied) error.code = Code::InvalidArgument;
   return error;
 }
 

@@ -1,6 +1,7 @@
 #include "engine/data/dataset.h"
 
 #include <doctest/doctest.h>
+#include <sys/fsuid.h>
 
 #include <cmath>
 
@@ -9,6 +10,8 @@
 
 namespace dtrain::engine {
 namespace {
+
+namespace fs = std::filesystem;
 
 void says(const Result<Dataset>& set, std::initializer_list<const char*> words) {
   REQUIRE_FALSE(set.ok());
@@ -94,6 +97,22 @@ TEST_CASE("a test set has the measures and the classes of its training set") {
   put(folder / "test" / "t10k-labels-idx1-ubyte", label_bytes({1, 1}));
   says(Dataset::open_like(*training, folder / "test"),
        {"t10k-images-idx3-ubyte", "[1, 1, 1] bytes", "[1, 2, 3] bytes"});
+}
+
+TEST_CASE("data that may not be read are refused for good") {
+  const Scratch folder;
+  fs::permissions(folder.path(), fs::perms::all);
+  put_mnist(folder, "train", 3, {0, 1, 2}, "images");
+  put(folder / "text", "some words");
+  fs::permissions(folder / "images/train-labels-idx1-ubyte", fs::perms::none);
+  fs::permissions(folder / "text", fs::perms::none);
+  const int user = ::setfsuid(65534);  // whom permissions hold for, if this is root
+  const auto images = Dataset::open(folder / "images", {}), text = Dataset::open(folder / "text", {.context = 2});
+  ::setfsuid(static_cast<uid_t>(user));
+  for (const auto* set : {&images, &text}) {
+    says(*set, {"Permission denied"});
+    CHECK(set->error().code == Code::InvalidArgument);
+  }
 }
 
 TEST_CASE("npy arrays of bytes and of other numbers") {

@@ -219,7 +219,7 @@ class Meeting {
       return differ("the model's layout", hello.layout_hash, hello_.layout_hash);
     }
     if (hello.spec_hash != hello_.spec_hash) {
-      return differ("the configuration", hello.spec_hash, hello_.spec_hash);
+      return differ("the configuration, or the data,", hello.spec_hash, hello_.spec_hash);
     }
     if (hello.threads == 0 || hello.threads > kMostThreads) {
       return differ("the number of threads", hello.threads, hello_.threads);

@@ -1,5 +1,6 @@
 #include "engine/strategies/assemble.h"
 
+#include <array>
 #include <nlohmann/json.hpp>
 
 #include "engine/data/digits.h"
@@ -27,14 +28,16 @@ TEST_CASE("of processes that compute with the same instructions nothing is said"
              [](Gang& gang) { CHECK(unlike_instructions(gang) == ""); });
 }
 
-TEST_CASE("workers meet wherever each of them finds the data") {
+// What two workers say whose digits are drawn by these seeds, each in a folder of its own.
+std::array<std::string, 2> met(std::array<uint64_t, 2> seeds) {
   const test::TemporaryFolder files;
   Ports ports({.threads = {1, 1}});
   ports.listeners.clear();  // each listens at its own again
+  std::array<std::string, 2> said;
   std::vector<std::thread> processes;
   for (size_t i = 0; i < 2; ++i) {
     const fs::path own = files / std::to_string(i);
-    REQUIRE(generate_digits(own, {.train = 20, .test = 10, .seed = 1}).ok());
+    REQUIRE(generate_digits(own, {.train = 20, .test = 10, .seed = seeds[i]}).ok());
     processes.emplace_back([&, own, i] {
       const auto run = [&]() -> Status {
         const nlohmann::json json = {{"model", {{"mlp", {{"hidden", {8}}}}}},
@@ -47,11 +50,19 @@ TEST_CASE("workers meet wherever each of them finds the data") {
         TRY(const auto gang, assemble(plan));
         return ok();
       };
-      const Status status = run();
-      CHECK_MESSAGE(status.ok(), (status.ok() ? "" : status.error().message));
+      if (const Status status = run(); !status.ok()) said[i] = status.error().message;
     });
   }
   for (std::thread& process : processes) process.join();
+  return said;
+}
+
+TEST_CASE("workers meet wherever each of them finds the data") {
+  for (const std::string& said : met({1, 1})) CHECK(said == "");
+}
+
+TEST_CASE("workers with other data than the others' do not train with them") {
+  for (const std::string& said : met({1, 2})) CHECK_MESSAGE(said.find(" do not fit: ") != std::string::npos, said);
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ ServerClient::ServerClient(const ServerClientConfig& config, const Layout& layou
     : config_(config),
       arenas_(1 + OptimizerKernel(config.spec.optimizer, layout).states()),
       introduction_{.job = server_job(config.experiment, config.spec, layout, config.servers.size(),
-                                      config.workers.size()),
+                                      config.workers.size(), config.data),
                     .generation = config.rank == 0 ? new_token() : 0,
                     .attempt = config.attempt,
                     .rank = config.rank,

@@ -35,8 +35,8 @@ std::string state_path(const ServerConfig& config) {
 }  // namespace
 
 uint64_t server_job(const std::string& experiment, const EngineSpec& spec, const Layout& layout,
-                    size_t servers, size_t workers) {
-  uint64_t hash = hash_of(experiment);
+                    size_t servers, size_t workers, const std::string& data) {
+  uint64_t hash = hash_of(data, hash_of(experiment));
   hash = hash_of(to_json(without_paths(spec)), hash);
   for (const Parameter& parameter : layout.parameters()) {
     hash =
@@ -50,7 +50,7 @@ Server::Server(const ServerConfig& config, const Layout& layout)
       sync_(config.spec.strategy.mode == ServerMode::Sync),
       deadline_(config.spec.deadline_seconds),
       job_(server_job(config.experiment, config.spec, layout, config.servers.size(),
-                      config.workers.size())),
+                      config.workers.size(), config.data)),
       kernel_(config.spec.optimizer, layout),
       clocks_(static_cast<int>(config.workers.size())),
       workers_(config.workers.size()) {}

@@ -21,13 +21,14 @@ struct ServerConfig {
   std::vector<std::string> workers;  // of each, for messages
   std::string experiment;            // experiment_from_environment()
   std::string directory;             // for what must outlive a kill; empty: nothing does
+  std::string data = {};             // what all must find of it
   int64_t most_ahead = 0;            // async, ssp: pushes that others may be ahead of worker 0; 0: any number
   EngineSpec spec;
 };
 
 // What a server and its workers must agree on.
 uint64_t server_job(const std::string& experiment, const EngineSpec& spec, const Layout& layout,
-                    size_t servers, size_t workers);
+                    size_t servers, size_t workers, const std::string& data = {});
 
 // A Server holds its shard for the workers of one experiment.
 // Owner: main, or a test. Thread: run() has one; stop() may come from any.

@@ -38,8 +38,8 @@ Status Server::hello(Link& link) {
   const Frame& in = link.in;
   if (in.job != job_) {
     return Error{Code::FailedPrecondition,
-                 "it is of another experiment, or its configuration differs from this worker's",
-                 "run the same dtrain-engine with the same settings everywhere"};
+                 "it is of another experiment, or its configuration or data differ from this worker's",
+                 "run the same dtrain-engine with the same settings and data everywhere"};
   }
   if (in.rank >= workers_.size()) return Error{Code::InvalidArgument, "an unknown worker", ""};
   const ShardState& state = shard_->state();

@@ -19,25 +19,24 @@ uint64_t layout_hash(const Layout& layout) {
   return hash_of(text);
 }
 
-// Where the files lie may differ; what is in them may not.
-uint64_t spec_hash(const RunPlan& plan) {
-  std::string text = to_json(without_paths(plan.spec));
+}  // namespace
+
+std::string facts_of_data(const RunPlan& plan) {
+  std::string text;
   const auto add = [&](const Dataset& data) {
-    text += fmt::format(" {} {} {} {} {} {}", data.size(), data.mean(), data.deviation(), data.classes(),
+    text += fmt::format("{} {} {} {} {} {} ", data.size(), data.mean(), data.deviation(), data.classes(),
                         data.token_count(), data.vocabulary());
   };
   add(plan.train);
   if (plan.test) add(*plan.test);
-  return hash_of(text);
+  return text;
 }
-
-}  // namespace
 
 Result<std::unique_ptr<Gang>> assemble(const RunPlan& plan) {
   const Attendance own{.place = plan.place,
                        .threads = plan.threads,
                        .layout_hash = layout_hash(plan.layout),
-                       .spec_hash = spec_hash(plan),
+                       .spec_hash = hash_of(facts_of_data(plan) + to_json(without_paths(plan.spec))),
                        .instructions = plan.instructions()};
   TRY(auto gang, meet(own, Deadline::after(plan.spec.deadline_seconds)));
   if (const std::string note = unlike_instructions(*gang); plan.place.is_master() && !note.empty()) {

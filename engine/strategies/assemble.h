@@ -11,6 +11,8 @@ namespace dtrain::engine {
 // The master prints what unlike_instructions() has to say.
 Result<std::unique_ptr<Gang>> assemble(const RunPlan& plan);
 
+// What of the data all processes must find the same, wherever it lies.
+std::string facts_of_data(const RunPlan& plan);
 // What to say of processes that compute with unlike instructions, so that the same training spread another way would
 // not come to the same bits; empty: of like ones.
 std::string unlike_instructions(const Gang& gang);

@@ -21,6 +21,7 @@ Status serve(const RunPlan& plan) {
                             .workers = plan.place.workers,
                             .experiment = experiment_from_environment(),
                             .directory = (plan.output_dir / "ps-state").string(),
+                            .data = facts_of_data(plan),
                             .most_ahead = plan.most_ahead(),
                             .spec = plan.spec};
   Tunnels::Held tunnel;

@@ -1,6 +1,7 @@
 // Whole trainings by a replica on devices, beside the same on the CPU.
 #include <fstream>
 
+#include "engine/strategies/assemble.h"
 #include "tests/engine/server/servers.h"
 #include "tests/gpu/device_trainings.h"
 
@@ -122,7 +123,11 @@ TEST_CASE("devices whose parameters servers keep come to what one comes to alone
   const auto spec = engine_spec_from_json(spec_of(folder, On::Device, changes).dump());
   REQUIRE(spec.ok());
   const Layout layout = layout_of(spec->model, {.channels = 1, .height = 28, .width = 28, .classes = 10});
-  const Servers servers(*spec, layout, 2, 1);
+  Place place;
+  place.workers = {""};
+  const auto plan = make_plan(*spec, place, folder.path);
+  REQUIRE(plan.ok());
+  const Servers servers(*spec, layout, 2, 1, 0, facts_of_data(*plan));
   const Json places = {{"cluster", {{"worker", {"127.0.0.1:1"}}, {"ps", servers.worker(0).servers}}},
                        {"task", {{"type", "worker"}, {"index", 0}}}};
   const Status status = train(folder, On::Device, "served", changes, places.dump());

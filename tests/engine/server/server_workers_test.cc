@@ -379,7 +379,7 @@ TEST_CASE("sync with a backup: worker 0 may test for longer than the deadline wh
   push_after_deadline(*first, *second, layout, 2);
 }
 
-TEST_CASE("workers of another configuration or an unknown rank are refused") {
+TEST_CASE("workers of another configuration, with other data or of an unknown rank are refused") {
   const Layout layout = test_layout();
   const Servers servers(spec_of(ServerMode::Async), layout, 1, 2);
   const auto first = join(servers.worker(0), layout);
@@ -388,6 +388,11 @@ TEST_CASE("workers of another configuration or an unknown rank are refused") {
   const auto refused = ServerClient::join(other, layout);
   REQUIRE_FALSE(refused.ok());
   CHECK(refused.error().code == Code::FailedPrecondition);
+  ServerClientConfig older = servers.worker(1);
+  older.data = "of last week";
+  const auto mixed = ServerClient::join(older, layout);
+  REQUIRE_FALSE(mixed.ok());
+  CHECK(mixed.error().code == Code::FailedPrecondition);
   const auto unknown = ServerClient::join(servers.worker(2), layout);
   REQUIRE_FALSE(unknown.ok());
   CHECK(unknown.error().code == Code::InvalidArgument);

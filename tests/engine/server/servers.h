@@ -53,10 +53,12 @@ inline EngineSpec spec_of(ServerMode mode) {
 // Servers with a thread each, and what their workers need to find them.
 class Servers {
  public:
-  Servers(const EngineSpec& spec, const Layout& layout, int servers, int workers, int64_t most_ahead = 0) {
+  Servers(const EngineSpec& spec, const Layout& layout, int servers, int workers, int64_t most_ahead = 0,
+          const std::string& data = {}) {
     // The number of servers and workers is part of what both must agree on; their addresses are
     // not.
     worker_.spec = spec;
+    worker_.data = data;
     worker_.servers.resize(static_cast<size_t>(servers), "127.0.0.1:0");
     worker_.workers.resize(static_cast<size_t>(workers));
     for (int i = 0; i < servers; ++i) {
@@ -65,6 +67,7 @@ class Servers {
                                 .workers = worker_.workers,
                                 .experiment = worker_.experiment,
                                 .directory = "",
+                                .data = data,
                                 .most_ahead = most_ahead,
                                 .spec = spec};
       auto server = Server::open(config, layout);

@@ -219,9 +219,9 @@ Status ParameterServer::push_gradient(const Update& update, const Outcome& outco
   return client_->push(sum, update.learning_rate, scale, team_->params().data(), gathered);
 }
 
-Result<int64_t> ParameterServer::agree(int me, int64_t step) {
-  (void)me;
-  if (plan_.place.is_master()) return step;
+Result<int64_t> ParameterServer::agree(int, int64_t) {
+  // Of its threads the first alone was told.
+  if (plan_.place.is_master()) return static_cast<int64_t>(client_->begun_at());
   // All begin where the master did; who comes again goes on with what is next for it.
   return is_sync() ? steps_pushed() : steps_of_parts();
 }

@@ -205,8 +205,8 @@ TEST_CASE("others wait for worker 0 where the first of the servers holds nothing
   const Arena grads(static_cast<size_t>(layout.size()), 1);
   const auto first = join(servers.worker(0), layout);
   RawWorker second(servers.worker(1), layout);
-  second.send(1, {.op = server::Op::Push, .flags = server::kWantsParams, .sequence = 1, .deal = 1}, grads.data());
-  CHECK(second.answer(1).op == server::Op::Wait);
+  second.send(1, {.op = server::ServerOp::Push, .flags = server::kWantsParams, .sequence = 1, .deal = 1}, grads.data());
+  CHECK(second.answer(1).op == server::ServerOp::Wait);
 }
 
 TEST_CASE("worker 0 hears what all have learned from") {

@@ -76,6 +76,9 @@ TEST_CASE("a training that starts from another's checkpoint comes to the bits of
   check_same("one that is not the newest", output / "checkpoints/step-00000100/", whole_spec(), 2, 0);
   const auto sync = [](const Json& more) { return with(whole_spec(), {{"strategy", more}}); };
   check_same("servers", output, sync({{"kind", "parameter-server"}, {"mode", "sync"}}), 2, 2);
+  const Json threads = with(sync({{"kind", "parameter-server"}, {"mode", "sync"}}), {{"threads", 2}});
+  check_same("servers, by two threads each", output, threads, 2, 1);
+  check_same("servers, by two threads of one", output, threads, 1, 1);
   check_same("a pipeline", output, sync({{"kind", "pipeline"}}), 2, 0);
 }
 

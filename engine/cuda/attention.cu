@@ -28,6 +28,15 @@ struct Place {
   int64_t out_stride;       // between rows of the output
 };
 
+// What a block is of: one dimension has room for all samples of a batch, the others end at 65535.
+struct Part {
+  int64_t sample, head, first;  // of its rows
+};
+__device__ Part part_of_block(const Place& place, int64_t heads, int rows) {
+  const int64_t blocks = (place.context + rows - 1) / rows, at = blockIdx.x / blocks;
+  return {at / heads, at % heads, blockIdx.x % blocks * rows};
+}
+
 // `rows` rows of `from` times `scale`, zeros beyond `count`, `apart` from each other, by the whole block.
 template <class T>
 __device__ void read_rows(const T* from, int64_t stride, int64_t width, int64_t count, Sum<T> scale, int rows,
@@ -65,7 +74,7 @@ template <class T>
 __global__ void forward_kernel(Place place, int64_t heads, Sum<T> scale, const T* qkv, T* out, Sum<T>* log_sums) {
   using S = Sum<T>;
   const int64_t width = place.width, model = heads * width;
-  const int64_t head = blockIdx.y, sample = blockIdx.z, first = static_cast<int64_t>(blockIdx.x) * kRows;
+  const auto [sample, head, first] = part_of_block(place, heads, kRows);
   const T* q = qkv + sample * place.context * place.stride + head * width;
   const T *k = q + model, *v = k + model;
   S* keys = shared_memory<S>();
@@ -131,7 +140,7 @@ __global__ void query_gradient_kernel(Place place, int64_t heads, Sum<T> scale, 
                                       const T* dout, const Sum<T>* deltas, T* dqkv) {
   using S = Sum<T>;
   const int64_t width = place.width, model = heads * width;
-  const int64_t head = blockIdx.y, sample = blockIdx.z, first = static_cast<int64_t>(blockIdx.x) * kBackRows;
+  const auto [sample, head, first] = part_of_block(place, heads, kBackRows);
   const int64_t offset = sample * place.context * place.stride + head * width;
   const T *q = qkv + offset, *k = q + model, *v = k + model;
   const T* d = dout + sample * place.context * place.out_stride + head * width;
@@ -180,7 +189,7 @@ __global__ void key_gradient_kernel(Place place, int64_t heads, Sum<T> scale, co
                                     const T* dout, const Sum<T>* deltas, T* dqkv) {
   using S = Sum<T>;
   const int64_t width = place.width, model = heads * width;
-  const int64_t head = blockIdx.y, sample = blockIdx.z, first = static_cast<int64_t>(blockIdx.x) * kBackRows;
+  const auto [sample, head, first] = part_of_block(place, heads, kBackRows);
   const int64_t offset = sample * place.context * place.stride + head * width;
   const T *q = qkv + offset, *k = q + model, *v = k + model;
   const T* d = dout + sample * place.context * place.out_stride + head * width;
@@ -228,8 +237,8 @@ __global__ void key_gradient_kernel(Place place, int64_t heads, Sum<T> scale, co
 Place place_of(const AttentionShape& shape) {
   return {shape.context, shape.width / shape.heads, 3 * shape.width, shape.width};
 }
-dim3 grid_of(const AttentionShape& shape, int64_t samples, int rows) {
-  return {blocks_for(shape.context, rows), static_cast<unsigned>(shape.heads), static_cast<unsigned>(samples)};
+unsigned parts_of(const AttentionShape& shape, int64_t samples, int rows) {
+  return static_cast<unsigned>(samples * shape.heads * blocks_for(shape.context, rows));
 }
 template <class T>
 size_t shared_bytes(int64_t width, int64_t rows_kept) {
@@ -243,7 +252,7 @@ void attention(cudaStream_t stream, const AttentionShape& shape, int64_t samples
                Sum<T>* log_sums) {
   const Place place = place_of(shape);
   const auto scale = static_cast<Sum<T>>(1 / sqrt(static_cast<double>(place.width)));
-  launch(stream, grid_of(shape, samples, kRows), dim3(kWarp, kWarps), shared_bytes<T>(place.width, kRows), &forward_kernel<T>,
+  launch(stream, parts_of(shape, samples, kRows), dim3(kWarp, kWarps), shared_bytes<T>(place.width, kRows), &forward_kernel<T>,
          place, shape.heads, scale, qkv, out, log_sums);
 }
 
@@ -253,7 +262,7 @@ void attention_backward(cudaStream_t stream, const AttentionShape& shape, int64_
   const Place place = place_of(shape);
   const auto scale = static_cast<Sum<T>>(1 / sqrt(static_cast<double>(place.width)));
   const int64_t rows = samples * shape.context;
-  const dim3 grid = grid_of(shape, samples, kBackRows), block(kWarp, kWarps);
+  const dim3 grid(parts_of(shape, samples, kBackRows)), block(kWarp, kWarps);
   const size_t bytes = shared_bytes<T>(place.width, 2 * kBackRows);
   launch(stream, blocks_for(rows * shape.heads, kWarps), block, 0, &delta_kernel<T>, place, shape.heads, rows, out, dout,
          work);

@@ -92,6 +92,11 @@ TEST_CASE_TEMPLATE("attention of every width and length", T, float, double, Bflo
   check_attention<T>({.context = 70, .heads = 2, .width = 64}, 1);
   check_attention<T>({.context = 17, .heads = 1, .width = 64}, 1);
 }
+#ifndef DTRAIN_EMULATED_CUDA  // which would take minutes for so many blocks
+TEST_CASE("attention of more samples than a grid has in its second and third dimension") {
+  check_attention<float>({.context = 1, .heads = 1, .width = 1}, 65'536);
+}
+#endif
 TEST_CASE("attention of the widest heads") {
   check_attention<float>({.context = 40, .heads = 1, .width = kMaxHeadWidth}, 1);
   check_attention<Bfloat16>({.context = 40, .heads = 1, .width = kMaxHeadWidth}, 1);

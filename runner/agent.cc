@@ -154,24 +154,25 @@ void Agent::on_message(const pb::ToRunner& message) {
 }
 
 // An experiment's end is told before its launch is removed, and then nothing of it needs an environment any more.
-std::set<std::string> Agent::ended_launches() const {
-  std::set<std::string> ended;
+// What was forgotten is not held, while its directory waits to be deleted.
+std::set<std::string> Agent::live_launches() const {
+  std::set<std::string> live;
   for (const auto& [name, launch] : launches_) {
-    if (!launch->replicas().empty() && launch->all_exited()) ended.insert(name);
+    if (launch->replicas().empty() || !launch->all_exited()) live.insert(name);
   }
-  return ended;
+  return live;
 }
 
 void Agent::on_prune_environments() {
-  files_.run([&site = site_, ended = ended_launches()] { prune_environments(site, ended); }, [] {});
+  files_.run([&site = site_, live = live_launches()] { prune_environments(site, live); }, [] {});
 }
 
 void Agent::on_count_environments(const pb::CountEnvironments& asked) {
   auto answer = std::make_shared<pb::FromRunner>();
   answer->mutable_unused_environments()->set_question(asked.question());
   files_.run(
-      [&site = site_, ended = ended_launches(), answer] {
-        const Environments unused = count_unused_environments(site, ended);
+      [&site = site_, live = live_launches(), answer] {
+        const Environments unused = count_unused_environments(site, live);
         answer->mutable_unused_environments()->set_count(unused.count);
         answer->mutable_unused_environments()->set_bytes(unused.bytes);
       },

@@ -68,7 +68,7 @@ class Agent {
   void on_welcome(const pb::Welcome& welcome);
   void on_prune_environments();
   void on_count_environments(const pb::CountEnvironments& asked);
-  std::set<std::string> ended_launches() const;
+  std::set<std::string> live_launches() const;
   void remove_old_work_later();
   void on_launch(const pb::Launch& launch);
   void on_stop(const pb::Stop& stop);

@@ -78,11 +78,11 @@ std::string first_of(const std::vector<std::string>& names) {
 
 // Nothing where what a launch uses is not known: another time.
 std::optional<EnvironmentUse> use_of_environments(const LaunchSite& site,
-                                                  const std::set<std::string>& ended) {
+                                                  const std::set<std::string>& live) {
   EnvironmentUse use;
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(site.launches(), error)) {
-    if (ended.contains(entry.path().filename().string())) continue;
+    if (!live.contains(entry.path().filename().string())) continue;
     const auto launch = LaunchDir(entry.path()).read_launch();
     if (!launch.ok()) return std::nullopt;
     if (!*launch) continue;
@@ -200,12 +200,12 @@ void trim_trees(const LaunchSite& site) {
   }
 }
 
-void prune_environments(const LaunchSite& site, const std::set<std::string>& ended) {
-  if (const auto use = use_of_environments(site, ended)) remove_environments(site.envs(), *use);
+void prune_environments(const LaunchSite& site, const std::set<std::string>& live) {
+  if (const auto use = use_of_environments(site, live)) remove_environments(site.envs(), *use);
 }
 
-Environments count_unused_environments(const LaunchSite& site, const std::set<std::string>& ended) {
-  const auto use = use_of_environments(site, ended);
+Environments count_unused_environments(const LaunchSite& site, const std::set<std::string>& live) {
+  const auto use = use_of_environments(site, live);
   return use ? count_environments(site.envs(), *use) : Environments();
 }
 

@@ -34,11 +34,11 @@ bool remove_unprepared(const LaunchSite& site, const LaunchDir& directory);
 // After a launch was removed: deletes trees beyond the site's limit, but none that a launch here uses.
 void trim_trees(const LaunchSite& site);
 
-// Deletes the Python environments that no launch here uses. `ended` are names of launches of which nothing runs any
-// more: they use none.
-void prune_environments(const LaunchSite& site, const std::set<std::string>& ended);
+// Deletes the Python environments that no launch here uses. `live` are names of launches of which something runs or
+// may still: others use none, though their directories may not be gone yet.
+void prune_environments(const LaunchSite& site, const std::set<std::string>& live);
 // What that would delete now.
-Environments count_unused_environments(const LaunchSite& site, const std::set<std::string>& ended);
+Environments count_unused_environments(const LaunchSite& site, const std::set<std::string>& live);
 
 // Deletes what replicas left behind longer than a week ago. `held` are names of launches to spare.
 void remove_old_work(const LaunchSite& site, const std::set<std::string>& held);

@@ -73,6 +73,46 @@ TEST_CASE("what ended is let go of while another launch is prepared for long") {
   finish(scene, *runner);
 }
 
+TEST_CASE("what was forgotten uses no environment, though its directory is not gone yet") {
+  Scene scene;
+  auto runner = scene.runner();
+  runner->connect();
+  const fs::path made = scene.folder.path() / "envs/key/1";
+  test::write_file(made / ".complete", "");
+  test::write_file(made / "bin/python", "#!/bin/sh\n");
+  fs::permissions(made / "bin/python", fs::perms::owner_all);
+  pb::Launch launch = scene.launch("true");
+  launch.set_spec_yaml(launch.spec_yaml() + "  python: " + made.string() + "\n");
+  runner->tell([&](pb::ToRunner& m) { *m.mutable_launch() = launch; });
+  REQUIRE(runner->until([&] { return scene.last(pb::FromRunner::kPrepared) != nullptr; }));
+  start(*runner);
+  REQUIRE(runner->until([&] { return scene.last(pb::FromRunner::kReleased) != nullptr; }));
+  // Another launch is prepared for long: what is put off waits for it.
+  std::promise<void> at_fetch, go_on;
+  runner->blobs.on_fetch = [&] {
+    at_fetch.set_value();
+    go_on.get_future().wait();
+  };
+  pb::Launch other = scene.launch("true");
+  other.set_experiment("5");
+  other.mutable_gang(0)->set_replica("5.train");
+  other.set_replicas(0, "5.train");
+  other.set_snapshot(std::string(32, 'x'));
+  forget(*runner);
+  runner->tell([&](pb::ToRunner& m) { *m.mutable_launch() = other; });
+  at_fetch.get_future().wait();
+  REQUIRE(runner->until([&] { return runner->agent->launches_held() == 1; }));
+  REQUIRE(fs::exists(scene.folder.path() / "launches/4@1"));
+  runner->tell([](pb::ToRunner& m) { m.mutable_count_environments()->set_question(1); });
+  runner->tell([](pb::ToRunner& m) { m.mutable_prune_environments(); });
+  go_on.set_value();
+  REQUIRE(runner->until([&] { return scene.last(pb::FromRunner::kUnusedEnvironments) != nullptr; }));
+  CHECK(scene.last(pb::FromRunner::kUnusedEnvironments)->unused_environments().count() == 1);
+  CHECK(runner->until([&] { return runner->agent->launches_held() == 0; }));
+  CHECK(runner->until([&] { return fs::is_empty(scene.folder.path() / "launches"); }));
+  CHECK(!fs::exists(made));
+}
+
 TEST_CASE("repeated, late and stale messages change nothing") {
   Scene scene;
   auto runner = scene.runner();

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <unordered_map>
 
 #include "schema/manifest.h"
@@ -48,9 +49,15 @@ Result<bool> BlobSweep::step(std::chrono::microseconds time) {
 Status BlobSweep::mark(const Sha256& root) {
   if (!blobs_.has(root)) return ok();   // lost with a damaged pack: its experiment can't run again
   if (!read_.insert(root).second) return ok();
+  const auto bytes = blobs_.read(root, kManifestBytesMax);
+  if (!bytes.ok() && bytes.error().code == Code::DataLoss) {
+    // As lost as with its pack. Forgotten, it is sent again with its files by whoever submits them again.
+    std::fprintf(stderr, "prune: the manifest of a snapshot is lost: %s\n", bytes.error().message.c_str());
+    return ok();
+  }
+  if (!bytes.ok()) return bytes.error();
   needed_.insert(root);
-  TRY(const std::string bytes, blobs_.read(root, kManifestBytesMax));
-  std::string_view rest = bytes;
+  std::string_view rest = *bytes;
   for (ManifestEntry entry; read_entry(rest, entry);) {
     if (entry.kind != pb::Entry::FILE) continue;
     TRY(const Sha256 name, sha256_from_bytes(entry.sha256));
@@ -117,14 +124,27 @@ Status BlobSweep::copy_some() {
                             static_cast<off_t>(at.offset + copied_bytes_));
   if (n < 0 && errno == EINTR) return ok();
   if (n < 0) return errno_error("read a pack", errno);
-  if (n == 0) return Error{Code::DataLoss, "a pack is shorter than its table says", ""};
+  if (n == 0) return leave_pack({Code::DataLoss, "it is shorter than its table says", ""});
   copied_bytes_ += static_cast<uint64_t>(n);
   const bool last = copied_bytes_ == at.stored_bytes;
-  TRY(writer_->add(name, at.size_bytes, {part.data(), static_cast<size_t>(n)}, last));
+  Status added = writer_->add(name, at.size_bytes, {part.data(), static_cast<size_t>(n)}, last);
+  if (!added.ok() && added.error().code == Code::DataLoss) return leave_pack(added.error());
+  TRY(added);
   if (last) {
     copied_bytes_ = 0;
     ++next_;
   }
+  return ok();
+}
+
+// Something in it is damaged: it stays as it is, with all that is needed of it, and holds up no other.
+Status BlobSweep::leave_pack(const Error& why) {
+  std::fprintf(stderr, "prune: %s stays: %s\n", blobs_.pack_path(packs_.back().number).c_str(), why.message.c_str());
+  packs_.pop_back();
+  writer_.reset();
+  from_.reset();
+  next_ = 0;
+  copied_bytes_ = 0;
   return ok();
 }
 

@@ -1,7 +1,7 @@
 // Removes the blobs that no experiment needs any more, a little at a time, while submissions go on.
 //
 // 1. Mark: the manifests of all stored experiments are read; what they name is needed, and so is
-//    whatever a submission relies on meanwhile.
+//    whatever a submission relies on meanwhile. A manifest that is damaged names nothing any more.
 // 2. Cut: the rest is forgotten, at once: a submission that wants such a blob has to send it again.
 // 3. Clear: packs without anything needed are deleted; those with little are written anew.
 //
@@ -49,6 +49,7 @@ class BlobSweep {
   Status cut();
   Status clear_some();
   Status copy_some();
+  Status leave_pack(const Error& why);
   Status drop_pack();
 
   Blobs& blobs_;

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <fstream>
 #include <random>
 
 #include "schema/manifest.h"
@@ -195,6 +196,56 @@ TEST_CASE("a manifest that comes back at the next start is not taken for whole")
   CHECK(blobs->has(gone));
   CHECK(!blobs->has(sha256("its file")));
   CHECK(!blobs->is_whole(gone));
+}
+
+// Other bytes where the blob lies, as a failing disk has them.
+void damage(const Blobs& blobs, const fs::path& pack, const Sha256& name) {
+  const auto stored = blobs.find(name);
+  REQUIRE(stored.ok());
+  std::fstream file(pack, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(static_cast<std::streamoff>(stored->offset + stored->stored_bytes / 2));
+  file.write("DAMAGED", 7);
+  REQUIRE(file.flush().good());
+}
+
+TEST_CASE("a damaged manifest is as good as none: what only it names goes, and what others name stays") {
+  const TemporaryFolder folder;
+  const auto blobs = open_blobs(folder / "blobs");
+  const Sha256 damaged = submit(*blobs, {"shared", "of the damaged"});
+  const Sha256 whole = submit(*blobs, {"shared", "of the whole"});
+  submit(*blobs, {"of none"});
+  damage(*blobs, folder / "blobs/1.pack", damaged);
+  REQUIRE(blobs->read(damaged, kMax).error().code == Code::DataLoss);
+  sweep(*blobs, {damaged, whole});
+  CHECK(!blobs->has(sha256("of none")));
+  CHECK(!blobs->has(sha256("of the damaged")));
+  CHECK(blobs->is_whole(whole));
+  CHECK(*blobs->read(sha256("shared"), kMax) == "shared");
+  CHECK(*blobs->read(sha256("of the whole"), kMax) == "of the whole");
+  // Whoever submits it again has to send it, and then all is there.
+  CHECK(!blobs->is_whole(damaged));
+  CHECK(blobs->missing({damaged, sha256("shared")}) == std::vector{damaged});
+  CHECK(submit(*blobs, {"shared", "of the damaged"}) == damaged);
+  sweep(*blobs, {damaged, whole});
+  CHECK(blobs->read(damaged, kMax).ok());
+  CHECK(*blobs->read(sha256("of the damaged"), kMax) == "of the damaged");
+}
+
+TEST_CASE("a pack with a damaged file that is needed stays as it is, and the others are cleared") {
+  const TemporaryFolder folder;
+  const auto blobs = open_blobs(folder / "blobs");
+  const std::string file = random_bytes(1'000, 1);
+  const std::string other = random_bytes(1'000, 2);
+  submit(*blobs, {other, random_bytes(1 << 20, 3)});
+  submit(*blobs, {file, random_bytes(1 << 20, 4)});
+  const Sha256 kept = submit(*blobs, {file, other});
+  damage(*blobs, folder / "blobs/2.pack", sha256(file));
+  sweep(*blobs, {kept});
+  CHECK(!fs::exists(folder / "blobs/1.pack"));
+  CHECK(fs::exists(folder / "blobs/2.pack"));
+  CHECK(*blobs->read(sha256(other), kMax) == other);
+  CHECK(blobs->read(sha256(file), kMax).error().code == Code::DataLoss);
+  CHECK(BlobSweep::may_begin(*blobs));
 }
 
 TEST_CASE("a manifest that makes no sense stops the sweep before anything goes") {

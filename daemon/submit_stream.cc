@@ -49,7 +49,12 @@ class SubmitStream final : public BidiStream<pb::SubmitRequest, pb::SubmitReply>
       return ok();
     }
     have_manifest_ = true;
-    return blobs_.is_whole(root_) ? accept() : ask_for_files();
+    if (blobs_.is_whole(root_)) return accept();
+    Status asked = ask_for_files();
+    if (asked.ok() || asked.error().code != Code::DataLoss) return asked;
+    have_manifest_ = false;   // damaged where it lies: one that comes anew counts
+    ask_for({root_});
+    return ok();
   }
 
   Status on_blob(const pb::BlobPart& part) {

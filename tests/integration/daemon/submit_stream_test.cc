@@ -1,5 +1,7 @@
 #include "daemon/submit_stream.h"
 
+#include <fstream>
+
 #include "daemon/blob_sweep.h"
 #include "schema/manifest.h"
 #include "tests/integration/daemon/served_daemon.h"
@@ -143,6 +145,33 @@ TEST_CASE("what is submitted while a sweep marks what is needed stays") {
   }
   CHECK(daemon.blobs->has(second.root()));
   CHECK(daemon.blobs->has(sha256("")));
+}
+
+TEST_CASE("a manifest that was damaged since is asked for again") {
+  test::TemporaryFolder folder;
+  const Home home = home_below(folder.path());
+  Sha256 root{};
+  {
+    ServedDaemon daemon(home);
+    daemon.scheduler.handle(HostConnected{a_host(), {}});
+    Submitter first(daemon, "file");
+    REQUIRE(first.run().ok());
+    root = first.root();
+    const auto stored = daemon.blobs->find(root);
+    REQUIRE(stored.ok());
+    std::fstream pack(home.blobs() / "1.pack", std::ios::in | std::ios::out | std::ios::binary);
+    pack.seekp(static_cast<std::streamoff>(stored->offset + stored->stored_bytes / 2));
+    pack.write("DAMAGED", 7);
+    REQUIRE(pack.flush().good());
+  }
+  ServedDaemon daemon(home);
+  daemon.scheduler.handle(HostConnected{a_host(), {}});
+  REQUIRE(daemon.blobs->read(root, 1 << 20).error().code == Code::DataLoss);
+  Submitter again(daemon, "file");
+  again.header().set_submission_id(std::string(32, 'b'));
+  CHECK(again.run().ok());
+  CHECK(again.blobs_asked_for() == 1);
+  CHECK(daemon.blobs->read(root, 1 << 20).ok());
 }
 
 TEST_CASE("what no host could take is refused before anything is sent") {

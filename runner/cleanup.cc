@@ -91,6 +91,10 @@ std::optional<EnvironmentUse> use_of_environments(const LaunchSite& site,
       if (const auto found = replica.env.find("VIRTUAL_ENV"); found != replica.env.end()) {
         use.in_use.insert(found->second);
       }
+      // That variable may be the user's own; its python comes first all the same.
+      if (const auto found = replica.env.find("PATH"); found != replica.env.end()) {
+        use.in_use.insert(fs::path(found->second.substr(0, found->second.find(':'))).parent_path());
+      }
     }
   }
   if (error) return std::nullopt;

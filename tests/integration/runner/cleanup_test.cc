@@ -75,6 +75,32 @@ TEST_CASE("trees beyond the limit go once no launch uses them") {
   CHECK(fs::exists(third));
 }
 
+TEST_CASE("an environment is used by whose python lies in it, whatever variables its user sets") {
+  const test::TemporaryFolder folder;
+  LaunchSite site;
+  site.home = folder.path();
+  const fs::path used = site.envs() / "key/1";
+  const fs::path unused = site.envs() / "key/2";
+  test::write_file(used / ".complete", "");
+  test::write_file(unused / ".complete", "");
+  LaunchRecord launch;
+  launch.experiment = {4, 0};
+  launch.attempt = 1;
+  ReplicaLaunch replica;
+  replica.id = {launch.experiment, Role::Train, 0};
+  replica.attempt = 1;
+  replica.argv = {"true"};
+  replica.env = {{"VIRTUAL_ENV", "/of/the/user"}, {"PATH", (used / "bin").string() + ":/usr/bin"}};
+  launch.replicas = {replica};
+  const std::string name = LaunchDir::name_of(launch.experiment, 1);
+  fs::create_directories(site.launches() / name);
+  REQUIRE(LaunchDir(site.launches() / name).write_launch(launch).ok());
+  CHECK(count_unused_environments(site, {name}).count == 1);
+  prune_environments(site, {name});
+  CHECK(fs::exists(used));
+  CHECK(!fs::exists(unused));
+}
+
 TEST_CASE("while a launch can't be read, no tree goes") {
   const test::TemporaryFolder folder;
   LaunchSite site;

@@ -2,11 +2,16 @@
 
 #include <string_view>
 
+#include "runner/command.h"
 #include "runner/process.h"
+#include "runner/small_file.h"
+#include "schema/sha256.h"
 
 namespace dtrain::runner {
 namespace fs = std::filesystem;
 namespace {
+
+constexpr size_t kShimDigits = 16;
 
 std::string value_of(const Environment& env, const std::string& name) {
   const auto found = env.find(name);
@@ -55,19 +60,6 @@ Result<PythonChoice> conda_environment(const std::string& name, const Environmen
   return missing("conda environment " + name);
 }
 
-Result<PythonChoice> python_at(const std::string& wanted) {
-  const fs::path path = wanted;
-  if (has_python(path)) return environment_at(path, variable_for(path));
-  if (!is_program(path)) return missing("python " + wanted);
-  const fs::path root = path.parent_path().parent_path();
-  if (path.parent_path().filename() == "bin" && fs::exists(root / "pyvenv.cfg")) {
-    return environment_at(root, "VIRTUAL_ENV");
-  }
-  PythonChoice choice;
-  choice.path_first.push_back(path.parent_path().string());
-  return choice;
-}
-
 // `python` for hosts that have only python3, made once.
 Status link_python(const fs::path& directory, const std::string& python3) {
   std::error_code error;
@@ -81,6 +73,50 @@ Status link_python(const fs::path& directory, const std::string& python3) {
   if (!error) fs::rename(fresh, link, error);
   if (error) return errno_error(fmt::format("link {}", link.string()), error.value());
   return ok();
+}
+
+// A program that runs another under that one's own name, which some go by. Made once.
+Status write_shim(const fs::path& shim, const fs::path& program) {
+  const std::string text = fmt::format("#!/bin/sh\nexec {} \"$@\"\n", single_quoted(program.string()));
+  if (read_small_file(shim) == text) return ok();
+  std::error_code error;
+  fs::create_directories(shim.parent_path(), error);
+  if (error) return errno_error(fmt::format("make {}", shim.parent_path().string()), error.value());
+  const fs::path fresh = shim.string() + ".new";
+  TRY(write_file(fresh, text));
+  fs::permissions(fresh, fs::perms(0755), error);
+  if (!error) fs::rename(fresh, shim, error);
+  if (error) return errno_error(fmt::format("make {}", shim.string()), error.value());
+  return ok();
+}
+
+// What else is called `python` there, or further on in PATH, is not what was asked for.
+Result<PythonChoice> interpreter_at(const fs::path& path, const fs::path& shims) {
+  PythonChoice choice;
+  const fs::path folder = path.parent_path();
+  const fs::path own = shims / to_hex(sha256(path.string())).substr(0, kShimDigits);
+  for (const char* name : {"python", "python3"}) {
+    std::error_code error;
+    if (fs::equivalent(folder / name, path, error) && !error) continue;
+    TRY(write_shim(own / name, path));
+    choice.path_first = {own.string()};
+  }
+  choice.path_first.push_back(folder.string());
+  return choice;
+}
+
+// A path, or the name of a program that is found as in a shell.
+Result<PythonChoice> python_at(const std::string& wanted, const Environment& inherited, const fs::path& shims) {
+  const bool is_name = wanted.find('/') == std::string::npos;
+  const fs::path path = is_name ? find_program(value_of(inherited, "PATH"), wanted) : wanted;
+  if (path.empty()) return missing("python " + wanted);
+  if (has_python(path)) return environment_at(path, variable_for(path));
+  if (!is_program(path)) return missing("python " + wanted);
+  const fs::path root = path.parent_path().parent_path();
+  if (path.parent_path().filename() == "bin" && fs::exists(root / "pyvenv.cfg")) {
+    return environment_at(root, "VIRTUAL_ENV");
+  }
+  return interpreter_at(path, shims);
 }
 
 }  // namespace
@@ -104,7 +140,7 @@ Result<PythonChoice> choose_python(const std::string& wanted, const Environment&
   if (wanted.starts_with("conda:")) {
     return conda_environment(wanted.substr(6), user_env, inherited);
   }
-  if (!wanted.empty() && wanted != "auto") return python_at(wanted);
+  if (!wanted.empty() && wanted != "auto") return python_at(wanted, inherited, home / "shims");
 
   // An active venv hides conda's base, as it does in the shell it was active in.
   for (const char* variable : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {

@@ -90,20 +90,41 @@ Result<int> list(const OutputOptions& options, const CommandContext& context) {
   return 0;
 }
 
-// Copies one file or folder of the output into `target`, keeping what is there unless forced.
-Status copy_one(const fs::path& from, const fs::path& target, bool force) {
-  std::error_code failed;
-  const fs::path to = target / from.filename();
-  const auto options = fs::copy_options::recursive | fs::copy_options::copy_symlinks |
-                       (force ? fs::copy_options::overwrite_existing : fs::copy_options::none);
-  if (!force && fs::exists(fs::symlink_status(to, failed))) {
-    return Error{Code::AlreadyExists, to.string() + " exists", "-f overwrites"};
+// With all that is in it, over what is there. What is neither file, directory nor link is left out.
+Status copy_all(const fs::path& from, const fs::path& to, std::vector<std::string>& left_out) {
+  std::error_code failed, ignored;
+  const fs::file_status what = fs::symlink_status(from, ignored);
+  const bool over_link = fs::is_symlink(fs::symlink_status(to, ignored));
+  if (fs::is_directory(what)) {
+    fs::create_directory(to, from, failed);
+    fs::directory_iterator entry;
+    if (!failed) entry = fs::directory_iterator(from, failed);
+    for (; !failed && entry != fs::directory_iterator(); entry.increment(failed)) {
+      TRY(copy_all(entry->path(), to / entry->path().filename(), left_out));
+    }
+  } else if (fs::is_symlink(what)) {
+    if (over_link || fs::is_regular_file(to, ignored)) fs::remove(to, failed);
+    if (!failed) fs::copy_symlink(from, to, failed);
+  } else if (fs::is_regular_file(what)) {
+    if (over_link) fs::remove(to, failed);   // not what it leads to
+    if (!failed) fs::copy_file(from, to, fs::copy_options::overwrite_existing, failed);
+  } else {
+    left_out.push_back(from.filename().string());
   }
-  fs::copy(from, to, options, failed);
   if (failed) {
     return errno_error(fmt::format("copying {} to {}", from.string(), to.string()), failed.value());
   }
   return ok();
+}
+
+// Copies one file or folder of the output into `target`, keeping what is there unless forced.
+Status copy_one(const fs::path& from, const fs::path& target, bool force, std::vector<std::string>& left_out) {
+  std::error_code failed;
+  const fs::path to = target / from.filename();
+  if (!force && fs::exists(fs::symlink_status(to, failed))) {
+    return Error{Code::AlreadyExists, to.string() + " exists", "-f overwrites"};
+  }
+  return copy_all(from, to, left_out);
 }
 
 // The ID may be left out before files: a first word that is no ID is a file.
@@ -119,7 +140,8 @@ Result<int> copy(const OutputOptions& options, const CommandContext& context) {
   std::error_code failed;
   std::vector<fs::path> sources;
   for (const std::string& name : options.files) {
-    const fs::path relative = fs::path(name).lexically_normal();
+    fs::path relative = fs::path(name).lexically_normal();
+    if (!relative.has_filename()) relative = relative.parent_path();   // "d/"
     if (relative.is_absolute() || *relative.begin() == "..") {
       return Error{Code::InvalidArgument, fmt::format("'{}' is not inside the output", name),
                    fmt::format("dtrain output ls {} lists what is", output.id)};
@@ -141,7 +163,11 @@ Result<int> copy(const OutputOptions& options, const CommandContext& context) {
   }
   fs::create_directories(target, failed);
   if (failed) return errno_error("creating " + target.string(), failed.value());
-  for (const fs::path& source : sources) TRY(copy_one(source, target, options.force));
+  std::vector<std::string> left_out;
+  for (const fs::path& source : sources) TRY(copy_one(source, target, options.force, left_out));
+  if (!left_out.empty()) {
+    fmt::print(stderr, "left out, being sockets, fifos or devices: {}\n", fmt::join(left_out, ", "));
+  }
   fmt::print("{} copied to {}\n", human_count(sources.size(), "item"), target.string());
   return 0;
 }

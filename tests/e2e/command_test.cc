@@ -127,6 +127,25 @@ TEST_CASE("output cp takes the newest experiment's when no ID is given") {
   CHECK(cluster.run({"output", "cp", "-f", "1", "model"}, project).code == 0);
 }
 
+TEST_CASE("output cp takes folders and links, over what is there too, and leaves fifos out") {
+  Cluster cluster;
+  fs::path project = cluster.project(
+      "project: p\ntrain:\n  run: cd $OUTPUT_DIR; mkdir d; echo 1 > d/a; ln -s a d/newest; mkfifo d/pipe; echo 2 > z\n");
+  CHECK(cluster.run({"train"}, project).code == 0);
+  Output all = cluster.run({"output", "cp"}, project);
+  CHECK_MESSAGE(all.code == 0, all.all());
+  CHECK(says(all, "fifos or devices: pipe"));
+  CHECK(read_file(project / "output-1/d/newest") == "1\n");
+  CHECK(read_file(project / "output-1/z") == "2\n");
+  write_file(project / "output-1/d/a", "changed here\n");
+  Output again = cluster.run({"output", "cp", "-f"}, project);
+  CHECK_MESSAGE(again.code == 0, again.all());
+  CHECK(read_file(project / "output-1/d/newest") == "1\n");
+  Output folder = cluster.run({"output", "cp", "1", "d/"}, project);
+  CHECK_MESSAGE(folder.code == 0, folder.all());
+  CHECK(read_file(project / "d/a") == "1\n");
+}
+
 TEST_CASE("environment: parameters, a secret from the shell, nothing of the rest") {
   Cluster cluster;
   cluster.env["API_TOKEN"] = "very-secret";

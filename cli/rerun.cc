@@ -7,7 +7,9 @@
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <utility>
+#include <vector>
 
 #include "cli/commands.h"
 #include "cli/connection.h"
@@ -89,11 +91,20 @@ Status check_resumable(const pb::ShowReply& shown, const Spec& spec, const Rerun
 }
 
 // The key by which it goes on from what ran before.
-std::pair<std::string, std::string> resuming(const pb::ShowReply& shown, Framework framework) {
-  const std::string key = framework == Framework::Engine
-                              ? std::string("train.engine.checkpoint.from")
-                              : fmt::format("train.env.{}", kResumeVariable);
-  return {key, yaml_scalar(shown.output_dir())};
+std::pair<std::string, std::string> resuming(const pb::ShowReply& shown, const Spec& spec) {
+  const std::string& output = shown.output_dir();
+  if (spec.framework == Framework::Engine) return {"train.engine.checkpoint.from", yaml_scalar(output)};
+  if (spec.env_from_shell.empty()) return {fmt::format("train.env.{}", kResumeVariable), yaml_scalar(output)};
+  // With names from the shell it is a list, which is set as a whole.
+  std::vector<std::string> items;
+  for (const std::string& name : spec.env_from_shell) {
+    if (name != kResumeVariable) items.push_back(name);
+  }
+  for (const auto& [name, value] : spec.env) {
+    if (name != kResumeVariable) items.push_back(fmt::format("{}={}", name, value));
+  }
+  items.push_back(fmt::format("{}={}", kResumeVariable, output));
+  return {"train.env", nlohmann::json(items).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)};
 }
 
 // The Spec of what ran, with this command line's changes. A member runs again alone, with its
@@ -119,7 +130,7 @@ Result<Spec> changed_spec(const pb::ShowReply& shown, const RerunOptions& option
   if (options.resume) {
     TRY(check_resumable(shown, spec, options));
     // First, so that the command line may say otherwise.
-    parsing.set.insert(parsing.set.begin(), resuming(shown, spec.framework));
+    parsing.set.insert(parsing.set.begin(), resuming(shown, spec));
     TRY(spec, parse_spec(shown.spec_yaml(), parsing));
   }
   if (!options.name.empty()) spec.name = options.name;

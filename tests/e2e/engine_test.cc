@@ -233,6 +233,11 @@ train:
   CHECK(holds(second, "RESUME_DIR names what 1 wrote"));
   CHECK(holds(cluster.run({"rerun", "2", "--resume"}, project), "counted 3"));
   CHECK(holds(cluster.run({"rerun", "1"}, project), "counted 1"));
+  // Names from the shell make a list of it.
+  CHECK(holds(cluster.run({"train", "--set", "train.env=[HOME, 'A=b, c']"}, project), "counted 1"));
+  const Output named = cluster.run({"rerun", "5", "--resume"}, project);
+  CHECK_MESSAGE(holds(named, "counted 2"), named.all());
+  CHECK(holds(cluster.run({"rerun", "6", "--resume"}, project), "counted 3"));
 }
 
 TEST_CASE("digits are learned by a master, workers and parameter servers, through all of dtrain") {

@@ -107,6 +107,14 @@ std::pair<std::string, std::string> resuming(const pb::ShowReply& shown, const S
   return {"train.env", nlohmann::json(items).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)};
 }
 
+// A member's value as -p takes it. What begins like a list is one only where it was a list among lists.
+std::string as_given(const Spec& set, const std::string& name, const std::string& value) {
+  const bool like_list = value.starts_with('[') || value.starts_with('{');
+  const auto declared = std::ranges::find(set.parameters, name, &Parameter::name);
+  if (!like_list || declared == set.parameters.end() || !declared->path.empty()) return value;
+  return nlohmann::json::array({value}).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
 // The Spec of what ran, with this command line's changes. A member runs again alone, with its
 // values.
 Result<Spec> changed_spec(const pb::ShowReply& shown, const RerunOptions& options) {
@@ -120,8 +128,9 @@ Result<Spec> changed_spec(const pb::ShowReply& shown, const RerunOptions& option
                        [&](const auto& pair) { return pair.first.ends_with("." + name); });
   };
   if (id.member > 0) {
+    TRY(const Spec set, parse_spec(shown.spec_yaml(), {}));
     for (const auto& [name, value] : shown.experiment().parameters()) {
-      if (!is_set_now(name)) parsing.parameters.emplace_back(name, value);
+      if (!is_set_now(name)) parsing.parameters.emplace_back(name, as_given(set, name, value));
     }
   }
   TRY(auto typed, parse_assignments(options.parameters, "-p"));

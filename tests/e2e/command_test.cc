@@ -75,6 +75,18 @@ TEST_CASE("rerun submits the same snapshot with other parameters") {
   CHECK(facts(cluster.run({"status", "2", "--json"}))["parameters"]["rate"] == "7");
 }
 
+TEST_CASE("rerun of a member keeps a value that begins like a list") {
+  Cluster cluster;
+  fs::path project = cluster.project(
+      "project: p\ntrain:\n  parameters: {layers: ['[64,32]', '{a: b}', '1']}\n  run: echo \"layers are $LAYERS\"\n");
+  CHECK(cluster.run({"train"}, project).code == 0);
+  Output list = cluster.run({"rerun", "1.1"}, project);
+  CHECK_MESSAGE(says(list, "2.train | "), list.all());
+  CHECK(says(list, "layers are [64,32]"));
+  Output map = cluster.run({"rerun", "1.2"}, project);
+  CHECK_MESSAGE(says(map, "layers are {a: b}"), map.all());
+}
+
 TEST_CASE("train --dry-run shows every place and submits nothing") {
   Cluster cluster;
   fs::path project = cluster.project(

@@ -455,6 +455,11 @@ TEST_CASE("a file that changed after the walk is not sent as what it was") {
   CHECK(*blobs.size(sha256("before")) == 6);
   CHECK(*blobs.size(snapshot.root) == snapshot.manifest_bytes.size());
   CHECK(blobs.send(snapshot.root, ignore).ok());
+  fs::remove(folder / "f");
+  const Status gone = blobs.send(sha256("before"), ignore);
+  REQUIRE(!gone.ok());
+  CHECK(gone.error().code == Code::Aborted);
+  CHECK(gone.error().message == "'f' was there and is gone");
 }
 
 }  // namespace

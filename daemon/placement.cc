@@ -44,7 +44,8 @@ class Fitting {
 
   std::optional<std::vector<Share>> run() {
     if (const FreeHost* one = tightest(total())) return std::vector<Share>{take_all(one)};
-    return over_several();
+    if (auto shares = over_several()) return shares;
+    return evenly();
   }
 
  private:
@@ -178,6 +179,61 @@ class Fitting {
       if (done()) return shares;
     }
     return std::nullopt;
+  }
+
+  bool has_roles_of_one_size() const {
+    return std::all_of(spec_.roles.begin(), spec_.roles.end(), [&](const RoleSpec& role) {
+      return role.resources == spec_.roles.front().resources;
+    });
+  }
+
+  // What of the host is left in parts of all it has, of that which is shortest once one more is there.
+  static double least_left(const Room& left, const Host& host, const Resources& each) {
+    double least = (left.cpus - each.cpus) / std::max(host.cpus, 1e-9);
+    least = std::min(least, static_cast<double>(left.memory_bytes - static_cast<int64_t>(each.memory_bytes)) /
+                                static_cast<double>(std::max<uint64_t>(host.memory_bytes, 1)));
+    if (each.gpus > 0) {
+      least = std::min(least, static_cast<double>(left.gpus - each.gpus) / static_cast<double>(host.gpus.size()));
+    }
+    return least;
+  }
+
+  // Where the first host takes so many of one role that others find no room beside them on the last, each
+  // goes where most is left. Of small gangs only: it looks at every host for every replica.
+  std::optional<std::vector<Share>> evenly() const {
+    constexpr size_t kLooksMax = 1 << 12;
+    if (has_roles_of_one_size()) return std::nullopt;
+    std::vector<Share> shares;
+    std::vector<Room> left;
+    for (const FreeHost* host : roomiest_first()) {
+      if (!allowed(*host)) continue;
+      shares.push_back({host, std::vector<int>(spec_.roles.size(), 0)});
+      left.push_back(room(*host));
+    }
+    if (shares.size() * static_cast<size_t>(spec_.replica_count()) > kLooksMax) return std::nullopt;
+    for (const size_t role : hardest_first_) {
+      const Resources& each = spec_.roles[role].resources;
+      const Room need{each.cpus, static_cast<int64_t>(each.memory_bytes), each.gpus, 1};
+      for (int i = 0; i < spec_.roles[role].count; ++i) {
+        std::optional<size_t> best;
+        for (size_t at = 0; at < shares.size(); ++at) {
+          if (!fits(left[at], need)) continue;
+          const auto rest = [&](size_t host) { return least_left(left[host], *shares[host].host->host, each); };
+          if (!best || rest(at) > rest(*best)) best = at;
+        }
+        if (!best) return std::nullopt;
+        ++shares[*best].count[role];
+        Room& taken = left[*best];
+        taken.cpus -= need.cpus;
+        taken.memory_bytes -= need.memory_bytes;
+        taken.gpus -= need.gpus;
+        taken.ports -= need.ports;
+      }
+    }
+    std::erase_if(shares, [](const Share& share) {
+      return std::all_of(share.count.begin(), share.count.end(), [](int n) { return n == 0; });
+    });
+    return shares;
   }
 
   const Spec& spec_;

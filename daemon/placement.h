@@ -2,7 +2,8 @@
 //
 // The rules a person can rely on:
 // - A gang lands on as few hosts as possible; one host that takes all of it is the tightest such
-//   host. Over several hosts, the replicas with GPUs come first and the others (ps) beside them.
+//   host. Over several hosts, the replicas with GPUs come first and the others (ps) beside them; where that
+//   leaves no room for some, a small gang is spread evenly.
 // - Hosts that share a gang reach each other: one without an address takes a gang whole or not at all.
 // - GPUs are whole devices with concrete indices, never one that somebody else uses. Every replica
 //   gets a port of its own. Memory is a guarantee and never promised twice.

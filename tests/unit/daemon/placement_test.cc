@@ -119,6 +119,25 @@ TEST_CASE("over several hosts: as few as can be, real addresses, the rest on the
   CHECK(gang.seats[4].local_rank == 0);
 }
 
+TEST_CASE("roles of different sizes are mixed where one host after the other would not take all") {
+  Model model;
+  add_host(model, "n1", 32, 64, 8);
+  add_host(model, "n2", 32, 64, 8);
+  // Eight workers first would leave n1 with room for one ps, and n2 has room for two.
+  const Placed gang = placed(model, spec_of({role(Role::Master, 1, 1, 4, 1), role(Role::Worker, 7, 1, 4, 1),
+                                             role(Role::Ps, 4, 1, 22, 0)}));
+  CHECK(gang.notice.empty());
+  std::map<std::string, uint64_t> used;
+  std::map<std::string, std::set<int>> gpus;
+  for (const Seat& seat : gang.seats) {
+    used[seat.host.hex] += seat.memory_bytes;
+    for (const int gpu : seat.gpus) CHECK(gpus[seat.host.hex].insert(gpu).second);
+  }
+  CHECK(used == std::map<std::string, uint64_t>{{"n1", 60 * kGiB}, {"n2", 60 * kGiB}});
+  take(model, gang);
+  CHECK(waits(model, spec_of({role(Role::Master, 1, 1, 4, 1), role(Role::Ps, 4, 1, 22, 0)})) != "");
+}
+
 TEST_CASE("a host without an address shares no gang with others") {
   Model model;
   const auto without_address = [&](const std::string& name, double cpus, uint64_t gib) {

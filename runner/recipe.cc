@@ -11,6 +11,7 @@
 #include <csignal>
 #include <cstdio>
 #include <optional>
+#include <set>
 #include <sstream>
 
 #include "runner/process.h"
@@ -98,13 +99,11 @@ fs::path inside(const fs::path& tree, const fs::path& name) {
   return tree / normal;
 }
 
-// What is in it; nullopt when it is in the recipe already.
+// What is in it.
 std::optional<std::string> add_file(Recipe& recipe, const fs::path& tree, const fs::path& path) {
   auto text = read_small_file(path);
-  if (!text) return std::nullopt;
-  const bool added =
-      recipe.files.emplace(path.lexically_relative(tree).string(), to_hex(sha256(*text))).second;
-  return added ? text : std::nullopt;
+  if (text) recipe.files.emplace(path.lexically_relative(tree).string(), to_hex(sha256(*text)));
+  return text;
 }
 
 void add_directory(Recipe& recipe, const fs::path& tree, const fs::path& folder) {
@@ -114,10 +113,11 @@ void add_directory(Recipe& recipe, const fs::path& tree, const fs::path& folder)
   }
 }
 
-void add_named(Recipe& recipe, const fs::path& tree, const fs::path& name) {
+// `followed`: files and directories whose turn has been.
+void add_named(Recipe& recipe, const fs::path& tree, const fs::path& name, std::set<fs::path>& followed) {
   const fs::path path = inside(tree, name);
   std::error_code error;
-  if (path.empty() || !fs::exists(path, error)) return;
+  if (path.empty() || !fs::exists(path, error) || !followed.insert(path).second) return;
   if (fs::is_directory(path, error)) {
     if (path.lexically_relative(tree) == ".")
       recipe.snapshot = tree.filename().string();
@@ -134,8 +134,8 @@ void add_named(Recipe& recipe, const fs::path& tree, const fs::path& name) {
     // pip takes the files that a requirements file includes from beside it, packages from where it
     // runs.
     for (const std::string& word : words_of(line)) {
-      add_named(recipe, tree, fs::path(name).parent_path() / word);
-      if (word.starts_with('.')) add_named(recipe, tree, word);
+      add_named(recipe, tree, fs::path(name).parent_path() / word, followed);
+      if (word.starts_with('.')) add_named(recipe, tree, word, followed);
     }
   }
 }
@@ -211,8 +211,16 @@ Result<std::string> run_for_abi(const std::string& python, const Environment& in
 
 void add_named_files(Recipe& recipe, const fs::path& tree) {
   if (tree.empty()) return;
+  std::set<fs::path> followed;
+  fs::path here;   // where `cd` has led by now, in this line or one before
   for (const std::string& line : recipe.install) {
-    for (const std::string& word : words_of(line)) add_named(recipe, tree, word);
+    bool leads = false;
+    for (const std::string& word : words_of(line)) {
+      add_named(recipe, tree, word, followed);
+      if (!here.empty()) add_named(recipe, tree, here / word, followed);
+      if (leads) here /= word;
+      leads = word == "cd";
+    }
   }
 }
 

@@ -72,6 +72,17 @@ TEST_CASE("the files that install lines name are found, with what those include"
   CHECK(named("pip install /etc/passwd ../../etc/passwd").empty());
 }
 
+TEST_CASE("what is included counts wherever the line that includes it lies") {
+  const TemporaryFolder folder;
+  write_file(folder / "sub/requirements.txt", "-r ../common.txt\n");
+  write_file(folder / "common.txt", "six\n");
+  const Names both = {"common.txt", "sub/requirements.txt"};
+  CHECK(names(recipe({"pip install -r sub/requirements.txt"}, folder.path())) == both);
+  CHECK(names(recipe({"cd sub && pip install -r requirements.txt"}, folder.path())) == both);
+  CHECK(names(recipe({"cd ./sub", "pip install -r requirements.txt"}, folder.path())) == both);
+  CHECK(names(recipe({"pip install ./sub", "pip install -r sub/requirements.txt"}, folder.path())) == both);
+}
+
 TEST_CASE("a directory that an install line names stands for all that is in it") {
   const TemporaryFolder folder;
   write_file(folder / "setup.py", "");

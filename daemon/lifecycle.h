@@ -93,6 +93,7 @@ struct Policy {
   int64_t local_grace_ms = 60'000;     // for a runner on this machine to come back
   int64_t start_retry_ms = 1'000;      // before the next attempt after a start that failed through us
   uint32_t start_failures_per_host = 3;   // then others go first; the wait doubles after as many
+  int64_t port_quarantine_ms = 600'000;   // before a port that a stranger had is tried again
 };
 
 // Applies one event. Unknown ids and stale attempts change nothing and produce nothing, except that a

@@ -204,7 +204,13 @@ void on_disconnected(Turn& turn, const HostDisconnected& event) {
 
 void on_contact(Turn& turn, const HostContact& event) {
   Host* host = turn.host(event.host);
-  if (host != nullptr && host->connected) host->last_contact_ms = turn.now;
+  if (host == nullptr) return;
+  if (host->connected) host->last_contact_ms = turn.now;
+  // Whoever had one may have ended since: a small range would be used up one day.
+  const auto past = [&](const auto& port) { return port.second + turn.policy.port_quarantine_ms <= turn.now; };
+  if (std::erase_if(host->quarantined_ports, past) == 0) return;
+  turn.refresh(host->id);
+  turn.model.place_wanted = true;
 }
 
 void on_changed(Turn& turn, const HostChanged& event) {

@@ -180,7 +180,7 @@ void on_launch_failed(Turn& turn, const LaunchFailed& event) {
   turn.model.place_wanted = true;
   Host* host = turn.host(event.host);
   if (event.port_taken != 0 && host != nullptr) {
-    host->quarantined_ports.insert(event.port_taken);
+    host->quarantined_ports.insert_or_assign(event.port_taken, turn.now);
     turn.refresh(event.host);
   }
   // Of use also when the attempt is ending already: the next one need not go there.

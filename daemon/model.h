@@ -54,7 +54,7 @@ struct Host {
   bool caps_memory = true;
   bool same_machine = false;  // shares a boot id with the daemon: no lease needed
   TimeMs last_contact_ms = 0;
-  std::set<int> quarantined_ports;  // found taken by a stranger
+  std::map<int, TimeMs> quarantined_ports;  // found taken by a stranger, and when
   // What it holds and nobody wants any more: being stopped. What it used is known to its runner only,
   // so nothing is placed here until the last of them is released.
   std::set<HeldReplicaFact> strays;

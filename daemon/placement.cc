@@ -341,7 +341,7 @@ FreeHosts emptied(const FreeHosts& hosts, bool all) {
     for (const Gpu& gpu : host.gpus) {
       if (all || gpu.busy.empty()) whole.gpus.push_back(gpu.index);
     }
-    whole.ports_used = {host.quarantined_ports.begin(), host.quarantined_ports.end()};
+    for (const auto& [port, since] : host.quarantined_ports) whole.ports_used.insert(port);
     empty.put(std::move(whole));
   }
   return empty;
@@ -353,7 +353,7 @@ FreeHost free_host(const Model& model, const Host& host) {
   free.open = host.connected && host.strays.empty();
   free.cpus = host.cpus;
   free.memory_bytes = static_cast<int64_t>(host.memory_bytes);
-  free.ports_used = {host.quarantined_ports.begin(), host.quarantined_ports.end()};
+  for (const auto& [port, since] : host.quarantined_ports) free.ports_used.insert(port);
   free.port_next = host.port_first;
   std::set<int> gpus_used;
   const auto seated = model.seated.find(host.id);

@@ -63,7 +63,7 @@ FreeHost whole(const FreeHost& free) {
   for (const Gpu& gpu : free.host->gpus) {
     if (gpu.busy.empty()) empty.gpus.push_back(gpu.index);
   }
-  empty.ports_used = {free.host->quarantined_ports.begin(), free.host->quarantined_ports.end()};
+  for (const auto& [port, since] : free.host->quarantined_ports) empty.ports_used.insert(port);
   return empty;
 }
 

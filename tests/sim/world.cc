@@ -105,7 +105,7 @@ void World::happen(const Event& event) {
   }
   if (const auto* failed = std::get_if<LaunchFailed>(&event);
       failed != nullptr && failed->port_taken != 0 && concerns_anybody(*failed)) {
-    taken_ports_[failed->host].insert(failed->port_taken);
+    taken_ports_[failed->host].insert_or_assign(failed->port_taken, now_);
   }
   const auto stopped = being_stopped(event);
   const auto judged = being_judged(event);

@@ -171,7 +171,7 @@ class World {
   std::set<ExperimentId> killed_;                     // by a person
   std::map<HostId, std::set<ExperimentId>> said_unfit_;  // since the host's last Hello
   std::map<HostId, daemon::TimeMs> contact_ms_;   // when it was last heard, or asked to begin something
-  std::map<HostId, std::set<int>> taken_ports_;   // that this daemon was told of
+  std::map<HostId, std::map<int, TimeMs>> taken_ports_;   // that this daemon was told of, and when
   std::set<ExperimentId> given_up_;
   std::map<ExperimentId, Spent> spent_;
   TimeMs restarted_ms_ = 0;                           // when a daemon last began with live experiments

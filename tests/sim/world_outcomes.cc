@@ -324,7 +324,9 @@ bool World::concerns_anybody(const LaunchFailed& failed) const {
 void World::check_ports(const Experiment& experiment) const {
   for (const Replica& replica : experiment.replicas) {
     const auto taken = taken_ports_.find(replica.seat.host);
-    require(is_build(replica) || taken == taken_ports_.end() || !taken->second.contains(replica.seat.port),
+    if (is_build(replica) || taken == taken_ports_.end()) continue;
+    const auto port = taken->second.find(replica.seat.port);
+    require(port == taken->second.end() || port->second + policy_.port_quarantine_ms <= now_,
             [&] { return to_string(replica.id) + " is given a port that is taken"; });
   }
 }

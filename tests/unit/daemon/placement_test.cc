@@ -293,7 +293,7 @@ TEST_CASE("busy GPUs, quarantined ports and hosts that are gone are not used") {
   Model model;
   Host& host = add_host(model, "n1", 8, 64, 3);
   host.gpus[1].busy = "user, pid 4242, 31 GB";
-  host.quarantined_ports = {20'000, 20'001};
+  host.quarantined_ports = {{20'000, 1}, {20'001, 1}};
   model.free.put(free_host(model, host));
   const Placed gang = placed(model, spec_of({role(Role::Train, 1, 1, 1, 2)}));
   CHECK(gang.seats[0].gpus == std::vector<int>{0, 2});

@@ -204,6 +204,29 @@ TEST_CASE("a reason in the moment between the end of a backoff and the tick that
   CHECK(wait_reason(cluster.model, {1, 0}, 106) == "is placed next");
 }
 
+TEST_CASE("a port that a stranger had is tried again after a while") {
+  Cluster cluster;
+  Host host;
+  host.id.hex = host.name = host.address = "n1";
+  host.cpus = 8;
+  host.memory_bytes = uint64_t{64} << 30;
+  host.same_machine = true;
+  host.port_first = host.port_last = 20'000;
+  step(cluster.model, HostConnected{host, {}}, kPolicy, 1);
+  const auto id = cluster.submit(0);
+  cluster.pass();
+  CHECK(cluster.is_placed(id));
+  step(cluster.model, LaunchFailed{host.id, id, 1, "port 20000 is in use", 20'000}, kPolicy, 10);
+  const auto is_tried_at = [&](TimeMs now) {
+    step(cluster.model, HostContact{host.id}, kPolicy, now);
+    if (cluster.model.place_wanted) place_pending(cluster.model, kPolicy, now);
+    return cluster.is_placed(id);
+  };
+  CHECK(!is_tried_at(11));
+  CHECK(!is_tried_at(10 + kPolicy.port_quarantine_ms - 1));
+  CHECK(is_tried_at(10 + kPolicy.port_quarantine_ms));
+}
+
 TEST_CASE("hosts where starts failed are left out while others could do it, the last longest") {
   Cluster cluster;
   const auto excluded = [&](const ExperimentId& id) {

@@ -123,7 +123,7 @@ Status SnapshotBlobs::send(const Sha256& name, const BlobPartSink& sink) {
   const std::string path(blobs_.find(name)->second.path);
   const Fd file(::open((root_ / path).c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   if (!file && (errno == ENOENT || errno == ENOTDIR)) {
-    return Error{Code::Aborted, fmt::format("{} was there and is gone", dtrain::quoted(path)), "run the command again"};
+    return Error{Code::Aborted, fmt::format("{} was there and is gone", in_quotes(path)), "run the command again"};
   }
   if (!file) return cannot_read(path, errno);
   Status sent = encoder_.encode_file(file.get(), size, name, sink);

@@ -125,8 +125,8 @@ Status Server::finish(Link& link) {
       return hello(link);
     case ServerOp::Ready:
       shard_->state().set_filled(in.updates, in.begun_at);
+      answer(link, ServerOp::Ack);  // first: worker 0 begins where the training does, and is dealt what is first
       admit();
-      answer(link, ServerOp::Ack);
       return ok();
     case ServerOp::Read:
       answer_data(link, static_cast<int>(in.arena));

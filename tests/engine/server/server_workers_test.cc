@@ -162,6 +162,24 @@ TEST_CASE("parts are dealt to whoever pushes, and one who comes again goes on wi
   CHECK(first->deal() == 8);
 }
 
+TEST_CASE("worker 0 is dealt the first part, though others came before it has filled the servers") {
+  EngineSpec spec = spec_of(ServerMode::Async);
+  spec.deadline_seconds = 3;
+  const Layout layout = test_layout();
+  const Servers servers(spec, layout, 1, 2);
+  const Arena zeros(static_cast<size_t>(layout.size()));
+  const std::vector<const float*> arenas{zeros.data()};
+  const auto first = required(ServerClient::join(servers.worker(0), layout));
+  RawWorker second(servers.worker(1), layout, server::Op::Wait);
+  require_ok(first->fill(arenas, 0, 0));
+  CHECK(first->deal() == 0);
+  server::Frame answer;
+  do answer = second.answer(0);
+  while (answer.op == server::Op::Wait);
+  CHECK(answer.op == server::Op::Welcome);
+  CHECK(answer.deal == 1);
+}
+
 TEST_CASE("others wait when they are so many parts ahead of worker 0, as long as it is there") {
   EngineSpec spec = spec_of(ServerMode::Async);
   spec.deadline_seconds = 3;

@@ -200,7 +200,7 @@ Status DeviceUpdater::enqueue(int me, Rank& mine, const Update& update) {
   if (mine.part().slice > 0) mine.clear_totals();
   if (plan_.spec.clip_norm != 0 && grid_.data_of(me) == 0) mine.add_squares();
   if (links.world != nullptr) links.world->all_reduce(mine.stream(), &totals->loss, kTotals);
-  mine.update(update);
+  mine.update(update, updates(update.step));
   if (links.world == nullptr) return ok();
   return exchange_->gather_notes(me, update.step, deadline(), {}, {});
 }
@@ -275,7 +275,8 @@ Status DeviceUpdater::collect(int me, int64_t step) {
   return ok();
 }
 
-Status DeviceUpdater::distribute(int me, int64_t step, int64_t) {
+Status DeviceUpdater::distribute(int me, int64_t step, int64_t updates) {
+  if (me == 0) ahead_ = updates - step;
   Rank& mine = rank(me);
   mine.device().use();
   std::vector<float>& packed = own(me).packed;
@@ -304,9 +305,10 @@ Status DeviceUpdater::distribute(int me, int64_t step, int64_t) {
   return mine.device().wait(watch(me, step, "distribute parameters"));
 }
 
-// The master's count reaches everyone as a sum in which the others have none.
+// The master's counts reach everyone as sums in which the others have none.
 Result<int64_t> DeviceUpdater::agree(int me, int64_t step) {
-  TRY(const Outcome agreed, add_up(me, step, {.loss = 0, .rows = me == 0 ? step : 0}));
+  TRY(const Outcome agreed, add_up(me, step, me == 0 ? counts(step, ahead_) : Outcome{}));
+  ahead_ = agreed.correct;
   return agreed.rows;
 }
 

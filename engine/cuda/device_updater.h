@@ -10,6 +10,7 @@
 // on its way: that comes to nothing, for all end, and all save only what was settled.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -62,6 +63,7 @@ class DeviceUpdater : public Updater {
     Buffer<float>& state = states_[static_cast<size_t>(index)];
     return {state.data(), static_cast<size_t>(state.size())};
   }
+  int64_t updates(int64_t steps) const override { return steps + ahead_; }
   Status collect(int me, int64_t step) override;
   Status distribute(int me, int64_t step, int64_t updates) override;
   Result<int64_t> agree(int me, int64_t step) override;
@@ -103,6 +105,8 @@ class DeviceUpdater : public Updater {
   std::vector<Layout> layouts_;             // by part
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::vector<Own> own_;
+  // Updates that what training started from had seen more than steps. Each participant is told the same.
+  std::atomic<int64_t> ahead_ = 0;
   Buffer<float> params_;
   std::vector<Buffer<float>> states_;
 };

@@ -103,9 +103,9 @@ void Rank::add_squares() {
   }
 }
 
-void Rank::update(const Update& update) {
+void Rank::update(const Update& update, int64_t updates) {
   step_scale(stream(), context_->totals(), plan_.spec.clip_norm, scale_.data());
-  const OptimizerStep step{.learning_rate = update.learning_rate, .step = update.step + 1};
+  const OptimizerStep step{.learning_rate = update.learning_rate, .step = updates + 1};
   optimizer_.for_runs({0, layout_.size()}, [&](Range range, bool decays) {
     const auto at = [&](DeviceMemory<float>& arena) { return arena.data() + range.begin; };
     Bfloat16* copy = copy_.size() > 0 ? copy_.data() + range.begin : nullptr;

@@ -63,8 +63,9 @@ class Rank {
   // Adds the squares of gradients to the totals, each element of the model once over all slices and stages.
   void add_squares();
   // Gradients and the context's totals are of the whole batch: parameters, or nothing if a number among
-  // them is none. Enqueued, and the end of the step with it; the one before may be on its way still.
-  void update(const Update& update);
+  // them is none. Enqueued, and the end of the step with it; the one before may be on its way still. `updates`: that
+  // parameters have seen before.
+  void update(const Update& update, int64_t updates);
   // Waits for the end of this step, one of the last two, unless its outcome was asked for. `look`: as Device::wait().
   Status wait_for(int64_t step, const std::function<Status()>& look);
   // The same, and what came of it; nothing if that was asked for before, or no update() was of it. InvalidArgument: a

@@ -62,7 +62,7 @@ ArenaSizes AllReduce::sizes() const {
 void AllReduce::begin_step(int, const Update& update, int64_t samples) {
   if (!at_once_) return;
   const auto rows = static_cast<double>(samples * plan_.rows_per_sample);
-  at_once_->begin({.learning_rate = update.learning_rate, .gradient_scale = 1 / rows, .step = update.step + 1});
+  at_once_->begin({.learning_rate = update.learning_rate, .gradient_scale = 1 / rows, .step = updates(update.step) + 1});
 }
 
 Result<Outcome> AllReduce::finish_step(int me, const Update& update, const Outcome& own) {
@@ -75,7 +75,7 @@ Result<Outcome> AllReduce::finish_step(int me, const Update& update, const Outco
   by_parts(me, [&](Range range) { exchange_->sum(me, range, gradients + range.begin); });
   TRY(const double scale, gradient_scale(me, update.step, static_cast<double>(outcome.rows)));
   const OptimizerStep step{
-      .learning_rate = update.learning_rate, .gradient_scale = scale, .step = update.step + 1};
+      .learning_rate = update.learning_rate, .gradient_scale = scale, .step = updates(update.step) + 1};
   by_parts(me, [&](Range range) {
     const auto state = [&](int index) {
       return optimizer_.states() > index ? team_->state(index).data() + range.begin : nullptr;
@@ -119,7 +119,8 @@ Status AllReduce::collect(int me, int64_t step) {
   return ok();
 }
 
-Status AllReduce::distribute(int me, int64_t step, int64_t) {
+Status AllReduce::distribute(int me, int64_t step, int64_t updates) {
+  if (me == 0) ahead_ = updates - step;
   TRY(exchange_->broadcast(me, step, deadline(), team_->params()));
   for (int i = 0; i < optimizer_.states(); ++i) {
     TRY(exchange_->broadcast(me, step, deadline(), team_->state(i)));
@@ -127,9 +128,10 @@ Status AllReduce::distribute(int me, int64_t step, int64_t) {
   return ok();
 }
 
-// The master's count reaches everyone as a sum in which the others have none.
+// The master's counts reach everyone as sums in which the others have none.
 Result<int64_t> AllReduce::agree(int me, int64_t step) {
-  TRY(const Outcome agreed, add_up(me, step, {.loss = 0, .rows = me == 0 ? step : 0}));
+  TRY(const Outcome agreed, add_up(me, step, me == 0 ? counts(step, ahead_) : Outcome{}));
+  ahead_ = agreed.correct;
   return agreed.rows;
 }
 

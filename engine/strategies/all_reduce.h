@@ -4,6 +4,7 @@
 // travel while backward goes on. An mlp's only participant updates as it computes.
 #pragma once
 
+#include <atomic>
 #include <memory>
 
 #include "engine/comm/exchange.h"
@@ -42,6 +43,7 @@ class AllReduce : public Updater {
 
   std::span<float> params() override { return team_->params(); }
   std::span<float> state(int index) override { return team_->state(index); }
+  int64_t updates(int64_t steps) const override { return steps + ahead_; }
   Status collect(int me, int64_t step) override;
   Status distribute(int me, int64_t step, int64_t updates) override;
   Result<int64_t> agree(int me, int64_t step) override;
@@ -65,6 +67,8 @@ class AllReduce : public Updater {
   std::unique_ptr<Exchange> exchange_;
   const std::unique_ptr<Crew> crew_;  // of the only participant, or nothing
   std::unique_ptr<ImmediateUpdate> at_once_;
+  // Updates that what training started from had seen more than steps. Each participant is told the same.
+  std::atomic<int64_t> ahead_ = 0;
 };
 
 }  // namespace dtrain::engine

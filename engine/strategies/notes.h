@@ -14,6 +14,9 @@ inline std::array<double, kNotes> notes_of(const Outcome& outcome) {
   return {outcome.loss, static_cast<double>(outcome.rows), static_cast<double>(outcome.correct)};
 }
 
+// Of a start, at which the parameters have seen so many updates more than steps. As numbers that are added up.
+inline Outcome counts(int64_t step, int64_t ahead) { return {.loss = 0, .rows = step, .correct = ahead}; }
+
 // All of them together; where one's loss is no number that of all is none.
 inline Outcome total_of(std::span<const double> notes) {
   Outcome total;

@@ -173,7 +173,7 @@ Result<Outcome> SplitModel::finish_step(int me, const Update& update, const Outc
   TRY(sum_column(me, update.step));
   TRY(const double scale, gradient_scale(me, update.step, static_cast<double>(total.rows)));
   const OptimizerStep step{
-      .learning_rate = update.learning_rate, .gradient_scale = scale, .step = update.step + 1};
+      .learning_rate = update.learning_rate, .gradient_scale = scale, .step = updates(update.step) + 1};
   const float* sums = gradients(me, 0);
   for (const Duty& duty : own(me).duties) {
     const auto state = [&](int index) {
@@ -317,7 +317,8 @@ Status SplitModel::collect(int me, int64_t step) {
 }
 
 // Others of the host see it once they have agreed on the step.
-Status SplitModel::distribute(int me, int64_t step, int64_t) {
+Status SplitModel::distribute(int me, int64_t step, int64_t updates) {
+  if (me == 0) ahead_ = updates - step;
   const Moment moment{step, "distribute parameters"};
   Own& mine = own(me);
   for (auto& [host, channel] : mine.channels) {
@@ -328,7 +329,8 @@ Status SplitModel::distribute(int me, int64_t step, int64_t) {
 }
 
 Result<int64_t> SplitModel::agree(int me, int64_t step) {
-  TRY(const Outcome agreed, add_up(me, step, {.loss = 0, .rows = me == 0 ? step : 0}));
+  TRY(const Outcome agreed, add_up(me, step, me == 0 ? counts(step, ahead_) : Outcome{}));
+  ahead_ = agreed.correct;
   return agreed.rows;
 }
 

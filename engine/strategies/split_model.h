@@ -3,6 +3,7 @@
 // a host has one copy of those that its parts hold, and each element of it is updated by one participant.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <optional>
@@ -40,6 +41,7 @@ class SplitModel : public Updater {
 
   std::span<float> params() override { return team_->params(); }
   std::span<float> state(int index) override { return team_->state(index); }
+  int64_t updates(int64_t steps) const override { return steps + ahead_; }
   Status collect(int me, int64_t step) override;
   Status distribute(int me, int64_t step, int64_t updates) override;
   Result<int64_t> agree(int me, int64_t step) override;
@@ -97,6 +99,8 @@ class SplitModel : public Updater {
   std::vector<Held> held_;  // by part
   std::optional<TreeSum> sum_;
   std::vector<Own> own_;
+  // Updates that what training started from had seen more than steps. Each participant is told the same.
+  std::atomic<int64_t> ahead_ = 0;
 };
 
 }  // namespace dtrain::engine

@@ -113,13 +113,8 @@ TEST_CASE("several devices come to the model of one") {
   CHECK(emulated::device_bytes() == 0);
 }
 
-TEST_CASE("devices whose parameters servers keep come to what one comes to alone") {
-  const Folder folder;
-  have_devices(2);
-  Json changes = {{"strategy", {{"kind", "parameter-server"}, {"mode", "sync"}, {"devices", 0}}}};
-  SUBCASE("one step after the other") {}
-  SUBCASE("as gradients come") { changes["strategy"]["mode"] = "async"; }
-  REQUIRE(train(folder, On::Device, "alone", Json::object()).ok());
+// On devices, by two servers.
+Status train_with_servers(const Folder& folder, const std::string& output, const Json& changes) {
   const auto spec = engine_spec_from_json(spec_of(folder, On::Device, changes).dump());
   REQUIRE(spec.ok());
   const Layout layout = layout_of(spec->model, {.channels = 1, .height = 28, .width = 28, .classes = 10});
@@ -130,11 +125,34 @@ TEST_CASE("devices whose parameters servers keep come to what one comes to alone
   const Servers servers(*spec, layout, 2, 1, 0, facts_of_data(*plan));
   const Json places = {{"cluster", {{"worker", {"127.0.0.1:1"}}, {"ps", servers.worker(0).servers}}},
                        {"task", {{"type", "worker"}, {"index", 0}}}};
-  const Status status = train(folder, On::Device, "served", changes, places.dump());
+  return train(folder, On::Device, output, changes, places.dump());
+}
+
+TEST_CASE("devices whose parameters servers keep come to what one comes to alone") {
+  const Folder folder;
+  have_devices(2);
+  Json changes = {{"strategy", {{"kind", "parameter-server"}, {"mode", "sync"}, {"devices", 0}}}};
+  SUBCASE("one step after the other") {}
+  SUBCASE("as gradients come") { changes["strategy"]["mode"] = "async"; }
+  REQUIRE(train(folder, On::Device, "alone", Json::object()).ok());
+  const Status status = train_with_servers(folder, "served", changes);
   have_devices(1);
   if (!status.ok()) FAIL(status.error().message);
   CHECK(distance(model_of(folder, "alone"), model_of(folder, "served")) < 1e-5);
   CHECK(emulated::device_bytes() == 0);
+}
+
+TEST_CASE("a device goes on with the updates that servers have counted, as the CPU does") {
+  const Folder folder;
+  have_devices(1);
+  Json served = kAdam, alone = kAdam;
+  served["strategy"] = {{"kind", "parameter-server"}, {"apply-every", 4}};
+  const Status status = train_with_servers(folder, "served", served);
+  if (!status.ok()) FAIL(status.error().message);
+  alone.merge_patch({{"steps", 11}, {"checkpoint", {{"from", folder.path / "served"}}}});
+  REQUIRE(train(folder, On::Device, "device", alone).ok());
+  REQUIRE(train(folder, On::Cpu, "cpu", alone).ok());
+  CHECK(distance(model_of(folder, "device"), model_of(folder, "cpu")) < 1e-5);
 }
 
 TEST_CASE("one device whose parameters the host keeps comes to what it comes to alone") {

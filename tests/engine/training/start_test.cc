@@ -82,6 +82,29 @@ TEST_CASE("a training that starts from another's checkpoint comes to the bits of
   check_same("a pipeline", output, sync({{"kind", "pipeline"}}), 2, 0);
 }
 
+// With asynchronous servers there were fewer updates than steps.
+TEST_CASE("whoever goes on, Adam goes on with the count of updates that it has") {
+  const auto spec = [](int steps, const Json& strategy) {
+    Json made = spec_of({{"optimizer", nullptr}, {"epochs", nullptr}, {"steps", steps}, {"strategy", strategy}});
+    made["optimizer"] = {{"kind", "adam"}, {"learning-rate", 0.01}};
+    return made;
+  };
+  Gang before(spec(40, {{"kind", "parameter-server"}, {"apply-every", 8}}), 1, 1);
+  REQUIRE_MESSAGE(before.run() == 0, before.logs());
+  CHECK(updates(before) == 5);
+  const auto after = [&](const char* strategy, int workers, int ps) {
+    const Json kind = ps > 0 ? Json{{"kind", strategy}, {"mode", "sync"}} : Json{{"kind", strategy}};
+    Gang gang(from(spec(43, kind), before.output), workers, ps);
+    REQUIRE_MESSAGE(gang.run() == 0, gang.logs());
+    CHECK(updates(gang) == 8);
+    return gang.model();
+  };
+  const std::string model = after("parameter-server", 1, 1);
+  CHECK(after("single", 1, 0) == model);
+  CHECK(after("multi-worker-mirrored", 2, 0) == model);
+  CHECK(after("pipeline", 2, 0) == model);
+}
+
 TEST_CASE("one that was killed starts elsewhere, and its own checkpoints come first afterwards") {
   const test::TemporaryFolder folder;
   {

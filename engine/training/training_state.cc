@@ -25,6 +25,13 @@ Facts facts_of(const Dataset& data) {
           {"deviation", data.deviation()}};
 }
 
+// What of a model shows in the shape of no tensor.
+Facts facts_of(const ModelSpec& model) {
+  if (const auto* gpt = std::get_if<GptSpec>(&model)) return {{"heads", gpt->heads}};
+  if (const auto* lenet = std::get_if<LenetSpec>(&model)) return {{"padding", lenet->padding}, {"pool", lenet->pool}};
+  return {};
+}
+
 // Two that keep the same are told apart by their kind, for momentum is no mean.
 Json optimizer_of(const RunPlan& plan) {
   const int states = OptimizerKernel(plan.spec.optimizer, plan.layout).states();
@@ -54,6 +61,7 @@ std::string state_of(const RunPlan& plan, int64_t leaves, int64_t steps, int64_t
                 {"instructions", plan.instructions()},
                 {"leaves", leaves}};
   for (const auto& [what, value] : facts_of(plan.train)) state["data"][what] = value;
+  for (const auto& [what, value] : facts_of(plan.spec.model)) state["model"][what] = value;
   return state.dump() + "\n";
 }
 
@@ -65,7 +73,8 @@ int64_t updates_of(const FoundCheckpoint& found) {
 
 Status check_state(const RunPlan& plan, const FoundCheckpoint& found) {
   const Json state = Json::parse(found.state, nullptr, false);
-  if (!state.is_object() || !state.value("data", Json::object()).is_object()) {
+  if (!state.is_object() || !state.value("data", Json::object()).is_object() ||
+      !state.value("model", Json::object()).is_object()) {
     return Error{Code::InvalidArgument, fmt::format("{}: its state.json can't be read", found.path.native()), ""};
   }
   const Facts own{{"seed", plan.spec.seed},
@@ -87,6 +96,12 @@ Status check_state(const RunPlan& plan, const FoundCheckpoint& found) {
       return refused(found, fmt::format("epochs of {}, and this one's have {}", samples(before), samples(value)));
     }
     return refused(found, fmt::format("another seed or batch: {} {}, and this one has {}", what, text(before), text(value)));
+  }
+  const Json model = state.value("model", Json::object());
+  for (const auto& [what, value] : facts_of(plan.spec.model)) {
+    const Json then = model.value(what, value);
+    if (then == value) continue;
+    return refused(found, fmt::format("a model of {} {}, and this one has {}", what, text(then), text(value)));
   }
   const Json before = state.value("data", Json::object());
   for (const auto& [what, value] : facts_of(plan.train)) {

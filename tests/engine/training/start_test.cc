@@ -211,5 +211,25 @@ TEST_CASE("a start that does not fit is refused, and what differs is named") {
   CHECK(says(why(Json::object(), folder / "text"), {(folder / "text").native()}));
 }
 
+TEST_CASE("a start of another model is refused where all shapes are the same, too") {
+  const test::TemporaryFolder folder;
+  test::write_file(folder / "text.txt", std::string(200, 'a'));
+  const auto check_other = [](Json spec, const Json& changes, const std::string& what) {
+    spec["steps"] = 1;
+    Gang before(spec, 1, 0);
+    REQUIRE_MESSAGE(before.run() == 0, before.logs());
+    spec["steps"] = 2;
+    const std::string log = refusal(from(with(spec, changes), before.output));
+    CHECK_MESSAGE(says(log, {what}), log);
+  };
+  const Json gpt = {{"layers", 1}, {"heads", 2}, {"width", 8}, {"context", 8}};
+  check_other({{"model", {{"gpt", gpt}}}, {"data", {{"train", folder / "text.txt"}}}, {"batch", 8}},
+              {{"model", {{"gpt", {{"heads", 4}}}}}}, "a model of heads 2, and this one has 4");
+  Json lenet = spec_of({{"model", {{"mlp", nullptr}, {"lenet", {{"kernel", 2}, {"channels", {2, 2}}}}}}});
+  check_other(lenet, {{"model", {{"lenet", {{"padding", false}}}}}}, "a model of padding true, and this one has false");
+  lenet["model"]["lenet"].update({{"kernel", 1}, {"pool", {1, 2}}});
+  check_other(lenet, {{"model", {{"lenet", {{"pool", {2, 1}}}}}}}, "a model of pool [1,2], and this one has [2,1]");
+}
+
 }  // namespace
 }  // namespace dtrain::trainings

@@ -57,22 +57,10 @@ class HostLosses {
   int64_t run_slice(const Kernels<T>& kernels, int64_t rows, const int32_t* labels, T* logits,
                     Partners<T>& partners) {
     const int64_t n = columns_.size();
-    for (int64_t row = 0; row < rows; ++row) {
-      const int64_t label = labels[row] - columns_.begin;
-      const bool is_here = label >= 0 && label < n;
-      const T* at = logits + row * n;
-      known_[static_cast<size_t>(row)] = static_cast<int32_t>(is_here ? label : 0);
-      T* told = mine_.data() + row * kTold;
-      told[0] = *std::max_element(at, at + n);
-      told[1] = at[known_[static_cast<size_t>(row)]];  // until the kernel has been there
-      told[2] = is_here ? told[1] : -std::numeric_limits<T>::infinity();
-    }
-    // As if this were all: probabilities within the slice, and the logarithm of its sum.
-    double* losses = losses_.data();
-    kernels.softmax_cross_entropy(rows, n, known_.data(), logits, losses);
-    for (int64_t row = 0; row < rows; ++row) {
-      mine_[row * kTold + 1] += static_cast<T>(losses[row]);
-      logits[row * n + known_[static_cast<size_t>(row)]] += T(1);
+    if (n > 0) {
+      tell(kernels, rows, labels, logits);
+    } else {  // there are fewer classes than slices
+      std::fill_n(mine_.data(), rows * kTold, -std::numeric_limits<T>::infinity());
     }
     partners.gather(mine_.data(), all_.data(), rows * kTold);
 
@@ -90,7 +78,7 @@ class HostLosses {
         sum += std::exp(static_cast<double>(all_[(slice * rows + row) * kTold + 1] - largest));
       }
       const double log_sum = std::log(sum) + static_cast<double>(largest);
-      losses[row] = log_sum - static_cast<double>(right);
+      losses_[row] = log_sum - static_cast<double>(right);
       correct += right == most;
       const auto share = static_cast<T>(std::exp(static_cast<double>(mine_[row * kTold + 1]) - log_sum));
       T* at = logits + row * n;
@@ -99,6 +87,28 @@ class HostLosses {
       if (label >= 0 && label < n) at[label] -= T(1);
     }
     return correct;
+  }
+
+  // Of a slice that has some: of each row what kTold says. Logits become probabilities within the slice.
+  void tell(const Kernels<T>& kernels, int64_t rows, const int32_t* labels, T* logits) {
+    const int64_t n = columns_.size();
+    for (int64_t row = 0; row < rows; ++row) {
+      const int64_t label = labels[row] - columns_.begin;
+      const bool is_here = label >= 0 && label < n;
+      const T* at = logits + row * n;
+      known_[static_cast<size_t>(row)] = static_cast<int32_t>(is_here ? label : 0);
+      T* told = mine_.data() + row * kTold;
+      told[0] = *std::max_element(at, at + n);
+      told[1] = at[known_[static_cast<size_t>(row)]];  // until the kernel has been there
+      told[2] = is_here ? told[1] : -std::numeric_limits<T>::infinity();
+    }
+    // As if this were all: probabilities within the slice, and the logarithm of its sum.
+    double* losses = losses_.data();
+    kernels.softmax_cross_entropy(rows, n, known_.data(), logits, losses);
+    for (int64_t row = 0; row < rows; ++row) {
+      mine_[row * kTold + 1] += static_cast<T>(losses[row]);
+      logits[row * n + known_[static_cast<size_t>(row)]] += T(1);
+    }
   }
 
   // Of each row: the largest logit, the logarithm of the sum of exponentials, the label's logit.

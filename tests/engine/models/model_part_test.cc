@@ -30,6 +30,7 @@ const std::vector<Setting> kSettings = {
     {"lenet without pooling", LenetSpec{3, {4, 6}, {20, 12}, false, {1, 2}},
      {.channels = 1, .height = 12, .width = 11, .classes = 10}, 5},
     {"gpt", GptSpec{4, 4, 16, 12, 23}, {.context = 12, .vocabulary = 23}, 4},
+    {"gpt of fewer tokens than slices", GptSpec{2, 4, 16, 12, 2}, {.context = 12, .vocabulary = 2}, 2},
 };
 constexpr int64_t kEnds[] = {3, 5, 9, 11};
 constexpr Leaves kLeaves{kEnds, 4};

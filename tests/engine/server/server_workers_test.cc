@@ -170,13 +170,13 @@ TEST_CASE("worker 0 is dealt the first part, though others came before it has fi
   const Arena zeros(static_cast<size_t>(layout.size()));
   const std::vector<const float*> arenas{zeros.data()};
   const auto first = required(ServerClient::join(servers.worker(0), layout));
-  RawWorker second(servers.worker(1), layout, server::Op::Wait);
+  RawWorker second(servers.worker(1), layout, server::ServerOp::Wait);
   require_ok(first->fill(arenas, 0, 0));
   CHECK(first->deal() == 0);
   server::Frame answer;
   do answer = second.answer(0);
-  while (answer.op == server::Op::Wait);
-  CHECK(answer.op == server::Op::Welcome);
+  while (answer.op == server::ServerOp::Wait);
+  CHECK(answer.op == server::ServerOp::Welcome);
   CHECK(answer.deal == 1);
 }
 

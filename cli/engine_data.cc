@@ -24,8 +24,6 @@ namespace {
 // Of the members of a large set the first so many: paths seldom differ at all.
 constexpr uint64_t kMembersMax = 256;
 
-constexpr std::string_view kDataRoot = "/data/";  // where replicas find the sets of `data:`
-
 struct Wanted {
   fs::path path;  // in the project
   enum class Kind { Digits, Text, Start } kind = Kind::Digits;
@@ -42,9 +40,8 @@ const char* hint_for(Wanted::Kind kind) {
 
 // The set that a path below /data is of, where `data:` has sets and that is none of them; else empty.
 std::string unknown_set(const std::string& path, const Spec& spec) {
-  if (spec.data.empty() || !path.starts_with(kDataRoot)) return "";
-  const std::string name = path.substr(kDataRoot.size(), path.find('/', kDataRoot.size()) - kDataRoot.size());
-  return spec.data.contains(name) ? "" : name;
+  const std::string name = data_set_of(path);
+  return spec.data.empty() || spec.data.contains(name) ? "" : name;
 }
 
 Error no_such_set(const std::string& path, const std::string& name, const Spec& spec) {
@@ -53,7 +50,7 @@ Error no_such_set(const std::string& path, const std::string& name, const Spec& 
   const std::string_view meant = nearest(name, known);
   return {Code::InvalidArgument,
           fmt::format("{} is of no data set that `data:` names{}", in_quotes(path),
-                      meant.empty() ? "" : fmt::format("; did you mean {}{}?", kDataRoot, meant)),
+                      meant.empty() ? "" : fmt::format("; did you mean /data/{}?", meant)),
           fmt::format("`data:` names {}", fmt::join(known, ", "))};
 }
 

@@ -8,13 +8,9 @@
 namespace dtrain::runner {
 namespace {
 
-constexpr std::string_view kDataRoot = "/data/";
-
 void put_in_place(std::string& path, const Spec& spec, const std::string& data_dir) {
-  if (data_dir.empty() || !path.starts_with(kDataRoot)) return;
-  const std::string_view below = std::string_view(path).substr(kDataRoot.size());
-  const std::string name(below.substr(0, below.find('/')));
-  if (spec.data.contains(name)) path = data_dir + "/" + std::string(below);
+  const std::string set = data_set_of(path);
+  if (!data_dir.empty() && spec.data.contains(set)) path = data_dir + path.substr(path.find('/', 1));
 }
 
 }  // namespace

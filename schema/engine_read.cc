@@ -13,6 +13,7 @@ namespace dtrain {
 
 namespace {
 
+constexpr std::string_view kDataRoot = "/data/";  // where replicas find data sets
 
 bool holds_placeholder(const YamlNode& node) {
   return node.kind == YamlNode::Kind::Scalar && !placeholders(node.text).empty();
@@ -265,6 +266,12 @@ std::string fill_engine(const std::string& section,
   INVARIANT(root && none.empty(), "a section was written by emit_yaml");
   fill(*root, values);
   return emit_yaml(*root);
+}
+
+std::string data_set_of(std::string_view path) {
+  if (!path.starts_with(kDataRoot)) return "";
+  path.remove_prefix(kDataRoot.size());
+  return std::string(path.substr(0, path.find('/')));
 }
 
 Result<EngineSpec> engine_spec_of(const Spec& member) {

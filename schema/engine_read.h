@@ -42,6 +42,9 @@ void read_engine(const YamlNode& train, Spec& spec, SpecReading& reading);
 std::string fill_engine(const std::string& section,
                         const std::map<std::string, std::string>& values);
 
+// "digits", of /data/digits/train: which set of `data:` a path of the section is of. Empty: of none.
+std::string data_set_of(std::string_view path);
+
 // Of a member (member_spec) or of an experiment that is no set. Never fails on what parse_spec
 // accepted.
 Result<EngineSpec> engine_spec_of(const Spec& member);

@@ -18,6 +18,23 @@
 namespace dtrain::runner {
 namespace {
 
+// Another launch, whose preparation is held up at its project's files.
+struct LongLaunch {
+  std::promise<void> at_fetch, go_on;
+  pb::Launch launch;
+
+  LongLaunch(const Scene& scene, Runner& runner) : launch(scene.launch("true")) {
+    runner.blobs.on_fetch = [this] {
+      at_fetch.set_value();
+      go_on.get_future().wait();
+    };
+    launch.set_experiment("5");
+    launch.mutable_gang(0)->set_replica("5.train");
+    launch.set_replicas(0, "5.train");
+    launch.set_snapshot(std::string(32, 'x'));
+  }
+};
+
 TEST_CASE("a launch goes from Prepared through its output to Released, and is forgotten") {
   Scene scene;
   auto runner = scene.runner();
@@ -49,18 +66,9 @@ TEST_CASE("what ended is let go of while another launch is prepared for long") {
   runner->connect();
   runner->tell([&](pb::ToRunner& m) { *m.mutable_launch() = scene.launch("true"); });
   REQUIRE(runner->until([&] { return scene.last(pb::FromRunner::kPrepared) != nullptr; }));
-  std::promise<void> at_fetch, go_on;
-  runner->blobs.on_fetch = [&] {
-    at_fetch.set_value();
-    go_on.get_future().wait();
-  };
-  pb::Launch other = scene.launch("true");
-  other.set_experiment("5");
-  other.mutable_gang(0)->set_replica("5.train");
-  other.set_replicas(0, "5.train");
-  other.set_snapshot(std::string(32, 'x'));
-  runner->tell([&](pb::ToRunner& m) { *m.mutable_launch() = other; });
-  at_fetch.get_future().wait();
+  LongLaunch other(scene, *runner);
+  runner->tell([&](pb::ToRunner& m) { *m.mutable_launch() = other.launch; });
+  other.at_fetch.get_future().wait();
   SUBCASE("its keeper ended it") { start(*runner); }
   SUBCASE("its keeper died") {
     const auto facts = read_facts(LaunchDir(scene.folder.path() / "launches/4@1"));
@@ -68,7 +76,7 @@ TEST_CASE("what ended is let go of while another launch is prepared for long") {
     REQUIRE(kill(facts->keeper->pid, SIGKILL) == 0);
   }
   CHECK(runner->until([&] { return scene.last(pb::FromRunner::kReleased) != nullptr; }));
-  go_on.set_value();
+  other.go_on.set_value();
   CHECK(runner->until([&] { return scene.last(pb::FromRunner::kPrepareFailed) != nullptr; }));
   finish(scene, *runner);
 }
@@ -88,24 +96,15 @@ TEST_CASE("what was forgotten uses no environment, though its directory is not g
   start(*runner);
   REQUIRE(runner->until([&] { return scene.last(pb::FromRunner::kReleased) != nullptr; }));
   // Another launch is prepared for long: what is put off waits for it.
-  std::promise<void> at_fetch, go_on;
-  runner->blobs.on_fetch = [&] {
-    at_fetch.set_value();
-    go_on.get_future().wait();
-  };
-  pb::Launch other = scene.launch("true");
-  other.set_experiment("5");
-  other.mutable_gang(0)->set_replica("5.train");
-  other.set_replicas(0, "5.train");
-  other.set_snapshot(std::string(32, 'x'));
+  LongLaunch other(scene, *runner);
   forget(*runner);
-  runner->tell([&](pb::ToRunner& m) { *m.mutable_launch() = other; });
-  at_fetch.get_future().wait();
+  runner->tell([&](pb::ToRunner& m) { *m.mutable_launch() = other.launch; });
+  other.at_fetch.get_future().wait();
   REQUIRE(runner->until([&] { return runner->agent->launches_held() == 1; }));
   REQUIRE(fs::exists(scene.folder.path() / "launches/4@1"));
   runner->tell([](pb::ToRunner& m) { m.mutable_count_environments()->set_question(1); });
   runner->tell([](pb::ToRunner& m) { m.mutable_prune_environments(); });
-  go_on.set_value();
+  other.go_on.set_value();
   REQUIRE(runner->until([&] { return scene.last(pb::FromRunner::kUnusedEnvironments) != nullptr; }));
   CHECK(scene.last(pb::FromRunner::kUnusedEnvironments)->unused_environments().count() == 1);
   CHECK(runner->until([&] { return runner->agent->launches_held() == 0; }));

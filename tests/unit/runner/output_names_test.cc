@@ -1,10 +1,10 @@
 #include "runner/output_names.h"
 
 #include <doctest/doctest.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
-#include "schema/fd.h"
+#include <optional>
+
+#include "tests/support/few_descriptors.h"
 #include "tests/support/project.h"
 #include "tests/support/skipped.h"
 
@@ -69,13 +69,10 @@ TEST_CASE("where there is no descriptor to look with, nothing is said of what is
   return tests::say_skipped("the sanitizer looks at memory through a pipe, and there is none");
 #endif
   const Work work;
-  rlimit before{};
-  REQUIRE(::getrlimit(RLIMIT_NOFILE, &before) == 0);
-  const rlimit none{static_cast<rlim_t>(Fd(::dup(0)).get()), before.rlim_max};
-  REQUIRE(::setrlimit(RLIMIT_NOFILE, &none) == 0);
+  std::optional<test::FewDescriptors> none(std::in_place);
   const auto names = named_outputs(work.folder.path(), "*.pt");
   const auto plain = named_outputs(work.folder.path(), "a.pt");
-  REQUIRE(::setrlimit(RLIMIT_NOFILE, &before) == 0);
+  none.reset();
   REQUIRE(!names.ok());
   CHECK(names.error().code == Code::ResourceExhausted);
   CHECK(plain.ok());

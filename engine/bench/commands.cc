@@ -162,9 +162,8 @@ void show_step_rate(const StepRate& rate, const TorchPeer* peer) {
   std::fflush(stdout);
 }
 
-Status show_step(StepOptions options, const std::string& python, const std::string& csv_path) {
+Status show_step(StepOptions options, const std::optional<TorchPeer>& peer, const std::string& csv_path) {
   TRY(options.program, this_program());
-  TRY(const auto peer, TorchPeer::find(python));
   TRY(Csv csv,
       Csv::open(csv_path,
                 "workload,batch,workers,threads,samples_per_second,rows_per_sample,"
@@ -214,9 +213,8 @@ void show_gpu_step_rate(const GpuStepRate& rate, const TorchPeer* peer) {
   std::fflush(stdout);
 }
 
-Status show_gpu_step(StepOptions options, const std::string& python, const std::string& csv_path) {
+Status show_gpu_step(StepOptions options, const std::optional<TorchPeer>& peer, const std::string& csv_path) {
   TRY(options.program, this_program());
-  TRY(const auto peer, TorchPeer::find(python));
   TRY(Csv csv, Csv::open(csv_path, "workload,batch,samples_per_second,rows_per_sample,operations_per_sample,parameters,"
                                    "gradients,state,activations,torch,torch_mode,torch_samples_per_second"));
   fmt::print("GPU; medians of {} rounds in turns{}\n\n", options.rounds,
@@ -293,7 +291,7 @@ struct Words {
   std::vector<int64_t> sizes{400'000, 4'000'000, 25'000'000};
   std::vector<int> counts{1, 2};
   StepOptions step;
-  bool gpu = false;
+  bool gpu = false, alone = false;
 #ifdef DTRAIN_CUDA
   cuda::DeviceBench device;
 #endif
@@ -357,14 +355,19 @@ void add_bench(CLI::App& program, const std::function<void(const Status&)>& end)
       ->check(CLI::Range(0.01, 600.0));
   with_python(step);
   with_csv(step);
+  step->add_flag("--alone", words->alone, "without PyTorch");
+  const auto show = [=]() -> Status {
+    TRY(const auto peer, words->alone ? std::optional<TorchPeer>() : TorchPeer::find(words->python));
+#ifdef DTRAIN_CUDA
+    if (words->gpu) return show_gpu_step(words->step, peer, words->csv);
+#endif
+    return show_step(words->step, peer, words->csv);
+  };
+  step->callback([=] { end(show()); });
 #ifdef DTRAIN_CUDA
   std::string known_on_gpu;
   for (const Workload& each : gpu_step_workloads()) known_on_gpu += (known_on_gpu.empty() ? "" : ", ") + each.name;
   step->add_flag("--gpu", words->gpu, "on the first GPU: " + known_on_gpu);
-  step->callback([=] {
-    end(words->gpu ? show_gpu_step(words->step, words->python, words->csv)
-                   : show_step(words->step, words->python, words->csv));
-  });
 
   CLI::App* device = add("device", "What a step of GPT-2 consists of, on the first GPU");
   device->add_option("--samples", words->device.samples, "of a batch")->capture_default_str()->check(CLI::Range(1, 65536));
@@ -372,8 +375,6 @@ void add_bench(CLI::App& program, const std::function<void(const Status&)>& end)
   device->add_option("--rounds", words->device.rounds, "of each")->capture_default_str()->check(CLI::Range(1, 1000));
   with_csv(device);
   device->callback([=] { end(show_device(words->device, words->csv)); });
-#else
-  step->callback([=] { end(show_step(words->step, words->python, words->csv)); });
 #endif
 
   CLI::App* scaling = add("scaling", "What more workers and larger batches do, as CSV and plot");

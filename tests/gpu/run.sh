@@ -3,6 +3,8 @@
 # PyTorch where PYTHON (python3) has it.
 #
 #   tests/gpu/run.sh [check|device|step]...    all of them, if none is named
+#   tests/gpu/run.sh sanitize                  the kernels' tests under compute-sanitizer
+#   tests/gpu/run.sh profile                   what each kernel takes in a training of GPT-2, by ncu
 #   tests/gpu/run.sh build                     builds what they need into build/gpu, which takes no GPU
 #
 # It builds first unless build/gpu has the programs. A machine that lacks the packages to build (or a network to get them
@@ -63,10 +65,35 @@ within() {
   echo "$SECONDS s so far"
   return "$code"
 }
+# Each file in a process of its own, side by side: an error of one doesn't leave the device broken for others.
 check() {
-  within 50 "$programs/gpu_tests" --duration 2>&1 | tee build/gpu-tests.txt | grep -v '^\(memory\|epoch\|model\|resumed\|skipped\)' || failed=1
+  rm -rf build/gpu-tests && mkdir build/gpu-tests
+  local each pids=()
+  for each in tests/gpu/*_test.cc; do
+    each=$(basename "$each" _test.cc)
+    [[ $each == emulated_device ]] && continue
+    within 50 "$programs/gpu_tests" --duration "-sf=*/${each}_test.cc" >"build/gpu-tests/$each.txt" 2>&1 &
+    pids+=($!)
+  done
+  for each in "${pids[@]}"; do wait "$each" || failed=1; done
+  for each in build/gpu-tests/*; do
+    echo "== $(basename "$each" .txt)"
+    grep -v '^\(memory\|epoch\|model\|resumed\|skipped\)' "$each"
+  done
   # Without a GPU every test is skipped, and nothing has been checked.
-  if grep '^skipped: ' build/gpu-tests.txt | sort -u; then failed=1; fi
+  if grep -h '^skipped: ' build/gpu-tests/* | sort -u; then failed=1; fi
+}
+sanitize() {
+  local tool
+  for tool in memcheck racecheck; do
+    within 80 compute-sanitizer --tool "$tool" --error-exitcode 1 --print-limit 20 "$programs/gpu_tests" "-sf=*/kernels_test.cc" || failed=1
+  done
+}
+# Past the first steps, in which products are planned.
+profile() {
+  within 90 ncu --clock-control none --target-processes all --metrics gpu__time_duration.sum --csv --log-file build/gpu-profile.csv \
+    --launch-skip 2500 --launch-count 900 "$programs/dtrain-engine" bench step --gpu --rounds 1 --seconds 0.01 --alone gpt || failed=1
+  python3 tests/gpu/profile.py build/gpu-profile.csv
 }
 device() { within 60 "$programs/dtrain-engine" bench device --csv build/gpu-device.csv || failed=1; }
 # One round: each way that PyTorch compiles takes half a minute or so. What matters most comes first.
@@ -81,7 +108,7 @@ if [[ ${1:-} == build ]]; then
   exit
 fi
 for phase in "$@"; do
-  if [[ ! $phase =~ ^(check|device|step)$ ]]; then
+  if [[ ! $phase =~ ^(check|sanitize|device|step|profile)$ ]]; then
     sed -n '2,/^set/{/^#/p}' "$0" >&2
     exit 2
   fi

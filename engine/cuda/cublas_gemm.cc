@@ -162,7 +162,6 @@ class CublasGemm : public Gemm {
   static cublasLtEpilogue_t epilogue_of(const Product<T, Out>& p) {
     const bool bias = p.bias != nullptr;
     switch (p.after) {
-      case After::Relu: return bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
       case After::Gelu: return bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
       case After::GeluBackward: return CUBLASLT_EPILOGUE_DGELU;
       case After::Nothing: break;
@@ -173,6 +172,7 @@ class CublasGemm : public Gemm {
   template <class T, class Out>
   void run_any(cudaStream_t stream, const Product<T, Out>& p) {
     if (p.m == 0 || p.n == 0 || !status_.ok()) return;
+    if (const auto parts = halves(p)) return run_parts(stream, *parts);
     const Shape shape = shape_of(p);
     auto at = plans_.find(shape);
     if (at == plans_.end()) {

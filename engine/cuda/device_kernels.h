@@ -57,12 +57,9 @@ class DeviceKernels {
     }
   }
   void gemm_bias_relu(int64_t m, int64_t n, int64_t k, GemmA<V> a, GemmB<V> b, const V* bias, V* c) const {
-    if constexpr (kFuses) {
-      run<V>({.m = m, .n = n, .k = k, .a = a, .b = b, .c = c, .ldc = n, .bias = bias, .after = After::Relu});
-    } else {
-      gemm(m, n, k, a, b, c, n, false);
-      add_bias_relu(m, n, bias, c);
-    }
+    // Not by cuBLASLt, for which what is no number is 0 after a ReLU.
+    gemm(m, n, k, a, b, c, n, false);
+    add_bias_relu(m, n, bias, c);
   }
   void gemm_bias_gelu(int64_t m, int64_t n, int64_t k, GemmA<V> a, GemmB<V> b, const V* bias, V* x, V* y) const {
     if constexpr (kFuses) {

@@ -17,7 +17,6 @@ namespace dtrain::engine::cuda {
 
 enum class After {
   Nothing,
-  Relu,
   Gelu,          // by tanh; `kept` gets what went into it
   GeluBackward,  // times the slope of gelu at `kept`
 };
@@ -73,6 +72,52 @@ std::optional<std::pair<Product<T, Out>, Product<T, Out>>> cut(const Product<T, 
   rest.c += in_c;
   if (p.onto != nullptr) rest.onto += in_c;
   return first == 0 ? std::nullopt : std::optional(std::pair(most, rest));
+}
+
+// The same as two products, the second after the first, where a matrix reaches over more elements than kernels of
+// cuBLASLt count: from 2^31 on they read and write elsewhere. The logits of 64 samples of GPT-2 do.
+inline constexpr int64_t kMostReach = (int64_t{1} << 31) - 1;
+template <class T, class Out>
+std::optional<std::pair<Product<T, Out>, Product<T, Out>>> halves(const Product<T, Out>& p,
+                                                                        int64_t most = kMostReach) {
+  const auto reach = [](int64_t rows, int64_t row_stride, int64_t columns, int64_t column_stride) {
+    return (rows - 1) * row_stride + (columns - 1) * column_stride + 1;
+  };
+  const bool a_reaches = reach(p.m, p.a.row_stride, p.k, p.a.column_stride) > most;
+  const bool b_reaches = reach(p.k, p.b.row_stride, p.n, p.b.column_stride) > most;
+  const bool by_m = reach(p.m, p.ldc, p.n, 1) > most || (a_reaches && p.a.column_stride == 1);
+  const bool by_n = b_reaches && p.b.row_stride == 1;
+  const bool by_k = a_reaches || b_reaches;
+  Product<T, Out> first = p, second = p;
+  const auto split = [](int64_t& lower, int64_t& upper) {
+    lower = (lower / 2 + kWholeUnit - 1) / kWholeUnit * kWholeUnit;
+    upper -= lower;
+    return lower;
+  };
+  if (by_m) {
+    const int64_t rows = split(first.m, second.m);
+    second.a.data += rows * p.a.row_stride;
+    second.c += rows * p.ldc;
+    if (p.onto != nullptr) second.onto += rows * p.ldc;
+    if (p.kept != nullptr) second.kept += rows * p.ldc;
+  } else if (by_n) {
+    const int64_t columns = split(first.n, second.n);
+    second.b.data += columns * p.b.column_stride;
+    second.c += columns;
+    if (p.onto != nullptr) second.onto += columns;
+    if (p.bias != nullptr) second.bias += columns;
+    if (p.kept != nullptr) second.kept += columns;
+  } else if (by_k && p.after == After::Nothing) {
+    const int64_t terms = split(first.k, second.k);
+    second.a.data += terms * p.a.column_stride;
+    second.b.data += terms * p.b.row_stride;
+    second.add = true;
+    second.onto = nullptr;
+    second.bias = nullptr;
+  } else {
+    return std::nullopt;
+  }
+  return std::pair(first, second);
 }
 
 // fp32 products may be computed by tensor cores with 10 bits of mantissa (tf32).

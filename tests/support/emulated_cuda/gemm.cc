@@ -39,7 +39,6 @@ void multiply(const Product<T, Out>& p) {
       T* kept = p.kept == nullptr ? nullptr : p.kept + m * p.ldc + n;
       switch (p.after) {
         case After::Nothing: break;
-        case After::Relu: sum = sum < 0 ? S(0) : sum; break;
         case After::Gelu:
           *kept = static_cast<T>(sum);
           sum = static_cast<S>(gelu(static_cast<double>(sum)));

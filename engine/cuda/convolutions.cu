@@ -1,5 +1,5 @@
-// Convolution and pooling on blocks of kBlockImages images, [channel][row][column][image], a thread for each
-// element: neighbouring threads have neighbouring images and pixels. Where in a block something lies is counted in 32
+// Convolution and pooling on blocks of kBlockImages images, [channel][row][column][image]: neighbouring threads have
+// neighbouring images and pixels. Where in a block something lies is counted in 32
 // bits, for a division by 64 takes a GPU as long as a dozen taps of a filter.
 #include "engine/cuda/launch.h"
 
@@ -31,65 +31,153 @@ void each_element(cudaStream_t stream, int64_t blocks, int64_t channels, int64_t
   launch(stream, grid, kThreads, 0, &elements_kernel<Op>, blocks, count, height, width, op);
 }
 
+// A thread computes one pixel of one image for some channels of the output, whose filters the block has in shared memory.
+constexpr int kOutsOfThread = 4;
+// Taps of these channels of the input are there at once: 16 KB of floats.
 template <class T>
-struct Conv {
-  ConvShape s;
-  const T *in, *filters;
-  T* out;
-  __device__ void run(const Element& e) const {
-    const auto kernel = static_cast<int>(s.kernel);
-    const int64_t row = s.in_width * kImages, channel = s.in_height * row;
-    const T* from = in + e.block * s.in_size() + e.y * row + e.x * kImages + e.image;
-    const T* filter = filters + e.channel * s.in_channels * kernel * kernel;
-    Sum<T> sum = 0;
-    for (int64_t c = 0; c < s.in_channels; ++c, from += channel) {
-      const T* taps = from;
-      for (int y = 0; y < kernel; ++y, taps += row) {
-        for (int x = 0; x < kernel; ++x) sum += wide(*filter++) * wide(taps[x * static_cast<int>(kImages)]);
+int64_t channels_at_once(const ConvShape& s) {
+  constexpr int64_t kMost = 16384;
+  const int64_t each = s.kernel * s.kernel * kOutsOfThread * static_cast<int64_t>(sizeof(Sum<T>));
+  return std::clamp<int64_t>(kMost / each, 1, s.in_channels);
+}
+
+// K: the width of the filters, 0 where it is another than those.
+template <class T, int K>
+__global__ void __launch_bounds__(kThreads) conv_kernel(ConvShape s, int64_t blocks, int channels, const T* in, const T* filters, T* out) {
+  using S = Sum<T>;
+  const int kernel = K > 0 ? K : static_cast<int>(s.kernel), taps = kernel * kernel;
+  const auto width = static_cast<uint32_t>(s.out_width()), plane = static_cast<uint32_t>(s.out_height()) * width * kImages;
+  const uint32_t at = blockIdx.x * blockDim.x + threadIdx.x, pixel = at / kImages;
+  const int row = static_cast<int>(s.in_width * kImages);
+  const int64_t channel = s.in_height * row, first_out = static_cast<int64_t>(blockIdx.y) * kOutsOfThread;
+  const int outs = static_cast<int>(std::min<int64_t>(kOutsOfThread, s.out_channels - first_out));
+  S* const weights = shared_memory<S>();  // [channel][tap][out]
+  for (int64_t block = blockIdx.z; block < blocks; block += gridDim.z) {
+    const T* from = in + block * s.in_size() + static_cast<int64_t>(pixel / width) * row + pixel % width * kImages + at % kImages;
+    S sum[kOutsOfThread] = {};
+    for (int64_t first = 0; first < s.in_channels; first += channels) {
+      const int count = static_cast<int>(std::min<int64_t>(channels, s.in_channels - first));
+      __syncthreads();
+      for (int i = static_cast<int>(threadIdx.x); i < count * taps * kOutsOfThread; i += static_cast<int>(blockDim.x)) {
+        const int o = i % kOutsOfThread, tap = i / kOutsOfThread;
+        weights[i] = o < outs ? wide(filters[((first_out + o) * s.in_channels + first) * taps + tap]) : S(0);
+      }
+      __syncthreads();
+      if (at >= plane) continue;
+      const S* weight = weights;
+      for (int c = 0; c < count; ++c, from += channel) {
+#pragma unroll(K > 0 ? K : 1)
+        for (int y = 0; y < kernel; ++y) {
+#pragma unroll(K > 0 ? K : 1)
+          for (int x = 0; x < kernel; ++x, weight += kOutsOfThread) {
+            const S value = wide(from[y * row + x * static_cast<int>(kImages)]);
+            const auto of_outs = load<kOutsOfThread>(weight);
+#pragma unroll
+            for (int o = 0; o < kOutsOfThread; ++o) sum[o] += of_outs[o] * value;
+          }
+        }
       }
     }
-    out[e.block * s.out_size() + e.at] = static_cast<T>(sum);
+    if (at >= plane) continue;
+    T* const to = out + block * s.out_size() + first_out * plane + at;
+#pragma unroll
+    for (int o = 0; o < kOutsOfThread; ++o) {
+      if (o < outs) to[o * static_cast<int64_t>(plane)] = static_cast<T>(sum[o]);
+    }
   }
+}
+
+// ---- gradients of filters and bias: each block of threads goes over some rows of the output, for one channel of the
+// input, some of the output and some taps side by side; then the sums of all are summed, in order
+
+constexpr int kTapsAtOnce = 5;
+// Enough blocks for any GPU, and the same sums on each.
+constexpr int64_t kGradientBlocks = 512;
+
+struct GradientCut {
+  int64_t rows, rows_each, parts;  // rows: of the output, in all blocks of images
+  int64_t tap_groups, out_groups;
+  int64_t count;                   // of filters' elements
 };
+GradientCut gradient_cut(const ConvShape& s, int64_t blocks) {
+  GradientCut cut{};
+  cut.rows = blocks * s.out_height();
+  cut.tap_groups = (s.kernel + kTapsAtOnce - 1) / kTapsAtOnce;
+  cut.out_groups = (s.out_channels + kOutsOfThread - 1) / kOutsOfThread;
+  cut.count = s.out_channels * s.in_channels * s.kernel * s.kernel;
+  const int64_t each = s.in_channels * s.kernel * cut.tap_groups * cut.out_groups;
+  const int64_t parts = std::clamp<int64_t>(kGradientBlocks / each, 1, std::max<int64_t>(1, cut.rows));
+  cut.rows_each = std::max<int64_t>(1, (cut.rows + parts - 1) / parts);
+  cut.parts = std::max<int64_t>(1, (cut.rows + cut.rows_each - 1) / cut.rows_each);
+  return cut;
+}
 
-// The sum over value(block, y, j) of the rows of all blocks, j counting a row's pixels and images: a warp for each row.
-template <class S, class Value>
-__device__ S sum_over_rows(const ConvShape& s, int64_t blocks, Value value) {
-  const auto height = static_cast<uint32_t>(s.out_height()), width = static_cast<uint32_t>(s.out_width()) * kImages;
-  const uint32_t rows = static_cast<uint32_t>(blocks) * height;
-  S sum = 0;
-  for (uint32_t row = threadIdx.x / kWarp; row < rows; row += blockDim.x / kWarp) {
-    const uint32_t block = row / height, y = row % height;
-#pragma unroll 4
-    for (uint32_t j = threadIdx.x % kWarp; j < width; j += kWarp) sum += value(block, y, j);
+// partial [part][filters, bias]
+template <class T>
+__global__ void __launch_bounds__(kThreads) conv_gradients_kernel(ConvShape s, GradientCut cut, const T* in, const T* dout, Sum<T>* partial) {
+  using S = Sum<T>;
+  constexpr int kSums = kOutsOfThread * (kTapsAtOnce + 1), kWarps = kThreads / kWarp;
+  __shared__ S of_warps[kWarps][kSums];
+  const auto kernel = static_cast<int>(s.kernel), groups = static_cast<int>(cut.tap_groups);
+  const int tap = static_cast<int>(blockIdx.x) % groups * kTapsAtOnce, tap_row = static_cast<int>(blockIdx.x) / groups % kernel;
+  const int64_t channel = static_cast<int>(blockIdx.x) / groups / kernel;
+  const int64_t first_out = static_cast<int64_t>(blockIdx.y) * kOutsOfThread;
+  const int taps = kernel - tap < kTapsAtOnce ? kernel - tap : kTapsAtOnce;
+  const int outs = static_cast<int>(std::min<int64_t>(kOutsOfThread, s.out_channels - first_out));
+  const auto height = static_cast<uint32_t>(s.out_height()), length = static_cast<uint32_t>(s.out_width()) * kImages;
+  const int64_t row = s.in_width * kImages, drow = s.dout_width() * kImages, plane = s.dout_height() * drow;
+  in += (channel * s.in_height + tap_row) * row + tap * static_cast<int>(kImages);
+  dout += (first_out * s.dout_height() + s.dout_padding) * drow + s.dout_padding * kImages;
+  S sums[kOutsOfThread][kTapsAtOnce] = {}, bias[kOutsOfThread] = {};
+  const int64_t begin = blockIdx.z * cut.rows_each, end = std::min<int64_t>(begin + cut.rows_each, cut.rows);
+  for (int64_t at = begin; at < end; ++at) {
+    const int64_t block = at / height, y = at % height;
+    const T* const x_row = in + block * s.in_size() + y * row;
+    const T* const d_row = dout + block * s.dout_size() + y * drow;
+#pragma unroll 2
+    for (uint32_t j = threadIdx.x; j < length; j += kThreads) {
+      S values[kTapsAtOnce], gradients[kOutsOfThread];
+#pragma unroll
+      for (int t = 0; t < kTapsAtOnce; ++t) values[t] = t < taps ? wide(x_row[j + t * kImages]) : S(0);
+#pragma unroll
+      for (int o = 0; o < kOutsOfThread; ++o) gradients[o] = o < outs ? wide(d_row[o * plane + j]) : S(0);
+#pragma unroll
+      for (int o = 0; o < kOutsOfThread; ++o) {
+        bias[o] += gradients[o];
+#pragma unroll
+        for (int t = 0; t < kTapsAtOnce; ++t) sums[o][t] += gradients[o] * values[t];
+      }
+    }
   }
-  return block_sum(sum);
+  const unsigned warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
+#pragma unroll
+  for (int o = 0; o < kOutsOfThread; ++o) {
+#pragma unroll
+    for (int t = 0; t <= kTapsAtOnce; ++t) {
+      const S sum = warp_sum(t < kTapsAtOnce ? sums[o][t < kTapsAtOnce ? t : 0] : bias[o]);
+      if (lane == 0) of_warps[warp][o * (kTapsAtOnce + 1) + t] = sum;
+    }
+  }
+  __syncthreads();
+  if (threadIdx.x >= kSums) return;
+  const int o = static_cast<int>(threadIdx.x) / (kTapsAtOnce + 1), t = static_cast<int>(threadIdx.x) % (kTapsAtOnce + 1);
+  if (o >= outs) return;
+  S sum = 0;
+  for (int i = 0; i < kWarps; ++i) sum += of_warps[i][threadIdx.x];
+  partial += blockIdx.z * (cut.count + s.out_channels);
+  if (t < taps) partial[((first_out + o) * s.in_channels + channel) * kernel * kernel + tap_row * kernel + tap + t] = sum;
+  if (t == kTapsAtOnce && blockIdx.x == 0) partial[cut.count + first_out + o] = sum;
 }
 
-// A block of threads for each tap of each filter.
-template <class T>
-__global__ void filter_gradient_kernel(ConvShape s, int64_t blocks, const T* in, const T* dout, Sum<T>* dfilters,
-                                       bool add) {
-  const int64_t taps = s.kernel * s.kernel;
-  const int64_t tap = blockIdx.x % taps, channel = blockIdx.x / taps % s.in_channels;
-  const int64_t out_channel = blockIdx.x / taps / s.in_channels;
-  const int64_t row = s.in_width * kImages, drow = s.dout_width() * kImages;
-  in += (channel * s.in_height + tap / s.kernel) * row + tap % s.kernel * kImages;
-  dout += (out_channel * s.dout_height() + s.dout_padding) * drow + s.dout_padding * kImages;
-  const auto sum = sum_over_rows<Sum<T>>(s, blocks, [&](int64_t block, uint32_t y, uint32_t j) {
-    return wide(in[block * s.in_size() + y * row + j]) * wide(dout[block * s.dout_size() + y * drow + j]);
-  });
-  if (threadIdx.x == 0) dfilters[blockIdx.x] = add ? dfilters[blockIdx.x] + sum : sum;
-}
-
-template <class T>
-__global__ void bias_gradient_kernel(ConvShape s, int64_t blocks, const T* dout, Sum<T>* dbias, bool add) {
-  const int64_t drow = s.dout_width() * kImages;
-  dout += (blockIdx.x * s.dout_height() + s.dout_padding) * drow + s.dout_padding * kImages;
-  const auto sum = sum_over_rows<Sum<T>>(s, blocks, [&](int64_t block, uint32_t y, uint32_t j) {
-    return wide(dout[block * s.dout_size() + y * drow + j]);
-  });
-  if (threadIdx.x == 0) dbias[blockIdx.x] = add ? dbias[blockIdx.x] + sum : sum;
+template <class S>
+__global__ void sum_conv_gradients_kernel(int64_t parts, int64_t filters, int64_t outs, const S* partial, S* dfilters, S* dbias, bool add) {
+  const int64_t at = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x, all = filters + outs;
+  if (at >= all) return;
+  S* const to = at < filters ? dfilters + at : dbias + (at - filters);
+  S sum = 0;
+#pragma unroll 8
+  for (int64_t part = 0; part < parts; ++part) sum += partial[part * all + at];
+  *to = add ? *to + sum : sum;
 }
 
 // An element of the pooled output.
@@ -198,21 +286,28 @@ int64_t blocks_of_images(int64_t images) { return (images + kImages - 1) / kImag
 
 template <class T>
 void conv(cudaStream_t stream, const ConvShape& shape, int64_t blocks, const T* in, const T* filters, T* out) {
-  each_element(stream, blocks, shape.out_channels, shape.out_height(), shape.out_width(),
-               Conv<T>{shape, in, filters, out});
+  const int64_t channels = channels_at_once<T>(shape);
+  const dim3 grid(blocks_for(shape.out_height() * shape.out_width() * kImages, kThreads),
+                  blocks_for(shape.out_channels, kOutsOfThread), static_cast<unsigned>(std::min<int64_t>(blocks, 65535)));
+  const size_t bytes = static_cast<size_t>(channels * shape.kernel * shape.kernel * kOutsOfThread) * sizeof(Sum<T>);
+  const auto run = [&](auto kernel) { launch(stream, grid, kThreads, bytes, kernel, shape, blocks, channels, in, filters, out); };
+  if (shape.kernel == 3) return run(&conv_kernel<T, 3>);
+  if (shape.kernel == 5) return run(&conv_kernel<T, 5>);
+  run(&conv_kernel<T, 0>);
+}
+int64_t conv_gradients_workspace(const ConvShape& shape, int64_t blocks) {
+  const GradientCut cut = gradient_cut(shape, blocks);
+  return cut.parts * (cut.count + shape.out_channels);
 }
 template <class T>
-void conv_filter_gradient(cudaStream_t stream, const ConvShape& shape, int64_t blocks, const T* in, const T* dout,
-                          Sum<T>* dfilters, bool add) {
-  const int64_t count = shape.out_channels * shape.in_channels * shape.kernel * shape.kernel;
-  launch(stream, static_cast<unsigned>(count), kThreads, 0, &filter_gradient_kernel<T>, shape, blocks, in, dout,
-         dfilters, add);
-}
-template <class T>
-void conv_bias_gradient(cudaStream_t stream, const ConvShape& shape, int64_t blocks, const T* dout, Sum<T>* dbias,
-                        bool add) {
-  launch(stream, static_cast<unsigned>(shape.out_channels), kThreads, 0, &bias_gradient_kernel<T>, shape, blocks, dout,
-         dbias, add);
+void conv_gradients(cudaStream_t stream, const ConvShape& shape, int64_t blocks, const T* in, const T* dout,
+                    Sum<T>* dfilters, Sum<T>* dbias, bool add, Sum<T>* work) {
+  const GradientCut cut = gradient_cut(shape, blocks);
+  const dim3 grid(static_cast<unsigned>(shape.in_channels * shape.kernel * cut.tap_groups), static_cast<unsigned>(cut.out_groups),
+                  static_cast<unsigned>(cut.parts));
+  launch(stream, grid, kThreads, 0, &conv_gradients_kernel<T>, shape, cut, in, dout, work);
+  launch(stream, blocks_for(cut.count + shape.out_channels, kThreads), kThreads, 0, &sum_conv_gradients_kernel<Sum<T>>, cut.parts,
+         cut.count, shape.out_channels, work, dfilters, dbias, add);
 }
 template <class T>
 void bias_relu_pool(cudaStream_t stream, const ConvShape& shape, int64_t blocks, const T* x, const T* bias, T* pooled,
@@ -249,8 +344,8 @@ void flip_filters(cudaStream_t stream, const ConvShape& shape, const T* filters,
 
 #define DTRAIN_CONVOLUTIONS(T)                                                                                       \
   template void conv(cudaStream_t, const ConvShape&, int64_t, const T*, const T*, T*);                               \
-  template void conv_filter_gradient(cudaStream_t, const ConvShape&, int64_t, const T*, const T*, Sum<T>*, bool);    \
-  template void conv_bias_gradient(cudaStream_t, const ConvShape&, int64_t, const T*, Sum<T>*, bool);                \
+  template void conv_gradients(cudaStream_t, const ConvShape&, int64_t, const T*, const T*, Sum<T>*, Sum<T>*, bool,  \
+                               Sum<T>*);                                                                             \
   template void bias_relu_pool(cudaStream_t, const ConvShape&, int64_t, const T*, const T*, T*, uint8_t*);           \
   template void pool_relu_backward(cudaStream_t, const ConvShape&, int64_t, const T*, const uint8_t*, const T*, T*); \
   template void rows_to_blocks(cudaStream_t, int64_t, int64_t, const T*, T*);                                        \

@@ -159,12 +159,11 @@ class DeviceKernels {
   void conv(const ConvShape& shape, int64_t blocks, const V* in, const V* filters, V* out) const {
     cuda::conv(stream(), shape, blocks, in, filters, out);
   }
-  void conv_filter_gradient(const ConvShape& shape, Leaves leaves, const V* in, const V* dout, Sum* dfilters,
-                            bool add) const {
-    cuda::conv_filter_gradient(stream(), shape, rows_of(leaves), in, dout, dfilters, add);
-  }
-  void conv_bias_gradient(const ConvShape& shape, Leaves leaves, const V* dout, Sum* dbias, bool add) const {
-    cuda::conv_bias_gradient(stream(), shape, rows_of(leaves), dout, dbias, add);
+  void conv_gradients(const ConvShape& shape, Leaves leaves, const V* in, const V* dout, Sum* dfilters, Sum* dbias,
+                      bool add) const {
+    const int64_t blocks = rows_of(leaves);
+    cuda::conv_gradients(stream(), shape, blocks, in, dout, dfilters, dbias, add,
+                         context_->work<Sum>(conv_gradients_workspace(shape, blocks)));
   }
   void bias_relu_pool(const ConvShape& shape, int64_t blocks, const V* x, const V* bias, V* pooled,
                       uint8_t* which) const {

@@ -29,8 +29,9 @@ struct SumOf<Bfloat16> {
 template <class T>
 using Sum = typename SumOf<T>::Type;
 
-// Sums over rows go in two steps; the first leaves this many partial sums of each column at most.
-inline constexpr int64_t kPartialRows = 256;
+// Sums over rows go in two steps; the first leaves this many partial sums of each column at most: three for each of the
+// 132 multiprocessors of a Hopper chip, and on others as many, for the same bits.
+inline constexpr int64_t kPartialRows = 396;
 // Elements of Sum<T> that an operation on rows of n needs to work in.
 inline int64_t row_workspace(int64_t n) { return 2 * kPartialRows * n; }
 
@@ -126,12 +127,11 @@ void attention_backward(cudaStream_t stream, const AttentionShape& shape, int64_
 // ---- blocks of kBlockImages images, one after the other: convolutions.cu; shapes as in kernels/kernels.h
 template <class T>
 void conv(cudaStream_t stream, const ConvShape& shape, int64_t blocks, const T* in, const T* filters, T* out);
+// `work`: conv_gradients_workspace() elements.
+int64_t conv_gradients_workspace(const ConvShape& shape, int64_t blocks);
 template <class T>
-void conv_filter_gradient(cudaStream_t stream, const ConvShape& shape, int64_t blocks, const T* in, const T* dout,
-                          Sum<T>* dfilters, bool add);
-template <class T>
-void conv_bias_gradient(cudaStream_t stream, const ConvShape& shape, int64_t blocks, const T* dout,
-                        Sum<T>* dbias, bool add);
+void conv_gradients(cudaStream_t stream, const ConvShape& shape, int64_t blocks, const T* in, const T* dout,
+                    Sum<T>* dfilters, Sum<T>* dbias, bool add, Sum<T>* work);
 template <class T>
 void bias_relu_pool(cudaStream_t stream, const ConvShape& shape, int64_t blocks, const T* x, const T* bias,
                     T* pooled, uint8_t* which);

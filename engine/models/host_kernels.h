@@ -101,6 +101,10 @@ class HostKernels : public Kernels<V> {
   }
 
   // ---- images, in blocks that lie one after the other
+  void conv_gradients(const ConvShape& shape, Leaves leaves, const V* in, const V* dout, V* dfilters, V* dbias, bool add) const {
+    Base::conv_filter_gradient(shape, leaves, in, dout, dfilters, add);
+    Base::conv_bias_gradient(shape, leaves, dout, dbias, add);
+  }
   void conv(const ConvShape& shape, int64_t blocks, const V* in, const V* ready, V* out) const {
     for (int64_t b = 0; b < blocks; ++b) {
       Base::conv(shape, in + b * shape.in_size(), ready, out + b * shape.out_size());

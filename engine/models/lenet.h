@@ -279,8 +279,7 @@ class Lenet : public Model<typename Ops::Value, typename Ops::Sum> {
     }
     const Leaves leaves{block_ends_.data(), static_cast<int>(block_ends_.size())};
     for (const Convolution& c : convolutions_) {
-      ops_.conv_filter_gradient(c.conv, leaves, c.in.data(), c.dout.data(), gradients + c.filters, add);
-      ops_.conv_bias_gradient(c.conv, leaves, c.dout.data(), gradients + c.bias, add);
+      ops_.conv_gradients(c.conv, leaves, c.in.data(), c.dout.data(), gradients + c.filters, gradients + c.bias, add);
     }
   }
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 
 #include "engine/cuda/kernels.h"
 
@@ -59,6 +60,34 @@ __device__ Pack<T, N> load(const T* from) {
 template <int N, class T>
 __device__ void store(T* to, const Pack<T, N>& pack) {
   *reinterpret_cast<Pack<T, N>*>(to) = pack;
+}
+
+// The same in as few registers as they are bytes: a thread that keeps many of a pack's bfloat16 would have each in a
+// register of its own. Elements are read wide.
+template <class T, int N>
+struct Held {
+  static_assert(sizeof(T) * N % sizeof(uint32_t) == 0);
+  static constexpr int kWords = static_cast<int>(sizeof(T)) * N / static_cast<int>(sizeof(uint32_t));
+  Pack<uint32_t, kWords> words;
+
+  __device__ Sum<T> operator[](int i) const {
+    Sum<T> value;
+    if constexpr (sizeof(T) == 2) {
+      const uint32_t bits = i % 2 == 0 ? words[i / 2] << 16 : words[i / 2] & 0xffff0000u;
+      std::memcpy(&value, &bits, sizeof value);
+    } else if constexpr (sizeof(T) == 4) {
+      const uint32_t bits = words[i];
+      std::memcpy(&value, &bits, sizeof value);
+    } else {
+      const uint64_t bits = uint64_t{words[2 * i + 1]} << 32 | words[2 * i];
+      std::memcpy(&value, &bits, sizeof value);
+    }
+    return value;
+  }
+};
+template <int N, class T>
+__device__ Held<T, N> hold(const T* from) {
+  return {load<Held<T, N>::kWords>(reinterpret_cast<const uint32_t*>(from))};
 }
 
 // Whether rows of n, and all of these pointers, can be read in whole packs.

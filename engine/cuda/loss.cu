@@ -118,6 +118,62 @@ __global__ void __launch_bounds__(kMostThreads) softmax_cross_entropy_kernel(int
   become_gradients(at, n, ld, label, all.most + log_of_sum);
 }
 
+// The same for rows of many logits, which a thread keeps some packs of: they are read once.
+constexpr int kPacksOfThread = 8;
+template <class T>
+__global__ void __launch_bounds__(kMostThreads) softmax_cross_entropy_packs_kernel(int n, int ld, const int32_t* labels, T* logits,
+                                                                                   double* losses, int32_t* right) {
+  using S = Sum<T>;
+  constexpr int N = kPack<T>;
+  const int64_t row = blockIdx.x;
+  T* at = logits + row * ld;
+  const int32_t label = labels[row];
+  const S of_label = wide(at[label]);
+  const int begin = static_cast<int>(threadIdx.x) * N, step = static_cast<int>(blockDim.x) * N;
+  Held<T, N> packs[kPacksOfThread] = {};
+#pragma unroll
+  for (int c = 0; c < kPacksOfThread; ++c) {
+    const int first = begin + c * step;
+    if (first < n) packs[c] = hold<N>(at + first);
+  }
+  // visit(value) for those of the packs that are of the row.
+  const auto for_each = [&](auto visit) {
+#pragma unroll
+    for (int c = 0; c < kPacksOfThread; ++c) {
+      const int left = n - begin - c * step;
+#pragma unroll
+      for (int k = 0; k < N; ++k) {
+        if (left >= N || k < left) visit(packs[c][k]);
+      }
+    }
+  };
+  S most = -INFINITY, sum = 0;
+  for_each([&](S value) { most = fmax(value, most); });
+  for_each([&](S value) { sum += exponential<T>(value - most); });
+  const Exponentials<S> all = block_exponentials<S>({most, sum});  // with a barrier: the label's logit was read
+  const S log_of_sum = log(all.sum), log_sum = all.most + log_of_sum;
+  if (threadIdx.x == 0) {
+    losses[row] = static_cast<double>(log_of_sum) + static_cast<double>(all.most - of_label);
+    right[row] = of_label == all.most ? 1 : 0;
+  }
+#pragma unroll
+  for (int c = 0; c < kPacksOfThread; ++c) {
+    const int first = begin + c * step;
+    if (first >= ld) continue;
+    Pack<T, N> gradients;
+#pragma unroll
+    for (int k = 0; k < N; ++k) gradients[k] = static_cast<T>(exponential<T>(packs[c][k] - log_sum));
+    if (first + N > n || (label >= first && label < first + N)) {
+#pragma unroll
+      for (int k = 0; k < N; ++k) {
+        if (first + k == label) gradients[k] = static_cast<T>(exponential<T>(packs[c][k] - log_sum) - S(1));
+        if (first + k >= n) gradients[k] = static_cast<T>(S(0));
+      }
+    }
+    store(at + first, gradients);
+  }
+}
+
 template <class T>
 __global__ void __launch_bounds__(kMostThreads) tell_slice_kernel(int64_t n, int64_t ld, int64_t first, const int32_t* labels, const T* logits,
                                   Sum<T>* told) {
@@ -173,6 +229,12 @@ __global__ void __launch_bounds__(kMostThreads) add_totals_kernel(int64_t rows, 
 template <class T>
 void softmax_cross_entropy(cudaStream_t stream, int64_t rows, int64_t n, int64_t ld, const int32_t* labels, T* logits,
                            double* losses, int32_t* right) {
+  constexpr int64_t kOfThread = int64_t{kPacksOfThread} * kPack<T>;
+  if (n >= 4096 && ld <= kMostThreads * kOfThread && takes_packs<T>(ld, logits)) {
+    const unsigned threads = blocks_for(ld, kOfThread * kWarp) * kWarp;
+    return launch(stream, static_cast<unsigned>(rows), threads, 0, &softmax_cross_entropy_packs_kernel<T>, n, ld, labels,
+                  logits, losses, right);
+  }
   launch(stream, static_cast<unsigned>(rows), threads_for(n), 0, &softmax_cross_entropy_kernel<T>, n, ld, labels,
          logits, losses, right);
 }

@@ -227,72 +227,100 @@ __global__ void layer_norm_packs_kernel(int64_t rows, int64_t n, const T* x, con
   }
 }
 
-// One pass over the rows: dx, and the block's sums for gain and bias. A lane keeps the sums of its C packs of
-// columns in registers; the warps of a block are summed one after the other.
-template <class T, int N, int C>
-__global__ void layer_norm_backward_kernel(int64_t rows, int64_t n, const T* x, const T* gain, const Sum<T>* mean,
-                                           const Sum<T>* rstd, const T* dy, T* dx, Sum<T>* partial) {
+// A warp for each row's dx, a thread for some columns of gain and bias, which it reads again of the rows that the block's
+// warps have just read: from the cache. Of a row a lane reads C packs at once, or one after the other if C is 0; columns
+// are Q times M of each thread.
+template <class T, int C, int Q>
+__global__ void __launch_bounds__(kWarp * kRowsOfBlock, 3)
+    layer_norm_backward_kernel(int64_t rows, int n, const T* x, const T* gain, const Sum<T>* mean, const Sum<T>* rstd, const T* dy,
+                               T* dx, Sum<T>* partial) {
   using S = Sum<T>;
-  const int64_t first = static_cast<int64_t>(threadIdx.x) * N;
-  S dgain[C][N] = {}, dbias[C][N] = {};
+  constexpr int N = kPack<T>, M = std::min(4, N), kAtOnce = kWarp * N, kThreadsOfBlock = kWarp * kRowsOfBlock;
+  const int first = static_cast<int>(threadIdx.x) * N, thread = static_cast<int>(threadIdx.y * kWarp + threadIdx.x);
+  S dgain[Q][M] = {}, dbias[Q][M] = {};
   const int64_t step = static_cast<int64_t>(gridDim.x) * kRowsOfBlock;
-  for (int64_t row = static_cast<int64_t>(blockIdx.x) * kRowsOfBlock + threadIdx.y; row < rows; row += step) {
-    const S m = mean[row], r = rstd[row];
-    S sum = 0, product = 0;
-    Pack<T, N> values[C], gradients[C];
+  for (int64_t begin = static_cast<int64_t>(blockIdx.x) * kRowsOfBlock; begin < rows; begin += step) {
+    const int64_t row = begin + threadIdx.y;
+    if (row < rows) {
+      const S m = mean[row], r = rstd[row];
+      const T *const x_row = x + row * n, *const dy_row = dy + row * n;
+      T* const dx_row = dx + row * n;
+      S sum = 0, product = 0;
+      const auto add = [&](int at, const Held<T, N>& values, const Held<T, N>& gradients) {
+        const auto g = load<N>(gain + at);
 #pragma unroll
-    for (int c = 0; c < C; ++c) {
-      const int64_t at = first + int64_t{c} * kWarp * N;
-      if (at >= n) continue;
-      values[c] = load<N>(x + row * n + at);
-      gradients[c] = load<N>(dy + row * n + at);
-      const auto g = load<N>(gain + at);
-#pragma unroll
-      for (int k = 0; k < N; ++k) {
-        const S normal = (wide(values[c][k]) - m) * r, d = wide(gradients[c][k]);
-        dgain[c][k] += d * normal;
-        dbias[c][k] += d;
-        sum += d * wide(g[k]);
-        product += d * wide(g[k]) * normal;
-      }
-    }
-    sum = warp_sum(sum) / static_cast<S>(n);
-    product = warp_sum(product) / static_cast<S>(n);
-#pragma unroll
-    for (int c = 0; c < C; ++c) {
-      const int64_t at = first + int64_t{c} * kWarp * N;
-      if (at >= n) continue;
-      const auto g = load<N>(gain + at);
-      auto out = load<N>(dx + row * n + at);
-#pragma unroll
-      for (int k = 0; k < N; ++k) {
-        const S normal = (wide(values[c][k]) - m) * r;
-        const S change = (wide(gradients[c][k]) * wide(g[k]) - sum - normal * product) * r;
-        out[k] = static_cast<T>(wide(out[k]) + change);
-      }
-      store(dx + row * n + at, out);
-    }
-  }
-  // Of the block, in the order of its warps.
-  S* sums = shared_memory<S>();
-  for (unsigned warp = 0; warp < kRowsOfBlock; ++warp) {
-    if (threadIdx.y == warp) {
-#pragma unroll
-      for (int c = 0; c < C; ++c) {
         for (int k = 0; k < N; ++k) {
-          const int64_t at = first + int64_t{c} * kWarp * N + k;
-          if (at >= n) continue;
-          sums[at] = warp == 0 ? dgain[c][k] : sums[at] + dgain[c][k];
-          sums[n + at] = warp == 0 ? dbias[c][k] : sums[n + at] + dbias[c][k];
+          const S d = gradients[k] * wide(g[k]);
+          sum += d;
+          product += d * (values[k] - m) * r;
+        }
+      };
+      const auto change = [&](int at, const Held<T, N>& values, const Held<T, N>& gradients, const Held<T, N>& held) {
+        const auto g = load<N>(gain + at);
+        Pack<T, N> out;
+#pragma unroll
+        for (int k = 0; k < N; ++k) {
+          const S d = gradients[k] * wide(g[k]), normal = (values[k] - m) * r;
+          out[k] = static_cast<T>(held[k] + (d - sum - normal * product) * r);
+        }
+        store(dx_row + at, out);
+      };
+      const auto end_sums = [&] {
+        sum = warp_sum(sum) / static_cast<S>(n);
+        product = warp_sum(product) / static_cast<S>(n);
+      };
+      if constexpr (C > 0) {
+        Held<T, N> values[C] = {}, gradients[C] = {}, outs[C] = {};
+#pragma unroll
+        for (int c = 0; c < C; ++c) {
+          if (first + c * kAtOnce >= n) continue;
+          values[c] = hold<N>(x_row + first + c * kAtOnce);
+          gradients[c] = hold<N>(dy_row + first + c * kAtOnce);
+          outs[c] = hold<N>(dx_row + first + c * kAtOnce);
+        }
+#pragma unroll
+        for (int c = 0; c < C; ++c) {
+          if (first + c * kAtOnce < n) add(first + c * kAtOnce, values[c], gradients[c]);
+        }
+        end_sums();
+#pragma unroll
+        for (int c = 0; c < C; ++c) {
+          if (first + c * kAtOnce < n) change(first + c * kAtOnce, values[c], gradients[c], outs[c]);
+        }
+      } else {
+#pragma unroll 4
+        for (int at = first; at < n; at += kAtOnce) add(at, hold<N>(x_row + at), hold<N>(dy_row + at));
+        end_sums();
+#pragma unroll 2
+        for (int at = first; at < n; at += kAtOnce) change(at, hold<N>(x_row + at), hold<N>(dy_row + at), hold<N>(dx_row + at));
+      }
+    }
+    const int count = static_cast<int>(std::min<int64_t>(kRowsOfBlock, rows - begin));
+#pragma unroll
+    for (int q = 0; q < Q; ++q) {
+      const int column = (q * kThreadsOfBlock + thread) * M;
+      if (column >= n) continue;
+#pragma unroll 4
+      for (int i = 0; i < count; ++i) {
+        const S m = mean[begin + i], r = rstd[begin + i];
+        const auto values = hold<M>(x + (begin + i) * n + column), gradients = hold<M>(dy + (begin + i) * n + column);
+#pragma unroll
+        for (int k = 0; k < M; ++k) {
+          const S d = gradients[k];
+          dgain[q][k] += d * (values[k] - m) * r;
+          dbias[q][k] += d;
         }
       }
     }
-    __syncthreads();
   }
-  const int64_t thread = threadIdx.y * kWarp + threadIdx.x;
-  for (int64_t i = thread; i < n; i += kRowsOfBlock * kWarp) {
-    partial[blockIdx.x * n + i] = sums[i];
-    partial[(kPartialRows + blockIdx.x) * n + i] = sums[n + i];
+#pragma unroll
+  for (int q = 0; q < Q; ++q) {
+    const int column = (q * kThreadsOfBlock + thread) * M;
+    if (column >= n) continue;
+    for (int k = 0; k < M; ++k) {
+      partial[static_cast<int64_t>(blockIdx.x) * n + column + k] = dgain[q][k];
+      partial[(kPartialRows + blockIdx.x) * n + column + k] = dbias[q][k];
+    }
   }
 }
 
@@ -334,14 +362,6 @@ __global__ void layer_norm_columns_kernel(int64_t rows, int64_t n, const T* x, c
   }
   partial[blockIdx.y * n + column] = gain;
   partial[(kPartialRows + blockIdx.y) * n + column] = bias;
-}
-
-template <class T, int N, int C>
-void layer_norm_backward_packs(cudaStream_t stream, unsigned blocks, int64_t rows, int64_t n, const T* x,
-                               const T* gain, const Sum<T>* mean, const Sum<T>* rstd, const T* dy, T* dx,
-                               Sum<T>* work) {
-  launch(stream, blocks, dim3(kWarp, kRowsOfBlock), static_cast<size_t>(2 * n) * sizeof(Sum<T>),
-         &layer_norm_backward_kernel<T, N, C>, rows, n, x, gain, mean, rstd, dy, dx, work);
 }
 
 }  // namespace
@@ -394,6 +414,7 @@ void layer_norm(cudaStream_t stream, int64_t rows, int64_t n, const T* x, const 
   const auto run = [&](auto kernel) { launch(stream, grid, block, 0, kernel, rows, n, x, gain, bias, y, mean, rstd); };
   if (!takes_packs<T>(n, x, gain, bias, y) || n > 8 * kOnce) return run(&layer_norm_kernel<T>);
   if (n <= 2 * kOnce) return run(&layer_norm_packs_kernel<T, 2>);
+  if (n <= 3 * kOnce) return run(&layer_norm_packs_kernel<T, 3>);
   if (n <= 4 * kOnce) return run(&layer_norm_packs_kernel<T, 4>);
   run(&layer_norm_packs_kernel<T, 8>);
 }
@@ -402,20 +423,22 @@ template <class T>
 void layer_norm_backward(cudaStream_t stream, int64_t rows, int64_t n, const T* x, const T* gain,
                          const Sum<T>* mean, const Sum<T>* rstd, const T* dy, T* dx, Sum<T>* dgain,
                          Sum<T>* dbias, bool add, Sum<T>* work) {
-  constexpr int N = kPack<T>;
-  constexpr int64_t kOnce = int64_t{kWarp} * N;
+  constexpr int64_t kOnce = int64_t{kWarp} * kPack<T>, kColumns = int64_t{kWarp} * kRowsOfBlock * std::min(4, kPack<T>);
   const auto most = [&](int64_t each) {
     return static_cast<unsigned>(std::min(kPartialRows, std::max<int64_t>(1, (rows + each - 1) / each)));
   };
   unsigned parts = most(kRowsOfBlock);
-  if (takes_packs<T>(n, x, gain, dy, dx) && n <= 4 * kOnce) {
+  if (takes_packs<T>(n, x, gain, dy, dx) && n <= 4 * kColumns) {
     const auto run = [&](auto kernel) {
-      kernel(stream, parts, rows, n, x, gain, mean, rstd, dy, dx, work);
+      launch(stream, parts, dim3(kWarp, kRowsOfBlock), 0, kernel, rows, n, x, gain, mean, rstd, dy, dx, work);
     };
-    if (n <= kOnce) run(&layer_norm_backward_packs<T, N, 1>);
-    else if (n <= 2 * kOnce) run(&layer_norm_backward_packs<T, N, 2>);
-    else if (n <= 3 * kOnce) run(&layer_norm_backward_packs<T, N, 3>);
-    else run(&layer_norm_backward_packs<T, N, 4>);
+    if (n > 2 * kColumns) run(&layer_norm_backward_kernel<T, 0, 4>);
+    else if (n > kColumns) run(&layer_norm_backward_kernel<T, 0, 2>);
+    else if (n <= kOnce) run(&layer_norm_backward_kernel<T, 1, 1>);
+    else if (n <= 2 * kOnce) run(&layer_norm_backward_kernel<T, 2, 1>);
+    else if (n <= 3 * kOnce) run(&layer_norm_backward_kernel<T, 3, 1>);
+    else if (n <= 4 * kOnce) run(&layer_norm_backward_kernel<T, 4, 1>);
+    else run(&layer_norm_backward_kernel<T, 0, 1>);
   } else {
     parts = most(32);
     launch(stream, blocks_for(rows, kRowsOfBlock), dim3(kWarp, kRowsOfBlock), 0, &layer_norm_dx_kernel<T>, rows, n, x,

@@ -34,7 +34,10 @@ Status asked(std::string_view doing, Call call) {
   }
 }
 
-Status build(AttentionGraphs::Graph& graph, cudnnHandle_t handle) {
+// Making a kernel takes half a second, as long as a hundred attentions of so many operations.
+constexpr double kLargeOperations = 2e10;
+
+Status build(AttentionGraphs::Graph& graph, cudnnHandle_t handle, bool all) {
   TRY(asked("check the graph of attention", [&] { return graph.validate(); }));
   TRY(asked("make the graph of attention", [&] {
     return handle == nullptr ? graph.build_operation_graph() : graph.build_operation_graph(handle);
@@ -42,7 +45,9 @@ Status build(AttentionGraphs::Graph& graph, cudnnHandle_t handle) {
   TRY(asked("look for kernels of attention", [&] { return graph.create_execution_plans({fe::HeurMode_t::A}); }));
   TRY(asked("choose a kernel of attention", [&] { return graph.check_support(); }));
   if (handle == nullptr) return ok();
-  return asked("make the kernel of attention", [&] { return graph.build_plans(); });
+  return asked("make the kernel of attention", [&] {
+    return graph.build_plans(all ? fe::BuildPlanPolicy_t::ALL : fe::BuildPlanPolicy_t::HEURISTICS_CHOICE);
+  });
 }
 
 class CudnnAttention : public FusedAttention {
@@ -52,21 +57,23 @@ class CudnnAttention : public FusedAttention {
 
   const Status& takes(const AttentionShape& shape, int64_t samples) override {
     const Key key{shape.context, shape.heads, shape.width, samples};
-    if (const auto found = graphs_.find(key); found != graphs_.end()) return found->second.second;
+    if (const auto found = all_.find(key); found != all_.end()) return found->second.taken;
     if (status_.ok()) status_ = device_.settle();
     if (!status_.ok()) return status_;
     AttentionGraphs graphs = AttentionGraphs::of(shape, samples, chip_);
     Status taken = graphs.check(handle_);
-    return graphs_.emplace(key, std::pair(std::move(graphs), std::move(taken))).first->second.second;
+    const bool times = graphs.is_large;
+    return all_.emplace(key, Taken{std::move(graphs), std::move(taken), times, times}).first->second.taken;
   }
-  int64_t workspace(const AttentionShape& shape, int64_t samples) override { return graphs(shape, samples).workspace; }
+  int64_t workspace(const AttentionShape& shape, int64_t samples) override { return taken(shape, samples).graphs.workspace; }
 
   void forward(cudaStream_t stream, const AttentionShape& shape, int64_t samples, const Bfloat16* qkv, Bfloat16* out,
                float* log_sums, void* work) override {
     Tensors tensors = projections(shape, qkv, AttentionGraphs::kQuery);
     tensors[AttentionGraphs::kOut] = out;
     tensors[AttentionGraphs::kLogSums] = log_sums;
-    run(stream, *graphs(shape, samples).forward, tensors, work);
+    Taken& taken = this->taken(shape, samples);
+    run(stream, *taken.graphs.forward, taken.times_forward, tensors, work);
   }
   void backward(cudaStream_t stream, const AttentionShape& shape, int64_t samples, const Bfloat16* qkv,
                 const Bfloat16* out, const float* log_sums, const Bfloat16* dout, Bfloat16* dqkv,
@@ -76,7 +83,8 @@ class CudnnAttention : public FusedAttention {
     tensors[AttentionGraphs::kOut] = const_cast<Bfloat16*>(out);
     tensors[AttentionGraphs::kLogSums] = const_cast<float*>(log_sums);
     tensors[AttentionGraphs::kOutGradient] = const_cast<Bfloat16*>(dout);
-    run(stream, *graphs(shape, samples).backward, tensors, work);
+    Taken& taken = this->taken(shape, samples);
+    run(stream, *taken.graphs.backward, taken.times_backward, tensors, work);
   }
 
   const Status& status() const override { return status_; }
@@ -85,8 +93,14 @@ class CudnnAttention : public FusedAttention {
   using Key = std::tuple<int64_t, int64_t, int64_t, int64_t>;
   using Tensors = std::unordered_map<int64_t, void*>;
 
-  AttentionGraphs& graphs(const AttentionShape& shape, int64_t samples) {
-    return graphs_.at({shape.context, shape.heads, shape.width, samples}).first;
+  struct Taken {
+    AttentionGraphs graphs;
+    Status taken;
+    bool times_forward, times_backward;  // the next time
+  };
+
+  Taken& taken(const AttentionShape& shape, int64_t samples) {
+    return all_.at({shape.context, shape.heads, shape.width, samples});
   }
   // Query, key and value side by side in a row.
   static Tensors projections(const AttentionShape& shape, const Bfloat16* rows, int64_t first) {
@@ -94,11 +108,17 @@ class CudnnAttention : public FusedAttention {
     for (int64_t i = 0; i < 3; ++i) tensors[first + i] = const_cast<Bfloat16*>(rows) + i * shape.width;
     return tensors;
   }
-  void run(cudaStream_t stream, AttentionGraphs::Graph& graph, Tensors& tensors, void* work) {
+  void run(cudaStream_t stream, AttentionGraphs::Graph& graph, bool& times, Tensors& tensors, void* work) {
     if (!status_.ok()) return;
     if (fe::detail::set_stream(handle_, stream) != CUDNN_STATUS_SUCCESS) {
       status_ = Error{Code::Internal, "cuDNN took no stream", ""};
       return;
+    }
+    if (std::exchange(times, false)) {
+      status_ = device_.settle();
+      if (!status_.ok()) return;
+      // Where no kernel can be timed it stays the first.
+      static_cast<void>(asked("time attention", [&] { return graph.autotune(handle_, tensors, work); }));
     }
     status_ = asked("attention", [&] { return graph.execute(handle_, tensors, work); });
   }
@@ -106,7 +126,7 @@ class CudnnAttention : public FusedAttention {
   Device& device_;
   const cudnnHandle_t handle_;
   const int chip_;
-  std::map<Key, std::pair<AttentionGraphs, Status>> graphs_;  // with whether they are taken
+  std::map<Key, Taken> all_;
   Status status_ = ok();
 };
 
@@ -159,6 +179,7 @@ AttentionGraphs AttentionGraphs::of(const AttentionShape& shape, int64_t samples
   const std::vector<int64_t> sums_size{samples, heads, context, 1}, sums_strides{heads * context, context, 1, 1};
 
   AttentionGraphs graphs;
+  graphs.is_large = 2 * static_cast<double>(samples * context) * static_cast<double>(context * shape.width) >= kLargeOperations;
   graphs.forward = make();
   {
     Graph& graph = *graphs.forward;
@@ -194,10 +215,14 @@ AttentionGraphs AttentionGraphs::of(const AttentionShape& shape, int64_t samples
 
 Status AttentionGraphs::check(cudnnHandle_t handle) {
   for (const auto& graph : {forward, backward}) {
-    TRY(build(*graph, handle));
+    TRY(build(*graph, handle, is_large));
     if (handle == nullptr) continue;
     int64_t bytes = 0;
-    TRY(asked("ask how much attention needs", [&] { return graph->get_workspace_size(bytes); }));
+    TRY(asked("ask how much attention needs", [&] {
+      if (!is_large) return graph->get_workspace_size(bytes);
+      bytes = graph->get_autotune_workspace_size();
+      return fe::error_t{};
+    }));
     workspace = std::max(workspace, bytes);
   }
   return ok();

@@ -19,6 +19,8 @@ struct AttentionGraphs {
 
   std::shared_ptr<Graph> forward, backward;
   int64_t workspace = 0;  // of the larger
+  // Large ones have all their kernels made, to be timed; of others the first is good enough.
+  bool is_large = false;
 
   // Not built yet, for chips of the compute capability `chip`: 90. `device` tells of one that is not here.
   static AttentionGraphs of(const AttentionShape& shape, int64_t samples, int chip,

@@ -50,12 +50,14 @@ class GpuContest {
   Status round() {
     TRY(const double seconds, train(steps_));
     own_.push_back(static_cast<double>(steps_ * workload_.batch) / seconds);
+    tell("dtrain", own_.back());
     if (peer_ == nullptr) return ok();
-    for (const char* mode : kTorchModes) {
+    for (const std::string& mode : options_.torch_modes) {
       if (failures_.contains(mode)) continue;
       const auto rate = peer_->gpu_samples_per_second(spec_, mode, options_.seconds);
       if (rate.ok()) {
         rates_[mode].push_back(*rate);
+        tell("torch, " + mode, *rate);
       } else {
         failures_[mode] = rate.error().message + ": " + rate.error().hint;
         rates_.erase(mode);
@@ -82,6 +84,10 @@ class GpuContest {
   }
 
  private:
+  // As soon as it is known: PyTorch may compile for minutes.
+  void tell(const std::string& whose, double samples_per_second) const {
+    fmt::print(stderr, "{}: {} {:.0f} samples/s\n", workload_.name, whose, samples_per_second);
+  }
   // Seconds of so many steps, after as many others.
   Result<double> train(int64_t steps) {
     EngineSpec spec = spec_;

@@ -53,6 +53,7 @@ struct StepOptions {
   std::vector<std::string> names;  // workloads that begin so; none: all
   int rounds = 3;
   double seconds = 2;  // of each training, about
+  std::vector<std::string> torch_modes{std::begin(kTorchModes), std::end(kTorchModes)};  // on a GPU
 };
 
 // Medians of interleaved rounds, each thread count in turn; `said` hears of each workload as it is

@@ -367,6 +367,10 @@ void add_bench(CLI::App& program, const std::function<void(const Status&)>& end)
 #ifdef DTRAIN_CUDA
   std::string known_on_gpu;
   for (const Workload& each : gpu_step_workloads()) known_on_gpu += (known_on_gpu.empty() ? "" : ", ") + each.name;
+  step->add_option("--torch-modes", words->step.torch_modes, "with --gpu: how PyTorch runs")
+      ->delimiter(',')
+      ->capture_default_str()
+      ->check(CLI::IsMember(words->step.torch_modes));
   step->add_flag("--gpu", words->gpu, "on the first GPU: " + known_on_gpu);
 
   CLI::App* device = add("device", "What a step of GPT-2 consists of, on the first GPU");

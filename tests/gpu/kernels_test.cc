@@ -106,6 +106,48 @@ TEST_CASE("attention by the library") {
   check_attention<Bfloat16>({.context = 33, .heads = 2, .width = 32}, 3, By::Library);
   check_attention<Bfloat16>({.context = 70, .heads = 3, .width = 192}, 2, By::Library);
 }
+TEST_CASE("attention of a large batch by the library's fastest kernels is that of own kernels") {
+#ifdef DTRAIN_EMULATED_CUDA
+  tests::say_skipped("so much attention takes an emulation minutes");
+#else
+  const auto context = test_context();
+  if (!context) return;
+  const AttentionShape shape{.context = 1024, .heads = 12, .width = 768};
+  const int64_t samples = 16, rows = samples * shape.context, size = rows * shape.width;
+  if (context->fused_attention(shape, samples) == nullptr) return tests::say_skipped("cuDNN is not here");
+  Random random;
+  CAPTURE(random.seed);
+  Array<Bfloat16> qkv(*context, to<Bfloat16>(random.normal(3 * size))), dout(*context, to<Bfloat16>(random.normal(size)));
+  struct Answer {
+    std::vector<double> out, log_sums, dqkv;
+  };
+  const auto answer = [&](auto forward, auto backward) {
+    Array<Bfloat16> out(*context, static_cast<size_t>(size)), dqkv(*context, static_cast<size_t>(3 * size));
+    Array<float> log_sums(*context, static_cast<size_t>(rows * shape.heads));
+    forward(out.data(), log_sums.data());
+    backward(out.data(), log_sums.data(), dqkv.data());
+    return Answer{back(out.read()), back(log_sums.read()), back(dqkv.read())};
+  };
+  const cudaStream_t stream = context->stream();
+  Array<float> work(*context, static_cast<size_t>(rows * shape.heads));
+  const Answer own = answer(
+      [&](Bfloat16* out, float* log_sums) { attention(stream, shape, samples, qkv.data(), out, log_sums); },
+      [&](Bfloat16* out, float* log_sums, Bfloat16* dqkv) {
+        attention_backward(stream, shape, samples, qkv.data(), out, log_sums, dout.data(), dqkv, work.data());
+      });
+  const DeviceKernels<Bfloat16> kernels(*context);
+  for (int times = 0; times < 2; ++times) {  // the first time kernels are timed
+    const Answer library = answer(
+        [&](Bfloat16* out, float* log_sums) { kernels.attention(shape, samples, qkv.data(), out, log_sums); },
+        [&](Bfloat16* out, float* log_sums, Bfloat16* dqkv) {
+          kernels.attention_backward(shape, samples, qkv.data(), out, log_sums, dout.data(), dqkv);
+        });
+    check_close(library.out, own.out, kRounding<Bfloat16>);
+    check_close(library.log_sums, own.log_sums, kRounding<Bfloat16>);
+    check_close(library.dqkv, own.dqkv, 4 * kRounding<Bfloat16>);
+  }
+#endif
+}
 TEST_CASE("what the library does not take, own kernels do") {
   const auto context = test_context();
   if (!context) return;
@@ -152,6 +194,53 @@ TEST_CASE_TEMPLATE("layer norm of every width", T, float, double, Bfloat16) {
   check_layer_norm<T>(300, 64);  // more rows than a block has warps, and than there are partial sums of
 }
 
+template <class T>
+void check_convolution(const ConvShape& shape, int64_t blocks) {
+  const auto context = test_context();
+  if (!context) return;
+  CAPTURE(shape.in_channels);
+  CAPTURE(shape.out_channels);
+  CAPTURE(shape.kernel);
+  Random random;
+  CAPTURE(random.seed);
+  const int64_t filters_size = shape.out_channels * shape.in_channels * shape.kernel * shape.kernel;
+  const auto in = back(to<T>(random.normal(blocks * shape.in_size()))), filters = back(to<T>(random.normal(filters_size)));
+  auto dout = back(to<T>(random.normal(blocks * shape.dout_size())));
+  for (size_t at = 0; at < dout.size(); ++at) {
+    const int64_t pixel = static_cast<int64_t>(at) / kBlockImages;
+    const int64_t x = pixel % shape.dout_width() - shape.dout_padding, y = pixel / shape.dout_width() % shape.dout_height() - shape.dout_padding;
+    if (x < 0 || x >= shape.out_width() || y < 0 || y >= shape.out_height()) dout[at] = 0;
+  }
+  const auto sums_before = random.normal(filters_size + shape.out_channels);
+  std::vector<double> out(static_cast<size_t>(blocks * shape.out_size())), sums = sums_before;
+  const Kernels<double>& host = kernels<double>();
+  std::vector<double> room(static_cast<size_t>(host.filter_room(shape)));
+  for (int64_t block = 0; block < blocks; ++block) {
+    host.conv(shape, in.data() + block * shape.in_size(), host.ready_filters(shape, filters.data(), room.data()),
+              out.data() + block * shape.out_size());
+  }
+  host.conv_filter_gradient(shape, {&blocks, 1}, in.data(), dout.data(), sums.data(), true);
+  host.conv_bias_gradient(shape, {&blocks, 1}, dout.data(), sums.data() + filters_size, true);
+
+  const cudaStream_t stream = context->stream();
+  Array<T> d_in(*context, to<T>(in)), d_filters(*context, to<T>(filters)), d_dout(*context, to<T>(dout)), d_out(*context, out.size());
+  Array<Sum<T>> d_sums(*context, to<Sum<T>>(sums_before)), work(*context, static_cast<size_t>(conv_gradients_workspace(shape, blocks)));
+  conv(stream, shape, blocks, d_in.data(), d_filters.data(), d_out.data());
+  conv_gradients(stream, shape, blocks, d_in.data(), d_dout.data(), d_sums.data(), d_sums.data() + filters_size, true, work.data());
+  check_close(back(d_out.read()), out, kRounding<T>);
+  const auto sums_read = back(d_sums.read());
+  check_close(sums_read, sums, std::is_same_v<T, Bfloat16> ? kRounding<float> : kRounding<T>, static_cast<double>(blocks * shape.out_size()));
+}
+
+TEST_CASE_TEMPLATE("convolutions of every kernel, of few channels and of many", T, float, double, Bfloat16) {
+  check_convolution<T>({1, 6, 5, 12, 11, 0}, 2);
+  check_convolution<T>({6, 5, 5, 7, 9, 2}, 1);
+  check_convolution<T>({2, 3, 3, 4, 3, 1}, 3);
+  check_convolution<T>({3, 9, 1, 3, 12, 0}, 1);
+  check_convolution<T>({2, 2, 7, 8, 9, 3}, 1);
+  check_convolution<T>({130, 3, 3, 4, 5, 0}, 1);  // more channels than are there at once
+}
+
 // A [m][k], B [k][n]: rows of each, or columns, lie `ld` apart.
 struct Lying {
   int64_t m, n, k, lda, ldb, ldc;
@@ -159,8 +248,8 @@ struct Lying {
 };
 
 // Whole products, and the same in two, are what the sums of bf16 are.
-template <class Out>
-void check_cut(const Lying& at, bool onto) {
+template <class Out, class Parts>
+void check_parts(const Lying& at, bool onto, Parts parts_of) {
   const auto context = test_context();
   if (!context) return;
   CAPTURE(at.m);
@@ -191,11 +280,19 @@ void check_cut(const Lying& at, bool onto) {
   context->gemm().run(context->stream(), product);
   check_close(back(whole.read()), wanted, 2 * kRounding<Bfloat16>);
   product.c = parts.data();
-  const auto two = cut(product);
+  const auto two = parts_of(product);
   REQUIRE(two);
   context->gemm().run(context->stream(), two->first);
   context->gemm().run(context->stream(), two->second);
   check_close(back(parts.read()), wanted, 2 * kRounding<Bfloat16>);
+}
+template <class Out>
+void check_cut(const Lying& at, bool onto) {
+  check_parts<Out>(at, onto, [](const auto& product) { return cut(product); });
+}
+template <class Out>
+void check_halves(const Lying& at, bool onto, int64_t most) {
+  check_parts<Out>(at, onto, [most](const auto& product) { return halves(product, most); });
 }
 
 TEST_CASE("products of an odd vocabulary are the same in two") {
@@ -213,7 +310,64 @@ TEST_CASE("products are not cut where that is of no use, or not the same") {
   CHECK_FALSE(cut(P{.m = 9, .n = 75, .k = 17, .a = {a, 24, 1}, .b = {b, 80, 1}, .ldc = 80}));   // two of them
   CHECK_FALSE(cut(P{.m = 9, .n = 7, .k = 16, .a = {a, 16, 1}, .b = {b, 8, 1}, .ldc = 8}));      // nothing is whole
   CHECK_FALSE(cut(P{.m = 9, .n = 16, .k = 75, .a = {a, 80, 1}, .b = {b, 16, 1}, .ldc = 16, .add = true}));  // rounds twice
-  CHECK_FALSE(cut(P{.m = 9, .n = 75, .k = 16, .a = {a, 16, 1}, .b = {b, 80, 1}, .ldc = 80, .after = After::Relu}));
+  CHECK_FALSE(cut(P{.m = 9, .n = 75, .k = 16, .a = {a, 16, 1}, .b = {b, 80, 1}, .ldc = 80, .after = After::Gelu}));
+}
+
+TEST_CASE("products of matrices that reach too far are the same in halves") {
+  // The output, an operand's rows, its columns, and what is summed over.
+  check_halves<Bfloat16>({.m = 33, .n = 9, .k = 16, .lda = 16, .ldb = 16, .ldc = 64}, false, 1000);
+  check_halves<Bfloat16>({.m = 33, .n = 9, .k = 16, .lda = 64, .ldb = 16, .ldc = 16}, true, 1000);
+  check_halves<Bfloat16>({.m = 9, .n = 33, .k = 16, .lda = 16, .ldb = 64, .ldc = 64, .b_columns = true}, true, 1000);
+  check_halves<float>({.m = 9, .n = 16, .k = 33, .lda = 64, .ldb = 16, .ldc = 16, .a_columns = true}, false, 1000);
+  check_halves<float>({.m = 9, .n = 16, .k = 33, .lda = 64, .ldb = 64, .ldc = 16, .a_columns = true}, true, 1000);
+  using P = Product<Bfloat16, Bfloat16>;
+  const Bfloat16 *a = nullptr, *b = nullptr;
+  CHECK_FALSE(halves(P{.m = 33, .n = 9, .k = 16, .a = {a, 16, 1}, .b = {b, 16, 1}, .ldc = 16}, 1000));
+  CHECK_FALSE(halves(P{.m = 65536, .n = 32768, .k = 16, .a = {a, 16, 1}, .b = {b, 32768, 1}, .ldc = 32767}));
+  CHECK(halves(P{.m = 65536, .n = 32768, .k = 16, .a = {a, 16, 1}, .b = {b, 32768, 1}, .ldc = 32768}));
+}
+// 4.3 GB, through one column of which an emulation would take its time.
+TEST_CASE("a product reaches over more than 2^31 elements, and one sums over them") {
+#ifdef DTRAIN_EMULATED_CUDA
+  tests::say_skipped("so much memory is a real device's");
+#else
+  const auto context = test_context();
+  if (!context) return;
+  Random random;
+  CAPTURE(random.seed);
+  const int64_t m = 65536, ld = 32784;
+  for (const int64_t n : {1, 9, 16}) {
+    CAPTURE(n);
+    constexpr int64_t k = 16;
+    const auto x = back(to<Bfloat16>(random.normal(m * k))), w = back(to<Bfloat16>(random.normal(k * 16)));
+    Array<Bfloat16> d_x(*context, to<Bfloat16>(x)), d_w(*context, to<Bfloat16>(w));
+    Array<float> sums(*context, static_cast<size_t>(n * k));
+    DeviceMemory<Bfloat16> far(m * ld);
+    context->gemm().run(context->stream(), Product<Bfloat16, Bfloat16>{.m = m, .n = n, .k = k, .a = {d_x.data(), k, 1},
+                                                                       .b = {d_w.data(), 16, 1}, .c = far.data(), .ldc = ld});
+    context->gemm().run(context->stream(), Product<Bfloat16, float>{.m = n, .n = k, .k = m, .a = {far.data(), 1, ld},
+                                                                    .b = {d_x.data(), k, 1}, .c = sums.data(), .ldc = k});
+    std::vector<Bfloat16> read(static_cast<size_t>(m * n));
+    context->device().check(cudaMemcpy2DAsync(read.data(), static_cast<size_t>(n) * sizeof(Bfloat16), far.data(),
+                                              static_cast<size_t>(ld) * sizeof(Bfloat16), static_cast<size_t>(n) * sizeof(Bfloat16),
+                                              static_cast<size_t>(m), cudaMemcpyDeviceToHost, context->stream()),
+                            "copy columns");
+    finish(*context);
+    const auto y = back(read);
+    std::vector<double> wanted(y.size()), wanted_sums(static_cast<size_t>(n * k));
+    for (int64_t row = 0; row < m; ++row) {
+      for (int64_t column = 0; column < n; ++column) {
+        const auto at = static_cast<size_t>(row * n + column);
+        for (int64_t i = 0; i < k; ++i) {
+          wanted[at] += x[static_cast<size_t>(row * k + i)] * w[static_cast<size_t>(i * 16 + column)];
+          wanted_sums[static_cast<size_t>(column * k + i)] += y[at] * x[static_cast<size_t>(row * k + i)];
+        }
+      }
+    }
+    check_close(y, wanted, 2 * kRounding<Bfloat16>);
+    check_close(back(sums.read()), wanted_sums, kRounding<float>, 1000);
+  }
+#endif
 }
 
 template <class T>
@@ -285,6 +439,9 @@ TEST_CASE_TEMPLATE("the loss of few classes and of many, whole and in slices", T
   check_loss<T>(5, 1, 8, 1);
   check_loss<T>(3, 301, 320, 1);
   check_loss<T>(2, 6000, 6016, 1);
+  check_loss<T>(3, 4097, 4097, 1);    // rows that are not aligned
+  check_loss<T>(3, 9001, 9024, 1);
+  check_loss<T>(1, 66000, 66048, 1);  // more than threads keep
   check_loss<T>(9, 300, 152, 2);
   check_loss<T>(9, 301, 128, 3);
 }

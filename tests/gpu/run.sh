@@ -46,7 +46,7 @@ import ctypes
 for name in "libcuda.so.1", "libcublasLt.so.13", "libcudnn.so.9", "libnccl.so.2":
     try:
         ctypes.CDLL(name)
-        print(name, next(line.split()[-1] for line in open("/proc/self/maps") if line.rstrip().split("/")[-1].startswith(name)))
+        print(next(line.split()[-1] for line in open("/proc/self/maps") if "/" + name.split(".so")[0] + ".so" in line))
     except OSError as why:
         print(name, "MISSING:", why)'
 }
@@ -71,7 +71,7 @@ check() {
   local each pids=()
   for each in tests/gpu/*_test.cc; do
     each=$(basename "$each" _test.cc)
-    [[ $each == emulated_device ]] && continue
+    "$programs/gpu_tests" --list-test-cases "-sf=*/${each}_test.cc" | grep -q ' filters: 0$' && continue  # of the emulation
     within 50 "$programs/gpu_tests" --duration "-sf=*/${each}_test.cc" >"build/gpu-tests/$each.txt" 2>&1 &
     pids+=($!)
   done
@@ -86,7 +86,8 @@ check() {
 sanitize() {
   local tool
   for tool in memcheck racecheck; do
-    within 80 compute-sanitizer --tool "$tool" --error-exitcode 1 --print-limit 20 "$programs/gpu_tests" "-sf=*/kernels_test.cc" || failed=1
+    # cuDNN's kernels wait for each other in ways that it takes for races.
+    within 80 compute-sanitizer --tool "$tool" --kernel-name-exclude kernel_substring=cudnn --error-exitcode 1 --print-limit 20 "$programs/gpu_tests" "-sf=*/kernels_test.cc" || failed=1
   done
 }
 # Past the first steps, in which products are planned.

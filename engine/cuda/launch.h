@@ -31,6 +31,18 @@ void launch(cudaStream_t stream, dim3 grid, dim3 block, size_t shared_bytes, voi
   static_cast<void>(cudaLaunchKernelEx(&config, kernel, static_cast<P>(args)...));
 }
 
+// Whether blocks of it may have so much shared memory: more than 48 KiB has to be asked for, and not every chip has it.
+template <class... P>
+bool may_share(void (*kernel)(P...), size_t bytes) {
+  if (bytes <= 48 << 10) return true;
+  const bool allowed =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)) == cudaSuccess &&
+      // Of what serves both, the cache gets the rest: else a multiprocessor might have room for one block alone.
+      cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared) == cudaSuccess;
+  if (!allowed) cudaGetLastError();  // done without
+  return allowed;
+}
+
 // The block's memory of the size that its launch asked for.
 template <class T>
 __device__ T* shared_memory() {
@@ -88,6 +100,11 @@ struct Held {
 template <int N, class T>
 __device__ Held<T, N> hold(const T* from) {
   return {load<Held<T, N>::kWords>(reinterpret_cast<const uint32_t*>(from))};
+}
+
+template <class T, int N>
+__device__ void keep(T* to, const Held<T, N>& pack) {
+  store(reinterpret_cast<uint32_t*>(to), pack.words);
 }
 
 // Whether rows of n, and all of these pointers, can be read in whole packs.

@@ -30,28 +30,35 @@ template <class S>
 struct Exponentials {
   S most, sum;
 };
-template <class S>
-__device__ Exponentials<S> joined(Exponentials<S> a, Exponentials<S> b) {
+template <class T>
+__device__ Exponentials<Sum<T>> joined(Exponentials<Sum<T>> a, Exponentials<Sum<T>> b) {
+  using S = Sum<T>;
   const S most = a.most > b.most ? a.most : b.most;
   // Of nothing yet the sum is 0, and minus infinity less itself is no number.
-  const S from_a = a.sum == S(0) ? S(0) : a.sum * exp(a.most - most);
-  const S from_b = b.sum == S(0) ? S(0) : b.sum * exp(b.most - most);
+  const S from_a = a.sum == S(0) ? S(0) : a.sum * exponential<T>(a.most - most);
+  const S from_b = b.sum == S(0) ? S(0) : b.sum * exponential<T>(b.most - most);
   return {most, from_a + from_b};
 }
-template <class S>
-__device__ Exponentials<S> block_exponentials(Exponentials<S> mine) {
-  __shared__ S most[kWarp], sums[kWarp];
+template <class T>
+__device__ Exponentials<Sum<T>> warp_exponentials(Exponentials<Sum<T>> mine) {
   for (int mask = kWarp / 2; mask > 0; mask /= 2) {
-    mine = joined(mine, {__shfl_xor_sync(0xffffffff, mine.most, mask), __shfl_xor_sync(0xffffffff, mine.sum, mask)});
+    mine = joined<T>(mine, {__shfl_xor_sync(0xffffffff, mine.most, mask), __shfl_xor_sync(0xffffffff, mine.sum, mask)});
   }
+  return mine;
+}
+template <class T>
+__device__ Exponentials<Sum<T>> block_exponentials(Exponentials<Sum<T>> mine) {
+  using S = Sum<T>;
+  __shared__ S most[kWarp], sums[kWarp];
   const unsigned warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp, warps = blockDim.x / kWarp;
+  mine = warp_exponentials<T>(mine);
   if (lane == 0) {
     most[warp] = mine.most;
     sums[warp] = mine.sum;
   }
   __syncthreads();
-  Exponentials<S> all{most[0], sums[0]};
-  for (unsigned i = 1; i < warps; ++i) all = joined(all, {most[i], sums[i]});
+  const Exponentials<S> of_lane = lane < warps ? Exponentials<S>{most[lane], sums[lane]} : Exponentials<S>{-INFINITY, 0};
+  const Exponentials<S> all = warp_exponentials<T>(of_lane);
   __syncthreads();
   return all;
 }
@@ -78,7 +85,7 @@ __device__ Exponentials<Sum<T>> exponentials_of(const T* row, int64_t n) {
     take(load<N>(row + i), N);
   }
   for (int64_t i = whole + threadIdx.x; i < n; i += blockDim.x) take(row + i, 1);
-  return block_exponentials<S>({most, sum});
+  return block_exponentials<T>({most, sum});
 }
 
 // logit -> exp(logit - log_sum) - (1 at the label); zeros beyond n.
@@ -118,56 +125,66 @@ __global__ void __launch_bounds__(kMostThreads) softmax_cross_entropy_kernel(int
   become_gradients(at, n, ld, label, all.most + log_of_sum);
 }
 
-// The same for rows of many logits, which a thread keeps some packs of: they are read once.
-constexpr int kPacksOfThread = 8;
+// The same for rows of many logits, which are read once, into shared memory, so that two rows are worked on side by side:
+// while one is on its way the other is computed. A thread reads there what it has written itself.
+constexpr unsigned kHoldingThreads = 512;
+constexpr int kPacksAtOnce = 8;
 template <class T>
-__global__ void __launch_bounds__(kMostThreads) softmax_cross_entropy_packs_kernel(int n, int ld, const int32_t* labels, T* logits,
-                                                                                   double* losses, int32_t* right) {
+__global__ void __launch_bounds__(kHoldingThreads, 2) softmax_cross_entropy_held_kernel(int n, int ld, const int32_t* labels, T* logits,
+                                                                                        double* losses, int32_t* right) {
   using S = Sum<T>;
-  constexpr int N = kPack<T>;
+  constexpr int N = kPack<T>, kStep = static_cast<int>(kHoldingThreads) * N;
   const int64_t row = blockIdx.x;
   T* at = logits + row * ld;
+  T* const kept = shared_memory<T>();
   const int32_t label = labels[row];
   const S of_label = wide(at[label]);
-  const int begin = static_cast<int>(threadIdx.x) * N, step = static_cast<int>(blockDim.x) * N;
-  Held<T, N> packs[kPacksOfThread] = {};
+  const int begin = static_cast<int>(threadIdx.x) * N;
+  // visit(value) for those of a pack that are of the row.
+  const auto for_each = [n](const Held<T, N>& pack, int first, auto visit) {
 #pragma unroll
-  for (int c = 0; c < kPacksOfThread; ++c) {
-    const int first = begin + c * step;
-    if (first < n) packs[c] = hold<N>(at + first);
-  }
-  // visit(value) for those of the packs that are of the row.
-  const auto for_each = [&](auto visit) {
-#pragma unroll
-    for (int c = 0; c < kPacksOfThread; ++c) {
-      const int left = n - begin - c * step;
-#pragma unroll
-      for (int k = 0; k < N; ++k) {
-        if (left >= N || k < left) visit(packs[c][k]);
-      }
+    for (int k = 0; k < N; ++k) {
+      if (first + N <= n || first + k < n) visit(pack[k]);
     }
   };
   S most = -INFINITY, sum = 0;
-  for_each([&](S value) { most = fmax(value, most); });
-  for_each([&](S value) { sum += exponential<T>(value - most); });
-  const Exponentials<S> all = block_exponentials<S>({most, sum});  // with a barrier: the label's logit was read
+  for (int some = begin; some < n; some += kPacksAtOnce * kStep) {
+    Held<T, N> packs[kPacksAtOnce] = {};
+#pragma unroll
+    for (int c = 0; c < kPacksAtOnce; ++c) {
+      if (some + c * kStep < n) packs[c] = hold<N>(at + some + c * kStep);
+    }
+#pragma unroll
+    for (int c = 0; c < kPacksAtOnce; ++c) {
+      const int first = some + c * kStep;
+      if (first >= n) continue;
+      keep(kept + first, packs[c]);
+      for_each(packs[c], first, [&](S value) { most = fmax(value, most); });
+    }
+  }
+#pragma unroll 4
+  for (int first = begin; first < n; first += kStep) {
+    for_each(hold<N>(kept + first), first, [&](S value) { sum += exponential<T>(value - most); });
+  }
+  const Exponentials<S> all = block_exponentials<T>({most, sum});  // with a barrier: the label's logit was read
   const S log_of_sum = log(all.sum), log_sum = all.most + log_of_sum;
   if (threadIdx.x == 0) {
     losses[row] = static_cast<double>(log_of_sum) + static_cast<double>(all.most - of_label);
     right[row] = of_label == all.most ? 1 : 0;
   }
+#pragma unroll 4
+  for (int first = begin; first < ld; first += kStep) {
+    Pack<T, N> gradients = {};
+    if (first < n) {
+      const auto pack = hold<N>(kept + first);
 #pragma unroll
-  for (int c = 0; c < kPacksOfThread; ++c) {
-    const int first = begin + c * step;
-    if (first >= ld) continue;
-    Pack<T, N> gradients;
+      for (int k = 0; k < N; ++k) gradients[k] = static_cast<T>(exponential<T>(pack[k] - log_sum));
+      if (first + N > n || (label >= first && label < first + N)) {
 #pragma unroll
-    for (int k = 0; k < N; ++k) gradients[k] = static_cast<T>(exponential<T>(packs[c][k] - log_sum));
-    if (first + N > n || (label >= first && label < first + N)) {
-#pragma unroll
-      for (int k = 0; k < N; ++k) {
-        if (first + k == label) gradients[k] = static_cast<T>(exponential<T>(packs[c][k] - log_sum) - S(1));
-        if (first + k >= n) gradients[k] = static_cast<T>(S(0));
+        for (int k = 0; k < N; ++k) {
+          if (first + k == label) gradients[k] = static_cast<T>(exponential<T>(pack[k] - log_sum) - S(1));
+          if (first + k >= n) gradients[k] = static_cast<T>(S(0));
+        }
       }
     }
     store(at + first, gradients);
@@ -229,10 +246,9 @@ __global__ void __launch_bounds__(kMostThreads) add_totals_kernel(int64_t rows, 
 template <class T>
 void softmax_cross_entropy(cudaStream_t stream, int64_t rows, int64_t n, int64_t ld, const int32_t* labels, T* logits,
                            double* losses, int32_t* right) {
-  constexpr int64_t kOfThread = int64_t{kPacksOfThread} * kPack<T>;
-  if (n >= 4096 && ld <= kMostThreads * kOfThread && takes_packs<T>(ld, logits)) {
-    const unsigned threads = blocks_for(ld, kOfThread * kWarp) * kWarp;
-    return launch(stream, static_cast<unsigned>(rows), threads, 0, &softmax_cross_entropy_packs_kernel<T>, n, ld, labels,
+  const auto bytes = static_cast<size_t>(ld) * sizeof(T);
+  if (n >= 4096 && bytes <= INT32_MAX && takes_packs<T>(ld, logits) && may_share(&softmax_cross_entropy_held_kernel<T>, bytes)) {
+    return launch(stream, static_cast<unsigned>(rows), kHoldingThreads, bytes, &softmax_cross_entropy_held_kernel<T>, n, ld, labels,
                   logits, losses, right);
   }
   launch(stream, static_cast<unsigned>(rows), threads_for(n), 0, &softmax_cross_entropy_kernel<T>, n, ld, labels,

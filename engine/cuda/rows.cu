@@ -118,7 +118,7 @@ constexpr int kColumnRows = 8;  // rows of a block that are read side by side
 
 // N columns of each thread; out [gridDim.y][n].
 template <class T, int N>
-__global__ void sum_rows_kernel(int64_t rows, int64_t n, const T* x, Sum<T>* out, bool add) {
+__global__ void sum_rows_kernel(int64_t rows, int64_t n, const T* x, Sum<T>* out) {
   __shared__ Sum<T> sums[kColumnRows][N][kWarp];
   const int64_t column = (static_cast<int64_t>(blockIdx.x) * kWarp + threadIdx.x) * N;
   Sum<T> sum[N] = {};
@@ -136,18 +136,39 @@ __global__ void sum_rows_kernel(int64_t rows, int64_t n, const T* x, Sum<T>* out
   out += blockIdx.y * n + column;
   for (int k = 0; k < N; ++k) {
     for (int i = 1; i < kColumnRows; ++i) sum[k] += sums[i][k][threadIdx.x];
-    out[k] = add ? out[k] + sum[k] : sum[k];
+    out[k] = sum[k];
   }
 }
 
 template <class T, int N>
-void sum_columns(cudaStream_t stream, int64_t parts, int64_t rows, int64_t n, const T* x, Sum<T>* out, bool add) {
+void sum_columns(cudaStream_t stream, int64_t parts, int64_t rows, int64_t n, const T* x, Sum<T>* out) {
   launch(stream, dim3(blocks_for(n, kWarp * N), static_cast<unsigned>(parts)), dim3(kWarp, kColumnRows), 0,
-         &sum_rows_kernel<T, N>, rows, n, x, out, add);
+         &sum_rows_kernel<T, N>, rows, n, x, out);
+}
+
+// Of `count` partial sums of each of n columns, and of others kPartialRows of them further on, to `second`. Warps of
+// a block first go along rows, then each has a column.
+template <class S>
+__global__ void __launch_bounds__(kWarp * kWarp) sum_partial_kernel(int64_t count, int64_t n, const S* partial, S* first, S* second, bool add) {
+  __shared__ S sums[kWarp][kWarp + 1];
+  const int64_t begin = static_cast<int64_t>(blockIdx.x) * kWarp, column = begin + threadIdx.x;
+  partial += blockIdx.y * kPartialRows * n;
+  S sum = 0;
+  if (column < n) {
+#pragma unroll 4
+    for (int64_t row = threadIdx.y; row < count; row += kWarp) sum += partial[row * n + column];
+  }
+  sums[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  sum = warp_sum(sums[threadIdx.x][threadIdx.y]);
+  if (threadIdx.x != 0 || begin + threadIdx.y >= n) return;
+  S* const to = (blockIdx.y == 0 ? first : second) + begin + threadIdx.y;
+  *to = add ? *to + sum : sum;
 }
 template <class S>
-void sum_partial(cudaStream_t stream, int64_t count, int64_t n, const S* partial, S* out, bool add) {
-  sum_columns<S, 1>(stream, 1, count, n, partial, out, add);
+void sum_partial(cudaStream_t stream, int64_t count, int64_t n, const S* partial, S* first, S* second, bool add) {
+  launch(stream, dim3(blocks_for(n, kWarp), second == nullptr ? 1 : 2), dim3(kWarp, kWarp), 0, &sum_partial_kernel<S>, count, n, partial,
+         first, second, add);
 }
 
 // ---- layer norm: a warp for each row
@@ -399,11 +420,11 @@ template <class T>
 void sum_rows(cudaStream_t stream, int64_t rows, int64_t n, const T* x, Sum<T>* out, bool add, Sum<T>* work) {
   const int64_t parts = std::min(kPartialRows, std::max<int64_t>(1, (rows + kColumnRows - 1) / kColumnRows));
   if (takes_packs<T>(n, x)) {
-    sum_columns<T, kPack<T>>(stream, parts, rows, n, x, work, false);
+    sum_columns<T, kPack<T>>(stream, parts, rows, n, x, work);
   } else {
-    sum_columns<T, 1>(stream, parts, rows, n, x, work, false);
+    sum_columns<T, 1>(stream, parts, rows, n, x, work);
   }
-  sum_partial(stream, parts, n, work, out, add);
+  sum_partial<Sum<T>>(stream, parts, n, work, out, nullptr, add);
 }
 
 template <class T>
@@ -446,8 +467,7 @@ void layer_norm_backward(cudaStream_t stream, int64_t rows, int64_t n, const T* 
     launch(stream, dim3(blocks_for(n, 128), parts), 128u, 0, &layer_norm_columns_kernel<T>, rows, n, x, mean, rstd, dy,
            work);
   }
-  sum_partial(stream, parts, n, work, dgain, add);
-  sum_partial(stream, parts, n, work + kPartialRows * n, dbias, add);
+  sum_partial(stream, parts, n, work, dgain, dbias, add);
 }
 
 #define DTRAIN_ROWS(T)                                                                                              \

@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <memory>
 #include <random>
+#include <map>
+#include <mutex>
 #include <vector>
 
 #include "cuda_runtime.h"
@@ -213,6 +215,8 @@ Engine& engine() {
 Engine& Engine::current() { return engine(); }
 
 std::atomic<int64_t> launch_count = 0;
+std::mutex allowed_mutex;
+std::map<const void*, size_t> allowed;  // bytes of shared memory, by kernel
 
 }  // namespace
 
@@ -234,14 +238,28 @@ void exchange_bytes(void* value, size_t bytes, int from) {
   std::memcpy(value, slots.values.data() + static_cast<size_t>(from) * 8, bytes);
 }
 
-// The limits of compute capability 9.0, and what a block gets without asking for more.
+// Of compute capability 9.0 these are the limits, and what a block gets without asking for more.
+constexpr size_t kMostShared = 227 << 10, kSharedUnasked = 48 << 10;
+
+size_t shared_allowed(const void* kernel) {
+  const std::lock_guard lock(allowed_mutex);
+  const auto found = allowed.find(kernel);
+  return found == allowed.end() ? kSharedUnasked : found->second;
+}
+cudaError_t allow_shared(const void* kernel, int bytes) {
+  if (bytes < 0 || static_cast<size_t>(bytes) > kMostShared) return failed(cudaErrorInvalidValue);
+  const std::lock_guard lock(allowed_mutex);
+  allowed[kernel] = std::max(kSharedUnasked, static_cast<size_t>(bytes));
+  return cudaSuccess;
+}
+
 cudaError_t check(const Launch& launch) {
   const dim3 &grid = launch.grid, &block = launch.block;
   const uint64_t threads = uint64_t{block.x} * block.y * block.z;
   if (threads == 0 || threads > 1024 || block.z > 64) return failed(cudaErrorInvalidConfiguration);
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return failed(cudaErrorInvalidConfiguration);
   if (grid.x > INT32_MAX || grid.y > 65535 || grid.z > 65535) return failed(cudaErrorInvalidConfiguration);
-  return launch.shared_bytes > (48 << 10) ? failed(cudaErrorInvalidValue) : cudaSuccess;
+  return launch.shared_bytes > launch.shared_allowed ? failed(cudaErrorInvalidValue) : cudaSuccess;
 }
 
 void run(const Launch& launch, const std::function<void()>& kernel) {

@@ -104,11 +104,22 @@ cudaError_t call(Stream* of_kernel = nullptr);
 // The same of one that is made again and again until something is done.
 cudaError_t repeated_call();
 cudaError_t check(const Launch& launch);
+// What blocks of a kernel may have of shared memory.
+size_t shared_allowed(const void* kernel);
+cudaError_t allow_shared(const void* kernel, int bytes);
 }  // namespace emulated
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8, cudaFuncAttributePreferredSharedMemoryCarveout = 9 };
+inline constexpr int cudaSharedmemCarveoutMaxShared = 100;
+template <class... P>
+cudaError_t cudaFuncSetAttribute(void (*kernel)(P...), cudaFuncAttribute attribute, int bytes) {
+  const cudaError_t error = emulated::call();
+  return error == cudaSuccess && attribute == cudaFuncAttributeMaxDynamicSharedMemorySize ? emulated::allow_shared(reinterpret_cast<const void*>(kernel), bytes) : error;
+}
 template <class... P, class... A>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(P...), A... args) {
   if (const cudaError_t error = emulated::call(config->stream); error != cudaSuccess) return error;
-  const emulated::Launch launch{config->gridDim, config->blockDim, config->dynamicSmemBytes};
+  const emulated::Launch launch{config->gridDim, config->blockDim, config->dynamicSmemBytes,
+                               emulated::shared_allowed(reinterpret_cast<const void*>(kernel))};
   if (const cudaError_t error = emulated::check(launch); error != cudaSuccess) return error;
   emulated::enqueue(config->stream, [=] {
     emulated::run(launch, [=] { kernel(static_cast<P>(args)...); });

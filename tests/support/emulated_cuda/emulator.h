@@ -39,7 +39,7 @@ void* shared_memory();
 
 struct Launch {
   dim3 grid, block;
-  size_t shared_bytes = 0;
+  size_t shared_bytes = 0, shared_allowed = 0;
 };
 void run(const Launch& launch, const std::function<void()>& kernel);
 

@@ -67,14 +67,46 @@ FreeHost whole(const FreeHost& free) {
   return empty;
 }
 
-// Where the gang would go were its hosts empty, on those that are nearest to it.
-std::optional<std::vector<Seat>> future_seats(const Model& model, const Experiment& head) {
+// When it is over at the latest, by its max-duration. 0: nobody knows.
+TimeMs end_of(const Experiment& experiment) {
+  const int64_t max_ms = experiment.spec().max_duration_ms;
+  if (max_ms == 0 || experiment.run_since_ms == 0) return 0;
+  return experiment.run_since_ms + max_ms + experiment.spec().stop_grace_ms;
+}
+
+// visit(experiment, seat) for all that is taken of a host.
+template <class Visit>
+void for_seats(const Model& model, const HostId& host, Visit visit) {
+  const auto seated = model.seated.find(host);
+  if (seated == model.seated.end()) return;
+  for (const ExperimentId& id : seated->second) {
+    const Experiment& experiment = model.experiments.at(id);
+    for (const Replica& replica : experiment.replicas) {
+      if (replica.seat.host == host && holds_seat(experiment, replica)) visit(experiment, replica.seat);
+    }
+  }
+}
+
+// What of a host is free once all has ended whose end is known.
+FreeHost in_time(const Model& model, const FreeHost& free) {
+  FreeHosts rest;
+  rest.put(whole(free));
+  for_seats(model, free.host->id, [&](const Experiment& experiment, const Seat& seat) {
+    if (end_of(experiment) == 0) rest.take(seat);
+  });
+  return *rest.find(free.host->id);
+}
+
+// Where the gang would go were its hosts as empty as that, on those that are nearest to it; of the first `most` hosts.
+template <class Emptied>
+std::optional<std::vector<Seat>> future_seats(const Model& model, const Experiment& head, size_t most, Emptied emptied) {
   const std::vector<const FreeHost*> hosts = freest_first(model.free);
   const Choice choice = choice_of(model, head);
   FreeHosts pool;
   size_t taken = 0;
-  for (size_t size = 1; taken < hosts.size(); size *= 2) {
-    for (; taken < std::min(size, hosts.size()); ++taken) pool.put(whole(*hosts[taken]));
+  most = std::min(most, hosts.size());
+  for (size_t size = 1; taken < most; size *= 2) {
+    for (; taken < std::min(size, most); ++taken) pool.put(emptied(*hosts[taken]));
     if (auto seats = fit(head.id, head.spec(), pool, choice)) return seats;
   }
   const double stretch = stretch_needed(head.id, head.spec(), pool, choice);
@@ -101,25 +133,32 @@ bool suffices(const Room& room) {
 // 0: nobody knows.
 TimeMs enough_by(const Model& model, const HostId& host, Room room, TimeMs now) {
   if (suffices(room)) return now;
-  std::vector<std::pair<TimeMs, const Experiment*>> ends;
-  const auto seated = model.seated.find(host);
-  if (seated == model.seated.end()) return 0;
-  for (const ExperimentId& id : seated->second) {
-    const Experiment& experiment = model.experiments.at(id);
-    const int64_t max_ms = experiment.spec().max_duration_ms;
-    if (max_ms == 0 || experiment.run_since_ms == 0) continue;
-    ends.emplace_back(experiment.run_since_ms + max_ms + experiment.spec().stop_grace_ms,
-                      &experiment);
-  }
+  std::vector<std::pair<TimeMs, const Seat*>> ends;
+  for_seats(model, host, [&](const Experiment& experiment, const Seat& seat) {
+    if (const TimeMs end_ms = end_of(experiment); end_ms != 0) ends.emplace_back(end_ms, &seat);
+  });
   std::sort(ends.begin(), ends.end(),
             [](const auto& a, const auto& b) { return a.first < b.first; });
-  for (const auto& [end_ms, experiment] : ends) {
-    for (const Replica& replica : experiment->replicas) {
-      if (replica.seat.host == host && holds_seat(*experiment, replica)) add(room, replica.seat, 1);
-    }
+  for (const auto& [end_ms, seat] : ends) {
+    add(room, *seat, 1);
     if (suffices(room)) return end_ms;
   }
   return 0;
+}
+
+Reservation reservation_of(const Model& model, const Experiment& head, const std::vector<Seat>& seats, TimeMs now) {
+  Reservation reservation{head.id, {}, now};
+  for (const Seat& seat : seats) {
+    const auto [place, fresh] = reservation.others_may_use.try_emplace(seat.host);
+    if (fresh) place->second = room_of(*model.free.find(seat.host));
+    add(place->second, seat, -1);
+  }
+  for (const auto& [host, room] : reservation.others_may_use) {
+    const TimeMs by_ms = enough_by(model, host, room, now);
+    const bool known = by_ms != 0 && reservation.starts_ms != 0;
+    reservation.starts_ms = known ? std::max(reservation.starts_ms, by_ms) : 0;
+  }
+  return reservation;
 }
 
 }  // namespace
@@ -134,8 +173,8 @@ std::string lane_of(const Experiment& experiment) {
   std::string lane = experiment.submission->host;
   for (const HostId& host : experiment.excluded_hosts) lane += fmt::format("-{}", host.hex);
   for (const HostId& host : unfit_hosts(experiment)) lane += fmt::format("!{}", host.hex);
-  lane += fmt::format("|{}{}{}", spec.max_duration_ms, spec.hard_cpus ? "c" : "",
-                      spec.hard_memory ? "m" : "");
+  lane += fmt::format("|{}{}{}{}", spec.max_duration_ms + spec.stop_grace_ms, spec.has_build() ? "b" : "",
+                      spec.hard_cpus ? "c" : "", spec.hard_memory ? "m" : "");
   for (const RoleSpec& role : spec.roles) {
     lane += fmt::format("|{}x{},{},{}", role.count, role.resources.cpus,
                         role.resources.memory_bytes, role.resources.gpus);
@@ -155,20 +194,16 @@ void leave(Queue& queue, const Experiment& experiment) {
 }
 
 std::optional<Reservation> reserve(const Model& model, const Experiment& head, TimeMs now) {
-  const auto seats = future_seats(model, head);
+  constexpr size_t kAll = SIZE_MAX, kLooks = 64;  // the second is asked of whatever runs there
+  const auto seats = future_seats(model, head, kAll, [](const FreeHost& free) { return whole(free); });
   if (!seats) return std::nullopt;
-  Reservation reservation{head.id, {}, now};
-  for (const Seat& seat : *seats) {
-    const auto [place, fresh] = reservation.others_may_use.try_emplace(seat.host);
-    if (fresh) place->second = room_of(*model.free.find(seat.host));
-    add(place->second, seat, -1);
-  }
-  for (const auto& [host, room] : reservation.others_may_use) {
-    const TimeMs by_ms = enough_by(model, host, room, now);
-    const bool known = by_ms != 0 && reservation.starts_ms != 0;
-    reservation.starts_ms = known ? std::max(reservation.starts_ms, by_ms) : 0;
-  }
-  return reservation;
+  Reservation nearest = reservation_of(model, head, *seats, now);
+  if (nearest.starts_ms != 0) return nearest;
+  // What runs there may never end: rather where the room is that is known to come, or the gang could wait for ever.
+  const auto in_known_time = future_seats(model, head, kLooks, [&](const FreeHost& free) { return in_time(model, free); });
+  if (!in_known_time) return nearest;
+  Reservation certain = reservation_of(model, head, *in_known_time, now);
+  return certain.starts_ms != 0 ? certain : nearest;
 }
 
 std::optional<PlacingPass::Found> PlacingPass::next() {
@@ -198,8 +233,9 @@ std::optional<Placed> PlacingPass::try_place(const Experiment& experiment,
   size_t readmitted = 0;
   if (!experiment.excluded_hosts.empty()) readmitted = prospect_of(experiment, lane).readmitted;
   Choice choice = choice_with(experiment, readmitted);
+  // How long a build takes nobody knows.
   const bool over_before = reservation_ && reservation_->starts_ms != 0 &&
-                           spec.max_duration_ms > 0 &&
+                           spec.max_duration_ms > 0 && !spec.has_build() &&
                            now_ + spec.max_duration_ms + spec.stop_grace_ms <= reservation_->starts_ms;
   if (reservation_ && !over_before) choice.kept_free = &reservation_->others_may_use;
   Placed placed;

@@ -3,7 +3,8 @@
 // Higher priority first (0 to 100), then the order of submission. A set has at most `concurrency`
 // members placed at once; the others are CREATED and not in the queue. The first gang in order that
 // does not fit, but could, keeps concrete hosts free (backfill): others go ahead of it only on what
-// it does not need, or when their max-duration ends before it could start.
+// it does not need, or when their max-duration ends before it could start. It keeps the freest hosts that will be free at
+// a known time, or where nobody knows of any the freest.
 //
 // Hosts where an experiment's starts failed are excluded for it only as long as the others that are
 // here could take it. When they could not, those that failed longest ago are tried again: what was

@@ -160,6 +160,70 @@ TEST_CASE("the reservation: concrete hosts, and when it starts") {
   CHECK(reservation->starts_ms == 1'000 + 100'000 + 10'000);
 }
 
+TEST_CASE("the reservation is where the room is known to come, not where what runs may never end") {
+  Cluster cluster;
+  cluster.host("n1", 16, 4);
+  cluster.host("n2", 16, 4);
+  const auto endless = cluster.submit(1), ends = cluster.submit(4, 50, 100'000);
+  cluster.pass();
+  const HostId of_endless = cluster.model.experiments.at(endless).replicas[0].seat.host;
+  const HostId of_ends = cluster.model.experiments.at(ends).replicas[0].seat.host;
+  REQUIRE(!(of_endless == of_ends));
+  cluster.start(endless, 1'000);
+  cluster.start(ends, 1'000);
+  const auto head = cluster.submit(4);
+  const auto reservation = reserve(cluster.model, cluster.model.experiments.at(head), 2'000);
+  REQUIRE(reservation.has_value());
+  CHECK(reservation->others_may_use.contains(of_ends));
+  CHECK(reservation->starts_ms == 1'000 + 100'000 + 10'000);
+  // Meanwhile others may have what it does not need.
+  const auto small = cluster.submit(1);
+  cluster.pass();
+  CHECK(cluster.is_placed(small));
+  CHECK(cluster.model.experiments.at(small).replicas[0].seat.host == of_endless);
+}
+
+TEST_CASE("what runs beside is not waited for where the rest is enough") {
+  Cluster cluster;
+  cluster.host("n1", 16, 4);
+  cluster.host("n2", 16, 4);
+  const auto endless = cluster.submit(2), ends = cluster.submit(2, 50, 100'000), beside = cluster.submit(1);
+  cluster.pass();
+  for (const auto& id : {endless, ends, beside}) cluster.start(id, 1'000);
+  const HostId full = cluster.model.experiments.at(endless).replicas[0].seat.host;
+  REQUIRE(cluster.model.experiments.at(ends).replicas[0].seat.host == full);
+  const auto endless_too = cluster.submit(2);
+  cluster.pass();
+  cluster.start(endless_too, 1'000);
+  const auto head = cluster.submit(2);
+  const auto reservation = reserve(cluster.model, cluster.model.experiments.at(head), 2'000);
+  REQUIRE(reservation.has_value());
+  CHECK(reservation->others_may_use.contains(full));
+  CHECK(reservation->starts_ms == 1'000 + 100'000 + 10'000);
+}
+
+TEST_CASE("who must build first does not go ahead by its max-duration, for nobody knows how long that takes") {
+  for (const bool builds : {false, true}) {
+    CAPTURE(builds);
+    Cluster cluster;
+    cluster.host("n1", 16, 4);
+    const auto runs = cluster.submit(3, 50, 100'000);
+    cluster.pass();
+    cluster.start(runs, 3);
+    const auto head = cluster.submit(4);
+    auto submission = std::make_shared<Submission>(*cluster.model.experiments.at(head).submission);
+    submission->number = ++cluster.number;
+    submission->spec.max_duration_ms = 20'000;
+    submission->spec.roles[0].resources.gpus = 1;
+    if (builds) submission->spec.install = {"pip install x"};
+    REQUIRE(submission->spec.has_build() == builds);
+    step(cluster.model, Submitted{submission}, kPolicy, 2);
+    cluster.pass();
+    CHECK(cluster.is_placed({cluster.number, 0}) != builds);
+    CHECK(!cluster.is_placed(head));
+  }
+}
+
 TEST_CASE("a reason for whoever is held back") {
   Cluster cluster;
   auto submission = std::make_shared<Submission>();

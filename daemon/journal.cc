@@ -35,17 +35,36 @@ bool wanted(const JournalReader::Filter& filter, const pb::LogChunk& log) {
          log.time_unix_ms() >= filter.since_unix_ms && matches(filter, log.replica());
 }
 
+bool ends_record(int fd, uint64_t end) {
+  uint32_t payload = 0;
+  const auto read = [fd](void* to, size_t bytes, uint64_t from) {
+    return pread(fd, to, bytes, static_cast<off_t>(from)) == static_cast<ssize_t>(bytes);
+  };
+  if (end < kFrameOverheadBytes || !read(&payload, sizeof payload, end - kFrameTrailerBytes)) return false;
+  const uint64_t whole = uint64_t{payload} + kFrameOverheadBytes;
+  if (payload > kFramePayloadMaxBytes || whole > end) return false;
+  std::string bytes(whole, '\0');
+  Frame frame;
+  return read(bytes.data(), whole, end - whole) && read_frame(bytes, frame) == FrameStatus::Good && frame.size_bytes == whole;
+}
+
 }  // namespace
 
 Journal::~Journal() {
   if (fd_ >= 0) close(fd_);
 }
 
-Result<std::unique_ptr<Journal>> Journal::open(const std::filesystem::path& path) {
+Result<std::unique_ptr<Journal>> Journal::open(const std::filesystem::path& path, const pb::JournalPlace& place) {
   const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (fd < 0) return errno_error(fmt::format("open {}", path.string()), errno);
   std::unique_ptr<Journal> journal(new Journal(fd, path));
-  TRY(journal->written_, scan_frames(fd, 0, [&](uint64_t, const Frame& frame) {
+  uint64_t from = 0;
+  if (place.bytes() > 0 && ends_record(fd, place.bytes())) {
+    from = place.bytes();
+    journal->state_events_ = place.state_events();
+    for (const pb::OutputEnd& end : place.ends()) journal->next_offset_[{end.replica(), end.attempt()}] = end.offset();
+  }
+  TRY(journal->written_, scan_frames(fd, from, [&](uint64_t, const Frame& frame) {
         if (frame.kind == kJournalState) ++journal->state_events_;
         pb::LogChunk log;
         if (frame.kind != kJournalLog || !log.ParseFromString(std::string(frame.payload))) return;

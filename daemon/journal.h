@@ -33,8 +33,9 @@ class Journal {
   Journal& operator=(const Journal&) = delete;
 
   // Creates the file when absent. A torn last write is cut off; the offsets of every replica and the
-  // number of state events are read back from what is left, which is taken for synced: see to it.
-  static Result<std::unique_ptr<Journal>> open(const std::filesystem::path& path);
+  // number of state events are read back from what is left, which is taken for synced: see to it. It is read
+  // from the place on, if that is one of this file: the end of a record.
+  static Result<std::unique_ptr<Journal>> open(const std::filesystem::path& path, const pb::JournalPlace& place = {});
 
   // Takes the bytes of `data` that are not in the journal yet; a repeat adds nothing. Aborted when
   // bytes before it are missing (the sender must resume at next_offset()), ResourceExhausted when too

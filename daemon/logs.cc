@@ -39,13 +39,16 @@ std::filesystem::path Logs::path(uint32_t number) const {
 Result<Logs::Open*> Logs::open(uint32_t number) {
   if (const auto found = open_.find(number); found != open_.end()) return &found->second;
   Open opened;
-  TRY(opened.journal, Journal::open(path(number)));
+  TRY(const pb::JournalPlace place, store_.journal_place(number));
+  TRY(opened.journal, Journal::open(path(number), place));
+  opened.place_bytes = std::min(place.bytes(), opened.journal->written());
   // What an earlier daemon wrote may still be on its way to the disk.
   if (opened.journal->written() > 0) {
     opened.named = sync(opened.journal->descriptor(), false);
     if (!opened.named) return errno_error(fmt::format("sync {}", path(number).string()), errno);
   }
   opened.durable = opened.journal->offsets();
+  keep_place(number, opened, opened.journal->state_events());   // an earlier daemon may have had no time for it
   // Events are committed first and copied here after: a crash in between is made good now.
   TRY(const auto events, store_.events(number));
   for (size_t i = opened.journal->state_events(); i < events.size(); ++i) {
@@ -203,11 +206,11 @@ void Logs::sync_if_due(uint32_t number, Open& open) {
   open.syncing = true;
   open.sync_wanted = false;
   boost::asio::post(sync_thread_, [this, number, fd = open.journal->descriptor(), named = open.named,
-                                   end = open.journal->written(),
+                                   end = open.journal->written(), state_events = open.journal->state_events(),
                                    offsets = open.journal->take_grown()]() mutable {
     const bool good = sync(fd, named);
-    boost::asio::post(loop_, [this, number, end, offsets = std::move(offsets), good]() mutable {
-      synced(number, end, std::move(offsets), good);
+    boost::asio::post(loop_, [this, number, end, state_events, offsets = std::move(offsets), good]() mutable {
+      synced(number, end, state_events, std::move(offsets), good);
     });
   });
 }
@@ -221,7 +224,7 @@ bool Logs::sync(int fd, bool named) const {
   return folder && fsync(folder.get()) == 0;
 }
 
-void Logs::synced(uint32_t number, uint64_t end, std::map<LogKey, uint64_t> offsets, bool good) {
+void Logs::synced(uint32_t number, uint64_t end, uint64_t state_events, std::map<LogKey, uint64_t> offsets, bool good) {
   const auto found = open_.find(number);
   INVARIANT(found != open_.end(), "a journal stays open while it is synced");
   Open& open = found->second;
@@ -242,9 +245,27 @@ void Logs::synced(uint32_t number, uint64_t end, std::map<LogKey, uint64_t> offs
     durable = offset;
     on_durable_(key, offset);
   }
+  keep_place(number, open, state_events);
   sync_if_due(number, open);
   rest_if_crowded(open);
   close_if_done(number);
+}
+
+void Logs::keep_place(uint32_t number, Open& open, uint64_t state_events) {
+  if (open.journal->synced() < open.place_bytes + disk_.place_bytes) return;
+  pb::JournalPlace place;
+  place.set_bytes(open.journal->synced());
+  place.set_state_events(state_events);
+  for (const auto& [key, offset] : open.durable) {
+    pb::OutputEnd& end = *place.add_ends();
+    end.set_replica(key.first);
+    end.set_attempt(key.second);
+    end.set_offset(offset);
+  }
+  open.place_bytes = place.bytes();
+  // Without it more is read again, that is all.
+  const auto kept = store_.put_journal_place(number, place);
+  if (!kept.ok()) std::fprintf(stderr, "log of experiment %u: %s\n", number, kept.error().message.c_str());
 }
 
 void Logs::close(uint32_t number, std::function<void()> closed) {

@@ -47,6 +47,8 @@ struct LogsDisk {
   // So many journals keep their descriptor; of more, half as many again while something is written to
   // them. Each experiment that waits in the queue has a journal, too.
   size_t open_max = SIZE_MAX / 2;
+  // After so much more output the store is told of the place: a later daemon reads from there on.
+  uint64_t place_bytes = uint64_t{64} << 20;
 };
 
 class Logs {
@@ -94,6 +96,7 @@ class Logs {
     bool sync_wanted = false;   // written output that no sync has covered yet
     bool syncing = false;
     bool named = false;         // its name is durable too
+    uint64_t place_bytes = 0;   // the store's place
   };
 
   Result<Open*> open(uint32_t number);
@@ -106,7 +109,9 @@ class Logs {
   void rest_if_crowded(Open& open);
   void sync_if_due(uint32_t number, Open& open);
   bool sync(int fd, bool named) const;
-  void synced(uint32_t number, uint64_t end, std::map<LogKey, uint64_t> offsets, bool good);
+  // A sync of the journal as it was at `end`, with so many state events.
+  void synced(uint32_t number, uint64_t end, uint64_t state_events, std::map<LogKey, uint64_t> offsets, bool good);
+  void keep_place(uint32_t number, Open& open, uint64_t state_events);
   void close_if_done(uint32_t number);
   void retry_later(uint32_t number, std::string why);
   void set_trouble(std::string why);

@@ -46,6 +46,10 @@ create table if not exists metrics_read (
   number         integer primary key,
   journal_bytes  integer not null
 ) strict;
+create table if not exists journal_place (
+  number  integer primary key,
+  place   blob not null
+) strict;
 create table if not exists clock (
   one      integer primary key check (one = 1),
   boot_id  text not null,
@@ -188,6 +192,20 @@ Result<Store::StoredMetrics> Store::metrics(uint32_t number) {
   }
 }
 
+Status Store::put_journal_place(uint32_t number, const pb::JournalPlace& place) {
+  Statement write(database_, "insert or replace into journal_place (number, place) values (?, ?)");
+  TRY(write.bind(number).bind_blob(place.SerializeAsString()).step());
+  return ok();
+}
+
+Result<pb::JournalPlace> Store::journal_place(uint32_t number) {
+  Statement select(database_, "select place from journal_place where number = ?");
+  TRY(const bool known, select.bind(number).step());
+  pb::JournalPlace place;
+  if (known && !place.ParseFromString(select.bytes(0))) place.Clear();
+  return place;
+}
+
 Status Store::note_time(const std::string& boot_id, TimeMs now) {
   Statement insert(database_, "insert or replace into clock (one, boot_id, at_ms) values (1, ?, ?)");
   TRY(insert.bind_text(boot_id).bind(now).step());
@@ -318,6 +336,7 @@ Status Store::remove_submissions(const std::vector<uint32_t>& numbers) {
   for (const char* sql : {"delete from event where number = ?",
                           "delete from metrics where number = ?",
                           "delete from metrics_read where number = ?",
+                          "delete from journal_place where number = ?",
                           "delete from experiment where number = ?",
                           "delete from submission where number = ?"}) {
     Statement remove(database_, sql);

@@ -57,6 +57,10 @@ class Store {
   };
   Result<StoredMetrics> metrics(uint32_t number);
 
+  // Where a daemon that opens the journal begins to read.
+  Status put_journal_place(uint32_t number, const pb::JournalPlace& place);
+  Result<pb::JournalPlace> journal_place(uint32_t number);   // of nothing: the beginning
+
   // A moment of CLOCK_BOOTTIME that was reached: after a reboot durations go on from the latest known.
   Status note_time(const std::string& boot_id, TimeMs now);
   struct NotedTime {

@@ -161,6 +161,54 @@ TEST_CASE("a journal cut at any byte opens with every whole record before the cu
   }
 }
 
+TEST_CASE("what is known of a journal is not read again, unless it is another file's") {
+  const LogKey train{"4.train", 1};
+  test::TemporaryFolder folder;
+  const fs::path path = folder / "4.journal";
+  pb::JournalPlace place;
+  {
+    auto journal = Journal::open(path);
+    REQUIRE(journal.ok());
+    (*journal)->append(event("4", "RUNNING"));
+    CHECK((*journal)->append(output("4.train", 0, "abc")).ok());
+    REQUIRE((*journal)->flush().ok());
+    place.set_bytes((*journal)->written());
+    place.set_state_events(1);
+    pb::OutputEnd& end = *place.add_ends();
+    end.set_replica("4.train");
+    end.set_attempt(1);
+    end.set_offset(3);
+    CHECK((*journal)->append(output("4.train", 3, "de")).ok());
+    (*journal)->append(event("4", "FINISHED"));
+    REQUIRE((*journal)->flush().ok());
+  }
+  const auto size = fs::file_size(path);
+  // Nobody looks at the beginning: there it may be damaged.
+  {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(20);
+    file.put('?');
+  }
+  {
+    auto journal = Journal::open(path, place);
+    REQUIRE(journal.ok());
+    CHECK((*journal)->written() == size);
+    CHECK((*journal)->state_events() == 2);
+    CHECK((*journal)->next_offset(train) == 5);
+  }
+  for (const uint64_t bytes : {place.bytes() - 1, place.bytes() + 1, uint64_t{size + 40}, uint64_t{3}}) {
+    CAPTURE(bytes);
+    fs::copy_file(path, folder / "other", fs::copy_options::overwrite_existing);
+    pb::JournalPlace other = place;
+    other.set_bytes(bytes);
+    auto journal = Journal::open(folder / "other", other);
+    REQUIRE(journal.ok());
+    CHECK((*journal)->written() == 0);   // as without a place: up to the damage
+    CHECK((*journal)->state_events() == 0);
+    CHECK((*journal)->next_offset(train) == 0);
+  }
+}
+
 TEST_CASE("the tail is exactly the last lines, across chunks") {
   test::TemporaryFolder folder;
   const fs::path path = folder / "4.journal";

@@ -112,6 +112,46 @@ TEST_CASE("what a failed sync may have lost is written again before it is acknow
   CHECK(scene.text() == "RUNNING\nhello\n");
 }
 
+TEST_CASE("a later daemon reads a journal from the place that the store was told of") {
+  LogsDisk disk;
+  disk.place_bytes = 1;
+  Scene scene(disk);
+  REQUIRE(scene.store->commit({}, {event("RUNNING")}).ok());
+  scene.logs->prepare(4);   // copies it
+  REQUIRE(scene.logs->append(4, output(0, "one\n")).ok());
+  scene.until([&] { return scene.durable == 4; });
+  const auto place = scene.store->journal_place(4);
+  REQUIRE(place.ok());
+  CHECK(place->state_events() == 1);
+  REQUIRE(place->ends_size() == 1);
+  CHECK(place->ends(0).offset() == 4);
+  scene.logs.reset();
+  char first = 0;
+  {   // what is before it is not looked at
+    const Fd file(::open((scene.folder / "4.journal").c_str(), O_RDWR | O_CLOEXEC));
+    REQUIRE(pread(file.get(), &first, 1, 20) == 1);
+    REQUIRE(pwrite(file.get(), "?", 1, 20) == 1);
+  }
+  scene.open(disk);
+  CHECK(scene.logs->durable_offset(4, {"4.train", 1}) == 4);
+  REQUIRE(scene.logs->append(4, output(4, "two\n")).ok());
+  scene.until([&] { return scene.durable == 8; });
+  CHECK(scene.store->journal_place(4)->bytes() > place->bytes());
+  CHECK(scene.store->journal_place(4)->state_events() == 1);   // it was not copied again
+  const uint64_t kept = scene.store->journal_place(4)->bytes();
+  REQUIRE(scene.store->remove_submissions({4}).ok());
+  CHECK(scene.store->journal_place(4)->bytes() == 0);
+  // Who reads all of it tells of it, too.
+  scene.logs.reset();
+  {
+    const Fd file(::open((scene.folder / "4.journal").c_str(), O_RDWR | O_CLOEXEC));
+    REQUIRE(pwrite(file.get(), &first, 1, 20) == 1);
+  }
+  scene.open(disk);
+  CHECK(scene.logs->durable_offset(4, {"4.train", 1}) == 8);
+  CHECK(scene.store->journal_place(4)->bytes() == kept);
+}
+
 TEST_CASE("after a failed sync the disk is left alone for a while") {
   std::atomic<int> syncs = 0;
   Scene scene({[&](int) { return ++syncs, -1; }, 1h});

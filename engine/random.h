@@ -33,6 +33,9 @@ class RandomRow {
         counter_{0, static_cast<uint32_t>(stream), static_cast<uint32_t>(row),
                  static_cast<uint32_t>(row >> 32)} {}
 
+  // Nothing was drawn yet: goes on as if an even number of numbers of 64 bits had been.
+  void pass(int64_t count) { counter_[0] = static_cast<uint32_t>(count / 2); }
+
   uint32_t word();
   uint64_t word64();
   double uniform();  // in [0, 1)

@@ -1,27 +1,56 @@
 #include "engine/training/initial.h"
 
+#include <algorithm>
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "engine/cpus.h"
 #include "engine/random.h"
 
 namespace dtrain::engine {
 
-void initialise(const Layout& layout, uint64_t seed, std::span<float> params) {
-  for (size_t tensor = 0; tensor < layout.parameters().size(); ++tensor) {
-    const Parameter& parameter = layout.parameters()[tensor];
-    RandomRow random(seed, kParameterStream + tensor, 0);
-    float* values = params.data() + parameter.offset;
-    for (int64_t i = 0; i < parameter.size(); ++i) {
-      switch (parameter.initial) {
-        case Initial::Zero: values[i] = 0; break;
-        case Initial::One: values[i] = 1; break;
-        case Initial::Uniform:
-          values[i] = static_cast<float>(random.uniform(-parameter.scale, parameter.scale));
-          break;
-        case Initial::Normal:
-          values[i] = static_cast<float>(parameter.scale * random.normal());
-          break;
-      }
+namespace {
+
+constexpr int64_t kPiece = 1 << 18;
+
+void draw(const Parameter& parameter, RandomRow& random, std::span<float> values) {
+  for (float& value : values) {
+    switch (parameter.initial) {
+      case Initial::Zero: value = 0; break;
+      case Initial::One: value = 1; break;
+      case Initial::Uniform: value = static_cast<float>(random.uniform(-parameter.scale, parameter.scale)); break;
+      case Initial::Normal: value = static_cast<float>(parameter.scale * random.normal()); break;
     }
   }
+}
+
+}  // namespace
+
+void initialise(const Layout& layout, uint64_t seed, std::span<float> params) {
+  struct Piece {
+    size_t tensor;
+    int64_t begin;
+  };
+  std::vector<Piece> pieces;
+  for (size_t tensor = 0; tensor < layout.parameters().size(); ++tensor) {
+    for (int64_t begin = 0; begin < layout.parameters()[tensor].size(); begin += kPiece) pieces.push_back({tensor, begin});
+  }
+  std::atomic<size_t> next = 0;
+  const auto work = [&] {
+    for (size_t at = next++; at < pieces.size(); at = next++) {
+      const auto [tensor, begin] = pieces[at];
+      const Parameter& parameter = layout.parameters()[tensor];
+      RandomRow random(seed, kParameterStream + tensor, 0);
+      random.pass(begin);
+      const int64_t count = std::min(kPiece, parameter.size() - begin);
+      draw(parameter, random, params.subspan(static_cast<size_t>(parameter.offset + begin), static_cast<size_t>(count)));
+    }
+  };
+  std::vector<std::thread> others;
+  for (size_t i = 1; i < std::min(static_cast<size_t>(cpus()), pieces.size() / 4); ++i) others.emplace_back(work);
+  work();
+  for (std::thread& other : others) other.join();
 }
 
 }  // namespace dtrain::engine

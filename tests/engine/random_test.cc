@@ -5,6 +5,8 @@
 #include <cmath>
 #include <set>
 
+#include "engine/training/initial.h"
+
 namespace dtrain::engine {
 namespace {
 
@@ -31,6 +33,25 @@ TEST_CASE("a number depends on seed, stream and index, and on all of them") {
   // Pinned: a change would start every experiment from other parameters.
   CHECK(uniform(42, kParameterStream, 0) == 0x1.300fc04440873p-1);
   CHECK(normal(42, kParameterStream, 0) == 0x1.e66ca8d33a229p-3);
+}
+
+TEST_CASE("first values of a large tensor are one row of numbers, whoever draws which") {
+  Layout layout;
+  layout.add({.name = "small", .shape = {7}, .initial = Initial::Uniform, .scale = 0.5});
+  layout.add({.name = "large", .shape = {1001, 1999}, .initial = Initial::Normal, .scale = 0.02});
+  layout.add({.name = "ones", .shape = {3}, .initial = Initial::One});
+  std::vector<float> params(static_cast<size_t>(layout.size()), -1);
+  initialise(layout, 5, params);
+  for (size_t tensor = 0; tensor < 3; ++tensor) {
+    const Parameter& p = layout.parameters()[tensor];
+    RandomRow random(5, kParameterStream + tensor, 0);
+    int64_t others = 0;
+    for (int64_t i = 0; i < p.size(); ++i) {
+      const double wanted = tensor == 0 ? random.uniform(-0.5, 0.5) : tensor == 1 ? 0.02 * random.normal() : 1.0;
+      if (params[static_cast<size_t>(p.offset + i)] != static_cast<float>(wanted)) ++others;
+    }
+    CHECK(others == 0);
+  }
 }
 
 TEST_CASE("normal quantiles are those of the tables") {

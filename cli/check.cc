@@ -1,11 +1,13 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/engine_data.h"
 #include "cli/errors.h"
 #include "cli/json_output.h"
 #include "cli/roles_text.h"
@@ -25,6 +27,15 @@ struct CheckOptions {
   std::vector<std::string> set;
 };
 
+// Data that `train` would not find is no mistake of the YAML's: it may lie where the training starts from.
+std::vector<std::string> warnings_of(const Spec& spec, const std::filesystem::path& root) {
+  std::vector<std::string> warnings = spec_warnings(spec);
+  if (const Status data = check_engine_data(spec, root); !data.ok()) {
+    warnings.push_back(fmt::format("{}; {}", data.error().message, data.error().hint));
+  }
+  return warnings;
+}
+
 Result<int> check(const CheckOptions& options, const CommandContext& context) {
   TRY(const SpecSource source, find_spec_file(options.file));
   ParseOptions parse;
@@ -34,10 +45,12 @@ Result<int> check(const CheckOptions& options, const CommandContext& context) {
   std::vector<Mistake> mistakes;
   parse.mistakes = &mistakes;
   const auto parsed = parse_spec(source.yaml, parse);
+  std::vector<std::string> warnings;
+  if (parsed.ok()) warnings = warnings_of(*parsed, source.root);
   if (context.json) {
     // Mistakes are what was asked for, so they are facts and no error of this command.
     const Spec* const spec = parsed.ok() ? &parsed.value() : nullptr;
-    fmt::print("{}", check_json(source.file_name, spec, mistakes));
+    fmt::print("{}", check_json(source.file_name, spec, mistakes, warnings));
     return parsed.ok() ? 0 : exit_code_of(parsed.error());
   }
   if (!parsed.ok()) return parsed.error();
@@ -49,7 +62,7 @@ Result<int> check(const CheckOptions& options, const CommandContext& context) {
   if (const std::string note = left_out_note(spec); !note.empty()) {
     fmt::print(stderr, "{}\n", note);
   }
-  for (const std::string& warning : spec_warnings(spec)) fmt::print(stderr, "Warning: {}\n", warning);
+  for (const std::string& warning : warnings) fmt::print(stderr, "Warning: {}\n", warning);
   return 0;
 }
 

@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/measure.h"
-#include "cli/spec_warnings.h"
 #include "schema/left_out.h"
 #include "schema/states.h"
 #include "schema/version.h"
@@ -224,7 +223,8 @@ std::string output_json(const std::string& id, const std::string& directory,
   return line_of({{"id", id}, {"output_dir", directory}, {"files", std::move(listed)}});
 }
 
-std::string check_json(const std::string& file, const Spec* spec, const std::vector<Mistake>& mistakes) {
+std::string check_json(const std::string& file, const Spec* spec, const std::vector<Mistake>& mistakes,
+                       const std::vector<std::string>& warnings) {
   Json listed = Json::array();
   for (const Mistake& mistake : mistakes) {
     listed.push_back({{"file", mistake.file},
@@ -247,7 +247,7 @@ std::string check_json(const std::string& file, const Spec* spec, const std::vec
                   {"roles", std::move(roles)},
                   {"members", spec != nullptr && spec->is_set() ? spec->member_count() : 0},
                   {"mistakes", std::move(listed)},
-                  {"warnings", spec == nullptr ? std::vector<std::string>() : spec_warnings(*spec)},
+                  {"warnings", warnings},
                   {"left_out", spec == nullptr ? "" : left_out_note(*spec)}});
 }
 

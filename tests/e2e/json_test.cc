@@ -81,10 +81,12 @@ TEST_CASE("check --json tells what the text tells beside mistakes") {
   CHECK_MESSAGE(output.err.empty(), output.err);
   REQUIRE(Json::accept(output.out));
   const Json json = Json::parse(output.out);
-  REQUIRE(json["warnings"].size() == 1);
-  const std::string warning = json["warnings"][0], left_out = json["left_out"];
+  REQUIRE(json["warnings"].size() == 2);
+  const std::string warning = json["warnings"][0], data = json["warnings"][1], left_out = json["left_out"];
   CHECK(warning.find("unused") != std::string::npos);
   CHECK(text.err.find("Warning: " + warning) != std::string::npos);
+  CHECK_MESSAGE(data.starts_with("there is no 'digits' in "), data);
+  CHECK(text.err.find("Warning: " + data) != std::string::npos);
   CHECK(left_out.find("image") != std::string::npos);
   CHECK(text.err.find(left_out) != std::string::npos);
 }

@@ -20,8 +20,8 @@ namespace dtrain::daemon {
 namespace {
 
 // A pack ends with its table: frames of rows, then one frame that says where the first of them is.
-constexpr uint32_t kTableRows = 1;
 constexpr uint32_t kTableEnd = 2;
+constexpr uint32_t kTableRows = 3;   // 1 were those without checksums
 struct TableEnd {
   uint64_t table_offset;
   uint64_t rows;
@@ -51,6 +51,10 @@ Result<std::string> read_at(int fd, uint64_t offset, uint64_t size) {
   return bytes;
 }
 
+Error damaged(const Sha256& name) {
+  return {Code::DataLoss, fmt::format("blob {} is damaged", to_hex(name)), "submit again; if it comes back, check the disk"};
+}
+
 Result<std::string> read_blob(int fd, const Sha256& name, uint64_t offset, uint64_t stored_bytes,
                               uint64_t size_bytes, uint64_t bytes_max) {
   if (size_bytes > bytes_max || stored_bytes > bytes_max + (bytes_max >> 8) + 1024) {
@@ -60,10 +64,7 @@ Result<std::string> read_blob(int fd, const Sha256& name, uint64_t offset, uint6
   }
   TRY(const std::string frame, read_at(fd, offset, stored_bytes));
   TRY(std::string bytes, decompress_blob(frame, size_bytes));
-  if (sha256(bytes) != name) {
-    return Error{Code::DataLoss, fmt::format("blob {} is damaged", to_hex(name)),
-                 "submit again; if it comes back, check the disk"};
-  }
+  if (sha256(bytes) != name) return damaged(name);
   return bytes;
 }
 
@@ -171,12 +172,21 @@ std::vector<Sha256> Blobs::missing(const std::vector<Sha256>& names) {
 Result<Blobs::Stored> Blobs::find(const Sha256& name) const {
   const auto found = index_.find(name);
   if (found == index_.end()) {
-    return Error{Code::NotFound, fmt::format("no blob {}", to_hex(name)), "submit again"};
+    return Error{Code::NotFound, fmt::format("blob {} is not here, or was found damaged", to_hex(name)), "submit again"};
   }
   const Location& at = found->second;
   Fd file(::open(pack_path(at.pack).c_str(), O_RDONLY | O_CLOEXEC));
   if (!file) return errno_error("open " + pack_path(at.pack).native(), errno);
-  return Stored{std::move(file), at.offset, at.stored_bytes, at.size_bytes};
+  return Stored{std::move(file), at.offset, at.stored_bytes, at.size_bytes, at.checksum};
+}
+
+Error Blobs::forget(const Sha256& name) {
+  if (const auto found = index_.find(name); found != index_.end()) {
+    stored_bytes_ -= found->second.stored_bytes;
+    index_.erase(found);
+    whole_.clear();   // who lists it nobody knows
+  }
+  return damaged(name);
 }
 
 Result<std::string> Blobs::read(const Sha256& name, uint64_t bytes_max) const {
@@ -212,7 +222,8 @@ Status PackWriter::add_part(const Sha256& name, uint64_t size_bytes, std::string
                             bool last) {
   if (!in_blob_) {
     in_blob_ = true;
-    current_ = {name, {written_bytes_ + buffer_.size(), 0, size_bytes, pack_}};
+    current_ = {name, {written_bytes_ + buffer_.size(), 0, size_bytes, pack_, 0}};
+    checksum_ = Checksum();
     decoder_.begin(name, size_bytes, -1);
   }
   if (current_.name != name || current_.location.size_bytes != size_bytes) {
@@ -220,11 +231,13 @@ Status PackWriter::add_part(const Sha256& name, uint64_t size_bytes, std::string
   }
   TRY(decoder_.add(part));
   current_.location.stored_bytes += part.size();
+  checksum_.add(part);
   buffer_.append(part);
   if (buffer_.size() >= kBufferBytes) TRY(flush());
   if (!last) return ok();
 
   TRY(decoder_.finish());
+  current_.location.checksum = checksum_.value();
   in_blob_ = false;
   rows_by_name_.try_emplace(name, rows_.size());
   rows_.push_back(current_);

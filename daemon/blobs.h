@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "schema/blob.h"
+#include "schema/checksum.h"
 #include "schema/fd.h"
 #include "schema/result.h"
 #include "schema/sha256.h"
@@ -31,7 +32,8 @@ class PackWriter;
 inline constexpr uint64_t kManifestBytesMax = uint64_t{256} << 20;
 
 // Owner: daemon main. Thread: loop.
-// Promises: has() only what is durable; a blob is what its name says, or is refused with DataLoss.
+// Promises: has() only what is durable; a blob is what its name says, or is refused with DataLoss: by read(), or by who
+// streams it out and compares the checksum.
 // Never: decompresses what it hands out, or holds more than one part of a blob in memory.
 class Blobs {
  public:
@@ -54,8 +56,11 @@ class Blobs {
     uint64_t offset = 0;
     uint64_t stored_bytes = 0;
     uint64_t size_bytes = 0;  // uncompressed
+    uint64_t checksum = 0;    // of the frame (schema/checksum.h)
   };
   Result<Stored> find(const Sha256& name) const;
+  // What was found damaged: it is missing until it is sent again. Tells so.
+  Error forget(const Sha256& name);
   // The whole blob, uncompressed, verified; for manifests. ResourceExhausted past `bytes_max`.
   Result<std::string> read(const Sha256& name, uint64_t bytes_max) const;
 
@@ -75,6 +80,7 @@ class Blobs {
     uint64_t stored_bytes;
     uint64_t size_bytes;
     uint64_t pack;
+    uint64_t checksum;
   };
   struct TableRow {
     Sha256 name;
@@ -142,6 +148,7 @@ class PackWriter {
   bool spoiled_ = false;
   bool stored_ = false;         // under its own name
   Blobs::TableRow current_{};
+  Checksum checksum_;           // of current_, so far
   BlobDecoder decoder_;
 };
 

@@ -29,18 +29,22 @@ class FetchStream final : public WriteStream<pb::BlobPart> {
       return ok();
     }
     if (!current_) {
-      TRY(const Sha256 name, sha256_from_bytes(names_[next_name_]));
-      TRY(current_, blobs_.find(name));
+      TRY(name_, sha256_from_bytes(names_[next_name_]));
+      TRY(current_, blobs_.find(name_));
       sent_ = 0;
+      checksum_ = Checksum();
     }
     pb::BlobPart part;
     part.set_sha256(names_[next_name_]);
     part.set_size(current_->size_bytes);
     std::string& data = *part.mutable_data();
     data.resize(std::min<uint64_t>(kBlobPartBytes, current_->stored_bytes - sent_));
-    TRY(read_part(data));
+    // A page that the disk can't give is as damaged as one that it gives wrongly.
+    if (!read_part(data)) return blobs_.forget(name_);
+    checksum_.add(data);
     sent_ += data.size();
     part.set_last(sent_ == current_->stored_bytes);
+    if (part.last() && checksum_.value() != current_->checksum) return blobs_.forget(name_);
     if (part.last()) {
       current_.reset();
       ++next_name_;
@@ -49,22 +53,23 @@ class FetchStream final : public WriteStream<pb::BlobPart> {
     return ok();
   }
 
-  Status read_part(std::string& data) const {
+  bool read_part(std::string& data) const {
     size_t done = 0;
     while (done < data.size()) {
       const ssize_t n = pread(current_->fd.get(), data.data() + done, data.size() - done,
                               static_cast<off_t>(current_->offset + sent_ + done));
       if (n < 0 && errno == EINTR) continue;
-      if (n < 0) return errno_error("read a blob", errno);
-      if (n == 0) return Error{Code::DataLoss, "a pack of blobs is shorter than its table says", ""};
+      if (n <= 0) return false;   // 0: the pack is shorter than its table says
       done += static_cast<size_t>(n);
     }
-    return ok();
+    return true;
   }
 
   Blobs& blobs_;
   const std::vector<std::string> names_;
   size_t next_name_ = 0;
+  Sha256 name_ = {};   // of current_
+  Checksum checksum_;
   std::optional<Blobs::Stored> current_;
   uint64_t sent_ = 0;
 };

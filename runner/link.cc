@@ -250,6 +250,12 @@ Status Link::fetch(const std::vector<std::string>& sha256,
     pb::BlobPart message;
     Status taken = ok();
     while (taken.ok() && reader->Read(&message)) taken = part(message);
+    if (!taken.ok() && taken.error().code == Code::DataLoss) {
+      // The daemon sees it at the blob's end, and forgets it, so that it is sent again.
+      const std::string damaged = message.sha256();
+      while (reader->Read(&message) && message.sha256() == damaged) {
+      }
+    }
     if (!taken.ok()) context.TryCancel();
     const grpc::Status status = reader->Finish();
     {

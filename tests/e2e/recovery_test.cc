@@ -7,6 +7,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <fstream>
+#include <random>
+
 #include "tests/support/cluster.h"
 #include "tests/support/facts.h"
 
@@ -221,6 +224,37 @@ TEST_CASE("a new executable takes over what the old one started") {
   CHECK(executable("keeper ") == program.string() + " (deleted)");
   gated.open("kept by the old one");
   check_undisturbed(cluster, "kept by the old one");
+}
+
+TEST_CASE("a file that rots in the daemon's copy is sent again by the next train") {
+  Cluster cluster;
+  const fs::path project = cluster.project("project: p\ntrain: {run: cksum data, resources: {cpus: 0.1, mem: 32}}\n");
+  {   // of several parts, none of which compress
+    std::ofstream file(project / "data", std::ios::binary);
+    std::mt19937 random(1);
+    for (int i = 0; i < 1'000'000; ++i) {
+      const auto word = random();
+      file.write(reinterpret_cast<const char*>(&word), 4);
+    }
+  }
+  const Output first = cluster.run({"train"}, project);
+  REQUIRE_MESSAGE(first.code == 0, first.all());
+  const fs::path pack = cluster.home() / "blobs/1.pack";
+  REQUIRE(fs::file_size(pack) > 3'000'000);
+  {
+    std::fstream file(pack, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(1'000'000);
+    const auto byte = static_cast<char>(file.get() ^ 1);
+    file.seekp(1'000'000);
+    file.put(byte);
+  }
+  for (const auto& tree : fs::directory_iterator(cluster.home() / "runner/trees")) fs::remove_all(tree.path());
+  write_file(project / "other", "another snapshot");
+  const Output damaged = cluster.run({"train"}, project);
+  CHECK(damaged.code != 0);
+  CHECK_MESSAGE(says(damaged, "was found damaged; submit it again"), damaged.all());
+  const Output again = cluster.run({"train"}, project);
+  CHECK_MESSAGE(again.code == 0, again.all());
 }
 
 TEST_CASE("an executable that is replaced under a running dtrain disturbs nothing") {

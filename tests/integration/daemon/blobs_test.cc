@@ -201,5 +201,30 @@ TEST_CASE("a byte that rots on the disk is noticed when the blob is read") {
   CHECK(blobs->read(sha256(bytes), kMax).error().code == Code::DataLoss);
 }
 
+TEST_CASE("a blob that was found damaged is missing until it is sent again") {
+  const TemporaryFolder folder;
+  const std::string bytes = random_bytes(1000, 4);
+  const auto blobs = open_blobs(folder.path());
+  store(*blobs, {"list", bytes});
+  blobs->set_whole(sha256("list"));
+  const auto good = blobs->find(sha256(bytes));
+  REQUIRE(good.ok());
+  std::string frame(good->stored_bytes, '\0');
+  REQUIRE(::pread(good->fd.get(), frame.data(), frame.size(), static_cast<off_t>(good->offset)) == static_cast<ssize_t>(frame.size()));
+  Checksum checksum;
+  checksum.add(frame);
+  CHECK(checksum.value() == good->checksum);
+  CHECK(blobs->forget(sha256(bytes)).code == Code::DataLoss);
+  CHECK(blobs->missing({sha256("list"), sha256(bytes)}) == std::vector{sha256(bytes)});
+  CHECK(!blobs->is_whole(sha256("list")));
+  CHECK(blobs->forget(sha256("never seen")).code == Code::DataLoss);
+  store(*blobs, {bytes});
+  CHECK(blobs->has(sha256(bytes)));
+  const uint64_t stored_bytes = blobs->stored_bytes();
+  const auto again = open_blobs(folder.path());   // the newer one counts
+  CHECK(again->find(sha256(bytes))->checksum == good->checksum);
+  CHECK(again->stored_bytes() == stored_bytes);
+}
+
 }  // namespace
 }  // namespace dtrain::daemon

@@ -31,10 +31,11 @@ void launch(cudaStream_t stream, dim3 grid, dim3 block, size_t shared_bytes, voi
   static_cast<void>(cudaLaunchKernelEx(&config, kernel, static_cast<P>(args)...));
 }
 
-// Whether blocks of it may have so much shared memory: more than 48 KiB has to be asked for, and not every chip has it.
+// Whether blocks of it may have so much shared memory: more than 48 KiB, with what the kernel has by name, has to be asked
+// for, and not every chip has it.
 template <class... P>
 bool may_share(void (*kernel)(P...), size_t bytes) {
-  if (bytes <= 48 << 10) return true;
+  if (bytes <= 32 << 10) return true;
   const bool allowed =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)) == cudaSuccess &&
       // Of what serves both, the cache gets the rest: else a multiprocessor might have room for one block alone.

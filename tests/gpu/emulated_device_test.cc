@@ -92,13 +92,13 @@ TEST_CASE("a launch beyond what a device has is an error of the next wait") {
     const Status status = context->device().wait();
     return status.ok() ? "" : status.error().message;
   };
-  CHECK(of(1u, 1u, 48 << 10) == "");
+  CHECK(of(1u, 1u, 47 << 10) == "");
   const std::string shape = "start a kernel: cudaErrorInvalidConfiguration (cudaErrorInvalidConfiguration)";
   CHECK(of(1u, 1056u, 0) == shape);
   CHECK(of(1u, dim3(1, 1, 65), 0) == shape);
   CHECK(of(dim3(1, 65536), 1u, 0) == shape);
   CHECK(of(dim3(1, 1, 65536), 1u, 0) == shape);
-  CHECK(of(1u, 1u, (48 << 10) + 16) == "start a kernel: cudaErrorInvalidValue (cudaErrorInvalidValue)");
+  CHECK(of(1u, 1u, (47 << 10) + 16) == "start a kernel: cudaErrorInvalidValue (cudaErrorInvalidValue)");
 }
 
 TEST_CASE("what may not be done while a stream is captured breaks the capture") {

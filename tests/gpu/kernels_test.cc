@@ -442,6 +442,7 @@ TEST_CASE_TEMPLATE("the loss of few classes and of many, whole and in slices", T
   check_loss<T>(3, 4097, 4097, 1);    // rows that are not aligned
   check_loss<T>(3, 9001, 9024, 1);
   check_loss<T>(1, 66000, 66048, 1);  // more than threads keep
+  check_loss<T>(2, 49152 / sizeof(T), 49152 / sizeof(T), 1);  // all that a block has without asking
   check_loss<T>(9, 300, 152, 2);
   check_loss<T>(9, 301, 128, 3);
 }

@@ -238,8 +238,9 @@ void exchange_bytes(void* value, size_t bytes, int from) {
   std::memcpy(value, slots.values.data() + static_cast<size_t>(from) * 8, bytes);
 }
 
-// Of compute capability 9.0 these are the limits, and what a block gets without asking for more.
-constexpr size_t kMostShared = 227 << 10, kSharedUnasked = 48 << 10;
+// Of compute capability 9.0 these are the limits, and what a block gets without asking for more; less what a kernel may
+// have by name, which is of the same memory.
+constexpr size_t kByName = 1 << 10, kMostShared = (227 << 10) - kByName, kSharedUnasked = (48 << 10) - kByName;
 
 size_t shared_allowed(const void* kernel) {
   const std::lock_guard lock(allowed_mutex);

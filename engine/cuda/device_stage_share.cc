@@ -49,6 +49,8 @@ Result<Outcome> DeviceStageShare<T>::train(std::span<const uint32_t> batch, int6
   if (sees_samples()) TRY(samples_.read(plan_.train, batch));
   const auto count = static_cast<int64_t>(micros_.size());
   const int64_t ahead = std::min<int64_t>(count, part_.stages - part_.stage - 1);
+  // For the reason of DeviceShare::train_piece().
+  const auto wait_for_before = [&] { return rank_.wait_for(step - 1, watch_(step - 1, "all-reduce")); };
   for (int64_t micro = 0; micro < ahead; ++micro) {
     pass_before(kNone, micro);
     forward(static_cast<size_t>(micro));
@@ -58,13 +60,13 @@ Result<Outcome> DeviceStageShare<T>::train(std::span<const uint32_t> batch, int6
   for (int64_t micro = ahead; micro < count; ++micro) {
     forward(static_cast<size_t>(micro));
     pass_after(micro, micro - ahead);
-    // For the reason of DeviceShare::train_piece().
-    TRY(rank_.wait_for(step - 1, watch_(step - 1, "all-reduce")));
+    TRY(wait_for_before());
     backward(static_cast<size_t>(micro - ahead));
     pass_before(micro - ahead, micro + 1 < count ? micro + 1 : kNone);
   }
   for (int64_t micro = count - ahead; micro < count; ++micro) {
     pass_after(kNone, micro);
+    TRY(wait_for_before());
     backward(static_cast<size_t>(micro));
     pass_before(micro, kNone);
   }

@@ -168,11 +168,17 @@ TEST_CASE("a GPU that stops to answer in the middle ends all within the deadline
   Json changes;
   // Of what is many launches no whole step is enqueued beside another one, lest the host should wait in a launch.
   int64_t most = 5;
+  int devices = 2;
   SUBCASE("copies") { changes = kCopies, most = 6; }
   SUBCASE("copies, in pieces") { changes = kCopies, changes["micro-batch"] = 7; }
   SUBCASE("copies, in buckets") { changes = kBuckets; }
   SUBCASE("slices") { changes = {{"strategy", {{"kind", "tensor"}}}}; }
   SUBCASE("stages") { changes = kStages; }
+  SUBCASE("more stages than micro-batches") {
+    changes = kStages;
+    changes["model"] = {{"mlp", {{"hidden", {24, 24}}}}};
+    devices = 3;
+  }
   changes["deadline"] = 2;
   Around around;
   std::atomic<int64_t> enqueued = 0;
@@ -180,7 +186,7 @@ TEST_CASE("a GPU that stops to answer in the middle ends all within the deadline
   around.before = [](cuda::Rank& rank, int me, int64_t step) {
     if (me == 1 && step == 5) hang_when_done(rank, 1);
   };
-  const Status status = train_on(2, folder, "out", changes, around);
+  const Status status = train_on(devices, folder, "out", changes, around);
   emulated::recover();
   REQUIRE(!status.ok());
   CHECK_MESSAGE(status.error().message.find("GPUs did not answer for 2 s in step 5") != std::string::npos,

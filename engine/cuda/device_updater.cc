@@ -302,7 +302,8 @@ Status DeviceUpdater::distribute(int me, int64_t step, int64_t updates) {
   }
   mine.refresh();
   TRY(exchange_->gather_notes(me, step, deadline(), {}, {}));
-  return mine.device().wait(watch(me, step, "distribute parameters"));
+  TRY(mine.device().wait(watch(me, step, "distribute parameters")));
+  return mine.links_status();
 }
 
 // The master's counts reach everyone as sums in which the others have none.

@@ -138,7 +138,9 @@ Outcome outcome_from(const Totals& totals) {
 Status Rank::wait_for(int64_t step, const std::function<Status()>& look) {
   TRY(context_->status());
   const End& end = end_of(step);
-  return end.step == step ? device().wait(end.reached, look) : ok();
+  if (end.step != step) return ok();
+  TRY(device().wait(end.reached, look));
+  return links_status();
 }
 
 Result<Outcome> Rank::outcome_of(int64_t step, const std::function<Status()>& look) {
@@ -156,6 +158,7 @@ Result<Outcome> Rank::totals(const std::function<Status()>& look) {
   device().copy_to_host(context_->totals(), 1, told_.data());
   TRY(context_->status());
   TRY(device().wait(look));
+  TRY(links_status());
   return outcome_from(*told_);
 }
 

@@ -66,7 +66,8 @@ class Rank {
   // them is none. Enqueued, and the end of the step with it; the one before may be on its way still. `updates`: that
   // parameters have seen before.
   void update(const Update& update, int64_t updates);
-  // Waits for the end of this step, one of the last two, unless its outcome was asked for. `look`: as Device::wait().
+  // Waits for the end of this step, one of the last two, unless its outcome was asked for. `look`: as Device::wait(). An
+  // error of a link too, by which the end may have come at once.
   Status wait_for(int64_t step, const std::function<Status()>& look);
   // The same, and what came of it; nothing if that was asked for before, or no update() was of it. InvalidArgument: a
   // loss or gradient that is no number.

@@ -196,6 +196,27 @@ TEST_CASE("a GPU that stops to answer in the middle ends all within the deadline
   CHECK(emulated::device_bytes() == 0);
 }
 
+TEST_CASE("a sum that came to nothing ends the training, however fast its step was over") {
+  const Folder folder;
+  Json changes;
+  SUBCASE("of copies") { changes = kCopies; }
+  SUBCASE("of copies, in buckets") { changes = kBuckets; }
+  SUBCASE("of slices") { changes = {{"strategy", {{"kind", "tensor"}}}}; }
+  SUBCASE("of stages") { changes = kStages; }
+  Around around;
+  std::atomic<int64_t> enqueued = 0;
+  around.after = [&](cuda::Rank& rank, int, int64_t step) {
+    enqueued = std::max<int64_t>(enqueued, step);
+    if (step == 5) rank.abandon();  // all of them alike: nobody waits for another one
+  };
+  const Status status = train_on(2, folder, "out", changes, around);
+  REQUIRE(!status.ok());
+  CHECK(status.error().message == "communication was given up");
+  CHECK(enqueued <= 6);
+  CHECK(!fs::exists(folder.path / "out/model.safetensors"));
+  CHECK(emulated::device_bytes() == 0);
+}
+
 TEST_CASE("a participant that does not come to a step is named within the deadline") {
   const Folder folder;
   Json changes = kCopies;

@@ -8,7 +8,7 @@ namespace dtrain::engine::cuda {
 namespace {
 
 int64_t share_of(const RunPlan& plan, Range leaves_of_mine, int64_t leaves) {
-  return (plan.batch_at_once * leaves_of_mine.size() + leaves - 1) / leaves + 1;
+  return (plan.batch_at_once * leaves_of_mine.size() + leaves - 1) / leaves;
 }
 
 }  // namespace

@@ -222,6 +222,14 @@ TEST_CASE("memory that is not enough is told before training, with what is free"
   }
 }
 
+TEST_CASE("a device has room for its samples, and for no more") {
+  const Folder folder;
+  emulated::fail_allocations_above(30 * 28 * 28 * sizeof(float));  // a batch, which is more than the parameters
+  const Status status = train(folder, On::Device, "out", Json::object());
+  emulated::fail_allocations_above(SIZE_MAX);
+  if (!status.ok()) FAIL(status.error().message);
+}
+
 TEST_CASE("without a GPU a replica that was given one says so") {
   have_devices(0);
   const Folder folder;

@@ -90,7 +90,8 @@ std::optional<std::pair<Product<T, Out>, Product<T, Out>>> halves(const Product<
   const bool by_k = a_reaches || b_reaches;
   Product<T, Out> first = p, second = p;
   const auto split = [](int64_t& lower, int64_t& upper) {
-    lower = (lower / 2 + kWholeUnit - 1) / kWholeUnit * kWholeUnit;
+    const int64_t unit = lower > kWholeUnit ? kWholeUnit : 1;
+    lower = (lower / 2 + unit - 1) / unit * unit;
     upper -= lower;
     return lower;
   };

@@ -282,6 +282,7 @@ void check_parts(const Lying& at, bool onto, Parts parts_of) {
   product.c = parts.data();
   const auto two = parts_of(product);
   REQUIRE(two);
+  for (const auto& part : {two->first, two->second}) REQUIRE(std::min({part.m, part.n, part.k}) > 0);
   context->gemm().run(context->stream(), two->first);
   context->gemm().run(context->stream(), two->second);
   check_close(back(parts.read()), wanted, 2 * kRounding<Bfloat16>);
@@ -320,6 +321,12 @@ TEST_CASE("products of matrices that reach too far are the same in halves") {
   check_halves<Bfloat16>({.m = 9, .n = 33, .k = 16, .lda = 16, .ldb = 64, .ldc = 64, .b_columns = true}, true, 1000);
   check_halves<float>({.m = 9, .n = 16, .k = 33, .lda = 64, .ldb = 16, .ldc = 16, .a_columns = true}, false, 1000);
   check_halves<float>({.m = 9, .n = 16, .k = 33, .lda = 64, .ldb = 64, .ldc = 16, .a_columns = true}, true, 1000);
+  // Of few rows, columns and terms, which are long.
+  for (const int64_t few : {2, 5, 8, 9}) {
+    check_halves<Bfloat16>({.m = few, .n = 9, .k = 16, .lda = 128, .ldb = 16, .ldc = 16}, true, 100);
+    check_halves<Bfloat16>({.m = 9, .n = few, .k = 16, .lda = 16, .ldb = 160, .ldc = 16, .b_columns = true}, false, 150);
+    check_halves<float>({.m = 9, .n = 16, .k = few, .lda = 160, .ldb = 16, .ldc = 16, .a_columns = true}, true, 150);
+  }
   using P = Product<Bfloat16, Bfloat16>;
   const Bfloat16 *a = nullptr, *b = nullptr;
   CHECK_FALSE(halves(P{.m = 33, .n = 9, .k = 16, .a = {a, 16, 1}, .b = {b, 16, 1}, .ldc = 16}, 1000));

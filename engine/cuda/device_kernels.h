@@ -28,6 +28,7 @@ class DeviceKernels {
   // Tensor cores want rows that begin at multiples of 16 bytes; whole tiles are faster still.
   static int64_t row_width(int64_t n) { return (n + kTile - 1) / kTile * kTile; }
   static int64_t blocks_at_once(int64_t all) { return std::max<int64_t>(1, all); }
+  static int64_t most_leaves() { return 1; }
 
   template <class X>
   void copy(int64_t count, const X* from, X* to) const {

@@ -35,6 +35,7 @@ class HostKernels : public Kernels<V> {
   static int64_t row_width(int64_t n) { return n; }
   // How many of these blocks of images go through a layer at once: one, while it is in the cache.
   static int64_t blocks_at_once(int64_t) { return 1; }
+  static int64_t most_leaves() { return int64_t{1} << (kTreeLevels - 1); }
 
   void copy(int64_t count, const V* from, V* to) const { std::copy_n(from, count, to); }
   void clear(int64_t count, V* values) const { std::fill_n(values, count, V(0)); }

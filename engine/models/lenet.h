@@ -157,8 +157,7 @@ class Lenet : public Model<typename Ops::Value, typename Ops::Sum> {
         ends_in_rows_(plan.convolutions.end == static_cast<int64_t>(spec.channels.size())),
         dense_(ops, views, plan.dense, samples, partners) {
     // Each leaf may have a block that is not full, but none is empty.
-    const int64_t blocks =
-        std::min(samples, samples / kBlockImages + (int64_t{1} << (kTreeLevels - 1)));
+    const int64_t blocks = std::min(samples, (samples + (kBlockImages - 1) * ops_.most_leaves()) / kBlockImages);
     const std::vector<ConvShape> shapes = lenet_convolutions(spec, shape);
     int64_t largest = 0, flipped = 0;
     for (int64_t i = plan.convolutions.begin; i < plan.convolutions.end; ++i) {

@@ -200,6 +200,20 @@ TEST_CASE_TEMPLATE("a model's loss and gradients on a device are the CPU's", T, 
   SUBCASE("gpt of rows in whole packs") { check<T>(wide_gpt()); }
 }
 
+TEST_CASE("a lenet on a device has room for as many blocks of images as its samples fill") {
+  const auto context = test_context();
+  if (!context) return;
+  const auto bytes_for = [&](int64_t samples) {
+    const int64_t before = buffer_bytes_made();
+    make_device_model<float>(*context, lenet().spec, lenet().shape, samples);
+    return buffer_bytes_made() - before;
+  };
+  const int64_t of_one = bytes_for(1);
+  CHECK(bytes_for(kBlockImages) < 2 * of_one);
+  CHECK(bytes_for(kBlockImages + 1) < 3 * of_one);
+  CHECK(bytes_for(3 * kBlockImages) > 2 * of_one);
+}
+
 TEST_CASE_TEMPLATE("gradients on a device are added to what is there when asked", T, double, Bfloat16) {
   SUBCASE("mlp") { check<T>(mlp(), true); }
   SUBCASE("lenet") { check<T>(lenet(), true); }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 
 #include "engine/kernels/kernels.h"
@@ -146,8 +147,9 @@ void Dataset::measure() {
     const double mean = sum / count;
     for (const float value : files_.floats) squares += (value - mean) * (value - mean);
   }
-  // Images that are all the same have nothing to divide by.
-  standardise_by(sum / count, squares > 0 ? std::sqrt(squares / count) : 1);
+  // Images that are all the same have nothing to divide by; squares may be above 0, for the mean is rounded.
+  const auto same = [](const auto& pixels) { return std::ranges::adjacent_find(pixels, std::not_equal_to()) == pixels.end(); };
+  standardise_by(sum / count, same(files_.bytes) && same(files_.floats) ? 1 : std::sqrt(squares / count));
 }
 
 void Dataset::standardise_by(double mean, double deviation) {

@@ -152,6 +152,14 @@ TEST_CASE("images that are all the same have nothing to divide by") {
   REQUIRE(set.ok());
   CHECK(set->deviation() == 1);
   CHECK(set->classes() == 2);
+  // Whose mean is no number that a double holds.
+  put(folder / "labels.npy", npy_bytes("|u1", "(3,)", std::string(3, '\0')));
+  for (const auto& [type, pixels] : {std::pair("|u1", std::string(12, '\x0b')),
+                                     std::pair("<f4", raw_bytes(std::vector<float>(12, 0.1f)))}) {
+    CAPTURE(std::string(type));
+    put(folder / "images.npy", npy_bytes(type, "(3, 4)", pixels));
+    CHECK(Dataset::open(folder.path(), {})->deviation() == 1);
+  }
 }
 
 TEST_CASE("what is missing, empty or does not fit together is named") {

@@ -277,9 +277,8 @@ Result<std::unique_ptr<Gang>> meet(const Attendance& own, Deadline deadline, Lis
   HostSharing sharing(hello.key, new_token());
   if (hello.processes > 1) {
     if (!listener) {
-      TRY(const HostPort at, parse_host_port(own.place.address()));
-      const bool v6 = at.host.find(':') != std::string::npos;
-      TRY(listener, Listener::open(v6 ? "::" : "0.0.0.0", at.port));
+      TRY(const HostPort at, parse_host_port(listening_address(own.place.address())));
+      TRY(listener, Listener::open(at.host, at.port));
     }
     hello.nonce = sharing.listen();
   }

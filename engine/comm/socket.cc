@@ -126,6 +126,12 @@ Result<HostPort> parse_host_port(const std::string& address) {
   return Error{Code::InvalidArgument, fmt::format("not host:port: \"{}\"", address), ""};
 }
 
+std::string listening_address(const std::string& address) {
+  const auto at = parse_host_port(address);
+  if (!at.ok() || at->host.starts_with("127.") || at->host == "localhost" || at->host == "::1") return address;
+  return fmt::format("{}:{}", at->host.find(':') != std::string::npos ? "[::]" : "0.0.0.0", at->port);
+}
+
 Socket::Socket(Fd fd, std::string name) : fd_(std::move(fd)), name_(std::move(name)) {
   const int flags = ::fcntl(fd_.get(), F_GETFL);
   ::fcntl(fd_.get(), F_SETFL, flags | O_NONBLOCK);

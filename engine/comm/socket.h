@@ -96,4 +96,8 @@ struct HostPort {
 };
 Result<HostPort> parse_host_port(const std::string& address);
 
+// Where to listen for those who come to "10.0.0.3:4000": "0.0.0.0:4000". By that name a host may mean its loopback, and
+// behind a router no interface of it has that address. Loopback stays what it is, and so does what is no host:port.
+std::string listening_address(const std::string& address);
+
 }  // namespace dtrain::engine

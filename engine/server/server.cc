@@ -93,7 +93,8 @@ Status Server::listen() {
   // First where workers of this host look second: who finds the one finds the other. Without it TCP
   // serves them all.
   if (at.port != 0) static_cast<void>(listen_locally(address));
-  TRY(listener_, Listener::open(at.host, at.port));
+  TRY(const HostPort everywhere, parse_host_port(listening_address(address)));
+  TRY(listener_, Listener::open(everywhere.host, everywhere.port));
   if (at.port == 0) static_cast<void>(listen_locally(fmt::format("{}:{}", at.host, port())));
   return ok();
 }

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "engine/comm/socket.h"
 #include "engine/environment.h"
 #include "engine/server/server.h"
 #include "engine/strategies/all_reduce.h"
@@ -27,7 +28,7 @@ Status serve(const RunPlan& plan) {
   Tunnels::Held tunnel;
   return run_server(config, plan.layout, [&](const Server& server) -> Status {
     if (plan.spec.strategy.data_path == DataPath::Grpc) {
-      TRY(tunnel, plan.tunnels.open_exit(plan.place.address(), server.local_address()));
+      TRY(tunnel, plan.tunnels.open_exit(listening_address(plan.place.address()), server.local_address()));
     }
     fmt::print("serving at {}\n", plan.place.address());
     std::fflush(stdout);

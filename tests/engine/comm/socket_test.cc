@@ -35,6 +35,15 @@ TEST_CASE("host:port is taken apart") {
   }
 }
 
+TEST_CASE("who is known by an address listens at every interface, but for loopback") {
+  CHECK(listening_address("10.0.0.3:4000") == "0.0.0.0:4000");
+  CHECK(listening_address("node-1:4000") == "0.0.0.0:4000");
+  CHECK(listening_address("[2001:db8::1]:4000") == "[::]:4000");
+  for (const char* same : {"127.0.0.1:4000", "127.0.1.1:4000", "localhost:1", "[::1]:80", "host"}) {
+    CHECK(listening_address(same) == same);
+  }
+}
+
 TEST_CASE("more than a socket holds goes through whole, from several parts") {
   auto [a, b] = connected();
   std::vector<char> sent(8 << 20), received(sent.size());

@@ -293,6 +293,14 @@ TEST_CASE("a push sent again is answered and not applied again") {
   CHECK(params == grads);
 }
 
+TEST_CASE("a server listens where its host has another address than the one that others know, too") {
+  const EngineSpec spec = spec_of(ServerMode::Async);
+  ServerConfig config{.servers = {"192.0.2.1:0"}, .workers = {""}, .experiment = "", .directory = "", .spec = spec};
+  const auto server = Server::open(config, test_layout());
+  REQUIRE_MESSAGE(server.ok(), server.error().message);
+  CHECK(Socket::connect(fmt::format("127.0.0.1:{}", (*server)->port()), Deadline::after(5)).ok());
+}
+
 TEST_CASE("fewer blocks than servers leave some without anything to hold") {
   Layout layout;
   layout.add({.name = "a", .shape = {5000}});

@@ -63,12 +63,16 @@ void Progress::say(int64_t step, const std::optional<Outcome>& test) {
   interval_began_ = stops_ ? now_() : last_step_;
   training_seconds_ += seconds;
   trained_steps_ += interval_.steps;
-  const double loss = interval_.outcome.loss / static_cast<double>(interval_.outcome.rows);
   // Of a single step it is known how long this process took, and what for.
   const double rate = interval_.rate.per_second().value_or(
       static_cast<double>(interval_.outcome.rows / plan_.rows_per_sample) / seconds);
-  std::string line = fmt::format("epoch={} step={} loss={:.4f}", epochs_text(step, plan_.steps_per_epoch), step, loss);
-  scalar_("loss", step, loss);
+  std::string line = fmt::format("epoch={} step={}", epochs_text(step, plan_.steps_per_epoch), step);
+  // Of batches smaller than the number of workers there are parts that teach nothing.
+  if (interval_.outcome.rows > 0) {
+    const double loss = interval_.outcome.loss / static_cast<double>(interval_.outcome.rows);
+    line += fmt::format(" loss={:.4f}", loss);
+    scalar_("loss", step, loss);
+  }
   if (test) {
     const double accuracy = share(test->correct, test->rows);
     const double test_loss = test->loss / static_cast<double>(test->rows);
@@ -78,7 +82,7 @@ void Progress::say(int64_t step, const std::optional<Outcome>& test) {
   }
   line += fmt::format(" samples_per_second={:.0f}", rate);
   scalar_("samples_per_second", step, rate);
-  if (step < plan_.steps) line += fmt::format(" left={}", duration_text(seconds_left(step)));
+  if (step < plan_.steps && trained_steps_ > 0) line += fmt::format(" left={}", duration_text(seconds_left(step)));
   line += '\n';
   std::fwrite(line.data(), 1, line.size(), stdout);
   std::fflush(stdout);

@@ -100,6 +100,14 @@ TEST_CASE("nothing is said before a step is known, however long that takes") {
   }
 }
 
+TEST_CASE("of what nothing was learned from there is no loss") {
+  Watched training;
+  training.on_step(1, 2, 0, true);
+  const auto said = training.said();
+  REQUIRE(said.size() == 1);
+  CHECK(said[0].values == std::map<std::string, double>{{"samples_per_second", 0}});
+}
+
 TEST_CASE("while the master tests nobody learns, but for workers who don't wait for it") {
   Watched in_step;
   in_step.test_seconds = 6;

@@ -145,7 +145,7 @@ Result<ImageFiles> read_image_files(const fs::path& folder, Part part) {
                                               files.images_path, files.count));
   }
   if (files.count == 0) return bad(files.images_path, "no images");
-  if (files.shape[0] * files.shape[1] * files.shape[2] == 0) {
+  if (std::ranges::count(files.shape, 0) > 0) {
     return bad(files.images_path, "images without pixels");
   }
   return files;

@@ -1,5 +1,6 @@
 #include "engine/data/npy.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstring>
@@ -138,7 +139,8 @@ Result<Npy> read_npy(const std::filesystem::path& path) {
                  "save np.ascontiguousarray(x)"};
   }
   const std::string_view data = all.substr(text_at + length);
-  uint64_t size = bytes_of(*type);
+  const bool empty = std::ranges::count(header->shape, 0) > 0;  // whatever stands before the 0
+  uint64_t size = empty ? 0 : bytes_of(*type);
   bool fits = true;
   for (const int64_t dimension : header->shape) {
     const auto factor = static_cast<uint64_t>(dimension);

@@ -58,10 +58,9 @@ std::vector<std::string> names_in(const fs::path& folder, std::error_code& error
   return names;
 }
 
-std::optional<std::string> read_text(const fs::path& path) {
-  const auto file = MappedFile::open(path);
-  if (!file.ok()) return std::nullopt;
-  return std::string(reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size());
+Result<std::string> read_text(const fs::path& path) {
+  TRY(const MappedFile file, MappedFile::open(path));
+  return std::string(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
 }
 
 std::optional<int64_t> step_of(std::string_view name) {
@@ -74,13 +73,13 @@ std::optional<int64_t> step_of(std::string_view name) {
 
 fs::path path_of(const fs::path& folder, int64_t step) { return folder / fmt::format("{}{:08}", kPrefix, step); }
 
-// Newest first.
-std::vector<int64_t> steps_in(const fs::path& folder) {
+// Newest first. None where there is no such folder; `error`: it can't be listed.
+std::vector<int64_t> steps_in(const fs::path& folder, std::error_code& error) {
   std::vector<int64_t> steps;
-  std::error_code error;
   for (const std::string& name : names_in(folder, error)) {
     if (const auto step = step_of(name)) steps.push_back(*step);
   }
+  if (error == std::errc::no_such_file_or_directory) error.clear();
   std::sort(steps.rbegin(), steps.rend());
   return steps;
 }
@@ -96,24 +95,33 @@ Result<std::string> check_checkpoint(const fs::path& path) {
   const auto damaged = [&](const std::string& what) {
     return Error{Code::DataLoss, fmt::format("{}: {}", path.native(), what), ""};
   };
-  const std::optional<std::string> text = read_text(path / kManifest);
-  if (!text) return damaged("it has no manifest");
+  const auto unreadable = [&](const char* name, const Error& error) {
+    return damaged(fmt::format("{} can't be read: {}", name, error.message));
+  };
+  const auto text = read_text(path / kManifest);
+  if (!text.ok()) return unreadable(kManifest, text.error());
   const Json manifest = Json::parse(*text, nullptr, false);
   if (!manifest.is_object()) return damaged("its manifest can't be read");
   for (const char* name : {kModelFile, kOptimizerFile, kState}) {
     const auto file = MappedFile::open(path / name);
-    if (!file.ok()) return damaged(fmt::format("{} can't be read", name));
+    if (!file.ok()) return unreadable(name, file.error());
     const Json& entry = manifest.contains(name) ? manifest.at(name) : Json::object();
     if (!entry.is_object() || entry.value("bytes", Json()) != file->bytes().size() ||
         entry.value("crc32c", Json()) != crc32c(file->bytes())) {
       return damaged(fmt::format("{} is not what was written", name));
     }
   }
-  return read_text(path / kState).value_or("");
+  auto state = read_text(path / kState);
+  if (!state.ok()) return unreadable(kState, state.error());
+  return state;
 }
 
 std::optional<FoundCheckpoint> newest_checkpoint(const fs::path& folder, std::vector<std::string>* skipped) {
-  for (const int64_t step : steps_in(folder)) {
+  std::error_code error;
+  const std::vector<int64_t> steps = steps_in(folder, error);
+  // No folder without checkpoints: there may be some.
+  if (error && skipped != nullptr) skipped->push_back(file_error("list", folder, error.value()).message);
+  for (const int64_t step : steps) {
     const fs::path path = path_of(folder, step);
     auto state = check_checkpoint(path);
     if (state.ok()) return FoundCheckpoint{step, path, std::move(*state)};
@@ -176,7 +184,8 @@ Status Checkpoints::write(const fs::path& place, const CheckpointContent& conten
 // The one of that step was written a moment ago, and is healthy.
 void Checkpoints::remove_before(int64_t step) const {
   int kept = 0;
-  for (const int64_t found : steps_in(folder_)) {
+  std::error_code ignored;
+  for (const int64_t found : steps_in(folder_, ignored)) {
     if (found <= step && ++kept > keep_) delete_all(path_of(folder_, found));
   }
 }

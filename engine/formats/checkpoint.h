@@ -34,8 +34,8 @@ inline constexpr const char* kOptimizerFile = "optimizer.safetensors";
 std::optional<int64_t> checkpoint_step(const std::filesystem::path& path);
 // The state of the checkpoint there. DataLoss: a file is not what its manifest says.
 Result<std::string> check_checkpoint(const std::filesystem::path& path);
-// The newest in a folder whose files are what its manifest says; what is wrong with newer ones is in
-// `skipped`. Changes nothing there.
+// The newest in a folder whose files are what its manifest says; what is wrong with newer ones, or with a folder that
+// can't be listed, is in `skipped`. Changes nothing there.
 std::optional<FoundCheckpoint> newest_checkpoint(const std::filesystem::path& folder,
                                                  std::vector<std::string>* skipped = nullptr);
 

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <sys/fsuid.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -112,6 +113,31 @@ TEST_CASE("a file of the newest that is cut anywhere gives the one before") {
     CHECK(checkpoints.newest_healthy()->step == 1);
     test::write_file(path, whole);
   }
+}
+
+TEST_CASE("what may not be read is said so, and is no folder without checkpoints") {
+  const TemporaryFolder folder;
+  REQUIRE(open(folder / "c").save(1, Content(1).content()).ok());
+  fs::permissions(folder.path(), fs::perms::all);
+  const auto look = [&](const fs::path& locked) {
+    std::vector<std::string> skipped;
+    const fs::perms before = fs::status(locked).permissions();
+    fs::permissions(locked, fs::perms::none);
+    const int user = ::setfsuid(65534);  // whom permissions hold for, if this is root
+    const auto newest = newest_checkpoint(folder / "c", &skipped);
+    ::setfsuid(static_cast<uid_t>(user));
+    fs::permissions(locked, before);
+    CHECK(!newest);
+    REQUIRE(skipped.size() == 1);
+    CHECK_MESSAGE(skipped[0].find(locked.native()) != std::string::npos, skipped[0]);
+    CHECK_MESSAGE(skipped[0].find("Permission denied") != std::string::npos, skipped[0]);
+  };
+  look(folder / "c");
+  look(folder / "c/step-00000001/model.safetensors");
+  look(folder / "c/step-00000001/manifest.json");
+  std::vector<std::string> skipped;
+  CHECK(!newest_checkpoint(folder / "nothing", &skipped));
+  CHECK(skipped.empty());
 }
 
 TEST_CASE("a training that goes on from before a damaged checkpoint keeps what it saves") {

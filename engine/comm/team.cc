@@ -45,6 +45,7 @@ Result<std::unique_ptr<Team>> Team::open(Gang& gang, const TeamPlan& plan, Deadl
   for (int thread = 0; thread < gang.threads(); ++thread) {
     Seat& own = team->seat(gang.first() + thread);
     if (::sched_getaffinity(0, sizeof(own.cpus), &own.cpus) != 0) CPU_ZERO(&own.cpus);
+    own.opened.store(1, std::memory_order_relaxed);
   }
   TRY(team->meet(deadline));
   team->decide_spinning();
@@ -79,10 +80,14 @@ Status Team::meet(Deadline deadline) {
       at<Control>(areas_->control)
           ->opening.pass(static_cast<uint32_t>(processes), 1, patience(deadline, watch)));
   if (met) return ok();
+  std::string names;
+  for (const int process : gang_.hosts()[static_cast<size_t>(gang_.host())]) {
+    if (seat(gang_.peer(process).first).opened.load(std::memory_order_relaxed) != 0) continue;
+    names += (names.empty() ? "" : ", ") + gang_.peer(process).name;
+  }
   return fail({Code::DeadlineExceeded,
-               fmt::format("a worker of this host did not map the shared memory for {:g} s",
-                           deadline.seconds()),
-               "look at the logs of the other workers"});
+               fmt::format("{} did not map the shared memory of its host for {:g} s", names, deadline.seconds()),
+               "look at the log of that process"});
 }
 
 // Spinning pays only where nobody spins away the time of one who works.

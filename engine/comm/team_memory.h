@@ -23,7 +23,8 @@ struct Team::Control {
 // What a participant alone writes: how far it is, so that who is missing can be named.
 struct alignas(64) Team::Seat {
   Word epochs[1 + kGroupSlots];
-  cpu_set_t cpus;  // of its process
+  Word opened;     // its process has mapped the memory
+  cpu_set_t cpus;  // of that
   alignas(64) Word written;  // buckets, while backward goes on
   Signal summed;
 };

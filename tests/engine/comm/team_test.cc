@@ -1,6 +1,7 @@
 #include "engine/comm/team.h"
 
 #include <atomic>
+#include <latch>
 #include <mutex>
 
 #include "forked.h"
@@ -56,6 +57,19 @@ TEST_CASE("the missing are named on the deadline, and everyone says the same") {
   CHECK(texts[0].find("worker 0") == std::string::npos);
   CHECK(texts[1] == texts[0]);
   CHECK(texts[2] == texts[0]);
+}
+
+TEST_CASE("who does not come to the memory of its host is named") {
+  std::string error;
+  std::latch others(2);
+  with_gangs({.threads = {1, 1, 1}}, [&](Gang& gang) {
+    if (gang.self() == 2) return others.wait();
+    const auto team = Team::open(gang, {.elements = 4}, Deadline::after(0.2));
+    if (gang.self() == 0) error = team.ok() ? "opened" : team.error().message;
+    others.count_down();
+  });
+  CHECK_MESSAGE(error.find("worker 2 at 127.0.0.1:") == 0, error);
+  CHECK_MESSAGE(error.find("did not map the shared memory of its host for 0.2 s") != std::string::npos, error);
 }
 
 TEST_CASE("one that fails ends the others with its words") {

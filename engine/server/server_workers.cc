@@ -75,6 +75,7 @@ Status Server::hello_of_first(Link& link) {
       }
     }
     clocks_ = Clocks(static_cast<int>(workers_.size()));
+    for (Worker& worker : workers_) worker.joined = false;  // each may take as long as the first time
     threads_ = 0;
   }
   TRY(agree_on_threads(in));

@@ -456,6 +456,27 @@ TEST_CASE("a worker 0 that begins anew fills the servers anew; those before it a
   CHECK(params.front() == 0);
 }
 
+TEST_CASE("sync: who was there before worker 0 began anew is waited for like one that comes for the first time") {
+  const Layout layout = test_layout();
+  EngineSpec spec = spec_of(ServerMode::Sync);
+  spec.deadline_seconds = 1;
+  const Servers servers(spec, layout, 1, 2);
+  {
+    const auto first = join(servers.worker(0), layout);
+    const auto second = required(ServerClient::join(servers.worker(1), layout));
+  }
+  ServerClientConfig next = servers.worker(0);
+  next.attempt = 1;
+  const auto anew = join(next, layout);
+  Arena grads(static_cast<size_t>(layout.size()), 1), params(grads.size());
+  const NodeSums node{0, 4, grads.data()};
+  const auto began = Deadline::Clock::now();
+  const Status pushed = anew->push_step({&node, 1}, {.rows = 1}, 1, params.data());
+  REQUIRE_FALSE(pushed.ok());
+  CHECK(pushed.error().message.find("worker 1 (gone) did not push") != std::string::npos);
+  CHECK(Deadline::Clock::now() - began > std::chrono::milliseconds(500));  // not a tenth of the deadline
+}
+
 TEST_CASE("a worker that comes later, or again, knows where the master began and how far it was itself") {
   const Layout layout = test_layout();
   const Servers servers(spec_of(ServerMode::Async), layout, 2, 2);

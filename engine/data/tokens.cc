@@ -16,10 +16,13 @@ constexpr size_t kHeaderBytes = 1024;
 // What a file is that begins so, and is no text.
 const char* kind_of(std::span<const std::byte> bytes) {
   constexpr std::pair<std::string_view, const char*> kKinds[] = {
-      {"\x1f\x8b", "compressed (gzip)"},     {"\x28\xb5\x2f\xfd", "compressed (zstd)"},
-      {"\xfd" "7zXZ", "compressed (xz)"},     {"PK\x03\x04", "a zip archive"},
-      {"\x93NUMPY", "a NumPy array (.npy)"}, {"PAR1", "a Parquet file"}};
+      {"\x1f\x8b", "compressed (gzip)"},    {"\x28\xb5\x2f\xfd", "compressed (zstd)"},
+      {"\xfd" "7zXZ", "compressed (xz)"},    {"\x04\x22\x4d\x18", "compressed (lz4)"},
+      {"PK\x03\x04", "a zip archive"},      {"\x93NUMPY", "a NumPy array (.npy)"},
+      {"PAR1", "a Parquet file"},           {"ARROW1", "an Arrow file"}};
   const std::string_view begin(reinterpret_cast<const char*>(bytes.data()), std::min<size_t>(bytes.size(), 8));
+  // Any digit stands between.
+  if (begin.starts_with("BZh") && begin.ends_with("1AY&")) return "compressed (bzip2)";
   for (const auto& [magic, kind] : kKinds) {
     if (begin.starts_with(magic)) return kind;
   }

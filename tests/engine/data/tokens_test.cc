@@ -95,6 +95,10 @@ TEST_CASE("what is no such file, is cut off or could be anything is refused") {
   refused("x.txt.gz", gzipped("some text"), "compressed (gzip), neither text nor tokens");
   refused("x.npy", "\x93NUMPY\x01", "a NumPy array (.npy)");
   refused("x.txt", "\xfd" "7zXZ", "compressed (xz)");
+  refused("enwiki.xml.bz2", "BZh91AY&SY", "compressed (bzip2)");
+  refused("x.txt", "BZh11AY&SY", "compressed (bzip2)");
+  refused("x.txt.lz4", "\x04\x22\x4d\x18", "compressed (lz4)");
+  refused("x.arrow", std::string("ARROW1\0\0", 8), "an Arrow file");
 }
 
 }  // namespace

@@ -39,6 +39,9 @@ Result<fs::path> choose(const fs::path& folder, Part part, std::string_view kind
   for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
     const auto prefix = prefix_of(at->path().filename().string(), kind, dimensions);
     if (!prefix) continue;
+    // The same again, as torchvision leaves what it has fetched and unpacked.
+    std::error_code ignored;
+    if (at->path().extension() == ".gz" && fs::exists(fs::path(at->path()).replace_extension(), ignored)) continue;
     all.push_back(at->path());
     if (is_of(part, *prefix)) of_part.push_back(at->path());
   }

@@ -1,7 +1,8 @@
 // Images and their labels as a folder holds them:
 //   images.npy and labels.npy, or
 //   a file named as MNIST's images (train-images-idx3-ubyte, .gz too) and one as its labels. Where
-//   the folder has several pairs, those of `part` are taken: train..., or t10k... and test...
+//   the folder has several pairs, those of `part` are taken: train..., or t10k... and test...; of
+//   a file that is there with .gz and without, the latter
 #pragma once
 
 #include <array>

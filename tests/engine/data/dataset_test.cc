@@ -74,6 +74,12 @@ TEST_CASE("a folder with both parts gives each, one with a single pair that one"
   CHECK(training->size() == 3);
   CHECK(Dataset::open_like(*training, folder / "both").value().size() == 2);
   CHECK(Dataset::open_like(*training, folder / "test").value().size() == 4);
+  // As torchvision leaves them.
+  for (const char* name : {"train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte"}) {
+    put(folder / "both" / (std::string(name) + ".gz"), gzipped(get(folder / "both" / name)));
+  }
+  CHECK(Dataset::open(folder / "both", {}).value().size() == 3);
+  CHECK(Dataset::open_like(*training, folder / "both").value().size() == 2);
   put_mnist(folder, "extra", 1, {1}, "test");
   says(Dataset::open_like(*training, folder / "test"),
        {"0 files of images for testing among extra-images-idx3-ubyte, images-idx3-ubyte.gz"});

@@ -246,6 +246,17 @@ class Meeting {
   Deadline::Clock::time_point next_try_{};
 };
 
+// What is said of a wait in vain: who waits for one that is gone seems silent, too.
+Error name_the_gone(const std::vector<std::unique_ptr<Peer>>& peers, Error error) {
+  if (error.code != Code::DeadlineExceeded && error.code != Code::Unavailable) return error;
+  std::string names;
+  for (const auto& peer : peers) {
+    if (peer->socket && peer->socket.has_hung_up()) names += (names.empty() ? "" : ", ") + peer->name;
+  }
+  if (names.empty()) return error;
+  return {Code::Unavailable, names + " closed the connection", "look at the log of that process"};
+}
+
 }  // namespace
 
 uint64_t host_identity() {
@@ -298,7 +309,9 @@ Result<std::unique_ptr<Gang>> meet(const Attendance& own, Deadline deadline, Lis
     peers.push_back(std::move(peer));
     hellos.push_back(other.hello);
   }
-  TRY(sharing.decide(hellos, own.place.index, peers, deadline));
+  if (auto decided = sharing.decide(hellos, own.place.index, peers, deadline); !decided.ok()) {
+    return name_the_gone(peers, std::move(decided).error());
+  }
   return std::make_unique<Gang>(own.place.index, own.place.key, std::move(listener),
                                 std::move(peers));
 }

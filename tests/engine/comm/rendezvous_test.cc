@@ -90,6 +90,32 @@ TEST_CASE("processes that would not train the same model say so at both ends") {
   }
 }
 
+TEST_CASE("who is gone is named, and not who waits for it and says nothing") {
+  Ports ports({.threads = {1, 1, 1}});
+  std::string error;
+  std::thread first([&] {
+    const auto gang = meet(ports.attendances[0], Deadline::after(0.3), std::move(ports.listeners[0]));
+    error = gang.ok() ? "met" : gang.error().message;
+  });
+  std::vector<Socket> others;
+  for (const uint32_t process : {1u, 2u}) {
+    auto socket = Socket::connect(ports.attendances[0].place.workers[0], Deadline::after(5));
+    REQUIRE(socket.ok());
+    Hello hello, answer;
+    hello.key = ports.attendances[0].place.key;
+    hello.process = process;
+    hello.processes = 3;
+    hello.threads = 1;
+    REQUIRE(socket->write(&hello, sizeof(hello), Deadline::after(5)).ok());
+    REQUIRE(socket->read(&answer, sizeof(answer), Deadline::after(5)).ok());
+    others.push_back(std::move(*socket));
+  }
+  others.pop_back();
+  first.join();
+  CHECK_MESSAGE(error.find("worker 2 at 127.0.0.1:") == 0, error);
+  CHECK_MESSAGE(error.find(" closed the connection") != std::string::npos, error);
+}
+
 TEST_CASE("strangers are dropped and harm nobody") {
   Ports ports({.threads = {1, 1}});
   const std::string address = ports.attendances[0].place.workers[0];

@@ -27,7 +27,7 @@ class Played:
     """What was done in a case. Owner: whoever plays it; ends with its folder."""
 
     def __init__(self, engine, case):
-        self.engine, self.case, self.trainings, self.widest = engine, case, 0, 0.0
+        self.engine, self.case, self.trainings, self.broken, self.widest = engine, case, 0, 0, 0.0
         self.folder = Path(tempfile.mkdtemp(prefix="dtrain-differential-"))
         self.sets = samples.write(self.folder, case["data"])
         self.oracles, self.first = {}, None
@@ -82,13 +82,16 @@ class Played:
             if len(found) < 2:  # nothing would be left to train
                 return self.train(run, second)
             return self.train(run, second, {"checkpoint": {"from": str(found[0])}})
+        who, moment = way.split(" at ")
         with self.gang(run, second) as gang:
             gang.start()
-            gang.run_until("epoch=")
-            gang.kill("ps" if way == "servers killed" else None)
-            if way == "killed":
+            gang.run_until_checkpoint() if moment == "checkpoint" else gang.run_until(moment)
+            self.broken += gang.trains()
+            if who == "killed":
+                gang.kill()
                 gang.start("2")
             else:
+                gang.kill("ps")
                 for i in range(gang.servers):
                     gang.start_one("ps", i, "2")
             gang.finish()

@@ -49,7 +49,8 @@ def main():
         for number, text in found:
             say(options, case, number, text)
         if options.verbose:
-            print(f"seed {case['seed']}: {next(iter(case['spec']['model']))}, {played.trainings} trainings, {len(found)} differ, "
+            print(f"seed {case['seed']}: {next(iter(case['spec']['model']))}, {played.trainings} trainings, "
+                  f"{played.broken} killed, {len(found)} differ, "
                   f"{played.widest:.2f} of the tolerance, {time.monotonic() - began:.1f} s", flush=True)
     print(f"{trainings} trainings, {differ} differ")
     return 1 if differ else 0

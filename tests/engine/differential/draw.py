@@ -17,7 +17,7 @@ def case(seed):
     kind = draw.choice(["mlp", "mlp", "lenet", "gpt"])
     data, model = {"mlp": mlp, "lenet": lenet, "gpt": gpt}[kind](draw)
     made = {"seed": seed, "data": data, "spec": spec(draw, data, model, kind), "isa": draw.choice(ISAS)}
-    base = {"workers": 1, "servers": 0, "changes": {}, "against": ["oracle"], "twice": draw.choice([None, "killed", "from"])}
+    base = {"workers": 1, "servers": 0, "changes": {}, "against": ["oracle"], "twice": twice(draw, "killed", "from")}
     made["runs"] = [base] + [same_bits(draw, made) for _ in range(3)] + [rounded(draw, made, kind)]
     if draw.random() < 0.5:
         made["runs"].append(in_pieces(draw, made))
@@ -126,7 +126,9 @@ def schedule(draw, batch, steps_per_epoch):
 
 
 def twice(draw, *ways):
-    return draw.choice([None, *ways])
+    """Who is killed, is so at a line of the master's or at a checkpoint."""
+    way = draw.choice([None, *ways])
+    return f"{way} at {draw.choice(['memory', 'epoch=', 'checkpoint', 'checkpoint'])}" if way and "killed" in way else way
 
 
 def same_bits(draw, made):

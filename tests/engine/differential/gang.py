@@ -70,6 +70,17 @@ class Gang:
             if each.startswith(line):
                 return
 
+    def run_until_checkpoint(self):
+        """One is there, or the master has ended."""
+        while self.trains() and not any((self.output / "checkpoints").glob("step-*")):
+            try:
+                self.running["worker", 0].wait(0.001)
+            except subprocess.TimeoutExpired:
+                pass
+
+    def trains(self):
+        return self.running["worker", 0].poll() is None
+
     def kill(self, kind=None):
         for (what, index), process in list(self.running.items()):
             if kind in (None, what):

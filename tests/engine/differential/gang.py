@@ -26,7 +26,7 @@ class Gang:
         self.cluster = {"worker": addresses[:self.workers]}
         if self.servers:
             self.cluster["ps"] = addresses[self.workers:]
-        self.running = {}
+        self.running, self.restarted = {}, False
         self.output.mkdir(parents=True, exist_ok=True)
 
     def __enter__(self):
@@ -48,6 +48,7 @@ class Gang:
             self.start_one("worker", i, attempt)
 
     def start_one(self, kind, index, attempt):
+        self.restarted = attempt != "1"
         several = self.workers + self.servers > 1
         place = json.dumps({"cluster": self.cluster, "task": {"type": kind, "index": index}}) if several else ""
         environment = {**os.environ, "DTRAIN_ENGINE": json.dumps(self.spec), "TF_CONFIG": place,
@@ -101,7 +102,9 @@ class Gang:
             for i in range(self.servers):
                 process = self.running["ps", i]
                 process.terminate()
-                self.ended("ps", i, process.wait(DEADLINE_SECONDS))
+                code = process.wait(DEADLINE_SECONDS)
+                # One that was started again may hear of the end before it listens for it.
+                self.ended("ps", i, 0 if self.restarted and code == -signal.SIGTERM else code)
         except subprocess.TimeoutExpired:
             raise Failed(f"a process has not ended within {DEADLINE_SECONDS} s; {self.logs()}") from None
 

@@ -36,6 +36,18 @@ def of(spec, data):
     return {"mlp": Mlp, "lenet": Lenet, "gpt": Gpt}[kind](options, data)
 
 
+# Where what a ReLU takes is nothing but rounding, of its size.
+NEAR_ZERO = 3e-6
+
+
+def relu(x, turned):
+    """`turned`: what is near zero is taken for being on the other side."""
+    if not turned:
+        return F.relu(x)
+    near = x.detach().abs() < NEAR_ZERO * x.detach().pow(2).mean().sqrt()
+    return x * ((x.detach() > 0) ^ near).to(x.dtype)
+
+
 def dense(widths):
     layers = []
     for i, (inputs, outputs) in enumerate(zip(widths, widths[1:])):
@@ -45,11 +57,11 @@ def dense(widths):
     return layers
 
 
-def through_dense(p, x, count):
+def through_dense(p, x, count, turned):
     for i in range(count):
         x = F.linear(x, p[f"layers.{i}.weight"], p[f"layers.{i}.bias"])
         if i + 1 < count:
-            x = F.relu(x)
+            x = relu(x, turned)
     return x
 
 
@@ -58,8 +70,8 @@ class Mlp:
         widths = [math.prod(data["shape"]), *options["hidden"], data["classes"]]
         self.count, self.parameters = len(widths) - 1, dense(widths)
 
-    def logits(self, p, x):
-        return through_dense(p, x.flatten(1), self.count)
+    def logits(self, p, x, turned=False):
+        return through_dense(p, x.flatten(1), self.count, turned)
 
 
 class Lenet:
@@ -80,12 +92,12 @@ class Lenet:
         self.count = len(widths) - 1
         self.parameters += dense(widths)
 
-    def logits(self, p, x):
+    def logits(self, p, x, turned=False):
         for i, pool in enumerate(self.pool):
-            x = F.relu(F.conv2d(x, p[f"convolutions.{i}.weight"], p[f"convolutions.{i}.bias"],
-                                padding=self.padding if i == 0 else 0))
+            x = relu(F.conv2d(x, p[f"convolutions.{i}.weight"], p[f"convolutions.{i}.bias"],
+                              padding=self.padding if i == 0 else 0), turned)
             x = F.max_pool2d(x, pool)
-        return through_dense(p, x.flatten(1), self.count)
+        return through_dense(p, x.flatten(1), self.count, turned)
 
 
 class Gpt:
@@ -108,7 +120,7 @@ class Gpt:
                 matrix(h + "mlp.c_proj.weight", 4 * width, width, residual), vector(h + "mlp.c_proj.bias", width)]
         self.parameters += norm("ln_f")
 
-    def logits(self, p, ids):
+    def logits(self, p, ids, turned=False):
         linear = lambda name, x: x @ p[name + ".weight"] + p[name + ".bias"]
         norm = lambda name, x: F.layer_norm(x, x.shape[-1:], p[name + ".weight"], p[name + ".bias"])
         batch, context = ids.shape

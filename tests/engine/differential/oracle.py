@@ -88,7 +88,7 @@ class Trained:
         return sum(each[0] for each in self.losses[begin:end]) / sum(each[1] for each in self.losses[begin:end])
 
 
-def train(spec, data, train_set, test_set, apply_every=1, dtype=torch.float64):
+def train(spec, data, train_set, test_set, apply_every=1, dtype=torch.float64, turned=False):
     model = models.of(spec, data)
     plan = Plan(spec, data)
     first = models.first_values(model.parameters, spec["seed"])
@@ -99,7 +99,7 @@ def train(spec, data, train_set, test_set, apply_every=1, dtype=torch.float64):
     losses, tests, gathered, rows, parts = [], {}, None, 0, 0
     for step in range(plan.steps):
         ids = plan.order.of(step)
-        loss = summed_loss(model, p, inputs[ids], labels[ids])[0]
+        loss = summed_loss(model, p, inputs[ids], labels[ids], turned)[0]
         gradients = dict(zip(p, torch.autograd.grad(loss, list(p.values()))))
         losses.append((float(loss), labels[ids].numel()))
         gathered = gradients if gathered is None else {name: gathered[name] + g for name, g in gradients.items()}
@@ -113,8 +113,8 @@ def train(spec, data, train_set, test_set, apply_every=1, dtype=torch.float64):
     return Trained(first, {name: value.detach().double().numpy() for name, value in p.items()}, losses, tests)
 
 
-def summed_loss(model, p, x, y):
-    logits = model.logits(p, x)
+def summed_loss(model, p, x, y, turned=False):
+    logits = model.logits(p, x, turned)
     logits, y = logits.reshape(-1, logits.shape[-1]), y.reshape(-1)
     return F.cross_entropy(logits, y, reduction="sum"), logits, y
 

@@ -85,6 +85,13 @@ def one_layer(case, run):
         options["hidden"] = options["hidden"][:1]
 
 
+def fewer_workers(most):
+    def change(_, run):
+        if run["changes"]["strategy"]["kind"] != "mesh":  # whose sides say how many there are
+            run["workers"] = min(most, run["workers"])
+    return change
+
+
 def no_test(case, run):
     case["data"]["test"] = 0
 
@@ -107,8 +114,7 @@ CHANGES = [
     set_in(["epoch-samples"], 0), set_in(["steps"], 1), set_in(["steps"], 2), set_in(["steps"], 3), set_in(["epochs"], 1),
     set_in(["checkpoint", "steps"], 0), set_in(["checkpoint", "epochs"], 1), set_in(["checkpoint", "keep"], 3),
     in_run("threads", 1), in_run("threads", 2), in_strategy("data-path", "raw"), in_strategy("bucket-mb", 0), in_strategy("apply-every", 1),
-    lambda case, run: run.update(servers=min(1, run["servers"])), lambda case, run: run.update(workers=1),
-    lambda case, run: run.update(workers=min(2, run["workers"])),
+    lambda case, run: run.update(servers=min(1, run["servers"])), fewer_workers(1), fewer_workers(2),
     one_layer, halves("train", lambda case: case["data"]), halves("batch", lambda case: case["spec"]),
     set_in(["seed"], 42), lambda case, run: case.update(isa=None),
 ]

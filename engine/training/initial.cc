@@ -12,7 +12,7 @@ namespace dtrain::engine {
 
 namespace {
 
-constexpr int64_t kPiece = 1 << 18;
+constexpr int64_t kStretch = 1 << 18;
 
 void draw(const Parameter& parameter, RandomRow& random, std::span<float> values) {
   for (float& value : values) {
@@ -28,27 +28,27 @@ void draw(const Parameter& parameter, RandomRow& random, std::span<float> values
 }  // namespace
 
 void initialise(const Layout& layout, uint64_t seed, std::span<float> params) {
-  struct Piece {
+  struct Stretch {
     size_t tensor;
     int64_t begin;
   };
-  std::vector<Piece> pieces;
+  std::vector<Stretch> stretches;
   for (size_t tensor = 0; tensor < layout.parameters().size(); ++tensor) {
-    for (int64_t begin = 0; begin < layout.parameters()[tensor].size(); begin += kPiece) pieces.push_back({tensor, begin});
+    for (int64_t begin = 0; begin < layout.parameters()[tensor].size(); begin += kStretch) stretches.push_back({tensor, begin});
   }
   std::atomic<size_t> next = 0;
   const auto work = [&] {
-    for (size_t at = next++; at < pieces.size(); at = next++) {
-      const auto [tensor, begin] = pieces[at];
+    for (size_t at = next++; at < stretches.size(); at = next++) {
+      const auto [tensor, begin] = stretches[at];
       const Parameter& parameter = layout.parameters()[tensor];
       RandomRow random(seed, kParameterStream + tensor, 0);
       random.pass(begin);
-      const int64_t count = std::min(kPiece, parameter.size() - begin);
+      const int64_t count = std::min(kStretch, parameter.size() - begin);
       draw(parameter, random, params.subspan(static_cast<size_t>(parameter.offset + begin), static_cast<size_t>(count)));
     }
   };
   std::vector<std::thread> others;
-  for (size_t i = 1; i < std::min(static_cast<size_t>(cpus()), pieces.size() / 4); ++i) others.emplace_back(work);
+  for (size_t i = 1; i < std::min(static_cast<size_t>(cpus()), stretches.size() / 4); ++i) others.emplace_back(work);
   work();
   for (std::thread& other : others) other.join();
 }

@@ -54,7 +54,9 @@ TEST_CASE("dtrain finds nothing wrong with any example, and each is told of") {
     const Output check = cluster.run({"check"}, kExamples / name);
     CHECK_MESSAGE(check.code == 0, check.all());
     CHECK(check.out.starts_with("dtrain.yml is fine: "));
-    CHECK(check.err.empty());
+    // Those that draw their data first are told so.
+    const bool draws = check.err.starts_with("Warning: there is no 'data/train") && std::ranges::count(check.err, '\n') == 1;
+    CHECK_MESSAGE((check.err.empty() || draws), check.all());
     CHECK(fs::exists(kExamples / name / "README.md"));
     CHECK(map.find("(" + name + ")") != std::string::npos);
   }

@@ -46,7 +46,7 @@ inline Json spec_of(const Folder& folder, On on, const Json& changes) {
                {"batch", 30},
                {"steps", 8},
                {"optimizer", {{"kind", "sgd"}, {"learning-rate", 0.1}, {"momentum", 0.9}}},
-               {"deadline", 20}};
+               {"deadline", 120}};  // an emulated step takes seconds, with the sanitizers tens of them
   if (on == On::Device) spec["precision"] = "fp32";
   if (changes.contains("model")) spec.erase("model");
   spec.merge_patch(changes);

@@ -116,8 +116,8 @@ GradientCut gradient_cut(const ConvShape& s, int64_t blocks) {
 template <class T>
 __global__ void __launch_bounds__(kThreads) conv_gradients_kernel(ConvShape s, GradientCut cut, const T* in, const T* dout, Sum<T>* partial) {
   using S = Sum<T>;
-  constexpr int kSums = kOutsOfThread * (kTapsAtOnce + 1), kWarps = kThreads / kWarp;
-  __shared__ S of_warps[kWarps][kSums];
+  constexpr int kSums = kOutsOfThread * (kTapsAtOnce + 1);
+  __shared__ S of_threads[kSums][kThreads];
   const auto kernel = static_cast<int>(s.kernel), groups = static_cast<int>(cut.tap_groups);
   const int tap = static_cast<int>(blockIdx.x) % groups * kTapsAtOnce, tap_row = static_cast<int>(blockIdx.x) / groups % kernel;
   const int64_t channel = static_cast<int>(blockIdx.x) / groups / kernel;
@@ -149,24 +149,25 @@ __global__ void __launch_bounds__(kThreads) conv_gradients_kernel(ConvShape s, G
       }
     }
   }
-  const unsigned warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
 #pragma unroll
   for (int o = 0; o < kOutsOfThread; ++o) {
 #pragma unroll
-    for (int t = 0; t <= kTapsAtOnce; ++t) {
-      const S sum = warp_sum(t < kTapsAtOnce ? sums[o][t < kTapsAtOnce ? t : 0] : bias[o]);
-      if (lane == 0) of_warps[warp][o * (kTapsAtOnce + 1) + t] = sum;
-    }
+    for (int t = 0; t < kTapsAtOnce; ++t) of_threads[o * (kTapsAtOnce + 1) + t][threadIdx.x] = sums[o][t];
+    of_threads[o * (kTapsAtOnce + 1) + kTapsAtOnce][threadIdx.x] = bias[o];
   }
   __syncthreads();
-  if (threadIdx.x >= kSums) return;
-  const int o = static_cast<int>(threadIdx.x) / (kTapsAtOnce + 1), t = static_cast<int>(threadIdx.x) % (kTapsAtOnce + 1);
-  if (o >= outs) return;
-  S sum = 0;
-  for (int i = 0; i < kWarps; ++i) sum += of_warps[i][threadIdx.x];
   partial += blockIdx.z * (cut.count + s.out_channels);
-  if (t < taps) partial[((first_out + o) * s.in_channels + channel) * kernel * kernel + tap_row * kernel + tap + t] = sum;
-  if (t == kTapsAtOnce && blockIdx.x == 0) partial[cut.count + first_out + o] = sum;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  for (int i = static_cast<int>(threadIdx.x) / kWarp; i < kSums; i += static_cast<int>(kThreads) / kWarp) {
+    const int o = i / (kTapsAtOnce + 1), t = i % (kTapsAtOnce + 1);
+    if (o >= outs) break;
+    S sum = 0;
+    for (int j = lane; j < static_cast<int>(kThreads); j += kWarp) sum += of_threads[i][j];
+    sum = warp_sum(sum);
+    if (lane != 0) continue;
+    if (t < taps) partial[((first_out + o) * s.in_channels + channel) * kernel * kernel + tap_row * kernel + tap + t] = sum;
+    if (t == kTapsAtOnce && blockIdx.x == 0) partial[cut.count + first_out + o] = sum;
+  }
 }
 
 template <class S>

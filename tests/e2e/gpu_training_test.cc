@@ -33,6 +33,7 @@ train:
 class GpuCluster : public Cluster {
  public:
   GpuCluster() {
+    own_ports();
     const fs::path bin = folder() / "bin";
     fs::create_directories(bin);
     fs::create_symlink(EMULATED_ENGINE, bin / "dtrain-engine");

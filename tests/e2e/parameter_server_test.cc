@@ -16,6 +16,7 @@ void copy_example(const std::string& name, const fs::path& to) {
 
 TEST_CASE("the parameter server example trains, saves its model, and its server ends with it") {
   Cluster cluster;
+  cluster.own_ports();
   fs::path project = cluster.folder() / "digits";
   copy_example("parameter-server", project);
 

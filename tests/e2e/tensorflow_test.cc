@@ -96,6 +96,7 @@ void check_version_one(Cluster& cluster, const std::string& id, const std::strin
 
 TEST_CASE("TensorFlow 2.15 with parameter servers, and as TensorFlow 1 had it") {
   Cluster cluster;
+  cluster.own_ports();
   if (!index_answers(cluster)) return say_skipped("no package index answers");
   check_parameter_servers(cluster);
   check_version_one(cluster, "2", "between-graph");
@@ -105,6 +106,7 @@ TEST_CASE("TensorFlow 2.15 with parameter servers, and as TensorFlow 1 had it") 
 TEST_CASE(
     "the newest TensorFlow's collectives over three workers, of which worker 0 is the master") {
   Cluster cluster;
+  cluster.own_ports();
   if (!index_answers(cluster)) return say_skipped("no package index answers");
   train(cluster, example(cluster, "tensorflow-multiworker"));
   std::string weights;

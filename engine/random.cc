@@ -59,22 +59,6 @@ std::array<uint32_t, 4> philox(std::array<uint32_t, 4> c, std::array<uint32_t, 2
   return c;
 }
 
-std::array<uint32_t, 4> random_words(uint64_t seed, uint64_t stream, uint64_t index) {
-  return philox({static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32),
-                 static_cast<uint32_t>(stream), static_cast<uint32_t>(stream >> 32)},
-                {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
-}
-
-double uniform(uint64_t seed, uint64_t stream, uint64_t index) {
-  const auto words = random_words(seed, stream, index);
-  return to_unit(join(words[0], words[1]));
-}
-
-double normal(uint64_t seed, uint64_t stream, uint64_t index) {
-  const auto words = random_words(seed, stream, index);
-  return normal_quantile(to_open_unit(join(words[0], words[1])));
-}
-
 double normal_quantile(double p) {
   const double q = p - 0.5;
   if (std::fabs(q) <= 0.425) {

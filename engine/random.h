@@ -1,5 +1,5 @@
-// Random numbers without state: Philox4x32-10 (Salmon et al., SC 2011). A number depends on (seed,
-// stream, index) alone, so that it is the same whoever draws it, in whatever order, on any host: no
+// Random numbers by Philox4x32-10 (Salmon et al., SC 2011). A number depends on (seed, stream, row) and its place
+// in the row alone, so that it is the same whoever draws it, in whatever order, on any host: no
 // function of libm is called, whose last bit differs between versions.
 #pragma once
 
@@ -9,18 +9,11 @@
 namespace dtrain::engine {
 
 // What a stream of numbers is for. Parameters take the streams from kParameterStream on.
-inline constexpr uint64_t kShuffleStream = 1;  // index: (permutation, draw)
-inline constexpr uint64_t kDigitStream = 2;
-inline constexpr uint64_t kParameterStream = uint64_t{1} << 32;
+inline constexpr uint32_t kShuffleStream = 1;
+inline constexpr uint32_t kDigitStream = 2;
+inline constexpr uint32_t kParameterStream = uint32_t{1} << 16;
 
 std::array<uint32_t, 4> philox(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
-
-// 128 random bits.
-std::array<uint32_t, 4> random_words(uint64_t seed, uint64_t stream, uint64_t index);
-// In [0, 1), of 53 bits.
-double uniform(uint64_t seed, uint64_t stream, uint64_t index);
-// Of mean 0 and deviation 1.
-double normal(uint64_t seed, uint64_t stream, uint64_t index);
 
 // The normal distribution's quantile for 0 < p < 1, to about 16 digits (Wichura 1988, AS 241).
 double normal_quantile(double p);
@@ -28,10 +21,9 @@ double normal_quantile(double p);
 // A row of numbers, one after the other, for who draws many. Owner: one thread.
 class RandomRow {
  public:
-  RandomRow(uint64_t seed, uint64_t stream, uint64_t row)
+  RandomRow(uint64_t seed, uint32_t stream, uint64_t row)
       : key_{static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)},
-        counter_{0, static_cast<uint32_t>(stream), static_cast<uint32_t>(row),
-                 static_cast<uint32_t>(row >> 32)} {}
+        counter_{0, stream, static_cast<uint32_t>(row), static_cast<uint32_t>(row >> 32)} {}
 
   // Nothing was drawn yet: goes on as if an even number of numbers of 64 bits had been.
   void pass(int64_t count) { counter_[0] = static_cast<uint32_t>(count / 2); }

@@ -41,7 +41,7 @@ void initialise(const Layout& layout, uint64_t seed, std::span<float> params) {
     for (size_t at = next++; at < stretches.size(); at = next++) {
       const auto [tensor, begin] = stretches[at];
       const Parameter& parameter = layout.parameters()[tensor];
-      RandomRow random(seed, kParameterStream + tensor, 0);
+      RandomRow random(seed, kParameterStream + static_cast<uint32_t>(tensor), 0);
       random.pass(begin);
       const int64_t count = std::min(kStretch, parameter.size() - begin);
       draw(parameter, random, params.subspan(static_cast<size_t>(parameter.offset + begin), static_cast<size_t>(count)));

@@ -20,19 +20,26 @@ TEST_CASE("Philox4x32-10 gives the numbers that its authors published") {
         Words{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
 }
 
-TEST_CASE("a number depends on seed, stream and index, and on all of them") {
-  CHECK(uniform(1, 2, 3) == uniform(1, 2, 3));
+TEST_CASE("a row depends on seed, stream and row, and on all bits of them") {
+  CHECK(RandomRow(1, 2, 3).uniform() == RandomRow(1, 2, 3).uniform());
   std::set<double> seen;
   const uint64_t high = uint64_t{1} << 40;
   for (const uint64_t seed : {uint64_t{1}, high}) {
-    for (const uint64_t stream : {uint64_t{1}, high}) {
-      for (const uint64_t index : {uint64_t{1}, high}) seen.insert(uniform(seed, stream, index));
+    for (const uint32_t stream : {uint32_t{1}, uint32_t{1} << 31}) {
+      for (const uint64_t row : {uint64_t{1}, high}) seen.insert(RandomRow(seed, stream, row).uniform());
     }
   }
   CHECK(seen.size() == 8);
+}
+
+TEST_CASE("what is drawn for different things is different") {
+  std::set<double> seen;
+  for (const uint32_t stream : {kShuffleStream, kDigitStream}) seen.insert(RandomRow(42, stream, 0).uniform());
+  for (uint32_t tensor = 0; tensor < 1000; ++tensor) seen.insert(RandomRow(42, kParameterStream + tensor, 0).uniform());
+  CHECK(seen.size() == 1002);
   // Pinned: a change would start every experiment from other parameters.
-  CHECK(uniform(42, kParameterStream, 0) == 0x1.300fc04440873p-1);
-  CHECK(normal(42, kParameterStream, 0) == 0x1.e66ca8d33a229p-3);
+  CHECK(RandomRow(42, kParameterStream, 0).uniform() == 0x1.be2cc882c1173p-1);
+  CHECK(RandomRow(42, kParameterStream, 0).normal() == 0x1.2219919e4dc5dp+0);
 }
 
 TEST_CASE("first values of a large tensor are one row of numbers, whoever draws which") {
@@ -44,7 +51,7 @@ TEST_CASE("first values of a large tensor are one row of numbers, whoever draws 
   initialise(layout, 5, params);
   for (size_t tensor = 0; tensor < 3; ++tensor) {
     const Parameter& p = layout.parameters()[tensor];
-    RandomRow random(5, kParameterStream + tensor, 0);
+    RandomRow random(5, kParameterStream + static_cast<uint32_t>(tensor), 0);
     int64_t others = 0;
     for (int64_t i = 0; i < p.size(); ++i) {
       const double wanted = tensor == 0 ? random.uniform(-0.5, 0.5) : tensor == 1 ? 0.02 * random.normal() : 1.0;
@@ -68,8 +75,9 @@ TEST_CASE("many normal numbers have mean 0, deviation 1 and the tails that they 
   const int n = 200000;
   double sum = 0, squares = 0;
   int beyond = 0;
+  RandomRow row(7, 3, 0);
   for (int i = 0; i < n; ++i) {
-    const double x = normal(7, 3, static_cast<uint64_t>(i));
+    const double x = row.normal();
     sum += x;
     squares += x * x;
     beyond += std::fabs(x) > 2;

@@ -19,7 +19,7 @@ def first_values(parameters, seed):
     made = {}
     for number, each in enumerate(parameters):
         size = math.prod(each.shape)
-        drawn = philox.words(seed, (1 << 32) + number, 0, size)
+        drawn = philox.words(seed, (1 << 16) + number, 0, size)
         if each.initial == "uniform":
             values = -each.scale + 2 * each.scale * philox.uniforms(drawn)
         elif each.initial == "normal":

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <new>
 
 #include "engine/kernels/kernels.h"
 
@@ -17,6 +18,15 @@ namespace {
 Error refused(Error error) {
   if (error.code == Code::DataLoss || error.code == Code::PermissionDenied) error.code = Code::InvalidArgument;
   return error;
+}
+
+Result<ImageFiles> read_in_memory(const fs::path& folder, Part part) {
+  try {
+    return read_image_files(folder, part);
+  } catch (const std::bad_alloc&) {
+    return Error{Code::ResourceExhausted, fmt::format("{}: its images are more than there is memory for", folder.native()),
+                 "images of uint8 instead of floats, or fewer of them"};
+  }
 }
 
 void prefetch(const uint8_t* from, size_t bytes) {
@@ -45,7 +55,7 @@ Result<Dataset> Dataset::read(const fs::path& path, const DatasetOptions& option
                  "name the folder that holds the files of images and labels"};
   }
   if (folder) {
-    auto files = read_image_files(path, options.part);
+    auto files = read_in_memory(path, options.part);
     if (!files.ok()) return refused(std::move(files).error());
     set.files_ = std::move(*files);
     set.size_ = set.files_.count;

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 #include <sys/fsuid.h>
+#include <sys/resource.h>
 
 #include <cmath>
 
@@ -120,6 +121,28 @@ TEST_CASE("data that may not be read are refused for good") {
     CHECK(set->error().code == Code::InvalidArgument);
   }
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)   // these end a program that lacks memory
+TEST_CASE("images that are more than there is memory for are named") {
+  const Scratch folder;
+  constexpr int64_t kImages = 1 << 20, kBytes = kImages * 32 * 32;
+  put(folder / "images.npy", npy_bytes("|u1", fmt::format("({}, 32, 32)", kImages), ""));
+  fs::resize_file(folder / "images.npy", fs::file_size(folder / "images.npy") + kBytes);
+  put(folder / "labels.npy", npy_bytes("|u1", "(1,)", std::string(1, '\0')));
+  int64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  rlimit before{};
+  ::getrlimit(RLIMIT_AS, &before);
+  // The file as it lies, and half of a copy.
+  const rlimit tight{static_cast<rlim_t>(pages * ::sysconf(_SC_PAGESIZE) + kBytes + kBytes / 2), before.rlim_max};
+  ::setrlimit(RLIMIT_AS, &tight);
+  const auto set = Dataset::open(folder.path(), {.part = Part::Train});
+  ::setrlimit(RLIMIT_AS, &before);
+  REQUIRE_FALSE(set.ok());
+  CHECK(set.error().code == Code::ResourceExhausted);
+  CHECK(set.error().message == folder.path().native() + ": its images are more than there is memory for");
+}
+#endif
 
 TEST_CASE("npy arrays of bytes and of other numbers") {
   const Scratch folder;

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "engine/comm/socket.h"
+#include "engine/enough_memory.h"
 #include "engine/environment.h"
 #include "engine/server/server.h"
 #include "engine/strategies/all_reduce.h"
@@ -93,9 +94,7 @@ Status work(const RunPlan& plan, const Start& start, const Gpus* gpus) {
   return Training(plan, start, *updater, gpus->make_share).run();
 }
 
-}  // namespace
-
-Status run_replica(const Tunnels& tunnels, const Gpus* gpus) {
+Status train_or_serve(const Tunnels& tunnels, const Gpus* gpus) {
   const std::string text = variable(kEngineVariable);
   if (text.empty()) {
     return Error{Code::InvalidArgument, fmt::format("{} is not set", kEngineVariable),
@@ -115,6 +114,12 @@ Status run_replica(const Tunnels& tunnels, const Gpus* gpus) {
     TRY(start, Start::find(plan));
   }
   return work(plan, start, gpus);
+}
+
+}  // namespace
+
+Status run_replica(const Tunnels& tunnels, const Gpus* gpus) {
+  return with_enough_memory([&] { return train_or_serve(tunnels, gpus); });
 }
 
 }  // namespace dtrain::engine

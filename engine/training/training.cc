@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/buffer.h"
+#include "engine/enough_memory.h"
 #include "engine/optimizer.h"
 #include "engine/strategies/not_finite.h"
 #include "engine/training/batches.h"
@@ -48,7 +49,7 @@ void say_schedule(const RunPlan& plan) {
 Status Training::run() {
   std::vector<std::optional<Error>> errors(static_cast<size_t>(plan_.threads));
   const auto participate = [&](int thread) {
-    const Status status = run_participant(updater_.first() + thread);
+    const Status status = with_enough_memory([&] { return run_participant(updater_.first() + thread); });
     // The others hear of it at their next wait; and the first error is everyone's.
     if (!status.ok()) errors[static_cast<size_t>(thread)] = updater_.fail(status.error());
   };

@@ -1,4 +1,6 @@
 // What ends a training, or refuses it before it begins, and what is said of it.
+#include <sys/resource.h>
+
 #include "engine/data/digits.h"
 #include "engine/formats/checkpoint.h"
 #include "trainings.h"
@@ -34,6 +36,22 @@ TEST_CASE("with servers, too, a loss that is no number ends the training, and na
     CHECK(!fs::exists(gang.output / "model.safetensors"));
   }
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)   // these take more addresses than there are
+TEST_CASE("a training that takes more memory than there is ends with a word") {
+  rlimit before{};
+  ::getrlimit(RLIMIT_AS, &before);
+  for (const int workers : {1, 2}) {
+    CAPTURE(workers);
+    const rlimit tight{(workers == 1 ? rlim_t{1000} : rlim_t{600}) << 20, before.rlim_max};
+    ::setrlimit(RLIMIT_AS, &tight);
+    Gang gang(all_reduce({{"model", {{"mlp", {{"hidden", {20000, 20}}}}}}, {"batch", 4000}, {"threads", 1}}), workers, 0);
+    ::setrlimit(RLIMIT_AS, &before);
+    CHECK(gang.run() == 1);
+    CHECK_MESSAGE(gang.log("worker.0").find("there is not enough memory") != std::string::npos, gang.logs());
+  }
+}
+#endif
 
 TEST_CASE("a model that is split ends so, too") {
   for (const char* kind : {"pipeline", "tensor"}) {

@@ -12,6 +12,7 @@
 #include "engine/strategies/split_model.h"
 #include "engine/training/run_plan.h"
 #include "engine/training/training.h"
+#include "schema/engine_check.h"
 
 namespace dtrain::engine {
 
@@ -48,6 +49,18 @@ Result<int> visible_gpus(const Gpus* gpus) {
   if (count > 0) return count;
   return Error{Code::FailedPrecondition,
                fmt::format("CUDA_VISIBLE_DEVICES={} names no GPU that is here", variable("CUDA_VISIBLE_DEVICES")), ""};
+}
+
+// As dtrain does before it starts anything: who starts processes by hand may count otherwise than the strategy.
+Status check_roles(const RunPlan& plan) {
+  const EngineRoles roles{.workers = static_cast<int>(plan.place.workers.size()),
+                          .servers = static_cast<int>(plan.place.ps.size()),
+                          .gpus = plan.gpus,
+                          .most_gpus = plan.gpus};
+  for (const EngineProblem& problem : check_engine_roles(plan.spec, roles)) {
+    return Error{Code::InvalidArgument, fmt::format("{}: {}", problem.key, problem.text), ""};
+  }
+  return ok();
 }
 
 Result<std::unique_ptr<Updater>> open_on_cpus(const RunPlan& plan) {
@@ -109,6 +122,7 @@ Status train_or_serve(const Tunnels& tunnels, const Gpus* gpus) {
   TRY(RunPlan plan, make_plan(std::move(spec), std::move(place), output, visible));
   plan.tunnels = tunnels;
   if (serves) return serve(plan);
+  TRY(check_roles(plan));
   Start start;
   if (plan.place.is_master()) {
     TRY(start, Start::find(plan));

@@ -143,7 +143,9 @@ Result<RunPlan> make_plan(EngineSpec spec, Place place, std::filesystem::path ou
   const EngineSpec& s = plan.spec;
   plan.start = s.checkpoint_from;
   plan.layout = layout_of(s.model, shape);
-  TRY(plan.gpus, gpus_of(s, gpus));
+  if (plan.place.role != Role::Ps) {
+    TRY(plan.gpus, gpus_of(s, gpus));
+  }
   plan.threads = plan.gpus > 0 ? plan.gpus : threads_of(s, plan.place);
   if (plan.gpus == 0) plan.crew = crew_of(s, plan.place, plan.layout, plan.threads);
   plan.threads /= plan.crew;

@@ -100,6 +100,13 @@ TEST_CASE("GPUs of several processes come to the model that those of one process
         cluster.train({"resources.gpus=2", "engine.strategy={central-storage: {}}"}));
 }
 
+TEST_CASE("parameter servers serve workers whose GPUs compute with bf16") {
+  GpuCluster cluster;
+  const std::string model = cluster.train({"engine.distributed={worker: 2, ps: 1}", "engine.epochs=1", "engine.precision=bf16",
+                                           "engine.strategy={parameter-server: {mode: sync}}"});
+  CHECK(!model.empty());
+}
+
 TEST_CASE("a process that is killed in the middle of what GPUs sum starts the gang again, to the same bits") {
   GpuCluster cluster;
   const std::vector<std::string> two{"engine.distributed={worker: 2}", "engine.epochs=12"};

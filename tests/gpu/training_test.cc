@@ -189,7 +189,7 @@ TEST_CASE("a mesh that does not fit the GPUs is told so") {
   const Status status = train(folder, On::Device, "out", {{"strategy", {{"kind", "mesh"}, {"mesh-data", 1}, {"mesh-model", 2}}}});
   have_devices(1);
   REQUIRE(!status.ok());
-  CHECK(status.error().message == "a mesh with 2 parts of the model needs a multiple of 2 GPUs, and there are 3");
+  CHECK(status.error().message == "strategy.mesh: a mesh of 1 x 2 needs 2 GPUs, and there are 3");
 }
 
 TEST_CASE("two participants with one GPU are told so") {

@@ -53,6 +53,19 @@ TEST_CASE("a training that takes more memory than there is ends with a word") {
 }
 #endif
 
+TEST_CASE("a strategy that the processes are too few or too many for is refused by who starts them by hand, too") {
+  const auto refused = [](const Json& strategy, int workers, int servers, const char* why) {
+    CAPTURE(strategy.dump());
+    Gang gang(spec_of({{"strategy", strategy}}), workers, servers);
+    CHECK(gang.replicas[0]->wait() == 2);
+    CHECK_MESSAGE(gang.log("worker.0").find(why) != std::string::npos, gang.log("worker.0"));
+  };
+  const Json mesh = {{"kind", "mesh"}, {"mesh-data", 1}, {"mesh-model", 2}};
+  refused(mesh, 3, 0, "strategy.mesh: a mesh of 1 x 2 needs 2 workers, and there are 3");
+  refused({{"kind", "pipeline"}}, 3, 0, "strategy: 3 workers are 3 stages, and the model has 2 layers");
+  refused({{"kind", "parameter-server"}}, 2, 0, "strategy: parameter-server needs parameter servers");
+}
+
 TEST_CASE("a model that is split ends so, too") {
   for (const char* kind : {"pipeline", "tensor"}) {
     CAPTURE(std::string(kind));

@@ -65,6 +65,7 @@ class DeviceUpdater : public Updater {
   }
   int64_t updates(int64_t steps) const override { return steps + ahead_; }
   Status collect(int me, int64_t step) override;
+  bool keeps_collected() const override { return true; }
   Status distribute(int me, int64_t step, int64_t updates) override;
   Result<int64_t> agree(int me, int64_t step) override;
   Status wait_for_master(int me, int64_t step) override;

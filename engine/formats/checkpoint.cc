@@ -7,6 +7,8 @@
 #include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <system_error>
+#include <utility>
 
 #include "engine/formats/crc32c.h"
 #include "schema/engine_spec.h"
@@ -34,15 +36,6 @@ Status check_finite(std::span<const TensorView> tensors) {
     }
   }
   return ok();
-}
-
-// `fill` writes the content. Entered in `manifest`.
-template <class Fill>
-Status write_file(const fs::path& path, Json& manifest, Fill fill) {
-  TRY(FileWriter file, FileWriter::create(path));
-  TRY(fill(file));
-  manifest[path.filename().string()] = {{"bytes", file.bytes()}, {"crc32c", file.crc32c()}};
-  return file.finish();
 }
 
 void delete_all(const fs::path& path) {
@@ -82,6 +75,79 @@ std::vector<int64_t> steps_in(const fs::path& folder, std::error_code& error) {
   if (error == std::errc::no_such_file_or_directory) error.clear();
   std::sort(steps.rbegin(), steps.rend());
   return steps;
+}
+
+// The one of that step was written a moment ago, and is healthy.
+void remove_before(const fs::path& folder, int keep, int64_t step) {
+  int kept = 0;
+  std::error_code ignored;
+  for (const int64_t found : steps_in(folder, ignored)) {
+    if (found <= step && ++kept > keep) delete_all(path_of(folder, found));
+  }
+}
+
+// A checkpoint whose content is written, and may not be on the disk yet. Goes unless it is committed.
+class Unfinished {
+ public:
+  static Result<Unfinished> write(const fs::path& folder, int64_t step, const CheckpointContent& content) {
+    TRY(const std::string unique, random_id());
+    Unfinished made(folder, step, folder / fmt::format("{}{}-{}", kUnfinished, step, unique));
+    std::error_code error;
+    fs::create_directory(made.place_, error);
+    if (error) return file_error("create", made.place_, error.value());
+    TRY(made.write_file(kModelFile, [&](FileWriter& file) { return write_safetensors(file, content.model, {}); }));
+    TRY(made.write_file(kOptimizerFile, [&](FileWriter& file) { return write_safetensors(file, content.optimizer, {}); }));
+    TRY(made.write_file(kState, [&](FileWriter& file) { return file.write(content.state); }));
+    return made;
+  }
+  Unfinished(Unfinished&& other) noexcept
+      : folder_(std::move(other.folder_)),
+        step_(other.step_),
+        place_(std::exchange(other.place_, {})),
+        manifest_(std::move(other.manifest_)),
+        files_(std::move(other.files_)) {}
+  ~Unfinished() {
+    if (!place_.empty()) delete_all(place_);
+  }
+
+  // Under its name on the disk; then those before it go, but for `keep` with it.
+  Status commit(int keep) {
+    for (FileWriter& file : files_) TRY(file.finish());
+    TRY(FileWriter file, FileWriter::create(place_ / kManifest));
+    TRY(file.write(manifest_.dump() + "\n"));
+    TRY(file.finish());
+    TRY(sync_folder(place_));
+    TRY(rename_folder(place_, path_of(folder_, step_)));
+    place_.clear();
+    remove_before(folder_, keep, step_);
+    return ok();
+  }
+
+ private:
+  Unfinished(fs::path folder, int64_t step, fs::path place) : folder_(std::move(folder)), step_(step), place_(std::move(place)) {}
+
+  // `fill` writes the content.
+  template <class Fill>
+  Status write_file(const char* name, Fill fill) {
+    TRY(FileWriter created, FileWriter::create(place_ / name));
+    FileWriter& file = files_.emplace_back(std::move(created));
+    TRY(fill(file));
+    manifest_[name] = {{"bytes", file.bytes()}, {"crc32c", file.crc32c()}};
+    return ok();
+  }
+
+  fs::path folder_;
+  int64_t step_;
+  fs::path place_;  // none: it is committed, or moved from
+  Json manifest_ = Json::object();
+  std::vector<FileWriter> files_;
+};
+
+Status save_in(const fs::path& folder, int keep, int64_t step, const CheckpointContent& content) {
+  return try_again([&]() -> Status {
+    TRY(Unfinished unfinished, Unfinished::write(folder, step, content));
+    return unfinished.commit(keep);
+  });
 }
 
 }  // namespace
@@ -150,44 +216,37 @@ Result<Checkpoints> Checkpoints::open(fs::path folder, int keep) {
 Status Checkpoints::save(int64_t step, const CheckpointContent& content) {
   TRY(check_finite(content.model));
   TRY(check_finite(content.optimizer));
-  TRY(const std::string unique, random_id());
-  const fs::path place = folder_ / fmt::format("{}{}-{}", kUnfinished, step, unique);
-  const Status written = try_again([&]() -> Status {
-    delete_all(place);
-    TRY(write(place, content));
-    return rename_folder(place, path_of(folder_, step));
-  });
-  if (!written.ok()) {
-    delete_all(place);
-    return written;
-  }
-  remove_before(step);
-  return ok();
+  settle();
+  return save_in(folder_, keep_, step, content);
 }
 
-Status Checkpoints::write(const fs::path& place, const CheckpointContent& content) const {
-  std::error_code error;
-  fs::create_directory(place, error);
-  if (error) return file_error("create", place, error.value());
-  Json manifest;
-  TRY(write_file(place / kModelFile, manifest,
-                 [&](FileWriter& file) { return write_safetensors(file, content.model, {}); }));
-  TRY(write_file(place / kOptimizerFile, manifest,
-                 [&](FileWriter& file) { return write_safetensors(file, content.optimizer, {}); }));
-  TRY(write_file(place / kState, manifest, [&](FileWriter& file) { return file.write(content.state); }));
-  TRY(FileWriter file, FileWriter::create(place / kManifest));
-  TRY(file.write(manifest.dump() + "\n"));
-  TRY(file.finish());
-  return sync_folder(place);
+Status Checkpoints::save_behind(int64_t step, const CheckpointContent& content) {
+  TRY(check_finite(content.model));
+  TRY(check_finite(content.optimizer));
+  // Where one failed, the next is not left to chance.
+  if (!settle()) return save_in(folder_, keep_, step, content);
+  try {
+    if (content.stays != nullptr) {
+      on_its_way_ = std::async(std::launch::async, save_in, folder_, keep_, step, content);
+      return ok();
+    }
+    if (auto written = Unfinished::write(folder_, step, content); written.ok()) {
+      on_its_way_ = std::async(std::launch::async, [keep = keep_, unfinished = std::move(*written)]() mutable {
+        return unfinished.commit(keep);
+      });
+      return ok();
+    }
+  } catch (const std::system_error&) {
+    // No thread is to be had.
+  }
+  return save_in(folder_, keep_, step, content);
 }
 
-// The one of that step was written a moment ago, and is healthy.
-void Checkpoints::remove_before(int64_t step) const {
-  int kept = 0;
-  std::error_code ignored;
-  for (const int64_t found : steps_in(folder_, ignored)) {
-    if (found <= step && ++kept > keep_) delete_all(path_of(folder_, found));
-  }
+bool Checkpoints::settle() {
+  if (!on_its_way_.valid()) return true;
+  const Status saved = on_its_way_.get();
+  if (!saved.ok()) lost_ = saved.error().message;
+  return saved.ok();
 }
 
 Status write_model(const fs::path& path, std::span<const TensorView> tensors, const Metadata& metadata) {

@@ -5,8 +5,11 @@
 #pragma once
 
 #include <filesystem>
+#include <future>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/formats/safetensors.h"
@@ -19,6 +22,8 @@ struct CheckpointContent {
   std::span<const TensorView> model;
   std::span<const TensorView> optimizer;
   std::string state;  // JSON
+  // If set, what the tensors show lives and stays as it is for as long as this does.
+  std::shared_ptr<const void> stays = {};
 };
 
 struct FoundCheckpoint {
@@ -49,6 +54,12 @@ class Checkpoints {
   // finite. Either way what was there before stays. Then those before it go, but for the last `keep`
   // with it; those of later steps, which a resumed training did not take, are not counted and stay.
   Status save(int64_t step, const CheckpointContent& content);
+  // The same, but on return it may be on its way to the disk; unless it `stays` its tensors may change then.
+  Status save_behind(int64_t step, const CheckpointContent& content);
+  // Nothing is on its way afterwards, as before each save. False: what was failed.
+  bool settle();
+  // Why one that was on its way is not on the disk, if it isn't: once.
+  std::string take_lost() { return std::exchange(lost_, {}); }
 
   std::optional<FoundCheckpoint> newest_healthy(std::vector<std::string>* skipped = nullptr) const {
     return newest_checkpoint(folder_, skipped);
@@ -57,12 +68,12 @@ class Checkpoints {
  private:
   Checkpoints(std::filesystem::path folder, int keep, Fd lock)
       : folder_(std::move(folder)), keep_(keep), lock_(std::move(lock)) {}
-  Status write(const std::filesystem::path& place, const CheckpointContent& content) const;
-  void remove_before(int64_t step) const;
 
   std::filesystem::path folder_;
   int keep_;
   Fd lock_;  // of writers.lock, shared: we live
+  std::string lost_ = {};
+  std::future<Status> on_its_way_ = {};
 };
 
 // A file that is whole or not there, with its name on the disk.

@@ -88,6 +88,8 @@ class Updater {
   virtual std::span<float> params() = 0;
   virtual std::span<float> state(int index) = 0;
   virtual Status collect(int me, int64_t step) = 0;
+  // It stays there until the next collect() or distribute(): what is trained on lies elsewhere.
+  virtual bool keeps_collected() const { return false; }
   // `updates`: what updates() said then.
   virtual Status distribute(int me, int64_t step, int64_t updates) = 0;
   // The step that `me` goes on at, the master being at `step`.

@@ -1,5 +1,7 @@
 #include "engine/training/saver.h"
 
+#include <cstdio>
+
 #include "engine/optimizer.h"
 #include "engine/training/arena_tensors.h"
 #include "engine/training/training_state.h"
@@ -12,13 +14,24 @@ Result<Saver> Saver::open(const RunPlan& plan) {
 }
 
 Status Saver::save(Updater& updater, int64_t steps) {
-  std::vector<TensorView> model, optimizer;
-  std::vector<ArenaTensors> kept;
-  kept.emplace_back(plan_.layout, updater.params(), "", model);
+  struct Tensors {
+    std::vector<TensorView> model, optimizer;
+    std::vector<ArenaTensors> kept;
+  };
+  const auto tensors = std::make_shared<Tensors>();
+  tensors->kept.emplace_back(plan_.layout, updater.params(), "", tensors->model);
   const int states = OptimizerKernel(plan_.spec.optimizer, plan_.layout).states();
-  for (int i = 0; i < states; ++i) kept.emplace_back(plan_.layout, updater.state(i), state_prefix(i), optimizer);
-  const Status saved =
-      checkpoints_.save(steps, {model, optimizer, state_of(plan_, updater.leaves(), steps, updater.updates(steps))});
+  for (int i = 0; i < states; ++i) {
+    tensors->kept.emplace_back(plan_.layout, updater.state(i), state_prefix(i), tensors->optimizer);
+  }
+  CheckpointContent content{tensors->model, tensors->optimizer,
+                            state_of(plan_, updater.leaves(), steps, updater.updates(steps))};
+  if (updater.keeps_collected()) content.stays = tensors;
+  const Status saved = steps == plan_.steps ? checkpoints_.save(steps, content) : checkpoints_.save_behind(steps, content);
+  if (const std::string lost = checkpoints_.take_lost(); !lost.empty()) {
+    fmt::print("the checkpoint before that of step {} was lost: {}\n", steps, lost);
+    std::fflush(stdout);
+  }
   return saved.ok() ? saved : Error(saved.error()).with_context(fmt::format("after step {}", steps));
 }
 

@@ -14,7 +14,10 @@ class Saver {
  public:
   static Result<Saver> open(const RunPlan& plan);
 
+  // The last one is on the disk on return; others may be on their way to it.
   Status save(Updater& updater, int64_t steps);
+  // Until nothing reads what the updater collected.
+  void settle() { checkpoints_.settle(); }
   // The path of the model.
   Result<std::string> finish(Updater& updater);
 

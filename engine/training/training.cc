@@ -154,6 +154,10 @@ Result<Outcome> Training::evaluate(int me, int64_t step, Share& share) {
 }
 
 Status Training::save(int me, int64_t step) {
+  if (updater_.keeps_collected()) {
+    if (is_master(me)) saver_->settle();
+    TRY(updater_.wait_for_master(me, step));
+  }
   TRY(updater_.collect(me, step));
   if (is_master(me)) TRY(saver_->save(updater_, step));
   return updater_.wait_for_master(me, step);

@@ -183,16 +183,28 @@ Result<std::string> check_checkpoint(const fs::path& path) {
 }
 
 std::optional<FoundCheckpoint> newest_checkpoint(const fs::path& folder, std::vector<std::string>* skipped) {
-  std::error_code error;
-  const std::vector<int64_t> steps = steps_in(folder, error);
-  // No folder without checkpoints: there may be some.
-  if (error && skipped != nullptr) skipped->push_back(file_error("list", folder, error.value()).message);
-  for (const int64_t step : steps) {
-    const fs::path path = path_of(folder, step);
-    auto state = check_checkpoint(path);
-    if (state.ok()) return FoundCheckpoint{step, path, std::move(*state)};
-    if (skipped != nullptr) skipped->push_back(state.error().message);
+  std::vector<std::string> wrong;
+  std::vector<int64_t> before;
+  for (;;) {
+    std::error_code error;
+    const std::vector<int64_t> steps = steps_in(folder, error);
+    // No folder without checkpoints: there may be some.
+    if (error) wrong.push_back(file_error("list", folder, error.value()).message);
+    // Where another training writes, what was listed may go while it is looked at, and newer ones come.
+    if (steps == before) break;
+    wrong.clear();
+    for (const int64_t step : steps) {
+      const fs::path path = path_of(folder, step);
+      auto state = check_checkpoint(path);
+      if (state.ok()) {
+        if (skipped != nullptr) *skipped = std::move(wrong);
+        return FoundCheckpoint{step, path, std::move(*state)};
+      }
+      wrong.push_back(state.error().message);
+    }
+    before = steps;
   }
+  if (skipped != nullptr) *skipped = std::move(wrong);
   return std::nullopt;
 }
 

@@ -98,7 +98,7 @@ Result<std::unique_ptr<Updater>> open_on_gpus(const RunPlan& plan, const Gpus& g
   return gpus.open_updater(plan, std::move(gang));
 }
 
-Status work(const RunPlan& plan, const Start& start, const Gpus* gpus) {
+Status work(const RunPlan& plan, Start& start, const Gpus* gpus) {
   if (plan.gpus == 0) {
     TRY(const auto updater, open_on_cpus(plan));
     return Training(plan, start, *updater).run();

@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <utility>
+
 #include "engine/optimizer.h"
 #include "engine/training/arena_tensors.h"
 #include "engine/training/initial.h"
@@ -49,17 +51,6 @@ Result<FoundCheckpoint> find_in(const fs::path& path) {
   return Error{Code::DataLoss, fmt::format("no checkpoint in {} is whole: {}", path.native(), skipped.front()), ""};
 }
 
-// Whether what was found fits, by names, shapes and state.
-Status check_fits(const RunPlan& plan, const FoundCheckpoint& found) {
-  TRY(const SafetensorsFile model, SafetensorsFile::open(found.path / kModelFile));
-  TRY(check_arena(model, plan.layout, ""));
-  TRY(check_state(plan, found));
-  TRY(const SafetensorsFile optimizer, SafetensorsFile::open(found.path / kOptimizerFile));
-  const int states = OptimizerKernel(plan.spec.optimizer, plan.layout).states();
-  for (int i = 0; i < states; ++i) TRY(check_arena(optimizer, plan.layout, state_prefix(i)));
-  return ok();
-}
-
 // It would be the same however often it is tried.
 Error as_refusal(Error error) {
   if (error.code == Code::DataLoss || error.code == Code::PermissionDenied) error.code = Code::InvalidArgument;
@@ -68,11 +59,22 @@ Error as_refusal(Error error) {
 
 }  // namespace
 
+Status Start::take(const RunPlan& plan, const FoundCheckpoint& found) {
+  TRY(model_, SafetensorsFile::open(found.path / kModelFile));
+  TRY(optimizer_, SafetensorsFile::open(found.path / kOptimizerFile));
+  TRY(check_arena(*model_, plan.layout, ""));
+  TRY(check_state(plan, found));
+  const int states = OptimizerKernel(plan.spec.optimizer, plan.layout).states();
+  for (int i = 0; i < states; ++i) TRY(check_arena(*optimizer_, plan.layout, state_prefix(i)));
+  checkpoint_ = found;
+  return ok();
+}
+
 Result<Start> Start::find(const RunPlan& plan) {
   Start start;
   std::vector<std::string> skipped;
-  start.checkpoint_ = newest_checkpoint(plan.output_dir / kEngineCheckpoints, &skipped);
-  start.is_own_ = start.checkpoint_.has_value();
+  auto found = newest_checkpoint(plan.output_dir / kEngineCheckpoints, &skipped);
+  start.is_own_ = found.has_value();
   say(skipped, start.is_own_          ? "the one before"
                : plan.start.empty() ? "there is none before, so that the beginning"
                                       : "there is none before, so that what 'checkpoint: {from}' names");
@@ -83,9 +85,9 @@ Result<Start> Start::find(const RunPlan& plan) {
       return Error{Code::NotFound, fmt::format("{} is not there on {}", plan.start.native(), host_name()), kHint};
     }
     if (type == fs::file_type::directory) {
-      auto found = find_in(plan.start);
-      if (!found.ok()) return as_refusal(std::move(found).error());
-      start.checkpoint_ = std::move(*found);
+      auto other = find_in(plan.start);
+      if (!other.ok()) return as_refusal(std::move(other).error());
+      found = std::move(*other);
     } else {
       auto model = SafetensorsFile::open(plan.start);
       if (!model.ok()) return as_refusal(std::move(model).error());
@@ -93,8 +95,13 @@ Result<Start> Start::find(const RunPlan& plan) {
       start.weights_ = plan.start;
     }
   }
-  if (!start.checkpoint_) return start;
-  if (Status fits = check_fits(plan, *start.checkpoint_); !fits.ok()) return as_refusal(std::move(fits).error());
+  if (!found) return start;
+  if (Status fits = start.take(plan, *found); !fits.ok()) {
+    std::error_code unknown;
+    // Another training that writes there deletes it: there is a newer one.
+    if (!start.is_own_ && !fs::exists(found->path, unknown)) return find(plan);
+    return as_refusal(std::move(fits).error());
+  }
   if (!start.is_own_ && start.checkpoint_->step >= plan.steps) {
     return Error{Code::InvalidArgument,
                  fmt::format("{} has {} steps behind it, and this training is of {} in all", start.checkpoint_->path.native(),
@@ -104,7 +111,7 @@ Result<Start> Start::find(const RunPlan& plan) {
   return start;
 }
 
-Status Start::read(const RunPlan& plan, Updater& updater) const {
+Status Start::read(const RunPlan& plan, Updater& updater) {
   if (!weights_.empty()) {
     TRY(const SafetensorsFile model, SafetensorsFile::open(weights_));
     return read_arena(model, plan.layout, "", updater.params());
@@ -116,11 +123,10 @@ Status Start::read(const RunPlan& plan, Updater& updater) const {
   if (const std::string note = other_bits(plan, updater.leaves(), *checkpoint_); !note.empty()) {
     fmt::print(stderr, "{}\n", note);
   }
-  TRY(const SafetensorsFile model, SafetensorsFile::open(checkpoint_->path / kModelFile));
-  TRY(const SafetensorsFile optimizer, SafetensorsFile::open(checkpoint_->path / kOptimizerFile));
-  TRY(read_arena(model, plan.layout, "", updater.params()));
+  const std::optional<SafetensorsFile> model = std::exchange(model_, {}), optimizer = std::exchange(optimizer_, {});
+  TRY(read_arena(*model, plan.layout, "", updater.params()));
   const int states = OptimizerKernel(plan.spec.optimizer, plan.layout).states();
-  for (int i = 0; i < states; ++i) TRY(read_arena(optimizer, plan.layout, state_prefix(i), updater.state(i)));
+  for (int i = 0; i < states; ++i) TRY(read_arena(*optimizer, plan.layout, state_prefix(i), updater.state(i)));
   return ok();
 }
 

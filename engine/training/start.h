@@ -20,8 +20,8 @@ class Start {
   // another model, optimizer, seed, batch or data, or no step left to train.
   static Result<Start> find(const RunPlan& plan);
 
-  // Into the arenas of parameters and state.
-  Status read(const RunPlan& plan, Updater& updater) const;
+  // Into the arenas of parameters and state. Once.
+  Status read(const RunPlan& plan, Updater& updater);
   // That these have seen.
   int64_t step() const { return checkpoint_ ? checkpoint_->step : 0; }
   int64_t updates() const { return checkpoint_ ? updates_of(*checkpoint_) : 0; }
@@ -30,7 +30,12 @@ class Start {
   std::string line() const;
 
  private:
+  // Opens it, and checks that it fits.
+  Status take(const RunPlan& plan, const FoundCheckpoint& found);
+
   std::optional<FoundCheckpoint> checkpoint_;
+  // Of the checkpoint, until it is read: who writes there may delete it meanwhile.
+  std::optional<SafetensorsFile> model_, optimizer_;
   std::filesystem::path weights_;  // a file of tensors alone; empty: none
   bool is_own_ = false;            // the checkpoint is of OUTPUT_DIR
 };

@@ -19,7 +19,7 @@ class Training {
  public:
   using MakeShare = std::function<Result<std::unique_ptr<Share>>(const RunPlan&, Updater&, int me)>;
   // The master's start; the others take what it distributes.
-  Training(const RunPlan& plan, const Start& start, Updater& updater, MakeShare make_share = &engine::make_share)
+  Training(const RunPlan& plan, Start& start, Updater& updater, MakeShare make_share = &engine::make_share)
       : plan_(plan), start_(start), updater_(updater), make_share_(std::move(make_share)) {}
 
   // All threads of this process, to the end.
@@ -33,7 +33,7 @@ class Training {
   bool is_master(int me) const { return plan_.place.is_master() && me == updater_.first(); }
 
   const RunPlan& plan_;
-  const Start& start_;
+  Start& start_;
   Updater& updater_;
   const MakeShare make_share_;
   std::optional<Saver> saver_;        // the master's

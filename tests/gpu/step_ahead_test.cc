@@ -57,7 +57,7 @@ Status train_on(int devices, const Folder& folder, const std::string& output, co
     TRY(const RunPlan plan, make_plan(std::move(spec), std::move(place), folder.path / output, devices));
     TRY(auto gang, assemble(plan));
     TRY(const auto updater, cuda::gpus().open_updater(plan, std::move(gang)));
-    TRY(const Start start, Start::find(plan));
+    TRY(Start start, Start::find(plan));
     const auto make_share = [&](const RunPlan& of, Updater& by, int me) -> Result<std::unique_ptr<Share>> {
       TRY(auto share, cuda::gpus().make_share(of, by, me));
       cuda::Rank& rank = dynamic_cast<cuda::DeviceUpdater&>(by).rank(me);

@@ -10,10 +10,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cmath>
 #include <csignal>
 #include <limits>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "tests/support/project.h"
@@ -219,6 +221,21 @@ TEST_CASE("what a dead writer left goes, what a living one writes stays") {
 // Where a sync is quick, if there is such a place.
 fs::path memory() {
   return ::access("/dev/shm", W_OK | X_OK) == 0 ? fs::path("/dev/shm") : fs::temp_directory_path();
+}
+
+TEST_CASE("the newest is found while another training writes, and keeps no more than that one") {
+  const TemporaryFolder folder(memory());
+  Checkpoints checkpoints = open(folder / "c", 1);
+  REQUIRE(checkpoints.save(1, Content(1, 50).content()).ok());
+  std::atomic<bool> over = false;
+  std::thread writer([&] {
+    for (int64_t step = 2; !over; ++step) (void)checkpoints.save(step, Content(step, 50).content());
+  });
+  int missed = 0;
+  for (int look = 0; look < 1000; ++look) missed += newest_checkpoint(folder / "c") ? 0 : 1;
+  over = true;
+  writer.join();
+  CHECK(missed == 0);
 }
 
 // A child that saves, of which each system call is seen before and after it is done.

@@ -69,10 +69,9 @@ within() {
 check() {
   rm -rf build/gpu-tests && mkdir build/gpu-tests
   local each pids=()
-  for each in tests/gpu/*_test.cc; do
-    each=$(basename "$each" _test.cc)
-    "$programs/gpu_tests" --list-test-cases "-sf=*/${each}_test.cc" | grep -q ' filters: 0$' && continue  # of the emulation
-    within 50 "$programs/gpu_tests" --duration "-sf=*/${each}_test.cc" >"build/gpu-tests/$each.txt" 2>&1 &
+  for each in tests/gpu/*_test.cc tests/gpu/kernels/*_test.cc; do
+    "$programs/gpu_tests" --list-test-cases "-sf=*/$each" | grep -q ' filters: 0$' && continue  # of the emulation
+    within 50 "$programs/gpu_tests" --duration "-sf=*/$each" >"build/gpu-tests/$(basename "$each" _test.cc).txt" 2>&1 &
     pids+=($!)
   done
   for each in "${pids[@]}"; do wait "$each" || failed=1; done
@@ -87,7 +86,7 @@ sanitize() {
   local tool
   for tool in memcheck racecheck; do
     # cuDNN's kernels wait for each other in ways that it takes for races.
-    within 80 compute-sanitizer --tool "$tool" --kernel-name-exclude kernel_substring=cudnn --error-exitcode 1 --print-limit 20 "$programs/gpu_tests" "-sf=*/kernels_test.cc" || failed=1
+    within 80 compute-sanitizer --tool "$tool" --kernel-name-exclude kernel_substring=cudnn --error-exitcode 1 --print-limit 20 "$programs/gpu_tests" "-sf=*/gpu/kernels/*" || failed=1
   done
 }
 # Past the first steps, in which products are planned.

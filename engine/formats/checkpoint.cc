@@ -4,6 +4,7 @@
 #include <sys/file.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -221,7 +222,8 @@ Result<Checkpoints> Checkpoints::open(fs::path folder, int keep) {
     }
     if (error) return file_error("list", folder, error.value());
   }
-  (void)::flock(lock.get(), LOCK_SH | LOCK_NB);
+  // Who has it to itself at this moment only looks through the folder.
+  while (::flock(lock.get(), LOCK_SH) != 0 && errno == EINTR) {}
   return Checkpoints(std::move(folder), std::max(1, keep), std::move(lock));
 }
 

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/fsuid.h>
 #include <sys/ptrace.h>
 #include <sys/resource.h>
@@ -13,6 +14,8 @@
 #include <atomic>
 #include <cmath>
 #include <csignal>
+#include <fstream>
+#include <iterator>
 #include <limits>
 #include <optional>
 #include <thread>
@@ -216,6 +219,33 @@ TEST_CASE("what a dead writer left goes, what a living one writes stays") {
   (void)open(folder / "c");
   CHECK(!fs::exists(left));
   CHECK(entries(folder / "c") == 1);
+}
+
+TEST_CASE("a writer that opens while another one looks for what is left counts as living, too") {
+  const TemporaryFolder folder;
+  (void)open(folder / "c");
+  Fd looking(::open((folder / "c/writers.lock").c_str(), O_RDWR | O_CLOEXEC));
+  REQUIRE(::flock(looking.get(), LOCK_EX | LOCK_NB) == 0);
+  std::optional<Checkpoints> opened;
+  std::atomic<bool> is_open = false;
+  std::thread writer([&] {
+    auto checkpoints = Checkpoints::open(folder / "c", 1);
+    if (checkpoints.ok()) opened = std::move(*checkpoints);
+    is_open = true;
+  });
+  // Until it waits for the lock, or has not waited.
+  const std::string waiting = fmt::format("-> FLOCK  ADVISORY  READ {} ", ::getpid());
+  const auto waits = [&] {
+    std::ifstream locks("/proc/locks");
+    const std::string all{std::istreambuf_iterator<char>(locks), {}};
+    return all.empty() || all.find(waiting) != std::string::npos;
+  };
+  while (!is_open && !waits()) {}
+  CHECK(!is_open);
+  REQUIRE(::flock(looking.get(), LOCK_UN) == 0);
+  writer.join();
+  REQUIRE(opened);
+  CHECK(::flock(looking.get(), LOCK_EX | LOCK_NB) != 0);
 }
 
 // Where a sync is quick, if there is such a place.

@@ -71,8 +71,10 @@ class Fitting {
            choice_.excluded.end();
   }
 
+  // Who asks for no memory fits even where less than nothing is left.
   static bool fits(const Room& room, const Room& need) {
-    return room.gpus >= need.gpus && room.memory_bytes >= need.memory_bytes &&
+    return room.gpus >= need.gpus &&
+           (need.memory_bytes == 0 || room.memory_bytes >= need.memory_bytes) &&
            room.cpus + kCpuSlack >= need.cpus && room.ports >= need.ports;
   }
 
@@ -120,8 +122,10 @@ class Fitting {
       const Resources& each = need.role->resources;
       double most = std::min<double>(need.left, left.ports);
       most = std::min(most, (left.cpus + kCpuSlack) / each.cpus);
-      most = std::min(most, static_cast<double>(left.memory_bytes) /
-                                static_cast<double>(each.memory_bytes));
+      if (each.memory_bytes > 0) {
+        most = std::min(most, static_cast<double>(left.memory_bytes) /
+                                  static_cast<double>(each.memory_bytes));
+      }
       if (each.gpus > 0) most = std::min<double>(most, left.gpus / each.gpus);
       const int count = std::max(static_cast<int>(std::floor(most)), 0);
       share.count[i] = count;

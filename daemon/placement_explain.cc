@@ -36,7 +36,7 @@ Spec only(const Spec& spec, bool memory, bool gpus, bool cpus, double no_cpu) {
   less.hard_cpus = spec.hard_cpus;
   less.hard_memory = spec.hard_memory;
   for (RoleSpec& role : less.roles) {
-    if (!memory) role.resources.memory_bytes = 1;
+    if (!memory) role.resources.memory_bytes = 0;
     if (!gpus) role.resources.gpus = 0;
     if (!cpus) role.resources.cpus = no_cpu;
   }

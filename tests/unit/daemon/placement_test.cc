@@ -220,6 +220,23 @@ TEST_CASE("memory is a guarantee") {
         "needs 30720 GiB on one host; the largest is n1 with 32 GiB");
 }
 
+TEST_CASE("where all memory is promised, it is memory that is short") {
+  Model model;
+  add_host(model, "n1", 16, 32, 0);
+  take(model, placed(model, spec_of({role(Role::Train, 1, 1, 32, 0)})));
+  CHECK(waits(model, spec_of({role(Role::Train, 1, 1, 16, 0)})) ==
+        "needs 16 GiB on one host; most is free on n1: 0 GiB");
+  CHECK(waits(model, spec_of({role(Role::Worker, 3, 1, 4, 0)})) ==
+        "needs 4 GiB on one host; most is free on n1: 0 GiB");
+  // Its runner came back with less.
+  model.hosts[{"n1"}].memory_bytes = 24 * kGiB;
+  FreeHost free = *model.free.find({"n1"});
+  free.memory_bytes -= static_cast<int64_t>(8 * kGiB);
+  model.free.put(free);
+  CHECK(waits(model, spec_of({role(Role::Train, 1, 1, 16, 0)})) ==
+        "needs 16 GiB on one host; most is free on n1: 0 GiB");
+}
+
 TEST_CASE("beside a gang that shares the cpus, it is cpus that are short") {
   Model model;
   add_host(model, "n1", 2, 32, 0);

@@ -177,6 +177,11 @@ Waits waits(const ExperimentId& id, const Spec& spec, const FreeHosts& hosts,
                       number_of(spec.replica_count(), "free port"))};
 }
 
+// Where what it asks for may be.
+const char* elsewhere(const Choice& choice) {
+  return choice.host.empty() ? "add a host" : "choose another host";
+}
+
 // How to ask for other resources; not where roles may have their own.
 std::string example(const Spec& spec, std::string_view resource) {
   const bool is_alone = spec.roles.size() == 1 && spec.roles.front().role == Role::Train;
@@ -210,21 +215,21 @@ Never never(const ExperimentId& id, const Spec& asked, const FreeHosts& empty,
                           wanted_gpus(id, spec, empty, choice), best->host->name,
                           number_of(static_cast<int>(best->gpus.size()), "GPU"),
                           sum_text(empty, free_gpus)),
-              fmt::format("ask for fewer `gpus`{}, or add a host", example(spec, "gpus=0"))};
+              fmt::format("ask for fewer `gpus`{}, or {}", example(spec, "gpus=0"), elsewhere(choice))};
     }
     case Short::Memory: {
       const FreeHost* best = roomiest(empty, free_memory);
       return {fmt::format("needs {}; the largest is {} with {}", wanted_memory(spec, empty),
                           best->host->name, gibibytes(free_memory(*best))),
               one_exceeds_memory(spec, empty)
-                  ? fmt::format("lower `mem`{}, or add a host", example(spec, "mem=1GiB"))
-                  : "ask for fewer replicas, for less `mem` each, or add a host"};
+                  ? fmt::format("lower `mem`{}, or {}", example(spec, "mem=1GiB"), elsewhere(choice))
+                  : fmt::format("ask for fewer replicas, for less `mem` each, or {}", elsewhere(choice))};
     }
     case Short::Cpus: {
       const FreeHost* best = roomiest(empty, free_cpus);
       return {fmt::format("needs {}; the largest is {} with {:.4g}", wanted_cpus(spec, empty),
                           best->host->name, best->cpus),
-              "lower `cpus`, e.g. --set train.resources.cpus=1, or add a host"};
+              fmt::format("lower `cpus`, e.g. --set train.resources.cpus=1, or {}", elsewhere(choice))};
     }
     case Short::Ports: break;
   }
@@ -236,6 +241,14 @@ Never never(const ExperimentId& id, const Spec& asked, const FreeHosts& empty,
 bool is_any_called(const FreeHosts& hosts, const std::string& text) {
   return std::any_of(hosts.all().begin(), hosts.all().end(),
                      [&](const auto& entry) { return is_called(*entry.second.host, text); });
+}
+
+FreeHosts those_called(const FreeHosts& hosts, const std::string& text) {
+  FreeHosts called;
+  for (const auto& [id, free] : hosts.all()) {
+    if (is_called(*free.host, text)) called.put(free);
+  }
+  return called;
 }
 
 // "n1, twin (0a1b2c3d), twin (4e5f6071)".
@@ -281,18 +294,21 @@ std::string with_addresses(std::string text, const std::string& lacking) {
   return fmt::format("{}; it can't be spread, since {}: {}", text, lacking, kGiveAddress);
 }
 
-Placement explain_room(const ExperimentId& id, const Spec& spec, const FreeHosts& hosts,
+Placement explain_room(const ExperimentId& id, const Spec& spec, const FreeHosts& known,
                        const Choice& choice, double stretch) {
-  const bool all_known = std::all_of(hosts.all().begin(), hosts.all().end(), [](const auto& entry) {
+  const bool all_known = std::all_of(known.all().begin(), known.all().end(), [](const auto& entry) {
     return entry.second.host->cpus > 0;
   });
-  if (hosts.all().empty() || (hosts.open().empty() && !all_known)) {
+  if (known.all().empty() || (known.open().empty() && !all_known)) {
     return Waits{"no host is connected yet"};
   }
-  if (!choice.host.empty() && all_known && !is_any_called(hosts, choice.host)) {
+  if (!choice.host.empty() && all_known && !is_any_called(known, choice.host)) {
     return Never{fmt::format("no host is named '{}'", choice.host),
-                 "known hosts: " + known_names(hosts)};
+                 "known hosts: " + known_names(known)};
   }
+  // What others have is no reason for where it may go.
+  const FreeHosts called = choice.host.empty() ? FreeHosts() : those_called(known, choice.host);
+  const FreeHosts& hosts = choice.host.empty() ? known : called;
   const FreeHosts connected = emptied(hosts, false);
   const FreeHosts every = emptied(hosts, true);
   if (stretch > 0) {

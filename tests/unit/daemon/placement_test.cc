@@ -46,8 +46,8 @@ Placed placed(const Model& model, const Spec& spec, const std::string& host = ""
   return *found;
 }
 
-std::string waits(const Model& model, const Spec& spec) {
-  const Placement placement = plan(model, spec, "");
+std::string waits(const Model& model, const Spec& spec, const std::string& host = "") {
+  const Placement placement = plan(model, spec, host);
   const auto* found = std::get_if<Waits>(&placement);
   REQUIRE(found != nullptr);
   return found->reason;
@@ -339,6 +339,22 @@ TEST_CASE("excluded hosts and --host narrow the choice") {
   CHECK(hosts_of(placed(model, spec, "n2")) == std::set<std::string>{"n2"});
   const Placement other = place({1, 0}, spec, model.free, {"", {{"n1"}}, nullptr});
   CHECK(hosts_of(std::get<Placed>(other)) == std::set<std::string>{"n2"});
+}
+
+TEST_CASE("of --host it is told what that host has, not what others have") {
+  Model model;
+  add_host(model, "small", 2, 1, 1);
+  add_host(model, "large", 8, 64, 4);
+  const Never refused = never(model, spec_of({role(Role::Train, 1, 1, 2, 0)}), "small");
+  CHECK(refused.reason == "needs 2 GiB on one host; the largest is small with 1 GiB");
+  CHECK(refused.hint == "lower `mem`, e.g. --set train.resources.mem=1GiB, or choose another host");
+  CHECK(never(model, spec_of({role(Role::Train, 1, 1, 1, 2)}), "small").reason ==
+        "needs 2 GPUs; the largest host is small with 1 GPU, all hosts: 1");
+  take(model, placed(model, spec_of({role(Role::Train, 1, 2, 1, 1)}), "small"));
+  CHECK(waits(model, spec_of({role(Role::Train, 1, 1, 1, 1)}), "small") ==
+        "needs 1 GPU on one host; free: 0");
+  CHECK(waits(model, spec_of({role(Role::Train, 1, 1, 1, 0)}), "small") ==
+        "needs 1 GiB on one host; most is free on small: 0 GiB");
 }
 
 TEST_CASE("who asks for hard limits goes where they can be kept, and nowhere else") {

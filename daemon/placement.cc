@@ -16,6 +16,12 @@ constexpr double kCpuSlack = 1e-6;      // fractions of cpus add up inexactly
 constexpr double kStretchStep = 1.25;   // cpus are shared as little as possible, in such steps
 constexpr double kStretchMax = 1024;
 
+bool may_take(const Spec& spec, const Host& host, const Choice& choice) {
+  if (!choice.host.empty() && !is_called(host, choice.host)) return false;
+  if (!keeps_limits(spec, host)) return false;
+  return std::find(choice.excluded.begin(), choice.excluded.end(), host.id) == choice.excluded.end();
+}
+
 // The replicas of one role that still need a host.
 struct Need {
   const RoleSpec* role;
@@ -64,11 +70,8 @@ class Fitting {
 
   bool allowed(const FreeHost& free) const {
     const Host& host = *free.host;
-    if (!choice_.host.empty() && !is_called(host, choice_.host)) return false;
     if (is_spread_ && host.address.empty() && !choice_.as_if_addressed) return false;
-    if (!keeps_limits(spec_, host)) return false;
-    return std::find(choice_.excluded.begin(), choice_.excluded.end(), host.id) ==
-           choice_.excluded.end();
+    return may_take(spec_, host, choice_);
   }
 
   // Who asks for no memory fits even where less than nothing is left.
@@ -321,7 +324,9 @@ double stretch_needed(const ExperimentId& id, const Spec& spec, const FreeHosts&
                       const Choice& choice) {
   if (fit(id, spec, empty, choice)) return 1;
   double most_cpus = 0;
-  for (const FreeHost* free : empty.open()) most_cpus = std::max(most_cpus, free->host->cpus);
+  for (const FreeHost* free : empty.open()) {
+    if (may_take(spec, *free->host, choice)) most_cpus = std::max(most_cpus, free->host->cpus);
+  }
   for (const RoleSpec& role : spec.roles) {
     if (role.resources.cpus > most_cpus + kCpuSlack) return 0;
   }

@@ -357,6 +357,16 @@ TEST_CASE("of --host it is told what that host has, not what others have") {
         "needs 1 GiB on one host; most is free on small: 0 GiB");
 }
 
+TEST_CASE("a replica of more cpus than --host has does not share them, whatever other hosts have") {
+  Model model;
+  add_host(model, "small", 2, 64, 0);
+  add_host(model, "large", 8, 64, 0);
+  CHECK(never(model, spec_of({role(Role::Train, 1, 4, 1, 0)}), "small").reason ==
+        "needs 4 cpus on one host; the largest is small with 2");
+  const Spec gang = spec_of({role(Role::Worker, 4, 2, 1, 0)});
+  CHECK(placed(model, gang, "small").notice == "4 replicas ask for 8 cpus and share the 2 of small");
+}
+
 TEST_CASE("who asks for hard limits goes where they can be kept, and nowhere else") {
   Model model;
   add_host(model, "tight", 2, 4, 0).caps_memory = false;

@@ -317,9 +317,11 @@ std::string wait_reason(const Model& model, const ExperimentId& id, TimeMs now) 
                        (experiment.not_before_ms - now + 999) / 1000);
   }
   constexpr int kCountedMax = 1000;
-  const std::set<QueueOrder>& lane = model.queue.lanes.at(lane_of(experiment));
+  const QueueOrder own = order_of(experiment);
   int ahead = 0;
-  for (auto it = lane.begin(); it != lane.end() && it->id != id && ahead < kCountedMax; ++it) ++ahead;
+  for (const auto& [lane, waiting] : model.queue.lanes) {
+    for (auto it = waiting.begin(); it != waiting.end() && *it < own && ahead < kCountedMax; ++it) ++ahead;
+  }
   const Choice choice = choice_of(model, experiment);
   const Placement placement = place(id, experiment.spec(), model.free, choice);
   std::string reason;
@@ -328,7 +330,7 @@ std::string wait_reason(const Model& model, const ExperimentId& id, TimeMs now) 
     reason = never->reason + "; " + never->hint;
   }
   if (reason.empty()) {
-    QueueOrder first = order_of(experiment);
+    QueueOrder first = own;
     for (const auto& [other, waiting] : model.queue.lanes) first = std::min(first, *waiting.begin());
     if (first.id == id) return "is placed next";
     return fmt::format("{} is ahead of it and keeps its hosts free", to_string(first.id));
@@ -339,7 +341,7 @@ std::string wait_reason(const Model& model, const ExperimentId& id, TimeMs now) 
     reason = lacks_text(model, experiment) + "; " + reason;
   }
   reason += left_out(model, experiment, choice);
-  if (ahead > 0) {
+  if (ahead > 0 && std::holds_alternative<Waits>(placement)) {
     reason += fmt::format("; {}{} experiment{} ahead of it", ahead,
                           ahead == kCountedMax ? " or more" : "", ahead == 1 ? "" : "s");
   }

@@ -75,6 +75,20 @@ TEST_CASE("higher priority first, then the order of submission") {
   CHECK(cluster.reason(high) == "");
 }
 
+TEST_CASE("who waits is told of all that are ahead of it, whatever they ask for") {
+  Cluster cluster;
+  cluster.host("n1", 16, 2);
+  cluster.submit(2);
+  cluster.pass();
+  const auto low = cluster.submit(1, 10);
+  const auto large = cluster.submit(2, 90);
+  const auto between = cluster.submit(1);
+  cluster.pass();
+  CHECK(cluster.reason(large) == "needs 2 GPUs on one host; free: 0");
+  CHECK(cluster.reason(between) == "needs 1 GPU on one host; free: 0; 1 experiment ahead of it");
+  CHECK(cluster.reason(low) == "needs 1 GPU on one host; free: 0; 2 experiments ahead of it");
+}
+
 TEST_CASE("the first that waits keeps its hosts free; others go beside it") {
   Cluster cluster;
   cluster.host("n1", 16, 4);
@@ -323,7 +337,8 @@ TEST_CASE("hosts where starts failed are left out while others could do it, the 
   const auto full = cluster.submit(2);
   failed_on(full, {{"n1"}, {"n2"}});
   CHECK(cluster.reason(full) ==
-        "needs 2 GPUs on one host; free: 2+2+0+0; left out after failed starts: n1, n2");
+        "needs 2 GPUs on one host; free: 2+2+0+0; left out after failed starts: n1, n2; "
+        "1 experiment ahead of it");
   cluster.pass();
   step(cluster.model, HostDisconnected{{"n3"}}, kPolicy, 3);
   CHECK(cluster.model.place_wanted);

@@ -75,6 +75,16 @@ std::string board_name(const std::string& id) {
   return "TensorBoard of " + id;
 }
 
+// What an experiment shows that was started by this command; "" of any other.
+Result<std::string> shown_by(const pb::ShowReply& shown) {
+  const std::string& name = shown.experiment().name();
+  if (!name.starts_with(board_name(""))) return std::string();
+  ParseOptions parsing;
+  parsing.file_name = fmt::format("experiment {}", shown.experiment().id());
+  TRY(const Spec spec, parse_spec(shown.spec_yaml(), parsing));
+  return spec.env.contains(kTensorboardLogdir) ? name.substr(board_name("").size()) : std::string();
+}
+
 // One that was started for it before; "" without.
 Result<std::string> other_board(Connection& connection, const std::string& id) {
   TRY(const pb::ListReply list, connection.list({}));
@@ -132,7 +142,12 @@ Result<int> tensorboard(const std::string& typed, const CommandContext& context)
     request.set_id(to_string(pattern.experiment));
   }
   TRY(Connection connection, connect(Autostart::IfNeeded, context));
-  TRY(const pb::ShowReply shown, connection.show(request));
+  TRY(pb::ShowReply shown, connection.show(request));
+  TRY(const std::string other, shown_by(shown));
+  if (!other.empty()) {
+    request.set_id(other);
+    TRY(shown, connection.show(request));
+  }
   std::string replica = own_board(shown);
   if (replica.empty()) {
     TRY(replica, other_board(connection, shown.experiment().id()));

@@ -101,10 +101,13 @@ TEST_CASE("a TensorBoard shows an experiment while it runs, and another one when
   const std::string again = address_of(cluster, "1");
   CHECK(ask(again, "data/plugin/scalars/tags", "loss").find("loss") != std::string::npos);
   CHECK(address_of(cluster, "1") == again);
+  CHECK(address_of(cluster, "2") == again);   // what shows another one is not shown itself
   CHECK(facts(cluster.run({"status", "2", "--json"}))["name"] == "TensorBoard of 1");
   CHECK(cluster.run({"kill", "2"}).code == 0);
   CHECK(cluster.run({"wait", "2"}).code == 130);
   CHECK(cluster.run({"status", "3"}).code == 2);
+  address_of(cluster, "2");
+  CHECK(facts(cluster.run({"status", "3", "--json"}))["name"] == "TensorBoard of 1");
 }
 
 TEST_CASE("the members of a set share a TensorBoard, which ends after the last of them") {

@@ -55,8 +55,8 @@ Result<int> check(const CheckOptions& options, const CommandContext& context) {
   }
   if (!parsed.ok()) return parsed.error();
   const Spec& spec = parsed.value();
-  fmt::print("{} is fine: {}, {}, {}", source.file_name, spec.project, to_string(spec.framework),
-             roles_text(spec));
+  fmt::print("{} is fine: {}, {}, {}{}", source.file_name, spec.project, to_string(spec.framework),
+             roles_text(spec), spec.source.empty() ? "" : " (the first member)");
   if (spec.is_set()) fmt::print(", a set of {}", human_count(spec.member_count(), "member"));
   fmt::print("\n");
   if (const std::string note = left_out_note(spec); !note.empty()) {

@@ -31,7 +31,8 @@ std::string render_plan(const pb::PlanReply& plan, const Spec& spec, const Scree
       fmt::format("Project {}, framework {}, {} process{}", spec.project, to_string(spec.framework),
                   spec.replica_count(), spec.replica_count() == 1 ? "" : "es");
   if (spec.is_set()) {
-    out += fmt::format("; a set of {}, each placed like this one", spec.member_count());
+    out += fmt::format("; a set of {}, {}", spec.member_count(),
+                       spec.source.empty() ? "each placed like this one" : "of which this is the first");
   }
   out += "\n";
   if (plan.seats_size() > 0) {

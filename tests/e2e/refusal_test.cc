@@ -89,6 +89,16 @@ TEST_CASE("check tells what is accepted and left out") {
                 output.all());
 }
 
+TEST_CASE("check says where the roles are those of the first member only") {
+  Cluster cluster;
+  const fs::path project = cluster.project(
+      "project: p\ntrain: {framework: tensorflow, tensorflow: {distributed: {worker: [1, 3]}}, run: echo}\n");
+  CHECK(cluster.run({"check"}, project).out ==
+        "dtrain.yml is fine: p, tensorflow, 1 master (the first member), a set of 2 members\n");
+  CHECK(cluster.run({"check", "--set", "train.tensorflow.distributed.worker=2"}, project).out ==
+        "dtrain.yml is fine: p, tensorflow, 1 master, 1 worker\n");
+}
+
 TEST_CASE("a directory without a file says which files were looked for and what makes one") {
   Cluster cluster;
   fs::path project = cluster.project("empty", {{"train.py", ""}});

@@ -357,4 +357,11 @@ TEST_CASE("a plan shows each seat, or why it waits") {
         "It would start at once. Nothing was submitted.\n");
   plan.set_notice("2 replicas ask for 3 cpus and share the 2 of box");
   CHECK(render_plan(plan, spec, {}).find("share the 2 of box\nIt would") != std::string::npos);
+  // The members of a set may have other roles and resources.
+  spec.parameters = {{"rate", {"0.1", "0.2"}}};
+  CHECK(render_plan(plan, spec, {}).starts_with(
+      "Project p, framework command, 1 process; a set of 2, each placed like this one\n"));
+  spec.source = "train: {resources: {cpus: [1, 2]}}";
+  CHECK(render_plan(plan, spec, {}).starts_with(
+      "Project p, framework command, 1 process; a set of 2, of which this is the first\n"));
 }

@@ -62,8 +62,10 @@ Result<std::string> link_output(const fs::path& project, uint32_t number,
   std::error_code failed;
   fs::create_directories(runs, failed);
   if (failed) return errno_error(fmt::format("making {}", runs.string()), failed.value());
-  if (fs::is_directory(fs::symlink_status(link, failed))) {
-    return Error{Code::AlreadyExists, fmt::format("{} is a folder of yours", link.string()),
+  const fs::file_status there = fs::symlink_status(link, failed);
+  if (fs::exists(there) && !fs::is_symlink(there)) {
+    const char* const what = fs::is_directory(there) ? "folder" : "file";
+    return Error{Code::AlreadyExists, fmt::format("{} is a {} of yours", link.string(), what),
                  fmt::format("the output is in {}", output_dir.string())};
   }
   // Renamed into place: whoever looks sees the old link or the new one, never none.

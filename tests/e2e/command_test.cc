@@ -1,5 +1,6 @@
 // Commands beside train, as a person strings them together.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <sys/resource.h>
 
 #include "tests/support/cluster.h"
@@ -44,6 +45,22 @@ TEST_CASE("without a file: roles and resources as options, and --save writes the
   CHECK_MESSAGE(says(again, "2.worker.1 is there"), again.all());
   Output beside = cluster.run({"train", "--dry-run", "--", "true"}, project);
   CHECK(beside.err == "Warning: dtrain.yml is not read, for a command is given\n");
+}
+
+TEST_CASE("what is in runs/ and no link of ours stays") {
+  Cluster cluster;
+  const fs::path project = cluster.project("p", {{"dtrain.yml", "project: p\ntrain: {run: \"true\"}\n"},
+                                                 {"runs/1", "mine"},
+                                                 {"runs/2/mine", ""}});
+  for (const char* const number : {"1", "2"}) {
+    const Output train = cluster.run({"train"}, project);
+    CHECK(train.code == 0);
+    CHECK_MESSAGE(train.err.find(fmt::format("runs/{} is a {} of yours", number, *number == '1' ? "file" : "folder")) !=
+                      std::string::npos,
+                  train.err);
+  }
+  CHECK(read_file(project / "runs/1") == "mine");
+  CHECK(fs::exists(project / "runs/2/mine"));
 }
 
 TEST_CASE("a DTRAIN_HOME within the project is not part of it") {

@@ -121,7 +121,8 @@ Result<int> run_runner(const RunnerWords& words) {
     options.port_first = range->first;
     options.port_last = range->last;
   }
-  return runner::run_runner(options);
+  TRY(runner::run_runner(options));
+  return 0;
 }
 
 Run declare_runner(Options& options, CommandContext&) {

@@ -126,24 +126,24 @@ Status run(const RunnerOptions& options) {
   TRY(check_descriptors_left(kDescriptorsMin));
   TRY(make_home(options.home));
   // Held until the process ends. Two runners of one home would both adopt its launches.
-  TRY(const dtrain::Fd lock, hold_lock(options.home / "lock"));
+  const auto lock = hold_lock(options.home / "lock");
+  if (!lock.ok()) {
+    return Error{lock.error().code, "a runner runs there already: " + lock.error().message,
+                 "--home DIR gives another one a directory of its own"};
+  }
   TRY(const std::string id, host_id(options.home));
   return serve(options, id);
 }
 
 }  // namespace
 
-int run_runner(const RunnerOptions& options) {
+Status run_runner(const RunnerOptions& options) {
   std::setvbuf(stderr, nullptr, _IOLBF, 0);
   if (!options.daemon_home.empty()) bound_own_log(Home{options.daemon_home, {}}.runner_log());
   std::signal(SIGPIPE, SIG_IGN);
   raise_descriptor_limit();
   std::signal(SIGHUP, SIG_IGN);  // the terminal it was started from may go
-  const Status ended = run(options);
-  if (ended.ok()) return 0;
-  fmt::print(stderr, "dtrain runner: {}\n", ended.error().message);
-  if (!ended.error().hint.empty()) fmt::print(stderr, "  hint: {}\n", ended.error().hint);
-  return 1;
+  return run(options);
 }
 
 }  // namespace dtrain::runner

@@ -9,6 +9,8 @@
 #include <optional>
 #include <string>
 
+#include "schema/result.h"
+
 namespace dtrain::runner {
 
 struct RunnerOptions {
@@ -28,8 +30,8 @@ struct RunnerOptions {
   std::filesystem::path keeper_executable;
 };
 
-// Returns the exit code: 0 after TERM or INT, 1 when it could not begin (said on stderr): another
-// runner holds the home, or the home can't be written.
-int run_runner(const RunnerOptions& options);
+// Ends with its process after TERM or INT. Returns when it could not begin: another runner holds the
+// home, or the home can't be written.
+Status run_runner(const RunnerOptions& options);
 
 }  // namespace dtrain::runner

@@ -63,6 +63,15 @@ TEST_CASE("what is in runs/ and no link of ours stays") {
   CHECK(fs::exists(project / "runs/2/mine"));
 }
 
+TEST_CASE("a second runner of one directory is refused, and told what to do") {
+  Cluster cluster;
+  CHECK(cluster.run({"train", "--", "true"}, cluster.project("p", {{"a", ""}})).code == 0);
+  const Output refused = cluster.run({"runner", "run"});
+  CHECK(refused.code == 2);
+  CHECK_MESSAGE(refused.err.starts_with("dtrain: a runner runs there already: "), refused.err);
+  CHECK(says(refused, "hint: --home DIR gives another one a directory of its own"));
+}
+
 TEST_CASE("a DTRAIN_HOME within the project is not part of it") {
   Cluster cluster;
   write_file(cluster.folder() / "dtrain.yml", "project: p\ntrain: {run: find . -type f}\n");

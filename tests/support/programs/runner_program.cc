@@ -1,6 +1,7 @@
 // The runner and its keeper without the rest of dtrain:
 //   runner_program keeper
 //   runner_program run <home> <daemon socket>
+#include <cstdio>
 #include <string_view>
 
 #include "runner/keeper_nursery.h"
@@ -13,7 +14,11 @@ int main(int argc, char** argv) {
     dtrain::runner::RunnerOptions options;
     options.home = argv[2];
     options.daemon_socket = argv[3];
-    return dtrain::runner::run_runner(options);
+    const dtrain::Status ended = dtrain::runner::run_runner(options);
+    if (ended.ok()) return 0;
+    std::fprintf(stderr, "dtrain runner: %s\n  hint: %s\n", ended.error().message.c_str(),
+                 ended.error().hint.c_str());
+    return 1;
   }
   return 2;
 }

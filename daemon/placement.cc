@@ -350,7 +350,9 @@ FreeHosts emptied(const FreeHosts& hosts, bool all) {
     for (const Gpu& gpu : host.gpus) {
       if (all || gpu.busy.empty()) whole.gpus.push_back(gpu.index);
     }
-    for (const auto& [port, since] : host.quarantined_ports) whole.ports_used.insert(port);
+    for (const auto& [port, since] : host.quarantined_ports) {
+      if (!all) whole.ports_used.insert(port);
+    }
     empty.put(std::move(whole));
   }
   return empty;

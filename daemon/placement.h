@@ -66,7 +66,8 @@ double stretch_needed(const ExperimentId& id, const Spec& spec, const FreeHosts&
 // Whether the host can keep what `limits` makes hard; one that can't is not used.
 bool keeps_limits(const Spec& spec, const Host& host);
 
-// The same hosts with nothing placed on them; also those that are not connected if `all`.
+// The same hosts with nothing placed on them; if `all`, also those that are not connected, and the GPUs
+// and ports that strangers use.
 FreeHosts emptied(const FreeHosts& hosts, bool all);
 
 // One host as the model's facts have it: inventory minus the seats still held there.

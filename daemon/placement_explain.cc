@@ -331,6 +331,9 @@ Placement explain_room(const ExperimentId& id, const Spec& spec, const FreeHosts
       return Waits{fmt::format("waits for {}, which still ends replicas of an earlier attempt",
                                free.host->name)};
     }
+    if (what_is_short(id, spec, connected, choice) == Short::Ports) {
+      return Waits{"waits for ports that other programs use, which are tried again after a while"};
+    }
     return Waits{"waits for GPUs that others use" + busy_text(hosts, ": ")};
   }
   // A host known only from before the daemon's restart may be the one that has it.

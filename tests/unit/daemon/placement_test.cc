@@ -321,6 +321,18 @@ TEST_CASE("busy GPUs, quarantined ports and hosts that are gone are not used") {
         "waits for n1, which is not connected");
 }
 
+TEST_CASE("ports that strangers have may come back") {
+  Model model;
+  Host& host = add_host(model, "n1", 8, 64, 1);
+  host.port_last = host.port_first + 1;
+  host.quarantined_ports = {{host.port_first, 1}, {host.port_last, 1}};
+  model.free.put(free_host(model, host));
+  CHECK(waits(model, spec_of({role(Role::Train, 1, 1, 1, 1)})) ==
+        "waits for ports that other programs use, which are tried again after a while");
+  CHECK(never(model, spec_of({role(Role::Worker, 3, 1, 1, 0)})).reason ==
+        "needs 3 ports, more than the hosts' port ranges have");
+}
+
 TEST_CASE("--host takes an ID, or as much of it as `hosts` shows") {
   Model model;
   for (const char* id : {"0123456789abcdef", "0123456fffffffff"}) add_host(model, id, 8, 64, 0).name = "twin";

@@ -184,9 +184,12 @@ std::string render_events(const pb::ShowReply& reply, const View& view) {
   return out + render(table, view.screen);
 }
 
+// A line of several, `run: |`, ends with an end of line of its own.
 std::string joined(const std::vector<std::string>& lines) {
   std::string text;
-  for (const std::string& line : lines) text += (text.empty() ? "" : "\n") + line;
+  for (const std::string& line : lines) {
+    text += (text.empty() ? "" : "\n") + line.substr(0, line.find_last_not_of('\n') + 1);
+  }
   return text;
 }
 

@@ -57,6 +57,15 @@ pb::ShowReply sample() {
   return reply;
 }
 
+TEST_CASE("commands of several lines leave no empty ones between") {
+  pb::ShowReply reply = sample();
+  reply.set_spec_yaml("project: p\ntrain:\n  run:\n    - |\n      echo a\n      echo b\n    - echo c\n    - |\n      d\n");
+  const std::string text = render_experiment(reply, {{}, kNow + 60'000, false});
+  CHECK_MESSAGE(text.find("Run Commands: echo a\n              echo b\n              echo c\n              d\nOutput:") !=
+                    std::string::npos,
+                text);
+}
+
 TEST_CASE("fields, replicas, the last events") {
   const std::string text = render_experiment(sample(), {{}, kNow + 60'000, false});
   CHECK(

@@ -84,6 +84,11 @@ Result<Prepared> prepare(const TrainOptions& options) {
   if (options.form.is_given()) {
     std::error_code failed;
     TRY(prepared.source, spec_of_command(options.form, fs::current_path(failed)));
+    if (!options.file.empty()) {
+      return Error{Code::InvalidArgument,
+                   fmt::format("-f {}: a command is run without a YAML file", options.file),
+                   "leave out -f, or the command"};
+    }
   } else {
     TRY(prepared.source, find_spec_file(options.file));
   }

@@ -1,5 +1,6 @@
 // Bad input is refused before anything is sent, with the place, what was expected and what to do.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include "tests/support/cluster.h"
 #include "tests/support/facts.h"
@@ -113,6 +114,18 @@ TEST_CASE("a directory without a file says which files were looked for and what 
   CHECK(cluster.run({"check"}, project).code == 0);
   Output train = cluster.run({"train"}, project);
   CHECK_MESSAGE(train.code == 0, train.all());
+}
+
+TEST_CASE("-f beside a command is refused") {
+  Cluster cluster;
+  const fs::path project = cluster.project("project: p\ntrain: {run: echo}\n");
+  for (const char* const file : {"dtrain.yml", "nowhere.yml"}) {
+    const Output output = cluster.run({"train", "-f", file, "--", "true"}, project);
+    CHECK(output.code == 2);
+    CHECK(output.err == fmt::format("dtrain: -f {}: a command is run without a YAML file\n"
+                                    "  hint: leave out -f, or the command\n",
+                                    file));
+  }
 }
 
 TEST_CASE("-f with a directory says that it takes a file") {

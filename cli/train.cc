@@ -66,14 +66,18 @@ struct Prepared {
   Spec spec;
 };
 
-// --env NAME takes the variable from the shell, --env NAME=VALUE sets it.
+// --env NAME takes the variable from the shell, --env NAME=VALUE sets it, whichever the file says.
 void add_env(const std::vector<std::string>& words, Spec& spec) {
   for (const std::string& word : words) {
     size_t equals = word.find('=');
     if (equals != std::string::npos && equals > 0) {
       spec.env[word.substr(0, equals)] = word.substr(equals + 1);
-    } else if (std::find(spec.env_from_shell.begin(), spec.env_from_shell.end(), word) ==
-               spec.env_from_shell.end()) {
+      std::erase(spec.env_from_shell, word.substr(0, equals));
+      continue;
+    }
+    spec.env.erase(word);
+    if (std::find(spec.env_from_shell.begin(), spec.env_from_shell.end(), word) ==
+        spec.env_from_shell.end()) {
       spec.env_from_shell.push_back(word);
     }
   }

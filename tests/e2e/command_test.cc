@@ -198,6 +198,19 @@ TEST_CASE("environment: parameters, a secret from the shell, nothing of the rest
   CHECK(!says(shown, "very-secret"));
 }
 
+TEST_CASE("--env of what the file has takes its place, secret or not") {
+  Cluster cluster;
+  cluster.env["TOKEN"] = "of-the-shell";
+  for (const char* const env : {"{TOKEN: plain}", "[TOKEN]"}) {
+    const fs::path project =
+        cluster.project(fmt::format("project: p\ntrain:\n  env: {}\n  run: echo token=$TOKEN\n", env));
+    const Output secret = cluster.run({"train", "--env", "TOKEN"}, project);
+    CHECK_MESSAGE(says(secret, "token=of-the-shell\n"), secret.all());
+    const Output typed = cluster.run({"train", "--env", "TOKEN=typed"}, project);
+    CHECK_MESSAGE(says(typed, "token=typed\n"), typed.all());
+  }
+}
+
 TEST_CASE("bash completes commands, options, subcommands and IDs") {
   Cluster cluster;
   fs::path project = cluster.project("project: p\ntrain: {run: echo}\n");

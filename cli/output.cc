@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <set>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -117,14 +118,23 @@ Status copy_all(const fs::path& from, const fs::path& to, std::vector<std::strin
   return ok();
 }
 
-// Copies one file or folder of the output into `target`, keeping what is there unless forced.
-Status copy_one(const fs::path& from, const fs::path& target, bool force, std::vector<std::string>& left_out) {
-  std::error_code failed;
-  const fs::path to = target / from.filename();
-  if (!force && fs::exists(fs::symlink_status(to, failed))) {
-    return Error{Code::AlreadyExists, to.string() + " exists", "-f overwrites"};
+// Copies files and folders of the output into `target`; unless forced none of them, if one is there.
+Status copy_into(const fs::path& target, const std::vector<fs::path>& sources, bool force,
+                 std::vector<std::string>& left_out) {
+  std::set<fs::path> taken;
+  for (const fs::path& from : sources) {
+    std::error_code failed;
+    const fs::path to = target / from.filename();
+    if (!taken.insert(to).second) {
+      return Error{Code::InvalidArgument, "two of these would be " + to.string(),
+                   "take one of them at a time, with -t DIR"};
+    }
+    if (!force && fs::exists(fs::symlink_status(to, failed))) {
+      return Error{Code::AlreadyExists, to.string() + " exists", "-f overwrites"};
+    }
   }
-  return copy_all(from, to, left_out);
+  for (const fs::path& from : sources) TRY(copy_all(from, target / from.filename(), left_out));
+  return ok();
 }
 
 // The ID may be left out before files: a first word that is no ID is a file.
@@ -164,7 +174,7 @@ Result<int> copy(const OutputOptions& options, const CommandContext& context) {
   fs::create_directories(target, failed);
   if (failed) return errno_error("creating " + target.string(), failed.value());
   std::vector<std::string> left_out;
-  for (const fs::path& source : sources) TRY(copy_one(source, target, options.force, left_out));
+  TRY(copy_into(target, sources, options.force, left_out));
   if (!left_out.empty()) {
     fmt::print(stderr, "left out, being sockets, fifos or devices: {}\n", fmt::join(left_out, ", "));
   }

@@ -165,6 +165,20 @@ TEST_CASE("output cp takes the newest experiment's when no ID is given") {
   CHECK(cluster.run({"output", "cp", "-f", "1", "model"}, project).code == 0);
 }
 
+TEST_CASE("output cp copies nothing where one of the files is there") {
+  Cluster cluster;
+  const fs::path project = cluster.project(
+      "project: p\ntrain:\n  run: cd $OUTPUT_DIR; mkdir a b; echo 1 > a/x; echo 2 > b/x; echo 3 > y\n");
+  CHECK(cluster.run({"train"}, project).code == 0);
+  write_file(project / "y", "mine\n");
+  const Output refused = cluster.run({"output", "cp", "a/x", "y"}, project);
+  CHECK(refused.code == 2);
+  CHECK_MESSAGE(says(refused, "./y exists"), refused.all());
+  CHECK(!fs::exists(project / "x"));
+  CHECK(says(cluster.run({"output", "cp", "a/x", "b/x"}, project), "two of these would be ./x"));
+  CHECK(!fs::exists(project / "x"));
+}
+
 TEST_CASE("output cp takes folders and links, over what is there too, and leaves fifos out") {
   Cluster cluster;
   fs::path project = cluster.project(

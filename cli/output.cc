@@ -149,6 +149,12 @@ Result<int> copy(const OutputOptions& options, const CommandContext& context) {
   TRY(const Output output, find_output(options.id, context));
   std::error_code failed;
   std::vector<fs::path> sources;
+  const auto add_all = [&] {
+    for (auto entry = fs::directory_iterator(output.directory, failed);
+         !failed && entry != fs::directory_iterator(); entry.increment(failed)) {
+      sources.push_back(entry->path());
+    }
+  };
   for (const std::string& name : options.files) {
     fs::path relative = fs::path(name).lexically_normal();
     if (!relative.has_filename()) relative = relative.parent_path();   // "d/"
@@ -160,16 +166,17 @@ Result<int> copy(const OutputOptions& options, const CommandContext& context) {
       return Error{Code::NotFound, fmt::format("{} has no '{}' in its output", output.id, name),
                    fmt::format("dtrain output ls {} lists what is there", output.id)};
     }
-    sources.push_back(output.directory / relative);
+    if (relative == ".") {
+      add_all();
+    } else {
+      sources.push_back(output.directory / relative);
+    }
   }
   fs::path target = options.to.empty() ? fs::path(".") : fs::path(options.to);
-  if (sources.empty()) {
+  if (options.files.empty()) {
     // All of it, in a folder of its own.
     if (options.to.empty()) target = "output-" + output.id;
-    for (auto entry = fs::directory_iterator(output.directory, failed);
-         !failed && entry != fs::directory_iterator(); entry.increment(failed)) {
-      sources.push_back(entry->path());
-    }
+    add_all();
   }
   fs::create_directories(target, failed);
   if (failed) return errno_error("creating " + target.string(), failed.value());

@@ -179,6 +179,15 @@ TEST_CASE("output cp copies nothing where one of the files is there") {
   CHECK(!fs::exists(project / "x"));
 }
 
+TEST_CASE("output cp . takes all that is there") {
+  Cluster cluster;
+  const fs::path project = cluster.project("project: p\ntrain:\n  run: cd $OUTPUT_DIR; mkdir d; echo 1 > d/x\n");
+  CHECK(cluster.run({"train"}, project).code == 0);
+  const Output all = cluster.run({"output", "cp", ".", "-t", "here"}, project);
+  CHECK_MESSAGE(all.code == 0, all.all());
+  CHECK(read_file(project / "here/d/x") == "1\n");
+}
+
 TEST_CASE("output cp takes folders and links, over what is there too, and leaves fifos out") {
   Cluster cluster;
   fs::path project = cluster.project(

@@ -18,6 +18,8 @@ bool is_separator(char c) {
   return c == ' ' || c == '\t' || c == ',' || c == ';';
 }
 
+bool is_quote(char c) { return c == '"' || c == '\''; }
+
 // What may stand right before a name: "[loss=0.5", "{'loss=0.5'".
 bool may_precede(char c) {
   return is_separator(c) || std::strchr("([{\"'|", c) != nullptr;
@@ -26,6 +28,21 @@ bool may_precede(char c) {
 // What may stand right behind a value.
 bool may_follow(char c) {
   return std::strchr("%.,:;!)]}\"'|", c) != nullptr;
+}
+
+// How much of `text` is a number in groups of three digits, "12,345.6": up to the last group; 0 if it is none.
+size_t grouped(std::string_view text) {
+  const auto digits = [&](size_t at) {
+    size_t count = 0;
+    while (at + count < text.size() && text[at + count] >= '0' && text[at + count] <= '9') ++count;
+    return count;
+  };
+  const size_t sign = text.starts_with('-') || text.starts_with('+') ? 1 : 0;
+  const size_t first = digits(sign);
+  if (first == 0 || first > 3) return 0;
+  size_t end = sign + first;
+  while (end < text.size() && text[end] == ',' && digits(end + 1) == 3) end += 4;
+  return end == sign + first ? 0 : end;
 }
 
 // The line without the sequences that colour it: they may stand right before a name.
@@ -49,7 +66,14 @@ const char* find_byte(std::string_view text, char byte) {
 }  // namespace
 
 std::optional<double> parse_metric_value(std::string_view text) {
-  if (!text.empty() && (text[0] == '"' || text[0] == '\'')) text.remove_prefix(1);
+  if (!text.empty() && is_quote(text[0])) text.remove_prefix(1);
+  std::string plain;
+  if (const size_t groups = grouped(text); groups > 0) {
+    plain = text;
+    plain.erase(std::remove(plain.begin(), plain.begin() + static_cast<std::ptrdiff_t>(groups), ','),
+                plain.begin() + static_cast<std::ptrdiff_t>(groups));
+    text = plain;
+  }
   if (text.starts_with('+') && !text.starts_with("+-")) text.remove_prefix(1);
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -101,6 +125,8 @@ void MetricReader::read_keys(std::string_view line, std::vector<Found>& found) c
                                   [&](size_t metric) { return names_[metric] == name; });
     if (key == keys_.end()) continue;
     size_t end = from;
+    if (end < line.size() && is_quote(line[end])) ++end;
+    end += grouped(line.substr(end));
     while (end < line.size() && !is_separator(line[end])) ++end;
     const auto value = parse_metric_value(line.substr(from, end - from));
     if (value) found.push_back({*key, *value});

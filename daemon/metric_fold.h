@@ -46,7 +46,7 @@ class MetricReader {
   std::vector<std::pair<size_t, MetricPattern>> patterns_;
 };
 
-// A number as programs print it: "0.5", "+3e-4", "97%", "nan", "\"12\"", "5)".
+// A number as programs print it: "0.5", "+3e-4", "97%", "12,345.6", "nan", "\"12\"", "5)".
 std::optional<double> parse_metric_value(std::string_view text);
 
 // The metrics of one experiment or member. A replica of lower rank (Spec order: the decider comes

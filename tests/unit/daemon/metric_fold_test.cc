@@ -44,6 +44,8 @@ TEST_CASE("key=value, as programs print it") {
   CHECK(read(reader, "10/10 [00:01<00:00, 7.8it/s, loss=0.5]") == "loss=0.5");
   CHECK(read(reader, "(loss=-3.) {'loss=+4'} \"loss=5\" loss='6'") ==
         "loss=-3 loss=4 loss=5 loss=6");
+  CHECK(read(reader, "loss=-1,234.5, samples/s='596,992',val.top-1=1,234,567%") == "loss=-1234.5 samples/s=596992 val.top-1=1234567");
+  CHECK(read(reader, "loss=1,2 loss=1,23,456 loss=0.5,600 loss=1234,567") == "loss=1 loss=1 loss=0.5 loss=1234");
   CHECK(read(reader, "loss=nan loss=-inf") == "loss=nan loss=-inf");
   CHECK(read(reader, "\x1b[32mloss=0.5\x1b[0m \x1b[1;31mloss=\x1b[0m7") == "loss=0.5 loss=7");
   for (const char* line :

@@ -56,7 +56,11 @@ std::vector<size_t> of_launch(const Model& model, const ExperimentId& id, uint32
 
 void go(Turn& turn, Experiment& experiment) {
   experiment.phase = Phase::Go;
-  if (experiment.run_since_ms == 0) experiment.run_since_ms = std::max<TimeMs>(turn.now, 1);
+  if (experiment.run_since_ms == 0) {
+    experiment.run_since_ms = std::max<TimeMs>(turn.now, 1);
+    // Its end is known from now on: others may go ahead of who waits for it.
+    if (experiment.spec().max_duration_ms > 0) turn.model.place_wanted = true;
+  }
   for (const HostId& host : hosts_of(experiment)) {
     turn.send(SendStart{host, experiment.id, decider(experiment).attempt});
   }

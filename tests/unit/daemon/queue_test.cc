@@ -136,6 +136,20 @@ TEST_CASE("who ends in time may go ahead") {
   CHECK(cluster.is_placed(short_one));
 }
 
+TEST_CASE("who would end in time is looked at again once the end of what runs is known") {
+  Cluster cluster;
+  cluster.host("n1", 16, 4);
+  const auto runs = cluster.submit(2, 50, 600'000);
+  cluster.pass();
+  cluster.submit(4);
+  const auto short_one = cluster.submit(1, 50, 60'000);
+  cluster.pass();
+  CHECK_FALSE(cluster.is_placed(short_one));
+  cluster.start(runs);
+  if (cluster.model.place_wanted) cluster.pass();
+  CHECK(cluster.is_placed(short_one));
+}
+
 TEST_CASE("who waits for a host that keeps hard limits holds up nobody who needs none") {
   Cluster cluster;
   const auto capped = cluster.submit(1, 50, 0, 1, true);

@@ -283,6 +283,17 @@ std::string left_out(const Model& model, const Experiment& experiment, const Cho
   return text;
 }
 
+// As in a pass: the first ahead of it that has a reservation.
+std::optional<ExperimentId> who_keeps_hosts(const Model& model, const Experiment& experiment, TimeMs now) {
+  std::set<QueueOrder> ahead;
+  for (const auto& [lane, waiting] : model.queue.lanes) ahead.insert(*waiting.begin());
+  ahead.erase(ahead.lower_bound(order_of(experiment)), ahead.end());
+  for (const QueueOrder& head : ahead) {
+    if (reserve(model, model.experiments.at(head.id), now)) return head.id;
+  }
+  return std::nullopt;
+}
+
 std::string building_text(const Model& model, const Experiment& experiment) {
   std::string made, sought;
   for (const Replica& replica : experiment.replicas) {
@@ -330,10 +341,9 @@ std::string wait_reason(const Model& model, const ExperimentId& id, TimeMs now) 
     reason = never->reason + "; " + never->hint;
   }
   if (reason.empty()) {
-    QueueOrder first = own;
-    for (const auto& [other, waiting] : model.queue.lanes) first = std::min(first, *waiting.begin());
-    if (first.id == id) return "is placed next";
-    return fmt::format("{} is ahead of it and keeps its hosts free", to_string(first.id));
+    const auto ahead_of_it = who_keeps_hosts(model, experiment, now);
+    if (!ahead_of_it) return "is placed next";
+    return fmt::format("{} is ahead of it and keeps its hosts free", to_string(*ahead_of_it));
   }
   if (experiment.unfit_hosts) {
     // Of those that are known none is left, or it would not wait.

@@ -174,6 +174,19 @@ TEST_CASE("what no host can take holds nobody up") {
   CHECK(cluster.is_placed(small));
 }
 
+TEST_CASE("who is held back by a reservation is told whose it is") {
+  Cluster cluster;
+  cluster.host("n1", 16, 4);
+  cluster.submit(2);
+  cluster.pass();
+  const auto impossible = cluster.submit(8), head = cluster.submit(4), small = cluster.submit(1);
+  cluster.pass();
+  CHECK_FALSE(cluster.is_placed(impossible));
+  CHECK_FALSE(cluster.is_placed(head));
+  CHECK_FALSE(cluster.is_placed(small));
+  CHECK(cluster.reason(small) == "3 is ahead of it and keeps its hosts free");
+}
+
 TEST_CASE("the reservation: concrete hosts, and when it starts") {
   Cluster cluster;
   cluster.host("n1", 16, 4);

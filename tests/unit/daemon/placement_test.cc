@@ -379,6 +379,22 @@ TEST_CASE("a replica of more cpus than --host has does not share them, whatever 
   CHECK(placed(model, gang, "small").notice == "4 replicas ask for 8 cpus and share the 2 of small");
 }
 
+TEST_CASE("who may go to one host only is told of what that has") {
+  Model model;
+  add_host(model, "n1", 8, 64, 2);
+  add_host(model, "n2", 32, 256, 8);
+  take(model, placed(model, spec_of({role(Role::Train, 1, 6, 60, 1)}), "n1"));
+  const auto waits_for_n1 = [&](double cpus, uint64_t gib, int gpus) {
+    const Placement placement = plan(model, spec_of({role(Role::Train, 1, cpus, gib, gpus)}), "n1");
+    return std::get<Waits>(placement).reason;
+  };
+  CHECK(waits_for_n1(1, 1, 2) == "needs 2 GPUs on one host; free: 1");
+  CHECK(waits_for_n1(1, 8, 0) == "needs 8 GiB on one host; most is free on n1: 4 GiB");
+  CHECK(waits_for_n1(4, 1, 0) == "needs 4 cpus on one host; free: 2");
+  CHECK(never(model, spec_of({role(Role::Train, 1, 1, 1, 4)}), "n1").reason ==
+        "needs 4 GPUs; the largest host is n1 with 2 GPUs, all hosts: 2");
+}
+
 TEST_CASE("who asks for hard limits goes where they can be kept, and nowhere else") {
   Model model;
   add_host(model, "tight", 2, 4, 0).caps_memory = false;

@@ -1,6 +1,7 @@
 #include "daemon/placement_free.h"
 
 #include <algorithm>
+#include <iterator>
 #include <tuple>
 
 #include "daemon/model.h"
@@ -9,7 +10,13 @@
 namespace dtrain::daemon {
 
 int FreeHost::port_count() const {
-  return host->port_last - host->port_first + 1 - static_cast<int>(ports_used.size());
+  auto used = static_cast<int>(ports_used.size());
+  // Of a range that the host had before.
+  if (used > 0 && (*ports_used.begin() < host->port_first || *ports_used.rbegin() > host->port_last)) {
+    used = static_cast<int>(std::distance(ports_used.lower_bound(host->port_first),
+                                          ports_used.upper_bound(host->port_last)));
+  }
+  return host->port_last - host->port_first + 1 - used;
 }
 
 bool FreeHosts::TighterFirst::operator()(const FreeHost* a, const FreeHost* b) const {

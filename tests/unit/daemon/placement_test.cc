@@ -434,6 +434,20 @@ TEST_CASE("a freed port is not given again soon, and the range can be used up") 
         std::string::npos);
 }
 
+TEST_CASE("ports of another range than the host's present one use up none of it") {
+  Model model;
+  Host& host = add_host(model, "n1", 64, 64, 0);
+  const Spec one = spec_of({role(Role::Train, 1, 1, 1, 0)});
+  const Placed before = placed(model, one);
+  host.port_first = host.port_last = 30'000;
+  host.quarantined_ports = {{20'007, 1}};
+  model.free.put(free_host(model, host));
+  take(model, before);   // it still runs there
+  CHECK(placed(model, one).seats[0].port == 30'000);
+  take(model, placed(model, one));
+  CHECK(waits(model, one).find("port ranges are in use") != std::string::npos);
+}
+
 TEST_CASE("what is taken and given back is as it was") {
   Model model;
   add_host(model, "n1", 8, 64, 4);

@@ -78,6 +78,8 @@ Status Scheduler::load() {
         row.record.set_stored_at_ms(std::max(row.record.stored_at_ms(), noted_ms));
       }
       TRY(auto experiment, from_record(row.record, row.id, submission, now, boot_id_));
+      // By this boot's clock, before note_time() forgets what was noted in the one before.
+      if (!experiment.over && row.record.boot_id() != boot_id_) waiting_rows_.insert(row.id);
       lighten(experiment);
       model_.experiments.insert_or_assign(row.id, std::move(experiment));
     }

@@ -90,6 +90,36 @@ TEST_CASE("the journal of what ended just before a crash is made whole by the ne
   CHECK(journal_of(next) == whole);
 }
 
+TEST_CASE("what a reboot left of a max-duration is known to every later daemon of this boot") {
+  test::TemporaryFolder folder;
+  const Home home = home_below(folder.path());
+  const auto run_since = [](OneDaemon& daemon) {
+    return daemon.scheduler.model().experiments.at(kOne).run_since_ms;
+  };
+  {
+    OneDaemon daemon(home);
+    place_one(daemon);
+    daemon.scheduler.handle(LaunchPrepared{kHost, kOne, 1});
+    daemon.turn();
+    // As of an earlier boot, in which it had run for an hour when that was last noted.
+    auto record = daemon.row(kOne);
+    record.set_boot_id("boot-a");
+    record.set_run_since_ms(1'000'000);
+    record.set_stored_at_ms(1'000'000);
+    REQUIRE(daemon.store->commit({{kOne, record}}, {}).ok());
+    REQUIRE(daemon.store->note_time("boot-a", 4'600'000).ok());
+  }
+  TimeMs since = 0;
+  {
+    OneDaemon daemon(home);
+    since = run_since(daemon);
+    CHECK(boottime_ms() - since >= 3'600'000);
+    REQUIRE(daemon.store->note_time(boot_id(), boottime_ms()).ok());   // as it does every few seconds
+  }
+  OneDaemon daemon(home);
+  CHECK(run_since(daemon) == since);
+}
+
 TEST_CASE("a full disk keeps no stop of what a person kills, and nothing else goes out before it is written") {
   test::TemporaryFolder folder;
   OneDaemon daemon(home_below(folder.path()));

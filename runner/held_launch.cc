@@ -341,7 +341,9 @@ void HeldLaunch::stop(const ReplicaId& id, int64_t grace_ms) {
 }
 
 bool HeldLaunch::all_asked_to_stop() const {
-  return client_.stops().size() == replicas_.size();
+  return std::all_of(replicas_.begin(), replicas_.end(), [&](const auto& each) {
+    return each->exited() || client_.stops().contains(each->id());
+  });
 }
 
 bool HeldLaunch::awaits_ends() {

@@ -109,7 +109,7 @@ class HeldLaunch {
   void on_strays_gone(const std::map<ReplicaId, ReplicaExit>& ends);
   void look();
   void look_later();
-  bool all_asked_to_stop() const;
+  bool all_asked_to_stop() const;  // of those that have not exited
   bool awaits_ends();
   void say_bye_if_over();
   void take_exits(const std::map<ReplicaId, ReplicaExit>& exits);

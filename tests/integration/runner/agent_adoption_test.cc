@@ -240,6 +240,63 @@ TEST_CASE("a keeper that somebody stopped does not hold up a stop") {
   finish(scene, *runner);
 }
 
+// This thread has a network of its own while it lives.
+class OtherNetwork {
+ public:
+  OtherNetwork() : before_(::open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC)) {
+    entered_ = before_ && ::unshare(CLONE_NEWNET) == 0;
+  }
+  ~OtherNetwork() {
+    if (entered_) CHECK(::setns(before_.get(), CLONE_NEWNET) == 0);
+  }
+  bool entered() const { return entered_; }
+
+ private:
+  const Fd before_;
+  bool entered_ = false;
+};
+
+TEST_CASE("a keeper out of reach ends what is asked for, though another of its replicas has ended") {
+  Scene scene;
+  auto runner = scene.runner();
+  runner->connect();
+  pb::Launch launch = scene.launch("");
+  launch.set_spec_yaml(
+      "project: testing\ntrain:\n  framework: tensorflow\n  resources: {cpus: 1, mem: 64}\n"
+      "  tensorflow: {distributed: {worker: 2}}\n"
+      "  run: '[ $DTRAIN_REPLICA = 4.worker.1 ] || exec sleep 1000'\n");
+  launch.clear_replicas();
+  pb::SeatInfo seat = launch.gang(0);
+  launch.clear_gang();
+  for (const char* id : {"4.worker.1", "4.worker.2"}) {
+    launch.add_replicas(id);
+    seat.set_replica(id);
+    *launch.add_gang() = seat;
+  }
+  runner->tell([&](pb::ToRunner& m) { *m.mutable_launch() = launch; });
+  REQUIRE(runner->until([&] { return scene.last(pb::FromRunner::kPrepared) != nullptr; }));
+  start(*runner);
+  REQUIRE(runner->until([&] {
+    return scene.count(pb::FromRunner::kStarted) == 2 && scene.count(pb::FromRunner::kExited) == 1;
+  }));
+  runner.reset();
+  scene.recorder.said.clear();
+
+  const OtherNetwork elsewhere;
+  if (!elsewhere.entered()) return tests::say_skipped("needs the right to make a network namespace");
+  runner = scene.runner();
+  runner->connect();
+  REQUIRE(scene.count(pb::FromRunner::kExited) == 1);
+  runner->tell([&](pb::ToRunner& m) {
+    m.mutable_stop()->set_experiment("4");
+    pb::HeldReplica& held = *m.mutable_stop()->add_replicas();
+    held.set_replica("4.worker.2");
+    held.set_attempt(1);
+  });
+  CHECK(runner->until([&] { return scene.count(pb::FromRunner::kExited) == 2; }));
+  CHECK(!anything_alive(scene.folder.path() / "launches/4@1"));
+}
+
 TEST_CASE("what a dead keeper left is looked for until there are descriptors for it") {
   Scene scene;
   auto runner = scene.runner();

@@ -310,7 +310,10 @@ void Keeper::end_lease() {
   const std::string why =
       fmt::format("lease expired: no word from the daemon for {} s", launch_.lease_ms / 1000);
   say(why);
-  for (const auto& replica : replicas_) replica->stop(launch_.grace_ms, why);
+  // To the daemon the grace begins with the end of the lease, which a machine that slept sees late.
+  const int64_t left_ms = contact_ms_ + launch_.lease_ms + launch_.grace_ms - boottime_ms();
+  const int64_t grace_ms = std::clamp<int64_t>(left_ms, 0, launch_.grace_ms);
+  for (const auto& replica : replicas_) replica->stop(grace_ms, why);
 }
 
 void Keeper::watch_lease() {

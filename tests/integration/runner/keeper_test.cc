@@ -1,6 +1,7 @@
 #include "runner/keeper.h"
 
 #include <sys/resource.h>
+#include <sys/timerfd.h>
 #include <sys/wait.h>
 
 #include "tests/integration/runner/kept_launch.h"
@@ -314,6 +315,27 @@ TEST_CASE("a lease that is not renewed ends the replicas") {
   const ReplicaExit exit = kept.wait_exit(id);
   CHECK(exit.cause.find("lease expired") == 0);
   CHECK(kept.survivors().empty());
+}
+
+TEST_CASE("whoever sees the end of its lease too late has used up its grace") {
+  KeptLaunch kept;
+  kept.launch().lease_ms = 1'000;
+  kept.launch().grace_ms = 200;
+  const ReplicaId id = kept.add(1, {"--exit-on", "15", "7", "--print", "ready", "--hang"});
+  kept.start();
+  const int64_t started_ms = boottime_ms();
+  kept.wait_output(id, "ready");
+  REQUIRE(::kill(kept.keeper_pid(), SIGSTOP) == 0);   // as with a machine that sleeps
+  // By now the daemon takes it for gone, and may have started another.
+  const Fd gone(::timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC));
+  const int64_t gone_ms = started_ms + kept.launch().lease_ms + kept.launch().grace_ms + 1;
+  const itimerspec when{{}, {gone_ms / 1000, gone_ms % 1000 * 1'000'000}};
+  REQUIRE(::timerfd_settime(gone.get(), TFD_TIMER_ABSTIME, &when, nullptr) == 0);
+  REQUIRE(wait_readable(gone.get()));
+  REQUIRE(::kill(kept.keeper_pid(), SIGCONT) == 0);
+  const ReplicaExit exit = kept.wait_exit(id);
+  CHECK(exit.cause.find("lease expired") == 0);
+  CHECK(exit.signal == SIGKILL);
 }
 
 TEST_CASE("a lease counts from the runner's last word that was answered, not from what it says now") {

@@ -46,6 +46,27 @@ bool has_children() {
   return ::waitid(P_ALL, 0, &ignored, WEXITED | WNOHANG | WNOWAIT) == 0 || errno != ECHILD;
 }
 
+// Of CLOCK_BOOTTIME: the time a machine sleeps counts, since the daemon's doesn't stop meanwhile.
+Status make_timer(asio::posix::stream_descriptor& timer) {
+  Fd made(::timerfd_create(CLOCK_BOOTTIME, TFD_NONBLOCK | TFD_CLOEXEC));
+  if (!made) return errno_error("a timer", errno);
+  timer.assign(made.release());
+  return ok();
+}
+
+void set_timer(asio::posix::stream_descriptor& timer, int64_t at_ms) {
+  itimerspec when{};
+  when.it_value.tv_sec = at_ms / 1000;
+  when.it_value.tv_nsec = (at_ms % 1000) * 1'000'000;
+  ::timerfd_settime(timer.native_handle(), TFD_TIMER_ABSTIME, &when, nullptr);
+}
+
+// Whether it is over: it may have been set anew between its end and now.
+bool has_rung(asio::posix::stream_descriptor& timer) {
+  uint64_t expirations = 0;
+  return ::read(timer.native_handle(), &expirations, sizeof expirations) > 0;
+}
+
 class Keeper {
  public:
   Keeper(LaunchDir directory, LaunchRecord launch);
@@ -66,6 +87,7 @@ class Keeper {
   void reap();
   void say(const std::string& what) const;
   void sweep_in(int64_t delay_ms);
+  void watch_sweep();
   void sweep();
   void count_lease_from(uint64_t contact_ms);
   void end_lease();
@@ -82,7 +104,7 @@ class Keeper {
   std::vector<std::unique_ptr<KeptReplica>> replicas_;
   std::vector<Fd> gpu_locks_;
   asio::signal_set signals_;
-  asio::steady_timer sweep_timer_;
+  asio::posix::stream_descriptor sweep_timer_;
   int64_t sweep_at_ms_ = 0;  // of boottime_ms(); 0: none is due
   asio::posix::stream_descriptor lease_;
   int64_t contact_ms_ = 0;   // what the lease counts from, of boottime_ms()
@@ -117,10 +139,10 @@ Status Keeper::prepare() {
   // Orphans of our replicas become our children instead of init's: nothing gets out of sight.
   if (::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0) return errno_error("subreaper", errno);
   TRY(take_gpus());
+  TRY(make_timer(sweep_timer_));
+  watch_sweep();
   if (launch_.lease_ms != 0) {
-    Fd timer(::timerfd_create(CLOCK_BOOTTIME, TFD_NONBLOCK | TFD_CLOEXEC));
-    if (!timer) return errno_error("a timer for the lease", errno);
-    lease_.assign(timer.release());
+    TRY(make_timer(lease_));
     watch_lease();
   }
   TRY(ctl_.listen(launch_.ctl));  // one keeper a launch can
@@ -263,9 +285,14 @@ void Keeper::sweep_in(int64_t delay_ms) {
   const int64_t at_ms = boottime_ms() + delay_ms;
   if (sweep_at_ms_ != 0 && sweep_at_ms_ <= at_ms) return;
   sweep_at_ms_ = at_ms;
-  sweep_timer_.expires_after(std::chrono::milliseconds(delay_ms));
-  sweep_timer_.async_wait([this](const ErrorCode& error) {
-    if (!error) sweep();
+  set_timer(sweep_timer_, at_ms);
+}
+
+void Keeper::watch_sweep() {
+  sweep_timer_.async_wait(asio::posix::stream_descriptor::wait_read, [this](const ErrorCode& error) {
+    if (error) return;
+    if (has_rung(sweep_timer_)) sweep();
+    watch_sweep();
   });
 }
 
@@ -294,16 +321,12 @@ void Keeper::sweep() {
   }
 }
 
-// Of CLOCK_BOOTTIME: the time a machine sleeps counts, since the daemon's doesn't stop meanwhile.
 void Keeper::count_lease_from(uint64_t contact_ms) {
   if (launch_.lease_ms == 0 || !started_ || contact_ms > static_cast<uint64_t>(boottime_ms())) return;
   contact_ms_ = std::max(contact_ms_, static_cast<int64_t>(contact_ms));
   const int64_t ends_ms = contact_ms_ + launch_.lease_ms;
   if (ends_ms <= boottime_ms()) return end_lease();
-  itimerspec when{};
-  when.it_value.tv_sec = ends_ms / 1000;
-  when.it_value.tv_nsec = (ends_ms % 1000) * 1'000'000;
-  ::timerfd_settime(lease_.native_handle(), TFD_TIMER_ABSTIME, &when, nullptr);
+  set_timer(lease_, ends_ms);
 }
 
 void Keeper::end_lease() {
@@ -319,9 +342,7 @@ void Keeper::end_lease() {
 void Keeper::watch_lease() {
   lease_.async_wait(asio::posix::stream_descriptor::wait_read, [this](const ErrorCode& error) {
     if (error) return;
-    uint64_t expirations = 0;
-    // A renewal may have come between the expiry and now; then there is nothing to read.
-    if (::read(lease_.native_handle(), &expirations, sizeof expirations) > 0) end_lease();
+    if (has_rung(lease_)) end_lease();
     watch_lease();
   });
 }

@@ -148,6 +148,32 @@ TEST_CASE("a later stop can shorten the grace") {
   CHECK(kept.wait_exit(id).signal == SIGKILL);
 }
 
+// How many timers of a process run by CLOCK_BOOTTIME.
+int sleepless_timers(pid_t pid) {
+  int count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(fmt::format("/proc/{}/fdinfo", pid))) {
+    const std::string text = read_small_file(entry.path()).value_or("");
+    count += text.find(fmt::format("clockid: {}\n", CLOCK_BOOTTIME)) != std::string::npos &&
+             text.find("it_value: (0, 0)") == std::string::npos;
+  }
+  return count;
+}
+
+TEST_CASE("a grace goes on while the machine sleeps") {
+  KeptLaunch kept;
+  const ReplicaId id = kept.add(1, {"--ignore", "15", "--print", "ready", "--hang"});
+  const ReplicaId other = kept.add(2, {"--print", "ready", "--hang"});
+  kept.start();
+  kept.wait_output(id, "ready");
+  CHECK(sleepless_timers(kept.keeper_pid()) == 0);
+  kept.stop(id, 1'000'000);
+  kept.stop(other, 0);
+  kept.wait_exit(other);
+  CHECK(sleepless_timers(kept.keeper_pid()) == 1);
+  kept.stop(id, 0);
+  CHECK(kept.wait_exit(id).signal == SIGKILL);
+}
+
 // Ways to hide; each ends with a process that hangs.
 const std::vector<std::pair<std::string, Steps>> kStrays = {
     {"child", {"--fork", "--ignore", "15", "--print", "hidden", "--hang", "--then"}},

@@ -244,7 +244,10 @@ Result<Experiment> from_record(const pb::ExperimentRecord& record, const Experim
   experiment.finished_unix_ms = record.finished_unix_ms();
   experiment.over = record.over();
   experiment.run_since_ms = moment(record.run_since_ms());
-  experiment.not_before_ms = moment(record.not_before_ms());
+  // At least 1: what is less is never due.
+  if (record.not_before_ms() != 0) {
+    experiment.not_before_ms = std::max<TimeMs>(moment(record.not_before_ms()), 1);
+  }
   TRY(check_facts(experiment));
   return experiment;
 }

@@ -142,6 +142,25 @@ TEST_CASE("a max-duration goes on over a reboot that is younger than the run") {
         std::string::npos);
 }
 
+TEST_CASE("a backoff that was over before a reboot is over after it") {
+  const auto waiting = std::make_shared<Submission>(submission("a"));
+  waiting->number = 1;
+  Experiment experiment;
+  experiment.id = {1, 0};
+  experiment.submission = waiting;
+  experiment.attempt = 1;
+  experiment.not_before_ms = 5'000;
+  // The disk refused what followed, and later took that the daemon still lived.
+  const auto stored = to_record(experiment, 100'000, "boot-a");
+  const auto loaded = from_record(stored, experiment.id, waiting, 60'000, "boot-b");
+  REQUIRE(loaded.ok());
+  Model model;
+  model.experiments.emplace(experiment.id, *loaded);
+  rebuild(model, 60'000);
+  step(model, Tick{}, Policy{}, 60'000);
+  CHECK(is_queued(model.experiments.at(experiment.id)));
+}
+
 TEST_CASE("the last moment noted is there for the next daemon") {
   test::TemporaryFolder folder;
   {

@@ -124,7 +124,8 @@ class Fitting {
       Need& need = needs_[i];
       const Resources& each = need.role->resources;
       double most = std::min<double>(need.left, left.ports);
-      most = std::min(most, (left.cpus + kCpuSlack) / each.cpus);
+      // Less than none is asked for to see what else is short.
+      if (each.cpus > 0) most = std::min(most, (left.cpus + kCpuSlack) / each.cpus);
       if (each.memory_bytes > 0) {
         most = std::min(most, static_cast<double>(left.memory_bytes) /
                                   static_cast<double>(each.memory_bytes));

@@ -244,6 +244,19 @@ TEST_CASE("beside a gang that shares the cpus, it is cpus that are short") {
   CHECK(waits(model, spec_of({role(Role::Train, 1, 1, 1, 0)})) == "needs 1 cpu on one host; free: 0");
 }
 
+TEST_CASE("what is short for a gang over several hosts is what is short") {
+  Model model;
+  add_host(model, "n1", 8, 64, 2);
+  add_host(model, "n2", 8, 64, 2);
+  take(model, placed(model, spec_of({role(Role::Train, 1, 7, 1, 0)})));
+  CHECK(waits(model, spec_of({role(Role::Worker, 4, 2, 1, 1)})) == "needs 8 cpus; free: 8+1");
+  take(model, placed(model, spec_of({role(Role::Train, 1, 1, 60, 0)})));
+  CHECK(waits(model, spec_of({role(Role::Worker, 4, 1, 30, 1)})) ==
+        "needs 120 GiB; most is free on n2: 64 GiB");
+  CHECK(waits(model, spec_of({role(Role::Worker, 4, 1, 1, 0), role(Role::Ps, 12, 1, 1, 0)})) ==
+        "needs 16 cpus; free: 8+0");
+}
+
 TEST_CASE("what no host can give is refused by name") {
   Model model;
   add_host(model, "n1", 4, 32, 2);

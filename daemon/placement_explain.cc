@@ -319,12 +319,12 @@ Placement explain_room(const ExperimentId& id, const Spec& spec, const FreeHosts
     if (!all_cap) waiting.reason += "; only hosts that can keep its hard limits count";
     return waiting;
   }
-  if (stretch_needed(id, spec, every, choice) > 0) {
-    for (const auto& [host_id, free] : hosts.all()) {
-      const bool chosen = (choice.host.empty() || is_called(*free.host, choice.host)) &&
-                          std::find(choice.excluded.begin(), choice.excluded.end(), host_id) ==
-                              choice.excluded.end();
-      if (free.open || !chosen) continue;
+  if (const double enough = stretch_needed(id, spec, every, choice); enough > 0) {
+    const auto seats = fit(id, spec, every, choice, enough);
+    INVARIANT(seats, "it was found to fit");
+    for (const Seat& seat : *seats) {
+      const FreeHost& free = *hosts.find(seat.host);
+      if (free.open) continue;
       if (!free.host->connected) {
         return Waits{fmt::format("waits for {}, which is not connected", free.host->name)};
       }

@@ -346,6 +346,20 @@ TEST_CASE("ports that strangers have may come back") {
         "needs 3 ports, more than the hosts' port ranges have");
 }
 
+TEST_CASE("of the hosts that are away, who waits is told of one that would do") {
+  Model model;
+  for (const char* name : {"n1", "n2"}) add_host(model, name, 8, 64, name[1] == '2' ? 4 : 0).connected = false;
+  add_host(model, "n3", 8, 64, 1);
+  for (const auto& [id, host] : model.hosts) model.free.put(free_host(model, host));
+  CHECK(waits(model, spec_of({role(Role::Train, 1, 1, 1, 4)})) ==
+        "waits for n2, which is not connected");
+  model.hosts[{"n2"}].connected = true;
+  model.hosts[{"n2"}].strays = {{{{1, 0}, Role::Train, 0}, 1}};
+  model.free.put(free_host(model, model.hosts[{"n2"}]));
+  CHECK(waits(model, spec_of({role(Role::Train, 1, 1, 1, 4)})) ==
+        "waits for n2, which still ends replicas of an earlier attempt");
+}
+
 TEST_CASE("--host takes an ID, or as much of it as `hosts` shows") {
   Model model;
   for (const char* id : {"0123456789abcdef", "0123456fffffffff"}) add_host(model, id, 8, 64, 0).name = "twin";

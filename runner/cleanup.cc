@@ -33,7 +33,7 @@ struct Collected {
 };
 
 // Only what passes is an error: no room, no descriptors, no memory.
-Result<Collected> copy_outputs(const LaunchDir& directory, const ReplicaLaunch& replica) {
+Result<Collected> copy_outputs(const LaunchDir& directory, const ReplicaLaunch& replica, bool spares_newer) {
   Collected collected;
   const auto list = read_small_file(directory.outputs());
   const auto output_dir = replica.env.find("OUTPUT_DIR");
@@ -53,7 +53,7 @@ Result<Collected> copy_outputs(const LaunchDir& directory, const ReplicaLaunch& 
     if (paths.empty()) collected.not_there.push_back(name);
     for (const std::string& path : paths) {
       const size_t failed = collected.not_copied.size();
-      TRY(copy_output(replica.cwd, output_dir->second, path, unfinished, collected.not_copied));
+      TRY(copy_output(replica.cwd, output_dir->second, path, unfinished, spares_newer, collected.not_copied));
       if (collected.not_copied.size() == failed) collected.taken.insert(path);
     }
   }
@@ -125,13 +125,13 @@ bool delete_place(const fs::path& place) {
 }  // namespace
 
 Result<ReleasedWork> release_work(const LaunchRecord& launch, const LaunchDir& directory,
-                                 const ReplicaId& id) {
+                                 const ReplicaId& id, bool may_be_outrun) {
   const auto replica = std::find_if(launch.replicas.begin(), launch.replicas.end(),
                                     [&](const ReplicaLaunch& each) { return each.id == id; });
   if (replica == launch.replicas.end()) return ReleasedWork();
   Collected collected;
   if (id.role != Role::Build) {
-    TRY(collected, copy_outputs(directory, *replica));
+    TRY(collected, copy_outputs(directory, *replica, may_be_outrun));
   }
   // Of a view that a runner unmounted before it could say so nothing is known any more.
   std::error_code unknown;

@@ -19,7 +19,9 @@ struct ReleasedWork {
   std::string remarks;
   bool keeps = false;   // something is left: not to be removed
 };
-Result<ReleasedWork> release_work(const LaunchRecord& launch, const LaunchDir& directory, const ReplicaId& id);
+// `may_be_outrun`: by a later attempt, whose outputs stay as they are.
+Result<ReleasedWork> release_work(const LaunchRecord& launch, const LaunchDir& directory, const ReplicaId& id,
+                                  bool may_be_outrun);
 
 // Deletes the view of a replica that left nothing behind. False: not now.
 bool remove_work(const LaunchRecord& launch, const ReplicaId& id);

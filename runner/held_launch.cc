@@ -329,6 +329,7 @@ void HeldLaunch::repeat_prepared() {
 void HeldLaunch::start(int64_t contact_ms) {
   // Until Prepared was said nobody may ask; a replica that was stopped stays stopped.
   if (stage_ != Stage::Prepared) return;
+  contact_ms_ = contact_ms;
   ports_.release();
   client_.start(contact_ms);
 }
@@ -372,6 +373,7 @@ void HeldLaunch::acknowledge(const ReplicaId& id, uint64_t offset) {
 }
 
 void HeldLaunch::renew(int64_t contact_ms) {
+  contact_ms_ = contact_ms;
   if (file_.lease_ms != 0) client_.renew(contact_ms);
 }
 
@@ -420,14 +422,20 @@ bool HeldLaunch::pump() {
 
 // ---- the end
 
+// The daemon goes on without what has had no contact for the time of its lease, and without what had exited
+// when its runner stayed away.
+bool HeldLaunch::may_be_outrun() const {
+  return contact_ms_ == 0 || (file_.lease_ms != 0 && contact_ms_ + file_.lease_ms <= boottime_ms());
+}
+
 void HeldLaunch::let_go_of_work(const Replica& replica) {
   const ReplicaId id = replica.id();
   if (!work_releasing_.insert(id).second) return;
   auto left = std::make_shared<ReleasedWork>();
   auto said = std::make_shared<std::string>();  // why it has to wait
   context_.ends.run_until_done(
-      [left, said, id, file = only_of(file_, id), directory = directory_] {
-        auto released = release_work(file, directory, id);
+      [left, said, id, file = only_of(file_, id), directory = directory_, outrun = may_be_outrun()] {
+        auto released = release_work(file, directory, id, outrun);
         if (released.ok()) {
           *left = std::move(*released);
         } else if (const std::string why = released.error().message; why != *said) {

@@ -113,6 +113,7 @@ class HeldLaunch {
   bool awaits_ends();
   void say_bye_if_over();
   void take_exits(const std::map<ReplicaId, ReplicaExit>& exits);
+  bool may_be_outrun() const;
   void let_go_of_work(const Replica& replica);
   void settle(Replica& replica);
   void remove_if_forgotten();
@@ -135,6 +136,7 @@ class HeldLaunch {
   bool failure_told_ = false;
   bool failure_cleared_ = false;
   bool streaming_ = false;
+  int64_t contact_ms_ = 0;      // with the daemon, as start() and renew() have it; 0: none of this runner's
   bool may_have_output_ = false;
   std::map<ReplicaId, std::string> work_released_;  // with what it left behind
   std::set<ReplicaId> work_releasing_;

@@ -27,8 +27,8 @@ bool is_before(const timespec& a, const timespec& b) {
 
 class OutputCopy {
  public:
-  OutputCopy(const char* unfinished, std::vector<std::string>& not_copied)
-      : unfinished_(unfinished), not_copied_(not_copied) {}
+  OutputCopy(const char* unfinished, bool spares_newer, std::vector<std::string>& not_copied)
+      : unfinished_(unfinished), spares_newer_(spares_newer), not_copied_(not_copied) {}
 
   // `path` is the name as people know it.
   Status add(int from, int to, const char* name, const std::string& path) {
@@ -43,6 +43,10 @@ class OutputCopy {
     struct stat st {};
     if (::fstatat(from, name, &st, AT_SYMLINK_NOFOLLOW) != 0) return errno_error(path, errno);
     if (S_ISDIR(st.st_mode)) return directory(from, to, name, st, path);
+    struct stat there {};
+    if (spares_newer_ && ::fstatat(to, name, &there, AT_SYMLINK_NOFOLLOW) == 0 && is_before(st.st_mtim, there.st_mtim)) {
+      return Error{Code::AlreadyExists, path + ": what is there was written later", ""};
+    }
     if (S_ISLNK(st.st_mode)) return link(from, to, name, path);
     if (S_ISREG(st.st_mode)) return file(from, to, name, st, path);
     return Error{Code::InvalidArgument, path + ": not a file", ""};
@@ -115,13 +119,15 @@ class OutputCopy {
   }
 
   const char* unfinished_;
+  const bool spares_newer_;
   std::vector<std::string>& not_copied_;
 };
 
 }  // namespace
 
 Status copy_output(const fs::path& from, const fs::path& to, const std::string& name,
-                   const std::string& unfinished, std::vector<std::string>& not_copied) {
+                   const std::string& unfinished, bool spares_newer,
+                   std::vector<std::string>& not_copied) {
   fs::path inner = fs::path(name).lexically_normal();
   if (!inner.has_filename()) inner = inner.parent_path();  // "ckpt/"
   struct stat st {};
@@ -135,7 +141,7 @@ Status copy_output(const fs::path& from, const fs::path& to, const std::string& 
     if (!source) return errno_error(name, errno);
     const Fd place(::open(target.c_str(), kOpenLinked));
     if (!place) return errno_error(name, errno);
-    return OutputCopy(unfinished.c_str(), not_copied)
+    return OutputCopy(unfinished.c_str(), spares_newer, not_copied)
         .add(source.get(), place.get(), inner.filename().c_str(), inner.string());
   };
   const Status copied = copy();

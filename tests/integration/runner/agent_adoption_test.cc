@@ -13,6 +13,7 @@
 #include <future>
 
 #include "runner/process_tree.h"
+#include "runner/small_file.h"
 #include "schema/fd.h"
 #include "tests/integration/runner/one_runner.h"
 #include "tests/support/few_descriptors.h"
@@ -185,6 +186,49 @@ TEST_CASE("a dead keeper takes its replicas with it, and the exit says why") {
     acknowledge(*runner, 3);
     return scene.last(pb::FromRunner::kReleased) != nullptr;
   }));
+  finish(scene, *runner);
+}
+
+TEST_CASE("what a lost attempt made does not replace what a later one did") {
+  Scene scene;
+  auto runner = scene.runner();
+  runner->connect();
+  pb::Launch message = scene.launch("");
+  message.set_spec_yaml(
+      "project: testing\ntrain:\n  resources: {cpus: 1, mem: 64}\n  outputs: [model, best]\n"
+      "  run: 'echo old > model; echo old > best; echo up; exec sleep 1000'\n");
+  bool away = false, leased = false;
+  SUBCASE("as when its host was away") { away = true; }
+  SUBCASE("as when its lease is over") { leased = true; }
+  SUBCASE("but for as long as it has contact there is no later one") {}
+  if (leased) message.set_lease_ms(2'000);
+  runner->tell([&](pb::ToRunner& m) { *m.mutable_launch() = message; });
+  REQUIRE(runner->until([&] { return scene.last(pb::FromRunner::kPrepared) != nullptr; }));
+  start(*runner);
+  REQUIRE(runner->until([&] { return scene.output() == "up\n"; }));
+  const auto facts = read_facts(LaunchDir(scene.folder.path() / "launches/4@1"));
+  REQUIRE((facts.ok() && facts->keeper));
+  const fs::path model = scene.folder.path() / "out/model";
+  if (away) {
+    runner.reset();
+    scene.recorder.said.clear();
+  }
+  test::write_file(model, "new\n");
+  fs::last_write_time(model, fs::file_time_type::clock::now() + std::chrono::hours(1));
+  if (!leased) REQUIRE(kill(facts->keeper->pid, SIGKILL) == 0);
+  if (away) {
+    runner = scene.runner();
+    runner->connect();
+  }
+  REQUIRE(runner->until([&] {
+    acknowledge(*runner, 3);
+    return scene.last(pb::FromRunner::kReleased) != nullptr;
+  }));
+  const bool outrun = away || leased;
+  CHECK(read_small_file(model) == (outrun ? "new\n" : "old\n"));
+  CHECK(read_small_file(scene.folder.path() / "out/best") == "old\n");
+  const std::string left = scene.last(pb::FromRunner::kReleased)->released().left_behind();
+  CHECK(left.ends_with("not collected: model: what is there was written later") == outrun);
   finish(scene, *runner);
 }
 

@@ -143,7 +143,7 @@ struct Ended {
   const ReplicaId& id() const { return launch.replicas[0].id; }
   fs::path place() const { return launch.place_of(id()); }
   Result<std::string> release() const {
-    TRY(const ReleasedWork released, release_work(launch, directory, id()));
+    TRY(const ReleasedWork released, release_work(launch, directory, id(), false));
     CHECK(released.keeps == (released.remarks.find("kept 7 days") != std::string::npos));
     return released.remarks;
   }

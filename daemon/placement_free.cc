@@ -22,8 +22,7 @@ int FreeHost::port_count() const {
 bool FreeHosts::TighterFirst::operator()(const FreeHost* a, const FreeHost* b) const {
   if (a->gpus.size() != b->gpus.size()) return a->gpus.size() < b->gpus.size();
   if (a->cpus != b->cpus) return a->cpus < b->cpus;
-  return std::tie(a->memory_bytes, a->host->name, a->host->id) <
-         std::tie(b->memory_bytes, b->host->name, b->host->id);
+  return std::tie(a->memory_bytes, a->name, a->host->id) < std::tie(b->memory_bytes, b->name, b->host->id);
 }
 
 bool FreeHosts::TighterFirst::operator()(const FreeHost* a, const Size& b) const {
@@ -37,6 +36,7 @@ bool FreeHosts::TighterFirst::operator()(const Size& a, const FreeHost* b) const
 void FreeHosts::put(FreeHost free) {
   INVARIANT(free.host != nullptr, "what is free is free on a host");
   const HostId id = free.host->id;
+  free.name = free.host->name;
   if (const auto known = hosts_.find(id); known != hosts_.end()) {
     open_.erase(&known->second);
     free.port_next = known->second.port_next;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <set>
+#include <string>
 #include <vector>
 
 #include "schema/cluster_env.h"
@@ -20,6 +21,7 @@ struct Host;
 // be negative: a gang that shares cpus, or an inventory that shrank.
 struct FreeHost {
   const Host* host = nullptr;
+  std::string name;             // of the host when it was put: what is kept in order by it may not change
   bool open = false;            // connected and without strays: something may be placed here
   double cpus = 0;
   int64_t memory_bytes = 0;

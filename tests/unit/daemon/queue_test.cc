@@ -309,6 +309,18 @@ TEST_CASE("a reason in the moment between the end of a backoff and the tick that
   CHECK(wait_reason(cluster.model, {1, 0}, 106) == "is placed next");
 }
 
+TEST_CASE("a host that comes back under another name is there once") {
+  Cluster cluster;
+  for (const char* name : {"a", "b", "c"}) cluster.host(name, 8, 1);
+  Host renamed = cluster.model.hosts.at({"a"});
+  renamed.name = "z";
+  step(cluster.model, HostConnected{renamed, {}}, kPolicy, 2);   // its old stream is not known to have ended
+  CHECK(cluster.model.free.open().size() == 3);
+  const auto gang = cluster.submit(1, 50, 0, 4);
+  cluster.pass();
+  CHECK_FALSE(cluster.is_placed(gang));
+}
+
 TEST_CASE("a port that a stranger had is tried again after a while") {
   Cluster cluster;
   Host host;

@@ -297,7 +297,7 @@ std::string with_addresses(std::string text, const std::string& lacking) {
 Placement explain_room(const ExperimentId& id, const Spec& spec, const FreeHosts& known,
                        const Choice& choice, double stretch) {
   const bool all_known = std::all_of(known.all().begin(), known.all().end(), [](const auto& entry) {
-    return entry.second.host->cpus > 0;
+    return entry.second.host->cpus > 0 || entry.second.seats == 0;
   });
   if (known.all().empty() || (known.open().empty() && !all_known)) {
     return Waits{"no host is connected yet"};

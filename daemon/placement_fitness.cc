@@ -61,8 +61,10 @@ std::string lacks_text(const Model& model, const Experiment& experiment) {
 bool has_no_host_left(const Model& model, const Experiment& experiment, TimeMs now) {
   if (!experiment.unfit_hosts || now < model.hosts_awaited_until_ms) return false;
   for (const auto& [id, host] : model.hosts) {
-    // Known only from its seats: whoever it is, it may have all that is asked for.
-    if (host.cpus == 0 && !is_unfit(experiment, id)) return false;
+    // Known only from its seats: whoever it is, it may have all that is asked for. Once all there is lost it is
+    // not waited for.
+    const FreeHost* free = model.free.find(id);
+    if (host.cpus == 0 && !is_unfit(experiment, id) && free != nullptr && free->seats > 0) return false;
   }
   const Choice choice{experiment.submission->host, unfit_hosts(experiment), nullptr};
   return stretch_needed(experiment.id, experiment.spec(), emptied(model.free, true), choice) == 0;

@@ -188,7 +188,7 @@ MUTANTS = [
      "if (!experiment.unfit_hosts || now < model.hosts_awaited_until_ms) return false;",
      "if (!experiment.unfit_hosts) return false;"),
     ("a host that is known from its seats only is no hope", FITNESS,
-     "    if (host.cpus == 0 && !is_unfit(experiment, id)) return false;\n", ""),
+     "    if (host.cpus == 0 && !is_unfit(experiment, id) && free != nullptr && free->seats > 0) return false;\n", ""),
     ("nobody looks when an attempt gives back a seat that was kept for a relaunch", OUTCOME,
      "  turn.model.place_wanted = true;   // who was about to be launched again alone gives its seat back\n",
      ""),

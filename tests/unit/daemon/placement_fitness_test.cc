@@ -84,10 +84,15 @@ TEST_CASE("no host is left when none of the others could ever take it") {
     add_host(model, 2, false);
     CHECK_FALSE(has_no_host_left(model, experiment, kNow));
   }
-  SUBCASE("a host that is known from its seats only could") {
+  SUBCASE("a host that is known from its seats only could, while it has any") {
     model.hosts[id_of(2)].id = id_of(2);
     model.free.put(free_host(model, model.hosts.at(id_of(2))));
+    Seat seat;
+    seat.host = id_of(2);
+    model.free.take(seat);
     CHECK_FALSE(has_no_host_left(model, experiment, kNow));
+    model.free.give(seat);
+    CHECK(has_no_host_left(model, experiment, kNow));
   }
   SUBCASE("after a restart of the daemon any host could, for a while") {
     model.hosts_awaited_until_ms = kNow + 1;

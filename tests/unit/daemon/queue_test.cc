@@ -321,6 +321,35 @@ TEST_CASE("a host that comes back under another name is there once") {
   CHECK_FALSE(cluster.is_placed(gang));
 }
 
+TEST_CASE("a host that a daemon never saw is waited for until what was there is lost") {
+  Cluster before;
+  before.host("gone", 8, 4);
+  const auto lost = before.submit(1);
+  before.pass();
+  before.start(lost);
+  Cluster cluster;
+  cluster.number = before.number;
+  cluster.model.experiments = before.model.experiments;
+  rebuild(cluster.model, 10);
+  cluster.host("n1", 8, 1);
+  const auto large = cluster.submit(4), lacking = cluster.submit(1);
+  leave(cluster.model.queue, cluster.model.experiments.at(lacking));
+  cluster.model.experiments.at(lacking).unfit_hosts = std::map<HostId, std::string>{{{"n1"}, "no /d"}};
+  enqueue(cluster.model.queue, cluster.model.experiments.at(lacking));
+  const auto pass_at = [&](TimeMs now) {
+    step(cluster.model, Tick{}, kPolicy, now);
+    place_pending(cluster.model, kPolicy, now);
+  };
+  const TimeMs awaited_ms = cluster.model.hosts_awaited_until_ms;
+  pass_at(awaited_ms);
+  CHECK(cluster.reason(large) == "waits for hosts that have not come back yet");
+  CHECK(!cluster.model.experiments.at(lacking).outcome);
+  pass_at(awaited_ms + kPolicy.lease_ms + kPolicy.lease_margin_ms);
+  REQUIRE(cluster.model.experiments.at(lost).outcome);
+  CHECK(cluster.reason(large).starts_with("needs 4 GPUs; the largest host is n1 with 1 GPU"));
+  CHECK(cluster.model.experiments.at(lacking).outcome);
+}
+
 TEST_CASE("a port that a stranger had is tried again after a while") {
   Cluster cluster;
   Host host;

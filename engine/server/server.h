@@ -23,6 +23,7 @@ struct ServerConfig {
   std::string directory;             // for what must outlive a kill; empty: nothing does
   std::string data = {};             // what all must find of it
   int64_t most_ahead = 0;            // async, ssp: pushes that others may be ahead of worker 0; 0: any number
+  Range last_epoch = {};             // its parts of all the training's; others end it no sooner than worker 0 begins it
   EngineSpec spec;
 };
 

@@ -283,7 +283,12 @@ bool Server::is_far_ahead(const Link& link, Time now) const {
   const bool deals = config_.most_ahead > 0 && shard_->range().begin == 0;  // servers before it hold nothing
   if (!deals || link.rank == 0 || link.asked.op != ServerOp::Push || !may_push(0, now)) return false;
   ShardState& state = shard_->state();
-  return state.deal(link.rank) >= state.deal(0) + static_cast<uint64_t>(config_.most_ahead);
+  const uint64_t own = state.deal(link.rank), first = state.deal(0), workers = workers_.size();
+  if (own >= first + static_cast<uint64_t>(config_.most_ahead)) return true;
+  const auto part = [&](uint64_t deal) {
+    return static_cast<int64_t>(state.begun_at() * workers + deal * static_cast<uint64_t>(config_.spec.strategy.apply_every));
+  };
+  return part(first) < config_.last_epoch.begin && part(own + workers) >= config_.last_epoch.end;
 }
 
 // Those whom it waits for say that they live.

@@ -26,6 +26,7 @@ Status serve(const RunPlan& plan) {
                             .directory = (plan.output_dir / "ps-state").string(),
                             .data = facts_of_data(plan),
                             .most_ahead = plan.most_ahead(),
+                            .last_epoch = plan.last_epoch(),
                             .spec = plan.spec};
   Tunnels::Held tunnel;
   return run_server(config, plan.layout, [&](const Server& server) -> Status {

@@ -115,6 +115,11 @@ int64_t RunPlan::most_ahead() const {
   return std::max<int64_t>(1, steps_per_epoch * workers / spec.strategy.apply_every - workers + 1);
 }
 
+Range RunPlan::last_epoch() const {
+  const auto workers = static_cast<int64_t>(place.workers.size());
+  return {(steps - 1) / steps_per_epoch * steps_per_epoch * workers, steps * workers};
+}
+
 LearningRate RunPlan::learning_rate() const {
   return LearningRate(spec.optimizer.learning_rate, spec.schedule,
                       {.steps_per_epoch = static_cast<double>(steps_per_epoch), .total_steps = steps,

@@ -47,6 +47,7 @@ struct RunPlan {
   // Pushes that others may be ahead of the master, so that no two ends of epochs come between two of its own (unless an
   // epoch, or the last one after it, has hardly more pushes than there are workers); 0: any number.
   int64_t most_ahead() const;
+  Range last_epoch() const;  // its parts, of all that are dealt from the first step on
   std::string instructions() const;  // that the steps are computed with: "cuda", or of a CPU the kernels' set
   SamplerOptions sampler() const { return {train.size(), batch, spec.seed, spec.epoch_samples}; }
   LearningRate learning_rate() const;

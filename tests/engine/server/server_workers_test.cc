@@ -214,6 +214,29 @@ TEST_CASE("others wait when they are so many parts ahead of worker 0, as long as
   CHECK(next() == 5);
 }
 
+TEST_CASE("others don't come to the end before worker 0 has begun the last epoch, however short that is") {
+  EngineSpec spec = spec_of(ServerMode::Async);
+  spec.deadline_seconds = 3;
+  const Layout layout = test_layout();
+  const Servers servers(spec, layout, 1, 2, 20, {}, {4, 8});
+  const Arena grads(static_cast<size_t>(layout.size()), 1);
+  Arena params(grads.size());
+  const auto first = join(servers.worker(0), layout);
+  RawWorker second(servers.worker(1), layout);
+  const auto push = [&](uint64_t part) {
+    second.send(0, {.op = server::ServerOp::Push, .flags = server::kWantsParams, .sequence = part, .deal = part}, grads.data());
+    return second.answer(0);
+  };
+  for (uint64_t part = 1; part < 5; ++part) CHECK(push(part).deal == part + 1);
+  CHECK(push(5).op == server::ServerOp::Wait);  // of 6 and 7 it would leave worker 0 none
+  require_ok(first->push(grads.data(), kRate, kScale, params.data()));
+  CHECK(first->deal() == 7);
+  server::Frame answer;
+  do answer = second.answer(0);
+  while (answer.op == server::ServerOp::Wait);
+  CHECK(answer.deal == 6);
+}
+
 TEST_CASE("others wait for worker 0 where the first of the servers holds nothing, too") {
   EngineSpec spec = spec_of(ServerMode::Async);
   spec.deadline_seconds = 3;

@@ -54,7 +54,7 @@ inline EngineSpec spec_of(ServerMode mode) {
 class Servers {
  public:
   Servers(const EngineSpec& spec, const Layout& layout, int servers, int workers, int64_t most_ahead = 0,
-          const std::string& data = {}) {
+          const std::string& data = {}, Range last_epoch = {}) {
     // The number of servers and workers is part of what both must agree on; their addresses are
     // not.
     worker_.spec = spec;
@@ -69,6 +69,7 @@ class Servers {
                                 .directory = "",
                                 .data = data,
                                 .most_ahead = most_ahead,
+                                .last_epoch = last_epoch,
                                 .spec = spec};
       auto server = Server::open(config, layout);
       REQUIRE_MESSAGE(server.ok(), server.error().message);

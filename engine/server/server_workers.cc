@@ -184,7 +184,7 @@ void Server::look_at_end(Time now) {
   for (size_t i = 1; i < workers_.size(); ++i) others |= may_push(i, now);
   for (const auto& link : links_) {
     if (link->wait != Wait::End) continue;
-    if (!others || seconds(link->since, now) > kInVain * deadline_) answer_data(*link, 0);
+    if (!others || seconds(link->since, now) > kWriteSeconds) answer_data(*link, 0);
   }
 }
 

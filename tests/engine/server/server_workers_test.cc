@@ -325,6 +325,26 @@ TEST_CASE("worker 0 ends with the last pushes of one who had lost its connection
   CHECK(params == Arena(ones.size(), 3));
 }
 
+TEST_CASE("worker 0 ends with the last push of one who lives, for however long that is computed") {
+  EngineSpec spec = spec_of(ServerMode::Async);
+  spec.deadline_seconds = 3;
+  const Layout layout = test_layout();
+  const Servers servers(spec, layout, 1, 2);
+  const Arena ones(static_cast<size_t>(layout.size()), 1);
+  join(servers.worker(0), layout);  // fills the servers
+  RawWorker first(servers.worker(0), layout);
+  const auto second = required(ServerClient::join(servers.worker(1), layout));
+  first.send(0, {.op = server::ServerOp::Pull, .flags = server::kEnds});
+  for (int i = 0; i < kWaitsADeadline; ++i) CHECK(first.answer(0).op == server::ServerOp::Wait);
+  require_ok(second->push(ones.data(), kRate, kScale, nullptr));
+  require_ok(second->leave());
+  server::Frame answer;
+  do answer = first.answer(0);
+  while (answer.op == server::ServerOp::Wait);
+  CHECK(answer.op == server::ServerOp::Data);
+  CHECK(answer.updates == 1);
+}
+
 TEST_CASE("worker 0 ends with the last pushes of the others, but for who is gone or silent") {
   for (const ServerMode mode : {ServerMode::Async, ServerMode::Ssp}) {
     EngineSpec spec = spec_of(mode);

@@ -1,5 +1,6 @@
 #include "engine/training/progress.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 
@@ -53,6 +54,13 @@ void Progress::on_step(int64_t step, const Outcome& outcome, bool ends_epoch) {
 
 void Progress::on_epoch(int64_t step, const std::optional<Outcome>& test) { say(step, test); }
 
+void Progress::on_saved() {
+  if (!stops_) return;
+  const auto took = now_() - std::max(last_step_, interval_began_);
+  interval_.rate.leave_out(took);
+  interval_.saving_seconds += std::chrono::duration<double>(took).count();
+}
+
 double Progress::seconds_left(int64_t step) const {
   return training_seconds_ / static_cast<double>(trained_steps_) * static_cast<double>(plan_.steps - step);
 }
@@ -65,7 +73,7 @@ void Progress::say(int64_t step, const std::optional<Outcome>& test) {
   trained_steps_ += interval_.steps;
   // Of a single step it is known how long this process took, and what for.
   const double rate = interval_.rate.per_second().value_or(
-      static_cast<double>(interval_.outcome.rows / plan_.rows_per_sample) / seconds);
+      static_cast<double>(interval_.outcome.rows / plan_.rows_per_sample) / (seconds - interval_.saving_seconds));
   std::string line = fmt::format("epoch={} step={}", epochs_text(step, plan_.steps_per_epoch), step);
   // Of batches smaller than the number of workers there are parts that teach nothing.
   if (interval_.outcome.rows > 0) {

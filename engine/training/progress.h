@@ -18,6 +18,7 @@ struct Interval {
   int64_t steps = 0;
   Outcome outcome;
   Rate rate;
+  double saving_seconds = 0;  // in which nobody learned
 };
 
 class Progress {
@@ -31,6 +32,8 @@ class Progress {
   // since the last call. At the end of an epoch on_epoch() follows.
   void on_step(int64_t step, const Outcome& outcome, bool ends_epoch);
   void on_epoch(int64_t step, const std::optional<Outcome>& test);
+  // A checkpoint was written, since the last of these calls.
+  void on_saved();
 
  private:
   void say(int64_t step, const std::optional<Outcome>& test);

@@ -15,6 +15,10 @@ class Rate {
     if (!first_) first_ = {at, samples};
     last_ = {at, samples};
   }
+  // Of the time since the first count.
+  void leave_out(Clock::duration time) {
+    if (first_) first_->at += time;
+  }
   // From the first count to the last; nothing with fewer than two, or no time between them.
   std::optional<double> per_second() const {
     if (!first_ || last_.at == first_->at) return std::nullopt;

@@ -102,7 +102,10 @@ Status Training::run_participant(int me) {
       }
       if (is_master(me)) progress_->on_epoch(known, test);
     }
-    if (saves) TRY(save(me, end(plan_.checkpoint_every)));
+    if (saves) {
+      TRY(save(me, end(plan_.checkpoint_every)));
+      if (is_master(me)) progress_->on_saved();
+    }
   }
   if (me == updater_.first() && plan_.spec.strategy.backup > 0) {
     fmt::print("left_out_of_steps={}\n", left_out);

@@ -35,6 +35,10 @@ class Watched {
     progress_.on_epoch(step, std::nullopt);
   }
   double test_seconds = 0;
+  void on_saved(double seconds) {
+    pass(seconds);
+    progress_.on_saved();
+  }
 
   // Since it was asked last.
   std::vector<Said> said() { return std::exchange(said_, {}); }
@@ -124,6 +128,24 @@ TEST_CASE("while the master tests nobody learns, but for workers who don't wait 
   ahead.on_step(2, 8, 3, true);
   ahead.on_step(2, 16, 3, true);
   CHECK(ahead.said().back().values.at("samples_per_second") == doctest::Approx(80 / 8.0));
+}
+
+TEST_CASE("while the master writes a checkpoint nobody learns, but for workers who don't wait for it") {
+  Watched in_step;
+  in_step.on_step(1, 4, 3);
+  in_step.on_saved(6);
+  in_step.on_step(2, 8, 3, true);
+  CHECK(in_step.said().back().values.at("samples_per_second") == doctest::Approx(40 / 2.0));
+  in_step.on_saved(6);
+  in_step.on_step(5, 16, 3, true);
+  CHECK(in_step.said().back().values.at("samples_per_second") == doctest::Approx(80 / 5.0));
+
+  Watched ahead({.kind = Strategy::ParameterServer, .mode = ServerMode::Async},
+                {.workers = {"a:1", "b:1"}, .ps = {"c:1"}});
+  ahead.on_step(1, 4, 3);
+  ahead.on_saved(6);
+  ahead.on_step(2, 8, 3, true);
+  CHECK(ahead.said().back().values.at("samples_per_second") == doctest::Approx(40 / 8.0));
 }
 
 }  // namespace

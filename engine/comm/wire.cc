@@ -127,7 +127,8 @@ Status Wire::check(const Flow& flow, const Moment& moment) {
   if (came.magic != due.magic) {
     return moment.during({Code::DataLoss, name + " sends what is no frame", ""});
   }
-  if (came.op == Op::Fail) return gang_.read_failure(flow.process, came);
+  // Before it is seen that the process is gone, too.
+  if (came.op == Op::Fail) return team_.fail(gang_.read_failure(flow.process, came));
   if (came.op == Op::Leave) {
     return moment.during({Code::Unavailable, name + " ended", "look at the log of that process"});
   }

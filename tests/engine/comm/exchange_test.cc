@@ -259,6 +259,19 @@ TEST_CASE("a process that stopped in the middle of a frame is named on the deadl
   }
 }
 
+TEST_CASE("what a process said before it ended is told, not that it is gone") {
+  const auto texts = forked({.threads = {1, 1}, .hosts = {0, 1}}, [](Gang& gang) -> std::string {
+    auto team = Team::open(gang, plan_for(16, 2), Deadline::after(kPatience_seconds));
+    if (!team.ok()) return team.error().message;
+    if (gang.self() == 0) return (*team)->fail({Code::DataLoss, "the loss is not a number", ""}).message;
+    Exchange exchange(**team);
+    while (!gang.peer(0).socket.has_hung_up()) std::this_thread::yield();
+    const auto status = exchange.collect(1, 1, Deadline::after(kPatience_seconds));
+    return status.ok() ? "passed" : status.error().message;
+  });
+  CHECK(texts[1] == "the loss is not a number");
+}
+
 TEST_CASE("who gathers no notes waits for the others all the same, on other hosts too") {
   std::atomic<int> came = 0;
   with_gangs({.threads = {1, 2, 1}, .hosts = {0, 1, 2}}, [&](Gang& gang) {

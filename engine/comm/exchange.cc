@@ -189,6 +189,31 @@ Status Exchange::gather_notes(int me, int64_t step, Deadline deadline,
   return ok();
 }
 
+Status Exchange::wait_for_first(int me, int64_t step, double work_seconds, double deadline_seconds) {
+  const Moment moment{step, "wait for worker 0"};
+  const Deadline work = Deadline::after(work_seconds);
+  const auto meet_host = [&](int who_knows) {
+    return team_.barrier(me, me == who_knows ? Deadline::after(deadline_seconds) : work, moment);
+  };
+  if (gang_.host() == 0) TRY(meet_host(0));
+  if (!several_hosts()) return ok();
+  if (moves(me)) {
+    std::vector<Transfer> sends, receives;
+    for (size_t host = 1; host < gang_.hosts().size(); ++host) {
+      const int front = gang_.hosts()[host].front();
+      if (gang_.self() == 0) sends.push_back({.process = front});
+      if (gang_.self() == front) receives.push_back({.process = 0});
+    }
+    for (Transfer& transfer : sends) transfer.add(&came_, sizeof(came_));
+    for (Transfer& transfer : receives) transfer.add(&came_, sizeof(came_));
+    const Deadline deadline = gang_.self() == 0 ? Deadline::after(deadline_seconds) : work;
+    if (auto moved = wire_.run(Op::Small, sends, receives, deadline, moment); !moved.ok()) {
+      return team_.fail(std::move(moved).error());
+    }
+  }
+  return gang_.host() == 0 ? ok() : meet_host(team_.first());
+}
+
 Status Exchange::all_gather_params(int me, int64_t step, Deadline deadline) {
   const Moment moment{step, "parameters"};
   TRY(team_.barrier(me, deadline, moment));

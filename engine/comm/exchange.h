@@ -66,6 +66,10 @@ class Exchange {
   Status gather_notes(int me, int64_t step, Deadline deadline, std::span<const double> notes,
                       std::span<double> all);
 
+  // Nobody returns before participant 0 has called it, which may take `work_seconds`. Who knows that it has gives the
+  // others on its host `deadline_seconds`.
+  Status wait_for_first(int me, int64_t step, double work_seconds, double deadline_seconds);
+
   // `arena` of the team (params or a state), as process 0's host has it, to all hosts.
   Status broadcast(int me, int64_t step, Deadline deadline, std::span<float> arena);
   // Each owner's slices of `arena` to process 0's host: for a checkpoint of the state.
@@ -128,6 +132,7 @@ class Exchange {
   std::unique_ptr<float[]> received_;
   std::vector<BucketTransfers> gradients_;
   std::vector<Transfer> params_out_, params_in_, blocks_out_, blocks_in_;
+  uint64_t came_ = 0;             // what process 0 tells other hosts of itself says nothing
   std::unique_ptr<Mover> mover_;  // where there are several buckets
 };
 

@@ -136,7 +136,7 @@ Result<int64_t> AllReduce::agree(int me, int64_t step) {
 }
 
 Status AllReduce::wait_for_master(int me, int64_t step) {
-  return exchange_->gather_notes(me, step, Deadline::after(kWriteSeconds), {}, {});
+  return exchange_->wait_for_first(me, step, kWriteSeconds, plan_.spec.deadline_seconds);
 }
 
 }  // namespace dtrain::engine

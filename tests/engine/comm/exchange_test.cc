@@ -294,6 +294,48 @@ TEST_CASE("who gathers no notes waits for the others all the same, on other host
   });
 }
 
+TEST_CASE("who waits for participant 0 comes after it, on other hosts too") {
+  std::atomic<int> came = 0;
+  with_gangs({.threads = {2, 1, 2, 1}, .hosts = {0, 0, 1, 1}}, [&](Gang& gang) {
+    auto team = Team::open(gang, plan_for(16, gang.world()), Deadline::after(kPatience_seconds));
+    if (!team.ok()) FAIL_CHECK(team.error().message);
+    if (!team.ok()) return;
+    Exchange exchange(**team);
+    std::vector<std::thread> threads;
+    for (int me = gang.first(); me < gang.first() + gang.threads(); ++me) {
+      threads.emplace_back([&, me] {
+        for (int round = 1; round <= 200; ++round) {
+          if (me == 0) came = round;
+          CHECK(exchange.wait_for_first(me, round, kPatience_seconds, kPatience_seconds).ok());
+          CHECK(came >= round);
+          CHECK(exchange.gather_notes(me, round, Deadline::after(kPatience_seconds), {}, {}).ok());
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  });
+}
+
+TEST_CASE("one that stopped while others wait for participant 0 is named on the deadline, once that is there") {
+  for (const int stops : {1, 3}) {
+    CAPTURE(stops);
+    const auto texts = forked({.threads = {1, 1, 1, 1}, .hosts = {0, 0, 1, 1}}, [&](Gang& gang) -> std::string {
+      auto team = Team::open(gang, plan_for(16, gang.world()), Deadline::after(kPatience_seconds));
+      if (!team.ok()) return team.error().message;
+      Exchange exchange(**team);
+      if (gang.self() == stops) ::raise(SIGSTOP);
+      Status status = exchange.wait_for_first(gang.first(), 7, 1e4, 0.5);
+      while (status.ok()) status = (*team)->look({7, "the next"});  // those of the other host have all they wait for
+      return status.error().message;
+    });
+    for (const int others : {0, 4 - stops, 2}) {
+      const std::string& text = texts[static_cast<size_t>(others)];
+      CHECK_MESSAGE(text.find(fmt::format("worker {} at 127.0.0.1:", stops)) == 0, text);
+      CHECK_MESSAGE(text.find(" did not answer for 0.5 s in step 7") != std::string::npos, text);
+    }
+  }
+}
+
 TEST_CASE("processes out of step say so") {
   std::mutex mutex;
   std::string text;

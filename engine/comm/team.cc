@@ -145,6 +145,7 @@ Word& Team::written(int participant) const { return seat(participant).written; }
 Signal& Team::summed(int participant) const { return seat(participant).summed; }
 
 Status Team::barrier(int me, Deadline deadline, const Moment& moment) {
+  seat(me).at.store(0, std::memory_order_relaxed);
   return pass(at<Control>(areas_->control)->everyone, everyone_, 0, me, deadline, moment);
 }
 
@@ -152,6 +153,7 @@ Status Team::barrier(int me, std::span<const int> group, int slot, Deadline dead
                      const Moment& moment) {
   // The groups of a slot have no member in common: the first member names one.
   const size_t index = static_cast<size_t>(slot * size_) + local(group.front());
+  seat(me).at.store(1 + static_cast<uint32_t>(index), std::memory_order_relaxed);
   return pass(at<Barrier>(areas_->groups)[index], group, 1 + static_cast<size_t>(slot), me,
               deadline, moment);
 }
@@ -169,13 +171,24 @@ Status Team::pass(Barrier& barrier, std::span<const int> group, size_t slot, int
   return fail(missing(group, slot, epoch, deadline, moment));
 }
 
+// Whether it is at a barrier itself, for somebody else.
+bool Team::waits(int participant) const {
+  const Seat& its = seat(participant);
+  const uint32_t where = its.at.load(std::memory_order_relaxed);
+  const Barrier& barrier = where == 0 ? at<Control>(areas_->control)->everyone : at<Barrier>(areas_->groups)[where - 1];
+  const size_t slot = where == 0 ? 0 : 1 + (where - 1) / static_cast<size_t>(size_);
+  return !has_come_to(barrier.passed.value.load(std::memory_order_relaxed), its.epochs[slot].load(std::memory_order_relaxed));
+}
+
 Error Team::missing(std::span<const int> group, size_t slot, uint32_t epoch, Deadline deadline,
                     const Moment& moment) const {
-  std::string names;
+  std::string names, waiting;  // who waits is not to blame, if another is
   for (const int p : group) {
     if (has_come_to(seat(p).epochs[slot].load(std::memory_order_relaxed), epoch)) continue;
-    names += (names.empty() ? "" : ", ") + gang_.participant_name(p);
+    std::string& to = waits(p) ? waiting : names;
+    to += (to.empty() ? "" : ", ") + gang_.participant_name(p);
   }
+  if (names.empty()) names = waiting;
   return moment.during({Code::DeadlineExceeded,
                         fmt::format("{} did not answer for {:g} s", names, deadline.seconds()),
                         "look at the log of that process"});

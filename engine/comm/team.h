@@ -93,6 +93,7 @@ class Team {
   std::optional<Error> failed() const;
   Status pass(Barrier& barrier, std::span<const int> group, size_t slot, int me, Deadline deadline,
               const Moment& moment);
+  bool waits(int participant) const;
   Error missing(std::span<const int> group, size_t slot, uint32_t epoch, Deadline deadline,
                 const Moment& moment) const;
 

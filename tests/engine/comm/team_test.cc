@@ -59,6 +59,30 @@ TEST_CASE("the missing are named on the deadline, and everyone says the same") {
   CHECK(texts[2] == texts[0]);
 }
 
+TEST_CASE("who waits for a missing one elsewhere is not named for it") {
+  std::mutex mutex;
+  std::vector<std::string> texts;
+  std::latch waits(1);
+  with_teams({.threads = {2, 2}}, {.elements = 4}, [&](Team& team, int me) {
+    if (me == 3) return;
+    Status status = ok();
+    if (me == 2) {
+      waits.count_down();
+      const int group[] = {2, 3};
+      status = team.barrier(me, group, 1, Deadline::after(kPatience_seconds), {17, "sum over slices"});
+    } else {
+      waits.wait();
+      status = team.barrier(me, Deadline::after(0.3), {17, "values"});
+    }
+    const std::lock_guard lock(mutex);
+    texts.push_back(status.ok() ? "passed" : status.error().message);
+  });
+  REQUIRE(texts.size() == 3);
+  CHECK(texts[0].find("thread 1 of worker 1 at 127.0.0.1:") == 0);
+  CHECK_MESSAGE(texts[0].find("thread 0 of worker 1") == std::string::npos, texts[0]);
+  CHECK(texts == std::vector<std::string>(3, texts[0]));
+}
+
 TEST_CASE("who does not come to the memory of its host is named") {
   std::string error;
   std::latch others(2);

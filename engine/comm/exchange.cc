@@ -103,7 +103,7 @@ Status Exchange::move(int me, Op op, const std::vector<Transfer>& sends,
       return team_.fail(std::move(moved).error());
     }
   }
-  return wait_for_moves(me, deadline, moment);
+  return team_.barrier(me, deadline, moment);
 }
 
 Status Exchange::move_gradients(int me, Deadline deadline, const Moment& moment) {
@@ -112,12 +112,7 @@ Status Exchange::move_gradients(int me, Deadline deadline, const Moment& moment)
     return move(me, Op::Gradients, all.out, all.in, deadline, moment);
   }
   if (moves(me)) TRY(mover_->finish(deadline, moment));
-  return wait_for_moves(me, deadline, moment);
-}
-
-// Who waits here waits for those that move, who wait a little longer than the deadline.
-Status Exchange::wait_for_moves(int me, Deadline deadline, const Moment& moment) {
-  return team_.barrier(me, deadline.later().later(), moment);
+  return team_.barrier(me, deadline, moment);
 }
 
 Status Exchange::pass_notes(int me, int set, size_t count, Deadline deadline,

@@ -116,7 +116,6 @@ class Exchange {
   Status move(int me, Op op, const std::vector<Transfer>& sends,
               const std::vector<Transfer>& receives, Deadline deadline, const Moment& moment);
   Status move_gradients(int me, Deadline deadline, const Moment& moment);
-  Status wait_for_moves(int me, Deadline deadline, const Moment& moment);
   Status pass_notes(int me, int set, size_t count, Deadline deadline, const Moment& moment);
   Own& own(int me) { return own_[static_cast<size_t>(me - gang_.first())]; }
   const Own& own(int me) const { return own_[static_cast<size_t>(me - gang_.first())]; }

@@ -144,6 +144,10 @@ Word& Team::written(int participant) const { return seat(participant).written; }
 
 Signal& Team::summed(int participant) const { return seat(participant).summed; }
 
+void Team::set_moving(int participant, bool moves) {
+  seat(participant).moves.store(moves ? 1 : 0, std::memory_order_relaxed);
+}
+
 Status Team::barrier(int me, Deadline deadline, const Moment& moment) {
   seat(me).at.store(0, std::memory_order_relaxed);
   return pass(at<Control>(areas_->control)->everyone, everyone_, 0, me, deadline, moment);
@@ -165,30 +169,42 @@ Status Team::pass(Barrier& barrier, std::span<const int> group, size_t slot, int
   // Only for the names of the missing; the barrier itself orders memory.
   own.store(epoch, std::memory_order_relaxed);
   const std::function<Status()> watch = [&] { return look(moment); };
-  TRY(const bool passed,
+  TRY(bool passed,
       barrier.pass(static_cast<uint32_t>(group.size()), epoch, patience(deadline, watch)));
+  // Those who wait themselves know whom for, and wait a little longer.
+  if (!passed && missing(group, slot, epoch).idle.empty()) {
+    TRY(passed, wait_for(barrier.passed, patience(deadline.later().later(), watch),
+                         [epoch](uint32_t value) { return has_come_to(value, epoch); }));
+  }
   if (passed) return ok();
-  return fail(missing(group, slot, epoch, deadline, moment));
+  return fail(missed(group, slot, epoch, deadline, moment));
 }
 
-// Whether it is at a barrier itself, for somebody else.
+// Whether it waits for somebody else: for another host, or at a barrier.
 bool Team::waits(int participant) const {
   const Seat& its = seat(participant);
+  if (its.moves.load(std::memory_order_relaxed) != 0) return true;
   const uint32_t where = its.at.load(std::memory_order_relaxed);
   const Barrier& barrier = where == 0 ? at<Control>(areas_->control)->everyone : at<Barrier>(areas_->groups)[where - 1];
   const size_t slot = where == 0 ? 0 : 1 + (where - 1) / static_cast<size_t>(size_);
   return !has_come_to(barrier.passed.value.load(std::memory_order_relaxed), its.epochs[slot].load(std::memory_order_relaxed));
 }
 
-Error Team::missing(std::span<const int> group, size_t slot, uint32_t epoch, Deadline deadline,
-                    const Moment& moment) const {
-  std::string names, waiting;  // who waits is not to blame, if another is
+Team::Missing Team::missing(std::span<const int> group, size_t slot, uint32_t epoch) const {
+  Missing all;
   for (const int p : group) {
     if (has_come_to(seat(p).epochs[slot].load(std::memory_order_relaxed), epoch)) continue;
-    std::string& to = waits(p) ? waiting : names;
-    to += (to.empty() ? "" : ", ") + gang_.participant_name(p);
+    std::string& names = waits(p) ? all.waiting : all.idle;
+    names += (names.empty() ? "" : ", ") + gang_.participant_name(p);
   }
-  if (names.empty()) names = waiting;
+  return all;
+}
+
+// Who waits is not to blame, if another is.
+Error Team::missed(std::span<const int> group, size_t slot, uint32_t epoch, Deadline deadline,
+                   const Moment& moment) const {
+  const Missing all = missing(group, slot, epoch);
+  const std::string& names = all.idle.empty() ? all.waiting : all.idle;
   return moment.during({Code::DeadlineExceeded,
                         fmt::format("{} did not answer for {:g} s", names, deadline.seconds()),
                         "look at the log of that process"});

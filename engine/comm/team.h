@@ -72,6 +72,9 @@ class Team {
   Status barrier(int me, std::span<const int> group, int slot, Deadline deadline,
                  const Moment& moment);
 
+  // While it moves what goes between hosts, by itself or by its Mover.
+  void set_moving(int participant, bool moves);
+
   // How to wait for something that another participant will do.
   Patience patience(Deadline deadline, const std::function<Status()>& look) const {
     return {deadline, spins_, &look};
@@ -94,7 +97,12 @@ class Team {
   Status pass(Barrier& barrier, std::span<const int> group, size_t slot, int me, Deadline deadline,
               const Moment& moment);
   bool waits(int participant) const;
-  Error missing(std::span<const int> group, size_t slot, uint32_t epoch, Deadline deadline,
+  // Who has not come: names of those who wait for others themselves, and of the rest.
+  struct Missing {
+    std::string idle, waiting;
+  };
+  Missing missing(std::span<const int> group, size_t slot, uint32_t epoch) const;
+  Error missed(std::span<const int> group, size_t slot, uint32_t epoch, Deadline deadline,
                 const Moment& moment) const;
 
   template <class T>

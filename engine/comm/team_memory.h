@@ -24,6 +24,7 @@ struct Team::Control {
 struct alignas(64) Team::Seat {
   Word epochs[1 + kGroupSlots];
   Word at;         // the barrier that it came to last: 0 everyone's, else 1 + that of a group
+  Word moves;      // what goes to and comes from other hosts
   Word opened;     // its process has mapped the memory
   cpu_set_t cpus;  // of that
   alignas(64) Word written;  // buckets, while backward goes on

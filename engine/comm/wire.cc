@@ -44,6 +44,11 @@ void Wire::prepare(Flow& flow, Op op, const Transfer& transfer, bool sending) {
 Status Wire::run(Op op, std::span<const Transfer> sends, std::span<const Transfer> receives,
                  Deadline deadline, const Moment& moment) {
   ++sequence_;
+  struct Moving {
+    Team& team;
+    explicit Moving(Team& of) : team(of) { team.set_moving(team.gang().first(), true); }
+    ~Moving() { team.set_moving(team.gang().first(), false); }
+  } const moving(team_);
   // Others may wait for someone by this same deadline: they should get to say for whom.
   const Deadline end = deadline.later();
   // Sized once: the parts point into it.

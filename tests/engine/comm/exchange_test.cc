@@ -336,6 +336,26 @@ TEST_CASE("one that stopped while others wait for participant 0 is named on the 
   }
 }
 
+TEST_CASE("who is waited for on its host is named before the one who waits for it is missed on others") {
+  const auto texts = forked({.threads = {1, 1, 1, 1}, .hosts = {0, 0, 1, 1}}, [&](Gang& gang) -> std::string {
+    auto team = Team::open(gang, plan_for(16, gang.world()), Deadline::after(kPatience_seconds));
+    if (!team.ok()) return team.error().message;
+    Exchange exchange(**team);
+    Status status = ok();
+    for (int64_t step = 7; status.ok(); ++step) {
+      const auto deadline = Deadline::after(0.5);
+      if (gang.self() == 1) {  // not to the end of it: what others tell has come to its host, and it does not
+        status = (*team)->barrier(1, deadline, {step, "values"});
+        ::raise(SIGSTOP);
+      } else {
+        status = exchange.gather_notes(gang.first(), step, deadline, {}, {});
+      }
+    }
+    return status.error().message;
+  });
+  for (const size_t other : {0, 2, 3}) CHECK_MESSAGE(texts[other].find("worker 1 at 127.0.0.1:") == 0, texts[other]);
+}
+
 TEST_CASE("processes out of step say so") {
   std::mutex mutex;
   std::string text;

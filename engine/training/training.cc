@@ -131,7 +131,7 @@ Result<int64_t> Training::begin(int me) {
     updates = start_.updates();
     if (const std::string line = start_.line(); !line.empty()) fmt::print("{}\n", line);
     TRY(events_, EventFile::create(plan_.output_dir, step + 1));
-    if (step == plan_.steps) fmt::print("all {} steps are done: nothing is left to train\n", step);
+    if (step >= plan_.steps) fmt::print("all {} steps are done: nothing is left to train\n", plan_.steps);
     std::fflush(stdout);
   }
   TRY(updater_.wait_for_master(me, step));

@@ -249,6 +249,9 @@ TEST_CASE("a training says what its data are, how many epochs are done, and that
     CHECK_MESSAGE(says("epoch=1.50 step=120 ") == first, log);
     CHECK_MESSAGE(says("all 120 steps are done: nothing is left to train\n") != first, log);
   }
+  Gang fewer(all_reduce({{"epochs", 1}}), 1, 0, "3", folder / "out");
+  REQUIRE_MESSAGE(fewer.run() == 0, fewer.logs());
+  CHECK(fewer.log("worker.0").find("all 80 steps are done: nothing is left to train\n") != std::string::npos);
 }
 
 TEST_CASE("asynchronous servers go on with the optimiser's own count of updates") {

@@ -126,7 +126,7 @@ Status train_or_serve(const Tunnels& tunnels, const Gpus* gpus) {
   TRY(check_roles(plan));
   Start start;
   if (plan.place.is_master()) {
-    TRY(start, Start::find(plan));
+    TRY(start, Start::find_within(plan, plan.spec.deadline_seconds / 3));
   }
   return work(plan, start, gpus);
 }

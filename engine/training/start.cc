@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <chrono>
 #include <utility>
 
 #include "engine/optimizer.h"
@@ -111,7 +112,24 @@ Result<Start> Start::find(const RunPlan& plan) {
   return start;
 }
 
+Result<Start> Start::find_within(const RunPlan& plan, double seconds) {
+  Start start;
+  start.found_ = std::make_shared<Start>();
+  start.search_ = std::async(std::launch::async, [&plan, found = start.found_]() -> Status {
+    TRY(*found, find(plan));
+    return ok();
+  });
+  if (start.search_.wait_for(std::chrono::duration<double>(seconds)) == std::future_status::timeout) return start;
+  TRY(start.search_.get());
+  return std::move(*start.found_);
+}
+
 Status Start::read(const RunPlan& plan, Updater& updater) {
+  if (search_.valid()) {
+    TRY(search_.get());
+    const std::shared_ptr<Start> found = std::move(found_);
+    *this = std::move(*found);
+  }
   if (!weights_.empty()) {
     TRY(const SafetensorsFile model, SafetensorsFile::open(weights_));
     return read_arena(model, plan.layout, "", updater.params());

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <filesystem>
+#include <future>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -19,10 +21,13 @@ class Start {
   // Reads no tensor yet, but an error says all that can be wrong: nothing healthy where `from` points,
   // another model, optimizer, seed, batch or data, or no step left to train.
   static Result<Start> find(const RunPlan& plan);
+  // The same, for as long; then it goes on behind until read(), whose error is then what find() had said. All of a
+  // checkpoint is read to see whether it is whole: the others must not wait for that before they are met.
+  static Result<Start> find_within(const RunPlan& plan, double seconds);
 
   // Into the arenas of parameters and state. Once.
   Status read(const RunPlan& plan, Updater& updater);
-  // That these have seen.
+  // That these have seen; as the rest, after read().
   int64_t step() const { return checkpoint_ ? checkpoint_->step : 0; }
   int64_t updates() const { return checkpoint_ ? updates_of(*checkpoint_) : 0; }
 
@@ -38,6 +43,8 @@ class Start {
   std::optional<SafetensorsFile> model_, optimizer_;
   std::filesystem::path weights_;  // a file of tensors alone; empty: none
   bool is_own_ = false;            // the checkpoint is of OUTPUT_DIR
+  std::future<Status> search_;     // while it goes on behind
+  std::shared_ptr<Start> found_;   // what it comes to
 };
 
 }  // namespace dtrain::engine

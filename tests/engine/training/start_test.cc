@@ -3,6 +3,9 @@
 
 #include "engine/formats/checkpoint.h"
 #include "engine/kernels/kernels.h"
+#include "engine/strategies/all_reduce.h"
+#include "engine/strategies/assemble.h"
+#include "engine/training/start.h"
 #include "tests/support/variable.h"
 #include "trainings.h"
 
@@ -58,6 +61,35 @@ std::string refusal(const Json& spec, const fs::path& output = {}) {
   CHECK(gang.run() == 2);
   CHECK(gang.log("worker.0").find("epoch=") == std::string::npos);
   return gang.log("worker.0");
+}
+
+TEST_CASE("what is looked for behind is what is found at once") {
+  const auto plan_of = [&](const Json& spec) {
+    auto parsed = engine_spec_from_json(spec.dump());
+    REQUIRE(parsed.ok());
+    auto plan = make_plan(std::move(*parsed), Place{.workers = {""}, .ps = {}}, half().output);
+    REQUIRE(plan.ok());
+    return std::move(*plan);
+  };
+  const RunPlan plan = plan_of(whole_spec()), other = plan_of(with(whole_spec(), {{"seed", 7}}));
+  auto gang = assemble(plan);
+  REQUIRE(gang.ok());
+  auto updater = AllReduce::open(plan, std::move(*gang));
+  REQUIRE(updater.ok());
+  for (const double seconds : {0.0, 30.0}) {
+    CAPTURE(seconds);
+    auto start = Start::find_within(plan, seconds);
+    REQUIRE(start.ok());
+    REQUIRE(start->read(plan, **updater).ok());
+    CHECK(start->step() == 160);
+    CHECK(start->line() == "resumed_at_step=160");
+    // What is refused is so at once or when it is to be read.
+    auto refused = Start::find_within(other, seconds);
+    const Status status = refused.ok() ? refused->read(other, **updater) : Status(refused.error());
+    REQUIRE(!status.ok());
+    CHECK(status.error().code == Code::InvalidArgument);
+    CHECK_MESSAGE(status.error().message.find("seed") != std::string::npos, status.error().message);
+  }
 }
 
 TEST_CASE("a training that starts from another's checkpoint comes to the bits of one that never stopped") {

@@ -52,8 +52,24 @@ std::vector<std::string> names_in(const fs::path& folder, std::error_code& error
   return names;
 }
 
+// What may pass (a slow file server, no descriptors) is no damage: it is tried again.
+Result<MappedFile> open_file(const fs::path& path) {
+  std::optional<MappedFile> file;
+  TRY(try_again([&]() -> Status {
+    auto opened = MappedFile::open(path);
+    if (opened.ok()) {
+      file = std::move(*opened);
+      return ok();
+    }
+    Error error = opened.error();
+    if (error.code == Code::Internal || error.code == Code::ResourceExhausted) error.code = Code::Unavailable;
+    return error;
+  }));
+  return std::move(*file);
+}
+
 Result<std::string> read_text(const fs::path& path) {
-  TRY(const MappedFile file, MappedFile::open(path));
+  TRY(const MappedFile file, open_file(path));
   return std::string(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
 }
 
@@ -170,7 +186,7 @@ Result<std::string> check_checkpoint(const fs::path& path) {
   const Json manifest = Json::parse(*text, nullptr, false);
   if (!manifest.is_object()) return damaged("its manifest can't be read");
   for (const char* name : {kModelFile, kOptimizerFile, kState}) {
-    const auto file = MappedFile::open(path / name);
+    const auto file = open_file(path / name);
     if (!file.ok()) return unreadable(name, file.error());
     const Json& entry = manifest.contains(name) ? manifest.at(name) : Json::object();
     if (!entry.is_object() || entry.value("bytes", Json()) != file->bytes().size() ||

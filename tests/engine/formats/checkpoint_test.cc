@@ -189,6 +189,27 @@ TEST_CASE("what may not be read is said so, and is no folder without checkpoints
   CHECK(skipped.empty());
 }
 
+// By the process that holds it, when somebody else wants to open the file.
+Fd leased;
+void give_lease_back(int) { ::fcntl(leased.get(), F_SETLEASE, F_UNLCK); }
+
+TEST_CASE("a file that can't be opened for a moment is not damaged") {
+  const TemporaryFolder folder;
+  REQUIRE(open(folder / "c").save(1, Content(1).content()).ok());
+  for (const char* name : {"manifest.json", "model.safetensors"}) {
+    CAPTURE(std::string(name));
+    leased = Fd(::open((folder / "c/step-00000001" / name).c_str(), O_RDWR | O_CLOEXEC));
+    const auto handler = std::signal(SIGIO, give_lease_back);
+    // Who opens it without waiting gets EAGAIN.
+    if (::fcntl(leased.get(), F_SETLEASE, F_WRLCK) != 0) return tests::say_skipped("files can't be leased here");
+    std::vector<std::string> skipped;
+    CHECK(newest_checkpoint(folder / "c", &skipped));
+    CHECK(skipped.empty());
+    std::signal(SIGIO, handler);
+    leased = Fd();
+  }
+}
+
 TEST_CASE("a training that goes on from before a damaged checkpoint keeps what it saves") {
   const TemporaryFolder folder;
   Checkpoints checkpoints = open(folder / "c", 1);

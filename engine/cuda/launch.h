@@ -50,7 +50,7 @@ __device__ T* shared_memory() {
 #ifdef DTRAIN_EMULATED_CUDA
   return static_cast<T*>(emulated::shared_memory());
 #else
-  extern __shared__ __align__(16) unsigned char shared_bytes[];
+  extern __shared__ __align__(32) unsigned char shared_bytes[];  // of four doubles at once
   return reinterpret_cast<T*>(shared_bytes);
 #endif
 }

@@ -76,7 +76,11 @@ class Engine {
   }
 
   Fiber& running() { return *running_; }
-  void* shared() { return shared_.data() + (16 - reinterpret_cast<uintptr_t>(shared_.data()) % 16) % 16; }
+  // At a multiple of 32, as launch.h declares it, and of no more.
+  void* shared() {
+    const auto at = reinterpret_cast<uintptr_t>(shared_.data());
+    return shared_.data() + (96 - at % 64) % 64;
+  }
   Warp& warp() { return warps_[static_cast<size_t>(index()) / kWarp]; }
   int index() const {
     const Here& at = running_->here;
@@ -137,7 +141,7 @@ class Engine {
     block_at_ = place(block, grid_);
     threads_ = static_cast<size_t>(size_.x) * size_.y * size_.z;
     next_ = 0;
-    shared_.assign(launch.shared_bytes + 16, 0xff);  // all bits: no number
+    shared_.assign(launch.shared_bytes + 96, 0xff);  // all bits: no number
     warps_.assign((threads_ + kWarp - 1) / kWarp, {});
     for (size_t i = 0; i < threads_; ++i) ++warps_[i / kWarp].living;
     block_ = {};

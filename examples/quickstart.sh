@@ -88,8 +88,8 @@ What now:
   export PATH=$bin:\$PATH
   cd $(here "$example")
   dtrain train -p learning-rate=0.03
-  dtrain compare $id $((id + 1))         both side by side
-  dtrain daemon stop         ends the daemon
+$(printf '  %-26s both side by side' "dtrain compare $id $((id + 1))")
+$(printf '  %-26s ends the daemon' "dtrain daemon stop")
 Then: examples/README.md, and \`dtrain init\` in a
 directory of your own.
 NEXT

@@ -114,22 +114,22 @@ Result<Start> Start::find(const RunPlan& plan) {
 
 Result<Start> Start::find_within(const RunPlan& plan, double seconds) {
   Start start;
-  start.found_ = std::make_shared<Start>();
-  start.search_ = std::async(std::launch::async, [&plan, found = start.found_]() -> Status {
-    TRY(*found, find(plan));
-    return ok();
+  start.search_ = std::async(std::launch::async, [&plan]() -> Result<std::shared_ptr<Start>> {
+    TRY(Start found, find(plan));
+    return std::make_shared<Start>(std::move(found));
   });
-  if (start.search_.wait_for(std::chrono::duration<double>(seconds)) == std::future_status::timeout) return start;
-  TRY(start.search_.get());
-  return std::move(*start.found_);
+  if (start.search_.wait_for(std::chrono::duration<double>(seconds)) == std::future_status::ready) TRY(start.take_found());
+  return start;
+}
+
+Status Start::take_found() {
+  TRY(const std::shared_ptr<Start> found, search_.get());
+  *this = std::move(*found);
+  return ok();
 }
 
 Status Start::read(const RunPlan& plan, Updater& updater) {
-  if (search_.valid()) {
-    TRY(search_.get());
-    const std::shared_ptr<Start> found = std::move(found_);
-    *this = std::move(*found);
-  }
+  if (search_.valid()) TRY(take_found());
   if (!weights_.empty()) {
     TRY(const SafetensorsFile model, SafetensorsFile::open(weights_));
     return read_arena(model, plan.layout, "", updater.params());

@@ -37,14 +37,15 @@ class Start {
  private:
   // Opens it, and checks that it fits.
   Status take(const RunPlan& plan, const FoundCheckpoint& found);
+  // Becomes what the search came to.
+  Status take_found();
 
   std::optional<FoundCheckpoint> checkpoint_;
   // Of the checkpoint, until it is read: who writes there may delete it meanwhile.
   std::optional<SafetensorsFile> model_, optimizer_;
   std::filesystem::path weights_;  // a file of tensors alone; empty: none
   bool is_own_ = false;            // the checkpoint is of OUTPUT_DIR
-  std::future<Status> search_;     // while it goes on behind
-  std::shared_ptr<Start> found_;   // what it comes to
+  std::future<Result<std::shared_ptr<Start>>> search_;  // while it goes on behind
 };
 
 }  // namespace dtrain::engine

@@ -223,39 +223,22 @@ Status Exchange::gather_blocks(int me, int64_t step, Deadline deadline) {
   return move(me, Op::Blocks, blocks_out_, blocks_in_, deadline, moment);
 }
 
-Status Exchange::broadcast(int me, int64_t step, Deadline deadline, std::span<float> arena) {
-  const Moment moment{step, "broadcast"};
+Status Exchange::scatter(int me, int64_t step, Deadline deadline, std::span<float> arena) {
+  const Moment moment{step, "scatter"};
   TRY(team_.barrier(me, deadline, moment));
   if (!several_hosts()) return ok();
-  std::vector<Transfer> sends, receives;
-  if (gang_.self() == 0) {
-    for (size_t host = 1; host < gang_.hosts().size(); ++host) {
-      sends.push_back({.process = gang_.hosts()[host].front()});
-      sends.back().add(arena.data(), arena.size_bytes());
-    }
-  } else if (gang_.self() == gang_.hosts()[static_cast<size_t>(gang_.host())].front()) {
-    receives.push_back({.process = 0});
-    receives.back().add(arena.data(), arena.size_bytes());
-  }
-  return move(me, Op::Broadcast, sends, receives, deadline, moment);
+  const std::vector<Transfer> slices = slices_elsewhere(arena);
+  return gang_.self() == 0 ? move(me, Op::Scatter, slices, {}, deadline, moment)
+                           : move(me, Op::Scatter, {}, slices, deadline, moment);
 }
 
 Status Exchange::gather(int me, int64_t step, Deadline deadline, std::span<float> arena) {
   const Moment moment{step, "gather"};
   TRY(team_.barrier(me, deadline, moment));
   if (!several_hosts()) return ok();
-  std::vector<Transfer> sends, receives;
-  if (gang_.self() == 0) {
-    for (int process = 0; process < gang_.size(); ++process) {
-      if (gang_.peer(process).host == gang_.host()) continue;
-      receives.push_back({.process = process});
-      add(receives.back(), arena.data(), process);
-    }
-  } else if (gang_.host() != gang_.peer(0).host) {
-    sends.push_back({.process = 0});
-    add(sends.back(), arena.data(), gang_.self());
-  }
-  return move(me, Op::Gather, sends, receives, deadline, moment);
+  const std::vector<Transfer> slices = slices_elsewhere(arena);
+  return gang_.self() == 0 ? move(me, Op::Gather, {}, slices, deadline, moment)
+                           : move(me, Op::Gather, slices, {}, deadline, moment);
 }
 
 }  // namespace dtrain::engine

@@ -70,9 +70,9 @@ class Exchange {
   // others on its host `deadline_seconds`.
   Status wait_for_first(int me, int64_t step, double work_seconds, double deadline_seconds);
 
-  // `arena` of the team (params or a state), as process 0's host has it, to all hosts.
-  Status broadcast(int me, int64_t step, Deadline deadline, std::span<float> arena);
-  // Each owner's slices of `arena` to process 0's host: for a checkpoint of the state.
+  // `arena` of the team (params or a state), as process 0's host has it: to each owner its slices.
+  Status scatter(int me, int64_t step, Deadline deadline, std::span<float> arena);
+  // The other way: for a checkpoint of the state.
   Status gather(int me, int64_t step, Deadline deadline, std::span<float> arena);
 
  private:
@@ -102,6 +102,8 @@ class Exchange {
   void plan_transfers();
   void add(Transfer& transfer, float* arena, int process) const;
   static void add(Transfer& transfer, float* arena, Range range);
+  // What of `arena` this process has for process 0, or that for it: the slices of those on other hosts.
+  std::vector<Transfer> slices_elsewhere(std::span<float> arena) const;
   void add_blocks(Transfer& transfer, int host) const;
   std::vector<Node> nodes_of_host(int host) const;
   int partner_on(int host, int process) const;

@@ -126,6 +126,16 @@ void Exchange::plan_transfers() {
   }
 }
 
+std::vector<Transfer> Exchange::slices_elsewhere(std::span<float> arena) const {
+  std::vector<Transfer> transfers;
+  for (int process = 0; process < gang_.size(); ++process) {
+    if (gang_.peer(process).host == 0 || (gang_.self() != 0 && gang_.self() != process)) continue;
+    transfers.push_back({.process = gang_.self() == 0 ? process : 0});
+    add(transfers.back(), arena.data(), process);
+  }
+  return transfers;
+}
+
 // All slices of a process.
 void Exchange::add(Transfer& transfer, float* arena, int process) const {
   for (int bucket = 0; bucket < slices_.buckets(); ++bucket) {

@@ -16,7 +16,7 @@ enum class Op : uint16_t {
   Parameters,
   Small,
   Blocks,
-  Broadcast,
+  Scatter,
   Gather,
 };
 const char* to_string(Op op);

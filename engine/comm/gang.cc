@@ -38,8 +38,8 @@ const char* to_string(Op op) {
       return "values";
     case Op::Blocks:
       return "norms";
-    case Op::Broadcast:
-      return "broadcast";
+    case Op::Scatter:
+      return "scatter";
     case Op::Gather:
       return "gather";
   }

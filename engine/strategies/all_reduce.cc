@@ -121,9 +121,10 @@ Status AllReduce::collect(int me, int64_t step) {
 
 Status AllReduce::distribute(int me, int64_t step, int64_t updates) {
   if (me == 0) ahead_ = updates - step;
-  TRY(exchange_->broadcast(me, step, deadline(), team_->params()));
+  TRY(exchange_->scatter(me, step, deadline(), team_->params()));
+  TRY(exchange_->all_gather_params(me, step, deadline()));
   for (int i = 0; i < optimizer_.states(); ++i) {
-    TRY(exchange_->broadcast(me, step, deadline(), team_->state(i)));
+    TRY(exchange_->scatter(me, step, deadline(), team_->state(i)));
   }
   return ok();
 }

@@ -1,11 +1,16 @@
 #include "engine/comm/exchange.h"
 
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
 #include <atomic>
 #include <cstring>
 #include <future>
 #include <mutex>
 
 #include "forked.h"
+#include "teams.h"
 
 namespace dtrain::engine {
 namespace {
@@ -61,7 +66,8 @@ Status train(Exchange& exchange, Team& team, int me, Deadline deadline) {
   const int world = team.gang().world();
   // Only process 0's host knows where to start.
   if (me == 0) std::ranges::fill(team.params(), 1.0f);
-  TRY(exchange.broadcast(me, 0, deadline, team.params()));
+  TRY(exchange.scatter(me, 0, deadline, team.params()));
+  TRY(exchange.all_gather_params(me, 0, deadline));
   for (int64_t step = 1; step <= kSteps; ++step) {
     const std::vector<Node> nodes = exchange.nodes_of(me);
     for (size_t a = 0; a < nodes.size(); ++a) {
@@ -183,6 +189,32 @@ TEST_CASE("the same bits where gradients go to other hosts while backward goes o
       check_training(cast, elements, {.bucket_elements = 8 * 4096, .deadline_seconds = kPatience_seconds});
     }
   }
+}
+
+// What process 0 has sent to the others by now.
+uint64_t bytes_sent(const Gang& gang) {
+  uint64_t sent = 0;
+  for (int other = 1; other < gang.size(); ++other) {
+    struct tcp_info info = {};
+    socklen_t size = sizeof(info);
+    CHECK(::getsockopt(gang.peer(other).socket.fd(), IPPROTO_TCP, TCP_INFO, &info, &size) == 0);
+    sent += info.tcpi_bytes_sent;
+  }
+  return sent;
+}
+
+TEST_CASE("process 0 sends no parameter more than twice, to however many hosts") {
+  constexpr int64_t kElements = 64 * 4096;
+  with_teams({.threads = {1, 1, 1, 1, 1}, .hosts = {0, 1, 2, 3, 4}}, plan_for(kElements, 5), [=](Team& team, int me) {
+    const auto deadline = Deadline::after(kPatience_seconds);
+    Exchange exchange(team);
+    const uint64_t before = me == 0 ? bytes_sent(team.gang()) : 0;
+    if (me == 0) std::ranges::fill(team.params(), 1.0f);
+    CHECK(exchange.scatter(me, 0, deadline, team.params()).ok());
+    CHECK(exchange.all_gather_params(me, 0, deadline).ok());
+    CHECK(std::ranges::count(team.params(), 1.0f) == kElements);
+    if (me == 0) CHECK(bytes_sent(team.gang()) - before < 2 * kElements * sizeof(float));
+  });
 }
 
 TEST_CASE("gradients that are ready go before the others are computed") {

@@ -286,21 +286,28 @@ std::vector<Range> SplitModel::collected_from(int host) const {
   return ranges;
 }
 
+double SplitModel::serving_seconds(int hosts) const {
+  return plan_.spec.deadline_seconds * static_cast<double>(arenas().size()) * hosts;
+}
+double SplitModel::patience_with_master(int me) const {
+  return me == 0 ? plan_.spec.deadline_seconds : serving_seconds(gang_->host());
+}
+
 Status SplitModel::send_arenas(Channel& channel, Own& mine, const std::vector<Range>& ranges,
-                               const Moment& moment) {
+                               double patience_seconds, const Moment& moment) {
   for (const std::span<float> arena : arenas()) {
     mine.packed.clear();
     pack(arena.data(), ranges, mine.packed);
-    TRY(channel.send(mine.packed, deadline(), moment));
+    TRY(channel.send(mine.packed, Deadline::after(patience_seconds), moment));
   }
   return ok();
 }
 
 Status SplitModel::receive_arenas(Channel& channel, Own& mine, const std::vector<Range>& ranges,
-                                  const Moment& moment) {
+                                  double patience_seconds, const Moment& moment) {
   for (const std::span<float> arena : arenas()) {
     mine.packed.resize(static_cast<size_t>(size_of(ranges)));
-    TRY(channel.receive(mine.packed, deadline(), moment));
+    TRY(channel.receive(mine.packed, Deadline::after(patience_seconds), moment));
     unpack(mine.packed.data(), ranges, arena.data());
   }
   return ok();
@@ -309,9 +316,11 @@ Status SplitModel::receive_arenas(Channel& channel, Own& mine, const std::vector
 Status SplitModel::collect(int me, int64_t step) {
   const Moment moment{step, "collect a checkpoint"};
   Own& mine = own(me);
+  const double patience = patience_with_master(me);
   for (auto& [host, channel] : mine.channels) {
     const std::vector<Range> ranges = collected_from(host);
-    TRY(me == 0 ? receive_arenas(channel, mine, ranges, moment) : send_arenas(channel, mine, ranges, moment));
+    TRY(me == 0 ? receive_arenas(channel, mine, ranges, patience, moment)
+                : send_arenas(channel, mine, ranges, patience, moment));
   }
   return ok();
 }
@@ -321,11 +330,15 @@ Status SplitModel::distribute(int me, int64_t step, int64_t updates) {
   if (me == 0) ahead_ = updates - step;
   const Moment moment{step, "distribute parameters"};
   Own& mine = own(me);
+  const double patience = patience_with_master(me);
   for (auto& [host, channel] : mine.channels) {
     const std::vector<Range> ranges = held_on(host);
-    TRY(me == 0 ? send_arenas(channel, mine, ranges, moment) : receive_arenas(channel, mine, ranges, moment));
+    TRY(me == 0 ? send_arenas(channel, mine, ranges, patience, moment)
+                : receive_arenas(channel, mine, ranges, patience, moment));
   }
-  return ok();
+  // Those who have been served wait for the others.
+  const auto hosts = static_cast<int>(gang_->hosts().size());
+  return exchange_->wait_for_first(me, step, serving_seconds(hosts), plan_.spec.deadline_seconds);
 }
 
 Result<int64_t> SplitModel::agree(int me, int64_t step) {

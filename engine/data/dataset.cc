@@ -74,7 +74,8 @@ Result<Dataset> Dataset::read(const fs::path& path, const DatasetOptions& option
     set.tokens_ = std::make_unique<TokenFile>(std::move(*tokens));
   }
   if (set.size_ > std::numeric_limits<uint32_t>::max()) {
-    return Error{Code::Unimplemented, fmt::format("{}: more than 2^32 samples", path.native()), ""};
+    return Error{Code::InvalidArgument, fmt::format("{}: {} samples are more than 4294967295", path.native(), set.size_),
+                 set.tokens_ ? "a larger context makes fewer" : ""};
   }
   return set;
 }

@@ -81,24 +81,30 @@ Result<TokenFile> TokenFile::open(const std::filesystem::path& path, int64_t voc
   if (file.size_ <= 0) return damaged("no tokens");
 
   file.vocabulary_ = vocabulary > 0 ? vocabulary : file.bytes_ ? 256 : 65536;
-  int32_t largest = 0;
-  std::array<int32_t, 4096> chunk;
-  for (int64_t at = 0; at < file.size_; at += static_cast<int64_t>(chunk.size())) {
-    const auto n =
-        static_cast<size_t>(std::min<int64_t>(static_cast<int64_t>(chunk.size()), file.size_ - at));
-    file.read(at, {chunk.data(), n});
-    const int32_t here = *std::max_element(chunk.begin(), chunk.begin() + static_cast<long>(n));
-    largest = std::max(largest, here);
-    if (here < file.vocabulary_) continue;
-    const auto* found = std::find_if(chunk.data(), chunk.data() + n,
-                                     [&](int32_t token) { return token >= file.vocabulary_; });
-    return Error{Code::InvalidArgument,
-                 fmt::format("{}: token {} at position {}, and the vocabulary has {}",
-                             path.native(), *found, at + (found - chunk.data()), file.vocabulary_),
-                 ""};
-  }
+  TRY(const int32_t largest, file.largest());
   if (vocabulary == 0 && !file.bytes_) file.vocabulary_ = largest + 1;
   return file;
+}
+
+// A text that can't go beyond the vocabulary is not read: it may be larger than memory.
+Result<int32_t> TokenFile::largest() const {
+  if (bytes_ && vocabulary_ >= 256) return 255;
+  int32_t largest = 0;
+  std::array<int32_t, 4096> chunk;
+  for (int64_t at = 0; at < size_; at += static_cast<int64_t>(chunk.size())) {
+    const auto n = static_cast<size_t>(std::min<int64_t>(static_cast<int64_t>(chunk.size()), size_ - at));
+    read(at, {chunk.data(), n});
+    const int32_t here = *std::max_element(chunk.begin(), chunk.begin() + static_cast<long>(n));
+    largest = std::max(largest, here);
+    if (here < vocabulary_) continue;
+    const auto* found = std::find_if(chunk.data(), chunk.data() + n,
+                                     [&](int32_t token) { return token >= vocabulary_; });
+    return Error{Code::InvalidArgument,
+                 fmt::format("{}: token {} at position {}, and the vocabulary has {}",
+                             path_.native(), *found, at + (found - chunk.data()), vocabulary_),
+                 ""};
+  }
+  return largest;
 }
 
 int32_t TokenFile::token(int64_t at) const {

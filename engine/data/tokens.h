@@ -18,8 +18,8 @@ class TokenFile {
  public:
   static constexpr int32_t kMagic = 20240520;
 
-  // Every token is looked at: one that is not below `vocabulary` is an error that names file and
-  // position. 0: the vocabulary is what the file shows, 256 for bytes.
+  // A token that is not below `vocabulary` is an error that names file and position. 0: the vocabulary is
+  // what the file shows, 256 for bytes. Every token is looked at, but of bytes that can't be too large.
   static Result<TokenFile> open(const std::filesystem::path& path, int64_t vocabulary);
 
   int64_t size() const { return size_; }
@@ -34,6 +34,7 @@ class TokenFile {
 
  private:
   TokenFile(std::filesystem::path path, MappedFile file) : path_(std::move(path)), file_(std::move(file)) {}
+  Result<int32_t> largest() const;
   void read(int64_t begin, std::span<int32_t> out) const;
   Error changed() const;
   int32_t token(int64_t at) const;

@@ -210,6 +210,15 @@ TEST_CASE("what is missing, empty or does not fit together is named") {
   says(Dataset::open(folder.path(), {.context = 4}), {"is a folder, and the model reads tokens"});
 }
 
+TEST_CASE("text of which not every sample can have a number is refused for good, before it is read") {
+  const Scratch folder;
+  put(folder / "text.txt", "");
+  fs::resize_file(folder / "text.txt", (uint64_t{1} << 32) + 1);
+  const auto set = Dataset::open(folder / "text.txt", {.context = 1});
+  says(set, {"text.txt: 4294967296 samples are more than 4294967295"});
+  CHECK(set.error().code == Code::InvalidArgument);
+}
+
 TEST_CASE("windows of tokens, each with what follows as its target") {
   const Scratch folder;
   put(folder / "text.txt", "abcdefgh");

@@ -64,17 +64,20 @@ Status Channel::check_count(uint32_t came, size_t due, const Moment& moment) {
                      ""}));
 }
 
+int Channel::process() const { return team_->gang().participant(other_).process; }
+
+Status Channel::look(const Moment& moment) const {
+  return team_->look(moment, [this] { return process(); });
+}
+
 Error Channel::silent(Deadline deadline, const Moment& moment) const {
-  return moment.during({Code::DeadlineExceeded,
-                        fmt::format("{} did not answer for {:g} s",
-                                    team_->gang().participant_name(other_), deadline.seconds()),
-                        "look at the log of that process"});
+  return team_->missed({{process(), team_->gang().participant_name(other_)}}, deadline, moment);
 }
 
 Status Channel::send_ring(const float* values, uint32_t count, Deadline deadline,
                           const Moment& moment) {
   Ring& ring = team_->ring(me_, other_);
-  const std::function<Status()> watch = [&] { return team_->look(moment); };
+  const std::function<Status()> watch = [&] { return look(moment); };
   // Only this end changes it.
   uint32_t sent = ring.sent.value.load(std::memory_order_relaxed);
   while (count > 0) {
@@ -100,7 +103,7 @@ Status Channel::send_ring(const float* values, uint32_t count, Deadline deadline
 Status Channel::receive_ring(float* values, uint32_t count, Deadline deadline,
                              const Moment& moment) {
   Ring& ring = team_->ring(other_, me_);
-  const std::function<Status()> watch = [&] { return team_->look(moment); };
+  const std::function<Status()> watch = [&] { return look(moment); };
   uint32_t received = ring.received.value.load(std::memory_order_relaxed);
   while (count > 0) {
     TRY(const bool some, wait_for(ring.sent, team_->patience(deadline, watch),
@@ -136,7 +139,7 @@ Status Channel::move_stream(bool sending, void* data, size_t bytes, Deadline dea
     pollfd waiting{socket_.fd(), static_cast<short>(sending ? POLLOUT : POLLIN), 0};
     const int ready = ::poll(&waiting, 1, std::min(kSlice_ms, deadline.remaining_ms()));
     if (ready < 0 && errno != EINTR) return errno_error("poll", errno);
-    if (ready == 0) TRY(team_->look(moment));
+    if (ready == 0) TRY(look(moment));
   }
   return ok();
 }

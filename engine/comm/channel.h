@@ -29,6 +29,8 @@ class Channel {
   Status move_stream(bool sending, void* data, size_t bytes, Deadline deadline,
                      const Moment& moment);
   Status check_count(uint32_t came, size_t due, const Moment& moment);
+  int process() const;  // of the other one
+  Status look(const Moment& moment) const;
   Error silent(Deadline deadline, const Moment& moment) const;
 
   Team* team_;

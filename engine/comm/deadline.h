@@ -25,12 +25,12 @@ class Deadline {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(at_ - Clock::now()).count();
     return static_cast<int>(std::clamp<long>(left, 0, INT_MAX));
   }
-  // A little after this one: for who waits for others that wait by this one, so that it hears from
-  // them whom they miss before it gives up on them.
+  // How long, once it is over, others may take to say whom they miss themselves.
+  double answer_seconds() const { return std::clamp(seconds_ / 10, 0.5, 1.0); }
+  // For who waits for others that ask by this one.
   Deadline later() const {
     Deadline that = *this;
-    that.at_ += std::chrono::duration_cast<Clock::duration>(
-        std::chrono::duration<double>(std::min(1.0, seconds_ / 10)));
+    that.at_ += std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(answer_seconds()));
     return that;
   }
   Clock::time_point at() const { return at_; }

@@ -47,8 +47,10 @@ const char* to_string(Op op) {
 }
 
 Gang::Gang(int self, uint64_t key, Listener listener, std::vector<std::unique_ptr<Peer>> peers)
-    : self_(self), key_(key), peers_(std::move(peers)), listener_(std::move(listener)) {
+    : self_(self), key_(key), peers_(std::move(peers)), asking_(self, size(), key, listener), listener_(std::move(listener)) {
   for (int process = 0; process < size(); ++process) {
+    const auto at = parse_host_port(peer(process).address);
+    if (peer(process).socket && at.ok()) asking_.add(process, peer(process).socket, at->port);
     const auto host = static_cast<size_t>(peer(process).host);
     hosts_.resize(std::max(hosts_.size(), host + 1));
     hosts_[host].push_back(process);

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/comm/asking.h"
 #include "engine/comm/frame.h"
 #include "engine/comm/socket.h"
 
@@ -80,6 +81,7 @@ class Gang {
 
   // The error of one that failed, as it told it, or of those gone without a word at this moment.
   Status look(const Moment& moment) const;
+  Asking& asking() { return asking_; }
   // Tells all others why this process ends, just before it does. The first call counts.
   void fail(const Error& error);
   // Reads the rest of a Fail frame of which the header has been read.
@@ -112,6 +114,7 @@ class Gang {
   std::vector<std::unique_ptr<Peer>> peers_;
   std::vector<Participant> participants_;
   std::vector<std::vector<int>> hosts_;
+  Asking asking_;
   std::atomic<bool> failed_ = false;
 
   std::mutex mutex_;

@@ -72,12 +72,14 @@ Status Mover::wait_for_sums(uint32_t summed) {
     if (ends_) return Error{Code::Cancelled, "training ends", ""};
     return ok();
   };
-  const std::function<Status()> watch = [&]() -> Status {
-    TRY(whether_to_go_on());
-    return team_.look({step_.load(std::memory_order_relaxed), kDoing});
-  };
   TRY(wait_for_one(team_.gang().first(), whether_to_go_on));
-  for (int p = team_.first(); p < team_.first() + team_.size(); ++p) TRY(wait_for_one(p, watch));
+  for (int p = team_.first(); p < team_.first() + team_.size(); ++p) {
+    const std::function<Status()> watch = [&]() -> Status {
+      TRY(whether_to_go_on());
+      return team_.look({step_.load(std::memory_order_relaxed), kDoing}, [&] { return team_.gang().participant(p).process; });
+    };
+    TRY(wait_for_one(p, watch));
+  }
   return ok();
 }
 

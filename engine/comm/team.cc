@@ -1,5 +1,6 @@
 #include "engine/comm/team.h"
 
+#include <poll.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -14,6 +15,7 @@ namespace {
 
 // 50 us and more: longer than participants of one step differ, but for a tick; shorter than a sleep costs.
 constexpr int kSpins = 5000;
+constexpr int kAsk_ms = 20;
 
 }  // namespace
 
@@ -168,16 +170,20 @@ Status Team::pass(Barrier& barrier, std::span<const int> group, size_t slot, int
   const uint32_t epoch = own.load(std::memory_order_relaxed) + 1;
   // Only for the names of the missing; the barrier itself orders memory.
   own.store(epoch, std::memory_order_relaxed);
-  const std::function<Status()> watch = [&] { return look(moment); };
+  const std::function<int()> waited_for = [&] {
+    const std::map<int, std::string> processes = missing(group, slot, epoch).first();
+    return processes.empty() || processes.contains(gang_.self()) ? gang_.self() : processes.begin()->first;
+  };
+  const std::function<Status()> watch = [&] { return look(moment, waited_for); };
   TRY(bool passed,
       barrier.pass(static_cast<uint32_t>(group.size()), epoch, patience(deadline, watch)));
-  // Those who wait themselves know whom for, and wait a little longer.
+  // Those who wait themselves know whom for, and have time to ask.
   if (!passed && missing(group, slot, epoch).idle.empty()) {
     TRY(passed, wait_for(barrier.passed, patience(deadline.later().later(), watch),
                          [epoch](uint32_t value) { return has_come_to(value, epoch); }));
   }
   if (passed) return ok();
-  return fail(missed(group, slot, epoch, deadline, moment));
+  return fail(missed(missing(group, slot, epoch).first(), deadline, moment));
 }
 
 // Whether it waits for somebody else: for another host, or at a barrier.
@@ -194,17 +200,29 @@ Team::Missing Team::missing(std::span<const int> group, size_t slot, uint32_t ep
   Missing all;
   for (const int p : group) {
     if (has_come_to(seat(p).epochs[slot].load(std::memory_order_relaxed), epoch)) continue;
-    std::string& names = waits(p) ? all.waiting : all.idle;
+    std::string& names = (waits(p) ? all.waiting : all.idle)[gang_.participant(p).process];
     names += (names.empty() ? "" : ", ") + gang_.participant_name(p);
   }
   return all;
 }
 
-// Who waits is not to blame, if another is.
-Error Team::missed(std::span<const int> group, size_t slot, uint32_t epoch, Deadline deadline,
-                   const Moment& moment) const {
-  const Missing all = missing(group, slot, epoch);
-  const std::string& names = all.idle.empty() ? all.waiting : all.idle;
+Error Team::missed(std::map<int, std::string> processes, Deadline deadline, const Moment& moment) {
+  const Deadline answered = Deadline::after(deadline.answer_seconds());
+  const std::function<int()> first = [&] { return processes.empty() ? gang_.self() : processes.begin()->first; };
+  while (!answered.expired()) {
+    if (auto news = look(moment, first); !news.ok()) return std::move(news).error();
+    gang_.asking().ask();
+    ::poll(nullptr, 0, kAsk_ms);
+  }
+  std::map<int, std::string> silent;
+  for (const auto& [process, name] : processes) {
+    if (const auto last = gang_.asking().silent_behind(process)) silent.emplace(*last, gang_.peer(*last).name);
+  }
+  std::string names;
+  for (const auto& [process, name] : silent.empty() ? processes : silent) {
+    const auto said = processes.find(process);
+    names += (names.empty() ? "" : ", ") + (said == processes.end() ? name : said->second);
+  }
   return moment.during({Code::DeadlineExceeded,
                         fmt::format("{} did not answer for {:g} s", names, deadline.seconds()),
                         "look at the log of that process"});
@@ -217,9 +235,11 @@ std::optional<Error> Team::failed() const {
   return Error{static_cast<Code>(failure.code.load(std::memory_order_relaxed)), failure.text, ""};
 }
 
-Status Team::look(const Moment& moment) {
+Status Team::look(const Moment& moment, const std::function<int()>& waited_for) {
   if (auto error = failed()) return std::move(*error);
   if (auto news = gang_.look(moment); !news.ok()) return fail(std::move(news).error());
+  if (!waited_for || !gang_.asking().is_asked()) return ok();
+  if (const int process = waited_for(); process >= 0 && process != gang_.self()) gang_.asking().answer(process);
   return ok();
 }
 

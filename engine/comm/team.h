@@ -6,9 +6,12 @@
 // which names who was missing.
 #pragma once
 
+#include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 
 #include "engine/comm/barrier.h"
 #include "engine/comm/gang.h"
@@ -79,8 +82,12 @@ class Team {
   Patience patience(Deadline deadline, const std::function<Status()>& look) const {
     return {deadline, spins_, &look};
   }
-  // The error that ended a participant of the host, or one of another host.
-  Status look(const Moment& moment);
+  // The error that ended a participant of the host, or one of another host. `waited_for`: the process that is waited
+  // for meanwhile, told to those who ask, unless it is this one.
+  Status look(const Moment& moment, const std::function<int()>& waited_for = {});
+  // The error of a wait that is over, for these processes, as they are to be called. It asks them first: who waits
+  // itself is not named, but whom it waits for.
+  Error missed(std::map<int, std::string> processes, Deadline deadline, const Moment& moment);
   // Ends everyone with this error, or with an earlier one: that is what it returns.
   Error fail(Error error);
 
@@ -97,13 +104,12 @@ class Team {
   Status pass(Barrier& barrier, std::span<const int> group, size_t slot, int me, Deadline deadline,
               const Moment& moment);
   bool waits(int participant) const;
-  // Who has not come: names of those who wait for others themselves, and of the rest.
+  // Who has not come, by process: those who wait for others themselves, and the rest.
   struct Missing {
-    std::string idle, waiting;
+    std::map<int, std::string> idle, waiting;
+    const std::map<int, std::string>& first() const { return idle.empty() ? waiting : idle; }
   };
   Missing missing(std::span<const int> group, size_t slot, uint32_t epoch) const;
-  Error missed(std::span<const int> group, size_t slot, uint32_t epoch, Deadline deadline,
-                const Moment& moment) const;
 
   template <class T>
   T* at(size_t offset) const;

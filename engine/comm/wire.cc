@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <map>
+#include <string>
 
 namespace dtrain::engine {
 namespace {
@@ -49,8 +51,6 @@ Status Wire::run(Op op, std::span<const Transfer> sends, std::span<const Transfe
     explicit Moving(Team& of) : team(of) { team.set_moving(team.gang().first(), true); }
     ~Moving() { team.set_moving(team.gang().first(), false); }
   } const moving(team_);
-  // Others may wait for someone by this same deadline: they should get to say for whom.
-  const Deadline end = deadline.later();
   // Sized once: the parts point into it.
   flows_.resize(sends.size() + receives.size());
   size_t count = 0;
@@ -73,13 +73,13 @@ Status Wire::run(Op op, std::span<const Transfer> sends, std::span<const Transfe
       waiting.push_back({gang_.peer(flow.process).socket.fd(), events, 0});
     }
     if (waiting.empty()) return ok();
-    if (end.expired()) return missing(deadline, moment);
+    if (deadline.expired()) return missing(deadline, moment);
     const int ready =
-        ::poll(waiting.data(), waiting.size(), std::min(kPoll_ms, end.remaining_ms()));
+        ::poll(waiting.data(), waiting.size(), std::min(kPoll_ms, deadline.remaining_ms()));
     if (ready < 0 && errno != EINTR) return errno_error("poll", errno);
     // Also while much is moving: someone may be lost whom this process does not talk to.
     if (Deadline::Clock::now() - looked > std::chrono::milliseconds(kPoll_ms)) {
-      TRY(team_.look(moment));
+      TRY(look(moment));
       looked = Deadline::Clock::now();
     }
   }
@@ -151,20 +151,21 @@ Status Wire::check(const Flow& flow, const Moment& moment) {
 }
 
 Error Wire::missing(Deadline deadline, const Moment& moment) const {
-  std::vector<int> processes;
+  std::map<int, std::string> missed;
   for (const Flow& flow : flows_) {
-    if (!flow.done()) processes.push_back(flow.process);
+    if (!flow.done()) missed.emplace(flow.process, gang_.peer(flow.process).name);
   }
-  std::ranges::sort(processes);
-  const auto twice = std::ranges::unique(processes);
-  processes.erase(twice.begin(), twice.end());
-  std::string names;
-  for (const int process : processes) {
-    names += (names.empty() ? "" : ", ") + gang_.peer(process).name;
-  }
-  return moment.during({Code::DeadlineExceeded,
-                        fmt::format("{} did not answer for {:g} s", names, deadline.seconds()),
-                        "look at the log of that process"});
+  return team_.missed(std::move(missed), deadline, moment);
+}
+
+Status Wire::look(const Moment& moment) const {
+  return team_.look(moment, [this] {
+    int process = gang_.self();
+    for (const Flow& flow : flows_) {  // receives come last
+      if (!flow.done()) process = flow.process;
+    }
+    return process;
+  });
 }
 
 }  // namespace dtrain::engine

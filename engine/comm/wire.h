@@ -46,6 +46,7 @@ class Wire {
   Status receive_more(Flow& flow, const Moment& moment);
   Status check(const Flow& flow, const Moment& moment);
   Error missing(Deadline deadline, const Moment& moment) const;
+  Status look(const Moment& moment) const;
 
   Team& team_;
   Gang& gang_;

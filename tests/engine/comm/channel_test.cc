@@ -93,6 +93,31 @@ TEST_CASE("a channel names who is silent and who is out of step") {
   }
 }
 
+TEST_CASE("who waits for another one itself is not named, but that one") {
+  for (const std::vector<int>& hosts : {std::vector<int>{0, 0, 0, 0}, {0, 1, 2, 3}, {0, 0, 1, 1}}) {
+    CAPTURE(hosts[3]);
+    // Each waits for the next one, and the first of them not long.
+    const auto texts = forked({.threads = {1, 1, 1, 1}, .hosts = hosts}, [](Gang& gang) -> std::string {
+      const auto patient = Deadline::after(kPatience_seconds);
+      auto team = Team::open(gang, {.elements = 16}, patient);
+      if (!team.ok()) return team.error().message;
+      const int me = gang.first();
+      std::optional<Channel> before, after;
+      for (const auto& [to, other] : {std::pair{&before, me - 1}, std::pair{&after, me + 1}}) {
+        if (other < 0 || other >= gang.world()) continue;
+        auto channel = Channel::open(**team, me, other, patient);
+        if (!channel.ok()) return channel.error().message;
+        *to = std::move(*channel);
+      }
+      if (!after) ::raise(SIGSTOP);
+      std::vector<float> values(10);
+      const auto status = after->receive(values, before ? patient : Deadline::after(0.5), kMoment);
+      return status.ok() ? "passed" : status.error().message;
+    });
+    for (size_t i = 0; i < 3; ++i) CHECK_MESSAGE(texts[i].find("worker 3 at 127.0.0.1:") == 0, texts[i]);
+  }
+}
+
 TEST_CASE("the other end killed in the middle of a message is named at once") {
   for (const std::vector<int>& hosts : {std::vector<int>{0, 0}, std::vector<int>{0, 1}}) {
     const auto texts = forked({.threads = {1, 1}, .hosts = hosts}, [](Gang& gang) -> std::string {

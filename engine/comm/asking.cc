@@ -43,13 +43,22 @@ void Asking::ask() {
   }
 }
 
-std::optional<int> Asking::silent_behind(int process) const {
+std::vector<int> Asking::silent_behind(int process) const {
   for (size_t steps = 0; steps < others_.size(); ++steps) {
+    if (process == anyone()) return silent();
     const int next = others_[static_cast<size_t>(process)].waits_for;
-    if (next < 0) return process;
+    if (next < 0) return {process};
     process = next;
   }
-  return std::nullopt;
+  return {};
+}
+
+std::vector<int> Asking::silent() const {
+  std::vector<int> silent;
+  for (int process = 0; process < anyone(); ++process) {
+    if (process != self_ && others_[static_cast<size_t>(process)].waits_for < 0) silent.push_back(process);
+  }
+  return silent;
 }
 
 bool Asking::is_asked() {
@@ -80,7 +89,7 @@ void Asking::hear() {
     if (got != sizeof(datagram) || datagram.key != key_ || datagram.from >= others_.size()) continue;
     Other& from = others_[datagram.from];
     if (datagram.what == What::Question) from.asks = true;
-    if (datagram.what == What::Answer && datagram.waits_for < others_.size()) {
+    if (datagram.what == What::Answer && datagram.waits_for <= others_.size()) {
       from.waits_for = static_cast<int>(datagram.waits_for);
     }
   }

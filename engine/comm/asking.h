@@ -8,7 +8,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "engine/comm/socket.h"
@@ -27,12 +26,15 @@ class Asking {
   // Asks those who have not answered.
   void ask();
   // Whom it comes down to that `process` is missed: itself, or at the end of those who wait; nobody of a circle.
-  std::optional<int> silent_behind(int process) const;
+  std::vector<int> silent_behind(int process) const;
+  // All others that have not answered.
+  std::vector<int> silent() const;
 
   // Takes in what has come. Whether somebody has asked, and has no answer.
   bool is_asked();
-  // That this one waits for `process`.
+  // That this one waits for `process`, or for anyone().
   void answer(int process);
+  int anyone() const { return static_cast<int>(others_.size()); }
 
  private:
   struct Other {

@@ -208,21 +208,25 @@ Team::Missing Team::missing(std::span<const int> group, size_t slot, uint32_t ep
 
 Error Team::missed(std::map<int, std::string> processes, Deadline deadline, const Moment& moment) {
   const Deadline answered = Deadline::after(deadline.answer_seconds());
-  const std::function<int()> first = [&] { return processes.empty() ? gang_.self() : processes.begin()->first; };
+  const std::function<int()> first = [&] { return processes.empty() ? gang_.asking().anyone() : processes.begin()->first; };
   while (!answered.expired()) {
     if (auto news = look(moment, first); !news.ok()) return std::move(news).error();
     gang_.asking().ask();
     ::poll(nullptr, 0, kAsk_ms);
   }
-  std::map<int, std::string> silent;
+  std::vector<int> silent = processes.empty() ? gang_.asking().silent() : std::vector<int>{};
   for (const auto& [process, name] : processes) {
-    if (const auto last = gang_.asking().silent_behind(process)) silent.emplace(*last, gang_.peer(*last).name);
+    const std::vector<int> behind = gang_.asking().silent_behind(process);
+    silent.insert(silent.end(), behind.begin(), behind.end());
+  }
+  std::map<int, std::string> named = silent.empty() ? processes : std::map<int, std::string>();
+  for (const int process : silent) {
+    const auto said = processes.find(process);
+    named.emplace(process, said == processes.end() ? gang_.peer(process).name : said->second);
   }
   std::string names;
-  for (const auto& [process, name] : silent.empty() ? processes : silent) {
-    const auto said = processes.find(process);
-    names += (names.empty() ? "" : ", ") + (said == processes.end() ? name : said->second);
-  }
+  for (const auto& [process, name] : named) names += (names.empty() ? "" : ", ") + name;
+  if (names.empty()) names = "others";
   return moment.during({Code::DeadlineExceeded,
                         fmt::format("{} did not answer for {:g} s", names, deadline.seconds()),
                         "look at the log of that process"});

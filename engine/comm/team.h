@@ -85,8 +85,8 @@ class Team {
   // The error that ended a participant of the host, or one of another host. `waited_for`: the process that is waited
   // for meanwhile, told to those who ask, unless it is this one.
   Status look(const Moment& moment, const std::function<int()>& waited_for = {});
-  // The error of a wait that is over, for these processes, as they are to be called. It asks them first: who waits
-  // itself is not named, but whom it waits for.
+  // The error of a wait that is over, for these processes, as they are to be called, or for any. It asks them first:
+  // who waits itself is not named, but whom it waits for.
   Error missed(std::map<int, std::string> processes, Deadline deadline, const Moment& moment);
   // Ends everyone with this error, or with an earlier one: that is what it returns.
   Error fail(Error error);

@@ -156,11 +156,14 @@ std::function<Status()> DeviceUpdater::watch(int me, int64_t step, const char* d
 }
 
 Status DeviceUpdater::look(int me, const Moment& moment, const Deadline& until) {
-  TRY(team_->look(moment));
+  TRY(team_->look(moment, [this] { return gang_->asking().anyone(); }));
   TRY(rank(me).links_status());
   if (!until.expired()) return ok();
-  return moment.during({Code::DeadlineExceeded, fmt::format("GPUs did not answer for {} s", until.seconds()),
-                        "NCCL_DEBUG=INFO says what NCCL waits for"});
+  Error error = gang_->size() > 1
+                    ? team_->missed({}, until, moment)
+                    : moment.during({Code::DeadlineExceeded, fmt::format("GPUs did not answer for {:g} s", until.seconds()), ""});
+  error.hint = "NCCL_DEBUG=INFO says what NCCL waits for";
+  return error;
 }
 
 // What is on its way would keep the GPU waiting for ever. The others are told why before they see that it is gone.

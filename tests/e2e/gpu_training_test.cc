@@ -120,3 +120,16 @@ TEST_CASE("a process that is killed in the middle of what GPUs sum starts the ga
   CHECK_MESSAGE(output.all().find("resumed_at_step=") != std::string::npos, output.all());
   CHECK(cluster.model_of("2") == undisturbed);
 }
+
+TEST_CASE("a process that stops while GPUs sum is named by the others") {
+  GpuCluster cluster;
+  auto train = cluster.start_training(
+      {"engine.distributed={worker: 3}", "engine.epochs=10000", "engine.deadline=2s", "restart={limit: 0}", "stop-grace=1s"});
+  train->wait_for("epoch=2 ");
+  const Json replicas = facts(cluster.run({"status", "1", "--json"}))["replicas"];
+  ::kill(with_id(replicas, "1.worker.1")["pid"].get<pid_t>(), SIGSTOP);
+  const Output output = train->wait(kLong);
+  CHECK_MESSAGE(output.all().find("dtrain-engine: worker 1 at ") != std::string::npos, output.all());
+  CHECK_MESSAGE(output.all().find(" did not answer for 2 s in step ") != std::string::npos, output.all());
+  for (const char* other : {"worker 0 at ", "worker 2 at "}) CHECK_MESSAGE(output.all().find(other) == std::string::npos, output.all());
+}

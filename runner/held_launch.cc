@@ -91,7 +91,7 @@ void HeldLaunch::add_replicas(const std::vector<ReplicaId>& ids) {
 void HeldLaunch::prepare(const pb::Launch& message, const std::vector<ReplicaId>& replicas) {
   add_replicas(replicas);
   streaming_ = true;  // it came over the stream that is open
-  for (const auto& replica : replicas_) replica->resume(0);
+  for (const auto& replica : replicas_) replica->resume({});
   for (const pb::SeatInfo& seat : message.gang()) {
     const auto id = parse_replica_id(seat.replica());
     if (!id.ok() || find(*id) == nullptr) continue;
@@ -396,7 +396,7 @@ void HeldLaunch::resume(const std::map<ReplicaId, uint64_t>& durable) {
   for (const auto& replica : replicas_) {
     replica->repeat(context_.outbox);
     const auto found = durable.find(replica->id());
-    replica->resume(found == durable.end() ? 0 : found->second);
+    replica->resume(found == durable.end() ? std::nullopt : std::optional(found->second));
     settle(*replica);
   }
 }

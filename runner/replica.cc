@@ -66,9 +66,9 @@ void Replica::release(std::string left_behind, Outbox& outbox) {
   report_released(outbox);
 }
 
-void Replica::resume(uint64_t offset) {
+void Replica::resume(std::optional<uint64_t> offset) {
   pause();
-  acked_offset_ = std::max(acked_offset_, offset);
+  acked_offset_ = offset.value_or(acked_offset_);
   sent_offset_ = acked_offset_;
   reader_ = std::make_unique<SpoolReader>(spools_, id_, acked_offset_);
 }

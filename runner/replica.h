@@ -53,8 +53,9 @@ class Replica {
   void repeat(Outbox& outbox) const;
   void release(std::string left_behind, Outbox& outbox);
 
-  // The daemon has everything below `offset`: send from there.
-  void resume(uint64_t offset);
+  // The daemon has everything below `offset`: send from there. It may be less than it acknowledged: its copy
+  // was damaged or deleted since. Without it: from what was acknowledged on.
+  void resume(std::optional<uint64_t> offset);
   // No stream: what was sent counts as not sent.
   void pause();
   // Sends at most one message of output. True: there may be more.

@@ -79,6 +79,18 @@ TEST_CASE("the daemon is killed: what is written meanwhile is not lost, nothing 
   CHECK(says(gated.logs->wait(), "afterwards"));
 }
 
+TEST_CASE("a log that is lost while its replica runs is made good from what the host still has") {
+  Cluster cluster;
+  Gated gated(cluster);
+  gated.logs.reset();
+  kill_only(cluster.processes("daemon run"));
+  CHECK(cluster.run({"status"}).code == 0);   // the runner knows by then that its log is safe
+  kill_only(cluster.processes("daemon run"));
+  REQUIRE(fs::remove(cluster.home() / "logs/1.journal"));
+  gated.open("after the loss");
+  check_undisturbed(cluster, "after the loss");
+}
+
 TEST_CASE("the daemon is killed and nobody types a command: the runner starts another") {
   Cluster cluster;
   Gated gated(cluster);

@@ -93,6 +93,39 @@ TEST_CASE("what the daemon has of an earlier stream makes room for the rest") {
   CHECK(ended.replica.drained());
 }
 
+TEST_CASE("a daemon that has lost what it acknowledged gets what is left of it, and is told of the rest") {
+  Ended ended("0123456789", 10);
+  ended.pump();
+  REQUIRE(ended.replica.acknowledge(10));
+  SUBCASE("it is in the spool still") {
+    ended.replica.resume(4);
+    ended.pump();
+    REQUIRE(ended.recorder.logs.size() == 2);
+    CHECK(ended.recorder.logs[1].offset() == 4);
+    CHECK(ended.recorder.logs[1].data() == "456789");
+  }
+  SUBCASE("it is nowhere any more") {
+    std::filesystem::remove(ended.directory.spool(kReplica, 1));
+    ended.replica.resume(4);
+    ended.pump();
+    REQUIRE(ended.recorder.logs.size() == 2);
+    CHECK(ended.recorder.logs[1].offset() == 10);
+    CHECK(ended.recorder.logs[1].dropped_bytes() == 6);
+  }
+  CHECK(ended.replica.acknowledge(10));
+  CHECK(ended.replica.drained());
+}
+
+TEST_CASE("a daemon that does not know a replica any more gets nothing twice") {
+  Ended ended("0123456789", 10);
+  ended.pump();
+  REQUIRE(ended.replica.acknowledge(10));
+  ended.replica.resume({});
+  ended.pump();
+  CHECK(ended.recorder.logs.size() == 1);
+  CHECK(ended.replica.drained());
+}
+
 TEST_CASE("a name that is not UTF-8 leaves the messages that repeat it readable") {
   Ended ended("", 0);
   ReplicaExit exit;

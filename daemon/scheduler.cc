@@ -39,6 +39,22 @@ Status make_output_dir(const Experiment& experiment, const std::filesystem::path
   return ok();
 }
 
+// The highest number that something lies here for. The database may be younger: made anew after somebody moved
+// it away, or restored from a backup.
+Result<uint32_t> last_number(const Home& home) {
+  uint32_t last = 0;
+  for (const auto& folder : {home.outputs(), home.logs()}) {
+    std::error_code failed;
+    std::filesystem::directory_iterator item(folder, failed);
+    for (; !failed && item != std::filesystem::directory_iterator(); item.increment(failed)) {
+      const auto id = parse_experiment_id(item->path().stem().native());
+      if (id.ok()) last = std::max(last, id->number);
+    }
+    if (failed) return errno_error(fmt::format("list {}", folder.string()), failed.value());
+  }
+  return last;
+}
+
 }  // namespace
 
 Scheduler::Scheduler(boost::asio::io_context& loop, const Home& home, Store& store, Logs& logs,
@@ -59,6 +75,8 @@ Scheduler::Scheduler(boost::asio::io_context& loop, const Home& home, Store& sto
       noted_(loop) {}
 
 Status Scheduler::load() {
+  TRY(const uint32_t last_given, last_number(home_));
+  TRY(store_.leave_out_numbers(last_given));
   TRY(const auto submissions, store_.open_submissions());
   TRY(const Store::NotedTime noted, store_.noted_time());
   const TimeMs now = boottime_ms();

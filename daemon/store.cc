@@ -132,6 +132,19 @@ Result<bool> Store::has_submission(const std::string& submission_id) {
   return select.bind_text(submission_id).step();
 }
 
+Status Store::leave_out_numbers(uint32_t last) {
+  Transaction transaction(database_);
+  TRY(transaction.begin());
+  Statement given(database_, "select coalesce(max(seq), 0) from sqlite_sequence where name = 'submission'");
+  TRY(given.step());
+  if (given.integer(0) >= last) return ok();
+  given.reset();
+  TRY(database_.execute("delete from sqlite_sequence where name = 'submission'"));
+  Statement next(database_, "insert into sqlite_sequence (name, seq) values ('submission', ?)");
+  TRY(next.bind(last).step());
+  return transaction.commit();
+}
+
 Status Store::commit(const std::vector<StoredExperiment>& experiments,
                      const std::vector<pb::StateEvent>& events) {
   if (experiments.empty() && events.empty()) return ok();

@@ -42,6 +42,8 @@ class Store {
   Result<Added> add_submission(const Submission& submission, const SubmissionExtras& extras);
 
   Result<bool> has_submission(const std::string& submission_id);
+  // Numbers up to `last` are given to no submission from now on.
+  Status leave_out_numbers(uint32_t last);
 
   // One transaction: the facts of some experiments and the events people see. A member that was never
   // committed has no row: it is as submitted.

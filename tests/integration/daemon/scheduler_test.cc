@@ -318,6 +318,20 @@ uint64_t told_end(OneDaemon& daemon) {
   return summary_of(*known, kOne, daemon.scheduler.model(), boottime_ms()).finished_unix_ms();
 }
 
+TEST_CASE("a database that is younger than what lies beside it gives none of those numbers again") {
+  test::TemporaryFolder folder;
+  const Home home = home_below(folder.path());
+  { run_to_end(*std::make_unique<OneDaemon>(home)); }
+  for (const char* suffix : {"", "-wal", "-shm"}) std::filesystem::remove(home.database().native() + suffix);
+  SUBCASE("an OUTPUT_DIR") { std::filesystem::remove_all(home.logs() / "1.journal"); }
+  SUBCASE("a journal") { std::filesystem::remove_all(home.outputs() / "1"); }
+  for (const uint32_t number : {2u, 3u}) {
+    OneDaemon next(home);
+    next.scheduler.handle(HostConnected{a_host(), {}});
+    CHECK(next.submit(fmt::format("{}", number))->number() == number);
+  }
+}
+
 TEST_CASE("an exit is the experiment's end once nothing follows") {
   test::TemporaryFolder folder;
   OneDaemon daemon(home_below(folder.path()));

@@ -16,6 +16,7 @@ namespace {
 // A runner speaks up this often within the time after which it is taken for hung. Turns are counted, and
 // not the clock read: whatever stops this daemon for a while stops its turns too.
 constexpr int kQuietTurnsMax = 6;
+constexpr auto kRefusedTime = std::chrono::seconds(1);
 
 Status check_version(const pb::Hello& hello) {
   if (hello.protocol() == kProtocol) return ok();
@@ -150,7 +151,7 @@ Status RunnerApi::on_hello(const std::shared_ptr<Stream>& stream, HostId& host,
     await_no_more(host);
     std::exchange(slot.stream, nullptr)->finish({grpc::StatusCode::ABORTED, "the host connected anew"});
   }
-  slot = {stream, hello, 0};
+  slot = {stream, hello};
   stream->send(std::move(welcome));
   if (monitored_.experiments_size() > 0) {
     pb::ToRunner message;
@@ -199,18 +200,26 @@ void RunnerApi::on_log(const std::shared_ptr<Stream>& stream, const pb::LogData&
   });
   if (connected == connected_.end()) return;
   const LogKey key{log.replica(), log.attempt()};
+  if (connected->second.refused.contains(key)) return;
   log_source_[key] = connected->first;
   const auto status = logs_->append(replica->experiment.number, log);
-  if (!status.ok()) {
-    // The runner redials and resumes at what is durable.
-    stream->finish(to_grpc(status.error()));
-    return;
-  }
+  if (!status.ok()) return refuse(key, status.error(), connected->second);
   const bool measured = !experiment->second.spec().metrics.empty() && !experiment->second.over;
   if (measured) metrics_->take(experiment->second, *replica, log);
   // A repeat of what became durable while the runner was away: no later sync would say so.
   const uint64_t durable = logs_->durable_offset(replica->experiment.number, key);
   if (durable >= end) log_durable(key, durable);
+}
+
+// The runner dials again and resumes at what is durable; but not at once, or what else the host has to say would
+// never come as long as one journal takes nothing.
+void RunnerApi::refuse(const LogKey& key, const Error& why, Connected& connected) {
+  connected.refused.insert(key);
+  if (connected.refused.size() > 1) return;
+  auto end = std::make_shared<boost::asio::steady_timer>(loop_, kRefusedTime);
+  end->async_wait([end, why, stream = std::weak_ptr(connected.stream)](boost::system::error_code) {
+    if (const auto live = stream.lock()) live->finish(to_grpc(why));
+  });
 }
 
 void RunnerApi::log_durable(const LogKey& key, uint64_t offset) {

@@ -74,6 +74,7 @@ class RunnerApi : public pb::Runner::CallbackService, public RunnerOutbox {
     std::shared_ptr<Stream> stream;
     pb::Hello hello;
     int quiet_turns = 0;   // of the watch, since it said something
+    std::set<LogKey> refused = {};   // whose output could not be taken: the stream is about to end for it
   };
   struct Dialled {
     std::string boot_id;
@@ -99,6 +100,7 @@ class RunnerApi : public pb::Runner::CallbackService, public RunnerOutbox {
   Status on_hello(const std::shared_ptr<Stream>& stream, HostId& host, const pb::Hello& hello);
   Status on_fact(const HostId& host, const pb::FromRunner& message);
   void on_log(const std::shared_ptr<Stream>& stream, const pb::LogData& log);
+  void refuse(const LogKey& key, const Error& why, Connected& connected);
 
   boost::asio::io_context& loop_;
   Blobs& blobs_;

@@ -40,6 +40,29 @@ TEST_CASE("output that comes again after it became durable is acknowledged again
   CHECK(runner.last(pb::ToRunner::kLogAck)->log_ack().offset() == 6);
 }
 
+TEST_CASE("a journal that takes nothing holds up no other output of its host") {
+  test::TemporaryFolder folder;
+  ServedDaemon daemon(home_below(folder.path()));
+  const std::filesystem::path journal = daemon.logs.path(1);
+  std::filesystem::create_directory(journal);
+  {
+    FakeRunner runner(daemon);
+    for (const char* id : {"a", "b"}) REQUIRE(daemon.scheduler.submit(a_submission(id), {}).ok());
+    runner.say(output("1.train", "hello\n"));
+    runner.say(output("1.train", "and more\n"));
+    runner.say(output("2.train", "hello\n"));
+    daemon.until([&] { return runner.ended() || runner.last(pb::ToRunner::kLogAck) != nullptr; });
+    REQUIRE(!runner.ended());
+    CHECK(runner.last(pb::ToRunner::kLogAck)->log_ack().replica() == "2.train");
+    daemon.until([&] { return runner.ended(); });
+  }
+  std::filesystem::remove(journal);
+  FakeRunner runner(daemon);
+  runner.say(output("1.train", "hello\n"));
+  daemon.until([&] { return runner.last(pb::ToRunner::kLogAck) != nullptr; });
+  CHECK(runner.last(pb::ToRunner::kLogAck)->log_ack().replica() == "1.train");
+}
+
 TEST_CASE("a runner that says nothing any more is given up") {
   test::TemporaryFolder folder;
   ServedDaemon daemon(home_below(folder.path()), std::chrono::milliseconds(60));

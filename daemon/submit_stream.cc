@@ -68,7 +68,7 @@ class SubmitStream final : public BidiStream<pb::SubmitRequest, pb::SubmitReply>
         if (pack_->has(name) || blobs_.has(name)) continue;
         return Error{Code::InvalidArgument, "a file of the snapshot did not come: " + to_hex(name), ""};
       }
-      return accept();
+      return ask_for_missing();
     }
     if (!pack_->has(root_)) return Error{Code::InvalidArgument, "the manifest did not come", ""};
     have_manifest_ = true;
@@ -79,12 +79,17 @@ class SubmitStream final : public BidiStream<pb::SubmitRequest, pb::SubmitReply>
     TRY(const std::string bytes, pack_->has(root_) ? pack_->read(root_, kManifestBytesMax)
                                                    : blobs_.read(root_, kManifestBytesMax));
     TRY(const pb::Manifest manifest, parse_manifest(bytes));
-    std::vector<Sha256> names;
     for (const auto& entry : manifest.entry()) {
       if (entry.kind() != pb::Entry::FILE) continue;
-      TRY(names.emplace_back(), sha256_from_bytes(entry.sha256()));
+      TRY(files_.emplace_back(), sha256_from_bytes(entry.sha256()));
     }
-    asked_ = blobs_.missing(names);
+    return ask_for_missing();
+  }
+
+  // Again once they came: what was here by then may have been found damaged meanwhile.
+  Status ask_for_missing() {
+    asked_ = blobs_.missing(files_);
+    std::erase_if(asked_, [this](const Sha256& name) { return pack_->has(name); });
     if (asked_.empty()) return accept();
     ask_for(asked_);
     return ok();
@@ -124,7 +129,8 @@ class SubmitStream final : public BidiStream<pb::SubmitRequest, pb::SubmitReply>
   SubmissionExtras extras_;
   Sha256 root_{};
   bool have_manifest_ = false;
-  std::vector<Sha256> asked_;   // files
+  std::vector<Sha256> files_;   // of the manifest
+  std::vector<Sha256> asked_;   // of them
   std::unique_ptr<PackWriter> pack_;
 };
 

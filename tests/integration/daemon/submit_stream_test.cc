@@ -1,6 +1,7 @@
 #include "daemon/submit_stream.h"
 
 #include <fstream>
+#include <map>
 
 #include "daemon/blob_sweep.h"
 #include "schema/manifest.h"
@@ -9,25 +10,31 @@
 namespace dtrain::daemon {
 namespace {
 
-// A manifest of one empty file called `name`.
-std::string manifest_of_one(const std::string& name) {
-  const std::string file = to_bytes(sha256(""));
-  ManifestEntry entry;
-  entry.path = name;
-  entry.mode = 0644;
-  entry.sha256 = file;
+using Files = std::map<std::string, std::string>;   // name -> bytes
+
+std::string manifest_of(const Files& files) {
   std::string manifest;
-  append_entry(manifest, entry);
+  for (const auto& [name, bytes] : files) {
+    const std::string hash = to_bytes(sha256(bytes));
+    ManifestEntry entry;
+    entry.path = name;
+    entry.mode = 0644;
+    entry.size = bytes.size();
+    entry.sha256 = hash;
+    append_entry(manifest, entry);
+  }
   return manifest;
 }
 
-// Submits a project of one empty file, as the CLI does.
+// Submits a project as the CLI does.
 class Submitter : public grpc::ClientBidiReactor<pb::SubmitRequest, pb::SubmitReply> {
  public:
-  Submitter(ServedDaemon& daemon, const std::string& file_name)
-      : daemon_(daemon),
-        stub_(pb::Client::NewStub(daemon.channel)),
-        manifest_(manifest_of_one(file_name)) {
+  // Of one empty file.
+  Submitter(ServedDaemon& daemon, const std::string& file_name) : Submitter(daemon, Files{{file_name, ""}}) {}
+  Submitter(ServedDaemon& daemon, const Files& files)
+      : daemon_(daemon), stub_(pb::Client::NewStub(daemon.channel)), manifest_(manifest_of(files)) {
+    blobs_[to_bytes(root())] = manifest_;
+    for (const auto& [name, bytes] : files) blobs_[to_bytes(sha256(bytes))] = bytes;
     pb::SubmitRequest request;
     header_ = request.mutable_header();
     header_->set_submission_id(std::string(32, 'a'));
@@ -56,6 +63,7 @@ class Submitter : public grpc::ClientBidiReactor<pb::SubmitRequest, pb::SubmitRe
   Sha256 root() const { return sha256(manifest_); }
   size_t blobs_asked_for() const { return asked_; }
   const pb::Accepted& accepted() const { return accepted_; }
+  std::function<void(const std::string& name)> on_asked = [](const std::string&) {};
 
  private:
   void OnReadDone(bool good) override {
@@ -85,7 +93,8 @@ class Submitter : public grpc::ClientBidiReactor<pb::SubmitRequest, pb::SubmitRe
   void answer(const pb::MissingBlobs& missing) {
     for (const std::string& name : missing.sha256()) {
       ++asked_;
-      const std::string bytes = name == to_bytes(root()) ? manifest_ : "";
+      on_asked(name);
+      const std::string& bytes = blobs_.at(name);
       BlobEncoder encoder;
       const auto encoded = encoder.encode(bytes, [&](std::string_view part, bool last) -> Status {
         pb::SubmitRequest request;
@@ -112,6 +121,7 @@ class Submitter : public grpc::ClientBidiReactor<pb::SubmitRequest, pb::SubmitRe
   std::unique_ptr<pb::Client::Stub> stub_;
   grpc::ClientContext context_;
   const std::string manifest_;
+  std::map<std::string, std::string> blobs_;   // by SHA-256
   pb::SubmitHeader* header_;
   std::deque<pb::SubmitRequest> waiting_;   // the first is being written
   pb::SubmitReply in_;
@@ -172,6 +182,22 @@ TEST_CASE("a manifest that was damaged since is asked for again") {
   CHECK(again.run().ok());
   CHECK(again.blobs_asked_for() == 1);
   CHECK(daemon.blobs->read(root, 1 << 20).ok());
+}
+
+TEST_CASE("a file that is found damaged while the others come is asked for, too") {
+  test::TemporaryFolder folder;
+  ServedDaemon daemon(home_below(folder.path()));
+  daemon.scheduler.handle(HostConnected{a_host(), {}});
+  REQUIRE(Submitter(daemon, Files{{"old", "old"}}).run().ok());
+  Submitter both(daemon, Files{{"new", "new"}, {"old", "old"}});
+  both.header().set_submission_id(std::string(32, 'b'));
+  both.on_asked = [&](const std::string& name) {
+    if (name == to_bytes(sha256("new"))) (void)daemon.blobs->forget(sha256("old"));
+  };
+  CHECK(both.run().ok());
+  CHECK(both.accepted().number() == 2);
+  CHECK(both.blobs_asked_for() == 3);
+  CHECK(daemon.blobs->has(sha256("old")));
 }
 
 TEST_CASE("what no host could take is refused before anything is sent") {

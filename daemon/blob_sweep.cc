@@ -123,7 +123,7 @@ Status BlobSweep::copy_some() {
   const ssize_t n = ::pread(from_.get(), part.data(), part.size(),
                             static_cast<off_t>(at.offset + copied_bytes_));
   if (n < 0 && errno == EINTR) return ok();
-  if (n < 0) return errno_error("read a pack", errno);
+  if (n < 0) return leave_pack(errno_error("read it", errno));
   if (n == 0) return leave_pack({Code::DataLoss, "it is shorter than its table says", ""});
   copied_bytes_ += static_cast<uint64_t>(n);
   const bool last = copied_bytes_ == at.stored_bytes;

@@ -82,10 +82,11 @@ Store::Store(Database database) : database_(std::move(database)) {}
 
 Result<std::unique_ptr<Store>> Store::open(const std::filesystem::path& path) {
   TRY(Database database, Database::open(path));
+  int64_t format = 0;
   {
     Statement version(database, "pragma user_version");
     TRY(const bool row, version.step());
-    const int64_t format = row ? version.integer(0) : 0;
+    if (row) format = version.integer(0);
     if (format > kFormat) {
       return Error{Code::FailedPrecondition,
                    fmt::format("{} was written by a newer dtrain (format {}, this one reads {})",
@@ -94,7 +95,8 @@ Result<std::unique_ptr<Store>> Store::open(const std::filesystem::path& path) {
     }
   }
   TRY(database.execute(kTables));
-  TRY(database.execute(fmt::format("pragma user_version={}", kFormat).c_str()));
+  // A full disk would not take even the same number.
+  if (format != kFormat) TRY(database.execute(fmt::format("pragma user_version={}", kFormat).c_str()));
   return std::unique_ptr<Store>(new Store(std::move(database)));
 }
 

@@ -4,6 +4,7 @@
 
 #include <fstream>
 #include <mutex>
+#include <optional>
 
 #include "daemon/summary.h"
 #include "schema/clock.h"
@@ -157,6 +158,22 @@ TEST_CASE("a full disk keeps no stop of what a person kills, and nothing else go
   CHECK(daemon.scheduler.is_over(kOne));
   CHECK(daemon.outbox.count(pb::ToRunner::kForget) == 1);
   CHECK(daemon.outbox.count(pb::ToRunner::kStop) == 2);   // none is repeated
+}
+
+TEST_CASE("a daemon begins though the disk takes nothing, and goes on once it does") {
+  test::TemporaryFolder folder;
+  const Home home = home_below(folder.path());
+  const OneDaemon killed(home);   // its write-ahead log stays, as a kill leaves it
+  REQUIRE(killed.store->add_submission(a_submission("a"), {}).ok());
+  std::optional<FullDisk> full(std::filesystem::file_size(home.database().native() + "-wal"));
+  OneDaemon next(home);
+  CHECK(next.scheduler.model().live.contains(kOne));
+  next.scheduler.handle(HostConnected{a_host(), {}});
+  next.turn();
+  CHECK(!next.scheduler.trouble().empty());
+  full.reset();
+  next.until([&] { return next.outbox.count(pb::ToRunner::kLaunch) == 1; });
+  CHECK(next.scheduler.trouble().empty());
 }
 
 TEST_CASE("a stop is not sent before the start that it follows") {

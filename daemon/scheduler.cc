@@ -16,6 +16,7 @@
 #include "daemon/submission_size.h"
 #include "schema/clock.h"
 #include "schema/expand.h"
+#include "schema/quote.h"
 #include "schema/spread.h"
 #include "schema/version.h"
 
@@ -270,7 +271,7 @@ std::string Scheduler::trouble() const {
   const std::string& why = trouble_.empty() ? logs_.trouble() : trouble_;
   if (why.empty()) return "";
   return fmt::format("the daemon can't write: {}; what it decides waits for that, and goes on by "
-                     "itself", why);
+                     "itself", as_utf8(why));
 }
 
 // With the facts of an experiment that is over go the metrics it said last.
@@ -414,8 +415,8 @@ void Scheduler::send(const Send& what) {
 }
 
 void Scheduler::send_launch(const SendLaunch& launch) {
-  const auto failed = [&](std::string why, bool ours) {
-    handle(LaunchFailed{launch.host, launch.experiment, launch.attempt, std::move(why), 0, ours});
+  const auto failed = [&](const std::string& why, bool ours) {
+    handle(LaunchFailed{launch.host, launch.experiment, launch.attempt, as_utf8(why), 0, ours});
   };
   const auto found = model_.experiments.find(launch.experiment);
   INVARIANT(found != model_.experiments.end(), "only a live experiment is launched");

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <mutex>
 #include <optional>
@@ -268,6 +269,25 @@ TEST_CASE("what a message that can't be made decides is committed too") {
   CHECK(daemon.outbox.count(pb::ToRunner::kLaunch) == 0);
   CHECK(experiment.start_failures == 1);
   CHECK(daemon.row(kOne).start_failures() == 1);
+}
+
+TEST_CASE("a home whose name is not UTF-8 leaves what is said of it readable") {
+  test::TemporaryFolder folder;
+  OneDaemon daemon(home_below(folder / "caf\xe9"));
+  daemon.scheduler.handle(HostConnected{a_host(), {}});
+  REQUIRE(daemon.submit("a").ok());
+  const auto output = daemon.scheduler.output_dir(kOne);
+  std::filesystem::remove_all(output);
+  std::ofstream(output) << "a file";
+  daemon.turn();
+  const auto events = daemon.store->events(1);
+  REQUIRE(events.ok());
+  const auto says = [](const std::string& text) { return text.find("caf\\xe9") != std::string::npos; };
+  CHECK(std::any_of(events->begin(), events->end(), [&](const auto& event) { return says(event.reason()); }));
+  const FullDisk full;
+  daemon.scheduler.handle(KillWanted{kOne, false});
+  daemon.turn();
+  CHECK(says(daemon.scheduler.trouble()));
 }
 
 TEST_CASE("a repeated submission is answered, whatever became of the hosts since") {

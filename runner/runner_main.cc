@@ -29,9 +29,9 @@ namespace {
 // Random, because containers and network namespaces share host names and boot ids.
 Result<std::string> host_id(const fs::path& home) {
   const fs::path path = home / "host-id";
-  if (auto text = read_small_file(path)) {
-    if (text->size() >= kRandomIdDigits) return text->substr(0, kRandomIdDigits);
-  }
+  // What runs here belongs to the host of that name: another name would have it stopped.
+  TRY(const auto text, read_file(path));
+  if (text && text->size() >= kRandomIdDigits) return text->substr(0, kRandomIdDigits);
   TRY(const std::string id, random_id());
   TRY(replace_file(path, id + "\n"));
   return id;

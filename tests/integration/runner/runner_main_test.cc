@@ -344,6 +344,19 @@ TEST_CASE("a runner that can't have the descriptors to begin with says so, and d
   }
 }
 
+TEST_CASE("a runner that can't read which host it is on does not become another") {
+  TemporaryFolder folder;
+  FakeDaemon daemon(folder.path / "socket");
+  const fs::path id = folder.path / "home/host-id";
+  fs::create_directory(folder.path / "home");
+  fs::create_symlink(id, id);
+  RunnerProcess runner(folder.path);
+  const int status = runner.end(0);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 1);
+  CHECK(fs::is_symlink(id));
+}
+
 TEST_CASE("a second runner of the same home is refused") {
   TemporaryFolder folder;
   FakeDaemon daemon(folder.path / "socket");

@@ -9,8 +9,16 @@ namespace dtrain::daemon {
 
 namespace {
 
-// Past this many members their ids are not listed one by one.
+// Past this many members, or ids of them, the others' are not listed: they go into one message.
 constexpr size_t kListedMembersMax = 1'000;
+constexpr size_t kListedIdsMax = 20'000;
+
+size_t listed_members(const Submission& submission) {
+  int replicas = submission.spec.replica_count();
+  for (const Spec& shape : submission.shapes) replicas = std::max(replicas, shape.replica_count());
+  const size_t ids_of_one = static_cast<size_t>(replicas) + 2;   // itself, and its build
+  return std::clamp<size_t>(kListedIdsMax / ids_of_one, 1, kListedMembersMax);
+}
 
 Experiment as_submitted(const Scheduler::Known& known, const ExperimentId& id) {
   Experiment experiment;
@@ -102,7 +110,7 @@ std::vector<std::string> watched_ids(const Scheduler::Known& known, const IdPatt
     add(pattern.experiment);
   } else {
     if (known.submission->has_shared()) add({number, 0});
-    const uint64_t first = members > kListedMembersMax ? members - kListedMembersMax + 1 : 1;
+    const uint64_t first = members - std::min<uint64_t>(members, listed_members(*known.submission)) + 1;
     for (uint64_t member = first; member <= members; ++member) {
       add({number, static_cast<uint32_t>(member)});
     }

@@ -1,5 +1,7 @@
 #include "daemon/watch_stream.h"
 
+#include <algorithm>
+
 #include "tests/integration/daemon/served_daemon.h"
 #include "tests/support/skipped.h"
 
@@ -96,6 +98,28 @@ TEST_CASE("a watch ends once the end is on disk, and has shown it") {
   CHECK(watcher.trouble().empty());
   CHECK(watcher.batches().back().end());
   CHECK(watcher.batches().back().outcome().state() == "KILLED");
+}
+
+TEST_CASE("a large set of large gangs can be watched") {
+  test::TemporaryFolder folder;
+  ServedDaemon daemon(home_below(folder.path()));
+  Host host = a_host(1'000);
+  host.memory_bytes = uint64_t{1} << 40;
+  daemon.scheduler.handle(HostConnected{std::move(host), {}});
+  Submission submission = a_submission("set");
+  submission.spec_yaml =
+      "project: testing\ntrain:\n  framework: tensorflow\n  resources: {cpus: 0.1, mem: 16}\n"
+      "  tensorflow: {distributed: {worker: 200}}\n  concurrency: 1\n"
+      "  parameters: {n: {range: {min: 1, max: 1000, step: 1}}}\n  run: 'true'\n";
+  submission.spec = parse_spec(submission.spec_yaml, {}).value();
+  REQUIRE(daemon.scheduler.submit(std::move(submission), {}).ok());
+  daemon.loop.poll();
+  Watcher watcher(daemon);
+  daemon.until([&] { return watcher.over() || !watcher.batches().empty(); });
+  REQUIRE(!watcher.over());
+  CHECK(watcher.batches().front().ByteSizeLong() < kMessageBytesMax);
+  const auto& ids = watcher.batches().front().ids();
+  CHECK(std::find(ids.begin(), ids.end(), "1.1000.worker.199") != ids.end());
 }
 
 TEST_CASE("a watch of what is over ends at the torn end of its journal") {

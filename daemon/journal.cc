@@ -70,6 +70,9 @@ Result<std::unique_ptr<Journal>> Journal::open(const std::filesystem::path& path
         if (frame.kind != kJournalLog || !log.ParseFromString(std::string(frame.payload))) return;
         journal->next_offset_[{log.replica(), log.attempt()}] = log.offset() + log.data().size();
       }));
+  struct stat file;
+  if (fstat(fd, &file) != 0) return errno_error(fmt::format("stat {}", path.string()), errno);
+  journal->cut_bytes_ = static_cast<uint64_t>(file.st_size) - journal->written_;
   if (ftruncate(fd, static_cast<off_t>(journal->written_)) != 0) {
     return errno_error(fmt::format("truncate {}", path.string()), errno);
   }

@@ -57,6 +57,8 @@ class Journal {
 
   uint64_t next_offset(const LogKey& key) const;
   uint64_t state_events() const { return state_events_; }
+  // What open() found behind the last whole record: a torn write, or what follows a damaged one.
+  uint64_t cut_bytes() const { return cut_bytes_; }
   uint64_t written() const { return written_; }   // readers may read up to here
   uint64_t synced() const { return synced_; }     // the disk has it up to here, always whole frames
   bool has_waiting() const { return flushed_ < unsynced_.size(); }
@@ -75,6 +77,7 @@ class Journal {
 
   int fd_;   // -1: it rests
   const std::filesystem::path path_;
+  uint64_t cut_bytes_ = 0;
   uint64_t written_ = 0;
   uint64_t synced_ = 0;      // the disk has the file up to here
   std::string unsynced_;     // what follows it: first flushed_ bytes that the file has, then the rest

@@ -42,6 +42,11 @@ Result<Logs::Open*> Logs::open(uint32_t number) {
   TRY(const pb::JournalPlace place, store_.journal_place(number));
   TRY(opened.journal, Journal::open(path(number), place));
   opened.place_bytes = std::min(place.bytes(), opened.journal->written());
+  if (opened.journal->cut_bytes() > 0) {
+    std::fprintf(stderr, "log of experiment %u: cut off at %llu, where a record is torn or damaged; %llu bytes followed\n",
+                 number, static_cast<unsigned long long>(opened.journal->written()),
+                 static_cast<unsigned long long>(opened.journal->cut_bytes()));
+  }
   // What an earlier daemon wrote may still be on its way to the disk.
   if (opened.journal->written() > 0) {
     opened.named = sync(opened.journal->descriptor(), false);

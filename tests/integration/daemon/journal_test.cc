@@ -151,6 +151,7 @@ TEST_CASE("a journal cut at any byte opens with every whole record before the cu
     auto journal = Journal::open(torn);
     REQUIRE(journal.ok());
     CHECK((*journal)->written() == before_last);
+    CHECK((*journal)->cut_bytes() == cut - before_last);
     CHECK((*journal)->next_offset({"4.train", 1}) == 6);
     CHECK((*journal)->state_events() == 1);
     CHECK(fs::file_size(torn) == before_last);

@@ -182,6 +182,7 @@ Status JournalReader::fill(uint64_t offset, size_t bytes) {
 
 Result<uint64_t> JournalReader::read(uint64_t cursor, uint64_t end, size_t bytes_max,
                                      const Filter& filter, pb::WatchBatch& batch) {
+  const uint64_t first = cursor;
   const uint64_t last = cursor + std::min(kLookBytes, end - cursor);
   size_t want = kReadBytes;
   size_t added = 0;
@@ -211,10 +212,11 @@ Result<uint64_t> JournalReader::read(uint64_t cursor, uint64_t end, size_t bytes
       added += frame.size_bytes;
       *batch.add_items() = std::move(item);
     }
-    if (status == FrameStatus::Corrupt) {
-      return Error{Code::DataLoss, fmt::format("the log is damaged at {}", cursor + used), ""};
-    }
     cursor += used;
+    if (status == FrameStatus::Corrupt && cursor > first) return cursor;
+    if (status == FrameStatus::Corrupt) {
+      return Error{Code::DataLoss, fmt::format("the log is damaged at {}", cursor), ""};
+    }
     if (used == 0) {
       if (want >= kFramePayloadMaxBytes + kFrameOverheadBytes || buffer_.size() < want) return cursor;
       want = kFramePayloadMaxBytes + kFrameOverheadBytes;   // one frame larger than the buffer

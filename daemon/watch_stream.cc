@@ -104,12 +104,16 @@ class WatchStream final : public WriteStream<pb::WatchBatch>, public JournalList
     TRY(const uint64_t end, logs_.end(number_));
     TRY(open_reader());
     const uint64_t before = cursor_;
+    bool waits = false;
     if (reader_ && cursor_ < end) {
-      TRY(cursor_, reader_->read(cursor_, end, kBatchBytes, filter_, batch));
+      const auto read = reader_->read(cursor_, end, kBatchBytes, filter_, batch);
+      waits = !read.ok() && may_pass(read.error());
+      if (!read.ok() && !waits) return read.error();
+      if (read.ok()) cursor_ = *read;
       skip_head(batch);
     }
     // The torn end of a journal that nobody writes any more is no output.
-    const bool torn = over && cursor_ == before && batch.items_size() == 0;
+    const bool torn = over && !waits && cursor_ == before && batch.items_size() == 0;
     const bool drained = (cursor_ >= end || torn) && logs_.is_settled(number_);
     if (drained && (over || !request_.follow())) {
       batch.set_end(true);
@@ -124,6 +128,12 @@ class WatchStream final : public WriteStream<pb::WatchBatch>, public JournalList
       look_further();   // a stretch without anything of interest
     }
     return ok();
+  }
+
+  // What a failed sync has lost reads as damaged until it is written again, which wakes us.
+  bool may_pass(const Error& error) const {
+    const auto durable_end = logs_.durable_end(number_);
+    return error.code == Code::DataLoss && durable_end && cursor_ >= *durable_end;
   }
 
   // The chunk where `--tail` begins starts with lines that are not among the last ones.

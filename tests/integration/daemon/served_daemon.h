@@ -22,13 +22,13 @@ namespace dtrain::daemon {
 class ServedDaemon {
  public:
   explicit ServedDaemon(const Home& below,
-                        std::chrono::milliseconds silence = std::chrono::minutes(1))
+                        std::chrono::milliseconds silence = std::chrono::minutes(1), LogsDisk disk = {})
       : home(below),
         store(Store::open(home.database()).value()),
         blobs(Blobs::open(home.blobs()).value()),
         runner_api(loop, *blobs, silence),
         logs(loop, home.logs(), *store,
-             [this](const LogKey& key, uint64_t offset) { runner_api.log_durable(key, offset); }),
+             [this](const LogKey& key, uint64_t offset) { runner_api.log_durable(key, offset); }, std::move(disk)),
         metrics(*store, logs),
         scheduler(loop, home, *store, logs, metrics, runner_api, Policy{}, 1 << 20),
         monitor(loop, scheduler, runner_api),

@@ -1,6 +1,10 @@
 #include "daemon/watch_stream.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
 
 #include "tests/integration/daemon/served_daemon.h"
 #include "tests/support/skipped.h"
@@ -98,6 +102,41 @@ TEST_CASE("a watch ends once the end is on disk, and has shown it") {
   CHECK(watcher.trouble().empty());
   CHECK(watcher.batches().back().end());
   CHECK(watcher.batches().back().outcome().state() == "KILLED");
+}
+
+TEST_CASE("what a failed sync has lost is waited for, not called damaged") {
+  test::TemporaryFolder folder;
+  LogsDisk disk;
+  // What Linux does to pages that it could not write: they count as clean, and may be dropped.
+  disk.sync = [failed = std::make_shared<std::atomic_bool>(false)](int fd) {
+    if (failed->exchange(true)) return ::fdatasync(fd);
+    struct stat file = {};
+    ::fstat(fd, &file);
+    const std::string zeros(static_cast<size_t>(file.st_size), '\0');
+    (void)!::pwrite(fd, zeros.data(), zeros.size(), 0);
+    return -1;
+  };
+  disk.retry_after = std::chrono::milliseconds(300);
+  ServedDaemon daemon(home_below(folder.path()), std::chrono::minutes(1), disk);
+  submit_one(daemon);
+  FakeRunner runner(daemon);
+  pb::FromRunner output;
+  output.mutable_log()->set_replica("1.train");
+  output.mutable_log()->set_attempt(1);
+  output.mutable_log()->set_data("hello\n");
+  runner.say(std::move(output));
+  daemon.until([&] { return !daemon.logs.trouble().empty(); });
+  Watcher watcher(daemon);
+  const auto heard = [&] {
+    for (const auto& batch : watcher.batches()) {
+      for (const auto& item : batch.items()) {
+        if (item.log().data() == "hello\n") return true;
+      }
+    }
+    return false;
+  };
+  daemon.until([&] { return watcher.over() || heard(); });
+  CHECK(!watcher.over());
 }
 
 TEST_CASE("a large set of large gangs can be watched") {

@@ -12,6 +12,7 @@
 
 #include "daemon/configuration_file.h"
 #include "schema/clock.h"
+#include "schema/materialise.h"
 
 namespace dtrain::daemon {
 
@@ -56,9 +57,7 @@ Status remove_files_of(const Home& home, const std::filesystem::path& journal, c
                        bool outputs) {
   const auto folder = home.outputs() / std::to_string(ended.number);
   if (outputs) {
-    std::error_code error;
-    std::filesystem::remove_all(folder, error);
-    if (error) return errno_error("delete " + folder.string(), error.value());
+    TRY(remove_tree(folder));
   } else {
     remove_unused(folder);
   }

@@ -16,6 +16,7 @@
 #include "runner/file_copy.h"
 #include "schema/fd.h"
 #include "schema/listing.h"
+#include "schema/materialise.h"
 #include "schema/quote.h"
 #include "schema/size_text.h"
 
@@ -251,6 +252,11 @@ class LeftBehind {
       return errno == ENOENT ? ok() : Status(errno_error(fmt::format("look at {}", name), errno));
     }
     if (S_ISDIR(st.st_mode)) {
+      // What is mounted is not of the work directory, and may be large or far away.
+      if (is_mount_point(directory, name)) {
+        bytes_.try_emplace(top_of(whole + '/'));
+        return ok();
+      }
       const Fd below(::openat(directory, name, kOpenDirectory));
       if (!below) return errno_error(fmt::format("open {}", name), errno);
       const Fd original_below(original < 0 ? -1 : ::openat(original, name, kOpenDirectory));
@@ -265,9 +271,13 @@ class LeftBehind {
     const bool as_it_was = original >= 0 &&
                            ::fstatat(original, name, &before, AT_SYMLINK_NOFOLLOW) == 0 &&
                            before.st_size == st.st_size && copied_.has(st);
-    const std::string top = path.empty() ? whole : path.substr(0, path.find('/') + 1);
-    if (!as_it_was) bytes_[top] += static_cast<uint64_t>(st.st_size);
+    if (!as_it_was) bytes_[top_of(whole)] += static_cast<uint64_t>(st.st_size);
     return ok();
+  }
+
+  static std::string top_of(const std::string& path) {
+    const size_t slash = path.find('/');
+    return slash == std::string::npos ? path : path.substr(0, slash + 1);
   }
 
   const Copied copied_;

@@ -43,7 +43,7 @@ Result<Fd> open_below(int root, std::string_view path) {
 }
 
 // Takes over `directory`.
-Status empty_directory(Fd directory, dev_t device) {
+Status empty_directory(Fd directory) {
   const int fd = directory.get();
   std::unique_ptr<DIR, int (*)(DIR*)> listing(::fdopendir(fd), ::closedir);
   if (!listing) return errno_error("list a directory", errno);
@@ -55,9 +55,10 @@ Status empty_directory(Fd directory, dev_t device) {
     if (errno != EISDIR && errno != EPERM) return failed("remove", name);
     struct stat st {};
     if (::fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) != 0) return failed("look at", name);
-    if (st.st_dev != device) {
+    if (is_mount_point(fd, name)) {
       return Error{Code::FailedPrecondition,
-                   fmt::format("remove {}: something is mounted there", in_quotes(name)), ""};
+                   fmt::format("remove {}: something is mounted there", in_quotes(name)),
+                   "unmount it; what it holds is left alone"};
     }
     Fd below(::openat(fd, name, kOpenDirectory));
     if (!below && errno == EACCES && ::fchmodat(fd, name, 0700, 0) == 0) {
@@ -65,7 +66,7 @@ Status empty_directory(Fd directory, dev_t device) {
     }
     if (!below) return failed("open", name);
     if ((st.st_mode & 0700) != 0700) ::fchmod(below.get(), 0700);
-    TRY(empty_directory(std::move(below), device));
+    TRY(empty_directory(std::move(below)));
     if (::unlinkat(fd, name, AT_REMOVEDIR) != 0) return failed("remove", name);
   }
   return ok();
@@ -173,10 +174,16 @@ Status remove_tree(const std::filesystem::path& path) {
   if ((st.st_mode & 0700) != 0700) ::chmod(path.c_str(), 0700);
   Fd directory(::open(path.c_str(), kOpenDirectory));
   if (!directory) return failed("open", path.native());
-  if (auto emptied = empty_directory(std::move(directory), st.st_dev); !emptied.ok()) {
+  if (auto emptied = empty_directory(std::move(directory)); !emptied.ok()) {
     return std::move(emptied).error().with_context(path.native());
   }
   return ::rmdir(path.c_str()) == 0 ? ok() : Status(failed("remove", path.native()));
+}
+
+bool is_mount_point(int directory, const char* name) {
+  struct statx found {};
+  return ::statx(directory, name, AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT, STATX_TYPE, &found) == 0 &&
+         (found.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
 }
 
 }  // namespace dtrain

@@ -52,7 +52,10 @@ Status materialise(const pb::Manifest& manifest, const std::filesystem::path& ta
                    const std::function<Status(const Sha256&, uint64_t size, int fd)>& blob);
 
 // Removes a directory with everything in it, directories without write permission too. Follows no
-// link and stays on the file system it starts on. What is not there is no error.
+// link, and takes nothing of what is mounted in it: that is an error. What is not there is none.
 Status remove_tree(const std::filesystem::path& path);
+
+// Whether `name` in `directory` is where something is mounted, a directory of the same file system too.
+bool is_mount_point(int directory, const char* name);
 
 }  // namespace dtrain

@@ -1,7 +1,10 @@
 #include "daemon/pruner.h"
 
+#include <sys/mount.h>
+
 #include "daemon/configuration_file.h"
 #include "tests/integration/daemon/one_daemon.h"
+#include "tests/support/skipped.h"
 
 namespace dtrain::daemon {
 namespace {
@@ -87,6 +90,25 @@ TEST_CASE("what is pruned is gone, results only when asked for, and the rest sta
   CHECK(ended.daemon.scheduler.find({4, 0}).ok());
   // Its number is not given again, even if it was the newest.
   CHECK(ended.daemon.submit("next")->number() == 5);
+}
+
+TEST_CASE("what is mounted in an OUTPUT_DIR outlives it") {
+  Ended ended(1);
+  const fs::path elsewhere = ended.folder / "elsewhere";
+  test::write_file(elsewhere / "f", "stays");
+  const fs::path at = ended.daemon.scheduler.output_dir({1, 0}) / "at";
+  fs::create_directories(at);
+  if (::mount(elsewhere.c_str(), at.c_str(), nullptr, MS_BIND, nullptr) != 0) {
+    return tests::say_skipped("mounting a directory needs root");
+  }
+  pb::PruneRequest request = these({1});
+  request.set_outputs(true);
+  const auto refused = ended.prune(request);
+  REQUIRE(::umount2(at.c_str(), MNT_DETACH) == 0);
+  CHECK(!refused.ok());
+  CHECK(test::read_file(elsewhere / "f") == "stays");
+  REQUIRE(ended.prune(request).ok());
+  CHECK(!fs::exists(at));
 }
 
 TEST_CASE("an OUTPUT_DIR that nobody wrote to goes with its experiment") {

@@ -1,6 +1,7 @@
 #include "runner/workdir.h"
 
 #include <doctest/doctest.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -116,6 +117,24 @@ TEST_CASE("what a replica left is summed by name, before and after unmounting") 
     REQUIRE(release_view(host.place).ok());
     CHECK(left_behind(host.place, host.tree).value() == "");
   }
+}
+
+TEST_CASE("what is mounted in a work directory is said to be left, and nobody looks into it") {
+  Host host;
+  const auto view = make_view(host.tree, host.place, WorkdirKind::Copy);
+  REQUIRE(view.ok());
+  write_file(host.folder / "elsewhere/f", "stays");
+  const fs::path at = view->cwd / "pkg/at";
+  fs::create_directories(at);
+  if (::mount((host.folder / "elsewhere").c_str(), at.c_str(), nullptr, MS_BIND, nullptr) != 0) {
+    return tests::say_skipped("mounting a directory needs root");
+  }
+  const auto left = left_behind(host.place, host.tree);
+  const Status refused = release_view(host.place);
+  REQUIRE(::umount2(at.c_str(), MNT_DETACH) == 0);
+  CHECK(left.value() == "0 B in pkg/");
+  CHECK(!refused.ok());
+  CHECK(test::read_file(host.folder / "elsewhere/f") == "stays");
 }
 
 // The times that tell are a file system's own, whatever the time of day is here; where they contradict each

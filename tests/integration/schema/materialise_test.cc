@@ -1,11 +1,13 @@
 #include "schema/materialise.h"
 
 #include <doctest/doctest.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "schema/manifest.h"
 #include "tests/support/project.h"
+#include "tests/support/skipped.h"
 
 namespace dtrain {
 namespace {
@@ -104,6 +106,22 @@ TEST_CASE("remove_tree takes everything and follows nothing") {
   fs::create_symlink("outside", folder / "link");
   CHECK(remove_tree(folder / "link").ok());
   CHECK(fs::exists(folder / "outside"));
+}
+
+TEST_CASE("remove_tree takes nothing of what is mounted, of the same file system either") {
+  const TemporaryFolder folder;
+  write_file(folder / "elsewhere/f", "stays");
+  const fs::path at = folder / "t/below/at";
+  fs::create_directories(at);
+  if (::mount((folder / "elsewhere").c_str(), at.c_str(), nullptr, MS_BIND, nullptr) != 0) {
+    return tests::say_skipped("mounting a directory needs root");
+  }
+  const Status refused = remove_tree(folder / "t");
+  REQUIRE(::umount2(at.c_str(), MNT_DETACH) == 0);
+  REQUIRE(!refused.ok());
+  CHECK(refused.error().message == (folder / "t").string() + ": remove 'at': something is mounted there");
+  CHECK(test::read_file(folder / "elsewhere/f") == "stays");
+  CHECK(remove_tree(folder / "t").ok());
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "runner/keeper.h"
 #include "runner/lost_keeper.h"
 #include "schema/clock.h"
+#include "schema/materialise.h"
 #include "schema/quote.h"
 
 namespace dtrain::runner {
@@ -233,6 +234,13 @@ Status HeldLaunch::adopt() {
     return Error{Code::NotFound, name_ + " was not prepared to the end", ""};
   }
   file_ = std::move(**file);
+  if (is_of_another_home()) {
+    TRY(const bool alive, check_alive(*facts.keeper));
+    if (alive || facts.exits.size() < file_.replicas.size()) {
+      TRY(remove_tree(directory_.path()));
+      return Error{Code::NotFound, "what it runs belongs to a home of which this is a copy: " + file_.work_root, ""};
+    }
+  }
   for (const ReplicaLaunch& replica : file_.replicas) add_replicas({replica.id});
   const Status watched = keeper_.watch(*facts.keeper);
   // Out of descriptors, or forbidden, is no proof of death.
@@ -252,6 +260,13 @@ Status HeldLaunch::adopt() {
       (void)ports_.hold(leased_port(replica)).ok();
   }
   return ok();
+}
+
+// Then its processes are for that home's runner. One that was moved is no other.
+bool HeldLaunch::is_of_another_home() const {
+  std::error_code unknown;
+  return std::filesystem::exists(file_.work_root, unknown) &&
+         !std::filesystem::equivalent(file_.work_root, context_.site.work(), unknown) && !unknown;
 }
 
 // ---- the keeper

@@ -90,6 +90,7 @@ class HeldLaunch {
 
   Replica* find(const ReplicaId& id);
   void add_replicas(const std::vector<ReplicaId>& ids);
+  bool is_of_another_home() const;
   struct FileWork {
     bool unfit = false;   // then `record` is the error that says what is lacking
     Result<std::optional<LaunchRecord>> record;

@@ -69,6 +69,38 @@ TEST_CASE("the next runner adopts what runs, and says everything again") {
   finish(scene, *runner);
 }
 
+TEST_CASE("what runs is left alone by the runner of a copied home, and adopted in one that was moved") {
+  Scene scene;
+  const fs::path home = scene.folder / "home", copy = scene.folder / "copy", moved = scene.folder / "moved";
+  fs::create_directory(home);
+  auto runner = std::make_unique<Runner>(home, scene.recorder);
+  runner->connect();
+  runner->tell([&](pb::ToRunner& m) { *m.mutable_launch() = scene.launch("exec sleep 600"); });
+  REQUIRE(runner->until([&] { return scene.last(pb::FromRunner::kPrepared) != nullptr; }));
+  start(*runner);
+  REQUIRE(runner->until([&] { return scene.last(pb::FromRunner::kStarted) != nullptr; }));
+  runner.reset();
+  const auto facts = read_facts(LaunchDir(home / "launches/4@1"));
+  REQUIRE((facts.ok() && facts->keeper));
+
+  fs::copy(home, copy, fs::copy_options::recursive);
+  runner = std::make_unique<Runner>(copy, scene.recorder);
+  CHECK(runner->agent->launches_held() == 0);
+  CHECK(fs::is_empty(copy / "launches"));
+  runner.reset();
+  CHECK(is_alive(*facts->keeper));
+  CHECK(is_alive(facts->starts.begin()->second.process));
+
+  fs::rename(home, moved);
+  runner = std::make_unique<Runner>(moved, scene.recorder);
+  runner->connect();
+  CHECK(runner->agent->launches_held() == 1);
+  stop(*runner, 0);
+  REQUIRE(runner->until([&] { return scene.last(pb::FromRunner::kReleased) != nullptr; }));
+  forget(*runner);
+  CHECK(runner->until([&] { return runner->agent->launches_held() == 0; }));
+}
+
 // Everything that carries the launch's mark; a keeper is found by its record.
 bool anything_alive(const fs::path& launch) {
   const auto marks = marks_of_launch(LaunchDir(launch));

@@ -177,7 +177,7 @@ Status run(const DaemonOptions& options, Readiness& readiness) {
 }  // namespace
 
 Status run_daemon(const DaemonOptions& options) {
-  raise_descriptor_limit();
+  raise_own_limits();
   std::signal(SIGPIPE, SIG_IGN);
   bound_own_log(options.home.daemon_log());
   Readiness readiness;

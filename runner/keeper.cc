@@ -386,7 +386,7 @@ int run_keeper(const std::filesystem::path& launch_dir) {
   ::dup2(2, 1);
   std::setvbuf(stderr, nullptr, _IOLBF, 1024);
   std::signal(SIGPIPE, SIG_IGN);
-  raise_descriptor_limit();
+  raise_own_limits();
   // Better a replica than its keeper when memory runs out. Only root may; others stay as they are.
   (void)write_switch("/proc/self/oom_score_adj", "-500");
   try {

@@ -102,7 +102,7 @@ void reset_signals() {
   }
   ::syscall(SYS_close_range, 3U, ~0U, CLOSE_RANGE_CLOEXEC);
   reset_signals();
-  restore_descriptor_limit();
+  restore_limits();
   ::execve(plan.program.c_str(), plan.argv.data(), plan.env.data());
   if (errno == ENOEXEC) ::execve("/bin/sh", plan.script_argv.data(), plan.env.data());
   fail(plan, Step::Exec, errno);

@@ -141,7 +141,7 @@ Status run_runner(const RunnerOptions& options) {
   std::setvbuf(stderr, nullptr, _IOLBF, 0);
   if (!options.daemon_home.empty()) bound_own_log(Home{options.daemon_home, {}}.runner_log());
   std::signal(SIGPIPE, SIG_IGN);
-  raise_descriptor_limit();
+  raise_own_limits();
   std::signal(SIGHUP, SIG_IGN);  // the terminal it was started from may go
   return run(options);
 }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <string>
 #include <vector>
@@ -15,28 +16,37 @@
 namespace dtrain {
 namespace {
 
-constexpr const char* kVariable = "DTRAIN_NOFILE";
+struct Raised {
+  int resource;
+  const char* variable;
+  rlim_t came_with = 0;  // 0: not raised
+};
 
-rlim_t came_with = 0;  // 0: not raised
+Raised raised[] = {{RLIMIT_NOFILE, "DTRAIN_NOFILE"}, {RLIMIT_FSIZE, "DTRAIN_RLIMIT_FSIZE"}, {RLIMIT_CPU, "DTRAIN_RLIMIT_CPU"}};
 
 }  // namespace
 
-void raise_descriptor_limit() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  const char* told = std::getenv(kVariable);
-  const rlim_t before = told == nullptr ? 0 : std::strtoull(told, nullptr, 10);
-  came_with = before == 0 ? limit.rlim_cur : std::min(before, limit.rlim_max);
-  setenv(kVariable, std::to_string(came_with).c_str(), 1);
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
+void raise_own_limits() {
+  for (Raised& each : raised) {
+    rlimit limit{};
+    if (getrlimit(each.resource, &limit) != 0) continue;
+    const char* told = std::getenv(each.variable);
+    const rlim_t before = told == nullptr ? 0 : std::strtoull(told, nullptr, 10);
+    each.came_with = before == 0 ? limit.rlim_cur : std::min(before, limit.rlim_max);
+    setenv(each.variable, std::to_string(each.came_with).c_str(), 1);
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(each.resource, &limit);
+  }
+  std::signal(SIGXFSZ, SIG_IGN);
 }
 
-void restore_descriptor_limit() {
-  rlimit limit{};
-  if (came_with == 0 || getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = came_with;
-  setrlimit(RLIMIT_NOFILE, &limit);
+void restore_limits() {
+  for (const Raised& each : raised) {
+    rlimit limit{};
+    if (each.came_with == 0 || getrlimit(each.resource, &limit) != 0) continue;
+    limit.rlim_cur = each.came_with;
+    setrlimit(each.resource, &limit);
+  }
 }
 
 size_t descriptor_limit() {

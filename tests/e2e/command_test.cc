@@ -16,18 +16,31 @@ bool says(const Output& output, const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("a program gets the shell's limit on open files, not our own processes'") {
-  rlimit before{};
-  REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
-  rlimit odd = before;
-  odd.rlim_cur = 777;
-  REQUIRE(setrlimit(RLIMIT_NOFILE, &odd) == 0);
+TEST_CASE("a program gets the shell's limits on open files and file sizes, not our own processes'") {
+  rlimit files{}, size{};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &files) == 0);
+  REQUIRE(getrlimit(RLIMIT_FSIZE, &size) == 0);
+  rlimit odd_files = files, odd_size = size;
+  odd_files.rlim_cur = 777;
+  odd_size.rlim_cur = 40 << 10;
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &odd_files) == 0);
+  REQUIRE(setrlimit(RLIMIT_FSIZE, &odd_size) == 0);
   {
     Cluster cluster;
-    const Output output = cluster.run({"train"}, cluster.project("project: p\ntrain: {run: ulimit -n}\n"));
-    CHECK_MESSAGE(says(output, " 777\n"), output.all());
+    const Output output = cluster.run({"train"}, cluster.project(R"(
+project: p
+train:
+  run:
+    - head -c 100000 /dev/zero | tr '\0' x
+    - echo; prlimit --output RESOURCE,SOFT --noheadings --raw --nofile --fsize
+)"));
+    CHECK_MESSAGE(output.code == 0, output.all());
+    CHECK_MESSAGE(says(output, "NOFILE 777\n"), output.all());
+    CHECK_MESSAGE(says(output, "FSIZE 40960\n"), output.all());
+    CHECK_MESSAGE(says(cluster.run({"daemon", "status"}), "running"), read_file(cluster.home() / "daemon.log"));
   }
-  REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &files) == 0);
+  REQUIRE(setrlimit(RLIMIT_FSIZE, &size) == 0);
 }
 
 TEST_CASE("without a file: roles and resources as options, and --save writes the file down") {

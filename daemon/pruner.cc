@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <boost/asio/post.hpp>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -182,13 +183,39 @@ Result<std::vector<Store::Closed>> Pruner::choose(const pb::PruneRequest& reques
                              number)};
   }
   const std::set<uint32_t> named(request.numbers().begin(), request.numbers().end());
+  const auto in_use = request.outputs() ? results_in_use() : std::map<uint32_t, uint32_t>();
+  for (const auto& [number, by] : in_use) {
+    if (!named.contains(number)) continue;
+    return Error{Code::FailedPrecondition, fmt::format("{} uses the results of {}, and has not ended", by, number),
+                 fmt::format("dtrain prune {} without --outputs leaves them", number)};
+  }
   const int64_t now = unix_ms();
   std::erase_if(closed, [&](const Store::Closed& each) {
     const bool old = now - static_cast<int64_t>(each.ended_unix_ms) >
                      static_cast<int64_t>(request.older_than_ms());
-    return !named.contains(each.number) && !(request.older_than_ms() > 0 && old);
+    return !named.contains(each.number) &&
+           !(request.older_than_ms() > 0 && old && !in_use.contains(each.number));
   });
   return closed;
+}
+
+// Those that the YAML of something live names: to go on from them, or to show them. With one that does.
+std::map<uint32_t, uint32_t> Pruner::results_in_use() const {
+  std::map<uint32_t, uint32_t> users;
+  const std::string folder = (home_.outputs() / "").string();
+  const Submission* seen = nullptr;
+  for (const auto& [id, experiment] : scheduler_.model().experiments) {
+    if (experiment.submission.get() == seen) continue;
+    seen = experiment.submission.get();
+    const std::string& yaml = seen->spec_yaml;
+    for (size_t at = yaml.find(folder); at != std::string::npos; at = yaml.find(folder, at)) {
+      at += folder.size();
+      uint32_t number = 0;
+      std::from_chars(yaml.data() + at, yaml.data() + yaml.size(), number);
+      users.emplace(number, id.number);
+    }
+  }
+  return users;
 }
 
 void Pruner::remove_files() {

@@ -12,6 +12,7 @@
 #include <chrono>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <vector>
@@ -39,7 +40,7 @@ class Pruner {
   // From `first_look` after the start on, each hour.
   void keep_limits();
   // Nothing goes when one of the numbers is refused: NotFound, or FailedPrecondition for what has not
-  // ended. One request after the other.
+  // ended, or whose results, if they are to go, are named by what has not. One request after the other.
   void prune(pb::PruneRequest request, Done done);
   // The daemon ends: what is being done is left for the next prune, Aborted.
   void stop();
@@ -56,6 +57,7 @@ class Pruner {
   void begin_next();
   bool is_being_closed(const pb::PruneRequest& request) const;
   Result<std::vector<Store::Closed>> choose(const pb::PruneRequest& request);
+  std::map<uint32_t, uint32_t> results_in_use() const;
   Result<std::vector<uint32_t>> beyond_limits();
   void remove_files();
   void remove_rows();

@@ -139,6 +139,28 @@ TEST_CASE("what goes on, or never was, is refused, and then nothing goes") {
   CHECK(ended.daemon.scheduler.find({1, 0}).ok());
 }
 
+TEST_CASE("results that something goes on from stay until that has ended") {
+  Ended ended(3);
+  Submission resuming = a_submission("resuming");
+  const std::string from = (ended.daemon.scheduler.output_dir({1, 0})).string();
+  resuming.spec_yaml += "  env:\n    RESUME_DIR: " + from + "\n";
+  resuming.spec = parse_spec(resuming.spec_yaml, {}).value();
+  REQUIRE(ended.daemon.scheduler.submit(resuming, {})->number() == 5);
+  ended.daemon.turn();
+  pb::PruneRequest request = these({1});
+  request.set_outputs(true);
+  CHECK(ended.prune(request).error().message == "5 uses the results of 1, and has not ended");
+  // What is old is chosen among the others.
+  pb::PruneRequest old;
+  old.set_older_than_ms(1);
+  old.set_outputs(true);
+  old.set_dry_run(true);
+  ended.daemon.until([&] { return numbers_of(*ended.prune(old)) == std::vector<uint32_t>{2, 3}; });
+  ended.run_to_end({5, 0});
+  REQUIRE(ended.prune(request).ok());
+  CHECK(!ended.has_output(1));
+}
+
 TEST_CASE("a dry run says the same and does nothing") {
   Ended ended(2);
   pb::PruneRequest request;

@@ -21,6 +21,8 @@ namespace {
 
 // sun_path holds the terminating NUL too.
 constexpr size_t kSocketPathMaxBytes = sizeof(sockaddr_un::sun_path) - 1;
+// gRPC takes an address for a URI, and for a list of them.
+constexpr const char* kNotInAddresses = "%#?,";
 
 std::string environment(const char* name) {
   const char* value = std::getenv(name);
@@ -87,8 +89,8 @@ Result<Home> open_home(const fs::path& root) {
   if (!failed) absolute = canonical;
 
   Home home{absolute, absolute / "socket"};
-  if (home.socket_path.native().size() > kSocketPathMaxBytes) {
-    const std::string& name = absolute.native();
+  const std::string& name = absolute.native();
+  if (home.socket_path.native().size() > kSocketPathMaxBytes || name.find_first_of(kNotInAddresses) != name.npos) {
     const fs::path folder =
         runtime_directory(fmt::format("{:016x}", XXH3_64bits(name.data(), name.size())));
     TRY(own_directory(folder));

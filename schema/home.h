@@ -37,8 +37,8 @@ struct Home {
 Result<Home> home_from_environment();
 
 // Makes `root` absolute and creates it with mode 0700. PermissionDenied for a home that belongs to
-// another user. The socket is root/socket unless that is too long for a Unix socket's address; then
-// it moves to a private folder of the user's run time directory.
+// another user. The socket is root/socket unless that is too long for a Unix socket's address, or has what
+// is none in one; then it moves to a private folder of the user's run time directory.
 Result<Home> open_home(const std::filesystem::path& root);
 
 }  // namespace dtrain

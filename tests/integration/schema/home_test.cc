@@ -63,6 +63,18 @@ TEST_CASE("a socket whose path is too long moves to the run time directory") {
   CHECK(socket != open_home(scratch.path() / std::string(120, 'y')).value().socket());
 }
 
+TEST_CASE("so does one whose path has what gRPC splits or reads otherwise") {
+  const Scratch scratch;
+  const test::Variable runtime("XDG_RUNTIME_DIR", scratch.path());
+  for (const char* const name : {"a,b", "a%20b", "a#1", "a?b"}) {
+    CAPTURE(name);
+    const auto home = open_home(scratch.path() / name);
+    REQUIRE(home.ok());
+    CHECK(home->root == scratch.path() / name);
+    CHECK(home->socket().parent_path().parent_path() == scratch.path());
+  }
+}
+
 TEST_CASE("what is no directory, or not ours, is refused with what to do") {
   const Scratch scratch;
   std::ofstream(scratch.path() / "file") << "";

@@ -64,10 +64,11 @@ std::vector<OutputFile> files_below(const fs::path& directory) {
   auto entry = fs::recursive_directory_iterator(
       directory, fs::directory_options::skip_permission_denied, failed);
   for (; !failed && entry != fs::recursive_directory_iterator(); entry.increment(failed)) {
-    std::error_code ignored;
-    if (!entry->is_regular_file(ignored)) continue;
-    files.push_back(
-        {entry->path().lexically_relative(directory).string(), entry->file_size(ignored)});
+    std::error_code unknown;
+    if (!entry->is_regular_file(unknown)) continue;
+    const uint64_t size_bytes = entry->file_size(unknown);
+    if (unknown) continue;  // gone since: what is written may have another name until it is whole
+    files.push_back({entry->path().lexically_relative(directory).string(), size_bytes});
   }
   std::sort(files.begin(), files.end(),
             [](const OutputFile& a, const OutputFile& b) { return a.path < b.path; });
@@ -97,12 +98,15 @@ Status copy_all(const fs::path& from, const fs::path& to, std::vector<std::strin
   const fs::file_status what = fs::symlink_status(from, ignored);
   const bool over_link = fs::is_symlink(fs::symlink_status(to, ignored));
   if (fs::is_directory(what)) {
-    fs::create_directory(to, from, failed);
+    const bool made = fs::create_directory(to, from, failed);
+    // One that nobody may write to gets its mode when all is in it.
+    if (made) fs::permissions(to, what.permissions() | fs::perms::owner_all, failed);
     fs::directory_iterator entry;
     if (!failed) entry = fs::directory_iterator(from, failed);
     for (; !failed && entry != fs::directory_iterator(); entry.increment(failed)) {
       TRY(copy_all(entry->path(), to / entry->path().filename(), left_out));
     }
+    if (made && !failed) fs::permissions(to, what.permissions(), failed);
   } else if (fs::is_symlink(what)) {
     if (over_link || fs::is_regular_file(to, ignored)) fs::remove(to, failed);
     if (!failed) fs::copy_symlink(from, to, failed);

@@ -201,6 +201,36 @@ TEST_CASE("output cp . takes all that is there") {
   CHECK(read_file(project / "here/d/x") == "1\n");
 }
 
+TEST_CASE("output cp takes what lies in folders that may not be written to") {
+  Cluster cluster;
+  cluster.drop_root();
+  const fs::path project = cluster.project(
+      "project: p\ntrain:\n  run: cd $OUTPUT_DIR; mkdir -p d/e; echo 1 > d/e/x; chmod 555 d/e d\n");
+  fs::permissions(project, fs::perms::all);
+  CHECK(cluster.run({"train"}, project).code == 0);
+  const Output all = cluster.run({"output", "cp"}, project);
+  CHECK_MESSAGE(all.code == 0, all.all());
+  CHECK(read_file(project / "output-1/d/e/x") == "1\n");
+  CHECK(fs::status(project / "output-1/d").permissions() == fs::status(cluster.home() / "outputs/1/d").permissions());
+  for (const fs::path& from : {project / "output-1", cluster.home() / "outputs/1"}) {
+    for (const char* const locked : {"d", "d/e"}) fs::permissions(from / locked, fs::perms::owner_all);
+  }
+}
+
+TEST_CASE("output ls leaves out a file whose size can't be told") {
+  Cluster cluster;
+  const fs::path project = cluster.project(R"(
+project: p
+train:
+  run:
+    - deep=$(for i in $(seq 15); do printf %0200d/ 0; done)
+    - cd $OUTPUT_DIR; mkdir -p $deep; cd $deep; mkdir -p $deep; echo 1 > $deep/x
+)");
+  CHECK(cluster.run({"train"}, project).code == 0);
+  const Output listed = cluster.run({"output", "ls"}, project);
+  CHECK_MESSAGE(says(listed, "1 file in"), listed.all());
+}
+
 TEST_CASE("output cp takes folders and links, over what is there too, and leaves fifos out") {
   Cluster cluster;
   fs::path project = cluster.project(

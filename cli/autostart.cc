@@ -138,6 +138,12 @@ bool await_other(const Home& home, int64_t deadline_ms) {
   return true;
 }
 
+Error unheard(const Home& home, pid_t pid, Code code) {
+  return {code, fmt::format("the daemon (pid {}) does not listen at {}", pid, home.socket().string()),
+          fmt::format("if that file was deleted: kill {} ends it, the next command starts another, and training goes on",
+                      pid)};
+}
+
 // Ready, dead, or too slow: whichever comes first.
 Status await_ready(const Home& home, const Child& child, int ready_fd) {
   const Fd pidfd(static_cast<int>(syscall(SYS_pidfd_open, child.pid, 0)));
@@ -160,7 +166,11 @@ Status await_ready(const Home& home, const Child& child, int ready_fd) {
     int status = 0;
     waitpid(child.pid, &status, 0);
     // Another one may have been started in another way and have won the home.
-    if (is_held(home.lock()) && await_other(home, deadline_ms)) return ok();
+    if (is_held(home.lock())) {
+      if (await_other(home, deadline_ms)) return ok();
+      // To start another once more would only wait as long again.
+      if (const auto holder = lock_holder(home.lock())) return unheard(home, *holder, Code::DeadlineExceeded);
+    }
     if (is_full(home.root)) {
       return Error{
           Code::ResourceExhausted,
@@ -207,6 +217,9 @@ Result<Listener> find_listener(const Home& home) {
   if (probe.get() < 0) return errno_error("socket", errno);
   if (::connect(probe.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
     if (errno == ENOENT || errno == ECONNREFUSED) {
+      if (const auto holder = lock_holder(home.lock())) {
+        return unheard(home, *holder, Code::Unavailable);
+      }
       return Error{Code::Unavailable, fmt::format("no daemon runs for {}", home.root.string()),
                    "start one: dtrain daemon start"};
     }

@@ -18,7 +18,7 @@ struct Listener {
   Fd socket;
 };
 
-// Unavailable when nobody listens; PermissionDenied when it is another user's process. Sends
+// Unavailable when nobody listens, and says so where a daemon runs all the same; PermissionDenied when it is another user's process. Sends
 // nothing.
 Result<Listener> find_listener(const Home& home);
 

@@ -21,6 +21,7 @@
 #include "cli/list_view.h"
 #include "cli/words.h"
 #include "schema/fd.h"
+#include "schema/lock_file.h"
 #include "schema/version.h"
 
 namespace dtrain::cli {
@@ -70,8 +71,9 @@ Result<int> stop(const CommandContext& context, bool kill) {
   TRY(const Home home, home_from_environment());
   auto connected = connect_any_version(home);
   if (!connected.ok() && connected.error().code != Code::Unavailable) return connected.error();
-  // What goes on without a daemon can only be ended by one.
-  if (!connected.ok() && kill && access(home.database().c_str(), F_OK) == 0) {
+  // What goes on without a daemon can only be ended by one. One that holds the home is about to listen, or never will.
+  const bool needs_one = (kill && access(home.database().c_str(), F_OK) == 0) || is_held(home.lock());
+  if (!connected.ok() && needs_one) {
     TRY(start_daemon(home, context.program, StartAs::ByHand));
     connected = connect_any_version(home);
     if (!connected.ok()) return std::move(connected).error();
@@ -111,7 +113,7 @@ Result<int> status(const CommandContext& context) {
   const bool stopped_by_hand = access(home.stopped_marker().c_str(), F_OK) == 0;
   auto connected = connect_any_version(home);
   if (!connected.ok()) {
-    if (connected.error().code != Code::Unavailable) return connected.error();
+    if (connected.error().code != Code::Unavailable || is_held(home.lock())) return connected.error();
     if (context.json) {
       fmt::print("{}", daemon_json(home, nullptr, stopped_by_hand, nullptr));
     } else {

@@ -278,3 +278,18 @@ TEST_CASE("an executable that is replaced under a running dtrain disturbs nothin
   gated.open("still the old one");
   check_undisturbed(cluster, "still the old one");
 }
+
+TEST_CASE("where the daemon's socket was deleted, it is said which process to end, and all goes on") {
+  Cluster cluster;
+  Gated gated(cluster);
+  const pid_t deaf = cluster.processes("daemon run").at(0);
+  fs::remove(cluster.home() / "socket");
+  const Output status = cluster.run({"daemon", "status"});
+  CHECK(status.code == 1);
+  CHECK_MESSAGE(says(status, fmt::format("(pid {}) does not listen at {}/socket", deaf, cluster.home().string())),
+                status.all());
+  CHECK_MESSAGE(says(status, fmt::format("kill {} ends it", deaf)), status.all());
+  REQUIRE(::kill(deaf, SIGTERM) == 0);
+  gated.open("meanwhile");
+  check_undisturbed(cluster, "meanwhile");
+}

@@ -345,7 +345,7 @@ Spec read_spec(const YamlNode& root, const std::vector<AddedParameter>& added,
     return role.on_failure == OnFailure::Restart;
   });
   if (restarts && !limit_given) spec.restart.limit = 3;
-  if (restart != nullptr && !limit_given && spec.restart.limit == 0) {
+  if (restart != nullptr && restart->find("limit") == nullptr && spec.restart.limit == 0) {
     reading.problems.add(restart->place, "train.restart", "nothing is launched again without a limit; write 'limit: 3'");
   }
   if (engine) read_engine(*train, spec, reading);

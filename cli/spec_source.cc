@@ -44,12 +44,16 @@ Result<std::string> read_file(const fs::path& path) {
 
 }  // namespace
 
-Result<SpecSource> find_spec_file(const std::string& typed) {
+Result<fs::path> current_directory() {
   std::error_code failed;
   fs::path here = fs::current_path(failed);
-  if (failed) {
-    return Error{Code::NotFound, "the current directory is gone", "cd to a directory that exists"};
-  }
+  if (!failed) return here;
+  return Error{Code::NotFound, "the current directory is gone", "cd to a directory that exists"};
+}
+
+Result<SpecSource> find_spec_file(const std::string& typed) {
+  TRY(const fs::path here, current_directory());
+  std::error_code failed;
   fs::path path;
   if (!typed.empty()) {
     path = typed;

@@ -21,6 +21,9 @@ struct SpecSource {
   bool is_file = true;         // false: made of the command line, nobody has seen its lines
 };
 
+// NotFound when it was deleted.
+Result<std::filesystem::path> current_directory();
+
 // `typed` (-f), else dtrain.yml, else riseml.yml, of the nearest directory upwards that has one.
 Result<SpecSource> find_spec_file(const std::string& typed);
 

@@ -86,8 +86,8 @@ void add_env(const std::vector<std::string>& words, Spec& spec) {
 Result<Prepared> prepare(const TrainOptions& options) {
   Prepared prepared;
   if (options.form.is_given()) {
-    std::error_code failed;
-    TRY(prepared.source, spec_of_command(options.form, fs::current_path(failed)));
+    TRY(const fs::path here, current_directory());
+    TRY(prepared.source, spec_of_command(options.form, here));
     if (!options.file.empty()) {
       return Error{Code::InvalidArgument,
                    fmt::format("-f {}: a command is run without a YAML file", options.file),
@@ -95,6 +95,10 @@ Result<Prepared> prepare(const TrainOptions& options) {
     }
   } else {
     TRY(prepared.source, find_spec_file(options.file));
+  }
+  if (prepared.source.root == "/") {
+    return Error{Code::InvalidArgument, "the project's directory is /, and all of the machine lies in it",
+                 "have your code in a directory of its own"};
   }
   ParseOptions parsing;
   parsing.file_name = prepared.source.file_name;

@@ -116,6 +116,18 @@ TEST_CASE("a directory without a file says which files were looked for and what 
   CHECK_MESSAGE(train.code == 0, train.all());
 }
 
+TEST_CASE("a directory that is gone, or holds the whole machine, is no project") {
+  Cluster cluster;
+  const Output all = cluster.run({"train", "--", "true"}, "/");
+  CHECK(all.code == 2);
+  CHECK_MESSAGE(all.err.find("the project's directory is /,") != std::string::npos, all.err);
+  Command command = cluster.command({"train", "--", "true"});
+  command.argv.insert(command.argv.begin(), {"/bin/sh", "-c", "mkdir here; cd here; rmdir ../here; exec \"$0\" \"$@\""});
+  const Output gone = run(command);
+  CHECK(gone.code == 2);
+  CHECK_MESSAGE(gone.err.find("the current directory is gone") != std::string::npos, gone.err);
+}
+
 TEST_CASE("-f beside a command is refused") {
   Cluster cluster;
   const fs::path project = cluster.project("project: p\ntrain: {run: echo}\n");

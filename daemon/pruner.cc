@@ -131,7 +131,7 @@ Result<std::vector<uint32_t>> Pruner::beyond_limits() {
 }
 
 void Pruner::prune(pb::PruneRequest request, Done done) {
-  waiting_.push_back({std::move(request), std::move(done), {}, {}, 0});
+  waiting_.push_back({std::move(request), std::move(done), {}, {}, 0, ok()});
   if (waiting_.size() == 1) begin_next();
 }
 
@@ -224,11 +224,19 @@ void Pruner::remove_files() {
   for (const auto& each : work.chosen) journals.push_back(logs_.path(each.number));
   boost::asio::post(files_, [this, chosen = work.chosen, journals, outputs = work.request.outputs()] {
     Status status = ok();
-    for (size_t i = 0; i < chosen.size() && status.ok(); ++i) {
-      status = remove_files_of(home_, journals[i], chosen[i], outputs);
+    std::vector<uint32_t> removed;
+    for (size_t i = 0; i < chosen.size(); ++i) {
+      Status each = remove_files_of(home_, journals[i], chosen[i], outputs);
+      if (each.ok()) {
+        removed.push_back(chosen[i].number);
+      } else if (status.ok()) {
+        status = std::move(each).error().with_context(fmt::format("{} is not forgotten", chosen[i].number));
+      }
     }
-    boost::asio::post(loop_, [this, status = std::move(status)]() mutable {
-      if (!status.ok()) return end(std::move(status));
+    boost::asio::post(loop_, [this, removed = std::move(removed), status = std::move(status)]() mutable {
+      Work& now = waiting_.front();
+      now.reply.mutable_numbers()->Assign(removed.begin(), removed.end());
+      now.kept = std::move(status);
       remove_rows();
     });
   });
@@ -276,7 +284,7 @@ void Pruner::sweep() {
     return;
   }
   waiting_.front().reply.set_blob_bytes(sweep_->unneeded_bytes());
-  end(ok());
+  end(std::exchange(waiting_.front().kept, ok()));
 }
 
 void Pruner::end(Status status) {

@@ -40,7 +40,8 @@ class Pruner {
   // From `first_look` after the start on, each hour.
   void keep_limits();
   // Nothing goes when one of the numbers is refused: NotFound, or FailedPrecondition for what has not
-  // ended, or whose results, if they are to go, are named by what has not. One request after the other.
+  // ended, or whose results, if they are to go, are named by what has not. One whose files can't be deleted is an
+  // error, too, and stays alone. One request after the other.
   void prune(pb::PruneRequest request, Done done);
   // The daemon ends: what is being done is left for the next prune, Aborted.
   void stop();
@@ -52,6 +53,7 @@ class Pruner {
     pb::PruneReply reply;
     std::vector<Store::Closed> chosen;
     int waits = 0;   // for what has just ended
+    Status kept;     // why the first stays of which not all could be deleted
   };
 
   void begin_next();

@@ -92,8 +92,8 @@ TEST_CASE("what is pruned is gone, results only when asked for, and the rest sta
   CHECK(ended.daemon.submit("next")->number() == 5);
 }
 
-TEST_CASE("what is mounted in an OUTPUT_DIR outlives it") {
-  Ended ended(1);
+TEST_CASE("what is mounted in an OUTPUT_DIR outlives it, and keeps nothing else") {
+  Ended ended(2);
   const fs::path elsewhere = ended.folder / "elsewhere";
   test::write_file(elsewhere / "f", "stays");
   const fs::path at = ended.daemon.scheduler.output_dir({1, 0}) / "at";
@@ -101,11 +101,17 @@ TEST_CASE("what is mounted in an OUTPUT_DIR outlives it") {
   if (::mount(elsewhere.c_str(), at.c_str(), nullptr, MS_BIND, nullptr) != 0) {
     return tests::say_skipped("mounting a directory needs root");
   }
-  pb::PruneRequest request = these({1});
+  pb::PruneRequest request = these({1, 2});
   request.set_outputs(true);
   const auto refused = ended.prune(request);
   REQUIRE(::umount2(at.c_str(), MNT_DETACH) == 0);
-  CHECK(!refused.ok());
+  REQUIRE(!refused.ok());
+  CHECK(refused.error().message.starts_with("1 is not forgotten: "));
+  CHECK(ended.has_journal(1));
+  CHECK(ended.daemon.store->submission(2).error().code == Code::NotFound);
+  CHECK(!ended.has_output(2));
+  request = these({1});
+  request.set_outputs(true);
   CHECK(test::read_file(elsewhere / "f") == "stays");
   REQUIRE(ended.prune(request).ok());
   CHECK(!fs::exists(at));

@@ -2,6 +2,7 @@
 // Blocking; runs on the file worker's thread.
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <string>
 
@@ -10,9 +11,12 @@
 
 namespace dtrain::runner {
 
-// Each that is not there or can't be read by this user: "data mnist: /mnt/sets/mnist is not there".
-// Empty: all are.
-std::string lacking_data(const Spec& spec);
+// A network's file system may be slow to mount by itself.
+inline constexpr std::chrono::seconds kDataPatience{15};
+
+// Each that is not there, can't be read by this user, or whose file system does not answer in time:
+// "data mnist: /mnt/sets/mnist is not there". Empty: all are.
+std::string lacking_data(const Spec& spec, std::chrono::milliseconds patience = kDataPatience);
 
 struct DataPlace {
   std::string directory;  // DATA_DIR; empty: there are no data sets

@@ -3,8 +3,12 @@
 #include "runner/data_mount.h"
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
 #include <sys/mount.h>
 #include <sys/wait.h>
+
+#include <chrono>
+#include <thread>
 
 #include "runner/data_sets.h"
 #include "runner/process.h"
@@ -262,6 +266,29 @@ TEST_CASE("each data set that is not there, or can't be read, is named") {
   for (const std::string& said : {directory, file, inside}) {
     CHECK_MESSAGE(said.ends_with("can't be read: Permission denied"), said);
   }
+}
+
+TEST_CASE("a data set whose file system does not answer holds up nobody for long") {
+  const test::TemporaryFolder folder;
+  const fs::path at = folder / "away";
+  fs::create_directory(at);
+  // Nobody serves it, like the mount of a server that is gone.
+  Fd server(::open("/dev/fuse", O_RDWR | O_CLOEXEC));
+  const std::string options = fmt::format("fd={},rootmode=40000,user_id=0,group_id=0", server.get());
+  if (!server || ::mount("away", at.c_str(), "fuse", 0, options.c_str()) != 0) {
+    return say_skipped("a file system that does not answer needs root and /dev/fuse");
+  }
+  Spec spec;
+  spec.data = {{"x", (at / "set").string()}};
+  const std::string lacking = fmt::format("data x: {}/set can't be looked at: its file system does not answer", at.string());
+  CHECK(lacking_data(spec, std::chrono::milliseconds(50)) == lacking);
+  CHECK(lacking_data(spec) == lacking);  // at once
+
+  server.reset();
+  REQUIRE(::umount2(at.c_str(), MNT_DETACH) == 0);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (lacking_data(spec) == lacking && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+  CHECK(lacking_data(spec) == fmt::format("data x: {}/set is not there", at.string()));
 }
 
 }  // namespace

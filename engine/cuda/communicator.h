@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "engine/comm/deadline.h"
 #include "engine/cuda/kernels.h"
@@ -45,8 +46,9 @@ class Communicator {
 
   // The first error of all that was asked; of what is on its way too. Never waits.
   virtual Status status() = 0;
-  // Gives up what is on its way: nobody waits for this member any more than for a lost one.
-  virtual void abort() = 0;
+  // Gives up what is on their way: nobody waits for this member any more than for a lost one. All of a device at once:
+  // what one of them works in can't be freed before what the others have there is over.
+  static void abort(const std::vector<Communicator*>& all);
 };
 
 }  // namespace dtrain::engine::cuda

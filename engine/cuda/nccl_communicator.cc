@@ -88,11 +88,22 @@ class NcclCommunicator : public Communicator {
     }
     return status_;
   }
-  void abort() override {
-    if (comm_ == nullptr) return;
-    lib_.CommAbort(comm_);
-    comm_ = nullptr;
-    if (status_.ok()) status_ = Error{Code::Aborted, "communication was given up", ""};
+
+  // In a group each is told to end before any is freed.
+  static void abort(const std::vector<Communicator*>& all) {
+    std::vector<NcclCommunicator*> open;
+    for (Communicator* each : all) {
+      auto* const one = static_cast<NcclCommunicator*>(each);
+      if (one->comm_ != nullptr && std::ranges::find(open, one) == open.end()) open.push_back(one);
+    }
+    if (open.empty()) return;
+    const Nccl& lib = open.front()->lib_;
+    lib.GroupStart();
+    for (NcclCommunicator* each : open) {
+      lib.CommAbort(std::exchange(each->comm_, nullptr));
+      if (each->status_.ok()) each->status_ = Error{Code::Aborted, "communication was given up", ""};
+    }
+    lib.GroupEnd();
   }
 
  private:
@@ -142,6 +153,8 @@ class NcclCommunicator : public Communicator {
 };
 
 }  // namespace
+
+void Communicator::abort(const std::vector<Communicator*>& all) { NcclCommunicator::abort(all); }
 
 Result<Communicator::Id> Communicator::make_id() {
   TRY(const Nccl lib, Nccl::load());

@@ -64,9 +64,11 @@ void Rank::clear_totals() {
 }
 
 void Rank::abandon() {
+  std::vector<Communicator*> all;
   for (Communicator* each : {links_.world.get(), links_.column.get(), links_.row.get()}) {
-    if (each != nullptr) each->abort();
+    if (each != nullptr) all.push_back(each);
   }
+  Communicator::abort(all);
 }
 
 Status Rank::links_status() const {

@@ -80,8 +80,8 @@ TEST_CASE("who has given up is told so, and asks for nothing more") {
   Array<float> value(*context, std::vector<float>{7});
   alone->all_reduce(context->stream(), value.data(), 1);
   finish(*context);
-  alone->abort();
-  alone->abort();
+  Communicator::abort({alone.get()});
+  Communicator::abort({alone.get()});
   alone->all_reduce(context->stream(), value.data(), 1);
   finish(*context);
   const Status status = alone->status();

@@ -219,7 +219,13 @@ TEST_CASE("a sum that came to nothing ends the training, however fast its step w
 
 TEST_CASE("a participant that does not come to a step is named within the deadline") {
   const Folder folder;
-  Json changes = kCopies;
+  Json changes;
+  int devices = 2;
+  SUBCASE("copies") { changes = kCopies; }
+  SUBCASE("copies of slices, which wait for some by one communicator, for others by another") {
+    changes = {{"strategy", {{"kind", "mesh"}, {"mesh-data", 2}, {"mesh-model", 2}, {"bucket-mb", 0.001}}}};
+    devices = 4;
+  }
   changes["deadline"] = 2;
   std::promise<void> ended;
   Around around;
@@ -229,7 +235,7 @@ TEST_CASE("a participant that does not come to a step is named within the deadli
   around.at_end = [&](int me) {
     if (me == 0) ended.set_value();
   };
-  const Status status = train_on(2, folder, "out", changes, around);
+  const Status status = train_on(devices, folder, "out", changes, around);
   REQUIRE(!status.ok());
   CHECK_MESSAGE(status.error().message.find("thread 1 of ") != std::string::npos, status.error().message);
   CHECK_MESSAGE(status.error().message.find(" in step 5") != std::string::npos, status.error().message);

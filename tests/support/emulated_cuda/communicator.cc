@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "cuda_runtime.h"
+#include "devices.h"
 #include "emulator.h"
 #include "engine/comm/pass_fd.h"
 
@@ -127,14 +128,12 @@ class EmulatedCommunicator : public Communicator {
     const std::lock_guard lock(mutex_);
     return status_;
   }
-  void abort() override {
+  void give_up() {
     {
       const std::lock_guard lock(mutex_);
       if (status_.ok()) status_ = Error{Code::Aborted, "communication was given up", ""};
     }
     aborted_ = true;
-    emulated::recover();
-    emulated::stir();
   }
 
  private:
@@ -223,6 +222,14 @@ Status introduce(Listener& listener, int size, Deadline deadline) {
 }
 
 }  // namespace
+
+// Memory is freed, as NCCL's is: after all that the device does.
+void Communicator::abort(const std::vector<Communicator*>& all) {
+  for (Communicator* each : all) static_cast<EmulatedCommunicator*>(each)->give_up();
+  emulated::recover();
+  emulated::stir();
+  emulated::wait_for_device(emulated::current_device());
+}
 
 Result<Communicator::Id> Communicator::make_id() {
   std::random_device random;

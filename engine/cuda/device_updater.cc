@@ -297,11 +297,10 @@ Status DeviceUpdater::distribute(int me, int64_t step, int64_t updates) {
       packed.resize(static_cast<size_t>(mine.layout().size()));
       TRY(own(me).channels.front().receive(packed, deadline(), moment));
     }
-    if (grid_.data_of(me) == 0) {
-      mine.device().copy_to_device(packed.data(), mine.layout().size(), to);
-      TRY(mine.device().wait(watch(me, step, moment.doing)));  // before `packed` is the next arena's
-    }
+    if (grid_.data_of(me) == 0) mine.device().copy_to_device(packed.data(), mine.layout().size(), to);
     if (mine.links().column != nullptr) mine.links().column->broadcast(mine.stream(), to, mine.layout().size(), 0);
+    // Before `packed` is the next arena's, whose copy may itself wait for what was enqueued, without a look.
+    TRY(mine.device().wait(watch(me, step, moment.doing)));
   }
   mine.refresh();
   TRY(exchange_->gather_notes(me, step, deadline(), {}, {}));

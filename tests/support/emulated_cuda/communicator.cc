@@ -81,12 +81,16 @@ class EmulatedCommunicator : public Communicator {
   EmulatedCommunicator(int rank, std::vector<std::unique_ptr<Connection>> connections)
       : rank_(rank), connections_(std::move(connections)) {}
   ~EmulatedCommunicator() override {
-    std::unique_lock lock(mutex_);
-    const auto all_over = [&] { return over_ == turn_; };
-    if (changed_.wait_for(lock, std::chrono::seconds(5), all_over)) return;
-    aborted_ = true;
-    emulated::stir();
-    changed_.wait(lock, all_over);
+    {
+      std::unique_lock lock(mutex_);
+      const auto all_over = [&] { return over_ == turn_; };
+      if (!changed_.wait_for(lock, std::chrono::seconds(5), all_over)) {
+        aborted_ = true;
+        emulated::stir();
+        changed_.wait(lock, all_over);
+      }
+    }
+    wait_to_free();
   }
 
   void all_reduce(cudaStream_t stream, float* values, int64_t count) override { sum(stream, values, count); }
@@ -128,6 +132,8 @@ class EmulatedCommunicator : public Communicator {
     const std::lock_guard lock(mutex_);
     return status_;
   }
+  // Memory of NCCL's is freed after all that the device does.
+  static void wait_to_free() { emulated::wait_for_device(emulated::current_device()); }
   void give_up() {
     {
       const std::lock_guard lock(mutex_);
@@ -223,12 +229,11 @@ Status introduce(Listener& listener, int size, Deadline deadline) {
 
 }  // namespace
 
-// Memory is freed, as NCCL's is: after all that the device does.
 void Communicator::abort(const std::vector<Communicator*>& all) {
   for (Communicator* each : all) static_cast<EmulatedCommunicator*>(each)->give_up();
   emulated::recover();
   emulated::stir();
-  emulated::wait_for_device(emulated::current_device());
+  EmulatedCommunicator::wait_to_free();
 }
 
 Result<Communicator::Id> Communicator::make_id() {

@@ -11,13 +11,19 @@ class DevicePartners : public Partners<T, float> {
  public:
   explicit DevicePartners(Rank& rank) : rank_(rank) {}
 
-  void add_up(T* values, int64_t count) override { rank_.links().row->all_reduce(rank_.stream(), values, count); }
+  // Whether it computes without the others, to no end but plans.
+  void rehearse(bool rehearses) { rehearses_ = rehearses; }
+
+  void add_up(T* values, int64_t count) override {
+    if (!rehearses_) rank_.links().row->all_reduce(rank_.stream(), values, count);
+  }
   void gather(const float* mine, float* all, int64_t count) override {
-    rank_.links().row->gather(rank_.stream(), mine, all, count);
+    if (!rehearses_) rank_.links().row->gather(rank_.stream(), mine, all, count);
   }
 
  private:
   Rank& rank_;
+  bool rehearses_ = false;
 };
 
 }  // namespace dtrain::engine::cuda

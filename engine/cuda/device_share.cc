@@ -32,7 +32,25 @@ DeviceShare<T>::DeviceShare(const RunPlan& plan, Updater& updater, int me, const
       capacity_(plan.spec.micro_batch > 0 ? std::min<int64_t>(plan.spec.micro_batch, share_) : share_),
       partners_(rank_),
       model_(make_device_model<T>(rank_.context(), plan.spec.model, plan.shape, capacity_, rank_.part(), &partners_)),
-      samples_(rank_, plan.shape, share_) {}
+      samples_(rank_, plan.shape, share_) {
+  if (rank_.links().world == nullptr) return;  // nobody waits
+  rehearse(plan.test ? updater.evaluated(me, plan.test->size()).size() : 0);
+}
+
+template <class T>
+void DeviceShare<T>::rehearse(int64_t evaluated) {
+  partners_.rehearse(true);
+  Rehearsal<T> rehearsal(rank_, *model_, samples_.from(0));
+  for (const int64_t batch : batch_sizes(plan_)) {
+    const int64_t mine = reads(batch).size();
+    for (const int64_t count : piece_sizes(mine, capacity_)) {
+      rehearsal.train(count, false);
+      if (mine > capacity_) rehearsal.train(count, true);
+    }
+  }
+  for (const int64_t count : piece_sizes(evaluated, capacity_)) rehearsal.forward(count);
+  partners_.rehearse(false);
+}
 
 template <class T>
 DeviceShare<T>::~DeviceShare() {

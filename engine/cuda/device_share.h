@@ -40,6 +40,7 @@ class DeviceShare : public Share {
     cudaGraphExec_t executable = nullptr;
   };
 
+  void rehearse(int64_t evaluated);
   bool meets_others() const;
   // `before`: the step that is waited for before backward, see there.
   Status train_piece(int64_t first, int64_t count, bool is_last, std::optional<int64_t> before);

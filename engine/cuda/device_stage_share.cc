@@ -28,6 +28,22 @@ DeviceStageShare<T>::DeviceStageShare(const RunPlan& plan, const WaitedRank& ran
   for (int i = 0; i < std::min(plan.spec.strategy.micro_batches, after); ++i) {
     models_.push_back(make_device_model<T>(rank_.context(), plan.spec.model, plan.shape, capacity_, part_));
   }
+  rehearse();
+}
+
+template <class T>
+void DeviceStageShare<T>::rehearse() {
+  Rehearsal<T> rehearsal(rank_, *models_.front(), sees_samples() ? samples_.from(0) : Samples<T>{});
+  const int64_t micros = plan_.spec.strategy.micro_batches;
+  for (const int64_t batch : batch_sizes(plan_)) {
+    for (const int64_t count : std::set{batch / micros, (batch + micros - 1) / micros}) {
+      if (count == 0) continue;
+      rehearsal.train(count, false);
+      rehearsal.train(count, true);
+    }
+  }
+  if (!plan_.test) return;
+  for (const int64_t count : piece_sizes(plan_.test->size(), capacity_)) rehearsal.forward(count);
 }
 
 template <class T>

@@ -24,6 +24,7 @@ class DeviceStageShare : public Share {
  private:
   DeviceStageShare(const RunPlan& plan, const WaitedRank& rank);
 
+  void rehearse();
   // What micro-batches on their way go through: none meets another in its model.
   DeviceModel<T>& model(size_t micro) { return *models_[micro % models_.size()]; }
   bool sees_samples() const { return part_.is_first() || part_.is_last(); }

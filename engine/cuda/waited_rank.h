@@ -2,10 +2,14 @@
 // the same in making any of them.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <memory>
+#include <set>
 #include <utility>
+#include <vector>
 
+#include "engine/cuda/device_model.h"
 #include "engine/cuda/kernels.h"
 #include "engine/cuda/rank.h"
 #include "engine/training/share.h"
@@ -52,6 +56,40 @@ class WaitedShare : public Share {
   const WaitedRank rank_;
   const std::unique_ptr<Share> share_;
 };
+
+// Computes, of samples that are zeros, what steps and evaluations will: so plans are made, kernels loaded and memory grown
+// before other GPUs wait for this one. Else the stages of a pipeline do that one after the other, within the deadline of
+// those at its ends, and candidates are timed beside sums that wait. What comes of it nobody reads.
+template <class T>
+class Rehearsal {
+ public:
+  // `samples`: as many as the model takes.
+  Rehearsal(Rank& rank, DeviceModel<T>& model, const Samples<T>& samples) : rank_(rank), model_(model), samples_(samples) {}
+
+  void forward(int64_t count) { model_.forward(rank_.weights<T>(), samples_, {&count, 1}); }
+  void train(int64_t count, bool add) {
+    forward(count);
+    model_.backward(rank_.weights<T>(), samples_, {&count, 1}, rank_.gradients(), add);
+  }
+
+ private:
+  Rank& rank_;
+  DeviceModel<T>& model_;
+  const Samples<T> samples_;
+};
+
+// Sizes of batches: of an epoch's first and, where training comes to it, its last.
+inline std::set<int64_t> batch_sizes(const RunPlan& plan) {
+  const Sampler sampler(plan.sampler());
+  return {sampler.batch_size(0), sampler.batch_size(std::clamp<int64_t>(plan.steps, 1, plan.steps_per_epoch) - 1)};
+}
+// How many samples are in the pieces of at most so many that they are computed in.
+inline std::vector<int64_t> piece_sizes(int64_t samples, int64_t most) {
+  std::vector<int64_t> sizes;
+  if (samples >= most) sizes.push_back(most);
+  if (samples % most > 0) sizes.push_back(samples % most);
+  return sizes;
+}
 
 // InvalidArgument: a model that GPUs can't take. ResourceExhausted: not enough memory.
 template <class Make>

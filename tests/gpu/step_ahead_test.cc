@@ -1,6 +1,7 @@
 // Trainings whose host is one step ahead of its GPUs: what it has enqueued when, and what comes of a step that goes
 // wrong while the next one is on its way.
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <fstream>
 #include <future>
@@ -123,6 +124,34 @@ TEST_CASE("a step is enqueued before the one before it is done") {
   if (!status.ok()) FAIL(status.error().message);
   CHECK(came_to_it);
   CHECK(model_of(folder, "hung", changes) == model_of(folder, "undisturbed", changes));
+}
+
+TEST_CASE("what GPUs that meet compute is planned before any of them waits for another one") {
+  const Folder folder;
+  std::ofstream text(folder.path / "text");
+  for (int i = 0; i < 6 * 50 + 1; ++i) text << static_cast<char>('a' + i * i % 23);
+  text.close();
+  Json changes = {{"model", {{"gpt", {{"layers", 2}, {"heads", 2}, {"width", 16}, {"context", 6}, {"vocabulary", 128}}}}},
+                  {"data", {{"train", folder.path / "text"}, {"test", folder.path / "text"}}},
+                  {"precision", "bf16"},
+                  {"steps", 3}};
+  int devices = 2;
+  SUBCASE("copies") { changes.merge_patch(kCopies); }
+  SUBCASE("copies, in buckets and pieces") { changes.merge_patch(kBuckets), changes["micro-batch"] = 7; }
+  SUBCASE("slices") { changes["strategy"] = {{"kind", "tensor"}}; }
+  SUBCASE("copies of slices") {
+    changes["strategy"] = {{"kind", "mesh"}, {"mesh-data", 2}, {"mesh-model", 2}};
+    devices = 4;
+  }
+  SUBCASE("stages") { changes["strategy"] = {{"kind", "pipeline"}, {"micro-batches", 4}}; }
+  std::array<std::atomic<int64_t>, 4> planned;
+  Around around;
+  around.before = [&](cuda::Rank&, int me, int64_t step) {
+    if (step == 0) planned[static_cast<size_t>(me)] = emulated::plans(me);
+  };
+  around.at_end = [&](int me) { CHECK(emulated::plans(me) == planned[static_cast<size_t>(me)].load()); };
+  const Status status = train_on(devices, folder, "out", changes, around);
+  if (!status.ok()) FAIL(status.error().message);
 }
 
 TEST_CASE("a number that is none ends all by the name of its step, and nothing that came of it is saved") {

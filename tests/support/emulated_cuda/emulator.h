@@ -63,6 +63,8 @@ void hang(int device);
 void recover();
 int64_t launches();                 // of kernels, so far
 int64_t graph_launches();
+int64_t plans(int device);          // of products and of attention, so far
+void count_plan();                  // of the current device's
 int64_t device_bytes();             // that are allocated
 void fail_allocations_above(size_t bytes);  // of one allocation
 

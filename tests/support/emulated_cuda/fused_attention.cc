@@ -49,6 +49,7 @@ class EmulatedAttention : public FusedAttention {
     if (const auto found = taken_.find(key); found != taken_.end()) return found->second;
     if (status_.ok()) status_ = device_.settle();
     if (!status_.ok()) return status_;
+    emulated::count_plan();
     Status taken = ok();
     if (shape.context <= 1 || shape.width / shape.heads % 8 != 0) {
       taken = Error{Code::FailedPrecondition, "heads are no multiple of 8 wide", ""};

@@ -88,6 +88,7 @@ class EmulatedGemm : public Gemm {
         return;
       }
       planned_.insert(shape);
+      emulated::count_plan();
     }
     emulated::enqueue(stream, [p] {
       multiply(p);

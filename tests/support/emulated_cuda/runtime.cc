@@ -1,5 +1,6 @@
 // The calls of the runtime but those of streams: devices, memory that is checked, and errors, which may be asked for.
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -94,6 +95,14 @@ bool stop_failing() {
   calls_left = 0;
   return has_failed.exchange(false);
 }
+
+namespace {
+constexpr size_t kMostDevices = 64;
+std::array<std::atomic<int64_t>, kMostDevices> plan_counts;
+}  // namespace
+
+int64_t plans(int device) { return plan_counts[static_cast<size_t>(device)]; }
+void count_plan() { ++plan_counts[static_cast<size_t>(chosen_device)]; }
 
 void set_devices(const std::vector<int>& of_machine) { devices = of_machine; }
 void set_device_count(int count) {

@@ -33,7 +33,8 @@ class DeviceUpdater : public Updater {
   static Result<std::unique_ptr<DeviceUpdater>> open(const RunPlan& plan, std::unique_ptr<Gang> gang);
 
   Rank& rank(int me) { return *ranks_[static_cast<size_t>(me - gang_->first())]; }
-  // To be asked while a GPU is waited for: an error when somebody failed, or did not answer in time.
+  // To be asked while a GPU is waited for: an error when somebody failed, or did not answer in time. Nothing to ask where
+  // there is but one, which takes the time that it takes.
   std::function<Status()> watch(int me, int64_t step, const char* doing);
   // Ends all with this error, or with an earlier one, which it returns; and what `me` has on its way to others.
   Error give_up(int me, const Error& why);

@@ -10,36 +10,57 @@
 namespace dtrain::engine {
 namespace {
 
+// Of a replica on so many GPUs.
+struct Opened {
+  Opened(const Folder& folder, int devices, const Json& changes) {
+    auto spec = engine_spec_from_json(spec_of(folder, On::Device, changes).dump());
+    REQUIRE(spec.ok());
+    have_devices(devices);
+    auto place = place_from_environment();
+    REQUIRE(place.ok());
+    auto made = make_plan(std::move(*spec), std::move(*place), folder.path / "out", devices);
+    REQUIRE(made.ok());
+    plan.emplace(std::move(*made));
+    auto gang = assemble(*plan);
+    REQUIRE(gang.ok());
+    auto opened = cuda::DeviceUpdater::open(*plan, std::move(*gang));
+    REQUIRE(opened.ok());
+    updater = std::move(*opened);
+  }
+  ~Opened() {
+    updater.reset();
+    have_devices(1);
+    CHECK(emulated::device_bytes() == 0);
+  }
+  std::optional<RunPlan> plan;
+  std::unique_ptr<cuda::DeviceUpdater> updater;
+};
+
 TEST_CASE("who waits for parameters from one that never comes ends within the deadline") {
   const Folder folder;
-  const Json mesh = {{"kind", "mesh"}, {"mesh-data", 2}, {"mesh-model", 2}};
-  auto spec = engine_spec_from_json(spec_of(folder, On::Device, {{"strategy", mesh}, {"deadline", 2}}).dump());
-  REQUIRE(spec.ok());
-  have_devices(4);
-  auto place = place_from_environment();
-  REQUIRE(place.ok());
-  const auto plan = make_plan(std::move(*spec), std::move(*place), folder.path / "out", 4);
-  REQUIRE(plan.ok());
-  auto gang = assemble(*plan);
-  REQUIRE(gang.ok());
-  {
-    const auto updater = cuda::gpus().open_updater(*plan, std::move(*gang));
-    REQUIRE(updater.ok());
-    std::vector<Status> statuses(4, ok());
-    std::vector<std::thread> threads;
-    for (const int me : {0, 2, 3}) {  // 3 has its parameters from 1
-      threads.emplace_back([&, me] { statuses[static_cast<size_t>(me)] = (*updater)->distribute(me, 0, 0); });
-    }
-    for (std::thread& thread : threads) thread.join();
-    for (const int me : {0, 2, 3}) {
-      CAPTURE(me);
-      const Status& status = statuses[static_cast<size_t>(me)];
-      REQUIRE(!status.ok());
-      CHECK_MESSAGE(status.error().message.find("for 2 s") != std::string::npos, status.error().message);
-    }
+  const Opened opened(folder, 4, {{"strategy", {{"kind", "mesh"}, {"mesh-data", 2}, {"mesh-model", 2}}}, {"deadline", 2}});
+  std::vector<Status> statuses(4, ok());
+  std::vector<std::thread> threads;
+  for (const int me : {0, 2, 3}) {  // 3 has its parameters from 1
+    threads.emplace_back([&, me] { statuses[static_cast<size_t>(me)] = opened.updater->distribute(me, 0, 0); });
   }
-  have_devices(1);
-  CHECK(emulated::device_bytes() == 0);
+  for (std::thread& thread : threads) thread.join();
+  for (const int me : {0, 2, 3}) {
+    CAPTURE(me);
+    const Status& status = statuses[static_cast<size_t>(me)];
+    REQUIRE(!status.ok());
+    CHECK_MESSAGE(status.error().message.find("for 2 s") != std::string::npos, status.error().message);
+  }
+}
+
+TEST_CASE("one GPU alone may take longer than the deadline") {
+  const Folder folder;
+  const auto is_watched = [&](int devices) {
+    const Opened opened(folder, devices, {{"strategy", {{"kind", "mirrored"}}}});
+    return opened.updater->watch(0, 0, "evaluate") != nullptr;
+  };
+  CHECK(!is_watched(1));
+  CHECK(is_watched(2));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <cstring>
 #include <numeric>
 #include <thread>
@@ -38,10 +39,14 @@ Status check_mesh(const DeviceGrid& grid, const Gang& gang) {
 }  // namespace
 
 Result<std::unique_ptr<DeviceUpdater>> DeviceUpdater::open(const RunPlan& plan, std::unique_ptr<Gang> gang) {
-  if (const Status status = check_mesh(DeviceGrid(plan.spec.strategy, gang->world()), *gang); !status.ok()) {
+  const DeviceGrid grid(plan.spec.strategy, gang->world());
+  if (const Status status = check_mesh(grid, *gang); !status.ok()) {
     gang->fail(status.error());
     return status.error();
   }
+  // Slices are summed while copies are, by two communicators on a GPU. Only so NCCL, when it is loaded, promises that these
+  // don't wait for each other in a circle: all GPUs get their sums in the order in which the host asks for them.
+  if (grid.model() > 1 && grid.data() > 1) ::setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
   // The team is for notes: its arenas are as small as they can be.
   const TeamPlan team_plan{.elements = Layout::kAlignment, .states = 0,
                            .arenas = most_nodes(gang->world(), leaf_count(gang->world()))};

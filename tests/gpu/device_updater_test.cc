@@ -2,6 +2,7 @@
 #include <thread>
 
 #include "engine/cuda/device_updater.h"
+#include "engine/environment.h"
 #include "engine/strategies/assemble.h"
 #include "tests/gpu/device_trainings.h"
 
@@ -51,6 +52,18 @@ TEST_CASE("who waits for parameters from one that never comes ends within the de
     REQUIRE(!status.ok());
     CHECK_MESSAGE(status.error().message.find("for 2 s") != std::string::npos, status.error().message);
   }
+}
+
+TEST_CASE("NCCL is asked to keep the order of sums where a GPU has two on their way at once") {
+  const Folder folder;
+  const auto asked = [&](int devices, const Json& strategy) {
+    ::unsetenv("NCCL_LAUNCH_ORDER_IMPLICIT");
+    const Opened opened(folder, devices, {{"strategy", strategy}});
+    return variable("NCCL_LAUNCH_ORDER_IMPLICIT");
+  };
+  CHECK(asked(4, {{"kind", "mesh"}, {"mesh-data", 2}, {"mesh-model", 2}}) == "1");
+  CHECK(asked(2, {{"kind", "mesh"}, {"mesh-data", 1}, {"mesh-model", 2}}) == "");
+  CHECK(asked(2, {{"kind", "mirrored"}}) == "");
 }
 
 TEST_CASE("one GPU alone may take longer than the deadline") {

@@ -262,12 +262,16 @@ class CublasGemm : public Gemm {
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, shape.alignments[3]);
     std::array<cublasLtMatmulHeuristicResult_t, kCandidates> candidates;
     int found = 0;
-    check(lib_.MatmulAlgoGetHeuristic(handle_, plan.product.get(), plan.b.get(), plan.a.get(), plan.c.get(),
-                                      plan.c.get(), preference.get(), kCandidates, candidates.data(), &found),
-          fmt::format("plan a product of {} x {} x {}", shape.m, shape.n, shape.k));
+    const cublasStatus_t asked =
+        lib_.MatmulAlgoGetHeuristic(handle_, plan.product.get(), plan.b.get(), plan.a.get(), plan.c.get(), plan.c.get(),
+                                    preference.get(), kCandidates, candidates.data(), &found);
     if (!status_.ok()) return;
-    if (found == 0) {
-      status_ = Error{Code::Internal, fmt::format("cuBLASLt has no product of {} x {} x {}", shape.m, shape.n, shape.k), ""};
+    if (asked != CUBLAS_STATUS_SUCCESS || found == 0) {
+      status_ = Error{Code::Internal,
+                      fmt::format("cuBLASLt has no product of {} x {} x {}: {}", shape.m, shape.n, shape.k,
+                                  lib_.GetStatusString(asked)),
+                      // Before compute capability 8.0 not with all that follows a product.
+                      shape.type == CUDA_R_16BF ? "precision: fp32" : ""};
       return;
     }
     plan.algorithm = candidates[0].algo;

@@ -52,17 +52,24 @@ Result<std::unique_ptr<DeviceUpdater>> DeviceUpdater::open(const RunPlan& plan, 
                            .arenas = most_nodes(gang->world(), leaf_count(gang->world()))};
   TRY(auto team, Team::open(*gang, team_plan, Deadline::after(plan.spec.deadline_seconds)));
   std::unique_ptr<DeviceUpdater> made(new DeviceUpdater(plan, std::move(gang), std::move(team)));
-  std::vector<std::thread> threads;
   std::vector<Status> statuses(static_cast<size_t>(plan.threads), ok());
-  for (int thread = 0; thread < plan.threads; ++thread) {
-    threads.emplace_back([&, thread] {
-      Status status = made->start(made->first() + thread);
-      if (!status.ok()) statuses[static_cast<size_t>(thread)] = made->fail(status.error());
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  made->in_threads([&](int thread) {
+    Status status = made->start(made->first() + thread);
+    if (!status.ok()) statuses[static_cast<size_t>(thread)] = made->fail(status.error());
+  });
   for (Status& status : statuses) TRY(std::move(status));
   return made;
+}
+
+// Communicators end when all their members on a host do: one after the other would wait for the next.
+DeviceUpdater::~DeviceUpdater() {
+  in_threads([&](int thread) { ranks_[static_cast<size_t>(thread)].reset(); });
+}
+
+void DeviceUpdater::in_threads(const std::function<void(int thread)>& work) {
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < plan_.threads; ++thread) threads.emplace_back(work, thread);
+  for (std::thread& thread : threads) thread.join();
 }
 
 DeviceUpdater::DeviceUpdater(const RunPlan& plan, std::unique_ptr<Gang> gang, std::unique_ptr<Team> team)

@@ -31,6 +31,7 @@ class DeviceUpdater : public Updater {
  public:
   // `plan` outlives it.
   static Result<std::unique_ptr<DeviceUpdater>> open(const RunPlan& plan, std::unique_ptr<Gang> gang);
+  ~DeviceUpdater() override;
 
   Rank& rank(int me) { return *ranks_[static_cast<size_t>(me - gang_->first())]; }
   // To be asked while a GPU is waited for: an error when somebody failed, or did not answer in time. Nothing to ask where
@@ -82,6 +83,8 @@ class DeviceUpdater : public Updater {
   };
 
   DeviceUpdater(const RunPlan& plan, std::unique_ptr<Gang> gang, std::unique_ptr<Team> team);
+  // For each of this process's participants, at once.
+  void in_threads(const std::function<void(int thread)>& work);
   Status start(int me);
   Status check_alone(int me);
   Result<std::shared_ptr<Communicator>> meet(int me, const std::vector<int>& members);

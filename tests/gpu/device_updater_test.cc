@@ -29,9 +29,11 @@ struct Opened {
     updater = std::move(*opened);
   }
   ~Opened() {
+    const int64_t before = emulated::communicators_ended_alone();
     updater.reset();
     have_devices(1);
     CHECK(emulated::device_bytes() == 0);
+    CHECK(emulated::communicators_ended_alone() == before);
   }
   std::optional<RunPlan> plan;
   std::unique_ptr<cuda::DeviceUpdater> updater;

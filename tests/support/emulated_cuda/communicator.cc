@@ -25,6 +25,8 @@ namespace dtrain::engine::cuda {
 
 namespace {
 
+std::atomic<int64_t> lonely_ends = 0;
+
 // What another member sends: messages, each with its size before it.
 class Connection {
  public:
@@ -41,6 +43,11 @@ class Connection {
   bool has_come() const {
     const std::lock_guard lock(mutex_);
     return !came_.empty();
+  }
+  // One has come, or the other end is gone.
+  bool wait_until(Deadline deadline) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_until(lock, deadline.at(), [&] { return over_ || !came_.empty(); });
   }
   // The next one, which has come.
   void take(void* data, int64_t bytes) {
@@ -59,19 +66,27 @@ class Connection {
     int64_t bytes = 0;
     while (socket_.read(&bytes, sizeof bytes, kForEver).ok()) {
       std::string message(static_cast<size_t>(bytes), '\0');
-      if (!socket_.read(message.data(), message.size(), kForEver).ok()) return;
+      if (!socket_.read(message.data(), message.size(), kForEver).ok()) break;
       {
         const std::lock_guard lock(mutex_);
         came_.push_back(std::move(message));
       }
+      changed_.notify_all();
       emulated::stir();
     }
+    {
+      const std::lock_guard lock(mutex_);
+      over_ = true;
+    }
+    changed_.notify_all();
   }
 
   inline static const Deadline kForEver = Deadline::after(1e6);
   Socket socket_;
   mutable std::mutex mutex_;
+  std::condition_variable changed_;
   std::deque<std::string> came_;  // guarded
+  bool over_ = false;             // guarded
   std::thread reader_;
 };
 
@@ -89,6 +104,14 @@ class EmulatedCommunicator : public Communicator {
         emulated::stir();
         changed_.wait(lock, all_over);
       }
+    }
+    // As NCCL's, which is closed by all members of a host together.
+    if (!aborted_) {
+      to_others("", 1);
+      const Deadline deadline = Deadline::after(5);
+      const bool together = std::ranges::all_of(
+          connections_, [&](const auto& each) { return each == nullptr || each->wait_until(deadline); });
+      if (!together) ++lonely_ends;
     }
     wait_to_free();
   }
@@ -228,6 +251,12 @@ Status introduce(Listener& listener, int size, Deadline deadline) {
 }
 
 }  // namespace
+
+}  // namespace dtrain::engine::cuda
+
+int64_t emulated::communicators_ended_alone() { return dtrain::engine::cuda::lonely_ends; }
+
+namespace dtrain::engine::cuda {
 
 void Communicator::abort(const std::vector<Communicator*>& all) {
   for (Communicator* each : all) static_cast<EmulatedCommunicator*>(each)->give_up();

@@ -66,6 +66,7 @@ int64_t graph_launches();
 int64_t plans(int device);          // of products and of attention, so far
 void count_plan();                  // of the current device's
 int64_t device_bytes();             // that are allocated
+int64_t communicators_ended_alone();  // so far: for whose end other members did not come
 void fail_allocations_above(size_t bytes);  // of one allocation
 
 }  // namespace emulated

@@ -71,14 +71,14 @@ void layer_norm_backward(cudaStream_t stream, int64_t rows, int64_t n, const T* 
 
 // ---- the loss: loss.cu
 // Rows of n logits, `ld` apart, become the gradients of the losses, what lies beyond n zeros. losses and
-// right (whether the label has the largest logit) are of each row.
+// right (whether the label has the largest logit, and the first of those that are as large) are of each row.
 template <class T>
 void softmax_cross_entropy(cudaStream_t stream, int64_t rows, int64_t n, int64_t ld, const int32_t* labels,
                            T* logits, double* losses, int32_t* right);
 // The same where columns [first, first + n) of the logits are here, in two steps. What one tells the
 // others of each row: the largest logit, the logarithm of the sum of exponentials, the label's logit
-// (minus infinity where it is not here).
-inline constexpr int64_t kSliceTold = 3;
+// (minus infinity where it is not here), and whether that is right among those that are here.
+inline constexpr int64_t kSliceTold = 4;
 template <class T>
 void tell_slice(cudaStream_t stream, int64_t rows, int64_t n, int64_t ld, int64_t first, const int32_t* labels,
                 const T* logits, Sum<T>* told);

@@ -88,6 +88,16 @@ __device__ Exponentials<Sum<T>> exponentials_of(const T* row, int64_t n) {
   return block_exponentials<T>({most, sum});
 }
 
+// Whether a row's largest logit is the label's, and no other one before it: of several that are as large, as those of
+// bf16 often are, the first is guessed. By a whole block, which has seen the row's end of block_exponentials().
+template <class T>
+__device__ bool guesses(const T* row, int64_t label, Sum<T> of_label, Sum<T> most) {
+  if (!(of_label == most)) return false;
+  int before = 0;
+  for (int64_t i = threadIdx.x; i < label; i += blockDim.x) before += wide(row[i]) == most ? 1 : 0;
+  return block_sum(before) == 0;
+}
+
 // logit -> exp(logit - log_sum) - (1 at the label); zeros beyond n.
 template <class T>
 __device__ void become_gradients(T* row, int64_t n, int64_t ld, int64_t label, Sum<T> log_sum) {
@@ -118,15 +128,16 @@ __global__ void __launch_bounds__(kMostThreads) softmax_cross_entropy_kernel(int
   const Sum<T> of_label = wide(at[label]);
   const Exponentials<Sum<T>> all = exponentials_of(at, n);  // ends with a barrier: the label's logit was read
   const Sum<T> log_of_sum = log(all.sum);
+  const bool is_right = guesses(at, label, of_label, all.most);
   if (threadIdx.x == 0) {
     losses[row] = static_cast<double>(log_of_sum) + static_cast<double>(all.most - of_label);
-    right[row] = of_label == all.most ? 1 : 0;
+    right[row] = is_right ? 1 : 0;
   }
   become_gradients(at, n, ld, label, all.most + log_of_sum);
 }
 
 // The same for rows of many logits, which are read once, into shared memory, so that two rows are worked on side by side:
-// while one is on its way the other is computed. A thread reads there what it has written itself.
+// while one is on its way the other is computed. A thread reads there what it has written itself, but for guesses().
 constexpr unsigned kHoldingThreads = 512;
 constexpr int kPacksAtOnce = 8;
 template <class T>
@@ -168,9 +179,10 @@ __global__ void __launch_bounds__(kHoldingThreads, 2) softmax_cross_entropy_held
   }
   const Exponentials<S> all = block_exponentials<T>({most, sum});  // with a barrier: the label's logit was read
   const S log_of_sum = log(all.sum), log_sum = all.most + log_of_sum;
+  const bool is_right = guesses(kept, label, of_label, all.most);
   if (threadIdx.x == 0) {
     losses[row] = static_cast<double>(log_of_sum) + static_cast<double>(all.most - of_label);
-    right[row] = of_label == all.most ? 1 : 0;
+    right[row] = is_right ? 1 : 0;
   }
 #pragma unroll 4
   for (int first = begin; first < ld; first += kStep) {
@@ -197,12 +209,16 @@ __global__ void __launch_bounds__(kMostThreads) tell_slice_kernel(int64_t n, int
   const int64_t row = blockIdx.x;
   const T* at = logits + row * ld;
   const Exponentials<Sum<T>> all = exponentials_of(at, n);
-  if (threadIdx.x != 0) return;
   const int64_t label = labels[row] - first;
+  const bool is_here = label >= 0 && label < n;
+  const Sum<T> of_label = is_here ? wide(at[label]) : static_cast<Sum<T>>(-INFINITY);
+  const bool is_right = is_here && guesses(at, label, of_label, all.most);
+  if (threadIdx.x != 0) return;
   told += row * kSliceTold;
   told[0] = all.most;
   told[1] = all.most + log(all.sum);
-  told[2] = label >= 0 && label < n ? wide(at[label]) : static_cast<Sum<T>>(-INFINITY);
+  told[2] = of_label;
+  told[3] = is_right ? 1 : 0;
 }
 
 template <class T>
@@ -218,11 +234,17 @@ __global__ void __launch_bounds__(kMostThreads) sliced_cross_entropy_kernel(int6
     of_label = told[2] > of_label ? told[2] : of_label;
   }
   S sum = 0;
-  for (int slice = 0; slice < slices; ++slice) sum += exp(all[(slice * rows + row) * kSliceTold + 1] - largest);
+  bool is_right = false, is_taken = false;  // by a slice before
+  for (int slice = 0; slice < slices; ++slice) {
+    const S* told = all + (slice * rows + row) * kSliceTold;
+    sum += exp(told[1] - largest);
+    is_right = is_right || (!is_taken && told[0] == most && told[3] != S(0));
+    is_taken = is_taken || told[0] == most;
+  }
   const S log_sum = log(sum) + largest;
   if (threadIdx.x == 0) {
     losses[row] = static_cast<double>(log_sum) - static_cast<double>(of_label);
-    right[row] = of_label == most ? 1 : 0;
+    right[row] = is_right ? 1 : 0;
   }
   become_gradients(logits + row * ld, n, ld, labels[row] - first, log_sum);
 }

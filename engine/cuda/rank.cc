@@ -42,6 +42,7 @@ Rank::Rank(const RunPlan& plan, const ModelPart& part, std::unique_ptr<Context> 
 
 Rank::~Rank() {
   device().use();
+  if (!links_status().ok()) abandon();
   for (const End& each : ends_) {
     if (each.reached != nullptr) cudaEventDestroy(each.reached);
   }

@@ -91,19 +91,20 @@ bool DeviceShare<T>::meets_others() const {
   return rank_.part().slices > 1 || (rank_.gradient_sum() != nullptr && rank_.gradient_sum()->overlaps());
 }
 
-// A device holds so many launches and no more: who adds another one waits in that call, without a look, and where it
-// waits for another GPU perhaps for ever. So with several a step that is not one launch is ahead by its forward alone,
-// which keeps the GPU busy until backward is there.
+// With several GPUs a step that is not one launch is ahead by its forward alone, which keeps the GPU busy until backward is
+// there: for the reason of Rank::pace().
 template <class T>
 Status DeviceShare<T>::train_piece(int64_t first, int64_t count, bool is_last, std::optional<int64_t> before) {
-  GradientsReady ready;
-  if (GradientSum* sum = rank_.gradient_sum(); sum != nullptr && is_last) {
-    ready = [sum](int64_t offset) { sum->ready(offset); };
-  }
+  GradientSum* const sum = is_last ? rank_.gradient_sum() : nullptr;
+  Status paced = ok();
+  const GradientsReady ready = [&](int64_t offset) {
+    if (sum != nullptr) sum->ready(offset);
+    if (before && paced.ok()) paced = rank_.pace(watch_(*before + 1, "all-reduce"));
+  };
   model_->forward(rank_.weights<T>(), samples_.from(first), {&count, 1});
   if (before) TRY(rank_.wait_for(*before, watch_(*before, "all-reduce")));
   model_->backward(rank_.weights<T>(), samples_.from(first), {&count, 1}, rank_.gradients(), first > 0, ready);
-  return ok();
+  return paced;
 }
 
 // The first time plans are made and memory grows, which a graph can't hold.

@@ -65,7 +65,7 @@ Result<Outcome> DeviceStageShare<T>::train(std::span<const uint32_t> batch, int6
   if (sees_samples()) TRY(samples_.read(plan_.train, batch));
   const auto count = static_cast<int64_t>(micros_.size());
   const int64_t ahead = std::min<int64_t>(count, part_.stages - part_.stage - 1);
-  // For the reason of DeviceShare::train_piece().
+  // As DeviceShare::train_piece().
   const auto wait_for_before = [&] { return rank_.wait_for(step - 1, watch_(step - 1, "all-reduce")); };
   for (int64_t micro = 0; micro < ahead; ++micro) {
     pass_before(kNone, micro);
@@ -77,13 +77,13 @@ Result<Outcome> DeviceStageShare<T>::train(std::span<const uint32_t> batch, int6
     forward(static_cast<size_t>(micro));
     pass_after(micro, micro - ahead);
     TRY(wait_for_before());
-    backward(static_cast<size_t>(micro - ahead));
+    TRY(backward(static_cast<size_t>(micro - ahead), step));
     pass_before(micro - ahead, micro + 1 < count ? micro + 1 : kNone);
   }
   for (int64_t micro = count - ahead; micro < count; ++micro) {
     pass_after(kNone, micro);
     TRY(wait_for_before());
-    backward(static_cast<size_t>(micro));
+    TRY(backward(static_cast<size_t>(micro), step));
     pass_before(micro, kNone);
   }
   TRY(rank_.context().status());
@@ -135,9 +135,14 @@ void DeviceStageShare<T>::forward(size_t micro) {
 }
 
 template <class T>
-void DeviceStageShare<T>::backward(size_t micro) {
+Status DeviceStageShare<T>::backward(size_t micro, int64_t step) {
   const int64_t count = micros_[micro].size();
-  model(micro).backward(rank_.weights<T>(), samples(micro), {&count, 1}, rank_.gradients(), micro > 0);
+  Status paced = ok();
+  const GradientsReady layer_is_enqueued = [&](int64_t) {
+    if (paced.ok()) paced = rank_.pace(watch_(step, "all-reduce"));
+  };
+  model(micro).backward(rank_.weights<T>(), samples(micro), {&count, 1}, rank_.gradients(), micro > 0, layer_is_enqueued);
+  return paced;
 }
 
 template <class T>

@@ -35,7 +35,7 @@ class DeviceStageShare : public Share {
   void pass_before(int64_t given, int64_t taken);
   void pass_after(int64_t given, int64_t taken);
   void forward(size_t micro);
-  void backward(size_t micro);
+  Status backward(size_t micro, int64_t step);
 
   const RunPlan& plan_;
   Rank& rank_;

@@ -38,6 +38,7 @@ Rank::Rank(const RunPlan& plan, const ModelPart& part, std::unique_ptr<Context> 
   for (End& each : ends_) {
     device().check(cudaEventCreateWithFlags(&each.reached, cudaEventDisableTiming), "make an event");
   }
+  for (cudaEvent_t& each : paces_) device().check(cudaEventCreateWithFlags(&each, cudaEventDisableTiming), "make an event");
 }
 
 Rank::~Rank() {
@@ -45,6 +46,9 @@ Rank::~Rank() {
   if (!links_status().ok()) abandon();
   for (const End& each : ends_) {
     if (each.reached != nullptr) cudaEventDestroy(each.reached);
+  }
+  for (const cudaEvent_t each : paces_) {
+    if (each != nullptr) cudaEventDestroy(each);
   }
 }
 
@@ -155,6 +159,13 @@ Result<Outcome> Rank::outcome_of(int64_t step, const std::function<Status()>& lo
   if (!std::isfinite(outcome.loss)) return wrong_loss(outcome.loss, step);
   if ((*end.scale).finite == 0) return wrong_gradient(step);
   return outcome;
+}
+
+Status Rank::pace(const std::function<Status()>& look) {
+  const cudaEvent_t reached = paces_[paced_++ % paces_.size()];
+  TRY(device().wait(reached, look));
+  device().check(cudaEventRecord(reached, stream()), "mark what is enqueued");
+  return device().status();
 }
 
 Result<Outcome> Rank::totals(const std::function<Status()>& look) {

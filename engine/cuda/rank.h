@@ -72,6 +72,9 @@ class Rank {
   // The same, and what came of it; nothing if that was asked for before, or no update() was of it. InvalidArgument: a
   // loss or gradient that is no number.
   Result<Outcome> outcome_of(int64_t step, const std::function<Status()>& look);
+  // After each layer that is enqueued: waits for what the device had kPaces layers before. It holds so many launches and no
+  // more, a thousand or so: who adds another one waits in that call, without a look, and behind another GPU perhaps for ever.
+  Status pace(const std::function<Status()>& look);
   // The totals so far, of all that was enqueued; for an evaluation.
   Result<Outcome> totals(const std::function<Status()>& look);
 
@@ -100,6 +103,9 @@ class Rank {
   };
   End& end_of(int64_t step) { return ends_[static_cast<size_t>(step) % ends_.size()]; }
   std::array<End, 2> ends_;
+  static constexpr size_t kPaces = 16;
+  std::array<cudaEvent_t, kPaces> paces_ = {};
+  size_t paced_ = 0;
   Links links_;
   std::unique_ptr<GradientSum> gradient_sum_;
 };

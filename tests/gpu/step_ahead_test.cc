@@ -271,6 +271,31 @@ TEST_CASE("a participant that does not come to a step is named within the deadli
   CHECK(emulated::device_bytes() == 0);
 }
 
+TEST_CASE("who waits for another GPU ends within the deadline, with more launches than a GPU takes at once") {
+  const Folder folder;
+  Json changes;
+  SUBCASE("slices") { changes = {{"strategy", {{"kind", "tensor"}}}, {"model", {{"mlp", {{"hidden", std::vector<int>(60, 8)}}}}}}; }
+  SUBCASE("stages") { changes = {{"strategy", {{"kind", "pipeline"}, {"micro-batches", 32}}}, {"batch", 64}}; }
+  changes["deadline"] = 2;
+  std::promise<void> ended;
+  Around around;
+  around.before = [&](cuda::Rank& rank, int me, int64_t step) {
+    if (step != 3) return;
+    const Status done = rank.device().wait();
+    if (!done.ok()) FAIL_CHECK(done.error().message);
+    emulated::make_queues(300);
+    if (me == 1) ended.get_future().wait();
+  };
+  around.at_end = [&](int me) {
+    if (me == 0) ended.set_value();
+  };
+  const Status status = train_on(2, folder, "out", changes, around);
+  emulated::make_queues(SIZE_MAX);
+  REQUIRE(!status.ok());
+  CHECK_MESSAGE(status.error().message.find("for 2 s in step 3") != std::string::npos, status.error().message);
+  CHECK(emulated::device_bytes() == 0);
+}
+
 }  // namespace
 }  // namespace dtrain::engine
 

@@ -61,6 +61,7 @@ void make_devices_one(bool one);    // all show the same uuid
 // Its streams take no more steps, as when a kernel waits for another GPU, until a communicator is given up.
 void hang(int device);
 void recover();
+void make_queues(size_t length);    // what a stream takes without a wait; any number at first
 int64_t launches();                 // of kernels, so far
 int64_t graph_launches();
 int64_t plans(int device);          // of products and of attention, so far

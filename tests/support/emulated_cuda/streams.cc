@@ -51,6 +51,7 @@ namespace {
 constexpr int kNone = -1;
 std::atomic<int> hung_device = kNone;
 std::atomic<int64_t> graph_launch_count = 0;
+std::atomic<size_t> queue_length = SIZE_MAX;
 thread_local Stream* capturing = nullptr;  // by this thread, for itself: what others do is their own
 
 class Worker {
@@ -76,9 +77,11 @@ class Worker {
     changed_.wait(lock, [&] { return stream->steps.empty(); });
     std::erase(streams_, stream);
   }
+  // Who adds to a full queue waits.
   void push(Stream* stream, Step step) {
     {
-      const std::lock_guard lock(mutex_);
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return stream->steps.size() < queue_length; });
       stream->steps.push_back(std::move(step));
     }
     changed_.notify_all();
@@ -201,6 +204,8 @@ void stir() {
   const std::lock_guard lock(workers().mutex);
   for (auto& [device, worker] : workers().by_device) worker.first->stir();
 }
+
+void make_queues(size_t length) { queue_length = length; }
 
 void hang(int device) { hung_device = device; }
 void recover() { hung_device = kNone; }

@@ -65,6 +65,9 @@ class Rehearsal {
  public:
   // `samples`: as many as the model takes.
   Rehearsal(Rank& rank, DeviceModel<T>& model, const Samples<T>& samples) : rank_(rank), model_(model), samples_(samples) {}
+  ~Rehearsal() { buffer_bytes_made() = bytes_before_; }  // what grew is no activations
+  Rehearsal(const Rehearsal&) = delete;
+  Rehearsal& operator=(const Rehearsal&) = delete;
 
   void forward(int64_t count) { model_.forward(rank_.weights<T>(), samples_, {&count, 1}); }
   void train(int64_t count, bool add) {
@@ -76,6 +79,7 @@ class Rehearsal {
   Rank& rank_;
   DeviceModel<T>& model_;
   const Samples<T> samples_;
+  const int64_t bytes_before_ = buffer_bytes_made();
 };
 
 // Sizes of batches: of an epoch's first and, where training comes to it, its last.

@@ -135,7 +135,7 @@ def same_bits(draw, made):
     """Threads, devices, workers and servers that promise the bits of one thread."""
     kind = draw.choice(["single", "mirrored", "central-storage", "multi-worker-mirrored", "multi-worker-mirrored",
                         "parameter-server", "parameter-server", "pipeline"])
-    workers = draw.randint(1, 4)
+    workers = draw.randint(1, busy(made, 4))
     threads = draw.randint(1, PARTICIPANTS // workers) if draw.random() < 0.6 else 1
     run = {"workers": 1, "servers": 0, "changes": {"threads": threads, "strategy": {"kind": kind}}, "against": ["first"],
            "twice": twice(draw, "killed", "from")}
@@ -156,6 +156,11 @@ def same_bits(draw, made):
             strategy["bucket-mb"] = draw.choice([0, 0.001, 0.01, 1])
         changes.update(spread(draw, made["spec"], workers))
     return run
+
+
+def busy(made, most):
+    """How many workers a batch has something for: more are refused."""
+    return min(most, made["spec"]["batch"])
 
 
 def spread(draw, spec, copies):
@@ -201,7 +206,7 @@ def rounded(draw, made, kind):
         run["changes"]["strategy"] = {"kind": "tensor"}
     elif strategy == "mesh":
         model = draw.choice(parts_of(made, 3))
-        rows = draw.randint(1, 2 if model > 1 else 4)
+        rows = draw.randint(1, busy(made, 2 if model > 1 else 4))
         run["workers"] = rows * model
         run["changes"]["strategy"] = {"kind": "mesh", "mesh-data": rows, "mesh-model": model}
         run["changes"].update(spread(draw, made["spec"], rows))
@@ -220,7 +225,7 @@ def rounded(draw, made, kind):
 def in_pieces(draw, made):
     """Another micro-batch sums in another order."""
     batch = made["spec"]["batch"]
-    return {"workers": draw.randint(1, 3), "servers": 0, "against": ["oracle"], "twice": twice(draw, "again", "killed"),
+    return {"workers": draw.randint(1, busy(made, 3)), "servers": 0, "against": ["oracle"], "twice": twice(draw, "again", "killed"),
             "changes": {"threads": draw.choice([1, 2, 9, 16]), "micro-batch": draw.randint(1, batch),
                         "strategy": {"kind": "multi-worker-mirrored", "bucket-mb": draw.choice([0, 0.001])}}}
 

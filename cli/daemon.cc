@@ -32,14 +32,16 @@ constexpr int kEndTimeoutMs = 30'000;
 
 Result<int> start(const CommandContext& context) {
   TRY(const Home home, home_from_environment());
-  const bool ran_before = find_listener(home).ok();
+  const auto before = find_listener(home);
   TRY(start_daemon(home, context.program, StartAs::ByHand));
-  TRY(Connection connection, connect(home, Autostart::No, context));
+  // One that was dying is found, and does not answer.
+  TRY(Connection connection, connect(home, Autostart::IfNeeded, context));
+  const uint64_t pid = connection.daemon().pid();
   if (context.json) {
     fmt::print("{}", daemon_json(home, &connection.daemon(), false, nullptr));
   } else {
-    fmt::print("The daemon {} (pid {}, home {}).\n", ran_before ? "runs already" : "runs",
-               connection.daemon().pid(), home.root.string());
+    const bool ran_before = before.ok() && static_cast<uint64_t>(before->pid) == pid;
+    fmt::print("The daemon {} (pid {}, home {}).\n", ran_before ? "runs already" : "runs", pid, home.root.string());
   }
   return 0;
 }

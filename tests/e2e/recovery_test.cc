@@ -4,11 +4,14 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/inotify.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <fstream>
 #include <random>
+#include <thread>
 
 #include "tests/support/cluster.h"
 #include "tests/support/facts.h"
@@ -116,6 +119,29 @@ TEST_CASE("what goes on without a daemon is ended by `daemon stop --kill` all th
   CHECK(cluster.processes("cat ").empty());
   CHECK(cluster.run({"daemon", "start"}).code == 0);
   CHECK(facts(cluster.run({"status", "1", "--json"}))["state"] == "KILLED");
+}
+
+TEST_CASE("a daemon that is killed just when one is to be started is followed by another") {
+  Cluster cluster;
+  fs::create_directories(cluster.home());
+  // It listens, but of those who come nobody gets an answer, and the third finds it dead.
+  sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};
+  const std::string path = cluster.home() / "socket";
+  REQUIRE(path.copy(address.sun_path, sizeof(address.sun_path) - 1) == path.size());
+  const int dying = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  REQUIRE(bind(dying, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0);
+  REQUIRE(listen(dying, 8) == 0);
+  std::thread end([&] {
+    for (int come = 1; come <= 3; ++come) {
+      const int one = accept(dying, nullptr, nullptr);
+      if (come == 3) close(dying);
+      close(one);
+    }
+  });
+  const Output output = cluster.run({"daemon", "start"});
+  end.join();
+  CHECK_MESSAGE(output.code == 0, output.all());
+  CHECK_MESSAGE(says(output, "The daemon runs (pid "), output.all());
 }
 
 TEST_CASE("the runner hangs: it is replaced, and training never notices") {

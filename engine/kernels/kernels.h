@@ -102,7 +102,8 @@ struct Kernels {
   // Adds to dx.
   void (*layer_norm_backward)(int64_t n, Leaves leaves, const T* x, const T* gain, const T* mean,
                               const T* rstd, const T* dy, T* dx, T* dgain, T* dbias, bool add);
-  // logits become the gradients of the losses. Returns how many labels have the largest logit.
+  // logits become the gradients of the losses. Returns how many labels have the largest logit, and the first
+  // of those that are as large.
   int64_t (*softmax_cross_entropy)(int64_t rows, int64_t n, const int32_t* labels, T* logits,
                                    double* losses);
   // x[row] = tokens[ids[row]] + positions[row % context]

@@ -1,6 +1,7 @@
 // Operations on rows: biases, activations, normalisation, the loss, embeddings.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 
 #include "engine/kernels/kernels.h"
@@ -112,6 +113,12 @@ void layer_norm_backward(int64_t n, Leaves leaves, const T* x, const T* gain, co
 
 // ---- the loss
 
+// Whether a row's largest logit is the label's, and no other one before it: of several that are as large the first is guessed.
+template <class T>
+bool guesses(const T* logits, int64_t label, T most) {
+  return logits[label] == most && std::find(logits, logits + label, most) == logits + label;
+}
+
 template <class T>
 int64_t softmax_cross_entropy(int64_t rows, int64_t n, const int32_t* labels, T* logits,
                               double* losses) {
@@ -126,6 +133,7 @@ int64_t softmax_cross_entropy(int64_t rows, int64_t n, const int32_t* labels, T*
       most = max_lanes<T>(vector);
     }
     for (; i < n; ++i) most = logits[i] > most ? logits[i] : most;
+    correct += guesses(logits, labels[row], most);
     Vector<T> sums{};
     for_vectors<T>(n, [&](auto load_at, auto store_at) {
       store_at(logits, exp(load_at(logits) - most));
@@ -136,7 +144,6 @@ int64_t softmax_cross_entropy(int64_t rows, int64_t n, const int32_t* labels, T*
     for_vectors<T>(n, [&](auto load_at, auto store_at) { store_at(logits, load_at(logits) * scale); });
     logits[labels[row]] -= T(1);
     losses[row] = std::log(static_cast<double>(sum)) + static_cast<double>(most - right);
-    correct += right == most;
   }
   return correct;
 }

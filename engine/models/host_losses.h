@@ -61,6 +61,7 @@ class HostLosses {
       tell(kernels, rows, labels, logits);
     } else {  // there are fewer classes than slices
       std::fill_n(mine_.data(), rows * kTold, -std::numeric_limits<T>::infinity());
+      for (int64_t row = 0; row < rows; ++row) mine_[row * kTold + 3] = T(0);
     }
     partners.gather(mine_.data(), all_.data(), rows * kTold);
 
@@ -74,12 +75,15 @@ class HostLosses {
         right = std::max(right, told[2]);
       }
       double sum = 0;
+      bool is_taken = false;  // by a slice before
       for (int slice = 0; slice < slices_; ++slice) {
-        sum += std::exp(static_cast<double>(all_[(slice * rows + row) * kTold + 1] - largest));
+        const T* told = all_.data() + (slice * rows + row) * kTold;
+        sum += std::exp(static_cast<double>(told[1] - largest));
+        correct += !is_taken && told[0] == most && told[3] != T(0);
+        is_taken = is_taken || told[0] == most;
       }
       const double log_sum = std::log(sum) + static_cast<double>(largest);
       losses_[row] = log_sum - static_cast<double>(right);
-      correct += right == most;
       const auto share = static_cast<T>(std::exp(static_cast<double>(mine_[row * kTold + 1]) - log_sum));
       T* at = logits + row * n;
       for (int64_t i = 0; i < n; ++i) at[i] *= share;
@@ -101,6 +105,7 @@ class HostLosses {
       told[0] = *std::max_element(at, at + n);
       told[1] = at[known_[static_cast<size_t>(row)]];  // until the kernel has been there
       told[2] = is_here ? told[1] : -std::numeric_limits<T>::infinity();
+      told[3] = is_here && std::max_element(at, at + n) == at + label;
     }
     // As if this were all: probabilities within the slice, and the logarithm of its sum.
     double* losses = losses_.data();
@@ -111,8 +116,9 @@ class HostLosses {
     }
   }
 
-  // Of each row: the largest logit, the logarithm of the sum of exponentials, the label's logit.
-  static constexpr int64_t kTold = 3;
+  // Of each row: the largest logit, the logarithm of the sum of exponentials, the label's logit, and whether that is right
+  // among those here: of several that are as large the first is guessed.
+  static constexpr int64_t kTold = 4;
 
   Range columns_ = {};
   int slices_ = 1;

@@ -18,8 +18,8 @@ struct Listener {
   Fd socket;
 };
 
-// Unavailable when nobody listens, and says so where a daemon runs all the same; PermissionDenied when it is another user's process. Sends
-// nothing.
+// Unavailable when nobody listens, and says so where a daemon runs all the same; PermissionDenied when it is another
+// user's process. Sends nothing.
 Result<Listener> find_listener(const Home& home);
 
 // Of a file in the home that can't be written or removed: says where else a home may be. A full

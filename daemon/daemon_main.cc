@@ -29,7 +29,7 @@
 #include "daemon/scheduler.h"
 #include "daemon/store.h"
 #include "schema/config.h"
-#include "schema/descriptor_limit.h"
+#include "schema/process_limits.h"
 #include "schema/lock_file.h"
 #include "schema/own_log.h"
 #include "schema/spread.h"

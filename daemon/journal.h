@@ -97,9 +97,9 @@ class JournalReader {
   static Result<std::unique_ptr<JournalReader>> open(const std::filesystem::path& path);
 
   // Adds items from `cursor` on to `batch`, about `bytes_max` of them; returns the cursor after the
-  // last frame looked at. DataLoss: what is at `cursor` is damaged. Looks at kLookBytes or so, whatever it finds there: the batch may stay empty
-  // with more to come before `end`. Only items that `pattern` matches are added, output only when
-  // `with_logs`.
+  // last frame looked at. DataLoss: what is at `cursor` is damaged. Looks at kLookBytes or so, whatever it finds
+  // there: the batch may stay empty with more to come before `end`. Only items that `pattern` matches are added,
+  // output only when `with_logs`.
   static constexpr uint64_t kLookBytes = uint64_t{1} << 20;
   struct Filter {
     IdPattern pattern;

@@ -26,7 +26,7 @@
 #include "runner/process_tree.h"
 #include "runner/small_file.h"
 #include "schema/clock.h"
-#include "schema/descriptor_limit.h"
+#include "schema/process_limits.h"
 #include "schema/lock_file.h"
 
 namespace dtrain::runner {

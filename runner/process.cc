@@ -21,7 +21,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "schema/descriptor_limit.h"
+#include "schema/process_limits.h"
 
 namespace dtrain::runner {
 namespace {

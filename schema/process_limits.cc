@@ -1,4 +1,4 @@
-#include "schema/descriptor_limit.h"
+#include "schema/process_limits.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

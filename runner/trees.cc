@@ -55,8 +55,10 @@ Result<std::unique_ptr<Trees>> Trees::open(const fs::path& folder) {
   if (failed) return errno_error("create " + folder.native(), failed.value());
   fs::directory_iterator item(folder, failed);
   for (; !failed && item != fs::directory_iterator(); item.increment(failed)) {
-    if (item->path().filename().native().starts_with(kUnfinishedPrefix)) {
-      TRY(remove_tree(item->path()));
+    if (!item->path().filename().native().starts_with(kUnfinishedPrefix)) continue;
+    // It is in nobody's way, but for its room.
+    if (const auto removed = remove_tree(item->path()); !removed.ok()) {
+      fmt::print(stderr, "{}\n", removed.error().message);
     }
   }
   if (failed) return errno_error("list " + folder.native(), failed.value());
@@ -71,7 +73,12 @@ fs::path Trees::note_path(const Sha256& root) const {
 }
 
 fs::path Trees::unfinished_path() {
-  return folder_ / fmt::format("{}{}-{}", kUnfinishedPrefix, ::getpid(), ++unfinished_);
+  fs::path path;
+  struct stat st {};
+  do {
+    path = folder_ / fmt::format("{}{}-{}", kUnfinishedPrefix, ::getpid(), ++unfinished_);
+  } while (::lstat(path.c_str(), &st) == 0);
+  return path;
 }
 
 Result<bool> Trees::is_usable(const Sha256& root) {

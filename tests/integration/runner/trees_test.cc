@@ -1,7 +1,9 @@
 #include "runner/trees.h"
 
 #include <doctest/doctest.h>
+#include <sys/fsuid.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <map>
 #include <set>
@@ -204,6 +206,21 @@ TEST_CASE("what an earlier runner did not finish is swept") {
   write_file(folder / "trees/.unfinished-4711-abc.manifest", "x");
   open_trees(folder / "trees");
   CHECK(names_in(folder / "trees") == 0);
+}
+
+TEST_CASE("what was not finished and can't be deleted is in nobody's way") {
+  const TemporaryFolder folder;
+  const fs::path left = folder / fmt::format("trees/.unfinished-{}-1", ::getpid());
+  write_file(left / "some/file", "x");
+  fs::permissions(folder.path(), fs::perms{0755});
+  const int user = ::setfsuid(65534);  // whom permissions hold for, if this is root
+  auto opened = Trees::open(folder / "trees");
+  ::setfsuid(static_cast<uid_t>(user));
+  REQUIRE(opened.ok());
+  write_project(folder / "p");
+  Source source(folder / "p");
+  CHECK(source.build(**opened).ok());
+  CHECK((fs::exists(left / "some/file") || geteuid() != 0));
 }
 
 TEST_CASE("a tree of an earlier boot is read once; a damaged one is built anew") {

@@ -25,10 +25,9 @@ class Asking {
 
   // Asks those who have not answered.
   void ask();
-  // Whom it comes down to that `process` is missed: itself, or at the end of those who wait; nobody of a circle.
+  // Whom it comes down to that `process` is missed: itself, or at the end of those who wait; nobody of a circle. Of
+  // anyone(): all others that have not answered.
   std::vector<int> silent_behind(int process) const;
-  // All others that have not answered.
-  std::vector<int> silent() const;
 
   // Takes in what has come. Whether somebody has asked, and has no answer.
   bool is_asked();
@@ -52,6 +51,7 @@ class Asking {
     uint32_t reserved;
   };
 
+  std::vector<int> silent() const;
   void send(const Other& to, What what, int waits_for) const;
   void hear();
 

@@ -214,18 +214,17 @@ Error Team::missed(std::map<int, std::string> processes, Deadline deadline, cons
     gang_.asking().ask();
     ::poll(nullptr, 0, kAsk_ms);
   }
-  std::vector<int> silent = processes.empty() ? gang_.asking().silent() : std::vector<int>{};
-  for (const auto& [process, name] : processes) {
-    const std::vector<int> behind = gang_.asking().silent_behind(process);
-    silent.insert(silent.end(), behind.begin(), behind.end());
-  }
-  std::map<int, std::string> named = silent.empty() ? processes : std::map<int, std::string>();
-  for (const int process : silent) {
-    const auto said = processes.find(process);
-    named.emplace(process, said == processes.end() ? gang_.peer(process).name : said->second);
-  }
+  std::map<int, std::string> silent;
+  const auto add_those_behind = [&](int missed) {
+    for (const int process : gang_.asking().silent_behind(missed)) {
+      const auto said = processes.find(process);
+      silent.emplace(process, said == processes.end() ? gang_.peer(process).name : said->second);
+    }
+  };
+  for (const auto& [process, name] : processes) add_those_behind(process);
+  if (processes.empty()) add_those_behind(gang_.asking().anyone());
   std::string names;
-  for (const auto& [process, name] : named) names += (names.empty() ? "" : ", ") + name;
+  for (const auto& [process, name] : silent.empty() ? processes : silent) names += (names.empty() ? "" : ", ") + name;
   if (names.empty()) names = "others";
   return moment.during({Code::DeadlineExceeded,
                         fmt::format("{} did not answer for {:g} s", names, deadline.seconds()),
@@ -243,7 +242,7 @@ Status Team::look(const Moment& moment, const std::function<int()>& waited_for) 
   if (auto error = failed()) return std::move(*error);
   if (auto news = gang_.look(moment); !news.ok()) return fail(std::move(news).error());
   if (!waited_for || !gang_.asking().is_asked()) return ok();
-  if (const int process = waited_for(); process >= 0 && process != gang_.self()) gang_.asking().answer(process);
+  if (const int process = waited_for(); process != gang_.self()) gang_.asking().answer(process);
   return ok();
 }
 

@@ -1,7 +1,6 @@
 // Operations on rows: biases, activations, normalisation, the loss, embeddings.
 #pragma once
 
-#include <algorithm>
 #include <cmath>
 
 #include "engine/kernels/kernels.h"
@@ -116,7 +115,9 @@ void layer_norm_backward(int64_t n, Leaves leaves, const T* x, const T* gain, co
 // Whether a row's largest logit is the label's, and no other one before it: of several that are as large the first is guessed.
 template <class T>
 bool guesses(const T* logits, int64_t label, T most) {
-  return logits[label] == most && std::find(logits, logits + label, most) == logits + label;
+  bool is_first = logits[label] == most;
+  for (int64_t i = 0; is_first && i < label; ++i) is_first = logits[i] != most;
+  return is_first;
 }
 
 template <class T>

@@ -61,7 +61,6 @@ class HostLosses {
       tell(kernels, rows, labels, logits);
     } else {  // there are fewer classes than slices
       std::fill_n(mine_.data(), rows * kTold, -std::numeric_limits<T>::infinity());
-      for (int64_t row = 0; row < rows; ++row) mine_[row * kTold + 3] = T(0);
     }
     partners.gather(mine_.data(), all_.data(), rows * kTold);
 
@@ -79,7 +78,7 @@ class HostLosses {
       for (int slice = 0; slice < slices_; ++slice) {
         const T* told = all_.data() + (slice * rows + row) * kTold;
         sum += std::exp(static_cast<double>(told[1] - largest));
-        correct += !is_taken && told[0] == most && told[3] != T(0);
+        correct += !is_taken && told[0] == most && told[3] > T(0);
         is_taken = is_taken || told[0] == most;
       }
       const double log_sum = std::log(sum) + static_cast<double>(largest);
@@ -102,10 +101,11 @@ class HostLosses {
       const T* at = logits + row * n;
       known_[static_cast<size_t>(row)] = static_cast<int32_t>(is_here ? label : 0);
       T* told = mine_.data() + row * kTold;
-      told[0] = *std::max_element(at, at + n);
+      const T* const largest = std::max_element(at, at + n);
+      told[0] = *largest;
       told[1] = at[known_[static_cast<size_t>(row)]];  // until the kernel has been there
       told[2] = is_here ? told[1] : -std::numeric_limits<T>::infinity();
-      told[3] = is_here && std::max_element(at, at + n) == at + label;
+      told[3] = is_here && largest == at + label;
     }
     // As if this were all: probabilities within the slice, and the logarithm of its sum.
     double* losses = losses_.data();

@@ -29,9 +29,9 @@
 #include "daemon/scheduler.h"
 #include "daemon/store.h"
 #include "schema/config.h"
-#include "schema/process_limits.h"
 #include "schema/lock_file.h"
 #include "schema/own_log.h"
+#include "schema/process_limits.h"
 #include "schema/spread.h"
 #include "schema/version.h"
 

@@ -26,8 +26,8 @@
 #include "runner/process_tree.h"
 #include "runner/small_file.h"
 #include "schema/clock.h"
-#include "schema/process_limits.h"
 #include "schema/lock_file.h"
+#include "schema/process_limits.h"
 
 namespace dtrain::runner {
 namespace {

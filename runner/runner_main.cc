@@ -16,9 +16,9 @@
 #include "runner/local_daemon.h"
 #include "runner/nvml.h"
 #include "runner/small_file.h"
-#include "schema/process_limits.h"
 #include "schema/lock_file.h"
 #include "schema/own_log.h"
+#include "schema/process_limits.h"
 #include "schema/random_id.h"
 
 namespace dtrain::runner {

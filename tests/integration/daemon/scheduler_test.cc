@@ -255,16 +255,20 @@ TEST_CASE("a message that waited for the disk is not sent to a later stream of i
   CHECK(daemon.outbox.count(pb::ToRunner::kStart) == (held ? 1 : 0));
 }
 
-TEST_CASE("what a message that can't be made decides is committed too") {
-  test::TemporaryFolder folder;
-  OneDaemon daemon(home_below(folder.path()));
+// A file lies in the place of its output directory, which a launch makes.
+void submit_what_cannot_be_launched(OneDaemon& daemon) {
   daemon.scheduler.handle(HostConnected{a_host(), {}});
   REQUIRE(daemon.submit("a").ok());
-  // In the place of its output directory, which a launch makes.
   const auto output = daemon.scheduler.output_dir(kOne);
   std::filesystem::remove_all(output);
   std::ofstream(output) << "a file";
   daemon.turn();
+}
+
+TEST_CASE("what a message that can't be made decides is committed too") {
+  test::TemporaryFolder folder;
+  OneDaemon daemon(home_below(folder.path()));
+  submit_what_cannot_be_launched(daemon);
   const Experiment& experiment = daemon.scheduler.model().experiments.at(kOne);
   CHECK(daemon.outbox.count(pb::ToRunner::kLaunch) == 0);
   CHECK(experiment.start_failures == 1);
@@ -274,12 +278,7 @@ TEST_CASE("what a message that can't be made decides is committed too") {
 TEST_CASE("a home whose name is not UTF-8 leaves what is said of it readable") {
   test::TemporaryFolder folder;
   OneDaemon daemon(home_below(folder / "caf\xe9"));
-  daemon.scheduler.handle(HostConnected{a_host(), {}});
-  REQUIRE(daemon.submit("a").ok());
-  const auto output = daemon.scheduler.output_dir(kOne);
-  std::filesystem::remove_all(output);
-  std::ofstream(output) << "a file";
-  daemon.turn();
+  submit_what_cannot_be_launched(daemon);
   const auto events = daemon.store->events(1);
   REQUIRE(events.ok());
   const auto says = [](const std::string& text) { return text.find("caf\\xe9") != std::string::npos; };

@@ -66,10 +66,10 @@ Range DeviceShare<T>::reads(int64_t batch) const {
 }
 
 template <class T>
-Result<Outcome> DeviceShare<T>::train(std::span<const uint32_t> batch, int64_t step) {
+Result<Outcome> DeviceShare<T>::train(const Batch& batch, int64_t step) {
   rank_.device().use();
-  const Range mine = reads(static_cast<int64_t>(batch.size()));
-  TRY(samples_.read(plan_.train, batch.subspan(static_cast<size_t>(mine.begin), static_cast<size_t>(mine.size()))));
+  const Range mine = reads(batch.size());
+  TRY(samples_.read(plan_.train, batch.part(mine).samples()));
   rank_.clear_totals();
   std::optional<int64_t> before;
   if (rank_.links().world != nullptr) before = step - 1;

@@ -29,7 +29,7 @@ class DeviceShare : public Share {
 
   // The outcome is nothing: it is on the device.
   Range reads(int64_t batch) const override;
-  Result<Outcome> train(std::span<const uint32_t> batch, int64_t step) override;
+  Result<Outcome> train(const Batch& batch, int64_t step) override;
   Result<Outcome> evaluate(Range range, int64_t step) override;
 
  private:

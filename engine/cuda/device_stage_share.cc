@@ -53,16 +53,16 @@ Range DeviceStageShare<T>::reads(int64_t batch) const {
 
 // The order of StageShare::train().
 template <class T>
-Result<Outcome> DeviceStageShare<T>::train(std::span<const uint32_t> batch, int64_t step) {
+Result<Outcome> DeviceStageShare<T>::train(const Batch& batch, int64_t step) {
   rank_.device().use();
   rank_.clear_totals();
-  const auto size = static_cast<int64_t>(batch.size());
+  const int64_t size = batch.size();
   micros_.clear();
   for (int64_t i = 0; i < plan_.spec.strategy.micro_batches; ++i) {
     const Range micro{size * i / plan_.spec.strategy.micro_batches, size * (i + 1) / plan_.spec.strategy.micro_batches};
     if (micro.size() > 0) micros_.push_back(micro);
   }
-  if (sees_samples()) TRY(samples_.read(plan_.train, batch));
+  if (sees_samples()) TRY(samples_.read(plan_.train, batch.samples()));
   const auto count = static_cast<int64_t>(micros_.size());
   const int64_t ahead = std::min<int64_t>(count, part_.stages - part_.stage - 1);
   // As DeviceShare::train_piece().

@@ -18,7 +18,7 @@ class DeviceStageShare : public Share {
   static Result<std::unique_ptr<Share>> make(const RunPlan& plan, const WaitedRank& rank);
 
   Range reads(int64_t batch) const override;
-  Result<Outcome> train(std::span<const uint32_t> batch, int64_t step) override;
+  Result<Outcome> train(const Batch& batch, int64_t step) override;
   Result<Outcome> evaluate(Range range, int64_t step) override;
 
  private:

@@ -33,7 +33,7 @@ class WaitedShare : public Share {
   WaitedShare(WaitedRank rank, std::unique_ptr<Share> share) : rank_(std::move(rank)), share_(std::move(share)) {}
 
   Range reads(int64_t batch) const override { return share_->reads(batch); }
-  Result<Outcome> train(std::span<const uint32_t> batch, int64_t step) override {
+  Result<Outcome> train(const Batch& batch, int64_t step) override {
     return told(step, [&] { return share_->train(batch, step); });
   }
   Result<Outcome> evaluate(Range range, int64_t step) override {

@@ -191,7 +191,6 @@ void Dataset::images(std::span<const uint32_t> ids, float* x, int32_t* labels) c
 }
 
 void Dataset::ask_for(std::span<const uint32_t> ids) const {
-  if (!tokens_) return;
   for (const uint32_t id : ids) tokens_->ask_for(int64_t{id} * context_, context_ + 1);
 }
 

@@ -2,13 +2,28 @@
 
 #include <algorithm>
 #include <limits>
-#include <numeric>
-#include <utility>
 
-#include "engine/random.h"
+#include "engine/data/shuffle.h"
 #include "schema/result.h"
 
 namespace dtrain::engine {
+
+Batch Batch::part(Range range) const {
+  INVARIANT(range.begin >= 0 && range.end <= size(), "a part of it");
+  return {samples_, seed_, {places_.begin + range.begin, places_.begin + range.end}};
+}
+
+std::vector<uint32_t> Batch::samples() const {
+  std::vector<uint32_t> ids;
+  ids.reserve(static_cast<size_t>(size()));
+  for (int64_t place = places_.begin; place < places_.end;) {
+    const int64_t number = place / samples_, first = number * samples_;
+    const Shuffle shuffle(samples_, seed_, number);
+    const int64_t end = std::min(places_.end, first + samples_);
+    for (; place < end; ++place) ids.push_back(shuffle.sample_at(place - first));
+  }
+  return ids;
+}
 
 Sampler::Sampler(const SamplerOptions& options) : options_(options) {
   INVARIANT(options.samples > 0 && options.samples <= std::numeric_limits<uint32_t>::max(),
@@ -25,29 +40,10 @@ int64_t Sampler::batch_size(int64_t step) const {
   return std::min(options_.batch, options_.epoch_samples - step * options_.batch);
 }
 
-std::vector<uint32_t> Sampler::batch(int64_t epoch, int64_t step) {
+Batch Sampler::batch(int64_t epoch, int64_t step) const {
   INVARIANT(epoch >= 0 && step >= 0 && step < steps_per_epoch(), "the epoch has that step");
-  std::vector<uint32_t> ids(static_cast<size_t>(batch_size(step)));
-  int64_t position = epoch * options_.epoch_samples + step * options_.batch;
-  for (uint32_t& id : ids) {
-    if (position / options_.samples != shuffle_) {
-      shuffle_ = position / options_.samples;
-      permutation_ = permutation(options_.samples, options_.seed, shuffle_);
-    }
-    id = permutation_[static_cast<size_t>(position % options_.samples)];
-    ++position;
-  }
-  return ids;
-}
-
-std::vector<uint32_t> Sampler::permutation(int64_t samples, uint64_t seed, int64_t n) {
-  std::vector<uint32_t> order(static_cast<size_t>(samples));
-  std::iota(order.begin(), order.end(), 0u);
-  RandomRow row(seed, kShuffleStream, static_cast<uint64_t>(n));
-  for (size_t left = order.size(); left > 1; --left) {
-    std::swap(order[left - 1], order[row.below(left)]);
-  }
-  return order;
+  const int64_t begin = epoch * options_.epoch_samples + step * options_.batch;
+  return {options_.samples, options_.seed, {begin, begin + batch_size(step)}};
 }
 
 }  // namespace dtrain::engine

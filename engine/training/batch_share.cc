@@ -24,12 +24,12 @@ BatchShare::BatchShare(const RunPlan& plan, Updater& updater, int me)
 
 Range BatchShare::reads(int64_t batch) const { return samples_of(batch, leaves_of(nodes_), leaves_); }
 
-Result<Outcome> BatchShare::train(std::span<const uint32_t> batch, int64_t step) {
+Result<Outcome> BatchShare::train(const Batch& batch, int64_t step) {
   if (seat_.partners != nullptr) seat_.partners->begin(step);
-  batch_ = static_cast<int64_t>(batch.size());
+  batch_ = batch.size();
   const Range mine = reads(batch_);
   first_ = mine.begin;
-  TRY(samples_.read(plan_.train, batch.subspan(static_cast<size_t>(mine.begin), static_cast<size_t>(mine.size()))));
+  TRY(samples_.read(plan_.train, batch.part(mine).samples()));
   Outcome outcome;
   const GradientsReady ready = [&](int64_t offset) { updater_.gradients_ready(me_, step, offset); };
   for (size_t i = 0; i < nodes_.size(); ++i) {

@@ -17,7 +17,7 @@ class BatchShare : public Share {
   BatchShare(const RunPlan& plan, Updater& updater, int me);
 
   Range reads(int64_t batch) const override;
-  Result<Outcome> train(std::span<const uint32_t> batch, int64_t step) override;
+  Result<Outcome> train(const Batch& batch, int64_t step) override;
   Result<Outcome> evaluate(Range range, int64_t step) override;
 
  private:

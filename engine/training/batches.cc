@@ -1,37 +1,20 @@
 #include "engine/training/batches.h"
 
-#include <utility>
-
 namespace dtrain::engine {
-namespace {
 
-std::span<const uint32_t> part_of(std::span<const uint32_t> samples, Range range) {
-  return samples.subspan(static_cast<size_t>(range.begin), static_cast<size_t>(range.size()));
-}
-
-}  // namespace
-
-std::span<const uint32_t> Batches::of(int64_t step) {
-  if (step != step_) {
-    batch_ = step == next_step_ ? std::move(next_) : sampled(step);
-    next_step_ = -1;
-    step_ = step;
+Batch Batches::of(int64_t step) {
+  const int64_t next_step = step + 1;
+  if (plan_.train.kind() == Dataset::Kind::Tokens && next_step < plan_.steps && next_step != asked_step_) {
+    asked_step_ = next_step;
+    const Batch next = dealt_of(next_step);
+    plan_.train.ask_for(next.part(share_.reads(next.size())).samples());
   }
-  if (step + 1 < plan_.steps && step + 1 != next_step_) {
-    next_step_ = step + 1;
-    next_ = sampled(next_step_);
-    const std::span<const uint32_t> next = dealt_of(next_);
-    plan_.train.ask_for(part_of(next, share_.reads(static_cast<int64_t>(next.size()))));
-  }
-  return dealt_of(batch_);
+  return dealt_of(step);
 }
 
-std::vector<uint32_t> Batches::sampled(int64_t step) {
-  return sampler_.batch(step / plan_.steps_per_epoch, step % plan_.steps_per_epoch);
-}
-
-std::span<const uint32_t> Batches::dealt_of(const std::vector<uint32_t>& batch) const {
-  return part_of(batch, dealt_(static_cast<int64_t>(batch.size())));
+Batch Batches::dealt_of(int64_t step) const {
+  const Batch batch = sampler_.batch(step / plan_.steps_per_epoch, step % plan_.steps_per_epoch);
+  return batch.part(dealt_(batch.size()));
 }
 
 }  // namespace dtrain::engine

@@ -3,8 +3,8 @@
 #pragma once
 
 #include <memory>
-#include <span>
 
+#include "engine/data/sampler.h"
 #include "engine/strategies/updater.h"
 #include "engine/training/run_plan.h"
 
@@ -16,9 +16,9 @@ class Share {
 
   // Which of a batch of so many samples it reads.
   virtual Range reads(int64_t batch) const = 0;
-  // `batch`: all samples of the step. Of what several compute together, one knows the outcome; it is
+  // `batch`: all samples of the step, or of the part that was dealt. Of what several compute together, one knows the outcome; it is
   // nothing for the others.
-  virtual Result<Outcome> train(std::span<const uint32_t> batch, int64_t step) = 0;
+  virtual Result<Outcome> train(const Batch& batch, int64_t step) = 0;
   // Samples [range) of the test set.
   virtual Result<Outcome> evaluate(Range range, int64_t step) = 0;
 };

@@ -48,7 +48,7 @@ std::vector<Range> StageShare::held() const {
 
 // Only what is next to a neighbour may wait for it. The order, the lower stage sending first and the upper
 // one receiving first, leaves no two waiting for each other.
-Result<Outcome> StageShare::train(std::span<const uint32_t> batch, int64_t step) {
+Result<Outcome> StageShare::train(const Batch& batch, int64_t step) {
   seat_.pipe->begin(step);
   TRY(cut(batch));
   Outcome outcome;
@@ -78,8 +78,8 @@ Range StageShare::reads(int64_t batch) const {
   return sees_samples() ? samples_of(batch, leaves_of(nodes_), leaves_) : Range{};
 }
 
-Status StageShare::cut(std::span<const uint32_t> batch) {
-  const auto size = static_cast<int64_t>(batch.size());
+Status StageShare::cut(const Batch& batch) {
+  const int64_t size = batch.size();
   const Range mine = reads(size);
   for (MicroBatch& micro : micros_) {
     const Range leaves = micro.node.leaves(), samples = samples_of(size, leaves, leaves_);
@@ -91,7 +91,7 @@ Status StageShare::cut(std::span<const uint32_t> batch) {
     }
   }
   if (!sees_samples()) return ok();
-  return samples_.read(plan_.train, batch.subspan(static_cast<size_t>(mine.begin), static_cast<size_t>(mine.size())));
+  return samples_.read(plan_.train, batch.part(mine).samples());
 }
 
 Status StageShare::receive(size_t at) {

@@ -20,7 +20,7 @@ class StageShare : public Share {
   StageShare(const RunPlan& plan, Updater& updater, int me);
 
   Range reads(int64_t batch) const override;
-  Result<Outcome> train(std::span<const uint32_t> batch, int64_t step) override;
+  Result<Outcome> train(const Batch& batch, int64_t step) override;
   Result<Outcome> evaluate(Range range, int64_t step) override;
 
  private:
@@ -43,7 +43,7 @@ class StageShare : public Share {
   // What micro-batches on their way go through: none meets another in its model.
   Model<float>& model(size_t micro) { return *models_[micro % models_.size()]; }
 
-  Status cut(std::span<const uint32_t> batch);
+  Status cut(const Batch& batch);
   Status receive(size_t micro);
   void forward(size_t micro, Outcome& outcome);
   Status send(size_t micro);

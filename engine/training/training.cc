@@ -73,9 +73,9 @@ Status Training::run_participant(int me) {
   Batches batches(plan_, *share, [&](int64_t batch) { return updater_.dealt(me, batch); });
   int64_t left_out = 0;  // with backup: the steps that the others did without this worker
   while (step < plan_.steps) {
-    const std::span<const uint32_t> batch = batches.of(step);
+    const Batch batch = batches.of(step);
     const Update update{.step = step, .learning_rate = learning_rate.at(step)};
-    updater_.begin_step(me, update, static_cast<int64_t>(batch.size()));
+    updater_.begin_step(me, update, batch.size());
     TRY(const Outcome own, share->train(batch, step));
     TRY(Outcome outcome, updater_.finish_step(me, update, own));
     const int64_t before = step;

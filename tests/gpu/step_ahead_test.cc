@@ -33,7 +33,7 @@ class WatchedShare : public Share {
   ~WatchedShare() override { around_.at_end(me_); }
 
   Range reads(int64_t batch) const override { return share_->reads(batch); }
-  Result<Outcome> train(std::span<const uint32_t> batch, int64_t step) override {
+  Result<Outcome> train(const Batch& batch, int64_t step) override {
     around_.before(rank_, me_, step);
     TRY(const Outcome outcome, share_->train(batch, step));
     around_.after(rank_, me_, step);

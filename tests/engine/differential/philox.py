@@ -1,5 +1,7 @@
 """The engine's random numbers (engine/random.h), written again: what they give are the order of samples and the first
 weights."""
+import math
+
 import numpy as np
 
 M32 = np.uint64(0xFFFFFFFF)
@@ -56,12 +58,26 @@ def normals(drawn):
 
 
 def permutation(samples, seed, number):
-    order = list(range(samples))
-    drawn = words(seed, SHUFFLE_STREAM, number, max(samples - 1, 1))
-    for left, word in zip(range(samples, 1, -1), drawn.tolist()):
-        other = word * left >> 64
-        order[left - 1], order[other] = order[other], order[left - 1]
-    return order
+    """engine/data/shuffle.h, all places at once."""
+    odd, shift = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
+    rows = math.isqrt(samples - 1) + 1
+    columns = -(-samples // rows)
+
+    def below(bound, x, key):
+        mixed = (x ^ key) * odd
+        return (((mixed ^ mixed >> shift) * odd) >> shift) * np.uint64(bound) >> shift
+
+    at = np.arange(samples, dtype=np.uint64)
+    keys = words(seed, SHUFFLE_STREAM, number, 8)
+    outside = np.ones(samples, bool)
+    while outside.any():
+        row, column = np.divmod(at[outside], np.uint64(columns))
+        for first, second in keys.reshape(-1, 2):
+            row = (row + below(rows, column, first)) % np.uint64(rows)
+            column = (column + below(columns, row, second)) % np.uint64(columns)
+        at[outside] = row * np.uint64(columns) + column
+        outside = at >= samples
+    return at.tolist()
 
 
 class Order:

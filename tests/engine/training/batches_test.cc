@@ -14,7 +14,7 @@ class SecondHalf : public Share {
     asked.push_back(batch);
     return {batch / 2, batch};
   }
-  Result<Outcome> train(std::span<const uint32_t>, int64_t) override { return Outcome{}; }
+  Result<Outcome> train(const Batch&, int64_t) override { return Outcome{}; }
   Result<Outcome> evaluate(Range, int64_t) override { return Outcome{}; }
 
   mutable std::vector<int64_t> asked;
@@ -36,7 +36,9 @@ class Text {
     REQUIRE(plan_->steps == 6);
   }
   const RunPlan& plan() const { return *plan_; }
-  std::vector<uint32_t> sampled(int64_t step) const { return Sampler(plan_->sampler()).batch(step / 3, step % 3); }
+  std::vector<uint32_t> sampled(int64_t step) const {
+    return Sampler(plan_->sampler()).batch(step / 3, step % 3).samples();
+  }
 
  private:
   const Scratch folder_;
@@ -45,16 +47,11 @@ class Text {
 
 Range everything(int64_t batch) { return {0, batch}; }
 
-std::vector<uint32_t> of(Batches& batches, int64_t step) {
-  const std::span<const uint32_t> samples = batches.of(step);
-  return {samples.begin(), samples.end()};
-}
-
 TEST_CASE("each step has the sampler's batch, and the next one is asked for") {
   const Text text;
   const SecondHalf share;
   Batches batches(text.plan(), share, everything);
-  for (int64_t step = 0; step < 6; ++step) CHECK(of(batches, step) == text.sampled(step));
+  for (int64_t step = 0; step < 6; ++step) CHECK(batches.of(step).samples() == text.sampled(step));
   CHECK(share.asked == std::vector<int64_t>{10, 4, 10, 10, 4});  // those of the steps 1 to 5
 }
 
@@ -62,7 +59,7 @@ TEST_CASE("who goes on elsewhere has the batch of that step") {
   const Text text;
   const SecondHalf share;
   Batches batches(text.plan(), share, everything);
-  for (const int64_t step : {1, 4, 2, 3, 5, 4, 5}) CHECK(of(batches, step) == text.sampled(step));
+  for (const int64_t step : {1, 4, 2, 3, 5, 4, 5}) CHECK(batches.of(step).samples() == text.sampled(step));
 }
 
 TEST_CASE("of a batch that is dealt out in parts each has its own, several of one batch one after the other") {
@@ -75,7 +72,7 @@ TEST_CASE("of a batch that is dealt out in parts each has its own, several of on
   std::vector<uint32_t> seen, sampled;
   for (int64_t step = 0; step < 6; ++step) {
     for (part = 0; part < 3; ++part) {
-      const std::vector<uint32_t> mine = of(batches, step);
+      const std::vector<uint32_t> mine = batches.of(step).samples();
       seen.insert(seen.end(), mine.begin(), mine.end());
     }
     const std::vector<uint32_t> all = text.sampled(step);

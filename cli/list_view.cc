@@ -120,10 +120,11 @@ std::string render_list(const pb::ListReply& reply, const View& view) {
     const uint64_t age_ms = view.now_unix_ms > info.submitted_unix_ms()
                                 ? view.now_unix_ms - info.submitted_unix_ms()
                                 : 0;
+    const bool unreadable = info.submitted_unix_ms() == 0;
     std::vector<Cell> row = {{branch + info.id()},
                              {info.project()},
                              {state_cell(info.state()), ink_of_state(info.state())},
-                             {human_age(age_ms)},
+                             {unreadable ? "" : human_age(age_ms)},
                              {branch + type_of(info)}};
     if (named) row.push_back({info.name()});
     if (view.long_form) {

@@ -29,6 +29,8 @@ constexpr size_t kShownParameterBytesMax = size_t{512} << 10;
 // Past this much a list goes on in another reply.
 constexpr size_t kListBytes = size_t{512} << 10;
 constexpr size_t kListedNoteBytes = 200;
+// The state in a list of what the store has and this daemon can't read.
+constexpr std::string_view kUnreadable = "UNREADABLE";
 // A runner says which environments it could do without once it has done the file work before that.
 constexpr std::chrono::seconds kEnvironmentsPatience{30};
 // Before the CLI gives up by itself, which could not say why.
@@ -318,7 +320,14 @@ Status ClientApi::list(const pb::ListRequest& request, pb::ListReply& reply) {
       break;
     }
     const int before = reply.experiments_size();
-    TRY(add_to_list(number, request.members(), reply));
+    const Status added = add_to_list(number, request.members(), reply);
+    if (!added.ok() && added.error().code != Code::DataLoss) return added;
+    if (!added.ok()) {
+      pb::ExperimentInfo& unreadable = *reply.add_experiments();
+      unreadable.set_id(std::to_string(number));
+      unreadable.set_state(std::string(kUnreadable));
+      unreadable.set_reason(added.error().message);
+    }
     for (int i = before; i < reply.experiments_size(); ++i) bytes += reply.experiments(i).ByteSizeLong();
   }
   return ok();

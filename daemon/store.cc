@@ -69,9 +69,13 @@ Result<Submission> read_submission(int64_t number, const std::string& spec_yaml)
   Submission submission;
   submission.number = static_cast<uint32_t>(number);
   submission.spec_yaml = spec_yaml;
-  ParseOptions options;
-  options.file_name = fmt::format("experiment {}", number);
-  TRY(submission.spec, parse_spec(spec_yaml, options));
+  auto spec = parse_spec(spec_yaml, {});
+  if (!spec.ok()) {
+    return Error{Code::DataLoss,
+                 fmt::format("experiment {} is stored, but this dtrain can't read it: {}", number, spec.error().message),
+                 "the version that took it can; or restore DTRAIN_HOME/db from a backup"};
+  }
+  submission.spec = std::move(*spec);
   submission.shapes = shapes_of(submission.spec);
   return submission;
 }

@@ -140,6 +140,44 @@ TEST_CASE("members with many metrics come in pages that are whole together") {
   CHECK(show(601).members().empty());
 }
 
+TEST_CASE("what is stored of one experiment and can't be read hides no other") {
+  test::TemporaryFolder folder;
+  ServedDaemon daemon(home_below(folder.path()));
+  const auto stub = pb::Client::NewStub(daemon.channel);
+  daemon.scheduler.handle(HostConnected{a_host(), {}});
+  Submission newer = a_submission("newer");
+  newer.spec_yaml = "train: {run: 'true', a-key-of-tomorrow: 1}\n";
+  REQUIRE(daemon.store->add_submission(newer, {}).ok());
+  REQUIRE(daemon.store->close_submission(1).ok());
+  REQUIRE(daemon.scheduler.submit(a_submission("a"), {}).ok());
+  daemon.loop.poll();
+
+  grpc::ClientContext list_call, show_call;
+  pb::ListRequest all;
+  all.set_all(true);
+  pb::ListReply list;
+  bool listed = false;
+  stub->async()->List(&list_call, &all, &list, [&](const grpc::Status& status) {
+    boost::asio::post(daemon.loop, [&, good = status.ok()] { listed = good; });
+  });
+  daemon.until([&] { return listed; });
+  REQUIRE(list.experiments_size() == 2);
+  CHECK(list.experiments(0).id() == "1");
+  CHECK(list.experiments(0).state() == "UNREADABLE");
+  CHECK_MESSAGE(list.experiments(0).reason().find("a-key-of-tomorrow") != std::string::npos,
+                list.experiments(0).reason());
+  CHECK(list.experiments(1).id() == "2");
+  pb::ShowRequest request;
+  request.set_id("1");
+  pb::ShowReply reply;
+  std::optional<grpc::Status> shown;
+  stub->async()->Show(&show_call, &request, &reply, [&](const grpc::Status& status) {
+    boost::asio::post(daemon.loop, [&, status] { shown = status; });
+  });
+  daemon.until([&] { return shown.has_value(); });
+  CHECK(shown->error_message().starts_with("experiment 1 is stored, but this dtrain can't read it: "));
+}
+
 TEST_CASE("a list of any length comes in replies that fit a message each") {
   test::TemporaryFolder folder;
   ServedDaemon daemon(home_below(folder.path()));

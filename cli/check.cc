@@ -62,7 +62,7 @@ Result<int> check(const CheckOptions& options, const CommandContext& context) {
   if (const std::string note = left_out_note(spec); !note.empty()) {
     fmt::print(stderr, "{}\n", note);
   }
-  for (const std::string& warning : warnings) fmt::print(stderr, "Warning: {}\n", warning);
+  warn(warnings);
   return 0;
 }
 

@@ -96,4 +96,10 @@ void print_error(const Error& error, bool json) {
   std::fwrite(text.data(), 1, text.size(), stderr);
 }
 
+void warn(const std::vector<std::string>& warnings) {
+  for (const std::string& warning : warnings) {
+    if (!warning.empty()) fmt::print(stderr, "Warning: {}\n", warning);
+  }
+}
+
 }  // namespace dtrain::cli

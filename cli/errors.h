@@ -23,5 +23,7 @@ std::string_view word_of(Code code);
 
 // To stderr.
 void print_error(const Error& error, bool json);
+// "Warning: ..." each, to stderr; nothing of empty ones.
+void warn(const std::vector<std::string>& warnings);
 
 }  // namespace dtrain::cli

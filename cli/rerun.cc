@@ -13,7 +13,9 @@
 
 #include "cli/commands.h"
 #include "cli/connection.h"
+#include "cli/errors.h"
 #include "cli/follow.h"
+#include "cli/idle_keys.h"
 #include "cli/spec_source.h"
 #include "cli/submit.h"
 #include "schema/engine_spec.h"
@@ -175,6 +177,7 @@ Result<int> rerun(const RerunOptions& options, const CommandContext& context) {
   request.set_project_dir(project_dir());
   TRY(const pb::ShowReply shown, connection.show(request));
   TRY(const Spec spec, changed_spec(shown, options));
+  if (options.rebuild) warn({idle_rebuild_warning(spec)});
   pb::SubmitHeader header;
   TRY(const std::string submission_id, random_id());
   header.set_submission_id(submission_id);

@@ -15,8 +15,10 @@
 #include "cli/commands.h"
 #include "cli/connection.h"
 #include "cli/engine_data.h"
+#include "cli/errors.h"
 #include "cli/explain_sync.h"
 #include "cli/follow.h"
+#include "cli/idle_keys.h"
 #include "cli/plan_view.h"
 #include "cli/sink.h"
 #include "cli/spec_source.h"
@@ -172,8 +174,7 @@ Status agree_to_size(const ProjectSize& project, const Config& config, bool yes)
   if (size == SyncSize::Fine || (yes && size == SyncSize::Ask)) return ok();
   std::string large = what_is_large(project, config);
   if (size == SyncSize::Warn) {
-    std::fprintf(stderr, "Warning: %s; what need not travel goes into .dtrainignore or `data:`\n",
-                 large.c_str());
+    warn({large + "; what need not travel goes into .dtrainignore or `data:`"});
     return ok();
   }
   Error refusal{Code::InvalidArgument, large,
@@ -269,14 +270,16 @@ Result<int> train(const TrainOptions& options, const CommandContext& context) {
   TRY(const Prepared prepared, prepare(options));
   if (options.form.is_given()) {
     if (const auto unread = find_spec_file(""); unread.ok()) {
-      std::fprintf(stderr, "Warning: %s is not read, for a command is given\n", unread->file_name.c_str());
+      warn({unread->file_name + " is not read, for a command is given"});
     }
   }
   if (options.explain) return explain_sync(prepared.source.root, options.explain_path);
   if (!options.dry_run) TRY(check_engine_data(prepared.spec, prepared.source.root));
   if (options.save) TRY(save_spec(options, prepared, context.json));
   const Spec& spec = prepared.spec;
-  for (const std::string& warning : spec_warnings(spec)) std::fprintf(stderr, "Warning: %s\n", warning.c_str());
+  std::vector<std::string> warnings = spec_warnings(spec);
+  if (options.rebuild) warnings.push_back(idle_rebuild_warning(spec));
+  warn(warnings);
   TRY(Connection connection, connect(Autostart::IfNeeded, context));
   if (options.dry_run) {
     TRY(const pb::PlanReply plan, plan_of(connection, options, prepared));

@@ -20,13 +20,13 @@
 
 namespace dtrain::engine {
 
-// What a wait is for: "in step 17 (all-reduce)" ends its error.
+// What a wait is for: "after step 17 (all-reduce)" ends its error, 17 being as many as were done.
 struct Moment {
   int64_t step = 0;
   const char* doing = "";
   // The error of a wait, with what it was for.
   Error during(Error error) const {
-    error.message += fmt::format(" in step {} ({})", step, doing);
+    error.message += fmt::format(" after step {} ({})", step, doing);
     return error;
   }
 };

@@ -130,6 +130,6 @@ TEST_CASE("a process that stops while GPUs sum is named by the others") {
   ::kill(with_id(replicas, "1.worker.1")["pid"].get<pid_t>(), SIGSTOP);
   const Output output = train->wait(kLong);
   CHECK_MESSAGE(output.all().find("dtrain-engine: worker 1 at ") != std::string::npos, output.all());
-  CHECK_MESSAGE(output.all().find(" did not answer for 2 s in step ") != std::string::npos, output.all());
+  CHECK_MESSAGE(output.all().find(" did not answer for 2 s after step ") != std::string::npos, output.all());
   for (const char* other : {"worker 0 at ", "worker 2 at "}) CHECK_MESSAGE(output.all().find(other) == std::string::npos, output.all());
 }

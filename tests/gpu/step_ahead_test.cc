@@ -218,7 +218,7 @@ TEST_CASE("a GPU that stops to answer in the middle ends all within the deadline
   const Status status = train_on(devices, folder, "out", changes, around);
   emulated::recover();
   REQUIRE(!status.ok());
-  CHECK_MESSAGE(status.error().message.find("GPUs did not answer for 2 s in step 5") != std::string::npos,
+  CHECK_MESSAGE(status.error().message.find("GPUs did not answer for 2 s after step 5") != std::string::npos,
                 status.error().message);
   CHECK(enqueued == most);
   CHECK(!fs::exists(folder.path / "out/model.safetensors"));
@@ -267,7 +267,7 @@ TEST_CASE("a participant that does not come to a step is named within the deadli
   const Status status = train_on(devices, folder, "out", changes, around);
   REQUIRE(!status.ok());
   CHECK_MESSAGE(status.error().message.find("thread 1 of ") != std::string::npos, status.error().message);
-  CHECK_MESSAGE(status.error().message.find(" in step 5") != std::string::npos, status.error().message);
+  CHECK_MESSAGE(status.error().message.find(" after step 5") != std::string::npos, status.error().message);
   CHECK(emulated::device_bytes() == 0);
 }
 
@@ -292,7 +292,7 @@ TEST_CASE("who waits for another GPU ends within the deadline, with more launche
   const Status status = train_on(2, folder, "out", changes, around);
   emulated::make_queues(SIZE_MAX);
   REQUIRE(!status.ok());
-  CHECK_MESSAGE(status.error().message.find("for 2 s in step 3") != std::string::npos, status.error().message);
+  CHECK_MESSAGE(status.error().message.find("for 2 s after step 3") != std::string::npos, status.error().message);
   CHECK(emulated::device_bytes() == 0);
 }
 

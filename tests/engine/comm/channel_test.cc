@@ -86,7 +86,7 @@ TEST_CASE("a channel names who is silent and who is out of step") {
       });
       CAPTURE(texts[0]);
       CHECK(texts[0].find("worker 1 at 127.0.0.1:") == 0);
-      CHECK(texts[0].find(silent ? "did not answer for 0.1 s in step 3 (pipeline)"
+      CHECK(texts[0].find(silent ? "did not answer for 0.1 s after step 3 (pipeline)"
                                  : "sends 9 values where 10 are due") != std::string::npos);
       if (silent) CHECK(texts[1] == texts[0]);
     }
@@ -138,7 +138,7 @@ TEST_CASE("the other end killed in the middle of a message is named at once") {
       return status.ok() ? "passed" : status.error().message;
     });
     CHECK(texts[0].find("worker 1 at 127.0.0.1:") != std::string::npos);
-    CHECK(texts[0].find(" in step 3 (pipeline)") != std::string::npos);
+    CHECK(texts[0].find(" after step 3 (pipeline)") != std::string::npos);
   }
 }
 

@@ -274,7 +274,7 @@ TEST_CASE("a process killed in the middle of a frame is named at once") {
     CAPTURE(overlap.bucket_elements);
     const auto texts = broken_frame(overlap, 1e4, [] { ::raise(SIGKILL); });
     CHECK(texts[0].find("worker 1 at 127.0.0.1:") != std::string::npos);
-    CHECK(texts[0].find(" in step 7 (all-reduce)") != std::string::npos);
+    CHECK(texts[0].find(" after step 7 (all-reduce)") != std::string::npos);
     CHECK(texts[0].find("worker 2") == std::string::npos);
     CHECK(texts[2].find("worker 1 at 127.0.0.1:") != std::string::npos);
   }
@@ -286,7 +286,7 @@ TEST_CASE("a process that stopped in the middle of a frame is named on the deadl
     overlap.deadline_seconds = 0.5;
     const auto texts = broken_frame(overlap, 0.5, [] { ::raise(SIGSTOP); });
     CHECK(texts[0].find("worker 1 at 127.0.0.1:") == 0);
-    CHECK(texts[0].find(" did not answer for 0.5 s in step 7 (all-reduce)") != std::string::npos);
+    CHECK(texts[0].find(" did not answer for 0.5 s after step 7 (all-reduce)") != std::string::npos);
     CHECK(texts[2].find("worker 1 at 127.0.0.1:") == 0);
   }
 }
@@ -363,7 +363,7 @@ TEST_CASE("one that stopped while others wait for participant 0 is named on the 
     for (const int others : {0, 4 - stops, 2}) {
       const std::string& text = texts[static_cast<size_t>(others)];
       CHECK_MESSAGE(text.find(fmt::format("worker {} at 127.0.0.1:", stops)) == 0, text);
-      CHECK_MESSAGE(text.find(" did not answer for 0.5 s in step 7") != std::string::npos, text);
+      CHECK_MESSAGE(text.find(" did not answer for 0.5 s after step 7") != std::string::npos, text);
     }
   }
 }

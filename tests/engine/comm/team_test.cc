@@ -53,7 +53,7 @@ TEST_CASE("the missing are named on the deadline, and everyone says the same") {
   });
   REQUIRE(texts.size() == 3);
   CHECK(texts[0].find("thread 1 of worker 1 at 127.0.0.1:") == 0);
-  CHECK(texts[0].find(" did not answer for 0.2 s in step 17 (all-reduce)") != std::string::npos);
+  CHECK(texts[0].find(" did not answer for 0.2 s after step 17 (all-reduce)") != std::string::npos);
   CHECK(texts[0].find("worker 0") == std::string::npos);
   CHECK(texts[1] == texts[0]);
   CHECK(texts[2] == texts[0]);
@@ -140,7 +140,7 @@ TEST_CASE("a process killed on the way to a barrier is named at once") {
     return three_rounds(gang, 1e4, [] { ::raise(SIGKILL); });
   });
   CHECK(texts[0].find("worker 1 at 127.0.0.1:") == 0);
-  CHECK(texts[0].find(" closed the connection in step 3 (all-reduce)") != std::string::npos);
+  CHECK(texts[0].find(" closed the connection after step 3 (all-reduce)") != std::string::npos);
   CHECK(texts[1].empty());
   CHECK(texts[2] == texts[0]);
 }
@@ -150,7 +150,7 @@ TEST_CASE("a process that stopped is named on the deadline") {
     return three_rounds(gang, 0.5, [] { ::raise(SIGSTOP); });
   });
   CHECK(texts[0].find("worker 1 at 127.0.0.1:") == 0);
-  CHECK(texts[0].find(" did not answer for 0.5 s in step 3 (all-reduce)") != std::string::npos);
+  CHECK(texts[0].find(" did not answer for 0.5 s after step 3 (all-reduce)") != std::string::npos);
   CHECK(texts[2] == texts[0]);
 }
 

@@ -2,6 +2,8 @@
 
 #include <netinet/in.h>
 
+#include <algorithm>
+
 namespace dtrain::engine {
 namespace {
 
@@ -37,28 +39,39 @@ void Asking::add(int process, const Socket& connection, int port) {
   other.size = size;
 }
 
-void Asking::ask() {
+void Asking::ask(Clock::time_point since) {
   for (const Other& other : others_) {
-    if (other.waits_for < 0) send(other, What::Question, -1);
+    if (!other.has_answered(since)) send(other, What::Question, -1);
   }
 }
 
-std::vector<int> Asking::silent_behind(int process) const {
+Asking::Behind Asking::behind(int process, Clock::time_point since) const {
+  Behind behind;
   for (size_t steps = 0; steps < others_.size(); ++steps) {
-    if (process == anyone()) return silent();
-    const int next = others_[static_cast<size_t>(process)].waits_for;
-    if (next < 0) return {process};
-    process = next;
+    if (process == anyone()) {
+      Behind all = anyone_behind(since);
+      all.moved = std::max(all.moved, behind.moved);
+      return all;
+    }
+    const Other& other = others_[static_cast<size_t>(process)];
+    behind.moved = std::max(behind.moved, process == self_ ? moved() : time_of(other.moved));
+    if (!other.has_answered(since)) {
+      behind.silent = {process};
+      break;
+    }
+    process = other.waits_for;
   }
-  return {};
+  return behind;
 }
 
-std::vector<int> Asking::silent() const {
-  std::vector<int> silent;
+Asking::Behind Asking::anyone_behind(Clock::time_point since) const {
+  Behind behind;
   for (int process = 0; process < anyone(); ++process) {
-    if (process != self_ && others_[static_cast<size_t>(process)].waits_for < 0) silent.push_back(process);
+    const Other& other = others_[static_cast<size_t>(process)];
+    behind.moved = std::max(behind.moved, time_of(other.moved));
+    if (process != self_ && !other.has_answered(since)) behind.silent.push_back(process);
   }
-  return silent;
+  return behind;
 }
 
 bool Asking::is_asked() {
@@ -71,14 +84,18 @@ bool Asking::is_asked() {
 
 void Asking::answer(int process) {
   for (Other& other : others_) {
-    if (other.asks.exchange(false)) send(other, What::Answer, process);
+    // Another thread of this process may know whom for.
+    const bool tells = process == self_ ? other.asks && !other.is_told.exchange(true) : other.asks.exchange(false);
+    if (tells) send(other, What::Answer, process);
   }
 }
 
 // What is lost is asked for again.
 void Asking::send(const Other& to, What what, int waits_for) const {
   if (!fd_ || to.size == 0) return;
-  const Datagram datagram{key_, what, static_cast<uint32_t>(self_), static_cast<uint32_t>(waits_for), 0};
+  const auto still = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - moved()).count();
+  const Datagram datagram{key_, what, static_cast<uint32_t>(self_), static_cast<uint32_t>(waits_for),
+                          static_cast<uint32_t>(std::min<int64_t>(still, UINT32_MAX))};
   ::sendto(fd_.get(), &datagram, sizeof(datagram), MSG_NOSIGNAL, reinterpret_cast<const sockaddr*>(&to.address), to.size);
 }
 
@@ -88,10 +105,16 @@ void Asking::hear() {
   while (fd_ && (got = ::recv(fd_.get(), &datagram, sizeof(datagram), 0)) >= 0) {
     if (got != sizeof(datagram) || datagram.key != key_ || datagram.from >= others_.size()) continue;
     Other& from = others_[datagram.from];
-    if (datagram.what == What::Question) from.asks = true;
-    if (datagram.what == What::Answer && datagram.waits_for <= others_.size()) {
-      from.waits_for = static_cast<int>(datagram.waits_for);
+    if (datagram.what == What::Question) {
+      from.is_told = false;
+      from.asks = true;
     }
+    if (datagram.what != What::Answer || datagram.waits_for > others_.size()) continue;
+    const auto now = Clock::now();
+    from.moved = (now - std::chrono::milliseconds(datagram.still_ms)).time_since_epoch().count();
+    if (datagram.waits_for == datagram.from) continue;
+    from.waits_for = static_cast<int>(datagram.waits_for);
+    from.answered = now.time_since_epoch().count();
   }
 }
 

@@ -70,21 +70,25 @@ Status Channel::look(const Moment& moment) const {
   return team_->look(moment, [this] { return process(); });
 }
 
-Error Channel::silent(Deadline deadline, const Moment& moment) const {
-  return team_->missed({{process(), team_->gang().participant_name(other_)}}, deadline, moment);
+Status Channel::ask(Wait& wait, const Moment& moment) const {
+  return team_->overdue(wait, {{process(), team_->gang().participant_name(other_)}}, moment);
 }
 
 Status Channel::send_ring(const float* values, uint32_t count, Deadline deadline,
                           const Moment& moment) {
   Ring& ring = team_->ring(me_, other_);
   const std::function<Status()> watch = [&] { return look(moment); };
+  Wait wait(deadline);
   // Only this end changes it.
   uint32_t sent = ring.sent.value.load(std::memory_order_relaxed);
   while (count > 0) {
     TRY(const bool space,
-        wait_for(ring.received, team_->patience(deadline, watch),
+        wait_for(ring.received, team_->patience(wait.until, watch),
                  [sent](uint32_t received) { return sent - received < kRingElements; }));
-    if (!space) return team_->fail(silent(deadline, moment));
+    if (!space) {
+      TRY(ask(wait, moment));
+      continue;
+    }
     // Acquired: the other end has copied out what lay there.
     const uint32_t free = static_cast<uint32_t>(kRingElements) -
                           (sent - ring.received.value.load(std::memory_order_acquire));
@@ -94,6 +98,7 @@ Status Channel::send_ring(const float* values, uint32_t count, Deadline deadline
     std::memcpy(ring.data + at, values, taken * sizeof(float));
     sent += taken;
     ring.sent.set(sent);  // releases the values
+    team_->gang().asking().has_moved();
     values += taken;
     count -= taken;
   }
@@ -104,17 +109,22 @@ Status Channel::receive_ring(float* values, uint32_t count, Deadline deadline,
                              const Moment& moment) {
   Ring& ring = team_->ring(other_, me_);
   const std::function<Status()> watch = [&] { return look(moment); };
+  Wait wait(deadline);
   uint32_t received = ring.received.value.load(std::memory_order_relaxed);
   while (count > 0) {
-    TRY(const bool some, wait_for(ring.sent, team_->patience(deadline, watch),
+    TRY(const bool some, wait_for(ring.sent, team_->patience(wait.until, watch),
                                   [received](uint32_t sent) { return sent != received; }));
-    if (!some) return team_->fail(silent(deadline, moment));
+    if (!some) {
+      TRY(ask(wait, moment));
+      continue;
+    }
     const uint32_t there = ring.sent.value.load(std::memory_order_acquire) - received;
     const uint32_t at = received % kRingElements;
     const uint32_t taken = std::min({count, there, static_cast<uint32_t>(kRingElements) - at});
     std::memcpy(values, ring.data + at, taken * sizeof(float));
     received += taken;
     ring.received.set(received);
+    team_->gang().asking().has_moved();
     values += taken;
     count -= taken;
   }
@@ -124,7 +134,14 @@ Status Channel::receive_ring(float* values, uint32_t count, Deadline deadline,
 Status Channel::move_stream(bool sending, void* data, size_t bytes, Deadline deadline,
                             const Moment& moment) {
   char* at = static_cast<char*>(data);
+  Wait wait(deadline);
+  auto looked = Deadline::Clock::now();
   while (bytes > 0) {
+    // Also while much is moving: others may ask, or be lost.
+    if (const auto now = Deadline::Clock::now(); now - looked > std::chrono::milliseconds(kSlice_ms)) {
+      TRY(look(moment));
+      looked = now;
+    }
     const iovec part{at, bytes};
     auto moved = sending ? socket_.write_some(std::span(&part, 1)) : socket_.read_some(at, bytes);
     if (!moved.ok()) {
@@ -134,12 +151,14 @@ Status Channel::move_stream(bool sending, void* data, size_t bytes, Deadline dea
     }
     at += *moved;
     bytes -= *moved;
-    if (*moved > 0) continue;
-    if (deadline.expired()) return team_->fail(silent(deadline, moment));
+    if (*moved > 0) {
+      team_->gang().asking().has_moved();
+      continue;
+    }
+    if (wait.until.expired()) TRY(ask(wait, moment));
     pollfd waiting{socket_.fd(), static_cast<short>(sending ? POLLOUT : POLLIN), 0};
-    const int ready = ::poll(&waiting, 1, std::min(kSlice_ms, deadline.remaining_ms()));
+    const int ready = ::poll(&waiting, 1, std::min(kSlice_ms, wait.until.remaining_ms()));
     if (ready < 0 && errno != EINTR) return errno_error("poll", errno);
-    if (ready == 0) TRY(look(moment));
   }
   return ok();
 }

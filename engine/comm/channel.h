@@ -1,7 +1,7 @@
 // A Channel carries floats both ways between two participants, in order: for pipelines, and for
 // groups that span hosts. Through a ring in shared memory on one host, by TCP otherwise. Owner and
-// thread: one of the two participants each. Promises: a wait ends by its deadline; an error names
-// the other one and ends the whole team.
+// thread: one of the two participants each. Promises: a wait ends by its deadline, which begins
+// anew whenever something moves; an error names the other one and ends the whole team.
 #pragma once
 
 #include <span>
@@ -31,7 +31,7 @@ class Channel {
   Status check_count(uint32_t came, size_t due, const Moment& moment);
   int process() const;  // of the other one
   Status look(const Moment& moment) const;
-  Error silent(Deadline deadline, const Moment& moment) const;
+  Status ask(Wait& wait, const Moment& moment) const;
 
   Team* team_;
   int me_, other_;

@@ -1,4 +1,5 @@
-// A point in steady time until which a wait may last. Every wait of the engine has one.
+// A point in steady time until which a wait may last. Every wait of the engine has one, and where data moves meanwhile
+// another one after it: it is silence that ends a wait.
 #pragma once
 
 #include <algorithm>
@@ -19,6 +20,9 @@ class Deadline {
     return Deadline(Clock::now() + std::chrono::duration_cast<Clock::duration>(wait), seconds);
   }
 
+  // As long again, from then on.
+  Deadline from(Clock::time_point start) const { return after(seconds_).moved_by(start - Clock::now()); }
+
   bool expired() const { return Clock::now() >= at_; }
   // Rounded up, so that a poll of so long does not wake before the deadline; 0 once expired.
   int remaining_ms() const {
@@ -29,9 +33,7 @@ class Deadline {
   double answer_seconds() const { return std::clamp(seconds_ / 10, 0.5, 1.0); }
   // For who waits for others that ask by this one.
   Deadline later() const {
-    Deadline that = *this;
-    that.at_ += std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(answer_seconds()));
-    return that;
+    return moved_by(std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(answer_seconds())));
   }
   Clock::time_point at() const { return at_; }
   // What it was given: "did not answer for 30 s".
@@ -40,6 +42,7 @@ class Deadline {
  private:
   static constexpr double kLongest_seconds = 1e8;
   Deadline(Clock::time_point at, double seconds) : at_(at), seconds_(seconds) {}
+  Deadline moved_by(Clock::duration by) const { return Deadline(at_ + by, seconds_); }
 
   Clock::time_point at_;
   double seconds_;

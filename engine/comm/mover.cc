@@ -30,9 +30,15 @@ Status Mover::finish(Deadline deadline, const Moment& moment) {
   }
   const auto all = static_cast<uint32_t>(steps_ * buckets_.size());
   const std::function<Status()> watch = [&] { return team_.look(moment); };
-  // The mover waits a little longer than the deadline, and knows whom it misses.
-  TRY(const bool done, wait_for(moved_, team_.patience(deadline.later().later(), watch),
-                                [all](uint32_t moved) { return has_come_to(moved, all); }));
+  bool done = false;
+  while (!done) {
+    // The mover waits a little longer than the deadline, and knows whom it misses.
+    TRY(done, wait_for(moved_, team_.patience(deadline.later().later(), watch),
+                       [all](uint32_t moved) { return has_come_to(moved, all); }));
+    if (done) break;
+    deadline = deadline.from(team_.gang().asking().moved());
+    if (deadline.expired()) break;
+  }
   const std::lock_guard lock(mutex_);
   asked_.reset();
   if (done) return ok();

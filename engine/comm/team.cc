@@ -1,6 +1,5 @@
 #include "engine/comm/team.h"
 
-#include <poll.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -15,7 +14,7 @@ namespace {
 
 // 50 us and more: longer than participants of one step differ, but for a tick; shorter than a sleep costs.
 constexpr int kSpins = 5000;
-constexpr int kAsk_ms = 20;
+constexpr double kAsk_seconds = 0.02;
 
 }  // namespace
 
@@ -175,15 +174,16 @@ Status Team::pass(Barrier& barrier, std::span<const int> group, size_t slot, int
     return processes.empty() || processes.contains(gang_.self()) ? gang_.self() : processes.begin()->first;
   };
   const std::function<Status()> watch = [&] { return look(moment, waited_for); };
+  Wait wait(deadline);
   TRY(bool passed,
-      barrier.pass(static_cast<uint32_t>(group.size()), epoch, patience(deadline, watch)));
-  // Those who wait themselves know whom for, and have time to ask.
-  if (!passed && missing(group, slot, epoch).idle.empty()) {
-    TRY(passed, wait_for(barrier.passed, patience(deadline.later().later(), watch),
+      barrier.pass(static_cast<uint32_t>(group.size()), epoch, patience(wait.until, watch)));
+  while (!passed) {
+    const Missing others = missing(group, slot, epoch);
+    TRY(overdue(wait, others.first(), moment, others.idle.empty()));
+    TRY(passed, wait_for(barrier.passed, patience(wait.until, watch),
                          [epoch](uint32_t value) { return has_come_to(value, epoch); }));
   }
-  if (passed) return ok();
-  return fail(missed(missing(group, slot, epoch).first(), deadline, moment));
+  return ok();
 }
 
 // Whether it waits for somebody else: for another host, or at a barrier.
@@ -206,29 +206,39 @@ Team::Missing Team::missing(std::span<const int> group, size_t slot, uint32_t ep
   return all;
 }
 
-Error Team::missed(std::map<int, std::string> processes, Deadline deadline, const Moment& moment) {
-  const Deadline answered = Deadline::after(deadline.answer_seconds());
-  const std::function<int()> first = [&] { return processes.empty() ? gang_.asking().anyone() : processes.begin()->first; };
-  while (!answered.expired()) {
-    if (auto news = look(moment, first); !news.ok()) return std::move(news).error();
-    gang_.asking().ask();
-    ::poll(nullptr, 0, kAsk_ms);
-  }
+Status Team::overdue(Wait& wait, const std::map<int, std::string>& processes, const Moment& moment, bool they_wait) {
+  Asking& asking = gang_.asking();
+  const auto now = Deadline::Clock::now();
+  if (!wait.asks_since) wait.asks_since = now;
+  auto moved = asking.moved();
   std::map<int, std::string> silent;
-  const auto add_those_behind = [&](int missed) {
-    for (const int process : gang_.asking().silent_behind(missed)) {
-      const auto said = processes.find(process);
-      silent.emplace(process, said == processes.end() ? gang_.peer(process).name : said->second);
+  const auto look_behind = [&](int process) {
+    const Asking::Behind behind = asking.behind(process, *wait.asks_since);
+    moved = std::max(moved, behind.moved);
+    for (const int each : behind.silent) {
+      const auto said = processes.find(each);
+      silent.emplace(each, said == processes.end() ? gang_.peer(each).name : said->second);
     }
   };
-  for (const auto& [process, name] : processes) add_those_behind(process);
-  if (processes.empty()) add_those_behind(gang_.asking().anyone());
+  for (const auto& [process, name] : processes) look_behind(process);
+  if (processes.empty()) look_behind(asking.anyone());
+  if (const Deadline later = wait.deadline.from(moved); !later.expired()) {
+    wait.until = later;
+    wait.asks_since.reset();
+    return ok();
+  }
+  const double may_take = wait.deadline.answer_seconds() * (they_wait ? 3 : 1);
+  if (now - *wait.asks_since < std::chrono::duration<double>(may_take)) {
+    asking.ask(*wait.asks_since);
+    wait.until = Deadline::after(kAsk_seconds);
+    return ok();
+  }
   std::string names;
   for (const auto& [process, name] : silent.empty() ? processes : silent) names += (names.empty() ? "" : ", ") + name;
   if (names.empty()) names = "others";
-  return moment.during({Code::DeadlineExceeded,
-                        fmt::format("{} did not answer for {:g} s", names, deadline.seconds()),
-                        "look at the log of that process"});
+  return fail(moment.during({Code::DeadlineExceeded,
+                             fmt::format("{} did not answer for {:g} s", names, wait.deadline.seconds()),
+                             "look at the log of that process"}));
 }
 
 std::optional<Error> Team::failed() const {
@@ -241,8 +251,7 @@ std::optional<Error> Team::failed() const {
 Status Team::look(const Moment& moment, const std::function<int()>& waited_for) {
   if (auto error = failed()) return std::move(*error);
   if (auto news = gang_.look(moment); !news.ok()) return fail(std::move(news).error());
-  if (!waited_for || !gang_.asking().is_asked()) return ok();
-  if (const int process = waited_for(); process != gang_.self()) gang_.asking().answer(process);
+  if (waited_for && gang_.asking().is_asked()) gang_.asking().answer(waited_for());
   return ok();
 }
 

@@ -63,6 +63,7 @@ Status Wire::run(Op op, std::span<const Transfer> sends, std::span<const Transfe
   flows_.resize(count);
 
   std::vector<pollfd> waiting;
+  Wait wait(deadline);
   auto looked = Deadline::Clock::now();
   while (true) {
     waiting.clear();
@@ -73,9 +74,9 @@ Status Wire::run(Op op, std::span<const Transfer> sends, std::span<const Transfe
       waiting.push_back({gang_.peer(flow.process).socket.fd(), events, 0});
     }
     if (waiting.empty()) return ok();
-    if (deadline.expired()) return missing(deadline, moment);
+    if (wait.until.expired()) TRY(ask_who_is_missing(wait, moment));
     const int ready =
-        ::poll(waiting.data(), waiting.size(), std::min(kPoll_ms, deadline.remaining_ms()));
+        ::poll(waiting.data(), waiting.size(), std::min(kPoll_ms, wait.until.remaining_ms()));
     if (ready < 0 && errno != EINTR) return errno_error("poll", errno);
     // Also while much is moving: someone may be lost whom this process does not talk to.
     if (Deadline::Clock::now() - looked > std::chrono::milliseconds(kPoll_ms)) {
@@ -108,6 +109,7 @@ Status Wire::send_more(Flow& flow) {
     bytes += parts[count++].iov_len;
   }
   TRY(const size_t sent, socket.write_some(std::span(parts).first(count)));
+  if (sent > 0) gang_.asking().has_moved();
   consume(flow.parts, flow.next, sent);
   return ok();
 }
@@ -118,6 +120,7 @@ Status Wire::receive_more(Flow& flow, const Moment& moment) {
     const iovec part = flow.parts[flow.next];
     TRY(const size_t got, socket.read_some(part.iov_base, std::min(part.iov_len, left)));
     if (got == 0) return ok();
+    gang_.asking().has_moved();
     left -= got;
     const bool in_header = flow.next == 0;
     consume(flow.parts, flow.next, got);
@@ -150,12 +153,12 @@ Status Wire::check(const Flow& flow, const Moment& moment) {
   return ok();
 }
 
-Error Wire::missing(Deadline deadline, const Moment& moment) const {
+Status Wire::ask_who_is_missing(Wait& wait, const Moment& moment) const {
   std::map<int, std::string> missed;
   for (const Flow& flow : flows_) {
     if (!flow.done()) missed.emplace(flow.process, gang_.peer(flow.process).name);
   }
-  return team_.missed(std::move(missed), deadline, moment);
+  return team_.overdue(wait, missed, moment);
 }
 
 Status Wire::look(const Moment& moment) const {

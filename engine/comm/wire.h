@@ -2,7 +2,8 @@
 // the gang. What is sent and received lies where it is used: nothing is copied on the way. Owner:
 // Exchange. Thread: one of the process. Every process calls run() for every exchange, also with
 // nothing to move, so that all count alike.
-// Promises: ends by the deadline, with an error that names who is missing, lost or out of step.
+// Promises: ends by the deadline, which begins anew whenever something moves, with an error that names who is missing,
+// lost or out of step.
 #pragma once
 
 #include <span>
@@ -45,7 +46,7 @@ class Wire {
   Status send_more(Flow& flow);
   Status receive_more(Flow& flow, const Moment& moment);
   Status check(const Flow& flow, const Moment& moment);
-  Error missing(Deadline deadline, const Moment& moment) const;
+  Status ask_who_is_missing(Wait& wait, const Moment& moment) const;
   Status look(const Moment& moment) const;
 
   Team& team_;

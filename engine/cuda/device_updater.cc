@@ -162,19 +162,25 @@ ArenaSizes DeviceUpdater::sizes() const {
 
 std::function<Status()> DeviceUpdater::watch(int me, int64_t step, const char* doing) {
   if (gang_->world() == 1) return {};
-  return [this, me, moment = Moment{step, doing}, until = deadline()]() -> Status {
-    const Status status = look(me, moment, until);
+  return [this, me, moment = Moment{step, doing}, wait = Wait(deadline())]() mutable -> Status {
+    const Status status = look(me, moment, wait);
     return status.ok() ? status : give_up(me, status.error());
   };
 }
 
-Status DeviceUpdater::look(int me, const Moment& moment, const Deadline& until) {
+Status DeviceUpdater::look(int me, const Moment& moment, Wait& wait) {
   TRY(team_->look(moment, [this] { return gang_->asking().anyone(); }));
   TRY(rank(me).links_status());
-  if (!until.expired()) return ok();
-  Error error = gang_->size() > 1
-                    ? team_->missed({}, until, moment)
-                    : moment.during({Code::DeadlineExceeded, fmt::format("GPUs did not answer for {:g} s", until.seconds()), ""});
+  if (!wait.until.expired()) return ok();
+  Status status = ok();
+  if (gang_->size() > 1) {
+    status = team_->overdue(wait, {}, moment);
+  } else {
+    const std::string text = fmt::format("GPUs did not answer for {:g} s", wait.deadline.seconds());
+    status = moment.during({Code::DeadlineExceeded, text, ""});
+  }
+  if (status.ok()) return status;
+  Error error = std::move(status).error();
   error.hint = "NCCL_DEBUG=INFO says what NCCL waits for";
   return error;
 }

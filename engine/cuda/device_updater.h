@@ -89,7 +89,7 @@ class DeviceUpdater : public Updater {
   Status check_alone(int me);
   Result<std::shared_ptr<Communicator>> meet(int me, const std::vector<int>& members);
   Status enqueue(int me, Rank& mine, const Update& update);
-  Status look(int me, const Moment& moment, const Deadline& until);
+  Status look(int me, const Moment& moment, Wait& wait);
   void add_up_ends(Rank& mine);
   Deadline deadline() const { return Deadline::after(plan_.spec.deadline_seconds); }
   Own& own(int me) { return own_[static_cast<size_t>(me - first())]; }

@@ -44,6 +44,27 @@ int64_t size_of(const std::vector<Range>& ranges) {
   return size;
 }
 
+// The ranges cut into some of so many elements together at most, for both ends alike: memory for one of them is enough,
+// and who asks meanwhile has an answer.
+std::vector<std::vector<Range>> messages_of(const std::vector<Range>& ranges) {
+  constexpr int64_t kMost = int64_t{16} << 20;
+  std::vector<std::vector<Range>> messages;
+  int64_t room = 0;
+  for (Range left : ranges) {
+    while (left.size() > 0) {
+      if (room == 0) {
+        messages.emplace_back();
+        room = kMost;
+      }
+      const int64_t taken = std::min(left.size(), room);
+      messages.back().push_back({left.begin, left.begin + taken});
+      left.begin += taken;
+      room -= taken;
+    }
+  }
+  return messages;
+}
+
 void append(std::vector<Range>& to, const std::vector<Range>& ranges) {
   to.insert(to.end(), ranges.begin(), ranges.end());
 }
@@ -286,29 +307,24 @@ std::vector<Range> SplitModel::collected_from(int host) const {
   return ranges;
 }
 
-double SplitModel::serving_seconds(int hosts) const {
-  return plan_.spec.deadline_seconds * static_cast<double>(arenas().size()) * hosts;
-}
-double SplitModel::patience_with_master(int me) const {
-  return me == 0 ? plan_.spec.deadline_seconds : serving_seconds(gang_->host());
-}
-
-Status SplitModel::send_arenas(Channel& channel, Own& mine, const std::vector<Range>& ranges,
-                               double patience_seconds, const Moment& moment) {
+Status SplitModel::send_arenas(Channel& channel, Own& mine, const std::vector<Range>& ranges, const Moment& moment) {
   for (const std::span<float> arena : arenas()) {
-    mine.packed.clear();
-    pack(arena.data(), ranges, mine.packed);
-    TRY(channel.send(mine.packed, Deadline::after(patience_seconds), moment));
+    for (const std::vector<Range>& message : messages_of(ranges)) {
+      mine.packed.clear();
+      pack(arena.data(), message, mine.packed);
+      TRY(channel.send(mine.packed, deadline(), moment));
+    }
   }
   return ok();
 }
 
-Status SplitModel::receive_arenas(Channel& channel, Own& mine, const std::vector<Range>& ranges,
-                                  double patience_seconds, const Moment& moment) {
+Status SplitModel::receive_arenas(Channel& channel, Own& mine, const std::vector<Range>& ranges, const Moment& moment) {
   for (const std::span<float> arena : arenas()) {
-    mine.packed.resize(static_cast<size_t>(size_of(ranges)));
-    TRY(channel.receive(mine.packed, Deadline::after(patience_seconds), moment));
-    unpack(mine.packed.data(), ranges, arena.data());
+    for (const std::vector<Range>& message : messages_of(ranges)) {
+      mine.packed.resize(static_cast<size_t>(size_of(message)));
+      TRY(channel.receive(mine.packed, deadline(), moment));
+      unpack(mine.packed.data(), message, arena.data());
+    }
   }
   return ok();
 }
@@ -316,11 +332,9 @@ Status SplitModel::receive_arenas(Channel& channel, Own& mine, const std::vector
 Status SplitModel::collect(int me, int64_t step) {
   const Moment moment{step, "collect a checkpoint"};
   Own& mine = own(me);
-  const double patience = patience_with_master(me);
   for (auto& [host, channel] : mine.channels) {
     const std::vector<Range> ranges = collected_from(host);
-    TRY(me == 0 ? receive_arenas(channel, mine, ranges, patience, moment)
-                : send_arenas(channel, mine, ranges, patience, moment));
+    TRY(me == 0 ? receive_arenas(channel, mine, ranges, moment) : send_arenas(channel, mine, ranges, moment));
   }
   return ok();
 }
@@ -330,15 +344,11 @@ Status SplitModel::distribute(int me, int64_t step, int64_t updates) {
   if (me == 0) ahead_ = updates - step;
   const Moment moment{step, "distribute parameters"};
   Own& mine = own(me);
-  const double patience = patience_with_master(me);
   for (auto& [host, channel] : mine.channels) {
     const std::vector<Range> ranges = held_on(host);
-    TRY(me == 0 ? send_arenas(channel, mine, ranges, patience, moment)
-                : receive_arenas(channel, mine, ranges, patience, moment));
+    TRY(me == 0 ? send_arenas(channel, mine, ranges, moment) : receive_arenas(channel, mine, ranges, moment));
   }
-  // Those who have been served wait for the others.
-  const auto hosts = static_cast<int>(gang_->hosts().size());
-  return exchange_->wait_for_first(me, step, serving_seconds(hosts), plan_.spec.deadline_seconds);
+  return meet_all(me, step);
 }
 
 Result<int64_t> SplitModel::agree(int me, int64_t step) {

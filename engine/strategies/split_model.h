@@ -82,15 +82,9 @@ class SplitModel : public Updater {
   Result<double> gradient_scale(int me, int64_t step, double rows);
   Status meet_all(int me, int64_t step);
 
-  // The master serves one host after the other, and each of the arenas may take it a deadline: so many hosts, and how
-  // long `me` waits for one arena.
-  double serving_seconds(int hosts) const;
-  double patience_with_master(int me) const;
-  // Ranges of all arenas, one after the other in a message.
-  Status send_arenas(Channel& channel, Own& own, const std::vector<Range>& ranges, double patience_seconds,
-                     const Moment& moment);
-  Status receive_arenas(Channel& channel, Own& own, const std::vector<Range>& ranges, double patience_seconds,
-                        const Moment& moment);
+  // Ranges of all arenas, in messages one after the other.
+  Status send_arenas(Channel& channel, Own& own, const std::vector<Range>& ranges, const Moment& moment);
+  Status receive_arenas(Channel& channel, Own& own, const std::vector<Range>& ranges, const Moment& moment);
   std::vector<Range> held_on(int host) const;        // and not only elsewhere
   std::vector<Range> collected_from(int host) const;  // what the master's host lacks
   std::vector<std::span<float>> arenas() const;

@@ -30,7 +30,7 @@ struct Company {
   Asking& of(int process) { return *members[static_cast<size_t>(process)]; }
   // `asks` asks, and these say for whom they wait.
   void ask(int asks, const std::vector<std::pair<int, int>>& waiting) {
-    of(asks).ask();
+    of(asks).ask(start);
     for (const auto& [process, waits_for] : waiting) {
       CHECK(of(process).is_asked());
       of(process).answer(waits_for);
@@ -39,6 +39,9 @@ struct Company {
     of(asks).is_asked();
   }
 
+  std::vector<int> silent_behind(int asks, int process) { return of(asks).behind(process, start).silent; }
+
+  const Deadline::Clock::time_point start = Deadline::Clock::now();
   std::vector<Listener> listeners;
   std::vector<std::unique_ptr<Asking>> members;
 };
@@ -46,31 +49,58 @@ struct Company {
 TEST_CASE("who says nothing is found behind those who wait") {
   Company company(5);
   company.ask(0, {{1, 2}, {2, 3}});
-  CHECK(company.of(0).silent_behind(1) == std::vector<int>{3});
-  CHECK(company.of(0).silent_behind(2) == std::vector<int>{3});
-  CHECK(company.of(0).silent_behind(4) == std::vector<int>{4});
+  CHECK(company.silent_behind(0, 1) == std::vector<int>{3});
+  CHECK(company.silent_behind(0, 2) == std::vector<int>{3});
+  CHECK(company.silent_behind(0, 4) == std::vector<int>{4});
 }
 
 TEST_CASE("nobody is silent behind those who wait for each other") {
   Company company(3);
   company.ask(0, {{1, 2}, {2, 1}});
-  CHECK(company.of(0).silent_behind(1).empty());
+  CHECK(company.silent_behind(0, 1).empty());
 }
 
 TEST_CASE("behind one that waits for anyone are all who say nothing") {
   Company company(5);
   company.ask(0, {{1, 2}, {2, company.of(2).anyone()}});
-  CHECK(company.of(0).silent_behind(1) == std::vector<int>{3, 4});
-  CHECK(company.of(0).silent_behind(company.of(0).anyone()) == std::vector<int>{3, 4});
+  CHECK(company.silent_behind(0, 1) == std::vector<int>{3, 4});
+  CHECK(company.silent_behind(0, company.of(0).anyone()) == std::vector<int>{3, 4});
+}
+
+TEST_CASE("who answers tells since when nothing has moved there, also who waits for nobody else") {
+  Company company(4);
+  company.of(2).has_moved();
+  company.ask(0, {{1, 2}});
+  CHECK(company.of(0).behind(1, company.start).moved < company.start);
+  CHECK(company.of(2).is_asked());
+  company.of(2).answer(2);
+  CHECK(!company.of(0).is_asked());
+  const Asking::Behind behind = company.of(0).behind(1, company.start);
+  CHECK(behind.silent == std::vector<int>{2});
+  CHECK(behind.moved >= company.start);
+  CHECK(company.of(0).behind(company.of(0).anyone(), company.start).moved >= company.start);
+  // Another thread of it may know more.
+  CHECK(company.of(2).is_asked());
+  company.of(2).answer(3);
+  company.of(0).is_asked();
+  CHECK(company.silent_behind(0, 1) == std::vector<int>{3});
+}
+
+TEST_CASE("an answer is of the time that it was given at") {
+  Company company(2);
+  company.ask(0, {{1, company.of(1).anyone()}});
+  CHECK(company.of(0).behind(1, company.start).silent.empty());
+  CHECK(company.of(0).behind(1, Deadline::Clock::now()).silent == std::vector<int>{1});
 }
 
 TEST_CASE("where the port of a process is taken, only it itself is known to be missed") {
   auto listener = Listener::open("127.0.0.1", 0);
   REQUIRE(listener.ok());
   Asking first(0, 2, kKey, *listener), second(0, 2, kKey, *listener);
-  second.ask();
+  const auto start = Deadline::Clock::now();
+  second.ask(start);
   CHECK(!second.is_asked());
-  CHECK(second.silent_behind(1) == std::vector<int>{1});
+  CHECK(second.behind(1, start).silent == std::vector<int>{1});
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <mutex>
+#include <optional>
 
 #include "forked.h"
 #include "teams.h"
@@ -90,6 +91,38 @@ TEST_CASE("a channel names who is silent and who is out of step") {
                                  : "sends 9 values where 10 are due") != std::string::npos);
       if (silent) CHECK(texts[1] == texts[0]);
     }
+  }
+}
+
+TEST_CASE("who still moves data is waited for beyond the deadline, and so are those who wait for it") {
+  for (const std::vector<int>& hosts : {std::vector<int>{0, 0, 0}, {0, 1, 2}, {0, 0, 1}, {0, 1, 1}}) {
+    CAPTURE(hosts[1]);
+    CAPTURE(hosts[2]);
+    // 0 waits for 1, which waits for 2, which moves something for three deadlines first.
+    const auto texts = forked({.threads = {1, 1, 1}, .hosts = hosts}, [](Gang& gang) -> std::string {
+      const auto patient = Deadline::after(kPatience_seconds);
+      auto team = Team::open(gang, {.elements = 16}, patient);
+      if (!team.ok()) return team.error().message;
+      const int me = gang.first();
+      std::optional<Channel> before, after;
+      for (const auto& [to, other] : {std::pair{&before, me - 1}, std::pair{&after, me + 1}}) {
+        if (other < 0 || other >= gang.world()) continue;
+        auto channel = Channel::open(**team, me, other, patient);
+        if (!channel.ok()) return channel.error().message;
+        *to = std::move(*channel);
+      }
+      std::vector<float> values(10);
+      for (const auto busy = Deadline::after(1.5); me == 2 && !busy.expired();) {
+        gang.asking().has_moved();
+        const Status status = (*team)->look(kMoment, [&] { return me; });
+        if (!status.ok()) return status.error().message;
+      }
+      Status status = ok();
+      if (after) status = after->receive(values, Deadline::after(0.5), kMoment);
+      if (status.ok() && before) status = before->send(values, patient, kMoment);
+      return status.ok() ? "passed" : status.error().message;
+    });
+    for (const std::string& text : texts) CHECK_MESSAGE(text == "passed", text);
   }
 }
 

@@ -59,6 +59,20 @@ TEST_CASE("the missing are named on the deadline, and everyone says the same") {
   CHECK(texts[2] == texts[0]);
 }
 
+TEST_CASE("a barrier waits for who still moves data beyond the deadline") {
+  for (const Cast& cast : {Cast{.threads = {2}}, Cast{.threads = {1, 1}}}) {
+    with_teams(cast, {.elements = 1}, [](Team& team, int me) {
+      Status news = ok();
+      for (const auto busy = Deadline::after(0.6); me == 1 && news.ok() && !busy.expired();) {
+        team.gang().asking().has_moved();
+        news = team.look({17, "all-reduce"}, [&] { return team.gang().self(); });
+      }
+      const Status passed = team.barrier(me, Deadline::after(0.2), {17, "all-reduce"});
+      CHECK_MESSAGE(passed.ok(), (passed.ok() ? "" : passed.error().message));
+    });
+  }
+}
+
 TEST_CASE("who waits for a missing one elsewhere is not named for it") {
   std::mutex mutex;
   std::vector<std::string> texts;

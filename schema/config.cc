@@ -26,6 +26,8 @@ using namespace shapes;
 // Two segments of a spool: below that it would be dropped while it is written.
 constexpr uint64_t kSpoolLimitMinBytes = uint64_t{16} << 20;
 constexpr int64_t kRunnerTimeoutMinMs = 1'000;
+// Timers count nanoseconds, and what is waited for doubles.
+constexpr int64_t kRunnerTimeoutMaxMs = int64_t{366} * 86'400'000;
 
 const TextFormat kPortRange{
     "a range of ports such as 20000-29999", "^[0-9]{1,5}-[0-9]{1,5}$",
@@ -89,10 +91,10 @@ Config read_tree(const YamlNode& root, Problems& problems) {
   if (const YamlNode* timeout = value_of(&root, "runner-timeout")) {
     config.runner_timeout_ms =
         parse_duration_ms(timeout->text).value_or(config.runner_timeout_ms);
-    if (config.runner_timeout_ms < kRunnerTimeoutMinMs) {
+    if (config.runner_timeout_ms < kRunnerTimeoutMinMs ||
+        config.runner_timeout_ms > kRunnerTimeoutMaxMs) {
       problems.add(timeout->place, "runner-timeout",
-                   fmt::format("got {}, expected at least {}", timeout->text,
-                               format_duration_ms(kRunnerTimeoutMinMs)));
+                   fmt::format("got {}, expected 1s to 366d", timeout->text));
     }
   }
   const YamlNode* keep = value_of(&root, "keep");

@@ -73,7 +73,9 @@ TEST_CASE("mistakes are told with their place and what was meant") {
   CHECK(refusal("spool-limit: 1MiB\n") ==
         "config.yml:1:14: spool-limit: got 1MiB, expected at least 16MiB");
   CHECK(refusal("runner-timeout: 500ms\n") ==
-        "config.yml:1:17: runner-timeout: got 500ms, expected at least 1s");
+        "config.yml:1:17: runner-timeout: got 500ms, expected 1s to 366d");
+  CHECK(refusal("runner-timeout: 367d\n") ==
+        "config.yml:1:17: runner-timeout: got 367d, expected 1s to 366d");
   CHECK(refusal("- a\n").starts_with("config.yml:1:1: "));
   CHECK(refusal("host: [\n").find("not valid YAML") != std::string::npos);
 }

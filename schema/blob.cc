@@ -65,6 +65,7 @@ struct BlobEncoder::State {
   void start(uint64_t size) {
     ZSTD_CCtx_reset(zstd, ZSTD_reset_session_only);
     ZSTD_CCtx_setPledgedSrcSize(zstd, size);
+    hash.finish();  // whatever an abandoned file left in it
     filled = 0;
   }
   Status feed(std::string_view bytes, bool end, const BlobPartSink& sink);

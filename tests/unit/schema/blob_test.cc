@@ -159,6 +159,16 @@ TEST_CASE("a file that is not what was announced is not sent to its end") {
   REQUIRE(!status.ok());
   CHECK(status.error().code == Code::Aborted);
   CHECK(!ended);
+  // One that has become shorter, and one whose reader is gone.
+  ::lseek(file.get(), 0, SEEK_SET);
+  CHECK(encoder.encode_file(file.get(), 6, sha256("after!"), sink).error().code == Code::Aborted);
+  const std::string bytes = random_bytes(2 * kBlobPartBytes);
+  const auto gone = [](std::string_view, bool) -> Status {
+    return Error{Code::Unavailable, "gone", ""};
+  };
+  CHECK(encoder.encode_file(memory_file(bytes).get(), bytes.size(), sha256(bytes), gone)
+            .error()
+            .code == Code::Unavailable);
   // And the encoder is good for the next one.
   CHECK(parts_of(encoder, "after").size() == 1);
 }

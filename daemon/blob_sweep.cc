@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <functional>
 #include <unordered_map>
 
 #include "schema/manifest.h"
@@ -94,6 +95,9 @@ Status BlobSweep::cut() {
     Pack& pack = packs_.emplace_back(std::move(stay[number]));
     pack.number = number;
   }
+  // From the back: on a full disk what is deleted makes room for what is written.
+  std::ranges::sort(packs_, std::greater(),
+                    [&](const Pack& pack) { return stay_bytes[pack.number]; });
   return ok();
 }
 

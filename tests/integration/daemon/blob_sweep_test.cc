@@ -6,6 +6,7 @@
 #include <random>
 
 #include "schema/manifest.h"
+#include "tests/integration/daemon/one_daemon.h"
 #include "tests/support/project.h"
 
 namespace dtrain::daemon {
@@ -251,6 +252,29 @@ TEST_CASE("a pack with a damaged file that is needed stays as it is, and the oth
   CHECK(!blobs->read(sha256(file), kMax).ok());
   CHECK(blobs->has(sha256(file)));
   CHECK(BlobSweep::may_begin(*blobs));
+}
+
+TEST_CASE("what is only deleted goes first: it makes room for what is written anew") {
+  const TemporaryFolder folder;
+  const auto blobs = open_blobs(folder / "blobs");
+  const std::string kept = random_bytes(700'000, 1);
+  submit(*blobs, {random_bytes(1 << 20, 2)});
+  submit(*blobs, {kept, random_bytes(5 << 20, 3)});
+  submit(*blobs, {random_bytes(1 << 20, 4)});
+  const Sha256 needs = submit(*blobs, {kept, "new"});
+  BlobSweep sweep(*blobs, {needs}, false);
+  REQUIRE(sweep.step(std::chrono::microseconds(0)).value());  // marks
+  REQUIRE(sweep.step(std::chrono::microseconds(0)).value());  // cuts
+  Status cleared = ok();
+  {
+    const FullDisk full;
+    if (const auto more = sweep.step(kLong); !more.ok()) cleared = more.error();
+  }
+  CHECK(!cleared.ok());
+  CHECK(!fs::exists(folder / "blobs/1.pack"));
+  CHECK(fs::exists(folder / "blobs/2.pack"));
+  CHECK(!fs::exists(folder / "blobs/3.pack"));
+  CHECK(*blobs->read(sha256(kept), kMax) == kept);
 }
 
 TEST_CASE("a manifest that makes no sense stops the sweep before anything goes") {

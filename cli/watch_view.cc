@@ -79,6 +79,7 @@ class Session {
       options_.printer->set_ids({batch.ids().begin(), batch.ids().end()});
     }
     if (batch.has_trouble()) say_trouble(batch.trouble());
+    if (batch.has_cursor()) options_.request.set_cursor(batch.cursor());
     int64_t now_ms = boottime_ms();
     for (const pb::WatchItem& item : batch.items()) {
       if (item.has_log()) {

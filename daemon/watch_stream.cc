@@ -56,6 +56,8 @@ class WatchStream final : public WriteStream<pb::WatchBatch>, public JournalList
     TRY(open_reader());   // before anything is said, so that who comes again comes less and less often
     if (request_.tail_lines() > 0 && cursor_ == 0 && reader_) {
       tail_.emplace(end, request_.tail_lines());
+    } else {
+      batch.set_cursor(cursor_);
     }
     write(std::move(batch));
     return ok();
@@ -68,7 +70,13 @@ class WatchStream final : public WriteStream<pb::WatchBatch>, public JournalList
       skip_bytes_ = tail_->skip_bytes;
       tail_.reset();
     }
-    look_further();
+    if (found && skip_bytes_ == 0) {  // else its item follows at once
+      pb::WatchBatch batch;
+      batch.set_cursor(cursor_);
+      write(std::move(batch));
+    } else {
+      look_further();
+    }
     return ok();
   }
 

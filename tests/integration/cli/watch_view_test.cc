@@ -62,6 +62,11 @@ class FakeDaemon final : public pb::Client::Service {
     cursors.push_back(request->cursor());
     pb::WatchBatch batch;
     batch.add_ids("7");
+    if (request->cursor() == UINT64_MAX) {  // only what is new
+      batch.set_cursor(2);
+      stream->Write(batch);
+      return {grpc::StatusCode::UNAVAILABLE, "going down"};
+    }
     if (request->cursor() >= 3) {
       batch.set_end(true);
       batch.mutable_outcome()->set_id("7");
@@ -116,6 +121,20 @@ TEST_CASE("a watch that broke off goes on at its cursor, to the end") {
   CHECK(end->how == WatchHow::Over);
   CHECK(daemon.cursors == std::vector<uint64_t>{0, 1, 2, 3});
   CHECK(exit_code_of(end->outcome) == 3);
+}
+
+TEST_CASE("a watch of what is new that broke off before there was any misses nothing") {
+  FakeDaemon daemon;
+  CommandContext context;
+  auto connection = connect(daemon.home, Autostart::No, context);
+  REQUIRE(connection.ok());
+  WatchOptions options;
+  options.request.set_id("7");
+  options.request.set_follow(true);
+  options.request.set_cursor(UINT64_MAX);
+  const auto end = watch(connection.value(), context, std::move(options));
+  REQUIRE(end.ok());
+  CHECK(daemon.cursors == std::vector<uint64_t>{UINT64_MAX, 2, 3});
 }
 
 TEST_CASE("the exit code is the outcome's") {

@@ -15,8 +15,8 @@ namespace {
 // Somebody who follows experiment 1.
 class Watcher : public grpc::ClientReadReactor<pb::WatchBatch> {
  public:
-  explicit Watcher(ServedDaemon& daemon)
-      : daemon_(daemon), stub_(pb::Client::NewStub(daemon.channel)) {
+  explicit Watcher(ServedDaemon& daemon, pb::WatchRequest request = {})
+      : daemon_(daemon), stub_(pb::Client::NewStub(daemon.channel)), request_(std::move(request)) {
     request_.set_id("1");
     request_.set_follow(true);
     stub_->async()->Watch(&context_, &request_, this);
@@ -137,6 +137,27 @@ TEST_CASE("what a failed sync has lost is waited for, not called damaged") {
   };
   daemon.until([&] { return watcher.over() || heard(); });
   CHECK(!watcher.over());
+}
+
+TEST_CASE("whoever watches from the end on is told where that is, before anything follows") {
+  test::TemporaryFolder folder;
+  ServedDaemon daemon(home_below(folder.path()));
+  submit_one(daemon);
+  Watcher all(daemon);
+  daemon.until([&] { return all.last_state() == "PENDING"; });
+  const uint64_t end = all.batches().back().items().rbegin()->cursor();
+  CHECK(all.batches().front().cursor() == 0);
+  pb::WatchRequest request;
+  SUBCASE("what is new") {
+    request.set_cursor(UINT64_MAX);
+  }
+  SUBCASE("the last lines, of which there are none") {
+    request.set_tail_lines(5);
+  }
+  Watcher watcher(daemon, request);
+  daemon.until([&] { return !watcher.batches().empty() && watcher.batches().back().has_cursor(); });
+  CHECK(watcher.batches().back().cursor() == end);
+  CHECK(watcher.last_state().empty());
 }
 
 TEST_CASE("a large set of large gangs can be watched") {

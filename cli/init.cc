@@ -1,8 +1,5 @@
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -10,7 +7,6 @@
 #include "cli/commands.h"
 #include "cli/spec_source.h"
 #include "cli/words.h"
-#include "schema/fd.h"
 #include "schema/quote.h"
 #include "schema/spec.h"
 
@@ -22,27 +18,6 @@ struct InitOptions {
   std::string file = "dtrain.yml";
   std::string project;
 };
-
-// A new file only: what a person wrote is never overwritten.
-Status write_new(const std::string& path, std::string_view text) {
-  const Fd file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-  if (!file && errno == EEXIST) {
-    return Error{Code::AlreadyExists, fmt::format("{} exists already", in_quotes(path)),
-                 fmt::format("dtrain check -f {} looks for mistakes in it", path)};
-  }
-  if (!file) return errno_error("cannot write " + in_quotes(path), errno);
-  while (!text.empty()) {
-    const ssize_t written = write(file.get(), text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) {
-      const int reason = errno;
-      unlink(path.c_str());
-      return errno_error("cannot write " + in_quotes(path), reason);
-    }
-    text.remove_prefix(static_cast<size_t>(written));
-  }
-  return ok();
-}
 
 Result<int> init(const InitOptions& options) {
   std::string project = options.project;
@@ -64,7 +39,8 @@ Result<int> init(const InitOptions& options) {
                  "letters, digits, '-' and '_', at least two, beginning and ending with a letter "
                  "or digit: -n NAME"};
   }
-  TRY(write_new(options.file, yaml));
+  TRY(write_spec_file(options.file, yaml,
+                      fmt::format("dtrain check -f {} looks for mistakes in it", options.file)));
   const bool is_found = options.file == InitOptions().file;
   fmt::print("Wrote {} for project {}. Put your command into `run`, then: dtrain train{}\n",
              options.file, project, is_found ? "" : " -f " + shell_quoted(options.file));

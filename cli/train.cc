@@ -1,10 +1,8 @@
 // dtrain train: read the spec, sync the project, submit, watch, exit as the experiment did.
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -28,7 +26,6 @@
 #include "cli/sync_size.h"
 #include "schema/clock.h"
 #include "schema/config.h"
-#include "schema/fd.h"
 #include "schema/random_id.h"
 
 namespace dtrain::cli {
@@ -131,19 +128,11 @@ Result<Prepared> prepare(const TrainOptions& options) {
 
 // --save: the file that does what this command line does.
 Status save_spec(const TrainOptions& options, const Prepared& prepared, bool quiet) {
-  fs::path path = prepared.source.root / "dtrain.yml";
-  Fd file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-  if (!file && errno == EEXIST) {
-    return Error{Code::AlreadyExists, fmt::format("{} is there already", path.string()),
-                 "--save never overwrites: move it away first"};
-  }
-  if (!file) return errno_error("writing " + path.string(), errno);
-  bool plain_command = options.form.is_given() && options.settings.empty() &&
-                       options.parameters.empty() && options.env.empty();
-  std::string yaml = plain_command ? prepared.source.yaml : to_yaml(prepared.spec);
-  if (write(file.get(), yaml.data(), yaml.size()) != static_cast<ssize_t>(yaml.size())) {
-    return errno_error("writing " + path.string(), errno);
-  }
+  const fs::path path = prepared.source.root / "dtrain.yml";
+  const bool plain_command = options.form.is_given() && options.settings.empty() &&
+                             options.parameters.empty() && options.env.empty();
+  TRY(write_spec_file(path, plain_command ? prepared.source.yaml : to_yaml(prepared.spec),
+                      "--save never overwrites: move it away first"));
   if (!quiet) std::fprintf(stderr, "Wrote %s\n", path.c_str());
   return ok();
 }

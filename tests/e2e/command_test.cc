@@ -60,6 +60,19 @@ TEST_CASE("without a file: roles and resources as options, and --save writes the
   CHECK(beside.err == "Warning: dtrain.yml is not read, for a command is given\n");
 }
 
+TEST_CASE("a dtrain.yml that no disk takes is not left there in part") {
+  Cluster cluster;
+  const fs::path project = cluster.project("plain", {{"go.sh", ""}});
+  for (const char* words : {"train --save -- sh go.sh", "init"}) {
+    Command shell = cluster.command({}, project);
+    shell.argv = {"sh", "-c", std::string("trap '' XFSZ; ulimit -f 0; exec $0 ") + words,
+                  shell.argv.front()};
+    const Output full = run(shell);
+    CHECK_MESSAGE(full.err.starts_with("dtrain: cannot write "), full.err);
+    CHECK(!fs::exists(project / "dtrain.yml"));
+  }
+}
+
 TEST_CASE("what is in runs/ and no link of ours stays") {
   Cluster cluster;
   const fs::path project = cluster.project("p", {{"dtrain.yml", "project: p\ntrain: {run: \"true\"}\n"},

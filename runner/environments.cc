@@ -35,7 +35,8 @@ for made in "$folder"/[0-9]*; do
   if [ "${made##*/}" -gt "$last" ]; then last=${made##*/}; fi
 done
 if [ -n "$submission" ] && [ -e "$folder/failed" ]; then
-  { read -r whose; read -r status; read -r what; } < "$folder/failed"
+  # A power cut may have left nothing of it.
+  { read -r whose; read -r status; read -r what; } < "$folder/failed" || whose=''
   if [ "$whose" = "$submission" ]; then
     echo "$what"
     exit "$status"

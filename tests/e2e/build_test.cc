@@ -193,6 +193,21 @@ TEST_CASE("what fails for one member of a set is not tried for each of the other
   }
 }
 
+TEST_CASE("the note of a failed build that a power cut has emptied is as good as none") {
+  Cluster cluster;
+  const fs::path project = project_with(cluster, "    - sh -c 'exit 7'\n");
+  CHECK(cluster.run({"train"}, project, kLong).code == 7);
+  size_t notes = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(cluster.home() / "runner/envs")) {
+    if (entry.path().filename() != "failed") continue;
+    write_file(entry.path(), "");
+    ++notes;
+  }
+  CHECK(notes == 1);
+  const Output again = cluster.run({"train"}, project, kLong);
+  CHECK_MESSAGE(again.code == 7, again.all());
+}
+
 TEST_CASE("an index that can't be reached is named") {
   Cluster cluster;
   const fs::path project = project_with(

@@ -44,7 +44,7 @@ struct LaunchFailed {
 };
 struct ReplicaStarted { ReplicaId replica; uint32_t attempt = 0; uint64_t pid = 0; uint64_t unix_ms = 0; };
 struct ReplicaExited { ReplicaId replica; uint32_t attempt = 0; Exit exit; };
-// `host` may be left empty; with it a stale launch is forgotten by the host that held it.
+// Of a stale launch too: then `host` is only told to forget it.
 struct ReplicaReleased {
   ReplicaId replica;
   uint32_t attempt = 0;

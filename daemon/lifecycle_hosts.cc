@@ -260,18 +260,15 @@ void on_stray_unprepared(Turn& turn, const HostId& id, const ExperimentId& exper
 }
 
 void on_stray_released(Turn& turn, const ReplicaReleased& event) {
+  Host* host = turn.host(event.host);
+  if (host == nullptr) return;
   const HeldReplicaFact fact{event.replica, event.attempt};
-  HostId holder = event.host;
-  for (auto& [id, host] : turn.model.hosts) {
-    if (!holder.hex.empty() && id != holder) continue;
-    if (host.strays.erase(fact) == 0) continue;
-    holder = id;
-    turn.refresh(id);
+  if (host->strays.erase(fact) > 0) {
+    turn.refresh(event.host);
     turn.model.place_wanted = true;
   }
-  if (holder.hex.empty()) return;
   let_go(turn, fact);
-  turn.send(SendForget{holder, event.replica.experiment, {fact}});
+  turn.send(SendForget{event.host, event.replica.experiment, {fact}});
 }
 
 }  // namespace dtrain::daemon

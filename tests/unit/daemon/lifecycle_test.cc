@@ -252,8 +252,13 @@ std::string Script::run(const std::string& line) {
   } else if (verb == "started" || verb == "released") {
     for (size_t i = 1; i < words.size(); ++i) {
       const HeldReplicaFact fact = fact_of(words[i]);
+      HostId holder;  // of a stray
+      for (const auto& [id, host] : model_->hosts) {
+        if (host.strays.contains(fact)) holder = id;
+      }
       if (verb == "started") happen(ReplicaStarted{fact.replica, fact.attempt, 100 + i, 1});
-      else happen(ReplicaReleased{fact.replica, fact.attempt, "", {}});
+      else
+        happen(ReplicaReleased{fact.replica, fact.attempt, "", holder});
     }
   } else FAIL("unknown: " << line);
   if (model_->place_wanted) tell(place_pending(*model_, policy_, now_));

@@ -367,20 +367,19 @@ void ClientApi::add_members(const std::vector<const Experiment*>& members,
   }
 }
 
-Status ClientApi::show(const pb::ShowRequest& request, pb::ShowReply& reply) {
-  ExperimentId id;
-  if (request.id().empty()) {
-    TRY(auto newest, parts_.store.numbers(request.project_dir(), 1));
-    if (newest.empty()) {
-      TRY(newest, parts_.store.numbers("", 1));
-    }
-    if (newest.empty()) {
-      return Error{Code::NotFound, "nothing was ever submitted here", "`dtrain train` submits"};
-    }
-    id = {newest.front(), 0};
-  } else {
-    TRY(id, parse_experiment_id(request.id()));
+// The one that is named, else the newest of the project, else of all.
+Result<ExperimentId> ClientApi::id_of(const pb::ShowRequest& request) {
+  if (!request.id().empty()) return parse_experiment_id(request.id());
+  TRY(auto newest, parts_.store.numbers(request.project_dir(), 1));
+  if (newest.empty()) {
+    TRY(newest, parts_.store.numbers("", 1));
   }
+  if (!newest.empty()) return ExperimentId{newest.front(), 0};
+  return Error{Code::NotFound, "nothing was ever submitted here", "`dtrain train` submits"};
+}
+
+Status ClientApi::show(const pb::ShowRequest& request, pb::ShowReply& reply) {
+  TRY(const ExperimentId id, id_of(request));
   TRY(const auto known, parts_.scheduler.find(id));
   TRY(check_exists(known, {id, {}, {}}));
   TRY(const auto metrics, metrics_of(*known.submission));

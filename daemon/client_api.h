@@ -78,6 +78,7 @@ class ClientApi : public pb::Client::CallbackService {
   Status plan_for(const pb::PlanRequest& request, pb::PlanReply& reply);
   Status list(const pb::ListRequest& request, pb::ListReply& reply);
   Status add_to_list(uint32_t number, bool members, pb::ListReply& reply);
+  Result<ExperimentId> id_of(const pb::ShowRequest& request);
   Status show(const pb::ShowRequest& request, pb::ShowReply& reply);
   Result<Metrics::Values> metrics_of(const Submission& submission);
   void add_members(const std::vector<const Experiment*>& members, const Metrics::Values& metrics,

@@ -114,11 +114,6 @@ bool Ending::add(const pb::StateEvent& event) {
   return true;
 }
 
-size_t Ending::consequences(const std::string& experiment) const {
-  auto found = failures_.find(experiment);
-  return found == failures_.end() ? 0 : found->second.followers.size();
-}
-
 std::vector<std::string> Ending::last_lines(const std::string& replica) const {
   auto tail = tails_.find(replica);
   if (tail == tails_.end()) return {};

@@ -4,7 +4,6 @@
 // Pure: it is fed every item of the Watch and keeps a few kilobytes a replica.
 #pragma once
 
-#include <cstdint>
 #include <map>
 #include <set>
 #include <string>
@@ -33,9 +32,6 @@ class Ending {
   void add(const pb::LogChunk& chunk);
   // True when the replica ended only because another one failed before it in the same attempt.
   bool add(const pb::StateEvent& event);
-
-  // Of one experiment or member: how many followed its first failure; 0 when nothing failed.
-  size_t consequences(const std::string& experiment) const;
 
   // Of a replica's output, ready for a screen.
   std::vector<std::string> last_lines(const std::string& replica) const;

@@ -83,7 +83,6 @@ TEST_CASE("the first failure is shown with its last lines, what followed is fold
   CHECK_FALSE(ending.add(state("4.worker.1", "FAILED", "exit code 3")));
   CHECK(ending.add(state("4.master", "KILLED", "ended because of 4.worker.1: exit code 3")));
   ending.add(state("4", "FAILED", "4.worker.1: exit code 3"));
-  CHECK(ending.consequences("4") == 2);
   CHECK(ending.text(outcome("FAILED", "4.worker.1: exit code 3"), "runs/4", {}) ==
         "4 failed after 12 seconds: 4.worker.1: exit code 3\n"
         "Last lines of 4.worker.1:\n"
@@ -120,7 +119,6 @@ TEST_CASE("a failure that a restart survived is not told as the cause") {
   ending.add(state("4", "RESTARTING"));
   ending.add(state("4", "STARTING"));
   CHECK(ending.text(outcome("FINISHED"), "", {}) == "4 finished after 12 seconds\n");
-  CHECK(ending.consequences("4") == 0);
 }
 
 TEST_CASE("a kill has its reason and no last lines") {

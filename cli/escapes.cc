@@ -99,4 +99,12 @@ std::string screen_text(std::string_view text, size_t width) {
   return width == 0 ? shown : cut_to_width(shown, width);
 }
 
+std::string on_one_line(std::string_view text) {
+  std::string line(text);
+  for (char& c : line) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
+  }
+  return line;
+}
+
 }  // namespace dtrain::cli

@@ -26,4 +26,7 @@ void append_for_screen(std::string& out, std::string_view text, bool colours, Op
 // The same without any colour, cut to `width` columns.
 std::string screen_text(std::string_view text, size_t width);
 
+// Names and reasons, of YAML and of processes: a control character becomes a blank.
+std::string on_one_line(std::string_view text);
+
 }  // namespace dtrain::cli

@@ -4,20 +4,9 @@
 
 #include <algorithm>
 
+#include "cli/escapes.h"
+
 namespace dtrain::cli {
-
-namespace {
-
-// Values come from YAML and from processes: nothing in them may move the cursor.
-std::string calm(std::string_view text) {
-  std::string line(text);
-  for (char& c : line) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
-  }
-  return line;
-}
-
-}  // namespace
 
 void Fields::add(std::string_view label, std::string value) {
   if (value.empty()) return;
@@ -26,7 +15,7 @@ void Fields::add(std::string_view label, std::string value) {
 
 void Fields::add_line(std::string_view label, std::string value) {
   if (value.empty()) return;
-  lines_.push_back({fmt::format("{}:", label), calm(value), true});
+  lines_.push_back({fmt::format("{}:", label), on_one_line(value), true});
 }
 
 std::string Fields::text(const Screen& screen) const {
@@ -40,7 +29,7 @@ std::string Fields::text(const Screen& screen) const {
     std::string_view left = label;
     while (true) {
       const size_t end = rest.find('\n');
-      out += fmt::format("{:<{}} {}\n", left, width, calm(rest.substr(0, end)));
+      out += fmt::format("{:<{}} {}\n", left, width, on_one_line(rest.substr(0, end)));
       if (end == std::string_view::npos) break;
       rest.remove_prefix(end + 1);
       left = "";

@@ -2,21 +2,14 @@
 
 #include <algorithm>
 
+#include "cli/escapes.h"
+
 namespace dtrain::cli {
 
 namespace {
 
 // Below this a cut cell says nothing any more.
 constexpr size_t kCutWidthMin = 8;
-
-// Control characters would move the cursor and tear the table apart.
-std::string on_one_line(std::string_view text) {
-  std::string line(text);
-  for (char& c : line) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
-  }
-  return line;
-}
 
 class Layout {
  public:

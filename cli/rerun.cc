@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -20,7 +19,6 @@
 #include "cli/submit.h"
 #include "schema/engine_spec.h"
 #include "schema/ids.h"
-#include "schema/random_id.h"
 #include "schema/spec.h"
 #include "schema/states.h"
 
@@ -178,15 +176,9 @@ Result<int> rerun(const RerunOptions& options, const CommandContext& context) {
   TRY(const pb::ShowReply shown, connection.show(request));
   TRY(const Spec spec, changed_spec(shown, options));
   if (options.rebuild) warn({idle_rebuild_warning(spec)});
-  pb::SubmitHeader header;
-  TRY(const std::string submission_id, random_id());
-  header.set_submission_id(submission_id);
-  header.set_spec_yaml(to_yaml(spec));
-  header.set_snapshot(shown.snapshot());
-  header.set_project_dir(shown.experiment().project_dir());
-  header.set_host(options.host.empty() ? shown.host() : options.host);
+  TRY(pb::SubmitHeader header, header_again(spec, shown));
+  if (!options.host.empty()) header.set_host(options.host);
   header.set_rebuild(options.rebuild);
-  add_user(header);
   TRY(take_secrets(spec, header));
   TRY(const pb::Accepted accepted, submit(connection, context, header, nullptr, {}));
   if (!context.json) {

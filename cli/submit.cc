@@ -6,9 +6,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdlib>
 #include <vector>
+
+#include "schema/random_id.h"
 
 namespace dtrain::cli {
 
@@ -125,6 +126,18 @@ void add_user(pb::SubmitHeader& header) {
     const char* value = std::getenv(name);
     if (value != nullptr && *value != '\0') (*header.mutable_user_env())[name] = value;
   }
+}
+
+Result<pb::SubmitHeader> header_again(const Spec& spec, const pb::ShowReply& shown) {
+  pb::SubmitHeader header;
+  TRY(const std::string submission_id, random_id());
+  header.set_submission_id(submission_id);
+  header.set_spec_yaml(to_yaml(spec));
+  header.set_snapshot(shown.snapshot());
+  header.set_project_dir(shown.experiment().project_dir());
+  header.set_host(shown.host());
+  add_user(header);
+  return header;
 }
 
 Status take_secrets(const Spec& spec, pb::SubmitHeader& header) {

@@ -21,6 +21,9 @@ void add_user(pb::SubmitHeader& header);
 // The variables that the Spec wants from this shell; InvalidArgument names one that is not set.
 Status take_secrets(const Spec& spec, pb::SubmitHeader& header);
 
+// A new submission of the files that an experiment had.
+Result<pb::SubmitHeader> header_again(const Spec& spec, const pb::ShowReply& shown);
+
 // Bytes of its files that are sent and that are to be sent; counted before compression.
 using SubmitProgress = std::function<void(uint64_t sent_bytes, uint64_t total_bytes)>;
 

@@ -1,9 +1,10 @@
 // dtrain tensorboard: where the TensorBoard of an experiment is. One that has none, or whose own has
 // ended with it, gets one: an experiment of its own, which shows that one's OUTPUT_DIR until it is
 // killed.
+#include "schema/tensorboard.h"
+
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <memory>
 
@@ -12,9 +13,7 @@
 #include "cli/json_output.h"
 #include "cli/submit.h"
 #include "schema/ids.h"
-#include "schema/random_id.h"
 #include "schema/states.h"
-#include "schema/tensorboard.h"
 
 namespace dtrain::cli {
 
@@ -118,14 +117,7 @@ Result<Spec> board_spec(const pb::ShowReply& shown) {
 Result<std::string> start_board(Connection& connection, const CommandContext& context,
                                 const pb::ShowReply& shown) {
   TRY(const Spec spec, board_spec(shown));
-  pb::SubmitHeader header;
-  TRY(const std::string submission_id, random_id());
-  header.set_submission_id(submission_id);
-  header.set_spec_yaml(to_yaml(spec));
-  header.set_snapshot(shown.snapshot());
-  header.set_project_dir(shown.experiment().project_dir());
-  header.set_host(shown.host());
-  add_user(header);
+  TRY(const pb::SubmitHeader header, header_again(spec, shown));
   TRY(const pb::Accepted accepted, submit(connection, context, header, nullptr, {}));
   if (!context.json) {
     std::fprintf(stderr, "Experiment %u is the TensorBoard of %s; dtrain kill %u ends it\n",

@@ -5,7 +5,6 @@
 #include <cctype>
 #include <cstdio>
 #include <iostream>
-#include <utility>
 
 namespace dtrain::cli {
 

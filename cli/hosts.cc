@@ -1,7 +1,6 @@
 #include "cli/hosts.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <cstdio>
 

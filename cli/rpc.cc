@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "schema/clock.h"
-#include "schema/version.h"
 
 namespace dtrain::cli {
 

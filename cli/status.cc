@@ -1,5 +1,4 @@
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -13,7 +12,6 @@
 #include "cli/list_view.h"
 #include "cli/measure.h"
 #include "cli/why.h"
-#include "cli/words.h"
 #include "schema/ids.h"
 
 namespace dtrain::cli {

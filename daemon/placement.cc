@@ -1,7 +1,5 @@
 #include "daemon/placement.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <set>

@@ -1,7 +1,5 @@
 #include "runner/engine_launch.h"
 
-#include <string_view>
-
 #include "runner/python.h"
 #include "schema/engine_read.h"
 

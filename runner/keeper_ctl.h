@@ -5,7 +5,6 @@
 #include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <functional>
-#include <optional>
 #include <string>
 #include <string_view>
 

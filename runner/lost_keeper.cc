@@ -8,7 +8,6 @@
 #include "runner/cgroup.h"
 #include "runner/process_tree.h"
 #include "runner/spool.h"
-#include "runner/workdir.h"
 #include "schema/clock.h"
 
 namespace dtrain::runner {

@@ -6,9 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstring>
-#include <system_error>
 
 #include "schema/disk_room.h"
 

@@ -2,8 +2,6 @@
 
 #include <re2/re2.h>
 
-#include <string>
-
 #include "schema/quote.h"
 
 namespace dtrain {

@@ -6,7 +6,6 @@
 #include "schema/expand.h"
 #include "schema/problems.h"
 #include "schema/quote.h"
-#include "schema/spec_check.h"
 #include "schema/spec_keys.h"
 #include "schema/spec_overrides.h"
 #include "schema/spec_read.h"

@@ -3,7 +3,6 @@
 #include <cstdio>
 
 #include "schema/engine_read.h"
-#include "schema/quote.h"
 #include "schema/spec_check.h"
 #include "schema/spec_read.h"
 #include "schema/tensorboard.h"

@@ -6,7 +6,6 @@
 #include "schema/decimal.h"
 #include "schema/engine_read.h"
 #include "schema/expand.h"
-#include "schema/quote.h"
 #include "schema/spec_check.h"
 #include "schema/spec_read.h"
 

@@ -9,7 +9,6 @@
 #include "cli/errors.h"
 #include "cli/json_printer.h"
 #include "cli/sink.h"
-#include "schema/clock.h"
 
 namespace dtrain::cli {
 
@@ -99,7 +98,7 @@ std::string end_json(const pb::ExperimentInfo& outcome, const std::string& outpu
 }
 
 Result<int> follow(Connection& connection, const CommandContext& context,
-                   const pb::Accepted& accepted, const FollowOptions& options) {
+                   const pb::Accepted& accepted, FollowOptions options) {
   std::string id = fmt::format("{}", accepted.number());
   std::string output = accepted.output_dir();
   if (!options.project.empty() && !output.empty()) {
@@ -124,7 +123,7 @@ Result<int> follow(Connection& connection, const CommandContext& context,
   WatchOptions watching;
   watching.request.set_id(id);
   watching.request.set_follow(true);
-  watching.tied = options.tied;
+  watching.tied = std::move(options.tied);
   watching.fold = screen.is_terminal;
   if (context.json) {
     watching.printer = std::make_unique<JsonPrinter>();

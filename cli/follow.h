@@ -14,7 +14,7 @@ namespace dtrain::cli {
 
 struct FollowOptions {
   bool detach = false;
-  bool tied = false;
+  std::unique_ptr<Signals> tied;  // null: it goes on without this command
   std::string time;               // "", "clock", "elapsed", "iso"
   std::filesystem::path project;  // where runs/N is made; empty: nowhere
 };
@@ -24,7 +24,7 @@ Status check_leaving(bool detach, bool tied);
 
 // The exit code of the command. With --json: {"id":...} when detached, else one object a line.
 Result<int> follow(Connection& connection, const CommandContext& context,
-                   const pb::Accepted& accepted, const FollowOptions& options);
+                   const pb::Accepted& accepted, FollowOptions options);
 
 // How log lines look on this standard output: clock times on a terminal, full ones in a pipe,
 // unless `time` says otherwise.

@@ -180,16 +180,17 @@ Result<int> rerun(const RerunOptions& options, const CommandContext& context) {
   if (!options.host.empty()) header.set_host(options.host);
   header.set_rebuild(options.rebuild);
   TRY(take_secrets(spec, header));
-  TRY(const pb::Accepted accepted, submit(connection, context, header, nullptr, {}));
+  FollowOptions following;
+  if (options.tied) following.tied = tied_signals();
+  TRY(const pb::Accepted accepted,
+      submit(connection, context, header, nullptr, {}, following.tied.get()));
   if (!context.json) {
     fmt::print(stderr, "{}\n", said_of(accepted.number(), shown, spec.framework, options.resume));
   }
-  FollowOptions following;
   following.detach = options.detach;
-  following.tied = options.tied;
   following.time = options.time;
   following.project = shown.experiment().project_dir();
-  return follow(connection, context, accepted, following);
+  return follow(connection, context, accepted, std::move(following));
 }
 
 }  // namespace

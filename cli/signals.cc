@@ -59,6 +59,15 @@ int Signals::take() {
   return read(read_fd_, &byte, 1) == 1 ? byte : 0;
 }
 
+std::unique_ptr<Signals> tied_signals() {
+  return std::make_unique<Signals>(std::vector<int>{SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGWINCH});
+}
+
+void end_by(int number) {
+  signal(number, SIG_DFL);
+  raise(number);
+}
+
 void wait_readable(int fd, int other_fd, int64_t timeout_ms) {
   pollfd waits[] = {{fd, POLLIN, 0}, {other_fd, POLLIN, 0}};
   int timeout = timeout_ms < 0 ? -1 : static_cast<int>(std::min<int64_t>(timeout_ms, INT_MAX));

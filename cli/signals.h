@@ -8,6 +8,7 @@
 #include <signal.h>
 
 #include <cstdint>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -27,6 +28,13 @@ class Signals {
   int read_fd_ = -1;
   std::vector<std::pair<int, struct sigaction>> before_;
 };
+
+// Of a command that is tied to its experiment and ends it when it leaves: from before that is
+// submitted on.
+std::unique_ptr<Signals> tied_signals();
+
+// Ends this process as the signal would have.
+void end_by(int number);
 
 // Waits until one of the descriptors is readable or the time is over (-1: no limit). Negative
 // descriptors are left out.

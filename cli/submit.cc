@@ -22,8 +22,12 @@ constexpr int64_t kRetryMaxMs = 2'000;
 // One try over one stream.
 class Attempt {
  public:
-  Attempt(Connection& connection, SnapshotBlobs* blobs, const SubmitProgress& progress)
-      : blobs_(blobs), progress_(progress), call_(connection.channel(), kSubmitMethod) {}
+  Attempt(Connection& connection, SnapshotBlobs* blobs, const SubmitProgress& progress,
+          Signals* tied)
+      : blobs_(blobs),
+        progress_(progress),
+        tied_(tied),
+        call_(connection.channel(), kSubmitMethod) {}
 
   Result<pb::Accepted> run(const pb::SubmitHeader& header) {
     pb::SubmitRequest request;
@@ -94,6 +98,9 @@ class Attempt {
   bool is_list(const Sha256& name) const { return to_bytes(name) == list_; }
 
   Status write(const pb::SubmitRequest& request) {
+    while (const int number = tied_ == nullptr ? 0 : tied_->take()) {
+      if (number != SIGWINCH) end_by(number);
+    }
     if (call_.write(request)) return ok();
     return Error{Code::Unavailable, "the connection to the daemon broke", ""};
   }
@@ -107,6 +114,7 @@ class Attempt {
 
   SnapshotBlobs* blobs_;
   const SubmitProgress& progress_;
+  Signals* const tied_;
   RpcCall call_;
   std::string list_;
   uint64_t sent_bytes_ = 0;
@@ -155,10 +163,10 @@ Status take_secrets(const Spec& spec, pb::SubmitHeader& header) {
 
 Result<pb::Accepted> submit(Connection& connection, const CommandContext& context,
                             const pb::SubmitHeader& header, SnapshotBlobs* blobs,
-                            const SubmitProgress& progress) {
+                            const SubmitProgress& progress, Signals* tied) {
   int64_t retry_ms = kRetryFirstMs;
   for (int tries = 1;; ++tries) {
-    auto accepted = Attempt(connection, blobs, progress).run(header);
+    auto accepted = Attempt(connection, blobs, progress, tied).run(header);
     if (accepted.ok() || !went_away(accepted.error().code) || tries == kTriesMax) return accepted;
     poll(nullptr, 0, static_cast<int>(retry_ms));
     retry_ms = std::min(2 * retry_ms, kRetryMaxMs);

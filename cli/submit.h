@@ -10,6 +10,7 @@
 
 #include "cli/command.h"
 #include "cli/connection.h"
+#include "cli/signals.h"
 #include "schema/snapshot.h"
 #include "schema/spec.h"
 
@@ -29,9 +30,10 @@ using SubmitProgress = std::function<void(uint64_t sent_bytes, uint64_t total_by
 
 // `blobs` may be null when the daemon is known to have the snapshot; NotFound when it does not.
 // Aborted when a file changed since the snapshot was taken: take another one, with a new id.
-// `connection` is replaced when the daemon had to be reached again.
+// `connection` is replaced when the daemon had to be reached again. One of `tied` that comes while
+// files are sent ends this process; a later one waits to be taken, for there may be an experiment.
 Result<pb::Accepted> submit(Connection& connection, const CommandContext& context,
                             const pb::SubmitHeader& header, SnapshotBlobs* blobs,
-                            const SubmitProgress& progress);
+                            const SubmitProgress& progress, Signals* tied = nullptr);
 
 }  // namespace dtrain::cli

@@ -201,7 +201,8 @@ Status check_room(Connection& connection, const TrainOptions& options, const Pre
 
 // Snapshot and submission; again when a file changed between the two.
 Result<pb::Accepted> sync_and_submit(Connection& connection, const CommandContext& context,
-                                     const TrainOptions& options, const Prepared& prepared) {
+                                     const TrainOptions& options, const Prepared& prepared,
+                                     std::unique_ptr<Signals>& tied) {
   Sink sink(STDOUT_FILENO);
   SyncLine line(screen_of(STDOUT_FILENO), boottime_ms());
   // With --json standard output belongs to the facts.
@@ -240,9 +241,11 @@ Result<pb::Accepted> sync_and_submit(Connection& connection, const CommandContex
     header.set_snapshot(to_bytes(snapshot->root));
     SnapshotBlobs blobs(prepared.source.root, snapshot.value());
     show(line.sending(snapshot->file_count, snapshot->total_bytes));
-    auto accepted = submit(connection, context, header, &blobs, [&](uint64_t sent, uint64_t total) {
+    if (options.tied && !tied) tied = tied_signals();
+    const auto progress = [&](uint64_t sent, uint64_t total) {
       show(line.progress(sent, total, boottime_ms()));
-    });
+    };
+    auto accepted = submit(connection, context, header, &blobs, progress, tied.get());
     show(accepted.ok() ? line.done() : line.broken());
     bool changed = !accepted.ok() && accepted.error().code == Code::Aborted;
     if (!changed || tries == kSnapshotTriesMax) return accepted;
@@ -278,13 +281,13 @@ Result<int> train(const TrainOptions& options, const CommandContext& context) {
     return 0;
   }
   TRY(check_room(connection, options, prepared));
-  TRY(const pb::Accepted accepted, sync_and_submit(connection, context, options, prepared));
   FollowOptions following;
+  TRY(const pb::Accepted accepted,
+      sync_and_submit(connection, context, options, prepared, following.tied));
   following.detach = options.detach;
-  following.tied = options.tied;
   following.time = options.time;
   following.project = prepared.source.root;
-  return follow(connection, context, accepted, following);
+  return follow(connection, context, accepted, std::move(following));
 }
 
 }  // namespace

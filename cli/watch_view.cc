@@ -26,8 +26,9 @@ class Session {
       : connection_(connection),
         context_(context),
         options_(std::move(options)),
-        signals_(options_.tied ? std::vector<int>{SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGWINCH}
-                               : std::vector<int>{SIGINT, SIGWINCH}),
+        own_signals_(options_.tied ? nullptr
+                                   : std::make_unique<Signals>(std::vector<int>{SIGINT, SIGWINCH})),
+        signals_(options_.tied ? *options_.tied : *own_signals_),
         sink_(STDOUT_FILENO),
         told_trouble_(connection.daemon().trouble()),
         redial_(connection, context, signals_) {}
@@ -234,7 +235,8 @@ class Session {
   Connection& connection_;
   const CommandContext& context_;
   WatchOptions options_;
-  Signals signals_;
+  const std::unique_ptr<Signals> own_signals_;
+  Signals& signals_;
   Sink sink_;
   WatchEnd end_;
   std::string told_trouble_;  // already on the screen

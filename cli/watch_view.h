@@ -11,6 +11,7 @@
 #include "cli/connection.h"
 #include "cli/ending.h"
 #include "cli/printer.h"
+#include "cli/signals.h"
 #include "cli/terminal.h"
 
 namespace dtrain::cli {
@@ -18,7 +19,7 @@ namespace dtrain::cli {
 struct WatchOptions {
   pb::WatchRequest request;
   std::unique_ptr<Printer> printer;  // null: nothing is printed, only the end is waited for
-  bool tied = false;                 // INT, TERM, HUP, QUIT and a closed output kill the experiment
+  std::unique_ptr<Signals> tied;     // these and a closed output kill it; null: leaving does not
   bool fold = false;                 // one line instead of the ends that follow from a failure
 };
 

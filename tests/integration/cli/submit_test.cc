@@ -1,11 +1,16 @@
 #include "cli/submit.h"
 
 #include <doctest/doctest.h>
+#include <sys/wait.h>
 
+#include <csignal>
 #include <fstream>
+#include <future>
 #include <utility>
 #include <vector>
 
+#include "runner/environment.h"
+#include "runner/process.h"
 #include "tests/integration/cli/fake_daemon.h"
 #include "tests/support/project.h"
 
@@ -72,6 +77,71 @@ TEST_CASE("what was sent grows towards one total, from the first file to the las
     CHECK(sent >= before);
     before = sent;
   }
+}
+
+// Accepts what comes, and ends the command by TERM before that can know.
+class SignallingDaemon : public FakeDaemon {
+ public:
+  using FakeDaemon::FakeDaemon;
+
+  grpc::Status Submit(grpc::ServerContext*, EmptyDaemon::Stream* stream) override {
+    pb::SubmitRequest request;
+    stream->Read(&request);
+    ::kill(command.get_future().get(), SIGTERM);
+    pb::SubmitReply reply;
+    reply.mutable_accepted()->set_number(7);
+    stream->Write(reply);
+    return grpc::Status::OK;
+  }
+  grpc::Status Kill(grpc::ServerContext* context, const pb::KillRequest* request,
+                    pb::KillReply* reply) override {
+    const grpc::Status status = FakeDaemon::Kill(context, request, reply);
+    killed.set_value();
+    return status;
+  }
+  grpc::Status Watch(grpc::ServerContext*, const pb::WatchRequest*,
+                     grpc::ServerWriter<pb::WatchBatch>* stream) override {
+    killed.get_future().wait();
+    pb::WatchBatch batch;
+    batch.set_end(true);
+    batch.mutable_outcome()->set_id("7");
+    batch.mutable_outcome()->set_state("KILLED");
+    stream->Write(batch);
+    return grpc::Status::OK;
+  }
+
+  std::promise<pid_t> command;
+  std::promise<void> killed;
+};
+
+TEST_CASE("what a tied command has submitted is killed though the signal came before the answer") {
+  const test::TemporaryFolder project;
+  std::ofstream(project / "dtrain.yml") << "project: p\ntrain: {run: sleep 1000}\n";
+  const ScratchHome scratch;
+  SignallingDaemon daemon(scratch.home());
+  daemon.show.set_snapshot(std::string(32, 's'));
+  daemon.show.set_spec_yaml("project: p\ntrain: {run: sleep 1000}\n");
+  daemon.show.mutable_experiment()->set_id("6");
+  std::string name;
+  SUBCASE("train") {
+    name = "train";
+  }
+  SUBCASE("rerun") {
+    name = "rerun";
+  }
+  runner::SpawnRequest request;
+  request.argv = {std::string(BIN_DIR) + "/dtrain", name, "--tied"};
+  request.cwd = project.path().string();
+  request.env = runner::own_process_environment();
+  const auto command = runner::spawn(request);
+  REQUIRE(command.ok());
+  daemon.command.set_value(command->pid);
+  int status = 0;
+  REQUIRE(::waitpid(command->pid, &status, 0) == command->pid);
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 130);
+  CHECK(std::vector<std::string>(daemon.asked_kill.ids().begin(), daemon.asked_kill.ids().end()) ==
+        std::vector<std::string>{"7"});
 }
 
 }  // namespace

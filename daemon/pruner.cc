@@ -242,11 +242,17 @@ void Pruner::remove_files() {
   });
 }
 
-void Pruner::remove_rows() {
+Status Pruner::try_to_remove_rows() {
   const auto& numbers = waiting_.front().reply.numbers();
-  if (auto removed = store_.remove_submissions({numbers.begin(), numbers.end()}); !removed.ok()) {
+  return store_.remove_submissions({numbers.begin(), numbers.end()});
+}
+
+// Where the disk is full to the last byte the sent files go first, which makes room.
+void Pruner::remove_rows() {
+  auto removed = try_to_remove_rows();
+  waiting_.front().has_rows = !removed.ok();
+  if (!removed.ok() && removed.error().code != Code::ResourceExhausted)
     return end(std::move(removed));
-  }
   begin_sweep(kSubmissionTries);
 }
 
@@ -283,8 +289,12 @@ void Pruner::sweep() {
     boost::asio::post(loop_, [this] { sweep(); });
     return;
   }
-  waiting_.front().reply.set_blob_bytes(sweep_->unneeded_bytes());
-  end(std::exchange(waiting_.front().kept, ok()));
+  Work& work = waiting_.front();
+  work.reply.set_blob_bytes(sweep_->unneeded_bytes());
+  if (work.has_rows) {
+    if (auto removed = try_to_remove_rows(); !removed.ok()) return end(std::move(removed));
+  }
+  end(std::exchange(work.kept, ok()));
 }
 
 void Pruner::end(Status status) {

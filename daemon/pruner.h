@@ -53,6 +53,7 @@ class Pruner {
     std::vector<Store::Closed> chosen;
     int waits = 0;   // for what has just ended
     Status kept;     // why the first stays of which not all could be deleted
+    bool has_rows = false;  // a full disk took not even their deletion, so far
   };
 
   void begin_next();
@@ -62,6 +63,7 @@ class Pruner {
   Result<std::vector<uint32_t>> beyond_limits();
   void remove_files();
   void remove_rows();
+  Status try_to_remove_rows();
   void begin_sweep(int tries_left);
   void sweep();
   void end(Status status);

@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <sstream>
 
 #include "tests/support/cluster.h"
@@ -101,6 +102,49 @@ TEST_CASE("a full disk refuses the submission; with room again the same command 
     output = cluster.run({"train"}, project);
     CHECK_MESSAGE(output.code == 0, output.all());
     CHECK(output.out.find("it works") != std::string::npos);
+  }
+  fs::remove(folder);
+}
+
+TEST_CASE("prune makes room on a disk that is full to its last byte") {
+  const fs::path folder = folder_of_its_own();
+  {
+    SmallDisk disk(folder, "48m");
+    if (!disk.is_mounted()) {
+      say_skipped("mounting a small file system needs root");
+      fs::remove(folder);
+      return;
+    }
+    Cluster cluster(folder / "home");
+    const std::string shared = noise(2 << 20);
+    const std::string yaml = "project: p\ntrain: {run: echo}\n";
+    // Of the first something stays, of the second nothing.
+    const fs::path first = cluster.project(
+        "first", {{"dtrain.yml", yaml}, {"shared.bin", shared}, {"own.bin", noise(5 << 20)}});
+    const fs::path second =
+        cluster.project("second", {{"dtrain.yml", yaml}, {"own.bin", noise(4 << 20).substr(1)}});
+    const fs::path third = cluster.project("third", {{"dtrain.yml", yaml}, {"shared.bin", shared}});
+    for (const fs::path& project : {first, second, third}) {
+      REQUIRE(cluster.run({"train"}, project).code == 0);
+    }
+    // The next runner comes once this one has deleted what it put off: nothing becomes free by
+    // itself.
+    REQUIRE(cluster.run({"daemon", "stop"}).code == 0);
+    REQUIRE(cluster.run({"daemon", "start"}).code == 0);
+    const fs::path fill = folder / "fill";
+    {
+      std::ofstream zeros(fill);
+      const std::string block(64 << 10, '\0');
+      while (zeros.write(block.data(), static_cast<std::streamsize>(block.size())).flush()) {
+      }
+    }
+    const Output prune = cluster.run({"prune", "1", "2", "--yes"});
+    fs::remove(fill);
+    CHECK_MESSAGE(prune.code == 0, prune.all());
+    CHECK(!fs::exists(cluster.home() / "blobs/1.pack"));
+    CHECK(!fs::exists(cluster.home() / "blobs/2.pack"));
+    CHECK(facts(cluster.run({"status", "-a", "--json"}))["experiments"].size() == 1);
+    CHECK(cluster.run({"rerun", "3"}).code == 0);
   }
   fs::remove(folder);
 }

@@ -388,7 +388,8 @@ std::vector<pid_t> cgroup_members(const std::vector<std::string>& directories) {
   if (directories.empty()) return members;
   const auto collect = [&](const fs::path& group) {
     for (const auto& line : split(read_small_file(group / "cgroup.procs").value_or(""), '\n')) {
-      members.push_back(static_cast<pid_t>(std::strtol(line.c_str(), nullptr, 10)));
+      const auto pid = static_cast<pid_t>(std::strtol(line.c_str(), nullptr, 10));
+      if (pid > 0) members.push_back(pid);  // 0: it has no number here
     }
   };
   collect(directories[0]);

@@ -6,6 +6,7 @@
 
 #include "runner/process.h"
 #include "tests/integration/runner/kept_launch.h"
+#include "tests/support/project.h"
 
 namespace dtrain::runner {
 namespace {
@@ -113,6 +114,23 @@ TEST_CASE("a group knows, kills and measures what runs in it, forked children to
       CHECK(!std::filesystem::exists(std::filesystem::path(group).parent_path()));
     }
   }
+}
+
+// The kernel lists one that somebody moved in from outside of this PID namespace as 0, and to signal
+// that is to signal all of one's own process group.
+TEST_CASE("a member without a number here is none of ours to kill") {
+  const test::TemporaryFolder group;
+  test::write_file(group / "freezer.state", "THAWED");
+  test::write_file(group / "cgroup.procs", "0\n");
+  CHECK(cgroup_members({group.path().string()}).empty());
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::setpgid(0, 0);
+    ::_exit(cgroup_kill({group.path().string()}) ? 0 : 1);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
 }
 
 TEST_CASE("the groups of a launch that was only begun go by its key") {

@@ -201,7 +201,7 @@ Shape engine_section(Shape distributed) {
        {"data", data(), "What it is trained with.", true},
        {"strategy", strategy(),
         "How the work is spread. Left out: parameter-server with ps, multi-worker-mirrored with "
-        "several workers, else single."},
+        "several workers, mirrored with several GPUs of one, else single."},
        {"batch", whole(limits::kBatch), "Samples of a step. Left out: 64."},
        {"scaling", word({"strong", "weak"}),
         "weak: the batch is that of each worker. Left out: strong."},
@@ -232,7 +232,7 @@ Shape engine_section(Shape distributed) {
         either("a duration such as 30s, 1h30m, 500ms or 10 (seconds)",
                {real(limits::kDeadlineSeconds), text(kDurationText)}),
         "How long processes wait for each other. Left out: 30s."},
-       {"tensorboard", boolean(), "A TensorBoard beside the experiment."},
+       {"tensorboard", boolean(), "A TensorBoard beside the experiment. Left out: false."},
        {"distributed", std::move(distributed), "The roles of a distributed experiment."}});
 }
 

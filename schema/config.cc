@@ -47,6 +47,9 @@ Shape section(std::string_view expected, std::vector<Key> keys) {
 }
 
 Shape make_config_shape() {
+  // With its unit: `ended: 90` may be meant for days.
+  static const TextFormat kDuration{"a duration such as 60s, 12h or 90d", kDurationText.pattern,
+                                    kDurationText.accepts};
   Shape host = section("a map of address, cpus, mem, ports and cache",
                        {{"address", text(kHostAddress)},
                         {"cpus", number(0.01, 4096)},
@@ -55,11 +58,11 @@ Shape make_config_shape() {
                         {"cache", size()}});
   Shape sync = section("a map of warn, ask and max-file",
                        {{"warn", size()}, {"ask", size()}, {"max-file", size()}});
-  Shape keep = section("a map of ended and logs", {{"ended", text(kDurationText)}, {"logs", size()}});
+  Shape keep = section("a map of ended and logs", {{"ended", text(kDuration)}, {"logs", size()}});
   return map("a map of host, spool-limit, runner-timeout, keep and sync",
              {{"host", host},
               {"spool-limit", size()},
-              {"runner-timeout", text(kDurationText)},
+              {"runner-timeout", text(kDuration)},
               {"keep", keep},
               {"sync", sync}});
 }

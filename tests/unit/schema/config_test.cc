@@ -76,6 +76,11 @@ TEST_CASE("mistakes are told with their place and what was meant") {
         "config.yml:1:17: runner-timeout: got 500ms, expected 1s to 366d");
   CHECK(refusal("runner-timeout: 367d\n") ==
         "config.yml:1:17: runner-timeout: got 367d, expected 1s to 366d");
+  // 90 days, or 90 seconds, after which everything is forgotten?
+  CHECK(refusal("keep: {ended: 90}\n") ==
+        "config.yml:1:15: keep.ended: got '90', expected a duration such as 60s, 12h or 90d");
+  CHECK(refusal("runner-timeout: 10\n") ==
+        "config.yml:1:17: runner-timeout: got '10', expected a duration such as 60s, 12h or 90d");
   CHECK(refusal("- a\n").starts_with("config.yml:1:1: "));
   CHECK(refusal("host: [\n").find("not valid YAML") != std::string::npos);
 }

@@ -106,8 +106,13 @@ std::string number_ranges(const pb::PruneReply& reply) {
 std::string render_pruned(const pb::PruneReply& reply, const pb::PruneRequest& asked, bool done) {
   const auto count = static_cast<uint64_t>(reply.numbers_size());
   if (is_nothing(reply)) {
-    const char* used = asked.environments() ? "; no Python environment that nothing uses" : "";
-    return fmt::format("Nothing to forget{}; dtrain prune ID or --older-than 30d says what\n", used);
+    const bool experiments = asked.numbers_size() > 0 || asked.older_than_ms() > 0;
+    if (!experiments && !asked.environments()) {
+      return "Nothing to forget: dtrain prune ID, --older-than 30d or --environments says what\n";
+    }
+    if (!experiments) return "There is no environment that nothing uses\n";
+    return fmt::format("Nothing to forget: nothing ended so long ago{}\n",
+                       asked.environments() ? ", and there is no environment that nothing uses" : "");
   }
   std::string text;
   if (count > 0) {

@@ -131,7 +131,7 @@ TEST_CASE(
   // Whose end has just been told uses nothing any more.
   CHECK(says(cluster.run({"prune", "--environments", "--yes"}), "environments   1 that"));
   while (environments(cluster) != 0) continue;
-  CHECK(says(cluster.run({"prune", "--environments", "--dry-run"}), "Nothing to forget"));
+  CHECK(says(cluster.run({"prune", "--environments", "--dry-run"}), "There is no environment that nothing uses"));
   CHECK(says(cluster.run({"train"}, project, kLong), "BUILDING"));
 }
 

@@ -45,12 +45,21 @@ TEST_CASE("what goes is told before, and what is gone after") {
         "environments   4 that nothing uses, 3.0 GB on 2 hosts\n");
   CHECK(render_pruned(made, environments, true) ==
         "environments   4 that nothing uses, 3.0 GB on 2 hosts, being deleted\n");
-  pb::PruneReply nothing;
+}
+
+TEST_CASE("prune says why there is nothing, and how to say what only where nothing was said") {
+  const pb::PruneReply nothing;
   CHECK(render_pruned(nothing, {}, false) ==
-        "Nothing to forget; dtrain prune ID or --older-than 30d says what\n");
-  CHECK(render_pruned(nothing, environments, false) ==
-        "Nothing to forget; no Python environment that nothing uses; dtrain prune ID or "
-        "--older-than 30d says what\n");
+        "Nothing to forget: dtrain prune ID, --older-than 30d or --environments says what\n");
+  pb::PruneRequest older;
+  older.set_older_than_ms(3'600'000);
+  CHECK(render_pruned(nothing, older, false) == "Nothing to forget: nothing ended so long ago\n");
+  pb::PruneRequest environments;
+  environments.set_environments(true);
+  CHECK(render_pruned(nothing, environments, false) == "There is no environment that nothing uses\n");
+  older.set_environments(true);
+  CHECK(render_pruned(nothing, older, false) ==
+        "Nothing to forget: nothing ended so long ago, and there is no environment that nothing uses\n");
 }
 
 }  // namespace

@@ -36,8 +36,8 @@ Result<int> init(const InitOptions& options) {
   if (auto spec = parse_spec(yaml, parse); !spec.ok()) {
     return Error{Code::InvalidArgument,
                  fmt::format("{} can't be a project's name", in_quotes(project)),
-                 "letters, digits, '-' and '_', at least two, beginning and ending with a letter "
-                 "or digit: -n NAME"};
+                 "up to 100 letters, digits, '-' and '_', beginning and ending with a letter or digit: "
+                 "-n NAME"};
   }
   TRY(write_spec_file(options.file, yaml,
                       fmt::format("dtrain check -f {} looks for mistakes in it", options.file)));

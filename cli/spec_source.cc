@@ -59,7 +59,7 @@ Result<SpecSource> find_spec_file(const std::string& typed) {
     path = typed;
     if (!fs::exists(path, failed)) {
       return Error{Code::InvalidArgument, fmt::format("{} does not exist", in_quotes(typed)),
-                   "dtrain init writes a starter file"};
+                   fmt::format("dtrain init -f {} writes one to start from", shell_quoted(typed))};
     }
     if (fs::is_directory(path, failed)) {
       return Error{

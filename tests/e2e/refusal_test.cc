@@ -116,6 +116,20 @@ TEST_CASE("a directory without a file says which files were looked for and what 
   CHECK_MESSAGE(train.code == 0, train.all());
 }
 
+TEST_CASE("what init and -f advise is what they take") {
+  Cluster cluster;
+  const fs::path project = cluster.project("empty", {{"train.py", ""}});
+  const Output missing = cluster.run({"check", "-f", "small.yml"}, project);
+  CHECK(missing.code == 2);
+  CHECK_MESSAGE(missing.err.find("dtrain init -f small.yml") != std::string::npos, missing.err);
+  CHECK(cluster.run({"init", "-f", "small.yml", "-n", "p"}, project).code == 0);
+  CHECK(cluster.run({"check", "-f", "small.yml"}, project).code == 0);
+  const Output name = cluster.run({"init", "-n", "p-"}, project);
+  CHECK(name.code == 2);
+  CHECK_MESSAGE(name.err.find("at least two") == std::string::npos, name.err);  // "p" was taken
+  CHECK(name.err.find("beginning and ending with a letter or digit") != std::string::npos);
+}
+
 TEST_CASE("a directory that is gone, or holds the whole machine, is no project") {
   Cluster cluster;
   const Output all = cluster.run({"train", "--", "true"}, "/");

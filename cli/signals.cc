@@ -24,6 +24,19 @@ void on_signal(int signal_number) {
   errno = saved_errno;
 }
 
+bool is_typed(int number) {
+  return number == SIGINT || number == SIGQUIT;
+}
+
+// What was done with the signal before.
+struct sigaction catch_signal(int number, bool once) {
+  struct sigaction action {}, before {};
+  action.sa_handler = on_signal;
+  action.sa_flags = SA_RESTART | (once ? static_cast<int>(SA_RESETHAND) : 0);
+  sigaction(number, &action, &before);
+  return before;
+}
+
 }  // namespace
 
 Signals::Signals(const std::vector<int>& signals) {
@@ -33,12 +46,7 @@ Signals::Signals(const std::vector<int>& signals) {
   read_fd_ = ends[0];
   wake_fd = ends[1];
   for (int number : signals) {
-    struct sigaction action {};
-    action.sa_handler = on_signal;
-    const bool typed = number == SIGINT || number == SIGQUIT;
-    action.sa_flags = SA_RESTART | (typed ? static_cast<int>(SA_RESETHAND) : 0);
-    struct sigaction before {};
-    sigaction(number, &action, &before);
+    const struct sigaction before = catch_signal(number, is_typed(number));
     // A signal that the parent had switched off (nohup, a shell without jobs) stays off.
     const bool may_be_off = number == SIGHUP || number == SIGTSTP;
     if (before.sa_handler == SIG_IGN && may_be_off) sigaction(number, &before, nullptr);
@@ -57,6 +65,18 @@ Signals::~Signals() {
 int Signals::take() {
   unsigned char byte = 0;
   return read(read_fd_, &byte, 1) == 1 ? byte : 0;
+}
+
+void Signals::take_all() {
+  for (const auto& [number, before] : before_) {
+    if (is_typed(number)) catch_signal(number, false);
+  }
+}
+
+void Signals::end_at_next() {
+  for (const auto& [number, before] : before_) {
+    if (is_typed(number)) signal(number, SIG_DFL);
+  }
 }
 
 std::unique_ptr<Signals> tied_signals() {

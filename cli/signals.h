@@ -2,7 +2,7 @@
 //
 // While a Signals lives, the named signals no longer end the process; take() tells which arrived.
 // The second SIGINT or SIGQUIT ends the process at once: a person who presses Ctrl-C twice means
-// it. At most one at a time. Thread: the one that made it.
+// it, but not from take_all() to end_at_next(). At most one at a time. Thread: the one that made it.
 #pragma once
 
 #include <signal.h>
@@ -23,6 +23,8 @@ class Signals {
 
   int fd() const { return read_fd_; }  // readable when take() has something
   int take();                          // the next signal that arrived; 0: none
+  void take_all();                     // also a second SIGINT or SIGQUIT
+  void end_at_next();                  // by SIGINT or SIGQUIT
 
  private:
   int read_fd_ = -1;

@@ -31,7 +31,9 @@ class Session {
         signals_(options_.tied ? *options_.tied : *own_signals_),
         sink_(STDOUT_FILENO),
         told_trouble_(connection.daemon().trouble()),
-        redial_(connection, context, signals_) {}
+        redial_(connection, context, signals_) {
+    if (options_.tied) signals_.take_all();  // until the experiment is killed
+  }
 
   Result<WatchEnd> run() {
     while (!done_) {
@@ -185,7 +187,7 @@ class Session {
         if (options_.printer) options_.printer->resize(screen_of(STDOUT_FILENO));
       } else if (options_.tied) {
         leave_echo(signal);
-        kill_experiment();
+        if (!killed_) kill_experiment();
         if (signal == SIGHUP) finish(WatchHow::Killed);  // nobody is left to watch the rest
       } else {
         finish(WatchHow::Detached);
@@ -205,6 +207,7 @@ class Session {
     pb::KillRequest request;
     request.add_ids(options_.request.id());
     auto reply = connection_.kill(request);
+    signals_.end_at_next();
     if (!reply.ok()) {
       print_error(reply.error(), context_.json);
       finish(WatchHow::Detached);

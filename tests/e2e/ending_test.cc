@@ -177,6 +177,36 @@ TEST_CASE("train --tied takes the experiment with it") {
   }
 }
 
+TEST_CASE("a second Ctrl-C leaves train --tied no sooner than the first has killed the experiment") {
+  Cluster cluster;
+  const fs::path project = cluster.project(single("echo at work; exec sleep 1000"));
+  Screenful train(cluster.command({"train", "--tied"}, project));
+  train.read_until("at work\r\n");
+  const pid_t daemon = facts(cluster.run({"daemon", "status", "--json"}))["pid"];
+  kill(daemon, SIGSTOP);
+  train.type("\x03");
+  train.read_until("^C\r\n");
+  train.type("\x03");
+  train.read_until("^C");  // the terminal has sent it
+  kill(daemon, SIGCONT);
+  const int status = train.changed();
+  REQUIRE(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 130);
+  CHECK(cluster.run({"wait", "1"}).code == 130);
+}
+
+TEST_CASE("a second Ctrl-C, once the experiment is being killed, leaves train --tied at once") {
+  Cluster cluster;
+  const fs::path project = cluster.project(single("trap '' TERM; echo at work; while :; do sleep 0.1; done"));
+  auto train = cluster.start({"train", "--tied"}, project);
+  train->wait_for("at work");
+  train->signal(SIGINT);
+  train->wait_for("STOPPING");
+  train->signal(SIGINT);
+  CHECK(train->wait().code == 128 + SIGINT);
+  CHECK(facts(cluster.run({"status", "1", "--json"}))["state"] == "STOPPING");
+}
+
 TEST_CASE("after Ctrl-C in train --tied the log goes on in a line of its own") {
   Cluster cluster;
   fs::path project = cluster.project(single("echo at work; exec sleep 1000"));

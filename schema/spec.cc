@@ -30,6 +30,13 @@ std::string ask_for(const std::vector<std::string>& undeclared) {
   return line;
 }
 
+// Lists in place of values, of which a riseml.yml knows nothing.
+std::string lists_instead_of_values(const YamlNode& root) {
+  Problems said_already("", false);
+  if (find_variations(root, spec_shape(), said_already).empty()) return "";
+  return "in a dtrain.yml such lists make a set; in a riseml.yml those of 'parameters' do";
+}
+
 // `-p rate=0.1,0.2` is meant for a list, where it was refused as no number.
 std::string list_instead_of(const ParseOptions& options, const std::vector<Mistake>& mistakes) {
   const auto is_no_number = [&](const std::string& value) {
@@ -184,6 +191,7 @@ Spec read_text(std::string_view yaml, const ParseOptions& options, Problems& pro
   const std::vector<AddedParameter> added = apply_overrides(
       *root, riseml ? options : with_lists_set(*root, options), problems);
   SpecReading reading{problems, riseml};
+  std::string about_lists = riseml ? lists_instead_of_values(*root) : "";
   const std::vector<Parameter> variations =
       reading.riseml ? std::vector<Parameter>() : find_variations(*root, spec_shape(), problems);
   Spec spec = variations.empty() ? read_tree(*root, added, reading)
@@ -191,6 +199,7 @@ Spec read_text(std::string_view yaml, const ParseOptions& options, Problems& pro
   if (problems.empty()) check_size(spec, problems);
   const bool only_values_missing = problems.size() == reading.undeclared.size();
   if (!problems.empty() && only_values_missing) hint = ask_for(reading.undeclared);
+  if (!problems.empty() && hint.empty()) hint = std::move(about_lists);
   return spec;
 }
 

@@ -143,6 +143,20 @@ TEST_CASE("riseml.yml has RiseML's defaults, dtrain.yml its own") {
   CHECK(riseml->concurrency == 1);
 }
 
+TEST_CASE("riseml.yml takes no list for a value, and says which file does") {
+  const std::string yaml =
+      "{project: a, train: {framework: tensorflow, tensorflow: {distributed: {worker: [1, 2]}}, run: "
+      "x}}";
+  CHECK(parse(yaml).ok());
+  const auto riseml = parse(yaml, {.file_name = "riseml.yml"});
+  REQUIRE_FALSE(riseml.ok());
+  CHECK(riseml.error().message.find("worker: got a list") != std::string::npos);
+  CHECK(riseml.error().hint == "in a dtrain.yml such lists make a set; in a riseml.yml those of 'parameters' do");
+  const auto other = parse("{project: a, train: {run: }}", {.file_name = "riseml.yml"});
+  REQUIRE_FALSE(other.ok());
+  CHECK(other.error().hint.empty());
+}
+
 TEST_CASE("a missing parameter asks for exactly the line to type") {
   const auto spec = parse(kDistributed);
   REQUIRE_FALSE(spec.ok());

@@ -191,7 +191,7 @@ Run declare_logs(Options& options, CommandContext& context) {
   auto typed = std::make_shared<LogsOptions>();
   options.positional("ID", typed->id,
                      "4, 4.2, 4.worker or 4.worker.1; left out: the newest of this project");
-  options.flag("-f,--follow", typed->follow, "go on until it is over; waits for what is not there");
+  options.flag("-f,--follow", typed->follow, "go on until it is over; waits for what has not started");
   options.number("-n,--tail", typed->tail, "from the Nth last line of output on");
   options.text("--since", typed->since, "only what is newer: 10m, 14:30, 2026-01-31T14:30:00Z",
                "TIME");

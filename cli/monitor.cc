@@ -203,12 +203,13 @@ Run declare_monitor(Options& options, CommandContext& context) {
   auto typed = std::make_shared<MonitorOptions>();
   options.positional("ID", typed->id,
                      "experiment, member or replica; left out: the newest here that runs, else the newest");
-  options.flag("--once", typed->once, "print one sample; in a pipe always");
+  options.flag("--once", typed->once, "print one sample; in a pipe and as JSON always");
   options.flag("-g,--gpu", typed->gpus, "the GPUs of each replica");
   options.json(context);
   options.footer(
       "CPU % is of one CPU: 250 is two and a half. Memory is shown with its share of what\n"
-      "the host has. A narrow terminal drops the GPU columns, then PROJECT; -g shows each GPU.");
+      "the host has. A narrow terminal drops columns: where nobody has a GPU those of GPUs, then\n"
+      "CPU HISTORY, then PROJECT and more. -g shows each GPU.");
   return [typed, &context] { return monitor(*typed, context); };
 }
 

@@ -7,6 +7,7 @@
 #include "daemon/lifecycle_turn.h"
 #include "daemon/placement_fitness.h"
 #include "daemon/queue.h"
+#include "schema/text_formats.h"
 
 namespace dtrain::daemon {
 
@@ -120,7 +121,7 @@ void on_tick(Turn& turn) {
     if (!experiment->outcome && max_ms > 0 && experiment->run_since_ms != 0 &&
         turn.now >= experiment->run_since_ms + max_ms) {
       fix_outcome(turn, *experiment, State::Failed, nullptr,
-                  fmt::format("its max-duration of {} s has passed", max_ms / 1000));
+                  fmt::format("its max-duration of {} has passed", format_duration_ms(max_ms)));
     }
     settle(turn, *experiment, false);
   }

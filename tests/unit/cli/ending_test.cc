@@ -43,10 +43,10 @@ TEST_CASE("a good end is short") {
 }
 
 TEST_CASE("what was ended at its limit is not said to have run for less") {
-  pb::ExperimentInfo failed = outcome("FAILED", "its max-duration of 2 s has passed");
+  pb::ExperimentInfo failed = outcome("FAILED", "its max-duration of 2s has passed");
   failed.set_finished_unix_ms(2'998);
   CHECK(Ending().text(failed, "", {}).starts_with(
-      "4 failed after 2 seconds: its max-duration of 2 s has passed\n"));
+      "4 failed after 2 seconds: its max-duration of 2s has passed\n"));
 }
 
 TEST_CASE("what starts it again goes on from a checkpoint where there may be one") {

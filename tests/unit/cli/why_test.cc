@@ -86,7 +86,7 @@ TEST_CASE("no restart is advised where none would help") {
   auto reply = experiment("FAILED", "4.train: data x: /x is not there on n1");
   CHECK(find_why(reply).hint == "once that is mended, dtrain rerun 4 starts it again");
   reply.mutable_experiment()->set_started_unix_ms(1);
-  reply.mutable_experiment()->set_reason("its max-duration of 60 s has passed");
+  reply.mutable_experiment()->set_reason("its max-duration of 1m has passed");
   CHECK(find_why(reply).hint == "dtrain rerun 4 --set train.max-duration=... gives it more");
   reply.mutable_experiment()->set_framework("engine");
   CHECK(find_why(reply).hint ==

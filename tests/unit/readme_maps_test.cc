@@ -48,14 +48,14 @@ bool means(const std::string& stem, const std::string& file) {
 }
 
 TEST_CASE("the README of a folder names each of its files, and no others") {
-  for (const std::string folder : {"schema", "cli", "daemon", "runner"}) {
+  for (const std::string folder : {"schema", "cli", "daemon", "runner", "tests/e2e", "tests/fuzz"}) {
     const std::vector<Named> names = names_in(fs::path(SOURCE_DIR) / folder / "README.md");
     std::set<std::string> files;
     for (const auto& entry : fs::directory_iterator(fs::path(SOURCE_DIR) / folder)) {
       const fs::path extension = entry.path().extension();
       if (extension == ".h" || extension == ".cc") files.insert(entry.path().stem().string());
     }
-    REQUIRE(files.size() > 20);
+    REQUIRE(files.size() > 10);
     for (const std::string& file : files) {
       const bool named =
           std::ranges::any_of(names, [&](const Named& name) { return means(name.stem, file); });

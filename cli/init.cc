@@ -51,7 +51,7 @@ Result<int> init(const InitOptions& options) {
 
 Run declare_init(Options& options, CommandContext&) {
   auto typed = std::make_shared<InitOptions>();
-  options.text("-f,--config-file", typed->file, "write this file; left out: dtrain.yml", "FILE");
+  options.text("-f,--file,--config-file", typed->file, "write this file; left out: dtrain.yml", "FILE");
   options.text("-n,--project-name", typed->project, "left out: made from the directory's name",
                "NAME");
   return [typed] { return init(*typed); };

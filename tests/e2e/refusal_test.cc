@@ -124,6 +124,7 @@ TEST_CASE("what init and -f advise is what they take") {
   CHECK_MESSAGE(missing.err.find("dtrain init -f small.yml") != std::string::npos, missing.err);
   CHECK(cluster.run({"init", "-f", "small.yml", "-n", "p"}, project).code == 0);
   CHECK(cluster.run({"check", "-f", "small.yml"}, project).code == 0);
+  CHECK(cluster.run({"init", "--file", "long.yml", "-n", "p"}, project).code == 0);  // as train and check have it
   const Output name = cluster.run({"init", "-n", "p-"}, project);
   CHECK(name.code == 2);
   CHECK_MESSAGE(name.err.find("at least two") == std::string::npos, name.err);  // "p" was taken

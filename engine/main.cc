@@ -74,7 +74,10 @@ int main(int argc, char** argv) {
   digits->add_option("--out", out, "the folder: gets train/ and test/")->capture_default_str();
   digits->add_option("--train", options.train, "how many to learn from")->capture_default_str();
   digits->add_option("--test", options.test, "how many to test on")->capture_default_str();
-  digits->add_option("--seed", options.seed, "draws others")->capture_default_str();
+  // Up to the largest that a dtrain.yml may have; below 0 it would be read as another one.
+  digits->add_option("--seed", options.seed, "draws others")
+      ->capture_default_str()
+      ->check(CLI::Range(uint64_t{0}, uint64_t{9'007'199'254'740'992}));
   digits->add_flag("--overwrite", options.overwrite, "replaces other files that are there");
   digits->callback([&] { code = end_with(make_digits(out, options)); });
 

@@ -274,3 +274,15 @@ TEST_CASE("data that can't be read is named as the project names it") {
   CHECK(holds(train, "data/train"));
   CHECK(train.all().find("/data/train") == std::string::npos);
 }
+
+TEST_CASE("a seed that no digits have is refused, and not taken for another") {
+  const Cluster cluster;
+  for (const char* seed : {"-1", "99999999999999999999"}) {
+    Command digits = cluster.command({}, cluster.folder());
+    digits.argv = {BIN_DIR "/dtrain-engine", "data", "digits", "--train", "1", "--test", "1", "--seed", seed};
+    const Output output = run(digits);
+    CHECK_MESSAGE(output.code == 2, output.all());
+    CHECK(output.err.find("--seed") != std::string::npos);
+    CHECK_FALSE(fs::exists(cluster.folder() / "data"));
+  }
+}

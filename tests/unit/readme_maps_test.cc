@@ -3,16 +3,28 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <fstream>
 #include <set>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include "schema/spec_keys.h"
 
 namespace {
 
 namespace fs = std::filesystem;
+using dtrain::Key;
+using dtrain::Shape;
+
+std::string text_of(const std::string& file) {
+  std::ostringstream bytes;
+  bytes << std::ifstream(fs::path(SOURCE_DIR) / file).rdbuf();
+  return bytes.str();
+}
 
 // Of `store.*`, `main.cc`, `sync_*` and `queue*.{h,cc}`: "store", "main", "sync_*", "queue*".
 struct Named {
@@ -21,10 +33,8 @@ struct Named {
   bool is_file = false;  // it can be nothing but a file's name
 };
 
-std::vector<Named> names_in(const fs::path& readme) {
-  std::ostringstream bytes;
-  bytes << std::ifstream(readme).rdbuf();
-  const std::string text = bytes.str();
+std::vector<Named> names_in(const std::string& readme) {
+  const std::string text = text_of(readme);
   std::vector<Named> names;
   for (size_t open = text.find('`'); open != text.npos; open = text.find('`', open + 1)) {
     const size_t close = text.find_first_of("`\n", open + 1);
@@ -42,14 +52,41 @@ std::vector<Named> names_in(const fs::path& readme) {
   return names;
 }
 
+bool holds_word(const std::string& text, std::string_view word) {
+  const auto is_of_a_word = [&](size_t at) {
+    return at < text.size() &&
+           (std::isalnum(static_cast<unsigned char>(text[at])) != 0 || text[at] == '-');
+  };
+  for (size_t at = text.find(word); at != text.npos; at = text.find(word, at + 1)) {
+    if ((at == 0 || !is_of_a_word(at - 1)) && !is_of_a_word(at + word.size())) return true;
+  }
+  return false;
+}
+
+void check_keys(const Shape& shape, const std::string& path, const std::string& readme,
+                const std::string& text) {
+  for (const Key& key : shape.keys) {
+    if (key.shape.kind == Shape::Kind::Refused) continue;
+    const std::string at = path + "." + std::string(key.name);
+    CHECK_MESSAGE(holds_word(text, key.name), readme << " says nothing of " << at);
+    if (key.name == "engine") {
+      check_keys(key.shape, at, "engine/README.md", text_of("engine/README.md"));
+    } else {
+      check_keys(key.shape, at, readme, text);
+    }
+  }
+  for (const Shape& part : shape.parts) check_keys(part, path, readme, text);
+}
+
 bool means(const std::string& stem, const std::string& file) {
   if (!stem.ends_with('*')) return stem == file;
   return stem.size() > 1 && file.starts_with(stem.substr(0, stem.size() - 1));
 }
 
 TEST_CASE("the README of a folder names each of its files, and no others") {
-  for (const std::string folder : {"schema", "cli", "daemon", "runner", "tests/e2e", "tests/fuzz"}) {
-    const std::vector<Named> names = names_in(fs::path(SOURCE_DIR) / folder / "README.md");
+  for (const std::string folder :
+       {"schema", "cli", "daemon", "runner", "tests/e2e", "tests/fuzz"}) {
+    const std::vector<Named> names = names_in(folder + "/README.md");
     std::set<std::string> files;
     for (const auto& entry : fs::directory_iterator(fs::path(SOURCE_DIR) / folder)) {
       const fs::path extension = entry.path().extension();
@@ -68,6 +105,10 @@ TEST_CASE("the README of a folder names each of its files, and no others") {
       CHECK_MESSAGE(there, folder << "/README.md names " << name.text << ", which is not there");
     }
   }
+}
+
+TEST_CASE("each key of a dtrain.yml is in the README, those of the engine in its own") {
+  check_keys(dtrain::spec_shape(), "", "README.md", text_of("README.md"));
 }
 
 }  // namespace

@@ -76,6 +76,9 @@ Environment replica_environment(const EnvironmentInputs& inputs, const Seat& sea
   env["PATH"] = search_path(inputs.python, env);
   env.emplace("PYTHONUNBUFFERED", "1");
   env.emplace("OMP_NUM_THREADS", fmt::format("{}", std::max(1L, std::lround(seat.cpus))));
+  // Gloo, of PyTorch and others, takes what the host's name resolves to, by itself: a loopback
+  // address on many a Linux, which leads no other host here.
+  if (!inputs.interface.empty()) env.emplace("GLOO_SOCKET_IFNAME", inputs.interface);
 
   for (const Parameter& parameter : inputs.spec.parameters) {
     env[parameter_env_name(parameter.name)] = parameter.values.front();

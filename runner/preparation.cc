@@ -9,6 +9,7 @@
 #include "runner/engine_launch.h"
 #include "runner/environments.h"
 #include "runner/gpu_lock.h"
+#include "runner/network_interface.h"
 #include "runner/python.h"
 #include "runner/small_file.h"
 #include "schema/expand.h"
@@ -134,6 +135,11 @@ Result<Understood> understand(const pb::Launch& launch) {
   return out;
 }
 
+bool spans_hosts(const std::vector<Seat>& gang) {
+  return std::any_of(gang.begin(), gang.end(),
+                     [&](const Seat& seat) { return seat.host != gang.front().host; });
+}
+
 Environment map_of(const google::protobuf::Map<std::string, std::string>& map) {
   return {map.begin(), map.end()};
 }
@@ -241,6 +247,7 @@ Result<std::optional<LaunchRecord>> write_down(const LaunchSite& site, const pb:
   EnvironmentInputs inputs;
   inputs.spec = what.spec;
   inputs.gang = what.gang;
+  if (spans_hosts(what.gang)) inputs.interface = interface_of(what.here.front().address);
   inputs.inherited = site.inherited;
   inputs.secrets = map_of(launch.secrets());
   if (!launch.snapshot().empty()) {

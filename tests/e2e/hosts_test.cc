@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <sys/stat.h>
 
+#include <cstdlib>
 #include <memory>
 #include <set>
 #include <sstream>
@@ -96,7 +97,7 @@ train:
   run: python meet.py
 )"},
                                     {"meet.py", R"(import json, os, socket
-print("at", os.environ["DTRAIN_ADDRESS"], flush=True)
+print("at", os.environ["DTRAIN_ADDRESS"], "by", os.environ.get("GLOO_SOCKET_IFNAME"), flush=True)
 config = json.loads(os.environ["TF_CONFIG"])
 first, second = [worker.rsplit(":", 1) for worker in config["cluster"]["worker"]]
 print("worker", first[0], second[0], flush=True)
@@ -199,7 +200,8 @@ TEST_CASE("the daemon's own host takes part in a gang by the address that config
   const Output train = hosts.cluster.run({"train"}, hosts.project());
   REQUIRE_MESSAGE(train.code == 0, train.all());
   for (int host = 0; host < 2; ++host) {
-    CHECK_MESSAGE(train.out.find("at " + Network::address(host)) != std::string::npos, train.out);
+    const std::string at = "at " + Network::address(host) + " by eth0";
+    CHECK_MESSAGE(train.out.find(at) != std::string::npos, train.out);
   }
   const Json shown = facts(hosts.cluster.run({"status", "1", "--json"}));
   const std::string first = shown["replicas"][0]["address"], second = shown["replicas"][1]["address"];
@@ -213,6 +215,30 @@ TEST_CASE("the daemon's own host takes part in a gang by the address that config
   const Output alone =
       hosts.cluster.run({"train", "--set", "train.resources.mem=100"}, hosts.project());
   CHECK_MESSAGE(alone.out.find("worker 127.0.0.1 127.0.0.1") != std::string::npos, alone.all());
+  CHECK_MESSAGE(alone.out.find("at 127.0.0.1 by None") != std::string::npos, alone.all());
+}
+
+// PyTorch's Gloo binds what the host's name resolves to: on a Debian, as it is installed, a loopback
+// address.
+TEST_CASE("PyTorch's workers on two hosts find each other, whatever the hosts' names mean") {
+  const char* python = std::getenv("DTRAIN_TEST_PYTHON");
+  if (python == nullptr) return say_skipped("DTRAIN_TEST_PYTHON names no python with torch");
+  if (std::system(("'" + std::string(python) + "' -c 'import torch' 2> /dev/null").c_str()) != 0) {
+    return say_skipped(std::string(python) + " has no torch");
+  }
+  DaemonsHostAndAnother hosts;
+  if (!hosts.network.unavailable().empty()) return say_skipped(hosts.network.unavailable());
+  hosts.start(", address: " + Network::address(0));
+  const fs::path project = hosts.cluster.folder() / "pytorch-ddp";
+  fs::copy(std::string(SOURCE_DIR) + "/examples/pytorch-ddp", project);
+  const std::string run = "train.run=" + std::string(python) + " train.py --epochs 1";
+  const Output train =
+      hosts.cluster.run({"train", "--set", "train.resources.mem=3GiB", "--set", run}, project,
+                        std::chrono::seconds(180));
+  REQUIRE_MESSAGE(train.code == 0, train.all());
+  CHECK_MESSAGE(train.out.find("epoch=1 ") != std::string::npos, train.out);
+  const Json shown = facts(hosts.cluster.run({"status", "1", "--json"}));
+  CHECK(shown["replicas"][0]["host_id"] != shown["replicas"][1]["host_id"]);
 }
 
 TEST_CASE("without an address the daemon's own host shares no gang, and says what would help") {

@@ -50,6 +50,15 @@ TEST_CASE("without GPUs asked for, none are visible, whatever the user's environ
   CHECK(example.env().at("CUDA_VISIBLE_DEVICES") == "1,3");
 }
 
+TEST_CASE("where a gang spans hosts Gloo is told the interface, unless the user names one") {
+  Example example;
+  CHECK(!example.env().contains("GLOO_SOCKET_IFNAME"));
+  example.inputs.interface = "eth0";
+  CHECK(example.env().at("GLOO_SOCKET_IFNAME") == "eth0");
+  example.inputs.spec.env = {{"GLOO_SOCKET_IFNAME", "ib0"}};
+  CHECK(example.env().at("GLOO_SOCKET_IFNAME") == "ib0");
+}
+
 TEST_CASE("what the user sets stays, but for what others depend on") {
   Example example;
   example.inputs.spec.env = {

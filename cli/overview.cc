@@ -1,11 +1,36 @@
 #include "cli/overview.h"
 
+#include <algorithm>
+#include <iterator>
 #include <vector>
 
 #include "schema/quote.h"
 #include "schema/suggest.h"
 
 namespace dtrain::cli {
+
+namespace {
+
+struct Elsewhere {
+  std::string_view word;
+  std::string_view command;
+};
+
+// What other platforms and schedulers call it; `run` would be taken for `runner` misspelt.
+constexpr Elsewhere kElsewhere[] = {
+    {"run", "train"},   {"submit", "train"}, {"launch", "train"},    {"apply", "train"},
+    {"stop", "kill"},   {"cancel", "kill"},  {"ps", "status"},       {"list", "status"},
+    {"ls", "status"},   {"queue", "status"}, {"describe", "status"}, {"top", "monitor"},
+    {"nodes", "hosts"}, {"system", "hosts"},
+};
+
+std::string_view meant_by(std::string_view word, const std::vector<std::string_view>& known) {
+  const auto* found = std::find_if(std::begin(kElsewhere), std::end(kElsewhere),
+                                   [&](const Elsewhere& each) { return each.word == word; });
+  return found == std::end(kElsewhere) ? nearest(word, known) : found->command;
+}
+
+}  // namespace
 
 std::string render_overview(std::span<const Command> commands) {
   std::string text =
@@ -29,7 +54,7 @@ Error unknown_command(std::string_view word, std::span<const Command> commands) 
   }
   Error error = {Code::InvalidArgument, fmt::format("there is no command {}", in_quotes(word)),
                  "dtrain --help lists them"};
-  const std::string_view meant = nearest(word, known);
+  const std::string_view meant = meant_by(word, known);
   if (!meant.empty()) error.message += fmt::format("; did you mean '{}'?", meant);
   return error;
 }

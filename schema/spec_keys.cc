@@ -188,6 +188,8 @@ std::vector<Key> train_keys() {
       {"ps-count", refused("write it as tensorflow.distributed.ps")},
       {"worker-count", refused("write it as tensorflow.distributed.worker")},
       {"inputs", refused("write data sets as 'data: {name: /path}'")},
+      {"retries", refused("write it as 'restart: {limit: 3}'")},
+      {"timeout", refused("this key is called 'max-duration'")},
   };
 }
 
@@ -197,6 +199,8 @@ Shape make_spec_shape() {
               {"name", text(kAnyText), "A name for this experiment."},
               {"note", text(kAnyText), "A note for this experiment."},
               {"train", map("a map", train_keys()), "What is run.", true},
+              {"apiVersion", refused("manifests of Kubernetes are not part of this version; 'dtrain init' "
+                                     "writes a file to put the command into")},
               {"deploy", refused("deploying models is not part of dtrain; remove this key")}});
 }
 

@@ -28,5 +28,15 @@ TEST_CASE("an unknown command gets the nearest one") {
   CHECK(unknown_command("keepe", kCommands).message == "there is no command 'keepe'");
 }
 
+TEST_CASE("a word of other platforms gets the command that does the same here") {
+  constexpr Command kTwo[] = {{"train", "Every day", "run it", nullptr},
+                              {"runner", "Machines", "be a host", nullptr}};
+  CHECK(unknown_command("run", kTwo).message == "there is no command 'run'; did you mean 'train'?");
+  CHECK(unknown_command("submit", kTwo).message ==
+        "there is no command 'submit'; did you mean 'train'?");
+  CHECK(unknown_command("runne", kTwo).message ==
+        "there is no command 'runne'; did you mean 'runner'?");
+}
+
 }  // namespace
 }  // namespace dtrain::cli

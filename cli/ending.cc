@@ -67,6 +67,14 @@ std::string last_lines_text(const std::string& replica, const std::vector<std::s
   return out;
 }
 
+std::optional<Cause> cause_in(const std::string& reason) {
+  const size_t colon = reason.find(": ");
+  if (colon == std::string::npos) return std::nullopt;
+  std::string replica = reason.substr(0, colon);
+  if (!parse_replica_id(replica).ok()) return std::nullopt;
+  return Cause{std::move(replica), reason.substr(colon + 2)};
+}
+
 void Ending::add(const pb::LogChunk& chunk) {
   std::string& tail = tails_[chunk.replica()];
   std::string_view data = chunk.data();
@@ -80,17 +88,13 @@ void Ending::add(const pb::LogChunk& chunk) {
 }
 
 void Ending::add_experiment(const pb::StateEvent& event) {
-  if (event.state() == to_string(State::Starting) || event.state() == to_string(State::Building)) {
-    failures_.erase(event.id());  // a new attempt: what failed before was survived
+  const bool fixed =
+      event.state() == to_string(State::Stopping) || event.state() == to_string(State::Failed);
+  if (!fixed) return;
+  // The cause is told when it is fixed; the replicas follow in whatever order they are gone.
+  if (auto cause = cause_in(event.reason())) {
+    failures_.try_emplace(event.id(), Failure{std::move(*cause), {}});
   }
-  if (event.state() != to_string(State::Stopping)) return;
-  // The cause is told when it is fixed, "4.worker.1: exit code 3"; the replicas themselves follow
-  // in whatever order they are gone.
-  size_t colon = event.reason().find(": ");
-  if (colon == std::string::npos) return;
-  std::string cause = event.reason().substr(0, colon);
-  if (!parse_replica_id(cause).ok()) return;
-  failures_.try_emplace(event.id(), Failure{cause, event.reason().substr(colon + 2), {}});
 }
 
 bool Ending::add(const pb::StateEvent& event) {
@@ -101,15 +105,8 @@ bool Ending::add(const pb::StateEvent& event) {
   }
   auto state = parse_state(event.state());
   if (!state || !is_terminal(*state)) return false;
-  std::string experiment = to_string(replica.value().experiment);
-  auto found = failures_.find(experiment);
-  if (found == failures_.end()) {
-    if (*state == State::Failed || *state == State::Lost) {
-      failures_[experiment] = {event.id(), event.reason(), {}};
-    }
-    return false;
-  }
-  if (found->second.replica == event.id()) return false;
+  auto found = failures_.find(to_string(replica.value().experiment));
+  if (found == failures_.end() || found->second.cause.replica == event.id()) return false;
   found->second.followers.insert(event.id());
   return true;
 }
@@ -125,15 +122,31 @@ std::vector<std::string> Ending::last_lines(const std::string& replica) const {
   return lines_of(bytes);
 }
 
+std::optional<Ending::Failure> Ending::failure_of(const pb::ExperimentInfo& outcome) const {
+  if (outcome.members() > 0) {
+    // The first member in order that failed.
+    const bool any = outcome.members_failed() > 0 && !failures_.empty();
+    return any ? std::optional(failures_.begin()->second) : std::nullopt;
+  }
+  if (outcome.state() != to_string(State::Failed)) return std::nullopt;
+  // Who watches one replica is not told of the experiment but here.
+  auto cause = cause_in(outcome.reason());
+  if (!cause) return std::nullopt;
+  const auto found = failures_.find(outcome.id());
+  return Failure{std::move(*cause),
+                 found == failures_.end() ? std::set<std::string>() : found->second.followers};
+}
+
 std::string Ending::failure_text(const Failure& failure, const Screen& screen) const {
   std::string out;
-  const std::vector<std::string> lines = last_lines(failure.replica);
+  const std::string& replica = failure.cause.replica;
+  const std::vector<std::string> lines = last_lines(replica);
   if (lines.empty() && !whole_) {
-    out += fmt::format("Its last lines: dtrain logs {} --tail {}\n", failure.replica, kLastLines);
+    out += fmt::format("Its last lines: dtrain logs {} --tail {}\n", replica, kLastLines);
   } else if (lines.empty()) {
-    out += fmt::format("{} printed nothing.\n", failure.replica);
+    out += fmt::format("{} printed nothing.\n", replica);
   } else {
-    out += last_lines_text(failure.replica, lines, screen.colours);
+    out += last_lines_text(replica, lines, screen.colours);
   }
   if (!failure.followers.empty()) {
     out += fmt::format("+{} ended because of it\n", failure.followers.size());
@@ -149,32 +162,22 @@ std::string Ending::text(const pb::ExperimentInfo& outcome, const std::string& o
                  [](char c) { return static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c); });
   std::string first = fmt::format("{} {}{}", outcome.id(), word, took(outcome));
   if (outcome.members() > 0) first += ": " + members_text(outcome);
-  const Failure* failure = nullptr;
-  if (failed || outcome.members_failed() > 0) {
-    // Of a set: the first member in order that failed.
-    auto found = failures_.find(outcome.id());
-    if (found == failures_.end()) found = failures_.begin();
-    if (found != failures_.end()) failure = &found->second;
-  }
-  bool names_cause =
-      failure != nullptr && outcome.reason().find(failure->replica) != std::string::npos;
-  if (failure != nullptr && !names_cause) {
-    first += fmt::format(": {}: {}", failure->replica,
-                         failure->reason.empty() ? "failed" : failure->reason);
+  const std::optional<Failure> failure = failure_of(outcome);
+  if (failure && outcome.members() > 0) {
+    first += fmt::format(": {}: {}", failure->cause.replica, failure->cause.what);
   } else if (!outcome.reason().empty() && outcome.members() == 0 && outcome.state() != to_string(State::Finished) &&
              !says_state(outcome.reason(), outcome.state())) {
     first += ": " + outcome.reason();
   }
   std::string out = paint(first, ink_of_state(outcome.state()), screen.colours) + '\n';
-  if (failure != nullptr) out += failure_text(*failure, screen);
+  if (failure) out += failure_text(*failure, screen);
   if (!outcome.hint().empty()) out += fmt::format("  hint: {}\n", outcome.hint());
   if (!output.empty()) out += fmt::format("Output: {}\n", output);
   const std::string looking = fmt::format("dtrain status {}, {}", outcome.id(), rerun_text(outcome));
-  if (failure != nullptr) {
-    out += fmt::format("Next: dtrain logs {}, {}\n", failure->replica, looking);
+  if (failure) {
+    out += fmt::format("Next: dtrain logs {}, {}\n", failure->cause.replica, looking);
   } else if (failed) {
-    const std::string reading = engine_refused(outcome) ? fmt::format("dtrain logs {}, ", outcome.id()) : "";
-    out += fmt::format("Next: {}{}\n", reading, looking);
+    out += fmt::format("Next: {}\n", looking);
   }
   return out;
 }

@@ -1,10 +1,11 @@
-// How an experiment ended, told to a person: the first failure with its last lines, the number of
+// How an experiment ended, told to a person: the failure that ended it with its last lines, the number of
 // replicas that ended because of it, where things lie and what to type next.
 //
 // Pure: it is fed every item of the Watch and keeps a few kilobytes a replica.
 #pragma once
 
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -27,10 +28,19 @@ std::string rerun_text(const pb::ExperimentInfo& info);
 // "Last lines of 4.train:" and the lines.
 std::string last_lines_text(const std::string& replica, const std::vector<std::string>& lines, bool colours);
 
+// The replica that was the cause of an end, and what it did.
+struct Cause {
+  std::string replica;
+  std::string what;
+};
+// From "4.worker.1: exit code 3"; nothing where no replica was the cause. Others may have failed before,
+// and were ignored.
+std::optional<Cause> cause_in(const std::string& reason);
+
 class Ending {
  public:
   void add(const pb::LogChunk& chunk);
-  // True when the replica ended only because another one failed before it in the same attempt.
+  // True when the replica ended only because another one failed before it.
   bool add(const pb::StateEvent& event);
 
   // Of a replica's output, ready for a screen.
@@ -45,16 +55,16 @@ class Ending {
 
  private:
   struct Failure {
-    std::string replica;
-    std::string reason;
+    Cause cause;
     std::set<std::string> followers;
   };
 
   void add_experiment(const pb::StateEvent& event);
+  std::optional<Failure> failure_of(const pb::ExperimentInfo& outcome) const;
   std::string failure_text(const Failure& failure, const Screen& screen) const;
 
   bool whole_ = true;
-  std::map<std::string, Failure> failures_;   // by experiment or member: of its newest attempt
+  std::map<std::string, Failure> failures_;   // by experiment or member
   std::map<std::string, std::string> tails_;  // by replica: the end of its output
 };
 

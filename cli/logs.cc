@@ -108,7 +108,8 @@ Result<int> logs(const LogsOptions& options, const CommandContext& context) {
   }
   TRY(WatchEnd end, watch(connection, context, std::move(watching)));
   if (end.how == WatchHow::Detached && options.follow) say_detached(experiment.id());
-  if (options.tail != kWholeLog || since_unix_ms != 0) end.ending.expect_a_part();
+  const bool whole = options.tail == kWholeLog && since_unix_ms == 0 && !(pattern && pattern->names_replicas());
+  if (!whole) end.ending.expect_a_part();
   bool told = end.how == WatchHow::Over && options.follow && !options.raw && !context.json;
   if (told && !end.outcome.id().empty()) {
     Screen screen = screen_of(STDERR_FILENO);

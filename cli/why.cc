@@ -27,20 +27,6 @@ State state_of(const std::string& word) {
   return parse_state(word).value_or(State::Pending);
 }
 
-// The replica that ended the experiment: of those that failed by themselves the first to end, for
-// the others ended because of it.
-const pb::ReplicaInfo* culprit(const pb::ShowReply& reply) {
-  const pb::ReplicaInfo* first = nullptr;
-  for (const auto& replica : reply.replicas()) {
-    const State state = state_of(replica.state());
-    if (state != State::Failed && state != State::Lost) continue;
-    if (first == nullptr || replica.finished_unix_ms() < first->finished_unix_ms()) {
-      first = &replica;
-    }
-  }
-  return first;
-}
-
 std::string set_summary(const pb::ExperimentInfo& info) {
   return fmt::format("{}: {} running, {} finished, {} failed or killed",
                      human_count(info.members(), "member"), info.members_running(),
@@ -133,13 +119,9 @@ Why find_why(const pb::ShowReply& reply) {
   }
   if (why.reason.empty()) why.reason = usual_reason(reply);
   if (state == State::Failed) {
-    if (const pb::ReplicaInfo* replica = culprit(reply)) {
-      why.replica = replica->id();
-      why.log_tells = replica->reason().find("exit code") != std::string::npos;
-      // The experiment's reason names the replica already, as a rule.
-      if (!replica->reason().empty() && why.reason.find(replica->id()) == std::string::npos) {
-        why.reason = fmt::format("{}: {}", replica->id(), replica->reason());
-      }
+    if (auto cause = cause_in(why.reason)) {
+      why.replica = std::move(cause->replica);
+      why.log_tells = cause->what.find("exit code") != std::string::npos;
     }
   }
   if (state == State::Failed && why.hint.empty()) why.hint = failure_hint(info, why.reason);

@@ -67,10 +67,11 @@ TEST_CASE("what starts it again goes on from a checkpoint where there may be one
 TEST_CASE("what the engine refused is not advised again as it was, and its log comes first") {
   pb::ExperimentInfo failed = outcome("FAILED", "4.train: exit code 2");
   failed.set_exit_code(2);
-  CHECK(Ending().text(failed, "", {}).ends_with("Next: dtrain status 4, dtrain rerun 4\n"));
+  CHECK(Ending().text(failed, "", {}).ends_with(
+      "Next: dtrain logs 4.train, dtrain status 4, dtrain rerun 4\n"));
   failed.set_framework("engine");
   CHECK(Ending().text(failed, "", {}).ends_with(
-      "Next: dtrain logs 4, dtrain status 4, "
+      "Next: dtrain logs 4.train, dtrain status 4, "
       "dtrain rerun 4 --set KEY=VALUE (as it was, it is refused again)\n"));
 }
 
@@ -121,6 +122,26 @@ TEST_CASE("a failure that a restart survived is not told as the cause") {
   CHECK(ending.text(outcome("FINISHED"), "", {}) == "4 finished after 12 seconds\n");
 }
 
+TEST_CASE("a failure that was ignored is not the cause, and nobody ended because of it") {
+  Ending ending;
+  print(ending, "4.worker.1", "preempted\n");
+  print(ending, "4.master", "ValueError: no data\n");
+  CHECK_FALSE(ending.add(state("4.worker.1", "FAILED", "exit code 3")));
+  CHECK_FALSE(ending.add(state("4.worker.2", "FINISHED")));
+  CHECK_FALSE(ending.add(state("4", "STOPPING", "4.master: exit code 7")));
+  CHECK(ending.add(state("4.ps.1", "FINISHED", "ended with the experiment")));
+  CHECK_FALSE(ending.add(state("4.master", "FAILED", "exit code 7")));
+  CHECK(ending.text(outcome("FAILED", "4.master: exit code 7"), "", {}) ==
+        "4 failed after 12 seconds: 4.master: exit code 7\n"
+        "Last lines of 4.master:\n"
+        "  | ValueError: no data\n"
+        "+1 ended because of it\n"
+        "Next: dtrain logs 4.master, dtrain status 4, dtrain rerun 4\n");
+  CHECK(ending.text(outcome("FAILED", "its max-duration of 12 s has passed"), "", {}) ==
+        "4 failed after 12 seconds: its max-duration of 12 s has passed\n"
+        "Next: dtrain status 4, dtrain rerun 4\n");
+}
+
 TEST_CASE("a kill has its reason and no last lines") {
   Ending ending;
   ending.add(state("4", "STOPPING", "killed by user"));
@@ -136,7 +157,7 @@ TEST_CASE("a set tells how many of its members made it") {
   info.set_members_finished(3);
   info.set_members_failed(1);
   Ending ending;
-  ending.add(state("4.2.train", "FAILED", "exit code 1"));
+  ending.add(state("4.2", "STOPPING", "4.2.train: exit code 1"));
   std::string text = ending.text(info, "", {});
   CHECK(text.find("4 finished after 12 seconds: 3 of 4 members finished, 1 failed: 4.2.train: exit "
                   "code 1\n") == 0);

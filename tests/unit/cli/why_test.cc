@@ -31,8 +31,8 @@ TEST_CASE("one that waits says what for") {
   CHECK(why.log_command.empty());
 }
 
-TEST_CASE("one that failed names the replica that failed first, and its log") {
-  auto reply = experiment("FAILED", "");
+TEST_CASE("one that failed names the replica that was the cause, and its log") {
+  auto reply = experiment("FAILED", "4.worker.2: out of memory");
   reply.mutable_experiment()->set_started_unix_ms(1);
   add_replica(reply, "4.master", "FAILED", "exit code 1", 30);
   add_replica(reply, "4.worker.2", "FAILED", "out of memory", 20);
@@ -41,6 +41,19 @@ TEST_CASE("one that failed names the replica that failed first, and its log") {
   CHECK(why.replica == "4.worker.2");
   CHECK(why.reason == "4.worker.2: out of memory");
   CHECK(why.log_command == "dtrain logs 4.worker.2 --tail 50");
+}
+
+TEST_CASE("a replica whose failure was ignored is not the cause, whatever ended it later") {
+  for (const char* reason : {"4.master: exit code 7", "its max-duration of 60 s has passed"}) {
+    auto reply = experiment("FAILED", reason);
+    reply.mutable_experiment()->set_started_unix_ms(1);
+    add_replica(reply, "4.master", "FAILED", "exit code 7", 30);
+    add_replica(reply, "4.worker.1", "FAILED", "exit code 3", 20);
+    const Why why = find_why(reply);
+    CHECK(why.reason == reason);
+    CHECK(why.replica != "4.worker.1");
+    CHECK(why.log_tells == (why.replica == "4.master"));
+  }
 }
 
 TEST_CASE("what no program did by itself has a hint at how to go on") {
@@ -122,7 +135,7 @@ TEST_CASE("it is shown as lines") {
   CHECK(render_why(reply.experiment(), find_why(reply), {{}, 1'180'000, false}) ==
         "4:   ✗ FAILED, 3 minutes ago\n"
         "Why: 4.master: exit code 1\n"
-        "Log: dtrain logs 4 --tail 50\n");
+        "Log: dtrain logs 4.master --tail 50\n");
   add_replica(reply, "4.master", "FAILED", "exit code 1", 30);
   Why why = find_why(reply);
   CHECK(why.log_tells);

@@ -63,8 +63,9 @@ bool is_plain_command(std::string_view line) {
 std::vector<std::string> shell_command(const std::vector<std::string>& run) {
   std::string script;
   for (size_t i = 0; i + 1 < run.size(); ++i) {
-    // eval keeps a line's syntax error to itself and its variables for the next line.
-    script += "eval " + single_quoted(run[i]) + " || exit $?\n";
+    // eval keeps a line's syntax error to itself and its variables for the next line. Before `||` it
+    // would run as if there were no `set -e` in it.
+    script += "eval " + single_quoted(run[i]) + "\ncase $? in 0) ;; *) exit $? ;; esac\n";
   }
   if (!run.empty()) {
     const std::string_view last = trimmed(run.back());

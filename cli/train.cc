@@ -294,7 +294,8 @@ Result<int> train(const TrainOptions& options, const CommandContext& context) {
 
 Run declare_train(Options& options, CommandContext& context) {
   auto typed = std::make_shared<TrainOptions>();
-  options.text("-f,--file", typed->file, "the YAML; else dtrain.yml, else riseml.yml", "FILE");
+  options.text("-f,--file,--config-file", typed->file, "the YAML; else dtrain.yml, else riseml.yml",
+               "FILE");
   options.list("-p,--parameter", typed->parameters, "set or override a parameter", "NAME=VALUE");
   options.list("--set", typed->settings, "override any key: --set train.resources.gpus=1; null takes it out",
                "KEY=VALUE");

@@ -111,6 +111,14 @@ TEST_CASE("a directory without a file says which files were looked for and what 
 
   CHECK(cluster.run({"init"}, project).code == 0);
   CHECK(cluster.run({"init", "-f", "other.yml"}, project).out.ends_with("then: dtrain train -f other.yml\n"));
+  // As RiseML's commands called it.
+  for (const char* option : {"--file=", "--config-file="}) {
+    const std::string file = option + std::string(option[2] == 'f' ? "a.yml" : "b.yml");
+    CHECK(cluster.run({"init", file}, project).code == 0);
+    CHECK(cluster.run({"check", file}, project).code == 0);
+    const Output train = cluster.run({"train", "--dry-run", file}, project);
+    CHECK_MESSAGE(train.code == 0, train.all());
+  }
   CHECK(cluster.run({"check"}, project).code == 0);
   Output train = cluster.run({"train"}, project);
   CHECK_MESSAGE(train.code == 0, train.all());

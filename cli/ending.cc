@@ -92,9 +92,9 @@ void Ending::add_experiment(const pb::StateEvent& event) {
       event.state() == to_string(State::Stopping) || event.state() == to_string(State::Failed);
   if (!fixed) return;
   // The cause is told when it is fixed; the replicas follow in whatever order they are gone.
-  if (auto cause = cause_in(event.reason())) {
-    failures_.try_emplace(event.id(), Failure{std::move(*cause), {}});
-  }
+  const auto id = parse_experiment_id(event.id());
+  auto cause = cause_in(event.reason());
+  if (id.ok() && cause) failures_.try_emplace(*id, Failure{std::move(*cause), {}});
 }
 
 bool Ending::add(const pb::StateEvent& event) {
@@ -105,7 +105,7 @@ bool Ending::add(const pb::StateEvent& event) {
   }
   auto state = parse_state(event.state());
   if (!state || !is_terminal(*state)) return false;
-  auto found = failures_.find(to_string(replica.value().experiment));
+  auto found = failures_.find(replica.value().experiment);
   if (found == failures_.end() || found->second.cause.replica == event.id()) return false;
   found->second.followers.insert(event.id());
   return true;
@@ -132,7 +132,8 @@ std::optional<Ending::Failure> Ending::failure_of(const pb::ExperimentInfo& outc
   // Who watches one replica is not told of the experiment but here.
   auto cause = cause_in(outcome.reason());
   if (!cause) return std::nullopt;
-  const auto found = failures_.find(outcome.id());
+  const auto id = parse_experiment_id(outcome.id());
+  const auto found = id.ok() ? failures_.find(*id) : failures_.end();
   return Failure{std::move(*cause),
                  found == failures_.end() ? std::set<std::string>() : found->second.followers};
 }

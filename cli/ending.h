@@ -12,6 +12,7 @@
 
 #include "cli/terminal.h"
 #include "schema/dtrain.pb.h"
+#include "schema/ids.h"
 
 namespace dtrain::cli {
 
@@ -64,7 +65,7 @@ class Ending {
   std::string failure_text(const Failure& failure, const Screen& screen) const;
 
   bool whole_ = true;
-  std::map<std::string, Failure> failures_;   // by experiment or member
+  std::map<ExperimentId, Failure> failures_;  // by experiment or member
   std::map<std::string, std::string> tails_;  // by replica: the end of its output
 };
 

@@ -151,12 +151,13 @@ TEST_CASE("a kill has its reason and no last lines") {
   CHECK(ending.text(outcome("KILLED", "killed"), "", {}) == "4 killed after 12 seconds\n");
 }
 
-TEST_CASE("a set tells how many of its members made it") {
+TEST_CASE("a set tells how many of its members made it, and of the first that did not") {
   pb::ExperimentInfo info = outcome("FINISHED");
   info.set_members(4);
   info.set_members_finished(3);
   info.set_members_failed(1);
   Ending ending;
+  ending.add(state("4.10", "STOPPING", "4.10.train: exit code 3"));
   ending.add(state("4.2", "STOPPING", "4.2.train: exit code 1"));
   std::string text = ending.text(info, "", {});
   CHECK(text.find("4 finished after 12 seconds: 3 of 4 members finished, 1 failed: 4.2.train: exit "

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 
+#include "runner/thread_count.h"
 #include "schema/engine_spec.h"
 #include "schema/expand.h"
 
@@ -75,7 +75,7 @@ Environment replica_environment(const EnvironmentInputs& inputs, const Seat& sea
   overlay(env, inputs.secrets);
   env["PATH"] = search_path(inputs.python, env);
   env.emplace("PYTHONUNBUFFERED", "1");
-  env.emplace("OMP_NUM_THREADS", fmt::format("{}", std::max(1L, std::lround(seat.cpus))));
+  env.emplace("OMP_NUM_THREADS", std::to_string(threads_each(inputs.spec, seat)));
   // Gloo, of PyTorch and others, takes what the host's name resolves to, by itself: a loopback
   // address on many a Linux, which leads no other host here.
   if (!inputs.interface.empty()) env.emplace("GLOO_SOCKET_IFNAME", inputs.interface);

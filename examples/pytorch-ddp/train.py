@@ -1,20 +1,10 @@
 """Two processes fit one network with PyTorch's DistributedDataParallel, each on its half of the data."""
 import argparse
-import json
 import os
 
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
-
-
-def join():
-    """Rank and address from TF_CONFIG: every worker is listed there, in the order of ranks."""
-    config = json.loads(os.environ["TF_CONFIG"])
-    workers, rank = config["cluster"]["worker"], config["task"]["index"]
-    # Rank 0 meets the others at the port that was kept free for it.
-    dist.init_process_group("gloo", init_method="tcp://" + workers[0], rank=rank, world_size=len(workers))
-    return rank, len(workers)
 
 
 def samples(count):
@@ -29,7 +19,8 @@ def main():
     options.add_argument("--epochs", type=int, default=5)
     options = options.parse_args()
 
-    rank, world = join()
+    dist.init_process_group("gloo")
+    rank, world = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(1)
     model = DistributedDataParallel(
         torch.nn.Sequential(torch.nn.Linear(2, 64), torch.nn.Tanh(), torch.nn.Linear(64, 1)))

@@ -96,7 +96,7 @@ TEST_CASE("each example of the engine trains as its file says, and leaves a mode
   CHECK(id == static_cast<int>(members.size()));
 }
 
-TEST_CASE("the example of PyTorch trains by two processes") {
+TEST_CASE("the example of PyTorch trains by two processes, and by one") {
   const char* python = std::getenv("DTRAIN_TEST_PYTHON");
   if (python == nullptr) return say_skipped("DTRAIN_TEST_PYTHON names no python with torch");
   if (std::system(("'" + std::string(python) + "' -c 'import torch' 2> /dev/null").c_str()) != 0) {
@@ -105,8 +105,11 @@ TEST_CASE("the example of PyTorch trains by two processes") {
   Cluster cluster;
   cluster.own_ports();
   const fs::path project = project_of(cluster, "pytorch-ddp");
-  write_file(project / "train.py", read_file(kExamples / "pytorch-ddp/train.py"));
-  const std::string run = "train.run=" + std::string(python) + " train.py --epochs 3";
+  for (const char* name : {"train.py", "ranks.py"}) {
+    write_file(project / name, read_file(kExamples / "pytorch-ddp" / name));
+  }
+  const std::string run =
+      fmt::format("train.run=eval \"$({0} ranks.py)\"; {0} train.py --epochs 3", python);
   const Output train = cluster.run({"train", "--set", run}, project);
   REQUIRE_MESSAGE(train.code == 0, train.all());
   const std::string log = cluster.run({"logs", "--raw", "1.master"}, project).out;
@@ -119,6 +122,11 @@ TEST_CASE("the example of PyTorch trains by two processes") {
   CHECK(log.find(" workers=2") != std::string::npos);
   CHECK(losses[2] < losses[0] / 2);
   CHECK(fs::file_size(project / "runs/1/model.pt") > 1000);
+
+  const Output alone = cluster.run(
+      {"train", "--set", run, "--set", "train.tensorflow.distributed.worker=1"}, project);
+  REQUIRE_MESSAGE(alone.code == 0, alone.all());
+  CHECK(cluster.run({"logs", "2"}, project).out.find(" workers=1") != std::string::npos);
 }
 
 TEST_CASE("a build that fails is one that failed, however its words are shown") {

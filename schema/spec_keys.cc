@@ -28,7 +28,7 @@ Shape duration() {
 
 Shape resources() {
   return map("a map of cpus, mem and gpus",
-             {{"cpus", number(0.01, 4096), "CPUs, fractions allowed; a weight, not a cap. Left out: 1."},
+             {{"cpus", number(0.01, 4096), "CPUs, fractions allowed; a weight, not a cap. Also OMP_NUM_THREADS. Left out: 1."},
               {"mem", either(kMemoryText.expected, {number(0.01, 67'108'864), text(kMemoryText)}),
                "Memory that is guaranteed; a number counts MiB. Left out: 1GiB."},
               {"gpus", integer(0, 1024), "Whole GPUs; a replica that asks for none sees none. Left out: 0."}});

@@ -161,7 +161,8 @@ std::string starter_yaml(std::string_view project) {
 project: {}
 
 train:
-  # What each process is promised; mem counts MiB, or write 2GiB.
+  # What each process is promised, and with how many threads PyTorch and NumPy compute: cpus of them.
+  # mem counts MiB, or write 2GiB.
   resources: {{cpus: 1, mem: 512, gpus: 0}}
 
   # Several values make a set, one experiment for each: [0.5, 0.1]

@@ -140,7 +140,11 @@ Result<SpecSource> spec_of_command(const CommandForm& form, const fs::path& here
   if (!form.mem.empty()) add("mem", form.mem);
   if (form.gpus != CommandForm::kLeftOut) add("gpus", fmt::format("{}", form.gpus));
   if (!resources.empty()) yaml += fmt::format("  resources: {{{}}}\n", resources);
-  // No other framework has roles; that there is no such framework is told by its name.
+  // That there is no such framework is told by its name, and of a role by the role's.
+  if (distributed && framework == "pytorch") {
+    yaml += fmt::format("  pytorch:\n    distributed: {{worker: {}{}}}\n", some_workers ? form.workers : 1,
+                        ps > 0 ? fmt::format(", ps: {}", ps) : "");
+  }
   if (distributed && framework == "tensorflow") {
     yaml += fmt::format("  tensorflow:\n    distributed: {{worker: {}, ps: {}}}\n",
                         some_workers ? form.workers : 1, ps);

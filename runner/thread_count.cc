@@ -63,7 +63,7 @@ long processes_of(std::string_view line, const Seat& seat) {
 }  // namespace
 
 long threads_each(const Spec& spec, const Seat& seat) {
-  long processes = 1;
+  long processes = processes_in(spec, seat);
   if (const RoleSpec* role = spec.role(seat.replica.role)) {
     for (const std::string& line : role->run) {
       processes = std::max(processes, processes_of(line, seat));

@@ -6,8 +6,8 @@
 
 namespace dtrain::runner {
 
-// Its cpus, or its share of them where `run` starts several processes and says how many, as
-// "torchrun --nproc-per-node 4" and "mpirun -np 4" do. At least 1.
+// Its cpus, or its share of them where it has several processes: pytorch.nproc-per-node, or as many as `run` says, as
+// in "torchrun --nproc-per-node 4" and "mpirun -np 4". At least 1.
 long threads_each(const Spec& spec, const Seat& seat);
 
 }  // namespace dtrain::runner

@@ -61,8 +61,56 @@ TensorflowTask tensorflow_task(const ReplicaId& replica, bool has_chief) {
   return {};
 }
 
+int processes_in(const Spec& spec, const Seat& seat) {
+  if (spec.pytorch.nproc_per_node != PytorchOptions::kOnePerGpu) return spec.pytorch.nproc_per_node;
+  return std::max(1, static_cast<int>(seat.gpus.size()));
+}
+
+namespace {
+
+std::map<std::string, std::string> pytorch_env(const Spec& spec, const std::vector<Seat>& gang, const ReplicaId& replica) {
+  int nodes = 0, world = 0, node_rank = 0, rank = 0, local_world = 1;
+  const Seat* master = nullptr;
+  for (const Seat& seat : gang) {
+    if (seat.replica.role == Role::Tensorboard) continue;
+    if (master == nullptr) master = &seat;  // the decider comes first
+    if (seat.replica == replica) {
+      node_rank = nodes;
+      rank = world;
+      local_world = processes_in(spec, seat);
+    }
+    ++nodes;
+    world += processes_in(spec, seat);
+  }
+  INVARIANT(master != nullptr, "a gang has who decides");
+  const std::string port = std::to_string(master->port), node = std::to_string(node_rank);
+  return {{"MASTER_ADDR", master->address},
+          {"MASTER_PORT", port},
+          {"WORLD_SIZE", std::to_string(world)},
+          {"RANK", std::to_string(rank)},
+          {"LOCAL_RANK", "0"},
+          {"LOCAL_WORLD_SIZE", std::to_string(local_world)},
+          {"NODE_RANK", node},
+          {"GROUP_RANK", node},
+          {"PET_MASTER_ADDR", master->address},
+          {"PET_MASTER_PORT", port},
+          {"PET_NNODES", std::to_string(nodes)},
+          {"PET_NODE_RANK", node},
+          {"PET_NPROC_PER_NODE", std::to_string(local_world)}};
+}
+
+}  // namespace
+
+bool is_pytorch_variable(std::string_view name) {
+  constexpr std::string_view kNames[] = {"MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_RANK",
+                                         "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "PET_MASTER_ADDR",
+                                         "PET_MASTER_PORT", "PET_NNODES", "PET_NODE_RANK", "PET_NPROC_PER_NODE"};
+  return std::ranges::find(kNames, name) != std::end(kNames);
+}
+
 std::map<std::string, std::string> cluster_env(const Spec& spec, const std::vector<Seat>& gang,
                                                const ReplicaId& replica) {
+  if (spec.framework == Framework::Pytorch && replica.role != Role::Tensorboard) return pytorch_env(spec, gang, replica);
   const bool outside = replica.role == Role::Tensorboard;
   const auto in_cluster = std::count_if(gang.begin(), gang.end(), [](const Seat& seat) {
     return seat.replica.role != Role::Tensorboard;

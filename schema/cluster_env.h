@@ -1,9 +1,10 @@
-// What tells each process of a gang who the others are: TF_CONFIG. Pure functions of a placement.
+// What tells each process of a gang who the others are: TF_CONFIG, or PyTorch's variables. Pure functions of a placement.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "schema/ids.h"
@@ -33,10 +34,19 @@ struct TensorflowTask {
 };
 TensorflowTask tensorflow_task(const ReplicaId& replica, bool has_chief);
 
-// The variables that describe the cluster to `replica` (TF_CONFIG for tensorflow and engine; nothing
-// for a gang of one). The evaluator is in its own cluster and out of the others'.
+// The variables that describe the cluster to `replica`. For tensorflow and engine TF_CONFIG, and nothing for a gang of
+// one; the evaluator is in its own cluster and out of the others'. For pytorch, whatever the number: MASTER_ADDR,
+// MASTER_PORT, WORLD_SIZE, RANK, LOCAL_RANK, LOCAL_WORLD_SIZE, NODE_RANK and GROUP_RANK, which
+// init_process_group() and Lightning read, and PET_*, which torchrun does. A node is a replica: it sees its own GPUs
+// alone, counted from 0, whoever else is on its host. Where torchrun starts several processes in each, RANK is of
+// the first of them.
 std::map<std::string, std::string> cluster_env(const Spec& spec, const std::vector<Seat>& gang,
                                                const ReplicaId& replica);
+
+bool is_pytorch_variable(std::string_view name);
+
+// That a replica's program consists of, as far as the framework's section says: 1, or as many as torchrun starts.
+int processes_in(const Spec& spec, const Seat& seat);
 
 // About how much the TF_CONFIGs of all replicas of a gang take together: each names every one.
 uint64_t cluster_env_bytes(const Spec& spec);

@@ -80,6 +80,13 @@ struct TensorflowOptions {
   bool operator==(const TensorflowOptions&) const = default;
 };
 
+// Of framework: pytorch.
+struct PytorchOptions {
+  static constexpr int kOnePerGpu = 0;
+  int nproc_per_node = 1;  // processes that torchrun starts in each replica
+  bool operator==(const PytorchOptions&) const = default;
+};
+
 // Roles are normalised: `worker: 3` without a chief is {Master x1, Worker x2}; an experiment that is
 // not distributed is {Train x1}. Order: decider first, then Worker, Ps, Evaluator, Tensorboard.
 struct Spec {
@@ -100,6 +107,7 @@ struct Spec {
   bool hard_cpus = false;             // limits: {cpus: hard}
   bool hard_memory = false;
   TensorflowOptions tensorflow;  // of framework: engine only `tensorboard`
+  PytorchOptions pytorch;
   EngineOptions engine;
   std::vector<std::string> install;            // build steps
   std::map<std::string, std::string> data;     // name -> absolute path

@@ -95,6 +95,30 @@ Shape engine_distributed() {
                                   "PATH}")}})});
 }
 
+Shape pytorch() {
+  const std::string_view processes = "a whole number from 1 to 1024, or gpu";
+  const std::string_view no_servers = "PyTorch has no parameter servers of its own; use 'framework: tensorflow', whose "
+                                      "TF_CONFIG names all processes";
+  return either(
+      "a map of nproc-per-node and distributed",
+      {nothing(),
+       map("a map of nproc-per-node and distributed",
+           {{"nproc-per-node", either(processes, {integer(1, 1024), word({"gpu"})}),
+             "Processes that torchrun starts in each replica; gpu: one for each of its GPUs. Left out: 1."},
+            {"distributed",
+             either("a map of roles, or false",
+                    {only_false(), nothing(),
+                     map("a map of roles, or false",
+                         {{"worker", role(workers("a whole number from 1 to 10000"), "a number of workers, or a map"),
+                           "Workers; the first one is the master, and rank 0. Left out: 1."},
+                          {"master", role(integer(0, 1), "1, or a map"), "What is different for worker 0; adds no process."},
+                          {"ps", refused(no_servers)},
+                          {"chief", refused("worker 0 decides; write what is different for it as 'master'")},
+                          {"evaluator", refused("PyTorch has no evaluator of its own; start it as another experiment")}})}),
+             "The roles of a distributed experiment."},
+            {"elastic", refused("a gang has as many replicas as it began with; 'restart' starts all of them again")}})});
+}
+
 Shape tensorflow() {
   return either(
       "a map of version, tensorboard and distributed",
@@ -144,10 +168,11 @@ std::vector<Key> train_keys() {
   const auto later = "this framework is not part of this version yet; use 'framework: tensorflow', whose "
                      "TF_CONFIG names all processes, or 'framework: command'";
   return {
-      {"framework", word({"command", "tensorflow", "engine"}, {"pytorch", "mpi"}),
+      {"framework", word({"command", "tensorflow", "pytorch", "engine"}, {"mpi"}),
        "What the processes are told about each other. Left out: command."},
       {"resources", resources(), "What each replica is promised."},
       {"tensorflow", tensorflow(), "Options of framework: tensorflow."},
+      {"pytorch", pytorch(), "Options of framework: pytorch."},
       {"engine", engine_section(engine_distributed()), "What framework: engine trains, and how.",
        false, true},
       {"run", run_lines(), "The command; of several, the first that fails ends it."},
@@ -180,7 +205,6 @@ std::vector<Key> train_keys() {
                                      {"mem", word({"soft", "hard"}), "hard: a cap. Left out: soft."}}),
        "Makes caps of what resources promise."},
       {"image", image(), "Accepted for RiseML's files; the command runs on the host itself."},
-      {"pytorch", refused(later)},
       {"mpi", refused(later)},
       {"params", refused("this key is now called 'parameters'")},
       {"concurrent-experiments", refused("this key is now called 'concurrency'")},

@@ -95,11 +95,12 @@ std::vector<std::pair<const YamlNode*, std::string>> command_nodes(const YamlNod
   if (framework == Framework::Engine) {
     for (auto& found : engine_values(train)) commands.push_back(std::move(found));
   }
-  const YamlNode* roles = value_of(value_of(&train, "tensorflow"), "distributed");
+  const char* section = roles_section(framework);
+  const YamlNode* roles = value_of(value_of(&train, section), "distributed");
   if (!roles) return commands;
   for (const YamlEntry& role : roles->entries) {
     take(value_of(&role.value, "run"),
-         fmt::format("train.tensorflow.distributed.{}.run", role.key));
+         fmt::format("train.{}.distributed.{}.run", section, role.key));
   }
   return commands;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "schema/cluster_env.h"
 #include "schema/decimal.h"
 #include "schema/engine_read.h"
 #include "schema/expand.h"
@@ -30,8 +31,9 @@ constexpr std::string_view kVitalVariables[] = {
 // The engine's, for its user to set.
 constexpr std::string_view kIsaVariable = "DTRAIN_ISA";
 
-bool is_our_variable(std::string_view name) {
+bool is_our_variable(std::string_view name, Framework framework) {
   return (name.starts_with("DTRAIN_") && name != kIsaVariable) ||
+         (framework == Framework::Pytorch && is_pytorch_variable(name)) ||
          std::find(std::begin(kOurVariables), std::end(kOurVariables), name) !=
              std::end(kOurVariables);
 }
@@ -69,7 +71,7 @@ int64_t read_duration_ms(const YamlNode* map, std::string_view map_path, std::st
 
 // NAMEs that differ for people but not in the environment.
 void check_env_names(const YamlNode* map, const std::string& path, std::string_view suffix,
-                     SpecReading& reading) {
+                     Framework framework, SpecReading& reading) {
   if (!map) return;
   std::map<std::string, std::string> taken;
   for (const YamlEntry& entry : map->entries) {
@@ -79,7 +81,7 @@ void check_env_names(const YamlNode* map, const std::string& path, std::string_v
       reading.problems.add(entry.place, join_path(path, entry.key),
                            fmt::format("'{}' and '{}' are both {} in the environment; rename one",
                                        earlier->second, entry.key, variable));
-    } else if (is_our_variable(variable) || is_vital_variable(variable)) {
+    } else if (is_our_variable(variable, framework) || is_vital_variable(variable)) {
       reading.problems.add(entry.place, join_path(path, entry.key),
                            fmt::format("this would replace {} in the environment; choose another "
                                        "name",
@@ -95,7 +97,7 @@ void read_environment(const YamlNode* node, Spec& spec, SpecReading& reading) {
     const bool twice = spec.env.contains(name) ||
                        std::find(spec.env_from_shell.begin(), spec.env_from_shell.end(), name) !=
                            spec.env_from_shell.end();
-    if (twice || is_our_variable(name)) {
+    if (twice || is_our_variable(name, spec.framework)) {
       reading.problems.add(at.place, path,
                            twice ? fmt::format("{} was given before", name)
                                  : fmt::format("{} is set by dtrain itself; remove it", name));
@@ -134,10 +136,18 @@ TensorflowOptions read_tensorflow(const YamlNode* node) {
   return options;
 }
 
+PytorchOptions read_pytorch(const YamlNode* node) {
+  const YamlNode* processes = value_of(node, "nproc-per-node");
+  if (!processes) return {};
+  if (processes->text == "gpu") return {PytorchOptions::kOnePerGpu};
+  return {static_cast<int>(as_integer(*processes).value_or(1))};
+}
+
 Framework read_framework(const YamlNode* train, SpecReading& reading) {
   const YamlNode* section = value_of(train, "tensorflow");
   const YamlNode* word = value_of(train, "framework");
   if (word && word->text == "tensorflow") return Framework::Tensorflow;
+  if (word && word->text == "pytorch") return Framework::Pytorch;
   if (word && word->text == "engine") return Framework::Engine;
   if (!section || section->kind == YamlNode::Kind::Null) return Framework::Command;
   if (!word && reading.riseml) return Framework::Tensorflow;
@@ -167,6 +177,15 @@ void check_sections(const YamlNode& train, Framework framework, SpecReading& rea
   } else if (engine && (word || !train.find("framework"))) {
     reading.problems.add(engine->place, "train.engine",
                          "this section needs 'framework: engine' beside it");
+  }
+  if (framework == Framework::Pytorch && tensorflow && tensorflow->kind != YamlNode::Kind::Null) {
+    reading.problems.add(tensorflow->place, "train.tensorflow",
+                         "this section needs 'framework: tensorflow'; roles of PyTorch stand below 'pytorch'");
+  }
+  const YamlNode* pytorch = value_of(&train, "pytorch");
+  const bool has_pytorch = pytorch && pytorch->kind != YamlNode::Kind::Null;
+  if (framework != Framework::Pytorch && has_pytorch && (word || !train.find("framework"))) {
+    reading.problems.add(pytorch->place, "train.pytorch", "this section needs 'framework: pytorch' beside it");
   }
 }
 
@@ -312,6 +331,7 @@ Spec read_spec(const YamlNode& root, const std::vector<AddedParameter>& added,
     spec.engine.in_step = read_in_step(*train);
   } else {
     spec.tensorflow = read_tensorflow(value_of(train, "tensorflow"));
+    spec.pytorch = read_pytorch(value_of(train, "pytorch"));
   }
   spec.concurrency = read_integer(train, "concurrency", reading.riseml ? 1 : 0);
   spec.priority = read_integer(train, "priority", spec.priority);
@@ -320,8 +340,8 @@ Spec read_spec(const YamlNode& root, const std::vector<AddedParameter>& added,
   spec.python = read_text(train, "python", spec.python);
   spec.parameters = read_parameters(*train, reading);
   spec.metrics = read_metrics(train, reading);
-  check_env_names(value_of(train, "parameters"), "train.parameters", "", reading);
-  check_env_names(value_of(train, "data"), "train.data", "_DIR", reading);
+  check_env_names(value_of(train, "parameters"), "train.parameters", "", spec.framework, reading);
+  check_env_names(value_of(train, "data"), "train.data", "_DIR", spec.framework, reading);
   read_environment(value_of(train, "env"), spec, reading);
   read_lists(train, spec);
 

@@ -33,6 +33,9 @@ std::vector<std::string> read_lines(const YamlNode& node);
 
 Resources read_resources(const YamlNode& node, const std::string& path, SpecReading& reading);
 
+// The section of `train` that `distributed` stands in.
+const char* roles_section(Framework framework);
+
 // The roles of the experiment, normalised; see Spec. `train` is the map of that name.
 std::vector<RoleSpec> read_roles(const YamlNode& train, const Spec& spec, bool restart_limit_given,
                                  SpecReading& reading);

@@ -30,7 +30,7 @@ struct RolesPlace {
 };
 
 RolesPlace find_roles(const YamlNode& train, Framework framework) {
-  const char* section = framework == Framework::Engine ? "engine" : "tensorflow";
+  const char* section = roles_section(framework);
   return {value_of(value_of(&train, section), "distributed"),
           fmt::format("train.{}.distributed", section)};
 }
@@ -84,7 +84,7 @@ void check_roles(const WrittenRoles& roles, Framework framework, SpecReading& re
   if (!has_chief && roles.worker.count == 0) {
     complain(roles.worker, "count",
              fmt::format("at least one worker is needed: {}the first one is the master",
-                         framework == Framework::Engine ? "" : "without a chief "),
+                         framework == Framework::Tensorflow ? "without a chief " : ""),
              reading);
   }
   const WrittenRole& decider = has_chief                 ? roles.chief
@@ -169,6 +169,20 @@ bool is_distributed(const YamlNode* roles) {
 
 }  // namespace
 
+const char* roles_section(Framework framework) {
+  switch (framework) {
+    case Framework::Engine:
+      return "engine";
+    case Framework::Pytorch:
+      return "pytorch";
+    case Framework::Command:
+    case Framework::Tensorflow:
+    case Framework::Mpi:
+      break;
+  }
+  return "tensorflow";
+}
+
 std::vector<RoleSpec> read_roles(const YamlNode& train, const Spec& spec, bool restart_limit_given,
                                  SpecReading& reading) {
   const bool engine = spec.framework == Framework::Engine;
@@ -187,7 +201,8 @@ std::vector<RoleSpec> read_roles(const YamlNode& train, const Spec& spec, bool r
   } else {
     WrittenRoles roles;
     roles.worker = read_role(written, "worker", 1, reading);
-    roles.ps = read_role(written, "ps", reading.riseml && !engine ? 1 : 0, reading);
+    const bool has_riseml_ps = reading.riseml && spec.framework == Framework::Tensorflow;
+    roles.ps = read_role(written, "ps", has_riseml_ps ? 1 : 0, reading);
     roles.master = read_role(written, "master", 1, reading);
     roles.chief = read_role(written, "chief", 0, reading);
     roles.evaluator = read_role(written, "evaluator", 0, reading);

@@ -174,6 +174,10 @@ train:
   # framework: tensorflow
   # tensorflow: {{distributed: {{worker: 3, ps: 1}}}}
 
+  # Or with PyTorch, by RANK, WORLD_SIZE, MASTER_ADDR and what torchrun reads:
+  # framework: pytorch
+  # pytorch: {{distributed: {{worker: 2}}}}
+
   # To train with the engine that comes with dtrain; then there is no `run`. Digits to try it on:
   # dtrain-engine data digits
   # framework: engine

@@ -192,8 +192,19 @@ void write_roles(const Spec& spec, YamlWriter& out) {
   }
 }
 
+void write_pytorch(const Spec& spec, YamlWriter& out) {
+  if (spec.framework != Framework::Pytorch) return;
+  const bool roles = spec.decider().role != Role::Train;
+  if (spec.pytorch == PytorchOptions{} && !roles) return;
+  const int processes = spec.pytorch.nproc_per_node;
+  out.key(1, "pytorch", "");
+  if (processes == PytorchOptions::kOnePerGpu) out.key(2, "nproc-per-node", "gpu");
+  if (processes > 1) out.key(2, "nproc-per-node", fmt::format("{}", processes));
+  write_roles(spec, out);
+}
+
 void write_tensorflow(const Spec& spec, YamlWriter& out) {
-  if (spec.framework == Framework::Engine) return;
+  if (spec.framework == Framework::Engine || spec.framework == Framework::Pytorch) return;
   const TensorflowOptions& options = spec.tensorflow;
   const bool roles = spec.decider().role != Role::Train;
   if (options == TensorflowOptions{} && !roles) return;
@@ -295,6 +306,7 @@ std::string to_yaml(const Spec& spec) {
   out.key(1, "framework", to_string(spec.framework));
   out.key(1, "resources", flow(decider.resources));
   write_tensorflow(spec, out);
+  write_pytorch(spec, out);
   write_engine(spec, out);
   write_parameters(spec, out);
   write_metrics(spec, out);

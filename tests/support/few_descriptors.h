@@ -8,14 +8,15 @@
 
 namespace dtrain::test {
 
-// This process can open `left` more while this lives.
+// This process can open `left` more while this lives; and where none is left, nor in place of one that it closes.
 class FewDescriptors {
  public:
   explicit FewDescriptors(rlim_t left = 0) {
     REQUIRE(getrlimit(RLIMIT_NOFILE, &before_) == 0);
     const Fd next(::dup(0));
     REQUIRE(next);
-    const rlimit few{static_cast<rlim_t>(next.get()) + left, before_.rlim_max};
+    const rlim_t most = left == 0 ? STDERR_FILENO + 1 : static_cast<rlim_t>(next.get()) + left;
+    const rlimit few{most, before_.rlim_max};
     REQUIRE(setrlimit(RLIMIT_NOFILE, &few) == 0);
   }
   ~FewDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }

@@ -90,6 +90,62 @@ TEST_CASE("who is alone, or speaks another language, gets nothing") {
   CHECK(tf_config(spec, "4.master").empty());
 }
 
+TEST_CASE("PyTorch's processes are told their ranks, and where the first one is") {
+  Spec spec = make_spec({{Role::Master, 1}, {Role::Worker, 2}});
+  spec.framework = Framework::Pytorch;
+  std::vector<Seat> gang = seat(spec, "fd00::1");
+  gang[0].address = "10.0.0.7";
+  auto env = cluster_env(spec, gang, *parse_replica_id("4.worker.2"));
+  CHECK(env == std::map<std::string, std::string>{{"MASTER_ADDR", "10.0.0.7"},
+                                                  {"MASTER_PORT", "20000"},
+                                                  {"WORLD_SIZE", "3"},
+                                                  {"RANK", "2"},
+                                                  {"LOCAL_RANK", "0"},
+                                                  {"LOCAL_WORLD_SIZE", "1"},
+                                                  {"NODE_RANK", "2"},
+                                                  {"GROUP_RANK", "2"},
+                                                  {"PET_MASTER_ADDR", "10.0.0.7"},
+                                                  {"PET_MASTER_PORT", "20000"},
+                                                  {"PET_NNODES", "3"},
+                                                  {"PET_NODE_RANK", "2"},
+                                                  {"PET_NPROC_PER_NODE", "1"}});
+  for (const auto& [name, value] : env) CHECK(is_pytorch_variable(name));
+  env = cluster_env(spec, gang, *parse_replica_id("4.master"));
+  CHECK(env["RANK"] == "0");
+  CHECK(cluster_env(spec, gang, *parse_replica_id("4.tensorboard")).empty());
+}
+
+TEST_CASE("PyTorch's ranks count the processes that torchrun starts in each replica") {
+  Spec spec = make_spec({{Role::Master, 1}, {Role::Worker, 2}});
+  spec.framework = Framework::Pytorch;
+  spec.pytorch.nproc_per_node = 4;
+  auto env = cluster_env(spec, seat(spec), *parse_replica_id("4.worker.2"));
+  CHECK(env["WORLD_SIZE"] == "12");
+  CHECK(env["RANK"] == "8");
+  CHECK(env["LOCAL_WORLD_SIZE"] == "4");
+  CHECK(env["NODE_RANK"] == "2");
+  CHECK(env["PET_NNODES"] == "3");
+  CHECK(env["PET_NPROC_PER_NODE"] == "4");
+  // One for each GPU; replicas may have different ones, or none.
+  spec.pytorch.nproc_per_node = PytorchOptions::kOnePerGpu;
+  std::vector<Seat> gang = seat(spec);
+  gang[0].gpus = {2, 3, 5};
+  gang[1].gpus = {0, 1};
+  env = cluster_env(spec, gang, *parse_replica_id("4.worker.2"));
+  CHECK(env["WORLD_SIZE"] == "6");
+  CHECK(env["RANK"] == "5");
+  CHECK(env["PET_NPROC_PER_NODE"] == "1");
+}
+
+TEST_CASE("PyTorch alone is a gang of one, with the address of its own seat") {
+  Spec spec = make_spec({{Role::Train, 1}});
+  spec.framework = Framework::Pytorch;
+  auto env = cluster_env(spec, seat(spec, "127.0.0.1"), *parse_replica_id("4.train"));
+  CHECK(env["WORLD_SIZE"] == "1");
+  CHECK(env["RANK"] == "0");
+  CHECK(env["MASTER_ADDR"] == "127.0.0.1");
+}
+
 TEST_CASE("an IPv6 address stands in brackets") {
   const Spec spec = make_spec({{Role::Master, 1}, {Role::Worker, 1}});
   CHECK(tf_config(spec, "4.master", "fd00::1") ==

@@ -264,6 +264,7 @@ TEST_CASE("any value put anywhere is judged alike") {
                            "{range: {min: 1, max: 2}}",
                            "{range: {min: 1}}",
                            "{worker: 2}",
+                           "{nproc-per-node: gpu}",
                            "{name: x}",
                            "{A: b}",
                            "[A, B=c]",
@@ -347,6 +348,9 @@ std::string file_around(const std::string& path) {
       {"train.tensorflow.distributed.worker",
        "run: x, framework: tensorflow, tensorflow: {distributed: {ps: 1}}"},
       {"train.tensorflow", "run: x, framework: tensorflow, tensorflow: {distributed: {worker: 2}}"},
+      {"train.pytorch.distributed.worker",
+       "run: x, framework: pytorch, pytorch: {distributed: {master: {resources: {cpus: 2}}}}"},
+      {"train.pytorch", "run: x, framework: pytorch, pytorch: {distributed: {worker: 2}}"},
       {"train", "run: x"},
   };
   static const std::pair<const char*, const char*> kEngines[] = {

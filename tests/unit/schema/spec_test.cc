@@ -129,6 +129,53 @@ TEST_CASE("an experiment that is not distributed has one train replica") {
   }
 }
 
+TEST_CASE("PyTorch has workers, the first of which is the master, and processes of torchrun's in each") {
+  const auto in_train = [](const std::string& keys) { return "project: p\ntrain:\n  run: x\n  framework: pytorch\n" + keys; };
+  auto spec = parse(in_train("  pytorch: {nproc-per-node: gpu, distributed: {worker: 3, master: {resources: {gpus: 2}}}}\n"));
+  REQUIRE(spec.ok());
+  CHECK(spec->framework == Framework::Pytorch);
+  CHECK(spec->pytorch.nproc_per_node == PytorchOptions::kOnePerGpu);
+  REQUIRE(spec->roles.size() == 2);
+  CHECK(spec->roles[0].role == Role::Master);
+  CHECK(spec->roles[0].resources.gpus == 2);
+  CHECK(spec->roles[1].role == Role::Worker);
+  CHECK(spec->roles[1].count == 2);
+  spec = parse(in_train("  pytorch: {nproc-per-node: 4}\n"));
+  REQUIRE(spec.ok());
+  CHECK(spec->pytorch.nproc_per_node == 4);
+  CHECK(spec->decider().role == Role::Train);
+  REQUIRE(parse(in_train("")).ok());
+
+  CHECK(refusal(in_train("  pytorch: {distributed: {ps: 1}}\n")).find("PyTorch has no parameter servers of its own") !=
+        std::string::npos);
+  CHECK(refusal(in_train("  pytorch: {distributed: {worker: 0}}\n")) ==
+        "dtrain.yml:5:35: train.pytorch.distributed.worker: at least one worker is needed: the first one is the master");
+  CHECK(refusal(in_train("  pytorch: {nproc-per-node: 0}\n")) ==
+        "dtrain.yml:5:29: train.pytorch.nproc-per-node: got 0, expected a whole number from 1 to 1024");
+  CHECK(refusal(in_train("  tensorflow: {distributed: {worker: 2}}\n")).find("roles of PyTorch stand below 'pytorch'") !=
+        std::string::npos);
+  CHECK(refusal(in_train("  env: {MASTER_PORT: 29500}\n")) ==
+        "dtrain.yml:5:22: train.env.MASTER_PORT: MASTER_PORT is set by dtrain itself; remove it");
+  CHECK(refusal(in_train("  parameters: {rank: 8}\n")).find("this would replace RANK in the environment") !=
+        std::string::npos);
+  CHECK(parse("{project: p, train: {run: x, env: {MASTER_PORT: 1}, parameters: {rank: 8}}}").ok());
+  CHECK(refusal("{project: p, train: {run: x, pytorch: {nproc-per-node: 2}}}") ==
+        "dtrain.yml:1:39: train.pytorch: this section needs 'framework: pytorch' beside it");
+  const auto riseml = [&] {
+    ParseOptions options;
+    options.file_name = "riseml.yml";
+    return parse(in_train("  pytorch: {distributed: {worker: 2}}\n"), options);
+  }();
+  REQUIRE(riseml.ok());
+  CHECK(riseml->role(Role::Ps) == nullptr);
+}
+
+TEST_CASE("a placeholder in the run of one of PyTorch's roles has its value") {
+  const std::string yaml = "project: p\ntrain:\n  run: x\n  framework: pytorch\n"
+                           "  pytorch: {distributed: {worker: {count: 2, run: 'y {{ rate }}'}}}\n";
+  CHECK(refusal(yaml).find("train.pytorch.distributed.worker.run: {{ rate }} has no value") != std::string::npos);
+}
+
 TEST_CASE("riseml.yml has RiseML's defaults, dtrain.yml its own") {
   const std::string yaml =
       "{project: a, train: {framework: tensorflow, tensorflow: {distributed: {worker: 2}}, run: "

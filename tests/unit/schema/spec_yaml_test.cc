@@ -20,11 +20,12 @@ class RandomSpec {
     spec.project = pick<std::string>({"a", "ai-toaster", "7", "x_1"});
     if (flip()) spec.name = text();
     if (flip()) spec.note = text();
-    spec.framework = pick({Framework::Tensorflow, Framework::Command, Framework::Engine});
+    spec.framework = pick({Framework::Tensorflow, Framework::Command, Framework::Pytorch, Framework::Engine});
     if (spec.framework == Framework::Tensorflow) {
       spec.tensorflow.version = pick<std::string>({"", "2.15.0", "1.5", "2.15.0rc1"});
       spec.tensorflow.tensorboard = flip();
     }
+    if (spec.framework == Framework::Pytorch) spec.pytorch.nproc_per_node = number(PytorchOptions::kOnePerGpu, 8);
     spec.restart = {number(0, 3), number(0, 100'000'000)};
     if (spec.framework == Framework::Engine) make_engine(spec);
     make_roles(spec);

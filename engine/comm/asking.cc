@@ -40,9 +40,22 @@ void Asking::add(int process, const Socket& connection, int port) {
 }
 
 void Asking::ask(Clock::time_point since) {
-  for (const Other& other : others_) {
-    if (!other.has_answered(since)) send(other, What::Question, -1);
+  for (int process = 0; process < anyone(); ++process) {
+    Other& other = others_[static_cast<size_t>(process)];
+    if (other.has_answered(since)) continue;
+    if (process == self_) is_asked_by(other);
+    if (process != self_) send(other, What::Question, -1);
   }
+}
+
+void Asking::is_asked_by(Other& other) {
+  other.is_told = false;
+  other.asks = true;
+}
+
+void Asking::has_answered(Other& other, int waits_for) {
+  other.waits_for = waits_for;
+  other.answered = Clock::now().time_since_epoch().count();
 }
 
 Asking::Behind Asking::behind(int process, Clock::time_point since) const {
@@ -55,7 +68,9 @@ Asking::Behind Asking::behind(int process, Clock::time_point since) const {
     }
     const Other& other = others_[static_cast<size_t>(process)];
     behind.moved = std::max(behind.moved, process == self_ ? moved() : time_of(other.moved));
-    if (!other.has_answered(since)) {
+    // Of its own threads it is another one that who asks may wait for; who is elsewhere may wait
+    // for any.
+    if (!other.has_answered(since) || (process == self_ && steps > 0)) {
       behind.silent = {process};
       break;
     }
@@ -85,17 +100,22 @@ bool Asking::is_asked() {
 void Asking::answer(int process) {
   for (Other& other : others_) {
     // Another thread of this process may know whom for.
-    const bool tells = process == self_ ? other.asks && !other.is_told.exchange(true) : other.asks.exchange(false);
-    if (tells) send(other, What::Answer, process);
+    const bool tells =
+        process == self_ ? other.asks && !other.is_told.exchange(true) : other.asks.exchange(false);
+    if (!tells) continue;
+    send(other, What::Answer, process);
+    const bool is_self = &other == &others_[static_cast<size_t>(self_)];
+    if (is_self && process != self_) has_answered(other, process);
   }
 }
 
 // What is lost is asked for again.
 void Asking::send(const Other& to, What what, int waits_for) const {
   if (!fd_ || to.size == 0) return;
+  // Another thread may have moved something since.
   const auto still = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - moved()).count();
   const Datagram datagram{key_, what, static_cast<uint32_t>(self_), static_cast<uint32_t>(waits_for),
-                          static_cast<uint32_t>(std::min<int64_t>(still, UINT32_MAX))};
+                          static_cast<uint32_t>(std::clamp<int64_t>(still, 0, UINT32_MAX))};
   ::sendto(fd_.get(), &datagram, sizeof(datagram), MSG_NOSIGNAL, reinterpret_cast<const sockaddr*>(&to.address), to.size);
 }
 
@@ -105,16 +125,12 @@ void Asking::hear() {
   while (fd_ && (got = ::recv(fd_.get(), &datagram, sizeof(datagram), 0)) >= 0) {
     if (got != sizeof(datagram) || datagram.key != key_ || datagram.from >= others_.size()) continue;
     Other& from = others_[datagram.from];
-    if (datagram.what == What::Question) {
-      from.is_told = false;
-      from.asks = true;
-    }
+    if (datagram.what == What::Question) is_asked_by(from);
     if (datagram.what != What::Answer || datagram.waits_for > others_.size()) continue;
-    const auto now = Clock::now();
-    from.moved = (now - std::chrono::milliseconds(datagram.still_ms)).time_since_epoch().count();
-    if (datagram.waits_for == datagram.from) continue;
-    from.waits_for = static_cast<int>(datagram.waits_for);
-    from.answered = now.time_since_epoch().count();
+    from.moved =
+        (Clock::now() - std::chrono::milliseconds(datagram.still_ms)).time_since_epoch().count();
+    if (datagram.waits_for != datagram.from)
+      has_answered(from, static_cast<int>(datagram.waits_for));
   }
 }
 

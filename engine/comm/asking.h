@@ -30,7 +30,7 @@ class Asking {
   void has_moved() { moved_ = Clock::now().time_since_epoch().count(); }
   Clock::time_point moved() const { return time_of(moved_); }  // last; long ago if never
 
-  // Asks those who have not answered since then.
+  // Asks those who have not answered since then, and other threads of this process.
   void ask(Clock::time_point since);
   // Whom it comes down to that `process` is missed: itself, or at the end of those who wait; nobody of a circle. Of
   // anyone(): all others that have not answered. And when data moved last at one of those on the way.
@@ -66,6 +66,8 @@ class Asking {
 
   static Clock::time_point time_of(Clock::rep count) { return Clock::time_point(Clock::duration(count)); }
   Behind anyone_behind(Clock::time_point since) const;
+  static void is_asked_by(Other& other);
+  static void has_answered(Other& other, int waits_for);
   void send(const Other& to, What what, int waits_for) const;
   void hear();
 

@@ -151,6 +151,31 @@ TEST_CASE("who waits for another one itself is not named, but that one") {
   }
 }
 
+TEST_CASE("a thread that waits for another process is not named by those of its own") {
+  // A thread waits at a barrier for the other one, which waits for a process that is stopped, not
+  // as long yet.
+  const auto texts = forked({.threads = {2, 1}, .hosts = {0, 1}}, [](Gang& gang) -> std::string {
+    const auto patient = Deadline::after(kPatience_seconds);
+    auto team = Team::open(gang, {.elements = 16}, patient);
+    if (!team.ok()) return team.error().message;
+    auto channel =
+        Channel::open(**team, gang.self() == 0 ? 1 : 2, gang.self() == 0 ? 2 : 1, patient);
+    if (!channel.ok()) return channel.error().message;
+    if (gang.self() == 1) ::raise(SIGSTOP);
+    Status at_barrier = ok();
+    std::thread other([&] { at_barrier = (*team)->barrier(0, Deadline::after(0.5), kMoment); });
+    for (const auto busy = Deadline::after(0.3); !busy.expired();) std::this_thread::yield();
+    std::vector<float> values(10);
+    const Status status = channel->receive(values, Deadline::after(0.5), kMoment);
+    other.join();
+    return status.ok() || at_barrier.ok()
+               ? "passed"
+               : status.error().message + "; " + at_barrier.error().message;
+  });
+  CHECK_MESSAGE(texts[0].find("thread") == std::string::npos, texts[0]);
+  CHECK_MESSAGE(texts[0].find("worker 1 at 127.0.0.1:") == 0, texts[0]);
+}
+
 TEST_CASE("the other end killed in the middle of a message is named at once") {
   for (const std::vector<int>& hosts : {std::vector<int>{0, 0}, std::vector<int>{0, 1}}) {
     const auto texts = forked({.threads = {1, 1}, .hosts = hosts}, [](Gang& gang) -> std::string {

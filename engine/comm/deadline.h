@@ -10,13 +10,15 @@ namespace dtrain::engine {
 
 // While the master writes a checkpoint.
 inline constexpr double kWriteSeconds = 900;
+// For another thread of this process, whose own waits have deadlines: its error ends this one.
+inline constexpr double kEverSeconds = 1e8;
 
 class Deadline {
  public:
   using Clock = std::chrono::steady_clock;
 
   static Deadline after(double seconds) {
-    const auto wait = std::chrono::duration<double>(std::clamp(seconds, 0.0, kLongest_seconds));
+    const auto wait = std::chrono::duration<double>(std::clamp(seconds, 0.0, kEverSeconds));
     return Deadline(Clock::now() + std::chrono::duration_cast<Clock::duration>(wait), seconds);
   }
 
@@ -31,16 +33,11 @@ class Deadline {
   }
   // How long, once it is over, others may take to say whom they miss themselves.
   double answer_seconds() const { return std::clamp(seconds_ / 10, 0.5, 1.0); }
-  // For who waits for others that ask by this one.
-  Deadline later() const {
-    return moved_by(std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(answer_seconds())));
-  }
   Clock::time_point at() const { return at_; }
   // What it was given: "did not answer for 30 s".
   double seconds() const { return seconds_; }
 
  private:
-  static constexpr double kLongest_seconds = 1e8;
   Deadline(Clock::time_point at, double seconds) : at_(at), seconds_(seconds) {}
   Deadline moved_by(Clock::duration by) const { return Deadline(at_ + by, seconds_); }
 

@@ -111,7 +111,7 @@ Status Exchange::move_gradients(int me, Deadline deadline, const Moment& moment)
     const BucketTransfers& all = gradients_.front();
     return move(me, Op::Gradients, all.out, all.in, deadline, moment);
   }
-  if (moves(me)) TRY(mover_->finish(deadline, moment));
+  if (moves(me)) TRY(mover_->finish(moment));
   return team_.barrier(me, deadline, moment);
 }
 

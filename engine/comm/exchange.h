@@ -26,7 +26,7 @@ namespace dtrain::engine {
 // Gradients that go to other hosts while backward goes on.
 struct Overlap {
   int64_t bucket_elements = 0;  // that go at once; 0: all of them, when all are there
-  double deadline_seconds = 0;  // of a bucket that goes before collect()
+  double deadline_seconds = 0;  // of a bucket
 };
 
 class Exchange {

@@ -291,6 +291,35 @@ TEST_CASE("a process that stopped in the middle of a frame is named on the deadl
   }
 }
 
+TEST_CASE(
+    "who waits for gradients goes on where those it waits for still move data among themselves") {
+  std::mutex mutex;
+  std::vector<std::string> texts;
+  with_gangs({.threads = {2, 1, 1}, .hosts = {0, 1, 2}}, [&](Gang& gang) {
+    auto team = Team::open(gang, {.elements = 60 * kBlockElements, .arenas = 8},
+                           Deadline::after(kPatience_seconds));
+    REQUIRE(team.ok());
+    Exchange exchange(**team, {.bucket_elements = 20 * kBlockElements, .deadline_seconds = 0.5});
+    const auto collect = [&](int me) {
+      Status status = ok();
+      for (const auto busy = Deadline::after(2.5);
+           gang.self() > 0 && status.ok() && !busy.expired();) {
+        gang.asking().has_moved();
+        status = (*team)->look({17, "all-reduce"}, [&] { return gang.self(); });
+      }
+      if (status.ok()) status = exchange.collect(me, 17, Deadline::after(0.5));
+      const std::lock_guard lock(mutex);
+      texts.push_back(status.ok() ? "passed" : status.error().message);
+    };
+    std::vector<std::thread> threads;
+    for (int thread = 0; thread < gang.threads(); ++thread)
+      threads.emplace_back(collect, gang.first() + thread);
+    for (std::thread& thread : threads) thread.join();
+  });
+  CHECK(texts.size() == 4);
+  for (const std::string& text : texts) CHECK_MESSAGE(text == "passed", text);
+}
+
 TEST_CASE("what a process said before it ended is told, not that it is gone") {
   const auto texts = forked({.threads = {1, 1}, .hosts = {0, 1}}, [](Gang& gang) -> std::string {
     auto team = Team::open(gang, plan_for(16, 2), Deadline::after(kPatience_seconds));

@@ -33,6 +33,9 @@ class Deadline {
   }
   // How long, once it is over, others may take to say whom they miss themselves.
   double answer_seconds() const { return std::clamp(seconds_ / 10, 0.5, 1.0); }
+  // When, from now, to ask others again since when nothing has moved there.
+  Deadline next_question() const { return after(seconds_ / 10); }
+  bool operator<(const Deadline& other) const { return at_ < other.at_; }
   Clock::time_point at() const { return at_; }
   // What it was given: "did not answer for 30 s".
   double seconds() const { return seconds_; }

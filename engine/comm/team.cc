@@ -222,8 +222,10 @@ Status Team::overdue(Wait& wait, const std::map<int, std::string>& processes, co
   };
   for (const auto& [process, name] : processes) look_behind(process);
   if (processes.empty()) look_behind(asking.anyone());
-  if (const Deadline later = wait.deadline.from(moved); !later.expired()) {
-    wait.until = later;
+  if (const Deadline last = std::max(wait.deadline, wait.deadline.from(moved)); !last.expired()) {
+    // Who computes then can't say when data moved last.
+    asking.ask(now);
+    wait.until = std::min(last, wait.deadline.next_question());
     wait.asks_since.reset();
     return ok();
   }

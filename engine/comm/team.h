@@ -41,9 +41,10 @@ struct Ring {
   alignas(64) float data[kRingElements];
 };
 
-// A wait for others.
+// A wait for others, and until when to call Team::overdue().
 struct Wait {
-  explicit Wait(Deadline until_then) : deadline(until_then), until(until_then) {}
+  explicit Wait(Deadline until_then)
+      : deadline(until_then), until(std::min(until_then, until_then.next_question())) {}
   Deadline deadline, until;
   std::optional<Deadline::Clock::time_point> asks_since = {};
 };
@@ -92,11 +93,13 @@ class Team {
   // The error that ended a participant of the host, or one of another host. `waited_for`: the process that is waited
   // for meanwhile, told to those who ask, unless it is this one.
   Status look(const Moment& moment, const std::function<int()>& waited_for = {});
-  // A wait is overdue, for these processes, as they are to be called, or for any: it asks them, and moves wait.until to
-  // when to call it again. If data has moved meanwhile at one of them, or at whom they wait for, that is a deadline
-  // later. Else, once they had time to answer, an error that ends everyone: who waits itself is not named, but whom it
-  // waits for. `they_wait`: they are seen to, so they come to their deadline themselves, and know more.
-  Status overdue(Wait& wait, const std::map<int, std::string>& processes, const Moment& moment, bool they_wait = false);
+  // A wait is long, for these processes, as they are to be called, or for any: it asks them, and
+  // moves wait.until to when to call it again. A deadline after the wait began, and after data
+  // moved last at one of them or at whom they wait for, and once they had time to answer, that is
+  // an error that ends everyone: who waits itself is not named, but whom it waits for. `they_wait`:
+  // they are seen to, so they come to their deadline themselves, and know more.
+  Status overdue(Wait& wait, const std::map<int, std::string>& processes, const Moment& moment,
+                 bool they_wait = false);
   // Ends everyone with this error, or with an earlier one: that is what it returns.
   Error fail(Error error);
 

@@ -171,11 +171,9 @@ std::function<Status()> DeviceUpdater::watch(int me, int64_t step, const char* d
 Status DeviceUpdater::look(int me, const Moment& moment, Wait& wait) {
   TRY(team_->look(moment, [this] { return gang_->asking().anyone(); }));
   TRY(rank(me).links_status());
-  if (!wait.until.expired()) return ok();
   Status status = ok();
-  if (gang_->size() > 1) {
-    status = team_->overdue(wait, {}, moment);
-  } else {
+  if (gang_->size() > 1 && wait.until.expired()) status = team_->overdue(wait, {}, moment);
+  if (gang_->size() == 1 && wait.deadline.expired()) {
     const std::string text = fmt::format("GPUs did not answer for {:g} s", wait.deadline.seconds());
     status = moment.during({Code::DeadlineExceeded, text, ""});
   }

@@ -151,6 +151,38 @@ TEST_CASE("who waits for another one itself is not named, but that one") {
   }
 }
 
+TEST_CASE("who computes since data came slowly is waited for a deadline from then on") {
+  // 0 waits for 1, which waits for 2, which says nothing from 0.75 s after the last time that it
+  // was asked.
+  const auto texts =
+      forked({.threads = {1, 1, 1}, .hosts = {0, 1, 2}}, [](Gang& gang) -> std::string {
+        const auto patient = Deadline::after(kPatience_seconds);
+        auto team = Team::open(gang, {.elements = 16}, patient);
+        if (!team.ok()) return team.error().message;
+        const int me = gang.first();
+        std::optional<Channel> before, after;
+        for (const auto& [to, other] : {std::pair{&before, me - 1}, std::pair{&after, me + 1}}) {
+          if (other < 0 || other >= gang.world()) continue;
+          auto channel = Channel::open(**team, me, other, patient);
+          if (!channel.ok()) return channel.error().message;
+          *to = std::move(*channel);
+        }
+        std::vector<float> values(10);
+        for (const auto busy = Deadline::after(1.75); me == 2 && !busy.expired();) {
+          gang.asking().has_moved();
+          const Status status = (*team)->look(kMoment, [&] { return me; });
+          if (!status.ok()) return status.error().message;
+        }
+        for (const auto busy = Deadline::after(0.9); me == 2 && !busy.expired();)
+          std::this_thread::yield();
+        Status status = ok();
+        if (after) status = after->receive(values, Deadline::after(1), kMoment);
+        if (status.ok() && before) status = before->send(values, patient, kMoment);
+        return status.ok() ? "passed" : status.error().message;
+      });
+  for (const std::string& text : texts) CHECK_MESSAGE(text == "passed", text);
+}
+
 TEST_CASE("a thread that waits for another process is not named by those of its own") {
   // A thread waits at a barrier for the other one, which waits for a process that is stopped, not
   // as long yet.

@@ -18,6 +18,7 @@ Result<size_t> Link::read() {
       socket.read_some(sink.data(), std::min<size_t>(sink.size(), payload_left)));
   sink = sink.subspan(count);
   payload_left -= count;
+  if (count > 0) moved = std::chrono::steady_clock::now();
   return count;
 }
 
@@ -67,6 +68,7 @@ Status Link::flush() {
     TRY(const size_t sent, socket.write_some(std::span(parts.data(), count)));
     if (sent == 0) return ok();
     next.sent += sent;
+    if (next.sent > sizeof(Frame)) moved = std::chrono::steady_clock::now();
     if (next.sent == sizeof(Frame) + next.bytes.size()) answers_.pop_front();
   }
   if (closing) ::shutdown(socket.fd(), SHUT_WR);

@@ -64,6 +64,7 @@ class Link {
   Time since;  // of the wait, or of the connection
   Time told;   // that it takes longer
   Time heard;
+  Time moved;  // some of what follows a header, either way
 
   // A push on its way: bytes not yet applied are [applied, filled).
   std::vector<float> staging;

@@ -104,6 +104,7 @@ class Server {
   bool may_push(size_t worker, Time now) const;
   bool is_far_ahead(const Link& link, Time now) const;
   bool first_is_busy(Time now) const;
+  bool step_comes(Time now) const;
   bool slowest_are_busy(Time now) const;
   bool waits_for_who_lives(const Link& link, Time now) const;
   Error waited_in_vain(const Link& link, Time now) const;

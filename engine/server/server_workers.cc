@@ -301,7 +301,7 @@ bool Server::waits_for_who_lives(const Link& link, Time now) const {
     case Wait::Gate:
       return slowest_are_busy(now);
     case Wait::Step:
-      return first_is_busy(now);
+      return first_is_busy(now) || step_comes(now);
     case Wait::End:  // which look_at_end() ends
       return true;
   }
@@ -322,6 +322,18 @@ bool Server::first_is_busy(Time now) const {
   int others = 0;
   for (size_t i = 1; i < workers_.size(); ++i) others += step_->has(static_cast<int>(i)) ? 1 : 0;
   return others + 1 >= step_->needed();
+}
+
+// Over a slow network: what is missing is on its way, or was not long ago the parameters that it is computed with.
+bool Server::step_comes(Time now) const {
+  int there = 0, coming = 0;
+  for (size_t i = 0; i < workers_.size(); ++i) {
+    const Link* link = workers_[i].link;
+    const bool is_there = step_->has(static_cast<int>(i));
+    there += is_there ? 1 : 0;
+    coming += !is_there && link != nullptr && seconds(link->moved, now) <= kInVain * deadline_ ? 1 : 0;
+  }
+  return there < step_->needed() && there + coming >= step_->needed();
 }
 
 Error Server::waited_in_vain(const Link& link, Time now) const {

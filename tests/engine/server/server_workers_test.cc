@@ -428,6 +428,29 @@ TEST_CASE("sync: worker 0 may test and write for longer than the deadline") {
   push_after_deadline(*first, *second, layout, 4);
 }
 
+TEST_CASE("sync: whose gradients still come is waited for longer than the deadline") {
+  EngineSpec spec = spec_of(ServerMode::Sync);
+  spec.deadline_seconds = kWaitedFor;
+  const Layout layout = test_layout();
+  const Servers servers(spec, layout, 1, 2);
+  const auto first = join(servers.worker(0), layout);
+  RawWorker slow(servers.worker(1), layout);
+  const Arena grads(static_cast<size_t>(layout.size()), 1);
+  Arena params(grads.size());
+  const NodeSums left{0, 4, grads.data()};
+  auto waits = std::async(std::launch::async, [&] { return first->push_step({&left, 1}, {.rows = 1}, 0.1, params.data()); });
+  slow.send(0,
+            {.op = server::ServerOp::Node,
+             .flags = server::kLast,
+             .sequence = 1,
+             .learning_rate = 0.1,
+             .samples = 1,
+             .leaf_begin = 4,
+             .leaf_end = 8},
+            grads.data(), kWaitsADeadline, [&] { CHECK(waits.wait_for(kLonger / 5) == std::future_status::timeout); });
+  require_ok(waits.get());
+}
+
 TEST_CASE("sync with a backup: worker 0 may test for longer than the deadline when the backup is gone too") {
   EngineSpec spec = spec_of(ServerMode::Sync);
   spec.strategy.backup = 1;

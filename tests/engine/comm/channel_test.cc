@@ -1,6 +1,7 @@
 #include "engine/comm/channel.h"
 
 #include <atomic>
+#include <functional>
 #include <mutex>
 #include <optional>
 
@@ -94,33 +95,56 @@ TEST_CASE("a channel names who is silent and who is out of step") {
   }
 }
 
+// One of processes in a line, with a channel to each of its neighbours.
+struct InLine {
+  Team& team;
+  std::optional<Channel> before, after;
+  bool is_last() const { return !after; }
+
+  // Says to those who ask that data moves here all the time.
+  Status seem_to_move(double seconds) const {
+    Status status = ok();
+    for (const auto busy = Deadline::after(seconds); status.ok() && !busy.expired();) {
+      team.gang().asking().has_moved();
+      status = team.look(kMoment, [this] { return team.gang().self(); });
+    }
+    return status;
+  }
+  // Of what the one behind sends, to the one before.
+  Status pass_on(Deadline deadline) {
+    std::vector<float> values(10);
+    if (after) TRY(after->receive(values, deadline, kMoment));
+    return before ? before->send(values, Deadline::after(kPatience_seconds), kMoment) : ok();
+  }
+};
+
+// What each of them comes to, "passed" or the error.
+std::vector<std::string> in_line(const std::vector<int>& hosts, const std::function<Status(InLine&)>& body) {
+  const Cast cast{.threads = std::vector<int>(hosts.size(), 1), .hosts = hosts};
+  return forked(cast, [&](Gang& gang) -> std::string {
+    const auto run = [&]() -> Status {
+      const auto patient = Deadline::after(kPatience_seconds);
+      TRY(const auto team, Team::open(gang, {.elements = 16}, patient));
+      InLine one{*team, {}, {}};
+      const int me = gang.first();
+      for (const auto& [to, other] : {std::pair{&one.before, me - 1}, std::pair{&one.after, me + 1}}) {
+        if (other < 0 || other >= gang.world()) continue;
+        TRY(*to, Channel::open(*team, me, other, patient));
+      }
+      return body(one);
+    };
+    const Status status = run();
+    return status.ok() ? "passed" : status.error().message;
+  });
+}
+
 TEST_CASE("who still moves data is waited for beyond the deadline, and so are those who wait for it") {
   for (const std::vector<int>& hosts : {std::vector<int>{0, 0, 0}, {0, 1, 2}, {0, 0, 1}, {0, 1, 1}}) {
     CAPTURE(hosts[1]);
     CAPTURE(hosts[2]);
-    // 0 waits for 1, which waits for 2, which moves something for three deadlines first.
-    const auto texts = forked({.threads = {1, 1, 1}, .hosts = hosts}, [](Gang& gang) -> std::string {
-      const auto patient = Deadline::after(kPatience_seconds);
-      auto team = Team::open(gang, {.elements = 16}, patient);
-      if (!team.ok()) return team.error().message;
-      const int me = gang.first();
-      std::optional<Channel> before, after;
-      for (const auto& [to, other] : {std::pair{&before, me - 1}, std::pair{&after, me + 1}}) {
-        if (other < 0 || other >= gang.world()) continue;
-        auto channel = Channel::open(**team, me, other, patient);
-        if (!channel.ok()) return channel.error().message;
-        *to = std::move(*channel);
-      }
-      std::vector<float> values(10);
-      for (const auto busy = Deadline::after(1.5); me == 2 && !busy.expired();) {
-        gang.asking().has_moved();
-        const Status status = (*team)->look(kMoment, [&] { return me; });
-        if (!status.ok()) return status.error().message;
-      }
-      Status status = ok();
-      if (after) status = after->receive(values, Deadline::after(0.5), kMoment);
-      if (status.ok() && before) status = before->send(values, patient, kMoment);
-      return status.ok() ? "passed" : status.error().message;
+    const auto texts = in_line(hosts, [](InLine& one) -> Status {
+      if (one.is_last()) TRY(one.seem_to_move(1.5));
+      return one.pass_on(Deadline::after(0.5));
     });
     for (const std::string& text : texts) CHECK_MESSAGE(text == "passed", text);
   }
@@ -130,56 +154,21 @@ TEST_CASE("who waits for another one itself is not named, but that one") {
   for (const std::vector<int>& hosts : {std::vector<int>{0, 0, 0, 0}, {0, 1, 2, 3}, {0, 0, 1, 1}}) {
     CAPTURE(hosts[3]);
     // Each waits for the next one, and the first of them not long.
-    const auto texts = forked({.threads = {1, 1, 1, 1}, .hosts = hosts}, [](Gang& gang) -> std::string {
-      const auto patient = Deadline::after(kPatience_seconds);
-      auto team = Team::open(gang, {.elements = 16}, patient);
-      if (!team.ok()) return team.error().message;
-      const int me = gang.first();
-      std::optional<Channel> before, after;
-      for (const auto& [to, other] : {std::pair{&before, me - 1}, std::pair{&after, me + 1}}) {
-        if (other < 0 || other >= gang.world()) continue;
-        auto channel = Channel::open(**team, me, other, patient);
-        if (!channel.ok()) return channel.error().message;
-        *to = std::move(*channel);
-      }
-      if (!after) ::raise(SIGSTOP);
-      std::vector<float> values(10);
-      const auto status = after->receive(values, before ? patient : Deadline::after(0.5), kMoment);
-      return status.ok() ? "passed" : status.error().message;
+    const auto texts = in_line(hosts, [](InLine& one) {
+      if (one.is_last()) ::raise(SIGSTOP);
+      return one.pass_on(Deadline::after(one.before ? kPatience_seconds : 0.5));
     });
     for (size_t i = 0; i < 3; ++i) CHECK_MESSAGE(texts[i].find("worker 3 at 127.0.0.1:") == 0, texts[i]);
   }
 }
 
 TEST_CASE("who computes since data came slowly is waited for a deadline from then on") {
-  // 0 waits for 1, which waits for 2, which says nothing from 0.75 s after the last time that it
-  // was asked.
-  const auto texts =
-      forked({.threads = {1, 1, 1}, .hosts = {0, 1, 2}}, [](Gang& gang) -> std::string {
-        const auto patient = Deadline::after(kPatience_seconds);
-        auto team = Team::open(gang, {.elements = 16}, patient);
-        if (!team.ok()) return team.error().message;
-        const int me = gang.first();
-        std::optional<Channel> before, after;
-        for (const auto& [to, other] : {std::pair{&before, me - 1}, std::pair{&after, me + 1}}) {
-          if (other < 0 || other >= gang.world()) continue;
-          auto channel = Channel::open(**team, me, other, patient);
-          if (!channel.ok()) return channel.error().message;
-          *to = std::move(*channel);
-        }
-        std::vector<float> values(10);
-        for (const auto busy = Deadline::after(1.75); me == 2 && !busy.expired();) {
-          gang.asking().has_moved();
-          const Status status = (*team)->look(kMoment, [&] { return me; });
-          if (!status.ok()) return status.error().message;
-        }
-        for (const auto busy = Deadline::after(0.9); me == 2 && !busy.expired();)
-          std::this_thread::yield();
-        Status status = ok();
-        if (after) status = after->receive(values, Deadline::after(1), kMoment);
-        if (status.ok() && before) status = before->send(values, patient, kMoment);
-        return status.ok() ? "passed" : status.error().message;
-      });
+  // The last one says nothing from 0.75 s after the last time that it was asked.
+  const auto texts = in_line({0, 1, 2}, [](InLine& one) -> Status {
+    if (one.is_last()) TRY(one.seem_to_move(1.75));
+    for (const auto busy = Deadline::after(0.9); one.is_last() && !busy.expired();) std::this_thread::yield();
+    return one.pass_on(Deadline::after(1));
+  });
   for (const std::string& text : texts) CHECK_MESSAGE(text == "passed", text);
 }
 

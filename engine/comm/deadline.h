@@ -33,7 +33,12 @@ class Deadline {
   }
   // How long, once it is over, others may take to say whom they miss themselves.
   double answer_seconds() const { return std::clamp(seconds_ / 10, 0.5, 1.0); }
-  // When, from now, to ask others again since when nothing has moved there.
+  // When to ask others since when nothing has moved there: first, in a wait that is only made (no look at the clock, of
+  // which small messages would need many), and again, from now.
+  Deadline first_question() const {
+    const std::chrono::duration<double> rest(std::min(seconds_, kEverSeconds) * 0.9);
+    return moved_by(-std::chrono::duration_cast<Clock::duration>(rest));
+  }
   Deadline next_question() const { return after(seconds_ / 10); }
   bool operator<(const Deadline& other) const { return at_ < other.at_; }
   Clock::time_point at() const { return at_; }

@@ -44,7 +44,7 @@ struct Ring {
 // A wait for others, and until when to call Team::overdue().
 struct Wait {
   explicit Wait(Deadline until_then)
-      : deadline(until_then), until(std::min(until_then, until_then.next_question())) {}
+      : deadline(until_then), until(until_then.first_question()) {}
   Deadline deadline, until;
   std::optional<Deadline::Clock::time_point> asks_since = {};
 };

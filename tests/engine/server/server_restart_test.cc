@@ -1,5 +1,6 @@
 // Servers that are killed at any moment and started again.
 #include <doctest/doctest.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -9,10 +10,14 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <functional>
+#include <map>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "engine/bench/trainings.h"
+#include "schema/fd.h"
 #include "tests/engine/server/servers.h"
 
 namespace dtrain::engine {
@@ -27,6 +32,70 @@ struct Folder {
   ~Folder() { std::filesystem::remove_all(path); }
 };
 
+// Forks servers for a test that has threads by then: what is forked of several may wait for ever for a lock that one of
+// them had. Itself forked before, it has one thread.
+class Nursery {
+ public:
+  explicit Nursery(const std::function<int(int server)>& run) {
+    int ends[2];
+    REQUIRE(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0);
+    pid_ = ::fork();
+    REQUIRE(pid_ >= 0);
+    if (pid_ == 0) {
+      ::dup2(ends[1], 3);
+      ::close_range(4, ~0U, 0);  // else servers would hold connections of this process open
+      ::signal(SIGTERM, SIG_DFL);  // doctest's would report a failed test
+      serve(run);
+    }
+    ::close(ends[1]);
+    socket_ = Fd(ends[0]);
+  }
+  ~Nursery() {
+    socket_.reset();  // at which it ends
+    ::waitpid(pid_, nullptr, 0);
+  }
+  Nursery(const Nursery&) = delete;
+  Nursery& operator=(const Nursery&) = delete;
+
+  void start(int server) { ask({server, 0}); }
+  // Its exit status.
+  int end(int server, int signal) { return ask({server, signal}); }
+
+ private:
+  struct Order {
+    int server = 0;
+    int signal = 0;  // 0: it starts
+  };
+
+  int ask(const Order& order) {
+    int answer = -1;
+    REQUIRE(::send(socket_.get(), &order, sizeof(order), MSG_NOSIGNAL) == sizeof(order));
+    REQUIRE(::recv(socket_.get(), &answer, sizeof(answer), 0) == sizeof(answer));
+    return answer;
+  }
+
+  [[noreturn]] static void serve(const std::function<int(int server)>& run) {
+    std::map<int, pid_t> servers;
+    Order order;
+    while (::recv(3, &order, sizeof(order), 0) == sizeof(order)) {
+      int answer = 0;
+      pid_t& pid = servers[order.server];
+      if (order.signal != 0) {
+        ::kill(pid, order.signal);
+        ::waitpid(pid, &answer, 0);
+      } else if ((pid = ::fork()) == 0) {
+        ::close(3);
+        ::_exit(run(order.server));
+      }
+      if (::send(3, &answer, sizeof(answer), MSG_NOSIGNAL) != sizeof(answer)) break;
+    }
+    ::_exit(0);
+  }
+
+  pid_t pid_ = 0;
+  Fd socket_;
+};
+
 // Servers that are processes, each at the port that it had before.
 class Processes {
  public:
@@ -39,24 +108,26 @@ class Processes {
       ports_.push_back(required(ReservedPort::take()));
       config_.servers.push_back(ports_.back().address());
     }
-    for (int i = 0; i < servers; ++i) pids_.push_back(start(i));
+    nursery_.emplace([this](int index) {
+      config_.index = index;
+      return run_server(config_, layout_).ok() ? 0 : 1;
+    });
+    runs_.assign(static_cast<size_t>(servers), false);
+    for (int i = 0; i < servers; ++i) start(i);
   }
   ~Processes() {
-    for (size_t i = 0; i < pids_.size(); ++i) end(static_cast<int>(i), SIGKILL);
+    for (size_t i = 0; i < runs_.size(); ++i) end(static_cast<int>(i), SIGKILL);
   }
 
   void restart(int index) {
     end(index, SIGKILL);
-    pids_[static_cast<size_t>(index)] = start(index);
+    start(index);
   }
   // Its exit status, if it was not ended before.
   std::optional<int> end(int index, int signal) {
-    pid_t& pid = pids_[static_cast<size_t>(index)];
-    if (pid == 0) return std::nullopt;
-    int status = -1;
-    ::kill(pid, signal);
-    ::waitpid(std::exchange(pid, 0), &status, 0);
-    return status;
+    if (!runs_[static_cast<size_t>(index)]) return std::nullopt;
+    runs_[static_cast<size_t>(index)] = false;
+    return nursery_->end(index, signal);
   }
   const std::string& directory() const { return config_.directory; }
   ServerClientConfig worker(int rank) const {
@@ -69,22 +140,17 @@ class Processes {
   }
 
  private:
-  pid_t start(int index) {
-    config_.index = index;
-    const pid_t pid = ::fork();
-    REQUIRE(pid >= 0);
-    if (pid != 0) return pid;
-    // Else it would hold connections of this process open.
-    ::close_range(3, ~0U, 0);
-    ::signal(SIGTERM, SIG_DFL);  // doctest's would report a failed test
-    ::_exit(run_server(config_, layout_).ok() ? 0 : 1);
+  void start(int index) {
+    nursery_->start(index);
+    runs_[static_cast<size_t>(index)] = true;
   }
 
   Folder folder_;
   const Layout layout_;
   ServerConfig config_;
   std::vector<ReservedPort> ports_;  // nobody else gets them while servers start again
-  std::vector<pid_t> pids_;
+  std::optional<Nursery> nursery_;
+  std::vector<bool> runs_;
 };
 
 int kills() {

@@ -102,10 +102,8 @@ std::map<std::string, std::string> pytorch_env(const Spec& spec, const std::vect
 }  // namespace
 
 bool is_pytorch_variable(std::string_view name) {
-  constexpr std::string_view kNames[] = {"MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "LOCAL_RANK",
-                                         "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "PET_MASTER_ADDR",
-                                         "PET_MASTER_PORT", "PET_NNODES", "PET_NODE_RANK", "PET_NPROC_PER_NODE"};
-  return std::ranges::find(kNames, name) != std::end(kNames);
+  static const auto variables = pytorch_env({}, {Seat{}}, {});
+  return variables.contains(std::string(name));
 }
 
 std::map<std::string, std::string> cluster_env(const Spec& spec, const std::vector<Seat>& gang,

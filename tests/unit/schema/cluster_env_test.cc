@@ -110,6 +110,7 @@ TEST_CASE("PyTorch's processes are told their ranks, and where the first one is"
                                                   {"PET_NODE_RANK", "2"},
                                                   {"PET_NPROC_PER_NODE", "1"}});
   for (const auto& [name, value] : env) CHECK(is_pytorch_variable(name));
+  CHECK_FALSE(is_pytorch_variable("OMP_NUM_THREADS"));
   env = cluster_env(spec, gang, *parse_replica_id("4.master"));
   CHECK(env["RANK"] == "0");
   CHECK(cluster_env(spec, gang, *parse_replica_id("4.tensorboard")).empty());

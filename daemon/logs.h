@@ -43,7 +43,7 @@ class JournalListener {
 struct LogsDisk {
   std::function<int(int fd)> sync = fdatasync;
   std::chrono::milliseconds retry_after{1000};
-  std::function<uint64_t(int fd)> room_bytes = output_room_bytes;   // for output
+  std::function<uint64_t(int fd)> room_bytes = log_room_bytes;   // for output
   // So many journals keep their descriptor; of more, half as many again while something is written to
   // them. Each experiment that waits in the queue has a journal, too.
   size_t open_max = SIZE_MAX / 2;

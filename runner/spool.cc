@@ -83,7 +83,7 @@ void SpoolWriter::append(std::string_view bytes, int64_t unix_ms) {
 bool SpoolWriter::has_room(size_t more_bytes) {
   if (!file_ && !open_segment()) return false;
   const uint64_t on_its_way = end_offset_ - std::min(end_offset_, acknowledged_);
-  return output_room_bytes(file_.get()) >= on_its_way + more_bytes;
+  return spool_room_bytes(file_.get()) >= on_its_way + more_bytes;
 }
 
 bool SpoolWriter::write_loss(int64_t unix_ms) {

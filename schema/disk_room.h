@@ -7,6 +7,9 @@
 namespace dtrain {
 
 // Of what is free where the open file `fd` lies. All of it where the file system tells no size.
-uint64_t output_room_bytes(int fd);
+uint64_t log_room_bytes(int fd);
+// Output on its way to a log that may lie on the same disk: half as much again is left, for what takes
+// some of the disk until it gets there.
+uint64_t spool_room_bytes(int fd);
 
 }  // namespace dtrain

@@ -5,7 +5,9 @@
 #include <sys/stat.h>
 
 #include <cstring>
+#include <fstream>
 
+#include "schema/disk_room.h"
 #include "tests/integration/runner/kept_launch.h"
 #include "tests/support/skipped.h"
 
@@ -262,6 +264,16 @@ TEST_CASE("output leaves room on the disk for its way to the daemon, and for wha
   const std::string text = disk.folder.read_from(0);
   CHECK(text.find('<') == kept);
   CHECK(writer.lost_bytes() > 0);
+}
+
+TEST_CASE("what a spool took has room in the log, though something else grew meanwhile") {
+  TinyDisk disk("size=12m");
+  if (!disk.mounted) return tests::say_skipped("mounting a small file system needs root");
+  SpoolWriter writer(disk.folder.directory, kReplica, 0);
+  while (writer.lost_bytes() == 0) writer.append(std::string(1000, 'x'), 1);
+  std::ofstream(disk.folder.path / "database") << std::string(256 << 10, 'd');
+  const Fd log(::open((disk.folder.path / "log").c_str(), O_WRONLY | O_CREAT, 0600));
+  CHECK(log_room_bytes(log.get()) >= writer.end_offset() - writer.lost_bytes());
 }
 
 TEST_CASE("a disk full from the first byte to the last") {

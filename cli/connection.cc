@@ -99,6 +99,14 @@ Result<pb::HostsReply> Connection::hosts() {
   return ask<pb::HostsReply>("Hosts", pb::HostsRequest());
 }
 
+Result<pb::InviteReply> Connection::invite(const pb::InviteRequest& request) {
+  return call<pb::InviteReply>(*channel_, "Invite", request);
+}
+
+Result<pb::RevokeReply> Connection::revoke(const pb::RevokeRequest& request) {
+  return call<pb::RevokeReply>(*channel_, "Revoke", request);
+}
+
 Result<pb::PruneReply> Connection::prune(const pb::PruneRequest& request) {
   return call<pb::PruneReply>(*channel_, "Prune", request, kPruneTimeoutMs);
 }

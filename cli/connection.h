@@ -2,7 +2,7 @@
 //
 // Every unary call has a deadline, so that a daemon that hangs is an error and not a hanging
 // terminal. One that a dying daemon leaves without an answer is asked again, of the next daemon:
-// what may be asked twice, which is all but prune and shutdown. Streams are RpcCalls (cli/rpc.h) of
+// what may be asked twice, which is all but invite, revoke, prune and shutdown. Streams are RpcCalls (cli/rpc.h) of
 // the methods below.
 #pragma once
 
@@ -41,6 +41,8 @@ class Connection {
   Result<pb::ShowReply> show(const pb::ShowRequest& request);
   Result<pb::KillReply> kill(const pb::KillRequest& request);
   Result<pb::HostsReply> hosts();
+  Result<pb::InviteReply> invite(const pb::InviteRequest& request);
+  Result<pb::RevokeReply> revoke(const pb::RevokeRequest& request);
   Result<pb::PruneReply> prune(const pb::PruneRequest& request);
   Result<pb::ShutdownReply> shutdown(const pb::ShutdownRequest& request);
 

@@ -1,14 +1,20 @@
 #include "cli/hosts.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
+#include <filesystem>
+#include <memory>
 
 #include "cli/commands.h"
 #include "cli/connection.h"
 #include "cli/json_output.h"
 #include "cli/table.h"
 #include "cli/words.h"
+#include "schema/fd.h"
 
 namespace dtrain::cli {
 
@@ -71,10 +77,81 @@ std::string render_hosts(const pb::HostsReply& reply, const View& view) {
   }
   std::string out = render(table, view.screen);
   for (const auto& host : reply.hosts()) append_notes(out, host, reply.hosts_size() == 1);
+  for (const std::string& name : reply.invited()) out += name + ": has a key, and is not here\n";
   return out;
 }
 
+namespace {
+
+// Nobody else may read it, and no other file is lost for it.
+Status write_key(const std::string& path, std::string_view text) {
+  const Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (!file) return errno_error(fmt::format("write {}", path), errno);
+  while (!text.empty()) {
+    const ssize_t written = ::write(file.get(), text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) {
+      const int error = errno;
+      ::unlink(path.c_str());
+      return errno_error(fmt::format("write {}", path), error);
+    }
+    text.remove_prefix(static_cast<size_t>(written));
+  }
+  return ok();
+}
+
+struct Invitation {
+  std::string name, address, file;
+};
+
+Result<int> invite(const Invitation& words, const CommandContext& context) {
+  const std::string file = words.file.empty() ? words.name + ".key" : words.file;
+  if (::access(file.c_str(), F_OK) == 0) {
+    return Error{Code::AlreadyExists, fmt::format("{} is there already", file), "-o FILE names another"};
+  }
+  TRY(Connection connection, connect(Autostart::IfNeeded, context));
+  pb::InviteRequest request;
+  request.set_name(words.name);
+  request.set_address(words.address);
+  TRY(const pb::InviteReply reply, connection.invite(request));
+  if (Status written = write_key(file, reply.key()); !written.ok()) {
+    pb::RevokeRequest back;
+    back.set_name(words.name);
+    (void)connection.revoke(back).ok();
+    return std::move(written).error();
+  }
+  fmt::print("{} lets one host join as {}, by {}. Keep it as you keep an SSH key. On that host, with this version of dtrain:\n"
+             "  dtrain runner run --join {}\n",
+             file, words.name, reply.daemon(), std::filesystem::path(file).filename().string());
+  return 0;
+}
+
+Result<int> revoke(const std::string& name, const CommandContext& context) {
+  TRY(Connection connection, connect(Autostart::IfNeeded, context));
+  pb::RevokeRequest request;
+  request.set_name(name);
+  TRY(const pb::RevokeReply reply, connection.revoke(request));
+  fmt::print("No host joins as {} any more{}\n", name,
+             reply.was_connected() ? "; the one that had is cut off, and what runs there is lost as with a host that fails"
+                                   : "");
+  return 0;
+}
+
+}  // namespace
+
 Run declare_hosts(Options& options, CommandContext& context) {
+  options.subcommand("invite", "make a key by which a host joins over the network", [&context](Options& of) -> Run {
+    auto words = std::make_shared<Invitation>();
+    of.positional("NAME", words->name, "what the host is called", true);
+    of.text("--address", words->address, "how it reaches this machine; left out: as config.yml says", "ADDRESS");
+    of.text("-o,--output", words->file, "where to write the key; left out: NAME.key", "FILE");
+    return [&context, words] { return invite(*words, context); };
+  });
+  options.subcommand("revoke", "end a host's key, and cut the host off", [&context](Options& of) -> Run {
+    auto name = std::make_shared<std::string>();
+    of.positional("NAME", *name, "what it was invited as", true);
+    return [&context, name] { return revoke(*name, context); };
+  });
   options.json(context);
   return [&context]() -> Result<int> {
     TRY(Connection connection, connect(Autostart::IfNeeded, context));

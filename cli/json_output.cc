@@ -187,7 +187,8 @@ std::string to_json(const pb::PruneReply& reply, bool done) {
 std::string to_json(const pb::HostsReply& reply) {
   Json hosts = Json::array();
   for (const auto& host : reply.hosts()) hosts.push_back(json_of(host));
-  return line_of({{"hosts", std::move(hosts)}});
+  return line_of({{"hosts", std::move(hosts)},
+                  {"invited", std::vector<std::string>(reply.invited().begin(), reply.invited().end())}});
 }
 
 std::string daemon_json(const Home& home, const pb::InfoReply* info, bool stopped_by_hand,
@@ -203,6 +204,8 @@ std::string daemon_json(const Home& home, const pb::InfoReply* info, bool stoppe
   json["experiments_live"] = info == nullptr ? Json() : Json(info->experiments_live());
   json["replicas_running"] = info == nullptr ? Json() : Json(info->replicas_running());
   json["trouble"] = info == nullptr ? Json() : Json(info->trouble());
+  json["listens"] = info == nullptr || info->listens().empty() ? Json() : Json(info->listens());
+  json["listen_trouble"] = info == nullptr ? Json() : Json(info->listen_trouble());
   json["hosts_connected"] = info == nullptr ? Json() : Json(info->hosts_connected());
   json["experiments"] = live == nullptr ? Json::array() : experiments_of(*live);
   return line_of(json);

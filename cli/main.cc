@@ -27,6 +27,8 @@
 #include "runner/runner_main.h"
 #include "schema/config.h"
 #include "schema/home.h"
+#include "schema/host_key.h"
+#include "schema/small_file.h"
 #include "schema/text_formats.h"
 
 namespace dtrain::cli {
@@ -64,15 +66,27 @@ Result<std::optional<uint64_t>> read_size(const char* option, const std::string&
   return refuse_option(option, text, "is not a size", "16GiB, 500MB");
 }
 
-// The path of a daemon's socket: daemons listen on nothing else.
+// Of the file that --join names. Nothing: it is no such file, but a socket.
+Result<std::optional<HostKey>> read_key(const RunnerWords& words) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(words.join, error)) return std::optional<HostKey>();
+  TRY(const auto text, read_file(words.join));
+  TRY(HostKey key, parse_host_key(text.value_or(""), words.join));
+  if (!words.name.empty() && words.name != key.name) {
+    return refuse_option("--name", words.name, "is not what this host was invited as",
+                         fmt::format("leave it out: it joins as {}", key.name));
+  }
+  return std::optional(std::move(key));
+}
+
+// The path of a daemon's socket.
 Result<std::string> read_join(const std::string& join) {
   const bool says_unix = join.starts_with("unix:");
   const std::string path = says_unix ? join.substr(5) : join;
   const size_t slash = path.find('/');
   if (path.empty() || (!says_unix && (slash == std::string::npos || path.find(':') < slash))) {
-    return refuse_option("--join", join, "is not the path of a daemon's Unix socket",
-                         "unix:PATH, as `dtrain daemon status` shows it; there is no network "
-                         "listener yet");
+    return refuse_option("--join", join, "is neither a key that is there nor the path of a daemon's Unix socket",
+                         "a file that `dtrain hosts invite NAME` wrote, or unix:PATH, as `dtrain daemon status` shows it");
   }
   constexpr size_t kPathMax = sizeof(sockaddr_un::sun_path) - 1;
   if (path.size() > kPathMax) {
@@ -88,11 +102,14 @@ Result<int> run_runner(const RunnerWords& words) {
   runner::RunnerOptions options;
   if (words.join.empty() || words.home.empty()) {
     TRY(const Home home, home_from_environment());
-    options.daemon_socket = home.socket().string();
+    if (words.join.empty()) options.daemon_socket = home.socket().string();
     options.home = home.runner();
   }
   if (!words.join.empty()) {
-    TRY(options.daemon_socket, read_join(words.join));
+    TRY(options.key, read_key(words));
+    if (!options.key) {
+      TRY(options.daemon_socket, read_join(words.join));
+    }
   }
   if (!words.home.empty()) options.home = words.home;
   options.daemon_home = words.daemon_home;
@@ -129,13 +146,13 @@ Run declare_runner(Options& options, CommandContext&) {
   options.subcommand(
       "run", "be this host's runner, in this terminal", [](Options& run_options) -> Run {
         auto words = std::make_shared<RunnerWords>();
-        run_options.text("--join", words->join, "the daemon's socket; left out: the local daemon's",
-                         "unix:PATH");
+        run_options.text("--join", words->join, "a key from dtrain hosts invite, or a daemon's socket; left out: the local daemon's",
+                         "FILE");
         run_options.text("--home", words->home, "the runner's own directory", "DIR");
         run_options.text("--daemon-home", words->daemon_home,
                          "start the daemon of this DTRAIN_HOME again when it dies", "DIR");
         run_options.text("--address", words->address,
-                         "how other hosts reach replicas here; left out: they don't", "ADDRESS");
+                         "how other hosts reach replicas here; left out: as this one reaches the daemon", "ADDRESS");
         run_options.text("--name", words->name, "shown in dtrain hosts; left out: the host's name");
         run_options.real("--cpus", words->cpus, "offer this many", "N");
         run_options.text("--mem", words->mem, "offer this much: 16GiB, 500MB", "SIZE");

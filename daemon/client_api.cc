@@ -14,6 +14,7 @@
 #include "daemon/waits_for.h"
 #include "daemon/watch_stream.h"
 #include "schema/clock.h"
+#include "schema/config.h"
 #include "schema/problems.h"
 #include "schema/version.h"
 
@@ -139,6 +140,16 @@ grpc::ServerUnaryReactor* ClientApi::Kill(grpc::CallbackServerContext*, const pb
 grpc::ServerUnaryReactor* ClientApi::Hosts(grpc::CallbackServerContext* context,
                                            const pb::HostsRequest*, pb::HostsReply* reply) {
   return answer(context, [this, reply] { return hosts(*reply); });
+}
+
+grpc::ServerUnaryReactor* ClientApi::Invite(grpc::CallbackServerContext* context,
+                                            const pb::InviteRequest* request, pb::InviteReply* reply) {
+  return answer(context, [this, request, reply] { return invite(*request, *reply); });
+}
+
+grpc::ServerUnaryReactor* ClientApi::Revoke(grpc::CallbackServerContext* context,
+                                            const pb::RevokeRequest* request, pb::RevokeReply* reply) {
+  return answer(context, [this, request, reply] { return revoke(*request, *reply); });
 }
 
 grpc::ServerUnaryReactor* ClientApi::Prune(grpc::CallbackServerContext*, const pb::PruneRequest* request, pb::PruneReply* reply) {
@@ -267,6 +278,11 @@ Status ClientApi::info(pb::InfoReply& reply) {
   reply.set_home(parts_.home.root.string());
   reply.set_socket(parts_.home.socket().string());
   reply.set_started_unix_ms(started_unix_ms_);
+  if (parts_.network != nullptr) {
+    const Endpoint& at = parts_.network->listens();
+    if (at.port != 0) reply.set_listens(to_string(at));
+    reply.set_listen_trouble(parts_.network->trouble());
+  }
   reply.set_experiments_live(static_cast<uint32_t>(parts_.scheduler.live_count()));
   reply.set_replicas_running(static_cast<uint32_t>(running_replicas().size()));
   reply.set_hosts_connected(static_cast<uint32_t>(
@@ -515,6 +531,49 @@ Status ClientApi::hosts(pb::HostsReply& reply) {
     info.set_gpu_note(hello->inventory().gpu_note());
     *info.mutable_gpus() = hello->inventory().gpus();
   }
+  if (parts_.keys == nullptr) return ok();
+  for (const std::string& name : parts_.keys->names()) {
+    if (!parts_.runners.has_joined_by(name)) reply.add_invited(name);
+  }
+  return ok();
+}
+
+Status ClientApi::check_listens() const {
+  if (parts_.network == nullptr) {
+    return Error{Code::FailedPrecondition, "this daemon takes hosts of its own machine only",
+                 fmt::format("write `listen: ADDRESS:PORT` into {}, then dtrain daemon stop && dtrain daemon start; "
+                             "what runs goes on",
+                             parts_.home.config().string())};
+  }
+  return ok();
+}
+
+Status ClientApi::invite(const pb::InviteRequest& request, pb::InviteReply& reply) {
+  TRY(check_listens());
+  Endpoint daemon = parts_.network->listens();
+  if (daemon.port == 0) return Error{Code::Unavailable, parts_.network->trouble(), ""};
+  if (!request.address().empty()) {
+    daemon.host = request.address();
+  } else if (!is_host_address(daemon.host)) {
+    daemon.host = parts_.address;
+  }
+  if (!is_host_address(daemon.host)) {
+    return Error{Code::InvalidArgument,
+                 daemon.host.empty() ? fmt::format("by which address the host reaches {} is not known",
+                                                   to_string(parts_.network->listens()))
+                                     : fmt::format("'{}' is nothing that another host can dial", daemon.host),
+                 "--address: an IP address of this machine or its name, without a port"};
+  }
+  TRY(const HostKey key, parts_.keys->invite(request.name(), daemon));
+  reply.set_key(to_text(key));
+  reply.set_daemon(key.daemon);
+  return ok();
+}
+
+Status ClientApi::revoke(const pb::RevokeRequest& request, pb::RevokeReply& reply) {
+  TRY(check_listens());
+  TRY(parts_.keys->revoke(request.name()));
+  reply.set_was_connected(parts_.runners.cut(request.name()));
   return ok();
 }
 

@@ -12,7 +12,9 @@
 #include <vector>
 
 #include "daemon/blobs.h"
+#include "daemon/host_keys.h"
 #include "daemon/monitor.h"
+#include "daemon/network_listener.h"
 #include "daemon/pruner.h"
 #include "daemon/runner_api.h"
 #include "daemon/scheduler.h"
@@ -33,6 +35,10 @@ struct DaemonParts {
   RunnerApi& runners;
   Monitor& monitor;
   Pruner& pruner;
+  // Of hosts that join over the network. Null where the daemon is not to listen there.
+  HostKeys* keys = nullptr;
+  const NetworkListener* network = nullptr;
+  std::string address = {};  // by which other hosts reach this one, as config.yml says; may be empty
 };
 
 class ClientApi : public pb::Client::CallbackService {
@@ -65,6 +71,10 @@ class ClientApi : public pb::Client::CallbackService {
                                                        const pb::MonitorRequest*) override;
   grpc::ServerUnaryReactor* Hosts(grpc::CallbackServerContext*, const pb::HostsRequest*,
                                   pb::HostsReply*) override;
+  grpc::ServerUnaryReactor* Invite(grpc::CallbackServerContext*, const pb::InviteRequest*,
+                                   pb::InviteReply*) override;
+  grpc::ServerUnaryReactor* Revoke(grpc::CallbackServerContext*, const pb::RevokeRequest*,
+                                   pb::RevokeReply*) override;
   grpc::ServerUnaryReactor* Prune(grpc::CallbackServerContext*, const pb::PruneRequest*,
                                   pb::PruneReply*) override;
   grpc::ServerUnaryReactor* Shutdown(grpc::CallbackServerContext*, const pb::ShutdownRequest*,
@@ -88,6 +98,9 @@ class ClientApi : public pb::Client::CallbackService {
   Status may_kill(const std::string& id);
   Status kill_one(const std::string& id, bool force, pb::KillReply::Item& item);
   Status hosts(pb::HostsReply& reply);
+  Status check_listens() const;
+  Status invite(const pb::InviteRequest& request, pb::InviteReply& reply);
+  Status revoke(const pb::RevokeRequest& request, pb::RevokeReply& reply);
   std::vector<std::string> running_replicas() const;
   void finish_stop(const grpc::Status& status);
   void give_up_stop_in(std::chrono::seconds time);

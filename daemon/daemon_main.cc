@@ -19,11 +19,14 @@
 
 #include "daemon/blobs.h"
 #include "daemon/client_api.h"
+#include "daemon/grpc_log.h"
 #include "daemon/listener.h"
 #include "daemon/local_runner.h"
 #include "daemon/logs.h"
 #include "daemon/metrics.h"
 #include "daemon/monitor.h"
+#include "daemon/network_listener.h"
+#include "daemon/output_mark.h"
 #include "daemon/pruner.h"
 #include "daemon/runner_api.h"
 #include "daemon/scheduler.h"
@@ -90,7 +93,7 @@ std::unique_ptr<grpc::Server> serve(ClientApi& client_api, RunnerApi& runner_api
 Status run(const DaemonOptions& options, Readiness& readiness) {
   const Home& home = options.home;
   TRY(check_descriptors_left(kDescriptorsMin));
-  TRY(const Config config, read_config(home));
+  TRY(Config config, read_config(home));
   TRY(make_folders(home));
   auto lock = hold_lock(home.lock());
   if (!lock.ok()) {
@@ -114,12 +117,22 @@ Status run(const DaemonOptions& options, Readiness& readiness) {
   Metrics metrics(*store, logs);
   Scheduler scheduler(loop, home, *store, logs, metrics, runner_api, Policy{}, config.spool_limit_bytes);
   scheduler.gather_for(kGather);
+  TRY(OutputMark output_mark, mark_outputs(home.outputs()));
+  scheduler.set_output_mark(std::move(output_mark));
   runner_api.wire(&scheduler, &logs, &metrics);
   Monitor monitor(loop, scheduler, runner_api);
   runner_api.on_usage = [&monitor](const pb::UsageReport& report) { monitor.on_usage(report); };
   Pruner pruner(loop, home, *store, *blobs, logs, scheduler, config);
-  ClientApi client_api(
-      {loop, home, *store, *blobs, logs, metrics, scheduler, runner_api, monitor, pruner});
+  std::unique_ptr<HostKeys> keys;
+  std::unique_ptr<NetworkListener> network;
+  if (const auto at = parse_endpoint(config.listen)) {
+    TRY(keys, HostKeys::open(home.keys()));
+    runner_api.guard(keys.get());
+    TRY(network, NetworkListener::open(loop, runner_api, *keys, *at));
+    if (config.address.empty() && is_host_address(at->host)) config.address = at->host;
+  }
+  ClientApi client_api({loop, home, *store, *blobs, logs, metrics, scheduler, runner_api, monitor, pruner, keys.get(),
+                        network.get(), config.address});
   scheduler.on_turn = [&client_api] { client_api.after_turn(); };
   TRY(scheduler.load());
 
@@ -152,6 +165,7 @@ Status run(const DaemonOptions& options, Readiness& readiness) {
   const auto stop = [&] {
     if (std::exchange(stopping, true)) return;
     listener.close();
+    if (network) network->close();
     local_runner.stop();
     client_api.abandon_stop();
     pruner.stop();
@@ -160,7 +174,9 @@ Status run(const DaemonOptions& options, Readiness& readiness) {
     // What is being answered gets a moment; then every stream still open is cut. The loop goes on
     // meanwhile: the streams end on it.
     shutdown = std::thread([&] {
-      server->Shutdown(gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis(200, GPR_TIMESPAN)));
+      const auto deadline = gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis(200, GPR_TIMESPAN));
+      server->Shutdown(deadline);
+      if (network) network->shut_down(deadline);
       asio::post(loop, [&] { loop.stop(); });
     });
   };
@@ -179,6 +195,7 @@ Status run(const DaemonOptions& options, Readiness& readiness) {
 Status run_daemon(const DaemonOptions& options) {
   raise_own_limits();
   std::signal(SIGPIPE, SIG_IGN);
+  log_grpc_errors();
   bound_own_log(options.home.daemon_log());
   Readiness readiness;
   return run(options, readiness);

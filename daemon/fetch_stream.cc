@@ -83,4 +83,11 @@ grpc::ServerWriteReactor<pb::BlobPart>* start_fetch(boost::asio::io_context& loo
   return stream.get();
 }
 
+grpc::ServerWriteReactor<pb::BlobPart>* refuse_fetch(boost::asio::io_context& loop, const Error& why) {
+  auto stream = std::make_shared<WriteStream<pb::BlobPart>>(loop);
+  stream->on_writable = [raw = stream.get(), why] { raw->finish(to_grpc(why)); };
+  stream->start();
+  return stream.get();
+}
+
 }  // namespace dtrain::daemon

@@ -11,4 +11,7 @@ namespace dtrain::daemon {
 grpc::ServerWriteReactor<pb::BlobPart>* start_fetch(boost::asio::io_context& loop, Blobs& blobs,
                                                     const pb::FetchRequest& request);
 
+// One that ends at once, for that reason.
+grpc::ServerWriteReactor<pb::BlobPart>* refuse_fetch(boost::asio::io_context& loop, const Error& why);
+
 }  // namespace dtrain::daemon

@@ -1,16 +1,15 @@
 // The daemon's Unix socket: takes connections and hands each to the gRPC server.
 //
-// Owner: daemon main. Thread: loop. Why not gRPC's own listener: it stops for good at the first accept()
-// that finds no free descriptor. This one waits until there are some.
+// Owner: daemon main. Thread: loop.
 #pragma once
 
 #include <grpcpp/server.h>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
-#include <boost/asio/steady_timer.hpp>
 #include <filesystem>
 
+#include "daemon/acceptor.h"
 #include "schema/result.h"
 
 namespace dtrain::daemon {
@@ -28,14 +27,8 @@ class Listener {
   void close();
 
  private:
-  using Protocol = boost::asio::local::stream_protocol;
-
-  void accept();
-
-  grpc::Server& server_;
   std::filesystem::path path_;
-  Protocol::acceptor acceptor_;
-  boost::asio::steady_timer retry_;
+  Acceptor<boost::asio::local::stream_protocol> acceptor_;
 };
 
 }  // namespace dtrain::daemon

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "daemon/lifecycle.h"
+#include "daemon/output_mark.h"
 #include "schema/dtrain.pb.h"
 
 namespace dtrain::daemon {
@@ -18,6 +19,6 @@ pb::Forget to_message(const SendForget& forget);
 // `experiment` is the one that is launched. `extras`: nullptr if its submission has none.
 pb::Launch to_message(const SendLaunch& launch, const Experiment& experiment,
                       const SubmissionExtras* extras, const std::string& output_dir,
-                      uint64_t spool_limit_bytes);
+                      const OutputMark& output_mark, uint64_t spool_limit_bytes);
 
 }  // namespace dtrain::daemon

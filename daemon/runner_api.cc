@@ -18,6 +18,11 @@ namespace {
 constexpr int kQuietTurnsMax = 6;
 constexpr auto kRefusedTime = std::chrono::seconds(1);
 
+std::string certificate_of(const grpc::CallbackServerContext& call) {
+  const auto found = call.auth_context()->FindPropertyValues(GRPC_X509_PEM_CERT_PROPERTY_NAME);
+  return found.empty() ? std::string() : std::string(found.front().data(), found.front().size());
+}
+
 Status check_version(const pb::Hello& hello) {
   if (hello.protocol() == kProtocol) return ok();
   return Error{Code::FailedPrecondition,
@@ -54,33 +59,34 @@ void RunnerApi::watch_silence() {
 grpc::ServerBidiReactor<pb::FromRunner, pb::ToRunner>* RunnerApi::Connect(
     grpc::CallbackServerContext* call) {
   auto stream = std::make_shared<Stream>(loop_, *call);
-  auto host = std::make_shared<HostId>();
+  auto caller = std::make_shared<Caller>(Caller{certificate_of(*call)});
   const std::weak_ptr<Stream> weak = stream;
-  stream->on_message = [this, weak, host](pb::FromRunner& message) {
-    if (const auto live = weak.lock()) on_message(live, *host, message);
+  stream->on_message = [this, weak, caller](pb::FromRunner& message) {
+    if (const auto live = weak.lock()) on_message(live, *caller, message);
   };
   stream->on_reads_done = [weak] {
     if (const auto live = weak.lock()) live->finish(grpc::Status::OK);
   };
-  stream->on_closed = [this, raw = stream.get(), host] {
-    const auto found = connected_.find(*host);
+  stream->on_closed = [this, raw = stream.get(), caller] {
+    const HostId& host = caller->host;
+    const auto found = connected_.find(host);
     if (found == connected_.end() || found->second.stream.get() != raw) return;
     connected_.erase(found);
-    await_no_more(*host);
-    scheduler_->handle(HostDisconnected{*host});
-    if (on_disconnected) on_disconnected(*host);
+    await_no_more(host);
+    scheduler_->handle(HostDisconnected{host});
+    if (on_disconnected) on_disconnected(host);
   };
   stream->start();
   return stream.get();
 }
 
-void RunnerApi::on_message(const std::shared_ptr<Stream>& stream, HostId& host,
-                           pb::FromRunner& message) {
+void RunnerApi::on_message(const std::shared_ptr<Stream>& stream, Caller& caller, pb::FromRunner& message) {
+  const HostId& host = caller.host;
   Status status = ok();
   Connected* connected = current(stream, host);
   if (connected != nullptr) connected->quiet_turns = 0;
   if (message.has_hello()) {
-    status = on_hello(stream, host, message.hello());
+    status = on_hello(stream, caller, message.hello());
   } else if (host.hex.empty()) {
     status = Error{Code::FailedPrecondition, "the first message must be Hello", ""};
   } else if (connected == nullptr) {
@@ -100,9 +106,17 @@ void RunnerApi::on_message(const std::shared_ptr<Stream>& stream, HostId& host,
     status = on_fact(host, message);
   }
   if (!status.ok()) {
-    std::fprintf(stderr, "runner %s: %s\n", host.hex.c_str(), status.error().message.c_str());
+    note_refusal(host.hex.empty() ? "a runner" : "runner " + host.hex, status.error().message);
     stream->finish(to_grpc(status.error()));
   }
+}
+
+// Who is refused dials again each second.
+void RunnerApi::note_refusal(const std::string& whom, const std::string& why) {
+  std::string text = fmt::format("{}: {}", whom, why);
+  if (text == last_refusal_) return;
+  std::fprintf(stderr, "%s\n", text.c_str());
+  last_refusal_ = std::move(text);
 }
 
 // Null: a newer stream of the host has taken its place, or none said Hello yet.
@@ -123,11 +137,17 @@ Status RunnerApi::check_newest(const Host& host, const pb::Hello& hello) {
   return ok();
 }
 
-Status RunnerApi::on_hello(const std::shared_ptr<Stream>& stream, HostId& host,
-                           const pb::Hello& hello) {
+Status RunnerApi::on_hello(const std::shared_ptr<Stream>& stream, Caller& caller, pb::Hello hello) {
   TRY(check_version(hello));
   TRY(Host facts, host_from_message(hello, boot_id()));
+  std::string key_name;
+  if (!caller.certificate.empty()) {
+    TRY(key_name, keys_->admit(caller.certificate, facts.id));
+    hello.mutable_inventory()->set_name(key_name);
+    facts.name = key_name;
+  }
   TRY(check_newest(facts, hello));
+  HostId& host = caller.host;
   host = facts.id;
   HostConnected connected{std::move(facts), {}};
   pb::ToRunner welcome;
@@ -151,7 +171,7 @@ Status RunnerApi::on_hello(const std::shared_ptr<Stream>& stream, HostId& host,
     await_no_more(host);
     std::exchange(slot.stream, nullptr)->finish({grpc::StatusCode::ABORTED, "the host connected anew"});
   }
-  slot = {stream, hello};
+  slot = {stream, std::move(hello), std::move(key_name)};
   stream->send(std::move(welcome));
   if (monitored_.experiments_size() > 0) {
     pb::ToRunner message;
@@ -167,6 +187,7 @@ Status RunnerApi::on_fact(const HostId& host, const pb::FromRunner& message) {
   if (message.has_inventory()) {
     pb::Hello hello = connected_.at(host).hello;
     *hello.mutable_inventory() = message.inventory();
+    if (const std::string& key = connected_.at(host).key; !key.empty()) hello.mutable_inventory()->set_name(key);
     TRY(Host facts, host_from_message(hello, boot_id()));
     connected_.at(host).hello = std::move(hello);
     scheduler_->handle(HostChanged{std::move(facts)});
@@ -316,8 +337,27 @@ void RunnerApi::close() {
   }
 }
 
-grpc::ServerWriteReactor<pb::BlobPart>* RunnerApi::Fetch(grpc::CallbackServerContext*,
+bool RunnerApi::has_joined_by(const std::string& key_name) const {
+  return std::any_of(connected_.begin(), connected_.end(),
+                     [&](const auto& entry) { return entry.second.key == key_name; });
+}
+
+bool RunnerApi::cut(const std::string& key_name) {
+  bool any = false;
+  for (auto& [host, connected] : connected_) {
+    if (connected.key != key_name) continue;
+    connected.stream->cut();
+    any = true;
+  }
+  return any;
+}
+
+grpc::ServerWriteReactor<pb::BlobPart>* RunnerApi::Fetch(grpc::CallbackServerContext* call,
                                                          const pb::FetchRequest* request) {
+  if (const std::string certificate = certificate_of(*call); !certificate.empty()) {
+    const auto holder = keys_->holder_of(certificate);
+    if (!holder.ok()) return refuse_fetch(loop_, holder.error());
+  }
   return start_fetch(loop_, blobs_, *request);
 }
 

@@ -15,6 +15,7 @@
 #include <string>
 
 #include "daemon/blobs.h"
+#include "daemon/host_keys.h"
 #include "daemon/logs.h"
 #include "daemon/metrics.h"
 #include "daemon/reactor.h"
@@ -34,6 +35,12 @@ class RunnerApi : public pb::Runner::CallbackService, public RunnerOutbox {
     logs_ = logs;
     metrics_ = metrics;
   }
+
+  // Who comes by the network needs one of these keys, and has its name. Set before anybody may come so.
+  void guard(HostKeys* keys) { keys_ = keys; }
+  // Whoever has joined by that name's key is cut off. False: nobody.
+  bool cut(const std::string& key_name);
+  bool has_joined_by(const std::string& key_name) const;
 
   // RunnerOutbox
   void send(const HostId& host, pb::ToRunner message) override;
@@ -73,6 +80,7 @@ class RunnerApi : public pb::Runner::CallbackService, public RunnerOutbox {
   struct Connected {
     std::shared_ptr<Stream> stream;
     pb::Hello hello;
+    std::string key = {};  // the name of its key; empty: it is of this machine
     int quiet_turns = 0;   // of the watch, since it said something
     std::set<LogKey> refused = {};   // whose output could not be taken: the stream is about to end for it
   };
@@ -94,10 +102,16 @@ class RunnerApi : public pb::Runner::CallbackService, public RunnerOutbox {
   void on_unused(const HostId& host, const pb::UnusedEnvironments& unused);
   void await_no_more(const HostId& host);
   void end_counting(uint64_t question, Result<Unused> result);
-  void on_message(const std::shared_ptr<Stream>& stream, HostId& host, pb::FromRunner& message);
+  // Who is at the other end of a stream. `certificate`: in PEM; empty for this machine's own.
+  struct Caller {
+    std::string certificate;
+    HostId host = {};   // empty before its Hello
+  };
+  void on_message(const std::shared_ptr<Stream>& stream, Caller& caller, pb::FromRunner& message);
   Connected* current(const std::shared_ptr<Stream>& stream, const HostId& host);
   Status check_newest(const Host& host, const pb::Hello& hello);
-  Status on_hello(const std::shared_ptr<Stream>& stream, HostId& host, const pb::Hello& hello);
+  void note_refusal(const std::string& whom, const std::string& why);
+  Status on_hello(const std::shared_ptr<Stream>& stream, Caller& caller, pb::Hello hello);
   Status on_fact(const HostId& host, const pb::FromRunner& message);
   void on_log(const std::shared_ptr<Stream>& stream, const pb::LogData& log);
   void refuse(const LogKey& key, const Error& why, Connected& connected);
@@ -108,6 +122,8 @@ class RunnerApi : public pb::Runner::CallbackService, public RunnerOutbox {
   boost::asio::steady_timer silence_timer_;
   Scheduler* scheduler_ = nullptr;
   Logs* logs_ = nullptr;
+  HostKeys* keys_ = nullptr;
+  std::string last_refusal_;
   Metrics* metrics_ = nullptr;
   std::map<HostId, Connected> connected_;
   std::map<HostId, Dialled> newest_;   // Hello of each host, also of one that has gone again

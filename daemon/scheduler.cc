@@ -40,6 +40,13 @@ Status make_output_dir(const Experiment& experiment, const std::filesystem::path
   return ok();
 }
 
+// Links of this machine mean nothing to others.
+std::filesystem::path without_links(const std::filesystem::path& folder) {
+  std::error_code error;
+  auto path = std::filesystem::canonical(folder, error);
+  return error ? folder : path;
+}
+
 // The highest number that something lies here for. The database may be younger: made anew after somebody moved
 // it away, or restored from a backup.
 Result<uint32_t> last_number(const Home& home) {
@@ -428,7 +435,7 @@ void Scheduler::send_launch(const SendLaunch& launch) {
   pb::ToRunner message;
   *message.mutable_launch() =
       to_message(launch, found->second, extras == extras_.end() ? nullptr : &extras->second,
-                 folder.string(), spool_limit_bytes_);
+                 without_links(folder).string(), output_mark_, spool_limit_bytes_);
   // Its runner would end the stream, and again each time it is told. check_size() can't know it all.
   if (message.ByteSizeLong() > kMessageBytesMax) {
     return failed("it is too large to be told to a host in one message", false);

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "daemon/lifecycle.h"
+#include "daemon/output_mark.h"
 #include "daemon/logs.h"
 #include "daemon/metrics.h"
 #include "daemon/placement.h"
@@ -44,6 +45,8 @@ class Scheduler {
   // A turn that follows the last one closely waits so long for more to come: in a flood of messages one
   // transaction serves many. 0, as it begins: none waits.
   void gather_for(std::chrono::microseconds time) { gather_ = time; }
+  // What hosts are to see where OUTPUT_DIR lies. Without it they don't look.
+  void set_output_mark(OutputMark mark) { output_mark_ = std::move(mark); }
 
   // Once, before anything else: what the last daemon knew.
   Status load();
@@ -115,6 +118,7 @@ class Scheduler {
   RunnerOutbox& outbox_;
   const Policy policy_;
   const uint64_t spool_limit_bytes_;
+  OutputMark output_mark_;
   const std::string boot_id_;
 
   Model model_;

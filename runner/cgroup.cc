@@ -12,7 +12,7 @@
 #include <sstream>
 #include <system_error>
 
-#include "runner/small_file.h"
+#include "schema/small_file.h"
 
 namespace dtrain::runner {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "runner/output_copy.h"
 #include "runner/output_names.h"
-#include "runner/small_file.h"
+#include "schema/small_file.h"
 #include "runner/trees.h"
 #include "schema/fd.h"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "runner/command.h"
-#include "runner/small_file.h"
+#include "schema/small_file.h"
 
 namespace dtrain::runner {
 namespace fs = std::filesystem;

@@ -14,7 +14,7 @@
 #include <limits>
 #include <string_view>
 
-#include "runner/small_file.h"
+#include "schema/small_file.h"
 
 namespace dtrain::runner {
 namespace fs = std::filesystem;

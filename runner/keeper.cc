@@ -24,7 +24,7 @@
 #include "runner/kept_replica.h"
 #include "runner/launch_facts.h"
 #include "runner/process_tree.h"
-#include "runner/small_file.h"
+#include "schema/small_file.h"
 #include "schema/clock.h"
 #include "schema/lock_file.h"
 #include "schema/process_limits.h"

@@ -1,7 +1,7 @@
 #include "runner/launch_dir.h"
 
 #include "runner/record_frame.h"
-#include "runner/small_file.h"
+#include "schema/small_file.h"
 #include "schema/framing.h"
 #include "schema/launch_record.pb.h"
 

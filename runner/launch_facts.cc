@@ -6,7 +6,7 @@
 #include <cerrno>
 
 #include "runner/record_frame.h"
-#include "runner/small_file.h"
+#include "schema/small_file.h"
 #include "schema/framing.h"
 #include "schema/launch_record.pb.h"
 

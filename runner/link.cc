@@ -24,7 +24,7 @@ namespace {
 
 constexpr size_t kWaitingMaxBytes = size_t{64} << 20;
 constexpr int64_t kBackoffFirstMs = 20;
-constexpr int64_t kBackoffMaxMs = 1'000;
+constexpr int kBackoffMaxMs = 1'000;
 constexpr size_t kNamesPerFetch = 8'000;  // 32 bytes each, well below a message
 
 // A daemon that is down is noticed by this alone, without the cost of a stream.
@@ -44,7 +44,24 @@ bool somebody_listens(const std::string& socket_path, std::string& reason) {
   return false;
 }
 
-std::shared_ptr<grpc::Channel> make_channel(const std::string& socket_path) {
+// A daemon whose host has gone without a word is noticed by these.
+constexpr int kAskEveryMs = 20'000, kAnswerWithinMs = 20'000;
+constexpr int kConnectWithinMs = 20'000;
+
+std::shared_ptr<grpc::ChannelCredentials> credentials_of(const HostKey& key, grpc::ChannelArguments& arguments) {
+  arguments.SetSslTargetNameOverride(kDaemonCertificateName);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kBackoffMaxMs);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectWithinMs);   // by its name; it is what a connect may take
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kAskEveryMs);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kAnswerWithinMs);
+  grpc::SslCredentialsOptions options;
+  options.pem_root_certs = key.authority;
+  options.pem_cert_chain = key.certificate;
+  options.pem_private_key = key.secret;
+  return grpc::SslCredentials(options);
+}
+
+std::shared_ptr<grpc::Channel> make_channel(const DaemonPlace& daemon) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMessageBytesMax);
   arguments.SetMaxSendMessageSize(kMessageBytesMax);
@@ -54,8 +71,16 @@ std::shared_ptr<grpc::Channel> make_channel(const std::string& socket_path) {
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  return grpc::CreateCustomChannel("unix:" + socket_path, grpc::InsecureChannelCredentials(),
-                                   arguments);
+  if (daemon.key) {
+    const auto credentials = credentials_of(*daemon.key, arguments);
+    return grpc::CreateCustomChannel(daemon.key->daemon, credentials, arguments);
+  }
+  return grpc::CreateCustomChannel("unix:" + daemon.socket, grpc::InsecureChannelCredentials(), arguments);
+}
+
+DaemonPlace without_scheme(DaemonPlace daemon) {
+  if (daemon.socket.starts_with("unix:")) daemon.socket.erase(0, 5);
+  return daemon;
 }
 
 Status status_from(const grpc::Status& status) {
@@ -65,11 +90,17 @@ Status status_from(const grpc::Status& status) {
                "fetching the snapshot: " + status.error_message(), ""};
 }
 
+std::string reason_of(const grpc::Status& status) {
+  if (status.ok()) return "the daemon ended the stream";
+  const bool refused = status.error_code() == grpc::StatusCode::PERMISSION_DENIED;
+  return (refused ? "it refuses: " : "") + status.error_message();
+}
+
 }  // namespace
 
 struct Link::Channel {
-  explicit Channel(const std::string& socket_path)
-      : channel(make_channel(socket_path)), stub(pb::Runner::NewStub(channel)) {}
+  explicit Channel(const DaemonPlace& daemon)
+      : channel(make_channel(daemon)), stub(pb::Runner::NewStub(channel)) {}
 
   std::shared_ptr<grpc::Channel> channel;
   std::unique_ptr<pb::Runner::Stub> stub;
@@ -144,7 +175,7 @@ class Link::Stream : public grpc::ClientBidiReactor<pb::FromRunner, pb::ToRunner
   }
 
   void OnDone(const grpc::Status& status) override {
-    const std::string reason = status.ok() ? "the daemon ended the stream" : status.error_message();
+    const std::string reason = reason_of(status);
     asio::post(loop_, [self = std::move(self_), reason] {
       if (self->owner_ != nullptr) self->owner_->on_stream_end(reason);
     });
@@ -168,11 +199,8 @@ class Link::Stream : public grpc::ClientBidiReactor<pb::FromRunner, pb::ToRunner
   bool ended_ = false;
 };
 
-Link::Link(asio::io_context& loop, std::string socket)
-    : loop_(loop), socket_(std::move(socket)), timer_(loop) {
-  if (socket_.starts_with("unix:")) socket_.erase(0, 5);
-  channel_ = std::make_unique<Channel>(socket_);
-}
+Link::Link(asio::io_context& loop, DaemonPlace daemon)
+    : loop_(loop), daemon_(without_scheme(std::move(daemon))), channel_(std::make_unique<Channel>(daemon_)), timer_(loop) {}
 
 Link::~Link() {
   close();
@@ -198,7 +226,7 @@ void Link::close() {
 void Link::dial() {
   if (closed_) return;
   std::string reason;
-  if (!somebody_listens(socket_, reason)) return redial(reason);
+  if (!daemon_.key && !somebody_listens(daemon_.socket, reason)) return redial(reason);
   // gRPC's own wait ends at a time of day: somebody may set the clock back meanwhile.
   grpc::experimental::ChannelResetConnectionBackoff(channel_->channel.get());
   stream_ = std::make_shared<Stream>(*this, loop_);
@@ -210,7 +238,7 @@ void Link::redial(const std::string& reason) {
   if (closed_) return;
   if (reason != last_reason_) fmt::print(stderr, "no daemon: {}; dialling on\n", reason);
   last_reason_ = reason;
-  backoff_ms_ = std::clamp(backoff_ms_ * 2, kBackoffFirstMs, kBackoffMaxMs);
+  backoff_ms_ = std::clamp<int64_t>(backoff_ms_ * 2, kBackoffFirstMs, kBackoffMaxMs);
   timer_.expires_after(std::chrono::milliseconds(backoff_ms_));
   timer_.async_wait([this](boost::system::error_code error) {
     if (!error) dial();

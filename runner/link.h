@@ -5,11 +5,19 @@
 #include <boost/asio/steady_timer.hpp>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "runner/outbox.h"
+#include "schema/host_key.h"
 
 namespace dtrain::runner {
+
+// Where the daemon is: on this machine, or where a key leads.
+struct DaemonPlace {
+  std::string socket;          // the path of its Unix socket; "unix:" in front is allowed
+  std::optional<HostKey> key;  // then over the network, by TLS
+};
 
 // Link keeps a stream open and hands what comes to the loop, message by message.
 // Owner: main. Thread: loop, except fetch(); gRPC's threads only decode and post.
@@ -25,8 +33,7 @@ class Link : public Outbox, public BlobSource {
     std::function<void()> disconnected;
   };
 
-  // `socket` is the daemon's Unix socket.
-  Link(boost::asio::io_context& loop, std::string socket);
+  Link(boost::asio::io_context& loop, DaemonPlace daemon);
   ~Link() override;
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
@@ -50,7 +57,7 @@ class Link : public Outbox, public BlobSource {
   void on_stream_end(const std::string& reason);
 
   boost::asio::io_context& loop_;
-  std::string socket_;
+  const DaemonPlace daemon_;
   Callbacks callbacks_;
   std::unique_ptr<Channel> channel_;
   std::shared_ptr<Stream> stream_;  // null between streams

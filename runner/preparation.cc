@@ -11,7 +11,7 @@
 #include "runner/gpu_lock.h"
 #include "runner/network_interface.h"
 #include "runner/python.h"
-#include "runner/small_file.h"
+#include "schema/small_file.h"
 #include "schema/expand.h"
 #include "schema/quote.h"
 #include "schema/random_id.h"
@@ -304,6 +304,10 @@ bool is_hosts_fault(const Error& error) {
 
 Result<std::string> lacking_here(const LaunchSite& site, const pb::Launch& launch) {
   TRY(const Understood what, understand(launch));
+  if (!launch.output_mark_text().empty() && read_small_file(launch.output_mark()) != launch.output_mark_text()) {
+    return fmt::format("OUTPUT_DIR: the daemon's {} is not there",
+                       as_utf8(fs::path(launch.output_mark()).parent_path().string()));
+  }
   std::string lacking = lacking_data(what.spec);
   if (!lacking.empty()) return lacking;
   if (runs_engine(what) && find_engine(site.programs, site.inherited).empty()) {

@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <optional>
 
-#include "runner/small_file.h"
+#include "schema/small_file.h"
 #include "schema/clock.h"
 
 namespace dtrain::runner {

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "runner/small_file.h"
+#include "schema/small_file.h"
 
 namespace dtrain::runner {
 namespace {

@@ -19,7 +19,7 @@
 #include "runner/cgroup.h"
 #include "schema/fd.h"
 #include "runner/launch_facts.h"
-#include "runner/small_file.h"
+#include "schema/small_file.h"
 #include "schema/clock.h"
 
 namespace dtrain::runner {

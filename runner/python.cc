@@ -4,7 +4,7 @@
 
 #include "runner/command.h"
 #include "runner/process.h"
-#include "runner/small_file.h"
+#include "schema/small_file.h"
 #include "schema/sha256.h"
 
 namespace dtrain::runner {

@@ -16,7 +16,7 @@
 
 #include "runner/process.h"
 #include "runner/python.h"
-#include "runner/small_file.h"
+#include "schema/small_file.h"
 #include "schema/clock.h"
 #include "schema/fd.h"
 #include "schema/sha256.h"

@@ -15,7 +15,8 @@
 #include "runner/link.h"
 #include "runner/local_daemon.h"
 #include "runner/nvml.h"
-#include "runner/small_file.h"
+#include "runner/own_address.h"
+#include "schema/small_file.h"
 #include "schema/lock_file.h"
 #include "schema/own_log.h"
 #include "schema/process_limits.h"
@@ -54,7 +55,7 @@ fs::path own_folder() {
 Result<LaunchSite> open_site(const RunnerOptions& options, BlobSource& blobs) {
   LaunchSite site;
   site.home = fs::absolute(options.home);
-  site.host_name = options.name.empty() ? host_name() : options.name;
+  site.host_name = !options.name.empty() ? options.name : options.key ? options.key->name : host_name();
   site.inherited = inherited_environment(own_process_environment());
   site.cgroups = claim_cgroups();
   TRY(site.trees, Trees::open(site.home / "trees"));
@@ -68,11 +69,11 @@ Result<LaunchSite> open_site(const RunnerOptions& options, BlobSource& blobs) {
 // From here to the end: everything on one loop, one thread.
 Status serve(const RunnerOptions& options, const std::string& id) {
   asio::io_context loop(1);
-  Link link(loop, options.daemon_socket);
+  Link link(loop, {options.daemon_socket, options.key});
   TRY(LaunchSite site, open_site(options, link));
   const Nvml nvml;
   site.gpus = nvml.devices();
-  const InventoryOptions shown{site.host_name,       options.address,    options.cpus,
+  InventoryOptions shown{site.host_name,       options.address,    options.cpus,
                                options.memory_bytes, options.port_first, options.port_last,
                                site.cgroups.kind,    uncapped(site.cgroups)};
   AgentOptions agent_options;
@@ -83,7 +84,10 @@ Status serve(const RunnerOptions& options, const std::string& id) {
   agent_options.usage = {first.name(), first.cpus(), first.memory_bytes(), &nvml};
 
   std::optional<Agent> held;
-  const auto inventory = [&shown, &nvml] { return take_inventory(shown, nvml); };
+  const auto inventory = [&shown, &nvml, &key = options.key] {
+    if (shown.address.empty() && key) shown.address = own_address_towards(*parse_endpoint(key->daemon));
+    return take_inventory(shown, nvml);
+  };
   Agent& agent = held.emplace(loop, std::move(agent_options), std::move(site), link, inventory);
   TRY(agent.adopt());
   std::optional<LocalDaemon> daemon;
@@ -140,6 +144,7 @@ Status run(const RunnerOptions& options) {
 Status run_runner(const RunnerOptions& options) {
   std::setvbuf(stderr, nullptr, _IOLBF, 0);
   if (!options.daemon_home.empty()) bound_own_log(Home{options.daemon_home, {}}.runner_log());
+  setenv("GRPC_VERBOSITY", "NONE", 0);   // Link says why it has no stream
   std::signal(SIGPIPE, SIG_IGN);
   raise_own_limits();
   std::signal(SIGHUP, SIG_IGN);  // the terminal it was started from may go

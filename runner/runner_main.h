@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include "schema/host_key.h"
 #include "schema/result.h"
 
 namespace dtrain::runner {
@@ -17,10 +18,12 @@ struct RunnerOptions {
   std::filesystem::path
       home;  // the runner's own directory: host-id, launches, trees; made if absent
   std::string daemon_socket;  // path of the daemon's Unix socket; "unix:" in front is allowed
+  std::optional<HostKey> key;  // of a daemon on another machine, instead
   // The DTRAIN_HOME of the daemon to start again when it dies; empty: that is somebody else's task.
   std::filesystem::path daemon_home;
-  std::string address;         // how other hosts reach replicas here; empty: they can't
-  std::string name;            // shown in `dtrain hosts`; empty: the host's name
+  // How other hosts reach replicas here; empty: they can't, or, with a key, as this host reaches its daemon.
+  std::string address;
+  std::string name;            // shown in `dtrain hosts`; empty: the key's, else the host's name
   std::optional<double> cpus;  // empty: what this process may use
   std::optional<uint64_t> memory_bytes;
   std::optional<uint64_t> cache_bytes;  // of sent files kept for later launches; empty: 20 GiB

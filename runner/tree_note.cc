@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <system_error>
 
-#include "runner/small_file.h"
+#include "schema/small_file.h"
 #include "schema/clock.h"
 #include "schema/fd.h"
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "schema/fd.h"
+#include "schema/host_key.h"
 #include "schema/problems.h"
 #include "schema/shapes.h"
 #include "schema/spec_check.h"
@@ -37,6 +38,12 @@ const TextFormat kHostAddress{
     "an IP address or a name by which other hosts reach this one, such as 10.0.0.5",
     "^[0-9A-Za-z.:_-]+$", is_host_address};
 
+const TextFormat kListen{"an IP address of this machine and a port, such as 10.0.0.5:7077", "^[0-9A-Fa-f.:\\[\\]]+:[0-9]{1,5}$",
+                         [](std::string_view text) {
+                           const auto endpoint = parse_endpoint(text);
+                           return endpoint && is_ip_address(endpoint->host);
+                         }};
+
 Shape size() {
   return either(kMemoryText.expected, {number(0.01, 67'108'864), text(kMemoryText)});
 }
@@ -59,8 +66,9 @@ Shape make_config_shape() {
   Shape sync = section("a map of warn, ask and max-file",
                        {{"warn", size()}, {"ask", size()}, {"max-file", size()}});
   Shape keep = section("a map of ended and logs", {{"ended", text(kDuration)}, {"logs", size()}});
-  return map("a map of host, spool-limit, runner-timeout, keep and sync",
+  return map("a map of host, listen, spool-limit, runner-timeout, keep and sync",
              {{"host", host},
+              {"listen", text(kListen)},
               {"spool-limit", size()},
               {"runner-timeout", text(kDuration)},
               {"keep", keep},
@@ -78,6 +86,7 @@ Config read_tree(const YamlNode& root, Problems& problems) {
   Config config;
   const YamlNode* host = value_of(&root, "host");
   if (const YamlNode* address = value_of(host, "address")) config.address = address->text;
+  if (const YamlNode* listen = value_of(&root, "listen")) config.listen = listen->text;
   if (const YamlNode* cpus = value_of(host, "cpus")) config.cpus = as_number(*cpus);
   config.memory_bytes = read_size(host, "mem");
   config.cache_bytes = read_size(host, "cache");
@@ -172,6 +181,13 @@ bool is_host_name(std::string_view text) {
   };
   return !text.empty() && text.size() <= 253 && text.front() != '-' && text.front() != '.' &&
          std::all_of(text.begin(), text.end(), allowed);
+}
+
+bool is_ip_address(std::string_view text) {
+  const std::string address(text);
+  in_addr v4{};
+  in6_addr v6{};
+  return inet_pton(AF_INET, address.c_str(), &v4) == 1 || inet_pton(AF_INET6, address.c_str(), &v6) == 1;
 }
 
 bool is_host_address(std::string_view text) {

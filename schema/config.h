@@ -18,6 +18,8 @@ struct PortRange {
 };
 
 struct Config {
+  // ADDRESS:PORT on which hosts with a key join over the network; empty: only this machine's do. Port 0: a free one.
+  std::string listen;
   // How other hosts reach this machine; empty: nobody knows, and no gang is spread over it and others.
   std::string address;
   // What it offers to experiments.
@@ -51,6 +53,8 @@ std::optional<PortRange> parse_port_range(std::string_view text);
 
 // Letters, digits, '.', '-' and '_'.
 bool is_host_name(std::string_view text);
+
+bool is_ip_address(std::string_view text);
 
 // What another host may dial: an IP address or a name, with neither port nor brackets. Not loopback.
 bool is_host_address(std::string_view text);

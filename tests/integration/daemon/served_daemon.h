@@ -84,8 +84,10 @@ class ServedDaemon {
 // A runner's stream: says what it is told to, and keeps what it hears.
 class FakeRunner : public grpc::ClientBidiReactor<pb::FromRunner, pb::ToRunner> {
  public:
-  explicit FakeRunner(ServedDaemon& daemon, uint64_t dialled_ms = 0)
-      : daemon_(daemon), stub_(pb::Runner::NewStub(daemon.channel)) {
+  // `channel`: null for the daemon's Unix socket.
+  explicit FakeRunner(ServedDaemon& daemon, uint64_t dialled_ms = 0,
+                      const std::shared_ptr<grpc::Channel>& channel = nullptr, const std::string& host = "h1")
+      : daemon_(daemon), stub_(pb::Runner::NewStub(channel ? channel : daemon.channel)) {
     stub_->async()->Connect(&context_, this);
     AddHold();  // the loop starts the next read: the call must be there still
     StartRead(&in_);
@@ -94,7 +96,7 @@ class FakeRunner : public grpc::ClientBidiReactor<pb::FromRunner, pb::ToRunner> 
     pb::Hello& hello = *message.mutable_hello();
     hello.set_version(kVersion);
     hello.set_protocol(kProtocol);
-    hello.set_host_id("h1");
+    hello.set_host_id(host);
     hello.set_boot_id(boot_id());
     hello.set_dialled_ms(dialled_ms);
     hello.mutable_inventory()->set_name("h1");
@@ -118,6 +120,7 @@ class FakeRunner : public grpc::ClientBidiReactor<pb::FromRunner, pb::ToRunner> 
     return n;
   }
   bool ended() const { return ended_; }
+  const grpc::Status& status() const { return status_; }   // once it has ended
   const pb::ToRunner* last(pb::ToRunner::WhatCase what) const {
     const pb::ToRunner* found = nullptr;
     for (const auto& message : heard_) {
@@ -140,8 +143,11 @@ class FakeRunner : public grpc::ClientBidiReactor<pb::FromRunner, pb::ToRunner> 
       if (!waiting_.empty()) StartWrite(&waiting_.front());
     });
   }
-  void OnDone(const grpc::Status&) override {
-    boost::asio::post(daemon_.loop, [this] { ended_ = true; });
+  void OnDone(const grpc::Status& status) override {
+    boost::asio::post(daemon_.loop, [this, status] {
+      status_ = status;
+      ended_ = true;
+    });
   }
 
   ServedDaemon& daemon_;
@@ -151,6 +157,7 @@ class FakeRunner : public grpc::ClientBidiReactor<pb::FromRunner, pb::ToRunner> 
   std::deque<pb::FromRunner> waiting_;   // the first is being written
   std::deque<pb::ToRunner> heard_;
   bool ended_ = false;
+  grpc::Status status_;
 };
 
 }  // namespace dtrain::daemon

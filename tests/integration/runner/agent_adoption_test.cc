@@ -13,7 +13,7 @@
 #include <future>
 
 #include "runner/process_tree.h"
-#include "runner/small_file.h"
+#include "schema/small_file.h"
 #include "schema/fd.h"
 #include "tests/integration/runner/one_runner.h"
 #include "tests/support/few_descriptors.h"

@@ -23,7 +23,7 @@
 #include "runner/launch_dir.h"
 #include "runner/launch_facts.h"
 #include "runner/process_tree.h"
-#include "runner/small_file.h"
+#include "schema/small_file.h"
 #include "runner/spool.h"
 #include "schema/clock.h"
 

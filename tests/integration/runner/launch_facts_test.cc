@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "runner/small_file.h"
+#include "schema/small_file.h"
 #include "schema/framing.h"
 #include "tests/integration/runner/kept_launch.h"
 

@@ -22,6 +22,7 @@ TEST_CASE("every key may be left out") {
   for (const char* yaml : {"", "# nothing yet\n", "{}\n", "sync: {}\nhost:\n"}) {
     const Config config = parsed(yaml);
     CHECK(config.address.empty());
+    CHECK(config.listen.empty());
     CHECK(!config.cpus);
     CHECK(!config.memory_bytes);
     CHECK(config.ports == PortRange{20'000, 29'999});
@@ -39,11 +40,13 @@ TEST_CASE("every key may be left out") {
 TEST_CASE("every key is read; a size without unit counts MiB") {
   const Config config = parsed(
       "host: {address: 10.0.0.5, cpus: 6.5, mem: 24GiB, ports: 21000-21999, cache: 5GiB}\n"
+      "listen: 10.0.0.5:7077\n"
       "spool-limit: 512\n"
       "runner-timeout: 1m30s\n"
       "keep: {ended: 90d, logs: 50GiB}\n"
       "sync: {warn: 100MB, ask: 2GiB, max-file: 1.5GiB}\n");
   CHECK(config.address == "10.0.0.5");
+  CHECK(config.listen == "10.0.0.5:7077");
   CHECK(config.cpus == 6.5);
   CHECK(config.memory_bytes == uint64_t{24} << 30);
   CHECK(config.ports == PortRange{21'000, 21'999});
@@ -83,6 +86,17 @@ TEST_CASE("mistakes are told with their place and what was meant") {
         "config.yml:1:17: runner-timeout: got '10', expected a duration such as 60s, 12h or 90d");
   CHECK(refusal("- a\n").starts_with("config.yml:1:1: "));
   CHECK(refusal("host: [\n").find("not valid YAML") != std::string::npos);
+}
+
+TEST_CASE("a daemon listens on an IP address and a port") {
+  for (const std::string place : {"0.0.0.0:7077", "'[fd00::5]:1'", "'[::]:0'"}) {
+    CHECK_MESSAGE(parse_config("listen: " + place, "config.yml").ok(), place);
+  }
+  for (const std::string place : {"7077", "trainer:7077", "10.0.0.5", "10.0.0.5:70000", "fd00::5:1", "[]"}) {
+    CHECK_MESSAGE(refusal("listen: '" + place + "'").find("expected an IP address of this machine and a port") !=
+                      std::string::npos,
+                  place);
+  }
 }
 
 TEST_CASE("a range of ports is two numbers that a port can be, in order") {

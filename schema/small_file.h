@@ -9,7 +9,7 @@
 
 #include "schema/result.h"
 
-namespace dtrain::runner {
+namespace dtrain {
 
 // nullopt: there is none. From `offset` on. Works on /proc, where a size is not known before.
 Result<std::optional<std::string>> read_file(const std::filesystem::path& path,
@@ -31,4 +31,4 @@ Status replace_file(const std::filesystem::path& path, std::string_view text);
 // The names in it outlive a power cut.
 Status sync_directory(const std::filesystem::path& directory);
 
-}  // namespace dtrain::runner
+}  // namespace dtrain

@@ -1,4 +1,4 @@
-#include "runner/small_file.h"
+#include "schema/small_file.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -9,7 +9,7 @@
 
 #include "schema/fd.h"
 
-namespace dtrain::runner {
+namespace dtrain {
 namespace {
 
 Status write_all(int fd, std::string_view text) {
@@ -97,4 +97,4 @@ Status sync_directory(const std::filesystem::path& directory) {
   return ok();
 }
 
-}  // namespace dtrain::runner
+}  // namespace dtrain

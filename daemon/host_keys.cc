@@ -1,0 +1,106 @@
+#include "daemon/host_keys.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "schema/config.h"
+#include "schema/small_file.h"
+
+namespace dtrain::daemon {
+
+namespace fs = std::filesystem;
+
+Result<std::unique_ptr<HostKeys>> HostKeys::open(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder / "hosts", error);
+  if (!error) fs::permissions(folder, fs::perms::owner_all, error);
+  if (error) return errno_error(fmt::format("create {}", folder.string()), error.value());
+  TRY(Authority authority, Authority::open(folder / "authority.pem"));
+  return std::unique_ptr<HostKeys>(new HostKeys(folder, std::move(authority)));
+}
+
+Result<std::optional<HostKeys::Record>> HostKeys::read(const std::string& name) const {
+  TRY(const auto text, read_file(file_of(name)));
+  if (!text) return std::optional<Record>();
+  const size_t line = text->find('\n');
+  if (line == std::string::npos || text->back() != '\n') {
+    return Error{Code::DataLoss, fmt::format("{} is damaged", file_of(name).string()), ""};
+  }
+  Record record{text->substr(0, line), text->substr(line + 1)};
+  if (!record.host.empty()) record.host.pop_back();
+  return std::optional(std::move(record));
+}
+
+Status HostKeys::write(const std::string& name, const Record& record) {
+  return replace_file(file_of(name), record.fingerprint + "\n" + (record.host.empty() ? "" : record.host + "\n"));
+}
+
+Result<HostKey> HostKeys::invite(const std::string& name, const Endpoint& daemon) {
+  if (!is_host_name(name) || name.size() > 64) {   // of a certificate's common name
+    return Error{Code::InvalidArgument, fmt::format("'{}' is not a host's name", name),
+                 "up to 64 letters, digits, '.', '-' and '_'"};
+  }
+  const std::lock_guard lock(mutex_);
+  TRY(const auto known, read(name));
+  if (known) {
+    return Error{Code::AlreadyExists, fmt::format("{} has a key, which is shown once only", name),
+                 fmt::format("`dtrain hosts revoke {}` ends that one; then it may be invited again", name)};
+  }
+  TRY(Certificate made, authority_.for_host(name));
+  TRY(write(name, {fingerprint(made.certificate), ""}));
+  return HostKey{name, to_string(daemon), authority_.certificate(), std::move(made.certificate), std::move(made.secret)};
+}
+
+Status HostKeys::revoke(const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  const Error unknown{Code::NotFound, fmt::format("no key was given out for '{}'", name), ""};
+  if (!is_host_name(name)) return unknown;
+  if (::unlink(file_of(name).c_str()) == 0) return sync_directory(folder_ / "hosts");
+  if (errno == ENOENT) return unknown;
+  return errno_error(fmt::format("remove {}", file_of(name).string()), errno);
+}
+
+std::vector<std::string> HostKeys::names() const {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto& file : fs::directory_iterator(folder_ / "hosts", error)) {
+    if (is_host_name(file.path().filename().native())) names.push_back(file.path().filename());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+Result<HostKeys::Record> HostKeys::record_of(const std::string& certificate, std::string& name) const {
+  name = common_name(certificate);
+  const Error revoked{Code::PermissionDenied, fmt::format("the key of '{}' was revoked", name),
+                      "`dtrain hosts invite`, where the daemon runs, makes another"};
+  if (!is_host_name(name)) return revoked;
+  TRY(auto record, read(name));
+  if (!record || record->fingerprint != fingerprint(certificate)) return revoked;
+  return *std::move(record);
+}
+
+Result<std::string> HostKeys::holder_of(const std::string& certificate) const {
+  const std::lock_guard lock(mutex_);
+  std::string name;
+  TRY(const Record record, record_of(certificate, name));
+  return name;
+}
+
+Result<std::string> HostKeys::admit(const std::string& certificate, const HostId& host) {
+  const std::lock_guard lock(mutex_);
+  std::string name;
+  TRY(Record record, record_of(certificate, name));
+  if (record.host.empty()) {
+    record.host = host.hex;
+    TRY(write(name, record));
+  }
+  if (record.host == host.hex) return name;
+  return Error{Code::PermissionDenied, fmt::format("the key of '{}' is another host's", name),
+               fmt::format("a key for each host; where that one is gone for good, or its --home: `dtrain hosts revoke {}`, "
+                           "and invite it again", name)};
+}
+
+}  // namespace dtrain::daemon

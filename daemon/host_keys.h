@@ -1,0 +1,55 @@
+// Whose keys open this daemon's door to the network: DTRAIN_HOME/keys, with the authority that signs them and a
+// file for each host that was invited, `hosts/NAME`, which goes when it is revoked.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "daemon/authority.h"
+#include "schema/host_key.h"
+#include "schema/ids.h"
+
+namespace dtrain::daemon {
+
+// Owner: daemon main. Thread: any.
+class HostKeys {
+ public:
+  static Result<std::unique_ptr<HostKeys>> open(const std::filesystem::path& folder);
+  HostKeys(const HostKeys&) = delete;
+  HostKeys& operator=(const HostKeys&) = delete;
+
+  const Authority& authority() const { return authority_; }
+
+  // A key for one host, which will dial `daemon`. AlreadyExists: that name has one.
+  Result<HostKey> invite(const std::string& name, const Endpoint& daemon);
+  // No host gets in by that name's key any more. NotFound: none was given out.
+  Status revoke(const std::string& name);
+  // Of all keys that were given out and not revoked.
+  std::vector<std::string> names() const;
+  // Whose key a certificate (PEM, which this authority has signed) belongs to. PermissionDenied: it was revoked.
+  Result<std::string> holder_of(const std::string& certificate) const;
+  // The same, and from now on that key is this host's alone.
+  Result<std::string> admit(const std::string& certificate, const HostId& host);
+
+ private:
+  HostKeys(std::filesystem::path folder, Authority authority)
+      : folder_(std::move(folder)), authority_(std::move(authority)) {}
+
+  struct Record {
+    std::string fingerprint;
+    std::string host;  // the HostId that came with it first; empty: none yet
+  };
+  std::filesystem::path file_of(const std::string& name) const { return folder_ / "hosts" / name; }
+  Result<std::optional<Record>> read(const std::string& name) const;
+  Status write(const std::string& name, const Record& record);
+  Result<Record> record_of(const std::string& certificate, std::string& name) const;
+
+  const std::filesystem::path folder_;
+  const Authority authority_;
+  mutable std::mutex mutex_;   // of the files
+};
+
+}  // namespace dtrain::daemon

@@ -1,0 +1,102 @@
+#include "daemon/network_listener.h"
+
+#include <grpcpp/security/server_credentials.h>
+
+#include <chrono>
+#include <cstdio>
+
+#include "schema/version.h"
+
+namespace dtrain::daemon {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+
+namespace {
+
+constexpr auto kRetry = std::chrono::seconds(1);
+constexpr int kHandshakeMs = 10'000;
+// Of a host that has gone without a word, as gRPC sees it; and how often a runner may ask, see runner/link.cc.
+constexpr int kAliveEveryMs = 20'000, kAliveWithinMs = 20'000, kAskedEveryMs = 5'000;
+
+std::shared_ptr<grpc::ServerCredentials> credentials_of(const Certificate& own, const Authority& authority) {
+  grpc::SslServerCredentialsOptions options(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+  options.pem_root_certs = authority.certificate();
+  options.pem_key_cert_pairs.push_back({own.secret, own.certificate});
+  return grpc::SslServerCredentials(options);
+}
+
+}  // namespace
+
+NetworkListener::NetworkListener(asio::io_context& loop, Endpoint at)
+    : at_(std::move(at)),
+      acceptor_(loop,
+                [this](tcp::socket socket) {
+                  boost::system::error_code ignored;
+                  socket.set_option(tcp::no_delay(true), ignored);
+                  ConnectionTaker::NewConnectionParameters connection;
+                  connection.listener_fd = acceptor_.socket().native_handle();
+                  connection.fd = socket.release();
+                  taker_->HandleNewConnection(&connection);
+                }),
+      retry_(loop) {}
+
+Result<std::unique_ptr<NetworkListener>> NetworkListener::open(asio::io_context& loop, RunnerApi& runners,
+                                                               const HostKeys& keys, const Endpoint& at) {
+  std::unique_ptr<NetworkListener> listener(new NetworkListener(loop, at));
+  TRY(const Certificate own, keys.authority().for_daemon());
+  grpc::ServerBuilder builder;
+  builder.RegisterService(&runners);
+  builder.SetMaxReceiveMessageSize(kMessageBytesMax);
+  builder.SetMaxSendMessageSize(kMessageBytesMax);
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kAliveEveryMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kAliveWithinMs);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kAskedEveryMs);
+  listener->taker_ = builder.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, credentials_of(own, keys.authority()));
+  listener->server_ = builder.BuildAndStart();
+  if (!listener->server_) return Error{Code::Internal, "gRPC does not start for the network", ""};
+  listener->listen();
+  return listener;
+}
+
+void NetworkListener::listen() {
+  const Status status = try_to_listen();
+  if (status.ok()) {
+    trouble_.clear();
+    std::fprintf(stderr, "listening for hosts on %s\n", to_string(listens_).c_str());
+    return acceptor_.accept();
+  }
+  if (trouble_ != status.error().message) std::fprintf(stderr, "%s; trying on\n", status.error().message.c_str());
+  trouble_ = status.error().message;
+  acceptor_.close();
+  retry_.expires_after(kRetry);
+  retry_.async_wait([this](boost::system::error_code stopped) {
+    if (!stopped) listen();
+  });
+}
+
+Status NetworkListener::try_to_listen() {
+  boost::system::error_code error;
+  tcp::acceptor& socket = acceptor_.socket();
+  const tcp::endpoint place(asio::ip::make_address(at_.host, error), static_cast<uint16_t>(at_.port));
+  if (!error) socket.open(place.protocol(), error);
+  if (!error) socket.set_option(tcp::acceptor::reuse_address(true), error);
+  if (!error) socket.bind(place, error);
+  if (!error) socket.listen(asio::socket_base::max_listen_connections, error);
+  if (error) {
+    return Error{Code::Unavailable, fmt::format("can't listen on {}: {}", to_string(at_), error.message()), ""};
+  }
+  listens_ = {at_.host, socket.local_endpoint(error).port()};
+  return ok();
+}
+
+void NetworkListener::close() {
+  retry_.cancel();
+  acceptor_.close();
+}
+
+void NetworkListener::shut_down(gpr_timespec deadline) { server_->Shutdown(deadline); }
+
+}  // namespace dtrain::daemon

@@ -1,0 +1,150 @@
+// Hosts that join by a key, over the network: runners in network namespaces of this machine that know nothing of the
+// daemon's socket.
+#include <doctest/doctest.h>
+#include <signal.h>
+#include <sys/stat.h>
+
+#include <fstream>
+
+#include "tests/support/cluster.h"
+#include "tests/support/facts.h"
+#include "tests/support/network.h"
+#include "tests/support/skipped.h"
+
+using namespace dtrain::tests;
+
+namespace {
+
+// The daemon on host 0 of a network, and a key for host 1, called "far". Two replicas fit on no host.
+struct DaemonOnNetwork {
+  Network network{2};
+  Cluster cluster;
+  std::unique_ptr<Process> runner;
+
+  // In a namespace of its own every port is free.
+  void start_daemon() {
+    fs::create_directories(cluster.home());
+    write_file(cluster.home() / "config.yml", "host: {mem: 4GiB}\nlisten: " + Network::address(0) + ":7077\n");
+    Command daemon = cluster.command({"daemon", "start"});
+    daemon.netns = network.netns(0);
+    const Output started = run(daemon);
+    REQUIRE_MESSAGE(started.code == 0, started.all());
+  }
+  void invite() {
+    const Output invited = cluster.run({"hosts", "invite", "far"}, cluster.folder());
+    REQUIRE_MESSAGE(invited.code == 0, invited.all());
+    CHECK_MESSAGE(invited.out.find("dtrain runner run --join far.key") != std::string::npos, invited.out);
+  }
+  Command joining() const {
+    Command command = cluster.command({"runner", "run", "--join", (cluster.folder() / "far.key").string(), "--home",
+                                       (cluster.folder() / "far").string(), "--mem", "4GiB"});
+    command.netns = network.netns(1);
+    command.env["DTRAIN_HOME"] = (cluster.folder() / "none").string();
+    return command;
+  }
+  void start() {
+    start_daemon();
+    invite();
+    runner = std::make_unique<Process>(joining());
+    runner->wait_for("joined the daemon");
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a host with a key trains together with the daemon's own, by addresses that nobody wrote down") {
+  DaemonOnNetwork scene;
+  if (!scene.network.unavailable().empty()) return say_skipped(scene.network.unavailable());
+  scene.start();
+  const fs::path key = scene.cluster.folder() / "far.key";
+  CHECK((fs::status(key).permissions() & fs::perms::all) == (fs::perms::owner_read | fs::perms::owner_write));
+  const Output table = scene.cluster.run({"hosts"});
+  for (int host = 0; host < 2; ++host) {
+    CHECK_MESSAGE(table.out.find(Network::address(host)) != std::string::npos, table.out);
+  }
+  const fs::path project = scene.cluster.project("spread", {{"dtrain.yml", R"(project: spread
+train:
+  framework: tensorflow
+  resources: {cpus: 0.5, mem: 3GiB}
+  tensorflow: {distributed: {worker: 2}}
+  run: echo here at $DTRAIN_ADDRESS; cat large | cksum; echo done > $OUTPUT_DIR/$DTRAIN_REPLICA
+)"},
+                                                           {"large", std::string(5 << 20, 'x')}});
+  const Output train = scene.cluster.run({"train"}, project);
+  REQUIRE_MESSAGE(train.code == 0, train.all());
+  for (int host = 0; host < 2; ++host) {
+    CHECK_MESSAGE(train.out.find("here at " + Network::address(host)) != std::string::npos, train.out);
+  }
+  CHECK(read_file(project / "runs/1/1.master") == "done\n");
+  CHECK(read_file(project / "runs/1/1.worker.1") == "done\n");
+}
+
+TEST_CASE("what runs on a host with a key goes on while the daemon is away, and all of its output comes") {
+  DaemonOnNetwork scene;
+  if (!scene.network.unavailable().empty()) return say_skipped(scene.network.unavailable());
+  scene.start();
+  const fs::path go = scene.cluster.folder() / "go";
+  REQUIRE(mkfifo(go.c_str(), 0600) == 0);
+  const fs::path project = scene.cluster.project("project: p\ntrain: {run: \"echo before; cat " + go.string() + "\"}\n");
+  auto train = scene.cluster.start({"train", "--host", "far"}, project);
+  train->wait_for("before");
+  REQUIRE(scene.cluster.run({"daemon", "stop"}).code == 0);
+  scene.runner->wait_for("no daemon: ");
+  std::ofstream(go) << "meanwhile\n";
+  scene.start_daemon();
+  scene.runner->wait_for_next("joined the daemon");
+  const Output ended = train->wait();
+  CHECK_MESSAGE(ended.code == 0, ended.all());
+  CHECK_MESSAGE(ended.out.find("meanwhile") != std::string::npos, ended.out);
+}
+
+TEST_CASE("a host that does not see the daemon's outputs runs nothing, and says what it lacks") {
+  DaemonOnNetwork scene;
+  if (!scene.network.unavailable().empty()) return say_skipped(scene.network.unavailable());
+  scene.start_daemon();
+  scene.invite();
+  Command blind = scene.joining();
+  // A directory of that path is there, but another.
+  const std::string outputs = (scene.cluster.home() / "outputs").string();
+  blind.argv.insert(blind.argv.begin(), {"/usr/bin/unshare", "--mount", "/bin/sh", "-c",
+                                         "mount -t tmpfs none " + outputs + " && mkdir " + outputs +
+                                             "/1 && exec \"$0\" \"$@\""});
+  scene.runner = std::make_unique<Process>(blind);
+  scene.runner->wait_for("joined the daemon");
+  const fs::path project = scene.cluster.project("project: p\ntrain: {run: echo here}\n");
+  const Output train = scene.cluster.run({"train", "--host", "far"}, project);
+  CHECK(train.code == 1);
+  const std::string lack = "OUTPUT_DIR: the daemon's " + outputs + " is not there on far";
+  CHECK_MESSAGE(train.all().find(lack) != std::string::npos, train.all());
+  CHECK(scene.cluster.run({"train"}, project).out.find("here") != std::string::npos);
+}
+
+TEST_CASE("a key that is revoked cuts its host off; what is invited and not here is shown") {
+  DaemonOnNetwork scene;
+  if (!scene.network.unavailable().empty()) return say_skipped(scene.network.unavailable());
+  scene.start_daemon();
+  scene.invite();
+  CHECK(scene.cluster.run({"hosts"}).out.find("far: has a key, and is not here") != std::string::npos);
+  scene.runner = std::make_unique<Process>(scene.joining());
+  scene.runner->wait_for("joined the daemon");
+  CHECK(facts(scene.cluster.run({"hosts", "--json"}))["invited"].empty());
+  const Output again = scene.cluster.run({"hosts", "invite", "far", "-o", "other.key"}, scene.cluster.folder());
+  CHECK(again.code == 2);
+  CHECK_MESSAGE(again.err.find("far has a key") != std::string::npos, again.err);
+  CHECK(!fs::exists(scene.cluster.folder() / "other.key"));
+  CHECK(scene.cluster.run({"hosts", "revoke", "far"}).code == 0);
+  scene.runner->wait_for("the key of 'far' was revoked");
+  CHECK(scene.cluster.run({"hosts", "revoke", "far"}).code == 2);
+}
+
+TEST_CASE("a daemon that listens on its socket alone invites nobody, and says what to write down") {
+  Cluster cluster;
+  const Output refused = cluster.run({"hosts", "invite", "far"}, cluster.folder());
+  CHECK(refused.code == 2);
+  CHECK_MESSAGE(refused.err.find("listen: ADDRESS:PORT") != std::string::npos, refused.err);
+  CHECK(!fs::exists(cluster.folder() / "far.key"));
+  write_file(cluster.folder() / "no.key", "ssh-ed25519 AAAA\n");
+  const Output no_key = cluster.run({"runner", "run", "--join", "no.key", "--home", "far"}, cluster.folder());
+  CHECK(no_key.code == 2);
+  CHECK_MESSAGE(no_key.err.find("no.key is not a host's key") != std::string::npos, no_key.err);
+}

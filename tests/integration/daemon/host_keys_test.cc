@@ -1,0 +1,102 @@
+#include "daemon/host_keys.h"
+
+#include <doctest/doctest.h>
+#include <sys/stat.h>
+
+#include <fstream>
+
+#include "tests/support/project.h"
+
+namespace dtrain::daemon {
+namespace {
+
+const Endpoint kDaemon{"10.0.0.5", 7077};
+const HostId kHost{std::string(32, 'a')}, kOther{std::string(32, 'b')};
+
+mode_t mode_of(const std::filesystem::path& path) {
+  struct stat file {};
+  REQUIRE(::stat(path.c_str(), &file) == 0);
+  return file.st_mode & 0777;
+}
+
+struct Keys {
+  test::TemporaryFolder folder;
+  std::unique_ptr<HostKeys> keys = reopened();
+
+  std::unique_ptr<HostKeys> reopened() {
+    auto opened = HostKeys::open(folder.path() / "keys");
+    if (!opened.ok()) FAIL(opened.error().message);
+    return std::move(opened).value();
+  }
+  HostKey invited(const std::string& name) {
+    auto key = keys->invite(name, kDaemon);
+    if (!key.ok()) FAIL(key.error().message);
+    return std::move(key).value();
+  }
+};
+
+TEST_CASE("a key is its first host's alone, over restarts of the daemon") {
+  Keys scene;
+  const HostKey key = scene.invited("gpu1");
+  CHECK(key.name == "gpu1");
+  CHECK(key.daemon == "10.0.0.5:7077");
+  CHECK(scene.keys->holder_of(key.certificate).value() == "gpu1");
+  CHECK(scene.keys->admit(key.certificate, kHost).value() == "gpu1");
+  scene.keys = scene.reopened();
+  CHECK(scene.keys->authority().certificate() == key.authority);
+  CHECK(scene.keys->admit(key.certificate, kHost).ok());
+  const auto other = scene.keys->admit(key.certificate, kOther);
+  REQUIRE(!other.ok());
+  CHECK(other.error().code == Code::PermissionDenied);
+  CHECK(other.error().message == "the key of 'gpu1' is another host's");
+}
+
+TEST_CASE("a key that was revoked opens nothing, and neither does it once another has its name") {
+  Keys scene;
+  const HostKey first = scene.invited("gpu1");
+  REQUIRE(scene.keys->revoke("gpu1").ok());
+  CHECK(scene.keys->names().empty());
+  CHECK(scene.keys->holder_of(first.certificate).error().code == Code::PermissionDenied);
+  const HostKey second = scene.invited("gpu1");
+  CHECK(scene.keys->admit(first.certificate, kHost).error().code == Code::PermissionDenied);
+  CHECK(scene.keys->admit(second.certificate, kOther).ok());
+  CHECK(scene.keys->revoke("gpu2").error().code == Code::NotFound);
+  CHECK(scene.keys->revoke("../authority.pem").error().code == Code::NotFound);
+}
+
+TEST_CASE("a name has one key, and is a host's name") {
+  Keys scene;
+  scene.invited("gpu1");
+  CHECK(scene.keys->invite("gpu1", kDaemon).error().code == Code::AlreadyExists);
+  for (const std::string name : {"", ".", "..", "a/b", "a b", "-o", "a\nb"}) {
+    CAPTURE(name);
+    CHECK(scene.keys->invite(name, kDaemon).error().code == Code::InvalidArgument);
+  }
+  CHECK(scene.keys->invite(std::string(65, 'n'), kDaemon).error().code == Code::InvalidArgument);
+  scene.invited(std::string(64, 'n'));
+  CHECK(scene.keys->names() == std::vector<std::string>{"gpu1", std::string(64, 'n')});
+}
+
+TEST_CASE("nobody else may read the authority, and what is left of a damaged one is not taken") {
+  Keys scene;
+  const auto file = scene.folder.path() / "keys/authority.pem";
+  CHECK(mode_of(scene.folder.path() / "keys") == 0700);
+  CHECK(mode_of(file) == 0600);
+  std::filesystem::resize_file(file, std::filesystem::file_size(file) / 2);
+  const auto damaged = HostKeys::open(scene.folder.path() / "keys");
+  REQUIRE(!damaged.ok());
+  CHECK(damaged.error().code == Code::DataLoss);
+  CHECK(damaged.error().message.find(file.string() + " is damaged") == 0);
+}
+
+TEST_CASE("what is no certificate belongs to nobody") {
+  Keys scene;
+  for (const std::string text : {"", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "gpu1"}) {
+    CHECK(fingerprint(text).empty());
+    CHECK(common_name(text).empty());
+    CHECK(!scene.keys->holder_of(text).ok());
+  }
+}
+
+}  // namespace
+}  // namespace dtrain::daemon

@@ -1,0 +1,172 @@
+#include "daemon/network_listener.h"
+
+#include "tests/integration/daemon/served_daemon.h"
+
+namespace dtrain::daemon {
+namespace {
+
+const std::string kHost(32, 'a'), kOther(32, 'b');
+
+struct Network {
+  test::TemporaryFolder folder;
+  ServedDaemon daemon{home_below(folder.path())};
+  std::unique_ptr<HostKeys> keys = HostKeys::open(daemon.home.keys()).value();
+  std::unique_ptr<NetworkListener> listener;
+
+  Network() {
+    daemon.runner_api.guard(keys.get());
+    listener = NetworkListener::open(daemon.loop, daemon.runner_api, *keys, {"127.0.0.1", 0}).value();
+    REQUIRE_MESSAGE(listener->trouble().empty(), listener->trouble());
+    REQUIRE(listener->listens().port != 0);
+  }
+  ~Network() {
+    listener->close();
+    bool down = false;
+    std::thread shutdown([&] {
+      listener->shut_down(gpr_now(GPR_CLOCK_MONOTONIC));
+      boost::asio::post(daemon.loop, [&] { down = true; });
+    });
+    daemon.until([&] { return down; });
+    shutdown.join();
+  }
+
+  HostKey invited(const std::string& name) { return keys->invite(name, listener->listens()).value(); }
+
+  std::shared_ptr<grpc::Channel> channel_to(const std::string& address,
+                                            const std::shared_ptr<grpc::ChannelCredentials>& credentials) const {
+    grpc::ChannelArguments arguments;
+    arguments.SetSslTargetNameOverride(kDaemonCertificateName);
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    return grpc::CreateCustomChannel(address, credentials, arguments);
+  }
+  static std::shared_ptr<grpc::ChannelCredentials> credentials_of(const HostKey& key) {
+    return grpc::SslCredentials({key.authority, key.secret, key.certificate});
+  }
+  std::shared_ptr<grpc::Channel> channel_with(const HostKey& key) const {
+    return channel_to(to_string(listener->listens()), credentials_of(key));
+  }
+
+  // What a call comes to that blocks; the daemon's loop turns meanwhile.
+  grpc::Status result_of(const std::function<grpc::Status(grpc::ClientContext&)>& call) {
+    grpc::Status status;
+    bool done = false;
+    std::thread caller([&] {
+      grpc::ClientContext context;
+      status = call(context);
+      boost::asio::post(daemon.loop, [&] { done = true; });
+    });
+    daemon.until([&] { return done; });
+    caller.join();
+    return status;
+  }
+  // Of nothing.
+  grpc::Status fetch_over(const std::shared_ptr<grpc::Channel>& channel) {
+    const auto stub = pb::Runner::NewStub(channel);
+    return result_of([&stub](grpc::ClientContext& context) {
+      const auto reader = stub->Fetch(&context, pb::FetchRequest());
+      for (pb::BlobPart part; reader->Read(&part);) {
+      }
+      return reader->Finish();
+    });
+  }
+};
+
+TEST_CASE("a host with a key joins by the name that it was invited as, whatever it calls itself") {
+  Network network;
+  const HostKey key = network.invited("gpu1");
+  const FakeRunner runner(network.daemon, 0, network.channel_with(key), kHost);
+  CHECK(!runner.ended());
+  const pb::Hello* hello = network.daemon.runner_api.hello({kHost});
+  REQUIRE(hello != nullptr);
+  CHECK(hello->inventory().name() == "gpu1");
+  CHECK(network.daemon.scheduler.model().hosts.at({kHost}).name == "gpu1");
+  CHECK(network.daemon.runner_api.has_joined_by("gpu1"));
+  CHECK(network.fetch_over(network.channel_with(key)).ok());
+}
+
+TEST_CASE("who shows no certificate, or another authority's, gets no further than the handshake") {
+  Network network;
+  const HostKey key = network.invited("gpu1");
+  const std::string address = to_string(network.listener->listens());
+  const auto code_with = [&](const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
+    return network.fetch_over(network.channel_to(address, credentials)).error_code();
+  };
+  CHECK(code_with(grpc::SslCredentials({key.authority, "", ""})) == grpc::StatusCode::UNAVAILABLE);
+  CHECK(code_with(grpc::InsecureChannelCredentials()) == grpc::StatusCode::UNAVAILABLE);
+
+  test::TemporaryFolder elsewhere;
+  const auto others = HostKeys::open(elsewhere.path()).value();
+  HostKey alien = others->invite("gpu1", network.listener->listens()).value();
+  CHECK(code_with(Network::credentials_of(alien)) == grpc::StatusCode::UNAVAILABLE);   // it would not trust us
+  alien.authority = key.authority;
+  CHECK(code_with(Network::credentials_of(alien)) == grpc::StatusCode::UNAVAILABLE);   // nor do we trust it
+
+  const Certificate daemons_own = network.keys->authority().for_daemon().value();
+  CHECK(code_with(grpc::SslCredentials({key.authority, daemons_own.secret, daemons_own.certificate})) ==
+        grpc::StatusCode::UNAVAILABLE);
+}
+
+TEST_CASE("no host can pass for the daemon") {
+  Network network;
+  const HostKey mine = network.invited("gpu1");
+  const HostKey impostor = network.invited(kDaemonCertificateName);
+  grpc::SslServerCredentialsOptions options;
+  options.pem_key_cert_pairs.push_back({impostor.secret, impostor.certificate});
+  grpc::ServerBuilder builder;
+  int port = 0;
+  builder.AddListeningPort("127.0.0.1:0", grpc::SslServerCredentials(options), &port);
+  pb::Runner::Service service;
+  builder.RegisterService(&service);
+  const auto server = builder.BuildAndStart();
+  REQUIRE(server != nullptr);
+  const auto channel = network.channel_to("127.0.0.1:" + std::to_string(port), Network::credentials_of(mine));
+  CHECK(network.fetch_over(channel).error_code() == grpc::StatusCode::UNAVAILABLE);
+  server->Shutdown(std::chrono::system_clock::now());
+}
+
+TEST_CASE("a key opens what runners call, and nothing that people do") {
+  Network network;
+  const auto stub = pb::Client::NewStub(network.channel_with(network.invited("gpu1")));
+  const grpc::Status info = network.result_of([&stub](grpc::ClientContext& context) {
+    pb::InfoReply reply;
+    return stub->Info(&context, pb::InfoRequest(), &reply);
+  });
+  CHECK(info.error_code() == grpc::StatusCode::UNIMPLEMENTED);
+}
+
+TEST_CASE("a key is one host's: the second is refused, and so is everybody once it is revoked") {
+  Network network;
+  const HostKey key = network.invited("gpu1");
+  const FakeRunner runner(network.daemon, 0, network.channel_with(key), kHost);
+  {
+    const FakeRunner second(network.daemon, 0, network.channel_with(key), kOther);
+    CHECK(second.ended());
+    CHECK(second.status().error_code() == grpc::StatusCode::PERMISSION_DENIED);
+    CHECK(second.status().error_message() == "the key of 'gpu1' is another host's");
+  }
+  CHECK(!runner.ended());
+  REQUIRE(network.keys->revoke("gpu1").ok());
+  CHECK(network.daemon.runner_api.cut("gpu1"));
+  network.daemon.until([&] { return runner.ended() && !network.daemon.runner_api.has_joined_by("gpu1"); });
+  const FakeRunner again(network.daemon, 0, network.channel_with(key), kHost);
+  CHECK(again.status().error_message() == "the key of 'gpu1' was revoked");
+  const grpc::Status fetch = network.fetch_over(network.channel_with(key));
+  CHECK(fetch.error_code() == grpc::StatusCode::PERMISSION_DENIED);
+}
+
+TEST_CASE("an address that is somebody else's is tried again until it is free") {
+  Network first;
+  const Endpoint taken = first.listener->listens();
+  Network second;
+  const auto late = NetworkListener::open(second.daemon.loop, second.daemon.runner_api, *second.keys, taken).value();
+  CHECK(late->listens().port == 0);
+  CHECK_MESSAGE(late->trouble().find("can't listen on " + to_string(taken)) == 0, late->trouble());
+  first.listener->close();
+  second.daemon.until([&] { return late->trouble().empty(); });
+  CHECK(late->listens() == taken);
+  late->close();
+  late->shut_down(gpr_now(GPR_CLOCK_MONOTONIC));
+}
+
+}  // namespace
+}  // namespace dtrain::daemon

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "cli/add_host.h"
 #include "cli/commands.h"
 #include "cli/connection.h"
 #include "cli/json_output.h"
@@ -140,6 +141,8 @@ Result<int> revoke(const std::string& name, const CommandContext& context) {
 }  // namespace
 
 Run declare_hosts(Options& options, CommandContext& context) {
+  options.subcommand("add", "make a machine a host that one reaches by SSH",
+                     [&context](Options& of) { return declare_add_host(of, context); });
   options.subcommand("invite", "make a key by which a host joins over the network", [&context](Options& of) -> Run {
     auto words = std::make_shared<Invitation>();
     of.positional("NAME", words->name, "what the host is called", true);

@@ -1,0 +1,121 @@
+// `dtrain hosts add`, by a real SSH server on a host of its own.
+#include <doctest/doctest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "tests/support/cluster.h"
+#include "tests/support/facts.h"
+#include "tests/support/network.h"
+#include "tests/support/skipped.h"
+
+using namespace dtrain::tests;
+
+namespace {
+
+// The daemon on host 0 of a network and an SSH server on host 1, which "far" leads to.
+struct SshScene {
+  Network network{2};
+  Cluster cluster;
+  std::unique_ptr<Process> server;
+  fs::path ssh = cluster.folder() / "ssh";
+
+  // Nobody ends a runner that was started over there.
+  ~SshScene() {
+    for (const pid_t pid : cluster.processes("runner run --join")) {
+      pollfd ended{static_cast<int>(syscall(SYS_pidfd_open, pid, 0)), POLLIN, 0};
+      kill(pid, SIGTERM);
+      poll(&ended, 1, 20'000);
+      close(ended.fd);
+    }
+  }
+  std::string unavailable() const {
+    if (!network.unavailable().empty()) return network.unavailable();
+    return ::access("/usr/sbin/sshd", X_OK) == 0 ? "" : "/usr/sbin/sshd is not installed";
+  }
+  void make_key(const std::string& name) {
+    const Output made = run({.argv = {"/usr/bin/ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", (ssh / name).string()},
+                             .directory = {},
+                             .env = {},
+                             .netns = {}});
+    REQUIRE_MESSAGE(made.code == 0, made.all());
+  }
+  void start() {
+    fs::create_directories(ssh);
+    fs::create_directories("/run/sshd");
+    fs::create_directories(cluster.home());
+    make_key("host");
+    make_key("user");
+    write_file(ssh / "server", "Port 22\nHostKey " + (ssh / "host").string() + "\nAuthorizedKeysFile " +
+                                   (ssh / "user.pub").string() +
+                                   "\nPidFile none\nStrictModes no\nUsePAM no\nPermitRootLogin yes\nSetEnv "
+                                   "\"XDG_STATE_HOME=" + (cluster.folder() / "far state").string() + "\"\n");
+    write_file(ssh / "client", "Host far\nHostName " + Network::address(1) + "\nUser root\nIdentityFile " +
+                                   (ssh / "user").string() + "\nUserKnownHostsFile " + (ssh / "known").string() +
+                                   "\nStrictHostKeyChecking accept-new\nLogLevel ERROR\n");
+    cluster.env["DTRAIN_SSH"] = "ssh -F " + (ssh / "client").string();
+    Command serving;
+    serving.argv = {"/usr/sbin/sshd", "-D", "-e", "-f", (ssh / "server").string()};
+    serving.netns = network.netns(1);
+    server = std::make_unique<Process>(serving);
+    server->wait_for("Server listening on 0.0.0.0");
+    write_file(cluster.home() / "config.yml", "host: {mem: 4GiB}\nlisten: " + Network::address(0) + ":7077\n");
+    start_daemon();
+  }
+  void start_daemon() {
+    Command daemon = cluster.command({"daemon", "start"});
+    daemon.netns = network.netns(0);
+    REQUIRE(run(daemon).code == 0);
+  }
+  Output add(const std::vector<std::string>& words) {
+    std::vector<std::string> all = {"hosts", "add"};
+    all.insert(all.end(), words.begin(), words.end());
+    Command adding = cluster.command(all);
+    adding.netns = network.netns(0);
+    return run(adding);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a machine that SSH reaches becomes a host by one command, and again after its key was revoked") {
+  SshScene scene;
+  if (const std::string why = scene.unavailable(); !why.empty()) return say_skipped(why);
+  scene.start();
+  const Output added = scene.add({"far"});
+  REQUIRE_MESSAGE(added.code == 0, added.all());
+  const fs::path project = scene.cluster.project("project: p\ntrain: {run: echo here at $DTRAIN_ADDRESS $DTRAIN_REPLICA}\n");
+  const Output train = scene.cluster.run({"train", "--host", "far"}, project);
+  CHECK_MESSAGE(train.code == 0, train.all());
+  CHECK(facts(scene.cluster.run({"status", "1", "--json"}))["replicas"][0]["host"] == "far");
+
+  const Output again = scene.add({"far"});
+  CHECK(again.code == 2);
+  CHECK_MESSAGE(again.err.find("dtrain hosts revoke far") != std::string::npos, again.err);
+  REQUIRE(scene.cluster.run({"hosts", "revoke", "far"}).code == 0);
+  const std::string before = read_file(scene.cluster.folder() / "far state/dtrain/hosts/far/pid");
+  const Output anew = scene.add({"root@" + Network::address(1), "--name", "far"});
+  // By its address SSH knows neither user's key nor file of known hosts: it is as if it did not answer.
+  CHECK_MESSAGE(anew.code != 0, anew.all());
+  CHECK(facts(scene.cluster.run({"hosts", "--json"}))["invited"].empty());
+  const Output back = scene.add({"far"});
+  REQUIRE_MESSAGE(back.code == 0, back.all());
+  CHECK(read_file(scene.cluster.folder() / "far state/dtrain/hosts/far/pid") != before);
+  CHECK(scene.cluster.run({"train", "--host", "far"}, project).code == 0);
+}
+
+TEST_CASE("what can't be reached becomes no host, and its key is ended") {
+  SshScene scene;
+  if (const std::string why = scene.unavailable(); !why.empty()) return say_skipped(why);
+  scene.start();
+  scene.cluster.env["DTRAIN_SSH"] = "false";
+  const Output failed = scene.add({"me@far", "--name", "f"});
+  CHECK(failed.code == 1);
+  CHECK_MESSAGE(failed.err.find("me@far did not become a host; its key is revoked") != std::string::npos, failed.err);
+  CHECK(facts(scene.cluster.run({"hosts", "--json"}))["invited"].empty());
+  for (const std::string target : {"me@", "-oProxyCommand=touch x", "a b"}) {
+    CAPTURE(target);
+    CHECK(scene.add({target}).code == 2);
+  }
+}

@@ -6,18 +6,14 @@
 
 #include <cerrno>
 #include <cstring>
-#include <future>
-#include <map>
 #include <system_error>
-#include <thread>
 
+#include "runner/file_server.h"
 #include "schema/quote.h"
 
 namespace dtrain::runner {
 namespace fs = std::filesystem;
 namespace {
-
-constexpr const char* kNoAnswer = "can't be looked at: its file system does not answer";
 
 // Empty: it is there and can be read.
 std::string trouble_with(const std::string& path) {
@@ -32,26 +28,6 @@ std::string trouble_with(const std::string& path) {
   const int wanted = S_ISDIR(info.st_mode) ? R_OK | X_OK : R_OK;
   if (::faccessat(AT_FDCWD, path.c_str(), wanted, AT_EACCESS) == 0) return "";
   return fmt::format("can't be read: {}", std::strerror(errno));
-}
-
-// The same, but waits for it no longer than that: who asks a file server that is away waits until it is back. The
-// thread that does is left to it, and until then nobody else waits for that path.
-std::string trouble_within(std::chrono::milliseconds patience, const std::string& path) {
-  static std::map<std::string, std::future<std::string>> asked;  // one thread at a time comes here
-  if (const auto earlier = asked.find(path); earlier != asked.end()) {
-    if (earlier->second.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return kNoAnswer;
-    asked.erase(earlier);  // an old answer
-  }
-  std::packaged_task<std::string()> look([path] { return trouble_with(path); });
-  std::future<std::string> trouble = look.get_future();
-  try {
-    std::thread(std::move(look)).detach();
-  } catch (const std::system_error&) {  // no more threads
-    return trouble_with(path);
-  }
-  if (trouble.wait_for(patience) == std::future_status::ready) return trouble.get();
-  asked.emplace(path, std::move(trouble));
-  return kNoAnswer;
 }
 
 bool is_empty_directory(const std::string& path) {
@@ -76,7 +52,7 @@ Status link_data(const Spec& spec, const fs::path& links) {
 std::string lacking_data(const Spec& spec, std::chrono::milliseconds patience) {
   std::string text;
   for (const auto& [name, path] : spec.data) {
-    const std::string trouble = trouble_within(patience, path);
+    const std::string trouble = looked_at_within(patience, path, [path = path] { return trouble_with(path); });
     if (trouble.empty()) continue;
     text += fmt::format("{}data {}: {} {}", text.empty() ? "" : ", ", name, path, trouble);
   }

@@ -7,16 +7,14 @@
 #include <string>
 
 #include "runner/data_mount.h"
+#include "runner/file_server.h"
 #include "schema/spec.h"
 
 namespace dtrain::runner {
 
-// A network's file system may be slow to mount by itself.
-inline constexpr std::chrono::seconds kDataPatience{15};
-
 // Each that is not there, can't be read by this user, or whose file system does not answer in time:
 // "data mnist: /mnt/sets/mnist is not there". Empty: all are.
-std::string lacking_data(const Spec& spec, std::chrono::milliseconds patience = kDataPatience);
+std::string lacking_data(const Spec& spec, std::chrono::milliseconds patience = kServerPatience);
 
 struct DataPlace {
   std::string directory;  // DATA_DIR; empty: there are no data sets

@@ -5,6 +5,7 @@
 
 #include "runner/cleanup.h"
 #include "runner/command.h"
+#include "runner/daemon_outputs.h"
 #include "runner/data_sets.h"
 #include "runner/engine_launch.h"
 #include "runner/environments.h"
@@ -304,11 +305,8 @@ bool is_hosts_fault(const Error& error) {
 
 Result<std::string> lacking_here(const LaunchSite& site, const pb::Launch& launch) {
   TRY(const Understood what, understand(launch));
-  if (!launch.output_mark_text().empty() && read_small_file(launch.output_mark()) != launch.output_mark_text()) {
-    return fmt::format("OUTPUT_DIR: the daemon's {} is not there",
-                       as_utf8(fs::path(launch.output_mark()).parent_path().string()));
-  }
-  std::string lacking = lacking_data(what.spec);
+  std::string lacking = lacking_outputs(launch);
+  if (lacking.empty()) lacking = lacking_data(what.spec);
   if (!lacking.empty()) return lacking;
   if (runs_engine(what) && find_engine(site.programs, site.inherited).empty()) {
     return as_utf8(lacking_engine(site.programs));

@@ -23,6 +23,8 @@
 #include "cli/sink.h"
 #include "daemon/daemon_main.h"
 #include "runner/keeper_nursery.h"
+#include "runner/mpi_agent.h"
+#include "runner/mpi_worker.h"
 #include "runner/process_title.h"
 #include "runner/runner_main.h"
 #include "schema/config.h"
@@ -174,6 +176,21 @@ Run declare_keeper(Options& options, CommandContext&) {
   };
 }
 
+Run declare_mpi_worker(Options&, CommandContext&) {
+  return []() -> Result<int> {
+    TRY(runner::run_mpi_worker());
+    return 0;
+  };
+}
+
+Run declare_mpi_agent(Options& options, CommandContext&) {
+  auto workers = std::make_shared<std::string>();
+  auto words = std::make_shared<std::vector<std::string>>();
+  options.positional("WORKERS", *workers, "who they are", true);
+  options.rest(*words, "WORKER COMMAND", "what ssh would be given");
+  return [workers, words] { return runner::run_mpi_agent(*workers, *words); };
+}
+
 constexpr Command kCommands[] = {
     {"train", "Every day", "sync this directory and run it, with its logs", declare_train},
     {"status", "Every day", "what runs; with an ID everything about it", declare_status},
@@ -197,6 +214,8 @@ constexpr Command kCommands[] = {
     {"completion", "Shell", "print completions for bash, zsh or fish", declare_completion},
     {"version", "Shell", "print the version", declare_version},
     {"keeper", "", "where the keepers of launches come from; started by the runner", declare_keeper},
+    {"mpi-worker", "", "what workers of framework: mpi run", declare_mpi_worker},
+    {"mpi-agent", "", "what mpirun calls in place of ssh", declare_mpi_agent},
     {"__ids", "", "IDs for completion", declare_ids},
     {"__words", "", "options of a command for completion", declare_words},
 };

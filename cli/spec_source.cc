@@ -145,6 +145,10 @@ Result<SpecSource> spec_of_command(const CommandForm& form, const fs::path& here
     yaml += fmt::format("  pytorch:\n    distributed: {{worker: {}{}}}\n", some_workers ? form.workers : 1,
                         ps > 0 ? fmt::format(", ps: {}", ps) : "");
   }
+  if (distributed && framework == "mpi") {
+    yaml += fmt::format("  mpi:\n    distributed: {{worker: {}{}}}\n", some_workers ? form.workers : 1,
+                        ps > 0 ? fmt::format(", ps: {}", ps) : "");
+  }
   if (distributed && framework == "tensorflow") {
     yaml += fmt::format("  tensorflow:\n    distributed: {{worker: {}, ps: {}}}\n",
                         some_workers ? form.workers : 1, ps);

@@ -321,7 +321,7 @@ Run declare_train(Options& options, CommandContext& context) {
   options.text("--cpus", typed->form.cpus, "without a file: CPUs a replica", "N");
   options.text("--mem", typed->form.mem, "without a file: memory a replica: 2GiB", "SIZE");
   options.text("--framework", typed->form.framework,
-               "without a file: tensorflow, pytorch, command (default: by the roles)", "NAME");
+               "without a file: tensorflow, pytorch, mpi, command (default: by the roles)", "NAME");
   options.rest(typed->form.words, "COMMAND", "run this, and read no dtrain.yml");
   options.json(context);
   options.footer(

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runner/mpi_launch.h"
 #include "runner/output_copy.h"
 #include "runner/output_names.h"
 #include "schema/small_file.h"
@@ -60,9 +61,9 @@ Result<Collected> copy_outputs(const LaunchDir& directory, const ReplicaLaunch& 
   return collected;
 }
 
-// Others of a gang need not write what it writes.
+// Others of a gang need not write what it writes; and a launcher's ranks may do so on another host.
 bool decides(Role role) {
-  return role == Role::Train || role == Role::Master || role == Role::Chief || role == Role::Launcher;
+  return role == Role::Train || role == Role::Master || role == Role::Chief;
 }
 
 // The first few of them, for one line.
@@ -182,6 +183,10 @@ bool remove_launch(const LaunchDir& directory) {
     const Status removed = remove_launch_cgroups(**launch);
     // Without the record nobody would know of the group.
     if (!removed.ok() && removed.error().code == Code::FailedPrecondition) return false;
+    for (const ReplicaLaunch& replica : (*launch)->replicas) {
+      const auto link = replica.env.find(kMpiDirVariable);
+      if (link != replica.env.end()) (void)::unlink(link->second.c_str());
+    }
   }
   return delete_tree(directory.path());
 }

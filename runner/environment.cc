@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 
+#include "runner/mpi_launch.h"
 #include "runner/thread_count.h"
 #include "schema/engine_spec.h"
 #include "schema/expand.h"
@@ -79,6 +80,10 @@ Environment replica_environment(const EnvironmentInputs& inputs, const Seat& sea
   // Gloo, of PyTorch and others, takes what the host's name resolves to, by itself: a loopback
   // address on many a Linux, which leads no other host here.
   if (!inputs.interface.empty()) env.emplace("GLOO_SOCKET_IFNAME", inputs.interface);
+
+  if (is_mpi_gang(inputs.spec, seat)) {
+    for (const auto& [name, value] : mpi_env(inputs.mpi_directory, inputs.interface, seat)) env.emplace(name, value);
+  }
 
   for (const Parameter& parameter : inputs.spec.parameters) {
     env[parameter_env_name(parameter.name)] = parameter.values.front();

@@ -8,6 +8,7 @@
 #include "runner/daemon_outputs.h"
 #include "runner/data_sets.h"
 #include "runner/engine_launch.h"
+#include "runner/mpi_launch.h"
 #include "runner/environments.h"
 #include "runner/gpu_lock.h"
 #include "runner/network_interface.h"
@@ -224,12 +225,29 @@ bool runs_engine(const Understood& what) {
 
 Result<std::vector<std::string>> argv_of(const LaunchSite& site, const Spec& spec,
                                          const RoleSpec& role) {
+  if (spec.framework == Framework::Mpi && role.role == Role::Worker) {
+    return std::vector<std::string>{"/proc/self/exe", "mpi-worker"};   // of the keeper
+  }
   if (spec.framework != Framework::Engine || role.role == Role::Tensorboard) {
     return shell_command(role.run);
   }
   const std::string program = find_engine(site.programs, site.inherited);
   if (program.empty()) return Error{Code::Unavailable, lacking_engine(site.programs), ""};
   return std::vector<std::string>{program, "train"};
+}
+
+// See mpi_launch.h.
+Status link_mpi_directory(const pb::Launch& launch, std::vector<ReplicaLaunch>& replicas) {
+  const std::string link = mpi_working_directory(launch.submission(), launch.attempt());
+  const auto launcher = std::find_if(replicas.begin(), replicas.end(),
+                                     [](const ReplicaLaunch& replica) { return replica.id.role == Role::Launcher; });
+  const ReplicaLaunch& first = launcher != replicas.end() ? *launcher : replicas.front();
+  if (first.id.role != Role::Launcher && first.id.role != Role::Worker) return ok();
+  (void)::unlink(link.c_str());
+  if (::symlink(first.cwd.c_str(), link.c_str()) != 0) return errno_error("make " + link, errno);
+  for (ReplicaLaunch& replica : replicas) replica.env[kMpiDirVariable] = link;
+  if (launcher != replicas.end()) launcher->env["PWD"] = link;
+  return ok();
 }
 
 Result<std::optional<LaunchRecord>> write_down(const LaunchSite& site, const pb::Launch& launch,
@@ -266,6 +284,12 @@ Result<std::optional<LaunchRecord>> write_down(const LaunchSite& site, const pb:
     TRY(inputs.engine, engine_variable(what.spec, inputs.data_dir));
   }
   inputs.output_dir = launch.output_dir();
+  inputs.mpi_directory = (directory.path() / "mpi").string();
+  if (std::any_of(what.here.begin(), what.here.end(), [&](const Seat& seat) {
+        return what.spec.framework == Framework::Mpi && seat.replica.role == Role::Launcher;
+      })) {
+    TRY(write_mpi_files(inputs.mpi_directory, site.programs / "dtrain", what.spec, what.gang));
+  }
   inputs.key = file.key;
   inputs.submission = launch.submission();
   inputs.attempt = file.attempt;
@@ -287,6 +311,7 @@ Result<std::optional<LaunchRecord>> write_down(const LaunchSite& site, const pb:
     for (const int index : seat.gpus) file.gpu_locks.push_back(lock_of_gpu(site, index));
     file.replicas.push_back(std::move(replica));
   }
+  if (what.spec.framework == Framework::Mpi) TRY(link_mpi_directory(launch, file.replicas));
   TRY(directory.begin(file.key));
   TRY(make_launch_cgroups(site.cgroups, limits, file));
   if (auto written = directory.write_launch(file); !written.ok()) {

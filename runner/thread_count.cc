@@ -64,7 +64,8 @@ long processes_of(std::string_view line, const Seat& seat) {
 
 long threads_each(const Spec& spec, const Seat& seat) {
   long processes = processes_in(spec, seat);
-  if (const RoleSpec* role = spec.role(seat.replica.role)) {
+  const bool is_elsewhere = spec.framework == Framework::Mpi && spec.is_distributed();   // what `run` starts
+  if (const RoleSpec* role = spec.role(seat.replica.role); role != nullptr && !is_elsewhere) {
     for (const std::string& line : role->run) {
       processes = std::max(processes, processes_of(line, seat));
     }

@@ -62,8 +62,10 @@ TensorflowTask tensorflow_task(const ReplicaId& replica, bool has_chief) {
 }
 
 int processes_in(const Spec& spec, const Seat& seat) {
-  if (spec.pytorch.nproc_per_node != PytorchOptions::kOnePerGpu) return spec.pytorch.nproc_per_node;
-  return std::max(1, static_cast<int>(seat.gpus.size()));
+  const bool is_mpi = spec.framework == Framework::Mpi && seat.replica.role == Role::Worker;
+  const int said = is_mpi ? spec.mpi.slots : spec.pytorch.nproc_per_node;
+  static_assert(MpiOptions::kOnePerGpu == PytorchOptions::kOnePerGpu);
+  return said != PytorchOptions::kOnePerGpu ? said : std::max(1, static_cast<int>(seat.gpus.size()));
 }
 
 namespace {

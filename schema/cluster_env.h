@@ -45,7 +45,8 @@ std::map<std::string, std::string> cluster_env(const Spec& spec, const std::vect
 
 bool is_pytorch_variable(std::string_view name);
 
-// That a replica's program consists of, as far as the framework's section says: 1, or as many as torchrun starts.
+// That a replica's program consists of, as far as the framework's section says: 1, or as many as torchrun or mpirun
+// starts.
 int processes_in(const Spec& spec, const Seat& seat);
 
 // About how much the TF_CONFIGs of all replicas of a gang take together: each names every one.

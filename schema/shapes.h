@@ -52,10 +52,9 @@ inline Shape text(const TextFormat& format) {
   shape.format = &format;
   return shape;
 }
-inline Shape word(std::vector<std::string_view> words, std::vector<std::string_view> later = {}) {
+inline Shape word(std::vector<std::string_view> words) {
   Shape shape = make(Kind::Word, "");
   shape.words = std::move(words);
-  shape.later = std::move(later);
   return shape;
 }
 inline Shape list(std::string_view expected, Shape item, size_t most = 1000, size_t least = 1) {

@@ -87,8 +87,18 @@ struct PytorchOptions {
   bool operator==(const PytorchOptions&) const = default;
 };
 
+// What MPI's workers run: they wait for what the launcher starts.
+inline constexpr const char* kMpiWorkerCommand = "dtrain mpi-worker";
+
+// Of framework: mpi.
+struct MpiOptions {
+  static constexpr int kOnePerGpu = 0;
+  int slots = 1;  // ranks in each worker
+  bool operator==(const MpiOptions&) const = default;
+};
+
 // Roles are normalised: `worker: 3` without a chief is {Master x1, Worker x2}; an experiment that is
-// not distributed is {Train x1}. Order: decider first, then Worker, Ps, Evaluator, Tensorboard.
+// not distributed is {Train x1}; with MPI it is {Launcher x1, Worker x3}. Order: decider first, then Worker, Ps, Evaluator, Tensorboard.
 struct Spec {
   std::string project;
   std::string name;          // --name; may be empty
@@ -108,6 +118,7 @@ struct Spec {
   bool hard_memory = false;
   TensorflowOptions tensorflow;  // of framework: engine only `tensorboard`
   PytorchOptions pytorch;
+  MpiOptions mpi;
   EngineOptions engine;
   std::vector<std::string> install;            // build steps
   std::map<std::string, std::string> data;     // name -> absolute path

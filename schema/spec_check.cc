@@ -211,14 +211,6 @@ class Checker {
     if (const std::string map = as_map(whole, node.text); !map.empty()) {
       return refuse(node, path, fmt::format("got {}, expected '{}'", describe(node), map));
     }
-    for (const std::string_view word : shape.later) {
-      if (node.text != word) continue;
-      refuse(node, path,
-             fmt::format("{} is not part of this version yet, expected {}; with "
-                         "'tensorflow' each process finds the others in TF_CONFIG, whatever it is made with",
-                         word, expectation(shape)));
-      return;
-    }
     std::string text = fmt::format("got {}, expected {}", describe(node),
                                    expectation(all_are_words(whole, shape) ? shape : whole));
     const std::string_view meant = nearest(node.text, shape.words);

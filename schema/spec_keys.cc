@@ -132,6 +132,36 @@ Shape tensorflow() {
                                 "start horovodrun in 'run'")}})});
 }
 
+Shape mpi() {
+  const std::string_view slots = "a whole number from 1 to 1024, or gpu";
+  const auto role_of = [](Shape count, std::string_view expected, std::string_view run) {
+    return role(std::move(count), expected,
+                "What the exit of one of them means when its code is not 0. Left out: fail, or restart where 'restart' "
+                "has a limit.",
+                refused(run));
+  };
+  return either(
+      "a map of slots and distributed",
+      {nothing(),
+       map("a map of slots and distributed",
+           {{"slots", either(slots, {integer(1, 1024), word({"gpu"})}),
+             "Ranks that mpirun starts in each worker; gpu: one for each of its GPUs. Left out: 1."},
+            {"distributed",
+             either("a map of roles, or false",
+                    {only_false(), nothing(),
+                     map("a map of roles, or false",
+                         {{"worker",
+                           role_of(workers("a whole number from 1 to 10000"), "a number of workers, or a map",
+                                   "workers wait for what the launcher starts; its command is train.run"),
+                           "Where the ranks run, with train.resources each. Left out: 1."},
+                          {"launcher",
+                           role_of(integer(0, 1), "1, or a map", "it is the launcher that runs train.run: write it there"),
+                           "Runs train.run, which is to call mpirun; where it has no resources of its own, with 0.1 cpus and 512 MiB."},
+                          {"master", refused("who decides is the launcher")},
+                          {"ps", refused("MPI has no parameter servers")}})}),
+             "The roles of a distributed experiment."}})});
+}
+
 Shape parameter() {
   const std::string_view expected = "a value, a list of values, or range: {min, max, step}";
   const auto range = map("a map of min, max and step",
@@ -165,14 +195,13 @@ Shape image() {
 }
 
 std::vector<Key> train_keys() {
-  const auto later = "this framework is not part of this version yet; use 'framework: tensorflow', whose "
-                     "TF_CONFIG names all processes, or 'framework: command'";
   return {
-      {"framework", word({"command", "tensorflow", "pytorch", "engine"}, {"mpi"}),
+      {"framework", word({"command", "tensorflow", "pytorch", "mpi", "engine"}),
        "What the processes are told about each other. Left out: command."},
       {"resources", resources(), "What each replica is promised."},
       {"tensorflow", tensorflow(), "Options of framework: tensorflow."},
       {"pytorch", pytorch(), "Options of framework: pytorch."},
+      {"mpi", mpi(), "Options of framework: mpi."},
       {"engine", engine_section(engine_distributed()), "What framework: engine trains, and how.",
        false, true},
       {"run", run_lines(), "The command; of several, the first that fails ends it."},
@@ -205,7 +234,6 @@ std::vector<Key> train_keys() {
                                      {"mem", word({"soft", "hard"}), "hard: a cap. Left out: soft."}}),
        "Makes caps of what resources promise."},
       {"image", image(), "Accepted for RiseML's files; the command runs on the host itself."},
-      {"mpi", refused(later)},
       {"params", refused("this key is now called 'parameters'")},
       {"concurrent-experiments", refused("this key is now called 'concurrency'")},
       {"max-parallel-experiments", refused("this key is now called 'concurrency'")},

@@ -36,7 +36,6 @@ struct Shape {
   double minimum = std::numeric_limits<double>::lowest();
   double maximum = std::numeric_limits<double>::max();
   std::vector<std::string_view> words;
-  std::vector<std::string_view> later;  // words that a later version will take
   const TextFormat* format = nullptr;   // of a Text, or of the names in a Dict
   std::vector<Shape> parts;
   std::vector<Key> keys;

@@ -143,11 +143,19 @@ PytorchOptions read_pytorch(const YamlNode* node) {
   return {static_cast<int>(as_integer(*processes).value_or(1))};
 }
 
+MpiOptions read_mpi(const YamlNode* node) {
+  const YamlNode* slots = value_of(node, "slots");
+  if (!slots) return {};
+  if (slots->text == "gpu") return {MpiOptions::kOnePerGpu};
+  return {static_cast<int>(as_integer(*slots).value_or(1))};
+}
+
 Framework read_framework(const YamlNode* train, SpecReading& reading) {
   const YamlNode* section = value_of(train, "tensorflow");
   const YamlNode* word = value_of(train, "framework");
   if (word && word->text == "tensorflow") return Framework::Tensorflow;
   if (word && word->text == "pytorch") return Framework::Pytorch;
+  if (word && word->text == "mpi") return Framework::Mpi;
   if (word && word->text == "engine") return Framework::Engine;
   if (!section || section->kind == YamlNode::Kind::Null) return Framework::Command;
   if (!word && reading.riseml) return Framework::Tensorflow;
@@ -181,6 +189,14 @@ void check_sections(const YamlNode& train, Framework framework, SpecReading& rea
   if (framework == Framework::Pytorch && tensorflow && tensorflow->kind != YamlNode::Kind::Null) {
     reading.problems.add(tensorflow->place, "train.tensorflow",
                          "this section needs 'framework: tensorflow'; roles of PyTorch stand below 'pytorch'");
+  }
+  const YamlNode* mpi = value_of(&train, "mpi");
+  if (framework == Framework::Mpi && tensorflow && tensorflow->kind != YamlNode::Kind::Null) {
+    reading.problems.add(tensorflow->place, "train.tensorflow",
+                         "this section needs 'framework: tensorflow'; roles of MPI stand below 'mpi'");
+  }
+  if (framework != Framework::Mpi && mpi && mpi->kind != YamlNode::Kind::Null && (word || !train.find("framework"))) {
+    reading.problems.add(mpi->place, "train.mpi", "this section needs 'framework: mpi' beside it");
   }
   const YamlNode* pytorch = value_of(&train, "pytorch");
   const bool has_pytorch = pytorch && pytorch->kind != YamlNode::Kind::Null;
@@ -332,6 +348,7 @@ Spec read_spec(const YamlNode& root, const std::vector<AddedParameter>& added,
   } else {
     spec.tensorflow = read_tensorflow(value_of(train, "tensorflow"));
     spec.pytorch = read_pytorch(value_of(train, "pytorch"));
+    spec.mpi = read_mpi(value_of(train, "mpi"));
   }
   spec.concurrency = read_integer(train, "concurrency", reading.riseml ? 1 : 0);
   spec.priority = read_integer(train, "priority", spec.priority);
@@ -351,10 +368,18 @@ Spec read_spec(const YamlNode& root, const std::vector<AddedParameter>& added,
       read_duration_ms(restart, "train.restart", "backoff",
                        engine ? kEngineBackoffMs : spec.restart.backoff_ms, reading);
   spec.max_duration_ms = read_duration_ms(train, "train", "max-duration", 0, reading);
+  // MPI's workers never end by themselves.
+  if (spec.framework == Framework::Mpi) spec.finish_grace_ms = 0;
   spec.finish_grace_ms =
       read_duration_ms(train, "train", "finish-grace", spec.finish_grace_ms, reading);
   spec.stop_grace_ms = read_duration_ms(train, "train", "stop-grace", spec.stop_grace_ms, reading);
-  if (read_text(train, "completion") == "all-workers") spec.completion = Completion::AllWorkers;
+  if (read_text(train, "completion") == "all-workers") {
+    spec.completion = Completion::AllWorkers;
+    if (spec.framework == Framework::Mpi) {
+      reading.problems.add(value_of(train, "completion")->place, "train.completion",
+                           "MPI's workers end when the launcher has ended; leave it out");
+    }
+  }
   spec.hard_cpus = read_text(value_of(train, "limits"), "cpus") == "hard";
   spec.hard_memory = read_text(value_of(train, "limits"), "mem") == "hard";
 

@@ -64,6 +64,9 @@ struct WrittenRoles {
   WrittenRole worker, ps, master, chief, evaluator;
 };
 
+// It does little more than wait for mpirun.
+constexpr Resources kLauncherResources{0.1, uint64_t{512} << 20, 0};
+
 void complain(const WrittenRole& role, std::string_view key, std::string text,
               SpecReading& reading) {
   const YamlNode* at = value_of(role.node, key);
@@ -94,6 +97,16 @@ void check_roles(const WrittenRoles& roles, Framework framework, SpecReading& re
   if (decider.on_failure == OnFailure::Ignore && decides_alone) {
     complain(decider, "on-failure",
              "its exit decides the experiment and can't be ignored", reading);
+  }
+}
+
+void check_launcher(const WrittenRoles& roles, SpecReading& reading) {
+  if (roles.master.node && roles.master.count != 1) {
+    complain(roles.master, "count", "there is always exactly one launcher", reading);
+  }
+  if (roles.worker.count == 0) complain(roles.worker, "count", "at least one worker is needed", reading);
+  if (roles.master.on_failure == OnFailure::Ignore) {
+    complain(roles.master, "on-failure", "its exit decides the experiment and can't be ignored", reading);
   }
 }
 
@@ -175,9 +188,10 @@ const char* roles_section(Framework framework) {
       return "engine";
     case Framework::Pytorch:
       return "pytorch";
+    case Framework::Mpi:
+      return "mpi";
     case Framework::Command:
     case Framework::Tensorflow:
-    case Framework::Mpi:
       break;
   }
   return "tensorflow";
@@ -198,6 +212,16 @@ std::vector<RoleSpec> read_roles(const YamlNode& train, const Spec& spec, bool r
   const RolesPlace written = find_roles(train, spec.framework);
   if (!is_distributed(written.node)) {
     builder.add(Role::Train, 1, {});
+  } else if (spec.framework == Framework::Mpi) {
+    WrittenRoles roles;
+    roles.worker = read_role(written, "worker", 1, reading);
+    roles.master = read_role(written, "launcher", 1, reading);
+    if (!roles.master.resources) roles.master.resources = kLauncherResources;
+    roles.worker.run = {kMpiWorkerCommand};
+    check_launcher(roles, reading);
+    check_restarts(roles, spec, restart_limit_given, reading);
+    builder.add(Role::Launcher, 1, roles.master);
+    builder.add(Role::Worker, roles.worker.count, roles.worker);
   } else {
     WrittenRoles roles;
     roles.worker = read_role(written, "worker", 1, reading);

@@ -203,8 +203,29 @@ void write_pytorch(const Spec& spec, YamlWriter& out) {
   write_roles(spec, out);
 }
 
+// Launcher and workers have no run of their own, and seldom the same resources.
+void write_mpi_role(std::string_view name, const RoleSpec& role, const Spec& spec, YamlWriter& out) {
+  out.key(3, name, "");
+  out.key(4, "count", fmt::format("{}", role.count));
+  out.key(4, "resources", flow(role.resources));
+  if (role.on_failure != spec.usual_on_failure(role.role)) out.key(4, "on-failure", to_word(role.on_failure));
+}
+
+void write_mpi(const Spec& spec, YamlWriter& out) {
+  if (spec.framework != Framework::Mpi) return;
+  const RoleSpec* worker = spec.role(Role::Worker);
+  if (spec.mpi == MpiOptions{} && worker == nullptr) return;
+  out.key(1, "mpi", "");
+  if (spec.mpi.slots == MpiOptions::kOnePerGpu) out.key(2, "slots", "gpu");
+  if (spec.mpi.slots > 1) out.key(2, "slots", fmt::format("{}", spec.mpi.slots));
+  if (worker == nullptr) return;
+  out.key(2, "distributed", "");
+  write_mpi_role("launcher", spec.decider(), spec, out);
+  write_mpi_role("worker", *worker, spec, out);
+}
+
 void write_tensorflow(const Spec& spec, YamlWriter& out) {
-  if (spec.framework == Framework::Engine || spec.framework == Framework::Pytorch) return;
+  if (spec.framework != Framework::Tensorflow && spec.framework != Framework::Command) return;
   const TensorflowOptions& options = spec.tensorflow;
   const bool roles = spec.decider().role != Role::Train;
   if (options == TensorflowOptions{} && !roles) return;
@@ -307,6 +328,7 @@ std::string to_yaml(const Spec& spec) {
   out.key(1, "resources", flow(decider.resources));
   write_tensorflow(spec, out);
   write_pytorch(spec, out);
+  write_mpi(spec, out);
   write_engine(spec, out);
   write_parameters(spec, out);
   write_metrics(spec, out);

@@ -135,6 +135,24 @@ TEST_CASE("the example of PyTorch trains by two processes, by one, and by two th
   CHECK(cluster.run({"logs", "3"}, project).out.find(" workers=4") != std::string::npos);
 }
 
+TEST_CASE("the example of MPI trains by ranks of two workers") {
+  const char* python = std::getenv("DTRAIN_TEST_PYTHON");
+  if (python == nullptr) return say_skipped("DTRAIN_TEST_PYTHON names no python with torch");
+  const std::string has = fmt::format("'{}' -c 'import torch, mpi4py.MPI' 2> /dev/null", python);
+  if (std::system(has.c_str()) != 0) return say_skipped(std::string(python) + " has no torch, or no mpi4py");
+  if (std::system("command -v mpirun.openmpi > /dev/null") != 0) return say_skipped("Open MPI is not installed");
+  Cluster cluster;
+  cluster.own_ports();
+  const fs::path project = project_of(cluster, "mpi-ddp");
+  write_file(project / "train.py", read_file(kExamples / "mpi-ddp/train.py"));
+  const Output train = cluster.run(
+      {"train", "--set", fmt::format("train.run=mpirun.openmpi {} train.py --epochs 3", python)}, project);
+  REQUIRE_MESSAGE(train.code == 0, train.all());
+  CHECK_MESSAGE(train.out.find("epoch=3 ") != std::string::npos, train.out);
+  CHECK_MESSAGE(train.out.find(" ranks=2") != std::string::npos, train.out);
+  CHECK(fs::file_size(project / "runs/1/model.pt") > 1000);
+}
+
 TEST_CASE("a build that fails is one that failed, however its words are shown") {
   Command command;
   command.argv = {"bash", "-euo", "pipefail", "-c",

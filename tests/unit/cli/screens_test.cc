@@ -278,7 +278,9 @@ TEST_CASE("a command line is refused like the YAML it stands for, once and witho
   CHECK(refusal(form).find("PyTorch has no parameter servers of its own") != std::string::npos);
   form.ps = CommandForm::kLeftOut;
   form.framework = "mpi";
-  CHECK(refusal(form).find("mpi is not part of this version yet") != std::string::npos);
+  CHECK(refusal(form) == "accepted");
+  form.framework = "horovod";
+  CHECK(refusal(form).find("train.framework: got 'horovod'") != std::string::npos);
   CHECK(refusal(form).find('\n') == std::string::npos);
   form.framework = "command";
   CHECK(refusal(form) == "--framework command has neither --workers nor --ps");

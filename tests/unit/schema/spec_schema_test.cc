@@ -271,6 +271,8 @@ TEST_CASE("any value put anywhere is judged alike") {
                            "{x: {y: z}}",
                            "tensorflow",
                            "pytorch",
+                           "mpi",
+                           "{slots: gpu}",
                            "2.15",
                            "engine",
                            "single",
@@ -351,6 +353,8 @@ std::string file_around(const std::string& path) {
       {"train.pytorch.distributed.worker",
        "run: x, framework: pytorch, pytorch: {distributed: {master: {resources: {cpus: 2}}}}"},
       {"train.pytorch", "run: x, framework: pytorch, pytorch: {distributed: {worker: 2}}"},
+      {"train.mpi.distributed.worker", "run: x, framework: mpi, mpi: {distributed: {launcher: 1}}"},
+      {"train.mpi", "run: x, framework: mpi, mpi: {distributed: {worker: 2}}"},
       {"train", "run: x"},
   };
   static const std::pair<const char*, const char*> kEngines[] = {

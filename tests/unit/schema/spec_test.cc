@@ -170,6 +170,46 @@ TEST_CASE("PyTorch has workers, the first of which is the master, and processes 
   CHECK(riseml->role(Role::Ps) == nullptr);
 }
 
+TEST_CASE("framework: mpi has a launcher, which runs the command and decides, and workers that wait") {
+  const auto in_train = [](const std::string& keys) { return "project: p\ntrain:\n  run: mpirun x\n  framework: mpi\n" + keys; };
+  auto spec = parse(in_train("  resources: {cpus: 2, gpus: 1}\n  mpi: {slots: gpu, distributed: {worker: 3}}\n"));
+  REQUIRE(spec.ok());
+  CHECK(spec->framework == Framework::Mpi);
+  CHECK(spec->mpi.slots == MpiOptions::kOnePerGpu);
+  REQUIRE(spec->roles.size() == 2);
+  CHECK(spec->decider().role == Role::Launcher);
+  CHECK(spec->decider().run == std::vector<std::string>{"mpirun x"});
+  CHECK(spec->decider().resources == Resources{0.1, uint64_t{512} << 20, 0});
+  CHECK(spec->roles[1].role == Role::Worker);
+  CHECK(spec->roles[1].count == 3);
+  CHECK(spec->roles[1].run == std::vector<std::string>{kMpiWorkerCommand});
+  CHECK(spec->roles[1].resources.gpus == 1);
+  CHECK(spec->finish_grace_ms == 0);   // nobody waits for workers to end by themselves
+
+  spec = parse(in_train("  mpi: {distributed: {worker: 1, launcher: {resources: {gpus: 2}}}}\n"));
+  REQUIRE(spec.ok());
+  CHECK(spec->decider().resources.gpus == 2);
+  CHECK(spec->mpi.slots == 1);
+  spec = parse(in_train(""));
+  REQUIRE(spec.ok());
+  CHECK(spec->decider().role == Role::Train);
+
+  CHECK(refusal(in_train("  mpi: {distributed: {ps: 1}}\n")).find("MPI has no parameter servers") != std::string::npos);
+  CHECK(refusal(in_train("  mpi: {distributed: {worker: {run: y}}}\n")).find("its command is train.run") !=
+        std::string::npos);
+  CHECK(refusal(in_train("  mpi: {distributed: {launcher: {run: y}}}\n")).find("write it there") != std::string::npos);
+  CHECK(refusal(in_train("  mpi: {distributed: {worker: 0}}\n")) ==
+        "dtrain.yml:5:31: train.mpi.distributed.worker: at least one worker is needed");
+  CHECK(refusal(in_train("  mpi: {distributed: {worker: 1, launcher: 0}}\n")) ==
+        "dtrain.yml:5:44: train.mpi.distributed.launcher: there is always exactly one launcher");
+  CHECK(refusal(in_train("  completion: all-workers\n  mpi: {distributed: {worker: 2}}\n"))
+            .find("MPI's workers end when the launcher has ended") != std::string::npos);
+  CHECK(refusal(in_train("  tensorflow: {distributed: {worker: 2}}\n")).find("roles of MPI stand below 'mpi'") !=
+        std::string::npos);
+  CHECK(refusal("{project: p, train: {run: x, mpi: {slots: 2}}}") ==
+        "dtrain.yml:1:35: train.mpi: this section needs 'framework: mpi' beside it");
+}
+
 TEST_CASE("a placeholder in the run of one of PyTorch's roles has its value") {
   const std::string yaml = "project: p\ntrain:\n  run: x\n  framework: pytorch\n"
                            "  pytorch: {distributed: {worker: {count: 2, run: 'y {{ rate }}'}}}\n";

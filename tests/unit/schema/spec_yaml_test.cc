@@ -20,12 +20,14 @@ class RandomSpec {
     spec.project = pick<std::string>({"a", "ai-toaster", "7", "x_1"});
     if (flip()) spec.name = text();
     if (flip()) spec.note = text();
-    spec.framework = pick({Framework::Tensorflow, Framework::Command, Framework::Pytorch, Framework::Engine});
+    spec.framework = pick({Framework::Tensorflow, Framework::Command, Framework::Pytorch, Framework::Mpi,
+                           Framework::Engine});
     if (spec.framework == Framework::Tensorflow) {
       spec.tensorflow.version = pick<std::string>({"", "2.15.0", "1.5", "2.15.0rc1"});
       spec.tensorflow.tensorboard = flip();
     }
     if (spec.framework == Framework::Pytorch) spec.pytorch.nproc_per_node = number(PytorchOptions::kOnePerGpu, 8);
+    if (spec.framework == Framework::Mpi) spec.mpi.slots = number(MpiOptions::kOnePerGpu, 8);
     spec.restart = {number(0, 3), number(0, 100'000'000)};
     if (spec.framework == Framework::Engine) make_engine(spec);
     make_roles(spec);
@@ -37,6 +39,7 @@ class RandomSpec {
     spec.concurrency = number(0, 5);
     spec.priority = number(0, 100);
     spec.completion = flip() ? Completion::AllWorkers : Completion::Decider;
+    if (spec.framework == Framework::Mpi) spec.completion = Completion::Decider;
     spec.finish_grace_ms = number(0, 20'000);
     spec.stop_grace_ms = number(0, 20'000);
     spec.max_duration_ms = flip() ? number(0, 2'000'000'000) : 0;
@@ -133,6 +136,7 @@ class RandomSpec {
     shared_.resources = resources();
     shared_.run = texts();
     if (spec.framework == Framework::Engine) return make_engine_roles(spec);
+    if (spec.framework == Framework::Mpi && number(0, 3) > 0) return make_mpi_roles(spec);
     if (spec.framework != Framework::Tensorflow || number(0, 3) == 0) {
       spec.roles = {role(Role::Train, 1)};
       spec.roles[0].on_failure = spec.restart.usual();
@@ -144,6 +148,15 @@ class RandomSpec {
     if (flip()) spec.roles.push_back(role(Role::Ps, number(1, 5)));
     if (flip()) spec.roles.push_back(role(Role::Evaluator, number(1, 2)));
     for (const RoleSpec& one : spec.roles) {   // restarting needs a budget
+      if (one.on_failure == OnFailure::Restart && spec.restart.limit == 0) spec.restart.limit = 3;
+    }
+  }
+
+  void make_mpi_roles(Spec& spec) {
+    spec.roles = {role(Role::Launcher, 1), role(Role::Worker, number(1, 5))};
+    if (spec.roles[0].on_failure == OnFailure::Ignore) spec.roles[0].on_failure = OnFailure::Fail;
+    spec.roles[1].run = {kMpiWorkerCommand};
+    for (const RoleSpec& one : spec.roles) {
       if (one.on_failure == OnFailure::Restart && spec.restart.limit == 0) spec.restart.limit = 3;
     }
   }

@@ -1,0 +1,188 @@
+// framework: mpi, with mpirun as Open MPI and MPICH have it.
+#include <arpa/inet.h>
+#include <doctest/doctest.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+#include <sstream>
+
+#include "tests/support/cluster.h"
+#include "tests/support/facts.h"
+#include "tests/support/network.h"
+#include "tests/support/skipped.h"
+
+using namespace dtrain::tests;
+
+namespace {
+
+// Those that are installed, by how they start four ranks.
+std::vector<std::string> mpiruns() {
+  std::vector<std::string> found;
+  for (const std::string program : {"mpirun.openmpi", "mpiexec.hydra"}) {
+    if (::access(("/usr/bin/" + program).c_str(), X_OK) == 0) found.push_back(program + " -n 4");
+  }
+  return found;
+}
+
+std::string yaml(const std::string& run, const std::string& more = "") {
+  return "project: ranks\ntrain:\n  framework: mpi\n  resources: {cpus: 0.5, mem: 64}\n" + more +
+         "  mpi: {slots: 2, distributed: {worker: 2}}\n  run: " + run + "\n";
+}
+
+// The ends of lines that hold "ran ".
+std::multiset<std::string> ran(const Output& output) {
+  std::multiset<std::string> all;
+  std::istringstream lines(output.out);
+  for (std::string line; std::getline(lines, line);) {
+    const size_t at = line.find("ran ");
+    if (at != std::string::npos) all.insert(line.substr(at + 4));
+  }
+  return all;
+}
+
+// Connects to the worker's port and answers its challenge; what it hears after that.
+std::string heard_by_stranger(int port, const std::string& command) {
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_port = htons(static_cast<uint16_t>(port));
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  REQUIRE(::connect(fd, reinterpret_cast<sockaddr*>(&at), sizeof at) == 0);
+  const auto frame = [](char kind, const std::string& bytes) {
+    const auto size = static_cast<uint32_t>(bytes.size());
+    std::string out(reinterpret_cast<const char*>(&size), sizeof size);
+    return out + kind + bytes;
+  };
+  const std::string words = frame(1, std::string(32, 'x')) + frame(2, command);
+  CHECK(::send(fd, words.data(), words.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(words.size()));
+  std::string heard;
+  char piece[256];
+  for (ssize_t got; (got = ::recv(fd, piece, sizeof piece, 0)) > 0;) heard.append(piece, static_cast<size_t>(got));
+  ::close(fd);
+  return heard;
+}
+
+}  // namespace
+
+TEST_CASE("mpirun finds its hosts by itself, and starts ranks in the workers, as what these are") {
+  if (mpiruns().empty()) return say_skipped("neither Open MPI nor MPICH is installed");
+  Cluster cluster;
+  cluster.own_ports();
+  for (const std::string& mpirun : mpiruns()) {
+    CAPTURE(mpirun);
+    const fs::path project =
+        cluster.project("p", {{"dtrain.yml", yaml(mpirun + " sh here.sh", "  env: {MINE: own}\n")},
+                              {"here.sh", "echo ran $DTRAIN_REPLICA $MINE $OMP_NUM_THREADS\n"}});
+    const Output train = cluster.run({"train"}, project);
+    REQUIRE_MESSAGE(train.code == 0, train.all());
+    const std::string id = std::to_string(facts(cluster.run({"status", "-a", "--json"}))["experiments"].size());
+    const std::string first = id + ".worker.1 own 1", second = id + ".worker.2 own 1";
+    const std::multiset<std::string> expected = {first, first, second, second};
+    CHECK_MESSAGE(ran(train) == expected, train.out);
+    for (const Json& replica : facts(cluster.run({"status", id, "--json"}))["replicas"]) {
+      CHECK(replica["state"] == "FINISHED");
+    }
+  }
+}
+
+TEST_CASE("a rank that fails fails the experiment, with its code, and nobody is left") {
+  if (mpiruns().empty()) return say_skipped("neither Open MPI nor MPICH is installed");
+  Cluster cluster;
+  cluster.own_ports();
+  for (const std::string& mpirun : mpiruns()) {
+    CAPTURE(mpirun);
+    const fs::path project = cluster.project(
+        "p", {{"dtrain.yml", yaml(mpirun + " sh here.sh")},
+              // MPICH's ends the others only of programs that are MPI's.
+              {"here.sh", "test ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} = 3 && exit 7\n"
+                          "test -z \"$OMPI_COMM_WORLD_RANK\" || exec sleep 1000\n"}});
+    const Output train = cluster.run({"train"}, project);
+    CHECK_MESSAGE(train.code == 7, train.all());
+    CHECK_MESSAGE(train.err.find(".launcher: exit code 7") != std::string::npos, train.all());
+  }
+}
+
+TEST_CASE("a worker that is killed ends the gang, and is named") {
+  Cluster cluster;
+  cluster.own_ports();
+  const fs::path project = cluster.project(yaml("echo here; exec sleep 1000"));
+  auto train = cluster.start({"train"}, project);
+  train->wait_for("here");
+  for (const std::string worker : {"1", "2"}) train->wait_for(worker + " | ");
+  const auto workers = cluster.processes("dtrain mpi-worker");
+  REQUIRE(workers.size() == 2);
+  for (const pid_t pid : workers) {
+    if (read_file("/proc/" + std::to_string(pid) + "/environ").find("=1.worker.1") != std::string::npos) kill(pid, SIGKILL);
+  }
+  const Output ended = train->wait();
+  CHECK_MESSAGE(ended.code == 128 + SIGKILL, ended.all());
+  CHECK_MESSAGE(ended.err.find(".worker.1: killed by SIGKILL") != std::string::npos, ended.all());
+}
+
+TEST_CASE("nobody starts anything in a worker who does not know the experiment's secret") {
+  Cluster cluster;
+  cluster.own_ports();
+  const fs::path project = cluster.project(yaml("echo here; exec sleep 1000"));
+  auto train = cluster.start({"train"}, project);
+  train->wait_for("listening");
+  const int port = facts(cluster.run({"status", "1", "--json"}))["replicas"][1]["port"];
+  const fs::path made = cluster.folder() / "made";
+  const std::string heard = heard_by_stranger(port, "touch '" + made.string() + "'; echo hello");
+  CHECK(heard.size() == 5 + 32);   // the challenge
+  train->wait_for("a stranger was refused");
+  CHECK(!fs::exists(made));
+  CHECK(cluster.run({"kill", "1"}).code == 0);
+  CHECK(train->wait().code == 130);
+}
+
+TEST_CASE("a name that is no worker's is refused, with what to leave out") {
+  if (mpiruns().empty() || mpiruns().front().find("openmpi") == std::string::npos) {
+    return say_skipped("Open MPI is not installed");
+  }
+  Cluster cluster;
+  cluster.own_ports();
+  const fs::path project = cluster.project(yaml("mpirun.openmpi --host elsewhere:2 true"));
+  const Output train = cluster.run({"train"}, project);
+  CHECK(train.code != 0);
+  CHECK_MESSAGE(train.all().find("'elsewhere' is no worker of this experiment") != std::string::npos, train.all());
+}
+
+TEST_CASE("ranks on two hosts begin where mpirun does, which is elsewhere on each") {
+  Network network(2);
+  if (!network.unavailable().empty()) return say_skipped(network.unavailable());
+  if (mpiruns().empty()) return say_skipped("neither Open MPI nor MPICH is installed");
+  Cluster cluster;
+  Process daemon(cluster.command({"daemon", "run", "--no-local-runner"}));
+  daemon.wait_for("listening on");
+  const std::string socket = facts(cluster.run({"daemon", "status", "--json"}))["socket"];
+  std::vector<std::unique_ptr<Process>> runners;
+  for (int host = 0; host < 2; ++host) {
+    const std::string name = "host" + std::to_string(host);
+    Command joining = cluster.command({"runner", "run", "--join", "unix:" + socket, "--home",
+                                       (cluster.folder() / name).string(), "--address", Network::address(host), "--name",
+                                       name, "--cpus", "1"});
+    joining.netns = network.netns(host);
+    // Hosts share no memory.
+    joining.argv.insert(joining.argv.begin(), {"/usr/bin/unshare", "--mount", "/bin/sh", "-c",
+                                               "mount -t tmpfs none /dev/shm && exec \"$0\" \"$@\""});
+    runners.push_back(std::make_unique<Process>(joining));
+    runners.back()->wait_for("joined the daemon");
+  }
+  for (const std::string& mpirun : mpiruns()) {
+    CAPTURE(mpirun);
+    const fs::path project =
+        cluster.project("p", {{"dtrain.yml", "project: ranks\ntrain:\n  framework: mpi\n  resources: {cpus: 0.8, mem: 64}\n"
+                                             "  mpi: {slots: 2, distributed: {worker: 2}}\n  run: " + mpirun + " sh here.sh\n"},
+                              {"here.sh", "echo ran $DTRAIN_ADDRESS\n"}});
+    const Output train = cluster.run({"train"}, project);
+    REQUIRE_MESSAGE(train.code == 0, train.all());
+    const std::string first = Network::address(0), second = Network::address(1);
+    const std::multiset<std::string> expected = {first, first, second, second};
+    CHECK_MESSAGE(ran(train) == expected, train.out);
+  }
+}

@@ -6,6 +6,8 @@
 #include <cerrno>
 
 #include "schema/config.h"
+#include "schema/random_id.h"
+#include "schema/sha256.h"
 #include "schema/small_file.h"
 
 namespace dtrain::daemon {
@@ -65,8 +67,9 @@ Status HostKeys::revoke(const std::string& name) {
 std::vector<std::string> HostKeys::names() const {
   std::vector<std::string> names;
   std::error_code error;
-  for (const auto& file : fs::directory_iterator(folder_ / "hosts", error)) {
-    if (is_host_name(file.path().filename().native())) names.push_back(file.path().filename());
+  fs::directory_iterator file(folder_ / "hosts", error);
+  for (; !error && file != fs::directory_iterator(); file.increment(error)) {
+    if (file->path().extension() == kSuffix) names.push_back(file->path().stem());
   }
   std::sort(names.begin(), names.end());
   return names;
@@ -89,15 +92,16 @@ Result<std::string> HostKeys::holder_of(const std::string& certificate) const {
   return name;
 }
 
-Result<std::string> HostKeys::admit(const std::string& certificate, const HostId& host) {
+Result<HostKeys::Admitted> HostKeys::admit(const std::string& certificate, const HostId& host) {
   const std::lock_guard lock(mutex_);
   std::string name;
   TRY(Record record, record_of(certificate, name));
+  const HostId id{to_hex(sha256(fmt::format("{}\n{}", name, host.hex))).substr(0, kRandomIdDigits)};
   if (record.host.empty()) {
-    record.host = host.hex;
+    record.host = id.hex;
     TRY(write(name, record));
   }
-  if (record.host == host.hex) return name;
+  if (record.host == id.hex) return Admitted{name, id};
   return Error{Code::PermissionDenied, fmt::format("the key of '{}' is another host's", name),
                fmt::format("a key for each host; where that one is gone for good, or its --home: `dtrain hosts revoke {}`, "
                            "and invite it again", name)};

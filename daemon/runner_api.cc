@@ -142,9 +142,11 @@ Status RunnerApi::on_hello(const std::shared_ptr<Stream>& stream, Caller& caller
   TRY(Host facts, host_from_message(hello, boot_id()));
   std::string key_name;
   if (!caller.certificate.empty()) {
-    TRY(key_name, keys_->admit(caller.certificate, facts.id));
+    TRY(const auto admitted, keys_->admit(caller.certificate, facts.id));
+    key_name = facts.name = admitted.name;
+    facts.id = admitted.id;
     hello.mutable_inventory()->set_name(key_name);
-    facts.name = key_name;
+    hello.set_host_id(facts.id.hex);
   }
   TRY(check_newest(facts, hello));
   HostId& host = caller.host;

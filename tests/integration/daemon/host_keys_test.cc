@@ -41,10 +41,11 @@ TEST_CASE("a key is its first host's alone, over restarts of the daemon") {
   CHECK(key.name == "gpu1");
   CHECK(key.daemon == "10.0.0.5:7077");
   CHECK(scene.keys->holder_of(key.certificate).value() == "gpu1");
-  CHECK(scene.keys->admit(key.certificate, kHost).value() == "gpu1");
+  const auto first = scene.keys->admit(key.certificate, kHost).value();
+  CHECK(first.name == "gpu1");
   scene.keys = scene.reopened();
   CHECK(scene.keys->authority().certificate() == key.authority);
-  CHECK(scene.keys->admit(key.certificate, kHost).ok());
+  CHECK(scene.keys->admit(key.certificate, kHost).value().id == first.id);
   const auto other = scene.keys->admit(key.certificate, kOther);
   REQUIRE(!other.ok());
   CHECK(other.error().code == Code::PermissionDenied);
@@ -75,6 +76,25 @@ TEST_CASE("a name has one key, and is a host's name") {
   CHECK(scene.keys->invite(std::string(65, 'n'), kDaemon).error().code == Code::InvalidArgument);
   scene.invited(std::string(64, 'n'));
   CHECK(scene.keys->names() == std::vector<std::string>{"gpu1", std::string(64, 'n')});
+}
+
+TEST_CASE("a host keeps its ID over keys of one name, and gets nobody else's by saying it") {
+  Keys scene;
+  const HostId first = scene.keys->admit(scene.invited("gpu1").certificate, kHost).value().id;
+  CHECK(first != kHost);   // one of the daemon's own machine may have that
+  CHECK(scene.keys->admit(scene.invited("gpu2").certificate, kHost).value().id != first);
+  CHECK(scene.keys->admit(scene.invited("gpu3").certificate, first).value().id != first);
+  REQUIRE(scene.keys->revoke("gpu1").ok());
+  CHECK(scene.keys->admit(scene.invited("gpu1").certificate, kHost).value().id == first);
+}
+
+TEST_CASE("no name of a host is in the way of another's") {
+  Keys scene;
+  const HostKey first = scene.invited("gpu1.new"), second = scene.invited("gpu1"), third = scene.invited("gpu1.host");
+  CHECK(scene.keys->admit(second.certificate, kOther).ok());
+  CHECK(scene.keys->admit(first.certificate, kHost).ok());
+  CHECK(scene.keys->admit(third.certificate, kHost).ok());
+  CHECK(scene.keys->names() == std::vector<std::string>{"gpu1", "gpu1.host", "gpu1.new"});
 }
 
 TEST_CASE("nobody else may read the authority, and what is left of a damaged one is not taken") {

@@ -76,10 +76,12 @@ TEST_CASE("a host with a key joins by the name that it was invited as, whatever 
   const HostKey key = network.invited("gpu1");
   const FakeRunner runner(network.daemon, 0, network.channel_with(key), kHost);
   CHECK(!runner.ended());
-  const pb::Hello* hello = network.daemon.runner_api.hello({kHost});
+  const auto& hosts = network.daemon.scheduler.model().hosts;
+  REQUIRE(hosts.size() == 1);
+  CHECK(hosts.begin()->second.name == "gpu1");
+  const pb::Hello* hello = network.daemon.runner_api.hello(hosts.begin()->first);
   REQUIRE(hello != nullptr);
   CHECK(hello->inventory().name() == "gpu1");
-  CHECK(network.daemon.scheduler.model().hosts.at({kHost}).name == "gpu1");
   CHECK(network.daemon.runner_api.has_joined_by("gpu1"));
   CHECK(network.fetch_over(network.channel_with(key)).ok());
 }
@@ -152,6 +154,16 @@ TEST_CASE("a key is one host's: the second is refused, and so is everybody once 
   CHECK(again.status().error_message() == "the key of 'gpu1' was revoked");
   const grpc::Status fetch = network.fetch_over(network.channel_with(key));
   CHECK(fetch.error_code() == grpc::StatusCode::PERMISSION_DENIED);
+}
+
+TEST_CASE("a host that calls itself by another's ID does not get its place") {
+  Network network;
+  const FakeRunner local(network.daemon);
+  const FakeRunner first(network.daemon, 0, network.channel_with(network.invited("gpu1")), kHost);
+  const FakeRunner like_local(network.daemon, 0, network.channel_with(network.invited("gpu2")), "h1");
+  const FakeRunner like_first(network.daemon, 0, network.channel_with(network.invited("gpu3")), kHost);
+  for (const FakeRunner* runner : {&local, &first, &like_local, &like_first}) CHECK(!runner->ended());
+  CHECK(network.daemon.scheduler.model().hosts.size() == 4);
 }
 
 TEST_CASE("an address that is somebody else's is tried again until it is free") {

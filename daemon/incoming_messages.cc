@@ -91,13 +91,13 @@ Result<std::optional<Event>> event_from_message(const HostId& host, const pb::Fr
     const auto& started = message.started();
     TRY(const auto id, parse_replica_id(started.replica()));
     return std::optional<Event>(
-        ReplicaStarted{id, started.attempt(), started.pid(), started.time_unix_ms()});
+        ReplicaStarted{id, started.attempt(), started.pid(), started.time_unix_ms(), host});
   }
   if (message.has_exited()) {
     const auto& exited = message.exited();
     TRY(const auto id, parse_replica_id(exited.replica()));
     return std::optional<Event>(
-        ReplicaExited{id, exited.attempt(), exit_from_message(exited.status())});
+        ReplicaExited{id, exited.attempt(), exit_from_message(exited.status()), host});
   }
   if (message.has_released()) {
     const auto& released = message.released();

@@ -62,7 +62,7 @@ void on_kill(Turn& turn, const KillWanted& event) {
 
 void on_exited(Turn& turn, const ReplicaExited& event) {
   Experiment* experiment = nullptr;
-  Replica* replica = turn.touch_replica(event.replica, event.attempt, experiment, [](const Replica& r) {
+  Replica* replica = turn.touch_replica(event.host, event.replica, event.attempt, experiment, [](const Replica& r) {
     return r.progress < Progress::Exited && !r.lost;
   });
   if (replica == nullptr) return;
@@ -84,7 +84,7 @@ void on_exited(Turn& turn, const ReplicaExited& event) {
 
 void on_released(Turn& turn, const ReplicaReleased& event) {
   Experiment* experiment = nullptr;
-  Replica* replica = turn.touch_replica(event.replica, event.attempt, experiment,
+  Replica* replica = turn.touch_replica(event.host, event.replica, event.attempt, experiment,
                                         [](const Replica& r) { return !is_gone(r); });
   if (replica == nullptr) {
     on_stray_released(turn, event);

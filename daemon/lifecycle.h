@@ -42,8 +42,20 @@ struct LaunchFailed {
   bool ours = true;
   bool unfit = false;   // the host lacks what the experiment names by path; `reason` says what
 };
-struct ReplicaStarted { ReplicaId replica; uint32_t attempt = 0; uint64_t pid = 0; uint64_t unix_ms = 0; };
-struct ReplicaExited { ReplicaId replica; uint32_t attempt = 0; Exit exit; };
+// What a host says of a replica counts only of one that it was given. Nothing is taken on trust: hosts may be broken.
+struct ReplicaStarted {
+  ReplicaId replica;
+  uint32_t attempt = 0;
+  uint64_t pid = 0;
+  uint64_t unix_ms = 0;
+  HostId host;
+};
+struct ReplicaExited {
+  ReplicaId replica;
+  uint32_t attempt = 0;
+  Exit exit;
+  HostId host;
+};
 // Of a stale launch too: then `host` is only told to forget it.
 struct ReplicaReleased {
   ReplicaId replica;

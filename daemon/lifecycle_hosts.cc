@@ -128,10 +128,10 @@ Host& adopt(Turn& turn, const Host& said) {
 }
 
 // What was given up without a lease might still have run: the next attempt waited for this.
-void let_go(Turn& turn, const HeldReplicaFact& fact) {
+void let_go(Turn& turn, const HostId& host, const HeldReplicaFact& fact) {
   Experiment* experiment = nullptr;
   Replica* replica = turn.touch_replica(
-      fact.replica, fact.attempt, experiment,
+      host, fact.replica, fact.attempt, experiment,
       [](const Replica& r) { return r.lost && r.progress != Progress::Released; });
   if (replica == nullptr) return;
   replica->progress = Progress::Released;
@@ -255,7 +255,7 @@ void on_stray_unprepared(Turn& turn, const HostId& id, const ExperimentId& exper
     host->strays.erase(fact);
     turn.refresh(id);
     turn.model.place_wanted = true;
-    let_go(turn, fact);
+    let_go(turn, id, fact);
   }
 }
 
@@ -267,7 +267,7 @@ void on_stray_released(Turn& turn, const ReplicaReleased& event) {
     turn.refresh(event.host);
     turn.model.place_wanted = true;
   }
-  let_go(turn, fact);
+  let_go(turn, event.host, fact);
   turn.send(SendForget{event.host, event.replica.experiment, {fact}});
 }
 

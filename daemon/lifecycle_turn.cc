@@ -195,12 +195,12 @@ Experiment* Turn::touch(const ExperimentId& id) {
   return &experiment;
 }
 
-Replica* Turn::touch_replica(const ReplicaId& id, uint32_t attempt, Experiment*& experiment,
+Replica* Turn::touch_replica(const HostId& host, const ReplicaId& id, uint32_t attempt, Experiment*& experiment,
                              bool (*concerns)(const Replica&)) {
   const auto found = model.experiments.find(id.experiment);
   if (found == model.experiments.end() || found->second.over) return nullptr;
   Replica* replica = find_replica(found->second, id, attempt);
-  if (replica == nullptr || !concerns(*replica)) return nullptr;
+  if (replica == nullptr || replica->seat.host != host || !concerns(*replica)) return nullptr;
   experiment = touch(id.experiment);
   return replica;
 }

@@ -92,9 +92,9 @@ void RunnerApi::on_message(const std::shared_ptr<Stream>& stream, Caller& caller
   } else if (connected == nullptr) {
     return;  // a newer stream of the host has said what is true
   } else if (message.has_log()) {
-    on_log(stream, message.log());
+    on_log(stream, host, message.log());
   } else if (message.has_usage()) {
-    if (on_usage) on_usage(message.usage());
+    on_usage_of(host, message.usage());
   } else if (message.has_unused_environments()) {
     on_unused(host, message.unused_environments());
   } else if (message.has_renew()) {
@@ -160,7 +160,7 @@ Status RunnerApi::on_hello(const std::shared_ptr<Stream>& stream, Caller& caller
   for (const auto& held : hello.held()) {
     TRY(const ReplicaId replica, parse_replica_id(held.replica()));
     connected.held.push_back({replica, held.attempt()});
-    if (!scheduler_->model().experiments.contains(replica.experiment)) continue;
+    if (!has_output_of(host, replica, held.attempt())) continue;
     const LogKey key{held.replica(), held.attempt()};
     log_source_[key] = host;
     pb::LogAck& ack = *welcome.mutable_welcome()->add_logs();
@@ -198,18 +198,45 @@ Status RunnerApi::on_fact(const HostId& host, const pb::FromRunner& message) {
   TRY(auto event, event_from_message(host, message));
   if (!event) return ok();
   if (message.has_released()) {
-    log_source_.erase({message.released().replica(), message.released().attempt()});
+    const auto source = log_source_.find({message.released().replica(), message.released().attempt()});
+    if (source != log_source_.end() && source->second == host) log_source_.erase(source);
   }
   scheduler_->handle(std::move(*event));
   return ok();
 }
 
-void RunnerApi::on_log(const std::shared_ptr<Stream>& stream, const pb::LogData& log) {
+const Replica* RunnerApi::seated_on(const HostId& host, const ReplicaId& replica) const {
+  const auto experiment = scheduler_->model().experiments.find(replica.experiment);
+  if (experiment == scheduler_->model().experiments.end()) return nullptr;
+  const auto& replicas = experiment->second.replicas;
+  const auto found = std::find_if(replicas.begin(), replicas.end(), [&](const Replica& r) { return r.id == replica; });
+  return found != replicas.end() && found->seat.host == host ? &*found : nullptr;
+}
+
+// The seat may be another's by now, of a later attempt: then it is who sent that attempt's output before.
+bool RunnerApi::has_output_of(const HostId& host, const ReplicaId& replica, uint32_t attempt) const {
+  if (!scheduler_->model().experiments.contains(replica.experiment)) return false;
+  const auto source = log_source_.find({to_string(replica), attempt});
+  if (source != log_source_.end()) return source->second == host;
+  const Replica* seated = seated_on(host, replica);
+  return seated != nullptr && seated->attempt == attempt;
+}
+
+void RunnerApi::on_usage_of(const HostId& host, const pb::UsageReport& report) {
+  if (!on_usage) return;
+  pb::UsageReport own;
+  for (const auto& usage : report.replicas()) {
+    const auto replica = parse_replica_id(usage.replica());
+    if (replica.ok() && seated_on(host, *replica) != nullptr) *own.add_replicas() = usage;
+  }
+  on_usage(own);
+}
+
+void RunnerApi::on_log(const std::shared_ptr<Stream>& stream, const HostId& host, const pb::LogData& log) {
   const auto replica = parse_replica_id(log.replica());
   if (!replica.ok()) return;
   const uint64_t end = log.offset() + log.data().size();
-  const auto experiment = scheduler_->model().experiments.find(replica->experiment);
-  if (experiment == scheduler_->model().experiments.end()) {
+  if (!has_output_of(host, *replica, log.attempt())) {
     // Nobody wants it any more; the runner releases the replica once all its output is answered for.
     pb::ToRunner message;
     message.mutable_log_ack()->set_replica(log.replica());
@@ -218,17 +245,15 @@ void RunnerApi::on_log(const std::shared_ptr<Stream>& stream, const pb::LogData&
     stream->send(std::move(message));
     return;
   }
-  const auto connected = std::find_if(connected_.begin(), connected_.end(), [&](const auto& entry) {
-    return entry.second.stream == stream;
-  });
-  if (connected == connected_.end()) return;
+  Connected& connected = connected_.at(host);
   const LogKey key{log.replica(), log.attempt()};
-  if (connected->second.refused.contains(key)) return;
-  log_source_[key] = connected->first;
+  if (connected.refused.contains(key)) return;
+  log_source_[key] = host;
   const auto status = logs_->append(replica->experiment.number, log);
-  if (!status.ok()) return refuse(key, status.error(), connected->second);
-  const bool measured = !experiment->second.spec().metrics.empty() && !experiment->second.over;
-  if (measured) metrics_->take(experiment->second, *replica, log);
+  if (!status.ok()) return refuse(key, status.error(), connected);
+  const Experiment& experiment = scheduler_->model().experiments.at(replica->experiment);
+  const bool measured = !experiment.spec().metrics.empty() && !experiment.over;
+  if (measured) metrics_->take(experiment, *replica, log);
   // A repeat of what became durable while the runner was away: no later sync would say so.
   const uint64_t durable = logs_->durable_offset(replica->experiment.number, key);
   if (durable >= end) log_durable(key, durable);

@@ -104,12 +104,8 @@ void bench_gang(std::vector<Row>& rows) {
     placed.push_back(place_one(model, number, {role(Role::Master, 1, 1), role(Role::Worker, 127, 1)}));
     // It has not been prepared: its end is a kill and a Released from each replica.
     step(model, KillWanted{{number, 0}, true}, kPolicy, 3);
-    std::vector<HeldReplicaFact> facts;
-    for (const Replica& replica : model.experiments.at({number, 0}).replicas) {
-      facts.push_back({replica.id, replica.attempt});
-    }
-    for (const auto& fact : facts) {
-      step(model, ReplicaReleased{fact.replica, fact.attempt, "", {}}, kPolicy, 4);
+    for (const Replica& replica : std::vector(model.experiments.at({number, 0}).replicas)) {
+      step(model, ReplicaReleased{replica.id, replica.attempt, "", replica.seat.host}, kPolicy, 4);
     }
   }
   for (int round = 0; round < 100; ++round) {

@@ -103,10 +103,10 @@ void FakeHost::on_welcome(const WelcomeMessage& welcome, TimeMs now) {
   for (const auto& [fact, replica] : replicas) {
     const Launch launch{fact.replica.experiment, fact.attempt};
     if (prepared.insert(launch).second) say_prepared_if(launch);
-    if (replica.pid != 0) say(daemon::ReplicaStarted{fact.replica, fact.attempt, replica.pid, 1});
+    if (replica.pid != 0) say(daemon::ReplicaStarted{fact.replica, fact.attempt, replica.pid, 1, inventory.id});
     if (replica.stage >= Stage::Exited) {
       counts.add(Seen::FactRepeated);
-      say(daemon::ReplicaExited{fact.replica, fact.attempt, replica.exit});
+      say(daemon::ReplicaExited{fact.replica, fact.attempt, replica.exit, inventory.id});
     }
     if (replica.stage == Stage::Released) {
       say(daemon::ReplicaReleased{fact.replica, fact.attempt, "", inventory.id});
@@ -156,7 +156,7 @@ void FakeHost::on_start(const daemon::SendStart& begin, TimeMs now) {
     replica.stage = Stage::Running;
     replica.pid = ++last_pid_;
     replica.stubborn = replica.pid % 4 == 0;
-    say(daemon::ReplicaStarted{fact.replica, fact.attempt, replica.pid, 1});
+    say(daemon::ReplicaStarted{fact.replica, fact.attempt, replica.pid, 1, inventory.id});
   });
   if (!too_late) return;
   counts.add(Seen::StartTooLate);
@@ -201,7 +201,7 @@ void FakeHost::on_forget(const daemon::SendForget& forget) {
 void FakeHost::end(const HeldReplicaFact& fact, FakeReplica& replica, daemon::Exit exit) {
   replica.stage = Stage::Exited;
   replica.exit = std::move(exit);
-  say(daemon::ReplicaExited{fact.replica, fact.attempt, replica.exit});
+  say(daemon::ReplicaExited{fact.replica, fact.attempt, replica.exit, inventory.id});
 }
 
 void FakeHost::end_launch(const Launch& launch) {

@@ -25,12 +25,12 @@ Submission measured(const std::string& more = "") {
 void begin(OneDaemon& daemon, const ExperimentId& id) {
   daemon.scheduler.handle(LaunchPrepared{kHost, id, 1});
   daemon.turn();
-  daemon.scheduler.handle(ReplicaStarted{{id, Role::Train, 0}, 1, 4242, 1'000});
+  daemon.scheduler.handle(ReplicaStarted{{id, Role::Train, 0}, 1, 4242, 1'000, kHost});
   daemon.turn();
 }
 
 void end(OneDaemon& daemon, const ExperimentId& id) {
-  daemon.scheduler.handle(ReplicaExited{{id, Role::Train, 0}, 1, Exit{}});
+  daemon.scheduler.handle(ReplicaExited{{id, Role::Train, 0}, 1, Exit{}, kHost});
   daemon.scheduler.handle(ReplicaReleased{{id, Role::Train, 0}, 1, "", kHost});
   daemon.turn();
 }
@@ -129,7 +129,7 @@ TEST_CASE("the end of an experiment is not told without its values") {
   print(daemon, {1, 0}, 0, "loss=2\nloss=1");
   {
     FullDisk full;
-    daemon.scheduler.handle(ReplicaExited{{{1, 0}, Role::Train, 0}, 1, Exit{}});
+    daemon.scheduler.handle(ReplicaExited{{{1, 0}, Role::Train, 0}, 1, Exit{}, kHost});
     daemon.scheduler.handle(ReplicaReleased{{{1, 0}, Role::Train, 0}, 1, "", kHost});
     daemon.turn();
     CHECK(!daemon.scheduler.is_over({1, 0}));

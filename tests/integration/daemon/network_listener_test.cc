@@ -166,6 +166,75 @@ TEST_CASE("a host that calls itself by another's ID does not get its place") {
   CHECK(network.daemon.scheduler.model().hosts.size() == 4);
 }
 
+TEST_CASE("what a host says of a replica that another one has changes nothing") {
+  Network network;
+  ServedDaemon& daemon = network.daemon;
+  std::vector<pb::UsageReport> reports;
+  daemon.runner_api.on_usage = [&](const pb::UsageReport& report) { reports.push_back(report); };
+  FakeRunner owner(daemon);
+  REQUIRE(daemon.scheduler.submit(a_submission("a"), {}).ok());
+  daemon.until([&] { return owner.last(pb::ToRunner::kLaunch) != nullptr; });
+  const auto& replica = daemon.scheduler.model().experiments.at({1, 0}).replicas.at(0);
+
+  FakeRunner other(daemon, 0, network.channel_with(network.invited("gpu1")), kHost);
+  uint64_t round = 0;
+  const auto all_is_said = [&] {   // and heard: messages of one host are taken in order
+    pb::FromRunner message;
+    message.mutable_renew()->set_sent_ms(++round);
+    other.say(message);
+    daemon.until([&] { return other.count(pb::ToRunner::kRenewed) == round; });
+  };
+  pb::FromRunner prepared, failed, started, exited, released, log, usage, hello;
+  prepared.mutable_prepared()->set_experiment("1");
+  prepared.mutable_prepared()->set_attempt(1);
+  failed.mutable_prepare_failed()->set_experiment("1");
+  failed.mutable_prepare_failed()->set_attempt(1);
+  started.mutable_started()->set_replica("1.train");
+  started.mutable_started()->set_attempt(1);
+  exited.mutable_exited()->set_replica("1.train");
+  exited.mutable_exited()->set_attempt(1);
+  exited.mutable_exited()->mutable_status()->set_code(7);
+  released.mutable_released()->set_replica("1.train");
+  released.mutable_released()->set_attempt(1);
+  log.mutable_log()->set_replica("1.train");
+  log.mutable_log()->set_attempt(1);
+  log.mutable_log()->set_data("forged\n");
+  usage.mutable_usage()->add_replicas()->set_replica("1.train");
+  hello.mutable_hello()->set_protocol(kProtocol);
+  hello.mutable_hello()->set_host_id(kHost);
+  pb::HeldReplica& held = *hello.mutable_hello()->add_held();
+  held.set_replica("1.train");
+  held.set_attempt(1);
+
+  other.say(prepared);
+  other.say(failed);
+  all_is_said();
+  CHECK(replica.progress == Progress::Launched);
+  owner.say(prepared);
+  daemon.until([&] { return owner.last(pb::ToRunner::kStart) != nullptr; });
+  other.say(started);
+  all_is_said();
+  CHECK(replica.progress == Progress::Prepared);
+  owner.say(started);
+  daemon.until([&] { return replica.progress == Progress::Started; });
+  for (const auto& message : {hello, log, usage, exited, released}) other.say(message);
+  all_is_said();
+  CHECK(other.last(pb::ToRunner::kWelcome)->welcome().logs().empty());
+  CHECK(replica.progress == Progress::Started);
+  for (const auto& report : reports) CHECK(report.replicas().empty());
+
+  log.mutable_log()->set_data("own\n");
+  owner.say(log);
+  daemon.until([&] { return owner.last(pb::ToRunner::kLogAck) != nullptr; });
+  CHECK(owner.last(pb::ToRunner::kLogAck)->log_ack().offset() == 4);
+  other.say(released);
+  all_is_said();
+  log.mutable_log()->set_offset(4);
+  owner.say(log);
+  daemon.until([&] { return owner.count(pb::ToRunner::kLogAck) == 2; });
+  CHECK(owner.last(pb::ToRunner::kLogAck)->log_ack().offset() == 8);
+}
+
 TEST_CASE("an address that is somebody else's is tried again until it is free") {
   Network first;
   const Endpoint taken = first.listener->listens();

@@ -34,8 +34,8 @@ struct Ended {
     const ReplicaId train{id, Role::Train, 0};
     daemon.scheduler.handle(LaunchPrepared{host, id, 1});
     daemon.turn();
-    daemon.scheduler.handle(ReplicaStarted{train, 1, 4242, 1'000});
-    daemon.scheduler.handle(ReplicaExited{train, 1, Exit{}});
+    daemon.scheduler.handle(ReplicaStarted{train, 1, 4242, 1'000, host});
+    daemon.scheduler.handle(ReplicaExited{train, 1, Exit{}, host});
     daemon.scheduler.handle(ReplicaReleased{train, 1, "", host});
     daemon.until([&] { return !daemon.is_open_in_store(id.number); });
   }
@@ -188,8 +188,8 @@ TEST_CASE("what has just ended is waited for until its output is safe") {
   const ExperimentId id{1, 0};
   ended.daemon.scheduler.handle(LaunchPrepared{a_host().id, id, 1});
   ended.daemon.turn();
-  ended.daemon.scheduler.handle(ReplicaStarted{{id, Role::Train, 0}, 1, 4242, 1'000});
-  ended.daemon.scheduler.handle(ReplicaExited{{id, Role::Train, 0}, 1, Exit{}});
+  ended.daemon.scheduler.handle(ReplicaStarted{{id, Role::Train, 0}, 1, 4242, 1'000, a_host().id});
+  ended.daemon.scheduler.handle(ReplicaExited{{id, Role::Train, 0}, 1, Exit{}, a_host().id});
   ended.daemon.scheduler.handle(ReplicaReleased{{id, Role::Train, 0}, 1, "", a_host().id});
   ended.daemon.scheduler.at_end_of_turn([](const Status&) {});
   ended.daemon.until([&] { return ended.daemon.scheduler.is_over(id); });

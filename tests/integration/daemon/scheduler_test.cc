@@ -33,8 +33,8 @@ void run_to_end(OneDaemon& daemon) {
   daemon.scheduler.handle(LaunchPrepared{kHost, kOne, 1});
   daemon.turn();
   REQUIRE(daemon.outbox.count(pb::ToRunner::kStart) == 1);
-  daemon.scheduler.handle(ReplicaStarted{kTrain, 1, 4242, 1'000});
-  daemon.scheduler.handle(ReplicaExited{kTrain, 1, Exit{}});
+  daemon.scheduler.handle(ReplicaStarted{kTrain, 1, 4242, 1'000, kHost});
+  daemon.scheduler.handle(ReplicaExited{kTrain, 1, Exit{}, kHost});
   daemon.scheduler.handle(ReplicaReleased{kTrain, 1, "", kHost});
   daemon.turn();
   REQUIRE(daemon.scheduler.is_over(kOne));
@@ -136,7 +136,7 @@ TEST_CASE("a full disk keeps no stop of what a person kills, and nothing else go
   daemon.outbox.sent.clear();
   {
     FullDisk full;
-    daemon.scheduler.handle(ReplicaStarted{kTrain, 1, 4242, 1'000});
+    daemon.scheduler.handle(ReplicaStarted{kTrain, 1, 4242, 1'000, kHost});
     daemon.scheduler.handle(KillWanted{kOne, false});
     daemon.turn();
     REQUIRE(daemon.outbox.sent.size() == 1);
@@ -148,7 +148,7 @@ TEST_CASE("a full disk keeps no stop of what a person kills, and nothing else go
     daemon.turn();
     REQUIRE(daemon.outbox.sent.size() == 2);
     CHECK(daemon.outbox.sent[1].stop().grace_ms() == 0);
-    daemon.scheduler.handle(ReplicaExited{kTrain, 1, Exit{}});
+    daemon.scheduler.handle(ReplicaExited{kTrain, 1, Exit{}, kHost});
     daemon.scheduler.handle(ReplicaReleased{kTrain, 1, "", kHost});
     daemon.turn();
     CHECK(daemon.outbox.sent.size() == 2);   // to forget it, say
@@ -322,8 +322,8 @@ void run_first_of_three(OneDaemon& daemon) {
   daemon.turn();
   Exit exit;
   exit.code = 3;
-  daemon.scheduler.handle(ReplicaStarted{train, 1, 4242, 1'000});
-  daemon.scheduler.handle(ReplicaExited{train, 1, exit});
+  daemon.scheduler.handle(ReplicaStarted{train, 1, 4242, 1'000, kHost});
+  daemon.scheduler.handle(ReplicaExited{train, 1, exit, kHost});
   daemon.scheduler.handle(ReplicaReleased{train, 1, "", kHost});
   daemon.turn();
   REQUIRE(daemon.scheduler.is_over(first));
@@ -373,10 +373,10 @@ TEST_CASE("an exit is the experiment's end once nothing follows") {
   OneDaemon daemon(home_below(folder.path()));
   place_one(daemon);
   daemon.scheduler.handle(LaunchPrepared{kHost, kOne, 1});
-  daemon.scheduler.handle(ReplicaStarted{kTrain, 1, 4242, 1'000});
+  daemon.scheduler.handle(ReplicaStarted{kTrain, 1, 4242, 1'000, kHost});
   Exit exit;
   exit.unix_ms = 5'000;
-  daemon.scheduler.handle(ReplicaExited{kTrain, 1, exit});
+  daemon.scheduler.handle(ReplicaExited{kTrain, 1, exit, kHost});
   daemon.turn();
   CHECK(told_end(daemon) == 0);
   daemon.scheduler.handle(ReplicaReleased{kTrain, 1, "", kHost});
@@ -408,11 +408,11 @@ TEST_CASE("what is killed between two attempts does not end with the one before"
   REQUIRE(daemon.scheduler.submit(std::move(submission), {}).ok());
   daemon.turn();
   daemon.scheduler.handle(LaunchPrepared{kHost, kOne, 1});
-  daemon.scheduler.handle(ReplicaStarted{kTrain, 1, 4242, 1'000});
+  daemon.scheduler.handle(ReplicaStarted{kTrain, 1, 4242, 1'000, kHost});
   Exit exit;
   exit.code = 3;
   exit.unix_ms = 5'000;
-  daemon.scheduler.handle(ReplicaExited{kTrain, 1, exit});
+  daemon.scheduler.handle(ReplicaExited{kTrain, 1, exit, kHost});
   daemon.scheduler.handle(ReplicaReleased{kTrain, 1, "", kHost});
   daemon.turn();
   CHECK(told_end(daemon) == 0);

@@ -61,6 +61,7 @@ class Script {
   void failed(const std::vector<std::string>& words);
   void exited(const std::vector<std::string>& words);
   void restart();
+  HostId holder_of(const HeldReplicaFact& fact) const;
   void pass_time(const std::string& by);
 
   const Policy policy_{};
@@ -202,7 +203,20 @@ void Script::exited(const std::vector<std::string>& words) {
     if (key == "signal") exit.signal = std::stoi(value);
     if (key == "lost") exit.lost_keeper = true;
   }
-  happen(ReplicaExited{fact.replica, fact.attempt, exit});
+  happen(ReplicaExited{fact.replica, fact.attempt, exit, holder_of(fact)});
+}
+
+// Who can say something of it: of a stray who holds it, else who has its seat.
+HostId Script::holder_of(const HeldReplicaFact& fact) const {
+  for (const auto& [id, host] : model_->hosts) {
+    if (host.strays.contains(fact)) return id;
+  }
+  const auto experiment = model_->experiments.find(fact.replica.experiment);
+  if (experiment == model_->experiments.end()) return {};
+  for (const Replica& replica : experiment->second.replicas) {
+    if (replica.id == fact.replica) return replica.seat.host;
+  }
+  return {};
 }
 
 // Only what was saved survives.
@@ -252,11 +266,8 @@ std::string Script::run(const std::string& line) {
   } else if (verb == "started" || verb == "released") {
     for (size_t i = 1; i < words.size(); ++i) {
       const HeldReplicaFact fact = fact_of(words[i]);
-      HostId holder;  // of a stray
-      for (const auto& [id, host] : model_->hosts) {
-        if (host.strays.contains(fact)) holder = id;
-      }
-      if (verb == "started") happen(ReplicaStarted{fact.replica, fact.attempt, 100 + i, 1});
+      const HostId holder = holder_of(fact);
+      if (verb == "started") happen(ReplicaStarted{fact.replica, fact.attempt, 100 + i, 1, holder});
       else
         happen(ReplicaReleased{fact.replica, fact.attempt, "", holder});
     }

@@ -296,11 +296,11 @@ TEST_CASE("a reason in the moment between the end of a backoff and the tick that
   cluster.pass();
   cluster.start({1, 0});
   const Replica replica = cluster.model.experiments.at({1, 0}).replicas[0];
-  step(cluster.model, ReplicaStarted{replica.id, 1, 42, 1}, kPolicy, 4);
+  step(cluster.model, ReplicaStarted{replica.id, 1, 42, 1, replica.seat.host}, kPolicy, 4);
   Exit exit;
   exit.code = 9;
-  step(cluster.model, ReplicaExited{replica.id, 1, exit}, kPolicy, 5);
-  step(cluster.model, ReplicaReleased{replica.id, 1, "", {}}, kPolicy, 6);
+  step(cluster.model, ReplicaExited{replica.id, 1, exit, replica.seat.host}, kPolicy, 5);
+  step(cluster.model, ReplicaReleased{replica.id, 1, "", replica.seat.host}, kPolicy, 6);
   REQUIRE(cluster.model.experiments.at({1, 0}).not_before_ms == 105);
   const std::string why = "restart 1 of 1 after 1.train: exit code 9";
   CHECK(wait_reason(cluster.model, {1, 0}, 7) == why + "; again in 1 s");

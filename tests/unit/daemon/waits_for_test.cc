@@ -51,7 +51,7 @@ struct Gang {
       step(model, LaunchPrepared{replica.seat.host, kOne, 1}, kPolicy, 4);
     }
     for (const Replica& replica : std::vector(one().replicas)) {
-      step(model, ReplicaStarted{replica.id, 1, 42, 1}, kPolicy, 5);
+      step(model, ReplicaStarted{replica.id, 1, 42, 1, replica.seat.host}, kPolicy, 5);
     }
     REQUIRE(state_of(one()) == State::Running);
   }
@@ -84,7 +84,7 @@ TEST_CASE("the next attempt waits for the host that may still run the last one")
   CHECK(gang.waits(1'000 + kPolicy.local_grace_ms).find(away) != std::string::npos);
   CHECK(gang.waits(1'000 + kPolicy.local_grace_ms)
             .find("waits for 1.worker.1 on " + gang.first.hex + " to end") != std::string::npos);
-  gang.happen(ReplicaExited{gang.one().replicas[0].id, 1, Exit{}}, 62'000);
+  gang.happen(ReplicaExited{gang.one().replicas[0].id, 1, Exit{}, gang.first}, 62'000);
   CHECK(gang.waits(62'000).find("waits for the last output of 1.worker.1 from " + gang.first.hex) !=
         std::string::npos);
   gang.happen(ReplicaReleased{gang.one().replicas[0].id, 1, "", gang.first}, 62'000);
@@ -102,7 +102,7 @@ TEST_CASE("a kill says what it can't reach, and afterwards what it waits for") {
   CHECK(gang.reach() ==
         "on " + gang.second.hex + ", which is away, its processes end when its runner is back");
   gang.happen(KillWanted{kOne, false}, 2'000);
-  gang.happen(ReplicaExited{gang.one().replicas[0].id, 1, Exit{}}, 3'000);
+  gang.happen(ReplicaExited{gang.one().replicas[0].id, 1, Exit{}, gang.first}, 3'000);
   gang.happen(ReplicaReleased{gang.one().replicas[0].id, 1, "", gang.first}, 3'000);
   REQUIRE(state_of(gang.one()) == State::Stopping);
   CHECK(gang.waits(3'000) == "waits for " + gang.second.hex +
@@ -127,7 +127,7 @@ TEST_CASE("one that builds says on which host what runs") {
   const ReplicaId build{kOne, Role::Build, 2};
   const uint32_t attempt = gang.one().attempt;
   gang.happen(LaunchPrepared{gang.second, kOne, attempt}, 4);
-  gang.happen(ReplicaStarted{build, attempt, 42, 1}, 5);
+  gang.happen(ReplicaStarted{build, attempt, 42, 1, gang.second}, 5);
   REQUIRE(state_of(gang.one()) == State::Building);
   CHECK(why() == "its environment is being built on " + gang.second.hex +
                      " (1.build.2); looked for on " + gang.first.hex);

@@ -8,6 +8,7 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -46,6 +47,8 @@ namespace asio = boost::asio;
 
 // Beyond this it refuses what it has no descriptor for, and goes on.
 constexpr size_t kDescriptorsMin = 64;
+// Of hosts, and of strangers until they have failed to show a certificate: 50 KB each.
+constexpr size_t kConnectionsMax = 4096;
 // How long the one who started us waits at most for the local runner to come in.
 constexpr std::chrono::seconds kRunnerWait{10};
 // What the scheduler waits at most, when busy, before it writes to the disk again.
@@ -128,7 +131,7 @@ Status run(const DaemonOptions& options, Readiness& readiness) {
   if (const auto at = parse_endpoint(config.listen)) {
     TRY(keys, HostKeys::open(home.keys()));
     runner_api.guard(keys.get());
-    TRY(network, NetworkListener::open(loop, runner_api, *keys, *at));
+    TRY(network, NetworkListener::open(loop, runner_api, *keys, *at, std::min(descriptor_limit() / 8, kConnectionsMax)));
     if (config.address.empty() && is_host_address(at->host)) config.address = at->host;
   }
   ClientApi client_api({loop, home, *store, *blobs, logs, metrics, scheduler, runner_api, monitor, pruner, keys.get(),

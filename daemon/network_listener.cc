@@ -1,6 +1,7 @@
 #include "daemon/network_listener.h"
 
 #include <grpcpp/security/server_credentials.h>
+#include <sys/stat.h>
 
 #include <chrono>
 #include <cstdio>
@@ -26,10 +27,16 @@ std::shared_ptr<grpc::ServerCredentials> credentials_of(const Certificate& own, 
   return grpc::SslServerCredentials(options);
 }
 
+ino_t socket_of(int fd) {
+  struct stat file {};
+  return ::fstat(fd, &file) == 0 ? file.st_ino : 0;
+}
+
 }  // namespace
 
-NetworkListener::NetworkListener(asio::io_context& loop, Endpoint at)
+NetworkListener::NetworkListener(asio::io_context& loop, Endpoint at, size_t connections_max)
     : at_(std::move(at)),
+      connections_max_(connections_max),
       acceptor_(loop,
                 [this](tcp::socket socket) {
                   boost::system::error_code ignored;
@@ -37,13 +44,15 @@ NetworkListener::NetworkListener(asio::io_context& loop, Endpoint at)
                   ConnectionTaker::NewConnectionParameters connection;
                   connection.listener_fd = acceptor_.socket().native_handle();
                   connection.fd = socket.release();
+                  open_[connection.fd] = socket_of(connection.fd);
                   taker_->HandleNewConnection(&connection);
-                }),
+                },
+                [this] { return has_room(); }),
       retry_(loop) {}
 
 Result<std::unique_ptr<NetworkListener>> NetworkListener::open(asio::io_context& loop, RunnerApi& runners,
-                                                               const HostKeys& keys, const Endpoint& at) {
-  std::unique_ptr<NetworkListener> listener(new NetworkListener(loop, at));
+                                                               const HostKeys& keys, const Endpoint& at, size_t connections_max) {
+  std::unique_ptr<NetworkListener> listener(new NetworkListener(loop, at, connections_max));
   TRY(const Certificate own, keys.authority().for_daemon());
   grpc::ServerBuilder builder;
   builder.RegisterService(&runners);
@@ -64,12 +73,11 @@ Result<std::unique_ptr<NetworkListener>> NetworkListener::open(asio::io_context&
 void NetworkListener::listen() {
   const Status status = try_to_listen();
   if (status.ok()) {
-    trouble_.clear();
+    set_trouble("");
     std::fprintf(stderr, "listening for hosts on %s\n", to_string(listens_).c_str());
     return acceptor_.accept();
   }
-  if (trouble_ != status.error().message) std::fprintf(stderr, "%s; trying on\n", status.error().message.c_str());
-  trouble_ = status.error().message;
+  set_trouble(status.error().message);
   acceptor_.close();
   retry_.expires_after(kRetry);
   retry_.async_wait([this](boost::system::error_code stopped) {
@@ -90,6 +98,24 @@ Status NetworkListener::try_to_listen() {
   }
   listens_ = {at_.host, socket.local_endpoint(error).port()};
   return ok();
+}
+
+// gRPC closes connections and does not say so.
+bool NetworkListener::has_room() {
+  if (open_.size() >= connections_max_) {
+    std::erase_if(open_, [](const auto& connection) { return socket_of(connection.first) != connection.second; });
+  }
+  const bool room = open_.size() < connections_max_;
+  set_trouble(room ? "" : fmt::format("{} connections are open on {}, and no more are taken", open_.size(), to_string(listens_)));
+  return room;
+}
+
+// Said once, however often it comes and goes.
+void NetworkListener::set_trouble(std::string why) {
+  trouble_ = std::move(why);
+  if (trouble_.empty() || trouble_ == last_trouble_) return;
+  std::fprintf(stderr, "%s; trying on\n", trouble_.c_str());
+  last_trouble_ = trouble_;
 }
 
 void NetworkListener::close() {

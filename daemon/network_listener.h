@@ -5,9 +5,11 @@
 #pragma once
 
 #include <grpcpp/grpcpp.h>
+#include <sys/types.h>
 
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -19,15 +21,16 @@ namespace dtrain::daemon {
 
 class NetworkListener {
  public:
-  // Serves what runners call. `at`: an IP address.
+  // Serves what runners call. `at`: an IP address. With `connections_max` open no more are taken until one ends:
+  // strangers may come in any number, and this machine's own are not to want for descriptors and memory.
   static Result<std::unique_ptr<NetworkListener>> open(boost::asio::io_context& loop, RunnerApi& runners,
-                                                       const HostKeys& keys, const Endpoint& at);
+                                                       const HostKeys& keys, const Endpoint& at, size_t connections_max);
   NetworkListener(const NetworkListener&) = delete;
   NetworkListener& operator=(const NetworkListener&) = delete;
 
   // As it listens; port 0: it does not.
   const Endpoint& listens() const { return listens_; }
-  const std::string& trouble() const { return trouble_; }   // why it does not; empty: it does
+  const std::string& trouble() const { return trouble_; }   // why it does not, or takes nobody; empty: it does
 
   // No connection is taken any more; those that were go on until shut_down().
   void close();
@@ -35,16 +38,21 @@ class NetworkListener {
   void shut_down(gpr_timespec deadline);
 
  private:
-  NetworkListener(boost::asio::io_context& loop, Endpoint at);
+  NetworkListener(boost::asio::io_context& loop, Endpoint at, size_t connections_max);
 
+  bool has_room();
+  void set_trouble(std::string why);
   void listen();
   Status try_to_listen();
 
   using ConnectionTaker = grpc::experimental::ExternalConnectionAcceptor;
 
   const Endpoint at_;
+  const size_t connections_max_;
   Endpoint listens_;
   std::string trouble_;
+  std::string last_trouble_;
+  std::map<int, ino_t> open_;   // connections, and some that have ended: by descriptor its socket
   std::unique_ptr<ConnectionTaker> taker_;
   std::unique_ptr<grpc::Server> server_;
   Acceptor<boost::asio::ip::tcp> acceptor_;

@@ -5,6 +5,8 @@
 namespace dtrain::daemon {
 namespace {
 
+using boost::asio::ip::tcp;
+
 const std::string kHost(32, 'a'), kOther(32, 'b');
 
 struct Network {
@@ -13,9 +15,9 @@ struct Network {
   std::unique_ptr<HostKeys> keys = HostKeys::open(daemon.home.keys()).value();
   std::unique_ptr<NetworkListener> listener;
 
-  Network() {
+  explicit Network(size_t connections_max = 100) {
     daemon.runner_api.guard(keys.get());
-    listener = NetworkListener::open(daemon.loop, daemon.runner_api, *keys, {"127.0.0.1", 0}).value();
+    listener = NetworkListener::open(daemon.loop, daemon.runner_api, *keys, {"127.0.0.1", 0}, connections_max).value();
     REQUIRE_MESSAGE(listener->trouble().empty(), listener->trouble());
     REQUIRE(listener->listens().port != 0);
   }
@@ -235,11 +237,25 @@ TEST_CASE("what a host says of a replica that another one has changes nothing") 
   CHECK(owner.last(pb::ToRunner::kLogAck)->log_ack().offset() == 8);
 }
 
+TEST_CASE("strangers who say nothing take up so many connections and no more, and others come when they are gone") {
+  Network network(2);
+  std::vector<tcp::socket> strangers;
+  const tcp::endpoint there(boost::asio::ip::make_address("127.0.0.1"),
+                            static_cast<uint16_t>(network.listener->listens().port));
+  for (int i = 0; i < 5; ++i) strangers.emplace_back(network.daemon.loop).connect(there);
+  network.daemon.until([&] { return !network.listener->trouble().empty(); });
+  CHECK(network.listener->trouble() ==
+        "2 connections are open on " + to_string(network.listener->listens()) + ", and no more are taken");
+  strangers.clear();
+  network.daemon.until([&] { return network.listener->trouble().empty(); });
+  CHECK(network.fetch_over(network.channel_with(network.invited("gpu1"))).ok());
+}
+
 TEST_CASE("an address that is somebody else's is tried again until it is free") {
   Network first;
   const Endpoint taken = first.listener->listens();
   Network second;
-  const auto late = NetworkListener::open(second.daemon.loop, second.daemon.runner_api, *second.keys, taken).value();
+  const auto late = NetworkListener::open(second.daemon.loop, second.daemon.runner_api, *second.keys, taken, 100).value();
   CHECK(late->listens().port == 0);
   CHECK_MESSAGE(late->trouble().find("can't listen on " + to_string(taken)) == 0, late->trouble());
   first.listener->close();

@@ -15,8 +15,9 @@ namespace {
 
 class FetchStream final : public WriteStream<pb::BlobPart> {
  public:
-  FetchStream(boost::asio::io_context& loop, Blobs& blobs, const pb::FetchRequest& request)
-      : WriteStream(loop), blobs_(blobs), names_(request.sha256().begin(), request.sha256().end()) {
+  FetchStream(boost::asio::io_context& loop, grpc::CallbackServerContext& call, Blobs& blobs,
+              const pb::FetchRequest& request)
+      : WriteStream(loop, &call), blobs_(blobs), names_(request.sha256().begin(), request.sha256().end()) {
     on_writable = [this] {
       if (const auto status = next(); !status.ok()) finish(to_grpc(status.error()));
     };
@@ -76,11 +77,11 @@ class FetchStream final : public WriteStream<pb::BlobPart> {
 
 }  // namespace
 
-grpc::ServerWriteReactor<pb::BlobPart>* start_fetch(boost::asio::io_context& loop, Blobs& blobs,
-                                                    const pb::FetchRequest& request) {
-  auto stream = std::make_shared<FetchStream>(loop, blobs, request);
+std::shared_ptr<WriteStream<pb::BlobPart>> start_fetch(boost::asio::io_context& loop, grpc::CallbackServerContext& call,
+                                                       Blobs& blobs, const pb::FetchRequest& request) {
+  auto stream = std::make_shared<FetchStream>(loop, call, blobs, request);
   stream->start();
-  return stream.get();
+  return stream;
 }
 
 grpc::ServerWriteReactor<pb::BlobPart>* refuse_fetch(boost::asio::io_context& loop, const Error& why) {

@@ -17,6 +17,8 @@ namespace {
 
 constexpr auto kRetry = std::chrono::seconds(1);
 constexpr int kHandshakeMs = 10'000;
+// A runner has one stream, and a fetch beside it; who was refused comes again within a second.
+constexpr int kStreamsMax = 16, kIdleMs = 60'000;
 // Of a host that has gone without a word, as gRPC sees it; and how often a runner may ask, see runner/link.cc.
 constexpr int kAliveEveryMs = 20'000, kAliveWithinMs = 20'000, kAskedEveryMs = 5'000;
 
@@ -59,6 +61,8 @@ Result<std::unique_ptr<NetworkListener>> NetworkListener::open(asio::io_context&
   builder.SetMaxReceiveMessageSize(kMessageBytesMax);
   builder.SetMaxSendMessageSize(kMessageBytesMax);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kStreamsMax);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kIdleMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kAliveEveryMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kAliveWithinMs);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kAskedEveryMs);

@@ -141,7 +141,9 @@ template <typename Out>
 class WriteStream : public grpc::ServerWriteReactor<Out>,
                     public std::enable_shared_from_this<WriteStream<Out>> {
  public:
-  explicit WriteStream(boost::asio::io_context& loop) : loop_(loop) {}
+  // `call`: of a peer that may be cut() off; else null.
+  explicit WriteStream(boost::asio::io_context& loop, grpc::CallbackServerContext* call = nullptr)
+      : loop_(loop), call_(call) {}
 
   std::function<void()> on_writable;
   std::function<void()> on_closed;
@@ -164,6 +166,10 @@ class WriteStream : public grpc::ServerWriteReactor<Out>,
     if (finish_) return;
     finish_ = std::move(status);
     if (!writing_) finish_now();
+  }
+  // Ends the stream now: also to a peer that reads nothing any more.
+  void cut() {
+    if (!finished_ && call_ != nullptr) call_->TryCancel();   // gRPC keeps the call until Finish
   }
   bool is_open() const { return !finish_; }
   bool is_writable() const { return is_open() && !writing_; }
@@ -195,6 +201,7 @@ class WriteStream : public grpc::ServerWriteReactor<Out>,
   }
 
   boost::asio::io_context& loop_;
+  grpc::CallbackServerContext* const call_;
   std::shared_ptr<WriteStream> self_;
   Out out_;
   bool writing_ = false;

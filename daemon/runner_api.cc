@@ -61,13 +61,15 @@ grpc::ServerBidiReactor<pb::FromRunner, pb::ToRunner>* RunnerApi::Connect(
   auto stream = std::make_shared<Stream>(loop_, *call);
   auto caller = std::make_shared<Caller>(Caller{certificate_of(*call)});
   const std::weak_ptr<Stream> weak = stream;
+  auto patience = std::make_shared<boost::asio::steady_timer>(loop_);
   stream->on_message = [this, weak, caller](pb::FromRunner& message) {
     if (const auto live = weak.lock()) on_message(live, *caller, message);
   };
   stream->on_reads_done = [weak] {
     if (const auto live = weak.lock()) live->finish(grpc::Status::OK);
   };
-  stream->on_closed = [this, raw = stream.get(), caller] {
+  stream->on_closed = [this, raw = stream.get(), caller, patience] {
+    patience->cancel();
     const HostId& host = caller->host;
     const auto found = connected_.find(host);
     if (found == connected_.end() || found->second.stream.get() != raw) return;
@@ -77,7 +79,18 @@ grpc::ServerBidiReactor<pb::FromRunner, pb::ToRunner>* RunnerApi::Connect(
     if (on_disconnected) on_disconnected(host);
   };
   stream->start();
+  boost::asio::post(loop_, [this, weak, caller, patience] { await_hello(weak, caller, *patience); });
   return stream.get();
+}
+
+// Who has said nothing is not among those that watch_silence() looks at, or that cut() cuts off.
+void RunnerApi::await_hello(const std::weak_ptr<Stream>& stream, const std::shared_ptr<Caller>& caller,
+                            boost::asio::steady_timer& patience) {
+  patience.expires_after(silence_);
+  patience.async_wait([stream, caller](boost::system::error_code error) {
+    const auto live = stream.lock();
+    if (!error && live && caller->host.hex.empty()) live->cut();
+  });
 }
 
 void RunnerApi::on_message(const std::shared_ptr<Stream>& stream, Caller& caller, pb::FromRunner& message) {
@@ -171,7 +184,7 @@ Status RunnerApi::on_hello(const std::shared_ptr<Stream>& stream, Caller& caller
   auto& slot = connected_[host];
   if (slot.stream && slot.stream != stream) {
     await_no_more(host);
-    std::exchange(slot.stream, nullptr)->finish({grpc::StatusCode::ABORTED, "the host connected anew"});
+    std::exchange(slot.stream, nullptr)->cut();   // to one that reads nothing all that waits would stay
   }
   slot = {stream, std::move(hello), std::move(key_name)};
   stream->send(std::move(welcome));
@@ -376,16 +389,24 @@ bool RunnerApi::cut(const std::string& key_name) {
     connected.stream->cut();
     any = true;
   }
+  for (const auto& [key, fetch] : fetches_) {
+    if (const auto live = fetch.lock(); live && key == key_name) live->cut();
+  }
   return any;
 }
 
 grpc::ServerWriteReactor<pb::BlobPart>* RunnerApi::Fetch(grpc::CallbackServerContext* call,
                                                          const pb::FetchRequest* request) {
-  if (const std::string certificate = certificate_of(*call); !certificate.empty()) {
-    const auto holder = keys_->holder_of(certificate);
-    if (!holder.ok()) return refuse_fetch(loop_, holder.error());
-  }
-  return start_fetch(loop_, blobs_, *request);
+  const std::string certificate = certificate_of(*call);
+  if (certificate.empty()) return start_fetch(loop_, *call, blobs_, *request).get();
+  const auto holder = keys_->holder_of(certificate);
+  if (!holder.ok()) return refuse_fetch(loop_, holder.error());
+  const auto stream = start_fetch(loop_, *call, blobs_, *request);
+  boost::asio::post(loop_, [this, key = *holder, fetch = std::weak_ptr(stream)] {
+    std::erase_if(fetches_, [](const auto& entry) { return entry.second.expired(); });
+    fetches_.emplace_back(key, fetch);
+  });
+  return stream.get();
 }
 
 }  // namespace dtrain::daemon

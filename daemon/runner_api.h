@@ -13,6 +13,8 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "daemon/blobs.h"
 #include "daemon/host_keys.h"
@@ -107,6 +109,8 @@ class RunnerApi : public pb::Runner::CallbackService, public RunnerOutbox {
     std::string certificate;
     HostId host = {};   // empty before its Hello
   };
+  void await_hello(const std::weak_ptr<Stream>& stream, const std::shared_ptr<Caller>& caller,
+                   boost::asio::steady_timer& patience);
   void on_message(const std::shared_ptr<Stream>& stream, Caller& caller, pb::FromRunner& message);
   Connected* current(const std::shared_ptr<Stream>& stream, const HostId& host);
   Status check_newest(const Host& host, const pb::Hello& hello);
@@ -130,6 +134,8 @@ class RunnerApi : public pb::Runner::CallbackService, public RunnerOutbox {
   std::string last_refusal_;
   Metrics* metrics_ = nullptr;
   std::map<HostId, Connected> connected_;
+  // By the name of a key, for cut(); those that have ended go when the next one comes.
+  std::vector<std::pair<std::string, std::weak_ptr<WriteStream<pb::BlobPart>>>> fetches_;
   std::map<HostId, Dialled> newest_;   // Hello of each host, also of one that has gone again
   std::map<LogKey, HostId> log_source_;   // who sent a replica's output last
   pb::MonitorSwitch monitored_;

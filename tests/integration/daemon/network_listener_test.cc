@@ -1,5 +1,9 @@
 #include "daemon/network_listener.h"
 
+#include <future>
+#include <random>
+
+#include "schema/blob.h"
 #include "tests/integration/daemon/served_daemon.h"
 
 namespace dtrain::daemon {
@@ -11,11 +15,12 @@ const std::string kHost(32, 'a'), kOther(32, 'b');
 
 struct Network {
   test::TemporaryFolder folder;
-  ServedDaemon daemon{home_below(folder.path())};
+  ServedDaemon daemon;
   std::unique_ptr<HostKeys> keys = HostKeys::open(daemon.home.keys()).value();
   std::unique_ptr<NetworkListener> listener;
 
-  explicit Network(size_t connections_max = 100) {
+  explicit Network(size_t connections_max = 100, std::chrono::milliseconds silence = std::chrono::minutes(1))
+      : daemon(home_below(folder.path()), silence) {
     daemon.runner_api.guard(keys.get());
     listener = NetworkListener::open(daemon.loop, daemon.runner_api, *keys, {"127.0.0.1", 0}, connections_max).value();
     REQUIRE_MESSAGE(listener->trouble().empty(), listener->trouble());
@@ -39,6 +44,7 @@ struct Network {
     grpc::ChannelArguments arguments;
     arguments.SetSslTargetNameOverride(kDaemonCertificateName);
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);   // it is sent no more unread than it has asked for
     return grpc::CreateCustomChannel(address, credentials, arguments);
   }
   static std::shared_ptr<grpc::ChannelCredentials> credentials_of(const HostKey& key) {
@@ -235,6 +241,78 @@ TEST_CASE("what a host says of a replica that another one has changes nothing") 
   owner.say(log);
   daemon.until([&] { return owner.count(pb::ToRunner::kLogAck) == 2; });
   CHECK(owner.last(pb::ToRunner::kLogAck)->log_ack().offset() == 8);
+}
+
+// 4 MB that don't get smaller: more than a peer is sent that reads nothing.
+std::string large_blob(Blobs& blobs) {
+  std::string bytes(size_t{4} << 20, '\0');
+  std::mt19937 random;
+  for (char& byte : bytes) byte = static_cast<char>(random());
+  auto pack = blobs.begin().value();
+  const Sha256 name = sha256(bytes);
+  BlobEncoder encoder;
+  const auto encoded = encoder.encode(bytes, [&](std::string_view part, bool last) {
+    return pack->add(name, bytes.size(), part, last);
+  });
+  REQUIRE(encoded.ok());
+  REQUIRE(pack->commit().ok());
+  return to_bytes(name);
+}
+
+TEST_CASE("a key that is revoked ends what its host has not read yet") {
+  Network network;
+  ServedDaemon& daemon = network.daemon;
+  const auto stub = pb::Runner::NewStub(network.channel_with(network.invited("gpu1")));
+  pb::FetchRequest request;
+  request.add_sha256(large_blob(*daemon.blobs));
+  pb::BlobPart part;
+  bool begun = false;
+  std::promise<void> revoked;
+  grpc::Status status;
+  std::thread host([&] {
+    grpc::ClientContext context;
+    const auto reader = stub->Fetch(&context, request);
+    const bool first = reader->Read(&part);
+    boost::asio::post(daemon.loop, [&] { begun = true; });
+    revoked.get_future().wait();
+    while (first && reader->Read(&part)) {
+    }
+    status = reader->Finish();
+  });
+  daemon.until([&] { return begun; });
+  REQUIRE(network.keys->revoke("gpu1").ok());
+  CHECK_FALSE(daemon.runner_api.cut("gpu1"));   // it has not joined
+  revoked.set_value();
+  bool ended = false;
+  std::thread waits([&] {
+    host.join();
+    boost::asio::post(daemon.loop, [&] { ended = true; });
+  });
+  daemon.until([&] { return ended; });
+  waits.join();
+  CHECK(status.error_code() == grpc::StatusCode::CANCELLED);
+}
+
+TEST_CASE("a host that never says who it is loses its stream") {
+  Network network(100, std::chrono::milliseconds(60));
+  const auto stub = pb::Runner::NewStub(network.channel_with(network.invited("gpu1")));
+  const grpc::Status ended = network.result_of([&stub](grpc::ClientContext& context) {
+    const auto stream = stub->Connect(&context);
+    for (pb::ToRunner message; stream->Read(&message);) {
+    }
+    return stream->Finish();
+  });
+  CHECK(ended.error_code() == grpc::StatusCode::CANCELLED);
+}
+
+TEST_CASE("a stream that a newer one replaces ends at once, and waits for no peer to read") {
+  Network network;
+  const auto channel = network.channel_with(network.invited("gpu1"));
+  const FakeRunner first(network.daemon, 0, channel, kHost);
+  const FakeRunner second(network.daemon, 0, channel, kHost);
+  network.daemon.until([&] { return first.ended(); });
+  CHECK(first.status().error_code() == grpc::StatusCode::CANCELLED);
+  CHECK(!second.ended());
 }
 
 TEST_CASE("strangers who say nothing take up so many connections and no more, and others come when they are gone") {

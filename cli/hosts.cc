@@ -12,6 +12,7 @@
 #include "cli/add_host.h"
 #include "cli/commands.h"
 #include "cli/connection.h"
+#include "cli/escapes.h"
 #include "cli/json_output.h"
 #include "cli/table.h"
 #include "cli/words.h"
@@ -27,7 +28,7 @@ std::string gpus_of(const pb::HostInfo& host) {
 }
 
 void append_notes(std::string& out, const pb::HostInfo& host, bool is_alone) {
-  const auto note = [&](const std::string& text) { out += host.name() + ": " + text + "\n"; };
+  const auto note = [&](const std::string& text) { out += on_one_line(host.name() + ": " + text) + "\n"; };
   if (!host.connected()) {
     note(host.last_contact_ms() == 0
              ? std::string("away; nothing is placed there until its runner is back")

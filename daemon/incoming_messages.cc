@@ -4,6 +4,8 @@
 #include <set>
 
 #include "daemon/record.h"
+#include "schema/config.h"
+#include "schema/quote.h"
 
 namespace dtrain::daemon {
 
@@ -25,6 +27,9 @@ Status check_inventory(const pb::Inventory& inventory) {
   }
   if (inventory.memory_bytes() > kHostMemoryBytesMax) {
     return refuse(fmt::format("{} bytes of memory", inventory.memory_bytes()));
+  }
+  if (!inventory.address().empty() && !is_host_address(inventory.address())) {
+    return refuse(fmt::format("the address {}", in_quotes(inventory.address())));
   }
   std::set<uint32_t> gpus;
   for (const auto& gpu : inventory.gpus()) {

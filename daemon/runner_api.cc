@@ -7,6 +7,7 @@
 #include "daemon/fetch_stream.h"
 #include "daemon/incoming_messages.h"
 #include "schema/clock.h"
+#include "schema/quote.h"
 #include "schema/version.h"
 
 namespace dtrain::daemon {
@@ -27,7 +28,7 @@ Status check_version(const pb::Hello& hello) {
   if (hello.protocol() == kProtocol) return ok();
   return Error{Code::FailedPrecondition,
                fmt::format("the runner speaks protocol {} ({}), this daemon {} ({})",
-                           hello.protocol(), hello.version(), kProtocol, kVersion),
+                           hello.protocol(), in_quotes(hello.version()), kProtocol, kVersion),
                hello.protocol() < kProtocol ? "upgrade dtrain on that host"
                                             : "upgrade dtrain where the daemon runs"};
 }

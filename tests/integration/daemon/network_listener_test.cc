@@ -305,6 +305,22 @@ TEST_CASE("a host that never says who it is loses its stream") {
   CHECK(ended.error_code() == grpc::StatusCode::CANCELLED);
 }
 
+TEST_CASE("a host's address is one that the others can dial, or none") {
+  Network network;
+  const auto channel = network.channel_with(network.invited("gpu1"));
+  FakeRunner runner(network.daemon, 0, channel, kHost);
+  pb::FromRunner message;
+  message.mutable_inventory()->set_address("10.0.0.5");
+  runner.say(message);
+  const auto& host = network.daemon.scheduler.model().hosts.begin()->second;
+  network.daemon.until([&] { return host.address == "10.0.0.5"; });
+  message.mutable_inventory()->set_address("127.0.0.1");
+  runner.say(message);
+  network.daemon.until([&] { return runner.ended(); });
+  CHECK(runner.status().error_code() == grpc::StatusCode::INVALID_ARGUMENT);
+  CHECK(host.address == "10.0.0.5");
+}
+
 TEST_CASE("a stream that a newer one replaces ends at once, and waits for no peer to read") {
   Network network;
   const auto channel = network.channel_with(network.invited("gpu1"));

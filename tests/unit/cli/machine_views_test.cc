@@ -96,6 +96,21 @@ TEST_CASE("hosts: free of all, then what is not as it should be") {
   CHECK(render_hosts({}, {}).starts_with("No host has joined yet."));
 }
 
+TEST_CASE("what a host says of itself stays on its line, and moves no cursor") {
+  pb::HostsReply reply;
+  pb::HostInfo* host = reply.add_hosts();
+  host->set_name("gpu1");
+  host->set_connected(true);
+  host->set_address("10.0.0.5");
+  pb::GpuInfo* gpu = host->add_gpus();
+  gpu->set_name("H200\x1b[2J\ngpu2: no GPUs");
+  host->add_uncapped("cpus\nmem");
+  const std::string text = render_hosts(reply, {});
+  CHECK(text.find('\x1b') == std::string::npos);
+  CHECK(text.find("\ngpu2") == std::string::npos);
+  CHECK(text.find("\nmem") == std::string::npos);
+}
+
 TEST_CASE("a daemon that ends lists what goes on without it") {
   pb::ShutdownReply reply;
   CHECK(render_shutdown(reply, 7) == "The daemon (pid 7) has ended.\n");

@@ -3,6 +3,7 @@
 // Only this file knows cli, daemon and runner at once.
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -68,12 +69,21 @@ Result<std::optional<uint64_t>> read_size(const char* option, const std::string&
   return refuse_option(option, text, "is not a size", "16GiB, 500MB");
 }
 
+// As SSH has it with its own: whoever reads it can be this host.
+Status check_private(const std::string& file) {
+  struct stat facts {};
+  if (::stat(file.c_str(), &facts) != 0 || facts.st_uid != ::geteuid() || (facts.st_mode & 077) == 0) return ok();
+  return Error{Code::FailedPrecondition, fmt::format("{} can be read by others", file),
+               fmt::format("chmod 600 {}; if they may have read it, revoke it and invite this host again", file)};
+}
+
 // Of the file that --join names. Nothing: it is no such file, but a socket.
 Result<std::optional<HostKey>> read_key(const RunnerWords& words) {
   std::error_code error;
   if (!std::filesystem::is_regular_file(words.join, error)) return std::optional<HostKey>();
   TRY(const auto text, read_file(words.join));
   TRY(HostKey key, parse_host_key(text.value_or(""), words.join));
+  TRY(check_private(words.join));
   if (!words.name.empty() && words.name != key.name) {
     return refuse_option("--name", words.name, "is not what this host was invited as",
                          fmt::format("leave it out: it joins as {}", key.name));

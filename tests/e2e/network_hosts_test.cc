@@ -137,6 +137,17 @@ TEST_CASE("a key that is revoked cuts its host off; what is invited and not here
   CHECK(scene.cluster.run({"hosts", "revoke", "far"}).code == 2);
 }
 
+TEST_CASE("a key that others can read is not taken") {
+  DaemonOnNetwork scene;
+  if (!scene.network.unavailable().empty()) return say_skipped(scene.network.unavailable());
+  scene.start_daemon();
+  scene.invite();
+  fs::permissions(scene.cluster.folder() / "far.key", fs::perms::group_read, fs::perm_options::add);
+  const Output joined = Process(scene.joining()).wait();
+  CHECK(joined.code == 2);
+  CHECK_MESSAGE(joined.err.find("far.key can be read by others") != std::string::npos, joined.err);
+}
+
 TEST_CASE("a daemon that can't listen yet invites nobody, and says why") {
   Cluster cluster;
   fs::create_directories(cluster.home());

@@ -2,29 +2,21 @@
 
 #include <grpc/support/log.h>
 
-#include <chrono>
 #include <cstdio>
 #include <mutex>
-#include <string>
+
+#include "daemon/seldom.h"
 
 namespace dtrain::daemon {
 
 namespace {
 
-constexpr auto kSaidAgainAfter = std::chrono::minutes(10);
-
 void log_once(gpr_log_func_args* line) {
-  using Clock = std::chrono::steady_clock;
   static std::mutex mutex;
-  static std::string last;
-  static Clock::time_point said_at;
+  static Seldom seldom;
   if (line->severity < GPR_LOG_SEVERITY_ERROR) return;
   const std::lock_guard lock(mutex);
-  const auto now = Clock::now();
-  if (last == line->message && now - said_at < kSaidAgainAfter) return;
-  last = line->message;
-  said_at = now;
-  std::fprintf(stderr, "gRPC: %s\n", line->message);
+  if (seldom.is_news(line->message, Seldom::Clock::now())) std::fprintf(stderr, "gRPC: %s\n", line->message);
 }
 
 }  // namespace

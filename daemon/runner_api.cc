@@ -127,10 +127,8 @@ void RunnerApi::on_message(const std::shared_ptr<Stream>& stream, Caller& caller
 
 // Who is refused dials again each second.
 void RunnerApi::note_refusal(const std::string& whom, const std::string& why) {
-  std::string text = fmt::format("{}: {}", whom, why);
-  if (text == last_refusal_) return;
-  std::fprintf(stderr, "%s\n", text.c_str());
-  last_refusal_ = std::move(text);
+  const std::string text = fmt::format("{}: {}", whom, why);
+  if (refusals_.is_news(text, Seldom::Clock::now())) std::fprintf(stderr, "%s\n", text.c_str());
 }
 
 // Null: a newer stream of the host has taken its place, or none said Hello yet.

@@ -22,6 +22,7 @@
 #include "daemon/metrics.h"
 #include "daemon/reactor.h"
 #include "daemon/scheduler.h"
+#include "daemon/seldom.h"
 #include "schema/dtrain.grpc.pb.h"
 
 namespace dtrain::daemon {
@@ -131,7 +132,7 @@ class RunnerApi : public pb::Runner::CallbackService, public RunnerOutbox {
   Scheduler* scheduler_ = nullptr;
   Logs* logs_ = nullptr;
   HostKeys* keys_ = nullptr;
-  std::string last_refusal_;
+  Seldom refusals_;   // as the log has them
   Metrics* metrics_ = nullptr;
   std::map<HostId, Connected> connected_;
   // By the name of a key, for cut(); those that have ended go when the next one comes.

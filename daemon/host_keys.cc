@@ -28,7 +28,8 @@ Result<std::optional<HostKeys::Record>> HostKeys::read(const std::string& name) 
   if (!text) return std::optional<Record>();
   const size_t line = text->find('\n');
   if (line == std::string::npos || text->back() != '\n') {
-    return Error{Code::DataLoss, fmt::format("{} is damaged", file_of(name).string()), ""};
+    return Error{Code::DataLoss, fmt::format("{} is damaged", file_of(name).string()),
+                 fmt::format("`dtrain hosts revoke {}`; then it may be invited again", name)};
   }
   Record record{text->substr(0, line), text->substr(line + 1)};
   if (!record.host.empty()) record.host.pop_back();

@@ -109,6 +109,18 @@ TEST_CASE("nobody else may read the authority, and what is left of a damaged one
   CHECK(damaged.error().message.find(file.string() + " is damaged") == 0);
 }
 
+TEST_CASE("what is left of a damaged key opens nothing, and is revoked like a whole one") {
+  Keys scene;
+  const HostKey key = scene.invited("gpu1");
+  std::filesystem::resize_file(scene.folder.path() / "keys/hosts/gpu1.host", 10);
+  CHECK(scene.keys->admit(key.certificate, kHost).error().code == Code::DataLoss);
+  const auto again = scene.keys->invite("gpu1", kDaemon);
+  REQUIRE(!again.ok());
+  CHECK(again.error().hint == "`dtrain hosts revoke gpu1`; then it may be invited again");
+  REQUIRE(scene.keys->revoke("gpu1").ok());
+  scene.invited("gpu1");
+}
+
 TEST_CASE("what is no certificate belongs to nobody") {
   Keys scene;
   for (const std::string text : {"", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "gpu1"}) {

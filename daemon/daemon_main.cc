@@ -147,12 +147,10 @@ Status run(const DaemonOptions& options, Readiness& readiness) {
   LocalRunner local_runner(loop, home, config);
   asio::steady_timer give_up(loop, kRunnerWait);
   if (options.local_runner) {
-    runner_api.on_connected = [&](const HostId& host) {
-      readiness.announce();
-      local_runner.connected(host);
-    };
+    runner_api.on_connected = [&](const HostId& host) { local_runner.connected(host); };
     runner_api.on_disconnected = [&](const HostId& host) { local_runner.disconnected(host); };
     runner_api.on_hung = [&](const HostId& host) { local_runner.replace(host); };
+    local_runner.on_joined = [&] { readiness.announce(); };
     local_runner.on_ended = [&] { readiness.announce(); };
     give_up.async_wait([&](boost::system::error_code) { readiness.announce(); });
     local_runner.start();

@@ -184,6 +184,7 @@ void LocalRunner::connected(const HostId& host) {
   if (!is_own(host)) return;
   word_.cancel();
   patience_ = std::chrono::milliseconds(config_.runner_timeout_ms);
+  if (on_joined) on_joined();
 }
 
 void LocalRunner::disconnected(const HostId& host) {

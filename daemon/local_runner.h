@@ -37,6 +37,8 @@ class LocalRunner {
   void connected(const HostId& host);
   void disconnected(const HostId& host);
 
+  // It is in. Other hosts may come sooner.
+  std::function<void()> on_joined;
   // Our runner ended, for whatever reason.
   std::function<void()> on_ended;
 

@@ -49,5 +49,20 @@ TEST_CASE("a runner whose stream ended and that does not dial again is replaced"
   CHECK(said(folder.path().string() + " leave") == "ended\n");
 }
 
+TEST_CASE("the local runner is in when it is, and not when another host is") {
+  const test::TemporaryFolder folder;
+  const Home home{folder.path(), folder / "socket"};
+  std::filesystem::create_directories(home.runner());
+  test::write_file(home.runner() / "host-id", "own\n");
+  boost::asio::io_context loop;
+  daemon::LocalRunner runner(loop, home, Config{});
+  int joined = 0;
+  runner.on_joined = [&] { ++joined; };
+  runner.connected({"another"});
+  CHECK(joined == 0);
+  runner.connected({"own"});
+  CHECK(joined == 1);
+}
+
 }  // namespace
 }  // namespace dtrain

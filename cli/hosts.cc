@@ -28,7 +28,9 @@ std::string gpus_of(const pb::HostInfo& host) {
 }
 
 void append_notes(std::string& out, const pb::HostInfo& host, bool is_alone) {
-  const auto note = [&](const std::string& text) { out += on_one_line(host.name() + ": " + text) + "\n"; };
+  const auto note = [&](const std::string& text) {
+    out += on_one_line(host.name() + ": " + text) + "\n";
+  };
   if (!host.connected()) {
     note(host.last_contact_ms() == 0
              ? std::string("away; nothing is placed there until its runner is back")

@@ -72,9 +72,13 @@ Result<std::optional<uint64_t>> read_size(const char* option, const std::string&
 // As SSH has it with its own: whoever reads it can be this host.
 Status check_private(const std::string& file) {
   struct stat facts {};
-  if (::stat(file.c_str(), &facts) != 0 || facts.st_uid != ::geteuid() || (facts.st_mode & 077) == 0) return ok();
-  return Error{Code::FailedPrecondition, fmt::format("{} can be read by others", file),
-               fmt::format("chmod 600 {}; if they may have read it, revoke it and invite this host again", file)};
+  if (::stat(file.c_str(), &facts) != 0 || facts.st_uid != ::geteuid() ||
+      (facts.st_mode & 077) == 0)
+    return ok();
+  return Error{
+      Code::FailedPrecondition, fmt::format("{} can be read by others", file),
+      fmt::format("chmod 600 {}; if they may have read it, revoke it and invite this host again",
+                  file)};
 }
 
 // Of the file that --join names. Nothing: it is no such file, but a socket.

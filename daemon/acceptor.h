@@ -1,5 +1,5 @@
-// Takes connections for ever: also when for a while no descriptor is free, at which gRPC's own listener stops
-// for good. Where there is no room for another one it waits until there is.
+// Takes connections for ever: also when for a while no descriptor is free, at which gRPC's own
+// listener stops for good. Where there is no room for another one it waits until there is.
 //
 // Owner: a listener. Thread: loop.
 #pragma once
@@ -18,8 +18,9 @@ class Acceptor {
  public:
   using Socket = typename Protocol::socket;
 
-  Acceptor(boost::asio::io_context& loop, std::function<void(Socket)> take,
-           std::function<bool()> has_room = [] { return true; })
+  Acceptor(
+      boost::asio::io_context& loop, std::function<void(Socket)> take,
+      std::function<bool()> has_room = [] { return true; })
       : take_(std::move(take)), has_room_(std::move(has_room)), acceptor_(loop), retry_(loop) {}
   Acceptor(const Acceptor&) = delete;
   Acceptor& operator=(const Acceptor&) = delete;

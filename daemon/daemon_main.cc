@@ -4,11 +4,11 @@
 #include <grpcpp/grpcpp.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -131,7 +131,8 @@ Status run(const DaemonOptions& options, Readiness& readiness) {
   if (const auto at = parse_endpoint(config.listen)) {
     TRY(keys, HostKeys::open(home.keys()));
     runner_api.guard(keys.get());
-    TRY(network, NetworkListener::open(loop, runner_api, *keys, *at, std::min(descriptor_limit() / 8, kConnectionsMax)));
+    TRY(network, NetworkListener::open(loop, runner_api, *keys, *at,
+                                       std::min(descriptor_limit() / 8, kConnectionsMax)));
     if (config.address.empty() && is_host_address(at->host)) config.address = at->host;
   }
   ClientApi client_api({loop, home, *store, *blobs, logs, metrics, scheduler, runner_api, monitor, pruner, keys.get(),

@@ -17,7 +17,9 @@ class FetchStream final : public WriteStream<pb::BlobPart> {
  public:
   FetchStream(boost::asio::io_context& loop, grpc::CallbackServerContext& call, Blobs& blobs,
               const pb::FetchRequest& request)
-      : WriteStream(loop, &call), blobs_(blobs), names_(request.sha256().begin(), request.sha256().end()) {
+      : WriteStream(loop, &call),
+        blobs_(blobs),
+        names_(request.sha256().begin(), request.sha256().end()) {
     on_writable = [this] {
       if (const auto status = next(); !status.ok()) finish(to_grpc(status.error()));
     };
@@ -77,8 +79,10 @@ class FetchStream final : public WriteStream<pb::BlobPart> {
 
 }  // namespace
 
-std::shared_ptr<WriteStream<pb::BlobPart>> start_fetch(boost::asio::io_context& loop, grpc::CallbackServerContext& call,
-                                                       Blobs& blobs, const pb::FetchRequest& request) {
+std::shared_ptr<WriteStream<pb::BlobPart>> start_fetch(boost::asio::io_context& loop,
+                                                       grpc::CallbackServerContext& call,
+                                                       Blobs& blobs,
+                                                       const pb::FetchRequest& request) {
   auto stream = std::make_shared<FetchStream>(loop, call, blobs, request);
   stream->start();
   return stream;

@@ -8,8 +8,10 @@
 namespace dtrain::daemon {
 
 // Owner: gRPC. The stream ends with NotFound at the first blob that is not there.
-std::shared_ptr<WriteStream<pb::BlobPart>> start_fetch(boost::asio::io_context& loop, grpc::CallbackServerContext& call,
-                                                       Blobs& blobs, const pb::FetchRequest& request);
+std::shared_ptr<WriteStream<pb::BlobPart>> start_fetch(boost::asio::io_context& loop,
+                                                       grpc::CallbackServerContext& call,
+                                                       Blobs& blobs,
+                                                       const pb::FetchRequest& request);
 
 // One that ends at once, for that reason.
 grpc::ServerWriteReactor<pb::BlobPart>* refuse_fetch(boost::asio::io_context& loop, const Error& why);

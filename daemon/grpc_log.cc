@@ -16,7 +16,8 @@ void log_once(gpr_log_func_args* line) {
   static Seldom seldom;
   if (line->severity < GPR_LOG_SEVERITY_ERROR) return;
   const std::lock_guard lock(mutex);
-  if (seldom.is_news(line->message, Seldom::Clock::now())) std::fprintf(stderr, "gRPC: %s\n", line->message);
+  if (seldom.is_news(line->message, Seldom::Clock::now()))
+    std::fprintf(stderr, "gRPC: %s\n", line->message);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
-// Whose keys open this daemon's door to the network: DTRAIN_HOME/keys, with the authority that signs them and a
-// file for each host that was invited, `hosts/NAME.host`, which goes when it is revoked.
+// Whose keys open this daemon's door to the network: DTRAIN_HOME/keys, with the authority that
+// signs them and a file for each host that was invited, `hosts/NAME.host`, which goes when it is
+// revoked.
 #pragma once
 
 #include <filesystem>
@@ -31,10 +32,12 @@ class HostKeys {
   std::vector<std::string> names() const;
   // Whose key a certificate (PEM, which this authority has signed) belongs to. PermissionDenied: it was revoked.
   Result<std::string> holder_of(const std::string& certificate) const;
-  // Who comes with that certificate and calls itself `host`. From now on the key is this host's alone.
+  // Who comes with that certificate and calls itself `host`. From now on the key is this host's
+  // alone.
   struct Admitted {
     std::string name;
-    HostId id;   // of that name and what it calls itself: no other host gets the same, whatever it says
+    HostId
+        id;  // of that name and what it calls itself: no other host gets the same, whatever it says
   };
   Result<Admitted> admit(const std::string& certificate, const HostId& host);
 
@@ -42,13 +45,15 @@ class HostKeys {
   HostKeys(std::filesystem::path folder, Authority authority)
       : folder_(std::move(folder)), authority_(std::move(authority)) {}
 
-  static constexpr const char* kSuffix = ".host";   // what is being written beside it ends otherwise
+  static constexpr const char* kSuffix = ".host";  // what is being written beside it ends otherwise
 
   struct Record {
     std::string fingerprint;
     std::string host;  // the HostId of who came with it first; empty: none yet
   };
-  std::filesystem::path file_of(const std::string& name) const { return folder_ / "hosts" / (name + kSuffix); }
+  std::filesystem::path file_of(const std::string& name) const {
+    return folder_ / "hosts" / (name + kSuffix);
+  }
   Result<std::optional<Record>> read(const std::string& name) const;
   Status write(const std::string& name, const Record& record);
   Result<Record> record_of(const std::string& certificate, std::string& name) const;

@@ -62,9 +62,9 @@ void on_kill(Turn& turn, const KillWanted& event) {
 
 void on_exited(Turn& turn, const ReplicaExited& event) {
   Experiment* experiment = nullptr;
-  Replica* replica = turn.touch_replica(event.host, event.replica, event.attempt, experiment, [](const Replica& r) {
-    return r.progress < Progress::Exited && !r.lost;
-  });
+  Replica* replica =
+      turn.touch_replica(event.host, event.replica, event.attempt, experiment,
+                         [](const Replica& r) { return r.progress < Progress::Exited && !r.lost; });
   if (replica == nullptr) return;
   const bool was_started = start_committed(*experiment, *replica);
   const bool everyone_started = all_started(*experiment);

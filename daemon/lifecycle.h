@@ -42,7 +42,8 @@ struct LaunchFailed {
   bool ours = true;
   bool unfit = false;   // the host lacks what the experiment names by path; `reason` says what
 };
-// What a host says of a replica counts only of one that it was given. Nothing is taken on trust: hosts may be broken.
+// What a host says of a replica counts only of one that it was given. Nothing is taken on trust:
+// hosts may be broken.
 struct ReplicaStarted {
   ReplicaId replica;
   uint32_t attempt = 0;

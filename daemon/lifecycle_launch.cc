@@ -214,9 +214,9 @@ void on_launch_failed(Turn& turn, const LaunchFailed& event) {
 
 void on_started(Turn& turn, const ReplicaStarted& event) {
   Experiment* experiment = nullptr;
-  Replica* replica = turn.touch_replica(event.host, event.replica, event.attempt, experiment, [](const Replica& r) {
-    return !r.lost && r.progress == Progress::Prepared;
-  });
+  Replica* replica = turn.touch_replica(
+      event.host, event.replica, event.attempt, experiment,
+      [](const Replica& r) { return !r.lost && r.progress == Progress::Prepared; });
   if (replica == nullptr || experiment->phase == Phase::Placed) return;
   replica->progress = Progress::Started;
   replica->pid = event.pid;

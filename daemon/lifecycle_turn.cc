@@ -195,8 +195,8 @@ Experiment* Turn::touch(const ExperimentId& id) {
   return &experiment;
 }
 
-Replica* Turn::touch_replica(const HostId& host, const ReplicaId& id, uint32_t attempt, Experiment*& experiment,
-                             bool (*concerns)(const Replica&)) {
+Replica* Turn::touch_replica(const HostId& host, const ReplicaId& id, uint32_t attempt,
+                             Experiment*& experiment, bool (*concerns)(const Replica&)) {
   const auto found = model.experiments.find(id.experiment);
   if (found == model.experiments.end() || found->second.over) return nullptr;
   Replica* replica = find_replica(found->second, id, attempt);

@@ -22,10 +22,11 @@ struct Turn {
 
   // Null when unknown or over: then nothing may happen to it.
   Experiment* touch(const ExperimentId& id);
-  // The replica that `host` has in that very attempt, its experiment touched; null, and nothing touched, when
-  // there is none, its experiment is over, or `concerns` says that the message is no news.
-  Replica* touch_replica(const HostId& host, const ReplicaId& id, uint32_t attempt, Experiment*& experiment,
-                         bool (*concerns)(const Replica&));
+  // The replica that `host` has in that very attempt, its experiment touched; null, and nothing
+  // touched, when there is none, its experiment is over, or `concerns` says that the message is no
+  // news.
+  Replica* touch_replica(const HostId& host, const ReplicaId& id, uint32_t attempt,
+                         Experiment*& experiment, bool (*concerns)(const Replica&));
   Host* host(const HostId& id);   // null when unknown
   void refresh(const HostId& id) { stale_hosts.insert(id); }   // its inventory or its strays changed
   void send(Send message);        // dropped when the host is not connected: its Hello brings it all up

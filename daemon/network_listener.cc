@@ -39,21 +39,25 @@ ino_t socket_of(int fd) {
 NetworkListener::NetworkListener(asio::io_context& loop, Endpoint at, size_t connections_max)
     : at_(std::move(at)),
       connections_max_(connections_max),
-      acceptor_(loop,
-                [this](tcp::socket socket) {
-                  boost::system::error_code ignored;
-                  socket.set_option(tcp::no_delay(true), ignored);
-                  ConnectionTaker::NewConnectionParameters connection;
-                  connection.listener_fd = acceptor_.socket().native_handle();
-                  connection.fd = socket.release();
-                  open_[connection.fd] = socket_of(connection.fd);
-                  taker_->HandleNewConnection(&connection);
-                },
-                [this] { return has_room(); }),
+      acceptor_(
+          loop,
+          [this](tcp::socket socket) {
+            boost::system::error_code ignored;
+            socket.set_option(tcp::no_delay(true), ignored);
+            ConnectionTaker::NewConnectionParameters connection;
+            connection.listener_fd = acceptor_.socket().native_handle();
+            connection.fd = socket.release();
+            open_[connection.fd] = socket_of(connection.fd);
+            taker_->HandleNewConnection(&connection);
+          },
+          [this] { return has_room(); }),
       retry_(loop) {}
 
-Result<std::unique_ptr<NetworkListener>> NetworkListener::open(asio::io_context& loop, RunnerApi& runners,
-                                                               const HostKeys& keys, const Endpoint& at, size_t connections_max) {
+Result<std::unique_ptr<NetworkListener>> NetworkListener::open(asio::io_context& loop,
+                                                               RunnerApi& runners,
+                                                               const HostKeys& keys,
+                                                               const Endpoint& at,
+                                                               size_t connections_max) {
   std::unique_ptr<NetworkListener> listener(new NetworkListener(loop, at, connections_max));
   TRY(const Certificate own, keys.authority().for_daemon());
   grpc::ServerBuilder builder;
@@ -107,10 +111,14 @@ Status NetworkListener::try_to_listen() {
 // gRPC closes connections and does not say so.
 bool NetworkListener::has_room() {
   if (open_.size() >= connections_max_) {
-    std::erase_if(open_, [](const auto& connection) { return socket_of(connection.first) != connection.second; });
+    std::erase_if(open_, [](const auto& connection) {
+      return socket_of(connection.first) != connection.second;
+    });
   }
   const bool room = open_.size() < connections_max_;
-  set_trouble(room ? "" : fmt::format("{} connections are open on {}, and no more are taken", open_.size(), to_string(listens_)));
+  set_trouble(room ? ""
+                   : fmt::format("{} connections are open on {}, and no more are taken",
+                                 open_.size(), to_string(listens_)));
   return room;
 }
 

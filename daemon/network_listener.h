@@ -21,16 +21,20 @@ namespace dtrain::daemon {
 
 class NetworkListener {
  public:
-  // Serves what runners call. `at`: an IP address. With `connections_max` open no more are taken until one ends:
-  // strangers may come in any number, and this machine's own are not to want for descriptors and memory.
-  static Result<std::unique_ptr<NetworkListener>> open(boost::asio::io_context& loop, RunnerApi& runners,
-                                                       const HostKeys& keys, const Endpoint& at, size_t connections_max);
+  // Serves what runners call. `at`: an IP address. With `connections_max` open no more are taken
+  // until one ends: strangers may come in any number, and this machine's own are not to want for
+  // descriptors and memory.
+  static Result<std::unique_ptr<NetworkListener>> open(boost::asio::io_context& loop,
+                                                       RunnerApi& runners, const HostKeys& keys,
+                                                       const Endpoint& at, size_t connections_max);
   NetworkListener(const NetworkListener&) = delete;
   NetworkListener& operator=(const NetworkListener&) = delete;
 
   // As it listens; port 0: it does not.
   const Endpoint& listens() const { return listens_; }
-  const std::string& trouble() const { return trouble_; }   // why it does not, or takes nobody; empty: it does
+  const std::string& trouble() const {
+    return trouble_;
+  }  // why it does not, or takes nobody; empty: it does
 
   // No connection is taken any more; those that were go on until shut_down().
   void close();
@@ -52,7 +56,7 @@ class NetworkListener {
   Endpoint listens_;
   std::string trouble_;
   std::string last_trouble_;
-  std::map<int, ino_t> open_;   // connections, and some that have ended: by descriptor its socket
+  std::map<int, ino_t> open_;  // connections, and some that have ended: by descriptor its socket
   std::unique_ptr<ConnectionTaker> taker_;
   std::unique_ptr<grpc::Server> server_;
   Acceptor<boost::asio::ip::tcp> acceptor_;

@@ -169,7 +169,7 @@ class WriteStream : public grpc::ServerWriteReactor<Out>,
   }
   // Ends the stream now: also to a peer that reads nothing any more.
   void cut() {
-    if (!finished_ && call_ != nullptr) call_->TryCancel();   // gRPC keeps the call until Finish
+    if (!finished_ && call_ != nullptr) call_->TryCancel();  // gRPC keeps the call until Finish
   }
   bool is_open() const { return !finish_; }
   bool is_writable() const { return is_open() && !writing_; }

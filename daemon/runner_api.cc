@@ -80,12 +80,14 @@ grpc::ServerBidiReactor<pb::FromRunner, pb::ToRunner>* RunnerApi::Connect(
     if (on_disconnected) on_disconnected(host);
   };
   stream->start();
-  boost::asio::post(loop_, [this, weak, caller, patience] { await_hello(weak, caller, *patience); });
+  boost::asio::post(loop_,
+                    [this, weak, caller, patience] { await_hello(weak, caller, *patience); });
   return stream.get();
 }
 
 // Who has said nothing is not among those that watch_silence() looks at, or that cut() cuts off.
-void RunnerApi::await_hello(const std::weak_ptr<Stream>& stream, const std::shared_ptr<Caller>& caller,
+void RunnerApi::await_hello(const std::weak_ptr<Stream>& stream,
+                            const std::shared_ptr<Caller>& caller,
                             boost::asio::steady_timer& patience) {
   patience.expires_after(silence_);
   patience.async_wait([stream, caller](boost::system::error_code error) {
@@ -183,7 +185,8 @@ Status RunnerApi::on_hello(const std::shared_ptr<Stream>& stream, Caller& caller
   auto& slot = connected_[host];
   if (slot.stream && slot.stream != stream) {
     await_no_more(host);
-    std::exchange(slot.stream, nullptr)->cut();   // to one that reads nothing all that waits would stay
+    std::exchange(slot.stream, nullptr)
+        ->cut();  // to one that reads nothing all that waits would stay
   }
   slot = {stream, std::move(hello), std::move(key_name)};
   stream->send(std::move(welcome));
@@ -210,7 +213,8 @@ Status RunnerApi::on_fact(const HostId& host, const pb::FromRunner& message) {
   TRY(auto event, event_from_message(host, message));
   if (!event) return ok();
   if (message.has_released()) {
-    const auto source = log_source_.find({message.released().replica(), message.released().attempt()});
+    const auto source =
+        log_source_.find({message.released().replica(), message.released().attempt()});
     if (source != log_source_.end() && source->second == host) log_source_.erase(source);
   }
   scheduler_->handle(std::move(*event));
@@ -221,12 +225,15 @@ const Replica* RunnerApi::seated_on(const HostId& host, const ReplicaId& replica
   const auto experiment = scheduler_->model().experiments.find(replica.experiment);
   if (experiment == scheduler_->model().experiments.end()) return nullptr;
   const auto& replicas = experiment->second.replicas;
-  const auto found = std::find_if(replicas.begin(), replicas.end(), [&](const Replica& r) { return r.id == replica; });
+  const auto found = std::find_if(replicas.begin(), replicas.end(),
+                                  [&](const Replica& r) { return r.id == replica; });
   return found != replicas.end() && found->seat.host == host ? &*found : nullptr;
 }
 
-// The seat may be another's by now, of a later attempt: then it is who sent that attempt's output before.
-bool RunnerApi::has_output_of(const HostId& host, const ReplicaId& replica, uint32_t attempt) const {
+// The seat may be another's by now, of a later attempt: then it is who sent that attempt's output
+// before.
+bool RunnerApi::has_output_of(const HostId& host, const ReplicaId& replica,
+                              uint32_t attempt) const {
   if (!scheduler_->model().experiments.contains(replica.experiment)) return false;
   const auto source = log_source_.find({to_string(replica), attempt});
   if (source != log_source_.end()) return source->second == host;
@@ -244,7 +251,8 @@ void RunnerApi::on_usage_of(const HostId& host, const pb::UsageReport& report) {
   on_usage(own);
 }
 
-void RunnerApi::on_log(const std::shared_ptr<Stream>& stream, const HostId& host, const pb::LogData& log) {
+void RunnerApi::on_log(const std::shared_ptr<Stream>& stream, const HostId& host,
+                       const pb::LogData& log) {
   const auto replica = parse_replica_id(log.replica());
   if (!replica.ok()) return;
   const uint64_t end = log.offset() + log.data().size();

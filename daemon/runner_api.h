@@ -132,7 +132,7 @@ class RunnerApi : public pb::Runner::CallbackService, public RunnerOutbox {
   Scheduler* scheduler_ = nullptr;
   Logs* logs_ = nullptr;
   HostKeys* keys_ = nullptr;
-  Seldom refusals_;   // as the log has them
+  Seldom refusals_;  // as the log has them
   Metrics* metrics_ = nullptr;
   std::map<HostId, Connected> connected_;
   // By the name of a key, for cut(); those that have ended go when the next one comes.

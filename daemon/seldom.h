@@ -7,7 +7,8 @@
 
 namespace dtrain::daemon {
 
-// Says the same once in ten minutes, and in that time no more than so many different things. Thread: one at a time.
+// Says the same once in ten minutes, and in that time no more than so many different things.
+// Thread: one at a time.
 class Seldom {
  public:
   using Clock = std::chrono::steady_clock;

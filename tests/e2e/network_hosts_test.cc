@@ -151,10 +151,11 @@ TEST_CASE("a key that others can read is not taken") {
 TEST_CASE("a daemon that can't listen yet invites nobody, and says why") {
   Cluster cluster;
   fs::create_directories(cluster.home());
-  write_file(cluster.home() / "config.yml", "listen: 192.0.2.77:7077\n");   // no machine's
+  write_file(cluster.home() / "config.yml", "listen: 192.0.2.77:7077\n");  // no machine's
   const Output refused = cluster.run({"hosts", "invite", "far"}, cluster.folder());
   CHECK(refused.code == 2);
-  CHECK_MESSAGE(refused.err.find("can't listen on 192.0.2.77:7077") != std::string::npos, refused.err);
+  CHECK_MESSAGE(refused.err.find("can't listen on 192.0.2.77:7077") != std::string::npos,
+                refused.err);
 }
 
 TEST_CASE("a daemon that listens on its socket alone invites nobody, and says what to write down") {

@@ -103,7 +103,8 @@ void FakeHost::on_welcome(const WelcomeMessage& welcome, TimeMs now) {
   for (const auto& [fact, replica] : replicas) {
     const Launch launch{fact.replica.experiment, fact.attempt};
     if (prepared.insert(launch).second) say_prepared_if(launch);
-    if (replica.pid != 0) say(daemon::ReplicaStarted{fact.replica, fact.attempt, replica.pid, 1, inventory.id});
+    if (replica.pid != 0)
+      say(daemon::ReplicaStarted{fact.replica, fact.attempt, replica.pid, 1, inventory.id});
     if (replica.stage >= Stage::Exited) {
       counts.add(Seen::FactRepeated);
       say(daemon::ReplicaExited{fact.replica, fact.attempt, replica.exit, inventory.id});

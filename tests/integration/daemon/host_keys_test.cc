@@ -81,7 +81,7 @@ TEST_CASE("a name has one key, and is a host's name") {
 TEST_CASE("a host keeps its ID over keys of one name, and gets nobody else's by saying it") {
   Keys scene;
   const HostId first = scene.keys->admit(scene.invited("gpu1").certificate, kHost).value().id;
-  CHECK(first != kHost);   // one of the daemon's own machine may have that
+  CHECK(first != kHost);  // one of the daemon's own machine may have that
   CHECK(scene.keys->admit(scene.invited("gpu2").certificate, kHost).value().id != first);
   CHECK(scene.keys->admit(scene.invited("gpu3").certificate, first).value().id != first);
   REQUIRE(scene.keys->revoke("gpu1").ok());
@@ -90,7 +90,8 @@ TEST_CASE("a host keeps its ID over keys of one name, and gets nobody else's by 
 
 TEST_CASE("no name of a host is in the way of another's") {
   Keys scene;
-  const HostKey first = scene.invited("gpu1.new"), second = scene.invited("gpu1"), third = scene.invited("gpu1.host");
+  const HostKey first = scene.invited("gpu1.new"), second = scene.invited("gpu1"),
+                third = scene.invited("gpu1.host");
   CHECK(scene.keys->admit(second.certificate, kOther).ok());
   CHECK(scene.keys->admit(first.certificate, kHost).ok());
   CHECK(scene.keys->admit(third.certificate, kHost).ok());

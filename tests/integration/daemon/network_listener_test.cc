@@ -19,10 +19,13 @@ struct Network {
   std::unique_ptr<HostKeys> keys = HostKeys::open(daemon.home.keys()).value();
   std::unique_ptr<NetworkListener> listener;
 
-  explicit Network(size_t connections_max = 100, std::chrono::milliseconds silence = std::chrono::minutes(1))
+  explicit Network(size_t connections_max = 100,
+                   std::chrono::milliseconds silence = std::chrono::minutes(1))
       : daemon(home_below(folder.path()), silence) {
     daemon.runner_api.guard(keys.get());
-    listener = NetworkListener::open(daemon.loop, daemon.runner_api, *keys, {"127.0.0.1", 0}, connections_max).value();
+    listener = NetworkListener::open(daemon.loop, daemon.runner_api, *keys, {"127.0.0.1", 0},
+                                     connections_max)
+                   .value();
     REQUIRE_MESSAGE(listener->trouble().empty(), listener->trouble());
     REQUIRE(listener->listens().port != 0);
   }
@@ -44,7 +47,8 @@ struct Network {
     grpc::ChannelArguments arguments;
     arguments.SetSslTargetNameOverride(kDaemonCertificateName);
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-    arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);   // it is sent no more unread than it has asked for
+    arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE,
+                     0);  // it is sent no more unread than it has asked for
     return grpc::CreateCustomChannel(address, credentials, arguments);
   }
   static std::shared_ptr<grpc::ChannelCredentials> credentials_of(const HostKey& key) {
@@ -168,9 +172,12 @@ TEST_CASE("a host that calls itself by another's ID does not get its place") {
   Network network;
   const FakeRunner local(network.daemon);
   const FakeRunner first(network.daemon, 0, network.channel_with(network.invited("gpu1")), kHost);
-  const FakeRunner like_local(network.daemon, 0, network.channel_with(network.invited("gpu2")), "h1");
-  const FakeRunner like_first(network.daemon, 0, network.channel_with(network.invited("gpu3")), kHost);
-  for (const FakeRunner* runner : {&local, &first, &like_local, &like_first}) CHECK(!runner->ended());
+  const FakeRunner like_local(network.daemon, 0, network.channel_with(network.invited("gpu2")),
+                              "h1");
+  const FakeRunner like_first(network.daemon, 0, network.channel_with(network.invited("gpu3")),
+                              kHost);
+  for (const FakeRunner* runner : {&local, &first, &like_local, &like_first})
+    CHECK(!runner->ended());
   CHECK(network.daemon.scheduler.model().hosts.size() == 4);
 }
 
@@ -186,7 +193,7 @@ TEST_CASE("what a host says of a replica that another one has changes nothing") 
 
   FakeRunner other(daemon, 0, network.channel_with(network.invited("gpu1")), kHost);
   uint64_t round = 0;
-  const auto all_is_said = [&] {   // and heard: messages of one host are taken in order
+  const auto all_is_said = [&] {  // and heard: messages of one host are taken in order
     pb::FromRunner message;
     message.mutable_renew()->set_sent_ms(++round);
     other.say(message);
@@ -281,7 +288,7 @@ TEST_CASE("a key that is revoked ends what its host has not read yet") {
   });
   daemon.until([&] { return begun; });
   REQUIRE(network.keys->revoke("gpu1").ok());
-  CHECK_FALSE(daemon.runner_api.cut("gpu1"));   // it has not joined
+  CHECK_FALSE(daemon.runner_api.cut("gpu1"));  // it has not joined
   revoked.set_value();
   bool ended = false;
   std::thread waits([&] {
@@ -331,15 +338,18 @@ TEST_CASE("a stream that a newer one replaces ends at once, and waits for no pee
   CHECK(!second.ended());
 }
 
-TEST_CASE("strangers who say nothing take up so many connections and no more, and others come when they are gone") {
+TEST_CASE(
+    "strangers who say nothing take up so many connections and no more, and others come when they "
+    "are gone") {
   Network network(2);
   std::vector<tcp::socket> strangers;
   const tcp::endpoint there(boost::asio::ip::make_address("127.0.0.1"),
                             static_cast<uint16_t>(network.listener->listens().port));
   for (int i = 0; i < 5; ++i) strangers.emplace_back(network.daemon.loop).connect(there);
   network.daemon.until([&] { return !network.listener->trouble().empty(); });
-  CHECK(network.listener->trouble() ==
-        "2 connections are open on " + to_string(network.listener->listens()) + ", and no more are taken");
+  CHECK(network.listener->trouble() == "2 connections are open on " +
+                                           to_string(network.listener->listens()) +
+                                           ", and no more are taken");
   strangers.clear();
   network.daemon.until([&] { return network.listener->trouble().empty(); });
   CHECK(network.fetch_over(network.channel_with(network.invited("gpu1"))).ok());
@@ -349,7 +359,9 @@ TEST_CASE("an address that is somebody else's is tried again until it is free") 
   Network first;
   const Endpoint taken = first.listener->listens();
   Network second;
-  const auto late = NetworkListener::open(second.daemon.loop, second.daemon.runner_api, *second.keys, taken, 100).value();
+  const auto late =
+      NetworkListener::open(second.daemon.loop, second.daemon.runner_api, *second.keys, taken, 100)
+          .value();
   CHECK(late->listens().port == 0);
   CHECK_MESSAGE(late->trouble().find("can't listen on " + to_string(taken)) == 0, late->trouble());
   first.listener->close();

@@ -267,7 +267,8 @@ std::string Script::run(const std::string& line) {
     for (size_t i = 1; i < words.size(); ++i) {
       const HeldReplicaFact fact = fact_of(words[i]);
       const HostId holder = holder_of(fact);
-      if (verb == "started") happen(ReplicaStarted{fact.replica, fact.attempt, 100 + i, 1, holder});
+      if (verb == "started")
+        happen(ReplicaStarted{fact.replica, fact.attempt, 100 + i, 1, holder});
       else
         happen(ReplicaReleased{fact.replica, fact.attempt, "", holder});
     }

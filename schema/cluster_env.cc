@@ -110,12 +110,13 @@ bool is_pytorch_variable(std::string_view name) {
 
 std::map<std::string, std::string> cluster_env(const Spec& spec, const std::vector<Seat>& gang,
                                                const ReplicaId& replica) {
-  if (spec.framework == Framework::Pytorch && replica.role != Role::Tensorboard) return pytorch_env(spec, gang, replica);
-  const bool outside = replica.role == Role::Tensorboard;
+  // On several hosts there is a build on each: they are a gang, and no cluster.
+  if (replica.role == Role::Tensorboard || replica.role == Role::Build) return {};
+  if (spec.framework == Framework::Pytorch) return pytorch_env(spec, gang, replica);
   const auto in_cluster = std::count_if(gang.begin(), gang.end(), [](const Seat& seat) {
     return seat.replica.role != Role::Tensorboard;
   });
-  if (!speaks_tf_config(spec.framework) || outside || in_cluster < 2) return {};
+  if (!speaks_tf_config(spec.framework) || in_cluster < 2) return {};
   const bool has_chief = spec.role(Role::Chief) != nullptr;
 
   std::map<std::string, std::map<int, std::string>> cluster;  // type -> index -> host:port

@@ -79,6 +79,29 @@ train:
   CHECK(read_file(project / "runs/1/1.worker.1") == "done\n");
 }
 
+TEST_CASE("a gang over hosts has its environment made on each of them") {
+  DaemonOnNetwork scene;
+  if (!scene.network.unavailable().empty()) return say_skipped(scene.network.unavailable());
+  scene.start();
+  const fs::path project = scene.cluster.project(R"(project: p
+train:
+  framework: tensorflow
+  resources: {cpus: 0.5, mem: 3GiB}
+  tensorflow: {distributed: {worker: 2}}
+  install: ["echo told ${TF_CONFIG:-nothing of a cluster}"]
+  run: python -c 'import sys; print("in", sys.prefix)'
+)");
+  const Output train = scene.cluster.run({"train"}, project);
+  REQUIRE_MESSAGE(train.code == 0, train.all());
+  for (const std::string runner : {"home/runner", "far"}) {
+    CHECK_MESSAGE(train.out.find("in " + (scene.cluster.folder() / runner / "envs").string()) != std::string::npos, train.out);
+  }
+  for (const std::string build : {"1.build.1", "1.build.2"}) {
+    const Output log = scene.cluster.run({"logs", build});
+    CHECK_MESSAGE(log.out.find("told nothing of a cluster") != std::string::npos, log.all());
+  }
+}
+
 TEST_CASE("what runs on a host with a key goes on while the daemon is away, and all of its output comes") {
   DaemonOnNetwork scene;
   if (!scene.network.unavailable().empty()) return say_skipped(scene.network.unavailable());

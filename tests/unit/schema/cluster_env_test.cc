@@ -147,6 +147,16 @@ TEST_CASE("PyTorch alone is a gang of one, with the address of its own seat") {
   CHECK(env["MASTER_ADDR"] == "127.0.0.1");
 }
 
+TEST_CASE("builds on several hosts are told of no cluster") {
+  Spec spec = make_spec({{Role::Master, 1}, {Role::Worker, 1}});
+  std::vector<Seat> builds(2);
+  for (uint32_t i = 0; i < 2; ++i) builds[i].replica = {{4, 0}, Role::Build, i + 1};
+  for (const Framework framework : {Framework::Tensorflow, Framework::Engine, Framework::Pytorch}) {
+    spec.framework = framework;
+    CHECK(cluster_env(spec, builds, builds[0].replica).empty());
+  }
+}
+
 TEST_CASE("an IPv6 address stands in brackets") {
   const Spec spec = make_spec({{Role::Master, 1}, {Role::Worker, 1}});
   CHECK(tf_config(spec, "4.master", "fd00::1") ==

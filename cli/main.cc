@@ -95,12 +95,13 @@ Result<std::optional<HostKey>> read_key(const RunnerWords& words) {
   return std::optional(std::move(key));
 }
 
-// The path of a daemon's socket.
+// The path of a daemon's socket. Where "unix:" does not say so, it is one only if it is there: a key that is not
+// would be dialled for ever.
 Result<std::string> read_join(const std::string& join) {
   const bool says_unix = join.starts_with("unix:");
   const std::string path = says_unix ? join.substr(5) : join;
-  const size_t slash = path.find('/');
-  if (path.empty() || (!says_unix && (slash == std::string::npos || path.find(':') < slash))) {
+  std::error_code error;
+  if (path.empty() || (!says_unix && !std::filesystem::is_socket(path, error))) {
     return refuse_option("--join", join, "is neither a key that is there nor the path of a daemon's Unix socket",
                          "a file that `dtrain hosts invite NAME` wrote, or unix:PATH, as `dtrain daemon status` shows it");
   }

@@ -551,8 +551,11 @@ Status ClientApi::check_listens() const {
 Status ClientApi::invite(const pb::InviteRequest& request, pb::InviteReply& reply) {
   TRY(check_listens());
   Endpoint daemon = parts_.network->listens();
-  if (daemon.port == 0)
-    return Error{Code::FailedPrecondition, parts_.network->trouble(), "it goes on trying"};
+  if (daemon.port == 0) {
+    return Error{Code::FailedPrecondition, parts_.network->trouble(),
+                 fmt::format("it goes on trying; or say another address in {}, then dtrain daemon stop && dtrain daemon start",
+                             parts_.home.config().string())};
+  }
   if (!request.address().empty()) {
     daemon.host = request.address();
   } else if (!is_host_address(daemon.host)) {

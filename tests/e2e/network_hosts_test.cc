@@ -22,9 +22,9 @@ struct DaemonOnNetwork {
   std::unique_ptr<Process> runner;
 
   // In a namespace of its own every port is free.
-  void start_daemon() {
+  void start_daemon(const std::string& address = Network::address(0)) {
     fs::create_directories(cluster.home());
-    write_file(cluster.home() / "config.yml", "host: {mem: 4GiB}\nlisten: " + Network::address(0) + ":7077\n");
+    write_file(cluster.home() / "config.yml", "host: {mem: 4GiB}\nlisten: " + address + ":7077\n");
     Command daemon = cluster.command({"daemon", "start"});
     daemon.netns = network.netns(0);
     const Output started = run(daemon);
@@ -179,6 +179,7 @@ TEST_CASE("a daemon that can't listen yet invites nobody, and says why") {
   CHECK(refused.code == 2);
   CHECK_MESSAGE(refused.err.find("can't listen on 192.0.2.77:7077") != std::string::npos,
                 refused.err);
+  CHECK_MESSAGE(refused.err.find("config.yml") != std::string::npos, refused.err);
 }
 
 TEST_CASE("a daemon that listens on its socket alone invites nobody, and says what to write down") {
@@ -191,4 +192,9 @@ TEST_CASE("a daemon that listens on its socket alone invites nobody, and says wh
   const Output no_key = cluster.run({"runner", "run", "--join", "no.key", "--home", "far"}, cluster.folder());
   CHECK(no_key.code == 2);
   CHECK_MESSAGE(no_key.err.find("no.key is not a host's key") != std::string::npos, no_key.err);
+  for (const fs::path& join : {cluster.folder() / "lost.key", cluster.folder()}) {
+    const Output lost = cluster.run({"runner", "run", "--join", join.string(), "--home", "far"}, cluster.folder());
+    CHECK(lost.code == 2);
+    CHECK_MESSAGE(lost.err.find("is neither a key that is there nor") != std::string::npos, lost.err);
+  }
 }

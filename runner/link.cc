@@ -46,12 +46,12 @@ bool somebody_listens(const std::string& socket_path, std::string& reason) {
 
 // A daemon whose host has gone without a word is noticed by these.
 constexpr int kAskEveryMs = 20'000, kAnswerWithinMs = 20'000;
-constexpr int kConnectWithinMs = 20'000;
+// Handshakes and all; so long the daemon waits, too. What goes into a void is sent again ever less often, so that
+// sooner or later a new one is the sooner way.
+constexpr int kConnectWithinMs = 10'000, kLocalConnectWithinMs = 10;
 
 std::shared_ptr<grpc::ChannelCredentials> credentials_of(const HostKey& key, grpc::ChannelArguments& arguments) {
   arguments.SetSslTargetNameOverride(kDaemonCertificateName);
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kBackoffMaxMs);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectWithinMs);   // by its name; it is what a connect may take
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kAskEveryMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kAnswerWithinMs);
   grpc::SslCredentialsOptions options;
@@ -65,10 +65,11 @@ std::shared_ptr<grpc::Channel> make_channel(const DaemonPlace& daemon) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMessageBytesMax);
   arguments.SetMaxSendMessageSize(kMessageBytesMax);
-  // We dial only when somebody listens: the channel's own patience would only add to ours.
+  // redial() has all the patience there is: the channel's own would only add to it.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 10);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 10);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 100);
+  // By its name; it is what a connect may take.
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, daemon.key ? kConnectWithinMs : kLocalConnectWithinMs);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   if (daemon.key) {
@@ -90,10 +91,18 @@ Status status_from(const grpc::Status& status) {
                "fetching the snapshot: " + status.error_message(), ""};
 }
 
-std::string reason_of(const grpc::Status& status) {
+std::string reason_of(const grpc::Status& status, const std::optional<HostKey>& key) {
   if (status.ok()) return "the daemon ended the stream";
-  const bool refused = status.error_code() == grpc::StatusCode::PERMISSION_DENIED;
-  return (refused ? "it refuses: " : "") + status.error_message();
+  const std::string& text = status.error_message();
+  if (status.error_code() == grpc::StatusCode::PERMISSION_DENIED) return "it refuses: " + text;
+  const auto says = [&text](const char* words) { return text.find(words) != std::string::npos; };
+  // gRPC's words for what it gave up.
+  if (key && says("handshaker shutdown")) return key->daemon + " does not answer";
+  if (key && says("Ssl handshake failed")) {
+    return fmt::format("{} is not the daemon that this key is of, or has lost its keys since: `dtrain hosts invite` there makes "
+                       "another ({})", key->daemon, text);
+  }
+  return text;
 }
 
 }  // namespace
@@ -115,7 +124,7 @@ struct Link::Channel {
 class Link::Stream : public grpc::ClientBidiReactor<pb::FromRunner, pb::ToRunner>,
                      public std::enable_shared_from_this<Link::Stream> {
  public:
-  Stream(Link& owner, asio::io_context& loop) : owner_(&owner), loop_(loop) {}
+  Stream(Link& owner, asio::io_context& loop) : owner_(&owner), key_(owner.daemon_.key), loop_(loop) {}
 
   void start(pb::Runner::Stub& stub) {
     self_ = shared_from_this();
@@ -175,7 +184,7 @@ class Link::Stream : public grpc::ClientBidiReactor<pb::FromRunner, pb::ToRunner
   }
 
   void OnDone(const grpc::Status& status) override {
-    const std::string reason = reason_of(status);
+    const std::string reason = reason_of(status, key_);
     asio::post(loop_, [self = std::move(self_), reason] {
       if (self->owner_ != nullptr) self->owner_->on_stream_end(reason);
     });
@@ -187,6 +196,7 @@ class Link::Stream : public grpc::ClientBidiReactor<pb::FromRunner, pb::ToRunner
   }
 
   Link* owner_;
+  const std::optional<HostKey> key_;
   asio::io_context& loop_;
   grpc::ClientContext context_;
   std::shared_ptr<Stream> self_;

@@ -102,6 +102,40 @@ train:
   }
 }
 
+TEST_CASE("a host at the end of a long line joins, too") {
+  DaemonOnNetwork scene;
+  if (!scene.network.unavailable().empty()) return say_skipped(scene.network.unavailable());
+  scene.start_daemon();
+  scene.invite();
+  const std::string daemon = Network::address(0) + ":7077", line = Network::address(1) + ":7077";
+  Command slow_line;
+  slow_line.argv = {"python3", SOURCE_DIR "/tests/support/slow_line.py", line, daemon, "150"};
+  slow_line.netns = scene.network.netns(1);
+  Process relay(slow_line);
+  relay.wait_for("open");
+  const fs::path key = scene.cluster.folder() / "far.key";
+  std::string text = read_file(key);
+  text.replace(text.find(daemon), daemon.size(), line);
+  write_file(key, text);
+  scene.runner = std::make_unique<Process>(scene.joining());
+  scene.runner->wait_for("joined the daemon");
+  const fs::path project = scene.cluster.project("project: p\ntrain: {run: echo here}\n");
+  const Output train = scene.cluster.run({"train", "--host", "far"}, project);
+  CHECK_MESSAGE(train.code == 0, train.all());
+}
+
+TEST_CASE("a key of another daemon opens nothing, and the host says what is wrong with it") {
+  DaemonOnNetwork scene;
+  if (!scene.network.unavailable().empty()) return say_skipped(scene.network.unavailable());
+  scene.start_daemon();
+  scene.invite();
+  REQUIRE(scene.cluster.run({"daemon", "stop"}).code == 0);
+  fs::remove_all(scene.cluster.home() / "keys");
+  scene.start_daemon();
+  scene.runner = std::make_unique<Process>(scene.joining());
+  scene.runner->wait_for("is not the daemon that this key is of");
+}
+
 TEST_CASE("what runs on a host with a key goes on while the daemon is away, and all of its output comes") {
   DaemonOnNetwork scene;
   if (!scene.network.unavailable().empty()) return say_skipped(scene.network.unavailable());

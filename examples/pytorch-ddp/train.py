@@ -26,7 +26,8 @@ def main():
         torch.nn.Sequential(torch.nn.Linear(2, 64), torch.nn.Tanh(), torch.nn.Linear(64, 1)))
     optimizer = torch.optim.SGD(model.parameters(), lr=options.learning_rate, momentum=0.9)
     points, heights = samples(8192)
-    points, heights = points[rank::world], heights[rank::world]
+    share = len(points) // world  # the same for each process: all of them take part in every step
+    points, heights = points[rank::world][:share], heights[rank::world][:share]
     batch = 64 // world
     for epoch in range(1, options.epochs + 1):
         total = torch.zeros(1)

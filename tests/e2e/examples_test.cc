@@ -96,7 +96,7 @@ TEST_CASE("each example of the engine trains as its file says, and leaves a mode
   CHECK(id == static_cast<int>(members.size()));
 }
 
-TEST_CASE("the example of PyTorch trains by two processes, by one, and by two that torchrun starts in each of two") {
+TEST_CASE("the example of PyTorch trains by two processes, by one, by three, and by two that torchrun starts in each of two") {
   const char* python = std::getenv("DTRAIN_TEST_PYTHON");
   if (python == nullptr) return say_skipped("DTRAIN_TEST_PYTHON names no python with torch");
   if (std::system(("'" + std::string(python) + "' -c 'import torch' 2> /dev/null").c_str()) != 0) {
@@ -124,6 +124,10 @@ TEST_CASE("the example of PyTorch trains by two processes, by one, and by two th
       {"train", "--set", run, "--set", "train.pytorch.distributed.worker=1"}, project);
   REQUIRE_MESSAGE(alone.code == 0, alone.all());
   CHECK(cluster.run({"logs", "2"}, project).out.find(" workers=1") != std::string::npos);
+  // By which neither the samples nor the batch can be divided.
+  const Output three = cluster.run(
+      {"train", "--set", run, "--set", "train.pytorch.distributed.worker=3", "--set", "train.resources.cpus=0.5"}, project);
+  REQUIRE_MESSAGE(three.code == 0, three.all());
 
   const std::string torchrun = fmt::format("train.run={} -m torch.distributed.run train.py --epochs 1", python);
   // Debian's 1.13 fails to start anything under its own python.
@@ -132,7 +136,7 @@ TEST_CASE("the example of PyTorch trains by two processes, by one, and by two th
   if (std::system(starts.c_str()) != 0) return say_skipped(std::string(python) + "'s torchrun starts nothing");
   const Output four = cluster.run({"train", "--set", torchrun, "--set", "train.pytorch.nproc-per-node=2"}, project);
   REQUIRE_MESSAGE(four.code == 0, four.all());
-  CHECK(cluster.run({"logs", "3"}, project).out.find(" workers=4") != std::string::npos);
+  CHECK(cluster.run({"logs", "4"}, project).out.find(" workers=4") != std::string::npos);
 }
 
 TEST_CASE("the example of MPI trains by ranks of two workers") {

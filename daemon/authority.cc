@@ -31,8 +31,8 @@ using X509Pointer = std::unique_ptr<X509, Freed<X509_free>>;
 using Bio = std::unique_ptr<BIO, Freed<BIO_free_all>>;
 using Extension = std::unique_ptr<X509_EXTENSION, Freed<X509_EXTENSION_free>>;
 
-// Clocks of hosts differ; a key is given up by `hosts revoke`, not by its age.
-constexpr long kDay = 86'400, kValidFrom = -kDay, kValidTo = 30L * 365 * kDay;
+// Clocks of hosts differ, by years where a battery is empty; a key is given up by `hosts revoke`, not by its age.
+constexpr long kYear = 365L * 86'400, kValidFrom = -30 * kYear, kValidTo = 30 * kYear;
 constexpr int kSerialBytes = 16;
 
 Error openssl_error(const char* what) {

@@ -99,8 +99,8 @@ std::string reason_of(const grpc::Status& status, const std::optional<HostKey>& 
   // gRPC's words for what it gave up.
   if (key && says("handshaker shutdown")) return key->daemon + " does not answer";
   if (key && says("Ssl handshake failed")) {
-    return fmt::format("{} is not the daemon that this key is of, or has lost its keys since: `dtrain hosts invite` there makes "
-                       "another ({})", key->daemon, text);
+    return fmt::format("{} is not the daemon that this key is of, or has lost its keys since, or a clock is wrong by "
+                       "decades: `dtrain hosts invite` there makes another ({})", key->daemon, text);
   }
   return text;
 }

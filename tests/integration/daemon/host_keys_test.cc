@@ -1,7 +1,11 @@
 #include "daemon/host_keys.h"
 
 #include <doctest/doctest.h>
+#include <openssl/pem.h>
+#include <openssl/x509.h>
 #include <sys/stat.h>
+
+#include <ctime>
 
 #include <fstream>
 
@@ -17,6 +21,18 @@ mode_t mode_of(const std::filesystem::path& path) {
   struct stat file {};
   REQUIRE(::stat(path.c_str(), &file) == 0);
   return file.st_mode & 0777;
+}
+
+// Whether a host whose clock says `when` takes the certificate for valid.
+bool is_valid_at(const std::string& pem, time_t when) {
+  BIO* const bio = BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size()));
+  X509* const certificate = PEM_read_bio_X509(bio, nullptr, nullptr, nullptr);
+  REQUIRE(certificate != nullptr);
+  const bool valid = X509_cmp_time(X509_get0_notBefore(certificate), &when) < 0 &&
+                     X509_cmp_time(X509_get0_notAfter(certificate), &when) > 0;
+  X509_free(certificate);
+  BIO_free(bio);
+  return valid;
 }
 
 struct Keys {
@@ -50,6 +66,18 @@ TEST_CASE("a key is its first host's alone, over restarts of the daemon") {
   REQUIRE(!other.ok());
   CHECK(other.error().code == Code::PermissionDenied);
   CHECK(other.error().message == "the key of 'gpu1' is another host's");
+}
+
+TEST_CASE("a key is good on a host whose clock is wrong by years") {
+  Keys scene;
+  const HostKey key = scene.invited("gpu1");
+  const std::string daemons = scene.keys->authority().for_daemon().value().certificate;
+  for (const std::string& certificate : {key.authority, key.certificate, daemons}) {
+    for (const long years : {-20, 0, 20}) {
+      CAPTURE(years);
+      CHECK(is_valid_at(certificate, std::time(nullptr) + years * 365 * 86'400));
+    }
+  }
 }
 
 TEST_CASE("a key that was revoked opens nothing, and neither does it once another has its name") {

@@ -64,6 +64,8 @@ class Server(socketserver.ThreadingTCPServer):
         self.lock = threading.Lock()
         self.values = array.array("d")
         self.updates = 0
+        if ":" in address[0]:
+            self.address_family = socket.AF_INET6
         super().__init__(address, Connection)
 
     def answer(self, kind, payload):

@@ -24,7 +24,7 @@ struct DaemonOnNetwork {
   // In a namespace of its own every port is free.
   void start_daemon(const std::string& address = Network::address(0)) {
     fs::create_directories(cluster.home());
-    write_file(cluster.home() / "config.yml", "host: {mem: 4GiB}\nlisten: " + address + ":7077\n");
+    write_file(cluster.home() / "config.yml", "host: {mem: 4GiB}\nlisten: '" + address + ":7077'\n");
     Command daemon = cluster.command({"daemon", "start"});
     daemon.netns = network.netns(0);
     const Output started = run(daemon);
@@ -99,6 +99,27 @@ train:
   for (const std::string build : {"1.build.1", "1.build.2"}) {
     const Output log = scene.cluster.run({"logs", build});
     CHECK_MESSAGE(log.out.find("told nothing of a cluster") != std::string::npos, log.all());
+  }
+}
+
+TEST_CASE("hosts that have IPv6 train together by it") {
+  DaemonOnNetwork scene;
+  scene.network.add_ipv6();
+  if (!scene.network.unavailable().empty()) return say_skipped(scene.network.unavailable());
+  scene.start_daemon("[" + Network::ipv6_address(0) + "]");
+  scene.invite();
+  scene.runner = std::make_unique<Process>(scene.joining());
+  scene.runner->wait_for("joined the daemon");
+  const fs::path project = scene.cluster.folder() / "parameter-server";
+  fs::copy(SOURCE_DIR "/examples/parameter-server", project);
+  // A server on each host.
+  const Output train = scene.cluster.run({"train", "--set", "train.resources.mem=1.5GiB", "--set", "train.resources.cpus=0.2",
+                                          "--set", "train.tensorflow.distributed={worker: 1, ps: 3}", "-p", "epochs=1"},
+                                         project);
+  REQUIRE_MESSAGE(train.code == 0, train.all());
+  for (int host = 0; host < 2; ++host) {
+    const std::string serves = "listening=[" + Network::ipv6_address(host) + "]:";
+    CHECK_MESSAGE(train.out.find(serves) != std::string::npos, train.out);
   }
 }
 

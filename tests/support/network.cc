@@ -51,6 +51,14 @@ std::string Network::netns(int host) const {
   return "/run/netns/" + host_name(host);
 }
 
+void Network::add_ipv6() {
+  for (size_t host = 0; host + 1 < made_.size(); ++host) {
+    const int number = static_cast<int>(host);
+    // Without a search for duplicates, before whose end nobody can listen there.
+    if (!in(host_name(number), {"addr", "add", ipv6_address(number) + "/64", "dev", "eth0", "nodad"})) return;
+  }
+}
+
 void Network::cut(int host) {
   set_link(host, "down");
 }

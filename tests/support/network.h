@@ -19,7 +19,11 @@ class Network {
   // Why there is none here ("needs root"); empty: all is set up.
   const std::string& unavailable() const { return unavailable_; }
   static std::string address(int host) { return "10.66.0." + std::to_string(host + 1); }
+  static std::string ipv6_address(int host) { return "fd66::" + std::to_string(host + 1); }
   std::string netns(int host) const;  // for Command::netns
+
+  // Each host has that one, too, from now on; where this machine has no IPv6, unavailable() says so.
+  void add_ipv6();
 
   // Takes host's link down, or up again.
   void cut(int host);

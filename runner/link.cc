@@ -54,6 +54,8 @@ std::shared_ptr<grpc::ChannelCredentials> credentials_of(const HostKey& key, grp
   arguments.SetSslTargetNameOverride(kDaemonCertificateName);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kAskEveryMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kAnswerWithinMs);
+  // Else it asks twice and never again until we have something to say.
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   grpc::SslCredentialsOptions options;
   options.pem_root_certs = key.authority;
   options.pem_cert_chain = key.certificate;

@@ -254,7 +254,8 @@ void write_ending(const Spec& spec, YamlWriter& out) {
   if (spec.max_duration_ms != 0) {
     out.key(1, "max-duration", format_duration_ms(spec.max_duration_ms));
   }
-  if (spec.finish_grace_ms != defaults.finish_grace_ms) {
+  // Left out, MPI would have none.
+  if (spec.finish_grace_ms != defaults.finish_grace_ms || spec.framework == Framework::Mpi) {
     out.key(1, "finish-grace", format_duration_ms(spec.finish_grace_ms));
   }
   if (spec.stop_grace_ms != defaults.stop_grace_ms) {

@@ -204,6 +204,15 @@ TEST_CASE("what is written is read back the same") {
   }
 }
 
+TEST_CASE("a finish-grace of MPI's is written where it is the others' usual one") {
+  const auto spec = parse_spec("project: p\ntrain:\n  framework: mpi\n  finish-grace: 10s\n  run: x\n", {});
+  REQUIRE(spec.ok());
+  CHECK(spec->finish_grace_ms == 10'000);
+  const auto again = parse_spec(to_yaml(*spec), {});
+  REQUIRE(again.ok());
+  CHECK(*again == *spec);
+}
+
 TEST_CASE("bytes that are no text never make a file that can't be read") {
   Spec spec = RandomSpec(1).make();
   spec.note = "caf\xe9";

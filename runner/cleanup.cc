@@ -184,8 +184,9 @@ bool remove_launch(const LaunchDir& directory) {
     // Without the record nobody would know of the group.
     if (!removed.ok() && removed.error().code == Code::FailedPrecondition) return false;
     for (const ReplicaLaunch& replica : (*launch)->replicas) {
-      const auto link = replica.env.find(kMpiDirVariable);
-      if (link != replica.env.end()) (void)::unlink(link->second.c_str());
+      const auto submission = replica.env.find("DTRAIN_SUBMISSION");
+      if (submission == replica.env.end()) continue;
+      remove_mpi_files(mpi_directory(submission->second, (*launch)->attempt), replica.id);
     }
   }
   return delete_tree(directory.path());

@@ -38,7 +38,7 @@ struct EnvironmentInputs {
   Environment secrets;
   PythonChoice python;
   std::string engine;    // DTRAIN_ENGINE; empty: none
-  std::string mpi_directory;  // of the launcher, see mpi_launch.h
+  std::string mpi_directory;  // see mpi_launch.h
   std::string interface;  // by which other hosts of the gang reach this one; empty: there are none
   std::string output_dir;
   std::string data_dir;  // holds all data sets by their names; empty: none

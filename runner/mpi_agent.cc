@@ -17,6 +17,7 @@
 #include <cstring>
 #include <memory>
 #include <sstream>
+#include <thread>
 
 #include "runner/mpi_wire.h"
 #include "schema/fd.h"
@@ -77,20 +78,22 @@ void write_all(int fd, std::string_view bytes) {
   }
 }
 
-Result<int> relay(int worker) {
-  bool has_input = true;
+void pass_input(int worker) {
   while (true) {
-    std::array<pollfd, 2> waits{{{worker, POLLIN, 0}, {has_input ? STDIN_FILENO : -1, POLLIN, 0}}};
-    if (::poll(waits.data(), waits.size(), -1) < 0) continue;
-    if (waits[1].revents != 0) {
-      std::array<char, 64 << 10> piece;
-      const ssize_t got = ::read(STDIN_FILENO, piece.data(), piece.size());
-      if (got < 0 && errno == EINTR) continue;
-      has_input = got > 0;
-      TRY(write_frame(worker, MpiFrame::Input, {piece.data(), has_input ? static_cast<size_t>(got) : 0}));
-    }
-    if (waits[0].revents == 0) continue;
-    TRY(const MpiMessage message, read_frame(worker));
+    std::array<char, 64 << 10> piece;
+    const ssize_t got = ::read(STDIN_FILENO, piece.data(), piece.size());
+    if (got < 0 && errno == EINTR) continue;
+    const std::string_view bytes(piece.data(), got > 0 ? static_cast<size_t>(got) : 0);
+    if (!write_frame(worker, MpiFrame::Input, bytes).ok() || bytes.empty()) return;
+  }
+}
+
+Result<int> relay(Fd connection) {
+  const auto worker = std::make_shared<const Fd>(std::move(connection));
+  // By itself: the worker may take no more input before its output is read. It ends with this process.
+  std::thread([worker] { pass_input(worker->get()); }).detach();
+  while (true) {
+    TRY(const MpiMessage message, read_frame(worker->get()));
     if (message.kind == MpiFrame::Output) write_all(STDOUT_FILENO, message.bytes);
     if (message.kind == MpiFrame::Errors) write_all(STDERR_FILENO, message.bytes);
     if (message.kind == MpiFrame::Ended && !message.bytes.empty()) return static_cast<unsigned char>(message.bytes[0]);
@@ -106,13 +109,13 @@ Result<int> run_mpi_agent(const std::filesystem::path& workers, std::vector<std:
   const std::string name = words.front();
   const char* secret = std::getenv("DTRAIN_SUBMISSION");
   TRY(const Worker worker, find_worker(workers, name));
-  TRY(const Fd fd, dial(worker));
+  TRY(Fd fd, dial(worker));
   TRY(greet_worker(fd.get(), secret == nullptr ? "" : secret));
   // As ssh does: one text for the shell over there.
   std::string command;
   for (size_t i = 1; i < words.size(); ++i) command += (i == 1 ? "" : " ") + words[i];
   TRY(write_frame(fd.get(), MpiFrame::Command, command));
-  auto code = relay(fd.get());
+  auto code = relay(std::move(fd));
   if (!code.ok()) return Error{Code::Unavailable, fmt::format("{}: {}", name, code.error().message), ""};
   return code;
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "runner/command.h"
+#include "schema/sha256.h"
 #include "schema/small_file.h"
 
 namespace dtrain::runner {
@@ -22,8 +23,8 @@ std::string mpi_name(const ReplicaId& worker) {
   return name;
 }
 
-Status write_mpi_files(const fs::path& directory, const fs::path& program, const Spec& spec,
-                       const std::vector<Seat>& gang) {
+Status write_mpi_files(const fs::path& directory, const std::string& link, const fs::path& program,
+                       const fs::path& project, const Spec& spec, const std::vector<Seat>& gang) {
   std::error_code error;
   fs::create_directories(directory, error);
   if (error) return errno_error("make " + directory.string(), error.value());
@@ -43,23 +44,39 @@ Status write_mpi_files(const fs::path& directory, const fs::path& program, const
   TRY(write_file(agent, fmt::format("#!/bin/sh\nexec {} mpi-agent {} -- \"$@\"\n", single_quoted(program.string()),
                                     single_quoted((directory / "workers").string()))));
   if (::chmod(agent.c_str(), 0700) != 0) return errno_error("make " + agent.string() + " executable", errno);
+  for (const auto& [path, target] : {std::pair(mpi_working_directory(directory.string()), project), std::pair(link, directory)}) {
+    (void)::unlink(path.c_str());
+    if (::symlink(target.c_str(), path.c_str()) != 0) return errno_error("make " + path, errno);
+  }
   return ok();
 }
 
-std::string mpi_working_directory(const std::string& submission, uint32_t attempt) {
-  return fmt::format("/dev/shm/dtrain-mpi-{}-{}", submission, attempt);
+std::string mpi_directory(const std::string& submission, uint32_t attempt) {
+  // Everybody of the host can list names there, and the submission is the secret that lets an agent into a worker.
+  return fmt::format("/dev/shm/dtrain-mpi-{}-{}", to_hex(sha256("directory of " + submission)).substr(0, 16), attempt);
 }
 
-std::map<std::string, std::string> mpi_env(const fs::path& directory, const std::string& interface, const Seat& seat) {
+std::string mpi_working_directory(const std::string& directory) { return directory + "/project"; }
+
+std::string mpi_worker_files(const std::string& directory, const ReplicaId& worker) {
+  return directory + "-" + mpi_name(worker);
+}
+
+void remove_mpi_files(const std::string& directory, const ReplicaId& replica) {
+  std::error_code ignored;
+  if (replica.role == Role::Worker) fs::remove_all(mpi_worker_files(directory, replica), ignored);
+  (void)::unlink(directory.c_str());
+}
+
+std::map<std::string, std::string> mpi_env(const std::string& directory, const std::string& interface, const Seat& seat) {
   if (seat.replica.role == Role::Worker) {
-    // Two workers of one host are two hosts to mpirun, and must not meet in files.
-    const std::string own = fmt::format("/dev/shm/dtrain-mpi-{}-{}", ::getuid(), seat.port);
-    return {{"OMPI_MCA_orte_tmpdir_base", own}, {kMpiFilesVariable, own}};
+    const std::string own = mpi_worker_files(directory, seat.replica);
+    return {{"OMPI_MCA_orte_tmpdir_base", own}, {"OMPI_MCA_btl_vader_backing_directory", own}};
   }
-  const std::string agent = (directory / "agent").string(), hydra = (directory / "hostfile-hydra").string();
+  const std::string agent = directory + "/agent", hydra = directory + "/hostfile-hydra";
   std::map<std::string, std::string> env = {{"OMPI_MCA_plm_rsh_agent", agent},
                                             {"OMPI_MCA_plm_rsh_no_tree_spawn", "1"},   // workers have no agent
-                                            {"OMPI_MCA_orte_default_hostfile", (directory / "hostfile").string()},
+                                            {"OMPI_MCA_orte_default_hostfile", directory + "/hostfile"},
                                             {"HYDRA_LAUNCHER", "rsh"},
                                             {"HYDRA_LAUNCHER_EXEC", agent},
                                             {"HYDRA_HOST_FILE", hydra},

@@ -17,21 +17,27 @@ bool is_mpi_gang(const Spec& spec, const Seat& seat);
 // "4-worker-1": what mpirun calls a worker. It must be no real host's name, and Open MPI forgets what follows a dot.
 std::string mpi_name(const ReplicaId& worker);
 
-// Of the launcher: writes hostfiles and the agent, which calls `program`, below `directory`.
-Status write_mpi_files(const std::filesystem::path& directory, const std::filesystem::path& program, const Spec& spec,
+// Where an experiment's files for MPI are found, the same on each host: a link, to a directory of the launch. Neither Open
+// MPI nor Hydra takes an agent by a path with a space in it, which the directory's own may have.
+std::string mpi_directory(const std::string& submission, uint32_t attempt);
+// mpirun has ranks begin in its own directory, as $PWD names it, whatever host they are on. So that is by the same path on
+// each, below the link: the launcher's working directory where that is, else that of a worker.
+std::string mpi_working_directory(const std::string& directory);
+
+// Writes hostfiles and the agent, which calls `program`, to `directory`, and makes `link` and what is for `project`.
+Status write_mpi_files(const std::filesystem::path& directory, const std::string& link,
+                       const std::filesystem::path& program, const std::filesystem::path& project, const Spec& spec,
                        const std::vector<Seat>& gang);
 
-// What each of them needs in its environment, unless the user says otherwise. `directory` is the launcher's;
+// What each of them needs in its environment, unless the user says otherwise. `directory`: as it is found;
 // `interface`: by which hosts reach each other, empty: there is only one.
-std::map<std::string, std::string> mpi_env(const std::filesystem::path& directory, const std::string& interface,
+std::map<std::string, std::string> mpi_env(const std::string& directory, const std::string& interface,
                                            const Seat& seat);
 
-// A worker's: what Open MPI keeps in memory for it, a directory of its own.
-inline constexpr const char* kMpiFilesVariable = "OMPI_MCA_btl_vader_backing_directory";
+// Where Open MPI keeps a worker's files in memory: two workers of one host are two hosts to mpirun, and must not meet there.
+std::string mpi_worker_files(const std::string& directory, const ReplicaId& worker);
 
-// mpirun has ranks begin in its own directory, as $PWD names it, whatever host they are on. So that is by the same path on
-// each: a link, to the launcher's working directory where that is, else to that of a worker.
-inline constexpr const char* kMpiDirVariable = "DTRAIN_MPI_DIR";
-std::string mpi_working_directory(const std::string& submission, uint32_t attempt);
+// The link, and what a worker that was killed has left. `directory`: as it is found.
+void remove_mpi_files(const std::string& directory, const ReplicaId& replica);
 
 }  // namespace dtrain::runner

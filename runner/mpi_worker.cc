@@ -49,6 +49,7 @@ Result<Pipe> make_pipe() {
 struct Program {
   pid_t pid = -1;
   Fd process, input, output, errors;
+  std::string untaken;   // of its input
 };
 
 Result<Program> start(const std::string& command) {
@@ -69,6 +70,7 @@ Result<Program> start(const std::string& command) {
   }
   ::setpgid(program.pid, program.pid);
   program.process = Fd(static_cast<int>(::syscall(SYS_pidfd_open, program.pid, 0)));
+  ::fcntl(input.write.get(), F_SETFL, O_NONBLOCK);   // it may take none before its output is read
   program.input = std::move(input.write);
   program.output = std::move(output.read);
   program.errors = std::move(errors.read);
@@ -85,16 +87,18 @@ Result<bool> pass_on(Fd& from, MpiFrame kind, int agent) {
   return true;
 }
 
-void take_input(Program& program, const MpiMessage& message) {
+void give_input(Program& program) {
+  const ssize_t written = ::write(program.input.get(), program.untaken.data(), program.untaken.size());
+  if (written >= 0) program.untaken.erase(0, static_cast<size_t>(written));
+  if (written >= 0 || errno == EINTR || errno == EAGAIN) return;
+  program.input.reset();   // it wants no more
+  program.untaken.clear();
+}
+
+void take_input(Program& program, MpiMessage message) {
   if (message.kind != MpiFrame::Input || !program.input) return;
-  std::string_view rest = message.bytes;
-  while (!rest.empty()) {
-    const ssize_t written = ::write(program.input.get(), rest.data(), rest.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) break;
-    rest.remove_prefix(static_cast<size_t>(written));
-  }
-  if (message.bytes.empty() || !rest.empty()) program.input.reset();
+  program.untaken = std::move(message.bytes);
+  if (program.untaken.empty()) program.input.reset();
 }
 
 // Until it has ended. What it has left behind, in a session of its own, goes on: MPI's daemons are like that. Its output
@@ -102,17 +106,22 @@ void take_input(Program& program, const MpiMessage& message) {
 Status accompany(Program& program, int agent) {
   bool ended = false;
   while (true) {
-    std::array<pollfd, 4> waits{{{agent, POLLIN, 0},
+    // No more input is taken than there is room for; that the agent has gone is heard all the same.
+    const bool is_full = !program.untaken.empty();
+    std::array<pollfd, 5> waits{{{agent, static_cast<short>(is_full ? POLLRDHUP : POLLIN), 0},
                                  {program.output ? program.output.get() : -1, POLLIN, 0},
                                  {program.errors ? program.errors.get() : -1, POLLIN, 0},
-                                 {ended ? -1 : program.process.get(), POLLIN, 0}}};
+                                 {ended ? -1 : program.process.get(), POLLIN, 0},
+                                 {is_full ? program.input.get() : -1, POLLOUT, 0}}};
     const int ready = ::poll(waits.data(), waits.size(), ended ? 0 : -1);
     if (ready < 0 && errno == EINTR) continue;
     if (ready <= 0) break;   // it has ended, and has said all
     if (waits[0].revents != 0) {
-      TRY(const MpiMessage message, read_frame(agent));
-      take_input(program, message);
+      if (is_full) return Error{Code::Unavailable, "the agent has gone", ""};
+      TRY(MpiMessage message, read_frame(agent));
+      take_input(program, std::move(message));
     }
+    if (waits[4].revents != 0) give_input(program);
     if (waits[1].revents != 0) {
       TRY(const bool more, pass_on(program.output, MpiFrame::Output, agent));
       if (!more) program.output.reset();
@@ -155,24 +164,22 @@ int serve(int agent, const std::string& secret) {
   return 0;
 }
 
-// What Open MPI keeps in memory for this worker; that of one which was killed goes as well.
+// What Open MPI keeps in memory for this worker.
 class OwnFiles {
  public:
   explicit OwnFiles(std::string path) : path_(std::move(path)) {}
   Status make() const {
-    remove();
-    if (path_.empty() || ::mkdir(path_.c_str(), 0700) == 0) return ok();
-    return errno_error("make " + path_, errno);   // somebody else's is there
+    if (::mkdir(path_.c_str(), 0700) == 0) return ok();
+    return errno_error("make " + path_, errno);
   }
-  ~OwnFiles() { remove(); }
+  ~OwnFiles() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
   OwnFiles(const OwnFiles&) = delete;
   OwnFiles& operator=(const OwnFiles&) = delete;
 
  private:
-  void remove() const {
-    std::error_code ignored;
-    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
-  }
   const std::string path_;
 };
 
@@ -205,7 +212,9 @@ Status run_mpi_worker() {
   if (secret.empty() || port <= 0) {
     return Error{Code::FailedPrecondition, "mpi-worker is what dtrain starts for framework: mpi", ""};
   }
-  const OwnFiles files(variable(kMpiFilesVariable));
+  const auto attempt = static_cast<uint32_t>(std::strtoul(variable("DTRAIN_ATTEMPT").c_str(), nullptr, 10));
+  TRY(const ReplicaId self, parse_replica_id(variable("DTRAIN_REPLICA")));
+  const OwnFiles files(mpi_worker_files(mpi_directory(secret, attempt), self));
   TRY(files.make());
   TRY(const Fd listener, listen_at(port));
   fmt::print("listening for mpirun\n");

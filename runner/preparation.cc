@@ -237,16 +237,14 @@ Result<std::vector<std::string>> argv_of(const LaunchSite& site, const Spec& spe
 }
 
 // See mpi_launch.h.
-Status link_mpi_directory(const pb::Launch& launch, std::vector<ReplicaLaunch>& replicas) {
-  const std::string link = mpi_working_directory(launch.submission(), launch.attempt());
+Status make_mpi_directory(const LaunchSite& site, const Understood& what, const fs::path& directory,
+                          const std::string& link, std::vector<ReplicaLaunch>& replicas) {
   const auto launcher = std::find_if(replicas.begin(), replicas.end(),
                                      [](const ReplicaLaunch& replica) { return replica.id.role == Role::Launcher; });
   const ReplicaLaunch& first = launcher != replicas.end() ? *launcher : replicas.front();
   if (first.id.role != Role::Launcher && first.id.role != Role::Worker) return ok();
-  (void)::unlink(link.c_str());
-  if (::symlink(first.cwd.c_str(), link.c_str()) != 0) return errno_error("make " + link, errno);
-  for (ReplicaLaunch& replica : replicas) replica.env[kMpiDirVariable] = link;
-  if (launcher != replicas.end()) launcher->env["PWD"] = link;
+  TRY(write_mpi_files(directory, link, site.programs / "dtrain", first.cwd, what.spec, what.gang));
+  if (launcher != replicas.end()) launcher->env["PWD"] = mpi_working_directory(link);
   return ok();
 }
 
@@ -284,12 +282,7 @@ Result<std::optional<LaunchRecord>> write_down(const LaunchSite& site, const pb:
     TRY(inputs.engine, engine_variable(what.spec, inputs.data_dir));
   }
   inputs.output_dir = launch.output_dir();
-  inputs.mpi_directory = (directory.path() / "mpi").string();
-  if (std::any_of(what.here.begin(), what.here.end(), [&](const Seat& seat) {
-        return what.spec.framework == Framework::Mpi && seat.replica.role == Role::Launcher;
-      })) {
-    TRY(write_mpi_files(inputs.mpi_directory, site.programs / "dtrain", what.spec, what.gang));
-  }
+  inputs.mpi_directory = mpi_directory(launch.submission(), launch.attempt());
   inputs.key = file.key;
   inputs.submission = launch.submission();
   inputs.attempt = file.attempt;
@@ -311,7 +304,9 @@ Result<std::optional<LaunchRecord>> write_down(const LaunchSite& site, const pb:
     for (const int index : seat.gpus) file.gpu_locks.push_back(lock_of_gpu(site, index));
     file.replicas.push_back(std::move(replica));
   }
-  if (what.spec.framework == Framework::Mpi) TRY(link_mpi_directory(launch, file.replicas));
+  if (what.spec.framework == Framework::Mpi) {
+    TRY(make_mpi_directory(site, what, directory.path() / "mpi", inputs.mpi_directory, file.replicas));
+  }
   TRY(directory.begin(file.key));
   TRY(make_launch_cgroups(site.cgroups, limits, file));
   if (auto written = directory.write_launch(file); !written.ok()) {

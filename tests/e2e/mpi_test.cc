@@ -90,6 +90,22 @@ TEST_CASE("mpirun finds its hosts by itself, and starts ranks in the workers, as
   }
 }
 
+TEST_CASE("mpirun finds its way into workers whose home has a space in its path") {
+  if (mpiruns().empty()) return say_skipped("neither Open MPI nor MPICH is installed");
+  Cluster parent;
+  Cluster cluster(parent.folder() / "a home");
+  cluster.own_ports();
+  for (const std::string& mpirun : mpiruns()) {
+    CAPTURE(mpirun);
+    // A mpirun whose agent is misunderstood may wait for ever.
+    const fs::path project = cluster.project("p", {{"dtrain.yml", yaml("timeout 20 " + mpirun + " sh here.sh")},
+                                                   {"here.sh", "cat here.sh | tail -1\n# ran it\n"}});
+    const Output train = cluster.run({"train"}, project);
+    REQUIRE_MESSAGE(train.code == 0, train.all());
+    CHECK_MESSAGE(ran(train).size() == 4, train.all());
+  }
+}
+
 TEST_CASE("a rank that fails fails the experiment, with its code, and nobody is left") {
   if (mpiruns().empty()) return say_skipped("neither Open MPI nor MPICH is installed");
   Cluster cluster;
@@ -105,6 +121,15 @@ TEST_CASE("a rank that fails fails the experiment, with its code, and nobody is 
     CHECK_MESSAGE(train.code == 7, train.all());
     CHECK_MESSAGE(train.err.find(".launcher: exit code 7") != std::string::npos, train.all());
   }
+}
+
+TEST_CASE("a program in a worker may write more than anybody has read, before it reads") {
+  Cluster cluster;
+  cluster.own_ports();
+  const fs::path project = cluster.project(
+      yaml("head -c 5000000 /dev/zero | timeout 20 \"$OMPI_MCA_plm_rsh_agent\" 1-worker-1 cat | echo ran $(wc -c)"));
+  const Output train = cluster.run({"train"}, project);
+  CHECK_MESSAGE(ran(train) == std::multiset<std::string>{"5000000"}, train.all());
 }
 
 TEST_CASE("a worker that is killed ends the gang, and is named") {
@@ -124,6 +149,19 @@ TEST_CASE("a worker that is killed ends the gang, and is named") {
   CHECK_MESSAGE(ended.err.find(".worker.1: killed by SIGKILL") != std::string::npos, ended.all());
 }
 
+TEST_CASE("a directory that the user tells Open MPI of is left alone") {
+  Cluster cluster;
+  cluster.own_ports();
+  const fs::path mine = cluster.folder() / "mine";
+  fs::create_directory(mine);
+  write_file(mine / "kept", "kept");
+  const fs::path project = cluster.project(
+      yaml("echo done", "  env: {OMPI_MCA_btl_vader_backing_directory: '" + mine.string() + "'}\n"));
+  const Output train = cluster.run({"train"}, project);
+  REQUIRE_MESSAGE(train.code == 0, train.all());
+  CHECK(fs::exists(mine / "kept"));
+}
+
 TEST_CASE("nobody starts anything in a worker who does not know the experiment's secret") {
   Cluster cluster;
   cluster.own_ports();
@@ -138,6 +176,23 @@ TEST_CASE("nobody starts anything in a worker who does not know the experiment's
   CHECK(!fs::exists(made));
   CHECK(cluster.run({"kill", "1"}).code == 0);
   CHECK(train->wait().code == 130);
+}
+
+TEST_CASE("what everybody of a host can list does not tell the experiment's secret") {
+  Cluster cluster;
+  cluster.own_ports();
+  const fs::path project = cluster.project(yaml("echo secret $DTRAIN_SUBMISSION in $PWD; exec sleep 1000"));
+  auto train = cluster.start({"train"}, project);
+  train->wait_for("secret ");
+  train->wait_for(" in /dev/shm/");
+  CHECK(cluster.run({"kill", "1"}).code == 0);
+  const Output ended = train->wait();
+  std::istringstream words(ended.out.substr(ended.out.find("secret ") + std::strlen("secret ")));
+  std::string secret, in, directory;
+  words >> secret >> in >> directory;
+  REQUIRE_MESSAGE(in == "in", ended.out);
+  CHECK(secret.size() >= 32);
+  CHECK_MESSAGE(directory.find(secret) == std::string::npos, directory);
 }
 
 TEST_CASE("a name that is no worker's is refused, with what to leave out") {

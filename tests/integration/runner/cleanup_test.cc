@@ -8,6 +8,7 @@
 
 #include <chrono>
 
+#include "runner/mpi_launch.h"
 #include "runner/trees.h"
 #include "runner/workdir.h"
 #include "schema/fd.h"
@@ -49,6 +50,27 @@ LaunchDir write_launch(const LaunchSite& site, uint32_t number, const fs::path& 
   fs::create_directories(directory.path());
   REQUIRE(directory.write_launch(launch).ok());
   return directory;
+}
+
+TEST_CASE("what a worker of MPI that was killed kept in memory goes with its launch") {
+  const test::TemporaryFolder folder;
+  LaunchRecord launch;
+  launch.experiment = {1, 0};
+  launch.attempt = 2;
+  ReplicaLaunch worker;
+  worker.id = {launch.experiment, Role::Worker, 1};
+  worker.env["DTRAIN_SUBMISSION"] = folder.path().string();   // nobody else's
+  launch.replicas.push_back(worker);
+  const LaunchDir directory(folder / "1@2");
+  fs::create_directories(directory.path());
+  REQUIRE(directory.write_launch(launch).ok());
+
+  const fs::path link = mpi_directory(folder.path().string(), 2), files = mpi_worker_files(link.string(), worker.id);
+  fs::create_symlink(directory.path(), link);
+  fs::create_directories(files / "ompi");
+  CHECK(remove_launch(directory));
+  CHECK(!fs::is_symlink(fs::symlink_status(link)));
+  CHECK(!fs::exists(files));
 }
 
 TEST_CASE("trees beyond the limit go once no launch uses them") {

@@ -71,7 +71,11 @@ void remove_mpi_files(const std::string& directory, const ReplicaId& replica) {
 std::map<std::string, std::string> mpi_env(const std::string& directory, const std::string& interface, const Seat& seat) {
   if (seat.replica.role == Role::Worker) {
     const std::string own = mpi_worker_files(directory, seat.replica);
-    return {{"OMPI_MCA_orte_tmpdir_base", own}, {"OMPI_MCA_btl_vader_backing_directory", own}};
+    std::map<std::string, std::string> env = {{"OMPI_MCA_orte_tmpdir_base", own},
+                                              {"OMPI_MCA_btl_vader_backing_directory", own}};
+    // Ranks would also try addresses that mean another host elsewhere, as those of Docker's bridge, and hang.
+    if (!interface.empty()) env[kMpiInterfaceVariable] = interface;
+    return env;
   }
   const std::string agent = directory + "/agent", hydra = directory + "/hostfile-hydra";
   std::map<std::string, std::string> env = {{"OMPI_MCA_plm_rsh_agent", agent},

@@ -34,6 +34,10 @@ Status write_mpi_files(const std::filesystem::path& directory, const std::string
 std::map<std::string, std::string> mpi_env(const std::string& directory, const std::string& interface,
                                            const Seat& seat);
 
+// Of a worker, whose interface may have another name than the launcher's. Open MPI refuses it beside its opposite,
+// btl_tcp_if_exclude.
+inline constexpr const char* kMpiInterfaceVariable = "OMPI_MCA_btl_tcp_if_include";
+
 // Where Open MPI keeps a worker's files in memory: two workers of one host are two hosts to mpirun, and must not meet there.
 std::string mpi_worker_files(const std::string& directory, const ReplicaId& worker);
 

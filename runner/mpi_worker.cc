@@ -61,6 +61,7 @@ Result<Program> start(const std::string& command) {
   if (program.pid < 0) return errno_error("fork", errno);
   if (program.pid == 0) {
     ::setpgid(0, 0);
+    if (command.find("btl_tcp_if_exclude") != std::string::npos) ::unsetenv(kMpiInterfaceVariable);   // told to mpirun
     ::dup2(input.read.get(), 0);
     ::dup2(output.write.get(), 1);
     ::dup2(errors.write.get(), 2);

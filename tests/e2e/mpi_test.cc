@@ -67,6 +67,32 @@ std::string heard_by_stranger(int port, const std::string& command) {
   return heard;
 }
 
+// A daemon, and a runner on each of the network's two hosts.
+class TwoHosts {
+ public:
+  TwoHosts(Cluster& cluster, const Network& network) {
+    daemon_ = std::make_unique<Process>(cluster.command({"daemon", "run", "--no-local-runner"}));
+    daemon_->wait_for("listening on");
+    const std::string socket = facts(cluster.run({"daemon", "status", "--json"}))["socket"];
+    for (int host = 0; host < 2; ++host) {
+      const std::string name = "host" + std::to_string(host);
+      Command joining = cluster.command({"runner", "run", "--join", "unix:" + socket, "--home",
+                                         (cluster.folder() / name).string(), "--address", Network::address(host), "--name",
+                                         name, "--cpus", "1"});
+      joining.netns = network.netns(host);
+      // Hosts share no memory.
+      joining.argv.insert(joining.argv.begin(), {"/usr/bin/unshare", "--mount", "/bin/sh", "-c",
+                                                 "mount -t tmpfs none /dev/shm && exec \"$0\" \"$@\""});
+      runners_.push_back(std::make_unique<Process>(joining));
+      runners_.back()->wait_for("joined the daemon");
+    }
+  }
+
+ private:
+  std::unique_ptr<Process> daemon_;
+  std::vector<std::unique_ptr<Process>> runners_;
+};
+
 }  // namespace
 
 TEST_CASE("mpirun finds its hosts by itself, and starts ranks in the workers, as what these are") {
@@ -212,22 +238,7 @@ TEST_CASE("ranks on two hosts begin where mpirun does, which is elsewhere on eac
   if (!network.unavailable().empty()) return say_skipped(network.unavailable());
   if (mpiruns().empty()) return say_skipped("neither Open MPI nor MPICH is installed");
   Cluster cluster;
-  Process daemon(cluster.command({"daemon", "run", "--no-local-runner"}));
-  daemon.wait_for("listening on");
-  const std::string socket = facts(cluster.run({"daemon", "status", "--json"}))["socket"];
-  std::vector<std::unique_ptr<Process>> runners;
-  for (int host = 0; host < 2; ++host) {
-    const std::string name = "host" + std::to_string(host);
-    Command joining = cluster.command({"runner", "run", "--join", "unix:" + socket, "--home",
-                                       (cluster.folder() / name).string(), "--address", Network::address(host), "--name",
-                                       name, "--cpus", "1"});
-    joining.netns = network.netns(host);
-    // Hosts share no memory.
-    joining.argv.insert(joining.argv.begin(), {"/usr/bin/unshare", "--mount", "/bin/sh", "-c",
-                                               "mount -t tmpfs none /dev/shm && exec \"$0\" \"$@\""});
-    runners.push_back(std::make_unique<Process>(joining));
-    runners.back()->wait_for("joined the daemon");
-  }
+  const TwoHosts hosts(cluster, network);
   for (const std::string& mpirun : mpiruns()) {
     CAPTURE(mpirun);
     const fs::path project =
@@ -238,6 +249,37 @@ TEST_CASE("ranks on two hosts begin where mpirun does, which is elsewhere on eac
     REQUIRE_MESSAGE(train.code == 0, train.all());
     const std::string first = Network::address(0), second = Network::address(1);
     const std::multiset<std::string> expected = {first, first, second, second};
+    CHECK_MESSAGE(ran(train) == expected, train.out);
+  }
+}
+
+TEST_CASE("ranks on two hosts meet where each also has a network of its own, with the same addresses") {
+  Network network(2);
+  if (!network.unavailable().empty()) return say_skipped(network.unavailable());
+  if (run({.argv = {"/usr/bin/python3", "-c", "import mpi4py"}, .directory = {}, .env = {}, .netns = {}}).code != 0 ||
+      mpiruns().empty() || mpiruns().front().find("openmpi") == std::string::npos) {
+    return say_skipped("Open MPI or its mpi4py is not installed");
+  }
+  for (int host = 0; host < 2; ++host) {   // as Docker makes it
+    for (const std::string words : {"link add docker0 type veth peer name inside", "addr add 172.17.0.1/16 dev docker0",
+                                    "link set inside up", "link set docker0 up"}) {
+      const std::string line = "ip -n " + fs::path(network.netns(host)).filename().string() + " " + words;
+      REQUIRE(run({.argv = {"/bin/sh", "-c", line}, .directory = {}, .env = {}, .netns = {}}).code == 0);
+    }
+  }
+  Cluster cluster;
+  const TwoHosts hosts(cluster, network);
+  for (const std::string options : {"", " --mca btl_tcp_if_exclude lo,docker0"}) {
+    CAPTURE(options);
+    const fs::path project =
+        cluster.project("p", {{"dtrain.yml", "project: ranks\ntrain:\n  framework: mpi\n  resources: {cpus: 0.8, mem: 64}\n"
+                                             "  mpi: {slots: 2, distributed: {worker: 2}}\n"
+                                             "  run: timeout 30 mpirun.openmpi" + options + " /usr/bin/python3 sum.py\n"},
+                              {"sum.py", "from mpi4py import MPI\n"
+                                         "print('ran', MPI.COMM_WORLD.allreduce(MPI.COMM_WORLD.rank), flush=True)\n"}});
+    const Output train = cluster.run({"train"}, project);
+    CHECK_MESSAGE(train.code == 0, train.all());
+    const std::multiset<std::string> expected = {"6", "6", "6", "6"};
     CHECK_MESSAGE(ran(train) == expected, train.out);
   }
 }

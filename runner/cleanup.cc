@@ -186,7 +186,7 @@ bool remove_launch(const LaunchDir& directory) {
     for (const ReplicaLaunch& replica : (*launch)->replicas) {
       const auto submission = replica.env.find("DTRAIN_SUBMISSION");
       if (submission == replica.env.end()) continue;
-      remove_mpi_files(mpi_directory(submission->second, (*launch)->attempt), replica.id);
+      remove_mpi_files(mpi_directory(submission->second, replica.id.experiment, (*launch)->attempt), replica.id);
     }
   }
   return delete_tree(directory.path());

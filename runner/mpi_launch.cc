@@ -51,9 +51,11 @@ Status write_mpi_files(const fs::path& directory, const std::string& link, const
   return ok();
 }
 
-std::string mpi_directory(const std::string& submission, uint32_t attempt) {
-  // Everybody of the host can list names there, and the submission is the secret that lets an agent into a worker.
-  return fmt::format("/dev/shm/dtrain-mpi-{}-{}", to_hex(sha256("directory of " + submission)).substr(0, 16), attempt);
+std::string mpi_directory(const std::string& submission, const ExperimentId& experiment, uint32_t attempt) {
+  // Everybody of the host can list names there, and the submission is the secret that lets an agent into a worker. Members
+  // of a set have one submission.
+  const std::string whose = fmt::format("directory of {} of {}", to_string(experiment), submission);
+  return fmt::format("/dev/shm/dtrain-mpi-{}-{}", to_hex(sha256(whose)).substr(0, 16), attempt);
 }
 
 std::string mpi_working_directory(const std::string& directory) { return directory + "/project"; }

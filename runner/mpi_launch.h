@@ -17,9 +17,9 @@ bool is_mpi_gang(const Spec& spec, const Seat& seat);
 // "4-worker-1": what mpirun calls a worker. It must be no real host's name, and Open MPI forgets what follows a dot.
 std::string mpi_name(const ReplicaId& worker);
 
-// Where an experiment's files for MPI are found, the same on each host: a link, to a directory of the launch. Neither Open
+// Where the files for MPI of an experiment, or of a member of a set, are found, the same on each host: a link, to a directory of the launch. Neither Open
 // MPI nor Hydra takes an agent by a path with a space in it, which the directory's own may have.
-std::string mpi_directory(const std::string& submission, uint32_t attempt);
+std::string mpi_directory(const std::string& submission, const ExperimentId& experiment, uint32_t attempt);
 // mpirun has ranks begin in its own directory, as $PWD names it, whatever host they are on. So that is by the same path on
 // each, below the link: the launcher's working directory where that is, else that of a worker.
 std::string mpi_working_directory(const std::string& directory);

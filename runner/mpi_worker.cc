@@ -215,7 +215,7 @@ Status run_mpi_worker() {
   }
   const auto attempt = static_cast<uint32_t>(std::strtoul(variable("DTRAIN_ATTEMPT").c_str(), nullptr, 10));
   TRY(const ReplicaId self, parse_replica_id(variable("DTRAIN_REPLICA")));
-  const OwnFiles files(mpi_worker_files(mpi_directory(secret, attempt), self));
+  const OwnFiles files(mpi_worker_files(mpi_directory(secret, self.experiment, attempt), self));
   TRY(files.make());
   TRY(const Fd listener, listen_at(port));
   fmt::print("listening for mpirun\n");

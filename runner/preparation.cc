@@ -282,7 +282,7 @@ Result<std::optional<LaunchRecord>> write_down(const LaunchSite& site, const pb:
     TRY(inputs.engine, engine_variable(what.spec, inputs.data_dir));
   }
   inputs.output_dir = launch.output_dir();
-  inputs.mpi_directory = mpi_directory(launch.submission(), launch.attempt());
+  inputs.mpi_directory = mpi_directory(launch.submission(), file.experiment, file.attempt);
   inputs.key = file.key;
   inputs.submission = launch.submission();
   inputs.attempt = file.attempt;

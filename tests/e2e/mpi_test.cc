@@ -4,6 +4,7 @@
 #include <netinet/in.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -158,6 +159,26 @@ TEST_CASE("a program in a worker may write more than anybody has read, before it
   CHECK_MESSAGE(ran(train) == std::multiset<std::string>{"5000000"}, train.all());
 }
 
+TEST_CASE("members of a set that run at the same time have mpirun find each its own workers") {
+  if (mpiruns().empty()) return say_skipped("neither Open MPI nor MPICH is installed");
+  Cluster cluster;
+  cluster.own_ports();
+  const fs::path met = cluster.folder() / "met";
+  REQUIRE(mkfifo(met.c_str(), 0600) == 0);
+  // The first goes on once the second has begun.
+  const std::string run = "test {{ n }} = 1 && read x < '" + met.string() + "' || echo go > '" + met.string() + "'";
+  const fs::path project = cluster.project(
+      "p", {{"dtrain.yml", "project: ranks\ntrain:\n  framework: mpi\n  resources: {cpus: 0.1, mem: 16}\n"
+                           "  mpi: {distributed: {worker: 1, launcher: {resources: {cpus: 0.1, mem: 16}}}}\n"
+                           "  parameters: {n: [1, 2]}\n  run:\n    - " + run + "\n    - " +
+                           mpiruns().front().substr(0, mpiruns().front().find(' ')) + " -n 1 sh here.sh\n"},
+            {"here.sh", "echo ran $DTRAIN_REPLICA\n"}});
+  const Output train = cluster.run({"train"}, project);
+  REQUIRE_MESSAGE(train.code == 0, train.all());
+  const std::multiset<std::string> expected = {"1.1.worker.1", "1.2.worker.1"};
+  CHECK_MESSAGE(ran(train) == expected, train.out);
+}
+
 TEST_CASE("a worker that is killed ends the gang, and is named") {
   Cluster cluster;
   cluster.own_ports();
@@ -276,7 +297,8 @@ TEST_CASE("ranks on two hosts meet where each also has a network of its own, wit
                                              "  mpi: {slots: 2, distributed: {worker: 2}}\n"
                                              "  run: timeout 30 mpirun.openmpi" + options + " /usr/bin/python3 sum.py\n"},
                               {"sum.py", "from mpi4py import MPI\n"
-                                         "print('ran', MPI.COMM_WORLD.allreduce(MPI.COMM_WORLD.rank), flush=True)\n"}});
+                                         // In one piece: mpirun mixes what ranks write.
+                                         "print('ran %d\\n' % MPI.COMM_WORLD.allreduce(MPI.COMM_WORLD.rank), end='')\n"}});
     const Output train = cluster.run({"train"}, project);
     CHECK_MESSAGE(train.code == 0, train.all());
     const std::multiset<std::string> expected = {"6", "6", "6", "6"};

@@ -65,7 +65,7 @@ TEST_CASE("what a worker of MPI that was killed kept in memory goes with its lau
   fs::create_directories(directory.path());
   REQUIRE(directory.write_launch(launch).ok());
 
-  const fs::path link = mpi_directory(folder.path().string(), 2), files = mpi_worker_files(link.string(), worker.id);
+  const fs::path link = mpi_directory(folder.path().string(), worker.id.experiment, 2), files = mpi_worker_files(link.string(), worker.id);
   fs::create_symlink(directory.path(), link);
   fs::create_directories(files / "ompi");
   CHECK(remove_launch(directory));

@@ -221,24 +221,23 @@ Status RunnerApi::on_fact(const HostId& host, const pb::FromRunner& message) {
   return ok();
 }
 
-const Replica* RunnerApi::seated_on(const HostId& host, const ReplicaId& replica) const {
-  const auto experiment = scheduler_->model().experiments.find(replica.experiment);
+const Replica* RunnerApi::find(const ReplicaId& id) const {
+  const auto experiment = scheduler_->model().experiments.find(id.experiment);
   if (experiment == scheduler_->model().experiments.end()) return nullptr;
   const auto& replicas = experiment->second.replicas;
-  const auto found = std::find_if(replicas.begin(), replicas.end(),
-                                  [&](const Replica& r) { return r.id == replica; });
-  return found != replicas.end() && found->seat.host == host ? &*found : nullptr;
+  const auto found = std::find_if(replicas.begin(), replicas.end(), [&](const Replica& r) { return r.id == id; });
+  return found == replicas.end() ? nullptr : &*found;
 }
 
-// The seat may be another's by now, of a later attempt: then it is who sent that attempt's output
-// before.
-bool RunnerApi::has_output_of(const HostId& host, const ReplicaId& replica,
-                              uint32_t attempt) const {
-  if (!scheduler_->model().experiments.contains(replica.experiment)) return false;
-  const auto source = log_source_.find({to_string(replica), attempt});
+// The seat may be another's by now, of a later attempt: then it is who sent that attempt's output before. Where nobody
+// did, it is not known who had it: a host that was lost may come back with all that it printed meanwhile.
+bool RunnerApi::has_output_of(const HostId& host, const ReplicaId& id, uint32_t attempt) const {
+  const Replica* replica = find(id);
+  if (replica == nullptr) return false;
+  const auto source = log_source_.find({to_string(id), attempt});
   if (source != log_source_.end()) return source->second == host;
-  const Replica* seated = seated_on(host, replica);
-  return seated != nullptr && seated->attempt == attempt;
+  const HostId& seat = replica->seat.host;
+  return attempt < replica->attempt || (attempt == replica->attempt && (seat == host || seat.hex.empty()));
 }
 
 void RunnerApi::on_usage_of(const HostId& host, const pb::UsageReport& report) {
@@ -246,7 +245,8 @@ void RunnerApi::on_usage_of(const HostId& host, const pb::UsageReport& report) {
   pb::UsageReport own;
   for (const auto& usage : report.replicas()) {
     const auto replica = parse_replica_id(usage.replica());
-    if (replica.ok() && seated_on(host, *replica) != nullptr) *own.add_replicas() = usage;
+    const Replica* known = replica.ok() ? find(*replica) : nullptr;
+    if (known != nullptr && known->seat.host == host) *own.add_replicas() = usage;
   }
   on_usage(own);
 }

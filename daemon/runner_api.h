@@ -119,8 +119,8 @@ class RunnerApi : public pb::Runner::CallbackService, public RunnerOutbox {
   Status on_hello(const std::shared_ptr<Stream>& stream, Caller& caller, pb::Hello hello);
   Status on_fact(const HostId& host, const pb::FromRunner& message);
   // What a host says counts of replicas that it was given, and of no others.
-  const Replica* seated_on(const HostId& host, const ReplicaId& replica) const;
-  bool has_output_of(const HostId& host, const ReplicaId& replica, uint32_t attempt) const;
+  const Replica* find(const ReplicaId& id) const;
+  bool has_output_of(const HostId& host, const ReplicaId& id, uint32_t attempt) const;
   void on_log(const std::shared_ptr<Stream>& stream, const HostId& host, const pb::LogData& log);
   void on_usage_of(const HostId& host, const pb::UsageReport& report);
   void refuse(const LogKey& key, const Error& why, Connected& connected);

@@ -40,6 +40,28 @@ TEST_CASE("output that comes again after it became durable is acknowledged again
   CHECK(runner.last(pb::ToRunner::kLogAck)->log_ack().offset() == 6);
 }
 
+TEST_CASE("a host that was lost may bring the output of an attempt that another has gone on from") {
+  test::TemporaryFolder folder;
+  ServedDaemon daemon(home_below(folder.path()));
+  FakeRunner runner(daemon);
+  REQUIRE(daemon.scheduler.submit(a_submission("a"), {}).ok());
+  daemon.until([&] { return runner.last(pb::ToRunner::kLaunch) != nullptr; });
+  pb::FromRunner failed;
+  failed.mutable_prepare_failed()->set_experiment("1");
+  failed.mutable_prepare_failed()->set_attempt(1);
+  failed.mutable_prepare_failed()->set_ours(true);
+  runner.say(failed);
+  pb::FromRunner released;
+  released.mutable_released()->set_replica("1.train");
+  released.mutable_released()->set_attempt(1);
+  runner.say(released);
+  daemon.until([&] { return runner.last(pb::ToRunner::kLaunch)->launch().attempt() == 2; });
+  FakeRunner back(daemon, 0, nullptr, "h2");
+  back.say(output("1.train", "meanwhile\n"));
+  daemon.until([&] { return back.last(pb::ToRunner::kLogAck) != nullptr; });
+  CHECK(daemon.logs.durable_offset(1, {"1.train", 1}) == 10);
+}
+
 TEST_CASE("a journal that takes nothing holds up no other output of its host") {
   test::TemporaryFolder folder;
   ServedDaemon daemon(home_below(folder.path()));

@@ -31,6 +31,7 @@ class Acceptor {
   void accept() {
     if (!has_room_()) return accept_later();
     acceptor_.async_accept([this](boost::system::error_code error, Socket socket) {
+      if (error == boost::asio::error::operation_aborted) return;   // closed, and perhaps gone
       if (!acceptor_.is_open()) return;
       if (error == boost::asio::error::connection_aborted) return accept();
       if (error) {

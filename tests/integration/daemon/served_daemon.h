@@ -5,6 +5,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <boost/asio/post.hpp>
+#include <csignal>
 #include <deque>
 #include <optional>
 #include <thread>
@@ -34,6 +35,7 @@ class ServedDaemon {
         monitor(loop, scheduler, runner_api),
         pruner(loop, home, *store, *blobs, logs, scheduler, Config{}),
         client_api({loop, home, *store, *blobs, logs, metrics, scheduler, runner_api, monitor, pruner}) {
+    std::signal(SIGPIPE, SIG_IGN);   // as the daemon does: gRPC writes to peers that are gone
     runner_api.wire(&scheduler, &logs, &metrics);
     REQUIRE(scheduler.load().ok());
     grpc::ServerBuilder builder;

@@ -1,17 +1,19 @@
 #include "cli/add_host.h"
 
 #include <fmt/format.h>
-#include <spawn.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "cli/connection.h"
+#include "cli/words.h"
 #include "schema/config.h"
 #include "schema/engine_read.h"
 #include "schema/small_file.h"
@@ -77,26 +79,13 @@ class TemporaryDirectory {
   fs::path path_;
 };
 
-// To its end; SSH may ask at the terminal.
-Result<int> run_shell(std::vector<std::string> words) {
-  std::vector<char*> arguments;
-  for (std::string& word : words) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
-  pid_t pid = -1;
-  if (const int error = posix_spawn(&pid, "/bin/sh", nullptr, nullptr, arguments.data(), environ); error != 0) {
-    return errno_error("start a shell", error);
-  }
-  int status = 0;
-  while (waitpid(pid, &status, 0) < 0) {
-    if (errno != EINTR) return errno_error("wait for a shell", errno);
-  }
+// To its end; SSH may ask at the terminal. Ctrl-C is its alone, so that what was begun for it is taken back.
+Result<int> run_shell(const char* script, const std::vector<std::string>& words) {
+  std::string command = "sh -c " + shell_quoted(script) + " sh";
+  for (const std::string& word : words) command += " " + shell_quoted(word);
+  const int status = std::system(command.c_str());
+  if (status == -1) return errno_error("start a shell", errno);
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
-std::string quoted_for_shell(std::string_view text) {
-  std::string quoted = "'";
-  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
 }
 
 struct NewHost {
@@ -114,6 +103,7 @@ Result<int> add(const NewHost& host, const CommandContext& context) {
     return Error{Code::InvalidArgument, fmt::format("'{}' is nothing that SSH reaches", host.target),
                  "user@host, or a Host of ~/.ssh/config; --name calls it something else"};
   }
+  TRY(const auto keys, TemporaryDirectory::make());
   TRY(Connection connection, connect(Autostart::IfNeeded, context));
   pb::InviteRequest request;
   request.set_name(name);
@@ -121,14 +111,13 @@ Result<int> add(const NewHost& host, const CommandContext& context) {
   TRY(const pb::InviteReply reply, connection.invite(request));
   pb::RevokeRequest back;
   back.set_name(name);
-  TRY(const auto keys, TemporaryDirectory::make());
   std::error_code error;
   const fs::path programs = fs::read_symlink("/proc/self/exe", error).parent_path();
   const char* const ssh = std::getenv("DTRAIN_SSH");
   fmt::print(stderr, "Sending dtrain to {}\n", host.target);
   Result<int> joined = write_file(keys->path() / (name + ".key"), reply.key()).ok()
-                           ? run_shell({"sh", "-c", kSend, "sh", ssh == nullptr ? "ssh" : ssh, programs.string(),
-                                        keys->path().string(), host.target, name, quoted_for_shell(kJoin)})
+                           ? run_shell(kSend, {ssh == nullptr ? "ssh" : ssh, programs.string(), keys->path().string(),
+                                                host.target, name, shell_quoted(kJoin)})
                            : Error{Code::Unavailable, fmt::format("can't write to {}", keys->path().string()), ""};
   if (!joined.ok() || *joined != 0) {
     (void)connection.revoke(back).ok();

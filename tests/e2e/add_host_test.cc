@@ -2,8 +2,11 @@
 #include <doctest/doctest.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include <fstream>
 
 #include "tests/support/cluster.h"
 #include "tests/support/facts.h"
@@ -103,6 +106,28 @@ TEST_CASE("a machine that SSH reaches becomes a host by one command, and again a
   REQUIRE_MESSAGE(back.code == 0, back.all());
   CHECK(read_file(scene.cluster.folder() / "far state/dtrain/hosts/far/pid") != before);
   CHECK(scene.cluster.run({"train", "--host", "far"}, project).code == 0);
+}
+
+TEST_CASE("a Ctrl-C in the middle takes back what was begun") {
+  Cluster cluster;
+  fs::create_directories(cluster.home());
+  write_file(cluster.home() / "config.yml", "listen: 127.0.0.1:0\n");
+  const fs::path go = cluster.folder() / "go", ssh = cluster.folder() / "ssh", keys = cluster.folder() / "keys";
+  REQUIRE(mkfifo(go.c_str(), 0600) == 0);
+  write_file(ssh, "echo at it >&2; read word < '" + go.string() + "'; exit 130\n");
+  fs::create_directories(keys);
+  cluster.env["DTRAIN_SSH"] = "sh " + ssh.string();
+  cluster.env["TMPDIR"] = keys.string();
+  auto adding = cluster.start({"hosts", "add", "far", "--address", "10.0.0.1"});
+  adding->wait_for("at it");
+  CHECK(!fs::is_empty(keys));
+  adding->signal(SIGINT);
+  std::ofstream(go) << "go\n";
+  const Output ended = adding->wait();
+  CHECK(ended.code == 1);
+  CHECK_MESSAGE(ended.err.find("its key is revoked") != std::string::npos, ended.all());
+  CHECK(fs::is_empty(keys));
+  CHECK(facts(cluster.run({"hosts", "--json"}))["invited"].empty());
 }
 
 TEST_CASE("what can't be reached becomes no host, and its key is ended") {

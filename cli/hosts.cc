@@ -1,10 +1,8 @@
 #include "cli/hosts.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -14,9 +12,9 @@
 #include "cli/connection.h"
 #include "cli/escapes.h"
 #include "cli/json_output.h"
+#include "cli/new_file.h"
 #include "cli/table.h"
 #include "cli/words.h"
-#include "schema/fd.h"
 
 namespace dtrain::cli {
 
@@ -87,23 +85,6 @@ std::string render_hosts(const pb::HostsReply& reply, const View& view) {
 
 namespace {
 
-// Nobody else may read it, and no other file is lost for it.
-Status write_key(const std::string& path, std::string_view text) {
-  const Fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
-  if (!file) return errno_error(fmt::format("write {}", path), errno);
-  while (!text.empty()) {
-    const ssize_t written = ::write(file.get(), text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) {
-      const int error = errno;
-      ::unlink(path.c_str());
-      return errno_error(fmt::format("write {}", path), error);
-    }
-    text.remove_prefix(static_cast<size_t>(written));
-  }
-  return ok();
-}
-
 struct Invitation {
   std::string name, address, file;
 };
@@ -118,7 +99,7 @@ Result<int> invite(const Invitation& words, const CommandContext& context) {
   request.set_name(words.name);
   request.set_address(words.address);
   TRY(const pb::InviteReply reply, connection.invite(request));
-  if (Status written = write_key(file, reply.key()); !written.ok()) {
+  if (Status written = write_new_file(file, reply.key(), 0600, ""); !written.ok()) {
     pb::RevokeRequest back;
     back.set_name(words.name);
     (void)connection.revoke(back).ok();

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "cli/commands.h"
+#include "cli/new_file.h"
 #include "cli/spec_source.h"
 #include "cli/words.h"
 #include "schema/quote.h"
@@ -39,7 +40,7 @@ Result<int> init(const InitOptions& options) {
                  "up to 100 letters, digits, '-' and '_', beginning and ending with a letter or digit: "
                  "-n NAME"};
   }
-  TRY(write_spec_file(options.file, yaml,
+  TRY(write_new_file(options.file, yaml, 0666,
                       fmt::format("dtrain check -f {} looks for mistakes in it", options.file)));
   const bool is_found = options.file == InitOptions().file;
   fmt::print("Wrote {} for project {}. Put your command into `run`, then: dtrain train{}\n",

@@ -169,7 +169,7 @@ Run declare_runner(Options& options, CommandContext&) {
         run_options.text("--daemon-home", words->daemon_home,
                          "start the daemon of this DTRAIN_HOME again when it dies", "DIR");
         run_options.text("--address", words->address,
-                         "how other hosts reach replicas here; left out: as this one reaches the daemon", "ADDRESS");
+                         "how other hosts reach replicas here; left out: with a key, as this one reaches the daemon", "ADDRESS");
         run_options.text("--name", words->name, "shown in dtrain hosts; left out: the host's name");
         run_options.real("--cpus", words->cpus, "offer this many", "N");
         run_options.text("--mem", words->mem, "offer this much: 16GiB, 500MB", "SIZE");

@@ -88,25 +88,6 @@ Result<SpecSource> find_spec_file(const std::string& typed) {
   return source;
 }
 
-Status write_spec_file(const fs::path& path, std::string_view yaml, std::string hint) {
-  const std::string shown = in_quotes(path.string());
-  const Fd file(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-  if (!file && errno == EEXIST)
-    return Error{Code::AlreadyExists, shown + " exists already", std::move(hint)};
-  if (!file) return errno_error("cannot write " + shown, errno);
-  while (!yaml.empty()) {
-    const ssize_t written = write(file.get(), yaml.data(), yaml.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) {
-      const int reason = errno;
-      unlink(path.c_str());
-      return errno_error("cannot write " + shown, reason);
-    }
-    yaml.remove_prefix(static_cast<size_t>(written));
-  }
-  return ok();
-}
-
 bool CommandForm::is_given() const {
   return !words.empty() || workers != kLeftOut || ps != kLeftOut || gpus != kLeftOut ||
          !cpus.empty() || !mem.empty() || !framework.empty();

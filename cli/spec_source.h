@@ -28,10 +28,6 @@ Result<std::filesystem::path> current_directory();
 // `typed` (-f), else dtrain.yml, else riseml.yml, of the nearest directory upwards that has one.
 Result<SpecSource> find_spec_file(const std::string& typed);
 
-// A new file only: what a person wrote is never overwritten, and `hint` then says what else to do.
-// On another error nothing is there.
-Status write_spec_file(const std::filesystem::path& path, std::string_view yaml, std::string hint);
-
 // train --workers 2 --ps 1 --gpus 1 -- python train.py
 struct CommandForm {
   static constexpr uint64_t kLeftOut = UINT64_MAX;

@@ -16,6 +16,7 @@
 #include "cli/explain_sync.h"
 #include "cli/follow.h"
 #include "cli/idle_keys.h"
+#include "cli/new_file.h"
 #include "cli/plan_view.h"
 #include "cli/sink.h"
 #include "cli/spec_source.h"
@@ -130,7 +131,7 @@ Status save_spec(const TrainOptions& options, const Prepared& prepared, bool qui
   const fs::path path = prepared.source.root / "dtrain.yml";
   const bool plain_command = options.form.is_given() && options.settings.empty() &&
                              options.parameters.empty() && options.env.empty();
-  TRY(write_spec_file(path, plain_command ? prepared.source.yaml : to_yaml(prepared.spec),
+  TRY(write_new_file(path, plain_command ? prepared.source.yaml : to_yaml(prepared.spec), 0666,
                       "--save never overwrites: move it away first"));
   if (!quiet) std::fprintf(stderr, "Wrote %s\n", path.c_str());
   return ok();

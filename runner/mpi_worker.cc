@@ -218,7 +218,7 @@ Status run_mpi_worker() {
   const OwnFiles files(mpi_worker_files(mpi_directory(secret, self.experiment, attempt), self));
   TRY(files.make());
   TRY(const Fd listener, listen_at(port));
-  fmt::print("listening for mpirun\n");
+  fmt::print("listening for mpirun, as {}\n", mpi_name(self));
   std::fflush(stdout);
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGCHLD, SIG_IGN);   // nobody waits for those who serve

@@ -185,7 +185,7 @@ TEST_CASE("a worker that is killed ends the gang, and is named") {
   const fs::path project = cluster.project(yaml("echo here; exec sleep 1000"));
   auto train = cluster.start({"train"}, project);
   train->wait_for("here");
-  for (const std::string worker : {"1", "2"}) train->wait_for(worker + " | ");
+  for (const std::string worker : {"1", "2"}) train->wait_for("listening for mpirun, as 1-worker-" + worker);
   const auto workers = cluster.processes("dtrain mpi-worker");
   REQUIRE(workers.size() == 2);
   for (const pid_t pid : workers) {
@@ -214,7 +214,7 @@ TEST_CASE("nobody starts anything in a worker who does not know the experiment's
   cluster.own_ports();
   const fs::path project = cluster.project(yaml("echo here; exec sleep 1000"));
   auto train = cluster.start({"train"}, project);
-  train->wait_for("listening");
+  train->wait_for("listening for mpirun, as 1-worker-1");
   const int port = facts(cluster.run({"status", "1", "--json"}))["replicas"][1]["port"];
   const fs::path made = cluster.folder() / "made";
   const std::string heard = heard_by_stranger(port, "touch '" + made.string() + "'; echo hello");

@@ -17,6 +17,7 @@
 #include "cli/idle_keys.h"
 #include "cli/spec_source.h"
 #include "cli/submit.h"
+#include "schema/resume.h"
 #include "schema/engine_spec.h"
 #include "schema/ids.h"
 #include "schema/spec.h"
@@ -41,9 +42,6 @@ struct RerunOptions {
   bool detach = false;
   bool tied = false;
 };
-
-// What a program of another framework finds the earlier output by.
-constexpr const char* kResumeVariable = "RESUME_DIR";
 
 bool ran_here(const pb::ShowReply& shown) {
   char name[256] = "";

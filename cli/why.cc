@@ -33,6 +33,15 @@ std::string set_summary(const pb::ExperimentInfo& info) {
                      info.members_finished(), info.members_failed());
 }
 
+// What a replica printed and wrote may have a long way.
+std::string how_it_ends(const pb::ShowReply& reply) {
+  for (const pb::ReplicaInfo& replica : reply.replicas()) {
+    if (!replica.exited() || state_of(replica.state()) != State::Stopping) continue;
+    return fmt::format("its outcome is fixed; what {} printed and wrote still comes from {}", replica.id(), replica.seat().host_name());
+  }
+  return "its outcome is fixed, and it is about to end";
+}
+
 // For states whose reason is in their name, when the daemon gave none.
 std::string usual_reason(const pb::ShowReply& reply) {
   switch (state_of(reply.experiment().state())) {
@@ -47,7 +56,7 @@ std::string usual_reason(const pb::ShowReply& reply) {
     case State::Running:
       return "it runs; nothing holds it up";
     case State::Stopping:
-      return "its outcome is fixed, and it is about to end";
+      return how_it_ends(reply);
     case State::Restarting:
       return "between two attempts";
     case State::Finished:

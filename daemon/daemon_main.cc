@@ -28,6 +28,7 @@
 #include "daemon/monitor.h"
 #include "daemon/network_listener.h"
 #include "daemon/output_mark.h"
+#include "daemon/outputs_api.h"
 #include "daemon/pruner.h"
 #include "daemon/runner_api.h"
 #include "daemon/scheduler.h"
@@ -84,10 +85,12 @@ Status make_folders(const Home& home) {
   return ok();
 }
 
-std::unique_ptr<grpc::Server> serve(ClientApi& client_api, RunnerApi& runner_api) {
+std::unique_ptr<grpc::Server> serve(ClientApi& client_api, RunnerApi& runner_api, OutputsApi& outputs_api) {
   grpc::ServerBuilder builder;
   builder.RegisterService(&client_api);
   builder.RegisterService(&runner_api);
+  builder.RegisterService(&outputs_api);
+  bound_threads(builder);
   builder.SetMaxReceiveMessageSize(kMessageBytesMax);
   builder.SetMaxSendMessageSize(kMessageBytesMax);
   return builder.BuildAndStart();
@@ -126,12 +129,14 @@ Status run(const DaemonOptions& options, Readiness& readiness) {
   Monitor monitor(loop, scheduler, runner_api);
   runner_api.on_usage = [&monitor](const pb::UsageReport& report) { monitor.on_usage(report); };
   Pruner pruner(loop, home, *store, *blobs, logs, scheduler, config);
+  OutputsApi outputs_api(loop, home.outputs(), scheduler);
   std::unique_ptr<HostKeys> keys;
   std::unique_ptr<NetworkListener> network;
   if (const auto at = parse_endpoint(config.listen)) {
     TRY(keys, HostKeys::open(home.keys()));
     runner_api.guard(keys.get());
-    TRY(network, NetworkListener::open(loop, runner_api, *keys, *at,
+    outputs_api.guard(keys.get());
+    TRY(network, NetworkListener::open(loop, runner_api, outputs_api, *keys, *at,
                                        std::min(descriptor_limit() / 8, kConnectionsMax)));
     if (config.address.empty() && is_host_address(at->host)) config.address = at->host;
   }
@@ -140,7 +145,7 @@ Status run(const DaemonOptions& options, Readiness& readiness) {
   scheduler.on_turn = [&client_api] { client_api.after_turn(); };
   TRY(scheduler.load());
 
-  const auto server = serve(client_api, runner_api);
+  const auto server = serve(client_api, runner_api, outputs_api);
   if (!server) return Error{Code::Internal, "gRPC does not start", ""};
   Listener listener(loop, *server);
   TRY(listener.listen(home.socket()));   // we hold the lock: nobody else listens there

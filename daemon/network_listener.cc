@@ -54,7 +54,7 @@ NetworkListener::NetworkListener(asio::io_context& loop, Endpoint at, size_t con
       retry_(loop) {}
 
 Result<std::unique_ptr<NetworkListener>> NetworkListener::open(asio::io_context& loop,
-                                                               RunnerApi& runners,
+                                                               RunnerApi& runners, OutputsApi& outputs,
                                                                const HostKeys& keys,
                                                                const Endpoint& at,
                                                                size_t connections_max) {
@@ -62,6 +62,8 @@ Result<std::unique_ptr<NetworkListener>> NetworkListener::open(asio::io_context&
   TRY(const Certificate own, keys.authority().for_daemon());
   grpc::ServerBuilder builder;
   builder.RegisterService(&runners);
+  builder.RegisterService(&outputs);
+  bound_threads(builder);
   builder.SetMaxReceiveMessageSize(kMessageBytesMax);
   builder.SetMaxSendMessageSize(kMessageBytesMax);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);

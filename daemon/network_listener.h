@@ -15,6 +15,7 @@
 
 #include "daemon/acceptor.h"
 #include "daemon/host_keys.h"
+#include "daemon/outputs_api.h"
 #include "daemon/runner_api.h"
 
 namespace dtrain::daemon {
@@ -25,7 +26,7 @@ class NetworkListener {
   // until one ends: strangers may come in any number, and this machine's own are not to want for
   // descriptors and memory.
   static Result<std::unique_ptr<NetworkListener>> open(boost::asio::io_context& loop,
-                                                       RunnerApi& runners, const HostKeys& keys,
+                                                       RunnerApi& runners, OutputsApi& outputs, const HostKeys& keys,
                                                        const Endpoint& at, size_t connections_max);
   NetworkListener(const NetworkListener&) = delete;
   NetworkListener& operator=(const NetworkListener&) = delete;

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "daemon/caller.h"
 #include "daemon/fetch_stream.h"
 #include "daemon/incoming_messages.h"
 #include "schema/clock.h"
@@ -18,11 +19,6 @@ namespace {
 // not the clock read: whatever stops this daemon for a while stops its turns too.
 constexpr int kQuietTurnsMax = 6;
 constexpr auto kRefusedTime = std::chrono::seconds(1);
-
-std::string certificate_of(const grpc::CallbackServerContext& call) {
-  const auto found = call.auth_context()->FindPropertyValues(GRPC_X509_PEM_CERT_PROPERTY_NAME);
-  return found.empty() ? std::string() : std::string(found.front().data(), found.front().size());
-}
 
 Status check_version(const pb::Hello& hello) {
   if (hello.protocol() == kProtocol) return ok();

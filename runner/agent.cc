@@ -6,7 +6,9 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 
+#include "runner/carried_outputs.h"
 #include "runner/cleanup.h"
 #include "runner/gpu_lock.h"
 #include "schema/clock.h"
@@ -21,6 +23,8 @@ namespace {
 // Rounds of output in one turn of the loop: whatever else waits is seen to after a few
 // milliseconds.
 constexpr int kPumpRounds = 8;
+// Copies of outputs that no launch uses are asked about.
+constexpr std::chrono::minutes kCopiesEvery{1};
 
 }  // namespace
 
@@ -34,20 +38,26 @@ Agent::Agent(asio::io_context& loop, AgentOptions options, LaunchSite site, Outb
       inventory_(std::move(inventory)),
       files_(loop),
       ends_(loop),
+      carrying_(loop),
       keepers_(options_.keeper_executable, site_.home / "keepers.log"),
       context_{loop_,
                files_,
                ends_,
+               carrying_,
                site_,
                gate_,
                keepers_,
                {options_.log_window_bytes, 0},
                [this] { schedule_pump(); },
                [this] { report_inventory(); },
-               [this](std::string name) { launches_.erase(name); }},
+               [this](std::string name) {
+                 launches_.erase(name);
+                 remove_unused_copies();
+               }},
       usage_(loop, options_.usage, gate_, launches_),
       renew_timer_(loop),
-      old_work_timer_(loop) {}
+      old_work_timer_(loop),
+      copies_timer_(loop) {}
 
 Agent::~Agent() = default;
 
@@ -91,6 +101,58 @@ void Agent::remove_old_work_later() {
     for (const auto& [name, launch] : launches_) held.insert(name);
     files_.run([&site = site_, held] { remove_old_work(site, held); },
                [this] { remove_old_work_later(); });
+  });
+}
+
+// Copies of outputs stay until their experiments are over: what starts again here finds what was there.
+void Agent::remove_unused_copies() {
+  ask_of_copies_again_ = std::exchange(asking_of_copies_, true);
+  if (ask_of_copies_again_) return;
+  struct Found {
+    std::vector<CarriedPlace> over;
+    bool others = false;
+  };
+  const auto found = std::make_shared<Found>();
+  const auto in_use = [this] {
+    std::set<std::string> experiments;
+    for (const auto& [name, launch] : launches_) experiments.insert(name.substr(0, name.find('@')));
+    return experiments;
+  };
+  carrying_.run(
+      [found, in_use = in_use(), &site = site_] {
+        pb::OverRequest request;
+        for (const auto& [experiment, submission] : unused_copies(site.outputs(), in_use)) {
+          request.add_experiments(experiment);
+          request.add_submissions(submission);
+        }
+        if (request.experiments_size() == 0) return;
+        const auto reply = site.store->over(request);
+        found->others = true;
+        if (!reply.ok() || reply->over_size() != request.experiments_size()) return;
+        found->others = false;
+        for (int i = 0; i < request.experiments_size(); ++i) {
+          if (reply->over(i)) found->over.push_back(carried_place(site.outputs(), request.experiments(i), request.submissions(i)));
+          found->others = found->others || !reply->over(i);
+        }
+      },
+      [this, found, in_use] {
+        // In turn with launches that are prepared: one that comes later finds nothing, and brings it.
+        const auto used = in_use();
+        for (const CarriedPlace& place : found->over) {
+          const std::string name = place.root.filename();
+          if (used.contains(name.substr(0, name.find('-')))) continue;
+          files_.run([place] { remove_copy(place); }, [] {});
+        }
+        asking_of_copies_ = false;
+        if (ask_of_copies_again_) return remove_unused_copies();
+        if (found->others) copies_later();
+      });
+}
+
+void Agent::copies_later() {
+  copies_timer_.expires_after(kCopiesEvery);
+  copies_timer_.async_wait([this](boost::system::error_code error) {
+    if (!error) remove_unused_copies();
   });
 }
 
@@ -201,6 +263,7 @@ void Agent::on_welcome(const pb::Welcome& welcome) {
   }
   renew();
   schedule_pump();
+  remove_unused_copies();
 }
 
 void Agent::on_launch(const pb::Launch& message) {

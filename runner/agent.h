@@ -70,6 +70,8 @@ class Agent {
   void on_count_environments(const pb::CountEnvironments& asked);
   std::set<std::string> live_launches() const;
   void remove_old_work_later();
+  void remove_unused_copies();
+  void copies_later();
   void on_launch(const pb::Launch& launch);
   void on_stop(const pb::Stop& stop);
   void on_forget(const pb::Forget& forget);
@@ -93,15 +95,18 @@ class Agent {
   std::string last_inventory_;
   FileWorker files_;
   FileWorker ends_;
+  FileWorker carrying_;
   KeeperNursery keepers_;
   LaunchContext context_;
   std::map<std::string, std::unique_ptr<HeldLaunch>> launches_;
   UsageMonitor usage_;
   boost::asio::steady_timer renew_timer_;
   boost::asio::steady_timer old_work_timer_;
+  boost::asio::steady_timer copies_timer_;
   int64_t hello_sent_ms_ = 0;  // of boottime_ms()
   int64_t contact_ms_ = 0;     // when our last word was sent that the daemon has answered
   bool pump_scheduled_ = false;
+  bool asking_of_copies_ = false, ask_of_copies_again_ = false;
 };
 
 }  // namespace dtrain::runner

@@ -10,7 +10,10 @@
 
 namespace dtrain::runner {
 
-// "OUTPUT_DIR: the daemon's /shared/outputs is not there". Empty: it is, and may be written to.
-std::string lacking_outputs(const pb::Launch& launch, std::chrono::milliseconds patience = kServerPatience);
+struct DaemonOutputs {
+  bool are_here = true;      // else there is nothing by that path, or another daemon's
+  std::string trouble = {};  // they are, but can't be used: "OUTPUT_DIR: the daemon's /shared/outputs can't be written to: ..."
+};
+DaemonOutputs look_for_outputs(const pb::Launch& launch, std::chrono::milliseconds patience = kServerPatience);
 
 }  // namespace dtrain::runner

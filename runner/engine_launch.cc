@@ -28,11 +28,12 @@ std::string lacking_engine(const std::filesystem::path& programs) {
              : fmt::format("{} is neither in {} nor in PATH", kEngineProgram, programs.string());
 }
 
-Result<std::string> engine_variable(const Spec& member, const std::string& data_dir) {
+Result<std::string> engine_variable(const Spec& member, const std::string& data_dir, const std::string& resumed) {
   TRY(EngineSpec spec, engine_spec_of(member));
   put_in_place(spec.train_data, member, data_dir);
   put_in_place(spec.test_data, member, data_dir);
   put_in_place(spec.checkpoint_from, member, data_dir);
+  if (!resumed.empty()) spec.checkpoint_from = resumed;
   return to_json(spec);
 }
 

@@ -16,7 +16,8 @@ std::string find_engine(const std::filesystem::path& programs, const Environment
 std::string lacking_engine(const std::filesystem::path& programs);  // says so
 
 // The value of DTRAIN_ENGINE. A path /data/NAME/... of one of its data sets is where that set is on
-// this host: in `data_dir`, which is /data itself where it is mounted.
-Result<std::string> engine_variable(const Spec& member, const std::string& data_dir);
+// this host: in `data_dir`, which is /data itself where it is mounted. `resumed`: where what it goes on from is here;
+// empty: by the path of its Spec.
+Result<std::string> engine_variable(const Spec& member, const std::string& data_dir, const std::string& resumed);
 
 }  // namespace dtrain::runner

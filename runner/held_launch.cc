@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "runner/cleanup.h"
+#include "runner/daemon_outputs.h"
 #include "runner/keeper.h"
 #include "runner/lost_keeper.h"
 #include "schema/clock.h"
@@ -111,10 +112,16 @@ void HeldLaunch::prepare(const pb::Launch& message, const std::vector<ReplicaId>
 // A host that lacks what is named by path need not fetch anything.
 HeldLaunch::FileWork HeldLaunch::do_file_work(const LaunchSite& site, const pb::Launch& message,
                                               const LaunchDir& directory) {
-  auto lacking = lacking_here(site, message);
+  const DaemonOutputs outputs = look_for_outputs(message);
+  auto lacking = outputs.trouble.empty() ? lacking_here(site, message, outputs.are_here) : outputs.trouble;
   if (!lacking.ok()) return {false, std::move(lacking).error()};
   if (!lacking->empty()) return {true, Error{Code::NotFound, std::move(*lacking), ""}};
-  return {false, prepare_launch(site, message, directory)};
+  auto placed = place_outputs(site, message, outputs.are_here);
+  if (!placed.ok()) {
+    // Whatever the daemon says of them: they are not of this host.
+    return {false, Error{Code::Unavailable, "bringing outputs: " + placed.error().message, placed.error().hint}};
+  }
+  return {false, prepare_launch(site, message, *placed, directory)};
 }
 
 void HeldLaunch::on_files_ready(FileWork work) {
@@ -128,6 +135,7 @@ void HeldLaunch::on_files_ready(FileWork work) {
     return keep_nothing();
   }
   file_ = std::move(**file);
+  carry_outputs();
   if (all_asked_to_stop()) return abandon();
   if (auto coming = bring_up_keeper(); !coming.ok()) fail(coming.error(), 0);
 }
@@ -241,6 +249,7 @@ Status HeldLaunch::adopt() {
       return Error{Code::NotFound, "what it runs belongs to a home of which this is a copy: " + file_.work_root, ""};
     }
   }
+  carry_outputs();
   for (const ReplicaLaunch& replica : file_.replicas) add_replicas({replica.id});
   const Status watched = keeper_.watch(*facts.keeper);
   // Out of descriptors, or forbidden, is no proof of death.
@@ -443,6 +452,25 @@ bool HeldLaunch::may_be_outrun() const {
   return contact_ms_ == 0 || (file_.lease_ms != 0 && contact_ms_ + file_.lease_ms <= boottime_ms());
 }
 
+void HeldLaunch::carry_outputs() {
+  std::optional<CarriedPlace> place;
+  bool brings = false;   // for who shows what others write
+  for (const ReplicaLaunch& replica : file_.replicas) {
+    if (replica.id.role == Role::Build) continue;
+    place = carried_place_of(context_.site.outputs(), replica);
+    brings = brings || replica.id.role == Role::Tensorboard;
+  }
+  if (!place) return;
+  pb::OutputsRequest of;
+  of.set_experiment(to_string(experiment_));
+  of.set_attempt(attempt_);
+  of.set_submission(file_.replicas.front().env.at("DTRAIN_SUBMISSION"));
+  of.set_host_id(context_.site.host_id);
+  carrier_ = std::make_unique<OutputCarrier>(context_.loop, context_.carrying, *context_.site.store, std::move(*place),
+                                             std::move(of), brings);
+  carrier_->begin();
+}
+
 void HeldLaunch::let_go_of_work(const Replica& replica) {
   const ReplicaId id = replica.id();
   if (!work_releasing_.insert(id).second) return;
@@ -460,11 +488,16 @@ void HeldLaunch::let_go_of_work(const Replica& replica) {
         return released.ok();
       },
       [this, left, id] {
-        work_released_[id] = left->remarks;
         if (!left->keeps) {
           context_.files.later([file = only_of(file_, id), id] { return remove_work(file, id); });
         }
-        if (Replica* each = find(id)) settle(*each);
+        const auto released = [this, left, id](std::string remarks) {
+          if (!left->remarks.empty() && !remarks.empty()) remarks.insert(0, left->remarks + "; ");
+          work_released_[id] = remarks.empty() ? left->remarks : std::move(remarks);
+          if (Replica* each = find(id)) settle(*each);
+        };
+        if (!carrier_) return released({});
+        carrier_->finish(to_string(id), released);
       });
 }
 
@@ -481,6 +514,7 @@ void HeldLaunch::settle(Replica& replica) {
 void HeldLaunch::say_bye_if_over() {
   const bool over = std::all_of(replicas_.begin(), replicas_.end(),
                                 [](const auto& each) { return each->released(); });
+  if (over && carrier_) carrier_->end();
   if (over) client_.bye();
 }
 

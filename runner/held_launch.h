@@ -23,6 +23,7 @@
 #include "runner/keeper_nursery.h"
 #include "runner/launch_dir.h"
 #include "runner/outbox.h"
+#include "runner/output_carrier.h"
 #include "runner/ports.h"
 #include "runner/preparation.h"
 #include "runner/replica.h"
@@ -34,6 +35,7 @@ struct LaunchContext {
   boost::asio::io_context& loop;
   FileWorker& files;  // preparing and deleting
   FileWorker& ends;   // what ended is not to wait for that
+  FileWorker& carrying;   // outputs, to the daemon
   const LaunchSite& site;
   Outbox& outbox;
   KeeperNursery& keepers;
@@ -115,6 +117,7 @@ class HeldLaunch {
   void say_bye_if_over();
   void take_exits(const std::map<ReplicaId, ReplicaExit>& exits);
   bool may_be_outrun() const;
+  void carry_outputs();
   void let_go_of_work(const Replica& replica);
   void settle(Replica& replica);
   void remove_if_forgotten();
@@ -136,6 +139,7 @@ class HeldLaunch {
   pb::FromRunner failure_;      // once Failed, why: said again until a stream carried it
   bool failure_told_ = false;
   bool failure_cleared_ = false;
+  std::unique_ptr<OutputCarrier> carrier_;   // where the daemon's outputs are not here
   bool streaming_ = false;
   int64_t contact_ms_ = 0;      // with the daemon, as start() and renew() have it; 0: none of this runner's
   bool may_have_output_ = false;

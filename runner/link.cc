@@ -13,6 +13,7 @@
 #include <cstring>
 #include <deque>
 #include <mutex>
+#include <set>
 
 #include "schema/fd.h"
 #include "schema/dtrain.grpc.pb.h"
@@ -115,9 +116,9 @@ struct Link::Channel {
 
   std::shared_ptr<grpc::Channel> channel;
   std::unique_ptr<pb::Runner::Stub> stub;
-  // The only data two of our threads share: the fetch in progress, so that close() can end it.
+  // The only data our threads share: the calls in progress, so that close() can end them.
   std::mutex mutex;
-  grpc::ClientContext* fetching = nullptr;
+  std::set<grpc::ClientContext*> calls;
   bool closed = false;
 };
 
@@ -229,7 +230,7 @@ void Link::close() {
   {
     const std::lock_guard lock(channel_->mutex);
     channel_->closed = true;
-    if (channel_->fetching != nullptr) channel_->fetching->TryCancel();
+    for (grpc::ClientContext* call : channel_->calls) call->TryCancel();
   }
   if (stream_) stream_->drop();
   stream_.reset();
@@ -274,19 +275,27 @@ void Link::send(pb::FromRunner message) {
   if (stream_) stream_->send(std::move(message));
 }
 
+Link::Call::Call(Link& link) : link_(link), context_(std::make_unique<grpc::ClientContext>()) {
+  const std::lock_guard lock(link.channel_->mutex);
+  link.channel_->calls.insert(context_.get());
+  if (link.channel_->closed) context_->TryCancel();   // it ends as soon as it is begun
+}
+
+Link::Call::~Call() {
+  const std::lock_guard lock(link_.channel_->mutex);
+  link_.channel_->calls.erase(context_.get());
+}
+
+std::shared_ptr<grpc::Channel> Link::channel() const { return channel_->channel; }
+
 Status Link::fetch(const std::vector<std::string>& sha256,
                    const std::function<Status(const pb::BlobPart&)>& part) {
   for (size_t at = 0; at < sha256.size(); at += kNamesPerFetch) {
     pb::FetchRequest request;
     for (size_t i = at; i < std::min(sha256.size(), at + kNamesPerFetch); ++i)
       request.add_sha256(sha256[i]);
-    grpc::ClientContext context;
-    {
-      const std::lock_guard lock(channel_->mutex);
-      if (channel_->closed) return Error{Code::Cancelled, "the runner is ending", ""};
-      channel_->fetching = &context;
-    }
-    auto reader = channel_->stub->Fetch(&context, request);
+    Call call(*this);
+    auto reader = channel_->stub->Fetch(&call.context(), request);
     pb::BlobPart message;
     Status taken = ok();
     while (taken.ok() && reader->Read(&message)) taken = part(message);
@@ -296,12 +305,8 @@ Status Link::fetch(const std::vector<std::string>& sha256,
       while (reader->Read(&message) && message.sha256() == damaged) {
       }
     }
-    if (!taken.ok()) context.TryCancel();
+    if (!taken.ok()) call.context().TryCancel();
     const grpc::Status status = reader->Finish();
-    {
-      const std::lock_guard lock(channel_->mutex);
-      channel_->fetching = nullptr;
-    }
     TRY(std::move(taken));
     TRY(status_from(status));
   }

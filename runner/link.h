@@ -11,6 +11,11 @@
 #include "runner/outbox.h"
 #include "schema/host_key.h"
 
+namespace grpc {
+class Channel;
+class ClientContext;
+}  // namespace grpc
+
 namespace dtrain::runner {
 
 // Where the daemon is: on this machine, or where a key leads.
@@ -20,7 +25,7 @@ struct DaemonPlace {
 };
 
 // Link keeps a stream open and hands what comes to the loop, message by message.
-// Owner: main. Thread: loop, except fetch(); gRPC's threads only decode and post.
+// Owner: main. Thread: loop, except fetch() and calls; gRPC's threads only decode and post.
 // Promises: connected, messages in order, disconnected, and so on again; at most one read and one
 // write in flight, the next read after the last message was handled. What waits to be written is
 // bounded: past the bound the stream ends and the daemon's Welcome says where to resume.
@@ -39,8 +44,24 @@ class Link : public Outbox, public BlobSource {
   Link& operator=(const Link&) = delete;
 
   void open(Callbacks callbacks);
-  // Ends the stream and every fetch in progress; no callback follows.
+  // Ends the stream and every call in progress; no callback follows.
   void close();
+
+  // A call beside the stream, which close() ends. Thread: any but the loop's and gRPC's.
+  class Call {
+   public:
+    explicit Call(Link& link);
+    ~Call();
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+
+    grpc::ClientContext& context() { return *context_; }
+
+   private:
+    Link& link_;
+    const std::unique_ptr<grpc::ClientContext> context_;
+  };
+  std::shared_ptr<grpc::Channel> channel() const;
 
   void send(pb::FromRunner message) override;
   // Thread: any but the loop's and gRPC's.

@@ -28,4 +28,20 @@ class BlobSource {
                        const std::function<Status(const pb::BlobPart&)>& part) = 0;
 };
 
+// The outputs of experiments at the daemon, for a host that does not see them. Thread: one that may wait for the
+// answer. Unavailable when the daemon is gone.
+class OutputStore {
+ public:
+  virtual ~OutputStore() = default;
+  // See the service Outputs.
+  virtual Result<pb::OutputList> list(const pb::OutputsRequest& of) = 0;
+  virtual Status read(const pb::ReadOutputsRequest& request,
+                      const std::function<Status(const pb::OutputPart&)>& part) = 0;
+  // `parts` says them one after the other; said() is false once nobody listens.
+  using Say = std::function<bool(const pb::OutputPart&)>;
+  virtual Result<pb::WriteOutputsReply> write(const pb::OutputsRequest& of,
+                                              const std::function<Status(const Say&)>& parts) = 0;
+  virtual Result<pb::OverReply> over(const pb::OverRequest& request) = 0;
+};
+
 }  // namespace dtrain::runner

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "runner/carried_outputs.h"
 #include "runner/cleanup.h"
 #include "runner/command.h"
-#include "runner/daemon_outputs.h"
 #include "runner/data_sets.h"
 #include "runner/engine_launch.h"
 #include "runner/mpi_launch.h"
@@ -17,6 +17,8 @@
 #include "schema/expand.h"
 #include "schema/quote.h"
 #include "schema/random_id.h"
+#include "schema/resume.h"
+#include "schema/tensorboard.h"
 
 namespace dtrain::runner {
 namespace fs = std::filesystem;
@@ -249,8 +251,10 @@ Status make_mpi_directory(const LaunchSite& site, const Understood& what, const 
 }
 
 Result<std::optional<LaunchRecord>> write_down(const LaunchSite& site, const pb::Launch& launch,
-                                               const LaunchDir& directory) {
-  TRY(const Understood what, understand(launch));
+                                               const PlacedOutputs& outputs, const LaunchDir& directory) {
+  TRY(Understood what, understand(launch));
+  const auto resumed = what.spec.env.find(kResumeVariable);
+  if (!outputs.resumed.empty() && resumed != what.spec.env.end()) resumed->second = outputs.resumed;
   LaunchRecord file;
   TRY(file.experiment, parse_experiment_id(launch.experiment()));
   file.attempt = launch.attempt();
@@ -279,14 +283,14 @@ Result<std::optional<LaunchRecord>> write_down(const LaunchSite& site, const pb:
   inputs.data_is_mounted = !data.mount.point.empty();
   file.data = std::move(data.mount);
   if (runs_engine(what)) {
-    TRY(inputs.engine, engine_variable(what.spec, inputs.data_dir));
+    TRY(inputs.engine, engine_variable(what.spec, inputs.data_dir, outputs.resumed));
   }
-  inputs.output_dir = launch.output_dir();
+  inputs.output_dir = outputs.directory;
   inputs.mpi_directory = mpi_directory(launch.submission(), file.experiment, file.attempt);
   inputs.key = file.key;
   inputs.submission = launch.submission();
   inputs.attempt = file.attempt;
-  if (!launch.output_dir().empty()) TRY(make_directory(launch.output_dir()));
+  if (!outputs.directory.empty()) TRY(make_directory(outputs.directory));
   TRY(write_outputs(what.spec, directory));
   const fs::path script = directory.path() / kBuildScript;
   if (commands->build) TRY(write_file(script, *commands->build));
@@ -323,10 +327,12 @@ bool is_hosts_fault(const Error& error) {
   return error.code != Code::InvalidArgument && error.code != Code::FailedPrecondition;
 }
 
-Result<std::string> lacking_here(const LaunchSite& site, const pb::Launch& launch) {
+Result<std::string> lacking_here(const LaunchSite& site, const pb::Launch& launch, bool outputs_are_here) {
   TRY(const Understood what, understand(launch));
-  std::string lacking = lacking_outputs(launch);
-  if (lacking.empty()) lacking = lacking_data(what.spec);
+  if (const auto shown = what.spec.env.find(kTensorboardLogdir); !outputs_are_here && shown != what.spec.env.end()) {
+    return as_utf8(fmt::format("{}: the daemon's {} is not there", kTensorboardLogdir, shown->second));
+  }
+  const std::string lacking = lacking_data(what.spec);
   if (!lacking.empty()) return lacking;
   if (runs_engine(what) && find_engine(site.programs, site.inherited).empty()) {
     return as_utf8(lacking_engine(site.programs));
@@ -337,10 +343,29 @@ Result<std::string> lacking_here(const LaunchSite& site, const pb::Launch& launc
   return python.error();
 }
 
+Result<PlacedOutputs> place_outputs(const LaunchSite& site, const pb::Launch& launch, bool are_here) {
+  if (are_here) return PlacedOutputs{launch.output_dir()};
+  const CarriedPlace place = carried_place(site.outputs(), launch.experiment(), launch.submission());
+  PlacedOutputs placed{place.files().string()};
+  TRY(const Understood what, understand(launch));
+  // What it makes is in the environment.
+  if (std::ranges::all_of(what.here, [](const Seat& seat) { return is_build(seat.replica); })) return placed;
+  pb::OutputsRequest of;
+  of.set_experiment(launch.experiment());
+  of.set_attempt(launch.attempt());
+  of.set_submission(launch.submission());
+  of.set_host_id(site.host_id);
+  TRY(bring_outputs(place, *site.store, of));
+  if (const std::string path = resumed_path(what.spec); !path.empty()) {
+    TRY(placed.resumed, bring_resumed(place, *site.store, of, path));
+  }
+  return placed;
+}
+
 Result<std::optional<LaunchRecord>> prepare_launch(const LaunchSite& site, const pb::Launch& launch,
-                                                   const LaunchDir& directory) {
+                                                   const PlacedOutputs& outputs, const LaunchDir& directory) {
   TRY(make_directory(directory.path()));
-  auto file = write_down(site, launch, directory);
+  auto file = write_down(site, launch, outputs, directory);
   if (!file.ok() || !*file) (void)remove_launch(directory);
   return file;
 }

@@ -25,11 +25,13 @@ inline constexpr uint64_t kTreesBytesMax = uint64_t{20} << 30;
 struct LaunchSite {
   std::filesystem::path home;
   std::string host_name;
+  std::string host_id;
   Environment inherited;
   CgroupSupport cgroups;
   std::unique_ptr<Trees> trees;
   uint64_t trees_bytes_max = kTreesBytesMax;  // of those that no launch uses
   BlobSource* blobs = nullptr;
+  OutputStore* store = nullptr;
   std::vector<GpuFacts> gpus;
   std::filesystem::path programs;  // where dtrain's own executables are: beside the runner's
   std::string data_mount = "/data";  // where replicas see data sets, if it is there and empty
@@ -37,6 +39,7 @@ struct LaunchSite {
   std::filesystem::path launches() const { return home / "launches"; }
   std::filesystem::path work() const { return home / "work"; }
   std::filesystem::path envs() const { return home / "envs"; }
+  std::filesystem::path outputs() const { return home / "outputs"; }   // carried_outputs.h
 };
 
 // Which of two ways a preparation failed, by the code of its error: InvalidArgument and
@@ -44,14 +47,21 @@ struct LaunchSite {
 bool is_hosts_fault(const Error& error);
 
 // What this host lacks of what the launch names by path, data sets and python, or of dtrain's own
-// executables; empty: nothing. To be asked before anything is fetched for it.
-Result<std::string> lacking_here(const LaunchSite& site, const pb::Launch& launch);
+// executables; empty: nothing. To be asked before anything is fetched for it. `outputs_are_here`: the daemon's.
+Result<std::string> lacking_here(const LaunchSite& site, const pb::Launch& launch, bool outputs_are_here);
+
+// Where the outputs of a launch are on this host: at the daemon's place, or in a copy that is brought here.
+struct PlacedOutputs {
+  std::string directory;
+  std::string resumed = {};   // what it goes on from, where that is not by the path of its Spec
+};
+Result<PlacedOutputs> place_outputs(const LaunchSite& site, const pb::Launch& launch, bool are_here);
 
 // Checks, fetches, mounts, and writes the record last: once this returns, the launch survives the
 // runner. On error nothing of it is left, and nothing either of a build whose environment is made
 // already: then there is no record.
 Result<std::optional<LaunchRecord>> prepare_launch(const LaunchSite& site, const pb::Launch& launch,
-                                                   const LaunchDir& directory);
+                                                   const PlacedOutputs& outputs, const LaunchDir& directory);
 
 // The port a replica was leased, from its environment: how a later runner knows it.
 int leased_port(const ReplicaLaunch& replica);

@@ -1,3 +1,4 @@
+#include "runner/output_calls.h"
 #include "runner/runner_main.h"
 
 #include <fmt/format.h>
@@ -70,7 +71,10 @@ Result<LaunchSite> open_site(const RunnerOptions& options, BlobSource& blobs) {
 Status serve(const RunnerOptions& options, const std::string& id) {
   asio::io_context loop(1);
   Link link(loop, {options.daemon_socket, options.key});
+  OutputCalls output_calls(link);
   TRY(LaunchSite site, open_site(options, link));
+  site.store = &output_calls;
+  site.host_id = id;
   const Nvml nvml;
   site.gpus = nvml.devices();
   InventoryOptions shown{site.host_name,       options.address,    options.cpus,

@@ -7,39 +7,16 @@
 #include <cerrno>
 #include <memory>
 
+#include "schema/beneath.h"
 #include "schema/quote.h"
 
 namespace dtrain {
 
 namespace {
 
-
-std::string_view parent_path(std::string_view path) {
-  const size_t slash = path.rfind('/');
-  return slash == std::string_view::npos ? std::string_view() : path.substr(0, slash);
-}
-
-// A C string inside `path`, which ends where its string ends.
-const char* base_name(const std::string& path) {
-  const size_t slash = path.rfind('/');
-  return path.c_str() + (slash == std::string::npos ? 0 : slash + 1);
-}
-
 Error failed(std::string_view what, std::string_view path) {
   const int error = errno;
   return errno_error(fmt::format("{} {}", what, in_quotes(path)), error);
-}
-
-Result<Fd> open_below(int root, std::string_view path) {
-  Fd current(::fcntl(root, F_DUPFD_CLOEXEC, 0));
-  for (size_t start = 0; current && !path.empty() && start <= path.size();) {
-    const size_t end = std::min(path.find('/', start), path.size());
-    const std::string name(path.substr(start, end - start));
-    current = Fd(::openat(current.get(), name.c_str(), kOpenDirectory));
-    start = end + 1;
-  }
-  if (!current) return failed("open directory", path);
-  return current;
 }
 
 // Takes over `directory`.

@@ -23,7 +23,7 @@ Status serve(const RunPlan& plan) {
                             .servers = plan.place.ps,
                             .workers = plan.place.workers,
                             .experiment = experiment_from_environment(),
-                            .directory = (plan.output_dir / "ps-state").string(),
+                            .directory = (plan.output_dir / ".dtrain-ps-state").string(),
                             .data = facts_of_data(plan),
                             .most_ahead = plan.most_ahead(),
                             .last_epoch = plan.last_epoch(),

@@ -176,27 +176,6 @@ TEST_CASE("what runs on a host with a key goes on while the daemon is away, and 
   CHECK_MESSAGE(ended.out.find("meanwhile") != std::string::npos, ended.out);
 }
 
-TEST_CASE("a host that does not see the daemon's outputs runs nothing, and says what it lacks") {
-  DaemonOnNetwork scene;
-  if (!scene.network.unavailable().empty()) return say_skipped(scene.network.unavailable());
-  scene.start_daemon();
-  scene.invite();
-  Command blind = scene.joining();
-  // A directory of that path is there, but another.
-  const std::string outputs = (scene.cluster.home() / "outputs").string();
-  blind.argv.insert(blind.argv.begin(), {"/usr/bin/unshare", "--mount", "/bin/sh", "-c",
-                                         "mount -t tmpfs none " + outputs + " && mkdir " + outputs +
-                                             "/1 && exec \"$0\" \"$@\""});
-  scene.runner = std::make_unique<Process>(blind);
-  scene.runner->wait_for("joined the daemon");
-  const fs::path project = scene.cluster.project("project: p\ntrain: {run: echo here}\n");
-  const Output train = scene.cluster.run({"train", "--host", "far"}, project);
-  CHECK(train.code == 1);
-  const std::string lack = "OUTPUT_DIR: the daemon's " + outputs + " is not there on far";
-  CHECK_MESSAGE(train.all().find(lack) != std::string::npos, train.all());
-  CHECK(scene.cluster.run({"train"}, project).out.find("here") != std::string::npos);
-}
-
 TEST_CASE("a key that is revoked cuts its host off; what is invited and not here is shown") {
   DaemonOnNetwork scene;
   if (!scene.network.unavailable().empty()) return say_skipped(scene.network.unavailable());

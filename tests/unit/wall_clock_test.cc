@@ -22,10 +22,12 @@ const std::map<std::string, std::string> kMayAsk = {
     {"runner/held_launch.cc", "shown: when it ended"},
     {"runner/kept_replica.cc", "shown: when it began, printed and ended"},
     {"runner/lost_keeper.cc", "shown: when it ended"},
+    {"runner/carried_outputs.cc", "compared with the times of files: which rest, and the age of what is left"},
     {"runner/cleanup.cc", "the age of what replicas left behind"},
     {"runner/usage.cc", "shown: cpu since the start"},
     {"schema/clock.cc", "the clock"},
     {"schema/clock.h", "the clock"},
+    {"schema/output_tree.cc", "the age of what somebody was writing"},
     {"schema/stat_cache.cc", "compared with the times that a file system gives"},
 };
 

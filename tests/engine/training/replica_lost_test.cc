@@ -66,7 +66,7 @@ TEST_CASE("a training by parameter servers that is killed goes on to the same bi
   REQUIRE_MESSAGE(again.run() == 0, again.logs());
   CHECK(again.log("worker.0").find("resumed_at_step=") != std::string::npos);
   CHECK(again.model() == whole.model());
-  CHECK(!fs::exists(folder / "out/ps-state"));
+  CHECK(!fs::exists(folder / "out/.dtrain-ps-state"));
 }
 
 TEST_CASE("without an asynchronous worker the others go on") {

@@ -23,7 +23,8 @@ struct Network {
                    std::chrono::milliseconds silence = std::chrono::minutes(1))
       : daemon(home_below(folder.path()), silence) {
     daemon.runner_api.guard(keys.get());
-    listener = NetworkListener::open(daemon.loop, daemon.runner_api, *keys, {"127.0.0.1", 0},
+    daemon.outputs_api.guard(keys.get());
+    listener = NetworkListener::open(daemon.loop, daemon.runner_api, daemon.outputs_api, *keys, {"127.0.0.1", 0},
                                      connections_max)
                    .value();
     REQUIRE_MESSAGE(listener->trouble().empty(), listener->trouble());
@@ -360,7 +361,7 @@ TEST_CASE("an address that is somebody else's is tried again until it is free") 
   const Endpoint taken = first.listener->listens();
   Network second;
   const auto late =
-      NetworkListener::open(second.daemon.loop, second.daemon.runner_api, *second.keys, taken, 100)
+      NetworkListener::open(second.daemon.loop, second.daemon.runner_api, second.daemon.outputs_api, *second.keys, taken, 100)
           .value();
   CHECK(late->listens().port == 0);
   CHECK_MESSAGE(late->trouble().find("can't listen on " + to_string(taken)) == 0, late->trouble());

@@ -13,6 +13,7 @@
 #include "daemon/client_api.h"
 #include "daemon/listener.h"
 #include "daemon/monitor.h"
+#include "daemon/outputs_api.h"
 #include "daemon/runner_api.h"
 #include "schema/clock.h"
 #include "schema/version.h"
@@ -32,6 +33,7 @@ class ServedDaemon {
              [this](const LogKey& key, uint64_t offset) { runner_api.log_durable(key, offset); }, std::move(disk)),
         metrics(*store, logs),
         scheduler(loop, home, *store, logs, metrics, runner_api, Policy{}, 1 << 20),
+        outputs_api(loop, home.outputs(), scheduler),
         monitor(loop, scheduler, runner_api),
         pruner(loop, home, *store, *blobs, logs, scheduler, Config{}),
         client_api({loop, home, *store, *blobs, logs, metrics, scheduler, runner_api, monitor, pruner}) {
@@ -41,6 +43,8 @@ class ServedDaemon {
     grpc::ServerBuilder builder;
     builder.RegisterService(&client_api);
     builder.RegisterService(&runner_api);
+    builder.RegisterService(&outputs_api);
+    bound_threads(builder);
     server_ = builder.BuildAndStart();
     listener_.emplace(loop, *server_);
     REQUIRE(listener_->listen(home.socket()).ok());
@@ -73,6 +77,7 @@ class ServedDaemon {
   Logs logs;
   Metrics metrics;
   Scheduler scheduler;
+  OutputsApi outputs_api;
   Monitor monitor;
   Pruner pruner;
   ClientApi client_api;

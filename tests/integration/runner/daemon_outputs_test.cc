@@ -31,19 +31,20 @@ struct Outputs {
 
 TEST_CASE("the daemon's outputs are known by their mark, and by nothing else") {
   Outputs outputs;
-  CHECK(lacking_outputs(outputs.launch).empty());
+  CHECK(look_for_outputs(outputs.launch).are_here);
   std::ofstream(outputs.launch.output_mark()) << "another one";
-  CHECK(lacking_outputs(outputs.launch) == outputs.lack("is another one there"));
+  CHECK(!look_for_outputs(outputs.launch).are_here);
   fs::remove(outputs.launch.output_mark());
-  CHECK(lacking_outputs(outputs.launch) == outputs.lack("is not there"));
+  CHECK(!look_for_outputs(outputs.launch).are_here);
+  CHECK(look_for_outputs(outputs.launch).trouble.empty());
   outputs.launch.clear_output_mark_text();
-  CHECK(lacking_outputs(outputs.launch).empty());
+  CHECK(look_for_outputs(outputs.launch).are_here);
 }
 
 TEST_CASE("outputs that replicas can't write to are lacking") {
   Outputs outputs;
   fs::remove(outputs.launch.output_dir());
-  CHECK(lacking_outputs(outputs.launch) == outputs.lack("can't be written to: No such file or directory"));
+  CHECK(look_for_outputs(outputs.launch).trouble == outputs.lack("can't be written to: No such file or directory"));
 }
 
 TEST_CASE("outputs whose file system does not answer hold up nobody for long") {
@@ -51,7 +52,7 @@ TEST_CASE("outputs whose file system does not answer hold up nobody for long") {
   const std::string mark = outputs.launch.output_mark();
   fs::remove(mark);
   REQUIRE(::mkfifo(mark.c_str(), 0600) == 0);   // whoever opens it waits
-  CHECK(lacking_outputs(outputs.launch, std::chrono::milliseconds(50)) ==
+  CHECK(look_for_outputs(outputs.launch, std::chrono::milliseconds(50)).trouble ==
         outputs.lack("can't be looked at: its file system does not answer"));
   std::ofstream(mark) << "this one";
 }

@@ -21,7 +21,7 @@ Spec spec_of(const std::string& train, const std::string& test) {
 }
 
 EngineSpec variable(const Spec& spec, const std::string& data_dir) {
-  const auto text = engine_variable(spec, data_dir);
+  const auto text = engine_variable(spec, data_dir, "");
   REQUIRE(text.ok());
   const auto read = engine_spec_from_json(*text);
   REQUIRE(read.ok());

@@ -1,0 +1,228 @@
+#include "daemon/outputs_api.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <optional>
+#include <utility>
+
+#include "daemon/caller.h"
+#include "daemon/reactor.h"
+#include "schema/disk_room.h"
+#include "schema/expand.h"
+#include "schema/quote.h"
+#include "schema/resume.h"
+
+namespace dtrain::daemon {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr size_t kPartBytes = size_t{1} << 20;
+constexpr size_t kListBytes = 512 << 10;
+
+Error has_no_part(const pb::OutputsRequest& of) {
+  return {Code::FailedPrecondition, fmt::format("this host has no part in {} any more", of.experiment()), ""};
+}
+
+bool is_within(const fs::path& folder, const fs::path& path) {
+  const auto [end, rest] = std::mismatch(folder.begin(), folder.end(), path.begin(), path.end());
+  return end == folder.end();
+}
+
+// What is wrong with one of the files. All else concerns the rest as well: its disk, or who writes.
+bool is_of_one_file(const Error& error) {
+  return error.code == Code::InvalidArgument || error.code == Code::NotFound || error.code == Code::AlreadyExists ||
+         error.code == Code::PermissionDenied;
+}
+
+}  // namespace
+
+Result<OutputsApi::Place> OutputsApi::place_of(const Caller& caller) const {
+  TRY(Place place, own_place_of(caller));
+  if (caller.of.resume().empty()) return place;
+  TRY(const ExperimentId id, parse_experiment_id(caller.of.experiment()));
+  return resumed_place_of(scheduler_.model().experiments.at(id), caller.of.resume());
+}
+
+Result<OutputsApi::Place> OutputsApi::own_place_of(const Caller& caller) const {
+  HostId host{caller.of.host_id()};
+  if (!caller.certificate.empty()) {
+    TRY(const auto admitted, keys_->admit(caller.certificate, host));
+    host = admitted.id;
+  }
+  TRY(const ExperimentId id, parse_experiment_id(caller.of.experiment()));
+  const auto found = scheduler_.model().experiments.find(id);
+  if (found == scheduler_.model().experiments.end()) return has_no_part(caller.of);
+  const Experiment& experiment = found->second;
+  const bool has_part = std::ranges::any_of(experiment.replicas, [&](const Replica& replica) {
+    return replica.attempt == caller.of.attempt() && replica.seat.host == host && !is_gone(replica) &&
+           replica.progress != Progress::None;
+  });
+  if (!has_part || experiment.submission->submission_id != caller.of.submission()) return has_no_part(caller.of);
+  return Place{scheduler_.output_dir(id)};
+}
+
+Result<OutputsApi::Place> OutputsApi::resumed_place_of(const Experiment& experiment, const std::string& path) const {
+  std::error_code error;
+  const fs::path found = fs::canonical(path, error), outputs = fs::canonical(outputs_, error);
+  if (error || resumed_path(member_spec(experiment.submission->spec, experiment.id.member)) != path || !is_within(outputs, found) || found == outputs) {
+    return Error{Code::NotFound, fmt::format("{} is no output of an experiment", in_quotes(path)), ""};
+  }
+  if (fs::is_directory(found, error)) return Place{found};
+  return Place{found.parent_path(), found.filename()};
+}
+
+grpc::Status OutputsApi::List(grpc::ServerContext* call, const pb::OutputsRequest* request,
+                              grpc::ServerWriter<pb::OutputList>* writer) {
+  const Caller caller{certificate_of(*call), *request};
+  const auto list = [&]() -> Status {
+    TRY(const Place place, on_loop([&] { return place_of(caller); }));
+    TRY(const OutputTree tree, OutputTree::open(place.folder));
+    std::vector<pb::OutputEntry> entries;
+    if (place.file.empty()) {
+      TRY(entries, tree.list());
+    } else {
+      TRY(pb::OutputEntry only, tree.look(place.file));
+      entries.push_back(std::move(only));
+    }
+    pb::OutputList part;
+    part.set_is_file(!place.file.empty());
+    size_t bytes = 0;
+    for (size_t i = 0; i < entries.size(); ++i) {
+      bytes += entries[i].ByteSizeLong();
+      *part.add_entries() = std::move(entries[i]);
+      if (bytes < kListBytes && i + 1 < entries.size()) continue;
+      if (!writer->Write(part)) return Error{Code::Cancelled, "the runner is gone", ""};
+      part.clear_entries();
+      bytes = 0;
+    }
+    return ok();
+  };
+  const Status listed = list();
+  return listed.ok() ? grpc::Status::OK : to_grpc(listed.error());
+}
+
+grpc::Status OutputsApi::Read(grpc::ServerContext* call, const pb::ReadOutputsRequest* request,
+                              grpc::ServerWriter<pb::OutputPart>* writer) {
+  const Caller caller{certificate_of(*call), request->of()};
+  const auto read_one = [&](const OutputTree& tree, const std::string& path) -> Status {
+    const auto file = tree.open_file(path);
+    if (!file.ok()) return file.error().code == Code::NotFound ? ok() : Status(file.error());
+    pb::OutputPart part;
+    TRY(*part.mutable_entry(), tree.look(path));
+    uint64_t left = part.entry().size();
+    do {
+      std::string& data = *part.mutable_data();
+      data.resize(static_cast<size_t>(std::min<uint64_t>(left, kPartBytes)));
+      const ssize_t got = data.empty() ? 0 : ::read(file->get(), data.data(), data.size());
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) return errno_error(fmt::format("read {}", in_quotes(path)), errno);
+      data.resize(static_cast<size_t>(got));
+      left -= static_cast<uint64_t>(got);
+      part.set_withdrawn(left > 0 && got == 0);   // it became shorter
+      part.set_last(left == 0 || got == 0);
+      if (!writer->Write(part)) return Error{Code::Cancelled, "the runner is gone", ""};
+      part.mutable_entry()->Clear();
+      part.mutable_entry()->set_path(path);
+    } while (!part.last());
+    return ok();
+  };
+  const auto read = [&]() -> Status {
+    for (const std::string& path : request->paths()) {
+      TRY(const Place place, on_loop([&] { return place_of(caller); }));
+      TRY(const OutputTree tree, OutputTree::open(place.folder));
+      TRY(read_one(tree, path));
+    }
+    return ok();
+  };
+  const Status done = read();
+  return done.ok() ? grpc::Status::OK : to_grpc(done.error());
+}
+
+Status OutputsApi::check_room(const OutputTree& tree) const {
+  if (spool_room_bytes(tree.fd()) >= kPartBytes) return ok();
+  return Error{Code::ResourceExhausted, fmt::format("no room for outputs in {}", outputs_.string()),
+               "make room where the daemon runs"};
+}
+
+grpc::Status OutputsApi::Write(grpc::ServerContext* call, grpc::ServerReader<pb::OutputPart>* reader,
+                               pb::WriteOutputsReply* reply) {
+  pb::OutputPart first;
+  if (!reader->Read(&first)) return {grpc::StatusCode::INVALID_ARGUMENT, "nothing came"};
+  const Status written = write({certificate_of(*call), first.of()}, *reader, *reply);
+  if (!written.ok() && written.error().code != Code::Cancelled) note_refusal(first.of().experiment(), written.error().message);
+  return written.ok() ? grpc::Status::OK : to_grpc(written.error());
+}
+
+// Who is refused comes again each second.
+void OutputsApi::note_refusal(const std::string& experiment, const std::string& why) {
+  const std::string text = as_utf8(fmt::format("outputs of {} are not taken: {}", experiment, why));
+  const std::lock_guard lock(mutex_);
+  if (refusals_.is_news(text, Seldom::Clock::now())) std::fprintf(stderr, "%s\n", text.c_str());
+}
+
+Status OutputsApi::write(const Caller& caller, grpc::ServerReader<pb::OutputPart>& reader, pb::WriteOutputsReply& reply) {
+  if (!caller.of.resume().empty()) return Error{Code::InvalidArgument, "what was before is not written to", ""};
+  TRY(const Place place, on_loop([&] { return place_of(caller); }));
+  TRY(const OutputTree tree, OutputTree::open(place.folder));
+  tree.remove_unnamed();
+  // On the loop, while the caller still has its part. What concerns that one file alone is said of it, and the rest goes on.
+  const auto change = [&](const pb::OutputEntry& entry, const auto& how) -> Status {
+    TRY(const Status changed, on_loop([&]() -> Result<Status> {
+      TRY(place_of(caller));
+      return how();
+    }));
+    if (changed.ok() || !is_of_one_file(changed.error())) return changed;
+    pb::OutputTrouble& trouble = *reply.add_troubles();
+    trouble.set_path(entry.path());
+    trouble.set_why(changed.error().message);
+    return ok();
+  };
+  std::optional<UnnamedOutput> file;   // that is coming, and what it will be
+  pb::OutputEntry entry;
+  for (pb::OutputPart part; reader.Read(&part);) {
+    if (!file) entry = part.entry();
+    if (part.removed()) {
+      TRY(change(entry, [&] { return tree.remove(entry); }));
+      continue;
+    }
+    if (entry.kind() != pb::Entry::FILE) {
+      TRY(change(entry, [&] { return tree.make(entry); }));
+      continue;
+    }
+    TRY(check_room(tree));
+    if (!file) {
+      TRY(UnnamedOutput coming, tree.create());
+      file.emplace(std::move(coming));
+    }
+    TRY(file->append(part.data()));
+    if (!part.last()) continue;
+    if (!part.withdrawn()) TRY(change(entry, [&] { return file->give_name(entry); }));
+    file.reset();
+  }
+  if (file) return Error{Code::Cancelled, "the runner is gone", ""};
+  return tree.sync();
+}
+
+grpc::Status OutputsApi::Over(grpc::ServerContext* call, const pb::OverRequest* request, pb::OverReply* reply) {
+  if (const std::string certificate = certificate_of(*call); !certificate.empty()) {
+    if (const auto holder = keys_->holder_of(certificate); !holder.ok()) return to_grpc(holder.error());
+  }
+  if (request->experiments_size() != request->submissions_size()) return {grpc::StatusCode::INVALID_ARGUMENT, "not in pairs"};
+  return on_loop([&] {
+    for (int i = 0; i < request->experiments_size(); ++i) {
+      const auto id = parse_experiment_id(request->experiments(i));
+      const auto& experiments = scheduler_.model().experiments;
+      const auto found = id.ok() ? experiments.find(*id) : experiments.end();
+      reply->add_over(found == experiments.end() || found->second.over ||
+                      found->second.submission->submission_id != request->submissions(i));
+    }
+    return grpc::Status();
+  });
+}
+
+}  // namespace dtrain::daemon

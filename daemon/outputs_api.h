@@ -1,0 +1,84 @@
+// The outputs of experiments on hosts that don't see DTRAIN_HOME/outputs: read for them, and written for them, by
+// the runner of a host that has a part in the experiment.
+//
+// Thread: gRPC's, one a call, which waits for files; what concerns experiments is asked on the loop. So is each file
+// given its name there: whoever has lost its part meanwhile changes nothing any more.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <filesystem>
+#include <functional>
+#include <future>
+#include <mutex>
+#include <string>
+
+#include "daemon/host_keys.h"
+#include "daemon/scheduler.h"
+#include "daemon/seldom.h"
+#include "schema/dtrain.grpc.pb.h"
+#include "schema/output_tree.h"
+
+namespace dtrain::daemon {
+
+// Of the calls of a server that wait for files.
+inline void bound_threads(grpc::ServerBuilder& builder) {
+  constexpr int kThreadsMax = 64;
+  builder.SetSyncServerOption(grpc::ServerBuilder::NUM_CQS, 1);
+  builder.SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
+  builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 1);
+  builder.SetResourceQuota(grpc::ResourceQuota("outputs").SetMaxThreads(kThreadsMax));
+}
+
+class OutputsApi final : public pb::Outputs::Service {
+ public:
+  OutputsApi(boost::asio::io_context& loop, const std::filesystem::path& outputs, const Scheduler& scheduler)
+      : loop_(loop), outputs_(outputs), scheduler_(scheduler) {}
+
+  // Who comes by the network needs one of these keys. Set before anybody may come so.
+  void guard(HostKeys* keys) { keys_ = keys; }
+
+  grpc::Status List(grpc::ServerContext* call, const pb::OutputsRequest* request,
+                    grpc::ServerWriter<pb::OutputList>* writer) override;
+  grpc::Status Read(grpc::ServerContext* call, const pb::ReadOutputsRequest* request,
+                    grpc::ServerWriter<pb::OutputPart>* writer) override;
+  grpc::Status Write(grpc::ServerContext* call, grpc::ServerReader<pb::OutputPart>* reader,
+                     pb::WriteOutputsReply* reply) override;
+  grpc::Status Over(grpc::ServerContext* call, const pb::OverRequest* request, pb::OverReply* reply) override;
+
+ private:
+  // Whose call it is. `certificate`: in PEM; empty for this machine's own.
+  struct Caller {
+    std::string certificate;
+    pb::OutputsRequest of;
+  };
+  struct Place {
+    std::filesystem::path folder;
+    std::string file = {};   // the only one of it that is meant; empty: all
+  };
+  // On the loop. FailedPrecondition: it has no part in the experiment any more.
+  Result<Place> place_of(const Caller& caller) const;
+  Result<Place> own_place_of(const Caller& caller) const;
+  Result<Place> resumed_place_of(const Experiment& experiment, const std::string& path) const;
+  Status check_room(const OutputTree& tree) const;
+  void note_refusal(const std::string& experiment, const std::string& why);
+  Status write(const Caller& caller, grpc::ServerReader<pb::OutputPart>& reader, pb::WriteOutputsReply& reply);
+
+  template <class Ask>
+  auto on_loop(const Ask& ask) -> decltype(ask()) {
+    std::promise<decltype(ask())> answer;
+    boost::asio::post(loop_, [&] { answer.set_value(ask()); });
+    return answer.get_future().get();
+  }
+
+  boost::asio::io_context& loop_;
+  const std::filesystem::path outputs_;
+  const Scheduler& scheduler_;
+  HostKeys* keys_ = nullptr;
+  std::mutex mutex_;   // of:
+  Seldom refusals_;    // as the log has them
+};
+
+}  // namespace dtrain::daemon

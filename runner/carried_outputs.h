@@ -1,0 +1,70 @@
+// OUTPUT_DIR on a host that does not see the daemon's outputs: a copy, and what both sides had in common when they last
+// agreed. What changed on one side since then goes to the other; of what changed on both the later one stays. Blocking.
+//
+//   outputs/<experiment>-<submission>/
+//     files/      OUTPUT_DIR
+//     resumed/    what the experiment goes on from, as it was
+//     carried     what both sides have in common: an OutputList
+//
+// Outlives its launches, until the experiment is over: what starts again on this host finds what was there.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runner/launch_dir.h"
+#include "runner/outbox.h"
+#include "schema/ids.h"
+#include "schema/result.h"
+
+namespace dtrain::runner {
+
+struct CarriedPlace {
+  std::filesystem::path root;
+
+  std::filesystem::path files() const { return root / "files"; }
+  std::filesystem::path resumed() const { return root / "resumed"; }
+  std::filesystem::path common() const { return root / "carried"; }
+};
+
+// Below `outputs`, the folder of all of this host.
+CarriedPlace carried_place(const std::filesystem::path& outputs, const std::string& experiment,
+                           const std::string& submission);
+// Where a replica's OUTPUT_DIR is such a one.
+std::optional<CarriedPlace> carried_place_of(const std::filesystem::path& outputs, const ReplicaLaunch& replica);
+
+// Makes the place, and brings what changed at the daemon.
+Status bring_outputs(const CarriedPlace& place, OutputStore& store, const pb::OutputsRequest& of);
+// What the experiment goes on from, by the path of its Spec: where it is here. Empty: it is no output of the daemon's.
+Result<std::string> bring_resumed(const CarriedPlace& place, OutputStore& store, pb::OutputsRequest of,
+                                  const std::string& path);
+
+// What the daemon did not take, as it was: not tried again until it is another one.
+using RefusedOutputs = std::map<std::string, pb::OutputEntry>;
+
+enum class Which {
+  Quiet,    // what was not written to for a moment
+  Growing,  // all; of a file that is being written what was there at first
+};
+struct Carried {
+  bool more = false;   // call again: it was enough for one time
+  std::vector<std::string> troubles;   // what is not carried, and why
+};
+// Carries what changed here. FailedPrecondition: this host has no part in the experiment any more.
+Result<Carried> carry_outputs(const CarriedPlace& place, OutputStore& store, const pb::OutputsRequest& of, Which which,
+                              RefusedOutputs& refused);
+
+// By experiment and submission those that are of none of these experiments.
+std::vector<std::pair<std::string, std::string>> unused_copies(const std::filesystem::path& outputs,
+                                                               const std::set<std::string>& in_use);
+// Deletes one; but what never came to the daemon stays for a week.
+void remove_copy(const CarriedPlace& place);
+// If nothing was carried for a week.
+void remove_old_copy(const CarriedPlace& place);
+
+}  // namespace dtrain::runner

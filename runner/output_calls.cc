@@ -1,0 +1,67 @@
+#include "runner/output_calls.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include "schema/dtrain.grpc.pb.h"
+
+namespace dtrain::runner {
+namespace {
+
+// The numbers are the same.
+Status status_of(const grpc::Status& status) {
+  if (status.ok()) return ok();
+  return Error{static_cast<Code>(status.error_code()), status.error_message(), status.error_details()};
+}
+
+}  // namespace
+
+Result<pb::OutputList> OutputCalls::list(const pb::OutputsRequest& of) {
+  Link::Call call(link_);
+  const auto reader = pb::Outputs::NewStub(link_.channel())->List(&call.context(), of);
+  pb::OutputList all, part;
+  while (reader->Read(&part)) {
+    all.set_is_file(part.is_file());
+    for (pb::OutputEntry& entry : *part.mutable_entries()) *all.add_entries() = std::move(entry);
+  }
+  TRY(status_of(reader->Finish()));
+  return all;
+}
+
+Status OutputCalls::read(const pb::ReadOutputsRequest& request,
+                         const std::function<Status(const pb::OutputPart&)>& part) {
+  Link::Call call(link_);
+  const auto reader = pb::Outputs::NewStub(link_.channel())->Read(&call.context(), request);
+  pb::OutputPart message;
+  Status taken = ok();
+  while (taken.ok() && reader->Read(&message)) taken = part(message);
+  if (!taken.ok()) call.context().TryCancel();
+  const Status ended = status_of(reader->Finish());
+  TRY(std::move(taken));
+  return ended;
+}
+
+Result<pb::WriteOutputsReply> OutputCalls::write(const pb::OutputsRequest& of,
+                                                 const std::function<Status(const Say&)>& parts) {
+  Link::Call call(link_);
+  pb::WriteOutputsReply reply;
+  const auto writer = pb::Outputs::NewStub(link_.channel())->Write(&call.context(), &reply);
+  pb::OutputPart first;
+  *first.mutable_of() = of;
+  Status said = ok();
+  if (writer->Write(first)) said = parts([&](const pb::OutputPart& part) { return writer->Write(part); });
+  if (!said.ok()) call.context().TryCancel();
+  writer->WritesDone();
+  const Status ended = status_of(writer->Finish());
+  TRY(std::move(said));
+  TRY(ended);
+  return reply;
+}
+
+Result<pb::OverReply> OutputCalls::over(const pb::OverRequest& request) {
+  Link::Call call(link_);
+  pb::OverReply reply;
+  TRY(status_of(pb::Outputs::NewStub(link_.channel())->Over(&call.context(), request, &reply)));
+  return reply;
+}
+
+}  // namespace dtrain::runner

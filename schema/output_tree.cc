@@ -1,0 +1,263 @@
+#include "schema/output_tree.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <ctime>
+#include <deque>
+
+#include "schema/beneath.h"
+#include "schema/listing.h"
+#include "schema/manifest.h"
+#include "schema/materialise.h"
+#include "schema/quote.h"
+#include "schema/random_id.h"
+
+namespace dtrain {
+namespace {
+
+// O_NONBLOCK: what was a file a moment ago may have become a pipe.
+constexpr int kOpenFile = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+constexpr std::string_view kOfOneHost = ".dtrain-", kUnnamed = ".dtrain-unnamed-";
+constexpr int64_t kForgottenSeconds = 3600;
+constexpr size_t kLinkMax = 4096;
+constexpr mode_t kOwnerReads = 0600, kOwnerEnters = 0700;   // whoever made it: both sides are to read it again
+
+Error failed(std::string_view what, std::string_view path) {
+  const int error = errno;
+  Error told = errno_error(fmt::format("{} {}", what, in_quotes(path)), error);
+  if (error == ENOTDIR || error == ELOOP) told.code = Code::NotFound;
+  return told;
+}
+
+Error is_no_output(std::string_view path, std::string_view why) {
+  return {Code::InvalidArgument, fmt::format("{} {}", in_quotes(path), why), ""};
+}
+
+Status check_path(std::string_view path) {
+  if (path.empty() || path.find('\0') != path.npos) return is_no_output(path, "is no path");
+  for (size_t start = 0; start <= path.size();) {
+    const size_t end = std::min(path.find('/', start), path.size());
+    const std::string_view part = path.substr(start, end - start);
+    if (part.empty() || part == "." || part == "..") return is_no_output(path, "is no path of a file");
+    start = end + 1;
+  }
+  if (path.starts_with(kOfOneHost)) return is_no_output(path, "is a name of dtrain's own");
+  return ok();
+}
+
+Status check_link(const pb::OutputEntry& entry) {
+  const std::string& target = entry.target();
+  if (target.empty() || target.size() >= kLinkMax || target.find('\0') != target.npos) {
+    return is_no_output(entry.path(), "is a link to nowhere");
+  }
+  if (target.starts_with('/') || leaves_tree(entry.path(), target)) return is_no_output(entry.path(), "is a link that leads out");
+  return ok();
+}
+
+Result<std::string> read_link(int parent, const char* name) {
+  std::string target(kLinkMax, '\0');
+  const ssize_t got = ::readlinkat(parent, name, target.data(), target.size());
+  if (got < 0) return failed("read the link", name);
+  target.resize(static_cast<size_t>(got));
+  return target;
+}
+
+Result<pb::OutputEntry> entry_of(int parent, const char* name, std::string path) {
+  struct stat st {};
+  if (::fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) != 0) return failed("look at", path);
+  pb::OutputEntry entry;
+  entry.set_path(std::move(path));
+  if (S_ISDIR(st.st_mode)) {
+    entry.set_kind(pb::Entry::DIRECTORY);
+    entry.set_mode((st.st_mode & 0777) | kOwnerEnters);
+  } else if (S_ISREG(st.st_mode)) {
+    entry.set_kind(pb::Entry::FILE);
+    entry.set_mode((st.st_mode & 0777) | kOwnerReads);
+    entry.set_size(static_cast<uint64_t>(st.st_size));
+    entry.set_mtime_ns(st.st_mtim.tv_sec * 1'000'000'000 + st.st_mtim.tv_nsec);
+  } else if (S_ISLNK(st.st_mode)) {
+    entry.set_kind(pb::Entry::SYMLINK);
+    TRY(*entry.mutable_target(), read_link(parent, name));
+    TRY(check_link(entry));
+  } else {
+    return is_no_output(entry.path(), "is no file");
+  }
+  return entry;
+}
+
+// In place of what is there: a directory with all that is in it.
+Status put_in_place(int from, const char* unnamed, int parent, const std::string& path) {
+  const char* name = base_name(path);
+  if (::renameat(from, unnamed, parent, name) == 0) return ok();
+  if (errno != EISDIR && errno != ENOTEMPTY && errno != EEXIST) return failed("name", path);
+  TRY(remove_tree(fmt::format("/proc/self/fd/{}/{}", parent, name)));
+  return ::renameat(from, unnamed, parent, name) == 0 ? ok() : Status(failed("name", path));
+}
+
+// The directory that `path` is in; what is in its way is removed.
+Result<Fd> place_of(int root, const std::string& path) {
+  auto place = make_below(root, parent_path(path));
+  if (place.ok() || place.error().code != Code::NotFound) return place;
+  for (size_t end = path.find('/'); end != path.npos; end = path.find('/', end + 1)) {
+    const std::string part = path.substr(0, end);
+    TRY(const Fd parent, open_below(root, parent_path(part)));
+    struct stat st {};
+    if (::fstatat(parent.get(), base_name(part), &st, AT_SYMLINK_NOFOLLOW) != 0 || S_ISDIR(st.st_mode)) continue;
+    if (::unlinkat(parent.get(), base_name(part), 0) != 0) return failed("remove", part);
+    break;
+  }
+  return make_below(root, parent_path(path));
+}
+
+Result<std::string> unnamed() {
+  TRY(const std::string id, random_id());
+  return fmt::format("{}{}", kUnnamed, id);
+}
+
+}  // namespace
+
+bool same_output(const pb::OutputEntry& a, const pb::OutputEntry& b) {
+  if (a.kind() != b.kind()) return false;
+  if (a.kind() == pb::Entry::SYMLINK) return a.target() == b.target();
+  if (a.kind() == pb::Entry::DIRECTORY) return true;
+  return a.size() == b.size() && a.mtime_ns() == b.mtime_ns() && a.mode() == b.mode();
+}
+
+UnnamedOutput::~UnnamedOutput() {
+  if (file_ && !name_.empty()) ::unlinkat(root_, name_.c_str(), 0);
+}
+
+Status UnnamedOutput::append(std::string_view data) {
+  size_ += data.size();
+  while (!data.empty()) {
+    const ssize_t put = ::write(file_.get(), data.data(), data.size());
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) return failed("write", "a file");
+    data.remove_prefix(static_cast<size_t>(put));
+  }
+  return ok();
+}
+
+Status UnnamedOutput::give_name(const pb::OutputEntry& entry) {
+  TRY(check_path(entry.path()));
+  if (size_ != entry.size()) return is_no_output(entry.path(), fmt::format("came with {} bytes of {}", size_, entry.size()));
+  TRY(const Fd parent, place_of(root_, entry.path()));
+  if (::fchmod(file_.get(), (entry.mode() & 0777) | kOwnerReads) != 0) return failed("set the mode of", entry.path());
+  const timespec time{entry.mtime_ns() / 1'000'000'000, entry.mtime_ns() % 1'000'000'000};
+  const timespec times[] = {time, time};
+  if (::futimens(file_.get(), times) != 0) return failed("set the time of", entry.path());
+  TRY(put_in_place(root_, name_.c_str(), parent.get(), entry.path()));
+  name_.clear();
+  return ok();
+}
+
+Result<OutputTree> OutputTree::open(const std::filesystem::path& directory) {
+  Fd root(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!root) return failed("open", directory.native());
+  return OutputTree(std::move(root));
+}
+
+Result<std::vector<pb::OutputEntry>> OutputTree::list(std::vector<std::string>* left_out) const {
+  std::vector<pb::OutputEntry> entries;
+  std::deque<std::string> waiting{""};   // directories, each before those in it
+  Listing names;
+  for (; !waiting.empty(); waiting.pop_front()) {
+    const std::string& path = waiting.front();
+    const auto directory = open_below(root_.get(), path);
+    if (!directory.ok() && directory.error().code == Code::NotFound) continue;   // since it was listed
+    if (!directory.ok()) return directory.error();
+    TRY(names.read(directory->get()));
+    for (size_t i = 0; i < names.size(); ++i) {
+      const bool at_top = path.empty();
+      if (at_top && names.view(i).starts_with(kOfOneHost)) continue;
+      auto entry = entry_of(directory->get(), names.name(i), at_top ? std::string(names.view(i)) : path + '/' + names.name(i));
+      if (!entry.ok() && entry.error().code == Code::NotFound) continue;
+      if (!entry.ok() && entry.error().code == Code::InvalidArgument) {
+        if (left_out != nullptr) left_out->push_back(entry.error().message);
+        continue;
+      }
+      TRY(pb::OutputEntry found, std::move(entry));
+      if (found.kind() == pb::Entry::DIRECTORY) waiting.push_back(found.path());
+      entries.push_back(std::move(found));
+    }
+  }
+  std::ranges::sort(entries, {}, &pb::OutputEntry::path);
+  return entries;
+}
+
+Result<pb::OutputEntry> OutputTree::look(const std::string& path) const {
+  TRY(check_path(path));
+  TRY(const Fd parent, open_below(root_.get(), parent_path(path)));
+  auto entry = entry_of(parent.get(), base_name(path), path);
+  if (!entry.ok() && entry.error().code == Code::InvalidArgument) entry.error().code = Code::NotFound;
+  return entry;
+}
+
+Result<Fd> OutputTree::open_file(const std::string& path) const {
+  TRY(check_path(path));
+  TRY(const Fd parent, open_below(root_.get(), parent_path(path)));
+  Fd file(::openat(parent.get(), base_name(path), kOpenFile));
+  if (!file) return failed("open", path);
+  struct stat st {};
+  if (::fstat(file.get(), &st) != 0) return failed("look at", path);
+  if (!S_ISREG(st.st_mode)) return Error{Code::NotFound, fmt::format("{} is no file", in_quotes(path)), ""};
+  return file;
+}
+
+Result<UnnamedOutput> OutputTree::create() const {
+  TRY(std::string name, unnamed());
+  Fd file(::openat(root_.get(), name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (!file) return failed("create", "a file");
+  return UnnamedOutput(root_.get(), std::move(file), std::move(name));
+}
+
+Status OutputTree::make(const pb::OutputEntry& entry) const {
+  TRY(check_path(entry.path()));
+  TRY(const Fd parent, place_of(root_.get(), entry.path()));
+  const char* name = base_name(entry.path());
+  if (entry.kind() == pb::Entry::DIRECTORY) {
+    for (const mode_t mode = (entry.mode() & 0777) | kOwnerEnters;;) {
+      if (::mkdirat(parent.get(), name, mode) == 0) return ok();
+      struct stat st {};
+      if (errno != EEXIST || ::fstatat(parent.get(), name, &st, AT_SYMLINK_NOFOLLOW) != 0) return failed("make", entry.path());
+      if (S_ISDIR(st.st_mode)) return ok();
+      if (::unlinkat(parent.get(), name, 0) != 0) return failed("remove", entry.path());
+    }
+  }
+  if (entry.kind() != pb::Entry::SYMLINK) return is_no_output(entry.path(), "came without what is in it");
+  TRY(check_link(entry));
+  TRY(const std::string link, unnamed());
+  if (::symlinkat(entry.target().c_str(), root_.get(), link.c_str()) != 0) return failed("make the link", entry.path());
+  const Status placed = put_in_place(root_.get(), link.c_str(), parent.get(), entry.path());
+  if (!placed.ok()) ::unlinkat(root_.get(), link.c_str(), 0);
+  return placed;
+}
+
+Status OutputTree::remove(const pb::OutputEntry& entry) const {
+  const auto found = look(entry.path());
+  if (!found.ok()) return found.error().code == Code::NotFound ? ok() : Status(found.error());
+  if (!same_output(*found, entry)) return ok();
+  TRY(const Fd parent, open_below(root_.get(), parent_path(entry.path())));
+  const int flags = entry.kind() == pb::Entry::DIRECTORY ? AT_REMOVEDIR : 0;
+  if (::unlinkat(parent.get(), base_name(entry.path()), flags) == 0) return ok();
+  return errno == ENOENT || errno == ENOTEMPTY || errno == EEXIST ? ok() : Status(failed("remove", entry.path()));
+}
+
+void OutputTree::remove_unnamed() const {
+  Listing names;
+  if (!names.read(root_.get()).ok()) return;
+  for (size_t i = 0; i < names.size(); ++i) {
+    struct stat st {};
+    if (!names.view(i).starts_with(kUnnamed) || ::fstatat(root_.get(), names.name(i), &st, AT_SYMLINK_NOFOLLOW) != 0) continue;
+    if (std::time(nullptr) - st.st_mtime >= kForgottenSeconds) ::unlinkat(root_.get(), names.name(i), 0);
+  }
+}
+
+Status OutputTree::sync() const {
+  return ::syncfs(root_.get()) == 0 ? ok() : Status(failed("sync", "outputs"));
+}
+
+}  // namespace dtrain

@@ -1,11 +1,13 @@
 #include "cli/connection.h"
 
+#include <cstdlib>
 #include <filesystem>
 #include <string_view>
 
 #include "cli/autostart.h"
 #include "cli/command.h"
 #include "cli/errors.h"
+#include "cli/remote.h"
 #include "schema/version.h"
 
 namespace dtrain::cli {
@@ -128,11 +130,24 @@ Result<Connection> connect_any_version(const Home& home, int64_t timeout_ms) {
                            home.daemon_log().string(), listener.pid)};
 }
 
+namespace {
+
+Result<Connection> connect_somewhere(const Home& home, Autostart autostart) {
+  const std::string machine = remote_machine();
+  if (machine.empty()) return connect_any_version(home);
+  TRY(Fd line, dial_there(machine, autostart == Autostart::IfNeeded));
+  Connection connection(home, std::move(line));
+  TRY(connection.info());
+  return connection;
+}
+
+}  // namespace
+
 Result<Connection> connect(const Home& home, Autostart autostart, const CommandContext& context) {
-  auto connected = connect_any_version(home);
+  auto connected = connect_somewhere(home, autostart);
   // Unavailable: nobody listens, or the daemon ended between the look and the call.
   if (!connected.ok() && connected.error().code == Code::Unavailable &&
-      autostart == Autostart::IfNeeded) {
+      autostart == Autostart::IfNeeded && remote_machine().empty()) {
     TRY(start_daemon(home, context.program, StartAs::Automatic));
     connected = connect_any_version(home);
   }
@@ -150,17 +165,23 @@ Result<Connection> connect(Autostart autostart, const CommandContext& context) {
   return connect(home, autostart, context);
 }
 
-std::string project_dir() {
+std::filesystem::path project_root() {
   std::error_code failed;
   const fs::path here = fs::current_path(failed);
   if (failed) return "";
   for (fs::path at = here; !at.empty(); at = at.parent_path()) {
     if (fs::exists(at / "dtrain.yml", failed) || fs::exists(at / "riseml.yml", failed)) {
-      return at.string();
+      return at;
     }
     if (at == at.root_path()) break;
   }
-  return here.string();
+  return here;
+}
+
+std::string project_dir() {
+  // By a dtrain of another machine.
+  const char* told = std::getenv("DTRAIN_PROJECT");
+  return told != nullptr && *told != '\0' ? told : name_of_project(project_root());
 }
 
 }  // namespace dtrain::cli

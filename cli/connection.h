@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <string_view>
 
@@ -77,7 +78,9 @@ Result<Connection> connect(const Home& home, Autostart autostart, const CommandC
 Result<Connection> connect_any_version(const Home& home, int64_t timeout_ms = kCallTimeoutMs);
 
 // The project a person stands in: the nearest directory upwards with a dtrain.yml or riseml.yml,
-// else the current one. It is what SubmitHeader.project_dir holds and what "newest experiment"
+// else the current one.
+std::filesystem::path project_root();
+// The same as the daemon knows it: what SubmitHeader.project_dir holds and what "newest experiment"
 // means.
 std::string project_dir();
 

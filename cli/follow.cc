@@ -9,6 +9,7 @@
 #include "cli/errors.h"
 #include "cli/json_printer.h"
 #include "cli/sink.h"
+#include "cli/remote.h"
 
 namespace dtrain::cli {
 
@@ -101,7 +102,9 @@ Result<int> follow(Connection& connection, const CommandContext& context,
                    const pb::Accepted& accepted, FollowOptions options) {
   std::string id = fmt::format("{}", accepted.number());
   std::string output = accepted.output_dir();
-  if (!options.project.empty() && !output.empty()) {
+  if (const std::string machine = remote_machine(); !machine.empty()) {
+    output = fmt::format("{0}:{1} (dtrain --on {0} output cp {2})", machine, output, id);
+  } else if (options.project.is_absolute() && !output.empty()) {
     auto linked = link_output(options.project, accepted.number(), output);
     if (linked.ok()) {
       output = linked.value();

@@ -21,6 +21,7 @@
 #include "cli/commands.h"
 #include "cli/errors.h"
 #include "cli/overview.h"
+#include "cli/remote.h"
 #include "cli/sink.h"
 #include "daemon/daemon_main.h"
 #include "runner/keeper_nursery.h"
@@ -231,6 +232,7 @@ constexpr Command kCommands[] = {
     {"keeper", "", "where the keepers of launches come from; started by the runner", declare_keeper},
     {"mpi-worker", "", "what workers of framework: mpi run", declare_mpi_worker},
     {"mpi-agent", "", "what mpirun calls in place of ssh", declare_mpi_agent},
+    {"dial", "", "the daemon on standard input and output, for a dtrain that comes by SSH", declare_dial},
     {"__ids", "", "IDs for completion", declare_ids},
     {"__words", "", "options of a command for completion", declare_words},
 };
@@ -257,6 +259,8 @@ int finish(Result<int> result, bool json) {
 }
 
 int dispatch(std::vector<std::string> words) {
+  if (const Status machine = take_remote_machine(words); !machine.ok()) return finish(machine.error(), false);
+  if (is_for_there(words)) return finish(run_there(remote_machine(), words), false);
   if (words.empty() || words[0] == "--help" || words[0] == "-h" ||
       (words[0] == "help" && words.size() == 1)) {
     fmt::print("{}", render_overview(kCommands));

@@ -1,9 +1,12 @@
 // output path | ls | cp: what an experiment wrote to its OUTPUT_DIR.
 #include <fmt/format.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <set>
@@ -14,6 +17,7 @@
 #include "cli/commands.h"
 #include "cli/connection.h"
 #include "cli/json_output.h"
+#include "cli/remote.h"
 #include "cli/words.h"
 #include "schema/ids.h"
 
@@ -28,6 +32,7 @@ struct OutputOptions {
   std::vector<std::string> files;
   std::string to;
   bool force = false;
+  bool packs = false;   // as an archive on standard output, for a dtrain of another machine
 };
 
 struct Output {
@@ -149,7 +154,59 @@ OutputOptions with_id_apart(OutputOptions options) {
   return options;
 }
 
+// As an archive, each by its own name.
+Result<int> pack(const std::vector<fs::path>& sources) {
+  std::vector<std::string> words = {"tar", "-c", "-f", "-"};
+  for (const fs::path& source : sources) {
+    words.insert(words.end(), {"-C", source.parent_path().string(), "./" + source.filename().string()});
+  }
+  if (sources.empty()) words.insert(words.end(), {"-T", "/dev/null"});
+  std::vector<char*> pointers;
+  for (std::string& word : words) pointers.push_back(word.data());
+  pointers.push_back(nullptr);
+  execvp("tar", pointers.data());
+  return errno_error("start tar", errno);
+}
+
+Result<int> copy_from_there(const std::string& machine, const OutputOptions& options) {
+  std::vector<std::string> words = {"output", "cp", "--pack"};
+  if (!options.id.empty()) words.push_back(options.id);
+  for (const std::string& name : options.files) words.push_back(name);
+  std::string to = options.to.empty() ? "." : options.to;
+  if (options.files.empty() && options.to.empty()) {
+    if (options.id.empty()) {
+      return Error{Code::InvalidArgument, "of which experiment?", fmt::format("dtrain --on {} output cp 4", machine)};
+    }
+    to = "output-" + options.id;
+  }
+  TRY(const StartedThere packing, start_there(machine, words));
+  char first = 0;
+  ssize_t got = 0;
+  do got = ::recv(packing.line.get(), &first, 1, MSG_PEEK);
+  while (got < 0 && errno == EINTR);
+  if (got <= 0) return end_of(packing.ssh);   // it has said why
+  std::error_code failed;
+  fs::create_directories(to, failed);
+  if (failed) return errno_error("creating " + to, failed.value());
+  const pid_t unpacking = fork();
+  if (unpacking < 0) return errno_error("start tar", errno);
+  if (unpacking == 0) {
+    dup2(packing.line.get(), STDIN_FILENO);
+    execlp("tar", "tar", "-x", "-f", "-", "-C", to.c_str(), options.force ? "--overwrite" : "--keep-old-files", nullptr);
+    _exit(127);
+  }
+  const int unpacked = end_of(unpacking);
+  ::shutdown(packing.line.get(), SHUT_RDWR);
+  if (unpacked != 0) {
+    return Error{Code::FailedPrecondition, fmt::format("not all of it is in {}", to), options.force ? "" : "-f overwrites what is there"};
+  }
+  if (end_of(packing.ssh) != 0) return Error{Code::Unavailable, fmt::format("not all of it came from {}", machine), ""};
+  fmt::print("Copied to {}\n", to);
+  return 0;
+}
+
 Result<int> copy(const OutputOptions& options, const CommandContext& context) {
+  if (const std::string machine = remote_machine(); !machine.empty()) return copy_from_there(machine, options);
   TRY(const Output output, find_output(options.id, context));
   std::error_code failed;
   std::vector<fs::path> sources;
@@ -176,6 +233,8 @@ Result<int> copy(const OutputOptions& options, const CommandContext& context) {
       sources.push_back(output.directory / relative);
     }
   }
+  if (options.packs && options.files.empty()) add_all();
+  if (options.packs) return pack(sources);
   fs::path target = options.to.empty() ? fs::path(".") : fs::path(options.to);
   if (options.files.empty()) {
     // All of it, in a folder of its own.
@@ -219,6 +278,7 @@ Run declare_output(Options& options, CommandContext& context) {
     cp.positionals("FILE", typed->files, "files or folders of it; left out: all, into output-ID/");
     cp.text("-t,--to", typed->to, "into this directory instead", "DIR");
     cp.flag("-f,--force", typed->force, "overwrite what is there");
+    cp.flag("--pack", typed->packs, "write an archive to standard output instead: | tar -xf -");
     return [typed, &context] { return copy(with_id_apart(*typed), context); };
   });
   return nullptr;

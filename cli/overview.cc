@@ -44,7 +44,8 @@ std::string render_overview(std::span<const Command> commands) {
     text += fmt::format("  {:<12}{}\n", command.name, command.summary);
   }
   return text +
-         "\nFirst time here: dtrain init, then dtrain train. More of one: dtrain COMMAND --help\n";
+         "\nFirst time here: dtrain init, then dtrain train. More of one: dtrain COMMAND --help\n"
+         "With the daemon of another machine, by SSH: dtrain --on user@host COMMAND, or DTRAIN_ON\n";
 }
 
 Error unknown_command(std::string_view word, std::span<const Command> commands) {

@@ -68,7 +68,7 @@ Result<SpecSource> find_spec_file(const std::string& typed) {
           "name the file in it; without -f it is dtrain.yml in the current directory or above"};
     }
   } else {
-    fs::path project = project_dir();
+    fs::path project = project_root();
     for (const char* name : kFileNames) {
       if (path.empty() && fs::exists(project / name, failed)) path = project / name;
     }

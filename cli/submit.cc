@@ -1,4 +1,5 @@
 #include "cli/submit.h"
+#include "cli/remote.h"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -130,6 +131,7 @@ bool went_away(Code code) {
 void add_user(pb::SubmitHeader& header) {
   const passwd* user = getpwuid(getuid());
   header.set_user(user != nullptr ? user->pw_name : fmt::format("{}", getuid()));
+  if (!remote_machine().empty()) return;   // what is here is not there
   for (const char* name : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
     const char* value = std::getenv(name);
     if (value != nullptr && *value != '\0') (*header.mutable_user_env())[name] = value;

@@ -18,6 +18,7 @@
 #include "cli/idle_keys.h"
 #include "cli/new_file.h"
 #include "cli/plan_view.h"
+#include "cli/remote.h"
 #include "cli/sink.h"
 #include "cli/spec_source.h"
 #include "cli/spec_warnings.h"
@@ -178,7 +179,7 @@ Result<pb::SubmitHeader> header_of(const TrainOptions& options, const Prepared& 
   pb::SubmitHeader header;
   add_user(header);
   header.set_spec_yaml(to_yaml(prepared.spec));
-  header.set_project_dir(prepared.source.root.string());
+  header.set_project_dir(name_of_project(prepared.source.root));
   header.set_host(options.host);
   header.set_rebuild(options.rebuild);
   TRY(take_secrets(prepared.spec, header));
@@ -287,7 +288,7 @@ Result<int> train(const TrainOptions& options, const CommandContext& context) {
       sync_and_submit(connection, context, options, prepared, following.tied));
   following.detach = options.detach;
   following.time = options.time;
-  following.project = prepared.source.root;
+  if (remote_machine().empty()) following.project = prepared.source.root;
   return follow(connection, context, accepted, std::move(following));
 }
 

@@ -1,0 +1,152 @@
+#include "cli/remote.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+
+#include "cli/connection.h"
+#include "cli/dial.h"
+#include "cli/words.h"
+
+namespace dtrain::cli {
+
+namespace {
+
+constexpr const char* kVariable = "DTRAIN_ON";
+constexpr size_t kNoiseMax = 64 << 10;   // that a shell over there may say before
+
+// $1: SSH with its options; $2: options of ours; $3: the machine; $4: the command.
+constexpr const char* kSsh = R"sh(exec $1 $2 "$3" "$4")sh";
+
+Status check_machine(const std::string& machine) {
+  if (!machine.empty() && !machine.starts_with('-') && machine.find_first_of(" \t\n") == machine.npos) return ok();
+  return Error{Code::InvalidArgument, fmt::format("'{}' is nothing that SSH reaches", machine),
+               "user@host, or a Host of ~/.ssh/config"};
+}
+
+std::string ssh_command() {
+  const char* ssh = std::getenv("DTRAIN_SSH");
+  return ssh == nullptr ? "ssh" : ssh;
+}
+
+// As one word for SSH. The login shell over there may be any.
+std::string command_there(const std::vector<std::string>& words) {
+  std::string command = "sh -c ";
+  command += shell_quoted(R"sh(PATH="$PATH:$HOME/.local/bin:/usr/local/bin" DTRAIN_PROJECT="$0"; export PATH DTRAIN_PROJECT; exec dtrain "$@")sh");
+  command += " " + shell_quoted(project_dir());
+  for (const std::string& word : words) command += " " + shell_quoted(word);
+  return command;
+}
+
+[[noreturn]] void become_ssh(const char* options, const std::string& machine, const std::string& command) {
+  const std::string ssh = ssh_command();
+  execl("/bin/sh", "sh", "-c", kSsh, "sh", ssh.c_str(), options, machine.c_str(), command.c_str(), nullptr);
+  _exit(127);
+}
+
+// Until it says that the daemon is next; what a shell printed before is dropped.
+bool await_word(int fd) {
+  std::string said;
+  char byte = 0;
+  while (said.size() < kNoiseMax) {
+    const ssize_t got = ::read(fd, &byte, 1);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return false;
+    said.push_back(byte);
+    if (said.ends_with(kDialled)) return true;
+  }
+  return false;
+}
+
+Error not_dialled(const std::string& machine, pid_t ssh) {
+  const int code = end_of(ssh);
+  if (code == 255) return {Code::Unavailable, fmt::format("SSH does not reach {}", machine), fmt::format("try: {} {} true", ssh_command(), machine)};
+  if (code == 127) {
+    return {Code::Unavailable, fmt::format("{} has no dtrain that its shell finds", machine),
+            "it is looked for in PATH, ~/.local/bin and /usr/local/bin there"};
+  }
+  return {Code::Unavailable, fmt::format("no daemon can be reached on {}", machine), ""};
+}
+
+}  // namespace
+
+std::string remote_machine() {
+  const char* machine = std::getenv(kVariable);
+  return machine == nullptr ? "" : machine;
+}
+
+Status take_remote_machine(std::vector<std::string>& words) {
+  if (!words.empty() && (words[0] == "--on" || words[0].starts_with("--on="))) {
+    const bool is_apart = words[0] == "--on";
+    if (is_apart && words.size() < 2) {
+      return Error{Code::InvalidArgument, "--on: which machine?", "dtrain --on user@host status"};
+    }
+    const std::string machine = is_apart ? words[1] : words[0].substr(5);
+    words.erase(words.begin(), words.begin() + (is_apart ? 2 : 1));
+    TRY(check_machine(machine));
+    setenv(kVariable, machine.c_str(), 1);
+  }
+  return remote_machine().empty() ? ok() : check_machine(remote_machine());
+}
+
+bool is_for_there(const std::vector<std::string>& words) {
+  constexpr std::array kThere = {"status", "logs", "monitor", "kill", "compare", "why", "wait", "tensorboard", "prune", "hosts", "daemon", "output"};
+  if (words.empty() || remote_machine().empty()) return false;
+  if (words.size() > 1 && words[0] == "output" && words[1] == "cp") return false;
+  return std::ranges::find(kThere, words[0]) != kThere.end();
+}
+
+Error run_there(const std::string& machine, const std::vector<std::string>& words) {
+  const bool is_terminal = isatty(STDIN_FILENO) != 0 && isatty(STDOUT_FILENO) != 0;
+  become_ssh(is_terminal ? "-t -oLogLevel=ERROR" : "-oLogLevel=ERROR", machine, command_there(words));
+}
+
+Result<StartedThere> start_there(const std::string& machine, const std::vector<std::string>& words) {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return errno_error("make a socket", errno);
+  Fd here(ends[0]);
+  const Fd there(ends[1]);
+  const std::string command = command_there(words);
+  const pid_t ssh = fork();
+  if (ssh < 0) return errno_error("start SSH", errno);
+  if (ssh == 0) {
+    // Ctrl-C is for this program: it may have something to say over there first.
+    for (const int signal : {SIGINT, SIGQUIT, SIGHUP}) ::signal(signal, SIG_IGN);
+    dup2(there.get(), STDIN_FILENO);
+    dup2(there.get(), STDOUT_FILENO);
+    become_ssh("-oLogLevel=ERROR", machine, command);
+  }
+  return StartedThere{ssh, std::move(here)};
+}
+
+int end_of(pid_t started) {
+  int status = 0;
+  while (waitpid(started, &status, 0) < 0 && errno == EINTR) {
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+Result<Fd> dial_there(const std::string& machine, bool starts) {
+  std::vector<std::string> words = {"dial"};
+  if (starts) words.push_back("--start");
+  TRY(StartedThere started, start_there(machine, words));
+  if (await_word(started.line.get())) return std::move(started.line);
+  started.line.reset();
+  return not_dialled(machine, started.ssh);
+}
+
+std::string name_of_project(const std::filesystem::path& root) {
+  if (remote_machine().empty() || root.empty()) return root.string();
+  char name[256] = "";
+  (void)::gethostname(name, sizeof name - 1);
+  return fmt::format("{}:{}", name, root.string());
+}
+
+}  // namespace dtrain::cli

@@ -1,0 +1,137 @@
+// `dtrain --on MACHINE`: a project here, a daemon that SSH reaches.
+#include <doctest/doctest.h>
+#include <signal.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "tests/support/facts.h"
+#include "tests/support/skipped.h"
+#include "tests/support/ssh_scene.h"
+
+using namespace dtrain::tests;
+
+namespace {
+
+// No daemon here; "far" has none either until it is wanted.
+struct RemoteScene : SshScene {
+  RemoteScene() {
+    if (unavailable().empty()) start_server();
+  }
+  ~RemoteScene() {
+    if (unavailable().empty()) on_far({"daemon", "stop", "--kill"});
+  }
+  Command command_on_far(std::vector<std::string> words, const fs::path& directory = {}) {
+    words.insert(words.begin(), {"--on", "far"});
+    Command command = cluster.command(words, directory);
+    command.netns = network.netns(0);
+    command.env["DTRAIN_HOME"] = (cluster.folder() / "own").string();
+    return command;
+  }
+  Output on_far(const std::vector<std::string>& words, const fs::path& directory = {}) {
+    return run(command_on_far(words, directory));
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a project here is trained by a daemon that SSH reaches, and what it wrote is brought") {
+  RemoteScene scene;
+  if (const std::string why = scene.unavailable(); !why.empty()) return say_skipped(why);
+  const fs::path project = scene.cluster.project("project", {{"dtrain.yml", R"(project: p
+train:
+  env: [WORD]
+  run: echo here at $DTRAIN_ADDRESS with $(cat data) and $WORD; mkdir -p "$OUTPUT_DIR/a b"; cat data > "$OUTPUT_DIR/a b/c"; echo 1 > "$OUTPUT_DIR/-x"
+)"}, {"data", "what is here"}});
+  Command training = scene.command_on_far({"train"}, project);
+  training.env["WORD"] = "a secret";
+  const Output train = run(training);
+  REQUIRE_MESSAGE(train.code == 0, train.all());
+  CHECK_MESSAGE(train.out.find("with what is here and a secret") != std::string::npos, train.out);
+  CHECK_MESSAGE(train.err.find("Output: far:") != std::string::npos, train.err);
+  CHECK(!fs::exists(project / "runs"));
+  CHECK(!fs::exists(scene.cluster.folder() / "own/daemon.lock"));
+  // The newest of this project, by where it lies here.
+  CHECK(facts(scene.on_far({"why", "--json"}, project))["id"] == "1");
+  const Output shown = scene.on_far({"status", "1"});
+  CHECK_MESSAGE(shown.out.find(":" + project.string() + "\n") != std::string::npos, shown.out);
+  const Output logs = scene.on_far({"logs", "1"}, project);
+  CHECK_MESSAGE(logs.out.find("with what is here") != std::string::npos, logs.all());
+
+  REQUIRE(scene.on_far({"output", "cp", "1"}, project).code == 0);
+  CHECK(read_file(project / "output-1/a b/c") == "what is here");
+  CHECK(read_file(project / "output-1/-x") == "1\n");
+  const Output again = scene.on_far({"output", "cp", "1"}, project);
+  CHECK(again.code == 2);
+  CHECK_MESSAGE(again.err.find("-f overwrites") != std::string::npos, again.err);
+  CHECK(scene.on_far({"output", "cp", "1", "-f"}, project).code == 0);
+  REQUIRE(scene.on_far({"output", "cp", "1", "a b/c", "-t", "there"}, project).code == 0);
+  CHECK(read_file(project / "there/c") == "what is here");
+  const Output none = scene.on_far({"output", "cp", "1", "nothing"}, project);
+  CHECK(none.code == 2);
+  CHECK_MESSAGE(none.err.find("1 has no 'nothing'") != std::string::npos, none.err);
+}
+
+TEST_CASE("what was set for it runs again, and a failure has its exit code here") {
+  RemoteScene scene;
+  if (const std::string why = scene.unavailable(); !why.empty()) return say_skipped(why);
+  const fs::path project = scene.cluster.project("project: p\ntrain: {run: exit 7}\n");
+  CHECK(scene.on_far({"train"}, project).code == 7);
+  CHECK(scene.on_far({"wait", "1"}, project).code == 7);
+  const Output again = scene.on_far({"rerun", "1", "--set", "train.run=echo again"}, project);
+  CHECK_MESSAGE(again.code == 0, again.all());
+  CHECK_MESSAGE(again.out.find("again") != std::string::npos, again.out);
+  CHECK(!fs::exists(project / "runs"));
+  CHECK(scene.on_far({"status", "9"}, project).code == 2);
+}
+
+TEST_CASE("who follows from afar goes on when the daemon there is another one") {
+  RemoteScene scene;
+  if (const std::string why = scene.unavailable(); !why.empty()) return say_skipped(why);
+  const fs::path go = scene.cluster.folder() / "go";
+  REQUIRE(mkfifo(go.c_str(), 0600) == 0);
+  const fs::path project = scene.cluster.project("project: p\ntrain: {run: \"echo before; cat " + go.string() + "\"}\n");
+  Process train(scene.command_on_far({"train"}, project));
+  train.wait_for("before");
+  for (const pid_t pid : scene.cluster.processes("daemon run")) kill(pid, SIGKILL);
+  std::ofstream(go) << "meanwhile\n";
+  const Output ended = train.wait();
+  CHECK_MESSAGE(ended.code == 0, ended.all());
+  CHECK_MESSAGE(ended.out.find("meanwhile") != std::string::npos, ended.out);
+}
+
+TEST_CASE("a Ctrl-C leaves what runs over there alone") {
+  RemoteScene scene;
+  if (const std::string why = scene.unavailable(); !why.empty()) return say_skipped(why);
+  const fs::path go = scene.cluster.folder() / "go";
+  REQUIRE(mkfifo(go.c_str(), 0600) == 0);
+  const fs::path project = scene.cluster.project("project: p\ntrain: {run: \"echo before; cat " + go.string() + "\"}\n");
+  Process train(scene.command_on_far({"train"}, project));
+  train.wait_for("before");
+  train.signal(SIGINT);
+  const Output left = train.wait();
+  CHECK_MESSAGE(left.err.find("Detached; 1 goes on") != std::string::npos, left.all());
+  std::ofstream(go) << "meanwhile\n";
+  CHECK(scene.on_far({"wait", "1"}, project).code == 0);
+}
+
+TEST_CASE("a machine that SSH does not reach, or that has no dtrain, is said to be one") {
+  RemoteScene scene;
+  if (const std::string why = scene.unavailable(); !why.empty()) return say_skipped(why);
+  const fs::path project = scene.cluster.project("project: p\ntrain: {run: echo}\n");
+  Command nowhere = scene.command_on_far({"train"}, project);
+  nowhere.env["DTRAIN_ON"] = "";
+  nowhere.argv[std::ranges::find(nowhere.argv, "far") - nowhere.argv.begin()] = "nowhere.invalid";
+  const Output lost = run(nowhere);
+  CHECK(lost.code == 1);
+  CHECK_MESSAGE(lost.err.find("SSH does not reach nowhere.invalid") != std::string::npos, lost.err);
+  Command without = scene.command_on_far({"train"}, project);
+  write_file(scene.cluster.folder() / "no-dtrain", "exit 127\n");
+  without.env["DTRAIN_SSH"] = "sh " + (scene.cluster.folder() / "no-dtrain").string();
+  const Output none = run(without);
+  CHECK_MESSAGE(none.err.find("far has no dtrain that its shell finds") != std::string::npos, none.err);
+  const Output option = scene.cluster.run({"--on", "-oProxyCommand=x", "status"});
+  CHECK(option.code == 2);
+  CHECK_MESSAGE(option.err.find("is nothing that SSH reaches") != std::string::npos, option.err);
+}

@@ -576,8 +576,9 @@ Status ClientApi::invite(const pb::InviteRequest& request, pb::InviteReply& repl
 
 Status ClientApi::revoke(const pb::RevokeRequest& request, pb::RevokeReply& reply) {
   TRY(check_listens());
-  TRY(parts_.keys->revoke(request.name()));
+  TRY(const HostId host, parts_.keys->revoke(request.name()));
   reply.set_was_connected(parts_.runners.cut(request.name()));
+  parts_.scheduler.handle(HostRevoked{host});
   return ok();
 }
 

@@ -56,13 +56,17 @@ Result<HostKey> HostKeys::invite(const std::string& name, const Endpoint& daemon
   return HostKey{name, to_string(daemon), authority_.certificate(), std::move(made.certificate), std::move(made.secret)};
 }
 
-Status HostKeys::revoke(const std::string& name) {
+Result<HostId> HostKeys::revoke(const std::string& name) {
   const std::lock_guard lock(mutex_);
   const Error unknown{Code::NotFound, fmt::format("no key was given out for '{}'", name), ""};
   if (!is_host_name(name)) return unknown;
-  if (::unlink(file_of(name).c_str()) == 0) return sync_directory(folder_ / "hosts");
-  if (errno == ENOENT) return unknown;
-  return errno_error(fmt::format("remove {}", file_of(name).string()), errno);
+  const auto record = read(name);
+  if (::unlink(file_of(name).c_str()) != 0) {
+    if (errno == ENOENT) return unknown;
+    return errno_error(fmt::format("remove {}", file_of(name).string()), errno);
+  }
+  TRY(sync_directory(folder_ / "hosts"));
+  return record.ok() && *record ? HostId{(*record)->host} : HostId{};
 }
 
 std::vector<std::string> HostKeys::names() const {

@@ -26,8 +26,8 @@ class HostKeys {
 
   // A key for one host, which will dial `daemon`. AlreadyExists: that name has one.
   Result<HostKey> invite(const std::string& name, const Endpoint& daemon);
-  // No host gets in by that name's key any more. NotFound: none was given out.
-  Status revoke(const std::string& name);
+  // No host gets in by that name's key any more. The one that has; empty: none yet. NotFound: no key was given out.
+  Result<HostId> revoke(const std::string& name);
   // Of all keys that were given out and not revoked.
   std::vector<std::string> names() const;
   // Whose key a certificate (PEM, which this authority has signed) belongs to. PermissionDenied: it was revoked.

@@ -241,6 +241,7 @@ Effects step(Model& model, const Event& event, const Policy& policy, TimeMs now)
     void operator()(const KillWanted& e) { on_kill(turn, e); }
     void operator()(const HostConnected& e) { on_connected(turn, e); }
     void operator()(const HostDisconnected& e) { on_disconnected(turn, e); }
+    void operator()(const HostRevoked& e) { on_revoked(turn, e); }
     void operator()(const HostContact& e) { on_contact(turn, e); }
     void operator()(const HostChanged& e) { on_changed(turn, e); }
     void operator()(const LaunchPrepared& e) { on_prepared(turn, e); }

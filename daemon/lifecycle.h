@@ -23,6 +23,7 @@ struct Submitted { std::shared_ptr<const Submission> submission; };
 struct KillWanted { ExperimentId id; bool force = false; };   // member 0 of a set: every member
 struct HostConnected { Host host; std::vector<HeldReplicaFact> held; };   // Hello
 struct HostDisconnected { HostId host; };
+struct HostRevoked { HostId host; };                                      // it can't come back
 struct HostContact { HostId host; };                                      // a renewal was answered
 struct HostChanged { Host host; };                                        // new inventory
 // `cached`: of a build that found all made; then the host keeps nothing of the launch.
@@ -66,7 +67,7 @@ struct ReplicaReleased {
 };
 struct Tick {};   // the earliest of model.deadlines has passed
 
-using Event = std::variant<Submitted, KillWanted, HostConnected, HostDisconnected, HostContact,
+using Event = std::variant<Submitted, KillWanted, HostConnected, HostDisconnected, HostRevoked, HostContact,
                            HostChanged, LaunchPrepared, LaunchFailed, ReplicaStarted, ReplicaExited,
                            ReplicaReleased, Tick>;
 

@@ -124,6 +124,7 @@ Host& adopt(Turn& turn, const Host& said) {
   host = std::move(next);
   turn.refresh(host.id);
   turn.model.place_wanted = true;
+  turn.model.revoked.erase(host.id);   // it has another key
   return host;
 }
 
@@ -200,6 +201,10 @@ void on_disconnected(Turn& turn, const HostDisconnected& event) {
   turn.model.place_wanted = true;   // without it, excluded hosts may count again
   turn.model.deadlines.insert(
       {host->last_contact_ms + lost_after_ms(*host, turn.policy), ExperimentId{}});
+}
+
+void on_revoked(Turn& turn, const HostRevoked& event) {
+  if (turn.host(event.host) != nullptr) turn.model.revoked.insert(event.host);
 }
 
 void on_contact(Turn& turn, const HostContact& event) {

@@ -242,7 +242,21 @@ Effects Turn::finish() {
   for (const HostId& id : stale_hosts) {
     if (const Host* changed = host(id)) model.free.put(free_host(model, *changed));
   }
+  forget_revoked();
   return std::move(effects);
+}
+
+// What waits for such a host alone learns that none like it is there.
+void Turn::forget_revoked() {
+  std::erase_if(model.revoked, [&](const HostId& id) {
+    const Host* known = host(id);
+    if (known == nullptr) return true;
+    if (known->connected || model.seated.contains(id)) return false;
+    model.free.remove(id);
+    model.hosts.erase(id);
+    model.place_wanted = true;
+    return true;
+  });
 }
 
 void rebuild(Model& model, TimeMs now) {

@@ -32,6 +32,7 @@ struct Turn {
   void send(Send message);        // dropped when the host is not connected: its Hello brings it all up
   Effects finish();
   void put_back();                // all that is touched
+  void forget_revoked();
 
   // ---- kept by touch() for finish()
   struct Before {
@@ -87,6 +88,7 @@ void on_started(Turn& turn, const ReplicaStarted& event);
 
 void on_connected(Turn& turn, const HostConnected& event);
 void on_disconnected(Turn& turn, const HostDisconnected& event);
+void on_revoked(Turn& turn, const HostRevoked& event);
 void on_contact(Turn& turn, const HostContact& event);
 void on_changed(Turn& turn, const HostChanged& event);
 void find_lost_hosts(Turn& turn);

@@ -215,6 +215,7 @@ struct Model {
 
   std::map<ExperimentId, Experiment> experiments;  // ordered: member lists are ranges
   std::map<HostId, Host> hosts;
+  std::set<HostId> revoked;   // forgotten once they are away and nothing of them is awaited; not stored
 
   // Derived, kept for speed, checked against the facts by the simulation after each step.
   std::set<ExperimentId> live;  // not over

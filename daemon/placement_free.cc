@@ -48,6 +48,14 @@ void FreeHosts::put(FreeHost free) {
   ++version_;
 }
 
+void FreeHosts::remove(const HostId& id) {
+  const auto known = hosts_.find(id);
+  if (known == hosts_.end()) return;
+  open_.erase(&known->second);
+  hosts_.erase(known);
+  ++version_;
+}
+
 void FreeHosts::take(const Seat& seat) {
   FreeHost& free = unlink(seat.host);
   free.cpus -= seat.cpus;

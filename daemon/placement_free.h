@@ -35,6 +35,7 @@ struct FreeHost {
 class FreeHosts {
  public:
   void put(FreeHost free);      // adds the host or replaces what is known of it
+  void remove(const HostId& id);
   void take(const Seat& seat);
   void give(const Seat& seat);
 

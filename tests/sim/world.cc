@@ -113,6 +113,8 @@ void World::happen(const Event& event) {
   std::set<HeldReplicaFact> lost;
   if (std::holds_alternative<Tick>(event)) lost = lost_ones();
   keep(daemon::step(*model_, event, policy_, now_));
+  // What was known of a host is forgotten with it.
+  std::erase_if(taken_ports_, [&](const auto& known) { return !model_->hosts.contains(known.first); });
   if (stopped) check_consequence(*stopped);
   if (judged) check_judged(*judged);
   if (unfit) check_unfit(*unfit, std::get<LaunchFailed>(event).host);
@@ -322,6 +324,8 @@ void World::see_closed(FakeHost& host) {
   host.at_daemon->daemon_open = false;
   host.at_daemon = nullptr;
   happen(HostDisconnected{host.inventory.id});
+  // With another key it may come back all the same.
+  if (!calm_ && one_in(8)) happen(HostRevoked{host.inventory.id});
 }
 
 // By the daemon: what it said is still read.

@@ -251,6 +251,7 @@ std::string Script::run(const std::string& line) {
   const std::string& verb = words.at(0);
   if (verb == "host") host(words);
   else if (verb == "gone") happen(HostDisconnected{{words.at(1)}});
+  else if (verb == "revoked") happen(HostRevoked{{words.at(1)}});
   else if (verb == "contact") happen(HostContact{{words.at(1)}});
   else if (verb == "time") pass_time(words.at(1));
   else if (verb == "submit") submit(words);

@@ -10,6 +10,7 @@
 
 #include "daemon/caller.h"
 #include "daemon/reactor.h"
+#include "schema/clock.h"
 #include "schema/disk_room.h"
 #include "schema/expand.h"
 #include "schema/quote.h"
@@ -22,6 +23,7 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr size_t kPartBytes = size_t{1} << 20;
+constexpr int64_t kAdmittedMs = 1'000;
 constexpr size_t kListBytes = 512 << 10;
 
 Error has_no_part(const pb::OutputsRequest& of) {
@@ -41,6 +43,18 @@ bool is_of_one_file(const Error& error) {
 
 }  // namespace
 
+Status OutputsApi::admit(Caller& caller) const {
+  const int64_t now_ms = boottime_ms();
+  if (caller.admitted_ms != 0 && now_ms - caller.admitted_ms < kAdmittedMs) return ok();
+  caller.host = HostId{caller.of.host_id()};
+  if (!caller.certificate.empty()) {
+    TRY(const auto admitted, keys_->admit(caller.certificate, caller.host));
+    caller.host = admitted.id;
+  }
+  caller.admitted_ms = now_ms;
+  return ok();
+}
+
 Result<OutputsApi::Place> OutputsApi::place_of(const Caller& caller) const {
   TRY(Place place, own_place_of(caller));
   if (caller.of.resume().empty()) return place;
@@ -49,17 +63,12 @@ Result<OutputsApi::Place> OutputsApi::place_of(const Caller& caller) const {
 }
 
 Result<OutputsApi::Place> OutputsApi::own_place_of(const Caller& caller) const {
-  HostId host{caller.of.host_id()};
-  if (!caller.certificate.empty()) {
-    TRY(const auto admitted, keys_->admit(caller.certificate, host));
-    host = admitted.id;
-  }
   TRY(const ExperimentId id, parse_experiment_id(caller.of.experiment()));
   const auto found = scheduler_.model().experiments.find(id);
   if (found == scheduler_.model().experiments.end()) return has_no_part(caller.of);
   const Experiment& experiment = found->second;
   const bool has_part = std::ranges::any_of(experiment.replicas, [&](const Replica& replica) {
-    return replica.attempt == caller.of.attempt() && replica.seat.host == host && !is_gone(replica) &&
+    return replica.attempt == caller.of.attempt() && replica.seat.host == caller.host && !is_gone(replica) &&
            replica.progress != Progress::None;
   });
   if (!has_part || experiment.submission->submission_id != caller.of.submission()) return has_no_part(caller.of);
@@ -78,8 +87,9 @@ Result<OutputsApi::Place> OutputsApi::resumed_place_of(const Experiment& experim
 
 grpc::Status OutputsApi::List(grpc::ServerContext* call, const pb::OutputsRequest* request,
                               grpc::ServerWriter<pb::OutputList>* writer) {
-  const Caller caller{certificate_of(*call), *request};
+  Caller caller{certificate_of(*call), *request};
   const auto list = [&]() -> Status {
+    TRY(admit(caller));
     TRY(const Place place, on_loop([&] { return place_of(caller); }));
     TRY(const OutputTree tree, OutputTree::open(place.folder));
     std::vector<pb::OutputEntry> entries;
@@ -108,7 +118,7 @@ grpc::Status OutputsApi::List(grpc::ServerContext* call, const pb::OutputsReques
 
 grpc::Status OutputsApi::Read(grpc::ServerContext* call, const pb::ReadOutputsRequest* request,
                               grpc::ServerWriter<pb::OutputPart>* writer) {
-  const Caller caller{certificate_of(*call), request->of()};
+  Caller caller{certificate_of(*call), request->of()};
   const auto read_one = [&](const OutputTree& tree, const std::string& path) -> Status {
     const auto file = tree.open_file(path);
     if (!file.ok()) return file.error().code == Code::NotFound ? ok() : Status(file.error());
@@ -133,6 +143,7 @@ grpc::Status OutputsApi::Read(grpc::ServerContext* call, const pb::ReadOutputsRe
   };
   const auto read = [&]() -> Status {
     for (const std::string& path : request->paths()) {
+      TRY(admit(caller));
       TRY(const Place place, on_loop([&] { return place_of(caller); }));
       TRY(const OutputTree tree, OutputTree::open(place.folder));
       TRY(read_one(tree, path));
@@ -165,13 +176,15 @@ void OutputsApi::note_refusal(const std::string& experiment, const std::string& 
   if (refusals_.is_news(text, Seldom::Clock::now())) std::fprintf(stderr, "%s\n", text.c_str());
 }
 
-Status OutputsApi::write(const Caller& caller, grpc::ServerReader<pb::OutputPart>& reader, pb::WriteOutputsReply& reply) {
+Status OutputsApi::write(Caller caller, grpc::ServerReader<pb::OutputPart>& reader, pb::WriteOutputsReply& reply) {
   if (!caller.of.resume().empty()) return Error{Code::InvalidArgument, "what was before is not written to", ""};
+  TRY(admit(caller));
   TRY(const Place place, on_loop([&] { return place_of(caller); }));
   TRY(const OutputTree tree, OutputTree::open(place.folder));
   tree.remove_unnamed();
   // On the loop, while the caller still has its part. What concerns that one file alone is said of it, and the rest goes on.
   const auto change = [&](const pb::OutputEntry& entry, const auto& how) -> Status {
+    TRY(admit(caller));
     TRY(const Status changed, on_loop([&]() -> Result<Status> {
       TRY(place_of(caller));
       return how();

@@ -49,11 +49,15 @@ class OutputsApi final : public pb::Outputs::Service {
   grpc::Status Over(grpc::ServerContext* call, const pb::OverRequest* request, pb::OverReply* reply) override;
 
  private:
-  // Whose call it is. `certificate`: in PEM; empty for this machine's own.
+  // Whose call it is.
   struct Caller {
-    std::string certificate;
+    std::string certificate;   // in PEM; empty for this machine's own
     pb::OutputsRequest of;
+    HostId host = {};
+    int64_t admitted_ms = 0;   // of boottime_ms()
   };
+  // Its key may have been revoked meanwhile: looked at each second.
+  Status admit(Caller& caller) const;
   struct Place {
     std::filesystem::path folder;
     std::string file = {};   // the only one of it that is meant; empty: all
@@ -64,7 +68,7 @@ class OutputsApi final : public pb::Outputs::Service {
   Result<Place> resumed_place_of(const Experiment& experiment, const std::string& path) const;
   Status check_room(const OutputTree& tree) const;
   void note_refusal(const std::string& experiment, const std::string& why);
-  Status write(const Caller& caller, grpc::ServerReader<pb::OutputPart>& reader, pb::WriteOutputsReply& reply);
+  Status write(Caller caller, grpc::ServerReader<pb::OutputPart>& reader, pb::WriteOutputsReply& reply);
 
   template <class Ask>
   auto on_loop(const Ask& ask) -> decltype(ask()) {

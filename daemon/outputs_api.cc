@@ -24,6 +24,7 @@ namespace {
 
 constexpr size_t kPartBytes = size_t{1} << 20;
 constexpr int64_t kAdmittedMs = 1'000;
+constexpr size_t kChangesAtOnce = 64;   // of one visit to the loop; each file is open until then
 constexpr size_t kListBytes = 512 << 10;
 
 Error has_no_part(const pb::OutputsRequest& of) {
@@ -160,11 +161,11 @@ Status OutputsApi::check_room(const OutputTree& tree) const {
                "make room where the daemon runs"};
 }
 
-grpc::Status OutputsApi::Write(grpc::ServerContext* call, grpc::ServerReader<pb::OutputPart>* reader,
+grpc::Status OutputsApi::Write(grpc::ServerContext* call, grpc::ServerReader<pb::OutputParts>* reader,
                                pb::WriteOutputsReply* reply) {
-  pb::OutputPart first;
+  pb::OutputParts first;
   if (!reader->Read(&first)) return {grpc::StatusCode::INVALID_ARGUMENT, "nothing came"};
-  const Status written = write({certificate_of(*call), first.of()}, *reader, *reply);
+  const Status written = write({certificate_of(*call), first.of()}, first, *reader, *reply);
   if (!written.ok() && written.error().code != Code::Cancelled) note_refusal(first.of().experiment(), written.error().message);
   return written.ok() ? grpc::Status::OK : to_grpc(written.error());
 }
@@ -176,48 +177,55 @@ void OutputsApi::note_refusal(const std::string& experiment, const std::string& 
   if (refusals_.is_news(text, Seldom::Clock::now())) std::fprintf(stderr, "%s\n", text.c_str());
 }
 
-Status OutputsApi::write(Caller caller, grpc::ServerReader<pb::OutputPart>& reader, pb::WriteOutputsReply& reply) {
+// On the loop, while the caller still has its part. What concerns one of them alone is said of it, and the rest goes on.
+Status OutputsApi::make(std::vector<Change> changes, Caller& caller, const OutputTree& tree, pb::WriteOutputsReply& reply) {
+  if (changes.empty()) return ok();
+  TRY(admit(caller));
+  return on_loop([&]() -> Status {
+    TRY(place_of(caller));
+    for (Change& change : changes) {
+      const Status made = change.removed ? tree.remove(change.entry)
+                          : change.file  ? change.file->give_name(change.entry)
+                                         : tree.make(change.entry);
+      if (made.ok()) continue;
+      if (!is_of_one_file(made.error())) return made;
+      pb::OutputTrouble& trouble = *reply.add_troubles();
+      trouble.set_path(change.entry.path());
+      trouble.set_why(made.error().message);
+    }
+    return ok();
+  });
+}
+
+Status OutputsApi::write(Caller caller, pb::OutputParts message, grpc::ServerReader<pb::OutputParts>& reader,
+                         pb::WriteOutputsReply& reply) {
   if (!caller.of.resume().empty()) return Error{Code::InvalidArgument, "what was before is not written to", ""};
   TRY(admit(caller));
   TRY(const Place place, on_loop([&] { return place_of(caller); }));
   TRY(const OutputTree tree, OutputTree::open(place.folder));
   tree.remove_unnamed();
-  // On the loop, while the caller still has its part. What concerns that one file alone is said of it, and the rest goes on.
-  const auto change = [&](const pb::OutputEntry& entry, const auto& how) -> Status {
-    TRY(admit(caller));
-    TRY(const Status changed, on_loop([&]() -> Result<Status> {
-      TRY(place_of(caller));
-      return how();
-    }));
-    if (changed.ok() || !is_of_one_file(changed.error())) return changed;
-    pb::OutputTrouble& trouble = *reply.add_troubles();
-    trouble.set_path(entry.path());
-    trouble.set_why(changed.error().message);
-    return ok();
-  };
-  std::optional<UnnamedOutput> file;   // that is coming, and what it will be
-  pb::OutputEntry entry;
-  for (pb::OutputPart part; reader.Read(&part);) {
-    if (!file) entry = part.entry();
-    if (part.removed()) {
-      TRY(change(entry, [&] { return tree.remove(entry); }));
-      continue;
+  std::vector<Change> changes;
+  std::optional<Change> coming;   // a file
+  do {
+    for (pb::OutputPart& part : *message.mutable_parts()) {
+      const bool is_file = coming || (!part.removed() && part.entry().kind() == pb::Entry::FILE);
+      if (!coming) coming.emplace(Change{std::move(*part.mutable_entry()), part.removed()});
+      if (is_file) {
+        TRY(check_room(tree));
+        if (!coming->file) {
+          TRY(UnnamedOutput file, tree.create());
+          coming->file.emplace(std::move(file));
+        }
+        TRY(coming->file->append(part.data()));
+        if (!part.last()) continue;
+      }
+      if (!part.withdrawn()) changes.push_back(std::move(*coming));
+      coming.reset();
+      if (changes.size() >= kChangesAtOnce) TRY(make(std::exchange(changes, {}), caller, tree, reply));
     }
-    if (entry.kind() != pb::Entry::FILE) {
-      TRY(change(entry, [&] { return tree.make(entry); }));
-      continue;
-    }
-    TRY(check_room(tree));
-    if (!file) {
-      TRY(UnnamedOutput coming, tree.create());
-      file.emplace(std::move(coming));
-    }
-    TRY(file->append(part.data()));
-    if (!part.last()) continue;
-    if (!part.withdrawn()) TRY(change(entry, [&] { return file->give_name(entry); }));
-    file.reset();
-  }
-  if (file) return Error{Code::Cancelled, "the runner is gone", ""};
+    TRY(make(std::exchange(changes, {}), caller, tree, reply));
+  } while (reader.Read(&message));
+  if (coming) return Error{Code::Cancelled, "the runner is gone", ""};
   return tree.sync();
 }
 

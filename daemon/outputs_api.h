@@ -13,7 +13,9 @@
 #include <functional>
 #include <future>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "daemon/host_keys.h"
 #include "daemon/scheduler.h"
@@ -44,7 +46,7 @@ class OutputsApi final : public pb::Outputs::Service {
                     grpc::ServerWriter<pb::OutputList>* writer) override;
   grpc::Status Read(grpc::ServerContext* call, const pb::ReadOutputsRequest* request,
                     grpc::ServerWriter<pb::OutputPart>* writer) override;
-  grpc::Status Write(grpc::ServerContext* call, grpc::ServerReader<pb::OutputPart>* reader,
+  grpc::Status Write(grpc::ServerContext* call, grpc::ServerReader<pb::OutputParts>* reader,
                      pb::WriteOutputsReply* reply) override;
   grpc::Status Over(grpc::ServerContext* call, const pb::OverRequest* request, pb::OverReply* reply) override;
 
@@ -68,7 +70,15 @@ class OutputsApi final : public pb::Outputs::Service {
   Result<Place> resumed_place_of(const Experiment& experiment, const std::string& path) const;
   Status check_room(const OutputTree& tree) const;
   void note_refusal(const std::string& experiment, const std::string& why);
-  Status write(Caller caller, grpc::ServerReader<pb::OutputPart>& reader, pb::WriteOutputsReply& reply);
+  Status write(Caller caller, pb::OutputParts message, grpc::ServerReader<pb::OutputParts>& reader,
+               pb::WriteOutputsReply& reply);
+  // A file that came whole, or what is no file.
+  struct Change {
+    pb::OutputEntry entry;
+    bool removed = false;
+    std::optional<UnnamedOutput> file = {};
+  };
+  Status make(std::vector<Change> changes, Caller& caller, const OutputTree& tree, pb::WriteOutputsReply& reply);
 
   template <class Ask>
   auto on_loop(const Ask& ask) -> decltype(ask()) {

@@ -12,6 +12,7 @@
 #include "runner/cleanup.h"
 #include "runner/gpu_lock.h"
 #include "schema/clock.h"
+#include "schema/materialise.h"
 #include "schema/spread.h"
 #include "schema/version.h"
 
@@ -131,7 +132,8 @@ void Agent::remove_unused_copies() {
         if (!reply.ok() || reply->over_size() != request.experiments_size()) return;
         found->others = false;
         for (int i = 0; i < request.experiments_size(); ++i) {
-          if (reply->over(i)) found->over.push_back(carried_place(site.outputs(), request.experiments(i), request.submissions(i)));
+          const CarriedPlace place = carried_place(site.outputs(), request.experiments(i), request.submissions(i));
+          if (reply->over(i) && is_all_carried(place)) found->over.push_back(place);
           found->others = found->others || !reply->over(i);
         }
       },
@@ -141,7 +143,12 @@ void Agent::remove_unused_copies() {
         for (const CarriedPlace& place : found->over) {
           const std::string name = place.root.filename();
           if (used.contains(name.substr(0, name.find('-')))) continue;
-          files_.run([place] { remove_copy(place); }, [] {});
+          const auto discarded = std::make_shared<std::filesystem::path>();
+          files_.run([place, discarded] { *discarded = discard_copy(place); },
+                     [this, discarded] {
+                       if (discarded->empty()) return;
+                       files_.later([discarded] { return remove_tree(*discarded).ok(); });
+                     });
         }
         asking_of_copies_ = false;
         if (ask_of_copies_again_) return remove_unused_copies();

@@ -12,6 +12,7 @@
 #include "schema/materialise.h"
 #include "schema/output_tree.h"
 #include "schema/quote.h"
+#include "schema/random_id.h"
 #include "schema/small_file.h"
 
 namespace dtrain::runner {
@@ -20,9 +21,10 @@ namespace {
 
 using Entries = std::map<std::string, pb::OutputEntry>;
 
-constexpr size_t kPartBytes = size_t{1} << 20;
+constexpr size_t kPartBytes = size_t{1} << 20;   // with what goes before it in a message: below 2 MiB
 constexpr uint64_t kBytesAtOnce = uint64_t{256} << 20;
 constexpr size_t kPathBytesAtOnce = 256 << 10;   // of one message, with room for what is said of each
+constexpr const char* kDiscarded = "discarded-";
 constexpr int64_t kQuietNs = 2'000'000'000;
 constexpr int64_t kKeepSeconds = 7 * 24 * 3600;
 
@@ -309,28 +311,45 @@ std::vector<std::pair<std::string, std::string>> unused_copies(const fs::path& o
   for (const fs::directory_entry& entry : fs::directory_iterator(outputs, error)) {
     const std::string name = entry.path().filename();
     const size_t dash = name.find('-');
-    if (dash == name.npos || in_use.contains(name.substr(0, dash))) continue;
+    if (dash == name.npos || name.starts_with(kDiscarded) || in_use.contains(name.substr(0, dash))) continue;
     unused.emplace_back(name.substr(0, dash), name.substr(dash + 1));
   }
   return unused;
 }
 
-void remove_copy(const CarriedPlace& place) {
-  const auto is_all_carried = [&]() -> Result<bool> {
+bool is_all_carried(const CarriedPlace& place) {
+  const auto look = [&]() -> Result<bool> {
     TRY(const OutputTree tree, OutputTree::open(place.files()));
     TRY(const Entries common, read_common(place));
     TRY(const std::vector<pb::OutputEntry> listed, tree.list());
     return std::ranges::all_of(listed, [&](const pb::OutputEntry& entry) { return same(find(common, entry.path()), &entry); });
   };
-  const auto all = is_all_carried();
-  if (all.ok() && !*all) return;
-  if (const Status removed = remove_tree(place.root); !removed.ok()) fmt::print(stderr, "{}\n", removed.error().message);
+  const auto all = look();
+  return !all.ok() ? all.error().code == Code::NotFound : *all;
 }
 
-void remove_old_copy(const CarriedPlace& place) {
-  struct stat st {};
-  if (::stat(place.root.c_str(), &st) != 0 || std::time(nullptr) - st.st_mtime < kKeepSeconds) return;
-  if (const Status removed = remove_tree(place.root); !removed.ok()) fmt::print(stderr, "{}\n", removed.error().message);
+fs::path discard_copy(const CarriedPlace& place) {
+  const auto id = random_id();
+  if (!id.ok()) return {};
+  const fs::path discarded = place.root.parent_path() / fmt::format("{}{}", kDiscarded, *id);
+  return ::rename(place.root.c_str(), discarded.c_str()) == 0 ? discarded : fs::path();
+}
+
+void remove_old_copies(const fs::path& outputs, const std::set<std::string>& in_use) {
+  const auto remove = [](const fs::path& path) {
+    if (const Status removed = remove_tree(path); !removed.ok()) fmt::print(stderr, "{}\n", removed.error().message);
+  };
+  std::vector<fs::path> discarded;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(outputs, error)) {
+    if (entry.path().filename().native().starts_with(kDiscarded)) discarded.push_back(entry.path());
+  }
+  std::ranges::for_each(discarded, remove);
+  for (const auto& [experiment, submission] : unused_copies(outputs, in_use)) {
+    const fs::path root = carried_place(outputs, experiment, submission).root;
+    struct stat st {};
+    if (::stat(root.c_str(), &st) == 0 && std::time(nullptr) - st.st_mtime >= kKeepSeconds) remove(root);
+  }
 }
 
 }  // namespace dtrain::runner

@@ -62,9 +62,11 @@ Result<Carried> carry_outputs(const CarriedPlace& place, OutputStore& store, con
 // By experiment and submission those that are of none of these experiments.
 std::vector<std::pair<std::string, std::string>> unused_copies(const std::filesystem::path& outputs,
                                                                const std::set<std::string>& in_use);
-// Deletes one; but what never came to the daemon stays for a week.
-void remove_copy(const CarriedPlace& place);
-// If nothing was carried for a week.
-void remove_old_copy(const CarriedPlace& place);
+// Whether nothing is only here.
+bool is_all_carried(const CarriedPlace& place);
+// Gives it another name at once, by which it is to be deleted: that takes its time. Empty: it is not there.
+std::filesystem::path discard_copy(const CarriedPlace& place);
+// Deletes what was discarded, and copies of which nothing was carried for a week.
+void remove_old_copies(const std::filesystem::path& outputs, const std::set<std::string>& in_use);
 
 }  // namespace dtrain::runner

@@ -223,9 +223,7 @@ Environments count_unused_environments(const LaunchSite& site, const std::set<st
 void remove_old_work(const LaunchSite& site, const std::set<std::string>& held) {
   std::set<std::string> in_use;
   for (const std::string& name : held) in_use.insert(name.substr(0, name.find('@')));
-  for (const auto& [experiment, submission] : unused_copies(site.outputs(), in_use)) {
-    remove_old_copy(carried_place(site.outputs(), experiment, submission));
-  }
+  remove_old_copies(site.outputs(), in_use);
   std::error_code error;
   for (const fs::directory_entry& place : fs::directory_iterator(site.work(), error)) {
     const std::string name = place.path().filename().string();

@@ -7,6 +7,8 @@
 namespace dtrain::runner {
 namespace {
 
+constexpr size_t kBytesTogether = 512 << 10;
+
 // The numbers are the same.
 Status status_of(const grpc::Status& status) {
   if (status.ok()) return ok();
@@ -45,10 +47,21 @@ Result<pb::WriteOutputsReply> OutputCalls::write(const pb::OutputsRequest& of,
   Link::Call call(link_);
   pb::WriteOutputsReply reply;
   const auto writer = pb::Outputs::NewStub(link_.channel())->Write(&call.context(), &reply);
-  pb::OutputPart first;
-  *first.mutable_of() = of;
-  Status said = ok();
-  if (writer->Write(first)) said = parts([&](const pb::OutputPart& part) { return writer->Write(part); });
+  pb::OutputParts together;   // small files by the hundred
+  *together.mutable_of() = of;
+  size_t bytes = 0;
+  const auto send = [&] {
+    const bool sent = writer->Write(together);
+    together.Clear();
+    bytes = 0;
+    return sent;
+  };
+  Status said = parts([&](const pb::OutputPart& part) {
+    bytes += part.ByteSizeLong();
+    *together.add_parts() = part;
+    return bytes < kBytesTogether || send();
+  });
+  if (said.ok()) send();
   if (!said.ok()) call.context().TryCancel();
   writer->WritesDone();
   const Status ended = status_of(writer->Finish());

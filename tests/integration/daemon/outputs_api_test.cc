@@ -77,12 +77,14 @@ struct Launched {
       grpc::ClientContext context;
       pb::WriteOutputsReply reply;
       const auto writer = stub->Write(&context, &reply);
-      pb::OutputPart first;
+      pb::OutputParts first;
       *first.mutable_of() = of;
       writer->Write(first);
       for (size_t i = 0; i < parts.size(); ++i) {
         if (i + 1 == parts.size() && before_the_end) before_the_end();
-        if (!writer->Write(parts[i])) break;
+        pb::OutputParts message;
+        *message.add_parts() = parts[i];
+        if (!writer->Write(message)) break;
       }
       writer->WritesDone();
       const grpc::Status status = writer->Finish();

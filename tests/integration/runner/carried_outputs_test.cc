@@ -284,14 +284,19 @@ TEST_CASE("a copy goes when all of it is at home, and stays when something is no
   test::write_file(host / ".dtrain-state", "of this host");
   CHECK(unused_copies(host.scratch.path(), {}) == std::vector{std::pair<std::string, std::string>("4", "abcdef")});
   CHECK(unused_copies(host.scratch.path(), {"4"}).empty());
+  CHECK(is_all_carried(host.place));
   test::write_file(host / "b", "1");
-  remove_copy(host.place);
-  CHECK(fs::exists(host / "b"));
-  remove_old_copy(host.place);
+  CHECK(!is_all_carried(host.place));
+  remove_old_copies(host.scratch.path(), {});
   CHECK(fs::exists(host / "b"));
   host.carry();
-  remove_copy(host.place);
+  CHECK(is_all_carried(host.place));
+  CHECK(fs::exists(discard_copy(host.place) / "files/b"));
   CHECK(!fs::exists(host.place.root));
+  CHECK(discard_copy(host.place).empty());
+  CHECK(unused_copies(host.scratch.path(), {}).empty());
+  remove_old_copies(host.scratch.path(), {});
+  CHECK(fs::is_empty(host.scratch.path()));
 }
 
 }  // namespace

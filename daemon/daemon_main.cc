@@ -175,6 +175,7 @@ Status run(const DaemonOptions& options, Readiness& readiness) {
     if (network) network->close();
     local_runner.stop();
     client_api.abandon_stop();
+    outputs_api.close();
     pruner.stop();
     signals.cancel();
     runner_api.close();

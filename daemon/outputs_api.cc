@@ -23,6 +23,8 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr size_t kPartBytes = size_t{1} << 20;
+constexpr size_t kCallsOfKey = 8;
+constexpr int64_t kIdleMs = 60'000;   // a call in which nothing goes on for so long is ended
 constexpr int64_t kAdmittedMs = 1'000;
 constexpr size_t kChangesAtOnce = 64;   // of one visit to the loop; each file is open until then
 constexpr size_t kListBytes = 512 << 10;
@@ -43,6 +45,50 @@ bool is_of_one_file(const Error& error) {
 }
 
 }  // namespace
+
+class OutputsApi::Turn {
+ public:
+  static Result<std::unique_ptr<Turn>> take(OutputsApi& api, grpc::ServerContext& call) {
+    const std::string certificate = certificate_of(call);
+    const std::lock_guard lock(api.mutex_);
+    const auto held = std::ranges::count(api.running_, certificate, &Running::certificate);
+    if (!certificate.empty() && held >= static_cast<std::ptrdiff_t>(kCallsOfKey)) {
+      return Error{Code::Unavailable, "too many calls of this host at once", ""};
+    }
+    api.running_.emplace_front(&call, certificate, boottime_ms());
+    return std::unique_ptr<Turn>(new Turn(api, api.running_.begin()));
+  }
+  ~Turn() {
+    const std::lock_guard lock(api_.mutex_);
+    api_.running_.erase(running_);
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+  void goes_on() { running_->progress_ms = boottime_ms(); }
+  bool is_over() const { return running_->call->IsCancelled(); }
+  const std::string& certificate() const { return running_->certificate; }
+
+ private:
+  Turn(OutputsApi& api, std::list<Running>::iterator running) : api_(api), running_(running) {}
+
+  OutputsApi& api_;
+  const std::list<Running>::iterator running_;
+};
+
+void OutputsApi::watch() {
+  watch_timer_.expires_after(std::chrono::milliseconds(kIdleMs / 4));
+  watch_timer_.async_wait([this](boost::system::error_code error) {
+    if (error) return;
+    {
+      const std::lock_guard lock(mutex_);
+      for (Running& each : running_) {
+        if (each.progress_ms + kIdleMs < boottime_ms()) each.call->TryCancel();
+      }
+    }
+    watch();
+  });
+}
 
 Status OutputsApi::admit(Caller& caller) const {
   const int64_t now_ms = boottime_ms();
@@ -78,8 +124,11 @@ Result<OutputsApi::Place> OutputsApi::own_place_of(const Caller& caller) const {
 
 Result<OutputsApi::Place> OutputsApi::resumed_place_of(const Experiment& experiment, const std::string& path) const {
   std::error_code error;
-  const fs::path found = fs::canonical(path, error), outputs = fs::canonical(outputs_, error);
-  if (error || resumed_path(member_spec(experiment.submission->spec, experiment.id.member)) != path || !is_within(outputs, found) || found == outputs) {
+  const fs::path all = fs::canonical(outputs_, error), found = fs::canonical(path, error);
+  // Of one experiment: what a host wrote there may be a link.
+  const fs::path within = fs::path(path).lexically_normal().lexically_relative(all);
+  const fs::path outputs = within.empty() ? all : fs::canonical(all / *within.begin(), error);
+  if (error || resumed_path(member_spec(experiment.submission->spec, experiment.id.member)) != path || !is_within(outputs, found) || outputs == all || !is_within(all, outputs)) {
     return Error{Code::NotFound, fmt::format("{} is no output of an experiment", in_quotes(path)), ""};
   }
   if (fs::is_directory(found, error)) return Place{found};
@@ -88,7 +137,9 @@ Result<OutputsApi::Place> OutputsApi::resumed_place_of(const Experiment& experim
 
 grpc::Status OutputsApi::List(grpc::ServerContext* call, const pb::OutputsRequest* request,
                               grpc::ServerWriter<pb::OutputList>* writer) {
-  Caller caller{certificate_of(*call), *request};
+  const auto turn = Turn::take(*this, *call);
+  if (!turn.ok()) return to_grpc(turn.error());
+  Caller caller{(*turn)->certificate(), *request};
   const auto list = [&]() -> Status {
     TRY(admit(caller));
     TRY(const Place place, on_loop([&] { return place_of(caller); }));
@@ -108,6 +159,7 @@ grpc::Status OutputsApi::List(grpc::ServerContext* call, const pb::OutputsReques
       *part.add_entries() = std::move(entries[i]);
       if (bytes < kListBytes && i + 1 < entries.size()) continue;
       if (!writer->Write(part)) return Error{Code::Cancelled, "the runner is gone", ""};
+      (*turn)->goes_on();
       part.clear_entries();
       bytes = 0;
     }
@@ -119,17 +171,19 @@ grpc::Status OutputsApi::List(grpc::ServerContext* call, const pb::OutputsReques
 
 grpc::Status OutputsApi::Read(grpc::ServerContext* call, const pb::ReadOutputsRequest* request,
                               grpc::ServerWriter<pb::OutputPart>* writer) {
-  Caller caller{certificate_of(*call), request->of()};
+  const auto turn = Turn::take(*this, *call);
+  if (!turn.ok()) return to_grpc(turn.error());
+  Caller caller{(*turn)->certificate(), request->of()};
   const auto read_one = [&](const OutputTree& tree, const std::string& path) -> Status {
     const auto file = tree.open_file(path);
     if (!file.ok()) return file.error().code == Code::NotFound ? ok() : Status(file.error());
     pb::OutputPart part;
-    TRY(*part.mutable_entry(), tree.look(path));
+    *part.mutable_entry() = file->entry;
     uint64_t left = part.entry().size();
     do {
       std::string& data = *part.mutable_data();
       data.resize(static_cast<size_t>(std::min<uint64_t>(left, kPartBytes)));
-      const ssize_t got = data.empty() ? 0 : ::read(file->get(), data.data(), data.size());
+      const ssize_t got = data.empty() ? 0 : ::read(file->fd.get(), data.data(), data.size());
       if (got < 0 && errno == EINTR) continue;
       if (got < 0) return errno_error(fmt::format("read {}", in_quotes(path)), errno);
       data.resize(static_cast<size_t>(got));
@@ -137,6 +191,7 @@ grpc::Status OutputsApi::Read(grpc::ServerContext* call, const pb::ReadOutputsRe
       part.set_withdrawn(left > 0 && got == 0);   // it became shorter
       part.set_last(left == 0 || got == 0);
       if (!writer->Write(part)) return Error{Code::Cancelled, "the runner is gone", ""};
+      (*turn)->goes_on();
       part.mutable_entry()->Clear();
       part.mutable_entry()->set_path(path);
     } while (!part.last());
@@ -144,6 +199,7 @@ grpc::Status OutputsApi::Read(grpc::ServerContext* call, const pb::ReadOutputsRe
   };
   const auto read = [&]() -> Status {
     for (const std::string& path : request->paths()) {
+      if ((*turn)->is_over()) return Error{Code::Cancelled, "the runner is gone", ""};
       TRY(admit(caller));
       TRY(const Place place, on_loop([&] { return place_of(caller); }));
       TRY(const OutputTree tree, OutputTree::open(place.folder));
@@ -155,17 +211,19 @@ grpc::Status OutputsApi::Read(grpc::ServerContext* call, const pb::ReadOutputsRe
   return done.ok() ? grpc::Status::OK : to_grpc(done.error());
 }
 
-Status OutputsApi::check_room(const OutputTree& tree) const {
-  if (spool_room_bytes(tree.fd()) >= kPartBytes) return ok();
-  return Error{Code::ResourceExhausted, fmt::format("no room for outputs in {}", outputs_.string()),
+Status OutputsApi::check_room(const OutputTree& tree, uint64_t bytes) const {
+  if (spool_room_bytes(tree.fd()) >= std::max<uint64_t>(bytes, kPartBytes)) return ok();
+  return Error{Code::ResourceExhausted, fmt::format("no room for {} bytes of outputs in {}", bytes, outputs_.string()),
                "make room where the daemon runs"};
 }
 
 grpc::Status OutputsApi::Write(grpc::ServerContext* call, grpc::ServerReader<pb::OutputParts>* reader,
                                pb::WriteOutputsReply* reply) {
+  const auto turn = Turn::take(*this, *call);
+  if (!turn.ok()) return to_grpc(turn.error());
   pb::OutputParts first;
   if (!reader->Read(&first)) return {grpc::StatusCode::INVALID_ARGUMENT, "nothing came"};
-  const Status written = write({certificate_of(*call), first.of()}, first, *reader, *reply);
+  const Status written = write({(*turn)->certificate(), first.of()}, first, *reader, **turn, *reply);
   if (!written.ok() && written.error().code != Code::Cancelled) note_refusal(first.of().experiment(), written.error().message);
   return written.ok() ? grpc::Status::OK : to_grpc(written.error());
 }
@@ -197,7 +255,7 @@ Status OutputsApi::make(std::vector<Change> changes, Caller& caller, const Outpu
   });
 }
 
-Status OutputsApi::write(Caller caller, pb::OutputParts message, grpc::ServerReader<pb::OutputParts>& reader,
+Status OutputsApi::write(Caller caller, pb::OutputParts message, grpc::ServerReader<pb::OutputParts>& reader, Turn& turn,
                          pb::WriteOutputsReply& reply) {
   if (!caller.of.resume().empty()) return Error{Code::InvalidArgument, "what was before is not written to", ""};
   TRY(admit(caller));
@@ -211,12 +269,14 @@ Status OutputsApi::write(Caller caller, pb::OutputParts message, grpc::ServerRea
       const bool is_file = coming || (!part.removed() && part.entry().kind() == pb::Entry::FILE);
       if (!coming) coming.emplace(Change{std::move(*part.mutable_entry()), part.removed()});
       if (is_file) {
-        TRY(check_room(tree));
+        TRY(check_room(tree, coming->file ? part.data().size() : coming->entry.size()));
         if (!coming->file) {
           TRY(UnnamedOutput file, tree.create());
           coming->file.emplace(std::move(file));
         }
-        TRY(coming->file->append(part.data()));
+        if (Status put = coming->file->append(part.data()); !put.ok()) {
+          return std::move(put).error().with_context(coming->entry.path());
+        }
         if (!part.last()) continue;
       }
       if (!part.withdrawn()) changes.push_back(std::move(*coming));
@@ -224,6 +284,7 @@ Status OutputsApi::write(Caller caller, pb::OutputParts message, grpc::ServerRea
       if (changes.size() >= kChangesAtOnce) TRY(make(std::exchange(changes, {}), caller, tree, reply));
     }
     TRY(make(std::exchange(changes, {}), caller, tree, reply));
+    turn.goes_on();
   } while (reader.Read(&message));
   if (coming) return Error{Code::Cancelled, "the runner is gone", ""};
   return tree.sync();

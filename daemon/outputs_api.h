@@ -9,9 +9,12 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <atomic>
 #include <filesystem>
 #include <functional>
 #include <future>
+#include <list>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -37,7 +40,12 @@ inline void bound_threads(grpc::ServerBuilder& builder) {
 class OutputsApi final : public pb::Outputs::Service {
  public:
   OutputsApi(boost::asio::io_context& loop, const std::filesystem::path& outputs, const Scheduler& scheduler)
-      : loop_(loop), outputs_(outputs), scheduler_(scheduler) {}
+      : loop_(loop), outputs_(outputs), scheduler_(scheduler), watch_timer_(loop) {
+    watch();
+  }
+
+  // No call is watched any more: the loop may end.
+  void close() { watch_timer_.cancel(); }
 
   // Who comes by the network needs one of these keys. Set before anybody may come so.
   void guard(HostKeys* keys) { keys_ = keys; }
@@ -51,6 +59,7 @@ class OutputsApi final : public pb::Outputs::Service {
   grpc::Status Over(grpc::ServerContext* call, const pb::OverRequest* request, pb::OverReply* reply) override;
 
  private:
+  class Turn;   // a call, as long as it goes on
   // Whose call it is.
   struct Caller {
     std::string certificate;   // in PEM; empty for this machine's own
@@ -68,9 +77,9 @@ class OutputsApi final : public pb::Outputs::Service {
   Result<Place> place_of(const Caller& caller) const;
   Result<Place> own_place_of(const Caller& caller) const;
   Result<Place> resumed_place_of(const Experiment& experiment, const std::string& path) const;
-  Status check_room(const OutputTree& tree) const;
+  Status check_room(const OutputTree& tree, uint64_t bytes) const;
   void note_refusal(const std::string& experiment, const std::string& why);
-  Status write(Caller caller, pb::OutputParts message, grpc::ServerReader<pb::OutputParts>& reader,
+  Status write(Caller caller, pb::OutputParts message, grpc::ServerReader<pb::OutputParts>& reader, Turn& turn,
                pb::WriteOutputsReply& reply);
   // A file that came whole, or what is no file.
   struct Change {
@@ -91,7 +100,17 @@ class OutputsApi final : public pb::Outputs::Service {
   const std::filesystem::path outputs_;
   const Scheduler& scheduler_;
   HostKeys* keys_ = nullptr;
+  // Calls that go on, each of a thread that others can't have meanwhile.
+  struct Running {
+    grpc::ServerContext* call;
+    std::string certificate;
+    std::atomic<int64_t> progress_ms;   // of boottime_ms(), when something went or came last
+  };
+  void watch();
+
+  boost::asio::steady_timer watch_timer_;
   std::mutex mutex_;   // of:
+  std::list<Running> running_;
   Seldom refusals_;    // as the log has them
 };
 

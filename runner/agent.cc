@@ -39,12 +39,11 @@ Agent::Agent(asio::io_context& loop, AgentOptions options, LaunchSite site, Outb
       inventory_(std::move(inventory)),
       files_(loop),
       ends_(loop),
-      carrying_(loop),
+      copies_(loop),
       keepers_(options_.keeper_executable, site_.home / "keepers.log"),
       context_{loop_,
                files_,
                ends_,
-               carrying_,
                site_,
                gate_,
                keepers_,
@@ -119,7 +118,7 @@ void Agent::remove_unused_copies() {
     for (const auto& [name, launch] : launches_) experiments.insert(name.substr(0, name.find('@')));
     return experiments;
   };
-  carrying_.run(
+  copies_.run(
       [found, in_use = in_use(), &site = site_] {
         pb::OverRequest request;
         for (const auto& [experiment, submission] : unused_copies(site.outputs(), in_use)) {

@@ -95,7 +95,7 @@ class Agent {
   std::string last_inventory_;
   FileWorker files_;
   FileWorker ends_;
-  FileWorker carrying_;
+  FileWorker copies_;   // asks the daemon about those of outputs
   KeeperNursery keepers_;
   LaunchContext context_;
   std::map<std::string, std::unique_ptr<HeldLaunch>> launches_;

@@ -19,7 +19,7 @@ namespace dtrain::runner {
 namespace fs = std::filesystem;
 namespace {
 
-using Entries = std::map<std::string, pb::OutputEntry>;
+using Entries = OutputEntries;
 
 constexpr size_t kPartBytes = size_t{1} << 20;   // with what goes before it in a message: below 2 MiB
 constexpr uint64_t kBytesAtOnce = uint64_t{256} << 20;
@@ -54,18 +54,24 @@ Result<Fd> lock(const CarriedPlace& place) {
   return directory;
 }
 
-Result<Entries> read_common(const CarriedPlace& place) {
+// What both sides have, and what was on its way when this was written: it may have come or not.
+struct Common {
+  Entries common, sending;
+};
+Result<Common> read_common(const CarriedPlace& place) {
   TRY(const auto text, read_file(place.common()));
   pb::OutputList list;
   if (text && !list.ParseFromString(*text)) list.Clear();   // then all is compared anew
-  Entries common;
-  for (pb::OutputEntry& entry : *list.mutable_entries()) common[entry.path()] = std::move(entry);
-  return common;
+  Common read;
+  for (pb::OutputEntry& entry : *list.mutable_entries()) read.common[entry.path()] = std::move(entry);
+  for (pb::OutputEntry& entry : *list.mutable_sending()) read.sending[entry.path()] = std::move(entry);
+  return read;
 }
 
-Status write_common(const CarriedPlace& place, const Entries& common) {
+Status write_common(const CarriedPlace& place, const Entries& common, const Entries& sending = {}) {
   pb::OutputList list;
   for (const auto& [path, entry] : common) *list.add_entries() = entry;
+  for (const auto& [path, entry] : sending) *list.add_sending() = entry;
   return replace_file(place.common(), list.SerializeAsString());
 }
 
@@ -77,9 +83,9 @@ Status make_folders(const CarriedPlace& place) {
 
 // The daemon's entries that are wanted here, written here. `got` has what came.
 Status fetch(const OutputTree& tree, OutputStore& store, const pb::OutputsRequest& of,
-             const std::vector<pb::OutputEntry>& wanted, Entries& got) {
+             const std::vector<pb::OutputEntry>& wanted_entries, const std::function<bool()>& wanted, Entries& got) {
   std::vector<std::string> files;
-  for (const pb::OutputEntry& entry : wanted) {
+  for (const pb::OutputEntry& entry : wanted_entries) {
     if (entry.kind() == pb::Entry::FILE) {
       files.push_back(entry.path());
     } else {
@@ -90,6 +96,7 @@ Status fetch(const OutputTree& tree, OutputStore& store, const pb::OutputsReques
   std::optional<UnnamedOutput> file;
   pb::OutputEntry entry;   // of the file that is coming
   const auto take = [&](const pb::OutputPart& part) -> Status {
+    if (!wanted()) return Error{Code::Cancelled, "nobody wants it any more", ""};
     if (!file) {
       entry = part.entry();
       TRY(UnnamedOutput coming, tree.create());
@@ -123,39 +130,71 @@ struct Change {
   bool removed = false;
 };
 
+bool is_below(const std::string& path, const std::string& directory) {
+  return path.size() > directory.size() && path.starts_with(directory) && path[directory.size()] == '/';
+}
+
 // In the order in which it is to be seen: files as they were written, what names them after them, and what is no more at
 // last.
-std::vector<Change> changes_of(const Entries& here, const Entries& common, const RefusedOutputs& refused, Which which) {
+struct Changes {
+  std::vector<Change> all;
+  std::vector<std::string> gone;   // from there, too: below what is no directory any more
+  bool waits = false;              // something was left for later
+};
+Changes changes_of(const Entries& here, const std::vector<OutputTree::LeftOut>& left_out, const Common& known,
+                   const CarryMemory& memory, Which which) {
   const int64_t quiet_until = unix_ms() * 1'000'000 - kQuietNs;
-  std::vector<Change> changes;
+  Changes changes;
   for (const auto& [path, entry] : here) {
-    if (same(&entry, find(common, path)) || same(&entry, find(refused, path))) continue;
-    if (which == Which::Quiet && entry.kind() == pb::Entry::FILE && entry.mtime_ns() > quiet_until) continue;
-    changes.push_back({entry});
+    const auto refused = memory.refused.find(path);
+    if (same(&entry, find(known.common, path)) || (refused != memory.refused.end() && same(&entry, &refused->second.entry))) continue;
+    if (which == Which::Quiet && entry.kind() == pb::Entry::FILE && entry.mtime_ns() > quiet_until) {
+      changes.waits = true;
+    } else {
+      changes.all.push_back({entry});
+    }
   }
   const auto rank = [](const Change& change) {
     return std::pair(change.entry.kind() == pb::Entry::SYMLINK, change.entry.mtime_ns());
   };
-  std::stable_sort(changes.begin(), changes.end(), [&](const Change& a, const Change& b) { return rank(a) < rank(b); });
-  for (auto at = common.rbegin(); at != common.rend(); ++at) {   // what is in a directory before that
-    if (find(here, at->first) == nullptr) changes.push_back({at->second, true});
+  std::stable_sort(changes.all.begin(), changes.all.end(), [&](const Change& a, const Change& b) { return rank(a) < rank(b); });
+  const auto is_unknown = [&](const std::string& path) {
+    return std::ranges::any_of(left_out, [&](const auto& each) { return each.path == path || is_below(path, each.path); });
+  };
+  const auto is_below_file = [&](const std::string& path) {
+    for (size_t end = path.rfind('/'); end != path.npos && end > 0; end = path.rfind('/', end - 1)) {
+      const pb::OutputEntry* above = find(here, path.substr(0, end));
+      if (above != nullptr) return above->kind() != pb::Entry::DIRECTORY;
+    }
+    return false;
+  };
+  Entries there = known.common;
+  there.insert(known.sending.begin(), known.sending.end());
+  for (auto at = there.rbegin(); at != there.rend(); ++at) {   // what is in a directory before that
+    if (find(here, at->first) != nullptr || is_unknown(at->first)) continue;
+    if (is_below_file(at->first)) {
+      changes.gone.push_back(at->first);
+    } else {
+      changes.all.push_back({at->second, true});
+    }
   }
   return changes;
 }
 
-// False: nobody listens any more. `sent` gets it as it went; nothing where it is gone, or changed while it was read.
+// False: nobody listens any more. `sent` gets it as it went; nothing where it is gone, or changed since it was listed.
 Result<bool> say_file(const OutputTree& tree, pb::OutputEntry entry, Which which, const OutputStore::Say& say,
                       std::vector<Change>& sent) {
   const auto file = tree.open_file(entry.path());
   if (!file.ok() && file.error().code == Code::NotFound) return true;
   if (!file.ok()) return file.error();
-  TRY(entry, tree.look(entry.path()));
+  if (which == Which::Quiet && !same_output(file->entry, entry)) return true;   // it does not rest any more
+  entry = file->entry;
   pb::OutputPart part;
   *part.mutable_entry() = entry;
   for (uint64_t left = entry.size();;) {
     std::string& data = *part.mutable_data();
     data.resize(static_cast<size_t>(std::min<uint64_t>(left, kPartBytes)));
-    const ssize_t got = data.empty() ? 0 : ::read(file->get(), data.data(), data.size());
+    const ssize_t got = data.empty() ? 0 : ::read(file->fd.get(), data.data(), data.size());
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return errno_error(fmt::format("read {}", in_quotes(entry.path())), errno);
     data.resize(static_cast<size_t>(got));
@@ -188,18 +227,23 @@ std::optional<CarriedPlace> carried_place_of(const fs::path& outputs, const Repl
   return place.files() == own->second ? std::optional(place) : std::nullopt;
 }
 
-Status bring_outputs(const CarriedPlace& place, OutputStore& store, const pb::OutputsRequest& of) {
+Status bring_outputs(const CarriedPlace& place, OutputStore& store, const pb::OutputsRequest& of,
+                     const std::function<bool()>& wanted) {
   TRY(make_folders(place));
   TRY(const Fd held, lock(place));
   TRY(const pb::OutputList list, store.list(of));
   TRY(const OutputTree tree, OutputTree::open(place.files()));
   tree.remove_unnamed();
-  TRY(const Entries before, read_common(place));
-  TRY(std::vector<pb::OutputEntry> listed, tree.list());
+  TRY(const Common known, read_common(place));
+  const Entries& before = known.common;
+  std::vector<OutputTree::LeftOut> left_out;
+  TRY(std::vector<pb::OutputEntry> listed, tree.list(&left_out));
   const Entries here = by_path(std::move(listed)), there = by_path({list.entries().begin(), list.entries().end()});
   Entries common;
-  std::vector<pb::OutputEntry> wanted;
+  std::vector<pb::OutputEntry> wanted_entries;
   for (const auto& [path, entry] : there) {
+    const bool is_unknown = std::ranges::any_of(left_out, [&](const auto& each) { return each.path == path || is_below(path, each.path); });
+    if (is_unknown || (!here.contains(path) && same(find(known.sending, path), &entry))) continue;   // it was deleted since
     const pb::OutputEntry *own = find(here, path), *old = find(before, path);
     const bool changed_here = own == nullptr ? old != nullptr : !same(own, old);
     if (same(own, &entry)) {
@@ -209,18 +253,18 @@ Status bring_outputs(const CarriedPlace& place, OutputStore& store, const pb::Ou
     } else if (own != nullptr && changed_here && own->mtime_ns() >= entry.mtime_ns()) {
       if (old != nullptr) common[path] = *old;   // it will be carried
     } else {
-      wanted.push_back(entry);
+      wanted_entries.push_back(entry);
     }
   }
   for (auto at = before.rbegin(); at != before.rend(); ++at) {
     if (find(there, at->first) == nullptr && same(find(here, at->first), &at->second)) TRY(tree.remove(at->second));
   }
-  TRY(fetch(tree, store, of, wanted, common));
-  return write_common(place, common);
+  TRY(fetch(tree, store, of, wanted_entries, wanted, common));
+  return write_common(place, common, known.sending);
 }
 
 Result<std::string> bring_resumed(const CarriedPlace& place, OutputStore& store, pb::OutputsRequest of,
-                                  const std::string& path) {
+                                  const std::string& path, const std::function<bool()>& wanted) {
   of.set_resume(path);
   const auto list = store.list(of);
   if (!list.ok()) return list.error().code == Code::NotFound ? Result<std::string>(std::string()) : list.error();
@@ -232,39 +276,42 @@ Result<std::string> bring_resumed(const CarriedPlace& place, OutputStore& store,
   TRY(const OutputTree tree, OutputTree::open(place.resumed()));
   TRY(std::vector<pb::OutputEntry> listed, tree.list());
   const Entries here = by_path(std::move(listed));
-  std::vector<pb::OutputEntry> wanted;
+  std::vector<pb::OutputEntry> wanted_entries;
   for (const pb::OutputEntry& entry : list->entries()) {
-    if (!same(find(here, entry.path()), &entry)) wanted.push_back(entry);
+    if (!same(find(here, entry.path()), &entry)) wanted_entries.push_back(entry);
   }
   Entries got;
-  TRY(fetch(tree, store, of, wanted, got));
+  TRY(fetch(tree, store, of, wanted_entries, wanted, got));
   if (list->is_file() && list->entries_size() == 1) return (place.resumed() / list->entries(0).path()).string();
   return place.resumed().string();
 }
 
 Result<Carried> carry_outputs(const CarriedPlace& place, OutputStore& store, const pb::OutputsRequest& of, Which which,
-                              RefusedOutputs& refused) {
+                              CarryMemory& memory) {
   Carried carried;
   TRY(const Fd held, lock(place));
   TRY(const OutputTree tree, OutputTree::open(place.files()));
-  TRY(Entries common, read_common(place));
-  TRY(std::vector<pb::OutputEntry> listed, tree.list(&carried.troubles));
+  TRY(Common known, read_common(place));
+  if (memory.common) known.common = *memory.common;
+  std::vector<OutputTree::LeftOut> left_out;
+  TRY(std::vector<pb::OutputEntry> listed, tree.list(&left_out));
   const Entries here = by_path(std::move(listed));
-  std::erase_if(refused, [&](const auto& each) { return !same(find(here, each.first), &each.second); });
-  const std::vector<Change> changes = changes_of(here, common, refused, which);
-  if (changes.empty()) return carried;
+  std::erase_if(memory.refused, [&](const auto& each) { return !same(find(here, each.first), &each.second.entry); });
+  Changes changes = changes_of(here, left_out, known, memory, which);
   std::vector<Change> sent;
-  std::map<std::string, std::string> unread;   // with the reasons
   const auto parts = [&](const OutputStore::Say& say) -> Status {
     uint64_t bytes = 0, path_bytes = 0;
-    for (const Change& change : changes) {
+    for (const Change& change : changes.all) {
       path_bytes += change.entry.path().size();
       if (path_bytes >= kPathBytesAtOnce || bytes >= kBytesAtOnce) {
-        carried.more = true;
+        carried.more = !sent.empty();
         break;
       }
       bool heard = true;
       if (change.removed || change.entry.kind() != pb::Entry::FILE) {
+        // What replaces it, or what it names, is not there yet.
+        if (changes.waits && change.entry.kind() != pb::Entry::DIRECTORY) continue;
+        if (changes.waits && change.removed) continue;
         pb::OutputPart part;
         *part.mutable_entry() = change.entry;
         part.set_removed(change.removed);
@@ -272,35 +319,55 @@ Result<Carried> carry_outputs(const CarriedPlace& place, OutputStore& store, con
         heard = say(part);
         sent.push_back(change);
       } else {
+        const size_t before = sent.size();
         auto said = say_file(tree, change.entry, which, say, sent);
-        if (!said.ok() && said.error().code == Code::PermissionDenied) {
-          unread[change.entry.path()] = said.error().message;
+        if (!said.ok() && said.error().code != Code::ResourceExhausted) {
+          memory.refused[change.entry.path()] = {change.entry, said.error().message};
           continue;
         }
         TRY(heard, std::move(said));
+        changes.waits = changes.waits || sent.size() == before;
         bytes += change.entry.size();
       }
       if (!heard) break;
     }
     return ok();
   };
-  TRY(const pb::WriteOutputsReply reply, store.write(of, parts));
-  for (const pb::OutputTrouble& trouble : reply.troubles()) unread[trouble.path()] = trouble.why();
-  for (Change& change : sent) {
-    const std::string path = change.entry.path();
-    if (unread.contains(path)) continue;
-    if (change.removed) {
-      common.erase(path);
-    } else {
-      common[path] = std::move(change.entry);
+  if (!changes.all.empty()) {
+    for (const Change& change : changes.all) {
+      if (!change.removed) known.sending[change.entry.path()] = change.entry;
+    }
+    (void)write_common(place, known.common, known.sending).ok();   // this disk may be full; it is only a precaution
+    TRY(const pb::WriteOutputsReply reply, store.write(of, parts));
+    std::map<std::string, std::string> troubles;
+    for (const pb::OutputTrouble& trouble : reply.troubles()) troubles[trouble.path()] = trouble.why();
+    for (Change& change : sent) {
+      const std::string path = change.entry.path();
+      if (const auto trouble = troubles.find(path); trouble != troubles.end() && !change.removed) {
+        memory.refused[path] = {change.entry, trouble->second};
+      } else if (change.removed) {
+        known.common.erase(path);   // what can't be deleted stays
+        known.sending.erase(path);
+      } else {
+        known.common[path] = std::move(change.entry);
+        known.sending.erase(path);
+      }
     }
   }
-  for (const auto& [path, why] : unread) {
-    if (const pb::OutputEntry* entry = find(here, path)) refused[path] = *entry;
-    if (find(here, path) == nullptr) common.erase(path);   // it stays there
-    carried.troubles.push_back(why);
+  for (const std::string& path : changes.gone) {
+    known.common.erase(path);
+    known.sending.erase(path);
   }
-  TRY(write_common(place, common));
+  std::erase_if(known.sending, [&](const auto& each) { return memory.refused.contains(each.first); });
+  if (!changes.all.empty() || !changes.gone.empty() || memory.common) {
+    if (write_common(place, known.common, known.sending).ok()) {
+      memory.common.reset();
+    } else {
+      memory.common = std::move(known.common);
+    }
+  }
+  for (const auto& each : left_out) carried.troubles.push_back(each.why);
+  for (const auto& [path, refused] : memory.refused) carried.troubles.push_back(refused.why);
   return carried;
 }
 
@@ -320,9 +387,9 @@ std::vector<std::pair<std::string, std::string>> unused_copies(const fs::path& o
 bool is_all_carried(const CarriedPlace& place) {
   const auto look = [&]() -> Result<bool> {
     TRY(const OutputTree tree, OutputTree::open(place.files()));
-    TRY(const Entries common, read_common(place));
+    TRY(const Common known, read_common(place));
     TRY(const std::vector<pb::OutputEntry> listed, tree.list());
-    return std::ranges::all_of(listed, [&](const pb::OutputEntry& entry) { return same(find(common, entry.path()), &entry); });
+    return std::ranges::all_of(listed, [&](const pb::OutputEntry& entry) { return same(find(known.common, entry.path()), &entry); });
   };
   const auto all = look();
   return !all.ok() ? all.error().code == Code::NotFound : *all;

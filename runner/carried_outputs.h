@@ -10,6 +10,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -38,17 +39,27 @@ CarriedPlace carried_place(const std::filesystem::path& outputs, const std::stri
 // Where a replica's OUTPUT_DIR is such a one.
 std::optional<CarriedPlace> carried_place_of(const std::filesystem::path& outputs, const ReplicaLaunch& replica);
 
-// Makes the place, and brings what changed at the daemon.
-Status bring_outputs(const CarriedPlace& place, OutputStore& store, const pb::OutputsRequest& of);
+// Makes the place, and brings what changed at the daemon, as long as that is `wanted`.
+Status bring_outputs(const CarriedPlace& place, OutputStore& store, const pb::OutputsRequest& of,
+                     const std::function<bool()>& wanted);
 // What the experiment goes on from, by the path of its Spec: where it is here. Empty: it is no output of the daemon's.
 Result<std::string> bring_resumed(const CarriedPlace& place, OutputStore& store, pb::OutputsRequest of,
-                                  const std::string& path);
+                                  const std::string& path, const std::function<bool()>& wanted);
 
-// What the daemon did not take, as it was: not tried again until it is another one.
-using RefusedOutputs = std::map<std::string, pb::OutputEntry>;
+using OutputEntries = std::map<std::string, pb::OutputEntry>;   // by path
+
+// What a carrier remembers from one time to the next.
+struct CarryMemory {
+  struct Refused {
+    pb::OutputEntry entry;   // as it was: not tried again until it is another one
+    std::string why;
+  };
+  std::map<std::string, Refused> refused;
+  std::optional<OutputEntries> common;   // that could not be written down: this disk may be full
+};
 
 enum class Which {
-  Quiet,    // what was not written to for a moment
+  Quiet,    // what was not written to for a moment; with something else there, nothing is deleted
   Growing,  // all; of a file that is being written what was there at first
 };
 struct Carried {
@@ -57,7 +68,7 @@ struct Carried {
 };
 // Carries what changed here. FailedPrecondition: this host has no part in the experiment any more.
 Result<Carried> carry_outputs(const CarriedPlace& place, OutputStore& store, const pb::OutputsRequest& of, Which which,
-                              RefusedOutputs& refused);
+                              CarryMemory& memory);
 
 // By experiment and submission those that are of none of these experiments.
 std::vector<std::pair<std::string, std::string>> unused_copies(const std::filesystem::path& outputs,

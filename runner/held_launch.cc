@@ -106,6 +106,27 @@ void HeldLaunch::prepare(const pb::Launch& message, const std::vector<ReplicaId>
   auto work = std::make_shared<std::optional<FileWork>>();
   context_.files.run([work, message, &site = context_.site,
                       directory = directory_] { *work = do_file_work(site, message, directory); },
+                     [this, work, message] {
+                       (**work).lacks_outputs ? bring_outputs(message) : on_files_ready(std::move(**work));
+                     });
+}
+
+// On a thread of its own: it may take long, and the daemon's host be slow.
+void HeldLaunch::bring_outputs(const pb::Launch& message) {
+  if (all_asked_to_stop()) return fail({Code::Cancelled, "stopped before its outputs were brought", ""}, 0);
+  bringing_ = std::make_unique<FileWorker>(context_.loop);
+  auto placed = std::make_shared<std::optional<Result<PlacedOutputs>>>();
+  bringing_->run([placed, message, &site = context_.site,
+                  brings = brings_] { *placed = place_outputs(site, message, [brings] { return brings->load(); }); },
+                 [this, placed, message] { on_outputs_here(message, std::move(**placed)); });
+}
+
+void HeldLaunch::on_outputs_here(const pb::Launch& message, Result<PlacedOutputs> placed) {
+  // Whatever the daemon says of them: they are not of this host.
+  if (!placed.ok()) return fail({Code::Unavailable, "bringing outputs: " + placed.error().message, placed.error().hint}, 0);
+  auto work = std::make_shared<std::optional<FileWork>>();
+  context_.files.run([work, message, placed = std::move(*placed), &site = context_.site,
+                      directory = directory_] { *work = FileWork{false, false, prepare_launch(site, message, placed, directory)}; },
                      [this, work] { on_files_ready(std::move(**work)); });
 }
 
@@ -114,14 +135,10 @@ HeldLaunch::FileWork HeldLaunch::do_file_work(const LaunchSite& site, const pb::
                                               const LaunchDir& directory) {
   const DaemonOutputs outputs = look_for_outputs(message);
   auto lacking = outputs.trouble.empty() ? lacking_here(site, message, outputs.are_here) : outputs.trouble;
-  if (!lacking.ok()) return {false, std::move(lacking).error()};
-  if (!lacking->empty()) return {true, Error{Code::NotFound, std::move(*lacking), ""}};
-  auto placed = place_outputs(site, message, outputs.are_here);
-  if (!placed.ok()) {
-    // Whatever the daemon says of them: they are not of this host.
-    return {false, Error{Code::Unavailable, "bringing outputs: " + placed.error().message, placed.error().hint}};
-  }
-  return {false, prepare_launch(site, message, *placed, directory)};
+  if (!lacking.ok()) return {false, false, std::move(lacking).error()};
+  if (!lacking->empty()) return {true, false, Error{Code::NotFound, std::move(*lacking), ""}};
+  if (!outputs.are_here) return {false, true, std::optional<LaunchRecord>()};
+  return {false, false, prepare_launch(site, message, PlacedOutputs{message.output_dir()}, directory)};
 }
 
 void HeldLaunch::on_files_ready(FileWork work) {
@@ -362,6 +379,7 @@ void HeldLaunch::stop(const ReplicaId& id, int64_t grace_ms) {
   Replica* replica = find(id);
   if (replica == nullptr || replica->exited()) return;
   client_.stop(id, grace_ms);
+  if (all_asked_to_stop()) *brings_ = false;
   keeper_.await_ends(grace_ms);
 }
 
@@ -466,8 +484,7 @@ void HeldLaunch::carry_outputs() {
   of.set_attempt(attempt_);
   of.set_submission(file_.replicas.front().env.at("DTRAIN_SUBMISSION"));
   of.set_host_id(context_.site.host_id);
-  carrier_ = std::make_unique<OutputCarrier>(context_.loop, context_.carrying, *context_.site.store, std::move(*place),
-                                             std::move(of), brings);
+  carrier_ = std::make_unique<OutputCarrier>(context_.loop, *context_.site.store, std::move(*place), std::move(of), brings);
   carrier_->begin();
 }
 

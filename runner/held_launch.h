@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -35,7 +36,6 @@ struct LaunchContext {
   boost::asio::io_context& loop;
   FileWorker& files;  // preparing and deleting
   FileWorker& ends;   // what ended is not to wait for that
-  FileWorker& carrying;   // outputs, to the daemon
   const LaunchSite& site;
   Outbox& outbox;
   KeeperNursery& keepers;
@@ -94,11 +94,14 @@ class HeldLaunch {
   void add_replicas(const std::vector<ReplicaId>& ids);
   bool is_of_another_home() const;
   struct FileWork {
-    bool unfit = false;   // then `record` is the error that says what is lacking
+    bool unfit = false;          // then `record` is the error that says what is lacking
+    bool lacks_outputs = false;  // nothing was prepared: they have to be brought first
     Result<std::optional<LaunchRecord>> record;
   };
   static FileWork do_file_work(const LaunchSite& site, const pb::Launch& message,
                                const LaunchDir& directory);
+  void bring_outputs(const pb::Launch& message);
+  void on_outputs_here(const pb::Launch& message, Result<PlacedOutputs> placed);
   void on_files_ready(FileWork work);
   Status bring_up_keeper();
   void on_keeper_word(std::string_view word);
@@ -139,6 +142,8 @@ class HeldLaunch {
   pb::FromRunner failure_;      // once Failed, why: said again until a stream carried it
   bool failure_told_ = false;
   bool failure_cleared_ = false;
+  std::shared_ptr<std::atomic<bool>> brings_ = std::make_shared<std::atomic<bool>>(true);   // until nobody wants it
+  std::unique_ptr<FileWorker> bringing_;
   std::unique_ptr<OutputCarrier> carrier_;   // where the daemon's outputs are not here
   bool streaming_ = false;
   int64_t contact_ms_ = 0;      // with the daemon, as start() and renew() have it; 0: none of this runner's

@@ -23,11 +23,9 @@ std::string first_of(const std::vector<std::string>& troubles) {
 
 }  // namespace
 
-OutputCarrier::OutputCarrier(boost::asio::io_context& loop, FileWorker& worker, OutputStore& store, CarriedPlace place,
-                             pb::OutputsRequest of, bool brings)
-    : worker_(worker),
-      work_(std::make_shared<Work>(Work{store, std::move(place), std::move(of), brings})),
-      timer_(loop) {}
+OutputCarrier::OutputCarrier(boost::asio::io_context& loop, OutputStore& store, CarriedPlace place, pb::OutputsRequest of,
+                             bool brings)
+    : work_(std::make_shared<Work>(Work{store, std::move(place), std::move(of), brings})), timer_(loop), worker_(loop) {}
 
 void OutputCarrier::begin() { later(kEvery); }
 
@@ -57,9 +55,9 @@ void OutputCarrier::carry(Which which) {
 
 void OutputCarrier::carry_some(Work& work, Which which, bool& more) {
   const auto carry = [&]() -> Status {
-    TRY(const Carried carried, carry_outputs(work.place, work.store, work.of, which, work.refused));
+    TRY(const Carried carried, carry_outputs(work.place, work.store, work.of, which, work.memory));
     more = carried.more;
-    if (!more && work.brings) TRY(bring_outputs(work.place, work.store, work.of));
+    if (!more && work.brings) TRY(bring_outputs(work.place, work.store, work.of, [] { return true; }));
     return ok();
   };
   const Status done = carry();
@@ -77,8 +75,9 @@ void OutputCarrier::finish(const std::string& who, std::function<void(std::strin
 }
 
 bool OutputCarrier::carry_all(Work& work, const std::string& who, std::string& remarks) {
+  work.memory.refused.clear();   // once more
   for (;;) {
-    const auto carried = carry_outputs(work.place, work.store, work.of, Which::Growing, work.refused);
+    const auto carried = carry_outputs(work.place, work.store, work.of, Which::Growing, work.memory);
     if (carried.ok() && carried->more) continue;
     if (carried.ok()) {
       if (!carried->troubles.empty()) remarks = "not carried: " + first_of(carried->troubles);

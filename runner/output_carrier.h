@@ -17,9 +17,8 @@ namespace dtrain::runner {
 // Promises: finish() comes to an end once the daemon has all, or wants nothing of this launch any more.
 class OutputCarrier {
  public:
-  // `worker` and `store` outlive it. `brings`: what others write comes here meanwhile.
-  OutputCarrier(boost::asio::io_context& loop, FileWorker& worker, OutputStore& store, CarriedPlace place,
-                pb::OutputsRequest of, bool brings);
+  // `store` outlives it. `brings`: what others write comes here meanwhile.
+  OutputCarrier(boost::asio::io_context& loop, OutputStore& store, CarriedPlace place, pb::OutputsRequest of, bool brings);
 
   // From now on now and then.
   void begin();
@@ -35,20 +34,20 @@ class OutputCarrier {
     CarriedPlace place;
     pb::OutputsRequest of;
     bool brings;
-    RefusedOutputs refused = {};   // the worker's
-    std::string said = {};         // why it has to wait; the worker's
+    CarryMemory memory = {};   // the worker's
+    std::string said = {};     // why it has to wait; the worker's
   };
   static void carry_some(Work& work, Which which, bool& more);
   static bool carry_all(Work& work, const std::string& who, std::string& remarks);
   void later(std::chrono::seconds after);
   void carry(Which which);
 
-  FileWorker& worker_;
   std::shared_ptr<Work> work_;
   boost::asio::steady_timer timer_;
   int rounds_ = 0;
   bool ended_ = false;
   std::shared_ptr<int> alive_ = std::make_shared<int>(0);
+  FileWorker worker_;   // a large file holds up nobody else
 };
 
 }  // namespace dtrain::runner

@@ -343,8 +343,7 @@ Result<std::string> lacking_here(const LaunchSite& site, const pb::Launch& launc
   return python.error();
 }
 
-Result<PlacedOutputs> place_outputs(const LaunchSite& site, const pb::Launch& launch, bool are_here) {
-  if (are_here) return PlacedOutputs{launch.output_dir()};
+Result<PlacedOutputs> place_outputs(const LaunchSite& site, const pb::Launch& launch, const std::function<bool()>& wanted) {
   const CarriedPlace place = carried_place(site.outputs(), launch.experiment(), launch.submission());
   PlacedOutputs placed{place.files().string()};
   TRY(const Understood what, understand(launch));
@@ -355,9 +354,9 @@ Result<PlacedOutputs> place_outputs(const LaunchSite& site, const pb::Launch& la
   of.set_attempt(launch.attempt());
   of.set_submission(launch.submission());
   of.set_host_id(site.host_id);
-  TRY(bring_outputs(place, *site.store, of));
+  TRY(bring_outputs(place, *site.store, of, wanted));
   if (const std::string path = resumed_path(what.spec); !path.empty()) {
-    TRY(placed.resumed, bring_resumed(place, *site.store, of, path));
+    TRY(placed.resumed, bring_resumed(place, *site.store, of, path, wanted));
   }
   return placed;
 }

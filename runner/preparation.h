@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -55,7 +56,8 @@ struct PlacedOutputs {
   std::string directory;
   std::string resumed = {};   // what it goes on from, where that is not by the path of its Spec
 };
-Result<PlacedOutputs> place_outputs(const LaunchSite& site, const pb::Launch& launch, bool are_here);
+// In a copy; `wanted` is asked while they are brought.
+Result<PlacedOutputs> place_outputs(const LaunchSite& site, const pb::Launch& launch, const std::function<bool()>& wanted);
 
 // Checks, fetches, mounts, and writes the record last: once this returns, the launch survives the
 // runner. On error nothing of it is left, and nothing either of a build whose environment is made

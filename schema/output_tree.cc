@@ -2,10 +2,10 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <ctime>
 #include <deque>
 
 #include "schema/beneath.h"
@@ -21,7 +21,8 @@ namespace {
 // O_NONBLOCK: what was a file a moment ago may have become a pipe.
 constexpr int kOpenFile = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
 constexpr std::string_view kOfOneHost = ".dtrain-", kUnnamed = ".dtrain-unnamed-";
-constexpr int64_t kForgottenSeconds = 3600;
+constexpr size_t kPathBytesMax = 16 << 10, kDepthMax = 256;
+constexpr time_t kSecondsMax = 9'000'000'000;   // of a time in nanoseconds
 constexpr size_t kLinkMax = 4096;
 constexpr mode_t kOwnerReads = 0600, kOwnerEnters = 0700;   // whoever made it: both sides are to read it again
 
@@ -29,6 +30,7 @@ Error failed(std::string_view what, std::string_view path) {
   const int error = errno;
   Error told = errno_error(fmt::format("{} {}", what, in_quotes(path)), error);
   if (error == ENOTDIR || error == ELOOP) told.code = Code::NotFound;
+  if (error == ENAMETOOLONG || error == EINVAL || error == EFBIG) told.code = Code::InvalidArgument;
   return told;
 }
 
@@ -38,6 +40,9 @@ Error is_no_output(std::string_view path, std::string_view why) {
 
 Status check_path(std::string_view path) {
   if (path.empty() || path.find('\0') != path.npos) return is_no_output(path, "is no path");
+  if (path.size() > kPathBytesMax || std::ranges::count(path, '/') >= static_cast<std::ptrdiff_t>(kDepthMax)) {
+    return is_no_output(path.substr(0, 100), "and so on lies too deep");
+  }
   for (size_t start = 0; start <= path.size();) {
     const size_t end = std::min(path.find('/', start), path.size());
     const std::string_view part = path.substr(start, end - start);
@@ -48,12 +53,27 @@ Status check_path(std::string_view path) {
   return ok();
 }
 
+// What is before a ".." may be a link itself, and lead anywhere.
+bool turns_back(std::string_view target) {
+  bool went_down = false;
+  for (size_t start = 0; start <= target.size();) {
+    const size_t end = std::min(target.find('/', start), target.size());
+    const std::string_view part = target.substr(start, end - start);
+    if (part == ".." && went_down) return true;
+    went_down = went_down || (!part.empty() && part != "." && part != "..");
+    start = end + 1;
+  }
+  return false;
+}
+
 Status check_link(const pb::OutputEntry& entry) {
   const std::string& target = entry.target();
   if (target.empty() || target.size() >= kLinkMax || target.find('\0') != target.npos) {
     return is_no_output(entry.path(), "is a link to nowhere");
   }
-  if (target.starts_with('/') || leaves_tree(entry.path(), target)) return is_no_output(entry.path(), "is a link that leads out");
+  if (target.starts_with('/') || turns_back(target) || leaves_tree(entry.path(), target)) {
+    return is_no_output(entry.path(), "is a link that leads out");
+  }
   return ok();
 }
 
@@ -65,9 +85,8 @@ Result<std::string> read_link(int parent, const char* name) {
   return target;
 }
 
-Result<pb::OutputEntry> entry_of(int parent, const char* name, std::string path) {
-  struct stat st {};
-  if (::fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) != 0) return failed("look at", path);
+// All but the target of a link.
+Result<pb::OutputEntry> entry_of(const struct stat& st, std::string path) {
   pb::OutputEntry entry;
   entry.set_path(std::move(path));
   if (S_ISDIR(st.st_mode)) {
@@ -77,13 +96,22 @@ Result<pb::OutputEntry> entry_of(int parent, const char* name, std::string path)
     entry.set_kind(pb::Entry::FILE);
     entry.set_mode((st.st_mode & 0777) | kOwnerReads);
     entry.set_size(static_cast<uint64_t>(st.st_size));
-    entry.set_mtime_ns(st.st_mtim.tv_sec * 1'000'000'000 + st.st_mtim.tv_nsec);
+    entry.set_mtime_ns(std::clamp(st.st_mtim.tv_sec, -kSecondsMax, kSecondsMax) * 1'000'000'000 + st.st_mtim.tv_nsec);
   } else if (S_ISLNK(st.st_mode)) {
     entry.set_kind(pb::Entry::SYMLINK);
-    TRY(*entry.mutable_target(), read_link(parent, name));
-    TRY(check_link(entry));
   } else {
     return is_no_output(entry.path(), "is no file");
+  }
+  return entry;
+}
+
+Result<pb::OutputEntry> entry_of(int parent, const char* name, std::string path) {
+  struct stat st {};
+  if (::fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) != 0) return failed("look at", path);
+  TRY(pb::OutputEntry entry, entry_of(st, std::move(path)));
+  if (entry.kind() == pb::Entry::SYMLINK) {
+    TRY(*entry.mutable_target(), read_link(parent, name));
+    TRY(check_link(entry));
   }
   return entry;
 }
@@ -112,9 +140,18 @@ Result<Fd> place_of(int root, const std::string& path) {
   return make_below(root, parent_path(path));
 }
 
+// By which a process knows its own.
+const std::string& own_mark() {
+  static const std::string mark = [] {
+    const auto id = random_id();
+    return id.ok() ? *id : std::to_string(::getpid());
+  }();
+  return mark;
+}
+
 Result<std::string> unnamed() {
   TRY(const std::string id, random_id());
-  return fmt::format("{}{}", kUnnamed, id);
+  return fmt::format("{}{}-{}", kUnnamed, own_mark(), id);
 }
 
 }  // namespace
@@ -146,7 +183,9 @@ Status UnnamedOutput::give_name(const pb::OutputEntry& entry) {
   if (size_ != entry.size()) return is_no_output(entry.path(), fmt::format("came with {} bytes of {}", size_, entry.size()));
   TRY(const Fd parent, place_of(root_, entry.path()));
   if (::fchmod(file_.get(), (entry.mode() & 0777) | kOwnerReads) != 0) return failed("set the mode of", entry.path());
-  const timespec time{entry.mtime_ns() / 1'000'000'000, entry.mtime_ns() % 1'000'000'000};
+  constexpr int64_t kSecond = 1'000'000'000;
+  const int64_t part_ns = (entry.mtime_ns() % kSecond + kSecond) % kSecond;   // of times before 1970, too
+  const timespec time{(entry.mtime_ns() - part_ns) / kSecond, part_ns};
   const timespec times[] = {time, time};
   if (::futimens(file_.get(), times) != 0) return failed("set the time of", entry.path());
   TRY(put_in_place(root_, name_.c_str(), parent.get(), entry.path()));
@@ -160,7 +199,7 @@ Result<OutputTree> OutputTree::open(const std::filesystem::path& directory) {
   return OutputTree(std::move(root));
 }
 
-Result<std::vector<pb::OutputEntry>> OutputTree::list(std::vector<std::string>* left_out) const {
+Result<std::vector<pb::OutputEntry>> OutputTree::list(std::vector<LeftOut>* left_out) const {
   std::vector<pb::OutputEntry> entries;
   std::deque<std::string> waiting{""};   // directories, each before those in it
   Listing names;
@@ -168,15 +207,21 @@ Result<std::vector<pb::OutputEntry>> OutputTree::list(std::vector<std::string>* 
     const std::string& path = waiting.front();
     const auto directory = open_below(root_.get(), path);
     if (!directory.ok() && directory.error().code == Code::NotFound) continue;   // since it was listed
+    if (!directory.ok() && directory.error().code == Code::PermissionDenied && !path.empty()) {
+      if (left_out != nullptr) left_out->push_back({path, directory.error().message});
+      continue;
+    }
     if (!directory.ok()) return directory.error();
     TRY(names.read(directory->get()));
     for (size_t i = 0; i < names.size(); ++i) {
       const bool at_top = path.empty();
       if (at_top && names.view(i).starts_with(kOfOneHost)) continue;
-      auto entry = entry_of(directory->get(), names.name(i), at_top ? std::string(names.view(i)) : path + '/' + names.name(i));
+      std::string inner = at_top ? std::string(names.view(i)) : path + '/' + names.name(i);
+      const Status named = check_path(inner);
+      auto entry = named.ok() ? entry_of(directory->get(), names.name(i), inner) : Result<pb::OutputEntry>(named.error());
       if (!entry.ok() && entry.error().code == Code::NotFound) continue;
       if (!entry.ok() && entry.error().code == Code::InvalidArgument) {
-        if (left_out != nullptr) left_out->push_back(entry.error().message);
+        if (left_out != nullptr) left_out->push_back({std::move(inner), entry.error().message});
         continue;
       }
       TRY(pb::OutputEntry found, std::move(entry));
@@ -196,14 +241,15 @@ Result<pb::OutputEntry> OutputTree::look(const std::string& path) const {
   return entry;
 }
 
-Result<Fd> OutputTree::open_file(const std::string& path) const {
+Result<OutputTree::OpenFile> OutputTree::open_file(const std::string& path) const {
   TRY(check_path(path));
   TRY(const Fd parent, open_below(root_.get(), parent_path(path)));
-  Fd file(::openat(parent.get(), base_name(path), kOpenFile));
-  if (!file) return failed("open", path);
+  OpenFile file{Fd(::openat(parent.get(), base_name(path), kOpenFile)), {}};
+  if (!file.fd) return failed("open", path);
   struct stat st {};
-  if (::fstat(file.get(), &st) != 0) return failed("look at", path);
+  if (::fstat(file.fd.get(), &st) != 0) return failed("look at", path);
   if (!S_ISREG(st.st_mode)) return Error{Code::NotFound, fmt::format("{} is no file", in_quotes(path)), ""};
+  TRY(file.entry, entry_of(st, path));
   return file;
 }
 
@@ -249,10 +295,9 @@ Status OutputTree::remove(const pb::OutputEntry& entry) const {
 void OutputTree::remove_unnamed() const {
   Listing names;
   if (!names.read(root_.get()).ok()) return;
+  const std::string own = fmt::format("{}{}", kUnnamed, own_mark());
   for (size_t i = 0; i < names.size(); ++i) {
-    struct stat st {};
-    if (!names.view(i).starts_with(kUnnamed) || ::fstatat(root_.get(), names.name(i), &st, AT_SYMLINK_NOFOLLOW) != 0) continue;
-    if (std::time(nullptr) - st.st_mtime >= kForgottenSeconds) ::unlinkat(root_.get(), names.name(i), 0);
+    if (names.view(i).starts_with(kUnnamed) && !names.view(i).starts_with(own)) ::unlinkat(root_.get(), names.name(i), 0);
   }
 }
 

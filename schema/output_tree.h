@@ -29,7 +29,7 @@ class UnnamedOutput {
 
   Status append(std::string_view data);
   // As `entry` says, in place of what has its path, whatever that is. Its directory is made if need be.
-  // InvalidArgument: it has another size, or the path leads out.
+  // InvalidArgument: it has another size, or the path leads out or is too long.
   Status give_name(const pb::OutputEntry& entry);
   int fd() const { return file_.get(); }
 
@@ -48,19 +48,30 @@ class OutputTree {
   // NotFound: there is none. A link to a directory is followed.
   static Result<OutputTree> open(const std::filesystem::path& directory);
 
+  // What is no part of it, and why: for people.
+  struct LeftOut {
+    std::string path;
+    std::string why;
+  };
   // All directories, files and links, in order of path; but names at the top that begin with ".dtrain-" are of one host
-  // alone, and no part of it. Neither are sockets, pipes and links that lead out: these are named in `left_out`.
-  Result<std::vector<pb::OutputEntry>> list(std::vector<std::string>* left_out = nullptr) const;
+  // alone, and no part of it. Neither are sockets, pipes, links that lead out, and what is in directories that can't
+  // be read: these are in `left_out`.
+  Result<std::vector<pb::OutputEntry>> list(std::vector<LeftOut>* left_out = nullptr) const;
   // NotFound: it is not there, or is no directory, file or link.
   Result<pb::OutputEntry> look(const std::string& path) const;
-  Result<Fd> open_file(const std::string& path) const;   // to be read; NotFound likewise
+  // To be read, as it is then, whatever has its name meanwhile. NotFound likewise.
+  struct OpenFile {
+    Fd fd;
+    pb::OutputEntry entry;
+  };
+  Result<OpenFile> open_file(const std::string& path) const;
 
   Result<UnnamedOutput> create() const;
   // A directory or a link, as UnnamedOutput::give_name does it for files.
   Status make(const pb::OutputEntry& entry) const;
   // If it is as `entry` says: a directory only if it is empty. Else nothing happens.
   Status remove(const pb::OutputEntry& entry) const;
-  // Of files that somebody was creating when he was killed, an hour ago or longer.
+  // Of files that another process was creating. Only one at a time creates any.
   void remove_unnamed() const;
   // What was changed outlives a power cut.
   Status sync() const;

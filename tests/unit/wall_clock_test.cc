@@ -27,7 +27,6 @@ const std::map<std::string, std::string> kMayAsk = {
     {"runner/usage.cc", "shown: cpu since the start"},
     {"schema/clock.cc", "the clock"},
     {"schema/clock.h", "the clock"},
-    {"schema/output_tree.cc", "the age of what somebody was writing"},
     {"schema/stat_cache.cc", "compared with the times that a file system gives"},
 };
 

@@ -199,12 +199,27 @@ TEST_CASE("an experiment reads what it goes on from, as its Spec names it, and n
     of.set_resume(other.string());
     CHECK(one.list(of).first.error_code() == grpc::StatusCode::NOT_FOUND);
   }
+  fs::create_symlink("../78", outputs / "77/way");
+  Submission through = a_submission("c");
+  through.spec_yaml += "  env: {RESUME_DIR: '" + (outputs / "77/way").string() + "'}\n";
+  through.spec = parse_spec(through.spec_yaml, {}).value();
+  REQUIRE(one.daemon.scheduler.submit(through, {}).ok());
+  one.daemon.until([&] { return one.runner->count(pb::ToRunner::kLaunch) == 2; });
+  of = one.as("h1", 1, "c");
+  of.set_experiment(one.runner->last(pb::ToRunner::kLaunch)->launch().experiment());
+  CHECK(one.list(of).first.ok());
+  of.set_resume((outputs / "77/way").string());
+  CHECK(one.list(of).first.error_code() == grpc::StatusCode::NOT_FOUND);
+}
+
+TEST_CASE("what is no output of this daemon's is not read, whatever a Spec says") {
+  Launched one;
   Submission out = a_submission("b");
   out.spec_yaml += "  env: {RESUME_DIR: /etc}\n";
   out.spec = parse_spec(out.spec_yaml, {}).value();
   REQUIRE(one.daemon.scheduler.submit(out, {}).ok());
   one.daemon.until([&] { return one.runner->count(pb::ToRunner::kLaunch) == 2; });
-  of = one.as("h1", 1, "b");
+  auto of = one.as("h1", 1, "b");
   of.set_experiment(one.runner->last(pb::ToRunner::kLaunch)->launch().experiment());
   of.set_resume("/etc");
   CHECK(one.list(of).first.error_code() == grpc::StatusCode::NOT_FOUND);

@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <sys/stat.h>
+
 #include <functional>
 
 #include "schema/output_tree.h"
@@ -68,9 +70,10 @@ class Home : public OutputStore {
         }
         if (part.last()) file.reset();
       }
-      return true;
+      return --lasts_for != 0;
     });
     TRY(said);
+    if (lasts_for == 0) return Error{Code::Unavailable, "gone in the middle", ""};
     return reply;
   }
   Result<pb::OverReply> over(const pb::OverRequest&) override { return pb::OverReply(); }
@@ -81,15 +84,16 @@ class Home : public OutputStore {
   int brought = 0;
   bool is_gone = false;
   std::string refuses;
+  int lasts_for = -1;   // so many parts; then it is gone
 };
 
 struct Host {
   explicit Host(Home& daemons) : home(daemons) {}
   fs::path operator/(const std::string& name) const { return place.files() / name; }
-  void bring() { REQUIRE(bring_outputs(place, home, {}).ok()); }
+  void bring() { REQUIRE(bring_outputs(place, home, {}, [] { return true; }).ok()); }
   Carried carry(Which which = Which::Growing) {
     home.came.clear();
-    const auto carried = carry_outputs(place, home, {}, which, refused);
+    const auto carried = carry_outputs(place, home, {}, which, memory);
     REQUIRE_MESSAGE(carried.ok(), carried.error().message);
     return *carried;
   }
@@ -97,7 +101,7 @@ struct Host {
   Home& home;
   test::TemporaryFolder scratch;
   const CarriedPlace place = carried_place(scratch.path(), "4", "abcdef");
-  RefusedOutputs refused;
+  CarryMemory memory;
 };
 
 using Names = std::vector<std::string>;
@@ -146,6 +150,77 @@ TEST_CASE("what was written to a moment ago waits, unless all is to go") {
   CHECK(home.came == Names{"old"});
   host.carry(Which::Growing);
   CHECK(home.came == Names{"new"});
+}
+
+TEST_CASE("nothing is deleted or pointed to at home while what replaces it is on its way") {
+  Home home;
+  Host host(home);
+  host.bring();
+  test::write_file(host / "ckpt-1/model", "1");
+  test::make_old(host / "ckpt-1/model");
+  fs::create_symlink("ckpt-1", host / "latest");
+  host.carry(Which::Quiet);
+  CHECK(home.came == Names{"ckpt-1", "ckpt-1/model", "latest"});
+  test::write_file(host / "ckpt-2/model", "2");
+  test::write_file(host / "ckpt-2/part", "2");
+  test::make_old(host / "ckpt-2/part");
+  fs::remove(host / "latest");
+  fs::create_symlink("ckpt-2", host / "latest");
+  fs::remove_all(host / "ckpt-1");
+  host.carry(Which::Quiet);
+  CHECK(home.came == Names{"ckpt-2", "ckpt-2/part"});
+  CHECK(test::read_file(home.folder / "latest/model") == "1");
+  test::make_old(host / "ckpt-2/model");
+  host.carry(Which::Quiet);
+  CHECK(home.came == Names{"ckpt-2/model", "latest", "-ckpt-1/model", "-ckpt-1"});
+}
+
+TEST_CASE("what came in a turn that broke and was deleted since goes, and does not come back") {
+  Home home;
+  Host host(home);
+  host.bring();
+  test::write_file(host / "tmp/a", "1");
+  test::write_file(host / "tmp/b", "2");
+  home.lasts_for = 2;
+  CHECK(!carry_outputs(host.place, home, {}, Which::Growing, host.memory).ok());
+  CHECK(fs::exists(home.folder / "tmp/a"));
+  fs::rename(host / "tmp", host / "ckpt");
+  host.bring();
+  CHECK(!fs::exists(host / "tmp"));
+  home.lasts_for = -1;
+  host.carry();
+  CHECK(test::describe_tree(home.folder) == test::describe_tree(host.place.files()));
+  host.carry();
+  CHECK(home.came.empty());
+}
+
+TEST_CASE("what can't be looked at here stays at home as it is") {
+  Home home;
+  Host host(home);
+  host.bring();
+  test::write_file(host / "x", "1");
+  host.carry();
+  fs::remove(host / "x");
+  REQUIRE(::mkfifo((host / "x").c_str(), 0600) == 0);
+  CHECK(host.carry().troubles == Names{"'x' is no file"});
+  CHECK(test::read_file(home.folder / "x") == "1");
+  host.bring();
+  CHECK(fs::is_fifo(host / "x"));
+}
+
+TEST_CASE("a directory that became a file is replaced by it") {
+  Home home;
+  Host host(home);
+  host.bring();
+  test::write_file(host / "d/e/f", "1");
+  host.carry();
+  fs::remove_all(host / "d");
+  test::write_file(host / "d", "2");
+  host.carry();
+  CHECK(home.came == Names{"d"});
+  CHECK(test::read_file(home.folder / "d") == "2");
+  host.carry();
+  CHECK(home.came.empty());
 }
 
 TEST_CASE("a host that begins has all that is at home, and brings it once") {
@@ -228,7 +303,7 @@ TEST_CASE("what home does not take is said, and not tried again until it is anot
   test::write_file(host / "good", "1");
   CHECK(host.carry().troubles == Names{"refused"});
   CHECK(test::read_file(home.folder / "good") == "1");
-  host.carry();
+  CHECK(host.carry().troubles == Names{"refused"});   // nobody was told before the end
   CHECK(home.came.empty());
   test::write_file(host / "bad", "22");
   host.carry();
@@ -245,8 +320,8 @@ TEST_CASE("when home is gone nothing is taken for carried") {
   host.bring();
   test::write_file(host / "a", "1");
   home.is_gone = true;
-  CHECK(carry_outputs(host.place, home, {}, Which::Growing, host.refused).error().code == Code::Unavailable);
-  CHECK(bring_outputs(host.place, home, {}).error().code == Code::Unavailable);
+  CHECK(carry_outputs(host.place, home, {}, Which::Growing, host.memory).error().code == Code::Unavailable);
+  CHECK(bring_outputs(host.place, home, {}, [] { return true; }).error().code == Code::Unavailable);
   home.is_gone = false;
   host.carry();
   CHECK(home.came == Names{"a"});
@@ -267,12 +342,12 @@ TEST_CASE("what an experiment goes on from is brought, by its own path or not at
   Home home;
   test::write_file(home.folder / "checkpoints/1", "weights");
   Host host(home);
-  const auto resumed = bring_resumed(host.place, home, {}, home.folder.string());
+  const auto resumed = bring_resumed(host.place, home, {}, home.folder.string(), [] { return true; });
   REQUIRE(resumed.ok());
   CHECK(test::read_file(fs::path(*resumed) / "checkpoints/1") == "weights");
-  CHECK(bring_resumed(host.place, home, {}, home.folder.string()).ok());
+  CHECK(bring_resumed(host.place, home, {}, home.folder.string(), [] { return true; }).ok());
   CHECK(home.brought == 1);
-  CHECK(*bring_resumed(host.place, home, {}, "/elsewhere") == "");
+  CHECK(*bring_resumed(host.place, home, {}, "/elsewhere", [] { return true; }) == "");
 }
 
 TEST_CASE("a copy goes when all of it is at home, and stays when something is not") {

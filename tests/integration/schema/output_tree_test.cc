@@ -62,13 +62,16 @@ TEST_CASE("a tree of outputs lists files, directories and links, and says what i
   fs::create_symlink("/etc/passwd", outputs.root / "out");
   fs::create_symlink("../../x", outputs.root / "a/up");
   REQUIRE(::mkfifo((outputs.root / "pipe").c_str(), 0600) == 0);
-  std::vector<std::string> left_out;
+  std::vector<OutputTree::LeftOut> left_out;
   const auto listed = outputs.tree.list(&left_out);
   REQUIRE(listed.ok());
   CHECK(paths(*listed) == std::vector<std::string>{"a", "a/.dtrain-kept", "a/b", "newest"});
   CHECK((*listed)[2].size() == 5);
   CHECK((*listed)[3].target() == "a/b");
-  CHECK(left_out == std::vector<std::string>{"'out' is a link that leads out", "'pipe' is no file", "'a/up' is a link that leads out"});
+  std::vector<std::string> whys;
+  for (const auto& each : left_out) whys.push_back(each.why);
+  CHECK(whys == std::vector<std::string>{"'out' is a link that leads out", "'pipe' is no file", "'a/up' is a link that leads out"});
+  CHECK(left_out[2].path == "a/up");
 }
 
 TEST_CASE("a file has its name, its mode and its time at once, and no name before") {
@@ -145,14 +148,68 @@ TEST_CASE("only what is as it was said to be is removed") {
   CHECK(outputs.tree.remove(file("d/x", 1)).ok());
 }
 
-TEST_CASE("what somebody was creating when he was killed goes after a while, and nothing else does") {
+TEST_CASE("what another process was creating goes, and nothing of this one does") {
   Outputs outputs;
-  test::write_file(outputs.root / ".dtrain-unnamed-old", "half");
-  test::make_old(outputs.root / ".dtrain-unnamed-old");
-  test::write_file(outputs.root / ".dtrain-unnamed-new", "half");
+  test::write_file(outputs.root / ".dtrain-unnamed-0123", "half");
+  auto coming = outputs.tree.create();
   outputs.tree.remove_unnamed();
-  CHECK(!fs::exists(outputs.root / ".dtrain-unnamed-old"));
-  CHECK(fs::exists(outputs.root / ".dtrain-unnamed-new"));
+  CHECK(!fs::exists(outputs.root / ".dtrain-unnamed-0123"));
+  REQUIRE(coming->append("1").ok());
+  CHECK(coming->give_name(file("x", 1)).ok());
+}
+
+TEST_CASE("times before 1970 and far from now are kept, or as near as it goes") {
+  Outputs outputs;
+  for (const auto& [name, seconds] : {std::pair("early", -315'619'200L), std::pair("late", 32'503'680'000L)}) {
+    test::write_file(outputs.root / "from", "1");
+    const timespec then[] = {{seconds, 500'000'000}, {seconds, 500'000'000}};
+    REQUIRE(::utimensat(AT_FDCWD, (outputs.root / "from").c_str(), then, 0) == 0);
+    pb::OutputEntry entry = *outputs.tree.look("from");
+    entry.set_path(name);
+    REQUIRE(put(outputs.tree, entry, "1").ok());
+    CHECK(same_output(*outputs.tree.look(name), entry));
+  }
+  struct stat st {};
+  REQUIRE(::stat((outputs.root / "early").c_str(), &st) == 0);
+  CHECK(st.st_mtim.tv_sec == -315'619'200);
+  CHECK(st.st_mtim.tv_nsec == 500'000'000);
+}
+
+TEST_CASE("a file that is opened is the one that its entry tells of, whatever has its name by then") {
+  Outputs outputs;
+  REQUIRE(put(outputs.tree, file("model", 3), "old").ok());
+  const auto opened = outputs.tree.open_file("model");
+  REQUIRE(opened.ok());
+  pb::OutputEntry newer = file("model", 3);
+  newer.set_mtime_ns(newer.mtime_ns() + 1);
+  REQUIRE(put(outputs.tree, newer, "new").ok());
+  CHECK(same_output(opened->entry, file("model", 3)));
+  char bytes[3];
+  REQUIRE(::read(opened->fd.get(), bytes, 3) == 3);
+  CHECK(std::string(bytes, 3) == "old");
+}
+
+TEST_CASE("a link that goes through another one and back leads out") {
+  Outputs outputs;
+  CHECK(!outputs.tree.make(link("m", "a/s/../../x")).ok());
+  CHECK(!outputs.tree.make(link("a/b/m", "../c/..")).ok());
+  CHECK(outputs.tree.make(link("a/b/m", "../../c")).ok());
+  CHECK(outputs.tree.make(link("a/b/n", "..")).ok());
+  CHECK(outputs.tree.make(link("dots", "..x/...y")).ok());
+}
+
+TEST_CASE("what lies too deep is refused, and left out of a list") {
+  Outputs outputs;
+  std::string deep = "x";
+  for (int i = 0; i < 300; ++i) deep += "/x";
+  CHECK(put(outputs.tree, file(deep, 1), "1").error().code == Code::InvalidArgument);
+  CHECK(put(outputs.tree, file(std::string(300, 'x'), 1), "1").error().code == Code::InvalidArgument);
+  fs::path at = outputs.root;
+  for (int i = 0; i < 260; ++i) at /= "d";
+  fs::create_directories(at);
+  std::vector<OutputTree::LeftOut> left_out;
+  CHECK(outputs.tree.list(&left_out)->size() == 256);
+  CHECK(left_out.size() == 1);
 }
 
 }  // namespace

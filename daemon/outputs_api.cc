@@ -123,14 +123,19 @@ Result<OutputsApi::Place> OutputsApi::own_place_of(const Caller& caller) const {
 }
 
 Result<OutputsApi::Place> OutputsApi::resumed_place_of(const Experiment& experiment, const std::string& path) const {
+  const Error none{Code::NotFound, fmt::format("{} is no output of an experiment", in_quotes(path)), ""};
+  if (resumed_path(member_spec(experiment.submission->spec, experiment.id.member)) != path) return none;
   std::error_code error;
-  const fs::path all = fs::canonical(outputs_, error), found = fs::canonical(path, error);
-  // Of one experiment: what a host wrote there may be a link.
-  const fs::path within = fs::path(path).lexically_normal().lexically_relative(all);
-  const fs::path outputs = within.empty() ? all : fs::canonical(all / *within.begin(), error);
-  if (error || resumed_path(member_spec(experiment.submission->spec, experiment.id.member)) != path || !is_within(outputs, found) || outputs == all || !is_within(all, outputs)) {
-    return Error{Code::NotFound, fmt::format("{} is no output of an experiment", in_quotes(path)), ""};
-  }
+  const fs::path all = fs::canonical(outputs_, error);
+  if (error) return none;
+  const fs::path named = fs::path(path).lexically_normal();
+  const fs::path within = named.lexically_relative(is_within(all, named) ? all : outputs_);
+  if (within.empty()) return none;
+  // Of one experiment: what a host wrote there may be a link to another's.
+  const fs::path outputs = fs::canonical(all / *within.begin(), error);
+  if (error || outputs.parent_path() != all) return none;
+  const fs::path found = fs::canonical(path, error);
+  if (error || !is_within(outputs, found)) return none;
   if (fs::is_directory(found, error)) return Place{found};
   return Place{found.parent_path(), found.filename()};
 }

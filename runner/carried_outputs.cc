@@ -196,7 +196,14 @@ Result<bool> say_file(const OutputTree& tree, pb::OutputEntry entry, Which which
     data.resize(static_cast<size_t>(std::min<uint64_t>(left, kPartBytes)));
     const ssize_t got = data.empty() ? 0 : ::read(file->fd.get(), data.data(), data.size());
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return errno_error(fmt::format("read {}", in_quotes(entry.path())), errno);
+    if (got < 0) {
+      const Error error = errno_error(fmt::format("read {}", in_quotes(entry.path())), errno);
+      data.clear();
+      part.set_last(true);
+      part.set_withdrawn(true);
+      if (!say(part)) return false;
+      return error;
+    }
     data.resize(static_cast<size_t>(got));
     left -= static_cast<uint64_t>(got);
     part.set_last(left == 0 || got == 0);

@@ -191,6 +191,10 @@ TEST_CASE("an experiment reads what it goes on from, as its Spec names it, and n
   auto of = one.as();
   of.set_resume((outputs / "77").string());
   CHECK(one.list(of).second == std::vector<std::string>{"model"});
+  // Where a link of that name leads: both names are the same.
+  fs::rename(outputs, folder / "disk");
+  fs::create_symlink(folder / "disk", outputs);
+  CHECK(one.list(of).second == std::vector<std::string>{"model"});
   CHECK(one.read(of, "model").second == "weights");
   CHECK(!one.read(of, "../78/model").first.ok());
   CHECK(one.write(of, {part("model", "worse")}).first.error_code() == grpc::StatusCode::INVALID_ARGUMENT);

@@ -184,7 +184,7 @@ Result<int> copy_from_there(const std::string& machine, const OutputOptions& opt
   ssize_t got = 0;
   do got = ::recv(packing.line.get(), &first, 1, MSG_PEEK);
   while (got < 0 && errno == EINTR);
-  if (got <= 0) return end_of(packing.ssh);   // it has said why
+  if (got <= 0) return exit_code_there(packing.ssh);   // it has said why
   std::error_code failed;
   fs::create_directories(to, failed);
   if (failed) return errno_error("creating " + to, failed.value());
@@ -195,12 +195,12 @@ Result<int> copy_from_there(const std::string& machine, const OutputOptions& opt
     execlp("tar", "tar", "-x", "-f", "-", "-C", to.c_str(), options.force ? "--overwrite" : "--keep-old-files", nullptr);
     _exit(127);
   }
-  const int unpacked = end_of(unpacking);
+  const int unpacked = exit_code_there(unpacking);
   ::shutdown(packing.line.get(), SHUT_RDWR);
   if (unpacked != 0) {
     return Error{Code::FailedPrecondition, fmt::format("not all of it is in {}", to), options.force ? "" : "-f overwrites what is there"};
   }
-  if (end_of(packing.ssh) != 0) return Error{Code::Unavailable, fmt::format("not all of it came from {}", machine), ""};
+  if (exit_code_there(packing.ssh) != 0) return Error{Code::Unavailable, fmt::format("not all of it came from {}", machine), ""};
   fmt::print("Copied to {}\n", to);
   return 0;
 }

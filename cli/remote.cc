@@ -66,7 +66,7 @@ bool await_word(int fd) {
 }
 
 Error not_dialled(const std::string& machine, pid_t ssh) {
-  const int code = end_of(ssh);
+  const int code = exit_code_there(ssh);
   if (code == 255) return {Code::Unavailable, fmt::format("SSH does not reach {}", machine), fmt::format("try: {} {} true", ssh_command(), machine)};
   if (code == 127) {
     return {Code::Unavailable, fmt::format("{} has no dtrain that its shell finds", machine),
@@ -126,7 +126,7 @@ Result<StartedThere> start_there(const std::string& machine, const std::vector<s
   return StartedThere{ssh, std::move(here)};
 }
 
-int end_of(pid_t started) {
+int exit_code_there(pid_t started) {
   int status = 0;
   while (waitpid(started, &status, 0) < 0 && errno == EINTR) {
   }

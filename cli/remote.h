@@ -31,7 +31,7 @@ struct StartedThere {
 };
 Result<StartedThere> start_there(const std::string& machine, const std::vector<std::string>& words);
 // Its exit code. 255: SSH's own.
-int end_of(pid_t started);
+int exit_code_there(pid_t started);
 
 // A connection to the daemon over there. `starts`: one is started if need be.
 Result<Fd> dial_there(const std::string& machine, bool starts);

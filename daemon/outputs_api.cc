@@ -24,10 +24,10 @@ namespace {
 
 constexpr size_t kPartBytes = size_t{1} << 20;
 constexpr size_t kCallsOfKey = 8;
-constexpr int64_t kIdleMs = 60'000;   // a call in which nothing goes on for so long is ended
+constexpr int64_t kIdleCallMs = 60'000;   // a call in which nothing goes on for so long is ended
 constexpr int64_t kAdmittedMs = 1'000;
 constexpr size_t kChangesAtOnce = 64;   // of one visit to the loop; each file is open until then
-constexpr size_t kListBytes = 512 << 10;
+constexpr size_t kListPartBytes = 512 << 10;
 
 Error has_no_part(const pb::OutputsRequest& of) {
   return {Code::FailedPrecondition, fmt::format("this host has no part in {} any more", of.experiment()), ""};
@@ -77,13 +77,13 @@ class OutputsApi::Turn {
 };
 
 void OutputsApi::watch() {
-  watch_timer_.expires_after(std::chrono::milliseconds(kIdleMs / 4));
+  watch_timer_.expires_after(std::chrono::milliseconds(kIdleCallMs / 4));
   watch_timer_.async_wait([this](boost::system::error_code error) {
     if (error) return;
     {
       const std::lock_guard lock(mutex_);
       for (Running& each : running_) {
-        if (each.progress_ms + kIdleMs < boottime_ms()) each.call->TryCancel();
+        if (each.progress_ms + kIdleCallMs < boottime_ms()) each.call->TryCancel();
       }
     }
     watch();
@@ -162,7 +162,7 @@ grpc::Status OutputsApi::List(grpc::ServerContext* call, const pb::OutputsReques
     for (size_t i = 0; i < entries.size(); ++i) {
       bytes += entries[i].ByteSizeLong();
       *part.add_entries() = std::move(entries[i]);
-      if (bytes < kListBytes && i + 1 < entries.size()) continue;
+      if (bytes < kListPartBytes && i + 1 < entries.size()) continue;
       if (!writer->Write(part)) return Error{Code::Cancelled, "the runner is gone", ""};
       (*turn)->goes_on();
       part.clear_entries();

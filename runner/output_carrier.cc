@@ -10,11 +10,11 @@
 namespace dtrain::runner {
 namespace {
 
-constexpr std::chrono::seconds kEvery{10};
+constexpr std::chrono::seconds kCarryEvery{10};
 constexpr int kRoundsOfGrowing = 6;   // files that never rest are carried each minute
 constexpr size_t kShown = 3;
 
-std::string first_of(const std::vector<std::string>& troubles) {
+std::string first_troubles(const std::vector<std::string>& troubles) {
   std::string text;
   for (size_t i = 0; i < std::min(troubles.size(), kShown); ++i) text += (i == 0 ? "" : ", ") + troubles[i];
   if (troubles.size() > kShown) text += fmt::format(" and {} more", troubles.size() - kShown);
@@ -27,7 +27,7 @@ OutputCarrier::OutputCarrier(boost::asio::io_context& loop, OutputStore& store, 
                              bool brings)
     : work_(std::make_shared<Work>(Work{store, std::move(place), std::move(of), brings})), timer_(loop), worker_(loop) {}
 
-void OutputCarrier::begin() { later(kEvery); }
+void OutputCarrier::begin() { later(kCarryEvery); }
 
 void OutputCarrier::end() {
   ended_ = true;
@@ -49,7 +49,7 @@ void OutputCarrier::carry(Which which) {
               [this, which, more, alive = std::weak_ptr(alive_)] {
                 if (alive.expired()) return;
                 if (*more && !ended_) return carry(which);
-                later(kEvery);
+                later(kCarryEvery);
               });
 }
 
@@ -80,7 +80,7 @@ bool OutputCarrier::carry_all(Work& work, const std::string& who, std::string& r
     const auto carried = carry_outputs(work.place, work.store, work.of, Which::Growing, work.memory);
     if (carried.ok() && carried->more) continue;
     if (carried.ok()) {
-      if (!carried->troubles.empty()) remarks = "not carried: " + first_of(carried->troubles);
+      if (!carried->troubles.empty()) remarks = "not carried: " + first_troubles(carried->troubles);
       return true;
     }
     const Error& error = carried.error();

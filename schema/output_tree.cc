@@ -19,14 +19,14 @@ namespace dtrain {
 namespace {
 
 // O_NONBLOCK: what was a file a moment ago may have become a pipe.
-constexpr int kOpenFile = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+constexpr int kOpenOutput = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
 constexpr std::string_view kOfOneHost = ".dtrain-", kUnnamed = ".dtrain-unnamed-";
 constexpr size_t kPathBytesMax = 16 << 10, kDepthMax = 256;
 constexpr time_t kSecondsMax = 9'000'000'000;   // of a time in nanoseconds
 constexpr size_t kLinkMax = 4096;
 constexpr mode_t kOwnerReads = 0600, kOwnerEnters = 0700;   // whoever made it: both sides are to read it again
 
-Error failed(std::string_view what, std::string_view path) {
+Error failed_at(std::string_view what, std::string_view path) {
   const int error = errno;
   Error told = errno_error(fmt::format("{} {}", what, in_quotes(path)), error);
   if (error == ENOTDIR || error == ELOOP) told.code = Code::NotFound;
@@ -80,13 +80,13 @@ Status check_link(const pb::OutputEntry& entry) {
 Result<std::string> read_link(int parent, const char* name) {
   std::string target(kLinkMax, '\0');
   const ssize_t got = ::readlinkat(parent, name, target.data(), target.size());
-  if (got < 0) return failed("read the link", name);
+  if (got < 0) return failed_at("read the link", name);
   target.resize(static_cast<size_t>(got));
   return target;
 }
 
 // All but the target of a link.
-Result<pb::OutputEntry> entry_of(const struct stat& st, std::string path) {
+Result<pb::OutputEntry> output_entry(const struct stat& st, std::string path) {
   pb::OutputEntry entry;
   entry.set_path(std::move(path));
   if (S_ISDIR(st.st_mode)) {
@@ -105,10 +105,10 @@ Result<pb::OutputEntry> entry_of(const struct stat& st, std::string path) {
   return entry;
 }
 
-Result<pb::OutputEntry> entry_of(int parent, const char* name, std::string path) {
+Result<pb::OutputEntry> output_entry(int parent, const char* name, std::string path) {
   struct stat st {};
-  if (::fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) != 0) return failed("look at", path);
-  TRY(pb::OutputEntry entry, entry_of(st, std::move(path)));
+  if (::fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) != 0) return failed_at("look at", path);
+  TRY(pb::OutputEntry entry, output_entry(st, std::move(path)));
   if (entry.kind() == pb::Entry::SYMLINK) {
     TRY(*entry.mutable_target(), read_link(parent, name));
     TRY(check_link(entry));
@@ -120,13 +120,13 @@ Result<pb::OutputEntry> entry_of(int parent, const char* name, std::string path)
 Status put_in_place(int from, const char* unnamed, int parent, const std::string& path) {
   const char* name = base_name(path);
   if (::renameat(from, unnamed, parent, name) == 0) return ok();
-  if (errno != EISDIR && errno != ENOTEMPTY && errno != EEXIST) return failed("name", path);
+  if (errno != EISDIR && errno != ENOTEMPTY && errno != EEXIST) return failed_at("name", path);
   TRY(remove_tree(fmt::format("/proc/self/fd/{}/{}", parent, name)));
-  return ::renameat(from, unnamed, parent, name) == 0 ? ok() : Status(failed("name", path));
+  return ::renameat(from, unnamed, parent, name) == 0 ? ok() : Status(failed_at("name", path));
 }
 
 // The directory that `path` is in; what is in its way is removed.
-Result<Fd> place_of(int root, const std::string& path) {
+Result<Fd> parent_for(int root, const std::string& path) {
   auto place = make_below(root, parent_path(path));
   if (place.ok() || place.error().code != Code::NotFound) return place;
   for (size_t end = path.find('/'); end != path.npos; end = path.find('/', end + 1)) {
@@ -134,7 +134,7 @@ Result<Fd> place_of(int root, const std::string& path) {
     TRY(const Fd parent, open_below(root, parent_path(part)));
     struct stat st {};
     if (::fstatat(parent.get(), base_name(part), &st, AT_SYMLINK_NOFOLLOW) != 0 || S_ISDIR(st.st_mode)) continue;
-    if (::unlinkat(parent.get(), base_name(part), 0) != 0) return failed("remove", part);
+    if (::unlinkat(parent.get(), base_name(part), 0) != 0) return failed_at("remove", part);
     break;
   }
   return make_below(root, parent_path(path));
@@ -172,7 +172,7 @@ Status UnnamedOutput::append(std::string_view data) {
   while (!data.empty()) {
     const ssize_t put = ::write(file_.get(), data.data(), data.size());
     if (put < 0 && errno == EINTR) continue;
-    if (put < 0) return failed("write", "a file");
+    if (put < 0) return failed_at("write", "a file");
     data.remove_prefix(static_cast<size_t>(put));
   }
   return ok();
@@ -181,13 +181,13 @@ Status UnnamedOutput::append(std::string_view data) {
 Status UnnamedOutput::give_name(const pb::OutputEntry& entry) {
   TRY(check_path(entry.path()));
   if (size_ != entry.size()) return is_no_output(entry.path(), fmt::format("came with {} bytes of {}", size_, entry.size()));
-  TRY(const Fd parent, place_of(root_, entry.path()));
-  if (::fchmod(file_.get(), (entry.mode() & 0777) | kOwnerReads) != 0) return failed("set the mode of", entry.path());
+  TRY(const Fd parent, parent_for(root_, entry.path()));
+  if (::fchmod(file_.get(), (entry.mode() & 0777) | kOwnerReads) != 0) return failed_at("set the mode of", entry.path());
   constexpr int64_t kSecond = 1'000'000'000;
   const int64_t part_ns = (entry.mtime_ns() % kSecond + kSecond) % kSecond;   // of times before 1970, too
   const timespec time{(entry.mtime_ns() - part_ns) / kSecond, part_ns};
   const timespec times[] = {time, time};
-  if (::futimens(file_.get(), times) != 0) return failed("set the time of", entry.path());
+  if (::futimens(file_.get(), times) != 0) return failed_at("set the time of", entry.path());
   TRY(put_in_place(root_, name_.c_str(), parent.get(), entry.path()));
   name_.clear();
   return ok();
@@ -195,7 +195,7 @@ Status UnnamedOutput::give_name(const pb::OutputEntry& entry) {
 
 Result<OutputTree> OutputTree::open(const std::filesystem::path& directory) {
   Fd root(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!root) return failed("open", directory.native());
+  if (!root) return failed_at("open", directory.native());
   return OutputTree(std::move(root));
 }
 
@@ -218,7 +218,7 @@ Result<std::vector<pb::OutputEntry>> OutputTree::list(std::vector<LeftOut>* left
       if (at_top && names.view(i).starts_with(kOfOneHost)) continue;
       std::string inner = at_top ? std::string(names.view(i)) : path + '/' + names.name(i);
       const Status named = check_path(inner);
-      auto entry = named.ok() ? entry_of(directory->get(), names.name(i), inner) : Result<pb::OutputEntry>(named.error());
+      auto entry = named.ok() ? output_entry(directory->get(), names.name(i), inner) : Result<pb::OutputEntry>(named.error());
       if (!entry.ok() && entry.error().code == Code::NotFound) continue;
       if (!entry.ok() && entry.error().code == Code::InvalidArgument) {
         if (left_out != nullptr) left_out->push_back({std::move(inner), entry.error().message});
@@ -236,7 +236,7 @@ Result<std::vector<pb::OutputEntry>> OutputTree::list(std::vector<LeftOut>* left
 Result<pb::OutputEntry> OutputTree::look(const std::string& path) const {
   TRY(check_path(path));
   TRY(const Fd parent, open_below(root_.get(), parent_path(path)));
-  auto entry = entry_of(parent.get(), base_name(path), path);
+  auto entry = output_entry(parent.get(), base_name(path), path);
   if (!entry.ok() && entry.error().code == Code::InvalidArgument) entry.error().code = Code::NotFound;
   return entry;
 }
@@ -244,39 +244,39 @@ Result<pb::OutputEntry> OutputTree::look(const std::string& path) const {
 Result<OutputTree::OpenFile> OutputTree::open_file(const std::string& path) const {
   TRY(check_path(path));
   TRY(const Fd parent, open_below(root_.get(), parent_path(path)));
-  OpenFile file{Fd(::openat(parent.get(), base_name(path), kOpenFile)), {}};
-  if (!file.fd) return failed("open", path);
+  OpenFile file{Fd(::openat(parent.get(), base_name(path), kOpenOutput)), {}};
+  if (!file.fd) return failed_at("open", path);
   struct stat st {};
-  if (::fstat(file.fd.get(), &st) != 0) return failed("look at", path);
+  if (::fstat(file.fd.get(), &st) != 0) return failed_at("look at", path);
   if (!S_ISREG(st.st_mode)) return Error{Code::NotFound, fmt::format("{} is no file", in_quotes(path)), ""};
-  TRY(file.entry, entry_of(st, path));
+  TRY(file.entry, output_entry(st, path));
   return file;
 }
 
 Result<UnnamedOutput> OutputTree::create() const {
   TRY(std::string name, unnamed());
   Fd file(::openat(root_.get(), name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (!file) return failed("create", "a file");
+  if (!file) return failed_at("create", "a file");
   return UnnamedOutput(root_.get(), std::move(file), std::move(name));
 }
 
 Status OutputTree::make(const pb::OutputEntry& entry) const {
   TRY(check_path(entry.path()));
-  TRY(const Fd parent, place_of(root_.get(), entry.path()));
+  TRY(const Fd parent, parent_for(root_.get(), entry.path()));
   const char* name = base_name(entry.path());
   if (entry.kind() == pb::Entry::DIRECTORY) {
     for (const mode_t mode = (entry.mode() & 0777) | kOwnerEnters;;) {
       if (::mkdirat(parent.get(), name, mode) == 0) return ok();
       struct stat st {};
-      if (errno != EEXIST || ::fstatat(parent.get(), name, &st, AT_SYMLINK_NOFOLLOW) != 0) return failed("make", entry.path());
+      if (errno != EEXIST || ::fstatat(parent.get(), name, &st, AT_SYMLINK_NOFOLLOW) != 0) return failed_at("make", entry.path());
       if (S_ISDIR(st.st_mode)) return ok();
-      if (::unlinkat(parent.get(), name, 0) != 0) return failed("remove", entry.path());
+      if (::unlinkat(parent.get(), name, 0) != 0) return failed_at("remove", entry.path());
     }
   }
   if (entry.kind() != pb::Entry::SYMLINK) return is_no_output(entry.path(), "came without what is in it");
   TRY(check_link(entry));
   TRY(const std::string link, unnamed());
-  if (::symlinkat(entry.target().c_str(), root_.get(), link.c_str()) != 0) return failed("make the link", entry.path());
+  if (::symlinkat(entry.target().c_str(), root_.get(), link.c_str()) != 0) return failed_at("make the link", entry.path());
   const Status placed = put_in_place(root_.get(), link.c_str(), parent.get(), entry.path());
   if (!placed.ok()) ::unlinkat(root_.get(), link.c_str(), 0);
   return placed;
@@ -289,7 +289,7 @@ Status OutputTree::remove(const pb::OutputEntry& entry) const {
   TRY(const Fd parent, open_below(root_.get(), parent_path(entry.path())));
   const int flags = entry.kind() == pb::Entry::DIRECTORY ? AT_REMOVEDIR : 0;
   if (::unlinkat(parent.get(), base_name(entry.path()), flags) == 0) return ok();
-  return errno == ENOENT || errno == ENOTEMPTY || errno == EEXIST ? ok() : Status(failed("remove", entry.path()));
+  return errno == ENOENT || errno == ENOTEMPTY || errno == EEXIST ? ok() : Status(failed_at("remove", entry.path()));
 }
 
 void OutputTree::remove_unnamed() const {
@@ -302,7 +302,7 @@ void OutputTree::remove_unnamed() const {
 }
 
 Status OutputTree::sync() const {
-  return ::syncfs(root_.get()) == 0 ? ok() : Status(failed("sync", "outputs"));
+  return ::syncfs(root_.get()) == 0 ? ok() : Status(failed_at("sync", "outputs"));
 }
 
 }  // namespace dtrain

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "runner/carried_outputs.h"
+#include "runner/first_of.h"
 #include "runner/mpi_launch.h"
 #include "runner/output_copy.h"
 #include "runner/output_names.h"
@@ -65,17 +66,6 @@ Result<Collected> copy_outputs(const LaunchDir& directory, const ReplicaLaunch& 
 // Others of a gang need not write what it writes; and a launcher's ranks may do so on another host.
 bool decides(Role role) {
   return role == Role::Train || role == Role::Master || role == Role::Chief;
-}
-
-// The first few of them, for one line.
-std::string first_of(const std::vector<std::string>& names) {
-  constexpr size_t kShown = 3;
-  std::string text;
-  for (size_t i = 0; i < std::min(names.size(), kShown); ++i) {
-    text += (i == 0 ? "" : ", ") + names[i];
-  }
-  if (names.size() > kShown) text += fmt::format(" and {} more", names.size() - kShown);
-  return text;
 }
 
 // Nothing where what a launch uses is not known: another time.

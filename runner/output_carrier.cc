@@ -7,19 +7,13 @@
 #include <cstdio>
 #include <utility>
 
+#include "runner/first_of.h"
+
 namespace dtrain::runner {
 namespace {
 
 constexpr std::chrono::seconds kCarryEvery{10};
 constexpr int kRoundsOfGrowing = 6;   // files that never rest are carried each minute
-constexpr size_t kShown = 3;
-
-std::string first_troubles(const std::vector<std::string>& troubles) {
-  std::string text;
-  for (size_t i = 0; i < std::min(troubles.size(), kShown); ++i) text += (i == 0 ? "" : ", ") + troubles[i];
-  if (troubles.size() > kShown) text += fmt::format(" and {} more", troubles.size() - kShown);
-  return text;
-}
 
 }  // namespace
 
@@ -80,7 +74,7 @@ bool OutputCarrier::carry_all(Work& work, const std::string& who, std::string& r
     const auto carried = carry_outputs(work.place, work.store, work.of, Which::Growing, work.memory);
     if (carried.ok() && carried->more) continue;
     if (carried.ok()) {
-      if (!carried->troubles.empty()) remarks = "not carried: " + first_troubles(carried->troubles);
+      if (!carried->troubles.empty()) remarks = "not carried: " + first_of(carried->troubles);
       return true;
     }
     const Error& error = carried.error();

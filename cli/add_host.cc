@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "cli/connection.h"
+#include "cli/remote.h"
 #include "cli/words.h"
 #include "schema/config.h"
 #include "schema/engine_read.h"
@@ -113,10 +114,9 @@ Result<int> add(const NewHost& host, const CommandContext& context) {
   back.set_name(name);
   std::error_code error;
   const fs::path programs = fs::read_symlink("/proc/self/exe", error).parent_path();
-  const char* const ssh = std::getenv("DTRAIN_SSH");
   fmt::print(stderr, "Sending dtrain to {}\n", host.target);
   Result<int> joined = write_file(keys->path() / (name + ".key"), reply.key()).ok()
-                           ? run_shell(kSend, {ssh == nullptr ? "ssh" : ssh, programs.string(), keys->path().string(),
+                           ? run_shell(kSend, {ssh_command(), programs.string(), keys->path().string(),
                                                 host.target, name, shell_quoted(kJoin)})
                            : Error{Code::Unavailable, fmt::format("can't write to {}", keys->path().string()), ""};
   if (!joined.ok() || *joined != 0) {

@@ -37,7 +37,10 @@ bool carry(int from, int to) {
 void join(int daemon) {
   std::array<pollfd, 2> ends = {{{STDIN_FILENO, POLLIN, 0}, {daemon, POLLIN, 0}}};
   for (;;) {
-    if (poll(ends.data(), ends.size(), -1) < 0 && errno != EINTR) return;
+    if (poll(ends.data(), ends.size(), -1) < 0) {
+      if (errno == EINTR) continue;
+      return;
+    }
     if (ends[0].revents != 0 && !carry(STDIN_FILENO, daemon)) return;
     if (ends[1].revents != 0 && !carry(daemon, STDOUT_FILENO)) return;
   }

@@ -31,11 +31,6 @@ Status check_machine(const std::string& machine) {
                "user@host, or a Host of ~/.ssh/config"};
 }
 
-std::string ssh_command() {
-  const char* ssh = std::getenv("DTRAIN_SSH");
-  return ssh == nullptr ? "ssh" : ssh;
-}
-
 // As one word for SSH. The login shell over there may be any.
 std::string command_there(const std::vector<std::string>& words) {
   std::string command = "sh -c ";
@@ -76,6 +71,11 @@ Error not_dialled(const std::string& machine, pid_t ssh) {
 }
 
 }  // namespace
+
+std::string ssh_command() {
+  const char* ssh = std::getenv("DTRAIN_SSH");
+  return ssh == nullptr ? "ssh" : ssh;
+}
 
 std::string remote_machine() {
   const char* machine = std::getenv(kVariable);

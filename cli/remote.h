@@ -33,6 +33,9 @@ Result<StartedThere> start_there(const std::string& machine, const std::vector<s
 // Its exit code. 255: SSH's own.
 int exit_code_there(pid_t started);
 
+// What SSH is called with: DTRAIN_SSH, else "ssh".
+std::string ssh_command();
+
 // A connection to the daemon over there. `starts`: one is started if need be.
 Result<Fd> dial_there(const std::string& machine, bool starts);
 

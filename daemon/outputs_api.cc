@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -66,6 +67,8 @@ class OutputsApi::Turn {
   Turn& operator=(const Turn&) = delete;
 
   void goes_on() { running_->progress_ms = boottime_ms(); }
+  // The other end has said all: what is to do now takes as long as the disk likes.
+  void is_heard() { running_->progress_ms = std::numeric_limits<int64_t>::max() / 2; }
   bool is_over() const { return running_->call->IsCancelled(); }
   const std::string& certificate() const { return running_->certificate; }
 
@@ -292,6 +295,7 @@ Status OutputsApi::write(Caller caller, pb::OutputParts message, grpc::ServerRea
     turn.goes_on();
   } while (reader.Read(&message));
   if (coming) return Error{Code::Cancelled, "the runner is gone", ""};
+  turn.is_heard();
   return tree.sync();
 }
 

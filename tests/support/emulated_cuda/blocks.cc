@@ -43,25 +43,32 @@ using Jump = void* [5];
   if (__builtin_setjmp(from) == 0) leap(to);
 }
 
+struct Warp {
+  Meeting meeting;
+  int living = 0;
+  // What lanes gave, and in which round; by turns two of them, so that nobody overwrites what another has still to read.
+  struct Slots {
+    std::array<uint64_t, kWarp> values = {};
+    std::array<uint64_t, kWarp> given = {};  // one more than the round: 0 is never
+  };
+  std::array<Slots, 2> slots;
+};
+
+// Begun once, by the first block that needs so many; it lasts for all that come after.
 struct Fiber {
   ucontext_t context = {};  // where it begins
   Jump jump = {};
   bool begun = false;
   std::unique_ptr<char[]> stack{new char[kStackBytes]};
   Here here;
-  size_t warp = 0;  // of its thread
+  // Of its thread.
+  size_t warp_index = 0, lane = 0;
+  Warp* warp = nullptr;
+  // What it waits for; and whether that is still to come.
+  const Meeting* meeting = nullptr;
+  uint64_t round = 0;
+  bool waits() const { return meeting != nullptr && meeting->round == round; }
   bool done = false;
-};
-
-struct Warp {
-  Meeting meeting;
-  int living = 0;
-  // What lanes gave, and in which round; by turns two of them, so that nobody overwrites what another has still to read.
-  struct Slots {
-    std::array<unsigned char, 8 * kWarp> values = {};
-    std::array<uint64_t, kWarp> given = {};  // one more than the round: 0 is never
-  };
-  std::array<Slots, 2> slots;
 };
 
 // Runs the blocks of launches, one at a time. One for each thread of the host.
@@ -81,43 +88,46 @@ class Engine {
     const auto at = reinterpret_cast<uintptr_t>(shared_.data());
     return shared_.data() + (96 - at % 64) % 64;
   }
-  Warp& warp() { return warps_[static_cast<size_t>(index()) / kWarp]; }
-  int index() const {
-    const Here& at = running_->here;
-    return static_cast<int>(at.thread.x + at.block_size.x * (at.thread.y + at.block_size.y * at.thread.z));
-  }
 
-  void meet(Meeting& meeting, const int& expected) {
-    const uint64_t mine = meeting.round;
+  void meet(Meeting& meeting, int expected) {
+    Fiber& mine = *running_;
+    mine.round = meeting.round;
     ++meeting.arrived;
     release(meeting, expected);
-    while (meeting.round == mine) yield();
+    if (meeting.round != mine.round) return;
+    mine.meeting = &meeting;
+    yield();
+    mine.meeting = nullptr;
   }
   void sync_block() { meet(block_, living_); }
-  void sync_warp() { meet(warp().meeting, warp().living); }
+  void sync_warp() { meet(running_->warp->meeting, running_->warp->living); }
 
  private:
   // A fiber takes one thread after the other, until one has to wait: then the next one takes the rest. So
   // kernels without barriers run on one.
   static void enter() {
     Engine& engine = current();
-    while (engine.next_ < engine.threads_) {
-      engine.begin_thread(engine.next_++);
-      (*engine.kernel_)();
-      engine.end_thread();
+    while (true) {
+      while (engine.next_ < engine.threads_) {
+        engine.begin_thread(engine.next_++);
+        (*engine.kernel_)();
+        engine.end_thread();
+      }
+      engine.running().done = true;
+      engine.yield();
     }
-    engine.running().done = true;
-    engine.yield();
   }
   void begin_thread(size_t thread) {
-    running_->warp = thread / kWarp;
+    running_->warp_index = thread / kWarp;
+    running_->warp = &warps_[running_->warp_index];
+    running_->lane = thread % kWarp;
     const auto at = static_cast<unsigned>(thread);
     running_->here = {{at % size_.x, at / size_.x % size_.y, at / size_.x / size_.y}, block_at_, size_, grid_};
   }
   // Those that wait go on without it.
   void end_thread() {
     --living_;
-    Warp& mine = warp();
+    Warp& mine = *running_->warp;
     --mine.living;
     release(mine.meeting, mine.living);
     release(block_, living_);
@@ -156,13 +166,13 @@ class Engine {
       const uint64_t chosen = everyone ? ~uint64_t{0} : random_();
       for (size_t i = 0; i < used; ++i) {
         Fiber& fiber = *fibers_[i];
-        if (!fiber.done && (chosen >> fiber.warp % 64 & 1) != 0) resume(fiber);
+        if (!fiber.done && !fiber.waits() && (chosen >> fiber.warp_index % 64 & 1) != 0) resume(fiber);
         all_done = all_done && fiber.done;
       }
       while (next_ < threads_) {
         if (used == fibers_.size()) fibers_.push_back(std::make_unique<Fiber>());
         Fiber& fiber = *fibers_[used++];
-        start(fiber);
+        fiber.done = false;
         resume(fiber);
         all_done = all_done && fiber.done;
         progressed_ = true;
@@ -171,23 +181,22 @@ class Engine {
       everyone = !progressed_;
     }
   }
-  void start(Fiber& fiber) {
-    fiber.done = false;
-    fiber.begun = false;
-    if (getcontext(&fiber.context) != 0) die("getcontext failed");
-    fiber.context.uc_stack.ss_sp = fiber.stack.get();
-    fiber.context.uc_stack.ss_size = kStackBytes;
-    fiber.context.uc_link = nullptr;
-    makecontext(&fiber.context, &Engine::enter, 0);
-  }
   void resume(Fiber& fiber) {
     running_ = &fiber;
     if (fiber.begun) {
       jump(scheduler_, fiber.jump);
     } else {
-      fiber.begun = true;
-      begin(fiber);
+      start(fiber);
     }
+  }
+  void start(Fiber& fiber) {
+    if (getcontext(&fiber.context) != 0) die("getcontext failed");
+    fiber.context.uc_stack.ss_sp = fiber.stack.get();
+    fiber.context.uc_stack.ss_size = kStackBytes;
+    fiber.context.uc_link = nullptr;
+    makecontext(&fiber.context, &Engine::enter, 0);
+    fiber.begun = true;
+    begin(fiber);
   }
   [[gnu::noipa, gnu::no_sanitize("address")]] void begin(Fiber& fiber) {
     if (__builtin_setjmp(scheduler_) == 0) setcontext(&fiber.context);
@@ -225,21 +234,22 @@ std::map<const void*, size_t> allowed;  // bytes of shared memory, by kernel
 }  // namespace
 
 const Here& here() { return engine().running().here; }
-int lane() { return engine().index() % kWarp; }
+int lane() { return static_cast<int>(engine().running().lane); }
 void sync_block() { engine().sync_block(); }
 void sync_warp() { engine().sync_warp(); }
 void* shared_memory() { return engine().shared(); }
 
-void exchange_bytes(void* value, size_t bytes, int from) {
-  Warp& warp = engine().warp();
-  if (bytes > 8) die("a shuffle of more than 8 bytes");
+uint64_t exchange_bits(uint64_t mine, int from) {
+  Engine& here = engine();
+  const Fiber& fiber = here.running();
+  Warp& warp = *fiber.warp;
   const uint64_t round = warp.meeting.round + 1;
   auto& slots = warp.slots[round % 2];
-  std::memcpy(slots.values.data() + static_cast<size_t>(lane()) * 8, value, bytes);
-  slots.given[static_cast<size_t>(lane())] = round;
-  sync_warp();
+  slots.values[fiber.lane] = mine;
+  slots.given[fiber.lane] = round;
+  here.sync_warp();
   if (slots.given[static_cast<size_t>(from)] != round) die("a shuffle takes what a lane that has ended should give");
-  std::memcpy(value, slots.values.data() + static_cast<size_t>(from) * 8, bytes);
+  return slots.values[static_cast<size_t>(from)];
 }
 
 // Of compute capability 9.0 these are the limits, and what a block gets without asking for more; less what a kernel may

@@ -28,10 +28,14 @@ int lane();
 void sync_block();
 void sync_warp();
 // What the lane `from` of the warp gave.
-void exchange_bytes(void* value, size_t bytes, int from);
+uint64_t exchange_bits(uint64_t mine, int from);
 template <class T>
 T exchange(T value, int from) {
-  exchange_bytes(&value, sizeof value, from);
+  static_assert(sizeof value <= sizeof(uint64_t), "a shuffle of more than 8 bytes");
+  uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof value);
+  bits = exchange_bits(bits, from);
+  std::memcpy(&value, &bits, sizeof value);
   return value;
 }
 // Of the running block, at multiples of 16 bytes.

@@ -43,14 +43,16 @@ Result<int> check(const CheckOptions& options, const CommandContext& context) {
   TRY(parse.parameters, parse_assignments(options.parameters, "-p"));
   TRY(parse.set, parse_assignments(options.set, "--set"));
   std::vector<Mistake> mistakes;
+  std::vector<std::string> notes;
   parse.mistakes = &mistakes;
+  parse.notes = &notes;
   const auto parsed = parse_spec(source.yaml, parse);
   std::vector<std::string> warnings;
   if (parsed.ok()) warnings = warnings_of(*parsed, source.root);
   if (context.json) {
     // Mistakes are what was asked for, so they are facts and no error of this command.
     const Spec* const spec = parsed.ok() ? &parsed.value() : nullptr;
-    fmt::print("{}", check_json(source.file_name, spec, mistakes, warnings));
+    fmt::print("{}", check_json(source.file_name, spec, mistakes, warnings, notes));
     return parsed.ok() ? 0 : exit_code_of(parsed.error());
   }
   if (!parsed.ok()) return parsed.error();
@@ -62,6 +64,7 @@ Result<int> check(const CheckOptions& options, const CommandContext& context) {
   if (const std::string note = left_out_note(spec); !note.empty()) {
     fmt::print(stderr, "{}\n", note);
   }
+  tell(notes);
   warn(warnings);
   return 0;
 }

@@ -102,4 +102,8 @@ void warn(const std::vector<std::string>& warnings) {
   }
 }
 
+void tell(const std::vector<std::string>& notes) {
+  for (const std::string& note : notes) fmt::print(stderr, "Note: {}\n", note);
+}
+
 }  // namespace dtrain::cli

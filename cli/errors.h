@@ -25,5 +25,6 @@ std::string_view word_of(Code code);
 void print_error(const Error& error, bool json);
 // "Warning: ..." each, to stderr; nothing of empty ones.
 void warn(const std::vector<std::string>& warnings);
+void tell(const std::vector<std::string>& notes);  // what needs no mending
 
 }  // namespace dtrain::cli

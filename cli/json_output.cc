@@ -227,7 +227,7 @@ std::string output_json(const std::string& id, const std::string& directory,
 }
 
 std::string check_json(const std::string& file, const Spec* spec, const std::vector<Mistake>& mistakes,
-                       const std::vector<std::string>& warnings) {
+                       const std::vector<std::string>& warnings, const std::vector<std::string>& notes) {
   Json listed = Json::array();
   for (const Mistake& mistake : mistakes) {
     listed.push_back({{"file", mistake.file},
@@ -251,7 +251,8 @@ std::string check_json(const std::string& file, const Spec* spec, const std::vec
                   {"members", spec != nullptr && spec->is_set() ? spec->member_count() : 0},
                   {"mistakes", std::move(listed)},
                   {"warnings", warnings},
-                  {"left_out", spec == nullptr ? "" : left_out_note(*spec)}});
+                  {"left_out", spec == nullptr ? "" : left_out_note(*spec)},
+                  {"notes", notes}});
 }
 
 std::string compare_json(const Comparison& comparison) {

@@ -33,7 +33,7 @@ std::string output_json(const std::string& id, const std::string& directory,
                         const std::vector<OutputFile>& files);
 // Of `check`; `spec` is null when there are mistakes.
 std::string check_json(const std::string& file, const Spec* spec, const std::vector<Mistake>& mistakes,
-                       const std::vector<std::string>& warnings);
+                       const std::vector<std::string>& warnings, const std::vector<std::string>& notes);
 std::string compare_json(const Comparison& comparison);
 std::string why_json(const pb::ExperimentInfo& info, const Why& why);
 std::string tensorboard_json(const std::string& id, const std::string& replica,

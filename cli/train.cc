@@ -64,6 +64,7 @@ struct TrainOptions {
 struct Prepared {
   SpecSource source;
   Spec spec;
+  std::vector<std::string> notes = {};  // of a manifest
 };
 
 // --env NAME takes the variable from the shell, --env NAME=VALUE sets it, whichever the file says.
@@ -105,6 +106,7 @@ Result<Prepared> prepare(const TrainOptions& options) {
   parsing.has_lines = prepared.source.is_file;
   TRY(parsing.set, parse_assignments(options.settings, "--set"));
   TRY(parsing.parameters, parse_assignments(options.parameters, "-p"));
+  parsing.notes = &prepared.notes;
   TRY(prepared.spec, parse_spec(prepared.source.yaml, parsing));
   Spec& spec = prepared.spec;
   if (!options.name.empty()) spec.name = options.name;
@@ -270,6 +272,7 @@ Result<int> train(const TrainOptions& options, const CommandContext& context) {
   if (!options.dry_run) TRY(check_engine_data(prepared.spec, prepared.source.root));
   if (options.save) TRY(save_spec(options, prepared, context.json));
   const Spec& spec = prepared.spec;
+  if (!context.json) tell(prepared.notes);
   std::vector<std::string> warnings = spec_warnings(spec);
   if (options.rebuild) warnings.push_back(idle_rebuild_warning(spec));
   warn(warnings);

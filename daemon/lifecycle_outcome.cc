@@ -13,6 +13,7 @@ namespace dtrain::daemon {
 namespace {
 
 constexpr const char* kEndedWith = "ended with the experiment";
+constexpr int kFirstCodeOfSignals = 128;
 
 bool is_decider(const Experiment& experiment, const Replica& replica) {
   return decider(experiment).id == replica.id;
@@ -74,13 +75,21 @@ uint32_t restarts_under_way(const Experiment& experiment, const Replica& replica
       }));
 }
 
+// What a signal ended may run the next time, as what is lost may; what gave up by itself would again.
+OnFailure rule_for(const Experiment& experiment, const Replica& replica) {
+  const OnFailure said = role_of(experiment, replica).on_failure;
+  if (said != OnFailure::RestartOnSignal) return said;
+  const bool gave_up = replica.exit && replica.exit->signal == 0 && !replica.exit->lost_keeper &&
+                       replica.exit->code < kFirstCodeOfSignals;
+  return gave_up ? OnFailure::Fail : OnFailure::Restart;
+}
+
 // `seat_remains`: its host is there, so that it could be launched again where the others expect it.
 // `again`: it has failed, which was counted, and now it is lost as well.
 void judge_failure(Turn& turn, Experiment& experiment, Replica& replica, const std::string& what,
                    bool seat_remains, bool again) {
   const bool refusal = is_refusal(experiment.spec(), replica);
-  const OnFailure said = role_of(experiment, replica).on_failure;
-  const OnFailure rule = refusal ? OnFailure::Fail : said;
+  const OnFailure rule = refusal ? OnFailure::Fail : rule_for(experiment, replica);
   const RestartPolicy& budget = experiment.spec().restart;
   const bool decides = is_decider(experiment, replica);
   const std::string named = fmt::format("{}: {}", to_string(replica.id), what);
@@ -130,7 +139,7 @@ std::string cause_of(const Exit& exit) {
 bool may_restart(const Spec& spec) {
   return spec.restart.limit > 0 &&
          std::any_of(spec.roles.begin(), spec.roles.end(), [](const RoleSpec& role) {
-           return role.on_failure == OnFailure::Restart;
+           return restarts(role.on_failure);
          });
 }
 

@@ -38,13 +38,14 @@ uint64_t cluster_env_bytes(const Spec& spec) {
   return replicas * replicas * kEndpointBytes;
 }
 
-TensorflowTask tensorflow_task(const ReplicaId& replica, bool has_chief) {
+TensorflowTask tensorflow_task(const Spec& spec, const ReplicaId& replica) {
+  const bool has_chief = spec.role(Role::Chief) != nullptr;
   const int index = static_cast<int>(replica.index);
   switch (replica.role) {
     case Role::Master:
       return {"worker", 0};
     case Role::Chief:
-      return {"chief", 0};
+      return {spec.tensorflow.chief_task, 0};
     case Role::Worker:
       return {"worker", has_chief ? index - 1 : index};
     case Role::Ps:
@@ -117,12 +118,11 @@ std::map<std::string, std::string> cluster_env(const Spec& spec, const std::vect
     return seat.replica.role != Role::Tensorboard;
   });
   if (!speaks_tf_config(spec.framework) || in_cluster < 2) return {};
-  const bool has_chief = spec.role(Role::Chief) != nullptr;
 
   std::map<std::string, std::map<int, std::string>> cluster;  // type -> index -> host:port
   for (const Seat& seat : gang) {
     if (seat.replica.role == Role::Tensorboard) continue;
-    const TensorflowTask task = tensorflow_task(seat.replica, has_chief);
+    const TensorflowTask task = tensorflow_task(spec, seat.replica);
     // Training waits for every process of its cluster, and an evaluator never joins; the evaluator
     // in turn must find itself in the cluster it is given.
     if (seat.replica.role == Role::Evaluator && replica.role != Role::Evaluator) continue;
@@ -133,7 +133,7 @@ std::map<std::string, std::string> cluster_env(const Spec& spec, const std::vect
     nlohmann::ordered_json& list = config["cluster"][type] = nlohmann::ordered_json::array();
     for (const auto& [index, address] : members) list.push_back(address);
   }
-  const TensorflowTask own = tensorflow_task(replica, has_chief);
+  const TensorflowTask own = tensorflow_task(spec, replica);
   config["task"]["type"] = own.type;
   config["task"]["index"] = own.index;
   // Bytes that are not UTF-8 can't come from a checked address; replacing them beats throwing.

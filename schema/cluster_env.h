@@ -32,7 +32,7 @@ struct TensorflowTask {
   std::string type;
   int index = 0;
 };
-TensorflowTask tensorflow_task(const ReplicaId& replica, bool has_chief);
+TensorflowTask tensorflow_task(const Spec& spec, const ReplicaId& replica);
 
 // The variables that describe the cluster to `replica`. For tensorflow and engine TF_CONFIG, and nothing for a gang of
 // one; the evaluator is in its own cluster and out of the others'. For pytorch, whatever the number: MASTER_ADDR,

@@ -4,6 +4,7 @@
 
 #include "schema/engine_read.h"
 #include "schema/expand.h"
+#include "schema/kubeflow.h"
 #include "schema/problems.h"
 #include "schema/quote.h"
 #include "schema/spec_keys.h"
@@ -186,6 +187,13 @@ Spec read_text(std::string_view yaml, const ParseOptions& options, Problems& pro
     problems.add({}, "", "the file is empty");
     hint = "dtrain init writes one to start from";
     return {};
+  }
+  if (is_manifest(*root)) {
+    std::vector<std::string> notes;
+    const bool has_run = std::ranges::any_of(options.set, [](const auto& set) { return set.first == "train.run"; });
+    read_manifest(*root, has_run, problems, notes);
+    if (!problems.empty()) return {};
+    if (options.notes != nullptr) *options.notes = std::move(notes);
   }
   const bool riseml = is_riseml_file(options.file_name);
   const std::vector<AddedParameter> added = apply_overrides(

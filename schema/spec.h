@@ -19,7 +19,12 @@
 namespace dtrain {
 
 enum class Framework { Command, Tensorflow, Pytorch, Mpi, Engine };
-enum class OnFailure { Fail, Restart, Ignore };
+// RestartOnSignal: as Restart where a signal ended it, also one of a child, which a shell tells by a code of 128 or
+// more; where the program itself gave up, as Fail.
+enum class OnFailure { Fail, Restart, Ignore, RestartOnSignal };
+constexpr bool restarts(OnFailure rule) {
+  return rule == OnFailure::Restart || rule == OnFailure::RestartOnSignal;
+}
 enum class Completion { Decider, AllWorkers };
 
 // What one replica is promised. cpus is a weight, memory a guarantee; `hard` makes them caps.
@@ -77,6 +82,7 @@ struct EngineOptions {
 struct TensorflowOptions {
   std::string version;       // empty: the host's own python
   bool tensorboard = false;
+  std::string chief_task = "chief";  // what TF_CONFIG calls the chief: chief, or as TensorFlow 1 did, master
   bool operator==(const TensorflowOptions&) const = default;
 };
 
@@ -152,12 +158,15 @@ struct ParseOptions {
   std::vector<std::pair<std::string, std::string>> set = {};
   std::vector<std::pair<std::string, std::string>> parameters = {};
   std::vector<Mistake>* mistakes = nullptr;  // what was refused, as facts; may be null
+  std::vector<std::string>* notes = nullptr;  // what of a manifest of Kubernetes means nothing here; may be null
 };
 
 // Every problem of the text, in file order, one line each:
 //   dtrain.yml:7:12: train.resources.cpu: unknown key; did you mean 'cpus'?
 // Error.message holds those lines joined by '\n', code InvalidArgument; Error.hint is the line to type
 // when all that is missing is values of parameters.
+//
+// A text with `apiVersion` is a manifest of Kubeflow (kubeflow.h).
 //
 // A file named riseml.yml keeps RiseML's defaults: ps 1, concurrency 1, the master takes
 // train.resources even where workers have their own, and a `tensorflow` section alone turns

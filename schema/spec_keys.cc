@@ -40,11 +40,12 @@ Shape role(Shape count, std::string_view expected, std::string_view on_failure, 
                  map(expected, {{"count", count, "How many of them."},
                                 {"resources", resources(), "Replaces train.resources as a whole."},
                                 {"run", std::move(run), "Replaces train.run."},
-                                {"on-failure", word({"fail", "restart", "ignore"}), on_failure}})});
+                                {"on-failure", word({"fail", "restart", "restart-on-signal", "ignore"}), on_failure}})});
 }
 Shape role(Shape count, std::string_view expected) {
   return role(std::move(count), expected,
-              "What the exit of one of them means when its code is not 0. Left out: fail, or restart where 'restart' "
+              "What the exit of one of them means when its code is not 0; restart-on-signal: restart from 128 on, below it fail. "
+              "Left out: fail, or restart where 'restart' "
               "has a limit.",
               run_lines());
 }
@@ -127,6 +128,8 @@ Shape tensorflow() {
            {{"version", either(kTensorflowVersion.expected, {nothing(), text(kTensorflowVersion)}),
              "Makes an own environment with this version. Left out: the host's own python."},
             {"tensorboard", boolean(), "A TensorBoard beside the experiment. Left out: false."},
+            {"chief-task", word({"chief", "master"}),
+             "What TF_CONFIG calls the chief; master is TensorFlow 1's word. Left out: chief."},
             {"distributed", distributed(), "The roles of a distributed experiment."},
             {"horovod", refused("Horovod is not part of this version; use 'framework: command' and "
                                 "start horovodrun in 'run'")}})});
@@ -251,8 +254,6 @@ Shape make_spec_shape() {
               {"name", text(kAnyText), "A name for this experiment."},
               {"note", text(kAnyText), "A note for this experiment."},
               {"train", map("a map", train_keys()), "What is run.", true},
-              {"apiVersion", refused("manifests of Kubernetes are not part of this version; 'dtrain init' "
-                                     "writes a file to put the command into")},
               {"deploy", refused("deploying models is not part of dtrain; remove this key")}});
 }
 

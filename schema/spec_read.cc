@@ -133,6 +133,7 @@ TensorflowOptions read_tensorflow(const YamlNode* node) {
   if (const YamlNode* flag = value_of(node, "tensorboard")) {
     options.tensorboard = as_boolean(*flag).value_or(false);
   }
+  options.chief_task = read_text(node, "chief-task", options.chief_task);
   return options;
 }
 
@@ -386,10 +387,10 @@ Spec read_spec(const YamlNode& root, const std::vector<AddedParameter>& added,
   const bool limit_given = value_of(restart, "limit") != nullptr;
   spec.roles = read_roles(*train, spec, limit_given, reading);
   // Who asks for replicas to be restarted means it to happen.
-  const bool restarts = std::any_of(spec.roles.begin(), spec.roles.end(), [](const RoleSpec& role) {
-    return role.on_failure == OnFailure::Restart;
+  const bool some_restart = std::any_of(spec.roles.begin(), spec.roles.end(), [](const RoleSpec& role) {
+    return restarts(role.on_failure);
   });
-  if (restarts && !limit_given) spec.restart.limit = 3;
+  if (some_restart && !limit_given) spec.restart.limit = 3;
   if (restart != nullptr && restart->find("limit") == nullptr && spec.restart.limit == 0) {
     reading.problems.add(restart->place, "train.restart", "nothing is launched again without a limit; write 'limit: 3'");
   }

@@ -53,9 +53,10 @@ WrittenRole read_role(const RolesPlace& roles, std::string_view name, int left_o
   }
   if (const YamlNode* node = value_of(role.node, "run")) role.run = read_lines(*node);
   if (const YamlNode* node = value_of(role.node, "on-failure")) {
-    role.on_failure = node->text == "restart"  ? OnFailure::Restart
-                      : node->text == "ignore" ? OnFailure::Ignore
-                                               : OnFailure::Fail;
+    role.on_failure = node->text == "restart"             ? OnFailure::Restart
+                      : node->text == "restart-on-signal" ? OnFailure::RestartOnSignal
+                      : node->text == "ignore"            ? OnFailure::Ignore
+                                                          : OnFailure::Fail;
   }
   return role;
 }
@@ -169,7 +170,7 @@ void check_restarts(const WrittenRoles& roles, const Spec& spec, bool limit_give
   if (!limit_given || spec.restart.limit > 0) return;
   for (const WrittenRole* role :
        {&roles.worker, &roles.ps, &roles.master, &roles.chief, &roles.evaluator}) {
-    if (role->on_failure == OnFailure::Restart) {
+    if (role->on_failure && restarts(*role->on_failure)) {
       complain(*role, "on-failure",
                "restarting needs train.restart.limit to be 1 or more, not 0", reading);
     }

@@ -79,6 +79,8 @@ std::string_view to_word(OnFailure on_failure) {
       return "restart";
     case OnFailure::Ignore:
       return "ignore";
+    case OnFailure::RestartOnSignal:
+      return "restart-on-signal";
   }
   return "fail";
 }
@@ -232,6 +234,7 @@ void write_tensorflow(const Spec& spec, YamlWriter& out) {
   out.key(1, "tensorflow", "");
   if (!options.version.empty()) out.key(2, "version", yaml_scalar(options.version));
   if (options.tensorboard) out.key(2, "tensorboard", "true");
+  if (options.chief_task != TensorflowOptions{}.chief_task) out.key(2, "chief-task", options.chief_task);
   write_roles(spec, out);
 }
 

@@ -120,10 +120,15 @@ TEST_CASE("the example of PyTorch trains by two processes, by one, by three, and
   CHECK(losses[2] < losses[0] / 2);
   CHECK(fs::file_size(project / "runs/1/model.pt") > 1000);
 
+  write_file(project / "job.yaml", read_file(kExamples / "pytorch-ddp/pytorchjob.yaml"));
+  const Output manifest = cluster.run({"train", "-f", "job.yaml", "--set", run}, project);
+  REQUIRE_MESSAGE(manifest.code == 0, manifest.all());
+  CHECK(cluster.run({"logs", "--raw", "2.master"}, project).out == log);
+
   const Output alone = cluster.run(
       {"train", "--set", run, "--set", "train.pytorch.distributed.worker=1"}, project);
   REQUIRE_MESSAGE(alone.code == 0, alone.all());
-  CHECK(cluster.run({"logs", "2"}, project).out.find(" workers=1") != std::string::npos);
+  CHECK(cluster.run({"logs", "3"}, project).out.find(" workers=1") != std::string::npos);
   // By which neither the samples nor the batch can be divided.
   const Output three = cluster.run(
       {"train", "--set", run, "--set", "train.pytorch.distributed.worker=3", "--set", "train.resources.cpus=0.5"}, project);
@@ -136,7 +141,7 @@ TEST_CASE("the example of PyTorch trains by two processes, by one, by three, and
   if (std::system(starts.c_str()) != 0) return say_skipped(std::string(python) + "'s torchrun starts nothing");
   const Output four = cluster.run({"train", "--set", torchrun, "--set", "train.pytorch.nproc-per-node=2"}, project);
   REQUIRE_MESSAGE(four.code == 0, four.all());
-  CHECK(cluster.run({"logs", "4"}, project).out.find(" workers=4") != std::string::npos);
+  CHECK(cluster.run({"logs", "5"}, project).out.find(" workers=4") != std::string::npos);
 }
 
 TEST_CASE("the example of MPI trains by ranks of two workers") {

@@ -38,6 +38,7 @@ Spec World::random_spec() {
   };
   const auto rule = [&](bool decides) {
     if (chance(50)) return OnFailure::Fail;
+    if (chance(30)) return OnFailure::RestartOnSignal;
     return chance(60) || decides ? OnFailure::Restart : OnFailure::Ignore;
   };
   const auto add = [&](Role role, size_t count, size_t gpus, bool decides) {

@@ -65,6 +65,9 @@ bool is_refusal(const Spec& spec, const ReplicaId& replica, const Exit& exit) {
          replica.role != Role::Tensorboard;
 }
 
+// What no other start would change.
+bool gave_up(const Exit& exit) { return exit.signal == 0 && exit.code < 128 && !exit.lost_keeper; }
+
 bool may_use(const Choice& choice, const Host& host) {
   const auto& excluded = choice.excluded;
   return (choice.host.empty() || choice.host == host.name) &&
@@ -119,7 +122,7 @@ void World::check_waits_for_nothing(const Experiment& experiment) const {
   const Spec& spec = experiment.spec();
   const bool restarts = spec.restart.limit > 0 &&
                         std::any_of(spec.roles.begin(), spec.roles.end(), [](const RoleSpec& role) {
-                          return role.on_failure == OnFailure::Restart;
+                          return dtrain::restarts(role.on_failure);
                         });
   if (experiment.outcome || restarts) return;
   for (const Replica& replica : experiment.replicas) {
@@ -178,7 +181,8 @@ void World::check_going(const Experiment& experiment) const {
     if (!replica.exit || !is_failure(*replica.exit)) continue;
     const OnFailure rule = role_of(experiment, replica).on_failure;
     const bool decides = replica.id == first.id;
-    require(!decides && rule != OnFailure::Fail, "who may not fail ends what it belongs to");
+    const bool may_not = rule == OnFailure::Fail || (rule == OnFailure::RestartOnSignal && gave_up(*replica.exit));
+    require(!decides && !may_not, "who may not fail ends what it belongs to");
   }
   require(!succeeded(first) || (all_workers && worker_left),
           [&] { return to_string(experiment.id) + " has ended with its decider"; });
@@ -240,7 +244,12 @@ void World::check_judged(const Judged& judged) {
             [&] { return name() + " refused, and the experiment goes on"; });
     return;
   }
-  if (spec.role(exited.replica.role)->on_failure != OnFailure::Restart) return;
+  const OnFailure rule = spec.role(exited.replica.role)->on_failure;
+  if (rule == OnFailure::RestartOnSignal && gave_up(exited.exit)) {
+    require(experiment.outcome && experiment.outcome->state == State::Failed, [&] { return name() + " gave up, and would again"; });
+    return;
+  }
+  if (!dtrain::restarts(rule)) return;
   if (judged.restarts_used >= static_cast<uint32_t>(spec.restart.limit)) return;
   require(!experiment.outcome, [&] { return name() + " has restarts left"; });
   if (needs_each_other(spec, exited.replica.role)) {

@@ -151,7 +151,10 @@ void Script::submit(const std::vector<std::string>& words) {
       if (!value.empty()) made.count = std::stoi(value);
       if (colon != std::string::npos) {
         const std::string rule = words[i].substr(colon + 1);
-        made.on_failure = rule == "restart" ? OnFailure::Restart : rule == "ignore" ? OnFailure::Ignore : OnFailure::Fail;
+        made.on_failure = rule == "restart"             ? OnFailure::Restart
+                          : rule == "restart-on-signal" ? OnFailure::RestartOnSignal
+                          : rule == "ignore"            ? OnFailure::Ignore
+                                                        : OnFailure::Fail;
       }
       spec.roles.push_back(made);
     } else if (key == "gpus") for (RoleSpec& role_spec : spec.roles) role_spec.resources.gpus = std::stoi(value);

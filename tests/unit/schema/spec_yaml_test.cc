@@ -25,6 +25,7 @@ class RandomSpec {
     if (spec.framework == Framework::Tensorflow) {
       spec.tensorflow.version = pick<std::string>({"", "2.15.0", "1.5", "2.15.0rc1"});
       spec.tensorflow.tensorboard = flip();
+      spec.tensorflow.chief_task = flip() ? "chief" : "master";
     }
     if (spec.framework == Framework::Pytorch) spec.pytorch.nproc_per_node = number(PytorchOptions::kOnePerGpu, 8);
     if (spec.framework == Framework::Mpi) spec.mpi.slots = number(MpiOptions::kOnePerGpu, 8);
@@ -117,7 +118,7 @@ class RandomSpec {
     one.count = count;
     one.resources = flip() ? shared_.resources : resources();
     one.run = flip() ? shared_.run : texts();
-    one.on_failure = pick({OnFailure::Fail, OnFailure::Restart, OnFailure::Ignore});
+    one.on_failure = pick({OnFailure::Fail, OnFailure::Restart, OnFailure::RestartOnSignal, OnFailure::Ignore});
     return one;
   }
   // Names that mean something else to YAML, and patterns that do.
@@ -148,7 +149,7 @@ class RandomSpec {
     if (flip()) spec.roles.push_back(role(Role::Ps, number(1, 5)));
     if (flip()) spec.roles.push_back(role(Role::Evaluator, number(1, 2)));
     for (const RoleSpec& one : spec.roles) {   // restarting needs a budget
-      if (one.on_failure == OnFailure::Restart && spec.restart.limit == 0) spec.restart.limit = 3;
+      if (restarts(one.on_failure) && spec.restart.limit == 0) spec.restart.limit = 3;
     }
   }
 
@@ -157,7 +158,7 @@ class RandomSpec {
     if (spec.roles[0].on_failure == OnFailure::Ignore) spec.roles[0].on_failure = OnFailure::Fail;
     spec.roles[1].run = {kMpiWorkerCommand};
     for (const RoleSpec& one : spec.roles) {
-      if (one.on_failure == OnFailure::Restart && spec.restart.limit == 0) spec.restart.limit = 3;
+      if (restarts(one.on_failure) && spec.restart.limit == 0) spec.restart.limit = 3;
     }
   }
 
@@ -180,7 +181,7 @@ class RandomSpec {
     if (flip()) add(Role::Worker, number(1, 5));
     if (servers_) add(Role::Ps, number(1, 5));
     for (const RoleSpec& one : spec.roles) {
-      if (one.on_failure == OnFailure::Restart && spec.restart.limit == 0) spec.restart.limit = 3;
+      if (restarts(one.on_failure) && spec.restart.limit == 0) spec.restart.limit = 3;
     }
   }
 

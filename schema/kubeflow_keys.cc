@@ -1,0 +1,259 @@
+#include "schema/kubeflow_keys.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+
+#include "schema/shapes.h"
+
+namespace dtrain {
+
+namespace {
+
+using namespace shapes;
+
+using Names = std::vector<std::string_view>;
+
+// Of what Kubernetes' API has for a pod and its containers, all that is not read here. A program may depend on the
+// first of each pair; the second is about images, probes and bookkeeping, of which there is nothing here.
+const Names kPodMissed{
+    "initContainers", "ephemeralContainers", "volumes", "nodeSelector", "nodeName", "affinity", "tolerations",
+    "topologySpreadConstraints", "hostname", "subdomain", "hostAliases", "dnsPolicy", "dnsConfig", "priorityClassName",
+    "priority", "preemptionPolicy", "securityContext", "runtimeClassName", "resourceClaims", "schedulingGates",
+    "activeDeadlineSeconds", "resources"};
+const Names kPodSilent{
+    "restartPolicy", "serviceAccountName", "serviceAccount", "automountServiceAccountToken", "imagePullSecrets",
+    "hostNetwork", "hostIPC", "hostPID", "hostUsers", "shareProcessNamespace", "setHostnameAsFQDN", "schedulerName",
+    "enableServiceLinks", "readinessGates", "overhead", "os", "hostnameOverride"};
+const Names kContainerMissed{"workingDir", "volumeMounts", "volumeDevices", "envFrom", "lifecycle", "securityContext"};
+const Names kContainerSilent{
+    "ports", "imagePullPolicy", "livenessProbe", "readinessProbe", "startupProbe", "terminationMessagePath",
+    "terminationMessagePolicy", "stdin", "stdinOnce", "tty", "resizePolicy", "restartPolicy"};
+const Names kPolicyMissed{"ttlSecondsAfterFinished", "schedulingPolicy"};
+// Nothing of an experiment is left running, whatever cleanPodPolicy says.
+const Names kPolicySilent{"cleanPodPolicy", "managedBy"};
+const Names kElasticMissed{"minReplicas", "maxReplicas", "metrics"};
+// torchrun is told where all meet in any case.
+const Names kElasticSilent{"rdzvBackend", "rdzvHost", "rdzvPort", "rdzvId", "rdzvConf", "standalone"};
+const Names kJobMissed{"ttlSecondsAfterFinished", "enableDynamicWorker"};
+const Names kJobSilent{"cleanPodPolicy", "sshAuthMountPath", "mpiImplementation", "launcherCreationPolicy", "runLauncherAsWorker"};
+
+class Dropper {
+ public:
+  explicit Dropper(std::vector<std::string>& missed) : missed_(missed) {}
+
+  void drop(YamlNode* map, const Names& missed, const Names& silent) {
+    if (map == nullptr) return;
+    std::erase_if(map->entries, [&](const YamlEntry& entry) {
+      const auto is_key = [&](std::string_view name) { return name == entry.key; };
+      if (std::ranges::any_of(missed, is_key)) return miss(entry);
+      return std::ranges::any_of(silent, is_key);
+    });
+  }
+
+ private:
+  bool miss(const YamlEntry& entry) {
+    const std::string begins = entry.key + " ";
+    if (std::ranges::none_of(missed_, [&](const std::string& said) { return said.starts_with(begins); })) {
+      missed_.push_back(fmt::format("{} (line {})", entry.key, entry.place.line));
+    }
+    return true;
+  }
+
+  std::vector<std::string>& missed_;
+};
+
+YamlNode* find(YamlNode* map, std::string_view key) {
+  return map == nullptr ? nullptr : map->find(key);
+}
+
+bool is_cpu_quantity(std::string_view text) {
+  return parse_quantity(text).has_value();
+}
+
+// Asked of nobody but the parser: they need no pattern.
+const TextFormat kQuantity{"an amount such as 2, 500m or 4Gi", "", is_cpu_quantity};
+// Of Kubernetes' text: "2" as well as 2.
+const TextFormat kProcesses{"a whole number from 1 to 1024, auto, cpu or gpu", "", [](std::string_view text) {
+                              return text == "auto" || text == "cpu" || text == "gpu" || parse_processes(text).has_value();
+                            }};
+const TextFormat kResourceName{"the name of a resource", "", [](std::string_view text) { return !text.empty(); }};
+
+Shape texts(std::string_view expected) {
+  return list(expected, text(kAnyText), 1000, 0);
+}
+
+Shape amounts() {
+  const std::string_view expected = "a map such as cpu: 2, memory: 4Gi, nvidia.com/gpu: 1";
+  return either(expected, {nothing(), dict(expected, kResourceName, text(kQuantity))});
+}
+
+Shape environment_entry() {
+  const auto reference = map("a map of name and key", {{"name", text(kAnyText)}, {"key", text(kAnyText)}, {"optional", boolean()}});
+  const std::string_view sources = "secretKeyRef, configMapKeyRef or fieldRef";
+  return map("a map of name and value",
+             {{"name", text(kEnvName), "", true},
+              {"value", either("a text", {nothing(), text(kAnyText)})},
+              {"valueFrom",
+               map(sources,
+                   {{"secretKeyRef", reference},
+                    {"configMapKeyRef", reference},
+                    {"fieldRef", map("a map of fieldPath",
+                                     {{"apiVersion", text(kAnyText)},
+                                      {"fieldPath", word({"metadata.name", "status.podIP", "status.hostIP", "spec.nodeName"}), "", true}})},
+                    {"resourceFieldRef", refused("amounts of resources can't be asked for here; write the value")}})}});
+}
+
+Shape container() {
+  return map("a container",
+             {{"name", text(kAnyText), "", true},
+              {"image", text(kSomeText)},
+              {"command", texts("a list of words")},
+              {"args", texts("a list of words")},
+              {"env", list("a list of name and value", environment_entry(), 1000, 0)},
+              {"resources", map("a map of limits and requests", {{"limits", amounts()}, {"requests", amounts()}, {"claims", refused("devices are asked for as nvidia.com/gpu here")}})}});
+}
+
+Shape replicas(const Names& policies) {
+  const auto pod = map("a pod", {{"containers", list("a list of containers", container()), "", true},
+                                 {"terminationGracePeriodSeconds", integer(0, 31'622'400)}});
+  return map("a map of replicas, restartPolicy and template",
+             {{"replicas", integer(0, 10'000)},
+              {"restartPolicy", word(policies)},
+              {"template", map("a map with spec", {{"spec", pod, "", true}}), "", true}});
+}
+
+// What may stand in runPolicy; of older versions beside it.
+std::vector<Key> policy_keys() {
+  return {{"backoffLimit", integer(0, 1'000'000)},
+          {"activeDeadlineSeconds", integer(1, 31'622'400)},
+          {"suspend", either("false", {only_false(), refused("what begins suspended is not part of this version; 'dtrain kill' ends "
+                                                             "an experiment, and 'dtrain rerun --resume' goes on from what it wrote")})}};
+}
+
+Shape job(ManifestKind kind) {
+  const std::string_view expected = "a map of roles";
+  std::vector<Key> roles;
+  for (const std::string_view role : role_words(kind)) {
+    roles.push_back({role, replicas({"Never", "OnFailure", "Always", "ExitCode"})});
+  }
+  std::vector<Key> keys = policy_keys();
+  keys.push_back({replicas_key(kind), map(expected, std::move(roles)), "", true});
+  keys.push_back({"runPolicy", either("a map", {nothing(), map("a map", policy_keys())})});
+  switch (kind) {
+    case ManifestKind::TfJob:
+      keys.push_back({"successPolicy", word({"", "AllWorkers"})});
+      break;
+    case ManifestKind::PytorchJob: {
+      const Shape count = text(kProcesses);
+      keys.push_back({"nprocPerNode", count});
+      keys.push_back({"elasticPolicy", map("a map", {{"maxRestarts", integer(0, 1'000'000)}, {"nProcPerNode", count}})});
+      break;
+    }
+    case ManifestKind::MpiJob:
+      keys.push_back({"slotsPerWorker", integer(1, 1024)});
+      keys.push_back({"mainContainer", text(kSomeText)});
+      break;
+  }
+  return map("what the job is", std::move(keys));
+}
+
+Shape whole(ManifestKind kind) {
+  return map("a manifest",
+             {{"apiVersion", word({"kubeflow.org/v1", "kubeflow.org/v2beta1"}), "", true},
+              {"kind", text(kAnyText), "", true},
+              {"metadata", map("a map with name", {{"name", text(kProjectName)}, {"generateName", text(kSomeText)}}), "", true},
+              {"spec", job(kind), "", true}});
+}
+
+}  // namespace
+
+std::optional<ManifestKind> manifest_kind(std::string_view kind) {
+  if (kind == "TFJob") return ManifestKind::TfJob;
+  if (kind == "PyTorchJob") return ManifestKind::PytorchJob;
+  if (kind == "MPIJob") return ManifestKind::MpiJob;
+  return std::nullopt;
+}
+
+std::string_view replicas_key(ManifestKind kind) {
+  switch (kind) {
+    case ManifestKind::TfJob:
+      return "tfReplicaSpecs";
+    case ManifestKind::PytorchJob:
+      return "pytorchReplicaSpecs";
+    case ManifestKind::MpiJob:
+      break;
+  }
+  return "mpiReplicaSpecs";
+}
+
+const std::vector<std::string_view>& role_words(ManifestKind kind) {
+  static const Names tensorflow{"Chief", "Master", "Worker", "PS", "Evaluator"}, pytorch{"Master", "Worker"}, mpi{"Launcher", "Worker"};
+  switch (kind) {
+    case ManifestKind::TfJob:
+      return tensorflow;
+    case ManifestKind::PytorchJob:
+      return pytorch;
+    case ManifestKind::MpiJob:
+      break;
+  }
+  return mpi;
+}
+
+const Shape& manifest_shape(ManifestKind kind) {
+  static const std::array<Shape, 3> shapes{whole(ManifestKind::TfJob), whole(ManifestKind::PytorchJob), whole(ManifestKind::MpiJob)};
+  return shapes[static_cast<size_t>(kind)];
+}
+
+void drop_unused(YamlNode& manifest, ManifestKind kind, std::vector<std::string>& missed) {
+  Dropper dropper(missed);
+  std::erase_if(manifest.entries, [](const YamlEntry& entry) { return entry.key == "status"; });
+  if (YamlNode* metadata = manifest.find("metadata")) {
+    std::erase_if(metadata->entries, [](const YamlEntry& entry) { return entry.key != "name" && entry.key != "generateName"; });
+  }
+  YamlNode* const spec = manifest.find("spec");
+  dropper.drop(spec, kJobMissed, kJobSilent);
+  dropper.drop(find(spec, "runPolicy"), kPolicyMissed, kPolicySilent);
+  dropper.drop(find(spec, "elasticPolicy"), kElasticMissed, kElasticSilent);
+  YamlNode* const roles = find(spec, replicas_key(kind));
+  if (roles == nullptr) return;
+  for (YamlEntry& role : roles->entries) {
+    YamlNode* const pod_template = role.value.find("template");
+    dropper.drop(pod_template, {}, {"metadata"});
+    YamlNode* const pod = find(pod_template, "spec");
+    dropper.drop(pod, kPodMissed, kPodSilent);
+    YamlNode* const containers = find(pod, "containers");
+    if (containers == nullptr) continue;
+    for (YamlNode& one : containers->items) dropper.drop(&one, kContainerMissed, kContainerSilent);
+  }
+}
+
+std::optional<int> parse_processes(std::string_view text) {
+  int count = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
+  const bool whole = error == std::errc() && end == text.data() + text.size();
+  return whole && count >= 1 && count <= 1024 ? std::optional(count) : std::nullopt;
+}
+
+std::optional<double> parse_quantity(std::string_view text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || text.empty() || !std::isfinite(value) || value < 0) return std::nullopt;
+  struct Unit {
+    std::string_view suffix;
+    double factor;
+  };
+  static constexpr double kBinary = 1024;
+  static constexpr std::array kUnits{
+      Unit{"", 1}, Unit{"m", 1e-3}, Unit{"k", 1e3}, Unit{"M", 1e6}, Unit{"G", 1e9}, Unit{"T", 1e12}, Unit{"P", 1e15},
+      Unit{"Ki", kBinary}, Unit{"Mi", kBinary * kBinary}, Unit{"Gi", kBinary * kBinary * kBinary},
+      Unit{"Ti", kBinary * kBinary * kBinary * kBinary}, Unit{"Pi", kBinary * kBinary * kBinary * kBinary * kBinary}};
+  const std::string_view suffix(end, static_cast<size_t>(text.data() + text.size() - end));
+  const auto unit = std::ranges::find(kUnits, suffix, &Unit::suffix);
+  return unit == kUnits.end() ? std::nullopt : std::optional(value * unit->factor);
+}
+
+}  // namespace dtrain

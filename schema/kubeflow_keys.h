@@ -1,0 +1,35 @@
+// The table of a manifest: the keys that mean something here, and those that only Kubernetes has a use for.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "schema/problems.h"
+#include "schema/spec_keys.h"
+#include "schema/yaml_tree.h"
+
+namespace dtrain {
+
+enum class ManifestKind { TfJob, PytorchJob, MpiJob };
+
+std::optional<ManifestKind> manifest_kind(std::string_view kind);
+
+// Where a job of that kind has its roles, "tfReplicaSpecs", and the words for them.
+std::string_view replicas_key(ManifestKind kind);
+const std::vector<std::string_view>& role_words(ManifestKind kind);
+
+// What is left of a manifest once unused keys are out. Built on first use, never changed.
+const Shape& manifest_shape(ManifestKind kind);
+
+// Takes out what only Kubernetes uses. Names of those that somebody may miss are added to `missed`, each once:
+// "initContainers (line 12)".
+void drop_unused(YamlNode& manifest, ManifestKind kind, std::vector<std::string>& missed);
+
+// Processes a node, where it is a number.
+std::optional<int> parse_processes(std::string_view text);
+// Amounts as Kubernetes writes them: "500m" or "2" CPUs, "4Gi", "512M" or "1e9" bytes.
+std::optional<double> parse_quantity(std::string_view text);
+
+}  // namespace dtrain

@@ -7,12 +7,10 @@
 #include <cctype>
 #include <optional>
 
-#include "schema/cluster_env.h"
-#include "schema/kubeflow_container.h"
 #include "schema/kubeflow_keys.h"
+#include "schema/kubeflow_roles.h"
 #include "schema/quote.h"
 #include "schema/spec_check.h"
-#include "schema/suggest.h"
 
 namespace dtrain {
 
@@ -53,32 +51,15 @@ int whole(const YamlNode* node, int left_out) {
   return node == nullptr ? left_out : static_cast<int>(as_integer(*node).value_or(left_out));
 }
 
-// A role of the manifest, and what its container comes to.
-struct PodRole {
-  std::string word;  // "PS"
-  Place place;
-  int count = 1;
-  std::string policy;
-  const YamlNode* container = nullptr;
-  const YamlNode* grace = nullptr;
-  YamlNode resources = {};
-  std::vector<ContainerVariable> variables = {};
-  std::vector<std::string> run = {};  // empty: only the image knows
-};
-
 class Translation {
  public:
   Translation(const YamlNode& manifest, ManifestKind kind, bool has_run, Problems& problems, std::vector<std::string>& notes)
       : kind_(kind), has_run_(has_run), manifest_(manifest), spec_(*manifest.find("spec")), problems_(problems), notes_(notes) {}
 
   std::optional<YamlNode> dtrain_yml() {
-    read_roles();
-    if (roles_.empty()) {
-      problems_.add(spec_.place, "spec", fmt::format("there are no roles in {}", replicas_key(kind_)));
-    }
-    check_roles();
+    roles_ = read_pod_roles(spec_, kind_, has_run_, problems_, notes_);
     if (!problems_.empty()) return std::nullopt;
-    share_variables();
+    shared_ = share_variables(roles_, kind_, notes_);
     train_ = map_at(decider().container->place);
     put(train_, "framework", scalar(spec_.place, std::string(framework())));
     write_runs();
@@ -105,123 +86,11 @@ class Translation {
     return "mpi";
   }
 
-  // ---- roles
-
-  void read_roles() {
-    const YamlNode* const replicas = spec_.find(replicas_key(kind_));
-    for (const std::string_view word : role_words(kind_)) {
-      const YamlNode* const node = replicas->find(word);
-      if (node == nullptr) continue;
-      PodRole role{std::string(word), node->place, whole(node->find("replicas"), 1), "", nullptr, nullptr};
-      if (role.count == 0) continue;
-      const YamlNode* const policy = node->find("restartPolicy");
-      role.policy = policy != nullptr ? policy->text : kind_ == ManifestKind::PytorchJob ? "OnFailure" : "Never";
-      const YamlNode* const pod = at(node->find("template"), "spec");
-      role.grace = pod->find("terminationGracePeriodSeconds");
-      role.container = choose_container(*pod->find("containers"), word);
-      if (role.container == nullptr) continue;
-      const auto is_given = [this](std::string_view name) { return is_told(name); };
-      role.resources = container_resources(*role.container);
-      role.variables = container_variables(*role.container, is_given);
-      const std::string line = container_line(*role.container, role.variables, is_given);
-      if (!line.empty()) role.run.push_back(line);
-      roles_.push_back(std::move(role));
-    }
-  }
-
-  // The one that trains has a name by which Kubeflow finds it; the others are of no use here.
-  const YamlNode* choose_container(const YamlNode& containers, std::string_view word) {
-    const YamlNode* const named = spec_.find("mainContainer");
-    const std::string_view wanted = named != nullptr ? std::string_view(named->text) : framework();
-    const YamlNode* chosen = containers.items.size() == 1 || kind_ == ManifestKind::MpiJob ? &containers.items.front() : nullptr;
-    for (const YamlNode& container : containers.items) {
-      if (container.find("name")->text == wanted) chosen = &container;
-    }
-    if (chosen == nullptr) {
-      problems_.add(containers.place, fmt::format("spec.{}.{}.template.spec.containers", replicas_key(kind_), word),
-                    fmt::format("of several containers one is named {}: that which trains", wanted));
-      return nullptr;
-    }
-    for (const YamlNode& container : containers.items) {
-      if (&container == chosen) continue;
-      notes_.push_back(fmt::format("the container {} of {} is not started (line {})", in_quotes(container.find("name")->text),
-                                   word, container.place.line));
-    }
-    return chosen;
-  }
-
-  // What a process is told by its framework's contract.
-  bool is_told(std::string_view name) const {
-    return kind_ == ManifestKind::TfJob        ? name == "TF_CONFIG"
-           : kind_ == ManifestKind::PytorchJob ? is_pytorch_variable(name)
-                                               : false;
-  }
-
-  PodRole* role(std::string_view word) {
-    const auto found = std::ranges::find(roles_, word, &PodRole::word);
-    return found == roles_.end() ? nullptr : &*found;
-  }
-  // Who decides comes first among the words of a kind.
   PodRole& decider() { return roles_.front(); }
-  PodRole* chief() {
-    PodRole* const found = role("Chief");
-    return found != nullptr ? found : role("Master");
-  }
-
-  void check_roles() {
-    const auto complain = [this](const PodRole& role, std::string text) {
-      problems_.add(role.place, fmt::format("spec.{}.{}", replicas_key(kind_), role.word), std::move(text));
-    };
-    if (kind_ == ManifestKind::TfJob && role("Chief") != nullptr && role("Master") != nullptr) {
-      complain(*role("Master"), "is another word for Chief; write one of the two");
-    }
-    for (const PodRole& one : roles_) {
-      if (has_run_ || !one.run.empty() || !runs(one)) continue;
-      const YamlNode* const image = one.container->find("image");
-      problems_.add(one.container->place, fmt::format("spec.{}.{}.template.spec.containers", replicas_key(kind_), one.word),
-                    fmt::format("the key 'command' is missing: what {} runs by itself is not known here; write it, or give "
-                                "--set train.run='python train.py'", image == nullptr ? "its image" : in_quotes(image->text)));
-    }
-    for (const std::string_view one : {"Chief", "Master", "Launcher"}) {
-      const PodRole* const found = role(one);
-      if (found != nullptr && found->count != 1) complain(*found, fmt::format("got {} replicas, expected 1", found->count));
-    }
-    if (kind_ == ManifestKind::MpiJob && role("Launcher") == nullptr && !roles_.empty()) {
-      complain(roles_.front(), "there is no Launcher, which is who calls mpirun");
-    }
-  }
+  const PodRole* role(std::string_view word) const { return find_role(roles_, word); }
+  const PodRole* chief() const { return role("Chief") != nullptr ? role("Chief") : role("Master"); }
 
   // ---- what their processes run, and with which variables
-
-  // What all have alike is the experiment's, and the rest a part of a role's command. Workers of MPI have no command:
-  // what they have is everybody's, and the launcher has its own besides.
-  void share_variables() {
-    for (PodRole& one : roles_) {
-      std::vector<std::string> exports;
-      for (const ContainerVariable& variable : one.variables) {
-        const bool is_text = variable.source == ContainerVariable::Source::Text;
-        if (variable.source == ContainerVariable::Source::Submitter || (is_text && (!runs(one) || is_shared(variable)))) {
-          share(variable);
-        } else if (!runs(one)) {
-          notes_.push_back(fmt::format("{} refers to other variables, and is not set in {} (line {})", variable.name, one.word,
-                                       variable.place.line));
-        } else {
-          exports.push_back(export_line(variable));
-        }
-      }
-      if (!one.run.empty()) one.run.insert(one.run.begin(), exports.begin(), exports.end());
-    }
-  }
-  bool is_shared(const ContainerVariable& variable) {
-    return std::ranges::all_of(roles_, [&](const PodRole& other) {
-      const auto same = std::ranges::find(other.variables, variable.name, &ContainerVariable::name);
-      if (same == other.variables.end()) return kind_ == ManifestKind::MpiJob;
-      return *same == variable;
-    });
-  }
-  void share(const ContainerVariable& variable) {
-    if (std::ranges::find(shared_, variable.name, &ContainerVariable::name) == shared_.end()) shared_.push_back(variable);
-  }
 
   void put_environment() {
     if (shared_.empty()) return;
@@ -244,11 +113,8 @@ class Translation {
   }
 
   bool all_run_alike() {
-    return std::ranges::all_of(roles_, [&](const PodRole& one) { return one.run == decider().run || !runs(one); });
+    return std::ranges::all_of(roles_, [&](const PodRole& one) { return one.run == decider().run || !runs(one, kind_); });
   }
-  // Workers of MPI run what the launcher starts in them.
-  bool runs(const PodRole& one) const { return kind_ != ManifestKind::MpiJob || one.word == "Launcher"; }
-
   void write_runs() {
     run_is_shared_ = all_run_alike();
     if (run_is_shared_ && !decider().run.empty()) put(train_, "run", list_of(decider().container->place, decider().run));
@@ -412,7 +278,7 @@ class Translation {
   const YamlNode& spec_;
   Problems& problems_;
   std::vector<std::string>& notes_;
-  std::vector<PodRole> roles_;  // by the order of their words: who decides first
+  std::vector<PodRole> roles_;
   std::vector<ContainerVariable> shared_;
   YamlNode train_;
   bool run_is_shared_ = false;

@@ -1,7 +1,7 @@
 // Manifests of Kubeflow, TFJob, PyTorchJob and MPIJob, as the dtrain.yml that means the same.
 //
-// kubeflow_keys.* say what may stand in one, kubeflow_container.* what its containers come to, and this what its jobs
-// and roles do. Everything else reads a dtrain.yml and knows nothing of Kubernetes.
+// kubeflow_keys.* say what may stand in one, kubeflow_roles.* and kubeflow_container.* what its pods come to, and this
+// what a job does. Everything else reads a dtrain.yml and knows nothing of Kubernetes.
 #pragma once
 
 #include <string>

@@ -2,53 +2,21 @@
 
 #include <doctest/doctest.h>
 
-#include <algorithm>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
-
 #include "schema/kubeflow_keys.h"
 #include "schema/spec.h"
+#include "tests/support/golden.h"
 
 using namespace dtrain;
-
-namespace {
-
-namespace fs = std::filesystem;
-
-std::string read_file(const fs::path& path) {
-  std::ostringstream text;
-  text << std::ifstream(path, std::ios::binary).rdbuf();
-  return text.str();
-}
-
-std::vector<fs::path> manifests(const char* folder) {
-  std::vector<fs::path> files;
-  for (const auto& entry : fs::directory_iterator(fs::path(TESTDATA "/kubeflow") / folder)) {
-    if (entry.path().extension() == ".yaml") files.push_back(entry.path());
-  }
-  std::sort(files.begin(), files.end());
-  return files;
-}
-
-// Compares with FILE.expected; with DTRAIN_REWRITE_GOLDEN set, writes it instead.
-void check_expected(const fs::path& file, const std::string& got) {
-  const fs::path expected = fs::path(file).replace_extension(".expected");
-  if (std::getenv("DTRAIN_REWRITE_GOLDEN")) std::ofstream(expected, std::ios::binary) << got;
-  CHECK(got == read_file(expected));
-}
-
-}  // namespace
+using namespace dtrain::tests;
 
 TEST_CASE("a manifest is the dtrain.yml that means the same, and says what it leaves out") {
-  for (const fs::path& file : manifests("good")) {
+  for (const auto& file : golden_files("kubeflow/good", ".yaml")) {
     CAPTURE(file.filename().string());
     std::vector<std::string> notes;
     ParseOptions options;
     options.file_name = file.filename();
     options.notes = &notes;
-    const auto spec = parse_spec(read_file(file), options);
+    const auto spec = parse_spec(text_of(file), options);
     if (!spec.ok()) FAIL(spec.error().message);
     std::string got;
     for (const std::string& note : notes) got += "# " + note + "\n";
@@ -60,18 +28,18 @@ TEST_CASE("a manifest is the dtrain.yml that means the same, and says what it le
 }
 
 TEST_CASE("what is wrong with a manifest is said where it stands in it") {
-  for (const fs::path& file : manifests("bad")) {
+  for (const auto& file : golden_files("kubeflow/bad", ".yaml")) {
     CAPTURE(file.filename().string());
     ParseOptions options;
     options.file_name = file.filename();
-    const auto spec = parse_spec(read_file(file), options);
+    const auto spec = parse_spec(text_of(file), options);
     REQUIRE(!spec.ok());
     check_expected(file, spec.error().message + "\n");
   }
 }
 
 TEST_CASE("the command line has the last word about a manifest, too") {
-  const std::string text = read_file(TESTDATA "/kubeflow/good/tfjob.yaml");
+  const std::string text = text_of(TESTDATA "/kubeflow/good/tfjob.yaml");
   ParseOptions options;
   options.set = {{"train.tensorflow.distributed.worker.resources.gpus", "0"}, {"project", "other"}};
   const auto changed = parse_spec(text, options);

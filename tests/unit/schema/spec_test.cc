@@ -3,38 +3,15 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
+
+#include "tests/support/golden.h"
 
 using namespace dtrain;
+using namespace dtrain::tests;
 
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string read_file(const fs::path& path) {
-  std::ostringstream text;
-  text << std::ifstream(path, std::ios::binary).rdbuf();
-  return text.str();
-}
-
-std::vector<fs::path> yaml_files(const char* folder) {
-  std::vector<fs::path> files;
-  for (const auto& entry : fs::directory_iterator(fs::path(TESTDATA "/spec") / folder)) {
-    if (entry.path().extension() == ".yml") files.push_back(entry.path());
-  }
-  std::sort(files.begin(), files.end());
-  return files;
-}
-
-// Compares with FILE.expected; with DTRAIN_REWRITE_GOLDEN set, writes it instead.
-void check_expected(const fs::path& file, const std::string& got) {
-  const fs::path expected = fs::path(file).replace_extension(".expected");
-  if (std::getenv("DTRAIN_REWRITE_GOLDEN")) std::ofstream(expected, std::ios::binary) << got;
-  CHECK(got == read_file(expected));
-}
 
 Result<Spec> parse(const std::string& yaml, const ParseOptions& options = {}) {
   return parse_spec(yaml, options);
@@ -57,13 +34,13 @@ train:
 }  // namespace
 
 TEST_CASE("good files mean what their canonical form says") {
-  const auto files = yaml_files("good");
+  const auto files = golden_files("spec/good", ".yml");
   REQUIRE(files.size() > 5);
   for (const fs::path& file : files) {
     CAPTURE(file.filename().string());
     ParseOptions options;
     if (file.filename().string().starts_with("riseml")) options.file_name = "some/riseml.yml";
-    const auto spec = parse(read_file(file), options);
+    const auto spec = parse(text_of(file), options);
     if (!spec.ok()) FAIL_CHECK(spec.error().message);
     if (!spec.ok()) continue;
     check_expected(file, to_yaml(*spec));
@@ -74,11 +51,11 @@ TEST_CASE("good files mean what their canonical form says") {
 }
 
 TEST_CASE("bad files are refused with every problem, in file order") {
-  const auto files = yaml_files("bad");
+  const auto files = golden_files("spec/bad", ".yml");
   REQUIRE(files.size() > 20);
   for (const fs::path& file : files) {
     CAPTURE(file.filename().string());
-    const auto spec = parse(read_file(file));
+    const auto spec = parse(text_of(file));
     REQUIRE_FALSE(spec.ok());
     CHECK(spec.error().code == Code::InvalidArgument);
     std::string got = spec.error().message + "\n";

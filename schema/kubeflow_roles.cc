@@ -1,0 +1,173 @@
+#include "schema/kubeflow_roles.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "schema/cluster_env.h"
+#include "schema/quote.h"
+#include "schema/spec_check.h"
+
+namespace dtrain {
+
+namespace {
+
+using Source = ContainerVariable::Source;
+
+// By which Kubeflow finds the container that trains.
+std::string_view container_word(ManifestKind kind) {
+  switch (kind) {
+    case ManifestKind::TfJob:
+      return "tensorflow";
+    case ManifestKind::PytorchJob:
+      return "pytorch";
+    case ManifestKind::MpiJob:
+      break;
+  }
+  return "mpi";
+}
+
+// What a process is told by its framework's contract.
+bool is_told(ManifestKind kind, std::string_view name) {
+  if (kind == ManifestKind::TfJob) return name == "TF_CONFIG";
+  return kind == ManifestKind::PytorchJob && is_pytorch_variable(name);
+}
+
+class Reader {
+ public:
+  Reader(const YamlNode& spec, ManifestKind kind, Problems& problems, std::vector<std::string>& notes)
+      : spec_(spec), kind_(kind), problems_(problems), notes_(notes) {}
+
+  std::vector<PodRole> roles() {
+    const YamlNode* const replicas = spec_.find(replicas_key(kind_));
+    std::vector<PodRole> all;
+    for (const std::string_view word : role_words(kind_)) {
+      const YamlNode* const node = replicas->find(word);
+      if (node == nullptr) continue;
+      PodRole role{std::string(word), node->place, 1, kind_ == ManifestKind::PytorchJob ? "OnFailure" : "Never"};
+      if (const YamlNode* const count = node->find("replicas")) role.count = static_cast<int>(as_integer(*count).value_or(1));
+      if (role.count == 0) continue;
+      if (const YamlNode* const policy = node->find("restartPolicy")) role.policy = policy->text;
+      read_pod(*node->find("template")->find("spec"), role);
+      if (role.container != nullptr) all.push_back(std::move(role));
+    }
+    return all;
+  }
+
+  void check(const std::vector<PodRole>& roles, bool has_run) {
+    if (roles.empty()) {
+      if (problems_.empty()) problems_.add(spec_.place, "spec", fmt::format("there are no roles in {}", replicas_key(kind_)));
+      return;
+    }
+    const PodRole* const master = find_role(roles, "Master");
+    if (kind_ == ManifestKind::TfJob && master != nullptr && find_role(roles, "Chief") != nullptr) {
+      complain(*master, "is another word for Chief; write one of the two");
+    }
+    if (kind_ == ManifestKind::MpiJob && find_role(roles, "Launcher") == nullptr) {
+      complain(roles.front(), "there is no Launcher, which is who calls mpirun");
+    }
+    for (const PodRole& role : roles) {
+      const bool alone = role.word == "Chief" || role.word == "Master" || role.word == "Launcher";
+      if (alone && role.count != 1) complain(role, fmt::format("got {} replicas, expected 1", role.count));
+      if (!has_run && role.run.empty() && runs(role, kind_)) complain_of_command(role);
+    }
+  }
+
+ private:
+  void read_pod(const YamlNode& pod, PodRole& role) {
+    role.grace = pod.find("terminationGracePeriodSeconds");
+    role.container = choose_container(*pod.find("containers"), role.word);
+    if (role.container == nullptr) return;
+    const auto is_given = [this](std::string_view name) { return is_told(kind_, name); };
+    role.resources = container_resources(*role.container);
+    role.variables = container_variables(*role.container, is_given);
+    std::string line = container_line(*role.container, role.variables, is_given);
+    if (!line.empty()) role.run.push_back(std::move(line));
+  }
+
+  const YamlNode* choose_container(const YamlNode& containers, std::string_view word) {
+    const YamlNode* const said = spec_.find("mainContainer");
+    const std::string_view wanted = said != nullptr ? std::string_view(said->text) : container_word(kind_);
+    const bool any = containers.items.size() == 1 || kind_ == ManifestKind::MpiJob;
+    const YamlNode* chosen = any ? &containers.items.front() : nullptr;
+    for (const YamlNode& container : containers.items) {
+      if (container.find("name")->text == wanted) chosen = &container;
+    }
+    if (chosen == nullptr) {
+      problems_.add(containers.place, path_of(word) + ".template.spec.containers",
+                    fmt::format("of several containers one is named {}: that which trains", wanted));
+      return nullptr;
+    }
+    for (const YamlNode& container : containers.items) {
+      if (&container == chosen) continue;
+      notes_.push_back(fmt::format("the container {} of {} is not started (line {})", in_quotes(container.find("name")->text),
+                                   word, container.place.line));
+    }
+    return chosen;
+  }
+
+  std::string path_of(std::string_view word) const { return fmt::format("spec.{}.{}", replicas_key(kind_), word); }
+  void complain(const PodRole& role, std::string text) { problems_.add(role.place, path_of(role.word), std::move(text)); }
+  void complain_of_command(const PodRole& role) {
+    const YamlNode* const image = role.container->find("image");
+    problems_.add(role.container->place, path_of(role.word) + ".template.spec.containers",
+                  fmt::format("the key 'command' is missing: what {} runs by itself is not known here; write it, or give "
+                              "--set train.run='python train.py'",
+                              image == nullptr ? "its image" : in_quotes(image->text)));
+  }
+
+  const YamlNode& spec_;
+  const ManifestKind kind_;
+  Problems& problems_;
+  std::vector<std::string>& notes_;
+};
+
+// Whether all have it alike, or, where only one has a command, nobody otherwise.
+bool is_common(const ContainerVariable& variable, const std::vector<PodRole>& roles, ManifestKind kind) {
+  return std::ranges::all_of(roles, [&](const PodRole& role) {
+    const auto same = std::ranges::find(role.variables, variable.name, &ContainerVariable::name);
+    return same == role.variables.end() ? kind == ManifestKind::MpiJob : *same == variable;
+  });
+}
+
+}  // namespace
+
+std::vector<PodRole> read_pod_roles(const YamlNode& spec, ManifestKind kind, bool has_run, Problems& problems,
+                                    std::vector<std::string>& notes) {
+  Reader reader(spec, kind, problems, notes);
+  std::vector<PodRole> roles = reader.roles();
+  reader.check(roles, has_run);
+  return roles;
+}
+
+const PodRole* find_role(const std::vector<PodRole>& roles, std::string_view word) {
+  const auto found = std::ranges::find(roles, word, &PodRole::word);
+  return found == roles.end() ? nullptr : &*found;
+}
+
+bool runs(const PodRole& role, ManifestKind kind) {
+  return kind != ManifestKind::MpiJob || role.word == "Launcher";
+}
+
+std::vector<ContainerVariable> share_variables(std::vector<PodRole>& roles, ManifestKind kind, std::vector<std::string>& notes) {
+  std::vector<ContainerVariable> shared;
+  for (PodRole& role : roles) {
+    std::vector<std::string> exports;
+    for (const ContainerVariable& variable : role.variables) {
+      const bool is_text = variable.source == Source::Text;
+      if (variable.source == Source::Submitter || (is_text && (!runs(role, kind) || is_common(variable, roles, kind)))) {
+        const bool fresh = std::ranges::find(shared, variable.name, &ContainerVariable::name) == shared.end();
+        if (fresh) shared.push_back(variable);
+      } else if (runs(role, kind)) {
+        exports.push_back(export_line(variable));
+      } else {
+        notes.push_back(fmt::format("{} refers to other variables, and is not set in {} (line {})", variable.name, role.word,
+                                    variable.place.line));
+      }
+    }
+    if (!role.run.empty()) role.run.insert(role.run.begin(), exports.begin(), exports.end());
+  }
+  return shared;
+}
+
+}  // namespace dtrain

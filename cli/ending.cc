@@ -7,6 +7,7 @@
 
 #include "cli/escapes.h"
 #include "cli/line_splitter.h"
+#include "cli/remote.h"
 #include "cli/words.h"
 #include "schema/engine_spec.h"
 #include "schema/ids.h"
@@ -52,12 +53,12 @@ bool engine_refused(const pb::ExperimentInfo& info) {
 
 std::string rerun_text(const pb::ExperimentInfo& info) {
   if (engine_refused(info)) {
-    return fmt::format("dtrain rerun {} --set KEY=VALUE (as it was, it is refused again)", info.id());
+    return fmt::format("{} rerun {} --set KEY=VALUE (as it was, it is refused again)", called(), info.id());
   }
   // Members go on by themselves. What never started has no checkpoint.
   const bool may_resume = info.framework() == to_string(Framework::Engine) && info.members() == 0 &&
                           info.started_unix_ms() != 0;
-  return fmt::format("dtrain rerun {}{}", info.id(),
+  return fmt::format("{} rerun {}{}", called(), info.id(),
                      may_resume ? " (--resume: from its newest checkpoint, if it has one)" : "");
 }
 
@@ -143,7 +144,7 @@ std::string Ending::failure_text(const Failure& failure, const Screen& screen) c
   const std::string& replica = failure.cause.replica;
   const std::vector<std::string> lines = last_lines(replica);
   if (lines.empty() && !whole_) {
-    out += fmt::format("Its last lines: dtrain logs {} --tail {}\n", replica, kLastLines);
+    out += fmt::format("Its last lines: {} logs {} --tail {}\n", called(), replica, kLastLines);
   } else if (lines.empty()) {
     out += fmt::format("{} printed nothing.\n", replica);
   } else {
@@ -174,9 +175,9 @@ std::string Ending::text(const pb::ExperimentInfo& outcome, const std::string& o
   if (failure) out += failure_text(*failure, screen);
   if (!outcome.hint().empty()) out += fmt::format("  hint: {}\n", outcome.hint());
   if (!output.empty()) out += fmt::format("Output: {}\n", output);
-  const std::string looking = fmt::format("dtrain status {}, {}", outcome.id(), rerun_text(outcome));
+  const std::string looking = fmt::format("{} status {}, {}", called(), outcome.id(), rerun_text(outcome));
   if (failure) {
-    out += fmt::format("Next: dtrain logs {}, {}\n", failure->cause.replica, looking);
+    out += fmt::format("Next: {} logs {}, {}\n", called(), failure->cause.replica, looking);
   } else if (failed) {
     out += fmt::format("Next: {}\n", looking);
   }

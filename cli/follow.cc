@@ -26,8 +26,7 @@ void print_detached(const CommandContext& context, const std::string& id,
                 object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
     return;
   }
-  std::printf("Started experiment %s in background; follow it with: dtrain logs -f %s\n",
-              id.c_str(), id.c_str());
+  std::printf("Started experiment %s in background; follow it with: %s logs -f %s\n", id.c_str(), called().c_str(), id.c_str());
 }
 
 std::string as_typed(const fs::path& link) {
@@ -139,7 +138,7 @@ Result<int> follow(Connection& connection, const CommandContext& context,
     // Accepted is accepted: whatever keeps us from seeing its end, nothing was refused.
     Error error = watched.error();
     if (error.hint.empty()) {
-      error.hint = fmt::format("{0} was accepted: dtrain status {0} says what becomes of it, dtrain kill {0} ends it", id);
+      error.hint = fmt::format("{0} was accepted: {1} status {0} says what becomes of it, {1} kill {0} ends it", id, called());
     }
     print_error(error, context.json);
     return 1;

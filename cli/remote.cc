@@ -70,6 +70,11 @@ Error not_dialled(const std::string& machine, pid_t ssh) {
   return {Code::Unavailable, fmt::format("no daemon can be reached on {}", machine), ""};
 }
 
+std::string& called_as() {
+  static std::string words = "dtrain";
+  return words;
+}
+
 }  // namespace
 
 std::string ssh_command() {
@@ -82,6 +87,10 @@ std::string remote_machine() {
   return machine == nullptr ? "" : machine;
 }
 
+const std::string& called() {
+  return called_as();
+}
+
 Status take_remote_machine(std::vector<std::string>& words) {
   if (!words.empty() && (words[0] == "--on" || words[0].starts_with("--on="))) {
     const bool is_apart = words[0] == "--on";
@@ -91,6 +100,7 @@ Status take_remote_machine(std::vector<std::string>& words) {
     const std::string machine = is_apart ? words[1] : words[0].substr(5);
     words.erase(words.begin(), words.begin() + (is_apart ? 2 : 1));
     TRY(check_machine(machine));
+    if (remote_machine() != machine) called_as() = fmt::format("dtrain --on {}", machine);
     setenv(kVariable, machine.c_str(), 1);
   }
   return remote_machine().empty() ? ok() : check_machine(remote_machine());

@@ -19,6 +19,9 @@ std::string remote_machine();
 // Takes "--on MACHINE" off the front of a command line. InvalidArgument: it is nothing for SSH.
 Status take_remote_machine(std::vector<std::string>& words);
 
+// What a command to be typed begins with: "dtrain", or where only the command line names the machine, "dtrain --on MACHINE".
+const std::string& called();
+
 // Whether a command is to run over there.
 bool is_for_there(const std::vector<std::string>& words);
 // Becomes that command over there: returns only an error.

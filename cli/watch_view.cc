@@ -8,6 +8,7 @@
 #include "cli/errors.h"
 #include "cli/lost_output.h"
 #include "cli/redial.h"
+#include "cli/remote.h"
 #include "cli/signals.h"
 #include "cli/sink.h"
 #include "schema/clock.h"
@@ -271,8 +272,8 @@ int exit_code_of(const pb::ExperimentInfo& outcome) {
 void say_detached(const std::string& id) {
   // On its own line, after the terminal's "^C".
   std::fprintf(stderr,
-               "%sDetached; %s goes on. Come back: dtrain logs -f %s. End it: dtrain kill %s\n",
-               isatty(STDERR_FILENO) == 1 ? "\n" : "", id.c_str(), id.c_str(), id.c_str());
+               "%sDetached; %s goes on. Come back: %s logs -f %s. End it: %s kill %s\n",
+               isatty(STDERR_FILENO) == 1 ? "\n" : "", id.c_str(), called().c_str(), id.c_str(), called().c_str(), id.c_str());
 }
 
 }  // namespace dtrain::cli

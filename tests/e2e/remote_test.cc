@@ -111,7 +111,8 @@ TEST_CASE("a Ctrl-C leaves what runs over there alone") {
   train.wait_for("before");
   train.signal(SIGINT);
   const Output left = train.wait();
-  CHECK_MESSAGE(left.err.find("Detached; 1 goes on") != std::string::npos, left.all());
+  CHECK_MESSAGE(left.err.find("Detached; 1 goes on. Come back: dtrain --on far logs -f 1. End it: dtrain --on far kill 1\n") !=
+                    std::string::npos, left.all());
   std::ofstream(go) << "meanwhile\n";
   CHECK(scene.on_far({"wait", "1"}, project).code == 0);
 }

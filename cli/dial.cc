@@ -11,27 +11,18 @@
 
 #include "cli/autostart.h"
 #include "cli/commands.h"
+#include "schema/write_all.h"
 
 namespace dtrain::cli {
 
 namespace {
-
-bool write_all(int to, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t put = ::write(to, bytes.data(), bytes.size());
-    if (put < 0 && errno == EINTR) continue;
-    if (put <= 0) return false;
-    bytes.remove_prefix(static_cast<size_t>(put));
-  }
-  return true;
-}
 
 // What there is. False: it has ended.
 bool carry(int from, int to) {
   std::array<char, 64 << 10> bytes;
   const ssize_t got = ::read(from, bytes.data(), bytes.size());
   if (got < 0 && errno == EINTR) return true;
-  return got > 0 && write_all(to, {bytes.data(), static_cast<size_t>(got)});
+  return got > 0 && write_all(to, {bytes.data(), static_cast<size_t>(got)}) == 0;
 }
 
 void join(int daemon) {
@@ -54,7 +45,7 @@ Result<int> dial(bool starts, const CommandContext& context) {
     listener = find_listener(home);
   }
   if (!listener.ok()) return std::move(listener).error();
-  if (write_all(STDOUT_FILENO, kDialled)) join(listener->socket.get());
+  if (write_all(STDOUT_FILENO, kDialled) == 0) join(listener->socket.get());
   return 0;
 }
 

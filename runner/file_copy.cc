@@ -11,6 +11,7 @@
 
 #include "schema/fd.h"
 #include "schema/listing.h"
+#include "schema/write_all.h"
 
 namespace dtrain::runner {
 
@@ -26,11 +27,8 @@ Status copy_by_reading(int from, int to) {
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return errno_error("copy a file", errno);
     if (got == 0) return ok();
-    for (ssize_t done = 0; done < got;) {
-      const ssize_t n = ::write(to, buffer.data() + done, static_cast<size_t>(got - done));
-      if (n < 0 && errno != EINTR) return errno_error("copy a file", errno);
-      if (n > 0) done += n;
-    }
+    const int failed = write_all(to, {buffer.data(), static_cast<size_t>(got)});
+    if (failed != 0) return errno_error("copy a file", failed);
   }
 }
 

@@ -22,6 +22,7 @@
 #include "runner/mpi_wire.h"
 #include "schema/fd.h"
 #include "schema/small_file.h"
+#include "schema/write_all.h"
 
 namespace dtrain::runner {
 namespace {
@@ -69,15 +70,6 @@ Result<Fd> dial(const Worker& worker) {
   }
 }
 
-void write_all(int fd, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(fd, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return;   // mpirun wants no more of it
-    bytes.remove_prefix(static_cast<size_t>(written));
-  }
-}
-
 void pass_input(int worker) {
   while (true) {
     std::array<char, 64 << 10> piece;
@@ -94,8 +86,9 @@ Result<int> relay(Fd connection) {
   std::thread([worker] { pass_input(worker->get()); }).detach();
   while (true) {
     TRY(const MpiMessage message, read_frame(worker->get()));
-    if (message.kind == MpiFrame::Output) write_all(STDOUT_FILENO, message.bytes);
-    if (message.kind == MpiFrame::Errors) write_all(STDERR_FILENO, message.bytes);
+    // Where it fails, mpirun wants no more of it.
+    if (message.kind == MpiFrame::Output) (void)!write_all(STDOUT_FILENO, message.bytes);
+    if (message.kind == MpiFrame::Errors) (void)!write_all(STDERR_FILENO, message.bytes);
     if (message.kind == MpiFrame::Ended && !message.bytes.empty()) return static_cast<unsigned char>(message.bytes[0]);
   }
 }

@@ -7,6 +7,7 @@
 #include <cerrno>
 
 #include "schema/buffer.h"
+#include "schema/write_all.h"
 
 namespace dtrain {
 
@@ -37,16 +38,6 @@ Result<size_t> read_full(int fd, char* into, size_t size) {
     got += static_cast<size_t>(n);
   }
   return got;
-}
-
-Status write_full(int fd, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t n = ::write(fd, bytes.data(), bytes.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return errno_error("write", errno);
-    bytes.remove_prefix(static_cast<size_t>(n));
-  }
-  return ok();
 }
 
 }  // namespace
@@ -164,7 +155,8 @@ Status BlobDecoder::add(std::string_view part) {
     s.done += output.pos;
     const std::string_view bytes = std::string_view(s.buffer).substr(0, output.pos);
     s.hash.add(bytes);
-    if (s.fd >= 0) TRY(write_full(s.fd, bytes));
+    const int failed = s.fd < 0 ? 0 : write_all(s.fd, bytes);
+    if (failed != 0) return errno_error("write", failed);
     if (s.out != nullptr) s.out->append(bytes);
   }
   return ok();

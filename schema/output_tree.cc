@@ -14,6 +14,7 @@
 #include "schema/materialise.h"
 #include "schema/quote.h"
 #include "schema/random_id.h"
+#include "schema/write_all.h"
 
 namespace dtrain {
 namespace {
@@ -169,13 +170,8 @@ UnnamedOutput::~UnnamedOutput() {
 
 Status UnnamedOutput::append(std::string_view data) {
   size_ += data.size();
-  while (!data.empty()) {
-    const ssize_t put = ::write(file_.get(), data.data(), data.size());
-    if (put < 0 && errno == EINTR) continue;
-    if (put < 0) return failed_at("write", "a file");
-    data.remove_prefix(static_cast<size_t>(put));
-  }
-  return ok();
+  const int failed = write_all(file_.get(), data);
+  return failed == 0 ? ok() : Status(errno_error("can't write a file", failed));
 }
 
 Status UnnamedOutput::give_name(const pb::OutputEntry& entry) {

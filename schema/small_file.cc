@@ -8,26 +8,17 @@
 #include <cstdio>
 
 #include "schema/fd.h"
+#include "schema/write_all.h"
 
 namespace dtrain {
 namespace {
 
-Status write_all(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = ::write(fd, text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return errno_error("write", errno);
-    text.remove_prefix(static_cast<size_t>(written));
-  }
-  return ok();
-}
-
 Result<Fd> write_new(const std::filesystem::path& path, std::string_view text) {
   Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
   if (!fd) return errno_error("open " + path.string(), errno);
-  if (Status status = write_all(fd.get(), text); !status.ok()) {
+  if (const int failed = write_all(fd.get(), text); failed != 0) {
     ::unlink(path.c_str());
-    return std::move(status).error().with_context(path.string());
+    return errno_error("write " + path.string(), failed);
   }
   return fd;
 }
@@ -74,10 +65,8 @@ Status write_file(const std::filesystem::path& path, std::string_view text) {
 Status append_file(const std::filesystem::path& path, std::string_view text) {
   const Fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
   if (!fd) return errno_error("open " + path.string(), errno);
-  if (Status status = write_all(fd.get(), text); !status.ok()) {
-    return std::move(status).error().with_context(path.string());
-  }
-  return ok();
+  const int failed = write_all(fd.get(), text);
+  return failed == 0 ? ok() : Status(errno_error("write " + path.string(), failed));
 }
 
 Status replace_file(const std::filesystem::path& path, std::string_view text) {

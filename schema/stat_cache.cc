@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "schema/fd.h"
+#include "schema/write_all.h"
 
 namespace dtrain {
 
@@ -139,16 +140,9 @@ Status StatCache::save(const std::filesystem::path& path, std::string_view manif
   const std::string temporary = fmt::format("{}.{}", path.native(), ::getpid());
   const Fd file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
   if (!file) return errno_error("create " + temporary, errno);
-  std::string_view left = bytes;
-  while (!left.empty()) {
-    const ssize_t n = ::write(file.get(), left.data(), left.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) {
-      const Error error = errno_error("write " + temporary, errno);
-      ::unlink(temporary.c_str());
-      return error;
-    }
-    left.remove_prefix(static_cast<size_t>(n));
+  if (const int failed = write_all(file.get(), bytes); failed != 0) {
+    ::unlink(temporary.c_str());
+    return errno_error("write " + temporary, failed);
   }
   if (::rename(temporary.c_str(), path.c_str()) != 0) return errno_error("rename", errno);
   return ok();

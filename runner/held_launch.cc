@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "runner/cleanup.h"
-#include "runner/daemon_outputs.h"
 #include "runner/keeper.h"
 #include "runner/lost_keeper.h"
 #include "schema/clock.h"
@@ -63,6 +62,7 @@ HeldLaunch::HeldLaunch(LaunchContext& context, const ExperimentId& experiment, u
       keeper_(context.loop, context.ends, directory_,
               {[this] { on_keeper_gone(); }, [this] { return awaits_ends(); },
                [this](const auto& ends) { on_strays_gone(ends); }}),
+      making_(context.loop, context.files, context.site),
       client_(context.loop, {[this] { look(); }, [this] { on_keeper_unreachable(); }}),
       ready_(context.loop),
       look_again_(context.loop) {}
@@ -103,47 +103,12 @@ void HeldLaunch::prepare(const pb::Launch& message, const std::vector<ReplicaId>
       return;
     }
   }
-  auto work = std::make_shared<std::optional<FileWork>>();
-  context_.files.run([work, message, &site = context_.site,
-                      directory = directory_] { *work = do_file_work(site, message, directory); },
-                     [this, work, message] {
-                       (**work).lacks_outputs ? bring_outputs(message) : on_files_ready(std::move(**work));
-                     });
+  making_.make_ready(message, directory_, [this](LaunchFiles::Made made) { on_files_ready(std::move(made)); });
 }
 
-// On a thread of its own: it may take long, and the daemon's host be slow.
-void HeldLaunch::bring_outputs(const pb::Launch& message) {
-  if (all_asked_to_stop()) return fail({Code::Cancelled, "stopped before its outputs were brought", ""}, 0);
-  bringing_ = std::make_unique<FileWorker>(context_.loop);
-  auto placed = std::make_shared<std::optional<Result<PlacedOutputs>>>();
-  bringing_->run([placed, message, &site = context_.site,
-                  brings = brings_] { *placed = place_outputs(site, message, [brings] { return brings->load(); }); },
-                 [this, placed, message] { on_outputs_here(message, std::move(**placed)); });
-}
-
-void HeldLaunch::on_outputs_here(const pb::Launch& message, Result<PlacedOutputs> placed) {
-  // Whatever the daemon says of them: they are not of this host.
-  if (!placed.ok()) return fail({Code::Unavailable, "bringing outputs: " + placed.error().message, placed.error().hint}, 0);
-  auto work = std::make_shared<std::optional<FileWork>>();
-  context_.files.run([work, message, placed = std::move(*placed), &site = context_.site,
-                      directory = directory_] { *work = FileWork{false, false, prepare_launch(site, message, placed, directory)}; },
-                     [this, work] { on_files_ready(std::move(**work)); });
-}
-
-// A host that lacks what is named by path need not fetch anything.
-HeldLaunch::FileWork HeldLaunch::do_file_work(const LaunchSite& site, const pb::Launch& message,
-                                              const LaunchDir& directory) {
-  const DaemonOutputs outputs = look_for_outputs(message);
-  auto lacking = outputs.trouble.empty() ? lacking_here(site, message, outputs.are_here) : outputs.trouble;
-  if (!lacking.ok()) return {false, false, std::move(lacking).error()};
-  if (!lacking->empty()) return {true, false, Error{Code::NotFound, std::move(*lacking), ""}};
-  if (!outputs.are_here) return {false, true, std::optional<LaunchRecord>()};
-  return {false, false, prepare_launch(site, message, PlacedOutputs{message.output_dir()}, directory)};
-}
-
-void HeldLaunch::on_files_ready(FileWork work) {
-  auto& file = work.record;
-  if (!file.ok()) return fail(file.error(), 0, work.unfit);
+void HeldLaunch::on_files_ready(LaunchFiles::Made made) {
+  auto& file = made.record;
+  if (!file.ok()) return fail(file.error(), 0, made.unfit);
   if (!*file) {
     pb::Prepared& prepared = *failure_.mutable_prepared();
     prepared.set_experiment(to_string(experiment_));
@@ -379,7 +344,7 @@ void HeldLaunch::stop(const ReplicaId& id, int64_t grace_ms) {
   Replica* replica = find(id);
   if (replica == nullptr || replica->exited()) return;
   client_.stop(id, grace_ms);
-  if (all_asked_to_stop()) *brings_ = false;
+  if (all_asked_to_stop()) making_.give_up();
   keeper_.await_ends(grace_ms);
 }
 

@@ -6,7 +6,6 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -18,15 +17,14 @@
 #include <string>
 #include <vector>
 
-#include "runner/file_worker.h"
 #include "runner/keeper_client.h"
 #include "runner/keeper_guard.h"
 #include "runner/keeper_nursery.h"
 #include "runner/launch_dir.h"
+#include "runner/launch_files.h"
 #include "runner/outbox.h"
 #include "runner/output_carrier.h"
 #include "runner/ports.h"
-#include "runner/preparation.h"
 #include "runner/replica.h"
 
 namespace dtrain::runner {
@@ -93,16 +91,7 @@ class HeldLaunch {
   Replica* find(const ReplicaId& id);
   void add_replicas(const std::vector<ReplicaId>& ids);
   bool is_of_another_home() const;
-  struct FileWork {
-    bool unfit = false;          // then `record` is the error that says what is lacking
-    bool lacks_outputs = false;  // nothing was prepared: they have to be brought first
-    Result<std::optional<LaunchRecord>> record;
-  };
-  static FileWork do_file_work(const LaunchSite& site, const pb::Launch& message,
-                               const LaunchDir& directory);
-  void bring_outputs(const pb::Launch& message);
-  void on_outputs_here(const pb::Launch& message, Result<PlacedOutputs> placed);
-  void on_files_ready(FileWork work);
+  void on_files_ready(LaunchFiles::Made made);
   Status bring_up_keeper();
   void on_keeper_word(std::string_view word);
   void fail(const Error& error, int port_taken, bool unfit = false);
@@ -135,6 +124,7 @@ class HeldLaunch {
   LaunchRecord file_;
   FactsReader facts_;
   KeeperGuard keeper_;
+  LaunchFiles making_;
   KeeperClient client_;
   Stage stage_ = Stage::Preparing;
   std::vector<std::unique_ptr<Replica>> replicas_;
@@ -142,8 +132,6 @@ class HeldLaunch {
   pb::FromRunner failure_;      // once Failed, why: said again until a stream carried it
   bool failure_told_ = false;
   bool failure_cleared_ = false;
-  std::shared_ptr<std::atomic<bool>> brings_ = std::make_shared<std::atomic<bool>>(true);   // until nobody wants it
-  std::unique_ptr<FileWorker> bringing_;
   std::unique_ptr<OutputCarrier> carrier_;   // where the daemon's outputs are not here
   bool streaming_ = false;
   int64_t contact_ms_ = 0;      // with the daemon, as start() and renew() have it; 0: none of this runner's

@@ -10,6 +10,7 @@
 #include "cli/connection.h"
 #include "cli/words.h"
 #include "schema/fd.h"
+#include "schema/kubeflow.h"
 #include "schema/quote.h"
 
 namespace dtrain::cli {
@@ -82,7 +83,8 @@ Result<SpecSource> find_spec_file(const std::string& typed) {
   SpecSource source;
   TRY(source.yaml, read_file(path));
   fs::path absolute = fs::absolute(path, failed).lexically_normal();
-  source.root = absolute.parent_path();
+  // Manifests lie in a folder of their own, and are applied from above it.
+  source.root = is_manifest_text(source.yaml) ? here : absolute.parent_path();
   fs::path shown = absolute.lexically_relative(here);
   source.file_name = shown.empty() ? absolute.string() : shown.string();
   return source;

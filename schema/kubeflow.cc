@@ -11,6 +11,7 @@
 #include "schema/kubeflow_roles.h"
 #include "schema/quote.h"
 #include "schema/spec_check.h"
+#include "schema/spec_read.h"
 
 namespace dtrain {
 
@@ -18,7 +19,7 @@ namespace {
 
 constexpr std::string_view kKinds = "TFJob, PyTorchJob or MPIJob";
 
-YamlNode scalar(Place place, std::string text, bool plain = true) {
+YamlNode scalar_at(Place place, std::string text, bool plain = true) {
   YamlNode node;
   node.kind = YamlNode::Kind::Scalar;
   node.place = place;
@@ -36,40 +37,39 @@ YamlNode list_of(Place place, const std::vector<std::string>& texts) {
   YamlNode node;
   node.kind = YamlNode::Kind::List;
   node.place = place;
-  for (const std::string& text : texts) node.items.push_back(scalar(place, text, false));
+  for (const std::string& text : texts) node.items.push_back(scalar_at(place, text, false));
   return node;
 }
-void put(YamlNode& map, std::string key, YamlNode value) {
+void put_at(YamlNode& map, std::string key, YamlNode value) {
   const Place place = value.place;
   map.entries.push_back({std::move(key), place, std::move(value)});
 }
 
-const YamlNode* at(const YamlNode* map, std::string_view key) {
-  return map == nullptr ? nullptr : map->find(key);
-}
-int whole(const YamlNode* node, int left_out) {
+int count_of(const YamlNode* node, int left_out) {
   return node == nullptr ? left_out : static_cast<int>(as_integer(*node).value_or(left_out));
 }
 
 class Translation {
  public:
-  Translation(const YamlNode& manifest, ManifestKind kind, bool has_run, Problems& problems, std::vector<std::string>& notes)
-      : kind_(kind), has_run_(has_run), manifest_(manifest), spec_(*manifest.find("spec")), problems_(problems), notes_(notes) {}
+  Translation(const YamlNode& manifest, ManifestKind kind, const GivenBeside& given, Problems& problems, std::vector<std::string>& notes)
+      : kind_(kind), given_(given), manifest_(manifest), spec_(*manifest.find("spec")), problems_(problems), notes_(notes) {}
 
   std::optional<YamlNode> dtrain_yml() {
-    roles_ = read_pod_roles(spec_, kind_, has_run_, problems_, notes_);
+    const YamlNode name = project();
+    roles_ = read_pod_roles(manifest_, kind_, name.text, given_, problems_, notes_);
     if (!problems_.empty()) return std::nullopt;
     shared_ = share_variables(roles_, kind_, notes_);
+    if (kind_ == ManifestKind::PytorchJob) tell_of_processes();
     train_ = map_at(decider().container->place);
-    put(train_, "framework", scalar(spec_.place, std::string(framework())));
+    put_at(train_, "framework", scalar_at(spec_.place, std::string(framework())));
     write_runs();
     put_environment();
     put_images();
     put_ending();
-    put(train_, std::string(framework()), section());
+    put_at(train_, std::string(framework()), section());
     YamlNode root = map_at(manifest_.place);
-    put(root, "project", project());
-    put(root, "train", std::move(train_));
+    put_at(root, "project", name);
+    put_at(root, "train", std::move(train_));
     return root;
   }
 
@@ -103,13 +103,13 @@ class Translation {
       const bool asked = one.source == ContainerVariable::Source::Submitter;
       if (asked) of_shell.push_back(one.name);
       if (!some_of_shell) {
-        put(environment, one.name, scalar(one.place, one.text, false));
+        put_at(environment, one.name, scalar_at(one.place, one.text, false));
       } else {
-        environment.items.push_back(scalar(one.place, asked ? one.name : one.name + "=" + one.text, false));
+        environment.items.push_back(scalar_at(one.place, asked ? one.name : one.name + "=" + one.text, false));
       }
     }
     if (some_of_shell) notes_.push_back(fmt::format("taken from your shell, not from secrets and maps of a cluster: {}", fmt::join(of_shell, ", ")));
-    put(train_, "env", std::move(environment));
+    put_at(train_, "env", std::move(environment));
   }
 
   bool all_run_alike() {
@@ -117,7 +117,7 @@ class Translation {
   }
   void write_runs() {
     run_is_shared_ = all_run_alike();
-    if (run_is_shared_ && !decider().run.empty()) put(train_, "run", list_of(decider().container->place, decider().run));
+    if (run_is_shared_ && !decider().run.empty()) put_at(train_, "run", list_of(decider().container->place, decider().run));
   }
 
   void put_images() {
@@ -129,20 +129,22 @@ class Translation {
       if (images.empty()) place = image->place;
       images.push_back(image->text);
     }
-    if (!images.empty()) put(train_, "image", scalar(place, fmt::format("{}", fmt::join(images, ", ")), false));
+    if (!images.empty()) put_at(train_, "image", scalar_at(place, fmt::format("{}", fmt::join(images, ", ")), false));
   }
 
   // ---- how it ends
 
   // Of runPolicy, or as older versions had it beside it.
   const YamlNode* policy(std::string_view key) const {
-    const YamlNode* const found = at(spec_.find("runPolicy"), key);
+    const YamlNode* const found = value_of(spec_.find("runPolicy"), key);
     return found != nullptr ? found : spec_.find(key);
   }
 
+  // Where Kubernetes goes on for ever; but the launcher of v2beta1 is a Job of its own.
+  int usual_restarts() const { return manifest_.find("apiVersion")->text.ends_with("beta1") ? 6 : 3; }
   bool may_restart() const {
     const YamlNode* const limit = policy("backoffLimit");
-    return limit == nullptr || whole(limit, 1) > 0;
+    return limit == nullptr || count_of(limit, 1) > 0;
   }
   std::string on_failure(const PodRole& one) const {
     if (one.policy == "Never" || !may_restart()) return "fail";
@@ -151,39 +153,43 @@ class Translation {
 
   void put_ending() {
     constexpr int kMostRestarts = 1000;
-    const YamlNode* limit = policy("backoffLimit");
-    if (limit == nullptr) limit = at(spec_.find("elasticPolicy"), "maxRestarts");
+    constexpr double kMostSeconds = 31'622'400;   // of what is longer nobody has seen the end
+    const YamlNode* const limit = policy("backoffLimit");
     const bool some_restart = std::ranges::any_of(roles_, [&](const PodRole& one) { return on_failure(one) != "fail"; });
-    if (some_restart && limit != nullptr && whole(limit, 0) > 0) {
-      YamlNode restart = map_at(limit->place);
-      put(restart, "limit", scalar(limit->place, fmt::format("{}", std::min(whole(limit, 0), kMostRestarts))));
-      put(train_, "restart", std::move(restart));
+    const int restarts = limit == nullptr ? usual_restarts() : count_of(limit, 0);
+    if (some_restart && restarts > 0) {
+      const Place place = limit == nullptr ? spec_.place : limit->place;
+      if (restarts > kMostRestarts) notes_.push_back(fmt::format("backoffLimit counts as {}", kMostRestarts));
+      YamlNode restart = map_at(place);
+      put_at(restart, "limit", scalar_at(place, fmt::format("{}", std::min(restarts, kMostRestarts))));
+      put_at(train_, "restart", std::move(restart));
     }
-    if (const YamlNode* const most = policy("activeDeadlineSeconds")) put(train_, "max-duration", *most);
+    const YamlNode* const most = policy("activeDeadlineSeconds");
+    if (most != nullptr && as_number(*most).value_or(0) <= kMostSeconds) put_at(train_, "max-duration", *most);
     const PodRole* slowest = nullptr;
     for (const PodRole& one : roles_) {
-      if (one.grace != nullptr && (slowest == nullptr || whole(one.grace, 0) > whole(slowest->grace, 0))) slowest = &one;
+      if (one.grace != nullptr && (slowest == nullptr || count_of(one.grace, 0) > count_of(slowest->grace, 0))) slowest = &one;
     }
-    if (slowest != nullptr) put(train_, "stop-grace", *slowest->grace);
+    if (slowest != nullptr) put_at(train_, "stop-grace", *slowest->grace);
     // Without somebody who decides PyTorch's workers all have to succeed; those of TensorFlow if it is asked for.
     const YamlNode* const success = spec_.find("successPolicy");
     const bool asked = kind_ == ManifestKind::TfJob ? success != nullptr && success->text == "AllWorkers"
                                                     : kind_ == ManifestKind::PytorchJob && spec_.find("elasticPolicy") == nullptr;
-    if (asked && chief() == nullptr) put(train_, "completion", scalar(spec_.place, "all-workers"));
+    if (asked && chief() == nullptr) put_at(train_, "completion", scalar_at(spec_.place, "all-workers"));
   }
 
   // ---- the section of the framework
 
   YamlNode role_map(const PodRole& one, int count) {
     YamlNode map = map_at(one.place);
-    put(map, "count", scalar(one.place, fmt::format("{}", count)));
+    put_at(map, "count", scalar_at(one.place, fmt::format("{}", count)));
     put_rest(map, one);
     return map;
   }
   void put_rest(YamlNode& map, const PodRole& one) {
-    if (one.resources.kind == YamlNode::Kind::Map) put(map, "resources", one.resources);
-    if (!run_is_shared_ && !one.run.empty()) put(map, "run", list_of(one.container->place, one.run));
-    put(map, "on-failure", scalar(one.place, on_failure(one)));
+    if (one.resources.kind == YamlNode::Kind::Map) put_at(map, "resources", one.resources);
+    if (!run_is_shared_ && !one.run.empty()) put_at(map, "run", list_of(one.container->place, one.run));
+    put_at(map, "on-failure", scalar_at(one.place, on_failure(one)));
   }
 
   YamlNode section() {
@@ -192,7 +198,7 @@ class Translation {
     switch (kind_) {
       case ManifestKind::TfJob:
         put_tensorflow(distributed);
-        if (role("Master") != nullptr) put(out, "chief-task", scalar(role("Master")->place, "master"));
+        if (role("Master") != nullptr) put_at(out, "chief-task", scalar_at(role("Master")->place, "master"));
         break;
       case ManifestKind::PytorchJob:
         put_pytorch(distributed);
@@ -200,20 +206,20 @@ class Translation {
         break;
       case ManifestKind::MpiJob:
         put_mpi(distributed);
-        if (const YamlNode* const slots = spec_.find("slotsPerWorker")) put(out, "slots", *slots);
+        if (const YamlNode* const slots = spec_.find("slotsPerWorker")) put_at(out, "slots", *slots);
         break;
     }
-    put(out, "distributed", std::move(distributed));
+    put_at(out, "distributed", std::move(distributed));
     return out;
   }
 
   void put_tensorflow(YamlNode& roles) {
-    if (chief() != nullptr) put(roles, "chief", role_map(*chief(), 1));
+    if (chief() != nullptr) put_at(roles, "chief", role_map(*chief(), 1));
     const PodRole* const worker = role("Worker");
-    if (worker != nullptr) put(roles, "worker", role_map(*worker, worker->count));
-    if (worker == nullptr) put(roles, "worker", scalar(spec_.place, "0"));
-    if (const PodRole* const ps = role("PS")) put(roles, "ps", role_map(*ps, ps->count));
-    if (const PodRole* const evaluator = role("Evaluator")) put(roles, "evaluator", role_map(*evaluator, evaluator->count));
+    if (worker != nullptr) put_at(roles, "worker", role_map(*worker, worker->count));
+    if (worker == nullptr) put_at(roles, "worker", scalar_at(spec_.place, "0"));
+    if (const PodRole* const ps = role("PS")) put_at(roles, "ps", role_map(*ps, ps->count));
+    if (const PodRole* const evaluator = role("Evaluator")) put_at(roles, "evaluator", role_map(*evaluator, evaluator->count));
   }
 
   // The master is the first worker.
@@ -221,59 +227,84 @@ class Translation {
     const PodRole* const master = role("Master");
     const PodRole* const worker = role("Worker");
     const int count = (master == nullptr ? 0 : 1) + (worker == nullptr ? 0 : worker->count);
-    put(roles, "worker", role_map(worker == nullptr ? *master : *worker, count));
+    put_at(roles, "worker", role_map(worker == nullptr ? *master : *worker, count));
     if (master == nullptr || worker == nullptr) return;
     YamlNode map = map_at(master->place);
     put_rest(map, *master);
     // What it leaves out is not the workers'.
-    if (master->resources.kind != YamlNode::Kind::Map) put(map, "resources", map_at(master->place));
-    put(roles, "master", std::move(map));
+    if (master->resources.kind != YamlNode::Kind::Map) put_at(map, "resources", map_at(master->place));
+    put_at(roles, "master", std::move(map));
   }
 
-  // `auto` is one for each GPU where torchrun starts them, and else who runs the command is alone.
+  const YamlNode* said_processes() const {
+    const YamlNode* const said = spec_.find("nprocPerNode");
+    return said != nullptr ? said : value_of(spec_.find("elasticPolicy"), "nProcPerNode");
+  }
   void put_processes(YamlNode& section) {
-    const YamlNode* said = spec_.find("nprocPerNode");
-    if (said == nullptr) said = at(spec_.find("elasticPolicy"), "nProcPerNode");
-    if (const auto count = said == nullptr ? std::nullopt : parse_processes(said->text)) {
-      return put(section, "nproc-per-node", scalar(said->place, fmt::format("{}", *count)));
+    const YamlNode* const said = said_processes();
+    const auto count = said == nullptr ? std::nullopt : parse_processes(said->text);
+    if (count) put_at(section, "nproc-per-node", scalar_at(said->place, fmt::format("{}", *count)));
+  }
+
+  // What Kubeflow tells otherwise: RANK is the node's, however many processes it has; a word instead of their number is
+  // for torchrun, and everybody else takes it for 1; elastic ones meet by a rendezvous.
+  void tell_of_processes() {
+    const YamlNode* const said = said_processes();
+    const auto count = said == nullptr ? std::nullopt : parse_processes(said->text);
+    for (PodRole& one : roles_) {
+      if (one.run.empty()) continue;
+      std::vector<std::string> exports;
+      const bool has_gpus = one.resources.find("gpus") != nullptr;
+      const std::string word = said == nullptr ? "auto" : said->text;
+      if (count.value_or(1) > 1) exports.push_back("export RANK=\"${NODE_RANK}\"");
+      if (!count && (word != "auto" || has_gpus)) exports.push_back("export PET_NPROC_PER_NODE=" + word);
+      if (const YamlNode* const elastic = spec_.find("elasticPolicy")) add_rendezvous(*elastic, exports);
+      one.run.insert(one.run.begin(), exports.begin(), exports.end());
     }
-    const bool launches = std::ranges::any_of(decider().run, [](const std::string& line) {
-      return line.find("torchrun") != std::string::npos || line.find("torch.distributed") != std::string::npos;
-    });
-    const bool has_gpus = decider().resources.find("gpus") != nullptr;
-    const bool one_per_gpu = said != nullptr && said->text == "gpu" ? true : launches && has_gpus && (said == nullptr || said->text == "auto");
-    if (one_per_gpu) put(section, "nproc-per-node", scalar(said == nullptr ? spec_.place : said->place, "gpu"));
+  }
+  void add_rendezvous(const YamlNode& elastic, std::vector<std::string>& exports) const {
+    const auto said = [&](std::string_view key, std::string otherwise) {
+      const YamlNode* const node = elastic.find(key);
+      return node == nullptr ? otherwise : quoted_for_shell(node->text);
+    };
+    exports.push_back("export PET_RDZV_BACKEND=" + said("rdzvBackend", "c10d"));
+    exports.push_back(fmt::format("export PET_RDZV_ENDPOINT={}:{}", said("rdzvHost", "\"${MASTER_ADDR}\""),
+                                  said("rdzvPort", "\"${MASTER_PORT}\"")));
+    exports.push_back("export PET_RDZV_ID=" + said("rdzvId", "\"${DTRAIN_SUBMISSION}\""));
+    if (const YamlNode* const most = elastic.find("maxRestarts")) exports.push_back("export PET_MAX_RESTARTS=" + most->text);
   }
 
   void put_mpi(YamlNode& roles) {
     const PodRole& launcher = *role("Launcher");
     YamlNode map = map_at(launcher.place);
-    if (launcher.resources.kind == YamlNode::Kind::Map) put(map, "resources", launcher.resources);
-    put(map, "on-failure", scalar(launcher.place, on_failure(launcher)));
-    put(roles, "launcher", std::move(map));
+    if (launcher.resources.kind == YamlNode::Kind::Map) put_at(map, "resources", launcher.resources);
+    put_at(map, "on-failure", scalar_at(launcher.place, on_failure(launcher)));
+    put_at(roles, "launcher", std::move(map));
     const PodRole* const worker = role("Worker");
     YamlNode workers = map_at(worker == nullptr ? spec_.place : worker->place);
-    put(workers, "count", scalar(workers.place, fmt::format("{}", worker == nullptr ? 0 : worker->count)));
-    if (worker != nullptr && worker->resources.kind == YamlNode::Kind::Map) put(workers, "resources", worker->resources);
-    if (worker != nullptr) put(workers, "on-failure", scalar(workers.place, on_failure(*worker)));
-    put(roles, "worker", std::move(workers));
+    put_at(workers, "count", scalar_at(workers.place, fmt::format("{}", worker == nullptr ? 0 : worker->count)));
+    if (worker != nullptr && worker->resources.kind == YamlNode::Kind::Map) put_at(workers, "resources", worker->resources);
+    if (worker != nullptr) put_at(workers, "on-failure", scalar_at(workers.place, on_failure(*worker)));
+    put_at(roles, "worker", std::move(workers));
   }
 
-  // A project is what dtrain keeps the experiments of a directory under.
+  // A project is what dtrain keeps the experiments of a directory under; its names have no dots.
   YamlNode project() {
+    constexpr size_t kMostLetters = 100;
     const YamlNode* const metadata = manifest_.find("metadata");
-    if (const YamlNode* const name = metadata->find("name")) return *name;
-    const YamlNode* const generated = metadata->find("generateName");
-    if (generated == nullptr) {
+    const YamlNode* const said = metadata->find("name") != nullptr ? metadata->find("name") : metadata->find("generateName");
+    if (said == nullptr) {
       problems_.add(metadata->place, "metadata", "the key 'name' is missing, expected the name of the project");
       return {};
     }
-    const size_t last = generated->text.find_last_not_of('-');
-    return scalar(generated->place, generated->text.substr(0, last == std::string::npos ? 0 : last + 1), false);
+    std::string name = said->text.substr(0, kMostLetters);
+    std::ranges::replace(name, '.', '-');
+    const size_t last = name.find_last_not_of('-');
+    return scalar_at(said->place, name.substr(0, last == std::string::npos ? 0 : last + 1), false);
   }
 
   const ManifestKind kind_;
-  const bool has_run_;
+  const GivenBeside& given_;
   const YamlNode& manifest_;
   const YamlNode& spec_;
   Problems& problems_;
@@ -303,7 +334,13 @@ bool is_manifest(const YamlNode& root) {
   return root.kind == YamlNode::Kind::Map && root.find("apiVersion") != nullptr;
 }
 
-void read_manifest(YamlNode& manifest, bool has_run, Problems& problems, std::vector<std::string>& notes) {
+bool is_manifest_text(std::string_view yaml) {
+  Problems unread("", false);
+  const auto root = parse_yaml(yaml, 0, unread);
+  return root && is_manifest(*root);
+}
+
+void read_manifest(YamlNode& manifest, const GivenBeside& given, Problems& problems, std::vector<std::string>& notes) {
   const YamlNode* const said = manifest.find("kind");
   if (said == nullptr || said->kind != YamlNode::Kind::Scalar) {
     problems.add(said == nullptr ? manifest.place : said->place, "kind", fmt::format("the kind of the manifest is missing, expected {}", kKinds));
@@ -320,7 +357,7 @@ void read_manifest(YamlNode& manifest, bool has_run, Problems& problems, std::ve
   if (!missed.empty()) notes.push_back(fmt::format("without Kubernetes these do nothing: {}", fmt::join(missed, ", ")));
   check_tree(manifest, manifest_shape(*kind), problems);
   if (!problems.empty()) return;
-  if (auto tree = Translation(manifest, *kind, has_run, problems, notes).dtrain_yml()) manifest = std::move(*tree);
+  if (auto tree = Translation(manifest, *kind, given, problems, notes).dtrain_yml()) manifest = std::move(*tree);
 }
 
 }  // namespace dtrain

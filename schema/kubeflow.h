@@ -5,6 +5,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "schema/problems.h"
@@ -12,12 +13,20 @@
 
 namespace dtrain {
 
+// What the command line says of a manifest's commands.
+struct GivenBeside {
+  std::string run;                      // --set train.run: what the containers run; empty: what they say
+  std::vector<std::string> parameters;  // whose {{ name }} has a value
+};
+
 // Whether a tree is for Kubernetes: it has `apiVersion`.
 bool is_manifest(const YamlNode& root);
 
 // Makes a manifest the tree of a dtrain.yml, of which each part has the place of what it comes from; with problems it
 // is left in no order. What has no meaning without Kubernetes is left out: `notes` gets a sentence for people.
-// `has_run`: a command is given elsewhere, and need not be here.
-void read_manifest(YamlNode& manifest, bool has_run, Problems& problems, std::vector<std::string>& notes);
+void read_manifest(YamlNode& manifest, const GivenBeside& given, Problems& problems, std::vector<std::string>& notes);
+
+// Whether a text is one, as far as it can be read.
+bool is_manifest_text(std::string_view yaml);
 
 }  // namespace dtrain

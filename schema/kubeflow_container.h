@@ -13,7 +13,7 @@ namespace dtrain {
 struct ContainerVariable {
   enum class Source {
     Text,       // `text` is its value
-    Shell,      // `text` is a word of a shell: the value refers to other variables
+    Shell,      // `text` is a word of a shell: the value is known when it runs
     Submitter,  // of who submits: a secret of the cluster
   };
   std::string name;
@@ -25,11 +25,32 @@ struct ContainerVariable {
   }
 };
 
-// Both expand $(NAME) as Kubernetes does: of variables that stand before it, or that `is_given` knows, and no others.
-using IsGiven = std::function<bool(std::string_view name)>;
-std::vector<ContainerVariable> container_variables(const YamlNode& container, const IsGiven& is_given);
-// Its command and arguments; empty where only the image knows.
-std::string container_line(const YamlNode& container, const std::vector<ContainerVariable>& variables, const IsGiven& is_given);
+// Whose container it is.
+struct PodNames {
+  std::string job;    // "mnist"
+  std::string role;   // "worker"
+  std::string index;  // from 0, as a shell finds it
+};
+
+// A field of a pod, of what is its replica here, as a word of a shell; empty: there is none.
+std::string word_of_field(std::string_view field, const PodNames& names);
+
+// What texts are read with: as Kubernetes does, $(NAME) is expanded where NAME stands before it, or is_given() knows it,
+// and left alone where not. {{ name }} is a parameter where is_parameter() says so, and else a text like any other.
+struct TextReading {
+  std::function<bool(std::string_view name)> is_given;
+  std::function<bool(std::string_view name)> is_parameter;
+};
+
+std::vector<ContainerVariable> container_variables(const YamlNode& container, const PodNames& names, const TextReading& reading);
+
+// Its command and arguments; empty where only the image knows. `run` is a line of a shell instead of a command: then
+// arguments are what the image's own would have had.
+std::string container_line(const YamlNode& container, const std::vector<ContainerVariable>& variables, const std::string& run,
+                           const TextReading& reading);
+
+// A text as a word of a shell.
+std::string quoted_for_shell(std::string_view text);
 
 // `export NAME=...`, for a shell; of who submits none is needed.
 std::string export_line(const ContainerVariable& variable);

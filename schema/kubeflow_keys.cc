@@ -7,7 +7,9 @@
 #include <charconv>
 #include <cmath>
 
+#include "schema/kubeflow_container.h"
 #include "schema/shapes.h"
+#include "schema/spec_check.h"
 
 namespace dtrain {
 
@@ -21,13 +23,13 @@ using Names = std::vector<std::string_view>;
 // first of each pair; the second is about images, probes and bookkeeping, of which there is nothing here.
 const Names kPodMissed{
     "initContainers", "ephemeralContainers", "volumes", "nodeSelector", "nodeName", "affinity", "tolerations",
-    "topologySpreadConstraints", "hostname", "subdomain", "hostAliases", "dnsPolicy", "dnsConfig", "priorityClassName",
-    "priority", "preemptionPolicy", "securityContext", "runtimeClassName", "resourceClaims", "schedulingGates",
+    "topologySpreadConstraints", "hostname", "subdomain", "hostAliases", "dnsConfig", "priorityClassName", "securityContext", "runtimeClassName", "resourceClaims", "schedulingGates",
     "activeDeadlineSeconds", "resources"};
 const Names kPodSilent{
     "restartPolicy", "serviceAccountName", "serviceAccount", "automountServiceAccountToken", "imagePullSecrets",
     "hostNetwork", "hostIPC", "hostPID", "hostUsers", "shareProcessNamespace", "setHostnameAsFQDN", "schedulerName",
-    "enableServiceLinks", "readinessGates", "overhead", "os", "hostnameOverride"};
+    "enableServiceLinks", "readinessGates", "overhead", "os", "hostnameOverride", "dnsPolicy", "priority",
+    "preemptionPolicy"};
 const Names kContainerMissed{"workingDir", "volumeMounts", "volumeDevices", "envFrom", "lifecycle", "securityContext"};
 const Names kContainerSilent{
     "ports", "imagePullPolicy", "livenessProbe", "readinessProbe", "startupProbe", "terminationMessagePath",
@@ -35,15 +37,23 @@ const Names kContainerSilent{
 const Names kPolicyMissed{"ttlSecondsAfterFinished", "schedulingPolicy"};
 // Nothing of an experiment is left running, whatever cleanPodPolicy says.
 const Names kPolicySilent{"cleanPodPolicy", "managedBy"};
-const Names kElasticMissed{"minReplicas", "maxReplicas", "metrics"};
-// torchrun is told where all meet in any case.
-const Names kElasticSilent{"rdzvBackend", "rdzvHost", "rdzvPort", "rdzvId", "rdzvConf", "standalone"};
+const Names kElasticMissed{"minReplicas", "maxReplicas", "metrics", "rdzvConf", "standalone"};
 const Names kJobMissed{"ttlSecondsAfterFinished", "enableDynamicWorker"};
-const Names kJobSilent{"cleanPodPolicy", "sshAuthMountPath", "mpiImplementation", "launcherCreationPolicy", "runLauncherAsWorker"};
+const Names kJobSilent{"cleanPodPolicy", "sshAuthMountPath", "mpiImplementation", "launcherCreationPolicy"};
 
 class Dropper {
  public:
   explicit Dropper(std::vector<std::string>& missed) : missed_(missed) {}
+
+  void drop_resources(YamlNode* amounts) {
+    if (amounts == nullptr) return;
+    std::erase_if(amounts->entries, [&](const YamlEntry& entry) {
+      const std::string& name = entry.key;
+      if (name == "cpu" || name == "memory" || is_gpu_resource(name)) return false;
+      const bool of_disk = name == "storage" || name == "ephemeral-storage" || name.starts_with("hugepages-");
+      return of_disk || miss(entry);
+    });
+  }
 
   void drop(YamlNode* map, const Names& missed, const Names& silent) {
     if (map == nullptr) return;
@@ -56,6 +66,9 @@ class Dropper {
 
  private:
   bool miss(const YamlEntry& entry) {
+    const YamlNode& value = entry.value;
+    if (value.kind != YamlNode::Kind::Scalar && value.items.empty() && value.entries.empty()) return true;
+    if (value.kind == YamlNode::Kind::Scalar && as_boolean(value) == false) return true;
     const std::string begins = entry.key + " ";
     if (std::ranges::none_of(missed_, [&](const std::string& said) { return said.starts_with(begins); })) {
       missed_.push_back(fmt::format("{} (line {})", entry.key, entry.place.line));
@@ -66,20 +79,29 @@ class Dropper {
   std::vector<std::string>& missed_;
 };
 
-YamlNode* find(YamlNode* map, std::string_view key) {
+YamlNode* below(YamlNode* map, std::string_view key) {
   return map == nullptr ? nullptr : map->find(key);
 }
 
-bool is_cpu_quantity(std::string_view text) {
-  return parse_quantity(text).has_value();
+// Of policies an empty word is none, too.
+void drop_nulls(YamlNode& node) {
+  std::erase_if(node.entries, [](const YamlEntry& entry) {
+    const YamlNode& value = entry.value;
+    const bool is_policy = entry.key == "restartPolicy" || entry.key == "successPolicy";
+    return value.kind == YamlNode::Kind::Null || (is_policy && value.kind == YamlNode::Kind::Scalar && value.text.empty());
+  });
+  for (YamlEntry& entry : node.entries) drop_nulls(entry.value);
+  for (YamlNode& item : node.items) drop_nulls(item);
 }
 
 // Asked of nobody but the parser: they need no pattern.
-const TextFormat kQuantity{"an amount such as 2, 500m or 4Gi", "", is_cpu_quantity};
+const TextFormat kQuantity{"an amount such as 2, 500m or 4Gi", "", [](std::string_view text) { return parse_quantity(text).has_value(); }};
 // Of Kubernetes' text: "2" as well as 2.
 const TextFormat kProcesses{"a whole number from 1 to 1024, auto, cpu or gpu", "", [](std::string_view text) {
                               return text == "auto" || text == "cpu" || text == "gpu" || parse_processes(text).has_value();
                             }};
+const TextFormat kField{"a field that there is here: the pod's name, namespace, uid, addresses or node, or Kubeflow's labels", "",
+                        [](std::string_view text) { return !word_of_field(text, {}).empty(); }};
 const TextFormat kResourceName{"the name of a resource", "", [](std::string_view text) { return !text.empty(); }};
 
 Shape texts(std::string_view expected) {
@@ -101,9 +123,7 @@ Shape environment_entry() {
                map(sources,
                    {{"secretKeyRef", reference},
                     {"configMapKeyRef", reference},
-                    {"fieldRef", map("a map of fieldPath",
-                                     {{"apiVersion", text(kAnyText)},
-                                      {"fieldPath", word({"metadata.name", "status.podIP", "status.hostIP", "spec.nodeName"}), "", true}})},
+                    {"fieldRef", map("a map of fieldPath", {{"apiVersion", text(kAnyText)}, {"fieldPath", text(kField), "", true}})},
                     {"resourceFieldRef", refused("amounts of resources can't be asked for here; write the value")}})}});
 }
 
@@ -128,8 +148,8 @@ Shape replicas(const Names& policies) {
 
 // What may stand in runPolicy; of older versions beside it.
 std::vector<Key> policy_keys() {
-  return {{"backoffLimit", integer(0, 1'000'000)},
-          {"activeDeadlineSeconds", integer(1, 31'622'400)},
+  return {{"backoffLimit", integer(0, INT32_MAX)},
+          {"activeDeadlineSeconds", integer(1, 1e15)},
           {"suspend", either("false", {only_false(), refused("what begins suspended is not part of this version; 'dtrain kill' ends "
                                                              "an experiment, and 'dtrain rerun --resume' goes on from what it wrote")})}};
 }
@@ -145,17 +165,23 @@ Shape job(ManifestKind kind) {
   keys.push_back({"runPolicy", either("a map", {nothing(), map("a map", policy_keys())})});
   switch (kind) {
     case ManifestKind::TfJob:
-      keys.push_back({"successPolicy", word({"", "AllWorkers"})});
+      keys.push_back({"successPolicy", word({"AllWorkers"})});
       break;
     case ManifestKind::PytorchJob: {
       const Shape count = text(kProcesses);
       keys.push_back({"nprocPerNode", count});
-      keys.push_back({"elasticPolicy", map("a map", {{"maxRestarts", integer(0, 1'000'000)}, {"nProcPerNode", count}})});
+      keys.push_back({"elasticPolicy", map("a map", {{"maxRestarts", integer(0, INT32_MAX)},
+                                               {"nProcPerNode", count},
+                                               {"rdzvBackend", text(kSomeText)},
+                                               {"rdzvHost", text(kSomeText)},
+                                               {"rdzvPort", integer(1, 65535)},
+                                               {"rdzvId", text(kSomeText)}})});
       break;
     }
     case ManifestKind::MpiJob:
       keys.push_back({"slotsPerWorker", integer(1, 1024)});
       keys.push_back({"mainContainer", text(kSomeText)});
+      keys.push_back({"runLauncherAsWorker", either("false", {only_false(), refused("the launcher runs no ranks here; write one worker more")})});
       break;
   }
   return map("what the job is", std::move(keys));
@@ -165,7 +191,7 @@ Shape whole(ManifestKind kind) {
   return map("a manifest",
              {{"apiVersion", word({"kubeflow.org/v1", "kubeflow.org/v2beta1"}), "", true},
               {"kind", text(kAnyText), "", true},
-              {"metadata", map("a map with name", {{"name", text(kProjectName)}, {"generateName", text(kSomeText)}}), "", true},
+              {"metadata", map("a map with name", {{"name", text(kSomeText)}, {"generateName", text(kSomeText)}}), "", true},
               {"spec", job(kind), "", true}});
 }
 
@@ -208,7 +234,13 @@ const Shape& manifest_shape(ManifestKind kind) {
   return shapes[static_cast<size_t>(kind)];
 }
 
+bool is_gpu_resource(std::string_view name) {
+  return name.ends_with("/gpu") || name.ends_with("/gpu.shared") || name.find("/mig-") != std::string_view::npos ||
+         name.starts_with("gpu.intel.com/");
+}
+
 void drop_unused(YamlNode& manifest, ManifestKind kind, std::vector<std::string>& missed) {
+  drop_nulls(manifest);
   Dropper dropper(missed);
   std::erase_if(manifest.entries, [](const YamlEntry& entry) { return entry.key == "status"; });
   if (YamlNode* metadata = manifest.find("metadata")) {
@@ -216,18 +248,22 @@ void drop_unused(YamlNode& manifest, ManifestKind kind, std::vector<std::string>
   }
   YamlNode* const spec = manifest.find("spec");
   dropper.drop(spec, kJobMissed, kJobSilent);
-  dropper.drop(find(spec, "runPolicy"), kPolicyMissed, kPolicySilent);
-  dropper.drop(find(spec, "elasticPolicy"), kElasticMissed, kElasticSilent);
-  YamlNode* const roles = find(spec, replicas_key(kind));
+  dropper.drop(below(spec, "runPolicy"), kPolicyMissed, kPolicySilent);
+  dropper.drop(below(spec, "elasticPolicy"), kElasticMissed, {});
+  YamlNode* const roles = below(spec, replicas_key(kind));
   if (roles == nullptr) return;
   for (YamlEntry& role : roles->entries) {
     YamlNode* const pod_template = role.value.find("template");
     dropper.drop(pod_template, {}, {"metadata"});
-    YamlNode* const pod = find(pod_template, "spec");
+    YamlNode* const pod = below(pod_template, "spec");
     dropper.drop(pod, kPodMissed, kPodSilent);
-    YamlNode* const containers = find(pod, "containers");
+    YamlNode* const containers = below(pod, "containers");
     if (containers == nullptr) continue;
-    for (YamlNode& one : containers->items) dropper.drop(&one, kContainerMissed, kContainerSilent);
+    for (YamlNode& one : containers->items) {
+      dropper.drop(&one, kContainerMissed, kContainerSilent);
+      YamlNode* const resources = one.find("resources");
+      for (const char* amounts : {"limits", "requests"}) dropper.drop_resources(below(resources, amounts));
+    }
   }
 }
 
@@ -240,17 +276,18 @@ std::optional<int> parse_processes(std::string_view text) {
 
 std::optional<double> parse_quantity(std::string_view text) {
   double value = 0;
+  if (text.starts_with('+')) text.remove_prefix(1);
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || text.empty() || !std::isfinite(value) || value < 0) return std::nullopt;
   struct Unit {
     std::string_view suffix;
     double factor;
   };
-  static constexpr double kBinary = 1024;
   static constexpr std::array kUnits{
-      Unit{"", 1}, Unit{"m", 1e-3}, Unit{"k", 1e3}, Unit{"M", 1e6}, Unit{"G", 1e9}, Unit{"T", 1e12}, Unit{"P", 1e15},
-      Unit{"Ki", kBinary}, Unit{"Mi", kBinary * kBinary}, Unit{"Gi", kBinary * kBinary * kBinary},
-      Unit{"Ti", kBinary * kBinary * kBinary * kBinary}, Unit{"Pi", kBinary * kBinary * kBinary * kBinary * kBinary}};
+      Unit{"", 1}, Unit{"n", 1e-9}, Unit{"u", 1e-6}, Unit{"m", 1e-3}, Unit{"k", 1e3}, Unit{"M", 1e6}, Unit{"G", 1e9},
+      Unit{"T", 1e12}, Unit{"P", 1e15}, Unit{"E", 1e18},
+      Unit{"Ki", 0x1p10}, Unit{"Mi", 0x1p20}, Unit{"Gi", 0x1p30},
+      Unit{"Ti", 0x1p40}, Unit{"Pi", 0x1p50}, Unit{"Ei", 0x1p60}};
   const std::string_view suffix(end, static_cast<size_t>(text.data() + text.size() - end));
   const auto unit = std::ranges::find(kUnits, suffix, &Unit::suffix);
   return unit == kUnits.end() ? std::nullopt : std::optional(value * unit->factor);

@@ -23,7 +23,10 @@ const std::vector<std::string_view>& role_words(ManifestKind kind);
 // What is left of a manifest once unused keys are out. Built on first use, never changed.
 const Shape& manifest_shape(ManifestKind kind);
 
-// Takes out what only Kubernetes uses. Names of those that somebody may miss are added to `missed`, each once:
+// Whether a resource of that name is whole GPUs, or slices of them that count as one.
+bool is_gpu_resource(std::string_view name);
+
+// Takes out what only Kubernetes uses, and what is null, which there is the same as left out. Names of those that somebody may miss are added to `missed`, each once:
 // "initContainers (line 12)".
 void drop_unused(YamlNode& manifest, ManifestKind kind, std::vector<std::string>& missed);
 

@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 
 #include "schema/cluster_env.h"
 #include "schema/quote.h"
 #include "schema/spec_check.h"
+#include "schema/spec_read.h"
 
 namespace dtrain {
 
@@ -27,16 +29,24 @@ std::string_view container_word(ManifestKind kind) {
   return "mpi";
 }
 
-// What a process is told by its framework's contract.
-bool is_told(ManifestKind kind, std::string_view name) {
-  if (kind == ManifestKind::TfJob) return name == "TF_CONFIG";
-  return kind == ManifestKind::PytorchJob && is_pytorch_variable(name);
+Framework framework_of(ManifestKind kind) {
+  switch (kind) {
+    case ManifestKind::TfJob:
+      return Framework::Tensorflow;
+    case ManifestKind::PytorchJob:
+      return Framework::Pytorch;
+    case ManifestKind::MpiJob:
+      break;
+  }
+  return Framework::Mpi;
 }
 
 class Reader {
  public:
-  Reader(const YamlNode& spec, ManifestKind kind, Problems& problems, std::vector<std::string>& notes)
-      : spec_(spec), kind_(kind), problems_(problems), notes_(notes) {}
+  Reader(const YamlNode& manifest, ManifestKind kind, const std::string& job, const GivenBeside& given, Problems& problems,
+         std::vector<std::string>& notes)
+      : spec_(*manifest.find("spec")), kind_(kind), second_version_(manifest.find("apiVersion")->text.ends_with("beta1")), job_(job),
+        given_(given), problems_(problems), notes_(notes) {}
 
   std::vector<PodRole> roles() {
     const YamlNode* const replicas = spec_.find(replicas_key(kind_));
@@ -44,7 +54,7 @@ class Reader {
     for (const std::string_view word : role_words(kind_)) {
       const YamlNode* const node = replicas->find(word);
       if (node == nullptr) continue;
-      PodRole role{std::string(word), node->place, 1, kind_ == ManifestKind::PytorchJob ? "OnFailure" : "Never"};
+      PodRole role{std::string(word), node->place, 1, usual_policy(word)};
       if (const YamlNode* const count = node->find("replicas")) role.count = static_cast<int>(as_integer(*count).value_or(1));
       if (role.count == 0) continue;
       if (const YamlNode* const policy = node->find("restartPolicy")) role.policy = policy->text;
@@ -54,7 +64,7 @@ class Reader {
     return all;
   }
 
-  void check(const std::vector<PodRole>& roles, bool has_run) {
+  void check(const std::vector<PodRole>& roles) {
     if (roles.empty()) {
       if (problems_.empty()) problems_.add(spec_.place, "spec", fmt::format("there are no roles in {}", replicas_key(kind_)));
       return;
@@ -69,20 +79,52 @@ class Reader {
     for (const PodRole& role : roles) {
       const bool alone = role.word == "Chief" || role.word == "Master" || role.word == "Launcher";
       if (alone && role.count != 1) complain(role, fmt::format("got {} replicas, expected 1", role.count));
-      if (!has_run && role.run.empty() && runs(role, kind_)) complain_of_command(role);
+      if (role.run.empty() && runs(role, kind_)) complain_of_command(role);
     }
   }
 
  private:
+  std::string usual_policy(std::string_view word) const {
+    const bool restarts = kind_ == ManifestKind::PytorchJob || (second_version_ && word == "Launcher");
+    return restarts ? "OnFailure" : "Never";
+  }
+
   void read_pod(const YamlNode& pod, PodRole& role) {
     role.grace = pod.find("terminationGracePeriodSeconds");
     role.container = choose_container(*pod.find("containers"), role.word);
     if (role.container == nullptr) return;
-    const auto is_given = [this](std::string_view name) { return is_told(kind_, name); };
+    const TextReading reading{[this](std::string_view name) { return is_told(name); },
+                              [this](std::string_view name) { return std::ranges::find(given_.parameters, name) != given_.parameters.end(); }};
     role.resources = container_resources(*role.container);
-    role.variables = container_variables(*role.container, is_given);
-    std::string line = container_line(*role.container, role.variables, is_given);
+    role.variables = container_variables(*role.container, names_of(role.word), reading);
+    std::erase_if(role.variables, [&](const ContainerVariable& variable) {
+      if (!is_set_by_us(variable.name, framework_of(kind_))) return false;
+      notes_.push_back(fmt::format("{} is what dtrain sets, not that of {} (line {})", variable.name, role.word, variable.place.line));
+      return true;
+    });
+    std::string line = container_line(*role.container, role.variables, given_.run, reading);
+    if (line.find("/etc/mpi/hostfile") != std::string::npos) {
+      notes_.push_back("there is no /etc/mpi/hostfile: mpirun finds its hosts by itself");
+    }
     if (!line.empty()) role.run.push_back(std::move(line));
+  }
+
+  // What a process is told by its framework's contract.
+  bool is_told(std::string_view name) const {
+    if (kind_ == ManifestKind::TfJob) return name == "TF_CONFIG";
+    const bool is_elastic = spec_.find("elasticPolicy") != nullptr && name.starts_with("PET_RDZV_");
+    return kind_ == ManifestKind::PytorchJob && (is_elastic || is_pytorch_variable(name));
+  }
+
+  // Kubeflow counts the replicas of a role from 0; dtrain's first worker is the master where nobody else is.
+  PodNames names_of(std::string_view word) const {
+    PodNames names{job_, std::string(word), "0"};
+    for (char& letter : names.role) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+    if (word == "Chief" || word == "Master" || word == "Launcher") return names;
+    const YamlNode* const roles = spec_.find(replicas_key(kind_));
+    const bool from_master = kind_ != ManifestKind::MpiJob && word == "Worker" && roles->find("Chief") == nullptr && roles->find("Master") == nullptr;
+    names.index = from_master ? "$((${DTRAIN_REPLICA##*.}))" : "$((${DTRAIN_REPLICA##*.} - 1))";
+    return names;
   }
 
   const YamlNode* choose_container(const YamlNode& containers, std::string_view word) {
@@ -118,6 +160,9 @@ class Reader {
 
   const YamlNode& spec_;
   const ManifestKind kind_;
+  const bool second_version_;  // v2beta1, of MPI
+  const std::string& job_;
+  const GivenBeside& given_;
   Problems& problems_;
   std::vector<std::string>& notes_;
 };
@@ -132,11 +177,11 @@ bool is_common(const ContainerVariable& variable, const std::vector<PodRole>& ro
 
 }  // namespace
 
-std::vector<PodRole> read_pod_roles(const YamlNode& spec, ManifestKind kind, bool has_run, Problems& problems,
-                                    std::vector<std::string>& notes) {
-  Reader reader(spec, kind, problems, notes);
+std::vector<PodRole> read_pod_roles(const YamlNode& manifest, ManifestKind kind, const std::string& job, const GivenBeside& given,
+                                    Problems& problems, std::vector<std::string>& notes) {
+  Reader reader(manifest, kind, job, given, problems, notes);
   std::vector<PodRole> roles = reader.roles();
-  reader.check(roles, has_run);
+  reader.check(roles);
   return roles;
 }
 
@@ -166,6 +211,14 @@ std::vector<ContainerVariable> share_variables(std::vector<PodRole>& roles, Mani
       }
     }
     if (!role.run.empty()) role.run.insert(role.run.begin(), exports.begin(), exports.end());
+  }
+  // A secret of one role is none of the others.
+  for (PodRole& role : roles) {
+    for (const ContainerVariable& variable : shared) {
+      const bool has_it = std::ranges::find(role.variables, variable.name, &ContainerVariable::name) != role.variables.end();
+      if (variable.source != Source::Submitter || has_it || role.run.empty() || kind == ManifestKind::MpiJob) continue;
+      role.run.insert(role.run.begin(), "unset " + variable.name);
+    }
   }
   return shared;
 }

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "schema/kubeflow.h"
 #include "schema/kubeflow_container.h"
 #include "schema/kubeflow_keys.h"
 #include "schema/problems.h"
@@ -24,10 +25,10 @@ struct PodRole {
   std::vector<std::string> run = {};  // empty: only the image knows
 };
 
-// By the order of role_words(), so that who decides comes first. `spec` is that of a manifest that has been checked;
-// with problems they are of no use. `has_run`: a command is given elsewhere.
-std::vector<PodRole> read_pod_roles(const YamlNode& spec, ManifestKind kind, bool has_run, Problems& problems,
-                                    std::vector<std::string>& notes);
+// By the order of role_words(), so that who decides comes first. The manifest has been checked; with problems they
+// are of no use. `job`: its name.
+std::vector<PodRole> read_pod_roles(const YamlNode& manifest, ManifestKind kind, const std::string& job, const GivenBeside& given,
+                                    Problems& problems, std::vector<std::string>& notes);
 
 // Null where there is none of that word.
 const PodRole* find_role(const std::vector<PodRole>& roles, std::string_view word);

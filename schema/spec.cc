@@ -179,6 +179,47 @@ Spec read_varied(YamlNode& root, const std::vector<Parameter>& variations,
 }
 
 // The Spec, or problems; the hint is for all of them together.
+Spec read_root(YamlNode root, const ParseOptions& options, Problems& problems, std::string& hint) {
+  const bool riseml = is_riseml_file(options.file_name);
+  const std::vector<AddedParameter> added = apply_overrides(
+      root, riseml ? options : with_lists_set(root, options), problems);
+  SpecReading reading{problems, riseml};
+  std::string about_lists = riseml ? lists_instead_of_values(root) : "";
+  const std::vector<Parameter> variations =
+      reading.riseml ? std::vector<Parameter>() : find_variations(root, spec_shape(), problems);
+  Spec spec = variations.empty() ? read_tree(root, added, reading)
+                                 : read_varied(root, variations, added, reading);
+  if (problems.empty()) check_size(spec, problems);
+  const bool only_values_missing = problems.size() == reading.undeclared.size();
+  if (!problems.empty() && only_values_missing) hint = ask_for(reading.undeclared);
+  if (!problems.empty() && hint.empty()) hint = std::move(about_lists);
+  return spec;
+}
+
+// --set train.run is what the containers run; other settings are about the dtrain.yml that the manifest comes to.
+Spec read_as_manifest(YamlNode root, const ParseOptions& options, Problems& problems, std::string& hint) {
+  GivenBeside given;
+  ParseOptions set = options, unset = options;
+  set.file_name = unset.file_name = "dtrain.yml";
+  std::erase_if(set.set, [&](const auto& one) {
+    if (one.first != "train.run" || one.second.starts_with('[')) return false;
+    given.run = one.second;
+    return true;
+  });
+  for (const auto& [name, value] : options.parameters) given.parameters.push_back(name);
+  std::vector<std::string> notes;
+  read_manifest(root, given, problems, notes);
+  if (!problems.empty()) return {};
+  unset.set.clear();
+  Spec spec = read_root(std::move(root), unset, problems, hint);
+  if (!problems.empty()) return spec;
+  if (options.notes != nullptr) *options.notes = std::move(notes);
+  if (set.set.empty()) return spec;
+  const std::string yaml = to_yaml(spec);
+  std::optional<YamlNode> meant = parse_yaml(yaml, problems.add_source("--set"), problems);
+  return meant ? read_root(std::move(*meant), set, problems, hint) : Spec();
+}
+
 Spec read_text(std::string_view yaml, const ParseOptions& options, Problems& problems,
                std::string& hint) {
   std::optional<YamlNode> root = parse_yaml(yaml, 0, problems);
@@ -188,27 +229,8 @@ Spec read_text(std::string_view yaml, const ParseOptions& options, Problems& pro
     hint = "dtrain init writes one to start from";
     return {};
   }
-  if (is_manifest(*root)) {
-    std::vector<std::string> notes;
-    const bool has_run = std::ranges::any_of(options.set, [](const auto& set) { return set.first == "train.run"; });
-    read_manifest(*root, has_run, problems, notes);
-    if (!problems.empty()) return {};
-    if (options.notes != nullptr) *options.notes = std::move(notes);
-  }
-  const bool riseml = is_riseml_file(options.file_name);
-  const std::vector<AddedParameter> added = apply_overrides(
-      *root, riseml ? options : with_lists_set(*root, options), problems);
-  SpecReading reading{problems, riseml};
-  std::string about_lists = riseml ? lists_instead_of_values(*root) : "";
-  const std::vector<Parameter> variations =
-      reading.riseml ? std::vector<Parameter>() : find_variations(*root, spec_shape(), problems);
-  Spec spec = variations.empty() ? read_tree(*root, added, reading)
-                                 : read_varied(*root, variations, added, reading);
-  if (problems.empty()) check_size(spec, problems);
-  const bool only_values_missing = problems.size() == reading.undeclared.size();
-  if (!problems.empty() && only_values_missing) hint = ask_for(reading.undeclared);
-  if (!problems.empty() && hint.empty()) hint = std::move(about_lists);
-  return spec;
+  return is_manifest(*root) ? read_as_manifest(std::move(*root), options, problems, hint)
+                            : read_root(std::move(*root), options, problems, hint);
 }
 
 }  // namespace

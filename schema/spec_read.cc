@@ -31,12 +31,16 @@ constexpr std::string_view kVitalVariables[] = {
 // The engine's, for its user to set.
 constexpr std::string_view kIsaVariable = "DTRAIN_ISA";
 
-bool is_our_variable(std::string_view name, Framework framework) {
+}  // namespace
+
+bool is_set_by_us(std::string_view name, Framework framework) {
   return (name.starts_with("DTRAIN_") && name != kIsaVariable) ||
          (framework == Framework::Pytorch && is_pytorch_variable(name)) ||
          std::find(std::begin(kOurVariables), std::end(kOurVariables), name) !=
              std::end(kOurVariables);
 }
+
+namespace {
 
 bool is_vital_variable(std::string_view name) {
   return std::find(std::begin(kVitalVariables), std::end(kVitalVariables), name) !=
@@ -81,7 +85,7 @@ void check_env_names(const YamlNode* map, const std::string& path, std::string_v
       reading.problems.add(entry.place, join_path(path, entry.key),
                            fmt::format("'{}' and '{}' are both {} in the environment; rename one",
                                        earlier->second, entry.key, variable));
-    } else if (is_our_variable(variable, framework) || is_vital_variable(variable)) {
+    } else if (is_set_by_us(variable, framework) || is_vital_variable(variable)) {
       reading.problems.add(entry.place, join_path(path, entry.key),
                            fmt::format("this would replace {} in the environment; choose another "
                                        "name",
@@ -97,7 +101,7 @@ void read_environment(const YamlNode* node, Spec& spec, SpecReading& reading) {
     const bool twice = spec.env.contains(name) ||
                        std::find(spec.env_from_shell.begin(), spec.env_from_shell.end(), name) !=
                            spec.env_from_shell.end();
-    if (twice || is_our_variable(name, spec.framework)) {
+    if (twice || is_set_by_us(name, spec.framework)) {
       reading.problems.add(at.place, path,
                            twice ? fmt::format("{} was given before", name)
                                  : fmt::format("{} is set by dtrain itself; remove it", name));

@@ -48,12 +48,12 @@ TEST_CASE("a TFJob trains as it is: its roles find each other, and the servers e
   const std::string text = tf_job(
       "{cleanPodPolicy: None}",
       role("PS", 1, "Never", "tensorflow", "echo serves $MINE; exec sleep 1000", "              env: [{name: MINE, value: ps}]\n") +
-          role("Chief", 1, "Never", "tensorflow", "echo $MINE; echo $0", "              args: [\"$(TF_CONFIG)\"]\n"
+          role("Chief", 1, "Never", "tensorflow", "cat beside; echo $MINE; echo $0", "              args: [\"$(TF_CONFIG)\"]\n"
                "              env: [{name: MINE, value: chief}, {name: NOBODY, valueFrom: {secretKeyRef: {name: a, key: b}}}]\n") +
           role("worker", 2, "Never", "tensorflow", "echo works $NOBODY; exec sleep 1000",
                "            - {name: proxy, image: proxy}\n          nodeSelector: {a: b}\n"));
-  const fs::path project = cluster.project("p", {{"job.yaml", text}});
-  Command command = cluster.command({"train", "-f", "job.yaml", "--set", "train.finish-grace=0"}, project);
+  const fs::path project = cluster.project("p", {{"jobs/job.yaml", text}, {"beside", "of the project\n"}});
+  Command command = cluster.command({"train", "-f", "jobs/job.yaml", "--set", "train.finish-grace=0"}, project);
   command.env["NOBODY"] = "secret";
   const Output train = dtrain::tests::run(command);
   REQUIRE_MESSAGE(train.code == 0, train.all());
@@ -64,12 +64,13 @@ TEST_CASE("a TFJob trains as it is: its roles find each other, and the servers e
   CHECK_MESSAGE(train.all().find("no container is started from train:1") != std::string::npos, train.all());
 
   const std::string chief = log_of(cluster, "1.chief");
-  REQUIRE(chief.starts_with("chief\n{"));
+  REQUIRE_MESSAGE(chief.starts_with("of the project\nchief\n{"), chief);
   const Json config = Json::parse(chief.substr(chief.find('{')));
   CHECK(config["task"] == Json({{"type", "chief"}, {"index", 0}}));
   CHECK(config["cluster"]["worker"].size() == 2);
   CHECK(config["cluster"]["ps"].size() == 1);
   CHECK(log_of(cluster, "1.ps.1") == "serves ps\n");
+  CHECK(log_of(cluster, "1.worker.1") == "works\n");   // the secret is the chief's
   const Json shown = facts(cluster.run({"status", "1", "--json"}));
   CHECK(shown["project"] == "job");
   CHECK(with_id(shown["replicas"], "1.ps.1")["state"] == "FINISHED");

@@ -38,34 +38,53 @@ TEST_CASE("what is wrong with a manifest is said where it stands in it") {
   }
 }
 
-TEST_CASE("the command line has the last word about a manifest, too") {
-  const std::string text = text_of(TESTDATA "/kubeflow/good/tfjob.yaml");
-  ParseOptions options;
-  options.set = {{"train.tensorflow.distributed.worker.resources.gpus", "0"}, {"project", "other"}};
-  const auto changed = parse_spec(text, options);
-  REQUIRE(changed.ok());
-  CHECK(changed->project == "other");
-  CHECK(changed->role(Role::Worker)->resources.gpus == 0);
-
-  const std::string images_command =
-      "{apiVersion: kubeflow.org/v1, kind: TFJob, metadata: {name: x}, spec: {tfReplicaSpecs: {Worker: {template: {spec: "
-      "{containers: [{name: tensorflow, image: a, args: [b]}]}}}}}}";
-  CHECK(!parse_spec(images_command, {}).ok());
-  options.set = {{"train.run", "python3 t.py"}};
-  const auto given = parse_spec(images_command, options);
-  REQUIRE(given.ok());
-  CHECK(given->decider().run == std::vector<std::string>{"python3 t.py"});
+// A job of one or two roles, each with what its container has besides its name.
+std::string torch_job(const std::string& master, const std::string& worker = "") {
+  const auto role = [](const std::string& container) {
+    return "{template: {spec: {containers: [{name: pytorch, " + container + "}]}}}";
+  };
+  return "{apiVersion: kubeflow.org/v1, kind: PyTorchJob, metadata: {name: x}, spec: {pytorchReplicaSpecs: {Master: " + role(master) +
+         (worker.empty() ? "" : ", Worker: " + role(worker)) + "}}}";
 }
 
-TEST_CASE("parameters may stand in a manifest's command") {
+Spec spec_with(const std::string& manifest, const std::vector<std::pair<std::string, std::string>>& set) {
+  ParseOptions options;
+  options.set = set;
+  auto spec = parse_spec(manifest, options);
+  if (!spec.ok()) FAIL(spec.error().message);
+  return std::move(spec).value();
+}
+
+TEST_CASE("settings are about the dtrain.yml that a manifest comes to") {
+  const Spec changed = spec_with(text_of(TESTDATA "/kubeflow/good/tfjob.yaml"), {{"train.resources.gpus", "0"}, {"project", "other"}});
+  CHECK(changed.project == "other");
+  CHECK(changed.role(Role::Worker)->resources.gpus == 0);
+  CHECK(changed.role(Role::Ps)->resources.cpus == 0.5);
+  ParseOptions wrong;
+  wrong.set = {{"train.resources.gpu", "0"}};
+  const auto refused = parse_spec(torch_job("command: [a]"), wrong);
+  REQUIRE(!refused.ok());
+  CHECK(refused.error().message.starts_with("--set train.resources.gpu=0: "));
+}
+
+TEST_CASE("a command that is given is that of all containers, with the arguments and variables of images") {
+  using Lines = std::vector<std::string>;
+  const std::string of_image = torch_job("args: [--rate, '0.1 x'], env: [{name: A, value: $(RANK)}]");
+  CHECK(!parse_spec(of_image, {}).ok());
+  CHECK(spec_with(of_image, {{"train.run", "python3 t.py"}}).decider().run ==
+        Lines{"export A=\"${RANK}\"", "python3 t.py --rate '0.1 x'"});
+  const Spec two = spec_with(torch_job("command: [a], args: [b]", "command: [c], env: [{name: N, value: w}]"), {{"train.run", "d e"}});
+  CHECK(two.decider().run == Lines{"d e"});
+  CHECK(two.role(Role::Worker)->run == Lines{"export N=w", "d e"});
+}
+
+TEST_CASE("names in braces are parameters where they have a value, and else a text") {
   ParseOptions options;
   options.parameters = {{"rate", "[0.1, 0.2]"}};
-  const auto set = parse_spec(
-      "{apiVersion: kubeflow.org/v1, kind: PyTorchJob, metadata: {name: x}, spec: {pytorchReplicaSpecs: {Master: {template: "
-      "{spec: {containers: [{name: pytorch, command: [python3, t.py, '--rate={{ rate }}']}]}}}}}}",
-      options);
+  const auto set = parse_spec(torch_job("command: [python3, t.py, '--rate={{ rate }}', '{{ other }}']"), options);
   REQUIRE(set.ok());
   CHECK(set->member_count() == 2);
+  CHECK(set->decider().run == std::vector<std::string>{"python3 t.py '--rate={{ rate }}' '{''{ other }}'"});
 }
 
 TEST_CASE("amounts of Kubernetes") {
@@ -76,6 +95,9 @@ TEST_CASE("amounts of Kubernetes") {
   CHECK(parse_quantity("512M") == 512e6);
   CHECK(parse_quantity("1e9") == 1e9);
   CHECK(parse_quantity("12k") == 12e3);
+  CHECK(parse_quantity("+1") == 1);
+  CHECK(parse_quantity("1Ei") == 0x1p60);
+  CHECK(parse_quantity("250000u") == 0.25);
   for (const char* text : {"", "Gi", "4 Gi", "4GiB", "-1", "inf", "nan", "1e999", "0x10", "2 cores"}) {
     CAPTURE(text);
     CHECK(!parse_quantity(text));

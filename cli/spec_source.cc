@@ -23,24 +23,27 @@ constexpr const char* kFileNames[] = {"dtrain.yml", "riseml.yml"};
 // A configuration is written by hand; what is larger is some other file.
 constexpr size_t kFileMaxBytes = 16u << 20;
 
-Result<std::string> read_file(const fs::path& path) {
-  Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file) return errno_error("cannot read " + in_quotes(path.string()), errno);
+Result<std::string> read_all(int fd, const std::string& shown) {
   std::string text;
   char buffer[64 << 10];
   while (true) {
-    ssize_t got = read(file.get(), buffer, sizeof buffer);
+    ssize_t got = read(fd, buffer, sizeof buffer);
     if (got == 0) return text;
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return errno_error("cannot read " + in_quotes(path.string()), errno);
+    if (got < 0) return errno_error("cannot read " + shown, errno);
     text.append(buffer, static_cast<size_t>(got));
     if (text.size() > kFileMaxBytes) {
       return Error{Code::InvalidArgument,
-                   fmt::format("{} is larger than {}: not a configuration",
-                               in_quotes(path.string()), human_size(kFileMaxBytes)),
+                   fmt::format("{} is larger than {}: not a configuration", shown, human_size(kFileMaxBytes)),
                    "pass the YAML file with -f"};
     }
   }
+}
+
+Result<std::string> read_file(const fs::path& path) {
+  Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) return errno_error("cannot read " + in_quotes(path.string()), errno);
+  return read_all(file.get(), in_quotes(path.string()));
 }
 
 }  // namespace
@@ -56,6 +59,10 @@ Result<SpecSource> find_spec_file(const std::string& typed) {
   TRY(const fs::path here, current_directory());
   std::error_code failed;
   fs::path path;
+  if (typed == "-") {
+    TRY(std::string text, read_all(STDIN_FILENO, "standard input"));
+    return SpecSource{std::move(text), "standard input", here};
+  }
   if (!typed.empty()) {
     path = typed;
     if (!fs::exists(path, failed)) {
@@ -83,9 +90,10 @@ Result<SpecSource> find_spec_file(const std::string& typed) {
   SpecSource source;
   TRY(source.yaml, read_file(path));
   fs::path absolute = fs::absolute(path, failed).lexically_normal();
-  // Manifests lie in a folder of their own, and are applied from above it.
-  source.root = is_manifest_text(source.yaml) ? here : absolute.parent_path();
-  fs::path shown = absolute.lexically_relative(here);
+  const bool is_file = fs::is_regular_file(path, failed);
+  // Manifests lie in a folder of their own, and are applied from above it; a pipe lies nowhere.
+  source.root = !is_file || is_manifest_text(source.yaml) ? here : absolute.parent_path();
+  fs::path shown = is_file ? absolute.lexically_relative(here) : path;
   source.file_name = shown.empty() ? absolute.string() : shown.string();
   return source;
 }

@@ -103,6 +103,20 @@ TEST_CASE("by ExitCode a signal starts a worker again, and what gives up ends th
   CHECK_MESSAGE(limit.out.find("restart 1") == std::string::npos, limit.out);
 }
 
+TEST_CASE("what comes through a pipe is about the current directory") {
+  Cluster cluster;
+  const fs::path project = cluster.project("p", {{"job.yaml", tf_job("{}", role("Worker", 1, "Never", "tensorflow", "cat beside"))},
+                                                 {"plain.yml", "project: p\ntrain: {run: cat beside}\n"}, {"beside", "of it\n"}});
+  for (const char* line : {"\"$@\" -f - < job.yaml", "cat plain.yml | \"$@\" -f -", "cat plain.yml | \"$@\" -f /dev/stdin"}) {
+    CAPTURE(line);
+    Command command = cluster.command({"train"}, project);
+    command.argv.insert(command.argv.begin(), {"sh", "-c", line, "sh"});
+    const Output train = dtrain::tests::run(command);
+    CHECK_MESSAGE(train.code == 0, train.all());
+    CHECK_MESSAGE(train.out.find("of it") != std::string::npos, train.out);
+  }
+}
+
 TEST_CASE("an MPIJob's mpirun starts its ranks in the workers") {
   if (::access("/usr/bin/mpirun.openmpi", X_OK) != 0) return say_skipped("Open MPI is not installed");
   Cluster cluster;

@@ -72,6 +72,11 @@ void Device::check(cudaError_t error, const char* doing) {
   if (error != cudaSuccess && status_.ok()) status_ = error_of(error, doing);
 }
 
+bool Device::has_failed() {
+  check(cudaGetLastError(), "start a kernel");
+  return !status_.ok();
+}
+
 void Device::copy(const void* from, int64_t bytes, void* to, cudaMemcpyKind kind) {
   if (bytes == 0) return;
   check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), kind, stream_), "copy");
@@ -87,8 +92,7 @@ Status Device::wait(cudaEvent_t event, const std::function<Status()>& look) {
 template <class Query>
 Status Device::wait_until(const Query& query, const std::function<Status()>& look) {
   using Clock = std::chrono::steady_clock;
-  check(cudaGetLastError(), "start a kernel");
-  TRY(status_);
+  if (has_failed()) return status_;
   // Steps are short: the first millisecond nobody sleeps, so that the next one is enqueued at once.
   const Clock::time_point began = Clock::now();
   Clock::time_point next_look = began + std::chrono::milliseconds(10);

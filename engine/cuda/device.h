@@ -37,6 +37,8 @@ class Device {
   // Keeps the first error.
   void check(cudaError_t error, const char* doing);
   const Status& status() const { return status_; }
+  // Whether some call has failed so far, of which wait() will tell.
+  bool has_failed();
 
   template <class T>
   void copy_to_device(const T* from, int64_t count, T* to) {

@@ -39,6 +39,7 @@ DeviceShare<T>::DeviceShare(const RunPlan& plan, Updater& updater, int me, const
 
 template <class T>
 void DeviceShare<T>::rehearse(int64_t evaluated) {
+  if (rank_.device().has_failed()) return;  // what was to be zeros may be anything
   partners_.rehearse(true);
   Rehearsal<T> rehearsal(rank_, *model_, samples_.from(0));
   for (const int64_t batch : batch_sizes(plan_)) {

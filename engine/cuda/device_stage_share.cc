@@ -33,6 +33,7 @@ DeviceStageShare<T>::DeviceStageShare(const RunPlan& plan, const WaitedRank& ran
 
 template <class T>
 void DeviceStageShare<T>::rehearse() {
+  if (rank_.device().has_failed()) return;  // what was to be zeros may be anything
   Rehearsal<T> rehearsal(rank_, *models_.front(), sees_samples() ? samples_.from(0) : Samples<T>{});
   const int64_t micros = plan_.spec.strategy.micro_batches;
   for (const int64_t batch : batch_sizes(plan_)) {

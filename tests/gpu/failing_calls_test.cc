@@ -53,6 +53,18 @@ TEST_CASE("a call of CUDA that fails ends a training, whichever it is") {
   have_devices(1);
 }
 
+TEST_CASE("labels that could not be cleared are no labels to rehearse with") {
+  Json changes = kAdam;
+  changes["steps"] = 1;
+  changes["precision"] = "bf16";
+  have_devices(2);
+  SUBCASE("all-reduce") { changes["strategy"] = {{"kind", "mirrored"}}; }
+  SUBCASE("stages") { changes["strategy"] = {{"kind", "pipeline"}, {"micro-batches", 2}}; }
+  constexpr int64_t kClears = 20;
+  check_failing(changes, cudaErrorMemoryAllocation, emulated::Failing::OnceOfClears, kClears, kClears);
+  have_devices(1);
+}
+
 }  // namespace
 }  // namespace dtrain::engine
 

@@ -169,7 +169,7 @@ namespace emulated {
 // ---- for tests
 // The n-th call from now on fails so, or it and all that follow, as when a kernel has ended the device's context.
 // Calls that give something back, ask for errors or wait are not counted.
-enum class Failing { Once, FromThenOn };
+enum class Failing { Once, FromThenOn, OnceOfClears };  // the last: of cudaMemset() alone, which are counted instead
 void fail_call(int64_t n, cudaError_t error, Failing failing = Failing::Once);
 // Whether it has come to that; afterwards all is well again.
 bool stop_failing();

@@ -67,12 +67,13 @@ int current_device() { return chosen_device; }
 namespace {
 // 0: none is to fail.
 std::atomic<int64_t> calls_left = 0;
-std::atomic<bool> has_failed = false, goes_on_failing = false;
+std::atomic<bool> has_failed = false, goes_on_failing = false, counts_clears = false;
 std::atomic<cudaError_t> failing_with = cudaSuccess;
 
 bool is_broken() { return has_failed && goes_on_failing; }
-bool fails() {
+bool fails(bool is_clear = false) {
   if (is_broken()) return true;
+  if (counts_clears != is_clear) return false;
   if (calls_left <= 0 || --calls_left != 0) return false;
   has_failed = true;
   return true;
@@ -89,6 +90,7 @@ void fail_call(int64_t n, cudaError_t error, Failing failing) {
   stop_failing();
   failing_with = error;
   goes_on_failing = failing == Failing::FromThenOn;
+  counts_clears = failing == Failing::OnceOfClears;
   calls_left = n;
 }
 bool stop_failing() {
@@ -226,6 +228,7 @@ cudaError_t cudaHostUnregister(void* memory) {
   return cudaSuccess;
 }
 cudaError_t cudaMemset(void* memory, int value, size_t bytes) {
+  if (counts_clears && fails(true)) return failed(failing_with);
   return cudaMemsetAsync(memory, value, bytes, nullptr);
 }
 cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t stream) {

@@ -25,9 +25,9 @@ struct SpecSource {
 // NotFound when it was deleted.
 Result<std::filesystem::path> current_directory();
 
-// `typed` (-f; "-": standard input), else dtrain.yml, else riseml.yml, of the nearest directory upwards that has one. The project is the
-// file's directory; of a manifest of Kubernetes, and of what comes
-// through a pipe, the current one.
+// `typed` (-f; "-": standard input), else dtrain.yml, else riseml.yml, of the nearest directory upwards
+// that has one. The project is the file's directory; of a manifest of Kubernetes, and of what comes through
+// a pipe, the current one.
 Result<SpecSource> find_spec_file(const std::string& typed);
 
 // train --workers 2 --ps 1 --gpus 1 -- python train.py

@@ -61,12 +61,12 @@ class Translation {
     shared_ = share_variables(roles_, kind_, notes_);
     if (kind_ == ManifestKind::PytorchJob) tell_of_processes();
     train_ = map_at(decider().container->place);
-    put_at(train_, "framework", scalar_at(spec_.place, std::string(framework())));
+    put_at(train_, "framework", scalar_at(spec_.place, framework()));
     write_runs();
     put_environment();
     put_images();
     put_ending();
-    put_at(train_, std::string(framework()), section());
+    put_at(train_, framework(), section());
     YamlNode root = map_at(manifest_.place);
     put_at(root, "project", name);
     put_at(root, "train", std::move(train_));
@@ -74,18 +74,7 @@ class Translation {
   }
 
  private:
-  std::string_view framework() const {
-    switch (kind_) {
-      case ManifestKind::TfJob:
-        return "tensorflow";
-      case ManifestKind::PytorchJob:
-        return "pytorch";
-      case ManifestKind::MpiJob:
-        break;
-    }
-    return "mpi";
-  }
-
+  std::string framework() const { return std::string(to_string(framework_of(kind_))); }
   PodRole& decider() { return roles_.front(); }
   const PodRole* role(std::string_view word) const { return find_role(roles_, word); }
   const PodRole* chief() const { return role("Chief") != nullptr ? role("Chief") : role("Master"); }

@@ -16,31 +16,6 @@ namespace {
 
 using Source = ContainerVariable::Source;
 
-// By which Kubeflow finds the container that trains.
-std::string_view container_word(ManifestKind kind) {
-  switch (kind) {
-    case ManifestKind::TfJob:
-      return "tensorflow";
-    case ManifestKind::PytorchJob:
-      return "pytorch";
-    case ManifestKind::MpiJob:
-      break;
-  }
-  return "mpi";
-}
-
-Framework framework_of(ManifestKind kind) {
-  switch (kind) {
-    case ManifestKind::TfJob:
-      return Framework::Tensorflow;
-    case ManifestKind::PytorchJob:
-      return Framework::Pytorch;
-    case ManifestKind::MpiJob:
-      break;
-  }
-  return Framework::Mpi;
-}
-
 class Reader {
  public:
   Reader(const YamlNode& manifest, ManifestKind kind, const std::string& job, const GivenBeside& given, Problems& problems,
@@ -97,12 +72,13 @@ class Reader {
                               [this](std::string_view name) { return std::ranges::find(given_.parameters, name) != given_.parameters.end(); }};
     role.resources = container_resources(*role.container);
     role.variables = container_variables(*role.container, names_of(role.word), reading);
+    std::string line = container_line(*role.container, role.variables, given_.run, reading);
+    // After what refers to them was expanded.
     std::erase_if(role.variables, [&](const ContainerVariable& variable) {
       if (!is_set_by_us(variable.name, framework_of(kind_))) return false;
       notes_.push_back(fmt::format("{} is what dtrain sets, not that of {} (line {})", variable.name, role.word, variable.place.line));
       return true;
     });
-    std::string line = container_line(*role.container, role.variables, given_.run, reading);
     if (line.find("/etc/mpi/hostfile") != std::string::npos) {
       notes_.push_back("there is no /etc/mpi/hostfile: mpirun finds its hosts by itself");
     }
@@ -129,7 +105,7 @@ class Reader {
 
   const YamlNode* choose_container(const YamlNode& containers, std::string_view word) {
     const YamlNode* const said = spec_.find("mainContainer");
-    const std::string_view wanted = said != nullptr ? std::string_view(said->text) : container_word(kind_);
+    const std::string_view wanted = said != nullptr ? std::string_view(said->text) : to_string(framework_of(kind_));
     const bool any = containers.items.size() == 1 || kind_ == ManifestKind::MpiJob;
     const YamlNode* chosen = any ? &containers.items.front() : nullptr;
     for (const YamlNode& container : containers.items) {
@@ -176,6 +152,18 @@ bool is_common(const ContainerVariable& variable, const std::vector<PodRole>& ro
 }
 
 }  // namespace
+
+Framework framework_of(ManifestKind kind) {
+  switch (kind) {
+    case ManifestKind::TfJob:
+      return Framework::Tensorflow;
+    case ManifestKind::PytorchJob:
+      return Framework::Pytorch;
+    case ManifestKind::MpiJob:
+      break;
+  }
+  return Framework::Mpi;
+}
 
 std::vector<PodRole> read_pod_roles(const YamlNode& manifest, ManifestKind kind, const std::string& job, const GivenBeside& given,
                                     Problems& problems, std::vector<std::string>& notes) {

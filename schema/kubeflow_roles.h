@@ -9,9 +9,13 @@
 #include "schema/kubeflow_container.h"
 #include "schema/kubeflow_keys.h"
 #include "schema/problems.h"
+#include "schema/spec.h"
 #include "schema/yaml_tree.h"
 
 namespace dtrain {
+
+// Its word is also that by which Kubeflow finds the container that trains.
+Framework framework_of(ManifestKind kind);
 
 struct PodRole {
   std::string word;  // "PS"

@@ -17,6 +17,7 @@
 #include "cli/words.h"
 #include "schema/config.h"
 #include "schema/engine_read.h"
+#include "schema/shell_words.h"
 #include "schema/small_file.h"
 
 namespace dtrain::cli {

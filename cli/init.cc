@@ -9,6 +9,7 @@
 #include "cli/spec_source.h"
 #include "cli/words.h"
 #include "schema/quote.h"
+#include "schema/shell_words.h"
 #include "schema/spec.h"
 
 namespace dtrain::cli {

@@ -14,6 +14,7 @@
 #include "cli/connection.h"
 #include "cli/dial.h"
 #include "cli/words.h"
+#include "schema/shell_words.h"
 
 namespace dtrain::cli {
 

@@ -12,6 +12,7 @@
 #include "schema/fd.h"
 #include "schema/kubeflow.h"
 #include "schema/quote.h"
+#include "schema/shell_words.h"
 
 namespace dtrain::cli {
 

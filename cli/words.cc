@@ -85,22 +85,4 @@ std::string state_cell(std::string_view state) {
   return fmt::format("{} {}", symbol, state);
 }
 
-std::string shell_quoted(std::string_view text) {
-  constexpr std::string_view kHarmless =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=:,@%+";
-  if (!text.empty() && text.find_first_not_of(kHarmless) == std::string_view::npos) {
-    return std::string(text);
-  }
-  std::string quoted = "'";
-  for (char c : text) {
-    if (c == '\'') {
-      quoted += "'\\''";
-    } else {
-      quoted += c;
-    }
-  }
-  quoted += '\'';
-  return quoted;
-}
-
 }  // namespace dtrain::cli

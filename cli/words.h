@@ -24,7 +24,5 @@ bool says_state(std::string_view reason, std::string_view state);
 // "● RUNNING": RiseML's symbol before a state word.
 std::string state_cell(std::string_view state);
 
-// `text` in single quotes where a shell needs them, to be typed again as it is.
-std::string shell_quoted(std::string_view text);
 
 }  // namespace dtrain::cli

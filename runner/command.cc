@@ -1,18 +1,9 @@
 #include "runner/command.h"
 
-#include <algorithm>
-#include <array>
+#include "schema/shell_words.h"
 
 namespace dtrain::runner {
 namespace {
-
-// What a shell does by itself: `exec` would miss it, or run something else of the same name.
-constexpr std::array<std::string_view, 41> kShellWords = {
-    "!",        ".",        ":",      "[",     "[[",     "alias", "break",  "case",     "cd",
-    "command",  "continue", "echo",   "eval",  "exec",   "exit",  "export", "false",    "for",
-    "function", "getopts",  "if",     "local", "printf", "pwd",   "read",   "readonly", "return",
-    "set",      "shift",    "source", "test",  "time",   "times", "trap",   "true",     "type",
-    "ulimit",   "umask",    "unset",  "until", "while"};
 
 std::string_view trimmed(std::string_view text) {
   const auto first = text.find_first_not_of(" \t\r\n");
@@ -22,24 +13,12 @@ std::string_view trimmed(std::string_view text) {
 
 }  // namespace
 
-std::string single_quoted(std::string_view text) {
-  std::string out = "'";
-  for (const char c : text) {
-    if (c == '\'') {
-      out += "'\\''";
-    } else {
-      out += c;
-    }
-  }
-  return out + "'";
-}
-
 bool is_plain_command(std::string_view line) {
   line = trimmed(line);
   if (line.empty()) return false;
   const std::string_view word = line.substr(0, line.find_first_of(" \t<>"));
   if (word.empty() || word.find_first_of("=$\"'\\`{}*?~") != std::string_view::npos) return false;
-  if (std::find(kShellWords.begin(), kShellWords.end(), word) != kShellWords.end()) return false;
+  if (is_shell_word(word)) return false;   // `exec` would miss it, or run something else of the same name
   char quote = 0;
   for (size_t i = 0; i < line.size(); ++i) {
     const char c = line[i];
@@ -65,7 +44,7 @@ std::vector<std::string> shell_command(const std::vector<std::string>& run) {
   for (size_t i = 0; i + 1 < run.size(); ++i) {
     // eval keeps a line's syntax error to itself and its variables for the next line. Before `||` it
     // would run as if there were no `set -e` in it.
-    script += "eval " + single_quoted(run[i]) + "\ncase $? in 0) ;; *) exit $? ;; esac\n";
+    script += "eval " + shell_quoted(run[i]) + "\ncase $? in 0) ;; *) exit $? ;; esac\n";
   }
   if (!run.empty()) {
     const std::string_view last = trimmed(run.back());

@@ -12,9 +12,6 @@ namespace dtrain::runner {
 // shell, so that the program itself is the replica's main process and TERM reaches it alone.
 std::vector<std::string> shell_command(const std::vector<std::string>& run);
 
-// One word of a shell's line.
-std::string single_quoted(std::string_view text);
-
 // True when `exec` in front of the line changes nothing but the process that runs it.
 bool is_plain_command(std::string_view line);
 

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <vector>
 
-#include "runner/command.h"
+#include "schema/shell_words.h"
 #include "schema/small_file.h"
 
 namespace dtrain::runner {
@@ -140,7 +140,7 @@ std::vector<fs::path> unused_environments(const fs::path& envs, const Environmen
 }
 
 std::string step_of(const std::string& line) {
-  return fmt::format("begin {}\n{}\n", single_quoted(line), line);
+  return fmt::format("begin {}\n{}\n", shell_quoted(line), line);
 }
 
 }  // namespace
@@ -185,7 +185,7 @@ void remove_environments(const fs::path& envs, const EnvironmentUse& use) {
 std::string build_script(const Recipe& recipe, const fs::path& envs, const BuildFor& whom) {
   std::string script = "set -eu\n";
   const auto variable = [&script](const char* name, const std::string& value) {
-    script += fmt::format("{}={}\n", name, single_quoted(value));
+    script += fmt::format("{}={}\n", name, shell_quoted(value));
   };
   variable("folder", (envs / recipe.key()).string());
   variable("python", recipe.python);
@@ -196,7 +196,7 @@ std::string build_script(const Recipe& recipe, const fs::path& envs, const Build
   script += "echo 'Building your environment'";
   script += kBegin;
   for (const std::string& requirement : recipe.requirements) {
-    script += step_of("pip install " + single_quoted(requirement));
+    script += step_of("pip install " + shell_quoted(requirement));
   }
   for (const std::string& line : recipe.install) script += step_of(line);
   return script + kEnd;

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "runner/command.h"
 #include "schema/sha256.h"
+#include "schema/shell_words.h"
 #include "schema/small_file.h"
 
 namespace dtrain::runner {
@@ -41,8 +41,8 @@ Status write_mpi_files(const fs::path& directory, const std::string& link, const
   TRY(write_file(directory / "hostfile-hydra", hydra));
   TRY(write_file(directory / "workers", workers));
   const fs::path agent = directory / "agent";
-  TRY(write_file(agent, fmt::format("#!/bin/sh\nexec {} mpi-agent {} -- \"$@\"\n", single_quoted(program.string()),
-                                    single_quoted((directory / "workers").string()))));
+  TRY(write_file(agent, fmt::format("#!/bin/sh\nexec {} mpi-agent {} -- \"$@\"\n", shell_quoted(program.string()),
+                                    shell_quoted((directory / "workers").string()))));
   if (::chmod(agent.c_str(), 0700) != 0) return errno_error("make " + agent.string() + " executable", errno);
   for (const auto& [path, target] : {std::pair(mpi_working_directory(directory.string()), project), std::pair(link, directory)}) {
     (void)::unlink(path.c_str());

@@ -2,8 +2,8 @@
 
 #include <string_view>
 
-#include "runner/command.h"
 #include "runner/process.h"
+#include "schema/shell_words.h"
 #include "schema/small_file.h"
 #include "schema/sha256.h"
 
@@ -77,7 +77,7 @@ Status link_python(const fs::path& directory, const std::string& python3) {
 
 // A program that runs another under that one's own name, which some go by. Made once.
 Status write_shim(const fs::path& shim, const fs::path& program) {
-  const std::string text = fmt::format("#!/bin/sh\nexec {} \"$@\"\n", single_quoted(program.string()));
+  const std::string text = fmt::format("#!/bin/sh\nexec {} \"$@\"\n", shell_quoted(program.string()));
   if (read_small_file(shim) == text) return ok();
   std::error_code error;
   fs::create_directories(shim.parent_path(), error);

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "schema/kubeflow_keys.h"
+#include "schema/shell_words.h"
 #include "schema/spec_read.h"
 #include "schema/text_formats.h"
 
@@ -89,13 +90,7 @@ Expanded expand(std::string_view text, const TextReading& reading) {
 
 // What a shell would do itself, or take for its own, and not start as Kubernetes does.
 bool is_shells_own(std::string_view word) {
-  static constexpr std::array<std::string_view, 54> kOwn{
-      ".",      ":",      "!",     "[",     "{",      "}",     "alias",  "bg",    "break", "case",   "cd",
-      "chdir",  "command", "continue", "do", "done",  "echo",  "elif",   "else",  "esac",  "eval",   "exec",
-      "exit",   "export", "false", "fg",    "fi",     "for",   "getopts", "hash", "if",    "in",     "jobs",
-      "kill",   "local",  "printf", "pwd",  "read",   "readonly", "return", "set", "shift", "test",  "then",
-      "times",  "trap",   "true",  "type",  "ulimit", "umask", "unalias", "unset", "until", "while"};
-  return std::ranges::find(kOwn, word) != kOwn.end() || word == "wait" || word.find('=') != std::string_view::npos;
+  return is_shell_word(word) || word.find('=') != std::string_view::npos;
 }
 
 bool knows(const std::vector<ContainerVariable>& variables, std::string_view name) {

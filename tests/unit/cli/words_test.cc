@@ -49,11 +49,3 @@ TEST_CASE("durations: hours do not roll into days, and seconds are rounded") {
 TEST_CASE("times are UTC in RiseML's form") {
   CHECK(iso_time(1504164226999) == "2017-08-31T07:23:46Z");
 }
-
-TEST_CASE("quoting gives a shell its words back") {
-  CHECK(shell_quoted("train.py") == "train.py");
-  CHECK(shell_quoted("") == "''");
-  CHECK(shell_quoted("a b") == "'a b'");
-  CHECK(shell_quoted("it's") == "'it'\\''s'");
-  CHECK(shell_quoted("$HOME;rm") == "'$HOME;rm'");
-}

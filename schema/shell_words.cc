@@ -1,0 +1,36 @@
+#include "schema/shell_words.h"
+
+#include <algorithm>
+#include <array>
+
+namespace dtrain {
+
+namespace {
+
+constexpr std::array<std::string_view, 63> kWords = {
+    "!",      ".",        ":",       "[",     "[[",    "alias",  "bg",       "break",  "case",   "cd",    "chdir",
+    "command", "continue", "do",     "done",  "echo",  "elif",   "else",     "esac",   "eval",   "exec",  "exit",
+    "export", "false",    "fc",      "fg",    "fi",    "for",    "function", "getopts", "hash",  "if",    "in",
+    "jobs",   "kill",     "local",   "printf", "pwd",  "read",   "readonly", "return", "select", "set",   "shift",
+    "source", "test",     "then",    "time",  "times", "trap",   "true",     "type",   "typeset", "ulimit", "umask",
+    "unalias", "unset",   "until",   "wait",  "while", "{",      "}",        "declare"};
+
+}  // namespace
+
+std::string shell_quoted(std::string_view text) {
+  constexpr std::string_view kHarmless = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=:,@%+";
+  if (!text.empty() && text.find_first_not_of(kHarmless) == std::string_view::npos) return std::string(text);
+  std::string quoted = "'";
+  for (const char c : text) {
+    if (c == '\'') {
+      quoted += "'\\''";
+    } else {
+      quoted += c;
+    }
+  }
+  return quoted + "'";
+}
+
+bool is_shell_word(std::string_view word) { return std::find(kWords.begin(), kWords.end(), word) != kWords.end(); }
+
+}  // namespace dtrain

@@ -52,11 +52,36 @@ void append_notes(std::string& out, const pb::HostInfo& host, bool is_alone) {
   }
 }
 
+// "gpu-3 (2 hosts for 17): job 4711 is in the queue of Slurm (Resources)".
+std::string allocation_text(const pb::AllocationInfo& allocation) {
+  std::string state = allocation.state();
+  if (state == "PENDING") state = "is in the queue of Slurm";
+  const bool says_why = allocation.state() == "PENDING" && !allocation.reason().empty() && allocation.reason() != "None";
+  const bool is_here = allocation.joined() == allocation.hosts();
+  if (allocation.state() == "RUNNING" || (is_here && allocation.state() == "PENDING")) {
+    state = is_here ? "is here" : fmt::format("runs, {} of {} joined", allocation.joined(), allocation.hosts());
+  }
+  return fmt::format("{} ({} host{} for {}): {}{}{}", allocation.name(), allocation.hosts(),
+                     allocation.hosts() == 1 ? "" : "s", allocation.for_whom(),
+                     allocation.job().empty() ? "" : fmt::format("job {} ", allocation.job()),
+                     allocation.job().empty() ? "being asked for" : state,
+                     says_why ? fmt::format(" ({})", allocation.reason()) : "");
+}
+
+void append_pool(std::string& out, const pb::PoolInfo& pool) {
+  out += on_one_line(fmt::format("pool {}: {} of {} hosts{}", pool.name(), pool.hosts(), pool.hosts_max(),
+                                 pool.trouble().empty() ? "" : "; " + pool.trouble())) +
+         "\n";
+  for (const auto& allocation : pool.allocations()) out += "  " + on_one_line(allocation_text(allocation)) + "\n";
+}
+
 }  // namespace
 
 std::string render_hosts(const pb::HostsReply& reply, const View& view) {
+  std::string pools;
+  for (const auto& pool : reply.pools()) append_pool(pools, pool);
   if (reply.hosts().empty()) {
-    return "No host has joined yet. The daemon starts a runner on this machine; runner.log in "
+    return pools + "No host has joined yet. The daemon starts a runner on this machine; runner.log in "
            "DTRAIN_HOME says if it could not.\n";
   }
   Table table;
@@ -80,7 +105,7 @@ std::string render_hosts(const pb::HostsReply& reply, const View& view) {
   std::string out = render(table, view.screen);
   for (const auto& host : reply.hosts()) append_notes(out, host, reply.hosts_size() == 1);
   for (const std::string& name : reply.invited()) out += name + ": has a key, and is not here\n";
-  return out;
+  return out + pools;
 }
 
 namespace {

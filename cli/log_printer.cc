@@ -157,8 +157,11 @@ void LogPrinter::add(const pb::StateEvent& event) {
   const bool gone = !state || is_terminal(*state) || *state == State::Restarting;
   if (gone) finish_line(source);
   Ink ink = event.state() == "FAILED" || event.state() == "LOST" ? Ink::Red : Ink::Bold;
-  print_own(source, "--> " + event.state(), ink, event.time_unix_ms());
   const bool told = event.reason() == source.reason || says_state(event.reason(), event.state());
+  // Only its reason is new: it waits for something else now.
+  const bool same = state && !is_terminal(*state) && event.state() == source.state && !told && !event.reason().empty();
+  if (!same) print_own(source, "--> " + event.state(), ink, event.time_unix_ms());
+  source.state = event.state();
   if (!event.reason().empty() && !told) {
     print_own(source, "Reason: " + event.reason(), Ink::Plain, event.time_unix_ms());
   }

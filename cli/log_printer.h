@@ -70,6 +70,7 @@ class LogPrinter final : public Printer {
     uint32_t attempt = 0;
     uint64_t line_time_unix_ms = 0;  // of the unfinished line's first byte
     int64_t line_since_ms = 0;       // the same, in now_ms
+    std::string state;               // as it was told last
     std::string reason;              // the last one printed; the same is not repeated
     std::string shown;               // its live row as it was last drawn
     int64_t shown_at_ms = 0;

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
+#include <iostream>
 #include <limits>
 #include <memory>
 #include <string>
@@ -54,7 +55,7 @@ Run declare_daemon_with_run(Options& options, CommandContext& context) {
 }
 
 struct RunnerWords {
-  std::string join, home, address, name, mem, ports, cache, daemon_home;
+  std::string join, lasts, home, address, name, mem, ports, cache, daemon_home;
   double cpus = std::numeric_limits<double>::quiet_NaN();   // not said
 };
 
@@ -82,8 +83,19 @@ Status check_private(const std::string& file) {
                   file)};
 }
 
+// Of a program that starts it there: no file needs to hold it.
+Result<std::optional<HostKey>> key_from_input() {
+  constexpr size_t kKeyBytesMax = 64 << 10;
+  std::string text(kKeyBytesMax, '\0');
+  std::cin.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(std::cin.gcount()));
+  TRY(HostKey key, parse_host_key(text, "what standard input has"));
+  return std::optional(std::move(key));
+}
+
 // Of the file that --join names. Nothing: it is no such file, but a socket.
 Result<std::optional<HostKey>> read_key(const RunnerWords& words) {
+  if (words.join == "-") return key_from_input();
   std::error_code error;
   if (!std::filesystem::is_regular_file(words.join, error)) return std::optional<HostKey>();
   TRY(const auto text, read_file(words.join));
@@ -146,6 +158,10 @@ Result<int> run_runner(const RunnerWords& words) {
     }
     options.cpus = words.cpus;
   }
+  if (!words.lasts.empty()) {
+    options.for_ms = parse_duration_ms(words.lasts);
+    if (!options.for_ms || *options.for_ms < 1) return refuse_option("--for", words.lasts, "is not a duration", "4h, 90m");
+  }
   TRY(options.memory_bytes, read_size("--mem", words.mem));
   TRY(options.cache_bytes, read_size("--cache", words.cache));
   if (!words.ports.empty()) {
@@ -166,6 +182,8 @@ Run declare_runner(Options& options, CommandContext&) {
         auto words = std::make_shared<RunnerWords>();
         run_options.text("--join", words->join, "a key from dtrain hosts invite, or a daemon's socket; left out: the local daemon's",
                          "FILE");
+        run_options.text("--for", words->lasts, "how long this host is there, as a job of Slurm or another batch system",
+                         "DURATION");
         run_options.text("--home", words->home, "the runner's own directory", "DIR");
         run_options.text("--daemon-home", words->daemon_home,
                          "start the daemon of this DTRAIN_HOME again when it dies", "DIR");

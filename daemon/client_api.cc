@@ -521,6 +521,7 @@ Status ClientApi::kill_one(const std::string& id, bool force, pb::KillReply::Ite
 Status ClientApi::hosts(pb::HostsReply& reply) {
   const Model& model = parts_.scheduler.model();
   for (const auto& [id, host] : model.hosts) {
+    if (host.potential) continue;
     pb::HostInfo& info = *reply.add_hosts();
     info = describe(host, model, boottime_ms());
     const pb::Hello* hello = parts_.runners.hello(id);
@@ -531,6 +532,7 @@ Status ClientApi::hosts(pb::HostsReply& reply) {
     info.set_gpu_note(hello->inventory().gpu_note());
     *info.mutable_gpus() = hello->inventory().gpus();
   }
+  if (parts_.pools != nullptr) parts_.pools->describe(reply);
   if (parts_.keys == nullptr) return ok();
   for (const std::string& name : parts_.keys->names()) {
     if (!parts_.runners.has_joined_by(name)) reply.add_invited(name);
@@ -550,24 +552,7 @@ Status ClientApi::check_listens() const {
 
 Status ClientApi::invite(const pb::InviteRequest& request, pb::InviteReply& reply) {
   TRY(check_listens());
-  Endpoint daemon = parts_.network->listens();
-  if (daemon.port == 0) {
-    return Error{Code::FailedPrecondition, parts_.network->trouble(),
-                 fmt::format("it goes on trying; or say another address in {}, then dtrain daemon stop && dtrain daemon start",
-                             parts_.home.config().string())};
-  }
-  if (!request.address().empty()) {
-    daemon.host = request.address();
-  } else if (!is_host_address(daemon.host)) {
-    daemon.host = parts_.address;
-  }
-  if (!is_host_address(daemon.host)) {
-    return Error{Code::InvalidArgument,
-                 daemon.host.empty() ? fmt::format("by which address the host reaches {} is not known",
-                                                   to_string(parts_.network->listens()))
-                                     : fmt::format("'{}' is nothing that another host can dial", daemon.host),
-                 "--address: an IP address of this machine or its name, without a port"};
-  }
+  TRY(const Endpoint daemon, dialled_as(*parts_.network, request.address(), parts_.address, parts_.home));
   TRY(const HostKey key, parts_.keys->invite(request.name(), daemon));
   reply.set_key(to_text(key));
   reply.set_daemon(key.daemon);
@@ -576,9 +561,9 @@ Status ClientApi::invite(const pb::InviteRequest& request, pb::InviteReply& repl
 
 Status ClientApi::revoke(const pb::RevokeRequest& request, pb::RevokeReply& reply) {
   TRY(check_listens());
-  TRY(const HostId host, parts_.keys->revoke(request.name()));
+  TRY(const auto hosts, parts_.keys->revoke(request.name()));
   reply.set_was_connected(parts_.runners.cut(request.name()));
-  parts_.scheduler.handle(HostRevoked{host});
+  for (const HostId& host : hosts) parts_.scheduler.handle(HostRevoked{host});
   return ok();
 }
 

@@ -15,6 +15,7 @@
 #include "daemon/host_keys.h"
 #include "daemon/monitor.h"
 #include "daemon/network_listener.h"
+#include "daemon/pools.h"
 #include "daemon/pruner.h"
 #include "daemon/runner_api.h"
 #include "daemon/scheduler.h"
@@ -38,6 +39,7 @@ struct DaemonParts {
   // Of hosts that join over the network. Null where the daemon is not to listen there.
   HostKeys* keys = nullptr;
   const NetworkListener* network = nullptr;
+  const Pools* pools = nullptr;   // null: none is configured
   std::string address = {};  // by which other hosts reach this one, as config.yml says; may be empty
 };
 

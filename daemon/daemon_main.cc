@@ -14,6 +14,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -28,6 +29,7 @@
 #include "daemon/monitor.h"
 #include "daemon/network_listener.h"
 #include "daemon/output_mark.h"
+#include "daemon/pools.h"
 #include "daemon/outputs_api.h"
 #include "daemon/pruner.h"
 #include "daemon/runner_api.h"
@@ -140,10 +142,22 @@ Status run(const DaemonOptions& options, Readiness& readiness) {
                                        std::min(descriptor_limit() / 8, kConnectionsMax)));
     if (config.address.empty() && is_host_address(at->host)) config.address = at->host;
   }
+  std::optional<Pools> pools;
+  if (!config.pools.empty()) {
+    for (const SlurmPool& pool : config.pools) scheduler.add_pool(facts_of(pool));
+    pools.emplace(PoolParts{loop, home, *store, scheduler, runner_api, *keys, config.ports,
+                            [&] { return dialled_as(*network, "", config.address, home); }},
+                  config.pools);
+    runner_api.on_lent = [&](const std::string& key, Host& host) { return pools->admit(key, host); };
+  }
   ClientApi client_api({loop, home, *store, *blobs, logs, metrics, scheduler, runner_api, monitor, pruner, keys.get(),
-                        network.get(), config.address});
-  scheduler.on_turn = [&client_api] { client_api.after_turn(); };
+                        network.get(), pools ? &*pools : nullptr, config.address});
+  scheduler.on_turn = [&] {
+    client_api.after_turn();
+    if (pools) pools->after_turn();
+  };
   TRY(scheduler.load());
+  if (pools) TRY(pools->load());
 
   const auto server = serve(client_api, runner_api, outputs_api);
   if (!server) return Error{Code::Internal, "gRPC does not start", ""};

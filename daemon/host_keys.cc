@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <sstream>
 
 #include "schema/config.h"
 #include "schema/random_id.h"
@@ -31,16 +32,29 @@ Result<std::optional<HostKeys::Record>> HostKeys::read(const std::string& name) 
     return Error{Code::DataLoss, fmt::format("{} is damaged", file_of(name).string()),
                  fmt::format("`dtrain hosts revoke {}`; then it may be invited again", name)};
   }
-  Record record{text->substr(0, line), text->substr(line + 1)};
-  if (!record.host.empty()) record.host.pop_back();
+  std::istringstream lines(*text);
+  std::string first;
+  std::getline(lines, first);
+  Record record;
+  std::istringstream(first) >> record.fingerprint >> record.lent_to;
+  for (std::string host; std::getline(lines, host);) record.hosts.push_back(host);
   return std::optional(std::move(record));
 }
 
 Status HostKeys::write(const std::string& name, const Record& record) {
-  return replace_file(file_of(name), record.fingerprint + "\n" + (record.host.empty() ? "" : record.host + "\n"));
+  std::string text = record.fingerprint;
+  if (record.lent_to > 0) text += fmt::format(" {}", record.lent_to);
+  for (const std::string& host : record.hosts) text += "\n" + host;
+  return replace_file(file_of(name), text + "\n");
 }
 
-Result<HostKey> HostKeys::invite(const std::string& name, const Endpoint& daemon) {
+Result<HostKey> HostKeys::invite(const std::string& name, const Endpoint& daemon) { return give_out(name, daemon, 0); }
+
+Result<HostKey> HostKeys::lend(const std::string& name, const Endpoint& daemon, int hosts) {
+  return give_out(name, daemon, static_cast<size_t>(hosts));
+}
+
+Result<HostKey> HostKeys::give_out(const std::string& name, const Endpoint& daemon, size_t lent_to) {
   if (!is_host_name(name) || name.size() > 64) {   // of a certificate's common name
     return Error{Code::InvalidArgument, fmt::format("'{}' is not a host's name", name),
                  "up to 64 letters, digits, '.', '-' and '_'"};
@@ -52,11 +66,11 @@ Result<HostKey> HostKeys::invite(const std::string& name, const Endpoint& daemon
                  fmt::format("`dtrain hosts revoke {}` ends that one; then it may be invited again", name)};
   }
   TRY(Certificate made, authority_.for_host(name));
-  TRY(write(name, {fingerprint(made.certificate), ""}));
+  TRY(write(name, {fingerprint(made.certificate), lent_to, {}}));
   return HostKey{name, to_string(daemon), authority_.certificate(), std::move(made.certificate), std::move(made.secret)};
 }
 
-Result<HostId> HostKeys::revoke(const std::string& name) {
+Result<std::vector<HostId>> HostKeys::revoke(const std::string& name) {
   const std::lock_guard lock(mutex_);
   const Error unknown{Code::NotFound, fmt::format("no key was given out for '{}'", name), ""};
   if (!is_host_name(name)) return unknown;
@@ -66,15 +80,32 @@ Result<HostId> HostKeys::revoke(const std::string& name) {
     return errno_error(fmt::format("remove {}", file_of(name).string()), errno);
   }
   TRY(sync_directory(folder_ / "hosts"));
-  return record.ok() && *record ? HostId{(*record)->host} : HostId{};
+  std::vector<HostId> hosts;
+  if (!record.ok() || !*record) return hosts;
+  for (const std::string& host : (*record)->hosts) hosts.push_back({host});
+  return hosts;
+}
+
+std::vector<HostId> HostKeys::hosts_of(const std::string& name) const {
+  const std::lock_guard lock(mutex_);
+  const auto record = read(name);
+  std::vector<HostId> hosts;
+  if (!record.ok() || !*record) return hosts;
+  for (const std::string& host : (*record)->hosts) hosts.push_back({host});
+  return hosts;
 }
 
 std::vector<std::string> HostKeys::names() const {
+  const std::lock_guard lock(mutex_);
   std::vector<std::string> names;
   std::error_code error;
   fs::directory_iterator file(folder_ / "hosts", error);
   for (; !error && file != fs::directory_iterator(); file.increment(error)) {
-    if (file->path().extension() == kSuffix) names.push_back(file->path().stem());
+    if (file->path().extension() != kSuffix) continue;
+    const std::string name = file->path().stem();
+    const auto record = read(name);
+    const bool lent = record.ok() && *record && (*record)->lent_to > 0;
+    if (!lent) names.push_back(name);
   }
   std::sort(names.begin(), names.end());
   return names;
@@ -102,11 +133,12 @@ Result<HostKeys::Admitted> HostKeys::admit(const std::string& certificate, const
   std::string name;
   TRY(Record record, record_of(certificate, name));
   const HostId id{to_hex(sha256(fmt::format("{}\n{}", name, host.hex))).substr(0, kRandomIdDigits)};
-  if (record.host.empty()) {
-    record.host = id.hex;
+  const auto& known = record.hosts;
+  if (known.size() < std::max<size_t>(record.lent_to, 1) && std::find(known.begin(), known.end(), id.hex) == known.end()) {
+    record.hosts.push_back(id.hex);
     TRY(write(name, record));
   }
-  if (record.host == id.hex) return Admitted{name, id};
+  if (std::find(known.begin(), known.end(), id.hex) != known.end()) return Admitted{name, record.lent_to > 0, id};
   return Error{Code::PermissionDenied, fmt::format("the key of '{}' is another host's", name),
                fmt::format("a key for each host; where that one is gone for good, or its --home: `dtrain hosts revoke {}`, "
                            "and invite it again", name)};

@@ -26,16 +26,21 @@ class HostKeys {
 
   // A key for one host, which will dial `daemon`. AlreadyExists: that name has one.
   Result<HostKey> invite(const std::string& name, const Endpoint& daemon);
-  // No host gets in by that name's key any more. The one that has; empty: none yet. NotFound: no key was given out.
-  Result<HostId> revoke(const std::string& name);
-  // Of all keys that were given out and not revoked.
+  // A key for so many hosts that a pool is to bring.
+  Result<HostKey> lend(const std::string& name, const Endpoint& daemon, int hosts);
+  // No host gets in by that name's key any more. Those that have. NotFound: no key was given out.
+  Result<std::vector<HostId>> revoke(const std::string& name);
+  // Those that have come with that name's key; none: nobody, or it was not given out.
+  std::vector<HostId> hosts_of(const std::string& name) const;
+  // Of all that were invited and not revoked.
   std::vector<std::string> names() const;
   // Whose key a certificate (PEM, which this authority has signed) belongs to. PermissionDenied: it was revoked.
   Result<std::string> holder_of(const std::string& certificate) const;
   // Who comes with that certificate and calls itself `host`. From now on the key is this host's
-  // alone.
+  // alone, or one of those that a lent one is for.
   struct Admitted {
     std::string name;
+    bool lent = false;
     HostId
         id;  // of that name and what it calls itself: no other host gets the same, whatever it says
   };
@@ -49,8 +54,10 @@ class HostKeys {
 
   struct Record {
     std::string fingerprint;
-    std::string host;  // the HostId of who came with it first; empty: none yet
+    size_t lent_to = 0;              // so many hosts that a pool brings; 0: one that was invited
+    std::vector<std::string> hosts;  // the HostIds of who came with it
   };
+  Result<HostKey> give_out(const std::string& name, const Endpoint& daemon, size_t lent_to);
   std::filesystem::path file_of(const std::string& name) const {
     return folder_ / "hosts" / (name + kSuffix);
   }

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "daemon/record.h"
+#include "schema/clock.h"
 #include "schema/config.h"
 #include "schema/quote.h"
 
@@ -16,6 +17,7 @@ constexpr double kHostCpusMax = 1e6;
 constexpr uint64_t kHostMemoryBytesMax = uint64_t{1} << 56;
 constexpr uint32_t kGpuIndexMax = 4095;
 constexpr uint32_t kPortMax = 65'535;
+constexpr uint64_t kLastsMsMax = uint64_t{1} << 50;
 
 Status check_inventory(const pb::Inventory& inventory) {
   const auto refuse = [](std::string_view why) {
@@ -73,12 +75,15 @@ Result<Host> host_from_message(const pb::Hello& hello, const std::string& boot_i
     if (what == "cpus") host.caps_cpus = false;
     if (what == "mem") host.caps_memory = false;
   }
+  host.lasts_ms = static_cast<int64_t>(std::min(hello.lasts_ms(), kLastsMsMax));
+  if (host.lasts_ms > 0) host.ends_ms = boottime_ms() + static_cast<int64_t>(std::min(hello.left_ms(), kLastsMsMax));
   host.same_machine = hello.boot_id() == boot_id;
   host.connected = true;
   return host;
 }
 
 Result<std::optional<Event>> event_from_message(const HostId& host, const pb::FromRunner& message) {
+  if (message.has_leaving()) return std::optional<Event>(HostLeaves{host, "the runner of its host was told to end"});
   if (message.has_prepared()) {
     TRY(const auto id, parse_experiment_id(message.prepared().experiment()));
     return std::optional<Event>(

@@ -112,6 +112,7 @@ void on_tick(Turn& turn) {
   for (const ExperimentId& id : due) {
     if (id.number == 0) {
       find_lost_hosts(turn);
+      find_leaving_hosts(turn);
       turn.model.place_wanted = true;   // whom no host is left for is found by the pass
       continue;
     }
@@ -125,6 +126,23 @@ void on_tick(Turn& turn) {
     }
     settle(turn, *experiment, false);
   }
+}
+
+void on_pool_asked(Turn& turn, const PoolAsked& event) {
+  auto& asked = turn.model.asked;
+  const auto known = asked.find(event.experiment);
+  if (event.what.empty()) {
+    if (known != asked.end()) asked.erase(known);
+    return;
+  }
+  const auto found = turn.model.experiments.find(event.experiment);
+  if (found == turn.model.experiments.end() || !is_queued(found->second)) return;
+  if (known != asked.end() && known->second == event.what) return;
+  asked.insert_or_assign(event.experiment, event.what);
+  const Experiment& experiment = found->second;
+  if (experiment.is_shared()) return;   // its name is the set's
+  turn.effects.notify.push_back({experiment.id, std::nullopt, state_of(experiment), event.what, std::nullopt,
+                                 experiment.attempt});
 }
 
 // Tells those who must end and don't know it yet, with `force` all of them; one message a host.
@@ -242,6 +260,7 @@ Effects step(Model& model, const Event& event, const Policy& policy, TimeMs now)
     void operator()(const HostConnected& e) { on_connected(turn, e); }
     void operator()(const HostDisconnected& e) { on_disconnected(turn, e); }
     void operator()(const HostRevoked& e) { on_revoked(turn, e); }
+    void operator()(const HostLeaves& e) { on_leaves(turn, e); }
     void operator()(const HostContact& e) { on_contact(turn, e); }
     void operator()(const HostChanged& e) { on_changed(turn, e); }
     void operator()(const LaunchPrepared& e) { on_prepared(turn, e); }
@@ -249,6 +268,7 @@ Effects step(Model& model, const Event& event, const Policy& policy, TimeMs now)
     void operator()(const ReplicaStarted& e) { on_started(turn, e); }
     void operator()(const ReplicaExited& e) { on_exited(turn, e); }
     void operator()(const ReplicaReleased& e) { on_released(turn, e); }
+    void operator()(const PoolAsked& e) { on_pool_asked(turn, e); }
     void operator()(const Tick&) { on_tick(turn); }
   };
   Turn turn(model, policy, now);
@@ -259,6 +279,7 @@ Effects step(Model& model, const Event& event, const Policy& policy, TimeMs now)
 Effects place_pending(Model& model, const Policy& policy, TimeMs now) {
   Turn turn(model, policy, now);
   model.place_wanted = false;
+  keep_for_no_one_else(model);
   PlacingPass pass(model, now);
   while (auto found = pass.next()) {
     Experiment* experiment = turn.touch(found->id);

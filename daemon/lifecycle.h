@@ -24,6 +24,8 @@ struct KillWanted { ExperimentId id; bool force = false; };   // member 0 of a s
 struct HostConnected { Host host; std::vector<HeldReplicaFact> held; };   // Hello
 struct HostDisconnected { HostId host; };
 struct HostRevoked { HostId host; };                                      // it can't come back
+// Its time there is over before long: nothing more is placed there, and what is there is ended for that reason.
+struct HostLeaves { HostId host; std::string reason; };
 struct HostContact { HostId host; };                                      // a renewal was answered
 struct HostChanged { Host host; };                                        // new inventory
 // `cached`: of a build that found all made; then the host keeps nothing of the launch.
@@ -65,11 +67,13 @@ struct ReplicaReleased {
   std::string left_behind;
   HostId host;
 };
+// What was asked of a pool for whom waits, or why it can't be; empty: nothing any more.
+struct PoolAsked { ExperimentId experiment; std::string what; };
 struct Tick {};   // the earliest of model.deadlines has passed
 
-using Event = std::variant<Submitted, KillWanted, HostConnected, HostDisconnected, HostRevoked, HostContact,
-                           HostChanged, LaunchPrepared, LaunchFailed, ReplicaStarted, ReplicaExited,
-                           ReplicaReleased, Tick>;
+using Event = std::variant<Submitted, KillWanted, HostConnected, HostDisconnected, HostRevoked, HostLeaves,
+                           HostContact, HostChanged, LaunchPrepared, LaunchFailed, ReplicaStarted, ReplicaExited,
+                           ReplicaReleased, PoolAsked, Tick>;
 
 // ---- effects
 
@@ -117,6 +121,9 @@ Effects step(Model& model, const Event& event, const Policy& policy, TimeMs now)
 // One placing pass: places what fits in queue order (queue.h, placement.h). Call when
 // model.place_wanted, after the events of one loop turn. Why others wait: queue.h wait_reason().
 Effects place_pending(Model& model, const Policy& policy, TimeMs now);
+
+// Of a new model: where more hosts may come from.
+void add_pool(Model& model, const Pool& pool);
 
 // After a restart, with the experiments loaded from the store: rebuilds what is derived. Hosts follow
 // with HostConnected; one that does not come back is lost as if it had been in touch until now.

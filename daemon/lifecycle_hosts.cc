@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "daemon/lifecycle_turn.h"
+#include "schema/text_formats.h"
 
 namespace dtrain::daemon {
 
@@ -119,12 +120,17 @@ Host& adopt(Turn& turn, const Host& said) {
   Host next = said;
   next.quarantined_ports = std::move(host.quarantined_ports);
   next.strays = std::move(host.strays);
+  if (!host.id.hex.empty()) {
+    next.leaving = host.leaving;
+    next.kept_lane = std::move(host.kept_lane);
+  }
   next.connected = true;
   next.last_contact_ms = turn.now;
   host = std::move(next);
   turn.refresh(host.id);
   turn.model.place_wanted = true;
   turn.model.revoked.erase(host.id);   // it has another key
+  if (host.ends_ms != 0) turn.model.deadlines.insert({host.ends_ms - leaves_early_ms(host), ExperimentId{}});
   return host;
 }
 
@@ -205,6 +211,38 @@ void on_disconnected(Turn& turn, const HostDisconnected& event) {
 
 void on_revoked(Turn& turn, const HostRevoked& event) {
   if (turn.host(event.host) != nullptr) turn.model.revoked.insert(event.host);
+}
+
+void on_leaves(Turn& turn, const HostLeaves& event) {
+  Host* host = turn.host(event.host);
+  if (host == nullptr || host->leaving) return;
+  host->leaving = true;
+  turn.refresh(host->id);
+  for (const ExperimentId& id : seated_on(turn.model, event.host)) {
+    Experiment* experiment = turn.touch(id);
+    if (experiment == nullptr) continue;
+    for (Replica& replica : experiment->replicas) {
+      if (replica.seat.host != event.host || !is_seated(*experiment, replica)) continue;
+      leave_host(turn, *experiment, replica, event.reason);
+      break;
+    }
+    settle(turn, *experiment, false);
+  }
+}
+
+void find_leaving_hosts(Turn& turn) {
+  std::vector<HostLeaves> leaving;
+  for (const auto& [id, host] : turn.model.hosts) {
+    if (host.ends_ms == 0 || host.leaving) continue;
+    const TimeMs at_ms = host.ends_ms - leaves_early_ms(host);
+    if (at_ms > turn.now) {
+      turn.model.deadlines.insert({at_ms, ExperimentId{}});
+    } else {
+      leaving.push_back({id, fmt::format("the {} that {} was lent for are over",
+                                         format_duration_ms(host.lasts_ms), host.name)});
+    }
+  }
+  for (const HostLeaves& event : leaving) on_leaves(turn, event);
 }
 
 void on_contact(Turn& turn, const HostContact& event) {

@@ -190,7 +190,8 @@ void on_launch_failed(Turn& turn, const LaunchFailed& event) {
   // Of use also when the attempt is ending already: the next one need not go there.
   if (event.unfit && !experiment->outcome) {
     if (!experiment->unfit_hosts) experiment->unfit_hosts = std::map<HostId, std::string>();
-    experiment->unfit_hosts->insert_or_assign(event.host, event.reason);
+    const bool pooled = host != nullptr && !host->pool.empty();   // whichever it brings will be like that
+    experiment->unfit_hosts->insert_or_assign(pooled ? id_of_pool(host->pool) : event.host, event.reason);
   }
   if (!experiment->outcome && experiment->phase != Phase::Ending) {
     const bool own_launch = event.attempt != decider(*experiment).attempt;

@@ -201,6 +201,15 @@ void start_again_at_once(Turn& turn, Experiment& experiment, const std::string& 
   end_attempt(turn, experiment, reason, 0);
 }
 
+void leave_host(Turn& turn, Experiment& experiment, Replica& replica, const std::string& reason) {
+  if (experiment.outcome || experiment.phase == Phase::Ending) return;
+  if (may_restart(experiment.spec()) || !all_started(experiment)) {
+    return start_again_at_once(turn, experiment, reason + "; goes on elsewhere");
+  }
+  replica.reason = reason;
+  fix_outcome(turn, experiment, State::Failed, &replica, fmt::format("{}: {}", to_string(replica.id), reason));
+}
+
 void leave_unfit_host(Turn& turn, Experiment& experiment, Replica& replica) {
   if (!has_no_host_left(turn.model, experiment, turn.now)) {
     start_again_at_once(turn, experiment,

@@ -259,6 +259,15 @@ void Turn::forget_revoked() {
   });
 }
 
+void add_pool(Model& model, const Pool& pool) {
+  model.pools.emplace(pool.name, pool);
+  for (int i = 1; i <= pool.hosts_max; ++i) {
+    Host host = potential_host(pool, i);
+    const HostId id = host.id;
+    model.hosts.emplace(id, std::move(host));
+  }
+}
+
 void rebuild(Model& model, TimeMs now) {
   model.live.clear();
   model.deadlines.clear();

@@ -70,6 +70,8 @@ int64_t count_failed_start(const Turn& turn, Experiment& experiment);   // how l
 void start_again_at_once(Turn& turn, Experiment& experiment, const std::string& reason);
 // Elsewhere, at no cost either; or its end, when there is nowhere else.
 void leave_unfit_host(Turn& turn, Experiment& experiment, Replica& replica);
+// Its host is taken away: begun again on others if it may be restarted at all, at no restart of its limit.
+void leave_host(Turn& turn, Experiment& experiment, Replica& replica, const std::string& reason);
 bool must_stop(const Experiment& experiment, const Replica& replica, TimeMs now);
 // Whether a new attempt may follow when a host is lost; then its launches have a lease.
 bool may_restart(const Spec& spec);
@@ -89,9 +91,11 @@ void on_started(Turn& turn, const ReplicaStarted& event);
 void on_connected(Turn& turn, const HostConnected& event);
 void on_disconnected(Turn& turn, const HostDisconnected& event);
 void on_revoked(Turn& turn, const HostRevoked& event);
+void on_leaves(Turn& turn, const HostLeaves& event);
 void on_contact(Turn& turn, const HostContact& event);
 void on_changed(Turn& turn, const HostChanged& event);
 void find_lost_hosts(Turn& turn);
+void find_leaving_hosts(Turn& turn);
 // Held by the host and wanted by nobody.
 void on_stray_released(Turn& turn, const ReplicaReleased& event);
 // The same of a launch that the host was told to stop and then keeps nothing of: it can't say Released.

@@ -4,6 +4,27 @@
 
 namespace dtrain::daemon {
 
+HostId id_of_pool(const std::string& pool) { return {"pool:" + pool}; }
+
+Host potential_host(const Pool& pool, int number) {
+  Host host;
+  host.id.hex = id_of_pool(pool.name).hex + ":" + std::to_string(number);
+  host.name = pool.name;
+  host.address = pool.name;   // whatever it will be
+  host.cpus = pool.cpus;
+  host.memory_bytes = pool.memory_bytes;
+  for (int gpu = 0; gpu < pool.gpus; ++gpu) host.gpus.push_back({gpu, "", ""});
+  host.pool = pool.name;
+  host.potential = true;
+  host.lasts_ms = pool.lasts_ms;
+  return host;
+}
+
+int64_t leaves_early_ms(const Host& host) {
+  constexpr int64_t kMostMs = 120'000;
+  return std::min(host.lasts_ms / 8, kMostMs);
+}
+
 State state_of(const Experiment& experiment) {
   if (experiment.over) return experiment.outcome->state;
   if (experiment.outcome) return State::Stopping;

@@ -51,11 +51,28 @@ struct Host {
   bool caps_cpus = true;      // it can keep `limits: {cpus: hard}`
   bool caps_memory = true;
   bool same_machine = false;  // shares a boot id with the daemon: no lease needed
+  std::string pool;           // that it came from; empty: it is there for good, or somebody brings and ends it
+  bool potential = false;     // not there: one that its pool may bring
+  int64_t lasts_ms = 0;       // from first to last, where that is known; 0: it stays
+  TimeMs ends_ms = 0;         // when it does; 0: it stays
+  bool leaving = false;       // nothing more is placed there, and what is there is ended
+  std::string kept_lane;      // others than those of that lane (queue.h) are not placed there; mostly empty
   TimeMs last_contact_ms = 0;
   std::map<int, TimeMs> quarantined_ports;  // found taken by a stranger, and when
   // What it holds and nobody wants any more: being stopped. What it used is known to its runner only,
   // so nothing is placed here until the last of them is released.
   std::set<HeldReplicaFact> strays;
+};
+
+// Where hosts come from when what is there does not do: somebody else's scheduler, asked for so many at most
+// of that size, each time for so long.
+struct Pool {
+  std::string name;
+  double cpus = 0;
+  uint64_t memory_bytes = 0;
+  int gpus = 0;
+  int hosts_max = 0;
+  int64_t lasts_ms = 0;
 };
 
 // Of the experiment's newest gang. Building: it has its seats, and on each of its hosts a build makes
@@ -166,6 +183,13 @@ struct Experiment {
   bool operator==(const Experiment&) const = default;
 };
 
+// Stands for every host that the pool brings, where something is known of all of them.
+HostId id_of_pool(const std::string& pool);
+// As the pool would bring it, the `number`th of many.
+Host potential_host(const Pool& pool, int number);
+// So long before its time is over what is there begins to be ended.
+int64_t leaves_early_ms(const Host& host);
+
 State state_of(const Experiment& experiment);
 State state_of(const Experiment& experiment, const Replica& replica);
 // Of a whole set, from its members: terminal once all are; Finished if any member is.
@@ -214,7 +238,9 @@ struct Model {
   Model& operator=(const Model&) = delete;
 
   std::map<ExperimentId, Experiment> experiments;  // ordered: member lists are ranges
-  std::map<HostId, Host> hosts;
+  std::map<HostId, Host> hosts;   // and those that a pool may bring
+  std::map<std::string, Pool> pools;   // by name; never changed once something is here
+  std::map<ExperimentId, std::string> asked;   // what was asked of a pool for whom; not stored
   std::set<HostId> revoked;   // forgotten once they are away and nothing of them is awaited; not stored
 
   // Derived, kept for speed, checked against the facts by the simulation after each step.

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdio>
 
+#include "schema/config.h"
 #include "schema/version.h"
 
 namespace dtrain::daemon {
@@ -138,5 +139,26 @@ void NetworkListener::close() {
 }
 
 void NetworkListener::shut_down(gpr_timespec deadline) { server_->Shutdown(deadline); }
+
+Result<Endpoint> dialled_as(const NetworkListener& network, const std::string& asked, const std::string& own,
+                            const Home& home) {
+  Endpoint daemon = network.listens();
+  if (daemon.port == 0) {
+    return Error{Code::FailedPrecondition, network.trouble(),
+                 fmt::format("it goes on trying; or say another address in {}, then dtrain daemon stop && dtrain daemon start",
+                             home.config().string())};
+  }
+  if (!asked.empty()) {
+    daemon.host = asked;
+  } else if (!is_host_address(daemon.host)) {
+    daemon.host = own;
+  }
+  if (is_host_address(daemon.host)) return daemon;
+  return Error{Code::InvalidArgument,
+               daemon.host.empty()
+                   ? fmt::format("by which address the host reaches {} is not known", to_string(network.listens()))
+                   : fmt::format("'{}' is nothing that another host can dial", daemon.host),
+               "--address: an IP address of this machine or its name, without a port"};
+}
 
 }  // namespace dtrain::daemon

@@ -17,6 +17,7 @@
 #include "daemon/host_keys.h"
 #include "daemon/outputs_api.h"
 #include "daemon/runner_api.h"
+#include "schema/home.h"
 
 namespace dtrain::daemon {
 
@@ -63,5 +64,9 @@ class NetworkListener {
   Acceptor<boost::asio::ip::tcp> acceptor_;
   boost::asio::steady_timer retry_;
 };
+
+// How another host reaches it: by `asked`, else as it listens, else by `own`, of config.yml below `home`.
+Result<Endpoint> dialled_as(const NetworkListener& network, const std::string& asked, const std::string& own,
+                            const Home& home);
 
 }  // namespace dtrain::daemon

@@ -14,10 +14,22 @@ constexpr double kCpuSlack = 1e-6;      // fractions of cpus add up inexactly
 constexpr double kStretchStep = 1.25;   // cpus are shared as little as possible, in such steps
 constexpr double kStretchMax = 1024;
 
+bool lasts_long_enough(const Spec& spec, const Host& host, TimeMs now) {
+  if (host.lasts_ms == 0 || (now == 0 && !host.potential)) return true;
+  const int64_t left_ms = host.potential ? host.lasts_ms : host.ends_ms - now;
+  if (spec.max_duration_ms == 0) return left_ms >= host.lasts_ms / 2;
+  return spec.max_duration_ms + spec.stop_grace_ms <= left_ms - leaves_early_ms(host);
+}
+
 bool may_take(const Spec& spec, const Host& host, const Choice& choice) {
   if (!choice.host.empty() && !is_called(host, choice.host)) return false;
   if (!keeps_limits(spec, host)) return false;
-  return std::find(choice.excluded.begin(), choice.excluded.end(), host.id) == choice.excluded.end();
+  if (!host.kept_lane.empty() && host.kept_lane != choice.lane) return false;
+  if (!lasts_long_enough(spec, host, choice.now)) return false;
+  const auto excluded = [&](const HostId& id) {
+    return std::find(choice.excluded.begin(), choice.excluded.end(), id) != choice.excluded.end();
+  };
+  return !excluded(host.id) && (host.pool.empty() || !excluded(id_of_pool(host.pool)));
 }
 
 // The replicas of one role that still need a host.
@@ -307,7 +319,7 @@ std::vector<Seat> seats_of(const ExperimentId& id, const Spec& spec,
 }  // namespace
 
 bool is_called(const Host& host, const std::string& text) {
-  return host.name == text || host.id.hex == text ||
+  return host.name == text || host.id.hex == text || (!host.pool.empty() && host.pool == text) ||
          (text.size() >= kShownIdDigits && host.id.hex.starts_with(text));
 }
 
@@ -336,11 +348,13 @@ double stretch_needed(const ExperimentId& id, const Spec& spec, const FreeHosts&
   return kStretchMax;
 }
 
-FreeHosts emptied(const FreeHosts& hosts, bool all) {
+FreeHosts emptied(const FreeHosts& hosts, Which which) {
   FreeHosts empty;
+  const bool all = which == Which::Known;
   for (const auto& [id, free] : hosts.all()) {
     const Host& host = *free.host;
-    if (!all && !free.open) continue;
+    const bool pooled = !host.pool.empty() && !host.potential;
+    if (which == Which::Connected ? !free.open : pooled || (!all && !free.open && !host.potential)) continue;
     FreeHost whole;
     whole.host = &host;
     whole.open = true;
@@ -360,7 +374,7 @@ FreeHosts emptied(const FreeHosts& hosts, bool all) {
 FreeHost free_host(const Model& model, const Host& host) {
   FreeHost free;
   free.host = &host;
-  free.open = host.connected && host.strays.empty();
+  free.open = host.connected && host.strays.empty() && !host.leaving;
   free.cpus = host.cpus;
   free.memory_bytes = static_cast<int64_t>(host.memory_bytes);
   for (const auto& [port, since] : host.quarantined_ports) free.ports_used.insert(port);
@@ -394,7 +408,7 @@ bool keeps_limits(const Spec& spec, const Host& host) {
 Placement place(const ExperimentId& id, const Spec& spec, const FreeHosts& hosts,
                 const Choice& choice) {
   if (auto seats = fit(id, spec, hosts, choice)) return Placed{std::move(*seats), ""};
-  const double stretch = stretch_needed(id, spec, emptied(hosts, false), choice);
+  const double stretch = stretch_needed(id, spec, emptied(hosts, Which::Obtainable), choice);
   if (stretch > 1) {
     if (auto seats = fit(id, spec, hosts, choice, stretch)) {
       std::string notice = sharing_notice(spec, *seats, hosts, choice);

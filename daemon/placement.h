@@ -10,6 +10,8 @@
 // - cpus are a weight, but counted like the rest, with one exception: a gang whose cpus together are
 //   more than the hosts have that it could lie on, while each replica alone fits one, would wait for
 //   ever. It is placed on idle hosts, shares their cpus, and says so (Placed::notice).
+// - A host that is there for a while takes what is over before it leaves; without a max-duration, that is what
+//   begins in the first half of its time.
 // - The same question gets the same answer.
 #pragma once
 
@@ -45,6 +47,8 @@ struct Choice {
   std::string host;                       // --host: name or id; empty: any
   std::vector<HostId> excluded;
   const RoomByHost* kept_free = nullptr;  // on these hosts, no more than that (backfill)
+  std::string lane = {};                  // who asks: some hosts are kept for those of one lane
+  TimeMs now = 0;                         // what ends before it is done is not used; 0: no matter
   bool as_if_addressed = false;           // to see what addresses would change; never to place by
 };
 
@@ -66,9 +70,13 @@ double stretch_needed(const ExperimentId& id, const Spec& spec, const FreeHosts&
 // Whether the host can keep what `limits` makes hard; one that can't is not used.
 bool keeps_limits(const Spec& spec, const Host& host);
 
-// The same hosts with nothing placed on them; if `all`, also those that are not connected, and the GPUs
-// and ports that strangers use.
-FreeHosts emptied(const FreeHosts& hosts, bool all);
+// The same hosts with nothing placed on them.
+enum class Which {
+  Connected,
+  Obtainable,   // and those that a pool may bring, instead of what it has brought
+  Known,        // and those that are not connected, and the GPUs and ports that strangers use
+};
+FreeHosts emptied(const FreeHosts& hosts, Which which);
 
 // One host as the model's facts have it: inventory minus the seats still held there.
 FreeHost free_host(const Model& model, const Host& host);

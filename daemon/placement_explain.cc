@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <set>
 
+#include "schema/text_formats.h"
+
 namespace dtrain::daemon {
 
 namespace {
@@ -152,12 +154,46 @@ std::string busy_text(const FreeHosts& hosts, std::string_view lead) {
   return text;
 }
 
+// The same gang without hard limits, and without saying how long it takes.
+Spec soft(const Spec& spec) {
+  Spec less;
+  less.roles = spec.roles;
+  return less;
+}
+
+// With them, and without saying how long it takes.
+Spec timeless(const Spec& spec) {
+  Spec less = soft(spec);
+  less.hard_cpus = spec.hard_cpus;
+  less.hard_memory = spec.hard_memory;
+  return less;
+}
+
+// "; gpu may bring 2 hosts".
+std::string pools_text(const std::vector<Seat>& seats, const FreeHosts& obtainable) {
+  std::map<std::string, std::set<HostId>> by_pool;
+  for (const Seat& seat : seats) {
+    const Host& host = *obtainable.find(seat.host)->host;
+    if (host.potential) by_pool[host.pool].insert(host.id);
+  }
+  std::string text;
+  for (const auto& [pool, hosts] : by_pool) {
+    text += fmt::format("; {} may bring {}", pool, number_of(static_cast<int>(hosts.size()), "host"));
+  }
+  return text;
+}
+
 Waits waits(const ExperimentId& id, const Spec& spec, const FreeHosts& hosts,
             const FreeHosts& empty, const Choice& choice, double stretch) {
   if (stretch > 1) {
     return {fmt::format("needs {:.4g} cpus, more than there are: waits until the hosts are idle to "
                         "share theirs",
                         total_cpus(spec))};
+  }
+  Choice any_time = choice;
+  any_time.now = 0;
+  if (choice.now != 0 && fit(id, spec, hosts, any_time)) {
+    return {"needs hosts that stay longer than those that are free"};
   }
   switch (what_is_short(id, spec, hosts, choice)) {
     case Short::Gpus:
@@ -188,13 +224,6 @@ std::string example(const Spec& spec, std::string_view resource) {
   return is_alone ? fmt::format(", e.g. --set train.resources.{}", resource) : "";
 }
 
-// The same gang without hard limits.
-Spec soft(const Spec& spec) {
-  Spec less;
-  less.roles = spec.roles;
-  return less;
-}
-
 Never no_limits(const Spec& spec) {
   const char* what = !spec.hard_cpus     ? "{mem: hard}"
                      : !spec.hard_memory ? "{cpus: hard}"
@@ -206,6 +235,11 @@ Never no_limits(const Spec& spec) {
 
 Never never(const ExperimentId& id, const Spec& asked, const FreeHosts& empty,
             const Choice& choice) {
+  if (stretch_needed(id, timeless(asked), empty, choice) > 0) {
+    return {fmt::format("may take {}, and no host that stays so long is large enough",
+                        format_duration_ms(asked.max_duration_ms)),
+            "lower `max-duration`, or give the pool a longer `time`"};
+  }
   const Spec spec = soft(asked);
   if (stretch_needed(id, spec, empty, choice) > 0) return no_limits(asked);
   switch (what_is_short(id, spec, empty, choice)) {
@@ -254,8 +288,13 @@ FreeHosts those_called(const FreeHosts& hosts, const std::string& text) {
 // "n1, twin (0a1b2c3d), twin (4e5f6071)".
 std::string known_names(const FreeHosts& hosts) {
   std::multimap<std::string, HostId> names;
-  for (const auto& [id, free] : hosts.all()) names.emplace(free.host->name, id);
-  std::string text;
+  std::set<std::string> pools;
+  for (const auto& [id, free] : hosts.all()) {
+    const Host& host = *free.host;
+    if (!host.pool.empty()) pools.insert(host.pool);
+    if (!host.potential) names.emplace(host.name, id);
+  }
+  std::string text = fmt::format("{}", fmt::join(pools, ", "));
   for (const auto& [name, id] : names) {
     text += (text.empty() ? "" : ", ") + name;
     if (names.count(name) > 1) text += fmt::format(" ({})", id.hex.substr(0, kShownIdDigits));
@@ -309,8 +348,14 @@ Placement explain_room(const ExperimentId& id, const Spec& spec, const FreeHosts
   // What others have is no reason for where it may go.
   const FreeHosts called = choice.host.empty() ? FreeHosts() : those_called(known, choice.host);
   const FreeHosts& hosts = choice.host.empty() ? known : called;
-  const FreeHosts connected = emptied(hosts, false);
-  const FreeHosts every = emptied(hosts, true);
+  const FreeHosts connected = emptied(hosts, Which::Connected);
+  const FreeHosts every = emptied(hosts, Which::Known);
+  const FreeHosts obtainable = emptied(hosts, Which::Obtainable);
+  if (stretch > 0 && stretch_needed(id, spec, connected, choice) == 0) {
+    std::string reason = "needs more than there is here";
+    if (!connected.open().empty()) reason = waits(id, spec, hosts, connected, choice, 1).reason;
+    return Waits{reason + pools_text(*fit(id, spec, obtainable, choice, stretch), obtainable)};
+  }
   if (stretch > 0) {
     Waits waiting = waits(id, spec, hosts, connected, choice, stretch);
     const bool all_cap = std::all_of(hosts.open().begin(), hosts.open().end(), [&](const auto* free) {
@@ -353,7 +398,7 @@ Placement explain(const ExperimentId& id, const Spec& spec, const FreeHosts& hos
     // Where it fits the empty hosts as they are, only what an address would change at once matters.
     waits->reason = with_addresses(
         std::move(waits->reason),
-        addresses_lacking(id, spec, stretch == 1 ? hosts : emptied(hosts, false), choice));
+        addresses_lacking(id, spec, stretch == 1 ? hosts : emptied(hosts, Which::Connected), choice));
   }
   return placement;
 }
@@ -371,10 +416,10 @@ std::string sharing_notice(const Spec& spec, const std::vector<Seat>& seats, con
                                  used.size() == 1 ? hosts.find(*used.begin())->host->name
                                                   : number_of(static_cast<int>(used.size()), "host"));
   if (are_all_addressed(hosts)) return text;
-  const Choice any_amount{choice.host, choice.excluded, nullptr};
+  const Choice any_amount{choice.host, choice.excluded, nullptr, choice.lane};
   return with_addresses(std::move(text),
                         addresses_lacking(seats.front().replica.experiment, spec,
-                                          emptied(hosts, false), any_amount));
+                                          emptied(hosts, Which::Connected), any_amount));
 }
 
 }  // namespace dtrain::daemon

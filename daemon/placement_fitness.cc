@@ -15,7 +15,11 @@ constexpr size_t kHostsNamed = 3;
 
 std::string name_of(const Model& model, const HostId& id) {
   const auto host = model.hosts.find(id);
-  return host == model.hosts.end() ? id.hex.substr(0, 8) : host->second.name;
+  if (host != model.hosts.end()) return host->second.name;
+  for (const auto& [name, pool] : model.pools) {
+    if (id == id_of_pool(name)) return fmt::format("the hosts of {}", name);
+  }
+  return id.hex.substr(0, 8);
 }
 
 // "n1, n2, n3 and 4 more".
@@ -67,12 +71,13 @@ bool has_no_host_left(const Model& model, const Experiment& experiment, TimeMs n
     if (host.cpus == 0 && !is_unfit(experiment, id) && free != nullptr && free->seats > 0) return false;
   }
   const Choice choice{experiment.submission->host, unfit_hosts(experiment), nullptr};
-  return stretch_needed(experiment.id, experiment.spec(), emptied(model.free, true), choice) == 0;
+  return stretch_needed(experiment.id, experiment.spec(), emptied(model.free, Which::Known), choice) == 0;
 }
 
 std::string no_host_left_text(const Model& model, const Experiment& experiment) {
   const bool all = std::all_of(model.hosts.begin(), model.hosts.end(), [&](const auto& entry) {
-    return is_unfit(experiment, entry.first);
+    const Host& host = entry.second;
+    return is_unfit(experiment, entry.first) || (!host.pool.empty() && is_unfit(experiment, id_of_pool(host.pool)));
   });
   return fmt::format("{}{}; put it there by the same path, or name another one in dtrain.yml",
                      lacks_text(model, experiment), all ? "" : ", and no other host could take it");

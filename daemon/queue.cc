@@ -18,7 +18,7 @@ QueueOrder order_of(const Experiment& experiment) {
 // The last of its excluded hosts, without the first `readmitted`; and those that are unfit.
 Choice choice_with(const Experiment& experiment, size_t readmitted) {
   const auto& excluded = experiment.excluded_hosts;
-  Choice choice{experiment.submission->host, unfit_hosts(experiment), nullptr};
+  Choice choice{experiment.submission->host, unfit_hosts(experiment), nullptr, lane_of(experiment)};
   choice.excluded.insert(choice.excluded.end(), excluded.begin() + static_cast<long>(readmitted),
                          excluded.end());
   return choice;
@@ -26,7 +26,7 @@ Choice choice_with(const Experiment& experiment, size_t readmitted) {
 
 // As few hosts are readmitted as the gang needs to find room at all; all when it finds none.
 Queue::Prospect prospect(const Model& model, const Experiment& experiment) {
-  const FreeHosts empty = emptied(model.free, false);
+  const FreeHosts empty = emptied(model.free, Which::Obtainable);
   const auto with = [&](size_t readmitted) -> Queue::Prospect {
     return {readmitted, stretch_needed(experiment.id, experiment.spec(), empty,
                                        choice_with(experiment, readmitted))};
@@ -182,6 +182,13 @@ std::string lane_of(const Experiment& experiment) {
   return lane;
 }
 
+void keep_for_no_one_else(Model& model) {
+  if (model.pools.empty()) return;
+  for (auto& [id, host] : model.hosts) {
+    if (!host.kept_lane.empty() && !model.queue.lanes.contains(host.kept_lane)) host.kept_lane.clear();
+  }
+}
+
 void enqueue(Queue& queue, const Experiment& experiment) {
   queue.lanes[lane_of(experiment)].insert(order_of(experiment));
 }
@@ -233,6 +240,7 @@ std::optional<Placed> PlacingPass::try_place(const Experiment& experiment,
   size_t readmitted = 0;
   if (!experiment.excluded_hosts.empty()) readmitted = prospect_of(experiment, lane).readmitted;
   Choice choice = choice_with(experiment, readmitted);
+  choice.now = now_;
   // How long a build takes nobody knows.
   const bool over_before = reservation_ && reservation_->starts_ms != 0 &&
                            spec.max_duration_ms > 0 && !spec.has_build() &&
@@ -333,7 +341,8 @@ std::string wait_reason(const Model& model, const ExperimentId& id, TimeMs now) 
   for (const auto& [lane, waiting] : model.queue.lanes) {
     for (auto it = waiting.begin(); it != waiting.end() && *it < own && ahead < kCountedMax; ++it) ++ahead;
   }
-  const Choice choice = choice_of(model, experiment);
+  Choice choice = choice_of(model, experiment);
+  choice.now = now;
   const Placement placement = place(id, experiment.spec(), model.free, choice);
   std::string reason;
   if (const auto* waits = std::get_if<Waits>(&placement)) reason = waits->reason;
@@ -345,6 +354,7 @@ std::string wait_reason(const Model& model, const ExperimentId& id, TimeMs now) 
     if (!ahead_of_it) return "is placed next";
     return fmt::format("{} is ahead of it and keeps its hosts free", to_string(*ahead_of_it));
   }
+  if (const auto asked = model.asked.find(id); asked != model.asked.end()) reason += "; " + asked->second;
   if (experiment.unfit_hosts) {
     // Of those that are known none is left, or it would not wait.
     if (std::holds_alternative<Never>(placement)) reason = "waits for hosts that may yet come back";

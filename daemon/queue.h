@@ -24,6 +24,8 @@ namespace dtrain::daemon {
 
 // Experiments of one lane ask for the same and may be placed on the same hosts.
 std::string lane_of(const Experiment& experiment);
+// Hosts that are kept for a lane in which nobody waits any more are everybody's.
+void keep_for_no_one_else(Model& model);
 void enqueue(Queue& queue, const Experiment& experiment);
 void leave(Queue& queue, const Experiment& experiment);
 // Where it may go, and where not: unfit hosts, and the excluded ones that still count.

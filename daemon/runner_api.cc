@@ -8,6 +8,7 @@
 #include "daemon/fetch_stream.h"
 #include "daemon/incoming_messages.h"
 #include "schema/clock.h"
+#include "schema/config.h"
 #include "schema/quote.h"
 #include "schema/version.h"
 
@@ -27,6 +28,12 @@ Status check_version(const pb::Hello& hello) {
                            hello.protocol(), in_quotes(hello.version()), kProtocol, kVersion),
                hello.protocol() < kProtocol ? "upgrade dtrain on that host"
                                             : "upgrade dtrain where the daemon runs"};
+}
+
+// "gpu-3.node17": whose it is, and where.
+std::string name_of_lent(const std::string& key, const std::string& said) {
+  constexpr size_t kMost = 120;
+  return (is_host_name(said) ? key + "." + said : key).substr(0, kMost);
 }
 
 }  // namespace
@@ -153,9 +160,11 @@ Status RunnerApi::on_hello(const std::shared_ptr<Stream>& stream, Caller& caller
   std::string key_name;
   if (!caller.certificate.empty()) {
     TRY(const auto admitted, keys_->admit(caller.certificate, facts.id));
-    key_name = facts.name = admitted.name;
+    key_name = admitted.name;
+    facts.name = admitted.lent ? name_of_lent(key_name, facts.name) : key_name;
     facts.id = admitted.id;
-    hello.mutable_inventory()->set_name(key_name);
+    if (admitted.lent && on_lent) TRY(on_lent(key_name, facts));
+    hello.mutable_inventory()->set_name(facts.name);
     hello.set_host_id(facts.id.hex);
   }
   TRY(check_newest(facts, hello));
@@ -199,9 +208,15 @@ Status RunnerApi::on_hello(const std::shared_ptr<Stream>& stream, Caller& caller
 Status RunnerApi::on_fact(const HostId& host, const pb::FromRunner& message) {
   if (message.has_inventory()) {
     pb::Hello hello = connected_.at(host).hello;
+    const std::string name = hello.inventory().name();
     *hello.mutable_inventory() = message.inventory();
-    if (const std::string& key = connected_.at(host).key; !key.empty()) hello.mutable_inventory()->set_name(key);
+    if (!connected_.at(host).key.empty()) hello.mutable_inventory()->set_name(name);
     TRY(Host facts, host_from_message(hello, boot_id()));
+    const auto known = scheduler_->model().hosts.find(host);
+    if (known != scheduler_->model().hosts.end()) {
+      facts.pool = known->second.pool;
+      facts.ends_ms = known->second.ends_ms;
+    }
     connected_.at(host).hello = std::move(hello);
     scheduler_->handle(HostChanged{std::move(facts)});
     return ok();

@@ -56,6 +56,8 @@ class RunnerApi : public pb::Runner::CallbackService, public RunnerOutbox {
   std::function<void(const pb::UsageReport&)> on_usage;
   std::function<void(const HostId&)> on_connected;
   std::function<void(const HostId&)> on_disconnected;
+  // A host has come with a key that was lent: whose it is goes into what is known of it. An error sends it away.
+  std::function<Status(const std::string& key, Host&)> on_lent;
   std::function<void(const HostId&)> on_hung;   // its stream is being ended
   // Facts of a host that only people look at: version, cgroup kind, why it has no GPU, GPU details.
   const pb::Hello* hello(const HostId& host) const;

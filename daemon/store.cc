@@ -50,6 +50,10 @@ create table if not exists journal_place (
   number  integer primary key,
   place   blob not null
 ) strict;
+create table if not exists allocation (
+  number  integer primary key autoincrement,
+  record  blob not null
+) strict;
 create table if not exists clock (
   one      integer primary key check (one = 1),
   boot_id  text not null,
@@ -235,6 +239,46 @@ Result<Store::NotedTime> Store::noted_time() {
   Statement select(database_, "select boot_id, at_ms from clock");
   TRY(const bool row, select.step());
   return row ? NotedTime{select.bytes(0), select.integer(1)} : NotedTime{};
+}
+
+Result<uint32_t> Store::add_allocation(pb::AllocationRecord record) {
+  Transaction transaction(database_);
+  TRY(transaction.begin());
+  Statement insert(database_, "insert into allocation (record) values (x'')");
+  TRY(insert.step());
+  const auto number = static_cast<uint32_t>(database_.last_inserted_row());
+  record.set_number(number);
+  Statement fill(database_, "update allocation set record = ? where number = ?");
+  TRY(fill.bind_blob(record.SerializeAsString()).bind(number).step());
+  TRY(transaction.commit());
+  return number;
+}
+
+Status Store::put_allocation(const pb::AllocationRecord& record) {
+  Statement update(database_, "update allocation set record = ? where number = ?");
+  TRY(update.bind_blob(record.SerializeAsString()).bind(record.number()).step());
+  return ok();
+}
+
+Status Store::remove_allocation(uint32_t number) {
+  Statement remove(database_, "delete from allocation where number = ?");
+  TRY(remove.bind(number).step());
+  return ok();
+}
+
+Result<std::vector<pb::AllocationRecord>> Store::allocations() {
+  std::vector<pb::AllocationRecord> records;
+  Statement rows(database_, "select record from allocation order by number");
+  while (true) {
+    TRY(const bool row, rows.step());
+    if (!row) return records;
+    pb::AllocationRecord record;
+    if (!record.ParseFromString(rows.bytes(0))) {
+      return Error{Code::DataLoss, "what was asked of pools is damaged in the database",
+                   "restore DTRAIN_HOME/db from a backup"};
+    }
+    records.push_back(std::move(record));
+  }
 }
 
 Status Store::close_submission(uint32_t number) {

@@ -70,6 +70,12 @@ class Store {
   };
   Result<NotedTime> noted_time();
 
+  // What was asked of pools and not given back yet. Numbers are never given again.
+  Result<uint32_t> add_allocation(pb::AllocationRecord record);   // record.number is ignored
+  Status put_allocation(const pb::AllocationRecord& record);
+  Status remove_allocation(uint32_t number);
+  Result<std::vector<pb::AllocationRecord>> allocations();
+
   // All of it is over: open_submissions() leaves it out from now on.
   Status close_submission(uint32_t number);
 

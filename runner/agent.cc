@@ -53,6 +53,7 @@ Agent::Agent(asio::io_context& loop, AgentOptions options, LaunchSite site, Outb
                [this](std::string name) {
                  launches_.erase(name);
                  remove_unused_copies();
+                 end_when_left();
                }},
       usage_(loop, options_.usage, gate_, launches_),
       renew_timer_(loop),
@@ -171,6 +172,10 @@ void Agent::on_connected() {
   hello.set_host_id(options_.host_id);
   hello.set_boot_id(boot_id());
   hello.set_dialled_ms(static_cast<uint64_t>(hello_sent_ms_));
+  if (options_.lasts_ms > 0) {
+    hello.set_lasts_ms(static_cast<uint64_t>(options_.lasts_ms));
+    hello.set_left_ms(static_cast<uint64_t>(std::max<int64_t>(options_.ends_ms - boottime_ms(), 0)));
+  }
   *hello.mutable_inventory() = inventory();
   last_inventory_ = hello.inventory().SerializeAsString();
   for (const auto& [name, launch] : launches_) {
@@ -270,6 +275,7 @@ void Agent::on_welcome(const pb::Welcome& welcome) {
   renew();
   schedule_pump();
   remove_unused_copies();
+  say_leaving();
 }
 
 void Agent::on_launch(const pb::Launch& message) {
@@ -371,6 +377,23 @@ void Agent::renew() {
   renew_timer_.async_wait([this](boost::system::error_code error) {
     if (!error && gate_.open) renew();
   });
+}
+
+void Agent::leave(std::function<void()> gone) {
+  gone_ = std::move(gone);
+  say_leaving();
+  end_when_left();
+}
+
+void Agent::say_leaving() {
+  if (!gone_) return;
+  pb::FromRunner message;
+  message.mutable_leaving();
+  gate_.send(std::move(message));
+}
+
+void Agent::end_when_left() {
+  if (gone_ && launches_.empty()) boost::asio::post(loop_, gone_);
 }
 
 pb::Inventory Agent::inventory() const {

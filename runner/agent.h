@@ -20,6 +20,8 @@ namespace dtrain::runner {
 
 struct AgentOptions {
   std::string host_id;
+  int64_t lasts_ms = 0;   // how long this host is there from first to last; 0: it stays
+  int64_t ends_ms = 0;    // CLOCK_BOOTTIME
   std::filesystem::path keeper_executable;
   uint64_t log_window_bytes = uint64_t{16} << 20;
   int64_t renew_every_ms = 10'000;  // until a daemon wishes otherwise
@@ -48,6 +50,9 @@ class Agent {
   void on_connected();
   void on_message(const pb::ToRunner& message);
   void on_disconnected();
+
+  // This host is about to go: the daemon is to end what is here. `gone` is called once, when nothing is.
+  void leave(std::function<void()> gone);
 
   size_t launches_held() const { return launches_.size(); }
 
@@ -80,6 +85,8 @@ class Agent {
   HeldLaunch* find(const std::string& experiment, uint32_t attempt);
   HeldLaunch* find_of(const ReplicaId& replica, uint32_t attempt);
   void say_released(const pb::HeldReplica& replica);
+  void say_leaving();
+  void end_when_left();
   void schedule_pump();
   void pump();
   void renew();
@@ -106,6 +113,7 @@ class Agent {
   int64_t hello_sent_ms_ = 0;  // of boottime_ms()
   int64_t contact_ms_ = 0;     // when our last word was sent that the daemon has answered
   bool pump_scheduled_ = false;
+  std::function<void()> gone_;   // set: this host is leaving
   bool asking_of_copies_ = false, ask_of_copies_again_ = false;
 };
 

@@ -13,10 +13,12 @@
 
 #include "runner/agent.h"
 #include "runner/inventory.h"
+#include "runner/lent_host.h"
 #include "runner/link.h"
 #include "runner/local_daemon.h"
 #include "runner/nvml.h"
 #include "runner/own_address.h"
+#include "schema/clock.h"
 #include "schema/small_file.h"
 #include "schema/lock_file.h"
 #include "schema/own_log.h"
@@ -82,6 +84,10 @@ Status serve(const RunnerOptions& options, const std::string& id) {
                                site.cgroups.kind,    uncapped(site.cgroups)};
   AgentOptions agent_options;
   agent_options.host_id = id;
+  if (options.for_ms) {
+    agent_options.lasts_ms = *options.for_ms;
+    agent_options.ends_ms = boottime_ms() + *options.for_ms;
+  }
   agent_options.keeper_executable =
       options.keeper_executable.empty() ? fs::path("/proc/self/exe") : options.keeper_executable;
   const pb::Inventory first = take_inventory(shown, nvml);
@@ -99,7 +105,16 @@ Status serve(const RunnerOptions& options, const std::string& id) {
     TRY(const Home home, open_home(options.daemon_home));
     daemon.emplace(loop, home);
   }
-  link.open({[&] { agent.on_connected(); },
+  const auto end = [&] {
+    link.close();
+    loop.stop();
+  };
+  std::optional<LentHost> lent;
+  if (options.for_ms) lent.emplace(loop, agent, end);
+  link.open({[&] {
+               if (lent) lent->on_connected();
+               agent.on_connected();
+             },
              [&](const pb::ToRunner& message) {
                if (daemon && message.has_welcome()) daemon->found();
                agent.on_message(message);
@@ -107,14 +122,20 @@ Status serve(const RunnerOptions& options, const std::string& id) {
              [&] {
                if (daemon) daemon->lost();
                agent.on_disconnected();
+               if (lent) lent->on_disconnected();
              }});
+  if (lent) lent->on_disconnected();
 
   asio::signal_set signals(loop, SIGTERM, SIGINT);
-  signals.async_wait([&](boost::system::error_code error, int signal) {
+  const auto end_now = [&](boost::system::error_code error, int signal) {
     if (error) return;
     fmt::print(stderr, "ends by signal {}; {} launches go on\n", signal, agent.launches_held());
-    link.close();
-    loop.stop();
+    end();
+  };
+  signals.async_wait([&](boost::system::error_code error, int signal) {
+    if (error || !lent) return end_now(error, signal);
+    lent->leave();
+    signals.async_wait(end_now);   // told once more, it does not wait
   });
   fmt::print(stderr, "runner {} ({}), pid {}, cgroups {}, {}\n", first.name(), id, getpid(),
              first.cgroup(),

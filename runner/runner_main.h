@@ -29,6 +29,9 @@ struct RunnerOptions {
   std::optional<uint64_t> cache_bytes;  // of sent files kept for later launches; empty: 20 GiB
   uint32_t port_first = 20'000;  // range replicas may listen on
   uint32_t port_last = 29'999;
+  // How long this host is there from now on, and no longer than it has a daemon or holds something of one; empty: as
+  // long as nobody ends it.
+  std::optional<int64_t> for_ms;
   // Whose `keeper` command is the nursery of keepers; empty: this executable.
   std::filesystem::path keeper_executable;
 };

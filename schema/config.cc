@@ -44,6 +44,26 @@ const TextFormat kListen{"an IP address of this machine and a port, such as 10.0
                            return endpoint && is_ip_address(endpoint->host);
                          }};
 
+// Part of the names of keys and of Slurm's jobs.
+constexpr size_t kPoolNameMax = 40;
+constexpr int64_t kSlurmTimeMinMs = 60'000;   // it counts in minutes
+
+bool is_pool_name(std::string_view text) { return is_host_name(text) && text.size() <= kPoolNameMax; }
+
+const TextFormat kPoolName{"a name for its hosts, of up to 40 letters, digits, '.', '-' and '_'", "^[0-9A-Za-z_][0-9A-Za-z._-]{0,39}$",
+                           is_pool_name};
+
+bool is_one_word(std::string_view text) {
+  return !text.empty() && std::none_of(text.begin(), text.end(), [](unsigned char c) { return c <= ' ' || c == 127; });
+}
+
+const TextFormat kWord{"a name without blanks", "^[^\\s]+$", is_one_word};
+
+const TextFormat kSbatchOption{"an option of sbatch such as --account=lab", "^-.*$",
+                               [](std::string_view text) { return text.starts_with('-') && text.size() > 1; }};
+
+const TextFormat kAbsolutePath{"a path from /", "^/.*$", [](std::string_view text) { return text.starts_with('/'); }};
+
 Shape size() {
   return either(kMemoryText.expected, {number(0.01, 67'108'864), text(kMemoryText)});
 }
@@ -66,8 +86,20 @@ Shape make_config_shape() {
   Shape sync = section("a map of warn, ask and max-file",
                        {{"warn", size()}, {"ask", size()}, {"max-file", size()}});
   Shape keep = section("a map of ended and logs", {{"ended", text(kDuration)}, {"logs", size()}});
-  return map("a map of host, listen, spool-limit, runner-timeout, keep and sync",
+  Shape slurm = map("a map of name, partition, cpus, mem, gpus, max-hosts, time, idle-release, options and dtrain",
+                    {{"name", text(kPoolName)},
+                     {"partition", text(kWord)},
+                     {"cpus", integer(1, 4096), {}, true},
+                     {"mem", size(), {}, true},
+                     {"gpus", integer(0, 1024)},
+                     {"max-hosts", integer(1, 1024), {}, true},
+                     {"time", text(kDuration), {}, true},
+                     {"idle-release", text(kDuration)},
+                     {"options", list("a list of options of sbatch", text(kSbatchOption))},
+                     {"dtrain", text(kAbsolutePath)}});
+  return map("a map of host, listen, pools, spool-limit, runner-timeout, keep and sync",
              {{"host", host},
+              {"pools", list("a list of pools", map("a map of slurm", {{"slurm", slurm, {}, true}}))},
               {"listen", text(kListen)},
               {"spool-limit", size()},
               {"runner-timeout", text(kDuration)},
@@ -82,11 +114,54 @@ std::optional<uint64_t> read_size(const YamlNode* map, std::string_view key) {
   return as_number(*node) ? parse_mib(node->text) : parse_memory(node->text);
 }
 
+void read_pools(const YamlNode& pools, Config& config, Problems& problems) {
+  for (const YamlNode& item : pools.items) {
+    const YamlNode& node = *item.find("slurm");
+    const auto text_of = [&](std::string_view key) {
+      const YamlNode* value = value_of(&node, key);
+      return value ? value->text : std::string();
+    };
+    SlurmPool pool;
+    pool.partition = text_of("partition");
+    pool.name = text_of("name");
+    if (pool.name.empty()) pool.name = pool.partition.empty() ? "slurm" : pool.partition;
+    pool.cpus = as_number(*node.find("cpus")).value_or(1);
+    pool.memory_bytes = read_size(&node, "mem").value_or(0);
+    if (const YamlNode* gpus = value_of(&node, "gpus")) pool.gpus = static_cast<int>(as_number(*gpus).value_or(0));
+    pool.hosts_max = static_cast<int>(as_number(*node.find("max-hosts")).value_or(1));
+    pool.time_ms = parse_duration_ms(text_of("time")).value_or(0);
+    if (const YamlNode* idle = value_of(&node, "idle-release")) {
+      pool.idle_release_ms = parse_duration_ms(idle->text).value_or(pool.idle_release_ms);
+    }
+    if (const YamlNode* options = value_of(&node, "options")) {
+      for (const YamlNode& option : options->items) pool.options.push_back(option.text);
+    }
+    pool.dtrain = text_of("dtrain");
+    if (pool.time_ms < kSlurmTimeMinMs) {
+      problems.add(node.find("time")->place, "pools.slurm.time", fmt::format("got {}, expected at least 1m", text_of("time")));
+    }
+    if (!is_pool_name(pool.name)) {
+      problems.add(node.place, "pools.slurm.name", fmt::format("'{}' is no name of hosts: give the pool another `name`", pool.name));
+    }
+    const auto same = [&](const SlurmPool& other) { return other.name == pool.name; };
+    if (std::any_of(config.pools.begin(), config.pools.end(), same)) {
+      problems.add(node.place, "pools.slurm.name", fmt::format("two pools are called {}: give one another `name`", pool.name));
+    }
+    config.pools.push_back(std::move(pool));
+  }
+}
+
 Config read_tree(const YamlNode& root, Problems& problems) {
   Config config;
   const YamlNode* host = value_of(&root, "host");
   if (const YamlNode* address = value_of(host, "address")) config.address = address->text;
   if (const YamlNode* listen = value_of(&root, "listen")) config.listen = listen->text;
+  if (const YamlNode* pools = value_of(&root, "pools")) {
+    read_pools(*pools, config, problems);
+    if (config.listen.empty()) {
+      problems.add(pools->place, "pools", "their hosts join over the network: `listen: ADDRESS:PORT` says where");
+    }
+  }
   if (const YamlNode* cpus = value_of(host, "cpus")) config.cpus = as_number(*cpus);
   config.memory_bytes = read_size(host, "mem");
   config.cache_bytes = read_size(host, "cache");

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "schema/home.h"
 #include "schema/result.h"
@@ -17,9 +18,25 @@ struct PortRange {
   bool operator==(const PortRange&) const = default;
 };
 
+// Hosts that a Slurm lends, for as long as something here needs them.
+struct SlurmPool {
+  std::string name;                   // how people and --host call its hosts
+  // Of each host, as it is asked for.
+  double cpus = 0;
+  uint64_t memory_bytes = 0;
+  int gpus = 0;
+  int hosts_max = 0;                  // at once
+  int64_t time_ms = 0;                // for which hosts are asked
+  int64_t idle_release_ms = 300'000;  // unused that long they are given back
+  std::string partition;              // empty: Slurm's default
+  std::vector<std::string> options;   // of sbatch besides, "--account=lab"
+  std::string dtrain;                 // that program on its hosts; empty: by the path that the daemon runs from
+};
+
 struct Config {
   // ADDRESS:PORT on which hosts with a key join over the network; empty: only this machine's do. Port 0: a free one.
   std::string listen;
+  std::vector<SlurmPool> pools;
   // How other hosts reach this machine; empty: nobody knows, and no gang is spread over it and others.
   std::string address;
   // What it offers to experiments.

@@ -25,6 +25,7 @@ struct Home {
   std::filesystem::path logs() const { return root / "logs"; }        // logs/<id>
   std::filesystem::path outputs() const { return root / "outputs"; }  // outputs/<id>
   std::filesystem::path keys() const { return root / "keys"; }        // of hosts that join over the network
+  std::filesystem::path pools() const { return root / "pools"; }      // what the jobs said that brought hosts
   std::filesystem::path runner() const { return root / "runner"; }    // of the local runner
   std::filesystem::path socket() const { return socket_path; }
   std::filesystem::path daemon_log() const { return root / "daemon.log"; }

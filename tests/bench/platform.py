@@ -19,7 +19,8 @@ import sys
 import tempfile
 import time
 
-from slurm import Slurm
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "support"))
+from slurm import Slurm  # noqa: E402
 
 GANG = 64
 EXPERIMENTS = 300

@@ -183,7 +183,7 @@ MUTANTS = [
     ("who waits for hosts after a restart is forgotten", TABLE,
      "      turn.model.place_wanted = true;   // whom no host is left for is found by the pass\n", ""),
     ("who could still go to a host that is away is given up", FITNESS,
-     "emptied(model.free, true), choice) == 0;", "emptied(model.free, false), choice) == 0;"),
+     "emptied(model.free, Which::Known), choice) == 0;", "emptied(model.free, Which::Connected), choice) == 0;"),
     ("after a restart nobody waits for hosts that may come back", FITNESS,
      "if (!experiment.unfit_hosts || now < model.hosts_awaited_until_ms) return false;",
      "if (!experiment.unfit_hosts) return false;"),

@@ -384,7 +384,7 @@ void World::check_given_up(const Experiment& experiment) {
   require(restarted_ms_ == 0 || now_ >= restarted_ms_ + 10'000,
           "nobody is given up while hosts may yet come back");
   const Choice choice{experiment.submission->host, unfit_hosts(experiment), nullptr};
-  require(stretch_needed(experiment.id, experiment.spec(), emptied(model_->free, true), choice) == 0,
+  require(stretch_needed(experiment.id, experiment.spec(), emptied(model_->free, Which::Known), choice) == 0,
           "nobody is given up whom a host could still take");
 }
 
@@ -417,7 +417,7 @@ void World::check_avoided(const std::vector<ExperimentId>& waited) {
     }
     if (experiment.unfit_hosts && !experiment.outcome) counts_.add(Seen::UnfitLeft);
     if (excluded.empty() || experiment.outcome) continue;
-    const FreeHosts empty = emptied(model_->free, false);
+    const FreeHosts empty = emptied(model_->free, Which::Connected);
     const auto others_could = [&, &whose = id](std::vector<HostId> without) {
       for (const HostId& unfit : unfit_hosts(experiment)) without.push_back(unfit);
       const Choice choice{experiment.submission->host, std::move(without), nullptr};
@@ -451,7 +451,7 @@ std::vector<ExperimentId> World::waiting_in_order() const {
 // The first that still waits, though empty hosts would take it, finds room once all that ran before
 // this pass is gone: who was placed behind it took nothing away for good.
 void World::check_backfill(const std::vector<ExperimentId>& waited) {
-  const FreeHosts empty = emptied(model_->free, false);
+  const FreeHosts empty = emptied(model_->free, Which::Connected);
   auto head = waited.begin();
   for (; head != waited.end(); ++head) {
     const Experiment& experiment = model_->experiments.at(*head);

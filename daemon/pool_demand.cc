@@ -1,0 +1,122 @@
+#include "daemon/pool_demand.h"
+
+#include <algorithm>
+#include <deque>
+
+#include "daemon/placement.h"
+#include "daemon/queue.h"
+
+namespace dtrain::daemon {
+
+namespace {
+
+// Of what waits, the first so many are looked at: what is asked for them is enough to begin with.
+constexpr size_t kLooks = 64;
+
+std::vector<ExperimentId> first_in_order(const Queue& queue) {
+  std::set<QueueOrder> orders;
+  for (const auto& [lane, waiting] : queue.lanes) {
+    size_t looked_at = 0;
+    for (auto it = waiting.begin(); it != waiting.end() && looked_at < kLooks; ++it, ++looked_at) orders.insert(*it);
+  }
+  std::vector<ExperimentId> first;
+  for (auto it = orders.begin(); it != orders.end() && first.size() < kLooks; ++it) first.push_back(it->id);
+  return first;
+}
+
+// Hosts as if they were here, of which seats can be taken.
+class Imagined {
+ public:
+  FreeHost one(const Pool& pool, uint32_t allocation) {
+    hosts_.push_back(potential_host(pool, next_++));
+    FreeHost free;
+    free.host = &hosts_.back();
+    free.open = true;
+    free.cpus = pool.cpus;
+    free.memory_bytes = static_cast<int64_t>(pool.memory_bytes);
+    for (int gpu = 0; gpu < pool.gpus; ++gpu) free.gpus.push_back(gpu);
+    allocations_[hosts_.back().id] = allocation;
+    return free;
+  }
+  uint32_t allocation_of(const HostId& host) const { return allocations_.at(host); }
+
+ private:
+  std::deque<Host> hosts_;
+  std::map<HostId, uint32_t> allocations_;
+  int next_ = 1;
+};
+
+struct Gang {
+  const Experiment& experiment;
+  const Choice& choice;
+};
+
+// The least hosts of a pool, none more than `most`, that the gang fits on alone, less what it takes of them; none: 0.
+std::vector<FreeHost> least_hosts(const Gang& gang, const Pool& pool, int most, Imagined& imagined) {
+  const Spec& spec = gang.experiment.spec();
+  FreeHosts fresh;
+  for (int count = 1; count <= most; ++count) {
+    fresh.put(imagined.one(pool, 0));
+    const auto seats = fit(gang.experiment.id, spec, fresh, gang.choice);
+    if (!seats) continue;
+    for (const Seat& seat : *seats) fresh.take(seat);
+    std::vector<FreeHost> hosts;
+    for (const auto& [id, free] : fresh.all()) hosts.push_back(free);
+    return hosts;
+  }
+  return {};
+}
+
+}  // namespace
+
+Demand demand_on_pools(const Model& model, const std::vector<Coming>& coming, const std::map<std::string, int>& taken,
+                       const std::set<std::string>& closed, TimeMs now) {
+  Demand demand;
+  Imagined imagined;
+  FreeHosts promised;
+  std::map<std::string, int> left;
+  for (const auto& [name, pool] : model.pools) {
+    const auto known = taken.find(name);
+    left[name] = pool.hosts_max - (known == taken.end() ? 0 : known->second);
+  }
+  for (const Coming& one : coming) {
+    const Pool& pool = model.pools.at(one.pool);
+    for (int i = 0; i < one.hosts; ++i) promised.put(imagined.one(pool, one.allocation));
+  }
+  for (const ExperimentId& id : first_in_order(model.queue)) {
+    const Experiment& experiment = model.experiments.at(id);
+    Choice choice = choice_of(model, experiment);
+    choice.now = now;
+    if (fit(id, experiment.spec(), model.free, choice)) continue;   // it is about to be placed, or others are ahead
+    if (const auto seats = fit(id, experiment.spec(), promised, choice)) {
+      for (const Seat& seat : *seats) {
+        promised.take(seat);
+        demand.awaited.insert(imagined.allocation_of(seat.host));
+      }
+      continue;
+    }
+    bool asked = false;
+    for (auto it = model.pools.begin(); it != model.pools.end() && !asked; ++it) {
+      const auto& [name, pool] = *it;
+      const auto hosts = least_hosts({experiment, choice}, pool, pool.hosts_max, imagined);
+      if (hosts.empty()) continue;
+      const int count = static_cast<int>(hosts.size());
+      if (count > left.at(name)) {
+        demand.exhausted.emplace(id, name);
+        continue;
+      }
+      if (closed.contains(name)) {
+        demand.refused.emplace(id, name);
+        continue;
+      }
+      demand.asks.push_back({name, count, id});
+      left.at(name) -= count;
+      for (const FreeHost& host : hosts) promised.put(host);
+      asked = true;
+    }
+  }
+  demand.awaited.erase(0);
+  return demand;
+}
+
+}  // namespace dtrain::daemon

@@ -188,6 +188,7 @@ Status run(const DaemonOptions& options, Readiness& readiness) {
     listener.close();
     if (network) network->close();
     local_runner.stop();
+    if (pools) pools->stop();
     client_api.abandon_stop();
     outputs_api.close();
     pruner.stop();

@@ -160,7 +160,8 @@ void stop_whom_it_concerns(Turn& turn, Experiment& experiment, bool force) {
     stop.experiment = experiment.id;
     stop.grace_ms = experiment.stop_forced ? 0 : experiment.spec().stop_grace_ms;
     stop.reason = experiment.outcome ? experiment.outcome->reason : experiment.wait_reason;
-    if (stop.reason.empty()) stop.reason = "the experiment has ended";
+    const bool goes_on = !experiment.outcome && experiment.phase == Phase::Go;
+    if (stop.reason.empty()) stop.reason = goes_on ? "its host leaves" : "the experiment has ended";
     turn.send(std::move(stop));
   }
 }

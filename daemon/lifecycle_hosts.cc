@@ -121,7 +121,7 @@ Host& adopt(Turn& turn, const Host& said) {
   next.quarantined_ports = std::move(host.quarantined_ports);
   next.strays = std::move(host.strays);
   if (!host.id.hex.empty()) {
-    next.leaving = host.leaving;
+    next.leaving = host.leaving && !turn.model.revoked.contains(said.id);   // as another one, with another key
     next.kept_lane = std::move(host.kept_lane);
   }
   next.connected = true;
@@ -221,11 +221,7 @@ void on_leaves(Turn& turn, const HostLeaves& event) {
   for (const ExperimentId& id : seated_on(turn.model, event.host)) {
     Experiment* experiment = turn.touch(id);
     if (experiment == nullptr) continue;
-    for (Replica& replica : experiment->replicas) {
-      if (replica.seat.host != event.host || !is_seated(*experiment, replica)) continue;
-      leave_host(turn, *experiment, replica, event.reason);
-      break;
-    }
+    leave_host(turn, *experiment, event.host, event.reason);
     settle(turn, *experiment, false);
   }
 }

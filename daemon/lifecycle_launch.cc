@@ -22,6 +22,7 @@ void begin_attempt(Turn& turn, const Experiment& experiment, Replica& replica) {
   replica.started_unix_ms = 0;
   replica.pid = 0;
   replica.stop_sent = false;
+  replica.leaves = false;
   const Host* host = turn.host(replica.seat.host);
   const bool again = may_restart(experiment.spec()) || is_build(replica);
   const bool leased = again && host != nullptr && !host->same_machine;

@@ -201,13 +201,27 @@ void start_again_at_once(Turn& turn, Experiment& experiment, const std::string& 
   end_attempt(turn, experiment, reason, 0);
 }
 
-void leave_host(Turn& turn, Experiment& experiment, Replica& replica, const std::string& reason) {
-  if (experiment.outcome || experiment.phase == Phase::Ending) return;
-  if (may_restart(experiment.spec()) || !all_started(experiment)) {
+void leave_host(Turn& turn, Experiment& experiment, const HostId& host, const std::string& reason) {
+  if (experiment.outcome || experiment.phase == Phase::Ending || experiment.phase == Phase::None) return;
+  const bool begun = experiment.phase == Phase::Go && all_started(experiment);
+  bool needed = false;
+  for (Replica& replica : experiment.replicas) {
+    if (replica.seat.host != host || !is_seated(experiment, replica)) continue;
+    const bool goes_on = is_alive(replica) || awaits_relaunch(experiment, replica);
+    if (begun && !goes_on) continue;   // what it did is done
+    const bool ignored = rule_for(experiment, replica) == OnFailure::Ignore && !is_decider(experiment, replica);
+    if (begun && ignored && is_alive(replica)) {
+      replica.leaves = true;
+    } else {
+      needed = true;
+    }
+  }
+  if (!needed) return;
+  if (may_restart(experiment.spec()) || !begun) {
     return start_again_at_once(turn, experiment, reason + "; goes on elsewhere");
   }
-  replica.reason = reason;
-  fix_outcome(turn, experiment, State::Failed, &replica, fmt::format("{}: {}", to_string(replica.id), reason));
+  // What it was doing may yet turn out to have succeeded: it is not what failed.
+  fix_outcome(turn, experiment, State::Failed, nullptr, reason);
 }
 
 void leave_unfit_host(Turn& turn, Experiment& experiment, Replica& replica) {
@@ -263,6 +277,7 @@ void conclude(const Experiment& experiment, Replica& replica) {
 // ps stay up for them; with no worker left they need not.
 bool must_stop(const Experiment& experiment, const Replica& replica, TimeMs now) {
   if (!is_alive(replica)) return false;
+  if (replica.leaves) return true;
   if (experiment.phase == Phase::Ending && !experiment.outcome) return true;
   if (!experiment.outcome) return false;
   if (experiment.outcome->state != State::Finished) return true;

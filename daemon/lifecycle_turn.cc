@@ -264,7 +264,7 @@ void add_pool(Model& model, const Pool& pool) {
   for (int i = 1; i <= pool.hosts_max; ++i) {
     Host host = potential_host(pool, i);
     const HostId id = host.id;
-    model.hosts.emplace(id, std::move(host));
+    model.free.put(free_host(model, model.hosts.emplace(id, std::move(host)).first->second));
   }
 }
 
@@ -278,7 +278,7 @@ void rebuild(Model& model, TimeMs now) {
   for (auto& [id, experiment] : model.experiments) {
     const bool waits = experiment.attempt == 0 && !experiment.outcome;
     experiment.held = waits && id.member > 0 && experiment.spec().concurrency > 0;
-    for (Replica& replica : experiment.replicas) replica.stop_sent = false;
+    for (Replica& replica : experiment.replicas) replica.stop_sent = replica.leaves = false;
     index(model, experiment);
   }
   for (const auto& [host_id, ids] : model.seated) {

@@ -70,8 +70,9 @@ int64_t count_failed_start(const Turn& turn, Experiment& experiment);   // how l
 void start_again_at_once(Turn& turn, Experiment& experiment, const std::string& reason);
 // Elsewhere, at no cost either; or its end, when there is nowhere else.
 void leave_unfit_host(Turn& turn, Experiment& experiment, Replica& replica);
-// Its host is taken away: begun again on others if it may be restarted at all, at no restart of its limit.
-void leave_host(Turn& turn, Experiment& experiment, Replica& replica, const std::string& reason);
+// That host is taken away. What can be done without there is ended alone; else all of it is begun again on others, if it
+// may be restarted at all, at no restart of its limit.
+void leave_host(Turn& turn, Experiment& experiment, const HostId& host, const std::string& reason);
 bool must_stop(const Experiment& experiment, const Replica& replica, TimeMs now);
 // Whether a new attempt may follow when a host is lost; then its launches have a lease.
 bool may_restart(const Spec& spec);

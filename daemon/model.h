@@ -110,6 +110,7 @@ struct Replica {
   uint64_t started_unix_ms = 0;
   uint64_t pid = 0;
   bool stop_sent = false;     // to the host's present stream; memory only
+  bool leaves = false;        // ended alone, for its host leaves; memory only: the host will say so again
   bool operator==(const Replica&) const = default;
 };
 

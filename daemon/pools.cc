@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
+#include <utility>
 
 #include "daemon/authority.h"
-#include "daemon/program_run.h"
 #include "daemon/queue.h"
 #include "schema/clock.h"
 #include "schema/quote.h"
@@ -107,6 +107,7 @@ Status Pools::load() {
 void Pools::after_turn() { review_at(boottime_ms() + kGatherMs); }
 
 void Pools::review_at(TimeMs at_ms) {
+  if (!goes_on_) return;
   if (review_ms_ != 0 && review_ms_ <= at_ms) return;
   review_ms_ = at_ms;
   review_timer_.expires_after(std::chrono::milliseconds(std::max<int64_t>(at_ms - boottime_ms(), 0)));
@@ -198,8 +199,8 @@ Status Pools::submit(Allocation& allocation) {
   request.ports = ports_of(parts_.ports, record.number());
   TRY(request.key, parts_.keys.lend(key_name(record), daemon, request.hosts));
   allocation.submitting = true;
-  run_program(parts_.loop, slurm::submit_words(pool, request), slurm::script(pool, request), kSlurmPatience,
-              [this, number = record.number()](const Result<std::string>& output) { on_submitted(number, output); });
+  run(slurm::submit_words(pool, request), slurm::script(pool, request),
+      [this, number = record.number()](const Result<std::string>& output) { on_submitted(number, output); });
   return ok();
 }
 
@@ -299,6 +300,19 @@ void Pools::say(const Demand& wanted) {
 
 // ---- how the jobs fare
 
+void Pools::run(std::vector<std::string> words, const std::string& input, ProgramDone done) const {
+  run_program(parts_.loop, std::move(words), input, kSlurmPatience,
+              [done = std::move(done), goes_on = std::weak_ptr(goes_on_)](const Result<std::string>& output) {
+                if (!goes_on.expired()) done(output);
+              });
+}
+
+void Pools::stop() {
+  goes_on_.reset();
+  review_timer_.cancel();
+  look_timer_.cancel();
+}
+
 void Pools::look_soon(std::chrono::milliseconds wait) {
   if (looking_ || allocations_.empty()) return;
   look_timer_.expires_after(wait);
@@ -310,8 +324,7 @@ void Pools::look_soon(std::chrono::milliseconds wait) {
 void Pools::look() {
   if (looking_) return;
   looking_ = true;
-  run_program(parts_.loop, slurm::queue_words(), "", kSlurmPatience,
-              [this, look = ++looks_](const Result<std::string>& output) { on_looked(look, output); });
+  run(slurm::queue_words(), "", [this, look = ++looks_](const Result<std::string>& output) { on_looked(look, output); });
 }
 
 void Pools::on_looked(uint64_t look, const Result<std::string>& output) {
@@ -393,11 +406,10 @@ void Pools::give_back(Allocation& allocation, const std::string& why) {
 
 void Pools::cancel(const Allocation& allocation) {
   if (allocation.record.job().empty()) return look_soon(std::chrono::milliseconds(0));
-  run_program(parts_.loop, slurm::cancel_words(allocation.record.job()), "", kSlurmPatience,
-              [this](const Result<std::string>& output) {
-                if (!output.ok()) std::fprintf(stderr, "%s\n", output.error().message.c_str());
-                look_soon(output.ok() ? std::chrono::milliseconds(0) : times_.look_every);
-              });
+  run(slurm::cancel_words(allocation.record.job()), "", [this](const Result<std::string>& output) {
+    if (!output.ok()) std::fprintf(stderr, "%s\n", output.error().message.c_str());
+    look_soon(output.ok() ? std::chrono::milliseconds(0) : times_.look_every);
+  });
 }
 
 void Pools::fail(const std::string& pool, const std::string& why) {

@@ -14,12 +14,14 @@
 #include <chrono>
 #include <functional>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "daemon/host_keys.h"
 #include "daemon/pool_demand.h"
+#include "daemon/program_run.h"
 #include "daemon/runner_api.h"
 #include "daemon/scheduler.h"
 #include "daemon/slurm.h"
@@ -62,6 +64,8 @@ class Pools {
   void after_turn();
   // A host has come with a lent key: what is known of it besides. PermissionDenied: nobody wants it any more.
   Status admit(const std::string& key, Host& host);
+  // Nothing is asked of Slurm, or heard from it, any more: the next daemon goes on.
+  void stop();
   // For people.
   void describe(pb::HostsReply& reply) const;
 
@@ -99,6 +103,7 @@ class Pools {
   void say(const Demand& wanted);
   std::string words_of(const Allocation& allocation) const;
 
+  void run(std::vector<std::string> words, const std::string& input, ProgramDone done) const;
   void look_soon(std::chrono::milliseconds wait);
   void look();
   void on_looked(uint64_t look, const Result<std::string>& output);
@@ -118,6 +123,7 @@ class Pools {
   TimeMs review_ms_ = 0;    // when it is due; 0: not before something happens
   boost::asio::steady_timer look_timer_;
   bool looking_ = false;
+  std::shared_ptr<bool> goes_on_ = std::make_shared<bool>(true);   // null: stopped
   uint64_t looks_ = 0;
 };
 

@@ -48,7 +48,7 @@ class Scheduler {
   // What hosts are to see where OUTPUT_DIR lies. Without it they don't look.
   void set_output_mark(OutputMark mark) { output_mark_ = std::move(mark); }
 
-  // Before load(): where more hosts may come from.
+  // Before anything is submitted: where more hosts may come from.
   void add_pool(const Pool& pool) { daemon::add_pool(model_, pool); }
 
   // Once, before anything else: what the last daemon knew.

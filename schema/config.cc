@@ -116,36 +116,39 @@ std::optional<uint64_t> read_size(const YamlNode* map, std::string_view key) {
 
 void read_pools(const YamlNode& pools, Config& config, Problems& problems) {
   for (const YamlNode& item : pools.items) {
-    const YamlNode& node = *item.find("slurm");
+    const YamlNode* node = value_of(&item, "slurm");
     const auto text_of = [&](std::string_view key) {
-      const YamlNode* value = value_of(&node, key);
+      const YamlNode* value = value_of(node, key);
       return value ? value->text : std::string();
+    };
+    const auto number_of = [&](std::string_view key) {
+      const YamlNode* value = value_of(node, key);
+      return value ? as_number(*value).value_or(0) : 0;
     };
     SlurmPool pool;
     pool.partition = text_of("partition");
     pool.name = text_of("name");
     if (pool.name.empty()) pool.name = pool.partition.empty() ? "slurm" : pool.partition;
-    pool.cpus = as_number(*node.find("cpus")).value_or(1);
-    pool.memory_bytes = read_size(&node, "mem").value_or(0);
-    if (const YamlNode* gpus = value_of(&node, "gpus")) pool.gpus = static_cast<int>(as_number(*gpus).value_or(0));
-    pool.hosts_max = static_cast<int>(as_number(*node.find("max-hosts")).value_or(1));
+    pool.cpus = number_of("cpus");
+    pool.memory_bytes = read_size(node, "mem").value_or(0);
+    pool.gpus = static_cast<int>(number_of("gpus"));
+    pool.hosts_max = static_cast<int>(number_of("max-hosts"));
     pool.time_ms = parse_duration_ms(text_of("time")).value_or(0);
-    if (const YamlNode* idle = value_of(&node, "idle-release")) {
-      pool.idle_release_ms = parse_duration_ms(idle->text).value_or(pool.idle_release_ms);
-    }
-    if (const YamlNode* options = value_of(&node, "options")) {
+    pool.idle_release_ms = parse_duration_ms(text_of("idle-release")).value_or(pool.idle_release_ms);
+    if (const YamlNode* options = value_of(node, "options")) {
       for (const YamlNode& option : options->items) pool.options.push_back(option.text);
     }
     pool.dtrain = text_of("dtrain");
+    if (!problems.empty()) continue;
     if (pool.time_ms < kSlurmTimeMinMs) {
-      problems.add(node.find("time")->place, "pools.slurm.time", fmt::format("got {}, expected at least 1m", text_of("time")));
+      problems.add(node->find("time")->place, "pools.slurm.time", fmt::format("got {}, expected at least 1m", text_of("time")));
     }
     if (!is_pool_name(pool.name)) {
-      problems.add(node.place, "pools.slurm.name", fmt::format("'{}' is no name of hosts: give the pool another `name`", pool.name));
+      problems.add(node->place, "pools.slurm.name", fmt::format("'{}' is no name of hosts: give the pool another `name`", pool.name));
     }
     const auto same = [&](const SlurmPool& other) { return other.name == pool.name; };
     if (std::any_of(config.pools.begin(), config.pools.end(), same)) {
-      problems.add(node.place, "pools.slurm.name", fmt::format("two pools are called {}: give one another `name`", pool.name));
+      problems.add(node->place, "pools.slurm.name", fmt::format("two pools are called {}: give one another `name`", pool.name));
     }
     config.pools.push_back(std::move(pool));
   }

@@ -45,6 +45,8 @@ enum class Seen : size_t {
   TogetherAgain,
   AloneAgain,
   EngineRefused,
+  HostLeft,
+  WentOnElsewhere,
   kCount
 };
 
@@ -86,6 +88,8 @@ constexpr std::array<const char*, static_cast<size_t>(Seen::kCount)> kSeenNames 
     "a gang whose members can't be without each other begins anew after a failure",
     "who is not waited for fails, and the others go on",
     "the engine says that another start would change nothing",
+    "a host is lent no longer, with replicas on it",
+    "what ran on a host that leaves is begun again at no restart",
 };
 
 struct Counts {

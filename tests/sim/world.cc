@@ -42,7 +42,7 @@ Policy short_policy() {
 Experiment durable(Experiment experiment) {
   experiment.held = false;
   experiment.wait_reason.clear();
-  for (Replica& replica : experiment.replicas) replica.stop_sent = false;
+  for (Replica& replica : experiment.replicas) replica.stop_sent = replica.leaves = false;
   return experiment;
 }
 

@@ -73,6 +73,8 @@ class World {
   void pass_time(TimeMs by_ms);
   TimeMs until_deadline_ms() const;
   void fault(FakeHost& host);
+  void leave(FakeHost& host);
+  void lend_again(FakeHost& host);
   void host_moves(FakeHost& host);
   void replay_stale();
   void kill_impossible();

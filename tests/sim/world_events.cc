@@ -153,6 +153,8 @@ void World::fault(FakeHost& host) {
   } else if (kind < 86) {
     note("the daemon is restarted");
     restart_daemon();
+  } else if (kind < 87) {
+    leave(host);
   } else if (kind < 90) {
     note("{} is cut off", host.inventory.name);
     if (chance(50)) host.crash_runner(random_);
@@ -161,6 +163,44 @@ void World::fault(FakeHost& host) {
   } else {
     host.use_gpu(random_, false);
   }
+}
+
+// Of everything that ran there either another attempt follows, which no restart is used up for, or its end.
+void World::leave(FakeHost& host) {
+  const auto known = model_->hosts.find(host.inventory.id);
+  if (known == model_->hosts.end() || known->second.leaving) return;
+  note("{} leaves", host.inventory.name);
+  std::map<ExperimentId, uint32_t> restarts;
+  const auto seated = model_->seated.find(host.inventory.id);
+  if (seated != model_->seated.end()) {
+    for (const ExperimentId& id : seated->second) {
+      const Experiment& experiment = model_->experiments.at(id);
+      if (!experiment.outcome && experiment.phase != Phase::Ending) restarts[id] = experiment.restarts_used;
+    }
+  }
+  happen(HostLeaves{host.inventory.id, "lent no longer"});
+  for (const auto& [id, used] : restarts) {
+    counts_.add(Seen::HostLeft);
+    const Experiment& experiment = model_->experiments.at(id);
+    if (experiment.outcome) continue;
+    require(experiment.restarts_used == used, "that a host leaves uses up no restart");
+    if (experiment.phase == Phase::Ending || experiment.phase == Phase::None) counts_.add(Seen::WentOnElsewhere);
+    for (const Replica& replica : experiment.replicas) {
+      const bool there = replica.seat.host == host.inventory.id && experiment.phase != Phase::None;
+      require(!there || !is_alive(replica) || replica.leaves || experiment.phase == Phase::Ending,
+              "nothing goes on where a host leaves");
+    }
+  }
+}
+
+// As a new one, once nothing of what it was is awaited.
+void World::lend_again(FakeHost& host) {
+  const auto known = model_->hosts.find(host.inventory.id);
+  if (known == model_->hosts.end() || !known->second.leaving) return;
+  if (model_->seated.contains(host.inventory.id) || !host.replicas.empty()) return;
+  end_stream(host);
+  host.lose_stream(random_);
+  happen(HostRevoked{host.inventory.id});
 }
 
 void World::host_moves(FakeHost& host) {
@@ -235,6 +275,7 @@ void World::quiesce() {
     ++steps_;
     for (FakeHost& host : hosts_) {
       host_moves(host);
+      lend_again(host);
       if (round % 8 == 0) host.use_gpu(random_, true);
     }
     if (round % 4 == 0) pass_time(500);

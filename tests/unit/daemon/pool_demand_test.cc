@@ -17,7 +17,6 @@ constexpr int64_t kHourMs = 3'600'000;
 struct PoolScene : CoreScene {
   explicit PoolScene(int hosts_max = 4) {
     add_pool(model, {"gpu", 8, 64 * kGiB, 4, hosts_max, 4 * kHourMs});
-    rebuild(model, 1);
     host("n1", 2);
   }
   Demand demand(const std::vector<Coming>& coming = {}, int taken = 0, bool closed = false) {
@@ -172,7 +171,7 @@ TEST_CASE("when a host's time is over what may be restarted goes on elsewhere, a
   const Experiment& failed = scene.model.experiments.at(fails);
   REQUIRE(failed.outcome);
   CHECK(failed.outcome->state == State::Failed);
-  CHECK(failed.outcome->reason == "2.train: the 4h that lent was lent for are over");
+  CHECK(failed.outcome->reason == "the 4h that lent was lent for are over");
   const Experiment& restarted = scene.model.experiments.at(restarts);
   CHECK_FALSE(restarted.outcome);
   CHECK(restarted.phase == Phase::Ending);

@@ -14,10 +14,6 @@ namespace {
 
 constexpr std::chrono::seconds kLong{180};
 
-bool says(const Output& output, const std::string& text) {
-  return output.all().find(text) != std::string::npos;
-}
-
 void make_wheel(const fs::path& folder, const std::string& version, const std::string& source) {
   Command command;
   command.argv = {"python3",       SOURCE_DIR "/tests/support/make_wheel.py",
@@ -42,11 +38,11 @@ fs::path project_with(Cluster& cluster, const std::string& install, const std::s
 constexpr const char* kInstall = "    - pip install -r requirements.txt\n";
 
 // Its build says "under way" and waits until the gate is written to.
-struct Gated {
+struct GatedBuild {
   fs::path project;
   fs::path gate;
 };
-Gated gated_project(Cluster& cluster) {
+GatedBuild gated_project(Cluster& cluster) {
   const fs::path gate = cluster.folder() / "gate";
   REQUIRE(mkfifo(gate.c_str(), 0600) == 0);
   const std::string wait = fmt::format("    - echo under way\n    - cat {}\n", gate.string());

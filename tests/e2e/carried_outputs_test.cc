@@ -132,7 +132,7 @@ train:
 
 namespace {
 
-constexpr const char* kDigits = R"(project: digits
+const std::string kRestartedTraining = R"(project: digits
 train:
   framework: engine
   resources: {cpus: 0.2, mem: 3GiB}
@@ -143,12 +143,6 @@ train:
     checkpoint: {every: 1 epochs}
     epochs: 40
 )";
-
-fs::path digits(Cluster& cluster, const std::string& strategy_and_roles) {
-  const fs::path project = cluster.project("digits", {{"dtrain.yml", kDigits + strategy_and_roles}});
-  draw_digits(project, "4000");
-  return project;
-}
 
 void kill_replica(Cluster& cluster, const std::string& id) {
   const Json replica = with_id(facts(cluster.run({"status", "1", "--json"}))["replicas"], id);
@@ -161,7 +155,7 @@ TEST_CASE("a training over hosts that see nothing of each other goes on from its
   BlindHost scene;
   if (!scene.network.unavailable().empty()) return say_skipped(scene.network.unavailable());
   scene.start();
-  const fs::path project = digits(scene.cluster, "    distributed: {worker: 2}\n");
+  const fs::path project = digits_project(scene.cluster, kRestartedTraining + "    distributed: {worker: 2}\n");
   auto train = scene.cluster.start({"train"}, project);
   for (int epoch = 0; epoch < 5; ++epoch) train->wait_for_next(" epoch=");
   kill_replica(scene.cluster, "1.worker.1");
@@ -175,7 +169,8 @@ TEST_CASE("a parameter server on such a host starts again alone, with all that i
   BlindHost scene;
   if (!scene.network.unavailable().empty()) return say_skipped(scene.network.unavailable());
   scene.start();
-  const fs::path project = digits(scene.cluster, "    strategy: {parameter-server: {mode: async}}\n    distributed: {worker: 1, ps: 1}\n");
+  const std::string strategy = "    strategy: {parameter-server: {mode: async}}\n    distributed: {worker: 1, ps: 1}\n";
+  const fs::path project = digits_project(scene.cluster, kRestartedTraining + strategy);
   auto train = scene.cluster.start({"train", "--host", "far", "--set", "train.resources.mem=128MiB"}, project);
   for (int epoch = 0; epoch < 5; ++epoch) train->wait_for_next(" epoch=");
   kill_replica(scene.cluster, "1.ps.1");

@@ -8,14 +8,6 @@
 
 using namespace dtrain::tests;
 
-namespace {
-
-bool says(const Output& output, const std::string& text) {
-  return output.all().find(text) != std::string::npos;
-}
-
-}  // namespace
-
 TEST_CASE("a program gets the shell's limits on open files and file sizes, not our own processes'") {
   rlimit files{}, size{};
   REQUIRE(getrlimit(RLIMIT_NOFILE, &files) == 0);

@@ -23,12 +23,8 @@ std::string why_no_mounts() {
   return tried.code == 0 ? "" : "no mount namespaces here: " + tried.err;
 }
 
-bool says(const Output& output, const std::string& text) {
-  return output.all().find(text) != std::string::npos;
-}
-
 // A daemon of its own; runners join under names, with or without the data.
-struct TwoHosts {
+struct DataHosts {
   Cluster cluster;
   fs::path empty = cluster.folder() / "sets";
   fs::path full = cluster.folder() / "full";
@@ -36,14 +32,14 @@ struct TwoHosts {
   std::string socket;
   std::map<std::string, std::unique_ptr<Process>> runners;
 
-  TwoHosts() {
+  DataHosts() {
     fs::create_directories(empty);
     fs::create_directories(full / "mnist");
     write_file(full / "mnist/train", "pixels\n");
     daemon.wait_for("listening on");
     socket = facts(cluster.run({"daemon", "status", "--json"}))["socket"];
   }
-  ~TwoHosts() {
+  ~DataHosts() {
     while (!runners.empty()) leave(runners.begin()->first);
     daemon.signal(SIGTERM);
     CHECK(daemon.wait().code == 0);
@@ -114,7 +110,7 @@ TEST_CASE("a python that is not on this host is the same") {
 
 TEST_CASE("of two hosts the one with the data set is used, at no cost") {
   if (const std::string why = why_no_mounts(); !why.empty()) return say_skipped(why);
-  TwoHosts hosts;
+  DataHosts hosts;
   hosts.join("a-without", false);
   hosts.join("b-with", true);
   const Output train = hosts.cluster.run({"train"}, hosts.project());
@@ -135,7 +131,7 @@ TEST_CASE("of two hosts the one with the data set is used, at no cost") {
 
 TEST_CASE("while the host that may have the data set is away the experiment waits for it") {
   if (const std::string why = why_no_mounts(); !why.empty()) return say_skipped(why);
-  TwoHosts hosts;
+  DataHosts hosts;
   hosts.join("a-without", false);
   hosts.join("b-with", true);
   hosts.leave("b-with");

@@ -28,10 +28,6 @@ std::string single(const std::string& run) {
   return "project: single\ntrain:\n  resources: {cpus: 0.2, mem: 32}\n  run: " + run + "\n";
 }
 
-bool says(const Output& output, const std::string& text) {
-  return output.all().find(text) != std::string::npos;
-}
-
 }  // namespace
 
 TEST_CASE("a worker that fails ends the gang; its own words are shown, the rest is folded") {

@@ -14,7 +14,7 @@ using namespace dtrain::tests;
 
 namespace {
 
-constexpr const char* kDigits = R"(project: digits
+constexpr const char* kLongTraining = R"(project: digits
 train:
   framework: engine
   resources: {cpus: 0.2, mem: 128MiB}
@@ -25,11 +25,9 @@ train:
     epochs: 80
 )";
 
-fs::path digits(Cluster& cluster, const std::string& strategy_and_roles) {
+fs::path long_training(Cluster& cluster, const std::string& strategy_and_roles) {
   cluster.own_ports();
-  const fs::path project = cluster.project("digits", {{"dtrain.yml", kDigits + strategy_and_roles}});
-  draw_digits(project, "4000");
-  return project;
+  return digits_project(cluster, kLongTraining + strategy_and_roles);
 }
 
 Json replicas(Cluster& cluster, const std::string& id) {
@@ -95,7 +93,7 @@ constexpr const char* kModel = "model.safetensors";
 
 TEST_CASE("a parameter server that is killed starts again alone, with all that it knew") {
   Cluster cluster;
-  const fs::path project = digits(cluster, R"(    strategy: {parameter-server: {mode: async}}
+  const fs::path project = long_training(cluster, R"(    strategy: {parameter-server: {mode: async}}
     distributed: {worker: 2, ps: 1}
 )");
   auto train = cluster.start({"train"}, project);
@@ -136,7 +134,7 @@ TEST_CASE("a parameter server that is killed starts again alone, with all that i
 
 TEST_CASE("without an asynchronous worker that is killed the others train to the end") {
   Cluster cluster;
-  const fs::path project = digits(cluster, R"(    strategy: {parameter-server: {mode: async}}
+  const fs::path project = long_training(cluster, R"(    strategy: {parameter-server: {mode: async}}
     distributed: {worker: 3, ps: 1}
 )");
   auto train = cluster.start({"train"}, project);
@@ -157,7 +155,7 @@ TEST_CASE("without an asynchronous worker that is killed the others train to the
 
 TEST_CASE("an asynchronous worker that may start again joins the others where they are") {
   Cluster cluster;
-  const fs::path project = digits(cluster, R"(    strategy: {parameter-server: {mode: async}}
+  const fs::path project = long_training(cluster, R"(    strategy: {parameter-server: {mode: async}}
     distributed: {worker: {count: 2, on-failure: restart}, ps: 1}
 )");
   auto train = cluster.start({"train"}, project);
@@ -189,7 +187,7 @@ TEST_CASE("workers in step start again all, from the newest checkpoint, and come
   SUBCASE("by a parameter server") {
     roles = "    strategy: {parameter-server: {mode: sync}}\n    distributed: {worker: 2, ps: 1}\n";
   }
-  const fs::path project = digits(cluster, roles);
+  const fs::path project = long_training(cluster, roles);
   const Output whole = cluster.run({"train"}, project);
   REQUIRE_MESSAGE(whole.code == 0, whole.all());
   CHECK(whole.out.find("RESTARTING") == std::string::npos);

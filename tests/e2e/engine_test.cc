@@ -141,8 +141,7 @@ bool holds(const Output& output, const std::string& text) {
 TEST_CASE("rerun --resume goes on from the newest checkpoint, split another way, to the same bits") {
   Cluster cluster;
   cluster.own_ports();
-  const fs::path project = cluster.project("digits", {{"dtrain.yml", kDigits}});
-  draw_digits(project, "4000");
+  const fs::path project = digits_project(cluster, kDigits);
   const Output first = cluster.run({"train"}, project);
   REQUIRE_MESSAGE(first.code == 0, first.all());
   const Output whole = cluster.run({"train", "--set", "train.engine.epochs=60"}, project);
@@ -177,8 +176,7 @@ TEST_CASE("rerun --resume goes on from the newest checkpoint, split another way,
 
 TEST_CASE("rerun --resume says what it can't go on from before anything starts") {
   Cluster cluster;
-  const fs::path project = cluster.project("digits", {{"dtrain.yml", kDigits}});
-  draw_digits(project, "400");
+  const fs::path project = digits_project(cluster, kDigits, "400");
   REQUIRE(cluster.run({"train"}, project).code == 0);
   const Output over = cluster.run({"rerun", "1", "--resume"}, project);
   CHECK(over.code == 2);
@@ -202,8 +200,7 @@ TEST_CASE("rerun --resume says what it can't go on from before anything starts")
 
 TEST_CASE("metrics of a training that was killed and went on count each step once") {
   Cluster cluster;
-  const fs::path project = cluster.project("digits", {{"dtrain.yml", kDigits}});
-  draw_digits(project, "4000");
+  const fs::path project = digits_project(cluster, kDigits);
   // Saved seldom, so that the restart repeats epochs that the event files tell of already.
   auto train = cluster.start(
       {"train", "--set", "train.engine.epochs=60", "--set", "train.engine.checkpoint.every=8 epochs"}, project);
@@ -243,7 +240,7 @@ train:
 TEST_CASE("digits are learned by a master, workers and parameter servers, through all of dtrain") {
   Cluster cluster;
   cluster.own_ports();
-  const fs::path project = cluster.project("digits", {{"dtrain.yml", R"(project: digits
+  const fs::path project = digits_project(cluster, R"(project: digits
 train:
   framework: engine
   resources: {cpus: 0.2, mem: 128MiB}
@@ -253,8 +250,7 @@ train:
     strategy: {parameter-server: {mode: [async, sync]}}
     epochs: 4
     distributed: {master: 1, worker: 2, ps: 1}
-)"}});
-  draw_digits(project, "4000");
+)");
   const Output train = cluster.run({"train"}, project);
   CHECK_MESSAGE(train.code == 0, train.all());
   CHECK(train.out.find("accuracy=") != std::string::npos);

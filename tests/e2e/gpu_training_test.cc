@@ -13,9 +13,9 @@ using namespace dtrain::tests;
 namespace {
 
 constexpr int kGpus = 4;
-constexpr std::chrono::seconds kLong{180};
+constexpr std::chrono::seconds kTrainingPatience{180};
 
-constexpr const char* kYaml = R"(project: digits
+constexpr const char* kGpuTraining = R"(project: digits
 train:
   framework: engine
   resources: {cpus: 0.2, mem: 256MiB, gpus: 1}
@@ -41,7 +41,7 @@ class GpuCluster : public Cluster {
     use(bin / "dtrain");
     env["LD_LIBRARY_PATH"] = FAKE_NVML_DIR;
     env["FAKE_GPUS"] = std::to_string(kGpus) + ":" + uuids_;
-    digits_ = project("digits", {{"dtrain.yml", kYaml}});
+    digits_ = project("digits", {{"dtrain.yml", kGpuTraining}});
     Command draw;
     draw.argv = {std::string(BIN_DIR) + "/dtrain-engine", "data", "digits", "--train", "200", "--test", "50"};
     draw.directory = digits_;
@@ -65,7 +65,7 @@ class GpuCluster : public Cluster {
   }
   // Its model's bytes.
   std::string train(const std::vector<std::string>& set) {
-    const Output output = start_training(set)->wait(kLong);
+    const Output output = start_training(set)->wait(kTrainingPatience);
     REQUIRE_MESSAGE(output.code == 0, output.all());
     return model_of(std::to_string(++experiments_));
   }
@@ -115,7 +115,7 @@ TEST_CASE("a process that is killed in the middle of what GPUs sum starts the ga
   train->wait_for("epoch=4 ");
   // Whichever of the two it is, both start again.
   ::kill(cluster.processes("dtrain-engine train").back(), SIGKILL);
-  const Output output = train->wait(kLong);
+  const Output output = train->wait(kTrainingPatience);
   CHECK_MESSAGE(output.code == 0, output.all());
   CHECK_MESSAGE(output.all().find("resumed_at_step=") != std::string::npos, output.all());
   CHECK(cluster.model_of("2") == undisturbed);
@@ -128,7 +128,7 @@ TEST_CASE("a process that stops while GPUs sum is named by the others") {
   train->wait_for("epoch=2 ");
   const Json replicas = facts(cluster.run({"status", "1", "--json"}))["replicas"];
   ::kill(with_id(replicas, "1.worker.1")["pid"].get<pid_t>(), SIGSTOP);
-  const Output output = train->wait(kLong);
+  const Output output = train->wait(kTrainingPatience);
   CHECK_MESSAGE(output.all().find("dtrain-engine: worker 1 at ") != std::string::npos, output.all());
   CHECK_MESSAGE(output.all().find(" did not answer for 2 s after step ") != std::string::npos, output.all());
   for (const char* other : {"worker 0 at ", "worker 2 at "}) CHECK_MESSAGE(output.all().find(other) == std::string::npos, output.all());

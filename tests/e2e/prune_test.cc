@@ -6,14 +6,6 @@
 
 using namespace dtrain::tests;
 
-namespace {
-
-bool says(const Output& output, const std::string& text) {
-  return output.all().find(text) != std::string::npos;
-}
-
-}  // namespace
-
 TEST_CASE("a pruned experiment is gone, and its project can be sent again") {
   Cluster cluster;
   fs::path project = cluster.project(

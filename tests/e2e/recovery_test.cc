@@ -20,10 +20,6 @@ using namespace dtrain::tests;
 
 namespace {
 
-bool says(const Output& output, const std::string& text) {
-  return output.all().find(text) != std::string::npos;
-}
-
 // Prints "before", waits until the gate is written to, prints what came and "afterwards".
 struct Gated {
   explicit Gated(Cluster& cluster) : gate(cluster.folder() / "gate") {

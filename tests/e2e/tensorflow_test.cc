@@ -17,10 +17,6 @@ namespace {
 
 constexpr std::chrono::minutes kBuildAndTrain{15};
 
-bool says(const Output& output, const std::string& text) {
-  return output.all().find(text) != std::string::npos;
-}
-
 fs::path example(Cluster& cluster, const std::string& name) {
   const fs::path project = cluster.folder() / name;
   const auto anew = fs::copy_options::recursive | fs::copy_options::overwrite_existing;

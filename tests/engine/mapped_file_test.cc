@@ -23,7 +23,7 @@ bool is_resident(const std::byte* at) {
 }
 
 TEST_CASE("what is asked for is in memory before anyone reads it") {
-  const Scratch folder;
+  const CaseFolder folder;
   put(folder / "file", std::string(8 << 20, 'x'));
   const Fd fd(::open((folder / "file").c_str(), O_RDONLY));
   REQUIRE(::fdatasync(fd.get()) == 0);
@@ -45,7 +45,7 @@ TEST_CASE("what is asked for is in memory before anyone reads it") {
 }
 
 TEST_CASE("a wish for what is not there is no error") {
-  const Scratch folder;
+  const CaseFolder folder;
   put(folder / "file", "x");
   const auto file = MappedFile::open(folder / "file");
   REQUIRE(file.ok());

@@ -24,7 +24,7 @@ Layout layout() {
 
 using Arena = std::vector<float>;
 
-Arena random_arena(unsigned seed) {
+Arena random_elements(unsigned seed) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal;
   Arena arena(kSize);
@@ -33,7 +33,7 @@ Arena random_arena(unsigned seed) {
 }
 
 struct Arenas {
-  Arena params = random_arena(1), state0 = Arena(kSize), state1 = Arena(kSize);
+  Arena params = random_elements(1), state0 = Arena(kSize), state1 = Arena(kSize);
 };
 
 void update(const OptimizerKernel& kernel, Range range, const OptimizerStep& step, Arenas& a,
@@ -89,7 +89,7 @@ TEST_CASE("optimisers follow the formulas of PyTorch's documentation") {
     std::vector<Reference> references;
     for (const float param : arenas.params) references.push_back({.param = param});
     for (int64_t step = 1; step <= 10; ++step) {
-      const Arena grads = random_arena(static_cast<unsigned>(100 + step));
+      const Arena grads = random_elements(static_cast<unsigned>(100 + step));
       const OptimizerStep now{
           .learning_rate = 0.05 / static_cast<double>(step), .gradient_scale = 0.25, .step = step};
       update(kernel, {0, kSize}, now, arenas, grads);
@@ -118,7 +118,7 @@ TEST_CASE("an update has the same bits whole and in odd pieces") {
     Arenas whole, pieces;
     std::mt19937 random(7);
     for (int64_t step = 1; step <= 5; ++step) {
-      const Arena grads = random_arena(static_cast<unsigned>(step));
+      const Arena grads = random_elements(static_cast<unsigned>(step));
       const OptimizerStep now{.learning_rate = 0.1, .gradient_scale = 1.0 / 48, .step = step};
       update(kernel, {0, kSize}, now, whole, grads);
       for (int64_t begin = 0; begin < kSize;) {
@@ -140,7 +140,7 @@ TEST_CASE("an update has the same bits by blocks of a matrix") {
     const OptimizerKernel kernel(spec, l);
     Arenas whole, blocks;
     for (int64_t step = 1; step <= 3; ++step) {
-      const Arena grads = random_arena(static_cast<unsigned>(step));
+      const Arena grads = random_elements(static_cast<unsigned>(step));
       const OptimizerStep now{.learning_rate = 0.1, .gradient_scale = 1.0 / 48, .step = step};
       const OptimizerKernel::Constants constants = kernel.constants(now);
       for (const Parameter& parameter : l.parameters()) {

@@ -13,19 +13,19 @@
 
 namespace dtrain::engine {
 
-class Scratch {
+class CaseFolder {
  public:
-  Scratch() {
+  CaseFolder() {
     std::string pattern = std::filesystem::temp_directory_path() / "dtrain-engine.XXXXXX";
     REQUIRE(::mkdtemp(pattern.data()) != nullptr);
     path_ = pattern;
   }
-  ~Scratch() {
+  ~CaseFolder() {
     std::error_code ignored;
     std::filesystem::remove_all(path_, ignored);
   }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
+  CaseFolder(const CaseFolder&) = delete;
+  CaseFolder& operator=(const CaseFolder&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
   std::filesystem::path operator/(std::string_view name) const { return path_ / name; }

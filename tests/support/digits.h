@@ -19,6 +19,13 @@ inline void draw_digits(const fs::path& project, const std::string& train, const
   REQUIRE(drawn.out == train + " digits to learn from in data/train, " + test + " to test on in data/test\n");
 }
 
+// A project with this dtrain.yml that has them.
+inline fs::path digits_project(Cluster& cluster, const std::string& yaml, const std::string& train = "4000") {
+  const fs::path project = cluster.project("digits", {{"dtrain.yml", yaml}});
+  draw_digits(project, train);
+  return project;
+}
+
 inline fs::path output_of(Cluster& cluster, const std::string& id) {
   std::string output = cluster.run({"output", "path", id}).out;
   output.erase(output.find_last_not_of('\n') + 1);

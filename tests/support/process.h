@@ -28,6 +28,10 @@ struct Output {
   std::string all() const { return out + err; }
 };
 
+inline bool says(const Output& output, const std::string& text) {
+  return output.all().find(text) != std::string::npos;
+}
+
 // A child process with its outputs in pipes. Owner: the test, on its one thread.
 // Promises: the destructor kills the child if it still runs and reaps it; nothing waits past its
 // deadline: a child that takes longer is killed and the test fails with what it printed.

@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 using dtrain::Key;
 using dtrain::Shape;
 
-std::string text_of(const std::string& file) {
+std::string source_text(const std::string& file) {
   std::ostringstream bytes;
   bytes << std::ifstream(fs::path(SOURCE_DIR) / file).rdbuf();
   return bytes.str();
@@ -34,7 +34,7 @@ struct Named {
 };
 
 std::vector<Named> names_in(const std::string& readme) {
-  const std::string text = text_of(readme);
+  const std::string text = source_text(readme);
   std::vector<Named> names;
   for (size_t open = text.find('`'); open != text.npos; open = text.find('`', open + 1)) {
     const size_t close = text.find_first_of("`\n", open + 1);
@@ -70,7 +70,7 @@ void check_keys(const Shape& shape, const std::string& path, const std::string& 
     const std::string at = path + "." + std::string(key.name);
     CHECK_MESSAGE(holds_word(text, key.name), readme << " says nothing of " << at);
     if (key.name == "engine") {
-      check_keys(key.shape, at, "engine/README.md", text_of("engine/README.md"));
+      check_keys(key.shape, at, "engine/README.md", source_text("engine/README.md"));
     } else {
       check_keys(key.shape, at, readme, text);
     }
@@ -108,7 +108,7 @@ TEST_CASE("the README of a folder names each of its files, and no others") {
 }
 
 TEST_CASE("each key of a dtrain.yml is in the README, those of the engine in its own") {
-  check_keys(dtrain::spec_shape(), "", "README.md", text_of("README.md"));
+  check_keys(dtrain::spec_shape(), "", "README.md", source_text("README.md"));
 }
 
 }  // namespace

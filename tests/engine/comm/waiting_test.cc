@@ -7,7 +7,7 @@
 namespace dtrain::engine {
 namespace {
 
-constexpr double kPatience_seconds = 60;
+constexpr double kAmple_seconds = 60;
 
 TEST_CASE("a wait that spins or sleeps ends by the deadline, and by what it waits for") {
   for (const int spins : {0, 100}) {
@@ -25,7 +25,7 @@ TEST_CASE("a wait that spins or sleeps ends by the deadline, and by what it wait
     signal.set(1);
     CHECK(*wait(1, 0));
     std::thread other([&] { signal.set(2); });
-    CHECK(*wait(2, kPatience_seconds));
+    CHECK(*wait(2, kAmple_seconds));
     other.join();
   }
 }
@@ -36,7 +36,7 @@ TEST_CASE("two that answer each other meet in every round, whether they spin or 
     Signal ping{}, pong{};
     const auto wait = [&](Signal& signal, uint32_t target) {
       const auto waited =
-          wait_for(signal, {.deadline = Deadline::after(kPatience_seconds), .spins = spins},
+          wait_for(signal, {.deadline = Deadline::after(kAmple_seconds), .spins = spins},
                    [target](uint32_t value) { return has_come_to(value, target); });
       return waited.ok() && *waited;
     };

@@ -21,14 +21,14 @@ void says(const Result<Dataset>& set, std::initializer_list<const char*> words) 
   }
 }
 
-void put_mnist(const Scratch& folder, const std::string& part, uint32_t images,
+void put_mnist(const CaseFolder& folder, const std::string& part, uint32_t images,
                const std::vector<uint8_t>& labels, const std::string& below = ".") {
   put(folder / below / (part + "-images-idx3-ubyte"), image_bytes(images));
   put(folder / below / (part + "-labels-idx1-ubyte"), label_bytes(labels));
 }
 
 TEST_CASE("images come standardised by the mean and deviation of all of them") {
-  const Scratch folder;
+  const CaseFolder folder;
   put_mnist(folder, "train", 3, {0, 7, 1});
   const auto set = Dataset::open(folder.path(), {});
   REQUIRE(set.ok());
@@ -54,7 +54,7 @@ TEST_CASE("images come standardised by the mean and deviation of all of them") {
 }
 
 TEST_CASE("classes that no image has are told of, with the label that there are so many for") {
-  const Scratch folder;
+  const CaseFolder folder;
   put_mnist(folder, "train", 3, {0, 1, 0}, "whole");
   CHECK(Dataset::open(folder / "whole", {})->empty_classes() == "");
   put_mnist(folder, "train", 3, {0, 200, 1}, "stray");
@@ -65,7 +65,7 @@ TEST_CASE("classes that no image has are told of, with the label that there are 
 }
 
 TEST_CASE("a folder with both parts gives each, one with a single pair that one") {
-  const Scratch folder;
+  const CaseFolder folder;
   put_mnist(folder, "train", 3, {0, 1, 2}, "both");
   put_mnist(folder, "t10k", 2, {1, 1}, "both");
   put(folder / "test" / "images-idx3-ubyte.gz", gzipped(image_bytes(4)));
@@ -87,7 +87,7 @@ TEST_CASE("a folder with both parts gives each, one with a single pair that one"
 }
 
 TEST_CASE("a test set has the measures and the classes of its training set") {
-  const Scratch folder;
+  const CaseFolder folder;
   put_mnist(folder, "train", 3, {0, 1, 4}, "train");
   put_mnist(folder, "t10k", 1, {1}, "test");
   const auto training = Dataset::open(folder / "train", {});
@@ -107,7 +107,7 @@ TEST_CASE("a test set has the measures and the classes of its training set") {
 }
 
 TEST_CASE("data that may not be read are refused for good") {
-  const Scratch folder;
+  const CaseFolder folder;
   fs::permissions(folder.path(), fs::perms::all);
   put_mnist(folder, "train", 3, {0, 1, 2}, "images");
   put(folder / "text", "some words");
@@ -124,7 +124,7 @@ TEST_CASE("data that may not be read are refused for good") {
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)   // these end a program that lacks memory
 TEST_CASE("images that are more than there is memory for are named") {
-  const Scratch folder;
+  const CaseFolder folder;
   constexpr int64_t kImages = 1 << 20, kBytes = kImages * 32 * 32;
   put(folder / "images.npy", npy_bytes("|u1", fmt::format("({}, 32, 32)", kImages), ""));
   fs::resize_file(folder / "images.npy", fs::file_size(folder / "images.npy") + kBytes);
@@ -145,7 +145,7 @@ TEST_CASE("images that are more than there is memory for are named") {
 #endif
 
 TEST_CASE("npy arrays of bytes and of other numbers") {
-  const Scratch folder;
+  const CaseFolder folder;
   put(folder / "images.npy", npy_bytes("<f4", "(2, 3)", raw_bytes<float>({1, 2, 3, 4, 5, 6})));
   put(folder / "labels.npy", npy_bytes("<i8", "(2,)", raw_bytes<int64_t>({1, 0})));
   const auto set = Dataset::open(folder.path(), {});
@@ -174,7 +174,7 @@ TEST_CASE("npy arrays of bytes and of other numbers") {
 }
 
 TEST_CASE("images that are all the same have nothing to divide by") {
-  const Scratch folder;
+  const CaseFolder folder;
   put(folder / "images.npy", npy_bytes("|u1", "(2, 2)", "aaaa"));
   put(folder / "labels.npy", npy_bytes("|u1", "(2,)", std::string(2, '\0')));
   const auto set = Dataset::open(folder.path(), {});
@@ -192,7 +192,7 @@ TEST_CASE("images that are all the same have nothing to divide by") {
 }
 
 TEST_CASE("what is missing, empty or does not fit together is named") {
-  const Scratch folder;
+  const CaseFolder folder;
   says(Dataset::open(folder / "nothing", {}), {"nothing: No such file"});
   says(Dataset::open(folder.path(), {}), {"no file of images"});
   put(folder / "train-images-idx3-ubyte", image_bytes(3));
@@ -211,7 +211,7 @@ TEST_CASE("what is missing, empty or does not fit together is named") {
 }
 
 TEST_CASE("text of which not every sample can have a number is refused for good, before it is read") {
-  const Scratch folder;
+  const CaseFolder folder;
   put(folder / "text.txt", "");
   fs::resize_file(folder / "text.txt", (uint64_t{1} << 32) + 1);
   const auto set = Dataset::open(folder / "text.txt", {.context = 1});
@@ -220,7 +220,7 @@ TEST_CASE("text of which not every sample can have a number is refused for good,
 }
 
 TEST_CASE("windows of tokens, each with what follows as its target") {
-  const Scratch folder;
+  const CaseFolder folder;
   put(folder / "text.txt", "abcdefgh");
   const auto set = Dataset::open(folder / "text.txt", {.context = 3});
   REQUIRE(set.ok());

@@ -17,7 +17,7 @@ void refused(const std::filesystem::path& path, uint32_t magic, const char* why)
 }
 
 TEST_CASE("images and labels, plain and compressed, are read the same") {
-  const Scratch folder;
+  const CaseFolder folder;
   put(folder / "plain", image_bytes(3));
   put(folder / "compressed", gzipped(image_bytes(3)));
   for (const char* name : {"plain", "compressed"}) {
@@ -34,7 +34,7 @@ TEST_CASE("images and labels, plain and compressed, are read the same") {
 }
 
 TEST_CASE("what is no such file is refused with what was found") {
-  const Scratch folder;
+  const CaseFolder folder;
   refused(folder / "nothing", kIdxImages, "No such file");
   refused(folder.path(), kIdxImages, "no regular file");
   put(folder / "empty", "");
@@ -47,7 +47,7 @@ TEST_CASE("what is no such file is refused with what was found") {
 }
 
 TEST_CASE("a file that is cut off anywhere is refused, plain and compressed") {
-  const Scratch folder;
+  const CaseFolder folder;
   const std::string plain = image_bytes(3), compressed = gzipped(plain);
   for (const std::string& whole : {plain, compressed}) {
     for (size_t size = 0; size < whole.size(); ++size) {
@@ -60,7 +60,7 @@ TEST_CASE("a file that is cut off anywhere is refused, plain and compressed") {
 }
 
 TEST_CASE("more than was announced, or damage that gzip's checksum shows, is refused") {
-  const Scratch folder;
+  const CaseFolder folder;
   put(folder / "long", image_bytes(3) + "x");
   refused(folder / "long", kIdxImages, "more than the 18 bytes");
   std::string damaged = gzipped(image_bytes(3));
@@ -70,7 +70,7 @@ TEST_CASE("more than was announced, or damage that gzip's checksum shows, is ref
 }
 
 TEST_CASE("a header that announces more than could be there takes no memory") {
-  const Scratch folder;
+  const CaseFolder folder;
   const uint32_t all = 0xffffffff;
   put(folder / "huge", idx_bytes(kIdxImages, {all, all, all}, {1, 2, 3}));
   refused(folder / "huge", kIdxImages, "announces 4294967295x4294967295x4294967295");

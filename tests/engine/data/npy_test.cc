@@ -9,7 +9,7 @@ namespace dtrain::engine {
 namespace {
 
 void refused(const std::string& bytes, const char* why) {
-  const Scratch folder;
+  const CaseFolder folder;
   put(folder / "x.npy", bytes);
   const auto npy = read_npy(folder / "x.npy");
   REQUIRE_FALSE(npy.ok());
@@ -19,7 +19,7 @@ void refused(const std::string& bytes, const char* why) {
 
 template <typename T>
 void reads(const std::string& descr, NpyType type, int version) {
-  const Scratch folder;
+  const CaseFolder folder;
   put(folder / "x.npy", npy_bytes(descr, "(2, 3)", raw_bytes<T>({1, 2, 3, 4, 5, 6}), version));
   const auto npy = read_npy(folder / "x.npy");
   REQUIRE(npy.ok());
@@ -43,7 +43,7 @@ TEST_CASE("every type of number is read, of every version") {
 }
 
 TEST_CASE("shapes of one number and of none") {
-  const Scratch folder;
+  const CaseFolder folder;
   put(folder / "one.npy", npy_bytes("|u1", "(3,)", "abc"));
   CHECK(read_npy(folder / "one.npy").value().shape == std::vector<int64_t>{3});
   put(folder / "none.npy", npy_bytes("|u1", "()", "a"));
@@ -73,7 +73,7 @@ TEST_CASE("what can't be read is refused with what was found") {
 }
 
 TEST_CASE("a label that is no whole number is named") {
-  const Scratch folder;
+  const CaseFolder folder;
   put(folder / "x.npy", npy_bytes("<f4", "(3,)", raw_bytes<float>({1, 2.5f, 3})));
   const auto integers = read_npy(folder / "x.npy").value().integers();
   REQUIRE_FALSE(integers.ok());

@@ -26,7 +26,7 @@ std::vector<int32_t> all_of(const TokenFile& file) {
 
 void refused(const std::string& name, const std::string& bytes, const char* why,
              int vocabulary = 0) {
-  const Scratch folder;
+  const CaseFolder folder;
   put(folder / name, bytes);
   const auto file = TokenFile::open(folder / name, vocabulary);
   REQUIRE_FALSE(file.ok());
@@ -35,7 +35,7 @@ void refused(const std::string& name, const std::string& bytes, const char* why,
 }
 
 TEST_CASE("tokens with llm.c's header, without one, and text") {
-  const Scratch folder;
+  const CaseFolder folder;
   const std::string three = raw_bytes<uint16_t>({7, 50256, 1});
   put(folder / "a.bin", header(TokenFile::kMagic, 1, 3) + three);
   put(folder / "b.u16.bin", three);
@@ -62,7 +62,7 @@ TEST_CASE("a token outside the vocabulary is named with its position") {
 }
 
 TEST_CASE("a file that changes while it is used is named, and nothing beyond it is read") {
-  const Scratch folder;
+  const CaseFolder folder;
   const std::string name = folder / "a.u16.bin";
   put(name, raw_bytes<uint16_t>({5, 6, 7, 8}));
   const auto file = TokenFile::open(name, 0);

@@ -16,14 +16,14 @@
 namespace dtrain::engine {
 namespace {
 
-struct Setting {
+struct PartedSetting {
   const char* name;
   ModelSpec spec;
   SampleShape shape;
   int stages;
 };
 
-const std::vector<Setting> kSettings = {
+const std::vector<PartedSetting> kPartedSettings = {
     {"mlp", MlpSpec{{24, 16, 12}}, {.channels = 1, .height = 9, .width = 7, .classes = 10}, 4},
     {"small mlp", MlpSpec{{8}}, {.channels = 1, .height = 3, .width = 3, .classes = 5}, 2},
     {"lenet", LenetSpec{5, {4, 6}, {20, 12}}, {.channels = 1, .height = 28, .width = 28, .classes = 10}, 5},
@@ -33,12 +33,12 @@ const std::vector<Setting> kSettings = {
     {"gpt of fewer tokens than slices", GptSpec{2, 4, 16, 12, 2}, {.context = 12, .vocabulary = 2}, 2},
 };
 constexpr int64_t kEnds[] = {3, 5, 9, 11};
-constexpr Leaves kLeaves{kEnds, 4};
-constexpr int64_t kSamples = 11;
+constexpr Leaves kPartedLeaves{kEnds, 4};
+constexpr int64_t kPartedSamples = 11;
 
 template <class T>
-struct Data {
-  explicit Data(const Setting& setting)
+struct PartedData {
+  explicit PartedData(const PartedSetting& setting)
       : layout(layout_of(setting.spec, setting.shape)), parameters(layout.size()) {
     std::mt19937 random(11);
     const auto normal = [&] { return static_cast<T>(std::normal_distribution<float>()(random)); };
@@ -48,16 +48,16 @@ struct Data {
         parameters[p.offset + i] = T(0.2) * normal() + T(p.initial == Initial::One ? 1 : 0);
       }
     }
-    for (int64_t i = 0; i < kSamples * shape.pixels(); ++i) pixels.push_back(normal());
-    const int64_t rows = kSamples * (shape.context > 0 ? shape.context : 1);
+    for (int64_t i = 0; i < kPartedSamples * shape.pixels(); ++i) pixels.push_back(normal());
+    const int64_t rows = kPartedSamples * (shape.context > 0 ? shape.context : 1);
     const int64_t classes = shape.context > 0 ? shape.vocabulary : shape.classes;
     for (int64_t i = 0; i < rows; ++i) {
       ids.push_back(static_cast<int32_t>(random() % static_cast<unsigned>(classes)));
       labels.push_back(static_cast<int32_t>(random() % static_cast<unsigned>(classes)));
     }
     Buffer<T> all(layout.size());
-    outcome = make_model<T>(setting.spec, setting.shape, kSamples)
-                  ->train(parameters.data(), samples(), kLeaves, all.data(), false);
+    outcome = make_model<T>(setting.spec, setting.shape, kPartedSamples)
+                  ->train(parameters.data(), samples(), kPartedLeaves, all.data(), false);
     expected = {all.data(), all.data() + all.size()};
   }
   Samples<T> samples() const { return {pixels.data(), ids.data(), labels.data()}; }
@@ -133,27 +133,27 @@ void check_near(const Layout& layout, const std::vector<double>& values, const s
 }
 
 TEST_CASE("stages one after the other give what the whole model gives") {
-  for (const Setting& setting : kSettings) {
-    const Data<double> data(setting);
+  for (const PartedSetting& setting : kPartedSettings) {
+    const PartedData<double> data(setting);
     for (int stages = 1; stages <= setting.stages; ++stages) {
       CAPTURE(std::string(setting.name));
       CAPTURE(stages);
       std::vector<std::unique_ptr<Model<double>>> parts;
       Outcome outcome;
       for (int stage = 0; stage < stages; ++stage) {
-        parts.push_back(make_model<double>(setting.spec, setting.shape, kSamples,
+        parts.push_back(make_model<double>(setting.spec, setting.shape, kPartedSamples,
                                            {.stage = stage, .stages = stages}));
         Model<double>& part = *parts.back();
-        CHECK((part.flow_in(kLeaves) == 0) == (stage == 0));
-        CHECK((part.flow_out(kLeaves) == 0) == (stage + 1 == stages));
+        CHECK((part.flow_in(kPartedLeaves) == 0) == (stage == 0));
+        CHECK((part.flow_out(kPartedLeaves) == 0) == (stage + 1 == stages));
         if (stage > 0) {
           const Model<double>& before = *parts[parts.size() - 2];
-          REQUIRE(before.flow_out(kLeaves) == part.flow_in(kLeaves));
-          std::copy_n(before.output(), part.flow_in(kLeaves), part.input());
+          REQUIRE(before.flow_out(kPartedLeaves) == part.flow_in(kPartedLeaves));
+          std::copy_n(before.output(), part.flow_in(kPartedLeaves), part.input());
         }
         // Only the ends of a model see samples.
         const bool sees = stage == 0 || stage + 1 == stages;
-        outcome = part.forward(data.parameters.data(), sees ? data.samples() : Samples<double>{}, kLeaves);
+        outcome = part.forward(data.parameters.data(), sees ? data.samples() : Samples<double>{}, kPartedLeaves);
       }
       CHECK(outcome.loss == data.outcome.loss);
       CHECK(outcome.correct == data.outcome.correct);
@@ -164,9 +164,9 @@ TEST_CASE("stages one after the other give what the whole model gives") {
       for (int stage = stages; stage-- > 0;) {
         Model<double>& part = *parts[static_cast<size_t>(stage)];
         Buffer<double> gradients(data.layout.size());
-        part.backward(data.parameters.data(), data.samples(), kLeaves, gradients.data(), false);
+        part.backward(data.parameters.data(), data.samples(), kPartedLeaves, gradients.data(), false);
         if (stage > 0) {
-          std::copy_n(part.input_gradient(), part.flow_in(kLeaves),
+          std::copy_n(part.input_gradient(), part.flow_in(kPartedLeaves),
                       parts[static_cast<size_t>(stage) - 1]->output_gradient());
         }
         const Held held = held_by(setting.spec, setting.shape, {.stage = stage, .stages = stages});
@@ -192,8 +192,8 @@ TEST_CASE("stages one after the other give what the whole model gives") {
 }
 
 TEST_CASE("slices side by side give what the whole model gives") {
-  for (const Setting& setting : kSettings) {
-    const Data<double> data(setting);
+  for (const PartedSetting& setting : kPartedSettings) {
+    const PartedData<double> data(setting);
     for (const int slices : {2, 4}) {
       CAPTURE(std::string(setting.name));
       CAPTURE(slices);
@@ -205,10 +205,10 @@ TEST_CASE("slices side by side give what the whole model gives") {
       for (int slice = 0; slice < slices; ++slice) {
         threads.emplace_back([&, slice] {
           typename Meeting<double>::Partner partner(meeting, slice);
-          const auto part = make_model<double>(setting.spec, setting.shape, kSamples,
+          const auto part = make_model<double>(setting.spec, setting.shape, kPartedSamples,
                                                {.slice = slice, .slices = slices}, &partner);
           outcomes[static_cast<size_t>(slice)] =
-              part->train(data.parameters.data(), data.samples(), kLeaves,
+              part->train(data.parameters.data(), data.samples(), kPartedLeaves,
                           gradients[static_cast<size_t>(slice)].data(), false);
         });
       }

@@ -19,18 +19,10 @@
 #include "engine/bench/trainings.h"
 #include "schema/fd.h"
 #include "tests/engine/server/servers.h"
+#include "tests/support/project.h"
 
 namespace dtrain::engine {
 namespace {
-
-struct Folder {
-  std::string path = [] {
-    std::string name = "/tmp/server_restart_XXXXXX";
-    REQUIRE(::mkdtemp(name.data()) != nullptr);
-    return name;
-  }();
-  ~Folder() { std::filesystem::remove_all(path); }
-};
 
 // Forks servers for a test that has threads by then: what is forked of several may wait for ever for a lock that one of
 // them had. Itself forked before, it has one thread.
@@ -101,7 +93,7 @@ class Processes {
  public:
   Processes(const EngineSpec& spec, const Layout& layout, int servers, int workers)
       : layout_(layout) {
-    config_.directory = folder_.path + "/ps-state";
+    config_.directory = folder_ / "ps-state";
     config_.spec = spec;
     config_.workers.resize(static_cast<size_t>(workers));
     for (int i = 0; i < servers; ++i) {
@@ -145,7 +137,7 @@ class Processes {
     runs_[static_cast<size_t>(index)] = true;
   }
 
-  Folder folder_;
+  test::TemporaryFolder folder_;
   const Layout layout_;
   ServerConfig config_;
   std::vector<ReservedPort> ports_;  // nobody else gets them while servers start again

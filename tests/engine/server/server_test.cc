@@ -68,22 +68,13 @@ std::vector<std::pair<int, int>> nodes_of(int rank, int workers) {
   return nodes;
 }
 
-constexpr int kSteps = 3;
-constexpr uint64_t kSamples = 48;  // of a leaf: 6
-
-Arena tree(const std::vector<Arena>& leaves, int begin, int end) {
-  if (end - begin == 1) return leaves[static_cast<size_t>(begin)];
-  const int middle = (begin + end) / 2;
-  Arena sum = tree(leaves, begin, middle);
-  const Arena right = tree(leaves, middle, end);
-  for (size_t i = 0; i < sum.size(); ++i) sum[i] += right[i];
-  return sum;
-}
+constexpr int kServedSteps = 3;
+constexpr uint64_t kStepSamples = 48;  // of a leaf: 6
 
 const std::vector<Arena>& leaves_of_step(int64_t size, int step) {
   static const std::vector<std::vector<Arena>> steps = [size] {
-    std::vector<std::vector<Arena>> made(kSteps + 1);
-    for (unsigned seed = 8; seed < 8 * (kSteps + 1); ++seed) {
+    std::vector<std::vector<Arena>> made(kServedSteps + 1);
+    for (unsigned seed = 8; seed < 8 * (kServedSteps + 1); ++seed) {
       made[seed / 8].push_back(random_arena(size, seed));
     }
     return made;
@@ -95,11 +86,11 @@ Arena by_one(const EngineSpec& spec, const Layout& layout, Arena params) {
   const OptimizerKernel kernel(spec.optimizer, layout);
   const auto size = static_cast<size_t>(layout.size());
   Arena state0(size), state1(size);
-  for (int step = 1; step <= kSteps; ++step) {
-    const Arena sum = tree(leaves_of_step(layout.size(), step), 0, 8);
+  for (int step = 1; step <= kServedSteps; ++step) {
+    const Arena sum = tree_sum(leaves_of_step(layout.size(), step), 0, 8);
     std::vector<double> squares(static_cast<size_t>(blocks_of(layout.size())));
     block_squares({0, layout.size()}, sum.data(), squares.data());
-    const double scale = clipped_scale(sum_of(squares), 1.0 / kSamples, spec.clip_norm);
+    const double scale = clipped_scale(sum_of(squares), 1.0 / kStepSamples, spec.clip_norm);
     kernel.update({0, layout.size()},
                   {.learning_rate = 0.1 / step, .gradient_scale = scale, .step = step},
                   params.data(), sum.data(), state0.data(), state1.data());
@@ -125,13 +116,13 @@ TEST_CASE("sync: parameters have the bits of the tree's sum, at any number of wo
           const auto client = join(servers.worker(rank), layout, &initial);
           Arena params(initial.size());
           require_ok(client->pull(params.data()));
-          for (int step = 1; step <= kSteps; ++step) {
+          for (int step = 1; step <= kServedSteps; ++step) {
             const std::vector<Arena>& leaves = leaves_of_step(layout.size(), step);
             std::vector<Arena> sums;
             std::vector<NodeSums> nodes;
             sums.reserve(8);
             for (const auto& [begin, end] : nodes_of(rank, workers)) {
-              sums.push_back(tree(leaves, begin, end));
+              sums.push_back(tree_sum(leaves, begin, end));
               nodes.push_back({begin, end, sums.back().data()});
             }
             const int own = (rank + 1) * 8 / workers - rank * 8 / workers;

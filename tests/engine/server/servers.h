@@ -42,6 +42,16 @@ inline Arena random_arena(int64_t size, unsigned seed) {
   return arena;
 }
 
+// Of leaves [begin, end), as the tree adds them up.
+inline Arena tree_sum(const std::vector<Arena>& leaves, int begin, int end) {
+  if (end - begin == 1) return leaves[static_cast<size_t>(begin)];
+  const int middle = (begin + end) / 2;
+  Arena sum = tree_sum(leaves, begin, middle);
+  const Arena right = tree_sum(leaves, middle, end);
+  for (size_t i = 0; i < sum.size(); ++i) sum[i] += right[i];
+  return sum;
+}
+
 inline EngineSpec spec_of(ServerMode mode) {
   EngineSpec spec;
   spec.strategy.kind = Strategy::ParameterServer;

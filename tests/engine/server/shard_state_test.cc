@@ -11,24 +11,19 @@
 #include <iterator>
 
 #include "tests/engine/server/servers.h"
+#include "tests/support/project.h"
 #include "tests/support/skipped.h"
 
 namespace dtrain::engine {
 namespace {
 
-struct Folder {
-  std::string path = [] {
-    std::string name = "/tmp/shard_state_XXXXXX";
-    REQUIRE(::mkdtemp(name.data()) != nullptr);
-    return name;
-  }();
-  ~Folder() { std::filesystem::remove_all(path); }
-  std::string file() const { return path + "/state"; }
+struct StateFolder : test::TemporaryFolder {
+  std::string file() const { return *this / "state"; }
 };
 
 const ShardState::Shape kShape{.job = 7, .elements = 2 * kBlock + 100, .states = 1, .writers = 3};
 
-std::unique_ptr<ShardState> open(const Folder& folder, const ShardState::Shape& shape = kShape) {
+std::unique_ptr<ShardState> open(const StateFolder& folder, const ShardState::Shape& shape = kShape) {
   return required(ShardState::open(folder.file(), shape, Deadline::after(0)));
 }
 
@@ -38,7 +33,7 @@ void add(ShardState& state, int64_t block, float value) {
 }
 
 TEST_CASE("what was committed is there again, with its books") {
-  const Folder folder;
+  const StateFolder folder;
   {
     const auto state = open(folder);
     CHECK_FALSE(state->filled());
@@ -68,7 +63,7 @@ TEST_CASE("what was committed is there again, with its books") {
 }
 
 TEST_CASE("numbers are dealt in order, each once, whoever opens the file between") {
-  const Folder folder;
+  const StateFolder folder;
   {
     const auto state = open(folder);
     state->begin_filling(1, 1);
@@ -91,7 +86,7 @@ TEST_CASE("numbers are dealt in order, each once, whoever opens the file between
 }
 
 TEST_CASE("a change that was not committed is undone") {
-  const Folder folder;
+  const StateFolder folder;
   {
     const auto state = open(folder);
     state->begin_filling(1, 1);
@@ -116,7 +111,7 @@ TEST_CASE("after any instruction of a change, a kill leaves the old block or the
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   return tests::say_skipped("a sanitizer's instructions, one by one, take minutes");
 #endif
-  const Folder folder;
+  const StateFolder folder;
   const ShardState::Shape shape{.job = 7, .elements = 48, .states = 1, .writers = 2};
   const pid_t child = ::fork();
   REQUIRE(child >= 0);
@@ -141,9 +136,9 @@ TEST_CASE("after any instruction of a change, a kill leaves the old block or the
     stops += WSTOPSIG(status) == SIGSTOP ? 1 : 0;
     if (std::string now = content_of(folder.file()); now != seen) {
       seen = std::move(now);
-      std::ofstream(folder.path + "/copy", std::ios::binary) << seen;
+      std::ofstream(folder / "copy", std::ios::binary) << seen;
       const auto state =
-          required(ShardState::open(folder.path + "/copy", shape, Deadline::after(0)));
+          required(ShardState::open(folder / "copy", shape, Deadline::after(0)));
       const bool done = state->progress(1).sequence == 5;
       bool whole = state->filled() && state->progress(1).next_block == (done ? 1 : 0) &&
                    state->updates(0) == (done ? 4 : 3) && state->progress(0).sequence == 0;
@@ -166,7 +161,7 @@ TEST_CASE("after any instruction of a change, a kill leaves the old block or the
 }
 
 TEST_CASE("another shape, another job or a torn file begin empty") {
-  const Folder folder;
+  const StateFolder folder;
   const auto fill = [&] {
     const auto state = open(folder);
     state->begin_filling(1, 1);
@@ -183,7 +178,7 @@ TEST_CASE("another shape, another job or a torn file begin empty") {
 }
 
 TEST_CASE("a file whose books name what is not there begins empty") {
-  const Folder folder;
+  const StateFolder folder;
   {
     const auto state = open(folder);
     state->begin_filling(1, 1);
@@ -200,7 +195,7 @@ TEST_CASE("a file whose books name what is not there begins empty") {
 }
 
 TEST_CASE("two processes never have one state") {
-  const Folder folder;
+  const StateFolder folder;
   const auto state = open(folder);
   const auto second = ShardState::open(folder.file(), kShape, Deadline::after(0));
   REQUIRE_FALSE(second.ok());
@@ -208,7 +203,7 @@ TEST_CASE("two processes never have one state") {
 }
 
 TEST_CASE("a removed state is empty next time") {
-  const Folder folder;
+  const StateFolder folder;
   {
     const auto state = open(folder);
     state->begin_filling(1, 1);

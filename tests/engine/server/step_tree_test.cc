@@ -9,22 +9,10 @@
 namespace dtrain::engine {
 namespace {
 
-Arena added(const Arena& left, const Arena& right) {
-  Arena sum(left.size());
-  for (size_t i = 0; i < sum.size(); ++i) sum[i] = left[i] + right[i];
-  return sum;
-}
-
-Arena tree(const std::vector<Arena>& leaves, int begin, int end) {
-  if (end - begin == 1) return leaves[static_cast<size_t>(begin)];
-  const int middle = (begin + end) / 2;
-  return added(tree(leaves, begin, middle), tree(leaves, middle, end));
-}
-
 TEST_CASE("the sum has the same bits whichever nodes are delivered") {
   std::vector<Arena> leaves;
   for (unsigned leaf = 0; leaf < 8; ++leaf) leaves.push_back(random_arena(kBlock, leaf));
-  const Arena expected = tree(leaves, 0, 8);
+  const Arena expected = tree_sum(leaves, 0, 8);
   const std::vector<std::vector<std::pair<int, int>>> deliveries = {
       {{0, 8}},
       {{0, 4}, {4, 8}},
@@ -36,7 +24,7 @@ TEST_CASE("the sum has the same bits whichever nodes are delivered") {
     nodes.reserve(8);
     for (const auto& [begin, end] : delivery) {
       REQUIRE(sum.has_node(begin, end));
-      nodes.push_back(tree(leaves, begin, end));
+      nodes.push_back(tree_sum(leaves, begin, end));
       sum.set(begin, end, nodes.back().data());
     }
     const float* found = sum.sum(0, kBlock);

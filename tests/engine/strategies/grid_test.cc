@@ -10,14 +10,14 @@
 namespace dtrain::engine {
 namespace {
 
-struct Case {
+struct GridCase {
   const char* name;
   Cast cast;
   int model;
   bool pipeline;
 };
 
-const std::vector<Case> kCases = {
+const std::vector<GridCase> kCases = {
     {"one", {{1}}, 1, false},
     {"threads", {{3, 3}}, 2, true},
     {"mesh", {{1, 1, 1, 1}}, 2, false},
@@ -31,7 +31,7 @@ TEST_CASE("on every host each element that its parts hold is updated by one part
   const ModelSpec spec = GptSpec{4, 4, 16, 12, 23};
   const SampleShape shape{.context = 12, .vocabulary = 23};
   const Layout layout = layout_of(spec, shape);
-  for (const Case& one : kCases) {
+  for (const GridCase& one : kCases) {
     CAPTURE(std::string(one.name));
     std::vector<Held> held;
     for (int model = 0; model < one.model; ++model) {

@@ -41,7 +41,7 @@ class Text {
   }
 
  private:
-  const Scratch folder_;
+  const CaseFolder folder_;
   std::optional<RunPlan> plan_;
 };
 

@@ -57,7 +57,7 @@ class Watched {
     return std::move(*plan);
   }
 
-  const Scratch folder_;
+  const CaseFolder folder_;
   const RunPlan plan_;
   Progress::Clock::time_point now_;
   int64_t step_ = 2;

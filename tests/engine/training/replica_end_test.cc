@@ -109,19 +109,6 @@ TEST_CASE("who never comes is named") {
   CHECK_MESSAGE(gang.log("worker.0").find("worker 2") != std::string::npos, gang.log("worker.0"));
 }
 
-// What a training by one process says that is refused.
-std::string refusal(const Json& changes, const fs::path& output = {}) {
-  Gang gang(spec_of(changes), 1, 0, "1", output);
-  CHECK(gang.run() == 2);
-  return gang.log("worker.0");
-}
-bool says(const std::string& log, std::initializer_list<std::string> parts) {
-  for (const std::string& part : parts) {
-    if (log.find(part) == std::string::npos) return false;
-  }
-  return log.find("epoch=") == std::string::npos;  // before training
-}
-
 TEST_CASE("data that are damaged or do not fit are refused by the name of their file") {
   const test::TemporaryFolder folder;
   REQUIRE(generate_digits(folder / "good", {.train = 100, .test = 30, .seed = 1}).ok());
@@ -135,7 +122,7 @@ TEST_CASE("data that are damaged or do not fit are refused by the name of their 
     std::string bytes = test::read_file(file);
     change(bytes);
     test::write_file(file, bytes);
-    return refusal(data);
+    return refusal(spec_of(data));
   };
   const auto cut = [](std::string& bytes) { bytes.pop_back(); };
   CHECK(says(log_with(images, cut), {images, "cut off: 78399 of 78400 bytes"}));
@@ -147,7 +134,7 @@ TEST_CASE("data that are damaged or do not fit are refused by the name of their 
   const fs::path text = folder / "text.txt";
   test::write_file(text, std::string(300, 'a') + "z");
   const Json gpt = {{"model", {{"mlp", nullptr}, {"gpt", {{"context", 8}, {"vocabulary", 120}}}}}, {"data", {{"train", text}, {"test", nullptr}}}};
-  CHECK(says(refusal(gpt), {text, "token 122 at position 300", "the vocabulary has 120"}));
+  CHECK(says(refusal(spec_of(gpt)), {text, "token 122 at position 300", "the vocabulary has 120"}));
 }
 
 TEST_CASE("a training goes on only with the model and the data that it began with") {
@@ -156,12 +143,12 @@ TEST_CASE("a training goes on only with the model and the data that it began wit
   const auto spec = [&](const Json& more) {
     Json changes = {{"data", {{"train", folder / "data/train"}, {"test", nullptr}}}, {"epochs", 1}};
     changes.merge_patch(more);
-    return changes;
+    return spec_of(changes);
   };
   const fs::path output = folder / "out";
   const std::string checkpoint = output / "checkpoints/step-00000004";
   {
-    Gang gang(spec_of(spec(Json::object())), 1, 0, "1", output);
+    Gang gang(spec(Json::object()), 1, 0, "1", output);
     REQUIRE_MESSAGE(gang.run() == 0, gang.logs());
   }
   CHECK(says(refusal(spec({{"model", {{"mlp", {{"hidden", {16}}}}}}}), output), {checkpoint, "layers.0.weight is F32 [32, 784]", "F32 [16, 784]"}));
@@ -172,13 +159,13 @@ TEST_CASE("a training goes on only with the model and the data that it began wit
     CHECK(says(refusal(spec(Json::object()), output), {folder / "data/train", "the data changed", count == 200 ? "mean" : "samples", checkpoint}));
   }
   REQUIRE(generate_digits(folder / "data", {.train = 200, .test = 30, .seed = 1}).ok());
-  Gang longer(spec_of(spec({{"epochs", 2}})), 1, 0, "2", output);
+  Gang longer(spec({{"epochs", 2}}), 1, 0, "2", output);
   REQUIRE_MESSAGE(longer.run() == 0, longer.logs());
   CHECK(longer.log("worker.0").find("resumed_at_step=4") != std::string::npos);
 }
 
 TEST_CASE("bad input is an error before training, that names what is wrong") {
-  const auto error = [](const Json& changes) { return refusal(changes); };
+  const auto error = [](const Json& changes) { return refusal(spec_of(changes)); };
   CHECK(error({{"data", {{"train", "nowhere"}}}}).find("nowhere") != std::string::npos);
   CHECK(error({{"batch", 5000}}).find("a batch of 5000 is more than the 4000 samples") != std::string::npos);
   CHECK(error({{"model", {{"mlp", nullptr}, {"gpt", Json::object()}}}}) != "");

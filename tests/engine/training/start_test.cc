@@ -1,6 +1,4 @@
 // Where a training starts, by the program itself: a training in an empty OUTPUT_DIR from what another left.
-#include <initializer_list>
-
 #include "engine/formats/checkpoint.h"
 #include "engine/kernels/kernels.h"
 #include "engine/strategies/all_reduce.h"
@@ -46,21 +44,6 @@ const std::string& whole_model() {
     return gang.model();
   }();
   return model;
-}
-
-bool says(const std::string& log, std::initializer_list<std::string> parts) {
-  for (const std::string& part : parts) {
-    if (log.find(part) == std::string::npos) return false;
-  }
-  return true;
-}
-
-// What a training says that is refused, before its first step.
-std::string refusal(const Json& spec, const fs::path& output = {}) {
-  Gang gang(spec, 1, 0, "1", output);
-  CHECK(gang.run() == 2);
-  CHECK(gang.log("worker.0").find("epoch=") == std::string::npos);
-  return gang.log("worker.0");
 }
 
 TEST_CASE("what is looked for behind is what is found at once") {

@@ -8,11 +8,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <initializer_list>
 #include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -189,6 +191,17 @@ inline double last(const Gang& gang, const std::string& key) {
   const size_t at = log.rfind(key + "=");
   REQUIRE_MESSAGE(at != std::string::npos, log);
   return std::atof(log.c_str() + at + key.size() + 1);
+}
+
+// What a training by one process says that is refused, before its first step.
+inline std::string refusal(const Json& spec, const fs::path& output = {}) {
+  Gang gang(spec, 1, 0, "1", output);
+  CHECK(gang.run() == 2);
+  CHECK(gang.log("worker.0").find("epoch=") == std::string::npos);
+  return gang.log("worker.0");
+}
+inline bool says(const std::string& log, std::initializer_list<std::string> parts) {
+  return std::ranges::all_of(parts, [&](const std::string& part) { return log.find(part) != std::string::npos; });
 }
 
 // Of parameters, by the newest checkpoint.

@@ -18,9 +18,9 @@ using namespace dtrain::cli;
 
 namespace {
 
-class FakeDaemon final : public pb::Client::Service {
+class FalteringDaemon final : public pb::Client::Service {
  public:
-  FakeDaemon() {
+  FalteringDaemon() {
     std::string folder = std::filesystem::temp_directory_path() / "dtrain-watch-XXXXXX";
     REQUIRE(mkdtemp(folder.data()) != nullptr);
     auto opened = open_home(folder);
@@ -32,7 +32,7 @@ class FakeDaemon final : public pb::Client::Service {
     server_ = builder.BuildAndStart();
     REQUIRE(server_ != nullptr);
   }
-  ~FakeDaemon() override {
+  ~FalteringDaemon() override {
     server_->Shutdown();
     std::filesystem::remove_all(home.root);
   }
@@ -94,7 +94,7 @@ class FakeDaemon final : public pb::Client::Service {
 }  // namespace
 
 TEST_CASE("a submission that broke off is sent again under its id") {
-  FakeDaemon daemon;
+  FalteringDaemon daemon;
   CommandContext context;
   auto connection = connect(daemon.home, Autostart::No, context);
   REQUIRE(connection.ok());
@@ -109,7 +109,7 @@ TEST_CASE("a submission that broke off is sent again under its id") {
 }
 
 TEST_CASE("a watch that broke off goes on at its cursor, to the end") {
-  FakeDaemon daemon;
+  FalteringDaemon daemon;
   CommandContext context;
   auto connection = connect(daemon.home, Autostart::No, context);
   REQUIRE(connection.ok());
@@ -124,7 +124,7 @@ TEST_CASE("a watch that broke off goes on at its cursor, to the end") {
 }
 
 TEST_CASE("a watch of what is new that broke off before there was any misses nothing") {
-  FakeDaemon daemon;
+  FalteringDaemon daemon;
   CommandContext context;
   auto connection = connect(daemon.home, Autostart::No, context);
   REQUIRE(connection.ok());

@@ -3,10 +3,10 @@
 #include <doctest/doctest.h>
 
 #include <fstream>
-#include <random>
 
 #include "schema/manifest.h"
 #include "tests/integration/daemon/one_daemon.h"
+#include "tests/integration/daemon/opened_blobs.h"
 #include "tests/support/project.h"
 
 namespace dtrain::daemon {
@@ -15,24 +15,12 @@ namespace {
 namespace fs = std::filesystem;
 using test::TemporaryFolder;
 
-constexpr uint64_t kMax = 64 << 20;
 constexpr std::chrono::seconds kLong{60};
 
-std::unique_ptr<Blobs> open_blobs(const fs::path& folder) {
-  auto blobs = Blobs::open(folder);
-  if (!blobs.ok()) FAIL(blobs.error().message);
-  CHECK(blobs.value()->notices().empty());
-  return std::move(blobs).value();
-}
-
-void put(PackWriter& pack, const std::string& bytes) {
-  BlobEncoder encoder;
-  REQUIRE(encoder
-              .encode(bytes,
-                      [&](std::string_view part, bool last) {
-                        return pack.add(sha256(bytes), bytes.size(), part, last);
-                      })
-              .ok());
+std::unique_ptr<Blobs> open_intact(const fs::path& folder) {
+  auto blobs = open_blobs(folder);
+  CHECK(blobs->notices().empty());
+  return blobs;
 }
 
 std::string manifest_of(const std::vector<std::string>& contents) {
@@ -55,9 +43,9 @@ Sha256 submit(Blobs& blobs, const std::vector<std::string>& contents) {
   const std::string manifest = manifest_of(contents);
   const auto pack = std::move(blobs.begin()).value();
   for (const std::string& bytes : contents) {
-    if (!blobs.has(sha256(bytes)) && !pack->has(sha256(bytes))) put(*pack, bytes);
+    if (!blobs.has(sha256(bytes)) && !pack->has(sha256(bytes))) REQUIRE(put(*pack, bytes).ok());
   }
-  if (!blobs.has(sha256(manifest))) put(*pack, manifest);
+  if (!blobs.has(sha256(manifest))) REQUIRE(put(*pack, manifest).ok());
   REQUIRE(pack->commit().ok());
   blobs.set_whole(sha256(manifest));
   return sha256(manifest);
@@ -72,25 +60,13 @@ uint64_t sweep(Blobs& blobs, std::vector<Sha256> roots, bool dry = false) {
   }
 }
 
-size_t files_in(const fs::path& folder) {
-  return static_cast<size_t>(
-      std::distance(fs::directory_iterator(folder), fs::directory_iterator()));
-}
-
-std::string random_bytes(size_t size, uint32_t seed) {
-  std::mt19937 random(seed);
-  std::string bytes(size, '\0');
-  for (char& c : bytes) c = static_cast<char>(random());
-  return bytes;
-}
-
 TEST_CASE("what no snapshot names goes with its pack; what one names stays, now and later") {
   const TemporaryFolder folder;
   const std::string shared = random_bytes(1 << 20, 1);
   Sha256 first;
   Sha256 second;
   {
-    const auto blobs = open_blobs(folder / "blobs");
+    const auto blobs = open_intact(folder / "blobs");
     first = submit(*blobs, {shared, "of the first"});
     second = submit(*blobs, {shared, "of the second"});
     const Sha256 third = submit(*blobs, {"of the third", random_bytes(3 << 20, 2)});
@@ -106,31 +82,31 @@ TEST_CASE("what no snapshot names goes with its pack; what one names stays, now 
     CHECK(!blobs->has(third));
     CHECK(!blobs->is_whole(third));
     CHECK(blobs->is_whole(second));
-    CHECK(*blobs->read(sha256(shared), kMax) == shared);
+    CHECK(*blobs->read(sha256(shared), kBlobMax) == shared);
   }
-  const auto blobs = open_blobs(folder / "blobs");
+  const auto blobs = open_intact(folder / "blobs");
   CHECK(blobs->count() == 5);
-  CHECK(*blobs->read(sha256("of the first"), kMax) == "of the first");
-  CHECK(blobs->read(sha256("of the third"), kMax).error().code == Code::NotFound);
+  CHECK(*blobs->read(sha256("of the first"), kBlobMax) == "of the first");
+  CHECK(blobs->read(sha256("of the third"), kBlobMax).error().code == Code::NotFound);
 }
 
 TEST_CASE("a pack with little that is needed is written anew") {
   const TemporaryFolder folder;
   const std::string kept = random_bytes(700'000, 1);
   {
-    const auto blobs = open_blobs(folder / "blobs");
+    const auto blobs = open_intact(folder / "blobs");
     submit(*blobs, {kept, "small", random_bytes(5 << 20, 2)});
     const Sha256 second = submit(*blobs, {kept, "small", "new"});
     sweep(*blobs, {second});
     CHECK(files_in(folder / "blobs") == 2);
-    CHECK(*blobs->read(sha256(kept), kMax) == kept);
+    CHECK(*blobs->read(sha256(kept), kBlobMax) == kept);
     uint64_t bytes = 0;
     for (const auto& file : fs::directory_iterator(folder / "blobs")) bytes += file.file_size();
     CHECK(bytes < 800'000);
   }
-  const auto blobs = open_blobs(folder / "blobs");
-  CHECK(*blobs->read(sha256(kept), kMax) == kept);
-  CHECK(*blobs->read(sha256("small"), kMax) == "small");
+  const auto blobs = open_intact(folder / "blobs");
+  CHECK(*blobs->read(sha256(kept), kBlobMax) == kept);
+  CHECK(*blobs->read(sha256("small"), kBlobMax) == "small");
   CHECK(blobs->count() == 4);
 }
 
@@ -138,21 +114,21 @@ TEST_CASE("a crash while a pack is written anew leaves it as it was") {
   const TemporaryFolder folder;
   const std::string kept = random_bytes(700'000, 1);
   {
-    const auto blobs = open_blobs(folder / "blobs");
+    const auto blobs = open_intact(folder / "blobs");
     submit(*blobs, {kept, random_bytes(5 << 20, 2)});
     const Sha256 second = submit(*blobs, {kept, "new"});
     BlobSweep sweep(*blobs, {second}, false);
     // Marked, cut, and one part of what stays copied.
     for (int i = 0; i < 3; ++i) REQUIRE(sweep.step(std::chrono::microseconds(0)).value());
   }
-  const auto blobs = open_blobs(folder / "blobs");
-  CHECK(*blobs->read(sha256(kept), kMax) == kept);
+  const auto blobs = open_intact(folder / "blobs");
+  CHECK(*blobs->read(sha256(kept), kBlobMax) == kept);
   CHECK(files_in(folder / "blobs") == 2);
 }
 
 TEST_CASE("what a submission relies on while marking goes on stays") {
   const TemporaryFolder folder;
-  const auto blobs = open_blobs(folder / "blobs");
+  const auto blobs = open_intact(folder / "blobs");
   const Sha256 first = submit(*blobs, {"a", "b"});
   const Sha256 second = submit(*blobs, {"c", "d"});
   submit(*blobs, {"e", "f"});
@@ -169,7 +145,7 @@ TEST_CASE("what a submission relies on while marking goes on stays") {
 
 TEST_CASE("between submissions only") {
   const TemporaryFolder folder;
-  const auto blobs = open_blobs(folder / "blobs");
+  const auto blobs = open_intact(folder / "blobs");
   CHECK(BlobSweep::may_begin(*blobs));
   {
     const auto pack = std::move(blobs->begin()).value();
@@ -185,7 +161,7 @@ TEST_CASE("a manifest that comes back at the next start is not taken for whole")
   const TemporaryFolder folder;
   Sha256 gone;
   {
-    const auto blobs = open_blobs(folder / "blobs");
+    const auto blobs = open_intact(folder / "blobs");
     const std::string shared = random_bytes(1 << 20, 1);
     submit(*blobs, {"its file"});
     gone = submit(*blobs, {"its file", shared});
@@ -193,7 +169,7 @@ TEST_CASE("a manifest that comes back at the next start is not taken for whole")
     sweep(*blobs, {kept});
     CHECK(!blobs->has(gone));
   }
-  const auto blobs = open_blobs(folder / "blobs");
+  const auto blobs = open_intact(folder / "blobs");
   CHECK(blobs->has(gone));
   CHECK(!blobs->has(sha256("its file")));
   CHECK(!blobs->is_whole(gone));
@@ -211,30 +187,30 @@ void damage(const Blobs& blobs, const fs::path& pack, const Sha256& name) {
 
 TEST_CASE("a damaged manifest is as good as none: what only it names goes, and what others name stays") {
   const TemporaryFolder folder;
-  const auto blobs = open_blobs(folder / "blobs");
+  const auto blobs = open_intact(folder / "blobs");
   const Sha256 damaged = submit(*blobs, {"shared", "of the damaged"});
   const Sha256 whole = submit(*blobs, {"shared", "of the whole"});
   submit(*blobs, {"of none"});
   damage(*blobs, folder / "blobs/1.pack", damaged);
-  REQUIRE(blobs->read(damaged, kMax).error().code == Code::DataLoss);
+  REQUIRE(blobs->read(damaged, kBlobMax).error().code == Code::DataLoss);
   sweep(*blobs, {damaged, whole});
   CHECK(!blobs->has(sha256("of none")));
   CHECK(!blobs->has(sha256("of the damaged")));
   CHECK(blobs->is_whole(whole));
-  CHECK(*blobs->read(sha256("shared"), kMax) == "shared");
-  CHECK(*blobs->read(sha256("of the whole"), kMax) == "of the whole");
+  CHECK(*blobs->read(sha256("shared"), kBlobMax) == "shared");
+  CHECK(*blobs->read(sha256("of the whole"), kBlobMax) == "of the whole");
   // Whoever submits it again has to send it, and then all is there.
   CHECK(!blobs->is_whole(damaged));
   CHECK(blobs->missing({damaged, sha256("shared")}) == std::vector{damaged});
   CHECK(submit(*blobs, {"shared", "of the damaged"}) == damaged);
   sweep(*blobs, {damaged, whole});
-  CHECK(blobs->read(damaged, kMax).ok());
-  CHECK(*blobs->read(sha256("of the damaged"), kMax) == "of the damaged");
+  CHECK(blobs->read(damaged, kBlobMax).ok());
+  CHECK(*blobs->read(sha256("of the damaged"), kBlobMax) == "of the damaged");
 }
 
 TEST_CASE("a pack with a damaged file that is needed stays as it is, and the others are cleared") {
   const TemporaryFolder folder;
-  const auto blobs = open_blobs(folder / "blobs");
+  const auto blobs = open_intact(folder / "blobs");
   const std::string file = random_bytes(1'000, 1);
   const std::string other = random_bytes(1'000, 2);
   submit(*blobs, {other, random_bytes(1 << 20, 3)});
@@ -248,15 +224,15 @@ TEST_CASE("a pack with a damaged file that is needed stays as it is, and the oth
   sweep(*blobs, {kept});
   CHECK(!fs::exists(folder / "blobs/1.pack"));
   CHECK(fs::exists(folder / "blobs/2.pack"));
-  CHECK(*blobs->read(sha256(other), kMax) == other);
-  CHECK(!blobs->read(sha256(file), kMax).ok());
+  CHECK(*blobs->read(sha256(other), kBlobMax) == other);
+  CHECK(!blobs->read(sha256(file), kBlobMax).ok());
   CHECK(blobs->has(sha256(file)));
   CHECK(BlobSweep::may_begin(*blobs));
 }
 
 TEST_CASE("what is only deleted goes first: it makes room for what is written anew") {
   const TemporaryFolder folder;
-  const auto blobs = open_blobs(folder / "blobs");
+  const auto blobs = open_intact(folder / "blobs");
   const std::string kept = random_bytes(700'000, 1);
   submit(*blobs, {random_bytes(1 << 20, 2)});
   submit(*blobs, {kept, random_bytes(5 << 20, 3)});
@@ -274,16 +250,16 @@ TEST_CASE("what is only deleted goes first: it makes room for what is written an
   CHECK(!fs::exists(folder / "blobs/1.pack"));
   CHECK(fs::exists(folder / "blobs/2.pack"));
   CHECK(!fs::exists(folder / "blobs/3.pack"));
-  CHECK(*blobs->read(sha256(kept), kMax) == kept);
+  CHECK(*blobs->read(sha256(kept), kBlobMax) == kept);
 }
 
 TEST_CASE("a manifest that makes no sense stops the sweep before anything goes") {
   const TemporaryFolder folder;
-  const auto blobs = open_blobs(folder / "blobs");
+  const auto blobs = open_intact(folder / "blobs");
   submit(*blobs, {"a"});
   {
     const auto pack = std::move(blobs->begin()).value();
-    put(*pack, "no manifest at all");
+    REQUIRE(put(*pack, "no manifest at all").ok());
     REQUIRE(pack->commit().ok());
   }
   {

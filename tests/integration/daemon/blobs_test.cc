@@ -3,8 +3,7 @@
 #include <doctest/doctest.h>
 #include <unistd.h>
 
-#include <random>
-
+#include "tests/integration/daemon/opened_blobs.h"
 #include "tests/support/project.h"
 
 namespace dtrain::daemon {
@@ -12,22 +11,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using test::TemporaryFolder;
-
-constexpr uint64_t kMax = 64 << 20;
-
-std::unique_ptr<Blobs> open_blobs(const fs::path& folder) {
-  auto blobs = Blobs::open(folder);
-  if (!blobs.ok()) FAIL(blobs.error().message);
-  return std::move(blobs).value();
-}
-
-Status put(PackWriter& pack, const std::string& bytes) {
-  BlobEncoder encoder;
-  const Sha256 name = sha256(bytes);
-  return encoder.encode(bytes, [&](std::string_view part, bool last) {
-    return pack.add(name, bytes.size(), part, last);
-  });
-}
 
 std::unique_ptr<PackWriter> begin(Blobs& blobs) {
   auto pack = blobs.begin();
@@ -41,18 +24,6 @@ void store(Blobs& blobs, const std::vector<std::string>& contents) {
   REQUIRE(pack->commit().ok());
 }
 
-std::string random_bytes(size_t size, uint32_t seed) {
-  std::mt19937 random(seed);
-  std::string bytes(size, '\0');
-  for (char& c : bytes) c = static_cast<char>(random());
-  return bytes;
-}
-
-size_t files_in(const fs::path& folder) {
-  return static_cast<size_t>(
-      std::distance(fs::directory_iterator(folder), fs::directory_iterator()));
-}
-
 TEST_CASE("what was committed is there, now and after a restart; the rest is not") {
   const TemporaryFolder folder;
   const std::string large = random_bytes(3 << 20, 1);
@@ -62,16 +33,16 @@ TEST_CASE("what was committed is there, now and after a restart; the rest is not
     const auto pack = begin(*blobs);
     REQUIRE(put(*pack, "never committed").ok());
     CHECK(pack->has(sha256("never committed")));
-    CHECK(*pack->read(sha256("never committed"), kMax) == "never committed");
+    CHECK(*pack->read(sha256("never committed"), kBlobMax) == "never committed");
     CHECK(!blobs->has(sha256("never committed")));
   }
   const auto blobs = open_blobs(folder / "blobs");
   CHECK(blobs->notices().empty());
   CHECK(blobs->count() == 4);
   CHECK(blobs->has(sha256("")));
-  CHECK(*blobs->read(sha256("two"), kMax) == "two");
-  CHECK(*blobs->read(sha256(""), kMax) == "");
-  CHECK(*blobs->read(sha256(large), kMax) == large);
+  CHECK(*blobs->read(sha256("two"), kBlobMax) == "two");
+  CHECK(*blobs->read(sha256(""), kBlobMax) == "");
+  CHECK(*blobs->read(sha256(large), kBlobMax) == large);
   CHECK(blobs->read(sha256(large), 1000).error().code == Code::ResourceExhausted);
   CHECK(blobs->find(sha256("never committed")).error().code == Code::NotFound);
   CHECK(files_in(folder / "blobs") == 1);
@@ -186,7 +157,7 @@ TEST_CASE("after a crash: unfinished packs are removed, cut ones say what is los
   test::write_file(folder / "2.pack", good);
   const auto blobs = open_blobs(folder.path());
   CHECK(blobs->count() == 2502);
-  CHECK(*blobs->read(sha256("file 2499"), kMax) == "file 2499");
+  CHECK(*blobs->read(sha256("file 2499"), kBlobMax) == "file 2499");
 }
 
 TEST_CASE("a byte that rots on the disk is noticed when the blob is read") {
@@ -198,7 +169,7 @@ TEST_CASE("a byte that rots on the disk is noticed when the blob is read") {
   test::write_file(folder / "1.pack", pack);
   const auto blobs = open_blobs(folder.path());
   REQUIRE(blobs->has(sha256(bytes)));
-  CHECK(blobs->read(sha256(bytes), kMax).error().code == Code::DataLoss);
+  CHECK(blobs->read(sha256(bytes), kBlobMax).error().code == Code::DataLoss);
 }
 
 TEST_CASE("a blob that was found damaged is missing until it is sent again") {

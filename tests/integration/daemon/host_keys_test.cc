@@ -15,7 +15,7 @@ namespace dtrain::daemon {
 namespace {
 
 const Endpoint kDaemon{"10.0.0.5", 7077};
-const HostId kHost{std::string(32, 'a')}, kOther{std::string(32, 'b')};
+const HostId kMachine{std::string(32, 'a')}, kOtherMachine{std::string(32, 'b')};
 
 mode_t mode_of(const std::filesystem::path& path) {
   struct stat file {};
@@ -57,12 +57,12 @@ TEST_CASE("a key is its first host's alone, over restarts of the daemon") {
   CHECK(key.name == "gpu1");
   CHECK(key.daemon == "10.0.0.5:7077");
   CHECK(scene.keys->holder_of(key.certificate).value() == "gpu1");
-  const auto first = scene.keys->admit(key.certificate, kHost).value();
+  const auto first = scene.keys->admit(key.certificate, kMachine).value();
   CHECK(first.name == "gpu1");
   scene.keys = scene.reopened();
   CHECK(scene.keys->authority().certificate() == key.authority);
-  CHECK(scene.keys->admit(key.certificate, kHost).value().id == first.id);
-  const auto other = scene.keys->admit(key.certificate, kOther);
+  CHECK(scene.keys->admit(key.certificate, kMachine).value().id == first.id);
+  const auto other = scene.keys->admit(key.certificate, kOtherMachine);
   REQUIRE(!other.ok());
   CHECK(other.error().code == Code::PermissionDenied);
   CHECK(other.error().message == "the key of 'gpu1' is another host's");
@@ -87,8 +87,8 @@ TEST_CASE("a key that was revoked opens nothing, and neither does it once anothe
   CHECK(scene.keys->names().empty());
   CHECK(scene.keys->holder_of(first.certificate).error().code == Code::PermissionDenied);
   const HostKey second = scene.invited("gpu1");
-  CHECK(scene.keys->admit(first.certificate, kHost).error().code == Code::PermissionDenied);
-  CHECK(scene.keys->admit(second.certificate, kOther).ok());
+  CHECK(scene.keys->admit(first.certificate, kMachine).error().code == Code::PermissionDenied);
+  CHECK(scene.keys->admit(second.certificate, kOtherMachine).ok());
   CHECK(scene.keys->revoke("gpu2").error().code == Code::NotFound);
   CHECK(scene.keys->revoke("../authority.pem").error().code == Code::NotFound);
 }
@@ -108,21 +108,21 @@ TEST_CASE("a name has one key, and is a host's name") {
 
 TEST_CASE("a host keeps its ID over keys of one name, and gets nobody else's by saying it") {
   Keys scene;
-  const HostId first = scene.keys->admit(scene.invited("gpu1").certificate, kHost).value().id;
-  CHECK(first != kHost);  // one of the daemon's own machine may have that
-  CHECK(scene.keys->admit(scene.invited("gpu2").certificate, kHost).value().id != first);
+  const HostId first = scene.keys->admit(scene.invited("gpu1").certificate, kMachine).value().id;
+  CHECK(first != kMachine);  // one of the daemon's own machine may have that
+  CHECK(scene.keys->admit(scene.invited("gpu2").certificate, kMachine).value().id != first);
   CHECK(scene.keys->admit(scene.invited("gpu3").certificate, first).value().id != first);
   REQUIRE(scene.keys->revoke("gpu1").ok());
-  CHECK(scene.keys->admit(scene.invited("gpu1").certificate, kHost).value().id == first);
+  CHECK(scene.keys->admit(scene.invited("gpu1").certificate, kMachine).value().id == first);
 }
 
 TEST_CASE("no name of a host is in the way of another's") {
   Keys scene;
   const HostKey first = scene.invited("gpu1.new"), second = scene.invited("gpu1"),
                 third = scene.invited("gpu1.host");
-  CHECK(scene.keys->admit(second.certificate, kOther).ok());
-  CHECK(scene.keys->admit(first.certificate, kHost).ok());
-  CHECK(scene.keys->admit(third.certificate, kHost).ok());
+  CHECK(scene.keys->admit(second.certificate, kOtherMachine).ok());
+  CHECK(scene.keys->admit(first.certificate, kMachine).ok());
+  CHECK(scene.keys->admit(third.certificate, kMachine).ok());
   CHECK(scene.keys->names() == std::vector<std::string>{"gpu1", "gpu1.host", "gpu1.new"});
 }
 
@@ -142,7 +142,7 @@ TEST_CASE("what is left of a damaged key opens nothing, and is revoked like a wh
   Keys scene;
   const HostKey key = scene.invited("gpu1");
   std::filesystem::resize_file(scene.folder.path() / "keys/hosts/gpu1.host", 10);
-  CHECK(scene.keys->admit(key.certificate, kHost).error().code == Code::DataLoss);
+  CHECK(scene.keys->admit(key.certificate, kMachine).error().code == Code::DataLoss);
   const auto again = scene.keys->invite("gpu1", kDaemon);
   REQUIRE(!again.ok());
   CHECK(again.error().hint == "`dtrain hosts revoke gpu1`; then it may be invited again");

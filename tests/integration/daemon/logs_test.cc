@@ -29,7 +29,7 @@ pb::LogData output(uint64_t offset, const std::string& text) {
   return data;
 }
 
-pb::StateEvent event(const std::string& state, const std::string& id = "4") {
+pb::StateEvent change_to(const std::string& state, const std::string& id = "4") {
   pb::StateEvent event;
   event.set_id(id);
   event.set_state(state);
@@ -86,7 +86,7 @@ TEST_CASE("output waits where only the room that is not for output is left, even
   std::atomic<uint64_t> room_bytes = 0;
   Scene scene({fdatasync, 1ms, [&](int) { return room_bytes.load(); }});
   scene.logs->prepare(4);
-  scene.logs->append(4, event("RUNNING"));
+  scene.logs->append(4, change_to("RUNNING"));
   scene.until([&] { return scene.logs->is_settled(4); });
   CHECK(scene.text() == "RUNNING\n");
   REQUIRE(scene.logs->append(4, output(0, "a word\n")).ok());
@@ -105,7 +105,7 @@ TEST_CASE("what a failed sync may have lost is written again before it is acknow
   std::atomic<int> syncs = 0;
   Scene scene({[&](int fd) { return ++syncs == 1 ? fail_and_drop(fd) : fdatasync(fd); }, 1ms});
   scene.logs->prepare(4);
-  scene.logs->append(4, event("RUNNING"));
+  scene.logs->append(4, change_to("RUNNING"));
   REQUIRE(scene.logs->append(4, output(0, "hello\n")).ok());
   scene.until([&] { return scene.durable == 6; });
   CHECK(syncs == 2);
@@ -116,7 +116,7 @@ TEST_CASE("a later daemon reads a journal from the place that the store was told
   LogsDisk disk;
   disk.place_bytes = 1;
   Scene scene(disk);
-  REQUIRE(scene.store->commit({}, {event("RUNNING")}).ok());
+  REQUIRE(scene.store->commit({}, {change_to("RUNNING")}).ok());
   scene.logs->prepare(4);   // copies it
   REQUIRE(scene.logs->append(4, output(0, "one\n")).ok());
   scene.until([&] { return scene.durable == 4; });
@@ -177,7 +177,7 @@ TEST_CASE("a journal is closed once all of it is synced, the last state events t
   scene.logs->prepare(4);
   REQUIRE(scene.logs->append(4, output(0, "hello\n")).ok());
   scene.until([&] { return scene.durable == 6; });
-  scene.logs->append(4, event("FINISHED"));
+  scene.logs->append(4, change_to("FINISHED"));
   bool closed = false;
   scene.logs->close(4, [&] { closed = true; });
   CHECK(!closed);
@@ -203,7 +203,7 @@ TEST_CASE("there may be more journals than descriptors, and each is written to")
   const test::FewDescriptors few(16);
   for (uint32_t number = 1; number <= kJournals; ++number) {
     scene.logs->prepare(number);
-    scene.logs->append(number, event("PENDING", std::to_string(number)));
+    scene.logs->append(number, change_to("PENDING", std::to_string(number)));
   }
   scene.until([&] { return all([&](uint32_t number) { return scene.logs->is_settled(number); }); });
   for (uint32_t number = 1; number <= kJournals; ++number) {
@@ -221,7 +221,7 @@ TEST_CASE("there may be more journals than descriptors, and each is written to")
   // Those of an earlier daemon, and some that lack an event.
   for (uint32_t number = 1; number <= kJournals; number += 2) {
     const std::string id = std::to_string(number);
-    REQUIRE(scene.store->commit({}, {event("PENDING", id), event("STARTING", id)}).ok());
+    REQUIRE(scene.store->commit({}, {change_to("PENDING", id), change_to("STARTING", id)}).ok());
   }
   scene.open(disk);
   for (uint32_t number = 1; number <= kJournals; ++number) scene.logs->prepare(number);

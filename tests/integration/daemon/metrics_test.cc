@@ -11,8 +11,6 @@
 namespace dtrain::daemon {
 namespace {
 
-const HostId kHost{"h1"};
-
 Submission measured(const std::string& more = "") {
   Submission submission = a_submission("measured");
   submission.spec_yaml =

@@ -11,7 +11,7 @@ namespace {
 
 using boost::asio::ip::tcp;
 
-const std::string kHost(32, 'a'), kOther(32, 'b');
+const std::string kHostHex(32, 'a'), kOtherHex(32, 'b');
 
 struct Network {
   test::TemporaryFolder folder;
@@ -87,7 +87,7 @@ struct Network {
 TEST_CASE("a host with a key joins by the name that it was invited as, whatever it calls itself") {
   Network network;
   const HostKey key = network.invited("gpu1");
-  const FakeRunner runner(network.daemon, 0, network.channel_with(key), kHost);
+  const FakeRunner runner(network.daemon, 0, network.channel_with(key), kHostHex);
   CHECK(!runner.ended());
   const auto& hosts = network.daemon.scheduler.model().hosts;
   REQUIRE(hosts.size() == 1);
@@ -152,9 +152,9 @@ TEST_CASE("a key opens what runners call, and nothing that people do") {
 TEST_CASE("a key is one host's: the second is refused, and so is everybody once it is revoked") {
   Network network;
   const HostKey key = network.invited("gpu1");
-  const FakeRunner runner(network.daemon, 0, network.channel_with(key), kHost);
+  const FakeRunner runner(network.daemon, 0, network.channel_with(key), kHostHex);
   {
-    const FakeRunner second(network.daemon, 0, network.channel_with(key), kOther);
+    const FakeRunner second(network.daemon, 0, network.channel_with(key), kOtherHex);
     CHECK(second.ended());
     CHECK(second.status().error_code() == grpc::StatusCode::PERMISSION_DENIED);
     CHECK(second.status().error_message() == "the key of 'gpu1' is another host's");
@@ -163,7 +163,7 @@ TEST_CASE("a key is one host's: the second is refused, and so is everybody once 
   REQUIRE(network.keys->revoke("gpu1").ok());
   CHECK(network.daemon.runner_api.cut("gpu1"));
   network.daemon.until([&] { return runner.ended() && !network.daemon.runner_api.has_joined_by("gpu1"); });
-  const FakeRunner again(network.daemon, 0, network.channel_with(key), kHost);
+  const FakeRunner again(network.daemon, 0, network.channel_with(key), kHostHex);
   CHECK(again.status().error_message() == "the key of 'gpu1' was revoked");
   const grpc::Status fetch = network.fetch_over(network.channel_with(key));
   CHECK(fetch.error_code() == grpc::StatusCode::PERMISSION_DENIED);
@@ -172,11 +172,11 @@ TEST_CASE("a key is one host's: the second is refused, and so is everybody once 
 TEST_CASE("a host that calls itself by another's ID does not get its place") {
   Network network;
   const FakeRunner local(network.daemon);
-  const FakeRunner first(network.daemon, 0, network.channel_with(network.invited("gpu1")), kHost);
+  const FakeRunner first(network.daemon, 0, network.channel_with(network.invited("gpu1")), kHostHex);
   const FakeRunner like_local(network.daemon, 0, network.channel_with(network.invited("gpu2")),
                               "h1");
   const FakeRunner like_first(network.daemon, 0, network.channel_with(network.invited("gpu3")),
-                              kHost);
+                              kHostHex);
   for (const FakeRunner* runner : {&local, &first, &like_local, &like_first})
     CHECK(!runner->ended());
   CHECK(network.daemon.scheduler.model().hosts.size() == 4);
@@ -192,7 +192,7 @@ TEST_CASE("what a host says of a replica that another one has changes nothing") 
   daemon.until([&] { return owner.last(pb::ToRunner::kLaunch) != nullptr; });
   const auto& replica = daemon.scheduler.model().experiments.at({1, 0}).replicas.at(0);
 
-  FakeRunner other(daemon, 0, network.channel_with(network.invited("gpu1")), kHost);
+  FakeRunner other(daemon, 0, network.channel_with(network.invited("gpu1")), kHostHex);
   uint64_t round = 0;
   const auto all_is_said = [&] {  // and heard: messages of one host are taken in order
     pb::FromRunner message;
@@ -217,7 +217,7 @@ TEST_CASE("what a host says of a replica that another one has changes nothing") 
   log.mutable_log()->set_data("forged\n");
   usage.mutable_usage()->add_replicas()->set_replica("1.train");
   hello.mutable_hello()->set_protocol(kProtocol);
-  hello.mutable_hello()->set_host_id(kHost);
+  hello.mutable_hello()->set_host_id(kHostHex);
   pb::HeldReplica& held = *hello.mutable_hello()->add_held();
   held.set_replica("1.train");
   held.set_attempt(1);
@@ -316,7 +316,7 @@ TEST_CASE("a host that never says who it is loses its stream") {
 TEST_CASE("a host's address is one that the others can dial, or none") {
   Network network;
   const auto channel = network.channel_with(network.invited("gpu1"));
-  FakeRunner runner(network.daemon, 0, channel, kHost);
+  FakeRunner runner(network.daemon, 0, channel, kHostHex);
   pb::FromRunner message;
   message.mutable_inventory()->set_address("10.0.0.5");
   runner.say(message);
@@ -332,8 +332,8 @@ TEST_CASE("a host's address is one that the others can dial, or none") {
 TEST_CASE("a stream that a newer one replaces ends at once, and waits for no peer to read") {
   Network network;
   const auto channel = network.channel_with(network.invited("gpu1"));
-  const FakeRunner first(network.daemon, 0, channel, kHost);
-  const FakeRunner second(network.daemon, 0, channel, kHost);
+  const FakeRunner first(network.daemon, 0, channel, kHostHex);
+  const FakeRunner second(network.daemon, 0, channel, kHostHex);
   network.daemon.until([&] { return first.ended(); });
   CHECK(first.status().error_code() == grpc::StatusCode::CANCELLED);
   CHECK(!second.ended());

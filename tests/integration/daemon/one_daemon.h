@@ -65,9 +65,11 @@ inline Home home_below(const std::filesystem::path& root) {
   return home;
 }
 
+inline const HostId kHost{"h1"};
+
 inline Host a_host(double cpus = 4) {
   Host host;
-  host.id.hex = "h1";
+  host.id = kHost;
   host.name = "h1";
   host.address = "127.0.0.1";
   host.cpus = cpus;

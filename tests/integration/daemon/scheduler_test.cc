@@ -18,7 +18,6 @@ using namespace std::chrono_literals;
 
 const ExperimentId kOne{1, 0};
 const ReplicaId kTrain{kOne, Role::Train, 0};
-const HostId kHost{"h1"};
 
 // Submits 1 and has it placed on the one host.
 void place_one(OneDaemon& daemon) {

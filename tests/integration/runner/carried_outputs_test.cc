@@ -87,8 +87,8 @@ class Home : public OutputStore {
   int lasts_for = -1;   // so many parts; then it is gone
 };
 
-struct Host {
-  explicit Host(Home& daemons) : home(daemons) {}
+struct CarryingHost {
+  explicit CarryingHost(Home& daemons) : home(daemons) {}
   fs::path operator/(const std::string& name) const { return place.files() / name; }
   void bring() { REQUIRE(bring_outputs(place, home, {}, [] { return true; }).ok()); }
   Carried carry(Which which = Which::Growing) {
@@ -108,7 +108,7 @@ using Names = std::vector<std::string>;
 
 TEST_CASE("what changed here goes home, once, and what is no more goes there too") {
   Home home;
-  Host host(home);
+  CarryingHost host(home);
   host.bring();
   test::write_file(host / "a/b", "12345");
   fs::create_symlink("a", host / "newest");
@@ -130,7 +130,7 @@ TEST_CASE("what changed here goes home, once, and what is no more goes there too
 
 TEST_CASE("files go in the order in which they were written, so that what names another comes after it") {
   Home home;
-  Host host(home);
+  CarryingHost host(home);
   host.bring();
   test::write_file(host / "a-pointer", "z-model");
   test::write_file(host / "z-model", "weights");
@@ -141,7 +141,7 @@ TEST_CASE("files go in the order in which they were written, so that what names 
 
 TEST_CASE("what was written to a moment ago waits, unless all is to go") {
   Home home;
-  Host host(home);
+  CarryingHost host(home);
   host.bring();
   test::write_file(host / "old", "1");
   test::make_old(host / "old");
@@ -154,7 +154,7 @@ TEST_CASE("what was written to a moment ago waits, unless all is to go") {
 
 TEST_CASE("nothing is deleted or pointed to at home while what replaces it is on its way") {
   Home home;
-  Host host(home);
+  CarryingHost host(home);
   host.bring();
   test::write_file(host / "ckpt-1/model", "1");
   test::make_old(host / "ckpt-1/model");
@@ -177,7 +177,7 @@ TEST_CASE("nothing is deleted or pointed to at home while what replaces it is on
 
 TEST_CASE("what came in a turn that broke and was deleted since goes, and does not come back") {
   Home home;
-  Host host(home);
+  CarryingHost host(home);
   host.bring();
   test::write_file(host / "tmp/a", "1");
   test::write_file(host / "tmp/b", "2");
@@ -196,7 +196,7 @@ TEST_CASE("what came in a turn that broke and was deleted since goes, and does n
 
 TEST_CASE("what can't be looked at here stays at home as it is") {
   Home home;
-  Host host(home);
+  CarryingHost host(home);
   host.bring();
   test::write_file(host / "x", "1");
   host.carry();
@@ -210,7 +210,7 @@ TEST_CASE("what can't be looked at here stays at home as it is") {
 
 TEST_CASE("a directory that became a file is replaced by it") {
   Home home;
-  Host host(home);
+  CarryingHost host(home);
   host.bring();
   test::write_file(host / "d/e/f", "1");
   host.carry();
@@ -228,7 +228,7 @@ TEST_CASE("a host that begins has all that is at home, and brings it once") {
   test::write_file(home.folder / "a/b", "12345");
   test::write_file(home.folder / "empty", "");
   fs::create_symlink("a/b", home.folder / "newest");
-  Host host(home);
+  CarryingHost host(home);
   host.bring();
   CHECK(test::describe_tree(home.folder) == test::describe_tree(host.place.files()));
   CHECK(home.brought == 2);
@@ -243,7 +243,7 @@ TEST_CASE("changes of two hosts come together, and the later one of the same fil
   test::write_file(home.folder / "both", "0");
   test::write_file(home.folder / "theirs", "0");
   test::write_file(home.folder / "gone", "0");
-  Host host(home), other(home);
+  CarryingHost host(home), other(home);
   host.bring();
   other.bring();
   test::write_file(host / "both", "earlier");
@@ -270,7 +270,7 @@ TEST_CASE("changes of two hosts come together, and the later one of the same fil
 TEST_CASE("what was deleted here and not carried yet does not come back") {
   Home home;
   test::write_file(home.folder / "old", "0");
-  Host host(home);
+  CarryingHost host(home);
   host.bring();
   fs::remove(host / "old");
   host.bring();
@@ -281,7 +281,7 @@ TEST_CASE("what was deleted here and not carried yet does not come back") {
 
 TEST_CASE("without its memory of what both have a host compares, and carries what differs") {
   Home home;
-  Host host(home);
+  CarryingHost host(home);
   host.bring();
   test::write_file(host / "a", "1");
   test::write_file(host / "b", "2");
@@ -296,7 +296,7 @@ TEST_CASE("without its memory of what both have a host compares, and carries wha
 
 TEST_CASE("what home does not take is said, and not tried again until it is another") {
   Home home;
-  Host host(home);
+  CarryingHost host(home);
   host.bring();
   home.refuses = "bad";
   test::write_file(host / "bad", "1");
@@ -316,7 +316,7 @@ TEST_CASE("what home does not take is said, and not tried again until it is anot
 
 TEST_CASE("when home is gone nothing is taken for carried") {
   Home home;
-  Host host(home);
+  CarryingHost host(home);
   host.bring();
   test::write_file(host / "a", "1");
   home.is_gone = true;
@@ -329,7 +329,7 @@ TEST_CASE("when home is gone nothing is taken for carried") {
 
 TEST_CASE("large outputs go in several turns") {
   Home home;
-  Host host(home);
+  CarryingHost host(home);
   host.bring();
   const std::string long_name(200, 'x');
   for (int i = 0; i < 1'500; ++i) test::write_file(host / (long_name + std::to_string(i)), "1");
@@ -341,7 +341,7 @@ TEST_CASE("large outputs go in several turns") {
 TEST_CASE("what an experiment goes on from is brought, by its own path or not at all") {
   Home home;
   test::write_file(home.folder / "checkpoints/1", "weights");
-  Host host(home);
+  CarryingHost host(home);
   const auto resumed = bring_resumed(host.place, home, {}, home.folder.string(), [] { return true; });
   REQUIRE(resumed.ok());
   CHECK(test::read_file(fs::path(*resumed) / "checkpoints/1") == "weights");
@@ -352,7 +352,7 @@ TEST_CASE("what an experiment goes on from is brought, by its own path or not at
 
 TEST_CASE("a copy goes when all of it is at home, and stays when something is not") {
   Home home;
-  Host host(home);
+  CarryingHost host(home);
   host.bring();
   test::write_file(host / "a", "1");
   host.carry();

@@ -140,13 +140,13 @@ TEST_CASE("while a launch can't be read, no tree goes") {
 }
 
 // A replica that has ended, and the view it wrote to.
-struct Ended {
+struct EndedReplica {
   test::TemporaryFolder folder;
   LaunchDir directory{folder / "launches/7@1"};
   LaunchRecord launch;
   fs::path work, out;
 
-  explicit Ended(std::string outputs) {
+  explicit EndedReplica(std::string outputs) {
     fs::create_directories(directory.path());
     outputs.push_back('\0');
     test::write_file(directory.path() / "outputs", outputs);
@@ -172,7 +172,7 @@ struct Ended {
 };
 
 TEST_CASE("what is left is kept for a week from the end on, however long the run was") {
-  Ended ended("result");
+  EndedReplica ended("result");
   test::write_file(ended.work / "note", "left");
   LaunchSite site;
   site.home = ended.folder.path();
@@ -189,7 +189,7 @@ TEST_CASE("what is left is kept for a week from the end on, however long the run
 }
 
 TEST_CASE("outputs wait for descriptors, and what is left can't be taken for nothing") {
-  Ended ended("result");
+  EndedReplica ended("result");
   test::write_file(ended.work / "result", "42");
   test::write_file(ended.work / "note", "left");
 
@@ -209,7 +209,7 @@ TEST_CASE("outputs wait for descriptors, and what is left can't be taken for not
 }
 
 TEST_CASE("a later attempt's outputs take the place of an earlier one's, links and all") {
-  Ended ended("ckpt/");
+  EndedReplica ended("ckpt/");
   test::write_file(ended.work / "ckpt/model.bin", "first");
   test::write_file(ended.work / "ckpt/part/a", "first");
   fs::create_symlink("model.bin", ended.work / "ckpt/latest");
@@ -229,7 +229,7 @@ TEST_CASE("a later attempt's outputs take the place of an earlier one's, links a
 }
 
 TEST_CASE("what was collected is not left, and what was not there is said") {
-  Ended ended("ckpt/best/");
+  EndedReplica ended("ckpt/best/");
   test::write_file(ended.directory.path() / "outputs", std::string("*.bin\0nosuch\0ckpt/best/\0", 24));
   test::write_file(ended.work / "ckpt/best/a", "a");
   test::write_file(ended.work / "x.bin", "xxxx");
@@ -250,7 +250,7 @@ TEST_CASE("what was collected is not left, and what was not there is said") {
 }
 
 TEST_CASE("what can't be collected is said, and the rest is collected") {
-  Ended ended("ckpt");
+  EndedReplica ended("ckpt");
   test::write_file(ended.work / "ckpt/a", "a");
   REQUIRE(::mkfifo((ended.work / "ckpt/b").c_str(), 0600) == 0);
   test::write_file(ended.work / "ckpt/c", "c");
@@ -264,23 +264,23 @@ TEST_CASE("what can't be collected is said, and the rest is collected") {
 }
 
 // A small file system of its own; skipped where mounting is not allowed.
-struct TinyDisk {
+struct TinyDiskAt {
   const fs::path at;
   bool mounted;
-  explicit TinyDisk(const fs::path& where) : at(where) {
+  explicit TinyDiskAt(const fs::path& where) : at(where) {
     fs::create_directories(at);
     mounted = ::mount("tmpfs", at.c_str(), "tmpfs", 0, "size=1m") == 0;
   }
-  TinyDisk(const TinyDisk&) = delete;
-  TinyDisk& operator=(const TinyDisk&) = delete;
-  ~TinyDisk() {
+  TinyDiskAt(const TinyDiskAt&) = delete;
+  TinyDiskAt& operator=(const TinyDiskAt&) = delete;
+  ~TinyDiskAt() {
     if (mounted) ::umount2(at.c_str(), MNT_DETACH);
   }
 };
 
 TEST_CASE("outputs wait for room, and none has its name before it is whole") {
-  Ended ended("ckpt");
-  const TinyDisk disk(ended.out);
+  EndedReplica ended("ckpt");
+  const TinyDiskAt disk(ended.out);
   if (!disk.mounted) return tests::say_skipped("mounting a small file system needs root");
   test::write_file(ended.out / "filler", std::string(600 << 10, 'x'));
   test::write_file(ended.work / "ckpt/a", "a");

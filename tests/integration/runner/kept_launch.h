@@ -38,6 +38,18 @@ inline std::filesystem::path make_temporary_directory() {
   return pattern;
 }
 
+// A launch's directory for a case, gone with it.
+struct LaunchFolder {
+  std::filesystem::path path = make_temporary_directory();
+  LaunchDir directory{path};
+  LaunchFolder() = default;
+  LaunchFolder(const LaunchFolder&) = delete;
+  LaunchFolder& operator=(const LaunchFolder&) = delete;
+  ~LaunchFolder() { std::filesystem::remove_all(path); }
+};
+
+inline const ReplicaId kReplica{{4, 2}, Role::Worker, 1};
+
 // False when there is nothing to read in time.
 inline bool wait_readable(int fd, int timeout_ms = kTestPatienceMs) {
   pollfd entry{fd, POLLIN, 0};

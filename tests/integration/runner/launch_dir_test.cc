@@ -9,19 +9,8 @@
 namespace dtrain::runner {
 namespace {
 
-struct Folder {
-  std::filesystem::path path = make_temporary_directory();
-  LaunchDir directory{path};
-  Folder() = default;
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  ~Folder() { std::filesystem::remove_all(path); }
-};
-
-const ReplicaId kReplica{{4, 2}, Role::Worker, 1};
-
 TEST_CASE("a launch keeps every field, bytes that are no text too") {
-  Folder folder;
+  LaunchFolder folder;
   LaunchRecord launch;
   launch.experiment = {4, 2};
   launch.attempt = 3;
@@ -67,7 +56,7 @@ TEST_CASE("a launch keeps every field, bytes that are no text too") {
 }
 
 TEST_CASE("a launch that is missing or torn is not there, one of another version is an error") {
-  Folder folder;
+  LaunchFolder folder;
   CHECK(!(*folder.directory.read_launch()).has_value());
   LaunchRecord launch{{4, 2}, 3, "00", "01", 0, 0, 0, {}, {}, "", ""};
   launch.replicas = {{kReplica, 3, {"python"}, "/", {{"A", "b"}}, {}}};
@@ -91,7 +80,7 @@ TEST_CASE("a launch that is missing or torn is not there, one of another version
 }
 
 TEST_CASE("a launch that was begun is not there, but its key is") {
-  Folder folder;
+  LaunchFolder folder;
   CHECK(!folder.directory.begun_key());
   REQUIRE(folder.directory.begin("0123").ok());
   CHECK(folder.directory.begun_key() == "0123");
@@ -103,7 +92,7 @@ TEST_CASE("a launch that was begun is not there, but its key is") {
 }
 
 TEST_CASE("a gang whose environments together are large fits, one that no program could take does not") {
-  Folder folder;
+  LaunchFolder folder;
   LaunchRecord launch{{4, 2}, 3, "00", "01", 0, 0, 0, {}, {}, "", ""};
   for (uint32_t index = 1; index <= 100; ++index) {
     launch.replicas.push_back({{{4, 2}, Role::Worker, index}, 3, {}, "", {}, {}});

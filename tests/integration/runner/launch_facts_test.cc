@@ -3,7 +3,6 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <fstream>
 
 #include "schema/small_file.h"
@@ -13,13 +12,8 @@
 namespace dtrain::runner {
 namespace {
 
-struct Folder {
-  std::filesystem::path path = make_temporary_directory();
-  LaunchDir directory{path};
-  Folder() { REQUIRE(directory.write_launch({{4, 2}, 1, "00", "01", 0, 0, 0, {}, {}, "", ""}).ok()); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  ~Folder() { std::filesystem::remove_all(path); }
+struct FactsFolder : LaunchFolder {
+  FactsFolder() { REQUIRE(directory.write_launch({{4, 2}, 1, "00", "01", 0, 0, 0, {}, {}, "", ""}).ok()); }
 
   FactsWriter writer() const {
     auto opened = FactsWriter::open(directory);
@@ -33,7 +27,6 @@ struct Folder {
   }
 };
 
-const ReplicaId kReplica{{4, 2}, Role::Worker, 1};
 const ReplicaId kOther{{4, 2}, Role::Ps, 1};
 
 ReplicaExit some_exit(int code) {
@@ -41,7 +34,7 @@ ReplicaExit some_exit(int code) {
 }
 
 TEST_CASE("facts keep every field") {
-  Folder folder;
+  FactsFolder folder;
   CHECK(!folder.facts().keeper);
   FactsWriter writer = folder.writer();
   REQUIRE(writer.add({77, 88, "a boot"}).ok());
@@ -72,7 +65,7 @@ TEST_CASE("facts keep every field") {
 }
 
 TEST_CASE("a reader sees each fact once, as it comes") {
-  Folder folder;
+  FactsFolder folder;
   FactsReader reader(folder.directory);
   CHECK(reader.next()->exits.empty());
   FactsWriter writer = folder.writer();
@@ -86,7 +79,7 @@ TEST_CASE("a reader sees each fact once, as it comes") {
 }
 
 TEST_CASE("wherever the last write is torn, what was before it stays and writing goes on") {
-  Folder folder;
+  FactsFolder folder;
   {
     FactsWriter writer = folder.writer();
     REQUIRE(writer.add(kReplica, some_exit(1)).ok());
@@ -109,7 +102,7 @@ TEST_CASE("wherever the last write is torn, what was before it stays and writing
 }
 
 TEST_CASE("a record of another version or without sense is said, not guessed") {
-  Folder folder;
+  FactsFolder folder;
   for (const char* record : {R"({"format": 99})", R"({"format": 1, "process": {"pid": "x"}})"}) {
     std::string frame;
     append_frame(frame, kRecordKeeper, record, {});
@@ -121,7 +114,7 @@ TEST_CASE("a record of another version or without sense is said, not guessed") {
 }
 
 TEST_CASE("what a failed sync may have lost is written again") {
-  Folder folder;
+  FactsFolder folder;
   FactsWriter writer = folder.writer();
   REQUIRE(writer.add(kReplica, some_exit(1)).ok());
   REQUIRE(writer.sync().ok());

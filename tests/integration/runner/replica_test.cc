@@ -20,12 +20,12 @@ class Recorder : public Outbox {
   std::vector<std::string> sent;
 };
 
-const ReplicaId kReplica{{4, 0}, Role::Worker, 1};
+const ReplicaId kEnded{{4, 0}, Role::Worker, 1};
 
 // A replica that has exited after so many bytes, with `spooled` of them in its spool.
 struct Ended {
   Ended(const std::string& spooled, uint64_t log_bytes) {
-    if (!spooled.empty()) SpoolWriter(directory, kReplica, 0).append(spooled, 100);
+    if (!spooled.empty()) SpoolWriter(directory, kEnded, 0).append(spooled, 100);
     ReplicaExit exit;
     exit.log_bytes = log_bytes;
     exit.ended_unix_ms = 200;
@@ -43,7 +43,7 @@ struct Ended {
   LogWindow window;
   Recorder recorder;
   SpoolListing spools{directory};
-  Replica replica{spools, kReplica, 1, window};
+  Replica replica{spools, kEnded, 1, window};
 };
 
 TEST_CASE("the end of the output that no spool holds is declared lost, and the replica drains") {
@@ -77,7 +77,7 @@ TEST_CASE("output that is all there is followed by no loss") {
 
 TEST_CASE("what the daemon has of an earlier stream makes room for the rest") {
   Ended ended("", 15);
-  SpoolWriter spool(ended.directory, kReplica, 0);
+  SpoolWriter spool(ended.directory, kEnded, 0);
   for (const int64_t at_ms : {100, 200, 300}) spool.append("12345", at_ms);   // a message each
   ended.window.limit_bytes = 5;
   ended.pump();
@@ -105,7 +105,7 @@ TEST_CASE("a daemon that has lost what it acknowledged gets what is left of it, 
     CHECK(ended.recorder.logs[1].data() == "456789");
   }
   SUBCASE("it is nowhere any more") {
-    std::filesystem::remove(ended.directory.spool(kReplica, 1));
+    std::filesystem::remove(ended.directory.spool(kEnded, 1));
     ended.replica.resume(4);
     ended.pump();
     REQUIRE(ended.recorder.logs.size() == 2);
@@ -130,7 +130,7 @@ TEST_CASE("a name that is not UTF-8 leaves the messages that repeat it readable"
   Ended ended("", 0);
   ReplicaExit exit;
   exit.cause = "cannot enter caf\xe9";
-  Replica replica(ended.spools, kReplica, 1, ended.window);
+  Replica replica(ended.spools, kEnded, 1, ended.window);
   replica.on_exit(exit, ended.recorder);
   replica.release("1.2 GB in caf\xe9/", ended.recorder);
   const std::vector<std::string>& sent = ended.recorder.sent;

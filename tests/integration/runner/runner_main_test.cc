@@ -27,14 +27,14 @@ namespace fs = std::filesystem;
 
 constexpr std::chrono::seconds kPatience{20};
 
-class TemporaryFolder {
+class RunnerFolder {
  public:
-  TemporaryFolder() {
+  RunnerFolder() {
     std::string name = (fs::temp_directory_path() / "dtrain-runner-XXXXXX").string();
     REQUIRE(mkdtemp(name.data()) != nullptr);
     path = name;
   }
-  ~TemporaryFolder() {
+  ~RunnerFolder() {
     std::error_code ignored;
     fs::remove_all(path, ignored);
   }
@@ -211,7 +211,7 @@ pb::ToRunner forget_message() {
 }
 
 TEST_CASE("a snapshot is fetched, run, and its output arrives; then the host is clean") {
-  TemporaryFolder folder;
+  RunnerFolder folder;
   fs::create_directories(folder.path / "project/data");
   std::ofstream(folder.path / "project/data/words.txt") << "from the snapshot\n";
   auto snapshot = take_snapshot(folder.path / "project", {});
@@ -249,7 +249,7 @@ TEST_CASE("a snapshot is fetched, run, and its output arrives; then the host is 
 }
 
 TEST_CASE("a snapshot that the daemon lacks is not this host's fault") {
-  TemporaryFolder folder;
+  RunnerFolder folder;
   FakeDaemon daemon(folder.path / "socket");
   RunnerProcess runner(folder.path);
   daemon.wait_for(pb::FromRunner::kHello);
@@ -262,7 +262,7 @@ TEST_CASE("a snapshot that the daemon lacks is not this host's fault") {
 }
 
 TEST_CASE("replicas outlive a killed runner and a lost daemon; both are found again") {
-  TemporaryFolder folder;
+  RunnerFolder folder;
   const fs::path gate = folder.path / "gate";
   REQUIRE(mkfifo(gate.c_str(), 0600) == 0);
   auto daemon = std::make_unique<FakeDaemon>(folder.path / "socket");
@@ -297,7 +297,7 @@ TEST_CASE("replicas outlive a killed runner and a lost daemon; both are found ag
 }
 
 TEST_CASE("usage is reported while somebody watches") {
-  TemporaryFolder folder;
+  RunnerFolder folder;
   const fs::path gate = folder.path / "gate";
   REQUIRE(mkfifo(gate.c_str(), 0600) == 0);
   FakeDaemon daemon(folder.path / "socket");
@@ -328,7 +328,7 @@ TEST_CASE("a runner that can't have the descriptors to begin with says so, and d
 #ifdef __SANITIZE_ADDRESS__
   return tests::say_skipped("the sanitizer looks at memory through a pipe, and there is none");
 #endif
-  TemporaryFolder folder;
+  RunnerFolder folder;
   FakeDaemon daemon(folder.path / "socket");
   for (const int descriptors : {6, 8, 9, 10, 11, 13, 14}) {
     CAPTURE(descriptors);
@@ -345,7 +345,7 @@ TEST_CASE("a runner that can't have the descriptors to begin with says so, and d
 }
 
 TEST_CASE("a runner that can't read which host it is on does not become another") {
-  TemporaryFolder folder;
+  RunnerFolder folder;
   FakeDaemon daemon(folder.path / "socket");
   const fs::path id = folder.path / "home/host-id";
   fs::create_directory(folder.path / "home");
@@ -358,7 +358,7 @@ TEST_CASE("a runner that can't read which host it is on does not become another"
 }
 
 TEST_CASE("a second runner of the same home is refused") {
-  TemporaryFolder folder;
+  RunnerFolder folder;
   FakeDaemon daemon(folder.path / "socket");
   RunnerProcess first(folder.path);
   daemon.wait_for(pb::FromRunner::kHello);

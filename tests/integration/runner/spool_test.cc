@@ -14,16 +14,7 @@
 namespace dtrain::runner {
 namespace {
 
-const ReplicaId kReplica{{4, 0}, Role::Worker, 1};
-
-struct Folder {
-  std::filesystem::path path = make_temporary_directory();
-  LaunchDir directory{path};
-  Folder() = default;
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  ~Folder() { std::filesystem::remove_all(path); }
-
+struct SpoolFolder : LaunchFolder {
   std::string read_from(uint64_t offset) const {
     SpoolReader reader(directory, kReplica, offset);
     return rest_of(reader);
@@ -62,7 +53,7 @@ std::string numbered(size_t bytes) {
 }
 
 TEST_CASE("a reader follows a writer, from any offset") {
-  Folder folder;
+  SpoolFolder folder;
   SpoolWriter writer(folder.directory, kReplica, 0);
   SpoolReader reader(folder.directory, kReplica, 0);
   CHECK(!reader.next()->has_value());  // before there is anything
@@ -85,7 +76,7 @@ TEST_CASE("a reader follows a writer, from any offset") {
 }
 
 TEST_CASE("a stream goes on over segments, for a reader that keeps up and one that comes late") {
-  Folder folder;
+  SpoolFolder folder;
   SpoolWriter writer(folder.directory, kReplica, 0);
   SpoolReader reader(folder.directory, kReplica, 0);
   std::string written;
@@ -94,9 +85,9 @@ TEST_CASE("a stream goes on over segments, for a reader that keeps up and one th
     const std::string piece = numbered(size);
     writer.append(piece, 1);
     written += piece;
-    if (size % 3 == 0) followed += Folder::rest_of(reader);
+    if (size % 3 == 0) followed += SpoolFolder::rest_of(reader);
   }
-  followed += Folder::rest_of(reader);
+  followed += SpoolFolder::rest_of(reader);
   CHECK(std::filesystem::exists(folder.directory.spool(kReplica, 3)));
   CHECK((followed == written));
   CHECK((folder.read_from(0) == written));
@@ -105,7 +96,7 @@ TEST_CASE("a stream goes on over segments, for a reader that keeps up and one th
 }
 
 TEST_CASE("past the limit the oldest goes, and the reader says how much") {
-  Folder folder;
+  SpoolFolder folder;
   SpoolWriter writer(folder.directory, kReplica, 1);  // means two segments
   const std::string piece(1 << 20, 'a');
   for (int i = 0; i < 40; ++i) writer.append(piece, 1);
@@ -116,11 +107,11 @@ TEST_CASE("past the limit the oldest goes, and the reader says how much") {
   REQUIRE((hole.ok() && hole->has_value()));
   CHECK((**hole).offset == 5);
   CHECK((**hole).dropped_bytes > 20u << 20);
-  CHECK(Folder::rest_of(reader).size() == (40u << 20) - (**hole).end_offset());
+  CHECK(SpoolFolder::rest_of(reader).size() == (40u << 20) - (**hole).end_offset());
 }
 
 TEST_CASE("a reader inside a segment that is dropped still reads its end") {
-  Folder folder;
+  SpoolFolder folder;
   SpoolWriter writer(folder.directory, kReplica, 1);
   SpoolReader reader(folder.directory, kReplica, 0);
   const std::string piece(1 << 20, 'a');
@@ -131,12 +122,12 @@ TEST_CASE("a reader inside a segment that is dropped still reads its end") {
   const auto hole = reader.next();
   CHECK((**hole).offset == 8u << 20);
   CHECK((**hole).dropped_bytes > 0);
-  CHECK(Folder::rest_of(reader).find('<') == std::string::npos);
+  CHECK(SpoolFolder::rest_of(reader).find('<') == std::string::npos);
   CHECK(reader.offset() == 48u << 20);
 }
 
 TEST_CASE("only whole acknowledged segments go, and never the last") {
-  Folder folder;
+  SpoolFolder folder;
   SpoolWriter writer(folder.directory, kReplica, 0);
   const std::string piece(1 << 20, 'a');
   for (int i = 0; i < 20; ++i) writer.append(piece, 1);
@@ -152,7 +143,7 @@ TEST_CASE("only whole acknowledged segments go, and never the last") {
 
 TEST_CASE(
     "the last record cut at every byte: what was before it is read, and it when it is whole") {
-  Folder folder;
+  SpoolFolder folder;
   SpoolWriter writer(folder.directory, kReplica, 0);
   writer.append("first ", 1);
   const auto path = folder.directory.spool(kReplica, 1);
@@ -162,18 +153,18 @@ TEST_CASE(
   for (size_t size = whole_first; size < bytes.size(); ++size) {
     REQUIRE(::truncate(path.c_str(), static_cast<off_t>(size)) == 0);
     SpoolReader reader(folder.directory, kReplica, 0);
-    CHECK(Folder::rest_of(reader) == "first ");
+    CHECK(SpoolFolder::rest_of(reader) == "first ");
     CHECK(!reader.next()->has_value());
     // The rest comes after all.
     const Fd file(::open(path.c_str(), O_WRONLY | O_APPEND));
     REQUIRE(::write(file.get(), bytes.data() + size, bytes.size() - size) ==
             static_cast<ssize_t>(bytes.size() - size));
-    CHECK(Folder::rest_of(reader) == "second");
+    CHECK(SpoolFolder::rest_of(reader) == "second");
   }
 }
 
 TEST_CASE("a damaged byte anywhere is never taken for output") {
-  Folder folder;
+  SpoolFolder folder;
   SpoolWriter writer(folder.directory, kReplica, 0);
   writer.append("first ", 1);
   const auto path = folder.directory.spool(kReplica, 1);
@@ -185,13 +176,13 @@ TEST_CASE("a damaged byte anywhere is never taken for output") {
     damaged[at] = static_cast<char>(damaged[at] ^ 0x10);
     REQUIRE(write_file(path, damaged).ok());
     SpoolReader reader(folder.directory, kReplica, 0);
-    CHECK(Folder::rest_of(reader) == "first ");
+    CHECK(SpoolFolder::rest_of(reader) == "first ");
     CHECK(!reader.next()->has_value());
   }
 }
 
 TEST_CASE("damage in an earlier segment costs its rest, declared") {
-  Folder folder;
+  SpoolFolder folder;
   SpoolWriter writer(folder.directory, kReplica, 0);
   const std::string piece(1 << 20, 'a');
   for (int i = 0; i < 10; ++i) writer.append(piece, 1);
@@ -205,7 +196,7 @@ TEST_CASE("damage in an earlier segment costs its rest, declared") {
 
 // A small file system of its own; skipped where mounting is not allowed.
 struct TinyDisk {
-  Folder folder;
+  SpoolFolder folder;
   bool mounted;
   explicit TinyDisk(const char* options)
       : mounted(::mount("tmpfs", folder.path.c_str(), "tmpfs", 0, options) == 0) {}

@@ -8,11 +8,10 @@
 #include "cli/json_output.h"
 #include "cli/measure.h"
 #include "schema/expand.h"
+#include "tests/unit/cli/now.h"
 
 namespace dtrain::cli {
 namespace {
-
-constexpr uint64_t kNow = 1'700'000'000'000;
 
 void set_metric(pb::ExperimentInfo& info, const std::string& name, double last, double minimum,
                 double maximum) {

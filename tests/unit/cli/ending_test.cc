@@ -7,8 +7,7 @@ using namespace dtrain::cli;
 
 namespace {
 
-pb::StateEvent state(const std::string& id, const std::string& word,
-                     const std::string& reason = "") {
+pb::StateEvent state_event(const std::string& id, const std::string& word, const std::string& reason = "") {
   pb::StateEvent event;
   event.set_id(id);
   event.set_state(word);
@@ -79,11 +78,11 @@ TEST_CASE("the first failure is shown with its last lines, what followed is fold
   Ending ending;
   print(ending, "4.worker.1", "line 1\nTraceback\nValueError: no data\n");
   print(ending, "4.ps.1", "listening\n");
-  CHECK_FALSE(ending.add(state("4", "STOPPING", "4.worker.1: exit code 3")));
-  CHECK(ending.add(state("4.ps.1", "FINISHED", "ended with the experiment")));
-  CHECK_FALSE(ending.add(state("4.worker.1", "FAILED", "exit code 3")));
-  CHECK(ending.add(state("4.master", "KILLED", "ended because of 4.worker.1: exit code 3")));
-  ending.add(state("4", "FAILED", "4.worker.1: exit code 3"));
+  CHECK_FALSE(ending.add(state_event("4", "STOPPING", "4.worker.1: exit code 3")));
+  CHECK(ending.add(state_event("4.ps.1", "FINISHED", "ended with the experiment")));
+  CHECK_FALSE(ending.add(state_event("4.worker.1", "FAILED", "exit code 3")));
+  CHECK(ending.add(state_event("4.master", "KILLED", "ended because of 4.worker.1: exit code 3")));
+  ending.add(state_event("4", "FAILED", "4.worker.1: exit code 3"));
   CHECK(ending.text(outcome("FAILED", "4.worker.1: exit code 3"), "runs/4", {}) ==
         "4 failed after 12 seconds: 4.worker.1: exit code 3\n"
         "Last lines of 4.worker.1:\n"
@@ -98,7 +97,7 @@ TEST_CASE("the first failure is shown with its last lines, what followed is fold
 TEST_CASE("only the last ten lines are kept, from however much output") {
   Ending ending;
   for (int i = 0; i < 100'000; ++i) print(ending, "4.train", "line " + std::to_string(i) + "\n");
-  ending.add(state("4.train", "FAILED", "exit code 1"));
+  ending.add(state_event("4.train", "FAILED", "exit code 1"));
   std::string text = ending.text(outcome("FAILED", "4.train: exit code 1"), "", {});
   CHECK(text.find("| line 99990\n") != std::string::npos);
   CHECK(text.find("| line 99989\n") == std::string::npos);
@@ -106,7 +105,7 @@ TEST_CASE("only the last ten lines are kept, from however much output") {
 
 TEST_CASE("that nothing was printed is said only of a log that was seen from its start") {
   Ending ending;
-  ending.add(state("4.train", "FAILED", "exit code 1"));
+  ending.add(state_event("4.train", "FAILED", "exit code 1"));
   const auto text = [&] { return ending.text(outcome("FAILED", "4.train: exit code 1"), "", {}); };
   CHECK(text().find("4.train printed nothing.\n") != std::string::npos);
   ending.expect_a_part();
@@ -116,9 +115,9 @@ TEST_CASE("that nothing was printed is said only of a log that was seen from its
 
 TEST_CASE("a failure that a restart survived is not told as the cause") {
   Ending ending;
-  ending.add(state("4.train", "FAILED", "exit code 1"));
-  ending.add(state("4", "RESTARTING"));
-  ending.add(state("4", "STARTING"));
+  ending.add(state_event("4.train", "FAILED", "exit code 1"));
+  ending.add(state_event("4", "RESTARTING"));
+  ending.add(state_event("4", "STARTING"));
   CHECK(ending.text(outcome("FINISHED"), "", {}) == "4 finished after 12 seconds\n");
 }
 
@@ -126,11 +125,11 @@ TEST_CASE("a failure that was ignored is not the cause, and nobody ended because
   Ending ending;
   print(ending, "4.worker.1", "preempted\n");
   print(ending, "4.master", "ValueError: no data\n");
-  CHECK_FALSE(ending.add(state("4.worker.1", "FAILED", "exit code 3")));
-  CHECK_FALSE(ending.add(state("4.worker.2", "FINISHED")));
-  CHECK_FALSE(ending.add(state("4", "STOPPING", "4.master: exit code 7")));
-  CHECK(ending.add(state("4.ps.1", "FINISHED", "ended with the experiment")));
-  CHECK_FALSE(ending.add(state("4.master", "FAILED", "exit code 7")));
+  CHECK_FALSE(ending.add(state_event("4.worker.1", "FAILED", "exit code 3")));
+  CHECK_FALSE(ending.add(state_event("4.worker.2", "FINISHED")));
+  CHECK_FALSE(ending.add(state_event("4", "STOPPING", "4.master: exit code 7")));
+  CHECK(ending.add(state_event("4.ps.1", "FINISHED", "ended with the experiment")));
+  CHECK_FALSE(ending.add(state_event("4.master", "FAILED", "exit code 7")));
   CHECK(ending.text(outcome("FAILED", "4.master: exit code 7"), "", {}) ==
         "4 failed after 12 seconds: 4.master: exit code 7\n"
         "Last lines of 4.master:\n"
@@ -144,8 +143,8 @@ TEST_CASE("a failure that was ignored is not the cause, and nobody ended because
 
 TEST_CASE("a kill has its reason and no last lines") {
   Ending ending;
-  ending.add(state("4", "STOPPING", "killed by user"));
-  ending.add(state("4.train", "KILLED", "killed by user"));
+  ending.add(state_event("4", "STOPPING", "killed by user"));
+  ending.add(state_event("4.train", "KILLED", "killed by user"));
   CHECK(ending.text(outcome("KILLED", "killed by user"), "", {}) ==
         "4 killed after 12 seconds: killed by user\n");
   CHECK(ending.text(outcome("KILLED", "killed"), "", {}) == "4 killed after 12 seconds\n");
@@ -157,8 +156,8 @@ TEST_CASE("a set tells how many of its members made it, and of the first that di
   info.set_members_finished(3);
   info.set_members_failed(1);
   Ending ending;
-  ending.add(state("4.10", "STOPPING", "4.10.train: exit code 3"));
-  ending.add(state("4.2", "STOPPING", "4.2.train: exit code 1"));
+  ending.add(state_event("4.10", "STOPPING", "4.10.train: exit code 3"));
+  ending.add(state_event("4.2", "STOPPING", "4.2.train: exit code 1"));
   std::string text = ending.text(info, "", {});
   CHECK(text.find("4 finished after 12 seconds: 3 of 4 members finished, 1 failed: 4.2.train: exit "
                   "code 1\n") == 0);

@@ -5,13 +5,12 @@
 #include <time.h>
 
 #include "schema/spec.h"
+#include "tests/unit/cli/now.h"
 
 namespace dtrain::cli {
 namespace {
 
-constexpr uint64_t kNow = 1'700'000'000'000;  // 2023-11-14T22:13:20Z
-
-pb::ShowReply sample() {
+pb::ShowReply failed_gang() {
   setenv("TZ", "UTC", 1);
   tzset();
   pb::ShowReply reply;
@@ -58,7 +57,7 @@ pb::ShowReply sample() {
 }
 
 TEST_CASE("commands of several lines leave no empty ones between") {
-  pb::ShowReply reply = sample();
+  pb::ShowReply reply = failed_gang();
   reply.set_spec_yaml("project: p\ntrain:\n  run:\n    - |\n      echo a\n      echo b\n    - echo c\n    - |\n      d\n");
   const std::string text = render_experiment(reply, {{}, kNow + 60'000, false});
   CHECK_MESSAGE(text.find("Run Commands: echo a\n              echo b\n              echo c\n              d\nOutput:") !=
@@ -67,7 +66,7 @@ TEST_CASE("commands of several lines leave no empty ones between") {
 }
 
 TEST_CASE("fields, replicas, the last events") {
-  const std::string text = render_experiment(sample(), {{}, kNow + 60'000, false});
+  const std::string text = render_experiment(failed_gang(), {{}, kNow + 60'000, false});
   CHECK(
       text.starts_with("ID:           4\n"
                        "Type:         Experiment\n"
@@ -92,10 +91,10 @@ TEST_CASE("fields, replicas, the last events") {
 }
 
 TEST_CASE("of one that failed by its program's own doing the log's last line that isn't set in") {
-  Why why = find_why(sample());
+  Why why = find_why(failed_gang());
   const auto shown = [&](std::vector<std::string> lines, size_t width = 0) {
     why.log_lines = std::move(lines);
-    const std::string text = render_experiment(sample(), {{width > 0, false, width, 24}, kNow, false}, why);
+    const std::string text = render_experiment(failed_gang(), {{width > 0, false, width, 24}, kNow, false}, why);
     const size_t reason = text.find("Reason:"), log = text.find("Log:");
     REQUIRE(log < text.find("Submitted:"));
     const size_t from = text.find('\n', reason) + 1;
@@ -110,20 +109,20 @@ TEST_CASE("of one that failed by its program's own doing the log's last line tha
 }
 
 TEST_CASE("-l shows everything") {
-  const std::string text = render_experiment(sample(), {{}, kNow, true});
+  const std::string text = render_experiment(failed_gang(), {{}, kNow, true});
   CHECK(text.find("earlier") == std::string::npos);
   CHECK(text.find("\nSpec:\nproject: ai-toaster\n") != std::string::npos);
   CHECK(text.find("MEM PEAK") != std::string::npos);
 }
 
 TEST_CASE("a spec from a newer dtrain does not hide the rest") {
-  auto reply = sample();
+  auto reply = failed_gang();
   reply.set_spec_yaml("from: the future\n");
   CHECK(render_experiment(reply, {{}, kNow, false}).find("4.ps.1") != std::string::npos);
 }
 
 TEST_CASE("one replica in detail, a role as a table, none as an error") {
-  const auto reply = sample();
+  const auto reply = failed_gang();
   const auto one = render_replicas(reply, parse_id_pattern("4.master").value(), {{}, kNow, false});
   REQUIRE(one.ok());
   CHECK(one.value().starts_with("ID:             4.master\nType:           Replica\n"));
@@ -145,7 +144,7 @@ void set_metric(pb::ExperimentInfo& info, const std::string& name, double last) 
 }
 
 TEST_CASE("metrics of one experiment, and of what they are known") {
-  pb::ShowReply reply = sample();
+  pb::ShowReply reply = failed_gang();
   pb::ExperimentInfo& info = *reply.mutable_experiment();
   set_metric(info, "loss", 0.123456);
   set_metric(info, "validation/epoch_loss", 2);

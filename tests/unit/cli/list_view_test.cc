@@ -2,10 +2,10 @@
 
 #include <doctest/doctest.h>
 
+#include "tests/unit/cli/now.h"
+
 namespace dtrain::cli {
 namespace {
-
-constexpr uint64_t kNow = 1'700'000'000'000;
 
 pb::ExperimentInfo* add(pb::ListReply& reply, const char* id, const char* state, uint64_t age_ms) {
   pb::ExperimentInfo* info = reply.add_experiments();
@@ -16,7 +16,7 @@ pb::ExperimentInfo* add(pb::ListReply& reply, const char* id, const char* state,
   return info;
 }
 
-pb::ListReply sample() {
+pb::ListReply some_list() {
   pb::ListReply reply;
   add(reply, "5", "RUNNING", 61'000);
   pb::ExperimentInfo* set = add(reply, "4", "RUNNING", 7'200'000);
@@ -32,7 +32,7 @@ pb::ListReply sample() {
 }
 
 TEST_CASE("experiments are a line each in RiseML's columns, members the branches of their set") {
-  CHECK(render_list(sample(), {{}, kNow, false}) ==
+  CHECK(render_list(some_list(), {{}, kNow, false}) ==
         "ID     PROJECT        STATE      AGE         TYPE\n"
         "5      ai-toaster     ● RUNNING  1 minute    Experiment\n"
         "4      ai-toaster     ● RUNNING  2 hours     Set (2 of 3)\n"
@@ -58,13 +58,13 @@ TEST_CASE("a list of the newest says that there are older ones") {
 }
 
 TEST_CASE("-l adds parameters, sorted, and reasons") {
-  const std::string text = render_list(sample(), {{}, kNow, true});
+  const std::string text = render_list(some_list(), {{}, kNow, true});
   CHECK(text.find("batch=64, lr=0.2 needs 4 GPUs; free: 1\n") != std::string::npos);
   CHECK(text.find("PARAMS") != std::string::npos);
 }
 
 TEST_CASE("members of a set show what tells them apart, on narrow screens too") {
-  pb::ListReply reply = sample();
+  pb::ListReply reply = some_list();
   for (pb::ExperimentInfo& info : *reply.mutable_experiments()) {
     if (info.id().starts_with("4.")) (*info.mutable_parameters())["activation"] = "relu";
   }
@@ -84,7 +84,7 @@ TEST_CASE("a narrow terminal drops TYPE before PROJECT and never ID or STATE") {
   Screen screen;
   screen.is_terminal = true;
   screen.width = 40;
-  const std::string text = render_list(sample(), {screen, kNow, false});
+  const std::string text = render_list(some_list(), {screen, kNow, false});
   CHECK(text.find("TYPE") == std::string::npos);
   CHECK(text.find("● PENDING") != std::string::npos);
   size_t begin = 0;

@@ -5,7 +5,7 @@
 namespace dtrain::cli {
 namespace {
 
-std::string warning(const std::string& inside, const std::string& parameters) {
+std::string members_warning(const std::string& inside, const std::string& parameters) {
   const auto spec = parse_spec("project: p\ntrain:\n  framework: engine\n  parameters: " + parameters +
                                    "\n  engine: {model: mlp, data: {train: digits}, " + inside + "}\n",
                                {});
@@ -14,10 +14,10 @@ std::string warning(const std::string& inside, const std::string& parameters) {
 }
 
 TEST_CASE("members of the engine that would train the same are told") {
-  CHECK(warning("batch: [1, 2], seed: '{{ seed }}'", "{seed: [1, 2], note: x}") == "");
-  CHECK(warning("batch: [1, 2, 1]", "{}") ==
+  CHECK(members_warning("batch: [1, 2], seed: '{{ seed }}'", "{seed: [1, 2], note: x}") == "");
+  CHECK(members_warning("batch: [1, 2, 1]", "{}") ==
         "'batch' is '1' more than once: these members are the same training");
-  CHECK(warning("batch: 1", "{unused: [1, 2]}") ==
+  CHECK(members_warning("batch: 1", "{unused: [1, 2]}") ==
         "nothing below `engine` holds {{ unused }}: members that differ in it alone are the same training");
 }
 

@@ -8,7 +8,7 @@
 namespace dtrain::daemon {
 namespace {
 
-const Policy kPolicy;
+const Policy kDefaultPolicy;
 const ExperimentId kOne{1, 0};
 
 Host host(const std::string& name) {
@@ -28,7 +28,7 @@ struct Gang {
   HostId first, second;
 
   explicit Gang(OnFailure on_failure, bool builds = false) {
-    for (const char* name : {"h1", "h2"}) step(model, HostConnected{host(name), {}}, kPolicy, 1);
+    for (const char* name : {"h1", "h2"}) step(model, HostConnected{host(name), {}}, kDefaultPolicy, 1);
     auto submission = std::make_shared<Submission>();
     submission->number = 1;
     RoleSpec role;
@@ -39,8 +39,8 @@ struct Gang {
     submission->spec.roles = {role};
     if (on_failure == OnFailure::Restart) submission->spec.restart = {3, 0};
     if (builds) submission->spec.install = {"pip install x"};
-    step(model, Submitted{submission}, kPolicy, 2);
-    place_pending(model, kPolicy, 3);
+    step(model, Submitted{submission}, kDefaultPolicy, 2);
+    place_pending(model, kDefaultPolicy, 3);
     first = one().replicas.at(0).seat.host;
     second = one().replicas.at(1).seat.host;
     REQUIRE(first != second);
@@ -48,14 +48,14 @@ struct Gang {
 
   void run() {
     for (const Replica& replica : std::vector(one().replicas)) {
-      step(model, LaunchPrepared{replica.seat.host, kOne, 1}, kPolicy, 4);
+      step(model, LaunchPrepared{replica.seat.host, kOne, 1}, kDefaultPolicy, 4);
     }
     for (const Replica& replica : std::vector(one().replicas)) {
-      step(model, ReplicaStarted{replica.id, 1, 42, 1, replica.seat.host}, kPolicy, 5);
+      step(model, ReplicaStarted{replica.id, 1, 42, 1, replica.seat.host}, kDefaultPolicy, 5);
     }
     REQUIRE(state_of(one()) == State::Running);
   }
-  void happen(const Event& event, TimeMs now) { step(model, event, kPolicy, now); }
+  void happen(const Event& event, TimeMs now) { step(model, event, kDefaultPolicy, now); }
   const Experiment& one() const { return model.experiments.at(kOne); }
   std::string waits(TimeMs now) const { return waits_for(one(), model.hosts, now); }
   std::string reach() const { return out_of_reach(model, kOne); }
@@ -77,12 +77,12 @@ TEST_CASE("the next attempt waits for the host that may still run the last one")
   Gang gang(OnFailure::Restart);
   gang.run();
   gang.happen(HostDisconnected{gang.second}, 1'000);
-  gang.happen(Tick{}, 1'000 + kPolicy.local_grace_ms);
+  gang.happen(Tick{}, 1'000 + kDefaultPolicy.local_grace_ms);
   REQUIRE(state_of(gang.one()) == State::Restarting);
   const std::string away = "waits for " + gang.second.hex +
                            ", which has been away for 60 s and may still run 1.worker.2";
-  CHECK(gang.waits(1'000 + kPolicy.local_grace_ms).find(away) != std::string::npos);
-  CHECK(gang.waits(1'000 + kPolicy.local_grace_ms)
+  CHECK(gang.waits(1'000 + kDefaultPolicy.local_grace_ms).find(away) != std::string::npos);
+  CHECK(gang.waits(1'000 + kDefaultPolicy.local_grace_ms)
             .find("waits for 1.worker.1 on " + gang.first.hex + " to end") != std::string::npos);
   gang.happen(ReplicaExited{gang.one().replicas[0].id, 1, Exit{}, gang.first}, 62'000);
   CHECK(gang.waits(62'000).find("waits for the last output of 1.worker.1 from " + gang.first.hex) !=
@@ -107,7 +107,7 @@ TEST_CASE("a kill says what it can't reach, and afterwards what it waits for") {
   REQUIRE(state_of(gang.one()) == State::Stopping);
   CHECK(gang.waits(3'000) == "waits for " + gang.second.hex +
                                  ", which has been away for 2 s and may still run 1.worker.2");
-  gang.happen(Tick{}, 1'000 + kPolicy.local_grace_ms);
+  gang.happen(Tick{}, 1'000 + kDefaultPolicy.local_grace_ms);
   CHECK(gang.one().over);
   CHECK(gang.waits(62'000).empty());
 }

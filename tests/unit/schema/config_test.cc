@@ -5,13 +5,13 @@
 namespace dtrain {
 namespace {
 
-Config parsed(std::string_view yaml) {
+Config config_of(std::string_view yaml) {
   auto config = parse_config(yaml, "config.yml");
   if (!config.ok()) FAIL(config.error().message);
   return std::move(config).value();
 }
 
-std::string refusal(std::string_view yaml) {
+std::string config_refusal(std::string_view yaml) {
   const auto config = parse_config(yaml, "config.yml");
   REQUIRE(!config.ok());
   CHECK(config.error().code == Code::InvalidArgument);
@@ -20,7 +20,7 @@ std::string refusal(std::string_view yaml) {
 
 TEST_CASE("every key may be left out") {
   for (const char* yaml : {"", "# nothing yet\n", "{}\n", "sync: {}\nhost:\n"}) {
-    const Config config = parsed(yaml);
+    const Config config = config_of(yaml);
     CHECK(config.address.empty());
     CHECK(config.listen.empty());
     CHECK(!config.cpus);
@@ -38,7 +38,7 @@ TEST_CASE("every key may be left out") {
 }
 
 TEST_CASE("every key is read; a size without unit counts MiB") {
-  const Config config = parsed(
+  const Config config = config_of(
       "host: {address: 10.0.0.5, cpus: 6.5, mem: 24GiB, ports: 21000-21999, cache: 5GiB}\n"
       "listen: 10.0.0.5:7077\n"
       "spool-limit: 512\n"
@@ -61,31 +61,31 @@ TEST_CASE("every key is read; a size without unit counts MiB") {
 }
 
 TEST_CASE("mistakes are told with their place and what was meant") {
-  CHECK(refusal("sync:\n  max-flie: 1GiB\n") ==
+  CHECK(config_refusal("sync:\n  max-flie: 1GiB\n") ==
         "config.yml:2:3: sync.max-flie: unknown key; did you mean 'max-file'?");
-  CHECK(refusal("ports: 1-2\n") == "config.yml:1:1: ports: unknown key; did you mean host.ports?");
-  CHECK(refusal("host: {ports: 30000-20000}\n") ==
+  CHECK(config_refusal("ports: 1-2\n") == "config.yml:1:1: ports: unknown key; did you mean host.ports?");
+  CHECK(config_refusal("host: {ports: 30000-20000}\n") ==
         "config.yml:1:15: host.ports: got '30000-20000', expected a range of ports such as "
         "20000-29999");
-  CHECK(refusal("host: {address: bad addr}\n") ==
+  CHECK(config_refusal("host: {address: bad addr}\n") ==
         "config.yml:1:17: host.address: got 'bad addr', expected an IP address or a name by which "
         "other hosts reach this one, such as 10.0.0.5");
-  CHECK(refusal("spool-limit: lots\n") ==
+  CHECK(config_refusal("spool-limit: lots\n") ==
         "config.yml:1:14: spool-limit: got 'lots', expected a size such as 16GiB, 500MB or 4096 "
         "(MiB)");
-  CHECK(refusal("spool-limit: 1MiB\n") ==
+  CHECK(config_refusal("spool-limit: 1MiB\n") ==
         "config.yml:1:14: spool-limit: got 1MiB, expected at least 16MiB");
-  CHECK(refusal("runner-timeout: 500ms\n") ==
+  CHECK(config_refusal("runner-timeout: 500ms\n") ==
         "config.yml:1:17: runner-timeout: got 500ms, expected 1s to 366d");
-  CHECK(refusal("runner-timeout: 367d\n") ==
+  CHECK(config_refusal("runner-timeout: 367d\n") ==
         "config.yml:1:17: runner-timeout: got 367d, expected 1s to 366d");
   // 90 days, or 90 seconds, after which everything is forgotten?
-  CHECK(refusal("keep: {ended: 90}\n") ==
+  CHECK(config_refusal("keep: {ended: 90}\n") ==
         "config.yml:1:15: keep.ended: got '90', expected a duration such as 60s, 12h or 90d");
-  CHECK(refusal("runner-timeout: 10\n") ==
+  CHECK(config_refusal("runner-timeout: 10\n") ==
         "config.yml:1:17: runner-timeout: got '10', expected a duration such as 60s, 12h or 90d");
-  CHECK(refusal("- a\n").starts_with("config.yml:1:1: "));
-  CHECK(refusal("host: [\n").find("not valid YAML") != std::string::npos);
+  CHECK(config_refusal("- a\n").starts_with("config.yml:1:1: "));
+  CHECK(config_refusal("host: [\n").find("not valid YAML") != std::string::npos);
 }
 
 TEST_CASE("a daemon listens on an IP address and a port") {
@@ -93,9 +93,8 @@ TEST_CASE("a daemon listens on an IP address and a port") {
     CHECK_MESSAGE(parse_config("listen: " + place, "config.yml").ok(), place);
   }
   for (const std::string place : {"7077", "trainer:7077", "10.0.0.5", "10.0.0.5:70000", "fd00::5:1", "[]"}) {
-    CHECK_MESSAGE(refusal("listen: '" + place + "'").find("expected an IP address of this machine and a port") !=
-                      std::string::npos,
-                  place);
+    const std::string why = config_refusal("listen: '" + place + "'");
+    CHECK_MESSAGE(why.find("expected an IP address of this machine and a port") != std::string::npos, place);
   }
 }
 

@@ -4,8 +4,10 @@
 
 #include "schema/engine_keys.h"
 #include "schema/expand.h"
+#include "tests/unit/schema/specs.h"
 
 using namespace dtrain;
+using namespace dtrain::tests;
 
 namespace {
 
@@ -17,14 +19,8 @@ std::string yaml_with(const std::string& more, const std::string& beside = "") {
       beside, more);
 }
 
-Spec parsed(const std::string& yaml, const ParseOptions& options = {}) {
-  const auto spec = parse_spec(yaml, options);
-  if (!spec.ok()) FAIL(spec.error().message);
-  return *spec;
-}
-
 EngineSpec read(const std::string& more) {
-  const auto spec = engine_spec_of(member_spec(parsed(yaml_with(more)), 0));
+  const auto spec = engine_spec_of(member_spec(spec_of(yaml_with(more)), 0));
   if (!spec.ok()) FAIL(spec.error().message);
   return *spec;
 }
@@ -33,11 +29,6 @@ EngineSpec member(const Spec& spec, uint32_t number) {
   const auto engine = engine_spec_of(member_spec(spec, number));
   if (!engine.ok()) FAIL(engine.error().message);
   return *engine;
-}
-
-std::string refusal(const std::string& yaml, const ParseOptions& options = {}) {
-  const auto spec = parse_spec(yaml, options);
-  return spec.ok() ? "accepted" : spec.error().message;
 }
 
 }  // namespace
@@ -50,7 +41,7 @@ TEST_CASE("what is left out has the defaults of the EngineSpec") {
 
 TEST_CASE("models") {
   const auto model = [](const std::string& text) {
-    const Spec spec = parsed(fmt::format(
+    const Spec spec = spec_of(fmt::format(
         "{{project: p, train: {{framework: engine, engine: {{data: {{train: x}}, model: {}}}}}}}",
         text));
     return engine_spec_of(spec).value().model;
@@ -156,9 +147,9 @@ TEST_CASE("spans of training") {
 
 TEST_CASE("{{ name }} stands for values, and each member has its own") {
   const Spec spec =
-      parsed(yaml_with("batch: \"{{ batch }}\"\n    optimizer: \"{{ how }}\"\n    checkpoint: "
-                       "{every: \"{{ n }} steps\"}",
-                       "  parameters: {batch: [8, 16], how: [sgd, adam], n: 500}\n"));
+      spec_of(yaml_with("batch: \"{{ batch }}\"\n    optimizer: \"{{ how }}\"\n    checkpoint: "
+                        "{every: \"{{ n }} steps\"}",
+                        "  parameters: {batch: [8, 16], how: [sgd, adam], n: 500}\n"));
   CHECK(spec.member_count() == 4);
   CHECK(spec.decider().run == std::vector<std::string>{kEngineCommand});
   CHECK(member(spec, 1).batch == 8);
@@ -170,8 +161,8 @@ TEST_CASE("{{ name }} stands for values, and each member has its own") {
 
 TEST_CASE("a list is a dimension of the set, and may be asked for elsewhere") {
   const Spec spec =
-      parsed(yaml_with("batch: [8, 16]\n    optimizer: {sgd: {learning-rate: [0.1, 0.01]}}\n    "
-                       "micro-batch: \"{{ batch }}\""));
+      spec_of(yaml_with("batch: [8, 16]\n    optimizer: {sgd: {learning-rate: [0.1, 0.01]}}\n    "
+                        "micro-batch: \"{{ batch }}\""));
   REQUIRE(spec.member_count() == 4);
   CHECK(spec.parameters[0].name == "batch");
   CHECK(spec.parameters[1].name == "learning-rate");
@@ -189,7 +180,7 @@ TEST_CASE("lists where one list belongs are a dimension of the set, too") {
     std::string yaml = yaml_with("batch: 8");
     return yaml.replace(yaml.find("model: mlp"), 10, "model: {mlp: {hidden: " + hidden + "}}");
   };
-  const Spec spec = parsed(mlp("[[64], [32, 16]]"));
+  const Spec spec = spec_of(mlp("[[64], [32, 16]]"));
   REQUIRE(spec.member_count() == 2);
   CHECK(spec.parameters[0].name == "hidden");
   CHECK(spec.parameters[0].values == std::vector<std::string>{"[64]", "[32, 16]"});
@@ -198,7 +189,7 @@ TEST_CASE("lists where one list belongs are a dimension of the set, too") {
   const auto again = parse_spec(to_yaml(spec), {});
   REQUIRE(again.ok());
   CHECK(member(*again, 2) == member(spec, 2));
-  const Spec one = parsed(mlp("[[64], [32, 16]]"), {.parameters = {{"hidden", "[32, 16]"}}});
+  const Spec one = spec_of(mlp("[[64], [32, 16]]"), {.parameters = {{"hidden", "[32, 16]"}}});
   CHECK(one.member_count() == 1);
   CHECK(member(one, 0).model == ModelSpec(MlpSpec{{32, 16}}));
   CHECK(refusal(mlp("[[64], [0]]")) ==
@@ -208,7 +199,7 @@ TEST_CASE("lists where one list belongs are a dimension of the set, too") {
 }
 
 TEST_CASE("maps in a list are a dimension of the set, too, each with its own options") {
-  const Spec spec = parsed(yaml_with("optimizer: [sgd, {adam: {learning-rate: 0.002}}, {sgd: {momentum: 0.9}}]"));
+  const Spec spec = spec_of(yaml_with("optimizer: [sgd, {adam: {learning-rate: 0.002}}, {sgd: {momentum: 0.9}}]"));
   REQUIRE(spec.member_count() == 3);
   CHECK(spec.parameters[0].name == "optimizer");
   CHECK(spec.parameters[0].values ==
@@ -220,8 +211,8 @@ TEST_CASE("maps in a list are a dimension of the set, too, each with its own opt
   const auto again = parse_spec(to_yaml(spec), {});
   REQUIRE(again.ok());
   CHECK(member(*again, 3) == member(spec, 3));
-  const Spec one = parsed(yaml_with("optimizer: [sgd, {adam: {beta1: 0.8}}]"),
-                          {.parameters = {{"optimizer", "{adam: {beta1: 0.8}}"}}});
+  const Spec one = spec_of(yaml_with("optimizer: [sgd, {adam: {beta1: 0.8}}]"),
+                           {.parameters = {{"optimizer", "{adam: {beta1: 0.8}}"}}});
   CHECK(one.member_count() == 1);
   CHECK(member(one, 0).optimizer.beta1 == 0.8);
   CHECK(refusal(yaml_with("optimizer: [sgd, {adam: {beta1: [0.8, 0.9]}}]")) ==
@@ -232,11 +223,11 @@ TEST_CASE("maps in a list are a dimension of the set, too, each with its own opt
 
 TEST_CASE("-p and --set reach into the section") {
   const std::string yaml = yaml_with("batch: \"{{ batch }}\"\n    clip: [1, 2]");
-  const Spec spec = parsed(yaml, {.parameters = {{"batch", "[4, 6]"}, {"clip", "3"}}});
+  const Spec spec = spec_of(yaml, {.parameters = {{"batch", "[4, 6]"}, {"clip", "3"}}});
   CHECK(spec.member_count() == 2);
   CHECK(member(spec, 2).batch == 6);
   CHECK(member(spec, 2).clip_norm == 3);
-  const Spec set = parsed(
+  const Spec set = spec_of(
       yaml, {.set = {{"train.engine.model", "{lenet: {kernel: 3}}"}, {"train.engine.clip", "0"}},
              .parameters = {{"batch", "4"}}});
   CHECK(member(set, 0).clip_norm == 0);
@@ -271,7 +262,7 @@ TEST_CASE("a misspelt key of the engine is led to the one that takes its value")
 TEST_CASE("--set KEY=null takes a key out, so that another may stand for it") {
   const std::string yaml = yaml_with("epochs: 3");
   CHECK(refusal(yaml, {.set = {{"train.engine.steps", "5"}}}).find("epochs") != std::string::npos);
-  const Spec spec = parsed(yaml, {.set = {{"train.engine.steps", "5"}, {"train.engine.epochs", "null"}}});
+  const Spec spec = spec_of(yaml, {.set = {{"train.engine.steps", "5"}, {"train.engine.epochs", "null"}}});
   CHECK(member(spec, 0).steps == 5);
   // What is not there may be misspelt, and an empty text is a mistake of a script.
   CHECK(refusal(yaml, {.set = {{"train.engine.epoch", "null"}}}).find("train.engine.epoch") != std::string::npos);
@@ -280,7 +271,7 @@ TEST_CASE("--set KEY=null takes a key out, so that another may stand for it") {
 
 TEST_CASE("who fails means what it means for the strategy") {
   const auto rules = [](const std::string& more, const std::string& beside = "") {
-    const Spec spec = parsed(yaml_with(more, beside));
+    const Spec spec = spec_of(yaml_with(more, beside));
     std::string text = fmt::format("{}", spec.restart.limit);
     for (const RoleSpec& role : spec.roles) {
       text += fmt::format(" {}:{}", to_string(role.role),
@@ -290,7 +281,7 @@ TEST_CASE("who fails means what it means for the strategy") {
     }
     return text + (spec.engine.in_step ? " in step" : "");
   };
-  CHECK(parsed(yaml_with("")).restart.backoff_ms == kEngineBackoffMs);
+  CHECK(spec_of(yaml_with("")).restart.backoff_ms == kEngineBackoffMs);
   CHECK(rules("") == "3 train:restart in step");
   CHECK(rules("distributed: {worker: 2}") == "3 master:restart worker:restart in step");
   CHECK(rules("distributed: {worker: 2, ps: 1}") == "3 master:restart worker:ignore ps:restart");
@@ -305,7 +296,7 @@ TEST_CASE("who fails means what it means for the strategy") {
 }
 
 TEST_CASE("texts of any kind come through a section") {
-  const Spec spec = parsed(
+  const Spec spec = spec_of(
       "{project: p, train: {framework: engine, engine: {model: mlp, data: {train: "
       "\"a: {b} # 'c' \\\" {{ x }}\", test: '007'}}, parameters: {x: \"#: 'y\"}}}");
   const EngineSpec engine = member(spec, 0);

@@ -38,7 +38,7 @@ EngineSpec unusual() {
   return spec;
 }
 
-std::string refusal(std::string_view text) {
+std::string json_refusal(std::string_view text) {
   const auto spec = engine_spec_from_json(text);
   if (spec.ok()) return "accepted";
   CHECK(spec.error().code == Code::InvalidArgument);
@@ -68,7 +68,7 @@ TEST_CASE("every field comes back from JSON as it was") {
 
 TEST_CASE("no field is left out of the JSON") {
   // A field that was forgotten would be the default's in both texts: every value must differ.
-  const auto usual = nlohmann::json::parse(to_json({})).flatten();
+  const auto usual = nlohmann::json::parse(to_json(EngineSpec())).flatten();
   const auto changed = nlohmann::json::parse(to_json(unusual())).flatten();
   size_t same = 0;
   for (const auto& [path, value] : usual.items()) {
@@ -91,42 +91,42 @@ TEST_CASE("what is left out has its default") {
 }
 
 TEST_CASE("what is wrong is named by its key") {
-  CHECK(refusal("") == "DTRAIN_ENGINE: this is no JSON");
-  CHECK(refusal("{\"batch\": 1") == "DTRAIN_ENGINE: this is no JSON");
-  CHECK(refusal("[]") == "DTRAIN_ENGINE: expected an object");
-  CHECK(refusal("null") == "DTRAIN_ENGINE: expected an object");
-  CHECK(refusal(std::string((1 << 20) + 1, ' ')) ==
+  CHECK(json_refusal("") == "DTRAIN_ENGINE: this is no JSON");
+  CHECK(json_refusal("{\"batch\": 1") == "DTRAIN_ENGINE: this is no JSON");
+  CHECK(json_refusal("[]") == "DTRAIN_ENGINE: expected an object");
+  CHECK(json_refusal("null") == "DTRAIN_ENGINE: expected an object");
+  CHECK(json_refusal(std::string((1 << 20) + 1, ' ')) ==
         "DTRAIN_ENGINE: this is more than 1048576 bytes");
-  CHECK(refusal(std::string(500'000, '[')) == "DTRAIN_ENGINE: this is no JSON");
-  CHECK(refusal(R"({"batches": 1})") == "DTRAIN_ENGINE: 'batches': unknown key");
-  CHECK(refusal(R"({"strategy": {"kindred": 1}})") ==
+  CHECK(json_refusal(std::string(500'000, '[')) == "DTRAIN_ENGINE: this is no JSON");
+  CHECK(json_refusal(R"({"batches": 1})") == "DTRAIN_ENGINE: 'batches': unknown key");
+  CHECK(json_refusal(R"({"strategy": {"kindred": 1}})") ==
         "DTRAIN_ENGINE: strategy.'kindred': unknown key");
-  CHECK(refusal(R"({"batch": 0})") ==
+  CHECK(json_refusal(R"({"batch": 0})") ==
         "DTRAIN_ENGINE: batch: expected a whole number from 1 to 16777216");
   for (const char* value : {"-1", "1.5", "16777217", "99999999999999999999", "1e400", "\"8\"",
                             "null", "[8]", "{}", "true", "-9223372036854775808"}) {
     CAPTURE(value);
-    CHECK(refusal(fmt::format("{{\"batch\": {}}}", value)) != "accepted");
-    CHECK(refusal(fmt::format("{{\"strategy\": {{\"kind\": {}}}}}", value)) != "accepted");
-    CHECK(refusal(fmt::format("{{\"data\": {{\"train\": {}}}}}", value)) !=
+    CHECK(json_refusal(fmt::format("{{\"batch\": {}}}", value)) != "accepted");
+    CHECK(json_refusal(fmt::format("{{\"strategy\": {{\"kind\": {}}}}}", value)) != "accepted");
+    CHECK(json_refusal(fmt::format("{{\"data\": {{\"train\": {}}}}}", value)) !=
           (std::strcmp(value, "\"8\"") == 0 ? "" : "accepted"));
-    CHECK(refusal(fmt::format("{{\"model\": {}}}", value)) != "accepted");
-    CHECK(refusal(fmt::format("{{\"model\": {{\"mlp\": {{\"hidden\": [{}]}}}}}}", value)) !=
+    CHECK(json_refusal(fmt::format("{{\"model\": {}}}", value)) != "accepted");
+    CHECK(json_refusal(fmt::format("{{\"model\": {{\"mlp\": {{\"hidden\": [{}]}}}}}}", value)) !=
           "accepted");
   }
-  CHECK(refusal(R"({"seed": -1})").find("seed") != std::string::npos);
-  CHECK(refusal(R"({"seed": 18446744073709551616})").find("seed") != std::string::npos);
-  CHECK(refusal(R"({"model": {"mlp": {}, "gpt": {}}})").find("one of mlp") != std::string::npos);
-  CHECK(refusal(R"({"model": {"resnet": {}}})").find("one of mlp") != std::string::npos);
-  CHECK(refusal(R"({"model": {"lenet": {"channels": [6]}}})").find("model.lenet.channels") !=
+  CHECK(json_refusal(R"({"seed": -1})").find("seed") != std::string::npos);
+  CHECK(json_refusal(R"({"seed": 18446744073709551616})").find("seed") != std::string::npos);
+  CHECK(json_refusal(R"({"model": {"mlp": {}, "gpt": {}}})").find("one of mlp") != std::string::npos);
+  CHECK(json_refusal(R"({"model": {"resnet": {}}})").find("one of mlp") != std::string::npos);
+  CHECK(json_refusal(R"({"model": {"lenet": {"channels": [6]}}})").find("model.lenet.channels") !=
         std::string::npos);
-  CHECK(refusal(R"({"strategy": {"kind": "ring"}})") ==
+  CHECK(json_refusal(R"({"strategy": {"kind": "ring"}})") ==
         "DTRAIN_ENGINE: strategy.kind: expected one of single, mirrored, multi-worker-mirrored, "
         "central-storage, parameter-server, pipeline, tensor, mesh");
-  CHECK(refusal(R"({"optimizer": {"nesterov": 1}})") ==
+  CHECK(json_refusal(R"({"optimizer": {"nesterov": 1}})") ==
         "DTRAIN_ENGINE: optimizer.nesterov: expected true or false");
-  CHECK(refusal(R"({"data": {"train": "a\u0000b"}})").find("data.train") != std::string::npos);
-  CHECK(refusal(R"({"model": {"gpt": {"heads": 3, "width": 128}}})").find("model.gpt.heads") !=
+  CHECK(json_refusal(R"({"data": {"train": "a\u0000b"}})").find("data.train") != std::string::npos);
+  CHECK(json_refusal(R"({"model": {"gpt": {"heads": 3, "width": 128}}})").find("model.gpt.heads") !=
         std::string::npos);
 }
 

@@ -6,7 +6,7 @@ using namespace dtrain;
 
 namespace {
 
-Spec grid() {
+Spec grid_spec() {
   Spec spec;
   spec.project = std::string("p");  // g++ 12 warns of its own code for a literal, at -O2
   spec.parameters = {{"epochs", {"20", "30"}}, {"lr", {"0.1", "0.01", "0.001"}}, {"seed", {"7"}}};
@@ -19,7 +19,7 @@ Spec grid() {
 }  // namespace
 
 TEST_CASE("members count in the order of names, the last varying fastest") {
-  const Spec spec = grid();
+  const Spec spec = grid_spec();
   CHECK(spec.member_count() == 6);
   CHECK(spec.is_set());
   using Values = std::map<std::string, std::string>;
@@ -31,7 +31,7 @@ TEST_CASE("members count in the order of names, the last varying fastest") {
 }
 
 TEST_CASE("a member has one value each, in its parameters and its commands") {
-  const Spec one = member_spec(grid(), 5);
+  const Spec one = member_spec(grid_spec(), 5);
   CHECK_FALSE(one.is_set());
   CHECK(one.roles[0].run ==
         std::vector<std::string>{"echo 0.01", "train --lr 0.01 --epochs 30 7 {{ not a name }}"});
@@ -39,7 +39,7 @@ TEST_CASE("a member has one value each, in its parameters and its commands") {
 }
 
 TEST_CASE("a value is put in as it is, and not looked into again") {
-  Spec spec = grid();
+  Spec spec = grid_spec();
   spec.parameters = {{"a", {"{{ b }}"}}, {"b", {"x"}}};
   spec.roles[0].run = {"{{a}}{{b}} {{{b}}}"};
   CHECK(member_spec(spec, 0).roles[0].run[0] == "{{ b }}x {x}");

@@ -102,7 +102,7 @@ bool accepts(const Json& schema, const Json& value) {
 }
 
 // As an editor reads the file.
-Json to_json(const YamlNode& node) {
+Json as_json(const YamlNode& node) {
   switch (node.kind) {
     case YamlNode::Kind::Null:
       return nullptr;
@@ -113,12 +113,12 @@ Json to_json(const YamlNode& node) {
       return node.text;
     case YamlNode::Kind::List: {
       Json list = Json::array();
-      for (const YamlNode& item : node.items) list.push_back(to_json(item));
+      for (const YamlNode& item : node.items) list.push_back(as_json(item));
       return list;
     }
     case YamlNode::Kind::Map: {
       Json map = Json::object();
-      for (const YamlEntry& entry : node.entries) map[entry.key] = to_json(entry.value);
+      for (const YamlEntry& entry : node.entries) map[entry.key] = as_json(entry.value);
       return map;
     }
   }
@@ -135,7 +135,7 @@ bool table_accepts(const YamlNode& root) {
   return problems.empty();
 }
 
-YamlNode parse(const std::string& yaml) {
+YamlNode tree_of(const std::string& yaml) {
   Problems problems("dtrain.yml");
   auto root = parse_yaml(yaml, 0, problems);
   REQUIRE(root);
@@ -149,7 +149,7 @@ std::vector<YamlNode> good_trees() {
     if (file.path().extension() != ".yml") continue;
     std::ostringstream text;
     text << std::ifstream(file.path()).rdbuf();
-    trees.push_back(parse(text.str()));
+    trees.push_back(tree_of(text.str()));
   }
   REQUIRE(trees.size() > 5);
   return trees;
@@ -204,11 +204,11 @@ TEST_CASE("the schema lists exactly the keys that can be used, each with a sente
 TEST_CASE("good files please both") {
   const Json schema = Json::parse(json_schema());
   for (const YamlNode& tree : good_trees()) {
-    CAPTURE(to_json(tree).dump());
+    CAPTURE(as_json(tree).dump());
     CHECK(table_accepts(tree));
-    CHECK(accepts(schema, to_json(tree)));
+    CHECK(accepts(schema, as_json(tree)));
   }
-  CHECK(accepts(schema, to_json(parse(starter_yaml("p")))));
+  CHECK(accepts(schema, as_json(tree_of(starter_yaml("p")))));
 }
 
 TEST_CASE("a misspelt or repeated level of a key displeases both") {
@@ -224,7 +224,7 @@ TEST_CASE("a misspelt or repeated level of a key displeases both") {
         entry.key = "9 " + key;  // a form that no kind of name has
         CAPTURE(entry.key);
         CHECK_FALSE(table_accepts(changed));
-        CHECK_FALSE(accepts(schema, to_json(changed)));
+        CHECK_FALSE(accepts(schema, as_json(changed)));
         entry.key = key;
         ++tried;
       }
@@ -283,7 +283,7 @@ TEST_CASE("any value put anywhere is judged alike") {
                            "{mlp: {hidden: 3}}",
                            "{sgd: }",
                            "'{{ a }}'"}) {
-    pool.push_back(parse(yaml));
+    pool.push_back(tree_of(yaml));
   }
   std::mt19937 random(20240601);
   size_t refused = 0;
@@ -293,7 +293,7 @@ TEST_CASE("any value put anywhere is judged alike") {
     collect(tree, nodes);
     const YamlNode& value = pool[random() % pool.size()];
     *nodes[random() % nodes.size()] = value;
-    const Json json = to_json(tree);
+    const Json json = as_json(tree);
     CAPTURE(json.dump());
     const bool by_table = table_accepts(tree);
     const bool by_schema = accepts(schema, json);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "tests/support/golden.h"
+#include "tests/unit/schema/specs.h"
 
 using namespace dtrain;
 using namespace dtrain::tests;
@@ -15,12 +16,6 @@ namespace fs = std::filesystem;
 
 Result<Spec> parse(const std::string& yaml, const ParseOptions& options = {}) {
   return parse_spec(yaml, options);
-}
-
-// The message of a refusal; a text that is none when it was accepted.
-std::string refusal(const std::string& yaml, const ParseOptions& options = {}) {
-  const auto spec = parse(yaml, options);
-  return spec.ok() ? "accepted" : spec.error().message;
 }
 
 const std::string kDistributed = R"(

@@ -3,22 +3,12 @@
 #include <doctest/doctest.h>
 
 #include "schema/expand.h"
+#include "tests/unit/schema/specs.h"
 
 using namespace dtrain;
+using namespace dtrain::tests;
 
 namespace {
-
-Spec spec_of(const std::string& yaml, const ParseOptions& options = {}) {
-  auto spec = parse_spec(yaml, options);
-  if (!spec.ok()) FAIL(spec.error().message);
-  return std::move(spec).value();
-}
-
-std::string refusal(const std::string& yaml, const ParseOptions& options = {}) {
-  const auto spec = parse_spec(yaml, options);
-  REQUIRE(!spec.ok());
-  return spec.error().message;
-}
 
 void check_reads_back(const Spec& spec) {
   const std::string yaml = to_yaml(spec);

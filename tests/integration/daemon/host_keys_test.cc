@@ -162,17 +162,17 @@ TEST_CASE("what is no certificate belongs to nobody") {
 TEST_CASE("a key that is lent is for so many hosts, and no guest's") {
   Keys scene;
   const HostKey key = scene.keys->lend("gpu-3", kDaemon, 2).value();
-  const auto first = scene.keys->admit(key.certificate, kHost).value();
-  const auto second = scene.keys->admit(key.certificate, kOther).value();
+  const auto first = scene.keys->admit(key.certificate, kMachine).value();
+  const auto second = scene.keys->admit(key.certificate, kOtherMachine).value();
   CHECK(first.lent);
   CHECK(first.id != second.id);
   CHECK(scene.keys->admit(key.certificate, {std::string(32, 'c')}).error().code == Code::PermissionDenied);
   scene.keys = scene.reopened();
-  CHECK(scene.keys->admit(key.certificate, kOther).value().id == second.id);
+  CHECK(scene.keys->admit(key.certificate, kOtherMachine).value().id == second.id);
   CHECK(scene.keys->hosts_of("gpu-3") == std::vector<HostId>{first.id, second.id});
   CHECK(scene.keys->names().empty());   // nobody was invited
   CHECK(scene.keys->revoke("gpu-3").value() == std::vector<HostId>{first.id, second.id});
-  CHECK(scene.keys->admit(key.certificate, kHost).error().code == Code::PermissionDenied);
+  CHECK(scene.keys->admit(key.certificate, kMachine).error().code == Code::PermissionDenied);
 }
 
 }  // namespace

@@ -10,13 +10,13 @@ namespace dtrain::daemon {
 
 namespace {
 
-constexpr uint64_t kGiB = uint64_t{1} << 30;
+constexpr uint64_t kMemoryBytes = uint64_t{64} << 30;
 constexpr int64_t kHourMs = 3'600'000;
 
 // One host of 2 cpus that stays, and a pool of hosts with 8 cpus and 4 GPUs each for four hours.
 struct PoolScene : CoreScene {
   explicit PoolScene(int hosts_max = 4) {
-    add_pool(model, {"gpu", 8, 64 * kGiB, 4, hosts_max, 4 * kHourMs});
+    add_pool(model, {"gpu", 8, kMemoryBytes, 4, hosts_max, 4 * kHourMs});
     host("n1", 2);
   }
   Demand demand(const std::vector<Coming>& coming = {}, int taken = 0, bool closed = false) {
@@ -28,7 +28,7 @@ struct PoolScene : CoreScene {
     Host host;
     host.id.hex = host.name = host.address = name;
     host.cpus = 8;
-    host.memory_bytes = 64 * kGiB;
+    host.memory_bytes = kMemoryBytes;
     for (int gpu = 0; gpu < 4; ++gpu) host.gpus.push_back({gpu, "gpu", ""});
     host.pool = "gpu";
     host.lasts_ms = 4 * kHourMs;
@@ -88,7 +88,7 @@ TEST_CASE("what no pool could ever bring is refused, with what it could") {
   RoleSpec role;
   role.role = Role::Worker;
   role.count = 3;
-  role.resources = {1, kGiB, 4};
+  role.resources = {1, kMemoryBytes / 64, 4};
   spec.roles = {role};
   const auto too_wide = plan(scene.model, spec, "");
   REQUIRE(std::holds_alternative<Never>(too_wide));

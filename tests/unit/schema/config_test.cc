@@ -120,7 +120,7 @@ TEST_CASE("an address is what another host may dial") {
 
 TEST_CASE("pools of a Slurm: what is left out, and what is wrong") {
   const std::string head = "listen: 10.0.0.1:7077\npools:\n  - slurm: ";
-  const SlurmPool pool = parsed(head + "{cpus: 8, mem: 64GiB, max-hosts: 4, time: 4h}\n").pools.at(0);
+  const SlurmPool pool = config_of(head + "{cpus: 8, mem: 64GiB, max-hosts: 4, time: 4h}\n").pools.at(0);
   CHECK(pool.name == "slurm");
   CHECK(pool.cpus == 8);
   CHECK(pool.memory_bytes == uint64_t{64} << 30);
@@ -128,13 +128,13 @@ TEST_CASE("pools of a Slurm: what is left out, and what is wrong") {
   CHECK(pool.hosts_max == 4);
   CHECK(pool.time_ms == 4 * 3'600'000);
   CHECK(pool.idle_release_ms == 300'000);
-  const SlurmPool named = parsed(head + "{partition: a100, cpus: 8, mem: 64GiB, gpus: 4, max-hosts: 4, time: 4h, idle-release: 1m, "
+  const SlurmPool named = config_of(head + "{partition: a100, cpus: 8, mem: 64GiB, gpus: 4, max-hosts: 4, time: 4h, idle-release: 1m, "
                                         "options: [--account=lab], dtrain: /opt/dtrain}\n").pools.at(0);
   CHECK(named.name == "a100");
   CHECK(named.options == std::vector<std::string>{"--account=lab"});
   CHECK(named.dtrain == "/opt/dtrain");
   const auto refused = [&](const std::string& text, const std::string& why) {
-    const std::string said = refusal(text);
+    const std::string said = config_refusal(text);
     CHECK_MESSAGE(said.find(why) != std::string::npos, said);
   };
   refused(head + "{cpus: 8, mem: 64GiB, time: 4h}\n", "max-hosts");

@@ -56,8 +56,8 @@ void append_notes(std::string& out, const pb::HostInfo& host, bool is_alone) {
 std::string allocation_text(const pb::AllocationInfo& allocation) {
   std::string state = allocation.state();
   if (state == "PENDING") state = "is in the queue of Slurm";
-  const bool says_why = allocation.state() == "PENDING" && !allocation.reason().empty() && allocation.reason() != "None";
   const bool is_here = allocation.joined() == allocation.hosts();
+  const bool says_why = allocation.state() == "PENDING" && !is_here && !allocation.reason().empty() && allocation.reason() != "None";
   if (allocation.state() == "RUNNING" || (is_here && allocation.state() == "PENDING")) {
     state = is_here ? "is here" : fmt::format("runs, {} of {} joined", allocation.joined(), allocation.hosts());
   }

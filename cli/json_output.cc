@@ -187,7 +187,27 @@ std::string to_json(const pb::PruneReply& reply, bool done) {
 std::string to_json(const pb::HostsReply& reply) {
   Json hosts = Json::array();
   for (const auto& host : reply.hosts()) hosts.push_back(json_of(host));
+  Json pools = Json::array();
+  for (const auto& pool : reply.pools()) {
+    Json allocations = Json::array();
+    for (const auto& one : pool.allocations()) {
+      allocations.push_back({{"name", one.name()},
+                             {"job", one.job().empty() ? Json() : Json(one.job())},
+                             {"state", one.state()},
+                             {"reason", one.reason()},
+                             {"hosts", one.hosts()},
+                             {"hosts_joined", one.joined()},
+                             {"for", one.for_whom()}});
+    }
+    pools.push_back({{"name", pool.name()},
+                     {"kind", pool.kind()},
+                     {"hosts", pool.hosts()},
+                     {"hosts_max", pool.hosts_max()},
+                     {"trouble", pool.trouble()},
+                     {"allocations", std::move(allocations)}});
+  }
   return line_of({{"hosts", std::move(hosts)},
+                  {"pools", std::move(pools)},
                   {"invited", std::vector<std::string>(reply.invited().begin(), reply.invited().end())}});
 }
 

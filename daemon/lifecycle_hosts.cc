@@ -25,6 +25,7 @@ int64_t grace_after_lease_ms(const Experiment& experiment, const HostId& host) {
   return leased ? experiment.spec().stop_grace_ms : 0;
 }
 
+// Asked of all hosts that a turn concerns before it touches anything: what is touched is seated nowhere.
 std::vector<ExperimentId> seated_on(const Model& model, const HostId& host) {
   const auto seated = model.seated.find(host);
   if (seated == model.seated.end()) return {};
@@ -161,6 +162,19 @@ void lose(Turn& turn, Experiment& experiment, Replica& replica, const std::strin
   if (!had_exited || experiment.phase == Phase::Go) judge_loss(turn, experiment, replica, reason);
 }
 
+void leave(Turn& turn, const HostLeaves& event, const std::vector<ExperimentId>& seated) {
+  Host& host = *turn.host(event.host);
+  if (host.leaving) return;
+  host.leaving = true;
+  turn.refresh(host.id);
+  for (const ExperimentId& id : seated) {
+    Experiment* experiment = turn.touch(id);
+    if (experiment == nullptr) continue;
+    leave_host(turn, *experiment, event.host, event.reason);
+    settle(turn, *experiment, false);
+  }
+}
+
 std::set<ExperimentId> unfit_on(const Model& model, const HostId& host) {
   const auto known = model.unfit.find(host);
   return known == model.unfit.end() ? std::set<ExperimentId>() : known->second;
@@ -214,31 +228,23 @@ void on_revoked(Turn& turn, const HostRevoked& event) {
 }
 
 void on_leaves(Turn& turn, const HostLeaves& event) {
-  Host* host = turn.host(event.host);
-  if (host == nullptr || host->leaving) return;
-  host->leaving = true;
-  turn.refresh(host->id);
-  for (const ExperimentId& id : seated_on(turn.model, event.host)) {
-    Experiment* experiment = turn.touch(id);
-    if (experiment == nullptr) continue;
-    leave_host(turn, *experiment, event.host, event.reason);
-    settle(turn, *experiment, false);
-  }
+  if (turn.host(event.host) != nullptr) leave(turn, event, seated_on(turn.model, event.host));
 }
 
 void find_leaving_hosts(Turn& turn) {
-  std::vector<HostLeaves> leaving;
+  std::vector<std::pair<HostLeaves, std::vector<ExperimentId>>> leaving;
   for (const auto& [id, host] : turn.model.hosts) {
     if (host.ends_ms == 0 || host.leaving) continue;
     const TimeMs at_ms = host.ends_ms - leaves_early_ms(host);
     if (at_ms > turn.now) {
       turn.model.deadlines.insert({at_ms, ExperimentId{}});
     } else {
-      leaving.push_back({id, fmt::format("the {} that {} was lent for are over",
-                                         format_duration_ms(host.lasts_ms), host.name)});
+      leaving.push_back({{id, fmt::format("the {} that {} was lent for are over",
+                                          format_duration_ms(host.lasts_ms), host.name)},
+                         seated_on(turn.model, id)});
     }
   }
-  for (const HostLeaves& event : leaving) on_leaves(turn, event);
+  for (const auto& [event, seated] : leaving) leave(turn, event, seated);
 }
 
 void on_contact(Turn& turn, const HostContact& event) {
@@ -263,14 +269,15 @@ void find_lost_hosts(Turn& turn) {
   std::erase_if(deadlines, [&](const auto& deadline) {
     return deadline.first <= turn.now && deadline.second.number == 0;
   });
-  for (auto& [id, host] : turn.model.hosts) {
-    if (host.connected) continue;
-    const std::vector<ExperimentId> seated = seated_on(turn.model, id);
-    if (seated.empty()) continue;
+  std::map<HostId, std::vector<ExperimentId>> away;
+  for (const auto& [id, host] : turn.model.hosts) {
+    if (!host.connected) away[id] = seated_on(turn.model, id);
+  }
+  for (const auto& [id, seated] : away) {
+    const Host& host = turn.model.hosts.at(id);
     const TimeMs lost_ms = host.last_contact_ms + lost_after_ms(host, turn.policy);
     for (const ExperimentId& experiment_id : seated) {
-      const TimeMs gone_ms =
-          lost_ms + grace_after_lease_ms(turn.model.experiments.at(experiment_id), id);
+      const TimeMs gone_ms = lost_ms + grace_after_lease_ms(turn.model.experiments.at(experiment_id), id);
       if (gone_ms > turn.now) {
         deadlines.insert({gone_ms, ExperimentId{}});
         continue;

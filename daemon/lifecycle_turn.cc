@@ -268,6 +268,19 @@ void add_pool(Model& model, const Pool& pool) {
   }
 }
 
+namespace {
+
+std::string name_in_seats(const Model& model, const HostId& host, const std::set<ExperimentId>& ids) {
+  for (const ExperimentId& id : ids) {
+    for (const Replica& replica : model.experiments.at(id).replicas) {
+      if (replica.seat.host == host && !replica.seat.host_name.empty()) return replica.seat.host_name;
+    }
+  }
+  return host.hex.substr(0, 8);
+}
+
+}  // namespace
+
 void rebuild(Model& model, TimeMs now) {
   model.live.clear();
   model.deadlines.clear();
@@ -286,7 +299,7 @@ void rebuild(Model& model, TimeMs now) {
     Host& host = model.hosts[host_id];
     if (host.id == host_id) continue;
     host.id = host_id;
-    host.name = host_id.hex.substr(0, 8);
+    host.name = name_in_seats(model, host_id, ids);
     host.last_contact_ms = now;
   }
   const Policy any;

@@ -81,6 +81,7 @@ class Fitting {
   bool allowed(const FreeHost& free) const {
     const Host& host = *free.host;
     if (is_spread_ && host.address.empty() && !choice_.as_if_addressed) return false;
+    if (stretch_ > 1 && !host.pool.empty()) return false;   // a pool may be asked for as many as it takes
     return may_take(spec_, host, choice_);
   }
 
@@ -302,6 +303,7 @@ std::vector<Seat> seats_of(const ExperimentId& id, const Spec& spec,
         seat.rank = static_cast<int>(seats.size());
         seat.replica = replicas[seats.size()];
         seat.host = hosts[h].host->id;
+        seat.host_name = hosts[h].host->name;
         seat.address = shares.size() == 1 ? "127.0.0.1" : hosts[h].host->address;
         seat.port = hosts[h].next_port();
         seat.local_rank = hosts[h].next_local_rank++;
@@ -336,7 +338,7 @@ double stretch_needed(const ExperimentId& id, const Spec& spec, const FreeHosts&
   if (fit(id, spec, empty, choice)) return 1;
   double most_cpus = 0;
   for (const FreeHost* free : empty.open()) {
-    if (may_take(spec, *free->host, choice)) most_cpus = std::max(most_cpus, free->host->cpus);
+    if (may_take(spec, *free->host, choice) && free->host->pool.empty()) most_cpus = std::max(most_cpus, free->host->cpus);
   }
   for (const RoleSpec& role : spec.roles) {
     if (role.resources.cpus > most_cpus + kCpuSlack) return 0;
@@ -348,12 +350,24 @@ double stretch_needed(const ExperimentId& id, const Spec& spec, const FreeHosts&
   return kStretchMax;
 }
 
+Which obtainable(const FreeHosts& hosts, const Choice& choice) {
+  const bool is_brought = !choice.host.empty() && std::any_of(hosts.all().begin(), hosts.all().end(), [&](const auto& entry) {
+    const Host& host = *entry.second.host;
+    return !host.pool.empty() && host.pool != choice.host && is_called(host, choice.host);
+  });
+  return is_brought ? Which::Connected : Which::Obtainable;
+}
+
 FreeHosts emptied(const FreeHosts& hosts, Which which) {
   FreeHosts empty;
   const bool all = which == Which::Known;
+  std::set<std::string> pools;   // of which all that they may bring is here
+  for (const auto& [id, free] : hosts.all()) {
+    if (free.host->potential) pools.insert(free.host->pool);
+  }
   for (const auto& [id, free] : hosts.all()) {
     const Host& host = *free.host;
-    const bool pooled = !host.pool.empty() && !host.potential;
+    const bool pooled = !host.potential && pools.contains(host.pool);
     if (which == Which::Connected ? !free.open : pooled || (!all && !free.open && !host.potential)) continue;
     FreeHost whole;
     whole.host = &host;
@@ -408,7 +422,7 @@ bool keeps_limits(const Spec& spec, const Host& host) {
 Placement place(const ExperimentId& id, const Spec& spec, const FreeHosts& hosts,
                 const Choice& choice) {
   if (auto seats = fit(id, spec, hosts, choice)) return Placed{std::move(*seats), ""};
-  const double stretch = stretch_needed(id, spec, emptied(hosts, Which::Obtainable), choice);
+  const double stretch = stretch_needed(id, spec, emptied(hosts, obtainable(hosts, choice)), choice);
   if (stretch > 1) {
     if (auto seats = fit(id, spec, hosts, choice, stretch)) {
       std::string notice = sharing_notice(spec, *seats, hosts, choice);

@@ -77,6 +77,8 @@ enum class Which {
   Known,        // and those that are not connected, and the GPUs and ports that strangers use
 };
 FreeHosts emptied(const FreeHosts& hosts, Which which);
+// What a gang may hope for: of a host that is asked for by name, and that a pool brought, there is no other.
+Which obtainable(const FreeHosts& hosts, const Choice& choice);
 
 // One host as the model's facts have it: inventory minus the seats still held there.
 FreeHost free_host(const Model& model, const Host& host);

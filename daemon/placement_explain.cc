@@ -130,9 +130,14 @@ std::string wanted_memory(const Spec& spec, const FreeHosts& hosts) {
   return gibibytes(static_cast<double>(largest_memory(spec))) + " on one host";
 }
 
-std::string wanted_cpus(const Spec& spec, const FreeHosts& hosts) {
+double largest_cpus(const Spec& spec) {
   double most = 0;
   for (const RoleSpec& role : spec.roles) most = std::max(most, role.resources.cpus);
+  return most;
+}
+
+std::string wanted_cpus(const Spec& spec, const FreeHosts& hosts) {
+  const double most = largest_cpus(spec);
   const FreeHost* best = roomiest(hosts, free_cpus);
   if (best == nullptr || most > free_cpus(*best)) return cpus_text(most) + " on one host";
   return cpus_text(total_cpus(spec));
@@ -261,6 +266,10 @@ Never never(const ExperimentId& id, const Spec& asked, const FreeHosts& empty,
     }
     case Short::Cpus: {
       const FreeHost* best = roomiest(empty, free_cpus);
+      if (largest_cpus(spec) <= best->cpus) {   // no one replica is too large
+        return {fmt::format("needs {}; all hosts together: {}", wanted_cpus(spec, empty), sum_text(empty, free_cpus)),
+                fmt::format("ask for fewer replicas, for fewer `cpus` each, or {}", elsewhere(choice))};
+      }
       return {fmt::format("needs {}; the largest is {} with {:.4g}", wanted_cpus(spec, empty),
                           best->host->name, best->cpus),
               fmt::format("lower `cpus`, e.g. --set train.resources.cpus=1, or {}", elsewhere(choice))};
@@ -351,7 +360,7 @@ Placement explain_room(const ExperimentId& id, const Spec& spec, const FreeHosts
   const FreeHosts connected = emptied(hosts, Which::Connected);
   const FreeHosts every = emptied(hosts, Which::Known);
   const FreeHosts obtainable = emptied(hosts, Which::Obtainable);
-  if (stretch > 0 && stretch_needed(id, spec, connected, choice) == 0) {
+  if (stretch > 0 && stretch_needed(id, spec, connected, choice) == 0 && fit(id, spec, obtainable, choice, stretch)) {
     std::string reason = "needs more than there is here";
     if (!connected.open().empty()) reason = waits(id, spec, hosts, connected, choice, 1).reason;
     return Waits{reason + pools_text(*fit(id, spec, obtainable, choice, stretch), obtainable)};

@@ -22,11 +22,13 @@ constexpr int64_t kGatherMs = 50;
 constexpr size_t kTagDigits = 8;
 
 // Two allocations may have a node in common, whose runners know nothing of each other: each has ports of its own.
-PortRange ports_of(const PortRange& all, uint32_t number) {
+PortRange ports_of(const PortRange& all, uint32_t number, const std::string& tag) {
   constexpr uint32_t kSlicesMax = 20, kSliceMin = 100;
   const uint32_t count = all.last - all.first + 1;
+  uint32_t tag_number = 0;   // other daemons begin elsewhere
+  for (const char digit : tag) tag_number = tag_number * 31 + static_cast<unsigned char>(digit);
   const uint32_t slices = std::clamp(count / kSliceMin, 1U, kSlicesMax);
-  const uint32_t size = count / slices, first = all.first + number % slices * size;
+  const uint32_t size = count / slices, first = all.first + (number + tag_number) % slices * size;
   return {first, first + size - 1};
 }
 
@@ -48,7 +50,10 @@ std::string last_words(const std::filesystem::path& log) {
   for (std::string line; std::getline(file, line);) {
     if (line.find_first_not_of(" \t") != std::string::npos) last = line;
   }
-  if (last.empty()) return "what it said is in " + log.string() + " on its nodes";
+  if (last.empty()) {
+    return fmt::format("its nodes don't see {}, where it would say why: `options: [--output=FILE]` has it say so elsewhere",
+                       log.parent_path().string());
+  }
   return fmt::format("the last line of {}: {}", log.string(), in_quotes(last));
 }
 
@@ -182,7 +187,8 @@ void Pools::ask(const Ask& what) {
   allocation.record.set_number(*number);
   Allocation& kept = allocations_[*number] = std::move(allocation);
   if (const Status submitted = submit(kept); !submitted.ok()) {
-    fail(what.pool, submitted.error().message);
+    const std::string& hint = submitted.error().hint;
+    fail(what.pool, submitted.error().message + (hint.empty() ? "" : "; " + hint));
     forget(*number);
   }
 }
@@ -196,7 +202,7 @@ Status Pools::submit(Allocation& allocation) {
   request.hosts = static_cast<int>(record.hosts());
   request.dtrain = own_program();
   request.log = log_of(record).string();
-  request.ports = ports_of(parts_.ports, record.number());
+  request.ports = ports_of(parts_.ports, record.number(), tag_);
   TRY(request.key, parts_.keys.lend(key_name(record), daemon, request.hosts));
   allocation.submitting = true;
   run(slurm::submit_words(pool, request), slurm::script(pool, request),
@@ -238,7 +244,7 @@ void Pools::watch_use(const Demand& wanted, TimeMs now) {
     if (allocation.record.given_back()) continue;
     const auto state = pools_.find(allocation.record.pool());
     if (state == pools_.end()) {
-      give_back(allocation, "config.yml has no such pool any more");
+      if (is_idle(allocation)) give_back(allocation, "config.yml has no such pool any more");
     } else if (is_coming(allocation)) {
       const bool is_new = std::any_of(wanted.asks.begin(), wanted.asks.end(), [&](const Ask& what) {
         return allocation.submitting && to_string(what.for_whom) == allocation.record.for_whom();
@@ -274,13 +280,17 @@ std::string Pools::words_of(const Allocation& allocation) const {
     return fmt::format("{} asked of {}: job {} is in the queue of Slurm{}", hosts, record.pool(), record.job(),
                        says_why ? fmt::format(" ({})", allocation.job.reason) : "");
   }
-  return fmt::format("{} of {} begin to run: job {}", hosts, record.pool(), record.job());
+  return fmt::format("job {} of {} runs, {} of {} joined", record.job(), record.pool(), allocation.hosts.size(), hosts);
 }
 
 // What was asked for whom, where that is news.
 void Pools::say(const Demand& wanted) {
   std::map<ExperimentId, std::string> words;
-  for (const auto& [id, pool] : wanted.exhausted) words[id] = fmt::format("all {} of {} are taken", hosts_text(pools_.at(pool).pool.hosts_max), pool);
+  for (const auto& [id, pool] : wanted.exhausted) {
+    const State& state = pools_.at(pool);
+    words[id] = fmt::format("all {} of {} are taken{}", hosts_text(state.pool.hosts_max), pool,
+                            state.trouble.empty() ? "" : "; " + state.trouble);
+  }
   for (const auto& [id, pool] : wanted.refused) {
     words[id] = fmt::format("{} is asked again later: {}", pool, pools_.at(pool).trouble);
   }
@@ -308,6 +318,12 @@ void Pools::run(std::vector<std::string> words, const std::string& input, Progra
 }
 
 void Pools::stop() {
+  // What was asked for people who are here no more: nothing of theirs is left to run there.
+  if (parts_.scheduler.model().live.empty()) {
+    for (auto& [number, allocation] : allocations_) {
+      if (!allocation.record.given_back()) give_back(allocation, "the daemon stops");
+    }
+  }
   goes_on_.reset();
   review_timer_.cancel();
   look_timer_.cancel();

@@ -35,7 +35,7 @@ Pool facts_of(const SlurmPool& pool);
 
 struct PoolTimes {
   std::chrono::milliseconds look_every{15'000};     // at the jobs, while there are any
-  std::chrono::milliseconds join_within{180'000};   // of a job that runs: then its hosts are not waited for any more
+  std::chrono::milliseconds join_within{90'000};   // of a job that runs: then its hosts are not waited for any more
   std::chrono::milliseconds first_retry{30'000};    // after a failure; each time twice as long
   std::chrono::milliseconds last_retry{600'000};
 };

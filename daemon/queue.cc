@@ -26,7 +26,7 @@ Choice choice_with(const Experiment& experiment, size_t readmitted) {
 
 // As few hosts are readmitted as the gang needs to find room at all; all when it finds none.
 Queue::Prospect prospect(const Model& model, const Experiment& experiment) {
-  const FreeHosts empty = emptied(model.free, Which::Obtainable);
+  const FreeHosts empty = emptied(model.free, obtainable(model.free, choice_with(experiment, 0)));
   const auto with = [&](size_t readmitted) -> Queue::Prospect {
     return {readmitted, stretch_needed(experiment.id, experiment.spec(), empty,
                                        choice_with(experiment, readmitted))};

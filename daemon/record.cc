@@ -106,6 +106,7 @@ pb::SeatInfo to_message(const Seat& seat) {
   pb::SeatInfo message;
   message.set_replica(to_string(seat.replica));
   message.set_host_id(seat.host.hex);
+  message.set_host_name(seat.host_name);
   message.set_address(seat.address);
   message.set_port(static_cast<uint32_t>(seat.port));
   message.set_cpus(seat.cpus);
@@ -120,6 +121,7 @@ Result<Seat> seat_from_message(const pb::SeatInfo& message) {
   Seat seat;
   TRY(seat.replica, parse_replica_id(message.replica()));
   seat.host.hex = message.host_id();
+  seat.host_name = message.host_name();
   seat.address = message.address();
   seat.port = static_cast<int>(message.port());
   seat.cpus = message.cpus();

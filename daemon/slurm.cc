@@ -7,7 +7,6 @@
 #include <cmath>
 
 #include "schema/shell_words.h"
-#include "schema/text_formats.h"
 
 namespace dtrain::daemon::slurm {
 
@@ -45,8 +44,7 @@ std::vector<std::string> submit_words(const SlurmPool& pool, const Request& requ
       fmt::format("--cpus-per-task={}", pool.cpus),
       "--mem=" + mebibytes(pool.memory_bytes),
       fmt::format("--time={}", (pool.time_ms + kMinuteMs - 1) / kMinuteMs),
-      "--output=" + request.log,
-      "--open-mode=append",
+      "--output=/dev/null",
       "--chdir=/",
   };
   if (!pool.partition.empty()) words.push_back("--partition=" + pool.partition);
@@ -56,28 +54,37 @@ std::vector<std::string> submit_words(const SlurmPool& pool, const Request& requ
 }
 
 std::string script(const SlurmPool& pool, const Request& request) {
-  // What each node runs: the key comes by standard input, and is nowhere on its disk. The shell waits for its runner
-  // through a TERM, and takes the home away unless something of an experiment is in it.
+  // What each node runs: the key comes by standard input, and is nowhere on its disk. A runner that a signal killed is
+  // begun again, and takes over what it had. The shell waits for its runner through a TERM, and takes the home away
+  // unless something of an experiment is in it.
   const std::string on_node = fmt::format(
       R"sh(umask 077
-exec 3<&0
 dtrain={}
+key=$(cat)
 home=$(mktemp -d "${{TMPDIR:-/tmp}}/dtrain-XXXXXX") || exit 1
-trap : TERM INT
-"$dtrain" runner run --join - --name "${{SLURMD_NODENAME:-$(hostname)}}" --for {} --cpus {} --mem {} --ports {}-{} --home "$home" <&3 &
-runner=$!
-wait $runner
-code=$?
-while kill -0 $runner 2>/dev/null; do wait $runner; code=$?; done
+ends=$(($(date +%s) + {}))
+told=
+trap 'told=yes' TERM INT
+while :; do
+  printf '%s\n' "$key" | "$dtrain" runner run --join - --name "${{SLURMD_NODENAME:-$(hostname)}}" --for $((ends - $(date +%s)))s --cpus {} --mem {} --ports {}-{} --home "$home" &
+  runner=$!
+  wait $runner
+  code=$?
+  while kill -0 $runner 2>/dev/null; do wait $runner; code=$?; done
+  [ $code -gt 128 ] && [ -z "$told" ] || break
+  sleep 1
+done
 rmdir "$home/launches" 2>/dev/null || [ ! -e "$home/launches" ] && rm -rf "$home"
 exit $code)sh",
-      shell_quoted(pool.dtrain.empty() ? request.dtrain : pool.dtrain), format_duration_ms(pool.time_ms), pool.cpus,
+      shell_quoted(pool.dtrain.empty() ? request.dtrain : pool.dtrain), pool.time_ms / 1000, pool.cpus,
       mebibytes(pool.memory_bytes) + "iB", request.ports.first, request.ports.last);
   return fmt::format(
       "#!/bin/sh\n"
       "# Hosts for experiments of dtrain. It ends by itself once they are needed no more.\n"
+      "log={}\n"
+      "if [ -w \"$(dirname \"$log\")\" ]; then exec >> \"$log\" 2>&1; fi   # else its nodes don't see that directory\n"
       "exec srun --kill-on-bad-exit=0 --cpus-per-task={} sh -c {} << 'end of the key'\n{}end of the key\n",
-      pool.cpus, shell_quoted(on_node), to_text(request.key));
+      shell_quoted(request.log), pool.cpus, shell_quoted(on_node), to_text(request.key));
 }
 
 Result<std::string> submitted_job(std::string_view output) {

@@ -18,7 +18,7 @@ struct Request {
   int hosts = 0;
   HostKey key;           // by which its hosts join
   std::string dtrain;    // the program's path on its nodes, where the pool names none
-  std::string log;       // of the job; a path on its nodes
+  std::string log;       // what it says goes there, where its nodes see the directory
   PortRange ports;       // that its hosts' replicas may listen on
 };
 

@@ -16,6 +16,7 @@ namespace dtrain {
 struct Seat {
   ReplicaId replica;
   HostId host;
+  std::string host_name;   // as it was when it was placed, for people
   std::string address;  // how the others reach it: an IP address or a name
   int port = 0;
   int rank = 0;        // over the whole gang, in Spec order

@@ -59,8 +59,19 @@ bool is_one_word(std::string_view text) {
 
 const TextFormat kWord{"a name without blanks", "^[^\\s]+$", is_one_word};
 
-const TextFormat kSbatchOption{"an option of sbatch such as --account=lab", "^-.*$",
-                               [](std::string_view text) { return text.starts_with('-') && text.size() > 1; }};
+// Those that dtrain gives itself, or that would make something else of its job.
+bool is_free_option(std::string_view text) {
+  static constexpr std::string_view kOwn[] = {
+      "-J", "--job-name", "-W", "--wait", "-a", "--array", "-N", "--nodes", "-n", "--ntasks", "--ntasks-per-node",
+      "-c", "--cpus-per-task", "--mem", "--mem-per-cpu", "-t", "--time", "--time-min", "--requeue", "--parsable", "--wrap",
+      "-H", "--hold", "--test-only", "-D", "--chdir", "--gpus-per-node", "-s", "--oversubscribe"};
+  if (!text.starts_with('-') || text.size() < 2) return false;
+  const std::string_view name = text.starts_with("--") ? text.substr(0, text.find('=')) : text.substr(0, 2);
+  return std::find(std::begin(kOwn), std::end(kOwn), name) == std::end(kOwn);
+}
+
+const TextFormat kSbatchOption{"an option of sbatch that says nothing of the job's name, size, time or number, such as --account=lab",
+                               "^-.*$", is_free_option};
 
 const TextFormat kAbsolutePath{"a path from /", "^/.*$", [](std::string_view text) { return text.starts_with('/'); }};
 

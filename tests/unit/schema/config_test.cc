@@ -141,6 +141,11 @@ TEST_CASE("pools of a Slurm: what is left out, and what is wrong") {
   refused(head + "{cpus: 8, mem: 64GiB, max-hosts: 4, time: 30s}\n", "pools.slurm.time: got 30s, expected at least 1m");
   refused(head + "{cpus: 0, mem: 64GiB, max-hosts: 4, time: 4h}\n", "cpus");
   refused(head + "{cpus: 8, mem: 64GiB, max-hosts: 4, time: 4h, options: [account]}\n", "an option of sbatch");
+  for (const char* own : {"--job-name=mine", "-Jmine", "--wait", "--array=1-2", "--nodes=2", "--time=1", "-t1"}) {
+    refused(head + "{cpus: 8, mem: 64GiB, max-hosts: 4, time: 4h, options: [" + own + "]}\n", "an option of sbatch");
+  }
+  for (const char* wrong : {"5", "{}", "", "null"}) refused(head + wrong + "\n", "pools");
+  refused("listen: 10.0.0.1:7077\npools: [5, {}, {pbs: {cpus: 4}}]\n", "pools");
   refused(head + "{cpus: 8, mem: 64GiB, max-hosts: 4, time: 4h, name: a b}\n", "a name for its hosts");
   refused(head + "{cpus: 8, mem: 64GiB, max-hosts: 4, time: 4h, dtrain: bin/dtrain}\n", "a path from /");
   refused(head + "{cpus: 8, mem: 1, max-hosts: 4, time: 4h}\n  - slurm: {cpus: 8, mem: 1, max-hosts: 4, time: 4h}\n",

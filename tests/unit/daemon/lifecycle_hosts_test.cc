@@ -1,0 +1,62 @@
+#include <doctest/doctest.h>
+
+#include "tests/unit/daemon/core_scene.h"
+
+namespace dtrain::daemon {
+
+namespace {
+
+// A gang of two, one on each of two hosts of other machines.
+struct SpreadGang : CoreScene {
+  ExperimentId id;
+
+  explicit SpreadGang(int restarts) {
+    for (const char* name : {"n1", "n2"}) {
+      Host host;
+      host.id.hex = host.name = host.address = name;
+      host.cpus = 2;
+      host.memory_bytes = uint64_t{8} << 30;
+      happen(HostConnected{host, {}});
+    }
+    id = submit({.replicas = 2, .cpus = 2, .restarts = restarts});
+    pass();
+    start(id);
+  }
+  const Replica& replica(size_t at) const { return model.experiments.at(id).replicas.at(at); }
+};
+
+}  // namespace
+
+TEST_CASE("hosts that are lost at the same time are all lost") {
+  SpreadGang scene(1);
+  REQUIRE(scene.replica(0).seat.host != scene.replica(1).seat.host);
+  for (const char* name : {"n1", "n2"}) scene.happen(HostDisconnected{{name}});
+  scene.happen(KillWanted{scene.id, true});
+  // Leases, graces and all.
+  scene.now += 3'600'000;
+  scene.happen(Tick{});
+  CHECK(scene.replica(0).lost);
+  CHECK(scene.replica(1).lost);
+  CHECK(scene.model.experiments.at(scene.id).over);
+}
+
+TEST_CASE("hosts that leave at the same time end all that is on them") {
+  SpreadGang scene(0);
+  scene.happen(HostLeaves{{"n1"}, "lent no longer"});
+  CHECK(scene.model.experiments.at(scene.id).outcome);
+  SpreadGang again(1);
+  for (const char* name : {"n1", "n2"}) {
+    Host host = again.model.hosts.at({name});
+    host.lasts_ms = 3'600'000;
+    host.ends_ms = again.now + host.lasts_ms;
+    again.happen(HostChanged{host});
+  }
+  again.now += 3'600'000;
+  again.happen(Tick{});
+  CHECK(again.model.hosts.at({"n1"}).leaving);
+  CHECK(again.model.hosts.at({"n2"}).leaving);
+  CHECK(again.model.experiments.at(again.id).phase == Phase::Ending);
+  CHECK(again.model.experiments.at(again.id).restarts_used == 0);
+}
+
+}  // namespace dtrain::daemon

@@ -143,7 +143,12 @@ Status run(const DaemonOptions& options, Readiness& readiness) {
     if (config.address.empty() && is_host_address(at->host)) config.address = at->host;
   }
   std::optional<Pools> pools;
-  if (!config.pools.empty()) {
+  TRY(const auto lent, store->allocations());
+  // Those of an earlier configuration go back.
+  if (!keys && !lent.empty()) {
+    TRY(keys, HostKeys::open(home.keys()));
+  }
+  if (keys && (!config.pools.empty() || !lent.empty())) {
     for (const SlurmPool& pool : config.pools) scheduler.add_pool(facts_of(pool));
     pools.emplace(PoolParts{loop, home, *store, scheduler, runner_api, *keys, config.ports,
                             [&] { return dialled_as(*network, "", config.address, home); }},

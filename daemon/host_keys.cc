@@ -86,6 +86,16 @@ Result<std::vector<HostId>> HostKeys::revoke(const std::string& name) {
   return hosts;
 }
 
+std::vector<HostId> HostKeys::take_back(const std::string& name) {
+  {
+    const std::lock_guard lock(mutex_);
+    const auto record = read(name);
+    if (!record.ok() || !*record || (*record)->lent_to == 0) return {};
+  }
+  auto hosts = revoke(name);
+  return hosts.ok() ? *std::move(hosts) : std::vector<HostId>();
+}
+
 std::vector<HostId> HostKeys::hosts_of(const std::string& name) const {
   const std::lock_guard lock(mutex_);
   const auto record = read(name);

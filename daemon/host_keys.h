@@ -30,6 +30,8 @@ class HostKeys {
   Result<HostKey> lend(const std::string& name, const Endpoint& daemon, int hosts);
   // No host gets in by that name's key any more. Those that have. NotFound: no key was given out.
   Result<std::vector<HostId>> revoke(const std::string& name);
+  // The same of a key that was lent; of another, or none, nothing.
+  std::vector<HostId> take_back(const std::string& name);
   // Those that have come with that name's key; none: nobody, or it was not given out.
   std::vector<HostId> hosts_of(const std::string& name) const;
   // Of all that were invited and not revoked.

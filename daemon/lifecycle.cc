@@ -140,7 +140,7 @@ void on_pool_asked(Turn& turn, const PoolAsked& event) {
   if (known != asked.end() && known->second == event.what) return;
   asked.insert_or_assign(event.experiment, event.what);
   const Experiment& experiment = found->second;
-  if (experiment.is_shared()) return;   // its name is the set's
+  if (experiment.is_shared() || !event.is_news) return;   // its name is the set's
   turn.effects.notify.push_back({experiment.id, std::nullopt, state_of(experiment), event.what, std::nullopt,
                                  experiment.attempt});
 }
@@ -262,6 +262,7 @@ Effects step(Model& model, const Event& event, const Policy& policy, TimeMs now)
     void operator()(const HostDisconnected& e) { on_disconnected(turn, e); }
     void operator()(const HostRevoked& e) { on_revoked(turn, e); }
     void operator()(const HostLeaves& e) { on_leaves(turn, e); }
+    void operator()(const HostOpened& e) { on_opened(turn, e); }
     void operator()(const HostContact& e) { on_contact(turn, e); }
     void operator()(const HostChanged& e) { on_changed(turn, e); }
     void operator()(const LaunchPrepared& e) { on_prepared(turn, e); }

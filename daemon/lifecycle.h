@@ -26,6 +26,8 @@ struct HostDisconnected { HostId host; };
 struct HostRevoked { HostId host; };                                      // it can't come back
 // Its time there is over before long: nothing more is placed there, and what is there is ended for that reason.
 struct HostLeaves { HostId host; std::string reason; };
+// It is kept for nobody any more.
+struct HostOpened { HostId host; };
 struct HostContact { HostId host; };                                      // a renewal was answered
 struct HostChanged { Host host; };                                        // new inventory
 // `cached`: of a build that found all made; then the host keeps nothing of the launch.
@@ -68,11 +70,11 @@ struct ReplicaReleased {
   HostId host;
 };
 // What was asked of a pool for whom waits, or why it can't be; empty: nothing any more.
-struct PoolAsked { ExperimentId experiment; std::string what; };
+struct PoolAsked { ExperimentId experiment; std::string what; bool is_news = true; };
 struct Tick {};   // the earliest of model.deadlines has passed
 
 using Event = std::variant<Submitted, KillWanted, HostConnected, HostDisconnected, HostRevoked, HostLeaves,
-                           HostContact, HostChanged, LaunchPrepared, LaunchFailed, ReplicaStarted, ReplicaExited,
+                           HostOpened, HostContact, HostChanged, LaunchPrepared, LaunchFailed, ReplicaStarted, ReplicaExited,
                            ReplicaReleased, PoolAsked, Tick>;
 
 // ---- effects

@@ -231,6 +231,13 @@ void on_leaves(Turn& turn, const HostLeaves& event) {
   if (turn.host(event.host) != nullptr) leave(turn, event, seated_on(turn.model, event.host));
 }
 
+void on_opened(Turn& turn, const HostOpened& event) {
+  Host* host = turn.host(event.host);
+  if (host == nullptr || host->kept_lane.empty()) return;
+  host->kept_lane.clear();
+  turn.model.place_wanted = true;
+}
+
 void find_leaving_hosts(Turn& turn) {
   std::vector<std::pair<HostLeaves, std::vector<ExperimentId>>> leaving;
   for (const auto& [id, host] : turn.model.hosts) {

@@ -16,7 +16,8 @@ constexpr double kStretchMax = 1024;
 
 bool lasts_long_enough(const Spec& spec, const Host& host, TimeMs now) {
   if (host.lasts_ms == 0 || (now == 0 && !host.potential)) return true;
-  const int64_t left_ms = host.potential ? host.lasts_ms : host.ends_ms - now;
+  // One that is yet to come has lost some of it by the time it is here.
+  const int64_t left_ms = host.potential ? host.lasts_ms - leaves_early_ms(host) : host.ends_ms - now;
   if (spec.max_duration_ms == 0) return left_ms >= host.lasts_ms / 2;
   return spec.max_duration_ms + spec.stop_grace_ms <= left_ms - leaves_early_ms(host);
 }

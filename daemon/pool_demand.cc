@@ -96,13 +96,14 @@ Demand demand_on_pools(const Model& model, const std::vector<Coming>& coming, co
       continue;
     }
     bool asked = false;
+    std::string exhausted;
     for (auto it = model.pools.begin(); it != model.pools.end() && !asked; ++it) {
       const auto& [name, pool] = *it;
       const auto hosts = least_hosts({experiment, choice}, pool, pool.hosts_max, imagined);
       if (hosts.empty()) continue;
       const int count = static_cast<int>(hosts.size());
       if (count > left.at(name)) {
-        demand.exhausted.emplace(id, name);
+        if (exhausted.empty()) exhausted = name;
         continue;
       }
       if (closed.contains(name)) {
@@ -114,6 +115,9 @@ Demand demand_on_pools(const Model& model, const std::vector<Coming>& coming, co
       for (const FreeHost& host : hosts) promised.put(host);
       asked = true;
     }
+    if (asked || exhausted.empty()) continue;
+    demand.exhausted.emplace(id, exhausted);
+    left.at(exhausted) = 0;   // nobody behind it takes what it waits for
   }
   demand.awaited.erase(0);
   return demand;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <utility>
 
 #include "daemon/authority.h"
@@ -16,7 +15,6 @@ namespace dtrain::daemon {
 
 namespace {
 
-constexpr std::chrono::seconds kSlurmPatience{60};
 // What happens close together is looked at once.
 constexpr int64_t kGatherMs = 50;
 constexpr size_t kTagDigits = 8;
@@ -43,23 +41,9 @@ std::string own_program() {
   return text;
 }
 
-// What a job said last, in words for people; its file is on the nodes' disk, which may not be this machine's.
-std::string last_words(const std::filesystem::path& log) {
-  std::ifstream file(log);
-  std::string last;
-  for (std::string line; std::getline(file, line);) {
-    if (line.find_first_not_of(" \t") != std::string::npos) last = line;
-  }
-  if (last.empty()) {
-    return fmt::format("its nodes don't see {}, where it would say why: `options: [--output=FILE]` has it say so elsewhere",
-                       log.parent_path().string());
-  }
-  return fmt::format("the last line of {}: {}", log.string(), in_quotes(last));
-}
+}  // namespace
 
 std::string hosts_text(int count) { return fmt::format("{} host{}", count, count == 1 ? "" : "s"); }
-
-}  // namespace
 
 Pool facts_of(const SlurmPool& pool) {
   return {pool.name, pool.cpus, pool.memory_bytes, pool.gpus, pool.hosts_max, pool.time_ms};
@@ -107,6 +91,18 @@ Status Pools::load() {
   return ok();
 }
 
+void Pools::stop() {
+  // What was asked for people who are here no more: nothing of theirs is left to run there.
+  if (parts_.scheduler.model().live.empty()) {
+    for (auto& [number, allocation] : allocations_) {
+      if (!allocation.record.given_back()) give_back(allocation, "the daemon stops");
+    }
+  }
+  goes_on_.reset();
+  review_timer_.cancel();
+  look_timer_.cancel();
+}
+
 // ---- what is needed
 
 void Pools::after_turn() { review_at(boottime_ms() + kGatherMs); }
@@ -116,8 +112,8 @@ void Pools::review_at(TimeMs at_ms) {
   if (review_ms_ != 0 && review_ms_ <= at_ms) return;
   review_ms_ = at_ms;
   review_timer_.expires_after(std::chrono::milliseconds(std::max<int64_t>(at_ms - boottime_ms(), 0)));
-  review_timer_.async_wait([this](boost::system::error_code failed) {
-    if (!failed) review();
+  review_timer_.async_wait([this, goes_on = std::weak_ptr(goes_on_)](boost::system::error_code failed) {
+    if (!failed && !goes_on.expired()) review();
   });
 }
 
@@ -159,14 +155,43 @@ Demand Pools::demand(TimeMs now) const {
   return demand_on_pools(parts_.scheduler.model(), coming, taken, closed, now);
 }
 
+// All of them were here when what waits was placed: who they came for has had its turn, and the others have theirs.
+bool Pools::open_arrived() {
+  bool any = false;
+  for (auto& [number, allocation] : allocations_) {
+    if (is_coming(allocation) || allocation.hosts.empty() || std::exchange(allocation.is_open, true)) continue;
+    for (const HostId& host : allocation.hosts) parts_.scheduler.handle(HostOpened{host});
+    any = true;
+  }
+  return any;
+}
+
+// After a restart: those that have come to an earlier daemon are on their way.
+TimeMs Pools::hosts_return_ms() const {
+  const Model& model = parts_.scheduler.model();
+  for (const auto& [number, allocation] : allocations_) {
+    for (const HostId& id : allocation.hosts) {
+      const auto host = model.hosts.find(id);
+      if (host == model.hosts.end() || !host->second.connected) return model.hosts_awaited_until_ms;
+    }
+  }
+  return 0;
+}
+
 void Pools::review() {
   review_ms_ = 0;
   const TimeMs now = boottime_ms();
+  if (const TimeMs wait_ms = hosts_return_ms(); wait_ms > now) return review_at(wait_ms);
   for (auto& [name, state] : pools_) {
     if (state.closed_until_ms != 0 && state.closed_until_ms <= now) {
       state.closed_until_ms = 0;
       state.trouble.clear();
     }
+  }
+  if (open_arrived()) return after_turn();   // what waits is placed there first
+  // Those that are here and had their turn, before the same is asked for again.
+  for (auto& [number, allocation] : allocations_) {
+    if (allocation.is_open && !allocation.record.given_back()) judge_use(allocation);
   }
   const Demand wanted = demand(now);
   for (const Ask& what : wanted.asks) ask(what);
@@ -185,11 +210,25 @@ void Pools::ask(const Ask& what) {
   const auto number = parts_.store.add_allocation(allocation.record);
   if (!number.ok()) return fail(what.pool, number.error().message);
   allocation.record.set_number(*number);
+  remove_old_log(allocation.record);
   Allocation& kept = allocations_[*number] = std::move(allocation);
   if (const Status submitted = submit(kept); !submitted.ok()) {
     const std::string& hint = submitted.error().hint;
     fail(what.pool, submitted.error().message + (hint.empty() ? "" : "; " + hint));
     forget(*number);
+  }
+}
+
+// Those of jobs that failed stay for a while.
+void Pools::remove_old_log(const pb::AllocationRecord& record) const {
+  constexpr uint32_t kKept = 100;
+  if (record.number() <= kKept) return;
+  for (const auto& [name, state] : pools_) {
+    pb::AllocationRecord old;
+    old.set_pool(name);
+    old.set_number(record.number() - kKept);
+    std::error_code ignored;
+    std::filesystem::remove(log_of(old), ignored);
   }
 }
 
@@ -223,7 +262,7 @@ void Pools::on_submitted(uint32_t number, const Result<std::string>& output) {
     std::fprintf(stderr, "%s: %s asked of Slurm for %s, job %s\n", key_name(allocation.record).c_str(),
                  hosts_text(static_cast<int>(allocation.record.hosts())).c_str(), allocation.record.for_whom().c_str(),
                  job->c_str());
-    if (allocation.record.given_back()) cancel(allocation);
+    if (allocation.record.given_back()) cancel(*job, std::chrono::milliseconds(0));
   } else {
     fail(allocation.record.pool(), job.error().message);
   }
@@ -241,6 +280,10 @@ void Pools::watch_use(const Demand& wanted, TimeMs now) {
     return at_ms <= now;
   };
   for (auto& [number, allocation] : allocations_) {
+    if (!allocation.was_used && !is_idle(allocation)) {
+      allocation.was_used = true;
+      if (const auto used = pools_.find(allocation.record.pool()); used != pools_.end()) used->second.failures = 0;
+    }
     if (allocation.record.given_back()) continue;
     const auto state = pools_.find(allocation.record.pool());
     if (state == pools_.end()) {
@@ -254,8 +297,12 @@ void Pools::watch_use(const Demand& wanted, TimeMs now) {
       } else if (allocation.runs_since_ms != 0 && due(allocation.runs_since_ms + times_.join_within.count())) {
         fail(allocation.record.pool(),
              fmt::format("job {} runs, and {} of {} joined; {}", allocation.job.id, allocation.hosts.size(),
-                         hosts_text(static_cast<int>(allocation.record.hosts())), last_words(log_of(allocation.record))));
-        give_back(allocation, "not all of its hosts joined");
+                         hosts_text(static_cast<int>(allocation.record.hosts())), last_words(allocation.record)));
+        if (is_idle(allocation)) {
+          give_back(allocation, "not all of its hosts joined");
+        } else {
+          allocation.record.set_hosts(static_cast<uint32_t>(allocation.hosts.size()));   // those that came are in use
+        }
       }
     } else if (!is_idle(allocation)) {
       allocation.idle_since_ms = 0;
@@ -275,8 +322,8 @@ std::string Pools::words_of(const Allocation& allocation) const {
   const pb::AllocationRecord& record = allocation.record;
   const std::string hosts = hosts_text(static_cast<int>(record.hosts()));
   if (record.job().empty()) return fmt::format("{} being asked of {}", hosts, record.pool());
-  if (allocation.job.state == "PENDING") {
-    const bool says_why = !allocation.job.reason.empty() && allocation.job.reason != "None";
+  if (allocation.job.state != "RUNNING") {
+    const bool says_why = allocation.job.state == "PENDING" && !allocation.job.reason.empty() && allocation.job.reason != "None";
     return fmt::format("{} asked of {}: job {} is in the queue of Slurm{}", hosts, record.pool(), record.job(),
                        says_why ? fmt::format(" ({})", allocation.job.reason) : "");
   }
@@ -303,143 +350,13 @@ void Pools::say(const Demand& wanted) {
   }
   for (const auto& [id, text] : words) {
     const auto before = said_.find(id);
-    if (before == said_.end() || before->second != text) parts_.scheduler.handle(PoolAsked{id, text});
+    if (before != said_.end() && before->second == text) continue;
+    // Why Slurm lets it wait may change every few seconds, for days.
+    const auto without_reason = [](const std::string& of) { return of.substr(0, of.find(" (")); };
+    const bool is_news = before == said_.end() || without_reason(before->second) != without_reason(text);
+    parts_.scheduler.handle(PoolAsked{id, text, is_news});
   }
   said_ = std::move(words);
-}
-
-// ---- how the jobs fare
-
-void Pools::run(std::vector<std::string> words, const std::string& input, ProgramDone done) const {
-  run_program(parts_.loop, std::move(words), input, kSlurmPatience,
-              [done = std::move(done), goes_on = std::weak_ptr(goes_on_)](const Result<std::string>& output) {
-                if (!goes_on.expired()) done(output);
-              });
-}
-
-void Pools::stop() {
-  // What was asked for people who are here no more: nothing of theirs is left to run there.
-  if (parts_.scheduler.model().live.empty()) {
-    for (auto& [number, allocation] : allocations_) {
-      if (!allocation.record.given_back()) give_back(allocation, "the daemon stops");
-    }
-  }
-  goes_on_.reset();
-  review_timer_.cancel();
-  look_timer_.cancel();
-}
-
-void Pools::look_soon(std::chrono::milliseconds wait) {
-  if (looking_ || allocations_.empty()) return;
-  look_timer_.expires_after(wait);
-  look_timer_.async_wait([this](boost::system::error_code failed) {
-    if (!failed) look();
-  });
-}
-
-void Pools::look() {
-  if (looking_) return;
-  looking_ = true;
-  run(slurm::queue_words(), "", [this, look = ++looks_](const Result<std::string>& output) { on_looked(look, output); });
-}
-
-void Pools::on_looked(uint64_t look, const Result<std::string>& output) {
-  looking_ = false;
-  if (!output.ok()) {
-    std::fprintf(stderr, "%s\n", output.error().message.c_str());
-    for (auto& [name, state] : pools_) {
-      if (state.closed_until_ms == 0) state.trouble = output.error().message;
-    }
-    return look_soon(times_.look_every);
-  }
-  for (auto& [name, state] : pools_) {
-    if (state.closed_until_ms == 0) state.trouble.clear();
-  }
-  const auto jobs = slurm::queued_jobs(*output);
-  std::map<uint32_t, std::string> ended;
-  for (auto& [number, allocation] : allocations_) {
-    if (allocation.submitting || look < allocation.looked_from) continue;
-    const auto job = jobs.find(job_name(allocation.record));
-    if (job == jobs.end() || slurm::is_over(job->second)) {
-      ended[number] = job == jobs.end() ? "is not known to Slurm" : "ended (" + job->second.state + ")";
-      continue;
-    }
-    allocation.job = job->second;
-    if (allocation.record.job().empty()) {
-      allocation.record.set_job(job->second.id);
-      (void)parts_.store.put_allocation(allocation.record).ok();   // else the next daemon finds it by its name, too
-    }
-    const bool runs = job->second.state == "RUNNING";
-    if (runs && allocation.runs_since_ms == 0) allocation.runs_since_ms = boottime_ms();
-    if (allocation.record.given_back()) cancel(allocation);   // once more: it may not have been heard
-  }
-  for (const auto& [number, how] : ended) on_ended(number, how);
-  look_soon(times_.look_every);
-  after_turn();
-}
-
-void Pools::on_ended(uint32_t number, const std::string& how) {
-  const Allocation& allocation = allocations_.at(number);
-  const pb::AllocationRecord& record = allocation.record;
-  const bool for_nothing = !record.joined() && !record.given_back() && !record.job().empty();
-  if (for_nothing) {
-    fail(record.pool(), fmt::format("job {} {} before a host of it joined; {}", record.job(), how, last_words(log_of(record))));
-  }
-  const std::string job = record.job().empty() ? "its job" : "job " + record.job();
-  std::fprintf(stderr, "%s: %s %s\n", key_name(record).c_str(), job.c_str(), how.c_str());
-  if (!for_nothing) {
-    std::error_code ignored;
-    std::filesystem::remove(log_of(record), ignored);
-  }
-  forget(number);
-}
-
-// No host comes by its key any more, and those that had are forgotten once nothing of them is awaited.
-void Pools::forget(uint32_t number) {
-  const pb::AllocationRecord record = allocations_.at(number).record;
-  const std::string key = key_name(record);
-  const auto hosts = parts_.keys.revoke(key);
-  parts_.runners.cut(key);
-  if (hosts.ok()) {
-    for (const HostId& host : *hosts) parts_.scheduler.handle(HostRevoked{host});
-  }
-  if (const Status removed = parts_.store.remove_allocation(number); !removed.ok()) {
-    std::fprintf(stderr, "%s\n", removed.error().message.c_str());   // the next daemon finds that there is no such job
-  }
-  allocations_.erase(number);
-}
-
-void Pools::give_back(Allocation& allocation, const std::string& why) {
-  const std::string key = key_name(allocation.record);
-  std::fprintf(stderr, "%s: given back, %s\n", key.c_str(), why.c_str());
-  for (const HostId& host : allocation.hosts) parts_.scheduler.handle(HostLeaves{host, why});
-  allocation.record.set_given_back(true);
-  if (const Status kept = parts_.store.put_allocation(allocation.record); !kept.ok()) {
-    std::fprintf(stderr, "%s\n", kept.error().message.c_str());   // a daemon that comes to it anew gives it back, too
-  }
-  if (!allocation.submitting) cancel(allocation);
-}
-
-void Pools::cancel(const Allocation& allocation) {
-  if (allocation.record.job().empty()) return look_soon(std::chrono::milliseconds(0));
-  run(slurm::cancel_words(allocation.record.job()), "", [this](const Result<std::string>& output) {
-    if (!output.ok()) std::fprintf(stderr, "%s\n", output.error().message.c_str());
-    look_soon(output.ok() ? std::chrono::milliseconds(0) : times_.look_every);
-  });
-}
-
-void Pools::fail(const std::string& pool, const std::string& why) {
-  std::fprintf(stderr, "pool %s: %s\n", pool.c_str(), why.c_str());
-  const auto found = pools_.find(pool);
-  if (found == pools_.end()) return;
-  State& state = found->second;
-  constexpr uint32_t kDoublingsMax = 16;
-  const auto wait = std::min(times_.first_retry * (1 << std::min(state.failures, kDoublingsMax)), times_.last_retry);
-  ++state.failures;
-  state.closed_until_ms = boottime_ms() + wait.count();
-  state.trouble = as_utf8(why);
-  review_at(state.closed_until_ms);
-  after_turn();
 }
 
 // ---- hosts that come
@@ -464,8 +381,6 @@ Status Pools::admit(const std::string& key, Host& host) {
     if (static_cast<int>(host.gpus.size()) < pool.gpus) {
       fail(host.pool, fmt::format("{} has {} GPUs, and config.yml says that hosts of {} have {}", host.name, host.gpus.size(),
                                   host.pool, pool.gpus));
-    } else {
-      state->second.failures = 0;
     }
   }
   if (!allocation.record.joined()) {

@@ -30,6 +30,9 @@
 
 namespace dtrain::daemon {
 
+// "2 hosts".
+std::string hosts_text(int count);
+
 // As the core knows it.
 Pool facts_of(const SlurmPool& pool);
 
@@ -77,6 +80,9 @@ class Pools {
     bool submitting = false;       // sbatch has not answered yet
     uint64_t looked_from = 0;      // the first look that counts: it began after sbatch had answered
     TimeMs runs_since_ms = 0;
+    bool was_used = false;         // something of an experiment was there once
+    bool was_judged = false;       // or was not, and that was said
+    bool is_open = false;          // its hosts are not kept for whom they came any more
     TimeMs idle_since_ms = 0;      // 0: it is in use, or not all here
   };
   struct State {
@@ -95,20 +101,26 @@ class Pools {
 
   void review_at(TimeMs at_ms);
   void review();
+  bool open_arrived();
+  TimeMs hosts_return_ms() const;
   Demand demand(TimeMs now) const;
   void ask(const Ask& what);
+  void remove_old_log(const pb::AllocationRecord& record) const;
   Status submit(Allocation& allocation);
   void on_submitted(uint32_t number, const Result<std::string>& output);
   void watch_use(const Demand& wanted, TimeMs now);
   void say(const Demand& wanted);
   std::string words_of(const Allocation& allocation) const;
+  std::string last_words(const pb::AllocationRecord& record) const;
 
   void run(std::vector<std::string> words, const std::string& input, ProgramDone done) const;
   void look_soon(std::chrono::milliseconds wait);
   void look();
   void on_looked(uint64_t look, const Result<std::string>& output);
   void give_back(Allocation& allocation, const std::string& why);
-  void cancel(const Allocation& allocation);
+  void judge_use(Allocation& allocation);
+  void cancel(const std::string& job, std::chrono::milliseconds look_after);
+  void cancel_strays(const std::map<std::string, slurm::Job>& jobs);
   void forget(uint32_t number);
   void on_ended(uint32_t number, const std::string& how);
   void fail(const std::string& pool, const std::string& why);

@@ -3,15 +3,18 @@
 #include <fmt/format.h>
 #include <spawn.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <csignal>
 #include <memory>
+#include <string_view>
 #include <utility>
 
 #include "schema/fd.h"
@@ -24,7 +27,7 @@ namespace {
 
 namespace asio = boost::asio;
 
-constexpr size_t kOutputBytesMax = 4 << 20;
+constexpr size_t kOutputBytesMax = 64 << 20;
 
 // Files in memory instead of pipes: nobody has to read while it runs.
 struct Files {
@@ -54,7 +57,9 @@ Result<Files> make_files(const std::string& input) {
 }
 
 std::string text_of(const Fd& file) {
-  std::string text(kOutputBytesMax, '\0');
+  struct stat facts {};
+  if (::fstat(file.get(), &facts) != 0) return "";
+  std::string text(std::min(static_cast<size_t>(facts.st_size), kOutputBytesMax), '\0');
   const ssize_t got = ::pread(file.get(), text.data(), text.size(), 0);
   text.resize(static_cast<size_t>(std::max<ssize_t>(got, 0)));
   return text;
@@ -80,8 +85,14 @@ Result<pid_t> spawn(std::vector<std::string>& words, const Files& files) {
   posix_spawnattr_setsigmask(&attributes, &none);
   posix_spawnattr_setsigdefault(&attributes, &defaults);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+  // What would have squeue leave something out.
+  std::vector<char*> variables;
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    if (!std::string_view(*variable).starts_with("SQUEUE_")) variables.push_back(*variable);
+  }
+  variables.push_back(nullptr);
   pid_t pid = -1;
-  const int error = posix_spawnp(&pid, arguments.front(), &actions, &attributes, arguments.data(), environ);
+  const int error = posix_spawnp(&pid, arguments.front(), &actions, &attributes, arguments.data(), variables.data());
   posix_spawn_file_actions_destroy(&actions);
   posix_spawnattr_destroy(&attributes);
   if (error == ENOENT) return Error{Code::NotFound, fmt::format("there is no {} in the daemon's PATH", words.front()), ""};
@@ -90,7 +101,11 @@ Result<pid_t> spawn(std::vector<std::string>& words, const Files& files) {
 }
 
 Result<std::string> outcome(const Run& run, int status) {
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return text_of(run.files.output);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
+    std::string output = text_of(run.files.output);
+    if (output.size() < kOutputBytesMax) return output;
+    return Error{Code::ResourceExhausted, fmt::format("{} printed more than {} MiB", run.name, kOutputBytesMax >> 20), ""};
+  }
   std::string said = text_of(run.files.errors);
   while (!said.empty() && (said.back() == '\n' || said.back() == ' ')) said.pop_back();
   said = said.substr(said.rfind('\n') + 1);

@@ -163,6 +163,7 @@ Status RunnerApi::on_hello(const std::shared_ptr<Stream>& stream, Caller& caller
     key_name = admitted.name;
     facts.name = admitted.lent ? name_of_lent(key_name, facts.name) : key_name;
     facts.id = admitted.id;
+    if (admitted.lent) facts.same_machine = false;   // what ends it there ends its runner, too: only a lease tells when
     if (admitted.lent && on_lent) TRY(on_lent(key_name, facts));
     hello.mutable_inventory()->set_name(facts.name);
     hello.set_host_id(facts.id.hex);
@@ -216,6 +217,7 @@ Status RunnerApi::on_fact(const HostId& host, const pb::FromRunner& message) {
     if (known != scheduler_->model().hosts.end()) {
       facts.pool = known->second.pool;
       facts.ends_ms = known->second.ends_ms;
+      facts.same_machine = known->second.same_machine;
     }
     connected_.at(host).hello = std::move(hello);
     scheduler_->handle(HostChanged{std::move(facts)});

@@ -7,28 +7,31 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
+#include <cstddef>
 #include <functional>
-
-#include "runner/agent.h"
 
 namespace dtrain::runner {
 
 class LentHost {
  public:
-  LentHost(boost::asio::io_context& loop, Agent& agent, std::function<void()> end);
+  struct Parts {
+    std::function<size_t()> launches_held;
+    std::function<void(std::function<void()> gone)> leave;   // calls `gone` once nothing is held
+    std::function<void()> end;
+  };
+  LentHost(boost::asio::io_context& loop, std::chrono::milliseconds patience, Parts parts);
   LentHost(const LentHost&) = delete;
   LentHost& operator=(const LentHost&) = delete;
 
-  void on_connected();
-  void on_disconnected();   // and to begin with
+  void found();   // a daemon has answered
+  void lost();    // there is none, as to begin with; said again, it has been so since the first time
   void leave();
 
  private:
-  static constexpr std::chrono::minutes kPatience{10};
-
-  Agent& agent_;
-  const std::function<void()> end_;
-  boost::asio::steady_timer patience_;
+  const std::chrono::milliseconds patience_;
+  const Parts parts_;
+  boost::asio::steady_timer alone_;
+  bool is_alone_ = false;
 };
 
 }  // namespace dtrain::runner

@@ -6,6 +6,7 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>
+#include <chrono>
 #include <csignal>
 #include <optional>
 #include <cstdlib>
@@ -69,6 +70,9 @@ Result<LaunchSite> open_site(const RunnerOptions& options, BlobSource& blobs) {
   return site;
 }
 
+// A host that was lent is not to be kept longer by a runner that no daemon wants any more.
+constexpr std::chrono::minutes kAloneMost{10};
+
 // From here to the end: everything on one loop, one thread.
 Status serve(const RunnerOptions& options, const std::string& id) {
   asio::io_context loop(1);
@@ -110,21 +114,22 @@ Status serve(const RunnerOptions& options, const std::string& id) {
     loop.stop();
   };
   std::optional<LentHost> lent;
-  if (options.for_ms) lent.emplace(loop, agent, end);
-  link.open({[&] {
-               if (lent) lent->on_connected();
-               agent.on_connected();
-             },
+  if (options.for_ms) {
+    lent.emplace(loop, kAloneMost,
+                 LentHost::Parts{[&] { return agent.launches_held(); },
+                                 [&](std::function<void()> gone) { agent.leave(std::move(gone)); }, end});
+  }
+  link.open({[&] { agent.on_connected(); },
              [&](const pb::ToRunner& message) {
+               if (lent && message.has_welcome()) lent->found();
                if (daemon && message.has_welcome()) daemon->found();
                agent.on_message(message);
              },
              [&] {
                if (daemon) daemon->lost();
                agent.on_disconnected();
-               if (lent) lent->on_disconnected();
+               if (lent) lent->lost();
              }});
-  if (lent) lent->on_disconnected();
 
   asio::signal_set signals(loop, SIGTERM, SIGINT);
   const auto end_now = [&](boost::system::error_code error, int signal) {

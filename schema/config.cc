@@ -64,7 +64,7 @@ bool is_free_option(std::string_view text) {
   static constexpr std::string_view kOwn[] = {
       "-J", "--job-name", "-W", "--wait", "-a", "--array", "-N", "--nodes", "-n", "--ntasks", "--ntasks-per-node",
       "-c", "--cpus-per-task", "--mem", "--mem-per-cpu", "-t", "--time", "--time-min", "--requeue", "--parsable", "--wrap",
-      "-H", "--hold", "--test-only", "-D", "--chdir", "--gpus-per-node", "-s", "--oversubscribe"};
+      "-H", "--hold", "--test-only", "-D", "--chdir", "--gpus-per-node", "-s", "--oversubscribe", "-M", "--clusters"};
   if (!text.starts_with('-') || text.size() < 2) return false;
   const std::string_view name = text.starts_with("--") ? text.substr(0, text.find('=')) : text.substr(0, 2);
   return std::find(std::begin(kOwn), std::end(kOwn), name) == std::end(kOwn);

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 
 #include "tests/support/cluster.h"
@@ -135,6 +136,29 @@ TEST_CASE("what runs on a lent host outlives the daemon, and what is asked for i
   Process log({{"tail", "-n", "+1", "-F", (scene.cluster.home() / "daemon.log").string()}, {}, {}, {}});
   log.wait_for("pool-1: job 1 ended (CANCELLED)");
   CHECK(log.out().find("pool-2") == std::string::npos);
+}
+
+TEST_CASE("a runner of Slurm's that is killed is begun again, and takes over what it had") {
+  SlurmScene scene;
+  if (!scene.unavailable().empty()) return say_skipped(scene.unavailable());
+  scene.start();
+  const Gate gate(scene.cluster.folder() / "gate");
+  const fs::path project = scene.project(2, "echo begins; " + gate.wait() + "; echo goes on");
+  const auto train = std::make_unique<Process>(scene.at_daemon({"train"}, project));
+  train->wait_for("begins");
+  const auto runners = scene.cluster.processes("runner run --join - --name");
+  const auto is_runner = [](pid_t pid) {
+    return read_file("/proc/" + std::to_string(pid) + "/comm") == "dtrain-runner\n";
+  };
+  const auto runner = std::find_if(runners.begin(), runners.end(), is_runner);
+  REQUIRE(runner != runners.end());
+  kill(*runner, SIGKILL);
+  Process log({{"tail", "-n", "+1", "-F", (scene.cluster.home() / "pools/pool-1.log").string()}, {}, {}, {}});
+  log.wait_for("1@1: adopted");
+  gate.open();
+  const Output ended = train->wait();
+  CHECK_MESSAGE(ended.code == 0, ended.all());
+  CHECK_MESSAGE(ended.out.find("goes on") != std::string::npos, ended.all());
 }
 
 TEST_CASE("what Slurm refuses is said, and what is killed is not asked for any more") {

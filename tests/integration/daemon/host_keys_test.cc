@@ -171,7 +171,10 @@ TEST_CASE("a key that is lent is for so many hosts, and no guest's") {
   CHECK(scene.keys->admit(key.certificate, kOtherMachine).value().id == second.id);
   CHECK(scene.keys->hosts_of("gpu-3") == std::vector<HostId>{first.id, second.id});
   CHECK(scene.keys->names().empty());   // nobody was invited
-  CHECK(scene.keys->revoke("gpu-3").value() == std::vector<HostId>{first.id, second.id});
+  scene.invited("guest");
+  CHECK(scene.keys->take_back("guest").empty());
+  CHECK(scene.keys->names() == std::vector<std::string>{"guest"});
+  CHECK(scene.keys->take_back("gpu-3") == std::vector<HostId>{first.id, second.id});
   CHECK(scene.keys->admit(key.certificate, kMachine).error().code == Code::PermissionDenied);
 }
 

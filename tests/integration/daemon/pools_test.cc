@@ -184,6 +184,48 @@ TEST_CASE("hosts that never come are not waited for") {
   scene.daemon.until([&] { return scene.slurm.calls("scancel 17").size() >= 1; });
 }
 
+TEST_CASE("a person's key of the same name stays that person's") {
+  test::TemporaryFolder folder;
+  PoolScene scene(folder.path());
+  const HostKey own = scene.keys->invite("gpu-1", {"10.0.0.1", 7077}).value();
+  scene.submit("a");
+  scene.daemon.until([&] { return scene.slurm.calls("sbatch").size() == 1; });
+  CHECK(scene.keys->holder_of(own.certificate).ok());
+  CHECK(scene.slurm.calls("sbatch").front().ends_with("-gpu-2"));
+}
+
+TEST_CASE("hosts that come and are of no use are not asked for again at once") {
+  test::TemporaryFolder folder;
+  PoolTimes times = quick();
+  times.first_retry = times.last_retry = std::chrono::minutes(10);
+  SlurmPool pool = a_pool();
+  pool.idle_release_ms = 1;
+  PoolScene scene(folder.path(), times, pool);
+  scene.slurm.say("state", "RUNNING|None");
+  scene.submit("a");
+  scene.daemon.until([&] { return !scene.shown().allocations().empty() && scene.shown().allocations(0).state() == "RUNNING"; });
+  Host host = a_host(1);   // it has less than its pool says
+  REQUIRE(scene.pools->admit(scene.shown().allocations(0).name(), host).ok());
+  scene.daemon.scheduler.handle(HostConnected{host, {}});
+  scene.daemon.until([&] { return scene.slurm.calls("scancel 17").size() == 1; });
+  CHECK(scene.shown().trouble().find("gpu-1 came and 1 was not placed there: needs 2 cpus") == 0);
+  scene.slurm.say("jobs", "");
+  scene.daemon.until([&] { return scene.shown().allocations().empty(); });
+  CHECK(scene.slurm.calls("sbatch").size() == 1);
+}
+
+TEST_CASE("a job of this daemon's that it knows nothing of is cancelled, and nobody else's") {
+  test::TemporaryFolder folder;
+  PoolScene scene(folder.path());
+  scene.submit("a");
+  scene.daemon.until([&] { return !scene.shown().allocations().empty() && !scene.shown().allocations(0).job().empty(); });
+  const std::string name = scene.slurm.calls("sbatch").front().substr(7);
+  const std::string stray = name.substr(0, name.rfind('-')) + "-77";
+  scene.slurm.say("jobs", "17|PENDING|None|" + name + "\n18|RUNNING|None|" + stray + "\n19|RUNNING|None|dtrain-other-gpu-1\n");
+  scene.daemon.until([&] { return scene.slurm.calls("scancel").size() == 1; });
+  CHECK(scene.slurm.calls("scancel") == std::vector<std::string>{"scancel 18"});
+}
+
 TEST_CASE("who comes with a lent key is one of its hosts, as long as somebody wants them") {
   test::TemporaryFolder folder;
   PoolScene scene(folder.path());

@@ -82,6 +82,16 @@ TEST_CASE("no more hosts are asked for than a pool has, and none of one that is 
   CHECK(refused.refused == std::map<ExperimentId, std::string>{{wide, "gpu"}});
 }
 
+TEST_CASE("what the first in the queue waits for is not asked for by those behind it") {
+  PoolScene scene(3);
+  const auto wide = scene.submit({.replicas = 3, .gpus = 4});
+  scene.submit({.gpus = 1});
+  scene.pass();
+  const Demand demand = scene.demand({}, 1);
+  CHECK(demand.asks.empty());
+  CHECK(demand.exhausted.contains(wide));
+}
+
 TEST_CASE("what no pool could ever bring is refused, with what it could") {
   PoolScene scene(2);
   Spec spec;
@@ -136,6 +146,20 @@ TEST_CASE("hosts that came for a gang are kept for it until the last of them is 
   scene.release_all(wide);
   scene.pass();
   CHECK(scene.is_placed(small));
+}
+
+TEST_CASE("hosts that are kept are everybody's once who they came for has had its turn") {
+  PoolScene scene;
+  const auto wide = scene.submit({.replicas = 2, .gpus = 4});
+  const auto small = scene.submit({.gpus = 1});
+  const HostId host = scene.join("a", 4 * kHourMs, lane_of(scene.model.experiments.at(wide)));
+  scene.pass();
+  CHECK_FALSE(scene.is_placed(small));
+  scene.happen(HostOpened{host});
+  CHECK(scene.model.place_wanted);
+  CHECK(scene.model.hosts.at(host).kept_lane.empty());
+  scene.pass();
+  CHECK(scene.host_of(small) == host);
 }
 
 TEST_CASE("what lacks a data set on one host of a pool is not tried on others of it") {

@@ -211,6 +211,7 @@ void Pools::ask(const Ask& what) {
   if (!number.ok()) return fail(what.pool, number.error().message);
   allocation.record.set_number(*number);
   remove_old_log(allocation.record);
+  allocation.asked_at = parts_.scheduler.model().experiments.at(what.for_whom).attempt;
   Allocation& kept = allocations_[*number] = std::move(allocation);
   if (const Status submitted = submit(kept); !submitted.ok()) {
     const std::string& hint = submitted.error().hint;

@@ -15,6 +15,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -38,6 +39,7 @@ Pool facts_of(const SlurmPool& pool);
 
 struct PoolTimes {
   std::chrono::milliseconds look_every{15'000};     // at the jobs, while there are any
+  std::chrono::milliseconds look_at_ending{500};    // first, where one was given back; each time twice as long
   std::chrono::milliseconds join_within{90'000};   // of a job that runs: then its hosts are not waited for any more
   std::chrono::milliseconds first_retry{30'000};    // after a failure; each time twice as long
   std::chrono::milliseconds last_retry{600'000};
@@ -80,6 +82,7 @@ class Pools {
     bool submitting = false;       // sbatch has not answered yet
     uint64_t looked_from = 0;      // the first look that counts: it began after sbatch had answered
     TimeMs runs_since_ms = 0;
+    std::optional<uint32_t> asked_at;   // the attempt that its experiment had; none: an earlier daemon knew
     bool was_used = false;         // something of an experiment was there once
     bool was_judged = false;       // or was not, and that was said
     bool is_open = false;          // its hosts are not kept for whom they came any more
@@ -114,6 +117,7 @@ class Pools {
   std::string last_words(const pb::AllocationRecord& record) const;
 
   void run(std::vector<std::string> words, const std::string& input, ProgramDone done) const;
+  std::chrono::milliseconds until_look();
   void look_soon(std::chrono::milliseconds wait);
   void look();
   void on_looked(uint64_t look, const Result<std::string>& output);
@@ -135,6 +139,7 @@ class Pools {
   TimeMs review_ms_ = 0;    // when it is due; 0: not before something happens
   boost::asio::steady_timer look_timer_;
   bool looking_ = false;
+  std::chrono::milliseconds ending_wait_{0};   // before the next look at jobs that were given back
   std::shared_ptr<bool> goes_on_ = std::make_shared<bool>(true);   // null: stopped
   uint64_t looks_ = 0;
 };

@@ -41,6 +41,15 @@ void Pools::run(std::vector<std::string> words, const std::string& input, Progra
               });
 }
 
+// Others may wait for what was given back.
+std::chrono::milliseconds Pools::until_look() {
+  const bool any_ends = std::any_of(allocations_.begin(), allocations_.end(),
+                                    [](const auto& entry) { return entry.second.record.given_back(); });
+  if (!any_ends) return times_.look_every;
+  ending_wait_ = std::clamp(ending_wait_ * 2, times_.look_at_ending, times_.look_every);
+  return ending_wait_;
+}
+
 void Pools::look_soon(std::chrono::milliseconds wait) {
   if (looking_ || allocations_.empty()) return;
   look_timer_.expires_after(wait);
@@ -84,11 +93,11 @@ void Pools::on_looked(uint64_t look, const Result<std::string>& output) {
     const bool runs = job->second.state == "RUNNING";
     if (runs && allocation.runs_since_ms == 0) allocation.runs_since_ms = boottime_ms();
     // Once more: it may not have been heard.
-    if (allocation.record.given_back() && job->second.state != "COMPLETING") cancel(allocation.record.job(), times_.look_every);
+    if (allocation.record.given_back() && job->second.state != "COMPLETING") cancel(allocation.record.job(), until_look());
   }
   cancel_strays(jobs);
   for (const auto& [number, how] : ended) on_ended(number, how);
-  look_soon(times_.look_every);
+  look_soon(until_look());
   after_turn();
 }
 
@@ -131,6 +140,7 @@ void Pools::give_back(Allocation& allocation, const std::string& why) {
     std::fprintf(stderr, "%s\n", kept.error().message.c_str());   // a daemon that comes to it anew gives it back, too
   }
   judge_use(allocation);
+  ending_wait_ = times_.look_at_ending;
   if (!allocation.submitting) cancel(allocation.record.job(), std::chrono::milliseconds(0));
 }
 
@@ -160,6 +170,7 @@ void Pools::judge_use(Allocation& allocation) {
   const auto& experiments = parts_.scheduler.model().experiments;
   const auto whom = id.ok() ? experiments.find(*id) : experiments.end();
   if (allocation.was_used || allocation.was_judged || allocation.hosts.empty() || whom == experiments.end() || !is_queued(whom->second)) return;
+  if (allocation.asked_at != whom->second.attempt) return;   // it was placed since, if only for a moment
   allocation.was_judged = true;
   fail(allocation.record.pool(), fmt::format("{} came and {} was not placed there: {}", key_name(allocation.record),
                                              allocation.record.for_whom(),

@@ -73,7 +73,7 @@ SlurmPool a_pool() {
 
 PoolTimes quick() {
   using std::chrono::milliseconds;
-  return {milliseconds(5), milliseconds(60'000), milliseconds(10), milliseconds(20)};
+  return {milliseconds(5), milliseconds(5), milliseconds(60'000), milliseconds(10), milliseconds(20)};
 }
 
 struct PoolScene {

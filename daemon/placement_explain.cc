@@ -360,10 +360,12 @@ Placement explain_room(const ExperimentId& id, const Spec& spec, const FreeHosts
   const FreeHosts connected = emptied(hosts, Which::Connected);
   const FreeHosts every = emptied(hosts, Which::Known);
   const FreeHosts obtainable = emptied(hosts, Which::Obtainable);
-  if (stretch > 0 && stretch_needed(id, spec, connected, choice) == 0 && fit(id, spec, obtainable, choice, stretch)) {
-    std::string reason = "needs more than there is here";
-    if (!connected.open().empty()) reason = waits(id, spec, hosts, connected, choice, 1).reason;
-    return Waits{reason + pools_text(*fit(id, spec, obtainable, choice, stretch), obtainable)};
+  if (stretch > 0 && stretch_needed(id, spec, connected, choice) == 0) {
+    if (const auto seats = fit(id, spec, obtainable, choice, stretch)) {
+      std::string reason = "needs more than there is here";
+      if (!connected.open().empty()) reason = waits(id, spec, hosts, connected, choice, 1).reason;
+      return Waits{reason + pools_text(*seats, obtainable)};
+    }
   }
   if (stretch > 0) {
     Waits waiting = waits(id, spec, hosts, connected, choice, stretch);

@@ -303,6 +303,7 @@ void Pools::watch_use(const Demand& wanted, TimeMs now) {
           give_back(allocation, "not all of its hosts joined");
         } else {
           allocation.record.set_hosts(static_cast<uint32_t>(allocation.hosts.size()));   // those that came are in use
+          (void)parts_.store.put_allocation(allocation.record).ok();   // else the next daemon finds that out anew
         }
       }
     } else if (!is_idle(allocation)) {

@@ -154,10 +154,10 @@ TEST_CASE("no program of Slurm is no end of the daemon") {
   test::TemporaryFolder folder;
   PoolScene scene(folder.path());
   fs::remove(scene.slurm.folder / "sbatch");
-  const test::Variable bare("PATH", scene.slurm.folder.string() + ":/bin:/usr/sbin/nowhere");
+  const test::Variable bare("PATH", scene.slurm.folder.string());   // nor that of this machine's own Slurm
   scene.submit("a");
   scene.daemon.until([&] { return !scene.shown().trouble().empty(); });
-  if (!fs::exists("/bin/sbatch")) CHECK(scene.shown().trouble() == "there is no sbatch in the daemon's PATH");
+  CHECK(scene.shown().trouble() == "there is no sbatch in the daemon's PATH");
 }
 
 TEST_CASE("while squeue fails nothing is concluded, and a job that is gone is asked for again") {

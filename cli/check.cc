@@ -14,7 +14,6 @@
 #include "cli/spec_source.h"
 #include "cli/spec_warnings.h"
 #include "cli/words.h"
-#include "schema/left_out.h"
 #include "schema/spec.h"
 
 namespace dtrain::cli {
@@ -25,6 +24,7 @@ struct CheckOptions {
   std::string file;
   std::vector<std::string> parameters;
   std::vector<std::string> set;
+  bool no_image = false;
 };
 
 // Data that `train` would not find is no mistake of the YAML's: it may lie where the training starts from.
@@ -42,6 +42,7 @@ Result<int> check(const CheckOptions& options, const CommandContext& context) {
   parse.file_name = source.file_name;
   TRY(parse.parameters, parse_assignments(options.parameters, "-p"));
   TRY(parse.set, parse_assignments(options.set, "--set"));
+  if (options.no_image) parse.set.emplace_back("train.image", "null");
   std::vector<Mistake> mistakes;
   std::vector<std::string> notes;
   parse.mistakes = &mistakes;
@@ -61,9 +62,6 @@ Result<int> check(const CheckOptions& options, const CommandContext& context) {
              roles_text(spec), spec.source.empty() ? "" : " (the first member)");
   if (spec.is_set()) fmt::print(", a set of {}", human_count(spec.member_count(), "member"));
   fmt::print("\n");
-  if (const std::string note = left_out_note(spec); !note.empty()) {
-    fmt::print(stderr, "{}\n", note);
-  }
   tell(notes);
   warn(warnings);
   return 0;
@@ -78,6 +76,7 @@ Run declare_check(Options& options, CommandContext& context) {
   options.list("-p,--parameter", typed->parameters, "a parameter's value, as for train",
                "NAME=VALUE");
   options.list("--set", typed->set, "override any key, as for train", "KEY=VALUE");
+  options.flag("--no-image", typed->no_image, "without its image, as for train");
   options.json(context);
   return [typed, &context] { return check(*typed, context); };
 }

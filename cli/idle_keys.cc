@@ -26,7 +26,7 @@ std::vector<std::string> idle_keys_warnings(const Spec& spec) {
 }
 
 std::string idle_rebuild_warning(const Spec& spec) {
-  return spec.has_build() ? "" : "--rebuild changes nothing: no environment is made for it (`version`, `install`)";
+  return spec.has_build() ? "" : "--rebuild changes nothing: no environment is made for it (`version`, `install`, `image`)";
 }
 
 }  // namespace dtrain::cli

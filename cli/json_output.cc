@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/measure.h"
-#include "schema/left_out.h"
 #include "schema/states.h"
 #include "schema/version.h"
 
@@ -271,7 +270,6 @@ std::string check_json(const std::string& file, const Spec* spec, const std::vec
                   {"members", spec != nullptr && spec->is_set() ? spec->member_count() : 0},
                   {"mistakes", std::move(listed)},
                   {"warnings", warnings},
-                  {"left_out", spec == nullptr ? "" : left_out_note(*spec)},
                   {"notes", notes}});
 }
 

@@ -26,6 +26,7 @@
 #include "cli/sink.h"
 #include "daemon/daemon_main.h"
 #include "runner/keeper_nursery.h"
+#include "runner/container_image.h"
 #include "runner/mpi_agent.h"
 #include "runner/mpi_worker.h"
 #include "runner/process_title.h"
@@ -210,6 +211,14 @@ Run declare_keeper(Options& options, CommandContext&) {
   };
 }
 
+Run declare_in_image(Options& options, CommandContext&) {
+  const auto environment = std::make_shared<std::string>();
+  const auto script = std::make_shared<std::string>();
+  options.positional("ENVIRONMENT", *environment, "what is being made");
+  options.positional("SCRIPT", *script, "for /bin/sh in there");
+  return [environment, script] { return runner::run_in_image(*environment, *script); };
+}
+
 Run declare_mpi_worker(Options&, CommandContext&) {
   return []() -> Result<int> {
     TRY(runner::run_mpi_worker());
@@ -248,6 +257,7 @@ constexpr Command kCommands[] = {
     {"completion", "Shell", "print completions for bash, zsh or fish", declare_completion},
     {"version", "Shell", "print the version", declare_version},
     {"keeper", "", "where the keepers of launches come from; started by the runner", declare_keeper},
+    {"in-image", "", "a step of making an image's environment", declare_in_image},
     {"mpi-worker", "", "what workers of framework: mpi run", declare_mpi_worker},
     {"mpi-agent", "", "what mpirun calls in place of ssh", declare_mpi_agent},
     {"dial", "", "the daemon on standard input and output, for a dtrain that comes by SSH", declare_dial},

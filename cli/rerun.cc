@@ -202,7 +202,7 @@ Run declare_rerun(Options& options, CommandContext& context) {
   options.text("--name", typed->name, "a name for it in lists");
   options.text("-m,--note", typed->note, "what this one is about");
   options.flag("--resume", typed->resume, "go on from what it wrote: the engine from its newest checkpoint");
-  options.flag("--rebuild", typed->rebuild, "make its environment anew (`version`, `install`)");
+  options.flag("--rebuild", typed->rebuild, "make its environment anew (`version`, `install`, `image`)");
   options.flag("-d,--detach", typed->detach, "return once it is accepted");
   options.flag("--tied", typed->tied, "leaving (Ctrl-C, closing the terminal) kills it");
   options.choice("--time", typed->time, {"clock", "elapsed", "iso"}, "the time before log lines");

@@ -101,13 +101,13 @@ Result<SpecSource> find_spec_file(const std::string& typed) {
 
 bool CommandForm::is_given() const {
   return !words.empty() || workers != kLeftOut || ps != kLeftOut || gpus != kLeftOut ||
-         !cpus.empty() || !mem.empty() || !framework.empty();
+         !cpus.empty() || !mem.empty() || !framework.empty() || !image.empty();
 }
 
 Result<SpecSource> spec_of_command(const CommandForm& form, const fs::path& here) {
   if (form.words.empty()) {
     return Error{Code::InvalidArgument,
-                 "--workers, --ps, --gpus, --cpus, --mem and --framework go with a command",
+                 "--workers, --ps, --gpus, --cpus, --mem, --image and --framework go with a command",
                  "dtrain train --workers 2 --ps 1 -- python train.py; to change a file's values: "
                  "--set train.resources.gpus=1"};
   }
@@ -131,6 +131,7 @@ Result<SpecSource> spec_of_command(const CommandForm& form, const fs::path& here
   if (!form.cpus.empty()) add("cpus", form.cpus);
   if (!form.mem.empty()) add("mem", form.mem);
   if (form.gpus != CommandForm::kLeftOut) add("gpus", fmt::format("{}", form.gpus));
+  if (!form.image.empty()) yaml += fmt::format("  image: {}\n", yaml_scalar(form.image));
   if (!resources.empty()) yaml += fmt::format("  resources: {{{}}}\n", resources);
   // That there is no such framework is told by its name, and of a role by the role's.
   if (distributed && framework == "pytorch") {

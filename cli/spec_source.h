@@ -40,6 +40,7 @@ struct CommandForm {
   std::string cpus;  // as typed; empty: not given
   std::string mem;
   std::string framework;
+  std::string image;
   bool is_given() const;  // any of them
 };
 

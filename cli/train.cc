@@ -55,6 +55,7 @@ struct TrainOptions {
   bool dry_run = false;
   bool yes = false;
   bool rebuild = false;
+  bool no_image = false;
   bool save = false;
   bool explain = false;
   std::string explain_path;
@@ -105,6 +106,7 @@ Result<Prepared> prepare(const TrainOptions& options) {
   parsing.file_name = prepared.source.file_name;
   parsing.has_lines = prepared.source.is_file;
   TRY(parsing.set, parse_assignments(options.settings, "--set"));
+  if (options.no_image) parsing.set.emplace_back("train.image", "null");
   TRY(parsing.parameters, parse_assignments(options.parameters, "-p"));
   parsing.notes = &prepared.notes;
   TRY(prepared.spec, parse_spec(prepared.source.yaml, parsing));
@@ -313,7 +315,8 @@ Run declare_train(Options& options, CommandContext& context) {
   options.list("--env", typed->env, "NAME takes it from your shell, as a secret; or NAME=VALUE",
                "NAME");
   options.flag("--tied", typed->tied, "leaving (Ctrl-C, closing the terminal) kills it");
-  options.flag("--rebuild", typed->rebuild, "make its environment anew (`version`, `install`)");
+  options.flag("--rebuild", typed->rebuild, "make its environment anew (`version`, `install`, `image`)");
+  options.flag("--no-image", typed->no_image, "run on the hosts themselves, whatever `image` says");
   options.flag("--yes", typed->yes, "send a large project without asking");
   options.flag("--save", typed->save, "write dtrain.yml from this command line, then go on");
   options.optional_text("--explain-sync", typed->explain, typed->explain_path,
@@ -325,6 +328,7 @@ Run declare_train(Options& options, CommandContext& context) {
   options.number("--gpus", typed->form.gpus, "without a file: GPUs a replica");
   options.text("--cpus", typed->form.cpus, "without a file: CPUs a replica", "N");
   options.text("--mem", typed->form.mem, "without a file: memory a replica: 2GiB", "SIZE");
+  options.text("--image", typed->form.image, "without a file: the image of containers that it runs in", "NAME");
   options.text("--framework", typed->form.framework,
                "without a file: tensorflow, pytorch, mpi, command (default: by the roles)", "NAME");
   options.rest(typed->form.words, "COMMAND", "run this, and read no dtrain.yml");

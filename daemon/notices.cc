@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "schema/left_out.h"
 
 namespace dtrain::daemon {
 
@@ -33,7 +32,6 @@ size_t free_gpus(const Model& model) {
 
 std::vector<std::string> notices_of(const Spec& spec, const Model& model) {
   std::vector<std::string> lines;
-  if (std::string note = left_out_note(spec); !note.empty()) lines.push_back(std::move(note));
   if (spec.tensorflow.tensorboard) {
     lines.push_back("TensorBoard runs beside it; `dtrain tensorboard` prints the address");
   }

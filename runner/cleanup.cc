@@ -78,6 +78,7 @@ std::optional<EnvironmentUse> use_of_environments(const LaunchSite& site,
     const auto launch = LaunchDir(entry.path()).read_launch();
     if (!launch.ok()) return std::nullopt;
     if (!*launch) continue;
+    use.in_use.insert(fs::path((*launch)->image.files).parent_path());
     for (const ReplicaLaunch& replica : (*launch)->replicas) {
       use.building = use.building || replica.id.role == Role::Build;
       if (const auto found = replica.env.find("VIRTUAL_ENV"); found != replica.env.end()) {
@@ -108,6 +109,7 @@ std::string launch_of_place(const std::string& name) {
 }
 
 bool delete_place(const fs::path& place) {
+  remove_layer(image_layer_in(place));
   const auto released = release_view(place);
   if (released.ok()) return true;
   fmt::print(stderr, "{}: {}\n", place.filename().string(), released.error().message);
@@ -136,6 +138,7 @@ Result<ReleasedWork> release_work(const LaunchRecord& launch, const LaunchDir& d
   if (auto unmounted = unmount_view(place); !unmounted.ok()) {
     fmt::print(stderr, "{}: {}\n", to_string(id), unmounted.error().message);
   }
+  remove_layer(launch.image_layer_of(id));   // as with a container: what is to stay is in OUTPUT_DIR
   // What it made elsewhere than in the environment was in passing.
   if (id.role == Role::Build) return ReleasedWork();
   auto left = left_behind(place, launch.tree, collected.taken);

@@ -7,26 +7,13 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdint>
 #include <cstring>
 #include <system_error>
 #include <thread>
 
+#include "runner/mount_calls.h"
+
 namespace dtrain::runner {
-namespace {
-
-// As the kernel has it; <linux/mount.h> and <sys/mount.h> can't both be included everywhere.
-struct MountAttributes {
-  uint64_t set = 0;
-  uint64_t clear = 0;
-  uint64_t propagation = 0;
-  uint64_t user_namespace = 0;
-};
-constexpr uint64_t kReadOnly = 1;
-constexpr unsigned kRecursive = 0x8000;  // AT_RECURSIVE
-constexpr long kMountSetattr = 442;
-
-}  // namespace
 
 Result<DataMountPlan> DataMountPlan::make(const DataMount& mount) {
   DataMountPlan plan;
@@ -68,11 +55,7 @@ DataMountPlan::Failure DataMountPlan::enter() const {
       return {Step::Bind, set, errno};
     }
   }
-  const MountAttributes attributes{kReadOnly, 0, 0, 0};
-  if (::syscall(kMountSetattr, AT_FDCWD, point_.c_str(), kRecursive, &attributes,
-                sizeof attributes) != 0) {
-    return {Step::ReadOnly, 0, errno};
-  }
+  if (const int error = make_read_only(AT_FDCWD, point_.c_str()); error != 0) return {Step::ReadOnly, 0, error};
   return {};
 }
 

@@ -1,6 +1,6 @@
 // The complete environment of a replica; pure. What it promises is a contract with users' programs.
 //
-// Later wins: inherited from the runner (kInheritedNames), `env` of the YAML, secrets, parameters,
+// Later wins: inherited from the runner (inherited_environment), `env` of the YAML, secrets, parameters,
 // then dtrain's own, which nobody may override: a wrong TF_CONFIG or GPU list hurts others too.
 #pragma once
 
@@ -19,6 +19,8 @@ using Environment = std::map<std::string, std::string>;
 // What of `all` a replica inherits: who the user is, language and time zone, where programs and
 // libraries are, proxies, caches of models. Nothing else leaks from the shell that started us.
 Environment inherited_environment(const Environment& all);
+// Whether a variable that is inherited speaks of the host's own files and users, which in an image mean nothing.
+bool is_about_host(const std::string& name, const std::string& value);
 Environment own_process_environment();
 
 // Which python a replica finds first; see python.h.

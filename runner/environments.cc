@@ -16,7 +16,7 @@ namespace {
 constexpr const char* kComplete = ".complete";
 constexpr const char* kBytes = ".bytes";
 
-// Makes an empty environment below $folder and has its programs found first.
+// Finds that one is there, or begins one below $folder.
 constexpr const char* kBegin = R"sh(
 mkdir -p "$folder"
 exec 9> "$folder/lock"
@@ -29,8 +29,10 @@ for made in "$folder"/[0-9]*; do
   if [ ! -d "$made" ]; then continue; fi
   if [ ! -e "$made/.complete" ]; then rm -rf "$made"; continue; fi
   if [ -z "$rebuild" ] || [ "$(cat "$made/.complete")" = "$rebuild" ]; then
-    echo "It is made: $made"
-    exit 0
+    if [ -z "$image_id" ] || [ "$(cat "$made/image-id")" = "$image_id" ]; then
+      echo "It is made: $made"
+      exit 0
+    fi
   fi
   if [ "${made##*/}" -gt "$last" ]; then last=${made##*/}; fi
 done
@@ -46,8 +48,10 @@ environment=$folder/$((last + 1))
 
 step=''
 done=''
+container=''
 on_end() {
   status=$?
+  if [ "$container" ]; then "$fetcher" rm -f "$container" > /dev/null 2>&1 || true; fi
   if [ "$done" ]; then return; fi
   if [ "$status" = 0 ]; then
     echo "A step ended the build before its end: $step"
@@ -61,7 +65,7 @@ on_end() {
       mv "$folder/failed.new" "$folder/failed" || true
     fi
   fi
-  case $step in
+  case ${python:+$step} in
     *pip\ *|*uv\ *) "$python" -c "$ask_index" || true ;;
   esac
 }
@@ -71,6 +75,10 @@ begin() {
   echo "+ $1"
 }
 
+)sh";
+
+// Has its programs found first.
+constexpr const char* kMakePython = R"sh(
 begin "$python -m venv"
 "$python" -m venv "$environment"
 VIRTUAL_ENV=$environment
@@ -81,6 +89,33 @@ PIP_PROGRESS_BAR=off
 UV_NO_PROGRESS=1
 export VIRTUAL_ENV PATH PIP_DISABLE_PIP_VERSION_CHECK PIP_NO_INPUT PIP_PROGRESS_BAR UV_NO_PROGRESS
 unset PIP_USER PYTHONHOME
+)sh";
+
+// An image's files by whoever fetches images: a container is made of it, which never runs, and its files taken out.
+constexpr const char* kMakeImage = R"sh(
+if [ -z "$image_id" ] || [ "$rebuild" ]; then
+  begin "${fetcher##*/} pull $image"
+  case $fetcher in
+    */podman) pulled=$("$fetcher" pull "$image") && image_id=${pulled##*
+} ;;
+    *) "$fetcher" pull "$image" && image_id=$("$fetcher" image inspect --format '{{.Id}}' "$image") ;;
+  esac || if [ "$image_id" ]; then echo 'It goes on with that which is here'; else false; fi
+fi
+mkdir -p "$environment/root"
+begin "${fetcher##*/} export $image"
+container=dtrain-$(printf %s "$folder" | cksum | tr ' ' -)
+"$fetcher" rm -f "$container" > /dev/null 2>&1 || true
+"$fetcher" create --name "$container" "$image_id" /bin/true > /dev/null
+# Devices are the host's. Who isn't root can be the owner only.
+if [ "$(id -u)" = 0 ]; then owner=--same-owner; else owner=--no-same-owner; fi
+{ "$fetcher" export "$container" || : > "$environment/broken"; } |
+  tar -x -p --numeric-owner $owner --exclude='dev/*' -C "$environment/root" -f -
+if [ -e "$environment/broken" ]; then false; fi
+"$fetcher" rm -f "$container" > /dev/null
+container=''
+if [ "$(id -u)" != 0 ]; then chmod -R u+rwX "$environment/root"; fi
+"$fetcher" image inspect --format '{{json .Config}}' "$image_id" > "$environment/config.json"
+printf %s "$image_id" > "$environment/image-id"
 )sh";
 
 // What a person wants to know when pip has failed: whether it was for want of an index.
@@ -143,6 +178,14 @@ std::string step_of(const std::string& line) {
   return fmt::format("begin {}\n{}\n", shell_quoted(line), line);
 }
 
+// All of them in one shell, as they are elsewhere.
+std::string steps_in_image(const std::vector<std::string>& install) {
+  if (install.empty()) return "";
+  std::string inside = "set -eu\n";
+  for (const std::string& line : install) inside += fmt::format("echo {}\n{}\n", shell_quoted("+ " + line), line);
+  return fmt::format("step='a step of install'\n\"$dtrain\" in-image \"$environment\" {}\n", shell_quoted(inside));
+}
+
 }  // namespace
 
 std::optional<fs::path> find_environment(const fs::path& envs, const std::string& key,
@@ -193,8 +236,14 @@ std::string build_script(const Recipe& recipe, const fs::path& envs, const Build
   variable("submission", whom.submission);
   variable("rebuild", whom.rebuild);
   variable("ask_index", kAskIndex);
-  script += "echo 'Building your environment'";
+  variable("image", recipe.image);
+  variable("image_id", whom.fetcher.image_id);
+  variable("fetcher", whom.fetcher.program);
+  variable("dtrain", (whom.programs / "dtrain").string());
+  script += recipe.image.empty() ? "echo 'Building your environment'" : "echo 'Preparing your image'";
   script += kBegin;
+  if (!recipe.image.empty()) return script + kMakeImage + steps_in_image(recipe.install) + kEnd;
+  script += kMakePython;
   for (const std::string& requirement : recipe.requirements) {
     script += step_of("pip install " + shell_quoted(requirement));
   }

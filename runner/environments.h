@@ -1,4 +1,5 @@
-// Where the Python environments of this host lie, and the script that makes one.
+// Where the environments of this host lie, of Python or of an image's files (container_image.h), and the script that
+// makes one.
 //
 //   envs/<key>/<n>            one environment; it is used where it was made, for it can't be moved
 //   envs/<key>/<n>/.complete  written last: who asked for it to be made anew, else nothing
@@ -12,6 +13,7 @@
 #include <set>
 #include <string>
 
+#include "runner/container_image.h"
 #include "runner/recipe.h"
 
 namespace dtrain::runner {
@@ -41,6 +43,8 @@ struct BuildFor {
   std::string replica;      // "4.1.build"
   std::string submission;
   std::string rebuild;
+  ImageFetcher fetcher = {};         // of a recipe with an image
+  std::filesystem::path programs = {};  // where dtrain lies
 };
 std::string build_script(const Recipe& recipe, const std::filesystem::path& envs,
                          const BuildFor& whom);

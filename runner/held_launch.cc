@@ -103,7 +103,7 @@ void HeldLaunch::prepare(const pb::Launch& message, const std::vector<ReplicaId>
       return;
     }
   }
-  making_.make_ready(message, directory_, [this](LaunchFiles::Made made) { on_files_ready(std::move(made)); });
+  making_.make_ready(message, directory_, [this](LaunchFiles::Made&& made) { on_files_ready(std::move(made)); });
 }
 
 void HeldLaunch::on_files_ready(LaunchFiles::Made made) {

@@ -105,6 +105,10 @@ void KeptReplica::start() {
     request.env["DTRAIN_REPLICA"] = to_string(replica_.id);
     request.cgroups = replica_.cgroups;
     request.data = launch_.data;
+    if (request.image = launch_.image; !request.image.files.empty()) {
+      request.image.shown.push_back({replica_.cwd, replica_.cwd});
+      request.image_layer = launch_.image_layer_of(replica_.id);
+    }
     request.output_fd = write_end.get();
     request.oom_score_adj = kOomScoreAdj;
     request.die_with_parent = true;

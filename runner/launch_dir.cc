@@ -9,7 +9,7 @@ namespace dtrain::runner {
 namespace {
 
 // Of a launch. A reader knows this one and the one before.
-constexpr uint32_t kRecordFormat = 1;
+constexpr uint32_t kRecordFormat = 2;  // 2: image
 
 pb::ReplicaFrame to_frame(const ReplicaLaunch& replica) {
   pb::ReplicaFrame frame;
@@ -56,6 +56,13 @@ pb::LaunchFrame to_frame(const LaunchRecord& launch) {
     data.set_name(set.name);
     data.set_path(set.path);
   }
+  frame.set_image(launch.image.files);
+  for (const ShownPath& shown : launch.image.shown) {
+    pb::LaunchFrame::ShownPath& one = *frame.add_shown();
+    one.set_source(shown.source);
+    one.set_path(shown.path);
+    one.set_read_only(shown.read_only);
+  }
   return frame;
 }
 
@@ -80,6 +87,8 @@ Result<LaunchRecord> from_frame(const pb::LaunchFrame& frame) {
   launch.gpu_locks = {frame.gpu_locks().begin(), frame.gpu_locks().end()};
   launch.data.point = frame.data_mount();
   for (const auto& set : frame.data()) launch.data.sets.push_back({set.name(), set.path()});
+  launch.image.files = frame.image();
+  for (const auto& one : frame.shown()) launch.image.shown.push_back({one.source(), one.path(), one.read_only()});
   return launch;
 }
 
@@ -97,6 +106,10 @@ auto read_record_frame(std::string_view payload, const std::string& path)
 
 std::filesystem::path LaunchRecord::place_of(const ReplicaId& id) const {
   return std::filesystem::path(work_root) / fmt::format("{}@{}", to_string(id), attempt);
+}
+
+std::filesystem::path LaunchRecord::image_layer_of(const ReplicaId& id) const {
+  return image_layer_in(place_of(id));
 }
 
 std::string LaunchDir::name_of(const ExperimentId& experiment, uint32_t attempt) {

@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "runner/data_mount.h"
+#include "runner/image_root.h"
 #include "schema/ids.h"
 #include "schema/result.h"
 
@@ -56,7 +57,10 @@ struct LaunchRecord {
   std::string work_root;  // <work_root>/4.worker.1@1 is what to unmount and delete at release
   std::string tree;       // what they are views of; empty: of nothing
   DataMount data = {};    // for each replica to enter
+  ImageRoot image = {};   // so is this
   std::filesystem::path place_of(const ReplicaId& id) const;  // workdir.h
+  // Of what a replica writes in its image, beside its view.
+  std::filesystem::path image_layer_of(const ReplicaId& id) const;
   bool operator==(const LaunchRecord&) const = default;
 };
 

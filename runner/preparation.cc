@@ -6,8 +6,10 @@
 #include "runner/carried_outputs.h"
 #include "runner/cleanup.h"
 #include "runner/command.h"
+#include "runner/container_image.h"
 #include "runner/data_sets.h"
 #include "runner/engine_launch.h"
+#include "runner/file_server.h"
 #include "runner/mpi_launch.h"
 #include "runner/environments.h"
 #include "runner/gpu_lock.h"
@@ -25,6 +27,8 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr const char* kPortVariable = "DTRAIN_PORT";
+constexpr const char* kImageDirectoryVariable = "DTRAIN_IMAGE_DIR";
+constexpr const char* kDataInImage = "/data";
 
 Result<Seat> seat_from(const pb::SeatInfo& info) {
   Seat seat;
@@ -180,6 +184,11 @@ PythonChoice python_of(const fs::path& environment) {
   return {{(environment / "bin").string()}, {}, {{"VIRTUAL_ENV", environment.string()}}};
 }
 
+// An image has its own.
+bool finds_python_here(const Spec& spec) {
+  return spec.image.empty();
+}
+
 // The engine needs none, and its TensorBoard says by itself what it lacks.
 bool needs_python(const Spec& spec) {
   return spec.framework != Framework::Engine || spec.has_build();
@@ -191,23 +200,34 @@ Result<PythonChoice> python_for(const LaunchSite& site, const pb::Launch& launch
   return python;
 }
 
-// What the replicas of the launch run, and with which python. nullopt: a build with nothing to do.
+// What the replicas of the launch run, and with which python or in which image. nullopt: a build with nothing to do.
 struct Commands {
   PythonChoice python;
+  std::optional<UsedImage> image;
   std::optional<std::string> build;   // else each what its role says
 };
 Result<std::optional<Commands>> commands_of(const LaunchSite& site, const pb::Launch& launch,
                                             const Understood& what, const fs::path& tree) {
   Commands commands;
-  TRY(commands.python, python_for(site, launch, what.spec));
-  if (!what.spec.has_build()) return std::optional(commands);
+  if (finds_python_here(what.spec)) {
+    TRY(commands.python, python_for(site, launch, what.spec));
+  }
+  if (!what.spec.has_build()) {
+    if (!what.spec.image.empty()) commands.image = image_of_directory(what.spec.image);
+    return std::optional(commands);
+  }
   TRY(const Recipe recipe,
       recipe_of(what.spec, commands.python, site.inherited, tree, site.host_name));
-  const auto environment = find_environment(site.envs(), recipe.key(), launch.rebuild());
+  BuildFor whom{to_string(what.here.front().replica), launch.submission(), launch.rebuild()};
+  whom.programs = site.programs;
+  if (!recipe.image.empty()) whom.fetcher = find_image_fetcher(recipe.image, site.inherited);
+  auto environment = find_environment(site.envs(), recipe.key(), launch.rebuild());
+  if (environment && !recipe.image.empty() && !is_of(*environment, whom.fetcher)) environment.reset();
   if (is_build(what.here.front().replica)) {
     if (environment) return std::optional<Commands>();
-    const BuildFor whom{to_string(what.here.front().replica), launch.submission(), launch.rebuild()};
     commands.build = build_script(recipe, site.envs(), whom);
+  } else if (environment && !recipe.image.empty()) {
+    TRY(commands.image, made_image(*environment));
   } else if (environment) {
     commands.python = python_of(*environment);
   } else {
@@ -236,6 +256,18 @@ Result<std::vector<std::string>> argv_of(const LaunchSite& site, const Spec& spe
   const std::string program = find_engine(site.programs, site.inherited);
   if (program.empty()) return Error{Code::Unavailable, lacking_engine(site.programs), ""};
   return std::vector<std::string>{program, "train"};
+}
+
+// What of the host is seen in an image: where results and data sets are, by the paths that they have outside, and data
+// sets below /data, too.
+ImageRoot image_root(const UsedImage& image, const Spec& spec, const PlacedOutputs& outputs) {
+  ImageRoot root{image.files.string(), {}};
+  if (!outputs.directory.empty()) root.shown.push_back({outputs.directory, outputs.directory});
+  if (const std::string path = outputs.resumed.empty() ? resumed_path(spec) : outputs.resumed; !path.empty()) {
+    root.shown.push_back({path, path, true});
+  }
+  for (const auto& [name, path] : spec.data) root.shown.push_back({path, fmt::format("{}/{}", kDataInImage, name), true});
+  return root;
 }
 
 // See mpi_launch.h.
@@ -278,10 +310,18 @@ Result<std::optional<LaunchRecord>> write_down(const LaunchSite& site, const pb:
   TRY(const auto commands, commands_of(site, launch, what, file.tree));
   if (!commands) return std::optional<LaunchRecord>();
   inputs.python = commands->python;
-  TRY(DataPlace data, place_data(what.spec, site.data_mount, directory.path() / "data"));
-  inputs.data_dir = data.directory;
-  inputs.data_is_mounted = !data.mount.point.empty();
-  file.data = std::move(data.mount);
+  if (commands->image) {
+    file.image = image_root(*commands->image, what.spec, outputs);
+    inputs.inherited = environment_in_image(commands->image->config, site.inherited);
+    inputs.inherited[kImageDirectoryVariable] = commands->image->config.directory;
+    if (!what.spec.data.empty()) inputs.data_dir = kDataInImage;
+    inputs.data_is_mounted = true;
+  } else {
+    TRY(DataPlace data, place_data(what.spec, site.data_mount, directory.path() / "data"));
+    inputs.data_dir = data.directory;
+    inputs.data_is_mounted = !data.mount.point.empty();
+    file.data = std::move(data.mount);
+  }
   if (runs_engine(what)) {
     TRY(inputs.engine, engine_variable(what.spec, inputs.data_dir, outputs.resumed));
   }
@@ -304,6 +344,7 @@ Result<std::optional<LaunchRecord>> write_down(const LaunchSite& site, const pb:
     }
     ReplicaLaunch replica = replica_launch(inputs, seat, std::move(argv));
     TRY(views.make(file.place_of(seat.replica), replica));
+    if (commands->image) TRY(write_image_programs(commands->image->config, file.image_layer_of(seat.replica)));
     limits[seat.replica] = role != nullptr ? limits_of(what.spec, seat) : CgroupLimits{};
     for (const int index : seat.gpus) file.gpu_locks.push_back(lock_of_gpu(site, index));
     file.replicas.push_back(std::move(replica));
@@ -319,6 +360,21 @@ Result<std::optional<LaunchRecord>> write_down(const LaunchSite& site, const pb:
   }
   views.keep();
   return std::optional(std::move(file));
+}
+
+std::string lacking_for_image(const LaunchSite& site, const Spec& spec) {
+  if (!spec.has_build()) {
+    const auto look = [&]() -> std::string {
+      std::error_code error;
+      return fs::is_directory(spec.image, error) ? "" : "is not there";
+    };
+    const std::string trouble = looked_at_within(kServerPatience, spec.image, look);
+    if (!trouble.empty()) return fmt::format("image {} {}", spec.image, trouble);
+  } else if (find_image_fetcher(spec.image, site.inherited).program.empty()) {
+    return fmt::format("image {}: neither podman nor docker is there", spec.image);
+  }
+  const std::string trouble = trouble_with_images(site.home);
+  return trouble.empty() ? "" : "images can't be used here: " + trouble;
 }
 
 }  // namespace
@@ -337,6 +393,7 @@ Result<std::string> lacking_here(const LaunchSite& site, const pb::Launch& launc
   if (runs_engine(what) && find_engine(site.programs, site.inherited).empty()) {
     return as_utf8(lacking_engine(site.programs));
   }
+  if (!finds_python_here(what.spec)) return as_utf8(lacking_for_image(site, what.spec));
   const auto python = python_for(site, launch, what.spec);
   if (python.ok()) return std::string();
   if (python.error().code == Code::NotFound) return as_utf8(python.error().message);

@@ -47,7 +47,7 @@ struct LaunchSite {
 // FailedPrecondition are for the user to mend, anything else is this host's fault.
 bool is_hosts_fault(const Error& error);
 
-// What this host lacks of what the launch names by path, data sets and python, or of dtrain's own
+// What this host lacks of what the launch names by path, data sets and python, of what images need, or of dtrain's own
 // executables; empty: nothing. To be asked before anything is fetched for it. `outputs_are_here`: the daemon's.
 Result<std::string> lacking_here(const LaunchSite& site, const pb::Launch& launch, bool outputs_are_here);
 

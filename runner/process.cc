@@ -32,11 +32,12 @@ namespace process = boost::process::v2;
 constexpr const char* kDefaultPath = "/usr/local/bin:/usr/bin:/bin";
 
 // What went wrong between fork and exec; it comes through a pipe that a successful exec closes.
-enum class Step : int { Session, Cgroup, Data, Directory, Descriptors, Exec };
+enum class Step : int { Session, Cgroup, Data, Image, Directory, Descriptors, Exec };
 struct Failure {
   Step step;
   int error;
   DataMountPlan::Failure data = {};
+  ImageRootPlan::Failure image = {};
 };
 
 // Everything the child needs, prepared by the parent: after the fork only system calls are allowed.
@@ -49,6 +50,7 @@ struct Plan {
   Fd born_in;                     // directory of the first group
   std::vector<Fd> cgroup_procs;   // of the groups to join by writing
   DataMountPlan data;
+  ImageRootPlan image;
   const char* cwd = nullptr;
   std::string oom_score_adj;
   bool die_with_parent = false;
@@ -80,10 +82,6 @@ void reset_signals() {
 // Runs in the child, whose memory may be the parent's until it execs (vfork): it only reads.
 [[noreturn]] void become(const Plan& plan) {
   if (::setsid() < 0) fail(plan, Step::Session, errno);
-  if (plan.die_with_parent) {
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (::getppid() != plan.parent) ::_exit(127);  // it died before that
-  }
   for (const Fd& procs : plan.cgroup_procs) {
     if (::write(procs.get(), "0", 1) < 0) fail(plan, Step::Cgroup, errno);
   }
@@ -94,6 +92,15 @@ void reset_signals() {
   if (!plan.data.empty()) {
     const DataMountPlan::Failure failure = plan.data.enter();
     if (failure.error != 0) fail(plan, {Step::Data, failure.error, failure});
+  }
+  if (!plan.image.empty()) {
+    const ImageRootPlan::Failure failure = plan.image.enter();
+    if (failure.error != 0) fail(plan, {Step::Image, failure.error, {}, failure});
+  }
+  // A user namespace would have cleared it.
+  if (plan.die_with_parent) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != plan.parent) ::_exit(127);  // it died before that
   }
   if (plan.cwd != nullptr && ::chdir(plan.cwd) != 0) fail(plan, Step::Directory, errno);
   if (::dup2(plan.null.get(), 0) < 0 || ::dup2(plan.output_fd, 1) < 0 ||
@@ -138,6 +145,9 @@ Result<std::string> resolve_program(const SpawnRequest& request) {
   }
   const std::string& name = request.argv[0];
   if (name.find('/') != std::string::npos) return seen_from(request.cwd, name);
+  if (!request.image.files.empty()) {
+    return Error{Code::NotFound, fmt::format("{}: in an image programs are named by their path", name), ""};
+  }
 
   const auto variable = request.env.find("PATH");
   const std::string path = variable == request.env.end() ? kDefaultPath : variable->second;
@@ -194,6 +204,9 @@ Status prepare(const SpawnRequest& request, Plan& plan) {
   if (!request.data.point.empty()) {
     TRY(plan.data, DataMountPlan::make(request.data));
   }
+  if (!request.image.files.empty()) {
+    TRY(plan.image, ImageRootPlan::make(request.image, request.image_layer));
+  }
   plan.cwd = request.cwd.empty() ? nullptr : request.cwd.c_str();
   if (request.oom_score_adj != 0) plan.oom_score_adj = std::to_string(request.oom_score_adj);
   plan.die_with_parent = request.die_with_parent;
@@ -206,6 +219,10 @@ Status prepare(const SpawnRequest& request, Plan& plan) {
 
 Error exec_error(const SpawnRequest& request, const std::string& program, int error) {
   const std::string text = std::strerror(error);
+  if (!request.image.files.empty()) {
+    const bool is_missing = error == ENOENT || error == ENOTDIR;
+    return {is_missing ? Code::NotFound : Code::PermissionDenied, fmt::format("in the image: {}: {}", program, text), ""};
+  }
   if (error == ENOENT && exists(program)) {
     return {Code::NotFound,
             fmt::format("{}: the interpreter its first line names does not exist", program),
@@ -235,6 +252,8 @@ Error failure_error(const SpawnRequest& request, const Plan& plan, const Failure
       return errno_error("joining " + request.cgroups.front(), failure.error);
     case Step::Data:
       return plan.data.explain(failure.data);
+    case Step::Image:
+      return plan.image.explain(failure.image);
     case Step::Directory:
       return {Code::FailedPrecondition,
               fmt::format("cannot enter the working directory {}: {}", request.cwd,

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "runner/data_mount.h"
+#include "runner/image_root.h"
 #include "schema/fd.h"
 #include "schema/result.h"
 
@@ -23,6 +24,8 @@ struct SpawnRequest {
   std::map<std::string, std::string> env = {};  // complete
   std::vector<std::string> cgroups = {};        // directories to join before the program runs
   DataMount data = {};                          // entered before `cwd` is
+  ImageRoot image = {};                         // so is this, and argv[0] is then looked for in there
+  std::filesystem::path image_layer = {};       // what is written in there; empty: goes into the image
   int output_fd = -1;                           // becomes 1 and 2; -1: /dev/null
   int error_fd = -1;                            // becomes 2 when set
   // Raised so that the kernel, short of memory, ends replicas before the keeper and the runner.
@@ -42,7 +45,7 @@ struct Child {
 // other descriptor closed. Errors, worded for the person who wrote the command:
 //   NotFound            no such program (what a shell calls 127)
 //   PermissionDenied    there, but it can't be run (126)
-//   FailedPrecondition  the working directory or the data sets can't be entered (126)
+//   FailedPrecondition  the working directory, the image or the data sets can't be entered (126)
 //   ResourceExhausted   no process or memory left (126)
 Result<Child> spawn(const SpawnRequest& request);
 

@@ -1,24 +1,18 @@
 #include "runner/recipe.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <poll.h>
 #include <sys/utsname.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <csignal>
 #include <cstdio>
 #include <optional>
 #include <set>
 #include <sstream>
 
-#include "runner/process.h"
+#include "runner/ask_program.h"
 #include "runner/python.h"
 #include "schema/small_file.h"
 #include "schema/clock.h"
-#include "schema/fd.h"
 #include "schema/sha256.h"
 
 namespace dtrain::runner {
@@ -32,23 +26,6 @@ constexpr size_t kKeyDigits = 16;
 constexpr int64_t kAbiHoldsMs = 10'000;
 // A python that says nothing for so long holds up all other file work of its host.
 constexpr int64_t kAbiComesMs = 10'000;
-constexpr int kDiesMs = 1'000;
-constexpr size_t kSaidBytesMax = 64 << 10;
-
-// All that comes out of a pipe until it is closed; false: by the deadline it was not.
-bool read_until(int64_t deadline_ms, int pipe, std::string& said) {
-  while (said.size() < kSaidBytesMax) {
-    const int64_t left_ms = deadline_ms - boottime_ms();
-    if (left_ms <= 0) return false;
-    pollfd readable{pipe, POLLIN, 0};
-    if (::poll(&readable, 1, static_cast<int>(left_ms)) != 1) continue;
-    char bytes[512];
-    const ssize_t got = ::read(pipe, bytes, sizeof bytes);
-    if (got > 0) said.append(bytes, static_cast<size_t>(got));
-    if (got == 0) break;
-  }
-  return true;
-}
 
 // The members of a set ask one after the other, and get one answer, also when there is none.
 Result<std::string> ask_abi(const std::string& python, const Environment& inherited,
@@ -151,6 +128,7 @@ std::string Recipe::key() const {
   for (const std::string& line : install) add("i", line);
   for (const auto& [name, hash] : files) add("f", name + " " + hash);
   add("s", snapshot);
+  if (!image.empty()) add("o", image);
   return to_hex(sha256(text)).substr(0, kKeyDigits);
 }
 
@@ -174,34 +152,11 @@ std::vector<std::string> framework_requirements(const Spec& spec, std::string_vi
 
 Result<std::string> run_for_abi(const std::string& python, const Environment& inherited,
                                 const std::string& host_name, int64_t limit_ms) {
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) return errno_error("run " + python, errno);
-  const Fd output(ends[0]);
-  Fd write_end(ends[1]);
-  SpawnRequest request;
-  request.argv = {python, "-c", kAskAbi};
-  request.env = inherited;
-  request.output_fd = write_end.get();
-  request.die_with_parent = true;
-  std::string said;
-  auto child = spawn(request);
-  write_end.reset();
-  if (!child.ok() && child.error().code == Code::ResourceExhausted) return std::move(child).error();
-  if (!child.ok()) {
-    said = child.error().message;
-  } else {
-    const bool ended = read_until(boottime_ms() + limit_ms, output.get(), said);
-    ::kill(-child->pid, SIGKILL);  // with what it started: it leads a session
-    pollfd dead{child->pidfd.get(), POLLIN, 0};
-    ::poll(&dead, 1, kDiesMs);
-    try_reap(*child);
-    while (said.ends_with('\n')) said.pop_back();
-    if (!ended) {
-      said = fmt::format("no answer in {} s", limit_ms / 1000);
-    } else if (!said.empty() && said.find('\n') == std::string::npos &&
-               said.find("-") != std::string::npos) {
-      return said;
-    }
+  const auto answer = ask_program({python, "-c", kAskAbi}, inherited, limit_ms);
+  if (!answer.ok() && answer.error().code == Code::ResourceExhausted) return answer.error();
+  const std::string& said = answer.ok() ? answer->said : answer.error().message;
+  if (answer.ok() && !said.empty() && said.find('\n') == std::string::npos && said.find("-") != std::string::npos) {
+    return said;
   }
   return Error{Code::FailedPrecondition,
                fmt::format("{} on host {} does not run: {}", python, host_name,
@@ -227,6 +182,12 @@ void add_named_files(Recipe& recipe, const fs::path& tree) {
 Result<Recipe> recipe_of(const Spec& spec, const PythonChoice& choice, const Environment& inherited,
                          const fs::path& tree, const std::string& host_name) {
   Recipe recipe;
+  recipe.install = spec.install;
+  recipe.image = spec.image;
+  if (!spec.image.empty()) {
+    add_named_files(recipe, tree);
+    return recipe;
+  }
   for (const char* name : {"python", "python3"}) {
     if (recipe.python.empty()) recipe.python = find_program(search_path(choice, inherited), name);
   }
@@ -240,7 +201,6 @@ Result<Recipe> recipe_of(const Spec& spec, const PythonChoice& choice, const Env
   }
   TRY(recipe.abi, ask_abi(recipe.python, inherited, host_name));
   recipe.requirements = framework_requirements(spec, machine());
-  recipe.install = spec.install;
   add_named_files(recipe, tree);
   return recipe;
 }

@@ -1,4 +1,4 @@
-// What an experiment's own Python environment is made of, and the name it has for that.
+// What an experiment's own environment is made of, of Python or in an image, and the name it has for that.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,8 @@ namespace dtrain::runner {
 
 // Two with the same recipe share one environment.
 struct Recipe {
-  std::string python;                        // runs on this host; the environment is made with it
+  std::string image;                         // of containers, by its name; empty: it is an environment of
+  std::string python;                        // this one, which runs on this host,
   std::string abi;                           // "cpython-311-x86_64-linux-gnu /usr"
   std::vector<std::string> requirements;     // of the framework: "tensorflow-cpu==2.15.0"
   std::vector<std::string> install;          // the user's lines, as they stand

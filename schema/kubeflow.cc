@@ -64,7 +64,7 @@ class Translation {
     put_at(train_, "framework", scalar_at(spec_.place, framework()));
     write_runs();
     put_environment();
-    put_images();
+    put_image();
     put_ending();
     put_at(train_, framework(), section());
     YamlNode root = map_at(manifest_.place);
@@ -109,16 +109,11 @@ class Translation {
     if (run_is_shared_ && !decider().run.empty()) put_at(train_, "run", list_of(decider().container->place, decider().run));
   }
 
-  void put_images() {
-    std::vector<std::string> images;
-    Place place;
-    for (const PodRole& one : roles_) {
-      const YamlNode* const image = one.container->find("image");
-      if (image == nullptr || std::ranges::find(images, image->text) != images.end()) continue;
-      if (images.empty()) place = image->place;
-      images.push_back(image->text);
+  void put_image() {
+    const YamlNode* const said = decider().container->find("image");
+    if (!decider().image.empty()) {
+      put_at(train_, "image", scalar_at(said == nullptr ? decider().container->place : said->place, decider().image, false));
     }
-    if (!images.empty()) put_at(train_, "image", scalar_at(place, fmt::format("{}", fmt::join(images, ", ")), false));
   }
 
   // ---- how it ends

@@ -4,6 +4,7 @@
 // what a job does. Everything else reads a dtrain.yml and knows nothing of Kubernetes.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,9 +14,10 @@
 
 namespace dtrain {
 
-// What the command line says of a manifest's commands.
+// What the command line says of a manifest's commands and images.
 struct GivenBeside {
   std::string run;                      // --set train.run: what the containers run; empty: what they say
+  std::optional<std::string> image;     // --set train.image: instead of what they say; empty: none, it runs on the host
   std::vector<std::string> parameters;  // whose {{ name }} has a value
 };
 

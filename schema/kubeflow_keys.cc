@@ -30,7 +30,7 @@ const Names kPodSilent{
     "hostNetwork", "hostIPC", "hostPID", "hostUsers", "shareProcessNamespace", "setHostnameAsFQDN", "schedulerName",
     "enableServiceLinks", "readinessGates", "overhead", "os", "hostnameOverride", "dnsPolicy", "priority",
     "preemptionPolicy"};
-const Names kContainerMissed{"workingDir", "volumeMounts", "volumeDevices", "envFrom", "lifecycle", "securityContext"};
+const Names kContainerMissed{"volumeMounts", "volumeDevices", "envFrom", "lifecycle", "securityContext"};
 const Names kContainerSilent{
     "ports", "imagePullPolicy", "livenessProbe", "readinessProbe", "startupProbe", "terminationMessagePath",
     "terminationMessagePolicy", "stdin", "stdinOnce", "tty", "resizePolicy", "restartPolicy"};
@@ -131,6 +131,7 @@ Shape container() {
   return map("a container",
              {{"name", text(kAnyText), "", true},
               {"image", text(kSomeText)},
+              {"workingDir", text(kAbsolutePath)},
               {"command", texts("a list of words")},
               {"args", texts("a list of words")},
               {"env", list("a list of name and value", environment_entry(), 1000, 0)},

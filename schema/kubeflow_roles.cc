@@ -55,6 +55,7 @@ class Reader {
       const bool alone = role.word == "Chief" || role.word == "Master" || role.word == "Launcher";
       if (alone && role.count != 1) complain(role, fmt::format("got {} replicas, expected 1", role.count));
       if (role.run.empty() && runs(role, kind_)) complain_of_command(role);
+      if (role.image != roles.front().image) complain_of_images(role, roles.front());
     }
   }
 
@@ -71,6 +72,7 @@ class Reader {
     const TextReading reading{[this](std::string_view name) { return is_told(name); },
                               [this](std::string_view name) { return std::ranges::find(given_.parameters, name) != given_.parameters.end(); }};
     role.resources = container_resources(*role.container);
+    role.image = image_of(*role.container);
     role.variables = container_variables(*role.container, names_of(role.word), reading);
     std::string line = container_line(*role.container, role.variables, given_.run, reading);
     // After what refers to them was expanded.
@@ -82,7 +84,32 @@ class Reader {
     if (line.find("/etc/mpi/hostfile") != std::string::npos) {
       notes_.push_back("there is no /etc/mpi/hostfile: mpirun finds its hosts by itself");
     }
+    if (!role.image.empty()) add_for_image(reading, line, role);
+    if (const YamlNode* const there = role.container->find("workingDir"); role.image.empty() && there != nullptr) {
+      notes_.push_back(fmt::format("workingDir (line {}) is of the image; the project's directory is what commands begin in", there->place.line));
+    }
     if (!line.empty()) role.run.push_back(std::move(line));
+  }
+
+  // MPI's ranks are started by what would have to be in the image.
+  std::string image_of(const YamlNode& container) {
+    const YamlNode* const said = container.find("image");
+    if (given_.image) return *given_.image;
+    if (said == nullptr) return "";
+    if (kind_ != ManifestKind::MpiJob) return said->text;
+    const std::string note = fmt::format("MPI's processes are not started in {}: they run what is on the hosts", in_quotes(said->text));
+    if (std::ranges::find(notes_, note) == notes_.end()) notes_.push_back(note);
+    return "";
+  }
+  // It begins where the image or workingDir says, and what the image runs by itself need not be said.
+  void add_for_image(const TextReading& reading, std::string& line, PodRole& role) {
+    const YamlNode& container = *role.container;
+    const YamlNode* const there = container.find("workingDir");
+    role.run.push_back(there == nullptr ? "cd \"${DTRAIN_IMAGE_DIR}\"" : "cd " + quoted_for_shell(there->text));
+    if (!line.empty()) return;
+    const YamlNode* const arguments = container.find("args");
+    const bool has_arguments = arguments != nullptr && !arguments->items.empty();
+    line = has_arguments ? container_line(container, role.variables, kImageEntrypoint, reading) : kImageCommand;
   }
 
   // What a process is told by its framework's contract.
@@ -126,6 +153,14 @@ class Reader {
 
   std::string path_of(std::string_view word) const { return fmt::format("spec.{}.{}", replicas_key(kind_), word); }
   void complain(const PodRole& role, std::string text) { problems_.add(role.place, path_of(role.word), std::move(text)); }
+  void complain_of_images(const PodRole& role, const PodRole& first) {
+    const auto said = [](const PodRole& one) { return one.image.empty() ? "none" : in_quotes(one.image); };
+    const YamlNode* const image = role.container->find("image");
+    problems_.add(image == nullptr ? role.container->place : image->place, path_of(role.word) + ".template.spec.containers.image",
+                  fmt::format("got {}, and {} has {}: one image is for all; --set train.image=NAME says which, --no-image runs "
+                              "them on the hosts themselves",
+                              said(role), first.word, said(first)));
+  }
   void complain_of_command(const PodRole& role) {
     const YamlNode* const image = role.container->find("image");
     problems_.add(role.container->place, path_of(role.word) + ".template.spec.containers",

@@ -26,6 +26,7 @@ struct PodRole {
   const YamlNode* grace = nullptr;  // terminationGracePeriodSeconds; may be null
   YamlNode resources = {};          // as dtrain.yml has them; null: none are asked for
   std::vector<ContainerVariable> variables = {};
+  std::string image = {};  // that it runs in; empty: in none
   std::vector<std::string> run = {};  // empty: only the image knows
 };
 

@@ -92,7 +92,11 @@ uint64_t Spec::member_count() const {
 }
 
 bool Spec::has_build() const {
-  return !install.empty() || !tensorflow.version.empty();
+  return !install.empty() || !tensorflow.version.empty() || (!image.empty() && !has_image_directory());
+}
+
+bool Spec::has_image_directory() const {
+  return image.starts_with('/');
 }
 
 OnFailure Spec::usual_on_failure(Role role) const {
@@ -196,12 +200,16 @@ Spec read_root(YamlNode root, const ParseOptions& options, Problems& problems, s
   return spec;
 }
 
-// --set train.run is what the containers run; other settings are about the dtrain.yml that the manifest comes to.
+// --set train.run is what the containers run, --set train.image in which image; other settings are about the dtrain.yml that the manifest comes to.
 Spec read_as_manifest(YamlNode root, const ParseOptions& options, Problems& problems, std::string& hint) {
   GivenBeside given;
   ParseOptions set = options, unset = options;
   set.file_name = unset.file_name = "dtrain.yml";
   std::erase_if(set.set, [&](const auto& one) {
+    if (one.first == "train.image" && !one.second.starts_with('{')) {
+      given.image = one.second == "null" ? "" : one.second;
+      return true;
+    }
     if (one.first != "train.run" || one.second.starts_with('[')) return false;
     given.run = one.second;
     return true;

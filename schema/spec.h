@@ -93,6 +93,10 @@ struct PytorchOptions {
   bool operator==(const PytorchOptions&) const = default;
 };
 
+// What an image of containers runs by itself, and what it has before arguments: programs that each replica finds in it.
+inline constexpr const char* kImageCommand = "/.dtrain/command";
+inline constexpr const char* kImageEntrypoint = "/.dtrain/entrypoint";
+
 // What MPI's workers run: they wait for what the launcher starts.
 inline constexpr const char* kMpiWorkerCommand = "dtrain mpi-worker";
 
@@ -134,7 +138,9 @@ struct Spec {
   std::string python = "auto";
   // Only with variations, whose first combination the fields above are of: the YAML with its lists.
   std::string source = {};
-  std::string image;  // named by RiseML's files; kept for information, no container is started
+  // What the replicas run in: an image of containers by its name, or the path of a directory that holds the files of
+  // one. Empty: the host itself.
+  std::string image;
   bool operator==(const Spec&) const = default;
 
   const RoleSpec* role(Role role) const;  // null when the Spec has none
@@ -143,7 +149,8 @@ struct Spec {
   int replica_count() const;
   uint64_t member_count() const;          // product of the parameters' value counts; >= 1
   bool is_set() const { return member_count() > 1; }
-  bool has_build() const;                 // an environment of its own is made before it starts
+  bool has_build() const;                 // an environment of its own is made before it starts, or its image fetched
+  bool has_image_directory() const;       // whose image is there already
   // What the failure of one of a role means where the role does not say.
   OnFailure usual_on_failure(Role role) const;
 };

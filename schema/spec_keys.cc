@@ -193,7 +193,7 @@ Shape image() {
       "the name of an image",
       {text(kSomeText),
        map("a map of name and install",
-           {{"name", text(kSomeText), "Kept for information.", true},
+           {{"name", text(kSomeText), "The image's.", true},
             {"install", lines("a command, or a list of commands"), "As train.install."}})});
 }
 
@@ -236,7 +236,7 @@ std::vector<Key> train_keys() {
        map("a map of cpus and mem", {{"cpus", word({"soft", "hard"}), "hard: a cap. Left out: soft."},
                                      {"mem", word({"soft", "hard"}), "hard: a cap. Left out: soft."}}),
        "Makes caps of what resources promise."},
-      {"image", image(), "Accepted for RiseML's files; the command runs on the host itself."},
+      {"image", image(), "A container's image that the command runs in, by its name for podman or docker, or the /path of a directory with its files."},
       {"params", refused("this key is now called 'parameters'")},
       {"concurrent-experiments", refused("this key is now called 'concurrency'")},
       {"max-parallel-experiments", refused("this key is now called 'concurrency'")},

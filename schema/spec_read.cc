@@ -227,6 +227,26 @@ std::string read_image(const YamlNode* train) {
   return node->kind == YamlNode::Kind::Map ? read_text(node, "name") : node->text;
 }
 
+// What an image brings itself, or what is not to be had in one.
+void check_image(const YamlNode& train, const Spec& spec, SpecReading& reading) {
+  if (spec.image.empty()) return;
+  const auto refuse = [&](const YamlNode* node, const std::string& path, const std::string& text) {
+    reading.problems.add(node == nullptr ? train.place : node->place, path, text);
+  };
+  const YamlNode* const image = value_of(&train, "image");
+  if (spec.framework == Framework::Engine) refuse(image, "train.image", "the engine is a program of its own; leave it out");
+  if (spec.framework == Framework::Mpi) {
+    refuse(image, "train.image", "MPI's processes run on the hosts themselves; leave it out (--no-image)");
+  }
+  if (const YamlNode* const python = value_of(&train, "python")) refuse(python, "train.python", "an image has its own; leave it out");
+  if (!spec.tensorflow.version.empty()) {
+    refuse(value_of(value_of(&train, "tensorflow"), "version"), "train.tensorflow.version", "an image has its own; leave it out");
+  }
+  if (spec.has_image_directory() && !spec.install.empty()) {
+    refuse(image, "train.image", "nothing is installed into a directory of files; name an image, or leave out 'install'");
+  }
+}
+
 void read_lists(const YamlNode* train, Spec& spec) {
   if (const YamlNode* data = value_of(train, "data")) {
     for (const YamlEntry& entry : data->entries) {
@@ -367,6 +387,7 @@ Spec read_spec(const YamlNode& root, const std::vector<AddedParameter>& added,
   read_environment(value_of(train, "env"), spec, reading);
   read_lists(train, spec);
 
+  check_image(*train, spec, reading);
   const YamlNode* restart = value_of(train, "restart");
   spec.restart.limit = read_integer(restart, "limit", engine ? kEngineRestarts : 0);
   spec.restart.backoff_ms =

@@ -247,6 +247,10 @@ std::vector<RoleSpec> read_roles(const YamlNode& train, const Spec& spec, bool r
   }
 
   std::vector<RoleSpec> built = builder.take();
+  // The image says itself what it runs.
+  for (RoleSpec& role : built) {
+    if (role.run.empty() && !spec.image.empty() && !spec.has_image_directory()) role.run = {kImageCommand};
+  }
   int replicas = 0;
   bool lacks_command = false;
   for (const RoleSpec& role : built) {

@@ -81,15 +81,6 @@ TEST_CASE("hard limits are refused where no host can keep them") {
   CHECK_MESSAGE(soft.code == 0, soft.all());
 }
 
-TEST_CASE("check tells what is accepted and left out") {
-  Cluster cluster;
-  fs::path project = cluster.project("project: p\ntrain: {run: echo, image: {name: foo}}\n");
-  Output output = cluster.run({"check"}, project);
-  CHECK(output.code == 0);
-  CHECK_MESSAGE(output.err.find("no container is started from foo") != std::string::npos,
-                output.all());
-}
-
 TEST_CASE("check says where the roles are those of the first member only") {
   Cluster cluster;
   const fs::path project = cluster.project(

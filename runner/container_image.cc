@@ -1,0 +1,180 @@
+#include "runner/container_image.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "runner/ask_program.h"
+#include "runner/process.h"
+#include "runner/python.h"
+#include "schema/clock.h"
+#include "schema/shell_words.h"
+#include "schema/small_file.h"
+
+namespace dtrain::runner {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr const char* kDefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+constexpr int64_t kAnswersMs = 20'000;
+constexpr int64_t kAnswerHoldsMs = 10'000;
+
+// Without what ends the line. None: the program has none by that name, or does not work.
+std::string ask_image_id(const std::string& program, const std::string& image, const Environment& inherited) {
+  const auto answer = ask_program({program, "image", "inspect", "--format", "{{.Id}}", image}, inherited, kAnswersMs);
+  if (!answer.ok() || !answer->succeeded) return "";
+  return answer->said.substr(answer->said.rfind('\n') + 1);
+}
+
+std::vector<std::string> texts_of(const nlohmann::json& config, const char* key) {
+  std::vector<std::string> texts;
+  const auto found = config.find(key);
+  if (found == config.end() || !found->is_array()) return texts;
+  for (const auto& one : *found) {
+    if (one.is_string()) texts.push_back(one.get<std::string>());
+  }
+  return texts;
+}
+
+Status write_program(const fs::path& path, const std::vector<std::string>& words, std::string_view arguments) {
+  std::string text = "#!/bin/sh\n";
+  if (words.empty() && arguments.empty()) {
+    text += "echo 'the image says of no program that it runs it by itself: say what, with `run`' >&2\nexit 127\n";
+  } else {
+    text += "exec";
+    for (const std::string& word : words) text += " " + shell_quoted(word);
+    text += fmt::format("{}\n", arguments);
+  }
+  TRY(write_file(path, text));
+  if (::chmod(path.c_str(), 0755) != 0) return errno_error("chmod " + path.string(), errno);
+  return ok();
+}
+
+}  // namespace
+
+Result<ImageConfig> parse_image_config(std::string_view text) {
+  const auto json = nlohmann::json::parse(text, nullptr, false);
+  if (!json.is_object()) return Error{Code::DataLoss, "what the image says about itself is not readable", ""};
+  ImageConfig config;
+  for (const std::string& variable : texts_of(json, "Env")) {
+    const size_t equals = variable.find('=');
+    if (equals != std::string::npos && equals > 0) config.env[variable.substr(0, equals)] = variable.substr(equals + 1);
+  }
+  config.entrypoint = texts_of(json, "Entrypoint");
+  config.command = texts_of(json, "Cmd");
+  const auto directory = json.find("WorkingDir");
+  if (directory != json.end() && directory->is_string() && directory->get<std::string>().starts_with('/')) {
+    config.directory = directory->get<std::string>();
+  }
+  return config;
+}
+
+// All members of a set ask one after the other.
+ImageFetcher find_image_fetcher(const std::string& image, const Environment& inherited) {
+  struct Known {
+    ImageFetcher fetcher;
+    int64_t at_ms;
+  };
+  static thread_local std::map<std::string, Known> known;
+  const int64_t now = boottime_ms();
+  if (const auto found = known.find(image); found != known.end() && now - found->second.at_ms < kAnswerHoldsMs) {
+    return found->second.fetcher;
+  }
+  ImageFetcher chosen;
+  for (const char* name : {"podman", "docker"}) {
+    const std::string program = find_program(search_path({}, inherited), name);
+    if (program.empty()) continue;
+    const std::string id = ask_image_id(program, image, inherited);
+    if (!id.empty() || chosen.program.empty()) chosen = {program, id};
+    if (!id.empty()) break;
+  }
+  // What it has not yet it may have at any time.
+  if (!chosen.image_id.empty()) known.insert_or_assign(image, Known{chosen, now});
+  return chosen;
+}
+
+bool is_of(const fs::path& environment, const ImageFetcher& fetcher) {
+  if (fetcher.image_id.empty()) return true;
+  return read_small_file(environment / "image-id") == fetcher.image_id;
+}
+
+Result<UsedImage> made_image(const fs::path& environment) {
+  const auto text = read_small_file(environment / "config.json");
+  if (!text) return Error{Code::Unavailable, fmt::format("{} is not there any more", (environment / "config.json").string()), ""};
+  TRY(ImageConfig config, parse_image_config(*text));
+  return UsedImage{environment / "root", std::move(config)};
+}
+
+UsedImage image_of_directory(const fs::path& files) {
+  return {files, ImageConfig()};
+}
+
+Environment environment_in_image(const ImageConfig& config, const Environment& outside) {
+  Environment env = config.env;
+  for (const auto& [name, value] : outside) {
+    if (!is_about_host(name, value)) env[name] = value;
+  }
+  env.emplace("PATH", kDefaultPath);
+  env.emplace("HOME", "/root");
+  return env;
+}
+
+Status write_image_programs(const ImageConfig& config, const fs::path& layer) {
+  const fs::path folder = layer / "upper" / ".dtrain";
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) return errno_error("make " + folder.string(), error.value());
+  std::vector<std::string> alone = config.entrypoint;
+  alone.insert(alone.end(), config.command.begin(), config.command.end());
+  TRY(write_program(folder / "command", alone, ""));
+  return write_program(folder / "entrypoint", config.entrypoint, " \"$@\"");
+}
+
+std::string trouble_with_images(const fs::path& home) {
+  static bool works = false;
+  if (works) return "";
+  const fs::path place = home / "image-probe";
+  std::error_code error;
+  remove_layer(place / "layer");
+  fs::create_directories(place / "files", error);
+  if (error) return fmt::format("{}: {}", place.string(), error.message());
+  SpawnRequest request;
+  request.argv = {"/nothing"};
+  request.image = {(place / "files").string(), {}};
+  request.image_layer = place / "layer";
+  auto child = spawn(request);
+  remove_layer(place / "layer");
+  fs::remove_all(place, error);
+  // Once it is in there, there is no such program.
+  works = !child.ok() && child.error().code == Code::NotFound;
+  return works || child.ok() ? "" : child.error().message;
+}
+
+Result<int> run_in_image(const fs::path& environment, const std::string& script) {
+  TRY(const UsedImage image, made_image(environment));
+  std::error_code error;
+  const std::string here = fs::current_path(error).string();
+  ImageRoot root{image.files.string(), {{here, here}}};
+  TRY(const ImageRootPlan plan, ImageRootPlan::make(root, ""));
+  if (const auto failure = plan.enter(); failure.error != 0) return plan.explain(failure);
+  if (::chdir(here.c_str()) != 0) return errno_error("enter " + here, errno);
+  std::vector<std::string> variables;
+  for (const auto& [name, value] : environment_in_image(image.config, own_process_environment())) {
+    variables.push_back(name + "=" + value);
+  }
+  std::vector<char*> env;
+  for (std::string& variable : variables) env.push_back(variable.data());
+  env.push_back(nullptr);
+  std::string text = script;
+  std::array<char*, 4> argv = {const_cast<char*>("sh"), const_cast<char*>("-c"), text.data(), nullptr};
+  ::execve("/bin/sh", argv.data(), env.data());
+  return errno_error("in the image: /bin/sh", errno);
+}
+
+}  // namespace dtrain::runner

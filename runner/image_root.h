@@ -1,0 +1,79 @@
+// The file system of a container's image as / of one process and what it starts: a writable layer of their own over
+// the image's files, and in it those places of the host that they need. All of it lies in a mount namespace, which goes
+// with the last of them; who may not mount does so in a user namespace, whose root is that user.
+//
+// No container is started, and nobody is contained: processes, network and devices are the host's, so that they are
+// found, measured and ended like all others.
+//
+// Thread: any. Needs Linux 5.12, and for who is not root user namespaces.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "schema/result.h"
+
+namespace dtrain::runner {
+
+// Something of the host that is seen in there, too.
+struct ShownPath {
+  std::string source;      // a directory or a file
+  std::string path;        // where it is in there; absolute
+  bool read_only = false;
+  bool operator==(const ShownPath&) const = default;
+};
+
+struct ImageRoot {
+  std::string files;               // directory that holds the image's files; empty: there is no image
+  std::vector<ShownPath> shown;    // besides /proc, /sys, /dev and what names are resolved with
+  bool operator==(const ImageRoot&) const = default;
+};
+
+// What it takes to enter one, prepared so that entering is system calls and nothing else: a child may share its
+// parent's memory until it execs.
+class ImageRootPlan {
+ public:
+  ImageRootPlan() = default;
+  // `layer`: a directory, which is made; what is written goes there. Empty: it goes into the image's files themselves.
+  // NotFound: the image or what is shown is not there (any more).
+  static Result<ImageRootPlan> make(const ImageRoot& root, const std::filesystem::path& layer);
+
+  enum class Step : int { Namespace, Identity, Propagation, Root, Source, Pivot, Place, Show };
+  struct Failure {
+    Step step = Step::Namespace;
+    int which = 0;  // of what is shown
+    int error = 0;  // errno; 0: all is done
+  };
+  // Takes the calling process there, its working directory to its root. After a failure it is half-way.
+  Failure enter() const;
+  Error explain(const Failure& failure) const;
+  bool empty() const { return root_.empty(); }
+
+ private:
+  struct Bind {
+    ShownPath shown;
+    std::vector<std::string> parents;  // of `shown.path`, outermost first
+    bool is_directory = true;
+    bool is_optional = false;
+  };
+  static constexpr size_t kBindsMax = 192;
+
+  Status add(const ShownPath& shown, bool is_optional);
+  Failure become_root_of_user_namespace() const;
+  Failure show(size_t which, int tree) const;
+
+  std::string files_;
+  std::string root_;     // where it is put together
+  std::string overlay_;  // options of the mount; empty: it is the image's files themselves
+  std::string uid_map_;  // empty: no user namespace is needed
+  std::string gid_map_;
+  std::vector<Bind> binds_;
+};
+
+// Where a replica's layer is, beside its view (workdir.h).
+inline std::filesystem::path image_layer_in(const std::filesystem::path& place) { return place / "image"; }
+// Deletes what a layer holds, of whatever rights a program left its directories with.
+void remove_layer(const std::filesystem::path& layer);
+
+}  // namespace dtrain::runner

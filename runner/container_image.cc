@@ -6,7 +6,6 @@
 
 #include <array>
 #include <cerrno>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <system_error>
 
@@ -75,17 +74,15 @@ Result<ImageConfig> parse_image_config(std::string_view text) {
   return config;
 }
 
-// All members of a set ask one after the other.
-ImageFetcher find_image_fetcher(const std::string& image, const Environment& inherited) {
+ImageFetcher find_image_fetcher(const std::string& image, const Environment& inherited, const std::string& submission) {
   struct Known {
+    std::string image, submission;
     ImageFetcher fetcher;
-    int64_t at_ms;
+    int64_t at_ms = 0;
   };
-  static thread_local std::map<std::string, Known> known;
+  static thread_local Known known;
   const int64_t now = boottime_ms();
-  if (const auto found = known.find(image); found != known.end() && now - found->second.at_ms < kAnswerHoldsMs) {
-    return found->second.fetcher;
-  }
+  if (known.image == image && known.submission == submission && now - known.at_ms < kAnswerHoldsMs) return known.fetcher;
   ImageFetcher chosen;
   for (const char* name : {"podman", "docker"}) {
     const std::string program = find_program(search_path({}, inherited), name);
@@ -95,8 +92,17 @@ ImageFetcher find_image_fetcher(const std::string& image, const Environment& inh
     if (!id.empty()) break;
   }
   // What it has not yet it may have at any time.
-  if (!chosen.image_id.empty()) known.insert_or_assign(image, Known{chosen, now});
+  if (!chosen.image_id.empty()) known = {image, submission, chosen, now};
   return chosen;
+}
+
+std::string full_image_name(const std::string& image) {
+  const size_t slash = image.find('/');
+  if (image.find(":/") != std::string::npos) return image;   // where it lies, and how
+  if (slash == std::string::npos) return "docker.io/library/" + image;
+  const std::string first = image.substr(0, slash);
+  const bool is_registry = first == "localhost" || first.find_first_of(".:") != std::string::npos;
+  return is_registry ? image : "docker.io/" + image;
 }
 
 bool is_of(const fs::path& environment, const ImageFetcher& fetcher) {

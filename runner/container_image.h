@@ -32,7 +32,12 @@ struct ImageFetcher {
   std::string program;   // its path; empty: this host has none
   std::string image_id;  // of the image as it is here by that name; empty: it is not here
 };
-ImageFetcher find_image_fetcher(const std::string& image, const Environment& inherited);
+// One answer for a submission, whose members are prepared one after the other.
+ImageFetcher find_image_fetcher(const std::string& image, const Environment& inherited, const std::string& submission);
+
+// A name as everybody means it who writes it without a registry, Kubernetes too: docker.io/library/python:3.11. Any other
+// as it is.
+std::string full_image_name(const std::string& image);
 
 // Whether what was made is of the image that there is now.
 bool is_of(const std::filesystem::path& environment, const ImageFetcher& fetcher);

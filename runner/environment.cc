@@ -15,24 +15,29 @@ namespace dtrain::runner {
 namespace {
 
 // About this host's files and users.
-constexpr std::array<std::string_view, 21> kHostNames = {
+constexpr std::array<std::string_view, 19> kHostNames = {
     "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TMPDIR", "PATH", "LD_LIBRARY_PATH", "HF_HOME",
     "HF_TOKEN_PATH", "TORCH_HOME", "XDG_CACHE_HOME",
     // Behind a proxy that speaks TLS itself nothing is fetched without these.
     "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE",
     // Of what fetches images.
-    "XDG_RUNTIME_DIR", "DOCKER_HOST", "DOCKER_CONFIG", "REGISTRY_AUTH_FILE"};
+    "XDG_RUNTIME_DIR", "REGISTRY_AUTH_FILE"};
 constexpr std::array<std::string_view, 9> kOtherNames = {"TZ",         "http_proxy", "https_proxy", "no_proxy", "all_proxy",
                                                          "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY",   "ALL_PROXY"};
 // Likewise, but a replica has these of whoever submits.
 constexpr std::array<std::string_view, 2> kPythonNames = {"VIRTUAL_ENV", "CONDA_PREFIX"};
 
 // Settings of the programs that fetch packages: the index, certificates, caches.
-constexpr std::array<std::string_view, 3> kInheritedPrefixes = {"LC_", "PIP_", "UV_"};
-constexpr std::string_view kHostPrefix = "LC_";
+constexpr std::array<std::string_view, 2> kInheritedPrefixes = {"PIP_", "UV_"};
+constexpr std::array<std::string_view, 3> kHostPrefixes = {"LC_", "CONTAINERS_", "DOCKER_"};
 
 constexpr std::string_view kDefaultPath =
     "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+template <size_t kSize>
+bool begins_with(const std::array<std::string_view, kSize>& prefixes, std::string_view name) {
+  return std::any_of(prefixes.begin(), prefixes.end(), [&](std::string_view prefix) { return name.starts_with(prefix); });
+}
 
 template <size_t kSize>
 bool is_one_of(const std::array<std::string_view, kSize>& names, std::string_view name) {
@@ -55,18 +60,15 @@ std::string search_path(const PythonChoice& python, const Environment& env) {
 }
 
 bool is_about_host(const std::string& name, const std::string& value) {
-  const bool is_setting = std::ranges::any_of(kInheritedPrefixes, [&](std::string_view prefix) { return name.starts_with(prefix); });
-  return is_one_of(kHostNames, name) || is_one_of(kPythonNames, name) || name.starts_with(kHostPrefix) ||
-         (is_setting && value.starts_with('/'));
+  return is_one_of(kHostNames, name) || is_one_of(kPythonNames, name) || begins_with(kHostPrefixes, name) ||
+         (begins_with(kInheritedPrefixes, name) && value.starts_with('/'));
 }
 
 Environment inherited_environment(const Environment& all) {
   Environment out;
   for (const auto& [name, value] : all) {
     const bool listed = is_one_of(kHostNames, name) || is_one_of(kOtherNames, name);
-    const bool prefixed =
-        std::any_of(kInheritedPrefixes.begin(), kInheritedPrefixes.end(),
-                    [&](std::string_view prefix) { return name.starts_with(prefix); });
+    const bool prefixed = begins_with(kInheritedPrefixes, name) || begins_with(kHostPrefixes, name);
     if (listed || prefixed) out[name] = value;
   }
   out.emplace("PATH", kDefaultPath);

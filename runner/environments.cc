@@ -236,7 +236,7 @@ std::string build_script(const Recipe& recipe, const fs::path& envs, const Build
   variable("submission", whom.submission);
   variable("rebuild", whom.rebuild);
   variable("ask_index", kAskIndex);
-  variable("image", recipe.image);
+  variable("image", full_image_name(recipe.image));
   variable("image_id", whom.fetcher.image_id);
   variable("fetcher", whom.fetcher.program);
   variable("dtrain", (whom.programs / "dtrain").string());

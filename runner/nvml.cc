@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <link.h>
 
 #include <array>
 
@@ -121,6 +122,13 @@ Nvml::Nvml() : library_(std::make_unique<Library>()) {
 
 Nvml::~Nvml() {
   if (library_) library_->shutdown();
+}
+
+std::string Nvml::libraries() const {
+  link_map* map = nullptr;
+  if (!library_ || devices_.empty() || ::dlinfo(library_->handle, RTLD_DI_LINKMAP, &map) != 0) return "";
+  const std::string path = map->l_name;
+  return path.substr(0, path.rfind('/'));
 }
 
 GpuLoad Nvml::load(int index) const {

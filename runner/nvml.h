@@ -41,6 +41,8 @@ class Nvml {
   // Why there are no devices: "no NVIDIA driver"; empty when there are.
   const std::string& note() const { return note_; }
   const std::vector<GpuFacts>& devices() const { return devices_; }
+  // The directory of the driver's libraries; empty where there are no devices.
+  std::string libraries() const;
   GpuLoad load(int index) const;
   std::vector<GpuProcess> processes(int index) const;
 

@@ -8,6 +8,7 @@
 #include "runner/command.h"
 #include "runner/container_image.h"
 #include "runner/data_sets.h"
+#include "runner/driver_files.h"
 #include "runner/engine_launch.h"
 #include "runner/file_server.h"
 #include "runner/mpi_launch.h"
@@ -220,7 +221,7 @@ Result<std::optional<Commands>> commands_of(const LaunchSite& site, const pb::La
       recipe_of(what.spec, commands.python, site.inherited, tree, site.host_name));
   BuildFor whom{to_string(what.here.front().replica), launch.submission(), launch.rebuild()};
   whom.programs = site.programs;
-  if (!recipe.image.empty()) whom.fetcher = find_image_fetcher(recipe.image, site.inherited);
+  if (!recipe.image.empty()) whom.fetcher = find_image_fetcher(recipe.image, site.inherited, launch.submission());
   auto environment = find_environment(site.envs(), recipe.key(), launch.rebuild());
   if (environment && !recipe.image.empty() && !is_of(*environment, whom.fetcher)) environment.reset();
   if (is_build(what.here.front().replica)) {
@@ -270,6 +271,16 @@ ImageRoot image_root(const UsedImage& image, const Spec& spec, const PlacedOutpu
   return root;
 }
 
+// Where somebody has GPUs: who has none can't see any all the same.
+void show_driver(const LaunchSite& site, const Understood& what, ImageRoot& root, Environment& env) {
+  const bool some_gpus = std::ranges::any_of(what.here, [](const Seat& seat) { return !seat.gpus.empty(); });
+  if (!some_gpus || site.driver_libraries.empty()) return;
+  const std::string smi = find_program(search_path({}, site.inherited), "nvidia-smi");
+  for (ShownPath& shown : driver_files(site.driver_libraries, smi)) root.shown.push_back(std::move(shown));
+  std::string& libraries = env["LD_LIBRARY_PATH"];
+  libraries = std::string(kDriverInImage) + (libraries.empty() ? "" : ":" + libraries);
+}
+
 // See mpi_launch.h.
 Status make_mpi_directory(const LaunchSite& site, const Understood& what, const fs::path& directory,
                           const std::string& link, std::vector<ReplicaLaunch>& replicas) {
@@ -314,6 +325,7 @@ Result<std::optional<LaunchRecord>> write_down(const LaunchSite& site, const pb:
     file.image = image_root(*commands->image, what.spec, outputs);
     inputs.inherited = environment_in_image(commands->image->config, site.inherited);
     inputs.inherited[kImageDirectoryVariable] = commands->image->config.directory;
+    show_driver(site, what, file.image, inputs.inherited);
     if (!what.spec.data.empty()) inputs.data_dir = kDataInImage;
     inputs.data_is_mounted = true;
   } else {
@@ -362,7 +374,7 @@ Result<std::optional<LaunchRecord>> write_down(const LaunchSite& site, const pb:
   return std::optional(std::move(file));
 }
 
-std::string lacking_for_image(const LaunchSite& site, const Spec& spec) {
+std::string lacking_for_image(const LaunchSite& site, const Spec& spec, const std::string& submission) {
   if (!spec.has_build()) {
     const auto look = [&]() -> std::string {
       std::error_code error;
@@ -370,7 +382,7 @@ std::string lacking_for_image(const LaunchSite& site, const Spec& spec) {
     };
     const std::string trouble = looked_at_within(kServerPatience, spec.image, look);
     if (!trouble.empty()) return fmt::format("image {} {}", spec.image, trouble);
-  } else if (find_image_fetcher(spec.image, site.inherited).program.empty()) {
+  } else if (find_image_fetcher(spec.image, site.inherited, submission).program.empty()) {
     return fmt::format("image {}: neither podman nor docker is there", spec.image);
   }
   const std::string trouble = trouble_with_images(site.home);
@@ -393,7 +405,7 @@ Result<std::string> lacking_here(const LaunchSite& site, const pb::Launch& launc
   if (runs_engine(what) && find_engine(site.programs, site.inherited).empty()) {
     return as_utf8(lacking_engine(site.programs));
   }
-  if (!finds_python_here(what.spec)) return as_utf8(lacking_for_image(site, what.spec));
+  if (!finds_python_here(what.spec)) return as_utf8(lacking_for_image(site, what.spec, launch.submission()));
   const auto python = python_for(site, launch, what.spec);
   if (python.ok()) return std::string();
   if (python.error().code == Code::NotFound) return as_utf8(python.error().message);

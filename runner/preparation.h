@@ -34,6 +34,7 @@ struct LaunchSite {
   BlobSource* blobs = nullptr;
   OutputStore* store = nullptr;
   std::vector<GpuFacts> gpus;
+  std::filesystem::path driver_libraries;  // of those GPUs; empty: there are none
   std::filesystem::path programs;  // where dtrain's own executables are: beside the runner's
   std::string data_mount = "/data";  // where replicas see data sets, if it is there and empty
 

@@ -83,6 +83,7 @@ Status serve(const RunnerOptions& options, const std::string& id) {
   site.host_id = id;
   const Nvml nvml;
   site.gpus = nvml.devices();
+  site.driver_libraries = nvml.libraries();
   InventoryOptions shown{site.host_name,       options.address,    options.cpus,
                                options.memory_bytes, options.port_first, options.port_last,
                                site.cgroups.kind,    uncapped(site.cgroups)};

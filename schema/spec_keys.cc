@@ -191,7 +191,7 @@ Shape environment() {
 Shape image() {
   return either(
       "the name of an image",
-      {text(kSomeText),
+      {nothing(), text(kSomeText),
        map("a map of name and install",
            {{"name", text(kSomeText), "The image's.", true},
             {"install", lines("a command, or a list of commands"), "As train.install."}})});

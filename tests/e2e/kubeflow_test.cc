@@ -53,7 +53,7 @@ TEST_CASE("a TFJob trains as it is: its roles find each other, and the servers e
           role("worker", 2, "Never", "tensorflow", "echo works $NOBODY; exec sleep 1000",
                "            - {name: proxy, image: proxy}\n          nodeSelector: {a: b}\n"));
   const fs::path project = cluster.project("p", {{"jobs/job.yaml", text}, {"beside", "of the project\n"}});
-  Command command = cluster.command({"train", "-f", "jobs/job.yaml", "--set", "train.finish-grace=0"}, project);
+  Command command = cluster.command({"train", "--no-image", "-f", "jobs/job.yaml", "--set", "train.finish-grace=0"}, project);
   command.env["NOBODY"] = "secret";
   const Output train = dtrain::tests::run(command);
   REQUIRE_MESSAGE(train.code == 0, train.all());
@@ -61,7 +61,6 @@ TEST_CASE("a TFJob trains as it is: its roles find each other, and the servers e
   CHECK_MESSAGE(train.err.find("Note: the container 'proxy' of Worker is not started (line ") != std::string::npos, train.err);
   CHECK_MESSAGE(train.err.find("Note: taken from your shell, not from secrets and maps of a cluster: NOBODY") != std::string::npos,
                 train.err);
-  CHECK_MESSAGE(train.all().find("no container is started from train:1") != std::string::npos, train.all());
 
   const std::string chief = log_of(cluster, "1.chief");
   REQUIRE_MESSAGE(chief.starts_with("of the project\nchief\n{"), chief);
@@ -89,16 +88,16 @@ TEST_CASE("by ExitCode a signal starts a worker again, and what gives up ends th
       "p", {{"signal.yaml", job("{}", "[ $DTRAIN_ATTEMPT -gt 1 ] || kill -9 $$$$; touch $OUTPUT_DIR/over; echo again")},
             {"code.yaml", job("{}", "exit 7")},
             {"limit.yaml", job("{backoffLimit: 0}", "kill -9 $$$$")}});
-  const Output train = cluster.run({"train", "-f", "signal.yaml", "--set", "train.restart={limit: 3, backoff: 0s}"}, project);
+  const Output train = cluster.run({"train", "--no-image", "-f", "signal.yaml", "--set", "train.restart={limit: 3, backoff: 0s}"}, project);
   CHECK_MESSAGE(train.code == 0, train.all());
   CHECK_MESSAGE(train.out.find("restart 1 of 3") != std::string::npos, train.out);
   CHECK(log_of(cluster, "1.worker.1").find("again") != std::string::npos);
 
-  const Output code = cluster.run({"train", "-f", "code.yaml"}, project);
+  const Output code = cluster.run({"train", "--no-image", "-f", "code.yaml"}, project);
   CHECK_MESSAGE(code.code == 7, code.all());
   CHECK_MESSAGE(code.out.find("restart 1") == std::string::npos, code.out);
 
-  const Output limit = cluster.run({"train", "-f", "limit.yaml"}, project);
+  const Output limit = cluster.run({"train", "--no-image", "-f", "limit.yaml"}, project);
   CHECK_MESSAGE(limit.code == 137, limit.all());
   CHECK_MESSAGE(limit.out.find("restart 1") == std::string::npos, limit.out);
 }
@@ -109,7 +108,7 @@ TEST_CASE("what comes through a pipe is about the current directory") {
                                                  {"plain.yml", "project: p\ntrain: {run: cat beside}\n"}, {"beside", "of it\n"}});
   for (const char* line : {"\"$@\" -f - < job.yaml", "cat plain.yml | \"$@\" -f -", "cat plain.yml | \"$@\" -f /dev/stdin"}) {
     CAPTURE(line);
-    Command command = cluster.command({"train"}, project);
+    Command command = cluster.command({"train", "--no-image"}, project);
     command.argv.insert(command.argv.begin(), {"sh", "-c", line, "sh"});
     const Output train = dtrain::tests::run(command);
     CHECK_MESSAGE(train.code == 0, train.all());
@@ -126,7 +125,7 @@ TEST_CASE("an MPIJob's mpirun starts its ranks in the workers") {
       role("Launcher", 1, "Never", "launcher", "mpirun.openmpi -n 4 sh -c \"echo ran \\$DTRAIN_REPLICA\"") +
       role("Worker", 2, "Never", "worker", "/usr/sbin/sshd -De");
   const fs::path project = cluster.project("p", {{"job.yaml", text}});
-  const Output train = cluster.run({"train", "-f", "job.yaml"}, project);
+  const Output train = cluster.run({"train", "--no-image", "-f", "job.yaml"}, project);
   REQUIRE_MESSAGE(train.code == 0, train.all());
   for (const char* worker : {"ran 1.worker.1", "ran 1.worker.2"}) {
     const size_t first = train.out.find(worker);

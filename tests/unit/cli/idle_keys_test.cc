@@ -34,7 +34,7 @@ TEST_CASE("all workers are asked for where none are beside who decides") {
 TEST_CASE("there is nothing to make anew without an environment of its own") {
   Spec spec;
   CHECK(idle_rebuild_warning(spec) ==
-        "--rebuild changes nothing: no environment is made for it (`version`, `install`)");
+        "--rebuild changes nothing: no environment is made for it (`version`, `install`, `image`)");
   spec.install = {"pip install numpy"};
   CHECK(idle_rebuild_warning(spec) == "");
 }

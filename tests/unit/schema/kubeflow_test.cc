@@ -78,6 +78,37 @@ TEST_CASE("a command that is given is that of all containers, with the arguments
   CHECK(two.role(Role::Worker)->run == Lines{"export N=w", "d e"});
 }
 
+TEST_CASE("containers run in their image, where it or workingDir says, and what it runs by itself") {
+  using Lines = std::vector<std::string>;
+  const auto job = [](const std::string& container, const std::vector<std::pair<std::string, std::string>>& set = {}) {
+    return spec_with(torch_job(container), set);
+  };
+  const Spec plain = job("image: torch:2, command: [python, t.py]");
+  CHECK(plain.image == "torch:2");
+  CHECK(plain.decider().run == Lines{"cd \"${DTRAIN_IMAGE_DIR}\"", "python t.py"});
+  CHECK(job("image: torch:2, command: [python, t.py], workingDir: '/opt/my work'").decider().run ==
+        Lines{"cd '/opt/my work'", "python t.py"});
+  CHECK(job("image: torch:2").decider().run.back() == "/.dtrain/command");
+  CHECK(job("image: torch:2, args: [--rate, '0.1 x']").decider().run.back() == "/.dtrain/entrypoint --rate '0.1 x'");
+  CHECK(job("image: torch:2, command: [a]", {{"train.image", "torch:3"}}).image == "torch:3");
+
+  ParseOptions on_hosts;
+  std::vector<std::string> notes;
+  on_hosts.set = {{"train.image", "null"}};
+  on_hosts.notes = &notes;
+  const auto without = parse_spec(torch_job("image: torch:2, command: [python, t.py], workingDir: /opt"), on_hosts);
+  REQUIRE(without.ok());
+  CHECK(without->image.empty());
+  CHECK(without->decider().run == Lines{"python t.py"});
+  REQUIRE(notes.size() == 1);
+  CHECK(notes[0].starts_with("workingDir (line 1) is of the image"));
+  CHECK(!parse_spec(torch_job("image: torch:2"), on_hosts).ok());   // what it runs is not known
+
+  const std::string two = torch_job("image: torch:2, command: [a]", "image: torch:3, command: [a]");
+  CHECK(!parse_spec(two, {}).ok());
+  CHECK(spec_with(two, {{"train.image", "torch:3"}}).image == "torch:3");
+}
+
 TEST_CASE("names in braces are parameters where they have a value, and else a text") {
   ParseOptions options;
   options.parameters = {{"rate", "[0.1, 0.2]"}};

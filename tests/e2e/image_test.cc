@@ -1,0 +1,140 @@
+// Programs in images of containers: what a user sees, with a real podman where there is one.
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/support/cluster.h"
+#include "tests/support/facts.h"
+#include "tests/support/skipped.h"
+#include "tests/support/tiny_image.h"
+
+using namespace dtrain::tests;
+
+namespace {
+
+// Images of podman in a store of the scene's own.
+struct ImageScene {
+  Cluster cluster;
+  fs::path files = cluster.folder() / "image";
+
+  std::string unavailable() {
+    if (::access("/usr/bin/podman", X_OK) != 0) return "podman is not installed";
+    if (const std::string lacking = tiny_image_unavailable(); !lacking.empty()) return lacking;
+    const fs::path store = cluster.folder() / "store";
+    write_file(cluster.folder() / "storage.conf",
+               fmt::format("[storage]\ndriver = \"vfs\"\ngraphroot = \"{0}/images\"\nrunroot = \"{0}/run\"\n", store.string()));
+    cluster.env["CONTAINERS_STORAGE_CONF"] = (cluster.folder() / "storage.conf").string();
+    const Output said = podman({"info"});
+    if (said.code != 0) return "podman does not work: " + said.all();
+    make_tiny_image(files);
+    return "";
+  }
+  Output podman(std::vector<std::string> words) {
+    words.insert(words.begin(), "/usr/bin/podman");
+    return run({words, {}, cluster.env, {}});
+  }
+  // As localhost/tiny, with a file that says which it is.
+  void import_as(const std::string& which) {
+    write_file(files / "which", which + "\n");
+    const fs::path tar = cluster.folder() / "image.tar";
+    REQUIRE(run({{"tar", "-C", files.string(), "-cf", tar.string(), "."}, {}, {}, {}}).code == 0);
+    const Output imported = podman({"import", "--change", "ENV PATH=/bin", "--change", "ENV MARK=of the image", "--change",
+                                    "WORKDIR /etc", "--change", "CMD [\"/bin/cat\",\"/which\"]", tar.string(), "localhost/tiny"});
+    REQUIRE_MESSAGE(imported.code == 0, imported.all());
+  }
+  std::string log_of(const std::string& id) {
+    const Output log = cluster.run({"logs", "--raw", id});
+    CHECK_MESSAGE(log.code == 0, log.all());
+    return log.out;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("an image is fetched once, runs by itself or what it is told, and a changed one is fetched again") {
+  ImageScene scene;
+  if (const std::string why = scene.unavailable(); !why.empty()) return say_skipped(why);
+  scene.import_as("first");
+  Cluster& cluster = scene.cluster;
+  const fs::path project = cluster.project("project: p\ntrain: {image: localhost/tiny}\n");
+  const Output first = cluster.run({"train"}, project);
+  REQUIRE_MESSAGE(first.code == 0, first.all());
+  CHECK_MESSAGE(first.out.find("+ podman export localhost/tiny") != std::string::npos, first.out);
+  CHECK(scene.log_of("1.train") == "first\n");
+
+  const Output told = cluster.run({"train", "--image", "localhost/tiny", "--", "sh", "-c", "echo $MARK; cd $DTRAIN_IMAGE_DIR; pwd; cat passwd"}, project);
+  REQUIRE_MESSAGE(told.code == 0, told.all());
+  CHECK_MESSAGE(told.out.find("4.build") == std::string::npos, told.out);
+  CHECK(scene.log_of("2.train") == "of the image\n/etc\nroot:x:0:0::/root:/bin/sh\n");
+
+  scene.import_as("second");
+  const Output again = cluster.run({"rerun", "1"}, project);
+  REQUIRE_MESSAGE(again.code == 0, again.all());
+  CHECK(scene.log_of("3.train") == "second\n");
+}
+
+TEST_CASE("steps of install go on in the image, for all that have the same") {
+  ImageScene scene;
+  if (const std::string why = scene.unavailable(); !why.empty()) return say_skipped(why);
+  scene.import_as("any");
+  Cluster& cluster = scene.cluster;
+  const fs::path project = cluster.project(
+      "p", {{"dtrain.yml", "project: p\ntrain:\n  image: localhost/tiny\n  install: [mkdir /opt, cat words.txt > /opt/words]\n"
+                           "  env: {EXTRA: more}\n  run: [cat /opt/words, echo $EXTRA, touch /opt/x]\n"},
+            {"words.txt", "installed\n"}});
+  const Output first = cluster.run({"train"}, project);
+  REQUIRE_MESSAGE(first.code == 0, first.all());
+  CHECK_MESSAGE(first.out.find("+ cat words.txt > /opt/words") != std::string::npos, first.out);
+  CHECK(scene.log_of("1.train") == "installed\nmore\n");
+  REQUIRE(cluster.run({"train"}, project).code == 0);
+  CHECK(with_id(facts(cluster.run({"status", "2", "--json"}))["replicas"], "2.train")["state"] == "FINISHED");
+  CHECK(scene.log_of("2.train") == "installed\nmore\n");
+
+  write_file(project / "words.txt", "");
+  const Output failing = cluster.run({"train", "--set", "train.install=[cat none.txt]"}, project);
+  CHECK(failing.code == 1);
+  CHECK_MESSAGE(failing.all().find("Failed with exit code 1: a step of install") != std::string::npos, failing.all());
+}
+
+TEST_CASE("a gang runs in a directory of an image's files, each with a layer of its own, and ends as any other") {
+  ImageScene scene;
+  if (const std::string lacking = tiny_image_unavailable(); !lacking.empty()) return say_skipped(lacking);
+  make_tiny_image(scene.files);
+  Cluster& cluster = scene.cluster;
+  const fs::path gate = cluster.folder() / "set/gate";
+  fs::create_directories(gate.parent_path());
+  REQUIRE(mkfifo(gate.c_str(), 0600) == 0);
+  const fs::path project = cluster.project(fmt::format(
+      "project: p\ntrain:\n  framework: tensorflow\n  image: {}\n  data: {{set: {}}}\n  stop-grace: 0s\n"
+      "  resources: {{cpus: 0.1, mem: 32}}\n  tensorflow: {{distributed: {{worker: 2}}}}\n"
+      "  run: 'cat /tmp/mine 2>/dev/null; echo $DTRAIN_REPLICA > /tmp/mine; cat /tmp/mine; echo $TF_CONFIG > $OUTPUT_DIR/$DTRAIN_REPLICA; "
+      "setsid sleep 1000 & echo started $!; cat /data/set/gate; sleep 1000'\n",
+      scene.files.string(), gate.parent_path().string()));
+  const auto train = cluster.start({"train"}, project);
+  train->wait_for("started ");
+  train->wait_for_next("started ");
+  const Output killed = cluster.run({"kill", "1"});
+  CHECK_MESSAGE(killed.code == 0, killed.all());
+  train->wait();
+  CHECK(scene.log_of("1.master").starts_with("1.master\nstarted "));
+  CHECK(scene.log_of("1.worker.1").starts_with("1.worker.1\nstarted "));
+  CHECK(fs::exists(project / "runs/1/1.worker.1"));
+  CHECK(fs::is_empty(scene.files / "tmp"));
+  CHECK(fs::is_empty(cluster.home() / "runner/work"));
+}
+
+TEST_CASE("what can't be had in an image is refused, and where none can be fetched it is said") {
+  ImageScene scene;
+  Cluster& cluster = scene.cluster;
+  cluster.env["PATH"] = cluster.folder();   // no podman, and no docker
+  const fs::path project = cluster.project("project: p\ntrain: {image: /none/such, run: echo}\n");
+  const Output gone = cluster.run({"train"}, project);
+  CHECK(gone.code == 1);
+  CHECK_MESSAGE(gone.all().find("image /none/such is not there") != std::string::npos, gone.all());
+  const Output lacking = cluster.run({"train", "--set", "train.image=tiny"}, project);
+  CHECK(lacking.code == 1);
+  CHECK_MESSAGE(lacking.all().find("image tiny: neither podman nor docker is there on ") != std::string::npos, lacking.all());
+  const Output without = cluster.run({"train", "--no-image"}, project);
+  CHECK_MESSAGE(without.code == 0, without.all());
+}

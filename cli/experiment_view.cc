@@ -204,6 +204,7 @@ void add_spec(Fields& fields, const pb::ShowReply& reply) {
       whole_set ? parsed.value() : member_spec(parsed.value(), id.ok() ? id.value().member : 0);
   // Where members differ in it, the first stands for them.
   fields.add("Replicas", roles_text(spec) + (spec.source.empty() ? "" : " (the first member)"));
+  fields.add("Image", spec.image);
   fields.add("Run Commands", joined(spec.decider().run));
   for (const RoleSpec& role : spec.roles) {
     if (role.run == spec.decider().run || role.role == Role::Tensorboard) continue;

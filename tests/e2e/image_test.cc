@@ -109,16 +109,16 @@ TEST_CASE("a gang runs in a directory of an image's files, each with a layer of 
       "project: p\ntrain:\n  framework: tensorflow\n  image: {}\n  data: {{set: {}}}\n  stop-grace: 0s\n"
       "  resources: {{cpus: 0.1, mem: 32}}\n  tensorflow: {{distributed: {{worker: 2}}}}\n"
       "  run: 'cat /tmp/mine 2>/dev/null; echo $DTRAIN_REPLICA > /tmp/mine; cat /tmp/mine; echo $TF_CONFIG > $OUTPUT_DIR/$DTRAIN_REPLICA; "
-      "setsid sleep 1000 & echo started $!; cat /data/set/gate; sleep 1000'\n",
+      "setsid sleep 1000 & echo started $DTRAIN_REPLICA; cat /data/set/gate; sleep 1000'\n",
       scene.files.string(), gate.parent_path().string()));
   const auto train = cluster.start({"train"}, project);
-  train->wait_for("started ");
-  train->wait_for_next("started ");
+  train->wait_for("started 1.master");
+  train->wait_for("started 1.worker.1");
   const Output killed = cluster.run({"kill", "1"});
   CHECK_MESSAGE(killed.code == 0, killed.all());
   train->wait();
-  CHECK(scene.log_of("1.master").starts_with("1.master\nstarted "));
-  CHECK(scene.log_of("1.worker.1").starts_with("1.worker.1\nstarted "));
+  CHECK(scene.log_of("1.master").starts_with("1.master\nstarted 1.master\n"));
+  CHECK(scene.log_of("1.worker.1").starts_with("1.worker.1\nstarted 1.worker.1\n"));
   CHECK(fs::exists(project / "runs/1/1.worker.1"));
   CHECK(fs::is_empty(scene.files / "tmp"));
   CHECK(fs::is_empty(cluster.home() / "runner/work"));

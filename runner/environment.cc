@@ -100,7 +100,7 @@ Environment replica_environment(const EnvironmentInputs& inputs, const Seat& sea
   if (!inputs.interface.empty()) env.emplace("GLOO_SOCKET_IFNAME", inputs.interface);
 
   if (is_mpi_gang(inputs.spec, seat)) {
-    for (const auto& [name, value] : mpi_env(inputs.mpi_directory, inputs.interface, seat)) env.emplace(name, value);
+    for (const auto& [name, value] : mpi_env(inputs.mpi_directory, inputs.interface, !inputs.spec.image.empty(), seat)) env.emplace(name, value);
   }
 
   for (const Parameter& parameter : inputs.spec.parameters) {

@@ -70,7 +70,7 @@ void remove_mpi_files(const std::string& directory, const ReplicaId& replica) {
   (void)::unlink(directory.c_str());
 }
 
-std::map<std::string, std::string> mpi_env(const std::string& directory, const std::string& interface, const Seat& seat) {
+std::map<std::string, std::string> mpi_env(const std::string& directory, const std::string& interface, bool in_image, const Seat& seat) {
   if (seat.replica.role == Role::Worker) {
     const std::string own = mpi_worker_files(directory, seat.replica);
     std::map<std::string, std::string> env = {{"OMPI_MCA_orte_tmpdir_base", own},
@@ -91,7 +91,8 @@ std::map<std::string, std::string> mpi_env(const std::string& directory, const s
                                             {"I_MPI_HYDRA_BOOTSTRAP_EXEC", agent},
                                             {"I_MPI_HYDRA_HOST_FILE", hydra}};
   if (!interface.empty()) env["HYDRA_IFACE"] = interface;
-  if (::geteuid() == 0) {   // who submits as root means it
+  // Who submits as root means it, and in an image everybody is.
+  if (::geteuid() == 0 || in_image) {
     env["OMPI_ALLOW_RUN_AS_ROOT"] = "1";
     env["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1";
   }

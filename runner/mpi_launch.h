@@ -31,7 +31,7 @@ Status write_mpi_files(const std::filesystem::path& directory, const std::string
 
 // What each of them needs in its environment, unless the user says otherwise. `directory`: as it is found;
 // `interface`: by which hosts reach each other, empty: there is only one.
-std::map<std::string, std::string> mpi_env(const std::string& directory, const std::string& interface,
+std::map<std::string, std::string> mpi_env(const std::string& directory, const std::string& interface, bool in_image,
                                            const Seat& seat);
 
 // Of a worker, whose interface may have another name than the launcher's. Open MPI refuses it beside its opposite,

@@ -30,6 +30,7 @@ namespace {
 constexpr const char* kPortVariable = "DTRAIN_PORT";
 constexpr const char* kImageDirectoryVariable = "DTRAIN_IMAGE_DIR";
 constexpr const char* kDataInImage = "/data";
+constexpr const char* kProgramInImage = "/.dtrain/dtrain";
 
 Result<Seat> seat_from(const pb::SeatInfo& info) {
   Seat seat;
@@ -282,13 +283,13 @@ void show_driver(const LaunchSite& site, const Understood& what, ImageRoot& root
 }
 
 // See mpi_launch.h.
-Status make_mpi_directory(const LaunchSite& site, const Understood& what, const fs::path& directory,
+Status make_mpi_directory(const fs::path& program, const Understood& what, const fs::path& directory,
                           const std::string& link, std::vector<ReplicaLaunch>& replicas) {
   const auto launcher = std::find_if(replicas.begin(), replicas.end(),
                                      [](const ReplicaLaunch& replica) { return replica.id.role == Role::Launcher; });
   const ReplicaLaunch& first = launcher != replicas.end() ? *launcher : replicas.front();
   if (first.id.role != Role::Launcher && first.id.role != Role::Worker) return ok();
-  TRY(write_mpi_files(directory, link, site.programs / "dtrain", first.cwd, what.spec, what.gang));
+  TRY(write_mpi_files(directory, link, program, first.cwd, what.spec, what.gang));
   if (launcher != replicas.end()) launcher->env["PWD"] = mpi_working_directory(link);
   return ok();
 }
@@ -362,7 +363,14 @@ Result<std::optional<LaunchRecord>> write_down(const LaunchSite& site, const pb:
     file.replicas.push_back(std::move(replica));
   }
   if (what.spec.framework == Framework::Mpi) {
-    TRY(make_mpi_directory(site, what, directory.path() / "mpi", inputs.mpi_directory, file.replicas));
+    const fs::path files = directory.path() / "mpi";
+    fs::path program = site.programs / "dtrain";
+    if (commands->image) {
+      file.image.shown.push_back({files.string(), files.string()});
+      file.image.shown.push_back({program.string(), kProgramInImage, true});
+      program = kProgramInImage;
+    }
+    TRY(make_mpi_directory(program, what, files, inputs.mpi_directory, file.replicas));
   }
   TRY(directory.begin(file.key));
   TRY(make_launch_cgroups(site.cgroups, limits, file));

@@ -91,15 +91,10 @@ class Reader {
     if (!line.empty()) role.run.push_back(std::move(line));
   }
 
-  // MPI's ranks are started by what would have to be in the image.
-  std::string image_of(const YamlNode& container) {
+  std::string image_of(const YamlNode& container) const {
     const YamlNode* const said = container.find("image");
     if (given_.image) return *given_.image;
-    if (said == nullptr) return "";
-    if (kind_ != ManifestKind::MpiJob) return said->text;
-    const std::string note = fmt::format("MPI's processes are not started in {}: they run what is on the hosts", in_quotes(said->text));
-    if (std::ranges::find(notes_, note) == notes_.end()) notes_.push_back(note);
-    return "";
+    return said == nullptr ? "" : said->text;
   }
   // It begins where the image or workingDir says, and what the image runs by itself need not be said.
   void add_for_image(const TextReading& reading, std::string& line, PodRole& role) {

@@ -235,9 +235,6 @@ void check_image(const YamlNode& train, const Spec& spec, SpecReading& reading) 
   };
   const YamlNode* const image = value_of(&train, "image");
   if (spec.framework == Framework::Engine) refuse(image, "train.image", "the engine is a program of its own; leave it out");
-  if (spec.framework == Framework::Mpi) {
-    refuse(image, "train.image", "MPI's processes run on the hosts themselves; leave it out (--no-image)");
-  }
   if (const YamlNode* const python = value_of(&train, "python")) refuse(python, "train.python", "an image has its own; leave it out");
   if (!spec.tensorflow.version.empty()) {
     refuse(value_of(value_of(&train, "tensorflow"), "version"), "train.tensorflow.version", "an image has its own; leave it out");

@@ -254,6 +254,25 @@ TEST_CASE("a name that is no worker's is refused, with what to leave out") {
   CHECK_MESSAGE(train.all().find("'elsewhere' is no worker of this experiment") != std::string::npos, train.all());
 }
 
+TEST_CASE("ranks start in the image, which may be all the files of the host") {
+  if (::geteuid() != 0) return say_skipped("only root may see all the files of the host in an image");
+  if (mpiruns().empty()) return say_skipped("neither Open MPI nor MPICH is installed");
+  Cluster cluster;
+  cluster.own_ports();
+  for (const std::string& mpirun : mpiruns()) {
+    CAPTURE(mpirun);
+    const fs::path project = cluster.project(
+        "p", {{"dtrain.yml", yaml("'" + mpirun + " sh in_image.sh'", "  image: /\n")},
+              {"in_image.sh", "test -x /.dtrain/dtrain && echo ran $DTRAIN_REPLICA\n"}});
+    const Output train = cluster.run({"train"}, project);
+    if (says(train, "images can't be used here")) return say_skipped("no image can be entered here");
+    REQUIRE_MESSAGE(train.code == 0, train.all());
+    const std::string id = train.out.substr(train.out.find('\n') + 1, 1);
+    CHECK_MESSAGE(ran(train).count(id + ".worker.1") == 2, train.out);
+    CHECK_MESSAGE(ran(train).count(id + ".worker.2") == 2, train.out);
+  }
+}
+
 TEST_CASE("ranks on two hosts begin where mpirun does, which is elsewhere on each") {
   Network network(2);
   if (!network.unavailable().empty()) return say_skipped(network.unavailable());

@@ -53,7 +53,7 @@ class RandomSpec {
     if (flip()) spec.env_from_shell = {"Z_KEY", "TOKEN"};
     if (flip()) spec.outputs = {"ckpt", "a/ü b"};
     if (flip()) spec.python = pick<std::string>({"python3.11", "/usr/bin/python3", "conda:tf"});
-    const bool takes_image = spec.framework != Framework::Engine && spec.framework != Framework::Mpi &&
+    const bool takes_image = spec.framework != Framework::Engine &&
                              spec.python == "auto" && spec.tensorflow.version.empty();
     if (flip() && takes_image) spec.image = spec.install.empty() ? "/images/a b" : "nvidia/cuda:8.0";
     return spec;

@@ -42,7 +42,7 @@ Result<int> check(const CheckOptions& options, const CommandContext& context) {
   parse.file_name = source.file_name;
   TRY(parse.parameters, parse_assignments(options.parameters, "-p"));
   TRY(parse.set, parse_assignments(options.set, "--set"));
-  if (options.no_image) parse.set.emplace_back("train.image", "null");
+  if (options.no_image) set_no_image(parse);
   std::vector<Mistake> mistakes;
   std::vector<std::string> notes;
   parse.mistakes = &mistakes;

@@ -109,6 +109,10 @@ Result<pb::RevokeReply> Connection::revoke(const pb::RevokeRequest& request) {
   return call<pb::RevokeReply>(*channel_, "Revoke", request);
 }
 
+Result<pb::DrainReply> Connection::drain(const pb::DrainRequest& request) {
+  return call<pb::DrainReply>(*channel_, "Drain", request);
+}
+
 Result<pb::PruneReply> Connection::prune(const pb::PruneRequest& request) {
   return call<pb::PruneReply>(*channel_, "Prune", request, kPruneTimeoutMs);
 }

@@ -44,6 +44,7 @@ class Connection {
   Result<pb::HostsReply> hosts();
   Result<pb::InviteReply> invite(const pb::InviteRequest& request);
   Result<pb::RevokeReply> revoke(const pb::RevokeRequest& request);
+  Result<pb::DrainReply> drain(const pb::DrainRequest& request);
   Result<pb::PruneReply> prune(const pb::PruneRequest& request);
   Result<pb::ShutdownReply> shutdown(const pb::ShutdownRequest& request);
 

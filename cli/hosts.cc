@@ -25,6 +25,11 @@ std::string gpus_of(const pb::HostInfo& host) {
   return fmt::format("{}/{}", host.gpus_free(), host.gpus_size());
 }
 
+Cell state_of(const pb::HostInfo& host) {
+  if (!host.connected()) return {"away", Ink::Red};
+  return host.drained() ? Cell{"drained", Ink::Yellow} : Cell{"up", Ink::Green};
+}
+
 void append_notes(std::string& out, const pb::HostInfo& host, bool is_alone) {
   const auto note = [&](const std::string& text) {
     out += on_one_line(host.name() + ": " + text) + "\n";
@@ -35,6 +40,7 @@ void append_notes(std::string& out, const pb::HostInfo& host, bool is_alone) {
              : fmt::format("away for {}; nothing is placed there until its runner is back",
                            human_duration(host.last_contact_ms())));
   }
+  if (host.drained()) note("drained; what runs there goes on, and nothing more is placed there until `dtrain hosts undrain`");
   if (host.connected() && host.address().empty() && !is_alone) {
     note("no address, so no gang is spread over it and others: set `address` below `host:` in its "
          "config.yml, or join it with --address");
@@ -92,7 +98,7 @@ std::string render_hosts(const pb::HostsReply& reply, const View& view) {
   for (const auto& host : reply.hosts()) {
     table.rows.push_back(
         {{host.name()},
-         {host.connected() ? "up" : "away", host.connected() ? Ink::Green : Ink::Red},
+         state_of(host),
          {fmt::format("{:.4g}/{:.4g}", host.cpus_free(), host.cpus())},
          {fmt::format("{}/{}", human_memory(host.memory_free_bytes()),
                       human_memory(host.memory_bytes()))},
@@ -136,6 +142,31 @@ Result<int> invite(const Invitation& words, const CommandContext& context) {
   return 0;
 }
 
+Result<int> drain(const std::string& host, bool undrain, const CommandContext& context) {
+  pb::DrainRequest request;
+  request.set_host(host);
+  request.set_undrain(undrain);
+  TRY(Connection connection, connect(Autostart::IfNeeded, context));
+  TRY(const pb::DrainReply reply, connection.drain(request));
+  if (context.json) {
+    fmt::print("{}", to_json(reply, undrain));
+    return 0;
+  }
+  if (undrain) {
+    fmt::print("{} takes replicas{}\n", reply.name(), reply.changed() ? " again" : ", as before");
+    return 0;
+  }
+  fmt::print("{} takes nothing more{}; dtrain hosts undrain {} has it do so again\n", reply.name(),
+             reply.changed() ? "" : ", as before", reply.name());
+  if (reply.experiments().empty()) {
+    fmt::print("Nothing runs there\n");
+  } else {
+    fmt::print("There goes on what it has: {}. dtrain wait {} waits for that, dtrain kill ends it\n",
+               fmt::join(reply.experiments(), ", "), fmt::join(reply.experiments(), " "));
+  }
+  return 0;
+}
+
 Result<int> revoke(const std::string& name, const CommandContext& context) {
   TRY(Connection connection, connect(Autostart::IfNeeded, context));
   pb::RevokeRequest request;
@@ -159,6 +190,16 @@ Run declare_hosts(Options& options, CommandContext& context) {
     of.text("-o,--output", words->file, "where to write the key; left out: NAME.key", "FILE");
     return [&context, words] { return invite(*words, context); };
   });
+  const auto declare_drain = [&context](bool undrain) {
+    return [&context, undrain](Options& of) -> Run {
+      auto host = std::make_shared<std::string>();
+      of.positional("HOST", *host, "its name or ID", true);
+      of.json(context);
+      return [&context, undrain, host] { return drain(*host, undrain, context); };
+    };
+  };
+  options.subcommand("drain", "have a host take nothing more; what runs there goes on", declare_drain(false));
+  options.subcommand("undrain", "have it take replicas again", declare_drain(true));
   options.subcommand("revoke", "end a host's key, and cut the host off", [&context](Options& of) -> Run {
     auto name = std::make_shared<std::string>();
     of.positional("NAME", *name, "what it was invited as", true);

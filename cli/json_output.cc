@@ -112,6 +112,7 @@ Json json_of(const pb::HostInfo& host) {
           {"name", host.name()},
           {"address", host.address()},
           {"connected", host.connected()},
+          {"drained", host.drained()},
           {"cpus", host.cpus()},
           {"cpus_free", host.cpus_free()},
           {"memory_bytes", host.memory_bytes()},
@@ -181,6 +182,10 @@ std::string to_json(const pb::PruneReply& reply, bool done) {
                   {"blob_bytes", reply.blob_bytes()},
                   {"environments", reply.environments()},
                   {"environment_bytes", reply.environment_bytes()}});
+}
+
+std::string to_json(const pb::DrainReply& reply, bool undrain) {
+  return line_of({{"host", reply.name()}, {"drained", !undrain}, {"experiments", reply.experiments()}});
 }
 
 std::string to_json(const pb::HostsReply& reply) {

@@ -201,6 +201,11 @@ Result<std::vector<std::pair<std::string, std::string>>> parse_assignments(
   return pairs;
 }
 
+void set_no_image(ParseOptions& parsing) {
+  parsing.set.emplace_back("train.image", "null");
+  parsing.set.emplace_back("train.mounts", "null");
+}
+
 std::string project_name_of(const fs::path& directory) {
   std::string name = directory.filename().string();
   for (char& c : name) {

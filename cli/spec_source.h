@@ -51,6 +51,9 @@ Result<SpecSource> spec_of_command(const CommandForm& form, const std::filesyste
 Result<std::vector<std::pair<std::string, std::string>>> parse_assignments(
     const std::vector<std::string>& words, std::string_view option);
 
+// For --no-image: what says anything about one is left out.
+void set_no_image(ParseOptions& parsing);
+
 // A project name made from a directory's name: what can't be in one becomes '-'.
 std::string project_name_of(const std::filesystem::path& directory);
 

@@ -106,7 +106,7 @@ Result<Prepared> prepare(const TrainOptions& options) {
   parsing.file_name = prepared.source.file_name;
   parsing.has_lines = prepared.source.is_file;
   TRY(parsing.set, parse_assignments(options.settings, "--set"));
-  if (options.no_image) parsing.set.emplace_back("train.image", "null");
+  if (options.no_image) set_no_image(parsing);
   TRY(parsing.parameters, parse_assignments(options.parameters, "-p"));
   parsing.notes = &prepared.notes;
   TRY(prepared.spec, parse_spec(prepared.source.yaml, parsing));

@@ -147,6 +147,11 @@ grpc::ServerUnaryReactor* ClientApi::Invite(grpc::CallbackServerContext* context
   return answer(context, [this, request, reply] { return invite(*request, *reply); });
 }
 
+grpc::ServerUnaryReactor* ClientApi::Drain(grpc::CallbackServerContext* context,
+                                           const pb::DrainRequest* request, pb::DrainReply* reply) {
+  return answer(context, [this, request, reply] { return drain(*request, *reply); });
+}
+
 grpc::ServerUnaryReactor* ClientApi::Revoke(grpc::CallbackServerContext* context,
                                             const pb::RevokeRequest* request, pb::RevokeReply* reply) {
   return answer(context, [this, request, reply] { return revoke(*request, *reply); });
@@ -556,6 +561,34 @@ Status ClientApi::invite(const pb::InviteRequest& request, pb::InviteReply& repl
   TRY(const HostKey key, parts_.keys->invite(request.name(), daemon));
   reply.set_key(to_text(key));
   reply.set_daemon(key.daemon);
+  return ok();
+}
+
+Status ClientApi::drain(const pb::DrainRequest& request, pb::DrainReply& reply) {
+  const Model& model = parts_.scheduler.model();
+  std::vector<const Host*> called;
+  std::vector<std::string> names;
+  for (const auto& [id, host] : model.hosts) {
+    if (host.potential) continue;
+    names.push_back(host.name);
+    if (host.name == request.host() || (host.pool != request.host() && is_called(host, request.host()))) called.push_back(&host);
+  }
+  if (called.empty()) {
+    return Error{Code::NotFound, fmt::format("no host is named '{}'", request.host()),
+                 fmt::format("known hosts: {}", fmt::join(names, ", "))};
+  }
+  if (called.size() > 1) {
+    return Error{Code::InvalidArgument, fmt::format("{} hosts are named '{}'", called.size(), request.host()),
+                 "name one by its ID, as `dtrain hosts` shows it"};
+  }
+  const HostId id = called.front()->id;
+  reply.set_name(called.front()->name);
+  reply.set_changed(model.drained.contains(id) == request.undrain());
+  TRY(parts_.store.set_drained(id, !request.undrain()));
+  parts_.scheduler.handle(HostDrained{id, !request.undrain()});
+  if (const auto seated = model.seated.find(id); seated != model.seated.end()) {
+    for (const ExperimentId& experiment : seated->second) reply.add_experiments(to_string(experiment));
+  }
   return ok();
 }
 

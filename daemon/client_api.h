@@ -75,6 +75,8 @@ class ClientApi : public pb::Client::CallbackService {
                                   pb::HostsReply*) override;
   grpc::ServerUnaryReactor* Invite(grpc::CallbackServerContext*, const pb::InviteRequest*,
                                    pb::InviteReply*) override;
+  grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext*, const pb::DrainRequest*,
+                                  pb::DrainReply*) override;
   grpc::ServerUnaryReactor* Revoke(grpc::CallbackServerContext*, const pb::RevokeRequest*,
                                    pb::RevokeReply*) override;
   grpc::ServerUnaryReactor* Prune(grpc::CallbackServerContext*, const pb::PruneRequest*,
@@ -103,6 +105,7 @@ class ClientApi : public pb::Client::CallbackService {
   Status check_listens() const;
   Status invite(const pb::InviteRequest& request, pb::InviteReply& reply);
   Status revoke(const pb::RevokeRequest& request, pb::RevokeReply& reply);
+  Status drain(const pb::DrainRequest& request, pb::DrainReply& reply);
   std::vector<std::string> running_replicas() const;
   void finish_stop(const grpc::Status& status);
   void give_up_stop_in(std::chrono::seconds time);

@@ -122,6 +122,7 @@ pb::HostInfo describe(const Host& host, const Model& model, TimeMs now) {
   info.set_name(host.name);
   info.set_address(host.address);
   info.set_connected(host.connected);
+  info.set_drained(free.drained);
   info.set_cpus(host.cpus);
   info.set_cpus_free(std::max(free.cpus, 0.0));
   info.set_memory_bytes(host.memory_bytes);

@@ -262,6 +262,7 @@ Effects step(Model& model, const Event& event, const Policy& policy, TimeMs now)
     void operator()(const HostDisconnected& e) { on_disconnected(turn, e); }
     void operator()(const HostRevoked& e) { on_revoked(turn, e); }
     void operator()(const HostLeaves& e) { on_leaves(turn, e); }
+    void operator()(const HostDrained& e) { on_drained(turn, e); }
     void operator()(const HostOpened& e) { on_opened(turn, e); }
     void operator()(const HostContact& e) { on_contact(turn, e); }
     void operator()(const HostChanged& e) { on_changed(turn, e); }

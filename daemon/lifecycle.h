@@ -26,6 +26,8 @@ struct HostDisconnected { HostId host; };
 struct HostRevoked { HostId host; };                                      // it can't come back
 // Its time there is over before long: nothing more is placed there, and what is there is ended for that reason.
 struct HostLeaves { HostId host; std::string reason; };
+// Nothing more is placed there, or something is again; what is there goes on. Durable before this event.
+struct HostDrained { HostId host; bool drained = true; };
 // It is kept for nobody any more.
 struct HostOpened { HostId host; };
 struct HostContact { HostId host; };                                      // a renewal was answered
@@ -73,7 +75,7 @@ struct ReplicaReleased {
 struct PoolAsked { ExperimentId experiment; std::string what; bool is_news = true; };
 struct Tick {};   // the earliest of model.deadlines has passed
 
-using Event = std::variant<Submitted, KillWanted, HostConnected, HostDisconnected, HostRevoked, HostLeaves,
+using Event = std::variant<Submitted, KillWanted, HostConnected, HostDisconnected, HostRevoked, HostLeaves, HostDrained,
                            HostOpened, HostContact, HostChanged, LaunchPrepared, LaunchFailed, ReplicaStarted, ReplicaExited,
                            ReplicaReleased, PoolAsked, Tick>;
 

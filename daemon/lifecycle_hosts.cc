@@ -167,6 +167,7 @@ void leave(Turn& turn, const HostLeaves& event, const std::vector<ExperimentId>&
   if (host.leaving) return;
   host.leaving = true;
   turn.refresh(host.id);
+  turn.model.place_wanted = true;   // who waited for it waits for something else
   for (const ExperimentId& id : seated) {
     Experiment* experiment = turn.touch(id);
     if (experiment == nullptr) continue;
@@ -229,6 +230,16 @@ void on_revoked(Turn& turn, const HostRevoked& event) {
 
 void on_leaves(Turn& turn, const HostLeaves& event) {
   if (turn.host(event.host) != nullptr) leave(turn, event, seated_on(turn.model, event.host));
+}
+
+void on_drained(Turn& turn, const HostDrained& event) {
+  if (event.drained) {
+    turn.model.drained.insert(event.host);
+  } else {
+    turn.model.drained.erase(event.host);
+  }
+  if (turn.host(event.host) != nullptr) turn.refresh(event.host);
+  turn.model.place_wanted = true;
 }
 
 void on_opened(Turn& turn, const HostOpened& event) {

@@ -93,6 +93,7 @@ void on_connected(Turn& turn, const HostConnected& event);
 void on_disconnected(Turn& turn, const HostDisconnected& event);
 void on_revoked(Turn& turn, const HostRevoked& event);
 void on_leaves(Turn& turn, const HostLeaves& event);
+void on_drained(Turn& turn, const HostDrained& event);
 void on_opened(Turn& turn, const HostOpened& event);
 void on_contact(Turn& turn, const HostContact& event);
 void on_changed(Turn& turn, const HostChanged& event);

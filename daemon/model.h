@@ -242,6 +242,7 @@ struct Model {
   std::map<HostId, Host> hosts;   // and those that a pool may bring
   std::map<std::string, Pool> pools;   // by name; never changed once something is here
   std::map<ExperimentId, std::string> asked;   // what was asked of a pool for whom; not stored
+  std::set<HostId> drained;   // nothing more is placed there until somebody says otherwise; also of those not seen yet
   std::set<HostId> revoked;   // forgotten once they are away and nothing of them is awaited; not stored
 
   // Derived, kept for speed, checked against the facts by the simulation after each step.

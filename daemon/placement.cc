@@ -389,7 +389,8 @@ FreeHosts emptied(const FreeHosts& hosts, Which which) {
 FreeHost free_host(const Model& model, const Host& host) {
   FreeHost free;
   free.host = &host;
-  free.open = host.connected && host.strays.empty() && !host.leaving;
+  free.drained = model.drained.contains(host.id);
+  free.open = host.connected && host.strays.empty() && !host.leaving && !free.drained;
   free.cpus = host.cpus;
   free.memory_bytes = static_cast<int64_t>(host.memory_bytes);
   for (const auto& [port, since] : host.quarantined_ports) free.ports_used.insert(port);

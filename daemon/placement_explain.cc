@@ -384,6 +384,9 @@ Placement explain_room(const ExperimentId& id, const Spec& spec, const FreeHosts
       if (!free.host->connected) {
         return Waits{fmt::format("waits for {}, which is not connected", free.host->name)};
       }
+      if (free.drained) {
+        return Waits{fmt::format("waits for {0}, which is drained: `dtrain hosts undrain {0}` has it take replicas again", free.host->name)};
+      }
       return Waits{fmt::format("waits for {}, which still ends replicas of an earlier attempt",
                                free.host->name)};
     }

@@ -22,7 +22,8 @@ struct Host;
 struct FreeHost {
   const Host* host = nullptr;
   std::string name;             // of the host when it was put: what is kept in order by it may not change
-  bool open = false;            // connected and without strays: something may be placed here
+  bool open = false;            // connected, without strays, not drained: something may be placed here
+  bool drained = false;
   double cpus = 0;
   int64_t memory_bytes = 0;
   std::vector<int> gpus;        // free device indices, ascending

@@ -86,6 +86,7 @@ Status Scheduler::load() {
   TRY(const uint32_t last_given, last_number(home_));
   TRY(store_.leave_out_numbers(last_given));
   TRY(const auto submissions, store_.open_submissions());
+  TRY(model_.drained, store_.drained_hosts());
   TRY(const Store::NotedTime noted, store_.noted_time());
   const TimeMs now = boottime_ms();
   for (const auto& submission : submissions) {

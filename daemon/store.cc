@@ -54,6 +54,9 @@ create table if not exists allocation (
   number  integer primary key autoincrement,
   record  blob not null
 ) strict;
+create table if not exists drained (
+  host  text primary key
+) strict, without rowid;
 create table if not exists clock (
   one      integer primary key check (one = 1),
   boot_id  text not null,
@@ -239,6 +242,22 @@ Result<Store::NotedTime> Store::noted_time() {
   Statement select(database_, "select boot_id, at_ms from clock");
   TRY(const bool row, select.step());
   return row ? NotedTime{select.bytes(0), select.integer(1)} : NotedTime{};
+}
+
+Status Store::set_drained(const HostId& host, bool drained) {
+  Statement change(database_, drained ? "insert or ignore into drained (host) values (?)" : "delete from drained where host = ?");
+  TRY(change.bind_text(host.hex).step());
+  return ok();
+}
+
+Result<std::set<HostId>> Store::drained_hosts() {
+  std::set<HostId> hosts;
+  Statement rows(database_, "select host from drained");
+  while (true) {
+    TRY(const bool row, rows.step());
+    if (!row) return hosts;
+    hosts.insert(HostId{rows.bytes(0)});
+  }
 }
 
 Result<uint32_t> Store::add_allocation(pb::AllocationRecord record) {

@@ -70,6 +70,10 @@ class Store {
   };
   Result<NotedTime> noted_time();
 
+  // Hosts on which nothing more is placed.
+  Status set_drained(const HostId& host, bool drained);
+  Result<std::set<HostId>> drained_hosts();
+
   // What was asked of pools and not given back yet. Numbers are never given again.
   Result<uint32_t> add_allocation(pb::AllocationRecord record);   // record.number is ignored
   Status put_allocation(const pb::AllocationRecord& record);

@@ -260,10 +260,11 @@ Result<std::vector<std::string>> argv_of(const LaunchSite& site, const Spec& spe
   return std::vector<std::string>{program, "train"};
 }
 
-// What of the host is seen in an image: where results and data sets are, by the paths that they have outside, and data
+// What of the host is seen in an image: what is asked for; where results and data sets are, by the paths that they have outside, and data
 // sets below /data, too.
 ImageRoot image_root(const UsedImage& image, const Spec& spec, const PlacedOutputs& outputs) {
   ImageRoot root{image.files.string(), {}};
+  for (const HostMount& mount : spec.mounts) root.shown.push_back({mount.source, mount.path, mount.read_only});
   if (!outputs.directory.empty()) root.shown.push_back({outputs.directory, outputs.directory});
   if (const std::string path = outputs.resumed.empty() ? resumed_path(spec) : outputs.resumed; !path.empty()) {
     root.shown.push_back({path, path, true});
@@ -383,6 +384,14 @@ Result<std::optional<LaunchRecord>> write_down(const LaunchSite& site, const pb:
 }
 
 std::string lacking_for_image(const LaunchSite& site, const Spec& spec, const std::string& submission) {
+  for (const HostMount& mount : spec.mounts) {
+    const auto look = [&]() -> std::string {
+      std::error_code error;
+      return fs::exists(mount.source, error) ? "" : error ? error.message() : "is not there";
+    };
+    const std::string trouble = looked_at_within(kServerPatience, mount.source, look);
+    if (!trouble.empty()) return fmt::format("mount {} {}", mount.source, trouble);
+  }
   if (!spec.has_build()) {
     const auto look = [&]() -> std::string {
       std::error_code error;

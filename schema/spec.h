@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "schema/ids.h"
+#include "schema/mounts.h"
 #include "schema/problems.h"
 #include "schema/result.h"
 
@@ -141,6 +142,7 @@ struct Spec {
   // What the replicas run in: an image of containers by its name, or the path of a directory that holds the files of
   // one. Empty: the host itself.
   std::string image;
+  std::vector<HostMount> mounts;               // of the host, seen in the image
   bool operator==(const Spec&) const = default;
 
   const RoleSpec* role(Role role) const;  // null when the Spec has none

@@ -237,6 +237,8 @@ std::vector<Key> train_keys() {
                                      {"mem", word({"soft", "hard"}), "hard: a cap. Left out: soft."}}),
        "Makes caps of what resources promise."},
       {"image", image(), "A container's image that the command runs in, by its name for podman or docker, or the /path of a directory with its files."},
+      {"mounts", either("a list of SOURCE[:PATH][:ro]", {nothing(), list("a list of SOURCE[:PATH][:ro]", text(kMount))}),
+       "Places of the host that are seen in the image."},
       {"params", refused("this key is now called 'parameters'")},
       {"concurrent-experiments", refused("this key is now called 'concurrency'")},
       {"max-parallel-experiments", refused("this key is now called 'concurrency'")},

@@ -229,6 +229,9 @@ std::string read_image(const YamlNode* train) {
 
 // What an image brings itself, or what is not to be had in one.
 void check_image(const YamlNode& train, const Spec& spec, SpecReading& reading) {
+  if (const YamlNode* const mounts = value_of(&train, "mounts"); spec.image.empty() && mounts != nullptr && !mounts->items.empty()) {
+    reading.problems.add(mounts->place, "train.mounts", "they are about an image, and there is none: all of the host is there as it is");
+  }
   if (spec.image.empty()) return;
   const auto refuse = [&](const YamlNode* node, const std::string& path, const std::string& text) {
     reading.problems.add(node == nullptr ? train.place : node->place, path, text);
@@ -248,6 +251,11 @@ void read_lists(const YamlNode* train, Spec& spec) {
   if (const YamlNode* data = value_of(train, "data")) {
     for (const YamlEntry& entry : data->entries) {
       if (!entry.value.refused) spec.data[entry.key] = entry.value.text;
+    }
+  }
+  if (const YamlNode* mounts = value_of(train, "mounts")) {
+    for (const YamlNode& item : mounts->items) {
+      if (!item.refused) spec.mounts.push_back(parse_mount(item.text).value_or(HostMount()));
     }
   }
   if (const YamlNode* outputs = value_of(train, "outputs")) {

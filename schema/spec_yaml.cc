@@ -339,6 +339,9 @@ std::string to_yaml(const Spec& spec) {
   if (spec.concurrency != 0) out.key(1, "concurrency", fmt::format("{}", spec.concurrency));
   if (spec.priority != 50) out.key(1, "priority", fmt::format("{}", spec.priority));
   if (!spec.image.empty()) out.key(1, "image", yaml_scalar(spec.image));
+  std::vector<std::string> mounts;
+  for (const HostMount& mount : spec.mounts) mounts.push_back(to_string(mount));
+  out.list(1, "mounts", mounts);
   out.list(1, "install", spec.install);
   if (!spec.data.empty()) out.key(1, "data", "");
   for (const auto& [name, path] : spec.data) out.key(2, name, yaml_scalar(path));

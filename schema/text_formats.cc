@@ -6,6 +6,7 @@
 #include <array>
 
 #include "schema/decimal.h"
+#include "schema/mounts.h"
 
 namespace dtrain {
 
@@ -171,6 +172,9 @@ const TextFormat kAbsolutePath{"an absolute path", "^/[\\s\\S]{0,4094}$", is_abs
 const TextFormat kInnerPath{"a path inside the project, without '..'",
                             "^(?!/)(?!(?:[\\s\\S]*/)?\\.\\.(?:/|$))[\\s\\S]{1,4095}$",
                             is_inner_path};
+const TextFormat kMount{"SOURCE[:PATH][:ro], both absolute, and not /, /proc, /sys or /dev",
+                        "^/[^:]{1,4094}(:/[^:]{1,4094})?(:r[ow])?$",
+                        [](std::string_view text) { return parse_mount(text).has_value(); }};
 const TextFormat kPythonChoice{
     "auto, an absolute path, the name of a program (python3.11) or conda:NAME",
     "^(/[\\s\\S]{0,4094}|(conda:)?[A-Za-z0-9][A-Za-z0-9_.-]{0,199})$", is_python_choice};

@@ -283,6 +283,31 @@ TEST_CASE("--host takes the ID that `hosts` shows, where two have one name") {
   CHECK_MESSAGE(unknown.err.find("twin (") != std::string::npos, unknown.err);
 }
 
+TEST_CASE("a drained host takes nothing more until it is undrained, whichever daemon runs, and says so") {
+  Cluster cluster;
+  const fs::path project = cluster.project("project: p\ntrain: {resources: {cpus: 0.1, mem: 16}, run: exec sleep 1000}\n");
+  REQUIRE(cluster.run({"train", "-d"}, project).code == 0);
+  const Json shown = facts(cluster.run({"hosts", "--json"}));
+  const std::string id = shown["hosts"][0]["id"], name = shown["hosts"][0]["name"];
+  const Output drained = cluster.run({"hosts", "drain", id.substr(0, 8)});
+  REQUIRE_MESSAGE(drained.code == 0, drained.all());
+  CHECK(drained.out == name + " takes nothing more; dtrain hosts undrain " + name +
+                           " has it do so again\nThere goes on what it has: 1. dtrain wait 1 waits for that, dtrain kill ends it\n");
+  CHECK(says(cluster.run({"hosts"}), name + ": drained; what runs there goes on"));
+  REQUIRE(cluster.run({"daemon", "stop"}).code == 0);
+  REQUIRE(cluster.run({"daemon", "start"}).code == 0);
+  const auto waiting = cluster.start({"train", "--set", "train.run=echo at last"}, project);
+  waiting->wait_for("waits for " + name + ", which is drained");
+  CHECK(facts(cluster.run({"hosts", "--json"}))["hosts"][0]["drained"] == true);
+  CHECK(facts(cluster.run({"hosts", "drain", name, "--json"}))["experiments"] == Json::array({"1"}));
+  const Output undrained = cluster.run({"hosts", "undrain", name});
+  CHECK(undrained.out == name + " takes replicas again\n");
+  waiting->wait_for("at last");
+  const Output unknown = cluster.run({"hosts", "drain", "nobody"});
+  CHECK(unknown.code == 2);
+  CHECK_MESSAGE(says(unknown, "no host is named 'nobody'"), unknown.all());
+}
+
 TEST_CASE("a gang that fits no set of hosts at once waits for its place whole") {
   Network network(1);
   if (!network.unavailable().empty()) return say_skipped(network.unavailable());

@@ -103,14 +103,17 @@ TEST_CASE("a gang runs in a directory of an image's files, each with a layer of 
   make_tiny_image(scene.files);
   Cluster& cluster = scene.cluster;
   const fs::path gate = cluster.folder() / "set/gate";
+  const fs::path shared = cluster.folder() / "shared";
   fs::create_directories(gate.parent_path());
+  fs::create_directories(shared);
   REQUIRE(mkfifo(gate.c_str(), 0600) == 0);
   const fs::path project = cluster.project(fmt::format(
       "project: p\ntrain:\n  framework: tensorflow\n  image: {}\n  data: {{set: {}}}\n  stop-grace: 0s\n"
-      "  resources: {{cpus: 0.1, mem: 32}}\n  tensorflow: {{distributed: {{worker: 2}}}}\n"
+      "  resources: {{cpus: 0.1, mem: 32}}\n  tensorflow: {{distributed: {{worker: 2}}}}\n  mounts: ['{}:/shared/here']\n"
       "  run: 'cat /tmp/mine 2>/dev/null; echo $DTRAIN_REPLICA > /tmp/mine; cat /tmp/mine; echo $TF_CONFIG > $OUTPUT_DIR/$DTRAIN_REPLICA; "
+      "echo $DTRAIN_REPLICA >> /shared/here/who; "
       "setsid sleep 1000 & echo started $DTRAIN_REPLICA; cat /data/set/gate; sleep 1000'\n",
-      scene.files.string(), gate.parent_path().string()));
+      scene.files.string(), gate.parent_path().string(), shared.string()));
   const auto train = cluster.start({"train"}, project);
   train->wait_for("started 1.master");
   train->wait_for("started 1.worker.1");
@@ -120,6 +123,7 @@ TEST_CASE("a gang runs in a directory of an image's files, each with a layer of 
   CHECK(scene.log_of("1.master").starts_with("1.master\nstarted 1.master\n"));
   CHECK(scene.log_of("1.worker.1").starts_with("1.worker.1\nstarted 1.worker.1\n"));
   CHECK(fs::exists(project / "runs/1/1.worker.1"));
+  CHECK(read_file(shared / "who").size() == std::string("1.master\n1.worker.1\n").size());
   CHECK(fs::is_empty(scene.files / "tmp"));
   CHECK(fs::is_empty(cluster.home() / "runner/work"));
 }

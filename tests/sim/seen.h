@@ -47,6 +47,7 @@ enum class Seen : size_t {
   EngineRefused,
   HostLeft,
   WentOnElsewhere,
+  Drained,
   kCount
 };
 
@@ -90,6 +91,7 @@ constexpr std::array<const char*, static_cast<size_t>(Seen::kCount)> kSeenNames 
     "the engine says that another start would change nothing",
     "a host is lent no longer, with replicas on it",
     "what ran on a host that leaves is begun again at no restart",
+    "a host is drained, with replicas on it",
 };
 
 struct Counts {

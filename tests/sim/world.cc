@@ -361,6 +361,7 @@ void World::restart_daemon() {
     }
   }
   for (const auto& [id, row] : rows_) model_->experiments.insert_or_assign(id, read_row(row));
+  model_->drained = drained_;
   spent_ = spent_rows_;
   rebuild(*model_, now_);
   // That a Hello made up for it may not have been committed; each host says Hello again.

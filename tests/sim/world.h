@@ -74,6 +74,7 @@ class World {
   TimeMs until_deadline_ms() const;
   void fault(FakeHost& host);
   void leave(FakeHost& host);
+  void drain(const FakeHost& host, bool drained);
   void lend_again(FakeHost& host);
   void host_moves(FakeHost& host);
   void replay_stale();
@@ -170,6 +171,7 @@ class World {
   std::map<std::pair<ExperimentId, std::optional<ReplicaId>>, daemon::StateChange> shown_;
   std::set<ExperimentId> ended_;
   std::map<ExperimentId, daemon::Outcome> outcomes_;  // as first committed
+  std::set<HostId> drained_;                          // as on disk
   std::set<ExperimentId> killed_;                     // by a person
   std::map<HostId, std::set<ExperimentId>> said_unfit_;  // since the host's last Hello
   std::map<HostId, daemon::TimeMs> contact_ms_;   // when it was last heard, or asked to begin something

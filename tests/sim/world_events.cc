@@ -155,6 +155,8 @@ void World::fault(FakeHost& host) {
     restart_daemon();
   } else if (kind < 87) {
     leave(host);
+  } else if (kind < 88) {
+    drain(host, !drained_.contains(host.inventory.id));
   } else if (kind < 90) {
     note("{} is cut off", host.inventory.name);
     if (chance(50)) host.crash_runner(random_);
@@ -191,6 +193,16 @@ void World::leave(FakeHost& host) {
               "nothing goes on where a host leaves");
     }
   }
+}
+
+// Durable before it is an event.
+void World::drain(const FakeHost& host, bool drained) {
+  const HostId& id = host.inventory.id;
+  note("{} is {}", host.inventory.name, drained ? "drained" : "undrained");
+  if (drained) drained_.insert(id);
+  if (!drained) drained_.erase(id);
+  if (drained && model_->seated.contains(id)) counts_.add(Seen::Drained);
+  happen(HostDrained{id, drained});
 }
 
 // As a new one, once nothing of what it was is awaited.
@@ -271,6 +283,7 @@ void World::kill_impossible() {
 void World::quiesce() {
   calm_ = true;
   note("calm");
+  for (const FakeHost& host : hosts_) drain(host, false);
   for (int round = 0; round < 20'000; ++round) {
     ++steps_;
     for (FakeHost& host : hosts_) {

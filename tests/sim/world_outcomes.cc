@@ -414,6 +414,7 @@ void World::check_avoided(const std::vector<ExperimentId>& waited) {
     for (const Replica& replica : experiment.replicas) {
       require(experiment.outcome || !is_unfit(experiment, replica.seat.host),
               "no gang is placed where what it names is known to be lacking");
+      require(experiment.outcome || !drained_.contains(replica.seat.host), "nothing is placed on a drained host");
     }
     if (experiment.unfit_hosts && !experiment.outcome) counts_.add(Seen::UnfitLeft);
     if (excluded.empty() || experiment.outcome) continue;

@@ -59,4 +59,47 @@ TEST_CASE("hosts that leave at the same time end all that is on them") {
   CHECK(again.model.experiments.at(again.id).restarts_used == 0);
 }
 
+TEST_CASE("once a host leaves, who was behind a gang that waited for it is looked at again") {
+  CoreScene scene;
+  scene.host("n1", 2);
+  scene.host("n2", 2);
+  const ExperimentId there = scene.submit({.cpus = 2});
+  scene.pass();
+  scene.start(there);
+  const ExperimentId gang = scene.submit({.replicas = 2, .cpus = 2});
+  const ExperimentId behind = scene.submit({.cpus = 1});
+  scene.pass();
+  REQUIRE(!scene.is_placed(gang));
+  REQUIRE(!scene.is_placed(behind));
+  scene.happen(HostLeaves{scene.host_of(there) == HostId{"n1"} ? HostId{"n2"} : HostId{"n1"}, "lent no longer"});
+  CHECK(scene.model.place_wanted);
+}
+
+TEST_CASE("on a drained host what runs goes on, and nothing more is placed until it is undrained") {
+  CoreScene scene;
+  scene.happen(HostDrained{{"n1"}});   // before it is seen
+  scene.host("n1", 4);
+  const ExperimentId first = scene.submit({});
+  scene.pass();
+  CHECK(!scene.is_placed(first));
+  CHECK(scene.reason(first) == "waits for n1, which is drained: `dtrain hosts undrain n1` has it take replicas again");
+  scene.happen(HostDrained{{"n1"}, false});
+  scene.pass();
+  REQUIRE(scene.is_placed(first));
+  scene.start(first);
+
+  scene.happen(HostDrained{{"n1"}});
+  const ExperimentId second = scene.submit({});
+  scene.pass();
+  CHECK(scene.model.experiments.at(first).phase == Phase::Go);
+  CHECK(!scene.is_placed(second));
+  scene.happen(HostDisconnected{{"n1"}});
+  scene.host("n1", 4);   // a runner that starts again
+  scene.pass();
+  CHECK(!scene.is_placed(second));
+  scene.host("n2", 4);
+  scene.pass();
+  CHECK(scene.host_of(second) == HostId{"n2"});
+}
+
 }  // namespace dtrain::daemon

@@ -56,6 +56,7 @@ class RandomSpec {
     const bool takes_image = spec.framework != Framework::Engine &&
                              spec.python == "auto" && spec.tensorflow.version.empty();
     if (flip() && takes_image) spec.image = spec.install.empty() ? "/images/a b" : "nvidia/cuda:8.0";
+    if (!spec.image.empty() && flip()) spec.mounts = {{"/a b", "/a b"}, {"/x", "/" + std::string("ü"), true}};
     return spec;
   }
 

@@ -59,6 +59,9 @@ class Options {
   void flag(const std::string& names, bool& value, const std::string& help);
   void text(const std::string& names, std::string& value, const std::string& help,
             const std::string& placeholder = "TEXT");
+  // Which may be given as nothing, too.
+  void text(const std::string& names, std::optional<std::string>& value, const std::string& help,
+            const std::string& placeholder = "TEXT");
   void number(const std::string& names, uint64_t& value, const std::string& help,
               const std::string& placeholder = "N");
   void real(const std::string& names, double& value, const std::string& help,

@@ -290,6 +290,11 @@ void Options::text(const std::string& names, std::string& value, const std::stri
   app_.add_option(names, value, help)->type_name(placeholder);
 }
 
+void Options::text(const std::string& names, std::optional<std::string>& value, const std::string& help,
+                   const std::string& placeholder) {
+  app_.add_option_function<std::string>(names, [&value](const std::string& given) { value = given; }, help)->type_name(placeholder);
+}
+
 void Options::number(const std::string& names, uint64_t& value, const std::string& help,
                      const std::string& placeholder) {
   app_.add_option(names, value, help)

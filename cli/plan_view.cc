@@ -30,6 +30,7 @@ std::string render_plan(const pb::PlanReply& plan, const Spec& spec, const Scree
   out +=
       fmt::format("Project {}, framework {}, {} process{}", spec.project, to_string(spec.framework),
                   spec.replica_count(), spec.replica_count() == 1 ? "" : "es");
+  if (!spec.image.empty()) out += ", in the image " + spec.image;
   if (spec.is_set()) {
     out += fmt::format("; a set of {}, {}", spec.member_count(),
                        spec.source.empty() ? "each placed like this one" : "of which this is the first");

@@ -101,11 +101,14 @@ Result<SpecSource> find_spec_file(const std::string& typed) {
 
 bool CommandForm::is_given() const {
   return !words.empty() || workers != kLeftOut || ps != kLeftOut || gpus != kLeftOut ||
-         !cpus.empty() || !mem.empty() || !framework.empty() || !image.empty();
+         !cpus.empty() || !mem.empty() || !framework.empty() || image.has_value();
 }
 
 Result<SpecSource> spec_of_command(const CommandForm& form, const fs::path& here) {
-  if (form.words.empty()) {
+  if (form.image && form.image->empty()) {
+    return Error{Code::InvalidArgument, "--image: got an empty text, expected the name of an image", "without one, leave it out"};
+  }
+  if (form.words.empty() && !form.image) {
     return Error{Code::InvalidArgument,
                  "--workers, --ps, --gpus, --cpus, --mem, --image and --framework go with a command",
                  "dtrain train --workers 2 --ps 1 -- python train.py; to change a file's values: "
@@ -131,7 +134,7 @@ Result<SpecSource> spec_of_command(const CommandForm& form, const fs::path& here
   if (!form.cpus.empty()) add("cpus", form.cpus);
   if (!form.mem.empty()) add("mem", form.mem);
   if (form.gpus != CommandForm::kLeftOut) add("gpus", fmt::format("{}", form.gpus));
-  if (!form.image.empty()) yaml += fmt::format("  image: {}\n", yaml_scalar(form.image));
+  if (form.image) yaml += fmt::format("  image: {}\n", yaml_scalar(*form.image));
   if (!resources.empty()) yaml += fmt::format("  resources: {{{}}}\n", resources);
   // That there is no such framework is told by its name, and of a role by the role's.
   if (distributed && framework == "pytorch") {
@@ -146,6 +149,7 @@ Result<SpecSource> spec_of_command(const CommandForm& form, const fs::path& here
     yaml += fmt::format("  tensorflow:\n    distributed: {{worker: {}, ps: {}}}\n",
                         some_workers ? form.workers : 1, ps);
   }
+  if (form.words.empty()) return SpecSource{yaml, "command line", here, false};
   std::string run;
   for (const std::string& word : form.words) run += (run.empty() ? "" : " ") + shell_quoted(word);
   // A JSON string is a YAML string too.

@@ -40,7 +40,7 @@ struct CommandForm {
   std::string cpus;  // as typed; empty: not given
   std::string mem;
   std::string framework;
-  std::string image;
+  std::optional<std::string> image;  // runs what it runs by itself where there are no words
   bool is_given() const;  // any of them
 };
 

@@ -79,9 +79,10 @@ std::string no_host_left_text(const Model& model, const Experiment& experiment) 
     const Host& host = entry.second;
     return is_unfit(experiment, entry.first) || (!host.pool.empty() && is_unfit(experiment, id_of_pool(host.pool)));
   });
-  return fmt::format("{}{}; put it there by the same path, {}name another one in dtrain.yml{}", lacks_text(model, experiment),
-                     all ? "" : ", and no other host could take it", experiment.spec().image.empty() ? "or " : "",
-                     experiment.spec().image.empty() ? "" : ", or do without the image: --no-image");
+  const bool by_path = experiment.spec().image.empty();
+  return fmt::format("{}{}; {}", lacks_text(model, experiment), all ? "" : ", and no other host could take it",
+                     by_path ? "put it there by the same path, or name another one in dtrain.yml"
+                             : "mend that there, or name another one in dtrain.yml; --no-image does without the image");
 }
 
 }  // namespace dtrain::daemon

@@ -40,6 +40,7 @@ Agent::Agent(asio::io_context& loop, AgentOptions options, LaunchSite site, Outb
       files_(loop),
       ends_(loop),
       copies_(loop),
+      deletions_(loop),
       keepers_(options_.keeper_executable, site_.home / "keepers.log"),
       context_{loop_,
                files_,
@@ -60,7 +61,7 @@ Agent::Agent(asio::io_context& loop, AgentOptions options, LaunchSite site, Outb
       old_work_timer_(loop),
       copies_timer_(loop) {}
 
-Agent::~Agent() = default;
+Agent::~Agent() { deletes_no_more_ = true; }
 
 Status Agent::adopt() {
   std::error_code error;
@@ -237,7 +238,11 @@ std::set<std::string> Agent::live_launches() const {
 }
 
 void Agent::on_prune_environments() {
-  files_.run([&site = site_, live = live_launches()] { prune_environments(site, live); }, [] {});
+  files_.run([&site = site_, live = live_launches()] { prune_environments(site, live); }, [this] { delete_put_away_environments(); });
+}
+
+void Agent::delete_put_away_environments() {
+  deletions_.run([envs = site_.envs(), this] { (void)delete_put_away(envs, deletes_no_more_); }, [] {});
 }
 
 void Agent::on_count_environments(const pb::CountEnvironments& asked) {

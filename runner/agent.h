@@ -1,6 +1,7 @@
 // The agent: what this host holds, and the answers to what the daemon asks.
 #pragma once
 
+#include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
@@ -72,6 +73,7 @@ class Agent {
 
   void on_welcome(const pb::Welcome& welcome);
   void on_prune_environments();
+  void delete_put_away_environments();
   void on_count_environments(const pb::CountEnvironments& asked);
   std::set<std::string> live_launches() const;
   void remove_old_work_later();
@@ -103,6 +105,8 @@ class Agent {
   FileWorker files_;
   FileWorker ends_;
   FileWorker copies_;   // asks the daemon about those of outputs
+  std::atomic<bool> deletes_no_more_ = false;
+  FileWorker deletions_;   // of environments, which takes minutes where they are large
   KeeperNursery keepers_;
   LaunchContext context_;
   std::map<std::string, std::unique_ptr<HeldLaunch>> launches_;

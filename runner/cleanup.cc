@@ -205,7 +205,7 @@ void trim_trees(const LaunchSite& site) {
 }
 
 void prune_environments(const LaunchSite& site, const std::set<std::string>& live) {
-  if (const auto use = use_of_environments(site, live)) remove_environments(site.envs(), *use);
+  if (const auto use = use_of_environments(site, live)) put_away_environments(site.envs(), *use);
 }
 
 Environments count_unused_environments(const LaunchSite& site, const std::set<std::string>& live) {

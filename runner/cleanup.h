@@ -36,8 +36,8 @@ bool remove_unprepared(const LaunchSite& site, const LaunchDir& directory);
 // After a launch was removed: deletes trees beyond the site's limit, but none that a launch here uses.
 void trim_trees(const LaunchSite& site);
 
-// Deletes the Python environments that no launch here uses. `live` are names of launches of which something runs or
-// may still: others use none, though their directories may not be gone yet.
+// Puts the environments away that no launch here uses, and containers that killed builds left. `live` are names of
+// launches of which something runs or may still: others use none, though their directories may not be gone yet.
 void prune_environments(const LaunchSite& site, const std::set<std::string>& live);
 // What that would delete now.
 Environments count_unused_environments(const LaunchSite& site, const std::set<std::string>& live);

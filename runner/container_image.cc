@@ -41,8 +41,20 @@ std::vector<std::string> texts_of(const nlohmann::json& config, const char* key)
   return texts;
 }
 
-Status write_program(const fs::path& path, const std::vector<std::string>& words, std::string_view arguments) {
-  std::string text = "#!/bin/sh\n";
+// "docker-archive:/images/a.tar"; empty for what is no file or directory of this host.
+std::string stamp_of_archive(const std::string& image) {
+  const size_t colon = image.find(":/");
+  struct stat info {};
+  if (colon == std::string::npos) return "";
+  // A tag may follow: a path that is not there without one.
+  std::string path = image.substr(colon + 1);
+  if (::stat(path.c_str(), &info) != 0 && path.find(':') != std::string::npos) path.resize(path.rfind(':'));
+  if (::stat(path.c_str(), &info) != 0) return "";
+  return fmt::format("{} {}.{:09}", info.st_size, info.st_mtim.tv_sec, info.st_mtim.tv_nsec);
+}
+
+Status write_program(const fs::path& path, const std::string& before, const std::vector<std::string>& words, std::string_view arguments) {
+  std::string text = "#!/bin/sh\n" + before;
   if (words.empty() && arguments.empty()) {
     text += "echo 'the image says of no program that it runs it by itself: say what, with `run`' >&2\nexit 127\n";
   } else {
@@ -88,9 +100,10 @@ ImageFetcher find_image_fetcher(const std::string& image, const Environment& inh
     const std::string program = find_program(search_path({}, inherited), name);
     if (program.empty()) continue;
     const std::string id = ask_image_id(program, image, inherited);
-    if (!id.empty() || chosen.program.empty()) chosen = {program, id};
+    if (!id.empty() || chosen.program.empty()) chosen = {program, id, id};
     if (!id.empty()) break;
   }
+  if (chosen.stamp.empty()) chosen.stamp = stamp_of_archive(image);
   // What it has not yet it may have at any time.
   if (!chosen.image_id.empty()) known = {image, submission, chosen, now};
   return chosen;
@@ -106,8 +119,8 @@ std::string full_image_name(const std::string& image) {
 }
 
 bool is_of(const fs::path& environment, const ImageFetcher& fetcher) {
-  if (fetcher.image_id.empty()) return true;
-  return read_small_file(environment / "image-id") == fetcher.image_id;
+  if (fetcher.stamp.empty()) return true;
+  return read_small_file(environment / "image-id") == fetcher.stamp;
 }
 
 Result<UsedImage> made_image(const fs::path& environment) {
@@ -131,15 +144,17 @@ Environment environment_in_image(const ImageConfig& config, const Environment& o
   return env;
 }
 
-Status write_image_programs(const ImageConfig& config, const fs::path& layer) {
+Status write_image_programs(const UsedImage& image, const fs::path& layer) {
+  const ImageConfig& config = image.config;
+  TRY(make_in_layer(image.files.string(), layer, config.directory));
   const fs::path folder = layer / "upper" / ".dtrain";
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) return errno_error("make " + folder.string(), error.value());
   std::vector<std::string> alone = config.entrypoint;
   alone.insert(alone.end(), config.command.begin(), config.command.end());
-  TRY(write_program(folder / "command", alone, ""));
-  return write_program(folder / "entrypoint", config.entrypoint, " \"$@\"");
+  TRY(write_program(folder / "command", fmt::format("cd {}\n", shell_quoted(config.directory)), alone, ""));
+  return write_program(folder / "entrypoint", "", config.entrypoint, " \"$@\"");
 }
 
 std::string trouble_with_images(const fs::path& home) {

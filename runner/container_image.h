@@ -31,6 +31,7 @@ Result<ImageConfig> parse_image_config(std::string_view json);
 struct ImageFetcher {
   std::string program;   // its path; empty: this host has none
   std::string image_id;  // of the image as it is here by that name; empty: it is not here
+  std::string stamp;     // tells it from another one of the same name: that id, or of an archive its size and time
 };
 // One answer for a submission, whose members are prepared one after the other.
 ImageFetcher find_image_fetcher(const std::string& image, const Environment& inherited, const std::string& submission);
@@ -56,8 +57,8 @@ UsedImage image_of_directory(const std::filesystem::path& files);
 Environment environment_in_image(const ImageConfig& config, const Environment& outside);
 
 // Writes /.dtrain/command and /.dtrain/entrypoint into what a replica has of its own in the image: what it runs by
-// itself, and what goes before arguments.
-Status write_image_programs(const ImageConfig& config, const std::filesystem::path& layer);
+// itself, in its directory, and what goes before arguments. That directory is made, as it is where containers are started.
+Status write_image_programs(const UsedImage& image, const std::filesystem::path& layer);
 
 // Why no process of this user could get into an image on this host; empty: it can. A directory below `home` is used to
 // try it.

@@ -55,7 +55,7 @@ DataMountPlan::Failure DataMountPlan::enter() const {
       return {Step::Bind, set, errno};
     }
   }
-  if (const int error = make_read_only(AT_FDCWD, point_.c_str()); error != 0) return {Step::ReadOnly, 0, error};
+  if (const int error = make_read_only(AT_FDCWD, point_.c_str(), Below::Too); error != 0) return {Step::ReadOnly, 0, error};
   return {};
 }
 

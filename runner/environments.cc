@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <vector>
 
+#include "runner/ask_program.h"
+#include "schema/random_id.h"
 #include "schema/shell_words.h"
 #include "schema/small_file.h"
 
@@ -15,9 +17,15 @@ namespace {
 
 constexpr const char* kComplete = ".complete";
 constexpr const char* kBytes = ".bytes";
+constexpr const char* kContainer = "container";
+constexpr const char* kPutAway = ".put-away";
 
 // Finds that one is there, or begins one below $folder.
 constexpr const char* kBegin = R"sh(
+discard() {
+  chmod -R u+rwX "$1" 2> /dev/null || true
+  rm -rf "$1"
+}
 mkdir -p "$folder"
 exec 9> "$folder/lock"
 if ! flock -n 9; then
@@ -27,9 +35,9 @@ fi
 last=0
 for made in "$folder"/[0-9]*; do
   if [ ! -d "$made" ]; then continue; fi
-  if [ ! -e "$made/.complete" ]; then rm -rf "$made"; continue; fi
+  if [ ! -e "$made/.complete" ]; then discard "$made"; continue; fi
   if [ -z "$rebuild" ] || [ "$(cat "$made/.complete")" = "$rebuild" ]; then
-    if [ -z "$image_id" ] || [ "$(cat "$made/image-id")" = "$image_id" ]; then
+    if [ -z "$stamp" ] || [ "$(cat "$made/image-id")" = "$stamp" ]; then
       echo "It is made: $made"
       exit 0
     fi
@@ -51,7 +59,7 @@ done=''
 container=''
 on_end() {
   status=$?
-  if [ "$container" ]; then "$fetcher" rm -f "$container" > /dev/null 2>&1 || true; fi
+  if [ "$container" ]; then "$fetcher" rm -f "$container" > /dev/null 2>&1 && rm -f "$folder/container" || true; fi
   if [ "$done" ]; then return; fi
   if [ "$status" = 0 ]; then
     echo "A step ended the build before its end: $step"
@@ -70,6 +78,7 @@ on_end() {
   esac
 }
 trap on_end EXIT
+trap 'exit 143' TERM INT HUP
 begin() {
   step=$1
   echo "+ $1"
@@ -93,7 +102,9 @@ unset PIP_USER PYTHONHOME
 
 // An image's files by whoever fetches images: a container is made of it, which never runs, and its files taken out.
 constexpr const char* kMakeImage = R"sh(
-if [ -z "$image_id" ] || [ "$rebuild" ]; then
+# What is made here is nowhere else.
+case $image in localhost/*) asks_anew='' ;; *) asks_anew=$rebuild ;; esac
+if [ -z "$image_id" ] || [ "$asks_anew" ]; then
   begin "${fetcher##*/} pull $image"
   case $fetcher in
     */podman) pulled=$("$fetcher" pull "$image") && image_id=${pulled##*
@@ -102,8 +113,10 @@ if [ -z "$image_id" ] || [ "$rebuild" ]; then
   esac || if [ "$image_id" ]; then echo 'It goes on with that which is here'; else false; fi
 fi
 mkdir -p "$environment/root"
-begin "${fetcher##*/} export $image"
+begin "${fetcher##*/} export $shown"
 container=dtrain-$(printf %s "$folder" | cksum | tr ' ' -)
+# For whoever finds it, should nothing here get to its end.
+printf '%s\n%s\n' "$fetcher" "$container" > "$folder/container"
 "$fetcher" rm -f "$container" > /dev/null 2>&1 || true
 "$fetcher" create --name "$container" "$image_id" /bin/true > /dev/null
 # Devices are the host's. Who isn't root can be the owner only.
@@ -112,10 +125,11 @@ if [ "$(id -u)" = 0 ]; then owner=--same-owner; else owner=--no-same-owner; fi
   tar -x -p --numeric-owner $owner --exclude='dev/*' -C "$environment/root" -f -
 if [ -e "$environment/broken" ]; then false; fi
 "$fetcher" rm -f "$container" > /dev/null
+rm -f "$folder/container"
 container=''
 if [ "$(id -u)" != 0 ]; then chmod -R u+rwX "$environment/root"; fi
 "$fetcher" image inspect --format '{{json .Config}}' "$image_id" > "$environment/config.json"
-printf %s "$image_id" > "$environment/image-id"
+printf %s "${stamp:-$image_id}" > "$environment/image-id"
 )sh";
 
 // What a person wants to know when pip has failed: whether it was for want of an index.
@@ -150,7 +164,7 @@ except Exception as error:
 
 constexpr const char* kEnd = R"sh(
 step=''
-du -sk "$environment" | while read -r size rest; do
+du -sk "$environment" 2> /dev/null | while read -r size rest; do
   echo $((size * 1024)) > "$environment/.bytes"
 done
 sync -f "$environment"
@@ -161,10 +175,38 @@ done=yes
 echo "Built $environment"
 )sh";
 
+// Whatever rights its directories have. False: it was told to stop.
+bool delete_slowly(const fs::path& path, const std::atomic<bool>& stop) {
+  std::error_code error;
+  const fs::file_status status = fs::symlink_status(path, error);
+  if (status.type() == fs::file_type::directory) {
+    fs::permissions(path, fs::perms::owner_all, fs::perm_options::add, error);
+    for (const fs::directory_entry& entry : fs::directory_iterator(path, error)) {
+      if (stop || !delete_slowly(entry.path(), stop)) return false;
+    }
+  }
+  if (!fs::remove(path, error) && error) fmt::print(stderr, "removing {}: {}\n", path.string(), error.message());
+  return true;
+}
+
+// Two lines: the program that has it, and its name.
+void remove_left_container(const fs::path& note) {
+  const auto text = read_small_file(note);
+  if (!text || !text->ends_with('\n')) return;
+  constexpr int64_t kAnswersMs = 20'000;
+  const size_t end = text->find('\n');
+  const std::string name = text->substr(end + 1, text->size() - end - 2);
+  const auto removed = ask_program({text->substr(0, end), "rm", "-f", name}, inherited_environment(own_process_environment()), kAnswersMs);
+  if (!removed.ok() || !removed->succeeded) return;
+  std::error_code error;
+  fs::remove(note, error);
+}
+
 std::vector<fs::path> unused_environments(const fs::path& envs, const EnvironmentUse& use) {
   std::vector<fs::path> found;
   std::error_code error;
   for (const fs::directory_entry& key : fs::directory_iterator(envs, error)) {
+    if (key.path().filename() == kPutAway) continue;
     for (const fs::directory_entry& made : fs::directory_iterator(key.path(), error)) {
       if (!made.is_directory(error) || use.in_use.contains(made.path())) continue;
       if (use.building && !fs::exists(made.path() / kComplete, error)) continue;
@@ -216,13 +258,24 @@ Environments count_environments(const fs::path& envs, const EnvironmentUse& use)
   return sum;
 }
 
-void remove_environments(const fs::path& envs, const EnvironmentUse& use) {
+void put_away_environments(const fs::path& envs, const EnvironmentUse& use) {
   std::error_code error;
+  fs::create_directories(envs / kPutAway, error);
   for (const fs::path& made : unused_environments(envs, use)) {
-    fs::remove(made / kComplete, error);  // first: half of one must not count
-    if (!error) fs::remove_all(made, error);
-    if (error) fmt::print(stderr, "removing {}: {}\n", made.string(), error.message());
+    const auto name = random_id();
+    if (name.ok()) fs::rename(made, envs / kPutAway / *name, error);
+    if (!name.ok() || error) fmt::print(stderr, "removing {}: {}\n", made.string(), name.ok() ? error.message() : name.error().message);
   }
+  if (use.building) return;
+  for (const fs::directory_entry& key : fs::directory_iterator(envs, error)) remove_left_container(key.path() / kContainer);
+}
+
+bool delete_put_away(const fs::path& envs, const std::atomic<bool>& stop) {
+  std::error_code error;
+  for (const fs::directory_entry& away : fs::directory_iterator(envs / kPutAway, error)) {
+    if (!delete_slowly(away.path(), stop)) return false;
+  }
+  return true;
 }
 
 std::string build_script(const Recipe& recipe, const fs::path& envs, const BuildFor& whom) {
@@ -237,7 +290,9 @@ std::string build_script(const Recipe& recipe, const fs::path& envs, const Build
   variable("rebuild", whom.rebuild);
   variable("ask_index", kAskIndex);
   variable("image", full_image_name(recipe.image));
+  variable("shown", recipe.image);
   variable("image_id", whom.fetcher.image_id);
+  variable("stamp", whom.fetcher.stamp);
   variable("fetcher", whom.fetcher.program);
   variable("dtrain", (whom.programs / "dtrain").string());
   script += recipe.image.empty() ? "echo 'Building your environment'" : "echo 'Preparing your image'";

@@ -8,6 +8,7 @@
 //   envs/<key>/lock           held by whoever makes one: the others wait, and use that
 #pragma once
 
+#include <atomic>
 #include <filesystem>
 #include <optional>
 #include <set>
@@ -34,7 +35,10 @@ struct Environments {
 
 // Those that are not used; half-made ones weigh nothing.
 Environments count_environments(const std::filesystem::path& envs, const EnvironmentUse& use);
-void remove_environments(const std::filesystem::path& envs, const EnvironmentUse& use);
+// Puts those away, at once: they count no more. What was put away, now or by one that was killed since.
+void put_away_environments(const std::filesystem::path& envs, const EnvironmentUse& use);
+// Deletes what was put away, which may take minutes, and containers that a killed build left. False: it was told to stop.
+bool delete_put_away(const std::filesystem::path& envs, const std::atomic<bool>& stop);
 
 // For /bin/sh, which runs it in a view of the snapshot. Whatever kills it, no half environment
 // counts. Ends with the status of the step that failed, and says which it was. What failed once for a

@@ -20,8 +20,11 @@ namespace dtrain::runner {
 namespace fs = std::filesystem;
 namespace {
 
-// What every program takes for granted, and what names are resolved with.
-constexpr std::array<const char*, 3> kAlwaysShown = {"/proc", "/sys", "/dev"};
+// What every program takes for granted, and what names are resolved with. Nobody is to lose devices, not even to a
+// careless root.
+constexpr const char* kDevices = "/dev";
+constexpr const char* kSharedMemory = "/dev/shm";
+constexpr std::array<const char*, 3> kAlwaysShown = {"/proc", "/sys", kDevices};
 constexpr std::array<const char*, 2> kShownWhereThere = {"/etc/resolv.conf", "/etc/hosts"};
 
 bool write_text(const char* path, const char* text, size_t size) {
@@ -72,8 +75,16 @@ class LayerDirectories {
   const fs::path upper_;
 };
 
+bool is_mounted_apart(const char* path, const char* below) {
+  struct stat info {}, whole {};
+  return ::stat(path, &info) == 0 && ::stat(below, &whole) == 0 && info.st_dev != whole.st_dev;
+}
+
 // Where programs write, and root at home.
 constexpr std::array<const char*, 4> kWrittenTo = {"/tmp", "/var/tmp", "/run", "/root"};
+
+// The kernel splits an overlay's options at these.
+bool is_plain(const std::string& path) { return path.find_first_of(",:\\\"") == std::string::npos; }
 
 bool is_owned_by_other(const std::string& files) {
   struct stat info {};
@@ -91,7 +102,8 @@ Status ImageRootPlan::add(const ShownPath& shown, bool is_optional) {
   if (binds_.size() == kBindsMax) {
     return Error{Code::InvalidArgument, fmt::format("more than {} places are to be shown in an image", kBindsMax), ""};
   }
-  binds_.push_back({shown, parents_of(shown.path), S_ISDIR(info.st_mode), is_optional});
+  const bool keeps_names = shown.path == kDevices && is_mounted_apart(kSharedMemory, kDevices);
+  binds_.push_back({shown, parents_of(shown.path), S_ISDIR(info.st_mode), is_optional, keeps_names});
   return ok();
 }
 
@@ -105,10 +117,10 @@ Result<ImageRootPlan> ImageRootPlan::make(const ImageRoot& root, const fs::path&
   if (layer.empty()) {
     plan.root_ = root.files;
   } else {
-    // The kernel splits its options at these.
-    if ((root.files + layer.string()).find_first_of(",:\\\"") != std::string::npos) {
-      return Error{Code::FailedPrecondition, fmt::format("an overlay can't lie under such a path: {}", layer.string()),
-                   "choose a DTRAIN_HOME without commas and colons"};
+    if (!is_plain(root.files) || !is_plain(layer.string())) {
+      return Error{Code::FailedPrecondition, fmt::format("the kernel takes no path with a comma, a colon, a backslash or a quote for an image: {}",
+                               is_plain(root.files) ? layer.string() : root.files),
+                   ""};
     }
     for (const char* name : {"upper", "work", "root"}) {
       fs::create_directories(layer / name, error);
@@ -161,8 +173,9 @@ ImageRootPlan::Failure ImageRootPlan::show(size_t which, int tree) const {
     if (file < 0 && errno != EACCES) return {Step::Place, number, errno};
     if (file >= 0) ::close(file);
   }
-  if (bind.shown.read_only) {
-    if (const int error = make_read_only(tree, ""); error != 0) return {Step::Show, number, error};
+  if (bind.shown.read_only || bind.keeps_names) {
+    const Below below = bind.shown.read_only ? Below::Too : Below::AsTheyAre;
+    if (const int error = make_read_only(tree, "", below); error != 0) return {Step::Show, number, error};
   }
   if (const int error = move_mount_to(tree, path); error != 0) return {Step::Show, number, error};
   return {};
@@ -219,6 +232,13 @@ Error ImageRootPlan::explain(const Failure& failure) const {
       return say(fmt::format("showing {} in the image as {}", shown().source, shown().path));
   }
   return say("the image");
+}
+
+Status make_in_layer(const std::string& files, const fs::path& layer, const fs::path& inside) {
+  std::error_code error;
+  fs::create_directories(layer / "upper", error);
+  if (error) return errno_error("make " + layer.string(), error.value());
+  return LayerDirectories(files, layer / "upper").make(inside);
 }
 
 void remove_layer(const fs::path& layer) {

@@ -56,8 +56,9 @@ class ImageRootPlan {
     std::vector<std::string> parents;  // of `shown.path`, outermost first
     bool is_directory = true;
     bool is_optional = false;
+    bool keeps_names = false;          // nothing is made or removed in it, whatever is mounted below may be written to
   };
-  static constexpr size_t kBindsMax = 192;
+  static constexpr size_t kBindsMax = 1'200;
 
   Status add(const ShownPath& shown, bool is_optional);
   Failure become_root_of_user_namespace() const;
@@ -73,6 +74,8 @@ class ImageRootPlan {
 
 // Where a replica's layer is, beside its view (workdir.h).
 inline std::filesystem::path image_layer_in(const std::filesystem::path& place) { return place / "image"; }
+// Makes a directory in a layer as the image has it, where it has one, and those it lies in.
+Status make_in_layer(const std::string& files, const std::filesystem::path& layer, const std::filesystem::path& inside);
 // Deletes what a layer holds, of whatever rights a program left its directories with.
 void remove_layer(const std::filesystem::path& layer);
 

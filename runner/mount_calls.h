@@ -20,11 +20,12 @@ struct MountAttributes {
   uint64_t user_namespace = 0;
 };
 
-// All mounts at a path and below it, or, with an empty path, of what clone_mounts() gave. Linux 5.12.
-inline int make_read_only(int tree, const char* path) {
+// The mount at a path or, with an empty path, that which clone_mounts() gave; `below`: and all below it. Linux 5.12.
+enum class Below : bool { AsTheyAre, Too };
+inline int make_read_only(int tree, const char* path, Below below) {
   const MountAttributes attributes{/*MOUNT_ATTR_RDONLY*/ 1, 0, 0, 0};
   constexpr long kMountSetattr = 442;
-  const unsigned flags = kRecursive | (*path == '\0' ? AT_EMPTY_PATH : 0);
+  const unsigned flags = (below == Below::Too ? kRecursive : 0) | (*path == '\0' ? AT_EMPTY_PATH : 0);
   return ::syscall(kMountSetattr, tree, path, flags, &attributes, sizeof attributes) == 0 ? 0 : errno;
 }
 

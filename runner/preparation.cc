@@ -358,7 +358,7 @@ Result<std::optional<LaunchRecord>> write_down(const LaunchSite& site, const pb:
     }
     ReplicaLaunch replica = replica_launch(inputs, seat, std::move(argv));
     TRY(views.make(file.place_of(seat.replica), replica));
-    if (commands->image) TRY(write_image_programs(commands->image->config, file.image_layer_of(seat.replica)));
+    if (commands->image) TRY(write_image_programs(*commands->image, file.image_layer_of(seat.replica)));
     limits[seat.replica] = role != nullptr ? limits_of(what.spec, seat) : CgroupLimits{};
     for (const int index : seat.gpus) file.gpu_locks.push_back(lock_of_gpu(site, index));
     file.replicas.push_back(std::move(replica));
@@ -395,7 +395,8 @@ std::string lacking_for_image(const LaunchSite& site, const Spec& spec, const st
   if (!spec.has_build()) {
     const auto look = [&]() -> std::string {
       std::error_code error;
-      return fs::is_directory(spec.image, error) ? "" : "is not there";
+      if (fs::is_directory(spec.image, error)) return "";
+      return fs::exists(spec.image, error) ? "is no directory; an archive is named docker-archive:" + spec.image : "is not there";
     };
     const std::string trouble = looked_at_within(kServerPatience, spec.image, look);
     if (!trouble.empty()) return fmt::format("image {} {}", spec.image, trouble);

@@ -100,7 +100,7 @@ class Reader {
   void add_for_image(const TextReading& reading, std::string& line, PodRole& role) {
     const YamlNode& container = *role.container;
     const YamlNode* const there = container.find("workingDir");
-    role.run.push_back(there == nullptr ? "cd \"${DTRAIN_IMAGE_DIR}\"" : "cd " + quoted_for_shell(there->text));
+    role.run.push_back(there == nullptr ? "cd \"${DTRAIN_IMAGE_DIR}\"" : fmt::format("mkdir -p {0} && cd {0}", quoted_for_shell(there->text)));
     if (!line.empty()) return;
     const YamlNode* const arguments = container.find("args");
     const bool has_arguments = arguments != nullptr && !arguments->items.empty();

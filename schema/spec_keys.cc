@@ -191,9 +191,9 @@ Shape environment() {
 Shape image() {
   return either(
       "the name of an image",
-      {nothing(), text(kSomeText),
+      {nothing(), text(kImage),
        map("a map of name and install",
-           {{"name", text(kSomeText), "The image's.", true},
+           {{"name", text(kImage), "The image's.", true},
             {"install", lines("a command, or a list of commands"), "As train.install."}})});
 }
 

@@ -169,6 +169,16 @@ void check_placeholders(const YamlNode& train, const Spec& spec,
       }
     }
   }
+  // Members share what is installed.
+  if (const YamlNode* install = value_of(&train, "install")) {
+    for (const std::string& line : read_lines(*install)) {
+      for (const std::string& name : placeholders(line)) {
+        if (std::find(declared.begin(), declared.end(), name) == declared.end()) continue;
+        reading.problems.add(install->place, "train.install",
+                             fmt::format("{{{{ {} }}}} has no value here: all members share what is installed", name));
+      }
+    }
+  }
   reading.undeclared.assign(undeclared.begin(), undeclared.end());
 
   for (const AddedParameter& parameter : added) {

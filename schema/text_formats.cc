@@ -27,6 +27,11 @@ bool consists_of(std::string_view text, bool (*allowed)(char)) {
   return std::all_of(text.begin(), text.end(), allowed);
 }
 
+bool is_image(std::string_view text) {
+  const bool is_path = text.starts_with('/') && text.size() <= 4095 && text.find('\0') == std::string_view::npos;
+  const auto is_image_byte = [](char c) { return is_alphanumeric(c) || std::string_view("._:/@+-").find(c) != std::string_view::npos; };
+  return is_path || (!text.empty() && text.size() <= 1024 && is_alphanumeric(text.front()) && consists_of(text, is_image_byte));
+}
 bool is_project_name(std::string_view text) {
   return text.size() <= 100 && !text.empty() && is_alphanumeric(text.front()) &&
          is_alphanumeric(text.back()) && consists_of(text, is_name_byte);
@@ -172,6 +177,8 @@ const TextFormat kAbsolutePath{"an absolute path", "^/[\\s\\S]{0,4094}$", is_abs
 const TextFormat kInnerPath{"a path inside the project, without '..'",
                             "^(?!/)(?!(?:[\\s\\S]*/)?\\.\\.(?:/|$))[\\s\\S]{1,4095}$",
                             is_inner_path};
+const TextFormat kImage{"the name of an image (python:3.12, docker-archive:/path), or the /path of a directory of its files",
+                        "^(/[\\s\\S]{0,4094}|[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,1023})$", is_image};
 const TextFormat kMount{"SOURCE[:PATH][:ro], both absolute, and not /, /proc, /sys or /dev",
                         "^/[^:]{1,4094}(:/[^:]{1,4094})?(:r[ow])?$",
                         [](std::string_view text) { return parse_mount(text).has_value(); }};

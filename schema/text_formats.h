@@ -28,6 +28,7 @@ extern const TextFormat kDurationText;
 extern const TextFormat kTensorflowVersion;
 extern const TextFormat kAbsolutePath;
 extern const TextFormat kInnerPath;  // relative, and stays inside
+extern const TextFormat kImage;  // a name for podman or docker, or /path
 extern const TextFormat kMount;  // SOURCE[:PATH][:ro]
 extern const TextFormat kPythonChoice;
 extern const TextFormat kSomeText;  // anything but nothing

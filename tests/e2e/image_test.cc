@@ -74,6 +74,49 @@ TEST_CASE("an image is fetched once, runs by itself or what it is told, and a ch
   CHECK(scene.log_of("3.train") == "second\n");
 }
 
+TEST_CASE("an archive that was replaced is taken anew") {
+  ImageScene scene;
+  if (const std::string why = scene.unavailable(); !why.empty()) return say_skipped(why);
+  Cluster& cluster = scene.cluster;
+  const std::string archive = "docker-archive:" + (cluster.folder() / "saved.tar").string();
+  const fs::path project = cluster.project("project: p\ntrain: {run: cat /which}\n");
+  for (const std::string which : {"first", "second"}) {
+    scene.import_as(which);
+    fs::remove(cluster.folder() / "saved.tar");
+    REQUIRE(scene.podman({"save", "-o", (cluster.folder() / "saved.tar").string(), "localhost/tiny"}).code == 0);
+    const Output train = cluster.run({"train", "--set", "train.image=" + archive}, project);
+    REQUIRE_MESSAGE(train.code == 0, train.all());
+    CHECK_MESSAGE(train.out.find(" " + which + "\n") != std::string::npos, train.out);
+  }
+}
+
+TEST_CASE("a build that is killed leaves no container, and the next one makes what it had begun") {
+  ImageScene scene;
+  if (const std::string why = scene.unavailable(); !why.empty()) return say_skipped(why);
+  scene.import_as("any");
+  Cluster& cluster = scene.cluster;
+  const fs::path gate = cluster.folder() / "gate", wrapper = cluster.folder() / "programs/podman";
+  REQUIRE(mkfifo(gate.c_str(), 0600) == 0);
+  fs::create_directories(wrapper.parent_path());
+  write_file(wrapper, fmt::format("#!/bin/sh\nif [ \"$1\" = export ]; then echo at the gate >&2; cat {}; fi\nexec /usr/bin/podman \"$@\"\n",
+                                  gate.string()));
+  fs::permissions(wrapper, fs::perms::owner_all);
+  cluster.env["PATH"] = wrapper.parent_path().string() + ":/usr/bin:/bin";
+  const fs::path project = cluster.project("project: p\ntrain: {image: localhost/tiny}\n");
+  const auto train = cluster.start({"train"}, project);
+  train->wait_for("at the gate");
+  CHECK(says(scene.podman({"ps", "--all"}), "dtrain-"));
+  REQUIRE(cluster.run({"kill", "1"}).code == 0);
+  CHECK(train->wait().code == 130);
+  CHECK(!says(scene.podman({"ps", "--all"}), "dtrain-"));
+  write_file(wrapper, "#!/bin/sh\nexec /usr/bin/podman \"$@\"\n");
+  const Output again = cluster.run({"train"}, project);
+  CHECK_MESSAGE(again.code == 0, again.all());
+  CHECK(scene.log_of("2.train") == "any\n");
+  const Output pruned = cluster.run({"prune", "--environments", "--yes"});
+  CHECK_MESSAGE(pruned.code == 0, pruned.all());
+}
+
 TEST_CASE("steps of install go on in the image, for all that have the same") {
   ImageScene scene;
   if (const std::string why = scene.unavailable(); !why.empty()) return say_skipped(why);

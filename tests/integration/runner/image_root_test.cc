@@ -157,9 +157,9 @@ TEST_CASE("what an image runs by itself is a program in it, with or without argu
   ImageConfig config;
   config.entrypoint = {"/bin/echo", "it's"};
   config.command = {"me", "$HOME"};
-  REQUIRE(write_image_programs(config, scene.layer).ok());
+  REQUIRE(write_image_programs({scene.files, config}, scene.layer).ok());
   CHECK(shell(scene.request("/.dtrain/command; /.dtrain/entrypoint 'a b' c")) == "it's me $HOME\nit's a b c\nexit 0\n");
-  REQUIRE(write_image_programs(ImageConfig(), scene.layer).ok());
+  REQUIRE(write_image_programs(image_of_directory(scene.files), scene.layer).ok());
   CHECK(shell(scene.request("/.dtrain/command 2>/dev/null")) == "exit 127\n");
   CHECK(shell(scene.request("/.dtrain/entrypoint /bin/echo x")) == "x\nexit 0\n");
 }

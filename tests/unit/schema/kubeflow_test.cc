@@ -87,7 +87,7 @@ TEST_CASE("containers run in their image, where it or workingDir says, and what 
   CHECK(plain.image == "torch:2");
   CHECK(plain.decider().run == Lines{"cd \"${DTRAIN_IMAGE_DIR}\"", "python t.py"});
   CHECK(job("image: torch:2, command: [python, t.py], workingDir: '/opt/my work'").decider().run ==
-        Lines{"cd '/opt/my work'", "python t.py"});
+        Lines{"mkdir -p '/opt/my work' && cd '/opt/my work'", "python t.py"});
   CHECK(job("image: torch:2").decider().run.back() == "/.dtrain/command");
   CHECK(job("image: torch:2, args: [--rate, '0.1 x']").decider().run.back() == "/.dtrain/entrypoint --rate '0.1 x'");
   CHECK(job("image: torch:2, command: [a]", {{"train.image", "torch:3"}}).image == "torch:3");

@@ -91,6 +91,7 @@ Status Agent::adopt() {
   if (error) return errno_error("read " + site_.launches().string(), error.value());
   remove_old_work(site_, held);
   remove_old_work_later();
+  delete_put_away_environments();
   return ok();
 }
 

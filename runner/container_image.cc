@@ -20,13 +20,12 @@ namespace dtrain::runner {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr const char* kDefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-constexpr int64_t kAnswersMs = 20'000;
-constexpr int64_t kAnswerHoldsMs = 10'000;
+constexpr int64_t kInspectsMs = 20'000;
+constexpr int64_t kFetcherHoldsMs = 10'000;
 
 // Without what ends the line. None: the program has none by that name, or does not work.
 std::string ask_image_id(const std::string& program, const std::string& image, const Environment& inherited) {
-  const auto answer = ask_program({program, "image", "inspect", "--format", "{{.Id}}", image}, inherited, kAnswersMs);
+  const auto answer = ask_program({program, "image", "inspect", "--format", "{{.Id}}", image}, inherited, kInspectsMs);
   if (!answer.ok() || !answer->succeeded) return "";
   return answer->said.substr(answer->said.rfind('\n') + 1);
 }
@@ -94,7 +93,7 @@ ImageFetcher find_image_fetcher(const std::string& image, const Environment& inh
   };
   static thread_local Known known;
   const int64_t now = boottime_ms();
-  if (known.image == image && known.submission == submission && now - known.at_ms < kAnswerHoldsMs) return known.fetcher;
+  if (known.image == image && known.submission == submission && now - known.at_ms < kFetcherHoldsMs) return known.fetcher;
   ImageFetcher chosen;
   for (const char* name : {"podman", "docker"}) {
     const std::string program = find_program(search_path({}, inherited), name);
@@ -139,7 +138,7 @@ Environment environment_in_image(const ImageConfig& config, const Environment& o
   for (const auto& [name, value] : outside) {
     if (!is_about_host(name, value)) env[name] = value;
   }
-  env.emplace("PATH", kDefaultPath);
+  env.emplace("PATH", kUsualPath);
   env.emplace("HOME", "/root");
   return env;
 }

@@ -31,9 +31,6 @@ constexpr std::array<std::string_view, 2> kPythonNames = {"VIRTUAL_ENV", "CONDA_
 constexpr std::array<std::string_view, 2> kInheritedPrefixes = {"PIP_", "UV_"};
 constexpr std::array<std::string_view, 3> kHostPrefixes = {"LC_", "CONTAINERS_", "DOCKER_"};
 
-constexpr std::string_view kDefaultPath =
-    "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-
 template <size_t kSize>
 bool begins_with(const std::array<std::string_view, kSize>& prefixes, std::string_view name) {
   return std::any_of(prefixes.begin(), prefixes.end(), [&](std::string_view prefix) { return name.starts_with(prefix); });
@@ -54,7 +51,7 @@ std::string search_path(const PythonChoice& python, const Environment& env) {
   const auto found = env.find("PATH");
   std::string path;
   for (const std::string& directory : python.path_first) path += directory + ":";
-  path += found == env.end() || found->second.empty() ? std::string(kDefaultPath) : found->second;
+  path += found == env.end() || found->second.empty() ? std::string(kUsualPath) : found->second;
   for (const std::string& directory : python.path_last) path += ":" + directory;
   return path;
 }
@@ -71,7 +68,7 @@ Environment inherited_environment(const Environment& all) {
     const bool prefixed = begins_with(kInheritedPrefixes, name) || begins_with(kHostPrefixes, name);
     if (listed || prefixed) out[name] = value;
   }
-  out.emplace("PATH", kDefaultPath);
+  out.emplace("PATH", kUsualPath);
   return out;
 }
 

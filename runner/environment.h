@@ -16,6 +16,9 @@ namespace dtrain::runner {
 
 using Environment = std::map<std::string, std::string>;
 
+// PATH where nobody says one.
+inline constexpr std::string_view kUsualPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
 // What of `all` a replica inherits: who the user is, language and time zone, where programs and
 // libraries are, proxies, caches of models. Nothing else leaks from the shell that started us.
 Environment inherited_environment(const Environment& all);

@@ -193,10 +193,10 @@ bool delete_slowly(const fs::path& path, const std::atomic<bool>& stop) {
 void remove_left_container(const fs::path& note) {
   const auto text = read_small_file(note);
   if (!text || !text->ends_with('\n')) return;
-  constexpr int64_t kAnswersMs = 20'000;
+  constexpr int64_t kRemovesMs = 20'000;
   const size_t end = text->find('\n');
   const std::string name = text->substr(end + 1, text->size() - end - 2);
-  const auto removed = ask_program({text->substr(0, end), "rm", "-f", name}, inherited_environment(own_process_environment()), kAnswersMs);
+  const auto removed = ask_program({text->substr(0, end), "rm", "-f", name}, inherited_environment(own_process_environment()), kRemovesMs);
   if (!removed.ok() || !removed->succeeded) return;
   std::error_code error;
   fs::remove(note, error);

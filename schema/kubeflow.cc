@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <map>
 #include <optional>
 
 #include "schema/kubeflow_keys.h"
@@ -65,6 +66,7 @@ class Translation {
     write_runs();
     put_environment();
     put_image();
+    put_mounts();
     put_ending();
     put_at(train_, framework(), section());
     YamlNode root = map_at(manifest_.place);
@@ -114,6 +116,23 @@ class Translation {
     if (!decider().image.empty()) {
       put_at(train_, "image", scalar_at(said == nullptr ? decider().container->place : said->place, decider().image, false));
     }
+  }
+
+  // One namespace of paths is for all.
+  void put_mounts() {
+    std::vector<std::string> texts;
+    std::map<std::string, HostMount> by_path;
+    for (const PodRole& one : roles_) {
+      for (const HostMount& mount : one.mounts) {
+        const auto [known, is_new] = by_path.emplace(mount.path, mount);
+        if (is_new) texts.push_back(to_string(mount));
+        if (known->second == mount) continue;
+        problems_.add(one.container->find("volumeMounts")->place, fmt::format("spec.{}.{}", replicas_key(kind_), one.word),
+                      fmt::format("{} is {} here and {} elsewhere: mounts are for all roles; --set 'train.mounts=[...]' says which",
+                                  mount.path, to_string(mount), to_string(known->second)));
+      }
+    }
+    if (!texts.empty()) put_at(train_, "mounts", list_of(decider().container->place, texts));
   }
 
   // ---- how it ends

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "schema/kubeflow_container.h"
+#include "schema/kubeflow_volumes.h"
 #include "schema/shapes.h"
 #include "schema/spec_check.h"
 
@@ -22,7 +23,7 @@ using Names = std::vector<std::string_view>;
 // Of what Kubernetes' API has for a pod and its containers, all that is not read here. A program may depend on the
 // first of each pair; the second is about images, probes and bookkeeping, of which there is nothing here.
 const Names kPodMissed{
-    "initContainers", "ephemeralContainers", "volumes", "nodeSelector", "nodeName", "affinity", "tolerations",
+    "initContainers", "ephemeralContainers", "nodeSelector", "nodeName", "affinity", "tolerations",
     "topologySpreadConstraints", "hostname", "subdomain", "hostAliases", "dnsConfig", "priorityClassName", "securityContext", "runtimeClassName", "resourceClaims", "schedulingGates",
     "activeDeadlineSeconds", "resources"};
 const Names kPodSilent{
@@ -30,7 +31,7 @@ const Names kPodSilent{
     "hostNetwork", "hostIPC", "hostPID", "hostUsers", "shareProcessNamespace", "setHostnameAsFQDN", "schedulerName",
     "enableServiceLinks", "readinessGates", "overhead", "os", "hostnameOverride", "dnsPolicy", "priority",
     "preemptionPolicy"};
-const Names kContainerMissed{"volumeMounts", "volumeDevices", "envFrom", "lifecycle", "securityContext"};
+const Names kContainerMissed{"volumeDevices", "envFrom", "lifecycle", "securityContext"};
 const Names kContainerSilent{
     "ports", "imagePullPolicy", "livenessProbe", "readinessProbe", "startupProbe", "terminationMessagePath",
     "terminationMessagePolicy", "stdin", "stdinOnce", "tty", "resizePolicy", "restartPolicy"};
@@ -132,6 +133,7 @@ Shape container() {
              {{"name", text(kAnyText), "", true},
               {"image", text(kSomeText)},
               {"workingDir", text(kAbsolutePath)},
+              {"volumeMounts", texts("a list of name and mountPath")},
               {"command", texts("a list of words")},
               {"args", texts("a list of words")},
               {"env", list("a list of name and value", environment_entry(), 1000, 0)},
@@ -257,6 +259,7 @@ void drop_unused(YamlNode& manifest, ManifestKind kind, std::vector<std::string>
     YamlNode* const pod_template = role.value.find("template");
     dropper.drop(pod_template, {}, {"metadata"});
     YamlNode* const pod = below(pod_template, "spec");
+    if (pod != nullptr) simplify_volumes(*pod, missed);
     dropper.drop(pod, kPodMissed, kPodSilent);
     YamlNode* const containers = below(pod, "containers");
     if (containers == nullptr) continue;

@@ -84,7 +84,10 @@ class Reader {
     if (line.find("/etc/mpi/hostfile") != std::string::npos) {
       notes_.push_back("there is no /etc/mpi/hostfile: mpirun finds its hosts by itself");
     }
-    if (!role.image.empty()) add_for_image(reading, line, role);
+    if (!role.image.empty()) {
+      add_volumes(role);
+      add_for_image(reading, line, role);
+    }
     if (const YamlNode* const there = role.container->find("workingDir"); role.image.empty() && there != nullptr) {
       notes_.push_back(fmt::format("workingDir (line {}) is of the image; the project's directory is what commands begin in", there->place.line));
     }
@@ -95,6 +98,17 @@ class Reader {
     const YamlNode* const said = container.find("image");
     if (given_.image) return *given_.image;
     return said == nullptr ? "" : said->text;
+  }
+  void add_volumes(PodRole& role) {
+    const YamlNode* const mounts = role.container->find("volumeMounts");
+    if (mounts == nullptr) return;
+    for (const YamlNode& one : mounts->items) {
+      if (one.text.find(':') == std::string::npos) {
+        role.run.push_back("mkdir -p " + quoted_for_shell(one.text));
+      } else if (const auto mount = parse_mount(one.text)) {
+        role.mounts.push_back(*mount);
+      }
+    }
   }
   // It begins where the image or workingDir says, and what the image runs by itself need not be said.
   void add_for_image(const TextReading& reading, std::string& line, PodRole& role) {

@@ -8,6 +8,7 @@
 #include "schema/kubeflow.h"
 #include "schema/kubeflow_container.h"
 #include "schema/kubeflow_keys.h"
+#include "schema/mounts.h"
 #include "schema/problems.h"
 #include "schema/spec.h"
 #include "schema/yaml_tree.h"
@@ -27,6 +28,7 @@ struct PodRole {
   YamlNode resources = {};          // as dtrain.yml has them; null: none are asked for
   std::vector<ContainerVariable> variables = {};
   std::string image = {};  // that it runs in; empty: in none
+  std::vector<HostMount> mounts = {};  // of the host in there
   std::vector<std::string> run = {};  // empty: only the image knows
 };
 

@@ -109,6 +109,27 @@ TEST_CASE("containers run in their image, where it or workingDir says, and what 
   CHECK(spec_with(two, {{"train.image", "torch:3"}}).image == "torch:3");
 }
 
+TEST_CASE("volumes that lie on nodes are mounts, empty ones directories, and others are said") {
+  const auto job = [](const std::string& mounts, const std::string& volumes) {
+    return "{apiVersion: kubeflow.org/v1, kind: PyTorchJob, metadata: {name: x}, spec: {pytorchReplicaSpecs: {Master: {template: {spec: "
+           "{containers: [{name: pytorch, image: i, command: [a], volumeMounts: " + mounts + "}], volumes: " + volumes + "}}}}}}";
+  };
+  const std::string volumes = "[{name: sets, hostPath: {path: /nfs/sets, type: Directory}}, {name: tmp, emptyDir: {medium: Memory}}, "
+                              "{name: claim, persistentVolumeClaim: {claimName: c}}]";
+  std::vector<std::string> notes;
+  ParseOptions options;
+  options.notes = &notes;
+  const auto spec = parse_spec(job("[{name: sets, mountPath: /mnt/sets, readOnly: true, subPath: mnist}, {name: tmp, mountPath: '/tmp/a b'}, "
+                                   "{name: claim, mountPath: /c}, {name: none, mountPath: /n}]", volumes), options);
+  if (!spec.ok()) FAIL(spec.error().message);
+  CHECK(spec->mounts == std::vector<HostMount>{{"/nfs/sets/mnist", "/mnt/sets", true}});
+  CHECK(spec->decider().run == std::vector<std::string>{"mkdir -p '/tmp/a b'", "cd \"${DTRAIN_IMAGE_DIR}\"", "a"});
+  CHECK(notes == std::vector<std::string>{"without Kubernetes these do nothing: the volume claim (line 1), the volume none (line 1)"});
+  const std::string mounted = job("[{name: sets, mountPath: /mnt/sets}]", volumes);
+  CHECK(spec_with(mounted, {{"train.mounts", "[/other:/mnt/sets]"}}).mounts == std::vector<HostMount>{{"/other", "/mnt/sets"}});
+  CHECK(spec_with(mounted, {{"train.image", "null"}, {"train.mounts", "null"}}).mounts.empty());
+}
+
 TEST_CASE("names in braces are parameters where they have a value, and else a text") {
   ParseOptions options;
   options.parameters = {{"rate", "[0.1, 0.2]"}};

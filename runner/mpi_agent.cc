@@ -29,7 +29,7 @@ namespace {
 
 // A gang's replicas start at about the same time.
 constexpr std::chrono::seconds kPatience{60};
-constexpr int kAgainMs = 50;
+constexpr int kDialsAgainMs = 50;
 
 struct Worker {
   std::string address, port;
@@ -66,7 +66,7 @@ Result<Fd> dial(const Worker& worker) {
     if (error != ECONNREFUSED || std::chrono::steady_clock::now() > deadline) {
       return errno_error(fmt::format("reach the worker at {}:{}", worker.address, worker.port), error);
     }
-    ::poll(nullptr, 0, kAgainMs);
+    ::poll(nullptr, 0, kDialsAgainMs);
   }
 }
 

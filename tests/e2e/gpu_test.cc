@@ -4,6 +4,8 @@
 #include <unistd.h>
 
 #include "tests/support/cluster.h"
+#include "tests/support/skipped.h"
+#include "tests/support/tiny_image.h"
 
 using namespace dtrain::tests;
 
@@ -87,4 +89,26 @@ TEST_CASE("two dtrains of one machine never hand out the same GPU") {
   one.stop();
   two.stop();
   remove_locks(2, uuids);
+}
+
+TEST_CASE("in an image the driver's libraries are found first by who has GPUs, and are the host's") {
+  if (const std::string lacking = tiny_image_unavailable(); !lacking.empty()) return say_skipped(lacking);
+  const std::string uuids = own_uuids();
+  Cluster cluster;
+  give_gpus(cluster, 1, uuids);
+  const fs::path files = cluster.folder() / "image";
+  make_tiny_image(files);
+  const fs::path project = cluster.project("project: p\ntrain:\n  image: " + files.string() +
+                                           "\n  resources: {cpus: 0.1, mem: 64}\n  env: {LANG: C}\n"
+                                           "  run: 'ls /.dtrain; echo \"$LD_LIBRARY_PATH\"; ls /.dtrain/driver; echo x > /.dtrain/driver/libnvidia-ml.so.1'\n");
+  const Output with = cluster.run({"train", "--set", "train.resources.gpus=1"}, project);
+  if (says(with, "images can't be used here")) return say_skipped("no image can be entered here");
+  const std::string log = cluster.run({"logs", "--raw", "1.train"}).out;
+  CHECK_MESSAGE(log.starts_with("command\ndriver\nentrypoint\n/.dtrain/driver\nlibnvidia-ml.so.1\n"), log);
+  CHECK_MESSAGE(log.find("Read-only file system") != std::string::npos, log);
+  cluster.run({"train"}, project);
+  const std::string without = cluster.run({"logs", "--raw", "2.train"}).out;
+  CHECK_MESSAGE(without.starts_with("command\nentrypoint\n\n"), without);
+  cluster.stop();
+  remove_locks(1, uuids);
 }

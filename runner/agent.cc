@@ -243,7 +243,7 @@ void Agent::on_prune_environments() {
 }
 
 void Agent::delete_put_away_environments() {
-  deletions_.run([envs = site_.envs(), this] { (void)delete_put_away(envs, deletes_no_more_); }, [] {});
+  deletions_.run([envs = site_.envs(), &stop = deletes_no_more_] { (void)delete_put_away(envs, stop); }, [] {});
 }
 
 void Agent::on_count_environments(const pb::CountEnvironments& asked) {

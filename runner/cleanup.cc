@@ -138,7 +138,6 @@ Result<ReleasedWork> release_work(const LaunchRecord& launch, const LaunchDir& d
   if (auto unmounted = unmount_view(place); !unmounted.ok()) {
     fmt::print(stderr, "{}: {}\n", to_string(id), unmounted.error().message);
   }
-  remove_layer(launch.image_layer_of(id));   // as with a container: what is to stay is in OUTPUT_DIR
   // What it made elsewhere than in the environment was in passing.
   if (id.role == Role::Build) return ReleasedWork();
   auto left = left_behind(place, launch.tree, collected.taken);

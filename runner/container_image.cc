@@ -25,7 +25,9 @@ constexpr int64_t kFetcherHoldsMs = 10'000;
 
 // Without what ends the line. None: the program has none by that name, or does not work.
 std::string ask_image_id(const std::string& program, const std::string& image, const Environment& inherited) {
-  const auto answer = ask_program({program, "image", "inspect", "--format", "{{.Id}}", image}, inherited, kInspectsMs);
+  // Without its warnings.
+  const auto answer = ask_program({"/bin/sh", "-c", "exec \"$@\" 2>/dev/null", "sh", program, "image", "inspect", "--format", "{{.Id}}", image},
+                                  inherited, kInspectsMs);
   if (!answer.ok() || !answer->succeeded) return "";
   return answer->said.substr(answer->said.rfind('\n') + 1);
 }
@@ -80,7 +82,7 @@ Result<ImageConfig> parse_image_config(std::string_view text) {
   config.command = texts_of(json, "Cmd");
   const auto directory = json.find("WorkingDir");
   if (directory != json.end() && directory->is_string() && directory->get<std::string>().starts_with('/')) {
-    config.directory = directory->get<std::string>();
+    config.directory = fs::path(directory->get<std::string>()).lexically_normal();
   }
   return config;
 }
@@ -99,12 +101,11 @@ ImageFetcher find_image_fetcher(const std::string& image, const Environment& inh
     const std::string program = find_program(search_path({}, inherited), name);
     if (program.empty()) continue;
     const std::string id = ask_image_id(program, image, inherited);
-    if (!id.empty() || chosen.program.empty()) chosen = {program, id, id};
+    if (!id.empty() || chosen.program.empty()) chosen = {program, id};
     if (!id.empty()) break;
   }
-  if (chosen.stamp.empty()) chosen.stamp = stamp_of_archive(image);
-  // What it has not yet it may have at any time.
-  if (!chosen.image_id.empty()) known = {image, submission, chosen, now};
+  chosen.archive_stamp = stamp_of_archive(image);
+  known = {image, submission, chosen, now};
   return chosen;
 }
 
@@ -118,8 +119,8 @@ std::string full_image_name(const std::string& image) {
 }
 
 bool is_of(const fs::path& environment, const ImageFetcher& fetcher) {
-  if (fetcher.stamp.empty()) return true;
-  return read_small_file(environment / "image-id") == fetcher.stamp;
+  if (fetcher.expected().empty()) return true;
+  return read_small_file(environment / "image-id") == fetcher.expected();
 }
 
 Result<UsedImage> made_image(const fs::path& environment) {

@@ -31,7 +31,9 @@ Result<ImageConfig> parse_image_config(std::string_view json);
 struct ImageFetcher {
   std::string program;   // its path; empty: this host has none
   std::string image_id;  // of the image as it is here by that name; empty: it is not here
-  std::string stamp;     // tells it from another one of the same name: that id, or of an archive its size and time
+  std::string archive_stamp = {};  // of what is a file here: its size and time
+  // What tells what is here now from another one of the same name; empty: nothing is known.
+  const std::string& expected() const { return archive_stamp.empty() ? image_id : archive_stamp; }
 };
 // One answer for a submission, whose members are prepared one after the other.
 ImageFetcher find_image_fetcher(const std::string& image, const Environment& inherited, const std::string& submission);

@@ -15,13 +15,14 @@ namespace dtrain::runner {
 namespace {
 
 // About this host's files and users.
-constexpr std::array<std::string_view, 19> kHostNames = {
+constexpr std::array<std::string_view, 17> kHostNames = {
     "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TMPDIR", "PATH", "LD_LIBRARY_PATH", "HF_HOME",
     "HF_TOKEN_PATH", "TORCH_HOME", "XDG_CACHE_HOME",
     // Behind a proxy that speaks TLS itself nothing is fetched without these.
-    "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE",
-    // Of what fetches images.
-    "XDG_RUNTIME_DIR", "REGISTRY_AUTH_FILE"};
+    "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"};
+// Of what fetches images, and what else begins with kFetcherPrefixes.
+constexpr std::array<std::string_view, 2> kFetcherNames = {"XDG_RUNTIME_DIR", "REGISTRY_AUTH_FILE"};
+constexpr std::array<std::string_view, 2> kFetcherPrefixes = {"CONTAINERS_", "DOCKER_"};
 constexpr std::array<std::string_view, 9> kOtherNames = {"TZ",         "http_proxy", "https_proxy", "no_proxy", "all_proxy",
                                                          "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY",   "ALL_PROXY"};
 // Likewise, but a replica has these of whoever submits.
@@ -29,7 +30,7 @@ constexpr std::array<std::string_view, 2> kPythonNames = {"VIRTUAL_ENV", "CONDA_
 
 // Settings of the programs that fetch packages: the index, certificates, caches.
 constexpr std::array<std::string_view, 2> kInheritedPrefixes = {"PIP_", "UV_"};
-constexpr std::array<std::string_view, 3> kHostPrefixes = {"LC_", "CONTAINERS_", "DOCKER_"};
+constexpr std::string_view kHostPrefix = "LC_";
 
 template <size_t kSize>
 bool begins_with(const std::array<std::string_view, kSize>& prefixes, std::string_view name) {
@@ -40,6 +41,8 @@ template <size_t kSize>
 bool is_one_of(const std::array<std::string_view, kSize>& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
+
+bool is_of_fetcher(std::string_view name) { return is_one_of(kFetcherNames, name) || begins_with(kFetcherPrefixes, name); }
 
 void overlay(Environment& env, const Environment& more) {
   for (const auto& [name, value] : more) env[name] = value;
@@ -57,7 +60,7 @@ std::string search_path(const PythonChoice& python, const Environment& env) {
 }
 
 bool is_about_host(const std::string& name, const std::string& value) {
-  return is_one_of(kHostNames, name) || is_one_of(kPythonNames, name) || begins_with(kHostPrefixes, name) ||
+  return is_one_of(kHostNames, name) || is_one_of(kPythonNames, name) || name.starts_with(kHostPrefix) || is_of_fetcher(name) ||
          (begins_with(kInheritedPrefixes, name) && value.starts_with('/'));
 }
 
@@ -65,10 +68,16 @@ Environment inherited_environment(const Environment& all) {
   Environment out;
   for (const auto& [name, value] : all) {
     const bool listed = is_one_of(kHostNames, name) || is_one_of(kOtherNames, name);
-    const bool prefixed = begins_with(kInheritedPrefixes, name) || begins_with(kHostPrefixes, name);
-    if (listed || prefixed) out[name] = value;
+    const bool prefixed = begins_with(kInheritedPrefixes, name) || name.starts_with(kHostPrefix);
+    if (listed || prefixed || is_of_fetcher(name)) out[name] = value;
   }
   out.emplace("PATH", kUsualPath);
+  return out;
+}
+
+Environment without_fetchers(const Environment& inherited) {
+  Environment out = inherited;
+  std::erase_if(out, [](const auto& entry) { return is_of_fetcher(entry.first); });
   return out;
 }
 

@@ -22,6 +22,8 @@ inline constexpr std::string_view kUsualPath = "/usr/local/sbin:/usr/local/bin:/
 // What of `all` a replica inherits: who the user is, language and time zone, where programs and
 // libraries are, proxies, caches of models. Nothing else leaks from the shell that started us.
 Environment inherited_environment(const Environment& all);
+// Without what only the programs need that fetch images: replicas have no use for it, and it may hold passwords.
+Environment without_fetchers(const Environment& inherited);
 // Whether a variable that is inherited speaks of the host's own files and users, which in an image mean nothing.
 bool is_about_host(const std::string& name, const std::string& value);
 Environment own_process_environment();

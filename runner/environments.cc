@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "runner/ask_program.h"
+#include "runner/deletion.h"
 #include "schema/random_id.h"
 #include "schema/shell_words.h"
 #include "schema/small_file.h"
@@ -36,11 +37,14 @@ last=0
 for made in "$folder"/[0-9]*; do
   if [ ! -d "$made" ]; then continue; fi
   if [ ! -e "$made/.complete" ]; then discard "$made"; continue; fi
-  if [ -z "$rebuild" ] || [ "$(cat "$made/.complete")" = "$rebuild" ]; then
-    if [ -z "$stamp" ] || [ "$(cat "$made/image-id")" = "$stamp" ]; then
-      echo "It is made: $made"
-      exit 0
-    fi
+  if [ "$rebuild" ]; then
+    [ "$(cat "$made/.complete")" = "$rebuild" ] && is_made=yes || is_made=''
+  else
+    [ -z "$expected" ] || [ "$(cat "$made/image-id")" = "$expected" ] && is_made=yes || is_made=''
+  fi
+  if [ "$is_made" ]; then
+    echo "It is made: $made"
+    exit 0
   fi
   if [ "${made##*/}" -gt "$last" ]; then last=${made##*/}; fi
 done
@@ -59,7 +63,7 @@ done=''
 container=''
 on_end() {
   status=$?
-  if [ "$container" ]; then "$fetcher" rm -f "$container" > /dev/null 2>&1 && rm -f "$folder/container" || true; fi
+  if [ "$container" ]; then "$fetcher" rm -f -v "$container" > /dev/null 2>&1 && rm -f "$folder/container" || true; fi
   if [ "$done" ]; then return; fi
   if [ "$status" = 0 ]; then
     echo "A step ended the build before its end: $step"
@@ -117,19 +121,19 @@ begin "${fetcher##*/} export $shown"
 container=dtrain-$(printf %s "$folder" | cksum | tr ' ' -)
 # For whoever finds it, should nothing here get to its end.
 printf '%s\n%s\n' "$fetcher" "$container" > "$folder/container"
-"$fetcher" rm -f "$container" > /dev/null 2>&1 || true
+"$fetcher" rm -f -v "$container" > /dev/null 2>&1 || true
 "$fetcher" create --name "$container" "$image_id" /bin/true > /dev/null
 # Devices are the host's. Who isn't root can be the owner only.
 if [ "$(id -u)" = 0 ]; then owner=--same-owner; else owner=--no-same-owner; fi
 { "$fetcher" export "$container" || : > "$environment/broken"; } |
-  tar -x -p --numeric-owner $owner --exclude='dev/*' -C "$environment/root" -f -
+  tar -x -p --numeric-owner $owner --anchored --exclude='dev/*' --exclude='./dev/*' -C "$environment/root" -f -
 if [ -e "$environment/broken" ]; then false; fi
-"$fetcher" rm -f "$container" > /dev/null
+"$fetcher" rm -f -v "$container" > /dev/null
 rm -f "$folder/container"
 container=''
 if [ "$(id -u)" != 0 ]; then chmod -R u+rwX "$environment/root"; fi
 "$fetcher" image inspect --format '{{json .Config}}' "$image_id" > "$environment/config.json"
-printf %s "${stamp:-$image_id}" > "$environment/image-id"
+printf %s "${archive_stamp:-$image_id}" > "$environment/image-id"
 )sh";
 
 // What a person wants to know when pip has failed: whether it was for want of an index.
@@ -175,20 +179,6 @@ done=yes
 echo "Built $environment"
 )sh";
 
-// Whatever rights its directories have. False: it was told to stop.
-bool delete_slowly(const fs::path& path, const std::atomic<bool>& stop) {
-  std::error_code error;
-  const fs::file_status status = fs::symlink_status(path, error);
-  if (status.type() == fs::file_type::directory) {
-    fs::permissions(path, fs::perms::owner_all, fs::perm_options::add, error);
-    for (const fs::directory_entry& entry : fs::directory_iterator(path, error)) {
-      if (stop || !delete_slowly(entry.path(), stop)) return false;
-    }
-  }
-  if (!fs::remove(path, error) && error) fmt::print(stderr, "removing {}: {}\n", path.string(), error.message());
-  return true;
-}
-
 // Two lines: the program that has it, and its name.
 void remove_left_container(const fs::path& note) {
   const auto text = read_small_file(note);
@@ -196,7 +186,7 @@ void remove_left_container(const fs::path& note) {
   constexpr int64_t kRemovesMs = 20'000;
   const size_t end = text->find('\n');
   const std::string name = text->substr(end + 1, text->size() - end - 2);
-  const auto removed = ask_program({text->substr(0, end), "rm", "-f", name}, inherited_environment(own_process_environment()), kRemovesMs);
+  const auto removed = ask_program({text->substr(0, end), "rm", "-f", "-v", name}, inherited_environment(own_process_environment()), kRemovesMs);
   if (!removed.ok() || !removed->succeeded) return;
   std::error_code error;
   fs::remove(note, error);
@@ -273,7 +263,7 @@ void put_away_environments(const fs::path& envs, const EnvironmentUse& use) {
 bool delete_put_away(const fs::path& envs, const std::atomic<bool>& stop) {
   std::error_code error;
   for (const fs::directory_entry& away : fs::directory_iterator(envs / kPutAway, error)) {
-    if (!delete_slowly(away.path(), stop)) return false;
+    if (!delete_deeply(away.path(), stop)) return false;
   }
   return true;
 }
@@ -292,7 +282,8 @@ std::string build_script(const Recipe& recipe, const fs::path& envs, const Build
   variable("image", full_image_name(recipe.image));
   variable("shown", recipe.image);
   variable("image_id", whom.fetcher.image_id);
-  variable("stamp", whom.fetcher.stamp);
+  variable("archive_stamp", whom.fetcher.archive_stamp);
+  variable("expected", whom.fetcher.expected());
   variable("fetcher", whom.fetcher.program);
   variable("dtrain", (whom.programs / "dtrain").string());
   script += recipe.image.empty() ? "echo 'Building your environment'" : "echo 'Preparing your image'";

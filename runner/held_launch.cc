@@ -470,9 +470,11 @@ void HeldLaunch::let_go_of_work(const Replica& replica) {
         return released.ok();
       },
       [this, left, id] {
-        if (!left->keeps) {
-          context_.files.later([file = only_of(file_, id), id] { return remove_work(file, id); });
-        }
+        context_.files.later([file = only_of(file_, id), id, keeps = left->keeps] {
+          if (!keeps) return remove_work(file, id);
+          remove_layer(file.image_layer_of(id));   // as with a container: what is to stay is in OUTPUT_DIR
+          return true;
+        });
         const auto released = [this, left, id](std::string remarks) {
           if (!left->remarks.empty() && !remarks.empty()) remarks.insert(0, left->remarks + "; ");
           work_released_[id] = remarks.empty() ? left->remarks : std::move(remarks);

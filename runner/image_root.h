@@ -36,10 +36,10 @@ class ImageRootPlan {
  public:
   ImageRootPlan() = default;
   // `layer`: a directory, which is made; what is written goes there. Empty: it goes into the image's files themselves.
-  // NotFound: the image or what is shown is not there (any more).
+  // FailedPrecondition: the image or what is shown is not there (any more), or can't be shown.
   static Result<ImageRootPlan> make(const ImageRoot& root, const std::filesystem::path& layer);
 
-  enum class Step : int { Namespace, Identity, Propagation, Root, Source, Pivot, Place, Show };
+  enum class Step : int { Namespace, Identity, Propagation, Root, Source, Pivot, Show };
   struct Failure {
     Step step = Step::Namespace;
     int which = 0;  // of what is shown
@@ -51,16 +51,17 @@ class ImageRootPlan {
   bool empty() const { return root_.empty(); }
 
  private:
+  // NamesOnly: nothing can be made or removed there, but what is there, and mounted below, may be written to.
+  enum class Access : int { Full, NamesOnly, ReadOnly };
   struct Bind {
-    ShownPath shown;
-    std::vector<std::string> parents;  // of `shown.path`, outermost first
-    bool is_directory = true;
+    std::string source;
+    std::string path;          // in the image, without links
+    Access access = Access::Full;
     bool is_optional = false;
-    bool keeps_names = false;          // nothing is made or removed in it, whatever is mounted below may be written to
   };
   static constexpr size_t kBindsMax = 1'200;
 
-  Status add(const ShownPath& shown, bool is_optional);
+  Status add(const ShownPath& shown, Access access, bool is_optional, const class ImagePlaces& places);
   Failure become_root_of_user_namespace() const;
   Failure show(size_t which, int tree) const;
 
@@ -74,7 +75,7 @@ class ImageRootPlan {
 
 // Where a replica's layer is, beside its view (workdir.h).
 inline std::filesystem::path image_layer_in(const std::filesystem::path& place) { return place / "image"; }
-// Makes a directory in a layer as the image has it, where it has one, and those it lies in.
+// Makes a directory of an image in a layer, where the image has none.
 Status make_in_layer(const std::string& files, const std::filesystem::path& layer, const std::filesystem::path& inside);
 // Deletes what a layer holds, of whatever rights a program left its directories with.
 void remove_layer(const std::filesystem::path& layer);

@@ -222,11 +222,12 @@ Result<std::optional<Commands>> commands_of(const LaunchSite& site, const pb::La
       recipe_of(what.spec, commands.python, site.inherited, tree, site.host_name));
   BuildFor whom{to_string(what.here.front().replica), launch.submission(), launch.rebuild()};
   whom.programs = site.programs;
-  if (!recipe.image.empty()) whom.fetcher = find_image_fetcher(recipe.image, site.inherited, launch.submission());
-  auto environment = find_environment(site.envs(), recipe.key(), launch.rebuild());
-  if (environment && !recipe.image.empty() && !is_of(*environment, whom.fetcher)) environment.reset();
+  const auto environment = find_environment(site.envs(), recipe.key(), launch.rebuild());
   if (is_build(what.here.front().replica)) {
-    if (environment) return std::optional<Commands>();
+    if (!recipe.image.empty()) whom.fetcher = find_image_fetcher(recipe.image, site.inherited, launch.submission());
+    // What was made for this very submission is what it asked for.
+    const bool is_newest = recipe.image.empty() || !launch.rebuild().empty() || is_of(environment.value_or(""), whom.fetcher);
+    if (environment && is_newest) return std::optional<Commands>();
     commands.build = build_script(recipe, site.envs(), whom);
   } else if (environment && !recipe.image.empty()) {
     TRY(commands.image, made_image(*environment));
@@ -274,13 +275,14 @@ ImageRoot image_root(const UsedImage& image, const Spec& spec, const PlacedOutpu
 }
 
 // Where somebody has GPUs: who has none can't see any all the same.
-void show_driver(const LaunchSite& site, const Understood& what, ImageRoot& root, Environment& env) {
-  const bool some_gpus = std::ranges::any_of(what.here, [](const Seat& seat) { return !seat.gpus.empty(); });
-  if (!some_gpus || site.driver_libraries.empty()) return;
+void show_driver(const LaunchSite& site, LaunchRecord& file) {
+  if (file.gpu_locks.empty() || site.driver_libraries.empty()) return;
   const std::string smi = find_program(search_path({}, site.inherited), "nvidia-smi");
-  for (ShownPath& shown : driver_files(site.driver_libraries, smi)) root.shown.push_back(std::move(shown));
-  std::string& libraries = env["LD_LIBRARY_PATH"];
-  libraries = std::string(kDriverInImage) + (libraries.empty() ? "" : ":" + libraries);
+  for (ShownPath& shown : driver_files(site.driver_libraries, smi)) file.image.shown.push_back(std::move(shown));
+  for (ReplicaLaunch& replica : file.replicas) {
+    std::string& libraries = replica.env["LD_LIBRARY_PATH"];
+    libraries = std::string(kDriverInImage) + (libraries.empty() ? "" : ":" + libraries);
+  }
 }
 
 // See mpi_launch.h.
@@ -314,7 +316,7 @@ Result<std::optional<LaunchRecord>> write_down(const LaunchSite& site, const pb:
   inputs.spec = what.spec;
   inputs.gang = what.gang;
   if (spans_hosts(what.gang)) inputs.interface = interface_of(what.here.front().address);
-  inputs.inherited = site.inherited;
+  inputs.inherited = is_build(what.here.front().replica) ? site.inherited : without_fetchers(site.inherited);
   inputs.secrets = map_of(launch.secrets());
   if (!launch.snapshot().empty()) {
     TRY(const fs::path tree, fetch_tree(site, launch.snapshot()));
@@ -327,7 +329,6 @@ Result<std::optional<LaunchRecord>> write_down(const LaunchSite& site, const pb:
     file.image = image_root(*commands->image, what.spec, outputs);
     inputs.inherited = environment_in_image(commands->image->config, site.inherited);
     inputs.inherited[kImageDirectoryVariable] = commands->image->config.directory;
-    show_driver(site, what, file.image, inputs.inherited);
     if (!what.spec.data.empty()) inputs.data_dir = kDataInImage;
     inputs.data_is_mounted = true;
   } else {
@@ -363,6 +364,7 @@ Result<std::optional<LaunchRecord>> write_down(const LaunchSite& site, const pb:
     for (const int index : seat.gpus) file.gpu_locks.push_back(lock_of_gpu(site, index));
     file.replicas.push_back(std::move(replica));
   }
+  if (commands->image) show_driver(site, file);
   if (what.spec.framework == Framework::Mpi) {
     const fs::path files = directory.path() / "mpi";
     fs::path program = site.programs / "dtrain";

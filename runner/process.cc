@@ -82,6 +82,10 @@ void reset_signals() {
 // Runs in the child, whose memory may be the parent's until it execs (vfork): it only reads.
 [[noreturn]] void become(const Plan& plan) {
   if (::setsid() < 0) fail(plan, Step::Session, errno);
+  if (plan.die_with_parent) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != plan.parent) ::_exit(127);  // it died before that
+  }
   for (const Fd& procs : plan.cgroup_procs) {
     if (::write(procs.get(), "0", 1) < 0) fail(plan, Step::Cgroup, errno);
   }
@@ -96,11 +100,6 @@ void reset_signals() {
   if (!plan.image.empty()) {
     const ImageRootPlan::Failure failure = plan.image.enter();
     if (failure.error != 0) fail(plan, {Step::Image, failure.error, {}, failure});
-  }
-  // A user namespace would have cleared it.
-  if (plan.die_with_parent) {
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (::getppid() != plan.parent) ::_exit(127);  // it died before that
   }
   if (plan.cwd != nullptr && ::chdir(plan.cwd) != 0) fail(plan, Step::Directory, errno);
   if (::dup2(plan.null.get(), 0) < 0 || ::dup2(plan.output_fd, 1) < 0 ||
@@ -219,10 +218,8 @@ Status prepare(const SpawnRequest& request, Plan& plan) {
 
 Error exec_error(const SpawnRequest& request, const std::string& program, int error) {
   const std::string text = std::strerror(error);
-  if (!request.image.files.empty()) {
-    const bool is_missing = error == ENOENT || error == ENOTDIR;
-    return {is_missing ? Code::NotFound : Code::PermissionDenied, fmt::format("in the image: {}: {}", program, text), ""};
-  }
+  const bool in_image = !request.image.files.empty();
+  if (in_image && (error == ENOENT || error == ENOTDIR)) return {Code::NotFound, fmt::format("in the image: {}: {}", program, text), ""};
   if (error == ENOENT && exists(program)) {
     return {Code::NotFound,
             fmt::format("{}: the interpreter its first line names does not exist", program),

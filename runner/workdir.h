@@ -2,6 +2,7 @@
 //
 //   <place>/project         where the replica runs
 //   <place>/{upper,work}    what it wrote, when the view is an overlay
+//   <place>/image           what it wrote in its image (image_root.h)
 //   <place>/.copied         when it is a copy: modified when that began, changed when it ended
 //
 // Views are made so that nothing a replica does there reaches the tree, be it root or not.

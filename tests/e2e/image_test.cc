@@ -74,6 +74,35 @@ TEST_CASE("an image is fetched once, runs by itself or what it is told, and a ch
   CHECK(scene.log_of("3.train") == "second\n");
 }
 
+TEST_CASE("--rebuild takes what a name means now, once, and all files of it") {
+  ImageScene scene;
+  if (const std::string why = scene.unavailable(); !why.empty()) return say_skipped(why);
+  fs::create_directories(scene.files / "opt/dev");
+  write_file(scene.files / "opt/dev/file", "not a device\n");
+  scene.import_as("first");
+  Cluster& cluster = scene.cluster;
+  // A registry's place is taken by a pull that gives the name to another image.
+  const fs::path wrapper = cluster.folder() / "programs/podman";
+  fs::create_directories(wrapper.parent_path());
+  write_file(wrapper, "#!/bin/sh\nif [ \"$1\" = pull ]; then podman() { /usr/bin/podman \"$@\"; }; podman tag localhost/next docker.io/library/moved; "
+                      "podman image inspect --format '{{.Id}}' localhost/next; exit; fi\nexec /usr/bin/podman \"$@\"\n");
+  fs::permissions(wrapper, fs::perms::owner_all);
+  cluster.env["PATH"] = wrapper.parent_path().string() + ":/usr/bin:/bin";
+  REQUIRE(scene.podman({"tag", "localhost/tiny", "docker.io/library/moved"}).code == 0);
+  const fs::path project = cluster.project("project: p\ntrain: {image: moved, run: cat /which /opt/dev/file}\n");
+  const Output first = cluster.run({"train"}, project);
+  REQUIRE_MESSAGE(first.code == 0, first.all());
+  scene.import_as("second");
+  REQUIRE(scene.podman({"tag", "localhost/tiny", "localhost/next"}).code == 0);
+  const Output rebuilt = cluster.run({"train", "--rebuild"}, project);
+  REQUIRE_MESSAGE(rebuilt.code == 0, rebuilt.all());
+  CHECK(scene.log_of("1.train") == "first\nnot a device\n");
+  CHECK(scene.log_of("2.train") == "second\nnot a device\n");
+  const Output after = cluster.run({"train"}, project);
+  CHECK_MESSAGE(after.out.find("podman") == std::string::npos, after.out);
+  CHECK(scene.log_of("3.train") == "second\nnot a device\n");
+}
+
 TEST_CASE("an archive that was replaced is taken anew") {
   ImageScene scene;
   if (const std::string why = scene.unavailable(); !why.empty()) return say_skipped(why);
@@ -168,6 +197,7 @@ TEST_CASE("a gang runs in a directory of an image's files, each with a layer of 
   CHECK(fs::exists(project / "runs/1/1.worker.1"));
   CHECK(read_file(shared / "who").size() == std::string("1.master\n1.worker.1\n").size());
   CHECK(fs::is_empty(scene.files / "tmp"));
+  cluster.stop();   // with what was put off
   CHECK(fs::is_empty(cluster.home() / "runner/work"));
 }
 

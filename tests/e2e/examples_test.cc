@@ -121,7 +121,7 @@ TEST_CASE("the example of PyTorch trains by two processes, by one, by three, and
   CHECK(fs::file_size(project / "runs/1/model.pt") > 1000);
 
   write_file(project / "job.yaml", read_file(kExamples / "pytorch-ddp/pytorchjob.yaml"));
-  const Output manifest = cluster.run({"train", "-f", "job.yaml", "--set", run}, project);
+  const Output manifest = cluster.run({"train", "--no-image", "-f", "job.yaml", "--set", run}, project);
   REQUIRE_MESSAGE(manifest.code == 0, manifest.all());
   CHECK(cluster.run({"logs", "--raw", "2.master"}, project).out == log);
 

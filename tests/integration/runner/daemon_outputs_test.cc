@@ -1,11 +1,13 @@
 #include "runner/daemon_outputs.h"
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <fstream>
 
+#include "schema/fd.h"
 #include "tests/support/project.h"
 
 namespace dtrain::runner {
@@ -54,7 +56,9 @@ TEST_CASE("outputs whose file system does not answer hold up nobody for long") {
   REQUIRE(::mkfifo(mark.c_str(), 0600) == 0);   // whoever opens it waits
   CHECK(look_for_outputs(outputs.launch, std::chrono::milliseconds(50)).trouble ==
         outputs.lack("can't be looked at: its file system does not answer"));
-  std::ofstream(mark) << "this one";
+  // Whoever waited goes on and may be gone before anything is written.
+  const Fd opened(::open(mark.c_str(), O_WRONLY | O_CLOEXEC));
+  CHECK(opened);
 }
 
 }  // namespace

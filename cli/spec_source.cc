@@ -110,7 +110,7 @@ Result<SpecSource> spec_of_command(const CommandForm& form, const fs::path& here
   }
   if (form.words.empty() && !form.image) {
     return Error{Code::InvalidArgument,
-                 "--workers, --ps, --gpus, --cpus, --mem, --image and --framework go with a command",
+                 "--workers, --ps, --gpus, --cpus, --mem and --framework go with a command",
                  "dtrain train --workers 2 --ps 1 -- python train.py; to change a file's values: "
                  "--set train.resources.gpus=1"};
   }

@@ -14,7 +14,6 @@
 #include "daemon/waits_for.h"
 #include "daemon/watch_stream.h"
 #include "schema/clock.h"
-#include "schema/config.h"
 #include "schema/problems.h"
 #include "schema/version.h"
 
@@ -520,83 +519,6 @@ Status ClientApi::kill_one(const std::string& id, bool force, pb::KillReply::Ite
   }
   item.set_message(out_of_reach(parts_.scheduler.model(), pattern.experiment));
   parts_.scheduler.handle(KillWanted{pattern.experiment, force});
-  return ok();
-}
-
-Status ClientApi::hosts(pb::HostsReply& reply) {
-  const Model& model = parts_.scheduler.model();
-  for (const auto& [id, host] : model.hosts) {
-    if (host.potential) continue;
-    pb::HostInfo& info = *reply.add_hosts();
-    info = describe(host, model, boottime_ms());
-    const pb::Hello* hello = parts_.runners.hello(id);
-    if (hello == nullptr) continue;
-    info.set_version(hello->version());
-    info.set_cgroup(hello->inventory().cgroup());
-    *info.mutable_uncapped() = hello->inventory().uncapped();
-    info.set_gpu_note(hello->inventory().gpu_note());
-    *info.mutable_gpus() = hello->inventory().gpus();
-  }
-  if (parts_.pools != nullptr) parts_.pools->describe(reply);
-  if (parts_.keys == nullptr) return ok();
-  for (const std::string& name : parts_.keys->names()) {
-    if (!parts_.runners.has_joined_by(name)) reply.add_invited(name);
-  }
-  return ok();
-}
-
-Status ClientApi::check_listens() const {
-  if (parts_.network == nullptr) {
-    return Error{Code::FailedPrecondition, "this daemon takes hosts of its own machine only",
-                 fmt::format("write `listen: ADDRESS:PORT` into {}, then dtrain daemon stop && dtrain daemon start; "
-                             "what runs goes on",
-                             parts_.home.config().string())};
-  }
-  return ok();
-}
-
-Status ClientApi::invite(const pb::InviteRequest& request, pb::InviteReply& reply) {
-  TRY(check_listens());
-  TRY(const Endpoint daemon, dialled_as(*parts_.network, request.address(), parts_.address, parts_.home));
-  TRY(const HostKey key, parts_.keys->invite(request.name(), daemon));
-  reply.set_key(to_text(key));
-  reply.set_daemon(key.daemon);
-  return ok();
-}
-
-Status ClientApi::drain(const pb::DrainRequest& request, pb::DrainReply& reply) {
-  const Model& model = parts_.scheduler.model();
-  std::vector<const Host*> called;
-  std::vector<std::string> names;
-  for (const auto& [id, host] : model.hosts) {
-    if (host.potential) continue;
-    names.push_back(host.name);
-    if (host.name == request.host() || (host.pool != request.host() && is_called(host, request.host()))) called.push_back(&host);
-  }
-  if (called.empty()) {
-    return Error{Code::NotFound, fmt::format("no host is named '{}'", request.host()),
-                 fmt::format("known hosts: {}", fmt::join(names, ", "))};
-  }
-  if (called.size() > 1) {
-    return Error{Code::InvalidArgument, fmt::format("{} hosts are named '{}'", called.size(), request.host()),
-                 "name one by its ID, as `dtrain hosts` shows it"};
-  }
-  const HostId id = called.front()->id;
-  reply.set_name(called.front()->name);
-  reply.set_changed(model.drained.contains(id) == request.undrain());
-  TRY(parts_.store.set_drained(id, !request.undrain()));
-  parts_.scheduler.handle(HostDrained{id, !request.undrain()});
-  if (const auto seated = model.seated.find(id); seated != model.seated.end()) {
-    for (const ExperimentId& experiment : seated->second) reply.add_experiments(to_string(experiment));
-  }
-  return ok();
-}
-
-Status ClientApi::revoke(const pb::RevokeRequest& request, pb::RevokeReply& reply) {
-  TRY(check_listens());
-  TRY(const auto hosts, parts_.keys->revoke(request.name()));
-  reply.set_was_connected(parts_.runners.cut(request.name()));
-  for (const HostId& host : hosts) parts_.scheduler.handle(HostRevoked{host});
   return ok();
 }
 

@@ -20,6 +20,7 @@ namespace dtrain::runner {
 namespace fs = std::filesystem;
 namespace {
 
+constexpr const char* kProgramsInImage = "/.dtrain";
 constexpr int64_t kInspectsMs = 20'000;
 constexpr int64_t kFetcherHoldsMs = 10'000;
 
@@ -147,10 +148,8 @@ Environment environment_in_image(const ImageConfig& config, const Environment& o
 Status write_image_programs(const UsedImage& image, const fs::path& layer) {
   const ImageConfig& config = image.config;
   TRY(make_in_layer(image.files.string(), layer, config.directory));
-  const fs::path folder = layer / "upper" / ".dtrain";
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) return errno_error("make " + folder.string(), error.value());
+  TRY(make_in_layer(image.files.string(), layer, kProgramsInImage));
+  const fs::path folder = layer / "upper" / fs::path(kProgramsInImage).relative_path();
   std::vector<std::string> alone = config.entrypoint;
   alone.insert(alone.end(), config.command.begin(), config.command.end());
   TRY(write_program(folder / "command", fmt::format("cd {}\n", shell_quoted(config.directory)), alone, ""));

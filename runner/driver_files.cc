@@ -17,8 +17,8 @@ constexpr std::array<std::string_view, 12> kLibraries = {
 
 }  // namespace
 
-std::vector<ShownPath> driver_files(const fs::path& libraries, const fs::path& smi) {
-  std::vector<ShownPath> shown;
+std::vector<HostMount> driver_files(const fs::path& libraries, const fs::path& smi) {
+  std::vector<HostMount> shown;
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(libraries, error)) {
     const std::string name = entry.path().filename().string();
@@ -29,7 +29,7 @@ std::vector<ShownPath> driver_files(const fs::path& libraries, const fs::path& s
       shown.push_back({entry.path().string(), fmt::format("{}/{}", kDriverInImage, name), true});
     }
   }
-  std::ranges::sort(shown, {}, &ShownPath::path);
+  std::ranges::sort(shown, {}, &HostMount::path);
   if (!smi.empty()) shown.push_back({smi.string(), "/usr/local/bin/nvidia-smi", true});
   return shown;
 }

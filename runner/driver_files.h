@@ -13,6 +13,6 @@ namespace dtrain::runner {
 inline constexpr const char* kDriverInImage = "/.dtrain/driver";
 
 // Those of `libraries`, where the host has them, and `smi`, which may be empty.
-std::vector<ShownPath> driver_files(const std::filesystem::path& libraries, const std::filesystem::path& smi);
+std::vector<HostMount> driver_files(const std::filesystem::path& libraries, const std::filesystem::path& smi);
 
 }  // namespace dtrain::runner

@@ -35,9 +35,9 @@ struct Environments {
 
 // Those that are not used; half-made ones weigh nothing.
 Environments count_environments(const std::filesystem::path& envs, const EnvironmentUse& use);
-// Puts those away, at once: they count no more. What was put away, now or by one that was killed since.
+// Puts those away, at once: they count no more. Where nobody builds, containers go that a killed build left.
 void put_away_environments(const std::filesystem::path& envs, const EnvironmentUse& use);
-// Deletes what was put away, which may take minutes, and containers that a killed build left. False: it was told to stop.
+// Deletes what was put away, now or before somebody was killed, which may take minutes. False: it was told to stop.
 bool delete_put_away(const std::filesystem::path& envs, const std::atomic<bool>& stop);
 
 // For /bin/sh, which runs it in a view of the snapshot. Whatever kills it, no half environment

@@ -132,7 +132,7 @@ bool is_owned_by_other(const std::string& files) {
 
 }  // namespace
 
-Status ImageRootPlan::add(const ShownPath& shown, Access access, bool is_optional, const ImagePlaces& places) {
+Status ImageRootPlan::add(const HostMount& shown, Access access, bool is_optional, const ImagePlaces& places) {
   struct stat info {};
   if (::stat(shown.source.c_str(), &info) != 0) return is_optional ? ok() : Status(not_there(shown.source, errno));
   if (binds_.size() == kBindsMax) {
@@ -190,7 +190,7 @@ Result<ImageRootPlan> ImageRootPlan::make(const ImageRoot& root, const fs::path&
   const bool has_shared_memory_apart = is_mounted_apart(kSharedMemory, kDevices);
   TRY(plan.add({kDevices, kDevices}, has_shared_memory_apart ? Access::NamesOnly : Access::Full, false, places));
   for (const char* path : kShownWhereThere) TRY(plan.add({path, path}, Access::ReadOnly, true, places));
-  for (const ShownPath& shown : root.shown) {
+  for (const HostMount& shown : root.shown) {
     TRY(plan.add(shown, shown.read_only ? Access::ReadOnly : Access::Full, false, places));
   }
   if (layer.empty() || !is_owned_by_other(root.files)) return plan;

@@ -12,23 +12,18 @@
 #include <string>
 #include <vector>
 
+#include "schema/mounts.h"
 #include "schema/result.h"
 
 namespace dtrain::runner {
 
-// Something of the host that is seen in there, too.
-struct ShownPath {
-  std::string source;      // a directory or a file
-  std::string path;        // where it is in there; absolute
-  bool read_only = false;
-  bool operator==(const ShownPath&) const = default;
-};
-
 struct ImageRoot {
   std::string files;               // directory that holds the image's files; empty: there is no image
-  std::vector<ShownPath> shown;    // besides /proc, /sys, /dev and what names are resolved with
+  std::vector<HostMount> shown;    // besides /proc, /sys, /dev and what names are resolved with
   bool operator==(const ImageRoot&) const = default;
 };
+
+class ImagePlaces;
 
 // What it takes to enter one, prepared so that entering is system calls and nothing else: a child may share its
 // parent's memory until it execs.
@@ -61,7 +56,7 @@ class ImageRootPlan {
   };
   static constexpr size_t kBindsMax = 1'200;
 
-  Status add(const ShownPath& shown, Access access, bool is_optional, const class ImagePlaces& places);
+  Status add(const HostMount& shown, Access access, bool is_optional, const ImagePlaces& places);
   Failure become_root_of_user_namespace() const;
   Failure show(size_t which, int tree) const;
 

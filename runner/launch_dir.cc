@@ -57,8 +57,8 @@ pb::LaunchFrame to_frame(const LaunchRecord& launch) {
     data.set_path(set.path);
   }
   frame.set_image(launch.image.files);
-  for (const ShownPath& shown : launch.image.shown) {
-    pb::LaunchFrame::ShownPath& one = *frame.add_shown();
+  for (const HostMount& shown : launch.image.shown) {
+    pb::LaunchFrame::HostMount& one = *frame.add_shown();
     one.set_source(shown.source);
     one.set_path(shown.path);
     one.set_read_only(shown.read_only);

@@ -264,8 +264,7 @@ Result<std::vector<std::string>> argv_of(const LaunchSite& site, const Spec& spe
 // What of the host is seen in an image: what is asked for; where results and data sets are, by the paths that they have outside, and data
 // sets below /data, too.
 ImageRoot image_root(const UsedImage& image, const Spec& spec, const PlacedOutputs& outputs) {
-  ImageRoot root{image.files.string(), {}};
-  for (const HostMount& mount : spec.mounts) root.shown.push_back({mount.source, mount.path, mount.read_only});
+  ImageRoot root{image.files.string(), spec.mounts};
   if (!outputs.directory.empty()) root.shown.push_back({outputs.directory, outputs.directory});
   if (const std::string path = outputs.resumed.empty() ? resumed_path(spec) : outputs.resumed; !path.empty()) {
     root.shown.push_back({path, path, true});
@@ -278,7 +277,7 @@ ImageRoot image_root(const UsedImage& image, const Spec& spec, const PlacedOutpu
 void show_driver(const LaunchSite& site, LaunchRecord& file) {
   if (file.gpu_locks.empty() || site.driver_libraries.empty()) return;
   const std::string smi = find_program(search_path({}, site.inherited), "nvidia-smi");
-  for (ShownPath& shown : driver_files(site.driver_libraries, smi)) file.image.shown.push_back(std::move(shown));
+  for (HostMount& shown : driver_files(site.driver_libraries, smi)) file.image.shown.push_back(std::move(shown));
   for (ReplicaLaunch& replica : file.replicas) {
     std::string& libraries = replica.env["LD_LIBRARY_PATH"];
     libraries = std::string(kDriverInImage) + (libraries.empty() ? "" : ":" + libraries);

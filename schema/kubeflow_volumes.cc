@@ -6,16 +6,13 @@
 #include <string_view>
 
 #include "schema/mounts.h"
+#include "schema/spec_read.h"
 
 namespace dtrain {
 namespace {
 
-const YamlNode* found(const YamlNode* map, std::string_view key) {
-  return map == nullptr || map->kind != YamlNode::Kind::Map ? nullptr : map->find(key);
-}
-
 std::string text_of(const YamlNode* map, std::string_view key) {
-  const YamlNode* const node = found(map, key);
+  const YamlNode* const node = value_of(map, key);
   return node == nullptr || node->kind != YamlNode::Kind::Scalar ? "" : node->text;
 }
 
@@ -28,9 +25,9 @@ const YamlNode* volume_called(const YamlNode* volumes, const std::string& name) 
 // Empty: it is not to be had here.
 std::string mount_text(const YamlNode& volume, const YamlNode& mount) {
   const std::string path = text_of(&mount, "mountPath"), part = text_of(&mount, "subPath");
-  if (found(&volume, "emptyDir") != nullptr) return parse_mount(path) ? path : "";
-  std::string source = text_of(found(&volume, "hostPath"), "path");
-  if (source.empty() || found(&mount, "subPathExpr") != nullptr) return "";
+  if (value_of(&volume, "emptyDir") != nullptr) return parse_mount(path) ? path : "";
+  std::string source = text_of(value_of(&volume, "hostPath"), "path");
+  if (source.empty() || value_of(&mount, "subPathExpr") != nullptr) return "";
   if (!part.empty()) source += "/" + part;
   const HostMount wanted{source, path, text_of(&mount, "readOnly") == "true"};
   const auto mounted = parse_mount(to_string(wanted));

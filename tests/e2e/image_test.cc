@@ -43,11 +43,6 @@ struct ImageScene {
                                     "WORKDIR /etc", "--change", "CMD [\"/bin/cat\",\"/which\"]", tar.string(), "localhost/tiny"});
     REQUIRE_MESSAGE(imported.code == 0, imported.all());
   }
-  std::string log_of(const std::string& id) {
-    const Output log = cluster.run({"logs", "--raw", id});
-    CHECK_MESSAGE(log.code == 0, log.all());
-    return log.out;
-  }
 };
 
 }  // namespace
@@ -61,17 +56,17 @@ TEST_CASE("an image is fetched once, runs by itself or what it is told, and a ch
   const Output first = cluster.run({"train"}, project);
   REQUIRE_MESSAGE(first.code == 0, first.all());
   CHECK_MESSAGE(first.out.find("+ podman export localhost/tiny") != std::string::npos, first.out);
-  CHECK(scene.log_of("1.train") == "first\n");
+  CHECK(scene.cluster.log_of("1.train") == "first\n");
 
   const Output told = cluster.run({"train", "--image", "localhost/tiny", "--", "sh", "-c", "echo $MARK; cd $DTRAIN_IMAGE_DIR; pwd; cat passwd"}, project);
   REQUIRE_MESSAGE(told.code == 0, told.all());
   CHECK_MESSAGE(told.out.find("4.build") == std::string::npos, told.out);
-  CHECK(scene.log_of("2.train") == "of the image\n/etc\nroot:x:0:0::/root:/bin/sh\n");
+  CHECK(scene.cluster.log_of("2.train") == "of the image\n/etc\nroot:x:0:0::/root:/bin/sh\n");
 
   scene.import_as("second");
   const Output again = cluster.run({"rerun", "1"}, project);
   REQUIRE_MESSAGE(again.code == 0, again.all());
-  CHECK(scene.log_of("3.train") == "second\n");
+  CHECK(scene.cluster.log_of("3.train") == "second\n");
 }
 
 TEST_CASE("--rebuild takes what a name means now, once, and all files of it") {
@@ -96,11 +91,11 @@ TEST_CASE("--rebuild takes what a name means now, once, and all files of it") {
   REQUIRE(scene.podman({"tag", "localhost/tiny", "localhost/next"}).code == 0);
   const Output rebuilt = cluster.run({"train", "--rebuild"}, project);
   REQUIRE_MESSAGE(rebuilt.code == 0, rebuilt.all());
-  CHECK(scene.log_of("1.train") == "first\nnot a device\n");
-  CHECK(scene.log_of("2.train") == "second\nnot a device\n");
+  CHECK(scene.cluster.log_of("1.train") == "first\nnot a device\n");
+  CHECK(scene.cluster.log_of("2.train") == "second\nnot a device\n");
   const Output after = cluster.run({"train"}, project);
   CHECK_MESSAGE(after.out.find("podman") == std::string::npos, after.out);
-  CHECK(scene.log_of("3.train") == "second\nnot a device\n");
+  CHECK(scene.cluster.log_of("3.train") == "second\nnot a device\n");
 }
 
 TEST_CASE("an archive that was replaced is taken anew") {
@@ -141,7 +136,7 @@ TEST_CASE("a build that is killed leaves no container, and the next one makes wh
   write_file(wrapper, "#!/bin/sh\nexec /usr/bin/podman \"$@\"\n");
   const Output again = cluster.run({"train"}, project);
   CHECK_MESSAGE(again.code == 0, again.all());
-  CHECK(scene.log_of("2.train") == "any\n");
+  CHECK(scene.cluster.log_of("2.train") == "any\n");
   const Output pruned = cluster.run({"prune", "--environments", "--yes"});
   CHECK_MESSAGE(pruned.code == 0, pruned.all());
 }
@@ -158,10 +153,10 @@ TEST_CASE("steps of install go on in the image, for all that have the same") {
   const Output first = cluster.run({"train"}, project);
   REQUIRE_MESSAGE(first.code == 0, first.all());
   CHECK_MESSAGE(first.out.find("+ cat words.txt > /opt/words") != std::string::npos, first.out);
-  CHECK(scene.log_of("1.train") == "installed\nmore\n");
+  CHECK(scene.cluster.log_of("1.train") == "installed\nmore\n");
   REQUIRE(cluster.run({"train"}, project).code == 0);
   CHECK(with_id(facts(cluster.run({"status", "2", "--json"}))["replicas"], "2.train")["state"] == "FINISHED");
-  CHECK(scene.log_of("2.train") == "installed\nmore\n");
+  CHECK(scene.cluster.log_of("2.train") == "installed\nmore\n");
 
   write_file(project / "words.txt", "");
   const Output failing = cluster.run({"train", "--set", "train.install=[cat none.txt]"}, project);
@@ -192,8 +187,8 @@ TEST_CASE("a gang runs in a directory of an image's files, each with a layer of 
   const Output killed = cluster.run({"kill", "1"});
   CHECK_MESSAGE(killed.code == 0, killed.all());
   train->wait();
-  CHECK(scene.log_of("1.master").starts_with("1.master\nstarted 1.master\n"));
-  CHECK(scene.log_of("1.worker.1").starts_with("1.worker.1\nstarted 1.worker.1\n"));
+  CHECK(scene.cluster.log_of("1.master").starts_with("1.master\nstarted 1.master\n"));
+  CHECK(scene.cluster.log_of("1.worker.1").starts_with("1.worker.1\nstarted 1.worker.1\n"));
   CHECK(fs::exists(project / "runs/1/1.worker.1"));
   CHECK(read_file(shared / "who").size() == std::string("1.master\n1.worker.1\n").size());
   CHECK(fs::is_empty(scene.files / "tmp"));

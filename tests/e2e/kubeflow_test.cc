@@ -33,13 +33,6 @@ std::string tf_job(const std::string& policy, const std::string& roles) {
          "\n  tfReplicaSpecs:\n" + roles;
 }
 
-// What a replica printed.
-std::string log_of(Cluster& cluster, const std::string& id) {
-  const Output log = cluster.run({"logs", "--raw", id});
-  REQUIRE_MESSAGE(log.code == 0, log.all());
-  return log.out;
-}
-
 }  // namespace
 
 TEST_CASE("a TFJob trains as it is: its roles find each other, and the servers end with the chief") {
@@ -62,14 +55,14 @@ TEST_CASE("a TFJob trains as it is: its roles find each other, and the servers e
   CHECK_MESSAGE(train.err.find("Note: taken from your shell, not from secrets and maps of a cluster: NOBODY") != std::string::npos,
                 train.err);
 
-  const std::string chief = log_of(cluster, "1.chief");
+  const std::string chief = cluster.log_of("1.chief");
   REQUIRE_MESSAGE(chief.starts_with("of the project\nchief\n{"), chief);
   const Json config = Json::parse(chief.substr(chief.find('{')));
   CHECK(config["task"] == Json({{"type", "chief"}, {"index", 0}}));
   CHECK(config["cluster"]["worker"].size() == 2);
   CHECK(config["cluster"]["ps"].size() == 1);
-  CHECK(log_of(cluster, "1.ps.1") == "serves ps\n");
-  CHECK(log_of(cluster, "1.worker.1") == "works\n");   // the secret is the chief's
+  CHECK(cluster.log_of("1.ps.1") == "serves ps\n");
+  CHECK(cluster.log_of("1.worker.1") == "works\n");   // the secret is the chief's
   const Json shown = facts(cluster.run({"status", "1", "--json"}));
   CHECK(shown["project"] == "job");
   CHECK(with_id(shown["replicas"], "1.ps.1")["state"] == "FINISHED");
@@ -91,7 +84,7 @@ TEST_CASE("by ExitCode a signal starts a worker again, and what gives up ends th
   const Output train = cluster.run({"train", "--no-image", "-f", "signal.yaml", "--set", "train.restart={limit: 3, backoff: 0s}"}, project);
   CHECK_MESSAGE(train.code == 0, train.all());
   CHECK_MESSAGE(train.out.find("restart 1 of 3") != std::string::npos, train.out);
-  CHECK(log_of(cluster, "1.worker.1").find("again") != std::string::npos);
+  CHECK(cluster.log_of("1.worker.1").find("again") != std::string::npos);
 
   const Output code = cluster.run({"train", "--no-image", "-f", "code.yaml"}, project);
   CHECK_MESSAGE(code.code == 7, code.all());

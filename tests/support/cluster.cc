@@ -97,6 +97,12 @@ Output Cluster::run(const std::vector<std::string>& arguments, const fs::path& d
   return tests::run(command(arguments, directory), patience);
 }
 
+std::string Cluster::log_of(const std::string& id) {
+  const Output log = run({"logs", "--raw", id});
+  REQUIRE_MESSAGE(log.code == 0, log.all());
+  return log.out;
+}
+
 std::unique_ptr<Process> Cluster::start(const std::vector<std::string>& arguments,
                                         const fs::path& directory) {
   return std::make_unique<Process>(command(arguments, directory));

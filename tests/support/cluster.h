@@ -37,7 +37,9 @@ class Cluster {
   // dtrain with these arguments, in `directory`, to its end.
   Output run(const std::vector<std::string>& arguments, const fs::path& directory = {},
              std::chrono::milliseconds patience = kPatience);
-  // The same, still running.
+  // What a replica printed.
+  std::string log_of(const std::string& id);
+  // The same as run(), still running.
   std::unique_ptr<Process> start(const std::vector<std::string>& arguments,
                                  const fs::path& directory = {});
   // What start() and run() execute, to be changed before (a network namespace, a variable).

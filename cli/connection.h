@@ -30,6 +30,7 @@ inline constexpr int64_t kCallTimeoutMs = 10'000;
 inline constexpr const char* kSubmitMethod = "/dtrain.pb.Client/Submit";
 inline constexpr const char* kWatchMethod = "/dtrain.pb.Client/Watch";
 inline constexpr const char* kMonitorMethod = "/dtrain.pb.Client/Monitor";
+inline constexpr const char* kExecMethod = "/dtrain.pb.Client/Exec";
 
 class Connection {
  public:

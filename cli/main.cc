@@ -243,6 +243,7 @@ constexpr Command kCommands[] = {
     {"compare", "Experiments", "members of a set, or several, side by side", declare_compare},
     {"why", "Experiments", "the one reason it waits or ended", declare_why},
     {"wait", "Experiments", "block until they end, with their exit code", declare_wait},
+    {"exec", "Experiments", "a shell or a command beside a replica that runs", declare_exec},
     {"rerun", "Experiments", "submit one again, parameters changed or not", declare_rerun},
     {"output", "Experiments", "list and copy what one wrote to OUTPUT_DIR", declare_output},
     {"tensorboard", "Experiments", "where its curves are shown; starts one where none runs",

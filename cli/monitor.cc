@@ -10,7 +10,7 @@
 
 #include "cli/commands.h"
 #include "cli/connection.h"
-#include "cli/newest.h"
+#include "cli/looked_at.h"
 #include "cli/redial.h"
 #include "cli/signals.h"
 #include "cli/sink.h"
@@ -183,17 +183,7 @@ class Monitor {
 
 Result<int> monitor(const MonitorOptions& options, const CommandContext& context) {
   TRY(Connection connection, connect(Autostart::IfNeeded, context));
-  std::string id = options.id;
-  if (id.empty()) {
-    TRY(const pb::ListReply live, connection.list({}));
-    id = newest_running(live, project_dir());
-  }
-  if (id.empty()) {
-    pb::ShowRequest newest;
-    newest.set_project_dir(project_dir());
-    TRY(const pb::ShowReply shown, connection.show(newest));
-    id = shown.experiment().id();
-  }
+  TRY(const std::string id, looked_at(connection, options.id));
   return Monitor(connection, context, options, id).run();
 }
 

@@ -199,7 +199,7 @@ class CommandLine {
       error.message += fmt::format("; did you mean '{}'?", meant);
     } else if (options_.rest_.words != nullptr && !word.starts_with("-")) {
       error.hint =
-          fmt::format("a command goes after --: {} -- {}", path_of(app_), fmt::join(extras, " "));
+          fmt::format("a command goes after --: {}{} -- {}", path_of(app_), typed_positionals(), fmt::join(extras, " "));
     }
     return error;
   }
@@ -216,6 +216,15 @@ class CommandLine {
       return error;
     }
     return ok();
+  }
+
+  std::string typed_positionals() const {
+    std::string text;
+    for (const CLI::Option* option : innermost().get_options()) {
+      if (!is_positional(*option)) continue;
+      for (const std::string& word : option->results()) text += " " + word;
+    }
+    return text;
   }
 
   std::string subcommand_names() const {

@@ -194,11 +194,14 @@ void RpcChannel::exchange(int64_t timeout_ms) {
   if (broken_) return;
   send_due();
   if (broken_) return;
-  pollfd event = {fd(), POLLIN, 0};
-  if (!out_.empty()) event.events |= POLLOUT;
+  pollfd event = {fd(), events(), 0};
   if (poll(&event, 1, static_cast<int>(timeout_ms)) <= 0) return;
   if ((event.revents & ~POLLOUT) != 0) receive();
   if (!broken_) send_due();
+}
+
+short RpcChannel::events() const {
+  return static_cast<short>(out_.empty() ? POLLIN : POLLIN | POLLOUT);
 }
 
 void RpcChannel::send_due() {
@@ -328,6 +331,10 @@ bool RpcCall::take(google::protobuf::MessageLite& message) {
   }
   if (!ended_) hand_back_window();
   return true;
+}
+
+short RpcCall::events() const {
+  return channel_.events();
 }
 
 std::optional<Status> RpcCall::ended() const {

@@ -43,6 +43,7 @@ class RpcChannel {
   // Sends what is due and takes in what is there. Waits for one of both for timeout_ms (-1: as long
   // as it takes, 0: not at all), or until a signal was handled.
   void exchange(int64_t timeout_ms);
+  short events() const;  // to wait for
   void send_due();
   bool receive();  // false: nothing was there, or the connection is broken
   void fail();     // the connection is of no more use: every call ends
@@ -77,6 +78,9 @@ class RpcCall {
   bool take(google::protobuf::MessageLite& message);
   // Readable when take() or ended() may have news, once both had none.
   int fd() const { return channel_.fd(); }
+
+  // What to wait for on it: also for room where there is more to send.
+  short events() const;
 
   // How the call ended, once take() has given out every message. Unavailable: the connection broke.
   // A refusal of the server carries its message, and its hint.

@@ -136,6 +136,10 @@ grpc::ServerUnaryReactor* ClientApi::Kill(grpc::CallbackServerContext*, const pb
   return answer.get();
 }
 
+grpc::ServerBidiReactor<pb::ExecInput, pb::ExecOutput>* ClientApi::Exec(grpc::CallbackServerContext* context) {
+  return parts_.exec.from_person(*context);
+}
+
 grpc::ServerUnaryReactor* ClientApi::Hosts(grpc::CallbackServerContext* context,
                                            const pb::HostsRequest*, pb::HostsReply* reply) {
   return answer(context, [this, reply] { return hosts(*reply); });

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "daemon/blobs.h"
+#include "daemon/exec_relay.h"
 #include "daemon/host_keys.h"
 #include "daemon/monitor.h"
 #include "daemon/network_listener.h"
@@ -36,6 +37,7 @@ struct DaemonParts {
   RunnerApi& runners;
   Monitor& monitor;
   Pruner& pruner;
+  ExecRelay& exec;
   // Of hosts that join over the network. Null where the daemon is not to listen there.
   HostKeys* keys = nullptr;
   const NetworkListener* network = nullptr;
@@ -71,6 +73,7 @@ class ClientApi : public pb::Client::CallbackService {
                                                   const pb::WatchRequest*) override;
   grpc::ServerWriteReactor<pb::MonitorSample>* Monitor(grpc::CallbackServerContext*,
                                                        const pb::MonitorRequest*) override;
+  grpc::ServerBidiReactor<pb::ExecInput, pb::ExecOutput>* Exec(grpc::CallbackServerContext*) override;
   grpc::ServerUnaryReactor* Hosts(grpc::CallbackServerContext*, const pb::HostsRequest*,
                                   pb::HostsReply*) override;
   grpc::ServerUnaryReactor* Invite(grpc::CallbackServerContext*, const pb::InviteRequest*,

@@ -130,6 +130,8 @@ Status run(const DaemonOptions& options, Readiness& readiness) {
   runner_api.wire(&scheduler, &logs, &metrics);
   Monitor monitor(loop, scheduler, runner_api);
   runner_api.on_usage = [&monitor](const pb::UsageReport& report) { monitor.on_usage(report); };
+  ExecRelay exec(loop, scheduler, runner_api);
+  runner_api.on_exec = [&exec](grpc::CallbackServerContext& call) { return exec.from_host(call); };
   Pruner pruner(loop, home, *store, *blobs, logs, scheduler, config);
   OutputsApi outputs_api(loop, home.outputs(), scheduler);
   std::unique_ptr<HostKeys> keys;
@@ -155,7 +157,7 @@ Status run(const DaemonOptions& options, Readiness& readiness) {
                   config.pools);
     runner_api.on_lent = [&](const std::string& key, Host& host) { return pools->admit(key, host); };
   }
-  ClientApi client_api({loop, home, *store, *blobs, logs, metrics, scheduler, runner_api, monitor, pruner, keys.get(),
+  ClientApi client_api({loop, home, *store, *blobs, logs, metrics, scheduler, runner_api, monitor, pruner, exec, keys.get(),
                         network.get(), pools ? &*pools : nullptr, config.address});
   scheduler.on_turn = [&] {
     client_api.after_turn();
@@ -198,6 +200,7 @@ Status run(const DaemonOptions& options, Readiness& readiness) {
     outputs_api.close();
     pruner.stop();
     signals.cancel();
+    exec.close();
     runner_api.close();
     // What is being answered gets a moment; then every stream still open is cut. The loop goes on
     // meanwhile: the streams end on it.

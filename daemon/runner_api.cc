@@ -415,6 +415,17 @@ bool RunnerApi::cut(const std::string& key_name) {
   return any;
 }
 
+grpc::ServerBidiReactor<pb::ExecOutput, pb::ExecInput>* RunnerApi::Exec(grpc::CallbackServerContext* call) {
+  const std::string certificate = certificate_of(*call);
+  const Status known = certificate.empty() ? ok() : keys_->holder_of(certificate).ok() ? ok() : Status(keys_->holder_of(certificate).error());
+  if (known.ok()) return on_exec(*call);
+  const auto stream = std::make_shared<BidiStream<pb::ExecOutput, pb::ExecInput>>(loop_, *call);
+  stream->on_message = [](pb::ExecOutput&) {};
+  stream->start();
+  boost::asio::post(loop_, [stream, why = known.error()] { stream->finish(to_grpc(why)); });
+  return stream.get();
+}
+
 grpc::ServerWriteReactor<pb::BlobPart>* RunnerApi::Fetch(grpc::CallbackServerContext* call,
                                                          const pb::FetchRequest* request) {
   const std::string certificate = certificate_of(*call);

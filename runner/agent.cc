@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <boost/asio/post.hpp>
 #include <chrono>
 #include <cstdio>
@@ -61,7 +62,10 @@ Agent::Agent(asio::io_context& loop, AgentOptions options, LaunchSite site, Outb
       old_work_timer_(loop),
       copies_timer_(loop) {}
 
-Agent::~Agent() { deletes_no_more_ = true; }
+Agent::~Agent() {
+  deletes_no_more_ = true;
+  for (const auto& [session, exec] : std::exchange(execs_, {})) exec->drop();
+}
 
 Status Agent::adopt() {
   std::error_code error;
@@ -223,6 +227,8 @@ void Agent::on_message(const pb::ToRunner& message) {
       return on_prune_environments();
     case pb::ToRunner::kCountEnvironments:
       return on_count_environments(message.count_environments());
+    case pb::ToRunner::kExec:
+      return on_exec(message.exec());
     case pb::ToRunner::WHAT_NOT_SET:
       return;  // of a newer daemon
   }
@@ -282,6 +288,21 @@ void Agent::on_welcome(const pb::Welcome& welcome) {
   schedule_pump();
   remove_unused_copies();
   say_leaving();
+}
+
+// A session is asked for once: the daemon gives it up where nobody claims it.
+void Agent::on_exec(const pb::ExecOpen& open) {
+  if (!options_.dial_exec || execs_.contains(open.session())) return;
+  const auto exec = std::make_shared<ExecSession>(loop_, options_.dial_exec(open.session()),
+                                                  [this, session = open.session()] { execs_.erase(session); });
+  execs_[open.session()] = exec;
+  const auto id = parse_replica_id(open.replica());
+  const HeldLaunch* launch = id.ok() ? find_of(*id, open.attempt()) : nullptr;
+  const bool runs = launch != nullptr && std::any_of(launch->replicas().begin(), launch->replicas().end(), [&](const auto& replica) {
+    return replica->id() == *id && replica->started() && !replica->exited();
+  });
+  if (!runs) return exec->refuse({Code::FailedPrecondition, open.replica() + " does not run any more", ""});
+  exec->start(launch->file().ctl, open.replica(), open.start());
 }
 
 void Agent::on_launch(const pb::Launch& message) {

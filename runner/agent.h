@@ -11,6 +11,7 @@
 #include <set>
 #include <string>
 
+#include "runner/exec_session.h"
 #include "runner/held_launch.h"
 #include "runner/outbox.h"
 #include "runner/usage.h"
@@ -27,6 +28,7 @@ struct AgentOptions {
   uint64_t log_window_bytes = uint64_t{16} << 20;
   int64_t renew_every_ms = 10'000;  // until a daemon wishes otherwise
   std::chrono::milliseconds old_work_every = std::chrono::hours(1);  // is looked for
+  DialExec dial_exec = {};   // to whoever wants a command run beside a replica; empty: nobody can
   UsageOptions usage;
 };
 
@@ -79,6 +81,7 @@ class Agent {
   void remove_old_work_later();
   void remove_unused_copies();
   void copies_later();
+  void on_exec(const pb::ExecOpen& open);
   void on_launch(const pb::Launch& launch);
   void on_stop(const pb::Stop& stop);
   void on_forget(const pb::Forget& forget);
@@ -110,6 +113,7 @@ class Agent {
   KeeperNursery keepers_;
   LaunchContext context_;
   std::map<std::string, std::unique_ptr<HeldLaunch>> launches_;
+  std::map<std::string, std::shared_ptr<ExecSession>> execs_;   // by session
   UsageMonitor usage_;
   boost::asio::steady_timer renew_timer_;
   boost::asio::steady_timer old_work_timer_;

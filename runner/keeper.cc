@@ -21,6 +21,7 @@
 
 #include "runner/cgroup.h"
 #include "runner/keeper_ctl.h"
+#include "runner/keeper_exec.h"
 #include "runner/kept_replica.h"
 #include "runner/launch_facts.h"
 #include "runner/process_tree.h"
@@ -102,6 +103,7 @@ class Keeper {
   FactsWriter facts_;
   KeeperCtl ctl_;
   std::vector<std::unique_ptr<KeptReplica>> replicas_;
+  KeeperExec exec_;
   std::vector<Fd> gpu_locks_;
   asio::signal_set signals_;
   asio::posix::stream_descriptor sweep_timer_;
@@ -120,6 +122,7 @@ Keeper::Keeper(LaunchDir directory, LaunchRecord launch)
     : directory_(std::move(directory)),
       launch_(std::move(launch)),
       ctl_(loop_, [this](const CtlRequest& request) { on_request(request); }),
+      exec_(loop_, [this](const ReplicaId& id) { return find(id); }),
       signals_(loop_, SIGCHLD, SIGTERM, SIGINT),
       sweep_timer_(loop_),
       lease_(loop_),
@@ -146,6 +149,7 @@ Status Keeper::prepare() {
     watch_lease();
   }
   TRY(ctl_.listen(launch_.ctl));  // one keeper a launch can
+  TRY(exec_.listen(launch_.ctl));
   TRY(facts_, FactsWriter::open(directory_));
   ctl_.on_closed = [this] { end_if_over(); };
   on_signal();
@@ -264,7 +268,7 @@ void Keeper::on_signal() {
   });
 }
 
-// The only place that waits for anything: replicas, and orphans that became our children.
+// The only place that waits for anything: replicas, commands beside them, and orphans that became our children.
 void Keeper::reap() {
   for (;;) {
     int status = 0;
@@ -275,7 +279,9 @@ void Keeper::reap() {
     for (const auto& replica : replicas_) {
       if (replica->main_pid() == pid) replica->on_exit(status, usage);
     }
+    exec_.on_exit(pid, status);
   }
+  exec_.hang_up_orphaned();
   const bool any_ending = std::any_of(replicas_.begin(), replicas_.end(),
                                       [](const auto& replica) { return replica->is_ending(); });
   if (any_ending) sweep_in(0);

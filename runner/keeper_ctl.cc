@@ -38,14 +38,14 @@ std::string ctl_address(const std::string& name) {
   return std::string(1, '\0') + "dtrain-keeper-" + name;
 }
 
-bool is_welcome(int socket) {
+}  // namespace
+
+bool is_own_user(int socket) {
   ucred peer{};
   socklen_t size = sizeof peer;
   if (::getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return false;
   return peer.uid == 0 || peer.uid == ::geteuid();
 }
-
-}  // namespace
 
 Result<CtlRequest> parse_ctl_line(std::string_view line) {
   const Error error{Code::InvalidArgument, fmt::format("not a ctl line: \"{}\"", line), ""};
@@ -89,7 +89,7 @@ void KeeperCtl::accept() {
   acceptor_.async_accept([this](const ErrorCode& error, Protocol::socket socket) {
     if (error == asio::error::operation_aborted) return;
     if (error) return accept_later();
-    if (is_welcome(socket.native_handle())) {
+    if (is_own_user(socket.native_handle())) {
       ErrorCode ignored;
       socket.non_blocking(true, ignored);
       socket_ = std::move(socket);  // cancels what waits on the one before

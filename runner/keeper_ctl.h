@@ -22,6 +22,9 @@ struct CtlRequest {
 // InvalidArgument for anything but a whole, well-formed line (without its '\n').
 Result<CtlRequest> parse_ctl_line(std::string_view line);
 
+// Who is at the other end of a Unix socket is this process's own user, or root.
+bool is_own_user(int socket);
+
 // Owner: Keeper. Thread: its loop. Promises: requests come in order, `seen` is handled inside. A
 // line that doesn't parse closes the connection, nothing else.
 class KeeperCtl {

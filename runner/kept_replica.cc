@@ -39,6 +39,8 @@ constexpr int64_t kRetryMaxMs = 1'000;
 // that isn't ours: what is in the pipe by now is taken, the rest is not waited for.
 constexpr int64_t kForeignPipeMs = 1'000;
 constexpr int kOomScoreAdj = 300;
+// The kernel, short of memory, ends what somebody looks at a replica with before that.
+constexpr int kBesideOomScoreAdj = 600;
 
 // One thread, one buffer.
 std::array<char, kReadBytes>& read_buffer() {
@@ -97,13 +99,9 @@ void KeptReplica::start() {
     ::fstat(ends[0], &pipe);
     pipe_inode_ = pipe.st_ino;
 
-    SpawnRequest request;
+    SpawnRequest request = spawn_request();
     request.argv = replica_.argv;
     request.cwd = replica_.cwd;
-    request.env = replica_.env;
-    request.env["DTRAIN_KEY"] = launch_.key;
-    request.env["DTRAIN_REPLICA"] = to_string(replica_.id);
-    request.cgroups = replica_.cgroups;
     request.data = launch_.data;
     if (request.image = launch_.image; !request.image.files.empty()) {
       request.image.shown.push_back({replica_.cwd, replica_.cwd});
@@ -111,7 +109,6 @@ void KeptReplica::start() {
     }
     request.output_fd = write_end.get();
     request.oom_score_adj = kOomScoreAdj;
-    request.die_with_parent = true;
     Result<Child> child = spawn(request);
     if (child.ok()) {
       process_ = identify(child->pid);
@@ -133,6 +130,35 @@ void KeptReplica::start() {
   } else {
     read_output();
   }
+}
+
+SpawnRequest KeptReplica::spawn_request() const {
+  SpawnRequest request;
+  request.env = replica_.env;
+  request.env["DTRAIN_KEY"] = launch_.key;
+  request.env["DTRAIN_REPLICA"] = to_string(replica_.id);
+  request.cgroups = replica_.cgroups;
+  request.die_with_parent = true;
+  return request;
+}
+
+Result<pid_t> KeptReplica::run_beside(const BesideCommand& command) const {
+  auto place = ProcessPlace::of(process_);
+  if (!place.ok() && place.error().code == Code::NotFound) {
+    return Error{Code::FailedPrecondition, fmt::format("{} has just ended", to_string(replica_.id)), ""};
+  }
+  if (!place.ok()) return std::move(place).error();
+  SpawnRequest request = spawn_request();
+  request.argv = command.argv;
+  for (const auto& [name, value] : command.variables) request.env[name] = value;
+  request.beside = &*place;
+  request.input_fd = command.input_fd;
+  request.on_terminal = command.on_terminal;
+  request.output_fd = command.output_fd;
+  request.error_fd = command.error_fd;
+  request.oom_score_adj = kBesideOomScoreAdj;
+  TRY(const Child child, spawn(request));
+  return child.pid;
 }
 
 // That the host has no process or descriptor left is not the program's failure, and passes.

@@ -8,12 +8,14 @@
 #include <boost/asio/steady_timer.hpp>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "runner/launch_dir.h"
 #include "runner/launch_facts.h"
+#include "runner/process.h"
 #include "runner/process_tree.h"
 #include "runner/spool.h"
 #include "schema/result.h"
@@ -25,6 +27,14 @@ struct KeeperCalls {
   std::function<void()> output;                    // there is more in a spool
   std::function<void()> fact;                      // there is more in the facts
   std::function<void(int64_t delay_ms)> sweep_in;  // look at the processes then, at the latest
+};
+
+// A command to run beside a replica's main process.
+struct BesideCommand {
+  std::vector<std::string> argv;
+  std::map<std::string, std::string> variables;  // besides the replica's own
+  bool on_terminal = false;                      // the descriptors are one terminal
+  int input_fd = -1, output_fd = -1, error_fd = -1;
 };
 
 // Owner: Keeper. Thread: its loop.
@@ -42,6 +52,9 @@ class KeptReplica {
   // TERM to the whole tree, KILL after the grace. A second call can only shorten the grace. `why`
   // goes in front of the cause; empty: nothing to add.
   void stop(int64_t grace_ms, const std::string& why);
+  // In its environment, its groups and where its main process is: the new process, whose group has its number. Its end is
+  // not waited for, but it is of this tree and ends with it. Errors: those of spawn().
+  Result<pid_t> run_beside(const BesideCommand& command) const;
   // Its main process was reaped.
   void on_exit(int wait_status, const rusage& usage);
   // The live processes of its tree, after a look at them. Only of interest once it is ending.
@@ -58,6 +71,7 @@ class KeptReplica {
  private:
   enum class Phase { Waiting, Running, Ending, Ended };
 
+  SpawnRequest spawn_request() const;
   bool start_later();
   void record_start();
   void read_output();

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <linux/close_range.h>
 #include <linux/sched.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -32,7 +33,7 @@ namespace process = boost::process::v2;
 constexpr const char* kDefaultPath = "/usr/local/bin:/usr/bin:/bin";
 
 // What went wrong between fork and exec; it comes through a pipe that a successful exec closes.
-enum class Step : int { Session, Cgroup, Data, Image, Directory, Descriptors, Exec };
+enum class Step : int { Session, Cgroup, Data, Image, Beside, Directory, Descriptors, Exec };
 struct Failure {
   Step step;
   int error;
@@ -42,20 +43,24 @@ struct Failure {
 
 // Everything the child needs, prepared by the parent: after the fork only system calls are allowed.
 struct Plan {
-  std::string program;
+  std::vector<std::string> programs;  // the first that is there
   std::vector<char*> argv;
-  std::vector<char*> script_argv;  // for a program without a format the kernel knows: by /bin/sh
+  // For a program without a format the kernel knows: by /bin/sh. Of each of them.
+  std::vector<std::vector<char*>> script_argvs;
   std::vector<char*> env;
   std::vector<std::string> env_storage;
   Fd born_in;                     // directory of the first group
   std::vector<Fd> cgroup_procs;   // of the groups to join by writing
   DataMountPlan data;
   ImageRootPlan image;
+  const ProcessPlace* beside = nullptr;
   const char* cwd = nullptr;
   std::string oom_score_adj;
   bool die_with_parent = false;
   pid_t parent = ::getpid();
   Fd null;
+  int input_fd = -1;
+  bool on_terminal = false;
   int output_fd = -1;
   int error_fd = -1;
   Fd failures;  // write end
@@ -79,9 +84,22 @@ void reset_signals() {
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
 }
 
+// What is there and can't be run is told of rather than what is not there.
+[[noreturn]] void run_program(const Plan& plan) {
+  int told = ENOENT;
+  for (size_t i = 0; i < plan.programs.size(); ++i) {
+    ::execve(plan.programs[i].c_str(), plan.argv.data(), plan.env.data());
+    if (errno == ENOEXEC) ::execve("/bin/sh", plan.script_argvs[i].data(), plan.env.data());
+    if (errno != ENOENT && errno != ENOTDIR && told == ENOENT) told = errno;
+    if (told != ENOENT && told != EACCES) break;
+  }
+  fail(plan, Step::Exec, told);
+}
+
 // Runs in the child, whose memory may be the parent's until it execs (vfork): it only reads.
 [[noreturn]] void become(const Plan& plan) {
   if (::setsid() < 0) fail(plan, Step::Session, errno);
+  if (plan.on_terminal && ::ioctl(plan.input_fd, TIOCSCTTY, 0) != 0) fail(plan, Step::Session, errno);
   if (plan.die_with_parent) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != plan.parent) ::_exit(127);  // it died before that
@@ -101,17 +119,18 @@ void reset_signals() {
     const ImageRootPlan::Failure failure = plan.image.enter();
     if (failure.error != 0) fail(plan, {Step::Image, failure.error, {}, failure});
   }
+  if (plan.beside != nullptr) {
+    if (const int error = plan.beside->enter(); error != 0) fail(plan, Step::Beside, error);
+  }
   if (plan.cwd != nullptr && ::chdir(plan.cwd) != 0) fail(plan, Step::Directory, errno);
-  if (::dup2(plan.null.get(), 0) < 0 || ::dup2(plan.output_fd, 1) < 0 ||
+  if (::dup2(plan.input_fd, 0) < 0 || ::dup2(plan.output_fd, 1) < 0 ||
       ::dup2(plan.error_fd, 2) < 0) {
     fail(plan, Step::Descriptors, errno);
   }
   ::syscall(SYS_close_range, 3U, ~0U, CLOSE_RANGE_CLOEXEC);
   reset_signals();
   restore_limits();
-  ::execve(plan.program.c_str(), plan.argv.data(), plan.env.data());
-  if (errno == ENOEXEC) ::execve("/bin/sh", plan.script_argv.data(), plan.env.data());
-  fail(plan, Step::Exec, errno);
+  run_program(plan);
 }
 
 // Boost's launcher forks and wraps; the rest of the way is ours. Left to itself it would close
@@ -138,33 +157,54 @@ std::string seen_from(const std::string& cwd, const std::string& path) {
   return cwd + "/" + path;
 }
 
-Result<std::string> resolve_program(const SpawnRequest& request) {
-  if (request.argv.empty() || request.argv[0].empty()) {
-    return Error{Code::NotFound, "the command is empty", "write what to run, e.g. python train.py"};
+std::string path_in(const SpawnRequest& request) {
+  const auto variable = request.env.find("PATH");
+  return variable == request.env.end() ? kDefaultPath : variable->second;
+}
+
+// Where a program may be, as PATH says.
+std::vector<std::string> places_of(const std::string& name, const std::string& path) {
+  if (name.find('/') != std::string::npos) return {name};
+  std::vector<std::string> places;
+  for (size_t at = 0; at <= path.size();) {
+    const size_t end = std::min(path.find(':', at), path.size());
+    places.push_back((at == end ? "." : path.substr(at, end - at)) + "/" + name);
+    at = end + 1;
   }
+  return places;
+}
+
+Error command_not_found(const std::string& name, const SpawnRequest& request) {
+  return {Code::NotFound, fmt::format("{}: command not found", name), fmt::format("PATH is {}", path_in(request))};
+}
+
+Result<std::string> resolve_program(const SpawnRequest& request) {
   const std::string& name = request.argv[0];
   if (name.find('/') != std::string::npos) return seen_from(request.cwd, name);
   if (!request.image.files.empty()) {
     return Error{Code::NotFound, fmt::format("{}: in an image programs are named by their path", name), ""};
   }
 
-  const auto variable = request.env.find("PATH");
-  const std::string path = variable == request.env.end() ? kDefaultPath : variable->second;
   std::string refused;
-  for (size_t at = 0; at <= path.size();) {
-    const size_t end = std::min(path.find(':', at), path.size());
-    const std::string folder = at == end ? "." : path.substr(at, end - at);
-    const std::string candidate = seen_from(request.cwd, folder + "/" + name);
+  for (const std::string& place : places_of(name, path_in(request))) {
+    const std::string candidate = seen_from(request.cwd, place);
     if (is_program(candidate)) return candidate;
     if (refused.empty() && exists(candidate)) refused = candidate;
-    at = end + 1;
   }
   if (!refused.empty()) {
     return Error{Code::PermissionDenied, fmt::format("{} is not executable", refused),
                  fmt::format("chmod +x {}", refused)};
   }
-  return Error{Code::NotFound, fmt::format("{}: command not found", name),
-               fmt::format("PATH is {}", path)};
+  return command_not_found(name, request);
+}
+
+Result<std::vector<std::string>> find_programs(const SpawnRequest& request) {
+  if (request.argv.empty() || request.argv[0].empty()) {
+    return Error{Code::NotFound, "the command is empty", "write what to run, e.g. python train.py"};
+  }
+  if (request.beside != nullptr) return places_of(request.argv[0], path_in(request));
+  TRY(std::string program, resolve_program(request));
+  return std::vector<std::string>{std::move(program)};
 }
 
 // Above 2, so that putting it on 0, 1 or 2 later is a real duplication and drops close-on-exec.
@@ -182,14 +222,15 @@ Status join(const std::string& group, Plan& plan) {
 }
 
 Status prepare(const SpawnRequest& request, Plan& plan) {
-  TRY(plan.program, resolve_program(request));
+  TRY(plan.programs, find_programs(request));
   for (const std::string& argument : request.argv) {
     plan.argv.push_back(const_cast<char*>(argument.c_str()));
   }
-  plan.script_argv = {const_cast<char*>("sh"), plan.program.data()};
-  plan.script_argv.insert(plan.script_argv.end(), plan.argv.begin() + 1, plan.argv.end());
   plan.argv.push_back(nullptr);
-  plan.script_argv.push_back(nullptr);
+  for (std::string& program : plan.programs) {
+    auto& argv = plan.script_argvs.emplace_back(std::vector<char*>{const_cast<char*>("sh"), program.data()});
+    argv.insert(argv.end(), plan.argv.begin() + 1, plan.argv.end());
+  }
   for (const auto& [name, value] : request.env) plan.env_storage.push_back(name + "=" + value);
   for (std::string& variable : plan.env_storage) plan.env.push_back(variable.data());
   plan.env.push_back(nullptr);
@@ -206,11 +247,14 @@ Status prepare(const SpawnRequest& request, Plan& plan) {
   if (!request.image.files.empty()) {
     TRY(plan.image, ImageRootPlan::make(request.image, request.image_layer));
   }
+  plan.beside = request.beside;
   plan.cwd = request.cwd.empty() ? nullptr : request.cwd.c_str();
   if (request.oom_score_adj != 0) plan.oom_score_adj = std::to_string(request.oom_score_adj);
   plan.die_with_parent = request.die_with_parent;
   plan.null = open_above_stderr("/dev/null", O_RDWR);
   if (!plan.null) return errno_error("open /dev/null", errno);
+  plan.input_fd = request.input_fd >= 0 ? request.input_fd : plan.null.get();
+  plan.on_terminal = request.on_terminal;
   plan.output_fd = request.output_fd >= 0 ? request.output_fd : plan.null.get();
   plan.error_fd = request.error_fd >= 0 ? request.error_fd : plan.output_fd;
   return ok();
@@ -219,6 +263,10 @@ Status prepare(const SpawnRequest& request, Plan& plan) {
 Error exec_error(const SpawnRequest& request, const std::string& program, int error) {
   const std::string text = std::strerror(error);
   const bool in_image = !request.image.files.empty();
+  if (request.beside != nullptr && error == ENOENT) {
+    if (request.argv[0].find('/') == std::string::npos) return command_not_found(request.argv[0], request);
+    return {Code::NotFound, fmt::format("{}: {}", program, text), ""};
+  }
   if (in_image && (error == ENOENT || error == ENOTDIR)) return {Code::NotFound, fmt::format("in the image: {}: {}", program, text), ""};
   if (error == ENOENT && exists(program)) {
     return {Code::NotFound,
@@ -251,6 +299,8 @@ Error failure_error(const SpawnRequest& request, const Plan& plan, const Failure
       return plan.data.explain(failure.data);
     case Step::Image:
       return plan.image.explain(failure.image);
+    case Step::Beside:
+      return {Code::FailedPrecondition, fmt::format("entering what it sees: {}", std::strerror(failure.error)), ""};
     case Step::Directory:
       return {Code::FailedPrecondition,
               fmt::format("cannot enter the working directory {}: {}", request.cwd,
@@ -261,7 +311,7 @@ Error failure_error(const SpawnRequest& request, const Plan& plan, const Failure
     case Step::Exec:
       break;
   }
-  return exec_error(request, plan.program, failure.error);
+  return exec_error(request, plan.programs.front(), failure.error);
 }
 
 // All signals stay away from the forking thread until the child has reset its own: a handler must
@@ -327,7 +377,7 @@ Result<pid_t> launch(const SpawnRequest& request, Plan& plan) {
     process::posix::vfork_launcher launcher;
     process::error_code error;
     const std::vector<std::string> no_arguments;
-    auto launched = launcher(context.get_executor(), error, std::filesystem::path(plan.program),
+    auto launched = launcher(context.get_executor(), error, std::filesystem::path(plan.programs.front()),
                              no_arguments, Become{plan});
     if (error) {
       return Error{Code::ResourceExhausted, fmt::format("cannot fork: {}", error.message()), ""};

@@ -13,6 +13,7 @@
 
 #include "runner/data_mount.h"
 #include "runner/image_root.h"
+#include "runner/process_place.h"
 #include "schema/fd.h"
 #include "schema/result.h"
 
@@ -26,6 +27,10 @@ struct SpawnRequest {
   DataMount data = {};                          // entered before `cwd` is
   ImageRoot image = {};                         // so is this, and argv[0] is then looked for in there
   std::filesystem::path image_layer = {};       // what is written in there; empty: goes into the image
+  // Entered instead of all these; argv[0] is then looked up in there.
+  const ProcessPlace* beside = nullptr;
+  int input_fd = -1;                            // becomes 0; -1: /dev/null
+  bool on_terminal = false;                     // input_fd is a terminal, which becomes the session's
   int output_fd = -1;                           // becomes 1 and 2; -1: /dev/null
   int error_fd = -1;                            // becomes 2 when set
   // Raised so that the kernel, short of memory, ends replicas before the keeper and the runner.
@@ -41,11 +46,11 @@ struct Child {
   Fd pidfd;
 };
 
-// Starts it in a session of its own, stdin from /dev/null, all signals at their defaults, every
+// Starts it in a session of its own, all signals at their defaults, every
 // other descriptor closed. Errors, worded for the person who wrote the command:
 //   NotFound            no such program (what a shell calls 127)
 //   PermissionDenied    there, but it can't be run (126)
-//   FailedPrecondition  the working directory, the image or the data sets can't be entered (126)
+//   FailedPrecondition  where it is to run can't be entered: directory, image, data sets (126)
 //   ResourceExhausted   no process or memory left (126)
 Result<Child> spawn(const SpawnRequest& request);
 

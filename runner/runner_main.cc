@@ -13,6 +13,7 @@
 #include <cstdio>
 
 #include "runner/agent.h"
+#include "runner/exec_call.h"
 #include "runner/inventory.h"
 #include "runner/lent_host.h"
 #include "runner/link.h"
@@ -98,6 +99,7 @@ Status serve(const RunnerOptions& options, const std::string& id) {
   const pb::Inventory first = take_inventory(shown, nvml);
   agent_options.usage = {first.name(), first.cpus(), first.memory_bytes(), &nvml};
 
+  agent_options.dial_exec = dial_exec_over(loop, link);
   std::optional<Agent> held;
   const auto inventory = [&shown, &nvml, &key = options.key] {
     if (shown.address.empty() && key) shown.address = own_address_towards(*parse_endpoint(key->daemon));

@@ -36,7 +36,9 @@ class ServedDaemon {
         outputs_api(loop, home.outputs(), scheduler),
         monitor(loop, scheduler, runner_api),
         pruner(loop, home, *store, *blobs, logs, scheduler, Config{}),
-        client_api({loop, home, *store, *blobs, logs, metrics, scheduler, runner_api, monitor, pruner}) {
+        exec(loop, scheduler, runner_api),
+        client_api({loop, home, *store, *blobs, logs, metrics, scheduler, runner_api, monitor, pruner, exec}) {
+    runner_api.on_exec = [this](grpc::CallbackServerContext& call) { return exec.from_host(call); };
     std::signal(SIGPIPE, SIG_IGN);   // as the daemon does: gRPC writes to peers that are gone
     runner_api.wire(&scheduler, &logs, &metrics);
     REQUIRE(scheduler.load().ok());
@@ -80,6 +82,7 @@ class ServedDaemon {
   OutputsApi outputs_api;
   Monitor monitor;
   Pruner pruner;
+  ExecRelay exec;
   ClientApi client_api;
   std::shared_ptr<grpc::Channel> channel;
 

@@ -1,0 +1,174 @@
+#include "daemon/exec_relay.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "daemon/exec_target.h"
+#include "schema/exec_limits.h"
+#include "schema/random_id.h"
+
+namespace dtrain::daemon {
+
+namespace {
+
+// A host answers within that; an older dtrain there never does.
+constexpr auto kClaimPatience = std::chrono::seconds(15);
+// Before it is claimed. The window fits in fewer.
+constexpr size_t kWaitingMost = 1'024;
+
+Status check_command(const pb::ExecStart& start) {
+  size_t bytes = 0;
+  for (const std::string& word : start.argv()) bytes += word.size() + 1;
+  if (bytes <= kExecCommandBytesMax) return ok();
+  return Error{Code::InvalidArgument, fmt::format("a command of {} bytes is longer than {}", bytes, kExecCommandBytesMax),
+               "put it into a file of the project, or send it on standard input: dtrain exec ID -- sh < FILE"};
+}
+
+}  // namespace
+
+ExecRelay::ExecRelay(boost::asio::io_context& loop, Scheduler& scheduler, RunnerOutbox& runners)
+    : loop_(loop), scheduler_(scheduler), runners_(runners) {}
+
+grpc::ServerBidiReactor<pb::ExecInput, pb::ExecOutput>* ExecRelay::from_person(grpc::CallbackServerContext& call) {
+  const auto stream = std::make_shared<PersonStream>(loop_, call);
+  const auto id = std::make_shared<std::string>();
+  stream->on_message = [this, weak = std::weak_ptr(stream), id](pb::ExecInput& message) {
+    if (const auto live = weak.lock()) on_input(live, *id, message);
+  };
+  stream->on_reads_done = [weak = std::weak_ptr(stream)] {
+    if (const auto live = weak.lock()) live->finish(grpc::Status::OK);
+  };
+  stream->on_closed = [this, id] {
+    const auto session = sessions_.extract(*id);
+    if (session.empty()) return;
+    session.mapped()->patience.cancel();
+    if (session.mapped()->host_stream) session.mapped()->host_stream->cut();
+  };
+  stream->start();
+  return stream.get();
+}
+
+void ExecRelay::on_input(const std::shared_ptr<PersonStream>& person, std::string& session_id, pb::ExecInput& message) {
+  if (session_id.empty()) {
+    const Status opened = message.has_start() ? open(person, session_id, message.start())
+                                              : Status(Error{Code::InvalidArgument, "the first message must be the command", ""});
+    if (!opened.ok()) person->finish(to_grpc(opened.error()));
+    return;
+  }
+  const auto found = sessions_.find(session_id);
+  if (found == sessions_.end() || message.has_start()) return;
+  Session& session = *found->second;
+  if (session.host_stream) return session.host_stream->send(message);
+  if (session.waiting.size() == kWaitingMost) {
+    return give_up(session_id, {Code::ResourceExhausted, "too much input before the command has begun", ""});
+  }
+  session.waiting.push_back(message);
+}
+
+Status ExecRelay::open(const std::shared_ptr<PersonStream>& person, std::string& session_id, const pb::ExecStart& start) {
+  TRY(check_command(start));
+  TRY(const IdPattern pattern, parse_id_pattern(start.id()));
+  TRY(const auto known, scheduler_.find(pattern.experiment));
+  TRY(const ExecTarget target, exec_target(known, pattern));
+  const auto host = scheduler_.model().hosts.find(target.replica->seat.host);
+  const bool is_there = host != scheduler_.model().hosts.end() && host->second.connected;
+  const std::string replica = to_string(target.replica->id);
+  if (!is_there) {
+    return Error{Code::FailedPrecondition,
+                 fmt::format("{} is out of reach: {} is not connected at present", replica,
+                             host == scheduler_.model().hosts.end() ? "its host" : host->second.name),
+                 "training there goes on; dtrain hosts shows when it is back"};
+  }
+  TRY(session_id, random_id());
+  auto session = std::make_shared<Session>(loop_, person);
+  session->host = host->first;
+  session->started.set_replica(replica);
+  session->started.set_host_name(host->second.name);
+  session->started.set_others(target.others);
+  session->patience.expires_after(kClaimPatience);
+  session->patience.async_wait([this, id = session_id](boost::system::error_code error) {
+    const auto found = sessions_.find(id);
+    if (error || found == sessions_.end() || found->second->host_stream) return;
+    give_up(id, {Code::DeadlineExceeded,
+                 fmt::format("{} has not answered within {} s", found->second->started.host_name(), kClaimPatience.count()),
+                 "dtrain there may be too old for this: dtrain hosts --json shows versions"});
+  });
+  pb::ToRunner message;
+  message.mutable_exec()->set_session(session_id);
+  message.mutable_exec()->set_replica(replica);
+  message.mutable_exec()->set_attempt(target.replica->attempt);
+  *message.mutable_exec()->mutable_start() = start;
+  sessions_[session_id] = std::move(session);
+  runners_.send(host->first, std::move(message));
+  return ok();
+}
+
+grpc::ServerBidiReactor<pb::ExecOutput, pb::ExecInput>* ExecRelay::from_host(grpc::CallbackServerContext& call) {
+  const auto stream = std::make_shared<HostStream>(loop_, call);
+  const auto id = std::make_shared<std::string>();
+  stream->on_message = [this, weak = std::weak_ptr(stream), id](pb::ExecOutput& message) {
+    if (const auto live = weak.lock()) on_output(live, *id, message);
+  };
+  stream->on_reads_done = [weak = std::weak_ptr(stream)] {
+    if (const auto live = weak.lock()) live->finish(grpc::Status::OK);
+  };
+  stream->on_closed = [this, id] {
+    give_up(*id, {Code::Aborted, "its host has broken off: whether the command has ended there is not known", ""});
+  };
+  stream->start();
+  return stream.get();
+}
+
+void ExecRelay::on_output(const std::shared_ptr<HostStream>& host_stream, std::string& session_id, pb::ExecOutput& message) {
+  if (session_id.empty()) return claim(host_stream, session_id, message.claim().session());
+  const auto found = sessions_.find(session_id);
+  if (found == sessions_.end()) return host_stream->finish(grpc::Status::CANCELLED);
+  Session& session = *found->second;
+  if (message.has_refused()) {
+    const auto& why = message.refused();
+    return give_up(session_id, {static_cast<Code>(why.code()), why.message(), why.hint()});
+  }
+  if (message.has_started()) *message.mutable_started() = session.started;
+  const bool ended = message.has_ended();
+  session.person->send(std::move(message));
+  if (!ended) return;
+  session.ended = true;
+  session.person->finish(grpc::Status::OK);
+}
+
+void ExecRelay::claim(const std::shared_ptr<HostStream>& host_stream, std::string& session_id, const std::string& wanted) {
+  const auto found = sessions_.find(wanted);
+  // Its person may be gone by now.
+  if (found == sessions_.end() || found->second->host_stream) {
+    return host_stream->finish({grpc::StatusCode::NOT_FOUND, "nobody waits for that"});
+  }
+  session_id = wanted;
+  Session& session = *found->second;
+  session.patience.cancel();
+  session.host_stream = host_stream;
+  for (pb::ExecInput& message : std::exchange(session.waiting, {})) host_stream->send(std::move(message));
+}
+
+// What has ended is ending already.
+void ExecRelay::give_up(const std::string& session_id, const Error& why) {
+  const auto found = sessions_.find(session_id);
+  if (found == sessions_.end() || found->second->ended) return;
+  found->second->ended = true;
+  found->second->person->finish(to_grpc(why));
+}
+
+void ExecRelay::cut(const std::vector<HostId>& hosts) {
+  for (const auto& [id, session] : sessions_) {
+    const bool is_at_one = std::find(hosts.begin(), hosts.end(), session->host) != hosts.end();
+    if (is_at_one && session->host_stream) session->host_stream->cut();
+  }
+}
+
+void ExecRelay::close() {
+  for (const auto& [id, session] : sessions_) {
+    give_up(id, {Code::Aborted, "the daemon stops, and the command with it", "what trains goes on"});
+  }
+}
+
+}  // namespace dtrain::daemon

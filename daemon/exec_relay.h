@@ -1,0 +1,61 @@
+// Between who runs a command beside a replica and the host that has it: each such session is two streams, whose messages
+// are passed on as they come. How much is on its way, the two ends keep to themselves (schema/exec_limits.h).
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "daemon/reactor.h"
+#include "daemon/scheduler.h"
+#include "schema/dtrain.pb.h"
+
+namespace dtrain::daemon {
+
+// Owner: daemon main. Thread: gRPC calls in, everything else on the loop. Promises: whichever stream ends, the other ends
+// with it.
+class ExecRelay {
+ public:
+  ExecRelay(boost::asio::io_context& loop, Scheduler& scheduler, RunnerOutbox& runners);
+  ExecRelay(const ExecRelay&) = delete;
+  ExecRelay& operator=(const ExecRelay&) = delete;
+
+  using PersonStream = BidiStream<pb::ExecInput, pb::ExecOutput>;
+  using HostStream = BidiStream<pb::ExecOutput, pb::ExecInput>;
+  grpc::ServerBidiReactor<pb::ExecInput, pb::ExecOutput>* from_person(grpc::CallbackServerContext& call);
+  // Who claims a session knows it from what its host was sent.
+  grpc::ServerBidiReactor<pb::ExecOutput, pb::ExecInput>* from_host(grpc::CallbackServerContext& call);
+
+  // Nobody is at these any more.
+  void cut(const std::vector<HostId>& hosts);
+  // Ends every session: the daemon stops.
+  void close();
+
+ private:
+  struct Session {
+    Session(boost::asio::io_context& loop, std::shared_ptr<PersonStream> stream) : person(std::move(stream)), patience(loop) {}
+    std::shared_ptr<PersonStream> person;
+    std::shared_ptr<HostStream> host_stream = nullptr;   // null: not claimed yet
+    HostId host = {};
+    pb::ExecStarted started = {};
+    std::vector<pb::ExecInput> waiting = {};             // for whoever claims it
+    bool ended = false;
+    boost::asio::steady_timer patience;
+  };
+
+  void on_input(const std::shared_ptr<PersonStream>& person, std::string& session_id, pb::ExecInput& message);
+  Status open(const std::shared_ptr<PersonStream>& person, std::string& session_id, const pb::ExecStart& start);
+  void on_output(const std::shared_ptr<HostStream>& host_stream, std::string& session_id, pb::ExecOutput& message);
+  void claim(const std::shared_ptr<HostStream>& host_stream, std::string& session_id, const std::string& wanted);
+  void give_up(const std::string& session_id, const Error& why);
+
+  boost::asio::io_context& loop_;
+  Scheduler& scheduler_;
+  RunnerOutbox& runners_;
+  std::map<std::string, std::shared_ptr<Session>> sessions_;
+};
+
+}  // namespace dtrain::daemon

@@ -1,0 +1,51 @@
+#include "runner/process_place.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace dtrain::runner {
+namespace {
+
+// Of one kind, "user" or "mnt".
+Result<bool> shares_namespace(pid_t pid, const char* kind) {
+  struct stat its {}, ours {};
+  const std::string path = fmt::format("/proc/{}/ns/{}", pid, kind);
+  const std::string own = fmt::format("/proc/self/ns/{}", kind);
+  if (::stat(path.c_str(), &its) != 0) return errno_error("look at " + path, errno);
+  if (::stat(own.c_str(), &ours) != 0) return errno_error("look at " + own, errno);
+  return its.st_ino == ours.st_ino && its.st_dev == ours.st_dev;
+}
+
+}  // namespace
+
+Result<ProcessPlace> ProcessPlace::of(const ProcessIdentity& process) {
+  ProcessPlace place;
+  place.process_.reset(static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0)));
+  if (!place.process_ && errno != ESRCH) return errno_error(fmt::format("look at process {}", process.pid), errno);
+  TRY(const bool same_user, shares_namespace(process.pid, "user"));
+  TRY(const bool same_files, shares_namespace(process.pid, "mnt"));
+  if (!same_user) place.namespaces_ |= CLONE_NEWUSER;
+  if (!same_files) place.namespaces_ |= CLONE_NEWNS;
+  const std::string directory = fmt::format("/proc/{}/cwd", process.pid);
+  place.directory_.reset(::open(directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  // Only now: all of that was of this process, and of no later one with its number.
+  bool alive = false;
+  if (place.process_) {
+    TRY(alive, check_alive(process));
+  }
+  if (!alive) return Error{Code::NotFound, "the process has ended", ""};
+  return place;
+}
+
+int ProcessPlace::enter() const {
+  if (namespaces_ != 0 && ::setns(process_.get(), namespaces_) != 0) return errno;
+  if (directory_ && ::fchdir(directory_.get()) != 0) return errno;
+  return 0;
+}
+
+}  // namespace dtrain::runner

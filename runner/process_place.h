@@ -1,0 +1,28 @@
+// Where a running process is: the file system that it sees, and the directory it is in. For whoever is to be started
+// beside it.
+//
+// Thread: any. Needs Linux 5.8 where the process has namespaces of its own.
+#pragma once
+
+#include "runner/process_identity.h"
+#include "schema/fd.h"
+#include "schema/result.h"
+
+namespace dtrain::runner {
+
+class ProcessPlace {
+ public:
+  // NotFound: it has ended.
+  static Result<ProcessPlace> of(const ProcessIdentity& process);
+
+  // Takes the calling process there. Nothing but system calls: a child may share its parent's memory until it execs.
+  // 0, or an errno; after that it is half-way.
+  int enter() const;
+
+ private:
+  Fd process_;
+  int namespaces_ = 0;  // CLONE_NEW... of those that differ from ours
+  Fd directory_;        // none: it can't be looked at
+};
+
+}  // namespace dtrain::runner

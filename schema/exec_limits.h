@@ -1,0 +1,16 @@
+// How much the ends of `dtrain exec` may say, as all between them must agree on.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace dtrain {
+
+// Of input, and of output, that is on its way: what the other end has not taken yet. Whoever is slower sets the pace.
+inline constexpr uint64_t kExecWindowBytes = 512 << 10;
+// Of one message of either.
+inline constexpr size_t kExecPartBytes = 64 << 10;
+// Of a command with its arguments: it reaches the keeper as one packet.
+inline constexpr size_t kExecCommandBytesMax = 96 << 10;
+
+}  // namespace dtrain

@@ -97,6 +97,10 @@ Result<pb::KillReply> Connection::kill(const pb::KillRequest& request) {
   return ask<pb::KillReply>("Kill", request);
 }
 
+Result<pb::SuspendReply> Connection::suspend(const pb::SuspendRequest& request) {
+  return ask<pb::SuspendReply>("Suspend", request);
+}
+
 Result<pb::HostsReply> Connection::hosts() {
   return ask<pb::HostsReply>("Hosts", pb::HostsRequest());
 }

@@ -42,6 +42,7 @@ class Connection {
   Result<pb::ListReply> list(pb::ListRequest request);
   Result<pb::ShowReply> show(const pb::ShowRequest& request);
   Result<pb::KillReply> kill(const pb::KillRequest& request);
+  Result<pb::SuspendReply> suspend(const pb::SuspendRequest& request);
   Result<pb::HostsReply> hosts();
   Result<pb::InviteReply> invite(const pb::InviteRequest& request);
   Result<pb::RevokeReply> revoke(const pb::RevokeRequest& request);

@@ -175,6 +175,14 @@ std::string to_json(const pb::KillReply& reply) {
   return line_of({{"killed", std::move(killed)}});
 }
 
+std::string to_json(const pb::SuspendReply& reply) {
+  Json experiments = Json::array();
+  for (const auto& item : reply.items()) {
+    experiments.push_back({{"id", item.id()}, {"changed", item.changed()}, {"state", item.state()}});
+  }
+  return line_of({{"experiments", std::move(experiments)}});
+}
+
 std::string to_json(const pb::PruneReply& reply, bool done) {
   return line_of({{"pruned", done},
                   {"experiments", reply.numbers()},

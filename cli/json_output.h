@@ -23,6 +23,7 @@ struct OutputFile {
 std::string to_json(const pb::ListReply& reply);
 std::string to_json(const pb::ShowReply& reply, const Why& why);
 std::string to_json(const pb::KillReply& reply);
+std::string to_json(const pb::SuspendReply& reply);
 std::string to_json(const pb::PruneReply& reply, bool done);
 std::string to_json(const pb::HostsReply& reply);
 std::string to_json(const pb::DrainReply& reply, bool undrain);

@@ -154,7 +154,7 @@ void LogPrinter::add(const pb::StateEvent& event) {
   Source& source = source_of(event.id());
   // Output may be here before the news that it runs: its line goes on.
   const auto state = parse_state(event.state());
-  const bool gone = !state || is_terminal(*state) || *state == State::Restarting;
+  const bool gone = !state || is_terminal(*state) || *state == State::Restarting || *state == State::Suspended;
   if (gone) finish_line(source);
   Ink ink = event.state() == "FAILED" || event.state() == "LOST" ? Ink::Red : Ink::Bold;
   const bool told = event.reason() == source.reason || says_state(event.reason(), event.state());

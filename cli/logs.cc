@@ -171,7 +171,7 @@ Status check_attempt(const pb::ShowReply& shown, const std::optional<IdPattern>&
 
 std::string not_started_text(const pb::ShowReply& shown, const std::optional<IdPattern>& pattern) {
   auto waits = [](const std::string& state) {
-    return state == to_string(State::Created) || state == to_string(State::Pending);
+    return state == to_string(State::Created) || state == to_string(State::Pending) || state == to_string(State::Suspended);
   };
   const pb::ExperimentInfo& experiment = shown.experiment();
   if (waits(experiment.state())) {

@@ -245,6 +245,8 @@ constexpr Command kCommands[] = {
     {"wait", "Experiments", "block until they end, with their exit code", declare_wait},
     {"exec", "Experiments", "a shell or a command beside a replica that runs", declare_exec},
     {"rerun", "Experiments", "submit one again, parameters changed or not", declare_rerun},
+    {"suspend", "Experiments", "give back what experiments have, until resume", declare_suspend},
+    {"resume", "Experiments", "let them go on", declare_resume},
     {"output", "Experiments", "list and copy what one wrote to OUTPUT_DIR", declare_output},
     {"tensorboard", "Experiments", "where its curves are shown; starts one where none runs",
      declare_tensorboard},

@@ -46,6 +46,7 @@ int rank_of_state(const std::string& word) {
     case State::Finished:
       return 2;
     case State::Created:
+    case State::Suspended:
       return 3;
   }
   return 4;

@@ -38,6 +38,17 @@ Result<std::string> newest_to_kill(const pb::ListReply& live, const std::string&
                fmt::format("to end one of those, give its ID: dtrain kill {}", live.experiments().rbegin()->id())};
 }
 
+Result<std::string> newest_to_suspend(const pb::ListReply& live, const std::string& project_dir, bool resume) {
+  std::string newest;
+  for (const pb::ExperimentInfo& each : live.experiments()) {
+    const bool is_suspended = each.state() == to_string(State::Suspended);
+    if (each.project_dir() == project_dir && is_suspended == resume) newest = each.id();
+  }
+  if (!newest.empty()) return newest;
+  return Error{Code::NotFound, fmt::format("no experiment of this project ({}) {}", project_dir, resume ? "is suspended" : "runs or waits"),
+               "dtrain status shows all; name one by its ID"};
+}
+
 std::string newest_running(const pb::ListReply& live, const std::string& project_dir) {
   std::string newest;
   for (const pb::ExperimentInfo& each : live.experiments()) {

@@ -95,7 +95,7 @@ std::string paint(std::string_view text, Ink ink, bool colours) {
 
 Ink ink_of_state(std::string_view state) {
   if (state == "PENDING" || state == "BUILDING" || state == "STARTING" || state == "RESTARTING" ||
-      state == "STOPPING") {
+      state == "STOPPING" || state == "SUSPENDED") {
     return Ink::Yellow;
   }
   if (state == "RUNNING" || state == "FINISHED") return Ink::Green;

@@ -55,6 +55,7 @@ struct TrainOptions {
   bool dry_run = false;
   bool yes = false;
   bool rebuild = false;
+  bool suspended = false;
   bool no_image = false;
   bool save = false;
   bool explain = false;
@@ -121,6 +122,7 @@ Result<Prepared> prepare(const TrainOptions& options) {
     }
     spec.priority = static_cast<int>(options.priority);
   }
+  if (options.suspended) spec.suspend = true;
   if (!options.env.empty()) {
     add_env(options.env, spec);
     ParseOptions again;
@@ -315,6 +317,7 @@ Run declare_train(Options& options, CommandContext& context) {
   options.list("--env", typed->env, "NAME takes it from your shell, as a secret; or NAME=VALUE",
                "NAME");
   options.flag("--tied", typed->tied, "leaving (Ctrl-C, closing the terminal) kills it");
+  options.flag("--suspended", typed->suspended, "let it wait until dtrain resume");
   options.flag("--rebuild", typed->rebuild, "make its environment anew (`version`, `install`, `image`)");
   options.flag("--no-image", typed->no_image, "run on the hosts themselves, whatever `image` says");
   options.flag("--yes", typed->yes, "send a large project without asking");

@@ -59,6 +59,8 @@ std::string usual_reason(const pb::ShowReply& reply) {
       return how_it_ends(reply);
     case State::Restarting:
       return "between two attempts";
+    case State::Suspended:
+      return "suspended";
     case State::Finished:
       return "it ended well: its deciding replica exited with code 0";
     case State::Failed:

@@ -122,18 +122,30 @@ grpc::ServerUnaryReactor* ClientApi::Show(grpc::CallbackServerContext* context,
   return answer(context, [this, request, reply] { return show(*request, *reply); });
 }
 
-grpc::ServerUnaryReactor* ClientApi::Kill(grpc::CallbackServerContext*, const pb::KillRequest* request, pb::KillReply* reply) {
-  const auto answer = LateAnswer::start(parts_.loop);
-  boost::asio::post(parts_.loop, [this, answer, request, reply] {
-    const Status status = kill(*request, *reply);
-    if (!status.ok()) return answer->finish(to_grpc(status.error()));
-    parts_.scheduler.at_end_of_turn([answer, reply](const Status& committed) {
-      if (!answer->is_open()) return;
-      answer->finish(committed.ok() ? grpc::Status::OK
-                                    : to_grpc(not_written_down(*reply, committed.error())));
+// The same, sent once what follows from it is durable; where it can't be written down, what `not_written` says.
+template <typename Answer, typename NotWritten>
+grpc::ServerUnaryReactor* ClientApi::durable_answer(Answer answer, NotWritten not_written) {
+  const auto late = LateAnswer::start(parts_.loop);
+  boost::asio::post(parts_.loop, [this, late, answer, not_written] {
+    const Status status = answer();
+    if (!status.ok()) return late->finish(to_grpc(status.error()));
+    parts_.scheduler.at_end_of_turn([late, not_written](const Status& committed) {
+      if (!late->is_open()) return;
+      late->finish(committed.ok() ? grpc::Status::OK : to_grpc(not_written(committed.error())));
     });
   });
-  return answer.get();
+  return late.get();
+}
+
+grpc::ServerUnaryReactor* ClientApi::Kill(grpc::CallbackServerContext*, const pb::KillRequest* request, pb::KillReply* reply) {
+  return durable_answer([this, request, reply] { return kill(*request, *reply); },
+                        [reply](const Error& disk) { return not_written_down(*reply, disk); });
+}
+
+grpc::ServerUnaryReactor* ClientApi::Suspend(grpc::CallbackServerContext*, const pb::SuspendRequest* request,
+                                             pb::SuspendReply* reply) {
+  return durable_answer([this, request, reply] { return suspend(*request, *reply); },
+                        [](const Error& disk) { return disk; });
 }
 
 grpc::ServerBidiReactor<pb::ExecInput, pb::ExecOutput>* ClientApi::Exec(grpc::CallbackServerContext* context) {
@@ -476,15 +488,7 @@ std::string ClientApi::holds_up(const Scheduler::Known& known, const ExperimentI
 
 // All or none: that the second word is a mistake must not be found out after the first is dead.
 Status ClientApi::kill(const pb::KillRequest& request, pb::KillReply& reply) {
-  std::vector<Error> refused;
-  for (const auto& id : request.ids()) {
-    if (auto status = may_kill(id); !status.ok()) refused.push_back(std::move(status).error());
-  }
-  if (!refused.empty()) {
-    Error all = joined(std::move(refused));
-    if (request.ids_size() > 1) all.message += "; nothing is killed";
-    return all;
-  }
+  TRY(check_each_whole(request.ids(), "kill"));
   for (const auto& id : request.ids()) {
     pb::KillReply::Item& item = *reply.add_items();
     item.set_id(id);
@@ -493,15 +497,42 @@ Status ClientApi::kill(const pb::KillRequest& request, pb::KillReply& reply) {
   return ok();
 }
 
-Status ClientApi::may_kill(const std::string& id) {
+Status ClientApi::check_each_whole(const google::protobuf::RepeatedPtrField<std::string>& ids, std::string_view verb) {
+  std::vector<Error> refused;
+  for (const std::string& id : ids) {
+    if (auto status = check_whole(id, verb); !status.ok()) refused.push_back(std::move(status).error());
+  }
+  if (refused.empty()) return ok();
+  Error all = joined(std::move(refused));
+  if (ids.size() > 1) all.message += "; nothing is done";
+  return all;
+}
+
+Status ClientApi::check_whole(const std::string& id, std::string_view verb) {
   TRY(const IdPattern pattern, parse_id_pattern(id));
   if (pattern.names_replicas()) {
     return Error{Code::InvalidArgument, fmt::format("{} is one replica of a gang", id),
-                 fmt::format("`dtrain kill {}` ends the whole experiment",
-                             to_string(pattern.experiment))};
+                 fmt::format("of the whole experiment: dtrain {} {}", verb, to_string(pattern.experiment))};
   }
   TRY(const auto known, parts_.scheduler.find(pattern.experiment));
   return check_exists(known, pattern);
+}
+
+Status ClientApi::suspend(const pb::SuspendRequest& request, pb::SuspendReply& reply) {
+  TRY(check_each_whole(request.ids(), request.resume() ? "resume" : "suspend"));
+  for (const std::string& id : request.ids()) {
+    TRY(const IdPattern pattern, parse_id_pattern(id));
+    TRY(const auto known, parts_.scheduler.find(pattern.experiment));
+    pb::SuspendReply::Item& item = *reply.add_items();
+    item.set_id(id);
+    for (const Experiment* member : members_of(known, pattern.experiment)) {
+      item.set_changed(item.changed() || (!member->outcome && member->suspended == request.resume()));
+    }
+    parts_.scheduler.handle(SuspendWanted{pattern.experiment, !request.resume()});
+    TRY(const auto now, parts_.scheduler.find(pattern.experiment));
+    item.set_state(summary_of(now, pattern.experiment, parts_.scheduler.model(), boottime_ms()).state());
+  }
+  return ok();
 }
 
 Status ClientApi::kill_one(const std::string& id, bool force, pb::KillReply::Item& item) {

@@ -69,6 +69,8 @@ class ClientApi : public pb::Client::CallbackService {
                                  pb::ShowReply*) override;
   grpc::ServerUnaryReactor* Kill(grpc::CallbackServerContext*, const pb::KillRequest*,
                                  pb::KillReply*) override;
+  grpc::ServerUnaryReactor* Suspend(grpc::CallbackServerContext*, const pb::SuspendRequest*,
+                                    pb::SuspendReply*) override;
   grpc::ServerWriteReactor<pb::WatchBatch>* Watch(grpc::CallbackServerContext*,
                                                   const pb::WatchRequest*) override;
   grpc::ServerWriteReactor<pb::MonitorSample>* Monitor(grpc::CallbackServerContext*,
@@ -90,6 +92,8 @@ class ClientApi : public pb::Client::CallbackService {
  private:
   template <typename Answer>
   grpc::ServerUnaryReactor* answer(grpc::CallbackServerContext* context, Answer answer);
+  template <typename Answer, typename NotWritten>
+  grpc::ServerUnaryReactor* durable_answer(Answer answer, NotWritten not_written);
 
   Status info(pb::InfoReply& reply);
   Status plan_for(const pb::PlanRequest& request, pb::PlanReply& reply);
@@ -102,7 +106,9 @@ class ClientApi : public pb::Client::CallbackService {
                    pb::ShowReply& reply);
   std::string holds_up(const Scheduler::Known& known, const ExperimentId& id) const;
   Status kill(const pb::KillRequest& request, pb::KillReply& reply);
-  Status may_kill(const std::string& id);
+  Status check_whole(const std::string& id, std::string_view verb);
+  Status check_each_whole(const google::protobuf::RepeatedPtrField<std::string>& ids, std::string_view verb);
+  Status suspend(const pb::SuspendRequest& request, pb::SuspendReply& reply);
   Status kill_one(const std::string& id, bool force, pb::KillReply::Item& item);
   Status hosts(pb::HostsReply& reply);
   Status check_listens() const;

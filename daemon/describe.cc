@@ -68,7 +68,7 @@ pb::ExperimentInfo describe_set(const Submission& submission,
     const State state = state_of(*member);
     finished += state == State::Finished;
     failed += state == State::Failed || state == State::Killed;
-    running += !is_terminal(state) && !member->replicas.empty();
+    running += !is_terminal(state) && state != State::Suspended && !member->replicas.empty();
     if (exit_code == 0 && member->outcome) exit_code = member->outcome->exit_code;
     if (member->started_unix_ms != 0) {
       started = started == 0 ? member->started_unix_ms : std::min(started, member->started_unix_ms);

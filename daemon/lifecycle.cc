@@ -22,15 +22,14 @@ void on_submitted(Turn& turn, const Submitted& event) {
   }
   const uint32_t last = submission.last_member();
   for (uint32_t member = submission.first_member(); member <= last; ++member) {
-    Experiment experiment;
-    experiment.id = {submission.number, member};
-    experiment.submission = event.submission;
-    experiment.held = member > 0 && spec.concurrency > 0;
+    Experiment experiment = first_state(event.submission, member);
+    experiment.held = member > 0 && spec.concurrency > 0 && !experiment.suspended;
     const auto [place, added] =
         turn.model.experiments.emplace(experiment.id, std::move(experiment));
     INVARIANT(added, "a number is given to one submission");
     const Experiment& made = place->second;
-    if (!made.is_shared()) turn.effects.notify.push_back({made.id, {}, state_of(made), "", {}, 0});
+    const std::string why = made.suspended ? suspended_text(made.id) : "";
+    if (!made.is_shared()) turn.effects.notify.push_back({made.id, {}, state_of(made), why, {}, 0});
     // A member's replicas are shown once they have a place: there may be very many.
     if (member == 0) {
       for (const ReplicaId& replica : replica_ids(made.id, made.spec())) {
@@ -52,12 +51,31 @@ void kill_one(Turn& turn, const ExperimentId& id, bool force) {
   settle(turn, *experiment, force);
 }
 
+// Of a set (member 0) all of it.
+std::vector<ExperimentId> live_of(const Model& model, const ExperimentId& id) {
+  const uint32_t last = id.member == 0 ? UINT32_MAX : id.member;
+  return {model.live.lower_bound(id), model.live.upper_bound({id.number, last})};
+}
+
 void on_kill(Turn& turn, const KillWanted& event) {
-  const std::set<ExperimentId>& live = turn.model.live;
-  const uint32_t last = event.id.member == 0 ? UINT32_MAX : event.id.member;
-  const std::vector<ExperimentId> ids(live.lower_bound(event.id),
-                                      live.upper_bound({event.id.number, last}));
-  for (const ExperimentId& id : ids) kill_one(turn, id, event.force);
+  for (const ExperimentId& id : live_of(turn.model, event.id)) kill_one(turn, id, event.force);
+}
+
+// Its `max-duration` counts anew when it goes on, and its slot in its set is another's meanwhile.
+void on_suspend(Turn& turn, const SuspendWanted& event) {
+  for (const ExperimentId& id : live_of(turn.model, event.id)) {
+    const Experiment& known = turn.model.experiments.at(id);
+    if (known.outcome || known.is_shared() || known.suspended == event.suspended) continue;
+    Experiment& experiment = *turn.touch(id);
+    experiment.suspended = event.suspended;
+    experiment.held = !event.suspended && id.member > 0 && experiment.spec().concurrency > 0;
+    experiment.not_before_ms = 0;
+    if (event.suspended) experiment.run_since_ms = 0;
+    const bool placed = experiment.phase != Phase::None && experiment.phase != Phase::Ending;
+    if (placed) start_again_at_once(turn, experiment, "");
+    experiment.wait_reason = event.suspended ? "suspended" : "";
+    settle(turn, experiment, false);
+  }
 }
 
 void on_exited(Turn& turn, const ReplicaExited& event) {
@@ -258,6 +276,7 @@ Effects step(Model& model, const Event& event, const Policy& policy, TimeMs now)
     Turn& turn;
     void operator()(const Submitted& e) { on_submitted(turn, e); }
     void operator()(const KillWanted& e) { on_kill(turn, e); }
+    void operator()(const SuspendWanted& e) { on_suspend(turn, e); }
     void operator()(const HostConnected& e) { on_connected(turn, e); }
     void operator()(const HostDisconnected& e) { on_disconnected(turn, e); }
     void operator()(const HostRevoked& e) { on_revoked(turn, e); }

@@ -21,6 +21,8 @@ namespace dtrain::daemon {
 // Durable before this event: the submission itself. Its experiments are in their first state.
 struct Submitted { std::shared_ptr<const Submission> submission; };
 struct KillWanted { ExperimentId id; bool force = false; };   // member 0 of a set: every member
+// Likewise. What it has placed ends in order, and it is placed again once somebody says so.
+struct SuspendWanted { ExperimentId id; bool suspended = true; };
 struct HostConnected { Host host; std::vector<HeldReplicaFact> held; };   // Hello
 struct HostDisconnected { HostId host; };
 struct HostRevoked { HostId host; };                                      // it can't come back
@@ -75,7 +77,7 @@ struct ReplicaReleased {
 struct PoolAsked { ExperimentId experiment; std::string what; bool is_news = true; };
 struct Tick {};   // the earliest of model.deadlines has passed
 
-using Event = std::variant<Submitted, KillWanted, HostConnected, HostDisconnected, HostRevoked, HostLeaves, HostDrained,
+using Event = std::variant<Submitted, KillWanted, SuspendWanted, HostConnected, HostDisconnected, HostRevoked, HostLeaves, HostDrained,
                            HostOpened, HostContact, HostChanged, LaunchPrepared, LaunchFailed, ReplicaStarted, ReplicaExited,
                            ReplicaReleased, PoolAsked, Tick>;
 

@@ -43,7 +43,9 @@ std::string reason_of(const Experiment& experiment, const std::string& notice) {
   if (experiment.outcome) return experiment.outcome->reason;
   if (!notice.empty()) return notice;
   const State state = state_of(experiment);
-  return state == State::Restarting || state == State::Pending ? experiment.wait_reason : "";
+  if (state == State::Suspended) return suspended_text(experiment.id);
+  const bool waits = state == State::Restarting || state == State::Pending || state == State::Stopping;
+  return waits ? experiment.wait_reason : "";
 }
 
 void show_replicas(const Experiment& experiment, const Turn::Before& before, Effects& effects) {
@@ -91,10 +93,12 @@ void fill_slots(Turn& turn, uint32_t number) {
   while (!tally->second.held.empty()) {
     Experiment& next = turn.model.experiments.at(*tally->second.held.begin());
     if (tally->second.in_slots >= static_cast<uint32_t>(next.spec().concurrency)) return;
+    const State before = state_of(next);
     unindex(turn.model, next);
     next.held = false;
     index(turn.model, next);
-    turn.effects.notify.push_back({next.id, {}, state_of(next), "", {}, 0});
+    const State now = state_of(next);
+    if (now != before) turn.effects.notify.push_back({next.id, {}, now, "", {}, next.attempt});
     turn.model.place_wanted = true;
   }
 }
@@ -289,7 +293,7 @@ void rebuild(Model& model, TimeMs now) {
   model.sets.clear();
   model.queue = {};
   for (auto& [id, experiment] : model.experiments) {
-    const bool waits = experiment.attempt == 0 && !experiment.outcome;
+    const bool waits = experiment.phase == Phase::None && !experiment.outcome && !experiment.suspended;
     experiment.held = waits && id.member > 0 && experiment.spec().concurrency > 0;
     for (Replica& replica : experiment.replicas) replica.stop_sent = replica.leaves = false;
     index(model, experiment);

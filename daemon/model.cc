@@ -25,9 +25,20 @@ int64_t leaves_early_ms(const Host& host) {
   return std::min(host.lasts_ms / 8, kMostMs);
 }
 
+Experiment first_state(const std::shared_ptr<const Submission>& submission, uint32_t member) {
+  Experiment experiment;
+  experiment.id = {submission->number, member};
+  experiment.submission = submission;
+  experiment.suspended = submission->spec.suspend && !experiment.is_shared();
+  return experiment;
+}
+
+std::string suspended_text(const ExperimentId& id) { return fmt::format("suspended until: dtrain resume {}", to_string(id)); }
+
 State state_of(const Experiment& experiment) {
   if (experiment.over) return experiment.outcome->state;
   if (experiment.outcome) return State::Stopping;
+  if (experiment.suspended) return experiment.phase == Phase::None ? State::Suspended : State::Stopping;
   switch (experiment.phase) {
     case Phase::None:
       if (experiment.attempt > 0) return State::Restarting;
@@ -49,7 +60,9 @@ State state_of(const Experiment& experiment, const Replica& replica) {
   if (replica.end && is_gone(replica)) return *replica.end;
   if (experiment.outcome) return State::Stopping;
   const bool between = experiment.phase == Phase::None || experiment.phase == Phase::Ending;
-  if (between && replica.attempt > 0) return State::Restarting;
+  if (between && replica.attempt > 0) {
+    return !experiment.suspended ? State::Restarting : is_gone(replica) ? State::Suspended : State::Stopping;
+  }
   // Ended by itself and not yet released: it is what it was, until every byte of its log is here.
   if (replica.exit && !replica.end) return State::Restarting;
   if (awaits_relaunch(experiment, replica)) return State::Restarting;
@@ -73,11 +86,13 @@ State set_state(const std::vector<const Experiment*>& members) {
 // Once a member ran, the set is running until all are over, whatever the next one waits for.
 State set_state(const SetTally& tally) {
   const auto count = [&](State state) { return tally.by_state[static_cast<size_t>(state)]; };
-  if (count(State::Finished) + count(State::Failed) + count(State::Killed) == tally.members) {
+  const uint32_t over = count(State::Finished) + count(State::Failed) + count(State::Killed);
+  if (over == tally.members) {
     if (tally.shared_lives) return State::Stopping;
     if (count(State::Finished) > 0) return State::Finished;
     return count(State::Failed) > 0 ? State::Failed : State::Killed;
   }
+  if (over + count(State::Suspended) == tally.members) return State::Suspended;
   if (tally.begun > 0) return State::Running;
   if (tally.placed > 0) return State::Starting;
   return count(State::Pending) > 0 ? State::Pending : State::Created;
@@ -88,7 +103,8 @@ void count_member(SetTally& tally, const Experiment& member, uint32_t by) {
   tally.by_state[static_cast<size_t>(state_of(member))] += by;
   if (member.attempt > 0) tally.placed += by;
   if (member.started_unix_ms > 0) tally.begun += by;
-  if (!member.over && !member.held) tally.in_slots += by;
+  const bool uses_slot = !member.held && !(member.suspended && member.phase == Phase::None);
+  if (!member.over && uses_slot) tally.in_slots += by;
 }
 
 std::vector<ReplicaId> replica_ids(const ExperimentId& id, const Spec& spec) {
@@ -169,7 +185,7 @@ bool holds_seat(const Experiment& experiment, const Replica& replica) {
 }
 
 bool wants_place(const Experiment& experiment) {
-  return experiment.phase == Phase::None && !experiment.outcome && !experiment.held;
+  return experiment.phase == Phase::None && !experiment.outcome && !experiment.held && !experiment.suspended;
 }
 
 bool is_queued(const Experiment& experiment) {

@@ -165,6 +165,7 @@ struct Experiment {
   Phase phase = Phase::None;
   bool stop_forced = false;        // a person asked to end it without grace
   bool held = false;               // back by its set's `concurrency`; derived, not stored
+  bool suspended = false;          // a person does not want it placed; then its phase is None or Ending
   bool over = false;               // terminal: outcome fixed, all released
   Rare<Outcome> outcome;           // fixed once, never changed
   // Spec order, the decider first, then the builds, one a host; empty until first placed.
@@ -191,6 +192,11 @@ Host potential_host(const Pool& pool, int number);
 // So long before its time is over what is there begins to be ended.
 int64_t leaves_early_ms(const Host& host);
 
+// As it is submitted: nothing has happened to it yet.
+Experiment first_state(const std::shared_ptr<const Submission>& submission, uint32_t member);
+
+std::string suspended_text(const ExperimentId& id);   // until when, for people
+
 State state_of(const Experiment& experiment);
 State state_of(const Experiment& experiment, const Replica& replica);
 // Of a whole set, from its members: terminal once all are; Finished if any member is.
@@ -212,7 +218,7 @@ bool start_committed(const Experiment& experiment, const Replica& replica);  // 
 bool all_started(const Experiment& experiment);
 bool awaits_relaunch(const Experiment& experiment, const Replica& replica);
 bool holds_seat(const Experiment& experiment, const Replica& replica);
-bool wants_place(const Experiment& experiment);         // unplaced, neither held back nor ended
+bool wants_place(const Experiment& experiment);         // unplaced, neither held back, suspended nor ended
 
 bool is_queued(const Experiment& experiment);           // and its backoff is over
 // Something of the replica may be on the host of its seat, or will be again.
@@ -221,7 +227,7 @@ bool is_seated(const Experiment& experiment, const Replica& replica);
 // The members of a set, counted.
 struct SetTally {
   uint32_t members = 0;
-  uint32_t by_state[11] = {};     // indexed by State
+  uint32_t by_state[12] = {};     // indexed by State
   uint32_t placed = 0;            // ever
   uint32_t begun = 0;             // ever: a process of theirs was started
   uint32_t in_slots = 0;          // in the queue or placed, and not over: they use up `concurrency`

@@ -325,6 +325,9 @@ std::string wait_reason(const Model& model, const ExperimentId& id, TimeMs now) 
   if (found == model.experiments.end()) return "";
   const Experiment& experiment = found->second;
   if (experiment.outcome) return "";
+  if (experiment.suspended) {
+    return experiment.phase == Phase::None ? suspended_text(id) : experiment.wait_reason;
+  }
   if (experiment.held) return fmt::format("held by concurrency: {}", experiment.spec().concurrency);
   if (experiment.phase == Phase::Ending) return experiment.wait_reason;
   if (experiment.phase == Phase::Building) return building_text(model, experiment);

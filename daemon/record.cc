@@ -84,6 +84,8 @@ Status check_moments(const pb::ExperimentRecord& record, const ExperimentId& id)
 Status check_facts(const Experiment& experiment) {
   if (experiment.over && !experiment.outcome)
     return damaged(experiment.id, "it is over without an end");
+  if (experiment.suspended && !experiment.outcome && experiment.phase != Phase::None && experiment.phase != Phase::Ending)
+    return damaged(experiment.id, "it is suspended and has its place");
   if (experiment.replicas.empty()) {
     return experiment.phase == Phase::None
                ? ok()
@@ -179,6 +181,7 @@ pb::ExperimentRecord to_record(const Experiment& experiment, TimeMs now,
   for (const Replica& replica : experiment.replicas) {
     *record.add_replicas() = to_replica_record(replica);
   }
+  record.set_suspended(experiment.suspended);
   record.set_restarts_used(experiment.restarts_used);
   record.set_start_failures(experiment.start_failures);
   for (const HostId& host : experiment.excluded_hosts) record.add_excluded_hosts(host.hex);
@@ -234,6 +237,7 @@ Result<Experiment> from_record(const pb::ExperimentRecord& record, const Experim
     TRY(auto replica, from_replica_record(stored));
     experiment.replicas.push_back(std::move(replica));
   }
+  experiment.suspended = record.suspended();
   experiment.restarts_used = record.restarts_used();
   experiment.start_failures = record.start_failures();
   for (const auto& host : record.excluded_hosts()) experiment.excluded_hosts.push_back({host});

@@ -93,9 +93,7 @@ Status Scheduler::load() {
     const uint32_t number = submission->number;
     const uint32_t last = submission->last_member();
     for (uint32_t member = submission->first_member(); member <= last; ++member) {
-      Experiment experiment;
-      experiment.id = {number, member};
-      experiment.submission = submission;
+      Experiment experiment = first_state(submission, member);
       model_.experiments.emplace(experiment.id, std::move(experiment));
     }
     TRY(auto stored, store_.experiments(number));
@@ -449,10 +447,7 @@ Result<Experiment> Scheduler::committed(const ExperimentId& id,
                                         std::shared_ptr<const Submission> submission) {
   TRY(const auto record, store_.experiment(id));
   if (record) return from_record(*record, id, std::move(submission), boottime_ms(), boot_id_);
-  Experiment before;
-  before.id = id;
-  before.submission = std::move(submission);
-  return before;
+  return first_state(submission, id.member);
 }
 
 Result<Scheduler::Known> Scheduler::find(const ExperimentId& id) {

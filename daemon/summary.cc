@@ -20,13 +20,6 @@ size_t listed_members(const Submission& submission) {
   return std::clamp<size_t>(kListedIdsMax / ids_of_one, 1, kListedMembersMax);
 }
 
-Experiment as_submitted(const Scheduler::Known& known, const ExperimentId& id) {
-  Experiment experiment;
-  experiment.id = id;
-  experiment.submission = known.submission;
-  return experiment;
-}
-
 }  // namespace
 
 std::vector<const Experiment*> members_of(const Scheduler::Known& known, const ExperimentId& id) {
@@ -131,7 +124,7 @@ pb::ExperimentInfo summary_of(const Scheduler::Known& known, const ExperimentId&
     return info;
   }
   const auto found = members_of(known, id);
-  return describe(found.empty() ? as_submitted(known, id) : *found.front(), model, now);
+  return describe(found.empty() ? first_state(known.submission, id.member) : *found.front(), model, now);
 }
 
 }  // namespace dtrain::daemon

@@ -169,6 +169,7 @@ class Translation {
     }
     const YamlNode* const most = policy("activeDeadlineSeconds");
     if (most != nullptr && as_number(*most).value_or(0) <= kMostSeconds) put_at(train_, "max-duration", *most);
+    if (const YamlNode* const suspend = policy("suspend")) put_at(train_, "suspend", *suspend);
     const PodRole* slowest = nullptr;
     for (const PodRole& one : roles_) {
       if (one.grace != nullptr && (slowest == nullptr || count_of(one.grace, 0) > count_of(slowest->grace, 0))) slowest = &one;

@@ -153,8 +153,7 @@ Shape replicas(const Names& policies) {
 std::vector<Key> policy_keys() {
   return {{"backoffLimit", integer(0, INT32_MAX)},
           {"activeDeadlineSeconds", integer(1, 1e15)},
-          {"suspend", either("false", {only_false(), refused("what begins suspended is not part of this version; 'dtrain kill' ends "
-                                                             "an experiment, and 'dtrain rerun --resume' goes on from what it wrote")})}};
+          {"suspend", boolean()}};
 }
 
 Shape job(ManifestKind kind) {

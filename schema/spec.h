@@ -120,6 +120,7 @@ struct Spec {
   std::vector<Metric> metrics;        // as given, each name once
   int concurrency = 0;                // members at once; 0: as many as fit
   int priority = 50;                  // 0..100, higher first
+  bool suspend = false;               // it begins suspended
   RestartPolicy restart;
   Completion completion = Completion::Decider;
   int64_t finish_grace_ms = 10'000;   // what other workers get after the decider succeeded

@@ -214,6 +214,7 @@ std::vector<Key> train_keys() {
        "Numbers to show and compare: what follows NAME= in the output, or a regular expression finds."},
       {"concurrency", integer(1, 1'000'000), "Members of a set that run at once. Left out: as many as fit."},
       {"priority", integer(0, 100), "Higher goes first. Left out: 50."},
+      {"suspend", boolean(), "Waits until dtrain resume. Left out: false."},
       {"install", lines("a command, or a list of commands"), "Steps that make its own environment, once for all with the same."},
       {"data", dict("a map name: /path", kDataName, text(kAbsolutePath)),
        "Data sets of the hosts, read only."},

@@ -382,6 +382,7 @@ Spec read_spec(const YamlNode& root, const std::vector<AddedParameter>& added,
   }
   spec.concurrency = read_integer(train, "concurrency", reading.riseml ? 1 : 0);
   spec.priority = read_integer(train, "priority", spec.priority);
+  if (const YamlNode* suspend = value_of(train, "suspend")) spec.suspend = as_boolean(*suspend).value_or(false);
   spec.install = read_install(train);
   spec.image = read_image(train);
   spec.python = read_text(train, "python", spec.python);

@@ -21,25 +21,25 @@ struct StateRow {
   uint32_t next;  // the states that may follow; a state may always stay what it is
 };
 
-// Whatever can be alive can also end, be lost, or be stopped to be launched again. What was never
+// Whatever can be alive can also end, be lost, be suspended, or be stopped to be launched again. What was never
 // launched ends at once: only a launched process needs Stopping. But a PENDING experiment, with replicas
 // that are CREATED, may have a build that looks whether there is anything to do, and that can fail.
-constexpr std::array<StateRow, 11> kStates{{
-    {State::Created, "CREATED",
-     bit(State::Pending) | bit(State::Building) | bit(State::Starting) | bit(State::Restarting) |
-         kEnds},
-    {State::Pending, "PENDING",
-     bit(State::Building) | bit(State::Starting) | bit(State::Stopping) | bit(State::Restarting) |
-         kEnds},
-    {State::Building, "BUILDING",
-     bit(State::Starting) | bit(State::Stopping) | bit(State::Restarting) | kEnds},
-    {State::Starting, "STARTING",
-     bit(State::Running) | bit(State::Stopping) | bit(State::Restarting) | kEnds},
-    {State::Running, "RUNNING", bit(State::Stopping) | bit(State::Restarting) | kEnds},
-    {State::Stopping, "STOPPING", kEnds},
+constexpr uint32_t kBreaks = bit(State::Restarting) | bit(State::Suspended) | kEnds;
+
+constexpr std::array<StateRow, 12> kStates{{
+    {State::Created, "CREATED", bit(State::Pending) | bit(State::Building) | bit(State::Starting) | kBreaks},
+    {State::Pending, "PENDING", bit(State::Building) | bit(State::Starting) | bit(State::Stopping) | kBreaks},
+    {State::Building, "BUILDING", bit(State::Starting) | bit(State::Stopping) | kBreaks},
+    {State::Starting, "STARTING", bit(State::Running) | bit(State::Stopping) | kBreaks},
+    {State::Running, "RUNNING", bit(State::Stopping) | kBreaks},
+    {State::Stopping, "STOPPING", kBreaks},
     {State::Restarting, "RESTARTING",
      bit(State::Created) | bit(State::Pending) | bit(State::Building) | bit(State::Starting) |
-         bit(State::Stopping) | kEnds},
+         bit(State::Stopping) | kBreaks},
+    // A set as a whole is again what its members are.
+    {State::Suspended, "SUSPENDED",
+     bit(State::Created) | bit(State::Pending) | bit(State::Building) | bit(State::Starting) |
+         bit(State::Running) | bit(State::Stopping) | kBreaks},
     {State::Finished, "FINISHED", 0},
     {State::Failed, "FAILED", 0},
     {State::Killed, "KILLED", 0},

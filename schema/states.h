@@ -14,8 +14,9 @@ enum class State {
   Building,    // placed; a host builds the environment
   Starting,    // placed; not every process runs yet
   Running,     // every process was started
-  Stopping,    // the outcome is fixed, something is still alive
+  Stopping,    // the outcome is fixed, or it is being suspended; something is still alive
   Restarting,  // between attempts
+  Suspended,   // by a person: it is not placed until somebody says otherwise
   Finished,
   Failed,
   Killed,

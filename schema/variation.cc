@@ -19,7 +19,7 @@ constexpr std::string_view kOfTheEngine = "train.engine.";
 
 // What is the whole set's: no member has one of its own.
 bool is_of_the_set(std::string_view path) {
-  return path == "train.concurrency" || path == "train.priority";
+  return path == "train.concurrency" || path == "train.priority" || path == "train.suspend";
 }
 
 // A dimension's values are known: none of another dimension stands in them.
@@ -215,6 +215,7 @@ Spec read_variation(const Spec& spec, const YamlNode& root,
   one.name = spec.name;
   one.note = spec.note;
   one.priority = spec.priority;
+  one.suspend = spec.suspend;
   one.env = spec.env;
   one.env_from_shell = spec.env_from_shell;
   return one;
@@ -307,7 +308,7 @@ void drop_own_keys(YamlNode& root) {
   YamlNode* train = root.find("train");
   if (train == nullptr) return;
   std::erase_if(train->entries, [](const YamlEntry& entry) {
-    return entry.key == "priority" || entry.key == "env";
+    return entry.key == "priority" || entry.key == "suspend" || entry.key == "env";
   });
 }
 
@@ -319,6 +320,11 @@ void put_own_keys(YamlNode& root, const Spec& spec) {
     YamlNode priority = text_node(fmt::format("{}", spec.priority));
     priority.plain = true;
     put(train, "priority", std::move(priority));
+  }
+  if (spec.suspend) {
+    YamlNode suspend = text_node("true");
+    suspend.plain = true;
+    put(train, "suspend", std::move(suspend));
   }
   if (spec.env.empty() && spec.env_from_shell.empty()) return;
   YamlNode env;

@@ -48,6 +48,8 @@ enum class Seen : size_t {
   HostLeft,
   WentOnElsewhere,
   Drained,
+  SuspendedWhilePlaced,
+  Resumed,
   kCount
 };
 
@@ -92,6 +94,8 @@ constexpr std::array<const char*, static_cast<size_t>(Seen::kCount)> kSeenNames 
     "a host is lent no longer, with replicas on it",
     "what ran on a host that leaves is begun again at no restart",
     "a host is drained, with replicas on it",
+    "what has its place is suspended",
+    "what was suspended goes on",
 };
 
 struct Counts {

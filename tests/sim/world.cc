@@ -95,7 +95,8 @@ void World::happen(const Event& event) {
   if (const auto* hello = std::get_if<HostConnected>(&event)) {
     // Meant for an earlier stream of the host.
     std::erase_if(waiting_.send, [&](const Send& send) { return host_of(send) == hello->host.id; });
-  } else if (!std::holds_alternative<Submitted>(event) && !std::holds_alternative<Tick>(event)) {
+  } else if (!std::holds_alternative<Submitted>(event) && !std::holds_alternative<Tick>(event) &&
+             !std::holds_alternative<SuspendWanted>(event)) {
     heard_.push_back(event);
     if (heard_.size() > kHeardMax) heard_.pop_front();
   }
@@ -354,9 +355,7 @@ void World::restart_daemon() {
   for (const auto& submission : submissions_) {
     const uint32_t last = submission->last_member();
     for (uint32_t member = submission->first_member(); member <= last; ++member) {
-      Experiment experiment;
-      experiment.id = {submission->number, member};
-      experiment.submission = submission;
+      Experiment experiment = first_state(submission, member);
       model_->experiments.emplace(experiment.id, std::move(experiment));
     }
   }

@@ -70,6 +70,8 @@ class World {
   // ---- what may happen
   void submit();
   void kill();
+  void suspend_some();
+  void suspend(const ExperimentId& id, bool suspended);
   void pass_time(TimeMs by_ms);
   TimeMs until_deadline_ms() const;
   void fault(FakeHost& host);

@@ -18,9 +18,9 @@ namespace {
 // Every durable fact, as text.
 std::string facts_of(const Experiment& e) {
   std::string text = fmt::format(
-      "{} attempt {} phase {} stop {} over {} restarts {} failures {} excluded {} after {} "
+      "{} attempt {} phase {} stop {} suspended {} over {} restarts {} failures {} excluded {} after {} "
       "since {} times {} {}",
-      to_string(e.id), e.attempt, static_cast<int>(e.phase), e.stop_forced, e.over, e.restarts_used,
+      to_string(e.id), e.attempt, static_cast<int>(e.phase), e.stop_forced, e.suspended, e.over, e.restarts_used,
       e.start_failures, e.excluded_hosts.size(), e.not_before_ms, e.run_since_ms, e.started_unix_ms,
       e.finished_unix_ms);
   if (e.outcome) {
@@ -51,7 +51,7 @@ bool same_facts(const Replica& a, const Replica& b) {
 // But for what only memory knows.
 bool same_facts(const Experiment& a, const Experiment& b) {
   return a.id == b.id && a.attempt == b.attempt && a.phase == b.phase &&
-         a.stop_forced == b.stop_forced && a.over == b.over && a.outcome == b.outcome &&
+         a.stop_forced == b.stop_forced && a.suspended == b.suspended && a.over == b.over && a.outcome == b.outcome &&
          a.restarts_used == b.restarts_used && a.start_failures == b.start_failures &&
          a.excluded_hosts == b.excluded_hosts && a.unfit_hosts == b.unfit_hosts && a.not_before_ms == b.not_before_ms &&
          a.run_since_ms == b.run_since_ms && a.started_unix_ms == b.started_unix_ms &&
@@ -189,7 +189,8 @@ void World::check_sets() const {
       const Experiment& experiment = of(member)->second;
       require(!has_board(experiment.spec()), "no member has a TensorBoard of its own");
       over += experiment.over;
-      in_slots += !experiment.over && !experiment.held;
+      const bool has_nothing = experiment.suspended && experiment.phase == Phase::None;
+      in_slots += !experiment.over && !experiment.held && !has_nothing;
     }
     if (shares) {
       const Experiment& shared = of(0)->second;
@@ -219,7 +220,8 @@ void World::check_durable() const {
     if (waiting_.rows.contains(id)) continue;
     const auto row = rows_.find(id);
     if (row == rows_.end()) {
-      require(experiment.attempt == 0 && !experiment.outcome, "what happened to it was stored");
+      const bool as_submitted = experiment.suspended == first_state(experiment.submission, id.member).suspended;
+      require(experiment.attempt == 0 && !experiment.outcome && as_submitted, "what happened to it was stored");
       continue;
     }
     require(same_facts(row->second, experiment), [&, &known = experiment] {

@@ -51,6 +51,7 @@ Spec World::random_spec() {
     add(Role::Worker, 1 + below(4), 2, false);
     if (chance(60)) add(Role::Ps, 1 + below(2), 1, false);
   }
+  spec.suspend = one_in(30);
   spec.restart.limit = static_cast<int>(below(4));
   spec.restart.backoff_ms = chance(30) ? 0 : 2'000;
   spec.completion = chance(30) ? Completion::AllWorkers : Completion::Decider;
@@ -123,6 +124,31 @@ void World::kill() {
     waiting_.killed.push_back(each);
     killed_.insert(each);
   }
+}
+
+// What is suspended has nothing once its processes are gone, and goes on only when somebody says so.
+void World::suspend_some() {
+  if (model_->live.empty()) return;
+  auto chosen = model_->live.begin();
+  std::advance(chosen, static_cast<long>(below(model_->live.size())));
+  const ExperimentId id = chance(30) ? chosen->set() : *chosen;
+  const auto found = model_->experiments.find(id);
+  suspend(id, found == model_->experiments.end() ? chance(50) : !found->second.suspended);
+}
+
+void World::suspend(const ExperimentId& id, bool suspended) {
+  if (traced_) note("{} {}", suspended ? "suspend" : "resume", to_string(id));
+  for (const ExperimentId& live : model_->live) {
+    if (live.number != id.number || (id.member != 0 && live != id)) continue;
+    const Experiment& experiment = model_->experiments.at(live);
+    if (experiment.outcome || experiment.suspended == suspended) continue;
+    if (!suspended) {
+      counts_.add(Seen::Resumed);
+    } else if (experiment.phase != Phase::None) {
+      counts_.add(Seen::SuspendedWhilePlaced);
+    }
+  }
+  happen(SuspendWanted{id, suspended});
 }
 
 void World::pass_time(TimeMs by_ms) {
@@ -248,7 +274,9 @@ void World::step() {
     submit();
   else if (kind < 21)
     kill();
-  else if (kind < 23 && (pace_ms_ > 1'000 || one_in(4)))
+  else if (kind < 24 && one_in(2))
+    suspend_some();
+  else if (kind < 26 && (pace_ms_ > 1'000 || one_in(4)))
     pass_time(static_cast<TimeMs>(20'000 + below(80'000)));
   else if (kind < 28)
     pass_time(until_deadline_ms());
@@ -284,6 +312,7 @@ void World::quiesce() {
   calm_ = true;
   note("calm");
   for (const FakeHost& host : hosts_) drain(host, false);
+  for (const auto& submission : submissions_) suspend({submission->number, 0}, false);
   for (int round = 0; round < 20'000; ++round) {
     ++steps_;
     for (FakeHost& host : hosts_) {

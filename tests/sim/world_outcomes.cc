@@ -282,6 +282,7 @@ void World::check_consequence(const Stopped& stopped) const {
 void World::check_restarts(const Experiment& experiment) {
   if (experiment.replicas.empty() || experiment.outcome) return;
   Spent& spent = spent_[experiment.id];
+  if (experiment.suspended) spent.run_since_ms = 0;   // it counts anew
   require(spent.run_since_ms == 0 || spent.run_since_ms == experiment.run_since_ms,
           "max-duration counts from the first start");
   spent.run_since_ms = experiment.run_since_ms;

@@ -158,6 +158,8 @@ void Script::submit(const std::vector<std::string>& words) {
       }
       spec.roles.push_back(made);
     } else if (key == "gpus") for (RoleSpec& role_spec : spec.roles) role_spec.resources.gpus = std::stoi(value);
+    else if (key == "cpus") for (RoleSpec& role_spec : spec.roles) role_spec.resources.cpus = std::stod(value);
+    else if (key == "suspend") spec.suspend = true;
     else if (key == "restart") spec.restart.limit = std::stoi(value);
     else if (key == "max-duration") spec.max_duration_ms = std::stoi(value) * 1000;
     else if (key == "engine") {   // =sync, or another mode
@@ -228,10 +230,8 @@ void Script::restart() {
   for (const auto& submission : submissions_) {
     const uint32_t last = submission->last_member();
     for (uint32_t member = submission->first_member(); member <= last; ++member) {
-      Experiment experiment;
-      experiment.id = {submission->number, member};
-      experiment.submission = submission;
-      model_->experiments.emplace(experiment.id, experiment);
+      Experiment experiment = first_state(submission, member);
+      model_->experiments.emplace(experiment.id, std::move(experiment));
     }
   }
   for (const auto& [id, row] : rows_) model_->experiments.insert_or_assign(id, row);
@@ -259,6 +259,7 @@ std::string Script::run(const std::string& line) {
   else if (verb == "time") pass_time(words.at(1));
   else if (verb == "submit") submit(words);
   else if (verb == "kill") happen(KillWanted{*parse_experiment_id(words.at(1)), words.size() > 2});
+  else if (verb == "suspend" || verb == "resume") happen(SuspendWanted{*parse_experiment_id(words.at(1)), verb == "suspend"});
   else if (verb == "failed") failed(words);
   else if (verb == "exited") exited(words);
   else if (verb == "daemon") restart();

@@ -39,6 +39,7 @@ class RandomSpec {
     make_metrics(spec);
     spec.concurrency = number(0, 5);
     spec.priority = number(0, 100);
+    spec.suspend = flip();
     spec.completion = flip() ? Completion::AllWorkers : Completion::Decider;
     if (spec.framework == Framework::Mpi) spec.completion = Completion::Decider;
     spec.finish_grace_ms = number(0, 20'000);

@@ -9,7 +9,7 @@ using namespace dtrain;
 namespace {
 
 const std::vector<State> kAll{State::Created, State::Pending,  State::Building,   State::Starting,
-                              State::Running, State::Stopping, State::Restarting, State::Finished,
+                              State::Running, State::Stopping, State::Restarting, State::Suspended, State::Finished,
                               State::Failed,  State::Killed,   State::Lost};
 
 }  // namespace
@@ -42,6 +42,10 @@ TEST_CASE("the way of an experiment is legal, steps back are not") {
   }
   CHECK(may_follow(State::Running, State::Restarting));
   CHECK(may_follow(State::Restarting, State::Pending));
-  CHECK_FALSE(may_follow(State::Stopping, State::Restarting));
+  // What is being suspended may be let go on before it is all ended.
+  CHECK(may_follow(State::Stopping, State::Suspended));
+  CHECK(may_follow(State::Stopping, State::Restarting));
+  CHECK(may_follow(State::Suspended, State::Restarting));
+  CHECK_FALSE(may_follow(State::Stopping, State::Running));
   CHECK_FALSE(may_follow(State::Created, State::Running));
 }

@@ -1,0 +1,67 @@
+// dtrain suspend and resume: experiments that give back what they have, and go on later.
+#include <fmt/format.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/commands.h"
+#include "cli/connection.h"
+#include "cli/json_output.h"
+#include "cli/newest.h"
+#include "schema/states.h"
+
+namespace dtrain::cli {
+
+namespace {
+
+std::string line_of(const pb::SuspendReply::Item& item, bool resume) {
+  const std::string& id = item.id();
+  if (!item.changed() && is_over(item.state())) return fmt::format("{} is already {}\n", id, item.state());
+  if (!item.changed()) return fmt::format("{} is {} suspended\n", id, resume ? "not" : "already");
+  if (resume) return fmt::format("{} goes on once there is room; dtrain logs -f {} follows it\n", id, id);
+  return fmt::format("{} is {}; dtrain resume {} lets it go on\n", id, item.state() == to_string(State::Suspended) ? "suspended" : "being suspended", id);
+}
+
+Result<int> suspend(const std::vector<std::string>& ids, bool resume, const CommandContext& context) {
+  TRY(Connection connection, connect(Autostart::IfNeeded, context));
+  pb::SuspendRequest request;
+  request.set_resume(resume);
+  for (const std::string& id : ids) request.add_ids(id);
+  if (ids.empty()) {
+    TRY(const pb::ListReply live, connection.list({}));
+    TRY(const std::string newest, newest_to_suspend(live, project_dir(), resume));
+    request.add_ids(newest);
+  }
+  TRY(const pb::SuspendReply reply, connection.suspend(request));
+  if (context.json) {
+    fmt::print("{}", to_json(reply));
+    return 0;
+  }
+  for (const auto& item : reply.items()) fmt::print("{}", line_of(item, resume));
+  return 0;
+}
+
+Run declare(bool resume, const char* which, const char* footer, Options& options, CommandContext& context) {
+  auto ids = std::make_shared<std::vector<std::string>>();
+  options.positionals("ID", *ids, which);
+  options.json(context);
+  options.footer(footer);
+  return [ids, resume, &context] { return suspend(*ids, resume, context); };
+}
+
+}  // namespace
+
+Run declare_suspend(Options& options, CommandContext& context) {
+  return declare(false, "experiments (4), members (4.2); left out: the newest of this project that is not",
+                 "Its processes get TERM, and KILL after `stop-grace`, as for a restart; what it holds is then\n"
+                 "free for others. What it wrote stays: it goes on from its checkpoint, if it keeps one.",
+                 options, context);
+}
+
+Run declare_resume(Options& options, CommandContext& context) {
+  return declare(true, "experiments (4), members (4.2); left out: the newest of this project that is suspended",
+                 "It takes its old place in the queue. `max-duration` counts anew.", options, context);
+}
+
+}  // namespace dtrain::cli

@@ -36,8 +36,8 @@ struct ExecOptions {
   bool input = false;
 };
 
-// What a shell says of a command that a signal ended.
-constexpr int kBySignal = 128;
+// What a shell says of a command that a signal ended, and ssh where the far end is lost.
+constexpr int kBySignal = 128, kLost = 255;
 
 pb::TerminalSize size_of(const Screen& screen) {
   pb::TerminalSize size;
@@ -46,16 +46,41 @@ pb::TerminalSize size_of(const Screen& screen) {
   return size;
 }
 
+// What the command wrote and is not shown yet. Whoever shows it may be slow, and is not waited for: signals are.
+class Shown {
+ public:
+  explicit Shown(int fd) : fd_(fd), sink_(fd) {}
+
+  void add(const std::string& bytes) { waiting_ += bytes; }
+  int fd_to_write() const { return waiting_.empty() ? -1 : fd_; }
+  bool is_empty() const { return waiting_.empty(); }
+  // What went, or can't go any more.
+  size_t write() {
+    const size_t written = sink_.write_some(waiting_);
+    const size_t gone = sink_.closed() ? waiting_.size() : written;
+    waiting_.erase(0, gone);
+    return gone;
+  }
+  bool closed() const { return sink_.closed(); }
+  Status written() const { return sink_.written(); }
+
+ private:
+  const int fd_;
+  Sink sink_;
+  std::string waiting_;
+};
+
 class Exec {
  public:
-  Exec(Connection& connection, const ExecOptions& options, bool on_terminal)
+  Exec(Connection& connection, bool on_terminal, bool reads)
       : on_terminal_(on_terminal),
-        signals_(on_terminal ? std::vector<int>{SIGTERM, SIGHUP, SIGWINCH} : std::vector<int>{SIGINT, SIGTERM, SIGHUP, SIGQUIT}),
+        signals_(on_terminal ? std::vector<int>{SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGWINCH, SIGCONT}
+                             : std::vector<int>{SIGINT, SIGQUIT, SIGTERM, SIGHUP},
+                 true),
         call_(connection.channel(), kExecMethod),
         output_(STDOUT_FILENO),
         errors_(STDERR_FILENO),
-        // Where the keys are a person's and the output goes elsewhere, whoever shows it may want them: `| less`.
-        reads_(on_terminal || options.input || !isatty(STDIN_FILENO)) {}
+        reads_(reads) {}
 
   Result<int> run(const std::string& id, const std::vector<std::string>& command) {
     pb::ExecInput first;
@@ -69,35 +94,42 @@ class Exec {
     }
     call_.write(first);
     if (!reads_) end_input();
-    while (!ended_ && !left_) {
+    while (!left_) {
       take_output();
-      if (ended_ || left_) break;
-      if (const auto status = call_.ended()) {
-        keys_.reset();
-        TRY(*status);
-        return Error{Code::Aborted, "the daemon broke off before the command had ended", ""};
-      }
+      const bool all_shown = output_.is_empty() && errors_.is_empty();
+      if (ended_ && all_shown) break;
+      if (const auto status = ended_ ? std::nullopt : call_.ended(); status && all_shown) return broken_off(*status);
       wait();
     }
     keys_.reset();
-    if (left_ && !left_by_) TRY(output_.written());
-    if (left_by_) end_by(left_by_);
-    return left_ ? 0 : tell_end();
+    if (left_by_ != 0) end_by(left_by_);
+    if (!left_) return tell_end();
+    TRY(output_.written());
+    return kBySignal + SIGPIPE;
   }
 
  private:
+  // Refused, or, once it has begun, lost.
+  Result<int> broken_off(const Status& status) {
+    keys_.reset();
+    const Error why = status.ok() ? Error{Code::Aborted, "the daemon broke off before the command had ended", ""} : status.error();
+    if (!started_) return why;
+    print_error(why, false);
+    return kLost;
+  }
+
   void take_output() {
     pb::ExecOutput message;
-    while (!ended_ && !left_ && call_.take(message)) {
+    while (!ended_ && call_.take(message)) {
       switch (message.what_case()) {
         case pb::ExecOutput::kStarted:
           on_started(message.started());
           break;
         case pb::ExecOutput::kOutput:
-          show(message.output(), output_);
+          output_.add(message.output());
           break;
         case pb::ExecOutput::kError:
-          show(message.error(), errors_);
+          errors_.add(message.error());
           break;
         case pb::ExecOutput::kTaken:
           untaken_ -= std::min(untaken_, message.taken());
@@ -122,20 +154,29 @@ class Exec {
     if (on_terminal_) keys_.emplace(STDIN_FILENO);
   }
 
-  void show(const std::string& bytes, Sink& sink) {
-    if (!sink.write(bytes)) left_ = true;   // nobody reads it any more
-    pb::ExecInput message;
-    message.set_taken(bytes.size());
-    call_.write(message);
+  // What is typed before there is a command stays where it was typed.
+  void wait() {
+    const bool may_read = reads_ && started_ && !ended_ && untaken_ < kExecWindowBytes;
+    std::array<pollfd, 5> waits = {{{ended_ ? -1 : call_.fd(), call_.events(), 0},
+                                    {signals_.fd(), POLLIN, 0},
+                                    {may_read ? STDIN_FILENO : -1, POLLIN, 0},
+                                    {output_.fd_to_write(), POLLOUT, 0},
+                                    {errors_.fd_to_write(), POLLOUT, 0}}};
+    if (::poll(waits.data(), waits.size(), -1) < 0) return;
+    if (waits[1].revents != 0) return handle_signals();
+    if (waits[2].revents != 0) read_input();
+    if (waits[3].revents != 0) show(output_);
+    if (waits[4].revents != 0) show(errors_);
   }
 
-  void wait() {
-    std::array<pollfd, 3> waits = {{{call_.fd(), call_.events(), 0}, {signals_.fd(), POLLIN, 0}, {-1, POLLIN, 0}}};
-    // What is typed before there is a command stays where it was typed.
-    if (reads_ && (started_ || !on_terminal_) && untaken_ < kExecWindowBytes) waits[2].fd = STDIN_FILENO;
-    if (::poll(waits.data(), waits.size(), -1) < 0) return;
-    if (waits[1].revents != 0) handle_signals();
-    if (waits[2].revents != 0) read_input();
+  // Without anybody who reads its output there is no use in it; errors it may tell to nobody.
+  void show(Shown& shown) {
+    const size_t gone = shown.write();
+    if (output_.closed()) left_ = true;
+    if (gone == 0) return;
+    pb::ExecInput message;
+    message.set_taken(gone);
+    call_.write(message);
   }
 
   void read_input() {
@@ -160,14 +201,15 @@ class Exec {
   void handle_signals() {
     while (const int number = signals_.take()) {
       pb::ExecInput message;
-      if (number == SIGWINCH) {
+      if (number == SIGCONT || number == SIGWINCH) {
+        if (number == SIGCONT && keys_) keys_->again();
         *message.mutable_resized() = size_of(screen_of(STDOUT_FILENO));
-      } else if (on_terminal_ || number == SIGHUP) {
+      } else if (on_terminal_ || number == SIGHUP || !started_ || signalled_ != 0) {
         left_ = true;
         left_by_ = number;
         return;
       } else {
-        message.set_signal(static_cast<uint32_t>(number));   // the command is asked; asked twice, this ends at once
+        message.set_signal(static_cast<uint32_t>(number));   // the command is asked; asked twice, this end goes
         signalled_ = number;
       }
       call_.write(message);
@@ -187,7 +229,7 @@ class Exec {
   const bool on_terminal_;
   Signals signals_;
   RpcCall call_;
-  Sink output_, errors_;
+  Shown output_, errors_;
   std::optional<RawTerminal> keys_;
   bool reads_;
   bool started_ = false;
@@ -206,10 +248,16 @@ Result<int> exec(const ExecOptions& options, const CommandContext& context) {
     if (options.command.empty()) error.hint = fmt::format("a command goes after --: dtrain exec -- {}", options.id);
     return error;
   }
-  const bool is_person = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
+  const bool typed = isatty(STDIN_FILENO), shown = isatty(STDOUT_FILENO);
+  const bool on_terminal = ((typed && shown) || options.terminal) && !options.no_terminal;
+  // Where the keys are a person's and the output goes elsewhere, whoever shows it may want them: `| less`.
+  const bool reads = on_terminal || options.input || !typed || shown;
+  if (options.command.empty() && !reads) {
+    return Error{Code::InvalidArgument, "a shell whose output goes elsewhere would get no input", "-i sends it what you type; or give it a command after --"};
+  }
   TRY(Connection connection, connect(Autostart::IfNeeded, context));
   TRY(const std::string id, looked_at(connection, options.id));
-  return Exec(connection, options, (is_person || options.terminal) && !options.no_terminal).run(id, options.command);
+  return Exec(connection, on_terminal, reads).run(id, options.command);
 }
 
 }  // namespace

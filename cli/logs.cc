@@ -174,7 +174,7 @@ std::string not_started_text(const pb::ShowReply& shown, const std::optional<IdP
     return state == to_string(State::Created) || state == to_string(State::Pending) || state == to_string(State::Suspended);
   };
   const pb::ExperimentInfo& experiment = shown.experiment();
-  if (waits(experiment.state())) {
+  if (waits(experiment.state()) && experiment.attempt() == 0) {
     return fmt::format("{} has not started yet: {}{}{}\n", experiment.id(), experiment.state(),
                        experiment.reason().empty() ? "" : ": ", experiment.reason());
   }

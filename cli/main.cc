@@ -268,9 +268,9 @@ constexpr Command kCommands[] = {
     {"__words", "", "options of a command for completion", declare_words},
 };
 
-// Started with one of the three closed (`dtrain logs >&-`), what we open next would take its number
-// and receive what is printed.
-void fill_standard_descriptors() {
+// Started with one of the three closed (`dtrain logs >&-`), what is opened next would take its number
+// and receive what is printed. Before anything else is: a library opens one before main.
+[[gnu::constructor(101)]] void fill_standard_descriptors() {
   int fd = open("/dev/null", O_RDWR);
   while (fd >= 0 && fd <= STDERR_FILENO) fd = open("/dev/null", O_RDWR);
   if (fd > STDERR_FILENO) close(fd);
@@ -324,7 +324,6 @@ int dispatch(std::vector<std::string> words) {
 }  // namespace dtrain::cli
 
 int main(int argc, char** argv) {
-  dtrain::cli::fill_standard_descriptors();
   std::vector<std::string> words(argv, argv + argc);
   // Started by one of us, so as to be the same executable even if another was installed meanwhile:
   // `ps` shows what a person would have typed.

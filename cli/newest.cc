@@ -25,10 +25,12 @@ std::string ids_of(const pb::ListReply& live) {
 }  // namespace
 
 Result<std::string> newest_to_kill(const pb::ListReply& live, const std::string& project_dir) {
-  std::string newest;
-  for (const pb::ExperimentInfo& each : live.experiments()) {
-    if (each.project_dir() == project_dir) newest = each.id();  // the list is in order
+  std::string newest, suspended;
+  for (const pb::ExperimentInfo& each : live.experiments()) {   // in order
+    if (each.project_dir() != project_dir) continue;
+    (each.state() == to_string(State::Suspended) ? suspended : newest) = each.id();
   }
+  if (newest.empty()) newest = suspended;
   if (!newest.empty()) return newest;
   if (live.experiments().empty()) {
     return Error{Code::NotFound, "there is nothing to kill: no experiment runs", "dtrain status -a shows what ended"};
@@ -38,15 +40,22 @@ Result<std::string> newest_to_kill(const pb::ListReply& live, const std::string&
                fmt::format("to end one of those, give its ID: dtrain kill {}", live.experiments().rbegin()->id())};
 }
 
-Result<std::string> newest_to_suspend(const pb::ListReply& live, const std::string& project_dir, bool resume) {
-  std::string newest;
+Result<std::string> only_to_suspend(const pb::ListReply& live, const std::string& project_dir, bool resume) {
+  pb::ListReply these;
   for (const pb::ExperimentInfo& each : live.experiments()) {
-    const bool is_suspended = each.state() == to_string(State::Suspended);
-    if (each.project_dir() == project_dir && is_suspended == resume) newest = each.id();
+    const bool ends = each.state() == to_string(State::Stopping);
+    const bool is_suspended = each.state() == to_string(State::Suspended) || (ends && each.reason().starts_with("suspended"));
+    const bool is_one = resume ? is_suspended : !is_suspended && !ends;
+    if (is_one && each.project_dir() == project_dir) *these.add_experiments() = each;
   }
-  if (!newest.empty()) return newest;
+  if (these.experiments_size() == 1) return these.experiments(0).id();
+  const char* verb = resume ? "resume" : "suspend";
+  if (these.experiments_size() > 1) {
+    return Error{Code::InvalidArgument, fmt::format("several experiments of this project {}: {}", resume ? "are suspended" : "run or wait", ids_of(these)),
+                 fmt::format("say which: dtrain {} {}", verb, these.experiments().rbegin()->id())};
+  }
   return Error{Code::NotFound, fmt::format("no experiment of this project ({}) {}", project_dir, resume ? "is suspended" : "runs or waits"),
-               "dtrain status shows all; name one by its ID"};
+               fmt::format("dtrain status shows all; name one, or a member, by its ID: dtrain {} 4", verb)};
 }
 
 std::string newest_running(const pb::ListReply& live, const std::string& project_dir) {

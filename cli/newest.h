@@ -12,8 +12,9 @@ namespace dtrain::cli {
 // killed by mistake: where there is none, it is refused with what there is elsewhere.
 Result<std::string> newest_to_kill(const pb::ListReply& live, const std::string& project_dir);
 
-// For those two of `suspend` and `resume`: the newest of this project that is not yet, or that is, suspended.
-Result<std::string> newest_to_suspend(const pb::ListReply& live, const std::string& project_dir, bool resume);
+// For `suspend` and `resume`: the one of this project that is not suspended, or that is, or is about to be. Of several
+// none is chosen: typed twice, it would go on with the next.
+Result<std::string> only_to_suspend(const pb::ListReply& live, const std::string& project_dir, bool resume);
 
 // The newest of this project that has processes; empty: there is none.
 std::string newest_running(const pb::ListReply& live, const std::string& project_dir);

@@ -4,9 +4,13 @@ namespace dtrain::cli {
 
 RawTerminal::RawTerminal(int fd) : fd_(fd) {
   if (::tcgetattr(fd_, &before_) != 0) return;
-  termios raw = before_;
-  ::cfmakeraw(&raw);
-  changed_ = ::tcsetattr(fd_, TCSADRAIN, &raw) == 0;
+  raw_ = before_;
+  ::cfmakeraw(&raw_);
+  changed_ = ::tcsetattr(fd_, TCSADRAIN, &raw_) == 0;
+}
+
+void RawTerminal::again() {
+  if (changed_) ::tcsetattr(fd_, TCSADRAIN, &raw_);
 }
 
 RawTerminal::~RawTerminal() {

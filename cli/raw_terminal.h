@@ -10,12 +10,14 @@ class RawTerminal {
  public:
   explicit RawTerminal(int fd);
   ~RawTerminal();
+  // Somebody else had it meanwhile: a shell, while this process was stopped.
+  void again();
   RawTerminal(const RawTerminal&) = delete;
   RawTerminal& operator=(const RawTerminal&) = delete;
 
  private:
   const int fd_;
-  termios before_{};
+  termios before_{}, raw_{};
   bool changed_ = false;
 };
 

@@ -142,6 +142,9 @@ Result<Spec> changed_spec(const pb::ShowReply& shown, const RerunOptions& option
   }
   if (!options.name.empty()) spec.name = options.name;
   if (!options.note.empty()) spec.note = options.note;
+  // How it began before is no part of what it was.
+  const bool is_said = std::any_of(parsing.set.begin(), parsing.set.end(), [](const auto& pair) { return pair.first == "train.suspend"; });
+  spec.suspend = spec.suspend && is_said;
   return spec;
 }
 

@@ -29,24 +29,24 @@ bool is_typed(int number) {
 }
 
 // What was done with the signal before.
-struct sigaction catch_signal(int number, bool once) {
+struct sigaction catch_signal(int number, bool once, bool interrupting) {
   struct sigaction action {}, before {};
   action.sa_handler = on_signal;
-  action.sa_flags = SA_RESTART | (once ? static_cast<int>(SA_RESETHAND) : 0);
+  action.sa_flags = (interrupting ? 0 : SA_RESTART) | (once ? static_cast<int>(SA_RESETHAND) : 0);
   sigaction(number, &action, &before);
   return before;
 }
 
 }  // namespace
 
-Signals::Signals(const std::vector<int>& signals) {
+Signals::Signals(const std::vector<int>& signals, bool interrupting) : interrupting_(interrupting) {
   INVARIANT(wake_fd == -1, "one Signals at a time");
   int ends[2];
   INVARIANT(pipe2(ends, O_CLOEXEC | O_NONBLOCK) == 0, "a pipe for signals");
   read_fd_ = ends[0];
   wake_fd = ends[1];
   for (int number : signals) {
-    const struct sigaction before = catch_signal(number, is_typed(number));
+    const struct sigaction before = catch_signal(number, is_typed(number), interrupting_);
     // A signal that the parent had switched off (nohup, a shell without jobs) stays off.
     const bool may_be_off = number == SIGHUP || number == SIGTSTP;
     if (before.sa_handler == SIG_IGN && may_be_off) sigaction(number, &before, nullptr);
@@ -69,7 +69,7 @@ int Signals::take() {
 
 void Signals::take_all() {
   for (const auto& [number, before] : before_) {
-    if (is_typed(number)) catch_signal(number, false);
+    if (is_typed(number)) catch_signal(number, false, interrupting_);
   }
 }
 

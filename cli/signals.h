@@ -16,7 +16,8 @@ namespace dtrain::cli {
 
 class Signals {
  public:
-  explicit Signals(const std::vector<int>& signals);
+  // `interrupting`: they end a read or a write that waits, which then is EINTR.
+  explicit Signals(const std::vector<int>& signals, bool interrupting = false);
   ~Signals();
   Signals(const Signals&) = delete;
   Signals& operator=(const Signals&) = delete;
@@ -27,6 +28,7 @@ class Signals {
   void end_at_next();                  // by SIGINT or SIGQUIT
 
  private:
+  const bool interrupting_;
   int read_fd_ = -1;
   std::vector<std::pair<int, struct sigaction>> before_;
 };

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 namespace dtrain::cli {
@@ -33,6 +34,15 @@ bool Sink::write(std::string_view bytes) {
     }
   }
   return !closed();
+}
+
+size_t Sink::write_some(std::string_view bytes) {
+  // A pipe that has room has room for that.
+  constexpr size_t kPart = 4096;
+  const ssize_t written = closed() ? 0 : ::write(fd_, bytes.data(), std::min(bytes.size(), kPart));
+  if (written >= 0) return static_cast<size_t>(written);
+  if (errno != EINTR && errno != EAGAIN) error_ = errno;
+  return 0;
 }
 
 Status Sink::written() const {

@@ -14,6 +14,8 @@ class Sink {
 
   // Writes everything, waiting for a slow reader. False once nobody reads any more.
   bool write(std::string_view bytes);
+  // As much of it as goes without waiting, where there is room for anything; also none, after a signal.
+  size_t write_some(std::string_view bytes);
   bool closed() const { return error_ != 0; }
   // An Error when a full disk or a limit closed it, which must not look like success.
   Status written() const;

@@ -9,6 +9,7 @@
 #include "cli/connection.h"
 #include "cli/experiment_view.h"
 #include "cli/json_output.h"
+#include "cli/kubeflow_view.h"
 #include "cli/list_view.h"
 #include "cli/measure.h"
 #include "cli/why.h"
@@ -26,6 +27,7 @@ struct StatusOptions {
   bool all = false;
   bool long_form = false;
   bool project = false;
+  bool kubeflow = false;
   std::string sort;
   bool reverse = false;
   uint64_t last = kNotGiven;
@@ -51,7 +53,7 @@ Result<int> status_of_all(const StatusOptions& options, const CommandContext& co
     return 0;
   }
   if (!reply.experiments().empty()) {
-    fmt::print("{}{}", render_list(reply, view), older);
+    fmt::print("{}{}", options.kubeflow ? render_kubeflow(reply, view) : render_list(reply, view), older);
     return 0;
   }
   pb::ListRequest newest;
@@ -121,6 +123,9 @@ Result<int> status(const StatusOptions& options, const CommandContext& context) 
     return Error{Code::InvalidArgument, fmt::format("-n {} is too many", options.last),
                  "-n 0 lists all"};
   }
+  if (options.kubeflow && !options.id.empty()) {
+    return Error{Code::InvalidArgument, "--kubeflow is for the list of experiments", fmt::format("dtrain status {} has it all in our words", options.id)};
+  }
   if (options.id.empty() && (!options.sort.empty() || options.reverse)) {
     return Error{Code::InvalidArgument, "--sort is for the members of a set",
                  "dtrain status SET --sort COLUMN, or dtrain compare"};
@@ -144,6 +149,7 @@ Run declare_status(Options& options, CommandContext& context) {
   options.text("--sort", typed->sort,
                "members of a set by a parameter, a metric, id, state or duration", "COLUMN");
   options.flag("-r,--reverse", typed->reverse, "the other way round; so does --sort -COLUMN");
+  options.flag("--kubeflow", typed->kubeflow, "as kubectl shows a job, in Kubeflow's words");
   options.flag("--project", typed->project, "only experiments of this project");
   options.json(context);
   return [typed, &context] { return status(*typed, context); };

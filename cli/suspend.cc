@@ -17,6 +17,7 @@ namespace {
 
 std::string line_of(const pb::SuspendReply::Item& item, bool resume) {
   const std::string& id = item.id();
+  if (item.ending() && !is_over(item.state())) return fmt::format("{} is ending already; dtrain why {} tells more\n", id, id);
   if (!item.changed() && is_over(item.state())) return fmt::format("{} is already {}\n", id, item.state());
   if (!item.changed()) return fmt::format("{} is {} suspended\n", id, resume ? "not" : "already");
   if (resume) return fmt::format("{} goes on once there is room; dtrain logs -f {} follows it\n", id, id);
@@ -30,8 +31,8 @@ Result<int> suspend(const std::vector<std::string>& ids, bool resume, const Comm
   for (const std::string& id : ids) request.add_ids(id);
   if (ids.empty()) {
     TRY(const pb::ListReply live, connection.list({}));
-    TRY(const std::string newest, newest_to_suspend(live, project_dir(), resume));
-    request.add_ids(newest);
+    TRY(const std::string one, only_to_suspend(live, project_dir(), resume));
+    request.add_ids(one);
   }
   TRY(const pb::SuspendReply reply, connection.suspend(request));
   if (context.json) {
@@ -53,14 +54,14 @@ Run declare(bool resume, const char* which, const char* footer, Options& options
 }  // namespace
 
 Run declare_suspend(Options& options, CommandContext& context) {
-  return declare(false, "experiments (4), members (4.2); left out: the newest of this project that is not",
+  return declare(false, "experiments (4), members (4.2); left out: the one of this project that is not",
                  "Its processes get TERM, and KILL after `stop-grace`, as for a restart; what it holds is then\n"
                  "free for others. What it wrote stays: it goes on from its checkpoint, if it keeps one.",
                  options, context);
 }
 
 Run declare_resume(Options& options, CommandContext& context) {
-  return declare(true, "experiments (4), members (4.2); left out: the newest of this project that is suspended",
+  return declare(true, "experiments (4), members (4.2); left out: the one of this project that is suspended",
                  "It takes its old place in the queue. `max-duration` counts anew.", options, context);
 }
 

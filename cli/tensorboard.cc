@@ -19,6 +19,9 @@ namespace dtrain::cli {
 
 namespace {
 
+// What has ended or is suspended shows nothing.
+bool may_show(const std::string& state) { return !is_over(state) && state != to_string(State::Suspended); }
+
 constexpr std::string_view kSays = "TensorBoard: ";
 constexpr size_t kSaidMaxBytes = 64 << 10;
 
@@ -65,7 +68,7 @@ Result<std::string> address_of(Connection& connection, const std::string& replic
 std::string own_board(const pb::ShowReply& shown) {
   for (const auto& replica : shown.replicas()) {
     const auto id = parse_replica_id(replica.id());
-    if (id.ok() && id->role == Role::Tensorboard && !is_over(replica.state())) return replica.id();
+    if (id.ok() && id->role == Role::Tensorboard && may_show(replica.state())) return replica.id();
   }
   return "";
 }
@@ -88,7 +91,7 @@ Result<std::string> shown_by(const pb::ShowReply& shown) {
 Result<std::string> other_board(Connection& connection, const std::string& id) {
   TRY(const pb::ListReply list, connection.list({}));
   for (const auto& info : list.experiments()) {
-    if (info.name() == board_name(id) && !is_over(info.state())) return info.id() + ".train";
+    if (info.name() == board_name(id) && may_show(info.state())) return info.id() + ".train";
   }
   return std::string();
 }

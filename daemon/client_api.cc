@@ -122,16 +122,17 @@ grpc::ServerUnaryReactor* ClientApi::Show(grpc::CallbackServerContext* context,
   return answer(context, [this, request, reply] { return show(*request, *reply); });
 }
 
-// The same, sent once what follows from it is durable; where it can't be written down, what `not_written` says.
-template <typename Answer, typename NotWritten>
-grpc::ServerUnaryReactor* ClientApi::durable_answer(Answer answer, NotWritten not_written) {
+// The same, sent once what follows from it is durable, or the disk refused it, and `then` has seen that.
+template <typename Answer, typename Then>
+grpc::ServerUnaryReactor* ClientApi::durable_answer(Answer answer, Then then) {
   const auto late = LateAnswer::start(parts_.loop);
-  boost::asio::post(parts_.loop, [this, late, answer, not_written] {
+  boost::asio::post(parts_.loop, [this, late, answer, then] {
     const Status status = answer();
     if (!status.ok()) return late->finish(to_grpc(status.error()));
-    parts_.scheduler.at_end_of_turn([late, not_written](const Status& committed) {
+    parts_.scheduler.at_end_of_turn([late, then](const Status& committed) {
       if (!late->is_open()) return;
-      late->finish(committed.ok() ? grpc::Status::OK : to_grpc(not_written(committed.error())));
+      const Status seen = then(committed);
+      late->finish(seen.ok() ? grpc::Status::OK : to_grpc(seen.error()));
     });
   });
   return late.get();
@@ -139,13 +140,15 @@ grpc::ServerUnaryReactor* ClientApi::durable_answer(Answer answer, NotWritten no
 
 grpc::ServerUnaryReactor* ClientApi::Kill(grpc::CallbackServerContext*, const pb::KillRequest* request, pb::KillReply* reply) {
   return durable_answer([this, request, reply] { return kill(*request, *reply); },
-                        [reply](const Error& disk) { return not_written_down(*reply, disk); });
+                        [reply](const Status& committed) {
+                          return committed.ok() ? ok() : Status(not_written_down(*reply, committed.error()));
+                        });
 }
 
 grpc::ServerUnaryReactor* ClientApi::Suspend(grpc::CallbackServerContext*, const pb::SuspendRequest* request,
                                              pb::SuspendReply* reply) {
   return durable_answer([this, request, reply] { return suspend(*request, *reply); },
-                        [](const Error& disk) { return disk; });
+                        [this, reply](const Status& committed) { return committed.ok() ? add_states(*reply) : committed; });
 }
 
 grpc::ServerBidiReactor<pb::ExecInput, pb::ExecOutput>* ClientApi::Exec(grpc::CallbackServerContext* context) {
@@ -325,6 +328,7 @@ Status ClientApi::plan_for(const pb::PlanRequest& request, pb::PlanReply& reply)
   }
   const Placed& placed = std::get<Placed>(placement);
   reply.set_notice(placed.notice);
+  if (spec.suspend) reply.set_wait_reason("it begins suspended, until: dtrain resume");
   for (const Seat& seat : placed.seats) {
     pb::SeatInfo& info = *reply.add_seats();
     info = to_message(seat);
@@ -522,15 +526,28 @@ Status ClientApi::suspend(const pb::SuspendRequest& request, pb::SuspendReply& r
   TRY(check_each_whole(request.ids(), request.resume() ? "resume" : "suspend"));
   for (const std::string& id : request.ids()) {
     TRY(const IdPattern pattern, parse_id_pattern(id));
-    TRY(const auto known, parts_.scheduler.find(pattern.experiment));
     pb::SuspendReply::Item& item = *reply.add_items();
     item.set_id(id);
-    for (const Experiment* member : members_of(known, pattern.experiment)) {
-      item.set_changed(item.changed() || (!member->outcome && member->suspended == request.resume()));
+    item.set_ending(true);
+    // As it is decided, which may not be committed yet.
+    const auto& experiments = parts_.scheduler.model().experiments;
+    const auto end = experiments.lower_bound({pattern.experiment.number + 1, 0});
+    for (auto it = experiments.lower_bound(pattern.experiment); it != end; ++it) {
+      const Experiment& each = it->second;
+      if (!pattern.matches(each.id) || each.is_shared() || each.outcome) continue;
+      item.set_ending(false);
+      item.set_changed(item.changed() || each.suspended == request.resume());
     }
     parts_.scheduler.handle(SuspendWanted{pattern.experiment, !request.resume()});
-    TRY(const auto now, parts_.scheduler.find(pattern.experiment));
-    item.set_state(summary_of(now, pattern.experiment, parts_.scheduler.model(), boottime_ms()).state());
+  }
+  return ok();
+}
+
+Status ClientApi::add_states(pb::SuspendReply& reply) {
+  for (auto& item : *reply.mutable_items()) {
+    TRY(const IdPattern pattern, parse_id_pattern(item.id()));
+    TRY(const auto known, parts_.scheduler.find(pattern.experiment));
+    item.set_state(summary_of(known, pattern.experiment, parts_.scheduler.model(), boottime_ms()).state());
   }
   return ok();
 }

@@ -92,8 +92,8 @@ class ClientApi : public pb::Client::CallbackService {
  private:
   template <typename Answer>
   grpc::ServerUnaryReactor* answer(grpc::CallbackServerContext* context, Answer answer);
-  template <typename Answer, typename NotWritten>
-  grpc::ServerUnaryReactor* durable_answer(Answer answer, NotWritten not_written);
+  template <typename Answer, typename Then>
+  grpc::ServerUnaryReactor* durable_answer(Answer answer, Then then);
 
   Status info(pb::InfoReply& reply);
   Status plan_for(const pb::PlanRequest& request, pb::PlanReply& reply);
@@ -109,6 +109,7 @@ class ClientApi : public pb::Client::CallbackService {
   Status check_whole(const std::string& id, std::string_view verb);
   Status check_each_whole(const google::protobuf::RepeatedPtrField<std::string>& ids, std::string_view verb);
   Status suspend(const pb::SuspendRequest& request, pb::SuspendReply& reply);
+  Status add_states(pb::SuspendReply& reply);
   Status kill_one(const std::string& id, bool force, pb::KillReply::Item& item);
   Status hosts(pb::HostsReply& reply);
   Status check_listens() const;

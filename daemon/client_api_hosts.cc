@@ -80,7 +80,6 @@ Status ClientApi::revoke(const pb::RevokeRequest& request, pb::RevokeReply& repl
   TRY(check_listens());
   TRY(const auto hosts, parts_.keys->revoke(request.name()));
   reply.set_was_connected(parts_.runners.cut(request.name()));
-  parts_.exec.cut({hosts.begin(), hosts.end()});
   for (const HostId& host : hosts) parts_.scheduler.handle(HostRevoked{host});
   return ok();
 }

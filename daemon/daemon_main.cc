@@ -131,6 +131,7 @@ Status run(const DaemonOptions& options, Readiness& readiness) {
   Monitor monitor(loop, scheduler, runner_api);
   runner_api.on_usage = [&monitor](const pb::UsageReport& report) { monitor.on_usage(report); };
   ExecRelay exec(loop, scheduler, runner_api);
+  runner_api.on_left = [&exec](const HostId& host) { exec.leave(host); };
   runner_api.on_exec = [&exec](grpc::CallbackServerContext& call) { return exec.from_host(call); };
   Pruner pruner(loop, home, *store, *blobs, logs, scheduler, config);
   OutputsApi outputs_api(loop, home.outputs(), scheduler);

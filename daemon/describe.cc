@@ -68,7 +68,8 @@ pb::ExperimentInfo describe_set(const Submission& submission,
     const State state = state_of(*member);
     finished += state == State::Finished;
     failed += state == State::Failed || state == State::Killed;
-    running += !is_terminal(state) && state != State::Suspended && !member->replicas.empty();
+    const bool waits = state == State::Suspended || member->held;
+    running += !is_terminal(state) && !waits && !member->replicas.empty();
     if (exit_code == 0 && member->outcome) exit_code = member->outcome->exit_code;
     if (member->started_unix_ms != 0) {
       started = started == 0 ? member->started_unix_ms : std::min(started, member->started_unix_ms);
@@ -85,6 +86,9 @@ pb::ExperimentInfo describe_set(const Submission& submission,
   if (over) info.set_finished_unix_ms(ended);
   info.set_reason(fmt::format("{} of {} finished", finished, members.size()) +
                   (failed > 0 ? fmt::format(", {} failed or killed", failed) : ""));
+  if (info.state() == to_string(State::Suspended)) {
+    info.set_reason(fmt::format("{}; {}", info.reason(), suspended_text({submission.number, 0})));
+  }
   return info;
 }
 

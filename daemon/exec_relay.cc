@@ -1,6 +1,5 @@
 #include "daemon/exec_relay.h"
 
-#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -14,12 +13,14 @@ namespace {
 
 // A host answers within that; an older dtrain there never does.
 constexpr auto kClaimPatience = std::chrono::seconds(15);
-// Before it is claimed. The window fits in fewer.
-constexpr size_t kWaitingMost = 1'024;
+// Before it is claimed: the size of a terminal that is changed, a signal. Input comes once it has started.
+constexpr size_t kWaitingMost = 64;
+constexpr auto kHostGone = "its host has broken off, and the command with it, unless it was told to go on in the background";
 
 Status check_command(const pb::ExecStart& start) {
   size_t bytes = 0;
-  for (const std::string& word : start.argv()) bytes += word.size() + 1;
+  for (const std::string& word : start.argv()) bytes += word.size() + 4;   // as much as it takes to say how long it is
+  bytes += start.terminal_kind().size();
   if (bytes <= kExecCommandBytesMax) return ok();
   return Error{Code::InvalidArgument, fmt::format("a command of {} bytes is longer than {}", bytes, kExecCommandBytesMax),
                "put it into a file of the project, or send it on standard input: dtrain exec ID -- sh < FILE"};
@@ -59,11 +60,11 @@ void ExecRelay::on_input(const std::shared_ptr<PersonStream>& person, std::strin
   const auto found = sessions_.find(session_id);
   if (found == sessions_.end() || message.has_start()) return;
   Session& session = *found->second;
-  if (session.host_stream) return session.host_stream->send(message);
+  if (session.host_stream) return session.host_stream->send(std::move(message));
   if (session.waiting.size() == kWaitingMost) {
     return give_up(session_id, {Code::ResourceExhausted, "too much input before the command has begun", ""});
   }
-  session.waiting.push_back(message);
+  session.waiting.push_back(std::move(message));
 }
 
 Status ExecRelay::open(const std::shared_ptr<PersonStream>& person, std::string& session_id, const pb::ExecStart& start) {
@@ -113,11 +114,19 @@ grpc::ServerBidiReactor<pb::ExecOutput, pb::ExecInput>* ExecRelay::from_host(grp
   stream->on_reads_done = [weak = std::weak_ptr(stream)] {
     if (const auto live = weak.lock()) live->finish(grpc::Status::OK);
   };
-  stream->on_closed = [this, id] {
-    give_up(*id, {Code::Aborted, "its host has broken off: whether the command has ended there is not known", ""});
-  };
+  stream->on_closed = [this, id] { give_up(*id, {Code::Aborted, kHostGone, "what trains goes on"}); };
   stream->start();
+  boost::asio::post(loop_, [this, weak = std::weak_ptr(stream), id] { await_claim(weak, id); });
   return stream.get();
+}
+
+// Who says nothing has no use for the stream.
+void ExecRelay::await_claim(const std::weak_ptr<HostStream>& host_stream, const std::shared_ptr<std::string>& session_id) {
+  const auto patience = std::make_shared<boost::asio::steady_timer>(loop_, kClaimPatience);
+  patience->async_wait([patience, host_stream, session_id](boost::system::error_code) {
+    const auto live = host_stream.lock();
+    if (live && session_id->empty()) live->cut();
+  });
 }
 
 void ExecRelay::on_output(const std::shared_ptr<HostStream>& host_stream, std::string& session_id, pb::ExecOutput& message) {
@@ -158,10 +167,11 @@ void ExecRelay::give_up(const std::string& session_id, const Error& why) {
   found->second->person->finish(to_grpc(why));
 }
 
-void ExecRelay::cut(const std::vector<HostId>& hosts) {
+void ExecRelay::leave(const HostId& host) {
   for (const auto& [id, session] : sessions_) {
-    const bool is_at_one = std::find(hosts.begin(), hosts.end(), session->host) != hosts.end();
-    if (is_at_one && session->host_stream) session->host_stream->cut();
+    if (session->host != host) continue;
+    if (session->host_stream) session->host_stream->cut();
+    give_up(id, {Code::Aborted, kHostGone, "what trains goes on"});
   }
 }
 

@@ -29,8 +29,8 @@ class ExecRelay {
   // Who claims a session knows it from what its host was sent.
   grpc::ServerBidiReactor<pb::ExecOutput, pb::ExecInput>* from_host(grpc::CallbackServerContext& call);
 
-  // Nobody is at these any more.
-  void cut(const std::vector<HostId>& hosts);
+  // Ends what is there: the host was cut off, or is out of reach.
+  void leave(const HostId& host);
   // Ends every session: the daemon stops.
   void close();
 
@@ -50,6 +50,7 @@ class ExecRelay {
   Status open(const std::shared_ptr<PersonStream>& person, std::string& session_id, const pb::ExecStart& start);
   void on_output(const std::shared_ptr<HostStream>& host_stream, std::string& session_id, pb::ExecOutput& message);
   void claim(const std::shared_ptr<HostStream>& host_stream, std::string& session_id, const std::string& wanted);
+  void await_claim(const std::weak_ptr<HostStream>& host_stream, const std::shared_ptr<std::string>& session_id);
   void give_up(const std::string& session_id, const Error& why);
 
   boost::asio::io_context& loop_;

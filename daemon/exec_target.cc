@@ -34,7 +34,11 @@ Result<ExecTarget> exec_target(const Scheduler::Known& known, const IdPattern& p
   const Replica* first_replica = nullptr;
   const auto look_at = [&](const Experiment& experiment) {
     if (!pattern.matches(experiment.id)) return;
-    if (first == nullptr || state_of(*first) != State::Running) first = &experiment;
+    const bool runs = state_of(experiment) == State::Running;
+    if (first == nullptr || (runs && state_of(*first) != State::Running)) {
+      first = &experiment;
+      first_replica = nullptr;
+    }
     for (const Replica& replica : experiment.replicas) {
       // What a build makes is not there to be looked at before it is whole.
       if (!pattern.matches(replica.id) || (replica.id.role == Role::Build && !pattern.role)) continue;

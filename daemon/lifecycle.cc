@@ -61,21 +61,26 @@ void on_kill(Turn& turn, const KillWanted& event) {
   for (const ExperimentId& id : live_of(turn.model, event.id)) kill_one(turn, id, event.force);
 }
 
-// Its `max-duration` counts anew when it goes on, and its slot in its set is another's meanwhile.
+// Its `max-duration` counts anew when it goes on, and its slot in its set is another's once it has nothing any more.
+void suspend_one(Turn& turn, const ExperimentId& id, bool suspended) {
+  const Experiment& known = turn.model.experiments.at(id);
+  if (known.outcome || known.suspended == suspended) return;
+  Experiment& experiment = *turn.touch(id);
+  experiment.suspended = suspended;
+  experiment.held = !suspended && experiment.phase == Phase::None && id.member > 0 && experiment.spec().concurrency > 0;
+  experiment.not_before_ms = 0;
+  if (suspended) experiment.run_since_ms = 0;
+  const bool placed = experiment.phase != Phase::None && experiment.phase != Phase::Ending;
+  if (placed) start_again_at_once(turn, experiment, "");
+  experiment.wait_reason.clear();
+  settle(turn, experiment, false);
+}
+
 void on_suspend(Turn& turn, const SuspendWanted& event) {
-  for (const ExperimentId& id : live_of(turn.model, event.id)) {
-    const Experiment& known = turn.model.experiments.at(id);
-    if (known.outcome || known.is_shared() || known.suspended == event.suspended) continue;
-    Experiment& experiment = *turn.touch(id);
-    experiment.suspended = event.suspended;
-    experiment.held = !event.suspended && id.member > 0 && experiment.spec().concurrency > 0;
-    experiment.not_before_ms = 0;
-    if (event.suspended) experiment.run_since_ms = 0;
-    const bool placed = experiment.phase != Phase::None && experiment.phase != Phase::Ending;
-    if (placed) start_again_at_once(turn, experiment, "");
-    experiment.wait_reason = event.suspended ? "suspended" : "";
-    settle(turn, experiment, false);
-  }
+  const ExperimentId shared{event.id.number, 0};
+  for (const ExperimentId& id : live_of(turn.model, event.id)) suspend_one(turn, id, event.suspended);
+  // What shows a member shows it again.
+  if (!event.suspended && event.id != shared && turn.model.live.contains(shared)) suspend_one(turn, shared, false);
 }
 
 void on_exited(Turn& turn, const ReplicaExited& event) {
@@ -177,7 +182,9 @@ void stop_whom_it_concerns(Turn& turn, Experiment& experiment, bool force) {
     stop.host = host;
     stop.experiment = experiment.id;
     stop.grace_ms = experiment.stop_forced ? 0 : experiment.spec().stop_grace_ms;
-    stop.reason = experiment.outcome ? experiment.outcome->reason : experiment.wait_reason;
+    stop.reason = experiment.outcome     ? experiment.outcome->reason
+                  : experiment.suspended ? "suspended"
+                                         : experiment.wait_reason;
     const bool goes_on = !experiment.outcome && experiment.phase == Phase::Go;
     if (stop.reason.empty()) stop.reason = goes_on ? "its host leaves" : "the experiment has ended";
     turn.send(std::move(stop));

@@ -44,8 +44,8 @@ std::string reason_of(const Experiment& experiment, const std::string& notice) {
   if (!notice.empty()) return notice;
   const State state = state_of(experiment);
   if (state == State::Suspended) return suspended_text(experiment.id);
-  const bool waits = state == State::Restarting || state == State::Pending || state == State::Stopping;
-  return waits ? experiment.wait_reason : "";
+  if (experiment.suspended) return "suspended";
+  return state == State::Restarting || state == State::Pending ? experiment.wait_reason : "";
 }
 
 void show_replicas(const Experiment& experiment, const Turn::Before& before, Effects& effects) {
@@ -294,7 +294,8 @@ void rebuild(Model& model, TimeMs now) {
   model.queue = {};
   for (auto& [id, experiment] : model.experiments) {
     const bool waits = experiment.phase == Phase::None && !experiment.outcome && !experiment.suspended;
-    experiment.held = waits && id.member > 0 && experiment.spec().concurrency > 0;
+    const bool had_its_turn = experiment.attempt > 0 && !experiment.held;   // it keeps its slot between attempts
+    experiment.held = waits && !had_its_turn && id.member > 0 && experiment.spec().concurrency > 0;
     for (Replica& replica : experiment.replicas) replica.stop_sent = replica.leaves = false;
     index(model, experiment);
   }

@@ -29,7 +29,7 @@ Experiment first_state(const std::shared_ptr<const Submission>& submission, uint
   Experiment experiment;
   experiment.id = {submission->number, member};
   experiment.submission = submission;
-  experiment.suspended = submission->spec.suspend && !experiment.is_shared();
+  experiment.suspended = submission->spec.suspend;
   return experiment;
 }
 
@@ -103,7 +103,7 @@ void count_member(SetTally& tally, const Experiment& member, uint32_t by) {
   tally.by_state[static_cast<size_t>(state_of(member))] += by;
   if (member.attempt > 0) tally.placed += by;
   if (member.started_unix_ms > 0) tally.begun += by;
-  const bool uses_slot = !member.held && !(member.suspended && member.phase == Phase::None);
+  const bool uses_slot = member.phase != Phase::None || (!member.held && !member.suspended);
   if (!member.over && uses_slot) tally.in_slots += by;
 }
 

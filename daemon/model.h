@@ -164,7 +164,7 @@ struct Experiment {
   uint32_t attempt = 0;  // raised by every launch
   Phase phase = Phase::None;
   bool stop_forced = false;        // a person asked to end it without grace
-  bool held = false;               // back by its set's `concurrency`; derived, not stored
+  bool held = false;               // back by its set's `concurrency`, with nothing placed; stored once it had its turn
   bool suspended = false;          // a person does not want it placed; then its phase is None or Ending
   bool over = false;               // terminal: outcome fixed, all released
   Rare<Outcome> outcome;           // fixed once, never changed

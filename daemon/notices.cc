@@ -32,6 +32,7 @@ size_t free_gpus(const Model& model) {
 
 std::vector<std::string> notices_of(const Spec& spec, const Model& model) {
   std::vector<std::string> lines;
+  if (spec.suspend) lines.push_back("It begins suspended; `dtrain resume` lets it go on");
   if (spec.tensorflow.tensorboard) {
     lines.push_back("TensorBoard runs beside it; `dtrain tensorboard` prints the address");
   }

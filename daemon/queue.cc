@@ -326,7 +326,7 @@ std::string wait_reason(const Model& model, const ExperimentId& id, TimeMs now) 
   const Experiment& experiment = found->second;
   if (experiment.outcome) return "";
   if (experiment.suspended) {
-    return experiment.phase == Phase::None ? suspended_text(id) : experiment.wait_reason;
+    return experiment.phase == Phase::None ? suspended_text(id) : "suspended";
   }
   if (experiment.held) return fmt::format("held by concurrency: {}", experiment.spec().concurrency);
   if (experiment.phase == Phase::Ending) return experiment.wait_reason;

@@ -182,6 +182,7 @@ pb::ExperimentRecord to_record(const Experiment& experiment, TimeMs now,
     *record.add_replicas() = to_replica_record(replica);
   }
   record.set_suspended(experiment.suspended);
+  record.set_held(experiment.held && experiment.attempt > 0);
   record.set_restarts_used(experiment.restarts_used);
   record.set_start_failures(experiment.start_failures);
   for (const HostId& host : experiment.excluded_hosts) record.add_excluded_hosts(host.hex);
@@ -238,6 +239,7 @@ Result<Experiment> from_record(const pb::ExperimentRecord& record, const Experim
     experiment.replicas.push_back(std::move(replica));
   }
   experiment.suspended = record.suspended();
+  experiment.held = record.held();
   experiment.restarts_used = record.restarts_used();
   experiment.start_failures = record.start_failures();
   for (const auto& host : record.excluded_hosts()) experiment.excluded_hosts.push_back({host});

@@ -80,6 +80,7 @@ grpc::ServerBidiReactor<pb::FromRunner, pb::ToRunner>* RunnerApi::Connect(
     connected_.erase(found);
     await_no_more(host);
     scheduler_->handle(HostDisconnected{host});
+    if (on_left) on_left(host);
     if (on_disconnected) on_disconnected(host);
   };
   stream->start();
@@ -417,12 +418,12 @@ bool RunnerApi::cut(const std::string& key_name) {
 
 grpc::ServerBidiReactor<pb::ExecOutput, pb::ExecInput>* RunnerApi::Exec(grpc::CallbackServerContext* call) {
   const std::string certificate = certificate_of(*call);
-  const Status known = certificate.empty() ? ok() : keys_->holder_of(certificate).ok() ? ok() : Status(keys_->holder_of(certificate).error());
-  if (known.ok()) return on_exec(*call);
+  const auto holder = certificate.empty() ? Result<std::string>(std::string()) : keys_->holder_of(certificate);
+  if (holder.ok()) return on_exec(*call);
   const auto stream = std::make_shared<BidiStream<pb::ExecOutput, pb::ExecInput>>(loop_, *call);
   stream->on_message = [](pb::ExecOutput&) {};
   stream->start();
-  boost::asio::post(loop_, [stream, why = known.error()] { stream->finish(to_grpc(why)); });
+  boost::asio::post(loop_, [stream, why = holder.error()] { stream->finish(to_grpc(why)); });
   return stream.get();
 }
 

@@ -59,6 +59,8 @@ class RunnerApi : public pb::Runner::CallbackService, public RunnerOutbox {
   // A host has come with a key that was lent: whose it is goes into what is known of it. An error sends it away.
   std::function<Status(const std::string& key, Host&)> on_lent;
   std::function<void(const HostId&)> on_hung;   // its stream is being ended
+  // It has no stream any more: it was cut off, or dials again.
+  std::function<void(const HostId&)> on_left;
   // Takes the call of a host that answers ExecOpen. Set before anybody comes.
   std::function<grpc::ServerBidiReactor<pb::ExecOutput, pb::ExecInput>*(grpc::CallbackServerContext&)> on_exec;
   // Facts of a host that only people look at: version, cgroup kind, why it has no GPU, GPU details.

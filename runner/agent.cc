@@ -27,6 +27,8 @@ namespace {
 constexpr int kPumpRounds = 8;
 // Copies of outputs that no launch uses are asked about.
 constexpr std::chrono::minutes kCopiesEvery{1};
+// Each is a call beside the daemon's stream, of which there may be so many: daemon/network_listener.cc.
+constexpr size_t kExecsMost = 32;
 
 }  // namespace
 
@@ -296,13 +298,16 @@ void Agent::on_exec(const pb::ExecOpen& open) {
   const auto exec = std::make_shared<ExecSession>(loop_, options_.dial_exec(open.session()),
                                                   [this, session = open.session()] { execs_.erase(session); });
   execs_[open.session()] = exec;
+  if (execs_.size() > kExecsMost) {
+    return exec->refuse({Code::ResourceExhausted, fmt::format("{} commands run beside replicas on that host already", kExecsMost), ""});
+  }
   const auto id = parse_replica_id(open.replica());
   const HeldLaunch* launch = id.ok() ? find_of(*id, open.attempt()) : nullptr;
   const bool runs = launch != nullptr && std::any_of(launch->replicas().begin(), launch->replicas().end(), [&](const auto& replica) {
     return replica->id() == *id && replica->started() && !replica->exited();
   });
   if (!runs) return exec->refuse({Code::FailedPrecondition, open.replica() + " does not run any more", ""});
-  exec->start(launch->file().ctl, open.replica(), open.start());
+  exec->start(launch->file(), open.replica(), open.start());
 }
 
 void Agent::on_launch(const pb::Launch& message) {

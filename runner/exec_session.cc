@@ -25,8 +25,9 @@ using ErrorCode = boost::system::error_code;
 
 // What was written to a terminal reaches its other side a moment later.
 constexpr auto kLastWords = std::chrono::seconds(1);
-constexpr char kEndOfInput = '\4';   // what Ctrl-D sends
-constexpr uint32_t kTerminalMost = 10'000;
+// Ctrl-D: it ends what is typed of a line, and where nothing is, the input.
+constexpr char kEndOfInput = '\4';
+constexpr uint32_t kTerminalMost = 10'000, kUsualRows = 24, kUsualColumns = 80;
 
 const std::vector<std::string>& a_shell() {
   static const std::vector<std::string> argv = {"/bin/sh", "-c", "command -v bash >/dev/null 2>&1 && exec bash; exec sh"};
@@ -35,8 +36,8 @@ const std::vector<std::string>& a_shell() {
 
 winsize size_of(const pb::TerminalSize& size) {
   winsize made{};
-  made.ws_row = static_cast<unsigned short>(std::min(size.rows(), kTerminalMost));
-  made.ws_col = static_cast<unsigned short>(std::min(size.columns(), kTerminalMost));
+  made.ws_row = static_cast<unsigned short>(size.rows() == 0 ? kUsualRows : std::min(size.rows(), kTerminalMost));
+  made.ws_col = static_cast<unsigned short>(size.columns() == 0 ? kUsualColumns : std::min(size.columns(), kTerminalMost));
   return made;
 }
 
@@ -49,22 +50,23 @@ ExecSession::ExecSession(asio::io_context& loop, std::shared_ptr<ExecPeer> peer,
 
 ExecSession::~ExecSession() = default;
 
-void ExecSession::start(const std::string& ctl, const std::string& replica, const pb::ExecStart& command) {
+void ExecSession::start(const LaunchRecord& launch, const std::string& replica, const pb::ExecStart& command) {
   peer_->on_input = [self = weak_from_this()](const pb::ExecInput& message) {
     if (const auto live = self.lock()) live->on_input(message);
   };
   peer_->on_closed = [self = weak_from_this()] {
     if (const auto live = self.lock()) live->finish();
   };
-  if (const Status begun = begin(ctl, replica, command); !begun.ok()) refuse(begun.error());
+  if (const Status begun = begin(launch, replica, command); !begun.ok()) refuse(begun.error());
 }
 
-Status ExecSession::begin(const std::string& ctl, const std::string& replica, const pb::ExecStart& command) {
+Status ExecSession::begin(const LaunchRecord& launch, const std::string& replica, const pb::ExecStart& command) {
   on_terminal_ = command.has_terminal();
   TRY(const std::vector<Fd> inner, on_terminal_ ? make_terminal(command) : make_pipes());
-  TRY(Fd keeper, connect_exec(ctl));
+  TRY(Fd keeper, connect_exec(launch.ctl));
   pb::ExecFrame frame;
   frame.set_replica(replica);
+  frame.set_key(launch.key);
   frame.set_on_terminal(on_terminal_);
   if (command.argv_size() == 0) {
     for (const std::string& word : a_shell()) frame.add_argv(word);
@@ -97,6 +99,11 @@ Result<std::vector<Fd>> ExecSession::make_terminal(const pb::ExecStart& command)
   if (!inner.front() || !input) return errno_error("a terminal on that host", errno);
   const winsize size = size_of(command.terminal());
   ::ioctl(outer.get(), TIOCSWINSZ, &size);
+  termios modes{};
+  if (::tcgetattr(inner.front().get(), &modes) == 0) {
+    modes.c_iflag |= IUTF8;   // whoever deletes a letter deletes all bytes of it
+    ::tcsetattr(inner.front().get(), TCSANOW, &modes);
+  }
   output_.fd.assign(outer.release());
   input_.assign(input.release());
   return inner;
@@ -145,7 +152,7 @@ bool ExecSession::take_news() {
     read_output(errors_);
     return true;
   } else if (news.has_refused()) {
-    refuse({static_cast<Code>(news.refused().code()), news.refused().message(), news.refused().hint()});
+    refuse(error_of(news.refused()));
     return false;
   } else {
     ended.set_code(news.ended().code());
@@ -161,10 +168,15 @@ bool ExecSession::take_news() {
 void ExecSession::on_input(const pb::ExecInput& message) {
   switch (message.what_case()) {
     case pb::ExecInput::kInput:
-      if (waiting_.size() + message.input().size() > 2 * kExecWindowBytes) return finish();   // it keeps no measure
+      if (waiting_.size() + message.input().size() > 2 * kExecWindowBytes) {   // it keeps no measure
+        peer_->end();
+        return finish();
+      }
       waiting_ += message.input();
       return write_input();
     case pb::ExecInput::kInputEnds:
+      // Nobody answers for these bytes; there is room for a window more than is counted.
+      if (on_terminal_ && !input_ends_) waiting_.append(is_mid_line() ? 2 : 1, kEndOfInput);
       input_ends_ = true;
       return write_input();
     case pb::ExecInput::kTaken:
@@ -188,6 +200,8 @@ void ExecSession::on_input(const pb::ExecInput& message) {
   }
 }
 
+bool ExecSession::is_mid_line() const { return waiting_.empty() ? mid_line_ : waiting_.back() != '\n'; }
+
 void ExecSession::write_input() {
   if (writes_) return;
   size_t taken = 0;
@@ -201,6 +215,7 @@ void ExecSession::write_input() {
   }
   if (refused) taken = waiting_.size();   // nobody is to wait for that
   if (taken > 0) {
+    mid_line_ = waiting_[taken - 1] != '\n';
     waiting_.erase(0, taken);
     pb::ExecOutput message;
     message.set_taken(taken);
@@ -215,11 +230,7 @@ void ExecSession::write_input() {
 }
 
 void ExecSession::end_input() {
-  if (!std::exchange(input_ends_, false) || !input_.is_open()) return;
-  if (on_terminal_) {
-    (void)!::write(input_.native_handle(), &kEndOfInput, 1);
-    return;
-  }
+  if (!input_ends_ || on_terminal_ || !input_.is_open()) return;
   ErrorCode ignored;
   input_.close(ignored);
 }
@@ -254,7 +265,7 @@ bool ExecSession::read_once(Source& source) {
   pb::ExecOutput message;
   (source.is_error ? *message.mutable_error() : *message.mutable_output()).assign(bytes.data(), size);
   untaken_ += size;
-  source.rest -= std::min(source.rest, size);
+  source.left_bytes -= std::min(source.left_bytes, size);
   peer_->send(std::move(message));
   return true;
 }
@@ -271,23 +282,32 @@ void ExecSession::on_command_ended(const pb::ExecEnded& ended) {
   ended_ = ended;
   for (Source* source : {&output_, &errors_}) {
     int there = 0;
-    if (source->fd.is_open() && ::ioctl(source->fd.native_handle(), FIONREAD, &there) == 0) source->rest = static_cast<size_t>(there);
+    if (source->fd.is_open() && ::ioctl(source->fd.native_handle(), FIONREAD, &there) == 0) source->left_bytes = static_cast<size_t>(there);
   }
-  if (on_terminal_) {
-    last_words_.expires_after(kLastWords);
-    last_words_.async_wait([self = weak_from_this()](const ErrorCode& error) {
-      const auto live = self.lock();
-      if (error || !live || !live->over_) return;
-      live->close(live->output_);
-      live->read_rest();
-    });
+  if (!started_) {   // it has written nothing
+    close(output_);
+    close(errors_);
+  } else if (on_terminal_) {
+    await_last_words();
   }
   read_rest();
 }
 
+// Counted while there is room to read them.
+void ExecSession::await_last_words() {
+  last_words_.expires_after(kLastWords);
+  last_words_.async_wait([self = weak_from_this()](const ErrorCode& error) {
+    const auto live = self.lock();
+    if (error || !live || !live->over_ || !live->output_.fd.is_open()) return;
+    if (live->untaken_ >= kExecWindowBytes) return live->await_last_words();
+    live->close(live->output_);
+    live->read_rest();
+  });
+}
+
 void ExecSession::read_rest() {
   for (Source* source : {&output_, &errors_}) {
-    while (source->fd.is_open() && untaken_ < kExecWindowBytes && (on_terminal_ || source->rest > 0)) {
+    while (source->fd.is_open() && untaken_ < kExecWindowBytes && (on_terminal_ || source->left_bytes > 0)) {
       if (!read_once(*source)) break;
     }
     if (!source->fd.is_open()) continue;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "runner/exec_peer.h"
+#include "runner/launch_dir.h"
 #include "schema/dtrain.pb.h"
 #include "schema/fd.h"
 #include "schema/result.h"
@@ -27,8 +28,8 @@ class ExecSession : public std::enable_shared_from_this<ExecSession> {
   ExecSession(const ExecSession&) = delete;
   ExecSession& operator=(const ExecSession&) = delete;
 
-  // `ctl`: of the keeper's LaunchRecord.
-  void start(const std::string& ctl, const std::string& replica, const pb::ExecStart& command);
+  // `replica`: one of the launch.
+  void start(const LaunchRecord& launch, const std::string& replica, const pb::ExecStart& command);
   void refuse(const Error& why);
   // The peer is told nothing more.
   void drop();
@@ -41,22 +42,24 @@ class ExecSession : public std::enable_shared_from_this<ExecSession> {
     Descriptor fd;
     bool is_error = false;
     bool waits = false;
-    size_t rest = 0;   // once the command has ended: what it has left in a pipe
+    size_t left_bytes = 0;   // once the command has ended: what it has left in a pipe
   };
 
-  Status begin(const std::string& ctl, const std::string& replica, const pb::ExecStart& command);
+  Status begin(const LaunchRecord& launch, const std::string& replica, const pb::ExecStart& command);
   // What the command gets of them.
   Result<std::vector<Fd>> make_terminal(const pb::ExecStart& command);
   Result<std::vector<Fd>> make_pipes();
   void hear_keeper();
   bool take_news();
   void on_input(const pb::ExecInput& message);
+  bool is_mid_line() const;
   void write_input();
   void end_input();
   void read_output(Source& source);
   bool read_once(Source& source);
   void on_command_ended(const pb::ExecEnded& ended);
   void read_rest();
+  void await_last_words();
   void close(Source& source);
   void finish();
 
@@ -71,6 +74,7 @@ class ExecSession : public std::enable_shared_from_this<ExecSession> {
   std::string waiting_;  // input that the command has not taken
   bool writes_ = false;
   bool input_ends_ = false;
+  bool mid_line_ = false;   // what the command took last has no newline at its end
   bool started_ = false;
   uint64_t untaken_ = 0;  // output that the peer has not taken
   std::optional<pb::ExecEnded> ended_;  // the command has: said once its output is

@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "runner/keeper_ctl.h"
+#include "runner/launch_dir.h"
 #include "schema/exec_limits.h"
 
 namespace dtrain::runner {
@@ -20,14 +22,13 @@ struct Address {
   socklen_t size = 0;
 };
 
-// Its first byte says that it is no path.
 Address address_of(const std::string& ctl) {
   Address address;
   address.name.sun_family = AF_UNIX;
-  const std::string text = "dtrain-keeper-" + ctl + "-exec";
+  const std::string text = keeper_socket(ctl) + "-exec";
   INVARIANT(text.size() < sizeof address.name.sun_path, "the name of a keeper's socket is short");
-  std::memcpy(address.name.sun_path + 1, text.data(), text.size());
-  address.size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + text.size());
+  std::memcpy(address.name.sun_path, text.data(), text.size());
+  address.size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + text.size());
   return address;
 }
 
@@ -51,8 +52,10 @@ Result<Fd> listen_exec(const std::string& ctl) {
 Result<Fd> connect_exec(const std::string& ctl) {
   TRY(Fd fd, make_socket());
   const Address address = address_of(ctl);
-  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address.name), address.size) == 0) return fd;
-  if (errno == ECONNREFUSED) {
+  const bool connected = ::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address.name), address.size) == 0;
+  // What nobody listens at, a stranger may.
+  if (connected && is_own_user(fd.get())) return fd;
+  if (connected || errno == ECONNREFUSED) {
     return Error{Code::FailedPrecondition, "who keeps it takes no commands: it was started by an older dtrain, or is ending",
                  "what is started from now on does"};
   }
@@ -84,10 +87,22 @@ Status send_packet(int socket, std::string_view bytes, const std::vector<int>& d
   return ok();
 }
 
+pb::ExecNewsFrame refusal(const Error& why) {
+  pb::ExecNewsFrame news;
+  news.mutable_refused()->set_code(static_cast<uint32_t>(why.code));
+  news.mutable_refused()->set_message(why.message);
+  news.mutable_refused()->set_hint(why.hint);
+  return news;
+}
+
+Error error_of(const pb::ExecNewsFrame::Refused& refused) {
+  return {static_cast<Code>(refused.code()), refused.message(), refused.hint()};
+}
+
 Result<std::optional<ExecPacket>> receive_packet(int socket) {
+  static std::array<char, kPacketMax> buffer;   // of the one thread
   ExecPacket packet;
-  packet.bytes.resize(kPacketMax);
-  iovec part{packet.bytes.data(), packet.bytes.size()};
+  iovec part{buffer.data(), buffer.size()};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(kExecDescriptorsMax * sizeof(int))> control{};
   msghdr message{};
   message.msg_iov = &part;
@@ -95,9 +110,11 @@ Result<std::optional<ExecPacket>> receive_packet(int socket) {
   message.msg_control = control.data();
   message.msg_controllen = control.size();
   ssize_t got;
+  int resets = 0;
   do {
     got = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  } while (got < 0 && errno == EINTR);
+    // That it did not read all is told once, before what it has said.
+  } while (got < 0 && (errno == EINTR || (errno == ECONNRESET && resets++ == 0)));
   if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return std::optional<ExecPacket>();
   if (got < 0 && errno != ECONNRESET) return errno_error("hear of a command", errno);
   for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
@@ -112,7 +129,7 @@ Result<std::optional<ExecPacket>> receive_packet(int socket) {
   if ((message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0) {
     return Error{Code::ResourceExhausted, "a command that is too long, or no descriptor is left for it", ""};
   }
-  packet.bytes.resize(got < 0 ? 0 : static_cast<size_t>(got));
+  if (got > 0) packet.bytes.assign(buffer.data(), static_cast<size_t>(got));
   return std::optional<ExecPacket>(std::move(packet));
 }
 

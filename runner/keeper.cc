@@ -122,7 +122,7 @@ Keeper::Keeper(LaunchDir directory, LaunchRecord launch)
     : directory_(std::move(directory)),
       launch_(std::move(launch)),
       ctl_(loop_, [this](const CtlRequest& request) { on_request(request); }),
-      exec_(loop_, [this](const ReplicaId& id) { return find(id); }),
+      exec_(loop_, launch_.key, [this](const ReplicaId& id) { return find(id); }),
       signals_(loop_, SIGCHLD, SIGTERM, SIGINT),
       sweep_timer_(loop_),
       lease_(loop_),
@@ -149,7 +149,8 @@ Status Keeper::prepare() {
     watch_lease();
   }
   TRY(ctl_.listen(launch_.ctl));  // one keeper a launch can
-  TRY(exec_.listen(launch_.ctl));
+  // Nothing that trains is to be without a keeper for want of that.
+  if (const Status listens = exec_.listen(launch_.ctl); !listens.ok()) say(listens.error().message);
   TRY(facts_, FactsWriter::open(directory_));
   ctl_.on_closed = [this] { end_if_over(); };
   on_signal();

@@ -33,11 +33,6 @@ bool parse_number(std::string_view word, uint64_t& number) {
   return !word.empty() && parsed.ec == std::errc() && parsed.ptr == end;
 }
 
-// The first byte says that it is no path.
-std::string ctl_address(const std::string& name) {
-  return std::string(1, '\0') + "dtrain-keeper-" + name;
-}
-
 }  // namespace
 
 bool is_own_user(int socket) {
@@ -78,7 +73,7 @@ KeeperCtl::KeeperCtl(asio::io_context& loop, std::function<void(const CtlRequest
 Status KeeperCtl::listen(const std::string& name) {
   ErrorCode error;
   acceptor_.open(Protocol(), error);
-  if (!error) acceptor_.bind(Protocol::endpoint(ctl_address(name)), error);
+  if (!error) acceptor_.bind(Protocol::endpoint(keeper_socket(name)), error);
   if (!error) acceptor_.listen(4, error);
   if (error) return Error{Code::Internal, fmt::format("listen on ctl: {}", error.message()), ""};
   accept();
@@ -167,7 +162,7 @@ void KeeperCtl::close() {
 Result<Fd> connect_keeper(const std::string& ctl) {
   Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) return errno_error("socket", errno);
-  const KeeperCtl::Protocol::endpoint address(ctl_address(ctl));
+  const KeeperCtl::Protocol::endpoint address(keeper_socket(ctl));
   if (::connect(fd.get(), address.data(), static_cast<socklen_t>(address.size())) != 0) {
     return errno_error("connect to the keeper", errno);
   }

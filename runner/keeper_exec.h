@@ -1,5 +1,4 @@
-// Commands beside the replicas of a keeper: it is their parent too, so that nothing of them outlives its replica, and
-// the kernel ends them with the keeper.
+// Commands beside the replicas of a keeper: it is their parent too, so that nothing of them outlives its replica.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -11,16 +10,17 @@
 #include <string>
 
 #include "runner/kept_replica.h"
+#include "schema/fd.h"
 #include "schema/result.h"
 
 namespace dtrain::runner {
 
-// Owner: Keeper. Thread: its loop. Promises: what a command's other end says, or that it is gone, never matters to a
-// replica.
+// Owner: Keeper. Thread: its loop. Promises: what a command does, or its other end says, never matters to a replica; a
+// command that can't begin, for a file system that hangs, holds nothing up.
 class KeeperExec {
  public:
-  // `find` gives null for a replica that is not of this keeper.
-  KeeperExec(boost::asio::io_context& loop, std::function<KeptReplica*(const ReplicaId&)> find);
+  // `key`: the launch's. `find` gives null for a replica that is not of this keeper.
+  KeeperExec(boost::asio::io_context& loop, std::string key, std::function<KeptReplica*(const ReplicaId&)> find);
   ~KeeperExec();
   KeeperExec(const KeeperExec&) = delete;
   KeeperExec& operator=(const KeeperExec&) = delete;
@@ -34,9 +34,11 @@ class KeeperExec {
  private:
   class Command;
   void accept();
+  void take(Fd socket);
   void accept_later();
 
   boost::asio::io_context& loop_;
+  const std::string key_;
   const std::function<KeptReplica*(const ReplicaId&)> find_;
   boost::asio::posix::stream_descriptor listener_;
   boost::asio::steady_timer retry_;

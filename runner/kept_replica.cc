@@ -39,8 +39,8 @@ constexpr int64_t kRetryMaxMs = 1'000;
 // that isn't ours: what is in the pipe by now is taken, the rest is not waited for.
 constexpr int64_t kForeignPipeMs = 1'000;
 constexpr int kOomScoreAdj = 300;
-// The kernel, short of memory, ends what somebody looks at a replica with before that.
-constexpr int kBesideOomScoreAdj = 600;
+// What somebody looks at a replica with is the first to go, unless the replica has most of what there is.
+constexpr int kBesideOomScoreAdj = 1000;
 
 // One thread, one buffer.
 std::array<char, kReadBytes>& read_buffer() {
@@ -77,6 +77,7 @@ TreeMarks KeptReplica::marks() const {
   if (phase_ == Phase::Waiting) return marks;
   if (!replica_.cgroups.empty()) marks.cgroups.push_back(replica_.cgroups);
   if (process_.pid > 0) marks.sessions.push_back(process_);
+  marks.sessions.insert(marks.sessions.end(), beside_.begin(), beside_.end());
   marks.key = launch_.key;
   marks.replica = to_string(replica_.id);
   if (pipe_inode_ != 0) marks.pipe_inodes.push_back(pipe_inode_);
@@ -142,7 +143,7 @@ SpawnRequest KeptReplica::spawn_request() const {
   return request;
 }
 
-Result<pid_t> KeptReplica::run_beside(const BesideCommand& command) const {
+Result<std::unique_ptr<Spawning>> KeptReplica::run_beside(const BesideCommand& command) {
   auto place = ProcessPlace::of(process_);
   if (!place.ok() && place.error().code == Code::NotFound) {
     return Error{Code::FailedPrecondition, fmt::format("{} has just ended", to_string(replica_.id)), ""};
@@ -157,8 +158,13 @@ Result<pid_t> KeptReplica::run_beside(const BesideCommand& command) const {
   request.output_fd = command.output_fd;
   request.error_fd = command.error_fd;
   request.oom_score_adj = kBesideOomScoreAdj;
-  TRY(const Child child, spawn(request));
-  return child.pid;
+  TRY(auto spawning, Spawning::begin(std::move(request)));
+  if (replica_.cgroups.empty()) beside_.push_back(identify(spawning->pid()));
+  return spawning;
+}
+
+void KeptReplica::on_beside_exit(int wait_status) {
+  beside_kills_ += WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL;
 }
 
 // That the host has no process or descriptor left is not the program's failure, and passes.
@@ -341,7 +347,8 @@ void KeptReplica::write_exit() {
 
 ReplicaExit KeptReplica::make_exit() const {
   ReplicaExit exit;
-  const CgroupUsage group = cgroup_usage(replica_.cgroups);
+  CgroupUsage group = cgroup_usage(replica_.cgroups);
+  group.memory_kills -= std::min(group.memory_kills, beside_kills_);
   exit.ended_unix_ms = unix_ms();
   exit.log_bytes = spool_.end_offset();
   exit.cpu_seconds =

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -52,9 +53,10 @@ class KeptReplica {
   // TERM to the whole tree, KILL after the grace. A second call can only shorten the grace. `why`
   // goes in front of the cause; empty: nothing to add.
   void stop(int64_t grace_ms, const std::string& why);
-  // In its environment, its groups and where its main process is: the new process, whose group has its number. Its end is
-  // not waited for, but it is of this tree and ends with it. Errors: those of spawn().
-  Result<pid_t> run_beside(const BesideCommand& command) const;
+  // In its environment, its groups and where its main process is: the new process, whose group has its number. Nothing of
+  // it is waited for, but it is of this tree and ends with it. Errors: those of spawn().
+  Result<std::unique_ptr<Spawning>> run_beside(const BesideCommand& command);
+  void on_beside_exit(int wait_status);
   // Its main process was reaped.
   void on_exit(int wait_status, const rusage& usage);
   // The live processes of its tree, after a look at them. Only of interest once it is ending.
@@ -95,6 +97,8 @@ class KeptReplica {
 
   Phase phase_ = Phase::Waiting;
   ProcessIdentity process_;
+  std::vector<ProcessIdentity> beside_;  // where no group tells who is of this tree: each command that ever was
+  uint64_t beside_kills_ = 0;            // of commands, by the kernel or a stranger
   uint64_t memory_kills_before_ = 0;  // of the kernel, when it was started
   uint64_t pipe_inode_ = 0;
   bool main_alive_ = false;

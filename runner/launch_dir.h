@@ -121,6 +121,9 @@ class LaunchDir {
 // when nobody is connected (everything is on the disk), or when the launch directory is gone; and
 // after TERM, INT or HUP (a host that shuts down), which end its replicas by the ladder first.
 
+// The socket's name, whose first byte says that it is no path. Commands beside replicas have another: exec_wire.h.
+inline std::string keeper_socket(const std::string& ctl) { return std::string(1, '\0') + "dtrain-keeper-" + ctl; }
+
 inline constexpr uint32_t kSpoolOutput = 1;  // payload: i64 unix_ms | u64 offset | bytes
 // payload: i64 unix_ms | u64 offset | u64 bytes from there on that never reached the disk (it was
 // full). Bytes of segments removed by the limit leave a gap between offsets instead; spool.h

@@ -47,7 +47,7 @@ class Link : public Outbox, public BlobSource {
   // Ends the stream and every call in progress; no callback follows.
   void close();
 
-  // A call beside the stream, which close() ends. Thread: any but gRPC's; one that waits not the loop's either.
+  // A call beside the stream, which close() ends. Thread: not gRPC's; of a call that waits not the loop's either.
   class Call {
    public:
     explicit Call(Link& link);

@@ -37,6 +37,7 @@ enum class Step : int { Session, Cgroup, Data, Image, Beside, Directory, Descrip
 struct Failure {
   Step step;
   int error;
+  int which = 0;  // of the programs
   DataMountPlan::Failure data = {};
   ImageRootPlan::Failure image = {};
 };
@@ -86,14 +87,17 @@ void reset_signals() {
 
 // What is there and can't be run is told of rather than what is not there.
 [[noreturn]] void run_program(const Plan& plan) {
-  int told = ENOENT;
+  Failure failure{Step::Exec, 0};
+  bool is_there = false;
   for (size_t i = 0; i < plan.programs.size(); ++i) {
     ::execve(plan.programs[i].c_str(), plan.argv.data(), plan.env.data());
     if (errno == ENOEXEC) ::execve("/bin/sh", plan.script_argvs[i].data(), plan.env.data());
-    if (errno != ENOENT && errno != ENOTDIR && told == ENOENT) told = errno;
-    if (told != ENOENT && told != EACCES) break;
+    const bool this_is = errno != ENOENT && errno != ENOTDIR;
+    if (i == 0 || (this_is && !is_there)) failure = {Step::Exec, errno, static_cast<int>(i)};
+    is_there = is_there || this_is;
+    if (this_is && errno != EACCES) break;
   }
-  fail(plan, Step::Exec, told);
+  fail(plan, failure);
 }
 
 // Runs in the child, whose memory may be the parent's until it execs (vfork): it only reads.
@@ -113,11 +117,11 @@ void reset_signals() {
   }
   if (!plan.data.empty()) {
     const DataMountPlan::Failure failure = plan.data.enter();
-    if (failure.error != 0) fail(plan, {Step::Data, failure.error, failure});
+    if (failure.error != 0) fail(plan, {Step::Data, failure.error, 0, failure});
   }
   if (!plan.image.empty()) {
     const ImageRootPlan::Failure failure = plan.image.enter();
-    if (failure.error != 0) fail(plan, {Step::Image, failure.error, {}, failure});
+    if (failure.error != 0) fail(plan, {Step::Image, failure.error, 0, {}, failure});
   }
   if (plan.beside != nullptr) {
     if (const int error = plan.beside->enter(); error != 0) fail(plan, Step::Beside, error);
@@ -214,9 +218,11 @@ Fd open_above_stderr(const std::string& path, int flags) {
   return fd;
 }
 
+Error not_possible(const std::string& what, int error);
+
 Status join(const std::string& group, Plan& plan) {
   Fd procs = open_above_stderr(group + "/cgroup.procs", O_WRONLY);
-  if (!procs) return errno_error("open " + group + "/cgroup.procs", errno);
+  if (!procs) return not_possible("open " + group + "/cgroup.procs", errno);
   plan.cgroup_procs.push_back(std::move(procs));
   return ok();
 }
@@ -239,7 +245,7 @@ Status prepare(const SpawnRequest& request, Plan& plan) {
   if (!request.cgroups.empty()) {
     const std::string& first = request.cgroups.front();
     plan.born_in = open_above_stderr(first, O_RDONLY | O_DIRECTORY);
-    if (!plan.born_in) return errno_error("open " + first, errno);
+    if (!plan.born_in) return not_possible("open " + first, errno);
   }
   if (!request.data.point.empty()) {
     TRY(plan.data, DataMountPlan::make(request.data));
@@ -289,29 +295,36 @@ Error exec_error(const SpawnRequest& request, const std::string& program, int er
               : ""};
 }
 
+// What there is too little of may be there later.
+Error not_possible(const std::string& what, int error) {
+  Error made = errno_error(what, error);
+  if (made.code != Code::ResourceExhausted) made.code = Code::FailedPrecondition;
+  return made;
+}
+
 Error failure_error(const SpawnRequest& request, const Plan& plan, const Failure& failure) {
   switch (failure.step) {
     case Step::Session:
-      return errno_error("setsid", failure.error);
+      return not_possible(plan.on_terminal ? "a session with its terminal" : "a session", failure.error);
     case Step::Cgroup:
-      return errno_error("joining " + request.cgroups.front(), failure.error);
+      return not_possible("joining " + request.cgroups.front(), failure.error);
     case Step::Data:
       return plan.data.explain(failure.data);
     case Step::Image:
       return plan.image.explain(failure.image);
     case Step::Beside:
-      return {Code::FailedPrecondition, fmt::format("entering what it sees: {}", std::strerror(failure.error)), ""};
+      return not_possible("entering what it sees", failure.error);
     case Step::Directory:
       return {Code::FailedPrecondition,
               fmt::format("cannot enter the working directory {}: {}", request.cwd,
                           std::strerror(failure.error)),
               ""};
     case Step::Descriptors:
-      return errno_error("connecting the output", failure.error);
+      return not_possible("connecting the output", failure.error);
     case Step::Exec:
       break;
   }
-  return exec_error(request, plan.programs.front(), failure.error);
+  return exec_error(request, plan.programs.at(static_cast<size_t>(failure.which)), failure.error);
 }
 
 // All signals stay away from the forking thread until the child has reset its own: a handler must
@@ -389,24 +402,81 @@ Result<pid_t> launch(const SpawnRequest& request, Plan& plan) {
   }
 }
 
+// A copy of this process, which must have one thread; it does not wait for what the copy does.
+Result<pid_t> fork_apart(const SpawnRequest& request, Plan& plan) {
+  const SignalsHeld signals_held;
+  if (plan.born_in) {
+    clone_args arguments{};
+    arguments.flags = CLONE_INTO_CGROUP;
+    arguments.exit_signal = SIGCHLD;
+    arguments.cgroup = static_cast<uint64_t>(plan.born_in.get());
+    const long pid = ::syscall(SYS_clone3, &arguments, sizeof arguments);
+    if (pid == 0) become(plan);
+    if (pid > 0) return static_cast<pid_t>(pid);
+    TRY(join(request.cgroups.front(), plan));
+  }
+  const pid_t pid = ::fork();
+  if (pid == 0) become(plan);
+  if (pid < 0) return errno_error("cannot fork", errno);
+  return pid;
+}
+
+// What becomes of the child comes through there.
+Result<Fd> open_failures(Plan& plan) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return errno_error("pipe", errno);
+  plan.failures.reset(ends[1]);
+  return Fd(ends[0]);
+}
+
+ssize_t read_failure(int fd, Failure& failure) {
+  ssize_t got;
+  do {
+    got = ::read(fd, &failure, sizeof failure);
+  } while (got < 0 && errno == EINTR);
+  return got;
+}
+
 }  // namespace
+
+struct Spawning::Parts {
+  SpawnRequest request;
+  Plan plan;   // points into the request
+};
+
+Spawning::Spawning() : parts_(std::make_unique<Parts>()) {}
+Spawning::~Spawning() = default;
+
+Result<std::unique_ptr<Spawning>> Spawning::begin(SpawnRequest request) {
+  std::unique_ptr<Spawning> made(new Spawning());
+  Parts& parts = *made->parts_;
+  parts.request = std::move(request);
+  TRY(prepare(parts.request, parts.plan));
+  TRY(made->failures_, open_failures(parts.plan));
+  ::fcntl(made->failures_.get(), F_SETFL, O_NONBLOCK);
+  TRY(made->pid_, fork_apart(parts.request, parts.plan));
+  parts.plan.failures.reset();
+  parts.plan.beside = nullptr;
+  return made;
+}
+
+std::optional<Status> Spawning::outcome() const {
+  Failure failure{};
+  const ssize_t got = read_failure(failures_.get(), failure);
+  if (got < 0 && errno == EAGAIN) return std::nullopt;
+  if (got != static_cast<ssize_t>(sizeof failure)) return ok();
+  return Status(failure_error(parts_->request, parts_->plan, failure));
+}
 
 Result<Child> spawn(const SpawnRequest& request) {
   Plan plan;
   TRY(prepare(request, plan));
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) return errno_error("pipe", errno);
-  Fd failures(ends[0]);
-  plan.failures.reset(ends[1]);
+  TRY(const Fd failures, open_failures(plan));
   TRY(const pid_t pid, launch(request, plan));
   plan.failures.reset();
 
   Failure failure{};
-  ssize_t got;
-  do {
-    got = ::read(failures.get(), &failure, sizeof failure);
-  } while (got < 0 && errno == EINTR);
-  if (got == static_cast<ssize_t>(sizeof failure)) {
+  if (read_failure(failures.get(), failure) == static_cast<ssize_t>(sizeof failure)) {
     while (::waitpid(pid, nullptr, 0) < 0 && errno == EINTR) {
     }
     return failure_error(request, plan, failure);

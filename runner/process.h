@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -53,6 +54,30 @@ struct Child {
 //   FailedPrecondition  where it is to run can't be entered: directory, image, data sets (126)
 //   ResourceExhausted   no process or memory left (126)
 Result<Child> spawn(const SpawnRequest& request);
+
+// A process that is forked and becomes a program by itself, however long that takes: nobody waits for it, as spawn()
+// does. Whoever begins it reaps it.
+class Spawning {
+ public:
+  // Nothing of the request's descriptors is needed once this returns. Errors: of spawn(), for what is known at once.
+  static Result<std::unique_ptr<Spawning>> begin(SpawnRequest request);
+  ~Spawning();
+  Spawning(const Spawning&) = delete;
+  Spawning& operator=(const Spawning&) = delete;
+
+  pid_t pid() const { return pid_; }
+  // Readable once outcome() has one. Non-blocking.
+  int fd() const { return failures_.get(); }
+  // nullopt: it is on its way. Ok: the program runs, or has. Else an error of spawn(): it is ending.
+  std::optional<Status> outcome() const;
+
+ private:
+  Spawning();
+  struct Parts;
+  const std::unique_ptr<Parts> parts_;
+  pid_t pid_ = -1;
+  Fd failures_;
+};
 
 // A file that may be run; what it is made of is seen then.
 bool is_program(const std::string& path);

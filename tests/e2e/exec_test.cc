@@ -1,5 +1,6 @@
 // dtrain exec: a command or a shell beside what trains, as a user has it.
 #include <doctest/doctest.h>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
@@ -103,8 +104,57 @@ TEST_CASE("a stream of many windows goes in and comes out whole, however slowly 
   REQUIRE(run({{"sh", "-c", "head -c 20000000 /dev/urandom > " + input.string()}, {}, {}, {}}).code == 0);
   const Output copied = in_shell(cluster, fmt::format("$DTRAIN exec 1.worker.1 -- cat < {0} | cmp - {0}", input.string()), gang.project);
   CHECK_MESSAGE(copied.code == 0, copied.all());
-  const Output cut = in_shell(cluster, "$DTRAIN exec 1.worker.1 -- yes | head -n 1", gang.project);
+  const Output cut = in_shell(cluster, "{ $DTRAIN exec 1.worker.1 -- yes; echo $? >&2; } | head -n 1", gang.project);
   CHECK(cut.out == "y\n");
+  CHECK_MESSAGE(cut.err == "141\n", cut.err);
+  gang.open();
+}
+
+TEST_CASE("a stream that is closed, or full, is nobody else's, and costs no exit code") {
+  Cluster cluster;
+  const GatedGang gang(cluster);
+  const Output no_input = in_shell(cluster, "$DTRAIN exec 1.worker.1 -- cat <&-; echo $?", gang.project);
+  CHECK_MESSAGE(no_input.out == "0\n", no_input.all());
+  const Output no_errors = in_shell(cluster, "$DTRAIN exec 1.worker.1 -- sh -c 'echo bad >&2; echo good; exit 5' 2>/dev/full; echo $?", gang.project);
+  CHECK_MESSAGE(no_errors.out == "good\n5\n", no_errors.all());
+  const Output full = in_shell(cluster, "$DTRAIN exec 1.worker.1 -- echo good >/dev/full; echo $?", gang.project);
+  CHECK_MESSAGE(full.out == "1\n", full.all());
+  const Output half = in_shell(cluster, "printf half | $DTRAIN exec -t 1.worker.1 -- wc -c", gang.project);
+  CHECK_MESSAGE(says(half, "4"), half.all());
+  gang.open();
+}
+
+TEST_CASE("whoever does not read what comes is not deaf to signals, and TERM twice ends what ignores it") {
+  Cluster cluster;
+  const GatedGang gang(cluster);
+  {
+    const fs::path fifo = cluster.folder() / "fifo";
+    REQUIRE(mkfifo(fifo.c_str(), 0600) == 0);
+    auto command = cluster.command({}).env;
+    const dtrain::Fd reader(::open(fifo.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+    command["DTRAIN"] = BIN_DIR "/dtrain";
+    Process process({{"/bin/sh", "-c", "exec $DTRAIN exec 1.worker.1 -- yes > " + fifo.string()}, gang.project, command, {}});
+    // Full: it waits for its reader.
+    pollfd full{reader.get(), POLLIN, 0};
+    REQUIRE(::poll(&full, 1, 60'000) == 1);
+    process.signal(SIGTERM);
+    process.signal(SIGHUP);
+    CHECK(process.wait().code == 128 + SIGHUP);
+  }
+  auto deaf = cluster.start({"exec", "1.worker.1", "--", "sh", "-c", "trap '' TERM HUP; echo at $$; while :; do sleep 1000; done"}, gang.project);
+  deaf->wait_for("at ");
+  deaf->signal(SIGTERM);
+  deaf->signal(SIGTERM);
+  CHECK(deaf->wait().code == 128 + SIGTERM);
+  gang.open();
+}
+
+TEST_CASE("a terminal without one there is still what somebody types at") {
+  Cluster cluster;
+  const GatedGang gang(cluster);
+  Screenful screen(cluster.command({"exec", "-T", "1.worker.1", "--", "sh", "-c", "read line; echo got $line; test -t 0 || echo pipes"}, gang.project));
+  screen.type("words\n");
+  CHECK(screen.read_until("pipes").find("got words") != std::string::npos);
   gang.open();
 }
 
@@ -157,8 +207,8 @@ TEST_CASE("whoever goes first takes the other along: the client, the replica, th
     REQUIRE(runners.size() == 1);
     REQUIRE(::kill(runners.front(), SIGKILL) == 0);
     const Output end = process->wait();
-    CHECK(end.code == 1);
-    CHECK_MESSAGE(says(end, "broken off"), end.all());
+    CHECK(end.code == 255);
+    CHECK_MESSAGE(says(end, "has broken off"), end.all());
     CHECK(command.ends());
     CHECK(facts(cluster.run({"status", "1", "--json"}))["state"] == "RUNNING");
     CHECK(cluster.run({"train", "--", "true"}, gang.project).code == 0);   // the next runner is there

@@ -40,7 +40,7 @@ Policy short_policy() {
 
 // What the database keeps of an experiment.
 Experiment durable(Experiment experiment) {
-  experiment.held = false;
+  experiment.held = experiment.held && experiment.attempt > 0;
   experiment.wait_reason.clear();
   for (Replica& replica : experiment.replicas) replica.stop_sent = replica.leaves = false;
   return experiment;

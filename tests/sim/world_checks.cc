@@ -182,21 +182,24 @@ void World::check_sets() const {
     if (!spec.is_set()) continue;
     const auto members = static_cast<uint32_t>(spec.member_count());
     require(of(members + 1) == none, "no set has more members than were asked for");
-    uint32_t over = 0, in_slots = 0;
+    uint32_t over = 0, in_slots = 0, placed = 0;
     for (uint32_t member = 1; member <= members; ++member) {
       require(of(member) != none,
               [&] { return fmt::format("{}.{} is one of its set", number, member); });
       const Experiment& experiment = of(member)->second;
       require(!has_board(experiment.spec()), "no member has a TensorBoard of its own");
       over += experiment.over;
-      const bool has_nothing = experiment.suspended && experiment.phase == Phase::None;
-      in_slots += !experiment.over && !experiment.held && !has_nothing;
+      const bool has_nothing = experiment.phase == Phase::None && (experiment.held || experiment.suspended);
+      in_slots += !experiment.over && !has_nothing;
+      placed += !experiment.over && experiment.phase != Phase::None;
     }
     if (shares) {
       const Experiment& shared = of(0)->second;
       require(has_board(shared.spec()) && shared.spec().roles.size() == 1, "what is shared is a TensorBoard");
       require(over < members || shared.outcome, "what members share ends with the last of them");
     }
+    const auto most = static_cast<uint32_t>(spec.concurrency);
+    require(most == 0 || placed <= most, [&] { return fmt::format("of {} no more members have their place than its concurrency allows", number); });
     const bool ended = over == members && (!shares || of(0)->second.over);
     const auto tally = model_->sets.find(number);
     require((tally == model_->sets.end()) == ended,

@@ -38,6 +38,7 @@ class ServedDaemon {
         pruner(loop, home, *store, *blobs, logs, scheduler, Config{}),
         exec(loop, scheduler, runner_api),
         client_api({loop, home, *store, *blobs, logs, metrics, scheduler, runner_api, monitor, pruner, exec}) {
+    runner_api.on_left = [this](const HostId& host) { exec.leave(host); };
     runner_api.on_exec = [this](grpc::CallbackServerContext& call) { return exec.from_host(call); };
     std::signal(SIGPIPE, SIG_IGN);   // as the daemon does: gRPC writes to peers that are gone
     runner_api.wire(&scheduler, &logs, &metrics);

@@ -33,6 +33,32 @@ TEST_CASE("where nothing of the project runs, an ID is asked for") {
   CHECK(newest_to_kill(live, "/here").error().message.ends_with(": 6, 7, 8, 9, 10 and 2 older"));
 }
 
+TEST_CASE("what is suspended is killed last of a project's") {
+  pb::ListReply live;
+  add(live, "3", "RUNNING", "/here");
+  add(live, "4", "SUSPENDED", "/here");
+  CHECK(newest_to_kill(live, "/here").value() == "3");
+  live.mutable_experiments()->DeleteSubrange(0, 1);
+  CHECK(newest_to_kill(live, "/here").value() == "4");
+}
+
+TEST_CASE("suspended, or let go on, without an ID is the only one there is") {
+  pb::ListReply live;
+  CHECK(only_to_suspend(live, "/here", false).error().code == Code::NotFound);
+  add(live, "3", "RUNNING", "/elsewhere");
+  add(live, "4", "PENDING", "/here");
+  add(live, "5", "SUSPENDED", "/here");
+  add(live, "6", "STOPPING", "/here");
+  CHECK(only_to_suspend(live, "/here", false).value() == "4");
+  CHECK(only_to_suspend(live, "/here", true).value() == "5");
+  live.mutable_experiments(3)->set_reason("suspended; waits for 6.train on vm to end");
+  const Error several = only_to_suspend(live, "/here", true).error();
+  CHECK(several.message == "several experiments of this project are suspended: 5, 6");
+  CHECK(several.hint == "say which: dtrain resume 6");
+  add(live, "7", "RUNNING", "/here");
+  CHECK(only_to_suspend(live, "/here", false).error().code == Code::InvalidArgument);
+}
+
 TEST_CASE("watched is the newest with processes") {
   pb::ListReply live;
   CHECK(newest_running(live, "/here").empty());

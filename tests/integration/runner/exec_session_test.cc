@@ -33,6 +33,7 @@ class RecordingPeer final : public ExecPeer {
 
 struct ExecScene {
   explicit ExecScene(CgroupChoice choice = CgroupChoice::Best, bool with_another = false) : kept(choice) {
+    std::signal(SIGPIPE, SIG_IGN);   // as the runner does
     id = kept.add(1, {"--print", "up", "--hang"});
     if (with_another) kept.add(2, {"--hang"});
     kept.start();
@@ -214,9 +215,11 @@ TEST_CASE("a command that can't begin holds up neither its keeper nor the end of
   const std::string freezer = groups.empty() ? "" : groups.front() + "/cgroup.freeze";
   if (freezer.empty() || !write_switch(freezer, "1").ok()) return tests::say_skipped("no group that can be frozen");
   scene.begin({"true"});
+  while (cgroup_members(groups).size() < 2) (void)scene.loop.poll();   // it is there, and goes no further
   scene.kept.stop(scene.id, 0);
   CHECK(scene.kept.wait_exit(scene.id).signal == SIGKILL);
   scene.until_over();
+  REQUIRE(scene.peer->ended);
   CHECK(scene.peer->ended->with_replica());
 }
 

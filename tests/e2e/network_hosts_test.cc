@@ -123,6 +123,27 @@ TEST_CASE("hosts that have IPv6 train together by it") {
   }
 }
 
+TEST_CASE("a command runs beside a replica on a host with a key, and is lost with its runner") {
+  DaemonOnNetwork scene;
+  if (!scene.network.unavailable().empty()) return say_skipped(scene.network.unavailable());
+  scene.start();
+  const fs::path project = scene.cluster.project("project: p\ntrain: {run: \"echo before; sleep 1000\"}\n");
+  CHECK(scene.cluster.run({"train", "-d", "--host", "far"}, project).code == 0);
+  scene.cluster.start({"logs", "-f", "1"}, project)->wait_for("before");
+  const Output seen = scene.cluster.run({"exec", "1", "--", "sh", "-c", "head -c 3000000 /dev/zero; echo $DTRAIN_REPLICA >&2"}, project);
+  CHECK_MESSAGE(seen.code == 0, seen.err);
+  CHECK(seen.out == std::string(3'000'000, '\0'));
+  CHECK(seen.err == "1.train\n");
+  auto longer = scene.cluster.start({"exec", "1", "--", "sh", "-c", "echo begun; sleep 1000"}, project);
+  longer->wait_for("begun");
+  scene.runner->signal(SIGKILL);
+  CHECK(longer->wait().code == 255);
+  scene.runner = std::make_unique<Process>(scene.joining());
+  scene.runner->wait_for("joined the daemon");
+  CHECK(scene.cluster.run({"kill", "1"}).code == 0);
+  CHECK(scene.cluster.run({"wait", "1"}).code == 130);
+}
+
 TEST_CASE("a host at the end of a long line joins, too") {
   DaemonOnNetwork scene;
   if (!scene.network.unavailable().empty()) return say_skipped(scene.network.unavailable());

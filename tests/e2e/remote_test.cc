@@ -109,6 +109,9 @@ TEST_CASE("a Ctrl-C leaves what runs over there alone") {
   const fs::path project = scene.cluster.project("project: p\ntrain: {run: \"echo before; cat " + go.string() + "\"}\n");
   Process train(scene.command_on_far({"train"}, project));
   train.wait_for("before");
+  const Output beside = scene.on_far({"exec", "--", "sh", "-c", "echo beside $DTRAIN_REPLICA; exit 7"}, project);
+  CHECK_MESSAGE(beside.code == 7, beside.all());
+  CHECK(beside.out == "beside 1.train\n");
   train.signal(SIGINT);
   const Output left = train.wait();
   CHECK_MESSAGE(left.err.find("Detached; 1 goes on. Come back: dtrain --on far logs -f 1. End it: dtrain --on far kill 1\n") !=

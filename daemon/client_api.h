@@ -92,8 +92,8 @@ class ClientApi : public pb::Client::CallbackService {
  private:
   template <typename Answer>
   grpc::ServerUnaryReactor* answer(grpc::CallbackServerContext* context, Answer answer);
-  template <typename Answer, typename Then>
-  grpc::ServerUnaryReactor* durable_answer(Answer answer, Then then);
+  grpc::ServerUnaryReactor* durable_answer(std::function<Status()> answer,
+                                           std::function<Status(const Status& committed)> then);
 
   Status info(pb::InfoReply& reply);
   Status plan_for(const pb::PlanRequest& request, pb::PlanReply& reply);

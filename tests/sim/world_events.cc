@@ -126,9 +126,13 @@ void World::kill() {
   }
 }
 
-// What is suspended has nothing once its processes are gone, and goes on only when somebody says so.
+// What is suspended has nothing once its processes are gone, and goes on only when somebody says so: mostly soon, or little
+// would run.
 void World::suspend_some() {
   if (model_->live.empty()) return;
+  const auto is_suspended = [&](const ExperimentId& id) { return model_->experiments.at(id).suspended; };
+  const auto suspended = std::ranges::find_if(model_->live, is_suspended);
+  if (suspended != model_->live.end() && chance(80)) return suspend(chance(50) ? suspended->set() : *suspended, false);
   auto chosen = model_->live.begin();
   std::advance(chosen, static_cast<long>(below(model_->live.size())));
   const ExperimentId id = chance(30) ? chosen->set() : *chosen;

@@ -141,9 +141,11 @@ TEST_CASE("whoever does not read what comes is not deaf to signals, and TERM twi
     process.signal(SIGHUP);
     CHECK(process.wait().code == 128 + SIGHUP);
   }
-  auto deaf = cluster.start({"exec", "1.worker.1", "--", "sh", "-c", "trap '' TERM HUP; echo at $$; while :; do sleep 1000; done"}, gang.project);
+  auto deaf = cluster.start({"exec", "1.worker.1", "--", "sh", "-c", "trap 'echo no' TERM; trap '' HUP; echo at $$; while :; do sleep 1000 & wait; done"},
+                            gang.project);
   deaf->wait_for("at ");
   deaf->signal(SIGTERM);
+  deaf->wait_for("no\n");   // two at once are one
   deaf->signal(SIGTERM);
   CHECK(deaf->wait().code == 128 + SIGTERM);
   gang.open();

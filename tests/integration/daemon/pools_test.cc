@@ -207,7 +207,7 @@ TEST_CASE("hosts that come and are of no use are not asked for again at once") {
   Host host = a_host(1);   // it has less than its pool says
   REQUIRE(scene.pools->admit(scene.shown().allocations(0).name(), host).ok());
   scene.daemon.scheduler.handle(HostConnected{host, {}});
-  scene.daemon.until([&] { return scene.slurm.calls("scancel 17").size() == 1; });
+  scene.daemon.until([&] { return !scene.slurm.calls("scancel 17").empty(); });   // again and again, as long as it is there
   CHECK(scene.shown().trouble().find("gpu-1 came and 1 was not placed there: needs 2 cpus") == 0);
   scene.slurm.say("jobs", "");
   scene.daemon.until([&] { return scene.shown().allocations().empty(); });
@@ -222,8 +222,8 @@ TEST_CASE("a job of this daemon's that it knows nothing of is cancelled, and nob
   const std::string name = scene.slurm.calls("sbatch").front().substr(7);
   const std::string stray = name.substr(0, name.rfind('-')) + "-77";
   scene.slurm.say("jobs", "17|PENDING|None|" + name + "\n18|RUNNING|None|" + stray + "\n19|RUNNING|None|dtrain-other-gpu-1\n");
-  scene.daemon.until([&] { return scene.slurm.calls("scancel").size() == 1; });
-  CHECK(scene.slurm.calls("scancel") == std::vector<std::string>{"scancel 18"});
+  scene.daemon.until([&] { return !scene.slurm.calls("scancel").empty(); });
+  for (const std::string& call : scene.slurm.calls("scancel")) CHECK(call == "scancel 18");
 }
 
 TEST_CASE("who comes with a lent key is one of its hosts, as long as somebody wants them") {

@@ -20,7 +20,7 @@
 namespace dtrain::runner {
 
 // Owner: Agent, until `over` is called. Thread: loop. Promises: `over` once; whoever goes first, the peer or the command,
-// takes the other along; no more than kExecWindowBytes are in here for either.
+// takes the other along; no more than two kExecWindowBytes are in here for either.
 class ExecSession : public std::enable_shared_from_this<ExecSession> {
  public:
   ExecSession(boost::asio::io_context& loop, std::shared_ptr<ExecPeer> peer, std::function<void()> over);

@@ -70,6 +70,9 @@ TEST_CASE("what begins suspended waits until somebody lets it go on, of a manife
   CHECK(cluster.run({"resume", "1", "2"}, project).code == 0);
   CHECK(cluster.run({"wait", "1", "2"}).code == 0);
   CHECK(cluster.log_of("1.train") == "ran\n");
+  const Output again = cluster.run({"rerun", "1"}, project);   // how it began is no part of what it was
+  CHECK_MESSAGE(again.code == 0, again.all());
+  CHECK(says(again, "ran"));
 }
 
 TEST_CASE("what is suspended is killed like anything else, and nothing is done where one of several IDs is wrong") {

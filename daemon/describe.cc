@@ -23,6 +23,14 @@ pb::ExperimentInfo describe_submission(const Submission& submission) {
   return info;
 }
 
+// Of an elastic one as many as it has.
+int replica_count(const Experiment& experiment) {
+  const int most = experiment.spec().replica_count();
+  if (experiment.replicas.empty()) return most;
+  return static_cast<int>(std::count_if(experiment.replicas.begin(), experiment.replicas.end(),
+                                        [](const Replica& replica) { return !is_build(replica); }));
+}
+
 uint64_t finished_unix_ms(const Replica& replica) { return replica.exit ? replica.exit->unix_ms : 0; }
 
 }  // namespace
@@ -36,7 +44,7 @@ pb::ExperimentInfo describe(const Experiment& experiment, const Model& model, Ti
   const Submission& submission = *experiment.submission;
   pb::ExperimentInfo info = describe_submission(submission);
   info.set_id(to_string(experiment.id));
-  info.set_replicas(static_cast<uint32_t>(experiment.spec().replica_count()));
+  info.set_replicas(static_cast<uint32_t>(replica_count(experiment)));
   info.set_state(std::string(to_string(state_of(experiment))));
   info.set_reason(reason_of(experiment, model, now));
   if (experiment.outcome) info.set_exit_code(experiment.outcome->exit_code);

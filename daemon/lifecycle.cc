@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "daemon/lifecycle_turn.h"
+#include "daemon/placement_elastic.h"
 #include "daemon/placement_fitness.h"
 #include "daemon/queue.h"
 #include "schema/text_formats.h"
@@ -73,6 +74,7 @@ void suspend_one(Turn& turn, const ExperimentId& id, bool suspended) {
   const bool placed = experiment.phase != Phase::None && experiment.phase != Phase::Ending;
   if (placed) start_again_at_once(turn, experiment, "");
   experiment.wait_reason.clear();
+  turn.model.place_wanted = true;   // others may grow into what it waited for
   settle(turn, experiment, false);
 }
 
@@ -147,6 +149,10 @@ void on_tick(Turn& turn) {
       fix_outcome(turn, *experiment, State::Failed, nullptr,
                   fmt::format("its max-duration of {} has passed", format_duration_ms(max_ms)));
     }
+    if (experiment->grows_from_ms != 0 && experiment->grows_from_ms <= turn.now) {
+      experiment->grows_from_ms = 0;
+      turn.model.place_wanted = true;
+    }
     settle(turn, *experiment, false);
   }
 }
@@ -219,6 +225,23 @@ void refuse(Turn& turn, const ExperimentId& id) {
   if (experiment.is_shared()) return;   // its name is the set's
   turn.effects.notify.push_back(
       {id, std::nullopt, state_of(experiment), experiment.wait_reason, std::nullopt, experiment.attempt});
+}
+
+// Begins one elastic gang again that can have more workers, at no restart of its own. One at a time: what is free then
+// is known when it has its place.
+void grow_one(Turn& turn) {
+  std::optional<FreeHosts> free;
+  for (const ExperimentId& id : turn.model.growing) {
+    const Experiment& known = turn.model.experiments.at(id);
+    if (known.grows_from_ms != 0) continue;
+    if (!free) free = turn.model.free.copy();
+    const auto seats = larger_gang(turn.model, known, *free, turn.now);
+    if (!seats) continue;
+    Experiment* experiment = turn.touch(id);
+    const std::string size = size_text(known.spec(), workers_left_out(known.spec(), *seats));
+    start_again_at_once(turn, *experiment, fmt::format("begins again with {}", size.empty() ? "all of its workers" : size));
+    return settle(turn, *experiment, false);
+  }
 }
 
 // Its seats were given back one by one.
@@ -317,6 +340,11 @@ Effects place_pending(Model& model, const Policy& policy, TimeMs now) {
     launch_gang(turn, *experiment, std::move(found->placed.seats));
   }
   for (const ExperimentId& id : pass.refused()) refuse(turn, id);
+  if (turn.touched.empty()) {
+    grow_one(turn);
+  } else if (!model.growing.empty()) {
+    model.place_wanted = true;   // with what is left
+  }
   return turn.finish();
 }
 

@@ -12,6 +12,8 @@ namespace dtrain::daemon {
 namespace {
 
 constexpr int64_t kStrayGraceMs = 10'000;
+// The runners of one allocation dial within seconds of each other.
+constexpr int64_t kAllocationMs = 5'000;
 
 int64_t lost_after_ms(const Host& host, const Policy& policy) {
   return host.same_machine ? policy.local_grace_ms : policy.lease_ms + policy.lease_margin_ms;
@@ -118,6 +120,11 @@ void reconcile(Turn& turn, const HostId& host, const ExperimentId& id,
 // The inventory of a Hello, with what is known of the host besides.
 Host& adopt(Turn& turn, const Host& said) {
   Host& host = turn.model.hosts[said.id];
+  if (host.id.hex.empty() && !said.pool.empty()) {
+    TimeMs& until_ms = turn.model.hosts_awaited_until_ms;
+    until_ms = std::max(until_ms, turn.now + kAllocationMs);
+    turn.model.deadlines.insert({until_ms, ExperimentId{}});
+  }
   Host next = said;
   next.quarantined_ports = std::move(host.quarantined_ports);
   next.strays = std::move(host.strays);

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "daemon/lifecycle_turn.h"
+#include "daemon/placement_elastic.h"
 
 namespace dtrain::daemon {
 
@@ -57,6 +58,7 @@ std::vector<size_t> of_launch(const Model& model, const ExperimentId& id, uint32
 
 void go(Turn& turn, Experiment& experiment) {
   experiment.phase = Phase::Go;
+  experiment.grows_from_ms = grows_from(experiment.spec(), turn.now);
   if (experiment.run_since_ms == 0) {
     experiment.run_since_ms = std::max<TimeMs>(turn.now, 1);
     // Its end is known from now on: others may go ahead of who waits for it.
@@ -71,6 +73,16 @@ bool gang_is_prepared(const Experiment& experiment) {
   return std::all_of(experiment.replicas.begin(), experiment.replicas.end(), [](const Replica& r) {
     return is_build(r) || r.progress == Progress::Prepared;
   });
+}
+
+// Of an elastic gang that had them before, and begins without.
+void show_left_out(Turn& turn, const Experiment& experiment, const std::vector<Seat>& seats) {
+  if (!experiment.spec().elastic) return;
+  for (const Replica& replica : experiment.replicas) {
+    const bool has_seat = std::any_of(seats.begin(), seats.end(), [&](const Seat& seat) { return seat.replica == replica.id; });
+    if (has_seat || is_build(replica)) continue;
+    turn.effects.notify.push_back({experiment.id, replica.id, State::Created, "there is no room for it", std::nullopt, experiment.attempt});
+  }
 }
 
 // All that have this attempt, a message a host.
@@ -111,6 +123,7 @@ void launch_gang(Turn& turn, Experiment& experiment, std::vector<Seat> seats) {
   INVARIANT(is_queued(experiment), "only what waits is placed");
   ++experiment.attempt;
   experiment.wait_reason.clear();
+  show_left_out(turn, experiment, seats);
   experiment.replicas.resize(seats.size());
   for (size_t i = 0; i < seats.size(); ++i) {
     Replica& replica = experiment.replicas[i];

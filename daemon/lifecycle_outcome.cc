@@ -137,10 +137,10 @@ std::string cause_of(const Exit& exit) {
 }
 
 bool may_restart(const Spec& spec) {
-  return spec.restart.limit > 0 &&
+  return spec.elastic || (spec.restart.limit > 0 &&
          std::any_of(spec.roles.begin(), spec.roles.end(), [](const RoleSpec& role) {
            return restarts(role.on_failure);
-         });
+         }));
 }
 
 void judge_exit(Turn& turn, Experiment& experiment, Replica& replica) {
@@ -173,8 +173,13 @@ void judge_loss(Turn& turn, Experiment& experiment, Replica& replica, const std:
                  fmt::format("{}: {}", to_string(replica.id), reason));
     return;
   }
-  judge_failure(turn, experiment, replica, reason, replica.progress == Progress::Released,
-                replica.exit.has_value());
+  const bool seat_remains = replica.progress == Progress::Released;
+  const bool ignored = rule_for(experiment, replica) == OnFailure::Ignore && !is_decider(experiment, replica);
+  if (experiment.spec().elastic && !seat_remains && !replica.exit && !ignored) {
+    replica.reason = reason;   // the others do without its host, or wait for one
+    return start_again_at_once(turn, experiment, fmt::format("{}: {}", to_string(replica.id), reason));
+  }
+  judge_failure(turn, experiment, replica, reason, seat_remains, replica.exit.has_value());
 }
 
 void start_failed(Turn& turn, Experiment& experiment, const HostId& host,

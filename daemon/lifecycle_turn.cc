@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "daemon/placement_elastic.h"
 #include "daemon/placement_fitness.h"
 #include "daemon/queue.h"
 
@@ -131,6 +132,7 @@ void unindex(Model& model, const Experiment& experiment) {
     model.deadlines.erase({at_ms, experiment.id});
   }
   if (is_queued(experiment)) leave(model.queue, experiment);
+  model.growing.erase(experiment.id);
   for (const Replica& replica : experiment.replicas) {
     if (is_seated(experiment, replica)) drop(model.seated, replica.seat.host, experiment.id);
   }
@@ -145,6 +147,7 @@ void index(Model& model, const Experiment& experiment) {
     model.deadlines.insert({at_ms, experiment.id});
   }
   if (is_queued(experiment)) enqueue(model.queue, experiment);
+  if (may_grow(experiment)) model.growing.insert(experiment.id);
   for (const Replica& replica : experiment.replicas) {
     if (is_seated(experiment, replica)) model.seated[replica.seat.host].insert(experiment.id);
   }
@@ -176,6 +179,7 @@ TimeMs deadline_of(const Experiment& experiment) {
   if (experiment.not_before_ms > 0 && (experiment.phase == Phase::None || relaunch)) {
     by(experiment.not_before_ms);
   }
+  if (experiment.grows_from_ms > 0 && may_grow(experiment)) by(experiment.grows_from_ms);
   return at_ms;
 }
 
@@ -291,12 +295,14 @@ void rebuild(Model& model, TimeMs now) {
   model.seated.clear();
   model.unfit.clear();
   model.sets.clear();
+  model.growing.clear();
   model.queue = {};
   for (auto& [id, experiment] : model.experiments) {
     const bool waits = experiment.phase == Phase::None && !experiment.outcome && !experiment.suspended;
     const bool had_its_turn = experiment.attempt > 0 && !experiment.held;   // it keeps its slot between attempts
     experiment.held = waits && !had_its_turn && id.member > 0 && experiment.spec().concurrency > 0;
     for (Replica& replica : experiment.replicas) replica.stop_sent = replica.leaves = false;
+    experiment.grows_from_ms = experiment.phase == Phase::Go ? grows_from(experiment.spec(), now) : 0;
     index(model, experiment);
   }
   for (const auto& [host_id, ids] : model.seated) {

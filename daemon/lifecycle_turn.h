@@ -74,7 +74,8 @@ void leave_unfit_host(Turn& turn, Experiment& experiment, Replica& replica);
 // may be restarted at all, at no restart of its limit.
 void leave_host(Turn& turn, Experiment& experiment, const HostId& host, const std::string& reason);
 bool must_stop(const Experiment& experiment, const Replica& replica, TimeMs now);
-// Whether a new attempt may follow when a host is lost; then its launches have a lease.
+// Whether a new attempt may follow when a host is lost; then its launches have a lease. An elastic gang makes do with the
+// hosts that are left, at no restart of its limit.
 bool may_restart(const Spec& spec);
 
 // ---- lifecycle_launch.cc: from a place to RUNNING

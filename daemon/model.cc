@@ -61,7 +61,9 @@ State state_of(const Experiment& experiment, const Replica& replica) {
   if (experiment.outcome) return State::Stopping;
   const bool between = experiment.phase == Phase::None || experiment.phase == Phase::Ending;
   if (between && replica.attempt > 0) {
-    return !experiment.suspended ? State::Restarting : is_gone(replica) ? State::Suspended : State::Stopping;
+    // A build that never ran is shown no more once it is gone.
+    const bool has_nothing = is_gone(replica) || (is_build(replica) && replica.pid == 0);
+    return !experiment.suspended ? State::Restarting : has_nothing ? State::Suspended : State::Stopping;
   }
   // Ended by itself and not yet released: it is what it was, until every byte of its log is here.
   if (replica.exit && !replica.end) return State::Restarting;

@@ -176,6 +176,7 @@ struct Experiment {
   Rare<std::map<HostId, std::string>> unfit_hosts;   // and what each lacks; none: no map either
   std::string wait_reason;         // why it was last not placed, or is restarted; not stored
   TimeMs not_before_ms = 0;        // restart backoff; 0: none
+  TimeMs grows_from_ms = 0;        // before, an elastic gang takes no more workers; 0: no matter; not stored
   TimeMs run_since_ms = 0;         // first start, for max-duration; 0: not yet; negative: before this boot
   uint64_t started_unix_ms = 0;
   uint64_t finished_unix_ms = 0;   // the newest exit of this attempt; over without one: the commit
@@ -257,10 +258,12 @@ struct Model {
   std::map<HostId, std::set<ExperimentId>> seated;      // whose replicas may still be on that host
   std::map<HostId, std::set<ExperimentId>> unfit;       // who can't use that host
   std::map<uint32_t, SetTally> sets;                    // only of real sets
+  std::set<ExperimentId> growing;                       // that would have more workers (placement_elastic.h)
   FreeHosts free;
   Queue queue;
   bool place_wanted = false;  // a placing pass is due
-  TimeMs hosts_awaited_until_ms = 0;   // after a restart others may come back than are known by then
+  // After a restart others may come back than are known by then, or what a pool brings may be more than is here.
+  TimeMs hosts_awaited_until_ms = 0;
 };
 
 }  // namespace dtrain::daemon

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <set>
 
+#include "daemon/placement_elastic.h"
 #include "daemon/placement_explain.h"
 
 namespace dtrain::daemon {
@@ -218,42 +219,75 @@ class Fitting {
     return least;
   }
 
+  struct Spreading {
+    std::vector<Share> shares;
+    std::vector<Room> left;   // of each share's host
+    size_t looks;             // at a host for a replica, that may be taken before it is given up
+  };
+
   // Where the first host takes so many of one role that others find no room beside them on the last, each
-  // goes where most is left. Of small gangs only: it looks at every host for every replica.
+  // goes where most is left, or else where less is. Of small gangs only: it looks at every host for every replica.
   std::optional<std::vector<Share>> evenly() const {
     constexpr size_t kLooksMax = 1 << 12;
     if (has_roles_of_one_size()) return std::nullopt;
-    std::vector<Share> shares;
-    std::vector<Room> left;
+    Spreading so_far{{}, {}, kLooksMax};
+    Room all;
     for (const FreeHost* host : roomiest_first()) {
       if (!allowed(*host)) continue;
-      shares.push_back({host, std::vector<int>(spec_.roles.size(), 0)});
-      left.push_back(room(*host));
+      so_far.shares.push_back({host, std::vector<int>(spec_.roles.size(), 0)});
+      so_far.left.push_back(room(*host));
+      add(all, so_far.left.back(), 1);
     }
-    if (shares.size() * static_cast<size_t>(spec_.replica_count()) > kLooksMax) return std::nullopt;
-    for (const size_t role : hardest_first_) {
-      const Resources& each = spec_.roles[role].resources;
-      const Room need{each.cpus, static_cast<int64_t>(each.memory_bytes), each.gpus, 1};
-      for (int i = 0; i < spec_.roles[role].count; ++i) {
-        std::optional<size_t> best;
-        for (size_t at = 0; at < shares.size(); ++at) {
-          if (!fits(left[at], need)) continue;
-          const auto rest = [&](size_t host) { return least_left(left[host], *shares[host].host->host, each); };
-          if (!best || rest(at) > rest(*best)) best = at;
-        }
-        if (!best) return std::nullopt;
-        ++shares[*best].count[role];
-        Room& taken = left[*best];
-        taken.cpus -= need.cpus;
-        taken.memory_bytes -= need.memory_bytes;
-        taken.gpus -= need.gpus;
-        taken.ports -= need.ports;
-      }
-    }
-    std::erase_if(shares, [](const Share& share) {
+    const size_t once = so_far.shares.size() * static_cast<size_t>(spec_.replica_count());
+    if (once > kLooksMax || !fits(all, whole_gang())) return std::nullopt;
+    so_far.looks += once;
+    if (!spread(so_far, 0, 0)) return std::nullopt;
+    std::erase_if(so_far.shares, [](const Share& share) {
       return std::all_of(share.count.begin(), share.count.end(), [](int n) { return n == 0; });
     });
-    return shares;
+    return std::move(so_far.shares);
+  }
+
+  // The rest, of which `placed` of the role that is the `nth` hardest have their host.
+  bool spread(Spreading& so_far, size_t nth, int placed) const {
+    if (nth == hardest_first_.size()) return true;
+    const size_t role = hardest_first_[nth];
+    if (placed == spec_.roles[role].count) return spread(so_far, nth + 1, 0);
+    const Resources& each = spec_.roles[role].resources;
+    const Room need{each.cpus, static_cast<int64_t>(each.memory_bytes), each.gpus, 1};
+    std::vector<std::pair<double, size_t>> hosts;
+    for (size_t at = 0; at < so_far.shares.size(); ++at) {
+      if (so_far.looks == 0) return false;
+      --so_far.looks;
+      if (fits(so_far.left[at], need)) hosts.emplace_back(-least_left(so_far.left[at], *so_far.shares[at].host->host, each), at);
+    }
+    std::sort(hosts.begin(), hosts.end());
+    for (const auto& [rest, at] : hosts) {
+      ++so_far.shares[at].count[role];
+      add(so_far.left[at], need, -1);
+      if (spread(so_far, nth, placed + 1)) return true;
+      --so_far.shares[at].count[role];
+      add(so_far.left[at], need, 1);
+      if (so_far.looks == 0) return false;
+    }
+    return false;
+  }
+
+  static void add(Room& room, const Room& other, int sign) {
+    room.cpus += sign * other.cpus;
+    room.memory_bytes += sign * other.memory_bytes;
+    room.gpus += sign * other.gpus;
+    room.ports += sign * other.ports;
+  }
+
+  Room whole_gang() const {
+    Room sum;
+    for (const RoleSpec& role : spec_.roles) {
+      const Resources& each = role.resources;
+      const int64_t memory_bytes = role.count * static_cast<int64_t>(each.memory_bytes);
+      add(sum, {role.count * each.cpus, memory_bytes, role.count * each.gpus, role.count}, 1);
+    }
+    return sum;
   }
 
   const Spec& spec_;
@@ -423,15 +457,22 @@ bool keeps_limits(const Spec& spec, const Host& host) {
 
 Placement place(const ExperimentId& id, const Spec& spec, const FreeHosts& hosts,
                 const Choice& choice) {
-  if (auto seats = fit(id, spec, hosts, choice)) return Placed{std::move(*seats), ""};
-  const double stretch = stretch_needed(id, spec, emptied(hosts, obtainable(hosts, choice)), choice);
+  if (auto seats = fit_largest(id, spec, hosts, choice)) {
+    std::string notice = size_text(spec, workers_left_out(spec, *seats));
+    return Placed{std::move(*seats), std::move(notice)};
+  }
+  const LeastGang least(spec);
+  const double stretch = stretch_needed(id, least.spec(), emptied(hosts, obtainable(hosts, choice)), choice);
+  if (choice.whole && spec.elastic && stretch > 0 && fit(id, least.spec(), hosts, choice, stretch)) {
+    return Waits{"waits for hosts that may yet come, to begin with more of its workers"};
+  }
   if (stretch > 1) {
-    if (auto seats = fit(id, spec, hosts, choice, stretch)) {
+    if (auto seats = fit(id, least.spec(), hosts, choice, stretch)) {
       std::string notice = sharing_notice(spec, *seats, hosts, choice);
       return Placed{std::move(*seats), std::move(notice)};
     }
   }
-  return explain(id, spec, hosts, choice, stretch);
+  return explain(id, least.spec(), hosts, choice, stretch);
 }
 
 Placement plan(const Model& model, const Spec& spec, const std::string& host) {

@@ -12,6 +12,7 @@
 //   ever. It is placed on idle hosts, shares their cpus, and says so (Placed::notice).
 // - A host that is there for a while takes what is over before it leaves; without a max-duration, that is what
 //   begins in the first half of its time.
+// - An elastic gang gets as many workers as there is room for, down to its least, and waits for no more than that.
 // - The same question gets the same answer.
 #pragma once
 
@@ -49,6 +50,7 @@ struct Choice {
   const RoomByHost* kept_free = nullptr;  // on these hosts, no more than that (backfill)
   std::string lane = {};                  // who asks: some hosts are kept for those of one lane
   TimeMs now = 0;                         // what ends before it is done is not used; 0: no matter
+  bool whole = false;                     // an elastic gang as well, with all of its workers or not at all
   bool as_if_addressed = false;           // to see what addresses would change; never to place by
 };
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "daemon/placement_elastic.h"
 #include "schema/text_formats.h"
 
 namespace dtrain::daemon {
@@ -410,15 +411,15 @@ Placement explain(const ExperimentId& id, const Spec& spec, const FreeHosts& hos
   Placement placement = explain_room(id, spec, hosts, choice, stretch);
   if (auto* waits = std::get_if<Waits>(&placement); waits != nullptr && !are_all_addressed(hosts)) {
     // Where it fits the empty hosts as they are, only what an address would change at once matters.
-    waits->reason = with_addresses(
-        std::move(waits->reason),
-        addresses_lacking(id, spec, stretch == 1 ? hosts : emptied(hosts, Which::Connected), choice));
+    const FreeHosts idle = emptied(hosts, Which::Connected);
+    waits->reason = with_addresses(std::move(waits->reason), addresses_lacking(id, spec, stretch == 1 ? hosts : idle, choice));
   }
   return placement;
 }
 
 std::string sharing_notice(const Spec& spec, const std::vector<Seat>& seats, const FreeHosts& hosts,
                            const Choice& choice) {
+  const LeastGang least(spec);
   double asked = 0, have = 0;
   std::set<HostId> used;
   for (const Seat& seat : seats) {
@@ -429,10 +430,12 @@ std::string sharing_notice(const Spec& spec, const std::vector<Seat>& seats, con
                                  number_of(static_cast<int>(seats.size()), "replica"), asked, have,
                                  used.size() == 1 ? hosts.find(*used.begin())->host->name
                                                   : number_of(static_cast<int>(used.size()), "host"));
+  const std::string size = size_text(spec, workers_left_out(spec, seats));
+  if (!size.empty()) text = size + "; " + text;
   if (are_all_addressed(hosts)) return text;
   const Choice any_amount{choice.host, choice.excluded, nullptr, choice.lane};
   return with_addresses(std::move(text),
-                        addresses_lacking(seats.front().replica.experiment, spec,
+                        addresses_lacking(seats.front().replica.experiment, least.spec(),
                                           emptied(hosts, Which::Connected), any_amount));
 }
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "daemon/placement.h"
+#include "daemon/placement_elastic.h"
 
 namespace dtrain::daemon {
 
@@ -71,7 +71,7 @@ bool has_no_host_left(const Model& model, const Experiment& experiment, TimeMs n
     if (host.cpus == 0 && !is_unfit(experiment, id) && free != nullptr && free->seats > 0) return false;
   }
   const Choice choice{experiment.submission->host, unfit_hosts(experiment), nullptr};
-  return stretch_needed(experiment.id, experiment.spec(), emptied(model.free, Which::Known), choice) == 0;
+  return stretch_needed(experiment.id, LeastGang(experiment.spec()).spec(), emptied(model.free, Which::Known), choice) == 0;
 }
 
 std::string no_host_left_text(const Model& model, const Experiment& experiment) {

@@ -35,10 +35,17 @@ struct FreeHost {
 
 class FreeHosts {
  public:
+  FreeHosts() = default;
+  FreeHosts(FreeHosts&&) = default;
+  FreeHosts& operator=(FreeHosts&&) = default;
+
   void put(FreeHost free);      // adds the host or replaces what is known of it
   void remove(const HostId& id);
   void take(const Seat& seat);
   void give(const Seat& seat);
+
+  // As it is now, to be changed without this.
+  FreeHosts copy() const;
 
   const FreeHost* find(const HostId& id) const;
   const std::map<HostId, FreeHost>& all() const { return hosts_; }

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <deque>
 
-#include "daemon/placement.h"
+#include "daemon/placement_elastic.h"
 #include "daemon/queue.h"
 
 namespace dtrain::daemon {
@@ -51,20 +51,27 @@ struct Gang {
   const Choice& choice;
 };
 
-// The least hosts of a pool, none more than `most`, that the gang fits on alone, less what it takes of them; none: 0.
+// The hosts that have seats of the gang, less what it takes of them.
+std::vector<FreeHost> taken_by(const std::vector<Seat>& seats, FreeHosts& fresh) {
+  std::map<HostId, FreeHost> hosts;
+  for (const Seat& seat : seats) fresh.take(seat);
+  for (const Seat& seat : seats) hosts.try_emplace(seat.host, *fresh.find(seat.host));
+  std::vector<FreeHost> listed;
+  for (const auto& [id, free] : hosts) listed.push_back(free);
+  return listed;
+}
+
+// The least hosts of a pool, none more than `most`, that the gang fits on alone, or where they are too few those that
+// the largest elastic one takes; less what it takes of them. None: 0.
 std::vector<FreeHost> least_hosts(const Gang& gang, const Pool& pool, int most, Imagined& imagined) {
   const Spec& spec = gang.experiment.spec();
   FreeHosts fresh;
   for (int count = 1; count <= most; ++count) {
     fresh.put(imagined.one(pool, 0));
-    const auto seats = fit(gang.experiment.id, spec, fresh, gang.choice);
-    if (!seats) continue;
-    for (const Seat& seat : *seats) fresh.take(seat);
-    std::vector<FreeHost> hosts;
-    for (const auto& [id, free] : fresh.all()) hosts.push_back(free);
-    return hosts;
+    if (const auto seats = fit(gang.experiment.id, spec, fresh, gang.choice)) return taken_by(*seats, fresh);
   }
-  return {};
+  const auto fewer = fit_largest(gang.experiment.id, spec, fresh, gang.choice);
+  return fewer ? taken_by(*fewer, fresh) : std::vector<FreeHost>();
 }
 
 }  // namespace
@@ -87,8 +94,9 @@ Demand demand_on_pools(const Model& model, const std::vector<Coming>& coming, co
     const Experiment& experiment = model.experiments.at(id);
     Choice choice = choice_of(model, experiment);
     choice.now = now;
-    if (fit(id, experiment.spec(), model.free, choice)) continue;   // it is about to be placed, or others are ahead
-    if (const auto seats = fit(id, experiment.spec(), promised, choice)) {
+    const LeastGang least(experiment.spec());
+    if (fit(id, least.spec(), model.free, choice)) continue;   // it is about to be placed, or others are ahead
+    if (const auto seats = fit_largest(id, experiment.spec(), promised, choice)) {
       for (const Seat& seat : *seats) {
         promised.take(seat);
         demand.awaited.insert(imagined.allocation_of(seat.host));
@@ -99,7 +107,11 @@ Demand demand_on_pools(const Model& model, const std::vector<Coming>& coming, co
     std::string exhausted;
     for (auto it = model.pools.begin(); it != model.pools.end() && !asked; ++it) {
       const auto& [name, pool] = *it;
-      const auto hosts = least_hosts({experiment, choice}, pool, pool.hosts_max, imagined);
+      const Gang gang{experiment, choice};
+      auto hosts = least_hosts(gang, pool, pool.hosts_max, imagined);
+      if (experiment.spec().elastic && static_cast<int>(hosts.size()) > left.at(name)) {
+        if (auto fewer = least_hosts(gang, pool, left.at(name), imagined); !fewer.empty()) hosts = std::move(fewer);
+      }
       if (hosts.empty()) continue;
       const int count = static_cast<int>(hosts.size());
       if (count > left.at(name)) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "daemon/placement_elastic.h"
 #include "daemon/placement_explain.h"
 #include "daemon/placement_fitness.h"
 
@@ -27,8 +28,9 @@ Choice choice_with(const Experiment& experiment, size_t readmitted) {
 // As few hosts are readmitted as the gang needs to find room at all; all when it finds none.
 Queue::Prospect prospect(const Model& model, const Experiment& experiment) {
   const FreeHosts empty = emptied(model.free, obtainable(model.free, choice_with(experiment, 0)));
+  const LeastGang least(experiment.spec());
   const auto with = [&](size_t readmitted) -> Queue::Prospect {
-    return {readmitted, stretch_needed(experiment.id, experiment.spec(), empty,
+    return {readmitted, stretch_needed(experiment.id, least.spec(), empty,
                                        choice_with(experiment, readmitted))};
   };
   Queue::Prospect best = with(0);
@@ -102,16 +104,17 @@ template <class Emptied>
 std::optional<std::vector<Seat>> future_seats(const Model& model, const Experiment& head, size_t most, Emptied emptied) {
   const std::vector<const FreeHost*> hosts = freest_first(model.free);
   const Choice choice = choice_of(model, head);
+  const LeastGang least(head.spec());
   FreeHosts pool;
   size_t taken = 0;
   most = std::min(most, hosts.size());
   for (size_t size = 1; taken < most; size *= 2) {
     for (; taken < std::min(size, most); ++taken) pool.put(emptied(*hosts[taken]));
-    if (auto seats = fit(head.id, head.spec(), pool, choice)) return seats;
+    if (auto seats = fit(head.id, least.spec(), pool, choice)) return seats;
   }
-  const double stretch = stretch_needed(head.id, head.spec(), pool, choice);
+  const double stretch = stretch_needed(head.id, least.spec(), pool, choice);
   if (stretch <= 1) return std::nullopt;
-  return fit(head.id, head.spec(), pool, choice, stretch);
+  return fit(head.id, least.spec(), pool, choice, stretch);
 }
 
 Room room_of(const FreeHost& free) {
@@ -179,6 +182,7 @@ std::string lane_of(const Experiment& experiment) {
     lane += fmt::format("|{}x{},{},{}", role.count, role.resources.cpus,
                         role.resources.memory_bytes, role.resources.gpus);
   }
+  if (spec.elastic) lane += fmt::format("|>{}", spec.elastic->least_workers);
   return lane;
 }
 
@@ -241,18 +245,20 @@ std::optional<Placed> PlacingPass::try_place(const Experiment& experiment,
   if (!experiment.excluded_hosts.empty()) readmitted = prospect_of(experiment, lane).readmitted;
   Choice choice = choice_with(experiment, readmitted);
   choice.now = now_;
+  choice.whole = now_ < model_.hosts_awaited_until_ms;
   // How long a build takes nobody knows.
   const bool over_before = reservation_ && reservation_->starts_ms != 0 &&
                            spec.max_duration_ms > 0 && !spec.has_build() &&
                            now_ + spec.max_duration_ms + spec.stop_grace_ms <= reservation_->starts_ms;
   if (reservation_ && !over_before) choice.kept_free = &reservation_->others_may_use;
   Placed placed;
-  if (auto seats = fit(experiment.id, spec, model_.free, choice)) {
+  if (auto seats = fit_largest(experiment.id, spec, model_.free, choice)) {
     placed.seats = std::move(*seats);
+    placed.notice = size_text(spec, workers_left_out(spec, placed.seats));
   } else {
     const double stretch = prospect_of(experiment, lane).stretch;
-    if (stretch <= 1) return std::nullopt;
-    auto shared = fit(experiment.id, spec, model_.free, choice, stretch);
+    if (stretch <= 1 || (spec.elastic && choice.whole)) return std::nullopt;
+    auto shared = fit(experiment.id, LeastGang(spec).spec(), model_.free, choice, stretch);
     if (!shared) return std::nullopt;
     placed.seats = std::move(*shared);
     placed.notice = sharing_notice(spec, placed.seats, model_.free, choice);
@@ -318,6 +324,16 @@ std::string building_text(const Model& model, const Experiment& experiment) {
          (sought.empty() ? "" : "; looked for on " + sought);
 }
 
+std::string growing_text(const Experiment& experiment, TimeMs now) {
+  const int left_out = experiment.spec().elastic ? workers_left_out(experiment) : 0;
+  if (left_out == 0) return "";
+  std::string text = "has " + size_text(experiment.spec(), left_out);
+  if (!may_grow(experiment)) return text;
+  text += ", and is begun again with more when there is room";
+  const TimeMs wait_ms = experiment.grows_from_ms - now;
+  return wait_ms <= 0 ? text : text + fmt::format(", not within the next {} s", (wait_ms + 999) / 1000);
+}
+
 }  // namespace
 
 std::string wait_reason(const Model& model, const ExperimentId& id, TimeMs now) {
@@ -331,7 +347,7 @@ std::string wait_reason(const Model& model, const ExperimentId& id, TimeMs now) 
   if (experiment.held) return fmt::format("held by concurrency: {}", experiment.spec().concurrency);
   if (experiment.phase == Phase::Ending) return experiment.wait_reason;
   if (experiment.phase == Phase::Building) return building_text(model, experiment);
-  if (experiment.phase != Phase::None) return "";
+  if (experiment.phase != Phase::None) return growing_text(experiment, now);
   if (experiment.not_before_ms != 0) {
     // It is in no lane yet, not even when its time has come and the tick that says so has not.
     if (experiment.not_before_ms <= now) return experiment.wait_reason + "; again now";
@@ -346,6 +362,7 @@ std::string wait_reason(const Model& model, const ExperimentId& id, TimeMs now) 
   }
   Choice choice = choice_of(model, experiment);
   choice.now = now;
+  choice.whole = now < model.hosts_awaited_until_ms;
   const Placement placement = place(id, experiment.spec(), model.free, choice);
   std::string reason;
   if (const auto* waits = std::get_if<Waits>(&placement)) reason = waits->reason;

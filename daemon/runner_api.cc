@@ -7,6 +7,7 @@
 #include "daemon/caller.h"
 #include "daemon/fetch_stream.h"
 #include "daemon/incoming_messages.h"
+#include "daemon/placement_elastic.h"
 #include "schema/clock.h"
 #include "schema/config.h"
 #include "schema/quote.h"
@@ -247,9 +248,12 @@ const Replica* RunnerApi::find(const ReplicaId& id) const {
 // did, it is not known who had it: a host that was lost may come back with all that it printed meanwhile.
 bool RunnerApi::has_output_of(const HostId& host, const ReplicaId& id, uint32_t attempt) const {
   const Replica* replica = find(id);
-  if (replica == nullptr) return false;
+  const auto experiment = scheduler_->model().experiments.find(id.experiment);
+  const bool left_out = experiment != scheduler_->model().experiments.end() && is_left_out(experiment->second, id);
+  if (replica == nullptr && !left_out) return false;
   const auto source = log_source_.find({to_string(id), attempt});
   if (source != log_source_.end()) return source->second == host;
+  if (left_out) return attempt < experiment->second.attempt;
   const HostId& seat = replica->seat.host;
   return attempt < replica->attempt || (attempt == replica->attempt && (seat == host || seat.hex.empty()));
 }

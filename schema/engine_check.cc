@@ -85,10 +85,11 @@ void check_server_counts(const EngineSpec& spec, const EngineRoles& roles, Found
          "parameter-server needs parameter servers; write 'distributed: {worker: 2, ps: "
          "1}' below engine"});
   }
-  if (spec.strategy.backup >= roles.workers) {
+  const int fewest = roles.least_workers > 0 ? roles.least_workers : roles.workers;
+  if (spec.strategy.backup >= fewest) {
     found.push_back({"strategy.parameter-server.backup",
                      fmt::format("{} of {} workers can't be left out of each step; take at most {}",
-                                 spec.strategy.backup, roles.workers, roles.workers - 1)});
+                                 spec.strategy.backup, fewest, fewest - 1)});
   }
 }
 
@@ -129,6 +130,23 @@ void check_worker_counts(const EngineSpec& spec, const EngineRoles& roles, Found
     case Strategy::MultiWorkerMirrored:
     case Strategy::ParameterServer:
       return;
+  }
+}
+
+// Where each worker has a share of its own, or a part of the model, another number of them is another training.
+void check_elastic(const EngineSpec& spec, const EngineRoles& roles, Found& found) {
+  if (roles.least_workers == 0) return;
+  const StrategySpec& strategy = spec.strategy;
+  const bool servers = strategy.kind == Strategy::ParameterServer;
+  if (servers && strategy.mode != ServerMode::Sync) {
+    found.push_back({"distributed.elastic", "the others of async and ssp go on without a worker that is lost, and each has its own share "
+                                            "of the data; remove elastic, or write 'mode: sync'"});
+  } else if (!servers && strategy.kind != Strategy::MultiWorkerMirrored) {
+    found.push_back({"distributed.elastic", fmt::format("{} is spread over all of its workers; remove elastic, or write 'strategy: "
+                                                        "multi-worker-mirrored'",
+                                                        to_string(strategy.kind))});
+  } else if (spec.weak_scaling) {
+    found.push_back({"scaling", "with another number of workers the batch would be another one; write 'scaling: strong'"});
   }
 }
 
@@ -197,6 +215,7 @@ std::vector<EngineProblem> check_engine_roles(const EngineSpec& spec, const Engi
   Found found;
   check_server_counts(spec, roles, found);
   check_worker_counts(spec, roles, found);
+  check_elastic(spec, roles, found);
   check_gpus(spec, roles, found);
   const int parts = batch_parts(spec, roles);
   if (!spec.weak_scaling && spec.batch < parts) {

@@ -14,6 +14,7 @@ struct EngineRoles {
   int servers = 0;
   int gpus = 0;       // of the worker that has fewest
   int most_gpus = 0;  // of any
+  int least_workers = 0;  // of an elastic gang; 0: it has `workers`, no more and no fewer
 };
 
 struct EngineProblem {

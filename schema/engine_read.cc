@@ -59,6 +59,7 @@ EngineRoles roles_of(const Spec& spec) {
     roles.most_gpus = std::max(roles.most_gpus, role.resources.gpus);
   }
   roles.workers = std::max(roles.workers, 1);
+  if (spec.elastic) roles.least_workers = spec.least_workers();
   return roles;
 }
 

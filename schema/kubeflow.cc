@@ -226,12 +226,31 @@ class Translation {
     if (const PodRole* const evaluator = role("Evaluator")) put_at(roles, "evaluator", role_map(*evaluator, evaluator->count));
   }
 
+  // The least and the most of them, beside a master. Each bound of an elastic job is the other one where it is left out.
+  std::pair<int, int> worker_counts(const PodRole* worker) {
+    if (worker == nullptr) return {0, 0};
+    const YamlNode* const elastic = spec_.find("elasticPolicy");
+    const YamlNode* const min = value_of(elastic, "minReplicas");
+    const YamlNode* const max = value_of(elastic, "maxReplicas");
+    const int least = count_of(min != nullptr ? min : max, worker->count);
+    const int most = count_of(max != nullptr ? max : min, worker->count);
+    if (least > most) problems_.add(min->place, "spec.elasticPolicy.minReplicas", fmt::format("got {}, and maxReplicas is {}", least, most));
+    return {std::min(least, most), most};
+  }
+
   // The master is the first worker.
   void put_pytorch(YamlNode& roles) {
     const PodRole* const master = role("Master");
     const PodRole* const worker = role("Worker");
-    const int count = (master == nullptr ? 0 : 1) + (worker == nullptr ? 0 : worker->count);
-    put_at(roles, "worker", role_map(worker == nullptr ? *master : *worker, count));
+    const auto [least, most] = worker_counts(worker);
+    const int masters = master == nullptr ? 0 : 1;
+    put_at(roles, "worker", role_map(worker == nullptr ? *master : *worker, masters + most));
+    if (least < most) {
+      const YamlNode& policy = *spec_.find("elasticPolicy");
+      YamlNode elastic = map_at(policy.place);
+      put_at(elastic, "min", scalar_at(policy.place, fmt::format("{}", masters + least)));
+      put_at(roles, "elastic", std::move(elastic));
+    }
     if (master == nullptr || worker == nullptr) return;
     YamlNode map = map_at(master->place);
     put_rest(map, *master);

@@ -38,7 +38,7 @@ const Names kContainerSilent{
 const Names kPolicyMissed{"ttlSecondsAfterFinished", "schedulingPolicy"};
 // Nothing of an experiment is left running, whatever cleanPodPolicy says.
 const Names kPolicySilent{"cleanPodPolicy", "managedBy"};
-const Names kElasticMissed{"minReplicas", "maxReplicas", "metrics", "rdzvConf", "standalone"};
+const Names kElasticMissed{"metrics", "rdzvConf", "standalone"};
 const Names kJobMissed{"ttlSecondsAfterFinished", "enableDynamicWorker"};
 const Names kJobSilent{"cleanPodPolicy", "sshAuthMountPath", "mpiImplementation", "launcherCreationPolicy"};
 
@@ -172,7 +172,9 @@ Shape job(ManifestKind kind) {
     case ManifestKind::PytorchJob: {
       const Shape count = text(kProcesses);
       keys.push_back({"nprocPerNode", count});
-      keys.push_back({"elasticPolicy", map("a map", {{"maxRestarts", integer(0, INT32_MAX)},
+      keys.push_back({"elasticPolicy", map("a map", {{"minReplicas", integer(1, 10'000)},
+                                               {"maxReplicas", integer(1, 10'000)},
+                                               {"maxRestarts", integer(0, INT32_MAX)},
                                                {"nProcPerNode", count},
                                                {"rdzvBackend", text(kSomeText)},
                                                {"rdzvHost", text(kSomeText)},

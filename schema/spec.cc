@@ -83,6 +83,17 @@ int Spec::replica_count() const {
   return count;
 }
 
+int Spec::most_workers() const {
+  const RoleSpec* const workers = role(Role::Worker);
+  return (role(Role::Master) == nullptr ? 0 : role(Role::Master)->count) + (workers == nullptr ? 0 : workers->count);
+}
+
+int Spec::least_workers() const {
+  const RoleSpec* const workers = role(Role::Worker);
+  if (!elastic || workers == nullptr) return most_workers();
+  return most_workers() - workers->count + elastic->least_workers;
+}
+
 uint64_t Spec::member_count() const {
   uint64_t count = 1;
   for (const Parameter& parameter : parameters) {

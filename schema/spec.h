@@ -72,6 +72,15 @@ struct Metric {
   bool operator==(const Metric&) const = default;
 };
 
+// A gang that makes do with fewer workers than it asks for, on what is there, and takes more when there is room.
+struct Elastic {
+  static constexpr int64_t kNever = -1;
+  static constexpr int kRestarts = 3;   // where nothing is said of them: hosts will be lost
+  int least_workers = 0;            // of Role::Worker; less than its count
+  int64_t grow_after_ms = 600'000;  // that an attempt has run before it is begun again with more of them
+  bool operator==(const Elastic&) const = default;
+};
+
 // What framework: engine adds. The section stays text until a member's {{ names }} have values:
 // engine_spec_of() makes an EngineSpec of it.
 struct EngineOptions {
@@ -122,6 +131,7 @@ struct Spec {
   int priority = 50;                  // 0..100, higher first
   bool suspend = false;               // it begins suspended
   RestartPolicy restart;
+  std::optional<Elastic> elastic;
   Completion completion = Completion::Decider;
   int64_t finish_grace_ms = 10'000;   // what other workers get after the decider succeeded
   int64_t stop_grace_ms = 10'000;     // between TERM and KILL
@@ -154,6 +164,9 @@ struct Spec {
   bool is_set() const { return member_count() > 1; }
   bool has_build() const;                 // an environment of its own is made before it starts, or its image fetched
   bool has_image_directory() const;       // whose image is there already
+  // As `worker:` counts them: with the master, who is one of them.
+  int most_workers() const;
+  int least_workers() const;
   // What the failure of one of a role means where the role does not say.
   OnFailure usual_on_failure(Role role) const;
 };

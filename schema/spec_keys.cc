@@ -50,6 +50,18 @@ Shape role(Shape count, std::string_view expected) {
               run_lines());
 }
 
+Shape elastic() {
+  const std::string_view expected = "a map of min, max and grow-after";
+  return either(expected,
+                {nothing(),
+                 map(expected,
+                     {{"min", integer(0, 10'000), "With so many workers it begins at the least, and goes on when hosts are lost. Left out: 1."},
+                      {"max", integer(1, 10'000), "With so many at the most; said here or as worker."},
+                      {"grow-after",
+                       either(kDurationOrNever.expected, {number(0, 31'622'400), text(kDurationOrNever)}),
+                       "What it has run before it is begun again with more of them, once there is room. Left out: 10m."}})});
+}
+
 // None at all is refused with its reason, where the roles are read.
 Shape workers(std::string_view expected) {
   Shape count = integer(0, 10'000);
@@ -70,7 +82,8 @@ Shape distributed() {
             {"master", role(integer(0, 1), "1, or a map"), "What is different for worker 0; adds no process."},
             {"chief", role(integer(0, 1), "0 or 1, or a map"), "One more process, which decides. Left out: 0."},
             {"evaluator", role(integer(0, 100), "a number of evaluators, or a map"),
-             "Processes beside the training cluster. Left out: 0."}})});
+             "Processes beside the training cluster. Left out: 0."},
+            {"elastic", elastic(), "With fewer workers it begins, and goes on, where there is no room for all."}})});
 }
 
 Shape engine_role(Shape count, std::string_view expected) {
@@ -90,6 +103,7 @@ Shape engine_distributed() {
             {"ps", engine_role(integer(0, 10'000), "a number of parameter servers, or a map"),
              "Parameter servers; they end with the experiment. Left out: 0."},
             {"master", engine_role(integer(0, 1), "1, or a map"), "What is different for worker 0; adds no process."},
+            {"elastic", elastic(), "With fewer workers it begins, and goes on, where there is no room for all."},
             {"chief", refused("worker 0 decides for the engine; write what is different for it as "
                               "'master'")},
             {"evaluator", refused("the engine tests by itself; name its data as data: {test: "
@@ -113,11 +127,12 @@ Shape pytorch() {
                          {{"worker", role(workers("a whole number from 1 to 10000"), "a number of workers, or a map"),
                            "Workers; the first one is the master, and rank 0. Left out: 1."},
                           {"master", role(integer(0, 1), "1, or a map"), "What is different for worker 0; adds no process."},
+                          {"elastic", elastic(), "With fewer workers it begins, and goes on, where there is no room for all."},
                           {"ps", refused(no_servers)},
                           {"chief", refused("worker 0 decides; write what is different for it as 'master'")},
                           {"evaluator", refused("PyTorch has no evaluator of its own; start it as another experiment")}})}),
              "The roles of a distributed experiment."},
-            {"elastic", refused("a gang has as many replicas as it began with; 'restart' starts all of them again")}})});
+            {"elastic", refused("write it below 'distributed', beside 'worker'")}})});
 }
 
 Shape tensorflow() {
@@ -160,6 +175,7 @@ Shape mpi() {
                           {"launcher",
                            role_of(integer(0, 1), "1, or a map", "it is the launcher that runs train.run: write it there"),
                            "Runs train.run, which is to call mpirun; where it has no resources of its own, with 0.1 cpus and 512 MiB."},
+                          {"elastic", elastic(), "With fewer workers it begins, and goes on, where there is no room for all."},
                           {"master", refused("who decides is the launcher")},
                           {"ps", refused("MPI has no parameter servers")}})}),
              "The roles of a distributed experiment."}})});

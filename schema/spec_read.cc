@@ -57,22 +57,6 @@ int read_integer(const YamlNode* map, std::string_view key, int otherwise) {
   return node ? static_cast<int>(as_integer(*node).value_or(otherwise)) : otherwise;
 }
 
-int64_t read_duration_ms(const YamlNode* map, std::string_view map_path, std::string_view key,
-                         int64_t otherwise_ms, SpecReading& reading) {
-  const YamlNode* node = value_of(map, key);
-  if (!node) return otherwise_ms;
-  std::optional<int64_t> read_ms = parse_duration_ms(node->text);
-  if (!read_ms) {
-    if (const auto seconds = parse_decimal(node->text)) read_ms = multiply(*seconds, 1000);
-  }
-  if (!read_ms || *read_ms > kMaxDurationMs) {
-    reading.problems.add(node->place, join_path(map_path, key),
-                         fmt::format("got {}, expected at most 366d", in_quotes(node->text)));
-    return otherwise_ms;
-  }
-  return *read_ms;
-}
-
 // NAMEs that differ for people but not in the environment.
 void check_env_names(const YamlNode* map, const std::string& path, std::string_view suffix,
                      Framework framework, SpecReading& reading) {
@@ -300,6 +284,22 @@ std::vector<Metric> read_metrics(const YamlNode* train, SpecReading& reading) {
 
 }  // namespace
 
+int64_t read_duration_ms(const YamlNode* map, std::string_view map_path, std::string_view key,
+                         int64_t otherwise_ms, SpecReading& reading) {
+  const YamlNode* node = value_of(map, key);
+  if (!node) return otherwise_ms;
+  std::optional<int64_t> read_ms = parse_duration_ms(node->text);
+  if (!read_ms) {
+    if (const auto seconds = parse_decimal(node->text)) read_ms = multiply(*seconds, 1000);
+  }
+  if (!read_ms || *read_ms > kMaxDurationMs) {
+    reading.problems.add(node->place, join_path(map_path, key),
+                         fmt::format("got {}, expected at most 366d", in_quotes(node->text)));
+    return otherwise_ms;
+  }
+  return *read_ms;
+}
+
 const YamlNode* value_of(const YamlNode* map, std::string_view key) {
   if (!map || map->refused) return nullptr;
   const YamlNode* value = map->find(key);
@@ -416,6 +416,8 @@ Spec read_spec(const YamlNode& root, const std::vector<AddedParameter>& added,
   spec.hard_memory = read_text(value_of(train, "limits"), "mem") == "hard";
 
   const bool limit_given = value_of(restart, "limit") != nullptr;
+  spec.elastic = read_elastic(*train, spec.framework, reading);
+  if (spec.elastic && !limit_given) spec.restart.limit = Elastic::kRestarts;
   spec.roles = read_roles(*train, spec, limit_given, reading);
   // Who asks for replicas to be restarted means it to happen.
   const bool some_restart = std::any_of(spec.roles.begin(), spec.roles.end(), [](const RoleSpec& role) {

@@ -39,6 +39,13 @@ Resources read_resources(const YamlNode& node, const std::string& path, SpecRead
 // The section of `train` that `distributed` stands in.
 const char* roles_section(Framework framework);
 
+// Of the map `distributed`: what `worker` says, or elastic.max; 1.
+int most_workers_of(const YamlNode* distributed);
+// Nothing where all workers are wanted from the beginning.
+std::optional<Elastic> read_elastic(const YamlNode& train, Framework framework, SpecReading& reading);
+
+int64_t read_duration_ms(const YamlNode* map, std::string_view map_path, std::string_view key, int64_t otherwise_ms, SpecReading& reading);
+
 // The roles of the experiment, normalised; see Spec. `train` is the map of that name.
 std::vector<RoleSpec> read_roles(const YamlNode& train, const Spec& spec, bool restart_limit_given,
                                  SpecReading& reading);

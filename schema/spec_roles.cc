@@ -47,7 +47,7 @@ WrittenRole read_role(const RolesPlace& roles, std::string_view name, int left_o
     return role;
   }
   const YamlNode* count = value_of(role.node, "count");
-  role.count = count ? static_cast<int>(as_integer(*count).value_or(1)) : 1;
+  role.count = count ? static_cast<int>(as_integer(*count).value_or(1)) : std::max(left_out, 1);
   if (const YamlNode* node = value_of(role.node, "resources")) {
     role.resources = read_resources(*node, join_path(role.path, "resources"), reading);
   }
@@ -215,7 +215,7 @@ std::vector<RoleSpec> read_roles(const YamlNode& train, const Spec& spec, bool r
     builder.add(Role::Train, 1, {});
   } else if (spec.framework == Framework::Mpi) {
     WrittenRoles roles;
-    roles.worker = read_role(written, "worker", 1, reading);
+    roles.worker = read_role(written, "worker", most_workers_of(written.node), reading);
     roles.master = read_role(written, "launcher", 1, reading);
     if (!roles.master.resources) roles.master.resources = kLauncherResources;
     roles.worker.run = {kMpiWorkerCommand};
@@ -225,7 +225,7 @@ std::vector<RoleSpec> read_roles(const YamlNode& train, const Spec& spec, bool r
     builder.add(Role::Worker, roles.worker.count, roles.worker);
   } else {
     WrittenRoles roles;
-    roles.worker = read_role(written, "worker", 1, reading);
+    roles.worker = read_role(written, "worker", most_workers_of(written.node), reading);
     const bool has_riseml_ps = reading.riseml && spec.framework == Framework::Tensorflow;
     roles.ps = read_role(written, "ps", has_riseml_ps ? 1 : 0, reading);
     roles.master = read_role(written, "master", 1, reading);

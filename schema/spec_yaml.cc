@@ -174,6 +174,16 @@ void write_master(const Spec& spec, const RoleSpec* worker, YamlWriter& out) {
   if (master.on_failure != inherited) out.key(4, "on-failure", to_word(master.on_failure));
 }
 
+void write_elastic(const Spec& spec, YamlWriter& out) {
+  if (!spec.elastic) return;
+  const int64_t grow_ms = spec.elastic->grow_after_ms;
+  std::string more;
+  if (grow_ms != Elastic().grow_after_ms) {
+    more = ", grow-after: " + (grow_ms == Elastic::kNever ? "never" : format_duration_ms(grow_ms));
+  }
+  out.key(3, "elastic", fmt::format("{{min: {}{}}}", spec.least_workers(), more));
+}
+
 void write_roles(const Spec& spec, YamlWriter& out) {
   const RoleSpec& decider = spec.decider();
   if (decider.role == Role::Train) return;
@@ -192,6 +202,7 @@ void write_roles(const Spec& spec, YamlWriter& out) {
   if (const RoleSpec* evaluator = spec.role(Role::Evaluator)) {
     write_role("evaluator", evaluator->count, *evaluator, spec, out);
   }
+  write_elastic(spec, out);
 }
 
 void write_pytorch(const Spec& spec, YamlWriter& out) {
@@ -224,6 +235,7 @@ void write_mpi(const Spec& spec, YamlWriter& out) {
   out.key(2, "distributed", "");
   write_mpi_role("launcher", spec.decider(), spec, out);
   write_mpi_role("worker", *worker, spec, out);
+  write_elastic(spec, out);
 }
 
 void write_tensorflow(const Spec& spec, YamlWriter& out) {
@@ -249,7 +261,7 @@ void write_engine(const Spec& spec, YamlWriter& out) {
 void write_ending(const Spec& spec, YamlWriter& out) {
   const Spec defaults;
   // Left out, the engine would have some.
-  if (spec.restart != defaults.restart || spec.framework == Framework::Engine) {
+  if (spec.restart != defaults.restart || spec.framework == Framework::Engine || spec.elastic) {
     out.key(1, "restart",
             fmt::format("{{limit: {}, backoff: {}}}", spec.restart.limit,
                         format_duration_ms(spec.restart.backoff_ms)));

@@ -169,6 +169,9 @@ const TextFormat kMemoryText{"a size such as 16GiB, 500MB or 4096 (MiB)",
 const TextFormat kDurationText{
     "a duration such as 30s, 1h30m, 500ms or 10 (seconds)", "^([0-9]+(\\.[0-9]+)?(ms|s|m|h|d))+$",
     [](std::string_view text) { return parse_duration_ms(text).has_value(); }};
+const TextFormat kDurationOrNever{
+    "a duration such as 30s or 1h30m, or never", "^(never|([0-9]+(\\.[0-9]+)?(ms|s|m|h|d))+)$",
+    [](std::string_view text) { return text == "never" || parse_duration_ms(text).has_value(); }};
 const TextFormat kTensorflowVersion{
     "a version such as 2.15.0, or 'latest'",
     "^(latest|[0-9]{1,6}(\\.[0-9]{1,6}){1,2}([A-Za-z]|[A-Za-z-][A-Za-z0-9.-]{0,38}[A-Za-z0-9])?)$",

@@ -25,6 +25,7 @@ extern const TextFormat kEnvName;
 extern const TextFormat kEnvEntry;  // NAME or NAME=value
 extern const TextFormat kMemoryText;
 extern const TextFormat kDurationText;
+extern const TextFormat kDurationOrNever;
 extern const TextFormat kTensorflowVersion;
 extern const TextFormat kAbsolutePath;
 extern const TextFormat kInnerPath;  // relative, and stays inside

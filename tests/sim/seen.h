@@ -50,6 +50,9 @@ enum class Seen : size_t {
   Drained,
   SuspendedWhilePlaced,
   Resumed,
+  BegunWithFewer,
+  WentOnWithFewer,
+  Grown,
   kCount
 };
 
@@ -96,6 +99,9 @@ constexpr std::array<const char*, static_cast<size_t>(Seen::kCount)> kSeenNames 
     "a host is drained, with replicas on it",
     "what has its place is suspended",
     "what was suspended goes on",
+    "an elastic gang begins with fewer workers than it asks for",
+    "an elastic gang goes on without a host that was lost",
+    "an elastic gang is begun again with more workers",
 };
 
 struct Counts {

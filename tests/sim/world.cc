@@ -42,6 +42,7 @@ Policy short_policy() {
 Experiment durable(Experiment experiment) {
   experiment.held = experiment.held && experiment.attempt > 0;
   experiment.wait_reason.clear();
+  experiment.grows_from_ms = 0;
   for (Replica& replica : experiment.replicas) replica.stop_sent = replica.leaves = false;
   return experiment;
 }
@@ -151,9 +152,11 @@ void World::keep(Effects effects) {
 void World::end_turn() {
   if (model_->place_wanted) {
     const std::vector<ExperimentId> waited = waiting_in_order();
+    const Sizes before = sizes(waited);
     keep(place_pending(*model_, policy_, now_));
     check_backfill(waited);
     check_avoided(waited);
+    check_sizes(waited, before);
   }
   if (waiting_.empty() && waiting_.killed.empty()) return;
   if (!calm_ && one_in(400)) {

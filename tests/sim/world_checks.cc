@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "daemon/lifecycle_turn.h"
-#include "daemon/placement.h"
+#include "daemon/placement_elastic.h"
 #include "daemon/queue.h"
 #include "sim/world.h"
 
@@ -60,6 +60,18 @@ bool same_facts(const Experiment& a, const Experiment& b) {
                     [](const Replica& x, const Replica& y) { return same_facts(x, y); });
 }
 
+// All that its spec names, in order, but for the last workers.
+bool is_without_gaps(const Experiment& experiment) {
+  std::vector<ReplicaId> ids = replica_ids(experiment.id, experiment.spec());
+  const auto is_worker = [](const ReplicaId& id) { return id.role == Role::Worker; };
+  const auto all = std::count_if(ids.begin(), ids.end(), is_worker);
+  const auto here = std::count_if(experiment.replicas.begin(), experiment.replicas.end(), [&](const Replica& one) { return is_worker(one.id); });
+  const auto last = std::find_if(ids.rbegin(), ids.rend(), is_worker).base();
+  ids.erase(last - (all - here), last);
+  return std::equal(ids.begin(), ids.end(), experiment.replicas.begin(), experiment.replicas.begin() + static_cast<std::ptrdiff_t>(ids.size()),
+                    [](const ReplicaId& id, const Replica& replica) { return id == replica.id; });
+}
+
 }  // namespace
 
 void World::check_everything() {
@@ -74,7 +86,10 @@ void World::check_everything() {
     check_derived();
     check_sets();
   }
-  if (steps_ % 64 == 0) check_reasons();
+  if (steps_ % 64 == 0) {
+    check_reasons();
+    check_growth();
+  }
 }
 
 // The truth of the machines: no copy twice, no GPU, port or memory twice.
@@ -114,12 +129,16 @@ void World::check_gangs() const {
     const Experiment& experiment = model_->experiments.at(id);
     const bool placed = experiment.phase != Phase::None;
     const auto whole = static_cast<size_t>(experiment.spec().replica_count());
+    const auto least = static_cast<size_t>(LeastGang(experiment.spec()).spec().replica_count());
     std::set<HostId> seats, builds;
+    size_t all_builds = 0;
     for (const Replica& replica : experiment.replicas) {
       (is_build(replica) ? builds : seats).insert(replica.seat.host);
+      all_builds += is_build(replica);
     }
-    require(!placed || experiment.replicas.size() == whole + builds.size(),
-            [&, &named = id] { return to_string(named) + " is placed whole"; });
+    const size_t gang = experiment.replicas.size() - all_builds;
+    require(!placed || (gang <= whole && gang >= least), [&, &named = id] { return to_string(named) + " is placed whole"; });
+    require(!placed || is_without_gaps(experiment), [&, &named = id] { return to_string(named) + " lacks the last of its workers only"; });
     require(!placed || builds == (experiment.spec().has_build() ? seats : std::set<HostId>()),
             [&, &named = id] { return "one build on each host of " + to_string(named); });
     for (const Replica& replica : experiment.replicas) {
@@ -138,6 +157,7 @@ void World::check_derived() const {
   Model fresh;
   for (const auto& [id, experiment] : model_->experiments) index(fresh, experiment);
   require(fresh.live == model_->live, "live is who is not over");
+  require(fresh.growing == model_->growing, "who would have more workers follows from the facts");
   require(fresh.seated == model_->seated, "seated is who has seats");
   require(fresh.unfit == model_->unfit, "who can't use which host follows from the facts");
   require(fresh.queue.lanes == model_->queue.lanes, "the queue is who waits");
@@ -235,14 +255,27 @@ void World::check_durable() const {
 }
 
 void World::check_reasons() const {
+  const bool tick_due = !model_->deadlines.empty() && model_->deadlines.begin()->first <= now_;
   for (const ExperimentId& id : model_->live) {
     const Experiment& experiment = model_->experiments.at(id);
     if (experiment.outcome || experiment.phase != Phase::None) continue;
     if (experiment.not_before_ms != 0 && experiment.wait_reason.empty()) continue;  // restarted
     const std::string reason = wait_reason(*model_, id, now_);
     require(!reason.empty(), "who waits has a reason");
-    require(model_->place_wanted || reason != "is placed next",
+    require(model_->place_wanted || tick_due || reason != "is placed next",
             [&, &whose = id] { return to_string(whose) + " could be placed and nobody looks"; });
+  }
+}
+
+// Who may have more workers has them, where there is room that nobody else waits for.
+void World::check_growth() const {
+  const bool tick_due = !model_->deadlines.empty() && model_->deadlines.begin()->first <= now_;
+  if (model_->place_wanted || tick_due) return;
+  FreeHosts free = model_->free.copy();
+  for (const ExperimentId& id : model_->growing) {
+    const Experiment& experiment = model_->experiments.at(id);
+    require(experiment.grows_from_ms != 0 || !larger_gang(*model_, experiment, free, now_),
+            [&, &whose = id] { return to_string(whose) + " could have more workers and nobody looks"; });
   }
 }
 

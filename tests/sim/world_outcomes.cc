@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <functional>
 
-#include "daemon/placement.h"
+#include "daemon/placement_elastic.h"
 #include "daemon/placement_fitness.h"
 #include "daemon/queue.h"
 #include "schema/engine_spec.h"
@@ -124,7 +124,7 @@ void World::check_waits_for_nothing(const Experiment& experiment) const {
                         std::any_of(spec.roles.begin(), spec.roles.end(), [](const RoleSpec& role) {
                           return dtrain::restarts(role.on_failure);
                         });
-  if (experiment.outcome || restarts) return;
+  if (experiment.outcome || restarts || spec.elastic) return;
   for (const Replica& replica : experiment.replicas) {
     const bool may_run = replica.lost && replica.progress < Progress::Exited;
     require(!may_run || is_build(replica) || replica.lease_ms > 0,
@@ -385,7 +385,7 @@ void World::check_given_up(const Experiment& experiment) {
   require(restarted_ms_ == 0 || now_ >= restarted_ms_ + 10'000,
           "nobody is given up while hosts may yet come back");
   const Choice choice{experiment.submission->host, unfit_hosts(experiment), nullptr};
-  require(stretch_needed(experiment.id, experiment.spec(), emptied(model_->free, Which::Known), choice) == 0,
+  require(stretch_needed(experiment.id, LeastGang(experiment.spec()).spec(), emptied(model_->free, Which::Known), choice) == 0,
           "nobody is given up whom a host could still take");
 }
 
@@ -423,7 +423,7 @@ void World::check_avoided(const std::vector<ExperimentId>& waited) {
     const auto others_could = [&, &whose = id](std::vector<HostId> without) {
       for (const HostId& unfit : unfit_hosts(experiment)) without.push_back(unfit);
       const Choice choice{experiment.submission->host, std::move(without), nullptr};
-      return stretch_needed(whose, experiment.spec(), empty, choice) > 0;
+      return stretch_needed(whose, LeastGang(experiment.spec()).spec(), empty, choice) > 0;
     };
     bool used = false, used_last = false;
     for (const Replica& replica : experiment.replicas) {
@@ -436,6 +436,33 @@ void World::check_avoided(const std::vector<ExperimentId>& waited) {
     require(!used_last || !others_could({excluded.back()}),
             "the host that failed last is the last to be tried again");
   }
+}
+
+// Who was placed with fewer workers in this pass, and who is begun again for more of them.
+void World::check_sizes(const std::vector<ExperimentId>& waited, const Sizes& before) {
+  for (const ExperimentId& id : waited) {
+    const Experiment& experiment = model_->experiments.at(id);
+    if (experiment.outcome || experiment.phase == Phase::None || workers_left_out(experiment) == 0) continue;
+    counts_.add(Seen::BegunWithFewer);
+    require(now_ >= model_->hosts_awaited_until_ms, "nobody begins with fewer workers while hosts may yet come");
+    if (before.had_lost.contains(id)) counts_.add(Seen::WentOnWithFewer);
+  }
+  for (const ExperimentId& id : before.growing) {
+    const Experiment& experiment = model_->experiments.at(id);
+    if (experiment.phase != Phase::Ending && experiment.phase != Phase::None) continue;
+    counts_.add(Seen::Grown);
+    require(experiment.grows_from_ms == 0, "nobody grows before its time");
+  }
+}
+
+World::Sizes World::sizes(const std::vector<ExperimentId>& waited) const {
+  Sizes sizes{model_->growing, {}};
+  for (const ExperimentId& id : waited) {
+    const auto& replicas = model_->experiments.at(id).replicas;
+    const auto lost = [](const Replica& replica) { return replica.id.role == Role::Worker && replica.lost; };
+    if (std::any_of(replicas.begin(), replicas.end(), lost)) sizes.had_lost.insert(id);
+  }
+  return sizes;
 }
 
 std::vector<ExperimentId> World::waiting_in_order() const {
@@ -459,7 +486,7 @@ void World::check_backfill(const std::vector<ExperimentId>& waited) {
     const Experiment& experiment = model_->experiments.at(*head);
     if (!is_queued(experiment)) continue;
     const double stretch =
-        stretch_needed(*head, experiment.spec(), empty, choice_of(*model_, experiment));
+        stretch_needed(*head, LeastGang(experiment.spec()).spec(), empty, choice_of(*model_, experiment));
     if (stretch > 1) return;  // waits for hosts that are idle, whose cpus it will share
     if (stretch > 0) break;
   }
@@ -489,7 +516,8 @@ void World::check_backfill(const std::vector<ExperimentId>& waited) {
   counts_.add(Seen::WentAhead);
   std::vector<Room> left;
   for (const auto& [id, room] : rooms) left.push_back(room);
-  require(Search(waits.spec(), std::move(left)).run(),
+  const LeastGang least(waits.spec());
+  require(Search(least.spec(), std::move(left)).run(),
           [&] { return "who goes ahead of " + to_string(*head) + " takes nothing it waits for"; });
 }
 

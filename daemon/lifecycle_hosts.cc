@@ -121,9 +121,9 @@ void reconcile(Turn& turn, const HostId& host, const ExperimentId& id,
 Host& adopt(Turn& turn, const Host& said) {
   Host& host = turn.model.hosts[said.id];
   if (host.id.hex.empty() && !said.pool.empty()) {
-    TimeMs& until_ms = turn.model.hosts_awaited_until_ms;
-    until_ms = std::max(until_ms, turn.now + kAllocationMs);
-    turn.model.deadlines.insert({until_ms, ExperimentId{}});
+    TimeMs& from_ms = turn.model.elastic_from_ms;
+    from_ms = std::max(from_ms, turn.now + kAllocationMs);
+    turn.model.deadlines.insert({from_ms, ExperimentId{}});
   }
   Host next = said;
   next.quarantined_ports = std::move(host.quarantined_ports);

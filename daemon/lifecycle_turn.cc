@@ -322,7 +322,7 @@ void rebuild(Model& model, TimeMs now) {
   for (const auto& [host_id, host] : model.hosts) model.free.put(free_host(model, host));
   // The tick at that time also looks when each host that is away still is due.
   if (!model.live.empty()) {
-    model.hosts_awaited_until_ms = now + kHostsReturnMs;
+    model.hosts_awaited_until_ms = model.elastic_from_ms = now + kHostsReturnMs;
     model.deadlines.insert({model.hosts_awaited_until_ms, ExperimentId{}});
   }
   model.place_wanted = true;

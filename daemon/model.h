@@ -262,8 +262,8 @@ struct Model {
   FreeHosts free;
   Queue queue;
   bool place_wanted = false;  // a placing pass is due
-  // After a restart others may come back than are known by then, or what a pool brings may be more than is here.
-  TimeMs hosts_awaited_until_ms = 0;
+  TimeMs hosts_awaited_until_ms = 0;   // after a restart others may come back than are known by then
+  TimeMs elastic_from_ms = 0;          // before, hosts may yet come: no elastic gang begins with fewer workers
 };
 
 }  // namespace dtrain::daemon

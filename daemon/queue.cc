@@ -245,7 +245,7 @@ std::optional<Placed> PlacingPass::try_place(const Experiment& experiment,
   if (!experiment.excluded_hosts.empty()) readmitted = prospect_of(experiment, lane).readmitted;
   Choice choice = choice_with(experiment, readmitted);
   choice.now = now_;
-  choice.whole = now_ < model_.hosts_awaited_until_ms;
+  choice.whole = now_ < model_.elastic_from_ms;
   // How long a build takes nobody knows.
   const bool over_before = reservation_ && reservation_->starts_ms != 0 &&
                            spec.max_duration_ms > 0 && !spec.has_build() &&
@@ -362,7 +362,7 @@ std::string wait_reason(const Model& model, const ExperimentId& id, TimeMs now) 
   }
   Choice choice = choice_of(model, experiment);
   choice.now = now;
-  choice.whole = now < model.hosts_awaited_until_ms;
+  choice.whole = now < model.elastic_from_ms;
   const Placement placement = place(id, experiment.spec(), model.free, choice);
   std::string reason;
   if (const auto* waits = std::get_if<Waits>(&placement)) reason = waits->reason;

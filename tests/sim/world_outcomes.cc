@@ -444,7 +444,7 @@ void World::check_sizes(const std::vector<ExperimentId>& waited, const Sizes& be
     const Experiment& experiment = model_->experiments.at(id);
     if (experiment.outcome || experiment.phase == Phase::None || workers_left_out(experiment) == 0) continue;
     counts_.add(Seen::BegunWithFewer);
-    require(now_ >= model_->hosts_awaited_until_ms, "nobody begins with fewer workers while hosts may yet come");
+    require(now_ >= model_->elastic_from_ms, "nobody begins with fewer workers while hosts may yet come");
     if (before.had_lost.contains(id)) counts_.add(Seen::WentOnWithFewer);
   }
   for (const ExperimentId& id : before.growing) {

@@ -347,6 +347,9 @@ std::string file_around(const std::string& path) {
   static const std::pair<const char*, const char*> kFiles[] = {
       {"train.restart.backoff", "run: x, restart: {limit: 1}"},
       {"train.parameters.a", "run: x, parameters: {a: {range: {min: 1, max: 2}}}"},
+      {"train.tensorflow.distributed.elastic", "run: x, framework: tensorflow, tensorflow: {distributed: {elastic: {max: 3}}}"},
+      {"train.pytorch.distributed.elastic", "run: x, framework: pytorch, pytorch: {distributed: {elastic: {max: 3}}}"},
+      {"train.mpi.distributed.elastic", "run: x, framework: mpi, mpi: {distributed: {elastic: {max: 3}}}"},
       {"train.tensorflow.distributed.worker",
        "run: x, framework: tensorflow, tensorflow: {distributed: {ps: 1}}"},
       {"train.tensorflow", "run: x, framework: tensorflow, tensorflow: {distributed: {worker: 2}}"},
@@ -380,6 +383,7 @@ std::string file_around(const std::string& path) {
        "strategy: {parameter-server: {}}, distributed: {worker: 2, ps: 1}"},
       {"strategy.pipeline", "strategy: {pipeline: {}}, distributed: {worker: 2}"},
       {"strategy.mesh", "strategy: {mesh: {data: 2, model: 2}}, distributed: {worker: 4}"},
+      {"distributed.elastic", "distributed: {elastic: {max: 3}}"},
       {"distributed.worker", "distributed: {ps: 1}"},
       {"distributed", "distributed: {worker: 2}"},
       {"", ""},

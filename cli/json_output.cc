@@ -272,6 +272,7 @@ std::string check_json(const std::string& file, const Spec* spec, const std::vec
   for (const RoleSpec& role : spec == nullptr ? std::vector<RoleSpec>() : spec->roles) {
     roles.push_back({{"role", to_string(role.role)},
                      {"count", role.count},
+                     {"least", spec->elastic && role.role == Role::Worker ? spec->elastic->least_workers : role.count},
                      {"cpus", role.resources.cpus},
                      {"memory_bytes", role.resources.memory_bytes},
                      {"gpus", role.resources.gpus}});

@@ -26,10 +26,9 @@ std::string role_part(const std::string& replica) {
 }  // namespace
 
 std::string render_plan(const pb::PlanReply& plan, const Spec& spec, const Screen& screen) {
-  std::string out;
-  out +=
-      fmt::format("Project {}, framework {}, {} process{}", spec.project, to_string(spec.framework),
-                  spec.replica_count(), spec.replica_count() == 1 ? "" : "es");
+  const int processes = plan.seats_size() > 0 ? plan.seats_size() : spec.replica_count();
+  std::string out =
+      fmt::format("Project {}, framework {}, {} process{}", spec.project, to_string(spec.framework), processes, processes == 1 ? "" : "es");
   if (!spec.image.empty()) out += ", in the image " + spec.image;
   if (spec.is_set()) {
     out += fmt::format("; a set of {}, {}", spec.member_count(),

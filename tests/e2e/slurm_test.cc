@@ -115,6 +115,22 @@ TEST_CASE("a gang that fits no host gets two of Slurm, and they go back") {
   CHECK(fs::is_empty(scene.cluster.home() / "keys/hosts"));
 }
 
+TEST_CASE("an elastic gang asks Slurm for as many hosts as it may, and begins when all of them are there") {
+  SlurmScene scene;
+  if (!scene.unavailable().empty()) return say_skipped(scene.unavailable());
+  scene.start();
+  const fs::path project = scene.cluster.project(
+      "project: p\ntrain:\n  framework: tensorflow\n  resources: {cpus: 2, mem: 512}\n"
+      "  tensorflow: {distributed: {worker: 6, elastic: {min: 1}}}\n  run: 'echo at $DTRAIN_ADDRESS'\n");
+  const Output train = scene.here({"train"}, project);
+  REQUIRE_MESSAGE(train.code == 0, train.all());
+  CHECK_MESSAGE(train.out.find("2 hosts asked of pool: job ") != std::string::npos, train.out);
+  CHECK_MESSAGE(train.out.find("4 of 6 workers") != std::string::npos, train.out);
+  for (int host = 1; host <= 2; ++host) {
+    CHECK_MESSAGE(train.out.find("at " + Network::address(host)) != std::string::npos, train.out);
+  }
+}
+
 TEST_CASE("what runs on a lent host outlives the daemon, and what is asked for is not asked for twice") {
   SlurmScene scene;
   if (!scene.unavailable().empty()) return say_skipped(scene.unavailable());

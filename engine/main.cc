@@ -12,6 +12,7 @@
 #include "engine/data/digits.h"
 #include "engine/kernels/choice.h"
 #include "engine/server/grpc/grpc_tunnels.h"
+#include "engine/training/end_request.h"
 #include "engine/training/replica.h"
 #include "schema/version.h"
 
@@ -64,7 +65,11 @@ int main(int argc, char** argv) {
 
   CLI::App* train = app.add_subcommand(
       "train", "Train what DTRAIN_ENGINE says, in the place that TF_CONFIG says; results go to OUTPUT_DIR");
-  train->callback([&] { code = end_with(engine::run_replica(engine::grpc_tunnels(), gpus())); });
+  train->callback([&] {
+    const Status trained = engine::run_replica(engine::grpc_tunnels(), gpus());
+    code = end_with(trained);
+    if (!trained.ok() && trained.error().code == Code::Cancelled) engine::end_by_request();
+  });
 
   CLI::App* data = app.add_subcommand("data", "Make data sets");
   data->require_subcommand(1);

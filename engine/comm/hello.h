@@ -13,7 +13,7 @@ enum class Purpose : uint16_t { Gang = 1, Channel };
 
 struct Hello {
   static constexpr uint32_t kMagic = 0x4e525444;  // "DTRN"
-  static constexpr uint16_t kVersion = 2;
+  static constexpr uint16_t kVersion = 3;
 
   uint32_t magic = kMagic;
   uint16_t version = kVersion;

@@ -42,10 +42,12 @@ struct Outcome {
   double loss = 0;      // summed over rows, by the tree
   int64_t rows = 0;     // predictions: samples, or samples times context
   int64_t correct = 0;  // of them
+  int64_t asked_to_end = 0;  // participants whose process got TERM
   Outcome& operator+=(const Outcome& other) {
     loss += other.loss;
     rows += other.rows;
     correct += other.correct;
+    asked_to_end += other.asked_to_end;
     return *this;
   }
 };

@@ -38,6 +38,7 @@ class AllReduce : public Updater {
   }
   void begin_step(int me, const Update& update, int64_t samples) override;
   void gradients_ready(int me, int64_t step, int64_t offset) override { exchange_->ready(me, step, offset); }
+  bool tells_all() const override { return true; }
   Result<Outcome> finish_step(int me, const Update& update, const Outcome& own) override;
   Result<Outcome> add_up(int me, int64_t step, const Outcome& own) override;
 

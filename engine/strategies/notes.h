@@ -8,10 +8,11 @@
 
 namespace dtrain::engine {
 
-inline constexpr size_t kNotes = 3;
+inline constexpr size_t kNotes = 4;
 
 inline std::array<double, kNotes> notes_of(const Outcome& outcome) {
-  return {outcome.loss, static_cast<double>(outcome.rows), static_cast<double>(outcome.correct)};
+  return {outcome.loss, static_cast<double>(outcome.rows), static_cast<double>(outcome.correct),
+          static_cast<double>(outcome.asked_to_end)};
 }
 
 // Of a start, at which the parameters have seen so many updates more than steps. As numbers that are added up.
@@ -21,7 +22,7 @@ inline Outcome counts(int64_t step, int64_t ahead) { return {.loss = 0, .rows = 
 inline Outcome total_of(std::span<const double> notes) {
   Outcome total;
   for (size_t i = 0; i + kNotes <= notes.size(); i += kNotes) {
-    total += {notes[i], static_cast<int64_t>(notes[i + 1]), static_cast<int64_t>(notes[i + 2])};
+    total += {notes[i], static_cast<int64_t>(notes[i + 1]), static_cast<int64_t>(notes[i + 2]), static_cast<int64_t>(notes[i + 3])};
   }
   return total;
 }

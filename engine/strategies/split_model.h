@@ -36,6 +36,7 @@ class SplitModel : public Updater {
   }
 
   Range evaluated(int me, int64_t samples) const override;
+  bool tells_all() const override { return true; }
   Result<Outcome> finish_step(int me, const Update& update, const Outcome& own) override;
   Result<Outcome> add_up(int me, int64_t step, const Outcome& own) override;
 

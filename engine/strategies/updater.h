@@ -64,6 +64,9 @@ class Updater {
   // that is of the step steps_behind() before: nothing if that was told already.
   virtual Result<Outcome> finish_step(int me, const Update& update, const Outcome& own) = 0;
   virtual int64_t steps_behind() const { return 0; }
+  // Whether what finish_step() returns is of all participants, the same to each of them: then all can end after the
+  // same step when one is asked to.
+  virtual bool tells_all() const { return false; }
   // After finish_step(), before anything else but the next step: the rest of what is known of `step` and those before
   // it. Nothing is on its way afterwards.
   virtual Result<Outcome> settle(int me, int64_t step) {

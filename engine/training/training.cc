@@ -60,7 +60,8 @@ Status Training::run() {
   for (std::optional<Error>& error : errors) {
     if (error) return std::move(*error);
   }
-  return ok();
+  if (ended_early_at_ < 0) return ok();
+  return Error{Code::Cancelled, fmt::format("asked to end by TERM, after step {}", ended_early_at_.load()), ""};
 }
 
 Status Training::run_participant(int me) {
@@ -70,13 +71,17 @@ Status Training::run_participant(int me) {
   TRY(const std::unique_ptr<Share> share, make_share_(plan_, updater_, me));
   if (is_master(me)) say_memory(updater_.sizes(), (buffer_bytes_made() - bytes_before) * plan_.threads);
 
+  // One of its threads hears of it for all.
+  std::optional<EndRequest> request;
+  if (me == updater_.first() && updater_.tells_all()) request.emplace();
   Batches batches(plan_, *share, [&](int64_t batch) { return updater_.dealt(me, batch); });
   int64_t left_out = 0;  // with backup: the steps that the others did without this worker
   while (step < plan_.steps) {
     const Batch batch = batches.of(step);
     const Update update{.step = step, .learning_rate = learning_rate.at(step)};
     updater_.begin_step(me, update, batch.size());
-    TRY(const Outcome own, share->train(batch, step));
+    TRY(Outcome own, share->train(batch, step));
+    own.asked_to_end = request && request->is_made() ? 1 : 0;
     TRY(Outcome outcome, updater_.finish_step(me, update, own));
     const int64_t before = step;
     step = updater_.steps_seen(me, before + 1);
@@ -85,7 +90,8 @@ Status Training::run_participant(int me) {
     const bool last = step == plan_.steps;
     const auto passed = [&](int64_t every) { return step / every > before / every; };
     const bool ends_epoch = last || passed(plan_.steps_per_epoch);
-    const bool saves = last || passed(plan_.checkpoint_every);
+    const bool ends_early = outcome.asked_to_end > 0 && !last;
+    const bool saves = last || ends_early || passed(plan_.checkpoint_every);
     // Where steps overlap, what has ended is told of and saved as of its own end, some parts of the next or none.
     const auto end = [&](int64_t every) { return plan_.deals_parts() && !last ? step / every * every : step; };
     int64_t known = step - updater_.steps_behind();
@@ -106,6 +112,7 @@ Status Training::run_participant(int me) {
       TRY(save(me, end(plan_.checkpoint_every)));
       if (is_master(me)) progress_->on_saved();
     }
+    if (ends_early) return end_early(me, step);
   }
   if (me == updater_.first() && plan_.spec.strategy.backup > 0) {
     fmt::print("left_out_of_steps={}\n", left_out);
@@ -116,6 +123,14 @@ Status Training::run_participant(int me) {
   TRY(const std::string path, saver_->finish(updater_));
   fmt::print("model={}\n", path);
   return ok();
+}
+
+// What was saved last is on the disk before anybody ends.
+Status Training::end_early(int me, int64_t step) {
+  if (is_master(me)) saver_->settle();
+  TRY(updater_.wait_for_master(me, step));
+  ended_early_at_ = step;
+  return updater_.finish(me);
 }
 
 // Where it goes on: parameters and state are the same for everyone afterwards.

@@ -1,6 +1,7 @@
 // framework: engine, whose processes are killed while they train: who starts again, who doesn't notice, and what
 // comes out.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
@@ -212,4 +213,42 @@ TEST_CASE("workers in step start again all, from the newest checkpoint, and come
     CHECK(replica["pid"] != with_id(before, replica["id"])["pid"]);
   }
   CHECK(model_of(cluster, "2") == model_of(cluster, "1"));
+}
+
+TEST_CASE("what is asked to end saves the step that it is in, and goes on from there to the same bits") {
+  Cluster cluster;
+  std::string roles;
+  SUBCASE("threads of one process") { roles = "    strategy: {mirrored: {devices: 2}}\n"; }
+  SUBCASE("workers that sum their gradients") {
+    roles = "    strategy: multi-worker-mirrored\n    distributed: {worker: 2}\n";
+  }
+  SUBCASE("stages of a pipeline") { roles = "    strategy: pipeline\n    distributed: {worker: 2}\n"; }
+  const fs::path project = long_training(cluster, roles);
+  const std::vector<std::string> once{"--set", "train.engine.epochs=400", "--set", "train.engine.checkpoint.every=400 epochs"};
+  const auto with = [&](std::vector<std::string> words) {
+    words.insert(words.end(), once.begin(), once.end());
+    return words;
+  };
+  const Output whole = cluster.run(with({"train"}), project);
+  REQUIRE_MESSAGE(whole.code == 0, whole.all());
+  auto train = cluster.start(with({"train"}), project);
+  train->wait_for("epoch=14 ");
+  REQUIRE(cluster.run({"suspend", "2"}).code == 0);
+  train->wait_for("--> SUSPENDED");
+  const long saved = newest_checkpoint(output_of(cluster, "2"));
+  CHECK(saved > number(train->out(), " step=", train->out().rfind(" epoch=")) - 1);
+  CHECK(train->out().find(fmt::format("asked to end by TERM, after step {}", saved)) != std::string::npos);
+  REQUIRE(cluster.run({"resume", "2"}).code == 0);
+  const Output output = train->wait();
+  CHECK_MESSAGE(output.code == 0, output.all());
+  CHECK(number(output.out, "resumed_at_step=") == saved);
+  CHECK(model_of(cluster, "2") == model_of(cluster, "1"));
+
+  // By another hand it is a failure, as the end by any signal.
+  const Output mine = cluster.run({"train", "-d"}, project);
+  auto third = cluster.start({"logs", "-f", "3"});
+  third->wait_for(" epoch=2 ");
+  send(replicas(cluster, "3"), roles.find("distributed") == roles.npos ? "3.train" : "3.master", SIGTERM);
+  third->wait_for("RESTARTING");
+  CHECK(cluster.run({"kill", "3"}).code == 0);
 }

@@ -316,8 +316,10 @@ Result<std::string> sort_entries(Comparison& comparison, std::string wanted, boo
   return column->name;
 }
 
+// 0: of an elastic one nobody knows how many there were, from beginning to end.
 int worker_count(const Spec& spec, uint32_t member) {
   int count = 0;
+  if (spec.elastic) return 0;
   for (const RoleSpec& role : member_spec(spec, member).roles) {
     const bool trains = role.role == Role::Train || role.role == Role::Master ||
                         role.role == Role::Chief || role.role == Role::Worker;

@@ -45,6 +45,7 @@ void append_notes(std::string& out, const pb::HostInfo& host, bool is_alone) {
     note("no address, so no gang is spread over it and others: set `address` below `host:` in its "
          "config.yml, or join it with --address");
   }
+  if (!host.labels().empty()) note(fmt::format("labels {}", fmt::join(host.labels(), ", ")));
   if (host.cgroup() == "none") {
     note("no cgroup is writable here: hard limits are refused, usage is summed over processes");
   } else if (!host.uncapped().empty()) {

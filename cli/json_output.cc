@@ -113,6 +113,7 @@ Json json_of(const pb::HostInfo& host) {
           {"address", host.address()},
           {"connected", host.connected()},
           {"drained", host.drained()},
+          {"labels", std::vector<std::string>(host.labels().begin(), host.labels().end())},
           {"cpus", host.cpus()},
           {"cpus_free", host.cpus_free()},
           {"memory_bytes", host.memory_bytes()},
@@ -272,7 +273,7 @@ std::string check_json(const std::string& file, const Spec* spec, const std::vec
   for (const RoleSpec& role : spec == nullptr ? std::vector<RoleSpec>() : spec->roles) {
     roles.push_back({{"role", to_string(role.role)},
                      {"count", role.count},
-                     {"least", spec->elastic && role.role == Role::Worker ? spec->elastic->least_workers : role.count},
+                     {"least", spec->elastic && role.role == Role::Worker ? spec->elastic->least_of_role : role.count},
                      {"cpus", role.resources.cpus},
                      {"memory_bytes", role.resources.memory_bytes},
                      {"gpus", role.resources.gpus}});

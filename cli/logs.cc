@@ -153,7 +153,10 @@ Status check_attempt(const pb::ShowReply& shown, const std::optional<IdPattern>&
   if (pattern && pattern->names_replicas()) {
     for (const pb::ReplicaInfo& replica : shown.replicas()) {
       const auto id = parse_replica_id(replica.id());
-      if (id.ok() && pattern->matches(id.value())) newest = std::max(newest, replica.attempt());
+      if (!id.ok() || !pattern->matches(id.value())) continue;
+      // One of an elastic gang that has no room for it now may have been in any before.
+      const bool missing = replica.attempt() == 0 && !replica.reason().empty();
+      newest = std::max(newest, missing ? shown.experiment().attempt() : replica.attempt());
     }
   } else {
     newest = shown.experiment().attempt();

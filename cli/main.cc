@@ -56,7 +56,7 @@ Run declare_daemon_with_run(Options& options, CommandContext& context) {
 }
 
 struct RunnerWords {
-  std::string join, lasts, home, address, name, mem, ports, cache, daemon_home;
+  std::string join, lasts, home, address, name, labels, mem, ports, cache, daemon_home;
   double cpus = std::numeric_limits<double>::quiet_NaN();   // not said
 };
 
@@ -128,6 +128,18 @@ Result<std::string> read_join(const std::string& join) {
   return path;
 }
 
+Result<std::vector<std::string>> read_labels(std::string_view words) {
+  std::vector<std::string> labels;
+  while (!words.empty()) {
+    const size_t end = std::min(words.find(','), words.size());
+    labels.emplace_back(words.substr(0, end));
+    words.remove_prefix(std::min(end + 1, words.size()));
+    if (kHostLabel.accepts(labels.back()) && labels.size() <= kHostLabelsMax) continue;
+    return refuse_option("--labels", labels.back(), "is not a label", "letters, digits and . _ - = : /, with commas between labels");
+  }
+  return labels;
+}
+
 Result<int> run_runner(const RunnerWords& words) {
   runner::set_process_name("dtrain-runner");
   runner::RunnerOptions options;
@@ -163,6 +175,7 @@ Result<int> run_runner(const RunnerWords& words) {
     options.for_ms = parse_duration_ms(words.lasts);
     if (!options.for_ms || *options.for_ms < 1) return refuse_option("--for", words.lasts, "is not a duration", "4h, 90m");
   }
+  TRY(options.labels, read_labels(words.labels));
   TRY(options.memory_bytes, read_size("--mem", words.mem));
   TRY(options.cache_bytes, read_size("--cache", words.cache));
   if (!words.ports.empty()) {
@@ -192,6 +205,7 @@ Run declare_runner(Options& options, CommandContext&) {
                          "how other hosts reach replicas here; left out: with a key, as this one reaches the daemon", "ADDRESS");
         run_options.text("--name", words->name, "shown in dtrain hosts; left out: the host's name");
         run_options.real("--cpus", words->cpus, "offer this many", "N");
+        run_options.text("--labels", words->labels, "what --host may say instead of its name", "LABEL,...");
         run_options.text("--mem", words->mem, "offer this much: 16GiB, 500MB", "SIZE");
         run_options.text("--cache", words->cache,
                          "keep this much of sent files for later; left out: 20GiB", "SIZE");

@@ -201,7 +201,7 @@ Run declare_rerun(Options& options, CommandContext& context) {
   options.positional("ID", typed->id, "experiment or member; left out: the newest of this project");
   options.list("-p,--parameter", typed->parameters, "set or override a parameter", "NAME=VALUE");
   options.list("--set", typed->settings, "override any key", "KEY=VALUE");
-  options.text("--host", typed->host, "place everything on this host: its name or ID", "HOST");
+  options.text("--host", typed->host, "place it on hosts of that name, ID, pool, label or GPU, or like that: gpu-*,!gpu-7", "HOST,...");
   options.text("--name", typed->name, "a name for it in lists");
   options.text("-m,--note", typed->note, "what this one is about");
   options.flag("--resume", typed->resume, "go on from what it wrote: the engine from its newest checkpoint");

@@ -310,7 +310,7 @@ Run declare_train(Options& options, CommandContext& context) {
                "KEY=VALUE");
   options.flag("-d,--detach", typed->detach, "return once it is accepted");
   options.flag("--dry-run", typed->dry_run, "show where each replica would land, or why it can't");
-  options.text("--host", typed->host, "place everything on this host: its name or ID", "HOST");
+  options.text("--host", typed->host, "place it on hosts of that name, ID, pool, label or GPU, or like that: gpu-*,!gpu-7", "HOST,...");
   options.number("--priority", typed->priority, "0 to 100, higher starts first (default 50)");
   options.text("--name", typed->name, "a name for it in lists");
   options.text("-m,--note", typed->note, "what this one is about");

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "daemon/describe.h"
+#include "daemon/placement_elastic.h"
 #include "daemon/record.h"
 #include "daemon/submit_stream.h"
 #include "daemon/summary.h"
@@ -295,7 +296,8 @@ Status ClientApi::plan_for(const pb::PlanRequest& request, pb::PlanReply& reply)
   ParseOptions options;
   options.file_name = "the submitted YAML";
   TRY(const Spec spec, parse_spec(request.spec_yaml(), options));
-  const Placement placement = plan(parts_.scheduler.model(), spec, request.host());
+  const std::string hosts = request.host().empty() ? fmt::format("{}", fmt::join(spec.hosts, ",")) : request.host();
+  const Placement placement = plan(parts_.scheduler.model(), spec, hosts);
   if (const auto* never = std::get_if<Never>(&placement)) {
     return Error{Code::InvalidArgument, never->reason, never->hint};
   }
@@ -436,12 +438,17 @@ Status ClientApi::show(const pb::ShowRequest& request, pb::ShowReply& reply) {
       if (!is_shown(replica)) continue;
       *reply.add_replicas() = describe(*experiment, replica, parts_.scheduler.model().hosts);
     }
-    if (experiment->replicas.empty()) {
-      for (const ReplicaId& replica : replica_ids(experiment->id, experiment->spec())) {
-        pb::ReplicaInfo& info = *reply.add_replicas();
-        info.set_id(to_string(replica));
-        info.set_state(std::string(to_string(State::Created)));
-      }
+    // Of very many that have no room the reason of the whole says enough.
+    constexpr int kMissingShown = 32;
+    const bool placed = !experiment->replicas.empty();
+    if (placed && missing_workers(*experiment) > kMissingShown) continue;
+    for (const ReplicaId& replica : replica_ids(experiment->id, experiment->spec())) {
+      const bool missing = is_missing(*experiment, replica);
+      if (placed && !missing) continue;
+      pb::ReplicaInfo& info = *reply.add_replicas();
+      info.set_id(to_string(replica));
+      info.set_state(std::string(to_string(State::Created)));
+      if (missing) info.set_reason(kNoRoomForIt);
     }
   }
   TRY(auto events, parts_.store.events(id.number));

@@ -135,6 +135,7 @@ pb::HostInfo describe(const Host& host, const Model& model, TimeMs now) {
   info.set_address(host.address);
   info.set_connected(host.connected);
   info.set_drained(free.drained);
+  for (const std::string& label : host.labels) info.add_labels(label);
   info.set_cpus(host.cpus);
   info.set_cpus_free(std::max(free.cpus, 0.0));
   info.set_memory_bytes(host.memory_bytes);

@@ -1,5 +1,6 @@
 #include "daemon/exec_target.h"
 
+#include "daemon/placement_elastic.h"
 #include "daemon/summary.h"
 
 namespace dtrain::daemon {
@@ -13,6 +14,10 @@ Error does_not_run(const IdPattern& pattern, const Experiment* of, const Replica
   const std::string id = to_string(pattern);
   if (of == nullptr) return {Code::FailedPrecondition, id + " does not run", fmt::format("dtrain status {}", pattern.experiment.number)};
   const State state = state_of(*of);
+  const ReplicaId named{of->id, pattern.role.value_or(Role::Train), pattern.index.value_or(0)};
+  if (pattern.role && nearest == nullptr && is_missing(*of, named)) {
+    return {Code::FailedPrecondition, fmt::format("{} does not run: {}", to_string(named), kNoRoomForIt), fmt::format("dtrain why {} tells more", to_string(of->id))};
+  }
   const std::string whole = to_string(of->id);
   if (is_terminal(state)) {
     return {Code::FailedPrecondition, fmt::format("{} is over: {}{}", whole, to_string(state), in_parentheses(of->outcome ? of->outcome->reason : "")),

@@ -7,6 +7,7 @@
 #include "schema/clock.h"
 #include "schema/config.h"
 #include "schema/quote.h"
+#include "schema/text_formats.h"
 
 namespace dtrain::daemon {
 
@@ -32,6 +33,10 @@ Status check_inventory(const pb::Inventory& inventory) {
   }
   if (!inventory.address().empty() && !is_host_address(inventory.address())) {
     return refuse(fmt::format("the address {}", in_quotes(inventory.address())));
+  }
+  if (inventory.labels_size() > static_cast<int>(kHostLabelsMax)) return refuse(fmt::format("{} labels", inventory.labels_size()));
+  for (const std::string& label : inventory.labels()) {
+    if (!kHostLabel.accepts(label)) return refuse(fmt::format("the label {}", in_quotes(label)));
   }
   std::set<uint32_t> gpus;
   for (const auto& gpu : inventory.gpus()) {
@@ -63,6 +68,7 @@ Result<Host> host_from_message(const pb::Hello& hello, const std::string& boot_i
   host.name = inventory.name();
   host.address = inventory.address();
   host.cpus = inventory.cpus();
+  host.labels.assign(inventory.labels().begin(), inventory.labels().end());
   host.memory_bytes = inventory.memory_bytes();
   for (const auto& gpu : inventory.gpus()) {
     host.gpus.push_back({static_cast<int>(gpu.index()), gpu.name(), gpu.busy()});
@@ -132,7 +138,7 @@ Result<Submission> submission_from_message(const pb::SubmitHeader& header) {
   submission.snapshot = header.snapshot();
   submission.user = header.user();
   submission.project_dir = header.project_dir();
-  submission.host = header.host();
+  submission.host = header.host().empty() ? fmt::format("{}", fmt::join(submission.spec.hosts, ",")) : header.host();
   return submission;
 }
 

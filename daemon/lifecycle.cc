@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "daemon/growth.h"
 #include "daemon/lifecycle_turn.h"
 #include "daemon/placement_elastic.h"
 #include "daemon/placement_fitness.h"
@@ -33,7 +34,8 @@ void on_submitted(Turn& turn, const Submitted& event) {
     if (!made.is_shared()) turn.effects.notify.push_back({made.id, {}, state_of(made), why, {}, 0});
     // A member's replicas are shown once they have a place: there may be very many.
     if (member == 0) {
-      for (const ReplicaId& replica : replica_ids(made.id, made.spec())) {
+      const LeastGang least(made.spec());   // the others once they have a place
+      for (const ReplicaId& replica : replica_ids(made.id, least.spec())) {
         turn.effects.notify.push_back({made.id, replica, State::Created, "", {}, 0});
       }
     }
@@ -70,6 +72,7 @@ void suspend_one(Turn& turn, const ExperimentId& id, bool suspended) {
   experiment.suspended = suspended;
   experiment.held = !suspended && experiment.phase == Phase::None && id.member > 0 && experiment.spec().concurrency > 0;
   experiment.not_before_ms = 0;
+  experiment.regrows = false;
   if (suspended) experiment.run_since_ms = 0;
   const bool placed = experiment.phase != Phase::None && experiment.phase != Phase::Ending;
   if (placed) start_again_at_once(turn, experiment, "");
@@ -141,19 +144,21 @@ void on_tick(Turn& turn) {
       turn.model.place_wanted = true;   // whom no host is left for is found by the pass
       continue;
     }
+    const bool known = turn.touched.contains(id);
     Experiment* experiment = turn.touch(id);
     if (experiment == nullptr) continue;   // a host lost in this same tick has ended it
+    const Experiment before = *experiment;
     const int64_t max_ms = experiment->spec().max_duration_ms;
     if (!experiment->outcome && max_ms > 0 && experiment->run_since_ms != 0 &&
         turn.now >= experiment->run_since_ms + max_ms) {
       fix_outcome(turn, *experiment, State::Failed, nullptr,
                   fmt::format("its max-duration of {} has passed", format_duration_ms(max_ms)));
     }
-    if (experiment->grows_from_ms != 0 && experiment->grows_from_ms <= turn.now) {
-      experiment->grows_from_ms = 0;
-      turn.model.place_wanted = true;
-    }
     settle(turn, *experiment, false);
+    turn.touched.at(id).save = before != *experiment || known;
+    if (experiment->grows_from_ms == 0 || experiment->grows_from_ms > turn.now) continue;
+    experiment->grows_from_ms = 0;   // which needs no row: the one that is there says no more
+    turn.model.place_wanted = true;
   }
 }
 
@@ -225,23 +230,6 @@ void refuse(Turn& turn, const ExperimentId& id) {
   if (experiment.is_shared()) return;   // its name is the set's
   turn.effects.notify.push_back(
       {id, std::nullopt, state_of(experiment), experiment.wait_reason, std::nullopt, experiment.attempt});
-}
-
-// Begins one elastic gang again that can have more workers, at no restart of its own. One at a time: what is free then
-// is known when it has its place.
-void grow_one(Turn& turn) {
-  std::optional<FreeHosts> free;
-  for (const ExperimentId& id : turn.model.growing) {
-    const Experiment& known = turn.model.experiments.at(id);
-    if (known.grows_from_ms != 0) continue;
-    if (!free) free = turn.model.free.copy();
-    const auto seats = larger_gang(turn.model, known, *free, turn.now);
-    if (!seats) continue;
-    Experiment* experiment = turn.touch(id);
-    const std::string size = size_text(known.spec(), workers_left_out(known.spec(), *seats));
-    start_again_at_once(turn, *experiment, fmt::format("begins again with {}", size.empty() ? "all of its workers" : size));
-    return settle(turn, *experiment, false);
-  }
 }
 
 // Its seats were given back one by one.
@@ -340,11 +328,7 @@ Effects place_pending(Model& model, const Policy& policy, TimeMs now) {
     launch_gang(turn, *experiment, std::move(found->placed.seats));
   }
   for (const ExperimentId& id : pass.refused()) refuse(turn, id);
-  if (turn.touched.empty()) {
-    grow_one(turn);
-  } else if (!model.growing.empty()) {
-    model.place_wanted = true;   // with what is left
-  }
+  grow_one(turn);
   return turn.finish();
 }
 

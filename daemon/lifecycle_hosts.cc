@@ -12,8 +12,6 @@ namespace dtrain::daemon {
 namespace {
 
 constexpr int64_t kStrayGraceMs = 10'000;
-// The runners of one allocation dial within seconds of each other.
-constexpr int64_t kAllocationMs = 5'000;
 
 int64_t lost_after_ms(const Host& host, const Policy& policy) {
   return host.same_machine ? policy.local_grace_ms : policy.lease_ms + policy.lease_margin_ms;
@@ -120,12 +118,8 @@ void reconcile(Turn& turn, const HostId& host, const ExperimentId& id,
 // The inventory of a Hello, with what is known of the host besides.
 Host& adopt(Turn& turn, const Host& said) {
   Host& host = turn.model.hosts[said.id];
-  if (host.id.hex.empty() && !said.pool.empty()) {
-    TimeMs& from_ms = turn.model.elastic_from_ms;
-    from_ms = std::max(from_ms, turn.now + kAllocationMs);
-    turn.model.deadlines.insert({from_ms, ExperimentId{}});
-  }
   Host next = said;
+  if (!host.connected) more_room_came(turn.model, turn.now);
   next.quarantined_ports = std::move(host.quarantined_ports);
   next.strays = std::move(host.strays);
   if (!host.id.hex.empty()) {

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "daemon/lifecycle_turn.h"
+#include "daemon/growth.h"
 #include "daemon/placement_elastic.h"
 
 namespace dtrain::daemon {
@@ -76,12 +77,12 @@ bool gang_is_prepared(const Experiment& experiment) {
 }
 
 // Of an elastic gang that had them before, and begins without.
-void show_left_out(Turn& turn, const Experiment& experiment, const std::vector<Seat>& seats) {
+void show_missing(Turn& turn, const Experiment& experiment, const std::vector<Seat>& seats) {
   if (!experiment.spec().elastic) return;
   for (const Replica& replica : experiment.replicas) {
     const bool has_seat = std::any_of(seats.begin(), seats.end(), [&](const Seat& seat) { return seat.replica == replica.id; });
     if (has_seat || is_build(replica)) continue;
-    turn.effects.notify.push_back({experiment.id, replica.id, State::Created, "there is no room for it", std::nullopt, experiment.attempt});
+    turn.effects.notify.push_back({experiment.id, replica.id, State::Created, kNoRoomForIt, std::nullopt, experiment.attempt});
   }
 }
 
@@ -123,7 +124,8 @@ void launch_gang(Turn& turn, Experiment& experiment, std::vector<Seat> seats) {
   INVARIANT(is_queued(experiment), "only what waits is placed");
   ++experiment.attempt;
   experiment.wait_reason.clear();
-  show_left_out(turn, experiment, seats);
+  show_missing(turn, experiment, seats);
+  experiment.regrows = false;
   experiment.replicas.resize(seats.size());
   for (size_t i = 0; i < seats.size(); ++i) {
     Replica& replica = experiment.replicas[i];
@@ -240,7 +242,9 @@ void on_started(Turn& turn, const ReplicaStarted& event) {
   const bool everyone = std::all_of(
       experiment->replicas.begin(), experiment->replicas.end(),
       [](const Replica& r) { return r.progress >= Progress::Started; });
-  if (everyone) experiment->start_failures = 0;
+  if (!everyone) return;
+  experiment->start_failures = 0;
+  if (is_growing(*experiment)) turn.model.place_wanted = true;
 }
 
 }  // namespace dtrain::daemon

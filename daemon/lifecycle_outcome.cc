@@ -84,6 +84,10 @@ OnFailure rule_for(const Experiment& experiment, const Replica& replica) {
   return gave_up ? OnFailure::Fail : OnFailure::Restart;
 }
 
+bool may_be_ignored(const Experiment& experiment, const Replica& replica) {
+  return rule_for(experiment, replica) == OnFailure::Ignore && !is_decider(experiment, replica);
+}
+
 // `seat_remains`: its host is there, so that it could be launched again where the others expect it.
 // `again`: it has failed, which was counted, and now it is lost as well.
 void judge_failure(Turn& turn, Experiment& experiment, Replica& replica, const std::string& what,
@@ -137,10 +141,11 @@ std::string cause_of(const Exit& exit) {
 }
 
 bool may_restart(const Spec& spec) {
-  return spec.elastic || (spec.restart.limit > 0 &&
+  if (spec.elastic) return true;
+  return spec.restart.limit > 0 &&
          std::any_of(spec.roles.begin(), spec.roles.end(), [](const RoleSpec& role) {
            return restarts(role.on_failure);
-         }));
+         });
 }
 
 void judge_exit(Turn& turn, Experiment& experiment, Replica& replica) {
@@ -173,13 +178,12 @@ void judge_loss(Turn& turn, Experiment& experiment, Replica& replica, const std:
                  fmt::format("{}: {}", to_string(replica.id), reason));
     return;
   }
-  const bool seat_remains = replica.progress == Progress::Released;
-  const bool ignored = rule_for(experiment, replica) == OnFailure::Ignore && !is_decider(experiment, replica);
-  if (experiment.spec().elastic && !seat_remains && !replica.exit && !ignored) {
+  if (experiment.spec().elastic && replica.lost && !replica.exit && !may_be_ignored(experiment, replica)) {
     replica.reason = reason;   // the others do without its host, or wait for one
-    return start_again_at_once(turn, experiment, fmt::format("{}: {}", to_string(replica.id), reason));
+    return end_attempt(turn, experiment, fmt::format("{}: {}", to_string(replica.id), reason), experiment.spec().restart.backoff_ms);
   }
-  judge_failure(turn, experiment, replica, reason, seat_remains, replica.exit.has_value());
+  judge_failure(turn, experiment, replica, reason, replica.progress == Progress::Released,
+                replica.exit.has_value());
 }
 
 void start_failed(Turn& turn, Experiment& experiment, const HostId& host,
@@ -214,8 +218,7 @@ void leave_host(Turn& turn, Experiment& experiment, const HostId& host, const st
     if (replica.seat.host != host || !is_seated(experiment, replica)) continue;
     const bool goes_on = is_alive(replica) || awaits_relaunch(experiment, replica);
     if (begun && !goes_on) continue;   // what it did is done
-    const bool ignored = rule_for(experiment, replica) == OnFailure::Ignore && !is_decider(experiment, replica);
-    if (begun && ignored && is_alive(replica)) {
+    if (begun && may_be_ignored(experiment, replica) && is_alive(replica)) {
       replica.leaves = true;
     } else {
       needed = true;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "daemon/growth.h"
 #include "daemon/placement_elastic.h"
 #include "daemon/placement_fitness.h"
 #include "daemon/queue.h"
@@ -42,8 +43,12 @@ std::optional<int> exit_code_of(const Experiment& experiment) {
 
 std::string reason_of(const Experiment& experiment, const std::string& notice) {
   if (experiment.outcome) return experiment.outcome->reason;
-  if (!notice.empty()) return notice;
   const State state = state_of(experiment);
+  if (state == State::Starting) {
+    const std::string size = size_text(experiment.spec(), missing_workers(experiment));
+    return size + (size.empty() || notice.empty() ? "" : "; ") + notice;
+  }
+  if (!notice.empty()) return notice;
   if (state == State::Suspended) return suspended_text(experiment.id);
   if (experiment.suspended) return "suspended";
   return state == State::Restarting || state == State::Pending ? experiment.wait_reason : "";
@@ -53,10 +58,11 @@ void show_replicas(const Experiment& experiment, const Turn::Before& before, Eff
   for (size_t i = 0; i < experiment.replicas.size(); ++i) {
     const Replica& replica = experiment.replicas[i];
     const State now = state_of(experiment, replica);
-    if (i < before.replicas.size() && before.replicas[i] == now) continue;
+    const State* const was = before.state_of(replica.id, i);
+    if (was != nullptr && *was == now) continue;
     if (!is_shown(replica)) continue;
-    // As it was shown when it was submitted.
-    if (i >= before.replicas.size() && now == State::Created && experiment.id.member == 0) continue;
+    // As it was shown when it was submitted, or left out.
+    if (was == nullptr && now == State::Created && experiment.id.member == 0) continue;
     std::optional<int> code;
     // Whoever ended with the experiment has no status of its own to tell.
     const bool own_end = replica.exit && (now != State::Finished || !is_failure(*replica.exit));
@@ -77,12 +83,15 @@ void show(const Experiment& experiment, const Turn::Before& before, Effects& eff
   if (changed && is_terminal(now)) effects.notify.push_back(change);
 }
 
-void move_seats(Model& model, const Experiment& experiment, const std::vector<bool>& held_before) {
+void move_seats(Model& model, const Experiment& experiment, const std::vector<bool>& held_before, TimeMs at) {
   for (size_t i = 0; i < experiment.replicas.size(); ++i) {
     const Replica& replica = experiment.replicas[i];
     const bool before = i < held_before.size() && held_before[i];
     const bool now = holds_seat(experiment, replica);
-    if (before && !now) model.free.give(replica.seat);
+    if (before && !now) {
+      model.free.give(replica.seat);
+      more_room_came(model, at);
+    }
     if (!before && now) model.free.take(replica.seat);
   }
 }
@@ -132,7 +141,10 @@ void unindex(Model& model, const Experiment& experiment) {
     model.deadlines.erase({at_ms, experiment.id});
   }
   if (is_queued(experiment)) leave(model.queue, experiment);
-  model.growing.erase(experiment.id);
+  const QueueOrder order = order_of(experiment);
+  model.growing.erase(order);
+  model.returning.erase(order);
+  model.regrowing.erase(order);
   for (const Replica& replica : experiment.replicas) {
     if (is_seated(experiment, replica)) drop(model.seated, replica.seat.host, experiment.id);
   }
@@ -147,11 +159,19 @@ void index(Model& model, const Experiment& experiment) {
     model.deadlines.insert({at_ms, experiment.id});
   }
   if (is_queued(experiment)) enqueue(model.queue, experiment);
-  if (may_grow(experiment)) model.growing.insert(experiment.id);
+  if (is_growing(experiment)) model.growing.insert(order_of(experiment));
+  if (is_returning(experiment)) model.returning.insert(order_of(experiment));
+  if (experiment.regrows && is_returning(experiment)) model.regrowing.insert(order_of(experiment));
   for (const Replica& replica : experiment.replicas) {
     if (is_seated(experiment, replica)) model.seated[replica.seat.host].insert(experiment.id);
   }
   for (const HostId& host : unfit_hosts(experiment)) model.unfit[host].insert(experiment.id);
+}
+
+void more_room_came(Model& model, TimeMs now) {
+  constexpr TimeMs kSettlesMs = 5'000, kMostMs = 30'000;
+  if (now >= model.elastic_from_ms) model.room_came_ms = now;
+  model.elastic_from_ms = std::max(model.elastic_from_ms, std::min(now + kSettlesMs, model.room_came_ms + kMostMs));
 }
 
 TimeMs deadline_of(const Experiment& experiment) {
@@ -183,10 +203,11 @@ TimeMs deadline_of(const Experiment& experiment) {
   return at_ms;
 }
 
-Experiment* Turn::touch(const ExperimentId& id) {
-  const auto found = model.experiments.find(id);
+Experiment* Turn::touch(const ExperimentId& named) {
+  const auto found = model.experiments.find(named);
   if (found == model.experiments.end()) return nullptr;
   Experiment& experiment = found->second;
+  const ExperimentId id = experiment.id;   // `named` may lie in what this takes it out of
   if (touched.contains(id)) return experiment.over ? nullptr : &experiment;
   if (experiment.over) return nullptr;
   if (id.member > 0 || experiment.is_shared()) {
@@ -195,7 +216,7 @@ Experiment* Turn::touch(const ExperimentId& id) {
   Before before;
   before.state = state_of(experiment);
   for (const Replica& replica : experiment.replicas) {
-    before.replicas.push_back(state_of(experiment, replica));
+    before.replicas.emplace_back(replica.id, state_of(experiment, replica));
     before.seats_held.push_back(holds_seat(experiment, replica));
   }
   unindex(model, experiment);
@@ -235,7 +256,7 @@ void Turn::put_back() {
       effects.persist.push_back(id);
       if (experiment.is_shared()) saved.insert(id);
     }
-    move_seats(model, experiment, before.seats_held);
+    move_seats(model, experiment, before.seats_held, now);
     index(model, experiment);
     show(experiment, before, effects);
   }
@@ -296,13 +317,15 @@ void rebuild(Model& model, TimeMs now) {
   model.unfit.clear();
   model.sets.clear();
   model.growing.clear();
+  model.returning.clear();
+  model.regrowing.clear();
   model.queue = {};
   for (auto& [id, experiment] : model.experiments) {
     const bool waits = experiment.phase == Phase::None && !experiment.outcome && !experiment.suspended;
     const bool had_its_turn = experiment.attempt > 0 && !experiment.held;   // it keeps its slot between attempts
     experiment.held = waits && !had_its_turn && id.member > 0 && experiment.spec().concurrency > 0;
     for (Replica& replica : experiment.replicas) replica.stop_sent = replica.leaves = false;
-    experiment.grows_from_ms = experiment.phase == Phase::Go ? grows_from(experiment.spec(), now) : 0;
+    experiment.regrows = false;
     index(model, experiment);
   }
   for (const auto& [host_id, ids] : model.seated) {
@@ -323,6 +346,7 @@ void rebuild(Model& model, TimeMs now) {
   // The tick at that time also looks when each host that is away still is due.
   if (!model.live.empty()) {
     model.hosts_awaited_until_ms = model.elastic_from_ms = now + kHostsReturnMs;
+    model.room_came_ms = now;
     model.deadlines.insert({model.hosts_awaited_until_ms, ExperimentId{}});
   }
   model.place_wanted = true;

@@ -21,7 +21,7 @@ struct Turn {
   Effects effects;
 
   // Null when unknown or over: then nothing may happen to it.
-  Experiment* touch(const ExperimentId& id);
+  Experiment* touch(const ExperimentId& named);
   // The replica that `host` has in that very attempt, its experiment touched; null, and nothing
   // touched, when there is none, its experiment is over, or `concerns` says that the message is no
   // news.
@@ -37,10 +37,19 @@ struct Turn {
   // ---- kept by touch() for finish()
   struct Before {
     State state;
-    std::vector<State> replicas;
+    std::vector<std::pair<ReplicaId, State>> replicas;
     std::vector<bool> seats_held;
     bool save = true;             // false: looked at, and found as it was
     std::string notice;           // said with the next change of the experiment's state
+
+    // Null: there was none of that name. It is mostly where it was.
+    const State* state_of(const ReplicaId& id, size_t likely) const {
+      if (likely < replicas.size() && replicas[likely].first == id) return &replicas[likely].second;
+      for (const auto& [known, state_then] : replicas) {
+        if (known == id) return &state_then;
+      }
+      return nullptr;
+    }
   };
   std::map<ExperimentId, Before> touched;
   std::set<ExperimentId> saved;   // of those that may be touched again after
@@ -51,6 +60,8 @@ struct Turn {
 // Everything derived about one experiment, out of and into the model.
 void unindex(Model& model, const Experiment& experiment);
 void index(Model& model, const Experiment& experiment);
+// A host has come, or a seat is free: there may soon be more, for what ends together does so one after the other.
+void more_room_came(Model& model, TimeMs now);
 // When something is to happen to it by itself; 0: never.
 TimeMs deadline_of(const Experiment& experiment);
 

@@ -38,6 +38,7 @@ std::vector<std::string> command_of(const Home& home, const Config& config) {
   add("--ports", fmt::format("{}-{}", config.ports.first, config.ports.last));
   if (!config.address.empty()) add("--address", config.address);
   if (config.cpus) add("--cpus", fmt::format("{}", *config.cpus));
+  if (!config.labels.empty()) add("--labels", fmt::format("{}", fmt::join(config.labels, ",")));
   if (config.memory_bytes) add("--mem", format_memory(*config.memory_bytes));
   if (config.cache_bytes) add("--cache", format_memory(*config.cache_bytes));
   return words;

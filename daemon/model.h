@@ -45,6 +45,7 @@ struct Host {
   double cpus = 0;
   uint64_t memory_bytes = 0;
   std::vector<Gpu> gpus;
+  std::vector<std::string> labels;
   int port_first = 20'000;
   int port_last = 29'999;
   bool connected = false;
@@ -133,7 +134,7 @@ struct Submission {
   std::string snapshot;  // 32 bytes
   std::string user;
   std::string project_dir;
-  std::string host;  // --host: a host's name or id; empty: anywhere
+  std::string host;  // --host, or `hosts` of the YAML: as is_wanted() takes it; empty: anywhere
   uint64_t submitted_unix_ms = 0;
 
   // What a member is placed as.
@@ -176,7 +177,8 @@ struct Experiment {
   Rare<std::map<HostId, std::string>> unfit_hosts;   // and what each lacks; none: no map either
   std::string wait_reason;         // why it was last not placed, or is restarted; not stored
   TimeMs not_before_ms = 0;        // restart backoff; 0: none
-  TimeMs grows_from_ms = 0;        // before, an elastic gang takes no more workers; 0: no matter; not stored
+  TimeMs grows_from_ms = 0;        // before, an elastic gang takes no more workers; 0: no matter
+  bool regrows = false;            // it is begun again for more of them, and has no place yet; not stored
   TimeMs run_since_ms = 0;         // first start, for max-duration; 0: not yet; negative: before this boot
   uint64_t started_unix_ms = 0;
   uint64_t finished_unix_ms = 0;   // the newest exit of this attempt; over without one: the commit
@@ -258,12 +260,19 @@ struct Model {
   std::map<HostId, std::set<ExperimentId>> seated;      // whose replicas may still be on that host
   std::map<HostId, std::set<ExperimentId>> unfit;       // who can't use that host
   std::map<uint32_t, SetTally> sets;                    // only of real sets
-  std::set<ExperimentId> growing;                       // that would have more workers (placement_elastic.h)
+  std::set<QueueOrder> growing;      // elastic gangs that would have more workers, and whose time has come (growth.h)
+  std::set<QueueOrder> returning;    // whose attempt ends, or who wait before the next one: in no lane yet
+  std::set<QueueOrder> regrowing;    // of those in `returning`, or waiting, who are begun again for more workers
   FreeHosts free;
   Queue queue;
   bool place_wanted = false;  // a placing pass is due
   TimeMs hosts_awaited_until_ms = 0;   // after a restart others may come back than are known by then
-  TimeMs elastic_from_ms = 0;          // before, hosts may yet come: no elastic gang begins with fewer workers
+  // Before, more room may be there soon, since hosts come back or others end: no elastic gang begins with fewer workers
+  // than it asks for, nor is begun again for a few more.
+  TimeMs elastic_from_ms = 0;
+  TimeMs room_came_ms = 0;             // the first that came since then
+  TimeMs grow_next_ms = 0;             // when it is next asked who could grow
+  QueueOrder grow_looked_at;           // who was asked last
 };
 
 }  // namespace dtrain::daemon

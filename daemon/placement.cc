@@ -1,5 +1,7 @@
 #include "daemon/placement.h"
 
+#include <fnmatch.h>
+
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -24,7 +26,7 @@ bool lasts_long_enough(const Spec& spec, const Host& host, TimeMs now) {
 }
 
 bool may_take(const Spec& spec, const Host& host, const Choice& choice) {
-  if (!choice.host.empty() && !is_called(host, choice.host)) return false;
+  if (!choice.host.empty() && !is_wanted(host, choice.host)) return false;
   if (!keeps_limits(spec, host)) return false;
   if (!host.kept_lane.empty() && host.kept_lane != choice.lane) return false;
   if (!lasts_long_enough(spec, host, choice.now)) return false;
@@ -236,7 +238,7 @@ class Fitting {
       if (!allowed(*host)) continue;
       so_far.shares.push_back({host, std::vector<int>(spec_.roles.size(), 0)});
       so_far.left.push_back(room(*host));
-      add(all, so_far.left.back(), 1);
+      add(all, what_is_there(so_far.left.back()), 1);
     }
     const size_t once = so_far.shares.size() * static_cast<size_t>(spec_.replica_count());
     if (once > kLooksMax || !fits(all, whole_gang())) return std::nullopt;
@@ -271,6 +273,11 @@ class Fitting {
       if (so_far.looks == 0) return false;
     }
     return false;
+  }
+
+  // A host may have less than nothing left.
+  static Room what_is_there(const Room& room) {
+    return {std::max(room.cpus, 0.0), std::max<int64_t>(room.memory_bytes, 0), std::max(room.gpus, 0), std::max(room.ports, 0)};
   }
 
   static void add(Room& room, const Room& other, int sign) {
@@ -360,6 +367,34 @@ bool is_called(const Host& host, const std::string& text) {
          (text.size() >= kShownIdDigits && host.id.hex.starts_with(text));
 }
 
+namespace {
+
+bool fits_term(const Host& host, const std::string& term) {
+  if (is_called(host, term)) return true;
+  const auto like = [&](const std::string& text) { return text == term || ::fnmatch(term.c_str(), text.c_str(), 0) == 0; };
+  return like(host.name) || (!host.pool.empty() && like(host.pool)) || std::any_of(host.labels.begin(), host.labels.end(), like) ||
+         std::any_of(host.gpus.begin(), host.gpus.end(), [&](const Gpu& gpu) { return like(gpu.name); });
+}
+
+}  // namespace
+
+bool is_wanted(const Host& host, const std::string& wanted) {
+  bool any = false, fits = false;
+  std::string_view left = wanted;
+  while (!left.empty()) {
+    const size_t end = std::min(left.find(','), left.size());
+    const std::string_view term = left.substr(0, end);
+    left.remove_prefix(std::min(end + 1, left.size()));
+    if (term.starts_with('!')) {
+      if (fits_term(host, std::string(term.substr(1)))) return false;
+    } else if (!term.empty()) {
+      any = true;
+      fits = fits || fits_term(host, std::string(term));
+    }
+  }
+  return fits || !any;
+}
+
 std::optional<std::vector<Seat>> fit(const ExperimentId& id, const Spec& spec,
                                      const FreeHosts& hosts, const Choice& choice,
                                      double stretch) {
@@ -386,11 +421,14 @@ double stretch_needed(const ExperimentId& id, const Spec& spec, const FreeHosts&
 }
 
 Which obtainable(const FreeHosts& hosts, const Choice& choice) {
-  const bool is_brought = !choice.host.empty() && std::any_of(hosts.all().begin(), hosts.all().end(), [&](const auto& entry) {
-    const Host& host = *entry.second.host;
-    return !host.pool.empty() && host.pool != choice.host && is_called(host, choice.host);
-  });
-  return is_brought ? Which::Connected : Which::Obtainable;
+  if (choice.host.empty()) return Which::Obtainable;
+  bool is_brought = false, is_like_others = false;
+  for (const auto& [id, free] : hosts.all()) {
+    const Host& host = *free.host;
+    if (host.pool.empty() || !is_wanted(host, choice.host)) continue;
+    (host.potential ? is_like_others : is_brought) = true;
+  }
+  return is_brought && !is_like_others ? Which::Connected : Which::Obtainable;
 }
 
 FreeHosts emptied(const FreeHosts& hosts, Which which) {
@@ -458,18 +496,19 @@ bool keeps_limits(const Spec& spec, const Host& host) {
 Placement place(const ExperimentId& id, const Spec& spec, const FreeHosts& hosts,
                 const Choice& choice) {
   if (auto seats = fit_largest(id, spec, hosts, choice)) {
-    std::string notice = size_text(spec, workers_left_out(spec, *seats));
+    std::string notice = size_text(spec, missing_workers(spec, *seats));
     return Placed{std::move(*seats), std::move(notice)};
   }
   const LeastGang least(spec);
   const double stretch = stretch_needed(id, least.spec(), emptied(hosts, obtainable(hosts, choice)), choice);
   if (choice.whole && spec.elastic && stretch > 0 && fit(id, least.spec(), hosts, choice, stretch)) {
-    return Waits{"waits for hosts that may yet come, to begin with more of its workers"};
+    return Waits{"waits some seconds for more room, to begin with more of its workers"};
   }
   if (stretch > 1) {
     if (auto seats = fit(id, least.spec(), hosts, choice, stretch)) {
+      const std::string size = size_text(spec, missing_workers(spec, *seats));
       std::string notice = sharing_notice(spec, *seats, hosts, choice);
-      return Placed{std::move(*seats), std::move(notice)};
+      return Placed{std::move(*seats), size.empty() ? notice : size + "; " + notice};
     }
   }
   return explain(id, least.spec(), hosts, choice, stretch);

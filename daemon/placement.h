@@ -45,7 +45,7 @@ using RoomByHost = std::map<HostId, Room>;
 
 // What narrows the choice of hosts.
 struct Choice {
-  std::string host;                       // --host: name or id; empty: any
+  std::string host;                       // as is_wanted() takes it; empty: any
   std::vector<HostId> excluded;
   const RoomByHost* kept_free = nullptr;  // on these hosts, no more than that (backfill)
   std::string lane = {};                  // who asks: some hosts are kept for those of one lane
@@ -57,6 +57,9 @@ struct Choice {
 inline constexpr size_t kShownIdDigits = 8;  // of a host's ID, where people read it
 // `text` is the host's name, or its ID, of which as many digits as are shown will do.
 bool is_called(const Host& host, const std::string& text);
+// `wanted`: terms with commas between. A host fits a term that it is called, that is one of its labels or GPUs, or, with
+// *, ? and [...], a pattern of any of these. It is wanted when it fits one, or there are none, and none after a '!'.
+bool is_wanted(const Host& host, const std::string& wanted);
 
 // The seats of a gang on what is free, or nothing. `stretch` > 1: idle hosts only, whose cpus count
 // that many times.

@@ -1,4 +1,5 @@
-// Gangs that make do with fewer workers than they ask for (Spec::elastic), on what there is.
+// Gangs that make do with fewer workers than they ask for (Spec::elastic), on what there is. When one that runs gets
+// more of them: growth.h.
 #pragma once
 
 #include <optional>
@@ -10,7 +11,7 @@
 namespace dtrain::daemon {
 
 // The smallest gang that does: what has no room for that waits. The spec itself, which has to outlive this, where it is
-// not elastic.
+// not elastic; else only what a place depends on.
 class LeastGang {
  public:
   explicit LeastGang(const Spec& spec);
@@ -25,23 +26,12 @@ class LeastGang {
 std::optional<std::vector<Seat>> fit_largest(const ExperimentId& id, const Spec& spec, const FreeHosts& hosts,
                                              const Choice& choice);
 
-// Of a placed gang: how many of Role::Worker it lacks of all that it asks for.
-int workers_left_out(const Spec& spec, const std::vector<Seat>& seats);
-int workers_left_out(const Experiment& experiment);   // those that were lost as well
-// "3 of 8 workers", the master counted as `worker:` counts it; empty when none is left out.
-std::string size_text(const Spec& spec, int left_out);
-
-// Whether it is one of the replicas of a larger gang than that which is placed now, or was last.
-bool is_left_out(const Experiment& experiment, const ReplicaId& replica);
-
-// When one that is begun now may be begun again with more; 0: never.
-TimeMs grows_from(const Spec& spec, TimeMs now);
-// Whether it runs with fewer workers than it asks for, and is to be begun again when it can have more.
-bool may_grow(const Experiment& experiment);
-
-// The seats of the larger gang, were those of this one free. Nothing where it could have no more workers than it has,
-// or where somebody who waits would find room, too: it takes only what nobody waits for. `free`: model.free as one that
-// may be changed; it is as it was when this returns.
-std::optional<std::vector<Seat>> larger_gang(const Model& model, const Experiment& experiment, FreeHosts& free, TimeMs now);
+// How many of Role::Worker there are no seats for, or were none when it was placed.
+int missing_workers(const Spec& spec, const std::vector<Seat>& seats);
+int missing_workers(const Experiment& experiment);
+bool is_missing(const Experiment& experiment, const ReplicaId& replica);
+inline constexpr const char* kNoRoomForIt = "there is no room for it";
+// "3 of 8 workers", the master counted as `worker:` counts it; empty when none is missing.
+std::string size_text(const Spec& spec, int missing);
 
 }  // namespace dtrain::daemon

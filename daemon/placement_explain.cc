@@ -282,17 +282,17 @@ Never never(const ExperimentId& id, const Spec& asked, const FreeHosts& empty,
           "widen the port range of the hosts"};
 }
 
-bool is_any_called(const FreeHosts& hosts, const std::string& text) {
+bool is_any_wanted(const FreeHosts& hosts, const std::string& wanted) {
   return std::any_of(hosts.all().begin(), hosts.all().end(),
-                     [&](const auto& entry) { return is_called(*entry.second.host, text); });
+                     [&](const auto& entry) { return is_wanted(*entry.second.host, wanted); });
 }
 
-FreeHosts those_called(const FreeHosts& hosts, const std::string& text) {
-  FreeHosts called;
+FreeHosts those_wanted(const FreeHosts& hosts, const std::string& wanted) {
+  FreeHosts those;
   for (const auto& [id, free] : hosts.all()) {
-    if (is_called(*free.host, text)) called.put(free);
+    if (is_wanted(*free.host, wanted)) those.put(free);
   }
-  return called;
+  return those;
 }
 
 // "n1, twin (0a1b2c3d), twin (4e5f6071)".
@@ -351,12 +351,13 @@ Placement explain_room(const ExperimentId& id, const Spec& spec, const FreeHosts
   if (known.all().empty() || (known.open().empty() && !all_known)) {
     return Waits{"no host is connected yet"};
   }
-  if (!choice.host.empty() && all_known && !is_any_called(known, choice.host)) {
-    return Never{fmt::format("no host is named '{}'", choice.host),
+  if (!choice.host.empty() && all_known && !is_any_wanted(known, choice.host)) {
+    const bool is_name = choice.host.find_first_of(",*?[!") == std::string::npos;
+    return Never{fmt::format("no host {} '{}'", is_name ? "is named" : "is one of", choice.host),
                  "known hosts: " + known_names(known)};
   }
   // What others have is no reason for where it may go.
-  const FreeHosts called = choice.host.empty() ? FreeHosts() : those_called(known, choice.host);
+  const FreeHosts called = choice.host.empty() ? FreeHosts() : those_wanted(known, choice.host);
   const FreeHosts& hosts = choice.host.empty() ? known : called;
   const FreeHosts connected = emptied(hosts, Which::Connected);
   const FreeHosts every = emptied(hosts, Which::Known);
@@ -430,8 +431,6 @@ std::string sharing_notice(const Spec& spec, const std::vector<Seat>& seats, con
                                  number_of(static_cast<int>(seats.size()), "replica"), asked, have,
                                  used.size() == 1 ? hosts.find(*used.begin())->host->name
                                                   : number_of(static_cast<int>(used.size()), "host"));
-  const std::string size = size_text(spec, workers_left_out(spec, seats));
-  if (!size.empty()) text = size + "; " + text;
   if (are_all_addressed(hosts)) return text;
   const Choice any_amount{choice.host, choice.excluded, nullptr, choice.lane};
   return with_addresses(std::move(text),

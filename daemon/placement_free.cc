@@ -86,12 +86,6 @@ void FreeHosts::give(const Seat& seat) {
   link(free);
 }
 
-FreeHosts FreeHosts::copy() const {
-  FreeHosts same;
-  for (const auto& [id, free] : hosts_) same.link(same.hosts_.emplace(id, free).first->second);
-  return same;
-}
-
 const FreeHost* FreeHosts::find(const HostId& id) const {
   const auto found = hosts_.find(id);
   return found == hosts_.end() ? nullptr : &found->second;

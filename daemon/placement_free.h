@@ -44,8 +44,6 @@ class FreeHosts {
   void take(const Seat& seat);
   void give(const Seat& seat);
 
-  // As it is now, to be changed without this.
-  FreeHosts copy() const;
 
   const FreeHost* find(const HostId& id) const;
   const std::map<HostId, FreeHost>& all() const { return hosts_; }

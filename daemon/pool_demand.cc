@@ -70,6 +70,7 @@ std::vector<FreeHost> least_hosts(const Gang& gang, const Pool& pool, int most, 
     fresh.put(imagined.one(pool, 0));
     if (const auto seats = fit(gang.experiment.id, spec, fresh, gang.choice)) return taken_by(*seats, fresh);
   }
+  if (!spec.elastic) return {};
   const auto fewer = fit_largest(gang.experiment.id, spec, fresh, gang.choice);
   return fewer ? taken_by(*fewer, fresh) : std::vector<FreeHost>();
 }

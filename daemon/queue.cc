@@ -4,17 +4,30 @@
 
 #include <algorithm>
 
+#include "daemon/growth.h"
 #include "daemon/placement_elastic.h"
 #include "daemon/placement_explain.h"
 #include "daemon/placement_fitness.h"
 
 namespace dtrain::daemon {
 
-namespace {
-
 QueueOrder order_of(const Experiment& experiment) {
-  return {100 - experiment.spec().priority, experiment.id};
+  constexpr int kFirst = -1;
+  return {experiment.regrows ? kFirst : 100 - experiment.spec().priority, experiment.id};
 }
+
+Room room_of(const FreeHost& free) {
+  return {free.cpus, free.memory_bytes, static_cast<int>(free.gpus.size()), free.port_count()};
+}
+
+void add(Room& room, const Seat& seat, int sign) {
+  room.cpus += sign * seat.cpus;
+  room.memory_bytes += sign * static_cast<int64_t>(seat.memory_bytes);
+  room.gpus += sign * static_cast<int>(seat.gpus.size());
+  room.ports += sign;
+}
+
+namespace {
 
 // The last of its excluded hosts, without the first `readmitted`; and those that are unfit.
 Choice choice_with(const Experiment& experiment, size_t readmitted) {
@@ -117,15 +130,8 @@ std::optional<std::vector<Seat>> future_seats(const Model& model, const Experime
   return fit(head.id, least.spec(), pool, choice, stretch);
 }
 
-Room room_of(const FreeHost& free) {
-  return {free.cpus, free.memory_bytes, static_cast<int>(free.gpus.size()), free.port_count()};
-}
-
-void add(Room& room, const Seat& seat, int sign) {
-  room.cpus += sign * seat.cpus;
-  room.memory_bytes += sign * static_cast<int64_t>(seat.memory_bytes);
-  room.gpus += sign * static_cast<int>(seat.gpus.size());
-  room.ports += sign;
+Room least_of(const Room& a, const Room& b) {
+  return {std::min(a.cpus, b.cpus), std::min(a.memory_bytes, b.memory_bytes), std::min(a.gpus, b.gpus), std::min(a.ports, b.ports)};
 }
 
 bool suffices(const Room& room) {
@@ -182,7 +188,7 @@ std::string lane_of(const Experiment& experiment) {
     lane += fmt::format("|{}x{},{},{}", role.count, role.resources.cpus,
                         role.resources.memory_bytes, role.resources.gpus);
   }
-  if (spec.elastic) lane += fmt::format("|>{}", spec.elastic->least_workers);
+  if (spec.elastic) lane += fmt::format("|>{}", spec.elastic->least_of_role);
   return lane;
 }
 
@@ -220,6 +226,10 @@ std::optional<Reservation> reserve(const Model& model, const Experiment& head, T
 std::optional<PlacingPass::Found> PlacingPass::next() {
   if (!begun_) {
     begun_ = true;
+    for (const QueueOrder& order : model_.regrowing) {
+      const Experiment& experiment = model_.experiments.at(order.id);
+      if (!is_queued(experiment)) for_growth_.emplace_back(order, kept_for_growth(model_, experiment, now_));
+    }
     for (const auto& [lane, waiting] : model_.queue.lanes) heads_.emplace(*waiting.begin(), lane);
   }
   while (!heads_.empty()) {
@@ -233,6 +243,8 @@ std::optional<PlacingPass::Found> PlacingPass::next() {
       return Found{order.id, std::move(*placed)};
     }
     refused_.push_back(order.id);
+    const bool settles = experiment.spec().elastic && now_ < model_.elastic_from_ms;
+    if (settles) model_.deadlines.insert({model_.elastic_from_ms, ExperimentId{}});
     if (!reservation_) reservation_ = reserve(model_, experiment, now_);
   }
   return std::nullopt;
@@ -250,11 +262,10 @@ std::optional<Placed> PlacingPass::try_place(const Experiment& experiment,
   const bool over_before = reservation_ && reservation_->starts_ms != 0 &&
                            spec.max_duration_ms > 0 && !spec.has_build() &&
                            now_ + spec.max_duration_ms + spec.stop_grace_ms <= reservation_->starts_ms;
-  if (reservation_ && !over_before) choice.kept_free = &reservation_->others_may_use;
+  choice.kept_free = kept_from(experiment, over_before);
   Placed placed;
   if (auto seats = fit_largest(experiment.id, spec, model_.free, choice)) {
     placed.seats = std::move(*seats);
-    placed.notice = size_text(spec, workers_left_out(spec, placed.seats));
   } else {
     const double stretch = prospect_of(experiment, lane).stretch;
     if (stretch <= 1 || (spec.elastic && choice.whole)) return std::nullopt;
@@ -263,13 +274,32 @@ std::optional<Placed> PlacingPass::try_place(const Experiment& experiment,
     placed.seats = std::move(*shared);
     placed.notice = sharing_notice(spec, placed.seats, model_.free, choice);
   }
-  if (choice.kept_free != nullptr) {
-    for (const Seat& seat : placed.seats) {
-      const auto kept = reservation_->others_may_use.find(seat.host);
-      if (kept != reservation_->others_may_use.end()) add(kept->second, seat, -1);
+  for (const Seat& seat : placed.seats) count_taken(seat);
+  return placed;
+}
+
+// Who is over before the reservation begins may use what it keeps.
+const RoomByHost* PlacingPass::kept_from(const Experiment& experiment, bool over_before) {
+  const bool reserved = reservation_ && !over_before;
+  const QueueOrder own = order_of(experiment);
+  kept_.clear();
+  if (reserved) kept_ = reservation_->others_may_use;
+  for (const auto& [order, rooms] : for_growth_) {
+    if (own <= order) continue;
+    for (const auto& [host, room] : rooms) {
+      const auto [place, fresh] = kept_.try_emplace(host, room);
+      if (!fresh) place->second = least_of(place->second, room);
     }
   }
-  return placed;
+  return kept_.empty() ? nullptr : &kept_;
+}
+
+void PlacingPass::count_taken(const Seat& seat) {
+  const auto count = [&](RoomByHost& rooms) {
+    if (const auto kept = rooms.find(seat.host); kept != rooms.end()) add(kept->second, seat, -1);
+  };
+  if (reservation_) count(reservation_->others_may_use);
+  for (auto& [order, rooms] : for_growth_) count(rooms);
 }
 
 const Queue::Prospect& PlacingPass::prospect_of(const Experiment& experiment,
@@ -299,6 +329,7 @@ std::string left_out(const Model& model, const Experiment& experiment, const Cho
 
 // As in a pass: the first ahead of it that has a reservation.
 std::optional<ExperimentId> who_keeps_hosts(const Model& model, const Experiment& experiment, TimeMs now) {
+  if (!model.regrowing.empty()) return model.regrowing.begin()->id;
   std::set<QueueOrder> ahead;
   for (const auto& [lane, waiting] : model.queue.lanes) ahead.insert(*waiting.begin());
   ahead.erase(ahead.lower_bound(order_of(experiment)), ahead.end());
@@ -325,9 +356,9 @@ std::string building_text(const Model& model, const Experiment& experiment) {
 }
 
 std::string growing_text(const Experiment& experiment, TimeMs now) {
-  const int left_out = experiment.spec().elastic ? workers_left_out(experiment) : 0;
-  if (left_out == 0) return "";
-  std::string text = "has " + size_text(experiment.spec(), left_out);
+  const int missing = missing_workers(experiment);
+  if (missing == 0) return "";
+  std::string text = "has " + size_text(experiment.spec(), missing);
   if (!may_grow(experiment)) return text;
   text += ", and is begun again with more when there is room";
   const TimeMs wait_ms = experiment.grows_from_ms - now;

@@ -1,5 +1,6 @@
 // What waits for a place, in which order, and why.
 //
+// Who is begun again for more workers (growth.h) comes first: it gives nothing up for it.
 // Higher priority first (0 to 100), then the order of submission. A set has at most `concurrency`
 // members placed at once; the others are CREATED and not in the queue. The first gang in order that
 // does not fit, but could, keeps concrete hosts free (backfill): others go ahead of it only on what
@@ -26,6 +27,7 @@ namespace dtrain::daemon {
 std::string lane_of(const Experiment& experiment);
 // Hosts that are kept for a lane in which nobody waits any more are everybody's.
 void keep_for_no_one_else(Model& model);
+QueueOrder order_of(const Experiment& experiment);
 void enqueue(Queue& queue, const Experiment& experiment);
 void leave(Queue& queue, const Experiment& experiment);
 // Where it may go, and where not: unfit hosts, and the excluded ones that still count.
@@ -38,6 +40,9 @@ struct Reservation {
   RoomByHost others_may_use;
   TimeMs starts_ms = 0;
 };
+
+Room room_of(const FreeHost& free);
+void add(Room& room, const Seat& seat, int sign);
 
 // Nothing when the gang does not fit even empty hosts: then it holds nobody up.
 std::optional<Reservation> reserve(const Model& model, const Experiment& head, TimeMs now);
@@ -63,7 +68,11 @@ class PlacingPass {
   const TimeMs now_;
   bool begun_ = false;
   std::set<std::pair<QueueOrder, std::string>> heads_;   // of the lanes that may still fit
+  const RoomByHost* kept_from(const Experiment& experiment, bool over_before);
+  void count_taken(const Seat& seat);
   std::optional<Reservation> reservation_;
+  std::vector<std::pair<QueueOrder, RoomByHost>> for_growth_;   // kept from those behind
+  RoomByHost kept_;   // of several, what is left by all
   std::vector<ExperimentId> refused_;
 };
 

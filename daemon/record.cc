@@ -69,7 +69,7 @@ Result<Replica> from_replica_record(const pb::ReplicaRecord& record) {
 }
 
 Status check_moments(const pb::ExperimentRecord& record, const ExperimentId& id) {
-  for (const uint64_t ms : {record.stored_at_ms(), record.run_since_ms(), record.not_before_ms(),
+  for (const uint64_t ms : {record.stored_at_ms(), record.run_since_ms(), record.not_before_ms(), record.grows_from_ms(),
                             record.outcome().at_ms()}) {
     // Negative, in two's complement: before the present boot.
     const auto moment = static_cast<int64_t>(ms);
@@ -198,6 +198,7 @@ pb::ExperimentRecord to_record(const Experiment& experiment, TimeMs now,
   record.set_stored_at_ms(static_cast<uint64_t>(now));
   record.set_run_since_ms(static_cast<uint64_t>(experiment.run_since_ms));
   record.set_not_before_ms(static_cast<uint64_t>(std::max<TimeMs>(experiment.not_before_ms, 0)));
+  record.set_grows_from_ms(static_cast<uint64_t>(std::max<TimeMs>(experiment.grows_from_ms, 0)));
   return record;
 }
 
@@ -253,6 +254,7 @@ Result<Experiment> from_record(const pb::ExperimentRecord& record, const Experim
   experiment.over = record.over();
   experiment.run_since_ms = moment(record.run_since_ms());
   // At least 1: what is less is never due.
+  if (record.grows_from_ms() != 0) experiment.grows_from_ms = std::max<TimeMs>(moment(record.grows_from_ms()), 1);
   if (record.not_before_ms() != 0) {
     experiment.not_before_ms = std::max<TimeMs>(moment(record.not_before_ms()), 1);
   }

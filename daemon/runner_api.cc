@@ -158,7 +158,8 @@ Status RunnerApi::check_newest(const Host& host, const pb::Hello& hello) {
 
 Status RunnerApi::on_hello(const std::shared_ptr<Stream>& stream, Caller& caller, pb::Hello hello) {
   TRY(check_version(hello));
-  TRY(Host facts, host_from_message(hello, boot_id()));
+  // One that comes by a key may be another container of this machine, which ends without it.
+  TRY(Host facts, host_from_message(hello, caller.certificate.empty() ? boot_id() : ""));
   std::string key_name;
   if (!caller.certificate.empty()) {
     TRY(const auto admitted, keys_->admit(caller.certificate, facts.id));
@@ -214,7 +215,7 @@ Status RunnerApi::on_fact(const HostId& host, const pb::FromRunner& message) {
     const std::string name = hello.inventory().name();
     *hello.mutable_inventory() = message.inventory();
     if (!connected_.at(host).key.empty()) hello.mutable_inventory()->set_name(name);
-    TRY(Host facts, host_from_message(hello, boot_id()));
+    TRY(Host facts, host_from_message(hello, connected_.at(host).key.empty() ? boot_id() : ""));
     const auto known = scheduler_->model().hosts.find(host);
     if (known != scheduler_->model().hosts.end()) {
       facts.pool = known->second.pool;
@@ -249,11 +250,11 @@ const Replica* RunnerApi::find(const ReplicaId& id) const {
 bool RunnerApi::has_output_of(const HostId& host, const ReplicaId& id, uint32_t attempt) const {
   const Replica* replica = find(id);
   const auto experiment = scheduler_->model().experiments.find(id.experiment);
-  const bool left_out = experiment != scheduler_->model().experiments.end() && is_left_out(experiment->second, id);
-  if (replica == nullptr && !left_out) return false;
+  const bool missing = experiment != scheduler_->model().experiments.end() && is_missing(experiment->second, id);
+  if (replica == nullptr && !missing) return false;
   const auto source = log_source_.find({to_string(id), attempt});
   if (source != log_source_.end()) return source->second == host;
-  if (left_out) return attempt < experiment->second.attempt;
+  if (missing) return attempt < experiment->second.attempt;
   const HostId& seat = replica->seat.host;
   return attempt < replica->attempt || (attempt == replica->attempt && (seat == host || seat.hex.empty()));
 }

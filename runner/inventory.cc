@@ -183,6 +183,7 @@ pb::Inventory take_inventory(const InventoryOptions& options, const Nvml& nvml) 
   inventory.set_memory_bytes(options.memory_bytes.value_or(usable_memory_bytes()));
   inventory.set_cgroup(options.cgroup);
   for (const std::string& what : options.uncapped) inventory.add_uncapped(what);
+  for (const std::string& label : options.labels) inventory.add_labels(label);
   inventory.set_gpu_note(nvml.note());
   inventory.set_port_first(options.port_first);
   inventory.set_port_last(options.port_last);

@@ -42,6 +42,7 @@ struct InventoryOptions {
   uint32_t port_last = 29'999;
   std::string cgroup;
   std::vector<std::string> uncapped;
+  std::vector<std::string> labels;
 };
 // As it is now; GPUs in use by others are marked busy.
 pb::Inventory take_inventory(const InventoryOptions& options, const Nvml& nvml);

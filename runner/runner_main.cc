@@ -87,7 +87,7 @@ Status serve(const RunnerOptions& options, const std::string& id) {
   site.driver_libraries = nvml.libraries();
   InventoryOptions shown{site.host_name,       options.address,    options.cpus,
                                options.memory_bytes, options.port_first, options.port_last,
-                               site.cgroups.kind,    uncapped(site.cgroups)};
+                               site.cgroups.kind,    uncapped(site.cgroups), options.labels};
   AgentOptions agent_options;
   agent_options.host_id = id;
   if (options.for_ms) {

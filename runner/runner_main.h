@@ -23,6 +23,7 @@ struct RunnerOptions {
   std::filesystem::path daemon_home;
   // How other hosts reach replicas here; empty: they can't, or, with a key, as this host reaches its daemon.
   std::string address;
+  std::vector<std::string> labels;
   std::string name;            // shown in `dtrain hosts`; empty: the key's, else the host's name
   std::optional<double> cpus;  // empty: what this process may use
   std::optional<uint64_t> memory_bytes;

@@ -88,11 +88,12 @@ Shape make_config_shape() {
   // With its unit: `ended: 90` may be meant for days.
   static const TextFormat kDuration{"a duration such as 60s, 12h or 90d", kDurationText.pattern,
                                     kDurationText.accepts};
-  Shape host = section("a map of address, cpus, mem, ports and cache",
+  Shape host = section("a map of address, cpus, mem, ports, labels and cache",
                        {{"address", text(kHostAddress)},
                         {"cpus", number(0.01, 4096)},
                         {"mem", size()},
                         {"ports", text(kPortRange)},
+                        {"labels", list("a list of labels", text(kHostLabel), kHostLabelsMax)},
                         {"cache", size()}});
   Shape sync = section("a map of warn, ask and max-file",
                        {{"warn", size()}, {"ask", size()}, {"max-file", size()}});
@@ -181,6 +182,9 @@ Config read_tree(const YamlNode& root, Problems& problems) {
   config.cache_bytes = read_size(host, "cache");
   if (const YamlNode* ports = value_of(host, "ports")) {
     config.ports = parse_port_range(ports->text).value_or(config.ports);
+  }
+  if (const YamlNode* labels = value_of(host, "labels")) {
+    for (const YamlNode& label : labels->items) config.labels.push_back(label.text);
   }
   config.spool_limit_bytes = read_size(&root, "spool-limit").value_or(config.spool_limit_bytes);
   if (config.spool_limit_bytes < kSpoolLimitMinBytes) {

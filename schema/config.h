@@ -43,6 +43,7 @@ struct Config {
   std::optional<double> cpus;  // empty: all that the runner may use
   std::optional<uint64_t> memory_bytes;
   PortRange ports;
+  std::vector<std::string> labels;
   // Sent files that its runner keeps for later launches.
   std::optional<uint64_t> cache_bytes;
   // Output of one replica that may wait on a host's disk for the daemon.

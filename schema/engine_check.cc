@@ -88,8 +88,9 @@ void check_server_counts(const EngineSpec& spec, const EngineRoles& roles, Found
   const int fewest = roles.least_workers > 0 ? roles.least_workers : roles.workers;
   if (spec.strategy.backup >= fewest) {
     found.push_back({"strategy.parameter-server.backup",
-                     fmt::format("{} of {} workers can't be left out of each step; take at most {}",
-                                 spec.strategy.backup, fewest, fewest - 1)});
+                     fmt::format("{} of {} workers can't be left out of each step; take at most {}{}",
+                                 spec.strategy.backup, fewest, fewest - 1,
+                                 roles.least_workers > 0 ? ", or a larger elastic.min" : "")});
   }
 }
 
@@ -141,7 +142,7 @@ void check_elastic(const EngineSpec& spec, const EngineRoles& roles, Found& foun
   if (servers && strategy.mode != ServerMode::Sync) {
     found.push_back({"distributed.elastic", "the others of async and ssp go on without a worker that is lost, and each has its own share "
                                             "of the data; remove elastic, or write 'mode: sync'"});
-  } else if (!servers && strategy.kind != Strategy::MultiWorkerMirrored) {
+  } else if (strategy.kind == Strategy::Pipeline || strategy.kind == Strategy::Tensor || strategy.kind == Strategy::Mesh) {
     found.push_back({"distributed.elastic", fmt::format("{} is spread over all of its workers; remove elastic, or write 'strategy: "
                                                         "multi-worker-mirrored'",
                                                         to_string(strategy.kind))});
@@ -220,9 +221,8 @@ std::vector<EngineProblem> check_engine_roles(const EngineSpec& spec, const Engi
   const int parts = batch_parts(spec, roles);
   if (!spec.weak_scaling && spec.batch < parts) {
     found.push_back(
-        {"batch", fmt::format("a batch of {} leaves some of {} workers with nothing; take {} or "
-                              "more, or write 'scaling: weak'",
-                              spec.batch, parts, parts)});
+        {"batch", fmt::format("a batch of {} leaves some of {} workers with nothing; take {} or more{}", spec.batch, parts, parts,
+                              roles.least_workers > 0 ? "" : ", or write 'scaling: weak'")});
   }
   return found;
 }

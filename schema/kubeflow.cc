@@ -52,8 +52,8 @@ int count_of(const YamlNode* node, int left_out) {
 
 class Translation {
  public:
-  Translation(const YamlNode& manifest, ManifestKind kind, const GivenBeside& given, Problems& problems, std::vector<std::string>& notes)
-      : kind_(kind), given_(given), manifest_(manifest), spec_(*manifest.find("spec")), problems_(problems), notes_(notes) {}
+  Translation(const YamlNode& manifest, ManifestKind kind, bool is_autoscaled, const GivenBeside& given, Problems& problems, std::vector<std::string>& notes)
+      : kind_(kind), is_autoscaled_(is_autoscaled), given_(given), manifest_(manifest), spec_(*manifest.find("spec")), problems_(problems), notes_(notes) {}
 
   std::optional<YamlNode> dtrain_yml() {
     const YamlNode name = project();
@@ -226,15 +226,21 @@ class Translation {
     if (const PodRole* const evaluator = role("Evaluator")) put_at(roles, "evaluator", role_map(*evaluator, evaluator->count));
   }
 
-  // The least and the most of them, beside a master. Each bound of an elastic job is the other one where it is left out.
+  // The least and the most of them, beside a master. There are as many as `replicas` says, but where an autoscaler may
+  // raise their number to maxReplicas.
   std::pair<int, int> worker_counts(const PodRole* worker) {
-    if (worker == nullptr) return {0, 0};
     const YamlNode* const elastic = spec_.find("elasticPolicy");
     const YamlNode* const min = value_of(elastic, "minReplicas");
     const YamlNode* const max = value_of(elastic, "maxReplicas");
-    const int least = count_of(min != nullptr ? min : max, worker->count);
-    const int most = count_of(max != nullptr ? max : min, worker->count);
-    if (least > most) problems_.add(min->place, "spec.elasticPolicy.minReplicas", fmt::format("got {}, and maxReplicas is {}", least, most));
+    if (worker == nullptr) {
+      if (min != nullptr || max != nullptr) notes_.push_back("elasticPolicy is about workers, and there are none");
+      return {0, 0};
+    }
+    const int said_most = count_of(max, std::max(worker->count, count_of(min, 0)));
+    const int least = count_of(min, count_of(max, worker->count));
+    if (least > said_most) problems_.add(min->place, "spec.elasticPolicy.minReplicas", fmt::format("got {}, and maxReplicas is {}", least, said_most));
+    const int most = is_autoscaled_ ? said_most : std::clamp(worker->count, std::min(least, said_most), said_most);
+    if (max != nullptr && most < said_most) notes_.push_back(fmt::format("maxReplicas is for an autoscaler: there are at most {} workers, as replicas says", most));
     return {std::min(least, most), most};
   }
 
@@ -327,6 +333,7 @@ class Translation {
   }
 
   const ManifestKind kind_;
+  const bool is_autoscaled_;
   const GivenBeside& given_;
   const YamlNode& manifest_;
   const YamlNode& spec_;
@@ -375,12 +382,14 @@ void read_manifest(YamlNode& manifest, const GivenBeside& given, Problems& probl
     return;
   }
   normalise_roles(manifest, *kind);
+  const YamlNode* const spec = value_of(&manifest, "spec");
+  const bool is_autoscaled = value_of(value_of(spec, "elasticPolicy"), "metrics") != nullptr;
   std::vector<std::string> missed;
   drop_unused(manifest, *kind, missed);
   if (!missed.empty()) notes.push_back(fmt::format("without Kubernetes these do nothing: {}", fmt::join(missed, ", ")));
   check_tree(manifest, manifest_shape(*kind), problems);
   if (!problems.empty()) return;
-  if (auto tree = Translation(manifest, *kind, given, problems, notes).dtrain_yml()) manifest = std::move(*tree);
+  if (auto tree = Translation(manifest, *kind, is_autoscaled, given, problems, notes).dtrain_yml()) manifest = std::move(*tree);
 }
 
 }  // namespace dtrain

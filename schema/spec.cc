@@ -91,7 +91,7 @@ int Spec::most_workers() const {
 int Spec::least_workers() const {
   const RoleSpec* const workers = role(Role::Worker);
   if (!elastic || workers == nullptr) return most_workers();
-  return most_workers() - workers->count + elastic->least_workers;
+  return most_workers() - workers->count + elastic->least_of_role;
 }
 
 uint64_t Spec::member_count() const {

@@ -76,7 +76,7 @@ struct Metric {
 struct Elastic {
   static constexpr int64_t kNever = -1;
   static constexpr int kRestarts = 3;   // where nothing is said of them: hosts will be lost
-  int least_workers = 0;            // of Role::Worker; less than its count
+  int least_of_role = 0;            // Role::Worker; less than its count
   int64_t grow_after_ms = 600'000;  // that an attempt has run before it is begun again with more of them
   bool operator==(const Elastic&) const = default;
 };
@@ -154,6 +154,7 @@ struct Spec {
   // one. Empty: the host itself.
   std::string image;
   std::vector<HostMount> mounts;               // of the host, seen in the image
+  std::vector<std::string> hosts;              // that it may be placed on, as kHostTerm; empty: any
   bool operator==(const Spec&) const = default;
 
   const RoleSpec* role(Role role) const;  // null when the Spec has none

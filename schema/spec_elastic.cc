@@ -43,7 +43,9 @@ std::optional<Elastic> read_elastic(const YamlNode& train, Framework framework, 
   if (max != nullptr && count_of(max) != most) {
     reading.problems.add(max->place, join_path(path, "max"), fmt::format("got {}, and `worker` says {}; leave one of them out", max->text, most));
   }
-  if (min != nullptr && least > most) {
+  if (min != nullptr && least > most && node->find("max") == nullptr && value_of(distributed, "worker") == nullptr) {
+    reading.problems.add(min->place, join_path(path, "min"), fmt::format("got {}, and nothing says how many at the most; write max beside it", least));
+  } else if (min != nullptr && least > most && (max != nullptr || node->find("max") == nullptr)) {
     reading.problems.add(min->place, join_path(path, "min"), fmt::format("got {}, expected at most {}, as many as there are workers", least, most));
   }
   if (min != nullptr && least == 0 && !has_chief) {
@@ -53,12 +55,8 @@ std::optional<Elastic> read_elastic(const YamlNode& train, Framework framework, 
   const YamlNode* const grow = value_of(node, "grow-after");
   const bool never = grow != nullptr && grow->text == "never";
   elastic.grow_after_ms = never ? Elastic::kNever : read_duration_ms(node, path, "grow-after", elastic.grow_after_ms, reading);
-  elastic.least_workers = std::max(least - (counts_master ? 1 : 0), 0);
+  elastic.least_of_role = std::max(least - (counts_master ? 1 : 0), 0);
   if (least >= most) return std::nullopt;
-  const YamlNode* const limit = value_of(value_of(&train, "restart"), "limit");
-  if (limit != nullptr && as_integer(*limit) == 0) {
-    reading.problems.add(limit->place, "train.restart.limit", "got 0, and an elastic gang is begun again when a host is lost; take 1 or more");
-  }
   return elastic;
 }
 

@@ -51,15 +51,11 @@ Shape role(Shape count, std::string_view expected) {
 }
 
 Shape elastic() {
-  const std::string_view expected = "a map of min, max and grow-after";
-  return either(expected,
-                {nothing(),
-                 map(expected,
-                     {{"min", integer(0, 10'000), "With so many workers it begins at the least, and goes on when hosts are lost. Left out: 1."},
-                      {"max", integer(1, 10'000), "With so many at the most; said here or as worker."},
-                      {"grow-after",
-                       either(kDurationOrNever.expected, {number(0, 31'622'400), text(kDurationOrNever)}),
-                       "What it has run before it is begun again with more of them, once there is room. Left out: 10m."}})});
+  return map("a map of min, max and grow-after",
+             {{"min", integer(0, 10'000), "With so many workers it begins at the least, and goes on when hosts are lost. Left out: 1."},
+              {"max", integer(1, 10'000), "With so many at the most; said here or as worker."},
+              {"grow-after", either(kDurationOrNever.expected, {number(0, 31'622'400), text(kDurationOrNever)}),
+               "What it has run before it is begun again with more of them, once there is room. Left out: 10m."}});
 }
 
 // None at all is refused with its reason, where the roles are read.
@@ -213,6 +209,11 @@ Shape image() {
             {"install", lines("a command, or a list of commands"), "As train.install."}})});
 }
 
+Shape hosts() {
+  const std::string_view expected = "the name of a host, or a list of them";
+  return either(expected, {nothing(), text(kHostTerm), list(expected, text(kHostTerm), 100)});
+}
+
 std::vector<Key> train_keys() {
   return {
       {"framework", word({"command", "tensorflow", "pytorch", "mpi", "engine"}),
@@ -256,6 +257,7 @@ std::vector<Key> train_keys() {
       {"image", image(), "A container's image that the command runs in, by its name for podman or docker, or the /path of a directory with its files."},
       {"mounts", either("a list of SOURCE[:PATH][:ro]", {nothing(), list("a list of SOURCE[:PATH][:ro]", text(kMount))}),
        "Places of the host that are seen in the image."},
+      {"hosts", hosts(), "Where it may be placed: names, pools, labels or GPUs of hosts, patterns of these, and with ! before it where not."},
       {"params", refused("this key is now called 'parameters'")},
       {"concurrent-experiments", refused("this key is now called 'concurrency'")},
       {"max-parallel-experiments", refused("this key is now called 'concurrency'")},

@@ -385,6 +385,7 @@ Spec read_spec(const YamlNode& root, const std::vector<AddedParameter>& added,
   if (const YamlNode* suspend = value_of(train, "suspend")) spec.suspend = as_boolean(*suspend).value_or(false);
   spec.install = read_install(train);
   spec.image = read_image(train);
+  if (const YamlNode* hosts = value_of(train, "hosts")) spec.hosts = read_lines(*hosts);
   spec.python = read_text(train, "python", spec.python);
   spec.parameters = read_parameters(*train, reading);
   spec.metrics = read_metrics(train, reading);

@@ -355,6 +355,7 @@ std::string to_yaml(const Spec& spec) {
   std::vector<std::string> mounts;
   for (const HostMount& mount : spec.mounts) mounts.push_back(to_string(mount));
   out.list(1, "mounts", mounts);
+  out.list(1, "hosts", spec.hosts);
   out.list(1, "install", spec.install);
   if (!spec.data.empty()) out.key(1, "data", "");
   for (const auto& [name, path] : spec.data) out.key(2, name, yaml_scalar(path));

@@ -188,6 +188,17 @@ const TextFormat kMount{"SOURCE[:PATH][:ro], both absolute, and not /, /proc, /s
 const TextFormat kPythonChoice{
     "auto, an absolute path, the name of a program (python3.11) or conda:NAME",
     "^(/[\\s\\S]{0,4094}|(conda:)?[A-Za-z0-9][A-Za-z0-9_.-]{0,199})$", is_python_choice};
+const TextFormat kHostLabel{"a label of letters, digits and . _ - = : /", "^[A-Za-z0-9][A-Za-z0-9._=:/-]{0,62}$",
+                             [](std::string_view text) {
+                               return !text.empty() && text.size() <= 63 && is_alphanumeric(text[0]) &&
+                                      consists_of(text, [](char c) { return is_name_byte(c) || std::string_view(".=:/").find(c) != std::string_view::npos; });
+                             }};
+const TextFormat kHostTerm{"the name of a host, its pool, label or GPU, or a pattern such as gpu-*", "^!?[^,!\\s][^,]{0,199}$",
+                            [](std::string_view text) {
+                              if (text.starts_with('!')) text.remove_prefix(1);
+                              return !text.empty() && text.size() <= 200 && text.find(',') == std::string_view::npos &&
+                                     std::string_view("! \t\n\v\f\r").find(text[0]) == std::string_view::npos;
+                            }};
 const TextFormat kSomeText{"some text", "[\\s\\S]", [](std::string_view text) { return !text.empty(); }};
 const TextFormat kAnyText{"text", "", [](std::string_view) { return true; }};
 

@@ -32,6 +32,9 @@ extern const TextFormat kInnerPath;  // relative, and stays inside
 extern const TextFormat kImage;  // a name for podman or docker, or /path
 extern const TextFormat kMount;  // SOURCE[:PATH][:ro]
 extern const TextFormat kPythonChoice;
+extern const TextFormat kHostLabel;
+extern const TextFormat kHostTerm;  // a name, ID, pool, label or GPU of hosts, or a pattern of them; with ! before it, not those
+inline constexpr size_t kHostLabelsMax = 64;
 extern const TextFormat kSomeText;  // anything but nothing
 extern const TextFormat kAnyText;
 

@@ -53,6 +53,7 @@ enum class Seen : size_t {
   BegunWithFewer,
   WentOnWithFewer,
   Grown,
+  HasGrown,
   kCount
 };
 
@@ -101,7 +102,8 @@ constexpr std::array<const char*, static_cast<size_t>(Seen::kCount)> kSeenNames 
     "what was suspended goes on",
     "an elastic gang begins with fewer workers than it asks for",
     "an elastic gang goes on without a host that was lost",
-    "an elastic gang is begun again with more workers",
+    "an elastic gang is begun again for more workers",
+    "and has them, though others were submitted and ended meanwhile",
 };
 
 struct Counts {

@@ -43,6 +43,7 @@ Experiment durable(Experiment experiment) {
   experiment.held = experiment.held && experiment.attempt > 0;
   experiment.wait_reason.clear();
   experiment.grows_from_ms = 0;
+  experiment.regrows = false;
   for (Replica& replica : experiment.replicas) replica.stop_sent = replica.leaves = false;
   return experiment;
 }
@@ -61,6 +62,13 @@ std::string text_of(const Send& send) {
         return text;
       },
       send);
+}
+
+// What can take nothing away that was free, or is about to be.
+bool leaves_room_alone(const Event& event) {
+  return std::holds_alternative<Submitted>(event) || std::holds_alternative<Tick>(event) || std::holds_alternative<KillWanted>(event) || std::holds_alternative<SuspendWanted>(event) || std::holds_alternative<HostContact>(event) ||
+         std::holds_alternative<LaunchPrepared>(event) || std::holds_alternative<ReplicaStarted>(event) ||
+         std::holds_alternative<ReplicaExited>(event) || std::holds_alternative<ReplicaReleased>(event);
 }
 
 }  // namespace
@@ -109,12 +117,15 @@ void World::happen(const Event& event) {
       failed != nullptr && failed->port_taken != 0 && concerns_anybody(*failed)) {
     taken_ports_[failed->host].insert_or_assign(failed->port_taken, now_);
   }
+  if (!leaves_room_alone(event)) regrown_.clear();
   const auto stopped = being_stopped(event);
   const auto judged = being_judged(event);
   const auto unfit = being_unfit(event);
   std::set<HeldReplicaFact> lost;
   if (std::holds_alternative<Tick>(event)) lost = lost_ones();
+  const size_t open = model_->free.open().size();
   keep(daemon::step(*model_, event, policy_, now_));
+  if (model_->free.open().size() < open) regrown_.clear();
   // What was known of a host is forgotten with it.
   std::erase_if(taken_ports_, [&](const auto& known) { return !model_->hosts.contains(known.first); });
   if (stopped) check_consequence(*stopped);
@@ -346,6 +357,7 @@ void World::end_stream(FakeHost& host) {
 void World::restart_daemon() {
   if (!waiting_.empty()) counts_.add(Seen::TailLost);
   waiting_ = {};
+  regrown_.clear();
   for (FakeHost& host : hosts_) {
     for (const auto& stream : host.unread) stream->daemon_open = false;
     host.unread.clear();

@@ -102,7 +102,7 @@ class World {
   void check_sets() const;
   void check_durable() const;
   void check_reasons() const;
-  void check_growth() const;
+  void check_growth();
   void check_shown(const daemon::StateChange& change);
   void check_sendable(const FakeHost& host, const daemon::Send& send) const;
   void check_said_once(Stream& stream, const daemon::Send& send) const;
@@ -150,11 +150,13 @@ class World {
   // Who waited before a placing pass, in order, and what the pass made of them.
   std::vector<ExperimentId> waiting_in_order() const;
   void check_backfill(const std::vector<ExperimentId>& waited);
+  std::map<ExperimentId, int> regrown_;   // begun again for more workers, and how many it lacked; nothing else has changed
   struct Sizes {
-    std::set<ExperimentId> growing;    // elastic gangs that would have more workers
+    std::set<daemon::QueueOrder> growing;    // elastic gangs that would have more workers
     std::set<ExperimentId> had_lost;   // who waits, and has lost some
+    daemon::TimeMs elastic_from_ms = 0;
   };
-  Sizes sizes(const std::vector<ExperimentId>& waited) const;
+  Sizes sizes(const std::vector<ExperimentId>& waited);
   void check_sizes(const std::vector<ExperimentId>& waited, const Sizes& before);
   void check_avoided(const std::vector<ExperimentId>& waited);
 

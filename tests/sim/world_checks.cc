@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "daemon/lifecycle_turn.h"
+#include "daemon/growth.h"
 #include "daemon/placement_elastic.h"
 #include "daemon/queue.h"
 #include "sim/world.h"
@@ -157,7 +158,8 @@ void World::check_derived() const {
   Model fresh;
   for (const auto& [id, experiment] : model_->experiments) index(fresh, experiment);
   require(fresh.live == model_->live, "live is who is not over");
-  require(fresh.growing == model_->growing, "who would have more workers follows from the facts");
+  require(fresh.growing == model_->growing && fresh.returning == model_->returning && fresh.regrowing == model_->regrowing,
+          "who would have more workers, and who is on its way back into the queue, follows from the facts");
   require(fresh.seated == model_->seated, "seated is who has seats");
   require(fresh.unfit == model_->unfit, "who can't use which host follows from the facts");
   require(fresh.queue.lanes == model_->queue.lanes, "the queue is who waits");
@@ -268,14 +270,12 @@ void World::check_reasons() const {
 }
 
 // Who may have more workers has them, where there is room that nobody else waits for.
-void World::check_growth() const {
+void World::check_growth() {
   const bool tick_due = !model_->deadlines.empty() && model_->deadlines.begin()->first <= now_;
-  if (model_->place_wanted || tick_due) return;
-  FreeHosts free = model_->free.copy();
-  for (const ExperimentId& id : model_->growing) {
-    const Experiment& experiment = model_->experiments.at(id);
-    require(experiment.grows_from_ms != 0 || !larger_gang(*model_, experiment, free, now_),
-            [&, &whose = id] { return to_string(whose) + " could have more workers and nobody looks"; });
+  if (model_->place_wanted || tick_due || now_ < model_->grow_next_ms) return;
+  for (const QueueOrder& order : model_->growing) {
+    const Experiment& experiment = model_->experiments.at(order.id);
+    require(!larger_gang(*model_, experiment, now_), [&] { return to_string(experiment.id) + " could have more workers and nobody looks"; });
   }
 }
 

@@ -51,8 +51,8 @@ Spec World::random_spec() {
     add(Role::Worker, 1 + below(4), 2, false);
     if (chance(60)) add(Role::Ps, 1 + below(2), 1, false);
   }
-  if (const RoleSpec* const workers = spec.role(Role::Worker); workers != nullptr && chance(40)) {
-    spec.elastic = Elastic{static_cast<int>(below(static_cast<size_t>(workers->count))), chance(20) ? Elastic::kNever : static_cast<int64_t>(below(4)) * 20'000};
+  if (const RoleSpec* const workers = spec.role(Role::Worker); workers != nullptr && chance(90)) {
+    spec.elastic = Elastic{static_cast<int>(below(static_cast<size_t>(workers->count))), chance(10) ? Elastic::kNever : chance(60) ? 0 : 20'000};
   }
   spec.suspend = one_in(30);
   spec.restart.limit = static_cast<int>(below(4));

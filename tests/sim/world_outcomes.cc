@@ -442,21 +442,32 @@ void World::check_avoided(const std::vector<ExperimentId>& waited) {
 void World::check_sizes(const std::vector<ExperimentId>& waited, const Sizes& before) {
   for (const ExperimentId& id : waited) {
     const Experiment& experiment = model_->experiments.at(id);
-    if (experiment.outcome || experiment.phase == Phase::None || workers_left_out(experiment) == 0) continue;
+    if (experiment.outcome || experiment.phase == Phase::None) continue;
+    if (const auto regrown = regrown_.find(id); regrown != regrown_.end()) {
+      require(missing_workers(experiment) < regrown->second, [&, &whose = id] { return to_string(whose) + " is begun again for more workers, and has them"; });
+      counts_.add(Seen::HasGrown);
+      regrown_.erase(regrown);
+    }
+    if (missing_workers(experiment) == 0) continue;
     counts_.add(Seen::BegunWithFewer);
-    require(now_ >= model_->elastic_from_ms, "nobody begins with fewer workers while hosts may yet come");
+    require(now_ >= before.elastic_from_ms, "nobody begins with fewer workers while hosts may yet come");
     if (before.had_lost.contains(id)) counts_.add(Seen::WentOnWithFewer);
   }
-  for (const ExperimentId& id : before.growing) {
-    const Experiment& experiment = model_->experiments.at(id);
+  for (const QueueOrder& order : before.growing) {
+    const Experiment& experiment = model_->experiments.at(order.id);
     if (experiment.phase != Phase::Ending && experiment.phase != Phase::None) continue;
     counts_.add(Seen::Grown);
+    regrown_[order.id] = missing_workers(experiment);
     require(experiment.grows_from_ms == 0, "nobody grows before its time");
   }
 }
 
-World::Sizes World::sizes(const std::vector<ExperimentId>& waited) const {
-  Sizes sizes{model_->growing, {}};
+World::Sizes World::sizes(const std::vector<ExperimentId>& waited) {
+  std::erase_if(regrown_, [&](const auto& one) {   // suspended, killed, forgotten
+    const auto known = model_->experiments.find(one.first);
+    return known == model_->experiments.end() || !known->second.regrows;
+  });
+  Sizes sizes{model_->growing, {}, model_->elastic_from_ms};
   for (const ExperimentId& id : waited) {
     const auto& replicas = model_->experiments.at(id).replicas;
     const auto lost = [](const Replica& replica) { return replica.id.role == Role::Worker && replica.lost; };
@@ -466,14 +477,14 @@ World::Sizes World::sizes(const std::vector<ExperimentId>& waited) const {
 }
 
 std::vector<ExperimentId> World::waiting_in_order() const {
-  std::vector<std::pair<int, ExperimentId>> order;
+  std::vector<QueueOrder> order;
   for (const ExperimentId& id : model_->live) {
     const Experiment& experiment = model_->experiments.at(id);
-    if (is_queued(experiment)) order.emplace_back(-experiment.spec().priority, id);
+    if (is_queued(experiment)) order.push_back(order_of(experiment));
   }
   std::sort(order.begin(), order.end());
   std::vector<ExperimentId> ids;
-  for (const auto& [priority, id] : order) ids.push_back(id);
+  for (const QueueOrder& one : order) ids.push_back(one.id);
   return ids;
 }
 

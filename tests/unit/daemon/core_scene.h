@@ -22,10 +22,15 @@ struct CoreScene {
     int priority = 50;
     int64_t max_duration_ms = 0;
     int restarts = 0;
+    int least = 0;   // of an elastic one
+    std::string host = {};
   };
 
   Effects happen(const Event& event) { return step(model, event, policy, now); }
-  void pass() { place_pending(model, policy, now); }
+  void pass() {
+    do place_pending(model, policy, now);
+    while (model.place_wanted);
+  }
 
   void host(const std::string& name, double cpus) {
     Host host;
@@ -47,6 +52,8 @@ struct CoreScene {
     submission->spec.priority = wanted.priority;
     submission->spec.max_duration_ms = wanted.max_duration_ms;
     submission->spec.restart.limit = wanted.restarts;
+    submission->host = wanted.host;
+    if (wanted.least > 0) submission->spec.elastic = Elastic{wanted.least, 0};
     happen(Submitted{submission});
     return {number, 0};
   }
@@ -57,6 +64,26 @@ struct CoreScene {
     for (const Replica& replica : experiment.replicas) {
       happen(ReplicaStarted{replica.id, experiment.attempt, 17, 1, replica.seat.host});
     }
+  }
+  size_t replicas_of(const ExperimentId& id) const { return model.experiments.at(id).replicas.size(); }
+  State state(const ExperimentId& id) const { return state_of(model.experiments.at(id)); }
+  // It ends well, and nothing of it is left.
+  void finish(const ExperimentId& id) {
+    exit_all(id, {});
+    release_all(id);
+  }
+  void exit_all(const ExperimentId& id, const Exit& exit) {
+    const std::vector<Replica> replicas = model.experiments.at(id).replicas;
+    for (const Replica& replica : replicas) happen(ReplicaExited{replica.id, replica.attempt, exit, replica.seat.host});
+  }
+  // So much later, with the ticks that are due on the way, and their passes.
+  void pass_time(TimeMs by_ms) {
+    const TimeMs end = now + by_ms;
+    for (pass(); !model.deadlines.empty() && model.deadlines.begin()->first <= end; pass()) {
+      now = std::max(now, model.deadlines.begin()->first);
+      happen(Tick{});
+    }
+    now = end;
   }
   void release_all(const ExperimentId& id) {
     const std::vector<Replica> replicas = model.experiments.at(id).replicas;

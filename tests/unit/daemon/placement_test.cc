@@ -370,6 +370,56 @@ TEST_CASE("--host takes an ID, or as much of it as `hosts` shows") {
   CHECK(never(model, spec, "0123456").hint == "known hosts: twin (01234567), twin (0123456f)");
 }
 
+TEST_CASE("--host takes names, pools, labels and GPUs, patterns of these, and which not") {
+  Model model;
+  Host& n1 = add_host(model, "gpu-1", 4, 8, 0);
+  n1.labels = {"fast", "rack=3"};
+  add_host(model, "gpu-2", 4, 8, 1).gpus.front().name = "NVIDIA H100 80GB HBM3";
+  add_host(model, "cpu", 4, 8, 0).pool = "night";
+  const auto wanted = [&](const std::string& text) {
+    std::string names;
+    for (const auto& [id, host] : model.hosts) names += is_wanted(host, text) ? host.name + " " : "";
+    return names;
+  };
+  CHECK(wanted("") == "cpu gpu-1 gpu-2 ");
+  CHECK(wanted("gpu-1") == "gpu-1 ");
+  CHECK(wanted("gpu-1,cpu") == "cpu gpu-1 ");
+  CHECK(wanted("gpu-*") == "gpu-1 gpu-2 ");
+  CHECK(wanted("gpu-*,!gpu-2") == "gpu-1 ");
+  CHECK(wanted("!gpu-*") == "cpu ");
+  CHECK(wanted("!*H100*,!cpu") == "gpu-1 ");
+  CHECK(wanted("fast") == "gpu-1 ");
+  CHECK(wanted("rack=?") == "gpu-1 ");
+  CHECK(wanted("night") == "cpu ");
+  CHECK(wanted("*H100*") == "gpu-2 ");
+  CHECK(wanted("gpu") == "");
+  const Spec two = spec_of({role(Role::Worker, 2, 4, 6, 0)});
+  CHECK(placed(model, two, "gpu-*").seats.size() == 2);
+  CHECK(never(model, two, "gpu-1").reason.find("needs") != std::string::npos);
+  CHECK(never(model, two, "gpu-7*").reason == "no host is one of 'gpu-7*'");
+}
+
+TEST_CASE("a host with less than nothing left takes nothing from what others have") {
+  Model model;
+  add_host(model, "a", 3, 4, 0);
+  add_host(model, "b", 3, 4, 0);
+  const Spec gang = spec_of({role(Role::Master, 1, 1, 2, 0), role(Role::Worker, 1, 1, 2, 0), role(Role::Ps, 2, 2, 1, 0)});
+  CHECK(placed(model, gang).seats.size() == 4);
+  Host& shared = add_host(model, "c", 2, 4, 0);
+  FreeHost free = free_host(model, shared);
+  free.cpus = -6;
+  model.free.put(free);
+  CHECK(placed(model, gang).seats.size() == 4);
+}
+
+TEST_CASE("a small gang of unlike roles is placed wherever there is a way to do it") {
+  Model model;
+  add_host(model, "a", 4, 16, 2);
+  add_host(model, "b", 5, 7, 1);
+  // The workers on a would leave no room there for either of the servers, and b has none for both.
+  CHECK(placed(model, spec_of({role(Role::Master, 1, 1.5, 3, 1), role(Role::Worker, 1, 1.5, 3, 1), role(Role::Ps, 2, 1.5, 4, 0)})).seats.size() == 4);
+}
+
 TEST_CASE("excluded hosts and --host narrow the choice") {
   Model model;
   add_host(model, "n1", 8, 64, 0);

@@ -39,7 +39,7 @@ TEST_CASE("every key may be left out") {
 
 TEST_CASE("every key is read; a size without unit counts MiB") {
   const Config config = config_of(
-      "host: {address: 10.0.0.5, cpus: 6.5, mem: 24GiB, ports: 21000-21999, cache: 5GiB}\n"
+      "host: {address: 10.0.0.5, cpus: 6.5, mem: 24GiB, ports: 21000-21999, cache: 5GiB, labels: [fast, rack=3]}\n"
       "listen: 10.0.0.5:7077\n"
       "spool-limit: 512\n"
       "runner-timeout: 1m30s\n"
@@ -53,6 +53,7 @@ TEST_CASE("every key is read; a size without unit counts MiB") {
   CHECK(config.spool_limit_bytes == uint64_t{512} << 20);
   CHECK(config.runner_timeout_ms == 90'000);
   CHECK(config.cache_bytes == uint64_t{5} << 30);
+  CHECK(config.labels == std::vector<std::string>{"fast", "rack=3"});
   CHECK(config.keep_ended_ms == int64_t{90} * 24 * 3600 * 1000);
   CHECK(config.keep_log_bytes == uint64_t{50} << 30);
   CHECK(config.sync_warn_bytes == 100'000'000);

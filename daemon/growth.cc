@@ -1,0 +1,167 @@
+#include "daemon/growth.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "daemon/placement_elastic.h"
+
+namespace dtrain::daemon {
+
+namespace {
+
+constexpr TimeMs kEveryMs = 1'000;
+constexpr size_t kGangsAtOnce = 16;
+// With more than that ahead of it, it is not its turn.
+constexpr size_t kAheadMost = 64;
+
+// What is free as it would be, for as long as one lives.
+class Supposition {
+ public:
+  explicit Supposition(FreeHosts& free) : free_(free) {}
+  ~Supposition() {
+    for (const Seat& seat : taken_) free_.give(seat);
+    for (const Seat& seat : given_) free_.take(seat);
+  }
+  Supposition(const Supposition&) = delete;
+  Supposition& operator=(const Supposition&) = delete;
+
+  void give_all(const Experiment& experiment) {
+    for (const Replica& replica : experiment.replicas) {
+      if (!holds_seat(experiment, replica)) continue;
+      given_.push_back(replica.seat);
+      free_.give(replica.seat);
+    }
+  }
+  void take(std::vector<Seat> seats) {
+    for (Seat& seat : seats) {
+      free_.take(seat);
+      taken_.push_back(std::move(seat));
+    }
+  }
+
+ private:
+  FreeHosts& free_;
+  std::vector<Seat> given_, taken_;
+};
+
+// Of those that wait the first of each kind, and those that come back; one more than are looked at where there are more.
+std::set<QueueOrder> ahead_of(const Model& model, const QueueOrder& own) {
+  std::set<QueueOrder> ahead;
+  for (const auto& [lane, waiting] : model.queue.lanes) {
+    if (*waiting.begin() < own) ahead.insert(*waiting.begin());
+    if (ahead.size() > kAheadMost) return ahead;
+  }
+  for (auto it = model.returning.begin(); it != model.returning.end() && *it < own && ahead.size() <= kAheadMost; ++it) {
+    ahead.insert(*it);
+  }
+  return ahead;
+}
+
+// Too little is left of its max-duration for it to pay.
+bool ends_soon(const Experiment& experiment, TimeMs now) {
+  const Spec& spec = experiment.spec();
+  return spec.max_duration_ms > 0 && now + spec.elastic->grow_after_ms >= experiment.run_since_ms + spec.max_duration_ms;
+}
+
+Choice choice_at(const Model& model, const Experiment& experiment, TimeMs now) {
+  Choice choice = choice_of(model, experiment);
+  choice.now = now;
+  return choice;
+}
+
+}  // namespace
+
+TimeMs grows_from(const Spec& spec, TimeMs now) {
+  if (!spec.elastic || spec.elastic->grow_after_ms == Elastic::kNever) return 0;
+  return std::max<TimeMs>(now + spec.elastic->grow_after_ms, 1);
+}
+
+bool may_grow(const Experiment& experiment) {
+  const auto& elastic = experiment.spec().elastic;
+  if (!elastic || elastic->grow_after_ms == Elastic::kNever || missing_workers(experiment) == 0) return false;
+  if (experiment.over || experiment.outcome || experiment.phase != Phase::Go || !all_started(experiment)) return false;
+  // What has done its part would do it again.
+  return std::none_of(experiment.replicas.begin(), experiment.replicas.end(), [](const Replica& replica) {
+    return !is_build(replica) && replica.end == State::Finished;
+  });
+}
+
+bool is_growing(const Experiment& experiment) { return experiment.grows_from_ms == 0 && may_grow(experiment); }
+
+bool is_returning(const Experiment& experiment) {
+  if (experiment.over || experiment.outcome || experiment.suspended) return false;
+  return experiment.phase == Phase::Ending || (wants_place(experiment) && !is_queued(experiment));
+}
+
+std::optional<std::vector<Seat>> larger_gang(Model& model, const Experiment& experiment, TimeMs now) {
+  if (ends_soon(experiment, now)) return std::nullopt;
+  const std::set<QueueOrder> ahead = ahead_of(model, order_of(experiment));
+  if (ahead.size() > kAheadMost) return std::nullopt;
+  Supposition supposed(model.free);
+  for (const QueueOrder& order : ahead) {
+    const Experiment& other = model.experiments.at(order.id);
+    if (is_queued(other)) continue;   // there is no room for it, or it would have its place
+    auto seats = fit(other.id, LeastGang(other.spec()).spec(), model.free, choice_at(model, other, now));
+    if (seats) supposed.take(std::move(*seats));
+  }
+  supposed.give_all(experiment);
+  std::optional<Reservation> kept;
+  for (const QueueOrder& order : ahead) {
+    const Experiment& other = model.experiments.at(order.id);
+    if (!is_queued(other)) continue;
+    Choice choice = choice_at(model, other, now);
+    if (kept) choice.kept_free = &kept->others_may_use;
+    if (fit(other.id, LeastGang(other.spec()).spec(), model.free, choice)) return std::nullopt;   // it would take it
+    if (!kept) kept = reserve(model, other, now);
+  }
+  Choice choice = choice_at(model, experiment, now);
+  choice.whole = now < model.elastic_from_ms;
+  if (kept) choice.kept_free = &kept->others_may_use;
+  auto seats = fit_largest(experiment.id, experiment.spec(), model.free, choice);
+  if (seats && missing_workers(experiment.spec(), *seats) < missing_workers(experiment)) return seats;
+  return std::nullopt;
+}
+
+RoomByHost kept_for_growth(Model& model, const Experiment& experiment, TimeMs now) {
+  RoomByHost rooms;
+  Supposition supposed(model.free);
+  supposed.give_all(experiment);
+  const auto seats = fit_largest(experiment.id, experiment.spec(), model.free, choice_at(model, experiment, now));
+  if (!seats) return rooms;
+  for (const Seat& seat : *seats) {
+    const auto [place, fresh] = rooms.try_emplace(seat.host);
+    if (fresh) place->second = room_of(*model.free.find(seat.host));
+    add(place->second, seat, -1);
+  }
+  return rooms;
+}
+
+void grow_one(Turn& turn) {
+  Model& model = turn.model;
+  if (model.growing.empty()) return;
+  if (turn.now >= model.grow_next_ms) {
+    model.grow_next_ms = turn.now + kEveryMs;
+    std::vector<QueueOrder> some;
+    auto from = model.growing.size() <= kGangsAtOnce ? model.growing.begin() : model.growing.upper_bound(model.grow_looked_at);
+    for (size_t n = std::min(kGangsAtOnce, model.growing.size()); n > 0; --n, ++from) {
+      if (from == model.growing.end()) from = model.growing.begin();
+      some.push_back(*from);
+    }
+    for (const QueueOrder& order : some) {
+      model.grow_looked_at = order;
+      const auto seats = larger_gang(model, model.experiments.at(order.id), turn.now);
+      if (!seats) continue;
+      Experiment& experiment = *turn.touch(order.id);
+      const std::string size = size_text(experiment.spec(), missing_workers(experiment.spec(), *seats));
+      start_again_at_once(turn, experiment, fmt::format("begins again with {}", size.empty() ? "all of its workers" : size));
+      experiment.regrows = true;
+      settle(turn, experiment, false);
+      break;
+    }
+  }
+  model.deadlines.insert({std::max(model.grow_next_ms, std::min(model.elastic_from_ms, turn.now + kEveryMs)), ExperimentId{}});
+}
+
+}  // namespace dtrain::daemon

@@ -346,3 +346,22 @@ TEST_CASE("help names options as they are typed") {
   CHECK_MESSAGE(says(help, "-f, --force   "), help.all());
   CHECK(!says(help, "[]"));
 }
+
+TEST_CASE("hosts are chosen by labels and patterns, in the YAML or with --host, which goes before it") {
+  Cluster cluster;
+  fs::create_directories(cluster.home());
+  write_file(cluster.home() / "config.yml", "host: {labels: [fast, rack=3]}\n");
+  const fs::path project = cluster.project("project: p\ntrain: {hosts: [slow, \"rack=*\"], resources: {cpus: 0.1, mem: 32}, run: echo here}\n");
+  const Output train = cluster.run({"train"}, project);
+  CHECK_MESSAGE(train.code == 0, train.all());
+  const Output hosts = cluster.run({"hosts", "--json"});
+  CHECK(facts(hosts)["hosts"][0]["labels"] == Json({"fast", "rack=3"}));
+  CHECK(says(cluster.run({"hosts"}), "labels fast, rack=3"));
+  const Output refused = cluster.run({"train", "--host", "*,!fast"}, project);
+  CHECK(refused.code == 2);
+  CHECK_MESSAGE(says(refused, "no host is one of '*,!fast'"), refused.all());
+  CHECK(cluster.run({"train", "--host", "fast"}, project).code == 0);
+  write_file(project / "dtrain.yml", "project: p\ntrain: {hosts: slow, run: echo here}\n");
+  CHECK_MESSAGE(says(cluster.run({"train"}, project), "no host is named 'slow'"), "the YAML's counts");
+  CHECK(cluster.run({"train", "--host", "fast"}, project).code == 0);
+}

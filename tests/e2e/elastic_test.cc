@@ -71,7 +71,7 @@ train:
   auto train = cluster.start({"train"}, project);
   train->wait_for(" epoch=15 ");
   const Json before = status_of(cluster, "2");
-  CHECK(before["replicas"].size() == (servers.empty() ? 1 : 2));
+  CHECK(before["replicas_count"] == (servers.empty() ? 1 : 2));
   CHECK(before["reason"] == "has 1 of 3 workers, and is begun again with more when there is room");
   host.let_go();
   const Output grown = train->wait();
@@ -95,10 +95,14 @@ TEST_CASE("each process of an elastic gang is told of those that there are; what
   host.take_two();
   auto train = cluster.start({"train"}, project);
   train->wait_for("0 of 1 in attempt 1");
-  CHECK(status_of(cluster, "2")["replicas"].size() == 1);
+  const Json small = status_of(cluster, "2");
+  CHECK(small["replicas_count"] == 1);
+  CHECK(with_id(small["replicas"], "2.worker.2")["state"] == "CREATED");
+  CHECK(with_id(small["replicas"], "2.worker.2")["reason"] == "there is no room for it");
+  CHECK(says(cluster.run({"exec", "2.worker.2", "--", "true"}), "2.worker.2 does not run: there is no room for it"));
   // A new daemon knows how many there are.
   for (const pid_t pid : cluster.processes("daemon run")) ::kill(pid, SIGKILL);
-  CHECK(status_of(cluster, "2")["replicas"].size() == 1);
+  CHECK(status_of(cluster, "2")["replicas_count"] == 1);
   host.let_go();
   const Output grown = train->wait();
   CHECK_MESSAGE(grown.code == 0, grown.all());

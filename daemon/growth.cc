@@ -141,7 +141,8 @@ RoomByHost kept_for_growth(Model& model, const Experiment& experiment, TimeMs no
 void grow_one(Turn& turn) {
   Model& model = turn.model;
   if (model.growing.empty()) return;
-  if (turn.now >= model.grow_next_ms) {
+  const bool is_time = turn.now >= model.grow_next_ms;
+  if (is_time) {
     model.grow_next_ms = turn.now + kEveryMs;
     std::vector<QueueOrder> some;
     auto from = model.growing.size() <= kGangsAtOnce ? model.growing.begin() : model.growing.upper_bound(model.grow_looked_at);
@@ -161,7 +162,9 @@ void grow_one(Turn& turn) {
       break;
     }
   }
-  model.deadlines.insert({std::max(model.grow_next_ms, std::min(model.elastic_from_ms, turn.now + kEveryMs)), ExperimentId{}});
+  const bool all_asked = is_time && model.growing.size() <= kGangsAtOnce;
+  if (!all_asked) model.deadlines.insert({model.grow_next_ms, ExperimentId{}});
+  if (turn.now < model.elastic_from_ms) model.deadlines.insert({model.elastic_from_ms, ExperimentId{}});
 }
 
 }  // namespace dtrain::daemon

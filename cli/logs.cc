@@ -183,7 +183,7 @@ std::string not_started_text(const pb::ShowReply& shown, const std::optional<IdP
   }
   std::string ids;
   for (const pb::ReplicaInfo& replica : shown.replicas()) {
-    if (!waits(replica.state())) continue;
+    if (!waits(replica.state()) || replica.attempt() > 0) continue;
     auto id = parse_replica_id(replica.id());
     if (pattern && id.ok() && !pattern->matches(id.value())) continue;
     ids += (ids.empty() ? "" : ", ") + replica.id();

@@ -14,6 +14,7 @@
 #include "cli/connection.h"
 #include "cli/errors.h"
 #include "cli/follow.h"
+#include "cli/host_terms.h"
 #include "cli/idle_keys.h"
 #include "cli/spec_source.h"
 #include "cli/submit.h"
@@ -140,6 +141,9 @@ Result<Spec> changed_spec(const pb::ShowReply& shown, const RerunOptions& option
     parsing.set.insert(parsing.set.begin(), resuming(shown, spec));
     TRY(spec, parse_spec(shown.spec_yaml(), parsing));
   }
+  if (!options.host.empty()) {
+    TRY(spec.hosts, host_terms(options.host));
+  }
   if (!options.name.empty()) spec.name = options.name;
   if (!options.note.empty()) spec.note = options.note;
   // How it began before is no part of what it was.
@@ -178,7 +182,6 @@ Result<int> rerun(const RerunOptions& options, const CommandContext& context) {
   TRY(const Spec spec, changed_spec(shown, options));
   if (options.rebuild) warn({idle_rebuild_warning(spec)});
   TRY(pb::SubmitHeader header, header_again(spec, shown));
-  if (!options.host.empty()) header.set_host(options.host);
   header.set_rebuild(options.rebuild);
   TRY(take_secrets(spec, header));
   FollowOptions following;

@@ -145,7 +145,6 @@ Result<pb::SubmitHeader> header_again(const Spec& spec, const pb::ShowReply& sho
   header.set_spec_yaml(to_yaml(spec));
   header.set_snapshot(shown.snapshot());
   header.set_project_dir(shown.experiment().project_dir());
-  header.set_host(shown.host());
   add_user(header);
   return header;
 }

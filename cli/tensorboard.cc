@@ -109,6 +109,7 @@ Result<Spec> board_spec(const pb::ShowReply& shown) {
   spec.project = original.project;
   spec.name = board_name(shown.experiment().id());
   spec.python = original.python;
+  spec.hosts = original.hosts;
   spec.roles = {std::move(role)};
   spec.env = {{kTensorboardLogdir, shown.output_dir()}};
   if (!original.tensorflow.tensorboard || original.has_build()) {

@@ -15,6 +15,7 @@
 #include "cli/errors.h"
 #include "cli/explain_sync.h"
 #include "cli/follow.h"
+#include "cli/host_terms.h"
 #include "cli/idle_keys.h"
 #include "cli/new_file.h"
 #include "cli/plan_view.h"
@@ -123,6 +124,9 @@ Result<Prepared> prepare(const TrainOptions& options) {
     spec.priority = static_cast<int>(options.priority);
   }
   if (options.suspended) spec.suspend = true;
+  if (!options.host.empty()) {
+    TRY(spec.hosts, host_terms(options.host));
+  }
   if (!options.env.empty()) {
     add_env(options.env, spec);
     ParseOptions again;
@@ -136,8 +140,9 @@ Result<Prepared> prepare(const TrainOptions& options) {
 // --save: the file that does what this command line does.
 Status save_spec(const TrainOptions& options, const Prepared& prepared, bool quiet) {
   const fs::path path = prepared.source.root / "dtrain.yml";
-  const bool plain_command = options.form.is_given() && options.settings.empty() &&
-                             options.parameters.empty() && options.env.empty();
+  const bool plain_command = options.form.is_given() && options.settings.empty() && options.parameters.empty() &&
+                             options.env.empty() && options.name.empty() && options.note.empty() && options.host.empty() &&
+                             options.priority == kPriorityUnset && !options.suspended;
   TRY(write_new_file(path, plain_command ? prepared.source.yaml : to_yaml(prepared.spec), 0666,
                       "--save never overwrites: move it away first"));
   if (!quiet) std::fprintf(stderr, "Wrote %s\n", path.c_str());
@@ -186,23 +191,21 @@ Result<pb::SubmitHeader> header_of(const TrainOptions& options, const Prepared& 
   add_user(header);
   header.set_spec_yaml(to_yaml(prepared.spec));
   header.set_project_dir(name_of_project(prepared.source.root));
-  header.set_host(options.host);
   header.set_rebuild(options.rebuild);
   TRY(take_secrets(prepared.spec, header));
   return header;
 }
 
-Result<pb::PlanReply> plan_of(Connection& connection, const TrainOptions& options, const Prepared& prepared) {
+Result<pb::PlanReply> plan_of(Connection& connection, const Prepared& prepared) {
   pb::PlanRequest request;
   request.set_spec_yaml(to_yaml(prepared.spec));
-  request.set_host(options.host);
   return connection.plan(request);
 }
 
 // What no host can ever have is refused before the project is read. Whatever else goes wrong here the submission
 // meets, too, and knows better what to do about.
-Status check_room(Connection& connection, const TrainOptions& options, const Prepared& prepared) {
-  const auto plan = plan_of(connection, options, prepared);
+Status check_room(Connection& connection, const Prepared& prepared) {
+  const auto plan = plan_of(connection, prepared);
   if (!plan.ok() && plan.error().code == Code::InvalidArgument) return plan.error();
   return ok();
 }
@@ -282,14 +285,14 @@ Result<int> train(const TrainOptions& options, const CommandContext& context) {
   warn(warnings);
   TRY(Connection connection, connect(Autostart::IfNeeded, context));
   if (options.dry_run) {
-    TRY(const pb::PlanReply plan, plan_of(connection, options, prepared));
+    TRY(const pb::PlanReply plan, plan_of(connection, prepared));
     Sink sink(STDOUT_FILENO);
     sink.write(context.json ? plan_json(plan)
                             : render_plan(plan, prepared.spec, screen_of(STDOUT_FILENO)));
     TRY(sink.written());
     return 0;
   }
-  TRY(check_room(connection, options, prepared));
+  TRY(check_room(connection, prepared));
   FollowOptions following;
   TRY(const pb::Accepted accepted,
       sync_and_submit(connection, context, options, prepared, following.tied));

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "daemon/describe.h"
+#include "daemon/incoming_messages.h"
 #include "daemon/placement_elastic.h"
 #include "daemon/record.h"
 #include "daemon/submit_stream.h"
@@ -296,8 +297,7 @@ Status ClientApi::plan_for(const pb::PlanRequest& request, pb::PlanReply& reply)
   ParseOptions options;
   options.file_name = "the submitted YAML";
   TRY(const Spec spec, parse_spec(request.spec_yaml(), options));
-  const std::string hosts = request.host().empty() ? fmt::format("{}", fmt::join(spec.hosts, ",")) : request.host();
-  const Placement placement = plan(parts_.scheduler.model(), spec, hosts);
+  const Placement placement = plan(parts_.scheduler.model(), spec, hosts_wanted(request.host(), spec));
   if (const auto* never = std::get_if<Never>(&placement)) {
     return Error{Code::InvalidArgument, never->reason, never->hint};
   }

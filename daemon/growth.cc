@@ -12,9 +12,11 @@ namespace dtrain::daemon {
 namespace {
 
 constexpr TimeMs kEveryMs = 1'000;
-constexpr size_t kGangsAtOnce = 16;
+constexpr size_t kGangsAtOnce = 4;
 // With more than that ahead of it, it is not its turn.
-constexpr size_t kAheadMost = 64;
+constexpr size_t kAheadMost = 32;
+// So many of them are asked what they keep free, until one keeps something.
+constexpr int kReservationsAsked = 4;
 
 // What is free as it would be, for as long as one lives.
 class Supposition {
@@ -23,6 +25,7 @@ class Supposition {
   ~Supposition() {
     for (const Seat& seat : taken_) free_.give(seat);
     for (const Seat& seat : given_) free_.take(seat);
+    for (const auto& [host, port] : port_next_) free_.set_port_next(host, port);
   }
   Supposition(const Supposition&) = delete;
   Supposition& operator=(const Supposition&) = delete;
@@ -32,18 +35,21 @@ class Supposition {
       if (!holds_seat(experiment, replica)) continue;
       given_.push_back(replica.seat);
       free_.give(replica.seat);
+      port_next_.try_emplace(replica.seat.host, free_.find(replica.seat.host)->port_next);
     }
   }
-  void take(std::vector<Seat> seats) {
-    for (Seat& seat : seats) {
+  void take(const std::vector<Seat>& seats) {
+    for (const Seat& seat : seats) {
+      port_next_.try_emplace(seat.host, free_.find(seat.host)->port_next);
       free_.take(seat);
-      taken_.push_back(std::move(seat));
+      taken_.push_back(seat);
     }
   }
 
  private:
   FreeHosts& free_;
   std::vector<Seat> given_, taken_;
+  std::map<HostId, int> port_next_;   // of those that are touched
 };
 
 // Of those that wait the first of each kind, and those that come back; one more than are looked at where there are more.
@@ -63,6 +69,22 @@ std::set<QueueOrder> ahead_of(const Model& model, const QueueOrder& own) {
 bool ends_soon(const Experiment& experiment, TimeMs now) {
   const Spec& spec = experiment.spec();
   return spec.max_duration_ms > 0 && now + spec.elastic->grow_after_ms >= experiment.run_since_ms + spec.max_duration_ms;
+}
+
+// One whose host is away can't be stopped.
+bool is_within_reach(const Model& model, const Experiment& experiment) {
+  return std::all_of(experiment.replicas.begin(), experiment.replicas.end(), [&](const Replica& replica) {
+    const auto host = model.hosts.find(replica.seat.host);
+    return !holds_seat(experiment, replica) || (host != model.hosts.end() && host->second.connected);
+  });
+}
+
+// Where one that comes back would go, its present seats being free by then.
+std::optional<std::vector<Seat>> seats_again(Model& model, const Experiment& other, const Choice& choice) {
+  Supposition theirs(model.free);
+  theirs.give_all(other);
+  if (other.regrows) return fit_largest(other.id, other.spec(), model.free, choice);
+  return fit(other.id, LeastGang(other.spec()).spec(), model.free, choice);
 }
 
 Choice choice_at(const Model& model, const Experiment& experiment, TimeMs now) {
@@ -96,25 +118,28 @@ bool is_returning(const Experiment& experiment) {
 }
 
 std::optional<std::vector<Seat>> larger_gang(Model& model, const Experiment& experiment, TimeMs now) {
-  if (ends_soon(experiment, now)) return std::nullopt;
+  if (ends_soon(experiment, now) || !is_within_reach(model, experiment)) return std::nullopt;
   const std::set<QueueOrder> ahead = ahead_of(model, order_of(experiment));
   if (ahead.size() > kAheadMost) return std::nullopt;
   Supposition supposed(model.free);
   for (const QueueOrder& order : ahead) {
     const Experiment& other = model.experiments.at(order.id);
     if (is_queued(other)) continue;   // there is no room for it, or it would have its place
-    auto seats = fit(other.id, LeastGang(other.spec()).spec(), model.free, choice_at(model, other, now));
-    if (seats) supposed.take(std::move(*seats));
+    const auto seats = seats_again(model, other, choice_at(model, other, now));
+    if (!seats) continue;
+    supposed.give_all(other);
+    supposed.take(*seats);
   }
   supposed.give_all(experiment);
   std::optional<Reservation> kept;
+  int asked = 0;
   for (const QueueOrder& order : ahead) {
     const Experiment& other = model.experiments.at(order.id);
     if (!is_queued(other)) continue;
     Choice choice = choice_at(model, other, now);
     if (kept) choice.kept_free = &kept->others_may_use;
     if (fit(other.id, LeastGang(other.spec()).spec(), model.free, choice)) return std::nullopt;   // it would take it
-    if (!kept) kept = reserve(model, other, now);
+    if (!kept && asked++ < kReservationsAsked) kept = reserve(model, other, now);
   }
   Choice choice = choice_at(model, experiment, now);
   choice.whole = now < model.elastic_from_ms;
@@ -125,17 +150,12 @@ std::optional<std::vector<Seat>> larger_gang(Model& model, const Experiment& exp
 }
 
 RoomByHost kept_for_growth(Model& model, const Experiment& experiment, TimeMs now) {
-  RoomByHost rooms;
+  if (!is_within_reach(model, experiment)) return {};   // nobody knows for how long
   Supposition supposed(model.free);
   supposed.give_all(experiment);
   const auto seats = fit_largest(experiment.id, experiment.spec(), model.free, choice_at(model, experiment, now));
-  if (!seats) return rooms;
-  for (const Seat& seat : *seats) {
-    const auto [place, fresh] = rooms.try_emplace(seat.host);
-    if (fresh) place->second = room_of(*model.free.find(seat.host));
-    add(place->second, seat, -1);
-  }
-  return rooms;
+  if (!seats) return {};
+  return rooms_without(model.free, *seats);
 }
 
 void grow_one(Turn& turn) {

@@ -2,7 +2,7 @@
 //
 // Who waits and finds room goes first: it is asked after the pass over the queue. Nor is it begun again where who is ahead
 // of it would then find room, and what the first of those keeps free stays so. From when it is stopped until it has its
-// place again nobody gets what it is to have.
+// place again nobody gets what it is to have; a daemon that is started again meanwhile knows nothing of that.
 #pragma once
 
 #include <optional>

@@ -124,6 +124,10 @@ Result<std::optional<Event>> event_from_message(const HostId& host, const pb::Fr
   return std::optional<Event>();
 }
 
+std::string hosts_wanted(const std::string& said, const Spec& spec) {
+  return said.empty() ? fmt::format("{}", fmt::join(spec.hosts, ",")) : said;
+}
+
 Result<Submission> submission_from_message(const pb::SubmitHeader& header) {
   if (!is_submission_id(header.submission_id())) {
     return Error{Code::InvalidArgument, "a submission id has 32 hex digits", ""};
@@ -138,7 +142,7 @@ Result<Submission> submission_from_message(const pb::SubmitHeader& header) {
   submission.snapshot = header.snapshot();
   submission.user = header.user();
   submission.project_dir = header.project_dir();
-  submission.host = header.host().empty() ? fmt::format("{}", fmt::join(submission.spec.hosts, ",")) : header.host();
+  submission.host = hosts_wanted(header.host(), submission.spec);
   return submission;
 }
 

@@ -225,6 +225,10 @@ void give_up(Turn& turn, const ExperimentId& id) {
 void refuse(Turn& turn, const ExperimentId& id) {
   Experiment& experiment = turn.model.experiments.at(id);
   if (has_no_host_left(turn.model, experiment, turn.now)) return give_up(turn, id);
+  if (experiment.regrows) {   // what was kept for it is no more: it waits like anybody else
+    turn.touch(id)->regrows = false;
+    turn.touched.at(id).save = false;
+  }
   if (!experiment.wait_reason.empty()) return;
   experiment.wait_reason = wait_reason(turn.model, id, turn.now);
   if (experiment.is_shared()) return;   // its name is the set's
@@ -319,6 +323,7 @@ Effects step(Model& model, const Event& event, const Policy& policy, TimeMs now)
 Effects place_pending(Model& model, const Policy& policy, TimeMs now) {
   Turn turn(model, policy, now);
   model.place_wanted = false;
+  if (now >= model.elastic_from_ms) model.room_settled = true;
   keep_for_no_one_else(model);
   PlacingPass pass(model, now);
   while (auto found = pass.next()) {
@@ -328,7 +333,7 @@ Effects place_pending(Model& model, const Policy& policy, TimeMs now) {
     launch_gang(turn, *experiment, std::move(found->placed.seats));
   }
   for (const ExperimentId& id : pass.refused()) refuse(turn, id);
-  grow_one(turn);
+  if (!pass.is_settling()) grow_one(turn);   // who waits goes first
   return turn.finish();
 }
 

@@ -161,7 +161,7 @@ void index(Model& model, const Experiment& experiment) {
   if (is_queued(experiment)) enqueue(model.queue, experiment);
   if (is_growing(experiment)) model.growing.insert(order_of(experiment));
   if (is_returning(experiment)) model.returning.insert(order_of(experiment));
-  if (experiment.regrows && is_returning(experiment)) model.regrowing.insert(order_of(experiment));
+  if (experiment.regrows && (is_returning(experiment) || is_queued(experiment))) model.regrowing.insert(order_of(experiment));
   for (const Replica& replica : experiment.replicas) {
     if (is_seated(experiment, replica)) model.seated[replica.seat.host].insert(experiment.id);
   }
@@ -170,7 +170,9 @@ void index(Model& model, const Experiment& experiment) {
 
 void more_room_came(Model& model, TimeMs now) {
   constexpr TimeMs kSettlesMs = 5'000, kMostMs = 30'000;
-  if (now >= model.elastic_from_ms) model.room_came_ms = now;
+  // Who waits is looked at when no more comes, or it would wait for ever where some comes all the time.
+  const bool was_looked_at = std::exchange(model.room_settled, false) || now >= model.elastic_from_ms + kSettlesMs;
+  if (was_looked_at) model.room_came_ms = now;
   model.elastic_from_ms = std::max(model.elastic_from_ms, std::min(now + kSettlesMs, model.room_came_ms + kMostMs));
 }
 
@@ -347,6 +349,7 @@ void rebuild(Model& model, TimeMs now) {
   if (!model.live.empty()) {
     model.hosts_awaited_until_ms = model.elastic_from_ms = now + kHostsReturnMs;
     model.room_came_ms = now;
+    model.room_settled = false;
     model.deadlines.insert({model.hosts_awaited_until_ms, ExperimentId{}});
   }
   model.place_wanted = true;

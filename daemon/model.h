@@ -178,7 +178,7 @@ struct Experiment {
   std::string wait_reason;         // why it was last not placed, or is restarted; not stored
   TimeMs not_before_ms = 0;        // restart backoff; 0: none
   TimeMs grows_from_ms = 0;        // before, an elastic gang takes no more workers; 0: no matter
-  bool regrows = false;            // it is begun again for more of them, and has no place yet; not stored
+  bool regrows = false;            // it is begun again for more of them, and has no place yet; not stored: see growth.h
   TimeMs run_since_ms = 0;         // first start, for max-duration; 0: not yet; negative: before this boot
   uint64_t started_unix_ms = 0;
   uint64_t finished_unix_ms = 0;   // the newest exit of this attempt; over without one: the commit
@@ -262,7 +262,7 @@ struct Model {
   std::map<uint32_t, SetTally> sets;                    // only of real sets
   std::set<QueueOrder> growing;      // elastic gangs that would have more workers, and whose time has come (growth.h)
   std::set<QueueOrder> returning;    // whose attempt ends, or who wait before the next one: in no lane yet
-  std::set<QueueOrder> regrowing;    // of those in `returning`, or waiting, who are begun again for more workers
+  std::set<QueueOrder> regrowing;    // who are begun again for more workers, from when they are stopped until they have a place
   FreeHosts free;
   Queue queue;
   bool place_wanted = false;  // a placing pass is due
@@ -270,7 +270,8 @@ struct Model {
   // Before, more room may be there soon, since hosts come back or others end: no elastic gang begins with fewer workers
   // than it asks for, nor is begun again for a few more.
   TimeMs elastic_from_ms = 0;
-  TimeMs room_came_ms = 0;             // the first that came since then
+  TimeMs room_came_ms = 0;             // the first that came since a pass found that no more does
+  bool room_settled = true;            // such a pass has been, and no room has come since
   TimeMs grow_next_ms = 0;             // when it is next asked who could grow
   QueueOrder grow_looked_at;           // who was asked last
 };

@@ -19,6 +19,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -59,7 +60,7 @@ inline constexpr size_t kShownIdDigits = 8;  // of a host's ID, where people rea
 bool is_called(const Host& host, const std::string& text);
 // `wanted`: terms with commas between. A host fits a term that it is called, that is one of its labels or GPUs, or, with
 // *, ? and [...], a pattern of any of these. It is wanted when it fits one, or there are none, and none after a '!'.
-bool is_wanted(const Host& host, const std::string& wanted);
+bool is_wanted(const Host& host, std::string_view wanted);
 
 // The seats of a gang on what is free, or nothing. `stretch` > 1: idle hosts only, whose cpus count
 // that many times.

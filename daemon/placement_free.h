@@ -43,7 +43,7 @@ class FreeHosts {
   void remove(const HostId& id);
   void take(const Seat& seat);
   void give(const Seat& seat);
-
+  void set_port_next(const HostId& id, int port) { hosts_.at(id).port_next = port; }
 
   const FreeHost* find(const HostId& id) const;
   const std::map<HostId, FreeHost>& all() const { return hosts_; }

@@ -16,6 +16,8 @@ QueueOrder order_of(const Experiment& experiment) {
   return {experiment.regrows ? kFirst : 100 - experiment.spec().priority, experiment.id};
 }
 
+namespace {
+
 Room room_of(const FreeHost& free) {
   return {free.cpus, free.memory_bytes, static_cast<int>(free.gpus.size()), free.port_count()};
 }
@@ -25,6 +27,18 @@ void add(Room& room, const Seat& seat, int sign) {
   room.memory_bytes += sign * static_cast<int64_t>(seat.memory_bytes);
   room.gpus += sign * static_cast<int>(seat.gpus.size());
   room.ports += sign;
+}
+
+}  // namespace
+
+RoomByHost rooms_without(const FreeHosts& free, const std::vector<Seat>& seats) {
+  RoomByHost rooms;
+  for (const Seat& seat : seats) {
+    const auto [place, fresh] = rooms.try_emplace(seat.host);
+    if (fresh) place->second = room_of(*free.find(seat.host));
+    add(place->second, seat, -1);
+  }
+  return rooms;
 }
 
 namespace {
@@ -156,12 +170,7 @@ TimeMs enough_by(const Model& model, const HostId& host, Room room, TimeMs now) 
 }
 
 Reservation reservation_of(const Model& model, const Experiment& head, const std::vector<Seat>& seats, TimeMs now) {
-  Reservation reservation{head.id, {}, now};
-  for (const Seat& seat : seats) {
-    const auto [place, fresh] = reservation.others_may_use.try_emplace(seat.host);
-    if (fresh) place->second = room_of(*model.free.find(seat.host));
-    add(place->second, seat, -1);
-  }
+  Reservation reservation{head.id, rooms_without(model.free, seats), now};
   for (const auto& [host, room] : reservation.others_may_use) {
     const TimeMs by_ms = enough_by(model, host, room, now);
     const bool known = by_ms != 0 && reservation.starts_ms != 0;
@@ -228,7 +237,7 @@ std::optional<PlacingPass::Found> PlacingPass::next() {
     begun_ = true;
     for (const QueueOrder& order : model_.regrowing) {
       const Experiment& experiment = model_.experiments.at(order.id);
-      if (!is_queued(experiment)) for_growth_.emplace_back(order, kept_for_growth(model_, experiment, now_));
+      kept_for_.emplace_back(order, kept_for_growth(model_, experiment, now_));
     }
     for (const auto& [lane, waiting] : model_.queue.lanes) heads_.emplace(*waiting.begin(), lane);
   }
@@ -243,8 +252,8 @@ std::optional<PlacingPass::Found> PlacingPass::next() {
       return Found{order.id, std::move(*placed)};
     }
     refused_.push_back(order.id);
-    const bool settles = experiment.spec().elastic && now_ < model_.elastic_from_ms;
-    if (settles) model_.deadlines.insert({model_.elastic_from_ms, ExperimentId{}});
+    const bool settles = experiment.spec().elastic && !experiment.regrows && now_ < model_.elastic_from_ms;
+    if (settles) keep_for_settling(experiment);
     if (!reservation_) reservation_ = reserve(model_, experiment, now_);
   }
   return std::nullopt;
@@ -257,7 +266,7 @@ std::optional<Placed> PlacingPass::try_place(const Experiment& experiment,
   if (!experiment.excluded_hosts.empty()) readmitted = prospect_of(experiment, lane).readmitted;
   Choice choice = choice_with(experiment, readmitted);
   choice.now = now_;
-  choice.whole = now_ < model_.elastic_from_ms;
+  choice.whole = !experiment.regrows && now_ < model_.elastic_from_ms;
   // How long a build takes nobody knows.
   const bool over_before = reservation_ && reservation_->starts_ms != 0 &&
                            spec.max_duration_ms > 0 && !spec.has_build() &&
@@ -274,8 +283,22 @@ std::optional<Placed> PlacingPass::try_place(const Experiment& experiment,
     placed.seats = std::move(*shared);
     placed.notice = sharing_notice(spec, placed.seats, model_.free, choice);
   }
+  std::erase_if(kept_for_, [&](const auto& one) { return one.first == order_of(experiment); });
   for (const Seat& seat : placed.seats) count_taken(seat);
   return placed;
+}
+
+// It would begin with fewer workers than it asks for, and waits some seconds for more room: nobody takes meanwhile what it
+// could have had.
+void PlacingPass::keep_for_settling(const Experiment& experiment) {
+  model_.deadlines.insert({model_.elastic_from_ms, ExperimentId{}});
+  Choice choice = choice_of(model_, experiment);
+  choice.now = now_;
+  choice.kept_free = kept_from(experiment, false);
+  const auto seats = fit_largest(experiment.id, experiment.spec(), model_.free, choice);
+  if (!seats) return;
+  settling_ = true;
+  kept_for_.emplace_back(order_of(experiment), rooms_without(model_.free, *seats));
 }
 
 // Who is over before the reservation begins may use what it keeps.
@@ -284,8 +307,8 @@ const RoomByHost* PlacingPass::kept_from(const Experiment& experiment, bool over
   const QueueOrder own = order_of(experiment);
   kept_.clear();
   if (reserved) kept_ = reservation_->others_may_use;
-  for (const auto& [order, rooms] : for_growth_) {
-    if (own <= order) continue;
+  for (const auto& [order, rooms] : kept_for_) {
+    if (own == order) continue;
     for (const auto& [host, room] : rooms) {
       const auto [place, fresh] = kept_.try_emplace(host, room);
       if (!fresh) place->second = least_of(place->second, room);
@@ -299,7 +322,7 @@ void PlacingPass::count_taken(const Seat& seat) {
     if (const auto kept = rooms.find(seat.host); kept != rooms.end()) add(kept->second, seat, -1);
   };
   if (reservation_) count(reservation_->others_may_use);
-  for (auto& [order, rooms] : for_growth_) count(rooms);
+  for (auto& [order, rooms] : kept_for_) count(rooms);
 }
 
 const Queue::Prospect& PlacingPass::prospect_of(const Experiment& experiment,
@@ -329,7 +352,9 @@ std::string left_out(const Model& model, const Experiment& experiment, const Cho
 
 // As in a pass: the first ahead of it that has a reservation.
 std::optional<ExperimentId> who_keeps_hosts(const Model& model, const Experiment& experiment, TimeMs now) {
-  if (!model.regrowing.empty()) return model.regrowing.begin()->id;
+  for (const QueueOrder& order : model.regrowing) {
+    if (order.id != experiment.id) return order.id;
+  }
   std::set<QueueOrder> ahead;
   for (const auto& [lane, waiting] : model.queue.lanes) ahead.insert(*waiting.begin());
   ahead.erase(ahead.lower_bound(order_of(experiment)), ahead.end());
@@ -393,7 +418,7 @@ std::string wait_reason(const Model& model, const ExperimentId& id, TimeMs now) 
   }
   Choice choice = choice_of(model, experiment);
   choice.now = now;
-  choice.whole = now < model.elastic_from_ms;
+  choice.whole = !experiment.regrows && now < model.elastic_from_ms;
   const Placement placement = place(id, experiment.spec(), model.free, choice);
   std::string reason;
   if (const auto* waits = std::get_if<Waits>(&placement)) reason = waits->reason;

@@ -41,8 +41,8 @@ struct Reservation {
   TimeMs starts_ms = 0;
 };
 
-Room room_of(const FreeHost& free);
-void add(Room& room, const Seat& seat, int sign);
+// What is left of the hosts of these seats once they are taken.
+RoomByHost rooms_without(const FreeHosts& free, const std::vector<Seat>& seats);
 
 // Nothing when the gang does not fit even empty hosts: then it holds nobody up.
 std::optional<Reservation> reserve(const Model& model, const Experiment& head, TimeMs now);
@@ -59,6 +59,8 @@ class PlacingPass {
   std::optional<Found> next();
   // Those at the head of a lane that did not fit, in queue order.
   const std::vector<ExperimentId>& refused() const { return refused_; }
+  // Whether an elastic gang could begin, and waits for more room.
+  bool is_settling() const { return settling_; }
 
  private:
   std::optional<Placed> try_place(const Experiment& experiment, const std::string& lane);
@@ -71,7 +73,10 @@ class PlacingPass {
   const RoomByHost* kept_from(const Experiment& experiment, bool over_before);
   void count_taken(const Seat& seat);
   std::optional<Reservation> reservation_;
-  std::vector<std::pair<QueueOrder, RoomByHost>> for_growth_;   // kept from those behind
+  // Of who is begun again for more workers, or waits some seconds for more room: what others may use.
+  std::vector<std::pair<QueueOrder, RoomByHost>> kept_for_;
+  void keep_for_settling(const Experiment& experiment);
+  bool settling_ = false;
   RoomByHost kept_;   // of several, what is left by all
   std::vector<ExperimentId> refused_;
 };

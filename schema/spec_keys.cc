@@ -211,7 +211,7 @@ Shape image() {
 
 Shape hosts() {
   const std::string_view expected = "the name of a host, or a list of them";
-  return either(expected, {nothing(), text(kHostTerm), list(expected, text(kHostTerm), 100)});
+  return either(expected, {nothing(), text(kHostTerm), list(expected, text(kHostTerm), 20)});
 }
 
 std::vector<Key> train_keys() {

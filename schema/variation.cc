@@ -326,6 +326,12 @@ void put_own_keys(YamlNode& root, const Spec& spec) {
     suspend.plain = true;
     put(train, "suspend", std::move(suspend));
   }
+  if (!spec.hosts.empty()) {
+    YamlNode hosts;
+    hosts.kind = YamlNode::Kind::List;
+    for (const std::string& host : spec.hosts) hosts.items.push_back(text_node(host));
+    put(train, "hosts", std::move(hosts));
+  }
   if (spec.env.empty() && spec.env_from_shell.empty()) return;
   YamlNode env;
   env.kind = YamlNode::Kind::List;

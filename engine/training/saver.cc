@@ -13,7 +13,7 @@ Result<Saver> Saver::open(const RunPlan& plan) {
   return Saver(plan, std::move(checkpoints));
 }
 
-Status Saver::save(Updater& updater, int64_t steps) {
+Status Saver::save(Updater& updater, int64_t steps, bool is_last) {
   struct Tensors {
     std::vector<TensorView> model, optimizer;
     std::vector<ArenaTensors> kept;
@@ -27,7 +27,7 @@ Status Saver::save(Updater& updater, int64_t steps) {
   CheckpointContent content{tensors->model, tensors->optimizer,
                             state_of(plan_, updater.leaves(), steps, updater.updates(steps))};
   if (updater.keeps_collected()) content.stays = tensors;
-  const Status saved = steps == plan_.steps ? checkpoints_.save(steps, content) : checkpoints_.save_behind(steps, content);
+  const Status saved = is_last ? checkpoints_.save(steps, content) : checkpoints_.save_behind(steps, content);
   if (const std::string lost = checkpoints_.take_lost(); !lost.empty()) {
     fmt::print("the checkpoint before that of step {} was lost: {}\n", steps, lost);
     std::fflush(stdout);

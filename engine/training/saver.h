@@ -15,7 +15,7 @@ class Saver {
   static Result<Saver> open(const RunPlan& plan);
 
   // The last one is on the disk on return; others may be on their way to it.
-  Status save(Updater& updater, int64_t steps);
+  Status save(Updater& updater, int64_t steps, bool is_last);
   // Until nothing reads what the updater collected.
   void settle() { checkpoints_.settle(); }
   // The path of the model.

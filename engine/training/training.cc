@@ -101,6 +101,8 @@ Status Training::run_participant(int me) {
       known = ends_epoch ? end(plan_.steps_per_epoch) : step;
     }
     if (is_master(me)) progress_->on_step(known, outcome, ends_epoch);
+    // It may be ended for good while it tests.
+    if (ends_early) TRY(save(me, step, true));
     if (ends_epoch) {
       std::optional<Outcome> test;
       if (plan_.test) {
@@ -108,11 +110,14 @@ Status Training::run_participant(int me) {
       }
       if (is_master(me)) progress_->on_epoch(known, test);
     }
+    if (ends_early) {
+      ended_early_at_ = step;
+      return updater_.finish(me);
+    }
     if (saves) {
-      TRY(save(me, end(plan_.checkpoint_every)));
+      TRY(save(me, end(plan_.checkpoint_every), last));
       if (is_master(me)) progress_->on_saved();
     }
-    if (ends_early) return end_early(me, step);
   }
   if (me == updater_.first() && plan_.spec.strategy.backup > 0) {
     fmt::print("left_out_of_steps={}\n", left_out);
@@ -123,14 +128,6 @@ Status Training::run_participant(int me) {
   TRY(const std::string path, saver_->finish(updater_));
   fmt::print("model={}\n", path);
   return ok();
-}
-
-// What was saved last is on the disk before anybody ends.
-Status Training::end_early(int me, int64_t step) {
-  if (is_master(me)) saver_->settle();
-  TRY(updater_.wait_for_master(me, step));
-  ended_early_at_ = step;
-  return updater_.finish(me);
 }
 
 // Where it goes on: parameters and state are the same for everyone afterwards.
@@ -171,13 +168,13 @@ Result<Outcome> Training::evaluate(int me, int64_t step, Share& share) {
   return all;
 }
 
-Status Training::save(int me, int64_t step) {
+Status Training::save(int me, int64_t step, bool is_last) {
   if (updater_.keeps_collected()) {
     if (is_master(me)) saver_->settle();
     TRY(updater_.wait_for_master(me, step));
   }
   TRY(updater_.collect(me, step));
-  if (is_master(me)) TRY(saver_->save(updater_, step));
+  if (is_master(me)) TRY(saver_->save(updater_, step, is_last));
   return updater_.wait_for_master(me, step);
 }
 

@@ -32,8 +32,7 @@ class Training {
   Status run_participant(int me);
   Result<int64_t> begin(int me);
   Result<Outcome> evaluate(int me, int64_t step, Share& share);
-  Status save(int me, int64_t step);
-  Status end_early(int me, int64_t step);
+  Status save(int me, int64_t step, bool is_last);
   bool is_master(int me) const { return plan_.place.is_master() && me == updater_.first(); }
 
   const RunPlan& plan_;

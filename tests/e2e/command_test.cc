@@ -360,7 +360,15 @@ TEST_CASE("hosts are chosen by labels and patterns, in the YAML or with --host, 
   const Output refused = cluster.run({"train", "--host", "*,!fast"}, project);
   CHECK(refused.code == 2);
   CHECK_MESSAGE(says(refused, "no host is one of '*,!fast'"), refused.all());
-  CHECK(cluster.run({"train", "--host", "fast"}, project).code == 0);
+  CHECK(cluster.run({"train", "--host", " slow , fast"}, project).code == 0);
+  const Output nothing = cluster.run({"train", "--host", "! fast"}, project);
+  CHECK(nothing.code == 2);
+  CHECK_MESSAGE(says(nothing, "--host: got '! fast', expected the name of a host"), nothing.all());
+  CHECK(says(cluster.run({"rerun", "1", "--set", "train.hosts=[slow]"}, project), "no host is named 'slow'"));
+  CHECK(cluster.run({"rerun", "1", "--host", "fast", "-d"}, project).code == 0);
+  const fs::path saved = cluster.project("saved", {{"go.sh", "true\n"}});
+  CHECK(cluster.run({"train", "--save", "--host", "fast,!slow", "--priority", "70", "--", "true"}, saved).code == 0);
+  CHECK(says(Output{0, read_file(saved / "dtrain.yml"), ""}, "priority: 70\n  hosts:\n    - fast\n    - \"!slow\"\n"));
   write_file(project / "dtrain.yml", "project: p\ntrain: {hosts: slow, run: echo here}\n");
   CHECK_MESSAGE(says(cluster.run({"train"}, project), "no host is named 'slow'"), "the YAML's counts");
   CHECK(cluster.run({"train", "--host", "fast"}, project).code == 0);

@@ -155,6 +155,7 @@ class World {
     std::set<daemon::QueueOrder> growing;    // elastic gangs that would have more workers
     std::set<ExperimentId> had_lost;   // who waits, and has lost some
     daemon::TimeMs elastic_from_ms = 0;
+    std::set<daemon::QueueOrder> regrowing = {};
   };
   Sizes sizes(const std::vector<ExperimentId>& waited);
   void check_sizes(const std::vector<ExperimentId>& waited, const Sizes& before);

@@ -272,7 +272,7 @@ void World::check_reasons() const {
 // Who may have more workers has them, where there is room that nobody else waits for.
 void World::check_growth() {
   const bool tick_due = !model_->deadlines.empty() && model_->deadlines.begin()->first <= now_;
-  if (model_->place_wanted || tick_due || now_ < model_->grow_next_ms) return;
+  if (model_->place_wanted || tick_due || now_ < std::max(model_->grow_next_ms, model_->elastic_from_ms)) return;
   for (const QueueOrder& order : model_->growing) {
     const Experiment& experiment = model_->experiments.at(order.id);
     require(!larger_gang(*model_, experiment, now_), [&] { return to_string(experiment.id) + " could have more workers and nobody looks"; });

@@ -450,7 +450,8 @@ void World::check_sizes(const std::vector<ExperimentId>& waited, const Sizes& be
     }
     if (missing_workers(experiment) == 0) continue;
     counts_.add(Seen::BegunWithFewer);
-    require(now_ >= before.elastic_from_ms, "nobody begins with fewer workers while hosts may yet come");
+    const bool regrew = std::any_of(before.regrowing.begin(), before.regrowing.end(), [&](const QueueOrder& one) { return one.id == id; });
+    require(regrew || now_ >= before.elastic_from_ms, "nobody begins with fewer workers while hosts may yet come");
     if (before.had_lost.contains(id)) counts_.add(Seen::WentOnWithFewer);
   }
   for (const QueueOrder& order : before.growing) {
@@ -467,7 +468,7 @@ World::Sizes World::sizes(const std::vector<ExperimentId>& waited) {
     const auto known = model_->experiments.find(one.first);
     return known == model_->experiments.end() || !known->second.regrows;
   });
-  Sizes sizes{model_->growing, {}, model_->elastic_from_ms};
+  Sizes sizes{model_->growing, {}, model_->elastic_from_ms, model_->regrowing};
   for (const ExperimentId& id : waited) {
     const auto& replicas = model_->experiments.at(id).replicas;
     const auto lost = [](const Replica& replica) { return replica.id.role == Role::Worker && replica.lost; };

@@ -152,11 +152,62 @@ TEST_CASE("of two that would have more the first in order gets it") {
   scene.pass_time(6'000);
   CHECK(scene.replicas_of(high) == 2);
   scene.start(high);
+  scene.pass_time(1'000);   // whose time has come then
   scene.finish(other);
   scene.pass_time(2'000);
   CHECK(begin_again(scene, high) == 4);
   CHECK(scene.state(low) == State::Running);
   CHECK(scene.replicas_of(low) == 2);
+}
+
+TEST_CASE("one that is begun again for some of what it lacks comes back with no fewer, whoever waits behind it") {
+  GrowthScene scene;
+  scene.host("n1", 6);
+  const auto first = scene.placed({.cpus = 2});
+  const auto second = scene.placed({.cpus = 2});
+  const auto elastic = scene.placed({.replicas = 8, .least = 1});
+  CHECK(scene.replicas_of(elastic) == 2);
+  const auto small = scene.submit({.cpus = 3, .priority = 0});
+  scene.finish(first);
+  scene.pass_time(7'000);
+  CHECK(begin_again(scene, elastic) == 4);
+  CHECK_FALSE(scene.is_placed(small));
+  (void)second;
+}
+
+TEST_CASE("an elastic gang that waits goes before the growth of another, and what settles is not taken from it") {
+  GrowthScene scene;
+  scene.host("n1", 8);
+  const auto other = scene.placed({.cpus = 4});
+  const auto running = scene.placed({.replicas = 8, .least = 1});
+  CHECK(scene.replicas_of(running) == 4);
+  const auto waiting = scene.submit({.replicas = 8, .least = 2});
+  scene.finish(other);
+  scene.pass_time(1'000);
+  CHECK(scene.state(running) == State::Running);
+  CHECK_FALSE(scene.is_placed(waiting));
+  const auto small = scene.submit({});
+  scene.pass_time(1'000);
+  CHECK_FALSE(scene.is_placed(small));
+  scene.pass_time(5'000);
+  CHECK(scene.replicas_of(waiting) == 4);
+}
+
+TEST_CASE("two are not promised the same room, and none takes that of one who comes back") {
+  GrowthScene scene;
+  for (const char* name : {"n1", "n2"}) scene.host(name, 1);
+  const auto a = scene.placed({.replicas = 3, .priority = 60, .least = 1});
+  CHECK(scene.replicas_of(a) == 2);
+  scene.host("n3", 1);
+  scene.placed({.cpus = 1, .priority = 99, .host = "n3"});
+  scene.host("n4", 1);
+  scene.pass_time(1'000);
+  CHECK(scene.state(a) == State::Restarting);   // for n4
+  scene.pass_time(3'000);
+  const auto late = scene.submit({.priority = 100});
+  scene.pass_time(3'000);
+  CHECK_FALSE(scene.is_placed(late));
+  CHECK(begin_again(scene, a) == 3);
 }
 
 TEST_CASE("nothing begins again that has little time left, or of which one is done") {

@@ -284,14 +284,15 @@ std::optional<Placed> PlacingPass::try_place(const Experiment& experiment,
     placed.notice = sharing_notice(spec, placed.seats, model_.free, choice);
   }
   std::erase_if(kept_for_, [&](const auto& one) { return one.first == order_of(experiment); });
-  for (const Seat& seat : placed.seats) count_taken(seat);
+  for (const Seat& seat : placed.seats) count_taken(seat, over_before);
   return placed;
 }
 
-// It would begin with fewer workers than it asks for, and waits some seconds for more room: nobody takes meanwhile what it
-// could have had.
+// It would begin with fewer workers than it asks for, and waits some seconds for more room: nobody takes meanwhile what the
+// first of those could have had.
 void PlacingPass::keep_for_settling(const Experiment& experiment) {
   model_.deadlines.insert({model_.elastic_from_ms, ExperimentId{}});
+  if (settling_) return;
   Choice choice = choice_of(model_, experiment);
   choice.now = now_;
   choice.kept_free = kept_from(experiment, false);
@@ -305,6 +306,8 @@ void PlacingPass::keep_for_settling(const Experiment& experiment) {
 const RoomByHost* PlacingPass::kept_from(const Experiment& experiment, bool over_before) {
   const bool reserved = reservation_ && !over_before;
   const QueueOrder own = order_of(experiment);
+  const bool alone = std::all_of(kept_for_.begin(), kept_for_.end(), [&](const auto& one) { return one.first == own; });
+  if (alone) return reserved ? &reservation_->others_may_use : nullptr;
   kept_.clear();
   if (reserved) kept_ = reservation_->others_may_use;
   for (const auto& [order, rooms] : kept_for_) {
@@ -314,14 +317,14 @@ const RoomByHost* PlacingPass::kept_from(const Experiment& experiment, bool over
       if (!fresh) place->second = least_of(place->second, room);
     }
   }
-  return kept_.empty() ? nullptr : &kept_;
+  return &kept_;
 }
 
-void PlacingPass::count_taken(const Seat& seat) {
+void PlacingPass::count_taken(const Seat& seat, bool over_before) {
   const auto count = [&](RoomByHost& rooms) {
     if (const auto kept = rooms.find(seat.host); kept != rooms.end()) add(kept->second, seat, -1);
   };
-  if (reservation_) count(reservation_->others_may_use);
+  if (reservation_ && !over_before) count(reservation_->others_may_use);
   for (auto& [order, rooms] : kept_for_) count(rooms);
 }
 

@@ -71,7 +71,7 @@ class PlacingPass {
   bool begun_ = false;
   std::set<std::pair<QueueOrder, std::string>> heads_;   // of the lanes that may still fit
   const RoomByHost* kept_from(const Experiment& experiment, bool over_before);
-  void count_taken(const Seat& seat);
+  void count_taken(const Seat& seat, bool over_before);
   std::optional<Reservation> reservation_;
   // Of who is begun again for more workers, or waits some seconds for more room: what others may use.
   std::vector<std::pair<QueueOrder, RoomByHost>> kept_for_;

@@ -23,6 +23,7 @@ struct CoreScene {
     int64_t max_duration_ms = 0;
     int restarts = 0;
     int least = 0;   // of an elastic one
+    int64_t grow_after_ms = 0;
     std::string host = {};
   };
 
@@ -53,7 +54,7 @@ struct CoreScene {
     submission->spec.max_duration_ms = wanted.max_duration_ms;
     submission->spec.restart.limit = wanted.restarts;
     submission->host = wanted.host;
-    if (wanted.least > 0) submission->spec.elastic = Elastic{wanted.least, 0};
+    if (wanted.least > 0) submission->spec.elastic = Elastic{wanted.least, wanted.grow_after_ms};
     happen(Submitted{submission});
     return {number, 0};
   }

@@ -214,16 +214,22 @@ TEST_CASE("nothing begins again that has little time left, or of which one is do
   GrowthScene scene;
   scene.host("n1", 4);
   const auto other = scene.placed({.cpus = 2});
-  const auto elastic = scene.placed({.replicas = 4, .max_duration_ms = 60'000, .least = 1});
+  CoreScene::Wanted wanted{.replicas = 4, .least = 1};
+  bool grows = false;
+  SUBCASE("it has the time, and nobody is done") { grows = true; }
+  SUBCASE("it ends before that would pay") { wanted.max_duration_ms = 60'000; }
+  SUBCASE("a worker is done") {}
+  wanted.grow_after_ms = wanted.max_duration_ms > 0 || grows ? 35'000 : 0;
+  const auto elastic = scene.placed(wanted);
   CHECK(scene.replicas_of(elastic) == 2);
-  SUBCASE("it ends before that would pay") { scene.now += 59'999; }
-  SUBCASE("a worker is done") {
+  scene.pass_time(36'000);
+  if (!grows && wanted.max_duration_ms == 0) {
     const Replica done = scene.model.experiments.at(elastic).replicas.back();
     scene.happen(ReplicaExited{done.id, done.attempt, Exit(), done.seat.host});
   }
   scene.finish(other);
-  scene.pass();
-  CHECK(scene.state(elastic) == State::Running);
+  scene.pass_time(6'000);
+  CHECK(scene.state(elastic) == (grows ? State::Restarting : State::Running));
 }
 
 }  // namespace dtrain::daemon

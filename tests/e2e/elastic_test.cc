@@ -50,10 +50,14 @@ train:
 TEST_CASE("an elastic training begins on what is free, takes more when there is more, and comes to the bits of a fixed one") {
   SmallHost host;
   Cluster& cluster = host.cluster;
-  std::string strategy, servers;
-  SUBCASE("by all-reduce") { strategy = "multi-worker-mirrored"; }
+  std::string strategy, servers, epochs;   // enough to last until it is begun again
+  SUBCASE("by all-reduce") {
+    strategy = "multi-worker-mirrored";
+    epochs = "1000";
+  }
   SUBCASE("by a parameter server") {
     strategy = "{parameter-server: {mode: sync}}";
+    epochs = "300";
     servers = ", ps: {count: 1, resources: {cpus: 0.01, mem: 128MiB}}";
   }
   const std::string yaml = R"(project: digits
@@ -63,13 +67,12 @@ train:
   engine:
     model: {mlp: {hidden: [32]}}
     data: {train: data/train, test: data/test}
-    checkpoint: {every: 10 epochs}
-    epochs: 400
-    strategy: )" + strategy + "\n    distributed: {worker: 3, elastic: {min: 1, grow-after: 0s}" + servers + "}\n";
+    checkpoint: {every: 25 epochs}
+    epochs: )" + epochs + "\n    strategy: " + strategy + "\n    distributed: {worker: 3, elastic: {min: 1, grow-after: 0s}" + servers + "}\n";
   host.take_two();
   const fs::path project = digits_project(cluster, yaml);
   auto train = cluster.start({"train"}, project);
-  train->wait_for(" epoch=15 ");
+  train->wait_for(" epoch=30 ");
   const Json before = status_of(cluster, "2");
   CHECK(before["replicas_count"] == (servers.empty() ? 1 : 2));
   CHECK(before["reason"] == "has 1 of 3 workers, and is begun again with more when there is room");

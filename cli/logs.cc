@@ -154,9 +154,8 @@ Status check_attempt(const pb::ShowReply& shown, const std::optional<IdPattern>&
     for (const pb::ReplicaInfo& replica : shown.replicas()) {
       const auto id = parse_replica_id(replica.id());
       if (!id.ok() || !pattern->matches(id.value())) continue;
-      // One of an elastic gang that has no room for it now may have been in any before.
-      const bool missing = replica.attempt() == 0 && !replica.reason().empty();
-      newest = std::max(newest, missing ? shown.experiment().attempt() : replica.attempt());
+      // One that an elastic gang has no room for now may have been in any attempt before.
+      newest = std::max(newest, replica.attempt() == 0 ? shown.experiment().attempt() : replica.attempt());
     }
   } else {
     newest = shown.experiment().attempt();

@@ -62,7 +62,7 @@ std::vector<FreeHost> taken_by(const std::vector<Seat>& seats, FreeHosts& fresh)
 }
 
 // The least hosts of a pool, none more than `most`, that the gang fits on alone, or where they are too few those that
-// the largest elastic one takes; less what it takes of them. None: 0.
+// the largest elastic one takes; less what it takes of them.
 std::vector<FreeHost> least_hosts(const Gang& gang, const Pool& pool, int most, Imagined& imagined) {
   const Spec& spec = gang.experiment.spec();
   FreeHosts fresh;

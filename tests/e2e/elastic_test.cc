@@ -103,6 +103,8 @@ TEST_CASE("each process of an elastic gang is told of those that there are; what
   CHECK(with_id(small["replicas"], "2.worker.2")["state"] == "CREATED");
   CHECK(with_id(small["replicas"], "2.worker.2")["reason"] == "there is no room for it");
   CHECK(says(cluster.run({"exec", "2.worker.2", "--", "true"}), "2.worker.2 does not run: there is no room for it"));
+  CHECK(cluster.run({"logs", "2.worker.2", "--attempt", "1"}).code == 0);
+  CHECK(says(cluster.run({"logs", "2.worker.2", "--attempt", "2"}), "2.worker.2 had no attempt 2; its newest is 1"));
   // A new daemon knows how many there are.
   for (const pid_t pid : cluster.processes("daemon run")) ::kill(pid, SIGKILL);
   CHECK(status_of(cluster, "2")["replicas_count"] == 1);

@@ -266,6 +266,8 @@ std::string render_fields(const pb::ShowReply& reply, const View& view, const Wh
   add_spec(fields, reply);
   if (!set) fields.add("Parameters", parameters_text(info));
   fields.add("Host", reply.host());
+  fields.add("After", fmt::format("{}", fmt::join(reply.after(), ", ")));
+  fields.add("After End", fmt::format("{}", fmt::join(reply.after_end(), ", ")));
   fields.add("Directory", info.project_dir());
   fields.add("Output", reply.output_dir());
   fields.add("TensorBoard", board_address(reply));

@@ -142,6 +142,8 @@ std::string to_json(const pb::ListReply& reply) {
 std::string to_json(const pb::ShowReply& reply, const Why& why) {
   Json json = json_of(reply.experiment());
   json["output_dir"] = reply.output_dir();
+  json["after"] = std::vector<std::string>(reply.after().begin(), reply.after().end());
+  json["after_end"] = std::vector<std::string>(reply.after_end().begin(), reply.after_end().end());
   json["host"] = reply.host().empty() ? Json() : Json(reply.host());
   std::string snapshot;
   for (const char c : reply.snapshot()) {

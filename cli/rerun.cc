@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "cli/awaited.h"
 #include "cli/commands.h"
 #include "cli/connection.h"
 #include "cli/errors.h"
@@ -35,6 +36,7 @@ struct RerunOptions {
   std::vector<std::string> parameters;
   std::vector<std::string> settings;
   std::string host;
+  AwaitedWords awaited;
   std::string name;
   std::string note;
   std::string time;
@@ -144,6 +146,7 @@ Result<Spec> changed_spec(const pb::ShowReply& shown, const RerunOptions& option
   if (!options.host.empty()) {
     TRY(spec.hosts, host_terms(options.host));
   }
+  TRY(put_awaited(options.awaited, spec));
   if (!options.name.empty()) spec.name = options.name;
   if (!options.note.empty()) spec.note = options.note;
   // How it began before is no part of what it was.
@@ -179,7 +182,8 @@ Result<int> rerun(const RerunOptions& options, const CommandContext& context) {
   request.set_id(options.id);
   request.set_project_dir(project_dir());
   TRY(const pb::ShowReply shown, connection.show(request));
-  TRY(const Spec spec, changed_spec(shown, options));
+  TRY(Spec spec, changed_spec(shown, options));
+  TRY(put_awaited_directory(connection, spec));
   if (options.rebuild) warn({idle_rebuild_warning(spec)});
   TRY(pb::SubmitHeader header, header_again(spec, shown));
   header.set_rebuild(options.rebuild);
@@ -205,6 +209,8 @@ Run declare_rerun(Options& options, CommandContext& context) {
   options.list("-p,--parameter", typed->parameters, "set or override a parameter", "NAME=VALUE");
   options.list("--set", typed->settings, "override any key", "KEY=VALUE");
   options.text("--host", typed->host, "place it on hosts of that name, ID, pool, label or GPU, or like that: gpu-*,!gpu-7", "HOST,...");
+  options.list("--after", typed->awaited.after, "begin when that one is FINISHED, and fail where it ends otherwise", "ID,...");
+  options.list("--after-end", typed->awaited.after_end, "begin when that one is over, however it ends", "ID,...");
   options.text("--name", typed->name, "a name for it in lists");
   options.text("-m,--note", typed->note, "what this one is about");
   options.flag("--resume", typed->resume, "go on from what it wrote: the engine from its newest checkpoint");

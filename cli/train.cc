@@ -9,6 +9,7 @@
 #include <set>
 
 #include "cli/ask.h"
+#include "cli/awaited.h"
 #include "cli/commands.h"
 #include "cli/connection.h"
 #include "cli/engine_data.h"
@@ -51,6 +52,7 @@ struct TrainOptions {
   std::vector<std::string> env;
   uint64_t priority = kPriorityUnset;
   std::string host;
+  AwaitedWords awaited;
   bool detach = false;
   bool tied = false;
   bool dry_run = false;
@@ -127,6 +129,7 @@ Result<Prepared> prepare(const TrainOptions& options) {
   if (!options.host.empty()) {
     TRY(spec.hosts, host_terms(options.host));
   }
+  TRY(put_awaited(options.awaited, spec));
   if (!options.env.empty()) {
     add_env(options.env, spec);
     ParseOptions again;
@@ -141,7 +144,7 @@ Result<Prepared> prepare(const TrainOptions& options) {
 Status save_spec(const TrainOptions& options, const Prepared& prepared, bool quiet) {
   const fs::path path = prepared.source.root / "dtrain.yml";
   const bool plain_command = options.form.is_given() && options.settings.empty() && options.parameters.empty() &&
-                             options.env.empty() && options.name.empty() && options.note.empty() && options.host.empty() &&
+                             options.env.empty() && options.name.empty() && options.note.empty() && options.host.empty() && !options.awaited.are_given() &&
                              options.priority == kPriorityUnset && !options.suspended;
   TRY(write_new_file(path, plain_command ? prepared.source.yaml : to_yaml(prepared.spec), 0666,
                       "--save never overwrites: move it away first"));
@@ -202,12 +205,14 @@ Result<pb::PlanReply> plan_of(Connection& connection, const Prepared& prepared) 
   return connection.plan(request);
 }
 
-// What no host can ever have is refused before the project is read. Whatever else goes wrong here the submission
+// What no host can ever have, or what it can't come after, is refused before the project is read. Whatever else goes wrong here the submission
 // meets, too, and knows better what to do about.
 Status check_room(Connection& connection, const Prepared& prepared) {
   const auto plan = plan_of(connection, prepared);
-  if (!plan.ok() && plan.error().code == Code::InvalidArgument) return plan.error();
-  return ok();
+  if (plan.ok()) return ok();
+  const Code code = plan.error().code;
+  const bool is_refused = code == Code::InvalidArgument || code == Code::FailedPrecondition || code == Code::NotFound;
+  return is_refused ? Status(plan.error()) : ok();
 }
 
 // Snapshot and submission; again when a file changed between the two.
@@ -269,7 +274,7 @@ Result<int> train(const TrainOptions& options, const CommandContext& context) {
     return Error{Code::InvalidArgument, "--explain-sync says it in words, and has no JSON",
                  "leave out --json"};
   }
-  TRY(const Prepared prepared, prepare(options));
+  TRY(Prepared prepared, prepare(options));
   if (options.form.is_given()) {
     if (const auto unread = find_spec_file(""); unread.ok()) {
       warn({unread->file_name + " is not read, for a command is given"});
@@ -293,6 +298,7 @@ Result<int> train(const TrainOptions& options, const CommandContext& context) {
     return 0;
   }
   TRY(check_room(connection, prepared));
+  TRY(put_awaited_directory(connection, prepared.spec));
   FollowOptions following;
   TRY(const pb::Accepted accepted,
       sync_and_submit(connection, context, options, prepared, following.tied));
@@ -314,6 +320,8 @@ Run declare_train(Options& options, CommandContext& context) {
   options.flag("-d,--detach", typed->detach, "return once it is accepted");
   options.flag("--dry-run", typed->dry_run, "show where each replica would land, or why it can't");
   options.text("--host", typed->host, "place it on hosts of that name, ID, pool, label or GPU, or like that: gpu-*,!gpu-7", "HOST,...");
+  options.list("--after", typed->awaited.after, "begin when that one is FINISHED, and fail where it ends otherwise", "ID,...");
+  options.list("--after-end", typed->awaited.after_end, "begin when that one is over, however it ends", "ID,...");
   options.number("--priority", typed->priority, "0 to 100, higher starts first (default 50)");
   options.text("--name", typed->name, "a name for it in lists");
   options.text("-m,--note", typed->note, "what this one is about");

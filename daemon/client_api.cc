@@ -297,7 +297,7 @@ Status ClientApi::plan_for(const pb::PlanRequest& request, pb::PlanReply& reply)
   ParseOptions options;
   options.file_name = "the submitted YAML";
   TRY(const Spec spec, parse_spec(request.spec_yaml(), options));
-  const Placement placement = plan(parts_.scheduler.model(), spec, hosts_wanted(request.host(), spec));
+  const Placement placement = plan(parts_.scheduler.model(), spec, hosts_wanted(spec));
   if (const auto* never = std::get_if<Never>(&placement)) {
     return Error{Code::InvalidArgument, never->reason, never->hint};
   }
@@ -308,6 +308,8 @@ Status ClientApi::plan_for(const pb::PlanRequest& request, pb::PlanReply& reply)
   const Placed& placed = std::get<Placed>(placement);
   reply.set_notice(placed.notice);
   if (spec.suspend) reply.set_wait_reason("it begins suspended, until: dtrain resume");
+  TRY(const std::string awaited, parts_.scheduler.check_awaited(spec));
+  if (!spec.suspend && !awaited.empty()) reply.set_wait_reason("it " + awaited);
   for (const Seat& seat : placed.seats) {
     pb::SeatInfo& info = *reply.add_seats();
     info = to_message(seat);
@@ -423,6 +425,8 @@ Status ClientApi::show(const pb::ShowRequest& request, pb::ShowReply& reply) {
   reply.set_snapshot(known.submission->snapshot);
   reply.set_output_dir(parts_.scheduler.output_dir(id).string());
   reply.set_host(known.submission->host);
+  for (std::string& awaited : to_strings(known.submission->spec.after)) reply.add_after(std::move(awaited));
+  for (std::string& awaited : to_strings(known.submission->spec.after_end)) reply.add_after_end(std::move(awaited));
   if (whole_set) {
     const auto shown = shown_members(known, members_most);
     add_members(shown, metrics, reply);

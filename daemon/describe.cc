@@ -76,7 +76,7 @@ pb::ExperimentInfo describe_set(const Submission& submission,
     const State state = state_of(*member);
     finished += state == State::Finished;
     failed += state == State::Failed || state == State::Killed;
-    const bool waits = state == State::Suspended || member->held;
+    const bool waits = state == State::Suspended || member->held || member->awaits;
     running += !is_terminal(state) && !waits && !member->replicas.empty();
     if (exit_code == 0 && member->outcome) exit_code = member->outcome->exit_code;
     if (member->started_unix_ms != 0) {

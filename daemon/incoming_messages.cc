@@ -124,9 +124,7 @@ Result<std::optional<Event>> event_from_message(const HostId& host, const pb::Fr
   return std::optional<Event>();
 }
 
-std::string hosts_wanted(const std::string& said, const Spec& spec) {
-  return said.empty() ? fmt::format("{}", fmt::join(spec.hosts, ",")) : said;
-}
+std::string hosts_wanted(const Spec& spec) { return fmt::format("{}", fmt::join(spec.hosts, ",")); }
 
 Result<Submission> submission_from_message(const pb::SubmitHeader& header) {
   if (!is_submission_id(header.submission_id())) {
@@ -142,7 +140,7 @@ Result<Submission> submission_from_message(const pb::SubmitHeader& header) {
   submission.snapshot = header.snapshot();
   submission.user = header.user();
   submission.project_dir = header.project_dir();
-  submission.host = hosts_wanted(header.host(), submission.spec);
+  submission.host = hosts_wanted(submission.spec);
   return submission;
 }
 

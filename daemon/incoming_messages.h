@@ -17,8 +17,8 @@ Result<Host> host_from_message(const pb::Hello& hello, const std::string& boot_i
 // What a runner reports of its launches; nullopt: the message is about something else.
 Result<std::optional<Event>> event_from_message(const HostId& host, const pb::FromRunner& message);
 
-// What --host says, or else the YAML: as is_wanted() takes it.
-std::string hosts_wanted(const std::string& said, const Spec& spec);
+// `hosts` of the YAML as is_wanted() takes them.
+std::string hosts_wanted(const Spec& spec);
 
 // Without a number: the store gives it.
 Result<Submission> submission_from_message(const pb::SubmitHeader& header);

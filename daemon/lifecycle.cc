@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "daemon/dependencies.h"
 #include "daemon/growth.h"
 #include "daemon/lifecycle_turn.h"
 #include "daemon/placement_elastic.h"
@@ -22,15 +23,18 @@ void on_submitted(Turn& turn, const Submitted& event) {
   if (spec.is_set()) {
     turn.effects.notify.push_back({{submission.number, 0}, {}, State::Created, "", {}, 0});
   }
+  begin_to_wait(turn.model, submission);
+  const bool awaits = !awaited_by(turn.model, spec).empty();
   const uint32_t last = submission.last_member();
   for (uint32_t member = submission.first_member(); member <= last; ++member) {
     Experiment experiment = first_state(event.submission, member);
+    experiment.awaits = awaits;
     experiment.held = member > 0 && spec.concurrency > 0 && !experiment.suspended;
     const auto [place, added] =
         turn.model.experiments.emplace(experiment.id, std::move(experiment));
     INVARIANT(added, "a number is given to one submission");
     const Experiment& made = place->second;
-    const std::string why = made.suspended ? suspended_text(made.id) : "";
+    const std::string why = made.suspended ? suspended_text(made.id) : awaits ? awaited_text(turn.model, spec) : "";
     if (!made.is_shared()) turn.effects.notify.push_back({made.id, {}, state_of(made), why, {}, 0});
     // A member's replicas are shown once they have a place: there may be very many.
     if (member == 0) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "daemon/dependencies.h"
 #include "daemon/growth.h"
 #include "daemon/placement_elastic.h"
 #include "daemon/placement_fitness.h"
@@ -41,7 +42,7 @@ std::optional<int> exit_code_of(const Experiment& experiment) {
   return experiment.outcome->exit_code;
 }
 
-std::string reason_of(const Experiment& experiment, const std::string& notice) {
+std::string reason_of(const Model& model, const Experiment& experiment, const std::string& notice) {
   if (experiment.outcome) return experiment.outcome->reason;
   const State state = state_of(experiment);
   if (state == State::Starting) {
@@ -51,6 +52,7 @@ std::string reason_of(const Experiment& experiment, const std::string& notice) {
   if (!notice.empty()) return notice;
   if (state == State::Suspended) return suspended_text(experiment.id);
   if (experiment.suspended) return "suspended";
+  if (experiment.awaits) return awaited_text(model, experiment.submission->spec);
   return state == State::Restarting || state == State::Pending ? experiment.wait_reason : "";
 }
 
@@ -73,9 +75,9 @@ void show_replicas(const Experiment& experiment, const Turn::Before& before, Eff
 }
 
 // An end is told of the replicas first and of the experiment last; a beginning the other way round.
-void show(const Experiment& experiment, const Turn::Before& before, Effects& effects) {
+void show(const Model& model, const Experiment& experiment, const Turn::Before& before, Effects& effects) {
   const State now = state_of(experiment);
-  const StateChange change{experiment.id, std::nullopt, now, reason_of(experiment, before.notice),
+  const StateChange change{experiment.id, std::nullopt, now, reason_of(model, experiment, before.notice),
                            exit_code_of(experiment), experiment.attempt};
   const bool changed = before.state != now && !experiment.is_shared();   // its name is the set's
   if (changed && !is_terminal(now)) effects.notify.push_back(change);
@@ -102,6 +104,7 @@ void fill_slots(Turn& turn, uint32_t number) {
   if (tally == turn.model.sets.end()) return;
   while (!tally->second.held.empty()) {
     Experiment& next = turn.model.experiments.at(*tally->second.held.begin());
+    if (next.awaits) return;   // and so do all of them
     if (tally->second.in_slots >= static_cast<uint32_t>(next.spec().concurrency)) return;
     const State before = state_of(next);
     unindex(turn.model, next);
@@ -260,15 +263,20 @@ void Turn::put_back() {
     }
     move_seats(model, experiment, before.seats_held, now);
     index(model, experiment);
-    show(experiment, before, effects);
+    show(model, experiment, before, effects);
+    if (experiment.over) ended.push_back(id);
   }
 }
 
 Effects Turn::finish() {
-  put_back();
-  for (const auto& [number, before] : set_states) fill_slots(*this, number);
-  for (const auto& [number, before] : set_states) end_what_is_shared(*this, number);
-  put_back();
+  do {
+    put_back();
+    for (const auto& [number, before] : set_states) fill_slots(*this, number);
+    for (const auto& [number, before] : set_states) end_what_is_shared(*this, number);
+    put_back();
+  } while (fail_with_ended(*this));
+  let_begin(*this);
+  for (const auto& [number, before] : set_states) fill_slots(*this, number);   // of those that wait no more
   for (const auto& [number, before] : set_states) show_set(*this, number, before);
   for (const HostId& id : stale_hosts) {
     if (const Host* changed = host(id)) model.free.put(free_host(model, *changed));
@@ -321,8 +329,12 @@ void rebuild(Model& model, TimeMs now) {
   model.growing.clear();
   model.returning.clear();
   model.regrowing.clear();
+  model.awaited.clear();
   model.queue = {};
   for (auto& [id, experiment] : model.experiments) {
+    // What it waits for has a lower number: whether that lives is known by now.
+    experiment.awaits = !experiment.over && !awaited_by(model, experiment.submission->spec).empty();
+    if (experiment.awaits) begin_to_wait(model, *experiment.submission);
     const bool waits = experiment.phase == Phase::None && !experiment.outcome && !experiment.suspended;
     const bool had_its_turn = experiment.attempt > 0 && !experiment.held;   // it keeps its slot between attempts
     experiment.held = waits && !had_its_turn && id.member > 0 && experiment.spec().concurrency > 0;

@@ -53,6 +53,8 @@ struct Turn {
   };
   std::map<ExperimentId, Before> touched;
   std::set<ExperimentId> saved;   // of those that may be touched again after
+  std::vector<ExperimentId> ended;   // of what was put back
+  std::set<uint32_t> perhaps_begin;  // who waited for one that has ended
   std::set<HostId> stale_hosts;
   std::map<uint32_t, State> set_states;   // of sets with a touched member, before
 };

@@ -42,7 +42,7 @@ State state_of(const Experiment& experiment) {
   switch (experiment.phase) {
     case Phase::None:
       if (experiment.attempt > 0) return State::Restarting;
-      return experiment.held ? State::Created : State::Pending;
+      return experiment.held || experiment.awaits ? State::Created : State::Pending;
     case Phase::Building:
       if (std::any_of(experiment.replicas.begin(), experiment.replicas.end(),
                       [](const Replica& r) { return is_build(r) && is_shown(r); })) {
@@ -105,7 +105,7 @@ void count_member(SetTally& tally, const Experiment& member, uint32_t by) {
   tally.by_state[static_cast<size_t>(state_of(member))] += by;
   if (member.attempt > 0) tally.placed += by;
   if (member.started_unix_ms > 0) tally.begun += by;
-  const bool uses_slot = member.phase != Phase::None || (!member.held && !member.suspended);
+  const bool uses_slot = member.phase != Phase::None || (!member.held && !member.awaits && !member.suspended);
   if (!member.over && uses_slot) tally.in_slots += by;
 }
 
@@ -187,7 +187,7 @@ bool holds_seat(const Experiment& experiment, const Replica& replica) {
 }
 
 bool wants_place(const Experiment& experiment) {
-  return experiment.phase == Phase::None && !experiment.outcome && !experiment.held && !experiment.suspended;
+  return experiment.phase == Phase::None && !experiment.outcome && !experiment.held && !experiment.awaits && !experiment.suspended;
 }
 
 bool is_queued(const Experiment& experiment) {

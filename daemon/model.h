@@ -134,7 +134,7 @@ struct Submission {
   std::string snapshot;  // 32 bytes
   std::string user;
   std::string project_dir;
-  std::string host;  // --host, or `hosts` of the YAML: as is_wanted() takes it; empty: anywhere
+  std::string host;  // `hosts` of the YAML as is_wanted() takes them; empty: anywhere
   uint64_t submitted_unix_ms = 0;
 
   // What a member is placed as.
@@ -167,6 +167,7 @@ struct Experiment {
   bool stop_forced = false;        // a person asked to end it without grace
   bool held = false;               // back by its set's `concurrency`, with nothing placed; stored once it had its turn
   bool suspended = false;          // a person does not want it placed; then its phase is None or Ending
+  bool awaits = false;             // others have to end before it is placed (dependencies.h); not stored
   bool over = false;               // terminal: outcome fixed, all released
   Rare<Outcome> outcome;           // fixed once, never changed
   // Spec order, the decider first, then the builds, one a host; empty until first placed.
@@ -221,7 +222,7 @@ bool start_committed(const Experiment& experiment, const Replica& replica);  // 
 bool all_started(const Experiment& experiment);
 bool awaits_relaunch(const Experiment& experiment, const Replica& replica);
 bool holds_seat(const Experiment& experiment, const Replica& replica);
-bool wants_place(const Experiment& experiment);         // unplaced, neither held back, suspended nor ended
+bool wants_place(const Experiment& experiment);         // unplaced; nothing holds it back, nor has it ended
 
 bool is_queued(const Experiment& experiment);           // and its backoff is over
 // Something of the replica may be on the host of its seat, or will be again.
@@ -263,6 +264,7 @@ struct Model {
   std::set<QueueOrder> growing;      // elastic gangs that would have more workers, and whose time has come (growth.h)
   std::set<QueueOrder> returning;    // whose attempt ends, or who wait before the next one: in no lane yet
   std::set<QueueOrder> regrowing;    // who are begun again for more workers, from when they are stopped until they have a place
+  std::map<ExperimentId, std::set<uint32_t>> awaited;   // the numbers of what waits for its end
   FreeHosts free;
   Queue queue;
   bool place_wanted = false;  // a placing pass is due

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "daemon/dependencies.h"
 #include "daemon/growth.h"
 #include "daemon/placement_elastic.h"
 #include "daemon/placement_explain.h"
@@ -403,6 +404,7 @@ std::string wait_reason(const Model& model, const ExperimentId& id, TimeMs now) 
   if (experiment.suspended) {
     return experiment.phase == Phase::None ? suspended_text(id) : "suspended";
   }
+  if (experiment.awaits) return awaited_text(model, experiment.submission->spec);
   if (experiment.held) return fmt::format("held by concurrency: {}", experiment.spec().concurrency);
   if (experiment.phase == Phase::Ending) return experiment.wait_reason;
   if (experiment.phase == Phase::Building) return building_text(model, experiment);

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "daemon/configuration_file.h"
+#include "daemon/dependencies.h"
 #include "daemon/notices.h"
 #include "daemon/outgoing_messages.h"
 #include "daemon/record.h"
@@ -123,11 +124,40 @@ Status Scheduler::check(const Submission& submission, const SubmissionExtras& ex
   TRY(const bool known, store_.has_submission(submission.submission_id));
   if (known) return ok();
   TRY(check_size(submission, extras));
+  TRY(check_awaited(submission.spec));
   const Placement placement = plan(model_, submission.spec, submission.host);
   if (const Never* never = std::get_if<Never>(&placement)) {
     return Error{Code::InvalidArgument, never->reason, never->hint};
   }
   return ok();
+}
+
+// Nothing while it lives. What is decided counts, though it may not be committed yet.
+Result<std::optional<State>> Scheduler::end_of(const ExperimentId& id) {
+  TRY(const Known known, find(id));
+  if (!daemon::is_over(model_, id)) return std::optional<State>();
+  std::vector<const Experiment*> members;
+  for (const Experiment* stored : known.experiments) {
+    const auto found = model_.experiments.find(stored->id);
+    members.push_back(found == model_.experiments.end() ? stored : &found->second);
+  }
+  if (members.empty()) {
+    return Error{Code::NotFound, fmt::format("experiment {} has no member {}", id.number, id.member),
+                 fmt::format("`dtrain status {}` shows it", id.number)};
+  }
+  return std::optional(set_state(members));
+}
+
+Result<std::string> Scheduler::check_awaited(const Spec& spec) {
+  for (const ExperimentId& id : spec.after_end) TRY(end_of(id));
+  for (const ExperimentId& id : spec.after) {
+    TRY(const auto end, end_of(id));
+    if (!end || *end == State::Finished) continue;
+    return Error{Code::FailedPrecondition,
+                 fmt::format("{} is {}: what is to come after it would never begin", to_string(id), to_string(*end)),
+                 fmt::format("name another; --after-end {} takes any end", to_string(id))};
+  }
+  return awaited_text(model_, spec);
 }
 
 Result<pb::Accepted> Scheduler::submit(Submission submission, const SubmissionExtras& extras) {
@@ -473,6 +503,7 @@ Result<Scheduler::Known> Scheduler::find(const ExperimentId& id) {
     if (lightened || waiting_rows_.contains(it->first)) {
       TRY(auto stored, committed(it->first, known.submission));
       stored.held = experiment.held;
+      stored.awaits = experiment.awaits;
       read(std::move(stored));
     } else {
       add(experiment);

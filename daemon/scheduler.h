@@ -57,6 +57,9 @@ class Scheduler {
   // Refuses what no connected host could ever run or be told of, unless that submission was accepted
   // before.
   Status check(const Submission& submission, const SubmissionExtras& extras);
+  // Refuses what waits for an experiment that there is not, or that has ended otherwise than it is to. Why it could not
+  // start now, as awaited_text() has it; empty: because of others it could.
+  Result<std::string> check_awaited(const Spec& spec);
   // Durable when it returns. Refuses what check() does.
   Result<pb::Accepted> submit(Submission submission, const SubmissionExtras& extras);
   void handle(const Event& event);
@@ -102,6 +105,7 @@ class Scheduler {
   void note_time();
   void set_trouble(std::string why);
   StoredExperiment row_of(const Experiment& experiment, TimeMs now);
+  Result<std::optional<State>> end_of(const ExperimentId& id);
   Result<Experiment> committed(const ExperimentId& id,
                                std::shared_ptr<const Submission> submission);
   void lighten(Experiment& experiment);

@@ -122,6 +122,12 @@ std::string to_string(const IdPattern& pattern) {
   return text;
 }
 
+std::vector<std::string> to_strings(const std::vector<ExperimentId>& ids) {
+  std::vector<std::string> texts;
+  for (const ExperimentId& id : ids) texts.push_back(to_string(id));
+  return texts;
+}
+
 Result<IdPattern> parse_id_pattern(std::string_view text) {
   if (text.empty()) return refuse(text, "it is empty");
   const std::vector<std::string_view> parts = split_parts(text);

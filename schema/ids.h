@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "schema/result.h"
 
@@ -58,6 +59,7 @@ struct HostId {
 std::string to_string(const ExperimentId&);
 std::string to_string(const ReplicaId&);
 std::string to_string(const IdPattern&);
+std::vector<std::string> to_strings(const std::vector<ExperimentId>& ids);
 
 // InvalidArgument with the accepted forms as hint. Leading zeros, signs, 0, overflow and any byte
 // that does not belong are refused.

@@ -130,6 +130,8 @@ struct Spec {
   int concurrency = 0;                // members at once; 0: as many as fit
   int priority = 50;                  // 0..100, higher first
   bool suspend = false;               // it begins suspended
+  std::vector<ExperimentId> after;      // which have to be FINISHED before it is placed; where one ends otherwise, it fails
+  std::vector<ExperimentId> after_end;  // which have to be over, however they end
   RestartPolicy restart;
   std::optional<Elastic> elastic;
   Completion completion = Completion::Decider;

@@ -214,6 +214,11 @@ Shape hosts() {
   return either(expected, {nothing(), text(kHostTerm), list(expected, text(kHostTerm), 20)});
 }
 
+Shape experiments() {
+  const std::string_view expected = "an experiment such as 4, or a list of them";
+  return either(expected, {nothing(), text(kExperimentText), list(expected, text(kExperimentText), 100)});
+}
+
 std::vector<Key> train_keys() {
   return {
       {"framework", word({"command", "tensorflow", "pytorch", "mpi", "engine"}),
@@ -232,6 +237,8 @@ std::vector<Key> train_keys() {
       {"concurrency", integer(1, 1'000'000), "Members of a set that run at once. Left out: as many as fit."},
       {"priority", integer(0, 100), "Higher goes first. Left out: 50."},
       {"suspend", boolean(), "Waits until dtrain resume. Left out: false."},
+      {"after", experiments(), "Waits until these are FINISHED, and fails where one of them ends otherwise."},
+      {"after-end", experiments(), "Waits until these are over, however they end."},
       {"install", lines("a command, or a list of commands"), "Steps that make its own environment, once for all with the same."},
       {"data", dict("a map name: /path", kDataName, text(kAbsolutePath)),
        "Data sets of the hosts, read only."},

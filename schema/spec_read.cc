@@ -211,6 +211,17 @@ std::string read_image(const YamlNode* train) {
   return node->kind == YamlNode::Kind::Map ? read_text(node, "name") : node->text;
 }
 
+std::vector<ExperimentId> read_experiments(const YamlNode* train, std::string_view key) {
+  std::vector<ExperimentId> ids;
+  const YamlNode* const node = value_of(train, key);
+  if (!node) return ids;
+  for (const std::string& text : read_lines(*node)) {
+    const auto id = parse_experiment_id(text);
+    if (id.ok() && std::find(ids.begin(), ids.end(), *id) == ids.end()) ids.push_back(*id);
+  }
+  return ids;
+}
+
 // What an image brings itself, or what is not to be had in one.
 void check_image(const YamlNode& train, const Spec& spec, SpecReading& reading) {
   if (const YamlNode* const mounts = value_of(&train, "mounts"); spec.image.empty() && mounts != nullptr && !mounts->items.empty()) {
@@ -383,6 +394,8 @@ Spec read_spec(const YamlNode& root, const std::vector<AddedParameter>& added,
   spec.concurrency = read_integer(train, "concurrency", reading.riseml ? 1 : 0);
   spec.priority = read_integer(train, "priority", spec.priority);
   if (const YamlNode* suspend = value_of(train, "suspend")) spec.suspend = as_boolean(*suspend).value_or(false);
+  spec.after = read_experiments(train, "after");
+  spec.after_end = read_experiments(train, "after-end");
   spec.install = read_install(train);
   spec.image = read_image(train);
   if (const YamlNode* hosts = value_of(train, "hosts")) spec.hosts = read_lines(*hosts);

@@ -351,6 +351,8 @@ std::string to_yaml(const Spec& spec) {
   if (spec.concurrency != 0) out.key(1, "concurrency", fmt::format("{}", spec.concurrency));
   if (spec.priority != 50) out.key(1, "priority", fmt::format("{}", spec.priority));
   if (spec.suspend) out.key(1, "suspend", "true");
+  out.list(1, "after", to_strings(spec.after));
+  out.list(1, "after-end", to_strings(spec.after_end));
   if (!spec.image.empty()) out.key(1, "image", yaml_scalar(spec.image));
   std::vector<std::string> mounts;
   for (const HostMount& mount : spec.mounts) mounts.push_back(to_string(mount));

@@ -199,6 +199,13 @@ const TextFormat kHostTerm{"the name of a host, its pool, label or GPU, or a pat
                               return !text.empty() && text.size() <= 200 && text.find(',') == std::string_view::npos &&
                                      std::string_view("! \t\n\v\f\r").find(text[0]) == std::string_view::npos;
                             }};
+const TextFormat kExperimentText{"an experiment such as 4, or 4.2 of a set", "^[1-9][0-9]{0,8}(\\.[1-9][0-9]{0,8})?$", [](std::string_view text) {
+                                   const auto is_number = [](std::string_view digits) {
+                                     return !digits.empty() && digits.size() <= 9 && digits[0] != '0' && consists_of(digits, is_digit);
+                                   };
+                                   const size_t dot = std::min(text.find('.'), text.size());
+                                   return is_number(text.substr(0, dot)) && (dot == text.size() || is_number(text.substr(dot + 1)));
+                                 }};
 const TextFormat kSomeText{"some text", "[\\s\\S]", [](std::string_view text) { return !text.empty(); }};
 const TextFormat kAnyText{"text", "", [](std::string_view) { return true; }};
 

@@ -33,6 +33,7 @@ extern const TextFormat kImage;  // a name for podman or docker, or /path
 extern const TextFormat kMount;  // SOURCE[:PATH][:ro]
 extern const TextFormat kPythonChoice;
 extern const TextFormat kHostLabel;
+extern const TextFormat kExperimentText;  // 4, or 4.2 of a set
 extern const TextFormat kHostTerm;  // a name, ID, pool, label or GPU of hosts, or a pattern of them; with ! before it, not those
 inline constexpr size_t kHostLabelsMax = 64;
 extern const TextFormat kSomeText;  // anything but nothing

@@ -19,7 +19,7 @@ constexpr std::string_view kOfTheEngine = "train.engine.";
 
 // What is the whole set's: no member has one of its own.
 bool is_of_the_set(std::string_view path) {
-  return path == "train.concurrency" || path == "train.priority" || path == "train.suspend";
+  return path == "train.concurrency" || path == "train.priority" || path == "train.suspend" || path.starts_with("train.after");
 }
 
 // A dimension's values are known: none of another dimension stands in them.
@@ -152,6 +152,14 @@ void put(YamlNode& map, std::string_view key, YamlNode value) {
   }
 }
 
+void put_list(YamlNode& map, std::string_view key, const std::vector<std::string>& texts) {
+  if (texts.empty()) return;
+  YamlNode list;
+  list.kind = YamlNode::Kind::List;
+  for (const std::string& text : texts) list.items.push_back(text_node(text));
+  put(map, key, std::move(list));
+}
+
 // A number in quotes stays a text.
 std::string emit_scalar(const YamlNode& node) {
   YamlNode bare = node;
@@ -216,6 +224,8 @@ Spec read_variation(const Spec& spec, const YamlNode& root,
   one.note = spec.note;
   one.priority = spec.priority;
   one.suspend = spec.suspend;
+  one.after = spec.after;
+  one.after_end = spec.after_end;
   one.env = spec.env;
   one.env_from_shell = spec.env_from_shell;
   return one;
@@ -308,7 +318,7 @@ void drop_own_keys(YamlNode& root) {
   YamlNode* train = root.find("train");
   if (train == nullptr) return;
   std::erase_if(train->entries, [](const YamlEntry& entry) {
-    return entry.key == "priority" || entry.key == "suspend" || entry.key == "env";
+    return entry.key == "priority" || entry.key == "suspend" || entry.key == "after" || entry.key == "after-end" || entry.key == "env";
   });
 }
 
@@ -326,18 +336,13 @@ void put_own_keys(YamlNode& root, const Spec& spec) {
     suspend.plain = true;
     put(train, "suspend", std::move(suspend));
   }
-  if (!spec.hosts.empty()) {
-    YamlNode hosts;
-    hosts.kind = YamlNode::Kind::List;
-    for (const std::string& host : spec.hosts) hosts.items.push_back(text_node(host));
-    put(train, "hosts", std::move(hosts));
-  }
-  if (spec.env.empty() && spec.env_from_shell.empty()) return;
-  YamlNode env;
-  env.kind = YamlNode::Kind::List;
-  for (const auto& [name, value] : spec.env) env.items.push_back(text_node(name + "=" + value));
-  for (const std::string& name : spec.env_from_shell) env.items.push_back(text_node(name));
-  put(train, "env", std::move(env));
+  put_list(train, "after", to_strings(spec.after));
+  put_list(train, "after-end", to_strings(spec.after_end));
+  put_list(train, "hosts", spec.hosts);
+  std::vector<std::string> env;
+  for (const auto& [name, value] : spec.env) env.push_back(name + "=" + value);
+  env.insert(env.end(), spec.env_from_shell.begin(), spec.env_from_shell.end());
+  put_list(train, "env", env);
 }
 
 std::vector<Parameter> variations_of(const Spec& spec) {

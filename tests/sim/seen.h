@@ -54,6 +54,8 @@ enum class Seen : size_t {
   WentOnWithFewer,
   Grown,
   HasGrown,
+  CameAfter,
+  FailedWithOther,
   kCount
 };
 
@@ -104,6 +106,8 @@ constexpr std::array<const char*, static_cast<size_t>(Seen::kCount)> kSeenNames 
     "an elastic gang goes on without a host that was lost",
     "an elastic gang is begun again for more workers",
     "and has them, though others were submitted and ended meanwhile",
+    "what comes after one that is FINISHED is placed",
+    "what comes after one that ended otherwise fails",
 };
 
 struct Counts {

@@ -41,6 +41,7 @@ Policy short_policy() {
 // What the database keeps of an experiment.
 Experiment durable(Experiment experiment) {
   experiment.held = experiment.held && experiment.attempt > 0;
+  experiment.awaits = false;
   experiment.wait_reason.clear();
   experiment.grows_from_ms = 0;
   experiment.regrows = false;

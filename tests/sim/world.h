@@ -83,6 +83,7 @@ class World {
   void kill_impossible();
   Framework random_framework();
   Spec random_spec();
+  void come_after_others(Spec& spec);
   std::vector<Spec> random_shapes(Spec& spec);
   size_t below(size_t limit) { return static_cast<size_t>(random_() % limit); }
   bool chance(int percent) { return static_cast<int>(random_() % 100) < percent; }
@@ -100,6 +101,8 @@ class World {
   void check_gangs() const;
   void check_derived() const;
   void check_sets() const;
+  void check_awaited();
+  void check_came_after(const daemon::Experiment& experiment);
   void check_durable() const;
   void check_reasons() const;
   void check_growth();

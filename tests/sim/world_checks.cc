@@ -86,6 +86,7 @@ void World::check_everything() {
   if (steps_ % 8 == 0) {
     check_derived();
     check_sets();
+    check_awaited();
   }
   if (steps_ % 64 == 0) {
     check_reasons();
@@ -176,7 +177,8 @@ void World::check_derived() const {
     const auto limit = static_cast<uint32_t>(
         model_->experiments.lower_bound({number, 1})->second.spec().concurrency);
     require(limit == 0 || tally.in_slots <= limit, "at most `concurrency` members at once");
-    require(limit == 0 || tally.held.empty() || tally.in_slots == limit,
+    const bool wait = !tally.held.empty() && model_->experiments.at(*tally.held.begin()).awaits;
+    require(limit == 0 || tally.held.empty() || wait || tally.in_slots == limit,
             "no member is held back for nothing");
   }
   for (const auto& [id, host] : model_->hosts) {
@@ -211,7 +213,7 @@ void World::check_sets() const {
       const Experiment& experiment = of(member)->second;
       require(!has_board(experiment.spec()), "no member has a TensorBoard of its own");
       over += experiment.over;
-      const bool has_nothing = experiment.phase == Phase::None && (experiment.held || experiment.suspended);
+      const bool has_nothing = experiment.phase == Phase::None && (experiment.held || experiment.awaits || experiment.suspended);
       in_slots += !experiment.over && !has_nothing;
       placed += !experiment.over && experiment.phase != Phase::None;
     }

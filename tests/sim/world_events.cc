@@ -94,6 +94,7 @@ void World::submit() {
   auto submission = std::make_shared<Submission>();
   submission->number = ++last_number_;
   submission->spec = random_spec();
+  come_after_others(submission->spec);
   submission->shapes = random_shapes(submission->spec);
   if (chance(10)) submission->host = hosts_[below(hosts_.size())].inventory.name;
   submissions_.push_back(submission);

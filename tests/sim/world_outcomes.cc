@@ -400,6 +400,7 @@ void World::check_committed(const Experiment& row) {
   }
   if (!row.outcome) return;
   if (row.outcome->cause && row.outcome->cause->role == Role::Build) counts_.add(Seen::BuildFailed);
+  if (row.outcome->reason.starts_with("was to come after")) check_came_after(row);
   const auto known = outcomes_.try_emplace(row.id, *row.outcome).first;
   require(known->second == *row.outcome, "an outcome is fixed once");
 }

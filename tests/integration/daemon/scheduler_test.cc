@@ -460,5 +460,32 @@ TEST_CASE("of more members than are listed, those that wait give way to those th
   CHECK(ids(1) == std::vector<uint32_t>{2});
 }
 
+TEST_CASE("whether one has ended well is known from when it is decided, though not committed yet") {
+  for (const int code : {0, 3}) {
+    test::TemporaryFolder folder;
+    OneDaemon daemon(home_below(folder.path()));
+    place_one(daemon);
+    daemon.scheduler.handle(LaunchPrepared{kHost, kOne, 1});
+    daemon.scheduler.handle(ReplicaStarted{kTrain, 1, 4242, 1'000, kHost});
+    Exit exit;
+    exit.code = code;
+    daemon.scheduler.handle(ReplicaExited{kTrain, 1, exit, kHost});
+    daemon.scheduler.handle(ReplicaReleased{kTrain, 1, "", kHost});
+    REQUIRE(!daemon.scheduler.is_over(kOne));   // as it is committed
+    Submission after = a_submission("b");
+    after.spec.after = {kOne};
+    const auto accepted = daemon.scheduler.submit(after, {});
+    CHECK(accepted.ok() == (code == 0));
+    daemon.turn();
+    CHECK(daemon.outbox.count(pb::ToRunner::kLaunch) == (code == 0 ? 2 : 1));
+    if (code != 0) {
+      CHECK(accepted.error().code == Code::FailedPrecondition);
+      after.spec.after = {};
+      after.spec.after_end = {kOne};
+      CHECK(daemon.scheduler.submit(after, {}).ok());
+    }
+  }
+}
+
 }  // namespace
 }  // namespace dtrain::daemon

@@ -40,6 +40,8 @@ class RandomSpec {
     spec.concurrency = number(0, 5);
     spec.priority = number(0, 100);
     spec.suspend = flip();
+    if (flip()) spec.after = {{4, 0}, {5, 2}};
+    if (flip()) spec.after_end = {{6, 10}};
     spec.completion = flip() ? Completion::AllWorkers : Completion::Decider;
     if (spec.framework == Framework::Mpi) spec.completion = Completion::Decider;
     spec.finish_grace_ms = number(0, 20'000);

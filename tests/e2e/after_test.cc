@@ -1,0 +1,110 @@
+// dtrain train --after: what begins when others have ended, and what fails with them.
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <signal.h>
+
+#include "tests/support/cluster.h"
+#include "tests/support/facts.h"
+
+using namespace dtrain::tests;
+
+namespace {
+
+std::string state_of(Cluster& cluster, const std::string& id) { return facts(cluster.run({"status", id, "--json"}))["state"]; }
+
+// Goes on when somebody makes `go` in its OUTPUT_DIR.
+constexpr const char* kWaitsToGo =
+    "project: p\ntrain:\n  resources: {cpus: 0.1, mem: 32}\n"
+    "  run: |\n"
+    "    mkfifo $OUTPUT_DIR/go\n"
+    "    echo the model > $OUTPUT_DIR/model\n"
+    "    echo ready\n"
+    "    exit $(cat $OUTPUT_DIR/go)\n";
+
+void begin(Cluster& cluster, const fs::path& project) {
+  REQUIRE(cluster.run({"train", "-d"}, project).code == 0);
+  cluster.start({"logs", "-f", "1"}, project)->wait_for("ready");
+}
+
+void end(const fs::path& project, const std::string& code) { write_file(project / "runs/1/go", code + "\n"); }
+
+const std::vector<std::string> kReads = {"--cpus", "0.1", "--mem", "32MiB", "--", "sh", "-c", "echo read $(cat $AFTER_DIR/model)"};
+
+std::vector<std::string> reading(std::vector<std::string> words) {
+  words.insert(words.end(), kReads.begin(), kReads.end());
+  return words;
+}
+
+}  // namespace
+
+TEST_CASE("what comes after another begins with its results, also after a new daemon") {
+  Cluster cluster;
+  const fs::path project = cluster.project(kWaitsToGo);
+  begin(cluster, project);
+  const Output plan = cluster.run(reading({"train", "--dry-run", "--after", "1"}), project);
+  CHECK_MESSAGE(says(plan, "waits for 1 (RUNNING) to finish"), plan.all());
+  REQUIRE(cluster.run(reading({"train", "-d", "--after", "1"}), project).code == 0);
+  REQUIRE(cluster.run(reading({"train", "-d", "--after", "2,1"}), project).code == 0);
+  CHECK(state_of(cluster, "2") == "CREATED");
+  CHECK(says(cluster.run({"why", "2"}), "waits for 1 (RUNNING) to finish"));
+  CHECK(says(cluster.run({"why", "3"}), "waits for 2 (CREATED) and 1 (RUNNING) to finish"));
+  const Output shown = cluster.run({"status", "3"});
+  CHECK_MESSAGE(says(shown, "2, 1"), shown.all());
+  CHECK(facts(cluster.run({"status", "3", "--json"}))["after"] == Json::array({"2", "1"}));
+
+  for (const pid_t pid : cluster.processes("daemon run")) ::kill(pid, SIGKILL);
+  CHECK(state_of(cluster, "2") == "CREATED");
+  end(project, "0");
+  CHECK(cluster.run({"wait", "2"}).code == 0);
+  CHECK(cluster.log_of("2.train") == "read the model\n");
+  CHECK(cluster.run({"wait", "3"}).code != 0);   // 2 has left no model
+  // By now it has ended: what comes after it begins at once, a rerun too.
+  CHECK(cluster.run(reading({"train", "--after", "1"}), project).code == 0);
+  const Output again = cluster.run({"rerun", "2"}, project);
+  CHECK_MESSAGE(says(again, "read the model"), again.all());
+}
+
+TEST_CASE("what comes after a failure fails, unless any end will do") {
+  Cluster cluster;
+  const fs::path project = cluster.project(kWaitsToGo);
+  begin(cluster, project);
+  REQUIRE(cluster.run(reading({"train", "-d", "--after", "1"}), project).code == 0);
+  REQUIRE(cluster.run(reading({"train", "-d", "--after", "2"}), project).code == 0);
+  REQUIRE(cluster.run(reading({"train", "-d", "--after-end", "1"}), project).code == 0);
+  end(project, "3");
+  CHECK(cluster.run({"wait", "2"}).code == 1);
+  CHECK(cluster.run({"wait", "3"}).code == 1);
+  CHECK(cluster.run({"wait", "4"}).code == 0);
+  CHECK(cluster.log_of("4.train") == "read the model\n");
+  const Output why = cluster.run({"why", "2"});
+  CHECK_MESSAGE(says(why, "was to come after 1, which is FAILED"), why.all());
+  CHECK(says(cluster.run({"why", "3"}), "was to come after 2, which is FAILED"));
+
+  const Output refused = cluster.run(reading({"train", "--after", "1"}), project);
+  CHECK(refused.code == 2);
+  CHECK_MESSAGE(says(refused, "1 is FAILED"), refused.all());
+  CHECK_MESSAGE(says(refused, "--after-end 1"), refused.all());
+  const Output again = cluster.run({"rerun", "2"}, project);
+  CHECK(again.code == 2);
+  const Output other = cluster.run({"rerun", "2", "--after", "4"}, project);
+  CHECK_MESSAGE(other.code != 2, other.all());
+}
+
+TEST_CASE("after which experiment is told with its name or not at all") {
+  Cluster cluster;
+  const fs::path project = cluster.project("project: p\ntrain: {resources: {cpus: 0.1, mem: 32}, run: echo ran}\n");
+  REQUIRE(cluster.run({"train"}, project).code == 0);
+  for (const auto& [word, what] : std::vector<std::pair<std::string, std::string>>{
+           {"7", "no experiment 7"}, {"1.2", "1 is not a set"}, {"1.train", "an experiment such as 4"},
+           {"0", "an experiment such as 4"}, {"1,", "an experiment such as 4"}, {"", "an experiment such as 4"}}) {
+    const Output refused = cluster.run({"train", "--after", word}, project);
+    CHECK_MESSAGE(refused.code == 2, word);
+    CHECK_MESSAGE(says(refused, what), refused.all());
+  }
+  write_file(project / "dtrain.yml", "project: p\ntrain: {resources: {cpus: 0.1, mem: 32}, after: 1, run: 'echo after $AFTER_DIR'}\n");
+  const Output here = cluster.run({"train"}, project);
+  REQUIRE_MESSAGE(here.code == 0, here.all());
+  CHECK_MESSAGE(says(here, "outputs/1"), here.all());
+  CHECK(cluster.run({"train", "--set", "train.after=null"}, project).code == 0);
+  CHECK(says(cluster.run({"train", "--set", "train.after=[1, x]"}, project), "an experiment such as 4"));
+}

@@ -89,6 +89,9 @@ std::string failure_hint(const pb::ExperimentInfo& info, const std::string& reas
     return fmt::format("`mem` is a hard limit here: {} gives it more", how);
   }
   if (says("exit code")) return "";
+  if (reason.starts_with("was to come after")) {
+    return fmt::format("once that has been done again, as 7 say: dtrain rerun {} --after 7", info.id());
+  }
   // No restart helps what lacked something, and none is made of what took too long.
   if (info.started_unix_ms() == 0) {
     return fmt::format("once that is mended, {} starts it again", rerun_text(info));

@@ -15,6 +15,7 @@
 #include "daemon/outgoing_messages.h"
 #include "daemon/record.h"
 #include "daemon/submission_size.h"
+#include "daemon/summary.h"
 #include "schema/clock.h"
 #include "schema/expand.h"
 #include "schema/quote.h"
@@ -135,15 +136,12 @@ Status Scheduler::check(const Submission& submission, const SubmissionExtras& ex
 // Nothing while it lives. What is decided counts, though it may not be committed yet.
 Result<std::optional<State>> Scheduler::end_of(const ExperimentId& id) {
   TRY(const Known known, find(id));
+  TRY(check_exists(known, {id, {}, {}}));
   if (!daemon::is_over(model_, id)) return std::optional<State>();
   std::vector<const Experiment*> members;
   for (const Experiment* stored : known.experiments) {
     const auto found = model_.experiments.find(stored->id);
     members.push_back(found == model_.experiments.end() ? stored : &found->second);
-  }
-  if (members.empty()) {
-    return Error{Code::NotFound, fmt::format("experiment {} has no member {}", id.number, id.member),
-                 fmt::format("`dtrain status {}` shows it", id.number)};
   }
   return std::optional(set_state(members));
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "daemon/dependencies.h"
 #include "daemon/describe.h"
 
 namespace dtrain::daemon {
@@ -121,6 +122,8 @@ pb::ExperimentInfo summary_of(const Scheduler::Known& known, const ExperimentId&
       info.set_state(std::string(to_string(State::Stopping)));
       info.set_finished_unix_ms(0);
     }
+    const bool awaits = std::any_of(members.begin(), members.end(), [](const Experiment* member) { return member->awaits && !member->over; });
+    if (awaits) info.set_reason(fmt::format("{}; {}", info.reason(), awaited_text(model, known.submission->spec)));
     return info;
   }
   const auto found = members_of(known, id);

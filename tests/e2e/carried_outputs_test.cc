@@ -128,6 +128,10 @@ train:
   REQUIRE_MESSAGE(resumed.code == 0, resumed.all());
   CHECK_MESSAGE(resumed.out.find("from the first") != std::string::npos, resumed.out);
   CHECK(read_file(project / "runs/1/in/it") == "the first\n");   // what was before is not written to
+  const Output after = scene.cluster.run({"train", "--after", "1", "--host", "far", "--", "sh", "-c", "cat $AFTER_DIR/in/it; echo at $AFTER_DIR"}, project);
+  REQUIRE_MESSAGE(after.code == 0, after.all());
+  CHECK_MESSAGE(after.out.find("the first") != std::string::npos, after.out);
+  CHECK_MESSAGE(after.out.find("at " + (scene.cluster.home() / "outputs/1").string()) == std::string::npos, after.out);   // a copy
 }
 
 namespace {

@@ -26,6 +26,7 @@ FITNESS = "daemon/placement_fitness.cc"
 TABLE, QUEUE, MODEL = "daemon/lifecycle.cc", "daemon/queue.cc", "daemon/model.cc"
 PLACEMENT, FREE = "daemon/placement.cc", "daemon/placement_free.cc"
 ELASTIC, GROWTH = "daemon/placement_elastic.cc", "daemon/growth.cc"
+AFTER = "daemon/dependencies.cc"
 
 # What it breaks; in which file; the exact text, which occurs once; what it becomes.
 MUTANTS = [
@@ -322,6 +323,26 @@ MUTANTS = [
      "return experiment.grows_from_ms == 0 && may_grow(experiment); }", "return may_grow(experiment); }"),
     ("an elastic gang is asked whether it could have more workers by its own seats alone", GROWTH,
      "  supposed.give_all(experiment);\n  std::optional<Reservation> kept;", "  std::optional<Reservation> kept;"),
+    ("what comes after another is placed before", MODEL,
+     "!experiment.held && !experiment.awaits && !experiment.suspended;", "!experiment.held && !experiment.suspended;"),
+    ("what comes after one that failed begins", AFTER,
+     "  if (end == State::Finished || !names(submission.spec.after, awaited)) {\n",
+     "  if (true || !names(submission.spec.after, awaited)) {\n"),
+    ("any end but FINISHED fails what waits for an end", AFTER,
+     "  if (end == State::Finished || !names(submission.spec.after, awaited)) {\n", "  if (end == State::Finished) {\n"),
+    ("the first end lets begin what comes after several", AFTER,
+     "if (waiting.empty() || !awaited_by(turn.model, turn.model.experiments.at(waiting.front()).submission->spec).empty()) continue;",
+     "if (waiting.empty()) continue;"),
+    ("who waited is not forgotten when it ends", AFTER,
+     "    if (is_over(model, ended.set())) wait_no_more(model, *experiment.submission);\n", ""),
+    ("the next daemon has nobody wait for others", TURN,
+     "    experiment.awaits = !experiment.over && !awaited_by(model, experiment.submission->spec).empty();\n", ""),
+    ("the next daemon tells nobody of the ends of others", TURN,
+     "    if (experiment.awaits) begin_to_wait(model, *experiment.submission);\n", ""),
+    ("members that wait for others use up their set's slots", MODEL,
+     "(!member.held && !member.awaits && !member.suspended);", "(!member.held && !member.suspended);"),
+    ("what a failure ends in turn is left as it is", TURN,
+     "  } while (fail_with_ended(*this));\n", "  } while (fail_with_ended(*this) && false);\n"),
 ]
 
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "daemon/placement.h"
-#include "daemon/queue.h"
 #include "daemon/record.h"
+#include "daemon/wait_reason.h"
 #include "schema/expand.h"
 
 namespace dtrain::daemon {

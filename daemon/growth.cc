@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "daemon/claims.h"
 #include "daemon/placement_elastic.h"
 
 namespace dtrain::daemon {
@@ -131,7 +132,7 @@ std::optional<std::vector<Seat>> larger_gang(Model& model, const Experiment& exp
     supposed.take(*seats);
   }
   supposed.give_all(experiment);
-  std::optional<Reservation> kept;
+  std::optional<Claim> kept;
   int asked = 0;
   for (const QueueOrder& order : ahead) {
     const Experiment& other = model.experiments.at(order.id);

@@ -9,7 +9,8 @@
 #include "daemon/lifecycle_turn.h"
 #include "daemon/placement_elastic.h"
 #include "daemon/placement_fitness.h"
-#include "daemon/queue.h"
+#include "daemon/placing_pass.h"
+#include "daemon/wait_reason.h"
 #include "schema/text_formats.h"
 
 namespace dtrain::daemon {

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "daemon/pools.h"
-#include "daemon/queue.h"
+#include "daemon/wait_reason.h"
 #include "schema/clock.h"
 #include "schema/quote.h"
 

@@ -8,6 +8,7 @@
 #include "daemon/growth.h"
 #include "daemon/placement_elastic.h"
 #include "daemon/queue.h"
+#include "daemon/wait_reason.h"
 #include "sim/world.h"
 
 namespace dtrain::sim {

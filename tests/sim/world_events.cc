@@ -3,6 +3,7 @@
 
 #include "daemon/placement.h"
 #include "daemon/queue.h"
+#include "daemon/wait_reason.h"
 #include "schema/tensorboard.h"
 #include "sim/world.h"
 

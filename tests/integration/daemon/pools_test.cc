@@ -8,6 +8,7 @@
 
 #include "daemon/program_run.h"
 #include "daemon/queue.h"
+#include "daemon/wait_reason.h"
 #include "tests/integration/daemon/served_daemon.h"
 #include "tests/support/variable.h"
 

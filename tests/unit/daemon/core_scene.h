@@ -6,6 +6,7 @@
 
 #include "daemon/lifecycle.h"
 #include "daemon/queue.h"
+#include "daemon/wait_reason.h"
 
 namespace dtrain::daemon {
 

@@ -8,6 +8,7 @@
 #include "daemon/lifecycle_turn.h"
 #include "daemon/placement.h"
 #include "daemon/queue.h"
+#include "daemon/wait_reason.h"
 
 namespace dtrain::daemon {
 

@@ -2,7 +2,9 @@
 
 #include <doctest/doctest.h>
 
+#include "daemon/claims.h"
 #include "daemon/lifecycle.h"
+#include "daemon/wait_reason.h"
 
 namespace dtrain::daemon {
 

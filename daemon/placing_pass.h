@@ -1,0 +1,50 @@
+// One pass over the queue: who is placed where, in which order.
+//
+// Who is begun again for more workers (growth.h) comes first: it gives nothing up for it. Then higher priority first (0 to 100),
+// then the order of submission. Who does not fit may keep hosts free from those behind it: claims.h.
+#pragma once
+
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "daemon/claims.h"
+#include "daemon/model.h"
+#include "daemon/placement.h"
+
+namespace dtrain::daemon {
+
+// next() gives an experiment and the seats for it; the caller launches it (which takes it out of the queue and its seats out of
+// model.free) before it asks again.
+class PlacingPass {
+ public:
+  PlacingPass(Model& model, TimeMs now) : model_(model), now_(now) {}
+  struct Found {
+    ExperimentId id;
+    Placed placed;
+  };
+  std::optional<Found> next();
+  // Those at the head of a lane that did not fit, in queue order.
+  const std::vector<ExperimentId>& refused() const { return refused_; }
+  // Whether an elastic gang could begin, and waits for more room.
+  bool is_settling() const { return settling_; }
+
+ private:
+  void begin();
+  std::optional<Placed> try_place(const Experiment& experiment, const std::string& lane);
+  bool settles(const Experiment& experiment) const;
+  void keep_for_settling(const Experiment& experiment);
+
+  Model& model_;
+  const TimeMs now_;
+  bool begun_ = false;
+  std::set<std::pair<QueueOrder, std::string>> heads_;   // of the lanes that may still fit
+  Claims claims_;
+  bool reserved_ = false;   // the first that does not fit, and could, has its claim
+  bool settling_ = false;
+  std::vector<ExperimentId> refused_;
+};
+
+}  // namespace dtrain::daemon

@@ -1,0 +1,125 @@
+#include "daemon/wait_reason.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "daemon/claims.h"
+#include "daemon/dependencies.h"
+#include "daemon/growth.h"
+#include "daemon/placement_elastic.h"
+#include "daemon/placement_explain.h"
+#include "daemon/placement_fitness.h"
+#include "daemon/queue.h"
+
+namespace dtrain::daemon {
+
+namespace {
+
+std::string left_out(const Model& model, const Experiment& experiment, const Choice& choice) {
+  std::string text;
+  for (const HostId& id : choice.excluded) {
+    const auto host = model.hosts.find(id);
+    if (host == model.hosts.end() || !host->second.connected || is_unfit(experiment, id)) continue;
+    text += fmt::format("{}{}", text.empty() ? "; left out after failed starts: " : ", ",
+                        host->second.name);
+  }
+  return text;
+}
+
+// As in a pass: the first ahead of it that has a reservation.
+std::optional<ExperimentId> who_keeps_hosts(const Model& model, const Experiment& experiment, TimeMs now) {
+  for (const QueueOrder& order : model.regrowing) {
+    if (order.id != experiment.id) return order.id;
+  }
+  std::set<QueueOrder> ahead;
+  for (const auto& [lane, waiting] : model.queue.lanes) ahead.insert(*waiting.begin());
+  ahead.erase(ahead.lower_bound(order_of(experiment)), ahead.end());
+  for (const QueueOrder& head : ahead) {
+    if (reserve(model, model.experiments.at(head.id), now)) return head.id;
+  }
+  return std::nullopt;
+}
+
+std::string building_text(const Model& model, const Experiment& experiment) {
+  std::string made, sought;
+  for (const Replica& replica : experiment.replicas) {
+    if (!is_build(replica) || replica.end) continue;
+    const auto host = model.hosts.find(replica.seat.host);
+    const std::string& name = host == model.hosts.end() ? replica.seat.host.hex : host->second.name;
+    const bool runs = replica.progress == Progress::Started;
+    std::string& text = runs ? made : sought;
+    text += (text.empty() ? "" : ", ") + name;
+    if (runs) text += fmt::format(" ({})", to_string(replica.id));
+  }
+  if (made.empty()) return "its environment is looked for on " + sought;
+  return "its environment is being built on " + made +
+         (sought.empty() ? "" : "; looked for on " + sought);
+}
+
+std::string growing_text(const Experiment& experiment, TimeMs now) {
+  const int missing = missing_workers(experiment);
+  if (missing == 0) return "";
+  std::string text = "has " + size_text(experiment.spec(), missing);
+  if (!may_grow(experiment)) return text;
+  text += ", and is begun again with more when there is room";
+  const TimeMs wait_ms = experiment.grows_from_ms - now;
+  return wait_ms <= 0 ? text : text + fmt::format(", not within the next {} s", (wait_ms + 999) / 1000);
+}
+
+}  // namespace
+
+std::string wait_reason(const Model& model, const ExperimentId& id, TimeMs now) {
+  const auto found = model.experiments.find(id);
+  if (found == model.experiments.end()) return "";
+  const Experiment& experiment = found->second;
+  if (experiment.outcome) return "";
+  if (experiment.suspended) {
+    return experiment.phase == Phase::None ? suspended_text(id) : "suspended";
+  }
+  if (experiment.awaits) return awaited_text(model, experiment.submission->spec);
+  if (experiment.held) return fmt::format("held by concurrency: {}", experiment.spec().concurrency);
+  if (experiment.phase == Phase::Ending) return experiment.wait_reason;
+  if (experiment.phase == Phase::Building) return building_text(model, experiment);
+  if (experiment.phase != Phase::None) return growing_text(experiment, now);
+  if (experiment.not_before_ms != 0) {
+    // It is in no lane yet, not even when its time has come and the tick that says so has not.
+    if (experiment.not_before_ms <= now) return experiment.wait_reason + "; again now";
+    return fmt::format("{}; again in {} s", experiment.wait_reason,
+                       (experiment.not_before_ms - now + 999) / 1000);
+  }
+  constexpr int kCountedMax = 1000;
+  const QueueOrder own = order_of(experiment);
+  int ahead = 0;
+  for (const auto& [lane, waiting] : model.queue.lanes) {
+    for (auto it = waiting.begin(); it != waiting.end() && *it < own && ahead < kCountedMax; ++it) ++ahead;
+  }
+  Choice choice = choice_of(model, experiment);
+  choice.now = now;
+  choice.whole = !experiment.regrows && now < model.elastic_from_ms;
+  const Placement placement = place(id, experiment.spec(), model.free, choice);
+  std::string reason;
+  if (const auto* waits = std::get_if<Waits>(&placement)) reason = waits->reason;
+  if (const auto* never = std::get_if<Never>(&placement)) {
+    reason = never->reason + "; " + never->hint;
+  }
+  if (reason.empty()) {
+    const auto ahead_of_it = who_keeps_hosts(model, experiment, now);
+    if (!ahead_of_it) return "is placed next";
+    return fmt::format("{} is ahead of it and keeps its hosts free", to_string(*ahead_of_it));
+  }
+  if (const auto asked = model.asked.find(id); asked != model.asked.end()) reason += "; " + asked->second;
+  if (experiment.unfit_hosts) {
+    // Of those that are known none is left, or it would not wait.
+    if (std::holds_alternative<Never>(placement)) reason = "waits for hosts that may yet come back";
+    reason = lacks_text(model, experiment) + "; " + reason;
+  }
+  reason += left_out(model, experiment, choice);
+  if (ahead > 0 && std::holds_alternative<Waits>(placement)) {
+    reason += fmt::format("; {}{} experiment{} ahead of it", ahead,
+                          ahead == kCountedMax ? " or more" : "", ahead == 1 ? "" : "s");
+  }
+  return reason;
+}
+
+}  // namespace dtrain::daemon

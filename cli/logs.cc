@@ -129,7 +129,7 @@ Result<uint64_t> parse_since(const std::string& text, uint64_t now_unix_ms) {
     return ago < now_unix_ms ? now_unix_ms - ago : 1;
   }
   std::time_t now = static_cast<std::time_t>(now_unix_ms / 1000);
-  // A clock time alone is one of today; a date without Z is in this machine's zone.
+  // A clock time alone is when it last was so late; a date without Z is in this machine's zone.
   for (const char* form :
        {"%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M:%S",
         "%Y-%m-%d %H:%M", "%Y-%m-%d", "%H:%M:%S", "%H:%M"}) {
@@ -141,6 +141,11 @@ Result<uint64_t> parse_since(const std::string& text, uint64_t now_unix_ms) {
     parts.tm_isdst = -1;
     bool utc = text.back() == 'Z';
     std::time_t seconds = utc ? timegm(&parts) : mktime(&parts);
+    if (const bool is_clock = form[1] == 'H'; is_clock && seconds > now) {
+      --parts.tm_mday;
+      parts.tm_isdst = -1;
+      seconds = mktime(&parts);
+    }
     if (seconds > 0) return static_cast<uint64_t>(seconds) * 1000;
   }
   return Error{Code::InvalidArgument, fmt::format("--since {} is no time", in_quotes(text)),

@@ -75,7 +75,7 @@ Result<int> prune(const PruneOptions& options, const CommandContext& context) {
                                                 "--yes does it, --dry-run only shows it"}));
     if (!agreed) {
       fmt::print(stderr, "Nothing was changed\n");
-      return 1;
+      return 2;
     }
     // What was shown, and not what has become old since.
     *request.mutable_numbers() = plan.numbers();

@@ -1,6 +1,8 @@
 // The smaller views beside train: the sync line, the plan, the monitor, waiting replicas, --since.
 #include <doctest/doctest.h>
 
+#include <ctime>
+
 #include "cli/json_printer.h"
 #include "cli/line_filter.h"
 #include "cli/logs.h"
@@ -183,6 +185,15 @@ TEST_CASE("--since reads ages and moments") {
   constexpr uint64_t kNow = 1504164226000;
   CHECK(*parse_since("10m", kNow) == kNow - 600'000);
   CHECK(*parse_since("2017-08-31T07:00:00Z", kNow) == 1504162800000);
+  // A clock time lies behind, the day before where need be.
+  for (const int by_s : {-3'600, 0, 60, 3'600, 12 * 3'600}) {
+    const std::time_t then = static_cast<std::time_t>(kNow / 1000) + by_s;
+    char clock[16];
+    std::tm parts{};
+    localtime_r(&then, &parts);
+    std::strftime(clock, sizeof clock, "%H:%M:%S", &parts);
+    CHECK(*parse_since(clock, kNow) == static_cast<uint64_t>(then - (by_s > 0 ? 24 * 3'600 : 0)) * 1000);
+  }
   CHECK_FALSE(parse_since("yesterday", kNow).ok());
   CHECK_FALSE(parse_since("", kNow).ok());
 }

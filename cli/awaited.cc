@@ -6,12 +6,13 @@
 #include <string_view>
 
 #include "schema/quote.h"
-#include "schema/resume.h"
 #include "schema/text_formats.h"
 
 namespace dtrain::cli {
 
 namespace {
+
+constexpr size_t kIdsMost = 100;   // as in a dtrain.yml
 
 Result<std::vector<ExperimentId>> ids_of(const std::vector<std::string>& words, const char* option) {
   std::vector<ExperimentId> ids;
@@ -29,27 +30,22 @@ Result<std::vector<ExperimentId>> ids_of(const std::vector<std::string>& words, 
       if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
     }
   }
+  if (ids.size() > kIdsMost) {
+    return Error{Code::InvalidArgument, fmt::format("{}: got {} experiments, expected at most {}", option, ids.size(), kIdsMost),
+                 "of a set its number is enough"};
+  }
   return ids;
 }
 
 }  // namespace
 
 Status put_awaited(const AwaitedWords& words, Spec& spec) {
-  if (!words.are_given()) return ok();
-  TRY(spec.after, ids_of(words.after, "--after"));
-  TRY(spec.after_end, ids_of(words.after_end, "--after-end"));
-  return ok();
-}
-
-Status put_awaited_directory(Connection& connection, Spec& spec) {
-  std::vector<ExperimentId> ids = spec.after;
-  ids.insert(ids.end(), spec.after_end.begin(), spec.after_end.end());
-  if (ids.empty() || spec.framework == Framework::Engine) return ok();
-  pb::ShowRequest request;
-  request.set_id(to_string(ids.front()));
-  TRY(const pb::ShowReply shown, connection.show(request));
-  std::erase(spec.env_from_shell, kAfterVariable);
-  spec.env[kAfterVariable] = shown.output_dir();
+  if (!words.after.empty()) {
+    TRY(spec.after, ids_of(words.after, "--after"));
+  }
+  if (!words.after_end.empty()) {
+    TRY(spec.after_end, ids_of(words.after_end, "--after-end"));
+  }
   return ok();
 }
 

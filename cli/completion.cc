@@ -22,7 +22,10 @@ _dtrain() {
   local word=${COMP_WORDS[COMP_CWORD]} command=${COMP_WORDS[1]} words=
   local before=${COMP_WORDS[COMP_CWORD-1]} values=
   if [[ $COMP_CWORD -gt 1 && $before == -* ]]; then
-    values=$("$1" __words "$command" -- "$before" 2>/dev/null)
+    case $before in
+      --after|--after-end) values=$("$1" __ids 2>/dev/null) ;;
+      *) values=$("$1" __words "$command" -- "$before" 2>/dev/null) ;;
+    esac
   fi
   if [ -n "$values" ]; then
     words=$values
@@ -55,6 +58,10 @@ _dtrain() {
     compadd -- ${(M)known:#-*}
     return
   fi
+  if [[ $words[CURRENT-1] == --after || $words[CURRENT-1] == --after-end ]]; then
+    compadd -- ${(f)"$($words[1] __ids 2>/dev/null)"}
+    return
+  fi
   (( CURRENT == 3 )) && compadd -- ${known:#-*}
   case $command in
     status|compare|tensorboard|logs|monitor|exec|kill|suspend|resume|why|wait|rerun) compadd -- ${(f)"$($words[1] __ids 2>/dev/null)"} ;;
@@ -80,6 +87,8 @@ complete -c dtrain -n 'not __fish_is_first_token' -a '(__dtrain_words)'
 complete -c dtrain -n '__fish_seen_subcommand_from daemon completion output' -f
 complete -c dtrain -n '__fish_seen_subcommand_from status compare tensorboard logs monitor exec kill suspend resume why wait rerun' \
   -f -a '(dtrain __ids 2>/dev/null)'
+complete -c dtrain -n '__fish_seen_subcommand_from train rerun' -l after -x -a '(dtrain __ids 2>/dev/null)'
+complete -c dtrain -n '__fish_seen_subcommand_from train rerun' -l after-end -x -a '(dtrain __ids 2>/dev/null)'
 complete -c dtrain -n '__fish_seen_subcommand_from path ls cp' -a '(dtrain __ids 2>/dev/null)'
 )sh";
 

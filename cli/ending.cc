@@ -175,7 +175,9 @@ std::string Ending::text(const pb::ExperimentInfo& outcome, const std::string& o
   if (failure) out += failure_text(*failure, screen);
   if (!outcome.hint().empty()) out += fmt::format("  hint: {}\n", outcome.hint());
   if (!output.empty()) out += fmt::format("Output: {}\n", output);
-  const std::string looking = fmt::format("{} status {}, {}", called(), outcome.id(), rerun_text(outcome));
+  const std::string looking = outcome.reason().starts_with(kCameAfter)   // as it is it would be refused
+                                  ? fmt::format("{} why {}", called(), outcome.id())
+                                  : fmt::format("{} status {}, {}", called(), outcome.id(), rerun_text(outcome));
   if (failure) {
     out += fmt::format("Next: {} logs {}, {}\n", called(), failure->cause.replica, looking);
   } else if (failed) {

@@ -25,6 +25,8 @@ bool engine_refused(const pb::ExperimentInfo& info);
 // What starts it again: "dtrain rerun 4"; for the engine with how it goes on instead,
 // where it may have got as far as a checkpoint, or with what has to change.
 std::string rerun_text(const pb::ExperimentInfo& info);
+// How the reason begins of what failed with another one, which it names next.
+inline constexpr std::string_view kCameAfter = "was to come after ";
 
 // "Last lines of 4.train:" and the lines.
 std::string last_lines_text(const std::string& replica, const std::vector<std::string>& lines, bool colours);

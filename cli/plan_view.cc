@@ -53,7 +53,9 @@ std::string render_plan(const pb::PlanReply& plan, const Spec& spec, const Scree
   }
   if (!plan.notice().empty()) out += plan.notice() + "\n";
   if (!plan.wait_reason().empty()) {
-    out += paint("It would wait: " + plan.wait_reason(), Ink::Yellow, screen.colours) + "\n";
+    const std::string& reason = plan.wait_reason();   // "waits for 4 (RUNNING) to finish", or what there is no room for
+    const std::string text = reason.starts_with("waits ") ? "It would wait" + reason.substr(5) : "It would wait: " + reason;
+    out += paint(text, Ink::Yellow, screen.colours) + "\n";
   } else {
     out += "It would start at once. Nothing was submitted.\n";
   }

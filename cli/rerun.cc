@@ -182,8 +182,7 @@ Result<int> rerun(const RerunOptions& options, const CommandContext& context) {
   request.set_id(options.id);
   request.set_project_dir(project_dir());
   TRY(const pb::ShowReply shown, connection.show(request));
-  TRY(Spec spec, changed_spec(shown, options));
-  TRY(put_awaited_directory(connection, spec));
+  TRY(const Spec spec, changed_spec(shown, options));
   if (options.rebuild) warn({idle_rebuild_warning(spec)});
   TRY(pb::SubmitHeader header, header_again(spec, shown));
   header.set_rebuild(options.rebuild);

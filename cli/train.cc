@@ -274,7 +274,7 @@ Result<int> train(const TrainOptions& options, const CommandContext& context) {
     return Error{Code::InvalidArgument, "--explain-sync says it in words, and has no JSON",
                  "leave out --json"};
   }
-  TRY(Prepared prepared, prepare(options));
+  TRY(const Prepared prepared, prepare(options));
   if (options.form.is_given()) {
     if (const auto unread = find_spec_file(""); unread.ok()) {
       warn({unread->file_name + " is not read, for a command is given"});
@@ -298,7 +298,6 @@ Result<int> train(const TrainOptions& options, const CommandContext& context) {
     return 0;
   }
   TRY(check_room(connection, prepared));
-  TRY(put_awaited_directory(connection, prepared.spec));
   FollowOptions following;
   TRY(const pb::Accepted accepted,
       sync_and_submit(connection, context, options, prepared, following.tied));

@@ -74,7 +74,17 @@ std::string usual_reason(const pb::ShowReply& reply) {
 }
 
 // A program that ended by itself is told by its log; for what ended it otherwise there is this.
-std::string failure_hint(const pb::ExperimentInfo& info, const std::string& reason) {
+// The others that it names stay.
+std::string rerun_after_text(const pb::ShowReply& reply, const std::string& reason) {
+  std::string names = "ID";
+  for (const std::string& other : reply.after()) {
+    if (!reason.starts_with(fmt::format("{}{},", kCameAfter, other))) names += "," + other;
+  }
+  return fmt::format("dtrain rerun {} --after {}, where ID is a run of that one that is FINISHED, or will be", reply.experiment().id(), names);
+}
+
+std::string failure_hint(const pb::ShowReply& reply, const std::string& reason) {
+  const pb::ExperimentInfo& info = reply.experiment();
   const auto says = [&](std::string_view part) { return reason.find(part) != std::string::npos; };
   if (engine_refused(info)) {
     return fmt::format("as it was it is refused again; with what its log names changed: dtrain train, "
@@ -89,9 +99,7 @@ std::string failure_hint(const pb::ExperimentInfo& info, const std::string& reas
     return fmt::format("`mem` is a hard limit here: {} gives it more", how);
   }
   if (says("exit code")) return "";
-  if (reason.starts_with("was to come after")) {
-    return fmt::format("once that has been done again, as 7 say: dtrain rerun {} --after 7", info.id());
-  }
+  if (reason.starts_with(kCameAfter)) return rerun_after_text(reply, reason);
   // No restart helps what lacked something, and none is made of what took too long.
   if (info.started_unix_ms() == 0) {
     return fmt::format("once that is mended, {} starts it again", rerun_text(info));
@@ -138,7 +146,7 @@ Why find_why(const pb::ShowReply& reply) {
       why.log_tells = cause->what.find("exit code") != std::string::npos;
     }
   }
-  if (state == State::Failed && why.hint.empty()) why.hint = failure_hint(info, why.reason);
+  if (state == State::Failed && why.hint.empty()) why.hint = failure_hint(reply, why.reason);
   if (info.started_unix_ms() != 0 || state == State::Building) {
     const std::string of = why.replica.empty() ? info.id() : why.replica;
     why.log_command =

@@ -297,19 +297,19 @@ Status ClientApi::plan_for(const pb::PlanRequest& request, pb::PlanReply& reply)
   ParseOptions options;
   options.file_name = "the submitted YAML";
   TRY(const Spec spec, parse_spec(request.spec_yaml(), options));
+  TRY(const std::string awaited, parts_.scheduler.check_awaited(spec));
   const Placement placement = plan(parts_.scheduler.model(), spec, hosts_wanted(spec));
   if (const auto* never = std::get_if<Never>(&placement)) {
     return Error{Code::InvalidArgument, never->reason, never->hint};
   }
   if (const auto* waits = std::get_if<Waits>(&placement)) {
-    reply.set_wait_reason(waits->reason);
+    reply.set_wait_reason(awaited.empty() ? waits->reason : fmt::format("{}; {}", awaited, waits->reason));
     return ok();
   }
   const Placed& placed = std::get<Placed>(placement);
   reply.set_notice(placed.notice);
   if (spec.suspend) reply.set_wait_reason("it begins suspended, until: dtrain resume");
-  TRY(const std::string awaited, parts_.scheduler.check_awaited(spec));
-  if (!spec.suspend && !awaited.empty()) reply.set_wait_reason("it " + awaited);
+  if (!spec.suspend && !awaited.empty()) reply.set_wait_reason(awaited);
   for (const Seat& seat : placed.seats) {
     pb::SeatInfo& info = *reply.add_seats();
     info = to_message(seat);

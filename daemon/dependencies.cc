@@ -35,10 +35,6 @@ std::string named(const Model& model, const std::vector<ExperimentId>& ids) {
   return text;
 }
 
-std::vector<ExperimentId> live_of(const Model& model, uint32_t number) {
-  return {model.live.lower_bound({number, 0}), model.live.lower_bound({number + 1, 0})};
-}
-
 void wait_no_more(Model& model, const Submission& submission) {
   const auto remove = [&](const ExperimentId& id) {
     const auto found = model.awaited.find(id);
@@ -50,20 +46,8 @@ void wait_no_more(Model& model, const Submission& submission) {
   std::for_each(submission.spec.after_end.begin(), submission.spec.after_end.end(), remove);
 }
 
-void let_go(Turn& turn, const ExperimentId& id) {
-  Experiment& experiment = turn.model.experiments.at(id);
-  const State before = state_of(experiment);
-  if (id.member > 0 || experiment.is_shared()) turn.set_states.emplace(id.number, set_state(turn.model.sets.at(id.number)));
-  unindex(turn.model, experiment);
-  experiment.awaits = false;
-  index(turn.model, experiment);
-  const State now = state_of(experiment);
-  if (now != before && !experiment.is_shared()) turn.effects.notify.push_back({id, {}, now, "", {}, experiment.attempt});
-  turn.model.place_wanted = true;
-}
-
 void one_is_over(Turn& turn, const ExperimentId& awaited, State end, uint32_t number) {
-  const std::vector<ExperimentId> waiting = live_of(turn.model, number);
+  const std::vector<ExperimentId> waiting = live_of(turn.model, {number, 0});
   if (waiting.empty()) return;
   const Submission& submission = *turn.model.experiments.at(waiting.front()).submission;
   if (end == State::Finished || !names(submission.spec.after, awaited)) {
@@ -80,18 +64,18 @@ void one_is_over(Turn& turn, const ExperimentId& awaited, State end, uint32_t nu
 
 }  // namespace
 
-bool is_over(const Model& model, const ExperimentId& id) {
+bool lives(const Model& model, const ExperimentId& id) {
   const auto found = model.experiments.find(id);
   const bool is_one = id.member != 0 || (found != model.experiments.end() && !found->second.submission->spec.is_set());
-  if (is_one) return found == model.experiments.end() || found->second.over;
+  if (is_one) return found != model.experiments.end() && !found->second.over;
   const auto next = model.live.lower_bound(id);
-  return next == model.live.end() || next->number != id.number;
+  return next != model.live.end() && next->number == id.number;
 }
 
 std::vector<ExperimentId> awaited_by(const Model& model, const Spec& spec) {
   std::vector<ExperimentId> ids;
   const auto add = [&](const ExperimentId& id) {
-    if (!is_over(model, id) && !names(ids, id)) ids.push_back(id);
+    if (lives(model, id) && !names(ids, id)) ids.push_back(id);
   };
   std::for_each(spec.after.begin(), spec.after.end(), add);
   std::for_each(spec.after_end.begin(), spec.after_end.end(), add);
@@ -118,10 +102,10 @@ bool fail_with_ended(Turn& turn) {
   for (const ExperimentId& ended : std::exchange(turn.ended, {})) {
     if (model.awaited.empty()) break;
     const Experiment& experiment = model.experiments.at(ended);
-    if (is_over(model, ended.set())) wait_no_more(model, *experiment.submission);
+    if (!lives(model, ended.set())) wait_no_more(model, *experiment.submission);
     for (const ExperimentId& id : std::set{ended, ended.set()}) {
       const auto found = model.awaited.find(id);
-      if (found == model.awaited.end() || !is_over(model, id)) continue;
+      if (found == model.awaited.end() || lives(model, id)) continue;
       const State end = state_now(model, id);
       const std::set<uint32_t> waiting = std::move(found->second);
       model.awaited.erase(found);
@@ -133,9 +117,9 @@ bool fail_with_ended(Turn& turn) {
 
 void let_begin(Turn& turn) {
   for (const uint32_t number : turn.perhaps_begin) {
-    const std::vector<ExperimentId> waiting = live_of(turn.model, number);
+    const std::vector<ExperimentId> waiting = live_of(turn.model, {number, 0});
     if (waiting.empty() || !awaited_by(turn.model, turn.model.experiments.at(waiting.front()).submission->spec).empty()) continue;
-    for (const ExperimentId& id : waiting) let_go(turn, id);
+    for (const ExperimentId& id : waiting) hold_no_more(turn, turn.model.experiments.at(id), &Experiment::awaits);
   }
 }
 

@@ -12,10 +12,10 @@
 
 namespace dtrain::daemon {
 
-// Of a set (member 0) all of it. What the model does not have is over.
-bool is_over(const Model& model, const ExperimentId& id);
+// Of a set (member 0) any of it, as it is decided: it may not be committed yet. What the model does not have is over.
+bool lives(const Model& model, const ExperimentId& id);
 
-// Whom the experiments of a submission have to wait for still, each once.
+// Whom one with that Spec has to wait for still, each once.
 std::vector<ExperimentId> awaited_by(const Model& model, const Spec& spec);
 // "waits for 4 (RUNNING) to finish", for people; empty: for nobody.
 std::string awaited_text(const Model& model, const Spec& spec);

@@ -17,7 +17,7 @@ constexpr size_t kGangsAtOnce = 4;
 // With more than that ahead of it, it is not its turn.
 constexpr size_t kAheadMost = 32;
 // So many of them are asked what they keep free, until one keeps something.
-constexpr int kReservationsAsked = 4;
+constexpr int kClaimsAsked = 4;
 
 // What is free as it would be, for as long as one lives.
 class Supposition {
@@ -140,7 +140,7 @@ std::optional<std::vector<Seat>> larger_gang(Model& model, const Experiment& exp
     Choice choice = choice_at(model, other, now);
     if (kept) choice.kept_free = &kept->others_may_use;
     if (fit(other.id, LeastGang(other.spec()).spec(), model.free, choice)) return std::nullopt;   // it would take it
-    if (!kept && asked++ < kReservationsAsked) kept = reserve(model, other, now);
+    if (!kept && asked++ < kClaimsAsked) kept = reserve(model, other, now);
   }
   Choice choice = choice_at(model, experiment, now);
   choice.whole = now < model.elastic_from_ms;

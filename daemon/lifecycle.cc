@@ -25,17 +25,17 @@ void on_submitted(Turn& turn, const Submitted& event) {
     turn.effects.notify.push_back({{submission.number, 0}, {}, State::Created, "", {}, 0});
   }
   begin_to_wait(turn.model, submission);
-  const bool awaits = !awaited_by(turn.model, spec).empty();
+  const std::string awaited = awaited_text(turn.model, spec);   // empty: nobody
   const uint32_t last = submission.last_member();
   for (uint32_t member = submission.first_member(); member <= last; ++member) {
     Experiment experiment = first_state(event.submission, member);
-    experiment.awaits = awaits;
+    experiment.awaits = !awaited.empty();
     experiment.held = member > 0 && spec.concurrency > 0 && !experiment.suspended;
     const auto [place, added] =
         turn.model.experiments.emplace(experiment.id, std::move(experiment));
     INVARIANT(added, "a number is given to one submission");
     const Experiment& made = place->second;
-    const std::string why = made.suspended ? suspended_text(made.id) : awaits ? awaited_text(turn.model, spec) : "";
+    const std::string why = made.suspended ? suspended_text(made.id) : awaited;
     if (!made.is_shared()) turn.effects.notify.push_back({made.id, {}, state_of(made), why, {}, 0});
     // A member's replicas are shown once they have a place: there may be very many.
     if (member == 0) {
@@ -57,12 +57,6 @@ void kill_one(Turn& turn, const ExperimentId& id, bool force) {
   if (!experiment->outcome) fix_outcome(turn, *experiment, State::Killed, nullptr, "killed");
   if (force) experiment->stop_forced = true;
   settle(turn, *experiment, force);
-}
-
-// Of a set (member 0) all of it.
-std::vector<ExperimentId> live_of(const Model& model, const ExperimentId& id) {
-  const uint32_t last = id.member == 0 ? UINT32_MAX : id.member;
-  return {model.live.lower_bound(id), model.live.upper_bound({id.number, last})};
 }
 
 void on_kill(Turn& turn, const KillWanted& event) {

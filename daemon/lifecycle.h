@@ -124,8 +124,8 @@ struct Policy {
 // host which holds something the model does not want gets SendStop or SendForget for it.
 Effects step(Model& model, const Event& event, const Policy& policy, TimeMs now);
 
-// One placing pass: places what fits in queue order (queue.h, placement.h). Call when
-// model.place_wanted, after the events of one loop turn. Why others wait: queue.h wait_reason().
+// One placing pass: places what fits in queue order (placing_pass.h). Call when model.place_wanted, after the events of one
+// loop turn; it may want another one, where somebody ended. Why others wait: wait_reason.h.
 Effects place_pending(Model& model, const Policy& policy, TimeMs now);
 
 // Of a new model: where more hosts may come from.

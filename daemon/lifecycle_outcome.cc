@@ -258,6 +258,7 @@ void fix_outcome(Turn& turn, Experiment& experiment, State state, const Replica*
     outcome.exit_code = 130;
   }
   experiment.outcome = std::move(outcome);
+  experiment.awaits = false;
   experiment.not_before_ms = 0;
   turn.model.place_wanted = true;
 }

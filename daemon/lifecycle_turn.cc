@@ -106,13 +106,7 @@ void fill_slots(Turn& turn, uint32_t number) {
     Experiment& next = turn.model.experiments.at(*tally->second.held.begin());
     if (next.awaits) return;   // and so do all of them
     if (tally->second.in_slots >= static_cast<uint32_t>(next.spec().concurrency)) return;
-    const State before = state_of(next);
-    unindex(turn.model, next);
-    next.held = false;
-    index(turn.model, next);
-    const State now = state_of(next);
-    if (now != before) turn.effects.notify.push_back({next.id, {}, now, "", {}, next.attempt});
-    turn.model.place_wanted = true;
+    hold_no_more(turn, next, &Experiment::held);
   }
 }
 
@@ -169,6 +163,23 @@ void index(Model& model, const Experiment& experiment) {
     if (is_seated(experiment, replica)) model.seated[replica.seat.host].insert(experiment.id);
   }
   for (const HostId& host : unfit_hosts(experiment)) model.unfit[host].insert(experiment.id);
+}
+
+void hold_no_more(Turn& turn, Experiment& experiment, bool Experiment::* held) {
+  const ExperimentId& id = experiment.id;
+  const State before = state_of(experiment);
+  if (id.member > 0 || experiment.is_shared()) turn.set_states.emplace(id.number, set_state(turn.model.sets.at(id.number)));
+  unindex(turn.model, experiment);
+  experiment.*held = false;
+  index(turn.model, experiment);
+  const State now = state_of(experiment);
+  if (now != before && !experiment.is_shared()) turn.effects.notify.push_back({id, {}, now, "", {}, experiment.attempt});
+  turn.model.place_wanted = true;
+}
+
+std::vector<ExperimentId> live_of(const Model& model, const ExperimentId& id) {
+  const uint32_t last = id.member == 0 ? UINT32_MAX : id.member;
+  return {model.live.lower_bound(id), model.live.upper_bound({id.number, last})};
 }
 
 void more_room_came(Model& model, TimeMs now) {
@@ -331,10 +342,15 @@ void rebuild(Model& model, TimeMs now) {
   model.regrowing.clear();
   model.awaited.clear();
   model.queue = {};
+  const Submission* seen = nullptr;
+  bool awaits = false;
   for (auto& [id, experiment] : model.experiments) {
-    // What it waits for has a lower number: whether that lives is known by now.
-    experiment.awaits = !experiment.over && !awaited_by(model, experiment.submission->spec).empty();
-    if (experiment.awaits) begin_to_wait(model, *experiment.submission);
+    if (experiment.submission.get() != std::exchange(seen, experiment.submission.get())) {
+      // What it waits for has a lower number: whether that lives is known by now.
+      awaits = !awaited_by(model, seen->spec).empty();
+    }
+    experiment.awaits = awaits && !experiment.over;
+    if (experiment.awaits) begin_to_wait(model, *seen);
     const bool waits = experiment.phase == Phase::None && !experiment.outcome && !experiment.suspended;
     const bool had_its_turn = experiment.attempt > 0 && !experiment.held;   // it keeps its slot between attempts
     experiment.held = waits && !had_its_turn && id.member > 0 && experiment.spec().concurrency > 0;

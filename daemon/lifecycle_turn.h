@@ -64,6 +64,10 @@ void unindex(Model& model, const Experiment& experiment);
 void index(Model& model, const Experiment& experiment);
 // A host has come, or a seat is free: there may soon be more, for what ends together does so one after the other.
 void more_room_came(Model& model, TimeMs now);
+// One that is not touched is held back no more by its set's concurrency, or by others.
+void hold_no_more(Turn& turn, Experiment& experiment, bool Experiment::* held);
+// What is live of an experiment, or of a whole set (member 0).
+std::vector<ExperimentId> live_of(const Model& model, const ExperimentId& id);
 // When something is to happen to it by itself; 0: never.
 TimeMs deadline_of(const Experiment& experiment);
 

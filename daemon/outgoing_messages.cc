@@ -51,7 +51,7 @@ pb::Forget to_message(const SendForget& forget) {
 }
 
 pb::Launch to_message(const SendLaunch& launch, const Experiment& experiment,
-                      const SubmissionExtras* extras, const std::string& output_dir,
+                      const SubmissionExtras* extras, const std::string& output_dir, const std::string& after_dir,
                       const OutputMark& output_mark, uint64_t spool_limit_bytes) {
   pb::Launch message;
   message.set_experiment(to_string(launch.experiment));
@@ -69,6 +69,7 @@ pb::Launch to_message(const SendLaunch& launch, const Experiment& experiment,
   }
   for (const ReplicaId& replica : launch.replicas) message.add_replicas(to_string(replica));
   message.set_output_dir(output_dir);
+  message.set_after_dir(after_dir);
   message.set_output_mark(output_mark.file.string());
   message.set_output_mark_text(output_mark.text);
   message.set_spool_limit_bytes(spool_limit_bytes);

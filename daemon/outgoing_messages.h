@@ -18,7 +18,7 @@ pb::Forget to_message(const SendForget& forget);
 
 // `experiment` is the one that is launched. `extras`: nullptr if its submission has none.
 pb::Launch to_message(const SendLaunch& launch, const Experiment& experiment,
-                      const SubmissionExtras* extras, const std::string& output_dir,
+                      const SubmissionExtras* extras, const std::string& output_dir, const std::string& after_dir,
                       const OutputMark& output_mark, uint64_t spool_limit_bytes);
 
 }  // namespace dtrain::daemon

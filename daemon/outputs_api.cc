@@ -127,8 +127,10 @@ Result<OutputsApi::Place> OutputsApi::own_place_of(const Caller& caller) const {
 
 Result<OutputsApi::Place> OutputsApi::resumed_place_of(const Experiment& experiment, const std::string& path) const {
   const Error none{Code::NotFound, fmt::format("{} is no output of an experiment", in_quotes(path)), ""};
-  if (resumed_path(member_spec(experiment.submission->spec, experiment.id.member)) != path) return none;
+  const Spec& spec = experiment.submission->spec;
   std::error_code error;
+  const bool is_after = fs::canonical(scheduler_.after_dir(spec), error) == path;
+  if (!is_after && resumed_path(member_spec(spec, experiment.id.member)) != path) return none;
   const fs::path all = fs::canonical(outputs_, error);
   if (error) return none;
   const fs::path named = fs::path(path).lexically_normal();

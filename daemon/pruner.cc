@@ -55,11 +55,11 @@ void remove_link(const std::filesystem::path& project, uint32_t number, const st
 }
 
 Status remove_files_of(const Home& home, const std::filesystem::path& journal, const Store::Closed& ended,
-                       bool outputs) {
+                       bool outputs, bool in_use) {
   const auto folder = home.outputs() / std::to_string(ended.number);
   if (outputs) {
     TRY(remove_tree(folder));
-  } else {
+  } else if (!in_use) {
     remove_unused(folder);
   }
   remove_link(ended.project_dir, ended.number, folder);
@@ -199,7 +199,7 @@ Result<std::vector<Store::Closed>> Pruner::choose(const pb::PruneRequest& reques
   return closed;
 }
 
-// Those that the YAML of something live names: to go on from them, or to show them. With one that does.
+// Those that something live comes after, or whose YAML names them: to go on from them, or to show them. With one that does.
 std::map<uint32_t, uint32_t> Pruner::results_in_use() const {
   std::map<uint32_t, uint32_t> users;
   const std::string folder = (home_.outputs() / "").string();
@@ -207,6 +207,8 @@ std::map<uint32_t, uint32_t> Pruner::results_in_use() const {
   for (const auto& [id, experiment] : scheduler_.model().experiments) {
     if (experiment.submission.get() == seen) continue;
     seen = experiment.submission.get();
+    for (const ExperimentId& awaited : seen->spec.after) users.emplace(awaited.number, id.number);
+    for (const ExperimentId& awaited : seen->spec.after_end) users.emplace(awaited.number, id.number);
     const std::string& yaml = seen->spec_yaml;
     for (size_t at = yaml.find(folder); at != std::string::npos; at = yaml.find(folder, at)) {
       at += folder.size();
@@ -222,11 +224,11 @@ void Pruner::remove_files() {
   const Work& work = waiting_.front();
   std::vector<std::filesystem::path> journals;
   for (const auto& each : work.chosen) journals.push_back(logs_.path(each.number));
-  boost::asio::post(files_, [this, chosen = work.chosen, journals, outputs = work.request.outputs()] {
+  boost::asio::post(files_, [this, chosen = work.chosen, journals, outputs = work.request.outputs(), in_use = results_in_use()] {
     Status status = ok();
     std::vector<uint32_t> removed;
     for (size_t i = 0; i < chosen.size(); ++i) {
-      Status each = remove_files_of(home_, journals[i], chosen[i], outputs);
+      Status each = remove_files_of(home_, journals[i], chosen[i], outputs, in_use.contains(chosen[i].number));
       if (each.ok()) {
         removed.push_back(chosen[i].number);
       } else if (status.ok()) {

@@ -1,4 +1,4 @@
-// The order in which what waits is tried: priority, then submission. See queue.h for the rules.
+// The order in which what waits is tried: priority, then submission. See placing_pass.h for the rules.
 #pragma once
 
 #include <compare>

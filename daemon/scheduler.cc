@@ -44,6 +44,7 @@ Status make_output_dir(const Experiment& experiment, const std::filesystem::path
 
 // Links of this machine mean nothing to others.
 std::filesystem::path without_links(const std::filesystem::path& folder) {
+  if (folder.empty()) return folder;
   std::error_code error;
   auto path = std::filesystem::canonical(folder, error);
   return error ? folder : path;
@@ -133,11 +134,25 @@ Status Scheduler::check(const Submission& submission, const SubmissionExtras& ex
   return ok();
 }
 
+Status Scheduler::check_is_there(const ExperimentId& id) {
+  Known known;
+  if (const auto live = model_.experiments.lower_bound({id.number, 0}); live != model_.experiments.end() && live->first.number == id.number) {
+    known.submission = live->second.submission;
+  } else {
+    auto stored = store_.submission(id.number);
+    if (!stored.ok() && stored.error().code == Code::NotFound) {
+      return Error{Code::NotFound, fmt::format("there is no experiment {}, and this is to come after it", id.number),
+                   "--after ID names another; --set train.after=null, or train.after-end, takes it out"};
+    }
+    TRY(known.submission, std::move(stored));
+  }
+  return check_exists(known, {id, {}, {}});
+}
+
 // Nothing while it lives. What is decided counts, though it may not be committed yet.
 Result<std::optional<State>> Scheduler::end_of(const ExperimentId& id) {
+  if (lives(model_, id)) return std::optional<State>();
   TRY(const Known known, find(id));
-  TRY(check_exists(known, {id, {}, {}}));
-  if (!daemon::is_over(model_, id)) return std::optional<State>();
   std::vector<const Experiment*> members;
   for (const Experiment* stored : known.experiments) {
     const auto found = model_.experiments.find(stored->id);
@@ -147,13 +162,14 @@ Result<std::optional<State>> Scheduler::end_of(const ExperimentId& id) {
 }
 
 Result<std::string> Scheduler::check_awaited(const Spec& spec) {
-  for (const ExperimentId& id : spec.after_end) TRY(end_of(id));
+  for (const ExperimentId& id : spec.after_end) TRY(check_is_there(id));
   for (const ExperimentId& id : spec.after) {
+    TRY(check_is_there(id));
     TRY(const auto end, end_of(id));
     if (!end || *end == State::Finished) continue;
     return Error{Code::FailedPrecondition,
                  fmt::format("{} is {}: what is to come after it would never begin", to_string(id), to_string(*end)),
-                 fmt::format("name another; --after-end {} takes any end", to_string(id))};
+                 fmt::format("--after ID names another, --after-end {} takes any end", to_string(id))};
   }
   return awaited_text(model_, spec);
 }
@@ -226,6 +242,7 @@ void Scheduler::end_turn() {
   turn_posted_ = false;
   last_turn_ = std::chrono::steady_clock::now();
   if (model_.place_wanted) keep(place_pending(model_, policy_, boottime_ms()));
+  if (model_.place_wanted) end_turn_soon();   // somebody ended in that pass, and others may go on
   const bool large = waiting_notify_.size() > kLargeTurn;
   const Status committed = commit();
   if (!committed.ok()) {
@@ -431,6 +448,11 @@ std::filesystem::path Scheduler::output_dir(const ExperimentId& id) const {
   return id.member == 0 ? base : base / std::to_string(id.member);
 }
 
+std::filesystem::path Scheduler::after_dir(const Spec& spec) const {
+  if (!spec.after.empty()) return output_dir(spec.after.front());
+  return spec.after_end.empty() ? std::filesystem::path() : output_dir(spec.after_end.front());
+}
+
 void Scheduler::send(const Send& what) {
   if (const auto* launch = std::get_if<SendLaunch>(&what)) return send_launch(*launch);
   pb::ToRunner message;
@@ -458,11 +480,16 @@ void Scheduler::send_launch(const SendLaunch& launch) {
   if (const auto made = make_output_dir(found->second, folder); !made.ok()) {
     return failed(made.error().message, true);
   }
+  // Of what never began, or left nothing, it is empty.
+  const auto after = after_dir(found->second.submission->spec);
+  std::error_code error;
+  if (!after.empty()) std::filesystem::create_directories(after, error);
+  if (error) return failed(errno_error(fmt::format("create {}", after.string()), error.value()).message, true);
   const auto extras = extras_.find(launch.experiment.number);
   pb::ToRunner message;
   *message.mutable_launch() =
       to_message(launch, found->second, extras == extras_.end() ? nullptr : &extras->second,
-                 without_links(folder).string(), output_mark_, spool_limit_bytes_);
+                 without_links(folder).string(), without_links(after).string(), output_mark_, spool_limit_bytes_);
   // Its runner would end the stream, and again each time it is told. check_size() can't know it all.
   if (message.ByteSizeLong() > kMessageBytesMax) {
     return failed("it is too large to be told to a host in one message", false);

@@ -90,6 +90,8 @@ class Scheduler {
   // Of a set (member 0) all members, else that one: none when there is no such member.
   Result<Known> find(const ExperimentId& id);
   std::filesystem::path output_dir(const ExperimentId& id) const;
+  // That of the first that it comes after; empty: it comes after none.
+  std::filesystem::path after_dir(const Spec& spec) const;
   // Why nothing is decided or logged at present, for people; empty: all is well. Listeners of the
   // journals are woken when it changes.
   std::string trouble() const;
@@ -105,6 +107,7 @@ class Scheduler {
   void note_time();
   void set_trouble(std::string why);
   StoredExperiment row_of(const Experiment& experiment, TimeMs now);
+  Status check_is_there(const ExperimentId& id);
   Result<std::optional<State>> end_of(const ExperimentId& id);
   Result<Experiment> committed(const ExperimentId& id,
                                std::shared_ptr<const Submission> submission);

@@ -122,8 +122,9 @@ pb::ExperimentInfo summary_of(const Scheduler::Known& known, const ExperimentId&
       info.set_state(std::string(to_string(State::Stopping)));
       info.set_finished_unix_ms(0);
     }
-    const bool awaits = std::any_of(members.begin(), members.end(), [](const Experiment* member) { return member->awaits && !member->over; });
-    if (awaits) info.set_reason(fmt::format("{}; {}", info.reason(), awaited_text(model, known.submission->spec)));
+    const bool awaits = std::any_of(members.begin(), members.end(), [](const Experiment* member) { return member->awaits; });
+    const std::string whom = awaits ? awaited_text(model, known.submission->spec) : "";
+    if (!whom.empty()) info.set_reason(fmt::format("{}; {}", info.reason(), whom));
     return info;
   }
   const auto found = members_of(known, id);

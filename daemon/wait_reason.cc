@@ -27,7 +27,7 @@ std::string left_out(const Model& model, const Experiment& experiment, const Cho
   return text;
 }
 
-// As in a pass: the first ahead of it that has a reservation.
+// As in a pass: the first ahead of it that has a claim.
 std::optional<ExperimentId> who_keeps_hosts(const Model& model, const Experiment& experiment, TimeMs now) {
   for (const QueueOrder& order : model.regrowing) {
     if (order.id != experiment.id) return order.id;

@@ -1,5 +1,5 @@
 // What an experiment that has its place waits for: hosts that are away, processes that are to end.
-// Pure; for people. What one waits for that has no place is told by queue.h.
+// Pure; for people. What one waits for that has no place is told by wait_reason.h.
 #pragma once
 
 #include <string>

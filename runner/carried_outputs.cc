@@ -270,17 +270,17 @@ Status bring_outputs(const CarriedPlace& place, OutputStore& store, const pb::Ou
   return write_common(place, common, known.sending);
 }
 
-Result<std::string> bring_resumed(const CarriedPlace& place, OutputStore& store, pb::OutputsRequest of,
-                                  const std::string& path, const std::function<bool()>& wanted) {
+Result<std::string> bring_results(const CarriedPlace& place, const fs::path& folder, OutputStore& store,
+                                  pb::OutputsRequest of, const std::string& path, const std::function<bool()>& wanted) {
   of.set_resume(path);
   const auto list = store.list(of);
   if (!list.ok()) return list.error().code == Code::NotFound ? Result<std::string>(std::string()) : list.error();
   TRY(make_folders(place));
   std::error_code error;
-  fs::create_directories(place.resumed(), error);
-  if (error) return errno_error("make " + place.resumed().string(), error.value());
+  fs::create_directories(folder, error);
+  if (error) return errno_error("make " + folder.string(), error.value());
   TRY(const Fd held, lock(place));
-  TRY(const OutputTree tree, OutputTree::open(place.resumed()));
+  TRY(const OutputTree tree, OutputTree::open(folder));
   TRY(std::vector<pb::OutputEntry> listed, tree.list());
   const Entries here = by_path(std::move(listed));
   std::vector<pb::OutputEntry> wanted_entries;
@@ -289,8 +289,8 @@ Result<std::string> bring_resumed(const CarriedPlace& place, OutputStore& store,
   }
   Entries got;
   TRY(fetch(tree, store, of, wanted_entries, wanted, got));
-  if (list->is_file() && list->entries_size() == 1) return (place.resumed() / list->entries(0).path()).string();
-  return place.resumed().string();
+  if (list->is_file() && list->entries_size() == 1) return (folder / list->entries(0).path()).string();
+  return folder.string();
 }
 
 Result<Carried> carry_outputs(const CarriedPlace& place, OutputStore& store, const pb::OutputsRequest& of, Which which,

@@ -4,6 +4,7 @@
 //   outputs/<experiment>-<submission>/
 //     files/      OUTPUT_DIR
 //     resumed/    what the experiment goes on from, as it was
+//     after/      of what it comes after
 //     carried     what both sides have in common: an OutputList
 //
 // Outlives its launches, until the experiment is over: what starts again on this host finds what was there.
@@ -30,6 +31,7 @@ struct CarriedPlace {
 
   std::filesystem::path files() const { return root / "files"; }
   std::filesystem::path resumed() const { return root / "resumed"; }
+  std::filesystem::path after() const { return root / "after"; }
   std::filesystem::path common() const { return root / "carried"; }
 };
 
@@ -42,9 +44,10 @@ std::optional<CarriedPlace> carried_place_of(const std::filesystem::path& output
 // Makes the place, and brings what changed at the daemon, as long as that is `wanted`.
 Status bring_outputs(const CarriedPlace& place, OutputStore& store, const pb::OutputsRequest& of,
                      const std::function<bool()>& wanted);
-// What the experiment goes on from, by the path of its Spec: where it is here. Empty: it is no output of the daemon's.
-Result<std::string> bring_resumed(const CarriedPlace& place, OutputStore& store, pb::OutputsRequest of,
-                                  const std::string& path, const std::function<bool()>& wanted);
+// What another experiment has written, by its path at the daemon, into a folder of the place: where it is here. Empty: it is no
+// output of the daemon's that this experiment is to have.
+Result<std::string> bring_results(const CarriedPlace& place, const std::filesystem::path& folder, OutputStore& store,
+                                  pb::OutputsRequest of, const std::string& path, const std::function<bool()>& wanted);
 
 using OutputEntries = std::map<std::string, pb::OutputEntry>;   // by path
 

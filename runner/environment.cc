@@ -125,6 +125,7 @@ Environment replica_environment(const EnvironmentInputs& inputs, const Seat& sea
     env[kEngineVariable] = inputs.engine;
   }
   env["OUTPUT_DIR"] = inputs.output_dir;
+  if (!inputs.after_dir.empty()) env["AFTER_DIR"] = inputs.after_dir;
   env["EXPERIMENT_ID"] = to_string(seat.replica.experiment);
   env["DTRAIN_REPLICA"] = to_string(seat.replica);
   env["DTRAIN_ATTEMPT"] = std::to_string(inputs.attempt);

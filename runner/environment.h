@@ -48,6 +48,7 @@ struct EnvironmentInputs {
   std::string mpi_directory;  // see mpi_launch.h
   std::string interface;  // by which other hosts of the gang reach this one; empty: there are none
   std::string output_dir;
+  std::string after_dir;  // empty: it comes after none
   std::string data_dir;  // holds all data sets by their names; empty: none
   bool data_is_mounted = false;  // there, and not only links to them
   std::string key;       // DTRAIN_KEY

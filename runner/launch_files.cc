@@ -17,7 +17,7 @@ std::optional<Made> make_here(const LaunchSite& site, const pb::Launch& message,
   if (!lacking.ok()) return Made{false, std::move(lacking).error()};
   if (!lacking->empty()) return Made{true, Error{Code::NotFound, std::move(*lacking), ""}};
   if (!outputs.are_here) return std::nullopt;
-  return Made{false, prepare_launch(site, message, PlacedOutputs{message.output_dir()}, directory)};
+  return Made{false, prepare_launch(site, message, PlacedOutputs{message.output_dir(), {}, message.after_dir()}, directory)};
 }
 
 }  // namespace

@@ -269,6 +269,7 @@ ImageRoot image_root(const UsedImage& image, const Spec& spec, const PlacedOutpu
   if (const std::string path = outputs.resumed.empty() ? resumed_path(spec) : outputs.resumed; !path.empty()) {
     root.shown.push_back({path, path, true});
   }
+  if (!outputs.after.empty() && outputs.after != resumed_path(spec)) root.shown.push_back({outputs.after, outputs.after, true});
   for (const auto& [name, path] : spec.data) root.shown.push_back({path, fmt::format("{}/{}", kDataInImage, name), true});
   return root;
 }
@@ -340,6 +341,7 @@ Result<std::optional<LaunchRecord>> write_down(const LaunchSite& site, const pb:
     TRY(inputs.engine, engine_variable(what.spec, inputs.data_dir, outputs.resumed));
   }
   inputs.output_dir = outputs.directory;
+  inputs.after_dir = outputs.after;
   inputs.mpi_directory = mpi_directory(launch.submission(), file.experiment, file.attempt);
   inputs.key = file.key;
   inputs.submission = launch.submission();
@@ -444,7 +446,10 @@ Result<PlacedOutputs> place_outputs(const LaunchSite& site, const pb::Launch& la
   of.set_host_id(site.host_id);
   TRY(bring_outputs(place, *site.store, of, wanted));
   if (const std::string path = resumed_path(what.spec); !path.empty()) {
-    TRY(placed.resumed, bring_resumed(place, *site.store, of, path, wanted));
+    TRY(placed.resumed, bring_results(place, place.resumed(), *site.store, of, path, wanted));
+  }
+  if (!launch.after_dir().empty()) {
+    TRY(placed.after, bring_results(place, place.after(), *site.store, of, launch.after_dir(), wanted));
   }
   return placed;
 }

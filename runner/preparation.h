@@ -56,6 +56,7 @@ Result<std::string> lacking_here(const LaunchSite& site, const pb::Launch& launc
 struct PlacedOutputs {
   std::string directory;
   std::string resumed = {};   // what it goes on from, where that is not by the path of its Spec
+  std::string after = {};     // what it comes after has written; empty: it comes after none
 };
 // In a copy; `wanted` is asked while they are brought.
 Result<PlacedOutputs> place_outputs(const LaunchSite& site, const pb::Launch& launch, const std::function<bool()>& wanted);

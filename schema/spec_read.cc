@@ -22,7 +22,7 @@ constexpr double kLeastPlainMib = 16;
 
 // What a replica finds in its environment anyway; a variable of the user's would be lost or break
 // it.
-constexpr std::string_view kOurVariables[] = {"OUTPUT_DIR", "EXPERIMENT_ID", "TF_CONFIG",
+constexpr std::string_view kOurVariables[] = {"OUTPUT_DIR", "AFTER_DIR", "EXPERIMENT_ID", "TF_CONFIG",
                                               "DATA_DIR", "CUDA_VISIBLE_DEVICES"};
 // Without these as they are, most commands don't start.
 constexpr std::string_view kVitalVariables[] = {

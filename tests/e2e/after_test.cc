@@ -85,6 +85,7 @@ TEST_CASE("what comes after a failure fails, unless any end will do") {
   CHECK(refused.code == 2);
   CHECK_MESSAGE(says(refused, "1 is FAILED"), refused.all());
   CHECK_MESSAGE(says(refused, "--after-end 1"), refused.all());
+  CHECK(says(why, "dtrain rerun 2 --after ID, where ID is a run of that one that is FINISHED"));
   const Output again = cluster.run({"rerun", "2"}, project);
   CHECK(again.code == 2);
   const Output other = cluster.run({"rerun", "2", "--after", "4"}, project);
@@ -113,7 +114,7 @@ TEST_CASE("after which experiment is told with its name or not at all") {
   const fs::path project = cluster.project("project: p\ntrain: {resources: {cpus: 0.1, mem: 32}, run: echo ran}\n");
   REQUIRE(cluster.run({"train"}, project).code == 0);
   for (const auto& [word, what] : std::vector<std::pair<std::string, std::string>>{
-           {"7", "no experiment 7"}, {"1.2", "experiment 1 is not a set"}, {"1.train", "an experiment such as 4"},
+           {"7", "there is no experiment 7"}, {"1.2", "experiment 1 is not a set"}, {"1.train", "an experiment such as 4"},
            {"0", "an experiment such as 4"}, {"1,", "an experiment such as 4"}, {"", "an experiment such as 4"}}) {
     const Output refused = cluster.run({"train", "--after", word}, project);
     CHECK_MESSAGE(refused.code == 2, word);
@@ -123,6 +124,11 @@ TEST_CASE("after which experiment is told with its name or not at all") {
   const Output here = cluster.run({"train"}, project);
   REQUIRE_MESSAGE(here.code == 0, here.all());
   CHECK_MESSAGE(says(here, "outputs/1"), here.all());
-  CHECK(cluster.run({"train", "--set", "train.after=null"}, project).code == 0);
+  const Output alone = cluster.run({"train", "--set", "train.after=null"}, project);
+  CHECK(alone.code == 0);
+  CHECK_MESSAGE(!says(alone, "outputs/1"), alone.all());
+  const Output both = cluster.run({"train", "--after-end", "1,2", "--dry-run", "--set", "train.after=[9]"}, project);
+  CHECK_MESSAGE(says(both, "there is no experiment 9"), both.all());   // each option is about its own key
+  CHECK(says(cluster.run({"check", "--set", "train.env={AFTER_DIR: x}"}, project), "AFTER_DIR"));
   CHECK(says(cluster.run({"train", "--set", "train.after=[1, x]"}, project), "an experiment such as 4"));
 }

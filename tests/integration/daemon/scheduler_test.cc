@@ -487,5 +487,25 @@ TEST_CASE("whether one has ended well is known from when it is decided, though n
   }
 }
 
+TEST_CASE("what waits for one that a placing pass gives up goes on in the same turn") {
+  test::TemporaryFolder folder;
+  OneDaemon daemon(home_below(folder.path()));
+  place_one(daemon);
+  Submission after = a_submission("b");
+  after.spec.after_end = {kOne};
+  REQUIRE(daemon.scheduler.submit(after, {}).ok());
+  LaunchFailed unfit{kHost, kOne, 1, "python is not there"};
+  unfit.unfit = true;
+  daemon.scheduler.handle(unfit);
+  daemon.turn();
+  REQUIRE(daemon.scheduler.is_over(kOne));
+  REQUIRE(daemon.outbox.count(pb::ToRunner::kLaunch) == 2);
+  // Where the results are of what never began: nothing, but it is there.
+  const pb::Launch& launch = daemon.outbox.sent.back().launch();
+  CHECK(launch.experiment() == "2");
+  CHECK(std::filesystem::is_directory(launch.after_dir()));
+  CHECK(std::filesystem::equivalent(launch.after_dir(), daemon.home.outputs() / "1"));
+}
+
 }  // namespace
 }  // namespace dtrain::daemon

@@ -96,8 +96,9 @@ TEST_CASE("what was killed at its limit of memory is told how to get more") {
 }
 
 TEST_CASE("no restart is advised where none would help") {
-  CHECK(find_why(experiment("FAILED", "was to come after 3, which is KILLED")).hint ==
-        "once that has been done again, as 7 say: dtrain rerun 4 --after 7");
+  auto after = experiment("FAILED", "was to come after 3, which is KILLED");
+  for (const char* other : {"3", "33", "2.1"}) after.add_after(other);
+  CHECK(find_why(after).hint == "dtrain rerun 4 --after ID,33,2.1, where ID is a run of that one that is FINISHED, or will be");
   auto reply = experiment("FAILED", "4.train: data x: /x is not there on n1");
   CHECK(find_why(reply).hint == "once that is mended, dtrain rerun 4 starts it again");
   reply.mutable_experiment()->set_started_unix_ms(1);

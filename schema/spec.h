@@ -201,6 +201,7 @@ Result<Spec> parse_spec(std::string_view yaml, const ParseOptions& options);
 std::string to_yaml(const Spec& spec);
 // A text as one value of a YAML file, in quotes where it needs them.
 std::string yaml_scalar(std::string_view text);
+std::string yaml_quoted(std::string_view text);  // in quotes whatever it is
 
 // The JSON Schema (draft 2020-12) of dtrain.yml, as text. Made from the same table the parser checks
 // keys against; a test holds the two together.

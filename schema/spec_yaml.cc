@@ -308,7 +308,10 @@ void write_environment(const Spec& spec, YamlWriter& out) {
 }  // namespace
 
 std::string yaml_scalar(std::string_view text) {
-  if (is_plain(text)) return std::string(text);
+  return is_plain(text) ? std::string(text) : yaml_quoted(text);
+}
+
+std::string yaml_quoted(std::string_view text) {
   std::string out = "\"";
   for (size_t at = 0; at < text.size();) {
     const auto byte = static_cast<unsigned char>(text[at]);

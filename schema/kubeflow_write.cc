@@ -1,0 +1,405 @@
+#include "schema/kubeflow_write.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "schema/cluster_env.h"
+#include "schema/expand.h"
+#include "schema/kubeflow_command.h"
+#include "schema/kubeflow_elastic.h"
+#include "schema/kubeflow_keys.h"
+#include "schema/kubeflow_yaml.h"
+#include "schema/quote.h"
+
+namespace dtrain {
+
+namespace {
+
+constexpr std::string_view kDataInImage = "/data";
+
+ManifestKind kind_of(Framework framework) {
+  return framework == Framework::Pytorch ? ManifestKind::PytorchJob
+         : framework == Framework::Mpi   ? ManifestKind::MpiJob
+                                         : ManifestKind::TfJob;
+}
+
+std::string_view kind_word(ManifestKind kind) {
+  return kind == ManifestKind::TfJob ? "TFJob" : kind == ManifestKind::PytorchJob ? "PyTorchJob" : "MPIJob";
+}
+
+std::string policy_of(OnFailure rule) {
+  return rule == OnFailure::Restart ? "OnFailure" : rule == OnFailure::RestartOnSignal ? "ExitCode" : "Never";
+}
+
+int64_t whole_seconds(int64_t ms) { return (ms + 999) / 1000; }
+
+// To a thousandth, which is as fine as they are counted there.
+std::string cpu_amount(double cpus) { return fmt::format("{}", std::max(1.0, std::ceil(cpus * 1000 - 1e-6)) / 1000); }
+
+std::string memory_amount(uint64_t bytes) {
+  for (const auto& [unit, shift] : {std::pair{"Gi", 30}, {"Mi", 20}, {"Ki", 10}}) {
+    if (bytes % (uint64_t{1} << shift) == 0) return fmt::format("{}{}", bytes >> shift, unit);
+  }
+  return fmt::format("{}", bytes);
+}
+
+// As Kubernetes takes one for a job: it is a part of the names of its pods and of how they are found.
+std::string job_name(std::string_view project) {
+  constexpr size_t kMostLetters = 50;
+  std::string name;
+  for (const char c : project.substr(0, kMostLetters)) {
+    name += c == '_' ? '-' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  if (name.front() >= '0' && name.front() <= '9') name = "job-" + name;
+  return name.substr(0, name.find_last_not_of('-') + 1);
+}
+
+// A role of the manifest, of one of the Spec or of a master and those who are like it.
+struct JobRole {
+  std::string word;
+  const RoleSpec* role;
+  int count;
+};
+
+class Job {
+ public:
+  explicit Job(const Spec& spec) : spec_(spec), kind_(kind_of(spec.framework)), name_(job_name(spec.project)) {}
+
+  KubeflowManifest manifest() {
+    if (kind_ == ManifestKind::PytorchJob) elastic_ = take_elastic_lines(spec_);
+    choose_roles();
+    leave_out();
+    YamlNode metadata = yaml_map();
+    yaml_put(metadata, "name", yaml_text(name_));
+    if (name_ != spec_.project) out_.notes.push_back(fmt::format("the job is called {}: {} is no name for one in Kubernetes", name_, in_quotes(spec_.project)));
+    YamlNode root = yaml_map();
+    yaml_put(root, "apiVersion", yaml_text("kubeflow.org/v1"));
+    yaml_put(root, "kind", yaml_text(std::string(kind_word(kind_))));
+    yaml_put(root, "metadata", std::move(metadata));
+    yaml_put(root, "spec", job());
+    note_surroundings();
+    out_.text = manifest_text(root);
+    return std::move(out_);
+  }
+
+ private:
+  const RoleSpec* role(Role wanted) const { return spec_.role(wanted); }
+  void add(std::string_view word, const RoleSpec* one, int count) {
+    if (one != nullptr && count > 0) roles_.push_back({std::string(word), one, count});
+  }
+  // The master is one of the workers where it is like them.
+  bool is_like(const RoleSpec& master, const RoleSpec* worker) const {
+    return worker == nullptr || (master.resources == worker->resources && master.run == worker->run &&
+                                 policy_of(master.on_failure) == policy_of(worker->on_failure));
+  }
+
+  void choose_roles() {
+    const RoleSpec& decider = spec_.decider();
+    const RoleSpec* const worker = role(Role::Worker);
+    const int workers = worker == nullptr ? 0 : worker->count;
+    const bool is_worker = decider.role != Role::Chief && is_like(decider, worker);
+    switch (kind_) {
+      case ManifestKind::TfJob: {
+        const bool is_alone = is_worker && workers == 0;
+        const std::string_view chief = spec_.tensorflow.chief_task == "master" ? "Master" : "Chief";
+        if (!is_worker) add(chief, &decider, 1);
+        if (!is_worker && decider.role == Role::Master) {
+          out_.notes.push_back("the master is the Chief, which TF_CONFIG then says too: it is not like the workers, and those of a TFJob are all alike");
+        }
+        add("Worker", is_alone ? &decider : worker, workers + (is_worker ? 1 : 0));
+        add("PS", role(Role::Ps), role(Role::Ps) == nullptr ? 0 : role(Role::Ps)->count);
+        add("Evaluator", role(Role::Evaluator), role(Role::Evaluator) == nullptr ? 0 : role(Role::Evaluator)->count);
+        return;
+      }
+      case ManifestKind::PytorchJob:
+        // Without a Master nobody is told RANK; elastic ones have theirs of a rendezvous.
+        if (elastic_.is_given && is_worker) return add("Worker", &decider, workers + 1);
+        add("Master", &decider, 1);
+        add("Worker", worker, workers);
+        return;
+      case ManifestKind::MpiJob:
+        add("Launcher", &decider, 1);
+        add("Worker", worker, workers);
+        return;
+    }
+  }
+  bool has(std::string_view word) const { return std::ranges::find(roles_, word, &JobRole::word) != roles_.end(); }
+
+  // ---- what has no place there
+
+  void lose(bool is_there, std::string key, std::string why) {
+    if (is_there) out_.left_out.push_back({std::move(key), std::move(why)});
+  }
+  void leave_out() {
+    const Spec usual;
+    lose(!spec_.install.empty() || !spec_.tensorflow.version.empty(), "install", "the image has to have it");
+    lose(!spec_.tensorflow.version.empty(), "version", "the image has to have it");
+    lose(spec_.python != usual.python, "python", "commands find that of the image");
+    lose(!spec_.outputs.empty(), "outputs", "what is to stay has to be written to a volume");
+    lose(!spec_.hosts.empty(), "hosts", "a nodeSelector says there which nodes");
+    lose(!spec_.metrics.empty(), "metrics", "they are in the pods' logs");
+    lose(role(Role::Tensorboard) != nullptr, "tensorboard", "one is started apart from the job");
+    lose(spec_.priority != usual.priority, "priority", "a priorityClassName of the cluster says it there");
+    lose(!spec_.name.empty() || !spec_.note.empty(), spec_.name.empty() ? "note" : "name", "the job is called by its project");
+    lose(spec_.elastic && kind_ != ManifestKind::PytorchJob, "elastic", "a job of that kind begins with all of its workers");
+    const bool grows_otherwise = spec_.elastic && spec_.elastic->grow_after_ms != Elastic().grow_after_ms;
+    lose(grows_otherwise && kind_ == ManifestKind::PytorchJob, "grow-after", "Kubeflow adds workers as soon as it can");
+    const bool all_workers = spec_.completion == Completion::AllWorkers;
+    const bool can_say_all = kind_ == ManifestKind::TfJob && !has("Chief") && !has("Master");
+    lose(all_workers && !can_say_all, "completion", kind_ == ManifestKind::TfJob ? "the Chief decides" : "the Master decides, without which nobody has a RANK");
+    const int64_t usual_grace = kind_ == ManifestKind::MpiJob ? 0 : usual.finish_grace_ms;
+    lose(spec_.finish_grace_ms != usual_grace, "finish-grace", "what still runs when the job is decided ends at once");
+    const bool some_restart = std::ranges::any_of(roles_, [](const JobRole& one) { return restarts(one.role->on_failure); });
+    lose(some_restart && spec_.restart.backoff_ms != usual.restart.backoff_ms, "backoff", "Kubernetes has its own");
+    const bool some_ignored = std::ranges::any_of(spec_.roles, [](const RoleSpec& one) {
+      return one.on_failure == OnFailure::Ignore && one.role != Role::Tensorboard;
+    });
+    lose(some_ignored, "on-failure: ignore", "one that fails ends the job");
+    if (spec_.stop_grace_ms % 1000 != 0 || spec_.max_duration_ms % 1000 != 0) {
+      out_.notes.push_back("durations are whole seconds there, and rounded up");
+    }
+  }
+
+  // What the pods find, or don't.
+  void note_surroundings() {
+    out_.notes.push_back("the image has to hold the project, in the directory where it begins");
+    std::set<std::string> missed;
+    for (const RoleSpec& one : spec_.roles) {
+      if (one.role == Role::Tensorboard) continue;
+      for (const std::string& line : one.run) add_missed(line, missed);
+    }
+    if (!missed.empty()) out_.notes.push_back(fmt::format("not set in a cluster, and in what is run: {}", fmt::join(missed, ", ")));
+    if (!volumes_.empty()) {
+      out_.notes.push_back(fmt::format("each node has to have, by these paths: {}", fmt::join(volumes_, ", ")));
+    }
+    if (!spec_.env_from_shell.empty()) {
+      std::string keys;
+      for (const std::string& name : spec_.env_from_shell) keys += fmt::format(" --from-literal={0}=\"${0}\"", name);
+      out_.notes.push_back(fmt::format("its secrets: kubectl create secret generic {}{}", name_, keys));
+    }
+    const bool is_torch = kind_ == ManifestKind::PytorchJob;
+    const bool is_torchrun = std::ranges::any_of(spec_.decider().run, [](const std::string& line) {
+      return line.find("torchrun") != line.npos || line.find("torch.distributed") != line.npos;
+    });
+    if (is_torch && !has("Master") && !is_torchrun) {
+      out_.notes.push_back("elastic workers meet by torchrun there: nobody else is told RANK and MASTER_ADDR");
+    } else if (is_torch && spec_.pytorch.nproc_per_node != 1 && !elastic_.is_rank_of_node && !is_torchrun) {
+      out_.notes.push_back("RANK counts replicas there, whose processes torchrun starts");
+    }
+  }
+  bool is_missed(std::string_view name) const {
+    if (name == "DTRAIN_IMAGE_DIR") return false;   // of lines that a manifest has keys for
+    const bool has_no_rank = kind_ == ManifestKind::PytorchJob && !has("Master") && (name == "RANK" || name == "WORLD_SIZE" || name.starts_with("MASTER_"));
+    return name.starts_with("DTRAIN_") || name == "OUTPUT_DIR" || name == "EXPERIMENT_ID" || has_no_rank;
+  }
+  void add_missed(std::string_view line, std::set<std::string>& names) const {
+    const auto is_of_name = [&](size_t at) { return at < line.size() && (std::isalnum(static_cast<unsigned char>(line[at])) != 0 || line[at] == '_'); };
+    for (size_t at = 0; at < line.size(); ++at) {
+      size_t end = at;
+      while (is_of_name(end)) ++end;
+      const std::string_view word = line.substr(at, end - at);
+      if (is_missed(word)) names.emplace(word);
+      at = std::max(at, end == 0 ? end : end - 1);
+    }
+  }
+
+  // ---- what there is
+
+  YamlNode job() {
+    YamlNode out = yaml_map();
+    if (kind_ == ManifestKind::PytorchJob) elastic_.put(spec_, has("Master"), out);
+    if (kind_ == ManifestKind::MpiJob) yaml_put(out, "slotsPerWorker", yaml_bare(slots()));
+    if (kind_ == ManifestKind::TfJob && spec_.completion == Completion::AllWorkers && !has("Chief") && !has("Master")) {
+      yaml_put(out, "successPolicy", yaml_text("AllWorkers"));
+    }
+    yaml_put(out, "runPolicy", run_policy());
+    YamlNode roles = yaml_map();
+    for (const JobRole& one : roles_) yaml_put(roles, one.word, replicas(one));
+    yaml_put(out, std::string(replicas_key(kind_)), std::move(roles));
+    return out;
+  }
+  int64_t slots() const {
+    const RoleSpec* const worker = role(Role::Worker);
+    return spec_.mpi.slots != MpiOptions::kOnePerGpu ? spec_.mpi.slots : std::max(1, worker == nullptr ? 1 : worker->resources.gpus);
+  }
+
+  YamlNode run_policy() const {
+    YamlNode policy = yaml_map();
+    // Left out, parameter servers would go on for ever.
+    yaml_put(policy, "cleanPodPolicy", yaml_text("Running"));
+    const bool some_restart = std::ranges::any_of(roles_, [](const JobRole& one) { return restarts(one.role->on_failure); });
+    if (some_restart) yaml_put(policy, "backoffLimit", yaml_bare(spec_.restart.limit));
+    if (spec_.max_duration_ms > 0) yaml_put(policy, "activeDeadlineSeconds", yaml_bare(whole_seconds(spec_.max_duration_ms)));
+    if (spec_.suspend) yaml_put(policy, "suspend", yaml_bare("true"));
+    return policy;
+  }
+
+  YamlNode replicas(const JobRole& one) {
+    YamlNode pod = yaml_map();
+    yaml_put(pod, "terminationGracePeriodSeconds", yaml_bare(whole_seconds(spec_.stop_grace_ms)));
+    YamlNode volumes = yaml_list();
+    YamlNode containers = yaml_list();
+    containers.items.push_back(container(one, volumes));
+    yaml_put(pod, "containers", std::move(containers));
+    if (!volumes.items.empty()) yaml_put(pod, "volumes", std::move(volumes));
+    YamlNode pod_template = yaml_map();
+    yaml_put(pod_template, "spec", std::move(pod));
+    YamlNode out = yaml_map();
+    yaml_put(out, "replicas", yaml_bare(one.count));
+    yaml_put(out, "restartPolicy", yaml_text(policy_of(one.role->on_failure)));
+    yaml_put(out, "template", std::move(pod_template));
+    return out;
+  }
+
+  YamlNode container(const JobRole& one, YamlNode& volumes) {
+    const bool waits = kind_ == ManifestKind::MpiJob && one.word == "Worker";   // for what the launcher starts in it
+    std::map<std::string, std::string> texts = environment();
+    ContainerCommand command;
+    if (!waits) command = container_command(one.role->run, side_of(one, texts));
+    YamlNode out = yaml_map();
+    yaml_put(out, "name", yaml_text(std::string(to_string(spec_.framework))));
+    yaml_put(out, "image", yaml_text(spec_.image));
+    if (!command.directory.empty()) yaml_put(out, "workingDir", yaml_text(command.directory));
+    if (!command.command.empty()) yaml_put(out, "command", yaml_list(command.command));
+    if (!command.arguments.empty()) yaml_put(out, "args", yaml_list(command.arguments));
+    if (YamlNode env = env_of(std::move(texts), command); !env.items.empty()) yaml_put(out, "env", std::move(env));
+    yaml_put(out, "resources", resources_of(one.role->resources));
+    if (YamlNode mounts = mounts_of(command, volumes); !mounts.items.empty()) yaml_put(out, "volumeMounts", std::move(mounts));
+    return out;
+  }
+
+  // What all have: theirs, parameters, and where data sets are.
+  std::map<std::string, std::string> environment() const {
+    std::map<std::string, std::string> texts = spec_.env;
+    for (const Parameter& parameter : spec_.parameters) texts[parameter_env_name(parameter.name)] = parameter.values.front();
+    if (!spec_.data.empty()) texts["DATA_DIR"] = kDataInImage;
+    for (const auto& [name, path] : spec_.data) texts[parameter_env_name(name) + "_DIR"] = fmt::format("{}/{}", kDataInImage, name);
+    return texts;
+  }
+
+  ContainerSide side_of(const JobRole& one, const std::map<std::string, std::string>& texts) const {
+    ContainerSide side{{spec_.project, one.word, "0"}, spec_.framework, {}};
+    for (char& letter : side.names.role) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+    const bool is_numbered = one.word != "Chief" && one.word != "Master" && one.word != "Launcher";
+    const bool from_master = one.word == "Worker" && !has("Chief") && !has("Master");
+    if (is_numbered) side.names.index = from_master ? "$((${DTRAIN_REPLICA##*.}))" : "$((${DTRAIN_REPLICA##*.} - 1))";
+    for (const auto& [name, text] : texts) side.variables.insert(name);
+    side.variables.insert(spec_.env_from_shell.begin(), spec_.env_from_shell.end());
+    if (kind_ == ManifestKind::TfJob) side.variables.insert("TF_CONFIG");
+    if (kind_ == ManifestKind::PytorchJob) elastic_.add_variables(has("Master"), side.variables);
+    return side;
+  }
+
+  YamlNode env_of(std::map<std::string, std::string> texts, const ContainerCommand& command) const {
+    YamlNode list = yaml_list();
+    const auto is_shared = [&](const std::string& name) {
+      const bool is_own = std::ranges::find(command.env, name, &ContainerEnv::name) != command.env.end();
+      return !is_own && std::ranges::find(command.unset, name) == command.unset.end();
+    };
+    const auto add_entry = [&](const std::string& name, const char* key, YamlNode value) {
+      YamlNode entry = yaml_map();
+      yaml_put(entry, "name", yaml_text(name));
+      yaml_put(entry, key, std::move(value));
+      list.items.push_back(std::move(entry));
+    };
+    const auto source = [](const char* kind, const std::vector<std::pair<const char*, std::string>>& fields) {
+      YamlNode reference = yaml_map();
+      for (const auto& [key, text] : fields) yaml_put(reference, key, yaml_text(text));
+      YamlNode from = yaml_map();
+      yaml_put(from, kind, std::move(reference));
+      return from;
+    };
+    for (const auto& [name, text] : texts) {
+      if (is_shared(name)) add_entry(name, "value", yaml_text(kubernetes_text(text)));
+    }
+    for (const std::string& name : spec_.env_from_shell) {
+      if (is_shared(name)) add_entry(name, "valueFrom", source("secretKeyRef", {{"name", name_}, {"key", name}}));
+    }
+    for (const ContainerEnv& one : command.env) {
+      if (one.field.empty()) {
+        add_entry(one.name, "value", yaml_text(one.value));
+      } else {
+        add_entry(one.name, "valueFrom", source("fieldRef", {{"fieldPath", one.field}}));
+      }
+    }
+    return list;
+  }
+
+  // What is promised is requested; caps are limits, and so are GPUs, there.
+  YamlNode resources_of(const Resources& wanted) const {
+    YamlNode requests = yaml_map(), limits = yaml_map();
+    const YamlNode cpus = yaml_text(cpu_amount(wanted.cpus)), memory = yaml_text(memory_amount(wanted.memory_bytes));
+    yaml_put(requests, "cpu", cpus);
+    yaml_put(requests, "memory", memory);
+    if (spec_.hard_cpus) yaml_put(limits, "cpu", cpus);
+    if (spec_.hard_memory) yaml_put(limits, "memory", memory);
+    if (wanted.gpus > 0) yaml_put(limits, "nvidia.com/gpu", yaml_bare(wanted.gpus));
+    YamlNode out = yaml_map();
+    yaml_put(out, "requests", std::move(requests));
+    if (!limits.entries.empty()) yaml_put(out, "limits", std::move(limits));
+    return out;
+  }
+
+  YamlNode mounts_of(const ContainerCommand& command, YamlNode& volumes) {
+    std::vector<HostMount> wanted;
+    for (const auto& [name, path] : spec_.data) wanted.push_back({path, fmt::format("{}/{}", kDataInImage, name), true});
+    wanted.insert(wanted.end(), spec_.mounts.begin(), spec_.mounts.end());
+    for (const std::string& path : command.empty_directories) wanted.push_back({"", path});
+    YamlNode list = yaml_list();
+    for (const HostMount& one : wanted) {
+      const std::string name = fmt::format("volume-{}", volumes.items.size() + 1);
+      YamlNode volume = yaml_map(), place = yaml_map();
+      yaml_put(volume, "name", yaml_text(name));
+      if (!one.source.empty()) yaml_put(place, "path", yaml_text(one.source));
+      yaml_put(volume, one.source.empty() ? "emptyDir" : "hostPath", std::move(place));
+      volumes.items.push_back(std::move(volume));
+      if (!one.source.empty()) volumes_.insert(one.source);
+      YamlNode mount = yaml_map();
+      yaml_put(mount, "name", yaml_text(name));
+      yaml_put(mount, "mountPath", yaml_text(one.path));
+      if (one.read_only) yaml_put(mount, "readOnly", yaml_bare("true"));
+      list.items.push_back(std::move(mount));
+    }
+    return list;
+  }
+
+  Spec spec_;
+  const ManifestKind kind_;
+  const std::string name_;
+  std::vector<JobRole> roles_;
+  ElasticPolicy elastic_;
+  std::set<std::string> volumes_;  // paths of the nodes
+  KubeflowManifest out_;
+};
+
+Status check_kind(const Spec& spec) {
+  if (spec.framework == Framework::Engine) {
+    return Error{Code::InvalidArgument, "framework: engine is trained by dtrain-engine, which Kubeflow knows nothing of", "programs of your own can be exported"};
+  }
+  if (spec.framework == Framework::Command) {
+    return Error{Code::InvalidArgument, "framework: command is none of Kubeflow's kinds of jobs, which train with TensorFlow, PyTorch or MPI",
+                 "--set train.framework=pytorch makes a PyTorchJob of its one process"};
+  }
+  return ok();
+}
+
+}  // namespace
+
+Result<KubeflowManifest> kubeflow_manifest(const Spec& spec) {
+  TRY(check_kind(spec));
+  if (spec.image.empty()) {
+    return Error{Code::InvalidArgument, "a cluster runs images, and there is no 'image' here", "--image NAME: one that holds the project and what it needs"};
+  }
+  if (spec.has_image_directory() || spec.image.find(":/") != std::string::npos) {
+    return Error{Code::InvalidArgument, fmt::format("{} is an image of this machine; a cluster takes it from a registry", in_quotes(spec.image)), "--image NAME: one of a registry"};
+  }
+  return Job(spec).manifest();
+}
+
+}  // namespace dtrain

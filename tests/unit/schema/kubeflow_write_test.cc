@@ -1,0 +1,228 @@
+#include "schema/kubeflow_write.h"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <sstream>
+
+#include "schema/expand.h"
+#include "schema/kubeflow_command.h"
+#include "schema/kubeflow_yaml.h"
+#include "tests/support/golden.h"
+#include "tests/unit/schema/specs.h"
+
+using namespace dtrain;
+using namespace dtrain::tests;
+
+namespace {
+
+KubeflowManifest manifest_of(const Spec& spec) {
+  auto manifest = kubeflow_manifest(spec);
+  if (!manifest.ok()) FAIL(manifest.error().message);
+  return std::move(manifest).value();
+}
+
+bool says(const KubeflowManifest& manifest, const std::string& begin) {
+  return std::ranges::any_of(manifest.notes, [&](const std::string& note) { return note.starts_with(begin); });
+}
+
+// Without what the manifest has no place for.
+Spec without(Spec spec, const std::vector<LeftOut>& left_out) {
+  const Spec usual;
+  const std::map<std::string, std::function<void()>> clear = {
+      {"install", [&] { spec.install.clear(); }},
+      {"version", [&] { spec.tensorflow.version.clear(); }},
+      {"python", [&] { spec.python = usual.python; }},
+      {"outputs", [&] { spec.outputs.clear(); }},
+      {"hosts", [&] { spec.hosts.clear(); }},
+      {"metrics", [&] { spec.metrics.clear(); }},
+      {"tensorboard", [&] {
+         spec.tensorflow.tensorboard = false;
+         std::erase_if(spec.roles, [](const RoleSpec& role) { return role.role == Role::Tensorboard; });
+       }},
+      {"priority", [&] { spec.priority = usual.priority; }},
+      {"name", [&] { spec.name = spec.note = ""; }},
+      {"elastic", [&] { spec.elastic.reset(); }},
+      {"grow-after", [&] { spec.elastic->grow_after_ms = Elastic().grow_after_ms; }},
+      {"completion", [&] { spec.completion = usual.completion; }},
+      {"finish-grace", [&] { spec.finish_grace_ms = spec.framework == Framework::Mpi ? 0 : usual.finish_grace_ms; }},
+      {"backoff", [&] { spec.restart.backoff_ms = usual.restart.backoff_ms; }},
+      {"on-failure: ignore", [&] {
+         for (RoleSpec& role : spec.roles) {
+           if (role.on_failure == OnFailure::Ignore) role.on_failure = OnFailure::Fail;
+         }
+       }}};
+  for (const LeftOut& one : left_out) {
+    CAPTURE(one.key);
+    REQUIRE(clear.contains(one.key));
+    clear.at(one.key)();
+  }
+  return spec;
+}
+
+// What means the same in other words.
+Spec in_words_of_a_manifest(Spec spec) {
+  for (const Parameter& parameter : spec.parameters) spec.env[parameter_env_name(parameter.name)] = parameter.values.front();
+  spec.parameters.clear();
+  std::vector<HostMount> mounts;
+  for (const auto& [name, path] : spec.data) {
+    spec.env[parameter_env_name(name) + "_DIR"] = "/data/" + name;
+    mounts.push_back({path, "/data/" + name, true});
+  }
+  spec.data.clear();
+  spec.mounts.insert(spec.mounts.begin(), mounts.begin(), mounts.end());
+  spec.concurrency = 0;                              // of members, of which this is one
+  spec.hard_cpus = spec.hard_memory = false;         // its limits, which are no caps to who reads it
+  for (RoleSpec& role : spec.roles) role.resources.cpus = std::ceil(role.resources.cpus * 1000) / 1000;
+  spec.stop_grace_ms = (spec.stop_grace_ms + 999) / 1000 * 1000;
+  if (spec.pytorch.nproc_per_node == PytorchOptions::kOnePerGpu) spec.pytorch.nproc_per_node = 1;   // a word for torchrun
+  if (spec.mpi.slots == MpiOptions::kOnePerGpu) spec.mpi.slots = std::max(1, spec.role(Role::Worker)->resources.gpus);
+  if (spec.roles[0].role == Role::Train) spec.roles[0].role = Role::Master;   // a gang of one
+  const bool some_restart = std::ranges::any_of(spec.roles, [](const RoleSpec& role) { return restarts(role.on_failure); });
+  if (!some_restart) spec.restart = {};
+  // A master unlike the workers.
+  if (spec.framework == Framework::Tensorflow && spec.roles.size() > 1 && spec.roles[0].role == Role::Master && spec.roles[1].role == Role::Worker) {
+    const auto unlike = [&](const RoleSpec& worker) {
+      RoleSpec same = spec.roles[0];
+      same.role = worker.role;
+      same.count = worker.count;
+      return same != worker;
+    };
+    if (unlike(spec.roles[1])) spec.roles[0].role = Role::Chief;
+  }
+  return spec;
+}
+
+void drop_runs(Spec& spec) {
+  for (RoleSpec& role : spec.roles) role.run = {"run"};
+}
+
+// What is in a manifest and is not read of one: DATA_DIR, which dtrain sets by itself, and limits as caps.
+std::string text_as_read(Spec spec) {
+  spec.hard_cpus = spec.hard_memory = false;
+  std::string text = manifest_of(spec).text;
+  const std::string entry = "                - name: DATA_DIR\n                  value: /data\n";
+  for (size_t at = text.find(entry); at != text.npos; at = text.find(entry)) text.erase(at, entry.size());
+  return text;
+}
+
+// The first lines that differ; empty where none do.
+std::string difference(const std::string& one, const std::string& other) {
+  std::istringstream left(one), right(other);
+  std::string a, b;
+  while (true) {
+    const bool is_left = static_cast<bool>(std::getline(left, a)), is_right = static_cast<bool>(std::getline(right, b));
+    if (!is_left && !is_right) return "";
+    if (is_left != is_right || a != b) return fmt::format("'{}' and '{}'", is_left ? a : "the end", is_right ? b : "the end");
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a dtrain.yml is written as a manifest, which says what it leaves out") {
+  for (const auto& file : golden_files("kubeflow/written", ".yml")) {
+    CAPTURE(file.filename().string());
+    const KubeflowManifest manifest = manifest_of(member_spec(spec_of(text_of(file)), 1));
+    std::string got;
+    for (const LeftOut& one : manifest.left_out) got += fmt::format("# left out: {}; {}\n", one.key, one.why);
+    for (const std::string& note : manifest.notes) got += "# " + note + "\n";
+    check_expected(file, got + manifest.text);
+  }
+}
+
+TEST_CASE("a manifest that was written is read as what it was made of, but for what it leaves out") {
+  int exported = 0;
+  for (const std::string folder : {"spec/good", "kubeflow/written"}) {
+    for (const auto& file : golden_files(folder, ".yml")) {
+      CAPTURE(file.filename().string());
+      ParseOptions options;
+      if (file.filename().string().starts_with("riseml")) options.file_name = "riseml.yml";
+      Spec spec = member_spec(spec_of(text_of(file), options), 1);
+      if (spec.framework == Framework::Command || spec.framework == Framework::Engine) continue;
+      if (spec.image.empty()) spec.image = "registry.example/train:1";
+      const KubeflowManifest manifest = manifest_of(spec);
+      Spec again = spec_of(manifest.text);
+      // What is run is written in other words, which stay as they are from then on.
+      CHECK(difference(text_as_read(spec), text_as_read(again)) == "");
+      Spec meant = in_words_of_a_manifest(without(spec, manifest.left_out));
+      drop_runs(meant);
+      drop_runs(again);
+      if (says(manifest, "the job is called " + again.project)) meant.project = again.project;
+      CHECK(difference(to_yaml(meant), to_yaml(again)) == "");
+      ++exported;
+    }
+  }
+  CHECK(exported >= 15);
+}
+
+TEST_CASE("a manifest that was read is written as it was") {
+  for (const auto& file : golden_files("kubeflow/good", ".yaml")) {
+    CAPTURE(file.filename().string());
+    const bool had_image = !spec_of(text_of(file)).image.empty();
+    ParseOptions options;
+    if (!had_image) options.set = {{"train.image", "registry.example/train:1"}};
+    const Spec spec = spec_of(text_of(file), options);
+    const KubeflowManifest manifest = manifest_of(spec);
+    Spec meant = in_words_of_a_manifest(without(spec, manifest.left_out)), again = spec_of(manifest.text);
+    CHECK(difference(manifest.text, manifest_of(again).text) == "");
+    // What refers to variables of ours is left to a shell.
+    if (says(manifest, "not set in a cluster")) {
+      drop_runs(meant);
+      drop_runs(again);
+    }
+    CHECK(difference(to_yaml(meant), to_yaml(again)) == "");
+  }
+}
+
+TEST_CASE("what a manifest can't be made of is said, with what to type") {
+  const auto refused = [](const std::string& yaml, const std::string& image = "") {
+    Spec spec = spec_of(yaml);
+    if (!image.empty()) spec.image = image;
+    const auto manifest = kubeflow_manifest(spec);
+    return manifest.ok() ? "accepted" : manifest.error().message + "; " + manifest.error().hint;
+  };
+  const std::string torch = "{project: x, train: {framework: pytorch, run: a}}";
+  CHECK(refused(torch, "torch:2") == "accepted");
+  CHECK(refused(torch) == "a cluster runs images, and there is no 'image' here; --image NAME: one that holds the project and what it needs");
+  for (const char* local : {"/images/torch", "docker-archive:/images/torch.tar"}) {
+    CHECK(refused(torch, local).starts_with(fmt::format("'{}' is an image of this machine", local)));
+  }
+  CHECK(refused("{project: x, train: {run: a}}", "i").ends_with("--set train.framework=pytorch makes a PyTorchJob of its one process"));
+}
+
+TEST_CASE("a line is the words of a program where a shell does no more with it") {
+  using Words = std::vector<std::string>;
+  const std::set<std::string, std::less<>> known{"RATE"};
+  const auto words = [&](const char* line) { return kubernetes_words(line, known); };
+  CHECK(words("python train.py --rate=0.1") == Words{"python", "train.py", "--rate=0.1"});
+  CHECK(words("  a\t'b c'\\''d'  \"e f\" '' ü") == Words{"a", "b c'd", "e f", "", "ü"});
+  CHECK(words("a x\"${RATE}\"'$(RATE)' '$$' '$x'") == Words{"a", "x$(RATE)$$(RATE)", "$$$", "$x"});
+  CHECK(words("exec FOO=1 a") == Words{"FOO=1", "a"});
+  for (const char* line : {"", "  ", "cd x", "A=1 b", "a; b", "a && b", "a > b", "a $RATE", "a \"$RATE\"", "a \"${OTHER}\"", "a *", "a ~", "a # b",
+                           "a 'b", "a \"b", "a \\", "a `b`", "a {b,c}", "a \"\\n\"", "a\nb", "exec a", "a b=$(c)"}) {
+    CAPTURE(line);
+    CHECK(words(line).empty());
+  }
+}
+
+TEST_CASE("texts of a manifest are texts whatever they look like") {
+  const auto text = [](const std::string& value) {
+    YamlNode map = yaml_map();
+    yaml_put(map, "a", yaml_text(value));
+    return manifest_text(map);
+  };
+  CHECK(text("/bin/sh -c") == "a: \"/bin/sh -c\"\n");
+  CHECK(text("-c") == "a: -c\n");
+  CHECK(text("../pi") == "a: ../pi\n");
+  CHECK(text("say \"it\"") == "a: 'say \"it\"'\n");
+  CHECK(text("a\nb\n") == "a: |\n  a\n  b\n");
+  CHECK(text("a\n\n b") == "a: |-\n  a\n\n   b\n");
+  for (const char* value : {"1", "-1", "1e3", "yes", "No", "NULL", "~", "", "-", "-y", "a: b", "a:", "a #b", "\xE2\x80\xA8\n", " a\nb", "a\n\n", "a\rb\n", "\n"}) {
+    CAPTURE(value);
+    CHECK(text(value) == fmt::format("a: {}\n", yaml_quoted(value)));
+  }
+}

@@ -12,6 +12,7 @@ Run declare_completion(Options& options, CommandContext& context);
 Run declare_daemon(Options& options, CommandContext& context);
 Run declare_dial(Options& options, CommandContext& context);
 Run declare_exec(Options& options, CommandContext& context);
+Run declare_export(Options& options, CommandContext& context);
 Run declare_hosts(Options& options, CommandContext& context);
 Run declare_ids(Options& options, CommandContext& context);
 Run declare_init(Options& options, CommandContext& context);

@@ -17,11 +17,11 @@
 #include "cli/follow.h"
 #include "cli/host_terms.h"
 #include "cli/idle_keys.h"
+#include "cli/shown_spec.h"
 #include "cli/spec_source.h"
 #include "cli/submit.h"
 #include "schema/resume.h"
 #include "schema/engine_spec.h"
-#include "schema/ids.h"
 #include "schema/spec.h"
 #include "schema/states.h"
 
@@ -108,34 +108,9 @@ std::pair<std::string, std::string> resuming(const pb::ShowReply& shown, const S
   return {"train.env", nlohmann::json(items).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)};
 }
 
-// A member's value as -p takes it. What begins like a list is one only where it was a list among lists.
-std::string as_given(const Spec& set, const std::string& name, const std::string& value) {
-  const bool like_list = value.starts_with('[') || value.starts_with('{');
-  const auto declared = std::ranges::find(set.parameters, name, &Parameter::name);
-  if (!like_list || declared == set.parameters.end() || !declared->path.empty()) return value;
-  return nlohmann::json::array({value}).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
-
-// The Spec of what ran, with this command line's changes. A member runs again alone, with its
-// values.
+// The Spec of what ran, with this command line's changes.
 Result<Spec> changed_spec(const pb::ShowReply& shown, const RerunOptions& options) {
-  ParseOptions parsing;
-  parsing.file_name = fmt::format("experiment {}", shown.experiment().id());
-  TRY(const ExperimentId id, parse_experiment_id(shown.experiment().id()));
-  TRY(parsing.set, parse_assignments(options.settings, "--set"));
-  // A list in the YAML is a parameter named after its key: what is set there now is meant.
-  const auto is_set_now = [&](const std::string& name) {
-    return std::any_of(parsing.set.begin(), parsing.set.end(),
-                       [&](const auto& pair) { return pair.first.ends_with("." + name); });
-  };
-  if (id.member > 0) {
-    TRY(const Spec set, parse_spec(shown.spec_yaml(), {}));
-    for (const auto& [name, value] : shown.experiment().parameters()) {
-      if (!is_set_now(name)) parsing.parameters.emplace_back(name, as_given(set, name, value));
-    }
-  }
-  TRY(auto typed, parse_assignments(options.parameters, "-p"));
-  for (auto& pair : typed) parsing.parameters.push_back(std::move(pair));
+  TRY(ParseOptions parsing, parsing_of(shown, options.parameters, options.settings));
   TRY(Spec spec, parse_spec(shown.spec_yaml(), parsing));
   if (options.resume) {
     TRY(check_resumable(shown, spec, options));
@@ -149,9 +124,7 @@ Result<Spec> changed_spec(const pb::ShowReply& shown, const RerunOptions& option
   TRY(put_awaited(options.awaited, spec));
   if (!options.name.empty()) spec.name = options.name;
   if (!options.note.empty()) spec.note = options.note;
-  // How it began before is no part of what it was.
-  const bool is_said = std::any_of(parsing.set.begin(), parsing.set.end(), [](const auto& pair) { return pair.first == "train.suspend"; });
-  spec.suspend = spec.suspend && is_said;
+  spec.suspend = begins_suspended(spec, parsing);
   return spec;
 }
 
@@ -170,13 +143,7 @@ std::string said_of(uint32_t number, const pb::ShowReply& shown, Framework frame
 
 Result<int> rerun(const RerunOptions& options, const CommandContext& context) {
   TRY(check_leaving(options.detach, options.tied));
-  if (!options.id.empty()) {
-    TRY(const IdPattern pattern, parse_id_pattern(options.id));
-    if (pattern.names_replicas()) {
-      return Error{Code::InvalidArgument, fmt::format("{} is a part of an experiment", options.id),
-                   fmt::format("dtrain rerun {}", to_string(pattern.experiment))};
-    }
-  }
+  TRY(check_whole(options.id, "rerun"));
   TRY(Connection connection, connect(Autostart::IfNeeded, context));
   pb::ShowRequest request;
   request.set_id(options.id);

@@ -18,6 +18,7 @@
 #include "schema/kubeflow_write.h"
 #include "schema/quote.h"
 #include "schema/shell_words.h"
+#include "schema/slurm_script.h"
 #include "schema/spec.h"
 #include "schema/text_formats.h"
 
@@ -46,7 +47,7 @@ Result<Spec> spec_of_file(const ExportOptions& options, std::vector<std::string>
 }
 
 Result<Spec> spec_of_experiment(const ExportOptions& options, const CommandContext& context) {
-  TRY(check_whole(options.id, "export"));
+  TRY(check_whole(options.id, "export --to " + options.to));
   if (!options.file.empty()) {
     return Error{Code::InvalidArgument, fmt::format("-f {}: experiment {} has a YAML of its own", options.file, options.id),
                  "leave out -f, or the ID"};
@@ -90,18 +91,22 @@ Result<int> export_spec(const ExportOptions& options, const CommandContext& cont
     return Error{Code::InvalidArgument, "--to is missing: which system is it for?", "dtrain export --to kubeflow"};
   }
   std::vector<std::string> notes;
+  if (options.to == "slurm" && !options.image.empty()) {
+    return Error{Code::InvalidArgument, "--image: a batch script of Slurm runs on the nodes themselves", "leave it out"};
+  }
   const auto read = options.id.empty() ? spec_of_file(options, notes) : spec_of_experiment(options, context);
   TRY(const Spec spec, read);
   TRY(refuse_set(spec, options));
   TRY(const Spec one, with_image(member_spec(spec, 1), options.image));
-  TRY(const KubeflowManifest manifest, kubeflow_manifest(one));
-  for (const LeftOut& lost : manifest.left_out) notes.push_back(fmt::format("left out: {}; {}", lost.key, lost.why));
-  notes.insert(notes.end(), manifest.notes.begin(), manifest.notes.end());
+  const bool to_slurm = options.to == "slurm";
+  TRY(const Exported exported, to_slurm ? slurm_script(one) : kubeflow_manifest(one));
+  for (const LeftOut& lost : exported.left_out) notes.push_back(fmt::format("left out: {}; {}", lost.key, lost.why));
+  notes.insert(notes.end(), exported.notes.begin(), exported.notes.end());
   if (options.output.empty()) {
-    fmt::print("{}", manifest.text);
+    fmt::print("{}", exported.text);
   } else {
-    TRY(write_new_file(options.output, manifest.text, 0666, "-o another name, or remove it first"));
-    fmt::print("Wrote {}. Next: kubectl create -f {}\n", options.output, shell_quoted(options.output));
+    TRY(write_new_file(options.output, exported.text, 0666, "-o another name, or remove it first"));
+    fmt::print("Wrote {}. Next: {} {}\n", options.output, to_slurm ? "sbatch" : "kubectl create -f", shell_quoted(options.output));
   }
   tell(notes);
   return 0;
@@ -112,7 +117,7 @@ Result<int> export_spec(const ExportOptions& options, const CommandContext& cont
 Run declare_export(Options& options, CommandContext& context) {
   auto typed = std::make_shared<ExportOptions>();
   options.positional("ID", typed->id, "experiment or member; left out: the dtrain.yml of this directory");
-  options.choice("--to", typed->to, {"kubeflow"}, "the system that is to run it");
+  options.choice("--to", typed->to, {"kubeflow", "slurm"}, "the system that is to run it");
   options.text("--image", typed->image, "what it runs in there, instead of its own", "NAME");
   options.text("-o,--output", typed->output, "write this file; left out: standard output", "FILE");
   options.text("-f,--file,--config-file", typed->file, "left out: dtrain.yml, else riseml.yml", "FILE");

@@ -267,7 +267,7 @@ constexpr Command kCommands[] = {
     {"prune", "Experiments", "forget ended ones, and free their disk space", declare_prune},
     {"init", "Files", "write a first dtrain.yml", declare_init},
     {"check", "Files", "look for mistakes in dtrain.yml", declare_check},
-    {"export", "Files", "an experiment as a manifest of Kubeflow", declare_export},
+    {"export", "Files", "an experiment as a job of Kubeflow or Slurm", declare_export},
     {"schema", "Files", "print the JSON Schema of dtrain.yml, for editors", declare_schema},
     {"hosts", "Machines", "what each host has and has free", declare_hosts},
     {"daemon", "Machines", "start, stop and look at the daemon", declare_daemon_with_run},

@@ -71,7 +71,7 @@ class Job {
  public:
   explicit Job(const Spec& spec) : spec_(spec), kind_(kind_of(spec.framework)), name_(job_name(spec.project)) {}
 
-  KubeflowManifest manifest() {
+  Exported manifest() {
     if (kind_ == ManifestKind::PytorchJob) elastic_ = take_elastic_lines(spec_);
     choose_roles();
     leave_out();
@@ -168,12 +168,8 @@ class Job {
 
   // What the pods find, or don't.
   void note_surroundings() {
-    out_.notes.push_back("the image has to hold the project, in the directory where it begins");
-    std::set<std::string> missed;
-    for (const RoleSpec& one : spec_.roles) {
-      if (one.role == Role::Tensorboard) continue;
-      for (const std::string& line : one.run) add_missed(line, missed);
-    }
+    out_.notes.push_back("the image has to hold the project's files, in its working directory");
+    const auto missed = names_in_lines(spec_, [this](std::string_view name) { return is_missed(name); });
     if (!missed.empty()) out_.notes.push_back(fmt::format("not set in a cluster, and in what is run: {}", fmt::join(missed, ", ")));
     if (!volumes_.empty()) {
       out_.notes.push_back(fmt::format("each node has to have, by these paths: {}", fmt::join(volumes_, ", ")));
@@ -197,16 +193,6 @@ class Job {
     if (name == "DTRAIN_IMAGE_DIR") return false;   // of lines that a manifest has keys for
     const bool has_no_rank = kind_ == ManifestKind::PytorchJob && !has("Master") && (name == "RANK" || name == "WORLD_SIZE" || name.starts_with("MASTER_"));
     return name.starts_with("DTRAIN_") || name == "OUTPUT_DIR" || name == "EXPERIMENT_ID" || has_no_rank;
-  }
-  void add_missed(std::string_view line, std::set<std::string>& names) const {
-    const auto is_of_name = [&](size_t at) { return at < line.size() && (std::isalnum(static_cast<unsigned char>(line[at])) != 0 || line[at] == '_'); };
-    for (size_t at = 0; at < line.size(); ++at) {
-      size_t end = at;
-      while (is_of_name(end)) ++end;
-      const std::string_view word = line.substr(at, end - at);
-      if (is_missed(word)) names.emplace(word);
-      at = std::max(at, end == 0 ? end : end - 1);
-    }
   }
 
   // ---- what there is
@@ -375,7 +361,7 @@ class Job {
   std::vector<JobRole> roles_;
   ElasticPolicy elastic_;
   std::set<std::string> volumes_;  // paths of the nodes
-  KubeflowManifest out_;
+  Exported out_;
 };
 
 Status check_kind(const Spec& spec) {
@@ -391,7 +377,7 @@ Status check_kind(const Spec& spec) {
 
 }  // namespace
 
-Result<KubeflowManifest> kubeflow_manifest(const Spec& spec) {
+Result<Exported> kubeflow_manifest(const Spec& spec) {
   TRY(check_kind(spec));
   if (spec.image.empty()) {
     return Error{Code::InvalidArgument, "a cluster runs images, and there is no 'image' here", "--image NAME: one that holds the project and what it needs"};

@@ -20,13 +20,13 @@ using namespace dtrain::tests;
 
 namespace {
 
-KubeflowManifest manifest_of(const Spec& spec) {
+Exported manifest_of(const Spec& spec) {
   auto manifest = kubeflow_manifest(spec);
   if (!manifest.ok()) FAIL(manifest.error().message);
   return std::move(manifest).value();
 }
 
-bool says(const KubeflowManifest& manifest, const std::string& begin) {
+bool says(const Exported& manifest, const std::string& begin) {
   return std::ranges::any_of(manifest.notes, [&](const std::string& note) { return note.starts_with(begin); });
 }
 
@@ -126,7 +126,7 @@ std::string difference(const std::string& one, const std::string& other) {
 TEST_CASE("a dtrain.yml is written as a manifest, which says what it leaves out") {
   for (const auto& file : golden_files("kubeflow/written", ".yml")) {
     CAPTURE(file.filename().string());
-    const KubeflowManifest manifest = manifest_of(member_spec(spec_of(text_of(file)), 1));
+    const Exported manifest = manifest_of(member_spec(spec_of(text_of(file)), 1));
     std::string got;
     for (const LeftOut& one : manifest.left_out) got += fmt::format("# left out: {}; {}\n", one.key, one.why);
     for (const std::string& note : manifest.notes) got += "# " + note + "\n";
@@ -144,7 +144,7 @@ TEST_CASE("a manifest that was written is read as what it was made of, but for w
       Spec spec = member_spec(spec_of(text_of(file), options), 1);
       if (spec.framework == Framework::Command || spec.framework == Framework::Engine) continue;
       if (spec.image.empty()) spec.image = "registry.example/train:1";
-      const KubeflowManifest manifest = manifest_of(spec);
+      const Exported manifest = manifest_of(spec);
       Spec again = spec_of(manifest.text);
       // What is run is written in other words, which stay as they are from then on.
       CHECK(difference(text_as_read(spec), text_as_read(again)) == "");
@@ -166,7 +166,7 @@ TEST_CASE("a manifest that was read is written as it was") {
     ParseOptions options;
     if (!had_image) options.set = {{"train.image", "registry.example/train:1"}};
     const Spec spec = spec_of(text_of(file), options);
-    const KubeflowManifest manifest = manifest_of(spec);
+    const Exported manifest = manifest_of(spec);
     Spec meant = in_words_of_a_manifest(without(spec, manifest.left_out)), again = spec_of(manifest.text);
     CHECK(difference(manifest.text, manifest_of(again).text) == "");
     // What refers to variables of ours is left to a shell.

@@ -138,7 +138,7 @@ class Job {
   }
   void leave_out() {
     const Spec usual;
-    lose(!spec_.install.empty() || !spec_.tensorflow.version.empty(), "install", "the image has to have it");
+    lose(!spec_.install.empty(), "install", "the image has to have it");
     lose(!spec_.tensorflow.version.empty(), "version", "the image has to have it");
     lose(spec_.python != usual.python, "python", "commands find that of the image");
     lose(!spec_.outputs.empty(), "outputs", "what is to stay has to be written to a volume");

@@ -75,7 +75,7 @@ class Script {
     const Spec usual;
     lose(!spec_.image.empty(), "image", "what it holds has to be on the nodes");
     lose(!spec_.mounts.empty(), "mounts", "without an image all of a node is there as it is");
-    lose(!spec_.install.empty() || !spec_.tensorflow.version.empty(), "install", "it has to be done before");
+    lose(!spec_.install.empty(), "install", "it has to be done before");
     lose(!spec_.tensorflow.version.empty(), "version", "it has to be there before");
     lose(spec_.python != usual.python, "python", "commands find that of the shell which submits");
     lose(!spec_.outputs.empty(), "outputs", "all tasks work in the project's directory itself");

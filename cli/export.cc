@@ -88,7 +88,7 @@ Result<Spec> with_image(Spec spec, const std::string& image) {
 
 Result<int> export_spec(const ExportOptions& options, const CommandContext& context) {
   if (options.to.empty()) {
-    return Error{Code::InvalidArgument, "--to is missing: which system is it for?", "dtrain export --to kubeflow"};
+    return Error{Code::InvalidArgument, "--to is missing: which system is it for?", "dtrain export --to kubeflow, or --to slurm"};
   }
   std::vector<std::string> notes;
   if (options.to == "slurm" && !options.image.empty()) {

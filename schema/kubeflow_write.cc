@@ -77,7 +77,9 @@ class Job {
     leave_out();
     YamlNode metadata = yaml_map();
     yaml_put(metadata, "name", yaml_text(name_));
-    if (name_ != spec_.project) out_.notes.push_back(fmt::format("the job is called {}: {} is no name for one in Kubernetes", name_, in_quotes(spec_.project)));
+    if (name_ != spec_.project) {
+      out_.notes.push_back(fmt::format("the job is called {}: {} is no name for one in Kubernetes", name_, in_quotes(spec_.project)));
+    }
     YamlNode root = yaml_map();
     yaml_put(root, "apiVersion", yaml_text("kubeflow.org/v1"));
     yaml_put(root, "kind", yaml_text(std::string(kind_word(kind_))));
@@ -383,7 +385,8 @@ Result<Exported> kubeflow_manifest(const Spec& spec) {
     return Error{Code::InvalidArgument, "a cluster runs images, and there is no 'image' here", "--image NAME: one that holds the project and what it needs"};
   }
   if (spec.has_image_directory() || spec.image.find(":/") != std::string::npos) {
-    return Error{Code::InvalidArgument, fmt::format("{} is an image of this machine; a cluster takes it from a registry", in_quotes(spec.image)), "--image NAME: one of a registry"};
+    return Error{Code::InvalidArgument, fmt::format("{} is an image of this machine; a cluster takes it from a registry", in_quotes(spec.image)),
+                 "--image NAME: one of a registry"};
   }
   return Job(spec).manifest();
 }

@@ -87,7 +87,7 @@ class Script {
     lose(spec_.elastic.has_value(), "elastic", "a job begins with all of its tasks");
     const auto is_trainer = [](const RoleSpec& one) { return one.role != Role::Tensorboard; };
     lose(std::ranges::any_of(spec_.roles, [&](const RoleSpec& one) { return is_trainer(one) && restarts(one.on_failure); }), "restart",
-         "a job is submitted again");
+         "who wants it again submits it again");
     lose(std::ranges::any_of(spec_.roles, [&](const RoleSpec& one) { return is_trainer(one) && one.on_failure == OnFailure::Ignore; }),
          "on-failure: ignore", "one that fails ends the job");
     lose(spec_.stop_grace_ms != usual.stop_grace_ms, "stop-grace", "KillWait of the cluster says it there");
@@ -187,7 +187,10 @@ export MASTER_ADDR MASTER_PORT WORLD_SIZE PET_MASTER_ADDR="$MASTER_ADDR" PET_MAS
     }
     std::string end = "TASK";
     while (("\n" + task).find("\n" + end + "\n") != std::string::npos) end += "_";
-    if (tells_tf_config()) text_ += "\n# Where the tasks are, which each of them writes down.\nexport PLACES=\"$OUTPUT_DIR/.places\"\nrm -rf \"$PLACES\" && mkdir \"$PLACES\" || exit\n";
+    if (tells_tf_config()) {
+      text_ += "\n# Where the tasks are, which each of them writes down.\nexport PLACES=\"$OUTPUT_DIR/.places\"\n"
+               "rm -rf \"$PLACES\" && mkdir \"$PLACES\" || exit\n";
+    }
     text_ += fmt::format("\n# What each task does.\ntask=$(cat <<'{0}'\n{1}{0}\n)\n", end, task);
     const int trainers = count_ - servers_;
     if (servers_ > 0) text_ += "# Servers end with this script.\n";

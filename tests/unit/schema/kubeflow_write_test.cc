@@ -178,6 +178,19 @@ TEST_CASE("a manifest that was read is written as it was") {
   }
 }
 
+TEST_CASE("keys of processes and of a rendezvous are written as they were read") {
+  const auto job = [](const std::string& keys) {
+    const std::string pod = "{replicas: 2, restartPolicy: OnFailure, template: {spec: {containers: [{name: pytorch, image: i, command: [torchrun, t.py, $(PET_RDZV_ID)]}]}}}";
+    return "{apiVersion: kubeflow.org/v1, kind: PyTorchJob, metadata: {name: x}, spec: {" + keys + ", pytorchReplicaSpecs: {Worker: " + pod + "}}}";
+  };
+  for (const char* keys : {"elasticPolicy: {minReplicas: 2, maxReplicas: 2, rdzvBackend: etcd-v2, rdzvHost: etcd.example, rdzvPort: 2379, rdzvId: it's $1, maxRestarts: 5}",
+                           "nprocPerNode: cpu, elasticPolicy: {minReplicas: 1, rdzvHost: '::1'}", "elasticPolicy: {minReplicas: 1, nProcPerNode: 3}"}) {
+    CAPTURE(keys);
+    const Spec spec = spec_of(job(keys));
+    CHECK(difference(to_yaml(spec), to_yaml(spec_of(manifest_of(spec).text))) == "");
+  }
+}
+
 TEST_CASE("what a manifest can't be made of is said, with what to type") {
   const auto refused = [](const std::string& yaml, const std::string& image = "") {
     Spec spec = spec_of(yaml);

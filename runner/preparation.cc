@@ -300,8 +300,8 @@ Status make_mpi_directory(const fs::path& program, const Understood& what, const
 Result<std::optional<LaunchRecord>> write_down(const LaunchSite& site, const pb::Launch& launch,
                                                const PlacedOutputs& outputs, const LaunchDir& directory) {
   TRY(Understood what, understand(launch));
-  const char* const variable = resume_variable(what.spec);
-  if (!outputs.resumed.empty() && variable != nullptr) what.spec.env[variable] = outputs.resumed;
+  const auto resumed = what.spec.env.find(kResumeVariable);
+  if (!outputs.resumed.empty() && resumed != what.spec.env.end()) resumed->second = outputs.resumed;
   LaunchRecord file;
   TRY(file.experiment, parse_experiment_id(launch.experiment()));
   file.attempt = launch.attempt();

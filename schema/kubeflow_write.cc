@@ -145,6 +145,7 @@ class Job {
     lose(spec_.python != usual.python, "python", "commands find that of the image");
     lose(!spec_.outputs.empty(), "outputs", "what is to stay has to be written to a volume");
     lose(!spec_.hosts.empty(), "hosts", "a nodeSelector says there which nodes");
+    lose(!spec_.after.empty() || !spec_.after_end.empty(), "after", "who creates the job waits for others");
     lose(!spec_.metrics.empty(), "metrics", "they are in the pods' logs");
     lose(role(Role::Tensorboard) != nullptr, "tensorboard", "one is started apart from the job");
     lose(spec_.priority != usual.priority, "priority", "a priorityClassName of the cluster says it there");
@@ -194,7 +195,7 @@ class Job {
   bool is_missed(std::string_view name) const {
     if (name == "DTRAIN_IMAGE_DIR") return false;   // of lines that a manifest has keys for
     const bool has_no_rank = kind_ == ManifestKind::PytorchJob && !has("Master") && (name == "RANK" || name == "WORLD_SIZE" || name.starts_with("MASTER_"));
-    return name.starts_with("DTRAIN_") || name == "OUTPUT_DIR" || name == "EXPERIMENT_ID" || has_no_rank;
+    return name.starts_with("DTRAIN_") || name == "OUTPUT_DIR" || name == "AFTER_DIR" || name == "EXPERIMENT_ID" || has_no_rank;
   }
 
   // ---- what there is

@@ -80,6 +80,7 @@ class Script {
     lose(spec_.python != usual.python, "python", "commands find that of the shell which submits");
     lose(!spec_.outputs.empty(), "outputs", "all tasks work in the project's directory itself");
     lose(!spec_.hosts.empty(), "hosts", "--nodelist and --constraint say it there");
+    lose(!spec_.after.empty() || !spec_.after_end.empty(), "after", "sbatch --dependency says it there");
     lose(!spec_.metrics.empty(), "metrics", "they are in the job's output");
     lose(spec_.role(Role::Tensorboard) != nullptr, "tensorboard", "one is started apart from the job");
     lose(spec_.priority != usual.priority, "priority", "--nice and --qos say it there");
@@ -97,7 +98,7 @@ class Script {
     const bool are_alike = std::ranges::all_of(tasks_, [&](const Tasks& one) { return one.role->resources == tasks_.front().role->resources; });
     if (!are_alike) out_.notes.push_back("each task gets the most that one of them asks for: those of a job are all alike");
     const auto missed = names_in_lines(spec_, [](std::string_view name) {
-      return name.starts_with("DTRAIN_") || name == "EXPERIMENT_ID" || name == "DATA_DIR";
+      return name.starts_with("DTRAIN_") || name == "AFTER_DIR" || name == "EXPERIMENT_ID" || name == "DATA_DIR";
     });
     if (!missed.empty()) out_.notes.push_back(fmt::format("not set in a job, and in what is run: {}", fmt::join(missed, ", ")));
     if (servers_ > 0) out_.notes.push_back("a parameter server or evaluator that fails does not end the job");

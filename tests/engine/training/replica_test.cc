@@ -12,12 +12,13 @@ namespace dtrain::trainings {
 namespace {
 
 TEST_CASE("the model is the same, bit for bit, on every number of workers, threads and servers") {
-  for (const Json& optimizer : {Json{{"clip", 0.5}, {"optimizer", {{"momentum", 0.9}}}}, Json{{"optimizer", {{"kind", "adamw"}, {"learning-rate", 0.003}, {"weight-decay", 0.1}}}}}) {
+  for (Json optimizer : {Json{{"clip", 0.5}, {"optimizer", {{"momentum", 0.9}}}}, Json{{"optimizer", {{"kind", "adamw"}, {"learning-rate", 0.003}, {"weight-decay", 0.1}}}}}) {
+    optimizer["epochs"] = 4 * kPart;
     CAPTURE(optimizer.dump());
     Gang alone(all_reduce(optimizer), 1, 0);
     REQUIRE_MESSAGE(alone.run() == 0, alone.logs());
     const std::string expected = alone.model();
-    CHECK(last(alone, "accuracy") > 0.6);
+    if (kPart == 1) CHECK(last(alone, "accuracy") > 0.6);
     const auto check_same = [&](const char* what, const Json& spec, int workers, int ps) {
       CAPTURE(std::string(what));
       CAPTURE(workers);
@@ -52,7 +53,7 @@ TEST_CASE("convolutions and attention are the same, bit for bit, on every number
   const test::TemporaryFolder files;
   write_text(files.path());
   const Json lenet = {{"model", {{"lenet", {{"kernel", 3}, {"channels", {6, 16}}, {"hidden", {20}}}}, {"mlp", nullptr}}},
-                      {"epochs", 0.5}};
+                      {"epochs", 0.5 * kPart}};
   const Json gpt = {{"model", {{"gpt", {{"layers", 2}, {"heads", 2}, {"width", 16}, {"context", 16}}}, {"mlp", nullptr}}},
                     {"data", {{"train", files / "train.txt"}, {"test", files / "test.txt"}}},
                     {"batch", 16},
@@ -86,13 +87,14 @@ TEST_CASE("convolutions and attention are the same, bit for bit, on every number
 }
 
 TEST_CASE("devices of one process are threads that come to the same bits, wherever parameters lie") {
-  Gang alone(all_reduce(), 1, 0);
+  const Json part = {{"epochs", 4 * kPart}};
+  Gang alone(all_reduce(part), 1, 0);
   REQUIRE_MESSAGE(alone.run() == 0, alone.logs());
   for (const char* kind : {"mirrored", "central-storage"}) {
     for (const int devices : {1, 2, 4}) {
       CAPTURE(std::string(kind));
       CAPTURE(devices);
-      Gang gang(spec_of({{"strategy", {{"kind", kind}, {"devices", devices}}}}), 1, 0);
+      Gang gang(spec_of({{"strategy", {{"kind", kind}, {"devices", devices}}}, {"epochs", 4 * kPart}}), 1, 0);
       REQUIRE_MESSAGE(gang.run() == 0, gang.logs());
       CHECK(gang.model() == alone.model());
     }
@@ -107,11 +109,11 @@ TEST_CASE("a wide model is the same, bit for bit, on every number of threads") {
                           Json{{"batch", 132}, {"optimizer", {{"kind", "adam"}, {"learning-rate", 0.001}}}},
                           Json{{"batch", 250}, {"micro-batch", 16}, {"optimizer", {{"momentum", 0.9}}}}}) {
     CAPTURE(how.dump());
-    Json spec = all_reduce({{"model", {{"mlp", {{"hidden", {500, 300}}}}}}, {"epochs", 1}});
+    Json spec = all_reduce({{"model", {{"mlp", {{"hidden", {500, 300}}}}}}, {"epochs", kPart}});
     spec.merge_patch(how);
     Gang alone(spec, 1, 0);
     REQUIRE_MESSAGE(alone.run() == 0, alone.logs());
-    CHECK(last(alone, "accuracy") > (how.contains("micro-batch") ? 0.3 : 0.5));  // that one has the fewest steps
+    if (kPart == 1) CHECK(last(alone, "accuracy") > (how.contains("micro-batch") ? 0.3 : 0.5));  // that one has the fewest steps
     // Five are too many to do it together, and beside other workers each thread has a share of the batch.
     for (const auto& [threads, workers] : {std::array{2, 1}, {3, 1}, {4, 1}, {5, 1}, {2, 2}, {2, 4}}) {
       CAPTURE(threads);

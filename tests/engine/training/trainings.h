@@ -34,6 +34,14 @@ using namespace dtrain::engine;
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
+// How much of a training that is made many times over. Each step is the same to a sanitizer, under which all of them take
+// minutes.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr double kPart = 0.25;
+#else
+inline constexpr double kPart = 1;
+#endif
+
 // Drawn once, and there until the program ends, when no checks count any more.
 struct Digits {
   Digits() {

@@ -342,12 +342,12 @@ TEST_CASE("what an experiment goes on from is brought, by its own path or not at
   Home home;
   test::write_file(home.folder / "checkpoints/1", "weights");
   CarryingHost host(home);
-  const auto resumed = bring_resumed(host.place, home, {}, home.folder.string(), [] { return true; });
+  const auto resumed = bring_results(host.place, host.place.resumed(), home, {}, home.folder.string(), [] { return true; });
   REQUIRE(resumed.ok());
   CHECK(test::read_file(fs::path(*resumed) / "checkpoints/1") == "weights");
-  CHECK(bring_resumed(host.place, home, {}, home.folder.string(), [] { return true; }).ok());
+  CHECK(bring_results(host.place, host.place.resumed(), home, {}, home.folder.string(), [] { return true; }).ok());
   CHECK(home.brought == 1);
-  CHECK(*bring_resumed(host.place, home, {}, "/elsewhere", [] { return true; }) == "");
+  CHECK(*bring_results(host.place, host.place.resumed(), home, {}, "/elsewhere", [] { return true; }) == "");
 }
 
 TEST_CASE("a copy goes when all of it is at home, and stays when something is not") {

@@ -13,6 +13,7 @@ struct Example {
     inputs.spec.parameters = {{"learning-rate", {"0.1"}}};
     inputs.inherited = {{"PATH", "/usr/bin"}, {"HOME", "/home/node"}};
     inputs.output_dir = "/out/4.2";
+    inputs.after_dir = "/out/3";
     inputs.key = "k";
     inputs.submission = "s1";
     inputs.attempt = 3;
@@ -28,6 +29,7 @@ struct Example {
 TEST_CASE("a replica gets what is promised") {
   const Environment env = Example().env();
   CHECK(env.at("OUTPUT_DIR") == "/out/4.2");
+  CHECK(env.at("AFTER_DIR") == "/out/3");
   CHECK(env.at("EXPERIMENT_ID") == "4.2");
   CHECK(env.at("DTRAIN_REPLICA") == "4.2.train");
   CHECK(env.at("DTRAIN_ATTEMPT") == "3");
@@ -40,6 +42,9 @@ TEST_CASE("a replica gets what is promised") {
   CHECK(env.at("PATH") == "/usr/bin");
   CHECK(env.at("CUDA_DEVICE_ORDER") == "PCI_BUS_ID");
   CHECK(!env.contains("TF_CONFIG"));
+  Example first;
+  first.inputs.after_dir = "";
+  CHECK(!first.env().contains("AFTER_DIR"));
 }
 
 TEST_CASE("without GPUs asked for, none are visible, whatever the user's environment says") {

@@ -39,6 +39,10 @@ Spec without(Spec spec, const std::vector<LeftOut>& left_out) {
       {"python", [&] { spec.python = usual.python; }},
       {"outputs", [&] { spec.outputs.clear(); }},
       {"hosts", [&] { spec.hosts.clear(); }},
+      {"after", [&] {
+         spec.after.clear();
+         spec.after_end.clear();
+       }},
       {"metrics", [&] { spec.metrics.clear(); }},
       {"tensorboard", [&] {
          spec.tensorflow.tensorboard = false;

@@ -42,7 +42,7 @@ TEST_CASE("what comes after another begins with its results, also after a new da
   const fs::path project = cluster.project(kWaitsToGo);
   begin(cluster, project);
   const Output plan = cluster.run(reading({"train", "--dry-run", "--after", "1"}), project);
-  CHECK_MESSAGE(says(plan, "waits for 1 (RUNNING) to finish"), plan.all());
+  CHECK_MESSAGE(says(plan, "It would wait for 1 (RUNNING) to finish"), plan.all());
   REQUIRE(cluster.run(reading({"train", "-d", "--after", "1"}), project).code == 0);
   REQUIRE(cluster.run(reading({"train", "-d", "--after", "2,1"}), project).code == 0);
   CHECK(state_of(cluster, "2") == "CREATED");
@@ -107,6 +107,28 @@ TEST_CASE("of a set all members wait, and why is told of each and of all") {
   end(project, "0");
   CHECK(cluster.run({"wait", "2"}).code == 0);
   CHECK(cluster.log_of("2.2.train") == "2 from the model\n");
+}
+
+TEST_CASE("where the results are of what left none, there is nothing") {
+  Cluster cluster;
+  const fs::path set = cluster.project("project: q\ntrain:\n  resources: {cpus: 0.1, mem: 32}\n  concurrency: 1\n"
+                                       "  parameters: {rate: [1, 2]}\n  run: mkfifo $OUTPUT_DIR/go; echo ready; cat $OUTPUT_DIR/go\n");
+  REQUIRE(cluster.run({"train", "-d"}, set).code == 0);
+  cluster.start({"logs", "-f", "1.1"}, set)->wait_for("ready");
+  const std::vector<std::string> lists = {"--cpus", "0.1", "--mem", "32MiB", "--", "sh", "-c", "ls -a $AFTER_DIR"};
+  std::vector<std::string> words = {"train", "-d", "--after-end", "1.2"};
+  words.insert(words.end(), lists.begin(), lists.end());
+  REQUIRE(cluster.run(words, set).code == 0);
+  REQUIRE(cluster.run({"kill", "1.2"}).code == 0);   // it never began
+  CHECK(cluster.run({"wait", "2"}).code == 0);
+  CHECK(cluster.log_of("2.train") == ".\n..\n");
+  // Nor does an empty one go with a prune while somebody waits.
+  REQUIRE(cluster.run({"train", "--cpus", "0.1", "--mem", "32MiB", "--", "true"}, set).code == 0);   // 3
+  words[3] = "3,1";
+  REQUIRE(cluster.run(words, set).code == 0);   // 4
+  REQUIRE(cluster.run({"prune", "--yes", "3"}).code == 0);
+  write_file(set / "runs/1/1/go", "\n");
+  CHECK(cluster.run({"wait", "4"}).code == 0);
 }
 
 TEST_CASE("after which experiment is told with its name or not at all") {

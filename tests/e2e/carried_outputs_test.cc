@@ -132,6 +132,10 @@ train:
   REQUIRE_MESSAGE(after.code == 0, after.all());
   CHECK_MESSAGE(after.out.find("the first") != std::string::npos, after.out);
   CHECK_MESSAGE(after.out.find("at " + (scene.cluster.home() / "outputs/1").string()) == std::string::npos, after.out);   // a copy
+  // One that goes on as well has both.
+  const Output both = scene.cluster.run({"rerun", "3", "--resume", "--host", "far"}, project);
+  REQUIRE_MESSAGE(both.code == 0, both.all());
+  CHECK_MESSAGE(both.out.find("the first") != std::string::npos, both.out);
 }
 
 namespace {

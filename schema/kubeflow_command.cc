@@ -16,14 +16,14 @@ namespace dtrain {
 
 namespace {
 
-using Names = std::set<std::string, std::less<>>;
+using KnownNames = std::set<std::string, std::less<>>;
 
 constexpr std::string_view kIntoImageDirectory = "cd \"${DTRAIN_IMAGE_DIR}\"";
 
 // Words of a line that a shell takes as they are, but for quotes and "${NAME}" in double ones.
 class WordReader {
  public:
-  WordReader(std::string_view line, const Names& known) : left_(line), known_(known) {}
+  WordReader(std::string_view line, const KnownNames& known) : left_(line), known_(known) {}
 
   std::optional<std::vector<std::string>> words() {
     while (!left_.empty()) {
@@ -90,7 +90,7 @@ class WordReader {
   }
 
   std::string_view left_;
-  const Names& known_;
+  const KnownNames& known_;
   std::vector<std::string> words_;
   std::string word_;  // what is finished of the word, as Kubernetes has it
   std::string text_;  // what follows of it, as it is
@@ -103,8 +103,6 @@ std::optional<std::string> plain_word(std::string_view text) {
   if (!words || words->size() != 1 || kubernetes_text(words->front()) != words->front()) return std::nullopt;
   return words->front();
 }
-
-bool is_shells_own(std::string_view word) { return is_shell_word(word) || word.find('=') != std::string_view::npos; }
 
 constexpr std::string_view kLabel = "metadata.labels['training.kubeflow.org/";
 

@@ -88,11 +88,6 @@ Expanded expand(std::string_view text, const TextReading& reading) {
   return out;
 }
 
-// What a shell would do itself, or take for its own, and not start as Kubernetes does.
-bool is_shells_own(std::string_view word) {
-  return is_shell_word(word) || word.find('=') != std::string_view::npos;
-}
-
 bool knows(const std::vector<ContainerVariable>& variables, std::string_view name) {
   return std::ranges::find(variables, name, &ContainerVariable::name) != variables.end();
 }

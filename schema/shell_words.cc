@@ -7,7 +7,7 @@ namespace dtrain {
 
 namespace {
 
-constexpr std::array<std::string_view, 63> kWords = {
+constexpr std::array<std::string_view, 63> kShellWords = {
     "!",      ".",        ":",       "[",     "[[",    "alias",  "bg",       "break",  "case",   "cd",    "chdir",
     "command", "continue", "do",     "done",  "echo",  "elif",   "else",     "esac",   "eval",   "exec",  "exit",
     "export", "false",    "fc",      "fg",    "fi",    "for",    "function", "getopts", "hash",  "if",    "in",
@@ -31,6 +31,8 @@ std::string shell_quoted(std::string_view text) {
   return quoted + "'";
 }
 
-bool is_shell_word(std::string_view word) { return std::find(kWords.begin(), kWords.end(), word) != kWords.end(); }
+bool is_shells_own(std::string_view word) { return is_shell_word(word) || word.find('=') != std::string_view::npos; }
+
+bool is_shell_word(std::string_view word) { return std::find(kShellWords.begin(), kShellWords.end(), word) != kShellWords.end(); }
 
 }  // namespace dtrain

@@ -22,6 +22,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "runner/program_path.h"
 #include "schema/process_limits.h"
 
 namespace dtrain::runner {
@@ -149,65 +150,21 @@ struct Become {
   }
 };
 
-
-bool exists(const std::string& path) {
-  struct stat status = {};
-  return ::stat(path.c_str(), &status) == 0;
-}
-
-// As a path from the working directory of the program: relative PATH entries count from there.
-std::string seen_from(const std::string& cwd, const std::string& path) {
-  if (cwd.empty() || path.starts_with('/')) return path;
-  return cwd + "/" + path;
-}
-
 std::string path_in(const SpawnRequest& request) {
   const auto variable = request.env.find("PATH");
   return variable == request.env.end() ? kDefaultPath : variable->second;
-}
-
-// Where a program may be, as PATH says.
-std::vector<std::string> places_of(const std::string& name, const std::string& path) {
-  if (name.find('/') != std::string::npos) return {name};
-  std::vector<std::string> places;
-  for (size_t at = 0; at <= path.size();) {
-    const size_t end = std::min(path.find(':', at), path.size());
-    places.push_back((at == end ? "." : path.substr(at, end - at)) + "/" + name);
-    at = end + 1;
-  }
-  return places;
-}
-
-Error command_not_found(const std::string& name, const SpawnRequest& request) {
-  return {Code::NotFound, fmt::format("{}: command not found", name), fmt::format("PATH is {}", path_in(request))};
-}
-
-Result<std::string> resolve_program(const SpawnRequest& request) {
-  const std::string& name = request.argv[0];
-  if (name.find('/') != std::string::npos) return seen_from(request.cwd, name);
-  if (!request.image.files.empty()) {
-    return Error{Code::NotFound, fmt::format("{}: in an image programs are named by their path", name), ""};
-  }
-
-  std::string refused;
-  for (const std::string& place : places_of(name, path_in(request))) {
-    const std::string candidate = seen_from(request.cwd, place);
-    if (is_program(candidate)) return candidate;
-    if (refused.empty() && exists(candidate)) refused = candidate;
-  }
-  if (!refused.empty()) {
-    return Error{Code::PermissionDenied, fmt::format("{} is not executable", refused),
-                 fmt::format("chmod +x {}", refused)};
-  }
-  return command_not_found(name, request);
 }
 
 Result<std::vector<std::string>> find_programs(const SpawnRequest& request) {
   if (request.argv.empty() || request.argv[0].empty()) {
     return Error{Code::NotFound, "the command is empty", "write what to run, e.g. python train.py"};
   }
-  if (request.beside != nullptr) return places_of(request.argv[0], path_in(request));
-  TRY(std::string program, resolve_program(request));
+  const std::string& name = request.argv[0];
+  if (request.beside != nullptr) return program_places(name, path_in(request));
+  if (!request.image.files.empty() && name.find('/') == std::string::npos) {
+    return Error{Code::NotFound, fmt::format("{}: in an image programs are named by their path", name), ""};
+  }
+  TRY(std::string program, find_program(name, path_in(request), request.cwd));
   return std::vector<std::string>{std::move(program)};
 }
 
@@ -270,11 +227,11 @@ Error exec_error(const SpawnRequest& request, const std::string& program, int er
   const std::string text = std::strerror(error);
   const bool in_image = !request.image.files.empty();
   if (request.beside != nullptr && error == ENOENT) {
-    if (request.argv[0].find('/') == std::string::npos) return command_not_found(request.argv[0], request);
+    if (request.argv[0].find('/') == std::string::npos) return command_not_found(request.argv[0], path_in(request));
     return {Code::NotFound, fmt::format("{}: {}", program, text), ""};
   }
   if (in_image && (error == ENOENT || error == ENOTDIR)) return {Code::NotFound, fmt::format("in the image: {}: {}", program, text), ""};
-  if (error == ENOENT && exists(program)) {
+  if (error == ENOENT && ::access(program.c_str(), F_OK) == 0) {
     return {Code::NotFound,
             fmt::format("{}: the interpreter its first line names does not exist", program),
             "check the line after #! (and for \\r at its end)"};
@@ -485,12 +442,6 @@ Result<Child> spawn(const SpawnRequest& request) {
   child.pid = pid;
   child.pidfd.reset(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   return child;
-}
-
-bool is_program(const std::string& path) {
-  struct stat status = {};
-  return ::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
-         ::access(path.c_str(), X_OK) == 0;
 }
 
 int exec_failure_code(const Error& error) {

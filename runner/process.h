@@ -79,9 +79,6 @@ class Spawning {
   Fd failures_;
 };
 
-// A file that may be run; what it is made of is seen then.
-bool is_program(const std::string& path);
-
 // 127 or 126 for an error of spawn().
 int exec_failure_code(const Error& error);
 

@@ -2,7 +2,7 @@
 
 #include <string_view>
 
-#include "runner/process.h"
+#include "runner/program_path.h"
 #include "schema/shell_words.h"
 #include "schema/small_file.h"
 #include "schema/sha256.h"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "schema/combinations.h"
 #include "schema/engine_keys.h"
 #include "schema/engine_section.h"
 #include "schema/expand.h"
@@ -120,9 +121,12 @@ std::vector<Parameter> asked_for(const YamlNode& section, const Spec& spec,
 
 void check_combinations(const YamlNode& section, const Spec& spec, SpecReading& reading) {
   const std::vector<Parameter> parameters = asked_for(section, spec, reading);
-  const uint64_t count = variation_count(parameters);
-  uint64_t all = 0;
-  if (__builtin_mul_overflow(count, reading.kinds, &all)) all = UINT64_MAX;
+  const Combine combine = spec.search.combine;
+  const uint64_t count = combination_count(parameters, combine);
+  // Where lists of the parameters and others go together, this tree is one of the combinations.
+  const bool together = combine == Combine::Zip && reading.kinds > 1;
+  uint64_t all = count;
+  if (!together && __builtin_mul_overflow(count, reading.kinds, &all)) all = UINT64_MAX;
   if (all > kMaxEngineCombinations) {
     reading.problems.add(
         section.place, kEnginePath,
@@ -133,9 +137,11 @@ void check_combinations(const YamlNode& section, const Spec& spec, SpecReading& 
   }
   const EngineRoles roles = roles_of(spec);
   const size_t before = reading.problems.size();
-  for (uint64_t kind = 0; kind < count && reading.problems.size() == before; ++kind) {
+  const uint64_t first = together ? reading.kind : 0;
+  const uint64_t end = together ? first + 1 : count;
+  for (uint64_t kind = first; kind < end && reading.problems.size() == before; ++kind) {
     std::map<std::string, std::string> values;
-    for (const Parameter& each : chosen_values(parameters, kind)) {
+    for (const Parameter& each : chosen_values(parameters, combine, kind)) {
       values[each.name] = each.values.front();
     }
     try_values(section, values, roles, reading.problems);

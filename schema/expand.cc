@@ -1,5 +1,6 @@
 #include "schema/expand.h"
 
+#include "schema/combinations.h"
 #include "schema/engine_read.h"
 #include "schema/text_formats.h"
 #include "schema/variation.h"
@@ -90,15 +91,9 @@ std::string broken_placeholder(std::string_view line, std::string_view name) {
 }
 
 std::map<std::string, std::string> member_parameters(const Spec& spec, uint32_t member) {
-  // The members count like an odometer: the last parameter is the wheel that turns fastest.
-  uint64_t left = member == 0 ? 0 : member - 1;
+  const std::vector<size_t> places = combination(spec.parameters, spec.search.combine, member == 0 ? 0 : member - 1);
   std::map<std::string, std::string> values;
-  for (size_t i = spec.parameters.size(); i-- > 0;) {
-    const Parameter& parameter = spec.parameters[i];
-    values[parameter.name] = parameter.values[left % parameter.values.size()];
-    left /= parameter.values.size();
-  }
-  INVARIANT(left == 0, "the set has that many members");
+  for (size_t i = 0; i < places.size(); ++i) values[spec.parameters[i].name] = spec.parameters[i].values[places[i]];
   return values;
 }
 

@@ -11,8 +11,8 @@
 
 namespace dtrain {
 
-// The parameters of member `member` (1-based; 0 or 1 for an experiment that is no set): the cartesian
-// product with names in sorted order, the last varying fastest. name -> value text.
+// The parameters of member `member` (1-based; 0 or 1 for an experiment that is no set), as combination() has them.
+// name -> value text.
 std::map<std::string, std::string> member_parameters(const Spec& spec, uint32_t member);
 
 // A set larger than this is refused by parse_spec.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "schema/combinations.h"
 #include "schema/engine_read.h"
 #include "schema/expand.h"
 #include "schema/kubeflow.h"
@@ -95,11 +96,7 @@ int Spec::least_workers() const {
 }
 
 uint64_t Spec::member_count() const {
-  uint64_t count = 1;
-  for (const Parameter& parameter : parameters) {
-    if (__builtin_mul_overflow(count, uint64_t{parameter.values.size()}, &count)) return UINT64_MAX;
-  }
-  return count;
+  return combination_count(parameters, search.combine);
 }
 
 bool Spec::has_build() const {
@@ -171,11 +168,13 @@ Spec read_tree(YamlNode& root, const std::vector<AddedParameter>& added, SpecRea
 Spec read_varied(YamlNode& root, const std::vector<Parameter>& variations,
                  const std::vector<AddedParameter>& added, SpecReading& reading) {
   // After a mistake in the lists themselves only the first combination is read.
-  reading.kinds = reading.problems.empty() ? variation_count(variations) : 1;
+  const Combine combine = combine_of(*root.find("train"));
+  reading.kinds = reading.problems.empty() ? combination_count(variations, combine) : 1;
   Spec spec;
   for (uint64_t kind = 0; kind < reading.kinds; ++kind) {
-    YamlNode tree = choose_variation(root, variations, kind);
-    reading.varied = chosen_values(variations, kind);
+    YamlNode tree = choose_variation(root, variations, combine, kind);
+    reading.varied = chosen_values(variations, combine, kind);
+    reading.kind = kind;
     Spec one = read_tree(tree, added, reading);
     if (!reading.problems.empty()) return one;
     if (kind == 0) spec = std::move(one);
@@ -204,6 +203,7 @@ Spec read_root(YamlNode root, const ParseOptions& options, Problems& problems, s
       reading.riseml ? std::vector<Parameter>() : find_variations(root, spec_shape(), problems);
   Spec spec = variations.empty() ? read_tree(root, added, reading)
                                  : read_varied(root, variations, added, reading);
+  if (problems.empty()) check_lengths(root, spec, problems);
   if (problems.empty()) check_size(spec, problems);
   const bool only_values_missing = problems.size() == reading.undeclared.size();
   if (!problems.empty() && only_values_missing) hint = ask_for(reading.undeclared);

@@ -56,6 +56,33 @@ struct Parameter {
   bool operator==(const Parameter&) const = default;
 };
 
+// How the lists of parameters make the members of a set: each value with each, or the first values of all together,
+// then the second ones.
+enum class Combine { Product, Zip };
+
+// Members that are not among the best end early: asynchronous successive halving (Li et al. 2020), which ends them
+// where that would let others go on.
+struct StopEarly {
+  int after = 1;    // so many values of the metric, then `factor` times as many, and so on
+  int factor = 3;   // of those that came that far the best 1/factor go on
+  std::string by;   // of `metrics`: what is counted instead of values
+  bool operator==(const StopEarly&) const = default;
+  // Where members are looked at: after, after * factor, ... of number 0, 1, ...
+  static constexpr uint32_t kRungsMost = 64;
+  uint64_t rung(uint32_t number) const;
+};
+
+// Of the members of a set: how they come about, which of them is the best, and what ends them.
+struct Search {
+  static constexpr int kNoLimit = -1;
+  Combine combine = Combine::Product;
+  std::string metric;             // of `metrics`; empty: none is the best
+  bool highest_is_best = false;
+  std::optional<StopEarly> stop_early;   // only with a metric
+  int max_failed = kNoLimit;      // members; with more of them the others end
+  bool operator==(const Search&) const = default;
+};
+
 struct RestartPolicy {
   int limit = 0;                 // launches after the first, replica and gang together
   int64_t backoff_ms = 5'000;
@@ -127,6 +154,7 @@ struct Spec {
   std::vector<RoleSpec> roles;
   std::vector<Parameter> parameters;  // sorted by name; the last varies fastest
   std::vector<Metric> metrics;        // as given, each name once
+  Search search;
   int concurrency = 0;                // members at once; 0: as many as fit
   int priority = 50;                  // 0..100, higher first
   bool suspend = false;               // it begins suspended
@@ -163,7 +191,7 @@ struct Spec {
   const RoleSpec& decider() const;        // chief, launcher, master or train: whose end is the end
   bool is_distributed() const;            // several train together
   int replica_count() const;
-  uint64_t member_count() const;          // product of the parameters' value counts; >= 1
+  uint64_t member_count() const;          // as the parameters are combined; >= 1
   bool is_set() const { return member_count() > 1; }
   bool has_build() const;                 // an environment of its own is made before it starts, or its image fetched
   bool has_image_directory() const;       // whose image is there already

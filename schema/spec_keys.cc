@@ -178,13 +178,39 @@ Shape mpi() {
 }
 
 Shape parameter() {
-  const std::string_view expected = "a value, a list of values, or range: {min, max, step}";
+  const std::string_view expected = "a value, a list of values, or a map of range, uniform or log-uniform";
+  const auto drawn = [](const Shape& number) {
+    return map("a map of min, max and step",
+               {{"min", number, "The least value.", true},
+                {"max", number, "The largest value.", true},
+                {"step", number, "Only min, and so much more each time; without it any number."}});
+  };
   const auto range = map("a map of min, max and step",
                          {{"min", any_number(), "The first value.", true},
                           {"max", any_number(), "The last value, itself included.", true},
                           {"step", any_number(), "More than 0. Left out: 1."}});
   return either(expected, {text(kAnyText), list("a list of values", text(kAnyText), 10'000),
-                           map(expected, {{"range", range, "Numbers from min to max.", true}})});
+                           map(expected, {{"range", range, "Numbers from min to max: a list of all of them."},
+                                          {"uniform", drawn(any_number()), "Drawn from min to max; of search.samples."},
+                                          {"log-uniform", drawn(any_number()),
+                                           "Drawn from min to max, from each power of ten as often; of search.samples."}})});
+}
+
+Shape search() {
+  return map("a map of samples, metric, stop-early and others",
+             {{"samples", integer(1, 1000), "So many members, with values drawn at random; without it one for each combination."},
+              {"seed", integer(0, 1e15), "Another one draws others. Left out: 0."},
+              {"combine", word({"product", "zip"}),
+               "product: each value of a list with each of the others; zip: the first of all lists, the second of all, and so on. Left out: product."},
+              {"metric", text(kMetricName), "Of train.metrics: by which members are compared."},
+              {"goal", word({"min", "max"}), "Which of its values is the best."},
+              {"stop-early",
+               map("a map of after, factor and by",
+                   {{"after", integer(1, 1e9), "Looked at after so many values of the metric, and factor times as many, and so on.", true},
+                    {"factor", integer(2, 1000), "The best 1/factor of those that came that far go on, the others end. Left out: 3."},
+                    {"by", text(kMetricName), "Of train.metrics: what is counted instead of values, such as epoch."}}),
+               "Members that are not among the best end early."},
+              {"max-failed", integer(0, 1e6), "When more members have FAILED, all others are killed; without it they go on."}});
 }
 
 Shape metrics() {
@@ -234,6 +260,7 @@ std::vector<Key> train_keys() {
        "Values for {{ name }} in run; several values make a set of experiments."},
       {"metrics", metrics(),
        "Numbers to show and compare: what follows NAME= in the output, or a regular expression finds."},
+      {"search", search(), "How the members of a set come about, which of them is the best, and what ends them."},
       {"concurrency", integer(1, 1'000'000), "Members of a set that run at once. Left out: as many as fit."},
       {"priority", integer(0, 100), "Higher goes first. Left out: 50."},
       {"suspend", boolean(), "Waits until dtrain resume. Left out: false."},

@@ -1,8 +1,10 @@
 // Hyperparameters: the values of train.parameters and the {{ names }} that ask for them.
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "schema/decimal.h"
+#include "schema/draw.h"
 #include "schema/engine_read.h"
 #include "schema/expand.h"
 #include "schema/quote.h"
@@ -14,22 +16,26 @@ namespace dtrain {
 namespace {
 
 struct GridSize {
+  Combine combine = Combine::Product;
   uint64_t members = 1;
   // Takes in one more dimension; false when the set is larger than any may be.
   bool multiply(uint64_t count) {
-    if (__builtin_mul_overflow(members, count, &members)) members = UINT64_MAX;
+    if (combine == Combine::Zip) {
+      members = std::max(members, count);
+    } else if (__builtin_mul_overflow(members, count, &members)) {
+      members = UINT64_MAX;
+    }
     return members <= kMaxMembers;
   }
 };
 
-// Nothing when a problem was reported, or when the grid would outgrow its bound: then the values
-// are never made.
-std::vector<std::string> read_range(const YamlNode& node, const std::string& path, GridSize& grid,
-                                    SpecReading& reading) {
+// The numbers from `min` to `max` with `step` between them, of a map that has these, or at least the first two. Nothing
+// when a problem was reported.
+std::optional<DecimalRange> read_steps(const YamlNode& node, const std::string& path, SpecReading& reading) {
   const YamlNode* min = value_of(&node, "min");
   const YamlNode* max = value_of(&node, "max");
   const YamlNode* step = value_of(&node, "step");
-  if (!min || !max || (!step && node.find("step"))) return {};
+  if (!min || !max || (!step && node.find("step"))) return std::nullopt;
   const auto first = parse_decimal(min->text);
   const auto last = parse_decimal(max->text);
   const auto stride = step ? parse_decimal(step->text) : Decimal{1, 0};
@@ -44,14 +50,22 @@ std::vector<std::string> read_range(const YamlNode& node, const std::string& pat
     reading.problems.add(node.place, path,
                          fmt::format("min {} is more than max {}", min->text, max->text));
   }
-  if (stands_still || low > high) return {};
+  if (stands_still || low > high) return std::nullopt;
   const auto range =
       first && last && stride ? DecimalRange::make(*first, *last, *stride) : std::nullopt;
   if (!range) {
     reading.problems.add(node.place, path,
                          "these numbers need more than 18 digits; write the values as a list");
-    return {};
   }
+  return range;
+}
+
+// Nothing when a problem was reported, or when the grid would outgrow its bound: then the values
+// are never made.
+std::vector<std::string> read_range(const YamlNode& node, const std::string& path, GridSize& grid,
+                                    SpecReading& reading) {
+  const auto range = read_steps(node, path, reading);
+  if (!range) return {};
   if (range->count() > kMaxMembers) {
     reading.problems.add(node.place, path,
                          fmt::format("this range has {} values, and a set at most {} members",
@@ -64,20 +78,77 @@ std::vector<std::string> read_range(const YamlNode& node, const std::string& pat
   return values;
 }
 
-std::vector<std::string> read_values(const YamlNode& node, const std::string& path, GridSize& grid,
-                                     SpecReading& reading) {
-  if (node.kind == YamlNode::Kind::Scalar) return {node.text};
-  if (node.kind == YamlNode::Kind::Map) {
-    const YamlNode* range = value_of(&node, "range");
-    return range ? read_range(*range, join_path(path, "range"), grid, reading)
-                 : std::vector<std::string>{};
+// `node` is the map of `uniform` or `log-uniform`. Nothing when a problem was reported.
+std::optional<Distribution> read_distribution(const YamlNode& node, const std::string& path, bool logarithmic, SpecReading& reading) {
+  const YamlNode* min = value_of(&node, "min");
+  const YamlNode* max = value_of(&node, "max");
+  if (!min || !max) return std::nullopt;
+  Distribution read;
+  read.min = std::strtod(min->text.c_str(), nullptr);
+  read.max = std::strtod(max->text.c_str(), nullptr);
+  read.logarithmic = logarithmic;
+  if (read.min > read.max) {
+    reading.problems.add(node.place, path, fmt::format("min {} is more than max {}", min->text, max->text));
+    return std::nullopt;
   }
+  if (logarithmic && read.min <= 0) {
+    reading.problems.add(min->place, join_path(path, "min"), fmt::format("got {}, expected more than 0", min->text));
+    return std::nullopt;
+  }
+  if (!node.find("step")) return read;
+  read.steps = read_steps(node, path, reading);
+  if (!read.steps) return std::nullopt;
+  read.step = std::strtod(value_of(&node, "step")->text.c_str(), nullptr);
+  return read;
+}
+
+// What a parameter takes where it is a map: `range`, or what is drawn from. Nothing when a problem was reported.
+std::optional<Drawable> read_map(const YamlNode& node, const std::string& path, bool draws, GridSize& grid, SpecReading& reading) {
+  if (node.entries.size() != 1) {
+    if (std::ranges::none_of(node.entries, [](const YamlEntry& entry) { return entry.value.refused; })) {
+      reading.problems.add(node.place, path, "expected one of range, uniform and log-uniform");
+    }
+    return std::nullopt;
+  }
+  const auto& [key, place, below] = node.entries.front();
+  if (below.refused) return std::nullopt;
+  const std::string at = join_path(path, key);
+  if (key == "range") {
+    Drawable range{read_range(below, at, grid, reading)};
+    return range.values.empty() ? std::nullopt : std::optional(std::move(range));
+  }
+  if (!draws) {
+    reading.problems.add(place, at, "say how many members are drawn from it: search: {samples: 20}");
+    return std::nullopt;
+  }
+  const auto distribution = read_distribution(below, at, key == "log-uniform", reading);
+  return distribution ? std::optional(Drawable{{}, distribution}) : std::nullopt;
+}
+
+std::optional<Drawable> read_values(const YamlNode& node, const std::string& path, bool draws, GridSize& grid, SpecReading& reading) {
+  if (node.kind == YamlNode::Kind::Scalar) return Drawable{{node.text}};
+  if (node.kind == YamlNode::Kind::Map) return read_map(node, path, draws, grid, reading);
   std::vector<std::string> values;
   for (const YamlNode& item : node.items) {
     if (!item.refused) values.push_back(item.text);
   }
-  if (!values.empty()) grid.multiply(values.size());
-  return values;
+  if (values.empty()) return std::nullopt;
+  grid.multiply(values.size());
+  return Drawable{std::move(values)};
+}
+
+// Their values in each member; who has one value has it in all of them.
+void draw_values(std::map<std::string, Drawable>& parameters, uint64_t members, uint64_t seed) {
+  std::vector<Drawable> from;
+  std::vector<Drawable*> drawn;
+  for (auto& [name, values] : parameters) {
+    if (!values.distribution && values.values.size() == 1) continue;
+    from.push_back(values);
+    drawn.push_back(&values);
+  }
+  if (from.empty()) return;
+  auto lists = draw(from, members, seed);
+  for (size_t i = 0; i < lists.size(); ++i) drawn[i]->values = std::move(lists[i]);
 }
 
 // Each text that is a command, or one line of it, with its path.
@@ -117,13 +188,15 @@ void report_undeclared(const YamlNode& node, const std::string& path, const std:
 }  // namespace
 
 std::vector<Parameter> read_parameters(const YamlNode& train, SpecReading& reading) {
-  std::vector<Parameter> parameters;
   const YamlNode* map = value_of(&train, "parameters");
-  if (!map) return parameters;
+  if (!map) return {};
+  const uint64_t members = members_to_draw(train);
   GridSize grid;
+  grid.combine = combine_of(train);
+  std::map<std::string, Drawable> read;
   for (const YamlEntry& entry : map->entries) {
     if (entry.value.refused) continue;
-    auto values = read_values(entry.value, join_path("train.parameters", entry.key), grid, reading);
+    auto values = read_values(entry.value, join_path("train.parameters", entry.key), members > 0, grid, reading);
     if (grid.members > kMaxMembers) {
       const std::string count =
           grid.members == UINT64_MAX ? "more than 10^19" : fmt::format("{}", grid.members);
@@ -132,10 +205,14 @@ std::vector<Parameter> read_parameters(const YamlNode& train, SpecReading& readi
                                        entry.key, count, kMaxMembers));
       return {};
     }
-    if (!values.empty()) parameters.push_back({entry.key, std::move(values)});
+    if (values) read[entry.key] = std::move(*values);
   }
-  std::sort(parameters.begin(), parameters.end(),
-            [](const Parameter& a, const Parameter& b) { return a.name < b.name; });
+  const bool all_read = read.size() == map->entries.size();   // else a problem was reported
+  if (members > 0 && all_read) draw_values(read, members, seed_of(train));
+  std::vector<Parameter> parameters;
+  for (auto& [name, values] : read) {
+    if (!values.values.empty()) parameters.push_back({name, std::move(values.values)});
+  }
   return parameters;
 }
 

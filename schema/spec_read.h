@@ -16,6 +16,7 @@ struct SpecReading {
   bool riseml = false;  // the file is RiseML's: its defaults
   std::vector<Parameter> varied = {};  // lists elsewhere, each with its value in this tree
   uint64_t kinds = 1;                  // of trees that these lists make
+  uint64_t kind = 0;                   // which of them this is
   bool was_read = false;               // all of it, before: no combination need be tried again
   // Placeholders nobody gave a value, sorted, each once: the hint asks for them.
   std::vector<std::string> undeclared = {};
@@ -50,8 +51,18 @@ int64_t read_duration_ms(const YamlNode* map, std::string_view map_path, std::st
 std::vector<RoleSpec> read_roles(const YamlNode& train, const Spec& spec, bool restart_limit_given,
                                  SpecReading& reading);
 
-// train.parameters, sorted by name.
+// train.parameters, sorted by name: values that are drawn are drawn here, and then go together.
 std::vector<Parameter> read_parameters(const YamlNode& train, SpecReading& reading);
+
+// train.search, of a Spec that has its metrics.
+Search read_search(const YamlNode& train, const Spec& spec, SpecReading& reading);
+// What is drawn goes together, too.
+Combine combine_of(const YamlNode& train);
+// So many members are to be drawn; 0: none.
+uint64_t members_to_draw(const YamlNode& train);
+uint64_t seed_of(const YamlNode& train);
+// Lists that go together are as long as each other.
+void check_lengths(const YamlNode& root, const Spec& spec, Problems& problems);
 
 // Every {{ name }} of every command has a value, and every parameter that only the command line
 // gives has a place.

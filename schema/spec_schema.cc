@@ -64,7 +64,7 @@ void add_bounds(const Shape& shape, Json& out) {
 }
 
 Where below(const Key& key, Where where) {
-  where.varied = where.varied || key.name == "train";
+  where.varied = (where.varied || key.name == "train") && key.name != "search";
   where.may_ask = (where.may_ask || key.name == "engine") && key.name != "distributed" &&
                   key.name != "tensorboard";
   where.of_engine = where.of_engine || key.name == "engine";
@@ -77,7 +77,7 @@ Json schema_of_map(const Shape& shape, Where where) {
   Json required = Json::array();
   for (const Key& key : shape.keys) {
     if (key.shape.kind == Kind::Refused) continue;
-    const bool of_the_set = key.name == "concurrency" || key.name == "priority" || key.name == "suspend" || key.name.starts_with("after");
+    const bool of_the_set = key.name == "concurrency" || key.name == "priority" || key.name == "suspend" || key.name == "search" || key.name.starts_with("after");
     const Where inside = below(key, where);
     Json value = schema_of(key.shape, inside);
     if (inside.may_ask) value = with_placeholder(key.shape, std::move(value));

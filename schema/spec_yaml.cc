@@ -144,6 +144,21 @@ void write_metrics(const Spec& spec, YamlWriter& out) {
   }
 }
 
+void write_search(const Search& search, YamlWriter& out) {
+  if (search == Search{}) return;
+  out.key(1, "search", "");
+  if (search.combine == Combine::Zip) out.key(2, "combine", "zip");
+  if (!search.metric.empty()) {
+    out.key(2, "metric", yaml_scalar(search.metric));
+    out.key(2, "goal", search.highest_is_best ? "max" : "min");
+  }
+  if (const auto& stop = search.stop_early) {
+    const std::string by = stop->by.empty() ? "" : ", by: " + yaml_scalar(stop->by);
+    out.key(2, "stop-early", fmt::format("{{after: {}, factor: {}{}}}", stop->after, stop->factor, by));
+  }
+  if (search.max_failed != Search::kNoLimit) out.key(2, "max-failed", fmt::format("{}", search.max_failed));
+}
+
 // A role with what it does not share with train (whose values are the decider's).
 void write_role(std::string_view name, int count, const RoleSpec& role, const Spec& spec,
                 YamlWriter& out) {
@@ -351,6 +366,7 @@ std::string to_yaml(const Spec& spec) {
   write_engine(spec, out);
   write_parameters(spec, out);
   write_metrics(spec, out);
+  write_search(spec.search, out);
   if (spec.concurrency != 0) out.key(1, "concurrency", fmt::format("{}", spec.concurrency));
   if (spec.priority != 50) out.key(1, "priority", fmt::format("{}", spec.priority));
   if (spec.suspend) out.key(1, "suspend", "true");

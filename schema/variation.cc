@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "schema/combinations.h"
 #include "schema/decimal.h"
 #include "schema/engine_read.h"
 #include "schema/expand.h"
@@ -19,7 +20,8 @@ constexpr std::string_view kOfTheEngine = "train.engine.";
 
 // What is the whole set's: no member has one of its own.
 bool is_of_the_set(std::string_view path) {
-  return path == "train.concurrency" || path == "train.priority" || path == "train.suspend" || path.starts_with("train.after");
+  return path == "train.concurrency" || path == "train.priority" || path == "train.suspend" || path.starts_with("train.after") ||
+         path.starts_with("train.search");
 }
 
 // A dimension's values are known: none of another dimension stands in them.
@@ -213,10 +215,11 @@ YamlNode tree_of(const Spec& spec) {
 Spec read_variation(const Spec& spec, const YamlNode& root,
                     const std::vector<Parameter>& variations, uint64_t kind) {
   Problems none("", false);
-  YamlNode tree = choose_variation(root, variations, kind);
+  const Combine combine = spec.search.combine;
+  YamlNode tree = choose_variation(root, variations, combine, kind);
   check_spec_tree(tree, none);
   SpecReading reading{none};
-  reading.varied = chosen_values(variations, kind);
+  reading.varied = chosen_values(variations, combine, kind);
   reading.was_read = true;
   Spec one = read_spec(tree, {}, reading);
   INVARIANT(none.empty(), "each combination was read before");
@@ -263,7 +266,7 @@ std::vector<Parameter> find_variations(const YamlNode& root, const Shape& shape,
                              found[i].name));
     return found;
   }
-  const uint64_t count = variation_count(found);
+  const uint64_t count = combination_count(found, combine_of(*train));
   if (count > kMaxVariations && problems.size() == before) {
     problems.add(train->place, found.front().path,
                  fmt::format("the lists outside of 'parameters' make {} combinations, expected at "
@@ -273,37 +276,18 @@ std::vector<Parameter> find_variations(const YamlNode& root, const Shape& shape,
   return found;
 }
 
-uint64_t variation_count(const std::vector<Parameter>& variations) {
-  uint64_t count = 1;
-  for (const Parameter& each : variations) {
-    if (__builtin_mul_overflow(count, uint64_t{each.values.size()}, &count)) return UINT64_MAX;
-  }
-  return count;
-}
-
-YamlNode choose_variation(const YamlNode& root, const std::vector<Parameter>& variations,
+YamlNode choose_variation(const YamlNode& root, const std::vector<Parameter>& variations, Combine combine,
                           uint64_t kind) {
   YamlNode tree = root;
-  for (size_t i = variations.size(); i-- > 0;) {
+  const std::vector<size_t> places = combination(variations, combine, kind);
+  for (size_t i = 0; i < variations.size(); ++i) {
     YamlNode* list = at_path(tree, variations[i].path);
     INVARIANT(list != nullptr && list->items.size() == variations[i].values.size(),
               "a variation is a list of this tree");
-    YamlNode value = list->items[kind % list->items.size()];
-    kind /= list->items.size();
+    YamlNode value = list->items[places[i]];
     *list = std::move(value);
   }
   return tree;
-}
-
-std::vector<Parameter> chosen_values(const std::vector<Parameter>& variations, uint64_t kind) {
-  std::vector<Parameter> chosen = variations;
-  for (size_t i = chosen.size(); i-- > 0;) {
-    std::vector<std::string>& values = chosen[i].values;
-    const size_t count = values.size();
-    values = {values[kind % count]};
-    kind /= count;
-  }
-  return chosen;
 }
 
 std::string emit_yaml(const YamlNode& root) {
@@ -354,16 +338,14 @@ std::vector<Parameter> variations_of(const Spec& spec) {
 }
 
 uint64_t variation_of(const Spec& spec, uint32_t member) {
-  uint64_t left = member == 0 ? 0 : member - 1;
+  const Combine combine = spec.search.combine;
+  const uint64_t number = member == 0 ? 0 : member - 1;
+  if (combine == Combine::Zip) return std::min(number, combination_count(variations_of(spec), combine) - 1);
+  const std::vector<size_t> places = combination(spec.parameters, combine, number);
   uint64_t kind = 0;
-  uint64_t weight = 1;
-  for (size_t i = spec.parameters.size(); i-- > 0;) {
+  for (size_t i = 0; i < places.size(); ++i) {
     const Parameter& parameter = spec.parameters[i];
-    if (!parameter.path.empty()) {
-      kind += weight * (left % parameter.values.size());
-      weight *= parameter.values.size();
-    }
-    left /= parameter.values.size();
+    if (!parameter.path.empty()) kind = kind * parameter.values.size() + places[i];
   }
   return kind;
 }
@@ -376,7 +358,7 @@ std::vector<Spec> varied_specs(const Spec& spec) {
   const YamlNode root = tree_of(spec);
   const std::vector<Parameter> variations = variations_of(spec);
   std::vector<Spec> specs;
-  for (uint64_t kind = 0; kind < variation_count(variations); ++kind) {
+  for (uint64_t kind = 0; kind < combination_count(variations, spec.search.combine); ++kind) {
     specs.push_back(read_variation(spec, root, variations, kind));
   }
   return specs;

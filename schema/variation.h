@@ -22,13 +22,9 @@ inline constexpr size_t kMaxVariedValues = 100;  // of one list
 std::vector<Parameter> find_variations(const YamlNode& root, const Shape& shape,
                                        Problems& problems);
 
-// The tree with one value in the place of each list: number `kind` of the combinations, the last
-// variation varying fastest.
-YamlNode choose_variation(const YamlNode& root, const std::vector<Parameter>& variations,
+// The tree with one value in the place of each list: number `kind` of the combinations.
+YamlNode choose_variation(const YamlNode& root, const std::vector<Parameter>& variations, Combine combine,
                           uint64_t kind);
-
-// The variations of that combination, each with the one value it has in it.
-std::vector<Parameter> chosen_values(const std::vector<Parameter>& variations, uint64_t kind);
 
 // The tree as a text that reads as the same tree, but for places, comments and quotes.
 std::string emit_yaml(const YamlNode& root);
@@ -40,7 +36,6 @@ void put_own_keys(YamlNode& root, const Spec& spec);
 // ---- of a Spec that has variations
 
 std::vector<Parameter> variations_of(const Spec& spec);
-uint64_t variation_count(const std::vector<Parameter>& variations);
 // Which combination a member is.
 uint64_t variation_of(const Spec& spec, uint32_t member);
 // The Spec of one combination, or of all in order. Parameters are those that are no variation.

@@ -11,10 +11,12 @@
 #include <sstream>
 #include <unordered_map>
 
+#include "schema/combinations.h"
 #include "schema/engine_read.h"
 #include "schema/spec.h"
 #include "schema/spec_check.h"
 #include "schema/spec_keys.h"
+#include "schema/spec_read.h"
 #include "schema/variation.h"
 #include "schema/yaml_tree.h"
 
@@ -128,8 +130,10 @@ Json as_json(const YamlNode& node) {
 bool table_accepts(const YamlNode& root) {
   Problems problems("dtrain.yml");
   const std::vector<Parameter> variations = find_variations(root, spec_shape(), problems);
-  for (uint64_t kind = 0; kind < variation_count(variations); ++kind) {
-    YamlNode tree = choose_variation(root, variations, kind);
+  const YamlNode* const train = root.find("train");
+  const Combine combine = train == nullptr ? Combine::Product : combine_of(*train);
+  for (uint64_t kind = 0; kind < combination_count(variations, combine); ++kind) {
+    YamlNode tree = choose_variation(root, variations, combine, kind);
     check_spec_tree(tree, problems);
   }
   return problems.empty();
@@ -346,6 +350,8 @@ void collect_defaults(const Shape& shape, const std::string& path, std::vector<T
 std::string file_around(const std::string& path) {
   static const std::pair<const char*, const char*> kFiles[] = {
       {"train.restart.backoff", "run: x, restart: {limit: 1}"},
+      {"train.search.seed", "run: x, search: {samples: 3}"},
+      {"train.search.stop-early", "run: x, metrics: [loss], search: {metric: loss, goal: min, stop-early: {after: 2}}"},
       {"train.parameters.a", "run: x, parameters: {a: {range: {min: 1, max: 2}}}"},
       {"train.tensorflow.distributed.elastic", "run: x, framework: tensorflow, tensorflow: {distributed: {elastic: {max: 3}}}"},
       {"train.pytorch.distributed.elastic", "run: x, framework: pytorch, pytorch: {distributed: {elastic: {max: 3}}}"},

@@ -1,0 +1,125 @@
+// train.search: how the members of a set come about, which of them is the best, and what ends them.
+#include <algorithm>
+
+#include "schema/quote.h"
+#include "schema/spec_check.h"
+#include "schema/spec_read.h"
+#include "schema/suggest.h"
+
+namespace dtrain {
+
+namespace {
+
+constexpr const char* kPath = "train.search";
+
+const YamlNode* search_of(const YamlNode& train) {
+  const YamlNode* const search = value_of(&train, "search");
+  return search != nullptr && search->kind == YamlNode::Kind::Map ? search : nullptr;
+}
+
+int64_t integer_of(const YamlNode* map, std::string_view key, int64_t otherwise) {
+  const YamlNode* const node = value_of(map, key);
+  return node == nullptr ? otherwise : as_integer(*node).value_or(otherwise);
+}
+
+// One of `metrics`, which say where in the output it stands; empty when it is left out, or a problem.
+std::string metric_of(const YamlNode* map, const std::string& path, std::string_view key, const Spec& spec, SpecReading& reading) {
+  const YamlNode* const node = value_of(map, key);
+  if (node == nullptr) return "";
+  std::vector<std::string_view> names;
+  for (const Metric& metric : spec.metrics) names.push_back(metric.name);
+  if (std::ranges::find(names, node->text) != names.end()) return node->text;
+  const std::string_view meant = nearest(node->text, names);
+  reading.problems.add(node->place, join_path(path, key),
+                       meant.empty() ? fmt::format("{0} is none of train.metrics; add it there: metrics: [{0}]", node->text)
+                                     : fmt::format("{} is none of train.metrics; did you mean '{}'?", in_quotes(node->text), meant));
+  return "";
+}
+
+std::optional<StopEarly> read_stop_early(const YamlNode* search, const Spec& spec, SpecReading& reading) {
+  const YamlNode* const node = value_of(search, "stop-early");
+  if (node == nullptr || node->kind != YamlNode::Kind::Map) return std::nullopt;
+  const std::string path = join_path(kPath, "stop-early");
+  if (search->find("metric") == nullptr) {
+    reading.problems.add(node->place, path, "it goes by a metric; name it beside this: metric: loss, goal: min");
+  }
+  StopEarly stop;
+  stop.after = static_cast<int>(integer_of(node, "after", stop.after));
+  stop.factor = static_cast<int>(integer_of(node, "factor", stop.factor));
+  stop.by = metric_of(node, path, "by", spec, reading);
+  return stop;
+}
+
+}  // namespace
+
+uint64_t StopEarly::rung(uint32_t number) const {
+  auto at = static_cast<uint64_t>(after);
+  for (uint32_t i = 0; i < number; ++i) {
+    if (__builtin_mul_overflow(at, static_cast<uint64_t>(factor), &at)) return UINT64_MAX;
+  }
+  return at;
+}
+
+Search read_search(const YamlNode& train, const Spec& spec, SpecReading& reading) {
+  Search search;
+  const YamlNode* const node = search_of(train);
+  if (node == nullptr) return search;
+  const YamlNode* const combine = value_of(node, "combine");
+  const YamlNode* const samples = value_of(node, "samples");
+  if (samples != nullptr && combine != nullptr) {
+    reading.problems.add(combine->place, join_path(kPath, "combine"), "'samples' draws each value by itself; leave one of them out");
+  }
+  if (samples == nullptr && node->find("samples") == nullptr && value_of(node, "seed") != nullptr) {
+    reading.problems.add(value_of(node, "seed")->place, join_path(kPath, "seed"), "nothing is drawn without 'samples'");
+  }
+  if (samples != nullptr && !reading.varied.empty()) {
+    reading.problems.add(samples->place, join_path(kPath, "samples"),
+                         fmt::format("it draws from parameters, and {} is a list of something else; make one of it, or leave 'samples' out",
+                                     reading.varied.front().path));
+  }
+  if (samples != nullptr || (combine != nullptr && combine->text == "zip")) search.combine = Combine::Zip;
+  search.metric = metric_of(node, kPath, "metric", spec, reading);
+  const YamlNode* const goal = value_of(node, "goal");
+  search.highest_is_best = goal != nullptr && goal->text == "max";
+  if (goal == nullptr && node->find("goal") == nullptr && !search.metric.empty()) {
+    reading.problems.add(value_of(node, "metric")->place, join_path(kPath, "metric"),
+                         "say beside it which value is the best: goal: min, or goal: max");
+  }
+  if (goal != nullptr && node->find("metric") == nullptr) {
+    reading.problems.add(goal->place, join_path(kPath, "goal"), "it is about a metric; name it beside this: metric: loss");
+  }
+  search.stop_early = read_stop_early(node, spec, reading);
+  search.max_failed = static_cast<int>(integer_of(node, "max-failed", Search::kNoLimit));
+  return search;
+}
+
+Combine combine_of(const YamlNode& train) {
+  const YamlNode* const combine = value_of(search_of(train), "combine");
+  const bool together = members_to_draw(train) > 0 || (combine != nullptr && combine->text == "zip");
+  return together ? Combine::Zip : Combine::Product;
+}
+
+uint64_t members_to_draw(const YamlNode& train) {
+  return static_cast<uint64_t>(std::max<int64_t>(integer_of(search_of(train), "samples", 0), 0));
+}
+
+uint64_t seed_of(const YamlNode& train) {
+  return static_cast<uint64_t>(integer_of(search_of(train), "seed", 0));
+}
+
+void check_lengths(const YamlNode& root, const Spec& spec, Problems& problems) {
+  if (spec.search.combine != Combine::Zip) return;
+  const Parameter* first = nullptr;
+  for (const Parameter& parameter : spec.parameters) {
+    if (parameter.values.size() == 1) continue;
+    if (first == nullptr) first = &parameter;
+    if (parameter.values.size() == first->values.size()) continue;
+    const YamlNode* const combine = value_of(search_of(*value_of(&root, "train")), "combine");
+    problems.add(combine != nullptr ? combine->place : root.place, join_path(kPath, "combine"),
+                 fmt::format("lists that go together are as long as each other, and '{}' has {} values, '{}' {}", first->name,
+                             first->values.size(), parameter.name, parameter.values.size()));
+    return;
+  }
+}
+
+}  // namespace dtrain

@@ -47,7 +47,10 @@ pb::ExperimentInfo describe(const Experiment& experiment, const Model& model, Ti
   info.set_replicas(static_cast<uint32_t>(replica_count(experiment)));
   info.set_state(std::string(to_string(state_of(experiment))));
   info.set_reason(reason_of(experiment, model, now));
-  if (experiment.outcome) info.set_exit_code(experiment.outcome->exit_code);
+  if (experiment.outcome) {
+    info.set_exit_code(experiment.outcome->exit_code);
+    info.set_ended_early(experiment.outcome->early);
+  }
   info.set_started_unix_ms(experiment.started_unix_ms);
   // While others run on, or another attempt follows, an exit is no end.
   if (experiment.over) info.set_finished_unix_ms(experiment.finished_unix_ms);
@@ -69,12 +72,13 @@ pb::ExperimentInfo describe_set(const Submission& submission,
   info.set_id(to_string(ExperimentId{submission.number, 0}));
   info.set_replicas(static_cast<uint32_t>(submission.spec_of(1).replica_count()));
   info.set_state(std::string(to_string(set_state(members))));
-  uint32_t finished = 0, failed = 0, running = 0;
+  uint32_t finished = 0, early = 0, failed = 0, running = 0;
   int exit_code = 0;
   uint64_t started = 0, ended = 0;
   for (const Experiment* member : members) {
     const State state = state_of(*member);
     finished += state == State::Finished;
+    early += state == State::Finished && member->outcome->early;
     failed += state == State::Failed || state == State::Killed;
     const bool waits = state == State::Suspended || member->held || member->awaits;
     running += !is_terminal(state) && !waits && !member->replicas.empty();
@@ -86,6 +90,7 @@ pb::ExperimentInfo describe_set(const Submission& submission,
   }
   info.set_members(static_cast<uint32_t>(members.size()));
   info.set_members_finished(finished);
+  info.set_members_ended_early(early);
   info.set_members_failed(failed);
   info.set_members_running(running);
   info.set_exit_code(exit_code);
@@ -93,6 +98,7 @@ pb::ExperimentInfo describe_set(const Submission& submission,
   const bool over = finished + failed == members.size();
   if (over) info.set_finished_unix_ms(ended);
   info.set_reason(fmt::format("{} of {} finished", finished, members.size()) +
+                  (early > 0 ? fmt::format(", {} of them early", early) : "") +
                   (failed > 0 ? fmt::format(", {} failed or killed", failed) : ""));
   if (info.state() == to_string(State::Suspended)) {
     info.set_reason(fmt::format("{}; {}", info.reason(), suspended_text({submission.number, 0})));

@@ -10,6 +10,7 @@
 #include "daemon/placement_elastic.h"
 #include "daemon/placement_fitness.h"
 #include "daemon/placing_pass.h"
+#include "daemon/set_rules.h"
 #include "daemon/wait_reason.h"
 #include "schema/text_formats.h"
 
@@ -311,6 +312,7 @@ Effects step(Model& model, const Event& event, const Policy& policy, TimeMs now)
     void operator()(const ReplicaStarted& e) { on_started(turn, e); }
     void operator()(const ReplicaExited& e) { on_exited(turn, e); }
     void operator()(const ReplicaReleased& e) { on_released(turn, e); }
+    void operator()(const RungReached& e) { on_rung_reached(turn, e); }
     void operator()(const PoolAsked& e) { on_pool_asked(turn, e); }
     void operator()(const Tick&) { on_tick(turn); }
   };

@@ -5,7 +5,8 @@
 //
 // lifecycle.cc is the table: which event does what, and what follows from the facts. Its parts:
 // lifecycle_outcome.cc (what an exit means), lifecycle_launch.cc (Placed, Prepared, Go, Started),
-// lifecycle_hosts.cc (Hello, lost hosts), lifecycle_turn.cc (what a turn leaves behind).
+// lifecycle_hosts.cc (Hello, lost hosts), set_rules.cc (what a set's search ends), lifecycle_turn.cc (what a turn leaves
+// behind).
 #pragma once
 
 #include <string>
@@ -73,13 +74,19 @@ struct ReplicaReleased {
   std::string left_behind;
   HostId host;
 };
+// A member's metric had that value, its best until then, where its set looks at it for the `rung`th time, from 0.
+struct RungReached {
+  ExperimentId experiment;
+  uint32_t rung = 0;
+  double value = 0;
+};
 // What was asked of a pool for whom waits, or why it can't be; empty: nothing any more.
 struct PoolAsked { ExperimentId experiment; std::string what; bool is_news = true; };
 struct Tick {};   // the earliest of model.deadlines has passed
 
 using Event = std::variant<Submitted, KillWanted, SuspendWanted, HostConnected, HostDisconnected, HostRevoked, HostLeaves, HostDrained,
                            HostOpened, HostContact, HostChanged, LaunchPrepared, LaunchFailed, ReplicaStarted, ReplicaExited,
-                           ReplicaReleased, PoolAsked, Tick>;
+                           ReplicaReleased, RungReached, PoolAsked, Tick>;
 
 // ---- effects
 

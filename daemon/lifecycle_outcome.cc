@@ -289,7 +289,7 @@ bool must_stop(const Experiment& experiment, const Replica& replica, TimeMs now)
   if (replica.leaves) return true;
   if (experiment.phase == Phase::Ending && !experiment.outcome) return true;
   if (!experiment.outcome) return false;
-  if (experiment.outcome->state != State::Finished) return true;
+  if (experiment.outcome->state != State::Finished || experiment.outcome->early) return true;
   if (!start_committed(experiment, replica)) return true;
   if (now >= experiment.outcome->at_ms + experiment.spec().finish_grace_ms) return true;
   if (!serves(replica.id.role)) return false;

@@ -8,6 +8,7 @@
 #include "daemon/placement_elastic.h"
 #include "daemon/placement_fitness.h"
 #include "daemon/queue.h"
+#include "daemon/set_rules.h"
 
 namespace dtrain::daemon {
 
@@ -24,11 +25,27 @@ void drop(std::map<Id, Set>& sets, const Id& id, const ExperimentId& experiment)
   if (found->second.empty()) sets.erase(found);
 }
 
+void count_rungs(SetTally& tally, const Experiment& member, bool in) {
+  if (!member.rungs) return;
+  const std::vector<double>& rungs = *member.rungs;
+  if (tally.rungs.size() < rungs.size()) tally.rungs.resize(rungs.size());
+  for (size_t i = 0; i < rungs.size(); ++i) {
+    std::vector<double>& all = tally.rungs[i];
+    const auto place = std::lower_bound(all.begin(), all.end(), rungs[i]);
+    if (in) {
+      all.insert(place, rungs[i]);
+    } else {
+      all.erase(place);
+    }
+  }
+}
+
 void count_in_set(Model& model, const Experiment& experiment, bool in) {
   if (experiment.is_shared()) model.sets[experiment.id.number].shared_lives = in && !experiment.over;
   if (experiment.id.member == 0) return;
   SetTally& tally = model.sets[experiment.id.number];
   count_member(tally, experiment, in ? 1u : ~0u);
+  count_rungs(tally, experiment, in);
   if (!experiment.held || experiment.over) return;
   if (in) {
     tally.held.insert(experiment.id);
@@ -281,6 +298,8 @@ void Turn::put_back() {
 
 Effects Turn::finish() {
   do {
+    put_back();
+    end_failing_sets(*this);
     put_back();
     for (const auto& [number, before] : set_states) fill_slots(*this, number);
     for (const auto& [number, before] : set_states) end_what_is_shared(*this, number);

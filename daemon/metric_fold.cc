@@ -83,7 +83,7 @@ std::optional<double> parse_metric_value(std::string_view text) {
   return value;
 }
 
-MetricReader::MetricReader(const std::vector<Metric>& metrics) {
+MetricReader::MetricReader(const std::vector<Metric>& metrics, const Search& search) {
   for (size_t i = 0; i < metrics.size(); ++i) {
     names_.push_back(metrics[i].name);
     if (metrics[i].pattern.empty()) {
@@ -94,6 +94,10 @@ MetricReader::MetricReader(const std::vector<Metric>& metrics) {
     INVARIANT(pattern.ok(), "parse_spec accepts only patterns that compile");
     patterns_.emplace_back(i, std::move(*pattern));
   }
+  if (!search.stop_early) return;
+  const auto place = [&](const std::string& name) { return static_cast<size_t>(std::ranges::find(names_, name) - names_.begin()); };
+  watched_ = Watched{place(search.metric), search.highest_is_best, std::nullopt, *search.stop_early};
+  if (!search.stop_early->by.empty()) watched_->by = place(search.stop_early->by);
 }
 
 void MetricReader::read(std::string_view line, std::vector<Found>& found) const {
@@ -198,6 +202,17 @@ void MetricFold::take_line(const MetricReader& reader, const ReplicaId& replica,
     if (found.value > value.maximum || std::isnan(value.maximum)) value.maximum = found.value;
     ++value.count;
   }
+  if (reader.watched()) climb(*reader.watched());
+}
+
+void MetricFold::climb(const MetricReader::Watched& watched) {
+  const Value& value = values_[watched.metric];
+  if (value.count == 0 || (watched.by && values_[*watched.by].count == 0)) return;
+  const double reached = watched.by ? values_[*watched.by].last : static_cast<double>(value.count);
+  while (rungs_.size() < StopEarly::kRungsMost &&
+         reached >= static_cast<double>(watched.rungs.rung(static_cast<uint32_t>(rungs_.size())))) {
+    rungs_.push_back(watched.highest_is_best ? value.maximum : value.minimum);
+  }
 }
 
 void MetricFold::finish(const MetricReader& reader) {
@@ -226,6 +241,7 @@ std::vector<pb::Metric> MetricFold::values(const MetricReader& reader) const {
 pb::MetricsRecord MetricFold::record(const MetricReader& reader) const {
   pb::MetricsRecord record;
   for (pb::Metric& metric : values(reader)) *record.add_metrics() = std::move(metric);
+  record.mutable_rungs()->Add(rungs_.begin(), rungs_.end());
   for (const auto& [replica, tail] : tails_) {
     pb::OutputTail& stored = *record.add_tails();
     stored.set_replica(to_string(replica));
@@ -248,6 +264,7 @@ MetricFold MetricFold::from(const pb::MetricsRecord& record, const MetricReader&
                          metric.count(), *replica,         metric.attempt()};
     }
   }
+  fold.rungs_.assign(record.rungs().begin(), record.rungs().end());
   for (const pb::OutputTail& tail : record.tails()) {
     const auto replica = parse_replica_id(tail.replica());
     if (replica.ok()) {

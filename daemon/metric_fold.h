@@ -25,7 +25,7 @@ inline constexpr size_t kMetricLineMaxBytes = 4096;
 class MetricReader {
  public:
   // Patterns that parse_spec accepted.
-  explicit MetricReader(const std::vector<Metric>& metrics);
+  explicit MetricReader(const std::vector<Metric>& metrics, const Search& search = {});
 
   struct Found {
     size_t metric = 0;  // its place in the Spec
@@ -38,12 +38,22 @@ class MetricReader {
   size_t size() const { return names_.size(); }
   const std::string& name(size_t metric) const { return names_[metric]; }
 
+  // What a set looks at, so that its members may end early.
+  struct Watched {
+    size_t metric = 0;
+    bool highest_is_best = false;
+    std::optional<size_t> by;   // the metric that counts; none: the values of `metric`
+    StopEarly rungs;
+  };
+  const std::optional<Watched>& watched() const { return watched_; }
+
  private:
   void read_keys(std::string_view line, std::vector<Found>& found) const;
 
   std::vector<std::string> names_;
   std::vector<size_t> keys_;  // metrics without a pattern
   std::vector<std::pair<size_t, MetricPattern>> patterns_;
+  std::optional<Watched> watched_;
 };
 
 // A number as programs print it: "0.5", "+3e-4", "97%", "12,345.6", "nan", "\"12\"", "5)".
@@ -60,6 +70,9 @@ class MetricFold {
             std::string_view data);
   // No more will come: lines that never ended are whole now.
   void finish(const MetricReader& reader);
+
+  // Where the set looks at it: the best value by then of what it watches. Only ever grows.
+  const std::vector<double>& rungs() const { return rungs_; }
 
   // Of the metrics that were said, in the Spec's order.
   std::vector<pb::Metric> values(const MetricReader& reader) const;
@@ -88,8 +101,10 @@ class MetricFold {
   void take_line(const MetricReader& reader, const ReplicaId& replica, uint32_t attempt,
                  std::string_view line);
   void end_line(const MetricReader& reader, const ReplicaId& replica, Tail& tail);
+  void climb(const MetricReader::Watched& watched);
 
   std::vector<Value> values_;  // by place in the Spec; empty until something was said
+  std::vector<double> rungs_;
   std::map<ReplicaId, Tail> tails_;
   std::vector<MetricReader::Found> found_;  // of one line; kept for its room
 };

@@ -30,7 +30,7 @@ Result<Metrics::Open*> Metrics::open(const Submission& submission) {
   const uint32_t number = submission.number;
   if (const auto found = open_.find(number); found != open_.end()) return found->second.get();
   TRY(const auto stored, store_.metrics(number));
-  auto opened = std::make_unique<Open>(submission.spec.metrics);
+  auto opened = std::make_unique<Open>(submission.spec);
   std::set<uint32_t> over;
   for (const auto& [member, record] : stored.members) {
     if (record.over()) {
@@ -81,16 +81,18 @@ Metrics::Open* Metrics::open_or_say(const Submission& submission) {
   return nullptr;
 }
 
-void Metrics::take(const Experiment& experiment, const ReplicaId& replica,
-                   const pb::LogData& data) {
-  if (!counts(replica)) return;
+const std::vector<double>& Metrics::take(const Experiment& experiment, const ReplicaId& replica,
+                                         const pb::LogData& data) {
+  static const std::vector<double> none;
+  if (!counts(replica)) return none;
   Open* const open = open_or_say(*experiment.submission);
-  if (open == nullptr) return;
-  open->members[experiment.id.member].take(open->reader, replica, data.attempt(), data.offset(),
-                                           data.data());
+  if (open == nullptr) return none;
+  MetricFold& fold = open->members[experiment.id.member];
+  fold.take(open->reader, replica, data.attempt(), data.offset(), data.data());
   open->unsaved.insert(experiment.id.member);
   open->unsaved_bytes += data.data().size();
   if (open->unsaved_bytes >= save_bytes_) save(experiment.id.number, *open);
+  return fold.rungs();
 }
 
 // The place is one that the disk has for ever, though more than that was read: the rest may be cut

@@ -34,8 +34,9 @@ class Metrics {
   Metrics(const Metrics&) = delete;
   Metrics& operator=(const Metrics&) = delete;
 
-  // Output that the journal has taken, or had before. The experiment is not over.
-  void take(const Experiment& experiment, const ReplicaId& replica, const pb::LogData& data);
+  // Output that the journal has taken, or had before. The experiment is not over. Returns its value each time that its
+  // set looks at it, until now (MetricFold::rungs); good until the next call.
+  const std::vector<double>& take(const Experiment& experiment, const ReplicaId& replica, const pb::LogData& data);
   // What the store is to keep of an experiment that is over, in the transaction that says so, also
   // where it said nothing. Nullopt when it can't be read now: values() reads it later. Then forget() it.
   std::optional<pb::MetricsRecord> last_record(const Experiment& experiment);
@@ -49,7 +50,7 @@ class Metrics {
 
  private:
   struct Open {
-    explicit Open(const std::vector<Metric>& metrics) : reader(metrics) {}
+    explicit Open(const Spec& spec) : reader(spec.metrics, spec.search) {}
     MetricReader reader;
     std::unordered_map<uint32_t, MetricFold> members;  // that are not over
     std::set<uint32_t> unsaved;

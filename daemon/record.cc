@@ -1,6 +1,7 @@
 #include "daemon/record.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace dtrain::daemon {
 
@@ -84,6 +85,8 @@ Status check_moments(const pb::ExperimentRecord& record, const ExperimentId& id)
 Status check_facts(const Experiment& experiment) {
   if (experiment.over && !experiment.outcome)
     return damaged(experiment.id, "it is over without an end");
+  if (experiment.rungs && std::any_of(experiment.rungs->begin(), experiment.rungs->end(), [](double cost) { return std::isnan(cost); }))
+    return damaged(experiment.id, "its metric was no number");
   if (experiment.suspended && !experiment.outcome && experiment.phase != Phase::None && experiment.phase != Phase::Ending)
     return damaged(experiment.id, "it is suspended and has its place");
   if (experiment.replicas.empty()) {
@@ -177,6 +180,7 @@ pb::ExperimentRecord to_record(const Experiment& experiment, TimeMs now,
     if (experiment.outcome->cause) outcome.set_cause_replica(to_string(*experiment.outcome->cause));
     outcome.set_reason(experiment.outcome->reason);
     outcome.set_at_ms(static_cast<uint64_t>(experiment.outcome->at_ms));
+    outcome.set_early(experiment.outcome->early);
   }
   for (const Replica& replica : experiment.replicas) {
     *record.add_replicas() = to_replica_record(replica);
@@ -191,6 +195,7 @@ pb::ExperimentRecord to_record(const Experiment& experiment, TimeMs now,
       (*record.mutable_unfit_hosts())[host.hex] = lack;
     }
   }
+  if (experiment.rungs) record.mutable_rungs()->Add(experiment.rungs->begin(), experiment.rungs->end());
   record.set_started_unix_ms(experiment.started_unix_ms);
   record.set_finished_unix_ms(experiment.finished_unix_ms);
   record.set_over(experiment.over);
@@ -233,6 +238,7 @@ Result<Experiment> from_record(const pb::ExperimentRecord& record, const Experim
     }
     outcome.reason = record.outcome().reason();
     outcome.at_ms = moment(record.outcome().at_ms());
+    outcome.early = record.outcome().early();
     experiment.outcome = std::move(outcome);
   }
   for (const auto& stored : record.replicas()) {
@@ -249,6 +255,7 @@ Result<Experiment> from_record(const pb::ExperimentRecord& record, const Experim
     for (const auto& [host, lack] : record.unfit_hosts()) unfit[{host}] = lack;
     experiment.unfit_hosts = std::move(unfit);
   }
+  if (record.rungs_size() > 0) experiment.rungs = std::vector<double>(record.rungs().begin(), record.rungs().end());
   experiment.started_unix_ms = record.started_unix_ms();
   experiment.finished_unix_ms = record.finished_unix_ms();
   experiment.over = record.over();

@@ -292,10 +292,19 @@ void RunnerApi::on_log(const std::shared_ptr<Stream>& stream, const HostId& host
   if (!status.ok()) return refuse(key, status.error(), connected);
   const Experiment& experiment = scheduler_->model().experiments.at(replica->experiment);
   const bool measured = !experiment.spec().metrics.empty() && !experiment.over;
-  if (measured) metrics_->take(experiment, *replica, log);
+  if (measured) look_at(experiment, metrics_->take(experiment, *replica, log));
   // A repeat of what became durable while the runner was away: no later sync would say so.
   const uint64_t durable = logs_->durable_offset(replica->experiment.number, key);
   if (durable >= end) log_durable(key, durable);
+}
+
+// What the scheduler has not been told, or what a daemon that was killed could not write down.
+void RunnerApi::look_at(const Experiment& experiment, const std::vector<double>& rungs) {
+  const size_t told = experiment.rungs ? experiment.rungs->size() : 0;
+  if (experiment.id.member == 0) return;
+  for (size_t rung = told; rung < rungs.size(); ++rung) {
+    scheduler_->handle(RungReached{experiment.id, static_cast<uint32_t>(rung), rungs[rung]});
+  }
 }
 
 // The runner dials again and resumes at what is durable; but not at once, or what else the host has to say would

@@ -27,6 +27,7 @@ TABLE, QUEUE, MODEL = "daemon/lifecycle.cc", "daemon/queue.cc", "daemon/model.cc
 PLACEMENT, FREE = "daemon/placement.cc", "daemon/placement_free.cc"
 ELASTIC, GROWTH = "daemon/placement_elastic.cc", "daemon/growth.cc"
 AFTER, CLAIMS, PASS = "daemon/dependencies.cc", "daemon/claims.cc", "daemon/placing_pass.cc"
+SEARCH = "daemon/set_rules.cc"
 
 # What it breaks; in which file; the exact text, which occurs once; what it becomes.
 MUTANTS = [
@@ -346,6 +347,25 @@ MUTANTS = [
      "(!member.held && !member.awaits && !member.suspended);", "(!member.held && !member.suspended);"),
     ("what a failure ends in turn is left as it is", TURN,
      "  } while (fail_with_ended(*this));\n", "  } while (fail_with_ended(*this) && false);\n"),
+    ("a member that is worse than others goes on", SEARCH,
+     "  if (better < go_on && !std::isnan(value)) return \"\";\n", "  if (better <= go_on && !std::isnan(value)) return \"\";\n"),
+    ("a member whose metric is no number goes on", SEARCH,
+     "  if (better < go_on && !std::isnan(value)) return \"\";\n", "  if (better < go_on) return \"\";\n"),
+    ("a member ends early where there are too few to tell", SEARCH,
+     "  if (came < factor) return \"\";   // too few to tell\n", ""),
+    ("the least is the best, whatever the goal", SEARCH,
+     "  return search.highest_is_best ? -value : value;", "  return value;"),
+    ("a member is looked at again where it was before", SEARCH,
+     " || event.rung != rungs) return;", " || event.rung > rungs) return;"),
+    ("who ends early has a grace to finish in", OUTCOME,
+     "  if (experiment.outcome->state != State::Finished || experiment.outcome->early) return true;",
+     "  if (experiment.outcome->state != State::Finished) return true;"),
+    ("what a member had is not counted", TURN,
+     "  count_rungs(tally, experiment, in);\n", "  (void)count_rungs;\n"),
+    ("a set goes on though more members failed than may", SEARCH,
+     "failed > static_cast<uint32_t>(most)) failing.insert(id.number);", "failed > static_cast<uint32_t>(most) + 1) failing.insert(id.number);"),
+    ("members that wait go on though too many others failed", SEARCH,
+     "      if (known.outcome || known.is_shared()) continue;\n", "      if (known.outcome || known.is_shared() || known.attempt == 0) continue;\n"),
 ]
 
 

@@ -56,6 +56,9 @@ enum class Seen : size_t {
   HasGrown,
   CameAfter,
   FailedWithOther,
+  AmongTheBest,
+  EndedEarly,
+  TooManyFailed,
   kCount
 };
 
@@ -108,6 +111,9 @@ constexpr std::array<const char*, static_cast<size_t>(Seen::kCount)> kSeenNames 
     "and has them, though others were submitted and ended meanwhile",
     "what comes after one that is FINISHED is placed",
     "what comes after one that ended otherwise fails",
+    "a member is among the best, and goes on",
+    "a member ends early",
+    "a set ends because too many of its members failed",
 };
 
 struct Counts {

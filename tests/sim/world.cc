@@ -106,7 +106,7 @@ void World::happen(const Event& event) {
     // Meant for an earlier stream of the host.
     std::erase_if(waiting_.send, [&](const Send& send) { return host_of(send) == hello->host.id; });
   } else if (!std::holds_alternative<Submitted>(event) && !std::holds_alternative<Tick>(event) &&
-             !std::holds_alternative<SuspendWanted>(event)) {
+             !std::holds_alternative<SuspendWanted>(event) && !std::holds_alternative<RungReached>(event)) {
     heard_.push_back(event);
     if (heard_.size() > kHeardMax) heard_.pop_front();
   }
@@ -378,6 +378,7 @@ void World::restart_daemon() {
   for (const auto& [id, row] : rows_) model_->experiments.insert_or_assign(id, read_row(row));
   model_->drained = drained_;
   spent_ = spent_rows_;
+  forget_unsaid();
   rebuild(*model_, now_);
   // That a Hello made up for it may not have been committed; each host says Hello again.
   for (const auto& [host, ids] : model_->unfit) said_unfit_[host].insert(ids.begin(), ids.end());

@@ -84,6 +84,8 @@ class World {
   Framework random_framework();
   Spec random_spec();
   void come_after_others(Spec& spec);
+  void search(Spec& spec);
+  void reach_rung();
   std::vector<Spec> random_shapes(Spec& spec);
   size_t below(size_t limit) { return static_cast<size_t>(random_() % limit); }
   bool chance(int percent) { return static_cast<int>(random_() % 100) < percent; }
@@ -102,6 +104,9 @@ class World {
   void check_derived() const;
   void check_sets() const;
   void check_awaited();
+  void check_search();
+  void check_killed_by_set(const daemon::Experiment& experiment) const;
+  void forget_unsaid();
   void check_came_after(const daemon::Experiment& experiment);
   void check_durable() const;
   void check_reasons() const;
@@ -188,6 +193,7 @@ class World {
   std::map<ExperimentId, daemon::Outcome> outcomes_;  // as first committed
   std::set<HostId> drained_;                          // as on disk
   std::set<ExperimentId> killed_;                     // by a person
+  std::map<ExperimentId, std::vector<double>> said_;  // each member's values where its set looks at them
   std::map<HostId, std::set<ExperimentId>> said_unfit_;  // since the host's last Hello
   std::map<HostId, daemon::TimeMs> contact_ms_;   // when it was last heard, or asked to begin something
   std::map<HostId, std::map<int, TimeMs>> taken_ports_;   // that this daemon was told of, and when

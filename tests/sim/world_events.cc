@@ -68,6 +68,7 @@ Spec World::random_spec() {
   if (chance(25)) {
     spec.parameters.push_back({"p", {"1", "2", "3"}});
     spec.concurrency = static_cast<int>(below(3));
+    search(spec);
   }
   if (chance(spec.is_set() ? 60 : 30)) spec.roles.push_back(tensorboard_role());
   return spec;
@@ -285,6 +286,8 @@ void World::step() {
     kill();
   else if (kind < 24 && one_in(2))
     suspend_some();
+  else if (kind < 25)
+    reach_rung();
   else if (kind < 26 && (pace_ms_ > 1'000 || one_in(4)))
     pass_time(static_cast<TimeMs>(20'000 + below(80'000)));
   else if (kind < 28)

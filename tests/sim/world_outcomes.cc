@@ -136,7 +136,7 @@ void World::check_outcome(const Experiment& experiment) const {
   const Outcome& outcome = *experiment.outcome;
   const auto& replicas = experiment.replicas;
   if (outcome.state == State::Killed) {
-    require(killed_.contains(experiment.id), "only who was killed is KILLED");
+    if (!killed_.contains(experiment.id)) check_killed_by_set(experiment);
     return;
   }
   if (outcome.state == State::Finished && experiment.is_shared()) {
@@ -144,6 +144,11 @@ void World::check_outcome(const Experiment& experiment) const {
     const bool members_left = next != model_->live.end() && next->number == experiment.id.number;
     require(!members_left || succeeded(replicas.front()),
             "what members share is ended after the last of them");
+    return;
+  }
+  if (outcome.early) {
+    require(outcome.state == State::Finished && experiment.rungs && experiment.submission->spec.search.stop_early,
+            "who ends early had a value");
     return;
   }
   if (outcome.state == State::Finished) {
@@ -401,6 +406,7 @@ void World::check_committed(const Experiment& row) {
   if (!row.outcome) return;
   if (row.outcome->cause && row.outcome->cause->role == Role::Build) counts_.add(Seen::BuildFailed);
   if (row.outcome->reason.starts_with("was to come after")) check_came_after(row);
+  if (row.outcome->state == State::Killed && !killed_.contains(row.id)) counts_.add(Seen::TooManyFailed);
   const auto known = outcomes_.try_emplace(row.id, *row.outcome).first;
   require(known->second == *row.outcome, "an outcome is fixed once");
 }

@@ -175,6 +175,11 @@ void Script::submit(const std::vector<std::string>& words) {
     else if (key == "install") spec.install = {"pip install x"};
     else if (key == "priority") spec.priority = std::stoi(value);
     else if (key == "concurrency") spec.concurrency = std::stoi(value);
+    else if (key == "max-failed") spec.search.max_failed = std::stoi(value);
+    else if (key == "stop-early") {   // =3x2: after 3 epochs, and twice as many
+      spec.search.metric = "loss";
+      spec.search.stop_early = StopEarly{std::stoi(value), std::stoi(value.substr(value.find('x') + 1)), "epoch"};
+    }
     else if (key == "members") {
       Parameter parameter{"p", {}};
       for (int n = 1; n <= std::stoi(value); ++n) parameter.values.push_back(std::to_string(n));
@@ -265,6 +270,9 @@ std::string Script::run(const std::string& line) {
   else if (verb == "suspend" || verb == "resume") happen(SuspendWanted{*parse_experiment_id(words.at(1)), verb == "suspend"});
   else if (verb == "failed") failed(words);
   else if (verb == "exited") exited(words);
+  else if (verb == "rung") {
+    happen(RungReached{*parse_experiment_id(words.at(1)), static_cast<uint32_t>(std::stoul(words.at(2))), std::stod(words.at(3))});
+  }
   else if (verb == "daemon") restart();
   else if (verb == "prepared") {
     const auto at = words.at(2).find('@');

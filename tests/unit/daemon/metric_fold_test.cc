@@ -157,10 +157,62 @@ TEST_CASE("a replica's newest attempt that says it counts") {
   CHECK(values(fold, reader) == "loss 3 3 3 1 1.master/2\nonce 1 1 1 1 1.master/1\n");
 }
 
+std::string rungs(const MetricFold& fold) { return fmt::format("{}", fmt::join(fold.rungs(), " ")); }
+
+Search search_of(StopEarly stop, bool highest_is_best = false) {
+  Search search;
+  search.metric = "loss";
+  search.highest_is_best = highest_is_best;
+  search.stop_early = std::move(stop);
+  return search;
+}
+
+TEST_CASE("where its set looks at it there is the best value until then") {
+  const std::vector<Metric> metrics = {{"epoch", ""}, {"loss", ""}};
+  const MetricReader by_values(metrics, search_of({2, 2, ""}));
+  MetricFold fold;
+  fold.take(by_values, kMaster, 1, 0, "loss=3\n");
+  CHECK(rungs(fold) == "");
+  fold.take(by_values, kMaster, 1, 7, "loss=5\nepoch=9\nloss=4\nloss=1\nloss=2\n");   // at 2 and 4
+  CHECK(rungs(fold) == "3 1");
+
+  const MetricReader highest(metrics, search_of({1, 3, ""}, true));
+  MetricFold most;
+  most.take(highest, kMaster, 1, 0, "loss=nan\nloss=0.5\nloss=0.25\n");
+  CHECK(rungs(most) == "nan 0.5");
+
+  // By epochs, in whatever order they are said, and by more than one.
+  const MetricReader by_epochs(metrics, search_of({2, 3, "epoch"}));
+  MetricFold epochs;
+  epochs.take(by_epochs, kMaster, 1, 0, "epoch=1 loss=3\nloss=2\nloss=2\n");
+  CHECK(rungs(epochs) == "");
+  epochs.take(by_epochs, kMaster, 1, 29, "loss=1 epoch=2\nepoch=20 loss=0.5\n");
+  CHECK(rungs(epochs) == "1 0.5 0.5");
+
+  MetricFold endless;
+  endless.take(by_epochs, kMaster, 1, 0, "epoch=inf loss=1\nepoch=inf loss=1\n");
+  CHECK(endless.rungs().size() == StopEarly::kRungsMost);
+  MetricFold never;
+  never.take(by_epochs, kMaster, 1, 0, "epoch=nan loss=1\nepoch=-5 loss=1\nepoch=7\n");
+  CHECK(rungs(never) == "1 1");
+}
+
+TEST_CASE("a new attempt goes on where it was, and says nothing twice") {
+  const std::vector<Metric> metrics = {{"epoch", ""}, {"loss", ""}};
+  const MetricReader reader(metrics, search_of({2, 2, "epoch"}));
+  MetricFold fold;
+  fold.take(reader, kMaster, 1, 0, "epoch=1 loss=9\nepoch=2 loss=8\nepoch=3 loss=7\n");
+  CHECK(rungs(fold) == "8");
+  fold.take(reader, kMaster, 2, 0, "epoch=2 loss=8.5\nepoch=3 loss=7.5\n");
+  CHECK(rungs(fold) == "8");
+  fold.take(reader, kMaster, 2, 34, "epoch=4 loss=6\n");
+  CHECK(rungs(fold) == "8 6");
+}
+
 // However the output is cut, repeated and interrupted by a restart from some earlier record, the
 // values are those of reading it once.
 TEST_CASE("any pieces, repeats and restarts give the same") {
-  const MetricReader reader(std::vector<Metric>{{"loss", ""}, {"n", "step ([0-9]+)"}});
+  const MetricReader reader(std::vector<Metric>{{"loss", ""}, {"n", "step ([0-9]+)"}}, search_of({3, 2, "n"}));
   std::string whole;
   for (int i = 0; i < 200; ++i) {
     whole += fmt::format("step {} loss={}{}", i, (i * 37) % 101, i % 3 == 0 ? "\r" : "\n");
@@ -192,6 +244,7 @@ TEST_CASE("any pieces, repeats and restarts give the same") {
       }
     }
     CAPTURE(seed);
+    REQUIRE(fold.rungs().size() == 7);
     REQUIRE(fold.record(reader).SerializeAsString() == once.record(reader).SerializeAsString());
   }
 }

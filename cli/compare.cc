@@ -7,6 +7,7 @@
 #include <memory>
 #include <set>
 
+#include "cli/all_members.h"
 #include "cli/commands.h"
 #include "cli/compare_view.h"
 #include "cli/connection.h"
@@ -23,35 +24,14 @@ struct CompareOptions {
   std::vector<std::string> ids;
   std::string sort;
   bool reverse = false;
-  std::string value = "last";
+  std::string value;
   std::string rate;
   bool csv = false;
 };
 
-// A reply holds as many members of a large set as fit: asks for all of them, page by page.
-Status ask_for_all_members(Connection& connection, pb::ShowReply& reply) {
-  if (reply.members_left_out() == 0) return ok();
-  pb::ShowReply all;
-  pb::ShowRequest request;
-  request.set_id(reply.experiment().id());
-  request.set_members_from(1);
-  while (true) {
-    TRY(const pb::ShowReply page, connection.show(request));
-    if (page.members().empty()) break;
-    TRY(const ExperimentId first, parse_experiment_id(page.members(0).id()));
-    TRY(const ExperimentId last, parse_experiment_id(page.members().rbegin()->id()));
-    // A daemon that knows no pages gives what it always gives.
-    if (first.member < request.members_from()) return ok();
-    all.mutable_members()->MergeFrom(page.members());
-    if (page.members_left_out() == 0) break;
-    request.set_members_from(last.member + 1);
-  }
-  reply.mutable_members()->Swap(all.mutable_members());
-  return ok();
-}
-
+// `searches`: of each of them, where it can be read.
 Status add_entries(Connection& connection, const std::string& id, std::set<std::string>& known,
-                   std::vector<Entry>& entries) {
+                   std::vector<Entry>& entries, std::vector<Search>& searches) {
   pb::ShowRequest request;
   request.set_project_dir(project_dir());
   request.set_id(id);
@@ -59,6 +39,7 @@ Status add_entries(Connection& connection, const std::string& id, std::set<std::
   TRY(ask_for_all_members(connection, reply));
   read_metrics(reply);
   const auto spec = parse_spec(reply.spec_yaml(), {});
+  searches.push_back(spec.ok() ? spec->search : Search());
   // Members are made of the same but for lists where one value belongs.
   std::map<uint64_t, std::shared_ptr<const Settings>> made_of;
   const auto add = [&](pb::ExperimentInfo&& info) {
@@ -79,6 +60,15 @@ Status add_entries(Connection& connection, const std::string& id, std::set<std::
   return ok();
 }
 
+// By what they are compared, where all say the same.
+Objective objective_of(const std::vector<Search>& searches) {
+  const Objective first{searches.front().metric, searches.front().highest_is_best};
+  const bool agree = std::ranges::all_of(searches, [&](const Search& each) {
+    return each.metric == first.metric && each.highest_is_best == first.highest_is_best;
+  });
+  return agree ? first : Objective();
+}
+
 Result<int> compare_them(const CompareOptions& options, const CommandContext& context) {
   if (options.csv && context.json) {
     return Error{Code::InvalidArgument, "--csv and --json are two forms of the same", "give one"};
@@ -97,16 +87,20 @@ Result<int> compare_them(const CompareOptions& options, const CommandContext& co
   TRY(Connection connection, connect(Autostart::IfNeeded, context));
   std::vector<Entry> entries;
   std::set<std::string> known;
-  for (const std::string& id : ids) TRY(add_entries(connection, id, known, entries));
+  std::vector<Search> searches;
+  for (const std::string& id : ids) TRY(add_entries(connection, id, known, entries, searches));
 
   const View view = view_of_stdout();
-  CompareWishes wishes{options.rate, MetricValue::Last};
+  CompareWishes wishes{options.rate, MetricValue::Last, {}};
+  if (options.value.empty()) wishes.objective = objective_of(searches);
   if (options.value == "min") wishes.value = MetricValue::Minimum;
   if (options.value == "max") wishes.value = MetricValue::Maximum;
   TRY(Comparison comparison, compare(std::move(entries), wishes, view.now_unix_ms));
   std::string sorted_by;
   if (!options.sort.empty()) {
     TRY(sorted_by, sort_entries(comparison, options.sort, options.reverse));
+  } else if (has_column(comparison, wishes.objective.metric)) {
+    TRY(sorted_by, sort_entries(comparison, wishes.objective.metric, options.reverse != wishes.objective.highest_is_best));
   } else if (options.reverse) {
     std::reverse(comparison.entries.begin(), comparison.entries.end());
   }
@@ -127,11 +121,11 @@ Run declare_compare(Options& options, CommandContext& context) {
   options.positionals(
       "ID", typed->ids,
       "experiments (4), sets or members (4.2); left out: the newest of this project");
-  options.text("--sort", typed->sort, "by a column: a parameter, a metric, id, state, duration",
+  options.text("--sort", typed->sort, "by a column: a parameter, a metric, id, state, duration; left out: by the search's metric",
                "COLUMN");
   options.flag("-r,--reverse", typed->reverse, "the other way round; so does --sort -COLUMN");
   options.choice("--value", typed->value, {"last", "min", "max"},
-                 "which value of each metric counts; left out: last");
+                 "which value of each metric counts; left out: last, of the search's metric its best");
   options.text("--rate", typed->rate,
                "the metric that SPEEDUP and EFFICIENCY are of; left out: samples/s or the like",
                "NAME");

@@ -199,6 +199,7 @@ Result<Comparison> compare(std::vector<Entry> entries, const CompareWishes& wish
   Comparison comparison;
   comparison.entries = std::move(entries);
   comparison.value = wishes.value;
+  comparison.objective = wishes.objective;
   comparison.now_unix_ms = now_unix_ms;
   const std::vector<Entry>& all = comparison.entries;
   if (all.empty()) return comparison;
@@ -257,7 +258,10 @@ EntryValue value_of(const Comparison& comparison, const Entry& entry, const Entr
     }
     case Kind::Metric: {
       const pb::Metric* metric = find_metric(entry.info, column.name);
-      return metric == nullptr ? EntryValue() : EntryValue(number_of(*metric, comparison.value));
+      if (metric == nullptr) return {};
+      const Objective& objective = comparison.objective;
+      const MetricValue best = objective.highest_is_best ? MetricValue::Maximum : MetricValue::Minimum;
+      return number_of(*metric, column.name == objective.metric ? best : comparison.value);
     }
     case Kind::Workers:
       return entry.workers == 0 ? EntryValue() : EntryValue(double{1} * entry.workers);
@@ -267,6 +271,12 @@ EntryValue value_of(const Comparison& comparison, const Entry& entry, const Entr
       return maybe(entry.efficiency);
   }
   return {};
+}
+
+bool has_column(const Comparison& comparison, const std::string& metric) {
+  return std::ranges::any_of(comparison.columns, [&](const EntryColumn& column) {
+    return column.kind == Kind::Metric && column.name == metric;
+  });
 }
 
 Result<std::string> sort_entries(Comparison& comparison, std::string wanted, bool reverse) {

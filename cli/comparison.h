@@ -20,6 +20,12 @@ namespace dtrain::cli {
 // Of a metric's values, the one that is compared.
 enum class MetricValue { Last, Minimum, Maximum };
 
+// A metric by which one is better than another; none where it has no name.
+struct Objective {
+  std::string metric;
+  bool highest_is_best = false;
+};
+
 struct Entry {
   pb::ExperimentInfo info;  // an experiment or a member, with its metrics
   int workers = 0;          // master or chief included; 0: not known
@@ -57,12 +63,14 @@ struct Comparison {
   std::string rate;                         // the metric that is the rate; empty: none
   bool scales = false;                      // there is a rate, and entries differ in their workers
   MetricValue value = MetricValue::Last;
+  Objective objective;                      // of which the best value counts
   uint64_t now_unix_ms = 0;
 };
 
 struct CompareWishes {
   std::string rate;  // --rate; empty: the first of the usual names that there is
   MetricValue value = MetricValue::Last;
+  Objective objective = {};
 };
 
 // NotFound when no entry has the rate that is asked for.
@@ -72,6 +80,9 @@ Result<Comparison> compare(std::vector<Entry> entries, const CompareWishes& wish
 // Nothing, a number, or text: what an entry has in a column.
 using EntryValue = std::variant<std::monostate, double, std::string>;
 EntryValue value_of(const Comparison& comparison, const Entry& entry, const EntryColumn& column);
+
+// Whether there is a column for that metric.
+bool has_column(const Comparison& comparison, const std::string& metric);
 
 // `column` is a column's name, any letters' case, "-" before it for the other direction. Entries
 // without a value come last in both. Returns the column's name; InvalidArgument with the columns

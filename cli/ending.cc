@@ -40,7 +40,8 @@ std::string took(const pb::ExperimentInfo& outcome) {
 }
 
 std::string members_text(const pb::ExperimentInfo& outcome) {
-  return fmt::format("{} of {} members finished, {} {}", outcome.members_finished(), outcome.members(),
+  const std::string early = outcome.members_ended_early() == 0 ? "" : fmt::format(", {} of them early", outcome.members_ended_early());
+  return fmt::format("{} of {} members finished{}, {} {}", outcome.members_finished(), outcome.members(), early,
                      outcome.members_failed(), outcome.state() == to_string(State::Killed) ? "failed or killed" : "failed");
 }
 
@@ -156,8 +157,8 @@ std::string Ending::failure_text(const Failure& failure, const Screen& screen) c
   return out;
 }
 
-std::string Ending::text(const pb::ExperimentInfo& outcome, const std::string& output,
-                         const Screen& screen) const {
+std::string Ending::text(const pb::ExperimentInfo& outcome, const std::string& output, const Screen& screen,
+                         const std::string& best) const {
   bool failed = outcome.state() == to_string(State::Failed);
   std::string word = outcome.state();
   std::transform(word.begin(), word.end(), word.begin(),
@@ -174,6 +175,7 @@ std::string Ending::text(const pb::ExperimentInfo& outcome, const std::string& o
   std::string out = paint(first, ink_of_state(outcome.state()), screen.colours) + '\n';
   if (failure) out += failure_text(*failure, screen);
   if (!outcome.hint().empty()) out += fmt::format("  hint: {}\n", outcome.hint());
+  if (!best.empty()) out += fmt::format("Best: {}\n", best);
   if (!output.empty()) out += fmt::format("Output: {}\n", output);
   const std::string looking = outcome.reason().starts_with(kCameAfter)   // as it is it would be refused
                                   ? fmt::format("{} why {}", called(), outcome.id())

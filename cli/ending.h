@@ -52,9 +52,10 @@ class Ending {
   // Not all of the output comes here: that a replica printed nothing can't be told.
   void expect_a_part() { whole_ = false; }
 
-  // For stderr; several lines. `output` is where the results lie, as a person would type it.
-  std::string text(const pb::ExperimentInfo& outcome, const std::string& output,
-                   const Screen& screen) const;
+  // For stderr; several lines. `output` is where the results lie, as a person would type it; `best` the best member, where
+  // that is known.
+  std::string text(const pb::ExperimentInfo& outcome, const std::string& output, const Screen& screen,
+                   const std::string& best = "") const;
 
  private:
   struct Failure {

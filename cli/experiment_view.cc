@@ -135,7 +135,7 @@ std::string render_members(const pb::ShowReply& reply, const View& view) {
       const pb::Metric* metric = find_metric(member, name);
       row.push_back({metric == nullptr ? "-" : number_text(metric->last())});
     }
-    row.push_back({member.state() == "FINISHED" ? "" : reason_beside(member)});
+    row.push_back({member.state() == "FINISHED" && !member.ended_early() ? "" : reason_beside(member)});
     table.rows.push_back(std::move(row));
   }
   return render(table, view.screen);
@@ -224,7 +224,7 @@ void add_spec(Fields& fields, const pb::ShowReply& reply) {
       values += (values.empty() ? "" : ", ") + value;
     grid += fmt::format("{}{}: {}", grid.empty() ? "" : "\n", parameter.name, values);
   }
-  fields.add("Grid", grid);
+  fields.add(spec.search.combine == Combine::Zip ? "Values" : "Grid", grid);
 }
 
 // Of its own one, while that runs.
@@ -237,7 +237,7 @@ std::string board_address(const pb::ShowReply& reply) {
   return "";
 }
 
-std::string render_fields(const pb::ShowReply& reply, const View& view, const Why& why) {
+std::string render_fields(const pb::ShowReply& reply, const View& view, const Why& why, const std::optional<BestMember>& best) {
   const pb::ExperimentInfo& info = reply.experiment();
   const bool set = info.members() != 0;
   Fields fields;
@@ -249,8 +249,11 @@ std::string render_fields(const pb::ShowReply& reply, const View& view, const Wh
   fields.add("State", state_cell(info.state()));
   if (set) {
     fields.add("Members",
-               fmt::format("{}: {} running, {} finished, {} failed or killed", info.members(),
-                           info.members_running(), info.members_finished(), info.members_failed()));
+               fmt::format("{}: {} running, {} finished{}, {} failed or killed", info.members(),
+                           info.members_running(), info.members_finished(),
+                           info.members_ended_early() == 0 ? "" : fmt::format(" ({} early)", info.members_ended_early()),
+                           info.members_failed()));
+    if (best) fields.add("Best", best_text(*best));
   }
   fields.add("Reason", reason_beside(info));
   fields.add_line("Last Line", telling_line(why));
@@ -308,8 +311,8 @@ std::string render_one(const pb::ReplicaInfo& replica, const pb::ExperimentInfo&
 
 }  // namespace
 
-std::string render_experiment(const pb::ShowReply& reply, const View& view, const Why& why) {
-  std::string out = render_fields(reply, view, why);
+std::string render_experiment(const pb::ShowReply& reply, const View& view, const Why& why, const std::optional<BestMember>& best) {
+  std::string out = render_fields(reply, view, why, best);
   if (!reply.experiment().metrics().empty()) out += "\n" + render_metrics(reply.experiment(), view);
   if (!reply.members().empty()) out += "\n" + render_members(reply, view);
   if (reply.members_left_out() > 0) {

@@ -6,7 +6,9 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "cli/best_member.h"
 #include "cli/errors.h"
+#include "cli/json_output.h"
 #include "cli/json_printer.h"
 #include "cli/sink.h"
 #include "cli/remote.h"
@@ -86,7 +88,7 @@ std::string typed_output(const fs::path& project, uint32_t number, const std::st
   return fs::read_symlink(link, failed) == output_dir ? as_typed(link) : output_dir;
 }
 
-std::string end_json(const pb::ExperimentInfo& outcome, const std::string& output_dir) {
+std::string end_json(const pb::ExperimentInfo& outcome, const std::string& output_dir, const std::optional<BestMember>& best) {
   nlohmann::ordered_json object = {{"type", "end"},
                                    {"id", outcome.id()},
                                    {"state", outcome.state()},
@@ -94,6 +96,7 @@ std::string end_json(const pb::ExperimentInfo& outcome, const std::string& outpu
                                    {"exit_code", exit_code_of(outcome)},
                                    {"output_dir", nullptr}};
   if (!output_dir.empty()) object["output_dir"] = output_dir;
+  object["best"] = json_of(best);
   return object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
@@ -150,10 +153,11 @@ Result<int> follow(Connection& connection, const CommandContext& context,
     return 0;
   }
   if (end.how == WatchHow::Killed && end.outcome.id().empty()) return 130;
+  const auto best = end.outcome.members() > 0 ? ask_for_best(connection, id) : std::nullopt;
   if (context.json) {
-    Sink(STDOUT_FILENO).write(end_json(end.outcome, accepted.output_dir()));
+    Sink(STDOUT_FILENO).write(end_json(end.outcome, accepted.output_dir(), best));
   } else {
-    std::string text = end.ending.text(end.outcome, output, screen_of(STDERR_FILENO));
+    std::string text = end.ending.text(end.outcome, output, screen_of(STDERR_FILENO), best ? best_text(*best) : "");
     std::fwrite(text.data(), 1, text.size(), stderr);
   }
   return exit_code_of(end.outcome);

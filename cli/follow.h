@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <string>
 
+#include "cli/best_member.h"
 #include "cli/command.h"
 #include "cli/connection.h"
 #include "cli/log_printer.h"
@@ -38,7 +39,7 @@ Result<std::string> link_output(const std::filesystem::path& project, uint32_t n
 std::string typed_output(const std::filesystem::path& project, uint32_t number,
                          const std::string& output_dir);
 
-// {"type":"end","id":"4","state":"FAILED","reason":"...","exit_code":3,"output_dir":"..."}
-std::string end_json(const pb::ExperimentInfo& outcome, const std::string& output_dir);
+// {"type":"end","id":"4","state":"FAILED","reason":"...","exit_code":3,"output_dir":"...","best":null}
+std::string end_json(const pb::ExperimentInfo& outcome, const std::string& output_dir, const std::optional<BestMember>& best);
 
 }  // namespace dtrain::cli

@@ -19,6 +19,11 @@ std::vector<std::string> idle_keys_warnings(const Spec& spec) {
     all.push_back(fmt::format("concurrency {} changes nothing: it is about members of a set, and this is one experiment",
                               spec.concurrency));
   }
+  const bool has_rules = spec.search.stop_early || spec.search.max_failed != Search::kNoLimit;
+  if (has_rules && !spec.is_set()) {
+    all.push_back(fmt::format("search.{} changes nothing: it is about members of a set, and this is one experiment",
+                              spec.search.stop_early ? "stop-early" : "max-failed"));
+  }
   if (spec.completion == Completion::AllWorkers && !has_workers_beside_decider(spec)) {
     all.push_back("completion all-workers changes nothing: there are no other workers");
   }

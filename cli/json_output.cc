@@ -57,6 +57,7 @@ Json json_of(const pb::ExperimentInfo& info) {
                {"submitted_unix_ms", time_of(info.submitted_unix_ms())},
                {"started_unix_ms", time_of(info.started_unix_ms())},
                {"finished_unix_ms", time_of(info.finished_unix_ms())},
+               {"ended_early", info.ended_early()},
                {"attempt", info.attempt()},
                {"replicas_count", info.replicas()},
                {"parameters", std::move(parameters)},
@@ -66,7 +67,8 @@ Json json_of(const pb::ExperimentInfo& info) {
     json["set"] = {{"members", info.members()},
                    {"finished", info.members_finished()},
                    {"failed", info.members_failed()},
-                   {"running", info.members_running()}};
+                   {"running", info.members_running()},
+                   {"ended_early", info.members_ended_early()}};
   } else {
     json["set"] = nullptr;
   }
@@ -139,8 +141,13 @@ std::string to_json(const pb::ListReply& reply) {
   return line_of({{"experiments", experiments_of(reply)}});
 }
 
-std::string to_json(const pb::ShowReply& reply, const Why& why) {
+Json json_of(const std::optional<BestMember>& best) {
+  return best ? Json{{"id", best->id}, {"metric", best->metric}, {"value", best->value}} : Json();
+}
+
+std::string to_json(const pb::ShowReply& reply, const Why& why, const std::optional<BestMember>& best) {
   Json json = json_of(reply.experiment());
+  json["best"] = json_of(best);
   json["output_dir"] = reply.output_dir();
   json["after"] = std::vector<std::string>(reply.after().begin(), reply.after().end());
   json["after_end"] = std::vector<std::string>(reply.after_end().begin(), reply.after_end().end());

@@ -3,9 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "cli/best_member.h"
 #include "cli/comparison.h"
 #include "cli/why.h"
 #include "schema/dtrain.pb.h"
@@ -21,7 +24,8 @@ struct OutputFile {
 };
 
 std::string to_json(const pb::ListReply& reply);
-std::string to_json(const pb::ShowReply& reply, const Why& why);
+std::string to_json(const pb::ShowReply& reply, const Why& why, const std::optional<BestMember>& best);
+nlohmann::ordered_json json_of(const std::optional<BestMember>& best);   // null: nobody is
 std::string to_json(const pb::KillReply& reply);
 std::string to_json(const pb::SuspendReply& reply);
 std::string to_json(const pb::PruneReply& reply, bool done);

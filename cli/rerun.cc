@@ -10,10 +10,12 @@
 #include <utility>
 #include <vector>
 
+#include "cli/all_members.h"
 #include "cli/awaited.h"
 #include "cli/commands.h"
 #include "cli/connection.h"
 #include "cli/errors.h"
+#include "cli/failed_members.h"
 #include "cli/follow.h"
 #include "cli/host_terms.h"
 #include "cli/idle_keys.h"
@@ -40,6 +42,7 @@ struct RerunOptions {
   std::string name;
   std::string note;
   std::string time;
+  bool failed = false;
   bool resume = false;
   bool rebuild = false;
   bool detach = false;
@@ -83,7 +86,7 @@ Status check_resumable(const pb::ShowReply& shown, const Spec& spec, const Rerun
     return Error{Code::NotFound, fmt::format("{} has no checkpoint to go on from", before.id()),
                  fmt::format("dtrain rerun {} starts as it did", before.id())};
   }
-  if (before.state() == to_string(State::Finished) && options.parameters.empty() && options.settings.empty()) {
+  if (before.state() == to_string(State::Finished) && !before.ended_early() && options.parameters.empty() && options.settings.empty()) {
     return Error{Code::FailedPrecondition,
                  fmt::format("{} was trained to its end, so that nothing is left to do", before.id()),
                  fmt::format("dtrain rerun {} --resume --set train.engine.epochs=...", before.id())};
@@ -108,9 +111,12 @@ std::pair<std::string, std::string> resuming(const pb::ShowReply& shown, const S
   return {"train.env", nlohmann::json(items).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)};
 }
 
-// The Spec of what ran, with this command line's changes.
-Result<Spec> changed_spec(const pb::ShowReply& shown, const RerunOptions& options) {
+// The Spec of what ran, with this command line's changes. `failed`: how many members it has of, where only those that failed.
+Result<Spec> changed_spec(const pb::ShowReply& shown, const RerunOptions& options, size_t& failed) {
   TRY(ParseOptions parsing, parsing_of(shown, options.parameters, options.settings));
+  if (options.failed) {
+    TRY(parsing, only_failed(shown, std::move(parsing), failed));
+  }
   TRY(Spec spec, parse_spec(shown.spec_yaml(), parsing));
   if (options.resume) {
     TRY(check_resumable(shown, spec, options));
@@ -128,8 +134,12 @@ Result<Spec> changed_spec(const pb::ShowReply& shown, const RerunOptions& option
   return spec;
 }
 
-std::string said_of(uint32_t number, const pb::ShowReply& shown, Framework framework, bool resumes) {
+std::string said_of(uint32_t number, const pb::ShowReply& shown, Framework framework, bool resumes, size_t failed) {
   const std::string& before = shown.experiment().id();
+  if (failed > 0) {
+    return fmt::format("Experiment {} runs the {} of {} that failed again, with the files as they were then", number,
+                       failed == 1 ? "one member" : fmt::format("{} members", failed), before);
+  }
   if (resumes && framework == Framework::Engine) {
     return fmt::format("Experiment {} goes on from the newest checkpoint of {}, with the files as they were then",
                        number, before);
@@ -148,8 +158,10 @@ Result<int> rerun(const RerunOptions& options, const CommandContext& context) {
   pb::ShowRequest request;
   request.set_id(options.id);
   request.set_project_dir(project_dir());
-  TRY(const pb::ShowReply shown, connection.show(request));
-  TRY(const Spec spec, changed_spec(shown, options));
+  TRY(pb::ShowReply shown, connection.show(request));
+  if (options.failed) TRY(ask_for_all_members(connection, shown));
+  size_t failed = 0;
+  TRY(const Spec spec, changed_spec(shown, options, failed));
   if (options.rebuild) warn({idle_rebuild_warning(spec)});
   TRY(pb::SubmitHeader header, header_again(spec, shown));
   header.set_rebuild(options.rebuild);
@@ -159,7 +171,7 @@ Result<int> rerun(const RerunOptions& options, const CommandContext& context) {
   TRY(const pb::Accepted accepted,
       submit(connection, context, header, nullptr, {}, following.tied.get()));
   if (!context.json) {
-    fmt::print(stderr, "{}\n", said_of(accepted.number(), shown, spec.framework, options.resume));
+    fmt::print(stderr, "{}\n", said_of(accepted.number(), shown, spec.framework, options.resume, failed));
   }
   following.detach = options.detach;
   following.time = options.time;
@@ -179,6 +191,7 @@ Run declare_rerun(Options& options, CommandContext& context) {
   options.list("--after-end", typed->awaited.after_end, "begin when that one is over, however it ends", "ID,...");
   options.text("--name", typed->name, "a name for it in lists");
   options.text("-m,--note", typed->note, "what this one is about");
+  options.flag("--failed", typed->failed, "of a set only the members that failed or were killed");
   options.flag("--resume", typed->resume, "go on from what it wrote: the engine from its newest checkpoint");
   options.flag("--rebuild", typed->rebuild, "make its environment anew (`version`, `install`, `image`)");
   options.flag("-d,--detach", typed->detach, "return once it is accepted");

@@ -22,8 +22,10 @@ std::string same_members_warning(const Spec& spec) {
                          parameter.name);
     }
     std::set<std::string> known;
+    // Lists that go together may say a value again beside another one of the others'.
+    const bool alone = spec.search.combine == Combine::Product;
     for (const std::string& value : parameter.values) {
-      if (known.insert(value).second) continue;
+      if (!alone || known.insert(value).second) continue;
       return fmt::format("'{}' is {} more than once: these members are the same training",
                          parameter.name, in_quotes(value));
     }

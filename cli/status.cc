@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "cli/best_member.h"
 #include "cli/commands.h"
 #include "cli/comparison.h"
 #include "cli/connection.h"
@@ -98,9 +99,10 @@ Result<int> status_of_one(const StatusOptions& options, const IdPattern& pattern
     why = find_why(reply);
     add_log_lines(why, connection, context);
   }
+  const auto best = reply.experiment().members() == 0 ? std::nullopt : ask_for_best(connection, reply.experiment().id());
   if (sorted) TRY(sort_members(options, view, reply));
   if (!pattern.names_replicas()) {
-    fmt::print("{}", context.json ? to_json(reply, why) : render_experiment(reply, view, why));
+    fmt::print("{}", context.json ? to_json(reply, why, best) : render_experiment(reply, view, why, best));
     return 0;
   }
   TRY(const std::string text, render_replicas(reply, pattern, view));
@@ -114,7 +116,7 @@ Result<int> status_of_one(const StatusOptions& options, const IdPattern& pattern
     const auto id = parse_replica_id(replicas->Get(i).id());
     if (!id.ok() || !pattern.matches(id.value())) replicas->DeleteSubrange(i, 1);
   }
-  fmt::print("{}", to_json(reply, why));
+  fmt::print("{}", to_json(reply, why, best));
   return 0;
 }
 

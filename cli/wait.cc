@@ -56,7 +56,7 @@ Result<int> wait_for(const std::vector<std::string>& typed, const CommandContext
     watching.request.set_states_only(true);
     TRY(const WatchEnd end, watch(connection, context, std::move(watching)));
     if (end.how == WatchHow::Detached) return kInterrupted;
-    fmt::print("{}", context.json ? end_json(end.outcome, output_dirs[i])
+    fmt::print("{}", context.json ? end_json(end.outcome, output_dirs[i], ask_for_best(connection, id))
                                   : fmt::format("{} {}\n", id, end.outcome.state()));
     std::fflush(stdout);
     if (exit_code == 0) exit_code = exit_code_of(end.outcome);

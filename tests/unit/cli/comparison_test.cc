@@ -411,5 +411,19 @@ TEST_CASE("five significant digits, and all before the point up to ten million")
   CHECK(number_text(-INFINITY) == "-inf");
 }
 
+TEST_CASE("of the metric that a search goes by the best value counts") {
+  Comparison comparison = grid({"", MetricValue::Last, {"accuracy", true}});
+  CHECK(has_column(comparison, "accuracy"));
+  CHECK_FALSE(has_column(comparison, "rate"));
+  CHECK_FALSE(has_column(comparison, ""));
+  const EntryColumn accuracy{EntryColumn::Kind::Metric, "accuracy"}, loss{EntryColumn::Kind::Metric, "loss"};
+  CHECK(value_of(comparison, comparison.entries[0], accuracy) == EntryValue(0.95));
+  CHECK(value_of(comparison, comparison.entries[0], loss) == EntryValue(0.123456789));
+  Comparison smallest = grid({"", MetricValue::Last, {"loss", false}});
+  CHECK(value_of(smallest, smallest.entries[0], loss) == EntryValue(0.1));
+  REQUIRE(sort_entries(smallest, "loss", false).ok());
+  CHECK(ids(smallest) == "4.10 4.1 4.2 4.3");
+}
+
 }  // namespace
 }  // namespace dtrain::cli

@@ -65,7 +65,8 @@ TEST_CASE("dtrain finds nothing wrong with any example, and each is told of") {
 // For one epoch of data that are few, so without learning much.
 TEST_CASE("each example of the engine trains as its file says, and leaves a model a member") {
   const std::map<std::string, int> members = {{"lenet-allreduce", 1}, {"mlp-ps-async", 1}, {"gpt-pipeline", 1},
-                                              {"gpt-mesh", 1},        {"learning-rates", 5}, {"workers", 2}};
+                                              {"gpt-mesh", 1},        {"learning-rates", 5}, {"search", 12},
+                                              {"workers", 2}};
   Cluster cluster;
   cluster.own_ports();
   int id = 0;

@@ -156,7 +156,8 @@ TEST_CASE("a terminal without one there is still what somebody types at") {
   const GatedGang gang(cluster);
   Screenful screen(cluster.command({"exec", "-T", "1.worker.1", "--", "sh", "-c", "read line; echo got $line; test -t 0 || echo pipes"}, gang.project));
   screen.type("words\n");
-  CHECK(screen.read_until("pipes").find("got words") != std::string::npos);
+  const std::string seen = screen.read_until("pipes");
+  CHECK_MESSAGE(seen.find("got words") != std::string::npos, seen);
   gang.open();
 }
 

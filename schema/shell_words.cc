@@ -7,13 +7,13 @@ namespace dtrain {
 
 namespace {
 
-constexpr std::array<std::string_view, 63> kShellWords = {
-    "!",      ".",        ":",       "[",     "[[",    "alias",  "bg",       "break",  "case",   "cd",    "chdir",
-    "command", "continue", "do",     "done",  "echo",  "elif",   "else",     "esac",   "eval",   "exec",  "exit",
-    "export", "false",    "fc",      "fg",    "fi",    "for",    "function", "getopts", "hash",  "if",    "in",
-    "jobs",   "kill",     "local",   "printf", "pwd",  "read",   "readonly", "return", "select", "set",   "shift",
-    "source", "test",     "then",    "time",  "times", "trap",   "true",     "type",   "typeset", "ulimit", "umask",
-    "unalias", "unset",   "until",   "wait",  "while", "{",      "}",        "declare"};
+constexpr std::array<std::string_view, 79> kShellWords = {
+    "!", ".", ":", "[", "[[", "alias", "bg", "break", "builtin", "caller", "case", "cd", "chdir", "command", "compgen",
+    "complete", "compopt", "continue", "coproc", "declare", "dirs", "disown", "do", "done", "echo", "elif", "else",
+    "enable", "esac", "eval", "exec", "exit", "export", "false", "fc", "fg", "fi", "for", "function", "getopts", "hash",
+    "if", "in", "jobs", "kill", "let", "local", "logout", "mapfile", "popd", "printf", "pushd", "pwd", "read",
+    "readarray", "readonly", "return", "select", "set", "shift", "shopt", "source", "test", "then", "time", "times",
+    "trap", "true", "type", "typeset", "ulimit", "umask", "unalias", "unset", "until", "wait", "while", "{", "}"};
 
 }  // namespace
 

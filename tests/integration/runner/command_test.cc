@@ -38,6 +38,11 @@ TEST_CASE("what one line sets the next one has") {
   CHECK(ran.out == "5 /\n");
 }
 
+TEST_CASE("the last line may call what an earlier one defined") {
+  CHECK(run_lines({"f() { echo fn \"$@\"; }", "f 1 2"}).out == "fn 1 2\n");
+  CHECK(run_lines({"alias g='echo aliased'", "g 1"}).out == "aliased 1\n");
+}
+
 TEST_CASE("set -e in a text of several lines counts, there and in those that follow") {
   const ShellOutput ran = run_lines({"set -e\necho one\n(exit 5)\necho two", "echo three"});
   CHECK(ran.code == 5);

@@ -32,6 +32,15 @@ bool is_plain(std::string_view text) {
          text.find(": ") == std::string_view::npos && !is_reserved_word(text);
 }
 
+// What is the end of a line to some readers of YAML, or a mark at a file's begin, as all of them take it; empty: it is
+// another letter.
+std::string_view escape_of_mark(std::string_view letter) {
+  constexpr std::pair<std::string_view, std::string_view> kMarks[] = {
+      {"\xC2\x85", "\\u0085"}, {"\xE2\x80\xA8", "\\u2028"}, {"\xE2\x80\xA9", "\\u2029"}, {"\xEF\xBB\xBF", "\\uFEFF"}};
+  const auto found = std::find_if(std::begin(kMarks), std::end(kMarks), [&](const auto& mark) { return mark.first == letter; });
+  return found == std::end(kMarks) ? "" : found->second;
+}
+
 // Lines of "key: value", indented.
 class YamlWriter {
  public:
@@ -341,6 +350,8 @@ std::string yaml_quoted(std::string_view text) {
       out += "\\t";
     } else if (byte < 0x20 || byte == 0x7F) {
       out += fmt::format("\\x{:02x}", byte);
+    } else if (const std::string_view mark = escape_of_mark(text.substr(at, length)); !mark.empty()) {
+      out += mark;
     } else {
       out += text.substr(at, length);
     }

@@ -243,3 +243,11 @@ TEST_CASE("texts of a manifest are texts whatever they look like") {
     CHECK(text(value) == fmt::format("a: {}\n", yaml_quoted(value)));
   }
 }
+
+TEST_CASE("no letter is the end of a line to one reader and none to another") {
+  CHECK(yaml_quoted("a\xC2\x85\xE2\x80\xA8\xE2\x80\xA9\xEF\xBB\xBFü") == "\"a\\u0085\\u2028\\u2029\\uFEFFü\"");
+  Spec spec = spec_of("{project: x, train: {framework: pytorch, image: i, run: a}}");
+  spec.env["A"] = "a\xC2\x85 \xE2\x80\xA8 \xE2\x80\xA9 \xEF\xBB\xBF b";
+  CHECK(spec_of(to_yaml(spec)) == spec);
+  CHECK(spec_of(manifest_of(spec).text).env == spec.env);
+}

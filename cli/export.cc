@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,7 +32,7 @@ struct ExportOptions {
   std::string to;
   std::string file;
   std::string image;
-  std::string output;
+  std::optional<std::string> output;
   std::vector<std::string> parameters;
   std::vector<std::string> settings;
 };
@@ -90,6 +91,9 @@ Result<int> export_spec(const ExportOptions& options, const CommandContext& cont
   if (options.to.empty()) {
     return Error{Code::InvalidArgument, "--to is missing: which system is it for?", "dtrain export --to kubeflow, or --to slurm"};
   }
+  if (options.output && options.output->empty()) {
+    return Error{Code::InvalidArgument, "-o: the name of the file is empty", "-o FILE, or -o - for standard output"};
+  }
   std::vector<std::string> notes;
   if (options.to == "slurm" && !options.image.empty()) {
     return Error{Code::InvalidArgument, "--image: a batch script of Slurm runs on the nodes themselves", "leave it out"};
@@ -102,11 +106,12 @@ Result<int> export_spec(const ExportOptions& options, const CommandContext& cont
   TRY(const Exported exported, to_slurm ? slurm_script(one) : kubeflow_manifest(one));
   for (const LeftOut& lost : exported.left_out) notes.push_back(fmt::format("left out: {}; {}", lost.key, lost.why));
   notes.insert(notes.end(), exported.notes.begin(), exported.notes.end());
-  if (options.output.empty()) {
+  const std::string file = options.output.value_or("-");
+  if (file == "-") {
     fmt::print("{}", exported.text);
   } else {
-    TRY(write_new_file(options.output, exported.text, 0666, "-o another name, or remove it first"));
-    fmt::print("Wrote {}. Next: {} {}\n", options.output, to_slurm ? "sbatch" : "kubectl create -f", shell_quoted(options.output));
+    TRY(write_new_file(file, exported.text, 0666, "-o another name, or remove it first"));
+    fmt::print("Wrote {}. Next: {} {}\n", file, to_slurm ? "sbatch" : "kubectl create -f", shell_quoted(file));
   }
   tell(notes);
   return 0;
@@ -119,7 +124,7 @@ Run declare_export(Options& options, CommandContext& context) {
   options.positional("ID", typed->id, "experiment or member; left out: the dtrain.yml of this directory");
   options.choice("--to", typed->to, {"kubeflow", "slurm"}, "the system that is to run it");
   options.text("--image", typed->image, "what it runs in there, instead of its own", "NAME");
-  options.text("-o,--output", typed->output, "write this file; left out: standard output", "FILE");
+  options.text("-o,--output", typed->output, "write this file; left out, or -: standard output", "FILE");
   options.text("-f,--file,--config-file", typed->file, "left out: dtrain.yml, else riseml.yml", "FILE");
   options.list("-p,--parameter", typed->parameters, "a parameter's value, as for train", "NAME=VALUE");
   options.list("--set", typed->settings, "override any key, as for train", "KEY=VALUE");

@@ -84,6 +84,10 @@ train:
   CHECK(taken.code == 2);
   const Output same = cluster.run({"export", "2", "--to", "kubeflow", "--image", "train:1"}, project);
   CHECK(same.out == read_file(project / "job.yaml"));
+  CHECK(cluster.run({"export", "2", "--to", "kubeflow", "--image", "train:1", "-o", "-"}, project).out == same.out);
+  const Output empty = cluster.run({"export", "2", "--to", "kubeflow", "--image", "train:1", "-o", ""}, project);
+  CHECK(empty.code == 2);
+  CHECK_MESSAGE(empty.err.find("the name of the file is empty") != std::string::npos, empty.err);
 }
 
 TEST_CASE("what is exported to Slurm finds there what dtrain would tell it") {

@@ -11,6 +11,7 @@
 
 #include "schema/cluster_env.h"
 #include "schema/expand.h"
+#include "schema/image_name.h"
 #include "schema/kubeflow_command.h"
 #include "schema/kubeflow_elastic.h"
 #include "schema/kubeflow_keys.h"
@@ -388,6 +389,10 @@ Result<Exported> kubeflow_manifest(const Spec& spec) {
   if (spec.has_image_directory() || spec.image.find(":/") != std::string::npos) {
     return Error{Code::InvalidArgument, fmt::format("{} is an image of this machine; a cluster takes it from a registry", in_quotes(spec.image)),
                  "--image NAME: one of a registry"};
+  }
+  if (!is_of_registry(spec.image)) {
+    return Error{Code::InvalidArgument, fmt::format("{} is no name of an image in a registry", in_quotes(spec.image)),
+                 "--image registry.example/name:tag, the name in lower case; a digest is sha256: and 64 letters"};
   }
   return Job(spec).manifest();
 }

@@ -208,6 +208,9 @@ TEST_CASE("what a manifest can't be made of is said, with what to type") {
   for (const char* local : {"/images/torch", "docker-archive:/images/torch.tar"}) {
     CHECK(refused(torch, local).starts_with(fmt::format("'{}' is an image of this machine", local)));
   }
+  for (const char* other : {"docker-archive:x.tar", "oci:x", "Torch:2", "torch@sha256:abc"}) {
+    CHECK(refused(torch, other).starts_with(fmt::format("'{}' is no name of an image in a registry", other)));
+  }
   CHECK(refused("{project: x, train: {run: a}}", "i").ends_with("--set train.framework=pytorch makes a PyTorchJob of its one process"));
 }
 

@@ -1,0 +1,12 @@
+// What names an image of containers.
+#pragma once
+
+#include <string_view>
+
+namespace dtrain {
+
+// Whether a registry may have one of the name, as Kubernetes takes it: [registry/]path[:tag][@digest], the path in lower
+// case. "oci:x" is none, but what podman reads from a file.
+bool is_of_registry(std::string_view image);
+
+}  // namespace dtrain

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <filesystem>
 #include <map>
+#include <ranges>
 #include <set>
 
 #include "schema/cluster_env.h"
@@ -50,17 +52,6 @@ std::string memory_amount(uint64_t bytes) {
   return fmt::format("{}", bytes);
 }
 
-// As Kubernetes takes one for a job: it is a part of the names of its pods and of how they are found.
-std::string job_name(std::string_view project) {
-  constexpr size_t kMostLetters = 50;
-  std::string name;
-  for (const char c : project.substr(0, kMostLetters)) {
-    name += c == '_' ? '-' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  }
-  if (name.front() >= '0' && name.front() <= '9') name = "job-" + name;
-  return name.substr(0, name.find_last_not_of('-') + 1);
-}
-
 // A role of the manifest, of one of the Spec or of a master and those who are like it.
 struct JobRole {
   std::string word;
@@ -68,13 +59,32 @@ struct JobRole {
   int count;
 };
 
+// As Kubernetes takes one for a job: it is a part of the names of its pods, which are labels of DNS too.
+std::string job_name(std::string_view project, const std::vector<JobRole>& roles) {
+  constexpr size_t kMostLetters = 63;
+  std::string name = project.front() >= '0' && project.front() <= '9' ? "job-" : "";
+  for (const char c : project) name += c == '_' ? '-' : static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  size_t longest = 0;
+  for (const JobRole& one : roles) longest = std::max(longest, fmt::format("-{}-{}", one.word, one.count - 1).size());
+  name = name.substr(0, kMostLetters - longest);
+  return name.substr(0, name.find_last_not_of('-') + 1);
+}
+
+// Kubernetes takes no path with `..` in it.
+std::string plain_path(const std::string& path) {
+  std::string plain = std::filesystem::path(path).lexically_normal().string();
+  if (plain.size() > 1 && plain.ends_with('/')) plain.pop_back();
+  return plain;
+}
+
 class Job {
  public:
-  explicit Job(const Spec& spec) : spec_(spec), kind_(kind_of(spec.framework)), name_(job_name(spec.project)) {}
+  explicit Job(const Spec& spec) : spec_(spec), kind_(kind_of(spec.framework)) {}
 
   Exported manifest() {
     if (kind_ == ManifestKind::PytorchJob) elastic_ = take_elastic_lines(spec_);
     choose_roles();
+    name_ = job_name(spec_.project, roles_);
     leave_out();
     YamlNode metadata = yaml_map();
     yaml_put(metadata, "name", yaml_text(name_));
@@ -150,7 +160,8 @@ class Job {
     lose(!spec_.metrics.empty(), "metrics", "they are in the pods' logs");
     lose(role(Role::Tensorboard) != nullptr, "tensorboard", "one is started apart from the job");
     lose(spec_.priority != usual.priority, "priority", "a priorityClassName of the cluster says it there");
-    lose(!spec_.name.empty() || !spec_.note.empty(), spec_.name.empty() ? "note" : "name", "the job is called by its project");
+    lose(!spec_.name.empty(), "name", "the job is called by its project");
+    lose(!spec_.note.empty(), "note", "it says nothing to Kubeflow");
     lose(spec_.elastic && kind_ != ManifestKind::PytorchJob, "elastic", "a job of that kind begins with all of its workers");
     const bool grows_otherwise = spec_.elastic && spec_.elastic->grow_after_ms != Elastic().grow_after_ms;
     lose(grows_otherwise && kind_ == ManifestKind::PytorchJob, "grow-after", "Kubeflow adds workers as soon as it can");
@@ -175,6 +186,9 @@ class Job {
     out_.notes.push_back("the image has to hold the project's files, in its working directory");
     const auto missed = names_in_lines(spec_, [this](std::string_view name) { return is_missed(name); });
     if (!missed.empty()) out_.notes.push_back(fmt::format("not set in a cluster, and in what is run: {}", fmt::join(missed, ", ")));
+    if (!hidden_.empty()) {
+      out_.notes.push_back(fmt::format("not mounted, as data or a later mount is at that place here too: {}", fmt::join(hidden_, ", ")));
+    }
     if (!volumes_.empty()) {
       out_.notes.push_back(fmt::format("each node has to have, by these paths: {}", fmt::join(volumes_, ", ")));
     }
@@ -336,20 +350,39 @@ class Job {
     return out;
   }
 
+  // What is mounted over something else is what is seen there, and stands alone here.
+  std::vector<HostMount> mounts_seen(const ContainerCommand& command) {
+    std::vector<HostMount> seen, own;
+    std::set<std::string> places;
+    for (const auto& [name, path] : spec_.data) {
+      seen.push_back({path, fmt::format("{}/{}", kDataInImage, name), true});
+      places.insert(seen.back().path);
+    }
+    for (const HostMount& one : spec_.mounts | std::views::reverse) {
+      if (places.insert(one.path).second) {
+        own.insert(own.begin(), one);
+      } else {
+        hidden_.insert(to_string(one));
+      }
+    }
+    seen.insert(seen.end(), own.begin(), own.end());
+    for (const std::string& path : command.empty_directories) {
+      if (places.insert(path).second) seen.push_back({"", path});
+    }
+    return seen;
+  }
+
   YamlNode mounts_of(const ContainerCommand& command, YamlNode& volumes) {
-    std::vector<HostMount> wanted;
-    for (const auto& [name, path] : spec_.data) wanted.push_back({path, fmt::format("{}/{}", kDataInImage, name), true});
-    wanted.insert(wanted.end(), spec_.mounts.begin(), spec_.mounts.end());
-    for (const std::string& path : command.empty_directories) wanted.push_back({"", path});
     YamlNode list = yaml_list();
-    for (const HostMount& one : wanted) {
+    for (const HostMount& one : mounts_seen(command)) {
       const std::string name = fmt::format("volume-{}", volumes.items.size() + 1);
+      const std::string source = one.source.empty() ? "" : plain_path(one.source);
       YamlNode volume = yaml_map(), place = yaml_map();
       yaml_put(volume, "name", yaml_text(name));
-      if (!one.source.empty()) yaml_put(place, "path", yaml_text(one.source));
-      yaml_put(volume, one.source.empty() ? "emptyDir" : "hostPath", std::move(place));
+      if (!source.empty()) yaml_put(place, "path", yaml_text(source));
+      yaml_put(volume, source.empty() ? "emptyDir" : "hostPath", std::move(place));
       volumes.items.push_back(std::move(volume));
-      if (!one.source.empty()) volumes_.insert(one.source);
+      if (!source.empty()) volumes_.insert(source);
       YamlNode mount = yaml_map();
       yaml_put(mount, "name", yaml_text(name));
       yaml_put(mount, "mountPath", yaml_text(one.path));
@@ -361,10 +394,11 @@ class Job {
 
   Spec spec_;
   const ManifestKind kind_;
-  const std::string name_;
+  std::string name_;
   std::vector<JobRole> roles_;
   ElasticPolicy elastic_;
   std::set<std::string> volumes_;  // paths of the nodes
+  std::set<std::string> hidden_;   // mounts under others
   Exported out_;
 };
 

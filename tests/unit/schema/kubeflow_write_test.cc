@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -12,6 +13,7 @@
 #include "schema/expand.h"
 #include "schema/kubeflow_command.h"
 #include "schema/kubeflow_yaml.h"
+#include "schema/run_script.h"
 #include "tests/support/golden.h"
 #include "tests/unit/schema/specs.h"
 
@@ -25,6 +27,11 @@ Exported manifest_of(const Spec& spec) {
   if (!manifest.ok()) FAIL(manifest.error().message);
   return std::move(manifest).value();
 }
+
+// What is written of an image's, "torch:2", with these keys of train.
+Exported torch_of(const std::string& keys) { return manifest_of(spec_of("{project: x, train: {framework: pytorch, image: torch:2, " + keys + "}}")); }
+
+bool has(const Exported& manifest, const std::string& part) { return manifest.text.find(part) != std::string::npos; }
 
 bool says(const Exported& manifest, const std::string& begin) {
   return std::ranges::any_of(manifest.notes, [&](const std::string& note) { return note.starts_with(begin); });
@@ -49,8 +56,13 @@ Spec without(Spec spec, const std::vector<LeftOut>& left_out) {
          std::erase_if(spec.roles, [](const RoleSpec& role) { return role.role == Role::Tensorboard; });
        }},
       {"priority", [&] { spec.priority = usual.priority; }},
-      {"name", [&] { spec.name = spec.note = ""; }},
+      {"name", [&] { spec.name.clear(); }},
+      {"note", [&] { spec.note.clear(); }},
       {"elastic", [&] { spec.elastic.reset(); }},
+      {"elastic.min", [&] {
+         spec.elastic->least_of_role = 1;
+         if (spec.role(Role::Worker)->count == 1) spec.elastic.reset();
+       }},
       {"grow-after", [&] { spec.elastic->grow_after_ms = Elastic().grow_after_ms; }},
       {"completion", [&] { spec.completion = usual.completion; }},
       {"finish-grace", [&] { spec.finish_grace_ms = spec.framework == Framework::Mpi ? 0 : usual.finish_grace_ms; }},
@@ -193,6 +205,24 @@ TEST_CASE("keys of processes and of a rendezvous are written as they were read")
     const Spec spec = spec_of(job(keys));
     CHECK(difference(to_yaml(spec), to_yaml(spec_of(manifest_of(spec).text))) == "");
   }
+}
+
+TEST_CASE("names, places and paths are such as Kubernetes takes") {
+  const std::string digits = "{project: 1" + std::string(98, 'x') + ", train: {framework: pytorch, image: i, run: a, pytorch: {distributed: {worker: 200, master: {run: b}}}}}";
+  const Exported long_name = manifest_of(spec_of(digits));
+  const size_t at = long_name.text.find("  name: ") + 8;
+  CHECK(long_name.text.substr(at, long_name.text.find('\n', at) - at).size() == 63 - std::string("-worker-198").size());
+  const Exported mounts = torch_of("run: [mkdir -p /q, 'mkdir -p /src && cd /src', a], data: {a: /x/y/../z//}, mounts: ['/q:/data/a', '/one:/m', '/two:/m:ro', /q]");
+  CHECK(has(mounts, "                path: /x/z\n"));
+  CHECK(has(mounts, "                path: /two\n"));
+  for (const char* path : {"/data/a", "/m", "/q"}) {
+    const std::string entry = fmt::format("                  mountPath: {}\n", path);
+    CHECK_MESSAGE(mounts.text.find(entry) != std::string::npos, path);
+    CHECK_MESSAGE(mounts.text.find(entry) == mounts.text.rfind(entry), path);
+  }
+  CHECK(says(mounts, "not mounted, as data or a later mount is at that place here too: /one:/m, /q:/data/a"));
+  Spec named = spec_of("{project: x, name: a, note: b, train: {framework: pytorch, image: i, run: a}}");
+  CHECK(manifest_of(named).left_out.size() == 2);
 }
 
 TEST_CASE("what a manifest can't be made of is said, with what to type") {

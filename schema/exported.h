@@ -7,8 +7,6 @@
 #include <string_view>
 #include <vector>
 
-#include "schema/spec.h"
-
 namespace dtrain {
 
 // A key of the dtrain.yml that has no place there, and what to do about it.
@@ -23,7 +21,7 @@ struct Exported {
   std::vector<std::string> notes;  // what the system has to have, and what is otherwise there
 };
 
-// Which names stand in the lines that its replicas run, of those that are meant.
-std::set<std::string> names_in_lines(const Spec& spec, const std::function<bool(std::string_view name)>& is_meant);
+// Which names stand in lines of a shell, of those that are meant; but not what the lines set themselves.
+std::set<std::string> names_in_lines(const std::vector<std::string>& lines, const std::function<bool(std::string_view name)>& is_meant);
 
 }  // namespace dtrain

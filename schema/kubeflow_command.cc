@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "schema/mounts.h"
+#include "schema/run_script.h"
 #include "schema/shell_words.h"
 #include "schema/spec_read.h"
 #include "schema/text_formats.h"
@@ -17,8 +18,6 @@ namespace dtrain {
 namespace {
 
 using KnownNames = std::set<std::string, std::less<>>;
-
-constexpr std::string_view kIntoImageDirectory = "cd \"${DTRAIN_IMAGE_DIR}\"";
 
 // Words of a line that a shell takes as they are, but for quotes and "${NAME}" in double ones.
 class WordReader {
@@ -34,6 +33,7 @@ class WordReader {
     end_word();
     return std::move(words_);
   }
+  const std::set<std::string>& referred() const { return referred_; }
 
  private:
   char take() {
@@ -70,7 +70,10 @@ class WordReader {
     if (!left_.starts_with('{') || end == std::string_view::npos) return false;
     const std::string_view name = left_.substr(1, end - 1);
     if (known_.find(name) == known_.end()) return false;
-    word_ += kubernetes_text(text_) + fmt::format("$({})", name);
+    // A "$" before it is doubled, too.
+    word_ += kubernetes_text(text_ + "$");
+    word_ += fmt::format("({})", name);
+    referred_.emplace(name);
     text_.clear();
     left_.remove_prefix(end + 1);
     return true;
@@ -94,6 +97,7 @@ class WordReader {
   std::vector<std::string> words_;
   std::string word_;  // what is finished of the word, as Kubernetes has it
   std::string text_;  // what follows of it, as it is
+  std::set<std::string> referred_;
   bool begun_ = false;
 };
 
@@ -106,9 +110,10 @@ std::optional<std::string> plain_word(std::string_view text) {
 
 constexpr std::string_view kLabel = "metadata.labels['training.kubeflow.org/";
 
-// The field of a pod that such a word stands for; empty: none. A word without a variable of a shell is a text.
+// The field of a pod that such a word stands for; empty: none. A word without a variable of a shell is a text, also where
+// it happens to be the job's name.
 std::string field_of_word(std::string_view word, const PodNames& names) {
-  if (word.find('$') == std::string_view::npos && word.find('"') == std::string_view::npos) return "";
+  if (word.find('$') == std::string_view::npos) return "";
   std::vector<std::string> fields{"metadata.name", "metadata.uid", "spec.nodeName", "status.podIP"};
   for (const char* label : {"job-name", "replica-type", "replica-index"}) fields.push_back(fmt::format("{}{}']", kLabel, label));
   const auto found = std::ranges::find_if(fields, [&](const std::string& field) { return word_of_field(field, names) == word; });
@@ -122,11 +127,14 @@ class CommandReader {
   ContainerCommand command() {
     while (at_ < lines_.size() && (take_export() || take_unset())) ++at_;
     take_directories();
+    if (out_.directory.empty()) forget_begin();
     put_command();
     return std::move(out_);
   }
 
  private:
+  // A container has one variable of a name, and knows those that stand before it: what becomes another one, or is made of
+  // what Kubeflow adds in the end, is for a shell.
   bool take_export() {
     constexpr std::string_view kExport = "export ";
     const std::string_view line = lines_[at_];
@@ -134,22 +142,27 @@ class CommandReader {
     if (!line.starts_with(kExport) || equals == std::string_view::npos) return false;
     const std::string name(line.substr(kExport.size(), equals - kExport.size()));
     const std::string_view value = line.substr(equals + 1);
-    if (!kEnvName.accepts(name) || is_set_by_us(name, side_.framework)) return false;
+    if (!kEnvName.accepts(name) || is_set_by_us(name, side_.framework) || settled_.contains(name)) return false;
     ContainerEnv entry{name, "", field_of_word(value, side_.names)};
     if (entry.field.empty()) {
-      const auto words = WordReader(value, side_.variables).words();
-      if (!words || words->size() > 1) return false;
+      WordReader reader(value, side_.variables);
+      const auto words = reader.words();
+      if (!words || words->size() > 1 || reader.referred().contains(name)) return false;
       if (!words->empty()) entry.value = words->front();
+      settled_.insert(reader.referred().begin(), reader.referred().end());
     }
     out_.env.push_back(std::move(entry));
+    settled_.insert(name);
     side_.variables.insert(name);
     return true;
   }
+  // What else is unset may be of the image, which only a shell takes away.
   bool take_unset() {
     const std::string& line = lines_[at_];
-    if (!line.starts_with("unset ") || !kEnvName.accepts(line.substr(6))) return false;
-    out_.unset.push_back(line.substr(6));
-    side_.variables.erase(line.substr(6));
+    if (!line.starts_with("unset ")) return false;
+    const std::string name = line.substr(6);
+    if (settled_.contains(name) || side_.variables.erase(name) == 0) return false;
+    out_.unset.push_back(name);
     return true;
   }
 
@@ -178,9 +191,20 @@ class CommandReader {
     at_ = at + 1;
   }
 
+  // The image's directory is where it begins, also after lines that stay a shell's and lead nowhere else.
+  void forget_begin() {
+    const auto stays = [](const std::string& line) {
+      const bool is_alone = line.find_first_of(";&|\n") == line.npos;
+      return is_alone && (line.starts_with("export ") || line.starts_with("unset ") || line.starts_with("mkdir -p "));
+    };
+    const auto first = std::find_if_not(lines_.begin() + static_cast<std::ptrdiff_t>(at_), lines_.end(), stays);
+    if (first != lines_.end() && *first == kIntoImageDirectory) lines_.erase(first);
+  }
+
   void put_command() {
     lines_.erase(lines_.begin(), lines_.begin() + static_cast<std::ptrdiff_t>(at_));
     if (lines_.size() == 1) {
+      side_.variables.merge(side_.told);
       std::vector<std::string> words = kubernetes_words(lines_[0], side_.variables);
       if (!words.empty() && words.front() == kImageEntrypoint) {
         out_.arguments.assign(words.begin() + 1, words.end());
@@ -189,21 +213,12 @@ class CommandReader {
       if (words == std::vector<std::string>{kImageCommand}) return;
       out_.command = std::move(words);
     }
-    if (out_.command.empty()) out_.command = {"/bin/sh", "-c", kubernetes_text(script())};
-  }
-  // The last line's program is the shell's successor, so that it gets what the pod is told.
-  std::string script() const {
-    if (lines_.size() == 1) return lines_.front();
-    std::string text = "set -e\n";
-    for (size_t i = 0; i < lines_.size(); ++i) {
-      const bool is_program = i + 1 == lines_.size() && !kubernetes_words(lines_[i], side_.variables).empty();
-      text += (is_program ? "exec " : "") + lines_[i] + (lines_[i].ends_with('\n') ? "" : "\n");
-    }
-    return text;
+    if (out_.command.empty()) out_.command = {"/bin/sh", "-c", kubernetes_text(run_script(lines_))};
   }
 
   std::vector<std::string> lines_;
   ContainerSide side_;
+  std::set<std::string> settled_;  // what has been set, or referred to
   size_t at_ = 0;
   ContainerCommand out_;
 };

@@ -33,11 +33,12 @@ struct ContainerCommand {
 struct ContainerSide {
   PodNames names;
   Framework framework = Framework::Command;
-  std::set<std::string, std::less<>> variables;
+  std::set<std::string, std::less<>> variables;  // of all, which one may be without
+  std::set<std::string, std::less<>> told;       // by Kubeflow
 };
 
-// A line that a shell does nothing with but to start a program is that program. What more it does is for /bin/sh; then
-// several lines end with the first that fails, by `set -e`.
+// A line that a shell does nothing with but to start a program is that program. What more it does is for /bin/sh, as
+// run_script() has it.
 ContainerCommand container_command(std::vector<std::string> run, ContainerSide side);
 
 // The line's words as Kubernetes writes them; empty where a shell does more with it. What stands in `known` may be

@@ -32,6 +32,9 @@ struct PodNames {
   std::string index;  // from 0, as a shell finds it
 };
 
+// Goes to where an image begins; elsewhere there is no such place.
+inline constexpr const char* kIntoImageDirectory = "cd \"${DTRAIN_IMAGE_DIR}\"";
+
 // A field of a pod, of what is its replica here, as a word of a shell; empty: there is none.
 std::string word_of_field(std::string_view field, const PodNames& names);
 

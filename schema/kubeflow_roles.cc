@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <set>
 
 #include "schema/cluster_env.h"
 #include "schema/quote.h"
@@ -78,7 +79,9 @@ class Reader {
     // After what refers to them was expanded.
     std::erase_if(role.variables, [&](const ContainerVariable& variable) {
       if (!is_set_by_us(variable.name, framework_of(kind_))) return false;
-      notes_.push_back(fmt::format("{} is what dtrain sets, not that of {} (line {})", variable.name, role.word, variable.place.line));
+      if (told_.insert(variable.name).second) {
+        notes_.push_back(fmt::format("{} is what dtrain sets, not that of {} (line {})", variable.name, role.word, variable.place.line));
+      }
       return true;
     });
     if (line.find("/etc/mpi/hostfile") != std::string::npos) {
@@ -114,7 +117,7 @@ class Reader {
   void add_for_image(const TextReading& reading, std::string& line, PodRole& role) {
     const YamlNode& container = *role.container;
     const YamlNode* const there = container.find("workingDir");
-    role.run.push_back(there == nullptr ? "cd \"${DTRAIN_IMAGE_DIR}\"" : fmt::format("mkdir -p {0} && cd {0}", quoted_for_shell(there->text)));
+    role.run.push_back(there == nullptr ? kIntoImageDirectory : fmt::format("mkdir -p {0} && cd {0}", quoted_for_shell(there->text)));
     if (!line.empty()) return;
     const YamlNode* const arguments = container.find("args");
     const bool has_arguments = arguments != nullptr && !arguments->items.empty();
@@ -185,6 +188,7 @@ class Reader {
   const GivenBeside& given_;
   Problems& problems_;
   std::vector<std::string>& notes_;
+  std::set<std::string> told_;  // of which variables that they are dtrain's
 };
 
 // Whether all have it alike, or, where only one has a command, nobody otherwise.

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <cmath>
 #include <filesystem>
@@ -184,8 +185,13 @@ class Job {
   // What the pods find, or don't.
   void note_surroundings() {
     out_.notes.push_back("the image has to hold the project's files, in its working directory");
-    const auto missed = names_in_lines(spec_, [this](std::string_view name) { return is_missed(name); });
-    if (!missed.empty()) out_.notes.push_back(fmt::format("not set in a cluster, and in what is run: {}", fmt::join(missed, ", ")));
+    if (!missed_.empty()) out_.notes.push_back(fmt::format("not set in a cluster, and in what is run: {}", fmt::join(missed_, ", ")));
+    const bool is_set = std::ranges::any_of(roles_, [](const JobRole& one) {
+      return std::ranges::any_of(one.role->run, [](const std::string& line) { return line.find("OUTPUT_DIR=") != line.npos; });
+    });
+    if (!is_set && !missed_.contains("OUTPUT_DIR")) {
+      out_.notes.push_back("OUTPUT_DIR is not set there: what a program does not write to a volume goes with its pod");
+    }
     if (!hidden_.empty()) {
       out_.notes.push_back(fmt::format("not mounted, as data or a later mount is at that place here too: {}", fmt::join(hidden_, ", ")));
     }
@@ -207,10 +213,19 @@ class Job {
       out_.notes.push_back("RANK counts replicas there, whose processes torchrun starts");
     }
   }
-  bool is_missed(std::string_view name) const {
-    if (name == "DTRAIN_IMAGE_DIR") return false;   // of lines that a manifest has keys for
-    const bool has_no_rank = kind_ == ManifestKind::PytorchJob && !has("Master") && (name == "RANK" || name == "WORLD_SIZE" || name.starts_with("MASTER_"));
-    return name.starts_with("DTRAIN_") || name == "OUTPUT_DIR" || name == "AFTER_DIR" || name == "EXPERIMENT_ID" || has_no_rank;
+  // What dtrain tells a process, and Kubeflow does not.
+  bool is_missed(std::string_view name, const ContainerSide& side) const {
+    constexpr std::array<std::string_view, 6> kOthers = {"OUTPUT_DIR",    "AFTER_DIR",       "RESUME_DIR",
+                                                         "EXPERIMENT_ID", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"};
+    if (side.variables.contains(name) || side.told.contains(name)) return false;
+    const bool is_of_torch = kind_ == ManifestKind::PytorchJob && is_pytorch_variable(name);
+    return is_of_torch || name.starts_with("DTRAIN_") || std::ranges::find(kOthers, name) != kOthers.end();
+  }
+  void note_missed(const ContainerCommand& command, const ContainerSide& side) {
+    std::vector<std::string> lines = command.command;
+    lines.insert(lines.end(), command.arguments.begin(), command.arguments.end());
+    for (const ContainerEnv& one : command.env) lines.push_back(one.value);
+    missed_.merge(names_in_lines(lines, [&](std::string_view name) { return is_missed(name, side); }));
   }
 
   // ---- what there is
@@ -265,7 +280,11 @@ class Job {
     const bool waits = kind_ == ManifestKind::MpiJob && one.word == "Worker";   // for what the launcher starts in it
     std::map<std::string, std::string> texts = environment();
     ContainerCommand command;
-    if (!waits) command = container_command(one.role->run, side_of(one, texts));
+    if (!waits) {
+      const ContainerSide side = side_of(one, texts);
+      command = container_command(one.role->run, side);
+      note_missed(command, side);
+    }
     YamlNode out = yaml_map();
     yaml_put(out, "name", yaml_text(std::string(to_string(spec_.framework))));
     yaml_put(out, "image", yaml_text(spec_.image));
@@ -288,15 +307,15 @@ class Job {
   }
 
   ContainerSide side_of(const JobRole& one, const std::map<std::string, std::string>& texts) const {
-    ContainerSide side{{spec_.project, one.word, "0"}, spec_.framework, {}};
+    ContainerSide side{{spec_.project, one.word, "0"}, spec_.framework, {}, {}};
     for (char& letter : side.names.role) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
     const bool is_numbered = one.word != "Chief" && one.word != "Master" && one.word != "Launcher";
     const bool from_master = one.word == "Worker" && !has("Chief") && !has("Master");
     if (is_numbered) side.names.index = from_master ? "$((${DTRAIN_REPLICA##*.}))" : "$((${DTRAIN_REPLICA##*.} - 1))";
     for (const auto& [name, text] : texts) side.variables.insert(name);
     side.variables.insert(spec_.env_from_shell.begin(), spec_.env_from_shell.end());
-    if (kind_ == ManifestKind::TfJob) side.variables.insert("TF_CONFIG");
-    if (kind_ == ManifestKind::PytorchJob) elastic_.add_variables(has("Master"), side.variables);
+    if (kind_ == ManifestKind::TfJob) side.told.insert("TF_CONFIG");
+    if (kind_ == ManifestKind::PytorchJob) elastic_.add_variables(has("Master"), side.told);
     return side;
   }
 
@@ -399,6 +418,7 @@ class Job {
   ElasticPolicy elastic_;
   std::set<std::string> volumes_;  // paths of the nodes
   std::set<std::string> hidden_;   // mounts under others
+  std::set<std::string> missed_;   // variables
   Exported out_;
 };
 

@@ -59,6 +59,14 @@ class Script {
   void option(std::string_view name, const std::string& value) { line(fmt::format("#SBATCH --{}{}", name, value.empty() ? "" : "=" + value)); }
   void set(const std::string& name, const std::string& value) { line(fmt::format("export {}={}", name, shell_quoted(value))); }
 
+  std::vector<std::string> lines_of_all() const {
+    std::vector<std::string> lines;
+    for (const RoleSpec& one : spec_.roles) {
+      if (one.role != Role::Tensorboard) lines.insert(lines.end(), one.run.begin(), one.run.end());
+    }
+    return lines;
+  }
+
   int processes(const RoleSpec& role) const {
     Seat seat;
     seat.replica.role = role.role;
@@ -97,7 +105,7 @@ class Script {
     lose(spec_.hard_cpus || spec_.hard_memory, "limits", "whether they are caps is the cluster's to say");
     const bool are_alike = std::ranges::all_of(tasks_, [&](const Tasks& one) { return one.role->resources == tasks_.front().role->resources; });
     if (!are_alike) out_.notes.push_back("each task gets the most that one of them asks for: those of a job are all alike");
-    const auto missed = names_in_lines(spec_, [](std::string_view name) {
+    const auto missed = names_in_lines(lines_of_all(), [](std::string_view name) {
       return name.starts_with("DTRAIN_") || name == "AFTER_DIR" || name == "EXPERIMENT_ID" || name == "DATA_DIR";
     });
     if (!missed.empty()) out_.notes.push_back(fmt::format("not set in a job, and in what is run: {}", fmt::join(missed, ", ")));

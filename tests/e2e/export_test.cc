@@ -65,7 +65,7 @@ TEST_CASE("what is exported to Kubeflow trains as what it was made of, and so do
 train:
   framework: pytorch
   resources: {cpus: 0.1, mem: 32}
-  pytorch: {distributed: {worker: 2, master: {run: [export WHO=first, 'A="$$"', 'test "$A" = "$$" && printf ''%s|'' "$WHO" "$ANSWER" "$LINES" ''$(RANK)'' "it''s {{ rate }}" "$RATE" größe']}}}
+  pytorch: {distributed: {worker: 2, master: {run: [export WHO=first, 'false; A="$$"', 'test "$A" = "$$" && printf ''%s|'' "$WHO" "$ANSWER" "$LINES" ''$(RANK)'' "it''s {{ rate }}" "$RATE" größe']}}}
   parameters: {rate: [0.10, 0.2]}
   env: {ANSWER: "yes", LINES: "two\n  lines $$(WHO)"}
   run: echo "rank $RANK of $WORLD_SIZE" '$(RANK)' "${RANK}"

@@ -207,6 +207,62 @@ TEST_CASE("keys of processes and of a rendezvous are written as they were read")
   }
 }
 
+TEST_CASE("lines are run in a container as dtrain runs them") {
+  using Lines = std::vector<std::string>;
+  for (const Lines& run : {Lines{"cd /", "false; echo go"}, Lines{"false\necho on\n", "echo $$(date)"}, Lines{"echo a \\", "echo b"}, Lines{"cd src", "torchrun \"$A\" \r\n"},
+                           Lines{"torchrun \"$A\""}, Lines{"echo \"", "true"}, Lines{"export A=1"}}) {
+    CAPTURE(run.front());
+    const bool is_taken = run.front() == "export A=1";
+    CHECK(container_command(run, {}).command == Lines{"/bin/sh", "-c", kubernetes_text(run_script(is_taken ? Lines() : run))});
+  }
+  CHECK(container_command({"torchrun \"$A\""}, {}).command.back() == "exec torchrun \"$A\"");
+}
+
+TEST_CASE("a line becomes a variable of the container where that is the same") {
+  ContainerSide side{{"mnist", "worker", "$((${DTRAIN_REPLICA##*.} - 1))"}, Framework::Pytorch, {"A", "B"}, {"RANK"}};
+  const auto made = [&](std::vector<std::string> run) {
+    run.push_back("x");
+    std::string text;
+    const ContainerCommand command = container_command(run, side);
+    for (const ContainerEnv& one : command.env) text += fmt::format("{}={}{} ", one.name, one.value, one.field);
+    for (const std::string& name : command.unset) text += fmt::format("-{} ", name);
+    return text + fmt::format("{}", fmt::join(command.command, " "));
+  };
+  const auto left = [](const std::string& before, const std::vector<std::string>& lines) { return before + "/bin/sh -c " + kubernetes_text(run_script(lines)); };
+  CHECK(made({"export C=1", "export D=\"${C}${A}\"", "export A=2"}) == left("C=1 D=$(C)$(A) ", {"export A=2", "x"}));
+  CHECK(made({"export A=\"${A}:two\"", "export C=1"}) == left("", {"export A=\"${A}:two\"", "export C=1", "x"}));
+  CHECK(made({"export A=2"}) == "A=2 x");
+  CHECK(made({"export C=\"${RANK}\""}) == left("", {"export C=\"${RANK}\"", "x"}));
+  CHECK(made({"export C=\"${RANK}\"", "mkdir -p /q", "cd \"${DTRAIN_IMAGE_DIR}\""}) == left("", {"export C=\"${RANK}\"", "mkdir -p /q", "x"}));
+  CHECK(made({"export C=\"${RANK}\"", "cd /", "cd \"${DTRAIN_IMAGE_DIR}\""}) ==
+        left("", {"export C=\"${RANK}\"", "cd /", "cd \"${DTRAIN_IMAGE_DIR}\"", "x"}));
+  CHECK(made({"export C=1", "export C=2"}) == left("C=1 ", {"export C=2", "x"}));
+  CHECK(made({"unset A", "export B=1"}) == "B=1 -A x");
+  CHECK(made({"unset C"}) == left("", {"unset C", "x"}));
+  CHECK(made({"unset RANK"}) == left("", {"unset RANK", "x"}));
+  CHECK(made({"export C=1", "unset C"}) == left("C=1 ", {"unset C", "x"}));
+  CHECK(made({"export C=\"${A}\"", "unset A"}) == left("C=$(A) ", {"unset A", "x"}));
+  // Fields of a pod are what a reader makes of them, and no words that look like theirs.
+  CHECK(made({"export C=\"mnist-worker-$((${DTRAIN_REPLICA##*.} - 1))\""}) == "C=metadata.name x");
+  CHECK(made({"export C=\"mnist\"", "export D=\"worker\""}) == "C=mnist D=worker x");
+}
+
+TEST_CASE("variables that a cluster doesn't set are named where something refers to them still") {
+  const auto missed = [](const std::string& keys) {
+    for (const std::string& note : torch_of(keys).notes) {
+      if (note.starts_with("not set in a cluster")) return note.substr(note.rfind(": ") + 2);
+    }
+    return std::string();
+  };
+  CHECK(missed("run: 'a $LOCAL_RANK $OMP_NUM_THREADS $RESUME_DIR $LOCAL_WORLD_SIZE $NODE_RANK $GROUP_RANK $RANK $WORLD_SIZE'") ==
+        "GROUP_RANK, LOCAL_RANK, LOCAL_WORLD_SIZE, NODE_RANK, OMP_NUM_THREADS, RESUME_DIR");
+  CHECK(missed("run: ['export POD=\"$(uname -n)\"', 'export ID=\"${DTRAIN_SUBMISSION}\"', a]") == "");
+  CHECK(missed("env: {OMP_NUM_THREADS: 2, RESUME_DIR: /x}, run: 'a $OMP_NUM_THREADS $RESUME_DIR'") == "");
+  CHECK(missed("run: ['export LOCAL_RANK=0', 'a $LOCAL_RANK']") == "");
+  CHECK(says(torch_of("run: a"), "OUTPUT_DIR is not set"));
+  CHECK(!says(torch_of("run: ['export OUTPUT_DIR=/mnt/x', a]"), "OUTPUT_DIR is not set"));
+}
+
 TEST_CASE("names, places and paths are such as Kubernetes takes") {
   const std::string digits = "{project: 1" + std::string(98, 'x') + ", train: {framework: pytorch, image: i, run: a, pytorch: {distributed: {worker: 200, master: {run: b}}}}}";
   const Exported long_name = manifest_of(spec_of(digits));
@@ -251,6 +307,7 @@ TEST_CASE("a line is the words of a program where a shell does no more with it")
   CHECK(words("python train.py --rate=0.1") == Words{"python", "train.py", "--rate=0.1"});
   CHECK(words("  a\t'b c'\\''d'  \"e f\" '' ü") == Words{"a", "b c'd", "e f", "", "ü"});
   CHECK(words("a x\"${RATE}\"'$(RATE)' '$$' '$x'") == Words{"a", "x$(RATE)$$(RATE)", "$$$", "$x"});
+  CHECK(words("a '$'\"${RATE}\" '$$'\"${RATE}\"") == Words{"a", "$$$(RATE)", "$$$$$(RATE)"});
   CHECK(words("exec FOO=1 a") == Words{"FOO=1", "a"});
   for (const char* line : {"", "  ", "cd x", "A=1 b", "a; b", "a && b", "a > b", "a $RATE", "a \"$RATE\"", "a \"${OTHER}\"", "a *", "a ~", "a # b",
                            "a 'b", "a \"b", "a \\", "a `b`", "a {b,c}", "a \"\\n\"", "a\nb", "exec a", "a b=$(c)"}) {

@@ -21,56 +21,115 @@ std::optional<std::string> said(std::string_view word, std::string_view usual) {
 
 bool is_number(std::string_view word) { return !word.empty() && word.find_first_not_of("0123456789") == std::string_view::npos; }
 
-bool take_rendezvous(std::string_view name, std::string_view word, ElasticPolicy& policy) {
-  const auto take = [](std::optional<std::string> text, std::string& field) {
-    if (text) field = std::move(*text);
-    return text.has_value();
-  };
-  if (name == "PET_RDZV_BACKEND") return take(said(word, "c10d"), policy.backend);
-  if (name == "PET_RDZV_ID") return take(said(word, "\"${DTRAIN_SUBMISSION}\""), policy.id);
-  if (name == "PET_MAX_RESTARTS" && is_number(word)) return take(std::string(word), policy.restarts);
-  const size_t colon = word.rfind(':');
-  if (name != "PET_RDZV_ENDPOINT" || colon == std::string_view::npos) return false;
-  const auto host = said(word.substr(0, colon), "\"${MASTER_ADDR}\""), port = said(word.substr(colon + 1), "\"${MASTER_PORT}\"");
-  if (!host || !port || (!port->empty() && !is_number(*port))) return false;
-  return take(host, policy.host) && take(port, policy.port);
+// What follows `export NAME=`; nothing: it is another line.
+std::optional<std::string_view> exported(std::string_view line, std::string_view name) {
+  constexpr std::string_view kExport = "export ";
+  if (!line.starts_with(kExport) || !line.substr(kExport.size()).starts_with(name)) return std::nullopt;
+  line.remove_prefix(kExport.size() + name.size());
+  return line.starts_with('=') ? std::optional(line.substr(1)) : std::nullopt;
 }
 
-// Whether it was one of those lines.
-bool take_line(std::string_view line, ElasticPolicy& policy) {
-  constexpr std::string_view kExport = "export ";
-  if (line == "export RANK=\"${NODE_RANK}\"") return policy.is_rank_of_node = true;
-  const size_t equals = line.find('=');
-  if (!line.starts_with(kExport) || equals == std::string_view::npos) return false;
-  const std::string_view name = line.substr(kExport.size(), equals - kExport.size()), word = line.substr(equals + 1);
-  if (name == "PET_NPROC_PER_NODE" && (word == "auto" || word == "cpu" || word == "gpu" || is_number(word))) {
-    policy.processes = word;
+// The lines that kubeflow.h puts before a role's own, in their order.
+class LineReader {
+ public:
+  LineReader(const std::vector<std::string>& lines, int processes) : lines_(&lines) {
+    if (processes > 1 && !lines.empty() && lines.front() == "export RANK=\"${NODE_RANK}\"") {
+      out_.is_rank_of_node = true;
+      ++at_;
+    }
+    const auto word = next("PET_NPROC_PER_NODE");
+    if (processes == 1 && (word == "auto" || word == "cpu" || word == "gpu")) {
+      out_.processes = *word;
+      ++at_;
+    }
+    ElasticPolicy with = out_;
+    const size_t begin = at_;
+    if (take_rendezvous(with)) {
+      out_ = std::move(with);
+    } else {
+      at_ = begin;
+    }
+  }
+  const ElasticPolicy& policy() const { return out_; }
+  size_t lines() const { return at_; }
+  // A role without GPUs need not be told.
+  void imply_auto() { out_.processes = "auto"; }
+
+ private:
+  std::optional<std::string_view> next(std::string_view name) const { return at_ < lines_->size() ? exported((*lines_)[at_], name) : std::nullopt; }
+  bool take(std::string_view name, std::string_view usual, std::string& field) {
+    const auto word = next(name);
+    auto text = word ? said(*word, usual) : std::nullopt;
+    if (!text) return false;
+    field = std::move(*text);
+    ++at_;
     return true;
   }
-  if (!take_rendezvous(name, word, policy)) return false;
-  return policy.is_given = true;
-}
+  bool take_endpoint(ElasticPolicy& policy) {
+    const auto word = next("PET_RDZV_ENDPOINT");
+    const size_t colon = word ? word->rfind(':') : std::string_view::npos;
+    if (colon == std::string_view::npos) return false;
+    const auto host = said(word->substr(0, colon), "\"${MASTER_ADDR}\""), port = said(word->substr(colon + 1), "\"${MASTER_PORT}\"");
+    if (!host || !port || (!port->empty() && !is_number(*port))) return false;
+    policy.host = *host;
+    policy.port = *port;
+    ++at_;
+    return true;
+  }
+  // All of them, or they are somebody else's.
+  bool take_rendezvous(ElasticPolicy& policy) {
+    const bool has_all = take("PET_RDZV_BACKEND", "c10d", policy.backend) && take_endpoint(policy) &&
+                         take("PET_RDZV_ID", "\"${DTRAIN_SUBMISSION}\"", policy.id);
+    if (!has_all) return false;
+    if (const auto word = next("PET_MAX_RESTARTS"); word && is_number(*word)) {
+      policy.restarts = *word;
+      ++at_;
+    }
+    return policy.is_given = true;
+  }
+
+  const std::vector<std::string>* lines_;
+  size_t at_ = 0;
+  ElasticPolicy out_;
+};
 
 }  // namespace
 
+// They are said once for the job: where roles differ, all stay lines of theirs.
 ElasticPolicy take_elastic_lines(Spec& spec) {
-  ElasticPolicy policy;
+  std::vector<RoleSpec*> roles;
+  std::vector<LineReader> read;
   for (RoleSpec& one : spec.roles) {
-    while (one.run.size() > 1 && take_line(one.run.front(), policy)) one.run.erase(one.run.begin());
+    if (one.role == Role::Tensorboard) continue;
+    roles.push_back(&one);
+    read.emplace_back(one.run, spec.pytorch.nproc_per_node);
+  }
+  const bool is_auto = std::ranges::any_of(read, [](const LineReader& one) { return one.policy().processes == "auto"; });
+  bool are_alike = true;
+  for (size_t i = 0; i < roles.size(); ++i) {
+    if (is_auto && roles[i]->resources.gpus == 0) read[i].imply_auto();
+    are_alike = are_alike && read[i].policy() == read[0].policy() && read[i].lines() < roles[i]->run.size();
+  }
+  ElasticPolicy policy;
+  if (are_alike && !roles.empty()) policy = read[0].policy();
+  for (size_t i = 0; are_alike && i < roles.size(); ++i) {
+    roles[i]->run.erase(roles[i]->run.begin(), roles[i]->run.begin() + static_cast<std::ptrdiff_t>(read[i].lines()));
   }
   policy.is_given = policy.is_given || spec.elastic.has_value();
   return policy;
 }
+
+// Of the workers beside a master there is at least one.
+int ElasticPolicy::least_replicas(const Spec& spec, bool has_master) { return std::max(spec.least_workers() - (has_master ? 1 : 0), 1); }
 
 void ElasticPolicy::put(const Spec& spec, bool has_master, YamlNode& job) const {
   const int count = spec.pytorch.nproc_per_node;
   const std::string one = count == PytorchOptions::kOnePerGpu ? "gpu" : std::to_string(count);
   yaml_put(job, "nprocPerNode", yaml_text(processes.empty() ? one : processes));
   if (!is_given) return;
-  const int masters = has_master ? 1 : 0;
   YamlNode policy = yaml_map();
-  yaml_put(policy, "minReplicas", yaml_bare(std::max(spec.least_workers(), 1) - masters));
-  yaml_put(policy, "maxReplicas", yaml_bare(std::max(spec.most_workers(), 1) - masters));
+  yaml_put(policy, "minReplicas", yaml_bare(least_replicas(spec, has_master)));
+  yaml_put(policy, "maxReplicas", yaml_bare(std::max(spec.most_workers() - (has_master ? 1 : 0), 1)));
   if (!restarts.empty()) yaml_put(policy, "maxRestarts", yaml_bare(restarts));
   if (!backend.empty()) yaml_put(policy, "rdzvBackend", yaml_text(backend));
   if (!host.empty()) yaml_put(policy, "rdzvHost", yaml_text(host));

@@ -16,13 +16,16 @@ struct ElasticPolicy {
   std::string processes;         // of torchrun, as a word; empty: as the Spec says
   std::string backend, host, port, id, restarts;  // of the rendezvous; empty: as Kubeflow has it
 
+  bool operator==(const ElasticPolicy&) const = default;
+
   // nprocPerNode and elasticPolicy of the job.
   void put(const Spec& spec, bool has_master, YamlNode& job) const;
+  static int least_replicas(const Spec& spec, bool has_master);
   // What Kubeflow tells each process.
   void add_variables(bool has_master, std::set<std::string, std::less<>>& names) const;
 };
 
-// Takes the lines out of what the roles run.
+// Takes the lines out of what the roles run, where they are what such keys are read as (kubeflow.h).
 ElasticPolicy take_elastic_lines(Spec& spec);
 
 }  // namespace dtrain

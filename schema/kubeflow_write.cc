@@ -164,6 +164,8 @@ class Job {
     lose(!spec_.name.empty(), "name", "the job is called by its project");
     lose(!spec_.note.empty(), "note", "it says nothing to Kubeflow");
     lose(spec_.elastic && kind_ != ManifestKind::PytorchJob, "elastic", "a job of that kind begins with all of its workers");
+    const bool has_less = kind_ == ManifestKind::PytorchJob && spec_.elastic && spec_.least_workers() - (has("Master") ? 1 : 0) < 1;
+    lose(has_less, "elastic.min", "beside a master there is one worker at least");
     const bool grows_otherwise = spec_.elastic && spec_.elastic->grow_after_ms != Elastic().grow_after_ms;
     lose(grows_otherwise && kind_ == ManifestKind::PytorchJob, "grow-after", "Kubeflow adds workers as soon as it can");
     const bool all_workers = spec_.completion == Completion::AllWorkers;

@@ -207,6 +207,49 @@ TEST_CASE("keys of processes and of a rendezvous are written as they were read")
   }
 }
 
+TEST_CASE("a gang is elastic where its keys say so, or all of the lines that such keys are read as") {
+  const std::string rendezvous = "'export PET_RDZV_BACKEND=c10d', 'export PET_RDZV_ENDPOINT=\"${MASTER_ADDR}\":\"${MASTER_PORT}\"', "
+                                 "'export PET_RDZV_ID=\"${DTRAIN_SUBMISSION}\"'";
+  CHECK(has(torch_of("run: [" + rendezvous + ", torchrun t.py]"), "elasticPolicy:"));
+  for (const char* line : {"export PET_MAX_RESTARTS=3", "export PET_RDZV_BACKEND=c10d", "export PET_RDZV_ID=7"}) {
+    const Exported manifest = torch_of(fmt::format("run: [{}, torchrun t.py]", line));
+    CHECK_MESSAGE(!has(manifest, "elasticPolicy:"), line);
+    CHECK_MESSAGE(has(manifest, "    Master:\n"), line);
+  }
+  // Of one role alone.
+  const Exported one = torch_of("pytorch: {distributed: {worker: 2, master: {run: [" + rendezvous + ", torchrun t.py]}}}, run: torchrun t.py");
+  CHECK(!has(one, "elasticPolicy:"));
+  CHECK(has(one, "eval 'export PET_RDZV_ENDPOINT=\"${MASTER_ADDR}\":\"${MASTER_PORT}\"'\n"));
+}
+
+TEST_CASE("how many processes each has is said where all roles agree") {
+  const auto job = [](const std::string& master, const std::string& worker) {
+    return torch_of("pytorch: {distributed: {worker: 2, master: {run: [" + master + "torchrun t.py]}}}, run: [" + worker + "torchrun t.py]");
+  };
+  const std::string cpu = "export PET_NPROC_PER_NODE=cpu, ";
+  CHECK(has(job(cpu, cpu), "nprocPerNode: cpu\n"));
+  const Exported differ = job(cpu, "");
+  CHECK(has(differ, "nprocPerNode: \"1\"\n"));
+  CHECK(has(differ, "eval 'export PET_NPROC_PER_NODE=cpu'\n"));
+  CHECK(has(torch_of("run: [export PET_NPROC_PER_NODE=4, torchrun t.py]"), "nprocPerNode: \"1\"\n"));
+}
+
+TEST_CASE("an elastic gang beside a master of its own has one worker at least") {
+  const auto job = [](const std::string& min) {
+    return spec_of("{project: x, train: {framework: pytorch, image: i, run: b, pytorch: {distributed: {worker: 4, elastic: {min: " + min + "}, master: {run: a}}}}}");
+  };
+  const Exported two = manifest_of(job("3")), none = manifest_of(job("1"));
+  CHECK(has(two, "    minReplicas: 2\n    maxReplicas: 3\n"));
+  CHECK(two.left_out.empty());
+  CHECK(has(none, "    minReplicas: 1\n    maxReplicas: 3\n"));
+  REQUIRE(none.left_out.size() == 1);
+  CHECK(none.left_out[0].key == "elastic.min");
+  Spec meant = without(job("1"), none.left_out), again = spec_of(none.text);
+  drop_runs(meant);
+  drop_runs(again);
+  CHECK(difference(to_yaml(meant), to_yaml(again)) == "");
+}
+
 TEST_CASE("lines are run in a container as dtrain runs them") {
   using Lines = std::vector<std::string>;
   for (const Lines& run : {Lines{"cd /", "false; echo go"}, Lines{"false\necho on\n", "echo $$(date)"}, Lines{"echo a \\", "echo b"}, Lines{"cd src", "torchrun \"$A\" \r\n"},

@@ -5,9 +5,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "schema/cluster_env.h"
 #include "schema/expand.h"
+#include "schema/kubeflow_container.h"
+#include "schema/run_script.h"
 #include "schema/shell_words.h"
 
 namespace dtrain {
@@ -30,12 +33,13 @@ std::string time_limit(int64_t ms) {
 class Script {
  public:
   explicit Script(const Spec& spec) : spec_(spec) {
-    for (const RoleSpec& one : spec.roles) {
+    for (RoleSpec& one : spec_.roles) {
+      std::erase(one.run, kIntoImageDirectory);   // there is no image
       const bool is_launcher = one.role == Role::Launcher;   // the script is that itself
       if (one.role == Role::Tensorboard || is_launcher) continue;
       tasks_.push_back({&one, count_, one.count});
       count_ += one.count;
-      if (one.role == Role::Ps || one.role == Role::Evaluator) servers_ += one.count;
+      if (is_server(one)) servers_ += one.count;
     }
   }
 
@@ -45,7 +49,9 @@ class Script {
     put_environment();
     if (spec_.framework == Framework::Pytorch) put_pytorch();
     if (spec_.framework == Framework::Mpi) {
-      text_ += "\n" + lines_of(spec_.decider());
+      if (tells_replica()) line("export DTRAIN_REPLICA=\"$SLURM_JOB_ID.launcher\"");
+      put_text("dtrain_run", "What starts the ranks.", run_script(spec_.decider().run));
+      text_ += start("\"$dtrain_run\"");
     } else {
       put_tasks();
     }
@@ -54,17 +60,29 @@ class Script {
   }
 
  private:
+  static bool is_server(const RoleSpec& role) { return role.role == Role::Ps || role.role == Role::Evaluator; }
   bool tells_tf_config() const { return spec_.framework == Framework::Tensorflow && count_ > 1; }
   void line(const std::string& text) { text_ += text + "\n"; }
   void option(std::string_view name, const std::string& value) { line(fmt::format("#SBATCH --{}{}", name, value.empty() ? "" : "=" + value)); }
-  void set(const std::string& name, const std::string& value) { line(fmt::format("export {}={}", name, shell_quoted(value))); }
-
+  // A variable of the script that holds a text as it is.
+  void put_text(const std::string& name, const std::string& comment, const std::string& text) {
+    std::string end = "END";
+    while (("\n" + text + "\n").find("\n" + end + "\n") != std::string::npos) end += "_";
+    text_ += fmt::format("\n# {0}\n{1}=$(cat <<'{2}'\n{3}{4}{2}\n)\n", comment, name, end, text, text.empty() || text.ends_with('\n') ? "" : "\n");
+  }
+  // Whether whoever submits says it, or the Spec does.
+  bool is_given(const std::string& name) const {
+    return spec_.env.contains(name) || std::ranges::find(spec_.env_from_shell, name) != spec_.env_from_shell.end();
+  }
   std::vector<std::string> lines_of_all() const {
     std::vector<std::string> lines;
     for (const RoleSpec& one : spec_.roles) {
       if (one.role != Role::Tensorboard) lines.insert(lines.end(), one.run.begin(), one.run.end());
     }
     return lines;
+  }
+  bool tells_replica() const {
+    return !names_in_lines(lines_of_all(), [](std::string_view name) { return name == "DTRAIN_REPLICA"; }).empty();
   }
 
   int processes(const RoleSpec& role) const {
@@ -97,8 +115,8 @@ class Script {
     const auto is_trainer = [](const RoleSpec& one) { return one.role != Role::Tensorboard; };
     lose(std::ranges::any_of(spec_.roles, [&](const RoleSpec& one) { return is_trainer(one) && restarts(one.on_failure); }), "restart",
          "who wants it again submits it again");
-    lose(std::ranges::any_of(spec_.roles, [&](const RoleSpec& one) { return is_trainer(one) && one.on_failure == OnFailure::Ignore; }),
-         "on-failure: ignore", "one that fails ends the job");
+    const auto is_ignored = [&](const RoleSpec& one) { return is_trainer(one) && !is_server(one) && one.on_failure == OnFailure::Ignore; };
+    lose(std::ranges::any_of(spec_.roles, is_ignored), "on-failure: ignore", "one that fails ends the job");
     lose(spec_.stop_grace_ms != usual.stop_grace_ms, "stop-grace", "KillWait of the cluster says it there");
     const int64_t usual_grace = spec_.framework == Framework::Mpi ? 0 : usual.finish_grace_ms;
     lose(spec_.finish_grace_ms != usual_grace, "finish-grace", "a job ends when all of its workers have");
@@ -106,12 +124,37 @@ class Script {
     const bool are_alike = std::ranges::all_of(tasks_, [&](const Tasks& one) { return one.role->resources == tasks_.front().role->resources; });
     if (!are_alike) out_.notes.push_back("each task gets the most that one of them asks for: those of a job are all alike");
     const auto missed = names_in_lines(lines_of_all(), [](std::string_view name) {
-      return name.starts_with("DTRAIN_") || name == "AFTER_DIR" || name == "EXPERIMENT_ID" || name == "DATA_DIR";
+      const bool is_ours = name.starts_with("DTRAIN_") && name != "DTRAIN_REPLICA";
+      return is_ours || name == "AFTER_DIR" || name == "RESUME_DIR" || name == "EXPERIMENT_ID";
     });
     if (!missed.empty()) out_.notes.push_back(fmt::format("not set in a job, and in what is run: {}", fmt::join(missed, ", ")));
-    if (servers_ > 0) out_.notes.push_back("a parameter server or evaluator that fails does not end the job");
+    note_ending();
+    if (spec_.framework == Framework::Mpi) note_ranks();
     out_.notes.push_back("all nodes have to see the project's directory, in which sbatch is called");
   }
+
+  void note_ending() {
+    const bool some_fail = std::ranges::any_of(spec_.roles, [](const RoleSpec& one) {
+      return is_server(one) && one.on_failure != OnFailure::Ignore;
+    });
+    if (some_fail) out_.notes.push_back("a parameter server or evaluator that fails does not end the job");
+    const bool decides = spec_.framework != Framework::Mpi && spec_.completion == Completion::Decider && count_ - servers_ > 1;
+    if (!decides) return;
+    out_.notes.push_back(fmt::format("the job ends when all of its workers have: the {} does not decide", to_string(spec_.decider().role)));
+  }
+  void note_ranks() {
+    const Resources& worker = tasks_.front().role->resources;
+    const Resources& launcher = spec_.decider().resources;
+    const int parts = processes(*tasks_.front().role);
+    if (launcher.gpus > 0 || launcher.cpus > worker.cpus || launcher.memory_bytes > worker.memory_bytes) {
+      out_.notes.push_back("the launcher runs beside the first ranks, with what those have: it gets no resources of its own");
+    }
+    if (worker.gpus > 0 && parts > 1) {
+      out_.notes.push_back(fmt::format("GPUs are asked for by rank, {} each; with dtrain the {} ranks of a worker share {}",
+                                       gpus_each(worker.gpus, parts), parts, worker.gpus));
+    }
+  }
+  static int gpus_each(int gpus, int parts) { return std::max(1, gpus / parts); }
 
   // ---- the job
 
@@ -131,7 +174,7 @@ class Script {
     option("ntasks", std::to_string(count_ * parts));
     option("cpus-per-task", std::to_string(cpus));
     option("mem-per-cpu", fmt::format("{}M", std::max<int64_t>(mib, 1)));
-    if (most.gpus > 0) option("gpus-per-task", std::to_string(std::max(1, most.gpus / parts)));
+    if (most.gpus > 0) option("gpus-per-task", std::to_string(gpus_each(most.gpus, parts)));
     if (spec_.max_duration_ms > 0) option("time", time_limit(spec_.max_duration_ms));
     if (spec_.suspend) option("hold", "");
   }
@@ -144,14 +187,25 @@ class Script {
   void put_environment() {
     line("");
     line("export SRUN_CPUS_PER_TASK=\"$SLURM_CPUS_PER_TASK\"  # srun does not ask for what sbatch was given");
-    line("export OMP_NUM_THREADS=\"$SLURM_CPUS_PER_TASK\"");
-    line("export PYTHONUNBUFFERED=1");
+    if (!is_given("OMP_NUM_THREADS")) line("export OMP_NUM_THREADS=\"$SLURM_CPUS_PER_TASK\"");
+    if (!is_given("PYTHONUNBUFFERED")) line("export PYTHONUNBUFFERED=1");
     line("export OUTPUT_DIR=\"$PWD/runs/slurm-$SLURM_JOB_ID\"");
     line("mkdir -p \"$OUTPUT_DIR\" || exit");
     for (const std::string& name : spec_.env_from_shell) line(fmt::format(": \"${{{}?has to be set in the shell that submits}}\"", name));
-    for (const auto& [name, value] : spec_.env) set(name, value);
-    for (const Parameter& parameter : spec_.parameters) set(parameter_env_name(parameter.name), parameter.values.front());
-    for (const auto& [name, path] : spec_.data) set(parameter_env_name(name) + "_DIR", path);
+    if (spec_.data.empty()) return;
+    line("export DATA_DIR=\"$OUTPUT_DIR/.data\"");
+    line("mkdir -p \"$DATA_DIR\" || exit");
+    for (const auto& [name, path] : spec_.data) line(fmt::format("ln -sfn {} \"$DATA_DIR/{}\" || exit", shell_quoted(path), name));
+  }
+
+  // What becomes a process. Its variables are for it alone: this script and Slurm's programs have some by the same names.
+  std::string start(const std::string& script) const {
+    std::map<std::string, std::string> texts = spec_.env;
+    for (const Parameter& parameter : spec_.parameters) texts[parameter_env_name(parameter.name)] = parameter.values.front();
+    for (const auto& [name, path] : spec_.data) texts[parameter_env_name(name) + "_DIR"] = path;
+    std::string text = texts.empty() ? "exec " : "exec env \\\n  ";
+    for (const auto& [name, value] : texts) text += fmt::format("{}={} \\\n  ", name, shell_quoted(value));
+    return text + "/bin/sh -c " + script + "\n";
   }
 
   void put_pytorch() {
@@ -167,49 +221,41 @@ export MASTER_ADDR MASTER_PORT WORLD_SIZE PET_MASTER_ADDR="$MASTER_ADDR" PET_MAS
 
   // ---- its tasks
 
-  // A line after another, until one fails.
-  std::string lines_of(const RoleSpec& role) const {
-    std::string text = role.run.size() > 1 ? "set -e\n" : "";
-    for (const std::string& one : role.run) text += one + (one.ends_with('\n') ? "" : "\n");
-    return text;
-  }
-
   void put_tasks() {
-    const bool are_numbered = spec_.framework == Framework::Pytorch || tells_tf_config() || tasks_.size() > 1;
-    std::string task = are_numbered ? "number=$((SLURM_PROCID + ${1:-0}))\n" : "";
+    const bool are_numbered = spec_.framework == Framework::Pytorch || tells_tf_config() || tells_replica() || tasks_.size() > 1;
+    std::string task = are_numbered ? "dtrain_number=$((SLURM_PROCID + $1))\n" : "";
     if (spec_.framework == Framework::Pytorch) task += pytorch_of_task();
     if (tells_tf_config()) task += tf_config_of_task();
+    if (tells_replica()) task += replica_of_task();
+    std::string scripts;
+    int number = 0;
     // Neighbours that run the same do so as one.
     for (size_t i = 0; i < tasks_.size(); ++i) {
-      const size_t begin = i;
-      std::string who(to_string(tasks_[i].role->role));
-      while (i + 1 < tasks_.size() && tasks_[i + 1].role->run == tasks_[begin].role->run) who += fmt::format(", {}", to_string(tasks_[++i].role->role));
-      const std::string lines = lines_of(*tasks_[begin].role);
-      const bool is_first = begin == 0, is_last = i + 1 == tasks_.size();
-      if (is_first && is_last) {
-        task += lines;
-      } else if (is_last) {
-        task += fmt::format("else  # {}\n{}fi\n", who, lines);
+      const Tasks& first = tasks_[i];
+      std::string who(to_string(first.role->role));
+      while (i + 1 < tasks_.size() && tasks_[i + 1].role->run == first.role->run) who += fmt::format(", {}", to_string(tasks_[++i].role->role));
+      const std::string name = fmt::format("dtrain_run_{}", ++number);
+      put_text(name, fmt::format("What is run by: {}.", who), run_script(first.role->run));
+      scripts += fmt::format(" \"${}\"", name);
+      if (number == 1) {
+        task += "dtrain_run=$2\n";
       } else {
-        task += fmt::format("{} [ \"$number\" -lt {} ]; then  # {}\n{}", is_first ? "if" : "elif", tasks_[i].after(), who, lines);
+        task += from(first.first, fmt::format("dtrain_run=${}", number + 1));
       }
     }
-    std::string end = "TASK";
-    while (("\n" + task).find("\n" + end + "\n") != std::string::npos) end += "_";
     if (tells_tf_config()) {
-      text_ += "\n# Where the tasks are, which each of them writes down.\nexport PLACES=\"$OUTPUT_DIR/.places\"\n"
-               "rm -rf \"$PLACES\" && mkdir \"$PLACES\" || exit\n";
+      text_ += "\n# Where the tasks are, which each of them writes down.\nrm -rf \"$OUTPUT_DIR/.places\" && mkdir \"$OUTPUT_DIR/.places\" || exit\n";
     }
-    text_ += fmt::format("\n# What each task does.\ntask=$(cat <<'{0}'\n{1}{0}\n)\n", end, task);
+    put_text("dtrain_task", "What each task does.", task + start("\"$dtrain_run\""));
     const int trainers = count_ - servers_;
     if (servers_ > 0) text_ += "# Servers end with this script.\n";
-    if (servers_ > 0) text_ += fmt::format("srun --label --exact --ntasks={} sh -c \"$task\" task {} &\n", servers_, trainers);
-    text_ += fmt::format("srun --label --exact --ntasks={} --kill-on-bad-exit=1 sh -c \"$task\"\n", trainers);
+    if (servers_ > 0) text_ += fmt::format("srun --label --exact --ntasks={} sh -c \"$dtrain_task\" task {}{} &\n", servers_, trainers, scripts);
+    text_ += fmt::format("srun --label --exact --ntasks={} --kill-on-bad-exit=1 sh -c \"$dtrain_task\" task 0{}\n", trainers, scripts);
   }
 
   // What counts for a task and those after it.
   static std::string from(int first, const std::string& line) {
-    return first == 0 ? line + "\n" : fmt::format("[ \"$number\" -lt {} ] || {{ {}; }}\n", first, line);
+    return first == 0 ? line + "\n" : fmt::format("[ \"$dtrain_number\" -lt {} ] || {{ {}; }}\n", first, line);
   }
 
   std::string pytorch_of_task() const {
@@ -219,24 +265,38 @@ export MASTER_ADDR MASTER_PORT WORLD_SIZE PET_MASTER_ADDR="$MASTER_ADDR" PET_MAS
       const Tasks& one = tasks_[i];
       const int each = processes(*one.role);
       const bool are_alike = std::ranges::all_of(tasks_, [&](const Tasks& other) { return processes(*other.role) == each; });
-      const std::string rank = one.first == 0 ? fmt::format("number * {}", each) : fmt::format("{} + (number - {}) * {}", before, one.first, each);
+      const std::string rank = one.first == 0 ? fmt::format("dtrain_number * {}", each)
+                                              : fmt::format("{} + (dtrain_number - {}) * {}", before, one.first, each);
       text += from(one.first, fmt::format("RANK=$(({})) LOCAL_WORLD_SIZE={}", rank, each));
       if (are_alike) break;
       before += one.count * each;
     }
-    const bool are_several = spec_.pytorch.nproc_per_node != 1 && !spec_.env.contains("OMP_NUM_THREADS");
+    const bool are_several = spec_.pytorch.nproc_per_node != 1 && !is_given("OMP_NUM_THREADS");
     if (are_several) text += "export OMP_NUM_THREADS=$((SLURM_CPUS_PER_TASK > LOCAL_WORLD_SIZE ? SLURM_CPUS_PER_TASK / LOCAL_WORLD_SIZE : 1))\n";
     return text +
-           "export RANK LOCAL_WORLD_SIZE LOCAL_RANK=0 NODE_RANK=\"$number\" GROUP_RANK=\"$number\"\n"
-           "export PET_NODE_RANK=\"$number\" PET_NPROC_PER_NODE=\"$LOCAL_WORLD_SIZE\"\n";
+           "export RANK LOCAL_WORLD_SIZE LOCAL_RANK=0 NODE_RANK=\"$dtrain_number\" GROUP_RANK=\"$dtrain_number\"\n"
+           "export PET_NODE_RANK=\"$dtrain_number\" PET_NPROC_PER_NODE=\"$LOCAL_WORLD_SIZE\"\n";
+  }
+
+  // As ids.h has it, in the job of that number.
+  std::string replica_of_task() const {
+    std::string text;
+    for (const Tasks& one : tasks_) {
+      std::string name(to_string(one.role->role));
+      if (is_numbered(one.role->role)) name += fmt::format(".$((dtrain_number - {}))", one.first - 1);
+      text += from(one.first, fmt::format("DTRAIN_REPLICA=\"$SLURM_JOB_ID.{}\"", name));
+    }
+    return text + "export DTRAIN_REPLICA\n";
   }
 
   // Each writes down where it is, and what it is told is made of what all have written.
   std::string tf_config_of_task() const {
-    std::string text = "echo \"\\\"$SLURMD_NODENAME:$((20000 + (SLURM_JOB_ID * 64 + number) % 10000))\\\"\" > \"$PLACES/.$number\"\n"
-                       "mv \"$PLACES/.$number\" \"$PLACES/$number\"\n";
-    text += fmt::format("until [ \"$(ls \"$PLACES\" | wc -l)\" -eq {} ]; do sleep 1; done\n", count_);
-    text += "# places FIRST LAST: those of tasks, as JSON has them.\nplaces() { seq \"$1\" \"$2\" | sed \"s|^|$PLACES/|\" | xargs -d '\\n' cat | paste -sd, -; }\n";
+    std::string text = "dtrain_places=\"$OUTPUT_DIR/.places\"\n"
+                       "echo \"\\\"$SLURMD_NODENAME:$((20000 + (SLURM_JOB_ID * 64 + dtrain_number) % 10000))\\\"\" > \"$dtrain_places/.$dtrain_number\"\n"
+                       "mv \"$dtrain_places/.$dtrain_number\" \"$dtrain_places/$dtrain_number\"\n";
+    text += fmt::format("until [ \"$(ls \"$dtrain_places\" | wc -l)\" -eq {} ]; do sleep 1; done\n", count_);
+    text += "# dtrain_part FIRST LAST: where those tasks are, as JSON has it.\n"
+            "dtrain_part() { seq \"$1\" \"$2\" | sed \"s|^|$dtrain_places/|\" | xargs -d '\\n' cat | paste -sd, -; }\n";
     struct Part {
       std::string type;
       int first, last;
@@ -253,19 +313,22 @@ export MASTER_ADDR MASTER_PORT WORLD_SIZE PET_MASTER_ADDR="$MASTER_ADDR" PET_MAS
     std::string cluster;
     for (const Part& part : parts) {
       if (part.type == "evaluator") continue;
-      cluster += fmt::format("{}\\\"{}\\\":[$(places {} {})]", cluster.empty() ? "" : ",", part.type, part.first, part.last);
+      cluster += fmt::format("{}\\\"{}\\\":[$(dtrain_part {} {})]", cluster.empty() ? "" : ",", part.type, part.first, part.last);
     }
-    text += fmt::format("cluster=\"{}\"\n", cluster);
+    text += fmt::format("dtrain_cluster=\"{}\"\n", cluster);
     for (size_t i = 0; i < parts.size(); ++i) {
       const Part& part = parts[i];
-      std::string line = fmt::format("type={} index={}", part.type, part.first == 0 ? "$number" : fmt::format("$((number - {}))", part.first));
-      if (part.type == "evaluator") line += fmt::format(" cluster=\"$cluster,\\\"evaluator\\\":[$(places {} {})]\"", part.first, part.last);
+      const std::string index = part.first == 0 ? "$dtrain_number" : fmt::format("$((dtrain_number - {}))", part.first);
+      std::string line = fmt::format("dtrain_type={} dtrain_index={}", part.type, index);
+      if (part.type == "evaluator") {
+        line += fmt::format(" dtrain_cluster=\"$dtrain_cluster,\\\"evaluator\\\":[$(dtrain_part {} {})]\"", part.first, part.last);
+      }
       text += from(part.first, line);
     }
-    return text + "export TF_CONFIG=\"{\\\"cluster\\\":{$cluster},\\\"task\\\":{\\\"type\\\":\\\"$type\\\",\\\"index\\\":$index}}\"\n";
+    return text + "export TF_CONFIG=\"{\\\"cluster\\\":{$dtrain_cluster},\\\"task\\\":{\\\"type\\\":\\\"$dtrain_type\\\",\\\"index\\\":$dtrain_index}}\"\n";
   }
 
-  const Spec& spec_;
+  Spec spec_;
   std::vector<Tasks> tasks_;
   int count_ = 0;
   int servers_ = 0;  // the last of them, who end with the others

@@ -98,12 +98,13 @@ TEST_CASE("what is exported to Slurm finds there what dtrain would tell it") {
 train:
   framework: pytorch
   resources: {cpus: 40, mem: 64}
-  pytorch: {nproc-per-node: 2, distributed: {worker: 2, master: {run: [A=1, 'echo "first $A $RANK $PET_NPROC_PER_NODE $RATE"']}}}
+  pytorch: {nproc-per-node: 2, distributed: {worker: 2, master: {run: ['false; A=1', 'echo "first $A $RANK $PET_NPROC_PER_NODE $RATE $number"']}}}
   parameters: {rate: "it's $1"}
+  env: {IFS: "0", number: own}
   run: echo "rank $RANK of $WORLD_SIZE, node $NODE_RANK of $PET_NNODES, $MASTER_ADDR, $OMP_NUM_THREADS threads, $SLURMD_NODENAME, $(basename "$OUTPUT_DIR")"
 )yml"}});
   CHECK(sorted(slurm.output(torch, 0)) ==
-        "0: first 1 0 2 it's $1\n1: rank 2 of 4, node 1 of 2, n1, 20 threads, n2, slurm-1\n");
+        "0: first 1 0 2 it's $1 own\n1: rank 2 of 4, node 1 of 2, n1, 20 threads, n2, slurm-1\n");
 
   const fs::path tensorflow = cluster.project("tf", {{"dtrain.yml", R"yml(project: p
 train:

@@ -29,12 +29,13 @@ constexpr int kDropAlike = 1, kDropNames = 2, kDropDuration = 3, kDropEfficiency
               kDropGiven = 6;
 
 // The names of parameters and metrics are people's own, and stay as they are. `own_order` is when one of them goes.
-Column column_of(const EntryColumn& column, int own_order) {
+Column column_of(const Comparison& comparison, const EntryColumn& column, int own_order) {
   switch (column.kind) {
     case Kind::Parameter:
       return {column.name, 6, own_order, true};
     case Kind::Metric:
-      return {column.name, 6, own_order, false};
+      if (column.name != comparison.objective.metric) return {column.name, 6, own_order, false};
+      return {fmt::format("{} ({})", column.name, comparison.objective.highest_is_best ? "max" : "min"), 6, own_order, false};
     case Kind::Project:
     case Kind::Name:
       return {upper(column.name), 6, kDropNames, true};
@@ -135,7 +136,7 @@ std::string render_comparison(const Comparison& comparison, const std::string& s
     // The rate is what speedup and efficiency are about.
     const bool stays = column.kind == Kind::Id || column.name == sorted_by ||
                        (comparison.scales && column.name == comparison.rate);
-    table.columns.push_back(column_of(column, column.kind == Kind::Metric ? metric_order : given_order));
+    table.columns.push_back(column_of(comparison, column, column.kind == Kind::Metric ? metric_order : given_order));
     if (is_alike(comparison, column)) table.columns.back().drop_order = kDropAlike;
     if (stays) table.columns.back().drop_order = 0;
     if (column.kind == Kind::Parameter) --given_order;
@@ -145,6 +146,7 @@ std::string render_comparison(const Comparison& comparison, const std::string& s
     std::vector<Cell> row;
     for (const EntryColumn& column : columns) {
       row.push_back(cell_of(column, value_of(comparison, entry, column)));
+      if (column.kind == Kind::State && entry.info.ended_early()) row.back().text += " early";
     }
     table.rows.push_back(std::move(row));
   }

@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "cli/best_member.h"
 #include "cli/measure.h"
 #include "schema/expand.h"
 #include "schema/ids.h"
@@ -183,13 +184,11 @@ void measure_scaling(Comparison& comparison) {
   if (!comparison.scales) comparison.scales = measure_against_fewest(all);
 }
 
-bool is_less(const EntryValue& a, const EntryValue& b) {
-  if (a.index() != b.index()) return a.index() < b.index();
-  const double* number = std::get_if<double>(&a);
-  if (number == nullptr) return a < b;
-  // Not a number is beyond all numbers, so that there is an order at all.
-  const double other = std::get<double>(b);
-  return std::isnan(*number) ? false : std::isnan(other) || *number < other;
+// Whatever the direction, what is no number comes after all values, and who has none last.
+int rank_of(const EntryValue& value) {
+  const double* number = std::get_if<double>(&value);
+  if (number != nullptr && std::isnan(*number)) return 1;
+  return value.index() == 0 ? 2 : 0;
 }
 
 }  // namespace
@@ -259,9 +258,8 @@ EntryValue value_of(const Comparison& comparison, const Entry& entry, const Entr
     case Kind::Metric: {
       const pb::Metric* metric = find_metric(entry.info, column.name);
       if (metric == nullptr) return {};
-      const Objective& objective = comparison.objective;
-      const MetricValue best = objective.highest_is_best ? MetricValue::Maximum : MetricValue::Minimum;
-      return number_of(*metric, column.name == objective.metric ? best : comparison.value);
+      if (column.name == comparison.objective.metric) return maybe(best_value(*metric, comparison.objective.highest_is_best));
+      return number_of(*metric, comparison.value);
     }
     case Kind::Workers:
       return entry.workers == 0 ? EntryValue() : EntryValue(double{1} * entry.workers);
@@ -316,10 +314,9 @@ Result<std::string> sort_entries(Comparison& comparison, std::string wanted, boo
     keyed.emplace_back(std::move(key), std::move(entry));
   }
   std::stable_sort(keyed.begin(), keyed.end(), [&](const auto& a, const auto& b) {
-    const bool a_has = a.first.index() != 0;
-    const bool b_has = b.first.index() != 0;
-    if (a_has != b_has) return a_has;
-    return reverse ? is_less(b.first, a.first) : is_less(a.first, b.first);
+    const int rank = rank_of(a.first);
+    if (const int other = rank_of(b.first); rank != 0 || other != 0) return rank < other;
+    return reverse ? b.first < a.first : a.first < b.first;
   });
   comparison.entries.clear();
   for (auto& [key, entry] : keyed) comparison.entries.push_back(std::move(entry));

@@ -41,8 +41,9 @@ std::string took(const pb::ExperimentInfo& outcome) {
 
 std::string members_text(const pb::ExperimentInfo& outcome) {
   const std::string early = outcome.members_ended_early() == 0 ? "" : fmt::format(", {} of them early", outcome.members_ended_early());
-  return fmt::format("{} of {} members finished{}, {} {}", outcome.members_finished(), outcome.members(), early,
-                     outcome.members_failed(), outcome.state() == to_string(State::Killed) ? "failed or killed" : "failed");
+  const std::string killed = outcome.members_killed() == 0 ? "" : fmt::format(", {} killed", outcome.members_killed());
+  return fmt::format("{} of {} members finished{}, {} failed{}", outcome.members_finished(), outcome.members(), early,
+                     outcome.members_failed() - outcome.members_killed(), killed);
 }
 
 }  // namespace
@@ -56,6 +57,7 @@ std::string rerun_text(const pb::ExperimentInfo& info) {
   if (engine_refused(info)) {
     return fmt::format("{} rerun {} --set KEY=VALUE (as it was, it is refused again)", called(), info.id());
   }
+  if (info.members_finished() > 0 && info.members_failed() > 0) return fmt::format("{} rerun {} --failed", called(), info.id());
   // Members go on by themselves. What never started has no checkpoint.
   const bool may_resume = info.framework() == to_string(Framework::Engine) && info.members() == 0 &&
                           info.started_unix_ms() != 0;

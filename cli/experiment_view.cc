@@ -21,6 +21,8 @@ namespace dtrain::cli {
 
 namespace {
 
+constexpr size_t kShownValues = 12;   // of one parameter of a set
+
 // Of the events of a long life only the last few are shown without -l.
 constexpr int kEventsShownMax = 12;
 
@@ -220,11 +222,12 @@ void add_spec(Fields& fields, const pb::ShowReply& reply) {
   std::string grid;
   for (const Parameter& parameter : spec.parameters) {
     std::string values;
-    for (const std::string& value : parameter.values)
-      values += (values.empty() ? "" : ", ") + value;
+    const size_t shown = std::min(parameter.values.size(), kShownValues);
+    for (size_t i = 0; i < shown; ++i) values += (i == 0 ? "" : ", ") + parameter.values[i];
+    if (shown < parameter.values.size()) values += fmt::format(", ... ({} values)", parameter.values.size());
     grid += fmt::format("{}{}: {}", grid.empty() ? "" : "\n", parameter.name, values);
   }
-  fields.add(spec.search.combine == Combine::Zip ? "Values" : "Grid", grid);
+  fields.add(spec.combine == Combine::Zip ? "Values" : "Grid", grid);
 }
 
 // Of its own one, while that runs.

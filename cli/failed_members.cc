@@ -15,15 +15,16 @@ bool has_failed(const pb::ExperimentInfo& member) {
   return member.state() == to_string(State::Failed) || member.state() == to_string(State::Killed);
 }
 
-// What stood in a list as a list or a map, and not as a text, is one again.
+// As one of a list in one line. What stood in a list elsewhere may be a number, or a list or a map again.
 std::string item_of(const Parameter& parameter, const std::string& value) {
-  const bool is_tree = !parameter.path.empty() && (value.starts_with('[') || value.starts_with('{'));
-  return is_tree ? value : yaml_scalar(value);
+  if (parameter.path.empty()) return yaml_quoted(value);
+  const bool is_tree = value.starts_with('[') || value.starts_with('{');
+  return is_tree || value.find_first_of(",[]{}") == std::string::npos ? value : yaml_quoted(value);
 }
 
 }  // namespace
 
-Result<ParseOptions> only_failed(const pb::ShowReply& shown, ParseOptions parsing, size_t& count) {
+Result<ParseOptions> only_failed(const pb::ShowReply& shown, ParseOptions parsing) {
   const pb::ExperimentInfo& whole = shown.experiment();
   if (whole.members() == 0) {
     return Error{Code::InvalidArgument, fmt::format("{} is no set: there are no members of which some failed", whole.id()),
@@ -33,7 +34,6 @@ Result<ParseOptions> only_failed(const pb::ShowReply& shown, ParseOptions parsin
   for (const pb::ExperimentInfo& member : shown.members()) {
     if (has_failed(member)) failed.push_back(&member);
   }
-  count = failed.size();
   if (failed.empty()) {
     return Error{Code::FailedPrecondition, fmt::format("no member of {} has failed or was killed", whole.id()),
                  fmt::format("dtrain rerun {} runs all of them again", whole.id())};
@@ -50,9 +50,9 @@ Result<ParseOptions> only_failed(const pb::ShowReply& shown, ParseOptions parsin
     }
     lists.emplace_back(parameter.name, list + "]");
   }
-  // First, so that the command line may say otherwise.
+  // First, so that the command line may say otherwise; but that they go together is what makes them those members.
   parsing.parameters.insert(parsing.parameters.begin(), std::make_move_iterator(lists.begin()), std::make_move_iterator(lists.end()));
-  parsing.set.insert(parsing.set.begin(), {"train.search.combine", "zip"});
+  parsing.set.emplace_back("train.combine", "zip");
   return parsing;
 }
 

@@ -7,8 +7,8 @@
 
 namespace dtrain::cli {
 
-// What makes the YAML of the set that `shown` is, with all of its members, a set of those that failed or were killed;
-// how many they are is in `count`. FailedPrecondition where there are none, or it is no set.
-Result<ParseOptions> only_failed(const pb::ShowReply& shown, ParseOptions parsing, size_t& count);
+// What makes the YAML of the set that `shown` is, with all of its members, a set of those that failed or were killed.
+// FailedPrecondition where there are none, InvalidArgument where it is no set.
+Result<ParseOptions> only_failed(const pb::ShowReply& shown, ParseOptions parsing);
 
 }  // namespace dtrain::cli

@@ -142,7 +142,7 @@ std::string to_json(const pb::ListReply& reply) {
 }
 
 Json json_of(const std::optional<BestMember>& best) {
-  return best ? Json{{"id", best->id}, {"metric", best->metric}, {"value", best->value}} : Json();
+  return best ? Json{{"id", best->id}, {"metric", best->metric}, {"value", best->value}, {"parameters", best->given}} : Json();
 }
 
 std::string to_json(const pb::ShowReply& reply, const Why& why, const std::optional<BestMember>& best) {

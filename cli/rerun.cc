@@ -111,11 +111,11 @@ std::pair<std::string, std::string> resuming(const pb::ShowReply& shown, const S
   return {"train.env", nlohmann::json(items).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)};
 }
 
-// The Spec of what ran, with this command line's changes. `failed`: how many members it has of, where only those that failed.
-Result<Spec> changed_spec(const pb::ShowReply& shown, const RerunOptions& options, size_t& failed) {
+// The Spec of what ran, with this command line's changes.
+Result<Spec> changed_spec(const pb::ShowReply& shown, const RerunOptions& options) {
   TRY(ParseOptions parsing, parsing_of(shown, options.parameters, options.settings));
   if (options.failed) {
-    TRY(parsing, only_failed(shown, std::move(parsing), failed));
+    TRY(parsing, only_failed(shown, std::move(parsing)));
   }
   TRY(Spec spec, parse_spec(shown.spec_yaml(), parsing));
   if (options.resume) {
@@ -134,13 +134,14 @@ Result<Spec> changed_spec(const pb::ShowReply& shown, const RerunOptions& option
   return spec;
 }
 
-std::string said_of(uint32_t number, const pb::ShowReply& shown, Framework framework, bool resumes, size_t failed) {
+std::string said_of(uint32_t number, const pb::ShowReply& shown, const Spec& spec, const RerunOptions& options) {
   const std::string& before = shown.experiment().id();
-  if (failed > 0) {
-    return fmt::format("Experiment {} runs the {} of {} that failed again, with the files as they were then", number,
-                       failed == 1 ? "one member" : fmt::format("{} members", failed), before);
+  const bool resumes = options.resume;
+  if (options.failed) {
+    return fmt::format("Experiment {} runs {} of {} again, with the files as they were then", number,
+                       spec.is_set() ? fmt::format("the {} failed members", spec.member_count()) : "the one failed member", before);
   }
-  if (resumes && framework == Framework::Engine) {
+  if (resumes && spec.framework == Framework::Engine) {
     return fmt::format("Experiment {} goes on from the newest checkpoint of {}, with the files as they were then",
                        number, before);
   }
@@ -160,8 +161,7 @@ Result<int> rerun(const RerunOptions& options, const CommandContext& context) {
   request.set_project_dir(project_dir());
   TRY(pb::ShowReply shown, connection.show(request));
   if (options.failed) TRY(ask_for_all_members(connection, shown));
-  size_t failed = 0;
-  TRY(const Spec spec, changed_spec(shown, options, failed));
+  TRY(const Spec spec, changed_spec(shown, options));
   if (options.rebuild) warn({idle_rebuild_warning(spec)});
   TRY(pb::SubmitHeader header, header_again(spec, shown));
   header.set_rebuild(options.rebuild);
@@ -171,7 +171,7 @@ Result<int> rerun(const RerunOptions& options, const CommandContext& context) {
   TRY(const pb::Accepted accepted,
       submit(connection, context, header, nullptr, {}, following.tied.get()));
   if (!context.json) {
-    fmt::print(stderr, "{}\n", said_of(accepted.number(), shown, spec.framework, options.resume, failed));
+    fmt::print(stderr, "{}\n", said_of(accepted.number(), shown, spec, options));
   }
   following.detach = options.detach;
   following.time = options.time;

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <map>
 #include <set>
 #include <vector>
 
@@ -11,26 +11,46 @@
 
 namespace dtrain::cli {
 
+namespace {
+
+// Members whose lists go together: the first two that are alike in all that is used.
+std::string same_rows_warning(const Spec& spec, const std::set<std::string>& used) {
+  std::map<std::string, uint32_t> known;
+  for (uint32_t member = 1; member <= spec.member_count(); ++member) {
+    std::string row;
+    for (const auto& [name, value] : member_parameters(spec, member)) {
+      if (used.contains(name)) row += fmt::format("{}={}\n", name, value);
+    }
+    const auto [earlier, fresh] = known.emplace(row, member);
+    if (!fresh) return fmt::format("members {} and {} have the same values: they are the same training", earlier->second, member);
+  }
+  return "";
+}
+
+}  // namespace
+
 std::string same_members_warning(const Spec& spec) {
   if (spec.framework != Framework::Engine) return "";
-  const std::vector<std::string> used = placeholders(spec.engine.section);
+  std::set<std::string> used;
+  for (const std::string& name : placeholders(spec.engine.section)) used.insert(name);
   for (const Parameter& parameter : spec.parameters) {
-    const bool is_used = !parameter.path.empty() || std::ranges::find(used, parameter.name) != used.end();
-    if (!is_used && parameter.values.size() > 1) {
+    if (!parameter.path.empty()) used.insert(parameter.name);
+  }
+  for (const Parameter& parameter : spec.parameters) {
+    if (!used.contains(parameter.name) && parameter.values.size() > 1) {
       return fmt::format("nothing below `engine` holds {{{{ {} }}}}: members that differ in it alone "
                          "are the same training",
                          parameter.name);
     }
+    if (spec.combine == Combine::Zip) continue;   // a value may come again beside others
     std::set<std::string> known;
-    // Lists that go together may say a value again beside another one of the others'.
-    const bool alone = spec.search.combine == Combine::Product;
     for (const std::string& value : parameter.values) {
-      if (!alone || known.insert(value).second) continue;
+      if (known.insert(value).second) continue;
       return fmt::format("'{}' is {} more than once: these members are the same training",
                          parameter.name, in_quotes(value));
     }
   }
-  return "";
+  return spec.combine == Combine::Zip && spec.is_set() ? same_rows_warning(spec, used) : "";
 }
 
 }  // namespace dtrain::cli

@@ -11,7 +11,7 @@ namespace dtrain::cli {
 namespace {
 
 // What other columns tell, what is too long for one, and what is the set's and no member's.
-constexpr std::string_view kLeftOut[] = {"parameters", "metrics", "run", "search", "concurrency", "suspend", "after", "after-end"};
+constexpr std::string_view kLeftOut[] = {"parameters", "metrics", "run", "combine", "search", "concurrency", "suspend", "after", "after-end"};
 
 // As YAML on one line: "{parameter-server: {mode: async}}".
 std::string flow_text(const YamlNode& node) {

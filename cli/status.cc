@@ -94,12 +94,13 @@ Result<int> status_of_one(const StatusOptions& options, const IdPattern& pattern
                  "dtrain compare sorts several experiments"};
   }
   Why why;
-  if (context.json || !pattern.names_replicas()) {
+  const bool shows_all = context.json || !pattern.names_replicas();
+  if (shows_all) {
     read_metrics(reply);
     why = find_why(reply);
     add_log_lines(why, connection, context);
   }
-  const auto best = reply.experiment().members() == 0 ? std::nullopt : ask_for_best(connection, reply.experiment().id());
+  const auto best = shows_all ? ask_for_best(connection, reply) : std::nullopt;
   if (sorted) TRY(sort_members(options, view, reply));
   if (!pattern.names_replicas()) {
     fmt::print("{}", context.json ? to_json(reply, why, best) : render_experiment(reply, view, why, best));

@@ -72,7 +72,7 @@ pb::ExperimentInfo describe_set(const Submission& submission,
   info.set_id(to_string(ExperimentId{submission.number, 0}));
   info.set_replicas(static_cast<uint32_t>(submission.spec_of(1).replica_count()));
   info.set_state(std::string(to_string(set_state(members))));
-  uint32_t finished = 0, early = 0, failed = 0, running = 0;
+  uint32_t finished = 0, early = 0, failed = 0, killed = 0, running = 0;
   int exit_code = 0;
   uint64_t started = 0, ended = 0;
   for (const Experiment* member : members) {
@@ -80,9 +80,11 @@ pb::ExperimentInfo describe_set(const Submission& submission,
     finished += state == State::Finished;
     early += state == State::Finished && member->outcome->early;
     failed += state == State::Failed || state == State::Killed;
+    killed += state == State::Killed;
     const bool waits = state == State::Suspended || member->held || member->awaits;
     running += !is_terminal(state) && !waits && !member->replicas.empty();
-    if (exit_code == 0 && member->outcome) exit_code = member->outcome->exit_code;
+    const int own = member->outcome ? member->outcome->exit_code : 0;   // a failure says more than being killed, perhaps for it
+    if (own != 0 && (exit_code == 0 || (exit_code == kKilledCode && member->outcome->state == State::Failed))) exit_code = own;
     if (member->started_unix_ms != 0) {
       started = started == 0 ? member->started_unix_ms : std::min(started, member->started_unix_ms);
     }
@@ -92,14 +94,19 @@ pb::ExperimentInfo describe_set(const Submission& submission,
   info.set_members_finished(finished);
   info.set_members_ended_early(early);
   info.set_members_failed(failed);
+  info.set_members_killed(killed);
   info.set_members_running(running);
   info.set_exit_code(exit_code);
   info.set_started_unix_ms(started);
+  const int most = submission.spec.search.max_failed;
   const bool over = finished + failed == members.size();
   if (over) info.set_finished_unix_ms(ended);
   info.set_reason(fmt::format("{} of {} finished", finished, members.size()) +
                   (early > 0 ? fmt::format(", {} of them early", early) : "") +
-                  (failed > 0 ? fmt::format(", {} failed or killed", failed) : ""));
+                  (failed > 0 ? fmt::format(", {} failed or killed", failed) : "") +
+                  (most != Search::kNoLimit && failed - killed > static_cast<uint32_t>(most)
+                       ? fmt::format("; more have failed than max-failed: {} allows", most)
+                       : ""));
   if (info.state() == to_string(State::Suspended)) {
     info.set_reason(fmt::format("{}; {}", info.reason(), suspended_text({submission.number, 0})));
   }

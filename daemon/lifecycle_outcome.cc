@@ -255,7 +255,7 @@ void fix_outcome(Turn& turn, Experiment& experiment, State state, const Replica*
     outcome.exit_code = cause != nullptr && cause->exit ? exit_status(*cause->exit) : 1;
     if (outcome.exit_code == 0) outcome.exit_code = 1;
   } else if (state == State::Killed) {
-    outcome.exit_code = 130;
+    outcome.exit_code = kKilledCode;
   }
   experiment.outcome = std::move(outcome);
   experiment.awaits = false;

@@ -25,15 +25,15 @@ void drop(std::map<Id, Set>& sets, const Id& id, const ExperimentId& experiment)
   if (found->second.empty()) sets.erase(found);
 }
 
-void count_rungs(SetTally& tally, const Experiment& member, bool in) {
-  if (!member.rungs) return;
-  const std::vector<double>& rungs = *member.rungs;
-  if (tally.rungs.size() < rungs.size()) tally.rungs.resize(rungs.size());
-  for (size_t i = 0; i < rungs.size(); ++i) {
-    std::vector<double>& all = tally.rungs[i];
-    const auto place = std::lower_bound(all.begin(), all.end(), rungs[i]);
+void count_costs(SetTally& tally, const Experiment& member, bool in) {
+  if (!member.costs) return;
+  const std::vector<double>& costs = *member.costs;
+  if (tally.costs.size() < costs.size()) tally.costs.resize(costs.size());
+  for (size_t i = 0; i < costs.size(); ++i) {
+    std::vector<double>& all = tally.costs[i];
+    const auto place = std::lower_bound(all.begin(), all.end(), costs[i]);
     if (in) {
-      all.insert(place, rungs[i]);
+      all.insert(place, costs[i]);
     } else {
       all.erase(place);
     }
@@ -45,7 +45,7 @@ void count_in_set(Model& model, const Experiment& experiment, bool in) {
   if (experiment.id.member == 0) return;
   SetTally& tally = model.sets[experiment.id.number];
   count_member(tally, experiment, in ? 1u : ~0u);
-  count_rungs(tally, experiment, in);
+  count_costs(tally, experiment, in);
   if (!experiment.held || experiment.over) return;
   if (in) {
     tally.held.insert(experiment.id);

@@ -94,10 +94,10 @@ MetricReader::MetricReader(const std::vector<Metric>& metrics, const Search& sea
     INVARIANT(pattern.ok(), "parse_spec accepts only patterns that compile");
     patterns_.emplace_back(i, std::move(*pattern));
   }
-  if (!search.stop_early) return;
+  if (search.metric.empty()) return;
   const auto place = [&](const std::string& name) { return static_cast<size_t>(std::ranges::find(names_, name) - names_.begin()); };
-  watched_ = Watched{place(search.metric), search.highest_is_best, std::nullopt, *search.stop_early};
-  if (!search.stop_early->by.empty()) watched_->by = place(search.stop_early->by);
+  watched_ = Watched{place(search.metric), search.highest_is_best, std::nullopt, search.stop_early};
+  if (search.stop_early && !search.stop_early->by.empty()) watched_->by = place(search.stop_early->by);
 }
 
 void MetricReader::read(std::string_view line, std::vector<Found>& found) const {
@@ -191,9 +191,11 @@ void MetricFold::take_line(const MetricReader& reader, const ReplicaId& replica,
   reader.read(line, found_);
   if (found_.empty()) return;
   values_.resize(reader.size());
+  const auto& watched = reader.watched();
   for (const MetricReader::Found& found : found_) {
     Value& value = values_[found.metric];
     if (value.count > 0 && value.replica < replica) continue;
+    if (watched && found.metric == watched->metric && value.count > 0 && value.replica != replica) climbed_ = {std::nan(""), 0, std::move(climbed_.rungs)};
     const bool goes_on = value.count > 0 && value.replica == replica && value.attempt == attempt;
     if (!goes_on) value = {found.value, found.value, found.value, 0, replica, attempt};
     value.last = found.value;
@@ -202,16 +204,27 @@ void MetricFold::take_line(const MetricReader& reader, const ReplicaId& replica,
     if (found.value > value.maximum || std::isnan(value.maximum)) value.maximum = found.value;
     ++value.count;
   }
-  if (reader.watched()) climb(*reader.watched());
+  if (watched) climb(*watched, replica);
 }
 
-void MetricFold::climb(const MetricReader::Watched& watched) {
-  const Value& value = values_[watched.metric];
-  if (value.count == 0 || (watched.by && values_[*watched.by].count == 0)) return;
-  const double reached = watched.by ? values_[*watched.by].last : static_cast<double>(value.count);
-  while (rungs_.size() < StopEarly::kRungsMost &&
-         reached >= static_cast<double>(watched.rungs.rung(static_cast<uint32_t>(rungs_.size())))) {
-    rungs_.push_back(watched.highest_is_best ? value.maximum : value.minimum);
+// After a line, which may say the metric and what counts it in any order.
+void MetricFold::climb(const MetricReader::Watched& watched, const ReplicaId& replica) {
+  if (values_[watched.metric].replica != replica) return;
+  const uint64_t before = climbed_.count;
+  double& best = climbed_.best;
+  for (const MetricReader::Found& found : found_) {
+    if (found.metric != watched.metric) continue;
+    ++climbed_.count;
+    const bool is_better = std::isnan(best) || (watched.highest_is_best ? found.value > best : found.value < best);
+    if (std::isfinite(found.value) && is_better) best = found.value;
+  }
+  const bool looks = replica.role != Role::Worker && replica.role != Role::Ps;
+  if (climbed_.count == before || !looks || !watched.rungs || (watched.by && values_[*watched.by].count == 0)) return;
+  const double reached = watched.by ? values_[*watched.by].last : static_cast<double>(climbed_.count);
+  if (!std::isfinite(reached)) return;
+  std::vector<double>& rungs = climbed_.rungs;
+  while (rungs.size() < StopEarly::kRungsMost && reached >= static_cast<double>(watched.rungs->rung(static_cast<uint32_t>(rungs.size())))) {
+    rungs.push_back(best);
   }
 }
 
@@ -233,6 +246,7 @@ std::vector<pb::Metric> MetricFold::values(const MetricReader& reader) const {
     metric.set_count(value.count);
     metric.set_replica(to_string(value.replica));
     metric.set_attempt(value.attempt);
+    if (reader.watched() && reader.watched()->metric == i) metric.set_best(climbed_.best);
     values.push_back(std::move(metric));
   }
   return values;
@@ -241,7 +255,8 @@ std::vector<pb::Metric> MetricFold::values(const MetricReader& reader) const {
 pb::MetricsRecord MetricFold::record(const MetricReader& reader) const {
   pb::MetricsRecord record;
   for (pb::Metric& metric : values(reader)) *record.add_metrics() = std::move(metric);
-  record.mutable_rungs()->Add(rungs_.begin(), rungs_.end());
+  record.mutable_rungs()->Add(climbed_.rungs.begin(), climbed_.rungs.end());
+  record.set_values(climbed_.count);
   for (const auto& [replica, tail] : tails_) {
     pb::OutputTail& stored = *record.add_tails();
     stored.set_replica(to_string(replica));
@@ -262,9 +277,11 @@ MetricFold MetricFold::from(const pb::MetricsRecord& record, const MetricReader&
       fold.values_.resize(reader.size());
       fold.values_[i] = {metric.last(),  metric.minimum(), metric.maximum(),
                          metric.count(), *replica,         metric.attempt()};
+      if (metric.has_best()) fold.climbed_.best = metric.best();
     }
   }
-  fold.rungs_.assign(record.rungs().begin(), record.rungs().end());
+  fold.climbed_.rungs.assign(record.rungs().begin(), record.rungs().end());
+  fold.climbed_.count = record.values();
   for (const pb::OutputTail& tail : record.tails()) {
     const auto replica = parse_replica_id(tail.replica());
     if (replica.ok()) {

@@ -4,6 +4,7 @@
 // and in whatever pieces they come; memory is bounded, whatever replicas print.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -38,12 +39,12 @@ class MetricReader {
   size_t size() const { return names_.size(); }
   const std::string& name(size_t metric) const { return names_[metric]; }
 
-  // What a set looks at, so that its members may end early.
+  // By what a set compares its members, and where it looks at them.
   struct Watched {
     size_t metric = 0;
     bool highest_is_best = false;
     std::optional<size_t> by;   // the metric that counts; none: the values of `metric`
-    StopEarly rungs;
+    std::optional<StopEarly> rungs;
   };
   const std::optional<Watched>& watched() const { return watched_; }
 
@@ -71,8 +72,9 @@ class MetricFold {
   // No more will come: lines that never ended are whole now.
   void finish(const MetricReader& reader);
 
-  // Where the set looks at it: the best value by then of what it watches. Only ever grows.
-  const std::vector<double>& rungs() const { return rungs_; }
+  // Where the set looks at it: the best value of what it watches by then, over all attempts; NaN: there was none. Only
+  // ever grows. What workers and servers print does not count: each may have values of its own.
+  const std::vector<double>& rungs() const { return climbed_.rungs; }
 
   // Of the metrics that were said, in the Spec's order.
   std::vector<pb::Metric> values(const MetricReader& reader) const;
@@ -101,10 +103,16 @@ class MetricFold {
   void take_line(const MetricReader& reader, const ReplicaId& replica, uint32_t attempt,
                  std::string_view line);
   void end_line(const MetricReader& reader, const ReplicaId& replica, Tail& tail);
-  void climb(const MetricReader::Watched& watched);
+  void climb(const MetricReader::Watched& watched, const ReplicaId& replica);
 
   std::vector<Value> values_;  // by place in the Spec; empty until something was said
-  std::vector<double> rungs_;
+  // Of what the set watches, over all attempts.
+  struct Climbed {
+    double best = std::nan("");   // of those that are finite
+    uint64_t count = 0;
+    std::vector<double> rungs;
+  };
+  Climbed climbed_;
   std::map<ReplicaId, Tail> tails_;
   std::vector<MetricReader::Found> found_;  // of one line; kept for its room
 };

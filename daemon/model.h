@@ -115,6 +115,8 @@ struct Replica {
   bool operator==(const Replica&) const = default;
 };
 
+inline constexpr int kKilledCode = 130;   // that of Ctrl-C in a shell
+
 struct Outcome {
   State state = State::Finished;   // Finished, Failed or Killed
   int exit_code = 0;               // as `dtrain train` returns it
@@ -181,7 +183,7 @@ struct Experiment {
   TimeMs not_before_ms = 0;        // restart backoff; 0: none
   TimeMs grows_from_ms = 0;        // before, an elastic gang takes no more workers; 0: no matter
   bool regrows = false;            // it is begun again for more of them, and has no place yet; not stored: see growth.h
-  Rare<std::vector<double>> rungs; // its metric where its set looked at it (set_rules.h); less is better
+  Rare<std::vector<double>> costs; // its metric where its set looked at it (set_rules.h); less is better
   TimeMs run_since_ms = 0;         // first start, for max-duration; 0: not yet; negative: before this boot
   uint64_t started_unix_ms = 0;
   uint64_t finished_unix_ms = 0;   // the newest exit of this attempt; over without one: the commit
@@ -239,7 +241,7 @@ struct SetTally {
   uint32_t in_slots = 0;          // in the queue or placed, and not over: they use up `concurrency`
   bool shared_lives = false;      // what they share is not over: it ends after them
   std::set<ExperimentId> held;    // back by `concurrency`
-  std::vector<std::vector<double>> rungs;   // of all members that came so far, sorted
+  std::vector<std::vector<double>> costs;   // of all members that came so far, sorted, for each time that they are looked at
 };
 State set_state(const SetTally& tally);
 void count_member(SetTally& tally, const Experiment& member, uint32_t by);   // modulo 2^32

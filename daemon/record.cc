@@ -85,7 +85,7 @@ Status check_moments(const pb::ExperimentRecord& record, const ExperimentId& id)
 Status check_facts(const Experiment& experiment) {
   if (experiment.over && !experiment.outcome)
     return damaged(experiment.id, "it is over without an end");
-  if (experiment.rungs && std::any_of(experiment.rungs->begin(), experiment.rungs->end(), [](double cost) { return std::isnan(cost); }))
+  if (experiment.costs && std::any_of(experiment.costs->begin(), experiment.costs->end(), [](double cost) { return std::isnan(cost); }))
     return damaged(experiment.id, "its metric was no number");
   if (experiment.suspended && !experiment.outcome && experiment.phase != Phase::None && experiment.phase != Phase::Ending)
     return damaged(experiment.id, "it is suspended and has its place");
@@ -195,7 +195,7 @@ pb::ExperimentRecord to_record(const Experiment& experiment, TimeMs now,
       (*record.mutable_unfit_hosts())[host.hex] = lack;
     }
   }
-  if (experiment.rungs) record.mutable_rungs()->Add(experiment.rungs->begin(), experiment.rungs->end());
+  if (experiment.costs) record.mutable_costs()->Add(experiment.costs->begin(), experiment.costs->end());
   record.set_started_unix_ms(experiment.started_unix_ms);
   record.set_finished_unix_ms(experiment.finished_unix_ms);
   record.set_over(experiment.over);
@@ -255,7 +255,7 @@ Result<Experiment> from_record(const pb::ExperimentRecord& record, const Experim
     for (const auto& [host, lack] : record.unfit_hosts()) unfit[{host}] = lack;
     experiment.unfit_hosts = std::move(unfit);
   }
-  if (record.rungs_size() > 0) experiment.rungs = std::vector<double>(record.rungs().begin(), record.rungs().end());
+  if (record.costs_size() > 0) experiment.costs = std::vector<double>(record.costs().begin(), record.costs().end());
   experiment.started_unix_ms = record.started_unix_ms();
   experiment.finished_unix_ms = record.finished_unix_ms();
   experiment.over = record.over();

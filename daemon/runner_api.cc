@@ -232,6 +232,7 @@ Status RunnerApi::on_fact(const HostId& host, const pb::FromRunner& message) {
     const auto source =
         log_source_.find({message.released().replica(), message.released().attempt()});
     if (source != log_source_.end() && source->second == host) log_source_.erase(source);
+    look_at_last(std::get<ReplicaReleased>(*event).replica.experiment);
   }
   scheduler_->handle(std::move(*event));
   return ok();
@@ -298,13 +299,20 @@ void RunnerApi::on_log(const std::shared_ptr<Stream>& stream, const HostId& host
   if (durable >= end) log_durable(key, durable);
 }
 
-// What the scheduler has not been told, or what a daemon that was killed could not write down.
+// What the scheduler has not been told yet.
 void RunnerApi::look_at(const Experiment& experiment, const std::vector<double>& rungs) {
-  const size_t told = experiment.rungs ? experiment.rungs->size() : 0;
-  if (experiment.id.member == 0) return;
+  const size_t told = experiment.costs ? experiment.costs->size() : 0;
   for (size_t rung = told; rung < rungs.size(); ++rung) {
     scheduler_->handle(RungReached{experiment.id, static_cast<uint32_t>(rung), rungs[rung]});
   }
+}
+
+// All of its output is here, but the last of it may have come to a daemon that was killed before it could write down what
+// follows from that.
+void RunnerApi::look_at_last(const ExperimentId& id) {
+  const auto found = scheduler_->model().experiments.find(id);
+  if (found == scheduler_->model().experiments.end() || found->second.over) return;
+  if (found->second.submission->spec.search.stop_early) look_at(found->second, metrics_->last_rungs(found->second));
 }
 
 // The runner dials again and resumes at what is durable; but not at once, or what else the host has to say would

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <random>
+#include <set>
 
 namespace dtrain {
 
@@ -16,25 +16,41 @@ using Random = std::mt19937_64;   // whose numbers the standard fixes; those of 
 // From 0 to 1, without 1.
 double fraction(Random& random) { return static_cast<double>(random() >> 11) * 0x1p-53; }
 
-uint64_t below(Random& random, uint64_t bound) {
-  return std::min(bound - 1, static_cast<uint64_t>(fraction(random) * static_cast<double>(bound)));
+uint64_t below(Random& random, uint64_t bound) { return random() % bound; }
+
+// Of a seed and a name: so that one parameter more changes nothing for the others.
+Random random_of(uint64_t seed, const std::string& name) {
+  uint64_t mixed = 0xcbf29ce484222325 ^ seed;   // FNV-1a
+  for (const char c : name) mixed = (mixed ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return Random(mixed);
+}
+
+template <typename T>
+void shuffle(std::vector<T>& all, Random& random) {
+  for (size_t i = all.size(); i > 1; --i) std::swap(all[i - 1], all[below(random, i)]);
 }
 
 // In each of `count` equal parts of 0 to 1 one place, in random order.
 std::vector<double> one_in_each_part(size_t count, Random& random) {
   std::vector<double> places(count);
   for (size_t i = 0; i < count; ++i) places[i] = (static_cast<double>(i) + fraction(random)) / static_cast<double>(count);
-  for (size_t i = count; i > 1; --i) std::swap(places[i - 1], places[below(random, i)]);
+  shuffle(places, random);
   return places;
 }
 
-// Digits enough to tell a thousand places of the range apart.
-int digits_of(const Distribution& distribution) {
+// With digits enough to tell a thousand places of the range apart, and no exponent where people write none.
+std::string text_of(const Distribution& distribution, double value) {
   constexpr int kUsual = 4, kMost = 17;
   const double width = distribution.max - distribution.min;
   const double largest = std::max(std::abs(distribution.min), std::abs(distribution.max));
-  if (width <= 0) return kMost;
-  return std::clamp(kUsual + static_cast<int>(std::lround(std::log10(largest / width))), kUsual, kMost);
+  const int digits = width <= 0 ? kMost : std::clamp(kUsual + static_cast<int>(std::lround(std::log10(largest / width))), kUsual, kMost);
+  const double size = std::abs(value);
+  if (size < 1e-4 || size >= 1e15) return fmt::format("{:.{}g}", value, digits);
+  const int decimals = std::max(0, digits - 1 - static_cast<int>(std::floor(std::log10(size))));
+  std::string text = fmt::format("{:.{}f}", value, decimals);
+  if (decimals > 0) text.erase(text.find_last_not_of('0') + 1);
+  if (text.ends_with('.')) text.pop_back();
+  return text;
 }
 
 std::string value_at(const Distribution& distribution, double place) {
@@ -42,33 +58,33 @@ std::string value_at(const Distribution& distribution, double place) {
   if (steps && !logarithmic) {
     return steps->at(std::min(steps->count() - 1, static_cast<uint64_t>(place * static_cast<double>(steps->count()))));
   }
-  const double value = logarithmic ? min * std::pow(max / min, place) : min + (max - min) * place;
+  const double value = logarithmic ? std::exp(std::lerp(std::log(min), std::log(max), place)) : min * (1 - place) + max * place;
   if (steps) {
     return steps->at(std::min(steps->count() - 1, static_cast<uint64_t>(std::llround((value - min) / step))));
   }
-  const int digits = digits_of(distribution);
-  const std::string text = fmt::format("{:.{}g}", value, digits);
+  const std::string text = text_of(distribution, value);
   const double rounded = std::strtod(text.c_str(), nullptr);
   if (rounded >= min && rounded <= max) return text;
   return fmt::format("{}", rounded < min ? min : max);
 }
 
-// Of `total` combinations of lists some, in their order: each set of as many is as likely as any other (Knuth's
-// algorithm S).
-std::vector<uint64_t> some_of(uint64_t total, size_t wanted, Random& random) {
-  std::vector<uint64_t> chosen;
-  for (uint64_t at = 0; chosen.size() < wanted; ++at) {
-    if (below(random, total - at) < wanted - chosen.size()) chosen.push_back(at);
+// Of `total` combinations of lists some, in random order: each set of as many is as likely as any other (Floyd's algorithm).
+std::vector<uint64_t> some_of(uint64_t total, uint64_t wanted, Random& random) {
+  std::set<uint64_t> chosen;
+  for (uint64_t last = total - wanted; last < total; ++last) {
+    if (!chosen.insert(below(random, last + 1)).second) chosen.insert(last);
   }
-  return chosen;
+  std::vector<uint64_t> all(chosen.begin(), chosen.end());
+  shuffle(all, random);
+  return all;
 }
 
-// How many combinations there are, where that is few enough to go through; else 0.
-uint64_t countable(const std::vector<Drawable>& from) {
-  constexpr uint64_t kMost = 1'000'000;
+// How many combinations of lists there are; nothing where there is more than lists, or more of them than can be counted:
+// then two that are alike will not be drawn.
+std::optional<uint64_t> combinations(const std::vector<Drawable>& from) {
   uint64_t count = 1;
   for (const Drawable& each : from) {
-    if (each.distribution || __builtin_mul_overflow(count, each.values.size(), &count) || count > kMost) return 0;
+    if (each.distribution || __builtin_mul_overflow(count, each.values.size(), &count)) return std::nullopt;
   }
   return count;
 }
@@ -76,10 +92,10 @@ uint64_t countable(const std::vector<Drawable>& from) {
 }  // namespace
 
 std::vector<std::vector<std::string>> draw(const std::vector<Drawable>& from, size_t members, uint64_t seed) {
-  Random random(seed);
   std::vector<std::vector<std::string>> drawn(from.size());
-  if (const uint64_t total = countable(from); total > 0) {
-    for (uint64_t kind : some_of(total, std::min<uint64_t>(members, total), random)) {
+  if (const auto total = combinations(from)) {
+    Random random(seed);
+    for (uint64_t kind : some_of(*total, std::min<uint64_t>(members, *total), random)) {
       for (size_t i = from.size(); i-- > 0;) {
         drawn[i].push_back(from[i].values[kind % from[i].values.size()]);
         kind /= from[i].values.size();
@@ -89,6 +105,7 @@ std::vector<std::vector<std::string>> draw(const std::vector<Drawable>& from, si
   }
   for (size_t i = 0; i < from.size(); ++i) {
     const Drawable& each = from[i];
+    Random random = random_of(seed, each.name);
     for (const double place : one_in_each_part(members, random)) {
       const size_t count = each.values.size();
       drawn[i].push_back(each.distribution ? value_at(*each.distribution, place)

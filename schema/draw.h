@@ -1,9 +1,10 @@
 // Members of a set that are drawn at random, where all combinations would be too many.
 //
-// A Latin hypercube (McKay, Beckman and Conover 1979): each range is cut into as many equal parts as there are
-// members, and each part has one of them, so that few members tell of all of each range; a list has each of its
-// values as often as any other, but for one. Where there are only lists, no combination is drawn twice.
-// Pure: the same seed draws the same.
+// A Latin hypercube (McKay, Beckman and Conover 1979): each distribution is cut into as many equal parts as there are
+// members, and each part has one of them, so that few members tell of all of it; a list beside one has each of its
+// values as often as any other, but for one. Where there are only lists, no combination is drawn twice, and each set of
+// them is as likely as any other.
+// Pure: the same seed draws the same, and what a distribution gives is the same whatever others there are.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +27,7 @@ struct Distribution {
 
 // One parameter: a distribution, or a list that one value each is taken of.
 struct Drawable {
+  std::string name;
   std::vector<std::string> values;
   std::optional<Distribution> distribution = {};
 };

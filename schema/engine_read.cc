@@ -121,7 +121,7 @@ std::vector<Parameter> asked_for(const YamlNode& section, const Spec& spec,
 
 void check_combinations(const YamlNode& section, const Spec& spec, SpecReading& reading) {
   const std::vector<Parameter> parameters = asked_for(section, spec, reading);
-  const Combine combine = spec.search.combine;
+  const Combine combine = spec.combine;
   const uint64_t count = combination_count(parameters, combine);
   // Where lists of the parameters and others go together, this tree is one of the combinations.
   const bool together = combine == Combine::Zip && reading.kinds > 1;

@@ -91,7 +91,7 @@ std::string broken_placeholder(std::string_view line, std::string_view name) {
 }
 
 std::map<std::string, std::string> member_parameters(const Spec& spec, uint32_t member) {
-  const std::vector<size_t> places = combination(spec.parameters, spec.search.combine, member == 0 ? 0 : member - 1);
+  const std::vector<size_t> places = combination(spec.parameters, spec.combine, member == 0 ? 0 : member - 1);
   std::map<std::string, std::string> values;
   for (size_t i = 0; i < places.size(); ++i) values[spec.parameters[i].name] = spec.parameters[i].values[places[i]];
   return values;

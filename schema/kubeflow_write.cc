@@ -159,6 +159,7 @@ class Job {
     lose(!spec_.hosts.empty(), "hosts", "a nodeSelector says there which nodes");
     lose(!spec_.after.empty() || !spec_.after_end.empty(), "after", "who creates the job waits for others");
     lose(!spec_.metrics.empty(), "metrics", "they are in the pods' logs");
+    lose(spec_.search.stop_early.has_value(), "stop-early", "a job is one member, and runs to its end");
     lose(role(Role::Tensorboard) != nullptr, "tensorboard", "one is started apart from the job");
     lose(spec_.priority != usual.priority, "priority", "a priorityClassName of the cluster says it there");
     lose(!spec_.name.empty(), "name", "the job is called by its project");

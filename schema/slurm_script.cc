@@ -108,6 +108,7 @@ class Script {
     lose(!spec_.hosts.empty(), "hosts", "--nodelist and --constraint say it there");
     lose(!spec_.after.empty() || !spec_.after_end.empty(), "after", "sbatch --dependency says it there");
     lose(!spec_.metrics.empty(), "metrics", "they are in the job's output");
+    lose(spec_.search.stop_early.has_value(), "stop-early", "a job is one member, and runs to its end");
     lose(spec_.role(Role::Tensorboard) != nullptr, "tensorboard", "one is started apart from the job");
     lose(spec_.priority != usual.priority, "priority", "--nice and --qos say it there");
     lose(!spec_.note.empty(), "note", "it says nothing to Slurm");

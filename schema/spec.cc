@@ -96,7 +96,7 @@ int Spec::least_workers() const {
 }
 
 uint64_t Spec::member_count() const {
-  return combination_count(parameters, search.combine);
+  return combination_count(parameters, combine);
 }
 
 bool Spec::has_build() const {
@@ -136,7 +136,7 @@ namespace {
 void check_size(const Spec& spec, Problems& problems) {
   if (spec.source.size() <= kSpecMaxBytes && to_yaml(spec).size() <= kSpecMaxBytes) return;
   problems.add({}, "",
-               fmt::format("spelt out this is more than {} bytes; put long commands into a script",
+               fmt::format("spelt out this is more than {} bytes; put long commands into a script, and take fewer values",
                            kSpecMaxBytes));
 }
 
@@ -203,7 +203,7 @@ Spec read_root(YamlNode root, const ParseOptions& options, Problems& problems, s
       reading.riseml ? std::vector<Parameter>() : find_variations(root, spec_shape(), problems);
   Spec spec = variations.empty() ? read_tree(root, added, reading)
                                  : read_varied(root, variations, added, reading);
-  if (problems.empty()) check_lengths(root, spec, problems);
+  if (problems.empty()) check_members(root, spec, problems);
   if (problems.empty()) check_size(spec, problems);
   const bool only_values_missing = problems.size() == reading.undeclared.size();
   if (!problems.empty() && only_values_missing) hint = ask_for(reading.undeclared);

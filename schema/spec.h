@@ -72,10 +72,9 @@ struct StopEarly {
   uint64_t rung(uint32_t number) const;
 };
 
-// Of the members of a set: how they come about, which of them is the best, and what ends them.
+// Of the members of a set: which of them is the best, and what ends them.
 struct Search {
   static constexpr int kNoLimit = -1;
-  Combine combine = Combine::Product;
   std::string metric;             // of `metrics`; empty: none is the best
   bool highest_is_best = false;
   std::optional<StopEarly> stop_early;   // only with a metric
@@ -153,6 +152,7 @@ struct Spec {
   Framework framework = Framework::Command;
   std::vector<RoleSpec> roles;
   std::vector<Parameter> parameters;  // sorted by name; the last varies fastest
+  Combine combine = Combine::Product;
   std::vector<Metric> metrics;        // as given, each name once
   Search search;
   int concurrency = 0;                // members at once; 0: as many as fit

@@ -98,7 +98,12 @@ std::optional<Distribution> read_distribution(const YamlNode& node, const std::s
   if (!node.find("step")) return read;
   read.steps = read_steps(node, path, reading);
   if (!read.steps) return std::nullopt;
-  read.step = std::strtod(value_of(&node, "step")->text.c_str(), nullptr);
+  const YamlNode& step = *value_of(&node, "step");
+  read.step = std::strtod(step.text.c_str(), nullptr);
+  if (read.steps->count() == 1 && read.max > read.min) {
+    reading.problems.add(step.place, join_path(path, "step"), fmt::format("got {}, and from {} to {} it is less", step.text, min->text, max->text));
+    return std::nullopt;
+  }
   return read;
 }
 
@@ -114,7 +119,7 @@ std::optional<Drawable> read_map(const YamlNode& node, const std::string& path, 
   if (below.refused) return std::nullopt;
   const std::string at = join_path(path, key);
   if (key == "range") {
-    Drawable range{read_range(below, at, grid, reading)};
+    Drawable range{"", read_range(below, at, grid, reading)};
     return range.values.empty() ? std::nullopt : std::optional(std::move(range));
   }
   if (!draws) {
@@ -122,11 +127,11 @@ std::optional<Drawable> read_map(const YamlNode& node, const std::string& path, 
     return std::nullopt;
   }
   const auto distribution = read_distribution(below, at, key == "log-uniform", reading);
-  return distribution ? std::optional(Drawable{{}, distribution}) : std::nullopt;
+  return distribution ? std::optional(Drawable{"", {}, distribution}) : std::nullopt;
 }
 
 std::optional<Drawable> read_values(const YamlNode& node, const std::string& path, bool draws, GridSize& grid, SpecReading& reading) {
-  if (node.kind == YamlNode::Kind::Scalar) return Drawable{{node.text}};
+  if (node.kind == YamlNode::Kind::Scalar) return Drawable{"", {node.text}};
   if (node.kind == YamlNode::Kind::Map) return read_map(node, path, draws, grid, reading);
   std::vector<std::string> values;
   for (const YamlNode& item : node.items) {
@@ -134,7 +139,7 @@ std::optional<Drawable> read_values(const YamlNode& node, const std::string& pat
   }
   if (values.empty()) return std::nullopt;
   grid.multiply(values.size());
-  return Drawable{std::move(values)};
+  return Drawable{"", std::move(values)};
 }
 
 // Their values in each member; who has one value has it in all of them.
@@ -143,6 +148,7 @@ void draw_values(std::map<std::string, Drawable>& parameters, uint64_t members, 
   std::vector<Drawable*> drawn;
   for (auto& [name, values] : parameters) {
     if (!values.distribution && values.values.size() == 1) continue;
+    values.name = name;
     from.push_back(values);
     drawn.push_back(&values);
   }
@@ -190,13 +196,13 @@ void report_undeclared(const YamlNode& node, const std::string& path, const std:
 std::vector<Parameter> read_parameters(const YamlNode& train, SpecReading& reading) {
   const YamlNode* map = value_of(&train, "parameters");
   if (!map) return {};
-  const uint64_t members = members_to_draw(train);
+  const std::optional<uint64_t> members = members_to_draw(train);
   GridSize grid;
   grid.combine = combine_of(train);
   std::map<std::string, Drawable> read;
   for (const YamlEntry& entry : map->entries) {
     if (entry.value.refused) continue;
-    auto values = read_values(entry.value, join_path("train.parameters", entry.key), members > 0, grid, reading);
+    auto values = read_values(entry.value, join_path("train.parameters", entry.key), members.has_value(), grid, reading);
     if (grid.members > kMaxMembers) {
       const std::string count =
           grid.members == UINT64_MAX ? "more than 10^19" : fmt::format("{}", grid.members);
@@ -208,7 +214,7 @@ std::vector<Parameter> read_parameters(const YamlNode& train, SpecReading& readi
     if (values) read[entry.key] = std::move(*values);
   }
   const bool all_read = read.size() == map->entries.size();   // else a problem was reported
-  if (members > 0 && all_read) draw_values(read, members, seed_of(train));
+  if (members.value_or(0) > 0 && all_read) draw_values(read, *members, seed_of(train));
   std::vector<Parameter> parameters;
   for (auto& [name, values] : read) {
     if (!values.values.empty()) parameters.push_back({name, std::move(values.values)});

@@ -402,6 +402,7 @@ Spec read_spec(const YamlNode& root, const std::vector<AddedParameter>& added,
   spec.python = read_text(train, "python", spec.python);
   spec.parameters = read_parameters(*train, reading);
   spec.metrics = read_metrics(train, reading);
+  spec.combine = combine_of(*train);
   spec.search = read_search(*train, spec, reading);
   check_env_names(value_of(train, "parameters"), "train.parameters", "", spec.framework, reading);
   check_env_names(value_of(train, "data"), "train.data", "_DIR", spec.framework, reading);

@@ -58,11 +58,11 @@ std::vector<Parameter> read_parameters(const YamlNode& train, SpecReading& readi
 Search read_search(const YamlNode& train, const Spec& spec, SpecReading& reading);
 // What is drawn goes together, too.
 Combine combine_of(const YamlNode& train);
-// So many members are to be drawn; 0: none.
-uint64_t members_to_draw(const YamlNode& train);
+// Members are drawn: so many, where the number of them was not refused; 0 where it was.
+std::optional<uint64_t> members_to_draw(const YamlNode& train);
 uint64_t seed_of(const YamlNode& train);
-// Lists that go together are as long as each other.
-void check_lengths(const YamlNode& root, const Spec& spec, Problems& problems);
+// Lists that go together are as long as each other, and members that are compared while they run are not too many.
+void check_members(const YamlNode& root, const Spec& spec, Problems& problems);
 
 // Every {{ name }} of every command has a value, and every parameter that only the command line
 // gives has a place.

@@ -60,24 +60,34 @@ uint64_t StopEarly::rung(uint32_t number) const {
   return at;
 }
 
+namespace {
+
+void check_samples(const YamlNode& train, SpecReading& reading) {
+  const YamlNode* const search = search_of(train);
+  const YamlNode* const samples = value_of(search, "samples");
+  if (search->find("samples") == nullptr && value_of(search, "seed") != nullptr) {
+    reading.problems.add(value_of(search, "seed")->place, join_path(kPath, "seed"),
+                         "nothing is drawn without 'samples'; a set that was drawn has its values for good");
+  }
+  if (samples == nullptr) return;
+  if (value_of(&train, "combine") != nullptr) {
+    reading.problems.add(samples->place, join_path(kPath, "samples"),
+                         "with 'combine' lists are members as they stand, as those of a set that was drawn are, and nothing is drawn from them");
+  }
+  if (reading.kinds > 1) {
+    reading.problems.add(samples->place, join_path(kPath, "samples"),
+                         fmt::format("it draws from parameters, and {} is a list of something else; choose one value of it, or leave 'samples' out",
+                                     reading.varied.front().path));
+  }
+}
+
+}  // namespace
+
 Search read_search(const YamlNode& train, const Spec& spec, SpecReading& reading) {
   Search search;
   const YamlNode* const node = search_of(train);
   if (node == nullptr) return search;
-  const YamlNode* const combine = value_of(node, "combine");
-  const YamlNode* const samples = value_of(node, "samples");
-  if (samples != nullptr && combine != nullptr) {
-    reading.problems.add(combine->place, join_path(kPath, "combine"), "'samples' draws each value by itself; leave one of them out");
-  }
-  if (samples == nullptr && node->find("samples") == nullptr && value_of(node, "seed") != nullptr) {
-    reading.problems.add(value_of(node, "seed")->place, join_path(kPath, "seed"), "nothing is drawn without 'samples'");
-  }
-  if (samples != nullptr && !reading.varied.empty()) {
-    reading.problems.add(samples->place, join_path(kPath, "samples"),
-                         fmt::format("it draws from parameters, and {} is a list of something else; make one of it, or leave 'samples' out",
-                                     reading.varied.front().path));
-  }
-  if (samples != nullptr || (combine != nullptr && combine->text == "zip")) search.combine = Combine::Zip;
+  check_samples(train, reading);
   search.metric = metric_of(node, kPath, "metric", spec, reading);
   const YamlNode* const goal = value_of(node, "goal");
   search.highest_is_best = goal != nullptr && goal->text == "max";
@@ -94,28 +104,35 @@ Search read_search(const YamlNode& train, const Spec& spec, SpecReading& reading
 }
 
 Combine combine_of(const YamlNode& train) {
-  const YamlNode* const combine = value_of(search_of(train), "combine");
-  const bool together = members_to_draw(train) > 0 || (combine != nullptr && combine->text == "zip");
+  const YamlNode* const combine = value_of(&train, "combine");
+  const bool together = members_to_draw(train) || (combine != nullptr && combine->text == "zip");
   return together ? Combine::Zip : Combine::Product;
 }
 
-uint64_t members_to_draw(const YamlNode& train) {
-  return static_cast<uint64_t>(std::max<int64_t>(integer_of(search_of(train), "samples", 0), 0));
+std::optional<uint64_t> members_to_draw(const YamlNode& train) {
+  const YamlNode* const search = search_of(train);
+  if (search == nullptr || search->find("samples") == nullptr) return std::nullopt;
+  return static_cast<uint64_t>(integer_of(search, "samples", 0));
 }
 
 uint64_t seed_of(const YamlNode& train) {
   return static_cast<uint64_t>(integer_of(search_of(train), "seed", 0));
 }
 
-void check_lengths(const YamlNode& root, const Spec& spec, Problems& problems) {
-  if (spec.search.combine != Combine::Zip) return;
+void check_members(const YamlNode& root, const Spec& spec, Problems& problems) {
+  constexpr uint64_t kMostThatStop = 100'000;
+  if (spec.search.stop_early && spec.member_count() > kMostThatStop) {
+    problems.add(value_of(search_of(*value_of(&root, "train")), "stop-early")->place, join_path(kPath, "stop-early"),
+                 fmt::format("this set has {} members, and with it at most {} are compared", spec.member_count(), kMostThatStop));
+  }
+  if (spec.combine != Combine::Zip) return;
   const Parameter* first = nullptr;
   for (const Parameter& parameter : spec.parameters) {
     if (parameter.values.size() == 1) continue;
     if (first == nullptr) first = &parameter;
     if (parameter.values.size() == first->values.size()) continue;
-    const YamlNode* const combine = value_of(search_of(*value_of(&root, "train")), "combine");
-    problems.add(combine != nullptr ? combine->place : root.place, join_path(kPath, "combine"),
+    const YamlNode* const combine = value_of(value_of(&root, "train"), "combine");
+    problems.add(combine != nullptr ? combine->place : root.place, "train.combine",
                  fmt::format("lists that go together are as long as each other, and '{}' has {} values, '{}' {}", first->name,
                              first->values.size(), parameter.name, parameter.values.size()));
     return;

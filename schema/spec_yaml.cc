@@ -156,7 +156,6 @@ void write_metrics(const Spec& spec, YamlWriter& out) {
 void write_search(const Search& search, YamlWriter& out) {
   if (search == Search{}) return;
   out.key(1, "search", "");
-  if (search.combine == Combine::Zip) out.key(2, "combine", "zip");
   if (!search.metric.empty()) {
     out.key(2, "metric", yaml_scalar(search.metric));
     out.key(2, "goal", search.highest_is_best ? "max" : "min");
@@ -377,6 +376,7 @@ std::string to_yaml(const Spec& spec) {
   write_engine(spec, out);
   write_parameters(spec, out);
   write_metrics(spec, out);
+  if (spec.combine == Combine::Zip) out.key(1, "combine", "zip");
   write_search(spec.search, out);
   if (spec.concurrency != 0) out.key(1, "concurrency", fmt::format("{}", spec.concurrency));
   if (spec.priority != 50) out.key(1, "priority", fmt::format("{}", spec.priority));

@@ -20,7 +20,7 @@ constexpr std::string_view kOfTheEngine = "train.engine.";
 
 // What is the whole set's: no member has one of its own.
 bool is_of_the_set(std::string_view path) {
-  return path == "train.concurrency" || path == "train.priority" || path == "train.suspend" || path.starts_with("train.after") ||
+  return path == "train.concurrency" || path == "train.combine" || path == "train.priority" || path == "train.suspend" || path.starts_with("train.after") ||
          path.starts_with("train.search");
 }
 
@@ -215,7 +215,7 @@ YamlNode tree_of(const Spec& spec) {
 Spec read_variation(const Spec& spec, const YamlNode& root,
                     const std::vector<Parameter>& variations, uint64_t kind) {
   Problems none("", false);
-  const Combine combine = spec.search.combine;
+  const Combine combine = spec.combine;
   YamlNode tree = choose_variation(root, variations, combine, kind);
   check_spec_tree(tree, none);
   SpecReading reading{none};
@@ -338,7 +338,7 @@ std::vector<Parameter> variations_of(const Spec& spec) {
 }
 
 uint64_t variation_of(const Spec& spec, uint32_t member) {
-  const Combine combine = spec.search.combine;
+  const Combine combine = spec.combine;
   const uint64_t number = member == 0 ? 0 : member - 1;
   if (combine == Combine::Zip) return std::min(number, combination_count(variations_of(spec), combine) - 1);
   const std::vector<size_t> places = combination(spec.parameters, combine, number);
@@ -358,7 +358,7 @@ std::vector<Spec> varied_specs(const Spec& spec) {
   const YamlNode root = tree_of(spec);
   const std::vector<Parameter> variations = variations_of(spec);
   std::vector<Spec> specs;
-  for (uint64_t kind = 0; kind < combination_count(variations, spec.search.combine); ++kind) {
+  for (uint64_t kind = 0; kind < combination_count(variations, spec.combine); ++kind) {
     specs.push_back(read_variation(spec, root, variations, kind));
   }
   return specs;

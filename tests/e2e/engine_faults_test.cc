@@ -224,7 +224,7 @@ TEST_CASE("what is asked to end saves the step that it is in, and goes on from t
   }
   SUBCASE("stages of a pipeline") { roles = "    strategy: pipeline\n    distributed: {worker: 2}\n"; }
   const fs::path project = long_training(cluster, roles);
-  const std::vector<std::string> once{"--set", "train.engine.epochs=400", "--set", "train.engine.checkpoint.every=400 epochs"};
+  const std::vector<std::string> once{"--set", "train.engine.epochs=160", "--set", "train.engine.checkpoint.every=160 epochs"};
   const auto with = [&](std::vector<std::string> words) {
     words.insert(words.end(), once.begin(), once.end());
     return words;

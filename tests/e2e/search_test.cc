@@ -64,7 +64,7 @@ TEST_CASE("a member ends early where others were better, also after a new daemon
   Json third = member(cluster, "1.3");
   CHECK(third["state"] == "FINISHED");
   CHECK(third["ended_early"] == true);
-  CHECK(third["reason"] == "ended early: loss=0.8 at epoch=2 is number 2 of 2, and only the best goes on");
+  CHECK(third["reason"] == "ended early: loss=0.8 by epoch=2 is number 2 of 2, and only the best goes on");
 
   for (const pid_t pid : cluster.processes("daemon run")) ::kill(pid, SIGKILL);
   CHECK(member(cluster, "1.3")["ended_early"] == true);
@@ -93,6 +93,23 @@ TEST_CASE("a member ends early where others were better, also after a new daemon
   CHECK_MESSAGE((csv.find("1.2,") < csv.find("1.1,") && csv.find("1.1,") < csv.find("1.3,")), csv);
 }
 
+TEST_CASE("others are measured by members that have ended by themselves, too, however soon that was") {
+  Cluster cluster;
+  const fs::path project = cluster.project(R"(project: p
+train:
+  resources: {cpus: 0.1, mem: 32}
+  parameters: {k: [1, 2, 3, 4, 5]}
+  metrics: [loss]
+  concurrency: 1
+  search: {metric: loss, goal: min, stop-early: {after: 1, factor: 2}}
+  run: "echo loss=$K; test $K != 5 || exec sleep 1000"
+)");
+  REQUIRE(cluster.run({"train"}, project).code == 0);
+  const Json last = member(cluster, "1.5");
+  CHECK(last["ended_early"] == true);
+  CHECK(last["reason"] == "ended early: loss=5 after 1 value is number 5 of 5, and the best 3 go on");
+}
+
 TEST_CASE("a set ends with too many failures, and what failed runs again by itself") {
   Cluster cluster;
   const fs::path project = cluster.project(R"(project: p
@@ -105,6 +122,8 @@ train:
 )");
   const Output train = cluster.run({"train"}, project);
   CHECK(train.code == 1);
+  CHECK_MESSAGE(says(train, "0 of 6 members finished, 2 failed, 4 killed"), train.all());
+  CHECK_MESSAGE(says(cluster.run({"why", "1"}), "more have failed than max-failed: 1 allows"), cluster.run({"why", "1"}).all());
   Json shown = member(cluster, "1");
   CHECK(shown["state"] == "FAILED");
   for (const char* failed : {"1.1", "1.2"}) CHECK(with_id(shown["members"], failed)["state"] == "FAILED");
@@ -116,7 +135,7 @@ train:
 
   const Output again = cluster.run({"rerun", "1", "--failed", "--set", "train.search.max-failed=2", "--set", "train.run=echo \"$A $B\""}, project);
   CHECK_MESSAGE(again.code == 0, again.all());
-  CHECK_MESSAGE(says(again, "Experiment 2 runs the 6 members of 1 that failed again"), again.all());
+  CHECK_MESSAGE(says(again, "Experiment 2 runs the 6 failed members of 1 again"), again.all());
   CHECK(cluster.log_of("2.2.train") == "1 y z\n");
   CHECK(cluster.log_of("2.5.train") == "3 x\n");
   const Output none = cluster.run({"rerun", "2", "--failed"}, project);
@@ -131,7 +150,7 @@ TEST_CASE("of a set of which one member failed that one runs again, as an experi
   CHECK(cluster.run({"train"}, project).code == 1);
   const Output again = cluster.run({"rerun", "1", "--failed"}, project);
   CHECK(again.code == 1);
-  CHECK_MESSAGE(says(again, "Experiment 2 runs the one member of 1 that failed again"), again.all());
+  CHECK_MESSAGE(says(again, "Experiment 2 runs the one failed member of 1 again"), again.all());
   CHECK(cluster.log_of("2.train") == "2\n");
 }
 

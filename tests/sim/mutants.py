@@ -361,7 +361,7 @@ MUTANTS = [
      "  if (experiment.outcome->state != State::Finished || experiment.outcome->early) return true;",
      "  if (experiment.outcome->state != State::Finished) return true;"),
     ("what a member had is not counted", TURN,
-     "  count_rungs(tally, experiment, in);\n", "  (void)count_rungs;\n"),
+     "  count_costs(tally, experiment, in);\n", "  (void)count_costs;\n"),
     ("a set goes on though more members failed than may", SEARCH,
      "failed > static_cast<uint32_t>(most)) failing.insert(id.number);", "failed > static_cast<uint32_t>(most) + 1) failing.insert(id.number);"),
     ("members that wait go on though too many others failed", SEARCH,

@@ -172,7 +172,7 @@ void World::check_derived() const {
   for (const auto& [number, tally] : model_->sets) {
     const SetTally& counted = fresh.sets.at(number);
     require(counted.members == tally.members && counted.in_slots == tally.in_slots &&
-                counted.held == tally.held && counted.rungs == tally.rungs && counted.shared_lives == tally.shared_lives &&
+                counted.held == tally.held && counted.costs == tally.costs && counted.shared_lives == tally.shared_lives &&
                 std::equal(std::begin(counted.by_state), std::end(counted.by_state),
                            std::begin(tally.by_state)),
             "members are counted right");

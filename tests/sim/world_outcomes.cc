@@ -19,9 +19,9 @@ bool succeeded(const Replica& replica) {
 }
 
 // Whether all of a gang finds room: every way to spread it is tried, so this never errs.
-class Search {
+class RoomSearch {
  public:
-  Search(const Spec& spec, std::vector<Room> rooms) : spec_(spec), rooms_(std::move(rooms)) {}
+  RoomSearch(const Spec& spec, std::vector<Room> rooms) : spec_(spec), rooms_(std::move(rooms)) {}
   bool run() { return from(0, 0, spec_.roles.front().count); }
 
  private:
@@ -147,7 +147,7 @@ void World::check_outcome(const Experiment& experiment) const {
     return;
   }
   if (outcome.early) {
-    require(outcome.state == State::Finished && experiment.rungs && experiment.submission->spec.search.stop_early,
+    require(outcome.state == State::Finished && experiment.costs && experiment.submission->spec.search.stop_early,
             "who ends early had a value");
     return;
   }
@@ -536,7 +536,7 @@ void World::check_backfill(const std::vector<ExperimentId>& waited) {
   std::vector<Room> left;
   for (const auto& [id, room] : rooms) left.push_back(room);
   const LeastGang least(waits.spec());
-  require(Search(least.spec(), std::move(left)).run(),
+  require(RoomSearch(least.spec(), std::move(left)).run(),
           [&] { return "who goes ahead of " + to_string(*head) + " takes nothing it waits for"; });
 }
 

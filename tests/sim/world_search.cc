@@ -42,10 +42,11 @@ void World::reach_rung() {
   const ExperimentId id = looked_at[below(looked_at.size())];
   const Experiment& experiment = model_->experiments.at(id);
   const Spec& spec = experiment.submission->spec;
-  const size_t had = experiment.rungs ? experiment.rungs->size() : 0;
+  const size_t had = experiment.costs ? experiment.costs->size() : 0;
   const size_t rung = chance(90) ? had : below(4);
   const double value = chance(10) ? std::nan("") : static_cast<double>(below(6));
-  const bool counts = id.member != 0 && spec.search.stop_early && !experiment.outcome && rung == had;
+  const bool counts = id.member != 0 && spec.search.stop_early && rung == had;
+  const std::optional<Outcome> ended = experiment.outcome ? std::optional(*experiment.outcome) : std::nullopt;
   // Of those that came so far, and are as good or better.
   size_t came = 1, better = 0;
   for (const auto& [other, values] : said_) {
@@ -57,11 +58,12 @@ void World::reach_rung() {
   happen(RungReached{id, static_cast<uint32_t>(rung), value});
   const Experiment& after = model_->experiments.at(id);
   if (!counts) {
-    const size_t has = after.rungs ? after.rungs->size() : 0;
+    const size_t has = after.costs ? after.costs->size() : 0;
     require(has == had, [&] { return "what " + to_string(id) + " says out of its turn counts for nothing"; });
     return;
   }
   said_[id].push_back(value);
+  if (ended) return require(*after.outcome == *ended, "an end is not changed by what comes after");
   const auto factor = static_cast<size_t>(spec.search.stop_early->factor);
   const bool among_best = better * factor < came && !std::isnan(value);
   const bool ends = came >= factor && !among_best;
@@ -96,7 +98,7 @@ void World::check_killed_by_set(const Experiment& experiment) const {
 void World::forget_unsaid() {
   for (auto& [id, values] : said_) {
     const auto row = rows_.find(id);
-    values.resize(row != rows_.end() && row->second.rungs ? row->second.rungs->size() : 0);
+    values.resize(row != rows_.end() && row->second.costs ? row->second.costs->size() : 0);
   }
 }
 

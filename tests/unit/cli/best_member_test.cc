@@ -41,6 +41,12 @@ TEST_CASE("the best member is the one that was ever the best, with what tells it
   CHECK(best(reply, false) == "4.3: accuracy=0.2 (rate=0.5)");
   CHECK(best(reply, true, "loss") == "nobody");
   CHECK(best(reply, true, "") == "nobody");
+  // What diverged is the best by no goal; over all attempts counts what the daemon says; and an end is told.
+  add(reply, "4.6", "9", -INFINITY, INFINITY);
+  CHECK(best(reply, false) == "4.3: accuracy=0.2 (rate=0.5)");
+  reply.mutable_members(0)->mutable_metrics(0)->set_best(0.95);
+  reply.mutable_members(0)->set_state("FAILED");
+  CHECK(best(reply, true) == "4.1 (FAILED): accuracy=0.95 (rate=0.1)");
 }
 
 }  // namespace

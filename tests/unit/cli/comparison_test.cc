@@ -123,8 +123,8 @@ TEST_CASE("sorting: numbers as numbers, who has none last") {
   CHECK(sorted("-rate") == "4.10 4.3 4.1 4.2");
   CHECK(sorted("rate", true) == "4.10 4.3 4.1 4.2");
   CHECK(sorted("-rate", true) == "4.2 4.1 4.3 4.10");
-  CHECK(sorted("loss") == "4.1 4.2 4.10 4.3");  // nan is beyond all numbers
-  CHECK(sorted("-loss") == "4.10 4.2 4.1 4.3");
+  CHECK(sorted("loss") == "4.1 4.2 4.10 4.3");  // nan comes after all numbers
+  CHECK(sorted("-loss") == "4.2 4.1 4.10 4.3");
   CHECK(sorted("id") == "4.1 4.2 4.3 4.10");
   CHECK(sorted("-ID") == "4.10 4.3 4.2 4.1");
   CHECK(sorted("state") == "4.1 4.2 4.10 4.3");
@@ -423,6 +423,11 @@ TEST_CASE("of the metric that a search goes by the best value counts") {
   CHECK(value_of(smallest, smallest.entries[0], loss) == EntryValue(0.1));
   REQUIRE(sort_entries(smallest, "loss", false).ok());
   CHECK(ids(smallest) == "4.10 4.1 4.2 4.3");
+  CHECK(render_comparison(smallest, "loss", {}).find("loss (min)") != std::string::npos);
+  // What is no number is last in both directions.
+  Comparison last = grid();
+  REQUIRE(sort_entries(last, "-loss", false).ok());
+  CHECK(ids(last).starts_with("4.2 4.1"));
 }
 
 }  // namespace

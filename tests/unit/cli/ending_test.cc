@@ -168,6 +168,7 @@ TEST_CASE("of a set that was killed the members are counted once") {
   pb::ExperimentInfo info = outcome("KILLED", "0 of 4 finished, 4 failed or killed");
   info.set_members(4);
   info.set_members_failed(4);
+  info.set_members_killed(3);
   CHECK(Ending().text(info, "", {}) ==
-        "4 killed after 12 seconds: 0 of 4 members finished, 4 failed or killed\n");
+        "4 killed after 12 seconds: 0 of 4 members finished, 1 failed, 3 killed\n");
 }

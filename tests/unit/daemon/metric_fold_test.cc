@@ -180,8 +180,13 @@ TEST_CASE("where its set looks at it there is the best value until then") {
   MetricFold most;
   most.take(highest, kMaster, 1, 0, "loss=nan\nloss=0.5\nloss=0.25\n");
   CHECK(rungs(most) == "nan 0.5");
+  // What is no finite number is never the best.
+  MetricFold diverged;
+  diverged.take(by_values, kMaster, 1, 0, "loss=-inf\nloss=nan\nloss=7\nloss=inf\n");
+  CHECK(rungs(diverged) == "nan 7");
 
-  // By epochs, in whatever order they are said, and by more than one.
+  // By epochs, in whatever order they are said, and by more than one. Where an epoch has a line of its own, the value that
+  // comes after it is meant.
   const MetricReader by_epochs(metrics, search_of({2, 3, "epoch"}));
   MetricFold epochs;
   epochs.take(by_epochs, kMaster, 1, 0, "epoch=1 loss=3\nloss=2\nloss=2\n");
@@ -189,12 +194,34 @@ TEST_CASE("where its set looks at it there is the best value until then") {
   epochs.take(by_epochs, kMaster, 1, 29, "loss=1 epoch=2\nepoch=20 loss=0.5\n");
   CHECK(rungs(epochs) == "1 0.5 0.5");
 
-  MetricFold endless;
-  endless.take(by_epochs, kMaster, 1, 0, "epoch=inf loss=1\nepoch=inf loss=1\n");
-  CHECK(endless.rungs().size() == StopEarly::kRungsMost);
+  MetricFold apart;
+  apart.take(by_epochs, kMaster, 1, 0, "epoch=1\nloss=3\nepoch=2\n");
+  CHECK(rungs(apart) == "");
+  apart.take(by_epochs, kMaster, 1, 23, "loss=2\n");
+  CHECK(rungs(apart) == "2");
+
   MetricFold never;
-  never.take(by_epochs, kMaster, 1, 0, "epoch=nan loss=1\nepoch=-5 loss=1\nepoch=7\n");
-  CHECK(rungs(never) == "1 1");
+  never.take(by_epochs, kMaster, 1, 0, "epoch=nan loss=1\nepoch=-5 loss=1\nepoch=inf loss=1\n");
+  CHECK(rungs(never) == "");
+  MetricFold far;
+  far.take(by_epochs, kMaster, 1, 0, "epoch=1e300 loss=1\n");
+  CHECK(far.rungs().size() == StopEarly::kRungsMost);
+}
+
+TEST_CASE("workers' own values decide nothing, and count no more once the master has said one") {
+  const std::vector<Metric> metrics = {{"epoch", ""}, {"loss", ""}};
+  const MetricReader reader(metrics, search_of({1, 2, ""}));
+  MetricFold fold;
+  fold.take(reader, kWorker1, 1, 0, "loss=0.1\nloss=0.1\n");
+  CHECK(rungs(fold) == "");
+  fold.take(reader, kMaster, 1, 0, "loss=5\n");
+  fold.take(reader, kWorker1, 1, 18, "loss=0.1\n");
+  CHECK(rungs(fold) == "5");
+  CHECK(fold.values(reader).at(0).best() == 5);
+  const ReplicaId evaluator{{1, 0}, Role::Evaluator, 1};
+  MetricFold beside;
+  beside.take(reader, evaluator, 1, 0, "loss=3\n");
+  CHECK(rungs(beside) == "3");
 }
 
 TEST_CASE("a new attempt goes on where it was, and says nothing twice") {
@@ -203,10 +230,22 @@ TEST_CASE("a new attempt goes on where it was, and says nothing twice") {
   MetricFold fold;
   fold.take(reader, kMaster, 1, 0, "epoch=1 loss=9\nepoch=2 loss=8\nepoch=3 loss=7\n");
   CHECK(rungs(fold) == "8");
+  fold = MetricFold::from(fold.record(reader), reader);
   fold.take(reader, kMaster, 2, 0, "epoch=2 loss=8.5\nepoch=3 loss=7.5\n");
   CHECK(rungs(fold) == "8");
-  fold.take(reader, kMaster, 2, 34, "epoch=4 loss=6\n");
-  CHECK(rungs(fold) == "8 6");
+  fold.take(reader, kMaster, 2, 34, "epoch=4 loss=7.25\n");
+  CHECK(rungs(fold) == "8 7");   // it had 7 before
+  const auto loss = fold.values(reader).at(1);
+  CHECK(loss.minimum() == 7.25);
+  CHECK(loss.best() == 7);
+
+  // Values are counted on, too.
+  const MetricReader by_values(metrics, search_of({2, 2, ""}));
+  MetricFold counted;
+  counted.take(by_values, kMaster, 1, 0, "loss=9\nloss=8\nloss=7\n");
+  counted = MetricFold::from(counted.record(by_values), by_values);
+  counted.take(by_values, kMaster, 2, 0, "loss=7.5\n");
+  CHECK(rungs(counted) == "8 7");
 }
 
 // However the output is cut, repeated and interrupted by a restart from some earlier record, the

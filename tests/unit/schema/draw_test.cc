@@ -7,13 +7,14 @@
 #include <map>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 namespace dtrain {
 namespace {
 
 Drawable from(double min, double max, bool logarithmic) {
-  return {{}, Distribution{min, max, logarithmic}};
+  return {logarithmic ? "log" : "linear", {}, Distribution{min, max, logarithmic}};
 }
 
 std::vector<double> numbers(const std::vector<std::string>& texts) {
@@ -40,7 +41,8 @@ TEST_CASE("each of as many equal parts of a range has one member") {
 }
 
 TEST_CASE("the same seed draws the same, another one others, and parameters don't go in step") {
-  const std::vector<Drawable> two = {from(0, 1, false), from(0, 1, false)};
+  std::vector<Drawable> two = {from(0, 1, false), from(0, 1, false)};
+  two[1].name = "other";
   CHECK(draw(two, 30, 1) == draw(two, 30, 1));
   CHECK(draw(two, 30, 1) != draw(two, 30, 2));
   const auto drawn = draw(two, 1000, 1);
@@ -89,7 +91,7 @@ TEST_CASE("with steps only these, as often as each other, or by their logarithms
 }
 
 TEST_CASE("of lists alone no combination comes twice, and all where there are no more") {
-  const std::vector<Drawable> lists = {{{"a", "b", "c"}}, {{"1", "2", "3", "4"}}};
+  const std::vector<Drawable> lists = {{"x", {"a", "b", "c"}}, {"y", {"1", "2", "3", "4"}}};
   const auto pairs = [&](size_t members, uint64_t seed) {
     const auto drawn = draw(lists, members, seed);
     std::vector<std::string> all;
@@ -106,10 +108,42 @@ TEST_CASE("of lists alone no combination comes twice, and all where there are no
   CHECK(uses.size() == 12);
   for (const auto& [pair, count] : uses) CHECK(std::abs(count - 2000 * 5 / 12) < 120);   // none is preferred
   CHECK(pairs(50, 1).size() == 12);
+  // In no order of the lists.
+  const auto all = pairs(12, 1);
+  CHECK_FALSE(std::is_sorted(all.begin(), all.end()));
+}
+
+TEST_CASE("of more combinations than can be gone through none comes twice, either") {
+  std::vector<Drawable> lists;
+  for (int i = 0; i < 40; ++i) lists.push_back({std::to_string(i), {"0", "1"}});
+  for (uint64_t seed = 0; seed < 5; ++seed) {
+    const auto drawn = draw(lists, 1000, seed);
+    std::set<std::string> rows;
+    for (size_t member = 0; member < 1000; ++member) {
+      std::string row;
+      for (const auto& values : drawn) row += values[member];
+      rows.insert(row);
+    }
+    CHECK(rows.size() == 1000);
+  }
+}
+
+TEST_CASE("what a range gives is the same whatever others there are") {
+  const Drawable one = from(0, 1, false), other = from(1, 2, true);
+  CHECK(draw({one, other}, 20, 4)[0] == draw({one}, 20, 4)[0]);
+}
+
+TEST_CASE("the widest ranges have values all over, and numbers look as people write them") {
+  for (const auto& [low, high, logarithmic] : {std::tuple{1e-300, 1e300, true}, {5e-324, 1.0, true}, {-1e308, 1e308, false}}) {
+    const auto drawn = draw({from(low, high, logarithmic)}, 50, 1)[0];
+    CHECK(std::set<std::string>(drawn.begin(), drawn.end()).size() == 50);
+  }
+  const auto large = draw({from(100, 1e6, false)}, 50, 1)[0];
+  for (const std::string& text : large) CHECK_MESSAGE(text.find('e') == std::string::npos, text);
 }
 
 TEST_CASE("beside a range a list has each value as often") {
-  const auto drawn = draw({{{"relu", "gelu", "tanh"}}, from(0, 1, false)}, 31, 9);
+  const auto drawn = draw({{"act", {"relu", "gelu", "tanh"}}, from(0, 1, false)}, 31, 9);
   std::map<std::string, int> uses;
   for (const std::string& text : drawn[0]) ++uses[text];
   CHECK(uses.size() == 3);

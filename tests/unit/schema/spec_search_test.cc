@@ -38,7 +38,7 @@ TEST_CASE("what is drawn are members like others, and the YAML that travels has 
   const std::string train = "parameters: {rate: {log-uniform: {min: 1e-4, max: 0.1}}, layers: [2, 4, 8], epochs: 10}, search: {samples: 12}";
   const Spec spec = read(train);
   CHECK(spec.member_count() == 12);
-  CHECK(spec.search.combine == Combine::Zip);
+  CHECK(spec.combine == Combine::Zip);
   std::set<std::string> rates;
   std::map<std::string, int> layers;
   for (uint32_t member = 1; member <= 12; ++member) {
@@ -73,32 +73,35 @@ TEST_CASE("of lists some combinations are drawn, and a value that is given is no
 }
 
 TEST_CASE("lists that go together") {
-  const Spec spec = read("parameters: {a: [1, 2, 3], b: [x, y, z], c: 7}, search: {combine: zip}");
+  const Spec spec = read("parameters: {a: [1, 2, 3], b: [x, y, z], c: 7}, combine: zip");
   CHECK(members(spec) == "a=1 b=x c=7\na=2 b=y c=7\na=3 b=z c=7\n");
-  CHECK(refused("parameters: {a: [1, 2, 3], b: [x, y]}, search: {combine: zip}") ==
-        "dtrain.yml:2:74: train.search.combine: lists that go together are as long as each other, and 'a' has 3 values, 'b' 2");
-  CHECK(members(read("parameters: {a: [1, 2], b: [3, 4]}, search: {combine: product}")) == "a=1 b=3\na=1 b=4\na=2 b=3\na=2 b=4\n");
+  CHECK(refused("parameters: {a: [1, 2, 3], b: [x, y]}, combine: zip") ==
+        "dtrain.yml:2:65: train.combine: lists that go together are as long as each other, and 'a' has 3 values, 'b' 2");
+  CHECK(members(read("parameters: {a: [1, 2], b: [3, 4]}, combine: product")) == "a=1 b=3\na=1 b=4\na=2 b=3\na=2 b=4\n");
 }
 
 TEST_CASE("lists where one value belongs go together, too") {
   const Spec spec = read("framework: tensorflow, tensorflow: {distributed: {worker: [1, 2, 4]}}, parameters: {rate: [0.1, 0.2, 0.4]}, "
-                         "resources: {cpus: [1, 2, 3]}, search: {combine: zip}");
+                         "resources: {cpus: [1, 2, 3]}, combine: zip");
   CHECK(members(spec) == "cpus=1 rate=0.1 worker=1\ncpus=2 rate=0.2 worker=2\ncpus=3 rate=0.4 worker=4\n");
   CHECK(shapes_of(spec).size() == 4);
   CHECK(member_spec(spec, 3).most_workers() == 4);
   CHECK(member_spec(spec, 3).decider().resources.cpus == 3);
-  CHECK(refused("parameters: {rate: {uniform: {min: 0, max: 1}}}, resources: {cpus: [1, 2]}, search: {samples: 4}").find(
-            "train.search.samples: it draws from parameters, and train.resources.cpus is a list of something else") != std::string::npos);
+  const std::string drawn = "parameters: {rate: {uniform: {min: 0, max: 1}}}, resources: {cpus: [1, 2]}, search: {samples: 4}";
+  CHECK(refused(drawn).find("train.search.samples: it draws from parameters, and train.resources.cpus is a list of something else") != std::string::npos);
+  ParseOptions one;
+  one.parameters = {{"cpus", "2"}};
+  CHECK(read(drawn, one).member_count() == 4);
 }
 
 TEST_CASE("of the engine only the combinations that there are have to make sense") {
-  const std::string engine = "project: p\ntrain: {framework: engine, parameters: {size: [64, 2]}, search: {combine: zip}, engine: {model: mlp, "
+  const std::string engine = "project: p\ntrain: {framework: engine, parameters: {size: [64, 2]}, combine: zip, engine: {model: mlp, "
                              "data: {train: d}, batch: '{{ size }}', strategy: allreduce, distributed: {worker: [4, 2]}}}\n";
   const auto spec = parse_spec(engine, {});
   REQUIRE_MESSAGE(spec.ok(), (spec.ok() ? "" : spec.error().message));
   CHECK(*parse_spec(to_yaml(*spec), {}) == *spec);
   ParseOptions product;
-  product.set = {{"train.search.combine", "product"}};
+  product.set = {{"train.combine", "product"}};
   CHECK_FALSE(parse_spec(engine, product).ok());   // a batch of 2 for 4 workers
 }
 
@@ -128,7 +131,7 @@ TEST_CASE("what makes no search") {
   says("parameters: {a: {uniform: {min: 0, max: 1, step: 0}}}, search: {samples: 2}", "got 0, expected more than 0");
   says("parameters: {a: {uniform: {min: 0, max: 1}, range: {min: 1, max: 2}}}, search: {samples: 2}", "expected one of range, uniform and log-uniform");
   says("parameters: {a: {}}", "expected one of range, uniform and log-uniform");
-  says("parameters: {a: [1, 2]}, search: {samples: 2, combine: zip}", "'samples' draws each value by itself");
+  says("parameters: {a: [1, 2]}, combine: zip, search: {samples: 2}", "train.search.samples: with 'combine' lists are members as they stand");
   says("search: {seed: 2}", "nothing is drawn without 'samples'");
   says("search: {samples: 0}", "expected a whole number from 1 to 1000");
   says("metrics: [loss], search: {metric: los, goal: min}", "'los' is none of train.metrics; did you mean 'loss'?");
@@ -139,7 +142,12 @@ TEST_CASE("what makes no search") {
   says("metrics: [loss], search: {metric: loss, goal: min, stop-early: {factor: 3}}", "the key 'after' is missing");
   says("metrics: [loss], search: {metric: loss, goal: min, stop-early: {after: 3, by: epoch}}", "epoch is none of train.metrics");
   says("search: {max-failed: [1, 2]}", "train.search.max-failed: got a list");
-  says("parameters: {a: {uniform: {min: 0, max: 1}}}, search: {samples: x}", "train.search.samples: got 'x'");
+  CHECK(refused("parameters: {a: {uniform: {min: 0, max: 1}}}, search: {samples: x}") ==
+        "dtrain.yml:2:81: train.search.samples: got 'x', expected a whole number from 1 to 1000");
+  says("parameters: {a: {uniform: {min: 0, max: 1, step: 2}}}, search: {samples: 2}", "train.parameters.a.uniform.step: got 2, and from 0 to 1 it is less");
+  says("parameters: {a: {range: {min: 1, max: 1000}}, b: {range: {min: 1, max: 1000}}}, metrics: [loss], search: {metric: loss, goal: min, stop-early: {after: 1}}",
+       "train.search.stop-early: this set has 1000000 members, and with it at most 100000 are compared");
+  says("combine: [zip, product]", "train.combine: got a list");
 }
 
 }  // namespace

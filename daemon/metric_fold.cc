@@ -195,7 +195,7 @@ void MetricFold::take_line(const MetricReader& reader, const ReplicaId& replica,
   for (const MetricReader::Found& found : found_) {
     Value& value = values_[found.metric];
     if (value.count > 0 && value.replica < replica) continue;
-    if (watched && found.metric == watched->metric && value.count > 0 && value.replica != replica) climbed_ = {std::nan(""), 0, std::move(climbed_.rungs)};
+    if (watched && found.metric == watched->metric && value.count > 0 && value.replica != replica) climb_.begin_anew();
     const bool goes_on = value.count > 0 && value.replica == replica && value.attempt == attempt;
     if (!goes_on) value = {found.value, found.value, found.value, 0, replica, attempt};
     value.last = found.value;
@@ -207,24 +207,21 @@ void MetricFold::take_line(const MetricReader& reader, const ReplicaId& replica,
   if (watched) climb(*watched, replica);
 }
 
-// After a line, which may say the metric and what counts it in any order.
+// After a line, which may say the metric and what is counted in any order.
 void MetricFold::climb(const MetricReader::Watched& watched, const ReplicaId& replica) {
-  if (values_[watched.metric].replica != replica) return;
-  const uint64_t before = climbed_.count;
-  double& best = climbed_.best;
+  const bool counts = values_[watched.metric].replica == replica;
+  bool is_said = false;
   for (const MetricReader::Found& found : found_) {
-    if (found.metric != watched.metric) continue;
-    ++climbed_.count;
-    const bool is_better = std::isnan(best) || (watched.highest_is_best ? found.value > best : found.value < best);
-    if (std::isfinite(found.value) && is_better) best = found.value;
+    if (!counts || found.metric != watched.metric) continue;
+    climb_.take(found.value, watched.highest_is_best);
+    is_said = true;
   }
-  const bool looks = replica.role != Role::Worker && replica.role != Role::Ps;
-  if (climbed_.count == before || !looks || !watched.rungs || (watched.by && values_[*watched.by].count == 0)) return;
-  const double reached = watched.by ? values_[*watched.by].last : static_cast<double>(climbed_.count);
-  if (!std::isfinite(reached)) return;
-  std::vector<double>& rungs = climbed_.rungs;
-  while (rungs.size() < StopEarly::kRungsMost && reached >= static_cast<double>(watched.rungs->rung(static_cast<uint32_t>(rungs.size())))) {
-    rungs.push_back(best);
+  const bool is_looked_at = replica.role != Role::Worker && replica.role != Role::Ps;   // each may have values of its own
+  if (!is_said || !is_looked_at || !watched.stop) return;
+  if (!watched.by) {
+    climb_.come_to(*watched.stop, static_cast<double>(climb_.count()));
+  } else if (values_[*watched.by].count > 0) {
+    climb_.come_to(*watched.stop, values_[*watched.by].last);
   }
 }
 
@@ -246,7 +243,7 @@ std::vector<pb::Metric> MetricFold::values(const MetricReader& reader) const {
     metric.set_count(value.count);
     metric.set_replica(to_string(value.replica));
     metric.set_attempt(value.attempt);
-    if (reader.watched() && reader.watched()->metric == i) metric.set_best(climbed_.best);
+    if (reader.watched() && reader.watched()->metric == i) metric.set_best(climb_.best());
     values.push_back(std::move(metric));
   }
   return values;
@@ -255,8 +252,8 @@ std::vector<pb::Metric> MetricFold::values(const MetricReader& reader) const {
 pb::MetricsRecord MetricFold::record(const MetricReader& reader) const {
   pb::MetricsRecord record;
   for (pb::Metric& metric : values(reader)) *record.add_metrics() = std::move(metric);
-  record.mutable_rungs()->Add(climbed_.rungs.begin(), climbed_.rungs.end());
-  record.set_values(climbed_.count);
+  record.mutable_rungs()->Add(climb_.rungs().begin(), climb_.rungs().end());
+  record.set_values(climb_.count());
   for (const auto& [replica, tail] : tails_) {
     pb::OutputTail& stored = *record.add_tails();
     stored.set_replica(to_string(replica));
@@ -270,6 +267,7 @@ pb::MetricsRecord MetricFold::record(const MetricReader& reader) const {
 
 MetricFold MetricFold::from(const pb::MetricsRecord& record, const MetricReader& reader) {
   MetricFold fold;
+  double best = std::nan("");
   for (const pb::Metric& metric : record.metrics()) {
     const auto replica = parse_replica_id(metric.replica());
     for (size_t i = 0; i < reader.size() && replica.ok(); ++i) {
@@ -277,11 +275,10 @@ MetricFold MetricFold::from(const pb::MetricsRecord& record, const MetricReader&
       fold.values_.resize(reader.size());
       fold.values_[i] = {metric.last(),  metric.minimum(), metric.maximum(),
                          metric.count(), *replica,         metric.attempt()};
-      if (metric.has_best()) fold.climbed_.best = metric.best();
+      if (metric.has_best()) best = metric.best();
     }
   }
-  fold.climbed_.rungs.assign(record.rungs().begin(), record.rungs().end());
-  fold.climbed_.count = record.values();
+  fold.climb_ = Climb(best, record.values(), {record.rungs().begin(), record.rungs().end()});
   for (const pb::OutputTail& tail : record.tails()) {
     const auto replica = parse_replica_id(tail.replica());
     if (replica.ok()) {

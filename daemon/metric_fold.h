@@ -4,7 +4,6 @@
 // and in whatever pieces they come; memory is bounded, whatever replicas print.
 #pragma once
 
-#include <cmath>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -12,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "daemon/climb.h"
 #include "schema/dtrain.pb.h"
 #include "schema/ids.h"
 #include "schema/metric_pattern.h"
@@ -44,7 +44,7 @@ class MetricReader {
     size_t metric = 0;
     bool highest_is_best = false;
     std::optional<size_t> by;   // the metric that counts; none: the values of `metric`
-    std::optional<StopEarly> rungs;
+    std::optional<StopEarly> stop;
   };
   const std::optional<Watched>& watched() const { return watched_; }
 
@@ -72,9 +72,8 @@ class MetricFold {
   // No more will come: lines that never ended are whole now.
   void finish(const MetricReader& reader);
 
-  // Where the set looks at it: the best value of what it watches by then, over all attempts; NaN: there was none. Only
-  // ever grows. What workers and servers print does not count: each may have values of its own.
-  const std::vector<double>& rungs() const { return climbed_.rungs; }
+  // Climb::rungs() of what its set watches. What workers and servers print is not looked at.
+  const std::vector<double>& rungs() const { return climb_.rungs(); }
 
   // Of the metrics that were said, in the Spec's order.
   std::vector<pb::Metric> values(const MetricReader& reader) const;
@@ -106,13 +105,7 @@ class MetricFold {
   void climb(const MetricReader::Watched& watched, const ReplicaId& replica);
 
   std::vector<Value> values_;  // by place in the Spec; empty until something was said
-  // Of what the set watches, over all attempts.
-  struct Climbed {
-    double best = std::nan("");   // of those that are finite
-    uint64_t count = 0;
-    std::vector<double> rungs;
-  };
-  Climbed climbed_;
+  Climb climb_;                // of what its set watches
   std::map<ReplicaId, Tail> tails_;
   std::vector<MetricReader::Found> found_;  // of one line; kept for its room
 };

@@ -35,7 +35,7 @@ class Metrics {
   Metrics& operator=(const Metrics&) = delete;
 
   // Output that the journal has taken, or had before. The experiment is not over. Returns its value each time that its
-  // set looks at it, until now (MetricFold::rungs); good until the next call.
+  // set looks at it, until now (Climb::rungs); good until the next call.
   const std::vector<double>& take(const Experiment& experiment, const ReplicaId& replica, const pb::LogData& data);
   // The same once all output of one that has ended is here.
   std::vector<double> last_rungs(const Experiment& experiment);

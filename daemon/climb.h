@@ -1,0 +1,36 @@
+// How a member of a search does, by the metric that the search goes by: the best value it ever had, over all attempts, and
+// what that was each time that its set looked at it. A plain value on the loop thread.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "schema/spec.h"
+
+namespace dtrain::daemon {
+
+class Climb {
+ public:
+  Climb() = default;
+  Climb(double best, uint64_t count, std::vector<double> rungs) : best_(best), count_(count), rungs_(std::move(rungs)) {}
+
+  // One more value. What is not finite is never the best.
+  void take(double value, bool highest_is_best);
+  // It has come to so many values, or by what is counted instead. Where members are looked at on the way, the best until now
+  // is what it has there.
+  void come_to(const StopEarly& stop, double reached);
+  // Somebody else says from now on how the member does. Where it was looked at, that has been.
+  void begin_anew() { *this = Climb(std::nan(""), 0, std::move(rungs_)); }
+
+  double best() const { return best_; }   // NaN: there was none
+  uint64_t count() const { return count_; }
+  const std::vector<double>& rungs() const { return rungs_; }   // only ever grows
+
+ private:
+  double best_ = std::nan("");
+  uint64_t count_ = 0;
+  std::vector<double> rungs_;
+};
+
+}  // namespace dtrain::daemon

@@ -30,7 +30,7 @@ struct GatedGang {
                                                           more, gate.string())},
                                {"sub/there", "a file of the project\n"}});
     CHECK(cluster.run({"train", "-d"}, project).code == 0);
-    cluster.start({"logs", "-f", "1.master"}, project)->wait_for("ready");
+    for (const char* each : {"1.master", "1.worker.1", "1.worker.2"}) cluster.start({"logs", "-f", each}, project)->wait_for("ready");
   }
   void open() const { write_file(gate, "on\n"); }
 

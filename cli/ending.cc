@@ -46,6 +46,12 @@ std::string members_text(const pb::ExperimentInfo& outcome) {
                      outcome.members_failed() - outcome.members_killed(), killed);
 }
 
+// Of a set that a rule of its own ended, which: what its reason says after its count.
+std::string rule_of(const pb::ExperimentInfo& outcome) {
+  const size_t at = outcome.reason().find("; ");
+  return at == std::string::npos ? "" : outcome.reason().substr(at);
+}
+
 }  // namespace
 
 bool engine_refused(const pb::ExperimentInfo& info) {
@@ -166,7 +172,7 @@ std::string Ending::text(const pb::ExperimentInfo& outcome, const std::string& o
   std::transform(word.begin(), word.end(), word.begin(),
                  [](char c) { return static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c); });
   std::string first = fmt::format("{} {}{}", outcome.id(), word, took(outcome));
-  if (outcome.members() > 0) first += ": " + members_text(outcome);
+  if (outcome.members() > 0) first += ": " + members_text(outcome) + rule_of(outcome);
   const std::optional<Failure> failure = failure_of(outcome);
   if (failure && outcome.members() > 0) {
     first += fmt::format(": {}: {}", failure->cause.replica, failure->cause.what);

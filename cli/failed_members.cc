@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iterator>
 #include <vector>
 
 #include "schema/states.h"
+#include "schema/variation.h"
 
 namespace dtrain::cli {
 
@@ -39,9 +41,22 @@ Result<ParseOptions> only_failed(const pb::ShowReply& shown, ParseOptions parsin
                  fmt::format("dtrain rerun {} runs all of them again", whole.id())};
   }
   TRY(const Spec spec, parse_spec(shown.spec_yaml(), {}));
+  const auto is_set = [&](const std::string& key) {
+    return std::ranges::any_of(parsing.set, [&](const auto& pair) { return pair.first == key; });
+  };
+  if (is_set("train.combine")) {
+    return Error{Code::InvalidArgument, "--failed runs members as they were, and train.combine makes others of them", "leave one of them out"};
+  }
   std::vector<std::pair<std::string, std::string>> lists;
   for (const Parameter& parameter : spec.parameters) {
-    if (parameter.values.size() == 1) continue;
+    const bool is_own = parameter.path.empty();
+    if (parameter.values.size() == 1 || is_set(is_own ? "train.parameters." + parameter.name : parameter.path)) continue;
+    if (!is_own && failed.size() > kMaxVariedValues) {
+      return Error{Code::InvalidArgument,
+                   fmt::format("{} members of {} failed, and where {} is a list at most {} run again at once", failed.size(), whole.id(),
+                               parameter.path, kMaxVariedValues),
+                   fmt::format("dtrain rerun {}.1 runs one of them", whole.id())};
+    }
     std::string list;
     for (const pb::ExperimentInfo* member : failed) {
       const auto value = member->parameters().find(parameter.name);
@@ -50,9 +65,9 @@ Result<ParseOptions> only_failed(const pb::ShowReply& shown, ParseOptions parsin
     }
     lists.emplace_back(parameter.name, list + "]");
   }
-  // First, so that the command line may say otherwise; but that they go together is what makes them those members.
+  // First, so that the command line may say otherwise.
   parsing.parameters.insert(parsing.parameters.begin(), std::make_move_iterator(lists.begin()), std::make_move_iterator(lists.end()));
-  parsing.set.emplace_back("train.combine", "zip");
+  if (failed.size() > 1) parsing.set.emplace_back("train.combine", "zip");
   return parsing;
 }
 

@@ -31,6 +31,7 @@ Json metrics_of(const pb::ExperimentInfo& info) {
         {"last", metric.last()},
         {"min", metric.minimum()},
         {"max", metric.maximum()},
+        {"best", metric.has_best() ? Json(metric.best()) : Json()},
         {"count", metric.count()},
         {"step", metric.has_step() ? Json(metric.step()) : Json()},
         {"replica", metric.replica().empty() ? Json() : Json(metric.replica())}};

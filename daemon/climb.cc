@@ -3,7 +3,6 @@
 namespace dtrain::daemon {
 
 void Climb::take(double value, bool highest_is_best) {
-  ++count_;
   const bool is_better = std::isnan(best_) || (highest_is_best ? value > best_ : value < best_);
   if (std::isfinite(value) && is_better) best_ = value;
 }

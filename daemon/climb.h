@@ -3,7 +3,7 @@
 #pragma once
 
 #include <cmath>
-#include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "schema/spec.h"
@@ -13,23 +13,21 @@ namespace dtrain::daemon {
 class Climb {
  public:
   Climb() = default;
-  Climb(double best, uint64_t count, std::vector<double> rungs) : best_(best), count_(count), rungs_(std::move(rungs)) {}
+  Climb(double best, std::vector<double> rungs) : best_(best), rungs_(std::move(rungs)) {}
 
-  // One more value. What is not finite is never the best.
+  // What is not finite is never the best.
   void take(double value, bool highest_is_best);
   // It has come to so many values, or by what is counted instead. Where members are looked at on the way, the best until now
   // is what it has there.
   void come_to(const StopEarly& stop, double reached);
   // Somebody else says from now on how the member does. Where it was looked at, that has been.
-  void begin_anew() { *this = Climb(std::nan(""), 0, std::move(rungs_)); }
+  void begin_anew() { best_ = std::nan(""); }
 
   double best() const { return best_; }   // NaN: there was none
-  uint64_t count() const { return count_; }
   const std::vector<double>& rungs() const { return rungs_; }   // only ever grows
 
  private:
   double best_ = std::nan("");
-  uint64_t count_ = 0;
   std::vector<double> rungs_;
 };
 

@@ -143,7 +143,8 @@ void MetricFold::take(const MetricReader& reader, const ReplicaId& replica, uint
   if (attempt < tail.attempt) return;
   if (attempt > tail.attempt) {
     end_line(reader, replica, tail);
-    tail = {attempt, 0, {}, false};
+    tail = {};
+    tail.attempt = attempt;
   }
   const uint64_t end = offset + data.size();
   if (end <= tail.offset) return;
@@ -168,7 +169,7 @@ void MetricFold::take_lines(const MetricReader& reader, const ReplicaId& replica
         stop == nullptr ? data : data.substr(0, static_cast<size_t>(stop - data.data()));
     if (tail.line.size() + part.size() > kMetricLineMaxBytes) tail.skipping = true;
     if (stop != nullptr && tail.line.empty() && !tail.skipping) {
-      take_line(reader, replica, tail.attempt, part);
+      take_line(reader, replica, tail, part);
     } else if (stop != nullptr) {
       if (!tail.skipping) tail.line += part;
       end_line(reader, replica, tail);
@@ -181,13 +182,13 @@ void MetricFold::take_lines(const MetricReader& reader, const ReplicaId& replica
 }
 
 void MetricFold::end_line(const MetricReader& reader, const ReplicaId& replica, Tail& tail) {
-  if (!tail.skipping && !tail.line.empty()) take_line(reader, replica, tail.attempt, tail.line);
+  if (!tail.skipping && !tail.line.empty()) take_line(reader, replica, tail, tail.line);
   tail.line.clear();
   tail.skipping = false;
 }
 
-void MetricFold::take_line(const MetricReader& reader, const ReplicaId& replica, uint32_t attempt,
-                           std::string_view line) {
+void MetricFold::take_line(const MetricReader& reader, const ReplicaId& replica, Tail& tail, std::string_view line) {
+  const uint32_t attempt = tail.attempt;
   reader.read(line, found_);
   if (found_.empty()) return;
   values_.resize(reader.size());
@@ -204,25 +205,26 @@ void MetricFold::take_line(const MetricReader& reader, const ReplicaId& replica,
     if (found.value > value.maximum || std::isnan(value.maximum)) value.maximum = found.value;
     ++value.count;
   }
-  if (watched) climb(*watched, replica);
+  if (watched) climb(*watched, replica, tail);
 }
 
-// After a line, which may say the metric and what is counted in any order.
-void MetricFold::climb(const MetricReader::Watched& watched, const ReplicaId& replica) {
-  const bool counts = values_[watched.metric].replica == replica;
+// After a line, which may say the metric and what is counted in any order; that may have been said before, too.
+void MetricFold::climb(const MetricReader::Watched& watched, const ReplicaId& replica, Tail& tail) {
+  const Value& value = values_[watched.metric];
   bool is_said = false;
   for (const MetricReader::Found& found : found_) {
-    if (!counts || found.metric != watched.metric) continue;
+    if (found.metric == watched.by) tail.counted = found.value;
+    if (found.metric != watched.metric || value.replica != replica) continue;
     climb_.take(found.value, watched.highest_is_best);
     is_said = true;
   }
   const bool is_looked_at = replica.role != Role::Worker && replica.role != Role::Ps;   // each may have values of its own
   if (!is_said || !is_looked_at || !watched.stop) return;
-  if (!watched.by) {
-    climb_.come_to(*watched.stop, static_cast<double>(climb_.count()));
-  } else if (values_[*watched.by].count > 0) {
-    climb_.come_to(*watched.stop, values_[*watched.by].last);
-  }
+  climb_.come_to(*watched.stop, watched.by ? tail.counted : static_cast<double>(value.count));
+}
+
+void MetricFold::finish(const MetricReader& reader, const ReplicaId& replica) {
+  if (const auto found = tails_.find(replica); found != tails_.end()) end_line(reader, replica, found->second);
 }
 
 void MetricFold::finish(const MetricReader& reader) {
@@ -253,7 +255,6 @@ pb::MetricsRecord MetricFold::record(const MetricReader& reader) const {
   pb::MetricsRecord record;
   for (pb::Metric& metric : values(reader)) *record.add_metrics() = std::move(metric);
   record.mutable_rungs()->Add(climb_.rungs().begin(), climb_.rungs().end());
-  record.set_values(climb_.count());
   for (const auto& [replica, tail] : tails_) {
     pb::OutputTail& stored = *record.add_tails();
     stored.set_replica(to_string(replica));
@@ -261,6 +262,7 @@ pb::MetricsRecord MetricFold::record(const MetricReader& reader) const {
     stored.set_offset(tail.offset);
     stored.set_line(tail.line);
     stored.set_skipping(tail.skipping);
+    if (!std::isnan(tail.counted)) stored.set_counted(tail.counted);
   }
   return record;
 }
@@ -278,11 +280,11 @@ MetricFold MetricFold::from(const pb::MetricsRecord& record, const MetricReader&
       if (metric.has_best()) best = metric.best();
     }
   }
-  fold.climb_ = Climb(best, record.values(), {record.rungs().begin(), record.rungs().end()});
+  fold.climb_ = Climb(best, {record.rungs().begin(), record.rungs().end()});
   for (const pb::OutputTail& tail : record.tails()) {
     const auto replica = parse_replica_id(tail.replica());
     if (replica.ok()) {
-      fold.tails_[*replica] = {tail.attempt(), tail.offset(), tail.line(), tail.skipping()};
+      fold.tails_[*replica] = {tail.attempt(), tail.offset(), tail.line(), tail.skipping(), tail.has_counted() ? tail.counted() : std::nan("")};
     }
   }
   return fold;

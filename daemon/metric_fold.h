@@ -71,6 +71,8 @@ class MetricFold {
             std::string_view data);
   // No more will come: lines that never ended are whole now.
   void finish(const MetricReader& reader);
+  // Of that replica.
+  void finish(const MetricReader& reader, const ReplicaId& replica);
 
   // Climb::rungs() of what its set watches. What workers and servers print is not looked at.
   const std::vector<double>& rungs() const { return climb_.rungs(); }
@@ -95,14 +97,14 @@ class MetricFold {
     uint64_t offset = 0;  // of the first byte that was not taken
     std::string line;     // what came since the last line break
     bool skipping = false;
+    double counted = std::nan("");   // what the search counts, as it was last said in that attempt
   };
 
   void take_lines(const MetricReader& reader, const ReplicaId& replica, Tail& tail,
                   std::string_view data);
-  void take_line(const MetricReader& reader, const ReplicaId& replica, uint32_t attempt,
-                 std::string_view line);
+  void take_line(const MetricReader& reader, const ReplicaId& replica, Tail& tail, std::string_view line);
   void end_line(const MetricReader& reader, const ReplicaId& replica, Tail& tail);
-  void climb(const MetricReader::Watched& watched, const ReplicaId& replica);
+  void climb(const MetricReader::Watched& watched, const ReplicaId& replica, Tail& tail);
 
   std::vector<Value> values_;  // by place in the Spec; empty until something was said
   Climb climb_;                // of what its set watches

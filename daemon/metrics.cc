@@ -95,13 +95,13 @@ const std::vector<double>& Metrics::take(const Experiment& experiment, const Rep
   return fold.rungs();
 }
 
-std::vector<double> Metrics::last_rungs(const Experiment& experiment) {
+std::vector<double> Metrics::last_rungs(const Experiment& experiment, const ReplicaId& replica) {
   const Open* const open = open_or_say(*experiment.submission);
   if (open == nullptr) return {};
   const auto found = open->members.find(experiment.id.member);
   if (found == open->members.end()) return {};
-  MetricFold whole = found->second;   // others may have more to say
-  whole.finish(open->reader);
+  MetricFold whole = found->second;
+  whole.finish(open->reader, replica);
   return whole.rungs();
 }
 

@@ -37,8 +37,8 @@ class Metrics {
   // Output that the journal has taken, or had before. The experiment is not over. Returns its value each time that its
   // set looks at it, until now (Climb::rungs); good until the next call.
   const std::vector<double>& take(const Experiment& experiment, const ReplicaId& replica, const pb::LogData& data);
-  // The same once all output of one that has ended is here.
-  std::vector<double> last_rungs(const Experiment& experiment);
+  // The same where all output of one of its replicas is here: its last line is whole.
+  std::vector<double> last_rungs(const Experiment& experiment, const ReplicaId& replica);
   // What the store is to keep of an experiment that is over, in the transaction that says so, also
   // where it said nothing. Nullopt when it can't be read now: values() reads it later. Then forget() it.
   std::optional<pb::MetricsRecord> last_record(const Experiment& experiment);

@@ -232,7 +232,7 @@ Status RunnerApi::on_fact(const HostId& host, const pb::FromRunner& message) {
     const auto source =
         log_source_.find({message.released().replica(), message.released().attempt()});
     if (source != log_source_.end() && source->second == host) log_source_.erase(source);
-    look_at_last(std::get<ReplicaReleased>(*event).replica.experiment);
+    look_at_last(std::get<ReplicaReleased>(*event).replica);
   }
   scheduler_->handle(std::move(*event));
   return ok();
@@ -307,12 +307,12 @@ void RunnerApi::look_at(const Experiment& experiment, const std::vector<double>&
   }
 }
 
-// All of its output is here, but the last of it may have come to a daemon that was killed before it could write down what
+// All of a replica's output is here, but the last of it may have come to a daemon that was killed before it could write down what
 // follows from that.
-void RunnerApi::look_at_last(const ExperimentId& id) {
-  const auto found = scheduler_->model().experiments.find(id);
+void RunnerApi::look_at_last(const ReplicaId& id) {
+  const auto found = scheduler_->model().experiments.find(id.experiment);
   if (found == scheduler_->model().experiments.end() || found->second.over) return;
-  if (found->second.submission->spec.search.stop_early) look_at(found->second, metrics_->last_rungs(found->second));
+  if (found->second.submission->spec.search.stop_early) look_at(found->second, metrics_->last_rungs(found->second, id));
 }
 
 // The runner dials again and resumes at what is durable; but not at once, or what else the host has to say would

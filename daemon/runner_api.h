@@ -130,7 +130,7 @@ class RunnerApi : public pb::Runner::CallbackService, public RunnerOutbox {
   bool has_output_of(const HostId& host, const ReplicaId& id, uint32_t attempt) const;
   void on_log(const std::shared_ptr<Stream>& stream, const HostId& host, const pb::LogData& log);
   void look_at(const Experiment& experiment, const std::vector<double>& rungs);
-  void look_at_last(const ExperimentId& id);
+  void look_at_last(const ReplicaId& id);
   void on_usage_of(const HostId& host, const pb::UsageReport& report);
   void refuse(const LogKey& key, const Error& why, Connected& connected);
 

@@ -38,12 +38,14 @@ std::vector<double> one_in_each_part(size_t count, Random& random) {
   return places;
 }
 
-// With digits enough to tell a thousand places of the range apart, and no exponent where people write none.
-std::string text_of(const Distribution& distribution, double value) {
+// With digits enough to tell ten times as many places of the range apart as there are members, and no exponent where
+// people write none.
+std::string text_of(const Distribution& distribution, size_t members, double value) {
   constexpr int kUsual = 4, kMost = 17;
   const double width = distribution.max - distribution.min;
   const double largest = std::max(std::abs(distribution.min), std::abs(distribution.max));
-  const int digits = width <= 0 ? kMost : std::clamp(kUsual + static_cast<int>(std::lround(std::log10(largest / width))), kUsual, kMost);
+  const double places = 10 * static_cast<double>(members) * (largest / width);
+  const int digits = width <= 0 ? kMost : std::clamp(1 + static_cast<int>(std::ceil(std::log10(places))), kUsual, kMost);
   const double size = std::abs(value);
   if (size < 1e-4 || size >= 1e15) return fmt::format("{:.{}g}", value, digits);
   const int decimals = std::max(0, digits - 1 - static_cast<int>(std::floor(std::log10(size))));
@@ -53,7 +55,7 @@ std::string text_of(const Distribution& distribution, double value) {
   return text;
 }
 
-std::string value_at(const Distribution& distribution, double place) {
+std::string value_at(const Distribution& distribution, size_t members, double place) {
   const auto [min, max, logarithmic, steps, step] = distribution;
   if (steps && !logarithmic) {
     return steps->at(std::min(steps->count() - 1, static_cast<uint64_t>(place * static_cast<double>(steps->count()))));
@@ -62,7 +64,7 @@ std::string value_at(const Distribution& distribution, double place) {
   if (steps) {
     return steps->at(std::min(steps->count() - 1, static_cast<uint64_t>(std::llround((value - min) / step))));
   }
-  const std::string text = text_of(distribution, value);
+  const std::string text = text_of(distribution, members, value);
   const double rounded = std::strtod(text.c_str(), nullptr);
   if (rounded >= min && rounded <= max) return text;
   return fmt::format("{}", rounded < min ? min : max);
@@ -108,7 +110,7 @@ std::vector<std::vector<std::string>> draw(const std::vector<Drawable>& from, si
     Random random = random_of(seed, each.name);
     for (const double place : one_in_each_part(members, random)) {
       const size_t count = each.values.size();
-      drawn[i].push_back(each.distribution ? value_at(*each.distribution, place)
+      drawn[i].push_back(each.distribution ? value_at(*each.distribution, members, place)
                                            : each.values[std::min(count - 1, static_cast<size_t>(place * static_cast<double>(count)))]);
     }
   }

@@ -47,6 +47,9 @@ std::optional<StopEarly> read_stop_early(const YamlNode* search, const Spec& spe
   stop.after = static_cast<int>(integer_of(node, "after", stop.after));
   stop.factor = static_cast<int>(integer_of(node, "factor", stop.factor));
   stop.by = metric_of(node, path, "by", spec, reading);
+  if (const YamlNode* const metric = value_of(search, "metric"); metric != nullptr && !stop.by.empty() && metric->text == stop.by) {
+    reading.problems.add(value_of(node, "by")->place, join_path(path, "by"), "it is the metric itself; left out, its values are counted");
+  }
   return stop;
 }
 
@@ -131,8 +134,9 @@ void check_members(const YamlNode& root, const Spec& spec, Problems& problems) {
     if (parameter.values.size() == 1) continue;
     if (first == nullptr) first = &parameter;
     if (parameter.values.size() == first->values.size()) continue;
-    const YamlNode* const combine = value_of(value_of(&root, "train"), "combine");
-    problems.add(combine != nullptr ? combine->place : root.place, "train.combine",
+    const YamlNode* const train = value_of(&root, "train");
+    const YamlNode* const list = value_of(value_of(train, "parameters"), parameter.name);
+    problems.add(list != nullptr ? list->place : train->place, list != nullptr ? "train.parameters." + parameter.name : parameter.path,
                  fmt::format("lists that go together are as long as each other, and '{}' has {} values, '{}' {}", first->name,
                              first->values.size(), parameter.name, parameter.values.size()));
     return;

@@ -73,6 +73,7 @@ train:
   CHECK(loss == Json{{"last", 3.25},
                      {"min", 3.25},
                      {"max", 34.5},
+                     {"best", nullptr},
                      {"count", 5},
                      {"step", nullptr},
                      {"replica", "1.3.train"}});
@@ -194,6 +195,7 @@ train:
   CHECK(all["train/epoch_accuracy"] == Json{{"last", 0.5},
                                             {"min", 0.0},
                                             {"max", 0.5},
+                                            {"best", nullptr},
                                             {"count", 5},
                                             {"step", 4},
                                             {"replica", nullptr}});

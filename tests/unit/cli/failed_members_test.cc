@@ -51,8 +51,15 @@ TEST_CASE("only what failed or was killed, with the values that it had") {
   }
   ParseOptions typed;
   typed.parameters = {{"epochs", "20"}};
-  typed.set = {{"train.combine", "product"}};   // they are those members all the same
+  typed.set = {{"train.parameters.a", "5"}};
   CHECK(member_parameters(again(reply, 2, typed), 2).at("epochs") == "20");
+  CHECK(member_parameters(again(reply, 2, typed), 2).at("a") == "5");
+  CHECK(member_parameters(again(reply, 2, typed), 2).at("b") == "007");
+  typed.set = {{"train.combine", "product"}};
+  const auto others = only_failed(reply, typed);
+  REQUIRE_FALSE(others.ok());
+  CHECK(others.error().message == "--failed runs members as they were, and train.combine makes others of them");
+  CHECK(again(shown(yaml, {{5, "FAILED"}}), 1).combine == Combine::Product);
   CHECK(member_parameters(again(shown(yaml, {{5, "FAILED"}}), 1), 1).at("b") == "no");
 }
 

@@ -224,6 +224,40 @@ TEST_CASE("workers' own values decide nothing, and count no more once the master
   CHECK(rungs(beside) == "3");
 }
 
+TEST_CASE("what is counted is what the same replica says, in the same attempt") {
+  const MetricReader reader(std::vector<Metric>{{"epoch", ""}, {"loss", ""}}, search_of({2, 2, "epoch"}));
+  MetricFold fold;
+  fold.take(reader, kWorker1, 1, 0, "epoch=9\n");
+  fold.take(reader, kMaster, 1, 0, "loss=5\n");
+  CHECK(rungs(fold) == "");
+  fold.take(reader, kMaster, 1, 7, "epoch=2\n");
+  fold = MetricFold::from(fold.record(reader), reader);
+  fold.take(reader, kMaster, 2, 0, "loss=4\n");
+  CHECK(rungs(fold) == "");
+  fold.take(reader, kMaster, 2, 7, "epoch=3\n");
+  fold = MetricFold::from(fold.record(reader), reader);
+  fold.take(reader, kMaster, 2, 15, "loss=4.5\n");
+  CHECK(rungs(fold) == "4");
+
+  // An evaluator's own, though the master's is what is shown.
+  const ReplicaId evaluator{{1, 0}, Role::Evaluator, 1};
+  MetricFold beside;
+  beside.take(reader, kMaster, 1, 0, "epoch=8\n");
+  beside.take(reader, evaluator, 1, 0, "epoch=1 loss=3\nepoch=2 loss=2\n");
+  CHECK(rungs(beside) == "2");
+}
+
+TEST_CASE("only of a replica that is done the last line is whole") {
+  const MetricReader reader(std::vector<Metric>{{"loss", ""}}, search_of({1, 2, ""}));
+  MetricFold fold;
+  fold.take(reader, kMaster, 1, 0, "loss=1");
+  MetricFold other = fold;
+  other.finish(reader, kWorker1);
+  CHECK(rungs(other) == "");
+  fold.finish(reader, kMaster);
+  CHECK(rungs(fold) == "1");
+}
+
 TEST_CASE("a new attempt goes on where it was, and says nothing twice") {
   const std::vector<Metric> metrics = {{"epoch", ""}, {"loss", ""}};
   const MetricReader reader(metrics, search_of({2, 2, "epoch"}));
@@ -239,12 +273,14 @@ TEST_CASE("a new attempt goes on where it was, and says nothing twice") {
   CHECK(loss.minimum() == 7.25);
   CHECK(loss.best() == 7);
 
-  // Values are counted on, too.
+  // Values are counted anew.
   const MetricReader by_values(metrics, search_of({2, 2, ""}));
   MetricFold counted;
   counted.take(by_values, kMaster, 1, 0, "loss=9\nloss=8\nloss=7\n");
   counted = MetricFold::from(counted.record(by_values), by_values);
-  counted.take(by_values, kMaster, 2, 0, "loss=7.5\n");
+  counted.take(by_values, kMaster, 2, 0, "loss=7.5\nloss=7.5\nloss=7.5\n");
+  CHECK(rungs(counted) == "8");
+  counted.take(by_values, kMaster, 2, 27, "loss=7.5\n");
   CHECK(rungs(counted) == "8 7");
 }
 

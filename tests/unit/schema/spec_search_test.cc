@@ -76,7 +76,7 @@ TEST_CASE("lists that go together") {
   const Spec spec = read("parameters: {a: [1, 2, 3], b: [x, y, z], c: 7}, combine: zip");
   CHECK(members(spec) == "a=1 b=x c=7\na=2 b=y c=7\na=3 b=z c=7\n");
   CHECK(refused("parameters: {a: [1, 2, 3], b: [x, y]}, combine: zip") ==
-        "dtrain.yml:2:65: train.combine: lists that go together are as long as each other, and 'a' has 3 values, 'b' 2");
+        "dtrain.yml:2:47: train.parameters.b: lists that go together are as long as each other, and 'a' has 3 values, 'b' 2");
   CHECK(members(read("parameters: {a: [1, 2], b: [3, 4]}, combine: product")) == "a=1 b=3\na=1 b=4\na=2 b=3\na=2 b=4\n");
 }
 
@@ -141,6 +141,7 @@ TEST_CASE("what makes no search") {
   says("metrics: [loss], search: {stop-early: {after: 3}}", "it goes by a metric; name it beside this: metric: loss, goal: min");
   says("metrics: [loss], search: {metric: loss, goal: min, stop-early: {factor: 3}}", "the key 'after' is missing");
   says("metrics: [loss], search: {metric: loss, goal: min, stop-early: {after: 3, by: epoch}}", "epoch is none of train.metrics");
+  says("metrics: [loss], search: {metric: loss, goal: min, stop-early: {after: 3, by: loss}}", "train.search.stop-early.by: it is the metric itself");
   says("search: {max-failed: [1, 2]}", "train.search.max-failed: got a list");
   CHECK(refused("parameters: {a: {uniform: {min: 0, max: 1}}}, search: {samples: x}") ==
         "dtrain.yml:2:81: train.search.samples: got 'x', expected a whole number from 1 to 1000");

@@ -176,7 +176,7 @@ void grow_one(Turn& turn) {
       const auto seats = larger_gang(model, model.experiments.at(order.id), turn.now);
       if (!seats) continue;
       Experiment& experiment = *turn.touch(order.id);
-      const std::string size = size_text(experiment.spec(), missing_workers(experiment.spec(), *seats));
+      const std::string size = workers_text(experiment.spec(), missing_workers(experiment.spec(), *seats));
       start_again_at_once(turn, experiment, fmt::format("begins again with {}", size.empty() ? "all of its workers" : size));
       experiment.regrows = true;
       settle(turn, experiment, false);

@@ -63,7 +63,7 @@ std::string reason_of(const Model& model, const Experiment& experiment, const st
   if (experiment.outcome) return experiment.outcome->reason;
   const State state = state_of(experiment);
   if (state == State::Starting) {
-    const std::string size = size_text(experiment.spec(), missing_workers(experiment));
+    const std::string size = workers_text(experiment.spec(), missing_workers(experiment));
     return size + (size.empty() || notice.empty() ? "" : "; ") + notice;
   }
   if (!notice.empty()) return notice;

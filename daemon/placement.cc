@@ -461,7 +461,7 @@ bool keeps_limits(const Spec& spec, const Host& host) {
 Placement place(const ExperimentId& id, const Spec& spec, const FreeHosts& hosts,
                 const Choice& choice) {
   if (auto seats = fit_largest(id, spec, hosts, choice)) {
-    std::string notice = size_text(spec, missing_workers(spec, *seats));
+    std::string notice = workers_text(spec, missing_workers(spec, *seats));
     return Placed{std::move(*seats), std::move(notice)};
   }
   const LeastGang least(spec);
@@ -471,7 +471,7 @@ Placement place(const ExperimentId& id, const Spec& spec, const FreeHosts& hosts
   }
   if (stretch > 1) {
     if (auto seats = fit(id, least.spec(), hosts, choice, stretch)) {
-      const std::string size = size_text(spec, missing_workers(spec, *seats));
+      const std::string size = workers_text(spec, missing_workers(spec, *seats));
       std::string notice = sharing_notice(spec, *seats, hosts, choice);
       return Placed{std::move(*seats), size.empty() ? notice : size + "; " + notice};
     }

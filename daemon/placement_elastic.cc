@@ -77,7 +77,7 @@ bool is_missing(const Experiment& experiment, const ReplicaId& replica) {
   return replica.index <= most && replica.index > most - static_cast<uint32_t>(missing_workers(experiment));
 }
 
-std::string size_text(const Spec& spec, int missing) {
+std::string workers_text(const Spec& spec, int missing) {
   if (missing == 0) return "";
   return fmt::format("{} of {} workers", spec.most_workers() - missing, spec.most_workers());
 }

@@ -32,6 +32,6 @@ int missing_workers(const Experiment& experiment);
 bool is_missing(const Experiment& experiment, const ReplicaId& replica);
 inline constexpr const char* kNoRoomForIt = "there is no room for it";
 // "3 of 8 workers", the master counted as `worker:` counts it; empty when none is missing.
-std::string size_text(const Spec& spec, int missing);
+std::string workers_text(const Spec& spec, int missing);
 
 }  // namespace dtrain::daemon

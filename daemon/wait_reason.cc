@@ -60,7 +60,7 @@ std::string building_text(const Model& model, const Experiment& experiment) {
 std::string growing_text(const Experiment& experiment, TimeMs now) {
   const int missing = missing_workers(experiment);
   if (missing == 0) return "";
-  std::string text = "has " + size_text(experiment.spec(), missing);
+  std::string text = "has " + workers_text(experiment.spec(), missing);
   if (!may_grow(experiment)) return text;
   text += ", and is begun again with more when there is room";
   const TimeMs wait_ms = experiment.grows_from_ms - now;

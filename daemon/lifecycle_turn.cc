@@ -115,6 +115,11 @@ void move_seats(Model& model, const Experiment& experiment, const std::vector<bo
   }
 }
 
+// In the same step, by what has become of others.
+bool may_be_touched_again(const Experiment& experiment) {
+  return experiment.is_shared() || experiment.submission->spec.search.max_failed != Search::kNoLimit;
+}
+
 // Lets as many members of the set into the queue as its concurrency has room for.
 void fill_slots(Turn& turn, uint32_t number) {
   const auto tally = turn.model.sets.find(number);
@@ -287,7 +292,7 @@ void Turn::put_back() {
     const Experiment& experiment = model.experiments.at(id);
     if (before.save && !saved.contains(id)) {
       effects.persist.push_back(id);
-      if (experiment.is_shared()) saved.insert(id);
+      if (may_be_touched_again(experiment)) saved.insert(id);
     }
     move_seats(model, experiment, before.seats_held, now);
     index(model, experiment);

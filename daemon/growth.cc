@@ -80,10 +80,12 @@ bool is_within_reach(const Model& model, const Experiment& experiment) {
   });
 }
 
-// Where one that comes back would go, its present seats being free by then.
+bool still_holds(const Experiment& experiment) {
+  return std::any_of(experiment.replicas.begin(), experiment.replicas.end(), [&](const Replica& replica) { return holds_seat(experiment, replica); });
+}
+
+// Where one that comes back would go.
 std::optional<std::vector<Seat>> seats_again(Model& model, const Experiment& other, const Choice& choice) {
-  Supposition theirs(model.free);
-  theirs.give_all(other);
   if (other.regrows) return fit_largest(other.id, other.spec(), model.free, choice);
   return fit(other.id, LeastGang(other.spec()).spec(), model.free, choice);
 }
@@ -126,9 +128,9 @@ std::optional<std::vector<Seat>> larger_gang(Model& model, const Experiment& exp
   for (const QueueOrder& order : ahead) {
     const Experiment& other = model.experiments.at(order.id);
     if (is_queued(other)) continue;   // there is no room for it, or it would have its place
+    if (still_holds(other)) return std::nullopt;   // for how long nobody knows: what is begun again now may be done first
     const auto seats = seats_again(model, other, choice_at(model, other, now));
     if (!seats) continue;
-    supposed.give_all(other);
     supposed.take(*seats);
   }
   supposed.give_all(experiment);

@@ -1,7 +1,7 @@
 // When an elastic gang that runs is begun again with more workers.
 //
-// Who waits and finds room goes first: it is asked after the pass over the queue. Nor is it begun again where who is ahead
-// of it would then find room, and what the first of those keeps free stays so. From when it is stopped until it has its
+// Who waits and finds room goes first: it is asked after the pass over the queue. Nor is it begun again while one ahead of it
+// that is to come back still has seats, nor where who is ahead of it would then find room, and what the first of those keeps free stays so. From when it is stopped until it has its
 // place again nobody gets what it is to have; a daemon that is started again meanwhile knows nothing of that.
 #pragma once
 

@@ -7,6 +7,8 @@
 #include <random>
 #include <set>
 
+#include "schema/combinations.h"
+
 namespace dtrain {
 
 namespace {
@@ -45,7 +47,8 @@ std::string text_of(const Distribution& distribution, size_t members, double val
   const double width = distribution.max - distribution.min;
   const double largest = std::max(std::abs(distribution.min), std::abs(distribution.max));
   const double places = 10 * static_cast<double>(members) * (largest / width);
-  const int digits = width <= 0 ? kMost : std::clamp(1 + static_cast<int>(std::ceil(std::log10(places))), kUsual, kMost);
+  // The widest ranges have no finite width, which no integer could hold the logarithm of.
+  const int digits = width <= 0 ? kMost : static_cast<int>(std::clamp<double>(1 + std::ceil(std::log10(places)), kUsual, kMost));
   const double size = std::abs(value);
   if (size < 1e-4 || size >= 1e15) return fmt::format("{:.{}g}", value, digits);
   const int decimals = std::max(0, digits - 1 - static_cast<int>(std::floor(std::log10(size))));
@@ -81,27 +84,21 @@ std::vector<uint64_t> some_of(uint64_t total, uint64_t wanted, Random& random) {
   return all;
 }
 
-// How many combinations of lists there are; nothing where there is more than lists, or more of them than can be counted:
-// then two that are alike will not be drawn.
-std::optional<uint64_t> combinations(const std::vector<Drawable>& from) {
-  uint64_t count = 1;
-  for (const Drawable& each : from) {
-    if (each.distribution || __builtin_mul_overflow(count, each.values.size(), &count)) return std::nullopt;
-  }
-  return count;
-}
-
 }  // namespace
 
 std::vector<std::vector<std::string>> draw(const std::vector<Drawable>& from, size_t members, uint64_t seed) {
   std::vector<std::vector<std::string>> drawn(from.size());
-  if (const auto total = combinations(from)) {
+  std::vector<Parameter> lists;
+  for (const Drawable& each : from) {
+    if (!each.distribution) lists.push_back({each.name, each.values});
+  }
+  // Of more than can be counted two that are alike will not be drawn.
+  const uint64_t total = combination_count(lists, Combine::Product);
+  if (lists.size() == from.size() && total != UINT64_MAX) {
     Random random(seed);
-    for (uint64_t kind : some_of(*total, std::min<uint64_t>(members, *total), random)) {
-      for (size_t i = from.size(); i-- > 0;) {
-        drawn[i].push_back(from[i].values[kind % from[i].values.size()]);
-        kind /= from[i].values.size();
-      }
+    for (const uint64_t kind : some_of(total, std::min<uint64_t>(members, total), random)) {
+      const std::vector<size_t> places = combination(lists, Combine::Product, kind);
+      for (size_t i = 0; i < places.size(); ++i) drawn[i].push_back(lists[i].values[places[i]]);
     }
     return drawn;
   }

@@ -53,18 +53,6 @@ std::optional<StopEarly> read_stop_early(const YamlNode* search, const Spec& spe
   return stop;
 }
 
-}  // namespace
-
-uint64_t StopEarly::rung(uint32_t number) const {
-  auto at = static_cast<uint64_t>(after);
-  for (uint32_t i = 0; i < number; ++i) {
-    if (__builtin_mul_overflow(at, static_cast<uint64_t>(factor), &at)) return UINT64_MAX;
-  }
-  return at;
-}
-
-namespace {
-
 void check_samples(const YamlNode& train, SpecReading& reading) {
   const YamlNode* const search = search_of(train);
   const YamlNode* const samples = value_of(search, "samples");
@@ -85,6 +73,14 @@ void check_samples(const YamlNode& train, SpecReading& reading) {
 }
 
 }  // namespace
+
+uint64_t StopEarly::rung(uint32_t number) const {
+  auto at = static_cast<uint64_t>(after);
+  for (uint32_t i = 0; i < number; ++i) {
+    if (__builtin_mul_overflow(at, static_cast<uint64_t>(factor), &at)) return UINT64_MAX;
+  }
+  return at;
+}
 
 Search read_search(const YamlNode& train, const Spec& spec, SpecReading& reading) {
   Search search;

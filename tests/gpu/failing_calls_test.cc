@@ -1,10 +1,13 @@
 // Trainings in which a call of CUDA's runtime fails, whichever it is: they end, with an error, and give everything back.
 #include "tests/gpu/device_trainings.h"
+#include "tests/support/sanitized.h"
 
 #ifdef DTRAIN_EMULATED_CUDA
 
 namespace dtrain::engine {
 namespace {
+
+constexpr int64_t kTries = tests::kSanitized ? 3 : 8;
 
 // Fails one call after the other, about `tries` of them, until a training has no more.
 void check_failing(const Json& changes, cudaError_t error, emulated::Failing failing, int64_t calls, int64_t tries) {
@@ -48,8 +51,8 @@ TEST_CASE("a call of CUDA that fails ends a training, whichever it is") {
     changes["strategy"] = {{"kind", "central-storage"}};
     calls = 300;
   }
-  check_failing(changes, cudaErrorMemoryAllocation, emulated::Failing::Once, calls, 8);
-  check_failing(changes, cudaErrorIllegalAddress, emulated::Failing::FromThenOn, calls, 8);
+  check_failing(changes, cudaErrorMemoryAllocation, emulated::Failing::Once, calls, kTries);
+  check_failing(changes, cudaErrorIllegalAddress, emulated::Failing::FromThenOn, calls, kTries);
   have_devices(1);
 }
 
@@ -61,7 +64,7 @@ TEST_CASE("labels that could not be cleared are no labels to rehearse with") {
   SUBCASE("all-reduce") { changes["strategy"] = {{"kind", "mirrored"}}; }
   SUBCASE("stages") { changes["strategy"] = {{"kind", "pipeline"}, {"micro-batches", 2}}; }
   constexpr int64_t kClears = 20;
-  check_failing(changes, cudaErrorMemoryAllocation, emulated::Failing::OnceOfClears, kClears, kClears);
+  check_failing(changes, cudaErrorMemoryAllocation, emulated::Failing::OnceOfClears, kClears, tests::kSanitized ? kClears / 4 : kClears);
   have_devices(1);
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "sim/world.h"
+#include "tests/support/sanitized.h"
 
 namespace {
 
@@ -13,12 +14,7 @@ using dtrain::sim::Counts;
 using dtrain::sim::World;
 
 constexpr uint64_t kEpisodeSteps = 5'000;
-// Sanitizers are ten to twenty times slower.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr uint64_t kSteps = 200'000;
-#else
-constexpr uint64_t kSteps = 1'000'000;
-#endif
+constexpr uint64_t kSteps = dtrain::tests::kSanitized ? 100'000 : 1'000'000;
 
 uint64_t from_environment(const char* name, uint64_t otherwise) {
   const char* text = std::getenv(name);

@@ -5,6 +5,7 @@
 
 #include "engine/bench/trainings.h"
 #include "tests/support/project.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/skipped.h"
 
 namespace dtrain::engine {
@@ -64,6 +65,7 @@ TEST_CASE("servers are measured by gRPC, too, in a table of 80 columns and as CS
 }
 
 TEST_CASE("products are measured beside what multiply-adds reach, and oneDNN, in a table and as CSV") {
+  if (tests::kSanitized) return tests::say_skipped("products that the tests of kernels make, too, and thousands of them");
   const test::TemporaryFolder folder;
   const std::string csv = folder / "gemm.csv";
   const auto said = bench({"gemm", "--csv", csv});
@@ -96,9 +98,7 @@ TEST_CASE("products are measured beside what multiply-adds reach, and oneDNN, in
 }
 
 TEST_CASE("trainings and sums are measured beside a real PyTorch") {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return tests::say_skipped("measured in release alone: half a minute, most of it PyTorch's");
-#endif
+  if (tests::kSanitized) return tests::say_skipped("measured in release alone: half a minute, most of it PyTorch's");
   const char* python = std::getenv("DTRAIN_TEST_PYTHON");
   if (python == nullptr) return tests::say_skipped("DTRAIN_TEST_PYTHON names no python with torch");
   if (!run_command({{python, "-c", "import torch"}}).ok()) {

@@ -12,6 +12,7 @@
 
 #include "engine/buffer.h"
 #include "engine/models/model.h"
+#include "tests/support/sanitized.h"
 
 namespace dtrain::engine {
 namespace {
@@ -131,7 +132,8 @@ TEST_CASE("a parameter that is no number makes a loss that is none") {
     Data<float> data(setting);
     for (const Parameter& p : data.layout.parameters()) {
       CAPTURE(p.name);
-      for (const int64_t at : {p.offset, p.range().end - 1}) {
+      const int64_t last = p.range().end - 1;
+      for (const int64_t at : tests::kSanitized ? std::vector{last} : std::vector{p.offset, last}) {
         const float before = std::exchange(data.parameters[at], std::numeric_limits<float>::quiet_NaN());
         Outcome outcome;
         gradients_of(setting, data, 0, kLeaves, &outcome);

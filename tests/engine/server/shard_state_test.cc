@@ -8,7 +8,6 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 
 #include "tests/engine/server/servers.h"
 #include "tests/support/project.h"
@@ -102,11 +101,6 @@ TEST_CASE("a change that was not committed is undone") {
   CHECK(state->updates(1) == 0);
 }
 
-std::string content_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
 TEST_CASE("after any instruction of a change, a kill leaves the old block or the new one") {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   return tests::say_skipped("a sanitizer's instructions, one by one, take minutes");
@@ -134,7 +128,7 @@ TEST_CASE("after any instruction of a change, a kill leaves the old block or the
   std::string seen;
   while (::waitpid(child, &status, 0) == child && WIFSTOPPED(status) && stops < 2) {
     stops += WSTOPSIG(status) == SIGSTOP ? 1 : 0;
-    if (std::string now = content_of(folder.file()); now != seen) {
+    if (std::string now = test::content_of(folder.file()); now != seen) {
       seen = std::move(now);
       std::ofstream(folder / "copy", std::ios::binary) << seen;
       const auto state =

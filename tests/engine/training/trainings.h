@@ -15,7 +15,6 @@
 #include <fstream>
 #include <functional>
 #include <initializer_list>
-#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -26,6 +25,7 @@
 #include "engine/formats/checkpoint.h"
 #include "schema/fd.h"
 #include "tests/support/project.h"
+#include "tests/support/sanitized.h"
 
 namespace dtrain::trainings {
 
@@ -36,11 +36,7 @@ using Json = nlohmann::json;
 
 // How much of a training that is made many times over. Each step is the same to a sanitizer, under which all of them take
 // minutes.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr double kPart = 0.25;
-#else
-inline constexpr double kPart = 1;
-#endif
+inline constexpr double kPart = tests::kSanitized ? 0.25 : 1;
 
 // Drawn once, and there until the program ends, when no checks count any more.
 struct Digits {
@@ -169,8 +165,7 @@ struct Gang {
 
   // Asserts nothing: an assertion that failed may be what asks.
   std::string log(const std::string& name) const {
-    std::ifstream file(own / name, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
+    return test::content_of(own / name);
   }
   // Of all replicas.
   std::string logs() const {

@@ -217,7 +217,9 @@ void add_spec(Fields& fields, const pb::ShowReply& reply) {
     if (engine.ok() && !engine->checkpoint_from.empty()) fields.add("Starts From", engine->checkpoint_from);
   }
   if (spec.concurrency > 0) fields.add("Concurrency", fmt::format("{}", spec.concurrency));
-  if (spec.priority != 50) fields.add("Priority", fmt::format("{}", spec.priority));
+  if (spec.priority != 50 || spec.preemptible) {
+    fields.add("Priority", fmt::format("{}{}", spec.priority, spec.preemptible ? ", gives its place to higher ones" : ""));
+  }
   if (!spec.is_set()) return;
   std::string grid;
   for (const Parameter& parameter : spec.parameters) {

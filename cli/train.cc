@@ -58,6 +58,7 @@ struct TrainOptions {
   bool dry_run = false;
   bool yes = false;
   bool rebuild = false;
+  bool preemptible = false;
   bool suspended = false;
   bool no_image = false;
   bool save = false;
@@ -125,6 +126,7 @@ Result<Prepared> prepare(const TrainOptions& options) {
     }
     spec.priority = static_cast<int>(options.priority);
   }
+  if (options.preemptible) spec.preemptible = true;
   if (options.suspended) spec.suspend = true;
   if (!options.host.empty()) {
     TRY(spec.hosts, host_terms(options.host));
@@ -145,7 +147,7 @@ Status save_spec(const TrainOptions& options, const Prepared& prepared, bool qui
   const fs::path path = prepared.source.root / "dtrain.yml";
   const bool plain_command = options.form.is_given() && options.settings.empty() && options.parameters.empty() &&
                              options.env.empty() && options.name.empty() && options.note.empty() && options.host.empty() && !options.awaited.are_given() &&
-                             options.priority == kPriorityUnset && !options.suspended;
+                             options.priority == kPriorityUnset && !options.preemptible && !options.suspended;
   TRY(write_new_file(path, plain_command ? prepared.source.yaml : to_yaml(prepared.spec), 0666,
                       "--save never overwrites: move it away first"));
   if (!quiet) std::fprintf(stderr, "Wrote %s\n", path.c_str());
@@ -322,6 +324,7 @@ Run declare_train(Options& options, CommandContext& context) {
   options.list("--after", typed->awaited.after, "begin when that one is FINISHED, and fail where it ends otherwise", "ID,...");
   options.list("--after-end", typed->awaited.after_end, "begin when that one is over, however it ends", "ID,...");
   options.number("--priority", typed->priority, "0 to 100, higher starts first (default 50)");
+  options.flag("--preemptible", typed->preemptible, "gives its place to what waits and has a higher priority, and goes on later");
   options.text("--name", typed->name, "a name for it in lists");
   options.text("-m,--note", typed->note, "what this one is about");
   options.list("--env", typed->env, "NAME takes it from your shell, as a secret; or NAME=VALUE",

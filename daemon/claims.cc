@@ -9,17 +9,6 @@ namespace dtrain::daemon {
 
 namespace {
 
-Room room_of(const FreeHost& free) {
-  return {free.cpus, free.memory_bytes, static_cast<int>(free.gpus.size()), free.port_count()};
-}
-
-void count_seat(Room& room, const Seat& seat, int sign) {
-  room.cpus += sign * seat.cpus;
-  room.memory_bytes += sign * static_cast<int64_t>(seat.memory_bytes);
-  room.gpus += sign * static_cast<int>(seat.gpus.size());
-  room.ports += sign;
-}
-
 Room least_of(const Room& a, const Room& b) {
   return {std::min(a.cpus, b.cpus), std::min(a.memory_bytes, b.memory_bytes), std::min(a.gpus, b.gpus), std::min(a.ports, b.ports)};
 }
@@ -112,7 +101,7 @@ TimeMs enough_by(const Model& model, const HostId& host, Room room, TimeMs now) 
 }
 
 Claim claim_of(const Model& model, const Experiment& head, const std::vector<Seat>& seats, TimeMs now) {
-  Claim claim{order_of(head), rooms_without(model.free, seats), now};
+  Claim claim{.whose = order_of(head), .others_may_use = rooms_without(model.free, seats), .starts_ms = now};
   for (const auto& [host, room] : claim.others_may_use) {
     const TimeMs by_ms = enough_by(model, host, room, now);
     const bool known = by_ms != 0 && claim.starts_ms != 0;
@@ -125,6 +114,17 @@ Claim claim_of(const Model& model, const Experiment& head, const std::vector<Sea
 bool may_ignore(const Claim& claim, TimeMs over_ms) { return claim.starts_ms != 0 && over_ms != 0 && over_ms <= claim.starts_ms; }
 
 }  // namespace
+
+Room room_of(const FreeHost& free) {
+  return {free.cpus, free.memory_bytes, static_cast<int>(free.gpus.size()), free.port_count()};
+}
+
+void count_seat(Room& room, const Seat& seat, int sign) {
+  room.cpus += sign * seat.cpus;
+  room.memory_bytes += sign * static_cast<int64_t>(seat.memory_bytes);
+  room.gpus += sign * static_cast<int>(seat.gpus.size());
+  room.ports += sign;
+}
 
 RoomByHost rooms_without(const FreeHosts& free, const std::vector<Seat>& seats) {
   RoomByHost rooms;
@@ -153,11 +153,11 @@ void Claims::drop(const QueueOrder& whose) {
   std::erase_if(claims_, [&](const Claim& claim) { return claim.whose == whose; });
 }
 
-const RoomByHost* Claims::left_for(const QueueOrder& who, TimeMs over_ms) {
+const RoomByHost* Claims::left(const QueueOrder& who, TimeMs over_ms, bool promised) {
   const Claim* only = nullptr;
   size_t count = 0;
   for (const Claim& claim : claims_) {
-    if (claim.whose == who || may_ignore(claim, over_ms)) continue;
+    if (claim.whose == who || (claim.promised && !promised) || may_ignore(claim, over_ms)) continue;
     if (++count == 1) {
       only = &claim;
       continue;

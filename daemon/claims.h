@@ -18,8 +18,11 @@ struct Claim {
   QueueOrder whose;
   RoomByHost others_may_use;   // of the hosts that it keeps; others are anybody's
   TimeMs starts_ms = 0;        // at the latest; 0: nobody knows
+  bool promised = false;       // by preemption.h, which knows of those that it made before
 };
 
+Room room_of(const FreeHost& free);
+void count_seat(Room& room, const Seat& seat, int sign);
 // What is left of the hosts of these seats once they are taken.
 RoomByHost rooms_without(const FreeHosts& free, const std::vector<Seat>& seats);
 
@@ -33,11 +36,15 @@ class Claims {
   void drop(const QueueOrder& whose);
   // What one may use who is over by `over_ms` (0: nobody knows): of claimed hosts, no more than all others leave. Null: there is
   // no claim but its own. Good until the next call.
-  const RoomByHost* left_for(const QueueOrder& who, TimeMs over_ms);
+  const RoomByHost* left_for(const QueueOrder& who, TimeMs over_ms) { return left(who, over_ms, true); }
+  // The same, but for what is promised.
+  const RoomByHost* left_beside_promises(const QueueOrder& who, TimeMs over_ms) { return left(who, over_ms, false); }
   // One has been placed who is over by then.
   void take(const std::vector<Seat>& seats, TimeMs over_ms);
 
  private:
+  const RoomByHost* left(const QueueOrder& who, TimeMs over_ms, bool promised);
+
   std::vector<Claim> claims_;
   RoomByHost left_;   // by several
 };

@@ -10,6 +10,7 @@
 #include "daemon/describe.h"
 #include "daemon/incoming_messages.h"
 #include "daemon/placement_elastic.h"
+#include "daemon/preemption.h"
 #include "daemon/record.h"
 #include "daemon/submit_stream.h"
 #include "daemon/summary.h"
@@ -303,7 +304,10 @@ Status ClientApi::plan_for(const pb::PlanRequest& request, pb::PlanReply& reply)
     return Error{Code::InvalidArgument, never->reason, never->hint};
   }
   if (const auto* waits = std::get_if<Waits>(&placement)) {
-    reply.set_wait_reason(awaited.empty() ? waits->reason : fmt::format("{}; {}", awaited, waits->reason));
+    std::string reason = awaited.empty() ? waits->reason : fmt::format("{}; {}", awaited, waits->reason);
+    const auto who = who_would_give_way(parts_.scheduler.model(), spec, hosts_wanted(spec), boottime_ms());
+    if (!who.empty() && awaited.empty()) reason += "; " + give_way_text(who);
+    reply.set_wait_reason(reason);
     return ok();
   }
   const Placed& placed = std::get<Placed>(placement);

@@ -7,6 +7,8 @@
 
 #include "daemon/claims.h"
 #include "daemon/placement_elastic.h"
+#include "daemon/preemption.h"
+#include "daemon/supposition.h"
 
 namespace dtrain::daemon {
 
@@ -18,40 +20,6 @@ constexpr size_t kGangsAtOnce = 4;
 constexpr size_t kAheadMost = 32;
 // So many of them are asked what they keep free, until one keeps something.
 constexpr int kClaimsAsked = 4;
-
-// What is free as it would be, for as long as one lives.
-class Supposition {
- public:
-  explicit Supposition(FreeHosts& free) : free_(free) {}
-  ~Supposition() {
-    for (const Seat& seat : taken_) free_.give(seat);
-    for (const Seat& seat : given_) free_.take(seat);
-    for (const auto& [host, port] : port_next_) free_.set_port_next(host, port);
-  }
-  Supposition(const Supposition&) = delete;
-  Supposition& operator=(const Supposition&) = delete;
-
-  void give_all(const Experiment& experiment) {
-    for (const Replica& replica : experiment.replicas) {
-      if (!holds_seat(experiment, replica)) continue;
-      given_.push_back(replica.seat);
-      free_.give(replica.seat);
-      port_next_.try_emplace(replica.seat.host, free_.find(replica.seat.host)->port_next);
-    }
-  }
-  void take(const std::vector<Seat>& seats) {
-    for (const Seat& seat : seats) {
-      port_next_.try_emplace(seat.host, free_.find(seat.host)->port_next);
-      free_.take(seat);
-      taken_.push_back(seat);
-    }
-  }
-
- private:
-  FreeHosts& free_;
-  std::vector<Seat> given_, taken_;
-  std::map<HostId, int> port_next_;   // of those that are touched
-};
 
 // Of those that wait the first of each kind, and those that come back; one more than are looked at where there are more.
 std::set<QueueOrder> ahead_of(const Model& model, const QueueOrder& own) {
@@ -70,18 +38,6 @@ std::set<QueueOrder> ahead_of(const Model& model, const QueueOrder& own) {
 bool ends_soon(const Experiment& experiment, TimeMs now) {
   const Spec& spec = experiment.spec();
   return spec.max_duration_ms > 0 && now + spec.elastic->grow_after_ms >= experiment.run_since_ms + spec.max_duration_ms;
-}
-
-// One whose host is away can't be stopped.
-bool is_within_reach(const Model& model, const Experiment& experiment) {
-  return std::all_of(experiment.replicas.begin(), experiment.replicas.end(), [&](const Replica& replica) {
-    const auto host = model.hosts.find(replica.seat.host);
-    return !holds_seat(experiment, replica) || (host != model.hosts.end() && host->second.connected);
-  });
-}
-
-bool still_holds(const Experiment& experiment) {
-  return std::any_of(experiment.replicas.begin(), experiment.replicas.end(), [&](const Replica& replica) { return holds_seat(experiment, replica); });
 }
 
 // Where one that comes back would go.
@@ -121,14 +77,14 @@ bool is_returning(const Experiment& experiment) {
 }
 
 std::optional<std::vector<Seat>> larger_gang(Model& model, const Experiment& experiment, TimeMs now) {
-  if (ends_soon(experiment, now) || !is_within_reach(model, experiment)) return std::nullopt;
+  if (ends_soon(experiment, now) || !can_be_stopped(model, experiment)) return std::nullopt;
   const std::set<QueueOrder> ahead = ahead_of(model, order_of(experiment));
   if (ahead.size() > kAheadMost) return std::nullopt;
   Supposition supposed(model.free);
   for (const QueueOrder& order : ahead) {
     const Experiment& other = model.experiments.at(order.id);
     if (is_queued(other)) continue;   // there is no room for it, or it would have its place
-    if (still_holds(other)) return std::nullopt;   // for how long nobody knows: what is begun again now may be done first
+    if (holds_any_seat(other)) return std::nullopt;   // for how long nobody knows: what is begun again now may be done first
     const auto seats = seats_again(model, other, choice_at(model, other, now));
     if (!seats) continue;
     supposed.take(*seats);
@@ -153,7 +109,7 @@ std::optional<std::vector<Seat>> larger_gang(Model& model, const Experiment& exp
 }
 
 RoomByHost kept_for_growth(Model& model, const Experiment& experiment, TimeMs now) {
-  if (!is_within_reach(model, experiment)) return {};   // nobody knows for how long
+  if (!can_be_stopped(model, experiment)) return {};   // nobody knows for how long
   Supposition supposed(model.free);
   supposed.give_all(experiment);
   const auto seats = fit_largest(experiment.id, experiment.spec(), model.free, choice_at(model, experiment, now));
@@ -163,7 +119,7 @@ RoomByHost kept_for_growth(Model& model, const Experiment& experiment, TimeMs no
 
 void grow_one(Turn& turn) {
   Model& model = turn.model;
-  if (model.growing.empty()) return;
+  if (model.growing.empty() || is_room_promised(model)) return;
   const bool is_time = turn.now >= model.grow_next_ms;
   if (is_time) {
     model.grow_next_ms = turn.now + kEveryMs;

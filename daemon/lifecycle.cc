@@ -10,6 +10,7 @@
 #include "daemon/placement_elastic.h"
 #include "daemon/placement_fitness.h"
 #include "daemon/placing_pass.h"
+#include "daemon/preemption.h"
 #include "daemon/set_rules.h"
 #include "daemon/wait_reason.h"
 #include "schema/text_formats.h"
@@ -72,6 +73,7 @@ void suspend_one(Turn& turn, const ExperimentId& id, bool suspended) {
   experiment.suspended = suspended;
   experiment.held = !suspended && experiment.phase == Phase::None && id.member > 0 && experiment.spec().concurrency > 0;
   experiment.not_before_ms = 0;
+  experiment.preempts_from_ms = 0;
   experiment.regrows = false;
   if (suspended) experiment.run_since_ms = 0;
   const bool placed = experiment.phase != Phase::None && experiment.phase != Phase::Ending;
@@ -195,7 +197,8 @@ void stop_whom_it_concerns(Turn& turn, Experiment& experiment, bool force) {
     stop.grace_ms = experiment.stop_forced ? 0 : experiment.spec().stop_grace_ms;
     stop.reason = experiment.outcome     ? experiment.outcome->reason
                   : experiment.suspended ? "suspended"
-                                         : experiment.wait_reason;
+                  : experiment.gave_way_to && experiment.phase == Phase::Ending ? gave_way_text(turn.model, experiment)
+                                                                                : experiment.wait_reason;
     const bool goes_on = !experiment.outcome && experiment.phase == Phase::Go;
     if (stop.reason.empty()) stop.reason = goes_on ? "its host leaves" : "the experiment has ended";
     turn.send(std::move(stop));
@@ -234,6 +237,22 @@ void refuse(Turn& turn, const ExperimentId& id) {
   if (experiment.is_shared()) return;   // its name is the set's
   turn.effects.notify.push_back(
       {id, std::nullopt, state_of(experiment), experiment.wait_reason, std::nullopt, experiment.attempt});
+}
+
+// Their `max-duration` counts anew when they go on: they may wait for long.
+void let_give_way(Turn& turn, const ExperimentId& to, const std::vector<ExperimentId>& who) {
+  Experiment& favoured = turn.model.experiments.at(to);
+  favoured.preempts_from_ms = turn.now + kGiveWayAgainMs;
+  for (const ExperimentId& id : who) {
+    Experiment* experiment = turn.touch(id);
+    INVARIANT(experiment != nullptr, "who has a place lives");
+    experiment->gave_way_to = to;
+    experiment->run_since_ms = 0;
+    start_again_at_once(turn, *experiment, gave_way_text(turn.model, *experiment));
+    settle(turn, *experiment, false);
+  }
+  if (favoured.is_shared()) return;   // its name is the set's
+  turn.effects.notify.push_back({to, std::nullopt, state_of(favoured), give_way_text(who), std::nullopt, favoured.attempt});
 }
 
 // Its seats were given back one by one.
@@ -334,7 +353,8 @@ Effects place_pending(Model& model, const Policy& policy, TimeMs now) {
     launch_gang(turn, *experiment, std::move(found->placed.seats));
   }
   for (const ExperimentId& id : pass.refused()) refuse(turn, id);
-  if (!pass.is_settling()) grow_one(turn);   // who waits goes first
+  for (const auto& [to, who] : pass.give_way()) let_give_way(turn, to, who);
+  if (!pass.is_settling() && pass.give_way().empty()) grow_one(turn);   // who waits goes first
   return turn.finish();
 }
 

@@ -126,6 +126,7 @@ void launch_gang(Turn& turn, Experiment& experiment, std::vector<Seat> seats) {
   experiment.wait_reason.clear();
   show_missing(turn, experiment, seats);
   experiment.regrows = false;
+  experiment.gave_way_to.reset();
   experiment.replicas.resize(seats.size());
   for (size_t i = 0; i < seats.size(); ++i) {
     Replica& replica = experiment.replicas[i];

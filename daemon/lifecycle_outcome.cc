@@ -141,7 +141,7 @@ std::string cause_of(const Exit& exit) {
 }
 
 bool may_restart(const Spec& spec) {
-  if (spec.elastic) return true;
+  if (spec.elastic || spec.preemptible) return true;
   return spec.restart.limit > 0 &&
          std::any_of(spec.roles.begin(), spec.roles.end(), [](const RoleSpec& role) {
            return restarts(role.on_failure);

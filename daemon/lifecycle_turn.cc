@@ -7,6 +7,7 @@
 #include "daemon/growth.h"
 #include "daemon/placement_elastic.h"
 #include "daemon/placement_fitness.h"
+#include "daemon/preemption.h"
 #include "daemon/queue.h"
 #include "daemon/set_rules.h"
 
@@ -38,6 +39,13 @@ void count_costs(SetTally& tally, const Experiment& member, bool in) {
       all.erase(place);
     }
   }
+}
+
+void drop_giving_way(Model& model, const Experiment& experiment) {
+  const auto found = model.giving_way.find(*experiment.gave_way_to);
+  INVARIANT(found != model.giving_way.end(), "who gives way is known by whom it does for");
+  std::erase(found->second, experiment.id);
+  if (found->second.empty()) model.giving_way.erase(found);
 }
 
 void count_in_set(Model& model, const Experiment& experiment, bool in) {
@@ -161,6 +169,9 @@ void unindex(Model& model, const Experiment& experiment) {
   }
   if (is_queued(experiment)) leave(model.queue, experiment);
   const QueueOrder order = order_of(experiment);
+  model.preemptible.erase(order);
+  model.ending.erase(experiment.id);
+  if (is_giving_way(experiment)) drop_giving_way(model, experiment);
   model.growing.erase(order);
   model.returning.erase(order);
   model.regrowing.erase(order);
@@ -171,6 +182,7 @@ void unindex(Model& model, const Experiment& experiment) {
 }
 
 void index(Model& model, const Experiment& experiment) {
+  ++model.changes;
   count_in_set(model, experiment, true);
   if (experiment.over) return;
   model.live.insert(experiment.id);
@@ -178,6 +190,12 @@ void index(Model& model, const Experiment& experiment) {
     model.deadlines.insert({at_ms, experiment.id});
   }
   if (is_queued(experiment)) enqueue(model.queue, experiment);
+  if (is_ending(experiment)) model.ending.insert(experiment.id);
+  if (may_give_way(experiment)) model.preemptible.insert(order_of(experiment));
+  if (is_giving_way(experiment)) {
+    std::vector<ExperimentId>& who = model.giving_way[*experiment.gave_way_to];
+    who.insert(std::lower_bound(who.begin(), who.end(), experiment.id), experiment.id);
+  }
   if (is_growing(experiment)) model.growing.insert(order_of(experiment));
   if (is_returning(experiment)) model.returning.insert(order_of(experiment));
   if (experiment.regrows && (is_returning(experiment) || is_queued(experiment))) model.regrowing.insert(order_of(experiment));
@@ -314,6 +332,7 @@ Effects Turn::finish() {
   for (const auto& [number, before] : set_states) fill_slots(*this, number);   // of those that wait no more
   for (const auto& [number, before] : set_states) show_set(*this, number, before);
   for (const HostId& id : stale_hosts) {
+    ++model.changes;
     if (const Host* changed = host(id)) model.free.put(free_host(model, *changed));
   }
   forget_revoked();
@@ -361,6 +380,9 @@ void rebuild(Model& model, TimeMs now) {
   model.seated.clear();
   model.unfit.clear();
   model.sets.clear();
+  model.preemptible.clear();
+  model.giving_way.clear();
+  model.ending.clear();
   model.growing.clear();
   model.returning.clear();
   model.regrowing.clear();

@@ -186,6 +186,18 @@ bool holds_seat(const Experiment& experiment, const Replica& replica) {
   return !is_gone(replica) || awaits_relaunch(experiment, replica);
 }
 
+bool holds_any_seat(const Experiment& experiment) {
+  return std::any_of(experiment.replicas.begin(), experiment.replicas.end(),
+                     [&](const Replica& replica) { return holds_seat(experiment, replica); });
+}
+
+bool can_be_stopped(const Model& model, const Experiment& experiment) {
+  return std::all_of(experiment.replicas.begin(), experiment.replicas.end(), [&](const Replica& replica) {
+    const auto host = model.hosts.find(replica.seat.host);
+    return !holds_seat(experiment, replica) || (host != model.hosts.end() && host->second.connected);
+  });
+}
+
 bool wants_place(const Experiment& experiment) {
   return experiment.phase == Phase::None && !experiment.outcome && !experiment.held && !experiment.awaits && !experiment.suspended;
 }

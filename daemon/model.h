@@ -181,6 +181,8 @@ struct Experiment {
   Rare<std::map<HostId, std::string>> unfit_hosts;   // and what each lacks; none: no map either
   std::string wait_reason;         // why it was last not placed, or is restarted; not stored
   TimeMs not_before_ms = 0;        // restart backoff; 0: none
+  Rare<ExperimentId> gave_way_to;  // lost its place to that one (preemption.h); until it has another
+  TimeMs preempts_from_ms = 0;     // before, nobody else gives way to it; not stored
   TimeMs grows_from_ms = 0;        // before, an elastic gang takes no more workers; 0: no matter
   bool regrows = false;            // it is begun again for more of them, and has no place yet; not stored: see growth.h
   Rare<std::vector<double>> costs; // its metric where its set looked at it (set_rules.h); less is better
@@ -226,11 +228,15 @@ bool start_committed(const Experiment& experiment, const Replica& replica);  // 
 bool all_started(const Experiment& experiment);
 bool awaits_relaunch(const Experiment& experiment, const Replica& replica);
 bool holds_seat(const Experiment& experiment, const Replica& replica);
+bool holds_any_seat(const Experiment& experiment);
 bool wants_place(const Experiment& experiment);         // unplaced; nothing holds it back, nor has it ended
 
 bool is_queued(const Experiment& experiment);           // and its backoff is over
 // Something of the replica may be on the host of its seat, or will be again.
 bool is_seated(const Experiment& experiment, const Replica& replica);
+
+struct Model;
+bool can_be_stopped(const Model& model, const Experiment& experiment);   // not one that has a host that is away
 
 // The members of a set, counted.
 struct SetTally {
@@ -262,13 +268,16 @@ struct Model {
 
   // Derived, kept for speed, checked against the facts by the simulation after each step.
   std::set<ExperimentId> live;  // not over
-  std::set<std::pair<TimeMs, ExperimentId>> deadlines;  // experiment 0: some host may be lost by then
+  std::set<std::pair<TimeMs, ExperimentId>> deadlines;  // experiment 0: some host may be lost by then, or what waits is to be looked at
   std::map<HostId, std::set<ExperimentId>> seated;      // whose replicas may still be on that host
   std::map<HostId, std::set<ExperimentId>> unfit;       // who can't use that host
   std::map<uint32_t, SetTally> sets;                    // only of real sets
   std::set<QueueOrder> growing;      // elastic gangs that would have more workers, and whose time has come (growth.h)
   std::set<QueueOrder> returning;    // whose attempt ends, or who wait before the next one: in no lane yet
   std::set<QueueOrder> regrowing;    // who are begun again for more workers, from when they are stopped until they have a place
+  std::set<QueueOrder> preemptible;  // who have a place, and may lose it to those of higher priority (preemption.h)
+  std::map<ExperimentId, std::vector<ExperimentId>> giving_way;   // for whom, and who: in order
+  std::set<ExperimentId> ending;     // who have their outcome or are between attempts, and still have some of their place
   std::map<ExperimentId, std::set<uint32_t>> awaited;   // the numbers of what waits for its end
   FreeHosts free;
   Queue queue;
@@ -279,6 +288,10 @@ struct Model {
   TimeMs elastic_from_ms = 0;
   TimeMs room_came_ms = 0;             // the first that came since a pass found that no more does
   bool room_settled = true;            // such a pass has been, and no room has come since
+  TimeMs preempt_next_ms = 0;          // when it is next asked who could give way
+  QueueOrder preempt_asked;            // for whom last, where more were to be asked for
+  uint64_t preempt_round_began = 0;    // what `changes` was when the first of them was
+  uint64_t changes = 0;                // of experiments and hosts, counted
   TimeMs grow_next_ms = 0;             // when it is next asked who could grow
   QueueOrder grow_looked_at;           // who was asked last
 };

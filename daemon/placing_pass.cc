@@ -24,6 +24,12 @@ void PlacingPass::begin() {
   for (const auto& [lane, waiting] : model_.queue.lanes) heads_.emplace(*waiting.begin(), lane);
 }
 
+void PlacingPass::go_on_behind(const QueueOrder& order, const std::string& lane) {
+  const std::set<QueueOrder>& waiting = model_.queue.lanes.at(lane);
+  const auto behind = waiting.upper_bound(order);
+  if (behind != waiting.end()) heads_.emplace(*behind, lane);
+}
+
 std::optional<PlacingPass::Found> PlacingPass::next() {
   if (!begun_) begin();
   while (!heads_.empty()) {
@@ -31,13 +37,15 @@ std::optional<PlacingPass::Found> PlacingPass::next() {
     heads_.erase(heads_.begin());
     const Experiment& experiment = model_.experiments.at(order.id);
     if (auto placed = try_place(experiment, lane)) {
-      const std::set<QueueOrder>& waiting = model_.queue.lanes.at(lane);
-      const auto behind = waiting.upper_bound(order);
-      if (behind != waiting.end()) heads_.emplace(*behind, lane);
+      go_on_behind(order, lane);
       return Found{order.id, std::move(*placed)};
     }
     refused_.push_back(order.id);
     if (settles(experiment)) keep_for_settling(experiment);
+    const bool promised = is_promised_room(experiment, lane);
+    // For those behind it others may give way, too.
+    if (promised || experiment.preempts_from_ms > now_) go_on_behind(order, lane);
+    if (promised) continue;
     if (reserved_) continue;
     if (auto claim = reserve(model_, experiment, now_)) {
       reserved_ = true;
@@ -45,6 +53,20 @@ std::optional<PlacingPass::Found> PlacingPass::next() {
     }
   }
   return std::nullopt;
+}
+
+// Where others end, or give way to it now: what they have is kept for it from those behind it.
+bool PlacingPass::is_promised_room(const Experiment& experiment, const std::string& lane) {
+  if (!preemption_.concerns(experiment)) return false;
+  const auto [readmitted, stretch] = prospect_of(model_, experiment, lane);
+  if (stretch == 0) return false;   // not even empty hosts would do
+  Asking asking{order_of(experiment), experiment.spec(), choice_with(experiment, readmitted), stretch};
+  asking.choice.now = now_;
+  asking.choice.kept_free = claims_.left_beside_promises(asking.order, over_by(experiment.spec(), now_));
+  auto claim = preemption_.ask(asking);
+  if (!claim) return false;
+  claims_.add(std::move(*claim));
+  return true;
 }
 
 std::optional<Placed> PlacingPass::try_place(const Experiment& experiment, const std::string& lane) {
@@ -77,10 +99,9 @@ bool PlacingPass::settles(const Experiment& experiment) const {
   return experiment.spec().elastic && !experiment.regrows && now_ < model_.elastic_from_ms;
 }
 
-// Nobody takes meanwhile what the first of those could have had.
+// Nobody takes meanwhile what it could have had.
 void PlacingPass::keep_for_settling(const Experiment& experiment) {
   model_.deadlines.insert({model_.elastic_from_ms, ExperimentId{}});
-  if (settling_) return;
   Choice choice = choice_of(model_, experiment);
   choice.now = now_;
   choice.kept_free = claims_.left_for(order_of(experiment), 0);

@@ -1,7 +1,8 @@
 // One pass over the queue: who is placed where, in which order.
 //
 // Who is begun again for more workers (growth.h) comes first: it gives nothing up for it. Then higher priority first (0 to 100),
-// then the order of submission. Who does not fit may keep hosts free from those behind it: claims.h.
+// then the order of submission. Who does not fit may keep hosts free from those behind it: claims.h. Or others give way to it:
+// preemption.h.
 #pragma once
 
 #include <optional>
@@ -13,6 +14,7 @@
 #include "daemon/claims.h"
 #include "daemon/model.h"
 #include "daemon/placement.h"
+#include "daemon/preemption.h"
 
 namespace dtrain::daemon {
 
@@ -20,20 +22,24 @@ namespace dtrain::daemon {
 // model.free) before it asks again.
 class PlacingPass {
  public:
-  PlacingPass(Model& model, TimeMs now) : model_(model), now_(now) {}
+  PlacingPass(Model& model, TimeMs now) : model_(model), now_(now), preemption_(model, now) {}
   struct Found {
     ExperimentId id;
     Placed placed;
   };
   std::optional<Found> next();
-  // Those at the head of a lane that did not fit, in queue order.
+  // Those that did not fit, in queue order; mostly the first of each lane.
   const std::vector<ExperimentId>& refused() const { return refused_; }
+  // Who is to give way to some of them: the caller stops these.
+  const std::vector<Preemption::Found>& give_way() const { return preemption_.found(); }
   // Whether an elastic gang could begin, and waits for more room.
   bool is_settling() const { return settling_; }
 
  private:
   void begin();
+  void go_on_behind(const QueueOrder& order, const std::string& lane);
   std::optional<Placed> try_place(const Experiment& experiment, const std::string& lane);
+  bool is_promised_room(const Experiment& experiment, const std::string& lane);
   bool settles(const Experiment& experiment) const;
   void keep_for_settling(const Experiment& experiment);
 
@@ -42,6 +48,7 @@ class PlacingPass {
   bool begun_ = false;
   std::set<std::pair<QueueOrder, std::string>> heads_;   // of the lanes that may still fit
   Claims claims_;
+  Preemption preemption_;
   bool reserved_ = false;   // the first that does not fit, and could, has its claim
   bool settling_ = false;
   std::vector<ExperimentId> refused_;

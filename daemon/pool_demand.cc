@@ -92,6 +92,7 @@ Demand demand_on_pools(const Model& model, const std::vector<Coming>& coming, co
     for (int i = 0; i < one.hosts; ++i) promised.put(imagined.one(pool, one.allocation));
   }
   for (const ExperimentId& id : first_in_order(model.queue)) {
+    if (model.giving_way.contains(id)) continue;   // those that do may need a host then
     const Experiment& experiment = model.experiments.at(id);
     Choice choice = choice_of(model, experiment);
     choice.now = now;

@@ -195,6 +195,7 @@ pb::ExperimentRecord to_record(const Experiment& experiment, TimeMs now,
       (*record.mutable_unfit_hosts())[host.hex] = lack;
     }
   }
+  if (experiment.gave_way_to) record.set_gave_way_to(to_string(*experiment.gave_way_to));
   if (experiment.costs) record.mutable_costs()->Add(experiment.costs->begin(), experiment.costs->end());
   record.set_started_unix_ms(experiment.started_unix_ms);
   record.set_finished_unix_ms(experiment.finished_unix_ms);
@@ -254,6 +255,9 @@ Result<Experiment> from_record(const pb::ExperimentRecord& record, const Experim
     std::map<HostId, std::string> unfit;
     for (const auto& [host, lack] : record.unfit_hosts()) unfit[{host}] = lack;
     experiment.unfit_hosts = std::move(unfit);
+  }
+  if (!record.gave_way_to().empty()) {
+    TRY(experiment.gave_way_to, parse_experiment_id(record.gave_way_to()));
   }
   if (record.costs_size() > 0) experiment.costs = std::vector<double>(record.costs().begin(), record.costs().end());
   experiment.started_unix_ms = record.started_unix_ms();

@@ -10,6 +10,7 @@
 #include "daemon/placement_elastic.h"
 #include "daemon/placement_explain.h"
 #include "daemon/placement_fitness.h"
+#include "daemon/preemption.h"
 #include "daemon/queue.h"
 
 namespace dtrain::daemon {
@@ -31,6 +32,10 @@ std::string left_out(const Model& model, const Experiment& experiment, const Cho
 std::optional<ExperimentId> who_keeps_hosts(const Model& model, const Experiment& experiment, TimeMs now) {
   for (const QueueOrder& order : model.regrowing) {
     if (order.id != experiment.id) return order.id;
+  }
+  for (const auto& [to, who] : model.giving_way) {
+    const auto found = model.experiments.find(to);
+    if (found != model.experiments.end() && is_queued(found->second) && order_of(found->second) < order_of(experiment)) return to;
   }
   std::set<QueueOrder> ahead;
   for (const auto& [lane, waiting] : model.queue.lanes) ahead.insert(*waiting.begin());
@@ -79,7 +84,7 @@ std::string wait_reason(const Model& model, const ExperimentId& id, TimeMs now) 
   }
   if (experiment.awaits) return awaited_text(model, experiment.submission->spec);
   if (experiment.held) return fmt::format("held by concurrency: {}", experiment.spec().concurrency);
-  if (experiment.phase == Phase::Ending) return experiment.wait_reason;
+  if (experiment.phase == Phase::Ending) return experiment.gave_way_to ? gave_way_text(model, experiment) : experiment.wait_reason;
   if (experiment.phase == Phase::Building) return building_text(model, experiment);
   if (experiment.phase != Phase::None) return growing_text(experiment, now);
   if (experiment.not_before_ms != 0) {
@@ -107,6 +112,12 @@ std::string wait_reason(const Model& model, const ExperimentId& id, TimeMs now) 
     const auto ahead_of_it = who_keeps_hosts(model, experiment, now);
     if (!ahead_of_it) return "is placed next";
     return fmt::format("{} is ahead of it and keeps its hosts free", to_string(*ahead_of_it));
+  }
+  if (experiment.gave_way_to && model.live.contains(*experiment.gave_way_to)) reason = gave_way_text(model, experiment) + "; " + reason;
+  if (const auto giving = model.giving_way.find(id); giving != model.giving_way.end()) {
+    reason += "; " + give_way_text(giving->second);
+  } else if (experiment.preempts_from_ms > now) {
+    reason += fmt::format("; others gave way to it before, and do not again within the next {} s", (experiment.preempts_from_ms - now + 999) / 1000);
   }
   if (const auto asked = model.asked.find(id); asked != model.asked.end()) reason += "; " + asked->second;
   if (experiment.unfit_hosts) {

@@ -162,6 +162,7 @@ class Job {
     lose(spec_.search.stop_early.has_value(), "stop-early", "a job is one member, and runs to its end");
     lose(role(Role::Tensorboard) != nullptr, "tensorboard", "one is started apart from the job");
     lose(spec_.priority != usual.priority, "priority", "a priorityClassName of the cluster says it there");
+    lose(spec_.preemptible, "preemptible", "whoever has a higher priority there takes the place of others");
     lose(!spec_.name.empty(), "name", "the job is called by its project");
     lose(!spec_.note.empty(), "note", "it says nothing to Kubeflow");
     lose(spec_.elastic && kind_ != ManifestKind::PytorchJob, "elastic", "a job of that kind begins with all of its workers");

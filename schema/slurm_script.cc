@@ -177,6 +177,7 @@ class Script {
     option("mem-per-cpu", fmt::format("{}M", std::max<int64_t>(mib, 1)));
     if (most.gpus > 0) option("gpus-per-task", std::to_string(gpus_each(most.gpus, parts)));
     if (spec_.max_duration_ms > 0) option("time", time_limit(spec_.max_duration_ms));
+    if (spec_.preemptible) option("requeue", "");
     if (spec_.suspend) option("hold", "");
   }
   // Options are words apart.

@@ -157,6 +157,7 @@ struct Spec {
   Search search;
   int concurrency = 0;                // members at once; 0: as many as fit
   int priority = 50;                  // 0..100, higher first
+  bool preemptible = false;           // gives its place to what waits and has a higher priority, and goes on later
   bool suspend = false;               // it begins suspended
   std::vector<ExperimentId> after;      // which have to be FINISHED before it is placed; where one ends otherwise, it fails
   std::vector<ExperimentId> after_end;  // which have to be over, however they end

@@ -263,6 +263,7 @@ std::vector<Key> train_keys() {
       {"search", search(), "Members that are drawn, which of them is the best, and what ends them."},
       {"concurrency", integer(1, 1'000'000), "Members of a set that run at once. Left out: as many as fit."},
       {"priority", integer(0, 100), "Higher goes first. Left out: 50."},
+      {"preemptible", boolean(), "Gives its place to what waits and has a higher priority, and goes on later. Left out: false."},
       {"suspend", boolean(), "Waits until dtrain resume. Left out: false."},
       {"after", experiments(), "Waits until these are FINISHED, and fails where one of them ends otherwise."},
       {"after-end", experiments(), "Waits until these are over, however they end."},

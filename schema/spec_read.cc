@@ -393,7 +393,12 @@ Spec read_spec(const YamlNode& root, const std::vector<AddedParameter>& added,
   }
   spec.concurrency = read_integer(train, "concurrency", reading.riseml ? 1 : 0);
   spec.priority = read_integer(train, "priority", spec.priority);
-  if (const YamlNode* suspend = value_of(train, "suspend")) spec.suspend = as_boolean(*suspend).value_or(false);
+  const auto is_true = [&](const char* key) {
+    const YamlNode* value = value_of(train, key);
+    return value != nullptr && as_boolean(*value).value_or(false);
+  };
+  spec.preemptible = is_true("preemptible");
+  spec.suspend = is_true("suspend");
   spec.after = read_experiments(train, "after");
   spec.after_end = read_experiments(train, "after-end");
   spec.install = read_install(train);

@@ -77,7 +77,7 @@ Json schema_of_map(const Shape& shape, Where where) {
   Json required = Json::array();
   for (const Key& key : shape.keys) {
     if (key.shape.kind == Kind::Refused) continue;
-    const bool of_the_set = key.name == "concurrency" || key.name == "priority" || key.name == "suspend" || key.name == "search" || key.name == "combine" || key.name.starts_with("after");
+    const bool of_the_set = key.name == "concurrency" || key.name == "priority" || key.name == "preemptible" || key.name == "suspend" || key.name == "search" || key.name == "combine" || key.name.starts_with("after");
     const Where inside = below(key, where);
     Json value = schema_of(key.shape, inside);
     if (inside.may_ask) value = with_placeholder(key.shape, std::move(value));

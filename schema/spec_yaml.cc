@@ -380,6 +380,7 @@ std::string to_yaml(const Spec& spec) {
   write_search(spec.search, out);
   if (spec.concurrency != 0) out.key(1, "concurrency", fmt::format("{}", spec.concurrency));
   if (spec.priority != 50) out.key(1, "priority", fmt::format("{}", spec.priority));
+  if (spec.preemptible) out.key(1, "preemptible", "true");
   if (spec.suspend) out.key(1, "suspend", "true");
   out.list(1, "after", to_strings(spec.after));
   out.list(1, "after-end", to_strings(spec.after_end));

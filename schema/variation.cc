@@ -20,7 +20,7 @@ constexpr std::string_view kOfTheEngine = "train.engine.";
 
 // What is the whole set's: no member has one of its own.
 bool is_of_the_set(std::string_view path) {
-  return path == "train.concurrency" || path == "train.combine" || path == "train.priority" || path == "train.suspend" || path.starts_with("train.after") ||
+  return path == "train.concurrency" || path == "train.combine" || path == "train.priority" || path == "train.preemptible" || path == "train.suspend" || path.starts_with("train.after") ||
          path.starts_with("train.search");
 }
 
@@ -226,6 +226,7 @@ Spec read_variation(const Spec& spec, const YamlNode& root,
   one.name = spec.name;
   one.note = spec.note;
   one.priority = spec.priority;
+  one.preemptible = spec.preemptible;
   one.suspend = spec.suspend;
   one.after = spec.after;
   one.after_end = spec.after_end;
@@ -302,7 +303,7 @@ void drop_own_keys(YamlNode& root) {
   YamlNode* train = root.find("train");
   if (train == nullptr) return;
   std::erase_if(train->entries, [](const YamlEntry& entry) {
-    return entry.key == "priority" || entry.key == "suspend" || entry.key == "after" || entry.key == "after-end" || entry.key == "env";
+    return entry.key == "priority" || entry.key == "preemptible" || entry.key == "suspend" || entry.key == "after" || entry.key == "after-end" || entry.key == "env";
   });
 }
 
@@ -310,16 +311,14 @@ void put_own_keys(YamlNode& root, const Spec& spec) {
   if (!spec.name.empty()) put(root, "name", text_node(spec.name));
   if (!spec.note.empty()) put(root, "note", text_node(spec.note));
   YamlNode& train = *root.find("train");
-  if (spec.priority != Spec().priority) {
-    YamlNode priority = text_node(fmt::format("{}", spec.priority));
-    priority.plain = true;
-    put(train, "priority", std::move(priority));
-  }
-  if (spec.suspend) {
-    YamlNode suspend = text_node("true");
-    suspend.plain = true;
-    put(train, "suspend", std::move(suspend));
-  }
+  const auto put_plain = [&](const char* key, const std::string& value) {
+    YamlNode node = text_node(value);
+    node.plain = true;
+    put(train, key, std::move(node));
+  };
+  if (spec.priority != Spec().priority) put_plain("priority", fmt::format("{}", spec.priority));
+  if (spec.preemptible) put_plain("preemptible", "true");
+  if (spec.suspend) put_plain("suspend", "true");
   put_list(train, "after", to_strings(spec.after));
   put_list(train, "after-end", to_strings(spec.after_end));
   put_list(train, "hosts", spec.hosts);

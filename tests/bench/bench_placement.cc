@@ -3,6 +3,7 @@
 //
 //   fill      single-GPU experiments onto 5,000 hosts x 8 GPUs until full, one by one
 //   gang      a gang of 128 over 1,000 hosts that are 95 % full: one decision
+//   preempt   35,000 single-GPU experiments may give way: what it takes to choose
 //   queued    200,000 members wait on a full cluster: one pass, and rebuild() after a restart
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -147,6 +148,46 @@ void bench_queued(std::vector<Row>& rows) {
   rows.push_back({"queued: rebuild after a restart", micros(Clock::now() - begin) / 1e3, "ms"});
 }
 
+// 5,000 hosts, on each of which 7 of 8 GPUs are used by what may give way, and one by what may not.
+void bench_preempt(std::vector<Row>& rows) {
+  Model model;
+  connect_hosts(model, 5'000);
+  uint32_t number = 0;
+  TimeMs now = 2;
+  const auto submit = [&](int priority, bool preemptible, std::vector<RoleSpec> roles) {
+    auto made = submission(++number, std::move(roles));
+    made->spec.priority = priority;
+    made->spec.preemptible = preemptible;
+    step(model, Submitted{made}, kPolicy, now);
+    const auto begin = Clock::now();
+    place_pending(model, kPolicy, now);
+    return micros(Clock::now() - begin);
+  };
+  for (int host = 0; host < 5'000; ++host) {
+    submit(90, false, {role(Role::Train, 1, 1)});
+    for (int gpu = 0; gpu < 7; ++gpu) submit(50, true, {role(Role::Train, 1, 1)});
+  }
+  std::vector<double> one, gang, in_vain;
+  for (int round = 0; round < 50; ++round) {
+    for (auto& [times, roles] : {std::pair{&one, std::vector{role(Role::Train, 1, 1)}},
+                                 std::pair{&gang, std::vector{role(Role::Master, 1, 1), role(Role::Worker, 127, 1)}},
+                                 std::pair{&in_vain, std::vector{role(Role::Train, 1, 8)}}}) {
+      now += 2'000;
+      times->push_back(submit(80, false, roles));
+      step(model, KillWanted{{number, 0}, true}, kPolicy, now);
+      for (const ExperimentId& id : std::set(model.ending)) {
+        for (const Replica& replica : std::vector(model.experiments.at(id).replicas)) {
+          step(model, ReplicaReleased{replica.id, replica.attempt, "", replica.seat.host}, kPolicy, now);
+        }
+      }
+      place_pending(model, kPolicy, now);
+    }
+  }
+  rows.push_back({"preempt: 35,000 could, one does, p50", quantile(one, 0.5) / 1e3, "ms"});
+  rows.push_back({"preempt: 128 do for a gang, p50", quantile(gang, 0.5) / 1e3, "ms"});
+  rows.push_back({"preempt: all of them would not do, p50", quantile(in_vain, 0.5) / 1e3, "ms"});
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -155,6 +196,7 @@ int main(int argc, char** argv) {
   bench_queued(rows);   // first: it reads the peak of memory
   bench_fill(rows);
   bench_gang(rows);
+  bench_preempt(rows);
   for (const Row& row : rows) {
     fmt::print(fmt::runtime(csv ? "{},{:.1f},{}\n" : "{:<48} {:>12.1f} {}\n"), row.what, row.value,
                row.unit);

@@ -19,10 +19,7 @@ struct SmallHost {
   fs::path gate = cluster.folder() / "gate";
 
   SmallHost() {
-    cluster.own_ports();
-    std::string configuration = read_file(cluster.home() / "config.yml");
-    configuration.insert(configuration.rfind('}'), ", cpus: 3, mem: 4GiB");
-    write_file(cluster.home() / "config.yml", configuration);
+    cluster.own_ports("cpus: 3, mem: 4GiB");
     REQUIRE(::mkfifo(gate.c_str(), 0600) == 0);
   }
   void take_two() {

@@ -14,7 +14,7 @@ using dtrain::sim::Counts;
 using dtrain::sim::World;
 
 constexpr uint64_t kEpisodeSteps = 5'000;
-constexpr uint64_t kSteps = dtrain::tests::kSanitized ? 100'000 : 1'000'000;
+constexpr uint64_t kSteps = dtrain::tests::kSanitized ? 200'000 : 1'000'000;
 
 uint64_t from_environment(const char* name, uint64_t otherwise) {
   const char* text = std::getenv(name);

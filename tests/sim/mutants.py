@@ -27,7 +27,7 @@ TABLE, QUEUE, MODEL = "daemon/lifecycle.cc", "daemon/queue.cc", "daemon/model.cc
 PLACEMENT, FREE = "daemon/placement.cc", "daemon/placement_free.cc"
 ELASTIC, GROWTH = "daemon/placement_elastic.cc", "daemon/growth.cc"
 AFTER, CLAIMS, PASS = "daemon/dependencies.cc", "daemon/claims.cc", "daemon/placing_pass.cc"
-SEARCH = "daemon/set_rules.cc"
+SEARCH, PREEMPT = "daemon/set_rules.cc", "daemon/preemption.cc"
 
 # What it breaks; in which file; the exact text, which occurs once; what it becomes.
 MUTANTS = [
@@ -312,7 +312,7 @@ MUTANTS = [
     ("an elastic gang takes more workers from what others keep free", GROWTH,
      "  if (kept) choice.kept_free = &kept->others_may_use;\n  auto seats", "  auto seats"),
     ("an elastic gang takes more workers before one that waits", TABLE,
-     "  if (!pass.is_settling()) grow_one(turn);", "  grow_one(turn);"),
+     "  if (!pass.is_settling() && pass", "  if (pass"),
     ("an elastic gang begins with the first that is free", PASS,
      "  choice.whole = !experiment.regrows && now_ < model_.elastic_from_ms;", "  choice.whole = false;"),
     ("a lost host costs an elastic gang a restart", OUTCOME,
@@ -366,6 +366,40 @@ MUTANTS = [
      "failed > static_cast<uint32_t>(most)) failing.insert(id.number);", "failed > static_cast<uint32_t>(most) + 1) failing.insert(id.number);"),
     ("members that wait go on though too many others failed", SEARCH,
      "      if (known.outcome || known.is_shared()) continue;\n", "      if (known.outcome || known.is_shared() || known.attempt == 0) continue;\n"),
+    ("one gives way to what has the same priority", PREEMPT,
+     "next_->behind > order_.behind; ++next_", "next_->behind >= order_.behind; ++next_"),
+    ("what is not preemptible gives way", PREEMPT,
+     "  if (!experiment.spec().preemptible || experiment.over", "  if (experiment.over"),
+    ("one gives way whose host is away", PREEMPT,
+     "if (!leaving_.contains(next_->id) && can_be_stopped(model_, experiment))", "if (!leaving_.contains(next_->id))"),
+    ("some give way though what ends anyway makes room", PREEMPT,
+     "      return promise(asking, std::move(*seats));\n    }\n  }\n", "    }\n  }\n"),
+    ("more give way than it takes", PREEMPT,
+     "      if (!others.empty() && question.seats(others)) who", "      if (others.empty() && question.seats(others)) who"),
+    ("of those that give way the one of the highest priority is first", PREEMPT,
+     "next_(model.preemptible.rbegin()) {}", "next_(model.preemptible.rbegin()) {\n    first(SIZE_MAX);\n    std::reverse(found_.begin(), found_.end());\n  }"),
+    ("nothing is kept for one to whom others give way", PASS,
+     "  claims_.add(std::move(*claim));\n  return true;\n}", "  return true;\n}"),
+    ("what is promised to one is promised to another", PREEMPT,
+     "        count_seat(room->second, seat, -1);\n      }\n    }\n    return rooms;", "      }\n    }\n    return rooms;"),
+    ("what one leaves over that gives way is nobody's", PREEMPT,
+     "  std::for_each(leaving.begin(), leaving.end(), look_at);\n", ""),
+    ("who comes back before one counts as gone for it", PREEMPT,
+     "const bool comes_back_before = !experiment.outcome", "const bool comes_back_before = false && !experiment.outcome"),
+    ("a set's TensorBoard has others give way", PREEMPT,
+     "  if (experiment.regrows || experiment.is_shared()) return false;", "  if (experiment.regrows) return false;"),
+    ("what has done its part does it again for another", PREEMPT,
+     "return !is_build(replica) && replica.end == State::Finished; });\n}\n\nbool is_giving_way", "return replica.id.role == Role::Build && replica.end == State::Failed; });\n}\n\nbool is_giving_way"),
+    ("others give way again and again to one that gets no place", TABLE,
+     "  favoured.preempts_from_ms = turn.now + kGiveWayAgainMs;\n", ""),
+    ("who has its place again still gives way", LAUNCH,
+     "  experiment.gave_way_to.reset();\n", ""),
+    ("max-duration goes on while one that gave way waits", TABLE,
+     "    experiment->run_since_ms = 0;\n    start_again_at_once(turn, *experiment, gave_way_text", "    start_again_at_once(turn, *experiment, gave_way_text"),
+    ("nobody is asked again when it is time", PREEMPT,
+     "  model_.deadlines.insert({again_ms, ExperimentId{}});\n", ""),
+    ("two give their place to several at once", PREEMPT,
+     "  leaving_.insert(way->who.begin(), way->who.end());\n", "")
 ]
 
 

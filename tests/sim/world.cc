@@ -44,6 +44,7 @@ Experiment durable(Experiment experiment) {
   experiment.awaits = false;
   experiment.wait_reason.clear();
   experiment.grows_from_ms = 0;
+  experiment.preempts_from_ms = 0;
   experiment.regrows = false;
   for (Replica& replica : experiment.replicas) replica.stop_sent = replica.leaves = false;
   return experiment;
@@ -79,6 +80,7 @@ World::World(uint64_t seed, bool traced)
   const int count = 2 + static_cast<int>(below(3));
   const size_t broken = below(20);
   pace_ms_ = chance(50) ? 3'000 : 100;
+  some_give_way_ = chance(50);
   for (int n = 0; n < count; ++n) {
     const auto lag_ms =
         chance(50) ? policy_.lease_margin_ms - 1 : static_cast<TimeMs>(below(5'000));
@@ -165,10 +167,12 @@ void World::end_turn() {
   if (model_->place_wanted) {
     const std::vector<ExperimentId> waited = waiting_in_order();
     const Sizes before = sizes(waited);
+    const Favours favours = favours_before(waited);
     keep(place_pending(*model_, policy_, now_));
     check_backfill(waited);
     check_avoided(waited);
     check_sizes(waited, before);
+    check_give_way(waited, favours);
   }
   if (waiting_.empty() && waiting_.killed.empty()) return;
   if (!calm_ && one_in(400)) {

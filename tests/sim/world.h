@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "daemon/lifecycle.h"
+#include "daemon/placement.h"
 #include "sim/fake_host.h"
 
 namespace dtrain::sim {
@@ -167,6 +168,16 @@ class World {
   };
   Sizes sizes(const std::vector<ExperimentId>& waited);
   void check_sizes(const std::vector<ExperimentId>& waited, const Sizes& before);
+  // Before a placing pass: who could lose its place, with its restarts, and whether the first that waits, and to whom others
+  // give way, is to have room by that.
+  struct Favours {
+    std::map<ExperimentId, uint32_t> could;
+    std::optional<ExperimentId> first;
+  };
+  std::vector<daemon::Room> rooms_once_gone(const daemon::Experiment& waits, const std::set<ExperimentId>& gone) const;
+  Favours favours_before(const std::vector<ExperimentId>& waited) const;
+  void check_give_way(const std::vector<ExperimentId>& waited, const Favours& before);
+  void check_nobody_asks_in_vain();
   void check_avoided(const std::vector<ExperimentId>& waited);
 
   std::mt19937_64 random_;
@@ -174,6 +185,7 @@ class World {
   TimeMs now_ = 1'000;
   const daemon::Policy policy_;
   size_t pace_ms_;  // how far time goes in a step, mostly
+  bool some_give_way_;
   std::unique_ptr<daemon::Model> model_;
   Waiting waiting_;
   std::vector<daemon::StateChange> kept_notify_;  // in the database, by a commit that failed
@@ -198,6 +210,7 @@ class World {
   std::map<HostId, daemon::TimeMs> contact_ms_;   // when it was last heard, or asked to begin something
   std::map<HostId, std::map<int, TimeMs>> taken_ports_;   // that this daemon was told of, and when
   std::set<ExperimentId> given_up_;
+  std::set<ExperimentId> gave_way_, favoured_;   // and since then have had no place
   std::map<ExperimentId, Spent> spent_;
   TimeMs restarted_ms_ = 0;                           // when a daemon last began with live experiments
   std::deque<daemon::Event> heard_;                   // to be said again, when stale

@@ -7,6 +7,7 @@
 #include "daemon/lifecycle_turn.h"
 #include "daemon/growth.h"
 #include "daemon/placement_elastic.h"
+#include "daemon/preemption.h"
 #include "daemon/queue.h"
 #include "daemon/wait_reason.h"
 #include "sim/world.h"
@@ -52,7 +53,7 @@ bool same_facts(const Replica& a, const Replica& b) {
 
 // But for what only memory knows.
 bool same_facts(const Experiment& a, const Experiment& b) {
-  return a.id == b.id && a.attempt == b.attempt && a.phase == b.phase &&
+  return a.id == b.id && a.attempt == b.attempt && a.phase == b.phase && a.gave_way_to == b.gave_way_to &&
          a.stop_forced == b.stop_forced && a.suspended == b.suspended && a.over == b.over && a.outcome == b.outcome &&
          a.restarts_used == b.restarts_used && a.start_failures == b.start_failures &&
          a.excluded_hosts == b.excluded_hosts && a.unfit_hosts == b.unfit_hosts && a.not_before_ms == b.not_before_ms &&
@@ -93,6 +94,7 @@ void World::check_everything() {
   if (steps_ % 64 == 0) {
     check_reasons();
     check_growth();
+    check_nobody_asks_in_vain();
   }
 }
 
@@ -163,6 +165,7 @@ void World::check_derived() const {
   require(fresh.live == model_->live, "live is who is not over");
   require(fresh.growing == model_->growing && fresh.returning == model_->returning && fresh.regrowing == model_->regrowing,
           "who would have more workers, and who is on its way back into the queue, follows from the facts");
+  require(fresh.preemptible == model_->preemptible && fresh.giving_way == model_->giving_way && fresh.ending == model_->ending, "who may give way, and does, follows from the facts");
   require(fresh.seated == model_->seated, "seated is who has seats");
   require(fresh.unfit == model_->unfit, "who can't use which host follows from the facts");
   require(fresh.queue.lanes == model_->queue.lanes, "the queue is who waits");
@@ -275,6 +278,7 @@ void World::check_reasons() const {
 
 // Who may have more workers has them, where there is room that nobody else waits for.
 void World::check_growth() {
+  if (is_room_promised(*model_)) return;
   const bool tick_due = !model_->deadlines.empty() && model_->deadlines.begin()->first <= now_;
   if (model_->place_wanted || tick_due || now_ < std::max(model_->grow_next_ms, model_->elastic_from_ms)) return;
   for (const QueueOrder& order : model_->growing) {

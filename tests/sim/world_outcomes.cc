@@ -6,6 +6,7 @@
 #include "daemon/placement_fitness.h"
 #include "daemon/queue.h"
 #include "schema/engine_spec.h"
+#include "sim/room_search.h"
 #include "sim/world.h"
 
 namespace dtrain::sim {
@@ -17,38 +18,6 @@ namespace {
 bool succeeded(const Replica& replica) {
   return replica.exit && !is_failure(*replica.exit);
 }
-
-// Whether all of a gang finds room: every way to spread it is tried, so this never errs.
-class RoomSearch {
- public:
-  RoomSearch(const Spec& spec, std::vector<Room> rooms) : spec_(spec), rooms_(std::move(rooms)) {}
-  bool run() { return from(0, 0, spec_.roles.front().count); }
-
- private:
-  bool from(size_t role, size_t host, int left) {
-    if (left == 0) {
-      if (++role == spec_.roles.size()) return true;
-      return from(role, 0, spec_.roles[role].count);
-    }
-    if (host == rooms_.size()) return false;
-    const Resources& each = spec_.roles[role].resources;
-    const Room before = rooms_[host];
-    Room& room = rooms_[host];
-    for (int count = 0; count <= left; ++count) {
-      if (from(role, host + 1, left - count)) return true;
-      room.cpus -= each.cpus;
-      room.memory_bytes -= static_cast<int64_t>(each.memory_bytes);
-      room.gpus -= each.gpus;
-      room.ports -= 1;
-      if (room.cpus < -1e-6 || room.memory_bytes < 0 || room.gpus < 0 || room.ports < 0) break;
-    }
-    rooms_[host] = before;
-    return false;
-  }
-
-  const Spec& spec_;
-  std::vector<Room> rooms_;
-};
 
 // Ranks of one communicator wait for ever for one that is gone. Who asks a parameter server, and the
 // server, can do without one that comes back.
@@ -67,19 +36,6 @@ bool is_refusal(const Spec& spec, const ReplicaId& replica, const Exit& exit) {
 
 // What no other start would change.
 bool gave_up(const Exit& exit) { return exit.signal == 0 && exit.code < 128 && !exit.lost_keeper; }
-
-bool may_use(const Choice& choice, const Host& host) {
-  const auto& excluded = choice.excluded;
-  return (choice.host.empty() || choice.host == host.name) &&
-         std::find(excluded.begin(), excluded.end(), host.id) == excluded.end();
-}
-
-Room whole(const Host& host) {
-  Room room{host.cpus, static_cast<int64_t>(host.memory_bytes), 0,
-            host.port_last - host.port_first + 1 - static_cast<int>(host.quarantined_ports.size())};
-  for (const Gpu& gpu : host.gpus) room.gpus += gpu.busy.empty() ? 1 : 0;
-  return room;
-}
 
 }  // namespace
 
@@ -124,7 +80,7 @@ void World::check_waits_for_nothing(const Experiment& experiment) const {
                         std::any_of(spec.roles.begin(), spec.roles.end(), [](const RoleSpec& role) {
                           return dtrain::restarts(role.on_failure);
                         });
-  if (experiment.outcome || restarts || spec.elastic) return;
+  if (experiment.outcome || restarts || spec.elastic || spec.preemptible) return;
   for (const Replica& replica : experiment.replicas) {
     const bool may_run = replica.lost && replica.progress < Progress::Exited;
     require(!may_run || is_build(replica) || replica.lease_ms > 0,
@@ -287,7 +243,7 @@ void World::check_consequence(const Stopped& stopped) const {
 void World::check_restarts(const Experiment& experiment) {
   if (experiment.replicas.empty() || experiment.outcome) return;
   Spent& spent = spent_[experiment.id];
-  if (experiment.suspended) spent.run_since_ms = 0;   // it counts anew
+  if (experiment.suspended || experiment.gave_way_to) spent.run_since_ms = 0;   // it counts anew
   require(spent.run_since_ms == 0 || spent.run_since_ms == experiment.run_since_ms,
           "max-duration counts from the first start");
   spent.run_since_ms = experiment.run_since_ms;
@@ -463,7 +419,7 @@ void World::check_sizes(const std::vector<ExperimentId>& waited, const Sizes& be
   }
   for (const QueueOrder& order : before.growing) {
     const Experiment& experiment = model_->experiments.at(order.id);
-    if (experiment.phase != Phase::Ending && experiment.phase != Phase::None) continue;
+    if ((experiment.phase != Phase::Ending && experiment.phase != Phase::None) || experiment.gave_way_to) continue;
     counts_.add(Seen::Grown);
     regrown_[order.id] = missing_workers(experiment);
     require(experiment.grows_from_ms == 0, "nobody grows before its time");

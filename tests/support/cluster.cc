@@ -133,7 +133,7 @@ std::vector<pid_t> Cluster::processes(const std::string& words) const {
 }
 
 // An abstract name is gone with its socket, and reaches as far as the network namespace: as ports do.
-void Cluster::own_ports() {
+void Cluster::own_ports(const std::string& more) {
   ports_fd_ = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   REQUIRE(ports_fd_ >= 0);
   // From above: who asks for no ports of its own begins at 20000.
@@ -143,7 +143,7 @@ void Cluster::own_ports() {
     if (::bind(ports_fd_, reinterpret_cast<const sockaddr*>(&name), sizeof name) != 0) continue;
     fs::create_directories(home_);
     const std::string range = std::to_string(first) + "-" + std::to_string(first + 99);
-    return write_file(home_ / "config.yml", "host: {ports: " + range + "}\n");
+    return write_file(home_ / "config.yml", "host: {ports: " + range + (more.empty() ? "" : ", " + more) + "}\n");
   }
   FAIL("no range of ports is free");
 }

@@ -55,7 +55,8 @@ class Cluster {
   // Before the first command: its replicas listen in a range of ports that no other test's do. Beside each other
   // two dtrains may choose the same port before either listens there, and a replica of one is refused or, worse,
   // meets one of the other. Writes config.yml.
-  void own_ports();
+  // `more` is what else its host says of itself: "cpus: 3, mem: 4GiB".
+  void own_ports(const std::string& more = "");
 
   // From now on every command is one of this executable.
   void use(const fs::path& program) { program_.back() = program.string(); }

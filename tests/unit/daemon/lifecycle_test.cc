@@ -160,6 +160,7 @@ void Script::submit(const std::vector<std::string>& words) {
     } else if (key == "gpus") for (RoleSpec& role_spec : spec.roles) role_spec.resources.gpus = std::stoi(value);
     else if (key == "cpus") for (RoleSpec& role_spec : spec.roles) role_spec.resources.cpus = std::stod(value);
     else if (key == "suspend") spec.suspend = true;
+    else if (key == "preemptible") spec.preemptible = true;
     else if (key == "after") spec.after.push_back(*parse_experiment_id(value));
     else if (key == "after-end") spec.after_end.push_back(*parse_experiment_id(value));
     else if (key == "elastic") spec.elastic = Elastic{std::stoi(value)};

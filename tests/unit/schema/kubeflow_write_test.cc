@@ -56,6 +56,7 @@ Spec without(Spec spec, const std::vector<LeftOut>& left_out) {
          std::erase_if(spec.roles, [](const RoleSpec& role) { return role.role == Role::Tensorboard; });
        }},
       {"priority", [&] { spec.priority = usual.priority; }},
+      {"preemptible", [&] { spec.preemptible = false; }},
       {"name", [&] { spec.name.clear(); }},
       {"note", [&] { spec.note.clear(); }},
       {"elastic", [&] { spec.elastic.reset(); }},

@@ -39,6 +39,7 @@ class RandomSpec {
     make_metrics(spec);
     spec.concurrency = number(0, 5);
     spec.priority = number(0, 100);
+    spec.preemptible = flip();
     spec.suspend = flip();
     if (flip()) spec.after = {{4, 0}, {5, 2}};
     if (flip()) spec.after_end = {{6, 10}};

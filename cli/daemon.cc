@@ -167,6 +167,8 @@ std::string render_daemon(const pb::InfoReply& info, const Home& home, const pb:
   fields.add("Socket", info.socket().empty() ? home.socket().string() : info.socket());
   if (!info.listens().empty()) fields.add("Network", "hosts with a key join on " + info.listens());
   if (!info.listen_trouble().empty()) fields.add("Network", info.listen_trouble() + "; it goes on trying");
+  if (!info.open_metrics().empty()) fields.add("Metrics", info.open_metrics());
+  if (!info.open_metrics_trouble().empty()) fields.add("Metrics", info.open_metrics_trouble() + "; it goes on trying");
   fields.add("Log", home.daemon_log().string());
   if (info.started_unix_ms() != 0) {
     const uint64_t now = std::max(view.now_unix_ms, info.started_unix_ms());

@@ -249,6 +249,8 @@ std::string daemon_json(const Home& home, const pb::InfoReply* info, bool stoppe
   json["trouble"] = info == nullptr ? Json() : Json(info->trouble());
   json["listens"] = info == nullptr || info->listens().empty() ? Json() : Json(info->listens());
   json["listen_trouble"] = info == nullptr ? Json() : Json(info->listen_trouble());
+  json["open_metrics"] = info == nullptr || info->open_metrics().empty() ? Json() : Json(info->open_metrics());
+  json["open_metrics_trouble"] = info == nullptr ? Json() : Json(info->open_metrics_trouble());
   json["hosts_connected"] = info == nullptr ? Json() : Json(info->hosts_connected());
   json["experiments"] = live == nullptr ? Json::array() : experiments_of(*live);
   return line_of(json);

@@ -286,6 +286,11 @@ Status ClientApi::info(pb::InfoReply& reply) {
     if (at.port != 0) reply.set_listens(to_string(at));
     reply.set_listen_trouble(parts_.network->trouble());
   }
+  if (parts_.open_metrics != nullptr) {
+    const Endpoint& at = parts_.open_metrics->listens();
+    if (at.port != 0) reply.set_open_metrics(fmt::format("http://{}/metrics", to_string(at)));
+    reply.set_open_metrics_trouble(parts_.open_metrics->trouble());
+  }
   reply.set_experiments_live(static_cast<uint32_t>(parts_.scheduler.live_count()));
   reply.set_replicas_running(static_cast<uint32_t>(running_replicas().size()));
   reply.set_hosts_connected(static_cast<uint32_t>(

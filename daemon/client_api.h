@@ -14,6 +14,7 @@
 #include "daemon/blobs.h"
 #include "daemon/exec_relay.h"
 #include "daemon/host_keys.h"
+#include "daemon/metrics_endpoint.h"
 #include "daemon/monitor.h"
 #include "daemon/network_listener.h"
 #include "daemon/pools.h"
@@ -43,6 +44,7 @@ struct DaemonParts {
   const NetworkListener* network = nullptr;
   const Pools* pools = nullptr;   // null: none is configured
   std::string address = {};  // by which other hosts reach this one, as config.yml says; may be empty
+  const MetricsEndpoint* open_metrics = nullptr;   // null: none is configured
 };
 
 class ClientApi : public pb::Client::CallbackService {

@@ -21,11 +21,13 @@
 
 #include "daemon/blobs.h"
 #include "daemon/client_api.h"
+#include "daemon/exposed.h"
 #include "daemon/grpc_log.h"
 #include "daemon/listener.h"
 #include "daemon/local_runner.h"
 #include "daemon/logs.h"
 #include "daemon/metrics.h"
+#include "daemon/metrics_endpoint.h"
 #include "daemon/monitor.h"
 #include "daemon/network_listener.h"
 #include "daemon/output_mark.h"
@@ -35,6 +37,7 @@
 #include "daemon/runner_api.h"
 #include "daemon/scheduler.h"
 #include "daemon/store.h"
+#include "schema/clock.h"
 #include "schema/config.h"
 #include "schema/lock_file.h"
 #include "schema/own_log.h"
@@ -158,8 +161,17 @@ Status run(const DaemonOptions& options, Readiness& readiness) {
                   config.pools);
     runner_api.on_lent = [&](const std::string& key, Host& host) { return pools->admit(key, host); };
   }
+  std::optional<MetricsEndpoint> open_metrics;
+  if (const auto at = parse_endpoint(config.open_metrics)) {
+    open_metrics.emplace(loop, *at, [&, started = unix_ms()](MetricsFormat format) {
+      OwnUsage own = own_usage(home);
+      own.started_unix_seconds = static_cast<double>(started) / 1e3;
+      return open_metrics_text(expose(own, scheduler, metrics, monitor), format);
+    });
+  }
   ClientApi client_api({loop, home, *store, *blobs, logs, metrics, scheduler, runner_api, monitor, pruner, exec, keys.get(),
-                        network.get(), pools ? &*pools : nullptr, config.address});
+                        network.get(), pools ? &*pools : nullptr, config.address,
+                        open_metrics ? &*open_metrics : nullptr});
   scheduler.on_turn = [&] {
     client_api.after_turn();
     if (pools) pools->after_turn();
@@ -195,6 +207,7 @@ Status run(const DaemonOptions& options, Readiness& readiness) {
     if (std::exchange(stopping, true)) return;
     listener.close();
     if (network) network->close();
+    if (open_metrics) open_metrics->close();
     local_runner.stop();
     if (pools) pools->stop();
     client_api.abandon_stop();

@@ -246,6 +246,7 @@ void let_give_way(Turn& turn, const ExperimentId& to, const std::vector<Experime
   for (const ExperimentId& id : who) {
     Experiment* experiment = turn.touch(id);
     INVARIANT(experiment != nullptr, "who has a place lives");
+    ++turn.effects.gave_way;
     experiment->gave_way_to = to;
     experiment->run_since_ms = 0;
     start_again_at_once(turn, *experiment, gave_way_text(turn.model, *experiment));

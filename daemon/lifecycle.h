@@ -116,6 +116,7 @@ struct Effects {
   std::vector<ExperimentId> persist;   // rows to write; unique
   std::vector<Send> send;              // in order
   std::vector<StateChange> notify;     // in order
+  uint64_t gave_way = 0;               // so many did for others (preemption.h)
 };
 
 struct Policy {

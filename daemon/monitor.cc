@@ -9,6 +9,12 @@
 
 namespace dtrain::daemon {
 
+namespace {
+
+constexpr auto kAllFor = std::chrono::minutes(2);
+
+}  // namespace
+
 // One person in front of `dtrain monitor`. Owner: gRPC.
 class Monitor::Viewer final : public WriteStream<pb::MonitorSample> {
  public:
@@ -65,24 +71,29 @@ grpc::ServerWriteReactor<pb::MonitorSample>* Monitor::start(const pb::MonitorReq
 void Monitor::add(Viewer* viewer) {
   viewers_.insert(viewer);
   tell_hosts();
-  if (viewers_.size() > 1) return;
+  begin_to_tick();
+}
+
+void Monitor::begin_to_tick() {
+  if (std::exchange(ticks_, true)) return;
   second_.expires_after(std::chrono::seconds(1));
   second_.async_wait([this](boost::system::error_code error) {
     if (!error) tick();
   });
 }
 
+bool Monitor::all_are_watched() const { return std::chrono::steady_clock::now() < all_until_; }
+
 void Monitor::remove(Viewer* viewer) {
   if (viewers_.erase(viewer) == 0) return;
   tell_hosts();
-  if (viewers_.empty()) {
-    second_.cancel();
-    latest_.clear();
-  }
 }
 
 void Monitor::tell_hosts() {
   std::set<ExperimentId> watched;
+  if (all_are_watched()) {
+    for (const auto& [host, seated] : scheduler_.model().seated) watched.insert(seated.begin(), seated.end());
+  }
   for (const Viewer* viewer : viewers_) {
     for (auto it = scheduler_.model().experiments.lower_bound({viewer->pattern().experiment.number, 0});
          it != scheduler_.model().experiments.end() &&
@@ -100,6 +111,12 @@ void Monitor::tick() {
   tell_hosts();   // members of a set start and end meanwhile
   const std::set<Viewer*> viewers = viewers_;
   for (Viewer* viewer : viewers) viewer->show();
+  if (viewers_.empty() && !all_are_watched()) {
+    ticks_ = false;
+    latest_.clear();
+    return;
+  }
+  if (latest_.size() > most_kept_) forget_gone();
   second_.expires_at(second_.expiry() + std::chrono::seconds(1));
   second_.async_wait([this](boost::system::error_code error) {
     if (!error) tick();
@@ -121,6 +138,47 @@ void Monitor::on_usage(const pb::UsageReport& report) {
   }
 }
 
+// Of what has ended meanwhile.
+void Monitor::forget_gone() {
+  const Model& model = scheduler_.model();
+  std::erase_if(latest_, [&](const auto& entry) {
+    const auto id = parse_replica_id(entry.first);
+    return !id.ok() || !model.live.contains(id->experiment);
+  });
+  most_kept_ = 2 * latest_.size() + kKeptAtLeast;
+}
+
+std::vector<pb::ReplicaUsage> Monitor::all_usage() {
+  all_until_ = std::chrono::steady_clock::now() + kAllFor;
+  tell_hosts();
+  begin_to_tick();
+  std::vector<pb::ReplicaUsage> all;
+  std::set<ExperimentId> placed;
+  for (const auto& [host, seated] : scheduler_.model().seated) placed.insert(seated.begin(), seated.end());
+  for (const ExperimentId& id : placed) {
+    const Experiment& experiment = scheduler_.model().experiments.at(id);
+    for (const Replica& replica : experiment.replicas) {
+      if (state_of(experiment, replica) != State::Running) continue;
+      const auto latest = latest_.find(to_string(replica.id));
+      if (latest == latest_.end()) continue;
+      all.push_back(latest->second);
+      fill_in(all.back(), replica);
+    }
+  }
+  return all;
+}
+
+void Monitor::fill_in(pb::ReplicaUsage& usage, const Replica& replica) const {
+  usage.set_replica(to_string(replica.id));
+  usage.set_requested_cpus(replica.seat.cpus);
+  usage.set_requested_memory_bytes(replica.seat.memory_bytes);
+  const auto host = scheduler_.model().hosts.find(replica.seat.host);
+  if (host == scheduler_.model().hosts.end()) return;
+  usage.set_host_name(host->second.name);
+  usage.set_host_cpus(host->second.cpus);
+  usage.set_host_memory_bytes(host->second.memory_bytes);
+}
+
 Result<pb::MonitorSample> Monitor::sample(const IdPattern& pattern) {
   TRY(const auto known, scheduler_.find(pattern.experiment));
   pb::MonitorSample sample;
@@ -138,15 +196,8 @@ Result<pb::MonitorSample> Monitor::sample(const IdPattern& pattern) {
         usage = latest->second;
         usage.set_live(true);
       }
-      usage.set_replica(to_string(replica.id));
       usage.set_state(std::string(to_string(state)));
-      usage.set_requested_cpus(replica.seat.cpus);
-      usage.set_requested_memory_bytes(replica.seat.memory_bytes);
-      const auto host = scheduler_.model().hosts.find(replica.seat.host);
-      if (host == scheduler_.model().hosts.end()) continue;
-      usage.set_host_name(host->second.name);
-      usage.set_host_cpus(host->second.cpus);
-      usage.set_host_memory_bytes(host->second.memory_bytes);
+      fill_in(usage, replica);
     }
   }
   return sample;

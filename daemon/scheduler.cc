@@ -241,7 +241,13 @@ void Scheduler::end_turn_soon() {
 void Scheduler::end_turn() {
   turn_posted_ = false;
   last_turn_ = std::chrono::steady_clock::now();
-  if (model_.place_wanted) keep(place_pending(model_, policy_, boottime_ms()));
+  if (model_.place_wanted) {
+    const auto began = std::chrono::steady_clock::now();
+    Effects effects = place_pending(model_, policy_, boottime_ms());
+    observed_.gave_way += effects.gave_way;
+    keep(std::move(effects));
+    observed_.placing.add(std::chrono::steady_clock::now() - began);
+  }
   if (model_.place_wanted) end_turn_soon();   // somebody ended in that pass, and others may go on
   const bool large = waiting_notify_.size() > kLargeTurn;
   const Status committed = commit();
@@ -353,7 +359,10 @@ Status Scheduler::commit() {
     events.push_back(to_message(change, static_cast<uint64_t>(unix_ms())));
     logs_.prepare(change.experiment.number);
   }
+  const auto began = std::chrono::steady_clock::now();
   TRY(store_.commit(rows, events));
+  if (!rows.empty() || !events.empty()) observed_.committing.add(std::chrono::steady_clock::now() - began);
+  for (const StateChange& change : waiting_notify_) observe(change);
 
   // Taken now: sending may fail and decide more, which is for the next commit.
   std::set<uint32_t> touched;
@@ -370,6 +379,13 @@ Status Scheduler::commit() {
   close_finished(touched);
   for (const uint32_t number : std::exchange(unclosed_, {})) close(number);
   return ok();
+}
+
+void Scheduler::observe(const StateChange& change) {
+  const auto found = model_.experiments.find(change.experiment);
+  if (change.replica || found == model_.experiments.end() || found->second.is_shared()) return;   // a set's own
+  if (is_terminal(change.state)) ++observed_.ended[change.state];
+  if (change.state == State::Running) ++observed_.starts;
 }
 
 // A set stays in memory until all of it is over, and members that are may be very many: what only

@@ -21,6 +21,7 @@
 #include "daemon/output_mark.h"
 #include "daemon/logs.h"
 #include "daemon/metrics.h"
+#include "daemon/open_metrics.h"
 #include "daemon/placement.h"
 #include "daemon/store.h"
 #include "schema/home.h"
@@ -68,6 +69,7 @@ class Scheduler {
   void at_end_of_turn(std::function<void(const Status& committed)> then);
 
   const Model& model() const { return model_; }
+  const Observed& observed() const { return observed_; }
   // Its end is committed. Of a set (member 0): the end of all of it.
   bool is_over(const ExperimentId& id) const;
   // What is not over, as is_over() has it: how many, and the numbers they have.
@@ -106,6 +108,7 @@ class Scheduler {
   void send_stops_of_killed();
   void note_time();
   void set_trouble(std::string why);
+  void observe(const StateChange& change);
   StoredExperiment row_of(const Experiment& experiment, TimeMs now);
   Status check_is_there(const ExperimentId& id);
   Result<std::optional<State>> end_of(const ExperimentId& id);
@@ -132,6 +135,7 @@ class Scheduler {
   const std::string boot_id_;
 
   Model model_;
+  Observed observed_;
   // Decided in this turn, or kept back by a full disk.
   std::set<ExperimentId> waiting_rows_;
   std::vector<Send> waiting_send_;

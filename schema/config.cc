@@ -109,10 +109,11 @@ Shape make_config_shape() {
                      {"idle-release", text(kDuration)},
                      {"options", list("a list of options of sbatch", text(kSbatchOption))},
                      {"dtrain", text(kAbsolutePath)}});
-  return map("a map of host, listen, pools, spool-limit, runner-timeout, keep and sync",
+  return map("a map of host, listen, pools, open-metrics, spool-limit, runner-timeout, keep and sync",
              {{"host", host},
               {"pools", list("a list of pools", map("a map of slurm", {{"slurm", slurm, {}, true}}))},
               {"listen", text(kListen)},
+              {"open-metrics", text(kListen)},
               {"spool-limit", size()},
               {"runner-timeout", text(kDuration)},
               {"keep", keep},
@@ -171,6 +172,7 @@ Config read_tree(const YamlNode& root, Problems& problems) {
   const YamlNode* host = value_of(&root, "host");
   if (const YamlNode* address = value_of(host, "address")) config.address = address->text;
   if (const YamlNode* listen = value_of(&root, "listen")) config.listen = listen->text;
+  if (const YamlNode* at = value_of(&root, "open-metrics")) config.open_metrics = at->text;
   if (const YamlNode* pools = value_of(&root, "pools")) {
     read_pools(*pools, config, problems);
     if (config.listen.empty()) {

@@ -37,6 +37,8 @@ struct Config {
   // ADDRESS:PORT on which hosts with a key join over the network; empty: only this machine's do. Port 0: a free one.
   std::string listen;
   std::vector<SlurmPool> pools;
+  // ADDRESS:PORT on which metrics are read by HTTP; empty: nowhere. Port 0: a free one.
+  std::string open_metrics;
   // How other hosts reach this machine; empty: nobody knows, and no gang is spread over it and others.
   std::string address;
   // What it offers to experiments.

@@ -44,11 +44,12 @@ source .cmake/build.sh
 # it those tests are skipped.
 if [ -z "${DTRAIN_TEST_PYTHON:-}" ]; then
   peers=build/peers
-  if [ ! -e $peers/.complete ]; then
+  packages="numpy safetensors tensorboard prometheus-client"
+  if [ "$(cat $peers/.complete 2> /dev/null)" != "$packages" ]; then
     rm -rf $peers
     if /usr/bin/python3 -m venv --system-site-packages $peers >> "$log" 2>&1 &&
-        $peers/bin/pip install numpy safetensors tensorboard >> "$log" 2>&1; then
-      touch $peers/.complete
+        $peers/bin/pip install $packages >> "$log" 2>&1; then
+      echo "$packages" > $peers/.complete
     fi
   fi
   [ ! -e $peers/.complete ] || export DTRAIN_TEST_PYTHON=$root/$peers/bin/python

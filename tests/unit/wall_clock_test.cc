@@ -16,6 +16,7 @@ const std::map<std::string, std::string> kMayAsk = {
     {"cli/logs.cc", "--since, as typed"},
     {"cli/view.cc", "shown"},
     {"daemon/client_api.cc", "shown"},
+    {"daemon/daemon_main.cc", "shown: when it began"},
     {"daemon/pruner.cc", "the age of what has ended"},
     {"daemon/scheduler.cc", "shown: when it was submitted and changed its state"},
     {"engine/formats/event_file.cc", "shown by TensorBoard: when a value was written"},

@@ -1,0 +1,52 @@
+// Where others read open_metrics.h, by HTTP: GET /metrics. Whoever reaches the address may read; nothing can be changed there.
+//
+// Owner: daemon main. Thread: loop. Bounded: so many connections at a time, small requests, and who says nothing is left.
+// Never: keeps the daemon from starting. Where the address can't be had it goes on trying.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "daemon/acceptor.h"
+#include "daemon/open_metrics.h"
+#include "schema/host_key.h"
+
+namespace dtrain::daemon {
+
+class MetricsEndpoint {
+ public:
+  using Text = std::function<std::string(MetricsFormat format)>;
+
+  // Port 0: a free one.
+  MetricsEndpoint(boost::asio::io_context& loop, const Endpoint& at, Text text);
+  ~MetricsEndpoint();
+  MetricsEndpoint(const MetricsEndpoint&) = delete;
+  MetricsEndpoint& operator=(const MetricsEndpoint&) = delete;
+
+  const Endpoint& listens() const { return listens_; }         // port 0: it does not
+  const std::string& trouble() const { return trouble_; }      // why not
+  // No connection is taken any more, and those that there are end.
+  void close();
+
+ private:
+  class Session;
+
+  void listen();
+  void take(boost::asio::ip::tcp::socket socket);
+
+  boost::asio::io_context& loop_;
+  const Endpoint wanted_;
+  const Text text_;
+  Endpoint listens_;
+  std::string trouble_;
+  std::set<Session*> sessions_;
+  Acceptor<boost::asio::ip::tcp> acceptor_;
+  boost::asio::steady_timer retry_;
+};
+
+}  // namespace dtrain::daemon

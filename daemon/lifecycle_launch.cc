@@ -8,6 +8,7 @@
 #include "daemon/lifecycle_turn.h"
 #include "daemon/growth.h"
 #include "daemon/placement_elastic.h"
+#include "daemon/preemption.h"
 
 namespace dtrain::daemon {
 
@@ -127,6 +128,7 @@ void launch_gang(Turn& turn, Experiment& experiment, std::vector<Seat> seats) {
   show_missing(turn, experiment, seats);
   experiment.regrows = false;
   experiment.gave_way_to.reset();
+  if (experiment.preempts_from_ms != 0) experiment.preempts_from_ms = turn.now + kGiveWayToBegunMs;
   experiment.replicas.resize(seats.size());
   for (size_t i = 0; i < seats.size(); ++i) {
     Replica& replica = experiment.replicas[i];

@@ -1,5 +1,6 @@
 #include "daemon/metrics_endpoint.h"
 
+#include <boost/algorithm/string/case_conv.hpp>
 #include <boost/asio/ip/address.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/core/tcp_stream.hpp>
@@ -36,7 +37,11 @@ Response plain(const Request& request, http::status status, std::string text) {
 }
 
 Response answer(const Request& request, const MetricsEndpoint::Text& text) {
-  const auto& target = request.target();
+  auto target = request.target();
+  if (target.starts_with("http://")) {   // as to a proxy
+    const auto slash = target.find('/', std::string_view("http://").size());
+    target = slash == target.npos ? "/" : target.substr(slash);
+  }
   const auto path = target.substr(0, target.find('?'));
   if (request.method() != http::verb::get && request.method() != http::verb::head) {
     Response response = plain(request, http::status::method_not_allowed, "GET /metrics\n");
@@ -45,7 +50,7 @@ Response answer(const Request& request, const MetricsEndpoint::Text& text) {
   }
   if (path == "/") return plain(request, http::status::ok, "dtrain: /metrics\n");
   if (path != "/metrics") return plain(request, http::status::not_found, "dtrain: /metrics\n");
-  const auto accept = request[http::field::accept];
+  const std::string accept = boost::algorithm::to_lower_copy(std::string(request[http::field::accept]));
   const bool is_open = accept.find("application/openmetrics-text") != accept.npos;
   Response response(http::status::ok, request.version());
   response.set(http::field::content_type, is_open ? "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -60,7 +65,7 @@ class MetricsEndpoint::Session : public std::enable_shared_from_this<Session> {
  public:
   Session(MetricsEndpoint& endpoint, tcp::socket socket) : endpoint_(&endpoint), stream_(std::move(socket)) {}
   ~Session() {
-    if (endpoint_ != nullptr) endpoint_->sessions_.erase(this);
+    if (endpoint_ != nullptr) endpoint_->sessions_.remove(this);
   }
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -81,6 +86,8 @@ class MetricsEndpoint::Session : public std::enable_shared_from_this<Session> {
  private:
   void on_read(beast::error_code error) {
     if (endpoint_ == nullptr || error == http::error::end_of_stream) return;
+    endpoint_->sessions_.remove(this);
+    endpoint_->sessions_.push_back(this);
     if (error && error.category() != http::make_error_code(http::error::end_of_stream).category()) return;   // it has gone
     if (error) {
       response_ = Response(http::status::bad_request, 11);
@@ -112,7 +119,7 @@ MetricsEndpoint::MetricsEndpoint(asio::io_context& loop, const Endpoint& at, Tex
     : loop_(loop),
       wanted_(at),
       text_(std::move(text)),
-      acceptor_(loop, [this](tcp::socket socket) { take(std::move(socket)); }, [this] { return sessions_.size() < kReadersMax; }),
+      acceptor_(loop, [this](tcp::socket socket) { take(std::move(socket)); }),
       retry_(loop) {
   listen();
 }
@@ -145,8 +152,13 @@ void MetricsEndpoint::listen() {
 }
 
 void MetricsEndpoint::take(tcp::socket socket) {
+  if (sessions_.size() == kReadersMax) {
+    Session* const silent = sessions_.front();
+    sessions_.pop_front();
+    silent->close();
+  }
   const auto session = std::make_shared<Session>(*this, std::move(socket));
-  sessions_.insert(session.get());
+  sessions_.push_back(session.get());
   session->read(kAnswerWithin);
 }
 

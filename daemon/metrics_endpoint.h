@@ -1,6 +1,7 @@
 // Where others read open_metrics.h, by HTTP: GET /metrics. Whoever reaches the address may read; nothing can be changed there.
 //
-// Owner: daemon main. Thread: loop. Bounded: so many connections at a time, small requests, and who says nothing is left.
+// Owner: daemon main. Thread: loop. Bounded: so many connections at a time, of which the one that was silent for longest goes when
+// another comes; small requests; who says nothing is left.
 // Never: keeps the daemon from starting. Where the address can't be had it goes on trying.
 #pragma once
 
@@ -8,8 +9,8 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <functional>
+#include <list>
 #include <memory>
-#include <set>
 #include <string>
 
 #include "daemon/acceptor.h"
@@ -44,7 +45,7 @@ class MetricsEndpoint {
   const Text text_;
   Endpoint listens_;
   std::string trouble_;
-  std::set<Session*> sessions_;
+  std::list<Session*> sessions_;   // who said something last is last
   Acceptor<boost::asio::ip::tcp> acceptor_;
   boost::asio::steady_timer retry_;
 };

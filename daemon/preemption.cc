@@ -15,7 +15,7 @@ namespace {
 
 constexpr TimeMs kEveryMs = 1'000;
 constexpr size_t kAskedAtOnce = 16;
-// Of a pass: those that end, and where nothing helps all that could.
+// Of a pass: replicas of those that end, and where nothing helps all experiments that could give way.
 constexpr size_t kLookedAtMost = 10'000;
 // So often it is tried whether it would do without some of them.
 constexpr size_t kTriesMost = 64;
@@ -164,21 +164,26 @@ Some who_is_there(const Some& who, const std::vector<Seat>& seats) {
   return there;
 }
 
-// Without those whom it would do without: half of them, a quarter, at last one by one, and whoever would be the last to give way
-// first.
+// Without those whom it would do without. Who would be the last to give way is spared first, and each before anybody who would be
+// earlier is thought of; several at once where that goes well.
 Some spared(Some who, const Question& question) {
-  size_t tries = 0;
-  for (size_t some = std::max<size_t>(who.size() / 2, 1);; some /= 2) {
-    for (size_t end = who.size(); end > 0 && who.size() > 1;) {
-      const size_t begin = end > some ? end - some : 0;
-      if (tries++ == kTriesMost) return who;
-      Some others = who;
-      others.erase(others.begin() + static_cast<std::ptrdiff_t>(begin), others.begin() + static_cast<std::ptrdiff_t>(end));
-      if (!others.empty() && question.seats(others)) who = std::move(others);
-      end = begin;
+  size_t some = 1;
+  size_t end = who.size();
+  for (size_t tries = 0; end > 0 && who.size() > 1 && tries < kTriesMost; ++tries) {
+    some = std::min({some, end, who.size() - 1});
+    Some others = who;
+    others.erase(others.begin() + static_cast<std::ptrdiff_t>(end - some), others.begin() + static_cast<std::ptrdiff_t>(end));
+    if (question.seats(others)) {
+      who = std::move(others);
+      end -= some;
+      some *= 2;
+    } else if (some == 1) {
+      --end;
+    } else {
+      some = 1;
     }
-    if (some == 1) return who;
   }
+  return who;
 }
 
 std::optional<Way> find_way(const Model& model, const Question& question, const Asking& asking, const std::set<ExperimentId>& leaving) {
@@ -279,10 +284,11 @@ bool Preemption::concerns(const Experiment& experiment) const {
 }
 
 std::optional<Claim> Preemption::ask(const Asking& asking) {
-  const Some gone = who_leaves(model_, asking.order, leaving_);
-  looked_at_ += gone.size();
+  const bool may_look = looked_at_ < kLookedAtMost;
+  const Some gone = may_look ? who_leaves(model_, asking.order, leaving_) : Some();
+  for (const Experiment* each : gone) looked_at_ += each->replicas.size();
   const Question question(model_.free, asking, gone, promises_);
-  if (looked_at_ < kLookedAtMost) {
+  if (may_look) {
     if (auto seats = question.seats({})) {
       if (gone.empty()) return std::nullopt;   // an elastic one that waits for more
       return promise(asking, std::move(*seats));

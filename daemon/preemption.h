@@ -3,8 +3,8 @@
 //
 // Nobody does where it would not do, or where there is room enough once those have ended that end anyway, others that give way
 // among them. Else those of the lowest priority first and of these the newest, and no more than it takes. What one is to have
-// by that is kept for it from those behind it; to whom others give way is stored. Then nobody else does for it for a minute,
-// whatever comes of it: its start may have failed.
+// by that is kept for it from those behind it; to whom others give way is stored. Nobody else does for it for a while: it may have
+// its place and lose it again at once, for its start fails.
 #pragma once
 
 #include <optional>
@@ -18,7 +18,8 @@
 
 namespace dtrain::daemon {
 
-inline constexpr TimeMs kGiveWayAgainMs = 60'000;
+inline constexpr TimeMs kGiveWayAgainMs = 10'000;         // after they did
+inline constexpr TimeMs kGiveWayToBegunMs = 60'000;       // after it has got its place
 
 // It has a place, and may lose it: model.preemptible.
 bool may_give_way(const Experiment& experiment);

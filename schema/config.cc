@@ -44,6 +44,8 @@ const TextFormat kListen{"an IP address of this machine and a port, such as 10.0
                            return endpoint && is_ip_address(endpoint->host);
                          }};
 
+const TextFormat kOpenMetrics{"an IP address of this machine and a port, such as 127.0.0.1:9464", kListen.pattern, kListen.accepts};
+
 // Part of the names of keys and of Slurm's jobs.
 constexpr size_t kPoolNameMax = 40;
 constexpr int64_t kSlurmTimeMinMs = 60'000;   // it counts in minutes
@@ -113,7 +115,7 @@ Shape make_config_shape() {
              {{"host", host},
               {"pools", list("a list of pools", map("a map of slurm", {{"slurm", slurm, {}, true}}))},
               {"listen", text(kListen)},
-              {"open-metrics", text(kListen)},
+              {"open-metrics", text(kOpenMetrics)},
               {"spool-limit", size()},
               {"runner-timeout", text(kDuration)},
               {"keep", keep},

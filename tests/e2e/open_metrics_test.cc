@@ -7,6 +7,7 @@
 
 #include <cstdlib>
 #include <string>
+#include <vector>
 
 #include "tests/support/cluster.h"
 #include "tests/support/facts.h"
@@ -16,8 +17,7 @@ using namespace dtrain::tests;
 
 namespace {
 
-// All that the other side says to this, until it closes.
-std::string said_to(int port, const std::string& request) {
+int connected_to(int port) {
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   REQUIRE(fd >= 0);
   sockaddr_in at{};
@@ -25,6 +25,12 @@ std::string said_to(int port, const std::string& request) {
   at.sin_port = htons(static_cast<uint16_t>(port));
   at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   REQUIRE(::connect(fd, reinterpret_cast<const sockaddr*>(&at), sizeof at) == 0);
+  return fd;
+}
+
+// All that the other side says to this, until it closes.
+std::string said_to(int port, const std::string& request) {
+  const int fd = connected_to(port);
   REQUIRE(::send(fd, request.data(), request.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(request.size()));
   std::string all;
   char bytes[4096];
@@ -79,6 +85,7 @@ TEST_CASE("whoever asks for what there is not, or for too much, is answered or l
   const std::string open = get(port, "/metrics?x=1", "Accept: application/openmetrics-text; version=1.0.0\r\n");
   CHECK(open.find("Content-Type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n") != std::string::npos);
   CHECK(open.ends_with("# EOF\n"));
+  CHECK(get(port, "http://localhost/metrics", "accept: Application/OpenMetrics-Text\r\n").ends_with("# EOF\n"));
   CHECK(get(port, "/").find("/metrics") != std::string::npos);
   CHECK(get(port, "/etc/passwd").starts_with("HTTP/1.1 404 "));
   CHECK(said_to(port, "POST /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 0\r\n\r\n").starts_with("HTTP/1.1 405 "));
@@ -89,6 +96,15 @@ TEST_CASE("whoever asks for what there is not, or for too much, is answered or l
   CHECK(said_to(port, "GET / HTTP/1.1\r\nX: " + std::string(9'000, 'x') + "\r\n\r\n").starts_with("HTTP/1.1 400 "));
   CHECK(get(port, "/metrics").starts_with("HTTP/1.1 200 "));
   CHECK(exposed.cluster.run({"daemon", "stop"}).code == 0);
+}
+
+TEST_CASE("however many keep their connections and say nothing, who asks is answered") {
+  Exposed exposed;
+  std::vector<int> silent;
+  for (int i = 0; i < 100; ++i) silent.push_back(connected_to(exposed.port));
+  REQUIRE(::send(silent.back(), "GET /metr", 9, MSG_NOSIGNAL) == 9);
+  CHECK(get(exposed.port, "/metrics").starts_with("HTTP/1.1 200 "));
+  for (const int fd : silent) ::close(fd);
 }
 
 TEST_CASE("an address that can't be had keeps no daemon from starting, and is said") {

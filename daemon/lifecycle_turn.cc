@@ -169,6 +169,7 @@ void unindex(Model& model, const Experiment& experiment) {
   }
   if (is_queued(experiment)) leave(model.queue, experiment);
   const QueueOrder order = order_of(experiment);
+  model.preemptible_live -= experiment.spec().preemptible;
   model.preemptible.erase(order);
   model.ending.erase(experiment.id);
   if (is_giving_way(experiment)) drop_giving_way(model, experiment);
@@ -190,6 +191,7 @@ void index(Model& model, const Experiment& experiment) {
     model.deadlines.insert({at_ms, experiment.id});
   }
   if (is_queued(experiment)) enqueue(model.queue, experiment);
+  model.preemptible_live += experiment.spec().preemptible;
   if (is_ending(experiment)) model.ending.insert(experiment.id);
   if (may_give_way(experiment)) model.preemptible.insert(order_of(experiment));
   if (is_giving_way(experiment)) {
@@ -380,6 +382,7 @@ void rebuild(Model& model, TimeMs now) {
   model.seated.clear();
   model.unfit.clear();
   model.sets.clear();
+  model.preemptible_live = 0;
   model.preemptible.clear();
   model.giving_way.clear();
   model.ending.clear();

@@ -275,6 +275,7 @@ struct Model {
   std::set<QueueOrder> growing;      // elastic gangs that would have more workers, and whose time has come (growth.h)
   std::set<QueueOrder> returning;    // whose attempt ends, or who wait before the next one: in no lane yet
   std::set<QueueOrder> regrowing;    // who are begun again for more workers, from when they are stopped until they have a place
+  size_t preemptible_live = 0;       // of all that are not over, those that may give way once they have a place
   std::set<QueueOrder> preemptible;  // who have a place, and may lose it to those of higher priority (preemption.h)
   std::map<ExperimentId, std::vector<ExperimentId>> giving_way;   // for whom, and who: in order
   std::set<ExperimentId> ending;     // who have their outcome or are between attempts, and still have some of their place

@@ -16,7 +16,7 @@ namespace {
 constexpr TimeMs kEveryMs = 1'000;
 constexpr size_t kAskedAtOnce = 16;
 // Of a pass: replicas of those that end, and where nothing helps all experiments that could give way.
-constexpr size_t kLookedAtMost = 10'000;
+constexpr size_t kLookedAtMost = 10'000, kQuestion = 100;
 // So often it is tried whether it would do without some of them.
 constexpr size_t kTriesMost = 64;
 
@@ -278,23 +278,21 @@ Preemption::Preemption(Model& model, TimeMs now) : model_(model), now_(now), is_
 }
 
 bool Preemption::concerns(const Experiment& experiment) const {
-  if (experiment.regrows || experiment.is_shared()) return false;   // what only shows others stops none of them
-  if (!model_.giving_way.empty() || !promises_.empty()) return true;
-  return !model_.preemptible.empty() && model_.preemptible.rbegin()->behind > order_of(experiment).behind;
+  // What only shows others stops none of them. Who begins behind this one, and may give way, would do so at once.
+  return model_.preemptible_live > 0 && !experiment.regrows && !experiment.is_shared();
 }
 
 std::optional<Claim> Preemption::ask(const Asking& asking) {
   const bool may_look = looked_at_ < kLookedAtMost;
   const Some gone = may_look ? who_leaves(model_, asking.order, leaving_) : Some();
-  for (const Experiment* each : gone) looked_at_ += each->replicas.size();
   const Question question(model_.free, asking, gone, promises_);
-  if (may_look) {
-    if (auto seats = question.seats({})) {
-      if (gone.empty()) return std::nullopt;   // an elastic one that waits for more
-      return promise(asking, std::move(*seats));
-    }
+  if (!gone.empty()) {
+    looked_at_ += kQuestion;
+    for (const Experiment* each : gone) looked_at_ += each->replicas.size();
+    if (auto seats = question.seats({})) return promise(asking, std::move(*seats));
   }
   if (!may_have_others_give_way(asking)) return std::nullopt;
+  if (gone.empty() && question.seats({})) return std::nullopt;   // an elastic one that waits for more
   auto way = find_way(model_, question, asking, leaving_);
   model_.preempt_next_ms = now_ + kEveryMs;
   ++asked_;

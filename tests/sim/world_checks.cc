@@ -165,7 +165,7 @@ void World::check_derived() const {
   require(fresh.live == model_->live, "live is who is not over");
   require(fresh.growing == model_->growing && fresh.returning == model_->returning && fresh.regrowing == model_->regrowing,
           "who would have more workers, and who is on its way back into the queue, follows from the facts");
-  require(fresh.preemptible == model_->preemptible && fresh.giving_way == model_->giving_way && fresh.ending == model_->ending, "who may give way, and does, follows from the facts");
+  require(fresh.preemptible == model_->preemptible && fresh.giving_way == model_->giving_way && fresh.ending == model_->ending && fresh.preemptible_live == model_->preemptible_live, "who may give way, and does, follows from the facts");
   require(fresh.seated == model_->seated, "seated is who has seats");
   require(fresh.unfit == model_->unfit, "who can't use which host follows from the facts");
   require(fresh.queue.lanes == model_->queue.lanes, "the queue is who waits");

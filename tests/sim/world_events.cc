@@ -55,7 +55,7 @@ Spec World::random_spec() {
   if (const RoleSpec* const workers = spec.role(Role::Worker); workers != nullptr && chance(90)) {
     spec.elastic = Elastic{static_cast<int>(below(static_cast<size_t>(workers->count))), chance(10) ? Elastic::kNever : chance(60) ? 0 : 20'000};
   }
-  spec.preemptible = some_give_way_ && chance(40);
+  spec.preemptible = some_give_way_ && chance(80);
   spec.suspend = one_in(30);
   spec.restart.limit = static_cast<int>(below(4));
   spec.restart.backoff_ms = chance(30) ? 0 : 2'000;

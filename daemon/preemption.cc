@@ -316,7 +316,7 @@ bool Preemption::may_have_others_give_way(const Asking& asking) {
     const bool its_turn = is_time_ && !is_full();
     if (its_turn && asking.order > asked_before_) return true;
     if (its_turn && model_.changes == model_.preempt_round_began) return false;   // it was asked in this round, and nothing is new
-    again_ms = std::max(model_.preempt_next_ms, now_ + 1);
+    again_ms = std::max(model_.preempt_next_ms, now_ + (is_full() ? kEveryMs : 1));
   }
   model_.deadlines.insert({again_ms, ExperimentId{}});
   return false;

@@ -26,6 +26,7 @@ struct CoreScene {
     int least = 0;   // of an elastic one
     int64_t grow_after_ms = 0;
     std::string host = {};
+    bool preemptible = false;
   };
 
   Effects happen(const Event& event) { return step(model, event, policy, now); }
@@ -52,6 +53,7 @@ struct CoreScene {
     role.on_failure = wanted.restarts > 0 ? OnFailure::Restart : OnFailure::Fail;
     submission->spec.roles = {role};
     submission->spec.priority = wanted.priority;
+    submission->spec.preemptible = wanted.preemptible;
     submission->spec.max_duration_ms = wanted.max_duration_ms;
     submission->spec.restart.limit = wanted.restarts;
     submission->host = wanted.host;
@@ -78,14 +80,17 @@ struct CoreScene {
     const std::vector<Replica> replicas = model.experiments.at(id).replicas;
     for (const Replica& replica : replicas) happen(ReplicaExited{replica.id, replica.attempt, exit, replica.seat.host});
   }
-  // So much later, with the ticks that are due on the way, and their passes.
-  void pass_time(TimeMs by_ms) {
+  // So much later, with the ticks that are due on the way, and their passes. How many there were.
+  int pass_time(TimeMs by_ms) {
     const TimeMs end = now + by_ms;
+    int ticks = 0;
     for (pass(); !model.deadlines.empty() && model.deadlines.begin()->first <= end; pass()) {
       now = std::max(now, model.deadlines.begin()->first);
       happen(Tick{});
+      ++ticks;
     }
     now = end;
+    return ticks;
   }
   void release_all(const ExperimentId& id) {
     const std::vector<Replica> replicas = model.experiments.at(id).replicas;

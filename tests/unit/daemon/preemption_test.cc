@@ -1,0 +1,49 @@
+// What asking who could give way costs; what comes of it is in the lifecycle scripts.
+#include "daemon/preemption.h"
+
+#include <doctest/doctest.h>
+
+#include "core_scene.h"
+
+namespace dtrain::daemon {
+
+namespace {
+
+// A host with room for none of very many that wait, each of another shape: nobody that could give way is enough.
+struct InVain : CoreScene {
+  explicit InVain(int waiting) {
+    host("n1", 8);
+    start(placed({.cpus = 6}));
+    small = placed({.cpus = 1, .priority = 10, .preemptible = true});
+    start(small);
+    other = placed({.cpus = 1});
+    start(other);
+    for (int i = 0; i < waiting; ++i) submit({.cpus = 7 + i / 1000.0, .priority = 80});
+  }
+  ExperimentId placed(const Wanted& wanted) {
+    const ExperimentId id = submit(wanted);
+    pass();
+    REQUIRE(is_placed(id));
+    return id;
+  }
+  ExperimentId small, other;
+};
+
+}  // namespace
+
+TEST_CASE("where nothing helps nobody is asked again until something changes") {
+  InVain scene(40);
+  CHECK(scene.pass_time(3'600'000) < 10);
+  CHECK(scene.state(scene.small) == State::Running);
+  scene.submit({.cpus = 1, .priority = 90});
+  scene.pass_time(10'000);
+  CHECK(scene.state(scene.small) == State::Restarting);
+}
+
+TEST_CASE("while something ends very many that wait are asked once a second at most") {
+  InVain scene(200);
+  scene.happen(KillWanted{scene.other, false});
+  CHECK(scene.pass_time(3'000) < 10);
+}
+
+}  // namespace dtrain::daemon

@@ -252,7 +252,6 @@ void let_give_way(Turn& turn, const ExperimentId& to, const std::vector<Experime
     start_again_at_once(turn, *experiment, gave_way_text(turn.model, *experiment));
     settle(turn, *experiment, false);
   }
-  if (favoured.is_shared()) return;   // its name is the set's
   turn.effects.notify.push_back({to, std::nullopt, state_of(favoured), give_way_text(who), std::nullopt, favoured.attempt});
 }
 

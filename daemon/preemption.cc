@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "daemon/placement_elastic.h"
@@ -61,8 +62,8 @@ Some who_leaves(const Model& model, const QueueOrder& order, const std::set<Expe
 // Where one would go if some gave way, beside those that leave.
 class Question {
  public:
-  Question(FreeHosts& free, const Asking& asking, const Some& leaving, const std::vector<Promise>& promises)
-      : free_(free), asking_(asking), least_(asking.spec), leaving_(leaving), promises_(promises) {}
+  Question(FreeHosts& free, const Asking& asking, const Some& leaving, const std::vector<Seat>& promised)
+      : free_(free), asking_(asking), least_(asking.spec), leaving_(leaving), promised_(promised) {}
 
   std::optional<std::vector<Seat>> seats(const Some& who, size_t count) const {
     Supposition supposed(free_);
@@ -121,12 +122,10 @@ class Question {
 
   // `rooms`: of what is free as it is supposed.
   RoomByHost left_by_promises(RoomByHost rooms) const {
-    for (const Promise& promise : promises_) {
-      for (const Seat& seat : promise.seats) {
-        const auto [room, fresh] = rooms.try_emplace(seat.host);
-        if (fresh) room->second = room_of(*free_.find(seat.host));
-        count_seat(room->second, seat, -1);
-      }
+    for (const Seat& seat : promised_) {
+      const auto [room, fresh] = rooms.try_emplace(seat.host);
+      if (fresh) room->second = room_of(*free_.find(seat.host));
+      count_seat(room->second, seat, -1);
     }
     return rooms;
   }
@@ -147,7 +146,7 @@ class Question {
   const Asking& asking_;
   const LeastGang least_;
   const Some& leaving_;
-  const std::vector<Promise>& promises_;
+  const std::vector<Seat>& promised_;
 };
 
 // Those that hold anything on a host of these seats.
@@ -228,12 +227,13 @@ bool is_room_promised(const Model& model) {
   });
 }
 
-std::optional<Way> way_for(const Model& model, FreeHosts& free, const Asking& asking, const std::set<ExperimentId>& leaving,
-                           const std::vector<Promise>& promises) {
-  const Some gone = who_leaves(model, asking.order, leaving);
-  const Question question(free, asking, gone, promises);
+std::optional<Way> way_for(const Model& model, FreeHosts& free, const Asking& asking) {
+  const std::set<ExperimentId> nobody;
+  const std::vector<Seat> nothing;
+  const Some gone = who_leaves(model, asking.order, nobody);
+  const Question question(free, asking, gone, nothing);
   if (question.seats({})) return std::nullopt;   // it waits for those
-  return find_way(model, question, asking, leaving);
+  return find_way(model, question, asking, nobody);
 }
 
 std::vector<ExperimentId> who_would_give_way(const Model& model, const Spec& spec, const std::string& host, TimeMs now) {
@@ -285,7 +285,7 @@ bool Preemption::concerns(const Experiment& experiment) const {
 std::optional<Claim> Preemption::ask(const Asking& asking) {
   const bool may_look = looked_at_ < kLookedAtMost;
   const Some gone = may_look ? who_leaves(model_, asking.order, leaving_) : Some();
-  const Question question(model_.free, asking, gone, promises_);
+  const Question question(model_.free, asking, gone, promised_);
   if (!gone.empty()) {
     looked_at_ += kQuestion;
     for (const Experiment* each : gone) looked_at_ += each->replicas.size();
@@ -327,8 +327,8 @@ bool Preemption::is_full() const { return asked_ >= kAskedAtOnce || looked_at_ >
 // On what there will be once those have ended that it counts on.
 Claim Preemption::promise(const Asking& asking, std::vector<Seat> seats) {
   const Some gone = who_leaves(model_, asking.order, leaving_);
-  Claim claim{.whose = asking.order, .others_may_use = Question(model_.free, asking, gone, promises_).rooms_beside(seats), .promised = true};
-  promises_.push_back({asking.order.id, std::move(seats)});
+  Claim claim{.whose = asking.order, .others_may_use = Question(model_.free, asking, gone, promised_).rooms_beside(seats), .promised = true};
+  std::move(seats.begin(), seats.end(), std::back_inserter(promised_));
   return claim;
 }
 

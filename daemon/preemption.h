@@ -37,18 +37,12 @@ struct Asking {
   Choice choice;        // with what is kept from it, but for what is promised (Claim::promised)
   double stretch = 1;   // as fit() takes it
 };
-// What one ahead of it is to have, once others have ended.
-struct Promise {
-  ExperimentId to;
-  std::vector<Seat> seats;
-};
 struct Way {
   std::vector<ExperimentId> who;   // give way, by their numbers; never none
   std::vector<Seat> seats;         // that it would have then
 };
-// `leaving`: who gives way by now and has not been told. `free` is as it was when this returns.
-std::optional<Way> way_for(const Model& model, FreeHosts& free, const Asking& asking, const std::set<ExperimentId>& leaving = {},
-                           const std::vector<Promise>& promises = {});
+// `free` is as it was when this returns.
+std::optional<Way> way_for(const Model& model, FreeHosts& free, const Asking& asking);
 
 // For one that would be submitted now; of a set, for its first member.
 std::vector<ExperimentId> who_would_give_way(const Model& model, const Spec& spec, const std::string& host, TimeMs now);
@@ -83,8 +77,8 @@ class Preemption {
   const bool is_time_;
   QueueOrder asked_before_;   // where more are to be asked for than can be at once, it is the turn of those behind this one
   size_t asked_ = 0, looked_at_ = 0;
-  std::set<ExperimentId> leaving_;
-  std::vector<Promise> promises_;
+  std::set<ExperimentId> leaving_;   // who gives way by now, and has not been told
+  std::vector<Seat> promised_;       // to those ahead, once others have ended
   std::vector<Found> found_;
 };
 

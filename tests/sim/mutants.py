@@ -381,7 +381,7 @@ MUTANTS = [
     ("nothing is kept for one to whom others give way", PASS,
      "  claims_.add(std::move(*claim));\n  return true;\n}", "  return true;\n}"),
     ("what is promised to one is promised to another", PREEMPT,
-     "        count_seat(room->second, seat, -1);\n      }\n    }\n    return rooms;", "      }\n    }\n    return rooms;"),
+     "      count_seat(room->second, seat, -1);\n    }\n    return rooms;", "    }\n    return rooms;"),
     ("what one leaves over that gives way is nobody's", PREEMPT,
      "  std::for_each(leaving.begin(), leaving.end(), look_at);\n", ""),
     ("who comes back before one counts as gone for it", PREEMPT,

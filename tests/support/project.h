@@ -54,7 +54,7 @@ inline void write_file(const std::filesystem::path& path, std::string_view bytes
 }
 
 // All that there is to read; "" where nothing is. Asserts nothing: an assertion that failed may be what asks. In blocks:
-// a byte at a time takes most of a test's time where a sanitizer looks at each.
+// a byte at a time is slow where a sanitizer looks at each.
 inline std::string content_of(const std::filesystem::path& path) {
   std::ostringstream all;
   all << std::ifstream(path, std::ios::binary).rdbuf();

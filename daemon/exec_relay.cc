@@ -15,7 +15,14 @@ namespace {
 constexpr auto kClaimPatience = std::chrono::seconds(15);
 // Before it is claimed: the size of a terminal that is changed, a signal. Input comes once it has started.
 constexpr size_t kWaitingMost = 64;
-constexpr auto kHostGone = "its host has broken off, and the command with it, unless it was told to go on in the background";
+constexpr uint32_t kPortMost = 65535;
+
+Error host_gone(bool is_connection) {
+  return {Code::Aborted,
+          is_connection ? "its host has broken off, and the connection with it"
+                        : "its host has broken off, and the command with it, unless it was told to go on in the background",
+          "what trains goes on"};
+}
 
 Status check_command(const pb::ExecStart& start) {
   size_t bytes = 0;
@@ -24,6 +31,32 @@ Status check_command(const pb::ExecStart& start) {
   if (bytes <= kExecCommandBytesMax) return ok();
   return Error{Code::InvalidArgument, fmt::format("a command of {} bytes is longer than {}", bytes, kExecCommandBytesMax),
                "put it into a file of the project, or send it on standard input: dtrain exec ID -- sh < FILE"};
+}
+
+Status check_start(const pb::ExecInput& first) {
+  if (first.has_start()) return check_command(first.start());
+  if (!first.has_forward()) return Error{Code::InvalidArgument, "the first message must be the command", ""};
+  if (first.forward().port() <= kPortMost) return ok();
+  return Error{Code::InvalidArgument, fmt::format("there is no port {}", first.forward().port()), ""};
+}
+
+// What the host is told.
+pb::ToRunner opening(const std::string& session, const Replica& replica, const pb::ExecInput& first) {
+  pb::ToRunner message;
+  if (first.has_start()) {
+    pb::ExecOpen& exec = *message.mutable_exec();
+    exec.set_session(session);
+    exec.set_replica(to_string(replica.id));
+    exec.set_attempt(replica.attempt);
+    *exec.mutable_start() = first.start();
+  } else {
+    pb::ForwardOpen& forward = *message.mutable_forward();
+    forward.set_session(session);
+    forward.set_replica(to_string(replica.id));
+    forward.set_attempt(replica.attempt);
+    forward.set_port(first.forward().port());
+  }
+  return message;
 }
 
 }  // namespace
@@ -52,24 +85,23 @@ grpc::ServerBidiReactor<pb::ExecInput, pb::ExecOutput>* ExecRelay::from_person(g
 
 void ExecRelay::on_input(const std::shared_ptr<PersonStream>& person, std::string& session_id, pb::ExecInput& message) {
   if (session_id.empty()) {
-    const Status opened = message.has_start() ? open(person, session_id, message.start())
-                                              : Status(Error{Code::InvalidArgument, "the first message must be the command", ""});
+    const Status opened = open(person, session_id, message);
     if (!opened.ok()) person->finish(to_grpc(opened.error()));
     return;
   }
   const auto found = sessions_.find(session_id);
-  if (found == sessions_.end() || message.has_start()) return;
+  if (found == sessions_.end() || message.has_start() || message.has_forward()) return;
   Session& session = *found->second;
   if (session.host_stream) return session.host_stream->send(std::move(message));
   if (session.waiting.size() == kWaitingMost) {
-    return give_up(session_id, {Code::ResourceExhausted, "too much input before the command has begun", ""});
+    return give_up(session_id, {Code::ResourceExhausted, "too much input before it has begun", ""});
   }
   session.waiting.push_back(std::move(message));
 }
 
-Status ExecRelay::open(const std::shared_ptr<PersonStream>& person, std::string& session_id, const pb::ExecStart& start) {
-  TRY(check_command(start));
-  TRY(const IdPattern pattern, parse_id_pattern(start.id()));
+Status ExecRelay::open(const std::shared_ptr<PersonStream>& person, std::string& session_id, const pb::ExecInput& first) {
+  TRY(check_start(first));
+  TRY(const IdPattern pattern, parse_id_pattern(first.has_start() ? first.start().id() : first.forward().id()));
   TRY(const auto known, scheduler_.find(pattern.experiment));
   TRY(const ExecTarget target, exec_target(known, pattern));
   const auto host = scheduler_.model().hosts.find(target.replica->seat.host);
@@ -81,12 +113,22 @@ Status ExecRelay::open(const std::shared_ptr<PersonStream>& person, std::string&
                              host == scheduler_.model().hosts.end() ? "its host" : host->second.name),
                  "training there goes on; dtrain hosts shows when it is back"};
   }
+  pb::ExecStarted started;
+  started.set_replica(replica);
+  started.set_host_name(host->second.name);
+  started.set_others(target.others);
+  if (first.has_forward() && first.forward().port() == 0) {
+    pb::ExecOutput answer;
+    *answer.mutable_started() = std::move(started);
+    person->send(std::move(answer));
+    person->finish(grpc::Status::OK);
+    return ok();
+  }
   TRY(session_id, random_id());
   auto session = std::make_shared<Session>(loop_, person);
   session->host = host->first;
-  session->started.set_replica(replica);
-  session->started.set_host_name(host->second.name);
-  session->started.set_others(target.others);
+  session->is_connection = first.has_forward();
+  session->started = std::move(started);
   session->patience.expires_after(kClaimPatience);
   session->patience.async_wait([this, id = session_id](boost::system::error_code error) {
     const auto found = sessions_.find(id);
@@ -95,13 +137,8 @@ Status ExecRelay::open(const std::shared_ptr<PersonStream>& person, std::string&
                  fmt::format("{} has not answered within {} s", found->second->started.host_name(), kClaimPatience.count()),
                  "dtrain there may be too old for this: dtrain hosts --json shows versions"});
   });
-  pb::ToRunner message;
-  message.mutable_exec()->set_session(session_id);
-  message.mutable_exec()->set_replica(replica);
-  message.mutable_exec()->set_attempt(target.replica->attempt);
-  *message.mutable_exec()->mutable_start() = start;
   sessions_[session_id] = std::move(session);
-  runners_.send(host->first, std::move(message));
+  runners_.send(host->first, opening(session_id, *target.replica, first));
   return ok();
 }
 
@@ -114,7 +151,10 @@ grpc::ServerBidiReactor<pb::ExecOutput, pb::ExecInput>* ExecRelay::from_host(grp
   stream->on_reads_done = [weak = std::weak_ptr(stream)] {
     if (const auto live = weak.lock()) live->finish(grpc::Status::OK);
   };
-  stream->on_closed = [this, id] { give_up(*id, {Code::Aborted, kHostGone, "what trains goes on"}); };
+  stream->on_closed = [this, id] {
+    const auto found = sessions_.find(*id);
+    if (found != sessions_.end()) give_up(*id, host_gone(found->second->is_connection));
+  };
   stream->start();
   boost::asio::post(loop_, [this, weak = std::weak_ptr(stream), id] { await_claim(weak, id); });
   return stream.get();
@@ -171,13 +211,14 @@ void ExecRelay::leave(const HostId& host) {
   for (const auto& [id, session] : sessions_) {
     if (session->host != host) continue;
     if (session->host_stream) session->host_stream->cut();
-    give_up(id, {Code::Aborted, kHostGone, "what trains goes on"});
+    give_up(id, host_gone(session->is_connection));
   }
 }
 
 void ExecRelay::close() {
   for (const auto& [id, session] : sessions_) {
-    give_up(id, {Code::Aborted, "the daemon stops, and the command with it", "what trains goes on"});
+    give_up(id, {Code::Aborted, fmt::format("the daemon stops, and the {} with it", session->is_connection ? "connection" : "command"),
+                 "what trains goes on"});
   }
 }
 

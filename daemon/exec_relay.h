@@ -1,4 +1,4 @@
-// Between who runs a command beside a replica and the host that has it: each such session is two streams, whose messages
+// Between who runs a command beside a replica, or has a connection to its port, and the host that has it: each such session is two streams, whose messages
 // are passed on as they come. How much is on its way, the two ends keep to themselves (schema/exec_limits.h).
 #pragma once
 
@@ -40,6 +40,7 @@ class ExecRelay {
     std::shared_ptr<PersonStream> person;
     std::shared_ptr<HostStream> host_stream = nullptr;   // null: not claimed yet
     HostId host = {};
+    bool is_connection = false;                          // to a port, else a command
     pb::ExecStarted started = {};
     std::vector<pb::ExecInput> waiting = {};             // for whoever claims it
     bool ended = false;
@@ -47,7 +48,7 @@ class ExecRelay {
   };
 
   void on_input(const std::shared_ptr<PersonStream>& person, std::string& session_id, pb::ExecInput& message);
-  Status open(const std::shared_ptr<PersonStream>& person, std::string& session_id, const pb::ExecStart& start);
+  Status open(const std::shared_ptr<PersonStream>& person, std::string& session_id, const pb::ExecInput& first);
   void on_output(const std::shared_ptr<HostStream>& host_stream, std::string& session_id, pb::ExecOutput& message);
   void claim(const std::shared_ptr<HostStream>& host_stream, std::string& session_id, const std::string& wanted);
   void await_claim(const std::weak_ptr<HostStream>& host_stream, const std::shared_ptr<std::string>& session_id);

@@ -13,6 +13,7 @@
 #include "runner/cleanup.h"
 #include "runner/gpu_lock.h"
 #include "schema/clock.h"
+#include "schema/exec_limits.h"
 #include "schema/materialise.h"
 #include "schema/spread.h"
 #include "schema/version.h"
@@ -27,8 +28,6 @@ namespace {
 constexpr int kPumpRounds = 8;
 // Copies of outputs that no launch uses are asked about.
 constexpr std::chrono::minutes kCopiesEvery{1};
-// Each is a call beside the daemon's stream, of which there may be so many: daemon/network_listener.cc.
-constexpr size_t kExecsMost = 32;
 
 }  // namespace
 
@@ -67,6 +66,7 @@ Agent::Agent(asio::io_context& loop, AgentOptions options, LaunchSite site, Outb
 Agent::~Agent() {
   deletes_no_more_ = true;
   for (const auto& [session, exec] : std::exchange(execs_, {})) exec->drop();
+  for (const auto& [session, forward] : std::exchange(forwards_, {})) forward->drop();
 }
 
 Status Agent::adopt() {
@@ -185,6 +185,7 @@ void Agent::on_connected() {
     hello.set_left_ms(static_cast<uint64_t>(std::max<int64_t>(options_.ends_ms - boottime_ms(), 0)));
   }
   *hello.mutable_inventory() = inventory();
+  address_ = hello.inventory().address();
   last_inventory_ = hello.inventory().SerializeAsString();
   for (const auto& [name, launch] : launches_) {
     for (const auto& replica : launch->replicas()) {
@@ -231,6 +232,8 @@ void Agent::on_message(const pb::ToRunner& message) {
       return on_count_environments(message.count_environments());
     case pb::ToRunner::kExec:
       return on_exec(message.exec());
+    case pb::ToRunner::kForward:
+      return on_forward(message.forward());
     case pb::ToRunner::WHAT_NOT_SET:
       return;  // of a newer daemon
   }
@@ -293,21 +296,40 @@ void Agent::on_welcome(const pb::Welcome& welcome) {
 }
 
 // A session is asked for once: the daemon gives it up where nobody claims it.
-void Agent::on_exec(const pb::ExecOpen& open) {
-  if (!options_.dial_exec || execs_.contains(open.session())) return;
-  const auto exec = std::make_shared<ExecSession>(loop_, options_.dial_exec(open.session()),
-                                                  [this, session = open.session()] { execs_.erase(session); });
-  execs_[open.session()] = exec;
-  if (execs_.size() > kExecsMost) {
-    return exec->refuse({Code::ResourceExhausted, fmt::format("{} commands run beside replicas on that host already", kExecsMost), ""});
-  }
-  const auto id = parse_replica_id(open.replica());
-  const HeldLaunch* launch = id.ok() ? find_of(*id, open.attempt()) : nullptr;
-  const bool runs = launch != nullptr && std::any_of(launch->replicas().begin(), launch->replicas().end(), [&](const auto& replica) {
-    return replica->id() == *id && replica->started() && !replica->exited();
+template <typename Session>
+std::shared_ptr<Session> Agent::make_session(Sessions<Session>& among, size_t most, std::string_view what, const std::string& name) {
+  if (!options_.dial_exec || among.contains(name)) return nullptr;
+  const auto session = std::make_shared<Session>(loop_, options_.dial_exec(name), [&among, name] { among.erase(name); });
+  among[name] = session;
+  if (among.size() <= most) return session;
+  session->refuse({Code::ResourceExhausted, fmt::format("{} {} on that host already", most, what), ""});
+  return nullptr;
+}
+
+const HeldLaunch* Agent::launch_that_runs(const std::string& replica, uint32_t attempt) {
+  const auto id = parse_replica_id(replica);
+  const HeldLaunch* launch = id.ok() ? find_of(*id, attempt) : nullptr;
+  const bool runs = launch != nullptr && std::any_of(launch->replicas().begin(), launch->replicas().end(), [&](const auto& each) {
+    return each->id() == *id && each->started() && !each->exited();
   });
-  if (!runs) return exec->refuse({Code::FailedPrecondition, open.replica() + " does not run any more", ""});
+  return runs ? launch : nullptr;
+}
+
+void Agent::on_exec(const pb::ExecOpen& open) {
+  const auto exec = make_session(execs_, kExecsMost, "commands run beside replicas", open.session());
+  if (!exec) return;
+  const HeldLaunch* launch = launch_that_runs(open.replica(), open.attempt());
+  if (launch == nullptr) return exec->refuse({Code::FailedPrecondition, open.replica() + " does not run any more", ""});
   exec->start(launch->file(), open.replica(), open.start());
+}
+
+void Agent::on_forward(const pb::ForwardOpen& open) {
+  const auto forward = make_session(forwards_, kForwardsMost, "connections to replicas are open", open.session());
+  if (!forward) return;
+  if (launch_that_runs(open.replica(), open.attempt()) == nullptr) {
+    return forward->refuse({Code::FailedPrecondition, open.replica() + " does not run any more", ""});
+  }
+  forward->start(static_cast<uint16_t>(open.port()), address_);
 }
 
 void Agent::on_launch(const pb::Launch& message) {

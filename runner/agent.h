@@ -12,6 +12,7 @@
 #include <string>
 
 #include "runner/exec_session.h"
+#include "runner/forward_session.h"
 #include "runner/held_launch.h"
 #include "runner/outbox.h"
 #include "runner/usage.h"
@@ -28,7 +29,7 @@ struct AgentOptions {
   uint64_t log_window_bytes = uint64_t{16} << 20;
   int64_t renew_every_ms = 10'000;  // until a daemon wishes otherwise
   std::chrono::milliseconds old_work_every = std::chrono::hours(1);  // is looked for
-  DialExec dial_exec = {};   // to whoever wants a command run beside a replica; empty: nobody can
+  DialExec dial_exec = {};   // to whoever wants a command run beside a replica, or a connection; empty: nobody can
   UsageOptions usage;
 };
 
@@ -82,6 +83,14 @@ class Agent {
   void remove_unused_copies();
   void copies_later();
   void on_exec(const pb::ExecOpen& open);
+  void on_forward(const pb::ForwardOpen& open);
+  template <typename Session>
+  using Sessions = std::map<std::string, std::shared_ptr<Session>>;   // by what the daemon calls them
+  // Null: it is there already, was refused, or nobody can be called back.
+  template <typename Session>
+  std::shared_ptr<Session> make_session(Sessions<Session>& among, size_t most, std::string_view what, const std::string& name);
+  // Null: it does not.
+  const HeldLaunch* launch_that_runs(const std::string& replica, uint32_t attempt);
   void on_launch(const pb::Launch& launch);
   void on_stop(const pb::Stop& stop);
   void on_forget(const pb::Forget& forget);
@@ -105,6 +114,7 @@ class Agent {
   Gate gate_;
   std::function<pb::Inventory()> inventory_;
   std::string last_inventory_;
+  std::string address_;   // by which other hosts reach replicas of this one: an IP address or a name; may be empty
   FileWorker files_;
   FileWorker ends_;
   FileWorker copies_;   // asks the daemon about those of outputs
@@ -113,7 +123,8 @@ class Agent {
   KeeperNursery keepers_;
   LaunchContext context_;
   std::map<std::string, std::unique_ptr<HeldLaunch>> launches_;
-  std::map<std::string, std::shared_ptr<ExecSession>> execs_;   // by session
+  Sessions<ExecSession> execs_;
+  Sessions<ForwardSession> forwards_;
   UsageMonitor usage_;
   boost::asio::steady_timer renew_timer_;
   boost::asio::steady_timer old_work_timer_;

@@ -44,19 +44,12 @@ winsize size_of(const pb::TerminalSize& size) {
 }  // namespace
 
 ExecSession::ExecSession(asio::io_context& loop, std::shared_ptr<ExecPeer> peer, std::function<void()> over)
-    : loop_(loop), peer_(std::move(peer)), over_(std::move(over)), keeper_(loop), input_(loop), output_(loop), errors_(loop), last_words_(loop) {
+    : ReplicaSession(std::move(peer), std::move(over)), keeper_(loop), input_(loop), output_(loop), errors_(loop), last_words_(loop) {
   errors_.is_error = true;
 }
 
-ExecSession::~ExecSession() = default;
-
 void ExecSession::start(const LaunchRecord& launch, const std::string& replica, const pb::ExecStart& command) {
-  peer_->on_input = [self = weak_from_this()](const pb::ExecInput& message) {
-    if (const auto live = self.lock()) live->on_input(message);
-  };
-  peer_->on_closed = [self = weak_from_this()] {
-    if (const auto live = self.lock()) live->finish();
-  };
+  hear_peer();
   if (const Status begun = begin(launch, replica, command); !begun.ok()) refuse(begun.error());
 }
 
@@ -123,8 +116,8 @@ Result<std::vector<Fd>> ExecSession::make_pipes() {
 }
 
 void ExecSession::hear_keeper() {
-  keeper_.async_wait(Descriptor::wait_read, [self = shared_from_this()](const ErrorCode& error) {
-    if (!self->over_ || !self->keeper_.is_open()) return;
+  keeper_.async_wait(Descriptor::wait_read, [self = shared()](const ErrorCode& error) {
+    if (self->is_over() || !self->keeper_.is_open()) return;
     if (!error && self->take_news()) self->hear_keeper();
   });
 }
@@ -147,7 +140,7 @@ bool ExecSession::take_news() {
     started_ = true;
     pb::ExecOutput message;
     message.mutable_started();
-    peer_->send(std::move(message));
+    send(std::move(message));
     read_output(output_);
     read_output(errors_);
     return true;
@@ -168,19 +161,14 @@ bool ExecSession::take_news() {
 void ExecSession::on_input(const pb::ExecInput& message) {
   switch (message.what_case()) {
     case pb::ExecInput::kInput:
-      if (waiting_.size() + message.input().size() > 2 * kExecWindowBytes) {   // it keeps no measure
-        peer_->end();
-        return finish();
-      }
-      waiting_ += message.input();
-      return write_input();
+      return add_input(message.input()) ? write_input() : void();
     case pb::ExecInput::kInputEnds:
       // Nobody answers for these bytes; there is room for a window more than is counted.
       if (on_terminal_ && !input_ends_) waiting_.append(is_mid_line() ? 2 : 1, kEndOfInput);
       input_ends_ = true;
       return write_input();
     case pb::ExecInput::kTaken:
-      untaken_ -= std::min(untaken_, message.taken());
+      output_taken(message.taken());
       if (ended_) return read_rest();
       read_output(output_);
       return read_output(errors_);
@@ -195,6 +183,7 @@ void ExecSession::on_input(const pb::ExecInput& message) {
       }
       return;
     case pb::ExecInput::kStart:
+    case pb::ExecInput::kForward:
     case pb::ExecInput::WHAT_NOT_SET:
       return;
   }
@@ -214,18 +203,13 @@ void ExecSession::write_input() {
     if (!refused) taken += static_cast<size_t>(wrote);
   }
   if (refused) taken = waiting_.size();   // nobody is to wait for that
-  if (taken > 0) {
-    mid_line_ = waiting_[taken - 1] != '\n';
-    waiting_.erase(0, taken);
-    pb::ExecOutput message;
-    message.set_taken(taken);
-    peer_->send(std::move(message));
-  }
+  if (taken > 0) mid_line_ = waiting_[taken - 1] != '\n';
+  input_gone(taken);
   if (waiting_.empty()) return end_input();
   writes_ = true;
-  input_.async_wait(Descriptor::wait_write, [self = shared_from_this()](const ErrorCode& error) {
+  input_.async_wait(Descriptor::wait_write, [self = shared()](const ErrorCode& error) {
     self->writes_ = false;
-    if (!error && self->over_) self->write_input();
+    if (!error && !self->is_over()) self->write_input();
   });
 }
 
@@ -238,11 +222,11 @@ void ExecSession::end_input() {
 // ---- its output
 
 void ExecSession::read_output(Source& source) {
-  if (!started_ || !source.fd.is_open() || source.waits || untaken_ >= kExecWindowBytes) return;
+  if (!started_ || !source.fd.is_open() || source.waits || !may_send_output()) return;
   source.waits = true;
-  source.fd.async_wait(Descriptor::wait_read, [self = shared_from_this(), &source](const ErrorCode& error) {
+  source.fd.async_wait(Descriptor::wait_read, [self = shared(), &source](const ErrorCode& error) {
     source.waits = false;
-    if (error || !self->over_) return;
+    if (error || self->is_over()) return;
     if (self->ended_) return self->read_rest();
     self->read_once(source);
     self->read_output(source);
@@ -258,19 +242,19 @@ bool ExecSession::read_once(Source& source) {
   } while (got < 0 && errno == EINTR);
   if (got < 0 && errno == EAGAIN) return false;
   if (got <= 0) {   // of a terminal that nobody has any more it is an error
-    close(source);
+    close_source(source);
     return false;
   }
   const auto size = static_cast<size_t>(got);
   pb::ExecOutput message;
   (source.is_error ? *message.mutable_error() : *message.mutable_output()).assign(bytes.data(), size);
-  untaken_ += size;
+  output_sent(size);
   source.left_bytes -= std::min(source.left_bytes, size);
-  peer_->send(std::move(message));
+  send(std::move(message));
   return true;
 }
 
-void ExecSession::close(Source& source) {
+void ExecSession::close_source(Source& source) {
   ErrorCode ignored;
   source.fd.close(ignored);
 }
@@ -285,8 +269,8 @@ void ExecSession::on_command_ended(const pb::ExecEnded& ended) {
     if (source->fd.is_open() && ::ioctl(source->fd.native_handle(), FIONREAD, &there) == 0) source->left_bytes = static_cast<size_t>(there);
   }
   if (!started_) {   // it has written nothing
-    close(output_);
-    close(errors_);
+    close_source(output_);
+    close_source(errors_);
   } else if (on_terminal_) {
     await_last_words();
   }
@@ -296,55 +280,34 @@ void ExecSession::on_command_ended(const pb::ExecEnded& ended) {
 // Counted while there is room to read them.
 void ExecSession::await_last_words() {
   last_words_.expires_after(kLastWords);
-  last_words_.async_wait([self = weak_from_this()](const ErrorCode& error) {
+  last_words_.async_wait([self = std::weak_ptr(shared())](const ErrorCode& error) {
     const auto live = self.lock();
-    if (error || !live || !live->over_ || !live->output_.fd.is_open()) return;
-    if (live->untaken_ >= kExecWindowBytes) return live->await_last_words();
-    live->close(live->output_);
+    if (error || !live || live->is_over() || !live->output_.fd.is_open()) return;
+    if (!live->may_send_output()) return live->await_last_words();
+    live->close_source(live->output_);
     live->read_rest();
   });
 }
 
 void ExecSession::read_rest() {
   for (Source* source : {&output_, &errors_}) {
-    while (source->fd.is_open() && untaken_ < kExecWindowBytes && (on_terminal_ || source->left_bytes > 0)) {
+    while (source->fd.is_open() && may_send_output() && (on_terminal_ || source->left_bytes > 0)) {
       if (!read_once(*source)) break;
     }
     if (!source->fd.is_open()) continue;
-    if (untaken_ >= kExecWindowBytes) return;   // goes on once more is taken
-    if (!on_terminal_) close(*source);
+    if (!may_send_output()) return;   // goes on once more is taken
+    if (!on_terminal_) close_source(*source);
   }
   if (output_.fd.is_open()) return read_output(output_);   // a terminal
   pb::ExecOutput message;
   *message.mutable_ended() = *ended_;
-  peer_->send(std::move(message));
-  peer_->end();
-  finish();
+  end_with(std::move(message));
 }
 
-void ExecSession::refuse(const Error& why) {
-  if (!over_) return;
-  pb::ExecOutput message;
-  message.mutable_refused()->set_code(static_cast<uint32_t>(why.code));
-  message.mutable_refused()->set_message(why.message);
-  message.mutable_refused()->set_hint(why.hint);
-  peer_->send(std::move(message));
-  peer_->end();
-  finish();
-}
-
-void ExecSession::drop() {
-  over_ = [] {};
-  finish();
-}
-
-void ExecSession::finish() {
-  const auto tell = std::exchange(over_, nullptr);
-  if (!tell) return;
+void ExecSession::close() {
   last_words_.cancel();
   ErrorCode ignored;
   for (Descriptor* fd : {&keeper_, &input_, &output_.fd, &errors_.fd}) fd->close(ignored);
-  tell();
 }
 
 }  // namespace dtrain::runner

@@ -1,4 +1,4 @@
-// How much the ends of `dtrain exec` may say, as all between them must agree on.
+// How much the ends of `dtrain exec` and of a forwarded connection may say, as all between them must agree on.
 #pragma once
 
 #include <cstddef>
@@ -12,5 +12,8 @@ inline constexpr uint64_t kExecWindowBytes = 512 << 10;
 inline constexpr size_t kExecPartBytes = 64 << 10;
 // Of a command with its arguments: it reaches the keeper as one packet.
 inline constexpr size_t kExecCommandBytesMax = 96 << 10;
+// At once on one host. Each is a call beside the daemon's stream.
+inline constexpr size_t kExecsMost = 32;
+inline constexpr size_t kForwardsMost = 256;
 
 }  // namespace dtrain

@@ -56,14 +56,26 @@ class End : public grpc::ClientBidiReactor<Out, In> {
   std::deque<Out> waiting_;
 };
 
+pb::ExecInput run_true(const std::string& id) {
+  pb::ExecInput first;
+  first.mutable_start()->set_id(id);
+  first.mutable_start()->add_argv("true");
+  return first;
+}
+
+pb::ExecInput connect_to(const std::string& id, uint32_t port) {
+  pb::ExecInput first;
+  first.mutable_forward()->set_id(id);
+  first.mutable_forward()->set_port(port);
+  return first;
+}
+
 struct Person : End<pb::ExecInput, pb::ExecOutput> {
-  Person(ServedDaemon& daemon, const std::string& id) : End(daemon), stub(pb::Client::NewStub(daemon.channel)) {
+  Person(ServedDaemon& daemon, const std::string& id) : Person(daemon, run_true(id)) {}
+  Person(ServedDaemon& daemon, const pb::ExecInput& first) : End(daemon), stub(pb::Client::NewStub(daemon.channel)) {
     stub->async()->Exec(&context, this);
     begin();
-    pb::ExecInput start;
-    start.mutable_start()->set_id(id);
-    start.mutable_start()->add_argv("true");
-    say(start);
+    say(first);
   }
   std::unique_ptr<pb::Client::Stub> stub;
 };
@@ -189,6 +201,44 @@ TEST_CASE("a session is had by who was told of it, once") {
   HostEnd second(scene.daemon, scene.open().session());
   scene.daemon.until([&] { return second.ended; });
   CHECK_FALSE(person.ended);
+}
+
+TEST_CASE("a connection goes to the host of the replica as a message of its own, which an older runner does not take for a shell") {
+  Running scene;
+  Person person(scene.daemon, connect_to("1", 6006));
+  scene.daemon.until([&] { return scene.runner->last(pb::ToRunner::kForward) != nullptr; });
+  const pb::ForwardOpen open = scene.runner->last(pb::ToRunner::kForward)->forward();
+  CHECK(open.replica() == "1.train");
+  CHECK(open.attempt() == 1);
+  CHECK(open.port() == 6006);
+  CHECK(scene.runner->last(pb::ToRunner::kExec) == nullptr);
+  HostEnd host(scene.daemon, open.session());
+  pb::ExecOutput started, ended;
+  started.mutable_started();
+  ended.mutable_ended();
+  host.say(started);
+  host.say(ended);
+  scene.daemon.until([&] { return person.ended; });
+  REQUIRE(person.heard.size() == 2);
+  CHECK(person.heard[0].started().host_name() == "h1");
+  CHECK(person.status.ok());
+}
+
+TEST_CASE("where a connection would lead is answered without the host, and what is no port is refused") {
+  Running scene;
+  Person asks(scene.daemon, connect_to("1", 0));
+  scene.daemon.until([&] { return asks.ended; });
+  REQUIRE(asks.heard.size() == 1);
+  CHECK(asks.heard[0].started().replica() == "1.train");
+  CHECK(asks.heard[0].started().host_name() == "h1");
+  CHECK(asks.status.ok());
+  Person high(scene.daemon, connect_to("1", 65536));
+  scene.daemon.until([&] { return high.ended; });
+  CHECK(high.status.error_code() == grpc::StatusCode::INVALID_ARGUMENT);
+  Person silent(scene.daemon, pb::ExecInput());
+  scene.daemon.until([&] { return silent.ended; });
+  CHECK(silent.status.error_code() == grpc::StatusCode::INVALID_ARGUMENT);
+  CHECK(scene.runner->last(pb::ToRunner::kForward) == nullptr);
 }
 
 TEST_CASE("what does not run, or is out of reach, is said at once") {

@@ -7,29 +7,11 @@
 #include "runner/exec_wire.h"
 #include "schema/exec_limits.h"
 #include "tests/integration/runner/kept_launch.h"
+#include "tests/integration/runner/recording_peer.h"
 #include "tests/support/skipped.h"
 
 namespace dtrain::runner {
 namespace {
-
-// Keeps what it is told; takes output only when the test says so.
-class RecordingPeer final : public ExecPeer {
- public:
-  void send(pb::ExecOutput message) override {
-    if (message.has_started()) started = true;
-    if (message.has_output()) output += message.output();
-    if (message.has_error()) errors += message.error();
-    if (message.has_taken()) taken += message.taken();
-    if (message.has_ended()) ended = message.ended();
-    if (message.has_refused()) refused = message.refused().message();
-  }
-  void end() override { done = true; }
-
-  bool started = false, done = false;
-  std::string output, errors, refused;
-  uint64_t taken = 0;
-  std::optional<pb::ExecEnded> ended;
-};
 
 struct ExecScene {
   explicit ExecScene(CgroupChoice choice = CgroupChoice::Best, bool with_another = false) : kept(choice) {

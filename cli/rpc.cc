@@ -286,6 +286,7 @@ RpcCall::~RpcCall() {
 
 bool RpcCall::write(const google::protobuf::MessageLite& message) {
   if (ended_) return false;
+  if (out_taken_ >= kSendAheadBytes) out_.erase(0, std::exchange(out_taken_, 0));   // else of a steady stream nothing ever goes
   const size_t size = message.ByteSizeLong();
   const size_t at = out_.size();
   out_.resize(at + kPrefixBytes + size);
@@ -315,6 +316,10 @@ bool RpcCall::read(google::protobuf::MessageLite& message) {
 
 bool RpcCall::take(google::protobuf::MessageLite& message) {
   if (!has_message() && !ended_) channel_.exchange(0);
+  return take_arrived(message);
+}
+
+bool RpcCall::take_arrived(google::protobuf::MessageLite& message) {
   if (!has_message()) return false;
   const char* prefix = in_.data() + in_read_;
   const size_t size = length_in(prefix);
@@ -332,6 +337,8 @@ bool RpcCall::take(google::protobuf::MessageLite& message) {
   if (!ended_) hand_back_window();
   return true;
 }
+
+bool RpcCall::has_room(size_t bytes) const { return out_.size() - out_taken_ + bytes + kPrefixBytes < kSendAheadBytes; }
 
 short RpcCall::events() const {
   return channel_.events();

@@ -36,6 +36,13 @@ class RpcChannel {
 
   int fd() const { return socket_.get(); }
 
+  // For whoever polls fd() himself: what to wait for; sends what is due, and takes in what is there; sends only. Never wait.
+  short events() const;
+  void advance() { exchange(0); }
+  void flush() {
+    if (!broken_) send_due();
+  }
+
  private:
   friend class RpcCall;
   struct Callbacks;
@@ -43,7 +50,6 @@ class RpcChannel {
   // Sends what is due and takes in what is there. Waits for one of both for timeout_ms (-1: as long
   // as it takes, 0: not at all), or until a signal was handled.
   void exchange(int64_t timeout_ms);
-  short events() const;  // to wait for
   void send_due();
   bool receive();  // false: nothing was there, or the connection is broken
   void fail();     // the connection is of no more use: every call ends
@@ -76,6 +82,10 @@ class RpcCall {
   bool read(google::protobuf::MessageLite& message);
   // The next message if it has arrived; never waits.
   bool take(google::protobuf::MessageLite& message);
+  // The next message of what the channel has taken in; for many calls of one channel.
+  bool take_arrived(google::protobuf::MessageLite& message);
+  // Whether write() of so many bytes does not wait.
+  bool has_room(size_t bytes) const;
   // Readable when take() or ended() may have news, once both had none.
   int fd() const { return channel_.fd(); }
 

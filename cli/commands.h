@@ -20,6 +20,7 @@ Run declare_kill(Options& options, CommandContext& context);
 Run declare_logs(Options& options, CommandContext& context);
 Run declare_monitor(Options& options, CommandContext& context);
 Run declare_output(Options& options, CommandContext& context);
+Run declare_port_forward(Options& options, CommandContext& context);
 Run declare_prune(Options& options, CommandContext& context);
 Run declare_rerun(Options& options, CommandContext& context);
 Run declare_resume(Options& options, CommandContext& context);

@@ -258,6 +258,7 @@ constexpr Command kCommands[] = {
     {"why", "Experiments", "the one reason it waits or ended", declare_why},
     {"wait", "Experiments", "block until they end, with their exit code", declare_wait},
     {"exec", "Experiments", "a shell or a command beside a replica that runs", declare_exec},
+    {"port-forward", "Experiments", "ports of a replica's host, on this machine", declare_port_forward},
     {"rerun", "Experiments", "submit one again, parameters changed or not", declare_rerun},
     {"suspend", "Experiments", "give back what experiments have, until resume", declare_suspend},
     {"resume", "Experiments", "let them go on", declare_resume},

@@ -22,6 +22,7 @@ constexpr Elsewhere kElsewhere[] = {
     {"stop", "kill"},   {"cancel", "kill"},  {"ps", "status"},       {"list", "status"},
     {"ls", "status"},   {"queue", "status"}, {"describe", "status"}, {"top", "monitor"},
     {"nodes", "hosts"}, {"system", "hosts"},
+    {"tunnel", "port-forward"},  {"forward", "port-forward"},
 };
 
 std::string_view meant_by(std::string_view word, const std::vector<std::string_view>& known) {
@@ -41,7 +42,7 @@ std::string render_overview(std::span<const Command> commands) {
     if (command.group.empty()) continue;
     if (command.group != group) text += fmt::format("\n{}\n", command.group);
     group = command.group;
-    text += fmt::format("  {:<12}{}\n", command.name, command.summary);
+    text += fmt::format("  {:<14}{}\n", command.name, command.summary);
   }
   return text +
          "\nFirst time here: dtrain init, then dtrain train. More of one: dtrain COMMAND --help\n"

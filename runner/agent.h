@@ -10,6 +10,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <string_view>
 
 #include "runner/exec_session.h"
 #include "runner/forward_session.h"

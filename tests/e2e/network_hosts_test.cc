@@ -8,6 +8,7 @@
 
 #include "tests/support/cluster.h"
 #include "tests/support/facts.h"
+#include "tests/support/local_client.h"
 #include "tests/support/network.h"
 #include "tests/support/skipped.h"
 
@@ -121,6 +122,41 @@ TEST_CASE("hosts that have IPv6 train together by it") {
     const std::string serves = "listening=[" + Network::ipv6_address(host) + "]:";
     CHECK_MESSAGE(train.out.find(serves) != std::string::npos, train.out);
   }
+}
+
+TEST_CASE("two hundred connections at once lead to a server on a host with a key") {
+  DaemonOnNetwork scene;
+  if (!scene.network.unavailable().empty()) return say_skipped(scene.network.unavailable());
+  scene.start();
+  const fs::path project = scene.cluster.project("project", {{"dtrain.yml", "project: p\ntrain: {python: /usr/bin/python3, run: exec python3 server.py}\n"},
+                                                             {"server.py", read_file(SOURCE_DIR "/tests/e2e/port_server.py")}});
+  CHECK(scene.cluster.run({"train", "-d", "--host", "far"}, project).code == 0);
+  auto log = scene.cluster.start({"logs", "--raw", "-f", "1"}, project);
+  log->wait_for("listens on ");
+  log->wait_for(".\n");
+  const std::string there = std::to_string(std::stoi(log->out().substr(log->out().find("listens on ") + 11)));
+  auto forwarding = scene.cluster.start({"port-forward", "0:" + there}, project);
+  forwarding->wait_for("on far, port " + there + "\n");
+  const auto here = static_cast<uint16_t>(std::stoi(forwarding->out().substr(10)));
+  std::vector<std::unique_ptr<Client>> clients;
+  for (uint32_t i = 0; i < 200; ++i) clients.push_back(std::make_unique<Client>(here, "echo\n" + made_up(20'000, i)));
+  for (auto& client : clients) client->end_input();
+  for (uint32_t i = 0; i < 200; ++i) {
+    CAPTURE(i);
+    REQUIRE(clients[i]->read_all() == echoed(made_up(20'000, i)));
+  }
+  // The runner goes, and what it carried breaks.
+  Client waiting(here, "wait\n");
+  REQUIRE(waiting.read_line() == "waits\n");
+  scene.runner->signal(SIGKILL);
+  CHECK(waiting.read_all().empty());
+  CHECK(waiting.was_reset);
+  forwarding->wait_for("its host has broken off, and the connection with it");
+  scene.runner = std::make_unique<Process>(scene.joining());
+  scene.runner->wait_for("joined the daemon");
+  CHECK(scene.cluster.run({"kill", "1"}).code == 0);
+  CHECK(scene.cluster.run({"wait", "1"}).code == 130);
+  CHECK(forwarding->wait().err.find("1 is over: KILLED") != std::string::npos);
 }
 
 TEST_CASE("a command runs beside a replica on a host with a key, and is lost with its runner") {

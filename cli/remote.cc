@@ -108,7 +108,7 @@ Status take_remote_machine(std::vector<std::string>& words) {
 }
 
 bool is_for_there(const std::vector<std::string>& words) {
-  constexpr std::array kThere = {"status", "logs", "monitor", "kill", "compare", "why", "wait", "tensorboard", "prune", "hosts", "daemon", "output"};
+  constexpr std::array kThere = {"status", "logs", "monitor", "kill", "compare", "why", "wait", "prune", "hosts", "daemon", "output"};
   if (words.empty() || remote_machine().empty()) return false;
   if (words.size() > 1 && words[0] == "output" && words[1] == "cp") return false;
   return std::ranges::find(kThere, words[0]) != kThere.end();

@@ -10,7 +10,9 @@
 
 #include "cli/commands.h"
 #include "cli/connection.h"
+#include "cli/forwarded_ports.h"
 #include "cli/json_output.h"
+#include "cli/remote.h"
 #include "cli/submit.h"
 #include "schema/ids.h"
 #include "schema/states.h"
@@ -124,10 +126,19 @@ Result<std::string> start_board(Connection& connection, const CommandContext& co
   TRY(const pb::SubmitHeader header, header_again(spec, shown));
   TRY(const pb::Accepted accepted, submit(connection, context, header, nullptr, {}));
   if (!context.json) {
-    std::fprintf(stderr, "Experiment %u is the TensorBoard of %s; dtrain kill %u ends it\n",
-                 accepted.number(), shown.experiment().id().c_str(), accepted.number());
+    std::fprintf(stderr, "Experiment %u is the TensorBoard of %s; %s kill %u ends it\n",
+                 accepted.number(), shown.experiment().id().c_str(), called().c_str(), accepted.number());
   }
   return fmt::format("{}.train", accepted.number());
+}
+
+// Where the address may be out of reach: that of a daemon of another machine, or of another host.
+void say_how_to_reach(const std::string& replica, const std::string& address) {
+  const bool elsewhere = !remote_machine().empty();
+  const std::string words = forward_words(replica, address);
+  if (words.empty() || (!elsewhere && is_loopback_url(address))) return;
+  std::fflush(stdout);
+  fmt::print(stderr, "{}: {} {}\n", elsewhere ? "To reach it from here" : "Where it is out of reach", called(), words);
 }
 
 Result<int> tensorboard(const std::string& typed, const CommandContext& context) {
@@ -156,6 +167,7 @@ Result<int> tensorboard(const std::string& typed, const CommandContext& context)
     fmt::print("{}", tensorboard_json(shown.experiment().id(), replica, address));
   } else {
     fmt::print("{}\n", address);
+    say_how_to_reach(replica, address);
   }
   return 0;
 }

@@ -101,6 +101,54 @@ TEST_CASE("who follows from afar goes on when the daemon there is another one") 
   CHECK_MESSAGE(ended.out.find("meanwhile") != std::string::npos, ended.out);
 }
 
+TEST_CASE("a port here leads to a replica over there") {
+  RemoteScene scene;
+  if (const std::string why = scene.unavailable(); !why.empty()) return say_skipped(why);
+  const fs::path project = scene.cluster.project("project", {{"dtrain.yml", "project: p\ntrain: {python: /usr/bin/python3, run: exec python3 server.py}\n"},
+                                                             {"server.py", read_file(SOURCE_DIR "/tests/e2e/port_server.py")}});
+  Process train(scene.command_on_far({"train"}, project));
+  train.wait_for("listens on ");
+  train.wait_for(".\n");
+  const std::string& printed = train.out();
+  const std::string there = printed.substr(printed.find("listens on ") + 11, printed.find(".\n", printed.find("listens on ")) - printed.find("listens on ") - 11);
+  Process forwarding(scene.command_on_far({"port-forward", "0:" + there}, project));
+  forwarding.wait_for(", port " + there + "\n");
+  const std::string here = forwarding.out().substr(10, forwarding.out().find(' ') - 10);
+  Command client;
+  client.argv = {"/usr/bin/python3", "-c",
+                 "import socket, sys\n"
+                 "s = socket.create_connection(('127.0.0.1', int(sys.argv[1])))\n"
+                 "data = bytes(range(256)) * 8000\n"
+                 "s.sendall(b'echo\\n' + data); s.shutdown(socket.SHUT_WR)\n"
+                 "print(s.makefile('rb').read()[65:] == data)\n",
+                 here};
+  client.netns = scene.network.netns(0);
+  const Output same = run(client);
+  CHECK_MESSAGE(same.out == "True\n", same.all());
+  forwarding.signal(SIGTERM);
+  CHECK(forwarding.wait().code == 0);
+  CHECK(scene.on_far({"kill", "1"}, project).code == 0);
+}
+
+TEST_CASE("the address of a TensorBoard over there comes with what brings it here") {
+  RemoteScene scene;
+  if (const std::string why = scene.unavailable(); !why.empty()) return say_skipped(why);
+  // A python that has the package, as far as anybody sees.
+  const fs::path python = scene.cluster.folder() / "bin/python";
+  fs::create_directories(python.parent_path());
+  write_file(python, "#!/bin/sh\ncase \"$*\" in *tensorboard*) echo TensorBoard: http://127.0.0.1:$DTRAIN_PORT/; exec sleep 1000;; esac\n"
+                     "exec /usr/bin/python3 \"$@\"\n");
+  fs::permissions(python, fs::perms::owner_all);
+  const fs::path project = scene.cluster.project("project: p\ntrain:\n  framework: tensorflow\n  resources: {cpus: 0.1, mem: 32}\n  tensorflow: {tensorboard: true}\n  python: " +
+                                                 python.string() + "\n  run: sleep 1000\n");
+  REQUIRE(scene.on_far({"train", "-d"}, project).code == 0);
+  const Output shown = scene.on_far({"tensorboard"}, project);
+  REQUIRE_MESSAGE(shown.out.starts_with("http://127.0.0.1:"), shown.all());
+  const std::string port = shown.out.substr(17, shown.out.rfind('/') - 17);
+  CHECK_MESSAGE(says(shown, "To reach it from here: dtrain --on far port-forward 1.tensorboard " + port + "\n"), shown.all());
+  CHECK(scene.on_far({"kill", "1"}, project).code == 0);
+}
+
 TEST_CASE("a Ctrl-C leaves what runs over there alone") {
   RemoteScene scene;
   if (const std::string why = scene.unavailable(); !why.empty()) return say_skipped(why);

@@ -7,6 +7,7 @@
 namespace dtrain::cli {
 
 Run declare_check(Options& options, CommandContext& context);
+Run declare_checkout(Options& options, CommandContext& context);
 Run declare_compare(Options& options, CommandContext& context);
 Run declare_completion(Options& options, CommandContext& context);
 Run declare_daemon(Options& options, CommandContext& context);

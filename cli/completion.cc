@@ -36,7 +36,7 @@ _dtrain() {
   else
     [ "$COMP_CWORD" -eq 2 ] && words=$("$1" __words "$command" 2>/dev/null | grep -v '^-')
     case $command in
-      status|compare|tensorboard|logs|monitor|exec|port-forward|kill|suspend|resume|why|wait|rerun|export) words=$("$1" __ids 2>/dev/null) ;;
+      status|compare|tensorboard|logs|monitor|exec|port-forward|kill|suspend|resume|why|wait|rerun|checkout|export) words=$("$1" __ids 2>/dev/null) ;;
       output) [ "$COMP_CWORD" -eq 3 ] && words=$("$1" __ids 2>/dev/null) ;;
     esac
   fi
@@ -64,7 +64,7 @@ _dtrain() {
   fi
   (( CURRENT == 3 )) && compadd -- ${known:#-*}
   case $command in
-    status|compare|tensorboard|logs|monitor|exec|port-forward|kill|suspend|resume|why|wait|rerun|export) compadd -- ${(f)"$($words[1] __ids 2>/dev/null)"} ;;
+    status|compare|tensorboard|logs|monitor|exec|port-forward|kill|suspend|resume|why|wait|rerun|checkout|export) compadd -- ${(f)"$($words[1] __ids 2>/dev/null)"} ;;
     output) (( CURRENT == 4 )) && compadd -- ${(f)"$($words[1] __ids 2>/dev/null)"} ;;
     train|check) _files ;;
   esac
@@ -85,7 +85,7 @@ end
 complete -c dtrain -n __fish_is_first_token -f -a '(dtrain __words 2>/dev/null)'
 complete -c dtrain -n 'not __fish_is_first_token' -a '(__dtrain_words)'
 complete -c dtrain -n '__fish_seen_subcommand_from daemon completion output' -f
-complete -c dtrain -n '__fish_seen_subcommand_from status compare tensorboard logs monitor exec port-forward kill suspend resume why wait rerun export' \
+complete -c dtrain -n '__fish_seen_subcommand_from status compare tensorboard logs monitor exec port-forward kill suspend resume why wait rerun checkout export' \
   -f -a '(dtrain __ids 2>/dev/null)'
 complete -c dtrain -n '__fish_seen_subcommand_from train rerun' -l after -x -a '(dtrain __ids 2>/dev/null)'
 complete -c dtrain -n '__fish_seen_subcommand_from train rerun' -l after-end -x -a '(dtrain __ids 2>/dev/null)'

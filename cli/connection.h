@@ -31,6 +31,7 @@ inline constexpr const char* kSubmitMethod = "/dtrain.pb.Client/Submit";
 inline constexpr const char* kWatchMethod = "/dtrain.pb.Client/Watch";
 inline constexpr const char* kMonitorMethod = "/dtrain.pb.Client/Monitor";
 inline constexpr const char* kExecMethod = "/dtrain.pb.Client/Exec";
+inline constexpr const char* kFetchMethod = "/dtrain.pb.Client/Fetch";
 
 class Connection {
  public:

@@ -260,6 +260,7 @@ constexpr Command kCommands[] = {
     {"exec", "Experiments", "a shell or a command beside a replica that runs", declare_exec},
     {"port-forward", "Experiments", "ports of a replica's host, on this machine", declare_port_forward},
     {"rerun", "Experiments", "submit one again, parameters changed or not", declare_rerun},
+    {"checkout", "Experiments", "the files that one was sent with, in a directory", declare_checkout},
     {"suspend", "Experiments", "give back what experiments have, until resume", declare_suspend},
     {"resume", "Experiments", "let them go on", declare_resume},
     {"output", "Experiments", "list and copy what one wrote to OUTPUT_DIR", declare_output},

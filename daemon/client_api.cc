@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "daemon/describe.h"
+#include "daemon/fetch_stream.h"
 #include "daemon/incoming_messages.h"
 #include "daemon/placement_elastic.h"
 #include "daemon/preemption.h"
@@ -133,6 +134,10 @@ grpc::ServerUnaryReactor* ClientApi::durable_answer(std::function<Status()> answ
 
 grpc::ServerBidiReactor<pb::ExecInput, pb::ExecOutput>* ClientApi::Exec(grpc::CallbackServerContext* context) {
   return parts_.exec.from_person(*context);
+}
+
+grpc::ServerWriteReactor<pb::BlobPart>* ClientApi::Fetch(grpc::CallbackServerContext* context, const pb::FetchRequest* request) {
+  return start_fetch(parts_.loop, *context, parts_.blobs, *request).get();
 }
 
 grpc::ServerUnaryReactor* ClientApi::Hosts(grpc::CallbackServerContext* context,

@@ -78,6 +78,7 @@ class ClientApi : public pb::Client::CallbackService {
   grpc::ServerWriteReactor<pb::MonitorSample>* Monitor(grpc::CallbackServerContext*,
                                                        const pb::MonitorRequest*) override;
   grpc::ServerBidiReactor<pb::ExecInput, pb::ExecOutput>* Exec(grpc::CallbackServerContext*) override;
+  grpc::ServerWriteReactor<pb::BlobPart>* Fetch(grpc::CallbackServerContext*, const pb::FetchRequest*) override;
   grpc::ServerUnaryReactor* Hosts(grpc::CallbackServerContext*, const pb::HostsRequest*,
                                   pb::HostsReply*) override;
   grpc::ServerUnaryReactor* Invite(grpc::CallbackServerContext*, const pb::InviteRequest*,

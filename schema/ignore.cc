@@ -15,6 +15,7 @@ constexpr std::string_view kDefaults =
     "__pycache__/\n"
     "/runs/\n"
     "/output-[0-9]*/\n"
+    "/checkout-[0-9]*/\n"
     "/wandb/\n";
 
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
@@ -95,6 +96,7 @@ std::string describe(const IgnoreRules::Verdict& verdict) {
                        in_quotes(verdict.pattern->text));
   }
   if (verdict.pattern->glob == "__pycache__") return "Python's bytecode cache";
+  if (verdict.pattern->glob.starts_with("checkout-")) return "files of earlier runs";
   return verdict.pattern->glob == "wandb" ? "logs of earlier runs" : "outputs of earlier runs";
 }
 

@@ -59,6 +59,10 @@ train:
   const Output logs = scene.on_far({"logs", "1"}, project);
   CHECK_MESSAGE(logs.out.find("with what is here") != std::string::npos, logs.all());
 
+  const Output files = scene.on_far({"checkout", "1"}, project);
+  CHECK_MESSAGE(files.out.ends_with("Next: cd checkout-1 && dtrain --on far train\n"), files.all());
+  CHECK(read_file(project / "checkout-1/data") == "what is here");
+
   REQUIRE(scene.on_far({"output", "cp", "1"}, project).code == 0);
   CHECK(read_file(project / "output-1/a b/c") == "what is here");
   CHECK(read_file(project / "output-1/-x") == "1\n");

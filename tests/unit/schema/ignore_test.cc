@@ -25,6 +25,10 @@ TEST_CASE("by default caches and earlier runs stay out, RiseML's YAML stays in")
   CHECK(out(rules, "output-4.2", true));
   CHECK(why(rules, "output-4", true) == "outputs of earlier runs");
   CHECK(!out(rules, "output-layer", true));
+  CHECK(out(rules, "checkout-4.2", true));
+  CHECK(why(rules, "checkout-4", true) == "files of earlier runs");
+  CHECK(!out(rules, "checkout-4"));
+  CHECK(!out(rules, "checkout-mine", true));
   CHECK(!out(rules, "output-4"));
   CHECK(!out(rules, "src/output-4", true));
   CHECK(!out(rules, "src/runs", true));

@@ -130,7 +130,9 @@ class PortForward {
     if (call.read(answer)) return answer.started();
     const Status refused = call.finish();
     if (refused.ok()) return Error{Code::Internal, "the daemon does not say where a connection would lead", ""};
-    return refused.error();
+    // The ID has been checked: it is the question that makes no sense there.
+    if (refused.error().code != Code::InvalidArgument) return refused.error();
+    return Error{Code::Unimplemented, "the daemon is of an older dtrain, which forwards nothing", "dtrain daemon stop && dtrain daemon start"};
   }
 
   // An Error: nothing more can be forwarded.

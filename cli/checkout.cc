@@ -157,7 +157,8 @@ Result<std::string> words_of_train(const pb::ShowReply& shown, const pb::Manifes
 
 Result<int> checkout(const CheckoutOptions& options, const CommandContext& context) {
   TRY(const ExperimentId id, parse_experiment_id(options.id));
-  const fs::path target = options.directory.empty() ? fs::path("checkout-" + to_string(id)) : fs::path(options.directory);
+  fs::path target = options.directory.empty() ? fs::path("checkout-" + to_string(id)) : fs::path(options.directory);
+  if (!target.has_filename()) target = target.parent_path();   // "d/"
   std::error_code failed;
   if (fs::exists(fs::symlink_status(target, failed))) {
     return Error{Code::AlreadyExists, target.string() + " exists", fmt::format("{} checkout {} DIR makes another one", called(), to_string(id))};

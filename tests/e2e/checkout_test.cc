@@ -69,7 +69,7 @@ TEST_CASE("what the files alone would not submit again is added as a file") {
   Cluster cluster;
   const fs::path project = cluster.project("project: p\ntrain: {parameters: {a: 1}, run: 'echo a={{ a }}'}\n");
   REQUIRE(cluster.run({"train", "-p", "a=7"}, project).code == 0);
-  const Output changed = cluster.run({"checkout", "1", "deep/down"}, project);
+  const Output changed = cluster.run({"checkout", "1", "deep/down/"}, project);
   CHECK_MESSAGE(changed.out.ends_with("Next: cd deep/down && dtrain train -f dtrain-1.yml\n"), changed.all());
   CHECK(read_file(project / "deep/down/dtrain.yml") == read_file(project / "dtrain.yml"));
   CHECK(says(cluster.run({"train", "-f", "dtrain-1.yml"}, project / "deep/down"), "a=7"));

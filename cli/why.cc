@@ -98,7 +98,10 @@ std::string failure_hint(const pb::ShowReply& reply, const std::string& reason) 
               : "a larger one in dtrain.yml, of the role or of train.resources,";
     return fmt::format("`mem` is a hard limit here: {} gives it more", how);
   }
-  if (says("exit code")) return "";
+  if (says("exit code") || says(" printed '")) return "";
+  if (says("nothing was printed for")) {
+    return fmt::format("{} starts it again; with action: restart its failure-policy does so by itself, as often as restart.limit says", rerun_text(info));
+  }
   if (reason.starts_with(kCameAfter)) return rerun_after_text(reply, reason);
   // No restart helps what lacked something, and none is made of what took too long.
   if (info.started_unix_ms() == 0) {

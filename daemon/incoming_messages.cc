@@ -13,6 +13,17 @@ namespace dtrain::daemon {
 
 namespace {
 
+// However many lines a host tells of, and however long they are, a row has room for a few.
+Exit exit_said_by_host(const pb::ExitStatus& status) {
+  constexpr size_t kLinesMax = 32, kLineMaxBytes = 1000;
+  Exit exit = exit_from_message(status);
+  if (exit.printed.size() > kLinesMax) exit.printed.resize(kLinesMax);
+  for (auto& [rule, line] : exit.printed) {
+    if (line.size() > kLineMaxBytes) line = as_utf8(std::string_view(line).substr(0, kLineMaxBytes));
+  }
+  return exit;
+}
+
 // Far beyond any host, and far enough from where sums overflow.
 constexpr double kHostCpusMax = 1e6;
 constexpr uint64_t kHostMemoryBytesMax = uint64_t{1} << 56;
@@ -113,7 +124,7 @@ Result<std::optional<Event>> event_from_message(const HostId& host, const pb::Fr
     const auto& exited = message.exited();
     TRY(const auto id, parse_replica_id(exited.replica()));
     return std::optional<Event>(
-        ReplicaExited{id, exited.attempt(), exit_from_message(exited.status()), host});
+        ReplicaExited{id, exited.attempt(), exit_said_by_host(exited.status()), host});
   }
   if (message.has_released()) {
     const auto& released = message.released();

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "daemon/dependencies.h"
+#include "daemon/failure_rules.h"
 #include "daemon/growth.h"
 #include "daemon/lifecycle_turn.h"
 #include "daemon/placement_elastic.h"
@@ -149,6 +150,7 @@ void on_tick(Turn& turn) {
     const bool known = turn.touched.contains(id);
     Experiment* experiment = turn.touch(id);
     if (experiment == nullptr) continue;   // a host lost in this same tick has ended it
+    const bool silent = is_silent(turn, *experiment);   // which is noted, and not stored
     const Experiment before = *experiment;
     const int64_t max_ms = experiment->spec().max_duration_ms;
     if (!experiment->outcome && max_ms > 0 && experiment->run_since_ms != 0 &&
@@ -156,6 +158,7 @@ void on_tick(Turn& turn) {
       fix_outcome(turn, *experiment, State::Failed, nullptr,
                   fmt::format("its max-duration of {} has passed", format_duration_ms(max_ms)));
     }
+    if (silent && !experiment->outcome) end_for_silence(turn, *experiment);
     settle(turn, *experiment, false);
     turn.touched.at(id).save = before != *experiment || known;
     if (experiment->grows_from_ms == 0 || experiment->grows_from_ms > turn.now) continue;
@@ -303,6 +306,10 @@ void settle(Turn& turn, Experiment& experiment, bool force) {
     case Phase::Ending:
       // The next attempt may start only when nothing of this one can be alive anywhere.
       if (!std::all_of(replicas.begin(), replicas.end(), can_have_no_live_copy)) break;
+      if (experiment.failure) {
+        judge_ended_attempt(turn, experiment);
+        if (experiment.outcome) return settle(turn, experiment, force);
+      }
       experiment.phase = Phase::None;
       experiment.finished_unix_ms = 0;
       [[fallthrough]];
@@ -331,6 +338,7 @@ Effects step(Model& model, const Event& event, const Policy& policy, TimeMs now)
     void operator()(const ReplicaStarted& e) { on_started(turn, e); }
     void operator()(const ReplicaExited& e) { on_exited(turn, e); }
     void operator()(const ReplicaReleased& e) { on_released(turn, e); }
+    void operator()(const OutputCame& e) { on_output_came(turn, e); }
     void operator()(const RungReached& e) { on_rung_reached(turn, e); }
     void operator()(const PoolAsked& e) { on_pool_asked(turn, e); }
     void operator()(const Tick&) { on_tick(turn); }

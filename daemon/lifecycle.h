@@ -74,6 +74,8 @@ struct ReplicaReleased {
   std::string left_behind;
   HostId host;
 };
+// Some of the experiment's gang have written something. Of interest where its failure-policy has a rule about silence.
+struct OutputCame { ExperimentId experiment; };
 // A member's metric had that value, its best until then, where its set looks at it for the `rung`th time, from 0.
 struct RungReached {
   ExperimentId experiment;
@@ -86,7 +88,7 @@ struct Tick {};   // the earliest of model.deadlines has passed
 
 using Event = std::variant<Submitted, KillWanted, SuspendWanted, HostConnected, HostDisconnected, HostRevoked, HostLeaves, HostDrained,
                            HostOpened, HostContact, HostChanged, LaunchPrepared, LaunchFailed, ReplicaStarted, ReplicaExited,
-                           ReplicaReleased, RungReached, PoolAsked, Tick>;
+                           ReplicaReleased, OutputCame, RungReached, PoolAsked, Tick>;
 
 // ---- effects
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "daemon/failure_rules.h"
 #include "daemon/lifecycle_turn.h"
 #include "schema/text_formats.h"
 
@@ -87,6 +88,7 @@ void reconcile(Turn& turn, const HostId& host, const ExperimentId& id,
                const std::set<HeldReplicaFact>& held) {
   Experiment* experiment = turn.touch(id);
   if (experiment == nullptr) return;
+  hear(*experiment, turn.now);
   const Experiment before = *experiment;
   std::map<uint32_t, SendLaunch> again;
   std::set<uint32_t> started;

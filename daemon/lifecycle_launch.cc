@@ -6,6 +6,7 @@
 #include <map>
 
 #include "daemon/lifecycle_turn.h"
+#include "daemon/failure_rules.h"
 #include "daemon/growth.h"
 #include "daemon/placement_elastic.h"
 #include "daemon/preemption.h"
@@ -125,6 +126,7 @@ void launch_gang(Turn& turn, Experiment& experiment, std::vector<Seat> seats) {
   INVARIANT(is_queued(experiment), "only what waits is placed");
   ++experiment.attempt;
   experiment.wait_reason.clear();
+  experiment.silence_due_ms = 0;
   show_missing(turn, experiment, seats);
   experiment.regrows = false;
   experiment.gave_way_to.reset();
@@ -245,6 +247,7 @@ void on_started(Turn& turn, const ReplicaStarted& event) {
   const bool everyone = std::all_of(
       experiment->replicas.begin(), experiment->replicas.end(),
       [](const Replica& r) { return r.progress >= Progress::Started; });
+  hear(*experiment, turn.now);
   if (!everyone) return;
   experiment->start_failures = 0;
   if (is_growing(*experiment)) turn.model.place_wanted = true;

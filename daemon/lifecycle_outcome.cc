@@ -4,9 +4,11 @@
 
 #include <algorithm>
 
+#include "daemon/failure_rules.h"
 #include "daemon/lifecycle_turn.h"
 #include "daemon/placement_fitness.h"
 #include "schema/engine_spec.h"
+#include "schema/quote.h"
 
 namespace dtrain::daemon {
 
@@ -65,11 +67,11 @@ void succeed_when_complete(Turn& turn, Experiment& experiment) {
   fix_outcome(turn, experiment, State::Finished, &first, "");
 }
 
-// Counted when they failed, and not launched yet. What became of `replica` is not counted by now.
-uint32_t restarts_under_way(const Experiment& experiment, const Replica& replica) {
+// Counted when they failed, and not launched yet. What became of `replica`, if it is one, is not counted by now.
+uint32_t restarts_under_way(const Experiment& experiment, const Replica* replica) {
   return static_cast<uint32_t>(std::count_if(
       experiment.replicas.begin(), experiment.replicas.end(), [&](const Replica& other) {
-        if (other.id == replica.id) return false;
+        if (&other == replica) return false;
         const bool failed = other.exit && is_failure(*other.exit) && !other.end;
         return failed || awaits_relaunch(experiment, other);
       }));
@@ -88,12 +90,38 @@ bool may_be_ignored(const Experiment& experiment, const Replica& replica) {
   return rule_for(experiment, replica) == OnFailure::Ignore && !is_decider(experiment, replica);
 }
 
+OnFailure as_on_failure(FailureAction action) { return restarts(action) ? OnFailure::Restart : OnFailure::Fail; }
+
+std::string restart_text(const Experiment& experiment, const std::string& why) {
+  return fmt::format("restart {} of {} after {}", experiment.restarts_used, experiment.spec().restarts_most(), why);
+}
+
+std::string failed_text(const Experiment& experiment, OnFailure rule, const std::string& why) {
+  const int most = experiment.spec().restarts_most();
+  if (rule != OnFailure::Restart || most == 0) return why;
+  return most == 1 ? why + "; its one restart is used" : fmt::format("{}; all {} restarts are used", why, most);
+}
+
+// Tried again there only where no other host would do. Returns what people are told.
+std::string exclude_hosts(Turn& turn, Experiment& experiment, const std::vector<HostId>& hosts) {
+  std::string names;
+  for (const HostId& id : hosts) {
+    std::erase(experiment.excluded_hosts, id);
+    experiment.excluded_hosts.push_back(id);
+    const Host* const known = turn.host(id);
+    names += (names.empty() ? "" : ", ") + (known == nullptr ? id.hex : known->name);
+  }
+  return fmt::format("other hosts than {} are tried first", names);
+}
+
 // `seat_remains`: its host is there, so that it could be launched again where the others expect it.
 // `again`: it has failed, which was counted, and now it is lost as well.
 void judge_failure(Turn& turn, Experiment& experiment, Replica& replica, const std::string& what,
                    bool seat_remains, bool again) {
   const bool refusal = is_refusal(experiment.spec(), replica);
-  const OnFailure rule = refusal ? OnFailure::Fail : rule_for(experiment, replica);
+  const bool has_policy = !refusal && !is_build(replica) && replica.id.role != Role::Tensorboard && !experiment.spec().failure_policy.empty();
+  const FittingRule said = has_policy ? rule_that_fits(experiment, &replica) : FittingRule();
+  const OnFailure rule = refusal ? OnFailure::Fail : said.rule ? as_on_failure(said.rule->action) : rule_for(experiment, replica);
   const RestartPolicy& budget = experiment.spec().restart;
   const bool decides = is_decider(experiment, replica);
   const std::string named = fmt::format("{}: {}", to_string(replica.id), what);
@@ -104,30 +132,31 @@ void judge_failure(Turn& turn, Experiment& experiment, Replica& replica, const s
     return;
   }
   // A replica that was to be launched again comes with the gang now, at no restart of its own.
-  const bool whole_gang = decides || is_collective(experiment.spec(), replica.id.role) || !seat_remains;
+  const bool moves = said.rule && said.rule->action == FailureAction::ExcludeHost;
+  const bool whole_gang = moves || decides || is_collective(experiment.spec(), replica.id.role) || !seat_remains;
   uint32_t spared = again ? 1 : 0;
-  if (whole_gang) spared += restarts_under_way(experiment, replica);
+  if (whole_gang) spared += restarts_under_way(experiment, &replica);
   const uint32_t used = experiment.restarts_used - std::min(spared, experiment.restarts_used);
-  if (rule == OnFailure::Restart && used < static_cast<uint32_t>(budget.limit)) {
+  const int most = experiment.spec().restarts_most();
+  const bool restarts = rule == OnFailure::Restart && used < static_cast<uint32_t>(most);
+  if (has_policy && (whole_gang || !restarts)) {
+    experiment.restarts_used = used;
+    experiment.failure = Failure{replica.id, what};
+    return end_attempt(turn, experiment, named, 0);
+  }
+  if (restarts) {
     experiment.restarts_used = used + 1;
-    const std::string reason = fmt::format("restart {} of {} after {}", experiment.restarts_used,
-                                           budget.limit, named);
     if (whole_gang) {
-      end_attempt(turn, experiment, reason, budget.backoff_ms);
+      end_attempt(turn, experiment, restart_text(experiment, named), budget.backoff_ms);
     } else {
       // settle() launches it again; not in this same turn, so that people see it RESTARTING.
-      replica.reason += fmt::format("; restart {} of {}", experiment.restarts_used, budget.limit);
+      replica.reason += fmt::format("; restart {} of {}", experiment.restarts_used, most);
       experiment.not_before_ms = turn.now + std::max<int64_t>(budget.backoff_ms, 1);
     }
     return;
   }
   replica.end = replica.lost ? State::Lost : State::Failed;
-  const bool spent = rule == OnFailure::Restart && budget.limit > 0;
-  fix_outcome(turn, experiment, State::Failed, &replica,
-              !spent ? named
-              : budget.limit == 1
-                  ? named + "; its one restart is used"
-                  : fmt::format("{}; all {} restarts are used", named, budget.limit));
+  fix_outcome(turn, experiment, State::Failed, &replica, failed_text(experiment, rule, named));
 }
 
 }  // namespace
@@ -142,6 +171,7 @@ std::string cause_of(const Exit& exit) {
 
 bool may_restart(const Spec& spec) {
   if (spec.elastic || spec.preemptible) return true;
+  if (std::ranges::any_of(spec.failure_policy, [](const FailureRule& rule) { return restarts(rule.action); })) return true;
   return spec.restart.limit > 0 &&
          std::any_of(spec.roles.begin(), spec.roles.end(), [](const RoleSpec& role) {
            return restarts(role.on_failure);
@@ -167,6 +197,7 @@ void judge_loss(Turn& turn, Experiment& experiment, Replica& replica, const std:
     // Nothing ends it there, so that no other attempt could ever start.
     replica.end = State::Lost;
     replica.reason = reason;
+    if (experiment.failure) return judge_ended_attempt(turn, experiment);
     fix_outcome(turn, experiment, State::Failed, &replica,
                 fmt::format("{}: {}", to_string(replica.id), reason));
     return;
@@ -184,6 +215,37 @@ void judge_loss(Turn& turn, Experiment& experiment, Replica& replica, const std:
   }
   judge_failure(turn, experiment, replica, reason, replica.progress == Progress::Released,
                 replica.exit.has_value());
+}
+
+void end_for_silence(Turn& turn, Experiment& experiment) {
+  const std::string what = silence_text(experiment.spec());
+  experiment.restarts_used -= std::min(restarts_under_way(experiment, nullptr), experiment.restarts_used);   // they come with the gang
+  experiment.failure = Failure{std::nullopt, what};
+  end_attempt(turn, experiment, what, 0);
+}
+
+void judge_ended_attempt(Turn& turn, Experiment& experiment) {
+  const Failure failure = *experiment.failure;
+  experiment.failure.reset();
+  const auto found = std::ranges::find_if(experiment.replicas, [&](const Replica& replica) { return replica.id == failure.cause; });
+  Replica* const cause = found == experiment.replicas.end() ? nullptr : &*found;
+  const FittingRule fits = rule_that_fits(experiment, cause);
+  const OnFailure rule = fits.rule ? as_on_failure(fits.rule->action) : cause ? rule_for(experiment, *cause) : OnFailure::Fail;
+  std::string why = failure_text(failure);
+  const bool is_said = cause && fits.printer == cause && cause->exit->ended_for_it;   // by its cause
+  if (fits.printer && !is_said) {
+    why += fmt::format("; {} printed {}", fits.printer == cause ? "it" : to_string(fits.printer->id), in_quotes(fits.line));
+  }
+  if (rule == OnFailure::Restart && experiment.restarts_used < static_cast<uint32_t>(experiment.spec().restarts_most())) {
+    ++experiment.restarts_used;
+    std::string text = restart_text(experiment, why);
+    if (fits.rule && fits.rule->action == FailureAction::ExcludeHost) {
+      text += "; " + exclude_hosts(turn, experiment, hosts_of_failure(experiment, fits, cause));
+    }
+    return end_attempt(turn, experiment, text, experiment.spec().restart.backoff_ms);
+  }
+  if (cause) cause->end = cause->lost ? State::Lost : State::Failed;
+  fix_outcome(turn, experiment, State::Failed, cause, failed_text(experiment, rule, why));
 }
 
 void start_failed(Turn& turn, Experiment& experiment, const HostId& host,
@@ -258,6 +320,7 @@ void fix_outcome(Turn& turn, Experiment& experiment, State state, const Replica*
     outcome.exit_code = kKilledCode;
   }
   experiment.outcome = std::move(outcome);
+  experiment.failure.reset();
   experiment.awaits = false;
   experiment.not_before_ms = 0;
   turn.model.place_wanted = true;

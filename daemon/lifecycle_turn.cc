@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "daemon/dependencies.h"
+#include "daemon/failure_rules.h"
 #include "daemon/growth.h"
 #include "daemon/placement_elastic.h"
 #include "daemon/placement_fitness.h"
@@ -78,6 +79,7 @@ std::string reason_of(const Model& model, const Experiment& experiment, const st
   if (state == State::Suspended) return suspended_text(experiment.id);
   if (experiment.suspended) return "suspended";
   if (experiment.awaits) return awaited_text(model, experiment.submission->spec);
+  if (experiment.failure) return failure_text(*experiment.failure);
   return state == State::Restarting || state == State::Pending ? experiment.wait_reason : "";
 }
 
@@ -258,6 +260,7 @@ TimeMs deadline_of(const Experiment& experiment) {
     by(experiment.not_before_ms);
   }
   if (experiment.grows_from_ms > 0 && may_grow(experiment)) by(experiment.grows_from_ms);
+  if (const TimeMs due_ms = silence_due_of(experiment); due_ms > 0) by(due_ms);
   return at_ms;
 }
 

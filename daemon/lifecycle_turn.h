@@ -81,6 +81,10 @@ void fix_outcome(Turn& turn, Experiment& experiment, State state, const Replica*
                  const std::string& reason);
 // The one way a replica gets its end once the experiment's outcome is fixed.
 void conclude(const Experiment& experiment, Replica& replica);
+// All of them, for they print nothing any more.
+void end_for_silence(Turn& turn, Experiment& experiment);
+// Nothing is left of an attempt that ends with a failure: another one follows, or the outcome is fixed.
+void judge_ended_attempt(Turn& turn, Experiment& experiment);
 // Something of ours failed before everyone had started: another attempt, at no cost to the user.
 void start_failed(Turn& turn, Experiment& experiment, const HostId& host, const std::string& reason);
 int64_t count_failed_start(const Turn& turn, Experiment& experiment);   // how long to wait then

@@ -90,7 +90,7 @@ MetricReader::MetricReader(const std::vector<Metric>& metrics, const Search& sea
       keys_.push_back(i);
       continue;
     }
-    auto pattern = MetricPattern::compile(metrics[i].pattern);
+    auto pattern = LinePattern::compile(metrics[i].pattern);
     INVARIANT(pattern.ok(), "parse_spec accepts only patterns that compile");
     patterns_.emplace_back(i, std::move(*pattern));
   }

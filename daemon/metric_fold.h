@@ -14,7 +14,7 @@
 #include "daemon/climb.h"
 #include "schema/dtrain.pb.h"
 #include "schema/ids.h"
-#include "schema/metric_pattern.h"
+#include "schema/line_pattern.h"
 #include "schema/spec.h"
 
 namespace dtrain::daemon {
@@ -53,7 +53,7 @@ class MetricReader {
 
   std::vector<std::string> names_;
   std::vector<size_t> keys_;  // metrics without a pattern
-  std::vector<std::pair<size_t, MetricPattern>> patterns_;
+  std::vector<std::pair<size_t, LinePattern>> patterns_;
   std::optional<Watched> watched_;
 };
 

@@ -51,14 +51,16 @@ State state_of(const Experiment& experiment) {
       return decider(experiment).attempt > 1 ? State::Restarting : State::Pending;
     case Phase::Placed: return State::Starting;
     case Phase::Go: return all_started(experiment) ? State::Running : State::Starting;
-    case Phase::Ending: break;
+    case Phase::Ending:
+      if (experiment.failure) return State::Stopping;
+      break;
   }
   return State::Restarting;
 }
 
 State state_of(const Experiment& experiment, const Replica& replica) {
   if (replica.end && is_gone(replica)) return *replica.end;
-  if (experiment.outcome) return State::Stopping;
+  if (experiment.outcome || experiment.failure) return State::Stopping;
   const bool between = experiment.phase == Phase::None || experiment.phase == Phase::Ending;
   if (between && replica.attempt > 0) {
     // A build that never ran is shown no more once it is gone.
@@ -142,7 +144,7 @@ const RoleSpec& role_of(const Experiment& experiment, const Replica& replica) {
 }
 
 bool is_failure(const Exit& exit) {
-  return exit.code != 0 || exit.signal != 0 || exit.lost_keeper;
+  return exit.code != 0 || exit.signal != 0 || exit.lost_keeper || exit.ended_for_it;
 }
 
 int exit_status(const Exit& exit) {

@@ -95,6 +95,8 @@ struct Exit {
   uint64_t memory_peak_bytes = 0;
   uint64_t read_bytes = 0;
   uint64_t written_bytes = 0;
+  std::vector<std::pair<uint32_t, std::string>> printed = {};   // by rule of the failure-policy, from 0: the first line that fits
+  bool ended_for_it = false;   // for one of these: a failure whatever its code is
   bool operator==(const Exit&) const = default;
 };
 
@@ -125,6 +127,13 @@ struct Outcome {
   TimeMs at_ms = 0;                // when it was fixed
   bool early = false;              // a rule of its set ended it: Finished, and what it was doing is not waited for
   bool operator==(const Outcome&) const = default;
+};
+
+// Of an attempt that ends with it. What it means is judged once nothing is left of the attempt: the others' last words count.
+struct Failure {
+  std::optional<ReplicaId> cause;   // none: all of them, by their silence
+  std::string what;                 // "exit code 3"
+  bool operator==(const Failure&) const = default;
 };
 
 // What all members of a set (or the one experiment) have in common.
@@ -173,6 +182,7 @@ struct Experiment {
   bool awaits = false;             // others have to end before it is placed (dependencies.h); not stored
   bool over = false;               // terminal: outcome fixed, all released
   Rare<Outcome> outcome;           // fixed once, never changed
+  Rare<Failure> failure;           // with Phase::Ending and without an outcome: what the next phase depends on
   // Spec order, the decider first, then the builds, one a host; empty until first placed.
   std::vector<Replica> replicas;
   uint32_t restarts_used = 0;
@@ -183,6 +193,8 @@ struct Experiment {
   TimeMs not_before_ms = 0;        // restart backoff; 0: none
   Rare<ExperimentId> gave_way_to;  // lost its place to that one (preemption.h); until it has another
   TimeMs preempts_from_ms = 0;     // before, nobody else gives way to it; not stored
+  TimeMs heard_ms = 0;             // when somebody of it last printed something; only where silence matters; not stored
+  TimeMs silence_due_ms = 0;       // when it is looked at for that (failure_rules.h); 0: not yet; not stored
   TimeMs grows_from_ms = 0;        // before, an elastic gang takes no more workers; 0: no matter
   bool regrows = false;            // it is begun again for more of them, and has no place yet; not stored: see growth.h
   Rare<std::vector<double>> costs; // its metric where its set looked at it (set_rules.h); less is better

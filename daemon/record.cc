@@ -89,6 +89,8 @@ Status check_facts(const Experiment& experiment) {
     return damaged(experiment.id, "its metric was no number");
   if (experiment.suspended && !experiment.outcome && experiment.phase != Phase::None && experiment.phase != Phase::Ending)
     return damaged(experiment.id, "it is suspended and has its place");
+  if (experiment.failure && (experiment.outcome || experiment.phase != Phase::Ending))
+    return damaged(experiment.id, "it ends with a failure and does not end");
   if (experiment.replicas.empty()) {
     return experiment.phase == Phase::None
                ? ok()
@@ -149,6 +151,12 @@ pb::ExitStatus to_message(const Exit& exit) {
   message.set_memory_peak_bytes(exit.memory_peak_bytes);
   message.set_read_bytes(exit.read_bytes);
   message.set_written_bytes(exit.written_bytes);
+  for (const auto& [rule, line] : exit.printed) {
+    pb::PrintedLine& one = *message.add_printed();
+    one.set_rule(rule);
+    one.set_line(line);
+  }
+  message.set_ended_for_it(exit.ended_for_it);
   return message;
 }
 
@@ -164,6 +172,8 @@ Exit exit_from_message(const pb::ExitStatus& message) {
   exit.memory_peak_bytes = message.memory_peak_bytes();
   exit.read_bytes = message.read_bytes();
   exit.written_bytes = message.written_bytes();
+  for (const auto& one : message.printed()) exit.printed.emplace_back(one.rule(), one.line());
+  exit.ended_for_it = message.ended_for_it();
   return exit;
 }
 
@@ -194,6 +204,11 @@ pb::ExperimentRecord to_record(const Experiment& experiment, TimeMs now,
     for (const auto& [host, lack] : *experiment.unfit_hosts) {
       (*record.mutable_unfit_hosts())[host.hex] = lack;
     }
+  }
+  if (experiment.failure) {
+    auto& failure = *record.mutable_failure();
+    if (experiment.failure->cause) failure.set_replica(to_string(*experiment.failure->cause));
+    failure.set_what(experiment.failure->what);
   }
   if (experiment.gave_way_to) record.set_gave_way_to(to_string(*experiment.gave_way_to));
   if (experiment.costs) record.mutable_costs()->Add(experiment.costs->begin(), experiment.costs->end());
@@ -255,6 +270,14 @@ Result<Experiment> from_record(const pb::ExperimentRecord& record, const Experim
     std::map<HostId, std::string> unfit;
     for (const auto& [host, lack] : record.unfit_hosts()) unfit[{host}] = lack;
     experiment.unfit_hosts = std::move(unfit);
+  }
+  if (record.has_failure()) {
+    Failure failure;
+    if (!record.failure().replica().empty()) {
+      TRY(failure.cause, parse_replica_id(record.failure().replica()));
+    }
+    failure.what = record.failure().what();
+    experiment.failure = std::move(failure);
   }
   if (!record.gave_way_to().empty()) {
     TRY(experiment.gave_way_to, parse_experiment_id(record.gave_way_to()));

@@ -285,6 +285,7 @@ void RunnerApi::on_log(const std::shared_ptr<Stream>& stream, const HostId& host
     stream->send(std::move(message));
     return;
   }
+  hear(*replica);
   Connected& connected = connected_.at(host);
   const LogKey key{log.replica(), log.attempt()};
   if (connected.refused.contains(key)) return;
@@ -297,6 +298,13 @@ void RunnerApi::on_log(const std::shared_ptr<Stream>& stream, const HostId& host
   // A repeat of what became durable while the runner was away: no later sync would say so.
   const uint64_t durable = logs_->durable_offset(replica->experiment.number, key);
   if (durable >= end) log_durable(key, durable);
+}
+
+// Also what can't be taken for now: whose it is has not fallen silent.
+void RunnerApi::hear(const ReplicaId& id) {
+  const auto experiment = scheduler_->model().experiments.find(id.experiment);
+  if (experiment == scheduler_->model().experiments.end() || id.role == Role::Tensorboard || id.role == Role::Build) return;
+  if (!experiment->second.over && experiment->second.spec().silence_rule() != nullptr) scheduler_->handle(OutputCame{id.experiment});
 }
 
 // What the scheduler has not been told yet.

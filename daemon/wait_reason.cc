@@ -6,6 +6,7 @@
 
 #include "daemon/claims.h"
 #include "daemon/dependencies.h"
+#include "daemon/failure_rules.h"
 #include "daemon/growth.h"
 #include "daemon/placement_elastic.h"
 #include "daemon/placement_explain.h"
@@ -84,6 +85,7 @@ std::string wait_reason(const Model& model, const ExperimentId& id, TimeMs now) 
   }
   if (experiment.awaits) return awaited_text(model, experiment.submission->spec);
   if (experiment.held) return fmt::format("held by concurrency: {}", experiment.spec().concurrency);
+  if (experiment.failure) return failure_text(*experiment.failure);
   if (experiment.phase == Phase::Ending) return experiment.gave_way_to ? gave_way_text(model, experiment) : experiment.wait_reason;
   if (experiment.phase == Phase::Building) return building_text(model, experiment);
   if (experiment.phase != Phase::None) return growing_text(experiment, now);

@@ -15,6 +15,7 @@
 #include "runner/keeper.h"
 #include "runner/process.h"
 #include "schema/clock.h"
+#include "schema/quote.h"
 
 namespace dtrain::runner {
 namespace {
@@ -67,6 +68,7 @@ KeptReplica::KeptReplica(asio::io_context& loop, const LaunchDir& directory, Fac
       replica_(replica),
       calls_(std::move(calls)),
       spool_(directory, replica.id, launch.spool_limit_bytes),
+      watch_(replica.id.role == Role::Tensorboard ? std::vector<WatchedLine>() : launch.watched),
       output_(loop),
       read_timer_(loop),
       record_timer_(loop),
@@ -229,6 +231,8 @@ bool KeptReplica::read_once() {
   if (filled > 0) {
     spool_.append({buffer.data(), filled}, unix_ms());
     calls_.output();
+    watch_.take({buffer.data(), filled});
+    end_for_line();
   }
   if (!open) return false;
   if (filled >= kSmallReadBytes || phase_ == Phase::Ending) {
@@ -248,7 +252,17 @@ void KeptReplica::end_output() {
   read_timer_.cancel();
   ErrorCode ignored;
   output_.close(ignored);
+  watch_.finish();
+  end_for_line();
   finish_if_gone();
+}
+
+// Once. Who is ending already does so for another reason.
+void KeptReplica::end_for_line() {
+  const PrintedLine* const line = watch_.ending();
+  if (line == nullptr || phase_ != Phase::Running) return;
+  ended_for_line_ = true;
+  stop(launch_.grace_ms, fmt::format("ended for having printed {}", in_quotes(line->line)));
 }
 
 // ---- the end
@@ -351,6 +365,8 @@ ReplicaExit KeptReplica::make_exit() const {
   group.memory_kills -= std::min(group.memory_kills, beside_kills_);
   exit.ended_unix_ms = unix_ms();
   exit.log_bytes = spool_.end_offset();
+  exit.printed = watch_.found();
+  exit.ended_for_it = ended_for_line_;
   exit.cpu_seconds =
       group.cpu_seconds.value_or(seconds(usage_.ru_utime) + seconds(usage_.ru_stime));
   // Counted in blocks of 512 bytes, descendants it waited for included.

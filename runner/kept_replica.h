@@ -16,6 +16,7 @@
 
 #include "runner/launch_dir.h"
 #include "runner/launch_facts.h"
+#include "runner/line_watch.h"
 #include "runner/process.h"
 #include "runner/process_tree.h"
 #include "runner/spool.h"
@@ -79,6 +80,7 @@ class KeptReplica {
   void read_output();
   bool read_once();
   void end_output();
+  void end_for_line();
   void finish_if_gone();
   void write_exit();
   ReplicaExit make_exit() const;
@@ -90,6 +92,7 @@ class KeptReplica {
   const ReplicaLaunch& replica_;
   KeeperCalls calls_;
   SpoolWriter spool_;
+  LineWatch watch_;
   boost::asio::posix::stream_descriptor output_;  // read end of its stdout and stderr
   boost::asio::steady_timer read_timer_;
   boost::asio::steady_timer record_timer_;
@@ -107,6 +110,7 @@ class KeptReplica {
   bool waits_for_output_ = false;
   bool term_due_ = false;   // the next sweep sends TERM
   bool killed_ = false;     // we sent KILL
+  bool ended_for_line_ = false;
   int64_t kill_at_ms_ = 0;  // of boottime_ms(), while ending
   int64_t gone_at_ms_ = 0;
   int64_t retry_ms_ = 0;

@@ -63,6 +63,12 @@ pb::LaunchFrame to_frame(const LaunchRecord& launch) {
     one.set_path(shown.path);
     one.set_read_only(shown.read_only);
   }
+  for (const WatchedLine& watched : launch.watched) {
+    pb::LaunchFrame::WatchedLine& one = *frame.add_watched();
+    one.set_rule(watched.rule);
+    one.set_pattern(watched.pattern);
+    one.set_at_once(watched.at_once);
+  }
   return frame;
 }
 
@@ -87,6 +93,7 @@ Result<LaunchRecord> from_frame(const pb::LaunchFrame& frame) {
   launch.gpu_locks = {frame.gpu_locks().begin(), frame.gpu_locks().end()};
   launch.data.point = frame.data_mount();
   for (const auto& set : frame.data()) launch.data.sets.push_back({set.name(), set.path()});
+  for (const auto& one : frame.watched()) launch.watched.push_back({one.rule(), one.pattern(), one.at_once()});
   launch.image.files = frame.image();
   for (const auto& one : frame.shown()) launch.image.shown.push_back({one.source(), one.path(), one.read_only()});
   return launch;

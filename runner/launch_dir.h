@@ -43,6 +43,14 @@ struct ReplicaLaunch {
   bool operator==(const ReplicaLaunch&) const = default;
 };
 
+// One kind of line to look for in what replicas print.
+struct WatchedLine {
+  uint32_t rule = 0;     // of the Spec's failure_policy
+  std::string pattern;
+  bool at_once = false;  // who prints it is ended
+  bool operator==(const WatchedLine&) const = default;
+};
+
 struct LaunchRecord {
   ExperimentId experiment;
   uint32_t attempt = 0;
@@ -56,6 +64,7 @@ struct LaunchRecord {
   // Of the work directories; the keeper does not look at them.
   std::string work_root;  // <work_root>/4.worker.1@1 is what to unmount and delete at release
   std::string tree;       // what they are views of; empty: of nothing
+  std::vector<WatchedLine> watched = {};   // in what replicas print
   DataMount data = {};    // for each replica to enter
   ImageRoot image = {};   // so is this
   std::filesystem::path place_of(const ReplicaId& id) const;  // workdir.h

@@ -52,6 +52,12 @@ pb::ExitFrame to_frame(const ReplicaId& id, const ReplicaExit& exit) {
   frame.set_read_bytes(exit.read_bytes);
   frame.set_written_bytes(exit.written_bytes);
   frame.set_log_bytes(exit.log_bytes);
+  for (const PrintedLine& printed : exit.printed) {
+    pb::ExitFrame::Printed& one = *frame.add_printed();
+    one.set_rule(printed.rule);
+    one.set_line(printed.line);
+  }
+  frame.set_ended_for_it(exit.ended_for_it);
   return frame;
 }
 
@@ -67,6 +73,8 @@ ReplicaExit from_frame(const pb::ExitFrame& frame) {
   exit.read_bytes = frame.read_bytes();
   exit.written_bytes = frame.written_bytes();
   exit.log_bytes = frame.log_bytes();
+  for (const auto& one : frame.printed()) exit.printed.push_back({one.rule(), one.line()});
+  exit.ended_for_it = frame.ended_for_it();
   return exit;
 }
 

@@ -29,6 +29,12 @@ struct ReplicaStart {
   bool operator==(const ReplicaStart&) const = default;
 };
 
+struct PrintedLine {
+  uint32_t rule = 0;   // of WatchedLine
+  std::string line;    // its first 200 bytes
+  bool operator==(const PrintedLine&) const = default;
+};
+
 struct ReplicaExit {
   int code = 0;  // 128+signal when a signal ended it
   int signal = 0;
@@ -40,6 +46,8 @@ struct ReplicaExit {
   uint64_t read_bytes = 0;
   uint64_t written_bytes = 0;
   uint64_t log_bytes = 0;  // everything it wrote to stdout and stderr
+  std::vector<PrintedLine> printed;  // the first line of each kind that was watched for
+  bool ended_for_it = false;         // for one of them, whatever its code is
   bool operator==(const ReplicaExit&) const = default;
 };
 

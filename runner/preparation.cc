@@ -297,6 +297,15 @@ Status make_mpi_directory(const fs::path& program, const Understood& what, const
   return ok();
 }
 
+std::vector<WatchedLine> lines_to_watch(const Spec& spec) {
+  std::vector<WatchedLine> lines;
+  for (size_t i = 0; i < spec.failure_policy.size(); ++i) {
+    const FailureRule& rule = spec.failure_policy[i];
+    if (!rule.printed.empty()) lines.push_back({static_cast<uint32_t>(i), rule.printed, rule.at_once});
+  }
+  return lines;
+}
+
 Result<std::optional<LaunchRecord>> write_down(const LaunchSite& site, const pb::Launch& launch,
                                                const PlacedOutputs& outputs, const LaunchDir& directory) {
   TRY(Understood what, understand(launch));
@@ -310,6 +319,7 @@ Result<std::optional<LaunchRecord>> write_down(const LaunchSite& site, const pb:
   file.lease_ms = static_cast<int64_t>(launch.lease_ms());
   file.grace_ms = what.spec.stop_grace_ms;
   file.spool_limit_bytes = launch.spool_limit_bytes();
+  if (!is_build(what.here.front().replica)) file.watched = lines_to_watch(what.spec);
   file.work_root = site.work().string();
 
   EnvironmentInputs inputs;

@@ -23,6 +23,12 @@ pb::ExitStatus status_message(const ReplicaExit& exit) {
   status.set_read_bytes(exit.read_bytes);
   status.set_written_bytes(exit.written_bytes);
   status.set_log_bytes(exit.log_bytes);
+  for (const PrintedLine& printed : exit.printed) {
+    pb::PrintedLine& one = *status.add_printed();
+    one.set_rule(printed.rule);
+    one.set_line(as_utf8(printed.line));
+  }
+  status.set_ended_for_it(exit.ended_for_it);
   status.set_lost_keeper(exit.cause == kKeeperDied || exit.cause == kHostRestarted);
   return status;
 }

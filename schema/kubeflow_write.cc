@@ -181,6 +181,7 @@ class Job {
       return one.on_failure == OnFailure::Ignore && one.role != Role::Tensorboard;
     });
     lose(some_ignored, "on-failure: ignore", "one that fails ends the job");
+    lose(!spec_.failure_policy.empty(), "failure-policy", "a restartPolicy knows exit codes alone");
     if (spec_.stop_grace_ms % 1000 != 0 || spec_.max_duration_ms % 1000 != 0) {
       out_.notes.push_back("durations are whole seconds there, and rounded up");
     }

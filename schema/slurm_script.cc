@@ -116,6 +116,7 @@ class Script {
     const auto is_trainer = [](const RoleSpec& one) { return one.role != Role::Tensorboard; };
     lose(std::ranges::any_of(spec_.roles, [&](const RoleSpec& one) { return is_trainer(one) && restarts(one.on_failure); }), "restart",
          "who wants it again submits it again");
+    lose(!spec_.failure_policy.empty(), "failure-policy", "nobody looks there at what it prints");
     const auto is_ignored = [&](const RoleSpec& one) { return is_trainer(one) && !is_server(one) && one.on_failure == OnFailure::Ignore; };
     lose(std::ranges::any_of(spec_.roles, is_ignored), "on-failure: ignore", "one that fails ends the job");
     lose(spec_.stop_grace_ms != usual.stop_grace_ms, "stop-grace", "KillWait of the cluster says it there");

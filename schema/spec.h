@@ -82,7 +82,23 @@ struct Search {
   bool operator==(const Search&) const = default;
 };
 
+// What a failure means that fits: of the rules of a Spec the first one decides, before what its role says.
+// ExcludeHost: as Restart, on other hosts than that where it happened, while there are any.
+enum class FailureAction { Fail, Restart, ExcludeHost };
+struct FailureRule {
+  std::string printed;           // as line_pattern.h takes it: in a line that one of the gang wrote; empty: whatever they did
+  bool at_once = false;          // who prints that is ended
+  std::vector<int> exit_codes;   // of the replica that failed, 128+signal where one ended it, 1..255; empty: any
+  int64_t silent_for_ms = 0;     // nobody wrote anything for so long, and is ended for it; then all else is empty. 0: no matter
+  FailureAction action = FailureAction::Fail;
+  bool operator==(const FailureRule&) const = default;
+};
+constexpr bool restarts(FailureAction action) { return action != FailureAction::Fail; }
+// Of a line that fits so many bytes are looked at.
+inline constexpr size_t kPrintedLineMaxBytes = 4096;
+
 struct RestartPolicy {
+  static constexpr int kUsualLimit = 3;   // where a role or a rule asks for restarts, and nothing is said of how many
   int limit = 0;                 // launches after the first, replica and gang together
   int64_t backoff_ms = 5'000;
   bool operator==(const RestartPolicy&) const = default;
@@ -94,7 +110,7 @@ struct RestartPolicy {
 // their output; with one, its first group (or all of it where there is none) in each line.
 struct Metric {
   std::string name;
-  std::string pattern;  // as metric_pattern.h takes it
+  std::string pattern;  // as line_pattern.h takes it, with one group at the most
   bool operator==(const Metric&) const = default;
 };
 
@@ -162,6 +178,7 @@ struct Spec {
   std::vector<ExperimentId> after;      // which have to be FINISHED before it is placed; where one ends otherwise, it fails
   std::vector<ExperimentId> after_end;  // which have to be over, however they end
   RestartPolicy restart;
+  std::vector<FailureRule> failure_policy;
   std::optional<Elastic> elastic;
   Completion completion = Completion::Decider;
   int64_t finish_grace_ms = 10'000;   // what other workers get after the decider succeeded
@@ -201,6 +218,9 @@ struct Spec {
   int least_workers() const;
   // What the failure of one of a role means where the role does not say.
   OnFailure usual_on_failure(Role role) const;
+  // Launches after the first, of whoever has failed.
+  int restarts_most() const;
+  const FailureRule* silence_rule() const;   // null: none
 };
 
 // Where YAML came from, for messages: "dtrain.yml:7:12: ...".

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "schema/engine_keys.h"
-#include "schema/metric_pattern.h"
+#include "schema/line_pattern.h"
 #include "schema/shapes.h"
 
 namespace dtrain {
@@ -13,6 +13,9 @@ namespace dtrain {
 namespace {
 
 using namespace shapes;
+
+// Of one experiment.
+constexpr size_t kMetricsMax = 64, kFailureRulesMax = 32;
 
 Shape lines(std::string_view expected) {
   Shape line = text(kSomeText);
@@ -243,6 +246,20 @@ Shape experiments() {
   return either(expected, {nothing(), text(kExperimentText), list(expected, text(kExperimentText), 100)});
 }
 
+Shape failure_policy() {
+  const std::string_view codes = "a code from 1 to 255, or a list of them";
+  return list("a list of rules such as {printed: \"uncorrectable ECC\", action: exclude-host}",
+              map("a map of printed, exit-code, silent-for, at-once and action",
+                  {{"printed", text(kSomeText), "A regular expression: in a line that one of the gang wrote."},
+                   {"at-once", boolean(), "Who prints that is ended for it; otherwise it counts once somebody fails."},
+                   {"exit-code", either(codes, {integer(1, 255), list(codes, integer(1, 255), 255)}),
+                    "Of the replica that failed; 128 and the signal's number where one ended it."},
+                   {"silent-for", duration(), "Nobody of the gang wrote anything for so long, and they are ended for it."},
+                   {"action", word({"fail", "restart", "exclude-host"}),
+                    "fail: no other start; restart: another start; exclude-host: on other hosts, while there are any.", true}}),
+              kFailureRulesMax);
+}
+
 std::vector<Key> train_keys() {
   return {
       {"framework", word({"command", "tensorflow", "pytorch", "mpi", "engine"}),
@@ -277,9 +294,10 @@ std::vector<Key> train_keys() {
       {"restart",
        map("a map of limit and backoff",
            {{"limit", integer(0, 1000),
-             "Launches after the first; a role's on-failure: restart makes it 3. Left out: 0, for the engine 3."},
+             "Launches after the first; where a role or a rule of failure-policy restarts, it is 3. Left out: 0, for the engine 3."},
             {"backoff", duration(), "Wait before each of them. Left out: 5s, for the engine 1s."}}),
        "Launch again after a failure."},
+      {"failure-policy", failure_policy(), "What failures mean; the first rule that fits one decides, before what its role or 'restart' says."},
       {"max-duration", duration(), "Ended after this much running time. Left out: never."},
       {"finish-grace", duration(), "What other workers get after the master succeeded. Left out: 10s."},
       {"stop-grace", duration(), "Time between the signals TERM and KILL. Left out: 10s."},

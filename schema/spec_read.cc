@@ -6,7 +6,7 @@
 #include "schema/decimal.h"
 #include "schema/engine_read.h"
 #include "schema/expand.h"
-#include "schema/metric_pattern.h"
+#include "schema/line_pattern.h"
 #include "schema/quote.h"
 #include "schema/spec_check.h"
 #include "schema/text_formats.h"
@@ -263,9 +263,16 @@ void read_lists(const YamlNode* train, Spec& spec) {
 // Whether the pattern can be used; says so where not.
 bool check_pattern(const YamlNode& node, const std::string& path, SpecReading& reading) {
   if (node.text.empty()) return true;
-  const auto pattern = MetricPattern::compile(node.text);
-  if (!pattern.ok()) reading.problems.add(node.place, path, pattern.error().message);
-  return pattern.ok();
+  const auto pattern = LinePattern::compile(node.text);
+  if (!pattern.ok()) {
+    reading.problems.add(node.place, path, pattern.error().message);
+    return false;
+  }
+  if (pattern->groups() <= 1) return true;
+  reading.problems.add(node.place, path,
+                       fmt::format("{} has {} groups, expected one around the value; (?:...) groups without taking",
+                                   in_quotes(node.text), pattern->groups()));
+  return false;
 }
 
 std::vector<Metric> read_metrics(const YamlNode* train, SpecReading& reading) {
@@ -416,6 +423,7 @@ Spec read_spec(const YamlNode& root, const std::vector<AddedParameter>& added,
 
   check_image(*train, spec, reading);
   const YamlNode* restart = value_of(train, "restart");
+  spec.failure_policy = read_failure_policy(*train, reading);
   spec.restart.limit = read_integer(restart, "limit", engine ? kEngineRestarts : 0);
   spec.restart.backoff_ms =
       read_duration_ms(restart, "train.restart", "backoff",
@@ -444,8 +452,9 @@ Spec read_spec(const YamlNode& root, const std::vector<AddedParameter>& added,
   const bool some_restart = std::any_of(spec.roles.begin(), spec.roles.end(), [](const RoleSpec& role) {
     return restarts(role.on_failure);
   });
-  if (some_restart && !limit_given) spec.restart.limit = 3;
-  if (restart != nullptr && restart->find("limit") == nullptr && spec.restart.limit == 0) {
+  if (some_restart && !limit_given) spec.restart.limit = RestartPolicy::kUsualLimit;
+  if (limit_given && spec.restart.limit == 0) check_rules_without_restarts(*train, spec, reading);
+  if (restart != nullptr && restart->find("limit") == nullptr && spec.restarts_most() == 0) {
     reading.problems.add(restart->place, "train.restart", "nothing is launched again without a limit; write 'limit: 3'");
   }
   if (engine) read_engine(*train, spec, reading);

@@ -47,6 +47,11 @@ std::optional<Elastic> read_elastic(const YamlNode& train, Framework framework, 
 
 int64_t read_duration_ms(const YamlNode* map, std::string_view map_path, std::string_view key, int64_t otherwise_ms, SpecReading& reading);
 
+// train.failure-policy.
+std::vector<FailureRule> read_failure_policy(const YamlNode& train, SpecReading& reading);
+// `restart` has said that there are none.
+void check_rules_without_restarts(const YamlNode& train, const Spec& spec, SpecReading& reading);
+
 // The roles of the experiment, normalised; see Spec. `train` is the map of that name.
 std::vector<RoleSpec> read_roles(const YamlNode& train, const Spec& spec, bool restart_limit_given,
                                  SpecReading& reading);

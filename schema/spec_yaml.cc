@@ -94,6 +94,18 @@ std::string_view to_word(OnFailure on_failure) {
   return "fail";
 }
 
+std::string_view to_word(FailureAction action) {
+  switch (action) {
+    case FailureAction::Fail:
+      return "fail";
+    case FailureAction::Restart:
+      return "restart";
+    case FailureAction::ExcludeHost:
+      return "exclude-host";
+  }
+  return "fail";
+}
+
 // The range that stands for exactly these values; empty when none does.
 std::string as_range(const std::vector<std::string>& values) {
   if (values.size() < 3) return "";
@@ -281,13 +293,27 @@ void write_engine(const Spec& spec, YamlWriter& out) {
   write_roles(spec, out);
 }
 
+void write_failure_policy(const Spec& spec, YamlWriter& out) {
+  if (spec.failure_policy.empty()) return;
+  out.key(1, "failure-policy", "");
+  for (const FailureRule& rule : spec.failure_policy) {
+    std::string text;
+    if (!rule.printed.empty()) text += fmt::format("printed: {}, ", yaml_quoted(rule.printed));
+    if (rule.at_once) text += "at-once: true, ";
+    if (!rule.exit_codes.empty()) text += fmt::format("exit-code: [{}], ", fmt::join(rule.exit_codes, ", "));
+    if (rule.silent_for_ms != 0) text += fmt::format("silent-for: {}, ", format_duration_ms(rule.silent_for_ms));
+    out.item(2, fmt::format("{{{}action: {}}}", text, to_word(rule.action)));
+  }
+}
+
 void write_ending(const Spec& spec, YamlWriter& out) {
   const Spec defaults;
   // Left out, the engine would have some.
+  write_failure_policy(spec, out);
   if (spec.restart != defaults.restart || spec.framework == Framework::Engine || spec.elastic) {
-    out.key(1, "restart",
-            fmt::format("{{limit: {}, backoff: {}}}", spec.restart.limit,
-                        format_duration_ms(spec.restart.backoff_ms)));
+    const bool limit_left_out = spec.restart.limit == 0 && spec.restarts_most() > 0;   // by a rule
+    const std::string limit = limit_left_out ? "" : fmt::format("limit: {}, ", spec.restart.limit);
+    out.key(1, "restart", fmt::format("{{{}backoff: {}}}", limit, format_duration_ms(spec.restart.backoff_ms)));
   }
   if (spec.max_duration_ms != 0) {
     out.key(1, "max-duration", format_duration_ms(spec.max_duration_ms));

@@ -18,9 +18,18 @@ daemon::Exit signalled(int signal) {
   return exit;
 }
 
+// Lines that some rule may be about, and seldom enough to be ended for.
+void print(daemon::Exit& exit, std::mt19937_64& random) {
+  if (chance(random, 70)) return;
+  exit.printed.emplace_back(static_cast<uint32_t>(random() % 4), "x");
+  exit.ended_for_it = chance(random, 10);
+}
+
 daemon::Exit random_exit(std::mt19937_64& random, bool calm) {
   daemon::Exit exit;
-  if (calm || chance(random, 70)) return exit;
+  if (calm) return exit;
+  print(exit, random);
+  if (chance(random, 70)) return exit;
   exit.code = 1 + static_cast<int>(random() % 3);
   exit.cause = "exit code " + std::to_string(exit.code);
   return exit;
@@ -295,8 +304,11 @@ void FakeHost::act(std::mt19937_64& random, bool calm) {
         end_launch(launch);
       else if (!calm && chance(random, 60))
         return;
-      else if (replica.stopping && !replica.stubborn && chance(random, 90))
-        end(fact, replica, signalled(15));
+      else if (replica.stopping && !replica.stubborn && chance(random, 90)) {
+        daemon::Exit exit = signalled(15);
+        print(exit, random);
+        end(fact, replica, std::move(exit));
+      }
       // Parameter servers never end by themselves.
       else if (fact.replica.role != Role::Ps)
         end(fact, replica, random_exit(random, calm));

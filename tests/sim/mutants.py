@@ -28,6 +28,7 @@ PLACEMENT, FREE = "daemon/placement.cc", "daemon/placement_free.cc"
 ELASTIC, GROWTH = "daemon/placement_elastic.cc", "daemon/growth.cc"
 AFTER, CLAIMS, PASS = "daemon/dependencies.cc", "daemon/claims.cc", "daemon/placing_pass.cc"
 SEARCH, PREEMPT = "daemon/set_rules.cc", "daemon/preemption.cc"
+RULES = "daemon/failure_rules.cc"
 
 # What it breaks; in which file; the exact text, which occurs once; what it becomes.
 MUTANTS = [
@@ -105,7 +106,10 @@ MUTANTS = [
      "    return replica.id.role == Role::Worker && !replica.end;",
      "    return replica.id.role == Role::Worker && !replica.end && !is_gone(replica);"),
     ("the restart budget is not kept", OUTCOME,
-     "used < static_cast<uint32_t>(budget.limit)) {", "used <= static_cast<uint32_t>(budget.limit)) {"),
+     "used < static_cast<uint32_t>(most);", "used <= static_cast<uint32_t>(most);"),
+    ("the restart budget of a policy is not kept", OUTCOME,
+     "experiment.restarts_used < static_cast<uint32_t>(experiment.spec().restarts_most())",
+     "experiment.restarts_used <= static_cast<uint32_t>(experiment.spec().restarts_most())"),
     ("strays are not stopped", HOSTS,
      "    stops[fact.replica.experiment].replicas.push_back(fact);\n", ""),
     ("a host with strays is placed on", PLACEMENT,
@@ -206,8 +210,8 @@ MUTANTS = [
     ("a server of the engine takes the gang with it", OUTCOME,
      "return spec.engine.in_step && role != Role::Ps;", "return spec.engine.in_step;"),
     ("a refusal of the engine is tried again", OUTCOME,
-     "const OnFailure rule = refusal ? OnFailure::Fail : rule_for(experiment, replica);",
-     "const OnFailure rule = refusal ? rule_for(experiment, replica) : rule_for(experiment, replica);"),
+     "const OnFailure rule = refusal ? OnFailure::Fail : said.rule",
+     "const OnFailure rule = said.rule"),
     ("any program's exit is a refusal of the engine", OUTCOME,
      "  return spec.framework == Framework::Engine && replica.exit && replica.exit->signal == 0 &&\n"
      "         replica.exit->code == kEngineRefusedCode && replica.id.role != Role::Tensorboard;",
@@ -217,8 +221,8 @@ MUTANTS = [
      "bool serves(Role role) { return role == Role::Ps || role == Role::Tensorboard; }",
      "bool serves(Role role) { return role == Role::Ps; }"),
     ("a gang's restart costs those of its members too", OUTCOME,
-     "  if (whole_gang) spared += restarts_under_way(experiment, replica);\n",
-     "  if (false) spared += restarts_under_way(experiment, replica);\n"),
+     "  if (whole_gang) spared += restarts_under_way(experiment, &replica);\n",
+     "  if (false) spared += restarts_under_way(experiment, &replica);\n"),
     ("who has failed and is then lost costs two restarts", OUTCOME,
      "  uint32_t spared = again ? 1 : 0;", "  uint32_t spared = again ? 0 : 0;"),
     ("the failure of who decides is ignored", OUTCOME,
@@ -404,7 +408,41 @@ MUTANTS = [
     ("nobody is asked again when it is time", PREEMPT,
      "  model_.deadlines.insert({again_ms, ExperimentId{}});\n", ""),
     ("two give their place to several at once", PREEMPT,
-     "  leaving_.insert(way->who.begin(), way->who.end());\n", "")
+     "  leaving_.insert(way->who.begin(), way->who.end());\n", ""),
+    ("a policy does not wait for what the others have printed", OUTCOME,
+     "if (has_policy && (whole_gang || !restarts)) {", "if (has_policy && !restarts) {"),
+    ("a policy asks only the one that failed what it printed", RULES,
+     "if (const std::string* const line = line_of(replica, i)) return",
+     "if (const std::string* const line = &replica == cause ? line_of(replica, i) : nullptr) return"),
+    ("a policy's rule about codes fits any", RULES, "if (!has_code) continue;", "(void)has_code;"),
+    ("a failure that a policy judges costs no restart", OUTCOME,
+     "++experiment.restarts_used;\n    std::string text", "std::string text"),
+    ("a policy tries the hosts that are to blame again", OUTCOME,
+     "std::erase(experiment.excluded_hosts, id);\n    experiment.excluded_hosts.push_back(id);",
+     "std::erase(experiment.excluded_hosts, id);"),
+    ("a policy takes who can't be heard for silent", RULES,
+     "if (!can_be_stopped(turn.model, experiment)) experiment.heard_ms = turn.now;", ""),
+    ("a policy takes who prints for silent", RULES,
+     "if (found != turn.model.experiments.end()) found->second.heard_ms = turn.now;", "(void)found;"),
+    ("a policy looks for no silence after a restart of the daemon", HOSTS, "hear(*experiment, turn.now);", ""),
+    ("who was ended for a line by a policy has succeeded by its code", MODEL, " || exit.ended_for_it;", ";"),
+    ("a policy's failure is forgotten for a host that is lost", OUTCOME,
+     "if (experiment.failure) return judge_ended_attempt(turn, experiment);", ""),
+    ("a policy has a silent gang pay for restarts that come with it", OUTCOME,
+     "experiment.restarts_used -= std::min(restarts_under_way(experiment, nullptr), experiment.restarts_used);", ""),
+    ("a policy's restarts need no lease", OUTCOME,
+     "[](const FailureRule& rule) { return restarts(rule.action); })) return true;",
+     "[](const FailureRule& rule) { return restarts(rule.action); })) return spec.restart.limit > 0;"),
+    ("a policy launches one alone whose host is to blame", OUTCOME,
+     "said.rule && said.rule->action == FailureAction::ExcludeHost;", "false;"),
+    ("a policy judges silence as any failure", RULES,
+     "if (rule.printed.empty() && cause == nullptr) continue;", ""),
+    ("a policy judges an attempt of which something may be left", TABLE,
+     "if (!std::all_of(replicas.begin(), replicas.end(), can_have_no_live_copy)) break;",
+     "if (!experiment.failure && !std::all_of(replicas.begin(), replicas.end(), can_have_no_live_copy)) break;"),
+    ("a policy is about TensorBoards, too", OUTCOME, "replica.id.role != Role::Tensorboard && !experiment.spec()", "!experiment.spec()"),
+    ("a policy's silence is counted from the beginning only", TURN,
+     "if (const TimeMs due_ms = silence_due_of(experiment); due_ms > 0) by(due_ms);", ""),
 ]
 
 

@@ -63,6 +63,11 @@ enum class Seen : size_t {
   AmongTheBest,
   EndedEarly,
   TooManyFailed,
+  FailedByPolicy,
+  RestartedByPolicy,
+  MovedByPolicy,
+  RestartedAloneByPolicy,
+  EndedForSilence,
   kCount
 };
 
@@ -122,6 +127,11 @@ constexpr std::array<const char*, static_cast<size_t>(Seen::kCount)> kSeenNames 
     "a member is among the best, and goes on",
     "a member ends early",
     "a set ends because too many of its members failed",
+    "a failure is judged once all have ended, and there is no other start",
+    "a rule of a failure-policy restarts a gang",
+    "a gang leaves the hosts that are to blame",
+    "a rule of a failure-policy restarts one alone",
+    "a gang is ended because it printed nothing any more",
 };
 
 struct Counts {

@@ -46,6 +46,7 @@ Experiment durable(Experiment experiment) {
   experiment.grows_from_ms = 0;
   experiment.preempts_from_ms = 0;
   experiment.regrows = false;
+  experiment.heard_ms = experiment.silence_due_ms = 0;
   for (Replica& replica : experiment.replicas) replica.stop_sent = replica.leaves = false;
   return experiment;
 }
@@ -70,7 +71,7 @@ std::string text_of(const Send& send) {
 bool leaves_room_alone(const Event& event) {
   return std::holds_alternative<Submitted>(event) || std::holds_alternative<Tick>(event) || std::holds_alternative<KillWanted>(event) || std::holds_alternative<SuspendWanted>(event) || std::holds_alternative<HostContact>(event) ||
          std::holds_alternative<LaunchPrepared>(event) || std::holds_alternative<ReplicaStarted>(event) ||
-         std::holds_alternative<ReplicaExited>(event) || std::holds_alternative<ReplicaReleased>(event);
+         std::holds_alternative<ReplicaExited>(event) || std::holds_alternative<ReplicaReleased>(event) || std::holds_alternative<OutputCame>(event);
 }
 
 }  // namespace
@@ -81,6 +82,7 @@ World::World(uint64_t seed, bool traced)
   const size_t broken = below(20);
   pace_ms_ = chance(50) ? 3'000 : 100;
   some_give_way_ = chance(50);
+  some_have_policies_ = chance(40);
   for (int n = 0; n < count; ++n) {
     const auto lag_ms =
         chance(50) ? policy_.lease_margin_ms - 1 : static_cast<TimeMs>(below(5'000));
@@ -108,7 +110,8 @@ void World::happen(const Event& event) {
     // Meant for an earlier stream of the host.
     std::erase_if(waiting_.send, [&](const Send& send) { return host_of(send) == hello->host.id; });
   } else if (!std::holds_alternative<Submitted>(event) && !std::holds_alternative<Tick>(event) &&
-             !std::holds_alternative<SuspendWanted>(event) && !std::holds_alternative<RungReached>(event)) {
+             !std::holds_alternative<SuspendWanted>(event) && !std::holds_alternative<RungReached>(event) &&
+             !std::holds_alternative<OutputCame>(event)) {
     heard_.push_back(event);
     if (heard_.size() > kHeardMax) heard_.pop_front();
   }
@@ -126,6 +129,7 @@ void World::happen(const Event& event) {
   const auto unfit = being_unfit(event);
   std::set<HeldReplicaFact> lost;
   if (std::holds_alternative<Tick>(event)) lost = lost_ones();
+  const std::map<ExperimentId, Failing> failed = failing();
   const size_t open = model_->free.open().size();
   keep(daemon::step(*model_, event, policy_, now_));
   if (model_->free.open().size() < open) regrown_.clear();
@@ -133,6 +137,11 @@ void World::happen(const Event& event) {
   std::erase_if(taken_ports_, [&](const auto& known) { return !model_->hosts.contains(known.first); });
   if (stopped) check_consequence(*stopped);
   if (judged) check_judged(*judged);
+  check_verdicts(failed);
+  for (const auto& [id, now_failing] : failing()) {
+    if (!failed.contains(id) && !now_failing.failure.cause) check_ended_for_silence(id);
+  }
+  listen(event);
   if (unfit) check_unfit(*unfit, std::get<LaunchFailed>(event).host);
   if (std::holds_alternative<Tick>(event)) {
     check_lost(lost);
@@ -368,6 +377,7 @@ void World::restart_daemon() {
     host.unread.clear();
     host.at_daemon = nullptr;
   }
+  listened_.clear();
   heard_.clear();  // said to the daemon that died; what matters is said again after Hello
   model_ = std::make_unique<Model>();
   newest_dial_.clear();

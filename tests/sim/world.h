@@ -106,6 +106,23 @@ class World {
   void check_sets() const;
   void check_awaited();
   void check_search();
+  void make_failure_policy(Spec& spec);
+  void print_something();
+  void listen(const daemon::Event& event);
+  void check_silent(const daemon::Experiment& experiment) const;
+  void check_ended_for_silence(const ExperimentId& id);
+  // Whose attempt ends with a failure that is judged later.
+  struct Failing {
+    daemon::Failure failure;
+    uint32_t restarts_used = 0;
+    std::vector<HostId> excluded_hosts = {};
+    bool suspended = false;
+  };
+  enum class Verdict { Ignored, Restarts, Moves, Fails };
+  std::map<ExperimentId, Failing> failing() const;
+  size_t told_rule(const daemon::Experiment& experiment, const daemon::Replica* cause) const;
+  Verdict told_verdict(const daemon::Experiment& experiment, const daemon::Replica& cause) const;
+  void check_verdicts(const std::map<ExperimentId, Failing>& before);
   void check_killed_by_set(const daemon::Experiment& experiment) const;
   void forget_unsaid();
   void check_came_after(const daemon::Experiment& experiment);
@@ -131,6 +148,7 @@ class World {
   void check_lost(const std::set<daemon::HeldReplicaFact>& before) const;
   std::optional<Judged> being_judged(const daemon::Event& event) const;
   void check_judged(const Judged& judged);
+  void check_judged_by_policy(const Judged& judged);
   std::optional<Stopped> being_stopped(const daemon::Event& event) const;
   void check_consequence(const Stopped& stopped) const;
   // Of a host that just said it is unfit: what was counted before, when it concerned anybody.
@@ -185,7 +203,7 @@ class World {
   TimeMs now_ = 1'000;
   const daemon::Policy policy_;
   size_t pace_ms_;  // how far time goes in a step, mostly
-  bool some_give_way_;
+  bool some_give_way_, some_have_policies_;
   std::unique_ptr<daemon::Model> model_;
   Waiting waiting_;
   std::vector<daemon::StateChange> kept_notify_;  // in the database, by a commit that failed
@@ -210,6 +228,10 @@ class World {
   std::map<HostId, daemon::TimeMs> contact_ms_;   // when it was last heard, or asked to begin something
   std::map<HostId, std::map<int, TimeMs>> taken_ports_;   // that this daemon was told of, and when
   std::set<ExperimentId> given_up_;
+  struct Heard {
+    TimeMs surely_ms = 0, latest_ms = 0;
+  };
+  std::map<ExperimentId, Heard> listened_;   // where silence matters
   std::set<ExperimentId> gave_way_, favoured_;   // and since then have had no place
   std::map<ExperimentId, Spent> spent_;
   TimeMs restarted_ms_ = 0;                           // when a daemon last began with live experiments

@@ -30,6 +30,7 @@ std::string facts_of(const Experiment& e) {
     text += fmt::format(" outcome {} {} {} at {}", to_string(e.outcome->state),
                         e.outcome->exit_code, e.outcome->reason, e.outcome->at_ms);
   }
+  if (e.failure) text += fmt::format(" failure {} {}", e.failure->cause ? to_string(*e.failure->cause) : "-", e.failure->what);
   if (e.unfit_hosts) {
     for (const auto& [host, lack] : *e.unfit_hosts) {
       text += fmt::format(" unfit {} {}", host.hex, lack);
@@ -54,7 +55,7 @@ bool same_facts(const Replica& a, const Replica& b) {
 // But for what only memory knows.
 bool same_facts(const Experiment& a, const Experiment& b) {
   return a.id == b.id && a.attempt == b.attempt && a.phase == b.phase && a.gave_way_to == b.gave_way_to &&
-         a.stop_forced == b.stop_forced && a.suspended == b.suspended && a.over == b.over && a.outcome == b.outcome &&
+         a.stop_forced == b.stop_forced && a.suspended == b.suspended && a.over == b.over && a.outcome == b.outcome && a.failure == b.failure &&
          a.restarts_used == b.restarts_used && a.start_failures == b.start_failures &&
          a.excluded_hosts == b.excluded_hosts && a.unfit_hosts == b.unfit_hosts && a.not_before_ms == b.not_before_ms &&
          a.run_since_ms == b.run_since_ms && a.started_unix_ms == b.started_unix_ms &&

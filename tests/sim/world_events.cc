@@ -59,6 +59,7 @@ Spec World::random_spec() {
   spec.suspend = one_in(30);
   spec.restart.limit = static_cast<int>(below(4));
   spec.restart.backoff_ms = chance(30) ? 0 : 2'000;
+  make_failure_policy(spec);
   spec.completion = chance(30) ? Completion::AllWorkers : Completion::Decider;
   spec.finish_grace_ms = chance(30) ? 0 : 10'000;
   spec.stop_grace_ms = static_cast<int64_t>(below(5)) * 10'000;
@@ -289,6 +290,8 @@ void World::step() {
     suspend_some();
   else if (kind < 25)
     reach_rung();
+  else if (kind >= 990)
+    print_something();
   else if (kind < 26 && (pace_ms_ > 1'000 || one_in(4)))
     pass_time(static_cast<TimeMs>(20'000 + below(80'000)));
   else if (kind < 28)

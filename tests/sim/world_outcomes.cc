@@ -42,7 +42,7 @@ bool gave_up(const Exit& exit) { return exit.signal == 0 && exit.code < 128 && !
 void World::check_outcomes() const {
   for (const ExperimentId& id : model_->live) {
     const Experiment& experiment = model_->experiments.at(id);
-    const auto limit = static_cast<uint32_t>(experiment.spec().restart.limit);
+    const auto limit = static_cast<uint32_t>(experiment.spec().restarts_most());
     require(experiment.restarts_used <= limit, "no more restarts than its budget has");
     require(experiment.start_failures < policy_.start_failures_per_host ||
                 !experiment.excluded_hosts.empty(),
@@ -64,6 +64,7 @@ void World::check_in_time(const Experiment& experiment) const {
     const bool runs = spec.max_duration_ms > 0 && experiment.run_since_ms != 0;
     require(!runs || now_ < experiment.run_since_ms + spec.max_duration_ms,
             [&] { return to_string(experiment.id) + " is past its max-duration"; });
+    check_silent(experiment);
     return;
   }
   for (const Replica& replica : experiment.replicas) {
@@ -80,7 +81,8 @@ void World::check_waits_for_nothing(const Experiment& experiment) const {
                         std::any_of(spec.roles.begin(), spec.roles.end(), [](const RoleSpec& role) {
                           return dtrain::restarts(role.on_failure);
                         });
-  if (experiment.outcome || restarts || spec.elastic || spec.preemptible) return;
+  const bool by_rule = std::ranges::any_of(spec.failure_policy, [](const FailureRule& rule) { return rule.action != FailureAction::Fail; });
+  if (experiment.outcome || restarts || by_rule || spec.elastic || spec.preemptible) return;
   for (const Replica& replica : experiment.replicas) {
     const bool may_run = replica.lost && replica.progress < Progress::Exited;
     require(!may_run || is_build(replica) || replica.lease_ms > 0,
@@ -122,7 +124,7 @@ void World::check_outcome(const Experiment& experiment) const {
   const auto cause = std::find_if(replicas.begin(), replicas.end(),
                                   [&](const Replica& r) { return r.id == *outcome.cause; });
   require(cause != replicas.end() && !succeeded(*cause), "nobody fails by a success");
-  const bool ignored = role_of(experiment, *cause).on_failure == OnFailure::Ignore;
+  const bool ignored = role_of(experiment, *cause).on_failure == OnFailure::Ignore && experiment.spec().failure_policy.empty();
   require(!ignored || cause == replicas.begin() || !cause->exit ||
               is_refusal(experiment.spec(), cause->id, *cause->exit),
           "who may be ignored fails nobody");
@@ -140,8 +142,12 @@ void World::check_going(const Experiment& experiment) const {
   for (const Replica& replica : experiment.replicas) {
     worker_left |= replica.id.role == Role::Worker && !replica.end;
     if (!replica.exit || !is_failure(*replica.exit)) continue;
-    const OnFailure rule = role_of(experiment, replica).on_failure;
     const bool decides = replica.id == first.id;
+    if (!experiment.spec().failure_policy.empty() && replica.id.role != Role::Tensorboard && !is_build(replica)) {
+      require(!decides, "whose failure decides ends what it belongs to");
+      continue;   // the rest was known when it failed: others may have printed something since
+    }
+    const OnFailure rule = role_of(experiment, replica).on_failure;
     const bool may_not = rule == OnFailure::Fail || (rule == OnFailure::RestartOnSignal && gave_up(*replica.exit));
     require(!decides && !may_not, "who may not fail ends what it belongs to");
   }
@@ -205,6 +211,7 @@ void World::check_judged(const Judged& judged) {
             [&] { return name() + " refused, and the experiment goes on"; });
     return;
   }
+  if (!spec.failure_policy.empty() && exited.replica.role != Role::Tensorboard) return check_judged_by_policy(judged);
   const OnFailure rule = spec.role(exited.replica.role)->on_failure;
   if (rule == OnFailure::RestartOnSignal && gave_up(exited.exit)) {
     require(experiment.outcome && experiment.outcome->state == State::Failed, [&] { return name() + " gave up, and would again"; });
@@ -222,13 +229,29 @@ void World::check_judged(const Judged& judged) {
   }
 }
 
+// What ends all of them is judged later; who may be launched again alone is at once.
+void World::check_judged_by_policy(const Judged& judged) {
+  const Experiment& experiment = model_->experiments.at(judged.exited.replica.experiment);
+  const auto cause = std::ranges::find_if(experiment.replicas, [&](const Replica& one) { return one.id == judged.exited.replica; });
+  const auto name = [&] { return to_string(cause->id); };
+  const Verdict verdict = told_verdict(experiment, *cause);
+  const bool decides = cause == experiment.replicas.begin();
+  if (verdict == Verdict::Ignored && !decides) return require(!experiment.failure, [&] { return name() + " is to be ignored"; });
+  const bool left = judged.restarts_used < static_cast<uint32_t>(experiment.spec().restarts_most());
+  const bool alone = verdict == Verdict::Restarts && left && !decides && !needs_each_other(experiment.spec(), cause->id.role);
+  require(!experiment.outcome && (experiment.phase == Phase::Go) == alone && experiment.failure.has_value() == !alone,
+          [&] { return name() + (alone ? " is launched again alone" : " takes the others along, and what that means is judged later"); });
+  if (alone) counts_.add(Seen::AloneAgain);
+  if (alone && told_rule(experiment, &*cause) < experiment.spec().failure_policy.size()) counts_.add(Seen::RestartedAloneByPolicy);
+}
+
 std::optional<World::Stopped> World::being_stopped(const Event& event) const {
   const auto* exited = std::get_if<ReplicaExited>(&event);
   if (exited == nullptr) return std::nullopt;
   const auto found = model_->experiments.find(exited->replica.experiment);
   if (found == model_->experiments.end()) return std::nullopt;
   const Experiment& experiment = found->second;
-  if (experiment.phase != Phase::Ending || experiment.outcome) return std::nullopt;
+  if (experiment.phase != Phase::Ending || experiment.outcome || experiment.failure) return std::nullopt;
   return Stopped{experiment.id, experiment.restarts_used, experiment.start_failures};
 }
 
@@ -247,6 +270,7 @@ void World::check_restarts(const Experiment& experiment) {
   require(spent.run_since_ms == 0 || spent.run_since_ms == experiment.run_since_ms,
           "max-duration counts from the first start");
   spent.run_since_ms = experiment.run_since_ms;
+  if (experiment.failure) return;   // what it costs is judged later
   int under_way = 0;
   for (const Replica& replica : experiment.replicas) {
     if (is_build(replica)) continue;

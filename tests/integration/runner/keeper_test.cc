@@ -87,6 +87,33 @@ TEST_CASE("a replica that was stopped before start never runs") {
   CHECK(kept.output(id).empty());
 }
 
+TEST_CASE("what a failure-policy asks about is told with the exit, and who prints what ends it is ended") {
+  KeptLaunch kept;
+  kept.launch().watched = {{1, "^good", false}, {3, "nan", true}};
+  const ReplicaId ends = kept.add(1, {"--exit-on", "15", "0", "--print", "good day", "--print", "loss=nan", "--hang"});
+  const ReplicaId fails = kept.add(2, {"--print", "good bye", "--exit", "3"});
+  const ReplicaId already = kept.add(3, {"--print", "up", "--ignore", "15", "--open-fifo", "gate", "--print", "nan", "--exit", "4"});
+  REQUIRE(::mkfifo((kept.root() / "gate").c_str(), 0600) == 0);
+  kept.start();
+  const ReplicaExit ended = kept.wait_exit(ends);
+  CHECK(ended.code == 0);
+  CHECK(ended.ended_for_it);
+  CHECK(ended.cause == "ended for having printed 'loss=nan'; exit code 0");
+  CHECK(ended.printed == std::vector<PrintedLine>{{1, "good day"}, {3, "loss=nan"}});
+  const ReplicaExit failed = kept.wait_exit(fails);
+  CHECK(failed.cause == "exit code 3");
+  CHECK_FALSE(failed.ended_for_it);
+  CHECK(failed.printed == std::vector<PrintedLine>{{1, "good bye"}});
+  // Who is ending for another reason ends for that one.
+  kept.wait_output(already, "up");
+  kept.stop(already, 60'000);
+  { Fd gate(::open((kept.root() / "gate").c_str(), O_WRONLY)); }
+  const ReplicaExit stopped = kept.wait_exit(already);
+  CHECK(stopped.code == 4);
+  CHECK_FALSE(stopped.ended_for_it);
+  CHECK(stopped.printed == std::vector<PrintedLine>{{3, "nan"}});
+}
+
 TEST_CASE("ends by signals are named") {
   KeptLaunch kept;
   const ReplicaId crashed = kept.add(1, {"--raise", "11"});

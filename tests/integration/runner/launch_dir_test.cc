@@ -22,6 +22,7 @@ TEST_CASE("a launch keeps every field, bytes that are no text too") {
   launch.work_root = "/tmp/\xff";
   launch.tree = "/trees/1";
   launch.gpu_locks = {"/run/lock/dtrain-gpu-1"};
+  launch.watched = {{0, "a\xff", true}, {7, "b", false}};
   launch.data = {"/data", {{"mnist", "/mnt/\xfe"}, {"words", "/mnt/words.txt"}}};
   launch.replicas = {{kReplica,
                       3,
@@ -44,6 +45,7 @@ TEST_CASE("a launch keeps every field, bytes that are no text too") {
   CHECK(again.work_root == launch.work_root);
   CHECK(again.tree == "/trees/1");
   CHECK(again.gpu_locks == launch.gpu_locks);
+  CHECK(again.watched == launch.watched);
   CHECK(again.data == launch.data);
   CHECK(again.place_of(kReplica) == "/tmp/\xff/4.2.worker.1@3");
   REQUIRE(again.replicas.size() == 1);

@@ -30,7 +30,7 @@ struct FactsFolder : LaunchFolder {
 const ReplicaId kOther{{4, 2}, Role::Ps, 1};
 
 ReplicaExit some_exit(int code) {
-  return {code, 9, true, "out of memory \xff", 1'700'000'000'123, 1.5, 2, 3, 4, 5};
+  return {code, 9, true, "out of memory \xff", 1'700'000'000'123, 1.5, 2, 3, 4, 5, {{6, "a line \xff"}, {0, ""}}, true};
 }
 
 TEST_CASE("facts keep every field") {
@@ -62,6 +62,7 @@ TEST_CASE("facts keep every field") {
   CHECK(exit.read_bytes == 3);
   CHECK(exit.written_bytes == 4);
   CHECK(exit.log_bytes == 5);
+  CHECK(exit == some_exit(137));
 }
 
 TEST_CASE("a reader sees each fact once, as it comes") {

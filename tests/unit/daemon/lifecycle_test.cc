@@ -9,7 +9,7 @@
 //   prepared n1 1@1 [cached] | failed n1 1@1 [port=N] [user|unfit] REASON...
 //   started|released 1.master@1...
 //   exited 1.master@1 [code=N] [signal=N] [lost]
-//   daemon restarts
+//   daemon restarts | output 1
 #include "daemon/lifecycle.h"
 
 #include <doctest/doctest.h>
@@ -47,6 +47,22 @@ HeldReplicaFact fact_of(const std::string& word) {
   const auto id = parse_replica_id(word.substr(0, at));
   REQUIRE_MESSAGE(id.ok(), word);
   return {*id, static_cast<uint32_t>(std::stoul(word.substr(at + 1)))};
+}
+
+// printed:fail, printed+75:restart, 75:exclude-host, silent=30:restart, any:fail
+FailureRule rule_of(const std::string& text) {
+  FailureRule rule;
+  const auto colon = text.find(':');
+  const std::string action = text.substr(colon + 1);
+  rule.action = action == "restart" ? FailureAction::Restart : action == "exclude-host" ? FailureAction::ExcludeHost : FailureAction::Fail;
+  std::string when = text.substr(0, colon);
+  if (when.starts_with("printed")) {
+    rule.printed = "x";
+    when.erase(0, when.find('+') == std::string::npos ? when.size() : when.find('+') + 1);
+  }
+  if (when.starts_with("silent=")) rule.silent_for_ms = std::stoi(when.substr(7)) * 1000;
+  else if (!when.empty() && when != "any") rule.exit_codes = {std::stoi(when)};
+  return rule;
 }
 
 class Script {
@@ -164,6 +180,7 @@ void Script::submit(const std::vector<std::string>& words) {
     else if (key == "after") spec.after.push_back(*parse_experiment_id(value));
     else if (key == "after-end") spec.after_end.push_back(*parse_experiment_id(value));
     else if (key == "elastic") spec.elastic = Elastic{std::stoi(value)};
+    else if (key == "rule") spec.failure_policy.push_back(rule_of(value));
     else if (key == "restart") spec.restart.limit = std::stoi(value);
     else if (key == "max-duration") spec.max_duration_ms = std::stoi(value) * 1000;
     else if (key == "engine") {   // =sync, or another mode
@@ -216,6 +233,8 @@ void Script::exited(const std::vector<std::string>& words) {
     if (key == "code") exit.code = std::stoi(value);
     if (key == "signal") exit.signal = std::stoi(value);
     if (key == "lost") exit.lost_keeper = true;
+    if (key == "printed") exit.printed.emplace_back(std::stoi(value), "a line that fits rule " + value);
+    if (key == "ended-for-it") exit.ended_for_it = true;
   }
   happen(ReplicaExited{fact.replica, fact.attempt, exit, holder_of(fact)});
 }
@@ -271,6 +290,7 @@ std::string Script::run(const std::string& line) {
   else if (verb == "suspend" || verb == "resume") happen(SuspendWanted{*parse_experiment_id(words.at(1)), verb == "suspend"});
   else if (verb == "failed") failed(words);
   else if (verb == "exited") exited(words);
+  else if (verb == "output") happen(OutputCame{*parse_experiment_id(words.at(1))});
   else if (verb == "rung") {
     happen(RungReached{*parse_experiment_id(words.at(1)), static_cast<uint32_t>(std::stoul(words.at(2))), std::stod(words.at(3))});
   }

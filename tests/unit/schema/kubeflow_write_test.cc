@@ -57,6 +57,7 @@ Spec without(Spec spec, const std::vector<LeftOut>& left_out) {
        }},
       {"priority", [&] { spec.priority = usual.priority; }},
       {"preemptible", [&] { spec.preemptible = false; }},
+      {"failure-policy", [&] { spec.failure_policy.clear(); }},
       {"name", [&] { spec.name.clear(); }},
       {"note", [&] { spec.note.clear(); }},
       {"elastic", [&] { spec.elastic.reset(); }},

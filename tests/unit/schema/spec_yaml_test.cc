@@ -32,6 +32,7 @@ class RandomSpec {
     spec.restart = {number(0, 3), number(0, 100'000'000)};
     if (spec.framework == Framework::Engine) make_engine(spec);
     make_roles(spec);
+    make_failure_policy(spec);
     if (spec.tensorflow.tensorboard) spec.roles.push_back(tensorboard_role());
     for (const char* name : {"alpha", "b-c", "seed"}) {
       if (flip()) spec.parameters.push_back({name, values()});
@@ -127,6 +128,21 @@ class RandomSpec {
     one.run = flip() ? shared_.run : texts();
     one.on_failure = pick({OnFailure::Fail, OnFailure::Restart, OnFailure::RestartOnSignal, OnFailure::Ignore});
     return one;
+  }
+  // What restarts does so up to three times where no limit is given, which has to be said then.
+  void make_failure_policy(Spec& spec) {
+    const bool may_restart = spec.restart.limit > 0 || (spec.framework != Framework::Engine && !spec.elastic);
+    for (int i = number(0, 3); i > 0; --i) {
+      FailureRule rule;
+      rule.action = may_restart ? pick({FailureAction::Fail, FailureAction::Restart, FailureAction::ExcludeHost}) : FailureAction::Fail;
+      rule.printed = pick<std::string>({"a: (b)(.*) # c", "\\d+, [x]{2}", "null", "{{", "'\"", "\xC3\xBC~"});
+      if (flip()) rule.exit_codes = {1, 75, 255};
+      if (flip()) rule.at_once = true;
+      if (flip() && !rule.at_once && !rule.exit_codes.empty()) rule.printed.clear();
+      spec.failure_policy.push_back(rule);
+    }
+    if (flip()) spec.failure_policy.push_back({"", false, {}, number(1, 100'000'000), may_restart && flip() ? FailureAction::Restart : FailureAction::Fail});
+    if (flip()) spec.failure_policy.push_back({});
   }
   // Names that mean something else to YAML, and patterns that do.
   void make_metrics(Spec& spec) {

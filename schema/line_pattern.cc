@@ -1,4 +1,4 @@
-#include "schema/metric_pattern.h"
+#include "schema/line_pattern.h"
 
 #include <re2/re2.h>
 
@@ -20,12 +20,12 @@ RE2::Options options() {
 
 }  // namespace
 
-MetricPattern::MetricPattern(std::unique_ptr<re2::RE2> compiled) : compiled_(std::move(compiled)) {}
-MetricPattern::MetricPattern(MetricPattern&&) noexcept = default;
-MetricPattern& MetricPattern::operator=(MetricPattern&&) noexcept = default;
-MetricPattern::~MetricPattern() = default;
+LinePattern::LinePattern(std::unique_ptr<re2::RE2> compiled) : compiled_(std::move(compiled)) {}
+LinePattern::LinePattern(LinePattern&&) noexcept = default;
+LinePattern& LinePattern::operator=(LinePattern&&) noexcept = default;
+LinePattern::~LinePattern() = default;
 
-Result<MetricPattern> MetricPattern::compile(std::string_view text) {
+Result<LinePattern> LinePattern::compile(std::string_view text) {
   if (text.size() > kPatternMaxBytes) {
     return Error{Code::InvalidArgument,
                  fmt::format("a regular expression has at most {} characters", kPatternMaxBytes),
@@ -37,17 +37,17 @@ Result<MetricPattern> MetricPattern::compile(std::string_view text) {
                  fmt::format("{} is no regular expression: {}", in_quotes(text), compiled->error()),
                  ""};
   }
-  if (compiled->NumberOfCapturingGroups() > 1) {
-    return Error{Code::InvalidArgument,
-                 fmt::format("{} has {} groups, expected one around the value; (?:...) groups "
-                             "without taking",
-                             in_quotes(text), compiled->NumberOfCapturingGroups()),
-                 ""};
-  }
-  return MetricPattern(std::move(compiled));
+  return LinePattern(std::move(compiled));
 }
 
-std::optional<std::string_view> MetricPattern::find(std::string_view line, size_t& at) const {
+int LinePattern::groups() const { return compiled_->NumberOfCapturingGroups(); }
+
+bool LinePattern::is_in(std::string_view line) const {
+  const re2::StringPiece text(line.data(), line.size());
+  return compiled_->Match(text, 0, line.size(), RE2::UNANCHORED, nullptr, 0);
+}
+
+std::optional<std::string_view> LinePattern::find(std::string_view line, size_t& at) const {
   const int group = compiled_->NumberOfCapturingGroups();
   re2::StringPiece found[2];
   const re2::StringPiece text(line.data(), line.size());

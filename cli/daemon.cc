@@ -154,6 +154,16 @@ std::string render_shutdown(const pb::ShutdownReply& reply, uint64_t pid) {
   return out;
 }
 
+// "anna has 3 of 4 GPUs, 12 of 32 cpus"
+std::string quota_text(const pb::UserInfo& user) {
+  std::string text;
+  const auto add = [&](const std::string& used, const std::string& most, const char* unit) { text += fmt::format("{}{} of {}{}", text.empty() ? "" : ", ", used, most, unit); };
+  if (user.has_gpus_quota()) add(fmt::format("{}", user.gpus()), fmt::format("{}", user.gpus_quota()), " GPUs");
+  if (user.has_cpus_quota()) add(fmt::format("{:.5g}", user.cpus()), fmt::format("{:.5g}", user.cpus_quota()), " cpus");
+  if (user.has_memory_quota()) add(human_memory(user.memory_bytes()), human_memory(user.memory_quota()), "");
+  return fmt::format("{} has {}", user.user(), text.empty() ? "no limit" : text);
+}
+
 std::string render_daemon(const pb::InfoReply& info, const Home& home, const pb::ListReply& live,
                           const View& view) {
   Fields fields;
@@ -175,6 +185,7 @@ std::string render_daemon(const pb::InfoReply& info, const Home& home, const pb:
     fields.add("Uptime", human_duration(now - info.started_unix_ms()));
   }
   fields.add("Hosts", fmt::format("{} connected", info.hosts_connected()));
+  for (const pb::UserInfo& user : info.users()) fields.add("Quota", quota_text(user));
   fields.add("Experiments", fmt::format("{} live, {} running", info.experiments_live(),
                                         human_count(info.replicas_running(), "replica")));
   std::string out = fields.text();

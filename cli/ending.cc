@@ -98,13 +98,15 @@ void Ending::add(const pb::LogChunk& chunk) {
 }
 
 void Ending::add_experiment(const pb::StateEvent& event) {
+  const auto id = parse_experiment_id(event.id());
+  if (!id.ok()) return;
+  // What it was stopping for has led to another attempt.
+  if (event.state() == to_string(State::Restarting)) failures_.erase(*id);
   const bool fixed =
       event.state() == to_string(State::Stopping) || event.state() == to_string(State::Failed);
   if (!fixed) return;
   // The cause is told when it is fixed; the replicas follow in whatever order they are gone.
-  const auto id = parse_experiment_id(event.id());
-  auto cause = cause_in(event.reason());
-  if (id.ok() && cause) failures_.try_emplace(*id, Failure{std::move(*cause), {}});
+  if (auto cause = cause_in(event.reason())) failures_.try_emplace(*id, Failure{std::move(*cause), {}});
 }
 
 bool Ending::add(const pb::StateEvent& event) {

@@ -39,6 +39,14 @@ Json metrics_of(const pb::ExperimentInfo& info) {
   return metrics;
 }
 
+Json quota_json(const pb::UserInfo& user) {
+  Json json = {{"user", user.user()}, {"cpus", user.cpus()}, {"memory_bytes", user.memory_bytes()}, {"gpus", user.gpus()}};
+  json["cpus_quota"] = user.has_cpus_quota() ? Json(user.cpus_quota()) : Json();
+  json["memory_quota_bytes"] = user.has_memory_quota() ? Json(user.memory_quota()) : Json();
+  json["gpus_quota"] = user.has_gpus_quota() ? Json(user.gpus_quota()) : Json();
+  return json;
+}
+
 Json json_of(const pb::ExperimentInfo& info) {
   Json parameters = Json::object();
   for (const auto& [name, value] :
@@ -251,6 +259,10 @@ std::string daemon_json(const Home& home, const pb::InfoReply* info, bool stoppe
   json["listen_trouble"] = info == nullptr ? Json() : Json(info->listen_trouble());
   json["open_metrics"] = info == nullptr || info->open_metrics().empty() ? Json() : Json(info->open_metrics());
   json["open_metrics_trouble"] = info == nullptr ? Json() : Json(info->open_metrics_trouble());
+  json["quotas"] = Json::array();
+  if (info != nullptr) {
+    for (const pb::UserInfo& user : info->users()) json["quotas"].push_back(quota_json(user));
+  }
   json["hosts_connected"] = info == nullptr ? Json() : Json(info->hosts_connected());
   json["experiments"] = live == nullptr ? Json::array() : experiments_of(*live);
   return line_of(json);

@@ -128,9 +128,14 @@ bool went_away(Code code) {
 
 }  // namespace
 
-void add_user(pb::SubmitHeader& header) {
+std::string user_name() {
+  if (const char* name = std::getenv("DTRAIN_USER"); name != nullptr && *name != '\0') return as_utf8(name);
   const passwd* user = getpwuid(getuid());
-  header.set_user(user != nullptr ? user->pw_name : fmt::format("{}", getuid()));
+  return user != nullptr ? as_utf8(user->pw_name) : fmt::format("{}", getuid());
+}
+
+void add_user(pb::SubmitHeader& header) {
+  header.set_user(user_name());
   if (!remote_machine().empty()) return;   // what is here is not there
   for (const char* name : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
     const char* value = std::getenv(name);

@@ -204,6 +204,7 @@ Result<pb::SubmitHeader> header_of(const TrainOptions& options, const Prepared& 
 Result<pb::PlanReply> plan_of(Connection& connection, const Prepared& prepared) {
   pb::PlanRequest request;
   request.set_spec_yaml(to_yaml(prepared.spec));
+  request.set_user(user_name());
   return connection.plan(request);
 }
 

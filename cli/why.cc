@@ -99,9 +99,6 @@ std::string failure_hint(const pb::ShowReply& reply, const std::string& reason) 
     return fmt::format("`mem` is a hard limit here: {} gives it more", how);
   }
   if (says("exit code") || says(" printed '")) return "";
-  if (says("nothing was printed for")) {
-    return fmt::format("{} starts it again; with action: restart its failure-policy does so by itself, as often as restart.limit says", rerun_text(info));
-  }
   if (reason.starts_with(kCameAfter)) return rerun_after_text(reply, reason);
   // No restart helps what lacked something, and none is made of what took too long.
   if (info.started_unix_ms() == 0) {
@@ -113,6 +110,9 @@ std::string failure_hint(const pb::ShowReply& reply, const std::string& reason) 
                        engine ? " --resume" : "");
   }
   const bool spent = says("restarts are used") || says("one restart is used");
+  if (!spent && says("nothing was printed for")) {
+    return fmt::format("{} starts it again; action: restart in its failure-policy does so by itself", rerun_text(info));
+  }
   std::string hint = fmt::format("{} starts it again; {}", rerun_text(info),
                                  spent ? "a higher restart.limit in dtrain.yml does so more often"
                                        : "restart: {limit: 3} in dtrain.yml does so by itself");

@@ -296,6 +296,16 @@ Status ClientApi::info(pb::InfoReply& reply) {
     if (at.port != 0) reply.set_open_metrics(fmt::format("http://{}/metrics", to_string(at)));
     reply.set_open_metrics_trouble(parts_.open_metrics->trouble());
   }
+  for (const UserUse& use : users_of(model)) {
+    pb::UserInfo& info = *reply.add_users();
+    info.set_user(use.user);
+    info.set_cpus(use.used.cpus);
+    info.set_memory_bytes(static_cast<uint64_t>(use.used.memory_bytes));
+    info.set_gpus(static_cast<uint32_t>(use.used.gpus));
+    if (use.quota->cpus) info.set_cpus_quota(*use.quota->cpus);
+    if (use.quota->memory_bytes) info.set_memory_quota(*use.quota->memory_bytes);
+    if (use.quota->gpus) info.set_gpus_quota(static_cast<uint32_t>(*use.quota->gpus));
+  }
   reply.set_experiments_live(static_cast<uint32_t>(parts_.scheduler.live_count()));
   reply.set_replicas_running(static_cast<uint32_t>(running_replicas().size()));
   reply.set_hosts_connected(static_cast<uint32_t>(
@@ -309,6 +319,7 @@ Status ClientApi::plan_for(const pb::PlanRequest& request, pb::PlanReply& reply)
   options.file_name = "the submitted YAML";
   TRY(const Spec spec, parse_spec(request.spec_yaml(), options));
   TRY(const std::string awaited, parts_.scheduler.check_awaited(spec));
+  TRY(parts_.scheduler.check_quota(spec, request.user()));
   const Placement placement = plan(parts_.scheduler.model(), spec, hosts_wanted(spec));
   if (const auto* never = std::get_if<Never>(&placement)) {
     return Error{Code::InvalidArgument, never->reason, never->hint};
@@ -322,6 +333,7 @@ Status ClientApi::plan_for(const pb::PlanRequest& request, pb::PlanReply& reply)
   }
   const Placed& placed = std::get<Placed>(placement);
   reply.set_notice(placed.notice);
+  reply.set_wait_reason(over_quota_text(parts_.scheduler.model(), LeastGang(spec).spec(), request.user()));
   if (spec.suspend) reply.set_wait_reason("it begins suspended, until: dtrain resume");
   if (!spec.suspend && !awaited.empty()) reply.set_wait_reason(awaited);
   for (const Seat& seat : placed.seats) {

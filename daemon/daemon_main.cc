@@ -148,6 +148,9 @@ Status run(const DaemonOptions& options, Readiness& readiness) {
                                        std::min(descriptor_limit() / 8, kConnectionsMax)));
     if (config.address.empty() && is_host_address(at->host)) config.address = at->host;
   }
+  std::vector<Quota> quotas;
+  for (const UserQuota& quota : config.quotas) quotas.push_back({quota.user, quota.cpus, quota.memory_bytes, quota.gpus});
+  scheduler.set_quotas(std::move(quotas));
   std::optional<Pools> pools;
   TRY(const auto lent, store->allocations());
   // Those of an earlier configuration go back.

@@ -18,7 +18,14 @@ const std::string* line_of(const Replica& replica, size_t rule) {
   return nullptr;
 }
 
-size_t index_of(const Spec& spec, const FailureRule& rule) { return static_cast<size_t>(&rule - spec.failure_policy.data()); }
+// One of them that runs no more, or does not yet, while the others may wait for it.
+bool is_between_launches(const Experiment& experiment, const Replica& replica) {
+  return awaits_relaunch(experiment, replica) || (is_alive(replica) && replica.progress < Progress::Started);
+}
+
+TimeMs due_after(const Experiment& experiment) {
+  return experiment.heard_ms + experiment.spec().silence_rule()->silent_for_ms + unheard_ms(experiment.spec());
+}
 
 bool is_watched(const Experiment& experiment) {
   if (experiment.phase != Phase::Go || experiment.outcome || experiment.is_shared()) return false;
@@ -32,18 +39,24 @@ FittingRule rule_that_fits(const Experiment& experiment, const Replica* cause) {
   for (size_t i = 0; i < policy.size(); ++i) {
     const FailureRule& rule = policy[i];
     if (rule.silent_for_ms != 0) {
-      if (cause == nullptr) return {&rule};
+      if (cause == nullptr) return {&rule, i};
       continue;
     }
     if (!rule.exit_codes.empty()) {
-      const bool has_code = cause != nullptr && cause->exit && std::ranges::binary_search(rule.exit_codes, exit_status(*cause->exit));
+      const bool has_code = cause != nullptr && cause->exit && !cause->exit->lost_keeper &&
+                            std::ranges::binary_search(rule.exit_codes, exit_status(*cause->exit));
       if (!has_code) continue;
     }
     if (rule.printed.empty() && cause == nullptr) continue;   // what is done about silence, its rule says
-    if (rule.printed.empty()) return {&rule};
+    if (rule.printed.empty()) return {&rule, i};
+    FittingRule fits{&rule, i};
     for (const Replica& replica : experiment.replicas) {
-      if (const std::string* const line = line_of(replica, i)) return {&rule, &replica, *line};
+      const std::string* const line = line_of(replica, i);
+      if (line == nullptr || !fits.line.empty()) continue;
+      fits.printer = &replica;
+      fits.line = *line;
     }
+    if (fits.printer != nullptr) return fits;
   }
   return {};
 }
@@ -59,11 +72,20 @@ std::vector<HostId> hosts_of_failure(const Experiment& experiment, const Fitting
   };
   if (fits.printer == nullptr && cause != nullptr) add(*cause);
   if (fits.printer == nullptr) return hosts;
-  const size_t rule = index_of(experiment.spec(), *fits.rule);
   for (const Replica& replica : experiment.replicas) {
-    if (line_of(replica, rule) != nullptr) add(replica);
+    if (line_of(replica, fits.number) != nullptr) add(replica);
   }
   return hosts;
+}
+
+void keep_first_lines(const Experiment& experiment, Replica& replica) {
+  for (auto& [rule, line] : replica.exit->printed) {
+    const bool is_known = std::ranges::any_of(experiment.replicas, [&, number = rule](const Replica& other) {
+      const std::string* const said = &other == &replica ? nullptr : line_of(other, number);
+      return said != nullptr && !said->empty();
+    });
+    if (is_known) line.clear();
+  }
 }
 
 void on_output_came(Turn& turn, const OutputCame& event) {
@@ -74,20 +96,27 @@ void on_output_came(Turn& turn, const OutputCame& event) {
 void hear(Experiment& experiment, TimeMs now) {
   if (!is_watched(experiment)) return;
   experiment.heard_ms = now;
-  if (experiment.silence_due_ms == 0) experiment.silence_due_ms = now + experiment.spec().silence_rule()->silent_for_ms;
+  if (experiment.silence_due_ms == 0) experiment.silence_due_ms = due_after(experiment);
 }
 
 TimeMs silence_due_of(const Experiment& experiment) {
   return is_watched(experiment) ? experiment.silence_due_ms : 0;
 }
 
-bool is_silent(Turn& turn, Experiment& experiment) {
+bool look_for_silence(Turn& turn, Experiment& experiment) {
+  constexpr int64_t kSleptMs = 5'000;
   const TimeMs due_ms = silence_due_of(experiment);
   if (due_ms == 0 || due_ms > turn.now) return false;
-  if (!can_be_stopped(turn.model, experiment)) experiment.heard_ms = turn.now;
-  const int64_t silent_for_ms = experiment.spec().silence_rule()->silent_for_ms;
-  experiment.silence_due_ms = experiment.heard_ms + silent_for_ms;
+  const bool unheard = turn.now > due_ms + kSleptMs || !can_be_stopped(turn.model, experiment) ||
+                       std::ranges::any_of(experiment.replicas, [&](const Replica& one) { return is_between_launches(experiment, one); });
+  if (unheard) experiment.heard_ms = turn.now;
+  experiment.silence_due_ms = due_after(experiment);
   return experiment.silence_due_ms <= turn.now;
+}
+
+int64_t unheard_ms(const Spec& spec) {
+  const FailureRule* const rule = spec.silence_rule();
+  return rule == nullptr ? 0 : std::min<int64_t>(rule->silent_for_ms / 8, 1'000);
 }
 
 std::string silence_text(const Spec& spec) {

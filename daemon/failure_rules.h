@@ -12,8 +12,9 @@ namespace dtrain::daemon {
 // all of them were silent).
 struct FittingRule {
   const FailureRule* rule = nullptr;   // null: none does
-  const Replica* printer = nullptr;    // the first in order that wrote such a line; null: it is not about lines
-  std::string line = {};
+  size_t number = 0;                   // of that rule
+  const Replica* printer = nullptr;    // who wrote such a line; null: it is not about lines
+  std::string line = {};               // empty: it is not known any more
 };
 FittingRule rule_that_fits(const Experiment& experiment, const Replica* cause);
 
@@ -22,6 +23,9 @@ std::string failure_text(const Failure& failure);   // for people, before it is 
 // Where what the rule is about has happened.
 std::vector<HostId> hosts_of_failure(const Experiment& experiment, const FittingRule& fits, const Replica* cause);
 
+// Of what an exit tells as much as will be asked for: of each rule one line of the whole gang.
+void keep_first_lines(const Experiment& experiment, Replica& replica);
+
 // ---- silence: counted from the start of the last of them, and anew whenever a host of theirs, or the daemon, is back
 
 void on_output_came(Turn& turn, const OutputCame& event);
@@ -29,9 +33,11 @@ void on_output_came(Turn& turn, const OutputCame& event);
 void hear(Experiment& experiment, TimeMs now);
 // When it is looked at next; 0: never.
 TimeMs silence_due_of(const Experiment& experiment);
-// Whether they are to be ended for it, now that it was looked at. Who can't be heard, because a host of theirs is away, is
-// not silent.
-bool is_silent(Turn& turn, Experiment& experiment);
+// Looks at it, if it is time to: whether they are to be ended for it. Who can't be heard is not silent: a host of theirs is away,
+// or one of them is being launched again, or the daemon itself has slept.
+bool look_for_silence(Turn& turn, Experiment& experiment);
+// Output that comes so soon after other output need not be told of.
+int64_t unheard_ms(const Spec& spec);
 std::string silence_text(const Spec& spec);
 
 }  // namespace dtrain::daemon

@@ -100,6 +100,7 @@ void on_exited(Turn& turn, const ReplicaExited& event) {
   const bool was_started = start_committed(*experiment, *replica);
   const bool everyone_started = all_started(*experiment);
   replica->exit = event.exit;
+  keep_first_lines(*experiment, *replica);
   replica->progress = Progress::Exited;
   experiment->finished_unix_ms = std::max(experiment->finished_unix_ms, event.exit.unix_ms);
   // Before everyone runs, a dead keeper is an accident of ours. An exit is the program's own doing.
@@ -150,7 +151,7 @@ void on_tick(Turn& turn) {
     const bool known = turn.touched.contains(id);
     Experiment* experiment = turn.touch(id);
     if (experiment == nullptr) continue;   // a host lost in this same tick has ended it
-    const bool silent = is_silent(turn, *experiment);   // which is noted, and not stored
+    const bool silent = look_for_silence(turn, *experiment);   // which is noted, and not stored
     const Experiment before = *experiment;
     const int64_t max_ms = experiment->spec().max_duration_ms;
     if (!experiment->outcome && max_ms > 0 && experiment->run_since_ms != 0 &&
@@ -200,6 +201,7 @@ void stop_whom_it_concerns(Turn& turn, Experiment& experiment, bool force) {
     stop.grace_ms = experiment.stop_forced ? 0 : experiment.spec().stop_grace_ms;
     stop.reason = experiment.outcome     ? experiment.outcome->reason
                   : experiment.suspended ? "suspended"
+                  : experiment.failure   ? failure_text(*experiment.failure)
                   : experiment.gave_way_to && experiment.phase == Phase::Ending ? gave_way_text(turn.model, experiment)
                                                                                 : experiment.wait_reason;
     const bool goes_on = !experiment.outcome && experiment.phase == Phase::Go;
@@ -296,6 +298,7 @@ void settle(Turn& turn, Experiment& experiment, bool force) {
     case Phase::Placed: break;   // on_prepared() goes on
     case Phase::Building:
     case Phase::Go:
+      if (experiment.silence_due_ms == 0) hear(experiment, turn.now);
       for (Replica& replica : replicas) {
         if (awaits_relaunch(experiment, replica) && backoff_over(turn, experiment)) {
           launch_again(turn, experiment, replica);

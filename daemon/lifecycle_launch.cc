@@ -10,6 +10,7 @@
 #include "daemon/growth.h"
 #include "daemon/placement_elastic.h"
 #include "daemon/preemption.h"
+#include "daemon/quota.h"
 
 namespace dtrain::daemon {
 
@@ -136,7 +137,7 @@ void launch_gang(Turn& turn, Experiment& experiment, std::vector<Seat> seats) {
     Replica& replica = experiment.replicas[i];
     replica.id = seats[i].replica;
     replica.seat = std::move(seats[i]);
-    turn.model.free.take(replica.seat);
+    take_seat(turn.model, experiment, replica.seat);
     begin_attempt(turn, experiment, replica);
   }
   turn.touched.at(experiment.id).seats_held.assign(experiment.replicas.size(), true);

@@ -114,17 +114,30 @@ std::string exclude_hosts(Turn& turn, Experiment& experiment, const std::vector<
   return fmt::format("other hosts than {} are tried first", names);
 }
 
+// All of it ends, and what comes then is judged when it has.
+void end_with_failure(Turn& turn, Experiment& experiment, const Failure& failure) {
+  experiment.failure = failure;
+  end_attempt(turn, experiment, failure_text(failure), 0);
+}
+
+// What dtrain itself ended is no failure, nor is the loss of a host to a gang that makes do with others.
+bool concerns_policy(const Experiment& experiment, const Replica& replica) {
+  if (experiment.spec().failure_policy.empty() || is_build(replica) || replica.id.role == Role::Tensorboard) return false;
+  const bool lost_of_elastic = experiment.spec().elastic && replica.lost && !replica.exit;
+  return !replica.leaves && !lost_of_elastic;
+}
+
 // `seat_remains`: its host is there, so that it could be launched again where the others expect it.
 // `again`: it has failed, which was counted, and now it is lost as well.
 void judge_failure(Turn& turn, Experiment& experiment, Replica& replica, const std::string& what,
                    bool seat_remains, bool again) {
   const bool refusal = is_refusal(experiment.spec(), replica);
-  const bool has_policy = !refusal && !is_build(replica) && replica.id.role != Role::Tensorboard && !experiment.spec().failure_policy.empty();
+  const bool has_policy = !refusal && concerns_policy(experiment, replica);
   const FittingRule said = has_policy ? rule_that_fits(experiment, &replica) : FittingRule();
   const OnFailure rule = refusal ? OnFailure::Fail : said.rule ? as_on_failure(said.rule->action) : rule_for(experiment, replica);
   const RestartPolicy& budget = experiment.spec().restart;
   const bool decides = is_decider(experiment, replica);
-  const std::string named = fmt::format("{}: {}", to_string(replica.id), what);
+  const Failure failure{replica.id, what};
   replica.reason = what;
   if (rule == OnFailure::Ignore && !decides) {
     replica.end = replica.lost ? State::Lost : State::Failed;
@@ -135,15 +148,16 @@ void judge_failure(Turn& turn, Experiment& experiment, Replica& replica, const s
   const bool moves = said.rule && said.rule->action == FailureAction::ExcludeHost;
   const bool whole_gang = moves || decides || is_collective(experiment.spec(), replica.id.role) || !seat_remains;
   uint32_t spared = again ? 1 : 0;
-  if (whole_gang) spared += restarts_under_way(experiment, &replica);
+  const uint32_t others = restarts_under_way(experiment, &replica);
+  if (whole_gang) spared += others;
   const uint32_t used = experiment.restarts_used - std::min(spared, experiment.restarts_used);
   const int most = experiment.spec().restarts_most();
   const bool restarts = rule == OnFailure::Restart && used < static_cast<uint32_t>(most);
   if (has_policy && (whole_gang || !restarts)) {
-    experiment.restarts_used = used;
-    experiment.failure = Failure{replica.id, what};
-    return end_attempt(turn, experiment, named, 0);
+    experiment.restarts_used = used - (whole_gang ? 0 : std::min(others, used));
+    return end_with_failure(turn, experiment, failure);
   }
+  const std::string named = failure_text(failure);
   if (restarts) {
     experiment.restarts_used = used + 1;
     if (whole_gang) {
@@ -218,10 +232,8 @@ void judge_loss(Turn& turn, Experiment& experiment, Replica& replica, const std:
 }
 
 void end_for_silence(Turn& turn, Experiment& experiment) {
-  const std::string what = silence_text(experiment.spec());
   experiment.restarts_used -= std::min(restarts_under_way(experiment, nullptr), experiment.restarts_used);   // they come with the gang
-  experiment.failure = Failure{std::nullopt, what};
-  end_attempt(turn, experiment, what, 0);
+  end_with_failure(turn, experiment, {std::nullopt, silence_text(experiment.spec())});
 }
 
 void judge_ended_attempt(Turn& turn, Experiment& experiment) {
@@ -232,9 +244,9 @@ void judge_ended_attempt(Turn& turn, Experiment& experiment) {
   const FittingRule fits = rule_that_fits(experiment, cause);
   const OnFailure rule = fits.rule ? as_on_failure(fits.rule->action) : cause ? rule_for(experiment, *cause) : OnFailure::Fail;
   std::string why = failure_text(failure);
-  const bool is_said = cause && fits.printer == cause && cause->exit->ended_for_it;   // by its cause
-  if (fits.printer && !is_said) {
-    why += fmt::format("; {} printed {}", fits.printer == cause ? "it" : to_string(fits.printer->id), in_quotes(fits.line));
+  if (fits.printer && (fits.line.empty() || failure.what.find(in_quotes(fits.line)) == std::string::npos)) {   // who was ended for it says so
+    const std::string line = fits.line.empty() ? fmt::format("what rule {} is about", fits.number + 1) : in_quotes(fits.line);
+    why += fmt::format("; {} printed {}", fits.printer == cause ? "it" : to_string(fits.printer->id), line);
   }
   if (rule == OnFailure::Restart && experiment.restarts_used < static_cast<uint32_t>(experiment.spec().restarts_most())) {
     ++experiment.restarts_used;

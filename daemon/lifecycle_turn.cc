@@ -10,6 +10,7 @@
 #include "daemon/placement_fitness.h"
 #include "daemon/preemption.h"
 #include "daemon/queue.h"
+#include "daemon/quota.h"
 #include "daemon/set_rules.h"
 
 namespace dtrain::daemon {
@@ -118,10 +119,10 @@ void move_seats(Model& model, const Experiment& experiment, const std::vector<bo
     const bool before = i < held_before.size() && held_before[i];
     const bool now = holds_seat(experiment, replica);
     if (before && !now) {
-      model.free.give(replica.seat);
+      give_seat(model, experiment, replica.seat);
       more_room_came(model, at);
     }
-    if (!before && now) model.free.take(replica.seat);
+    if (!before && now) take_seat(model, experiment, replica.seat);
   }
 }
 
@@ -425,6 +426,7 @@ void rebuild(Model& model, TimeMs now) {
   for (const uint32_t number : sets) fill_slots(turn, number);
   std::erase_if(model.sets, [](const auto& entry) { return is_terminal(set_state(entry.second)); });
   for (const auto& [host_id, host] : model.hosts) model.free.put(free_host(model, host));
+  count_users(model);
   // The tick at that time also looks when each host that is away still is due.
   if (!model.live.empty()) {
     model.hosts_awaited_until_ms = model.elastic_from_ms = now + kHostsReturnMs;

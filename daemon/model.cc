@@ -144,7 +144,7 @@ const RoleSpec& role_of(const Experiment& experiment, const Replica& replica) {
 }
 
 bool is_failure(const Exit& exit) {
-  return exit.code != 0 || exit.signal != 0 || exit.lost_keeper || exit.ended_for_it;
+  return exit.code != 0 || exit.signal != 0 || exit.lost_keeper || exit.ended_for_line;
 }
 
 int exit_status(const Exit& exit) {

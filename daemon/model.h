@@ -76,9 +76,17 @@ struct Pool {
   int64_t lasts_ms = 0;
 };
 
+// What the experiments of one user may have at once (quota.h); what is left out is not limited.
+struct Quota {
+  std::string user;   // empty: each user that no quota before is for
+  std::optional<double> cpus;
+  std::optional<uint64_t> memory_bytes;
+  std::optional<int> gpus;
+};
+
 // Of the experiment's newest gang. Building: it has its seats, and on each of its hosts a build makes
-// what it runs in before anything of it is launched. Ending: the attempt failed and another one follows
-// once everything of this one is released.
+// what it runs in before anything of it is launched. Ending: the attempt is over, and once everything of it is released
+// another one follows, or what it failed by is judged.
 enum class Phase { None, Placed, Go, Ending, Building };
 
 // How far a replica's newest launch got. Only ever grows within an attempt.
@@ -96,7 +104,7 @@ struct Exit {
   uint64_t read_bytes = 0;
   uint64_t written_bytes = 0;
   std::vector<std::pair<uint32_t, std::string>> printed = {};   // by rule of the failure-policy, from 0: the first line that fits
-  bool ended_for_it = false;   // for one of these: a failure whatever its code is
+  bool ended_for_line = false;   // for one of these: a failure whatever its code is
   bool operator==(const Exit&) const = default;
 };
 
@@ -187,7 +195,7 @@ struct Experiment {
   std::vector<Replica> replicas;
   uint32_t restarts_used = 0;
   uint32_t start_failures = 0;     // in a row, ours; since all were last started
-  std::vector<HostId> excluded_hosts;   // where starts failed; who failed last is last
+  std::vector<HostId> excluded_hosts;   // where starts failed, or that a failure-policy blames; the latest is last
   Rare<std::map<HostId, std::string>> unfit_hosts;   // and what each lacks; none: no map either
   std::string wait_reason;         // why it was last not placed, or is restarted; not stored
   TimeMs not_before_ms = 0;        // restart backoff; 0: none
@@ -274,6 +282,7 @@ struct Model {
   std::map<ExperimentId, Experiment> experiments;  // ordered: member lists are ranges
   std::map<HostId, Host> hosts;   // and those that a pool may bring
   std::map<std::string, Pool> pools;   // by name; never changed once something is here
+  std::vector<Quota> quotas;           // the first that is for a user counts; likewise
   std::map<ExperimentId, std::string> asked;   // what was asked of a pool for whom; not stored
   std::set<HostId> drained;   // nothing more is placed there until somebody says otherwise; also of those not seen yet
   std::set<HostId> revoked;   // forgotten once they are away and nothing of them is awaited; not stored
@@ -293,6 +302,7 @@ struct Model {
   std::set<ExperimentId> ending;     // who have their outcome or are between attempts, and still have some of their place
   std::map<ExperimentId, std::set<uint32_t>> awaited;   // the numbers of what waits for its end
   FreeHosts free;
+  std::map<std::string, Room> used;   // by users, of what their quotas count; its ports are seats
   Queue queue;
   bool place_wanted = false;  // a placing pass is due
   TimeMs hosts_awaited_until_ms = 0;   // after a restart others may come back than are known by then

@@ -6,6 +6,7 @@
 
 #include "daemon/placement_elastic.h"
 #include "daemon/placement_explain.h"
+#include "daemon/quota.h"
 
 namespace dtrain::daemon {
 
@@ -363,6 +364,7 @@ std::vector<Seat> seats_of(const ExperimentId& id, const Spec& spec,
 std::optional<std::vector<Seat>> fit(const ExperimentId& id, const Spec& spec,
                                      const FreeHosts& hosts, const Choice& choice,
                                      double stretch) {
+  if (choice.quota_left && !is_within(spec, *choice.quota_left)) return std::nullopt;
   const auto shares = Fitting(spec, hosts, choice, stretch).run();
   if (!shares) return std::nullopt;
   return seats_of(id, spec, *shares);

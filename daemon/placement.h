@@ -35,13 +35,6 @@ struct Waits { std::string reason; };   // fits an empty cluster, not this one: 
 struct Never { std::string reason; std::string hint; };   // no host can ever give it; names the largest
 using Placement = std::variant<Placed, Waits, Never>;
 
-// What a part of a host may be used up to, for whoever is not the one it is kept for.
-struct Room {
-  double cpus = 0;
-  int64_t memory_bytes = 0;
-  int gpus = 0;
-  int ports = 0;
-};
 using RoomByHost = std::map<HostId, Room>;
 
 // What narrows the choice of hosts.
@@ -52,6 +45,7 @@ struct Choice {
   std::string lane = {};                  // who asks: some hosts are kept for those of one lane
   TimeMs now = 0;                         // what ends before it is done is not used; 0: no matter
   bool whole = false;                     // an elastic gang as well, with all of its workers or not at all
+  std::optional<Room> quota_left = {};    // all of them together may have no more; nothing: whatever there is
   bool as_if_addressed = false;           // to see what addresses would change; never to place by
 };
 

@@ -17,6 +17,14 @@ namespace dtrain::daemon {
 
 struct Host;
 
+// What of some resources may be used up to.
+struct Room {
+  double cpus = 0;
+  int64_t memory_bytes = 0;
+  int gpus = 0;
+  int ports = 0;
+};
+
 // A host's inventory minus the seats of everything placed there and not released. cpus and memory may
 // be negative: a gang that shares cpus, or an inventory that shrank.
 struct FreeHost {

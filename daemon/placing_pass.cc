@@ -36,6 +36,10 @@ std::optional<PlacingPass::Found> PlacingPass::next() {
     const auto [order, lane] = *heads_.begin();
     heads_.erase(heads_.begin());
     const Experiment& experiment = model_.experiments.at(order.id);
+    if (quotas_.is_over(experiment)) {   // and so are those behind it in its lane
+      refused_.push_back(order.id);
+      continue;
+    }
     if (auto placed = try_place(experiment, lane)) {
       go_on_behind(order, lane);
       return Found{order.id, std::move(*placed)};
@@ -49,6 +53,7 @@ std::optional<PlacingPass::Found> PlacingPass::next() {
     if (reserved_) continue;
     if (auto claim = reserve(model_, experiment, now_)) {
       reserved_ = true;
+      quotas_.keep(experiment);
       claims_.add(std::move(*claim));
     }
   }
@@ -60,12 +65,14 @@ bool PlacingPass::is_promised_room(const Experiment& experiment, const std::stri
   if (!preemption_.concerns(experiment)) return false;
   const auto [readmitted, stretch] = prospect_of(model_, experiment, lane);
   if (stretch == 0) return false;   // not even empty hosts would do
-  Asking asking{order_of(experiment), experiment.spec(), choice_with(experiment, readmitted), stretch};
+  Asking asking{order_of(experiment), experiment.spec(), choice_with(model_, experiment, readmitted), stretch};
+  asking.choice.quota_left = quotas_.left_for(experiment);
   asking.choice.now = now_;
   asking.choice.kept_free = claims_.left_beside_promises(asking.order, over_by(experiment.spec(), now_));
   auto claim = preemption_.ask(asking);
   if (!claim) return false;
   claims_.add(std::move(*claim));
+  quotas_.keep(experiment);
   return true;
 }
 
@@ -74,7 +81,8 @@ std::optional<Placed> PlacingPass::try_place(const Experiment& experiment, const
   const TimeMs over_ms = over_by(spec, now_);
   size_t readmitted = 0;
   if (!experiment.excluded_hosts.empty()) readmitted = prospect_of(model_, experiment, lane).readmitted;
-  Choice choice = choice_with(experiment, readmitted);
+  Choice choice = choice_with(model_, experiment, readmitted);
+  choice.quota_left = quotas_.left_for(experiment);
   choice.now = now_;
   choice.whole = !experiment.regrows && now_ < model_.elastic_from_ms;
   choice.kept_free = claims_.left_for(order_of(experiment), over_ms);
@@ -108,6 +116,7 @@ void PlacingPass::keep_for_settling(const Experiment& experiment) {
   const auto seats = fit_largest(experiment.id, experiment.spec(), model_.free, choice);
   if (!seats) return;
   settling_ = true;
+  quotas_.keep(experiment);
   claims_.add({order_of(experiment), rooms_without(model_.free, *seats)});
 }
 

@@ -15,6 +15,7 @@
 #include "daemon/model.h"
 #include "daemon/placement.h"
 #include "daemon/preemption.h"
+#include "daemon/quota.h"
 
 namespace dtrain::daemon {
 
@@ -22,7 +23,7 @@ namespace dtrain::daemon {
 // model.free) before it asks again.
 class PlacingPass {
  public:
-  PlacingPass(Model& model, TimeMs now) : model_(model), now_(now), preemption_(model, now) {}
+  PlacingPass(Model& model, TimeMs now) : model_(model), now_(now), quotas_(model), preemption_(model, now) {}
   struct Found {
     ExperimentId id;
     Placed placed;
@@ -48,6 +49,7 @@ class PlacingPass {
   bool begun_ = false;
   std::set<std::pair<QueueOrder, std::string>> heads_;   // of the lanes that may still fit
   Claims claims_;
+  KeptQuota quotas_;
   Preemption preemption_;
   bool reserved_ = false;   // the first that does not fit, and could, has its claim
   bool settling_ = false;

@@ -5,6 +5,7 @@
 
 #include "daemon/placement_elastic.h"
 #include "daemon/queue.h"
+#include "daemon/quota.h"
 
 namespace dtrain::daemon {
 
@@ -91,9 +92,12 @@ Demand demand_on_pools(const Model& model, const std::vector<Coming>& coming, co
     const Pool& pool = model.pools.at(one.pool);
     for (int i = 0; i < one.hosts; ++i) promised.put(imagined.one(pool, one.allocation));
   }
+  KeptQuota quotas(model);
   for (const ExperimentId& id : first_in_order(model.queue)) {
     if (model.giving_way.contains(id)) continue;   // those that do may need a host then
     const Experiment& experiment = model.experiments.at(id);
+    if (quotas.is_over(experiment)) continue;
+    quotas.keep(experiment);
     Choice choice = choice_of(model, experiment);
     choice.now = now;
     const LeastGang least(experiment.spec());

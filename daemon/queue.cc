@@ -4,18 +4,27 @@
 
 #include "daemon/placement_elastic.h"
 #include "daemon/placement_fitness.h"
+#include "daemon/quota.h"
 
 namespace dtrain::daemon {
 
 namespace {
 
+// All but the last of its excluded hosts, without the first `readmitted`, and those that are unfit; whatever its user has.
+Choice anywhere(const Experiment& experiment, size_t readmitted) {
+  const auto& excluded = experiment.excluded_hosts;
+  Choice choice{experiment.submission->host, unfit_hosts(experiment), nullptr, lane_of(experiment)};
+  choice.excluded.insert(choice.excluded.end(), excluded.begin() + static_cast<long>(readmitted),
+                         excluded.end());
+  return choice;
+}
+
 // As few hosts are readmitted as the gang needs to find room at all; all when it finds none.
 Queue::Prospect prospect(const Model& model, const Experiment& experiment) {
-  const FreeHosts empty = emptied(model.free, obtainable(model.free, choice_with(experiment, 0)));
+  const FreeHosts empty = emptied(model.free, obtainable(model.free, anywhere(experiment, 0)));
   const LeastGang least(experiment.spec());
   const auto with = [&](size_t readmitted) -> Queue::Prospect {
-    return {readmitted, stretch_needed(experiment.id, least.spec(), empty,
-                                       choice_with(experiment, readmitted))};
+    return {readmitted, stretch_needed(experiment.id, least.spec(), empty, anywhere(experiment, readmitted))};
   };
   Queue::Prospect best = with(0);
   size_t low = 1, high = experiment.excluded_hosts.size();
@@ -42,18 +51,15 @@ QueueOrder order_of(const Experiment& experiment) {
   return {experiment.regrows ? kFirst : 100 - experiment.spec().priority, experiment.id};
 }
 
-// The last of its excluded hosts, without the first `readmitted`; and those that are unfit.
-Choice choice_with(const Experiment& experiment, size_t readmitted) {
-  const auto& excluded = experiment.excluded_hosts;
-  Choice choice{experiment.submission->host, unfit_hosts(experiment), nullptr, lane_of(experiment)};
-  choice.excluded.insert(choice.excluded.end(), excluded.begin() + static_cast<long>(readmitted),
-                         excluded.end());
+Choice choice_with(const Model& model, const Experiment& experiment, size_t readmitted) {
+  Choice choice = anywhere(experiment, readmitted);
+  choice.quota_left = quota_left(model, experiment);
   return choice;
 }
 
 Choice choice_of(const Model& model, const Experiment& experiment) {
-  if (experiment.excluded_hosts.empty()) return choice_with(experiment, 0);
-  return choice_with(experiment, prospect(model, experiment).readmitted);
+  if (experiment.excluded_hosts.empty()) return choice_with(model, experiment, 0);
+  return choice_with(model, experiment, prospect(model, experiment).readmitted);
 }
 
 std::string lane_of(const Experiment& experiment) {
@@ -67,6 +73,7 @@ std::string lane_of(const Experiment& experiment) {
     lane += fmt::format("|{}x{},{},{}", role.count, role.resources.cpus,
                         role.resources.memory_bytes, role.resources.gpus);
   }
+  lane += spec.preemptible ? "|p" : "|u" + experiment.submission->user;
   if (spec.elastic) lane += fmt::format("|>{}", spec.elastic->least_of_role);
   return lane;
 }

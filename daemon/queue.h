@@ -26,7 +26,7 @@ void leave(Queue& queue, const Experiment& experiment);
 // Where it may go, and where not: unfit hosts, and the excluded ones that still count.
 Choice choice_of(const Model& model, const Experiment& experiment);
 // The same, where its first `readmitted` excluded hosts don't count.
-Choice choice_with(const Experiment& experiment, size_t readmitted);
+Choice choice_with(const Model& model, const Experiment& experiment, size_t readmitted);
 // What its lane could get of empty hosts; made once for each change of these. Good until the next one.
 const Queue::Prospect& prospect_of(Model& model, const Experiment& experiment, const std::string& lane);
 

@@ -89,8 +89,11 @@ Status check_facts(const Experiment& experiment) {
     return damaged(experiment.id, "its metric was no number");
   if (experiment.suspended && !experiment.outcome && experiment.phase != Phase::None && experiment.phase != Phase::Ending)
     return damaged(experiment.id, "it is suspended and has its place");
-  if (experiment.failure && (experiment.outcome || experiment.phase != Phase::Ending))
-    return damaged(experiment.id, "it ends with a failure and does not end");
+  if (experiment.failure) {
+    const std::optional<ReplicaId>& cause = experiment.failure->cause;
+    const bool known = !cause || std::ranges::any_of(experiment.replicas, [&](const Replica& one) { return one.id == *cause; });
+    if (experiment.outcome || experiment.phase != Phase::Ending || !known) return damaged(experiment.id, "it ends with a failure and does not end");
+  }
   if (experiment.replicas.empty()) {
     return experiment.phase == Phase::None
                ? ok()
@@ -156,7 +159,7 @@ pb::ExitStatus to_message(const Exit& exit) {
     one.set_rule(rule);
     one.set_line(line);
   }
-  message.set_ended_for_it(exit.ended_for_it);
+  message.set_ended_for_line(exit.ended_for_line);
   return message;
 }
 
@@ -173,7 +176,7 @@ Exit exit_from_message(const pb::ExitStatus& message) {
   exit.read_bytes = message.read_bytes();
   exit.written_bytes = message.written_bytes();
   for (const auto& one : message.printed()) exit.printed.emplace_back(one.rule(), one.line());
-  exit.ended_for_it = message.ended_for_it();
+  exit.ended_for_line = message.ended_for_line();
   return exit;
 }
 

@@ -285,7 +285,7 @@ void RunnerApi::on_log(const std::shared_ptr<Stream>& stream, const HostId& host
     stream->send(std::move(message));
     return;
   }
-  hear(*replica);
+  note_output(*replica);
   Connected& connected = connected_.at(host);
   const LogKey key{log.replica(), log.attempt()};
   if (connected.refused.contains(key)) return;
@@ -301,10 +301,12 @@ void RunnerApi::on_log(const std::shared_ptr<Stream>& stream, const HostId& host
 }
 
 // Also what can't be taken for now: whose it is has not fallen silent.
-void RunnerApi::hear(const ReplicaId& id) {
-  const auto experiment = scheduler_->model().experiments.find(id.experiment);
-  if (experiment == scheduler_->model().experiments.end() || id.role == Role::Tensorboard || id.role == Role::Build) return;
-  if (!experiment->second.over && experiment->second.spec().silence_rule() != nullptr) scheduler_->handle(OutputCame{id.experiment});
+void RunnerApi::note_output(const ReplicaId& id) {
+  const auto found = scheduler_->model().experiments.find(id.experiment);
+  if (found == scheduler_->model().experiments.end() || id.role == Role::Tensorboard || id.role == Role::Build) return;
+  const Experiment& experiment = found->second;
+  if (experiment.over || experiment.spec().silence_rule() == nullptr) return;
+  if (boottime_ms() >= experiment.heard_ms + unheard_ms(experiment.spec())) scheduler_->handle(OutputCame{id.experiment});
 }
 
 // What the scheduler has not been told yet.

@@ -129,7 +129,7 @@ class RunnerApi : public pb::Runner::CallbackService, public RunnerOutbox {
   const Replica* find(const ReplicaId& id) const;
   bool has_output_of(const HostId& host, const ReplicaId& id, uint32_t attempt) const;
   void on_log(const std::shared_ptr<Stream>& stream, const HostId& host, const pb::LogData& log);
-  void hear(const ReplicaId& id);
+  void note_output(const ReplicaId& id);
   void look_at(const Experiment& experiment, const std::vector<double>& rungs);
   void look_at_last(const ReplicaId& id);
   void on_usage_of(const HostId& host, const pb::UsageReport& report);

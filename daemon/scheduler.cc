@@ -127,11 +127,18 @@ Status Scheduler::check(const Submission& submission, const SubmissionExtras& ex
   if (known) return ok();
   TRY(check_size(submission, extras));
   TRY(check_awaited(submission.spec));
+  TRY(check_quota(submission.spec, submission.user));
   const Placement placement = plan(model_, submission.spec, submission.host);
   if (const Never* never = std::get_if<Never>(&placement)) {
     return Error{Code::InvalidArgument, never->reason, never->hint};
   }
   return ok();
+}
+
+Status Scheduler::check_quota(const Spec& spec, const std::string& user) const {
+  const std::string over = over_quota_for_ever(model_, spec, user);
+  if (over.empty()) return ok();
+  return Error{Code::InvalidArgument, over, "with --preemptible it has none; quotas are in the daemon's config.yml"};
 }
 
 Status Scheduler::check_is_there(const ExperimentId& id) {

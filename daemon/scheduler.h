@@ -51,6 +51,7 @@ class Scheduler {
 
   // Before anything is submitted: where more hosts may come from.
   void add_pool(const Pool& pool) { daemon::add_pool(model_, pool); }
+  void set_quotas(std::vector<Quota> quotas) { model_.quotas = std::move(quotas); }
 
   // Once, before anything else: what the last daemon knew.
   Status load();
@@ -61,6 +62,8 @@ class Scheduler {
   // Refuses what waits for an experiment that there is not, or that has ended otherwise than it is to. Why it could not
   // start now, as awaited_text() has it; empty: because of others it could.
   Result<std::string> check_awaited(const Spec& spec);
+  // That it could ever run as one of that user's.
+  Status check_quota(const Spec& spec, const std::string& user) const;
   // Durable when it returns. Refuses what check() does.
   Result<pb::Accepted> submit(Submission submission, const SubmissionExtras& extras);
   void handle(const Event& event);

@@ -48,7 +48,7 @@ void on_rung_reached(Turn& turn, const RungReached& event) {
   const std::string why = why_ended(search, turn.model.sets.at(experiment.id.number), event.rung, event.value);
   if (!experiment.costs) experiment.costs = std::vector<double>();
   experiment.costs->push_back(cost_of(search, event.value));
-  if (why.empty() || experiment.outcome) return;   // where it has ended already, others are still measured by it
+  if (why.empty() || experiment.outcome || experiment.failure) return;   // where it has ended already, others are still measured by it
   fix_outcome(turn, experiment, State::Finished, nullptr, why);
   experiment.outcome->early = true;
   settle(turn, experiment, false);

@@ -13,6 +13,7 @@
 #include "daemon/placement_fitness.h"
 #include "daemon/preemption.h"
 #include "daemon/queue.h"
+#include "daemon/quota.h"
 
 namespace dtrain::daemon {
 
@@ -110,7 +111,11 @@ std::string wait_reason(const Model& model, const ExperimentId& id, TimeMs now) 
   if (const auto* never = std::get_if<Never>(&placement)) {
     reason = never->reason + "; " + never->hint;
   }
+  if (const std::string over = over_quota_text(model, experiment); !over.empty()) reason = over;
   if (reason.empty()) {
+    if (const auto other = who_keeps_quota(model, experiment, choice.whole)) {
+      return fmt::format("{} is ahead of it, and with both {} would have more than its quota", to_string(*other), experiment.submission->user);
+    }
     const auto ahead_of_it = who_keeps_hosts(model, experiment, now);
     if (!ahead_of_it) return "is placed next";
     return fmt::format("{} is ahead of it and keeps its hosts free", to_string(*ahead_of_it));

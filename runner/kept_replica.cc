@@ -257,17 +257,24 @@ void KeptReplica::end_output() {
   finish_if_gone();
 }
 
-// Once. Who is ending already does so for another reason.
+// Once. Who is being stopped already ends for another reason; who printed it at its very end ends for it all the same.
 void KeptReplica::end_for_line() {
   const PrintedLine* const line = watch_.ending();
-  if (line == nullptr || phase_ != Phase::Running) return;
+  if (line == nullptr || stop_asked_ || ended_for_line_ || phase_ == Phase::Ended) return;
   ended_for_line_ = true;
-  stop(launch_.grace_ms, fmt::format("ended for having printed {}", in_quotes(line->line)));
+  const std::string quoted = in_quotes(line->line);
+  if (phase_ == Phase::Running) return end(launch_.grace_ms, "ended for having printed " + quoted);
+  why_ = "printed " + quoted + " at its end";
 }
 
 // ---- the end
 
 void KeptReplica::stop(int64_t grace_ms, const std::string& why) {
+  stop_asked_ = true;
+  end(grace_ms, why);
+}
+
+void KeptReplica::end(int64_t grace_ms, const std::string& why) {
   if (phase_ == Phase::Ended) return;
   if (phase_ == Phase::Waiting) {
     phase_ = Phase::Ending;
@@ -366,7 +373,7 @@ ReplicaExit KeptReplica::make_exit() const {
   exit.ended_unix_ms = unix_ms();
   exit.log_bytes = spool_.end_offset();
   exit.printed = watch_.found();
-  exit.ended_for_it = ended_for_line_;
+  exit.ended_for_line = ended_for_line_;
   exit.cpu_seconds =
       group.cpu_seconds.value_or(seconds(usage_.ru_utime) + seconds(usage_.ru_stime));
   // Counted in blocks of 512 bytes, descendants it waited for included.

@@ -80,6 +80,7 @@ class KeptReplica {
   void read_output();
   bool read_once();
   void end_output();
+  void end(int64_t grace_ms, const std::string& why);
   void end_for_line();
   void finish_if_gone();
   void write_exit();
@@ -110,6 +111,7 @@ class KeptReplica {
   bool waits_for_output_ = false;
   bool term_due_ = false;   // the next sweep sends TERM
   bool killed_ = false;     // we sent KILL
+  bool stop_asked_ = false;       // by whoever may, and not for a line
   bool ended_for_line_ = false;
   int64_t kill_at_ms_ = 0;  // of boottime_ms(), while ending
   int64_t gone_at_ms_ = 0;

@@ -57,7 +57,7 @@ pb::ExitFrame to_frame(const ReplicaId& id, const ReplicaExit& exit) {
     one.set_rule(printed.rule);
     one.set_line(printed.line);
   }
-  frame.set_ended_for_it(exit.ended_for_it);
+  frame.set_ended_for_line(exit.ended_for_line);
   return frame;
 }
 
@@ -74,7 +74,7 @@ ReplicaExit from_frame(const pb::ExitFrame& frame) {
   exit.written_bytes = frame.written_bytes();
   exit.log_bytes = frame.log_bytes();
   for (const auto& one : frame.printed()) exit.printed.push_back({one.rule(), one.line()});
-  exit.ended_for_it = frame.ended_for_it();
+  exit.ended_for_line = frame.ended_for_line();
   return exit;
 }
 

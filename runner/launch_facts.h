@@ -47,7 +47,7 @@ struct ReplicaExit {
   uint64_t written_bytes = 0;
   uint64_t log_bytes = 0;  // everything it wrote to stdout and stderr
   std::vector<PrintedLine> printed;  // the first line of each kind that was watched for
-  bool ended_for_it = false;         // for one of them, whatever its code is
+  bool ended_for_line = false;         // for one of them, whatever its code is
   bool operator==(const ReplicaExit&) const = default;
 };
 

@@ -28,7 +28,7 @@ pb::ExitStatus status_message(const ReplicaExit& exit) {
     one.set_rule(printed.rule);
     one.set_line(as_utf8(printed.line));
   }
-  status.set_ended_for_it(exit.ended_for_it);
+  status.set_ended_for_line(exit.ended_for_line);
   status.set_lost_keeper(exit.cause == kKeeperDied || exit.cause == kHostRestarted);
   return status;
 }

@@ -111,9 +111,12 @@ Shape make_config_shape() {
                      {"idle-release", text(kDuration)},
                      {"options", list("a list of options of sbatch", text(kSbatchOption))},
                      {"dtrain", text(kAbsolutePath)}});
-  return map("a map of host, listen, pools, open-metrics, spool-limit, runner-timeout, keep and sync",
+  Shape quota = map("a map of user, cpus, mem and gpus",
+                    {{"user", text(kWord)}, {"cpus", number(0, 1e6)}, {"mem", size()}, {"gpus", integer(0, 1'000'000)}});
+  return map("a map of host, listen, pools, quotas, open-metrics, spool-limit, runner-timeout, keep and sync",
              {{"host", host},
               {"pools", list("a list of pools", map("a map of slurm", {{"slurm", slurm, {}, true}}))},
+              {"quotas", list("a list of quotas such as {user: anna, gpus: 4}", quota)},
               {"listen", text(kListen)},
               {"open-metrics", text(kOpenMetrics)},
               {"spool-limit", size()},
@@ -169,6 +172,24 @@ void read_pools(const YamlNode& pools, Config& config, Problems& problems) {
   }
 }
 
+void read_quotas(const YamlNode& quotas, Config& config, Problems& problems) {
+  for (const YamlNode& item : quotas.items) {
+    UserQuota quota;
+    if (const YamlNode* user = value_of(&item, "user")) quota.user = user->text;
+    if (const YamlNode* cpus = value_of(&item, "cpus")) quota.cpus = as_number(*cpus);
+    quota.memory_bytes = read_size(&item, "mem");
+    if (const YamlNode* gpus = value_of(&item, "gpus")) {
+      if (const auto count = as_integer(*gpus)) quota.gpus = static_cast<int>(*count);
+    }
+    if (!problems.empty()) continue;
+    const auto is_before = [&](const UserQuota& other) { return other.user.empty() || other.user == quota.user; };
+    if (std::any_of(config.quotas.begin(), config.quotas.end(), is_before)) {
+      problems.add(item.place, "quotas", quota.user.empty() ? "one before is for all users, too" : fmt::format("one before is for {}, too, and counts", quota.user));
+    }
+    config.quotas.push_back(std::move(quota));
+  }
+}
+
 Config read_tree(const YamlNode& root, Problems& problems) {
   Config config;
   const YamlNode* host = value_of(&root, "host");
@@ -181,6 +202,7 @@ Config read_tree(const YamlNode& root, Problems& problems) {
       problems.add(pools->place, "pools", "their hosts join over the network: `listen: ADDRESS:PORT` says where");
     }
   }
+  if (const YamlNode* quotas = value_of(&root, "quotas")) read_quotas(*quotas, config, problems);
   if (const YamlNode* cpus = value_of(host, "cpus")) config.cpus = as_number(*cpus);
   config.memory_bytes = read_size(host, "mem");
   config.cache_bytes = read_size(host, "cache");

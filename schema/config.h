@@ -33,10 +33,20 @@ struct SlurmPool {
   std::string dtrain;                 // that program on its hosts; empty: by the path that the daemon runs from
 };
 
+// What the experiments of one user may have at once; what is left out is not limited.
+struct UserQuota {
+  std::string user;   // empty: of each user that is not named before
+  std::optional<double> cpus;
+  std::optional<uint64_t> memory_bytes;
+  std::optional<int> gpus;
+  bool operator==(const UserQuota&) const = default;
+};
+
 struct Config {
   // ADDRESS:PORT on which hosts with a key join over the network; empty: only this machine's do. Port 0: a free one.
   std::string listen;
   std::vector<SlurmPool> pools;
+  std::vector<UserQuota> quotas;   // the first that is for a user counts
   // ADDRESS:PORT on which metrics are read by HTTP; empty: nowhere. Port 0: a free one.
   std::string open_metrics;
   // How other hosts reach this machine; empty: nobody knows, and no gang is spread over it and others.

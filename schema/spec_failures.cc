@@ -65,6 +65,9 @@ FailureRule read_rule(const YamlNode& node, const std::string& path, SpecReading
     }
   }
   rule.exit_codes = read_codes(value_of(&node, "exit-code"));
+  if (rule.at_once && !rule.exit_codes.empty()) {
+    reading.problems.add(value_of(&node, "exit-code")->place, join_path(path, "exit-code"), "who is ended at once has whatever code that makes; leave it out");
+  }
   if (const YamlNode* const action = value_of(&node, "action")) rule.action = action_of(action->text);
   if (value_of(&node, "silent-for") == nullptr) return rule;
   rule.silent_for_ms = read_duration_ms(&node, path, "silent-for", 0, reading);
@@ -80,11 +83,14 @@ void check_order(const YamlNode& rules, const std::vector<FailureRule>& read, Sp
   const auto in_vain = [&](size_t index, std::string why) {
     reading.problems.add(rules.items[index].place, join_path(kPath, index), std::move(why));
   };
-  bool has_silence = false;
+  bool has_silence = false, has_all = false;
   for (size_t i = 0; i < read.size(); ++i) {
-    if (read[i].silent_for_ms != 0 && std::exchange(has_silence, true)) in_vain(i, "one rule before is about silence, too");
-    if (i == 0 || !is_for_all(read[i - 1]) || read[i].silent_for_ms != 0) continue;
-    return in_vain(i, "the rule before fits all failures, so that none is left for this one");
+    if (read[i].silent_for_ms != 0) {
+      if (std::exchange(has_silence, true)) in_vain(i, "one rule before is about silence, too");
+    } else if (has_all) {
+      return in_vain(i, "a rule before fits all failures, so that none is left for this one");
+    }
+    has_all = has_all || is_for_all(read[i]);
   }
 }
 

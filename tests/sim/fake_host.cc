@@ -22,7 +22,7 @@ daemon::Exit signalled(int signal) {
 void print(daemon::Exit& exit, std::mt19937_64& random) {
   if (chance(random, 70)) return;
   exit.printed.emplace_back(static_cast<uint32_t>(random() % 4), "x");
-  exit.ended_for_it = chance(random, 10);
+  exit.ended_for_line = chance(random, 10);
 }
 
 daemon::Exit random_exit(std::mt19937_64& random, bool calm) {

@@ -68,6 +68,8 @@ enum class Seen : size_t {
   MovedByPolicy,
   RestartedAloneByPolicy,
   EndedForSilence,
+  OverQuota,
+  PassedWithinQuota,
   kCount
 };
 
@@ -132,6 +134,8 @@ constexpr std::array<const char*, static_cast<size_t>(Seen::kCount)> kSeenNames 
     "a gang leaves the hosts that are to blame",
     "a rule of a failure-policy restarts one alone",
     "a gang is ended because it printed nothing any more",
+    "one waits for its user's quota",
+    "one goes ahead of another of its user that waits for the quota",
 };
 
 struct Counts {

@@ -83,6 +83,8 @@ World::World(uint64_t seed, bool traced)
   pace_ms_ = chance(50) ? 3'000 : 100;
   some_give_way_ = chance(50);
   some_have_policies_ = chance(40);
+  make_quotas();
+  model_->quotas = quotas_;
   for (int n = 0; n < count; ++n) {
     const auto lag_ms =
         chance(50) ? policy_.lease_margin_ms - 1 : static_cast<TimeMs>(below(5'000));
@@ -130,6 +132,7 @@ void World::happen(const Event& event) {
   std::set<HeldReplicaFact> lost;
   if (std::holds_alternative<Tick>(event)) lost = lost_ones();
   const std::map<ExperimentId, Failing> failed = failing();
+  was_late_ = !model_->deadlines.empty() && now_ > model_->deadlines.begin()->first + 5'000;
   const size_t open = model_->free.open().size();
   keep(daemon::step(*model_, event, policy_, now_));
   if (model_->free.open().size() < open) regrown_.clear();
@@ -176,9 +179,11 @@ void World::end_turn() {
   if (model_->place_wanted) {
     const std::vector<ExperimentId> waited = waiting_in_order();
     const Sizes before = sizes(waited);
+    const auto had = users_have();
     const Favours favours = favours_before(waited);
     keep(place_pending(*model_, policy_, now_));
     check_backfill(waited);
+    check_quota_order(waited, had);
     check_avoided(waited);
     check_sizes(waited, before);
     check_give_way(waited, favours);
@@ -380,6 +385,7 @@ void World::restart_daemon() {
   listened_.clear();
   heard_.clear();  // said to the daemon that died; what matters is said again after Hello
   model_ = std::make_unique<Model>();
+  model_->quotas = quotas_;
   newest_dial_.clear();
   taken_ports_.clear();
   for (const auto& submission : submissions_) {

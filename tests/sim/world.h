@@ -106,6 +106,16 @@ class World {
   void check_sets() const;
   void check_awaited();
   void check_search();
+  // In thousandths of a cpu.
+  struct UserHas {
+    int64_t cpus = 0, memory_bytes = 0, gpus = 0;
+  };
+  void make_quotas();
+  std::map<std::string, UserHas> users_have() const;
+  bool exceeds_quota(const daemon::Experiment& experiment) const;   // alone
+  bool is_behind_in_quota(const std::vector<ExperimentId>& waited, const daemon::Experiment& experiment) const;
+  void check_quotas() const;
+  void check_quota_order(const std::vector<ExperimentId>& waited, const std::map<std::string, UserHas>& before);
   void make_failure_policy(Spec& spec);
   void print_something();
   void listen(const daemon::Event& event);
@@ -143,6 +153,7 @@ class World {
   struct Judged {
     daemon::ReplicaExited exited;
     uint32_t restarts_used = 0;
+    bool leaves = false;   // dtrain ends it alone
   };
   std::set<daemon::HeldReplicaFact> lost_ones() const;
   void check_lost(const std::set<daemon::HeldReplicaFact>& before) const;
@@ -204,6 +215,7 @@ class World {
   const daemon::Policy policy_;
   size_t pace_ms_;  // how far time goes in a step, mostly
   bool some_give_way_, some_have_policies_;
+  std::vector<daemon::Quota> quotas_;
   std::unique_ptr<daemon::Model> model_;
   Waiting waiting_;
   std::vector<daemon::StateChange> kept_notify_;  // in the database, by a commit that failed
@@ -231,6 +243,7 @@ class World {
   struct Heard {
     TimeMs surely_ms = 0, latest_ms = 0;
   };
+  bool was_late_ = false;
   std::map<ExperimentId, Heard> listened_;   // where silence matters
   std::set<ExperimentId> gave_way_, favoured_;   // and since then have had no place
   std::map<ExperimentId, Spent> spent_;

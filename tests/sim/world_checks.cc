@@ -84,6 +84,7 @@ void World::check_everything() {
   check_fitness();
   if (steps_ % 4 == 0) {
     check_gangs();
+    check_quotas();
     check_durable();
   }
   if (steps_ % 8 == 0) {

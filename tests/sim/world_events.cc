@@ -98,6 +98,7 @@ void World::submit() {
   auto submission = std::make_shared<Submission>();
   submission->number = ++last_number_;
   submission->spec = random_spec();
+  submission->user = chance(50) ? "anna" : "bert";
   come_after_others(submission->spec);
   submission->shapes = random_shapes(submission->spec);
   if (chance(10)) submission->host = hosts_[below(hosts_.size())].inventory.name;
@@ -318,7 +319,7 @@ void World::kill_impossible() {
     if (!is_queued(experiment)) continue;
     const Choice choice{experiment.submission->host, {}, nullptr};
     const Placement placement = place(id, experiment.spec(), model_->free, choice);
-    if (!std::holds_alternative<Never>(placement)) continue;
+    if (!exceeds_quota(experiment) && !std::holds_alternative<Never>(placement)) continue;
     killed_.insert(id);
     happen(KillWanted{id, false});
   }

@@ -54,13 +54,19 @@ void World::listen(const Event& event) {
     const Experiment& experiment = model_->experiments.at(id);
     if (!could_be_silent(experiment)) continue;
     Heard& heard = listened_.try_emplace(id, Heard{now_, now_}).first->second;
-    if (std::holds_alternative<ReplicaStarted>(event)) heard.latest_ms = now_;
+    // A tick that comes long after it was due is one of a daemon that slept.
+    if (std::holds_alternative<ReplicaStarted>(event) || (std::holds_alternative<Tick>(event) && was_late_)) heard.latest_ms = now_;
     const auto* const came = std::get_if<OutputCame>(&event);
     if (came != nullptr && came->experiment == id) heard = {now_, now_};
     const auto* const hello = std::get_if<HostConnected>(&event);
-    const bool is_its_host = hello != nullptr && std::ranges::any_of(experiment.replicas, [&](const Replica& one) { return one.seat.host == hello->host.id; });
-    if (is_its_host) heard.latest_ms = now_;
-    if (is_away(*model_, experiment)) heard.latest_ms = now_;
+    const bool is_its_host = hello != nullptr && std::ranges::any_of(experiment.replicas, [&](const Replica& one) {
+      return one.seat.host == hello->host.id && is_seated(experiment, one);
+    });
+    if (is_its_host) heard = {now_, now_};
+    const bool one_begins = std::ranges::any_of(experiment.replicas, [&](const Replica& one) {
+      return awaits_relaunch(experiment, one) || (is_alive(one) && one.progress < Progress::Started);
+    });
+    if (is_away(*model_, experiment) || one_begins) heard.latest_ms = now_;
   }
   std::erase_if(listened_, [&](const auto& one) {
     const auto known = model_->experiments.find(one.first);
@@ -72,7 +78,8 @@ void World::listen(const Event& event) {
 void World::check_silent(const Experiment& experiment) const {
   const auto heard = listened_.find(experiment.id);
   if (heard == listened_.end() || !could_be_silent(experiment) || is_away(*model_, experiment)) return;
-  require(now_ < heard->second.latest_ms + experiment.spec().silence_rule()->silent_for_ms,
+  const int64_t silent_for_ms = experiment.spec().silence_rule()->silent_for_ms;
+  require(now_ < heard->second.latest_ms + silent_for_ms + std::min<int64_t>(silent_for_ms / 8, 1'000),
           [&] { return to_string(experiment.id) + " is silent and goes on"; });
 }
 
@@ -95,7 +102,7 @@ std::map<ExperimentId, World::Failing> World::failing() const {
 // The number of the first rule that fits; the size of the policy: none does.
 size_t World::told_rule(const Experiment& experiment, const Replica* cause) const {
   const auto& policy = experiment.spec().failure_policy;
-  const int code = cause == nullptr || !cause->exit ? 0 : exit_status(*cause->exit);
+  const int code = cause == nullptr || !cause->exit || cause->exit->lost_keeper ? 0 : exit_status(*cause->exit);
   size_t i = 0;
   for (; i < policy.size(); ++i) {
     if (policy[i].silent_for_ms != 0 && cause != nullptr) continue;
@@ -128,7 +135,7 @@ void World::check_verdicts(const std::map<ExperimentId, Failing>& before) {
     if (known == model_->experiments.end() || known->second.failure) continue;
     const Experiment& experiment = known->second;
     const auto name = [&, &whose = id] { return to_string(whose); };
-    const bool other_end = experiment.outcome && (experiment.outcome->state == State::Killed || experiment.outcome->early ||
+    const bool other_end = experiment.outcome && (experiment.outcome->state == State::Killed ||
                                                   experiment.outcome->reason.starts_with("its max-duration"));
     if (other_end) continue;
     for (const Replica& replica : experiment.replicas) {

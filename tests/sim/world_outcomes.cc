@@ -194,7 +194,7 @@ std::optional<World::Judged> World::being_judged(const Event& event) const {
   for (const Replica& replica : experiment.replicas) {
     if (replica.id != exited->replica || replica.attempt != exited->attempt) continue;
     if (replica.lost || replica.progress >= Progress::Exited || is_build(replica)) continue;
-    if (start_committed(experiment, replica)) return Judged{*exited, experiment.restarts_used};
+    if (start_committed(experiment, replica)) return Judged{*exited, experiment.restarts_used, replica.leaves};
   }
   return std::nullopt;
 }
@@ -211,7 +211,7 @@ void World::check_judged(const Judged& judged) {
             [&] { return name() + " refused, and the experiment goes on"; });
     return;
   }
-  if (!spec.failure_policy.empty() && exited.replica.role != Role::Tensorboard) return check_judged_by_policy(judged);
+  if (!spec.failure_policy.empty() && exited.replica.role != Role::Tensorboard && !judged.leaves) return check_judged_by_policy(judged);
   const OnFailure rule = spec.role(exited.replica.role)->on_failure;
   if (rule == OnFailure::RestartOnSignal && gave_up(exited.exit)) {
     require(experiment.outcome && experiment.outcome->state == State::Failed, [&] { return name() + " gave up, and would again"; });
@@ -489,7 +489,7 @@ void World::check_backfill(const std::vector<ExperimentId>& waited) {
     if (stretch > 1) return;  // waits for hosts that are idle, whose cpus it will share
     if (stretch > 0) break;
   }
-  if (head == waited.end()) return;
+  if (head == waited.end() || is_behind_in_quota(waited, model_->experiments.at(*head))) return;
   std::map<HostId, Room> rooms;
   const Experiment& waits = model_->experiments.at(*head);
   const Choice choice = choice_of(*model_, waits);

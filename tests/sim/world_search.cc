@@ -46,6 +46,7 @@ void World::reach_rung() {
   const size_t rung = chance(90) ? had : below(4);
   const double value = chance(10) ? std::nan("") : static_cast<double>(below(6));
   const bool counts = id.member != 0 && spec.search.stop_early && rung == had;
+  const bool was_failing = experiment.failure.has_value();
   const std::optional<Outcome> ended = experiment.outcome ? std::optional(*experiment.outcome) : std::nullopt;
   // Of those that came so far, and are as good or better.
   size_t came = 1, better = 0;
@@ -63,6 +64,7 @@ void World::reach_rung() {
     return;
   }
   said_[id].push_back(value);
+  if (was_failing) return require(!after.outcome, "who is about to fail is not ended for its values");
   if (ended) return require(*after.outcome == *ended, "an end is not changed by what comes after");
   const auto factor = static_cast<size_t>(spec.search.stop_early->factor);
   const bool among_best = better * factor < came && !std::isnan(value);

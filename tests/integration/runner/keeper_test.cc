@@ -97,12 +97,12 @@ TEST_CASE("what a failure-policy asks about is told with the exit, and who print
   kept.start();
   const ReplicaExit ended = kept.wait_exit(ends);
   CHECK(ended.code == 0);
-  CHECK(ended.ended_for_it);
+  CHECK(ended.ended_for_line);
   CHECK(ended.cause == "ended for having printed 'loss=nan'; exit code 0");
   CHECK(ended.printed == std::vector<PrintedLine>{{1, "good day"}, {3, "loss=nan"}});
   const ReplicaExit failed = kept.wait_exit(fails);
   CHECK(failed.cause == "exit code 3");
-  CHECK_FALSE(failed.ended_for_it);
+  CHECK_FALSE(failed.ended_for_line);
   CHECK(failed.printed == std::vector<PrintedLine>{{1, "good bye"}});
   // Who is ending for another reason ends for that one.
   kept.wait_output(already, "up");
@@ -110,7 +110,7 @@ TEST_CASE("what a failure-policy asks about is told with the exit, and who print
   { Fd gate(::open((kept.root() / "gate").c_str(), O_WRONLY)); }
   const ReplicaExit stopped = kept.wait_exit(already);
   CHECK(stopped.code == 4);
-  CHECK_FALSE(stopped.ended_for_it);
+  CHECK_FALSE(stopped.ended_for_line);
   CHECK(stopped.printed == std::vector<PrintedLine>{{3, "nan"}});
 }
 

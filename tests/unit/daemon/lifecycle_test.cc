@@ -10,6 +10,7 @@
 //   started|released 1.master@1...
 //   exited 1.master@1 [code=N] [signal=N] [lost]
 //   daemon restarts | output 1
+//   quota anna|* [cpus=4] [gpus=2]
 #include "daemon/lifecycle.h"
 
 #include <doctest/doctest.h>
@@ -75,6 +76,7 @@ class Script {
   void host(const std::vector<std::string>& words);
   void submit(const std::vector<std::string>& words);
   void failed(const std::vector<std::string>& words);
+  void quota(const std::vector<std::string>& words);
   void exited(const std::vector<std::string>& words);
   void restart();
   HostId holder_of(const HeldReplicaFact& fact) const;
@@ -191,6 +193,7 @@ void Script::submit(const std::vector<std::string>& words) {
     else if (key == "stop-grace") spec.stop_grace_ms = std::stoi(value) * 1000;
     else if (key == "board") spec.roles.push_back(tensorboard_role());
     else if (key == "install") spec.install = {"pip install x"};
+    else if (key == "user") submission->user = value;
     else if (key == "priority") spec.priority = std::stoi(value);
     else if (key == "concurrency") spec.concurrency = std::stoi(value);
     else if (key == "max-failed") spec.search.max_failed = std::stoi(value);
@@ -225,6 +228,17 @@ void Script::failed(const std::vector<std::string>& words) {
   happen(event);
 }
 
+void Script::quota(const std::vector<std::string>& words) {
+  Quota quota;
+  if (words.at(1) != "*") quota.user = words[1];
+  for (size_t i = 2; i < words.size(); ++i) {
+    const auto [key, value] = setting(words[i]);
+    if (key == "gpus") quota.gpus = std::stoi(value);
+    else quota.cpus = std::stod(value);
+  }
+  model_->quotas.push_back(quota);
+}
+
 void Script::exited(const std::vector<std::string>& words) {
   const HeldReplicaFact fact = fact_of(words.at(1));
   Exit exit;
@@ -234,7 +248,7 @@ void Script::exited(const std::vector<std::string>& words) {
     if (key == "signal") exit.signal = std::stoi(value);
     if (key == "lost") exit.lost_keeper = true;
     if (key == "printed") exit.printed.emplace_back(std::stoi(value), "a line that fits rule " + value);
-    if (key == "ended-for-it") exit.ended_for_it = true;
+    if (key == "ended-for-line") exit.ended_for_line = true;
   }
   happen(ReplicaExited{fact.replica, fact.attempt, exit, holder_of(fact)});
 }
@@ -254,7 +268,9 @@ HostId Script::holder_of(const HeldReplicaFact& fact) const {
 
 // Only what was saved survives.
 void Script::restart() {
+  const std::vector<Quota> quotas = model_->quotas;
   model_ = std::make_unique<Model>();
+  model_->quotas = quotas;
   for (const auto& submission : submissions_) {
     const uint32_t last = submission->last_member();
     for (uint32_t member = submission->first_member(); member <= last; ++member) {
@@ -290,6 +306,7 @@ std::string Script::run(const std::string& line) {
   else if (verb == "suspend" || verb == "resume") happen(SuspendWanted{*parse_experiment_id(words.at(1)), verb == "suspend"});
   else if (verb == "failed") failed(words);
   else if (verb == "exited") exited(words);
+  else if (verb == "quota") quota(words);
   else if (verb == "output") happen(OutputCame{*parse_experiment_id(words.at(1))});
   else if (verb == "rung") {
     happen(RungReached{*parse_experiment_id(words.at(1)), static_cast<uint32_t>(std::stoul(words.at(2))), std::stod(words.at(3))});

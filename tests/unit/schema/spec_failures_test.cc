@@ -63,8 +63,10 @@ TEST_CASE("what means nothing is refused where it stands") {
   CHECK(reason("{silent-for: 0, action: fail}") == "[1].silent-for: expected more than nothing");
   CHECK(reason("{silent-for: 1m, action: exclude-host}").starts_with("[1].silent-for: which of their hosts"));
   CHECK(reason("{silent-for: 1m, action: fail}, {silent-for: 2m, action: fail}") == "[2]: one rule before is about silence, too");
-  CHECK(reason("{action: fail}, {printed: x, action: restart}") == "[2]: the rule before fits all failures, so that none is left for this one");
+  CHECK(reason("{action: fail}, {printed: x, action: restart}") == "[2]: a rule before fits all failures, so that none is left for this one");
   CHECK(reason("{action: fail}, {silent-for: 1m, action: restart}").empty());
+  CHECK(reason("{action: fail}, {silent-for: 1m, action: restart}, {printed: x, action: restart}").starts_with("[3]: a rule before"));
+  CHECK(reason("{printed: x, at-once: true, exit-code: 3, action: fail}").starts_with("[1].exit-code: who is ended"));
 }
 
 }  // namespace

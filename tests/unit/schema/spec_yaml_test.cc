@@ -137,7 +137,7 @@ class RandomSpec {
       rule.action = may_restart ? pick({FailureAction::Fail, FailureAction::Restart, FailureAction::ExcludeHost}) : FailureAction::Fail;
       rule.printed = pick<std::string>({"a: (b)(.*) # c", "\\d+, [x]{2}", "null", "{{", "'\"", "\xC3\xBC~"});
       if (flip()) rule.exit_codes = {1, 75, 255};
-      if (flip()) rule.at_once = true;
+      rule.at_once = rule.exit_codes.empty() && flip();
       if (flip() && !rule.at_once && !rule.exit_codes.empty()) rule.printed.clear();
       spec.failure_policy.push_back(rule);
     }

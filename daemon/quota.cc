@@ -1,0 +1,203 @@
+#include "daemon/quota.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "daemon/placement_elastic.h"
+#include "daemon/queue.h"
+#include "schema/text_formats.h"
+
+namespace dtrain::daemon {
+
+namespace {
+
+constexpr double kCpuSlack = 1e-6;   // of sums of fractions
+
+Room whole_quota(const Quota& quota) {
+  Room room;
+  room.cpus = quota.cpus.value_or(std::numeric_limits<double>::infinity());
+  room.memory_bytes = quota.memory_bytes ? static_cast<int64_t>(*quota.memory_bytes) : std::numeric_limits<int64_t>::max() / 2;
+  room.gpus = quota.gpus.value_or(std::numeric_limits<int>::max() / 2);
+  return room;
+}
+
+void add(Room& room, const Room& other, int sign) {
+  room.cpus += sign * other.cpus;
+  room.memory_bytes += sign * other.memory_bytes;
+  room.gpus += sign * other.gpus;
+}
+
+Room room_of(const Seat& seat) { return {seat.cpus, static_cast<int64_t>(seat.memory_bytes), static_cast<int>(seat.gpus.size()), 0}; }
+
+Room room_of(const Spec& spec) {
+  Room room;
+  for (const RoleSpec& role : spec.roles) {
+    room.cpus += role.count * role.resources.cpus;
+    room.memory_bytes += role.count * static_cast<int64_t>(role.resources.memory_bytes);
+    room.gpus += role.count * role.resources.gpus;
+  }
+  return room;
+}
+
+// Who needs none of something may begin where there is less than none of it.
+bool is_within(const Room& wanted, const Room& room) {
+  const auto is_less = [](auto some, auto most) { return some <= 0 || some <= most; };
+  return is_less(wanted.cpus, room.cpus + kCpuSlack) && is_less(wanted.memory_bytes, room.memory_bytes) && is_less(wanted.gpus, room.gpus);
+}
+
+bool is_counted(const Experiment& experiment) { return !experiment.spec().preemptible; }
+
+Room used_by(const Model& model, const std::string& user) {
+  const auto used = model.used.find(user);
+  return used == model.used.end() ? Room() : used->second;
+}
+
+void count(Model& model, const Experiment& experiment, const Seat& seat, int sign) {
+  if (!is_counted(experiment)) return;
+  const std::string& user = experiment.submission->user;
+  Room& room = model.used[user];
+  add(room, room_of(seat), sign);
+  room.ports += sign;   // seats, counted: without one nothing is left of a sum of fractions
+  if (room.ports == 0) model.used.erase(user);
+}
+
+// The first of its resources that is more than there is.
+// `has`: nothing: it is about what could ever be.
+std::string over_text(const Quota& quota, const std::string& user, const Room& wanted, const std::optional<Room>& has) {
+  const Room used = has.value_or(Room());
+  const auto text = [&](const std::string& needs, const std::string& most, const std::string& now) {
+    return has ? fmt::format("needs {}, and {}, who may have {} at once, has {}", needs, user, most, now)
+               : fmt::format("needs {}, and {} may have {} at once", needs, user, most);
+  };
+  if (quota.gpus && wanted.gpus > 0 && wanted.gpus > *quota.gpus - used.gpus) {
+    return text(fmt::format("{} GPU{}", wanted.gpus, wanted.gpus == 1 ? "" : "s"), fmt::format("{}", *quota.gpus), fmt::format("{}", used.gpus));
+  }
+  if (quota.cpus && wanted.cpus > 0 && wanted.cpus > *quota.cpus - used.cpus + kCpuSlack) {
+    return text(fmt::format("{:.5g} cpu{}", wanted.cpus, wanted.cpus == 1 ? "" : "s"), fmt::format("{:.5g}", *quota.cpus), fmt::format("{:.5g}", used.cpus));
+  }
+  const auto most = static_cast<int64_t>(quota.memory_bytes.value_or(0));
+  if (!quota.memory_bytes || wanted.memory_bytes <= most - used.memory_bytes) return "";
+  const auto memory = [](int64_t bytes) { return format_memory(static_cast<uint64_t>(std::max<int64_t>(bytes, 0))); };
+  return text(memory(wanted.memory_bytes), memory(most), memory(used.memory_bytes));
+}
+
+// Quotas were changed since it was submitted.
+bool is_over_for_ever(const Model& model, const Experiment& experiment) {
+  const Quota* const quota = quota_of(model, experiment.submission->user);
+  return quota != nullptr && !is_within(room_of(LeastGang(experiment.spec()).spec()), whole_quota(*quota));
+}
+
+}  // namespace
+
+const Quota* quota_of(const Model& model, const std::string& user) {
+  for (const Quota& quota : model.quotas) {
+    if (quota.user.empty() || quota.user == user) return &quota;
+  }
+  return nullptr;
+}
+
+void take_seat(Model& model, const Experiment& experiment, const Seat& seat) {
+  model.free.take(seat);
+  count(model, experiment, seat, 1);
+}
+
+void give_seat(Model& model, const Experiment& experiment, const Seat& seat) {
+  model.free.give(seat);
+  count(model, experiment, seat, -1);
+}
+
+void count_users(Model& model) {
+  model.used.clear();
+  for (const ExperimentId& id : model.live) {
+    const Experiment& experiment = model.experiments.at(id);
+    for (const Replica& replica : experiment.replicas) {
+      if (holds_seat(experiment, replica)) count(model, experiment, replica.seat, 1);
+    }
+  }
+}
+
+std::optional<Room> quota_left(const Model& model, const Experiment& experiment) {
+  const Quota* const quota = is_counted(experiment) ? quota_of(model, experiment.submission->user) : nullptr;
+  if (quota == nullptr) return std::nullopt;
+  Room left = whole_quota(*quota);
+  add(left, used_by(model, experiment.submission->user), -1);
+  for (const Replica& replica : experiment.replicas) {
+    if (holds_seat(experiment, replica)) add(left, room_of(replica.seat), 1);
+  }
+  return left;
+}
+
+bool is_within(const Spec& spec, const Room& room) { return is_within(room_of(spec), room); }
+
+std::optional<Room> KeptQuota::left_for(const Experiment& experiment) const {
+  std::optional<Room> left = quota_left(model_, experiment);
+  const auto kept = kept_.find(experiment.submission->user);
+  if (left && kept != kept_.end()) add(*left, kept->second, -1);
+  return left;
+}
+
+void KeptQuota::keep(const Experiment& experiment) {
+  if (is_counted(experiment)) add(kept_[experiment.submission->user], room_of(LeastGang(experiment.spec()).spec()), 1);
+}
+
+bool KeptQuota::is_over(const Experiment& experiment) {
+  const std::optional<Room> left = left_for(experiment);
+  if (!left || is_within(LeastGang(experiment.spec()).spec(), *left)) return false;
+  if (!is_over_for_ever(model_, experiment) && first_.insert(experiment.submission->user).second) keep(experiment);
+  return true;
+}
+
+std::string over_quota_for_ever(const Model& model, const Spec& spec, const std::string& user) {
+  const Quota* const quota = spec.preemptible ? nullptr : quota_of(model, user);
+  if (quota == nullptr) return "";
+  const std::vector<Spec> shapes = shapes_of(spec);
+  for (const Spec& shape : shapes) {
+    if (const std::string over = over_text(*quota, user, room_of(LeastGang(shape).spec()), std::nullopt); !over.empty()) return over;
+  }
+  return shapes.empty() ? over_text(*quota, user, room_of(LeastGang(spec).spec()), std::nullopt) : "";
+}
+
+std::string over_quota_text(const Model& model, const Spec& spec, const std::string& user) {
+  const Quota* const quota = spec.preemptible ? nullptr : quota_of(model, user);
+  return quota == nullptr ? "" : over_text(*quota, user, room_of(LeastGang(spec).spec()), used_by(model, user));
+}
+
+std::string over_quota_text(const Model& model, const Experiment& experiment) {
+  return over_quota_text(model, experiment.spec(), experiment.submission->user);
+}
+
+std::vector<UserUse> users_of(const Model& model) {
+  std::map<std::string, UserUse> users;
+  for (const Quota& quota : model.quotas) {
+    if (!quota.user.empty()) users[quota.user] = {quota.user, used_by(model, quota.user), &quota};
+  }
+  for (const auto& [user, room] : model.used) {
+    if (const Quota* const quota = quota_of(model, user)) users[user] = {user, room, quota};
+  }
+  std::vector<UserUse> all;
+  for (auto& [user, use] : users) all.push_back(std::move(use));
+  return all;
+}
+
+std::optional<ExperimentId> who_keeps_quota(const Model& model, const Experiment& experiment, bool whole) {
+  std::optional<Room> left = quota_left(model, experiment);
+  if (!left) return std::nullopt;
+  const LeastGang least(experiment.spec());
+  const Spec& wanted = whole ? experiment.spec() : least.spec();
+  std::set<QueueOrder> ahead;   // of each lane the first: the others keep nothing
+  for (const auto& [lane, waiting] : model.queue.lanes) {
+    const Experiment& first = model.experiments.at(waiting.begin()->id);
+    const bool is_own = is_counted(first) && first.submission->user == experiment.submission->user;
+    if (is_own && !is_over_for_ever(model, first)) ahead.insert(*waiting.begin());
+  }
+  for (const QueueOrder& order : ahead) {
+    if (!(order < order_of(experiment))) break;
+    add(*left, room_of(LeastGang(model.experiments.at(order.id).spec()).spec()), -1);
+    if (!is_within(wanted, *left)) return order.id;
+  }
+  return std::nullopt;
+}
+
+}  // namespace dtrain::daemon

@@ -26,6 +26,26 @@ TEST_CASE("output that nobody wants any more is acknowledged all the same") {
   CHECK(ack.offset() == 6);
 }
 
+TEST_CASE("output is heard where silence matters, but a TensorBoard's") {
+  test::TemporaryFolder folder;
+  ServedDaemon daemon(home_below(folder.path()));
+  FakeRunner runner(daemon);
+  Submission submission = a_submission("a");
+  submission.spec_yaml =
+      "project: testing\ntrain:\n  framework: tensorflow\n  resources: {cpus: 0.5, mem: 64}\n  tensorflow: {tensorboard: true}\n"
+      "  failure-policy: [{silent-for: 1h, action: fail}]\n  run: 'true'\n";
+  submission.spec = parse_spec(submission.spec_yaml, {}).value();
+  REQUIRE(daemon.scheduler.submit(std::move(submission), {}).ok());
+  daemon.until([&] { return runner.last(pb::ToRunner::kLaunch) != nullptr; });
+  const auto heard_ms = [&] { return daemon.scheduler.model().experiments.at({1, 0}).heard_ms; };
+  runner.say(output("1.tensorboard", "TensorBoard at ...\n"));
+  daemon.until([&] { return runner.count(pb::ToRunner::kLogAck) == 1; });
+  CHECK(heard_ms() == 0);
+  runner.say(output("1.train", "hello\n"));
+  daemon.until([&] { return runner.count(pb::ToRunner::kLogAck) == 2; });
+  CHECK(heard_ms() > 0);
+}
+
 TEST_CASE("output that comes again after it became durable is acknowledged again") {
   test::TemporaryFolder folder;
   ServedDaemon daemon(home_below(folder.path()));

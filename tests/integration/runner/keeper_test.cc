@@ -93,6 +93,8 @@ TEST_CASE("what a failure-policy asks about is told with the exit, and who print
   const ReplicaId ends = kept.add(1, {"--exit-on", "15", "0", "--print", "good day", "--print", "loss=nan", "--hang"});
   const ReplicaId fails = kept.add(2, {"--print", "good bye", "--exit", "3"});
   const ReplicaId already = kept.add(3, {"--print", "up", "--ignore", "15", "--open-fifo", "gate", "--print", "nan", "--exit", "4"});
+  const ReplicaId at_last = kept.add(4, {});   // a line that only its end makes whole
+  kept.launch().replicas[3].argv = {"/bin/sh", "-c", "printf nan"};
   REQUIRE(::mkfifo((kept.root() / "gate").c_str(), 0600) == 0);
   kept.start();
   const ReplicaExit ended = kept.wait_exit(ends);
@@ -104,6 +106,10 @@ TEST_CASE("what a failure-policy asks about is told with the exit, and who print
   CHECK(failed.cause == "exit code 3");
   CHECK_FALSE(failed.ended_for_line);
   CHECK(failed.printed == std::vector<PrintedLine>{{1, "good bye"}});
+  const ReplicaExit last = kept.wait_exit(at_last);
+  CHECK(last.code == 0);
+  CHECK(last.ended_for_line);
+  CHECK(last.cause == "printed 'nan' at its end; exit code 0");
   // Who is ending for another reason ends for that one.
   kept.wait_output(already, "up");
   kept.stop(already, 60'000);

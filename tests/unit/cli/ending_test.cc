@@ -121,6 +121,35 @@ TEST_CASE("a failure that a restart survived is not told as the cause") {
   CHECK(ending.text(outcome("FINISHED"), "", {}) == "4 finished after 12 seconds\n");
 }
 
+TEST_CASE("what it was stopping for and has another attempt after is not told as the cause, in a set either") {
+  Ending ending;
+  ending.add(state_event("4", "STOPPING", "4.master: exit code 75"));
+  ending.add(state_event("4", "RESTARTING", "restart 1 of 3 after 4.master: exit code 75"));
+  ending.add(state_event("4", "STOPPING", "4.worker.1: exit code 3"));
+  ending.add(state_event("4.worker.1", "FAILED", "exit code 3"));
+  ending.add(state_event("4.master", "KILLED", "ended because of 4.worker.1"));
+  ending.add(state_event("4", "FAILED", "4.worker.1: exit code 3"));
+  print(ending, "4.worker.1", "the worker's last words\n");
+  const std::string text = ending.text(outcome("FAILED", "4.worker.1: exit code 3"), "", {});
+  CHECK_MESSAGE(text.find("the worker's last words") != std::string::npos, text);
+  CHECK_MESSAGE(text.find("+1 ended because of it") != std::string::npos, text);
+
+  Ending set;
+  set.add(state_event("5.1", "STOPPING", "5.1.train: exit code 75"));
+  set.add(state_event("5.1", "RESTARTING", "restart 1 of 3 after 5.1.train: exit code 75"));
+  set.add(state_event("5.2", "FAILED", "5.2.train: exit code 4"));
+  print(set, "5.1.train", "first attempt\n");
+  print(set, "5.2.train", "it was me\n");
+  pb::ExperimentInfo of_set = outcome("FINISHED");
+  of_set.set_id("5");
+  of_set.set_members(2);
+  of_set.set_members_finished(1);
+  of_set.set_members_failed(1);
+  const std::string told = set.text(of_set, "", {});
+  CHECK_MESSAGE(told.find("it was me") != std::string::npos, told);
+  CHECK_MESSAGE(told.find("first attempt") == std::string::npos, told);
+}
+
 TEST_CASE("a failure that was ignored is not the cause, and nobody ended because of it") {
   Ending ending;
   print(ending, "4.worker.1", "preempted\n");

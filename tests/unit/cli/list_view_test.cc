@@ -40,6 +40,19 @@ TEST_CASE("experiments are a line each in RiseML's columns, members the branches
         "╰─ 4.2 ai-toaster     ● PENDING  2 hours     ╰─ Experiment\n");
 }
 
+TEST_CASE("whose each is, where it is of several users") {
+  pb::ListReply reply;
+  add(reply, "4", "RUNNING", 61'000)->set_user("anna");
+  add(reply, "5", "RUNNING", 61'000)->set_user("anna");
+  CHECK(render_list(reply, {{}, kNow, false}).find("USER") == std::string::npos);
+  add(reply, "6", "RUNNING", 61'000)->set_user("bert");
+  CHECK(render_list(reply, {{}, kNow, false}) ==
+        "ID     PROJECT        STATE      AGE         TYPE            USER\n"
+        "4      ai-toaster     ● RUNNING  1 minute    Experiment      anna\n"
+        "5      ai-toaster     ● RUNNING  1 minute    Experiment      anna\n"
+        "6      ai-toaster     ● RUNNING  1 minute    Experiment      bert\n");
+}
+
 TEST_CASE("a list of the newest says that there are older ones") {
   pb::ListReply reply;
   for (const char* id : {"6", "7", "7.1", "7.2", "8"}) add(reply, id, "FINISHED", 0);

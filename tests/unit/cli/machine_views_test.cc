@@ -133,6 +133,17 @@ TEST_CASE("daemon status shows both versions when they differ") {
   CHECK(text.find("This dtrain:") != std::string::npos);
   CHECK(text.find("Uptime:      1m 1s\n") != std::string::npos);
   CHECK(text.find("Log:         /h/daemon.log\n") != std::string::npos);
+  CHECK(text.find("Quota") == std::string::npos);
+  pb::UserInfo& anna = *info.add_users();
+  anna.set_user("anna");
+  anna.set_gpus(3);
+  anna.set_gpus_quota(4);
+  anna.set_cpus(1.5);
+  anna.set_cpus_quota(32);
+  info.add_users()->set_user("bert");
+  const std::string quotas = render_daemon(info, home, {}, {{}, 62'000, false});
+  CHECK_MESSAGE(quotas.find("Quota:       anna has 3 of 4 GPUs, 1.5 of 32 cpus\n") != std::string::npos, quotas);
+  CHECK_MESSAGE(quotas.find("Quota:       bert has no limit\n") != std::string::npos, quotas);
 }
 
 }  // namespace

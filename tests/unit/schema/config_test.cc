@@ -119,6 +119,24 @@ TEST_CASE("an address is what another host may dial") {
   CHECK(!is_host_address(std::string(254, 'n')));
 }
 
+TEST_CASE("quotas: the first that is for a user counts, and none is in vain") {
+  using Quotas = std::vector<UserQuota>;
+  CHECK(config_of("quotas: [{user: anna, gpus: 8, cpus: 1.5, mem: 64GiB}, {gpus: 0}]\n").quotas ==
+        Quotas{{"anna", 1.5, uint64_t{64} << 30, 8}, {"", std::nullopt, std::nullopt, 0}});
+  CHECK(config_of("quotas: [{user: anna}, {mem: 512}]\n").quotas == Quotas{{"anna", std::nullopt, std::nullopt, std::nullopt}, {"", std::nullopt, uint64_t{512} << 20, std::nullopt}});
+  CHECK(config_of("").quotas.empty());
+  const auto refused = [](const std::string& yaml, const std::string& part) {
+    const std::string text = config_refusal(yaml);
+    CHECK_MESSAGE(text.find(part) != std::string::npos, text);
+  };
+  refused("quotas: [{gpus: 4}, {user: anna, gpus: 8}]\n", "config.yml:1:21: quotas: one before is for anna, too, and counts");
+  refused("quotas: [{gpus: 4}, {gpus: 8}]\n", "one before is for all users, too");
+  refused("quotas: [{user: anna, gpu: 4}]\n", "did you mean 'gpus'?");
+  refused("quotas: [{gpus: 1.5}]\n", "expected a whole number");
+  refused("quotas: {gpus: 4}\n", "expected a list of quotas");
+  refused("quotas: [{user: 'anna b'}]\n", "quotas[1].user");
+}
+
 TEST_CASE("pools of a Slurm: what is left out, and what is wrong") {
   const std::string head = "listen: 10.0.0.1:7077\npools:\n  - slurm: ";
   const SlurmPool pool = config_of(head + "{cpus: 8, mem: 64GiB, max-hosts: 4, time: 4h}\n").pools.at(0);

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <vector>
 
+#include "schema/quote.h"
 #include "schema/random_id.h"
 
 namespace dtrain::cli {

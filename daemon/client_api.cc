@@ -9,6 +9,7 @@
 
 #include "daemon/describe.h"
 #include "daemon/fetch_stream.h"
+#include "daemon/quota.h"
 #include "daemon/incoming_messages.h"
 #include "daemon/placement_elastic.h"
 #include "daemon/preemption.h"

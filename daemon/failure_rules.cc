@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "schema/text_formats.h"
 
@@ -104,14 +105,20 @@ TimeMs silence_due_of(const Experiment& experiment) {
 }
 
 bool look_for_silence(Turn& turn, Experiment& experiment) {
-  constexpr int64_t kSleptMs = 5'000;
-  const TimeMs due_ms = silence_due_of(experiment);
-  if (due_ms == 0 || due_ms > turn.now) return false;
-  const bool unheard = turn.now > due_ms + kSleptMs || !can_be_stopped(turn.model, experiment) ||
+  constexpr int64_t kAgainMs = 1'000;
+  const TimeMs looked_for_ms = silence_due_of(experiment);
+  if (looked_for_ms == 0 || looked_for_ms > turn.now) return false;
+  const bool unheard = !can_be_stopped(turn.model, experiment) ||
                        std::ranges::any_of(experiment.replicas, [&](const Replica& one) { return is_between_launches(experiment, one); });
   if (unheard) experiment.heard_ms = turn.now;
-  experiment.silence_due_ms = due_after(experiment);
-  return experiment.silence_due_ms <= turn.now;
+  const TimeMs due_ms = due_after(experiment);
+  const bool has_word = due_ms <= turn.now && std::ranges::all_of(experiment.replicas, [&](const Replica& one) {
+    return !holds_seat(experiment, one) || turn.model.hosts.at(one.seat.host).last_contact_ms >= due_ms;
+  });
+  const bool had_word = std::exchange(experiment.silence_confirmed, has_word);
+  if (has_word && had_word) return true;
+  experiment.silence_due_ms = std::max(due_ms, turn.now + kAgainMs);
+  return false;
 }
 
 int64_t unheard_ms(const Spec& spec) {

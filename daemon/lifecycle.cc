@@ -156,8 +156,7 @@ void on_tick(Turn& turn) {
     const int64_t max_ms = experiment->spec().max_duration_ms;
     if (!experiment->outcome && max_ms > 0 && experiment->run_since_ms != 0 &&
         turn.now >= experiment->run_since_ms + max_ms) {
-      fix_outcome(turn, *experiment, State::Failed, nullptr,
-                  fmt::format("its max-duration of {} has passed", format_duration_ms(max_ms)));
+      end_overdue(turn, *experiment);
     }
     if (silent && !experiment->outcome) end_for_silence(turn, *experiment);
     settle(turn, *experiment, false);

@@ -128,6 +128,7 @@ void launch_gang(Turn& turn, Experiment& experiment, std::vector<Seat> seats) {
   ++experiment.attempt;
   experiment.wait_reason.clear();
   experiment.silence_due_ms = 0;
+  experiment.silence_confirmed = false;
   show_missing(turn, experiment, seats);
   experiment.regrows = false;
   experiment.gave_way_to.reset();

@@ -9,6 +9,7 @@
 #include "daemon/placement_fitness.h"
 #include "schema/engine_spec.h"
 #include "schema/quote.h"
+#include "schema/text_formats.h"
 
 namespace dtrain::daemon {
 
@@ -114,9 +115,13 @@ std::string exclude_hosts(Turn& turn, Experiment& experiment, const std::vector<
   return fmt::format("other hosts than {} are tried first", names);
 }
 
-// All of it ends, and what comes then is judged when it has.
+// All of it ends, and what comes then is judged when it has: at once where no other has anything to say any more.
 void end_with_failure(Turn& turn, Experiment& experiment, const Failure& failure) {
   experiment.failure = failure;
+  const auto may_say_more = [](const Replica& replica) {
+    return is_alive(replica) || (replica.lost && replica.lease_ms == 0 && replica.progress < Progress::Exited);
+  };
+  if (std::ranges::none_of(experiment.replicas, may_say_more)) return judge_ended_attempt(turn, experiment);
   end_attempt(turn, experiment, failure_text(failure), 0);
 }
 
@@ -315,6 +320,16 @@ void leave_unfit_host(Turn& turn, Experiment& experiment, Replica& replica) {
   replica.end = State::Failed;
   replica.reason = no_host_left_text(turn.model, experiment);
   fix_outcome(turn, experiment, State::Failed, &replica, replica.reason);
+}
+
+void end_overdue(Turn& turn, Experiment& experiment) {
+  const std::string over = fmt::format("its max-duration of {} has passed", format_duration_ms(experiment.spec().max_duration_ms));
+  if (!experiment.failure) return fix_outcome(turn, experiment, State::Failed, nullptr, over);
+  const auto cause = std::ranges::find_if(experiment.replicas, [&](const Replica& one) { return one.id == experiment.failure->cause; });
+  const std::string why = failure_text(*experiment.failure) + "; " + over;   // no other start would help it
+  if (cause == experiment.replicas.end()) return fix_outcome(turn, experiment, State::Failed, nullptr, why);
+  cause->end = cause->lost ? State::Lost : State::Failed;
+  fix_outcome(turn, experiment, State::Failed, &*cause, why);
 }
 
 void fix_outcome(Turn& turn, Experiment& experiment, State state, const Replica* cause,

@@ -77,7 +77,8 @@ std::string reason_of(const Model& model, const Experiment& experiment, const st
     return size + (size.empty() || notice.empty() ? "" : "; ") + notice;
   }
   if (!notice.empty()) return notice;
-  if (state == State::Suspended) return suspended_text(experiment.id);
+  // What it was stopping for beside may have been judged meanwhile.
+  if (state == State::Suspended) return experiment.wait_reason + (experiment.wait_reason.empty() ? "" : "; ") + suspended_text(experiment.id);
   if (experiment.suspended) return "suspended";
   if (experiment.awaits) return awaited_text(model, experiment.submission->spec);
   if (experiment.failure) return failure_text(*experiment.failure);

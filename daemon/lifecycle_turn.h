@@ -81,6 +81,8 @@ void fix_outcome(Turn& turn, Experiment& experiment, State state, const Replica*
                  const std::string& reason);
 // The one way a replica gets its end once the experiment's outcome is fixed.
 void conclude(const Experiment& experiment, Replica& replica);
+// Its max-duration has passed.
+void end_overdue(Turn& turn, Experiment& experiment);
 // All of them, for they print nothing any more.
 void end_for_silence(Turn& turn, Experiment& experiment);
 // Nothing is left of an attempt that ends with a failure: another one follows, or the outcome is fixed.

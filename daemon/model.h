@@ -203,6 +203,7 @@ struct Experiment {
   TimeMs preempts_from_ms = 0;     // before, nobody else gives way to it; not stored
   TimeMs heard_ms = 0;             // when somebody of it last printed something; only where silence matters; not stored
   TimeMs silence_due_ms = 0;       // when it is looked at for that (failure_rules.h); 0: not yet; not stored
+  bool silence_confirmed = false;  // it was silent when that was last done, and its hosts were not; not stored
   TimeMs grows_from_ms = 0;        // before, an elastic gang takes no more workers; 0: no matter
   bool regrows = false;            // it is begun again for more of them, and has no place yet; not stored: see growth.h
   Rare<std::vector<double>> costs; // its metric where its set looked at it (set_rules.h); less is better

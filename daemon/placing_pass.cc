@@ -19,7 +19,9 @@ TimeMs over_by(const Spec& spec, TimeMs now) {
 void PlacingPass::begin() {
   begun_ = true;
   for (const QueueOrder& order : model_.regrowing) {
-    claims_.add({order, kept_for_growth(model_, model_.experiments.at(order.id), now_)});
+    const Experiment& experiment = model_.experiments.at(order.id);
+    claims_.add({order, kept_for_growth(model_, experiment, now_)});
+    if (!is_queued(experiment)) quotas_.keep(experiment);
   }
   for (const auto& [lane, waiting] : model_.queue.lanes) heads_.emplace(*waiting.begin(), lane);
 }

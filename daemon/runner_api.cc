@@ -6,6 +6,7 @@
 
 #include "daemon/caller.h"
 #include "daemon/fetch_stream.h"
+#include "daemon/failure_rules.h"
 #include "daemon/incoming_messages.h"
 #include "daemon/placement_elastic.h"
 #include "schema/clock.h"

@@ -13,6 +13,7 @@
 #include "daemon/dependencies.h"
 #include "daemon/notices.h"
 #include "daemon/outgoing_messages.h"
+#include "daemon/quota.h"
 #include "daemon/record.h"
 #include "daemon/submission_size.h"
 #include "daemon/summary.h"

@@ -24,7 +24,7 @@ std::string left_out(const Model& model, const Experiment& experiment, const Cho
   for (const HostId& id : choice.excluded) {
     const auto host = model.hosts.find(id);
     if (host == model.hosts.end() || !host->second.connected || is_unfit(experiment, id)) continue;
-    text += fmt::format("{}{}", text.empty() ? "; left out after failed starts: " : ", ",
+    text += fmt::format("{}{}", text.empty() ? "; left out for what failed there: " : ", ",
                         host->second.name);
   }
   return text;
@@ -89,7 +89,10 @@ std::string wait_reason(const Model& model, const ExperimentId& id, TimeMs now) 
   if (experiment.failure) return failure_text(*experiment.failure);
   if (experiment.phase == Phase::Ending) return experiment.gave_way_to ? gave_way_text(model, experiment) : experiment.wait_reason;
   if (experiment.phase == Phase::Building) return building_text(model, experiment);
-  if (experiment.phase != Phase::None) return growing_text(experiment, now);
+  if (experiment.phase != Phase::None) {
+    const std::string text = growing_text(experiment, now);
+    return text.empty() || experiment.excluded_hosts.empty() ? text : text + left_out(model, experiment, choice_of(model, experiment));
+  }
   if (experiment.not_before_ms != 0) {
     // It is in no lane yet, not even when its time has come and the tick that says so has not.
     if (experiment.not_before_ms <= now) return experiment.wait_reason + "; again now";

@@ -217,9 +217,9 @@ bool KeptReplica::read_once() {
   auto& buffer = read_buffer();
   size_t filled = 0;
   bool open = true;
-  while (filled < buffer.size()) {
+  while (filled < read_most_) {
     const ssize_t got =
-        ::read(output_.native_handle(), buffer.data() + filled, buffer.size() - filled);
+        ::read(output_.native_handle(), buffer.data() + filled, read_most_ - filled);
     if (got > 0) {
       filled += static_cast<size_t>(got);
       continue;
@@ -231,11 +231,10 @@ bool KeptReplica::read_once() {
   if (filled > 0) {
     spool_.append({buffer.data(), filled}, unix_ms());
     calls_.output();
-    watch_.take({buffer.data(), filled});
-    end_for_line();
+    look_at({buffer.data(), filled});
   }
   if (!open) return false;
-  if (filled >= kSmallReadBytes || phase_ == Phase::Ending) {
+  if (filled >= std::min(kSmallReadBytes, read_most_) || phase_ == Phase::Ending) {
     read_output();
     return true;
   }
@@ -244,6 +243,17 @@ bool KeptReplica::read_once() {
     if (!error) read_output();
   });
   return true;
+}
+
+// A pattern may be slow. What the keeper has to do besides is not held up for long: as much is read at once as is looked at soon.
+void KeptReplica::look_at(std::string_view output) {
+  constexpr int64_t kSoonMs = 20;
+  constexpr size_t kLeastBytes = 4 << 10;
+  const int64_t begun_ms = boottime_ms();
+  watch_.take(output);
+  const bool was_slow = boottime_ms() - begun_ms > kSoonMs;
+  read_most_ = was_slow ? std::max(read_most_ / 2, kLeastBytes) : std::min(read_most_ * 2, kReadBytes);
+  end_for_line();
 }
 
 void KeptReplica::end_output() {

@@ -79,6 +79,7 @@ class KeptReplica {
   void record_start();
   void read_output();
   bool read_once();
+  void look_at(std::string_view output);
   void end_output();
   void end(int64_t grace_ms, const std::string& why);
   void end_for_line();
@@ -94,6 +95,7 @@ class KeptReplica {
   KeeperCalls calls_;
   SpoolWriter spool_;
   LineWatch watch_;
+  size_t read_most_ = 64 << 10;   // bytes at once
   boost::asio::posix::stream_descriptor output_;  // read end of its stdout and stderr
   boost::asio::steady_timer read_timer_;
   boost::asio::steady_timer record_timer_;

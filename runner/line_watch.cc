@@ -10,12 +10,29 @@ namespace {
 
 constexpr size_t kShownBytes = 200;
 
+// With what fits in it, also where a line is long.
+std::string shown_part(std::string_view line, size_t place) {
+  constexpr size_t kBeginBytes = 40, kBeforeBytes = 20;
+  if (place <= kBeginBytes) return std::string(line.substr(0, kShownBytes));
+  return "..." + std::string(line.substr(place - kBeforeBytes, kShownBytes - 3));
+}
+
 }  // namespace
 
 LineWatch::LineWatch(const std::vector<WatchedLine>& wanted) {
   for (const WatchedLine& one : wanted) {
-    if (auto pattern = LinePattern::compile(one.pattern); pattern.ok()) wanted_.push_back({one.rule, one.at_once, std::move(*pattern)});
+    if (auto pattern = LinePattern::compile(one.pattern); pattern.ok()) wanted_.push_back({one, std::move(*pattern)});
   }
+  look_for_any();
+}
+
+// Mostly none of them is there: that takes one look at a line.
+void LineWatch::look_for_any() {
+  any_.reset();
+  if (wanted_.size() < 2) return;
+  std::vector<std::string> patterns;
+  for (const Wanted& one : wanted_) patterns.push_back(one.what.pattern);
+  if (auto any = LinePattern::compile_any(patterns); any.ok()) any_ = std::move(*any);
 }
 
 void LineWatch::take(std::string_view output) {
@@ -42,13 +59,15 @@ void LineWatch::end_line() {
 
 void LineWatch::take_line(std::string_view line) {
   line = line.substr(0, kPrintedLineMaxBytes);
-  if (line.empty()) return;
-  std::erase_if(wanted_, [&](const Wanted& one) {
-    if (!one.pattern.is_in(line)) return false;
-    found_.push_back({one.rule, std::string(line.substr(0, kShownBytes))});
-    if (one.at_once && ending_ == kNone) ending_ = found_.size() - 1;
+  if (line.empty() || (any_ && !any_->is_in(line))) return;
+  const size_t found = std::erase_if(wanted_, [&](const Wanted& one) {
+    const auto place = one.pattern.place_in(line);
+    if (!place) return false;
+    found_.push_back({one.what.rule, shown_part(line, *place)});
+    if (one.what.at_once && ending_ == kNone) ending_ = found_.size() - 1;
     return true;
   });
+  if (found > 0) look_for_any();
 }
 
 }  // namespace dtrain::runner

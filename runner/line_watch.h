@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -31,14 +32,15 @@ class LineWatch {
  private:
   static constexpr size_t kNone = SIZE_MAX;
   struct Wanted {
-    uint32_t rule;
-    bool at_once;
+    WatchedLine what;
     LinePattern pattern;
   };
+  void look_for_any();
   void take_line(std::string_view line);
   void end_line();
 
   std::vector<Wanted> wanted_;   // and not found yet
+  std::optional<LinePattern> any_;   // of them; nothing: each has to be asked
   std::vector<PrintedLine> found_;
   size_t ending_ = kNone;
   std::string tail_;             // of the line that has not ended

@@ -40,6 +40,21 @@ Result<LinePattern> LinePattern::compile(std::string_view text) {
   return LinePattern(std::move(compiled));
 }
 
+Result<LinePattern> LinePattern::compile_any(const std::vector<std::string>& texts) {
+  std::string all;
+  for (const std::string& text : texts) all += (all.empty() ? "(?:" : "|(?:") + text + ")";
+  auto compiled = std::make_unique<RE2>(re2::StringPiece(all.data(), all.size()), options());
+  if (!compiled->ok()) return Error{Code::InvalidArgument, compiled->error(), ""};
+  return LinePattern(std::move(compiled));
+}
+
+std::optional<size_t> LinePattern::place_in(std::string_view line) const {
+  re2::StringPiece found;
+  const re2::StringPiece text(line.data(), line.size());
+  if (!compiled_->Match(text, 0, line.size(), RE2::UNANCHORED, &found, 1)) return std::nullopt;
+  return static_cast<size_t>(found.data() - line.data());
+}
+
 int LinePattern::groups() const { return compiled_->NumberOfCapturingGroups(); }
 
 bool LinePattern::is_in(std::string_view line) const {

@@ -6,7 +6,9 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "schema/result.h"
 
@@ -20,12 +22,16 @@ class LinePattern {
  public:
   // InvalidArgument with what is wrong with it: its syntax, or too large.
   static Result<LinePattern> compile(std::string_view text);
+  // Which any of these is in, as far as they can be used together.
+  static Result<LinePattern> compile_any(const std::vector<std::string>& texts);
 
   LinePattern(LinePattern&&) noexcept;
   LinePattern& operator=(LinePattern&&) noexcept;
   ~LinePattern();
 
   int groups() const;
+  // Where in `line` it begins; nothing: it is not in there.
+  std::optional<size_t> place_in(std::string_view line) const;
   bool is_in(std::string_view line) const;
   // Of one with a group at the most: the next value in `line` from `at` on, and `at` moved behind the match. Nothing: there is no
   // other. A group that took no part in the match is an empty value.

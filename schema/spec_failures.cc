@@ -5,6 +5,7 @@
 #include "schema/quote.h"
 #include "schema/spec_check.h"
 #include "schema/spec_read.h"
+#include "schema/text_formats.h"
 
 namespace dtrain {
 
@@ -71,8 +72,9 @@ FailureRule read_rule(const YamlNode& node, const std::string& path, SpecReading
   if (const YamlNode* const action = value_of(&node, "action")) rule.action = action_of(action->text);
   if (value_of(&node, "silent-for") == nullptr) return rule;
   rule.silent_for_ms = read_duration_ms(&node, path, "silent-for", 0, reading);
-  if (rule.silent_for_ms == 0) {
-    reading.problems.add(value_of(&node, "silent-for")->place, join_path(path, "silent-for"), "expected more than nothing");
+  constexpr int64_t kLeastMs = 1'000;   // nobody prints all the time
+  if (const auto given = parse_duration_ms(value_of(&node, "silent-for")->text); rule.silent_for_ms < kLeastMs && given.value_or(0) < kLeastMs) {
+    reading.problems.add(value_of(&node, "silent-for")->place, join_path(path, "silent-for"), "expected at least 1s");
   }
   check_silence(node, path, rule, reading);
   return rule;

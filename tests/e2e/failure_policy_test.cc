@@ -70,16 +70,17 @@ TEST_CASE("who prints what ends it at once has failed, whatever it makes of TERM
 TEST_CASE("silence ends a gang and begins it again, up to its restarts; who goes on printing is left alone") {
   Cluster cluster;
   cluster.own_ports("cpus: 2, mem: 4GiB");
+  std::ofstream(cluster.home() / "config.yml", std::ios::app) << "runner-timeout: 2s\n";   // a host's word is waited for
   const fs::path gate = cluster.folder() / "gate";
   REQUIRE(::mkfifo(gate.c_str(), 0600) == 0);
   const fs::path talks = cluster.project("talks", {{"dtrain.yml", yaml("    - {silent-for: 1h, action: fail}\n", "    echo talks; read go < " + gate.string() + "\n")}});
   REQUIRE(cluster.run({"train", "-d"}, talks).code == 0);
-  const fs::path project = cluster.project(yaml("    - {silent-for: 300ms, action: restart}\n", "    echo attempt $DTRAIN_ATTEMPT; exec sleep 1000\n"));
+  const fs::path project = cluster.project(yaml("    - {silent-for: 1s, action: restart}\n", "    echo attempt $DTRAIN_ATTEMPT; exec sleep 1000\n"));
   const Output output = cluster.run({"train", "--set", "train.restart={limit: 1, backoff: 0s}"}, project);
   CHECK(output.code == 1);
   const Json status = status_of(cluster, "2");
   CHECK(status["attempt"] == 2);
-  CHECK_MESSAGE(status["reason"] == "nothing was printed for 300ms; its one restart is used", status["reason"].dump());
+  CHECK_MESSAGE(status["reason"] == "nothing was printed for 1s; its one restart is used", status["reason"].dump());
   std::ofstream(gate) << "go\n";
   CHECK(cluster.run({"wait", "1"}).code == 0);
 }

@@ -47,6 +47,7 @@ Experiment durable(Experiment experiment) {
   experiment.preempts_from_ms = 0;
   experiment.regrows = false;
   experiment.heard_ms = experiment.silence_due_ms = 0;
+  experiment.silence_confirmed = false;
   for (Replica& replica : experiment.replicas) replica.stop_sent = replica.leaves = false;
   return experiment;
 }
@@ -132,7 +133,6 @@ void World::happen(const Event& event) {
   std::set<HeldReplicaFact> lost;
   if (std::holds_alternative<Tick>(event)) lost = lost_ones();
   const std::map<ExperimentId, Failing> failed = failing();
-  was_late_ = !model_->deadlines.empty() && now_ > model_->deadlines.begin()->first + 5'000;
   const size_t open = model_->free.open().size();
   keep(daemon::step(*model_, event, policy_, now_));
   if (model_->free.open().size() < open) regrown_.clear();

@@ -114,11 +114,18 @@ class World {
   std::map<std::string, UserHas> users_have() const;
   bool exceeds_quota(const daemon::Experiment& experiment) const;   // alone
   bool is_behind_in_quota(const std::vector<ExperimentId>& waited, const daemon::Experiment& experiment) const;
+  void check_quota_of_head(const daemon::Experiment& head, const std::vector<ExperimentId>& waited) const;
   void check_quotas() const;
   void check_quota_order(const std::vector<ExperimentId>& waited, const std::map<std::string, UserHas>& before);
   void make_failure_policy(Spec& spec);
   void print_something();
   void listen(const daemon::Event& event);
+  // By what may have been heard at the latest, and what surely was; and how often it was looked at since it has long been silent.
+  struct Heard {
+    TimeMs surely_ms = 0, latest_ms = 0, looked_ms = 0;
+    int looks = 0;
+  };
+  bool has_long_been_silent(const daemon::Experiment& experiment, const Heard& heard) const;
   void check_silent(const daemon::Experiment& experiment) const;
   void check_ended_for_silence(const ExperimentId& id);
   // Whose attempt ends with a failure that is judged later.
@@ -240,10 +247,6 @@ class World {
   std::map<HostId, daemon::TimeMs> contact_ms_;   // when it was last heard, or asked to begin something
   std::map<HostId, std::map<int, TimeMs>> taken_ports_;   // that this daemon was told of, and when
   std::set<ExperimentId> given_up_;
-  struct Heard {
-    TimeMs surely_ms = 0, latest_ms = 0;
-  };
-  bool was_late_ = false;
   std::map<ExperimentId, Heard> listened_;   // where silence matters
   std::set<ExperimentId> gave_way_, favoured_;   // and since then have had no place
   std::map<ExperimentId, Spent> spent_;

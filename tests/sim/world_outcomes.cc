@@ -239,6 +239,15 @@ void World::check_judged_by_policy(const Judged& judged) {
   if (verdict == Verdict::Ignored && !decides) return require(!experiment.failure, [&] { return name() + " is to be ignored"; });
   const bool left = judged.restarts_used < static_cast<uint32_t>(experiment.spec().restarts_most());
   const bool alone = verdict == Verdict::Restarts && left && !decides && !needs_each_other(experiment.spec(), cause->id.role);
+  const bool others_may_speak = std::ranges::any_of(experiment.replicas, [](const Replica& one) {
+    return is_alive(one) || (one.lost && one.lease_ms == 0 && one.progress < Progress::Exited);
+  });
+  if (!alone && !others_may_speak) {   // then it is judged at once
+    counts_.add(Seen::JudgedAtOnce);
+    require(!experiment.failure && (verdict != Verdict::Fails || experiment.outcome) && (verdict == Verdict::Fails || !left || !experiment.outcome),
+            [&] { return name() + " is judged as its policy says"; });
+    return;
+  }
   require(!experiment.outcome && (experiment.phase == Phase::Go) == alone && experiment.failure.has_value() == !alone,
           [&] { return name() + (alone ? " is launched again alone" : " takes the others along, and what that means is judged later"); });
   if (alone) counts_.add(Seen::AloneAgain);
@@ -492,6 +501,7 @@ void World::check_backfill(const std::vector<ExperimentId>& waited) {
   if (head == waited.end() || is_behind_in_quota(waited, model_->experiments.at(*head))) return;
   std::map<HostId, Room> rooms;
   const Experiment& waits = model_->experiments.at(*head);
+  check_quota_of_head(waits, waited);
   const Choice choice = choice_of(*model_, waits);
   for (const auto& [id, free] : empty.all()) {
     if (may_use(choice, *free.host)) rooms.emplace(id, whole(*free.host));

@@ -77,6 +77,25 @@ bool World::is_behind_in_quota(const std::vector<ExperimentId>& waited, const Ex
   return false;
 }
 
+// Whom hosts are kept free for may have them when they are free.
+void World::check_quota_of_head(const Experiment& head, const std::vector<ExperimentId>& waited) const {
+  const Quota* const quota = told_quota(quotas_, head);
+  if (quota == nullptr) return;
+  const std::string& user = head.submission->user;
+  const auto users = users_have();
+  const auto known = users.find(user);
+  const UserHas has = known == users.end() ? UserHas() : known->second;
+  Amount behind;
+  for (auto it = std::ranges::find(waited, head.id); it != waited.end(); ++it) {
+    const Experiment& other = model_->experiments.at(*it);
+    if (other.submission->user == user && told_quota(quotas_, other) != nullptr && !is_queued(other)) behind = sum(behind, held_by(other));
+  }
+  const Amount needs = needed_by(head);
+  const Amount others{has.cpus - behind.cpus, has.memory_bytes - behind.memory_bytes, has.gpus - behind.gpus};
+  require(waits_for_quota(others, needs, *quota) || !waits_for_quota(sum(others, behind), needs, *quota),
+          [&] { return "who goes ahead of " + to_string(head.id) + " takes none of the quota that it will need"; });
+}
+
 void World::make_quotas() {
   if (chance(60)) return;
   const auto quota = [&](const std::string& user) {

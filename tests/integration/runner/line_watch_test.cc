@@ -41,6 +41,17 @@ TEST_CASE("of a line without an end a part is looked at, and no more kept") {
   CHECK(found_in({{0, "x", false}}, std::string(500, 'x'), 64)[0].line.size() == 200);
 }
 
+TEST_CASE("of a long line is shown what fits") {
+  const std::string line = "{" + std::string(300, 'a') + " loss=nan, lr=0.1}";
+  CHECK(found_in({{0, "loss=nan", false}}, line + "\n", 50) == Lines{{0, "..." + std::string(19, 'a') + " loss=nan, lr=0.1}"}});
+}
+
+TEST_CASE("patterns that are too large to be looked for at once are looked for one by one") {
+  std::vector<WatchedLine> wanted;
+  for (uint32_t i = 0; i < 32; ++i) wanted.push_back({i, fmt::format("(?:a{{1,500}}b{{1,400}}){{1,2}}{}$", i), false});
+  CHECK(found_in(wanted, "aab7\nab31\nab", 3) == Lines{{7, "aab7"}, {31, "ab31"}});
+}
+
 TEST_CASE("who prints it is ended for the first of those that say so") {
   LineWatch watch({{0, "warns", false}, {1, "breaks", true}, {2, "ends", true}});
   watch.take("it warns\n");

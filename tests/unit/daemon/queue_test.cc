@@ -407,7 +407,7 @@ TEST_CASE("hosts where starts failed are left out while others could do it, the 
   const auto full = cluster.submit(2);
   failed_on(full, {{"n1"}, {"n2"}});
   CHECK(cluster.reason(full) ==
-        "needs 2 GPUs on one host; free: 2+2+0+0; left out after failed starts: n1, n2; "
+        "needs 2 GPUs on one host; free: 2+2+0+0; left out for what failed there: n1, n2; "
         "1 experiment ahead of it");
   cluster.pass();
   step(cluster.model, HostDisconnected{{"n3"}}, kPolicy, 3);

@@ -60,7 +60,7 @@ TEST_CASE("what means nothing is refused where it stands") {
   CHECK(reason("{printed: x}").find("'action'") != std::string::npos);
   CHECK(reason("{printed: x, action: retry}").find("[1].action") == 0);
   CHECK(reason("{printed: x, silent-for: 1m, action: fail}").starts_with("[1].silent-for: who is silent"));
-  CHECK(reason("{silent-for: 0, action: fail}") == "[1].silent-for: expected more than nothing");
+  CHECK(reason("{silent-for: 0, action: fail}") == "[1].silent-for: expected at least 1s");
   CHECK(reason("{silent-for: 1m, action: exclude-host}").starts_with("[1].silent-for: which of their hosts"));
   CHECK(reason("{silent-for: 1m, action: fail}, {silent-for: 2m, action: fail}") == "[2]: one rule before is about silence, too");
   CHECK(reason("{action: fail}, {printed: x, action: restart}") == "[2]: a rule before fits all failures, so that none is left for this one");

@@ -141,7 +141,7 @@ class RandomSpec {
       if (flip() && !rule.at_once && !rule.exit_codes.empty()) rule.printed.clear();
       spec.failure_policy.push_back(rule);
     }
-    if (flip()) spec.failure_policy.push_back({"", false, {}, number(1, 100'000'000), may_restart && flip() ? FailureAction::Restart : FailureAction::Fail});
+    if (flip()) spec.failure_policy.push_back({"", false, {}, number(1'000, 100'000'000), may_restart && flip() ? FailureAction::Restart : FailureAction::Fail});
     if (flip()) spec.failure_policy.push_back({});
   }
   // Names that mean something else to YAML, and patterns that do.

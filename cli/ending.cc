@@ -150,6 +150,16 @@ std::optional<Ending::Failure> Ending::failure_of(const pb::ExperimentInfo& outc
                  found == failures_.end() ? std::set<std::string>() : found->second.followers};
 }
 
+// Whose words its failure-policy went by, where that was another one: "...; 4.worker.1 printed 'ECC'".
+std::string Ending::printer_of(const Failure& failure) {
+  const std::string& what = failure.cause.what;
+  const size_t end = what.find(" printed ");
+  const size_t begin = end == std::string::npos ? end : what.rfind("; ", end);
+  if (begin == std::string::npos) return "";
+  const std::string name = what.substr(begin + 2, end - begin - 2);
+  return name != failure.cause.replica && parse_replica_id(name).ok() ? name : "";
+}
+
 std::string Ending::failure_text(const Failure& failure, const Screen& screen) const {
   std::string out;
   const std::string& replica = failure.cause.replica;
@@ -161,6 +171,8 @@ std::string Ending::failure_text(const Failure& failure, const Screen& screen) c
   } else {
     out += last_lines_text(replica, lines, screen.colours);
   }
+  const std::string printer = printer_of(failure);
+  if (const auto said = last_lines(printer); !said.empty()) out += last_lines_text(printer, said, screen.colours);
   if (!failure.followers.empty()) {
     out += fmt::format("+{} ended because of it\n", failure.followers.size());
   }
@@ -191,7 +203,10 @@ std::string Ending::text(const pb::ExperimentInfo& outcome, const std::string& o
                                   ? fmt::format("{} why {}", called(), outcome.id())
                                   : fmt::format("{} status {}, {}", called(), outcome.id(), rerun_text(outcome));
   if (failure) {
-    out += fmt::format("Next: {} logs {}, {}\n", called(), failure->cause.replica, looking);
+    const std::string printer = printer_of(*failure);
+    out += fmt::format("Next: {} logs {}, {}\n", called(), printer.empty() ? failure->cause.replica : printer, looking);
+  } else if (failed && outcome.reason().starts_with("nothing was printed for")) {
+    out += fmt::format("Next: {} logs {}, {}\n", called(), outcome.id(), looking);
   } else if (failed) {
     out += fmt::format("Next: {}\n", looking);
   }

@@ -65,6 +65,7 @@ class Ending {
 
   void add_experiment(const pb::StateEvent& event);
   std::optional<Failure> failure_of(const pb::ExperimentInfo& outcome) const;
+  static std::string printer_of(const Failure& failure);
   std::string failure_text(const Failure& failure, const Screen& screen) const;
 
   bool whole_ = true;

@@ -110,8 +110,9 @@ std::string failure_hint(const pb::ShowReply& reply, const std::string& reason) 
                        engine ? " --resume" : "");
   }
   const bool spent = says("restarts are used") || says("one restart is used");
-  if (!spent && says("nothing was printed for")) {
-    return fmt::format("{} starts it again; action: restart in its failure-policy does so by itself", rerun_text(info));
+  const auto spec = parse_spec(reply.spec_yaml(), {});
+  if (!spent && spec.ok() && !spec->failure_policy.empty()) {
+    return fmt::format("{} starts it again; what does so by itself its failure-policy says", rerun_text(info));
   }
   std::string hint = fmt::format("{} starts it again; {}", rerun_text(info),
                                  spent ? "a higher restart.limit in dtrain.yml does so more often"

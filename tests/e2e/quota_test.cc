@@ -42,7 +42,7 @@ TEST_CASE("a user's experiments wait for each other, those of others don't, and 
   const Output plan = cluster.run({"train", "--dry-run"}, ends);   // still anna
   CHECK_MESSAGE(says(plan, why), plan.all());
 
-  const Output refused = submit_as(cluster, "bert", ends, {"--cpus", "2"});
+  const Output refused = submit_as(cluster, "bert", ends, {"--set", "train.resources.cpus=2"});
   CHECK(refused.code == 2);
   CHECK_MESSAGE(says(refused, "needs 2 cpus, and bert may have 1 at once"), refused.all());
   CHECK_MESSAGE(says(cluster.run({"daemon", "status"}), "anna has 2 of 2 cpus"), cluster.run({"daemon", "status"}).all());

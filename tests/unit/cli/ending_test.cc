@@ -121,6 +121,20 @@ TEST_CASE("a failure that a restart survived is not told as the cause") {
   CHECK(ending.text(outcome("FINISHED"), "", {}) == "4 finished after 12 seconds\n");
 }
 
+TEST_CASE("whose words decided is shown beside who failed first") {
+  Ending ending;
+  const std::string reason = "4.master: exit code 1; 4.worker.1 printed 'ECC error'; all 3 restarts are used";
+  ending.add(state_event("4", "STOPPING", "4.master: exit code 1"));
+  ending.add(state_event("4", "FAILED", reason));
+  print(ending, "4.master", "connection reset\n");
+  print(ending, "4.worker.1", "ECC error\n");
+  const std::string text = ending.text(outcome("FAILED", reason), "", {});
+  CHECK_MESSAGE(text.find("connection reset") < text.find("ECC error\n"), text);
+  CHECK_MESSAGE(text.find("Next: dtrain logs 4.worker.1, ") != std::string::npos, text);
+  const std::string silent = Ending().text(outcome("FAILED", "nothing was printed for 30m"), "", {});
+  CHECK_MESSAGE(silent.find("Next: dtrain logs 4, ") != std::string::npos, silent);
+}
+
 TEST_CASE("what it was stopping for and has another attempt after is not told as the cause, in a set either") {
   Ending ending;
   ending.add(state_event("4", "STOPPING", "4.master: exit code 75"));

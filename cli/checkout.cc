@@ -1,5 +1,6 @@
 // dtrain checkout: the files that an experiment was sent with, in a directory.
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -57,9 +58,7 @@ class BlobReader {
   Status next(uint64_t size_max, int fd, std::string* bytes) {
     if (!call_) ask();
     bool is_first = true;
-    for (pb::BlobPart part; call_->read(part); is_first = false) {
-      source_.stopped_by = source_.signals.take();
-      if (source_.stopped_by != 0) return Error{Code::Cancelled, "interrupted", ""};
+    for (pb::BlobPart part; read(part); is_first = false) {
       if (part.sha256() != names_[next_] || part.size() > size_max) return unexpected();
       if (is_first) {
         TRY(const Sha256 name, sha256_from_bytes(part.sha256()));
@@ -71,6 +70,7 @@ class BlobReader {
       if (++next_ == asked_) call_.reset();
       return ok();
     }
+    if (source_.stopped_by != 0) return Error{Code::Cancelled, "interrupted", ""};
     const Status ended = call_->finish();
     if (ended.ok()) return unexpected();
     if (ended.error().code != Code::Unimplemented) return ended;
@@ -78,6 +78,18 @@ class BlobReader {
   }
 
  private:
+  // False: there is no more, or somebody stops it, however long nothing comes.
+  bool read(pb::BlobPart& part) {
+    while (true) {
+      source_.stopped_by = source_.signals.take();
+      if (source_.stopped_by != 0) return false;
+      if (call_->take(part)) return true;
+      if (call_->ended()) return false;
+      std::array<pollfd, 2> waits = {{{call_->fd(), call_->events(), 0}, {source_.signals.fd(), POLLIN, 0}}};
+      (void)::poll(waits.data(), waits.size(), -1);
+    }
+  }
+
   static Status unexpected() { return Error{Code::DataLoss, "the daemon sends other files than it was asked for", ""}; }
 
   void ask() {

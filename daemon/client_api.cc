@@ -321,6 +321,7 @@ Status ClientApi::plan_for(const pb::PlanRequest& request, pb::PlanReply& reply)
   TRY(const Spec spec, parse_spec(request.spec_yaml(), options));
   TRY(const std::string awaited, parts_.scheduler.check_awaited(spec));
   TRY(parts_.scheduler.check_quota(spec, request.user()));
+  const std::string over_quota = over_quota_text(parts_.scheduler.model(), spec, request.user());
   const Placement placement = plan(parts_.scheduler.model(), spec, hosts_wanted(spec));
   if (const auto* never = std::get_if<Never>(&placement)) {
     return Error{Code::InvalidArgument, never->reason, never->hint};
@@ -328,13 +329,14 @@ Status ClientApi::plan_for(const pb::PlanRequest& request, pb::PlanReply& reply)
   if (const auto* waits = std::get_if<Waits>(&placement)) {
     std::string reason = awaited.empty() ? waits->reason : fmt::format("{}; {}", awaited, waits->reason);
     const auto who = who_would_give_way(parts_.scheduler.model(), spec, hosts_wanted(spec), boottime_ms());
-    if (!who.empty() && awaited.empty()) reason += "; " + give_way_text(who);
+    if (!over_quota.empty()) reason = over_quota + "; " + reason;
+    if (!who.empty() && awaited.empty() && over_quota.empty()) reason += "; " + give_way_text(who);
     reply.set_wait_reason(reason);
     return ok();
   }
   const Placed& placed = std::get<Placed>(placement);
   reply.set_notice(placed.notice);
-  reply.set_wait_reason(over_quota_text(parts_.scheduler.model(), LeastGang(spec).spec(), request.user()));
+  reply.set_wait_reason(over_quota);
   if (spec.suspend) reply.set_wait_reason("it begins suspended, until: dtrain resume");
   if (!spec.suspend && !awaited.empty()) reply.set_wait_reason(awaited);
   for (const Seat& seat : placed.seats) {

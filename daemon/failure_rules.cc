@@ -108,9 +108,8 @@ bool look_for_silence(Turn& turn, Experiment& experiment) {
   constexpr int64_t kAgainMs = 1'000;
   const TimeMs looked_for_ms = silence_due_of(experiment);
   if (looked_for_ms == 0 || looked_for_ms > turn.now) return false;
-  const bool unheard = !can_be_stopped(turn.model, experiment) ||
-                       std::ranges::any_of(experiment.replicas, [&](const Replica& one) { return is_between_launches(experiment, one); });
-  if (unheard) experiment.heard_ms = turn.now;
+  const bool one_begins = std::ranges::any_of(experiment.replicas, [&](const Replica& one) { return is_between_launches(experiment, one); });
+  if (one_begins) experiment.heard_ms = turn.now;
   const TimeMs due_ms = due_after(experiment);
   const bool has_word = due_ms <= turn.now && std::ranges::all_of(experiment.replicas, [&](const Replica& one) {
     return !holds_seat(experiment, one) || turn.model.hosts.at(one.seat.host).last_contact_ms >= due_ms;

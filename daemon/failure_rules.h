@@ -33,9 +33,9 @@ void on_output_came(Turn& turn, const OutputCame& event);
 void hear(Experiment& experiment, TimeMs now);
 // When it is looked at next; 0: never.
 TimeMs silence_due_of(const Experiment& experiment);
-// Looks at it, if it is time to: whether they are to be ended for it. Who can't be heard is not silent: a host of theirs is away,
-// or one of them is being launched again. Nor is anybody before each host has said something after that time, for what was printed
-// before comes first: a runner or the daemon itself may have been stopped meanwhile, or the machine have slept.
+// Looks at it, if it is time to: whether they are to be ended for it. Nobody is silent while one of them is being launched again,
+// nor before each of their hosts has said something after that time, for what was printed before comes first: a host may be away, a
+// runner or the daemon itself may have been stopped, or the machine have slept.
 bool look_for_silence(Turn& turn, Experiment& experiment);
 // Output that comes so soon after other output need not be told of.
 int64_t unheard_ms(const Spec& spec);

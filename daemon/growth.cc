@@ -8,6 +8,7 @@
 #include "daemon/claims.h"
 #include "daemon/placement_elastic.h"
 #include "daemon/preemption.h"
+#include "daemon/quota.h"
 #include "daemon/supposition.h"
 
 namespace dtrain::daemon {
@@ -79,7 +80,7 @@ bool is_returning(const Experiment& experiment) {
 std::optional<std::vector<Seat>> larger_gang(Model& model, const Experiment& experiment, TimeMs now) {
   if (ends_soon(experiment, now) || !can_be_stopped(model, experiment)) return std::nullopt;
   const std::set<QueueOrder> ahead = ahead_of(model, order_of(experiment));
-  if (ahead.size() > kAheadMost) return std::nullopt;
+  if (ahead.size() > kAheadMost || has_other_ahead(model, experiment, ahead)) return std::nullopt;
   Supposition supposed(model.free);
   for (const QueueOrder& order : ahead) {
     const Experiment& other = model.experiments.at(order.id);
@@ -98,6 +99,7 @@ std::optional<std::vector<Seat>> larger_gang(Model& model, const Experiment& exp
     Choice choice = choice_at(model, other, now);
     if (kept) choice.kept_free = &kept->others_may_use;
     if (fit(other.id, LeastGang(other.spec()).spec(), model.free, choice)) return std::nullopt;   // it would take it
+    if (!over_quota_text(model, other).empty()) continue;   // it keeps no hosts free
     if (!kept && asked++ < kClaimsAsked) kept = reserve(model, other, now);
   }
   Choice choice = choice_at(model, experiment, now);

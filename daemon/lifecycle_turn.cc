@@ -171,7 +171,7 @@ void unindex(Model& model, const Experiment& experiment) {
   if (const TimeMs at_ms = deadline_of(experiment); at_ms != 0) {
     model.deadlines.erase({at_ms, experiment.id});
   }
-  if (is_queued(experiment)) leave(model.queue, experiment);
+  if (is_queued(experiment)) leave(model, experiment);
   const QueueOrder order = order_of(experiment);
   model.preemptible_live -= experiment.spec().preemptible;
   model.preemptible.erase(order);
@@ -194,7 +194,7 @@ void index(Model& model, const Experiment& experiment) {
   if (const TimeMs at_ms = deadline_of(experiment); at_ms != 0) {
     model.deadlines.insert({at_ms, experiment.id});
   }
-  if (is_queued(experiment)) enqueue(model.queue, experiment);
+  if (is_queued(experiment)) enqueue(model, experiment);
   model.preemptible_live += experiment.spec().preemptible;
   if (is_ending(experiment)) model.ending.insert(experiment.id);
   if (may_give_way(experiment)) model.preemptible.insert(order_of(experiment));

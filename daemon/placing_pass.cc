@@ -21,7 +21,6 @@ void PlacingPass::begin() {
   for (const QueueOrder& order : model_.regrowing) {
     const Experiment& experiment = model_.experiments.at(order.id);
     claims_.add({order, kept_for_growth(model_, experiment, now_)});
-    if (!is_queued(experiment)) quotas_.keep(experiment);
   }
   for (const auto& [lane, waiting] : model_.queue.lanes) heads_.emplace(*waiting.begin(), lane);
 }
@@ -40,6 +39,7 @@ std::optional<PlacingPass::Found> PlacingPass::next() {
     const Experiment& experiment = model_.experiments.at(order.id);
     if (quotas_.is_over(experiment)) {   // and so are those behind it in its lane
       refused_.push_back(order.id);
+      if (prospect_of(model_, experiment, lane).stretch > 0) quotas_.wait_for(experiment);
       continue;
     }
     if (auto placed = try_place(experiment, lane)) {

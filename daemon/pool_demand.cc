@@ -14,10 +14,11 @@ namespace {
 // Of what waits, the first so many are looked at: what is asked for them is enough to begin with.
 constexpr size_t kLooks = 64;
 
-std::vector<ExperimentId> first_in_order(const Queue& queue) {
+std::vector<ExperimentId> first_in_order(const Model& model) {
   std::set<QueueOrder> orders;
-  for (const auto& [lane, waiting] : queue.lanes) {
+  for (const auto& [lane, waiting] : model.queue.lanes) {
     size_t looked_at = 0;
+    if (!over_quota_text(model, model.experiments.at(waiting.begin()->id)).empty()) continue;   // and so are those behind it
     for (auto it = waiting.begin(); it != waiting.end() && looked_at < kLooks; ++it, ++looked_at) orders.insert(*it);
   }
   std::vector<ExperimentId> first;
@@ -93,16 +94,20 @@ Demand demand_on_pools(const Model& model, const std::vector<Coming>& coming, co
     for (int i = 0; i < one.hosts; ++i) promised.put(imagined.one(pool, one.allocation));
   }
   KeptQuota quotas(model);
-  for (const ExperimentId& id : first_in_order(model.queue)) {
+  for (const ExperimentId& id : first_in_order(model)) {
     if (model.giving_way.contains(id)) continue;   // those that do may need a host then
     const Experiment& experiment = model.experiments.at(id);
     if (quotas.is_over(experiment)) continue;
-    quotas.keep(experiment);
     Choice choice = choice_of(model, experiment);
+    choice.quota_left = quotas.left_for(experiment);
     choice.now = now;
     const LeastGang least(experiment.spec());
-    if (fit(id, least.spec(), model.free, choice)) continue;   // it is about to be placed, or others are ahead
+    if (fit(id, least.spec(), model.free, choice)) {   // it is about to be placed, or others are ahead
+      quotas.keep(experiment);
+      continue;
+    }
     if (const auto seats = fit_largest(id, experiment.spec(), promised, choice)) {
+      quotas.keep_all(experiment);
       for (const Seat& seat : *seats) {
         promised.take(seat);
         demand.awaited.insert(imagined.allocation_of(seat.host));
@@ -129,6 +134,7 @@ Demand demand_on_pools(const Model& model, const std::vector<Coming>& coming, co
         continue;
       }
       demand.asks.push_back({name, count, id});
+      quotas.keep_all(experiment);
       left.at(name) -= count;
       for (const FreeHost& host : hosts) promised.put(host);
       asked = true;

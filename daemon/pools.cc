@@ -375,7 +375,7 @@ Status Pools::admit(const std::string& key, Host& host) {
     const auto id = parse_experiment_id(allocation.record.for_whom());
     const auto& experiments = parts_.scheduler.model().experiments;
     const auto waits = id.ok() ? experiments.find(*id) : experiments.end();
-    if (waits != experiments.end() && is_queued(waits->second)) host.kept_lane = lane_of(waits->second);
+    if (waits != experiments.end() && is_queued(waits->second)) host.kept_lane = lane_of(parts_.scheduler.model(), waits->second);
   }
   allocation.hosts.insert(host.id);
   if (const auto state = pools_.find(host.pool); state != pools_.end()) {

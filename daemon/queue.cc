@@ -11,9 +11,9 @@ namespace dtrain::daemon {
 namespace {
 
 // All but the last of its excluded hosts, without the first `readmitted`, and those that are unfit; whatever its user has.
-Choice anywhere(const Experiment& experiment, size_t readmitted) {
+Choice anywhere(const Model& model, const Experiment& experiment, size_t readmitted) {
   const auto& excluded = experiment.excluded_hosts;
-  Choice choice{experiment.submission->host, unfit_hosts(experiment), nullptr, lane_of(experiment)};
+  Choice choice{experiment.submission->host, unfit_hosts(experiment), nullptr, lane_of(model, experiment)};
   choice.excluded.insert(choice.excluded.end(), excluded.begin() + static_cast<long>(readmitted),
                          excluded.end());
   return choice;
@@ -21,10 +21,10 @@ Choice anywhere(const Experiment& experiment, size_t readmitted) {
 
 // As few hosts are readmitted as the gang needs to find room at all; all when it finds none.
 Queue::Prospect prospect(const Model& model, const Experiment& experiment) {
-  const FreeHosts empty = emptied(model.free, obtainable(model.free, anywhere(experiment, 0)));
+  const FreeHosts empty = emptied(model.free, obtainable(model.free, anywhere(model, experiment, 0)));
   const LeastGang least(experiment.spec());
   const auto with = [&](size_t readmitted) -> Queue::Prospect {
-    return {readmitted, stretch_needed(experiment.id, least.spec(), empty, anywhere(experiment, readmitted))};
+    return {readmitted, stretch_needed(experiment.id, least.spec(), empty, anywhere(model, experiment, readmitted))};
   };
   Queue::Prospect best = with(0);
   size_t low = 1, high = experiment.excluded_hosts.size();
@@ -52,7 +52,7 @@ QueueOrder order_of(const Experiment& experiment) {
 }
 
 Choice choice_with(const Model& model, const Experiment& experiment, size_t readmitted) {
-  Choice choice = anywhere(experiment, readmitted);
+  Choice choice = anywhere(model, experiment, readmitted);
   choice.quota_left = quota_left(model, experiment);
   return choice;
 }
@@ -62,7 +62,7 @@ Choice choice_of(const Model& model, const Experiment& experiment) {
   return choice_with(model, experiment, prospect(model, experiment).readmitted);
 }
 
-std::string lane_of(const Experiment& experiment) {
+std::string lane_of(const Model& model, const Experiment& experiment) {
   const Spec& spec = experiment.spec();
   std::string lane = experiment.submission->host;
   for (const HostId& host : experiment.excluded_hosts) lane += fmt::format("-{}", host.hex);
@@ -73,7 +73,7 @@ std::string lane_of(const Experiment& experiment) {
     lane += fmt::format("|{}x{},{},{}", role.count, role.resources.cpus,
                         role.resources.memory_bytes, role.resources.gpus);
   }
-  lane += spec.preemptible ? "|p" : "|u" + experiment.submission->user;
+  if (quota_of(model, experiment) != nullptr) lane += "|u" + experiment.submission->user;
   if (spec.elastic) lane += fmt::format("|>{}", spec.elastic->least_of_role);
   return lane;
 }
@@ -85,12 +85,13 @@ void keep_for_no_one_else(Model& model) {
   }
 }
 
-void enqueue(Queue& queue, const Experiment& experiment) {
-  queue.lanes[lane_of(experiment)].insert(order_of(experiment));
+void enqueue(Model& model, const Experiment& experiment) {
+  model.queue.lanes[lane_of(model, experiment)].insert(order_of(experiment));
 }
 
-void leave(Queue& queue, const Experiment& experiment) {
-  const auto lane = queue.lanes.find(lane_of(experiment));
+void leave(Model& model, const Experiment& experiment) {
+  Queue& queue = model.queue;
+  const auto lane = queue.lanes.find(lane_of(model, experiment));
   INVARIANT(lane != queue.lanes.end(), "what waits is in a lane");
   lane->second.erase(order_of(experiment));
   if (lane->second.empty()) queue.lanes.erase(lane);

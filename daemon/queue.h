@@ -17,12 +17,12 @@
 namespace dtrain::daemon {
 
 // Experiments of one lane ask for the same and may be placed on the same hosts.
-std::string lane_of(const Experiment& experiment);
+std::string lane_of(const Model& model, const Experiment& experiment);
 // Hosts that are kept for a lane in which nobody waits any more are everybody's.
 void keep_for_no_one_else(Model& model);
 QueueOrder order_of(const Experiment& experiment);
-void enqueue(Queue& queue, const Experiment& experiment);
-void leave(Queue& queue, const Experiment& experiment);
+void enqueue(Model& model, const Experiment& experiment);
+void leave(Model& model, const Experiment& experiment);
 // Where it may go, and where not: unfit hosts, and the excluded ones that still count.
 Choice choice_of(const Model& model, const Experiment& experiment);
 // The same, where its first `readmitted` excluded hosts don't count.

@@ -47,7 +47,15 @@ bool is_within(const Room& wanted, const Room& room) {
   return is_less(wanted.cpus, room.cpus + kCpuSlack) && is_less(wanted.memory_bytes, room.memory_bytes) && is_less(wanted.gpus, room.gpus);
 }
 
-bool is_counted(const Experiment& experiment) { return !experiment.spec().preemptible; }
+bool is_counted(const Experiment& experiment) { return !experiment.spec().preemptible && !experiment.is_shared(); }
+
+Room held_by(const Experiment& experiment) {
+  Room held;
+  for (const Replica& replica : experiment.replicas) {
+    if (holds_seat(experiment, replica)) add(held, room_of(replica.seat), 1);
+  }
+  return held;
+}
 
 Room used_by(const Model& model, const std::string& user) {
   const auto used = model.used.find(user);
@@ -61,6 +69,13 @@ void count(Model& model, const Experiment& experiment, const Seat& seat, int sig
   add(room, room_of(seat), sign);
   room.ports += sign;   // seats, counted: without one nothing is left of a sum of fractions
   if (room.ports == 0) model.used.erase(user);
+}
+
+// Of a gang that it is to have; what it holds is counted as its user's.
+Room still_needed(const Experiment& experiment, const Spec& gang) {
+  Room room = room_of(gang);
+  add(room, held_by(experiment), -1);
+  return {std::max(room.cpus, 0.0), std::max<int64_t>(room.memory_bytes, 0), std::max(room.gpus, 0), 0};
 }
 
 // The first of its resources that is more than there is.
@@ -78,14 +93,14 @@ std::string over_text(const Quota& quota, const std::string& user, const Room& w
     return text(fmt::format("{:.5g} cpu{}", wanted.cpus, wanted.cpus == 1 ? "" : "s"), fmt::format("{:.5g}", *quota.cpus), fmt::format("{:.5g}", used.cpus));
   }
   const auto most = static_cast<int64_t>(quota.memory_bytes.value_or(0));
-  if (!quota.memory_bytes || wanted.memory_bytes <= most - used.memory_bytes) return "";
+  if (!quota.memory_bytes || wanted.memory_bytes <= 0 || wanted.memory_bytes <= most - used.memory_bytes) return "";
   const auto memory = [](int64_t bytes) { return format_memory(static_cast<uint64_t>(std::max<int64_t>(bytes, 0))); };
   return text(memory(wanted.memory_bytes), memory(most), memory(used.memory_bytes));
 }
 
 // Quotas were changed since it was submitted.
 bool is_over_for_ever(const Model& model, const Experiment& experiment) {
-  const Quota* const quota = quota_of(model, experiment.submission->user);
+  const Quota* const quota = quota_of(model, experiment);
   return quota != nullptr && !is_within(room_of(LeastGang(experiment.spec()).spec()), whole_quota(*quota));
 }
 
@@ -96,6 +111,10 @@ const Quota* quota_of(const Model& model, const std::string& user) {
     if (quota.user.empty() || quota.user == user) return &quota;
   }
   return nullptr;
+}
+
+const Quota* quota_of(const Model& model, const Experiment& experiment) {
+  return is_counted(experiment) ? quota_of(model, experiment.submission->user) : nullptr;
 }
 
 void take_seat(Model& model, const Experiment& experiment, const Seat& seat) {
@@ -119,34 +138,49 @@ void count_users(Model& model) {
 }
 
 std::optional<Room> quota_left(const Model& model, const Experiment& experiment) {
-  const Quota* const quota = is_counted(experiment) ? quota_of(model, experiment.submission->user) : nullptr;
+  const Quota* const quota = quota_of(model, experiment);
   if (quota == nullptr) return std::nullopt;
   Room left = whole_quota(*quota);
   add(left, used_by(model, experiment.submission->user), -1);
-  for (const Replica& replica : experiment.replicas) {
-    if (holds_seat(experiment, replica)) add(left, room_of(replica.seat), 1);
-  }
+  add(left, held_by(experiment), 1);
   return left;
 }
 
 bool is_within(const Spec& spec, const Room& room) { return is_within(room_of(spec), room); }
 
+KeptQuota::KeptQuota(const Model& model) : model_(model) {
+  if (model.quotas.empty()) return;
+  for (const QueueOrder& order : model.returning) keep(model.experiments.at(order.id));
+  for (const QueueOrder& order : model.regrowing) {
+    const Experiment& experiment = model.experiments.at(order.id);
+    keep(experiment, experiment.spec());
+  }
+}
+
 std::optional<Room> KeptQuota::left_for(const Experiment& experiment) const {
   std::optional<Room> left = quota_left(model_, experiment);
-  const auto kept = kept_.find(experiment.submission->user);
-  if (left && kept != kept_.end()) add(*left, kept->second, -1);
+  const auto kept = left ? kept_.find(experiment.submission->user) : kept_.end();
+  if (kept == kept_.end()) return left;
+  for (const auto& [order, room] : kept->second) {
+    if (order < order_of(experiment)) add(*left, room, -1);
+  }
   return left;
 }
 
-void KeptQuota::keep(const Experiment& experiment) {
-  if (is_counted(experiment)) add(kept_[experiment.submission->user], room_of(LeastGang(experiment.spec()).spec()), 1);
+bool KeptQuota::is_over(const Experiment& experiment) const {
+  const std::optional<Room> left = left_for(experiment);
+  return left && !is_within(LeastGang(experiment.spec()).spec(), *left);
 }
 
-bool KeptQuota::is_over(const Experiment& experiment) {
-  const std::optional<Room> left = left_for(experiment);
-  if (!left || is_within(LeastGang(experiment.spec()).spec(), *left)) return false;
+void KeptQuota::keep(const Experiment& experiment) { keep(experiment, LeastGang(experiment.spec()).spec()); }
+
+void KeptQuota::keep(const Experiment& experiment, const Spec& gang) {
+  if (quota_of(model_, experiment) == nullptr) return;
+  kept_[experiment.submission->user].insert_or_assign(order_of(experiment), still_needed(experiment, gang));
+}
+
+void KeptQuota::wait_for(const Experiment& experiment) {
   if (!is_over_for_ever(model_, experiment) && first_.insert(experiment.submission->user).second) keep(experiment);
-  return true;
 }
 
 std::string over_quota_for_ever(const Model& model, const Spec& spec, const std::string& user) {
@@ -181,6 +215,14 @@ std::vector<UserUse> users_of(const Model& model) {
   return all;
 }
 
+bool has_other_ahead(const Model& model, const Experiment& experiment, const std::set<QueueOrder>& ahead) {
+  if (quota_of(model, experiment) == nullptr) return false;
+  return std::ranges::any_of(ahead, [&](const QueueOrder& order) {
+    const Experiment& other = model.experiments.at(order.id);
+    return order.id != experiment.id && is_counted(other) && other.submission->user == experiment.submission->user;
+  });
+}
+
 std::optional<ExperimentId> who_keeps_quota(const Model& model, const Experiment& experiment, bool whole) {
   std::optional<Room> left = quota_left(model, experiment);
   if (!left) return std::nullopt;
@@ -192,9 +234,14 @@ std::optional<ExperimentId> who_keeps_quota(const Model& model, const Experiment
     const bool is_own = is_counted(first) && first.submission->user == experiment.submission->user;
     if (is_own && !is_over_for_ever(model, first)) ahead.insert(*waiting.begin());
   }
+  for (const QueueOrder& order : model.returning) {
+    const Experiment& other = model.experiments.at(order.id);
+    if (is_counted(other) && other.submission->user == experiment.submission->user) ahead.insert(order);
+  }
   for (const QueueOrder& order : ahead) {
     if (!(order < order_of(experiment))) break;
-    add(*left, room_of(LeastGang(model.experiments.at(order.id).spec()).spec()), -1);
+    const Experiment& other = model.experiments.at(order.id);
+    add(*left, still_needed(other, other.regrows ? other.spec() : LeastGang(other.spec()).spec()), -1);
     if (!is_within(wanted, *left)) return order.id;
   }
   return std::nullopt;

@@ -123,7 +123,8 @@ bool ForwardSession::read_once() {
   const ssize_t got = ::recv(socket_.native_handle(), bytes.data(), bytes.size(), 0);
   if (got < 0 && (errno == EINTR || errno == EAGAIN)) return true;
   if (got <= 0) {
-    end(0);
+    server_ended_ = true;
+    end(got == 0 ? 0 : errno);
     return false;
   }
   pb::ExecOutput message;
@@ -144,6 +145,9 @@ void ForwardSession::close() {
   patience_.cancel();
   resolver_.cancel();
   ErrorCode ignored;
+  // Who was still to send something has gone: the server is not to take a part for all of it.
+  const bool is_part = !input_ends_ || !waiting_.empty();
+  if (connected_ && !server_ended_ && is_part) socket_.set_option(Tcp::socket::linger(true, 0), ignored);
   socket_.close(ignored);
 }
 

@@ -46,6 +46,7 @@ class ForwardSession final : public ReplicaSession {
   size_t place_ = 0;                     // which of them is being tried
   int refused_ = 0;                      // the errno of the first that failed
   bool connected_ = false;
+  bool server_ended_ = false;
   bool writes_ = false, reads_ = false;  // is waiting to
   bool input_ends_ = false;
 };

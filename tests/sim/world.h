@@ -113,8 +113,9 @@ class World {
   void make_quotas();
   std::map<std::string, UserHas> users_have() const;
   bool exceeds_quota(const daemon::Experiment& experiment) const;   // alone
-  bool is_behind_in_quota(const std::vector<ExperimentId>& waited, const daemon::Experiment& experiment) const;
+  bool is_behind_in_quota(const daemon::Experiment& experiment) const;
   void check_quota_of_head(const daemon::Experiment& head, const std::vector<ExperimentId>& waited) const;
+  bool has_a_place_somewhere(const daemon::Experiment& experiment) const;
   void check_quotas() const;
   void check_quota_order(const std::vector<ExperimentId>& waited, const std::map<std::string, UserHas>& before);
   void make_failure_policy(Spec& spec);

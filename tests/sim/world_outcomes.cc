@@ -498,7 +498,7 @@ void World::check_backfill(const std::vector<ExperimentId>& waited) {
     if (stretch > 1) return;  // waits for hosts that are idle, whose cpus it will share
     if (stretch > 0) break;
   }
-  if (head == waited.end() || is_behind_in_quota(waited, model_->experiments.at(*head))) return;
+  if (head == waited.end() || is_behind_in_quota(model_->experiments.at(*head))) return;
   std::map<HostId, Room> rooms;
   const Experiment& waits = model_->experiments.at(*head);
   check_quota_of_head(waits, waited);

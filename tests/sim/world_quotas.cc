@@ -42,7 +42,7 @@ Amount sum(Amount a, const Amount& b) { return {a.cpus + b.cpus, a.memory_bytes 
 
 // Of whom a quota says something.
 const Quota* told_quota(const std::vector<Quota>& quotas, const Experiment& experiment) {
-  if (experiment.spec().preemptible) return nullptr;
+  if (experiment.spec().preemptible || experiment.is_shared()) return nullptr;
   for (const Quota& quota : quotas) {
     if (quota.user == experiment.submission->user || quota.user.empty()) return &quota;
   }
@@ -62,19 +62,15 @@ bool waits_for_quota(const Amount& has, const Amount& needs, const Quota& quota)
 
 }  // namespace
 
-// Whose user has another that waits for the quota ahead of it: whether it keeps hosts free depends on that.
-bool World::is_behind_in_quota(const std::vector<ExperimentId>& waited, const Experiment& experiment) const {
+// Whose user has another ahead of it that waits or comes back: whether it keeps hosts free depends on what that one keeps.
+bool World::is_behind_in_quota(const Experiment& experiment) const {
   if (told_quota(quotas_, experiment) == nullptr) return false;
-  const auto users = users_have();
-  const auto has = users.find(experiment.submission->user);
-  if (has == users.end()) return false;
-  for (const ExperimentId& id : waited) {
-    if (id == experiment.id) return false;
+  return std::ranges::any_of(model_->live, [&](const ExperimentId& id) {
     const Experiment& other = model_->experiments.at(id);
     const bool is_own = other.submission->user == experiment.submission->user && told_quota(quotas_, other) != nullptr;
-    if (is_own && is_queued(other) && waits_for_quota({has->second.cpus, has->second.memory_bytes, has->second.gpus}, needed_by(other), *told_quota(quotas_, other))) return true;
-  }
-  return false;
+    const bool comes = is_queued(other) || model_->returning.contains(order_of(other));
+    return is_own && comes && order_of(other) < order_of(experiment);
+  });
 }
 
 // Whom hosts are kept free for may have them when they are free.
@@ -118,7 +114,7 @@ std::map<std::string, World::UserHas> World::users_have() const {
   std::map<std::string, UserHas> users;
   for (const ExperimentId& id : model_->live) {
     const Experiment& experiment = model_->experiments.at(id);
-    if (experiment.spec().preemptible) continue;
+    if (experiment.spec().preemptible || experiment.is_shared()) continue;
     const Amount held = held_by(experiment);
     UserHas& has = users[experiment.submission->user];
     has.cpus += held.cpus;
@@ -136,7 +132,15 @@ void World::check_quotas() const {
                 static_cast<int64_t>(room.cpus * 1'000 + 0.5) == has->second.cpus,
             "what users have follows from what is held");
   }
-  for (const auto& [user, has] : users) require(has.memory_bytes == 0 || model_->used.contains(user), "who holds something has it");
+  for (const auto& [user, has] : users) require(has.cpus + has.memory_bytes + has.gpus == 0 || model_->used.contains(user), "who holds something has it");
+}
+
+// Were all hosts empty that are here or may be brought.
+bool World::has_a_place_somewhere(const Experiment& experiment) const {
+  Choice choice = choice_of(*model_, experiment);
+  choice.quota_left.reset();
+  const LeastGang least(experiment.spec());
+  return stretch_needed(experiment.id, least.spec(), emptied(model_->free, obtainable(model_->free, choice)), choice) > 0;
 }
 
 // Of each user the first that waits for the quota: those of the same user that were placed behind it in this pass leave it what it
@@ -167,7 +171,7 @@ void World::check_quota_order(const std::vector<ExperimentId>& waited, const std
       has = sum(has, held);
     } else if (waits_for_quota(has, needed_by(experiment), *quota)) {
       counts_.add(Seen::OverQuota);
-      if (!exceeds_quota(experiment)) first.try_emplace(user, &experiment);
+      if (!exceeds_quota(experiment) && has_a_place_somewhere(experiment)) first.try_emplace(user, &experiment);
     }
   }
 }

@@ -3,7 +3,7 @@
 // DTRAIN_REWRITE_GOLDEN=1; read the diff.
 //
 //   host n1 [cpus=8] [gpus=0] [remote] [holds=1.master@1,...]   Hello
-//   gone n1 | contact n1 | time +30s
+//   gone n1 | leaves n1 | contact n1 | time +30s
 //   submit 1 ROLE[=COUNT][:ON-FAILURE]... [KEY=VALUE]...
 //   kill 1 [force]
 //   prepared n1 1@1 [cached] | failed n1 1@1 [port=N] [user|unfit] REASON...
@@ -298,6 +298,7 @@ std::string Script::run(const std::string& line) {
   const std::string& verb = words.at(0);
   if (verb == "host") host(words);
   else if (verb == "gone") happen(HostDisconnected{{words.at(1)}});
+  else if (verb == "leaves") happen(HostLeaves{{words.at(1)}, "it is lent no longer"});
   else if (verb == "revoked") happen(HostRevoked{{words.at(1)}});
   else if (verb == "contact") happen(HostContact{{words.at(1)}});
   else if (verb == "time") pass_time(words.at(1));

@@ -134,7 +134,7 @@ TEST_CASE("hosts that came for a gang are kept for it until the last of them is 
   PoolScene scene;
   const auto wide = scene.submit({.replicas = 2, .gpus = 4});
   const auto small = scene.submit({.gpus = 1, .priority = 90});
-  const std::string lane = lane_of(scene.model.experiments.at(wide));
+  const std::string lane = lane_of(scene.model, scene.model.experiments.at(wide));
   scene.join("a", 4 * kHourMs, lane);
   scene.pass();
   CHECK_FALSE(scene.is_placed(small));
@@ -152,7 +152,7 @@ TEST_CASE("hosts that are kept are everybody's once who they came for has had it
   PoolScene scene;
   const auto wide = scene.submit({.replicas = 2, .gpus = 4});
   const auto small = scene.submit({.gpus = 1});
-  const HostId host = scene.join("a", 4 * kHourMs, lane_of(scene.model.experiments.at(wide)));
+  const HostId host = scene.join("a", 4 * kHourMs, lane_of(scene.model, scene.model.experiments.at(wide)));
   scene.pass();
   CHECK_FALSE(scene.is_placed(small));
   scene.happen(HostOpened{host});

@@ -335,9 +335,9 @@ TEST_CASE("a host that a daemon never saw is waited for until what was there is 
   rebuild(cluster.model, 10);
   cluster.host("n1", 8, 1);
   const auto large = cluster.submit(4), lacking = cluster.submit(1);
-  leave(cluster.model.queue, cluster.model.experiments.at(lacking));
+  leave(cluster.model, cluster.model.experiments.at(lacking));
   cluster.model.experiments.at(lacking).unfit_hosts = std::map<HostId, std::string>{{{"n1"}, "no /d"}};
-  enqueue(cluster.model.queue, cluster.model.experiments.at(lacking));
+  enqueue(cluster.model, cluster.model.experiments.at(lacking));
   const auto pass_at = [&](TimeMs now) {
     step(cluster.model, Tick{}, kPolicy, now);
     place_pending(cluster.model, kPolicy, now);
@@ -385,9 +385,9 @@ TEST_CASE("hosts where starts failed are left out while others could do it, the 
   };
   const auto failed_on = [&](const ExperimentId& id, const std::vector<HostId>& hosts) {
     Experiment& experiment = cluster.model.experiments.at(id);
-    leave(cluster.model.queue, experiment);
+    leave(cluster.model, experiment);
     experiment.excluded_hosts = hosts;
-    enqueue(cluster.model.queue, experiment);
+    enqueue(cluster.model, experiment);
   };
   for (const char* name : {"n1", "n2", "n3"}) cluster.host(name, 8, 2);
   cluster.host("n4", 8, 0);

@@ -7,22 +7,22 @@
 namespace dtrain {
 namespace {
 
-std::string text_of(const std::string& train) { return "project: p\ntrain: {run: x, " + train + "}\n"; }
+std::string yaml_with(const std::string& train) { return "project: p\ntrain: {run: x, " + train + "}\n"; }
 
-Spec read(const std::string& train) {
-  const auto spec = parse_spec(text_of(train), {});
+Spec policy_of(const std::string& train) {
+  const auto spec = parse_spec(yaml_with(train), {});
   REQUIRE_MESSAGE(spec.ok(), (spec.ok() ? "" : spec.error().message));
   CHECK(*parse_spec(to_yaml(*spec), {}) == *spec);
   return *spec;
 }
 
-std::string refused(const std::string& train) {
-  const auto spec = parse_spec(text_of(train), {});
+std::string policy_refusal(const std::string& train) {
+  const auto spec = parse_spec(yaml_with(train), {});
   return spec.ok() ? "" : spec.error().message;
 }
 
 TEST_CASE("rules are read as they stand, in their order") {
-  const Spec spec = read(
+  const Spec spec = policy_of(
       "failure-policy: [{printed: 'ECC (a|b)(c)', action: exclude-host}, {printed: 'nan', at-once: true, action: fail}, "
       "{exit-code: [143, 75, 75], action: restart}, {exit-code: 9, printed: x, action: restart}, {silent-for: 30m, action: restart}, {action: fail}]");
   REQUIRE(spec.failure_policy.size() == 6);
@@ -36,20 +36,20 @@ TEST_CASE("rules are read as they stand, in their order") {
 }
 
 TEST_CASE("a rule that restarts has three where nothing is said of how many, and others stay as they were") {
-  const Spec spec = read("failure-policy: [{exit-code: 75, action: restart}]");
+  const Spec spec = policy_of("failure-policy: [{exit-code: 75, action: restart}]");
   CHECK(spec.restart.limit == 0);
   CHECK(spec.restarts_most() == 3);
   CHECK(spec.decider().on_failure == OnFailure::Fail);
-  CHECK(read("failure-policy: [{exit-code: 75, action: restart}], restart: {limit: 1}").restarts_most() == 1);
-  CHECK(read("failure-policy: [{exit-code: 75, action: restart}], restart: {backoff: 1s}").restarts_most() == 3);
-  CHECK(read("failure-policy: [{exit-code: 75, action: fail}]").restarts_most() == 0);
-  CHECK(refused("failure-policy: [{exit-code: 75, action: restart}], restart: {limit: 0}") ==
+  CHECK(policy_of("failure-policy: [{exit-code: 75, action: restart}], restart: {limit: 1}").restarts_most() == 1);
+  CHECK(policy_of("failure-policy: [{exit-code: 75, action: restart}], restart: {backoff: 1s}").restarts_most() == 3);
+  CHECK(policy_of("failure-policy: [{exit-code: 75, action: fail}]").restarts_most() == 0);
+  CHECK(policy_refusal("failure-policy: [{exit-code: 75, action: restart}], restart: {limit: 0}") ==
         "dtrain.yml:2:58: train.failure-policy[1].action: restarting needs train.restart.limit to be 1 or more, not 0");
 }
 
 TEST_CASE("what means nothing is refused where it stands") {
   const auto reason = [](const std::string& rules) {
-    const std::string text = refused("failure-policy: [" + rules + "]");
+    const std::string text = policy_refusal("failure-policy: [" + rules + "]");
     const size_t at = text.find("train.failure-policy");
     return at == std::string::npos ? text : text.substr(at + 20);
   };

@@ -71,6 +71,7 @@ void ForwardedConnection::advance() {
     } else if (message.has_taken()) {
       untaken_ -= std::min(untaken_, message.taken());
     } else if (message.has_ended()) {
+      if (message.ended().code() == ECONNRESET) return break_off();   // by the server, which is its affair
       if (message.ended().code() != 0) return break_off(not_made(message.ended()));
       worked_ = true;
       ended_ = true;

@@ -52,13 +52,16 @@ struct ForwardScene {
   // What the server hears until the end of what is sent to it.
   std::string heard() {
     std::string all;
-    bool done = false;
-    boost::asio::async_read(*server, boost::asio::dynamic_buffer(all), [&](boost::system::error_code error, size_t) {
-      CHECK(error == boost::asio::error::eof);
-      done = true;
-    });
-    until([&] { return done; });
+    CHECK(end_of_input(&all) == boost::asio::error::eof);
     return all;
+  }
+  boost::system::error_code end_of_input(std::string* into = nullptr) {
+    std::string all;
+    boost::system::error_code how;
+    boost::asio::async_read(*server, boost::asio::dynamic_buffer(into != nullptr ? *into : all),
+                            [&](boost::system::error_code error, size_t) { how = error; });
+    until([&] { return how.failed(); });
+    return how;
   }
 
   boost::asio::io_context loop{1};
@@ -134,23 +137,34 @@ TEST_CASE("a server that does not read has its input wait, and whoever keeps no 
   CHECK(scene.over);
 }
 
-TEST_CASE("a reset is an end, and a peer that goes closes the connection") {
+TEST_CASE("a reset is passed on as one, and a peer that goes before its end resets the connection") {
   ForwardScene scene;
   scene.begin();
   scene.accept();
   scene.server->set_option(boost::asio::socket_base::linger(true, 0));
-  scene.server.reset();
+  scene.server->close();   // a destructor would close it without a reset
   scene.until([&] { return scene.over; });
   REQUIRE(scene.peer->ended);
-  CHECK(scene.peer->ended->code() == 0);
+  CHECK(scene.peer->ended->code() == ECONNRESET);
 
   ForwardScene other;
   other.begin();
   other.accept();
+  other.type("a part");
+  other.until([&] { return other.peer->taken == 6; });
   other.peer->on_closed();
   CHECK(other.over);
-  CHECK(other.heard().empty());
+  CHECK(other.end_of_input() == boost::asio::error::connection_reset);
   CHECK_FALSE(other.peer->ended);
+
+  ForwardScene whole;
+  whole.begin();
+  whole.accept();
+  whole.type("all of it");
+  whole.end_input();
+  whole.until([&] { return whole.peer->taken == 9; });
+  whole.peer->on_closed();
+  CHECK(whole.end_of_input() == boost::asio::error::eof);
 }
 
 TEST_CASE("who listens at ::1 or at the host's own address alone is found, and of none it is said that nobody does") {

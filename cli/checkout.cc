@@ -16,6 +16,7 @@
 
 #include "cli/commands.h"
 #include "cli/connection.h"
+#include "cli/escapes.h"
 #include "cli/new_file.h"
 #include "cli/remote.h"
 #include "cli/signals.h"
@@ -155,16 +156,26 @@ bool has_spec_file(const pb::Manifest& manifest) {
 
 // What `train` is to be told in there, so that it submits what was submitted then. Where no file says that, one is added.
 Result<std::string> words_of_train(const pb::ShowReply& shown, const pb::Manifest& manifest, const fs::path& target) {
+  TRY(Spec spec, parse_spec(shown.spec_yaml(), {}));
+  std::string member;   // which of a set it is
+  for (const Parameter& parameter : spec.parameters) {
+    const auto value = shown.experiment().parameters().find(parameter.name);
+    if (shown.experiment().members() == 0 && parameter.values.size() > 1 && value != shown.experiment().parameters().end()) {
+      member += fmt::format(" -p {}", shell_quoted(parameter.name + "=" + value->second));
+    }
+  }
+  spec.suspend = false;   // that was for then
+  const std::string wanted = to_yaml(spec);
   for (const std::string_view name : kSpecNames) {
     std::error_code failed;
     if (!fs::exists(fs::symlink_status(target / name, failed))) continue;
-    if (submits(target / name) == shown.spec_yaml()) return std::string("train");
+    if (const std::string there = submits(target / name); there == wanted || there == shown.spec_yaml()) return "train" + member;
     break;   // the first that is there counts
   }
   const std::string added = has_spec_file(manifest) ? fmt::format("dtrain-{}.yml", shown.experiment().id()) : std::string(kSpecNames.front());
-  TRY(write_new_file(target / added, shown.spec_yaml(), 0666, ""));
+  TRY(write_new_file(target / added, wanted, 0666, ""));
   fmt::print("{} is added: what was submitted{}\n", added, added == kSpecNames.front() ? "" : ", with what the command line changed");
-  return added == kSpecNames.front() ? "train" : "train -f " + added;
+  return (added == kSpecNames.front() ? "train" : "train -f " + added) + member;
 }
 
 Result<int> checkout(const CheckoutOptions& options, const CommandContext& context) {
@@ -192,7 +203,7 @@ Result<int> checkout(const CheckoutOptions& options, const CommandContext& conte
     ++files;
     bytes += entry.size();
   }
-  fmt::print("{} of {} in {}: {}\n", human_count(files, "file"), to_string(id), target.string(), human_size(bytes));
+  fmt::print("{} of {} in {}: {}\n", human_count(files, "file"), to_string(id), on_one_line(target.string()), human_size(bytes));
   TRY(const std::string words, words_of_train(shown, manifest, target));
   fmt::print("Next: cd {} && {} {}\n", shell_quoted(target.string()), called(), words);
   return 0;

@@ -32,9 +32,12 @@ class ForwardedConnection {
   void advance();
 
   bool is_over() const { return !local_; }
+  // The local side says nothing more, and may well be gone.
+  bool has_said_all() const { return local_ended_; }
   // Only the local side is still to end.
   bool is_left_alone() const { return shut_ && local_; }
   void drop();
+  void break_off();
 
   uint16_t port() const { return port_; }
   bool has_worked() const { return worked_; }   // something came back
@@ -45,7 +48,6 @@ class ForwardedConnection {
   bool may_read() const;
   void read_local();
   void write_local();
-  void break_off();
   void break_off(Error why);
   Error not_made(const pb::ExecEnded& ended) const;
 

@@ -200,7 +200,17 @@ class PortForward {
     const auto is_left_alone = [](const auto& connection) { return connection.is_left_alone(); };
     const auto left_alone = static_cast<size_t>(std::ranges::count_if(connections_, is_left_alone));
     in_use_ = connections_.size() - left_alone;
+    if (in_use_ >= kForwardsMost) make_room();
     if (left_alone > kLeftAloneMost) std::ranges::find_if(connections_, is_left_alone)->drop();   // the oldest; taken out in the next turn
+  }
+
+  // A server that hangs answers nobody, and who gave up waiting for it can't be told from who has only said all: of these
+  // the oldest gives its place to others.
+  void make_room() {
+    const auto oldest = std::ranges::find_if(connections_, [](const auto& one) { return !one.is_over() && !one.is_left_alone() && one.has_said_all(); });
+    if (oldest != connections_.end()) return oldest->break_off();
+    if (listening_.empty()) return;
+    say(listening_.front().port.remote, {Code::ResourceExhausted, fmt::format("{} connections are open; others wait until one of them ends", kForwardsMost), ""});
   }
 
   // Once, until that port has worked again: a browser tries many times.

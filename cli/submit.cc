@@ -1,4 +1,5 @@
 #include "cli/submit.h"
+#include "cli/escapes.h"
 #include "cli/remote.h"
 
 #include <fmt/format.h>
@@ -130,7 +131,8 @@ bool went_away(Code code) {
 }  // namespace
 
 std::string user_name() {
-  if (const char* name = std::getenv("DTRAIN_USER"); name != nullptr && *name != '\0') return as_utf8(name);
+  constexpr size_t kMostBytes = 64;
+  if (const char* name = std::getenv("DTRAIN_USER"); name != nullptr && *name != '\0') return on_one_line(as_utf8(std::string_view(name).substr(0, kMostBytes)));
   const passwd* user = getpwuid(getuid());
   return user != nullptr ? as_utf8(user->pw_name) : fmt::format("{}", getuid());
 }

@@ -321,7 +321,7 @@ Status ClientApi::plan_for(const pb::PlanRequest& request, pb::PlanReply& reply)
   TRY(const Spec spec, parse_spec(request.spec_yaml(), options));
   TRY(const std::string awaited, parts_.scheduler.check_awaited(spec));
   TRY(parts_.scheduler.check_quota(spec, request.user()));
-  const std::string over_quota = over_quota_text(parts_.scheduler.model(), spec, request.user());
+  const std::string over_quota = quota_wait_text(parts_.scheduler.model(), spec, request.user());
   const Placement placement = plan(parts_.scheduler.model(), spec, hosts_wanted(spec));
   if (const auto* never = std::get_if<Never>(&placement)) {
     return Error{Code::InvalidArgument, never->reason, never->hint};

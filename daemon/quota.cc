@@ -202,6 +202,20 @@ std::string over_quota_text(const Model& model, const Experiment& experiment) {
   return over_quota_text(model, experiment.spec(), experiment.submission->user);
 }
 
+std::string kept_quota_text(const ExperimentId& other, const std::string& user) {
+  return fmt::format("{} is ahead of it, and with both {} would have more than its quota", to_string(other), user);
+}
+
+std::string quota_wait_text(const Model& model, const Spec& spec, const std::string& user) {
+  if (std::string over = over_quota_text(model, spec, user); !over.empty()) return over;
+  auto submission = std::make_shared<Submission>();
+  submission->number = UINT32_MAX;   // behind all of its priority
+  submission->user = user;
+  submission->spec = spec;
+  const auto other = who_keeps_quota(model, first_state(submission, 0), false);
+  return other ? kept_quota_text(*other, user) : "";
+}
+
 std::vector<UserUse> users_of(const Model& model) {
   std::map<std::string, UserUse> users;
   for (const Quota& quota : model.quotas) {

@@ -59,6 +59,9 @@ std::string over_quota_for_ever(const Model& model, const Spec& spec, const std:
 // "needs 2 GPUs, and anna, who may have 4 at once, has 3"; empty: it is within it.
 std::string over_quota_text(const Model& model, const Experiment& experiment);
 std::string over_quota_text(const Model& model, const Spec& spec, const std::string& user);   // were it submitted now
+// The same; or who of the same user waits ahead of it for what would not do for both.
+std::string quota_wait_text(const Model& model, const Spec& spec, const std::string& user);
+std::string kept_quota_text(const ExperimentId& other, const std::string& user);
 
 // Who has something, or a quota of their own; none where there are no quotas.
 struct UserUse {

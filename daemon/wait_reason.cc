@@ -64,12 +64,14 @@ std::string building_text(const Model& model, const Experiment& experiment) {
          (sought.empty() ? "" : "; looked for on " + sought);
 }
 
-std::string growing_text(const Experiment& experiment, TimeMs now) {
+std::string growing_text(const Model& model, const Experiment& experiment, TimeMs now) {
   const int missing = missing_workers(experiment);
   if (missing == 0) return "";
   std::string text = "has " + workers_text(experiment.spec(), missing);
   if (!may_grow(experiment)) return text;
-  text += ", and is begun again with more when there is room";
+  const std::optional<Room> left = quota_left(model, experiment);
+  text += left && !is_within(experiment.spec(), *left) ? fmt::format(", and is begun again with more when the quota of {} has room", experiment.submission->user)
+                                                       : ", and is begun again with more when there is room";
   const TimeMs wait_ms = experiment.grows_from_ms - now;
   return wait_ms <= 0 ? text : text + fmt::format(", not within the next {} s", (wait_ms + 999) / 1000);
 }
@@ -90,7 +92,7 @@ std::string wait_reason(const Model& model, const ExperimentId& id, TimeMs now) 
   if (experiment.phase == Phase::Ending) return experiment.gave_way_to ? gave_way_text(model, experiment) : experiment.wait_reason;
   if (experiment.phase == Phase::Building) return building_text(model, experiment);
   if (experiment.phase != Phase::None) {
-    const std::string text = growing_text(experiment, now);
+    const std::string text = growing_text(model, experiment, now);
     return text.empty() || experiment.excluded_hosts.empty() ? text : text + left_out(model, experiment, choice_of(model, experiment));
   }
   if (experiment.not_before_ms != 0) {
@@ -103,21 +105,26 @@ std::string wait_reason(const Model& model, const ExperimentId& id, TimeMs now) 
   const QueueOrder own = order_of(experiment);
   int ahead = 0;
   for (const auto& [lane, waiting] : model.queue.lanes) {
+    const Experiment& first = model.experiments.at(waiting.begin()->id);
+    const bool is_own = first.submission->user == experiment.submission->user;
+    if (!is_own && !over_quota_text(model, first).empty()) continue;   // which holds up its own user only
     for (auto it = waiting.begin(); it != waiting.end() && *it < own && ahead < kCountedMax; ++it) ++ahead;
   }
   Choice choice = choice_of(model, experiment);
   choice.now = now;
   choice.whole = !experiment.regrows && now < model.elastic_from_ms;
+  const std::string over = over_quota_text(model, experiment);
+  if (!over.empty()) choice.quota_left.reset();   // to see what it would wait for besides
   const Placement placement = place(id, experiment.spec(), model.free, choice);
   std::string reason;
   if (const auto* waits = std::get_if<Waits>(&placement)) reason = waits->reason;
   if (const auto* never = std::get_if<Never>(&placement)) {
     reason = never->reason + "; " + never->hint;
   }
-  if (const std::string over = over_quota_text(model, experiment); !over.empty()) reason = over;
+  if (!over.empty()) reason = over + (reason.empty() ? "" : "; ") + reason;
   if (reason.empty()) {
     if (const auto other = who_keeps_quota(model, experiment, choice.whole)) {
-      return fmt::format("{} is ahead of it, and with both {} would have more than its quota", to_string(*other), experiment.submission->user);
+      return kept_quota_text(*other, experiment.submission->user);
     }
     const auto ahead_of_it = who_keeps_hosts(model, experiment, now);
     if (!ahead_of_it) return "is placed next";

@@ -112,7 +112,7 @@ Shape make_config_shape() {
                      {"options", list("a list of options of sbatch", text(kSbatchOption))},
                      {"dtrain", text(kAbsolutePath)}});
   Shape quota = map("a map of user, cpus, mem and gpus",
-                    {{"user", text(kWord)}, {"cpus", number(0, 1e6)}, {"mem", size()}, {"gpus", integer(0, 1'000'000)}});
+                    {{"user", text(kSomeText)}, {"cpus", number(0, 1e6)}, {"mem", size()}, {"gpus", integer(0, 1'000'000)}});
   return map("a map of host, listen, pools, quotas, open-metrics, spool-limit, runner-timeout, keep and sync",
              {{"host", host},
               {"pools", list("a list of pools", map("a map of slurm", {{"slurm", slurm, {}, true}}))},

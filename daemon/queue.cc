@@ -10,7 +10,7 @@ namespace dtrain::daemon {
 
 namespace {
 
-// All but the last of its excluded hosts, without the first `readmitted`, and those that are unfit; whatever its user has.
+// Not on its excluded hosts, but for the first `readmitted`, nor on those that are unfit; whatever its user has.
 Choice anywhere(const Model& model, const Experiment& experiment, size_t readmitted) {
   const auto& excluded = experiment.excluded_hosts;
   Choice choice{experiment.submission->host, unfit_hosts(experiment), nullptr, lane_of(model, experiment)};

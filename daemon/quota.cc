@@ -151,18 +151,21 @@ bool is_within(const Spec& spec, const Room& room) { return is_within(room_of(sp
 KeptQuota::KeptQuota(const Model& model) : model_(model) {
   if (model.quotas.empty()) return;
   for (const QueueOrder& order : model.returning) keep(model.experiments.at(order.id));
-  for (const QueueOrder& order : model.regrowing) {
-    const Experiment& experiment = model.experiments.at(order.id);
-    keep(experiment, experiment.spec());
-  }
+  for (const QueueOrder& order : model.regrowing) keep_all(model.experiments.at(order.id));
+}
+
+// Nothing once it has its place, which is counted as its user's.
+Room KeptQuota::kept_by(const QueueOrder& order, bool whole) const {
+  const Experiment& experiment = model_.experiments.at(order.id);
+  return still_needed(experiment, whole ? experiment.spec() : LeastGang(experiment.spec()).spec());
 }
 
 std::optional<Room> KeptQuota::left_for(const Experiment& experiment) const {
   std::optional<Room> left = quota_left(model_, experiment);
   const auto kept = left ? kept_.find(experiment.submission->user) : kept_.end();
   if (kept == kept_.end()) return left;
-  for (const auto& [order, room] : kept->second) {
-    if (order < order_of(experiment)) add(*left, room, -1);
+  for (const auto& [order, whole] : kept->second) {
+    if (order < order_of(experiment)) add(*left, kept_by(order, whole), -1);
   }
   return left;
 }
@@ -172,11 +175,10 @@ bool KeptQuota::is_over(const Experiment& experiment) const {
   return left && !is_within(LeastGang(experiment.spec()).spec(), *left);
 }
 
-void KeptQuota::keep(const Experiment& experiment) { keep(experiment, LeastGang(experiment.spec()).spec()); }
+void KeptQuota::keep(const Experiment& experiment) { keep(experiment, false); }
 
-void KeptQuota::keep(const Experiment& experiment, const Spec& gang) {
-  if (quota_of(model_, experiment) == nullptr) return;
-  kept_[experiment.submission->user].insert_or_assign(order_of(experiment), still_needed(experiment, gang));
+void KeptQuota::keep(const Experiment& experiment, bool whole) {
+  if (quota_of(model_, experiment) != nullptr) kept_[experiment.submission->user].insert_or_assign(order_of(experiment), whole);
 }
 
 void KeptQuota::wait_for(const Experiment& experiment) {
@@ -199,6 +201,7 @@ std::string over_quota_text(const Model& model, const Spec& spec, const std::str
 }
 
 std::string over_quota_text(const Model& model, const Experiment& experiment) {
+  if (!is_counted(experiment)) return "";
   return over_quota_text(model, experiment.spec(), experiment.submission->user);
 }
 
@@ -233,7 +236,8 @@ bool has_other_ahead(const Model& model, const Experiment& experiment, const std
   if (quota_of(model, experiment) == nullptr) return false;
   return std::ranges::any_of(ahead, [&](const QueueOrder& order) {
     const Experiment& other = model.experiments.at(order.id);
-    return order.id != experiment.id && is_counted(other) && other.submission->user == experiment.submission->user;
+    const bool is_own = order.id != experiment.id && is_counted(other) && other.submission->user == experiment.submission->user;
+    return is_own && !is_over_for_ever(model, other);
   });
 }
 

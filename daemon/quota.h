@@ -42,15 +42,17 @@ class KeptQuota {
   // As much as it takes to begin.
   void keep(const Experiment& experiment);
   // As much as it would have.
-  void keep_all(const Experiment& experiment) { keep(experiment, experiment.spec()); }
+  void keep_all(const Experiment& experiment) { keep(experiment, true); }
   // It is over; of each user the first keeps what it waits for.
   void wait_for(const Experiment& experiment);
 
  private:
-  void keep(const Experiment& experiment, const Spec& gang);
+  void keep(const Experiment& experiment, bool whole);
 
   const Model& model_;
-  std::map<std::string, std::map<QueueOrder, Room>> kept_;   // by users
+  Room kept_by(const QueueOrder& order, bool whole) const;
+
+  std::map<std::string, std::map<QueueOrder, bool>> kept_;   // by users: who, and whether all that it would have
   std::set<std::string> first_;                              // users of whom one waits for the others
 };
 

@@ -81,6 +81,19 @@ TEST_CASE("what the files alone would not submit again is added as a file") {
   CHECK(says(cluster.run({"train"}, project / "bare it is"), "of the project"));
 }
 
+TEST_CASE("a member leads to that member, and what began suspended does not again") {
+  Cluster cluster;
+  const fs::path project = cluster.project("project: p\ntrain: {parameters: {x: [1, 'two words'], y: 3}, run: 'echo \"x=$X\"'}\n");
+  REQUIRE(cluster.run({"train"}, project).code == 0);
+  const Output member = cluster.run({"checkout", "1.2"}, project);
+  CHECK_MESSAGE(member.out.ends_with("Next: cd checkout-1.2 && dtrain train -p 'x=two words'\n"), member.all());
+  CHECK(says(cluster.run({"train", "-p", "x=two words"}, project / "checkout-1.2"), "x=two words"));
+
+  REQUIRE(cluster.run({"train", "-d", "--suspended"}, project).code == 0);
+  const Output suspended = cluster.run({"checkout", "3"}, project);
+  CHECK_MESSAGE(suspended.out.ends_with("Next: cd checkout-3 && dtrain train\n"), suspended.all());
+}
+
 TEST_CASE("nothing that is there is touched, and what is not there any more is said") {
   Cluster cluster;
   const fs::path project = cluster.project("project: p\ntrain: {run: 'true'}\n");

@@ -64,10 +64,22 @@ TEST_CASE("megabytes go both ways whole, and the end of what is sent reaches the
   CHECK(greeted.read_all() == "hello\n");
   Client reset(scene.local, "reset\n");
   CHECK(reset.read_all().empty());
+  CHECK(reset.was_reset);
   scene.forwarding->signal(SIGINT);
   const Output left = scene.forwarding->wait();
   CHECK(left.code == 0);
   CHECK_MESSAGE(left.err.empty(), left.err);
+}
+
+TEST_CASE("who gave up waiting for a server that hangs is in nobody's way") {
+  Served scene;
+  scene.forward();
+  for (int i = 0; i < 300; ++i) {
+    Client gone(scene.local, "deaf\n");
+    REQUIRE(gone.read_line() == "deaf\n");
+  }
+  Client greeted(scene.local, "hello\n");
+  CHECK(greeted.read_all() == "hello\n");
 }
 
 TEST_CASE("two hundred at once, of which those that stand still hold up no other") {

@@ -31,8 +31,6 @@ struct SmallHost {
   void let_go() const { std::ofstream(gate) << "go\n"; }
 };
 
-Json status_of(Cluster& cluster, const std::string& id) { return facts(cluster.run({"status", id, "--json"})); }
-
 // Says how many there are; the first attempt waits.
 constexpr const char* kCounting = R"(project: counting
 train:

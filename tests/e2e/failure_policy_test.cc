@@ -12,9 +12,7 @@ using namespace dtrain::tests;
 
 namespace {
 
-Json status_of(Cluster& cluster, const std::string& id) { return facts(cluster.run({"status", id, "--json"})); }
-
-std::string yaml(const std::string& policy, const std::string& run) {
+std::string with_policy(const std::string& policy, const std::string& run) {
   return "project: p\ntrain:\n  resources: {cpus: 1, mem: 32}\n  failure-policy:\n" + policy + "  run: |\n" + run;
 }
 
@@ -55,7 +53,7 @@ TEST_CASE("a gang leaves the host that one of its replicas named by what it prin
 TEST_CASE("who prints what ends it at once has failed, whatever it makes of TERM, and isn't begun again") {
   Cluster cluster;
   cluster.own_ports("cpus: 1, mem: 4GiB");
-  const fs::path project = cluster.project(yaml("    - {printed: 'loss=nan', at-once: true, action: fail}\n    - {exit-code: 3, action: restart}\n",
+  const fs::path project = cluster.project(with_policy("    - {printed: 'loss=nan', at-once: true, action: fail}\n    - {exit-code: 3, action: restart}\n",
                                                 "    trap 'echo saved; exit 0' TERM\n    [ $DTRAIN_ATTEMPT = 2 ] || exit 3\n"
                                                 "    echo loss=0.5; echo step 7 loss=nan\n    while :; do sleep 1000 & wait; done\n"));
   const Output output = cluster.run({"train", "--set", "train.restart.backoff=0s"}, project);
@@ -73,9 +71,9 @@ TEST_CASE("silence ends a gang and begins it again, up to its restarts; who goes
   std::ofstream(cluster.home() / "config.yml", std::ios::app) << "runner-timeout: 2s\n";   // a host's word is waited for
   const fs::path gate = cluster.folder() / "gate";
   REQUIRE(::mkfifo(gate.c_str(), 0600) == 0);
-  const fs::path talks = cluster.project("talks", {{"dtrain.yml", yaml("    - {silent-for: 1h, action: fail}\n", "    echo talks; read go < " + gate.string() + "\n")}});
+  const fs::path talks = cluster.project("talks", {{"dtrain.yml", with_policy("    - {silent-for: 1h, action: fail}\n", "    echo talks; read go < " + gate.string() + "\n")}});
   REQUIRE(cluster.run({"train", "-d"}, talks).code == 0);
-  const fs::path project = cluster.project(yaml("    - {silent-for: 1s, action: restart}\n", "    echo attempt $DTRAIN_ATTEMPT; exec sleep 1000\n"));
+  const fs::path project = cluster.project(with_policy("    - {silent-for: 1s, action: restart}\n", "    echo attempt $DTRAIN_ATTEMPT; exec sleep 1000\n"));
   const Output output = cluster.run({"train", "--set", "train.restart={limit: 1, backoff: 0s}"}, project);
   CHECK(output.code == 1);
   const Json status = status_of(cluster, "2");

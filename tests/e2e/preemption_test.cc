@@ -13,8 +13,6 @@ using namespace dtrain::tests;
 
 namespace {
 
-Json status_of(Cluster& cluster, const std::string& id) { return facts(cluster.run({"status", id, "--json"})); }
-
 // Its first attempt waits, and takes its time to keep what it did when it gets TERM: until it is let go.
 std::string keeps_what_it_did(const fs::path& gate) {
   return "project: p\ntrain:\n  resources: {cpus: 2, mem: 32}\n  preemptible: true\n  stop-grace: 1h\n  run: |\n"

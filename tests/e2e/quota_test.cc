@@ -12,8 +12,6 @@ using namespace dtrain::tests;
 
 namespace {
 
-Json status_of(Cluster& cluster, const std::string& id) { return facts(cluster.run({"status", id, "--json"})); }
-
 Output submit_as(Cluster& cluster, const std::string& user, const fs::path& project, std::vector<std::string> more = {}) {
   cluster.env["DTRAIN_USER"] = user;
   more.insert(more.begin(), {"train", "-d"});

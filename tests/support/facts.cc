@@ -4,6 +4,8 @@
 
 #include <cstdlib>
 
+#include "tests/support/cluster.h"
+
 namespace dtrain::tests {
 
 Json facts(const Output& output) {
@@ -12,6 +14,8 @@ Json facts(const Output& output) {
   REQUIRE_MESSAGE(!value.is_discarded(), "not JSON: " << output.out);
   return value;
 }
+
+Json status_of(Cluster& cluster, const std::string& id) { return facts(cluster.run({"status", id, "--json"})); }
 
 const Json& with_id(const Json& list, const std::string& id) {
   for (const Json& entry : list) {

@@ -27,6 +27,7 @@ struct CoreScene {
     int64_t grow_after_ms = 0;
     std::string host = {};
     bool preemptible = false;
+    std::string user = {};
   };
 
   Effects happen(const Event& event) { return step(model, event, policy, now); }
@@ -57,6 +58,7 @@ struct CoreScene {
     submission->spec.max_duration_ms = wanted.max_duration_ms;
     submission->spec.restart.limit = wanted.restarts;
     submission->host = wanted.host;
+    submission->user = wanted.user;
     if (wanted.least > 0) submission->spec.elastic = Elastic{wanted.least, wanted.grow_after_ms};
     happen(Submitted{submission});
     return {number, 0};

@@ -92,6 +92,35 @@ TEST_CASE("what the first in the queue waits for is not asked for by those behin
   CHECK(demand.exhausted.contains(wide));
 }
 
+TEST_CASE("what waits for its user's quota asks for nothing, takes no looks of others, and what is asked for stays within it") {
+  PoolScene scene(40);
+  scene.model.quotas = {{"anna", {}, {}, 8}};
+  const auto runs = scene.submit({.gpus = 4, .user = "anna"});
+  scene.join("a");
+  scene.pass();
+  REQUIRE(scene.is_placed(runs));
+  for (int i = 0; i < 100; ++i) scene.submit({.replicas = 2, .gpus = 4, .user = "anna"});   // of which none fits beside it
+  const auto others = scene.submit({.gpus = 4, .user = "bert"});
+  scene.pass();
+  CHECK(scene.demand({}, 1).asks == std::vector<Ask>{{"gpu", 1, others}});
+
+  // Of two that want all of it only the first is asked for as it would like to be; the second gets what is left: nothing.
+  PoolScene two(40);
+  two.model.quotas = {{"anna", {}, {}, 8}};
+  const auto first = two.submit({.replicas = 8, .gpus = 1, .least = 1, .user = "anna"});
+  two.submit({.replicas = 8, .gpus = 1, .least = 1, .user = "anna"});
+  two.pass();
+  CHECK(two.demand().asks == std::vector<Ask>{{"gpu", 2, first}});
+
+  // One that can't be placed for another reason leaves its quota to those that a pool can help.
+  PoolScene pinned(40);
+  pinned.model.quotas = {{"anna", {}, {}, 4}};
+  pinned.submit({.gpus = 4, .host = "elsewhere", .user = "anna"});
+  const auto helped = pinned.submit({.gpus = 4, .user = "anna"});
+  pinned.pass();
+  CHECK(pinned.demand().asks == std::vector<Ask>{{"gpu", 1, helped}});
+}
+
 TEST_CASE("what no pool could ever bring is refused, with what it could") {
   PoolScene scene(2);
   Spec spec;

@@ -65,7 +65,7 @@ TEST_CASE("who prints what ends it at once has failed, whatever it makes of TERM
   CHECK_MESSAGE(status["reason"] == "1.train: ended for having printed 'step 7 loss=nan'; exit code 0", status["reason"].dump());
 }
 
-TEST_CASE("silence ends a gang and begins it again, up to its restarts; who goes on printing is left alone") {
+TEST_CASE("silence ends a gang and begins it again, up to its restarts, and leaves alone who may be silent for longer") {
   Cluster cluster;
   cluster.own_ports("cpus: 2, mem: 4GiB");
   std::ofstream(cluster.home() / "config.yml", std::ios::app) << "runner-timeout: 2s\n";   // a host's word is waited for

@@ -1,6 +1,5 @@
 #include "runner/exec_session.h"
 
-#include <boost/asio/io_context.hpp>
 #include <chrono>
 #include <deque>
 
@@ -13,7 +12,7 @@
 namespace dtrain::runner {
 namespace {
 
-struct ExecScene {
+struct ExecScene : RecordedSession {
   explicit ExecScene(CgroupChoice choice = CgroupChoice::Best, bool with_another = false) : kept(choice) {
     std::signal(SIGPIPE, SIG_IGN);   // as the runner does
     id = kept.add(1, {"--print", "up", "--hang"});
@@ -32,35 +31,13 @@ struct ExecScene {
     session = std::make_shared<ExecSession>(loop, peer, [this] { over = true; });
     session->start(kept.launch(), to_string(id), start);
   }
-  void until(const std::function<bool()>& done) {
-    while (!done()) REQUIRE(loop.run_one_for(std::chrono::seconds(30)) == 1);
-  }
   void until_over() {
     until([this] { return over; });
-  }
-  void say(const pb::ExecInput& message) const { peer->on_input(message); }
-  void type(const std::string& bytes) const {
-    pb::ExecInput message;
-    message.set_input(bytes);
-    say(message);
-  }
-  void end_input() const {
-    pb::ExecInput message;
-    message.set_input_ends(true);
-    say(message);
-  }
-  void take(uint64_t bytes) const {
-    pb::ExecInput message;
-    message.set_taken(bytes);
-    say(message);
   }
 
   KeptLaunch kept;
   ReplicaId id;
-  boost::asio::io_context loop{1};
-  std::shared_ptr<RecordingPeer> peer = std::make_shared<RecordingPeer>();
   std::shared_ptr<ExecSession> session;
-  bool over = false;
 };
 
 TEST_CASE("output waits in its pipe until what was sent is taken") {

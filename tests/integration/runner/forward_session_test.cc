@@ -15,7 +15,7 @@ namespace {
 using Tcp = boost::asio::ip::tcp;
 
 // A server on a port of its own, of which each case takes one connection.
-struct ForwardScene {
+struct ForwardScene : RecordedSession {
   explicit ForwardScene(const std::string& address = "127.0.0.1")
       : listener(loop, Tcp::endpoint(boost::asio::ip::make_address(address), 0)), port(listener.local_endpoint().port()) {}
 
@@ -29,25 +29,6 @@ struct ForwardScene {
       server.emplace(std::move(socket));
     });
     until([this] { return server.has_value(); });
-  }
-  void until(const std::function<bool()>& done) {
-    while (!done()) REQUIRE(loop.run_one_for(std::chrono::seconds(30)) == 1);
-  }
-  void say(const pb::ExecInput& message) const { peer->on_input(message); }
-  void type(const std::string& bytes) const {
-    pb::ExecInput message;
-    message.set_input(bytes);
-    say(message);
-  }
-  void end_input() const {
-    pb::ExecInput message;
-    message.set_input_ends(true);
-    say(message);
-  }
-  void take(uint64_t bytes) const {
-    pb::ExecInput message;
-    message.set_taken(bytes);
-    say(message);
   }
   // What the server hears until the end of what is sent to it.
   std::string heard() {
@@ -64,14 +45,11 @@ struct ForwardScene {
     return how;
   }
 
-  boost::asio::io_context loop{1};
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work{loop.get_executor()};
   Tcp::acceptor listener;
   uint16_t port;
   std::optional<Tcp::socket> server;
-  std::shared_ptr<RecordingPeer> peer = std::make_shared<RecordingPeer>();
   std::shared_ptr<ForwardSession> session;
-  bool over = false;
 };
 
 TEST_CASE("the end of what is sent reaches the server, which may say more") {

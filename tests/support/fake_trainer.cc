@@ -8,6 +8,7 @@
 //   --ignore N            ignores a signal
 //   --exit-on N CODE      ends with CODE when the signal comes
 //   --print TEXT          one line
+//   --print-on N TEXT     one line when the signal comes, and goes on
 //   --print-env NAME      its value, or "unset"
 //   --print-cwd           where it runs
 //   --lines N             N lines of 100 bytes, numbered, in large writes
@@ -44,6 +45,7 @@ namespace {
 using Steps = std::vector<std::string>;
 
 int exit_code_on_signal = 0;
+std::string printed_on_signal;
 std::vector<std::string> eaten;
 
 void write_all(const std::string& bytes) {
@@ -148,6 +150,12 @@ void run(const std::string& self, Steps steps) {
          const int signal = static_cast<int>(number());
          exit_code_on_signal = static_cast<int>(number());
          std::signal(signal, [](int) { ::_exit(exit_code_on_signal); });
+       }},
+      {"--print-on",
+       [&] {
+         const int signal = static_cast<int>(number());
+         printed_on_signal = word() + "\n";
+         std::signal(signal, [](int) { write_all(printed_on_signal); });
        }},
       {"--print", [&] { write_all(word() + "\n"); }},
       {"--print-env",

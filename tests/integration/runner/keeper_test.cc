@@ -90,11 +90,13 @@ TEST_CASE("a replica that was stopped before start never runs") {
 TEST_CASE("what a failure-policy asks about is told with the exit, and who prints what ends it is ended") {
   KeptLaunch kept;
   kept.launch().watched = {{1, "^good", false}, {3, "nan", true}};
+  kept.launch().grace_ms = kTestPatienceMs;
   const ReplicaId ends = kept.add(1, {"--exit-on", "15", "0", "--print", "good day", "--print", "loss=nan", "--hang"});
   const ReplicaId fails = kept.add(2, {"--print", "good bye", "--exit", "3"});
-  const ReplicaId already = kept.add(3, {"--print", "up", "--ignore", "15", "--open-fifo", "gate", "--print", "nan", "--exit", "4"});
-  const ReplicaId at_last = kept.add(4, {});   // a line that only its end makes whole
-  kept.launch().replicas[3].argv = {"/bin/sh", "-c", "printf nan"};
+  const ReplicaId already = kept.add(3, {"--print-on", "15", "told", "--print", "up", "--open-fifo", "gate", "--print", "nan", "--exit", "4"});
+  // A line that only its end makes whole; its child keeps the pipe open until the exit was seen.
+  const ReplicaId at_last = kept.add(4, {});
+  kept.launch().replicas[3].argv = {"/bin/sh", "-c", "sleep 600 & printf nan"};
   REQUIRE(::mkfifo((kept.root() / "gate").c_str(), 0600) == 0);
   kept.start();
   const ReplicaExit ended = kept.wait_exit(ends);
@@ -112,7 +114,8 @@ TEST_CASE("what a failure-policy asks about is told with the exit, and who print
   CHECK(last.cause == "printed 'nan' at its end; exit code 0");
   // Who is ending for another reason ends for that one.
   kept.wait_output(already, "up");
-  kept.stop(already, 60'000);
+  kept.stop(already, kTestPatienceMs);
+  kept.wait_output(already, "told");
   { Fd gate(::open((kept.root() / "gate").c_str(), O_WRONLY)); }
   const ReplicaExit stopped = kept.wait_exit(already);
   CHECK(stopped.code == 4);

@@ -164,6 +164,12 @@ std::string quota_text(const pb::UserInfo& user) {
   return fmt::format("{} has {}", user.user(), text.empty() ? "no limit" : text);
 }
 
+// "anna has 40 % of what there is, by a weight of 2"
+std::string share_text(const pb::UserInfo& user) {
+  const std::string weight = user.weight() == 1 ? "" : fmt::format(", by a weight of {:.5g}", user.weight());
+  return fmt::format("{} has {:.0f} % of what there is{}", user.user(), 100 * user.share(), weight);
+}
+
 std::string render_daemon(const pb::InfoReply& info, const Home& home, const pb::ListReply& live,
                           const View& view) {
   Fields fields;
@@ -185,7 +191,13 @@ std::string render_daemon(const pb::InfoReply& info, const Home& home, const pb:
     fields.add("Uptime", human_duration(now - info.started_unix_ms()));
   }
   fields.add("Hosts", fmt::format("{} connected", info.hosts_connected()));
-  for (const pb::UserInfo& user : info.users()) fields.add("Quota", quota_text(user));
+  const auto has_quota = [](const pb::UserInfo& user) { return user.has_gpus_quota() || user.has_cpus_quota() || user.has_memory_quota() || !user.has_share(); };
+  for (const pb::UserInfo& user : info.users()) {
+    if (has_quota(user)) fields.add("Quota", quota_text(user));
+  }
+  for (const pb::UserInfo& user : info.users()) {
+    if (user.has_share()) fields.add("Share", share_text(user));
+  }
   fields.add("Experiments", fmt::format("{} live, {} running", info.experiments_live(),
                                         human_count(info.replicas_running(), "replica")));
   std::string out = fields.text();

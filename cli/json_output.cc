@@ -44,6 +44,8 @@ Json quota_json(const pb::UserInfo& user) {
   json["cpus_quota"] = user.has_cpus_quota() ? Json(user.cpus_quota()) : Json();
   json["memory_quota_bytes"] = user.has_memory_quota() ? Json(user.memory_quota()) : Json();
   json["gpus_quota"] = user.has_gpus_quota() ? Json(user.gpus_quota()) : Json();
+  json["share"] = user.has_share() ? Json(user.share()) : Json();
+  json["weight"] = user.has_weight() ? Json(user.weight()) : Json();
   return json;
 }
 

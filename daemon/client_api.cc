@@ -9,6 +9,7 @@
 
 #include "daemon/describe.h"
 #include "daemon/fetch_stream.h"
+#include "daemon/fair_share.h"
 #include "daemon/quota.h"
 #include "daemon/incoming_messages.h"
 #include "daemon/placement_elastic.h"
@@ -297,12 +298,18 @@ Status ClientApi::info(pb::InfoReply& reply) {
     if (at.port != 0) reply.set_open_metrics(fmt::format("http://{}/metrics", to_string(at)));
     reply.set_open_metrics_trouble(parts_.open_metrics->trouble());
   }
+  const FairShare share(model);
   for (const UserUse& use : users_of(model)) {
     pb::UserInfo& info = *reply.add_users();
     info.set_user(use.user);
     info.set_cpus(use.used.cpus);
     info.set_memory_bytes(static_cast<uint64_t>(use.used.memory_bytes));
     info.set_gpus(static_cast<uint32_t>(use.used.gpus));
+    if (!model.fair_share.empty()) {
+      info.set_share(share.part_of(use.user));
+      info.set_weight(share.weight_of(use.user));
+    }
+    if (use.quota == nullptr) continue;
     if (use.quota->cpus) info.set_cpus_quota(*use.quota->cpus);
     if (use.quota->memory_bytes) info.set_memory_quota(*use.quota->memory_bytes);
     if (use.quota->gpus) info.set_gpus_quota(static_cast<uint32_t>(*use.quota->gpus));

@@ -151,6 +151,9 @@ Status run(const DaemonOptions& options, Readiness& readiness) {
   std::vector<Quota> quotas;
   for (const UserQuota& quota : config.quotas) quotas.push_back({quota.user, quota.cpus, quota.memory_bytes, quota.gpus});
   scheduler.set_quotas(std::move(quotas));
+  std::vector<Weight> weights;
+  for (const UserWeight& one : config.fair_share) weights.push_back({one.user, one.weight});
+  scheduler.set_fair_share(std::move(weights));
   std::optional<Pools> pools;
   TRY(const auto lent, store->allocations());
   // Those of an earlier configuration go back.

@@ -3,9 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
+#include <vector>
 
 #include "daemon/claims.h"
+#include "daemon/fair_share.h"
 #include "daemon/placement_elastic.h"
 #include "daemon/preemption.h"
 #include "daemon/quota.h"
@@ -22,16 +23,23 @@ constexpr size_t kAheadMost = 32;
 // So many of them are asked what they keep free, until one keeps something.
 constexpr int kClaimsAsked = 4;
 
-// Of those that wait the first of each kind, and those that come back; one more than are looked at where there are more.
-std::set<QueueOrder> ahead_of(const Model& model, const QueueOrder& own) {
-  std::set<QueueOrder> ahead;
+// Of those that wait the first of each kind, and those that come back, in the order of their turns; one more than are looked at
+// where there are more.
+std::vector<const Experiment*> ahead_of(const Model& model, const Experiment& own) {
+  const FairShare share(model);
+  std::vector<const Experiment*> ahead;
+  const auto look_at = [&](const ExperimentId& id) {
+    const Experiment& other = model.experiments.at(id);
+    if (id != own.id && share.goes_before(other, own)) ahead.push_back(&other);
+    return ahead.size() <= kAheadMost;
+  };
   for (const auto& [lane, waiting] : model.queue.lanes) {
-    if (*waiting.begin() < own) ahead.insert(*waiting.begin());
-    if (ahead.size() > kAheadMost) return ahead;
+    if (!look_at(waiting.begin()->id)) return ahead;
   }
-  for (auto it = model.returning.begin(); it != model.returning.end() && *it < own && ahead.size() <= kAheadMost; ++it) {
-    ahead.insert(*it);
+  for (const QueueOrder& order : model.returning) {
+    if (!look_at(order.id)) return ahead;
   }
+  std::ranges::sort(ahead, [&](const Experiment* a, const Experiment* b) { return share.goes_before(*a, *b); });
   return ahead;
 }
 
@@ -79,11 +87,11 @@ bool is_returning(const Experiment& experiment) {
 
 std::optional<std::vector<Seat>> larger_gang(Model& model, const Experiment& experiment, TimeMs now) {
   if (ends_soon(experiment, now) || !can_be_stopped(model, experiment)) return std::nullopt;
-  const std::set<QueueOrder> ahead = ahead_of(model, order_of(experiment));
+  const std::vector<const Experiment*> ahead = ahead_of(model, experiment);
   if (ahead.size() > kAheadMost || has_other_ahead(model, experiment, ahead)) return std::nullopt;
   Supposition supposed(model.free);
-  for (const QueueOrder& order : ahead) {
-    const Experiment& other = model.experiments.at(order.id);
+  for (const Experiment* one : ahead) {
+    const Experiment& other = *one;
     if (is_queued(other)) continue;   // there is no room for it, or it would have its place
     if (holds_any_seat(other)) return std::nullopt;   // for how long nobody knows: what is begun again now may be done first
     const auto seats = seats_again(model, other, choice_at(model, other, now));
@@ -93,8 +101,8 @@ std::optional<std::vector<Seat>> larger_gang(Model& model, const Experiment& exp
   supposed.give_all(experiment);
   std::optional<Claim> kept;
   int asked = 0;
-  for (const QueueOrder& order : ahead) {
-    const Experiment& other = model.experiments.at(order.id);
+  for (const Experiment* one : ahead) {
+    const Experiment& other = *one;
     if (!is_queued(other)) continue;
     Choice choice = choice_at(model, other, now);
     if (kept) choice.kept_free = &kept->others_may_use;

@@ -84,6 +84,26 @@ struct Quota {
   std::optional<int> gpus;
 };
 
+// How much of what there is somebody is to have beside others (fair_share.h).
+struct Weight {
+  std::string user;   // empty: each user that no weight before is for
+  double weight = 1;
+};
+
+// What some seats hold together.
+struct SeatSum {
+  double cpus = 0;
+  int64_t memory_bytes = 0;
+  int gpus = 0;
+  int seats = 0;
+};
+
+// Of one user; what the members of a set share is in neither.
+struct UserHas {
+  SeatSum counted;       // by quotas, and by shares
+  SeatSum preemptible;
+};
+
 // Of the experiment's newest gang. Building: it has its seats, and on each of its hosts a build makes
 // what it runs in before anything of it is launched. Ending: the attempt is over, and once everything of it is released
 // another one follows, or what it failed by is judged.
@@ -284,6 +304,7 @@ struct Model {
   std::map<HostId, Host> hosts;   // and those that a pool may bring
   std::map<std::string, Pool> pools;   // by name; never changed once something is here
   std::vector<Quota> quotas;           // the first that is for a user counts; likewise
+  std::vector<Weight> fair_share;      // likewise; none: whoever came first is first
   std::map<ExperimentId, std::string> asked;   // what was asked of a pool for whom; not stored
   std::set<HostId> drained;   // nothing more is placed there until somebody says otherwise; also of those not seen yet
   std::set<HostId> revoked;   // forgotten once they are away and nothing of them is awaited; not stored
@@ -303,7 +324,7 @@ struct Model {
   std::set<ExperimentId> ending;     // who have their outcome or are between attempts, and still have some of their place
   std::map<ExperimentId, std::set<uint32_t>> awaited;   // the numbers of what waits for its end
   FreeHosts free;
-  std::map<std::string, Room> used;   // by users, of what their quotas count; its ports are seats
+  std::map<std::string, UserHas> users;   // who has something
   Queue queue;
   bool place_wanted = false;  // a placing pass is due
   TimeMs hosts_awaited_until_ms = 0;   // after a restart others may come back than are known by then

@@ -22,20 +22,19 @@ void PlacingPass::begin() {
     const Experiment& experiment = model_.experiments.at(order.id);
     claims_.add({order, kept_for_growth(model_, experiment, now_)});
   }
-  for (const auto& [lane, waiting] : model_.queue.lanes) heads_.emplace(*waiting.begin(), lane);
+  for (const auto& [lane, waiting] : model_.queue.lanes) turns_.add(*waiting.begin(), lane);
 }
 
 void PlacingPass::go_on_behind(const QueueOrder& order, const std::string& lane) {
   const std::set<QueueOrder>& waiting = model_.queue.lanes.at(lane);
   const auto behind = waiting.upper_bound(order);
-  if (behind != waiting.end()) heads_.emplace(*behind, lane);
+  if (behind != waiting.end()) turns_.add(*behind, lane);
 }
 
 std::optional<PlacingPass::Found> PlacingPass::next() {
   if (!begun_) begin();
-  while (!heads_.empty()) {
-    const auto [order, lane] = *heads_.begin();
-    heads_.erase(heads_.begin());
+  while (!turns_.empty()) {
+    const auto [order, lane] = turns_.take_first();
     const Experiment& experiment = model_.experiments.at(order.id);
     if (quotas_.is_over(experiment)) {   // and so are those behind it in its lane
       refused_.push_back(order.id);

@@ -1,17 +1,16 @@
 // One pass over the queue: who is placed where, in which order.
 //
 // Who is begun again for more workers (growth.h) comes first: it gives nothing up for it. Then higher priority first (0 to 100),
-// then the order of submission. Who does not fit may keep hosts free from those behind it: claims.h. Or others give way to it:
+// then the order of submission, or of shares (fair_share.h). Who does not fit may keep hosts free from those behind it: claims.h. Or others give way to it:
 // preemption.h.
 #pragma once
 
 #include <optional>
-#include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "daemon/claims.h"
+#include "daemon/fair_share.h"
 #include "daemon/model.h"
 #include "daemon/placement.h"
 #include "daemon/preemption.h"
@@ -23,7 +22,7 @@ namespace dtrain::daemon {
 // model.free) before it asks again.
 class PlacingPass {
  public:
-  PlacingPass(Model& model, TimeMs now) : model_(model), now_(now), quotas_(model), preemption_(model, now) {}
+  PlacingPass(Model& model, TimeMs now) : model_(model), now_(now), turns_(model), quotas_(model), preemption_(model, now) {}
   struct Found {
     ExperimentId id;
     Placed placed;
@@ -47,7 +46,7 @@ class PlacingPass {
   Model& model_;
   const TimeMs now_;
   bool begun_ = false;
-  std::set<std::pair<QueueOrder, std::string>> heads_;   // of the lanes that may still fit
+  Turns turns_;
   Claims claims_;
   KeptQuota quotas_;
   Preemption preemption_;

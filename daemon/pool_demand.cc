@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <deque>
 
+#include "daemon/fair_share.h"
 #include "daemon/placement_elastic.h"
 #include "daemon/queue.h"
 #include "daemon/quota.h"
@@ -15,14 +16,17 @@ namespace {
 constexpr size_t kLooks = 64;
 
 std::vector<ExperimentId> first_in_order(const Model& model) {
-  std::set<QueueOrder> orders;
-  for (const auto& [lane, waiting] : model.queue.lanes) {
+  std::vector<const Experiment*> waiting;
+  for (const auto& [lane, orders] : model.queue.lanes) {
     size_t looked_at = 0;
-    if (!over_quota_text(model, model.experiments.at(waiting.begin()->id)).empty()) continue;   // and so are those behind it
-    for (auto it = waiting.begin(); it != waiting.end() && looked_at < kLooks; ++it, ++looked_at) orders.insert(*it);
+    if (!over_quota_text(model, model.experiments.at(orders.begin()->id)).empty()) continue;   // and so are those behind it
+    for (auto it = orders.begin(); it != orders.end() && looked_at < kLooks; ++it, ++looked_at) waiting.push_back(&model.experiments.at(it->id));
   }
+  const FairShare share(model);
+  const auto middle = waiting.begin() + static_cast<std::ptrdiff_t>(std::min(kLooks, waiting.size()));
+  std::partial_sort(waiting.begin(), middle, waiting.end(), [&](const Experiment* a, const Experiment* b) { return share.goes_before(*a, *b); });
   std::vector<ExperimentId> first;
-  for (auto it = orders.begin(); it != orders.end() && first.size() < kLooks; ++it) first.push_back(it->id);
+  for (auto it = waiting.begin(); it != middle; ++it) first.push_back((*it)->id);
   return first;
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "daemon/fair_share.h"
 #include "daemon/placement_elastic.h"
 #include "daemon/placement_fitness.h"
 #include "daemon/quota.h"
@@ -73,7 +74,9 @@ std::string lane_of(const Model& model, const Experiment& experiment) {
     lane += fmt::format("|{}x{},{},{}", role.count, role.resources.cpus,
                         role.resources.memory_bytes, role.resources.gpus);
   }
-  if (quota_of(model, experiment) != nullptr) lane += "|u" + experiment.submission->user;
+  const std::string whose = lane_of_share(model, experiment);
+  if (whose.empty() && quota_of(model, experiment) != nullptr) lane += "|u" + experiment.submission->user;
+  lane += whose;
   if (spec.elastic) lane += fmt::format("|>{}", spec.elastic->least_of_role);
   return lane;
 }

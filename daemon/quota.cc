@@ -23,6 +23,14 @@ Room whole_quota(const Quota& quota) {
   return room;
 }
 
+void add(SeatSum& sum, const Seat& seat, int sign) {
+  sum.cpus += sign * seat.cpus;
+  sum.memory_bytes += sign * static_cast<int64_t>(seat.memory_bytes);
+  sum.gpus += sign * static_cast<int>(seat.gpus.size());
+  sum.seats += sign;
+  if (sum.seats == 0) sum = {};   // nothing is left of a sum of fractions
+}
+
 void add(Room& room, const Room& other, int sign) {
   room.cpus += sign * other.cpus;
   room.memory_bytes += sign * other.memory_bytes;
@@ -58,17 +66,18 @@ Room held_by(const Experiment& experiment) {
 }
 
 Room used_by(const Model& model, const std::string& user) {
-  const auto used = model.used.find(user);
-  return used == model.used.end() ? Room() : used->second;
+  const auto found = model.users.find(user);
+  if (found == model.users.end()) return {};
+  const SeatSum& counted = found->second.counted;
+  return {counted.cpus, counted.memory_bytes, counted.gpus, 0};
 }
 
 void count(Model& model, const Experiment& experiment, const Seat& seat, int sign) {
-  if (!is_counted(experiment)) return;
+  if (experiment.is_shared()) return;
   const std::string& user = experiment.submission->user;
-  Room& room = model.used[user];
-  add(room, room_of(seat), sign);
-  room.ports += sign;   // seats, counted: without one nothing is left of a sum of fractions
-  if (room.ports == 0) model.used.erase(user);
+  UserHas& has = model.users[user];
+  add(experiment.spec().preemptible ? has.preemptible : has.counted, seat, sign);
+  if (has.counted.seats == 0 && has.preemptible.seats == 0) model.users.erase(user);
 }
 
 // Of a gang that it is to have; what it holds is counted as its user's.
@@ -128,7 +137,7 @@ void give_seat(Model& model, const Experiment& experiment, const Seat& seat) {
 }
 
 void count_users(Model& model) {
-  model.used.clear();
+  model.users.clear();
   for (const ExperimentId& id : model.live) {
     const Experiment& experiment = model.experiments.at(id);
     for (const Replica& replica : experiment.replicas) {
@@ -224,20 +233,20 @@ std::vector<UserUse> users_of(const Model& model) {
   for (const Quota& quota : model.quotas) {
     if (!quota.user.empty()) users[quota.user] = {quota.user, used_by(model, quota.user), &quota};
   }
-  for (const auto& [user, room] : model.used) {
-    if (const Quota* const quota = quota_of(model, user)) users[user] = {user, room, quota};
+  for (const auto& [user, has] : model.users) {
+    const Quota* const quota = quota_of(model, user);
+    if (quota != nullptr || !model.fair_share.empty()) users[user] = {user, used_by(model, user), quota};
   }
   std::vector<UserUse> all;
   for (auto& [user, use] : users) all.push_back(std::move(use));
   return all;
 }
 
-bool has_other_ahead(const Model& model, const Experiment& experiment, const std::set<QueueOrder>& ahead) {
+bool has_other_ahead(const Model& model, const Experiment& experiment, const std::vector<const Experiment*>& ahead) {
   if (quota_of(model, experiment) == nullptr) return false;
-  return std::ranges::any_of(ahead, [&](const QueueOrder& order) {
-    const Experiment& other = model.experiments.at(order.id);
-    const bool is_own = order.id != experiment.id && is_counted(other) && other.submission->user == experiment.submission->user;
-    return is_own && !is_over_for_ever(model, other);
+  return std::ranges::any_of(ahead, [&](const Experiment* other) {
+    const bool is_own = other->id != experiment.id && is_counted(*other) && other->submission->user == experiment.submission->user;
+    return is_own && !is_over_for_ever(model, *other);
   });
 }
 

@@ -65,17 +65,17 @@ std::string over_quota_text(const Model& model, const Spec& spec, const std::str
 std::string quota_wait_text(const Model& model, const Spec& spec, const std::string& user);
 std::string kept_quota_text(const ExperimentId& other, const std::string& user);
 
-// Who has something, or a quota of their own; none where there are no quotas.
+// Who has something, or a quota of their own; none where there are neither quotas nor shares.
 struct UserUse {
   std::string user;
   Room used;
-  const Quota* quota;
+  const Quota* quota;   // null: no limit
 };
 std::vector<UserUse> users_of(const Model& model);
 
 // Who of the same user is ahead of one that waits and, with it, would be over the quota. `whole`: with all of its workers.
 std::optional<ExperimentId> who_keeps_quota(const Model& model, const Experiment& experiment, bool whole);
 // Whether one of the same user is ahead of it: that is not to find the quota used up.
-bool has_other_ahead(const Model& model, const Experiment& experiment, const std::set<QueueOrder>& ahead);
+bool has_other_ahead(const Model& model, const Experiment& experiment, const std::vector<const Experiment*>& ahead);
 
 }  // namespace dtrain::daemon

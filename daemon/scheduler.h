@@ -52,6 +52,7 @@ class Scheduler {
   // Before anything is submitted: where more hosts may come from.
   void add_pool(const Pool& pool) { daemon::add_pool(model_, pool); }
   void set_quotas(std::vector<Quota> quotas) { model_.quotas = std::move(quotas); }
+  void set_fair_share(std::vector<Weight> weights) { model_.fair_share = std::move(weights); }
 
   // Once, before anything else: what the last daemon knew.
   Status load();

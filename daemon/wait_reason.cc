@@ -7,6 +7,7 @@
 #include "daemon/claims.h"
 #include "daemon/dependencies.h"
 #include "daemon/failure_rules.h"
+#include "daemon/fair_share.h"
 #include "daemon/growth.h"
 #include "daemon/placement_elastic.h"
 #include "daemon/placement_explain.h"
@@ -31,19 +32,22 @@ std::string left_out(const Model& model, const Experiment& experiment, const Cho
 }
 
 // As in a pass: the first ahead of it that has a claim.
-std::optional<ExperimentId> who_keeps_hosts(const Model& model, const Experiment& experiment, TimeMs now) {
+std::optional<ExperimentId> who_keeps_hosts(const Model& model, const FairShare& share, const Experiment& experiment, TimeMs now) {
   for (const QueueOrder& order : model.regrowing) {
     if (order.id != experiment.id) return order.id;
   }
   for (const auto& [to, who] : model.giving_way) {
     const auto found = model.experiments.find(to);
-    if (found != model.experiments.end() && is_queued(found->second) && order_of(found->second) < order_of(experiment)) return to;
+    if (found != model.experiments.end() && is_queued(found->second) && share.goes_before(found->second, experiment)) return to;
   }
-  std::set<QueueOrder> ahead;
-  for (const auto& [lane, waiting] : model.queue.lanes) ahead.insert(*waiting.begin());
-  ahead.erase(ahead.lower_bound(order_of(experiment)), ahead.end());
-  for (const QueueOrder& head : ahead) {
-    if (reserve(model, model.experiments.at(head.id), now)) return head.id;
+  std::vector<const Experiment*> ahead;
+  for (const auto& [lane, waiting] : model.queue.lanes) {
+    const Experiment& first = model.experiments.at(waiting.begin()->id);
+    if (share.goes_before(first, experiment)) ahead.push_back(&first);
+  }
+  std::ranges::sort(ahead, [&](const Experiment* a, const Experiment* b) { return share.goes_before(*a, *b); });
+  for (const Experiment* head : ahead) {
+    if (reserve(model, *head, now)) return head->id;
   }
   return std::nullopt;
 }
@@ -76,6 +80,11 @@ std::string growing_text(const Model& model, const Experiment& experiment, TimeM
   return wait_ms <= 0 ? text : text + fmt::format(", not within the next {} s", (wait_ms + 999) / 1000);
 }
 
+std::string share_text(const FairShare& share, const Experiment& experiment) {
+  const std::string& user = experiment.submission->user;
+  return fmt::format("; {} has {:.0f} % of what there is, and who has less goes first", user, 100 * share.part_of(user, experiment.spec().preemptible));
+}
+
 }  // namespace
 
 std::string wait_reason(const Model& model, const ExperimentId& id, TimeMs now) {
@@ -102,13 +111,18 @@ std::string wait_reason(const Model& model, const ExperimentId& id, TimeMs now) 
                        (experiment.not_before_ms - now + 999) / 1000);
   }
   constexpr int kCountedMax = 1000;
-  const QueueOrder own = order_of(experiment);
+  const FairShare share(model);
   int ahead = 0;
+  bool was_passed = false;   // by who came later, and whose user has less
   for (const auto& [lane, waiting] : model.queue.lanes) {
     const Experiment& first = model.experiments.at(waiting.begin()->id);
     const bool is_own = first.submission->user == experiment.submission->user;
     if (!is_own && !over_quota_text(model, first).empty()) continue;   // which holds up its own user only
-    for (auto it = waiting.begin(); it != waiting.end() && *it < own && ahead < kCountedMax; ++it) ++ahead;
+    for (auto it = waiting.begin(); it != waiting.end() && ahead < kCountedMax; ++it) {
+      if (!share.goes_before(model.experiments.at(it->id), experiment)) break;
+      ++ahead;
+      was_passed = was_passed || (it->behind == order_of(experiment).behind && experiment.id < it->id);
+    }
   }
   Choice choice = choice_of(model, experiment);
   choice.now = now;
@@ -126,9 +140,9 @@ std::string wait_reason(const Model& model, const ExperimentId& id, TimeMs now) 
     if (const auto other = who_keeps_quota(model, experiment, choice.whole)) {
       return kept_quota_text(*other, experiment.submission->user);
     }
-    const auto ahead_of_it = who_keeps_hosts(model, experiment, now);
+    const auto ahead_of_it = who_keeps_hosts(model, share, experiment, now);
     if (!ahead_of_it) return "is placed next";
-    return fmt::format("{} is ahead of it and keeps its hosts free", to_string(*ahead_of_it));
+    return fmt::format("{} is ahead of it and keeps its hosts free", to_string(*ahead_of_it)) + (was_passed ? share_text(share, experiment) : "");
   }
   if (experiment.gave_way_to && model.live.contains(*experiment.gave_way_to)) reason = gave_way_text(model, experiment) + "; " + reason;
   if (const auto giving = model.giving_way.find(id); giving != model.giving_way.end()) {
@@ -146,6 +160,7 @@ std::string wait_reason(const Model& model, const ExperimentId& id, TimeMs now) 
   if (ahead > 0 && std::holds_alternative<Waits>(placement)) {
     reason += fmt::format("; {}{} experiment{} ahead of it", ahead,
                           ahead == kCountedMax ? " or more" : "", ahead == 1 ? "" : "s");
+    if (was_passed) reason += share_text(share, experiment);
   }
   return reason;
 }

@@ -113,10 +113,12 @@ Shape make_config_shape() {
                      {"dtrain", text(kAbsolutePath)}});
   Shape quota = map("a map of user, cpus, mem and gpus",
                     {{"user", text(kSomeText)}, {"cpus", number(0, 1e6)}, {"mem", size()}, {"gpus", integer(0, 1'000'000)}});
-  return map("a map of host, listen, pools, quotas, open-metrics, spool-limit, runner-timeout, keep and sync",
+  Shape weight = map("a map of user and weight", {{"user", text(kSomeText)}, {"weight", number(0.01, 1e6), {}, true}});
+  return map("a map of host, listen, pools, quotas, fair-share, open-metrics, spool-limit, runner-timeout, keep and sync",
              {{"host", host},
               {"pools", list("a list of pools", map("a map of slurm", {{"slurm", slurm, {}, true}}))},
               {"quotas", list("a list of quotas such as {user: anna, gpus: 4}", quota)},
+              {"fair-share", either("true, or a list of weights such as {user: anna, weight: 2}", {boolean(), list("a list of weights", weight)})},
               {"listen", text(kListen)},
               {"open-metrics", text(kOpenMetrics)},
               {"spool-limit", size()},
@@ -172,6 +174,26 @@ void read_pools(const YamlNode& pools, Config& config, Problems& problems) {
   }
 }
 
+// No two for the same user, nor one behind one that is for all.
+template <typename OfUser>
+void add_for_user(std::vector<OfUser>& all, OfUser one, const Place& place, const char* key, Problems& problems) {
+  const auto is_before = [&](const OfUser& other) { return other.user.empty() || other.user == one.user; };
+  if (std::any_of(all.begin(), all.end(), is_before)) {
+    problems.add(place, key, one.user.empty() ? "one before is for all users, too" : fmt::format("one before is for {}, too, and counts", one.user));
+  }
+  all.push_back(std::move(one));
+}
+
+void read_fair_share(const YamlNode& node, Config& config, Problems& problems) {
+  if (as_boolean(node) == true) config.fair_share.push_back({});
+  for (const YamlNode& item : node.items) {
+    UserWeight weight;
+    if (const YamlNode* user = value_of(&item, "user")) weight.user = user->text;
+    if (const YamlNode* number = value_of(&item, "weight")) weight.weight = as_number(*number).value_or(1);
+    if (problems.empty()) add_for_user(config.fair_share, std::move(weight), item.place, "fair-share", problems);
+  }
+}
+
 void read_quotas(const YamlNode& quotas, Config& config, Problems& problems) {
   for (const YamlNode& item : quotas.items) {
     UserQuota quota;
@@ -181,12 +203,7 @@ void read_quotas(const YamlNode& quotas, Config& config, Problems& problems) {
     if (const YamlNode* gpus = value_of(&item, "gpus")) {
       if (const auto count = as_integer(*gpus)) quota.gpus = static_cast<int>(*count);
     }
-    if (!problems.empty()) continue;
-    const auto is_before = [&](const UserQuota& other) { return other.user.empty() || other.user == quota.user; };
-    if (std::any_of(config.quotas.begin(), config.quotas.end(), is_before)) {
-      problems.add(item.place, "quotas", quota.user.empty() ? "one before is for all users, too" : fmt::format("one before is for {}, too, and counts", quota.user));
-    }
-    config.quotas.push_back(std::move(quota));
+    if (problems.empty()) add_for_user(config.quotas, std::move(quota), item.place, "quotas", problems);
   }
 }
 
@@ -203,6 +220,7 @@ Config read_tree(const YamlNode& root, Problems& problems) {
     }
   }
   if (const YamlNode* quotas = value_of(&root, "quotas")) read_quotas(*quotas, config, problems);
+  if (const YamlNode* share = value_of(&root, "fair-share")) read_fair_share(*share, config, problems);
   if (const YamlNode* cpus = value_of(host, "cpus")) config.cpus = as_number(*cpus);
   config.memory_bytes = read_size(host, "mem");
   config.cache_bytes = read_size(host, "cache");

@@ -42,11 +42,19 @@ struct UserQuota {
   bool operator==(const UserQuota&) const = default;
 };
 
+// How much of what there is one user is to have beside others, where more is wanted.
+struct UserWeight {
+  std::string user;   // empty: each user that is not named before
+  double weight = 1;
+  bool operator==(const UserWeight&) const = default;
+};
+
 struct Config {
   // ADDRESS:PORT on which hosts with a key join over the network; empty: only this machine's do. Port 0: a free one.
   std::string listen;
   std::vector<SlurmPool> pools;
   std::vector<UserQuota> quotas;   // the first that is for a user counts
+  std::vector<UserWeight> fair_share;   // likewise; empty: there is none
   // ADDRESS:PORT on which metrics are read by HTTP; empty: nowhere. Port 0: a free one.
   std::string open_metrics;
   // How other hosts reach this machine; empty: nobody knows, and no gang is spread over it and others.

@@ -71,6 +71,7 @@ enum class Seen : size_t {
   EndedForSilence,
   OverQuota,
   PassedWithinQuota,
+  LessShareFirst,
   kCount
 };
 
@@ -138,6 +139,7 @@ constexpr std::array<const char*, static_cast<size_t>(Seen::kCount)> kSeenNames 
     "a gang is ended because it printed nothing any more",
     "one waits for its user's quota",
     "one goes ahead of another of its user that waits for the quota",
+    "it is the turn of one that came later, and whose user has less",
 };
 
 struct Counts {

@@ -85,7 +85,9 @@ World::World(uint64_t seed, bool traced)
   some_give_way_ = chance(50);
   some_have_policies_ = chance(40);
   make_quotas();
+  make_fair_share();
   model_->quotas = quotas_;
+  model_->fair_share = fair_share_;
   for (int n = 0; n < count; ++n) {
     const auto lag_ms =
         chance(50) ? policy_.lease_margin_ms - 1 : static_cast<TimeMs>(below(5'000));
@@ -180,10 +182,13 @@ void World::end_turn() {
     const std::vector<ExperimentId> waited = waiting_in_order();
     const Sizes before = sizes(waited);
     const auto had = users_have();
+    const EachHas each_had = each_has();
     const Favours favours = favours_before(waited);
     keep(place_pending(*model_, policy_, now_));
-    check_backfill(waited);
-    check_quota_order(waited, had);
+    const std::vector<ExperimentId> turns = in_turn(waited, each_had, before.regrowing);
+    check_turns(turns, before, each_had);
+    check_backfill(turns);
+    check_quota_order(turns, had);
     check_avoided(waited);
     check_sizes(waited, before);
     check_give_way(waited, favours);
@@ -386,6 +391,7 @@ void World::restart_daemon() {
   heard_.clear();  // said to the daemon that died; what matters is said again after Hello
   model_ = std::make_unique<Model>();
   model_->quotas = quotas_;
+  model_->fair_share = fair_share_;
   newest_dial_.clear();
   taken_ports_.clear();
   for (const auto& submission : submissions_) {

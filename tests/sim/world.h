@@ -109,6 +109,7 @@ class World {
   // In thousandths of a cpu.
   struct UserHas {
     int64_t cpus = 0, memory_bytes = 0, gpus = 0;
+    bool operator==(const UserHas&) const = default;
   };
   void make_quotas();
   std::map<std::string, UserHas> users_have() const;
@@ -118,6 +119,11 @@ class World {
   bool has_a_place_somewhere(const daemon::Experiment& experiment) const;
   void check_quotas() const;
   void check_quota_order(const std::vector<ExperimentId>& waited, const std::map<std::string, UserHas>& before);
+  using EachHas = std::map<std::pair<std::string, bool>, UserHas>;   // by users, what is preemptible by itself
+  void make_fair_share();
+  EachHas each_has() const;
+  double share_of(const daemon::Experiment& experiment, const EachHas& has) const;
+  std::vector<ExperimentId> in_turn(std::vector<ExperimentId> waiting, EachHas has, const std::set<daemon::QueueOrder>& regrowing) const;
   void make_failure_policy(Spec& spec);
   void print_something();
   void listen(const daemon::Event& event);
@@ -193,7 +199,7 @@ class World {
   void check_outcome(const daemon::Experiment& experiment) const;
   void check_going(const daemon::Experiment& experiment) const;
   void check_committed(const daemon::Experiment& row);
-  // Who waited before a placing pass, in order, and what the pass made of them.
+  // Who waited before a placing pass, in order of their turns, and what the pass made of them.
   std::vector<ExperimentId> waiting_in_order() const;
   void check_backfill(const std::vector<ExperimentId>& waited);
   std::map<ExperimentId, int> regrown_;   // begun again for more workers, and how many it lacked; nothing else has changed
@@ -204,6 +210,7 @@ class World {
     std::set<daemon::QueueOrder> regrowing = {};
   };
   Sizes sizes(const std::vector<ExperimentId>& waited);
+  void check_turns(const std::vector<ExperimentId>& in_turn, const Sizes& before, EachHas had);
   void check_sizes(const std::vector<ExperimentId>& waited, const Sizes& before);
   // Before a placing pass: who could lose its place, with its restarts, and whether the first that waits, and to whom others
   // give way, is to have room by that.
@@ -224,6 +231,7 @@ class World {
   size_t pace_ms_;  // how far time goes in a step, mostly
   bool some_give_way_, some_have_policies_;
   std::vector<daemon::Quota> quotas_;
+  std::vector<daemon::Weight> fair_share_;
   std::unique_ptr<daemon::Model> model_;
   Waiting waiting_;
   std::vector<daemon::StateChange> kept_notify_;  // in the database, by a commit that failed

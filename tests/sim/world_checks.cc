@@ -164,6 +164,7 @@ void World::check_gangs() const {
 void World::check_derived() const {
   Model fresh;
   fresh.quotas = quotas_;
+  fresh.fair_share = fair_share_;
   for (const auto& [id, experiment] : model_->experiments) index(fresh, experiment);
   require(fresh.live == model_->live, "live is who is not over");
   require(fresh.growing == model_->growing && fresh.returning == model_->returning && fresh.regrowing == model_->regrowing,

@@ -474,15 +474,11 @@ World::Sizes World::sizes(const std::vector<ExperimentId>& waited) {
 }
 
 std::vector<ExperimentId> World::waiting_in_order() const {
-  std::vector<QueueOrder> order;
+  std::vector<ExperimentId> waiting;
   for (const ExperimentId& id : model_->live) {
-    const Experiment& experiment = model_->experiments.at(id);
-    if (is_queued(experiment)) order.push_back(order_of(experiment));
+    if (is_queued(model_->experiments.at(id))) waiting.push_back(id);
   }
-  std::sort(order.begin(), order.end());
-  std::vector<ExperimentId> ids;
-  for (const QueueOrder& one : order) ids.push_back(one.id);
-  return ids;
+  return in_turn(std::move(waiting), each_has(), model_->regrowing);
 }
 
 // The first that still waits, though empty hosts would take it, finds room once all that ran before

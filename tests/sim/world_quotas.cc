@@ -125,14 +125,19 @@ std::map<std::string, World::UserHas> World::users_have() const {
 }
 
 void World::check_quotas() const {
-  const auto users = users_have();
-  for (const auto& [user, room] : model_->used) {
-    const auto has = users.find(user);
-    require(has != users.end() && room.gpus == has->second.gpus && room.memory_bytes == has->second.memory_bytes &&
-                static_cast<int64_t>(room.cpus * 1'000 + 0.5) == has->second.cpus,
-            "what users have follows from what is held");
+  EachHas told;
+  const auto tell = [&](const std::string& user, bool preemptible, const SeatSum& sum) {
+    if (sum.seats > 0) told[{user, preemptible}] = {static_cast<int64_t>(sum.cpus * 1'000 + 0.5), sum.memory_bytes, sum.gpus};
+  };
+  for (const auto& [user, has] : model_->users) {
+    tell(user, false, has.counted);
+    tell(user, true, has.preemptible);
   }
-  for (const auto& [user, has] : users) require(has.cpus + has.memory_bytes + has.gpus == 0 || model_->used.contains(user), "who holds something has it");
+  EachHas has = each_has();
+  const auto holds_nothing = [](const auto& one) { return one.second == UserHas(); };
+  std::erase_if(has, holds_nothing);
+  std::erase_if(told, holds_nothing);
+  require(told == has, "what users have follows from what is held");
 }
 
 // Were all hosts empty that are here or may be brought.

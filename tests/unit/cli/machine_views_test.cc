@@ -144,6 +144,15 @@ TEST_CASE("daemon status shows both versions when they differ") {
   const std::string quotas = render_daemon(info, home, {}, {{}, 62'000, false});
   CHECK_MESSAGE(quotas.find("Quota:       anna has 3 of 4 GPUs, 1.5 of 32 cpus\n") != std::string::npos, quotas);
   CHECK_MESSAGE(quotas.find("Quota:       bert has no limit\n") != std::string::npos, quotas);
+  CHECK(quotas.find("Share") == std::string::npos);
+  for (pb::UserInfo& user : *info.mutable_users()) user.set_weight(1);
+  info.mutable_users(0)->set_share(0.404);
+  info.mutable_users(0)->set_weight(2.5);
+  info.mutable_users(1)->set_share(0);
+  const std::string shares = render_daemon(info, home, {}, {{}, 62'000, false});
+  CHECK_MESSAGE(shares.find("Quota:       anna has 3 of 4 GPUs, 1.5 of 32 cpus\n"
+                            "Share:       anna has 40 % of what there is, by a weight of 2.5\n"
+                            "Share:       bert has 0 % of what there is\n") != std::string::npos, shares);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 //   exited 1.master@1 [code=N] [signal=N] [lost]
 //   daemon restarts | output 1
 //   quota anna|* [cpus=4] [gpus=2]
+//   share anna|* WEIGHT
 #include "daemon/lifecycle.h"
 
 #include <doctest/doctest.h>
@@ -269,8 +270,10 @@ HostId Script::holder_of(const HeldReplicaFact& fact) const {
 // Only what was saved survives.
 void Script::restart() {
   const std::vector<Quota> quotas = model_->quotas;
+  const std::vector<Weight> fair_share = model_->fair_share;
   model_ = std::make_unique<Model>();
   model_->quotas = quotas;
+  model_->fair_share = fair_share;
   for (const auto& submission : submissions_) {
     const uint32_t last = submission->last_member();
     for (uint32_t member = submission->first_member(); member <= last; ++member) {
@@ -308,6 +311,7 @@ std::string Script::run(const std::string& line) {
   else if (verb == "failed") failed(words);
   else if (verb == "exited") exited(words);
   else if (verb == "quota") quota(words);
+  else if (verb == "share") model_->fair_share.push_back({words.at(1) == "*" ? "" : words[1], std::stod(words.at(2))});
   else if (verb == "output") happen(OutputCame{*parse_experiment_id(words.at(1))});
   else if (verb == "rung") {
     happen(RungReached{*parse_experiment_id(words.at(1)), static_cast<uint32_t>(std::stoul(words.at(2))), std::stod(words.at(3))});

@@ -137,6 +137,24 @@ TEST_CASE("quotas: the first that is for a user counts, and none is in vain") {
   refused("quotas: [{user: ''}]\n", "quotas[1].user");
 }
 
+TEST_CASE("fair-share: alike for all, or by weights") {
+  using Weights = std::vector<UserWeight>;
+  CHECK(config_of("").fair_share.empty());
+  CHECK(config_of("fair-share: false\n").fair_share.empty());
+  CHECK(config_of("fair-share: true\n").fair_share == Weights{{"", 1}});
+  CHECK(config_of("fair-share: [{user: anna, weight: 2}, {weight: 0.5}]\n").fair_share == Weights{{"anna", 2}, {"", 0.5}});
+  const auto refused = [](const std::string& yaml, const std::string& part) {
+    const std::string text = config_refusal(yaml);
+    CHECK_MESSAGE(text.find(part) != std::string::npos, text);
+  };
+  refused("fair-share: [{weight: 2}, {user: anna, weight: 1}]\n", "config.yml:1:27: fair-share: one before is for anna, too, and counts");
+  refused("fair-share: [{user: anna}]\n", "weight");
+  refused("fair-share: [{user: anna, weight: 0}]\n", "fair-share[1].weight");
+  refused("fair-share: [{user: anna, weight: nan}]\n", "fair-share[1].weight");
+  refused("fair-share: yes please\n", "true, or a list of weights");
+  refused("fairshare: true\n", "did you mean 'fair-share'?");
+}
+
 TEST_CASE("pools of a Slurm: what is left out, and what is wrong") {
   const std::string head = "listen: 10.0.0.1:7077\npools:\n  - slurm: ";
   const SlurmPool pool = config_of(head + "{cpus: 8, mem: 64GiB, max-hosts: 4, time: 4h}\n").pools.at(0);

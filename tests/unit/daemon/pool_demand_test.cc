@@ -121,6 +121,21 @@ TEST_CASE("what waits for its user's quota asks for nothing, takes no looks of o
   CHECK(pinned.demand().asks == std::vector<Ask>{{"gpu", 1, helped}});
 }
 
+TEST_CASE("where only one host may be asked for, it is for whose turn it is") {
+  for (const bool fair : {false, true}) {
+    PoolScene scene(2);
+    if (fair) scene.model.fair_share = {{"", 1}};
+    const auto runs = scene.submit({.gpus = 4, .user = "anna"});
+    scene.join("a");
+    scene.pass();
+    REQUIRE(scene.is_placed(runs));
+    const auto more = scene.submit({.gpus = 4, .user = "anna"});
+    const auto other = scene.submit({.gpus = 4, .user = "bert"});
+    scene.pass();
+    CHECK(scene.demand({}, 1).asks == std::vector<Ask>{{"gpu", 1, fair ? other : more}});
+  }
+}
+
 TEST_CASE("what no pool could ever bring is refused, with what it could") {
   PoolScene scene(2);
   Spec spec;

@@ -229,9 +229,9 @@ bool KeptReplica::read_once() {
     break;
   }
   if (filled > 0) {
+    look_at({buffer.data(), filled});
     spool_.append({buffer.data(), filled}, unix_ms());
     calls_.output();
-    look_at({buffer.data(), filled});
   }
   if (!open) return false;
   if (filled >= std::min(kSmallReadBytes, read_most_) || phase_ == Phase::Ending) {
@@ -253,7 +253,18 @@ void KeptReplica::look_at(std::string_view output) {
   watch_.take(output);
   const bool was_slow = boottime_ms() - begun_ms > kSoonMs;
   read_most_ = was_slow ? std::max(read_most_ / 2, kLeastBytes) : std::min(read_most_ * 2, kReadBytes);
+  record_lines();
   end_for_line();
+}
+
+// Before others can read them. On a full disk they are written with the next one, or with the exit.
+void KeptReplica::record_lines() {
+  for (; lines_recorded_ < watch_.found().size(); ++lines_recorded_) {
+    const Status written = facts_.add(replica_.id, watch_.found()[lines_recorded_]);
+    if (written.ok()) continue;
+    fmt::print(stderr, "a line of {}: {}\n", to_string(replica_.id), written.error().message);
+    return;
+  }
 }
 
 void KeptReplica::end_output() {
@@ -263,6 +274,7 @@ void KeptReplica::end_output() {
   ErrorCode ignored;
   output_.close(ignored);
   watch_.finish();
+  record_lines();
   end_for_line();
   finish_if_gone();
 }

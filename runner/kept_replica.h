@@ -82,6 +82,7 @@ class KeptReplica {
   void look_at(std::string_view output);
   void end_output();
   void end(int64_t grace_ms, const std::string& why);
+  void record_lines();
   void end_for_line();
   void finish_if_gone();
   void write_exit();
@@ -95,6 +96,7 @@ class KeptReplica {
   KeeperCalls calls_;
   SpoolWriter spool_;
   LineWatch watch_;
+  size_t lines_recorded_ = 0;
   size_t read_most_ = 64 << 10;   // bytes at once
   boost::asio::posix::stream_descriptor output_;  // read end of its stdout and stderr
   boost::asio::steady_timer read_timer_;

@@ -80,6 +80,7 @@ inline constexpr uint32_t kRecordReplica = 2;  // one of them; the environments 
 inline constexpr uint32_t kRecordWhole = 3;    // that was all: from here on it is the keeper's
 inline constexpr uint32_t kRecordKeeper = 4;
 inline constexpr uint32_t kRecordStart = 5;
+inline constexpr uint32_t kRecordPrinted = 8;
 inline constexpr uint32_t kRecordExit = 6;
 
 class LaunchDir {

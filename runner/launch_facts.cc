@@ -88,8 +88,17 @@ Status take(std::string_view payload, const std::string& path, std::map<ReplicaI
   return ok();
 }
 
+Status take_printed(std::string_view payload, const std::string& path, LaunchFacts& facts) {
+  TRY(const auto frame, parse_record_frame<pb::PrintedFrame>(payload, path));
+  const auto id = parse_replica_id(frame.id());
+  if (!id.ok()) return damaged_record(path, id.error().message);
+  facts.printed[*id].push_back({frame.rule(), frame.line()});
+  return ok();
+}
+
 Status take(const Frame& frame, const std::string& path, LaunchFacts& facts) {
   if (frame.kind == kRecordStart) return take<pb::StartFrame>(frame.payload, path, facts.starts);
+  if (frame.kind == kRecordPrinted) return take_printed(frame.payload, path, facts);
   if (frame.kind == kRecordExit) return take<pb::ExitFrame>(frame.payload, path, facts.exits);
   if (frame.kind != kRecordKeeper) return ok();
   TRY(const auto keeper, parse_record_frame<pb::ProcessFrame>(frame.payload, path));
@@ -140,6 +149,14 @@ Status FactsWriter::add(const ProcessIdentity& keeper) {
 
 Status FactsWriter::add(const ReplicaId& id, const ReplicaStart& start) {
   return append(kRecordStart, to_frame(id, start).SerializeAsString());
+}
+
+Status FactsWriter::add(const ReplicaId& id, const PrintedLine& printed) {
+  pb::PrintedFrame frame;
+  frame.set_id(to_string(id));
+  frame.set_rule(printed.rule);
+  frame.set_line(printed.line);
+  return append(kRecordPrinted, frame.SerializeAsString());
 }
 
 Status FactsWriter::add(const ReplicaId& id, const ReplicaExit& exit) {

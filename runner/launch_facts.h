@@ -2,6 +2,7 @@
 //
 //   kRecordKeeper  the keeper is up and listens on `ctl`: who it is
 //   kRecordStart   a replica was started, or could not be
+//   kRecordPrinted a line came that was watched for: should the keeper die, it is known all the same
 //   kRecordExit    a replica has ended: its whole tree is gone and its output is in the spool
 //
 // The keeper writes; once it is dead, the runner does. Anybody may read meanwhile.
@@ -13,6 +14,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "runner/launch_dir.h"
 #include "runner/process_identity.h"
@@ -54,6 +56,7 @@ struct ReplicaExit {
 struct LaunchFacts {
   std::optional<ProcessIdentity> keeper;
   std::map<ReplicaId, ReplicaStart> starts;
+  std::map<ReplicaId, std::vector<PrintedLine>> printed;
   std::map<ReplicaId, ReplicaExit> exits;
   bool operator==(const LaunchFacts&) const = default;
 };
@@ -83,6 +86,7 @@ class FactsWriter {
 
   Status add(const ProcessIdentity& keeper);
   Status add(const ReplicaId& id, const ReplicaStart& start);
+  Status add(const ReplicaId& id, const PrintedLine& printed);
   Status add(const ReplicaId& id, const ReplicaExit& exit);
   // The disk has all of it. After an error try again: what the disk may have dropped is written anew.
   Status sync();

@@ -77,7 +77,8 @@ Result<std::map<ReplicaId, ReplicaExit>> end_lost_launch(const LaunchDir& direct
   const bool rebooted = facts.keeper && facts.keeper->boot_id != boot_id();
   for (const ReplicaLaunch& replica : (*launch)->replicas) {
     if (facts.exits.contains(replica.id)) continue;
-    ends.emplace(replica.id, lost_exit(directory, replica.id, rebooted));
+    ReplicaExit& end = ends.emplace(replica.id, lost_exit(directory, replica.id, rebooted)).first->second;
+    if (const auto printed = facts.printed.find(replica.id); printed != facts.printed.end()) end.printed = printed->second;
   }
   if (auto written = write_down(directory, ends); !written.ok()) {
     fmt::print(stderr, "{}\n", written.error().message);

@@ -65,6 +65,19 @@ TEST_CASE("who prints what ends it at once has failed, whatever it makes of TERM
   CHECK_MESSAGE(status["reason"] == "1.train: ended for having printed 'step 7 loss=nan'; exit code 0", status["reason"].dump());
 }
 
+TEST_CASE("a rule knows of a line whose keeper was killed") {
+  Cluster cluster;
+  cluster.own_ports("cpus: 1, mem: 4GiB");
+  const fs::path project = cluster.project(with_policy("    - {printed: 'ECC error', action: fail}\n    - {action: restart}\n", "    echo ECC error; exec sleep 1000\n"));
+  REQUIRE(cluster.run({"train", "-d"}, project).code == 0);
+  cluster.start({"logs", "-f", "1"})->wait_for("ECC error");
+  for (const pid_t pid : cluster.processes("keeper ")) ::kill(pid, SIGKILL);
+  CHECK(cluster.run({"wait", "1"}).code == 137);
+  const Json status = status_of(cluster, "1");
+  CHECK(status["attempt"] == 1);
+  CHECK_MESSAGE(status["reason"].get<std::string>().find("printed 'ECC error'") != std::string::npos, status["reason"].dump());
+}
+
 TEST_CASE("silence ends a gang and begins it again, up to its restarts, and leaves alone who may be silent for longer") {
   Cluster cluster;
   cluster.own_ports("cpus: 2, mem: 4GiB");

@@ -60,6 +60,23 @@ TEST_CASE("a replica that can't be killed has not ended, and its launch stays") 
   CHECK(remove_launch(kept.directory()));
 }
 
+TEST_CASE("what was printed and watched for outlives the keeper, from when it is in the log") {
+  KeptLaunch kept;
+  kept.launch().watched = {{0, "ECC", false}, {1, "nan", true}, {2, "never", false}};
+  kept.launch().grace_ms = kTestPatienceMs;
+  const ReplicaId id = kept.add(1, {"--ignore", "15", "--print", "ECC error", "--print", "ECC again", "--print", "loss=nan", "--hang"});
+  const ReplicaId silent = kept.add(2, {"--print", "up", "--hang"});
+  kept.start();
+  kept.wait_output(silent, "up");
+  kept.wait_output(id, "loss=nan");
+  kept.kill_keeper();
+  const auto ends = end_lost_launch(kept.directory());
+  REQUIRE(ends.ok());
+  CHECK(ends->at(id).printed == std::vector<PrintedLine>{{0, "ECC error"}, {1, "loss=nan"}});
+  CHECK(ends->at(silent).printed.empty());
+  CHECK(kept.facts().exits.at(id).printed == ends->at(id).printed);
+}
+
 TEST_CASE("what a dead keeper of another version left is killed by its key") {
   KeptLaunch kept(CgroupChoice::None);
   const ReplicaId id = kept.add(1, {"--orphan", "--setsid", "--print", "ready", "--hang", "--then", "--hang"});

@@ -251,6 +251,7 @@ std::string render_fields(const pb::ShowReply& reply, const View& view, const Wh
   fields.add("Project", info.project());
   fields.add("Name", info.name());
   fields.add("Note", info.note());
+  fields.add("User", info.user());
   fields.add("State", state_cell(info.state()));
   if (set) {
     fields.add("Members",

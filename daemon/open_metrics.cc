@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "daemon/describe.h"
+#include "daemon/quota.h"
 #include "schema/version.h"
 
 namespace dtrain::daemon {
@@ -127,6 +128,30 @@ void write_experiments(Writer& out, const Model& model, const Observed& observed
   out.histogram(observed.committing);
 }
 
+// Whoever has something, and whoever may have only so much.
+void write_users(Writer& out, const Model& model) {
+  const auto held = [&](const char* name, const char* unit, const char* help, auto value) {
+    out.family(name, "gauge", unit, help);
+    for (const auto& [user, has] : model.users) {
+      out.sample({{"user", user}, {"preemptible", "no"}}, static_cast<double>(value(has.counted)));
+      if (has.preemptible.seats > 0) out.sample({{"user", user}, {"preemptible", "yes"}}, static_cast<double>(value(has.preemptible)));
+    }
+  };
+  held("dtrain_user_cpus", "", "Cpus that a user's experiments have.", [](const SeatSum& sum) { return sum.cpus; });
+  held("dtrain_user_memory_bytes", "bytes", "Memory that they have.", [](const SeatSum& sum) { return sum.memory_bytes; });
+  held("dtrain_user_gpus", "", "GPUs that they have.", [](const SeatSum& sum) { return sum.gpus; });
+  const auto most = [&](const char* name, const char* unit, const char* help, auto value) {
+    out.family(name, "gauge", unit, help);
+    for (const UserUse& use : users_of(model)) {
+      const auto limit = use.quota == nullptr ? std::nullopt : value(*use.quota);
+      if (limit) out.sample({{"user", use.user}}, static_cast<double>(*limit));
+    }
+  };
+  most("dtrain_user_cpus_quota", "", "Cpus that a user may have at once.", [](const Quota& quota) { return quota.cpus; });
+  most("dtrain_user_memory_quota_bytes", "bytes", "Memory, likewise.", [](const Quota& quota) { return quota.memory_bytes; });
+  most("dtrain_user_gpus_quota", "", "GPUs, likewise.", [](const Quota& quota) { return quota.gpus; });
+}
+
 void write_hosts(Writer& out, const Model& model, TimeMs now) {
   std::vector<pb::HostInfo> hosts;
   for (const auto& [id, host] : model.hosts) {
@@ -204,6 +229,7 @@ std::string open_metrics_text(const Exposed& exposed, MetricsFormat format) {
   Writer out(format);
   write_daemon(out, exposed.own);
   write_experiments(out, exposed.model, exposed.observed);
+  write_users(out, exposed.model);
   write_hosts(out, exposed.model, exposed.now);
   write_replicas(out, exposed.usage, exposed.model);
   write_values(out, exposed.values, exposed.model);

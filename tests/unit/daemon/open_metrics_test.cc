@@ -52,6 +52,23 @@ TEST_CASE("each family is described once, before its samples, and no sample come
   }
 }
 
+TEST_CASE("users: what they have, and may have") {
+  Model model;
+  model.quotas = {{"anna", 8, uint64_t{4} << 30, {}}, {"bert", {}, {}, 2}};
+  model.users["anna"].preemptible = {1.5, 1024, 3, 1};
+  model.users["carl"].counted = {2, 512, 0, 2};
+  const std::string text = text_of(model, {}, MetricsFormat::OpenMetrics);
+  CHECK(has_line(text, "dtrain_user_cpus{user=\"anna\",preemptible=\"no\"} 0"));
+  CHECK(has_line(text, "dtrain_user_cpus{user=\"anna\",preemptible=\"yes\"} 1.5"));
+  CHECK(has_line(text, "dtrain_user_gpus{user=\"anna\",preemptible=\"yes\"} 3"));
+  CHECK(has_line(text, "dtrain_user_memory_bytes{user=\"carl\",preemptible=\"no\"} 512"));
+  CHECK_FALSE(has_line(text, "dtrain_user_gpus{user=\"carl\",preemptible=\"yes\"} 0"));
+  CHECK(has_line(text, "dtrain_user_cpus_quota{user=\"anna\"} 8"));
+  CHECK(has_line(text, "dtrain_user_memory_quota_bytes{user=\"anna\"} 4294967296"));
+  CHECK(has_line(text, "dtrain_user_gpus_quota{user=\"bert\"} 2"));
+  CHECK(text.find("dtrain_user_gpus_quota{user=\"anna\"}") == std::string::npos);
+}
+
 TEST_CASE("counters are named as each format has it") {
   Observed observed;
   observed.ended[State::Failed] = 3;

@@ -54,7 +54,8 @@ void append_notes(std::string& out, const pb::HostInfo& host, bool is_alone) {
   }
   if (host.gpus().empty() && !host.gpu_note().empty()) note("no GPUs: " + host.gpu_note());
   for (const auto& gpu : host.gpus()) {
-    note(fmt::format("GPU {} {}, {}{}", gpu.index(), gpu.name(), human_memory(gpu.memory_bytes()),
+    const std::string node = gpu.has_numa_node() ? fmt::format(", NUMA node {}", gpu.numa_node()) : "";
+    note(fmt::format("GPU {} {}, {}{}{}", gpu.index(), gpu.name(), human_memory(gpu.memory_bytes()), node,
                      gpu.busy().empty() ? "" : ", busy: " + gpu.busy()));
   }
 }

@@ -119,7 +119,8 @@ Json json_of(const pb::HostInfo& host) {
                     {"uuid", gpu.uuid()},
                     {"bus_id", gpu.bus_id()},
                     {"memory_bytes", gpu.memory_bytes()},
-                    {"busy", gpu.busy()}});
+                    {"busy", gpu.busy()},
+                    {"numa_node", gpu.has_numa_node() ? Json(gpu.numa_node()) : Json()}});
   }
   return {{"id", host.id()},
           {"name", host.name()},

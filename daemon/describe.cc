@@ -158,6 +158,7 @@ pb::HostInfo describe(const Host& host, const Model& model, TimeMs now) {
     message.set_index(static_cast<uint32_t>(gpu.index));
     message.set_name(gpu.name);
     message.set_busy(gpu.busy);
+    if (gpu.numa_node >= 0) message.set_numa_node(static_cast<uint32_t>(gpu.numa_node));
   }
   info.set_gpus_free(static_cast<uint32_t>(free.gpus.size()));
   static const std::set<ExperimentId> none;

@@ -82,7 +82,7 @@ Result<Host> host_from_message(const pb::Hello& hello, const std::string& boot_i
   host.labels.assign(inventory.labels().begin(), inventory.labels().end());
   host.memory_bytes = inventory.memory_bytes();
   for (const auto& gpu : inventory.gpus()) {
-    host.gpus.push_back({static_cast<int>(gpu.index()), gpu.name(), gpu.busy()});
+    host.gpus.push_back({static_cast<int>(gpu.index()), gpu.name(), gpu.busy(), gpu.has_numa_node() ? static_cast<int>(gpu.numa_node()) : -1});
   }
   if (inventory.port_first() != 0) {
     host.port_first = static_cast<int>(inventory.port_first());

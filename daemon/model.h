@@ -28,6 +28,7 @@ struct Gpu {
   int index = 0;
   std::string name;
   std::string busy;  // who else uses it; empty: free for us
+  int numa_node = -1;   // to which of the host's memories and processors it is near; -1: not known, or there is one
   bool operator==(const Gpu&) const = default;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 
 #include "daemon/placement_elastic.h"
@@ -321,11 +322,43 @@ struct Dispenser {
     return 0;
   }
 
+  // Of one NUMA node, the one with the fewest that are enough; else of as few as can be. The first of each.
+  std::vector<int> next_gpus(int count) {
+    const auto is_near = [this](const Gpu& one) { return one.numa_node == host->gpus.front().numa_node; };
+    const auto enough = gpus.begin() + count;
+    if (std::all_of(host->gpus.begin(), host->gpus.end(), is_near)) {
+      std::vector<int> first(gpus.begin(), enough);
+      gpus.erase(gpus.begin(), enough);
+      return first;
+    }
+    std::vector<int> taken;
+    std::map<int, std::vector<int>> free;   // by node
+    for (const int index : gpus) free[node_of(index)].push_back(index);
+    while (static_cast<int>(taken.size()) < count) {
+      const size_t wanted = static_cast<size_t>(count) - taken.size();
+      const auto is_better = [wanted](const auto& a, const auto& b) {
+        const size_t x = a.second.size(), y = b.second.size();
+        return x >= wanted && y >= wanted ? x < y : x > y;
+      };
+      const auto from = std::min_element(free.begin(), free.end(), is_better);
+      INVARIANT(from != free.end(), "the host was counted to have free GPUs");
+      const size_t some = std::min(wanted, from->second.size());
+      taken.insert(taken.end(), from->second.begin(), from->second.begin() + static_cast<std::ptrdiff_t>(some));
+      free.erase(from);
+    }
+    std::sort(taken.begin(), taken.end());
+    std::erase_if(gpus, [&](int index) { return std::binary_search(taken.begin(), taken.end(), index); });
+    return taken;
+  }
+  int node_of(int index) const {
+    const auto gpu = std::find_if(host->gpus.begin(), host->gpus.end(), [index](const Gpu& one) { return one.index == index; });
+    return gpu == host->gpus.end() ? -1 : gpu->numa_node;
+  }
+
   const Host* host;
   std::vector<int> gpus;
   std::set<int> used;
   int port;
-  size_t next_gpu = 0;
   int next_local_rank = 0;
 };
 
@@ -350,7 +383,7 @@ std::vector<Seat> seats_of(const ExperimentId& id, const Spec& spec,
         seat.local_rank = hosts[h].next_local_rank++;
         seat.cpus = each.cpus;
         seat.memory_bytes = each.memory_bytes;
-        for (int g = 0; g < each.gpus; ++g) seat.gpus.push_back(hosts[h].gpus[hosts[h].next_gpu++]);
+        if (each.gpus > 0) seat.gpus = hosts[h].next_gpus(each.gpus);
         seats.push_back(std::move(seat));
       }
     }

@@ -5,8 +5,8 @@
 //   host. Over several hosts, the replicas with GPUs come first and the others (ps) beside them; where that
 //   leaves no room for some, a small gang is spread evenly.
 // - Hosts that share a gang reach each other: one without an address takes a gang whole or not at all.
-// - GPUs are whole devices with concrete indices, never one that somebody else uses. Every replica
-//   gets a port of its own. Memory is a guarantee and never promised twice.
+// - GPUs are whole devices with concrete indices, never one that somebody else uses; those of a replica are near each other
+//   (of one NUMA node) where that can be. Every replica gets a port of its own. Memory is a guarantee and never promised twice.
 // - cpus are a weight, but counted like the rest, with one exception: a gang whose cpus together are
 //   more than the hosts have that it could lie on, while each replica alone fits one, would wait for
 //   ever. It is placed on idle hosts, shares their cpus, and says so (Placed::notice).

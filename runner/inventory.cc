@@ -196,6 +196,7 @@ pb::Inventory take_inventory(const InventoryOptions& options, const Nvml& nvml) 
     info.set_name(gpu.name);
     info.set_uuid(gpu.uuid);
     info.set_bus_id(gpu.bus_id);
+    if (gpu.numa_node >= 0) info.set_numa_node(static_cast<uint32_t>(gpu.numa_node));
     info.set_memory_bytes(gpu.memory_bytes);
     info.set_busy(foreign_use(nvml.processes(gpu.index), carries_launch_key));
   }

@@ -141,6 +141,7 @@ SpawnRequest KeptReplica::spawn_request() const {
   request.env["DTRAIN_KEY"] = launch_.key;
   request.env["DTRAIN_REPLICA"] = to_string(replica_.id);
   request.cgroups = replica_.cgroups;
+  request.processors = replica_.processors;
   request.die_with_parent = true;
   return request;
 }

@@ -23,6 +23,7 @@ pb::ReplicaFrame to_frame(const ReplicaLaunch& replica) {
     variable.set_value(value);
   }
   for (const std::string& group : replica.cgroups) frame.add_cgroups(group);
+  for (const int processor : replica.processors) frame.add_processors(static_cast<uint32_t>(processor));
   return frame;
 }
 
@@ -34,6 +35,7 @@ Result<ReplicaLaunch> from_frame(const pb::ReplicaFrame& frame) {
   replica.cwd = frame.cwd();
   for (const auto& variable : frame.env()) replica.env[variable.name()] = variable.value();
   replica.cgroups = {frame.cgroups().begin(), frame.cgroups().end()};
+  for (const uint32_t processor : frame.processors()) replica.processors.push_back(static_cast<int>(processor));
   return replica;
 }
 

@@ -40,6 +40,7 @@ struct ReplicaLaunch {
   // Directories to join, made by the runner (cgroup.h): the first lists members and kills, others
   // only limit and measure. Empty: none.
   std::vector<std::string> cgroups;
+  std::vector<int> processors = {};   // on which it runs (numa.h); empty: on any
   bool operator==(const ReplicaLaunch&) const = default;
 };
 

@@ -6,6 +6,8 @@
 
 #include <array>
 
+#include "runner/numa.h"
+
 namespace dtrain::runner {
 namespace {
 
@@ -90,6 +92,7 @@ struct Nvml::Library {
       out.uuid = text.data();
     PciInfo pci{};
     if (pci_info != nullptr && pci_info(device, &pci) == kSuccess) out.bus_id = pci.bus_id;
+    out.numa_node = numa_node_of(out.bus_id);
     MemoryInfo memory{};
     if (memory_info(device, &memory) == kSuccess) out.memory_bytes = memory.total;
     return out;

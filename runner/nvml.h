@@ -18,6 +18,7 @@ struct GpuFacts {
   std::string name;
   std::string uuid;
   std::string bus_id;
+  int numa_node = -1;   // numa.h
   uint64_t memory_bytes = 0;
 };
 

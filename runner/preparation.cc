@@ -15,6 +15,7 @@
 #include "runner/environments.h"
 #include "runner/gpu_lock.h"
 #include "runner/network_interface.h"
+#include "runner/numa.h"
 #include "runner/python.h"
 #include "schema/small_file.h"
 #include "schema/expand.h"
@@ -169,6 +170,14 @@ std::string lock_of_gpu(const LaunchSite& site, int index) {
   const auto facts = std::find_if(site.gpus.begin(), site.gpus.end(),
                                   [index](const GpuFacts& gpu) { return gpu.index == index; });
   return gpu_lock(facts == site.gpus.end() ? "" : facts->uuid, index).string();
+}
+
+std::vector<int> processors_of(const LaunchSite& site, const Seat& seat) {
+  std::vector<int> nodes;
+  for (const GpuFacts& gpu : site.gpus) {
+    if (std::find(seat.gpus.begin(), seat.gpus.end(), gpu.index) != seat.gpus.end()) nodes.push_back(gpu.numa_node);
+  }
+  return processors_near(nodes, seat.cpus);
 }
 
 CgroupLimits limits_of(const Spec& spec, const Seat& seat) {
@@ -371,6 +380,7 @@ Result<std::optional<LaunchRecord>> write_down(const LaunchSite& site, const pb:
     ReplicaLaunch replica = replica_launch(inputs, seat, std::move(argv));
     TRY(views.make(file.place_of(seat.replica), replica));
     if (commands->image) TRY(write_image_programs(*commands->image, file.image_layer_of(seat.replica)));
+    replica.processors = processors_of(site, seat);
     limits[seat.replica] = role != nullptr ? limits_of(what.spec, seat) : CgroupLimits{};
     for (const int index : seat.gpus) file.gpu_locks.push_back(lock_of_gpu(site, index));
     file.replicas.push_back(std::move(replica));

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <linux/close_range.h>
 #include <linux/sched.h>
+#include <sched.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -21,6 +22,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 
 #include "runner/program_path.h"
 #include "schema/process_limits.h"
@@ -58,6 +60,7 @@ struct Plan {
   const ProcessPlace* beside = nullptr;
   const char* cwd = nullptr;
   std::string oom_score_adj;
+  std::optional<cpu_set_t> processors;
   bool die_with_parent = false;
   pid_t parent = ::getpid();
   Fd null;
@@ -116,6 +119,7 @@ void reset_signals() {
     const int fd = ::open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
     if (fd >= 0) (void)!::write(fd, plan.oom_score_adj.data(), plan.oom_score_adj.size());
   }
+  if (plan.processors) (void)::sched_setaffinity(0, sizeof *plan.processors, &*plan.processors);
   if (!plan.data.empty()) {
     const DataMountPlan::Failure failure = plan.data.enter();
     if (failure.error != 0) fail(plan, {Step::Data, failure.error, 0, failure});
@@ -212,6 +216,12 @@ Status prepare(const SpawnRequest& request, Plan& plan) {
   }
   plan.beside = request.beside;
   plan.cwd = request.cwd.empty() ? nullptr : request.cwd.c_str();
+  if (!request.processors.empty()) {
+    CPU_ZERO(&plan.processors.emplace());
+    for (const int processor : request.processors) {
+      if (processor >= 0 && processor < CPU_SETSIZE) CPU_SET(static_cast<size_t>(processor), &*plan.processors);
+    }
+  }
   if (request.oom_score_adj != 0) plan.oom_score_adj = std::to_string(request.oom_score_adj);
   plan.die_with_parent = request.die_with_parent;
   plan.null = open_above_stderr("/dev/null", O_RDWR);

@@ -30,6 +30,8 @@ struct SpawnRequest {
   std::filesystem::path image_layer = {};       // what is written in there; empty: goes into the image
   // Entered instead of all these; argv[0] is then looked up in there.
   const ProcessPlace* beside = nullptr;
+  // On which it runs, as far as the kernel lets it; it may widen that itself. Empty: as the caller.
+  std::vector<int> processors = {};
   int input_fd = -1;                            // becomes 0; -1: /dev/null
   bool on_terminal = false;                     // input_fd is a terminal, which becomes the session's
   int output_fd = -1;                           // becomes 1 and 2; -1: /dev/null

@@ -1,5 +1,7 @@
 // Who gets which GPU, on a machine whose driver is made up (support/fake_nvml.cc).
 #include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <sched.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -59,6 +61,56 @@ TEST_CASE("each experiment gets GPUs of its own, a role that asks for none sees 
   CHECK_MESSAGE(usage.out.find("44") != std::string::npos, usage.out);   // 42 and its index
   CHECK_MESSAGE(usage.out.find("4.0 GiB / 16.0 GiB") != std::string::npos, usage.out);
   for (const char* id : {"1", "2", "3"}) CHECK(cluster.run({"kill", id, "--force"}).code == 0);
+  cluster.stop();
+  remove_locks(3, uuids);
+}
+
+TEST_CASE("who has GPUs of one NUMA node runs on its processors, on a machine whose nodes are made up") {
+  if (geteuid() != 0) return say_skipped("mounting needs root");
+  if (run({.argv = {"unshare", "-m", "true"}, .directory = {}, .env = {}, .netns = {}}).code != 0) return say_skipped("no mount namespaces here");
+  const std::string uuids = own_uuids();
+  Cluster cluster;
+  give_gpus(cluster, 3, uuids);
+  cluster.own_ports("cpus: 4, mem: 4GiB");
+  // GPUs 0 and 2 are near a node that has one of the processors that are here, GPU 1 is near the others.
+  const fs::path sys = cluster.folder() / "sys";
+  cpu_set_t usable;
+  CPU_ZERO(&usable);
+  REQUIRE(::sched_getaffinity(0, sizeof usable, &usable) == 0);
+  std::string first, others;
+  for (int one = 0; one < CPU_SETSIZE; ++one) {
+    if (!CPU_ISSET(static_cast<size_t>(one), &usable)) continue;
+    if (first.empty()) first = std::to_string(one);
+    else others += (others.empty() ? "" : ",") + std::to_string(one);
+  }
+  if (others.empty()) return say_skipped("one processor");
+  const auto put = [&](const std::string& path, const std::string& text) {
+    fs::create_directories((sys / path).parent_path());
+    write_file(sys / path, text + "\n");
+  };
+  put("node/node0/cpulist", first);
+  put("node/node1/cpulist", others);
+  for (int gpu = 0; gpu < 3; ++gpu) put(fmt::format("devices/0000:0{}:00.0/numa_node", gpu + 1), gpu == 1 ? "1" : "0");
+  Command daemon = cluster.command({"daemon", "start"});
+  daemon.argv.insert(daemon.argv.begin(), {"/usr/bin/unshare", "--mount", "/bin/sh", "-c",
+                                           "mount --bind " + (sys / "node").string() + " /sys/devices/system/node && mount --bind " + (sys / "devices").string() +
+                                               " /sys/bus/pci/devices && exec \"$0\" \"$@\""});
+  const Output started = run(daemon);
+  REQUIRE_MESSAGE(started.code == 0, started.all());
+  const fs::path project = cluster.project("project: p\ntrain:\n  resources: {cpus: 1, mem: 64, gpus: 2}\n"
+                                           "  run: echo gpus=$CUDA_VISIBLE_DEVICES on $(sed -n 's/^Cpus_allowed_list:.//p' /proc/self/status).\n");
+  const auto log_of = [&](const std::string& gpus, const std::string& cpus) {
+    const Output output = cluster.run({"train", "--set", "train.resources.gpus=" + gpus, "--set", "train.resources.cpus=" + cpus}, project);
+    REQUIRE_MESSAGE(output.code == 0, output.all());
+    return output.out.substr(output.out.find("gpus="), output.out.find(".\n", output.out.find("gpus=")) - output.out.find("gpus="));
+  };
+  CHECK(log_of("2", "1") == "gpus=0,2 on " + first);
+  CHECK(log_of("1", "0.5").starts_with("gpus=1 on "));   // alone on its node
+  const std::string any = log_of("0", "1");
+  CHECK(log_of("3", "1") == "gpus=0,1,2" + any.substr(any.find(" on")));
+  CHECK(log_of("2", "2") == "gpus=0,2" + any.substr(any.find(" on")));   // more than that node has
+  const Output hosts = cluster.run({"hosts"});
+  CHECK_MESSAGE(says(hosts, "GPU 1 Fake GPU, 16.0 GiB, NUMA node 1"), hosts.all());
   cluster.stop();
   remove_locks(3, uuids);
 }

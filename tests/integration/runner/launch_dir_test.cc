@@ -29,7 +29,8 @@ TEST_CASE("a launch keeps every field, bytes that are no text too") {
                       {"python", "\xc3\x28", "line\nbreak", ""},
                       "/data/Müller",
                       {{"A", "b"}, {"BYTES", std::string("\xfe\x01", 2)}},
-                      {"/sys/fs/cgroup/a", "/sys/fs/cgroup/b"}}};
+                      {"/sys/fs/cgroup/a", "/sys/fs/cgroup/b"},
+                      {0, 7}}};
   REQUIRE(folder.directory.write_launch(launch).ok());
   const auto read = folder.directory.read_launch();
   REQUIRE(read.ok());
@@ -55,6 +56,7 @@ TEST_CASE("a launch keeps every field, bytes that are no text too") {
   CHECK(again.replicas[0].cwd == launch.replicas[0].cwd);
   CHECK(again.replicas[0].env == launch.replicas[0].env);
   CHECK(again.replicas[0].cgroups == launch.replicas[0].cgroups);
+  CHECK(again.replicas[0].processors == std::vector<int>{0, 7});
 }
 
 TEST_CASE("a launch that is missing or torn is not there, one of another version is an error") {

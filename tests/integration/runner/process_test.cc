@@ -87,6 +87,17 @@ TEST_CASE("a program gets its arguments, environment and directory, and nothing 
   std::filesystem::remove_all(root);
 }
 
+TEST_CASE("a program runs on the processors it is told, if it may") {
+  const auto allowed = [](std::vector<int> processors) {
+    return run({.argv = {"/bin/sh", "-c", "grep Cpus_allowed_list /proc/self/status"}, .processors = std::move(processors)}).output;
+  };
+  const std::string any = allowed({});
+  const int last = std::stoi(any.substr(any.find_last_of("\t-,") + 1));
+  CHECK(allowed({last}) == fmt::format("Cpus_allowed_list:\t{}\n", last));
+  CHECK(allowed({last, 1'000}) == fmt::format("Cpus_allowed_list:\t{}\n", last));
+  CHECK(allowed({1'000}) == any);   // which is not here
+}
+
 TEST_CASE("signals are at their defaults and open") {
   std::signal(SIGTERM, SIG_IGN);
   sigset_t blocked;

@@ -107,6 +107,28 @@ TEST_CASE("one host takes all of it when one can, the tightest") {
         std::set<std::string>{"big"});
 }
 
+TEST_CASE("GPUs of one replica are near each other: of the node with the fewest that do, else of few nodes") {
+  Model model;
+  Host& host = add_host(model, "n1", 64, 512, 8);
+  for (int gpu = 0; gpu < 8; ++gpu) host.gpus[static_cast<size_t>(gpu)].numa_node = gpu % 2;   // 0 2 4 6, 1 3 5 7
+  model.free.put(free_host(model, host));
+  const auto gpus_of = [&](const std::vector<RoleSpec>& roles) {
+    std::vector<std::vector<int>> gpus;
+    const auto seats = fit({1, 0}, spec_of(roles), model.free, {});
+    REQUIRE(seats);
+    for (const Seat& seat : *seats) gpus.push_back(seat.gpus);
+    return gpus;
+  };
+  using Gpus = std::vector<std::vector<int>>;
+  CHECK(gpus_of({role(Role::Worker, 2, 1, 1, 4)}) == Gpus{{0, 2, 4, 6}, {1, 3, 5, 7}});
+  CHECK(gpus_of({role(Role::Worker, 4, 1, 1, 2)}) == Gpus{{0, 2}, {4, 6}, {1, 3}, {5, 7}});
+  CHECK(gpus_of({role(Role::Worker, 2, 1, 1, 3)}) == Gpus{{0, 2, 4}, {1, 3, 5}});
+  CHECK(gpus_of({role(Role::Train, 1, 1, 1, 5)}) == Gpus{{0, 1, 2, 4, 6}});
+  // The one that is left alone goes first, so that four stay together.
+  CHECK(gpus_of({role(Role::Chief, 1, 1, 1, 3), role(Role::Ps, 1, 1, 1, 1), role(Role::Worker, 1, 1, 1, 4)}) == Gpus{{0, 2, 4}, {6}, {1, 3, 5, 7}});
+  CHECK(gpus_of({role(Role::Worker, 8, 1, 1, 1)}) == Gpus{{0}, {2}, {4}, {6}, {1}, {3}, {5}, {7}});
+}
+
 TEST_CASE("over several hosts: as few as can be, real addresses, the rest on the tightest") {
   Model model;
   for (const char* name : {"n1", "n2", "n3"}) add_host(model, name, 16, 64, 4);

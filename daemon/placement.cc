@@ -52,7 +52,11 @@ class Fitting {
  public:
   Fitting(const Spec& spec, const FreeHosts& hosts, const Choice& choice, double stretch)
       : spec_(spec), hosts_(hosts), choice_(choice), stretch_(stretch) {
-    for (const RoleSpec& role : spec.roles) needs_.push_back({&role, role.count});
+    for (const RoleSpec& role : spec.roles) {
+      is_limited_ = is_limited_ || role.per_host > 0;
+      if (role.per_host > 0) limited_cpus_ = std::max(limited_cpus_, role.resources.cpus);
+      needs_.push_back({&role, role.count});
+    }
     // What is hardest to find goes first: whole GPUs, then memory, then cpus.
     for (size_t i = 0; i < needs_.size(); ++i) hardest_first_.push_back(i);
     std::stable_sort(hardest_first_.begin(), hardest_first_.end(), [&](size_t a, size_t b) {
@@ -63,8 +67,18 @@ class Fitting {
   }
 
   std::optional<std::vector<Share>> run() {
-    if (const FreeHost* one = tightest(total())) return std::vector<Share>{take_all(one)};
-    if (auto shares = over_several()) return shares;
+    if (is_for_one_host()) {
+      if (const FreeHost* one = tightest(total())) return std::vector<Share>{take_all(one)};
+    }
+    if (auto shares = over_several(hardest_first_)) return shares;
+    if (is_limited_) {
+      // Or else what each host takes little of, before others take all that it has.
+      std::vector<size_t> limited_first = hardest_first_;
+      std::stable_partition(limited_first.begin(), limited_first.end(), [&](size_t i) { return needs_[i].role->per_host > 0; });
+      for (Need& need : needs_) need.left = need.role->count;
+      used_.clear();
+      if (auto shares = over_several(limited_first)) return shares;
+    }
     return evenly();
   }
 
@@ -86,6 +100,8 @@ class Fitting {
     const Host& host = *free.host;
     if (is_spread_ && host.address.empty() && !choice_.as_if_addressed) return false;
     if (stretch_ > 1 && !host.pool.empty()) return false;   // a pool may be asked for as many as it takes
+    // Who has to go where fewer are has no need of a host that is too small for one alone.
+    if (stretch_ > 1 && host.cpus + kCpuSlack < limited_cpus_) return false;
     return may_take(spec_, host, choice_);
   }
 
@@ -105,6 +121,26 @@ class Fitting {
       sum.ports += need.left;
     }
     return sum;
+  }
+
+  // By what a host takes of a role, not by what it has: whether one may have all that is left.
+  bool is_for_one_host() const {
+    return std::all_of(needs_.begin(), needs_.end(), [&](const Need& each) {
+      int left = 0;
+      for (const Need& need : needs_) left += counted_as(need.role->role) == counted_as(each.role->role) ? need.left : 0;
+      return each.role->per_host == 0 || left <= each.role->per_host;
+    });
+  }
+
+  // How many more of a role the host of this share takes, if it has room.
+  int limit_left(const Share& share, size_t role) const {
+    const RoleSpec& each = spec_.roles[role];
+    if (each.per_host == 0) return each.count;
+    int taken = 0;
+    for (size_t i = 0; i < share.count.size(); ++i) {
+      if (counted_as(spec_.roles[i].role) == counted_as(each.role)) taken += share.count[i];
+    }
+    return each.per_host - taken;
   }
 
   // The tightest host that takes all of `need`; hosts are in that order. Jumps over those of one GPU
@@ -131,14 +167,14 @@ class Fitting {
     return share;
   }
 
-  // As many as fit on this host, the hardest first.
-  Share take_some(const FreeHost* host) {
+  // As many as fit on this host, in that order.
+  Share take_some(const FreeHost* host, const std::vector<size_t>& order) {
     Share share{host, std::vector<int>(needs_.size(), 0)};
     Room left = room(*host);
-    for (const size_t i : hardest_first_) {
+    for (const size_t i : order) {
       Need& need = needs_[i];
       const Resources& each = need.role->resources;
-      double most = std::min<double>(need.left, left.ports);
+      double most = std::min({need.left, left.ports, limit_left(share, i)});
       // Less than none is asked for to see what else is short.
       if (each.cpus > 0) most = std::min(most, (left.cpus + kCpuSlack) / each.cpus);
       if (each.memory_bytes > 0) {
@@ -177,7 +213,7 @@ class Fitting {
 
   // The roomiest hosts first, so that they are few; what is left at the end goes to the tightest host
   // that takes it.
-  std::optional<std::vector<Share>> over_several() {
+  std::optional<std::vector<Share>> over_several(const std::vector<size_t>& order) {
     is_spread_ = true;
     std::vector<const FreeHost*> candidates = roomiest_first();
     if (total().gpus == 0) {
@@ -188,12 +224,12 @@ class Fitting {
     for (const FreeHost* candidate : candidates) {
       if (!allowed(*candidate)) continue;
       const Room rest = total();
-      if (fits(room(*candidate), rest)) {
+      if (is_for_one_host() && fits(room(*candidate), rest)) {
         const FreeHost* last = tightest(rest);
         shares.push_back(take_all(last != nullptr ? last : candidate));
         return shares;
       }
-      Share share = take_some(candidate);
+      Share share = take_some(candidate, order);
       if (std::all_of(share.count.begin(), share.count.end(), [](int n) { return n == 0; })) {
         continue;
       }
@@ -231,7 +267,7 @@ class Fitting {
   // goes where most is left, or else where less is. Of small gangs only: it looks at every host for every replica.
   std::optional<std::vector<Share>> evenly() const {
     constexpr size_t kLooksMax = 1 << 12;
-    if (has_roles_of_one_size()) return std::nullopt;
+    if (has_roles_of_one_size() && !is_limited_) return std::nullopt;
     Spreading so_far{{}, {}, kLooksMax};
     Room all;
     for (const FreeHost* host : roomiest_first()) {
@@ -261,7 +297,7 @@ class Fitting {
     for (size_t at = 0; at < so_far.shares.size(); ++at) {
       if (so_far.looks == 0) return false;
       --so_far.looks;
-      if (fits(so_far.left[at], need)) hosts.emplace_back(-least_left(so_far.left[at], *so_far.shares[at].host->host, each), at);
+      if (fits(so_far.left[at], need) && limit_left(so_far.shares[at], role) > 0) hosts.emplace_back(-least_left(so_far.left[at], *so_far.shares[at].host->host, each), at);
     }
     std::sort(hosts.begin(), hosts.end());
     for (const auto& [rest, at] : hosts) {
@@ -301,6 +337,8 @@ class Fitting {
   const FreeHosts& hosts_;
   const Choice& choice_;
   const double stretch_;
+  bool is_limited_ = false;             // some role takes no more than so many of a host
+  double limited_cpus_ = 0;             // that one of these asks for at the most
   bool is_spread_ = false;              // no one host takes all: only those that others reach
   std::vector<Need> needs_;             // Spec order
   std::vector<size_t> hardest_first_;

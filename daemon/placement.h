@@ -12,6 +12,7 @@
 //   ever. It is placed on idle hosts, shares their cpus, and says so (Placed::notice).
 // - A host that is there for a while takes what is over before it leaves; without a max-duration, that is what
 //   begins in the first half of its time.
+// - Of a role no host takes more than its `per-host`, by which the master counts as a worker.
 // - An elastic gang gets as many workers as there is room for, down to its least, and waits for no more than that.
 // - The same question gets the same answer.
 #pragma once

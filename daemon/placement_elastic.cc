@@ -18,7 +18,7 @@ void set_workers(Spec& spec, int count) {
 // All that a place depends on.
 Spec outline(const Spec& spec, int workers) {
   Spec gang;
-  for (const RoleSpec& role : spec.roles) gang.roles.push_back({role.role, role.count, role.resources, {}, role.on_failure});
+  for (const RoleSpec& role : spec.roles) gang.roles.push_back({role.role, role.count, role.resources, {}, role.on_failure, role.per_host});
   gang.max_duration_ms = spec.max_duration_ms;
   gang.stop_grace_ms = spec.stop_grace_ms;
   gang.hard_cpus = spec.hard_cpus;

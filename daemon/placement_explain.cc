@@ -6,6 +6,7 @@
 #include <set>
 
 #include "daemon/placement_elastic.h"
+#include "daemon/placement_per_host.h"
 #include "schema/text_formats.h"
 
 namespace dtrain::daemon {
@@ -50,10 +51,12 @@ constexpr double kAlmostNoCpu = 1e-9;
 // Fits even where a gang shares more cpus than there are, and less than nothing is free.
 constexpr double kLessThanNoCpu = -1e6;
 
-enum class Short { Ports, Gpus, Memory, Cpus };
+enum class Short { Hosts, Ports, Gpus, Memory, Cpus };
 
-Short what_is_short(const ExperimentId& id, const Spec& spec, const FreeHosts& hosts,
+Short what_is_short(const ExperimentId& id, const Spec& asked, const FreeHosts& hosts,
                     const Choice& choice) {
+  if (is_short_of_hosts(id, asked, hosts, choice)) return Short::Hosts;
+  const Spec spec = without_limits(asked);
   if (!fit(id, only(spec, false, false, false, kLessThanNoCpu), hosts, choice)) return Short::Ports;
   if (!fit(id, only(spec, false, true, false, kLessThanNoCpu), hosts, choice)) return Short::Gpus;
   if (!fit(id, only(spec, true, true, false, kLessThanNoCpu), hosts, choice)) return Short::Memory;
@@ -202,6 +205,7 @@ Waits waits(const ExperimentId& id, const Spec& spec, const FreeHosts& hosts,
     return {"needs hosts that stay longer than those that are free"};
   }
   switch (what_is_short(id, spec, hosts, choice)) {
+    case Short::Hosts: return {short_of_hosts(id, spec, hosts, choice, false)};
     case Short::Gpus:
       return {fmt::format("needs {}; free: {}{}", wanted_gpus(id, spec, empty, choice),
                           sum_text(hosts, free_gpus), busy_text(hosts, "; "))};
@@ -249,6 +253,9 @@ Never never(const ExperimentId& id, const Spec& asked, const FreeHosts& empty,
   const Spec spec = soft(asked);
   if (stretch_needed(id, spec, empty, choice) > 0) return no_limits(asked);
   switch (what_is_short(id, spec, empty, choice)) {
+    case Short::Hosts:
+      return {short_of_hosts(id, spec, empty, choice, true),
+              fmt::format("raise `per-host`, ask for fewer replicas, or {}", elsewhere(choice))};
     case Short::Gpus: {
       const FreeHost* best = roomiest(empty, free_gpus);
       return {fmt::format("needs {}; the largest host is {} with {}, all hosts: {}",

@@ -73,6 +73,8 @@ std::string lane_of(const Model& model, const Experiment& experiment) {
   for (const RoleSpec& role : spec.roles) {
     lane += fmt::format("|{}x{},{},{}", role.count, role.resources.cpus,
                         role.resources.memory_bytes, role.resources.gpus);
+    // With whom it is counted is a matter of the role.
+    if (role.per_host > 0) lane += fmt::format("/{}{}", role.per_host, to_string(counted_as(role.role)));
   }
   const std::string whose = lane_of_share(model, experiment);
   if (whose.empty() && quota_of(model, experiment) != nullptr) lane += "|u" + experiment.submission->user;

@@ -156,6 +156,8 @@ class Job {
     lose(!spec_.tensorflow.version.empty(), "version", "the image has to have it");
     lose(spec_.python != usual.python, "python", "commands find that of the image");
     lose(!spec_.outputs.empty(), "outputs", "what is to stay has to be written to a volume");
+    const bool is_limited = std::ranges::any_of(spec_.roles, [](const RoleSpec& one) { return one.per_host > 0; });
+    lose(is_limited, "per-host", "a podAntiAffinity of the pods says it there");
     lose(!spec_.hosts.empty(), "hosts", "a nodeSelector says there which nodes");
     lose(!spec_.after.empty() || !spec_.after_end.empty(), "after", "who creates the job waits for others");
     lose(!spec_.metrics.empty(), "metrics", "they are in the pods' logs");

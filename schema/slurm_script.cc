@@ -113,6 +113,8 @@ class Script {
     lose(spec_.priority != usual.priority, "priority", "--nice and --qos say it there");
     lose(!spec_.note.empty(), "note", "it says nothing to Slurm");
     lose(spec_.elastic.has_value(), "elastic", "a job begins with all of its tasks");
+    const bool is_limited = std::ranges::any_of(tasks_, [](const Tasks& one) { return one.role->per_host > 0; });
+    lose(is_limited && per_host() == 0, "per-host", "a job counts all of its tasks on a node, of whatever role");
     const auto is_trainer = [](const RoleSpec& one) { return one.role != Role::Tensorboard; };
     lose(std::ranges::any_of(spec_.roles, [&](const RoleSpec& one) { return is_trainer(one) && restarts(one.on_failure); }), "restart",
          "who wants it again submits it again");
@@ -156,6 +158,11 @@ class Script {
                                        gpus_each(worker.gpus, parts), parts, worker.gpus));
     }
   }
+  // Of the tasks on a node, at the most, where it is the same role that all of them have; 0: no matter.
+  int per_host() const {
+    const bool is_one_role = std::ranges::all_of(tasks_, [&](const Tasks& one) { return counted_as(one.role->role) == counted_as(tasks_.front().role->role); });
+    return is_one_role ? tasks_.front().role->per_host : 0;
+  }
   static int gpus_each(int gpus, int parts) { return std::max(1, gpus / parts); }
 
   // ---- the job
@@ -174,6 +181,7 @@ class Script {
     line("#!/bin/sh");
     option("job-name", spec_.name.empty() ? spec_.project : one_line(spec_.name));
     option("ntasks", std::to_string(count_ * parts));
+    if (per_host() > 0) option("ntasks-per-node", std::to_string(per_host() * parts));
     option("cpus-per-task", std::to_string(cpus));
     option("mem-per-cpu", fmt::format("{}M", std::max<int64_t>(mib, 1)));
     if (most.gpus > 0) option("gpus-per-task", std::to_string(gpus_each(most.gpus, parts)));

@@ -43,8 +43,11 @@ struct RoleSpec {
   Resources resources;
   std::vector<std::string> run;   // shell lines, run in order, the first failing one ends it
   OnFailure on_failure = OnFailure::Fail;
+  int per_host = 0;               // of them on one host, at the most; 0: as many as have room
   bool operator==(const RoleSpec&) const = default;
 };
+// The master is one of the workers, and per_host counts it with them.
+constexpr Role counted_as(Role role) { return role == Role::Master ? Role::Worker : role; }
 
 // One hyperparameter with the values it takes, as the text that replaces {{ name }} and goes into the
 // environment. One value: a plain parameter. Several: a dimension of the grid. With a path it is a

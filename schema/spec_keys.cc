@@ -37,10 +37,13 @@ Shape resources() {
               {"gpus", integer(0, 1024), "Whole GPUs; a replica that asks for none sees none. Left out: 0."}});
 }
 
+// Who is always alone has one for what is wrong with saying it.
 Shape role(Shape count, std::string_view expected, std::string_view on_failure, Shape run) {
+  Shape per_host = count.maximum > 1 ? integer(1, 10'000) : refused("there is only one; write it for those of which there are several");
   return either(expected,
                 {count,
                  map(expected, {{"count", count, "How many of them."},
+                                {"per-host", std::move(per_host), "So many of them on one host at the most. Left out: as many as fit."},
                                 {"resources", resources(), "Replaces train.resources as a whole."},
                                 {"run", std::move(run), "Replaces train.run."},
                                 {"on-failure", word({"fail", "restart", "restart-on-signal", "ignore"}), on_failure}})});

@@ -21,6 +21,7 @@ struct WrittenRole {
   std::optional<Resources> resources = {};
   std::optional<std::vector<std::string>> run = {};
   std::optional<OnFailure> on_failure = {};
+  int per_host = 0;
 };
 
 // Where `distributed` stands.
@@ -48,6 +49,7 @@ WrittenRole read_role(const RolesPlace& roles, std::string_view name, int left_o
   }
   const YamlNode* count = value_of(role.node, "count");
   role.count = count ? static_cast<int>(as_integer(*count).value_or(1)) : std::max(left_out, 1);
+  if (const YamlNode* node = value_of(role.node, "per-host")) role.per_host = static_cast<int>(as_integer(*node).value_or(0));
   if (const YamlNode* node = value_of(role.node, "resources")) {
     role.resources = read_resources(*node, join_path(role.path, "resources"), reading);
   }
@@ -124,6 +126,7 @@ class RoleBuilder {
     spec.resources = written.resources.value_or(resources_);
     spec.run = written.run.value_or(run_);
     spec.on_failure = written.on_failure.value_or(spec_.usual_on_failure(role));
+    spec.per_host = written.per_host;
     roles_.push_back(std::move(spec));
   }
 
@@ -142,6 +145,7 @@ WrittenRole merge_master(const WrittenRoles& roles, bool riseml) {
   WrittenRole merged = roles.master;
   if (!merged.resources && !riseml) merged.resources = roles.worker.resources;
   if (!merged.run) merged.run = roles.worker.run;
+  merged.per_host = roles.worker.per_host;
   if (!merged.on_failure && roles.worker.on_failure != OnFailure::Ignore) {
     merged.on_failure = roles.worker.on_failure;
   }

@@ -179,16 +179,29 @@ void write_search(const Search& search, YamlWriter& out) {
   if (search.max_failed != Search::kNoLimit) out.key(2, "max-failed", fmt::format("{}", search.max_failed));
 }
 
+void write_per_host(const RoleSpec& role, YamlWriter& out) {
+  if (role.per_host > 0) out.key(4, "per-host", fmt::format("{}", role.per_host));
+}
+
+// Who is the master, and nothing else is written of it here.
+void write_sole_worker(const RoleSpec& master, YamlWriter& out) {
+  if (master.per_host == 0) return out.key(3, "worker", "1");
+  out.key(3, "worker", "");
+  out.key(4, "count", "1");
+  write_per_host(master, out);
+}
+
 // A role with what it does not share with train (whose values are the decider's).
 void write_role(std::string_view name, int count, const RoleSpec& role, const Spec& spec,
                 YamlWriter& out) {
   const RoleSpec& shared = spec.decider();
   const OnFailure usual = spec.usual_on_failure(role.role);
   const bool same = role.resources == shared.resources && role.run == shared.run &&
-                    role.on_failure == usual;
+                    role.on_failure == usual && role.per_host == 0;
   if (same) return out.key(3, name, fmt::format("{}", count));
   out.key(3, name, "");
   out.key(4, "count", fmt::format("{}", count));
+  write_per_host(role, out);
   if (role.resources != shared.resources) out.key(4, "resources", flow(role.resources));
   if (role.run != shared.run) out.lines(4, "run", role.run);
   if (role.on_failure != usual) out.key(4, "on-failure", to_word(role.on_failure));
@@ -230,7 +243,7 @@ void write_roles(const Spec& spec, YamlWriter& out) {
     if (worker) write_role("worker", worker->count, *worker, spec, out);
   } else {
     write_master(spec, worker, out);
-    if (!worker) out.key(3, "worker", "1");
+    if (!worker) write_sole_worker(decider, out);
     if (worker) write_role("worker", worker->count + 1, *worker, spec, out);
   }
   if (const RoleSpec* ps = spec.role(Role::Ps)) write_role("ps", ps->count, *ps, spec, out);
@@ -255,6 +268,7 @@ void write_pytorch(const Spec& spec, YamlWriter& out) {
 void write_mpi_role(std::string_view name, const RoleSpec& role, const Spec& spec, YamlWriter& out) {
   out.key(3, name, "");
   out.key(4, "count", fmt::format("{}", role.count));
+  write_per_host(role, out);
   out.key(4, "resources", flow(role.resources));
   if (role.on_failure != spec.usual_on_failure(role.role)) out.key(4, "on-failure", to_word(role.on_failure));
 }

@@ -13,7 +13,10 @@ namespace dtrain::sim {
 class RoomSearch {
  public:
   RoomSearch(const Spec& spec, std::vector<daemon::Room> rooms) : spec_(spec), rooms_(std::move(rooms)) {}
-  bool run() { return from(0, 0, spec_.roles.front().count); }
+  bool run() {
+    taken_.assign(spec_.roles.size(), std::vector<int>(rooms_.size(), 0));
+    return from(0, 0, spec_.roles.front().count);
+  }
 
  private:
   bool from(size_t role, size_t host, int left) {
@@ -26,6 +29,8 @@ class RoomSearch {
     const daemon::Room before = rooms_[host];
     daemon::Room& room = rooms_[host];
     for (int count = 0; count <= left; ++count) {
+      taken_[role][host] = count;
+      if (is_over_limit(spec_.roles[role], host)) break;
       if (from(role, host + 1, left - count)) return true;
       room.cpus -= each.cpus;
       room.memory_bytes -= static_cast<int64_t>(each.memory_bytes);
@@ -33,12 +38,23 @@ class RoomSearch {
       room.ports -= 1;
       if (room.cpus < -1e-6 || room.memory_bytes < 0 || room.gpus < 0 || room.ports < 0) break;
     }
+    taken_[role][host] = 0;
     rooms_[host] = before;
     return false;
   }
 
+  // Also of the workers that are there by the master's share, which was tried before theirs.
+  bool is_over_limit(const RoleSpec& limited, size_t host) const {
+    int sum = 0;
+    for (size_t role = 0; role < spec_.roles.size(); ++role) {
+      if (counted_as(spec_.roles[role].role) == counted_as(limited.role)) sum += taken_[role][host];
+    }
+    return limited.per_host > 0 && sum > limited.per_host;
+  }
+
   const Spec& spec_;
   std::vector<daemon::Room> rooms_;
+  std::vector<std::vector<int>> taken_;   // by role and host
 };
 
 inline bool may_use(const daemon::Choice& choice, const daemon::Host& host) {

@@ -72,6 +72,7 @@ enum class Seen : size_t {
   OverQuota,
   PassedWithinQuota,
   LessShareFirst,
+  SpreadByPerHost,
   kCount
 };
 
@@ -140,6 +141,7 @@ constexpr std::array<const char*, static_cast<size_t>(Seen::kCount)> kSeenNames 
     "one waits for its user's quota",
     "one goes ahead of another of its user that waits for the quota",
     "it is the turn of one that came later, and whose user has less",
+    "a gang lies on several hosts of which none may have all of it",
 };
 
 struct Counts {

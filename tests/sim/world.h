@@ -101,7 +101,7 @@ class World {
   // ---- what must hold
   void check_everything();
   void check_hosts() const;
-  void check_gangs() const;
+  void check_gangs();
   void check_derived() const;
   void check_sets() const;
   void check_awaited();

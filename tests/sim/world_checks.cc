@@ -76,6 +76,15 @@ bool is_without_gaps(const Experiment& experiment) {
                     [](const ReplicaId& id, const Replica& replica) { return id == replica.id; });
 }
 
+bool keeps_per_host(const Experiment& experiment) {
+  std::map<std::pair<HostId, Role>, int> taken;
+  for (const Replica& replica : experiment.replicas) ++taken[{replica.seat.host, counted_as(replica.id.role)}];
+  return std::all_of(experiment.replicas.begin(), experiment.replicas.end(), [&](const Replica& replica) {
+    const RoleSpec* const role = experiment.spec().role(replica.id.role);
+    return is_build(replica) || role->per_host == 0 || taken.at({replica.seat.host, counted_as(replica.id.role)}) <= role->per_host;
+  });
+}
+
 }  // namespace
 
 void World::check_everything() {
@@ -132,7 +141,7 @@ void World::check_hosts() const {
           [&] { return "at most one live copy, not two of " + to_string(**twice); });
 }
 
-void World::check_gangs() const {
+void World::check_gangs() {
   for (const ExperimentId& id : model_->live) {
     const Experiment& experiment = model_->experiments.at(id);
     const bool placed = experiment.phase != Phase::None;
@@ -146,6 +155,8 @@ void World::check_gangs() const {
     }
     const size_t gang = experiment.replicas.size() - all_builds;
     require(!placed || (gang <= whole && gang >= least), [&, &named = id] { return to_string(named) + " is placed whole"; });
+    require(!placed || keeps_per_host(experiment), [&, &named = id] { return "no host has more of a role of " + to_string(named) + " than it may"; });
+    if (placed && seats.size() > 1 && experiment.spec().roles.front().per_host > 0) counts_.add(Seen::SpreadByPerHost);
     require(!placed || is_without_gaps(experiment), [&, &named = id] { return to_string(named) + " lacks the last of its workers only"; });
     require(!placed || builds == (experiment.spec().has_build() ? seats : std::set<HostId>()),
             [&, &named = id] { return "one build on each host of " + to_string(named); });

@@ -52,6 +52,10 @@ Spec World::random_spec() {
     add(Role::Worker, 1 + below(4), 2, false);
     if (chance(60)) add(Role::Ps, 1 + below(2), 1, false);
   }
+  if (chance(15)) {
+    const int of_workers = static_cast<int>(below(4)), of_servers = static_cast<int>(below(3));
+    for (RoleSpec& one : spec.roles) one.per_host = one.role == Role::Train ? 0 : one.role == Role::Ps ? of_servers : of_workers;
+  }
   if (const RoleSpec* const workers = spec.role(Role::Worker); workers != nullptr && chance(90)) {
     spec.elastic = Elastic{static_cast<int>(below(static_cast<size_t>(workers->count))), chance(10) ? Elastic::kNever : chance(60) ? 0 : 20'000};
   }

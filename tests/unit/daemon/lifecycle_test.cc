@@ -182,6 +182,9 @@ void Script::submit(const std::vector<std::string>& words) {
     else if (key == "preemptible") spec.preemptible = true;
     else if (key == "after") spec.after.push_back(*parse_experiment_id(value));
     else if (key == "after-end") spec.after_end.push_back(*parse_experiment_id(value));
+    else if (key == "per-host") {
+      for (RoleSpec& role_spec : spec.roles) role_spec.per_host = std::stoi(value);
+    }
     else if (key == "elastic") spec.elastic = Elastic{std::stoi(value)};
     else if (key == "rule") spec.failure_policy.push_back(rule_of(value));
     else if (key == "restart") spec.restart.limit = std::stoi(value);

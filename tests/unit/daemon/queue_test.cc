@@ -30,13 +30,14 @@ struct Cluster {
 
   // One replica; returns its experiment.
   ExperimentId submit(int gpus, int priority = 50, int64_t max_duration_ms = 0, int replicas = 1,
-                      bool hard = false) {
+                      bool hard = false, int per_host = 0) {
     auto submission = std::make_shared<Submission>();
     submission->number = ++number;
     RoleSpec role;
     role.role = replicas == 1 ? Role::Train : Role::Worker;
     role.count = replicas;
     role.resources.gpus = gpus;
+    role.per_host = per_host;
     submission->spec.roles = {role};
     submission->spec.hard_cpus = submission->spec.hard_memory = hard;
     submission->spec.priority = priority;
@@ -59,6 +60,21 @@ struct Cluster {
 };
 
 }  // namespace
+
+TEST_CASE("who may not lie beside its like is in another lane than who may") {
+  Cluster cluster;
+  cluster.host("n1", 8, 0);
+  const ExperimentId apart = cluster.submit(0, 50, 0, 2, false, 1), together = cluster.submit(0, 50, 0, 2);
+  const auto lane = [&](const ExperimentId& id) { return lane_of(cluster.model, cluster.model.experiments.at(id)); };
+  CHECK(lane(apart) != lane(together));
+  cluster.pass();
+  CHECK(cluster.is_placed(together));
+  CHECK(!cluster.is_placed(apart));
+  CHECK(cluster.reason(apart).find("needs 2 hosts for its workers, one each; there is one") == 0);
+  cluster.host("n2", 8, 0);
+  cluster.pass();
+  CHECK(cluster.is_placed(apart));
+}
 
 TEST_CASE("higher priority first, then the order of submission") {
   Cluster cluster;

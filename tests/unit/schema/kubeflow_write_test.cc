@@ -50,6 +50,9 @@ Spec without(Spec spec, const std::vector<LeftOut>& left_out) {
          spec.after.clear();
          spec.after_end.clear();
        }},
+      {"per-host", [&] {
+         for (RoleSpec& role : spec.roles) role.per_host = 0;
+       }},
       {"metrics", [&] { spec.metrics.clear(); }},
       {"tensorboard", [&] {
          spec.tensorflow.tensorboard = false;

@@ -57,6 +57,18 @@ TEST_CASE("each task has a shell of its own for its lines, which get them as dtr
   CHECK(has(script_of("run: \"a\\nEND\\nb\""), "=$(cat <<'END_'\na\nEND\nb\nEND_\n)\n"));
 }
 
+TEST_CASE("how many of a role a node takes is said where all tasks are of that role, and else left out") {
+  const auto gang = [](const std::string& roles) { return script_of("framework: tensorflow, run: a, tensorflow: {distributed: {" + roles + "}}"); };
+  const Exported workers = gang("worker: {count: 4, per-host: 2}"), mixed = gang("worker: {count: 4, per-host: 2}, ps: 1");
+  CHECK(has(workers, "#SBATCH --ntasks-per-node=2\n"));
+  CHECK(!leaves_out(workers, "per-host"));
+  CHECK(!has(mixed, "--ntasks-per-node"));
+  CHECK(leaves_out(mixed, "per-host"));
+  const Exported ranks = script_of("framework: mpi, run: mpirun a, mpi: {slots: 3, distributed: {worker: {count: 2, per-host: 1}}}");
+  CHECK(has(ranks, "#SBATCH --ntasks=6\n#SBATCH --ntasks-per-node=3\n"));
+  CHECK(!has(gang("worker: 4"), "--ntasks-per-node"));
+}
+
 TEST_CASE("variables of a task are for what it runs alone") {
   const Exported script = script_of("run: a, env: ['IFS=:', 'PATH=/x y', TOKEN, OMP_NUM_THREADS], parameters: {rate: 2}, data: {set: /s}");
   CHECK(has(script, "\nexec env \\\n  IFS=: \\\n  PATH='/x y' \\\n  RATE=2 \\\n  SET_DIR=/s \\\n  /bin/sh -c \"$dtrain_run\"\n"));

@@ -14,6 +14,7 @@
 
 #include "cli/connection.h"
 #include "cli/remote.h"
+#include "cli/temporary_directory.h"
 #include "cli/words.h"
 #include "schema/config.h"
 #include "schema/engine_read.h"
@@ -61,26 +62,6 @@ constexpr const char* kSend = R"sh(programs=$2 keys=$3 target=$4 name=$5 script=
 tar -cf - -C "$programs" dtrain $(cd "$programs" && ls dtrain-engine 2> /dev/null) -C "$keys" "$name.key" |
   $1 "$target" "sh -c $script sh $name")sh";
 
-class TemporaryDirectory {
- public:
-  static Result<std::unique_ptr<TemporaryDirectory>> make() {
-    std::string pattern = (fs::temp_directory_path() / "dtrain-key-XXXXXX").string();
-    if (mkdtemp(pattern.data()) == nullptr) return errno_error("make a temporary directory", errno);
-    return std::unique_ptr<TemporaryDirectory>(new TemporaryDirectory(pattern));
-  }
-  ~TemporaryDirectory() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  TemporaryDirectory(const TemporaryDirectory&) = delete;
-  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
-  const fs::path& path() const { return path_; }
-
- private:
-  explicit TemporaryDirectory(fs::path path) : path_(std::move(path)) {}
-  fs::path path_;
-};
-
 // To its end; SSH may ask at the terminal. Ctrl-C is its alone, so that what was begun for it is taken back.
 Result<int> run_shell(const char* script, const std::vector<std::string>& words) {
   std::string command = "sh -c " + shell_quoted(script) + " sh";
@@ -105,7 +86,7 @@ Result<int> add(const NewHost& host, const CommandContext& context) {
     return Error{Code::InvalidArgument, fmt::format("'{}' is nothing that SSH reaches", host.target),
                  "user@host, or a Host of ~/.ssh/config; --name calls it something else"};
   }
-  TRY(const auto keys, TemporaryDirectory::make());
+  TRY(const auto keys, TemporaryDirectory::make("key"));
   TRY(Connection connection, connect(Autostart::IfNeeded, context));
   pb::InviteRequest request;
   request.set_name(name);

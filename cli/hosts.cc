@@ -11,6 +11,7 @@
 #include "cli/commands.h"
 #include "cli/connection.h"
 #include "cli/escapes.h"
+#include "cli/hosts_test.h"
 #include "cli/json_output.h"
 #include "cli/new_file.h"
 #include "cli/table.h"
@@ -202,6 +203,7 @@ Run declare_hosts(Options& options, CommandContext& context) {
   };
   options.subcommand("drain", "have a host take nothing more; what runs there goes on", declare_drain(false));
   options.subcommand("undrain", "have it take replicas again", declare_drain(true));
+  options.subcommand("test", "see that all hosts work, and reach each other", [&context](Options& of) { return declare_hosts_test(of, context); });
   options.subcommand("revoke", "end a host's key, and cut the host off", [&context](Options& of) -> Run {
     auto name = std::make_shared<std::string>();
     of.positional("NAME", *name, "what it was invited as", true);

@@ -25,6 +25,7 @@
 #include "cli/remote.h"
 #include "cli/sink.h"
 #include "daemon/daemon_main.h"
+#include "runner/hosts_probe.h"
 #include "runner/keeper_nursery.h"
 #include "runner/container_image.h"
 #include "runner/mpi_agent.h"
@@ -240,6 +241,13 @@ Run declare_mpi_worker(Options&, CommandContext&) {
   };
 }
 
+Run declare_hosts_probe(Options&, CommandContext&) {
+  return []() -> Result<int> {
+    TRY(runner::run_hosts_probe());
+    return 0;
+  };
+}
+
 Run declare_mpi_agent(Options& options, CommandContext&) {
   auto workers = std::make_shared<std::string>();
   auto words = std::make_shared<std::vector<std::string>>();
@@ -278,6 +286,7 @@ constexpr Command kCommands[] = {
     {"version", "Shell", "print the version", declare_version},
     {"keeper", "", "where the keepers of launches come from; started by the runner", declare_keeper},
     {"in-image", "", "a step of making an image's environment", declare_in_image},
+    {"hosts-probe", "", "what hosts test runs on each host", declare_hosts_probe},
     {"mpi-worker", "", "what workers of framework: mpi run", declare_mpi_worker},
     {"mpi-agent", "", "what mpirun calls in place of ssh", declare_mpi_agent},
     {"dial", "", "the daemon on standard input and output, for a dtrain that comes by SSH", declare_dial},

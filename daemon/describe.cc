@@ -149,6 +149,8 @@ pb::HostInfo describe(const Host& host, const Model& model, TimeMs now) {
   info.set_connected(host.connected);
   info.set_drained(free.drained);
   for (const std::string& label : host.labels) info.add_labels(label);
+  info.set_port_first(static_cast<uint32_t>(host.port_first));
+  info.set_port_last(static_cast<uint32_t>(host.port_last));
   info.set_cpus(host.cpus);
   info.set_cpus_free(std::max(free.cpus, 0.0));
   info.set_memory_bytes(host.memory_bytes);

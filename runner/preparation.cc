@@ -17,11 +17,12 @@
 #include "runner/network_interface.h"
 #include "runner/numa.h"
 #include "runner/python.h"
-#include "schema/small_file.h"
 #include "schema/expand.h"
+#include "schema/hosts_test.h"
 #include "schema/quote.h"
 #include "schema/random_id.h"
 #include "schema/resume.h"
+#include "schema/small_file.h"
 #include "schema/tensorboard.h"
 
 namespace dtrain::runner {
@@ -262,6 +263,7 @@ Result<std::vector<std::string>> argv_of(const LaunchSite& site, const Spec& spe
   if (spec.framework == Framework::Mpi && role.role == Role::Worker) {
     return std::vector<std::string>{"/proc/self/exe", "mpi-worker"};   // of the keeper
   }
+  if (role.run.size() == 1 && role.run.front() == kHostsProbeCommand) return std::vector<std::string>{"/proc/self/exe", "hosts-probe"};
   if (spec.framework != Framework::Engine || role.role == Role::Tensorboard) {
     return shell_command(role.run);
   }

@@ -66,6 +66,11 @@ void Network::join(int host) {
   set_link(host, "up");
 }
 
+void Network::block(int from, int to) {
+  const bool done = in(host_name(from), {"route", "add", "blackhole", address(to)});
+  REQUIRE_MESSAGE(done, unavailable_);
+}
+
 void Network::set_link(int host, const std::string& state) {
   bool done = in(switch_name(), {"link", "set", "port" + std::to_string(host), state});
   REQUIRE_MESSAGE(done, unavailable_);

@@ -28,6 +28,8 @@ class Network {
   // Takes host's link down, or up again.
   void cut(int host);
   void join(int host);
+  // What the host `from` sends to `to` is dropped from now on.
+  void block(int from, int to);
 
  private:
   std::string switch_name() const { return prefix_ + "-switch"; }

@@ -25,6 +25,7 @@ const std::map<std::string, std::string> kMayAsk = {
     {"runner/lost_keeper.cc", "shown: when it ended"},
     {"runner/carried_outputs.cc", "compared with the times of files: which rest, and the age of what is left"},
     {"runner/cleanup.cc", "the age of what replicas left behind"},
+    {"runner/probe_line.cc", "measured: how far apart the clocks of two hosts are"},
     {"runner/usage.cc", "shown: cpu since the start"},
     {"schema/clock.cc", "the clock"},
     {"schema/clock.h", "the clock"},

@@ -267,14 +267,15 @@ void judge_ended_attempt(Turn& turn, Experiment& experiment) {
 
 void start_failed(Turn& turn, Experiment& experiment, const HostId& host,
                   const std::string& reason) {
-  std::string text = "start failed, not your program's doing: " + reason;
+  const Host* const known = turn.host(host);
+  const std::string name = known == nullptr ? host.hex : known->name;
+  const bool is_spread = std::ranges::any_of(experiment.replicas, [&](const Replica& replica) { return replica.seat.host != host; });
+  std::string text = fmt::format("start failed{}, not your program's doing: {}", is_spread ? " on " + name : "", reason);
   const int64_t wait_ms = count_failed_start(turn, experiment);
   if (experiment.start_failures % turn.policy.start_failures_per_host == 0) {
     std::erase(experiment.excluded_hosts, host);
     experiment.excluded_hosts.push_back(host);
-    const Host* known = turn.host(host);
-    text += fmt::format("; after {} failed starts in a row other hosts than {} are tried first",
-                        experiment.start_failures, known == nullptr ? host.hex : known->name);
+    text += fmt::format("; after {} failed starts in a row other hosts than {} are tried first", experiment.start_failures, name);
   }
   end_attempt(turn, experiment, text, wait_ms);
 }

@@ -131,6 +131,16 @@ train:
 
   const fs::path fails = cluster.project("fails", {{"dtrain.yml", "project: p\ntrain:\n  run: [A=7, 'echo ends; exit $A']\n"}});
   CHECK(slurm.output(fails, 7).find("0: ends\n") != std::string::npos);
+
+  // Either node has room for both.
+  const fs::path apart = cluster.project("apart", {{"dtrain.yml", R"yml(project: p
+train:
+  framework: tensorflow
+  resources: {cpus: 1, mem: 64}
+  tensorflow: {distributed: {worker: {count: 2, per-host: 1}}}
+  run: echo on $SLURMD_NODENAME
+)yml"}});
+  CHECK(sorted(slurm.output(apart, 0)) == "0: on n1\n1: on n2\n");
 }
 
 TEST_CASE("mpirun starts its ranks in the tasks of a job") {

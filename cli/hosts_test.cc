@@ -43,10 +43,10 @@ constexpr int64_t kJoinMs = 5'000;            // a daemon that was started has i
 constexpr int64_t kStartMs = 60'000;
 constexpr int64_t kMeasureMs = 45'000, kMeasureEachMs = 1'200, kMeasureMostMs = 110'000;
 constexpr int64_t kStragglersMs = 20'000;     // since the first was done
-constexpr uint64_t kSilentMs = 25'000;        // of a host, which says something more often
+constexpr uint64_t kHostSilentMs = 25'000;        // of a host, which says something more often
 constexpr int64_t kEndMs = 15'000;            // since it was killed
 constexpr size_t kSentBytes = 64 << 10;
-constexpr int kInterrupted = 130;
+constexpr int kInterruptedCode = 130;
 
 bool is_meant(const pb::HostInfo& host, const std::string& text) {
   constexpr size_t kShownDigits = 8;
@@ -245,7 +245,7 @@ class Following {
     TRY(const pb::HostsReply now, connection_.hosts());
     for (const auto& host : now.hosts()) {
       const bool is_of_it = std::ranges::any_of(test_.hosts, [&](const TestedHost& one) { return one.info.id() == host.id(); });
-      if (!is_of_it || !host.connected() || host.last_contact_ms() < kSilentMs) continue;
+      if (!is_of_it || !host.connected() || host.last_contact_ms() < kHostSilentMs) continue;
       test_.not_started += fmt::format("; {} has not been heard of for {}", host.name(), human_duration(host.last_contact_ms()));
     }
     return ok();
@@ -345,7 +345,7 @@ Result<int> test_hosts(const std::vector<std::string>& names, const CommandConte
     if (left) {
       line.show("");
       std::fprintf(stderr, "Experiment %s, which was the test, is ended\n", test.id.c_str());
-      return kInterrupted;
+      return kInterruptedCode;
     }
   }
   Sink sink(STDOUT_FILENO);

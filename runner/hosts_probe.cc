@@ -41,7 +41,7 @@ constexpr auto kTournamentTime = 55s; // rounds that would begin later are left 
 constexpr auto kAllTime = 80s;
 constexpr auto kFarewellTime = 1s;
 constexpr size_t kOutputBytes = 64 << 10;
-constexpr int kFirst = 0;             // who says who measures
+constexpr int kLeader = 0;             // who says who measures
 constexpr const char* kMeasured = "measured";
 constexpr const char* kNotMeasured = "not measured";
 
@@ -134,7 +134,7 @@ class Probe {
     reaching.join();
     ready_.set_value();
     if (gang_.peers.size() > 1) {
-      gang_.own == kFirst ? lead() : follow();
+      gang_.own == kLeader ? lead() : follow();
       bid_farewell();
     }
     say_fact(ProbeDone{});
@@ -197,8 +197,8 @@ class Probe {
   // Another than the first: does as that one says.
   void follow() {
     const auto end = Clock::now() + kAllTime;
-    if (has_reached(kFirst)) {
-      const ProbeDialled work = dial(kFirst, ProbePurpose::Work, Clock::now() + kReachTime);
+    if (has_reached(kLeader)) {
+      const ProbeDialled work = dial(kLeader, ProbePurpose::Work, Clock::now() + kReachTime);
       if (work.fd) {
         follow_orders(work.fd.get());
         return server_.finish();

@@ -20,10 +20,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr uint64_t kMostBytes = uint64_t{64} << 20;
-constexpr uint64_t kPieceBytes = uint64_t{1} << 20;
+constexpr uint64_t kDiskMostBytes = uint64_t{64} << 20;
+constexpr uint64_t kDiskPieceBytes = uint64_t{1} << 20;
 constexpr uint64_t kPartOfRoom = 16;   // of what is free, so much is written at the most
-constexpr std::chrono::seconds kMostTime{1};
+constexpr std::chrono::seconds kDiskMostTime{1};
 
 double seconds_since(Clock::time_point then) { return std::chrono::duration<double>(Clock::now() - then).count(); }
 
@@ -44,13 +44,13 @@ ProbeDisk probe_disk(const std::filesystem::path& directory, const std::string& 
   if (!file) return failed(errno);
   ::unlink(path.c_str());
   // What compresses would tell of the compression.
-  std::vector<char> piece(kPieceBytes);
+  std::vector<char> piece(kDiskPieceBytes);
   for (size_t at = 0; at < piece.size(); at += 256) (void)::getrandom(piece.data() + at, 256, 0);
-  const uint64_t most = std::clamp(disk.free_bytes / kPartOfRoom, uint64_t{4096}, kMostBytes);
+  const uint64_t most = std::clamp(disk.free_bytes / kPartOfRoom, uint64_t{4096}, kDiskMostBytes);
   const auto begin = Clock::now();
   uint64_t written = 0;
-  while (written < most && Clock::now() - begin < kMostTime) {
-    const size_t size = std::min(kPieceBytes, most - written);
+  while (written < most && Clock::now() - begin < kDiskMostTime) {
+    const size_t size = std::min(kDiskPieceBytes, most - written);
     if (const int number = write_all(file.get(), {piece.data(), size}); number != 0) return failed(number);
     written += size;
   }

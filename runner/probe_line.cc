@@ -28,7 +28,7 @@ using Clock = std::chrono::steady_clock;
 constexpr const char* kHello = "dtrain-probe";
 constexpr const char* kYes = "yes";
 constexpr size_t kLineMaxBytes = 512;
-constexpr size_t kPieceBytes = 256 << 10;
+constexpr size_t kStreamPieceBytes = 256 << 10;
 constexpr auto kSendTime = 300ms;
 constexpr auto kReceiveTime = 1s;        // of a slow link less is measured than was sent
 constexpr auto kDialsAgain = 50ms;
@@ -106,7 +106,7 @@ double rate_of(uint64_t bytes, Clock::duration time) {
 
 // Whatever still comes: who closes before it was read takes away what the other end has not read yet.
 void drain(int fd, ProbeTime deadline) {
-  std::vector<char> piece(kPieceBytes);
+  std::vector<char> piece(kStreamPieceBytes);
   while (receive_some(fd, piece.data(), piece.size(), deadline) > 0) {
   }
 }
@@ -181,7 +181,7 @@ std::optional<ProbeGreeting> take_greeting(int fd, const std::string& experiment
 }
 
 double send_for_a_while(int fd, ProbeTime deadline) {
-  std::vector<char> piece(kPieceBytes, 'x');
+  std::vector<char> piece(kStreamPieceBytes, 'x');
   const auto end = std::min(Clock::now() + kSendTime, deadline);
   while (Clock::now() < end && send_some(fd, piece.data(), piece.size(), end) > 0) {
   }
@@ -191,7 +191,7 @@ double send_for_a_while(int fd, ProbeTime deadline) {
 }
 
 double receive_for_a_while(int fd, bool tells, ProbeTime deadline) {
-  std::vector<char> piece(kPieceBytes);
+  std::vector<char> piece(kStreamPieceBytes);
   if (receive_some(fd, piece.data(), 1, deadline) != 1) return 0;
   const auto begin = Clock::now();
   const auto end = std::min(begin + kReceiveTime, deadline);

@@ -16,8 +16,8 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kGreetingTime = 5s;
-constexpr auto kMeasureTime = 5s;
+constexpr auto kProbeGreetingTime = 5s;
+constexpr auto kServeTime = 5s;
 
 // IPv6 takes both kinds; where there is none, IPv4 alone.
 Result<Fd> listen_at_port(int port) {
@@ -105,13 +105,13 @@ void ProbeServer::sweep() {
 }
 
 void ProbeServer::serve(Fd& fd) {
-  const auto greeting = take_greeting(fd.get(), experiment_, own_, Clock::now() + kGreetingTime);
+  const auto greeting = take_greeting(fd.get(), experiment_, own_, Clock::now() + kProbeGreetingTime);
   if (!greeting) return;
   {
     const std::lock_guard lock(mutex_);
     reached_ = true;
   }
-  const auto deadline = Clock::now() + kMeasureTime;
+  const auto deadline = Clock::now() + kServeTime;
   switch (greeting->purpose) {
     case ProbePurpose::Hello: return;
     case ProbePurpose::Ping: return answer_pings(fd.get(), deadline);

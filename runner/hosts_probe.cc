@@ -85,8 +85,8 @@ Result<Gang> read_gang() {
   return gang;
 }
 
-// In a thread that nobody waits for longer than that: a file server that hangs keeps it for ever.
-void look_at_disk(const fs::path& directory, bool is_output) {
+// In a thread that nobody waits for longer than that: a file server that hangs keeps it for ever. False: it does.
+bool look_at_disk(const fs::path& directory, bool is_output) {
   struct Look {
     std::mutex mutex;
     std::condition_variable done;
@@ -100,8 +100,9 @@ void look_at_disk(const fs::path& directory, bool is_output) {
     look->done.notify_all();
   }).detach();
   std::unique_lock lock(look->mutex);
-  if (look->done.wait_for(lock, kDiskTime, [&] { return look->disk.has_value(); })) return say_fact(*look->disk);
-  say_fact(ProbeDisk{is_output, 0, 0, fmt::format("writing takes longer than {} s", kDiskTime.count())});
+  const bool is_in_time = look->done.wait_for(lock, kDiskTime, [&] { return look->disk.has_value(); });
+  say_fact(is_in_time ? *look->disk : ProbeDisk{is_output, 0, 0, fmt::format("writing takes longer than {} s", kDiskTime.count())});
+  return is_in_time;
 }
 
 void leave_output(int own) {
@@ -129,8 +130,7 @@ class Probe {
     say_fact(ProbeBegan{sent.ok() && *sent ? to_hex(sha256(**sent)) : ""});
     std::thread reaching([this] { reach_all(); });
     look_at_disk(".", false);
-    if (const std::string output = own_variable("OUTPUT_DIR"); !output.empty()) look_at_disk(output, true);
-    leave_output(gang_.own);
+    if (look_at_disk(own_variable("OUTPUT_DIR"), true)) leave_output(gang_.own);
     reaching.join();
     ready_.set_value();
     if (gang_.peers.size() > 1) {

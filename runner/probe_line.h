@@ -1,4 +1,5 @@
-// One connection between two probes: made, greeted, and measured. Everything ends by a deadline, whatever the other does.
+// One connection between two probes: made, greeted, and measured. Everything ends by a deadline, whatever the other does;
+// only where an address is a name the resolver takes its own time.
 //
 // Who dials says which experiment it is of, whom it means and what it wants; who is that one answers yes, and both do as
 // the purpose has it. So a stranger at that address, or another host than the one meant, is told from the one meant.

@@ -92,6 +92,7 @@ class TreeBuilder : public YAML::EventHandler {
     }
     if (value.find('\0') != std::string::npos) stop(mark, "a NUL byte can't be part of a text");
     charge(mark, 0, value.size());
+    if (!is_closed(mark)) stop(mark, "the quote that opens here is not closed");
     YamlNode node = make_node(YamlNode::Kind::Scalar, mark);
     node.plain = read_scalar_tag(mark, tag);
     node.folded = !node.plain && is_folded(mark);
@@ -177,6 +178,22 @@ class TreeBuilder : public YAML::EventHandler {
   bool is_folded(const YAML::Mark& mark) const {
     const auto at = static_cast<size_t>(mark.pos);
     return mark.pos >= 0 && at < text_.size() && text_[at] == '>';
+  }
+
+  // yaml-cpp takes the end of the file for the end of a quoted text, which then has swallowed all the keys behind it.
+  bool is_closed(const YAML::Mark& mark) const {
+    const auto at = static_cast<size_t>(mark.pos);
+    if (mark.pos < 0 || at >= text_.size() || (text_[at] != '"' && text_[at] != '\'')) return true;
+    const char quote = text_[at];
+    for (size_t i = at + 1; i < text_.size(); ++i) {
+      if (quote == '"' && text_[i] == '\\') {
+        ++i;
+      } else if (text_[i] == quote) {
+        if (quote == '"' || i + 1 >= text_.size() || text_[i + 1] != quote) return true;
+        ++i;   // two of them are one of its text
+      }
+    }
+    return false;
   }
 
   void open(YamlNode::Kind kind, const YAML::Mark& mark, const std::string& tag,

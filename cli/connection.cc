@@ -1,5 +1,6 @@
 #include "cli/connection.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <string_view>
@@ -8,6 +9,8 @@
 #include "cli/command.h"
 #include "cli/errors.h"
 #include "cli/remote.h"
+#include "cli/signals.h"
+#include "schema/clock.h"
 #include "schema/version.h"
 
 namespace dtrain::cli {
@@ -121,9 +124,27 @@ Result<pb::PruneReply> Connection::prune(const pb::PruneRequest& request) {
   return call<pb::PruneReply>(*channel_, "Prune", request, kPruneTimeoutMs);
 }
 
-Result<pb::ShutdownReply> Connection::shutdown(const pb::ShutdownRequest& request) {
-  return call<pb::ShutdownReply>(*channel_, "Shutdown", request,
-                                 request.kill() ? kEndAllTimeoutMs : kCallTimeoutMs);
+Result<pb::ShutdownReply> Connection::shutdown(const pb::ShutdownRequest& request, const std::function<void()>& meanwhile) {
+  constexpr int64_t kEachMs = 3'000;
+  RpcCall call(*channel_, "/dtrain.pb.Client/Shutdown", request.kill() ? kEndAllTimeoutMs : kCallTimeoutMs);
+  call.write(request);
+  call.writes_done();
+  pb::ShutdownReply reply;
+  bool answered = false;
+  int64_t next_ms = boottime_ms() + kEachMs;
+  while (meanwhile) {
+    answered = call.take(reply);
+    if (answered || call.ended()) break;
+    if (boottime_ms() >= next_ms) {
+      meanwhile();
+      next_ms = boottime_ms() + kEachMs;
+    }
+    wait_readable(call.fd(), -1, std::max<int64_t>(next_ms - boottime_ms(), 0));
+  }
+  answered = answered || call.read(reply);
+  TRY(call.finish());
+  if (!answered) return Error{Code::Internal, "the daemon ended a call without an answer", ""};
+  return reply;
 }
 
 Result<Connection> connect_any_version(const Home& home, int64_t timeout_ms) {

@@ -49,7 +49,8 @@ class Connection {
   Result<pb::RevokeReply> revoke(const pb::RevokeRequest& request);
   Result<pb::DrainReply> drain(const pb::DrainRequest& request);
   Result<pb::PruneReply> prune(const pb::PruneRequest& request);
-  Result<pb::ShutdownReply> shutdown(const pb::ShutdownRequest& request);
+  // With `kill` it may take as long as processes take to end: `meanwhile` is called each few seconds until they have.
+  Result<pb::ShutdownReply> shutdown(const pb::ShutdownRequest& request, const std::function<void()>& meanwhile = {});
 
   // How the next daemon is reached. `context` must outlive this; without, nothing is asked again.
   void redial(Autostart autostart, const CommandContext& context) {

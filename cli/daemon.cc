@@ -10,7 +10,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <functional>
 #include <memory>
+#include <set>
 
 #include "cli/autostart.h"
 #include "cli/commands.h"
@@ -19,9 +21,11 @@
 #include "cli/fields.h"
 #include "cli/json_output.h"
 #include "cli/list_view.h"
+#include "cli/why.h"
 #include "cli/words.h"
 #include "schema/fd.h"
 #include "schema/lock_file.h"
+#include "schema/states.h"
 #include "schema/version.h"
 
 namespace dtrain::cli {
@@ -69,6 +73,23 @@ Status await_end(int pidfd, uint64_t pid) {
                fmt::format("kill -9 {} ends it; training goes on", pid)};
 }
 
+// Why what is being ended has not ended yet, of each once.
+void tell_what_ends(Connection& connection, std::set<std::string>& told) {
+  constexpr size_t kAtOnce = 5;
+  const auto live = connection.list(pb::ListRequest());
+  if (!live.ok()) return;   // the call that waits says how it ends
+  size_t asked = 0;
+  for (const pb::ExperimentInfo& info : live->experiments()) {
+    if (is_over(info.state()) || told.contains(info.id()) || asked++ >= kAtOnce) continue;
+    pb::ShowRequest request;
+    request.set_id(info.id());
+    const auto shown = connection.show(request);
+    if (!shown.ok()) continue;
+    fmt::print(stderr, "{} has not ended yet: {}\n", info.id(), find_why(*shown).reason);
+    told.insert(info.id());
+  }
+}
+
 Result<int> stop(const CommandContext& context, bool kill) {
   TRY(const Home home, home_from_environment());
   auto connected = connect_any_version(home);
@@ -95,7 +116,8 @@ Result<int> stop(const CommandContext& context, bool kill) {
   const Fd pidfd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
   pb::ShutdownRequest request;
   request.set_kill(kill);
-  auto reply = connection.shutdown(request);
+  std::set<std::string> told;
+  auto reply = connection.shutdown(request, kill ? [&] { tell_what_ends(connection, told); } : std::function<void()>());
   if (!reply.ok()) {
     // It goes on, so it is not stopped. But what another `daemon stop` ends stays marked: Aborted
     // is its request replacing ours, Unavailable the daemon's end.

@@ -216,6 +216,7 @@ grpc::ServerUnaryReactor* ClientApi::Shutdown(grpc::CallbackServerContext*,
     abandon_stop();   // the newer request counts
     if (kill) {
       stopping_ = answer;
+      parts_.scheduler.take_no_more(true);
       give_up_stop_in(kStopPatience);
       // after_turn() ends it, now or when all is over.
       parts_.scheduler.at_end_of_turn([](const Status&) {});
@@ -246,6 +247,7 @@ void ClientApi::after_turn() {
 
 void ClientApi::finish_stop(const grpc::Status& status) {
   stop_given_up_.cancel();
+  if (!status.ok()) parts_.scheduler.take_no_more(false);   // it stays
   std::exchange(stopping_, nullptr)->finish(status);
 }
 
@@ -507,7 +509,7 @@ std::string ClientApi::holds_up(const Scheduler::Known& known, const ExperimentI
   std::string text;
   bool over = true;
   for (const Experiment* experiment : members_of(known, id)) {
-    text = waits_for(*experiment, parts_.scheduler.model().hosts, boottime_ms());
+    text = waits_for(*experiment, parts_.scheduler.model(), boottime_ms());
     over = experiment->over;
   }
   const std::string trouble = over ? "" : parts_.scheduler.trouble();

@@ -126,6 +126,9 @@ Status Scheduler::load() {
 Status Scheduler::check(const Submission& submission, const SubmissionExtras& extras) {
   TRY(const bool known, store_.has_submission(submission.submission_id));
   if (known) return ok();
+  if (takes_no_more_) {
+    return Error{Code::Unavailable, "the daemon is being stopped, and takes nothing more", "dtrain daemon start, once it has ended"};
+  }
   TRY(check_size(submission, extras));
   TRY(check_awaited(submission.spec));
   TRY(check_quota(submission.spec, submission.user));

@@ -60,6 +60,8 @@ class Scheduler {
   // Refuses what no connected host could ever run or be told of, unless that submission was accepted
   // before.
   Status check(const Submission& submission, const SubmissionExtras& extras);
+  // While all that runs is being ended so that the daemon can end.
+  void take_no_more(bool none) { takes_no_more_ = none; }
   // Refuses what waits for an experiment that there is not, or that has ended otherwise than it is to. Why it could not
   // start now, as awaited_text() has it; empty: because of others it could.
   Result<std::string> check_awaited(const Spec& spec);
@@ -157,6 +159,7 @@ class Scheduler {
   boost::asio::steady_timer retry_;
   boost::asio::steady_timer noted_;
   bool noting_time_ = false;
+  bool takes_no_more_ = false;
 };
 
 }  // namespace dtrain::daemon

@@ -212,6 +212,25 @@ TEST_CASE("the keeper is killed: its replicas are gone and the reason says so") 
   CHECK(cluster.processes(gated.gate.string()).empty());
 }
 
+TEST_CASE("a stop that waits for what it ends says for whom, and nothing more begins meanwhile") {
+  Cluster cluster;
+  const fs::path project = cluster.project(
+      "project: p\ntrain:\n"
+      "  run: (trap 'echo asked to end' TERM; echo deaf; while :; do sleep 1000 & wait; done)\n"
+      "  stop-grace: 1h\n");
+  auto train = cluster.start({"train"}, project);
+  train->wait_for("deaf");
+  auto stop = cluster.start({"daemon", "stop", "--kill"});
+  train->wait_for("asked to end");
+  const Output refused = cluster.run({"train", "-d"}, project);
+  CHECK(refused.code != 0);
+  CHECK_MESSAGE(says(refused, "the daemon is being stopped, and takes nothing more"), refused.all());
+  stop->wait_for("1 has not ended yet: waits for 1.train on ");
+  CHECK(cluster.run({"kill", "1", "--force"}).code == 0);
+  CHECK(stop->wait().code == 0);
+  CHECK(train->wait().code == 130);
+}
+
 TEST_CASE("a stop that another one replaces takes nothing back") {
   Cluster cluster;
   fs::path project = cluster.project(

@@ -35,7 +35,7 @@ Status check_machine(const std::string& machine) {
 // As one word for SSH. The login shell over there may be any.
 std::string command_there(const std::vector<std::string>& words) {
   std::string command = "sh -c ";
-  command += shell_quoted(R"sh(PATH="$PATH:$HOME/.local/bin:/usr/local/bin" DTRAIN_PROJECT="$0"; export PATH DTRAIN_PROJECT; exec dtrain "$@")sh");
+  command += shell_quoted(R"sh(PATH="$PATH:$HOME/.local/bin:/usr/local/bin" DTRAIN_PROJECT="$0"; export PATH DTRAIN_PROJECT; unset DTRAIN_ON; exec dtrain "$@")sh");
   command += " " + shell_quoted(project_dir());
   for (const std::string& word : words) command += " " + shell_quoted(word);
   return command;

@@ -57,7 +57,7 @@ struct SshScene {
     write_file(ssh / "server", "Port 22\nHostKey " + (ssh / "host").string() + "\nAuthorizedKeysFile " +
                                    (ssh / "user.pub").string() +
                                    "\nPidFile none\nStrictModes no\nUsePAM no\nPermitRootLogin yes\nSetEnv "
-                                   "\"XDG_STATE_HOME=" + (cluster.folder() / "far state").string() + "\" \"PATH=" BIN_DIR ":/usr/local/bin:/usr/bin:/bin\"\n");
+                                   "\"XDG_STATE_HOME=" + (cluster.folder() / "far state").string() + "\" \"PATH=" BIN_DIR ":/usr/local/bin:/usr/bin:/bin\" \"DTRAIN_ON=far\"\n");   // as a home of both has it
     write_file(ssh / "client", "Host far\nHostName " + Network::address(1) + "\nUser root\nIdentityFile " +
                                    (ssh / "user").string() + "\nUserKnownHostsFile " + (ssh / "known").string() +
                                    "\nStrictHostKeyChecking accept-new\nLogLevel ERROR\n");

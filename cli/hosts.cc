@@ -27,6 +27,7 @@ std::string gpus_of(const pb::HostInfo& host) {
 }
 
 Cell state_of(const pb::HostInfo& host) {
+  if (host.revoked()) return {"revoked", Ink::Red};
   if (!host.connected()) return {"away", Ink::Red};
   return host.drained() ? Cell{"drained", Ink::Yellow} : Cell{"up", Ink::Green};
 }
@@ -35,7 +36,9 @@ void append_notes(std::string& out, const pb::HostInfo& host, bool is_alone) {
   const auto note = [&](const std::string& text) {
     out += on_one_line(host.name() + ": " + text) + "\n";
   };
-  if (!host.connected()) {
+  if (host.revoked()) {
+    note("its key was revoked; it is forgotten once what ran there counts as lost");
+  } else if (!host.connected()) {
     note(host.last_contact_ms() == 0
              ? std::string("away; nothing is placed there until its runner is back")
              : fmt::format("away for {}; nothing is placed there until its runner is back",

@@ -148,6 +148,7 @@ pb::HostInfo describe(const Host& host, const Model& model, TimeMs now) {
   info.set_address(host.address);
   info.set_connected(host.connected);
   info.set_drained(free.drained);
+  info.set_revoked(model.revoked.contains(host.id));
   for (const std::string& label : host.labels) info.add_labels(label);
   info.set_port_first(static_cast<uint32_t>(host.port_first));
   info.set_port_last(static_cast<uint32_t>(host.port_last));

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 namespace dtrain::daemon {
 
@@ -32,8 +33,8 @@ std::string silence(const Host& host, TimeMs now) {
 
 }  // namespace
 
-std::string waits_for(const Experiment& experiment, const std::map<HostId, Host>& hosts,
-                      TimeMs now) {
+std::string waits_for(const Experiment& experiment, const Model& model, TimeMs now) {
+  const auto& hosts = model.hosts;
   if (experiment.over || experiment.phase == Phase::None) return "";
   const bool ends = experiment.outcome || experiment.phase == Phase::Ending;
   std::map<HostId, std::vector<const Replica*>> there;
@@ -50,6 +51,10 @@ std::string waits_for(const Experiment& experiment, const std::map<HostId, Host>
     if (!away && !ends) continue;
     if (!text.empty()) text += "; ";
     const std::string name = host == hosts.end() ? id.hex : host->second.name;
+    if (away && model.revoked.contains(id)) {
+      text += fmt::format("the key of {} was revoked: {} counts as lost once its lease has run out", name, names_of(replicas));
+      continue;
+    }
     if (away) {
       const std::string away_since =
           host == hosts.end() ? "is away" : "has been away for " + silence(host->second, now);
@@ -73,6 +78,7 @@ std::string waits_for(const Experiment& experiment, const std::map<HostId, Host>
 std::string out_of_reach(const Model& model, const ExperimentId& id) {
   std::map<std::string, int64_t>
       away;  // by the host's name: the longest lease there, 0: some has none
+  std::set<std::string> revoked;
   const auto end = model.experiments.lower_bound({id.number + 1, 0});
   for (auto it = model.experiments.lower_bound(id); it != end; ++it) {
     if (id.member != 0 && it->first != id) break;
@@ -83,6 +89,7 @@ std::string out_of_reach(const Model& model, const ExperimentId& id) {
       if (host != model.hosts.end() && host->second.connected) continue;
       const std::string name =
           host == model.hosts.end() ? replica.seat.host.hex : host->second.name;
+      if (model.revoked.contains(replica.seat.host)) revoked.insert(name);
       const auto [entry, fresh] = away.try_emplace(name, replica.lease_ms);
       const bool unbounded = entry->second == 0 || replica.lease_ms == 0;
       if (!fresh) entry->second = unbounded ? 0 : std::max(entry->second, replica.lease_ms);
@@ -90,10 +97,12 @@ std::string out_of_reach(const Model& model, const ExperimentId& id) {
   }
   std::string text;
   for (const auto& [name, lease_ms] : away) {
-    text += fmt::format("{}on {}, which is away, its processes end when its runner is back",
-                        text.empty() ? "" : "; ", name);
-    if (lease_ms > 0)
-      text += fmt::format(", and within {} min at most", (lease_ms + 59'999) / 60'000);
+    const bool comes_back = !revoked.contains(name);
+    text += fmt::format("{}on {}, {}", text.empty() ? "" : "; ", name,
+                        comes_back      ? "which is away, its processes end when its runner is back"
+                        : lease_ms > 0 ? "whose key was revoked, its processes end by themselves"
+                                        : "whose key was revoked, its processes can't be ended from here");
+    if (lease_ms > 0) text += fmt::format("{} within {} min at most", comes_back ? ", and" : "", (lease_ms + 59'999) / 60'000);
   }
   return text;
 }

@@ -9,8 +9,7 @@
 namespace dtrain::daemon {
 
 // Empty: nothing holds it up.
-std::string waits_for(const Experiment& experiment, const std::map<HostId, Host>& hosts,
-                      TimeMs now);
+std::string waits_for(const Experiment& experiment, const Model& model, TimeMs now);
 
 // What becomes of processes that a kill can't reach now: "on h2, which is away, its processes end
 // when its runner is back". Empty: it reaches all there are. Of a set (member 0): of all its

@@ -57,7 +57,7 @@ struct Gang {
   }
   void happen(const Event& event, TimeMs now) { step(model, event, kDefaultPolicy, now); }
   const Experiment& one() const { return model.experiments.at(kOne); }
-  std::string waits(TimeMs now) const { return waits_for(one(), model.hosts, now); }
+  std::string waits(TimeMs now) const { return waits_for(one(), model, now); }
   std::string reach() const { return out_of_reach(model, kOne); }
 };
 
@@ -118,6 +118,16 @@ TEST_CASE("a lease bounds what is out of reach") {
   for (Replica& replica : gang.model.experiments.at(kOne).replicas) replica.lease_ms = 600'000;
   gang.happen(HostDisconnected{gang.second}, 1'000);
   CHECK(gang.reach().ends_with("when its runner is back, and within 10 min at most"));
+}
+
+TEST_CASE("of a host whose key was revoked nobody says that it comes back") {
+  Gang gang(OnFailure::Restart);
+  gang.run();
+  for (Replica& replica : gang.model.experiments.at(kOne).replicas) replica.lease_ms = 600'000;
+  gang.happen(HostRevoked{gang.second}, 1'000);
+  gang.happen(HostDisconnected{gang.second}, 1'000);
+  CHECK(gang.waits(41'000) == "the key of " + gang.second.hex + " was revoked: 1.worker.2 counts as lost once its lease has run out");
+  CHECK(gang.reach() == "on " + gang.second.hex + ", whose key was revoked, its processes end by themselves within 10 min at most");
 }
 
 TEST_CASE("one that builds says on which host what runs") {

@@ -63,7 +63,7 @@ Result<std::string> address_of(Connection& connection, const std::string& replic
   return Error{Code::FailedPrecondition,
                fmt::format("{} ended before it showed anything: {}", replica,
                            last.empty() ? reason : last),
-               fmt::format("dtrain logs {}", replica)};
+               fmt::format("{} why {}", called(), replica.substr(0, replica.rfind('.')))};
 }
 
 // Its own, as long as that lives; "" without.

@@ -7,6 +7,7 @@
 
 #include "daemon/placement_elastic.h"
 #include "daemon/queue.h"
+#include "schema/tensorboard.h"
 #include "schema/text_formats.h"
 
 namespace dtrain::daemon {
@@ -55,7 +56,9 @@ bool is_within(const Room& wanted, const Room& room) {
   return is_less(wanted.cpus, room.cpus + kCpuSlack) && is_less(wanted.memory_bytes, room.memory_bytes) && is_less(wanted.gpus, room.gpus);
 }
 
-bool is_counted(const Experiment& experiment) { return !experiment.spec().preemptible && !experiment.is_shared(); }
+bool has_no_quota(const Spec& spec) { return spec.preemptible || is_only_tensorboard(spec); }
+
+bool is_counted(const Experiment& experiment) { return !has_no_quota(experiment.spec()) && !experiment.is_shared(); }
 
 Room held_by(const Experiment& experiment) {
   Room held;
@@ -73,7 +76,7 @@ Room used_by(const Model& model, const std::string& user) {
 }
 
 void count(Model& model, const Experiment& experiment, const Seat& seat, int sign) {
-  if (experiment.is_shared()) return;
+  if (experiment.is_shared() || is_only_tensorboard(experiment.spec())) return;
   const std::string& user = experiment.submission->user;
   UserHas& has = model.users[user];
   add(experiment.spec().preemptible ? has.preemptible : has.counted, seat, sign);
@@ -195,7 +198,7 @@ void KeptQuota::wait_for(const Experiment& experiment) {
 }
 
 std::string over_quota_for_ever(const Model& model, const Spec& spec, const std::string& user) {
-  const Quota* const quota = spec.preemptible ? nullptr : quota_of(model, user);
+  const Quota* const quota = has_no_quota(spec) ? nullptr : quota_of(model, user);
   if (quota == nullptr) return "";
   const std::vector<Spec> shapes = shapes_of(spec);
   for (const Spec& shape : shapes) {
@@ -205,7 +208,7 @@ std::string over_quota_for_ever(const Model& model, const Spec& spec, const std:
 }
 
 std::string over_quota_text(const Model& model, const Spec& spec, const std::string& user) {
-  const Quota* const quota = spec.preemptible ? nullptr : quota_of(model, user);
+  const Quota* const quota = has_no_quota(spec) ? nullptr : quota_of(model, user);
   return quota == nullptr ? "" : over_text(*quota, user, room_of(LeastGang(spec).spec()), used_by(model, user));
 }
 

@@ -1,8 +1,9 @@
 // What the experiments of one user may have at once: config.yml's `quotas`. Inside the pure core only.
 //
-// What is preemptible has no part in it, for it takes what nobody else wants; nor has what the members of a set share. Who waits
-// for its own user's others holds up nobody but those of the same user: the first of them keeps what it waits for from those
-// behind it, unless no host could ever hold it. And whoever keeps hosts free (claims.h), or comes back, keeps its quota, too.
+// What is preemptible has no part in it, for it takes what nobody else wants; nor has a TensorBoard of its own, nor
+// what the members of a set share. Who waits for its own user's others holds up nobody but those of the same user: the first of
+// them keeps what it waits for from those behind it, unless no host could ever hold it. And whoever keeps hosts free (claims.h),
+// or comes back, keeps its quota, too.
 #pragma once
 
 #include <map>

@@ -33,4 +33,10 @@ RoleSpec tensorboard_role() {
   return role;
 }
 
+bool is_only_tensorboard(const Spec& spec) {
+  if (spec.roles.size() != 1 || !spec.env.contains(kTensorboardLogdir)) return false;
+  const RoleSpec usual = tensorboard_role();
+  return spec.roles.front().resources == usual.resources && spec.roles.front().run == usual.run;
+}
+
 }  // namespace dtrain

@@ -13,5 +13,7 @@ inline constexpr const char* kTensorboardLogdir = "TENSORBOARD_LOGDIR";
 // What `tensorflow: {tensorboard: true}` adds. It asks for little and listens on its own seat; once
 // it does it prints one line, "TensorBoard: http://ADDRESS:PORT/".
 RoleSpec tensorboard_role();
+// Whether all it does is to show what another one wrote, as `dtrain tensorboard` begins it.
+bool is_only_tensorboard(const Spec& spec);
 
 }  // namespace dtrain

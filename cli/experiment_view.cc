@@ -300,7 +300,7 @@ std::string render_one(const pb::ReplicaInfo& replica, const pb::ExperimentInfo&
   if (seat.port() != 0) fields.add("Address", fmt::format("{}:{}", seat.address(), seat.port()));
   if (replica.pid() != 0) fields.add("Pid", fmt::format("{}", replica.pid()));
   if (!seat.host_name().empty()) {
-    fields.add("Rank", fmt::format("{} (local {})", seat.rank(), seat.local_rank()));
+    fields.add("Rank", fmt::format("{}", seat.rank()));
     fields.add("Requested cpus", fmt::format("{:g}", seat.cpus()));
     fields.add("Requested mem", human_memory(seat.memory_bytes()));
     fields.add("GPUs", seat.gpus().empty() ? "none" : gpus_of(seat));

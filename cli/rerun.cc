@@ -19,6 +19,7 @@
 #include "cli/follow.h"
 #include "cli/host_terms.h"
 #include "cli/idle_keys.h"
+#include "cli/remote.h"
 #include "cli/shown_spec.h"
 #include "cli/spec_source.h"
 #include "cli/submit.h"
@@ -160,6 +161,11 @@ Result<int> rerun(const RerunOptions& options, const CommandContext& context) {
   request.set_id(options.id);
   request.set_project_dir(project_dir());
   TRY(pb::ShowReply shown, connection.show(request));
+  // What is started without being named is of this project.
+  if (options.id.empty() && shown.experiment().project_dir() != project_dir()) {
+    return Error{Code::FailedPrecondition, "nothing was submitted from this directory",
+                 fmt::format("the newest of all: {} rerun {}", called(), shown.experiment().id())};
+  }
   if (options.failed) TRY(ask_for_all_members(connection, shown));
   TRY(const Spec spec, changed_spec(shown, options));
   if (options.rebuild) warn({idle_rebuild_warning(spec)});

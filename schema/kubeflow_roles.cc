@@ -90,6 +90,8 @@ class Reader {
     if (!role.image.empty()) {
       add_volumes(role);
       add_for_image(reading, line, role);
+    } else {
+      tell_of_volumes(role);
     }
     if (const YamlNode* const there = role.container->find("workingDir"); role.image.empty() && there != nullptr) {
       notes_.push_back(fmt::format("workingDir (line {}) is of the image; the project's directory is what commands begin in", there->place.line));
@@ -111,6 +113,18 @@ class Reader {
       } else if (const auto mount = parse_mount(one.text)) {
         role.mounts.push_back(*mount);
       }
+    }
+  }
+  // Without an image nothing is mounted, and its program finds what it wants elsewhere.
+  void tell_of_volumes(const PodRole& role) {
+    const YamlNode* const mounts = role.container->find("volumeMounts");
+    if (mounts == nullptr) return;
+    for (const YamlNode& one : mounts->items) {
+      const auto mount = parse_mount(one.text);
+      const bool is_of_hosts = mount && one.text.find(':') != std::string::npos;
+      const std::string path = is_of_hosts ? mount->path : one.text;
+      if (!told_.insert(path).second) continue;
+      notes_.push_back(fmt::format("{} (line {}) is there in an image alone{}", path, one.place.line, is_of_hosts ? "; on the hosts it is " + mount->source : ""));
     }
   }
   // It begins where the image or workingDir says, and what the image runs by itself need not be said.

@@ -271,6 +271,10 @@ TEST_CASE("names of what is not there: experiments, replicas, commands, paramete
     CHECK_MESSAGE(output.code == 2, command << ": " << output.all());
     CHECK_MESSAGE(output.err.find("ID is empty") != std::string::npos, output.err);
   }
+  const Output elsewhere = cluster.run({"rerun"}, cluster.project("other", {{"dtrain.yml", "project: other\ntrain: {run: echo}\n"}}));
+  CHECK(elsewhere.code == 2);
+  CHECK_MESSAGE(says(elsewhere, "nothing was submitted from this directory"), elsewhere.all());
+  CHECK_MESSAGE(says(elsewhere, "rerun 1"), elsewhere.all());
   for (const char* command : {"status", "why"}) {
     Output output = cluster.run({command, "1.worker.1"}, project);
     CHECK_MESSAGE(output.code == 2, command);

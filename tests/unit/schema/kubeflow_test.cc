@@ -122,6 +122,13 @@ TEST_CASE("volumes that lie on nodes are mounts, empty ones directories, and oth
   const auto spec = parse_spec(job("[{name: sets, mountPath: /mnt/sets, readOnly: true, subPath: mnist}, {name: tmp, mountPath: '/tmp/a b'}, "
                                    "{name: claim, mountPath: /c}, {name: none, mountPath: /n}]", volumes), options);
   if (!spec.ok()) FAIL(spec.error().message);
+  std::vector<std::string> notes_without;
+  ParseOptions without;
+  without.notes = &notes_without;
+  without.set = {{"train.image", "null"}, {"train.mounts", "null"}};
+  REQUIRE(parse_spec(job("[{name: sets, mountPath: /mnt/sets, readOnly: true}, {name: tmp, mountPath: /scratch}]", volumes), without).ok());
+  CHECK(notes_without == std::vector<std::string>{"/mnt/sets (line 1) is there in an image alone; on the hosts it is /nfs/sets",
+                                                  "/scratch (line 1) is there in an image alone"});
   CHECK(spec->mounts == std::vector<HostMount>{{"/nfs/sets/mnist", "/mnt/sets", true}});
   CHECK(spec->decider().run == std::vector<std::string>{"mkdir -p '/tmp/a b'", "cd \"${DTRAIN_IMAGE_DIR}\"", "a"});
   CHECK(notes == std::vector<std::string>{"without Kubernetes these do nothing: the volume claim (line 1), the volume none (line 1)"});

@@ -149,7 +149,8 @@ class Exec {
     started_ = true;
     replica_ = started.replica();
     if (started.others() > 0) {
-      tell({fmt::format("in {} on {}; {} of its other replicas run, too", started.replica(), started.host_name(), started.others())});
+      const std::string others = started.others() == 1 ? "another replica runs" : fmt::format("{} other replicas run", started.others());
+      tell({fmt::format("in {} on {}; {}, too", started.replica(), started.host_name(), others)});
     }
     if (on_terminal_) keys_.emplace(STDIN_FILENO);
   }

@@ -163,7 +163,7 @@ Result<int> drain(const std::string& host, bool undrain, const CommandContext& c
     return 0;
   }
   fmt::print("{} takes nothing more{}; dtrain hosts undrain {} has it do so again\n", reply.name(),
-             reply.changed() ? "" : ", as before", reply.name());
+             reply.changed() ? "" : ", as before", host);   // as it was called here: two may have one name
   if (reply.experiments().empty()) {
     fmt::print("Nothing runs there\n");
   } else {

@@ -1,6 +1,7 @@
 // dtrain suspend and resume: experiments that give back what they have, and go on later.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,7 +19,9 @@ namespace {
 std::string line_of(const pb::SuspendReply::Item& item, bool resume) {
   const std::string& id = item.id();
   if (item.ending() && !is_over(item.state())) return fmt::format("{} is ending already; dtrain why {} tells more\n", id, id);
-  if (!item.changed() && is_over(item.state())) return fmt::format("{} is already {}\n", id, item.state());
+  if (!item.changed() && is_over(item.state())) {
+    return fmt::format("{} is already {}{}\n", id, item.state(), resume ? fmt::format("; dtrain rerun {} --resume goes on from what it wrote", id) : "");
+  }
   if (!item.changed()) return fmt::format("{} is {} suspended\n", id, resume ? "not" : "already");
   if (resume) return fmt::format("{} goes on once there is room; dtrain logs -f {} follows it\n", id, id);
   return fmt::format("{} is {}; dtrain resume {} lets it go on\n", id, item.state() == to_string(State::Suspended) ? "suspended" : "being suspended", id);
@@ -35,12 +38,14 @@ Result<int> suspend(const std::vector<std::string>& ids, bool resume, const Comm
     request.add_ids(one);
   }
   TRY(const pb::SuspendReply reply, connection.suspend(request));
+  // What is over can't go on, which a script is to know.
+  const bool refused = resume && std::ranges::any_of(reply.items(), [](const auto& item) { return !item.changed() && is_over(item.state()); });
   if (context.json) {
     fmt::print("{}", to_json(reply));
-    return 0;
+    return refused ? 2 : 0;
   }
   for (const auto& item : reply.items()) fmt::print("{}", line_of(item, resume));
-  return 0;
+  return refused ? 2 : 0;
 }
 
 Run declare(bool resume, const char* which, const char* footer, Options& options, CommandContext& context) {

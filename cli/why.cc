@@ -147,6 +147,9 @@ Why find_why(const pb::ShowReply& reply) {
   if (state == State::Failed) {
     if (auto cause = cause_in(why.reason)) {
       why.replica = std::move(cause->replica);
+      for (const auto& replica : reply.replicas()) {
+        if (replica.id() == why.replica) why.attempt = replica.attempt();
+      }
       why.log_tells = cause->what.find("exit code") != std::string::npos;
     }
   }
@@ -164,6 +167,7 @@ void add_log_lines(Why& why, Connection& connection, const CommandContext& conte
   WatchOptions watching;
   watching.request.set_id(why.replica);
   watching.request.set_tail_lines(kLastLines);
+  watching.request.set_attempt(why.attempt);   // those before said theirs
   const auto end = watch(connection, context, std::move(watching));
   if (end.ok()) why.log_lines = end->ending.last_lines(why.replica);
 }

@@ -15,6 +15,7 @@ struct CommandContext;
 struct Why {
   std::string reason;       // one sentence, never empty
   std::string replica;      // the replica that caused it; empty when none did
+  uint32_t attempt = 0;     // and in which of its attempts; 0: not known
   std::string hint;         // what to do about it; may be empty
   std::string log_command;  // shows the lines that matter; empty before anything ran
   // Of a replica that ended by itself with an exit code: the end of its log, which find_why() doesn't see.

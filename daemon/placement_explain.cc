@@ -377,11 +377,13 @@ Placement explain_room(const ExperimentId& id, const Spec& spec, const FreeHosts
     }
   }
   if (stretch > 0) {
-    Waits waiting = waits(id, spec, hosts, connected, choice, stretch);
-    const bool all_cap = std::all_of(hosts.open().begin(), hosts.open().end(), [&](const auto* free) {
-      return keeps_limits(spec, *free->host);
-    });
-    if (!all_cap) waiting.reason += "; only hosts that can keep its hard limits count";
+    FreeHosts able;
+    for (const auto& [host, free] : hosts.all()) {
+      if (keeps_limits(spec, *free.host)) able.put(free);
+    }
+    if (able.open().size() == hosts.open().size()) return waits(id, spec, hosts, connected, choice, stretch);
+    Waits waiting = waits(id, spec, able, emptied(able, Which::Connected), choice, stretch);
+    waiting.reason += "; only hosts that can keep its hard limits count";
     return waiting;
   }
   if (const double enough = stretch_needed(id, spec, every, choice); enough > 0) {

@@ -127,7 +127,7 @@ Status Scheduler::check(const Submission& submission, const SubmissionExtras& ex
   TRY(const bool known, store_.has_submission(submission.submission_id));
   if (known) return ok();
   if (takes_no_more_) {
-    return Error{Code::Unavailable, "the daemon is being stopped, and takes nothing more", "dtrain daemon start, once it has ended"};
+    return Error{Code::FailedPrecondition, "the daemon is being stopped, and takes nothing more", "dtrain daemon start, once it has ended"};
   }
   TRY(check_size(submission, extras));
   TRY(check_awaited(submission.spec));

@@ -137,7 +137,8 @@ Status serve(const RunnerOptions& options, const std::string& id) {
   asio::signal_set signals(loop, SIGTERM, SIGINT);
   const auto end_now = [&](boost::system::error_code error, int signal) {
     if (error) return;
-    fmt::print(stderr, "ends by signal {}; {} launches go on\n", signal, agent.launches_held());
+    const size_t launches = agent.launches_held();
+    fmt::print(stderr, "ends by signal {}; {} launch{} on\n", signal, launches, launches == 1 ? " goes" : "es go");
     end();
   };
   signals.async_wait([&](boost::system::error_code error, int signal) {

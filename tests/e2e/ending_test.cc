@@ -240,8 +240,9 @@ TEST_CASE("a restart budget starts a failed program again, and its end is that o
   CHECK(says(train, "RESTARTING"));
   CHECK(says(train, "try 2 works"));
 
-  write_file(project / "dtrain.yml", single("exit 3\n  restart: {limit: 2, backoff: 0s}"));
+  write_file(project / "dtrain.yml", single("echo try $DTRAIN_ATTEMPT; exit 3\n  restart: {limit: 2, backoff: 0s}"));
   train = cluster.run({"train"}, project);
   CHECK(train.code == 3);
+  CHECK(facts(cluster.run({"why", "2", "--json"}))["log_lines"] == Json({"try 3"}));
   CHECK_MESSAGE(says(train, "all 2 restarts are used"), train.all());
 }

@@ -70,7 +70,7 @@ TEST_CASE("a command beside a replica has its environment and directory, and its
 
   const Output by_experiment = cluster.run({"exec", "--", "printenv", "DTRAIN_REPLICA"}, gang.project);
   CHECK(by_experiment.out == "1.master\n");
-  CHECK_MESSAGE(says(by_experiment, "2 of its other replicas run, too"), by_experiment.all());
+  CHECK_MESSAGE(says(by_experiment, "2 other replicas run, too"), by_experiment.all());
 
   CHECK(cluster.run({"exec", "1", "--", "sh", "-c", "kill -9 $$"}, gang.project).code == 137);
   const Output unknown = cluster.run({"exec", "1", "--", "no-such-program"}, gang.project);

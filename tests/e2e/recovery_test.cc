@@ -225,7 +225,7 @@ TEST_CASE("a stop that waits for what it ends says for whom, and nothing more be
   const Output refused = cluster.run({"train", "-d"}, project);
   CHECK(refused.code != 0);
   CHECK_MESSAGE(says(refused, "the daemon is being stopped, and takes nothing more"), refused.all());
-  stop->wait_for("1 has not ended yet: waits for 1.train on ");
+  stop->wait_for("1 has not ended yet: killed; waits for 1.train on ");
   CHECK(cluster.run({"kill", "1", "--force"}).code == 0);
   CHECK(stop->wait().code == 0);
   CHECK(train->wait().code == 130);

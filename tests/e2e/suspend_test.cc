@@ -50,7 +50,9 @@ TEST_CASE("what is suspended gives back what it has, and goes on from what it ke
   CHECK_MESSAGE(resumed.code == 0, resumed.all());
   CHECK(cluster.run({"wait", "1"}).code == 0);
   CHECK(cluster.log_of("1.train") == "first\nwent on after three steps\n");
-  CHECK(says(cluster.run({"resume", "1"}), "1 is already FINISHED"));
+  const Output late = cluster.run({"resume", "1"});
+  CHECK(late.code == 2);
+  CHECK(says(late, "1 is already FINISHED; dtrain rerun 1 --resume goes on from what it wrote"));
   CHECK(cluster.run({"resume"}, project).code == 2);
 }
 

@@ -615,7 +615,7 @@ TEST_CASE("who asks for hard limits goes where they can be kept, and nowhere els
   const Spec most = spec_of({role(Role::Train, 1, 8, 1, 0)});
   take(model, placed(model, most));
   CHECK(waits(model, spec) ==
-        "needs 2 cpus; free: 2+0; only hosts that can keep its hard limits count");
+        "needs 2 cpus on one host; free: 0; only hosts that can keep its hard limits count");
   model.hosts[{"large"}].caps_memory = false;
   const Never refused = never(model, spec);
   CHECK(refused.reason ==

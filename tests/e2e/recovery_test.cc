@@ -212,12 +212,15 @@ TEST_CASE("the keeper is killed: its replicas are gone and the reason says so") 
   CHECK(cluster.processes(gated.gate.string()).empty());
 }
 
+// It hears TERM, says so, and goes on.
+constexpr const char* kDeaf =
+    "project: p\ntrain:\n"
+    "  run: (trap 'echo asked to end' TERM; echo deaf; while :; do sleep 1000 & wait; done)\n"
+    "  stop-grace: 1h\n";
+
 TEST_CASE("a stop that waits for what it ends says for whom, and nothing more begins meanwhile") {
   Cluster cluster;
-  const fs::path project = cluster.project(
-      "project: p\ntrain:\n"
-      "  run: (trap 'echo asked to end' TERM; echo deaf; while :; do sleep 1000 & wait; done)\n"
-      "  stop-grace: 1h\n");
+  const fs::path project = cluster.project(kDeaf);
   auto train = cluster.start({"train"}, project);
   train->wait_for("deaf");
   auto stop = cluster.start({"daemon", "stop", "--kill"});
@@ -233,10 +236,7 @@ TEST_CASE("a stop that waits for what it ends says for whom, and nothing more be
 
 TEST_CASE("a stop that another one replaces takes nothing back") {
   Cluster cluster;
-  fs::path project = cluster.project(
-      "project: p\ntrain:\n"
-      "  run: (trap 'echo asked to end' TERM; echo deaf; while :; do sleep 1000 & wait; done)\n"
-      "  stop-grace: 1h\n");
+  const fs::path project = cluster.project(kDeaf);
   auto train = cluster.start({"train"}, project);
   train->wait_for("deaf");
   auto patient = cluster.start({"daemon", "stop", "--kill"});

@@ -15,6 +15,7 @@
 #include "schema/kubeflow_yaml.h"
 #include "schema/run_script.h"
 #include "tests/support/golden.h"
+#include "tests/unit/schema/exported_text.h"
 #include "tests/unit/schema/specs.h"
 
 using namespace dtrain;
@@ -30,12 +31,6 @@ Exported manifest_of(const Spec& spec) {
 
 // What is written of an image's, "torch:2", with these keys of train.
 Exported torch_of(const std::string& keys) { return manifest_of(spec_of("{project: x, train: {framework: pytorch, image: torch:2, " + keys + "}}")); }
-
-bool has(const Exported& manifest, const std::string& part) { return manifest.text.find(part) != std::string::npos; }
-
-bool says(const Exported& manifest, const std::string& begin) {
-  return std::ranges::any_of(manifest.notes, [&](const std::string& note) { return note.starts_with(begin); });
-}
 
 // Without what the manifest has no place for.
 Spec without(Spec spec, const std::vector<LeftOut>& left_out) {

@@ -8,6 +8,7 @@
 #include "schema/expand.h"
 #include "schema/run_script.h"
 #include "tests/support/golden.h"
+#include "tests/unit/schema/exported_text.h"
 #include "tests/unit/schema/specs.h"
 
 using namespace dtrain;
@@ -19,12 +20,6 @@ Exported script_of(const std::string& train) {
   auto script = slurm_script(spec_of("{project: x, train: {" + train + "}}"));
   if (!script.ok()) FAIL(script.error().message);
   return std::move(script).value();
-}
-
-bool has(const Exported& script, const std::string& part) { return script.text.find(part) != std::string::npos; }
-
-bool says(const Exported& script, const std::string& begin) {
-  return std::ranges::any_of(script.notes, [&](const std::string& note) { return note.starts_with(begin); });
 }
 
 bool leaves_out(const Exported& script, const std::string& key) { return std::ranges::find(script.left_out, key, &LeftOut::key) != script.left_out.end(); }

@@ -291,7 +291,7 @@ TEST_CASE("a drained host takes nothing more until it is undrained, whichever da
   const std::string id = shown["hosts"][0]["id"], name = shown["hosts"][0]["name"];
   const Output drained = cluster.run({"hosts", "drain", id.substr(0, 8)});
   REQUIRE_MESSAGE(drained.code == 0, drained.all());
-  CHECK(drained.out == name + " takes nothing more; dtrain hosts undrain " + name +
+  CHECK(drained.out == name + " takes nothing more; dtrain hosts undrain " + id.substr(0, 8) +
                            " has it do so again\nThere goes on what it has: 1. dtrain wait 1 waits for that, dtrain kill ends it\n");
   CHECK(says(cluster.run({"hosts"}), name + ": drained; what runs there goes on"));
   REQUIRE(cluster.run({"daemon", "stop"}).code == 0);

@@ -122,6 +122,7 @@ TEST_CASE("what a tied command has submitted is killed though the signal came be
   daemon.show.set_snapshot(std::string(32, 's'));
   daemon.show.set_spec_yaml("project: p\ntrain: {run: sleep 1000}\n");
   daemon.show.mutable_experiment()->set_id("6");
+  daemon.show.mutable_experiment()->set_project_dir(project.path().string());
   std::string name;
   SUBCASE("train") {
     name = "train";

@@ -65,7 +65,7 @@ TEST_CASE("whatever fails and in whichever order, the promises hold") {
   for (size_t i = 0; i < counts.of.size(); ++i) {
     const char* name = dtrain::sim::kSeenNames[i];
     if (told) fmt::print("{:8} {}\n", counts.of[i], name);
-    // What never came up was not tested.
-    if (steps >= 200'000) CHECK_MESSAGE(counts.of[i] > 0, std::string(name));
+    // What never came up was not tested. A sanitizer's fifth of the steps may lack the rarest.
+    if (steps >= 1'000'000) CHECK_MESSAGE(counts.of[i] > 0, std::string(name));
   }
 }

@@ -138,6 +138,7 @@ Result<pb::ShutdownReply> Connection::shutdown(const pb::ShutdownRequest& reques
     if (boottime_ms() >= next_ms) {
       meanwhile();
       next_ms = boottime_ms() + kEachMs;
+      continue;   // what it asked may have brought the answer, too
     }
     wait_readable(call.fd(), -1, std::max<int64_t>(next_ms - boottime_ms(), 0));
   }

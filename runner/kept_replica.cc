@@ -258,14 +258,10 @@ void KeptReplica::look_at(std::string_view output) {
   end_for_line();
 }
 
-// Before others can read them. On a full disk they are written with the next one, or with the exit.
+// Before others can read them. On a full disk it is tried again with whatever comes next, without a word each time, and the
+// exit has them all.
 void KeptReplica::record_lines() {
-  for (; lines_recorded_ < watch_.found().size(); ++lines_recorded_) {
-    const Status written = facts_.add(replica_.id, watch_.found()[lines_recorded_]);
-    if (written.ok()) continue;
-    fmt::print(stderr, "a line of {}: {}\n", to_string(replica_.id), written.error().message);
-    return;
-  }
+  while (lines_recorded_ < watch_.found().size() && facts_.add(replica_.id, watch_.found()[lines_recorded_]).ok()) ++lines_recorded_;
 }
 
 void KeptReplica::end_output() {

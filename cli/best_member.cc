@@ -53,7 +53,7 @@ std::optional<BestMember> ask_for_best(Connection& connection, const pb::ShowRep
   if (shown.members_left_out() == 0) return best_member(shown, spec->search);
   pb::ShowReply all = shown;
   if (!ask_for_all_members(connection, all).ok()) return std::nullopt;
-  read_metrics(all);
+  read_metrics(connection, all);
   return best_member(all, spec->search);
 }
 
@@ -62,7 +62,7 @@ std::optional<BestMember> ask_for_best(Connection& connection, const std::string
   request.set_id(id);
   auto shown = connection.show(request);
   if (!shown.ok()) return std::nullopt;
-  read_metrics(*shown);
+  read_metrics(connection, *shown);
   return ask_for_best(connection, *shown);
 }
 

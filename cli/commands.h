@@ -30,6 +30,7 @@ Run declare_status(Options& options, CommandContext& context);
 Run declare_suspend(Options& options, CommandContext& context);
 Run declare_tensorboard(Options& options, CommandContext& context);
 Run declare_train(Options& options, CommandContext& context);
+Run declare_users(Options& options, CommandContext& context);
 Run declare_version(Options& options, CommandContext& context);
 Run declare_wait(Options& options, CommandContext& context);
 Run declare_why(Options& options, CommandContext& context);

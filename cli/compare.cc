@@ -37,7 +37,7 @@ Status add_entries(Connection& connection, const std::string& id, std::set<std::
   request.set_id(id);
   TRY(pb::ShowReply reply, connection.show(request));
   TRY(ask_for_all_members(connection, reply));
-  read_metrics(reply);
+  read_metrics(connection, reply);
   const auto spec = parse_spec(reply.spec_yaml(), {});
   searches.push_back(spec.ok() ? spec->search : Search());
   // Members are made of the same but for lists where one value belongs.

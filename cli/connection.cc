@@ -56,8 +56,8 @@ Status check_protocol(const pb::InfoReply& info) {
 
 }  // namespace
 
-Connection::Connection(Home home, Fd socket)
-    : home_(std::move(home)), channel_(std::make_unique<RpcChannel>(std::move(socket))) {}
+Connection::Connection(Home home, std::unique_ptr<Wire> wire)
+    : home_(std::move(home)), channel_(std::make_unique<RpcChannel>(std::move(wire))) {}
 
 template <typename Reply>
 Result<Reply> Connection::ask(std::string_view method,
@@ -116,6 +116,18 @@ Result<pb::RevokeReply> Connection::revoke(const pb::RevokeRequest& request) {
   return call<pb::RevokeReply>(*channel_, "Revoke", request);
 }
 
+Result<pb::InviteReply> Connection::invite_user(const pb::InviteUserRequest& request) {
+  return call<pb::InviteReply>(*channel_, "InviteUser", request);
+}
+
+Result<pb::RevokeUserReply> Connection::revoke_user(const pb::RevokeUserRequest& request) {
+  return call<pb::RevokeUserReply>(*channel_, "RevokeUser", request);
+}
+
+Result<pb::UsersReply> Connection::users() {
+  return ask<pb::UsersReply>("Users", pb::UsersRequest());
+}
+
 Result<pb::DrainReply> Connection::drain(const pb::DrainRequest& request) {
   return call<pb::DrainReply>(*channel_, "Drain", request);
 }
@@ -150,7 +162,7 @@ Result<pb::ShutdownReply> Connection::shutdown(const pb::ShutdownRequest& reques
 
 Result<Connection> connect_any_version(const Home& home, int64_t timeout_ms) {
   TRY(Listener listener, find_listener(home));
-  Connection connection(home, std::move(listener.socket));
+  Connection connection(home, std::make_unique<SocketWire>(std::move(listener.socket)));
   const auto info = connection.info(timeout_ms);
   if (info.ok()) return connection;
   if (info.error().code != Code::DeadlineExceeded) return info.error();
@@ -165,8 +177,8 @@ namespace {
 Result<Connection> connect_somewhere(const Home& home, Autostart autostart) {
   const std::string machine = remote_machine();
   if (machine.empty()) return connect_any_version(home);
-  TRY(Fd line, dial_there(machine, autostart == Autostart::IfNeeded));
-  Connection connection(home, std::move(line));
+  TRY(std::unique_ptr<Wire> wire, dial_there(machine, autostart == Autostart::IfNeeded));
+  Connection connection(home, std::move(wire));
   TRY(connection.info());
   return connection;
 }

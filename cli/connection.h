@@ -1,8 +1,8 @@
-// The CLI's line to the daemon of DTRAIN_HOME: one channel over its Unix socket, blocking calls.
+// The CLI's line to the daemon: of DTRAIN_HOME by its Unix socket, or elsewhere (cli/remote.h). Blocking calls.
 //
 // Every unary call has a deadline, so that a daemon that hangs is an error and not a hanging
 // terminal. One that a dying daemon leaves without an answer is asked again, of the next daemon:
-// what may be asked twice, which is all but invite, revoke, prune and shutdown. Streams are RpcCalls (cli/rpc.h) of
+// what may be asked twice, which is all but invitations, revocations, prune and shutdown. Streams are RpcCalls (cli/rpc.h) of
 // the methods below.
 #pragma once
 
@@ -32,10 +32,13 @@ inline constexpr const char* kWatchMethod = "/dtrain.pb.Client/Watch";
 inline constexpr const char* kMonitorMethod = "/dtrain.pb.Client/Monitor";
 inline constexpr const char* kExecMethod = "/dtrain.pb.Client/Exec";
 inline constexpr const char* kFetchMethod = "/dtrain.pb.Client/Fetch";
+// And of dtrain.pb.Outputs.
+inline constexpr const char* kListOutputsMethod = "/dtrain.pb.Outputs/List";
+inline constexpr const char* kReadOutputsMethod = "/dtrain.pb.Outputs/Read";
 
 class Connection {
  public:
-  Connection(Home home, Fd socket);
+  Connection(Home home, std::unique_ptr<Wire> wire);
 
   Result<pb::InfoReply> info(int64_t timeout_ms = kCallTimeoutMs);
   Result<pb::PlanReply> plan(const pb::PlanRequest& request);
@@ -47,6 +50,9 @@ class Connection {
   Result<pb::HostsReply> hosts();
   Result<pb::InviteReply> invite(const pb::InviteRequest& request);
   Result<pb::RevokeReply> revoke(const pb::RevokeRequest& request);
+  Result<pb::InviteReply> invite_user(const pb::InviteUserRequest& request);
+  Result<pb::RevokeUserReply> revoke_user(const pb::RevokeUserRequest& request);
+  Result<pb::UsersReply> users();
   Result<pb::DrainReply> drain(const pb::DrainRequest& request);
   Result<pb::PruneReply> prune(const pb::PruneRequest& request);
   // With `kill` it may take as long as processes take to end: `meanwhile` is called each few seconds until they have.

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <set>
@@ -21,6 +22,7 @@
 #include "cli/fields.h"
 #include "cli/json_output.h"
 #include "cli/list_view.h"
+#include "cli/remote.h"
 #include "cli/why.h"
 #include "cli/words.h"
 #include "schema/fd.h"
@@ -35,6 +37,7 @@ namespace {
 constexpr int kEndTimeoutMs = 30'000;
 
 Result<int> start(const CommandContext& context) {
+  TRY(check_not_by_key("daemon start"));
   TRY(const Home home, home_from_environment());
   const auto before = find_listener(home);
   TRY(start_daemon(home, context.program, StartAs::ByHand));
@@ -91,6 +94,7 @@ void tell_what_ends(Connection& connection, std::set<std::string>& told) {
 }
 
 Result<int> stop(const CommandContext& context, bool kill) {
+  TRY(check_not_by_key("daemon stop"));
   TRY(const Home home, home_from_environment());
   auto connected = connect_any_version(home);
   if (!connected.ok() && connected.error().code != Code::Unavailable) return connected.error();
@@ -134,10 +138,10 @@ Result<int> stop(const CommandContext& context, bool kill) {
 
 Result<int> status(const CommandContext& context) {
   TRY(const Home home, home_from_environment());
-  const bool stopped_by_hand = access(home.stopped_marker().c_str(), F_OK) == 0;
-  auto connected = connect_any_version(home);
+  const bool stopped_by_hand = !is_by_key() && access(home.stopped_marker().c_str(), F_OK) == 0;
+  auto connected = is_by_key() ? connect(home, Autostart::No, context) : connect_any_version(home);
   if (!connected.ok()) {
-    if (connected.error().code != Code::Unavailable || is_held(home.lock())) return connected.error();
+    if (is_by_key() || connected.error().code != Code::Unavailable || is_held(home.lock())) return connected.error();
     if (context.json) {
       fmt::print("{}", daemon_json(home, nullptr, stopped_by_hand, nullptr));
     } else {
@@ -201,13 +205,14 @@ std::string render_daemon(const pb::InfoReply& info, const Home& home, const pb:
   if (info.protocol() != kProtocol || info.version() != kVersion) {
     fields.add("This dtrain", fmt::format("{} (protocol {})", kVersion, kProtocol));
   }
-  fields.add("Home", home.root.string());
+  fields.add("Home", info.home().empty() ? home.root.string() : info.home());
   fields.add("Socket", info.socket().empty() ? home.socket().string() : info.socket());
-  if (!info.listens().empty()) fields.add("Network", "hosts with a key join on " + info.listens());
+  if (!info.listens().empty()) fields.add("Network", "who has a key comes in on " + info.listens());
   if (!info.listen_trouble().empty()) fields.add("Network", info.listen_trouble() + "; it goes on trying");
   if (!info.open_metrics().empty()) fields.add("Metrics", info.open_metrics());
   if (!info.open_metrics_trouble().empty()) fields.add("Metrics", info.open_metrics_trouble() + "; it goes on trying");
-  fields.add("Log", home.daemon_log().string());
+  const std::filesystem::path log = home.daemon_log();
+  fields.add("Log", info.home().empty() ? log.string() : (std::filesystem::path(info.home()) / log.filename()).string());
   if (info.started_unix_ms() != 0) {
     const uint64_t now = std::max(view.now_unix_ms, info.started_unix_ms());
     fields.add("Uptime", human_duration(now - info.started_unix_ms()));

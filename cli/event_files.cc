@@ -43,8 +43,6 @@ std::vector<EventFile> find_files(const fs::path& root) {
     const fs::path folder = at->path().parent_path().lexically_relative(root);
     files.push_back({folder == "." ? "" : folder.generic_string(), name});
   }
-  // Names begin with the time a file was begun.
-  std::sort(files.begin(), files.end());
   return files;
 }
 
@@ -144,37 +142,51 @@ void FolderReader::read(std::FILE* file, Scalars& scalars) {
 namespace {
 
 using FileIterator = std::vector<EventFile>::const_iterator;
+using OpenEventFile = std::function<EventFilePointer(const std::string& path)>;
 
 // The files of one folder once: the sessions that make a second time needed.
-std::vector<SessionStart> read_folder(const fs::path& root, FileIterator begin, FileIterator end,
+std::vector<SessionStart> read_folder(const OpenEventFile& open, FileIterator begin, FileIterator end,
                                       std::vector<SessionStart> known, Scalars& scalars) {
   FolderReader reader(begin->folder, std::move(known));
   for (auto file = begin; file != end; ++file) {
-    const fs::path path = root / file->folder / file->name;
-    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> open(std::fopen(path.c_str(), "rbe"),
-                                                               std::fclose);
-    if (open) reader.read(open.get(), scalars);
+    if (const auto opened = open((fs::path(file->folder) / file->name).string())) reader.read(opened.get(), scalars);
   }
   return reader.starts();
 }
 
-}  // namespace
-
-Scalars read_event_files(const fs::path& output_dir) {
-  const std::vector<EventFile> files = find_files(output_dir);
+Scalars read_all(std::vector<EventFile> files, const OpenEventFile& open) {
+  // Names begin with the time a file was begun.
+  std::sort(files.begin(), files.end());
   Scalars scalars;
-  for (auto begin = files.begin(); begin != files.end();) {
+  for (auto begin = files.cbegin(); begin != files.cend();) {
     const auto end = std::find_if(
-        begin, files.end(), [&](const EventFile& file) { return file.folder != begin->folder; });
+        begin, files.cend(), [&](const EventFile& file) { return file.folder != begin->folder; });
     Scalars own;
-    if (auto starts = read_folder(output_dir, begin, end, {}, own); !starts.empty()) {
+    if (auto starts = read_folder(open, begin, end, {}, own); !starts.empty()) {
       own.clear();
-      (void)read_folder(output_dir, begin, end, std::move(starts), own);
+      (void)read_folder(open, begin, end, std::move(starts), own);
     }
     for (const auto& [name, scalar] : own) add(name, scalar, scalars);
     begin = end;
   }
   return scalars;
+}
+
+}  // namespace
+
+Scalars read_event_files(const fs::path& output_dir) {
+  return read_all(find_files(output_dir), [&](const std::string& path) {
+    return EventFilePointer(std::fopen((output_dir / path).c_str(), "rbe"), std::fclose);
+  });
+}
+
+Scalars read_event_files(const std::vector<std::string>& paths, const OpenEventFile& open) {
+  std::vector<EventFile> files;
+  for (const std::string& path : paths) {
+    const fs::path at = path;
+    if (at.filename().string().starts_with(kFilePrefix)) files.push_back({at.parent_path().string(), at.filename().string()});
+  }
+  return read_all(std::move(files), open);
 }
 
 }  // namespace dtrain::cli

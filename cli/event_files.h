@@ -10,7 +10,9 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -43,6 +45,10 @@ inline constexpr size_t kSessionStartsMax = 10'000;
 // Of all event files below the directory. The name of a scalar is the sub-directory and its tag:
 // "validation/epoch_loss", or "loss" at the top.
 Scalars read_event_files(const std::filesystem::path& output_dir);
+
+// The same of those among `paths`, which are relative to the directory; `open` gives the file of a path, or null.
+using EventFilePointer = std::unique_ptr<std::FILE, std::function<void(std::FILE*)>>;
+Scalars read_event_files(const std::vector<std::string>& paths, const std::function<EventFilePointer(const std::string& path)>& open);
 
 // The files of one folder, in the order in which they were begun.
 class FolderReader {

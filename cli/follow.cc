@@ -105,7 +105,7 @@ Result<int> follow(Connection& connection, const CommandContext& context,
   std::string id = fmt::format("{}", accepted.number());
   std::string output = accepted.output_dir();
   if (const std::string machine = remote_machine(); !machine.empty()) {
-    output = fmt::format("{0}:{1} (dtrain --on {0} output cp {2})", machine, output, id);
+    output = fmt::format("{}:{} ({} output cp {})", name_of_there(), output, called(), id);
   } else if (options.project.is_absolute() && !output.empty()) {
     auto linked = link_output(options.project, accepted.number(), output);
     if (linked.ok()) {

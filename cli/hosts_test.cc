@@ -7,15 +7,18 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdio>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <thread>
 
 #include "cli/connection.h"
 #include "cli/remote.h"
+#include "cli/remote_outputs.h"
 #include "cli/signals.h"
 #include "cli/sink.h"
 #include "cli/submit.h"
@@ -279,10 +282,21 @@ class Following {
       host.is_away = !host.done && (known == now.hosts().end() || !known->connected());
       if (!host.wrote) continue;
       const auto index = static_cast<int>(&host - test_.hosts.data());
-      const auto bytes = read_file(fs::path(shown.output_dir()) / hosts_test_output(index));
+      const auto bytes = read_output(shown, hosts_test_output(index));
       host.arrived = bytes.ok() && *bytes && to_hex(sha256(**bytes)) == host.wrote->sha256;
     }
     return ok();
+  }
+
+  // None: it is not there.
+  Result<std::optional<std::string>> read_output(const pb::ShowReply& shown, const std::string& name) {
+    if (remote_machine().empty()) return read_file(fs::path(shown.output_dir()) / name);
+    const FilePointer file = open_output(connection_.channel(), shown.experiment().id(), name);
+    if (!file) return std::optional<std::string>();
+    std::string text;
+    std::array<char, 64 << 10> bytes;
+    for (size_t got = 0; (got = std::fread(bytes.data(), 1, bytes.size(), file.get())) > 0;) text.append(bytes.data(), got);
+    return std::optional(std::move(text));
   }
 
   // Which host has which replica was for the daemon to say.

@@ -218,6 +218,12 @@ std::string to_json(const pb::DrainReply& reply, bool undrain) {
   return line_of({{"host", reply.name()}, {"drained", !undrain}, {"experiments", reply.experiments()}});
 }
 
+std::string to_json(const pb::UsersReply& reply) {
+  Json users = Json::array();
+  for (const auto& user : reply.users()) users.push_back({{"name", user.name()}, {"admin", user.admin()}});
+  return line_of({{"you", reply.user().empty() ? Json() : Json(reply.user())}, {"admin", reply.admin()}, {"users", std::move(users)}});
+}
+
 std::string to_json(const pb::HostsReply& reply) {
   Json hosts = Json::array();
   for (const auto& host : reply.hosts()) hosts.push_back(json_of(host));

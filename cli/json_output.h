@@ -30,6 +30,7 @@ std::string to_json(const pb::KillReply& reply);
 std::string to_json(const pb::SuspendReply& reply);
 std::string to_json(const pb::PruneReply& reply, bool done);
 std::string to_json(const pb::HostsReply& reply);
+std::string to_json(const pb::UsersReply& reply);
 std::string to_json(const pb::DrainReply& reply, bool undrain);
 // Of `daemon status`; null when none runs, and then `home` is all that is known.
 std::string daemon_json(const Home& home, const pb::InfoReply* info, bool stopped_by_hand,

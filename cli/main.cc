@@ -34,7 +34,7 @@
 #include "runner/runner_main.h"
 #include "schema/config.h"
 #include "schema/home.h"
-#include "schema/host_key.h"
+#include "schema/access_key.h"
 #include "schema/small_file.h"
 #include "schema/text_formats.h"
 
@@ -73,36 +73,22 @@ Result<std::optional<uint64_t>> read_size(const char* option, const std::string&
   return refuse_option(option, text, "is not a size", "16GiB, 500MB");
 }
 
-// As SSH has it with its own: whoever reads it can be this host.
-Status check_private(const std::string& file) {
-  struct stat facts {};
-  if (::stat(file.c_str(), &facts) != 0 || facts.st_uid != ::geteuid() ||
-      (facts.st_mode & 077) == 0)
-    return ok();
-  return Error{
-      Code::FailedPrecondition, fmt::format("{} can be read by others", file),
-      fmt::format("chmod 600 {}; if they may have read it, revoke it and invite this host again",
-                  file)};
-}
-
 // Of a program that starts it there: no file needs to hold it.
-Result<std::optional<HostKey>> key_from_input() {
+Result<std::optional<AccessKey>> key_from_input() {
   constexpr size_t kKeyBytesMax = 64 << 10;
   std::string text(kKeyBytesMax, '\0');
   std::cin.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<size_t>(std::cin.gcount()));
-  TRY(HostKey key, parse_host_key(text, "what standard input has"));
+  TRY(AccessKey key, parse_access_key(text, KeyOf::Host, "what standard input has"));
   return std::optional(std::move(key));
 }
 
 // Of the file that --join names. Nothing: it is no such file, but a socket.
-Result<std::optional<HostKey>> read_key(const RunnerWords& words) {
+Result<std::optional<AccessKey>> read_key(const RunnerWords& words) {
   if (words.join == "-") return key_from_input();
   std::error_code error;
-  if (!std::filesystem::is_regular_file(words.join, error)) return std::optional<HostKey>();
-  TRY(const auto text, read_file(words.join));
-  TRY(HostKey key, parse_host_key(text.value_or(""), words.join));
-  TRY(check_private(words.join));
+  if (!std::filesystem::is_regular_file(words.join, error)) return std::optional<AccessKey>();
+  TRY(AccessKey key, read_access_key(words.join, KeyOf::Host));
   if (!words.name.empty() && words.name != key.name) {
     return refuse_option("--name", words.name, "is not what this host was invited as",
                          fmt::format("leave it out: it joins as {}", key.name));
@@ -280,6 +266,7 @@ constexpr Command kCommands[] = {
     {"export", "Files", "an experiment as a job of Kubeflow or Slurm", declare_export},
     {"schema", "Files", "print the JSON Schema of dtrain.yml, for editors", declare_schema},
     {"hosts", "Machines", "what each host has and has free", declare_hosts},
+    {"users", "Machines", "whose keys let them in from other machines", declare_users},
     {"daemon", "Machines", "start, stop and look at the daemon", declare_daemon_with_run},
     {"runner", "Machines", "be a host of a daemon by hand", declare_runner},
     {"completion", "Shell", "print completions for bash, zsh or fish", declare_completion},

@@ -3,9 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <cmath>
 #include <utility>
 
+#include "cli/connection.h"
+#include "cli/remote.h"
+#include "cli/remote_outputs.h"
 #include "schema/ids.h"
 
 namespace dtrain::cli {
@@ -63,18 +67,47 @@ void add_scalars(const Scalars& scalars, const Spec& spec, pb::ExperimentInfo& i
   }
 }
 
-void read_metrics(pb::ShowReply& reply) {
+namespace {
+
+// Of the experiment, or of a member of the set: where its event files lie decides how they are read.
+using ReadScalars = std::function<Scalars(uint32_t member)>;
+
+void add_all_scalars(const ReadScalars& read, pb::ShowReply& reply) {
   const auto spec = parse_spec(reply.spec_yaml(), {});
   if (!spec.ok()) return;  // written by a newer dtrain: what the daemon says is shown all the same
-  const std::filesystem::path output = reply.output_dir();
-  if (reply.experiment().members() == 0) {
-    add_scalars(read_event_files(output), *spec, *reply.mutable_experiment());
-  }
+  if (reply.experiment().members() == 0) add_scalars(read(0), *spec, *reply.mutable_experiment());
   for (pb::ExperimentInfo& member : *reply.mutable_members()) {
     const auto id = parse_experiment_id(member.id());
     if (!id.ok() || member.started_unix_ms() == 0) continue;
-    add_scalars(read_event_files(output / std::to_string(id->member)), *spec, member);
+    add_scalars(read(id->member), *spec, member);
   }
+}
+
+// Over the connection: of all members one list, and only what are event files.
+void add_remote_scalars(Connection& connection, pb::ShowReply& reply) {
+  const std::string& id = reply.experiment().id();
+  const auto entries = list_outputs(connection.channel(), id);
+  if (!entries.ok()) return;   // it has written nothing: what the daemon says is shown all the same
+  add_all_scalars(
+      [&](uint32_t member) {
+        const std::string folder = member == 0 ? "" : fmt::format("{}/", member);
+        std::vector<std::string> paths;
+        for (const pb::OutputEntry& entry : *entries) {
+          if (entry.kind() == pb::Entry::FILE && entry.path().starts_with(folder)) paths.push_back(entry.path().substr(folder.size()));
+        }
+        return read_event_files(paths, [&](const std::string& path) {
+          return EventFilePointer(open_output(connection.channel(), id, folder + path).release(), std::fclose);
+        });
+      },
+      reply);
+}
+
+}  // namespace
+
+void read_metrics(Connection& connection, pb::ShowReply& reply) {
+  if (!remote_machine().empty()) return add_remote_scalars(connection, reply);
+  const std::filesystem::path output = reply.output_dir();
+  add_all_scalars([&](uint32_t member) { return read_event_files(member == 0 ? output : output / std::to_string(member)); }, reply);
 }
 
 std::string number_text(double value) {

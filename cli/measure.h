@@ -12,14 +12,17 @@
 
 namespace dtrain::cli {
 
+class Connection;
+
 // Adds to `info` the scalars that it lacks: of those that the Spec declares, each by its whole name
 // or, where only one ends like that, by its last part; all of them when it declares none. The
 // result is in the Spec's order, else by name. What is declared and nowhere said is there all the same,
 // once it has begun, with a count of 0: its name may be wrong.
 void add_scalars(const Scalars& scalars, const Spec& spec, pb::ExperimentInfo& info);
 
-// Reads the event files of the experiment, or of the members that the reply lists.
-void read_metrics(pb::ShowReply& reply);
+// Reads the event files of the experiment, or of the members that the reply lists: over the connection, if the daemon that
+// said it is elsewhere.
+void read_metrics(Connection& connection, pb::ShowReply& reply);
 
 // One number for a table: five significant digits, and of a number below ten million those before the
 // point.

@@ -1,12 +1,8 @@
 // output path | ls | cp: what an experiment wrote to its OUTPUT_DIR.
 #include <fmt/format.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <set>
@@ -16,8 +12,10 @@
 
 #include "cli/commands.h"
 #include "cli/connection.h"
+#include "cli/fetch_outputs.h"
 #include "cli/json_output.h"
 #include "cli/remote.h"
+#include "cli/remote_outputs.h"
 #include "cli/words.h"
 #include "schema/ids.h"
 
@@ -32,13 +30,15 @@ struct OutputOptions {
   std::vector<std::string> files;
   std::string to;
   bool force = false;
-  bool packs = false;   // as an archive on standard output, for a dtrain of another machine
 };
 
 struct Output {
   std::string id;
-  fs::path directory;
+  fs::path directory;   // where the daemon is
+  Connection connection;
 };
+
+bool is_elsewhere() { return !remote_machine().empty(); }
 
 Result<Output> find_output(const std::string& id, const CommandContext& context) {
   pb::ShowRequest request;
@@ -49,9 +49,9 @@ Result<Output> find_output(const std::string& id, const CommandContext& context)
   }
   TRY(Connection connection, connect(Autostart::IfNeeded, context));
   TRY(const pb::ShowReply reply, connection.show(request));
-  Output output{reply.experiment().id(), reply.output_dir()};
+  Output output{reply.experiment().id(), reply.output_dir(), std::move(connection)};
   std::error_code failed;
-  if (!fs::is_directory(output.directory, failed)) {
+  if (!is_elsewhere() && !fs::is_directory(output.directory, failed)) {
     return Error{Code::NotFound,
                  fmt::format("{} has written nothing: {} is not there", output.id,
                              output.directory.string()),
@@ -63,7 +63,7 @@ Result<Output> find_output(const std::string& id, const CommandContext& context)
 }
 
 // Everything below the directory, sorted by path. What can't be read is left out.
-std::vector<OutputFile> files_below(const fs::path& directory) {
+std::vector<OutputFile> files_in(const fs::path& directory) {
   std::vector<OutputFile> files;
   std::error_code failed;
   auto entry = fs::recursive_directory_iterator(
@@ -80,9 +80,19 @@ std::vector<OutputFile> files_below(const fs::path& directory) {
   return files;
 }
 
+Result<std::vector<OutputFile>> files_of(Output& output) {
+  if (!is_elsewhere()) return files_in(output.directory);
+  TRY(const auto entries, list_outputs(output.connection.channel(), output.id));
+  std::vector<OutputFile> files;
+  for (const pb::OutputEntry& entry : entries) {
+    if (entry.kind() == pb::Entry::FILE) files.push_back({entry.path(), entry.size()});
+  }
+  return files;
+}
+
 Result<int> list(const OutputOptions& options, const CommandContext& context) {
-  TRY(const Output output, find_output(options.id, context));
-  const std::vector<OutputFile> files = files_below(output.directory);
+  TRY(Output output, find_output(options.id, context));
+  TRY(const std::vector<OutputFile> files, files_of(output));
   if (context.json) {
     fmt::print("{}", output_json(output.id, output.directory.string(), files));
     return 0;
@@ -154,92 +164,53 @@ OutputOptions with_id_apart(OutputOptions options) {
   return options;
 }
 
-// As an archive, each by its own name.
-Result<int> pack(const std::vector<fs::path>& sources) {
-  std::vector<std::string> words = {"tar", "-c", "-f", "-"};
-  for (const fs::path& source : sources) {
-    words.insert(words.end(), {"-C", source.parent_path().string(), "./" + source.filename().string()});
-  }
-  if (sources.empty()) words.insert(words.end(), {"-T", "/dev/null"});
-  std::vector<char*> pointers;
-  for (std::string& word : words) pointers.push_back(word.data());
-  pointers.push_back(nullptr);
-  execvp("tar", pointers.data());
-  return errno_error("start tar", errno);
+// Of the output, and never out of it.
+Result<fs::path> path_within(const std::string& name, const std::string& id) {
+  fs::path relative = fs::path(name).lexically_normal();
+  if (!relative.has_filename()) relative = relative.parent_path();   // "d/"
+  if (!relative.is_absolute() && !relative.empty() && *relative.begin() != "..") return relative;
+  return Error{Code::InvalidArgument, fmt::format("'{}' is not inside the output", name),
+               fmt::format("dtrain output ls {} lists what is", id)};
 }
 
-Result<int> copy_from_there(const std::string& machine, const OutputOptions& options) {
-  std::vector<std::string> words = {"output", "cp", "--pack"};
-  if (!options.id.empty()) words.push_back(options.id);
-  for (const std::string& name : options.files) words.push_back(name);
-  std::string to = options.to.empty() ? "." : options.to;
-  if (options.files.empty() && options.to.empty()) {
-    if (options.id.empty()) {
-      return Error{Code::InvalidArgument, "of which experiment?", fmt::format("dtrain --on {} output cp 4", machine)};
-    }
-    to = "output-" + options.id;
-  }
-  TRY(const StartedThere packing, start_there(machine, words));
-  char first = 0;
-  ssize_t got = 0;
-  do got = ::recv(packing.line.get(), &first, 1, MSG_PEEK);
-  while (got < 0 && errno == EINTR);
-  if (got <= 0) return exit_code_there(packing.ssh);   // it has said why
-  std::error_code failed;
-  fs::create_directories(to, failed);
-  if (failed) return errno_error("creating " + to, failed.value());
-  const pid_t unpacking = fork();
-  if (unpacking < 0) return errno_error("start tar", errno);
-  if (unpacking == 0) {
-    dup2(packing.line.get(), STDIN_FILENO);
-    execlp("tar", "tar", "-x", "-f", "-", "-C", to.c_str(), options.force ? "--overwrite" : "--keep-old-files", nullptr);
-    _exit(127);
-  }
-  const int unpacked = exit_code_there(unpacking);
-  ::shutdown(packing.line.get(), SHUT_RDWR);
-  if (unpacked != 0) {
-    return Error{Code::FailedPrecondition, fmt::format("not all of it is in {}", to), options.force ? "" : "-f overwrites what is there"};
-  }
-  if (exit_code_there(packing.ssh) != 0) return Error{Code::Unavailable, fmt::format("not all of it came from {}", machine), ""};
-  fmt::print("Copied to {}\n", to);
-  return 0;
+void tell_copied(size_t items, const fs::path& target) {
+  fmt::print("{} copied to {}\n", human_count(items, "item"), target.string());
+}
+
+Result<int> copy_from_there(Output output, const std::vector<fs::path>& paths, const fs::path& target, bool force) {
+  TRY(const FetchedOutputs fetched, fetch_outputs(output.connection.channel(), output.id, paths, target, force));
+  tell_copied(fetched.items, target);
+  if (fetched.changed.empty()) return 0;
+  fmt::print(stderr, "left out, being written to meanwhile: {}\n", fmt::join(fetched.changed, ", "));
+  return 1;
 }
 
 Result<int> copy(const OutputOptions& options, const CommandContext& context) {
-  if (const std::string machine = remote_machine(); !machine.empty()) return copy_from_there(machine, options);
-  TRY(const Output output, find_output(options.id, context));
+  TRY(Output output, find_output(options.id, context));
+  std::vector<fs::path> paths;
+  for (const std::string& name : options.files) {
+    TRY(paths.emplace_back(), path_within(name, output.id));
+  }
+  fs::path target = options.to.empty() ? fs::path(".") : fs::path(options.to);
+  // All of it, in a folder of its own.
+  if (paths.empty() && options.to.empty()) target = "output-" + output.id;
+  if (is_elsewhere()) return copy_from_there(std::move(output), paths, target, options.force);
   std::error_code failed;
   std::vector<fs::path> sources;
-  const auto add_all = [&] {
-    for (auto entry = fs::directory_iterator(output.directory, failed);
-         !failed && entry != fs::directory_iterator(); entry.increment(failed)) {
+  if (paths.empty()) paths.push_back(".");
+  for (const fs::path& path : paths) {
+    if (path != ".") {
+      if (!fs::exists(fs::symlink_status(output.directory / path, failed))) {
+        return Error{Code::NotFound, fmt::format("{} has no '{}' in its output", output.id, path.string()),
+                     fmt::format("dtrain output ls {} lists what is there", output.id)};
+      }
+      sources.push_back(output.directory / path);
+      continue;
+    }
+    for (auto entry = fs::directory_iterator(output.directory, failed); !failed && entry != fs::directory_iterator();
+         entry.increment(failed)) {
       sources.push_back(entry->path());
     }
-  };
-  for (const std::string& name : options.files) {
-    fs::path relative = fs::path(name).lexically_normal();
-    if (!relative.has_filename()) relative = relative.parent_path();   // "d/"
-    if (relative.is_absolute() || *relative.begin() == "..") {
-      return Error{Code::InvalidArgument, fmt::format("'{}' is not inside the output", name),
-                   fmt::format("dtrain output ls {} lists what is", output.id)};
-    }
-    if (!fs::exists(fs::symlink_status(output.directory / relative, failed))) {
-      return Error{Code::NotFound, fmt::format("{} has no '{}' in its output", output.id, name),
-                   fmt::format("dtrain output ls {} lists what is there", output.id)};
-    }
-    if (relative == ".") {
-      add_all();
-    } else {
-      sources.push_back(output.directory / relative);
-    }
-  }
-  if (options.packs && options.files.empty()) add_all();
-  if (options.packs) return pack(sources);
-  fs::path target = options.to.empty() ? fs::path(".") : fs::path(options.to);
-  if (options.files.empty()) {
-    // All of it, in a folder of its own.
-    if (options.to.empty()) target = "output-" + output.id;
-    add_all();
   }
   fs::create_directories(target, failed);
   if (failed) return errno_error("creating " + target.string(), failed.value());
@@ -248,7 +219,7 @@ Result<int> copy(const OutputOptions& options, const CommandContext& context) {
   if (!left_out.empty()) {
     fmt::print(stderr, "left out, being sockets, fifos or devices: {}\n", fmt::join(left_out, ", "));
   }
-  fmt::print("{} copied to {}\n", human_count(sources.size(), "item"), target.string());
+  tell_copied(sources.size(), target);
   return 0;
 }
 
@@ -261,10 +232,12 @@ Run declare_output(Options& options, CommandContext& context) {
     path.positional("ID", typed->id, which);
     path.json(context);
     return [typed, &context]() -> Result<int> {
-      TRY(const Output output, find_output(typed->id, context));
-      fmt::print("{}", context.json ? output_json(output.id, output.directory.string(),
-                                                  files_below(output.directory))
-                                    : output.directory.string() + "\n");
+      TRY(Output output, find_output(typed->id, context));
+      std::vector<OutputFile> files;
+      if (context.json) {
+        TRY(files, files_of(output));
+      }
+      fmt::print("{}", context.json ? output_json(output.id, output.directory.string(), files) : output.directory.string() + "\n");
       return 0;
     };
   });
@@ -278,7 +251,6 @@ Run declare_output(Options& options, CommandContext& context) {
     cp.positionals("FILE", typed->files, "files or folders of it; left out: all, into output-ID/");
     cp.text("-t,--to", typed->to, "into this directory instead", "DIR");
     cp.flag("-f,--force", typed->force, "overwrite what is there");
-    cp.flag("--pack", typed->packs, "write an archive to standard output instead: | tar -xf -");
     return [typed, &context] { return copy(with_id_apart(*typed), context); };
   });
   return nullptr;

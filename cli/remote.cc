@@ -13,7 +13,11 @@
 
 #include "cli/connection.h"
 #include "cli/dial.h"
+#include "cli/tls_wire.h"
 #include "cli/words.h"
+#include "schema/access_key.h"
+#include "schema/endpoint.h"
+#include "schema/fd.h"
 #include "schema/shell_words.h"
 
 namespace dtrain::cli {
@@ -26,10 +30,13 @@ constexpr size_t kNoiseMax = 64 << 10;   // that a shell over there may say befo
 // $1: SSH with its options; $2: options of ours; $3: the machine; $4: the command.
 constexpr const char* kSsh = R"sh(exec $1 $2 "$3" "$4")sh";
 
+bool is_key(const std::string& machine) { return machine.find('/') != machine.npos || machine.ends_with(".key"); }
+
 Status check_machine(const std::string& machine) {
+  if (is_key(machine)) return ok();   // read when it is needed
   if (!machine.empty() && !machine.starts_with('-') && machine.find_first_of(" \t\n") == machine.npos) return ok();
   return Error{Code::InvalidArgument, fmt::format("'{}' is nothing that SSH reaches", machine),
-               "user@host, or a Host of ~/.ssh/config"};
+               "user@host, a Host of ~/.ssh/config, or the file of a key"};
 }
 
 // As one word for SSH. The login shell over there may be any.
@@ -45,6 +52,37 @@ std::string command_there(const std::vector<std::string>& words) {
   const std::string ssh = ssh_command();
   execl("/bin/sh", "sh", "-c", kSsh, "sh", ssh.c_str(), options, machine.c_str(), command.c_str(), nullptr);
   _exit(127);
+}
+
+// `dtrain` with these words over there, with what it reads and prints at the other end of `line`.
+struct StartedThere {
+  pid_t ssh;
+  Fd line;
+};
+Result<StartedThere> start_there(const std::string& machine, const std::vector<std::string>& words) {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return errno_error("make a socket", errno);
+  Fd here(ends[0]);
+  const Fd there(ends[1]);
+  const std::string command = command_there(words);
+  const pid_t ssh = fork();
+  if (ssh < 0) return errno_error("start SSH", errno);
+  if (ssh == 0) {
+    // Ctrl-C is for this program: it may have something to say over there first.
+    for (const int signal : {SIGINT, SIGQUIT, SIGHUP}) ::signal(signal, SIG_IGN);
+    dup2(there.get(), STDIN_FILENO);
+    dup2(there.get(), STDOUT_FILENO);
+    become_ssh("-oLogLevel=ERROR", machine, command);
+  }
+  return StartedThere{ssh, std::move(here)};
+}
+
+// 255: SSH's own.
+int exit_code_there(pid_t started) {
+  int status = 0;
+  while (waitpid(started, &status, 0) < 0 && errno == EINTR) {
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
 // Until it says that the daemon is next; what a shell printed before is dropped.
@@ -88,6 +126,22 @@ std::string remote_machine() {
   return machine == nullptr ? "" : machine;
 }
 
+bool is_by_key() { return is_key(remote_machine()); }
+
+std::string name_of_there() {
+  const std::string machine = remote_machine();
+  if (!is_key(machine)) return machine;
+  const auto key = read_access_key(machine, KeyOf::User);
+  const auto place = key.ok() ? parse_endpoint(key->daemon) : std::nullopt;
+  return place ? place->host : machine;
+}
+
+Status check_not_by_key(std::string_view what) {
+  if (!is_by_key()) return ok();
+  return Error{Code::FailedPrecondition, fmt::format("{} works on the machine where the daemon runs, and not by a key", what),
+               "there, or as its account by SSH: dtrain --on me@machine ..."};
+}
+
 const std::string& called() {
   return called_as();
 }
@@ -101,6 +155,12 @@ Status take_remote_machine(std::vector<std::string>& words) {
     const std::string machine = is_apart ? words[1] : words[0].substr(5);
     words.erase(words.begin(), words.begin() + (is_apart ? 2 : 1));
     TRY(check_machine(machine));
+    if (is_key(machine) && !machine.starts_with('/')) {
+      called_as() = fmt::format("dtrain --on {}", machine);
+      std::error_code failed;
+      setenv(kVariable, std::filesystem::absolute(machine, failed).c_str(), 1);
+      return ok();
+    }
     if (remote_machine() != machine) called_as() = fmt::format("dtrain --on {}", machine);
     setenv(kVariable, machine.c_str(), 1);
   }
@@ -108,9 +168,8 @@ Status take_remote_machine(std::vector<std::string>& words) {
 }
 
 bool is_for_there(const std::vector<std::string>& words) {
-  constexpr std::array kThere = {"status", "logs", "monitor", "kill", "compare", "why", "wait", "prune", "hosts", "daemon", "output"};
-  if (words.empty() || remote_machine().empty()) return false;
-  if (words.size() > 1 && words[0] == "output" && words[1] == "cp") return false;
+  constexpr std::array kThere = {"status", "logs", "monitor", "kill", "compare", "why", "wait", "prune", "hosts", "daemon"};
+  if (words.empty() || remote_machine().empty() || is_by_key()) return false;
   return std::ranges::find(kThere, words[0]) != kThere.end();
 }
 
@@ -119,36 +178,15 @@ Error run_there(const std::string& machine, const std::vector<std::string>& word
   become_ssh(is_terminal ? "-t -oLogLevel=ERROR" : "-oLogLevel=ERROR", machine, command_there(words));
 }
 
-Result<StartedThere> start_there(const std::string& machine, const std::vector<std::string>& words) {
-  int ends[2];
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return errno_error("make a socket", errno);
-  Fd here(ends[0]);
-  const Fd there(ends[1]);
-  const std::string command = command_there(words);
-  const pid_t ssh = fork();
-  if (ssh < 0) return errno_error("start SSH", errno);
-  if (ssh == 0) {
-    // Ctrl-C is for this program: it may have something to say over there first.
-    for (const int signal : {SIGINT, SIGQUIT, SIGHUP}) ::signal(signal, SIG_IGN);
-    dup2(there.get(), STDIN_FILENO);
-    dup2(there.get(), STDOUT_FILENO);
-    become_ssh("-oLogLevel=ERROR", machine, command);
+Result<std::unique_ptr<Wire>> dial_there(const std::string& machine, bool starts) {
+  if (is_key(machine)) {
+    TRY(const AccessKey key, read_access_key(machine, KeyOf::User));
+    return dial_by_tls(key);
   }
-  return StartedThere{ssh, std::move(here)};
-}
-
-int exit_code_there(pid_t started) {
-  int status = 0;
-  while (waitpid(started, &status, 0) < 0 && errno == EINTR) {
-  }
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
-Result<Fd> dial_there(const std::string& machine, bool starts) {
   std::vector<std::string> words = {"dial"};
   if (starts) words.push_back("--start");
   TRY(StartedThere started, start_there(machine, words));
-  if (await_word(started.line.get())) return std::move(started.line);
+  if (await_word(started.line.get())) return std::unique_ptr<Wire>(std::make_unique<SocketWire>(std::move(started.line)));
   started.line.reset();
   return not_dialled(machine, started.ssh);
 }

@@ -3,7 +3,6 @@
 #include <nghttp2/nghttp2.h>
 #include <openssl/evp.h>
 #include <poll.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -162,7 +161,7 @@ struct RpcChannel::Callbacks {
   }
 };
 
-RpcChannel::RpcChannel(Fd socket) : socket_(std::move(socket)), in_(kReceiveBytes) {
+RpcChannel::RpcChannel(std::unique_ptr<Wire> wire) : wire_(std::move(wire)), in_(kReceiveBytes) {
   nghttp2_session_callbacks* callbacks = nullptr;
   nghttp2_option* option = nullptr;
   INVARIANT(nghttp2_session_callbacks_new(&callbacks) == 0, "memory for nghttp2's callbacks");
@@ -214,8 +213,7 @@ void RpcChannel::send_due() {
       out_.append(reinterpret_cast<const char*>(frame), static_cast<size_t>(size));
     }
     if (out_.empty()) return;
-    const ssize_t sent =
-        send(fd(), out_.data() + out_sent_, out_.size() - out_sent_, MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t sent = wire_->send(out_.data() + out_sent_, out_.size() - out_sent_);
     if (sent < 0 && errno == EINTR) continue;
     if (sent < 0 && errno == EAGAIN) return;
     if (sent < 0) {
@@ -233,7 +231,7 @@ void RpcChannel::send_due() {
 }
 
 bool RpcChannel::receive() {
-  const ssize_t size = recv(fd(), in_.data(), in_.size(), MSG_DONTWAIT);
+  const ssize_t size = wire_->receive(in_.data(), in_.size());
   if (size < 0 && (errno == EAGAIN || errno == EINTR)) return false;
   const auto* bytes = reinterpret_cast<const uint8_t*>(in_.data());
   const bool good =

@@ -1,4 +1,4 @@
-// gRPC calls over one Unix socket, as much of it as a command needs: no threads, nothing to bring
+// gRPC calls over one connection, as much of it as a command needs: no threads, nothing to bring
 // up and nothing to take down, which is most of the time that a short command would take.
 //
 // RpcChannel is the connection, RpcCall one call on it; calls may overlap. Everything happens
@@ -11,13 +11,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 
+#include "cli/wire.h"
 #include "schema/buffer.h"
-#include "schema/fd.h"
 #include "schema/result.h"
 
 struct nghttp2_session;
@@ -28,13 +29,13 @@ class RpcCall;
 
 class RpcChannel {
  public:
-  // `socket`: connected to a gRPC server. Nothing is sent before the first call.
-  explicit RpcChannel(Fd socket);
+  // `wire`: to a gRPC server. Nothing is sent before the first call.
+  explicit RpcChannel(std::unique_ptr<Wire> wire);
   ~RpcChannel();
   RpcChannel(const RpcChannel&) = delete;
   RpcChannel& operator=(const RpcChannel&) = delete;
 
-  int fd() const { return socket_.get(); }
+  int fd() const { return wire_->fd(); }
 
   // For whoever polls fd() himself: what to wait for; sends what is due, and takes in what is there; sends only. Never wait.
   short events() const;
@@ -54,10 +55,10 @@ class RpcChannel {
   bool receive();  // false: nothing was there, or the connection is broken
   void fail();     // the connection is of no more use: every call ends
 
-  Fd socket_;
+  std::unique_ptr<Wire> wire_;
   nghttp2_session* session_ = nullptr;
-  Buffer in_;            // what one read of the socket takes
-  std::string out_;      // frames that the socket had no room for
+  Buffer in_;            // what one read takes
+  std::string out_;      // frames that the wire had no room for
   size_t out_sent_ = 0;  // how much of it is gone
   bool broken_ = false;
   std::unordered_map<int32_t, RpcCall*> calls_;  // those that have not ended, by stream

@@ -96,7 +96,7 @@ Result<int> status_of_one(const StatusOptions& options, const IdPattern& pattern
   Why why;
   const bool shows_all = context.json || !pattern.names_replicas();
   if (shows_all) {
-    read_metrics(reply);
+    read_metrics(connection, reply);
     why = find_why(reply);
     add_log_lines(why, connection, context);
   }

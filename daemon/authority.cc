@@ -12,7 +12,7 @@
 #include <memory>
 #include <vector>
 
-#include "schema/host_key.h"
+#include "schema/access_key.h"
 #include "schema/small_file.h"
 
 namespace dtrain::daemon {
@@ -146,7 +146,7 @@ Result<Certificate> Authority::for_daemon() const {
                            {NID_subject_alt_name, alias.c_str()}}});
 }
 
-Result<Certificate> Authority::for_host(const std::string& name) const {
+Result<Certificate> Authority::for_holder(const std::string& name) const {
   return signed_by(own_, {name, {{NID_basic_constraints, "critical,CA:FALSE"}, {NID_ext_key_usage, "clientAuth"}}});
 }
 

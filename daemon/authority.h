@@ -1,4 +1,4 @@
-// The daemon's own certificate authority. By what it signs, hosts prove that they were invited, and the daemon
+// The daemon's own certificate authority. By what it signs, hosts and people prove that they were invited, and the daemon
 // that it is the one which invited them. The one file that knows OpenSSL's certificates.
 #pragma once
 
@@ -21,9 +21,10 @@ class Authority {
   static Result<Authority> open(const std::filesystem::path& file);
 
   const std::string& certificate() const { return own_.certificate; }   // PEM
-  // For whoever listens as kDaemonCertificateName. Nobody can listen with a host's, nor dial with this.
+  // For whoever listens as kDaemonCertificateName. Nobody can listen with a holder's, nor dial with this.
   Result<Certificate> for_daemon() const;
-  Result<Certificate> for_host(const std::string& name) const;
+  // For a host, or a person.
+  Result<Certificate> for_holder(const std::string& name) const;
 
  private:
   explicit Authority(Certificate own) : own_(std::move(own)) {}

@@ -7,6 +7,7 @@
 #include <set>
 #include <utility>
 
+#include "daemon/caller.h"
 #include "daemon/describe.h"
 #include "daemon/fetch_stream.h"
 #include "daemon/fair_share.h"
@@ -86,44 +87,73 @@ std::vector<const Experiment*> page_of(const std::vector<const Experiment*>& mem
 ClientApi::ClientApi(const DaemonParts& parts)
     : parts_(parts), started_unix_ms_(static_cast<uint64_t>(unix_ms())), stop_given_up_(parts.loop) {}
 
+Result<Person> ClientApi::person_of(const grpc::CallbackServerContext& call) const {
+  const std::string certificate = certificate_of(call);
+  if (certificate.empty()) return Person();   // the socket, which is for this account alone
+  if (parts_.users == nullptr) return Error{Code::PermissionDenied, "this daemon has given nobody a key", ""};
+  return parts_.users->person_of(certificate);
+}
+
+// What its key is revoked for ends.
+template <class Stream>
+Stream* ClientApi::until_revoked(const Person& person, const std::shared_ptr<Stream>& stream) {
+  if (!person.user.empty()) {
+    boost::asio::post(parts_.loop, [this, user = person.user, weak = std::weak_ptr(stream)] {
+      // It may have been revoked since it came in.
+      const auto all = parts_.users->all();
+      user_streams_.add(user, weak);
+      if (std::ranges::none_of(all, [&](const Person& each) { return each.user == user; })) user_streams_.cut(user);
+    });
+  }
+  return stream.get();
+}
+
 // Runs `answer` on the loop and sends what it says. The request and the reply belong to gRPC and live
 // until then.
-template <typename Answer>
-grpc::ServerUnaryReactor* ClientApi::answer(grpc::CallbackServerContext* context, Answer answer) {
+grpc::ServerUnaryReactor* ClientApi::answer(grpc::CallbackServerContext* context, std::function<Status(const Person&)> answer) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  boost::asio::post(parts_.loop, [reactor, answer] {
-    const Status status = answer();
+  boost::asio::post(parts_.loop, [reactor, answer, person = person_of(*context)] {
+    const Status status = person.ok() ? answer(*person) : Status(person.error());
     reactor->Finish(status.ok() ? grpc::Status::OK : to_grpc(status.error()));
   });
   return reactor;
 }
 
+grpc::ServerUnaryReactor* ClientApi::answer_admin(grpc::CallbackServerContext* context, std::string_view what,
+                                                  std::function<Status()> answer) {
+  return this->answer(context, [what = std::string(what), answer = std::move(answer)](const Person& person) -> Status {
+    TRY(may_administer(person, what));
+    return answer();
+  });
+}
+
 grpc::ServerUnaryReactor* ClientApi::Info(grpc::CallbackServerContext* context,
                                           const pb::InfoRequest*, pb::InfoReply* reply) {
-  return answer(context, [this, reply] { return info(*reply); });
+  return answer(context, [this, reply](const Person&) { return info(*reply); });
 }
 
 grpc::ServerUnaryReactor* ClientApi::Plan(grpc::CallbackServerContext* context,
                                           const pb::PlanRequest* request, pb::PlanReply* reply) {
-  return answer(context, [this, request, reply] { return plan_for(*request, *reply); });
+  return answer(context, [this, request, reply](const Person& person) { return plan_for(person, *request, *reply); });
 }
 
 grpc::ServerUnaryReactor* ClientApi::List(grpc::CallbackServerContext* context,
                                           const pb::ListRequest* request, pb::ListReply* reply) {
-  return answer(context, [this, request, reply] { return list(*request, *reply); });
+  return answer(context, [this, request, reply](const Person&) { return list(*request, *reply); });
 }
 
 grpc::ServerUnaryReactor* ClientApi::Show(grpc::CallbackServerContext* context,
                                           const pb::ShowRequest* request, pb::ShowReply* reply) {
-  return answer(context, [this, request, reply] { return show(*request, *reply); });
+  return answer(context, [this, request, reply](const Person& person) { return show(person, *request, *reply); });
 }
 
 // The same, sent once what follows from it is durable, or the disk refused it, and `then` has seen that.
-grpc::ServerUnaryReactor* ClientApi::durable_answer(std::function<Status()> answer,
+grpc::ServerUnaryReactor* ClientApi::durable_answer(grpc::CallbackServerContext* context,
+                                                    std::function<Status(const Person&)> answer,
                                                     std::function<Status(const Status& committed)> then) {
   const auto late = LateAnswer::start(parts_.loop);
-  boost::asio::post(parts_.loop, [this, late, answer, then] {
-    const Status status = answer();
+  boost::asio::post(parts_.loop, [this, late, answer, then, person = person_of(*context)] {
+    const Status status = person.ok() ? answer(*person) : Status(person.error());
     if (!status.ok()) return late->finish(to_grpc(status.error()));
     parts_.scheduler.at_end_of_turn([late, then](const Status& committed) {
       if (!late->is_open()) return;
@@ -135,34 +165,19 @@ grpc::ServerUnaryReactor* ClientApi::durable_answer(std::function<Status()> answ
 }
 
 grpc::ServerBidiReactor<pb::ExecInput, pb::ExecOutput>* ClientApi::Exec(grpc::CallbackServerContext* context) {
-  return parts_.exec.from_person(*context);
+  const auto person = person_of(*context);
+  if (!person.ok()) return refuse_stream<pb::ExecInput, pb::ExecOutput>(parts_.loop, *context, person.error());
+  return until_revoked(*person, parts_.exec.from_person(*context, *person));
 }
 
+// Who knows what a file is called has been told by what they may see.
 grpc::ServerWriteReactor<pb::BlobPart>* ClientApi::Fetch(grpc::CallbackServerContext* context, const pb::FetchRequest* request) {
-  return start_fetch(parts_.loop, *context, parts_.blobs, *request).get();
+  const auto person = person_of(*context);
+  if (!person.ok()) return refuse_stream<pb::BlobPart>(parts_.loop, person.error());
+  return until_revoked(*person, start_fetch(parts_.loop, *context, parts_.blobs, *request));
 }
 
-grpc::ServerUnaryReactor* ClientApi::Hosts(grpc::CallbackServerContext* context,
-                                           const pb::HostsRequest*, pb::HostsReply* reply) {
-  return answer(context, [this, reply] { return hosts(*reply); });
-}
-
-grpc::ServerUnaryReactor* ClientApi::Invite(grpc::CallbackServerContext* context,
-                                            const pb::InviteRequest* request, pb::InviteReply* reply) {
-  return answer(context, [this, request, reply] { return invite(*request, *reply); });
-}
-
-grpc::ServerUnaryReactor* ClientApi::Drain(grpc::CallbackServerContext* context,
-                                           const pb::DrainRequest* request, pb::DrainReply* reply) {
-  return answer(context, [this, request, reply] { return drain(*request, *reply); });
-}
-
-grpc::ServerUnaryReactor* ClientApi::Revoke(grpc::CallbackServerContext* context,
-                                            const pb::RevokeRequest* request, pb::RevokeReply* reply) {
-  return answer(context, [this, request, reply] { return revoke(*request, *reply); });
-}
-
-grpc::ServerUnaryReactor* ClientApi::Prune(grpc::CallbackServerContext*, const pb::PruneRequest* request, pb::PruneReply* reply) {
+grpc::ServerUnaryReactor* ClientApi::Prune(grpc::CallbackServerContext* context, const pb::PruneRequest* request, pb::PruneReply* reply) {
   const auto answer = LateAnswer::start(parts_.loop);
   const auto prune = [this, answer, reply](const pb::PruneRequest& asked, const RunnerApi::Unused& unused) {
     parts_.pruner.prune(asked, [this, answer, reply, asked, unused](Result<pb::PruneReply> done) {
@@ -176,7 +191,9 @@ grpc::ServerUnaryReactor* ClientApi::Prune(grpc::CallbackServerContext*, const p
       answer->finish(grpc::Status::OK);
     });
   };
-  boost::asio::post(parts_.loop, [this, answer, prune, asked = *request] {
+  boost::asio::post(parts_.loop, [this, answer, prune, asked = *request, person = person_of(*context)] {
+    const Status allowed = person.ok() ? may_prune(*person, asked) : Status(person.error());
+    if (!allowed.ok()) return answer->finish(to_grpc(allowed.error()));
     if (!asked.environments()) return prune(asked, {});
     parts_.runners.count_environments(kEnvironmentsPatience, [answer, prune, asked](auto unused) {
       if (!unused.ok()) return answer->finish(to_grpc(unused.error()));
@@ -188,24 +205,32 @@ grpc::ServerUnaryReactor* ClientApi::Prune(grpc::CallbackServerContext*, const p
 
 grpc::ServerBidiReactor<pb::SubmitRequest, pb::SubmitReply>* ClientApi::Submit(
     grpc::CallbackServerContext* call) {
-  return start_submit(parts_.loop, *call, parts_.scheduler, parts_.blobs);
+  const auto person = person_of(*call);
+  if (!person.ok()) return refuse_stream<pb::SubmitRequest, pb::SubmitReply>(parts_.loop, *call, person.error());
+  return until_revoked(*person, start_submit(parts_.loop, *call, parts_.scheduler, parts_.blobs, *person));
 }
 
-grpc::ServerWriteReactor<pb::WatchBatch>* ClientApi::Watch(grpc::CallbackServerContext*,
+grpc::ServerWriteReactor<pb::WatchBatch>* ClientApi::Watch(grpc::CallbackServerContext* call,
                                                            const pb::WatchRequest* request) {
-  return start_watch(parts_.loop, parts_.scheduler, parts_.logs, *request);
+  const auto person = person_of(*call);
+  if (!person.ok()) return refuse_stream<pb::WatchBatch>(parts_.loop, person.error());
+  return until_revoked(*person, start_watch(parts_.loop, *call, parts_.scheduler, parts_.logs, *request));
 }
 
-grpc::ServerWriteReactor<pb::MonitorSample>* ClientApi::Monitor(grpc::CallbackServerContext*,
+grpc::ServerWriteReactor<pb::MonitorSample>* ClientApi::Monitor(grpc::CallbackServerContext* call,
                                                                 const pb::MonitorRequest* request) {
-  return parts_.monitor.start(*request);
+  const auto person = person_of(*call);
+  if (!person.ok()) return refuse_stream<pb::MonitorSample>(parts_.loop, person.error());
+  return until_revoked(*person, parts_.monitor.start(*call, *request));
 }
 
-grpc::ServerUnaryReactor* ClientApi::Shutdown(grpc::CallbackServerContext*,
+grpc::ServerUnaryReactor* ClientApi::Shutdown(grpc::CallbackServerContext* context,
                                               const pb::ShutdownRequest* request,
                                               pb::ShutdownReply* reply) {
   const auto answer = LateAnswer::start(parts_.loop);
-  boost::asio::post(parts_.loop, [this, answer, reply, kill = request->kill()] {
+  boost::asio::post(parts_.loop, [this, answer, reply, kill = request->kill(), person = person_of(*context)] {
+    const Status allowed = person.ok() ? may_administer(*person, "daemon stop") : Status(person.error());
+    if (!allowed.ok()) return answer->finish(to_grpc(allowed.error()));
     if (!kill) {
       for (auto& id : running_replicas()) reply->add_left_running(std::move(id));
     } else {
@@ -290,10 +315,10 @@ Status ClientApi::info(pb::InfoReply& reply) {
   reply.set_home(parts_.home.root.string());
   reply.set_socket(parts_.home.socket().string());
   reply.set_started_unix_ms(started_unix_ms_);
-  if (parts_.network != nullptr) {
-    const Endpoint& at = parts_.network->listens();
+  if (network_ != nullptr) {
+    const Endpoint& at = network_->listens();
     if (at.port != 0) reply.set_listens(to_string(at));
-    reply.set_listen_trouble(parts_.network->trouble());
+    reply.set_listen_trouble(network_->trouble());
   }
   if (parts_.open_metrics != nullptr) {
     const Endpoint& at = parts_.open_metrics->listens();
@@ -324,13 +349,14 @@ Status ClientApi::info(pb::InfoReply& reply) {
   return ok();
 }
 
-Status ClientApi::plan_for(const pb::PlanRequest& request, pb::PlanReply& reply) {
+Status ClientApi::plan_for(const Person& person, const pb::PlanRequest& request, pb::PlanReply& reply) {
+  const std::string& user = person.user.empty() ? request.user() : person.user;
   ParseOptions options;
   options.file_name = "the submitted YAML";
   TRY(const Spec spec, parse_spec(request.spec_yaml(), options));
   TRY(const std::string awaited, parts_.scheduler.check_awaited(spec));
-  TRY(parts_.scheduler.check_quota(spec, request.user()));
-  const std::string over_quota = quota_wait_text(parts_.scheduler.model(), spec, request.user());
+  TRY(parts_.scheduler.check_quota(spec, user));
+  const std::string over_quota = quota_wait_text(parts_.scheduler.model(), spec, user);
   const Placement placement = plan(parts_.scheduler.model(), spec, hosts_wanted(spec));
   if (const auto* never = std::get_if<Never>(&placement)) {
     return Error{Code::InvalidArgument, never->reason, never->hint};
@@ -426,19 +452,23 @@ void ClientApi::add_members(const std::vector<const Experiment*>& members,
   }
 }
 
-// The one that is named, else the newest of the project, else of all.
-Result<ExperimentId> ClientApi::id_of(const pb::ShowRequest& request) {
+// The one that is named, else the newest of the project, else of all; by a key those that are that person's own.
+Result<ExperimentId> ClientApi::id_of(const Person& person, const pb::ShowRequest& request) {
+  constexpr uint32_t kLookedAtMost = 1'000;
   if (!request.id().empty()) return parse_experiment_id(request.id());
-  TRY(auto newest, parts_.store.numbers(request.project_dir(), 1));
-  if (newest.empty()) {
-    TRY(newest, parts_.store.numbers("", 1));
+  for (const std::string& project : {request.project_dir(), std::string()}) {
+    TRY(const auto newest, parts_.store.numbers(project, person.user.empty() ? 1 : kLookedAtMost));
+    for (const uint32_t number : newest) {
+      if (person.user.empty()) return ExperimentId{number, 0};
+      const auto known = parts_.scheduler.find({number, 0});
+      if (known.ok() && known->submission->user == person.user) return ExperimentId{number, 0};
+    }
   }
-  if (!newest.empty()) return ExperimentId{newest.front(), 0};
   return Error{Code::NotFound, "nothing was ever submitted here", "`dtrain train` submits"};
 }
 
-Status ClientApi::show(const pb::ShowRequest& request, pb::ShowReply& reply) {
-  TRY(const ExperimentId id, id_of(request));
+Status ClientApi::show(const Person& person, const pb::ShowRequest& request, pb::ShowReply& reply) {
+  TRY(const ExperimentId id, id_of(person, request));
   TRY(const auto known, parts_.scheduler.find(id));
   TRY(check_exists(known, {id, {}, {}}));
   TRY(const auto metrics, metrics_of(*known.submission));

@@ -20,7 +20,10 @@
 #include "daemon/pools.h"
 #include "daemon/pruner.h"
 #include "daemon/runner_api.h"
+#include "daemon/rights.h"
 #include "daemon/scheduler.h"
+#include "daemon/user_keys.h"
+#include "daemon/user_streams.h"
 #include "schema/dtrain.grpc.pb.h"
 #include "schema/home.h"
 
@@ -41,7 +44,7 @@ struct DaemonParts {
   ExecRelay& exec;
   // Of hosts that join over the network. Null where the daemon is not to listen there.
   HostKeys* keys = nullptr;
-  const NetworkListener* network = nullptr;
+  UserKeys* users = nullptr;   // likewise of people
   const Pools* pools = nullptr;   // null: none is configured
   std::string address = {};  // by which other hosts reach this one, as config.yml says; may be empty
   const MetricsEndpoint* open_metrics = nullptr;   // null: none is configured
@@ -50,6 +53,9 @@ struct DaemonParts {
 class ClientApi : public pb::Client::CallbackService {
  public:
   explicit ClientApi(const DaemonParts& parts);
+
+  // Where hosts and people with a key come in; before it is set the daemon listens to this machine alone.
+  void listens_on(const NetworkListener* network) { network_ = network; }
 
   // Ends the daemon once the reply is out.
   std::function<void()> on_stop;
@@ -87,31 +93,41 @@ class ClientApi : public pb::Client::CallbackService {
                                   pb::DrainReply*) override;
   grpc::ServerUnaryReactor* Revoke(grpc::CallbackServerContext*, const pb::RevokeRequest*,
                                    pb::RevokeReply*) override;
+  grpc::ServerUnaryReactor* InviteUser(grpc::CallbackServerContext*, const pb::InviteUserRequest*,
+                                       pb::InviteReply*) override;
+  grpc::ServerUnaryReactor* RevokeUser(grpc::CallbackServerContext*, const pb::RevokeUserRequest*,
+                                       pb::RevokeUserReply*) override;
+  grpc::ServerUnaryReactor* Users(grpc::CallbackServerContext*, const pb::UsersRequest*, pb::UsersReply*) override;
   grpc::ServerUnaryReactor* Prune(grpc::CallbackServerContext*, const pb::PruneRequest*,
                                   pb::PruneReply*) override;
   grpc::ServerUnaryReactor* Shutdown(grpc::CallbackServerContext*, const pb::ShutdownRequest*,
                                      pb::ShutdownReply*) override;
 
  private:
-  template <typename Answer>
-  grpc::ServerUnaryReactor* answer(grpc::CallbackServerContext* context, Answer answer);
-  grpc::ServerUnaryReactor* durable_answer(std::function<Status()> answer,
+  // PermissionDenied: by a key that is none of a person, or of none any more.
+  Result<Person> person_of(const grpc::CallbackServerContext& call) const;
+  grpc::ServerUnaryReactor* answer(grpc::CallbackServerContext* context, std::function<Status(const Person&)> answer);
+  // The same, of admins alone.
+  grpc::ServerUnaryReactor* answer_admin(grpc::CallbackServerContext* context, std::string_view what, std::function<Status()> answer);
+  grpc::ServerUnaryReactor* durable_answer(grpc::CallbackServerContext* context, std::function<Status(const Person&)> answer,
                                            std::function<Status(const Status& committed)> then);
+  template <class Stream>
+  Stream* until_revoked(const Person& person, const std::shared_ptr<Stream>& stream);
 
   Status info(pb::InfoReply& reply);
-  Status plan_for(const pb::PlanRequest& request, pb::PlanReply& reply);
+  Status plan_for(const Person& person, const pb::PlanRequest& request, pb::PlanReply& reply);
   Status list(const pb::ListRequest& request, pb::ListReply& reply);
   Status add_to_list(uint32_t number, bool members, pb::ListReply& reply);
-  Result<ExperimentId> id_of(const pb::ShowRequest& request);
-  Status show(const pb::ShowRequest& request, pb::ShowReply& reply);
+  Result<ExperimentId> id_of(const Person& person, const pb::ShowRequest& request);
+  Status show(const Person& person, const pb::ShowRequest& request, pb::ShowReply& reply);
   Result<Metrics::Values> metrics_of(const Submission& submission);
   void add_members(const std::vector<const Experiment*>& members, const Metrics::Values& metrics,
                    pb::ShowReply& reply);
   std::string holds_up(const Scheduler::Known& known, const ExperimentId& id) const;
-  Status kill(const pb::KillRequest& request, pb::KillReply& reply);
-  Status check_whole(const std::string& id, std::string_view verb);
-  Status check_each_whole(const google::protobuf::RepeatedPtrField<std::string>& ids, std::string_view verb);
-  Status suspend(const pb::SuspendRequest& request, pb::SuspendReply& reply);
+  Status kill(const Person& person, const pb::KillRequest& request, pb::KillReply& reply);
+  Status check_whole(const Person& person, const std::string& id, std::string_view verb);
+  Status check_each_whole(const Person& person, const google::protobuf::RepeatedPtrField<std::string>& ids, std::string_view verb);
+  Status suspend(const Person& person, const pb::SuspendRequest& request, pb::SuspendReply& reply);
   Status add_states(pb::SuspendReply& reply);
   Status kill_one(const std::string& id, bool force, pb::KillReply::Item& item);
   Status hosts(pb::HostsReply& reply);
@@ -119,11 +135,17 @@ class ClientApi : public pb::Client::CallbackService {
   Status invite(const pb::InviteRequest& request, pb::InviteReply& reply);
   Status revoke(const pb::RevokeRequest& request, pb::RevokeReply& reply);
   Status drain(const pb::DrainRequest& request, pb::DrainReply& reply);
+  Status invite_user(const pb::InviteUserRequest& request, pb::InviteReply& reply);
+  Status revoke_user(const pb::RevokeUserRequest& request, pb::RevokeUserReply& reply);
+  Status users(const Person& person, pb::UsersReply& reply);
+  Status may_prune(const Person& person, const pb::PruneRequest& request) const;
   std::vector<std::string> running_replicas() const;
   void finish_stop(const grpc::Status& status);
   void give_up_stop_in(std::chrono::seconds time);
 
   DaemonParts parts_;
+  const NetworkListener* network_ = nullptr;
+  UserStreams user_streams_;
   const uint64_t started_unix_ms_;
   std::shared_ptr<LateAnswer> stopping_;   // a `daemon stop --kill` that waits
   boost::asio::steady_timer stop_given_up_;

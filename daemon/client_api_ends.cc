@@ -1,4 +1,4 @@
-// What the CLI wants ended, or given back for a while: kill, suspend and resume.
+// What the CLI wants ended, given back for a while, or forgotten: kill, suspend and resume, and who may prune what.
 #include <utility>
 #include <vector>
 
@@ -23,22 +23,22 @@ Error not_written_down(const pb::KillReply& reply, const Error& disk) {
 
 }  // namespace
 
-grpc::ServerUnaryReactor* ClientApi::Kill(grpc::CallbackServerContext*, const pb::KillRequest* request, pb::KillReply* reply) {
-  return durable_answer([this, request, reply] { return kill(*request, *reply); },
+grpc::ServerUnaryReactor* ClientApi::Kill(grpc::CallbackServerContext* context, const pb::KillRequest* request, pb::KillReply* reply) {
+  return durable_answer(context, [this, request, reply](const Person& person) { return kill(person, *request, *reply); },
                         [reply](const Status& committed) {
                           return committed.ok() ? ok() : Status(not_written_down(*reply, committed.error()));
                         });
 }
 
-grpc::ServerUnaryReactor* ClientApi::Suspend(grpc::CallbackServerContext*, const pb::SuspendRequest* request,
+grpc::ServerUnaryReactor* ClientApi::Suspend(grpc::CallbackServerContext* context, const pb::SuspendRequest* request,
                                              pb::SuspendReply* reply) {
-  return durable_answer([this, request, reply] { return suspend(*request, *reply); },
+  return durable_answer(context, [this, request, reply](const Person& person) { return suspend(person, *request, *reply); },
                         [this, reply](const Status& committed) { return committed.ok() ? add_states(*reply) : committed; });
 }
 
 // All or none: that the second word is a mistake must not be found out after the first is dead.
-Status ClientApi::kill(const pb::KillRequest& request, pb::KillReply& reply) {
-  TRY(check_each_whole(request.ids(), "kill"));
+Status ClientApi::kill(const Person& person, const pb::KillRequest& request, pb::KillReply& reply) {
+  TRY(check_each_whole(person, request.ids(), "kill"));
   for (const auto& id : request.ids()) {
     pb::KillReply::Item& item = *reply.add_items();
     item.set_id(id);
@@ -47,10 +47,10 @@ Status ClientApi::kill(const pb::KillRequest& request, pb::KillReply& reply) {
   return ok();
 }
 
-Status ClientApi::check_each_whole(const google::protobuf::RepeatedPtrField<std::string>& ids, std::string_view verb) {
+Status ClientApi::check_each_whole(const Person& person, const google::protobuf::RepeatedPtrField<std::string>& ids, std::string_view verb) {
   std::vector<Error> refused;
   for (const std::string& id : ids) {
-    if (auto status = check_whole(id, verb); !status.ok()) refused.push_back(std::move(status).error());
+    if (auto status = check_whole(person, id, verb); !status.ok()) refused.push_back(std::move(status).error());
   }
   if (refused.empty()) return ok();
   Error all = joined(std::move(refused));
@@ -58,18 +58,19 @@ Status ClientApi::check_each_whole(const google::protobuf::RepeatedPtrField<std:
   return all;
 }
 
-Status ClientApi::check_whole(const std::string& id, std::string_view verb) {
+Status ClientApi::check_whole(const Person& person, const std::string& id, std::string_view verb) {
   TRY(const IdPattern pattern, parse_id_pattern(id));
   if (pattern.names_replicas()) {
     return Error{Code::InvalidArgument, fmt::format("{} is one replica of a gang", id),
                  fmt::format("of the whole experiment: dtrain {} {}", verb, to_string(pattern.experiment))};
   }
   TRY(const auto known, parts_.scheduler.find(pattern.experiment));
-  return check_exists(known, pattern);
+  TRY(check_exists(known, pattern));
+  return may_change(person, *known.submission, verb, id);
 }
 
-Status ClientApi::suspend(const pb::SuspendRequest& request, pb::SuspendReply& reply) {
-  TRY(check_each_whole(request.ids(), request.resume() ? "resume" : "suspend"));
+Status ClientApi::suspend(const Person& person, const pb::SuspendRequest& request, pb::SuspendReply& reply) {
+  TRY(check_each_whole(person, request.ids(), request.resume() ? "resume" : "suspend"));
   for (const std::string& id : request.ids()) {
     TRY(const IdPattern pattern, parse_id_pattern(id));
     pb::SuspendReply::Item& item = *reply.add_items();
@@ -85,6 +86,18 @@ Status ClientApi::suspend(const pb::SuspendRequest& request, pb::SuspendReply& r
       item.set_changed(item.changed() || each.suspended == request.resume());
     }
     parts_.scheduler.handle(SuspendWanted{pattern.experiment, !request.resume()});
+  }
+  return ok();
+}
+
+// What has ended of somebody's own; what is everybody's, by an admin.
+Status ClientApi::may_prune(const Person& person, const pb::PruneRequest& request) const {
+  if (request.numbers().empty() || request.older_than_ms() > 0 || request.environments()) {
+    return may_administer(person, "prune of more than experiments by their numbers");
+  }
+  for (const uint32_t number : request.numbers()) {
+    TRY(const auto known, parts_.scheduler.find({number, 0}));
+    TRY(may_change(person, *known.submission, "prune", std::to_string(number)));
   }
   return ok();
 }

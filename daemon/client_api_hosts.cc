@@ -6,6 +6,27 @@
 
 namespace dtrain::daemon {
 
+grpc::ServerUnaryReactor* ClientApi::Hosts(grpc::CallbackServerContext* context,
+                                           const pb::HostsRequest*, pb::HostsReply* reply) {
+  return answer(context, [this, reply](const Person&) { return hosts(*reply); });
+}
+
+grpc::ServerUnaryReactor* ClientApi::Invite(grpc::CallbackServerContext* context,
+                                            const pb::InviteRequest* request, pb::InviteReply* reply) {
+  return answer_admin(context, "hosts invite", [this, request, reply] { return invite(*request, *reply); });
+}
+
+grpc::ServerUnaryReactor* ClientApi::Drain(grpc::CallbackServerContext* context,
+                                           const pb::DrainRequest* request, pb::DrainReply* reply) {
+  return answer_admin(context, request->undrain() ? "hosts undrain" : "hosts drain",
+                      [this, request, reply] { return drain(*request, *reply); });
+}
+
+grpc::ServerUnaryReactor* ClientApi::Revoke(grpc::CallbackServerContext* context,
+                                            const pb::RevokeRequest* request, pb::RevokeReply* reply) {
+  return answer_admin(context, "hosts revoke", [this, request, reply] { return revoke(*request, *reply); });
+}
+
 Status ClientApi::hosts(pb::HostsReply& reply) {
   const Model& model = parts_.scheduler.model();
   for (const auto& [id, host] : model.hosts) {
@@ -29,8 +50,8 @@ Status ClientApi::hosts(pb::HostsReply& reply) {
 }
 
 Status ClientApi::check_listens() const {
-  if (parts_.network == nullptr) {
-    return Error{Code::FailedPrecondition, "this daemon takes hosts of its own machine only",
+  if (network_ == nullptr) {
+    return Error{Code::FailedPrecondition, "this daemon takes hosts and people of its own machine only",
                  fmt::format("write `listen: ADDRESS:PORT` into {}, then dtrain daemon stop && dtrain daemon start; "
                              "what runs goes on",
                              parts_.home.config().string())};
@@ -40,8 +61,8 @@ Status ClientApi::check_listens() const {
 
 Status ClientApi::invite(const pb::InviteRequest& request, pb::InviteReply& reply) {
   TRY(check_listens());
-  TRY(const Endpoint daemon, dialled_as(*parts_.network, request.address(), parts_.address, parts_.home));
-  TRY(const HostKey key, parts_.keys->invite(request.name(), daemon));
+  TRY(const Endpoint daemon, dialled_as(*network_, request.address(), parts_.address, parts_.home));
+  TRY(const AccessKey key, parts_.keys->invite(request.name(), daemon));
   reply.set_key(to_text(key));
   reply.set_daemon(key.daemon);
   return ok();

@@ -139,13 +139,13 @@ Status run(const DaemonOptions& options, Readiness& readiness) {
   Pruner pruner(loop, home, *store, *blobs, logs, scheduler, config);
   OutputsApi outputs_api(loop, home.outputs(), scheduler);
   std::unique_ptr<HostKeys> keys;
-  std::unique_ptr<NetworkListener> network;
-  if (const auto at = parse_endpoint(config.listen)) {
+  std::unique_ptr<UserKeys> users;
+  const auto listen = parse_endpoint(config.listen);
+  if (const auto& at = listen) {
     TRY(keys, HostKeys::open(home.keys()));
+    TRY(users, UserKeys::open(home.keys(), keys->authority()));
     runner_api.guard(keys.get());
-    outputs_api.guard(keys.get());
-    TRY(network, NetworkListener::open(loop, runner_api, outputs_api, *keys, *at,
-                                       std::min(descriptor_limit() / 8, kConnectionsMax)));
+    outputs_api.guard(keys.get(), users.get());
     if (config.address.empty() && is_host_address(at->host)) config.address = at->host;
   }
   std::vector<Quota> quotas;
@@ -154,6 +154,7 @@ Status run(const DaemonOptions& options, Readiness& readiness) {
   std::vector<Weight> weights;
   for (const UserWeight& one : config.fair_share) weights.push_back({one.user, one.weight});
   scheduler.set_fair_share(std::move(weights));
+  const NetworkListener* listens = nullptr;   // once it does
   std::optional<Pools> pools;
   TRY(const auto lent, store->allocations());
   // Those of an earlier configuration go back.
@@ -163,7 +164,7 @@ Status run(const DaemonOptions& options, Readiness& readiness) {
   if (keys && (!config.pools.empty() || !lent.empty())) {
     for (const SlurmPool& pool : config.pools) scheduler.add_pool(facts_of(pool));
     pools.emplace(PoolParts{loop, home, *store, scheduler, runner_api, *keys, config.ports,
-                            [&] { return dialled_as(*network, "", config.address, home); }},
+                            [&] { return dialled_as(*listens, "", config.address, home); }},
                   config.pools);
     runner_api.on_lent = [&](const std::string& key, Host& host) { return pools->admit(key, host); };
   }
@@ -176,7 +177,7 @@ Status run(const DaemonOptions& options, Readiness& readiness) {
     });
   }
   ClientApi client_api({loop, home, *store, *blobs, logs, metrics, scheduler, runner_api, monitor, pruner, exec, keys.get(),
-                        network.get(), pools ? &*pools : nullptr, config.address,
+                        users.get(), pools ? &*pools : nullptr, config.address,
                         open_metrics ? &*open_metrics : nullptr});
   scheduler.on_turn = [&] {
     client_api.after_turn();
@@ -185,6 +186,13 @@ Status run(const DaemonOptions& options, Readiness& readiness) {
   TRY(scheduler.load());
   if (pools) TRY(pools->load());
 
+  std::unique_ptr<NetworkListener> network;
+  if (listen) {
+    TRY(network, NetworkListener::open(loop, {&client_api, &runner_api, &outputs_api}, keys->authority(), *listen,
+                                       std::min(descriptor_limit() / 8, kConnectionsMax)));
+    listens = network.get();
+    client_api.listens_on(listens);
+  }
   const auto server = serve(client_api, runner_api, outputs_api);
   if (!server) return Error{Code::Internal, "gRPC does not start", ""};
   Listener listener(loop, *server);

@@ -64,11 +64,11 @@ pb::ToRunner opening(const std::string& session, const Replica& replica, const p
 ExecRelay::ExecRelay(boost::asio::io_context& loop, Scheduler& scheduler, RunnerOutbox& runners)
     : loop_(loop), scheduler_(scheduler), runners_(runners) {}
 
-grpc::ServerBidiReactor<pb::ExecInput, pb::ExecOutput>* ExecRelay::from_person(grpc::CallbackServerContext& call) {
+std::shared_ptr<ExecRelay::PersonStream> ExecRelay::from_person(grpc::CallbackServerContext& call, const Person& who) {
   const auto stream = std::make_shared<PersonStream>(loop_, call);
   const auto id = std::make_shared<std::string>();
-  stream->on_message = [this, weak = std::weak_ptr(stream), id](pb::ExecInput& message) {
-    if (const auto live = weak.lock()) on_input(live, *id, message);
+  stream->on_message = [this, weak = std::weak_ptr(stream), who, id](pb::ExecInput& message) {
+    if (const auto live = weak.lock()) on_input(live, who, *id, message);
   };
   stream->on_reads_done = [weak = std::weak_ptr(stream)] {
     if (const auto live = weak.lock()) live->finish(grpc::Status::OK);
@@ -80,12 +80,13 @@ grpc::ServerBidiReactor<pb::ExecInput, pb::ExecOutput>* ExecRelay::from_person(g
     if (session.mapped()->host_stream) session.mapped()->host_stream->cut();
   };
   stream->start();
-  return stream.get();
+  return stream;
 }
 
-void ExecRelay::on_input(const std::shared_ptr<PersonStream>& person, std::string& session_id, pb::ExecInput& message) {
+void ExecRelay::on_input(const std::shared_ptr<PersonStream>& person, const Person& who, std::string& session_id,
+                         pb::ExecInput& message) {
   if (session_id.empty()) {
-    const Status opened = open(person, session_id, message);
+    const Status opened = open(person, who, session_id, message);
     if (!opened.ok()) person->finish(to_grpc(opened.error()));
     return;
   }
@@ -99,10 +100,13 @@ void ExecRelay::on_input(const std::shared_ptr<PersonStream>& person, std::strin
   session.waiting.push_back(std::move(message));
 }
 
-Status ExecRelay::open(const std::shared_ptr<PersonStream>& person, std::string& session_id, const pb::ExecInput& first) {
+Status ExecRelay::open(const std::shared_ptr<PersonStream>& person, const Person& who, std::string& session_id,
+                       const pb::ExecInput& first) {
   TRY(check_start(first));
-  TRY(const IdPattern pattern, parse_id_pattern(first.has_start() ? first.start().id() : first.forward().id()));
+  const std::string& id = first.has_start() ? first.start().id() : first.forward().id();
+  TRY(const IdPattern pattern, parse_id_pattern(id));
   TRY(const auto known, scheduler_.find(pattern.experiment));
+  TRY(may_change(who, *known.submission, first.has_start() ? "exec" : "port-forward", id));
   TRY(const ExecTarget target, exec_target(known, pattern));
   const auto host = scheduler_.model().hosts.find(target.replica->seat.host);
   const bool is_there = host != scheduler_.model().hosts.end() && host->second.connected;

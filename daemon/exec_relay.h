@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "daemon/reactor.h"
+#include "daemon/rights.h"
 #include "daemon/scheduler.h"
 #include "schema/dtrain.pb.h"
 
@@ -25,7 +26,7 @@ class ExecRelay {
 
   using PersonStream = BidiStream<pb::ExecInput, pb::ExecOutput>;
   using HostStream = BidiStream<pb::ExecOutput, pb::ExecInput>;
-  grpc::ServerBidiReactor<pb::ExecInput, pb::ExecOutput>* from_person(grpc::CallbackServerContext& call);
+  std::shared_ptr<PersonStream> from_person(grpc::CallbackServerContext& call, const Person& who);
   // Who claims a session knows it from what its host was sent.
   grpc::ServerBidiReactor<pb::ExecOutput, pb::ExecInput>* from_host(grpc::CallbackServerContext& call);
 
@@ -47,8 +48,9 @@ class ExecRelay {
     boost::asio::steady_timer patience;
   };
 
-  void on_input(const std::shared_ptr<PersonStream>& person, std::string& session_id, pb::ExecInput& message);
-  Status open(const std::shared_ptr<PersonStream>& person, std::string& session_id, const pb::ExecInput& first);
+  void on_input(const std::shared_ptr<PersonStream>& person, const Person& who, std::string& session_id,
+                pb::ExecInput& message);
+  Status open(const std::shared_ptr<PersonStream>& person, const Person& who, std::string& session_id, const pb::ExecInput& first);
   void on_output(const std::shared_ptr<HostStream>& host_stream, std::string& session_id, pb::ExecOutput& message);
   void claim(const std::shared_ptr<HostStream>& host_stream, std::string& session_id, const std::string& wanted);
   void await_claim(const std::weak_ptr<HostStream>& host_stream, const std::shared_ptr<std::string>& session_id);

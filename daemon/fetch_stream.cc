@@ -88,11 +88,4 @@ std::shared_ptr<WriteStream<pb::BlobPart>> start_fetch(boost::asio::io_context& 
   return stream;
 }
 
-grpc::ServerWriteReactor<pb::BlobPart>* refuse_fetch(boost::asio::io_context& loop, const Error& why) {
-  auto stream = std::make_shared<WriteStream<pb::BlobPart>>(loop);
-  stream->on_writable = [raw = stream.get(), why] { raw->finish(to_grpc(why)); };
-  stream->start();
-  return stream.get();
-}
-
 }  // namespace dtrain::daemon

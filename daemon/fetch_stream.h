@@ -13,7 +13,4 @@ std::shared_ptr<WriteStream<pb::BlobPart>> start_fetch(boost::asio::io_context& 
                                                        Blobs& blobs,
                                                        const pb::FetchRequest& request);
 
-// One that ends at once, for that reason.
-grpc::ServerWriteReactor<pb::BlobPart>* refuse_fetch(boost::asio::io_context& loop, const Error& why);
-
 }  // namespace dtrain::daemon

@@ -48,13 +48,13 @@ Status HostKeys::write(const std::string& name, const Record& record) {
   return replace_file(file_of(name), text + "\n");
 }
 
-Result<HostKey> HostKeys::invite(const std::string& name, const Endpoint& daemon) { return give_out(name, daemon, 0); }
+Result<AccessKey> HostKeys::invite(const std::string& name, const Endpoint& daemon) { return give_out(name, daemon, 0); }
 
-Result<HostKey> HostKeys::lend(const std::string& name, const Endpoint& daemon, int hosts) {
+Result<AccessKey> HostKeys::lend(const std::string& name, const Endpoint& daemon, int hosts) {
   return give_out(name, daemon, static_cast<size_t>(hosts));
 }
 
-Result<HostKey> HostKeys::give_out(const std::string& name, const Endpoint& daemon, size_t lent_to) {
+Result<AccessKey> HostKeys::give_out(const std::string& name, const Endpoint& daemon, size_t lent_to) {
   if (!is_host_name(name) || name.size() > 64) {   // of a certificate's common name
     return Error{Code::InvalidArgument, fmt::format("'{}' is not a host's name", name),
                  "up to 64 letters, digits, '.', '-' and '_'"};
@@ -65,9 +65,9 @@ Result<HostKey> HostKeys::give_out(const std::string& name, const Endpoint& daem
     return Error{Code::AlreadyExists, fmt::format("{} has a key, which is shown once only", name),
                  fmt::format("`dtrain hosts revoke {}` ends that one; then it may be invited again", name)};
   }
-  TRY(Certificate made, authority_.for_host(name));
+  TRY(Certificate made, authority_.for_holder(name));
   TRY(write(name, {fingerprint(made.certificate), lent_to, {}}));
-  return HostKey{name, to_string(daemon), authority_.certificate(), std::move(made.certificate), std::move(made.secret)};
+  return AccessKey{KeyOf::Host, name, to_string(daemon), authority_.certificate(), std::move(made.certificate), std::move(made.secret)};
 }
 
 Result<std::vector<HostId>> HostKeys::revoke(const std::string& name) {

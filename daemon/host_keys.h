@@ -10,7 +10,8 @@
 #include <vector>
 
 #include "daemon/authority.h"
-#include "schema/host_key.h"
+#include "schema/access_key.h"
+#include "schema/endpoint.h"
 #include "schema/ids.h"
 
 namespace dtrain::daemon {
@@ -25,9 +26,9 @@ class HostKeys {
   const Authority& authority() const { return authority_; }
 
   // A key for one host, which will dial `daemon`. AlreadyExists: that name has one.
-  Result<HostKey> invite(const std::string& name, const Endpoint& daemon);
+  Result<AccessKey> invite(const std::string& name, const Endpoint& daemon);
   // A key for so many hosts that a pool is to bring.
-  Result<HostKey> lend(const std::string& name, const Endpoint& daemon, int hosts);
+  Result<AccessKey> lend(const std::string& name, const Endpoint& daemon, int hosts);
   // No host gets in by that name's key any more. Those that have. NotFound: no key was given out.
   Result<std::vector<HostId>> revoke(const std::string& name);
   // The same of a key that was lent; of another, or none, nothing.
@@ -59,7 +60,7 @@ class HostKeys {
     size_t lent_to = 0;              // so many hosts that a pool brings; 0: one that was invited
     std::vector<std::string> hosts;  // the HostIds of who came with it
   };
-  Result<HostKey> give_out(const std::string& name, const Endpoint& daemon, size_t lent_to);
+  Result<AccessKey> give_out(const std::string& name, const Endpoint& daemon, size_t lent_to);
   std::filesystem::path file_of(const std::string& name) const {
     return folder_ / "hosts" / (name + kSuffix);
   }

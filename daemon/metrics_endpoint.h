@@ -15,7 +15,7 @@
 
 #include "daemon/acceptor.h"
 #include "daemon/open_metrics.h"
-#include "schema/host_key.h"
+#include "schema/endpoint.h"
 
 namespace dtrain::daemon {
 

@@ -18,8 +18,8 @@ constexpr auto kAllFor = std::chrono::minutes(2);
 // One person in front of `dtrain monitor`. Owner: gRPC.
 class Monitor::Viewer final : public WriteStream<pb::MonitorSample> {
  public:
-  Viewer(boost::asio::io_context& loop, Monitor& monitor, std::string id)
-      : WriteStream(loop), monitor_(monitor), id_(std::move(id)) {
+  Viewer(boost::asio::io_context& loop, grpc::CallbackServerContext& call, Monitor& monitor, std::string id)
+      : WriteStream(loop, &call), monitor_(monitor), id_(std::move(id)) {
     on_writable = [this] { begin(); };
     on_closed = [this] { monitor_.remove(this); };
   }
@@ -62,10 +62,11 @@ class Monitor::Viewer final : public WriteStream<pb::MonitorSample> {
 Monitor::Monitor(boost::asio::io_context& loop, Scheduler& scheduler, RunnerApi& runners)
     : loop_(loop), scheduler_(scheduler), runners_(runners), second_(loop) {}
 
-grpc::ServerWriteReactor<pb::MonitorSample>* Monitor::start(const pb::MonitorRequest& request) {
-  auto viewer = std::make_shared<Viewer>(loop_, *this, request.id());
+std::shared_ptr<WriteStream<pb::MonitorSample>> Monitor::start(grpc::CallbackServerContext& call,
+                                                               const pb::MonitorRequest& request) {
+  auto viewer = std::make_shared<Viewer>(loop_, call, *this, request.id());
   viewer->start();
-  return viewer.get();
+  return viewer;
 }
 
 void Monitor::add(Viewer* viewer) {

@@ -27,7 +27,7 @@ class Monitor {
   Monitor(const Monitor&) = delete;
   Monitor& operator=(const Monitor&) = delete;
 
-  grpc::ServerWriteReactor<pb::MonitorSample>* start(const pb::MonitorRequest& request);
+  std::shared_ptr<WriteStream<pb::MonitorSample>> start(grpc::CallbackServerContext& call, const pb::MonitorRequest& request);
   void on_usage(const pb::UsageReport& report);
   // Of all replicas that run the newest sample, if there is one yet. For two minutes more come.
   std::vector<pb::ReplicaUsage> all_usage();

@@ -6,6 +6,8 @@
 #include <chrono>
 #include <cstdio>
 
+#include "daemon/outputs_api.h"
+#include "schema/access_key.h"
 #include "schema/config.h"
 #include "schema/exec_limits.h"
 #include "schema/version.h"
@@ -57,15 +59,14 @@ NetworkListener::NetworkListener(asio::io_context& loop, Endpoint at, size_t con
       retry_(loop) {}
 
 Result<std::unique_ptr<NetworkListener>> NetworkListener::open(asio::io_context& loop,
-                                                               RunnerApi& runners, OutputsApi& outputs,
-                                                               const HostKeys& keys,
+                                                               const std::vector<grpc::Service*>& services,
+                                                               const Authority& authority,
                                                                const Endpoint& at,
                                                                size_t connections_max) {
   std::unique_ptr<NetworkListener> listener(new NetworkListener(loop, at, connections_max));
-  TRY(const Certificate own, keys.authority().for_daemon());
+  TRY(const Certificate own, authority.for_daemon());
   grpc::ServerBuilder builder;
-  builder.RegisterService(&runners);
-  builder.RegisterService(&outputs);
+  for (grpc::Service* service : services) builder.RegisterService(service);
   bound_threads(builder);
   builder.SetMaxReceiveMessageSize(kMessageBytesMax);
   builder.SetMaxSendMessageSize(kMessageBytesMax);
@@ -76,7 +77,7 @@ Result<std::unique_ptr<NetworkListener>> NetworkListener::open(asio::io_context&
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kAliveWithinMs);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kAskedEveryMs);
   listener->taker_ = builder.experimental().AddExternalConnectionAcceptor(
-      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, credentials_of(own, keys.authority()));
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, credentials_of(own, authority));
   listener->server_ = builder.BuildAndStart();
   if (!listener->server_) return Error{Code::Internal, "gRPC does not start for the network", ""};
   listener->listen();
@@ -143,7 +144,12 @@ void NetworkListener::close() {
 void NetworkListener::shut_down(gpr_timespec deadline) { server_->Shutdown(deadline); }
 
 Result<Endpoint> dialled_as(const NetworkListener& network, const std::string& asked, const std::string& own,
-                            const Home& home) {
+                            const Home& home, KeyOf who) {
+  const auto is_dialled = [who](const std::string& host) {
+    boost::system::error_code error;
+    const asio::ip::address address = asio::ip::make_address(host, error);
+    return is_host_address(host) || (who == KeyOf::User && ((!error && address.is_loopback()) || host == "localhost"));
+  };
   Endpoint daemon = network.listens();
   if (daemon.port == 0) {
     return Error{Code::FailedPrecondition, network.trouble(),
@@ -152,14 +158,14 @@ Result<Endpoint> dialled_as(const NetworkListener& network, const std::string& a
   }
   if (!asked.empty()) {
     daemon.host = asked;
-  } else if (!is_host_address(daemon.host)) {
+  } else if (!is_dialled(daemon.host)) {
     daemon.host = own;
   }
-  if (is_host_address(daemon.host)) return daemon;
+  if (is_dialled(daemon.host)) return daemon;
   return Error{Code::InvalidArgument,
                daemon.host.empty()
-                   ? fmt::format("by which address the host reaches {} is not known", to_string(network.listens()))
-                   : fmt::format("'{}' is nothing that another host can dial", daemon.host),
+                   ? fmt::format("by which address {} reaches {} is not known", who == KeyOf::Host ? "the host" : "this person", to_string(network.listens()))
+                   : fmt::format("'{}' is nothing that another machine can dial", daemon.host),
                "--address: an IP address of this machine or its name, without a port"};
 }
 

@@ -12,22 +12,24 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "daemon/acceptor.h"
-#include "daemon/host_keys.h"
-#include "daemon/outputs_api.h"
-#include "daemon/runner_api.h"
+#include "daemon/authority.h"
+#include "schema/access_key.h"
+#include "schema/endpoint.h"
 #include "schema/home.h"
 
 namespace dtrain::daemon {
 
 class NetworkListener {
  public:
-  // Serves what runners call. `at`: an IP address. With `connections_max` open no more are taken
+  // `services`: what runners call, and people; each knows who they are by their certificates. `at`: an IP address. With `connections_max` open no more are taken
   // until one ends: strangers may come in any number, and this machine's own are not to want for
   // descriptors and memory.
   static Result<std::unique_ptr<NetworkListener>> open(boost::asio::io_context& loop,
-                                                       RunnerApi& runners, OutputsApi& outputs, const HostKeys& keys,
+                                                       const std::vector<grpc::Service*>& services,
+                                                       const Authority& authority,
                                                        const Endpoint& at, size_t connections_max);
   NetworkListener(const NetworkListener&) = delete;
   NetworkListener& operator=(const NetworkListener&) = delete;
@@ -65,8 +67,9 @@ class NetworkListener {
   boost::asio::steady_timer retry_;
 };
 
-// How another host reaches it: by `asked`, else as it listens, else by `own`, of config.yml below `home`.
+// How another host reaches it: by `asked`, else as it listens, else by `own`, of config.yml below `home`. People may be on this
+// machine, with another account: to them loopback will do.
 Result<Endpoint> dialled_as(const NetworkListener& network, const std::string& asked, const std::string& own,
-                            const Home& home);
+                            const Home& home, KeyOf who = KeyOf::Host);
 
 }  // namespace dtrain::daemon

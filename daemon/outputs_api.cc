@@ -11,6 +11,7 @@
 
 #include "daemon/caller.h"
 #include "daemon/reactor.h"
+#include "daemon/summary.h"
 #include "schema/clock.h"
 #include "schema/disk_room.h"
 #include "schema/expand.h"
@@ -54,7 +55,7 @@ class OutputsApi::Turn {
     const std::lock_guard lock(api.mutex_);
     const auto held = std::ranges::count(api.running_, certificate, &Running::certificate);
     if (!certificate.empty() && held >= static_cast<std::ptrdiff_t>(kCallsOfKey)) {
-      return Error{Code::Unavailable, "too many calls of this host at once", ""};
+      return Error{Code::Unavailable, "too many calls by this key at once", ""};
     }
     api.running_.emplace_front(&call, certificate, boottime_ms());
     return std::unique_ptr<Turn>(new Turn(api, api.running_.begin()));
@@ -97,7 +98,10 @@ Status OutputsApi::admit(Caller& caller) const {
   const int64_t now_ms = boottime_ms();
   if (caller.admitted_ms != 0 && now_ms - caller.admitted_ms < kAdmittedMs) return ok();
   caller.host = HostId{caller.of.host_id()};
-  if (!caller.certificate.empty()) {
+  const bool is_person = caller.host.hex.empty();
+  if (is_person && !caller.certificate.empty()) {
+    TRY(users_->person_of(caller.certificate));
+  } else if (!caller.certificate.empty()) {
     TRY(const auto admitted, keys_->admit(caller.certificate, caller.host));
     caller.host = admitted.id;
   }
@@ -105,7 +109,16 @@ Status OutputsApi::admit(Caller& caller) const {
   return ok();
 }
 
+// Everybody sees all.
+Result<OutputsApi::Place> OutputsApi::place_for_person(const Caller& caller) const {
+  TRY(const ExperimentId id, parse_experiment_id(caller.of.experiment()));
+  TRY(const auto known, scheduler_.find(id));
+  TRY(check_exists(known, {id, {}, {}}));
+  return Place{scheduler_.output_dir(id)};
+}
+
 Result<OutputsApi::Place> OutputsApi::place_of(const Caller& caller) const {
+  if (caller.host.hex.empty()) return place_for_person(caller);
   TRY(Place place, own_place_of(caller));
   if (caller.of.resume().empty()) return place;
   TRY(const ExperimentId id, parse_experiment_id(caller.of.experiment()));
@@ -269,6 +282,7 @@ Status OutputsApi::write(Caller caller, pb::OutputParts message, grpc::ServerRea
                          pb::WriteOutputsReply& reply) {
   if (!caller.of.resume().empty()) return Error{Code::InvalidArgument, "what was before is not written to", ""};
   TRY(admit(caller));
+  if (caller.host.hex.empty()) return Error{Code::PermissionDenied, "outputs are written by hosts alone", ""};
   TRY(const Place place, on_loop([&] { return place_of(caller); }));
   TRY(const OutputTree tree, OutputTree::open(place.folder));
   tree.remove_unnamed();

@@ -1,5 +1,5 @@
 // The outputs of experiments on hosts that don't see DTRAIN_HOME/outputs: read for them, and written for them, by
-// the runner of a host that has a part in the experiment.
+// the runner of a host that has a part in the experiment. And read for people who are elsewhere.
 //
 // Thread: gRPC's, one a call, which waits for files; what concerns experiments is asked on the loop. So is each file
 // given its name there: whoever has lost its part meanwhile changes nothing any more.
@@ -23,6 +23,7 @@
 #include "daemon/host_keys.h"
 #include "daemon/scheduler.h"
 #include "daemon/seldom.h"
+#include "daemon/user_keys.h"
 #include "schema/dtrain.grpc.pb.h"
 #include "schema/output_tree.h"
 
@@ -39,7 +40,7 @@ inline void bound_threads(grpc::ServerBuilder& builder) {
 
 class OutputsApi final : public pb::Outputs::Service {
  public:
-  OutputsApi(boost::asio::io_context& loop, const std::filesystem::path& outputs, const Scheduler& scheduler)
+  OutputsApi(boost::asio::io_context& loop, const std::filesystem::path& outputs, Scheduler& scheduler)
       : loop_(loop), outputs_(outputs), scheduler_(scheduler), watch_timer_(loop) {
     watch();
   }
@@ -48,7 +49,10 @@ class OutputsApi final : public pb::Outputs::Service {
   void close() { watch_timer_.cancel(); }
 
   // Who comes by the network needs one of these keys. Set before anybody may come so.
-  void guard(HostKeys* keys) { keys_ = keys; }
+  void guard(HostKeys* keys, UserKeys* users) {
+    keys_ = keys;
+    users_ = users;
+  }
 
   grpc::Status List(grpc::ServerContext* call, const pb::OutputsRequest* request,
                     grpc::ServerWriter<pb::OutputList>* writer) override;
@@ -64,7 +68,7 @@ class OutputsApi final : public pb::Outputs::Service {
   struct Caller {
     std::string certificate;   // in PEM; empty for this machine's own
     pb::OutputsRequest of;
-    HostId host = {};
+    HostId host = {};          // none: a person
     int64_t admitted_ms = 0;   // of boottime_ms()
   };
   // Its key may have been revoked meanwhile: looked at each second.
@@ -76,6 +80,7 @@ class OutputsApi final : public pb::Outputs::Service {
   // On the loop. FailedPrecondition: it has no part in the experiment any more.
   Result<Place> place_of(const Caller& caller) const;
   Result<Place> own_place_of(const Caller& caller) const;
+  Result<Place> place_for_person(const Caller& caller) const;
   Result<Place> resumed_place_of(const Experiment& experiment, const std::string& path) const;
   Status check_room(const OutputTree& tree, uint64_t bytes) const;
   void note_refusal(const std::string& experiment, const std::string& why);
@@ -98,8 +103,9 @@ class OutputsApi final : public pb::Outputs::Service {
 
   boost::asio::io_context& loop_;
   const std::filesystem::path outputs_;
-  const Scheduler& scheduler_;
+  Scheduler& scheduler_;
   HostKeys* keys_ = nullptr;
+  UserKeys* users_ = nullptr;
   // Calls that go on, each of a thread that others can't have meanwhile.
   struct Running {
     grpc::ServerContext* call;

@@ -209,6 +209,23 @@ class WriteStream : public grpc::ServerWriteReactor<Out>,
   std::optional<grpc::Status> finish_;
 };
 
+// Streams that end at once, for that reason.
+template <typename In, typename Out>
+grpc::ServerBidiReactor<In, Out>* refuse_stream(boost::asio::io_context& loop, grpc::CallbackServerContext& call, const Error& why) {
+  const auto stream = std::make_shared<BidiStream<In, Out>>(loop, call);
+  stream->on_message = [](In&) {};
+  stream->start();
+  boost::asio::post(loop, [stream, why] { stream->finish(to_grpc(why)); });
+  return stream.get();
+}
+template <typename Out>
+grpc::ServerWriteReactor<Out>* refuse_stream(boost::asio::io_context& loop, const Error& why) {
+  const auto stream = std::make_shared<WriteStream<Out>>(loop);
+  stream->on_writable = [raw = stream.get(), why] { raw->finish(to_grpc(why)); };
+  stream->start();
+  return stream.get();
+}
+
 // The answer to a call that waits for something. Owner: itself until gRPC is done with it, and whoever
 // holds the shared_ptr. The call ends without it when the server goes down, or its client is gone.
 class LateAnswer final : public grpc::ServerUnaryReactor,

@@ -453,11 +453,7 @@ grpc::ServerBidiReactor<pb::ExecOutput, pb::ExecInput>* RunnerApi::Exec(grpc::Ca
   const std::string certificate = certificate_of(*call);
   const auto holder = certificate.empty() ? Result<std::string>(std::string()) : keys_->holder_of(certificate);
   if (holder.ok()) return on_exec(*call);
-  const auto stream = std::make_shared<BidiStream<pb::ExecOutput, pb::ExecInput>>(loop_, *call);
-  stream->on_message = [](pb::ExecOutput&) {};
-  stream->start();
-  boost::asio::post(loop_, [stream, why = holder.error()] { stream->finish(to_grpc(why)); });
-  return stream.get();
+  return refuse_stream<pb::ExecOutput, pb::ExecInput>(loop_, *call, holder.error());
 }
 
 grpc::ServerWriteReactor<pb::BlobPart>* RunnerApi::Fetch(grpc::CallbackServerContext* call,
@@ -465,7 +461,7 @@ grpc::ServerWriteReactor<pb::BlobPart>* RunnerApi::Fetch(grpc::CallbackServerCon
   const std::string certificate = certificate_of(*call);
   if (certificate.empty()) return start_fetch(loop_, *call, blobs_, *request).get();
   const auto holder = keys_->holder_of(certificate);
-  if (!holder.ok()) return refuse_fetch(loop_, holder.error());
+  if (!holder.ok()) return refuse_stream<pb::BlobPart>(loop_, holder.error());
   const auto stream = start_fetch(loop_, *call, blobs_, *request);
   boost::asio::post(loop_, [this, key = *holder, fetch = std::weak_ptr(stream)] {
     std::erase_if(fetches_, [](const auto& entry) { return entry.second.expired(); });

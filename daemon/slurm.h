@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "schema/config.h"
-#include "schema/host_key.h"
+#include "schema/access_key.h"
 #include "schema/result.h"
 
 namespace dtrain::daemon::slurm {
@@ -16,7 +16,7 @@ namespace dtrain::daemon::slurm {
 struct Request {
   std::string name;      // of the job
   int hosts = 0;
-  HostKey key;           // by which its hosts join
+  AccessKey key;           // by which its hosts join
   std::string dtrain;    // the program's path on its nodes, where the pool names none
   std::string log;       // what it says goes there, where its nodes see the directory
   PortRange ports;       // that its hosts' replicas may listen on

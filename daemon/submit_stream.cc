@@ -16,8 +16,8 @@ constexpr size_t kNamesPerMessage = 16'000;   // 32 bytes each: half a message
 class SubmitStream final : public BidiStream<pb::SubmitRequest, pb::SubmitReply> {
  public:
   SubmitStream(boost::asio::io_context& loop, grpc::CallbackServerContext& call,
-               Scheduler& scheduler, Blobs& blobs)
-      : BidiStream(loop, call), scheduler_(scheduler), blobs_(blobs) {
+               Scheduler& scheduler, Blobs& blobs, Person person)
+      : BidiStream(loop, call), scheduler_(scheduler), blobs_(blobs), person_(std::move(person)) {
     on_message = [this](pb::SubmitRequest& request) {
       if (const auto status = step(request); !status.ok()) end(to_grpc(status.error()));
     };
@@ -38,6 +38,7 @@ class SubmitStream final : public BidiStream<pb::SubmitRequest, pb::SubmitReply>
   Status on_header(const pb::SubmitHeader& header) {
     if (submission_) return Error{Code::FailedPrecondition, "a second header in one submission", ""};
     TRY(submission_, submission_from_message(header));
+    if (!person_.user.empty()) submission_->user = person_.user;
     TRY(root_, sha256_from_bytes(header.snapshot()));
     extras_.secrets = {header.secrets().begin(), header.secrets().end()};
     extras_.user_env = {header.user_env().begin(), header.user_env().end()};
@@ -125,6 +126,7 @@ class SubmitStream final : public BidiStream<pb::SubmitRequest, pb::SubmitReply>
 
   Scheduler& scheduler_;
   Blobs& blobs_;
+  const Person person_;
   std::optional<Submission> submission_;
   SubmissionExtras extras_;
   Sha256 root_{};
@@ -136,12 +138,12 @@ class SubmitStream final : public BidiStream<pb::SubmitRequest, pb::SubmitReply>
 
 }  // namespace
 
-grpc::ServerBidiReactor<pb::SubmitRequest, pb::SubmitReply>* start_submit(
+std::shared_ptr<BidiStream<pb::SubmitRequest, pb::SubmitReply>> start_submit(
     boost::asio::io_context& loop, grpc::CallbackServerContext& call, Scheduler& scheduler,
-    Blobs& blobs) {
-  auto stream = std::make_shared<SubmitStream>(loop, call, scheduler, blobs);
+    Blobs& blobs, const Person& person) {
+  auto stream = std::make_shared<SubmitStream>(loop, call, scheduler, blobs, person);
   stream->start();
-  return stream.get();
+  return stream;
 }
 
 }  // namespace dtrain::daemon

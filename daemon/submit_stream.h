@@ -7,14 +7,15 @@
 
 #include "daemon/blobs.h"
 #include "daemon/reactor.h"
+#include "daemon/rights.h"
 #include "daemon/scheduler.h"
 #include "schema/dtrain.grpc.pb.h"
 
 namespace dtrain::daemon {
 
 // Owner: gRPC. Thread: loop.
-grpc::ServerBidiReactor<pb::SubmitRequest, pb::SubmitReply>* start_submit(
+std::shared_ptr<BidiStream<pb::SubmitRequest, pb::SubmitReply>> start_submit(
     boost::asio::io_context& loop, grpc::CallbackServerContext& call, Scheduler& scheduler,
-    Blobs& blobs);
+    Blobs& blobs, const Person& person);
 
 }  // namespace dtrain::daemon

@@ -15,9 +15,9 @@ constexpr size_t kBatchBytes = size_t{512} << 10;
 
 class WatchStream final : public WriteStream<pb::WatchBatch>, public JournalListener {
  public:
-  WatchStream(boost::asio::io_context& loop, Scheduler& scheduler, Logs& logs,
+  WatchStream(boost::asio::io_context& loop, grpc::CallbackServerContext& call, Scheduler& scheduler, Logs& logs,
               const pb::WatchRequest& request)
-      : WriteStream(loop), scheduler_(scheduler), logs_(logs), request_(request) {
+      : WriteStream(loop, &call), scheduler_(scheduler), logs_(logs), request_(request) {
     on_writable = [this] { next(); };
     on_closed = [this] { logs_.unlisten(number_, this); };
   }
@@ -172,12 +172,12 @@ class WatchStream final : public WriteStream<pb::WatchBatch>, public JournalList
 
 }  // namespace
 
-grpc::ServerWriteReactor<pb::WatchBatch>* start_watch(boost::asio::io_context& loop,
-                                                      Scheduler& scheduler, Logs& logs,
-                                                      const pb::WatchRequest& request) {
-  auto stream = std::make_shared<WatchStream>(loop, scheduler, logs, request);
+std::shared_ptr<WriteStream<pb::WatchBatch>> start_watch(boost::asio::io_context& loop, grpc::CallbackServerContext& call,
+                                                         Scheduler& scheduler, Logs& logs,
+                                                         const pb::WatchRequest& request) {
+  auto stream = std::make_shared<WatchStream>(loop, call, scheduler, logs, request);
   stream->start();
-  return stream.get();
+  return stream;
 }
 
 }  // namespace dtrain::daemon

@@ -11,8 +11,8 @@
 
 namespace dtrain::daemon {
 
-grpc::ServerWriteReactor<pb::WatchBatch>* start_watch(boost::asio::io_context& loop,
-                                                      Scheduler& scheduler, Logs& logs,
-                                                      const pb::WatchRequest& request);
+std::shared_ptr<WriteStream<pb::WatchBatch>> start_watch(boost::asio::io_context& loop, grpc::CallbackServerContext& call,
+                                                         Scheduler& scheduler, Logs& logs,
+                                                         const pb::WatchRequest& request);
 
 }  // namespace dtrain::daemon

@@ -20,7 +20,7 @@
 
 #include "runner/probe_disk.h"
 #include "runner/probe_server.h"
-#include "schema/host_key.h"
+#include "schema/endpoint.h"
 #include "schema/sha256.h"
 #include "schema/small_file.h"
 

@@ -51,7 +51,7 @@ constexpr int kAskEveryMs = 20'000, kAnswerWithinMs = 20'000;
 // sooner or later a new one is the sooner way.
 constexpr int kConnectWithinMs = 10'000, kLocalConnectWithinMs = 10;
 
-std::shared_ptr<grpc::ChannelCredentials> credentials_of(const HostKey& key, grpc::ChannelArguments& arguments) {
+std::shared_ptr<grpc::ChannelCredentials> credentials_of(const AccessKey& key, grpc::ChannelArguments& arguments) {
   arguments.SetSslTargetNameOverride(kDaemonCertificateName);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kAskEveryMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kAnswerWithinMs);
@@ -94,7 +94,7 @@ Status status_from(const grpc::Status& status) {
                "fetching the snapshot: " + status.error_message(), ""};
 }
 
-std::string reason_of(const grpc::Status& status, const std::optional<HostKey>& key) {
+std::string reason_of(const grpc::Status& status, const std::optional<AccessKey>& key) {
   if (status.ok()) return "the daemon ended the stream";
   const std::string& text = status.error_message();
   if (status.error_code() == grpc::StatusCode::PERMISSION_DENIED) return "it refuses: " + text;
@@ -199,7 +199,7 @@ class Link::Stream : public grpc::ClientBidiReactor<pb::FromRunner, pb::ToRunner
   }
 
   Link* owner_;
-  const std::optional<HostKey> key_;
+  const std::optional<AccessKey> key_;
   asio::io_context& loop_;
   grpc::ClientContext context_;
   std::shared_ptr<Stream> self_;

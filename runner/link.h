@@ -9,7 +9,7 @@
 #include <string>
 
 #include "runner/outbox.h"
-#include "schema/host_key.h"
+#include "schema/access_key.h"
 
 namespace grpc {
 class Channel;
@@ -21,7 +21,7 @@ namespace dtrain::runner {
 // Where the daemon is: on this machine, or where a key leads.
 struct DaemonPlace {
   std::string socket;          // the path of its Unix socket; "unix:" in front is allowed
-  std::optional<HostKey> key;  // then over the network, by TLS
+  std::optional<AccessKey> key;  // then over the network, by TLS
 };
 
 // Link keeps a stream open and hands what comes to the loop, message by message.

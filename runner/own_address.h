@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "schema/host_key.h"
+#include "schema/endpoint.h"
 
 namespace dtrain::runner {
 

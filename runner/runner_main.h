@@ -9,7 +9,7 @@
 #include <optional>
 #include <string>
 
-#include "schema/host_key.h"
+#include "schema/access_key.h"
 #include "schema/result.h"
 
 namespace dtrain::runner {
@@ -18,7 +18,7 @@ struct RunnerOptions {
   std::filesystem::path
       home;  // the runner's own directory: host-id, launches, trees; made if absent
   std::string daemon_socket;  // path of the daemon's Unix socket; "unix:" in front is allowed
-  std::optional<HostKey> key;  // of a daemon on another machine, instead
+  std::optional<AccessKey> key;  // of a daemon on another machine, instead
   // The DTRAIN_HOME of the daemon to start again when it dies; empty: that is somebody else's task.
   std::filesystem::path daemon_home;
   // How other hosts reach replicas here; empty: they can't, or, with a key, as this host reaches its daemon.

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "schema/fd.h"
-#include "schema/host_key.h"
+#include "schema/endpoint.h"
 #include "schema/problems.h"
 #include "schema/shapes.h"
 #include "schema/spec_check.h"

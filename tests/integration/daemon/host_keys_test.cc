@@ -44,7 +44,7 @@ struct Keys {
     if (!opened.ok()) FAIL(opened.error().message);
     return std::move(opened).value();
   }
-  HostKey invited(const std::string& name) {
+  AccessKey invited(const std::string& name) {
     auto key = keys->invite(name, kDaemon);
     if (!key.ok()) FAIL(key.error().message);
     return std::move(key).value();
@@ -53,7 +53,7 @@ struct Keys {
 
 TEST_CASE("a key is its first host's alone, over restarts of the daemon") {
   Keys scene;
-  const HostKey key = scene.invited("gpu1");
+  const AccessKey key = scene.invited("gpu1");
   CHECK(key.name == "gpu1");
   CHECK(key.daemon == "10.0.0.5:7077");
   CHECK(scene.keys->holder_of(key.certificate).value() == "gpu1");
@@ -70,7 +70,7 @@ TEST_CASE("a key is its first host's alone, over restarts of the daemon") {
 
 TEST_CASE("a key is good on a host whose clock is wrong by years") {
   Keys scene;
-  const HostKey key = scene.invited("gpu1");
+  const AccessKey key = scene.invited("gpu1");
   const std::string daemons = scene.keys->authority().for_daemon().value().certificate;
   for (const std::string& certificate : {key.authority, key.certificate, daemons}) {
     for (const long years : {-20, 0, 20}) {
@@ -82,11 +82,11 @@ TEST_CASE("a key is good on a host whose clock is wrong by years") {
 
 TEST_CASE("a key that was revoked opens nothing, and neither does it once another has its name") {
   Keys scene;
-  const HostKey first = scene.invited("gpu1");
+  const AccessKey first = scene.invited("gpu1");
   REQUIRE(scene.keys->revoke("gpu1").ok());
   CHECK(scene.keys->names().empty());
   CHECK(scene.keys->holder_of(first.certificate).error().code == Code::PermissionDenied);
-  const HostKey second = scene.invited("gpu1");
+  const AccessKey second = scene.invited("gpu1");
   CHECK(scene.keys->admit(first.certificate, kMachine).error().code == Code::PermissionDenied);
   CHECK(scene.keys->admit(second.certificate, kOtherMachine).ok());
   CHECK(scene.keys->revoke("gpu2").error().code == Code::NotFound);
@@ -118,7 +118,7 @@ TEST_CASE("a host keeps its ID over keys of one name, and gets nobody else's by 
 
 TEST_CASE("no name of a host is in the way of another's") {
   Keys scene;
-  const HostKey first = scene.invited("gpu1.new"), second = scene.invited("gpu1"),
+  const AccessKey first = scene.invited("gpu1.new"), second = scene.invited("gpu1"),
                 third = scene.invited("gpu1.host");
   CHECK(scene.keys->admit(second.certificate, kOtherMachine).ok());
   CHECK(scene.keys->admit(first.certificate, kMachine).ok());
@@ -140,7 +140,7 @@ TEST_CASE("nobody else may read the authority, and what is left of a damaged one
 
 TEST_CASE("what is left of a damaged key opens nothing, and is revoked like a whole one") {
   Keys scene;
-  const HostKey key = scene.invited("gpu1");
+  const AccessKey key = scene.invited("gpu1");
   std::filesystem::resize_file(scene.folder.path() / "keys/hosts/gpu1.host", 10);
   CHECK(scene.keys->admit(key.certificate, kMachine).error().code == Code::DataLoss);
   const auto again = scene.keys->invite("gpu1", kDaemon);
@@ -161,7 +161,7 @@ TEST_CASE("what is no certificate belongs to nobody") {
 
 TEST_CASE("a key that is lent is for so many hosts, and no guest's") {
   Keys scene;
-  const HostKey key = scene.keys->lend("gpu-3", kDaemon, 2).value();
+  const AccessKey key = scene.keys->lend("gpu-3", kDaemon, 2).value();
   const auto first = scene.keys->admit(key.certificate, kMachine).value();
   const auto second = scene.keys->admit(key.certificate, kOtherMachine).value();
   CHECK(first.lent);

@@ -17,14 +17,15 @@ struct Network {
   test::TemporaryFolder folder;
   ServedDaemon daemon;
   std::unique_ptr<HostKeys> keys = HostKeys::open(daemon.home.keys()).value();
+  std::unique_ptr<UserKeys> users = UserKeys::open(daemon.home.keys(), keys->authority()).value();
   std::unique_ptr<NetworkListener> listener;
 
   explicit Network(size_t connections_max = 100,
                    std::chrono::milliseconds silence = std::chrono::minutes(1))
       : daemon(home_below(folder.path()), silence) {
     daemon.runner_api.guard(keys.get());
-    daemon.outputs_api.guard(keys.get());
-    listener = NetworkListener::open(daemon.loop, daemon.runner_api, daemon.outputs_api, *keys, {"127.0.0.1", 0},
+    daemon.outputs_api.guard(keys.get(), users.get());
+    listener = NetworkListener::open(daemon.loop, {&daemon.client_api, &daemon.runner_api, &daemon.outputs_api}, keys->authority(), {"127.0.0.1", 0},
                                      connections_max)
                    .value();
     REQUIRE_MESSAGE(listener->trouble().empty(), listener->trouble());
@@ -41,7 +42,7 @@ struct Network {
     shutdown.join();
   }
 
-  HostKey invited(const std::string& name) { return keys->invite(name, listener->listens()).value(); }
+  AccessKey invited(const std::string& name) { return keys->invite(name, listener->listens()).value(); }
 
   std::shared_ptr<grpc::Channel> channel_to(const std::string& address,
                                             const std::shared_ptr<grpc::ChannelCredentials>& credentials) const {
@@ -52,10 +53,10 @@ struct Network {
                      0);  // it is sent no more unread than it has asked for
     return grpc::CreateCustomChannel(address, credentials, arguments);
   }
-  static std::shared_ptr<grpc::ChannelCredentials> credentials_of(const HostKey& key) {
+  static std::shared_ptr<grpc::ChannelCredentials> credentials_of(const AccessKey& key) {
     return grpc::SslCredentials({key.authority, key.secret, key.certificate});
   }
-  std::shared_ptr<grpc::Channel> channel_with(const HostKey& key) const {
+  std::shared_ptr<grpc::Channel> channel_with(const AccessKey& key) const {
     return channel_to(to_string(listener->listens()), credentials_of(key));
   }
 
@@ -86,7 +87,7 @@ struct Network {
 
 TEST_CASE("a host with a key joins by the name that it was invited as, whatever it calls itself") {
   Network network;
-  const HostKey key = network.invited("gpu1");
+  const AccessKey key = network.invited("gpu1");
   const FakeRunner runner(network.daemon, 0, network.channel_with(key), kHostHex);
   CHECK(!runner.ended());
   const auto& hosts = network.daemon.scheduler.model().hosts;
@@ -101,7 +102,7 @@ TEST_CASE("a host with a key joins by the name that it was invited as, whatever 
 
 TEST_CASE("who shows no certificate, or another authority's, gets no further than the handshake") {
   Network network;
-  const HostKey key = network.invited("gpu1");
+  const AccessKey key = network.invited("gpu1");
   const std::string address = to_string(network.listener->listens());
   const auto code_with = [&](const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
     return network.fetch_over(network.channel_to(address, credentials)).error_code();
@@ -111,7 +112,7 @@ TEST_CASE("who shows no certificate, or another authority's, gets no further tha
 
   test::TemporaryFolder elsewhere;
   const auto others = HostKeys::open(elsewhere.path()).value();
-  HostKey alien = others->invite("gpu1", network.listener->listens()).value();
+  AccessKey alien = others->invite("gpu1", network.listener->listens()).value();
   CHECK(code_with(Network::credentials_of(alien)) == grpc::StatusCode::UNAVAILABLE);   // it would not trust us
   alien.authority = key.authority;
   CHECK(code_with(Network::credentials_of(alien)) == grpc::StatusCode::UNAVAILABLE);   // nor do we trust it
@@ -123,8 +124,8 @@ TEST_CASE("who shows no certificate, or another authority's, gets no further tha
 
 TEST_CASE("no host can pass for the daemon") {
   Network network;
-  const HostKey mine = network.invited("gpu1");
-  const HostKey impostor = network.invited(kDaemonCertificateName);
+  const AccessKey mine = network.invited("gpu1");
+  const AccessKey impostor = network.invited(kDaemonCertificateName);
   grpc::SslServerCredentialsOptions options;
   options.pem_key_cert_pairs.push_back({impostor.secret, impostor.certificate});
   grpc::ServerBuilder builder;
@@ -151,7 +152,7 @@ TEST_CASE("a key opens what runners call, and nothing that people do") {
 
 TEST_CASE("a key is one host's: the second is refused, and so is everybody once it is revoked") {
   Network network;
-  const HostKey key = network.invited("gpu1");
+  const AccessKey key = network.invited("gpu1");
   const FakeRunner runner(network.daemon, 0, network.channel_with(key), kHostHex);
   {
     const FakeRunner second(network.daemon, 0, network.channel_with(key), kOtherHex);

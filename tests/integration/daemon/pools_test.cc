@@ -188,7 +188,7 @@ TEST_CASE("hosts that never come are not waited for") {
 TEST_CASE("a person's key of the same name stays that person's") {
   test::TemporaryFolder folder;
   PoolScene scene(folder.path());
-  const HostKey own = scene.keys->invite("gpu-1", {"10.0.0.1", 7077}).value();
+  const AccessKey own = scene.keys->invite("gpu-1", {"10.0.0.1", 7077}).value();
   scene.submit("a");
   scene.daemon.until([&] { return scene.slurm.calls("sbatch").size() == 1; });
   CHECK(scene.keys->holder_of(own.certificate).ok());

@@ -1,0 +1,133 @@
+#include "cli/fetch_outputs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <csignal>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "cli/remote_outputs.h"
+#include "cli/signals.h"
+#include "schema/output_tree.h"
+
+namespace dtrain::cli {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+bool is_within(const std::string& folder, const std::string& path) {
+  return path == folder || (path.starts_with(folder) && path[folder.size()] == '/');
+}
+
+// Where each entry that is wanted goes, relative to the target: its path there begins with the last name of what was named.
+class Plan {
+ public:
+  explicit Plan(const std::vector<pb::OutputEntry>& entries) : entries_(entries) {}
+
+  Status add_all() {
+    for (const pb::OutputEntry& entry : entries_) {
+      if (entry.path().find('/') == std::string::npos) TRY(add(entry.path()));
+    }
+    return ok();
+  }
+  // What is at this path, with all that is below it.
+  Status add(const std::string& path) {
+    const std::string name = fs::path(path).filename();
+    if (!names_.insert(name).second) {
+      return Error{Code::InvalidArgument, fmt::format("two of these would be {}", name), "take one of them at a time, with -t DIR"};
+    }
+    for (const pb::OutputEntry& entry : entries_) {
+      if (is_within(path, entry.path())) wanted_.emplace_back(&entry, name + entry.path().substr(path.size()));
+    }
+    return ok();
+  }
+
+  const std::set<std::string>& names() const { return names_; }
+  const std::vector<std::pair<const pb::OutputEntry*, std::string>>& wanted() const { return wanted_; }
+
+ private:
+  const std::vector<pb::OutputEntry>& entries_;
+  std::set<std::string> names_;
+  std::vector<std::pair<const pb::OutputEntry*, std::string>> wanted_;
+};
+
+// Files as they come: the first part of each says what it is, the last one gives it its name.
+class Receiver {
+ public:
+  Receiver(const OutputTree& tree, const std::map<std::string, std::string>& renamed) : tree_(tree), renamed_(renamed) {}
+
+  Status take(const pb::OutputPart& part) {
+    if (!file_) {
+      const auto known = renamed_.find(part.entry().path());
+      if (known == renamed_.end()) return Error{Code::DataLoss, "the daemon sends other files than it was asked for", ""};
+      entry_ = part.entry();
+      entry_.set_path(known->second);
+      TRY(UnnamedOutput file, tree_.create());
+      file_.emplace(std::move(file));
+    }
+    TRY(file_->append(part.data()));
+    if (!part.last()) return ok();
+    const Status named = part.withdrawn() ? ok() : file_->give_name(entry_);
+    if (part.withdrawn()) changed_.push_back(entry_.path());
+    file_.reset();
+    return named;
+  }
+
+  std::vector<std::string> changed() && { return std::move(changed_); }
+
+ private:
+  const OutputTree& tree_;
+  const std::map<std::string, std::string>& renamed_;
+  std::optional<UnnamedOutput> file_;
+  pb::OutputEntry entry_;
+  std::vector<std::string> changed_;
+};
+
+}  // namespace
+
+Result<FetchedOutputs> fetch_outputs(RpcChannel& channel, const std::string& id, const std::vector<fs::path>& paths,
+                                     const fs::path& target, bool force) {
+  TRY(const auto entries, list_outputs(channel, id));
+  Plan plan(entries);
+  for (const fs::path& path : paths) {
+    const bool is_all = path == ".";
+    const bool is_there = is_all || std::ranges::any_of(entries, [&](const pb::OutputEntry& entry) { return entry.path() == path; });
+    if (!is_there) {
+      return Error{Code::NotFound, fmt::format("{} has no '{}' in its output", id, path.string()),
+                   fmt::format("dtrain output ls {} lists what is there", id)};
+    }
+    TRY(is_all ? plan.add_all() : plan.add(path));
+  }
+  if (paths.empty()) TRY(plan.add_all());
+  std::error_code failed;
+  for (const std::string& name : plan.names()) {
+    if (force || !fs::exists(fs::symlink_status(target / name, failed))) continue;
+    return Error{Code::AlreadyExists, (target / name).string() + " exists", "-f overwrites"};
+  }
+  fs::create_directories(target, failed);
+  if (failed) return errno_error("creating " + target.string(), failed.value());
+  TRY(const OutputTree tree, OutputTree::open(target));
+  std::vector<std::string> files;
+  std::map<std::string, std::string> renamed;
+  for (const auto& [entry, to] : plan.wanted()) {
+    if (entry->kind() == pb::Entry::FILE) {
+      files.push_back(entry->path());
+      renamed[entry->path()] = to;
+      continue;
+    }
+    pb::OutputEntry made = *entry;
+    made.set_path(to);
+    TRY(tree.make(made));
+  }
+  // What has no name yet is to be gone, too.
+  Signals signals({SIGINT, SIGQUIT, SIGTERM, SIGHUP});
+  Receiver receiver(tree, renamed);
+  TRY(read_outputs(channel, id, files, &signals, [&](const pb::OutputPart& part) { return receiver.take(part); }));
+  return FetchedOutputs{plan.names().size(), std::move(receiver).changed()};
+}
+
+}  // namespace dtrain::cli

@@ -1,0 +1,23 @@
+// Copies what an experiment wrote to OUTPUT_DIR at a daemon that is elsewhere into a directory here.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "cli/rpc.h"
+#include "schema/result.h"
+
+namespace dtrain::cli {
+
+struct FetchedOutputs {
+  size_t items = 0;   // of those that were named, or of all at the top
+  std::vector<std::string> changed;   // files that were written to meanwhile, and did not come
+};
+
+// `paths`: files and folders of it, relative; none: all that is there. Each goes by its last name into `target`, which is made; none
+// does if one is there already, unless forced. NotFound: it has no such path.
+Result<FetchedOutputs> fetch_outputs(RpcChannel& channel, const std::string& id, const std::vector<std::filesystem::path>& paths,
+                                     const std::filesystem::path& target, bool force);
+
+}  // namespace dtrain::cli

@@ -90,8 +90,8 @@ ClientApi::ClientApi(const DaemonParts& parts)
 Result<Person> ClientApi::person_of(const grpc::CallbackServerContext& call) const {
   const std::string certificate = certificate_of(call);
   if (certificate.empty()) return Person();   // the socket, which is for this account alone
-  if (parts_.users == nullptr) return Error{Code::PermissionDenied, "this daemon has given nobody a key", ""};
-  return parts_.users->person_of(certificate);
+  if (users_ == nullptr) return Error{Code::PermissionDenied, "this daemon has given nobody a key", ""};
+  return users_->person_of(certificate);
 }
 
 // What its key is revoked for ends.
@@ -100,7 +100,7 @@ Stream* ClientApi::until_revoked(const Person& person, const std::shared_ptr<Str
   if (!person.user.empty()) {
     boost::asio::post(parts_.loop, [this, user = person.user, weak = std::weak_ptr(stream)] {
       // It may have been revoked since it came in.
-      const auto all = parts_.users->all();
+      const auto all = users_->all();
       user_streams_.add(user, weak);
       if (std::ranges::none_of(all, [&](const Person& each) { return each.user == user; })) user_streams_.cut(user);
     });

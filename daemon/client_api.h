@@ -44,7 +44,6 @@ struct DaemonParts {
   ExecRelay& exec;
   // Of hosts that join over the network. Null where the daemon is not to listen there.
   HostKeys* keys = nullptr;
-  UserKeys* users = nullptr;   // likewise of people
   const Pools* pools = nullptr;   // null: none is configured
   std::string address = {};  // by which other hosts reach this one, as config.yml says; may be empty
   const MetricsEndpoint* open_metrics = nullptr;   // null: none is configured
@@ -54,8 +53,11 @@ class ClientApi : public pb::Client::CallbackService {
  public:
   explicit ClientApi(const DaemonParts& parts);
 
-  // Where hosts and people with a key come in; before it is set the daemon listens to this machine alone.
-  void listens_on(const NetworkListener* network) { network_ = network; }
+  // Where hosts and people with a key come in, and who these may be; before that is set this machine's alone do.
+  void listens_on(const NetworkListener* network, UserKeys* users) {
+    network_ = network;
+    users_ = users;
+  }
 
   // Ends the daemon once the reply is out.
   std::function<void()> on_stop;
@@ -145,6 +147,7 @@ class ClientApi : public pb::Client::CallbackService {
 
   DaemonParts parts_;
   const NetworkListener* network_ = nullptr;
+  UserKeys* users_ = nullptr;
   UserStreams user_streams_;
   const uint64_t started_unix_ms_;
   std::shared_ptr<LateAnswer> stopping_;   // a `daemon stop --kill` that waits

@@ -20,7 +20,7 @@ grpc::ServerUnaryReactor* ClientApi::Users(grpc::CallbackServerContext* context,
 Status ClientApi::invite_user(const pb::InviteUserRequest& request, pb::InviteReply& reply) {
   TRY(check_listens());
   TRY(const Endpoint daemon, dialled_as(*network_, request.address(), parts_.address, parts_.home, KeyOf::User));
-  TRY(const AccessKey key, parts_.users->invite(request.name(), request.admin(), daemon));
+  TRY(const AccessKey key, users_->invite(request.name(), request.admin(), daemon));
   reply.set_key(to_text(key));
   reply.set_daemon(key.daemon);
   return ok();
@@ -28,7 +28,7 @@ Status ClientApi::invite_user(const pb::InviteUserRequest& request, pb::InviteRe
 
 Status ClientApi::revoke_user(const pb::RevokeUserRequest& request, pb::RevokeUserReply& reply) {
   TRY(check_listens());
-  TRY(parts_.users->revoke(request.name()));
+  TRY(users_->revoke(request.name()));
   user_streams_.cut(request.name());
   const Model& model = parts_.scheduler.model();
   for (const uint32_t number : parts_.scheduler.live_numbers()) {
@@ -41,8 +41,8 @@ Status ClientApi::revoke_user(const pb::RevokeUserRequest& request, pb::RevokeUs
 Status ClientApi::users(const Person& person, pb::UsersReply& reply) {
   reply.set_user(person.user);
   reply.set_admin(person.is_admin);
-  if (parts_.users == nullptr) return ok();
-  for (const Person& each : parts_.users->all()) {
+  if (users_ == nullptr) return ok();
+  for (const Person& each : users_->all()) {
     pb::UsersReply::User& user = *reply.add_users();
     user.set_name(each.user);
     user.set_admin(each.is_admin);

@@ -177,7 +177,7 @@ Status run(const DaemonOptions& options, Readiness& readiness) {
     });
   }
   ClientApi client_api({loop, home, *store, *blobs, logs, metrics, scheduler, runner_api, monitor, pruner, exec, keys.get(),
-                        users.get(), pools ? &*pools : nullptr, config.address,
+                        pools ? &*pools : nullptr, config.address,
                         open_metrics ? &*open_metrics : nullptr});
   scheduler.on_turn = [&] {
     client_api.after_turn();
@@ -191,7 +191,7 @@ Status run(const DaemonOptions& options, Readiness& readiness) {
     TRY(network, NetworkListener::open(loop, {&client_api, &runner_api, &outputs_api}, keys->authority(), *listen,
                                        std::min(descriptor_limit() / 8, kConnectionsMax)));
     listens = network.get();
-    client_api.listens_on(listens);
+    client_api.listens_on(listens, users.get());
   }
   const auto server = serve(client_api, runner_api, outputs_api);
   if (!server) return Error{Code::Internal, "gRPC does not start", ""};

@@ -20,13 +20,13 @@ constexpr const char* kInfo = "/dtrain.pb.Client/Info";
 constexpr const char* kList = "/dtrain.pb.Client/List";
 constexpr const char* kShow = "/dtrain.pb.Client/Show";
 
-Fd connected_to(const Home& home) {
+std::unique_ptr<Wire> connected_to(const Home& home) {
   Fd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   std::strcpy(address.sun_path, home.socket().c_str());
   REQUIRE(connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0);
-  return fd;
+  return std::make_unique<SocketWire>(std::move(fd));
 }
 
 // Streams as a test wants them.
@@ -212,7 +212,7 @@ TEST_CASE("a call without an answer ends when its time is up") {
 TEST_CASE("a connection that breaks ends every call, and so does one that talks nonsense") {
   int ends[2];
   REQUIRE(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
-  RpcChannel channel{Fd(ends[0])};
+  RpcChannel channel(std::make_unique<SocketWire>(Fd(ends[0])));
   Fd server(ends[1]);
   RpcCall one(channel, kInfo), two(channel, kWatchMethod);
   SUBCASE("closed") {}

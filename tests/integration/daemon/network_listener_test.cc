@@ -28,6 +28,7 @@ struct Network {
     listener = NetworkListener::open(daemon.loop, {&daemon.client_api, &daemon.runner_api, &daemon.outputs_api}, keys->authority(), {"127.0.0.1", 0},
                                      connections_max)
                    .value();
+    daemon.client_api.listens_on(listener.get(), users.get());
     REQUIRE_MESSAGE(listener->trouble().empty(), listener->trouble());
     REQUIRE(listener->listens().port != 0);
   }
@@ -147,7 +148,63 @@ TEST_CASE("a key opens what runners call, and nothing that people do") {
     pb::InfoReply reply;
     return stub->Info(&context, pb::InfoRequest(), &reply);
   });
-  CHECK(info.error_code() == grpc::StatusCode::UNIMPLEMENTED);
+  CHECK(info.error_code() == grpc::StatusCode::PERMISSION_DENIED);
+  pb::WatchRequest watched;
+  watched.set_id("1");
+  const grpc::Status watch = network.result_of([&](grpc::ClientContext& context) {
+    const auto reader = stub->Watch(&context, watched);
+    for (pb::WatchBatch batch; reader->Read(&batch);) {
+    }
+    return reader->Finish();
+  });
+  CHECK(watch.error_code() == grpc::StatusCode::PERMISSION_DENIED);
+  const grpc::Status submit = network.result_of([&](grpc::ClientContext& context) {
+    const auto stream = stub->Submit(&context);
+    stream->WritesDone();
+    for (pb::SubmitReply reply; stream->Read(&reply);) {
+    }
+    return stream->Finish();
+  });
+  CHECK(submit.error_code() == grpc::StatusCode::PERMISSION_DENIED);
+}
+
+TEST_CASE("a person's key opens what people do, and nothing that runners call") {
+  Network network;
+  const AccessKey key = network.users->invite("anna", false, network.listener->listens()).value();
+  const auto channel = network.channel_with(key);
+  pb::UsersReply who;
+  const auto stub = pb::Client::NewStub(channel);
+  CHECK(network.result_of([&](grpc::ClientContext& context) { return stub->Users(&context, pb::UsersRequest(), &who); }).ok());
+  CHECK(who.user() == "anna");
+  CHECK(!who.admin());
+  CHECK(network.fetch_over(channel).error_code() == grpc::StatusCode::PERMISSION_DENIED);
+  const FakeRunner runner(network.daemon, 0, channel, kHostHex);
+  CHECK(runner.status().error_code() == grpc::StatusCode::PERMISSION_DENIED);
+  // Outputs are read as a person, and as no host.
+  const auto outputs = pb::Outputs::NewStub(channel);
+  for (const std::string host : {"", kHostHex.c_str()}) {
+    CAPTURE(host);
+    const grpc::Status listed = network.result_of([&](grpc::ClientContext& context) {
+      pb::OutputsRequest of;
+      of.set_experiment("1");
+      of.set_host_id(host);
+      const auto reader = outputs->List(&context, of);
+      for (pb::OutputList part; reader->Read(&part);) {
+      }
+      return reader->Finish();
+    });
+    CHECK(listed.error_code() == (host.empty() ? grpc::StatusCode::NOT_FOUND : grpc::StatusCode::PERMISSION_DENIED));
+  }
+  const grpc::Status written = network.result_of([&](grpc::ClientContext& context) {
+    pb::WriteOutputsReply reply;
+    const auto writer = outputs->Write(&context, &reply);
+    pb::OutputParts parts;
+    parts.mutable_of()->set_experiment("1");
+    writer->Write(parts);
+    writer->WritesDone();
+    return writer->Finish();
+  });
+  CHECK(written.error_code() == grpc::StatusCode::PERMISSION_DENIED);
 }
 
 TEST_CASE("a key is one host's: the second is refused, and so is everybody once it is revoked") {
@@ -362,7 +419,7 @@ TEST_CASE("an address that is somebody else's is tried again until it is free") 
   const Endpoint taken = first.listener->listens();
   Network second;
   const auto late =
-      NetworkListener::open(second.daemon.loop, second.daemon.runner_api, second.daemon.outputs_api, *second.keys, taken, 100)
+      NetworkListener::open(second.daemon.loop, {&second.daemon.runner_api}, second.keys->authority(), taken, 100)
           .value();
   CHECK(late->listens().port == 0);
   CHECK_MESSAGE(late->trouble().find("can't listen on " + to_string(taken)) == 0, late->trouble());

@@ -4,6 +4,7 @@
 #include "cli/daemon.h"
 #include "cli/hosts.h"
 #include "cli/kill.h"
+#include "cli/users.h"
 #include "schema/version.h"
 
 namespace dtrain::cli {
@@ -109,6 +110,21 @@ TEST_CASE("what a host says of itself stays on its line, and moves no cursor") {
   CHECK(text.find('\x1b') == std::string::npos);
   CHECK(text.find("\ngpu2") == std::string::npos);
   CHECK(text.find("\nmem") == std::string::npos);
+}
+
+TEST_CASE("whose keys there are, and who asks") {
+  pb::UsersReply reply;
+  CHECK(render_users(reply, {}) == "Nobody has a key: `dtrain users invite NAME` makes one\n");
+  reply.add_users()->set_name("anna");
+  pb::UsersReply::User& boss = *reply.add_users();
+  boss.set_name("boss");
+  boss.set_admin(true);
+  CHECK(render_users(reply, {}) ==
+        "USER         ROLE\n"
+        "anna         user\n"
+        "boss         admin\n");
+  reply.set_user("anna");
+  CHECK(render_users(reply, {}).ends_with("boss         admin\nYou are anna\n"));
 }
 
 TEST_CASE("a daemon that ends lists what goes on without it") {

@@ -22,7 +22,7 @@ SlurmPool a_pool() {
 }
 
 Request a_request() {
-  return {"dtrain-0a1b-gpu-3", 2, {"gpu-3", "10.0.0.1:7077", "authority\n", "certificate\n", "secret\n"},
+  return {"dtrain-0a1b-gpu-3", 2, {KeyOf::Host, "gpu-3", "10.0.0.1:7077", "authority\n", "certificate\n", "secret\n"},
           "/opt/it's/dtrain", "/home/anna/gpu-3.log", {20'500, 20'999}};
 }
 

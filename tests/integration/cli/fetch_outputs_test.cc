@@ -1,0 +1,186 @@
+// Outputs of a daemon that is elsewhere, which may send anything.
+#include "cli/fetch_outputs.h"
+
+#include <doctest/doctest.h>
+#include <grpcpp/grpcpp.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <cstring>
+#include <fstream>
+#include <map>
+
+#include "cli/remote_outputs.h"
+#include "schema/dtrain.grpc.pb.h"
+#include "schema/small_file.h"
+#include "tests/support/project.h"
+
+namespace dtrain::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+pb::OutputEntry entry_of(pb::Entry::Kind kind, const std::string& path, uint64_t size = 0) {
+  pb::OutputEntry entry;
+  entry.set_kind(kind);
+  entry.set_path(path);
+  entry.set_size(size);
+  entry.set_mode(kind == pb::Entry::DIRECTORY ? 0755 : 0644);
+  return entry;
+}
+
+// Lists and sends what a test says, in parts of three bytes.
+class Outputs final : public pb::Outputs::Service {
+ public:
+  explicit Outputs(const fs::path& socket) {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("unix:" + socket.string(), grpc::InsecureServerCredentials());
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+  }
+  ~Outputs() override { server_->Shutdown(); }
+
+  grpc::Status List(grpc::ServerContext*, const pb::OutputsRequest* request, grpc::ServerWriter<pb::OutputList>* writer) override {
+    if (request->experiment() != "4" || !request->host_id().empty()) return {grpc::StatusCode::NOT_FOUND, "no such experiment"};
+    for (const pb::OutputEntry& entry : listed) {
+      pb::OutputList part;
+      *part.add_entries() = entry;
+      writer->Write(part);
+    }
+    return grpc::Status::OK;
+  }
+  grpc::Status Read(grpc::ServerContext*, const pb::ReadOutputsRequest* request, grpc::ServerWriter<pb::OutputPart>* writer) override {
+    for (const std::string& path : request->paths()) {
+      const auto found = contents.find(path);
+      if (found == contents.end()) continue;   // gone since
+      pb::OutputPart part;
+      *part.mutable_entry() = entry_of(pb::Entry::FILE, sent_as.empty() ? path : sent_as, found->second.size());
+      size_t at = 0;
+      do {
+        part.set_data(found->second.substr(at, 3));
+        at += part.data().size();
+        part.set_last(at == found->second.size());
+        part.set_withdrawn(part.last() && path == withdrawn);
+        writer->Write(part);
+        part.mutable_entry()->Clear();
+        part.mutable_entry()->set_path(path);
+      } while (!part.last());
+    }
+    return grpc::Status::OK;
+  }
+
+  void add(const std::string& path, const std::string& bytes) {
+    contents[path] = bytes;
+    listed.push_back(entry_of(pb::Entry::FILE, path, bytes.size()));
+  }
+  void add_link(const std::string& path, const std::string& target) {
+    listed.push_back(entry_of(pb::Entry::SYMLINK, path));
+    listed.back().set_target(target);
+  }
+
+  std::vector<pb::OutputEntry> listed;
+  std::map<std::string, std::string> contents;
+  std::string withdrawn, sent_as;
+
+ private:
+  std::unique_ptr<grpc::Server> server_;
+};
+
+struct Scene {
+  test::TemporaryFolder folder;
+  Outputs outputs{folder.path() / "socket"};
+  RpcChannel channel{connected()};
+  fs::path target = folder.path() / "target";
+
+  std::unique_ptr<Wire> connected() const {
+    Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::strcpy(address.sun_path, (folder.path() / "socket").c_str());
+    REQUIRE(::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0);
+    return std::make_unique<SocketWire>(std::move(fd));
+  }
+  Result<FetchedOutputs> fetch(const std::vector<fs::path>& paths = {}, bool force = false) {
+    return fetch_outputs(channel, "4", paths, target, force);
+  }
+  std::string text(const std::string& path) const { return read_file(target / path).value().value_or("nothing"); }
+};
+
+TEST_CASE("all of it, or what is named by its last name, comes as it is there") {
+  Scene scene;
+  scene.outputs.listed.push_back(entry_of(pb::Entry::DIRECTORY, "a"));
+  scene.outputs.listed.push_back(entry_of(pb::Entry::DIRECTORY, "a/b"));
+  scene.outputs.add("a/b/c", "content");
+  scene.outputs.add("a/empty", "");
+  scene.outputs.add("ab", "another");
+  const auto all = scene.fetch();
+  REQUIRE_MESSAGE(all.ok(), all.error().message);
+  CHECK(all->items == 2);
+  CHECK(scene.text("a/b/c") == "content");
+  CHECK(scene.text("a/empty") == "");
+  CHECK(scene.text("ab") == "another");
+  scene.target = scene.folder.path() / "part";
+  REQUIRE(scene.fetch({"a/b", "a/empty"}).ok());
+  CHECK(scene.text("b/c") == "content");
+  CHECK(scene.text("empty") == "");
+  CHECK(!fs::exists(scene.target / "ab"));
+  CHECK(scene.fetch({"a/b"}).error().code == Code::AlreadyExists);
+  CHECK(scene.fetch({"a/b"}, true).ok());
+  CHECK(scene.fetch({"none"}).error().code == Code::NotFound);
+  CHECK(scene.fetch({"a/b", "a/b"}, true).error().code == Code::InvalidArgument);
+  CHECK(fetch_outputs(scene.channel, "5", {}, scene.target, true).error().code == Code::NotFound);
+}
+
+TEST_CASE("what changed meanwhile is told, and what is gone is not there") {
+  Scene scene;
+  scene.outputs.add("changing", "content");
+  scene.outputs.add("gone", "content");
+  scene.outputs.add("kept", "content");
+  scene.outputs.withdrawn = "changing";
+  scene.outputs.contents.erase("gone");
+  const auto fetched = scene.fetch();
+  REQUIRE(fetched.ok());
+  CHECK(fetched->changed == std::vector<std::string>{"changing"});
+  std::vector<std::string> names;
+  for (const auto& file : fs::directory_iterator(scene.target)) names.push_back(file.path().filename());
+  CHECK(names == std::vector<std::string>{"kept"});
+}
+
+TEST_CASE("nothing is written out of the directory, whatever the daemon calls it") {
+  for (const std::string path : {"../out", "/etc/out", "a/../../out"}) {
+    CAPTURE(path);
+    Scene scene;
+    scene.outputs.add(path, "content");
+    (void)scene.fetch({path});
+    CHECK(!fs::exists(scene.folder.path() / "out"));
+    CHECK(!fs::exists("/etc/out"));
+  }
+  Scene scene;
+  fs::create_directory(scene.folder.path() / "elsewhere");
+  scene.outputs.add_link("link", "../elsewhere");
+  scene.outputs.add("link/file", "content");
+  CHECK(!scene.fetch().ok());
+  CHECK(fs::is_empty(scene.folder.path() / "elsewhere"));
+  // Another file than was asked for.
+  Scene other;
+  other.outputs.add("file", "content");
+  other.outputs.sent_as = "another";
+  CHECK(other.fetch().error().code == Code::DataLoss);
+  CHECK(fs::is_empty(other.target));
+}
+
+TEST_CASE("one file as a temporary one, or none") {
+  Scene scene;
+  scene.outputs.add("file", "content");
+  const FilePointer file = open_output(scene.channel, "4", "file");
+  REQUIRE(file);
+  char bytes[16] = "";
+  CHECK(std::fread(bytes, 1, sizeof bytes, file.get()) == 7);
+  CHECK(std::string(bytes) == "content");
+  CHECK(!open_output(scene.channel, "4", "none"));
+  scene.outputs.withdrawn = "file";
+  CHECK(open_output(scene.channel, "4", "file"));   // an event file grows while it is read
+}
+
+}  // namespace
+}  // namespace dtrain::cli

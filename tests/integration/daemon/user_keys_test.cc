@@ -1,0 +1,98 @@
+#include "daemon/user_keys.h"
+
+#include <doctest/doctest.h>
+#include <sys/stat.h>
+
+#include <fstream>
+
+#include "daemon/host_keys.h"
+#include "tests/support/project.h"
+
+namespace dtrain::daemon {
+namespace {
+
+namespace fs = std::filesystem;
+
+const Endpoint kDaemon{"10.0.0.1", 7077};
+
+struct Scene {
+  test::TemporaryFolder folder;
+  std::unique_ptr<HostKeys> hosts = HostKeys::open(folder.path() / "keys").value();
+  std::unique_ptr<UserKeys> users = open();
+
+  std::unique_ptr<UserKeys> open() const { return UserKeys::open(folder.path() / "keys", hosts->authority()).value(); }
+  // As the next daemon knows them.
+  void reopen() { users = open(); }
+};
+
+TEST_CASE("a person is who their key says, also for the next daemon, until it is revoked") {
+  Scene scene;
+  const AccessKey anna = scene.users->invite("anna", false, kDaemon).value();
+  const AccessKey boss = scene.users->invite("boss", true, kDaemon).value();
+  CHECK(anna.of == KeyOf::User);
+  CHECK(anna.daemon == "10.0.0.1:7077");
+  for (int daemon = 0; daemon < 2; ++daemon, scene.reopen()) {
+    CAPTURE(daemon);
+    CHECK(scene.users->person_of(anna.certificate).value().user == "anna");
+    CHECK(!scene.users->person_of(anna.certificate).value().is_admin);
+    CHECK(scene.users->person_of(boss.certificate).value().is_admin);
+    REQUIRE(scene.users->all().size() == 2);
+    CHECK(scene.users->all()[0].user == "anna");
+  }
+  REQUIRE(scene.users->revoke("anna").ok());
+  for (int daemon = 0; daemon < 2; ++daemon, scene.reopen()) {
+    CAPTURE(daemon);
+    const auto refused = scene.users->person_of(anna.certificate);
+    REQUIRE(!refused.ok());
+    CHECK(refused.error().code == Code::PermissionDenied);
+    CHECK(scene.users->person_of(boss.certificate).ok());
+  }
+  // Another key of the same name is another key.
+  const AccessKey again = scene.users->invite("anna", false, kDaemon).value();
+  CHECK(scene.users->person_of(again.certificate).ok());
+  CHECK(!scene.users->person_of(anna.certificate).ok());
+}
+
+TEST_CASE("a host's key is no person's, nor a person's a host's, though they have one name") {
+  Scene scene;
+  const AccessKey host = scene.hosts->invite("anna", kDaemon).value();
+  const AccessKey person = scene.users->invite("anna", true, kDaemon).value();
+  CHECK(!scene.users->person_of(host.certificate).ok());
+  CHECK(!scene.hosts->holder_of(person.certificate).ok());
+  CHECK(!scene.hosts->admit(person.certificate, {std::string(32, 'a')}).ok());
+}
+
+TEST_CASE("one name has one key, and a name is one") {
+  Scene scene;
+  REQUIRE(scene.users->invite("anna", false, kDaemon).ok());
+  CHECK(scene.users->invite("anna", true, kDaemon).error().code == Code::AlreadyExists);
+  CHECK(!scene.users->all().front().is_admin);
+  for (const std::string& name : std::vector<std::string>{"", "../anna", "a b", "-x", "a/b", std::string(65, 'a')}) {
+    CAPTURE(name);
+    CHECK(scene.users->invite(name, false, kDaemon).error().code == Code::InvalidArgument);
+  }
+  CHECK(scene.users->revoke("../authority").error().code == Code::NotFound);
+  CHECK(scene.users->revoke("bert").error().code == Code::NotFound);
+}
+
+TEST_CASE("a file that is damaged opens nothing, and can be revoked") {
+  Scene scene;
+  const AccessKey boss = scene.users->invite("boss", true, kDaemon).value();
+  const fs::path file = scene.folder.path() / "keys/users/boss.user";
+  for (const std::string text : {"", "\n", "admin\n", "0123 admin\n"}) {
+    CAPTURE(text);
+    std::ofstream(file, std::ios::trunc) << text;
+    scene.reopen();
+    CHECK(!scene.users->person_of(boss.certificate).ok());
+    CHECK(scene.users->all().size() == 1);
+  }
+  // Cut off in the middle of its last word: no admin.
+  std::ofstream(file, std::ios::trunc) << fingerprint(boss.certificate) << " adm";
+  scene.reopen();
+  CHECK(!scene.users->person_of(boss.certificate).value().is_admin);
+  CHECK(scene.users->revoke("boss").ok());
+  CHECK(scene.users->all().empty());
+}
+
+}  // namespace
+}  // namespace dtrain::daemon

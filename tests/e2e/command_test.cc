@@ -364,6 +364,16 @@ TEST_CASE("hosts are chosen by labels and patterns, in the YAML or with --host, 
   const Output nothing = cluster.run({"train", "--host", "! fast"}, project);
   CHECK(nothing.code == 2);
   CHECK_MESSAGE(says(nothing, "--host: got '! fast', expected the name of a host"), nothing.all());
+  for (const char* empty : {"", ",", "fast,"}) {
+    for (const std::vector<std::string>& command : {std::vector<std::string>{"train"}, {"rerun", "1"}}) {
+      std::vector<std::string> words = command;
+      words.insert(words.end(), {"-d", "--host", empty});
+      const Output unnamed = cluster.run(words, project);
+      CHECK(unnamed.code == 2);
+      CHECK_MESSAGE(says(unnamed, "--host: got an empty text, expected the name of a host"), unnamed.all());
+      CHECK(says(unnamed, "left out: any host"));
+    }
+  }
   CHECK(says(cluster.run({"rerun", "1", "--set", "train.hosts=[slow]"}, project), "no host is named 'slow'"));
   CHECK(cluster.run({"rerun", "1", "--host", "fast", "-d"}, project).code == 0);
   const fs::path saved = cluster.project("saved", {{"go.sh", "true\n"}});

@@ -38,8 +38,8 @@ Result<int> suspend(const std::vector<std::string>& ids, bool resume, const Comm
     request.add_ids(one);
   }
   TRY(const pb::SuspendReply reply, connection.suspend(request));
-  // What is over can't go on, which a script is to know.
-  const bool refused = resume && std::ranges::any_of(reply.items(), [](const auto& item) { return !item.changed() && is_over(item.state()); });
+  // What is over neither goes on nor gives anything back, which a script is to know.
+  const bool refused = std::ranges::any_of(reply.items(), [](const auto& item) { return !item.changed() && is_over(item.state()); });
   if (context.json) {
     fmt::print("{}", to_json(reply));
     return refused ? 2 : 0;

@@ -7,6 +7,7 @@
 #include "cli/ask.h"
 #include "cli/commands.h"
 #include "cli/connection.h"
+#include "cli/id_ranges.h"
 #include "cli/json_output.h"
 #include "cli/words.h"
 #include "schema/ids.h"
@@ -27,9 +28,10 @@ struct PruneOptions {
   bool yes = false;
 };
 
-Result<pb::PruneRequest> request_of(const PruneOptions& options) {
-  pb::PruneRequest request;
-  for (const std::string& text : options.ids) {
+Status put_numbers(const std::vector<std::string>& ids, pb::PruneRequest& request) {
+  request.clear_numbers();
+  for (const std::string& text : ids) {
+    if (is_range(text)) continue;
     TRY(const ExperimentId id, parse_experiment_id(text));
     if (id.member != 0) {
       return Error{Code::InvalidArgument,
@@ -38,6 +40,12 @@ Result<pb::PruneRequest> request_of(const PruneOptions& options) {
     }
     request.add_numbers(id.number);
   }
+  return ok();
+}
+
+Result<pb::PruneRequest> request_of(const PruneOptions& options) {
+  pb::PruneRequest request;
+  TRY(put_numbers(options.ids, request));
   if (!options.older_than.empty()) {
     const auto older_than_ms = parse_duration_ms(options.older_than);
     if (!older_than_ms || *older_than_ms <= 0) {
@@ -67,6 +75,8 @@ std::string nothing_unused(const pb::PruneRequest& asked) {
 Result<int> prune(const PruneOptions& options, const CommandContext& context) {
   TRY(pb::PruneRequest request, request_of(options));
   TRY(Connection connection, connect(Autostart::IfNeeded, context));
+  TRY(const auto ids, without_ranges(options.ids, connection));
+  TRY(put_numbers(ids, request));
   if (!options.yes || options.dry_run) {
     request.set_dry_run(true);
     TRY(const pb::PruneReply plan, connection.prune(request));
@@ -152,7 +162,7 @@ std::string render_pruned(const pb::PruneReply& reply, const pb::PruneRequest& a
 
 Run declare_prune(Options& options, CommandContext& context) {
   auto typed = std::make_shared<PruneOptions>();
-  options.positionals("ID", typed->ids, "ended experiments (4) to forget");
+  options.positionals("ID", typed->ids, "ended experiments (4, 4-9) to forget");
   options.text("--older-than", typed->older_than, "and all that ended longer ago: 30d, 12h", "TIME");
   options.flag("--outputs", typed->outputs, "delete their results in OUTPUT_DIR too");
   options.flag("--environments", typed->environments,

@@ -9,6 +9,7 @@
 #include "cli/connection.h"
 #include "cli/errors.h"
 #include "cli/follow.h"
+#include "cli/id_ranges.h"
 #include "cli/watch_view.h"
 #include "schema/clock.h"
 #include "schema/ids.h"
@@ -55,6 +56,7 @@ Result<int> wait_for(const WaitOptions& options, const CommandContext& context) 
   const std::vector<std::string>& typed = options.ids;
   TRY(const int64_t until_ms, end_of_time(options));
   for (const std::string& id : typed) {
+    if (is_range(id)) continue;
     TRY(const IdPattern pattern, parse_id_pattern(id));
     if (pattern.names_replicas()) {
       return Error{Code::InvalidArgument, fmt::format("{} is a part of an experiment", id),
@@ -62,7 +64,7 @@ Result<int> wait_for(const WaitOptions& options, const CommandContext& context) 
     }
   }
   TRY(Connection connection, connect(Autostart::IfNeeded, context));
-  std::vector<std::string> ids = typed;
+  TRY(std::vector<std::string> ids, without_ranges(typed, connection));
   if (ids.empty()) {
     pb::ShowRequest newest;
     newest.set_project_dir(project_dir());
@@ -120,7 +122,7 @@ Result<int> wait_for(const WaitOptions& options, const CommandContext& context) 
 Run declare_wait(Options& options, CommandContext& context) {
   auto typed = std::make_shared<WaitOptions>();
   options.positionals("ID", typed->ids,
-                      "experiments (4), members (4.2); left out: the newest of this project");
+                      "experiments (4, 4-9), members (4.2); left out: the newest of this project");
   options.text("--timeout", typed->timeout, "no longer than that: 5m; exit code 124 if something is not over then", "TIME");
   options.json(context);
   options.footer("dtrain train -d && dtrain wait && dtrain output ls");

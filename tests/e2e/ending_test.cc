@@ -134,6 +134,27 @@ TEST_CASE("wait --timeout says what is not over by then") {
   CHECK(cluster.run({"kill", "2", "--force"}).code == 0);
 }
 
+TEST_CASE("ranges of IDs are those that are there") {
+  Cluster cluster;
+  const fs::path project = cluster.project("project: p\ntrain: {resources: {cpus: 0.1, mem: 32}, run: sleep 600, parameters: {a: [1, 2, 3]}}\n");
+  const fs::path other = cluster.project("other", {{"dtrain.yml", single("'true'")}});
+  CHECK(cluster.run({"train"}, other).code == 0);
+  CHECK(cluster.run({"train"}, other).code == 0);
+  CHECK(cluster.run({"train", "-d"}, project).code == 0);
+  CHECK(cluster.run({"prune", "1", "--yes"}).code == 0);
+  const Output none = cluster.run({"kill", "4-9"});
+  CHECK(none.code == 2);
+  CHECK_MESSAGE(says(none, "there is nothing from 4 to 9"), none.all());
+  CHECK(cluster.run({"kill", "3.1-3.9", "--force"}).code == 0);
+  CHECK(cluster.run({"wait", "3.1-3.2", "3.3"}).out == "3.1 KILLED\n3.2 KILLED\n3.3 KILLED\n");
+  CHECK(cluster.run({"wait", "1-9"}).out == "2 FINISHED\n3 KILLED\n");
+  CHECK(cluster.run({"wait", "9-1"}).code == 2);
+  CHECK(cluster.run({"suspend", "1-3"}).code == 2);   // they are over
+  const Output pruned = cluster.run({"prune", "1-9", "--yes"});
+  CHECK_MESSAGE(says(pruned, "2 ended experiments are forgotten: 2, 3"), pruned.all());
+  CHECK(cluster.run({"prune", "2-3", "--yes"}).code == 2);
+}
+
 TEST_CASE("kill --force skips the grace of those that ignore TERM, grandchildren too") {
   Cluster cluster;
   fs::path project = cluster.project(single(

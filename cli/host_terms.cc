@@ -27,8 +27,8 @@ Result<std::vector<std::string>> host_terms(const std::string& words) {
     const std::string_view term = trimmed(std::string_view(words).substr(at, end - at));
     at = end + 1;
     if (!is_utf8(term) || !kHostTerm.accepts(term)) {
-      return Error{Code::InvalidArgument, fmt::format("--host: got {}, expected {}", in_quotes(as_utf8(term)), kHostTerm.expected),
-                   "several with commas between: --host 'gpu-*,!gpu-7'"};
+      return Error{Code::InvalidArgument, fmt::format("--host: got {}, expected {}", term.empty() ? "an empty text" : in_quotes(as_utf8(term)), kHostTerm.expected),
+                   "several with commas between: --host 'gpu-*,!gpu-7'; left out: any host"};
     }
     terms.emplace_back(term);
   }

@@ -211,7 +211,8 @@ std::string to_json(const pb::PruneReply& reply, bool done) {
                   {"log_bytes", reply.log_bytes()},
                   {"blob_bytes", reply.blob_bytes()},
                   {"environments", reply.environments()},
-                  {"environment_bytes", reply.environment_bytes()}});
+                  {"environment_bytes", reply.environment_bytes()},
+                  {"cache_bytes", reply.tree_bytes()}});
 }
 
 std::string to_json(const pb::DrainReply& reply, bool undrain) {

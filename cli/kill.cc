@@ -7,6 +7,7 @@
 
 #include "cli/commands.h"
 #include "cli/connection.h"
+#include "cli/id_ranges.h"
 #include "cli/json_output.h"
 #include "cli/newest.h"
 #include "cli/words.h"
@@ -37,6 +38,7 @@ Status refuse_replicas(const std::string& text) {
 Result<int> kill(const KillOptions& options, const CommandContext& context) {
   std::vector<Error> refused;
   for (const std::string& id : options.ids) {
+    if (is_range(id)) continue;
     if (auto status = refuse_replicas(id); !status.ok()) {
       refused.push_back(std::move(status).error());
     }
@@ -45,7 +47,8 @@ Result<int> kill(const KillOptions& options, const CommandContext& context) {
   TRY(Connection connection, connect(Autostart::IfNeeded, context));
   pb::KillRequest request;
   request.set_force(options.force);
-  for (const std::string& id : options.ids) request.add_ids(id);
+  TRY(const auto ids, without_ranges(options.ids, connection));
+  for (const std::string& id : ids) request.add_ids(id);
   if (options.ids.empty()) {
     TRY(const pb::ListReply live, connection.list({}));
     TRY(const std::string newest, newest_to_kill(live, project_dir()));
@@ -89,7 +92,7 @@ std::string render_killed(const pb::KillReply::Item& item, const pb::ExperimentI
 Run declare_kill(Options& options, CommandContext& context) {
   auto typed = std::make_shared<KillOptions>();
   options.positionals("ID", typed->ids,
-                      "experiments (4), members (4.2); left out: the newest of this project that runs");
+                      "experiments (4, 4-9), members (4.2); left out: the newest of this project that runs");
   options.flag("-f,--force", typed->force, "at once, without the time to save that TERM gives");
   options.json(context);
   return [typed, &context] { return kill(*typed, context); };

@@ -140,7 +140,7 @@ std::string render_list(const pb::ListReply& reply, const View& view) {
   return render(table, view.screen);
 }
 
-std::string take_newest(pb::ListReply& reply, uint64_t last, bool of_project) {
+std::string take_newest(pb::ListReply& reply, uint64_t last, const std::string& options) {
   std::vector<int> starts;  // where each experiment begins; its members follow it
   for (int i = 0; i < reply.experiments_size(); ++i) {
     if (!set_of(reply.experiments(i))) starts.push_back(i);
@@ -148,8 +148,7 @@ std::string take_newest(pb::ListReply& reply, uint64_t last, bool of_project) {
   if (last == 0 || starts.size() <= last) return "";
   const size_t older_here = starts.size() - last;
   reply.mutable_experiments()->DeleteSubrange(0, starts[older_here]);
-  return fmt::format("Older experiments are not shown; dtrain status -n 0{} lists all\n",
-                     of_project ? " --project" : "");
+  return fmt::format("Older experiments are not shown; dtrain status -n 0{} lists all\n", options);
 }
 
 std::string render_nothing(const pb::ExperimentInfo* newest, bool of_project, const View& view) {

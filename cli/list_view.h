@@ -12,8 +12,8 @@ namespace dtrain::cli {
 std::string render_list(const pb::ListReply& reply, const View& view);
 
 // Leaves the newest `last` experiments, with their members, of a list that is in order. That there are
-// others is told in a line, which is empty when there are none.
-std::string take_newest(pb::ListReply& reply, uint64_t last, bool of_project);
+// others is told in a line, which is empty when there are none; `options`, " --project" say, are what the list was asked for with.
+std::string take_newest(pb::ListReply& reply, uint64_t last, const std::string& options);
 
 // When the list is empty: what to do next. `newest` (null: there is none) is the newest that ended.
 // `of_project`: of this project's only.

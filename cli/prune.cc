@@ -7,6 +7,7 @@
 #include "cli/ask.h"
 #include "cli/commands.h"
 #include "cli/connection.h"
+#include "cli/id_ranges.h"
 #include "cli/json_output.h"
 #include "cli/words.h"
 #include "schema/ids.h"
@@ -22,13 +23,15 @@ struct PruneOptions {
   std::string older_than;
   bool outputs = false;
   bool environments = false;
+  bool cache = false;
   bool dry_run = false;
   bool yes = false;
 };
 
-Result<pb::PruneRequest> request_of(const PruneOptions& options) {
-  pb::PruneRequest request;
-  for (const std::string& text : options.ids) {
+Status put_numbers(const std::vector<std::string>& ids, pb::PruneRequest& request) {
+  request.clear_numbers();
+  for (const std::string& text : ids) {
+    if (is_range(text)) continue;
     TRY(const ExperimentId id, parse_experiment_id(text));
     if (id.member != 0) {
       return Error{Code::InvalidArgument,
@@ -37,6 +40,12 @@ Result<pb::PruneRequest> request_of(const PruneOptions& options) {
     }
     request.add_numbers(id.number);
   }
+  return ok();
+}
+
+Result<pb::PruneRequest> request_of(const PruneOptions& options) {
+  pb::PruneRequest request;
+  TRY(put_numbers(options.ids, request));
   if (!options.older_than.empty()) {
     const auto older_than_ms = parse_duration_ms(options.older_than);
     if (!older_than_ms || *older_than_ms <= 0) {
@@ -49,16 +58,25 @@ Result<pb::PruneRequest> request_of(const PruneOptions& options) {
   }
   request.set_outputs(options.outputs);
   request.set_environments(options.environments);
+  request.set_trees(options.cache);
   return request;
 }
 
 bool is_nothing(const pb::PruneReply& reply) {
-  return reply.numbers().empty() && reply.blob_bytes() == 0 && reply.environments() == 0;
+  return reply.numbers().empty() && reply.blob_bytes() == 0 && reply.environments() == 0 && reply.tree_bytes() == 0;
+}
+
+// Of what hosts have, and that was asked for.
+std::string nothing_unused(const pb::PruneRequest& asked) {
+  if (!asked.trees()) return "there is no environment that nothing uses";
+  return asked.environments() ? "there is no environment and no kept file that nothing uses" : "there is no kept file that nothing uses";
 }
 
 Result<int> prune(const PruneOptions& options, const CommandContext& context) {
   TRY(pb::PruneRequest request, request_of(options));
   TRY(Connection connection, connect(Autostart::IfNeeded, context));
+  TRY(const auto ids, without_ranges(options.ids, connection));
+  TRY(put_numbers(ids, request));
   if (!options.yes || options.dry_run) {
     request.set_dry_run(true);
     TRY(const pb::PruneReply plan, connection.prune(request));
@@ -107,12 +125,12 @@ std::string render_pruned(const pb::PruneReply& reply, const pb::PruneRequest& a
   const auto count = static_cast<uint64_t>(reply.numbers_size());
   if (is_nothing(reply)) {
     const bool experiments = asked.numbers_size() > 0 || asked.older_than_ms() > 0;
-    if (!experiments && !asked.environments()) {
-      return "Nothing to forget: dtrain prune ID, --older-than 30d or --environments says what\n";
+    const bool hosts = asked.environments() || asked.trees();
+    if (!experiments && !hosts) {
+      return "Nothing to forget: dtrain prune ID, --older-than 30d, --environments or --cache says what\n";
     }
-    if (!experiments) return "There is no environment that nothing uses\n";
-    return fmt::format("Nothing to forget: nothing ended so long ago{}\n",
-                       asked.environments() ? ", and there is no environment that nothing uses" : "");
+    if (!experiments) return "T" + nothing_unused(asked).substr(1) + "\n";
+    return fmt::format("Nothing to forget: nothing ended so long ago{}\n", hosts ? ", and " + nothing_unused(asked) : "");
   }
   std::string text;
   if (count > 0) {
@@ -135,16 +153,21 @@ std::string render_pruned(const pb::PruneReply& reply, const pb::PruneRequest& a
                         human_count(reply.environment_hosts(), "host"),
                         done ? ", being deleted" : "");
   }
+  if (reply.tree_bytes() > 0) {
+    text += fmt::format("{}{:<14} {} of sent files that nothing uses, on {}{}\n", count > 0 ? "  " : "", "kept files",
+                        human_size(reply.tree_bytes()), human_count(reply.tree_hosts(), "host"), done ? ", being deleted" : "");
+  }
   return text;
 }
 
 Run declare_prune(Options& options, CommandContext& context) {
   auto typed = std::make_shared<PruneOptions>();
-  options.positionals("ID", typed->ids, "ended experiments (4) to forget");
+  options.positionals("ID", typed->ids, "ended experiments (4, 4-9) to forget");
   options.text("--older-than", typed->older_than, "and all that ended longer ago: 30d, 12h", "TIME");
   options.flag("--outputs", typed->outputs, "delete their results in OUTPUT_DIR too");
   options.flag("--environments", typed->environments,
                "delete the Python environments on the hosts that nothing uses");
+  options.flag("--cache", typed->cache, "delete what hosts keep of sent files for the next run, and nothing uses");
   options.flag("--dry-run", typed->dry_run, "only show what would go");
   options.flag("-y,--yes", typed->yes, "don't ask");
   options.json(context);

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -38,7 +39,7 @@ struct RerunOptions {
   std::string id;
   std::vector<std::string> parameters;
   std::vector<std::string> settings;
-  std::string host;
+  std::optional<std::string> host;
   AwaitedWords awaited;
   std::string name;
   std::string note;
@@ -125,8 +126,8 @@ Result<Spec> changed_spec(const pb::ShowReply& shown, const RerunOptions& option
     parsing.set.insert(parsing.set.begin(), resuming(shown, spec));
     TRY(spec, parse_spec(shown.spec_yaml(), parsing));
   }
-  if (!options.host.empty()) {
-    TRY(spec.hosts, host_terms(options.host));
+  if (options.host) {
+    TRY(spec.hosts, host_terms(*options.host));
   }
   TRY(put_awaited(options.awaited, spec));
   if (!options.name.empty()) spec.name = options.name;

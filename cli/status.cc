@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
+#include <optional>
 
 #include "cli/best_member.h"
 #include "cli/commands.h"
@@ -11,6 +12,7 @@
 #include "cli/experiment_view.h"
 #include "cli/json_output.h"
 #include "cli/kubeflow_view.h"
+#include "cli/list_filter.h"
 #include "cli/list_view.h"
 #include "cli/measure.h"
 #include "cli/why.h"
@@ -32,29 +34,47 @@ struct StatusOptions {
   std::string sort;
   bool reverse = false;
   uint64_t last = kNotGiven;
+  std::optional<std::string> user, states;
 };
+
+Result<ListFilter> filter_of(const StatusOptions& options) {
+  ListFilter filter;
+  if (options.states) {
+    TRY(filter.states, parse_states(*options.states));
+  }
+  if (!options.user) return filter;
+  if (options.user->empty()) return Error{Code::InvalidArgument, "--user: got an empty text, expected the name of an account", "left out: whoever"};
+  filter.user = *options.user;
+  return filter;
+}
 
 Result<int> status_of_all(const StatusOptions& options, const CommandContext& context,
                           const View& view) {
+  TRY(const ListFilter filter, filter_of(options));
   TRY(Connection connection, connect(Autostart::IfNeeded, context));
   pb::ListRequest request;
   // Who asks for the newest three wants the newest three, ended or not.
-  const bool all = options.all || options.last != kNotGiven;
+  const bool all = options.all || options.last != kNotGiven || filter.names_ends();
   const uint64_t last = options.last == kNotGiven ? kLastOfAll : options.last;
   request.set_all(all);
   // One more than is shown, to know whether there are others.
   const bool some = all && last > 0;
-  if (some) request.set_last(static_cast<uint32_t>(last + 1));
+  if (some && filter.is_any()) request.set_last(static_cast<uint32_t>(last + 1));
   if (options.project) request.set_project_dir(project_dir());
   request.set_members(options.long_form);
   TRY(pb::ListReply reply, connection.list(request));
-  const std::string older = some ? take_newest(reply, last, options.project) : "";
+  keep_matching(filter, reply);
+  const std::string older = some ? take_newest(reply, last, filter.text() + (options.project ? " --project" : "")) : "";
   if (context.json) {
     fmt::print("{}", to_json(reply));
     return 0;
   }
   if (!reply.experiments().empty()) {
     fmt::print("{}{}", options.kubeflow ? render_kubeflow(reply, view) : render_list(reply, view), older);
+    return 0;
+  }
+  if (!filter.is_any()) {
+    fmt::print("{}", render_none_matching(filter, all, options.project));
     return 0;
   }
   pb::ListRequest newest;
@@ -133,6 +153,10 @@ Result<int> status(const StatusOptions& options, const CommandContext& context) 
     return Error{Code::InvalidArgument, "--sort is for the members of a set",
                  "dtrain status SET --sort COLUMN, or dtrain compare"};
   }
+  if (!options.id.empty() && (options.user || options.states)) {
+    return Error{Code::InvalidArgument, fmt::format("{} is for the list of experiments", options.user ? "--user" : "--state"),
+                 fmt::format("dtrain status {} shows that one, whatever it is", options.id)};
+  }
   const View view = view_of_stdout(options.long_form);
   if (options.id.empty()) return status_of_all(options, context, view);
   TRY(const IdPattern pattern, parse_id_pattern(options.id));
@@ -154,6 +178,8 @@ Run declare_status(Options& options, CommandContext& context) {
   options.flag("-r,--reverse", typed->reverse, "the other way round; so does --sort -COLUMN");
   options.flag("--kubeflow", typed->kubeflow, "as kubectl shows a job, in Kubeflow's words");
   options.flag("--project", typed->project, "only experiments of this project");
+  options.text("--user", typed->user, "only those of that user", "NAME");
+  options.text("--state", typed->states, "only those in such a state: RUNNING,PENDING; with an end, as with -a", "STATE,...");
   options.json(context);
   return [typed, &context] { return status(*typed, context); };
 }

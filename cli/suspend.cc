@@ -8,6 +8,7 @@
 
 #include "cli/commands.h"
 #include "cli/connection.h"
+#include "cli/id_ranges.h"
 #include "cli/json_output.h"
 #include "cli/newest.h"
 #include "schema/states.h"
@@ -27,8 +28,9 @@ std::string line_of(const pb::SuspendReply::Item& item, bool resume) {
   return fmt::format("{} is {}; dtrain resume {} lets it go on\n", id, item.state() == to_string(State::Suspended) ? "suspended" : "being suspended", id);
 }
 
-Result<int> suspend(const std::vector<std::string>& ids, bool resume, const CommandContext& context) {
+Result<int> suspend(const std::vector<std::string>& typed, bool resume, const CommandContext& context) {
   TRY(Connection connection, connect(Autostart::IfNeeded, context));
+  TRY(const auto ids, without_ranges(typed, connection));
   pb::SuspendRequest request;
   request.set_resume(resume);
   for (const std::string& id : ids) request.add_ids(id);
@@ -38,8 +40,8 @@ Result<int> suspend(const std::vector<std::string>& ids, bool resume, const Comm
     request.add_ids(one);
   }
   TRY(const pb::SuspendReply reply, connection.suspend(request));
-  // What is over can't go on, which a script is to know.
-  const bool refused = resume && std::ranges::any_of(reply.items(), [](const auto& item) { return !item.changed() && is_over(item.state()); });
+  // What is over neither goes on nor gives anything back, which a script is to know.
+  const bool refused = std::ranges::any_of(reply.items(), [](const auto& item) { return !item.changed() && is_over(item.state()); });
   if (context.json) {
     fmt::print("{}", to_json(reply));
     return refused ? 2 : 0;
@@ -59,14 +61,14 @@ Run declare(bool resume, const char* which, const char* footer, Options& options
 }  // namespace
 
 Run declare_suspend(Options& options, CommandContext& context) {
-  return declare(false, "experiments (4), members (4.2); left out: the one of this project that is not",
+  return declare(false, "experiments (4, 4-9), members (4.2); left out: the one of this project that is not",
                  "Its processes get TERM, and KILL after `stop-grace`, as for a restart; what it holds is then\n"
                  "free for others. What it wrote stays: it goes on from its checkpoint, if it keeps one.",
                  options, context);
 }
 
 Run declare_resume(Options& options, CommandContext& context) {
-  return declare(true, "experiments (4), members (4.2); left out: the one of this project that is suspended",
+  return declare(true, "experiments (4, 4-9), members (4.2); left out: the one of this project that is suspended",
                  "It takes its old place in the queue. `max-duration` counts anew.", options, context);
 }
 

@@ -98,8 +98,8 @@ Result<std::string> other_board(Connection& connection, const std::string& id) {
   return std::string();
 }
 
-// An experiment with nothing of the other but its python and where it ran. The package comes from the
-// index, into an environment that all of these share; a python that has shown this one before has it.
+// An experiment with nothing of the other but its python. The package comes from the index, into an environment that all
+// of these share; a python that has shown this one before has it, and is where it ran.
 Result<Spec> board_spec(const pb::ShowReply& shown) {
   ParseOptions parsing;
   parsing.file_name = fmt::format("experiment {}", shown.experiment().id());
@@ -111,11 +111,12 @@ Result<Spec> board_spec(const pb::ShowReply& shown) {
   spec.project = original.project;
   spec.name = board_name(shown.experiment().id());
   spec.python = original.python;
-  spec.hosts = original.hosts;
   spec.roles = {std::move(role)};
   spec.env = {{kTensorboardLogdir, shown.output_dir()}};
   if (!original.tensorflow.tensorboard || original.has_build()) {
     spec.install = {"pip install tensorboard 'setuptools<81'"};
+  } else {
+    spec.hosts = original.hosts;
   }
   return spec;
 }

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <set>
 
 #include "cli/ask.h"
@@ -51,7 +52,7 @@ struct TrainOptions {
   std::string note;
   std::vector<std::string> env;
   uint64_t priority = kPriorityUnset;
-  std::string host;
+  std::optional<std::string> host;
   AwaitedWords awaited;
   bool detach = false;
   bool tied = false;
@@ -128,8 +129,8 @@ Result<Prepared> prepare(const TrainOptions& options) {
   }
   if (options.preemptible) spec.preemptible = true;
   if (options.suspended) spec.suspend = true;
-  if (!options.host.empty()) {
-    TRY(spec.hosts, host_terms(options.host));
+  if (options.host) {
+    TRY(spec.hosts, host_terms(*options.host));
   }
   TRY(put_awaited(options.awaited, spec));
   if (!options.env.empty()) {
@@ -146,7 +147,7 @@ Result<Prepared> prepare(const TrainOptions& options) {
 Status save_spec(const TrainOptions& options, const Prepared& prepared, bool quiet) {
   const fs::path path = prepared.source.root / "dtrain.yml";
   const bool plain_command = options.form.is_given() && options.settings.empty() && options.parameters.empty() &&
-                             options.env.empty() && options.name.empty() && options.note.empty() && options.host.empty() && !options.awaited.are_given() &&
+                             options.env.empty() && options.name.empty() && options.note.empty() && !options.host && !options.awaited.are_given() &&
                              options.priority == kPriorityUnset && !options.preemptible && !options.suspended;
   TRY(write_new_file(path, plain_command ? prepared.source.yaml : to_yaml(prepared.spec), 0666,
                       "--save never overwrites: move it away first"));

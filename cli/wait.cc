@@ -1,14 +1,22 @@
 // dtrain wait: until experiments are over; the exit code of the first that did not finish well.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <memory>
+#include <optional>
 
 #include "cli/commands.h"
 #include "cli/connection.h"
+#include "cli/errors.h"
 #include "cli/follow.h"
+#include "cli/id_ranges.h"
 #include "cli/watch_view.h"
+#include "schema/clock.h"
 #include "schema/ids.h"
 #include "schema/problems.h"
+#include "schema/quote.h"
+#include "schema/states.h"
+#include "schema/text_formats.h"
 
 namespace dtrain::cli {
 
@@ -16,9 +24,39 @@ namespace {
 
 // Ctrl-C while waiting: the experiments go on, but there is no outcome to tell.
 constexpr int kInterrupted = 130;
+// As timeout(1) has it.
+constexpr int kTimeIsOver = 124;
 
-Result<int> wait_for(const std::vector<std::string>& typed, const CommandContext& context) {
+struct WaitOptions {
+  std::vector<std::string> ids;
+  std::optional<std::string> timeout;
+};
+
+// By boottime_ms(); 0: there is no limit.
+Result<int64_t> end_of_time(const WaitOptions& options) {
+  if (!options.timeout) return 0;
+  const auto timeout_ms = parse_duration_ms(*options.timeout);
+  if (!timeout_ms) {
+    return Error{Code::InvalidArgument, fmt::format("--timeout {}: expected a duration such as 5m or 1h30m", in_quotes(*options.timeout)), ""};
+  }
+  return boottime_ms() + *timeout_ms;
+}
+
+// Of one that was not waited for to its end. Nothing: it is not over, which `pending` then says.
+std::optional<pb::ExperimentInfo> end_so_far(Connection& connection, const std::string& id, std::vector<std::string>& pending) {
+  pb::ShowRequest one;
+  one.set_id(id);
+  const auto shown = connection.show(one);
+  if (shown.ok() && is_over(shown->experiment().state())) return shown->experiment();
+  pending.push_back(shown.ok() ? fmt::format("{} ({})", id, shown->experiment().state()) : id);
+  return std::nullopt;
+}
+
+Result<int> wait_for(const WaitOptions& options, const CommandContext& context) {
+  const std::vector<std::string>& typed = options.ids;
+  TRY(const int64_t until_ms, end_of_time(options));
   for (const std::string& id : typed) {
+    if (is_range(id)) continue;
     TRY(const IdPattern pattern, parse_id_pattern(id));
     if (pattern.names_replicas()) {
       return Error{Code::InvalidArgument, fmt::format("{} is a part of an experiment", id),
@@ -26,7 +64,7 @@ Result<int> wait_for(const std::vector<std::string>& typed, const CommandContext
     }
   }
   TRY(Connection connection, connect(Autostart::IfNeeded, context));
-  std::vector<std::string> ids = typed;
+  TRY(std::vector<std::string> ids, without_ranges(typed, connection));
   if (ids.empty()) {
     pb::ShowRequest newest;
     newest.set_project_dir(project_dir());
@@ -48,31 +86,47 @@ Result<int> wait_for(const std::vector<std::string>& typed, const CommandContext
   }
   if (!refused.empty()) return joined(std::move(refused));
   int exit_code = 0;
+  bool is_late = false;
+  std::vector<std::string> pending;
   for (size_t i = 0; i < ids.size(); ++i) {
     const std::string& id = ids[i];
-    WatchOptions watching;
-    watching.request.set_id(id);
-    watching.request.set_follow(true);
-    watching.request.set_states_only(true);
-    TRY(const WatchEnd end, watch(connection, context, std::move(watching)));
-    if (end.how == WatchHow::Detached) return kInterrupted;
-    fmt::print("{}", context.json ? end_json(end.outcome, output_dirs[i], ask_for_best(connection, id))
-                                  : fmt::format("{} {}\n", id, end.outcome.state()));
+    std::optional<pb::ExperimentInfo> outcome;
+    if (!is_late) {
+      WatchOptions watching;
+      watching.request.set_id(id);
+      watching.request.set_follow(true);
+      watching.request.set_states_only(true);
+      watching.until_ms = until_ms;
+      TRY(WatchEnd end, watch(connection, context, std::move(watching)));
+      if (end.how == WatchHow::Detached) return kInterrupted;
+      is_late = end.how == WatchHow::TimeOver;
+      if (!is_late) outcome = std::move(end.outcome);
+    }
+    // The others may be over all the same.
+    if (!outcome) outcome = end_so_far(connection, id, pending);
+    if (!outcome) continue;
+    fmt::print("{}", context.json ? end_json(*outcome, output_dirs[i], ask_for_best(connection, id))
+                                  : fmt::format("{} {}\n", id, outcome->state()));
     std::fflush(stdout);
-    if (exit_code == 0) exit_code = exit_code_of(end.outcome);
+    if (exit_code == 0) exit_code = exit_code_of(*outcome);
   }
-  return exit_code;
+  if (pending.empty()) return exit_code;
+  print_error({Code::DeadlineExceeded,
+               fmt::format("not over after {}: {}", format_duration_ms(*parse_duration_ms(*options.timeout)), fmt::join(pending, ", ")), ""},
+              context.json);
+  return kTimeIsOver;
 }
 
 }  // namespace
 
 Run declare_wait(Options& options, CommandContext& context) {
-  auto ids = std::make_shared<std::vector<std::string>>();
-  options.positionals("ID", *ids,
-                      "experiments (4), members (4.2); left out: the newest of this project");
+  auto typed = std::make_shared<WaitOptions>();
+  options.positionals("ID", typed->ids,
+                      "experiments (4, 4-9), members (4.2); left out: the newest of this project");
+  options.text("--timeout", typed->timeout, "no longer than that: 5m; exit code 124 if something is not over then", "TIME");
   options.json(context);
   options.footer("dtrain train -d && dtrain wait && dtrain output ls");
-  return [ids, &context] { return wait_for(*ids, context); };
+  return [typed, &context] { return wait_for(*typed, context); };
 }
 
 }  // namespace dtrain::cli

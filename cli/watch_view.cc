@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <optional>
 
 #include "cli/errors.h"
 #include "cli/lost_output.h"
@@ -73,6 +74,7 @@ class Session {
         wait_readable(call.fd(), signals_.fd(), wait_ms());
       }
       handle_signals();
+      look_at_clock();
       if (done_) return ok();
     }
   }
@@ -163,8 +165,14 @@ class Session {
   }
 
   int64_t wait_ms() const {
-    if (!options_.printer || !options_.printer->next_settle_ms()) return -1;
-    return std::max<int64_t>(0, *options_.printer->next_settle_ms() - boottime_ms());
+    std::optional<int64_t> next_ms;
+    if (options_.printer) next_ms = options_.printer->next_settle_ms();
+    if (options_.until_ms > 0) next_ms = std::min(next_ms.value_or(options_.until_ms), options_.until_ms);
+    return next_ms ? std::max<int64_t>(0, *next_ms - boottime_ms()) : -1;
+  }
+
+  void look_at_clock() {
+    if (options_.until_ms > 0 && boottime_ms() >= options_.until_ms) finish(WatchHow::TimeOver);
   }
 
   void finish(WatchHow how) {
@@ -221,6 +229,7 @@ class Session {
     while (!done_) {
       TRY(const bool connected, redial_.try_again(options_.request.id()));
       handle_signals();
+      look_at_clock();
       if (!connected) continue;
       // What was there from the start is on the screen already.
       if (options_.request.cursor() > 0) options_.request.set_tail_lines(0);

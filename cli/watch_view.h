@@ -21,13 +21,15 @@ struct WatchOptions {
   std::unique_ptr<Printer> printer;  // null: nothing is printed, only the end is waited for
   std::unique_ptr<Signals> tied;     // these and a closed output kill it; null: leaving does not
   bool fold = false;                 // one line instead of the ends that follow from a failure
+  int64_t until_ms = 0;              // by boottime_ms(): what is not over then is left; 0: no limit
 };
 
 enum class WatchHow {
   Over,        // nothing follows; `outcome` is the experiment as it is now
   Detached,    // a person pressed Ctrl-C
   Killed,      // tied: this terminal ended it; `outcome` is what came of it
-  NobodyReads  // standard output was closed
+  NobodyReads,  // standard output was closed
+  TimeOver      // it was not over at `until_ms`
 };
 
 struct WatchEnd {

@@ -38,7 +38,7 @@ constexpr size_t kListedNoteBytes = 200;
 // The state in a list of what the store has and this daemon can't read.
 constexpr std::string_view kUnreadable = "UNREADABLE";
 // A runner says which environments it could do without once it has done the file work before that.
-constexpr std::chrono::seconds kEnvironmentsPatience{30};
+constexpr std::chrono::seconds kUnusedPatience{30};
 // Before the CLI gives up by itself, which could not say why.
 constexpr auto kStopPatience = std::chrono::seconds(110);
 
@@ -182,20 +182,27 @@ grpc::ServerUnaryReactor* ClientApi::Prune(grpc::CallbackServerContext* context,
   const auto prune = [this, answer, reply](const pb::PruneRequest& asked, const RunnerApi::Unused& unused) {
     parts_.pruner.prune(asked, [this, answer, reply, asked, unused](Result<pb::PruneReply> done) {
       if (done.ok() && asked.environments() && !asked.dry_run()) parts_.runners.prune_environments();
+      if (done.ok() && asked.trees() && !asked.dry_run()) parts_.runners.prune_trees();
       if (!answer->is_open()) return;
       if (!done.ok()) return answer->finish(to_grpc(done.error()));
       *reply = std::move(done).value();
-      reply->set_environments(unused.count);
-      reply->set_environment_bytes(unused.bytes);
-      reply->set_environment_hosts(unused.hosts);
+      if (asked.environments()) {
+        reply->set_environments(unused.count);
+        reply->set_environment_bytes(unused.bytes);
+        reply->set_environment_hosts(unused.hosts);
+      }
+      if (asked.trees()) {
+        reply->set_tree_bytes(unused.tree_bytes);
+        reply->set_tree_hosts(unused.tree_hosts);
+      }
       answer->finish(grpc::Status::OK);
     });
   };
   boost::asio::post(parts_.loop, [this, answer, prune, asked = *request, person = person_of(*context)] {
     const Status allowed = person.ok() ? may_prune(*person, asked) : Status(person.error());
     if (!allowed.ok()) return answer->finish(to_grpc(allowed.error()));
-    if (!asked.environments()) return prune(asked, {});
-    parts_.runners.count_environments(kEnvironmentsPatience, [answer, prune, asked](auto unused) {
+    if (!asked.environments() && !asked.trees()) return prune(asked, {});
+    parts_.runners.count_unused(kUnusedPatience, [answer, prune, asked](auto unused) {
       if (!unused.ok()) return answer->finish(to_grpc(unused.error()));
       if (answer->is_open()) prune(asked, *unused);
     });

@@ -92,7 +92,7 @@ Status ClientApi::suspend(const Person& person, const pb::SuspendRequest& reques
 
 // What has ended of somebody's own; what is everybody's, by an admin.
 Status ClientApi::may_prune(const Person& person, const pb::PruneRequest& request) const {
-  if (request.numbers().empty() || request.older_than_ms() > 0 || request.environments()) {
+  if (request.numbers().empty() || request.older_than_ms() > 0 || request.environments() || request.trees()) {
     return may_administer(person, "prune of more than experiments by their numbers");
   }
   for (const uint32_t number : request.numbers()) {

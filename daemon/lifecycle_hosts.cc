@@ -228,7 +228,7 @@ void on_disconnected(Turn& turn, const HostDisconnected& event) {
 }
 
 void on_revoked(Turn& turn, const HostRevoked& event) {
-  if (turn.host(event.host) != nullptr) turn.model.revoked.insert(event.host);
+  if (const Host* host = turn.host(event.host)) turn.model.revoked.insert_or_assign(host->id, host->last_contact_ms);
 }
 
 void on_leaves(Turn& turn, const HostLeaves& event) {

@@ -348,7 +348,8 @@ Effects Turn::finish() {
 
 // What waits for such a host alone learns that none like it is there.
 void Turn::forget_revoked() {
-  std::erase_if(model.revoked, [&](const HostId& id) {
+  std::erase_if(model.revoked, [&](const auto& entry) {
+    const HostId id = entry.first;
     const Host* known = host(id);
     if (known == nullptr) return true;
     if (known->connected || model.seated.contains(id)) return false;
@@ -418,7 +419,9 @@ void rebuild(Model& model, TimeMs now) {
     if (host.id == host_id) continue;
     host.id = host_id;
     host.name = name_in_seats(model, host_id, ids);
-    host.last_contact_ms = now;
+    // What it runs counts as lost when its lease is over: one that can't come back says nothing else any more.
+    const auto revoked = model.revoked.find(host_id);
+    host.last_contact_ms = revoked == model.revoked.end() ? now : std::min(revoked->second, now);
   }
   const Policy any;
   Turn turn(model, any, now);

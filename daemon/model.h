@@ -308,7 +308,8 @@ struct Model {
   std::vector<Weight> fair_share;      // likewise; none: whoever came first is first
   std::map<ExperimentId, std::string> asked;   // what was asked of a pool for whom; not stored
   std::set<HostId> drained;   // nothing more is placed there until somebody says otherwise; also of those not seen yet
-  std::set<HostId> revoked;   // forgotten once they are away and nothing of them is awaited; not stored
+  // Whose key is, and when each was last heard of. Forgotten once they are away and nothing of them is awaited.
+  std::map<HostId, TimeMs> revoked;
 
   // Derived, kept for speed, checked against the facts by the simulation after each step.
   std::set<ExperimentId> live;  // not over

@@ -7,7 +7,9 @@
 
 #include "daemon/placement_elastic.h"
 #include "daemon/placement_explain.h"
+#include "daemon/placement_reach.h"
 #include "daemon/quota.h"
+#include "schema/tensorboard.h"
 
 namespace dtrain::daemon {
 
@@ -25,6 +27,8 @@ bool lasts_long_enough(const Spec& spec, const Host& host, TimeMs now) {
   return spec.max_duration_ms + spec.stop_grace_ms <= left_ms - leaves_early_ms(host);
 }
 
+}  // namespace
+
 bool may_take(const Spec& spec, const Host& host, const Choice& choice) {
   if (!choice.host.empty() && !is_wanted(host, choice.host)) return false;
   if (!keeps_limits(spec, host)) return false;
@@ -35,6 +39,8 @@ bool may_take(const Spec& spec, const Host& host, const Choice& choice) {
   };
   return !excluded(host.id) && (host.pool.empty() || !excluded(id_of_pool(host.pool)));
 }
+
+namespace {
 
 // The replicas of one role that still need a host.
 struct Need {
@@ -436,9 +442,16 @@ std::optional<std::vector<Seat>> fit(const ExperimentId& id, const Spec& spec,
                                      const FreeHosts& hosts, const Choice& choice,
                                      double stretch) {
   if (choice.quota_left && !is_within(spec, *choice.quota_left)) return std::nullopt;
-  const auto shares = Fitting(spec, hosts, choice, stretch).run();
-  if (!shares) return std::nullopt;
-  return seats_of(id, spec, *shares);
+  const auto fit_on = [&](const FreeHosts& some) -> std::optional<std::vector<Seat>> {
+    const auto shares = Fitting(spec, some, choice, stretch).run();
+    if (!shares) return std::nullopt;
+    return seats_of(id, spec, *shares);
+  };
+  if (!only_shows(spec)) return fit_on(hosts);
+  for (const FreeHosts& nearer : nearest_first(spec, hosts, choice)) {
+    if (auto seats = fit_on(nearer)) return seats;
+  }
+  return std::nullopt;
 }
 
 double stretch_needed(const ExperimentId& id, const Spec& spec, const FreeHosts& empty,

@@ -12,6 +12,7 @@
 //   ever. It is placed on idle hosts, shares their cpus, and says so (Placed::notice).
 // - A host that is there for a while takes what is over before it leaves; without a max-duration, that is what
 //   begins in the first half of its time.
+// - What only shows something to people goes to the daemon's machine, or where others reach it (placement_reach.h).
 // - Of a role no host takes more than its `per-host`, by which the master counts as a worker.
 // - An elastic gang gets as many workers as there is room for, down to its least, and waits for no more than that.
 // - The same question gets the same answer.
@@ -56,6 +57,9 @@ bool is_called(const Host& host, const std::string& text);
 // `wanted`: terms with commas between. A host fits a term that it is called, that is one of its labels or GPUs, or, with
 // *, ? and [...], a pattern of any of these. It is wanted when it fits one, or there are none, and none after a '!'.
 bool is_wanted(const Host& host, std::string_view wanted);
+
+// Whether it may lie there at all, whatever is free.
+bool may_take(const Spec& spec, const Host& host, const Choice& choice);
 
 // The seats of a gang on what is free, or nothing. `stretch` > 1: idle hosts only, whose cpus count
 // that many times.

@@ -7,6 +7,8 @@
 
 #include "daemon/placement_elastic.h"
 #include "daemon/placement_per_host.h"
+#include "daemon/placement_reach.h"
+#include "schema/tensorboard.h"
 #include "schema/text_formats.h"
 
 namespace dtrain::daemon {
@@ -418,6 +420,7 @@ Placement explain_room(const ExperimentId& id, const Spec& spec, const FreeHosts
 
 Placement explain(const ExperimentId& id, const Spec& spec, const FreeHosts& hosts,
                   const Choice& choice, double stretch) {
+  if (only_shows(spec)) return explain_room(id, spec, nearest_first(spec, hosts, choice).back(), choice, stretch);
   Placement placement = explain_room(id, spec, hosts, choice, stretch);
   if (auto* waits = std::get_if<Waits>(&placement); waits != nullptr && !are_all_addressed(hosts)) {
     // Where it fits the empty hosts as they are, only what an address would change at once matters.

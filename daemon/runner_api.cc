@@ -367,7 +367,7 @@ const pb::Hello* RunnerApi::hello(const HostId& host) const {
   return found == connected_.end() ? nullptr : &found->second.hello;
 }
 
-void RunnerApi::count_environments(std::chrono::milliseconds patience, UnusedDone done) {
+void RunnerApi::count_unused(std::chrono::milliseconds patience, UnusedDone done) {
   if (connected_.empty()) return done(Unused());
   const uint64_t question = next_question_++;
   Counting& counting = countings_.try_emplace(question, loop_).first->second;
@@ -386,7 +386,7 @@ void RunnerApi::count_environments(std::chrono::milliseconds patience, UnusedDon
     INVARIANT(host != connected_.end(), "only who is connected is awaited");
     end_counting(question,
                  Error{Code::Unavailable,
-                       fmt::format("{} has not said which environments it could do without",
+                       fmt::format("{} has not said what it could do without",
                                    host->second.hello.inventory().name()),
                        "it may be busy with files; try again"});
   });
@@ -399,6 +399,8 @@ void RunnerApi::on_unused(const HostId& host, const pb::UnusedEnvironments& unus
   if (unused.count() > 0) ++counting.sum.hosts;
   counting.sum.count += unused.count();
   counting.sum.bytes += unused.bytes();
+  if (unused.tree_bytes() > 0) ++counting.sum.tree_hosts;
+  counting.sum.tree_bytes += unused.tree_bytes();
   if (counting.awaited.empty()) end_counting(unused.question(), counting.sum);
 }
 
@@ -421,6 +423,14 @@ void RunnerApi::prune_environments() {
   for (const auto& [host, connected] : connected_) {
     pb::ToRunner message;
     message.mutable_prune_environments();
+    connected.stream->send(std::move(message));
+  }
+}
+
+void RunnerApi::prune_trees() {
+  for (const auto& [host, connected] : connected_) {
+    pb::ToRunner message;
+    message.mutable_prune_trees();
     connected.stream->send(std::move(message));
   }
 }

@@ -65,16 +65,19 @@ class RunnerApi : public pb::Runner::CallbackService, public RunnerOutbox {
   std::function<grpc::ServerBidiReactor<pb::ExecOutput, pb::ExecInput>*(grpc::CallbackServerContext&)> on_exec;
   // Facts of a host that only people look at: version, cgroup kind, why it has no GPU, GPU details.
   const pb::Hello* hello(const HostId& host) const;
-  // The Python environments of the connected hosts that nothing uses: what they are, and that they go.
-  // Unavailable: a host has not said what it has within `patience`.
+  // What the connected hosts have and nothing uses, Python environments and sent files kept for the next run: how much
+  // that is, and that it goes. Unavailable: a host has not said what it has within `patience`.
   struct Unused {
-    uint32_t hosts = 0;   // that have any
+    uint32_t hosts = 0;   // that have any environment
     uint32_t count = 0;
     uint64_t bytes = 0;
+    uint32_t tree_hosts = 0;   // that have any sent files
+    uint64_t tree_bytes = 0;
   };
   using UnusedDone = std::function<void(Result<Unused>)>;
-  void count_environments(std::chrono::milliseconds patience, UnusedDone done);
+  void count_unused(std::chrono::milliseconds patience, UnusedDone done);
   void prune_environments();
+  void prune_trees();
   // Ends every stream, so that the server can shut down.
   void close();
 

@@ -93,6 +93,12 @@ Status Scheduler::load() {
   TRY(model_.drained, store_.drained_hosts());
   TRY(const Store::NotedTime noted, store_.noted_time());
   const TimeMs now = boottime_ms();
+  TRY(const auto revoked, store_.revoked_hosts());
+  for (const auto& [host, known] : revoked) {
+    revoked_stored_[host] = known.heard_ms;
+    const TimeMs silent_ms = known.boot_id == noted.boot_id ? noted.at_ms - known.heard_ms : 0;
+    model_.revoked[host] = known.boot_id == boot_id_ ? known.heard_ms : now - std::max<TimeMs>(silent_ms, 0);
+  }
   for (const auto& submission : submissions) {
     const uint32_t number = submission->number;
     const uint32_t last = submission->last_member();
@@ -369,6 +375,10 @@ Status Scheduler::commit() {
   for (const StateChange& change : waiting_notify_) {
     events.push_back(to_message(change, static_cast<uint64_t>(unix_ms())));
     logs_.prepare(change.experiment.number);
+  }
+  if (model_.revoked != revoked_stored_) {
+    TRY(store_.put_revoked(model_.revoked, boot_id_));
+    revoked_stored_ = model_.revoked;
   }
   const auto began = std::chrono::steady_clock::now();
   TRY(store_.commit(rows, events));

@@ -146,6 +146,7 @@ class Scheduler {
   std::set<ExperimentId> waiting_rows_;
   std::vector<Send> waiting_send_;
   std::vector<StateChange> waiting_notify_;
+  std::map<HostId, TimeMs> revoked_stored_;
   std::set<uint32_t> unclosed_;   // over, and the store could not be told
   std::map<uint32_t, SubmissionExtras> extras_;   // of what is live
   std::vector<ExperimentId> kills_;   // that a person asked for since the last commit

@@ -57,6 +57,11 @@ create table if not exists allocation (
 create table if not exists drained (
   host  text primary key
 ) strict, without rowid;
+create table if not exists revoked (
+  host      text primary key,
+  boot_id   text not null,
+  heard_ms  integer not null
+) strict, without rowid;
 create table if not exists clock (
   one      integer primary key check (one = 1),
   boot_id  text not null,
@@ -257,6 +262,28 @@ Result<std::set<HostId>> Store::drained_hosts() {
     TRY(const bool row, rows.step());
     if (!row) return hosts;
     hosts.insert(HostId{rows.bytes(0)});
+  }
+}
+
+Status Store::put_revoked(const std::map<HostId, TimeMs>& hosts, const std::string& boot_id) {
+  Transaction transaction(database_);
+  TRY(transaction.begin());
+  TRY(database_.execute("delete from revoked"));
+  Statement insert(database_, "insert into revoked (host, boot_id, heard_ms) values (?, ?, ?)");
+  for (const auto& [host, heard_ms] : hosts) {
+    TRY(insert.bind_text(host.hex).bind_text(boot_id).bind(heard_ms).step());
+    insert.reset();
+  }
+  return transaction.commit();
+}
+
+Result<std::map<HostId, Store::Revoked>> Store::revoked_hosts() {
+  std::map<HostId, Revoked> hosts;
+  Statement rows(database_, "select host, boot_id, heard_ms from revoked");
+  while (true) {
+    TRY(const bool row, rows.step());
+    if (!row) return hosts;
+    hosts[HostId{rows.bytes(0)}] = {rows.bytes(1), rows.integer(2)};
   }
 }
 

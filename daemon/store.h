@@ -74,6 +74,15 @@ class Store {
   Status set_drained(const HostId& host, bool drained);
   Result<std::set<HostId>> drained_hosts();
 
+  // Hosts whose key was revoked and of which something is awaited, and when each was last heard of: by
+  // CLOCK_BOOTTIME of that boot.
+  struct Revoked {
+    std::string boot_id;
+    TimeMs heard_ms = 0;
+  };
+  Status put_revoked(const std::map<HostId, TimeMs>& hosts, const std::string& boot_id);   // instead of those before
+  Result<std::map<HostId, Revoked>> revoked_hosts();
+
   // What was asked of pools and not given back yet. Numbers are never given again.
   Result<uint32_t> add_allocation(pb::AllocationRecord record);   // record.number is ignored
   Status put_allocation(const pb::AllocationRecord& record);

@@ -228,6 +228,8 @@ void Agent::on_message(const pb::ToRunner& message) {
       return on_renewed(message.renewed());
     case pb::ToRunner::kPruneEnvironments:
       return on_prune_environments();
+    case pb::ToRunner::kPruneTrees:
+      return files_.run([&site = site_] { prune_trees(site); }, [] {});
     case pb::ToRunner::kCountEnvironments:
       return on_count_environments(message.count_environments());
     case pb::ToRunner::kExec:
@@ -265,6 +267,7 @@ void Agent::on_count_environments(const pb::CountEnvironments& asked) {
         const Environments unused = count_unused_environments(site, live);
         answer->mutable_unused_environments()->set_count(unused.count);
         answer->mutable_unused_environments()->set_bytes(unused.bytes);
+        answer->mutable_unused_environments()->set_tree_bytes(unused_tree_bytes(site));
       },
       [this, answer] { gate_.send(std::move(*answer)); });
 }

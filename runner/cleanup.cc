@@ -94,6 +94,30 @@ std::optional<EnvironmentUse> use_of_environments(const LaunchSite& site,
   return use;
 }
 
+// Likewise.
+std::optional<std::set<Sha256>> trees_in_use(const LaunchSite& site) {
+  std::set<Sha256> in_use;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(site.launches(), error)) {
+    const auto launch = LaunchDir(entry.path()).read_launch();
+    if (!launch.ok()) return std::nullopt;
+    if (!*launch || (*launch)->tree.empty()) continue;
+    if (const auto root = sha256_from_hex(fs::path((*launch)->tree).filename().string()); root.ok()) {
+      in_use.insert(*root);
+    }
+  }
+  if (error) return std::nullopt;
+  return in_use;
+}
+
+void trim_trees_to(const LaunchSite& site, uint64_t bytes_max) {
+  const auto in_use = trees_in_use(site);
+  if (!in_use) return;
+  if (const auto trimmed = site.trees->trim(bytes_max, *in_use); !trimmed.ok()) {
+    fmt::print(stderr, "{}\n", trimmed.error().message);
+  }
+}
+
 bool delete_tree(const fs::path& path) {
   std::error_code error;
   fs::remove_all(path, error);
@@ -186,21 +210,14 @@ bool remove_launch(const LaunchDir& directory) {
 }
 
 void trim_trees(const LaunchSite& site) {
-  if (!site.trees->has_grown()) return;
-  std::set<Sha256> in_use;
-  std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(site.launches(), error)) {
-    const auto launch = LaunchDir(entry.path()).read_launch();
-    if (!launch.ok()) return;  // what it uses is not known: another time
-    if (!*launch || (*launch)->tree.empty()) continue;
-    if (const auto root = sha256_from_hex(fs::path((*launch)->tree).filename().string()); root.ok()) {
-      in_use.insert(*root);
-    }
-  }
-  if (error) return;
-  if (const auto trimmed = site.trees->trim(site.trees_bytes_max, in_use); !trimmed.ok()) {
-    fmt::print(stderr, "{}\n", trimmed.error().message);
-  }
+  if (site.trees->has_grown()) trim_trees_to(site, site.trees_bytes_max);
+}
+
+void prune_trees(const LaunchSite& site) { trim_trees_to(site, 0); }
+
+uint64_t unused_tree_bytes(const LaunchSite& site) {
+  const auto in_use = trees_in_use(site);
+  return in_use ? site.trees->unused_bytes(*in_use) : 0;
 }
 
 void prune_environments(const LaunchSite& site, const std::set<std::string>& live) {

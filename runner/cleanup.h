@@ -36,6 +36,10 @@ bool remove_unprepared(const LaunchSite& site, const LaunchDir& directory);
 // After a launch was removed: deletes trees beyond the site's limit, but none that a launch here uses.
 void trim_trees(const LaunchSite& site);
 
+// Deletes the trees that no launch here uses, and what that would give back now.
+void prune_trees(const LaunchSite& site);
+uint64_t unused_tree_bytes(const LaunchSite& site);
+
 // Puts the environments away that no launch here uses, and containers that killed builds left. `live` are names of
 // launches of which something runs or may still: others use none, though their directories may not be gone yet.
 void prune_environments(const LaunchSite& site, const std::set<std::string>& live);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <map>
 #include <system_error>
 
 #include "runner/tree_note.h"
@@ -122,6 +123,27 @@ Status Trees::remove(const Sha256& root) {
   }
   ::unlink(note_path(root).c_str());
   return remove_tree(away);
+}
+
+uint64_t Trees::unused_bytes(const std::set<Sha256>& in_use) const {
+  std::set<std::string> used;                  // by content, which trees share
+  std::map<std::string, uint64_t> unused;
+  for (const KnownTree& tree : known_trees(folder_)) {
+    const auto note = read_note(tree.note);
+    if (!note.ok()) continue;
+    std::string_view rest = note->manifest;
+    for (ManifestEntry entry; read_entry(rest, entry);) {
+      if (entry.kind != pb::Entry::FILE) continue;
+      if (in_use.contains(tree.root)) {
+        used.emplace(entry.sha256);
+      } else {
+        unused.emplace(entry.sha256, entry.size);
+      }
+    }
+  }
+  uint64_t bytes = 0;
+  for (const auto& [content, size] : unused) bytes += used.contains(content) ? 0 : size;
+  return bytes;
 }
 
 Status Trees::trim(uint64_t bytes_max, const std::set<Sha256>& in_use) {

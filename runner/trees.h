@@ -39,6 +39,8 @@ class Trees {
   Result<std::unique_ptr<TreeBuilder>> build(const Sha256& root);
   // A tree was built since trim() was last called: there may be something to remove.
   bool has_grown() const { return grown_; }
+  // What trim(0, in_use) would give back: files that trees in use have, too, are not counted.
+  uint64_t unused_bytes(const std::set<Sha256>& in_use) const;
   // Removes the trees that were not used for longest, but none of `in_use`, until the files of the
   // rest are at most `bytes_max`.
   Status trim(uint64_t bytes_max, const std::set<Sha256>& in_use);

@@ -241,6 +241,11 @@ class Translation {
     if (least > said_most) problems_.add(min->place, "spec.elasticPolicy.minReplicas", fmt::format("got {}, and maxReplicas is {}", least, said_most));
     const int most = is_autoscaled_ ? said_most : std::clamp(worker->count, std::min(least, said_most), said_most);
     if (max != nullptr && most < said_most) notes_.push_back(fmt::format("maxReplicas is for an autoscaler: there are at most {} workers, as replicas says", most));
+    if (is_autoscaled_) {
+      const std::string workers = least < most ? fmt::format("are from {} to {} workers, as many as there is room for", least, most)
+                                               : fmt::format("{} {} worker{}", most == 1 ? "is" : "are", most, most == 1 ? "" : "s");
+      notes_.push_back("the metrics of elasticPolicy don't say how many workers there are: there " + workers);
+    }
     return {std::min(least, most), most};
   }
 

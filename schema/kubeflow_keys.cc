@@ -38,7 +38,9 @@ const Names kContainerSilent{
 const Names kPolicyMissed{"ttlSecondsAfterFinished", "schedulingPolicy"};
 // Nothing of an experiment is left running, whatever cleanPodPolicy says.
 const Names kPolicySilent{"cleanPodPolicy", "managedBy"};
-const Names kElasticMissed{"metrics", "rdzvConf", "standalone"};
+const Names kElasticMissed{"rdzvConf", "standalone"};
+// Its reader says what they are taken for.
+const Names kElasticSilent{"metrics"};
 const Names kJobMissed{"ttlSecondsAfterFinished", "enableDynamicWorker"};
 const Names kJobSilent{"cleanPodPolicy", "sshAuthMountPath", "mpiImplementation", "launcherCreationPolicy"};
 
@@ -253,7 +255,7 @@ void drop_unused(YamlNode& manifest, ManifestKind kind, std::vector<std::string>
   YamlNode* const spec = manifest.find("spec");
   dropper.drop(spec, kJobMissed, kJobSilent);
   dropper.drop(below(spec, "runPolicy"), kPolicyMissed, kPolicySilent);
-  dropper.drop(below(spec, "elasticPolicy"), kElasticMissed, {});
+  dropper.drop(below(spec, "elasticPolicy"), kElasticMissed, kElasticSilent);
   YamlNode* const roles = below(spec, replicas_key(kind));
   if (roles == nullptr) return;
   for (YamlEntry& role : roles->entries) {

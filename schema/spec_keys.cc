@@ -257,7 +257,7 @@ Shape failure_policy() {
                    {"at-once", boolean(), "Who prints that is ended for it; otherwise it counts once somebody fails."},
                    {"exit-code", either(codes, {integer(1, 255), list(codes, integer(1, 255), 255)}),
                     "Of the replica that failed; 128 and the signal's number where one ended it."},
-                   {"silent-for", duration(), "Nobody of the gang wrote anything for so long, and they are ended for it."},
+                   {"silent-for", duration(), "Nobody of the gang wrote anything for so long, and they are ended for it, up to some seconds later."},
                    {"action", word({"fail", "restart", "exclude-host"}),
                     "fail: no other start; restart: another start; exclude-host: on other hosts, while there are any.", true}}),
               kFailureRulesMax);

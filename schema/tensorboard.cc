@@ -1,5 +1,7 @@
 #include "schema/tensorboard.h"
 
+#include <algorithm>
+
 namespace dtrain {
 
 namespace {
@@ -37,6 +39,13 @@ bool is_only_tensorboard(const Spec& spec) {
   if (spec.roles.size() != 1 || !spec.env.contains(kTensorboardLogdir)) return false;
   const RoleSpec usual = tensorboard_role();
   return spec.roles.front().resources == usual.resources && spec.roles.front().run == usual.run;
+}
+
+bool only_shows(const Spec& spec) {
+  const bool is_shared = !spec.roles.empty() && std::all_of(spec.roles.begin(), spec.roles.end(), [](const RoleSpec& role) {
+    return role.role == Role::Tensorboard;
+  });
+  return is_shared || is_only_tensorboard(spec);
 }
 
 }  // namespace dtrain

@@ -15,5 +15,7 @@ inline constexpr const char* kTensorboardLogdir = "TENSORBOARD_LOGDIR";
 RoleSpec tensorboard_role();
 // Whether all it does is to show what another one wrote, as `dtrain tensorboard` begins it.
 bool is_only_tensorboard(const Spec& spec);
+// That, or what the members of a set share: nothing in it trains.
+bool only_shows(const Spec& spec);
 
 }  // namespace dtrain

@@ -339,6 +339,37 @@ TEST_CASE("why a file travels, or not, is told of any path in the project") {
   CHECK(cluster.run({"train", "--explain-sync", "nosuch"}, project).code == 2);
 }
 
+TEST_CASE("status lists those of one user, or in some states") {
+  Cluster cluster;
+  const fs::path project = cluster.project("project: p\ntrain: {resources: {cpus: 0.1, mem: 32}, run: 'true'}\n");
+  cluster.env["DTRAIN_USER"] = "anna";
+  CHECK(cluster.run({"train"}, project).code == 0);
+  CHECK(cluster.run({"train", "-d", "--suspended"}, project).code == 0);
+  cluster.env["DTRAIN_USER"] = "ben";
+  CHECK(cluster.run({"train", "--", "false"}, project).code == 1);
+  CHECK(cluster.run({"train", "-d", "--suspended"}, project).code == 0);
+  const auto listed = [&](std::vector<std::string> options) {
+    options.insert(options.begin(), {"status", "--json"});
+    const Json list = facts(cluster.run(options));
+    std::string ids;
+    for (const Json& each : list["experiments"]) ids += (ids.empty() ? "" : " ") + std::string(each["id"]);
+    return ids;
+  };
+  CHECK(listed({}) == "2 4");
+  CHECK(listed({"--user", "anna"}) == "2");
+  CHECK(listed({"--user", "anna", "-a"}) == "1 2");
+  CHECK(listed({"--state", "suspended"}) == "2 4");
+  CHECK(listed({"--state", "FAILED,FINISHED"}) == "1 3");
+  CHECK(listed({"--state", "FAILED,SUSPENDED", "--user", "ben"}) == "3 4");
+  CHECK(listed({"--state", "SUSPENDED", "-n", "1"}) == "4");
+  CHECK(says(cluster.run({"status", "--state", "FAILED,FINISHED", "-n", "1"}), "dtrain status -n 0 --state FAILED,FINISHED lists all"));
+  CHECK(cluster.run({"status", "--user", "carl"}).out == "No experiment of carl waits or runs. dtrain status -a --user carl looks at ended ones, too\n");
+  const Output refused = cluster.run({"status", "--state", "RUNING"});
+  CHECK(refused.code == 2);
+  CHECK_MESSAGE(says(refused, "--state: 'RUNING' is no state of an experiment; did you mean RUNNING?"), refused.all());
+  CHECK(cluster.run({"status", "1", "--user", "anna"}).code == 2);
+}
+
 TEST_CASE("help names options as they are typed") {
   Cluster cluster;
   Output help = cluster.run({"kill", "--help"});
@@ -364,6 +395,16 @@ TEST_CASE("hosts are chosen by labels and patterns, in the YAML or with --host, 
   const Output nothing = cluster.run({"train", "--host", "! fast"}, project);
   CHECK(nothing.code == 2);
   CHECK_MESSAGE(says(nothing, "--host: got '! fast', expected the name of a host"), nothing.all());
+  for (const char* empty : {"", ",", "fast,"}) {
+    for (const std::vector<std::string>& command : {std::vector<std::string>{"train"}, {"rerun", "1"}}) {
+      std::vector<std::string> words = command;
+      words.insert(words.end(), {"-d", "--host", empty});
+      const Output unnamed = cluster.run(words, project);
+      CHECK(unnamed.code == 2);
+      CHECK_MESSAGE(says(unnamed, "--host: got an empty text, expected the name of a host"), unnamed.all());
+      CHECK(says(unnamed, "left out: any host"));
+    }
+  }
   CHECK(says(cluster.run({"rerun", "1", "--set", "train.hosts=[slow]"}, project), "no host is named 'slow'"));
   CHECK(cluster.run({"rerun", "1", "--host", "fast", "-d"}, project).code == 0);
   const fs::path saved = cluster.project("saved", {{"go.sh", "true\n"}});

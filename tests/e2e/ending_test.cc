@@ -1,5 +1,6 @@
 // How experiments end, and what `train` returns for it.
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <signal.h>
 #include <sys/stat.h>
 
@@ -109,6 +110,49 @@ TEST_CASE("kill ends everything, tells once more that it is over, and refuses si
   CHECK_MESSAGE(says(again, "KILLED"), again.all());
   CHECK(facts(cluster.run({"kill", "1", "--json"}))["killed"][0]["already_over"] == true);
   CHECK(cluster.run({"wait", "1"}).code == 130);
+}
+
+TEST_CASE("wait --timeout says what is not over by then") {
+  Cluster cluster;
+  const fs::path project = cluster.project("project: p\ntrain: {resources: {cpus: 0.1, mem: 32}, run: \"echo up; sleep 600\"}\n");
+  CHECK(cluster.run({"train", "--", "sh", "-c", "exit 3"}, project).code == 3);
+  CHECK(cluster.run({"train", "-d"}, project).code == 0);
+  cluster.start({"logs", "-f", "2"}, project)->wait_for("up");
+  for (const char* time : {"0s", "20ms"}) {
+    const Output late = cluster.run({"wait", "--timeout", time, "2", "1"});
+    CHECK(late.code == 124);
+    CHECK(late.out == "1 FAILED\n");
+    CHECK(late.err == fmt::format("dtrain: not over after {}: 2 (RUNNING)\n", time));
+  }
+  CHECK(cluster.run({"wait", "--timeout", "1h", "1"}).code == 3);
+  const Output json = cluster.run({"wait", "--timeout", "0s", "--json", "2"});
+  CHECK(json.code == 124);
+  CHECK_MESSAGE(json.err.find("\"message\":\"not over after 0s: 2 (RUNNING)\"") != std::string::npos, json.all());
+  const Output refused = cluster.run({"wait", "--timeout", "soon", "2"});
+  CHECK(refused.code == 2);
+  CHECK_MESSAGE(says(refused, "--timeout 'soon': expected a duration such as 5m or 1h30m"), refused.all());
+  CHECK(cluster.run({"kill", "2", "--force"}).code == 0);
+}
+
+TEST_CASE("ranges of IDs are those that are there") {
+  Cluster cluster;
+  const fs::path project = cluster.project("project: p\ntrain: {resources: {cpus: 0.1, mem: 32}, run: sleep 600, parameters: {a: [1, 2, 3]}}\n");
+  const fs::path other = cluster.project("other", {{"dtrain.yml", single("'true'")}});
+  CHECK(cluster.run({"train"}, other).code == 0);
+  CHECK(cluster.run({"train"}, other).code == 0);
+  CHECK(cluster.run({"train", "-d"}, project).code == 0);
+  CHECK(cluster.run({"prune", "1", "--yes"}).code == 0);
+  const Output none = cluster.run({"kill", "4-9"});
+  CHECK(none.code == 2);
+  CHECK_MESSAGE(says(none, "there is nothing from 4 to 9"), none.all());
+  CHECK(cluster.run({"kill", "3.1-3.9", "--force"}).code == 0);
+  CHECK(cluster.run({"wait", "3.1-3.2", "3.3"}).out == "3.1 KILLED\n3.2 KILLED\n3.3 KILLED\n");
+  CHECK(cluster.run({"wait", "1-9"}).out == "2 FINISHED\n3 KILLED\n");
+  CHECK(cluster.run({"wait", "9-1"}).code == 2);
+  CHECK(cluster.run({"suspend", "1-3"}).code == 2);   // they are over
+  const Output pruned = cluster.run({"prune", "1-9", "--yes"});
+  CHECK_MESSAGE(says(pruned, "2 ended experiments are forgotten: 2, 3"), pruned.all());
+  CHECK(cluster.run({"prune", "2-3", "--yes"}).code == 2);
 }
 
 TEST_CASE("kill --force skips the grace of those that ignore TERM, grandchildren too") {

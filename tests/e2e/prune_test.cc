@@ -74,6 +74,30 @@ TEST_CASE("with results goes the project's link to them, and nothing else of the
   CHECK(!fs::exists(cluster.home() / "outputs/5"));
 }
 
+TEST_CASE("sent files that hosts keep for the next run go, but for those of what runs") {
+  Cluster cluster;
+  const fs::path project = cluster.project("p", {{"dtrain.yml", "project: p\ntrain: {run: cat a-file}\n"}, {"a-file", "first\n"}});
+  CHECK(cluster.run({"train"}, project).code == 0);
+  write_file(project / "a-file", "second, and it runs\n");
+  CHECK(cluster.run({"train", "-d", "--set", "train.run=cat a-file; sleep 600"}, project).code == 0);
+  while (!says(cluster.run({"logs", "2"}), "second, and it runs")) continue;
+  const auto looked = [&] { return facts(cluster.run({"prune", "--cache", "--dry-run", "--json"})); };
+  while (looked()["cache_bytes"] == 0) continue;   // its launch is being removed
+  CHECK(looked()["environments"] == 0);
+  const Output asked = cluster.run({"prune", "--cache"});
+  CHECK(asked.code == 2);
+  CHECK_MESSAGE(says(asked, " of sent files that nothing uses, on 1 host"), asked.all());
+  const auto trees = [&] { return std::distance(fs::directory_iterator(cluster.home() / "runner/trees"), {}); };
+  CHECK(trees() == 4);   // each with its manifest
+  const Output pruned = cluster.run({"prune", "--cache", "--yes"});
+  CHECK_MESSAGE(says(pruned, "kept files     "), pruned.all());
+  while (trees() != 2) continue;
+  CHECK(says(cluster.run({"prune", "--cache", "--yes"}), "There is no kept file that nothing uses"));
+  const Output again = cluster.run({"rerun", "1"}, project);
+  CHECK_MESSAGE(says(again, "first"), again.all());
+  CHECK(cluster.run({"kill", "2"}).code == 0);
+}
+
 TEST_CASE("what runs can't be pruned") {
   Cluster cluster;
   fs::path project = cluster.project("project: p\ntrain: {run: sleep 1000}\n");

@@ -54,6 +54,9 @@ TEST_CASE("what is suspended gives back what it has, and goes on from what it ke
   CHECK(late.code == 2);
   CHECK(says(late, "1 is already FINISHED; dtrain rerun 1 --resume goes on from what it wrote"));
   CHECK(cluster.run({"resume"}, project).code == 2);
+  const Output over = cluster.run({"suspend", "1"});
+  CHECK(over.code == 2);
+  CHECK(says(over, "1 is already FINISHED\n"));
 }
 
 TEST_CASE("what begins suspended waits until somebody lets it go on, of a manifest of Kubeflow too") {

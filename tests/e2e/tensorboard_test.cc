@@ -130,6 +130,18 @@ TEST_CASE("the members of a set share a TensorBoard, which ends after the last o
   CHECK(cluster.processes("train.py").empty());
 }
 
+TEST_CASE("a TensorBoard that is started for an experiment is bound to none of its hosts") {
+  Cluster cluster;
+  const fs::path here = cluster.project("project: p\ntrain: {hosts: \"*\", resources: {cpus: 0.1, mem: 32}, run: 'true'}\n");
+  REQUIRE(cluster.run({"train"}, here).code == 0);
+  auto board = cluster.start({"tensorboard", "1"}, here);
+  board->wait_for("Experiment 2 is the TensorBoard of 1");
+  const std::string yaml = facts(cluster.run({"status", "2", "--json"}))["spec_yaml"];
+  CHECK_MESSAGE(yaml.find("hosts:") == std::string::npos, yaml);
+  CHECK(cluster.run({"kill", "2", "--force"}).code == 0);
+  CHECK(board->wait().code != 0);
+}
+
 TEST_CASE("a python without TensorBoard says so, and the training goes on") {
   Cluster cluster;
   const fs::path gate = gate_of(cluster, "gate");

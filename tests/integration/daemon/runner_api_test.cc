@@ -156,13 +156,13 @@ TEST_CASE("a hello that comes after a newer one of its host is refused") {
   CHECK(connected());
 }
 
-TEST_CASE("runners are asked what environments they could do without, and none is waited for in vain") {
+TEST_CASE("runners are asked what they could do without, and none is waited for in vain") {
   test::TemporaryFolder folder;
   ServedDaemon daemon(home_below(folder.path()));
   std::optional<Result<RunnerApi::Unused>> unused;
   const auto ask = [&](std::chrono::milliseconds patience) {
     unused.reset();
-    daemon.runner_api.count_environments(patience, [&](auto result) { unused = std::move(result); });
+    daemon.runner_api.count_unused(patience, [&](auto result) { unused = std::move(result); });
   };
   ask(std::chrono::minutes(1));
   REQUIRE(unused.has_value());
@@ -176,16 +176,19 @@ TEST_CASE("runners are asked what environments they could do without, and none i
     said.set_question(runner.last(pb::ToRunner::kCountEnvironments)->count_environments().question());
     said.set_count(3);
     said.set_bytes(5'000);
+    said.set_tree_bytes(7'000);
     runner.say(answer);
     daemon.until([&] { return unused.has_value(); });
     CHECK(unused->value().hosts == 1);
     CHECK(unused->value().count == 3);
     CHECK(unused->value().bytes == 5'000);
+    CHECK(unused->value().tree_hosts == 1);
+    CHECK(unused->value().tree_bytes == 7'000);
     ask(std::chrono::milliseconds(1));
     daemon.until([&] { return unused.has_value(); });
     REQUIRE(!unused->ok());
     CHECK(unused->error().code == Code::Unavailable);
-    CHECK(unused->error().message == "h1 has not said which environments it could do without");
+    CHECK(unused->error().message == "h1 has not said what it could do without");
     runner.say(answer);   // of a question that is closed
     ask(std::chrono::minutes(1));
   }

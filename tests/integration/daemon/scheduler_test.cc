@@ -121,6 +121,40 @@ TEST_CASE("what a reboot left of a max-duration is known to every later daemon o
   CHECK(run_since(daemon) == since);
 }
 
+TEST_CASE("that the key of a host was revoked, and since when nothing is heard of it, is known to the next daemon") {
+  test::TemporaryFolder folder;
+  const Home home = home_below(folder.path());
+  TimeMs heard = 0;
+  {
+    OneDaemon daemon(home);
+    place_one(daemon);
+    daemon.scheduler.handle(LaunchPrepared{kHost, kOne, 1});
+    heard = daemon.scheduler.model().hosts.at(kHost).last_contact_ms;
+    daemon.scheduler.handle(HostRevoked{kHost});
+    daemon.scheduler.handle(HostDisconnected{kHost});
+    daemon.turn();
+  }
+  {
+    OneDaemon daemon(home);
+    CHECK(daemon.scheduler.model().revoked.contains(kHost));
+    CHECK(daemon.scheduler.model().hosts.at(kHost).last_contact_ms == heard);
+    // As of an earlier boot, whose last noted moment is an hour after that.
+    REQUIRE(daemon.store->put_revoked({{kHost, 1'000'000}}, "boot-a").ok());
+    REQUIRE(daemon.store->note_time("boot-a", 4'600'000).ok());
+  }
+  {
+    OneDaemon daemon(home);
+    heard = daemon.scheduler.model().hosts.at(kHost).last_contact_ms;
+    CHECK(boottime_ms() - heard >= 3'600'000);
+    REQUIRE(daemon.store->note_time(boot_id(), boottime_ms()).ok());   // as it does every few seconds
+  }
+  OneDaemon daemon(home);
+  CHECK(daemon.scheduler.model().hosts.at(kHost).last_contact_ms == heard);
+  daemon.scheduler.handle(HostConnected{a_host(), {}});   // it has another key
+  daemon.turn();
+  CHECK(daemon.store->revoked_hosts()->empty());
+}
+
 TEST_CASE("a full disk keeps no stop of what a person kills, and nothing else goes out before it is written") {
   test::TemporaryFolder folder;
   OneDaemon daemon(home_below(folder.path()));

@@ -97,6 +97,21 @@ TEST_CASE("trees beyond the limit go once no launch uses them") {
   CHECK(fs::exists(third));
 }
 
+TEST_CASE("trees that no launch uses are counted, and go when somebody asks for that") {
+  const test::TemporaryFolder folder;
+  LaunchSite site;
+  site.home = folder.path();
+  site.trees = std::move(Trees::open(folder / "trees")).value();
+  const fs::path first = build_tree(*site.trees, folder / "first", 800);
+  const fs::path second = build_tree(*site.trees, folder / "second", 900);
+  write_launch(site, 1, first);
+  CHECK(unused_tree_bytes(site) == 900);
+  prune_trees(site);
+  CHECK(fs::exists(first));
+  CHECK(!fs::exists(second));
+  CHECK(unused_tree_bytes(site) == 0);
+}
+
 TEST_CASE("an environment is used by whose python lies in it, whatever variables its user sets") {
   const test::TemporaryFolder folder;
   LaunchSite site;

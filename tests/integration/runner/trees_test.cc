@@ -304,5 +304,23 @@ TEST_CASE("trim keeps what is in use, then what was used last") {
   CHECK(names_in(folder / "trees") == 0);
 }
 
+TEST_CASE("what no launch uses is counted by what its removal gives back") {
+  const TemporaryFolder folder;
+  const auto trees = open_trees(folder / "trees");
+  std::vector<Sha256> roots;
+  for (int i = 0; i < 3; ++i) {
+    const fs::path project = folder / fmt::format("p{}", i);
+    write_file(project / "own", std::string(100, static_cast<char>('a' + i)));
+    if (i > 0) write_file(project / "large", std::string(1000, 'x'));   // of two of them
+    Source source(project);
+    REQUIRE(source.build(*trees).ok());
+    roots.push_back(source.snapshot.root);
+  }
+  CHECK(trees->unused_bytes({}) == 1300);
+  CHECK(trees->unused_bytes({roots[0]}) == 1200);
+  CHECK(trees->unused_bytes({roots[1]}) == 200);   // the large one stays, for that
+  CHECK(trees->unused_bytes({roots.begin(), roots.end()}) == 0);
+}
+
 }  // namespace
 }  // namespace dtrain::runner

@@ -57,14 +57,14 @@ TEST_CASE("a list of the newest says that there are older ones") {
   pb::ListReply reply;
   for (const char* id : {"6", "7", "7.1", "7.2", "8"}) add(reply, id, "FINISHED", 0);
   pb::ListReply same = reply;
-  CHECK(take_newest(same, 3, false).empty());
-  CHECK(take_newest(same, 0, false).empty());
+  CHECK(take_newest(same, 3, "").empty());
+  CHECK(take_newest(same, 0, "").empty());
   CHECK(same.experiments_size() == 5);
-  CHECK(take_newest(same, 2, false) ==
+  CHECK(take_newest(same, 2, "") ==
         "Older experiments are not shown; dtrain status -n 0 lists all\n");
   REQUIRE(same.experiments_size() == 4);
   CHECK(same.experiments(0).id() == "7");
-  CHECK(take_newest(reply, 1, true) ==
+  CHECK(take_newest(reply, 1, " --project") ==
         "Older experiments are not shown; dtrain status -n 0 --project lists all\n");
   CHECK(reply.experiments_size() == 1);
   CHECK(reply.experiments(0).id() == "8");

@@ -45,18 +45,30 @@ TEST_CASE("what goes is told before, and what is gone after") {
         "environments   4 that nothing uses, 3.0 GB on 2 hosts\n");
   CHECK(render_pruned(made, environments, true) ==
         "environments   4 that nothing uses, 3.0 GB on 2 hosts, being deleted\n");
+  pb::PruneRequest cache;
+  cache.set_trees(true);
+  pb::PruneReply kept;
+  kept.set_tree_bytes(uint64_t{2} << 30);
+  kept.set_tree_hosts(1);
+  CHECK(render_pruned(kept, cache, false) == "kept files     2.0 GB of sent files that nothing uses, on 1 host\n");
+  CHECK(render_pruned(kept, cache, true) == "kept files     2.0 GB of sent files that nothing uses, on 1 host, being deleted\n");
 }
 
 TEST_CASE("prune says why there is nothing, and how to say what only where nothing was said") {
   const pb::PruneReply nothing;
   CHECK(render_pruned(nothing, {}, false) ==
-        "Nothing to forget: dtrain prune ID, --older-than 30d or --environments says what\n");
+        "Nothing to forget: dtrain prune ID, --older-than 30d, --environments or --cache says what\n");
   pb::PruneRequest older;
   older.set_older_than_ms(3'600'000);
   CHECK(render_pruned(nothing, older, false) == "Nothing to forget: nothing ended so long ago\n");
   pb::PruneRequest environments;
   environments.set_environments(true);
   CHECK(render_pruned(nothing, environments, false) == "There is no environment that nothing uses\n");
+  pb::PruneRequest cache;
+  cache.set_trees(true);
+  CHECK(render_pruned(nothing, cache, false) == "There is no kept file that nothing uses\n");
+  environments.set_trees(true);
+  CHECK(render_pruned(nothing, environments, false) == "There is no environment and no kept file that nothing uses\n");
   older.set_environments(true);
   CHECK(render_pruned(nothing, older, false) ==
         "Nothing to forget: nothing ended so long ago, and there is no environment that nothing uses\n");

@@ -274,9 +274,11 @@ HostId Script::holder_of(const HeldReplicaFact& fact) const {
 void Script::restart() {
   const std::vector<Quota> quotas = model_->quotas;
   const std::vector<Weight> fair_share = model_->fair_share;
+  const auto revoked = model_->revoked;
   model_ = std::make_unique<Model>();
   model_->quotas = quotas;
   model_->fair_share = fair_share;
+  model_->revoked = revoked;
   for (const auto& submission : submissions_) {
     const uint32_t last = submission->last_member();
     for (uint32_t member = submission->first_member(); member <= last; ++member) {

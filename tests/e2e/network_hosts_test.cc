@@ -152,6 +152,7 @@ TEST_CASE("two hundred connections at once lead to a server on a host with a key
   CHECK(waiting.read_all().empty());
   CHECK(waiting.was_reset);
   forwarding->wait_for("its host has broken off, and the connection with it");
+  CHECK(scene.runner->wait().code == 128 + SIGKILL);   // its lock is free
   scene.runner = std::make_unique<Process>(scene.joining());
   scene.runner->wait_for("joined the daemon");
   CHECK(scene.cluster.run({"kill", "1"}).code == 0);
@@ -174,6 +175,7 @@ TEST_CASE("a command runs beside a replica on a host with a key, and is lost wit
   longer->wait_for("begun");
   scene.runner->signal(SIGKILL);
   CHECK(longer->wait().code == 255);
+  CHECK(scene.runner->wait().code == 128 + SIGKILL);   // its lock is free
   scene.runner = std::make_unique<Process>(scene.joining());
   scene.runner->wait_for("joined the daemon");
   CHECK(scene.cluster.run({"kill", "1"}).code == 0);

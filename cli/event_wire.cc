@@ -29,7 +29,7 @@ T load(std::string_view bytes) {
   return value;
 }
 
-enum class Wire : uint32_t { Varint = 0, Fixed64 = 1, Bytes = 2, Fixed32 = 5 };
+enum class WireType : uint32_t { Varint = 0, Fixed64 = 1, Bytes = 2, Fixed32 = 5 };
 
 // The fields of one message in a row.
 class MessageFields {
@@ -41,15 +41,15 @@ class MessageFields {
     uint64_t tag = 0;
     if (rest_.empty() || !take_varint(tag)) return false;
     number_ = tag >> 3;
-    wire_ = static_cast<Wire>(tag & 7);
+    wire_ = static_cast<WireType>(tag & 7);
     switch (wire_) {
-      case Wire::Varint:
+      case WireType::Varint:
         return take_varint(varint_);
-      case Wire::Fixed64:
+      case WireType::Fixed64:
         return take_bytes(8);
-      case Wire::Fixed32:
+      case WireType::Fixed32:
         return take_bytes(4);
-      case Wire::Bytes: {
+      case WireType::Bytes: {
         uint64_t size = 0;
         return take_varint(size) && take_bytes(size);
       }
@@ -57,9 +57,9 @@ class MessageFields {
     return false;  // groups: nobody writes them
   }
 
-  bool is(uint64_t number, Wire wire) const { return number_ == number && wire_ == wire; }
+  bool is(uint64_t number, WireType wire) const { return number_ == number && wire_ == wire; }
   uint64_t number() const { return number_; }
-  Wire wire() const { return wire_; }
+  WireType wire() const { return wire_; }
   uint64_t varint() const { return varint_; }
   std::string_view bytes() const { return bytes_; }
 
@@ -84,7 +84,7 @@ class MessageFields {
 
   std::string_view rest_;
   uint64_t number_ = 0;
-  Wire wire_ = Wire::Varint;
+  WireType wire_ = WireType::Varint;
   uint64_t varint_ = 0;
   std::string_view bytes_;
 };
@@ -212,15 +212,15 @@ double from_varint(uint64_t type, uint64_t value) {
 // The first value of such a field, packed or not.
 std::optional<double> first_value(uint64_t type, const MessageFields& field) {
   if (type == kFloat) {
-    if (field.wire() == Wire::Varint || field.bytes().size() < 4) return std::nullopt;
+    if (field.wire() == WireType::Varint || field.bytes().size() < 4) return std::nullopt;
     return load<float>(field.bytes());
   }
   if (type == kDouble) {
-    if (field.wire() == Wire::Varint || field.bytes().size() < 8) return std::nullopt;
+    if (field.wire() == WireType::Varint || field.bytes().size() < 8) return std::nullopt;
     return load<double>(field.bytes());
   }
-  if (field.wire() == Wire::Varint) return from_varint(type, field.varint());
-  if (field.wire() != Wire::Bytes) return std::nullopt;
+  if (field.wire() == WireType::Varint) return from_varint(type, field.varint());
+  if (field.wire() != WireType::Bytes) return std::nullopt;
   uint64_t value = 0;
   unsigned shift = 0;
   for (const char c : field.bytes()) {
@@ -236,8 +236,8 @@ std::optional<double> first_value(uint64_t type, const MessageFields& field) {
 bool has_dimensions(std::string_view shape) {
   MessageFields fields(shape);
   while (fields.next()) {
-    if (fields.is(2, Wire::Bytes)) return true;                           // dim
-    if (fields.is(3, Wire::Varint) && fields.varint() != 0) return true;  // unknown_rank
+    if (fields.is(2, WireType::Bytes)) return true;                           // dim
+    if (fields.is(3, WireType::Varint) && fields.varint() != 0) return true;  // unknown_rank
   }
   return false;
 }
@@ -247,15 +247,15 @@ std::optional<double> read_tensor(std::string_view tensor) {
   uint64_t type = 0;
   MessageFields fields(tensor);
   while (fields.next()) {
-    if (fields.is(1, Wire::Varint)) type = fields.varint();
-    if (fields.is(2, Wire::Bytes) && has_dimensions(fields.bytes())) return std::nullopt;
+    if (fields.is(1, WireType::Varint)) type = fields.varint();
+    if (fields.is(2, WireType::Bytes) && has_dimensions(fields.bytes())) return std::nullopt;
   }
   // Again, now that the type is known: the fields may come in any order.
   const uint64_t wanted = value_field(type);
   if (wanted == 0) return std::nullopt;
   fields = MessageFields(tensor);
   while (fields.next()) {
-    if (fields.is(4, Wire::Bytes) && !fields.bytes().empty()) {
+    if (fields.is(4, WireType::Bytes) && !fields.bytes().empty()) {
       return from_content(type, fields.bytes());
     }
     if (fields.number() == wanted) return first_value(type, fields);
@@ -270,9 +270,9 @@ void read_value(std::string_view message, int64_t step,
   std::optional<double> value;
   MessageFields fields(message);
   while (fields.next()) {
-    if (fields.is(1, Wire::Bytes)) scalar.tag = fields.bytes();
-    if (fields.is(2, Wire::Fixed32)) value = load<float>(fields.bytes());
-    if (fields.is(8, Wire::Bytes)) value = read_tensor(fields.bytes());
+    if (fields.is(1, WireType::Bytes)) scalar.tag = fields.bytes();
+    if (fields.is(2, WireType::Fixed32)) value = load<float>(fields.bytes());
+    if (fields.is(8, WireType::Bytes)) value = read_tensor(fields.bytes());
   }
   if (!value || scalar.tag.empty()) return;
   scalar.value = *value;
@@ -284,7 +284,7 @@ bool is_start(std::string_view session_log) {
   uint64_t status = 0;
   MessageFields fields(session_log);
   while (fields.next()) {
-    if (fields.is(1, Wire::Varint)) status = fields.varint();
+    if (fields.is(1, WireType::Varint)) status = fields.varint();
   }
   return status == 1;
 }
@@ -307,13 +307,13 @@ std::optional<int64_t> read_event(std::string_view message,
   std::string_view summary;
   MessageFields fields(message);
   while (fields.next()) {
-    if (fields.is(2, Wire::Varint)) step = static_cast<int64_t>(fields.varint());
-    if (fields.is(5, Wire::Bytes)) summary = fields.bytes();
-    if (fields.is(7, Wire::Bytes)) starts = is_start(fields.bytes());
+    if (fields.is(2, WireType::Varint)) step = static_cast<int64_t>(fields.varint());
+    if (fields.is(5, WireType::Bytes)) summary = fields.bytes();
+    if (fields.is(7, WireType::Bytes)) starts = is_start(fields.bytes());
   }
   MessageFields values(summary);
   while (values.next()) {
-    if (values.is(1, Wire::Bytes)) read_value(values.bytes(), step, found);
+    if (values.is(1, WireType::Bytes)) read_value(values.bytes(), step, found);
   }
   return starts ? std::optional(step) : std::nullopt;
 }

@@ -30,8 +30,8 @@ struct Freed {
   template <typename T>
   void operator()(T* pointer) const { Free(pointer); }
 };
-using Context = std::unique_ptr<SSL_CTX, Freed<SSL_CTX_free>>;
-using Session = std::unique_ptr<SSL, Freed<SSL_free>>;
+using TlsContext = std::unique_ptr<SSL_CTX, Freed<SSL_CTX_free>>;
+using TlsSession = std::unique_ptr<SSL, Freed<SSL_free>>;
 using Bio = std::unique_ptr<BIO, Freed<BIO_free>>;
 using X509Pointer = std::unique_ptr<X509, Freed<X509_free>>;
 using KeyPointer = std::unique_ptr<EVP_PKEY, Freed<EVP_PKEY_free>>;
@@ -77,8 +77,8 @@ Error broken_key() { return {Code::InvalidArgument, "a certificate of the key is
 
 Bio reading(const std::string& text) { return Bio(BIO_new_mem_buf(text.data(), static_cast<int>(text.size()))); }
 
-Result<Context> context_of(const AccessKey& key) {
-  Context context(SSL_CTX_new(TLS_client_method()));
+Result<TlsContext> context_of(const AccessKey& key) {
+  TlsContext context(SSL_CTX_new(TLS_client_method()));
   const X509Pointer authority(PEM_read_bio_X509(reading(key.authority).get(), nullptr, nullptr, nullptr));
   const X509Pointer own(PEM_read_bio_X509(reading(key.certificate).get(), nullptr, nullptr, nullptr));
   const KeyPointer secret(PEM_read_bio_PrivateKey(reading(key.secret).get(), nullptr, nullptr, nullptr));
@@ -150,7 +150,7 @@ Result<Fd> dial(const AccessKey& key, int64_t deadline_ms) {
 
 class TlsWire final : public Wire {
  public:
-  TlsWire(Fd socket, Context context) : socket_(std::move(socket)), context_(std::move(context)), session_(SSL_new(context_.get())) {
+  TlsWire(Fd socket, TlsContext context) : socket_(std::move(socket)), context_(std::move(context)), session_(SSL_new(context_.get())) {
     BIO* const bio = bio_of(socket_.get());
     SSL_set_bio(session_.get(), bio, bio);   // its owner now
   }
@@ -211,15 +211,15 @@ class TlsWire final : public Wire {
   }
 
   Fd socket_;
-  Context context_;
-  Session session_;
+  TlsContext context_;
+  TlsSession session_;
 };
 
 }  // namespace
 
 Result<std::unique_ptr<Wire>> dial_by_tls(const AccessKey& key, int64_t timeout_ms) {
   const int64_t deadline_ms = boottime_ms() + timeout_ms;
-  TRY(Context context, context_of(key));
+  TRY(TlsContext context, context_of(key));
   TRY(Fd socket, dial(key, deadline_ms));
   auto wire = std::make_unique<TlsWire>(std::move(socket), std::move(context));
   TRY(wire->shake_hands(key.daemon, deadline_ms));

@@ -19,12 +19,12 @@ namespace dtrain::cli {
 
 namespace {
 
-struct Invitation {
+struct UserInvitation {
   std::string name, address, file;
   bool admin = false;
 };
 
-Result<int> invite(const Invitation& words, const CommandContext& context) {
+Result<int> invite_user(const UserInvitation& words, const CommandContext& context) {
   const std::string file = words.file.empty() ? words.name + ".key" : words.file;
   if (::access(file.c_str(), F_OK) == 0) {
     return Error{Code::AlreadyExists, fmt::format("{} is there already", file), "-o FILE names another"};
@@ -48,7 +48,7 @@ Result<int> invite(const Invitation& words, const CommandContext& context) {
   return 0;
 }
 
-Result<int> revoke(const std::string& name, const CommandContext& context) {
+Result<int> revoke_user(const std::string& name, const CommandContext& context) {
   TRY(Connection connection, connect(Autostart::IfNeeded, context));
   pb::RevokeUserRequest request;
   request.set_name(name);
@@ -84,17 +84,17 @@ std::string render_users(const pb::UsersReply& reply, const Screen& screen) {
 
 Run declare_users(Options& options, CommandContext& context) {
   options.subcommand("invite", "make a key by which a person uses this daemon over the network", [&context](Options& of) -> Run {
-    auto words = std::make_shared<Invitation>();
+    auto words = std::make_shared<UserInvitation>();
     of.positional("NAME", words->name, "what the person is called, best as their account", true);
     of.flag("--admin", words->admin, "let them do everything: hosts, users, what is others'");
     of.text("--address", words->address, "how they reach this machine; left out: as config.yml says", "ADDRESS");
     of.text("-o,--output", words->file, "where to write the key; left out: NAME.key", "FILE");
-    return [&context, words] { return invite(*words, context); };
+    return [&context, words] { return invite_user(*words, context); };
   });
   options.subcommand("revoke", "end a person's key; what they run goes on", [&context](Options& of) -> Run {
     auto name = std::make_shared<std::string>();
     of.positional("NAME", *name, "who they were invited as", true);
-    return [&context, name] { return revoke(*name, context); };
+    return [&context, name] { return revoke_user(*name, context); };
   });
   options.json(context);
   return [&context] { return show(context); };

@@ -30,15 +30,15 @@ pb::OutputEntry entry_of(pb::Entry::Kind kind, const std::string& path, uint64_t
 }
 
 // Lists and sends what a test says, in parts of three bytes.
-class Outputs final : public pb::Outputs::Service {
+class SentOutputs final : public pb::Outputs::Service {
  public:
-  explicit Outputs(const fs::path& socket) {
+  explicit SentOutputs(const fs::path& socket) {
     grpc::ServerBuilder builder;
     builder.AddListeningPort("unix:" + socket.string(), grpc::InsecureServerCredentials());
     builder.RegisterService(this);
     server_ = builder.BuildAndStart();
   }
-  ~Outputs() override { server_->Shutdown(); }
+  ~SentOutputs() override { server_->Shutdown(); }
 
   grpc::Status List(grpc::ServerContext*, const pb::OutputsRequest* request, grpc::ServerWriter<pb::OutputList>* writer) override {
     if (request->experiment() != "4" || !request->host_id().empty()) return {grpc::StatusCode::NOT_FOUND, "no such experiment"};
@@ -86,9 +86,9 @@ class Outputs final : public pb::Outputs::Service {
   std::unique_ptr<grpc::Server> server_;
 };
 
-struct Scene {
+struct OutputScene {
   test::TemporaryFolder folder;
-  Outputs outputs{folder.path() / "socket"};
+  SentOutputs outputs{folder.path() / "socket"};
   RpcChannel channel{connected()};
   fs::path target = folder.path() / "target";
 
@@ -107,7 +107,7 @@ struct Scene {
 };
 
 TEST_CASE("all of it, or what is named by its last name, comes as it is there") {
-  Scene scene;
+  OutputScene scene;
   scene.outputs.listed.push_back(entry_of(pb::Entry::DIRECTORY, "a"));
   scene.outputs.listed.push_back(entry_of(pb::Entry::DIRECTORY, "a/b"));
   scene.outputs.add("a/b/c", "content");
@@ -132,7 +132,7 @@ TEST_CASE("all of it, or what is named by its last name, comes as it is there") 
 }
 
 TEST_CASE("what changed meanwhile is told, and what is gone is not there") {
-  Scene scene;
+  OutputScene scene;
   scene.outputs.add("changing", "content");
   scene.outputs.add("gone", "content");
   scene.outputs.add("kept", "content");
@@ -149,20 +149,20 @@ TEST_CASE("what changed meanwhile is told, and what is gone is not there") {
 TEST_CASE("nothing is written out of the directory, whatever the daemon calls it") {
   for (const std::string path : {"../out", "/etc/out", "a/../../out"}) {
     CAPTURE(path);
-    Scene scene;
+    OutputScene scene;
     scene.outputs.add(path, "content");
     (void)scene.fetch({path});
     CHECK(!fs::exists(scene.folder.path() / "out"));
     CHECK(!fs::exists("/etc/out"));
   }
-  Scene scene;
+  OutputScene scene;
   fs::create_directory(scene.folder.path() / "elsewhere");
   scene.outputs.add_link("link", "../elsewhere");
   scene.outputs.add("link/file", "content");
   CHECK(!scene.fetch().ok());
   CHECK(fs::is_empty(scene.folder.path() / "elsewhere"));
   // Another file than was asked for.
-  Scene other;
+  OutputScene other;
   other.outputs.add("file", "content");
   other.outputs.sent_as = "another";
   CHECK(other.fetch().error().code == Code::DataLoss);
@@ -170,7 +170,7 @@ TEST_CASE("nothing is written out of the directory, whatever the daemon calls it
 }
 
 TEST_CASE("one file as a temporary one, or none") {
-  Scene scene;
+  OutputScene scene;
   scene.outputs.add("file", "content");
   const FilePointer file = open_output(scene.channel, "4", "file");
   REQUIRE(file);

@@ -64,7 +64,7 @@ struct Served {
   std::unique_ptr<grpc::Server> server;
 };
 
-struct Scene {
+struct TlsScene {
   test::TemporaryFolder folder;
   Authority authority = Authority::open(folder.path() / "authority.pem").value();
   Authority other = Authority::open(folder.path() / "other.pem").value();
@@ -76,7 +76,7 @@ struct Scene {
 };
 
 TEST_CASE("calls by TLS: small and large, both ways, one after the other and beside each other") {
-  const Scene scene;
+  const TlsScene scene;
   const Served served(scene.authority, scene.authority.for_daemon().value());
   auto dialled = dial_by_tls(scene.key_to(served.port, scene.authority));
   REQUIRE_MESSAGE(dialled.ok(), dialled.error().message);
@@ -114,7 +114,7 @@ TEST_CASE("calls by TLS: small and large, both ways, one after the other and bes
 }
 
 TEST_CASE("a daemon with other keys, or who only has somebody's, is not taken for the daemon") {
-  const Scene scene;
+  const TlsScene scene;
   const Served of_others(scene.other, scene.other.for_daemon().value());
   const auto alien = dial_by_tls(scene.key_to(of_others.port, scene.authority));
   REQUIRE(!alien.ok());
@@ -128,7 +128,7 @@ TEST_CASE("a daemon with other keys, or who only has somebody's, is not taken fo
 }
 
 TEST_CASE("a key of another authority gets no further than the handshake") {
-  const Scene scene;
+  const TlsScene scene;
   const Served served(scene.authority, scene.authority.for_daemon().value());
   AccessKey key = scene.key_to(served.port, scene.other);
   key.authority = scene.authority.certificate();
@@ -159,7 +159,7 @@ struct Silent {
 };
 
 TEST_CASE("nobody there, somebody who says nothing, who speaks something else, and who hangs up") {
-  const Scene scene;
+  const TlsScene scene;
   Silent place;
   const AccessKey key = scene.key_to(place.port, scene.authority);
   const auto nobody = dial_by_tls(key);
@@ -192,7 +192,7 @@ TEST_CASE("nobody there, somebody who says nothing, who speaks something else, a
 }
 
 TEST_CASE("a server that goes away ends what is being asked, and no signal ends the program") {
-  const Scene scene;
+  const TlsScene scene;
   auto served = std::make_unique<Served>(scene.authority, scene.authority.for_daemon().value());
   auto dialled = dial_by_tls(scene.key_to(served->port, scene.authority));
   REQUIRE(dialled.ok());
@@ -209,7 +209,7 @@ TEST_CASE("a server that goes away ends what is being asked, and no signal ends 
 }
 
 TEST_CASE("a key with a damaged certificate is said to be so") {
-  const Scene scene;
+  const TlsScene scene;
   AccessKey key = scene.key_to(1, scene.authority);
   key.certificate = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
   const auto broken = dial_by_tls(key);

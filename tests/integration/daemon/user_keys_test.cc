@@ -13,9 +13,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const Endpoint kDaemon{"10.0.0.1", 7077};
+const Endpoint kDialled{"10.0.0.1", 7077};
 
-struct Scene {
+struct KeysScene {
   test::TemporaryFolder folder;
   std::unique_ptr<HostKeys> hosts = HostKeys::open(folder.path() / "keys").value();
   std::unique_ptr<UserKeys> users = open();
@@ -26,9 +26,9 @@ struct Scene {
 };
 
 TEST_CASE("a person is who their key says, also for the next daemon, until it is revoked") {
-  Scene scene;
-  const AccessKey anna = scene.users->invite("anna", false, kDaemon).value();
-  const AccessKey boss = scene.users->invite("boss", true, kDaemon).value();
+  KeysScene scene;
+  const AccessKey anna = scene.users->invite("anna", false, kDialled).value();
+  const AccessKey boss = scene.users->invite("boss", true, kDialled).value();
   CHECK(anna.of == KeyOf::User);
   CHECK(anna.daemon == "10.0.0.1:7077");
   for (int daemon = 0; daemon < 2; ++daemon, scene.reopen()) {
@@ -48,36 +48,36 @@ TEST_CASE("a person is who their key says, also for the next daemon, until it is
     CHECK(scene.users->person_of(boss.certificate).ok());
   }
   // Another key of the same name is another key.
-  const AccessKey again = scene.users->invite("anna", false, kDaemon).value();
+  const AccessKey again = scene.users->invite("anna", false, kDialled).value();
   CHECK(scene.users->person_of(again.certificate).ok());
   CHECK(!scene.users->person_of(anna.certificate).ok());
 }
 
 TEST_CASE("a host's key is no person's, nor a person's a host's, though they have one name") {
-  Scene scene;
-  const AccessKey host = scene.hosts->invite("anna", kDaemon).value();
-  const AccessKey person = scene.users->invite("anna", true, kDaemon).value();
+  KeysScene scene;
+  const AccessKey host = scene.hosts->invite("anna", kDialled).value();
+  const AccessKey person = scene.users->invite("anna", true, kDialled).value();
   CHECK(!scene.users->person_of(host.certificate).ok());
   CHECK(!scene.hosts->holder_of(person.certificate).ok());
   CHECK(!scene.hosts->admit(person.certificate, {std::string(32, 'a')}).ok());
 }
 
 TEST_CASE("one name has one key, and a name is one") {
-  Scene scene;
-  REQUIRE(scene.users->invite("anna", false, kDaemon).ok());
-  CHECK(scene.users->invite("anna", true, kDaemon).error().code == Code::AlreadyExists);
+  KeysScene scene;
+  REQUIRE(scene.users->invite("anna", false, kDialled).ok());
+  CHECK(scene.users->invite("anna", true, kDialled).error().code == Code::AlreadyExists);
   CHECK(!scene.users->all().front().is_admin);
   for (const std::string& name : std::vector<std::string>{"", "../anna", "a b", "-x", "a/b", std::string(65, 'a')}) {
     CAPTURE(name);
-    CHECK(scene.users->invite(name, false, kDaemon).error().code == Code::InvalidArgument);
+    CHECK(scene.users->invite(name, false, kDialled).error().code == Code::InvalidArgument);
   }
   CHECK(scene.users->revoke("../authority").error().code == Code::NotFound);
   CHECK(scene.users->revoke("bert").error().code == Code::NotFound);
 }
 
 TEST_CASE("a file that is damaged opens nothing, and can be revoked") {
-  Scene scene;
-  const AccessKey boss = scene.users->invite("boss", true, kDaemon).value();
+  KeysScene scene;
+  const AccessKey boss = scene.users->invite("boss", true, kDialled).value();
   const fs::path file = scene.folder.path() / "keys/users/boss.user";
   for (const std::string text : {"", "\n", "admin\n", "0123 admin\n"}) {
     CAPTURE(text);

@@ -63,16 +63,19 @@ class Receiver {
   Status take(const pb::OutputPart& part) {
     if (!file_) {
       const auto known = renamed_.find(part.entry().path());
-      if (known == renamed_.end()) return Error{Code::DataLoss, "the daemon sends other files than it was asked for", ""};
+      if (known == renamed_.end()) return unexpected();
       entry_ = part.entry();
       entry_.set_path(known->second);
+      bytes_ = 0;
       TRY(UnnamedOutput file, tree_.create());
       file_.emplace(std::move(file));
     }
+    bytes_ += part.data().size();
+    if (bytes_ > entry_.size()) return unexpected();
     TRY(file_->append(part.data()));
     if (!part.last()) return ok();
     const Status named = part.withdrawn() ? ok() : file_->give_name(entry_);
-    if (part.withdrawn()) changed_.push_back(entry_.path());
+    if (part.withdrawn()) changed_.push_back(entry_.path() + " (it was written to meanwhile)");
     file_.reset();
     return named;
   }
@@ -80,22 +83,45 @@ class Receiver {
   std::vector<std::string> changed() && { return std::move(changed_); }
 
  private:
+  static Error unexpected() { return {Code::DataLoss, "the daemon sends other files than it was asked for", ""}; }
+
   const OutputTree& tree_;
   const std::map<std::string, std::string>& renamed_;
   std::optional<UnnamedOutput> file_;
   pb::OutputEntry entry_;
+  uint64_t bytes_ = 0;
   std::vector<std::string> changed_;
 };
+
+// Nobody loses a directory by it, nor a link to one.
+Status check_in_the_way(const fs::path& at, pb::Entry::Kind kind) {
+  std::error_code failed;
+  const fs::file_status found = fs::symlink_status(at, failed);
+  if (!fs::exists(found) || fs::is_directory(found) == (kind == pb::Entry::DIRECTORY)) return ok();
+  return Error{Code::AlreadyExists,
+               fmt::format("{} is {}, and would be {}", at.string(), fs::is_directory(found) ? "a directory" : "none",
+                           kind == pb::Entry::DIRECTORY ? "a directory" : "none"),
+               "move it, or copy to another place: -t DIR"};
+}
+
+bool is_below_any(const std::vector<fs::path>& paths, const std::string& path) {
+  return paths.empty() || std::ranges::any_of(paths, [&](const fs::path& named) { return named == "." || is_within(named.string(), path); });
+}
 
 }  // namespace
 
 Result<FetchedOutputs> fetch_outputs(RpcChannel& channel, const std::string& id, const std::vector<fs::path>& paths,
                                      const fs::path& target, bool force) {
-  TRY(const auto entries, list_outputs(channel, id));
-  Plan plan(entries);
+  TRY(const ListedOutputs listed, list_outputs(channel, id));
+  FetchedOutputs fetched;
+  for (const pb::OutputTrouble& trouble : listed.left_out) {
+    if (is_below_any(paths, trouble.path())) fetched.left_out.push_back(trouble.why());
+  }
+  Plan plan(listed.entries);
   for (const fs::path& path : paths) {
     const bool is_all = path == ".";
-    const bool is_there = is_all || std::ranges::any_of(entries, [&](const pb::OutputEntry& entry) { return entry.path() == path; });
+    const bool is_there = is_all || std::ranges::any_of(listed.entries, [&](const pb::OutputEntry& entry) { return entry.path() == path; });
+    if (!is_there && !fetched.left_out.empty()) return Error{Code::FailedPrecondition, fetched.left_out.front(), "it does not travel"};
     if (!is_there) {
       return Error{Code::NotFound, fmt::format("{} has no '{}' in its output", id, path.string()),
                    fmt::format("dtrain output ls {} lists what is there", id)};
@@ -108,6 +134,7 @@ Result<FetchedOutputs> fetch_outputs(RpcChannel& channel, const std::string& id,
     if (force || !fs::exists(fs::symlink_status(target / name, failed))) continue;
     return Error{Code::AlreadyExists, (target / name).string() + " exists", "-f overwrites"};
   }
+  for (const auto& [entry, to] : plan.wanted()) TRY(check_in_the_way(target / to, entry->kind()));
   fs::create_directories(target, failed);
   if (failed) return errno_error("creating " + target.string(), failed.value());
   TRY(const OutputTree tree, OutputTree::open(target));
@@ -121,13 +148,26 @@ Result<FetchedOutputs> fetch_outputs(RpcChannel& channel, const std::string& id,
     }
     pb::OutputEntry made = *entry;
     made.set_path(to);
-    TRY(tree.make(made));
+    const Status status = tree.make(made);
+    // A link into what is not copied with it.
+    if (!status.ok() && entry->kind() == pb::Entry::SYMLINK && status.error().code == Code::InvalidArgument) {
+      fetched.left_out.push_back(status.error().message);
+      continue;
+    }
+    TRY(status);
   }
-  // What has no name yet is to be gone, too.
-  Signals signals({SIGINT, SIGQUIT, SIGTERM, SIGHUP});
-  Receiver receiver(tree, renamed);
-  TRY(read_outputs(channel, id, files, &signals, [&](const pb::OutputPart& part) { return receiver.take(part); }));
-  return FetchedOutputs{plan.names().size(), std::move(receiver).changed()};
+  int stopped_by = 0;
+  Status read = ok();
+  {
+    Signals signals({SIGINT, SIGQUIT, SIGTERM, SIGHUP});
+    Receiver receiver(tree, renamed);
+    read = read_outputs(channel, id, files, &signals, stopped_by, [&](const pb::OutputPart& part) { return receiver.take(part); });
+    for (std::string& changed : std::move(receiver).changed()) fetched.left_out.push_back(std::move(changed));
+  }
+  if (stopped_by != 0) end_by(stopped_by);
+  TRY(read);
+  fetched.items = plan.names().size();
+  return fetched;
 }
 
 }  // namespace dtrain::cli

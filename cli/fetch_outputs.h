@@ -11,12 +11,13 @@
 namespace dtrain::cli {
 
 struct FetchedOutputs {
-  size_t items = 0;   // of those that were named, or of all at the top
-  std::vector<std::string> changed;   // files that were written to meanwhile, and did not come
+  size_t items = 0;                    // of those that were named, or of all at the top
+  std::vector<std::string> left_out;   // of them what did not come, each with why
 };
 
 // `paths`: files and folders of it, relative; none: all that is there. Each goes by its last name into `target`, which is made; none
-// does if one is there already, unless forced. NotFound: it has no such path.
+// does if one is there already, unless forced: then files and links take the place of files and links, and nothing that of
+// a directory. NotFound: it has no such path. A signal ends the program, once what has not come whole is gone.
 Result<FetchedOutputs> fetch_outputs(RpcChannel& channel, const std::string& id, const std::vector<std::filesystem::path>& paths,
                                      const std::filesystem::path& target, bool force);
 

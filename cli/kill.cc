@@ -9,7 +9,9 @@
 #include "cli/connection.h"
 #include "cli/id_ranges.h"
 #include "cli/json_output.h"
+#include "cli/list_filter.h"
 #include "cli/newest.h"
+#include "cli/remote.h"
 #include "cli/words.h"
 #include "schema/clock.h"
 #include "schema/ids.h"
@@ -50,7 +52,8 @@ Result<int> kill(const KillOptions& options, const CommandContext& context) {
   TRY(const auto ids, without_ranges(options.ids, connection));
   for (const std::string& id : ids) request.add_ids(id);
   if (options.ids.empty()) {
-    TRY(const pb::ListReply live, connection.list({}));
+    TRY(pb::ListReply live, connection.list({}));
+    keep_matching({key_user(), {}}, live);
     TRY(const std::string newest, newest_to_kill(live, project_dir()));
     request.add_ids(newest);
   }

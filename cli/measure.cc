@@ -86,13 +86,13 @@ void add_all_scalars(const ReadScalars& read, pb::ShowReply& reply) {
 // Over the connection: of all members one list, and only what are event files.
 void add_remote_scalars(Connection& connection, pb::ShowReply& reply) {
   const std::string& id = reply.experiment().id();
-  const auto entries = list_outputs(connection.channel(), id);
-  if (!entries.ok()) return;   // it has written nothing: what the daemon says is shown all the same
+  const auto listed = list_outputs(connection.channel(), id);
+  if (!listed.ok()) return;   // it has written nothing: what the daemon says is shown all the same
   add_all_scalars(
       [&](uint32_t member) {
         const std::string folder = member == 0 ? "" : fmt::format("{}/", member);
         std::vector<std::string> paths;
-        for (const pb::OutputEntry& entry : *entries) {
+        for (const pb::OutputEntry& entry : listed->entries) {
           if (entry.kind() == pb::Entry::FILE && entry.path().starts_with(folder)) paths.push_back(entry.path().substr(folder.size()));
         }
         return read_event_files(paths, [&](const std::string& path) {

@@ -12,6 +12,7 @@
 
 #include "cli/commands.h"
 #include "cli/connection.h"
+#include "cli/escapes.h"
 #include "cli/fetch_outputs.h"
 #include "cli/json_output.h"
 #include "cli/remote.h"
@@ -82,9 +83,9 @@ std::vector<OutputFile> files_in(const fs::path& directory) {
 
 Result<std::vector<OutputFile>> files_of(Output& output) {
   if (!is_elsewhere()) return files_in(output.directory);
-  TRY(const auto entries, list_outputs(output.connection.channel(), output.id));
+  TRY(const ListedOutputs listed, list_outputs(output.connection.channel(), output.id));
   std::vector<OutputFile> files;
-  for (const pb::OutputEntry& entry : entries) {
+  for (const pb::OutputEntry& entry : listed.entries) {
     if (entry.kind() == pb::Entry::FILE) files.push_back({entry.path(), entry.size()});
   }
   return files;
@@ -99,7 +100,7 @@ Result<int> list(const OutputOptions& options, const CommandContext& context) {
   }
   uint64_t total = 0;
   for (const OutputFile& file : files) {
-    fmt::print("{:>10}  {}\n", human_size(file.size_bytes), file.path);
+    fmt::print("{:>10}  {}\n", human_size(file.size_bytes), on_one_line(file.path));
     total += file.size_bytes;
   }
   fmt::print("{} in {}: {}\n", human_count(files.size(), "file"), output.directory.string(),
@@ -180,9 +181,8 @@ void tell_copied(size_t items, const fs::path& target) {
 Result<int> copy_from_there(Output output, const std::vector<fs::path>& paths, const fs::path& target, bool force) {
   TRY(const FetchedOutputs fetched, fetch_outputs(output.connection.channel(), output.id, paths, target, force));
   tell_copied(fetched.items, target);
-  if (fetched.changed.empty()) return 0;
-  fmt::print(stderr, "left out, being written to meanwhile: {}\n", fmt::join(fetched.changed, ", "));
-  return 1;
+  for (const std::string& why : fetched.left_out) fmt::print(stderr, "left out: {}\n", on_one_line(why));
+  return 0;
 }
 
 Result<int> copy(const OutputOptions& options, const CommandContext& context) {
@@ -217,7 +217,7 @@ Result<int> copy(const OutputOptions& options, const CommandContext& context) {
   std::vector<std::string> left_out;
   TRY(copy_into(target, sources, options.force, left_out));
   if (!left_out.empty()) {
-    fmt::print(stderr, "left out, being sockets, fifos or devices: {}\n", fmt::join(left_out, ", "));
+    fmt::print(stderr, "left out, being sockets, fifos or devices: {}\n", on_one_line(fmt::format("{}", fmt::join(left_out, ", "))));
   }
   tell_copied(sources.size(), target);
   return 0;

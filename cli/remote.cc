@@ -128,6 +128,11 @@ std::string remote_machine() {
 
 bool is_by_key() { return is_key(remote_machine()); }
 
+std::string key_user() {
+  const auto key = is_by_key() ? read_access_key(remote_machine(), KeyOf::User) : Result<AccessKey>(AccessKey());
+  return key.ok() ? key->name : "";
+}
+
 std::string name_of_there() {
   const std::string machine = remote_machine();
   if (!is_key(machine)) return machine;

@@ -19,6 +19,8 @@ namespace dtrain::cli {
 std::string remote_machine();
 // Whether it is the file of a key: what has a '/' or ends in ".key".
 bool is_by_key();
+// Whose key it is; empty: it is none, or can't be read.
+std::string key_user();
 // How people call the machine where the daemon is; of one that is elsewhere.
 std::string name_of_there();
 // FailedPrecondition where a key leads to the daemon: `what` needs the machine that it runs on.

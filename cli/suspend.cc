@@ -10,7 +10,9 @@
 #include "cli/connection.h"
 #include "cli/id_ranges.h"
 #include "cli/json_output.h"
+#include "cli/list_filter.h"
 #include "cli/newest.h"
+#include "cli/remote.h"
 #include "schema/states.h"
 
 namespace dtrain::cli {
@@ -35,7 +37,8 @@ Result<int> suspend(const std::vector<std::string>& typed, bool resume, const Co
   request.set_resume(resume);
   for (const std::string& id : ids) request.add_ids(id);
   if (ids.empty()) {
-    TRY(const pb::ListReply live, connection.list({}));
+    TRY(pb::ListReply live, connection.list({}));
+    keep_matching({key_user(), {}}, live);
     TRY(const std::string one, only_to_suspend(live, project_dir(), resume));
     request.add_ids(one);
   }

@@ -41,10 +41,12 @@ Result<int> invite_user(const UserInvitation& words, const CommandContext& conte
     (void)connection.revoke_user(back).ok();
     return std::move(written).error();
   }
+  // Without a '/' it would be a machine that SSH reaches.
+  const std::string as_typed = file.find('/') == file.npos && !file.ends_with(".key") ? "./" + file : file;
   fmt::print("{} is {}'s key{}, by {}. Keep it as you keep an SSH key. Wherever {} works, with this version of dtrain:\n"
              "  export DTRAIN_ON=PATH/{}     # or: dtrain --on {} train\n",
              file, words.name, words.admin ? " to do everything" : "", reply.daemon(), words.name,
-             std::filesystem::path(file).filename().string(), file);
+             std::filesystem::path(file).filename().string(), as_typed);
   return 0;
 }
 

@@ -94,15 +94,15 @@ Result<Person> ClientApi::person_of(const grpc::CallbackServerContext& call) con
   return users_->person_of(certificate);
 }
 
-// What its key is revoked for ends.
+// It ends with the key.
 template <class Stream>
-Stream* ClientApi::until_revoked(const Person& person, const std::shared_ptr<Stream>& stream) {
+Stream* ClientApi::until_revoked(const grpc::CallbackServerContext& call, const Person& person, const std::shared_ptr<Stream>& stream) {
   if (!person.user.empty()) {
-    boost::asio::post(parts_.loop, [this, user = person.user, weak = std::weak_ptr(stream)] {
-      // It may have been revoked since it came in.
-      const auto all = users_->all();
+    boost::asio::post(parts_.loop, [this, user = person.user, certificate = certificate_of(call), weak = std::weak_ptr(stream)] {
       user_streams_.add(user, weak);
-      if (std::ranges::none_of(all, [&](const Person& each) { return each.user == user; })) user_streams_.cut(user);
+      // It may have been revoked since it came in.
+      const auto live = users_->person_of(certificate).ok() ? nullptr : weak.lock();
+      if (live) live->cut();
     });
   }
   return stream.get();
@@ -167,14 +167,14 @@ grpc::ServerUnaryReactor* ClientApi::durable_answer(grpc::CallbackServerContext*
 grpc::ServerBidiReactor<pb::ExecInput, pb::ExecOutput>* ClientApi::Exec(grpc::CallbackServerContext* context) {
   const auto person = person_of(*context);
   if (!person.ok()) return refuse_stream<pb::ExecInput, pb::ExecOutput>(parts_.loop, *context, person.error());
-  return until_revoked(*person, parts_.exec.from_person(*context, *person));
+  return until_revoked(*context, *person, parts_.exec.from_person(*context, *person));
 }
 
 // Who knows what a file is called has been told by what they may see.
 grpc::ServerWriteReactor<pb::BlobPart>* ClientApi::Fetch(grpc::CallbackServerContext* context, const pb::FetchRequest* request) {
   const auto person = person_of(*context);
   if (!person.ok()) return refuse_stream<pb::BlobPart>(parts_.loop, person.error());
-  return until_revoked(*person, start_fetch(parts_.loop, *context, parts_.blobs, *request));
+  return until_revoked(*context, *person, start_fetch(parts_.loop, *context, parts_.blobs, *request));
 }
 
 grpc::ServerUnaryReactor* ClientApi::Prune(grpc::CallbackServerContext* context, const pb::PruneRequest* request, pb::PruneReply* reply) {
@@ -214,21 +214,21 @@ grpc::ServerBidiReactor<pb::SubmitRequest, pb::SubmitReply>* ClientApi::Submit(
     grpc::CallbackServerContext* call) {
   const auto person = person_of(*call);
   if (!person.ok()) return refuse_stream<pb::SubmitRequest, pb::SubmitReply>(parts_.loop, *call, person.error());
-  return until_revoked(*person, start_submit(parts_.loop, *call, parts_.scheduler, parts_.blobs, *person));
+  return until_revoked(*call, *person, start_submit(parts_.loop, *call, parts_.scheduler, parts_.blobs, *person));
 }
 
 grpc::ServerWriteReactor<pb::WatchBatch>* ClientApi::Watch(grpc::CallbackServerContext* call,
                                                            const pb::WatchRequest* request) {
   const auto person = person_of(*call);
   if (!person.ok()) return refuse_stream<pb::WatchBatch>(parts_.loop, person.error());
-  return until_revoked(*person, start_watch(parts_.loop, *call, parts_.scheduler, parts_.logs, *request));
+  return until_revoked(*call, *person, start_watch(parts_.loop, *call, parts_.scheduler, parts_.logs, *request));
 }
 
 grpc::ServerWriteReactor<pb::MonitorSample>* ClientApi::Monitor(grpc::CallbackServerContext* call,
                                                                 const pb::MonitorRequest* request) {
   const auto person = person_of(*call);
   if (!person.ok()) return refuse_stream<pb::MonitorSample>(parts_.loop, person.error());
-  return until_revoked(*person, parts_.monitor.start(*call, *request));
+  return until_revoked(*call, *person, parts_.monitor.start(*call, *request));
 }
 
 grpc::ServerUnaryReactor* ClientApi::Shutdown(grpc::CallbackServerContext* context,
@@ -461,7 +461,7 @@ void ClientApi::add_members(const std::vector<const Experiment*>& members,
 
 // The one that is named, else the newest of the project, else of all; by a key those that are that person's own.
 Result<ExperimentId> ClientApi::id_of(const Person& person, const pb::ShowRequest& request) {
-  constexpr uint32_t kLookedAtMost = 1'000;
+  constexpr uint32_t kLookedAtMost = 200;
   if (!request.id().empty()) return parse_experiment_id(request.id());
   for (const std::string& project : {request.project_dir(), std::string()}) {
     TRY(const auto newest, parts_.store.numbers(project, person.user.empty() ? 1 : kLookedAtMost));

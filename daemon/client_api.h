@@ -114,7 +114,7 @@ class ClientApi : public pb::Client::CallbackService {
   grpc::ServerUnaryReactor* durable_answer(grpc::CallbackServerContext* context, std::function<Status(const Person&)> answer,
                                            std::function<Status(const Status& committed)> then);
   template <class Stream>
-  Stream* until_revoked(const Person& person, const std::shared_ptr<Stream>& stream);
+  Stream* until_revoked(const grpc::CallbackServerContext& call, const Person& person, const std::shared_ptr<Stream>& stream);
 
   Status info(pb::InfoReply& reply);
   Status plan_for(const Person& person, const pb::PlanRequest& request, pb::PlanReply& reply);

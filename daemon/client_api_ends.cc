@@ -12,6 +12,10 @@ namespace dtrain::daemon {
 
 namespace {
 
+// Each is looked for while everybody else waits.
+constexpr size_t kIdsMost = 10'000;
+constexpr size_t kRefusalsTold = 8;
+
 Error not_written_down(const pb::KillReply& reply, const Error& disk) {
   std::string ids;
   for (const auto& item : reply.items()) ids += (ids.empty() ? "" : ", ") + item.id();
@@ -48,9 +52,13 @@ Status ClientApi::kill(const Person& person, const pb::KillRequest& request, pb:
 }
 
 Status ClientApi::check_each_whole(const Person& person, const google::protobuf::RepeatedPtrField<std::string>& ids, std::string_view verb) {
+  if (static_cast<size_t>(ids.size()) > kIdsMost) {
+    return Error{Code::InvalidArgument, fmt::format("{} IDs are more than {} at once", ids.size(), kIdsMost), "a part of them at a time"};
+  }
   std::vector<Error> refused;
   for (const std::string& id : ids) {
     if (auto status = check_whole(person, id, verb); !status.ok()) refused.push_back(std::move(status).error());
+    if (refused.size() == kRefusalsTold) break;
   }
   if (refused.empty()) return ok();
   Error all = joined(std::move(refused));
@@ -92,6 +100,10 @@ Status ClientApi::suspend(const Person& person, const pb::SuspendRequest& reques
 
 // What has ended of somebody's own; what is everybody's, by an admin.
 Status ClientApi::may_prune(const Person& person, const pb::PruneRequest& request) const {
+  if (static_cast<size_t>(request.numbers_size()) > kIdsMost) {
+    return Error{Code::InvalidArgument, fmt::format("{} numbers are more than {} at once", request.numbers_size(), kIdsMost), "a part of them at a time"};
+  }
+  if (person.is_admin) return ok();
   if (request.numbers().empty() || request.older_than_ms() > 0 || request.environments() || request.trees()) {
     return may_administer(person, "prune of more than experiments by their numbers");
   }

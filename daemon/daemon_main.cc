@@ -141,9 +141,11 @@ Status run(const DaemonOptions& options, Readiness& readiness) {
   std::unique_ptr<HostKeys> keys;
   std::unique_ptr<UserKeys> users;
   const auto listen = parse_endpoint(config.listen);
-  if (const auto& at = listen) {
+  if (listen || std::filesystem::exists(home.keys() / "users")) {   // those that are out can be revoked in any case
     TRY(keys, HostKeys::open(home.keys()));
     TRY(users, UserKeys::open(home.keys(), keys->authority()));
+  }
+  if (const auto& at = listen) {
     runner_api.guard(keys.get());
     outputs_api.guard(keys.get(), users.get());
     if (config.address.empty() && is_host_address(at->host)) config.address = at->host;
@@ -187,6 +189,7 @@ Status run(const DaemonOptions& options, Readiness& readiness) {
   if (pools) TRY(pools->load());
 
   std::unique_ptr<NetworkListener> network;
+  client_api.listens_on(nullptr, users.get());
   if (listen) {
     TRY(network, NetworkListener::open(loop, {&client_api, &runner_api, &outputs_api}, keys->authority(), *listen,
                                        std::min(descriptor_limit() / 8, kConnectionsMax)));

@@ -20,6 +20,12 @@ Result<std::unique_ptr<HostKeys>> HostKeys::open(const fs::path& folder) {
   fs::create_directories(folder / "hosts", error);
   if (!error) fs::permissions(folder, fs::perms::owner_all, error);
   if (error) return errno_error(fmt::format("create {}", folder.string()), error.value());
+  // By another authority none of them opens anything, and their names are free.
+  if (!fs::exists(folder / "authority.pem", error)) {
+    for (const char* given : {"hosts", "users"}) fs::remove_all(folder / given, error);
+    fs::create_directories(folder / "hosts", error);
+    if (error) return errno_error(fmt::format("create {}", folder.string()), error.value());
+  }
   TRY(Authority authority, Authority::open(folder / "authority.pem"));
   return std::unique_ptr<HostKeys>(new HostKeys(folder, std::move(authority)));
 }

@@ -26,10 +26,13 @@ namespace {
 
 constexpr size_t kPartBytes = size_t{1} << 20;
 constexpr size_t kCallsOfKey = 8;
+// Hosts always find a thread.
+constexpr size_t kCallsOfPerson = 8, kCallsOfPeople = 24;
 constexpr int64_t kIdleCallMs = 60'000;   // a call in which nothing goes on for so long is ended
 constexpr int64_t kAdmittedMs = 1'000;
 constexpr size_t kChangesAtOnce = 64;   // of one visit to the loop; each file is open until then
 constexpr size_t kListPartBytes = 512 << 10;
+constexpr size_t kLeftOutMost = 50;   // that are told
 
 Error has_no_part(const pb::OutputsRequest& of) {
   return {Code::FailedPrecondition, fmt::format("this host has no part in {} any more", of.experiment()), ""};
@@ -50,14 +53,21 @@ bool is_of_one_file(const Error& error) {
 
 class OutputsApi::Turn {
  public:
+  // Who has no key any more waits for no thread of others'.
   static Result<std::unique_ptr<Turn>> take(OutputsApi& api, grpc::ServerContext& call) {
     const std::string certificate = certificate_of(call);
+    const bool is_host = certificate.empty() || api.keys_->holder_of(certificate).ok();
+    if (!is_host) TRY(api.users_->person_of(certificate));
     const std::lock_guard lock(api.mutex_);
     const auto held = std::ranges::count(api.running_, certificate, &Running::certificate);
-    if (!certificate.empty() && held >= static_cast<std::ptrdiff_t>(kCallsOfKey)) {
-      return Error{Code::Unavailable, "too many calls by this key at once", ""};
+    if (!certificate.empty() && is_host && held >= static_cast<std::ptrdiff_t>(kCallsOfKey)) {
+      return Error{Code::Unavailable, "too many calls of this host at once", ""};
     }
-    api.running_.emplace_front(&call, certificate, boottime_ms());
+    const auto of_people = std::ranges::count_if(api.running_, [](const Running& each) { return !each.is_host; });
+    if (!is_host && (held >= static_cast<std::ptrdiff_t>(kCallsOfPerson) || of_people >= static_cast<std::ptrdiff_t>(kCallsOfPeople))) {
+      return Error{Code::ResourceExhausted, "too many outputs are being read at once", "try again in a moment"};
+    }
+    api.running_.emplace_front(&call, certificate, boottime_ms(), is_host);
     return std::unique_ptr<Turn>(new Turn(api, api.running_.begin()));
   }
   ~Turn() {
@@ -72,6 +82,7 @@ class OutputsApi::Turn {
   void is_heard() { running_->progress_ms = std::numeric_limits<int64_t>::max() / 2; }
   bool is_over() const { return running_->call->IsCancelled(); }
   const std::string& certificate() const { return running_->certificate; }
+  bool is_host() const { return running_->is_host; }
 
  private:
   Turn(OutputsApi& api, std::list<Running>::iterator running) : api_(api), running_(running) {}
@@ -168,14 +179,22 @@ grpc::Status OutputsApi::List(grpc::ServerContext* call, const pb::OutputsReques
     TRY(const Place place, on_loop([&] { return place_of(caller); }));
     TRY(const OutputTree tree, OutputTree::open(place.folder));
     std::vector<pb::OutputEntry> entries;
+    std::vector<OutputTree::LeftOut> left_out;
     if (place.file.empty()) {
-      TRY(entries, tree.list());
+      TRY(entries, tree.list(&left_out));
     } else {
       TRY(pb::OutputEntry only, tree.look(place.file));
       entries.push_back(std::move(only));
     }
     pb::OutputList part;
     part.set_is_file(!place.file.empty());
+    left_out.resize(std::min(left_out.size(), kLeftOutMost));
+    for (OutputTree::LeftOut& one : left_out) {
+      pb::OutputTrouble& trouble = *part.add_left_out();
+      trouble.set_path(std::move(one.path));
+      trouble.set_why(as_utf8(one.why));
+    }
+    if (entries.empty() && !left_out.empty() && !writer->Write(part)) return Error{Code::Cancelled, "the runner is gone", ""};
     size_t bytes = 0;
     for (size_t i = 0; i < entries.size(); ++i) {
       bytes += entries[i].ByteSizeLong();
@@ -183,7 +202,9 @@ grpc::Status OutputsApi::List(grpc::ServerContext* call, const pb::OutputsReques
       if (bytes < kListPartBytes && i + 1 < entries.size()) continue;
       if (!writer->Write(part)) return Error{Code::Cancelled, "the runner is gone", ""};
       (*turn)->goes_on();
+      TRY(admit(caller));
       part.clear_entries();
+      part.clear_left_out();
       bytes = 0;
     }
     return ok();
@@ -215,6 +236,7 @@ grpc::Status OutputsApi::Read(grpc::ServerContext* call, const pb::ReadOutputsRe
       part.set_last(left == 0 || got == 0);
       if (!writer->Write(part)) return Error{Code::Cancelled, "the runner is gone", ""};
       (*turn)->goes_on();
+      TRY(admit(caller));
       part.mutable_entry()->Clear();
       part.mutable_entry()->set_path(path);
     } while (!part.last());
@@ -244,6 +266,7 @@ grpc::Status OutputsApi::Write(grpc::ServerContext* call, grpc::ServerReader<pb:
                                pb::WriteOutputsReply* reply) {
   const auto turn = Turn::take(*this, *call);
   if (!turn.ok()) return to_grpc(turn.error());
+  if (!(*turn)->is_host()) return to_grpc({Code::PermissionDenied, "outputs are written by hosts alone", ""});
   pb::OutputParts first;
   if (!reader->Read(&first)) return {grpc::StatusCode::INVALID_ARGUMENT, "nothing came"};
   const Status written = write({(*turn)->certificate(), first.of()}, first, *reader, **turn, *reply);

@@ -111,6 +111,7 @@ class OutputsApi final : public pb::Outputs::Service {
     grpc::ServerContext* call;
     std::string certificate;
     std::atomic<int64_t> progress_ms;   // of boottime_ms(), when something went or came last
+    bool is_host;                       // or of this machine; else a person
   };
   void watch();
 

@@ -39,8 +39,8 @@ Status UserKeys::load() {
   fs::directory_iterator file(folder_, error);
   for (; !error && file != fs::directory_iterator(); file.increment(error)) {
     if (file->path().extension() != kSuffix) continue;
-    TRY(const auto text, read_file(file->path()));
-    std::istringstream words(text.value_or(""));
+    const auto text = read_file(file->path());
+    std::istringstream words(text.ok() ? text->value_or("") : "");
     Record record;
     std::string role;
     words >> record.fingerprint >> role;

@@ -86,8 +86,14 @@ Result<AccessKey> parse_access_key(std::string_view text, KeyOf of, std::string_
 }
 
 Result<AccessKey> read_access_key(const std::string& file, KeyOf of) {
+  struct stat facts {};
+  if (::stat(file.c_str(), &facts) == 0 && !S_ISREG(facts.st_mode)) {
+    return Error{Code::InvalidArgument, fmt::format("{} is no file", file), ""};
+  }
   TRY(const auto text, read_file(file));
-  if (!text) return Error{Code::NotFound, fmt::format("there is no key {}", file), ""};
+  if (!text) {
+    return Error{Code::NotFound, fmt::format("there is no key {}", file), file.starts_with("~") ? "no shell has put your home in place of ~: $HOME" : ""};
+  }
   TRY(AccessKey key, parse_access_key(*text, of, file));
   TRY(check_private(file, of));
   return key;

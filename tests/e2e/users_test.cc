@@ -63,7 +63,7 @@ train:
   env: [WORD]
   run: >-
     echo $(cat data) and $WORD; mkdir -p "$OUTPUT_DIR/a b/empty"; cp data "$OUTPUT_DIR/a b/c"; chmod 640 "$OUTPUT_DIR/a b/c";
-    ln -s c "$OUTPUT_DIR/a b/link"; head -c 3000000 /dev/zero > "$OUTPUT_DIR/zeros"; cp -r )" + events.string() + R"(/. "$OUTPUT_DIR"
+    ln -s c "$OUTPUT_DIR/a b/link"; ln -s /etc/hostname "$OUTPUT_DIR/out"; head -c 3000000 /dev/zero > "$OUTPUT_DIR/zeros"; cp -r )" + events.string() + R"(/. "$OUTPUT_DIR"
 )"}, {"data", "what is here"}});
   Command training = people.command("anna", {"train"}, project);
   training.env["WORD"] = "a secret";
@@ -86,7 +86,9 @@ train:
 
   const Output listed = people.as("anna", {"output", "ls", "1"});
   CHECK_MESSAGE(listed.out.find("a b/c\n") != std::string::npos, listed.all());
-  REQUIRE(people.as("anna", {"output", "cp", "1"}, project).code == 0);
+  const Output all = people.as("anna", {"output", "cp", "1"}, project);
+  REQUIRE_MESSAGE(all.code == 0, all.all());
+  CHECK_MESSAGE(says(all, "left out: 'out' is a link that leads out"), all.all());
   const fs::path copied = project / "output-1";
   CHECK(read_file(copied / "a b/c") == "what is here");
   CHECK((fs::status(copied / "a b/c").permissions() & fs::perms::all) == static_cast<fs::perms>(0640));
@@ -136,7 +138,13 @@ TEST_CASE("what is another's is seen, and ended or changed by its owner and by a
   CHECK(says(people.as("anna", {"why", "2"}), "needs 1 cpu, and anna, who may have 1 at once, has 1"));
   CHECK(says(people.as("anna", {"train", "--dry-run"}, project), "anna, who may have 1 at once"));
   CHECK(says(people.as("anna", {"exec", "1", "--", "echo", "inside"}), "inside"));
-  CHECK(people.as("anna", {"kill", "2"}).code == 0);
+  // Of one project that both have by the same path each means their own.
+  REQUIRE(people.as("bert", {"train", "-d"}, project).code == 0);
+  const Output hers = people.as("anna", {"kill"}, project);
+  CHECK_MESSAGE(says(hers, "2 is"), hers.all());
+  CHECK(says(people.as("bert", {"kill"}, project), "3 is"));
+  CHECK(people.as("bert", {"wait", "3"}).code == 130);
+  CHECK(says(people.as("bert", {"kill"}, project), "there is nothing to kill"));
   CHECK(people.as("boss", {"kill", "1"}).code == 0);
   CHECK(people.as("anna", {"wait", "1"}).code == 130);
   CHECK(people.as("boss", {"users", "invite", "carl"}, people.keys).code == 0);
@@ -160,6 +168,7 @@ TEST_CASE("a key that is revoked ends what is open by it, and what its owner run
   CHECK(beside.wait().code != 0);
   CHECK(people.as("anna", {"status"}).code == 2);
   CHECK(status_of(people.cluster, "1")["state"] == "RUNNING");
+  CHECK(people.cluster.run({"users", "revoke", "bert"}).code == 0);
   // Another key of that name is as good as the first was.
   fs::remove(people.keys / "anna.key");
   REQUIRE(people.cluster.run({"users", "invite", "anna"}, people.keys).code == 0);

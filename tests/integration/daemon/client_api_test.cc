@@ -61,6 +61,26 @@ TEST_CASE("kill is answered once it is on disk, or that it can't be") {
   CHECK(rows->at(0).record.over());
 }
 
+TEST_CASE("a kill of more than anybody means keeps nobody waiting") {
+  test::TemporaryFolder folder;
+  ServedDaemon daemon(home_below(folder.path()));
+  const auto stub = pb::Client::NewStub(daemon.channel);
+  pb::KillRequest request;
+  for (int i = 0; i < 200'000; ++i) request.add_ids("1");
+  grpc::Status status;
+  bool done = false;
+  std::thread caller([&] {
+    grpc::ClientContext context;
+    pb::KillReply reply;
+    status = stub->Kill(&context, request, &reply);
+    boost::asio::post(daemon.loop, [&] { done = true; });
+  });
+  daemon.until([&] { return done; });
+  caller.join();
+  CHECK(status.error_code() == grpc::StatusCode::INVALID_ARGUMENT);
+  CHECK_MESSAGE(status.error_message().find("200000 IDs are more than 10000 at once") != std::string::npos, status.error_message());
+}
+
 TEST_CASE("an end of everything that the disk can't take is refused at once, and the daemon stays") {
   test::TemporaryFolder folder;
   ServedDaemon daemon(home_below(folder.path()));

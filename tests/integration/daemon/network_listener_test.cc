@@ -168,6 +168,47 @@ TEST_CASE("a key opens what runners call, and nothing that people do") {
   CHECK(submit.error_code() == grpc::StatusCode::PERMISSION_DENIED);
 }
 
+TEST_CASE("a person's key that is revoked in the middle of a file ends the reading of it") {
+  Network network;
+  const AccessKey key = network.users->invite("anna", false, network.listener->listens()).value();
+  REQUIRE(network.daemon.scheduler.submit(a_submission("a"), {}).ok());
+  const auto output = network.daemon.home.outputs() / "1";
+  std::filesystem::create_directories(output);
+  constexpr uint64_t kBytes = uint64_t{1} << 40;   // of which the disk has none
+  test::write_file(output / "large", "");
+  std::filesystem::resize_file(output / "large", kBytes);
+  const auto stub = pb::Outputs::NewStub(network.channel_with(key));
+  uint64_t bytes = 0;
+  const grpc::Status status = network.result_of([&](grpc::ClientContext& context) {
+    pb::ReadOutputsRequest request;
+    request.mutable_of()->set_experiment("1");
+    request.add_paths("large");
+    const auto reader = stub->Read(&context, request);
+    for (pb::OutputPart part; reader->Read(&part);) {
+      if (bytes == 0) CHECK(network.users->revoke("anna").ok());
+      bytes += part.data().size();
+    }
+    return reader->Finish();
+  });
+  CHECK(status.error_code() == grpc::StatusCode::PERMISSION_DENIED);
+  CHECK(bytes > 0);
+  CHECK(bytes < kBytes);
+}
+
+TEST_CASE("revoked keys hold no thread that others' outputs need") {
+  Network network;
+  const AccessKey key = network.users->invite("anna", false, network.listener->listens()).value();
+  REQUIRE(network.users->revoke("anna").ok());
+  const auto stub = pb::Outputs::NewStub(network.channel_with(key));
+  // Without a word of it: an answer is there at once.
+  const grpc::Status refused = network.result_of([&](grpc::ClientContext& context) {
+    pb::WriteOutputsReply reply;
+    const auto writer = stub->Write(&context, &reply);
+    return writer->Finish();
+  });
+  CHECK(refused.error_code() == grpc::StatusCode::PERMISSION_DENIED);
+}
+
 TEST_CASE("a person's key opens what people do, and nothing that runners call") {
   Network network;
   const AccessKey key = network.users->invite("anna", false, network.listener->listens()).value();

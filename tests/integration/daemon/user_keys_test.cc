@@ -92,6 +92,22 @@ TEST_CASE("a file that is damaged opens nothing, and can be revoked") {
   CHECK(!scene.users->person_of(boss.certificate).value().is_admin);
   CHECK(scene.users->revoke("boss").ok());
   CHECK(scene.users->all().empty());
+  fs::create_directories(file);   // can't be read at all
+  scene.reopen();
+  CHECK(scene.users->all().size() == 1);
+}
+
+TEST_CASE("with the authority go the keys that it has signed, and their names are free") {
+  KeysScene scene;
+  const AccessKey anna = scene.users->invite("anna", false, kDialled).value();
+  REQUIRE(scene.hosts->invite("gpu1", kDialled).ok());
+  scene.users.reset();
+  fs::remove(scene.folder.path() / "keys/authority.pem");
+  scene.hosts = HostKeys::open(scene.folder.path() / "keys").value();
+  scene.reopen();
+  CHECK(scene.users->all().empty());
+  CHECK(scene.hosts->names().empty());
+  CHECK(scene.users->invite("anna", false, kDialled).ok());
 }
 
 }  // namespace

@@ -83,6 +83,7 @@ Result<std::string> link_output(const fs::path& project, uint32_t number,
 }
 
 std::string typed_output(const fs::path& project, uint32_t number, const std::string& output_dir) {
+  if (is_by_key()) return fmt::format("{}:{}", name_of_there(), output_dir);
   std::error_code failed;
   const fs::path link = project / "runs" / fmt::format("{}", number);
   return fs::read_symlink(link, failed) == output_dir ? as_typed(link) : output_dir;

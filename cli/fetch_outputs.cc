@@ -9,6 +9,7 @@
 #include <set>
 #include <utility>
 
+#include "cli/redial.h"
 #include "cli/remote_outputs.h"
 #include "cli/signals.h"
 #include "schema/output_tree.h"
@@ -65,6 +66,7 @@ class Receiver {
       const auto known = renamed_.find(part.entry().path());
       if (known == renamed_.end()) return unexpected();
       entry_ = part.entry();
+      known_as_ = entry_.path();
       entry_.set_path(known->second);
       bytes_ = 0;
       TRY(UnnamedOutput file, tree_.create());
@@ -74,11 +76,16 @@ class Receiver {
     if (bytes_ > entry_.size()) return unexpected();
     TRY(file_->append(part.data()));
     if (!part.last()) return ok();
+    come_.insert(known_as_);
     const Status named = part.withdrawn() ? ok() : file_->give_name(entry_);
     if (part.withdrawn()) changed_.push_back(entry_.path() + " (it was written to meanwhile)");
     file_.reset();
     return named;
   }
+
+  // What came of a file that broke off is gone.
+  void break_off() { file_.reset(); }
+  bool has(const std::string& path) const { return come_.contains(path); }
 
   std::vector<std::string> changed() && { return std::move(changed_); }
 
@@ -89,9 +96,28 @@ class Receiver {
   const std::map<std::string, std::string>& renamed_;
   std::optional<UnnamedOutput> file_;
   pb::OutputEntry entry_;
+  std::string known_as_;         // to the daemon
   uint64_t bytes_ = 0;
+  std::set<std::string> come_;   // likewise
   std::vector<std::string> changed_;
 };
+
+// Over as many connections as it takes: what has not come whole comes anew.
+Status read_all(const OutputsSource& source, const std::string& id, std::vector<std::string> files, Signals& signals, int& stopped_by,
+                Receiver& receiver) {
+  while (true) {
+    const Status read = read_outputs(source.channel(), id, files, &signals, stopped_by,
+                                     [&](const pb::OutputPart& part) { return receiver.take(part); });
+    receiver.break_off();
+    if (read.ok() || stopped_by != 0 || !source.again || !Redial::may_resume(read.error().code)) return read;
+    std::erase_if(files, [&](const std::string& path) { return receiver.has(path); });
+    for (bool is_there = false; !is_there;) {
+      TRY(is_there, source.again(signals));
+      stopped_by = signals.take();
+      if (stopped_by != 0) return read;
+    }
+  }
+}
 
 // Nobody loses a directory by it, nor a link to one.
 Status check_in_the_way(const fs::path& at, pb::Entry::Kind kind) {
@@ -110,9 +136,9 @@ bool is_below_any(const std::vector<fs::path>& paths, const std::string& path) {
 
 }  // namespace
 
-Result<FetchedOutputs> fetch_outputs(RpcChannel& channel, const std::string& id, const std::vector<fs::path>& paths,
+Result<FetchedOutputs> fetch_outputs(const OutputsSource& source, const std::string& id, const std::vector<fs::path>& paths,
                                      const fs::path& target, bool force) {
-  TRY(const ListedOutputs listed, list_outputs(channel, id));
+  TRY(const ListedOutputs listed, list_outputs(source.channel(), id));
   FetchedOutputs fetched;
   for (const pb::OutputTrouble& trouble : listed.left_out) {
     if (is_below_any(paths, trouble.path())) fetched.left_out.push_back(trouble.why());
@@ -161,7 +187,7 @@ Result<FetchedOutputs> fetch_outputs(RpcChannel& channel, const std::string& id,
   {
     Signals signals({SIGINT, SIGQUIT, SIGTERM, SIGHUP});
     Receiver receiver(tree, renamed);
-    read = read_outputs(channel, id, files, &signals, stopped_by, [&](const pb::OutputPart& part) { return receiver.take(part); });
+    read = read_all(source, id, files, signals, stopped_by, receiver);
     for (std::string& changed : std::move(receiver).changed()) fetched.left_out.push_back(std::move(changed));
   }
   if (stopped_by != 0) end_by(stopped_by);

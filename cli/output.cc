@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <set>
 #include <system_error>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "cli/escapes.h"
 #include "cli/fetch_outputs.h"
 #include "cli/json_output.h"
+#include "cli/redial.h"
 #include "cli/remote.h"
 #include "cli/remote_outputs.h"
 #include "cli/words.h"
@@ -178,8 +180,15 @@ void tell_copied(size_t items, const fs::path& target) {
   fmt::print("{} copied to {}\n", human_count(items, "item"), target.string());
 }
 
-Result<int> copy_from_there(Output output, const std::vector<fs::path>& paths, const fs::path& target, bool force) {
-  TRY(const FetchedOutputs fetched, fetch_outputs(output.connection.channel(), output.id, paths, target, force));
+Result<int> copy_from_there(Output output, const std::vector<fs::path>& paths, const fs::path& target, bool force, const CommandContext& context) {
+  std::optional<Redial> redial;
+  OutputsSource source;
+  source.channel = [&]() -> RpcChannel& { return output.connection.channel(); };
+  source.again = [&](const Signals& signals) {
+    if (!redial) redial.emplace(output.connection, context, signals);
+    return redial->try_again(output.id);
+  };
+  TRY(const FetchedOutputs fetched, fetch_outputs(source, output.id, paths, target, force));
   tell_copied(fetched.items, target);
   for (const std::string& why : fetched.left_out) fmt::print(stderr, "left out: {}\n", on_one_line(why));
   return 0;
@@ -194,7 +203,7 @@ Result<int> copy(const OutputOptions& options, const CommandContext& context) {
   fs::path target = options.to.empty() ? fs::path(".") : fs::path(options.to);
   // All of it, in a folder of its own.
   if (paths.empty() && options.to.empty()) target = "output-" + output.id;
-  if (is_elsewhere()) return copy_from_there(std::move(output), paths, target, options.force);
+  if (is_elsewhere()) return copy_from_there(std::move(output), paths, target, options.force, context);
   std::error_code failed;
   std::vector<fs::path> sources;
   if (paths.empty()) paths.push_back(".");

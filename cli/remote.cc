@@ -30,7 +30,9 @@ constexpr size_t kNoiseMax = 64 << 10;   // that a shell over there may say befo
 // $1: SSH with its options; $2: options of ours; $3: the machine; $4: the command.
 constexpr const char* kSsh = R"sh(exec $1 $2 "$3" "$4")sh";
 
-bool is_key(const std::string& machine) { return machine.find('/') != machine.npos || machine.ends_with(".key"); }
+bool is_key(const std::string& machine) {
+  return !machine.starts_with("ssh://") && (machine.find('/') != machine.npos || machine.ends_with(".key"));
+}
 
 Status check_machine(const std::string& machine) {
   if (is_key(machine)) return ok();   // read when it is needed

@@ -17,7 +17,7 @@ namespace dtrain::cli {
 
 // As SSH takes it, or the file of a key; empty: the daemon is of this machine.
 std::string remote_machine();
-// Whether it is the file of a key: what has a '/' or ends in ".key".
+// Whether it is the file of a key: what has a '/', and is no ssh://, or ends in ".key".
 bool is_by_key();
 // Whose key it is; empty: it is none, or can't be read.
 std::string key_user();

@@ -214,7 +214,7 @@ grpc::ServerBidiReactor<pb::SubmitRequest, pb::SubmitReply>* ClientApi::Submit(
     grpc::CallbackServerContext* call) {
   const auto person = person_of(*call);
   if (!person.ok()) return refuse_stream<pb::SubmitRequest, pb::SubmitReply>(parts_.loop, *call, person.error());
-  return until_revoked(*call, *person, start_submit(parts_.loop, *call, parts_.scheduler, parts_.blobs, *person));
+  return until_revoked(*call, *person, start_submit(parts_.loop, *call, parts_.scheduler, parts_.blobs, *person, parts_.submission_patience));
 }
 
 grpc::ServerWriteReactor<pb::WatchBatch>* ClientApi::Watch(grpc::CallbackServerContext* call,

@@ -47,6 +47,7 @@ struct DaemonParts {
   const Pools* pools = nullptr;   // null: none is configured
   std::string address = {};  // by which other hosts reach this one, as config.yml says; may be empty
   const MetricsEndpoint* open_metrics = nullptr;   // null: none is configured
+  std::chrono::milliseconds submission_patience = std::chrono::minutes(5);
 };
 
 class ClientApi : public pb::Client::CallbackService {

@@ -16,7 +16,7 @@ namespace dtrain::daemon {
 
 namespace {
 
-constexpr TimeMs kEveryMs = 1'000;
+constexpr TimeMs kGrowEveryMs = 1'000;
 constexpr size_t kGangsAtOnce = 4;
 // With more than that ahead of it, it is not its turn.
 constexpr size_t kAheadMost = 32;
@@ -132,7 +132,7 @@ void grow_one(Turn& turn) {
   if (model.growing.empty() || is_room_promised(model)) return;
   const bool is_time = turn.now >= model.grow_next_ms;
   if (is_time) {
-    model.grow_next_ms = turn.now + kEveryMs;
+    model.grow_next_ms = turn.now + kGrowEveryMs;
     std::vector<QueueOrder> some;
     auto from = model.growing.size() <= kGangsAtOnce ? model.growing.begin() : model.growing.upper_bound(model.grow_looked_at);
     for (size_t n = std::min(kGangsAtOnce, model.growing.size()); n > 0; --n, ++from) {

@@ -14,7 +14,7 @@ namespace dtrain::daemon {
 
 namespace {
 
-constexpr TimeMs kEveryMs = 1'000;
+constexpr TimeMs kPreemptEveryMs = 1'000;
 constexpr size_t kAskedAtOnce = 16;
 // Of a pass: replicas of those that end, and where nothing helps all experiments that could give way.
 constexpr size_t kLookedAtMost = 10'000, kQuestion = 100;
@@ -294,7 +294,7 @@ std::optional<Claim> Preemption::ask(const Asking& asking) {
   if (!may_have_others_give_way(asking)) return std::nullopt;
   if (gone.empty() && question.seats({})) return std::nullopt;   // an elastic one that waits for more
   auto way = find_way(model_, question, asking, leaving_);
-  model_.preempt_next_ms = now_ + kEveryMs;
+  model_.preempt_next_ms = now_ + kPreemptEveryMs;
   ++asked_;
   if (!way) looked_at_ += model_.preemptible.size();
   if (is_full()) model_.preempt_asked = asking.order;
@@ -316,7 +316,7 @@ bool Preemption::may_have_others_give_way(const Asking& asking) {
     const bool its_turn = is_time_ && !is_full();
     if (its_turn && asking.order > asked_before_) return true;
     if (its_turn && model_.changes == model_.preempt_round_began) return false;   // it was asked in this round, and nothing is new
-    again_ms = std::max(model_.preempt_next_ms, now_ + (is_full() ? kEveryMs : 1));
+    again_ms = std::max(model_.preempt_next_ms, now_ + (is_full() ? kPreemptEveryMs : 1));
   }
   model_.deadlines.insert({again_ms, ExperimentId{}});
   return false;

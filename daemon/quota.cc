@@ -14,7 +14,7 @@ namespace dtrain::daemon {
 
 namespace {
 
-constexpr double kCpuSlack = 1e-6;   // of sums of fractions
+constexpr double kSumSlack = 1e-6;   // of sums of fractions
 
 Room whole_quota(const Quota& quota) {
   Room room;
@@ -53,7 +53,7 @@ Room room_of(const Spec& spec) {
 // Who needs none of something may begin where there is less than none of it.
 bool is_within(const Room& wanted, const Room& room) {
   const auto is_less = [](auto some, auto most) { return some <= 0 || some <= most; };
-  return is_less(wanted.cpus, room.cpus + kCpuSlack) && is_less(wanted.memory_bytes, room.memory_bytes) && is_less(wanted.gpus, room.gpus);
+  return is_less(wanted.cpus, room.cpus + kSumSlack) && is_less(wanted.memory_bytes, room.memory_bytes) && is_less(wanted.gpus, room.gpus);
 }
 
 bool has_no_quota(const Spec& spec) { return spec.preemptible || is_only_tensorboard(spec); }
@@ -101,7 +101,7 @@ std::string over_text(const Quota& quota, const std::string& user, const Room& w
   if (quota.gpus && wanted.gpus > 0 && wanted.gpus > *quota.gpus - used.gpus) {
     return text(fmt::format("{} GPU{}", wanted.gpus, wanted.gpus == 1 ? "" : "s"), fmt::format("{}", *quota.gpus), fmt::format("{}", used.gpus));
   }
-  if (quota.cpus && wanted.cpus > 0 && wanted.cpus > *quota.cpus - used.cpus + kCpuSlack) {
+  if (quota.cpus && wanted.cpus > 0 && wanted.cpus > *quota.cpus - used.cpus + kSumSlack) {
     return text(fmt::format("{:.5g} cpu{}", wanted.cpus, wanted.cpus == 1 ? "" : "s"), fmt::format("{:.5g}", *quota.cpus), fmt::format("{:.5g}", used.cpus));
   }
   const auto most = static_cast<int64_t>(quota.memory_bytes.value_or(0));

@@ -1,6 +1,8 @@
 #include "daemon/submit_stream.h"
 
 #include <algorithm>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
 #include <optional>
 #include <utility>
 
@@ -16,14 +18,27 @@ constexpr size_t kNamesPerMessage = 16'000;   // 32 bytes each: half a message
 class SubmitStream final : public BidiStream<pb::SubmitRequest, pb::SubmitReply> {
  public:
   SubmitStream(boost::asio::io_context& loop, grpc::CallbackServerContext& call,
-               Scheduler& scheduler, Blobs& blobs, Person person)
-      : BidiStream(loop, call), scheduler_(scheduler), blobs_(blobs), person_(std::move(person)) {
+               Scheduler& scheduler, Blobs& blobs, Person person, std::chrono::milliseconds patience)
+      : BidiStream(loop, call), scheduler_(scheduler), blobs_(blobs), person_(std::move(person)), patience_(patience), silence_(loop) {
     on_message = [this](pb::SubmitRequest& request) {
+      heard_ = true;
       if (const auto status = step(request); !status.ok()) end(to_grpc(status.error()));
     };
     on_reads_done = [this] {
       end({grpc::StatusCode::CANCELLED, "the submission ended in the middle"});
     };
+    on_closed = [this] { silence_.cancel(); };
+  }
+
+  // Within twice its patience of the last word it is over: while it goes on nothing is removed of what was sent.
+  void await_words() {
+    silence_.expires_after(patience_);
+    silence_.async_wait([this, weak = weak_from_this()](boost::system::error_code stopped) {
+      const auto live = weak.lock();
+      if (stopped || !live) return;
+      if (!std::exchange(heard_, false)) return end({grpc::StatusCode::CANCELLED, "the submission went silent"});   // it may come again
+      await_words();
+    });
   }
 
  private:
@@ -134,15 +149,21 @@ class SubmitStream final : public BidiStream<pb::SubmitRequest, pb::SubmitReply>
   std::vector<Sha256> files_;   // of the manifest
   std::vector<Sha256> asked_;   // of them
   std::unique_ptr<PackWriter> pack_;
+  const std::chrono::milliseconds patience_;
+  boost::asio::steady_timer silence_;
+  bool heard_ = false;   // since it last began
 };
 
 }  // namespace
 
 std::shared_ptr<BidiStream<pb::SubmitRequest, pb::SubmitReply>> start_submit(
     boost::asio::io_context& loop, grpc::CallbackServerContext& call, Scheduler& scheduler,
-    Blobs& blobs, const Person& person) {
-  auto stream = std::make_shared<SubmitStream>(loop, call, scheduler, blobs, person);
+    Blobs& blobs, const Person& person, std::chrono::milliseconds patience) {
+  auto stream = std::make_shared<SubmitStream>(loop, call, scheduler, blobs, person, patience);
   stream->start();
+  boost::asio::post(loop, [weak = std::weak_ptr(stream)] {
+    if (const auto live = weak.lock()) live->await_words();
+  });
   return stream;
 }
 

@@ -5,6 +5,8 @@
 // Each step is left out when nothing is missing. Accepted is said after everything is durable.
 #pragma once
 
+#include <chrono>
+
 #include "daemon/blobs.h"
 #include "daemon/reactor.h"
 #include "daemon/rights.h"
@@ -13,9 +15,9 @@
 
 namespace dtrain::daemon {
 
-// Owner: gRPC. Thread: loop.
+// Owner: gRPC. Thread: loop. Ends with Cancelled when its client says nothing for `patience`, at most twice that.
 std::shared_ptr<BidiStream<pb::SubmitRequest, pb::SubmitReply>> start_submit(
     boost::asio::io_context& loop, grpc::CallbackServerContext& call, Scheduler& scheduler,
-    Blobs& blobs, const Person& person);
+    Blobs& blobs, const Person& person, std::chrono::milliseconds patience);
 
 }  // namespace dtrain::daemon

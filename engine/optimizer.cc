@@ -10,11 +10,11 @@
 namespace dtrain::engine {
 namespace {
 
-using Block = OptimizerKernel::Block;
+using ParameterBlock = OptimizerKernel::Block;
 
 // each(i, j) of every element: where it is, and where its gradient. Widths of tiles are known beforehand.
 template <class Each>
-inline __attribute__((always_inline)) void for_block(const Block& of, Each each) {
+inline __attribute__((always_inline)) void for_block(const ParameterBlock& of, Each each) {
   const auto rows = [&](int64_t width) __attribute__((always_inline)) {
     for (int64_t row = 0; row < of.rows; ++row) {
       const int64_t at = row * of.stride, from = row * of.gradient_stride;
@@ -28,7 +28,7 @@ inline __attribute__((always_inline)) void for_block(const Block& of, Each each)
 }
 
 FOR_EACH_VECTOR_WIDTH
-void sgd_plain(Block of, SgdConstants c, float* __restrict params, const float* __restrict grads) {
+void sgd_plain(ParameterBlock of, SgdConstants c, float* __restrict params, const float* __restrict grads) {
   for_block(of, [=](int64_t i, int64_t j) __attribute__((always_inline)) {
     const float grad = grads[j] * c.scale + params[i] * c.decay;
     params[i] = params[i] + c.minus_rate * grad;
@@ -37,7 +37,7 @@ void sgd_plain(Block of, SgdConstants c, float* __restrict params, const float* 
 
 // PyTorch sets the buffer to the gradient in the first step: what a buffer of zeros becomes too.
 FOR_EACH_VECTOR_WIDTH
-void sgd_momentum(Block of, SgdConstants c, float* __restrict params, const float* __restrict grads,
+void sgd_momentum(ParameterBlock of, SgdConstants c, float* __restrict params, const float* __restrict grads,
                   float* __restrict buffer) {
   for_block(of, [=](int64_t i, int64_t j) __attribute__((always_inline)) {
     const float grad = grads[j] * c.scale + params[i] * c.decay;
@@ -47,7 +47,7 @@ void sgd_momentum(Block of, SgdConstants c, float* __restrict params, const floa
 }
 
 FOR_EACH_VECTOR_WIDTH
-void sgd_nesterov(Block of, SgdConstants c, float* __restrict params, const float* __restrict grads,
+void sgd_nesterov(ParameterBlock of, SgdConstants c, float* __restrict params, const float* __restrict grads,
                   float* __restrict buffer) {
   for_block(of, [=](int64_t i, int64_t j) __attribute__((always_inline)) {
     const float grad = grads[j] * c.scale + params[i] * c.decay;
@@ -57,7 +57,7 @@ void sgd_nesterov(Block of, SgdConstants c, float* __restrict params, const floa
 }
 
 FOR_EACH_VECTOR_WIDTH
-void update_adam(Block of, AdamConstants c, float* __restrict params, const float* __restrict grads,
+void update_adam(ParameterBlock of, AdamConstants c, float* __restrict params, const float* __restrict grads,
                  float* __restrict first, float* __restrict second) {
   for_block(of, [=](int64_t i, int64_t j) __attribute__((always_inline)) {
     const float param = params[i] * c.shrink;
@@ -147,7 +147,7 @@ void OptimizerKernel::update(Range range, const OptimizerStep& step, float* para
   });
 }
 
-void OptimizerKernel::update(const Block& block, bool decays, const Constants& of, float* params, const float* grads,
+void OptimizerKernel::update(const ParameterBlock& block, bool decays, const Constants& of, float* params, const float* grads,
                              float* state0, float* state1) const {
   if (spec_.kind != Optimizer::Sgd) {
     update_adam(block, of.adam[decays], params, grads, state0, state1);

@@ -18,10 +18,10 @@ namespace dtrain::runner {
 namespace {
 
 constexpr size_t kChunkBytes = size_t{1} << 30;
-constexpr size_t kReadBytes = 256 << 10;
+constexpr size_t kCopyBytes = 256 << 10;
 
 Status copy_by_reading(int from, int to) {
-  std::string buffer(kReadBytes, '\0');
+  std::string buffer(kCopyBytes, '\0');
   for (;;) {
     const ssize_t got = ::read(from, buffer.data(), buffer.size());
     if (got < 0 && errno == EINTR) continue;

@@ -20,7 +20,7 @@ namespace dtrain::runner {
 namespace asio = boost::asio;
 namespace {
 
-constexpr std::chrono::milliseconds kRetryMs{200};
+constexpr std::chrono::milliseconds kLookAgain{200};
 
 ReplicaExit never_started() {
   ReplicaExit exit;
@@ -185,7 +185,7 @@ void HeldLaunch::clear_failed() {
       [this, cleared] {
         failure_cleared_ = *cleared;
         if (failure_cleared_) return end_failed();
-        look_again_.expires_after(kRetryMs);
+        look_again_.expires_after(kLookAgain);
         look_again_.async_wait([this, alive = std::weak_ptr(alive_)](boost::system::error_code error) {
           if (!error && !alive.expired()) clear_failed();
         });
@@ -304,7 +304,7 @@ void HeldLaunch::look() {
 }
 
 void HeldLaunch::look_later() {
-  look_again_.expires_after(kRetryMs);
+  look_again_.expires_after(kLookAgain);
   look_again_.async_wait([this, alive = std::weak_ptr(alive_)](boost::system::error_code error) {
     if (!error && !alive.expired()) look();
   });

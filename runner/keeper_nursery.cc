@@ -22,7 +22,7 @@ namespace {
 
 constexpr size_t kPathMaxBytes = 4096;
 // A fork takes less than a millisecond; a nursery that takes this long is replaced.
-constexpr timeval kPatience{3, 0};
+constexpr timeval kAnswerPatience{3, 0};
 
 // A message of bytes and one descriptor, the way descriptors travel (unix(7)).
 struct Parcel {
@@ -154,7 +154,7 @@ Status KeeperNursery::open() {
   }
   Fd ours(ends[0]);
   const Fd theirs(ends[1]);
-  ::setsockopt(ours.get(), SOL_SOCKET, SO_RCVTIMEO, &kPatience, sizeof kPatience);
+  ::setsockopt(ours.get(), SOL_SOCKET, SO_RCVTIMEO, &kAnswerPatience, sizeof kAnswerPatience);
   const Fd log(::open(log_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
   if (!log) return errno_error("open " + log_.string(), errno);
   // The blanks are where a keeper writes its launch directory, for `ps`.

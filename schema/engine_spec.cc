@@ -81,9 +81,9 @@ class JsonWriter {
 };
 
 // Keeps the first thing that is wrong. What is left out keeps the value it has.
-class Reader {
+class EngineReader {
  public:
-  Reader(const Json& json, std::string path) : json_(json), path_(std::move(path)) {}
+  EngineReader(const Json& json, std::string path) : json_(json), path_(std::move(path)) {}
 
   template <typename Number>
   void number(std::string_view key, Number& field, Range range) {
@@ -156,7 +156,7 @@ class Reader {
     const Json* value = take(key);
     if (value == nullptr) return;
     if (!value->is_object()) return refuse(key, "an object");
-    Reader inner(*value, at(key));
+    EngineReader inner(*value, at(key));
     fields(inner);
     inner.end();
     if (problem_.empty()) problem_ = inner.problem_;
@@ -294,7 +294,7 @@ void JsonWriter::model(ModelSpec& field) {
   });
 }
 
-void Reader::model(ModelSpec& field) {
+void EngineReader::model(ModelSpec& field) {
   const Json* value = take("model");
   if (value == nullptr) return;
   if (!value->is_object() || value->size() != 1) {
@@ -307,8 +307,8 @@ void Reader::model(ModelSpec& field) {
   if (name != "mlp" && name != "lenet" && name != "gpt") {
     return refuse("model", "an object with one of mlp, lenet, gpt");
   }
-  part("model", [&](Reader& outer) {
-    std::visit([&](auto& one) { outer.part(name, [&](Reader& inner) { fields_of(inner, one); }); },
+  part("model", [&](EngineReader& outer) {
+    std::visit([&](auto& one) { outer.part(name, [&](EngineReader& inner) { fields_of(inner, one); }); },
                field);
   });
 }
@@ -339,7 +339,7 @@ Result<EngineSpec> engine_spec_from_json(std::string_view text) {
   if (json.is_discarded()) return unusable("this is no JSON");
   if (!json.is_object()) return unusable("expected an object");
   EngineSpec spec;
-  Reader reader(json, "");
+  EngineReader reader(json, "");
   fields_of(reader, spec);
   reader.end();
   if (!reader.problem().empty()) return unusable(reader.problem());

@@ -13,9 +13,9 @@ namespace dtrain {
 
 namespace {
 
-bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+bool is_latin(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
-bool is_reserved_word(std::string_view text) {
+bool is_yaml_word(std::string_view text) {
   constexpr std::array<std::string_view, 11> kWords = {"null", "true", "false", "yes", "no", "on", "off", "y", "n", "inf", "nan"};
   const auto same = [](char a, char b) { return std::tolower(static_cast<unsigned char>(a)) == b; };
   return std::ranges::any_of(kWords, [&](std::string_view word) { return std::ranges::equal(text, word, same); });
@@ -26,8 +26,8 @@ bool is_bare(std::string_view text) {
   constexpr std::string_view kOthers = "_-./@%+=,:";
   const bool is_option = text.starts_with("-"), is_path = text.starts_with("./") || text.starts_with("../");
   const std::string_view word = is_option || is_path ? text.substr(std::min(text.find_first_not_of("-."), text.size())) : text;
-  return !word.empty() && (is_letter(word.front()) || word.front() == '/') && word.back() != ':' && !is_reserved_word(word) &&
-         std::ranges::all_of(text, [&](char c) { return is_letter(c) || (c >= '0' && c <= '9') || kOthers.find(c) != kOthers.npos; });
+  return !word.empty() && (is_latin(word.front()) || word.front() == '/') && word.back() != ':' && !is_yaml_word(word) &&
+         std::ranges::all_of(text, [&](char c) { return is_latin(c) || (c >= '0' && c <= '9') || kOthers.find(c) != kOthers.npos; });
 }
 
 // Whether it can be written without escapes.

@@ -22,7 +22,7 @@ namespace {
 // O_NONBLOCK: what was a file a moment ago may have become a pipe.
 constexpr int kOpenOutput = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
 constexpr std::string_view kOfOneHost = ".dtrain-", kUnnamed = ".dtrain-unnamed-";
-constexpr size_t kPathBytesMax = 16 << 10, kDepthMax = 256;
+constexpr size_t kOutputPathMax = 16 << 10, kDepthMax = 256;
 constexpr time_t kSecondsMax = 9'000'000'000;   // of a time in nanoseconds
 constexpr size_t kLinkMax = 4096;
 constexpr mode_t kOwnerReads = 0600, kOwnerEnters = 0700;   // whoever made it: both sides are to read it again
@@ -41,7 +41,7 @@ Error is_no_output(std::string_view path, std::string_view why) {
 
 Status check_path(std::string_view path) {
   if (path.empty() || path.find('\0') != path.npos) return is_no_output(path, "is no path");
-  if (path.size() > kPathBytesMax || std::ranges::count(path, '/') >= static_cast<std::ptrdiff_t>(kDepthMax)) {
+  if (path.size() > kOutputPathMax || std::ranges::count(path, '/') >= static_cast<std::ptrdiff_t>(kDepthMax)) {
     return is_no_output(path.substr(0, 100), "and so on lies too deep");
   }
   for (size_t start = 0; start <= path.size();) {

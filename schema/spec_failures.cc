@@ -11,7 +11,7 @@ namespace dtrain {
 
 namespace {
 
-constexpr const char* kPath = "train.failure-policy";
+constexpr const char* kPolicyPath = "train.failure-policy";
 
 const YamlNode* rules_of(const YamlNode& train) {
   const YamlNode* const rules = value_of(&train, "failure-policy");
@@ -38,7 +38,7 @@ FailureAction action_of(std::string_view word) {
   return word == "exclude-host" ? FailureAction::ExcludeHost : FailureAction::Fail;
 }
 
-void check_pattern(const YamlNode& node, const std::string& path, SpecReading& reading) {
+void check_printed(const YamlNode& node, const std::string& path, SpecReading& reading) {
   if (const auto pattern = LinePattern::compile(node.text); !pattern.ok()) {
     reading.problems.add(node.place, join_path(path, "printed"), pattern.error().message);
   }
@@ -57,7 +57,7 @@ FailureRule read_rule(const YamlNode& node, const std::string& path, SpecReading
   FailureRule rule;
   if (const YamlNode* const printed = value_of(&node, "printed")) {
     rule.printed = printed->text;
-    check_pattern(*printed, path, reading);
+    check_printed(*printed, path, reading);
   }
   if (const YamlNode* const at_once = value_of(&node, "at-once")) {
     rule.at_once = as_boolean(*at_once).value_or(false);
@@ -83,7 +83,7 @@ FailureRule read_rule(const YamlNode& node, const std::string& path, SpecReading
 // That none is in vain.
 void check_order(const YamlNode& rules, const std::vector<FailureRule>& read, SpecReading& reading) {
   const auto in_vain = [&](size_t index, std::string why) {
-    reading.problems.add(rules.items[index].place, join_path(kPath, index), std::move(why));
+    reading.problems.add(rules.items[index].place, join_path(kPolicyPath, index), std::move(why));
   };
   bool has_silence = false, has_all = false;
   for (size_t i = 0; i < read.size(); ++i) {
@@ -107,7 +107,7 @@ std::vector<FailureRule> read_failure_policy(const YamlNode& train, SpecReading&
     const YamlNode& item = rules->items[i];
     const bool is_read = !item.refused && std::ranges::none_of(item.entries, [](const YamlEntry& entry) { return entry.value.refused; });
     whole = whole && is_read;
-    if (is_read) policy.push_back(read_rule(item, join_path(kPath, i), reading));
+    if (is_read) policy.push_back(read_rule(item, join_path(kPolicyPath, i), reading));
   }
   if (whole) check_order(*rules, policy, reading);
   return policy;
@@ -118,7 +118,7 @@ void check_rules_without_restarts(const YamlNode& train, const Spec& spec, SpecR
   for (size_t i = 0; rules != nullptr && i < spec.failure_policy.size() && i < rules->items.size(); ++i) {
     if (!restarts(spec.failure_policy[i].action)) continue;
     const YamlNode* const action = value_of(&rules->items[i], "action");
-    return reading.problems.add(action != nullptr ? action->place : rules->items[i].place, join_path(join_path(kPath, i), "action"),
+    return reading.problems.add(action != nullptr ? action->place : rules->items[i].place, join_path(join_path(kPolicyPath, i), "action"),
                                 "restarting needs train.restart.limit to be 1 or more, not 0");
   }
 }

@@ -10,7 +10,7 @@ namespace dtrain {
 
 namespace {
 
-constexpr const char* kPath = "train.search";
+constexpr const char* kSearchPath = "train.search";
 
 const YamlNode* search_of(const YamlNode& train) {
   const YamlNode* const search = value_of(&train, "search");
@@ -39,7 +39,7 @@ std::string metric_of(const YamlNode* map, const std::string& path, std::string_
 std::optional<StopEarly> read_stop_early(const YamlNode* search, const Spec& spec, SpecReading& reading) {
   const YamlNode* const node = value_of(search, "stop-early");
   if (node == nullptr || node->kind != YamlNode::Kind::Map) return std::nullopt;
-  const std::string path = join_path(kPath, "stop-early");
+  const std::string path = join_path(kSearchPath, "stop-early");
   if (search->find("metric") == nullptr) {
     reading.problems.add(node->place, path, "it goes by a metric; name it beside this: metric: loss, goal: min");
   }
@@ -57,16 +57,16 @@ void check_samples(const YamlNode& train, SpecReading& reading) {
   const YamlNode* const search = search_of(train);
   const YamlNode* const samples = value_of(search, "samples");
   if (search->find("samples") == nullptr && value_of(search, "seed") != nullptr) {
-    reading.problems.add(value_of(search, "seed")->place, join_path(kPath, "seed"),
+    reading.problems.add(value_of(search, "seed")->place, join_path(kSearchPath, "seed"),
                          "nothing is drawn without 'samples'; a set that was drawn has its values for good");
   }
   if (samples == nullptr) return;
   if (value_of(&train, "combine") != nullptr) {
-    reading.problems.add(samples->place, join_path(kPath, "samples"),
+    reading.problems.add(samples->place, join_path(kSearchPath, "samples"),
                          "with 'combine' lists are members as they stand, as those of a set that was drawn are, and nothing is drawn from them");
   }
   if (reading.kinds > 1) {
-    reading.problems.add(samples->place, join_path(kPath, "samples"),
+    reading.problems.add(samples->place, join_path(kSearchPath, "samples"),
                          fmt::format("it draws from parameters, and {} is a list of something else; choose one value of it, or leave 'samples' out",
                                      reading.varied.front().path));
   }
@@ -87,15 +87,15 @@ Search read_search(const YamlNode& train, const Spec& spec, SpecReading& reading
   const YamlNode* const node = search_of(train);
   if (node == nullptr) return search;
   check_samples(train, reading);
-  search.metric = metric_of(node, kPath, "metric", spec, reading);
+  search.metric = metric_of(node, kSearchPath, "metric", spec, reading);
   const YamlNode* const goal = value_of(node, "goal");
   search.highest_is_best = goal != nullptr && goal->text == "max";
   if (goal == nullptr && node->find("goal") == nullptr && !search.metric.empty()) {
-    reading.problems.add(value_of(node, "metric")->place, join_path(kPath, "metric"),
+    reading.problems.add(value_of(node, "metric")->place, join_path(kSearchPath, "metric"),
                          "say beside it which value is the best: goal: min, or goal: max");
   }
   if (goal != nullptr && node->find("metric") == nullptr) {
-    reading.problems.add(goal->place, join_path(kPath, "goal"), "it is about a metric; name it beside this: metric: loss");
+    reading.problems.add(goal->place, join_path(kSearchPath, "goal"), "it is about a metric; name it beside this: metric: loss");
   }
   search.stop_early = read_stop_early(node, spec, reading);
   search.max_failed = static_cast<int>(integer_of(node, "max-failed", Search::kNoLimit));
@@ -121,7 +121,7 @@ uint64_t seed_of(const YamlNode& train) {
 void check_members(const YamlNode& root, const Spec& spec, Problems& problems) {
   constexpr uint64_t kMostThatStop = 100'000;
   if (spec.search.stop_early && spec.member_count() > kMostThatStop) {
-    problems.add(value_of(search_of(*value_of(&root, "train")), "stop-early")->place, join_path(kPath, "stop-early"),
+    problems.add(value_of(search_of(*value_of(&root, "train")), "stop-early")->place, join_path(kSearchPath, "stop-early"),
                  fmt::format("this set has {} members, and with it at most {} are compared", spec.member_count(), kMostThatStop));
   }
   if (spec.combine != Combine::Zip) return;

@@ -18,13 +18,13 @@ namespace dtrain::engine {
 namespace {
 
 // Protocol buffers' wire format: a key is the field's number and what follows.
-enum Wire { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
+enum WireType { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
 
 void put_varint(std::string& out, uint64_t value) {
   for (; value >= 0x80; value >>= 7) out.push_back(static_cast<char>(value | 0x80));
   out.push_back(static_cast<char>(value));
 }
-void put_key(std::string& out, int field, Wire wire) {
+void put_key(std::string& out, int field, WireType wire) {
   put_varint(out, static_cast<uint64_t>(field) << 3 | wire);
 }
 void put_bytes(std::string& out, int field, std::string_view bytes) {

@@ -15,7 +15,7 @@
 namespace dtrain::engine {
 namespace {
 
-using Clock = Deadline::Clock;
+using Clock = std::chrono::steady_clock;
 
 constexpr size_t kConnectionsBeyondWorkers = 64;
 constexpr size_t kBytesATurn = 1 << 20;     // of one worker, before the others have theirs

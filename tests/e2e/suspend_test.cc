@@ -10,7 +10,7 @@ using namespace dtrain::tests;
 
 namespace {
 
-std::string state_of(Cluster& cluster, const std::string& id) { return facts(cluster.run({"status", id, "--json"}))["state"]; }
+std::string state_now(Cluster& cluster, const std::string& id) { return facts(cluster.run({"status", id, "--json"}))["state"]; }
 
 // Its first attempt waits, and keeps what TERM leaves it time for; the next one goes on from there.
 constexpr const char* kKeepsWhatItDid =
@@ -38,14 +38,14 @@ TEST_CASE("what is suspended gives back what it has, and goes on from what it ke
   REQUIRE_MESSAGE(suspended.code == 0, suspended.all());
   CHECK_MESSAGE(says(suspended, "1 is being suspended; dtrain resume 1 lets it go on"), suspended.all());
   wait_for_state(cluster, "1", "SUSPENDED");
-  CHECK(state_of(cluster, "1") == "SUSPENDED");
+  CHECK(state_now(cluster, "1") == "SUSPENDED");
   CHECK(facts(cluster.run({"hosts", "--json"}))["hosts"][0]["replicas_count"] == 0);
   CHECK(says(cluster.run({"why", "1"}), "suspended until: dtrain resume 1"));
   CHECK(says(cluster.run({"suspend", "1"}), "1 is already suspended"));
   CHECK(says(cluster.run({"suspend", "1.train"}), "of the whole experiment: dtrain suspend 1"));
 
   for (const pid_t pid : cluster.processes("daemon run")) ::kill(pid, SIGKILL);
-  CHECK(state_of(cluster, "1") == "SUSPENDED");
+  CHECK(state_now(cluster, "1") == "SUSPENDED");
   const Output resumed = cluster.run({"resume"}, project);
   CHECK_MESSAGE(resumed.code == 0, resumed.all());
   CHECK(cluster.run({"wait", "1"}).code == 0);
@@ -69,8 +69,8 @@ TEST_CASE("what begins suspended waits until somebody lets it go on, of a manife
   CHECK(cluster.run({"train", "-d", "--suspended"}, project).code == 0);
   const Output manifest = cluster.run({"train", "-d", "-f", "job.yaml"}, project);
   REQUIRE_MESSAGE(manifest.code == 0, manifest.all());
-  CHECK(state_of(cluster, "1") == "SUSPENDED");
-  CHECK(state_of(cluster, "2") == "SUSPENDED");
+  CHECK(state_now(cluster, "1") == "SUSPENDED");
+  CHECK(state_now(cluster, "2") == "SUSPENDED");
   CHECK(cluster.run({"train", "--", "echo", "between"}, project).code == 0);
   CHECK(cluster.run({"resume", "1", "2"}, project).code == 0);
   CHECK(cluster.run({"wait", "1", "2"}).code == 0);
@@ -87,7 +87,7 @@ TEST_CASE("what is suspended is killed like anything else, and nothing is done w
   const Output wrong = cluster.run({"resume", "1", "7"}, project);
   CHECK(wrong.code == 2);
   CHECK_MESSAGE(says(wrong, "nothing is done"), wrong.all());
-  CHECK(state_of(cluster, "1") == "SUSPENDED");
+  CHECK(state_now(cluster, "1") == "SUSPENDED");
   CHECK(cluster.run({"kill", "1"}).code == 0);
   CHECK(cluster.run({"wait", "1"}).code == 130);
 }

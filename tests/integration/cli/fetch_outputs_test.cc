@@ -11,6 +11,7 @@
 #include <map>
 
 #include "cli/remote_outputs.h"
+#include "cli/signals.h"
 #include "schema/dtrain.grpc.pb.h"
 #include "schema/small_file.h"
 #include "tests/support/project.h"
@@ -58,12 +59,17 @@ class SentOutputs final : public pb::Outputs::Service {
   }
   grpc::Status Read(grpc::ServerContext*, const pb::ReadOutputsRequest* request, grpc::ServerWriter<pb::OutputPart>* writer) override {
     for (const std::string& path : request->paths()) {
+      asked.push_back(path);
       const auto found = contents.find(path);
       if (found == contents.end()) continue;   // gone since
       pb::OutputPart part;
       *part.mutable_entry() = entry_of(pb::Entry::FILE, sent_as.empty() ? path : sent_as, said_size == 0 ? found->second.size() : said_size);
       size_t at = 0;
       do {
+        if (breaks > 0 && at > 3) {
+          --breaks;
+          return {grpc::StatusCode::UNAVAILABLE, "the network is away"};
+        }
         part.set_data(found->second.substr(at, 3));
         at += part.data().size();
         part.set_last(at == found->second.size());
@@ -88,6 +94,8 @@ class SentOutputs final : public pb::Outputs::Service {
   std::vector<pb::OutputEntry> listed;
   std::map<std::string, std::string> contents;
   std::vector<std::string> left_out;
+  std::vector<std::string> asked;   // for the content of
+  int breaks = 0;                   // so many files break off in their middle
   std::string withdrawn, sent_as;
   uint64_t said_size = 0;   // 0: as it is
 
@@ -100,6 +108,7 @@ struct OutputScene {
   SentOutputs outputs{folder.path() / "socket"};
   RpcChannel channel{connected()};
   fs::path target = folder.path() / "target";
+  std::function<Result<bool>(const Signals&)> again;
 
   std::unique_ptr<Wire> connected() const {
     Fd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -110,7 +119,7 @@ struct OutputScene {
     return std::make_unique<SocketWire>(std::move(fd));
   }
   Result<FetchedOutputs> fetch(const std::vector<fs::path>& paths = {}, bool force = false) {
-    return fetch_outputs(channel, "4", paths, target, force);
+    return fetch_outputs({[this]() -> RpcChannel& { return channel; }, again}, "4", paths, target, force);
   }
   std::string text(const std::string& path) const { return read_file(target / path).value().value_or("nothing"); }
 };
@@ -137,7 +146,7 @@ TEST_CASE("all of it, or what is named by its last name, comes as it is there") 
   CHECK(scene.fetch({"a/b"}, true).ok());
   CHECK(scene.fetch({"none"}).error().code == Code::NotFound);
   CHECK(scene.fetch({"a/b", "a/b"}, true).error().code == Code::InvalidArgument);
-  CHECK(fetch_outputs(scene.channel, "5", {}, scene.target, true).error().code == Code::NotFound);
+  CHECK(fetch_outputs({[&]() -> RpcChannel& { return scene.channel; }}, "5", {}, scene.target, true).error().code == Code::NotFound);
 }
 
 TEST_CASE("what changed meanwhile is told, and what is gone is not there") {
@@ -235,6 +244,33 @@ TEST_CASE("nothing is written out of the directory, whatever the daemon calls it
   other.outputs.sent_as = "another";
   CHECK(other.fetch().error().code == Code::DataLoss);
   CHECK(fs::is_empty(other.target));
+}
+
+TEST_CASE("over connections that break, what has come whole does not come again, and nothing is left of the rest") {
+  OutputScene scene;
+  scene.outputs.add("a", "12");   // too short to break
+  scene.outputs.add("b", "a long content");
+  scene.outputs.add("c", "another content");
+  scene.outputs.breaks = 2;
+  CHECK(scene.fetch().error().code == Code::Unavailable);
+  CHECK(scene.text("a") == "12");
+  CHECK(!fs::exists(scene.target / "b"));
+
+  scene.outputs.breaks = 2;
+  scene.outputs.asked.clear();
+  int connections = 0;
+  scene.again = [&](const Signals&) -> Result<bool> { return ++connections % 2 == 0; };   // not at once
+  REQUIRE(scene.fetch({}, true).ok());
+  CHECK(scene.outputs.asked == std::vector<std::string>{"a", "b", "b", "b", "c"});
+  CHECK(scene.text("b") == "a long content");
+  CHECK(scene.text("c") == "another content");
+  size_t names = 0;
+  for (auto entry = fs::directory_iterator(scene.target); entry != fs::directory_iterator(); ++entry) ++names;
+  CHECK(names == 3);
+
+  scene.outputs.breaks = 1;
+  scene.again = [](const Signals&) -> Result<bool> { return Error{Code::PermissionDenied, "revoked", ""}; };
+  CHECK(scene.fetch({}, true).error().message == "revoked");
 }
 
 TEST_CASE("one file as a temporary one, or none") {

@@ -24,7 +24,8 @@ namespace dtrain::daemon {
 class ServedDaemon {
  public:
   explicit ServedDaemon(const Home& below,
-                        std::chrono::milliseconds silence = std::chrono::minutes(1), LogsDisk disk = {})
+                        std::chrono::milliseconds silence = std::chrono::minutes(1), LogsDisk disk = {},
+                        std::chrono::milliseconds submission_patience = std::chrono::minutes(5))
       : home(below),
         store(Store::open(home.database()).value()),
         blobs(Blobs::open(home.blobs()).value()),
@@ -37,7 +38,8 @@ class ServedDaemon {
         monitor(loop, scheduler, runner_api),
         pruner(loop, home, *store, *blobs, logs, scheduler, Config{}),
         exec(loop, scheduler, runner_api),
-        client_api({loop, home, *store, *blobs, logs, metrics, scheduler, runner_api, monitor, pruner, exec}) {
+        client_api({loop, home, *store, *blobs, logs, metrics, scheduler, runner_api, monitor, pruner, exec, nullptr, nullptr, {}, nullptr,
+                    submission_patience}) {
     runner_api.on_left = [this](const HostId& host) { exec.leave(host); };
     runner_api.on_exec = [this](grpc::CallbackServerContext& call) { return exec.from_host(call); };
     std::signal(SIGPIPE, SIG_IGN);   // as the daemon does: gRPC writes to peers that are gone

@@ -247,5 +247,31 @@ TEST_CASE("nothing stays of a submission that the database has no room for") {
   CHECK(packs_in(daemon) == 1);
 }
 
+TEST_CASE("a submission that goes silent ends, and holds up nobody who removes what is not needed") {
+  test::TemporaryFolder folder;
+  ServedDaemon daemon(home_below(folder.path()), std::chrono::minutes(1), {}, std::chrono::milliseconds(20));
+  grpc::Status status;
+  bool done = false;
+  size_t replies = 0;
+  std::thread caller([&] {
+    const auto stub = pb::Client::NewStub(daemon.channel);
+    grpc::ClientContext context;
+    const auto stream = stub->Submit(&context);
+    pb::SubmitRequest request;
+    request.mutable_header()->set_submission_id(std::string(32, 'a'));
+    request.mutable_header()->set_spec_yaml(a_submission("").spec_yaml);
+    request.mutable_header()->set_snapshot(to_bytes(sha256(manifest_of({{"file", ""}}))));
+    stream->Write(request);
+    for (pb::SubmitReply reply; stream->Read(&reply);) ++replies;   // what is missing, and not another word
+    status = stream->Finish();
+    boost::asio::post(daemon.loop, [&] { done = true; });
+  });
+  daemon.until([&] { return done; });
+  caller.join();
+  CHECK(replies == 1);
+  CHECK(status.error_code() == grpc::StatusCode::CANCELLED);
+  CHECK(status.error_message() == "the submission went silent");
+}
+
 }  // namespace
 }  // namespace dtrain::daemon

@@ -22,13 +22,13 @@ using tests::say_skipped;
 
 constexpr uid_t kNobody = 65534;
 
-struct Scene {
+struct ImageScene {
   test::TemporaryFolder folder;
   fs::path files = folder / "image";
   fs::path layer = folder / "work/layer";
   fs::path outside = folder / "work/outside";
 
-  Scene() {
+  ImageScene() {
     fs::create_directories(outside);
     test::write_file(folder / "work/set/train", "pixels\n");
   }
@@ -86,7 +86,7 @@ constexpr const char* kLook =
     "echo litter > /tmp/litter; rm /etc/passwd; mkdir /root/d && rm -r /root/d && mkdir /root/d && mv /root/d /root/e; "
     "ls /root; exit 3";
 
-void check_look(const Scene& scene, const std::string& text) {
+void check_look(const ImageScene& scene, const std::string& text) {
   CHECK(text == fmt::format("0\n{}\nroot:x:0:0::/root:/bin/sh\npixels\nread-only\ne\nexit 3\n", scene.outside.string()));
   CHECK(read_small_file(scene.outside / "result") == "mine\n");
   CHECK(fs::exists(scene.files / "etc/passwd"));
@@ -99,14 +99,14 @@ void check_look(const Scene& scene, const std::string& text) {
 }
 
 TEST_CASE("a process sees the image as its root, what it is shown of the host, and writes to a layer of its own") {
-  const Scene scene;
+  const ImageScene scene;
   if (const std::string why = tests::tiny_image_unavailable(); !why.empty()) return say_skipped(why);
   tests::make_tiny_image(scene.files);
   check_look(scene, shell(scene.request(kLook)));
 }
 
 TEST_CASE("so does one that is not root, in an image of somebody else's") {
-  const Scene scene;
+  const ImageScene scene;
   if (const std::string why = tests::tiny_image_unavailable(); !why.empty()) return say_skipped(why);
   if (::geteuid() != 0) return say_skipped("only root can be two users");
   tests::make_tiny_image(scene.files);
@@ -120,7 +120,7 @@ TEST_CASE("so does one that is not root, in an image of somebody else's") {
 }
 
 TEST_CASE("links in an image lead to places in the image") {
-  const Scene scene;
+  const ImageScene scene;
   if (const std::string why = tests::tiny_image_unavailable(); !why.empty()) return say_skipped(why);
   tests::make_tiny_image(scene.files);
   fs::create_symlink("/var", scene.files / "data");
@@ -134,7 +134,7 @@ TEST_CASE("links in an image lead to places in the image") {
 }
 
 TEST_CASE("what can't be entered or run is said") {
-  const Scene scene;
+  const ImageScene scene;
   if (const std::string why = tests::tiny_image_unavailable(); !why.empty()) return say_skipped(why);
   fs::create_directories(scene.files);
   CHECK(shell(scene.request("true")) == "in the image: /bin/sh: No such file or directory");
@@ -147,7 +147,7 @@ TEST_CASE("what can't be entered or run is said") {
 }
 
 TEST_CASE("what is shown may be where the image has something else, or what nobody can write to") {
-  const Scene scene;
+  const ImageScene scene;
   if (const std::string why = tests::tiny_image_unavailable(); !why.empty()) return say_skipped(why);
   tests::make_tiny_image(scene.files);
   REQUIRE(::mkfifo((scene.files / "etc/hosts").c_str(), 0600) == 0);   // opening one would wait for ever
@@ -167,7 +167,7 @@ TEST_CASE("what is shown may be where the image has something else, or what nobo
 }
 
 TEST_CASE("a careless root changes nothing of the host, and whoever gives up its rights sees the image") {
-  const Scene scene;
+  const ImageScene scene;
   if (const std::string why = tests::tiny_image_unavailable(); !why.empty()) return say_skipped(why);
   if (::geteuid() != 0) return say_skipped("only root could");
   tests::make_tiny_image(scene.files);
@@ -183,7 +183,7 @@ TEST_CASE("a careless root changes nothing of the host, and whoever gives up its
 }
 
 TEST_CASE("what an image runs by itself is a program in it, with or without arguments") {
-  const Scene scene;
+  const ImageScene scene;
   if (const std::string why = tests::tiny_image_unavailable(); !why.empty()) return say_skipped(why);
   tests::make_tiny_image(scene.files);
   ImageConfig config;

@@ -14,13 +14,13 @@ namespace dtrain::runner {
 namespace {
 namespace fs = std::filesystem;
 
-struct Scene {
-  Scene() {
+struct PythonScene {
+  PythonScene() {
     std::string name = (fs::temp_directory_path() / "dtrain-python-XXXXXX").string();
     REQUIRE(mkdtemp(name.data()) != nullptr);
     root = name;
   }
-  ~Scene() {
+  ~PythonScene() {
     std::error_code ignored;
     fs::remove_all(root, ignored);
   }
@@ -47,7 +47,7 @@ std::string said_by(const std::string& program) {
 }
 
 TEST_CASE("where only python3 exists, python is found last") {
-  Scene scene;
+  PythonScene scene;
   scene.program("bin/python3");
   const auto choice = scene.choose("auto");
   REQUIRE(choice.ok());
@@ -59,7 +59,7 @@ TEST_CASE("where only python3 exists, python is found last") {
 }
 
 TEST_CASE("auto takes the environment that was active at submit, or refuses by name") {
-  Scene scene;
+  PythonScene scene;
   const Environment active = {{"VIRTUAL_ENV", (scene.root / "venv").string()}};
   const auto missing = scene.choose("auto", active);
   REQUIRE(!missing.ok());
@@ -73,7 +73,7 @@ TEST_CASE("auto takes the environment that was active at submit, or refuses by n
 }
 
 TEST_CASE("a path is an interpreter or an environment, conda goes by name") {
-  Scene scene;
+  PythonScene scene;
   scene.program("opt/bin/python3");
   fs::create_symlink("python3", scene.root / "opt/bin/python");
   CHECK(scene.choose((scene.root / "opt/bin/python3").string())->path_first ==
@@ -87,7 +87,7 @@ TEST_CASE("a path is an interpreter or an environment, conda goes by name") {
 }
 
 TEST_CASE("an interpreter is found as python and python3, whatever else lies beside it") {
-  Scene scene;
+  PythonScene scene;
   for (const char* name : {"python3.12", "python3.13", "pip"}) scene.program(fs::path("opt/bin") / name);
   SUBCASE("without a plain one") {}
   SUBCASE("with one that is another") {
@@ -106,7 +106,7 @@ TEST_CASE("an interpreter is found as python and python3, whatever else lies bes
 }
 
 TEST_CASE("a name is that of a program in PATH") {
-  Scene scene;
+  PythonScene scene;
   scene.program("bin/python3.12");
   const auto choice = scene.choose("python3.12");
   REQUIRE(choice.ok());

@@ -10,7 +10,7 @@
 namespace dtrain::runner {
 namespace {
 
-class Recorder : public Outbox {
+class Said : public Outbox {
  public:
   void send(pb::FromRunner message) override {
     if (message.has_log()) logs.push_back(message.log());
@@ -41,7 +41,7 @@ struct Ended {
   test::TemporaryFolder folder;
   LaunchDir directory{folder.path()};
   LogWindow window;
-  Recorder recorder;
+  Said recorder;
   SpoolListing spools{directory};
   Replica replica{spools, kEnded, 1, window};
 };

@@ -26,7 +26,7 @@ std::string read(const MetricReader& reader, std::string_view line) {
 }
 
 // "loss last min max count replica/attempt", a line each.
-std::string values(const MetricFold& fold, const MetricReader& reader) {
+std::string values_in(const MetricFold& fold, const MetricReader& reader) {
   std::string text;
   for (const pb::Metric& metric : fold.values(reader)) {
     text += fmt::format("{} {} {} {} {} {}/{}\n", metric.name(), metric.last(), metric.minimum(),
@@ -69,7 +69,7 @@ TEST_CASE("last, minimum, maximum and count") {
   const MetricReader reader(std::vector<Metric>{{"loss", ""}, {"accuracy", ""}});
   MetricFold fold;
   fold.take(reader, kMaster, 1, 0, "loss=2\nloss=0.5\nepoch\nloss=1\n");
-  CHECK(values(fold, reader) == "loss 1 0.5 2 3 1.master/1\n");
+  CHECK(values_in(fold, reader) == "loss 1 0.5 2 3 1.master/1\n");
   fold.take(reader, kMaster, 1, 30, "x");
   MetricFold never;
   CHECK(never.values(reader).empty());
@@ -87,11 +87,11 @@ TEST_CASE("lines come in pieces, end with a carriage return, too, and at the end
   MetricFold fold;
   fold.take(reader, kMaster, 1, 0, "lo");
   fold.take(reader, kMaster, 1, 2, "ss=1");
-  CHECK(values(fold, reader) == "");
+  CHECK(values_in(fold, reader) == "");
   fold.take(reader, kMaster, 1, 6, "0\rloss=5\r\nloss=7");
-  CHECK(values(fold, reader) == "loss 5 5 10 2 1.master/1\n");
+  CHECK(values_in(fold, reader) == "loss 5 5 10 2 1.master/1\n");
   fold.finish(reader);
-  CHECK(values(fold, reader) == "loss 7 5 10 3 1.master/1\n");
+  CHECK(values_in(fold, reader) == "loss 7 5 10 3 1.master/1\n");
   CHECK(fold.record(reader).tails().empty());
 }
 
@@ -101,7 +101,7 @@ TEST_CASE("what was taken before is passed over") {
   fold.take(reader, kMaster, 1, 0, "loss=1\nloss=2\n");
   fold.take(reader, kMaster, 1, 0, "loss=1\n");
   fold.take(reader, kMaster, 1, 7, "loss=2\nloss=3\n");
-  CHECK(values(fold, reader) == "loss 3 1 3 3 1.master/1\n");
+  CHECK(values_in(fold, reader) == "loss 3 1 3 3 1.master/1\n");
 }
 
 TEST_CASE("a line that is torn by lost bytes says nothing") {
@@ -109,7 +109,7 @@ TEST_CASE("a line that is torn by lost bytes says nothing") {
   MetricFold fold;
   fold.take(reader, kMaster, 1, 0, "loss=1\nlo");
   fold.take(reader, kMaster, 1, 20, "ss=2 loss=3\nloss=4\n");
-  CHECK(values(fold, reader) == "loss 4 1 4 2 1.master/1\n");
+  CHECK(values_in(fold, reader) == "loss 4 1 4 2 1.master/1\n");
 }
 
 TEST_CASE("a line that is too long says nothing, and takes no memory") {
@@ -128,19 +128,19 @@ TEST_CASE("a line that is too long says nothing, and takes no memory") {
   print(" loss=1\nloss=2\n");
   print(std::string(kMetricLineMaxBytes - 6, 'x') + " loss=3\nloss=4\n");
   print(std::string(kMetricLineMaxBytes - 7, 'x') + " loss=5\n");
-  CHECK(values(fold, reader) == "loss 5 2 5 3 1.master/1\n");
+  CHECK(values_in(fold, reader) == "loss 5 2 5 3 1.master/1\n");
 }
 
 TEST_CASE("the replica of lowest rank counts, whoever speaks first") {
   const MetricReader reader(std::vector<Metric>{{"loss", ""}, {"only", ""}});
   MetricFold fold;
   fold.take(reader, kWorker2, 1, 0, "loss=9\nonly=1\n");
-  CHECK(values(fold, reader) == "loss 9 9 9 1 1.worker.2/1\nonly 1 1 1 1 1.worker.2/1\n");
+  CHECK(values_in(fold, reader) == "loss 9 9 9 1 1.worker.2/1\nonly 1 1 1 1 1.worker.2/1\n");
   fold.take(reader, kWorker1, 1, 0, "loss=8\n");
   fold.take(reader, kWorker2, 1, 14, "loss=1\n");
   fold.take(reader, kMaster, 1, 0, "loss=5\nloss=4\n");
   fold.take(reader, kWorker1, 1, 7, "loss=0\n");
-  CHECK(values(fold, reader) == "loss 4 4 5 2 1.master/1\nonly 1 1 1 1 1.worker.2/1\n");
+  CHECK(values_in(fold, reader) == "loss 4 4 5 2 1.master/1\nonly 1 1 1 1 1.worker.2/1\n");
 }
 
 TEST_CASE("a replica's newest attempt that says it counts") {
@@ -148,13 +148,13 @@ TEST_CASE("a replica's newest attempt that says it counts") {
   MetricFold fold;
   fold.take(reader, kMaster, 1, 0, "loss=9\nonce=1\nloss=8");
   fold.take(reader, kMaster, 2, 0, "starting\n");
-  CHECK(values(fold, reader) == "loss 8 8 9 2 1.master/1\nonce 1 1 1 1 1.master/1\n");
+  CHECK(values_in(fold, reader) == "loss 8 8 9 2 1.master/1\nonce 1 1 1 1 1.master/1\n");
   fold.take(reader, kMaster, 2, 9, "loss=3\n");
   fold.take(reader, kMaster, 1, 20, "5\nloss=7\n");  // of the past
-  CHECK(values(fold, reader) == "loss 3 3 3 1 1.master/2\nonce 1 1 1 1 1.master/1\n");
+  CHECK(values_in(fold, reader) == "loss 3 3 3 1 1.master/2\nonce 1 1 1 1 1.master/1\n");
   // One worker that was started again says nothing for the master.
   fold.take(reader, kWorker1, 7, 0, "loss=1\n");
-  CHECK(values(fold, reader) == "loss 3 3 3 1 1.master/2\nonce 1 1 1 1 1.master/1\n");
+  CHECK(values_in(fold, reader) == "loss 3 3 3 1 1.master/2\nonce 1 1 1 1 1.master/1\n");
 }
 
 std::string rungs(const MetricFold& fold) { return fmt::format("{}", fmt::join(fold.rungs(), " ")); }

@@ -7,7 +7,7 @@
 namespace dtrain::daemon {
 namespace {
 
-constexpr uint64_t kGiB = uint64_t{1} << 30;
+constexpr uint64_t kGibibyte = uint64_t{1} << 30;
 
 // Of the smallest host a tight fit would be: what is nobody's machine and nobody reaches comes first, were it not for this.
 struct Hosts {
@@ -18,7 +18,7 @@ struct Hosts {
     host.id.hex = host.name = name;
     host.address = address;
     host.cpus = cpus;
-    host.memory_bytes = 8 * kGiB;
+    host.memory_bytes = 8 * kGibibyte;
     host.same_machine = same_machine;
     host.connected = true;
     put(host);

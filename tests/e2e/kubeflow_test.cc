@@ -1,6 +1,7 @@
 // Manifests of Kubeflow as experiments, and who starts again by their policies.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tests/support/cluster.h"
@@ -38,12 +39,17 @@ std::string tf_job(const std::string& policy, const std::string& roles) {
 TEST_CASE("a TFJob trains as it is: its roles find each other, and the servers end with the chief") {
   Cluster cluster;
   cluster.own_ports();
+  // The chief ends all of them, but not before the others have said what they say.
+  const std::string said = cluster.folder() / "said";
+  REQUIRE(::mkfifo(said.c_str(), 0600) == 0);
+  const std::string tell = "; echo said > " + said + "; exec sleep 1000";
+  const std::string hear = "exec 3<> " + said + "; read a <&3; read a <&3; read a <&3; ";
   const std::string text = tf_job(
       "{cleanPodPolicy: None}",
-      role("PS", 1, "Never", "tensorflow", "echo serves $MINE; exec sleep 1000", "              env: [{name: MINE, value: ps}]\n") +
-          role("Chief", 1, "Never", "tensorflow", "cat beside; echo $MINE; echo $0", "              args: [\"$(TF_CONFIG)\"]\n"
+      role("PS", 1, "Never", "tensorflow", "echo serves $MINE" + tell, "              env: [{name: MINE, value: ps}]\n") +
+          role("Chief", 1, "Never", "tensorflow", hear + "cat beside; echo $MINE; echo $0", "              args: [\"$(TF_CONFIG)\"]\n"
                "              env: [{name: MINE, value: chief}, {name: NOBODY, valueFrom: {secretKeyRef: {name: a, key: b}}}]\n") +
-          role("worker", 2, "Never", "tensorflow", "echo works $NOBODY; exec sleep 1000",
+          role("worker", 2, "Never", "tensorflow", "echo works $NOBODY" + tell,
                "            - {name: proxy, image: proxy}\n          nodeSelector: {a: b}\n"));
   const fs::path project = cluster.project("p", {{"jobs/job.yaml", text}, {"beside", "of the project\n"}});
   Command command = cluster.command({"train", "--no-image", "-f", "jobs/job.yaml", "--set", "train.finish-grace=0"}, project);

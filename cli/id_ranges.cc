@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "schema/quote.h"
 
@@ -49,6 +50,7 @@ Result<IdRange> read_range(const std::string& text) {
 
 Result<std::vector<std::string>> without_ranges(const std::vector<std::string>& typed, const AskKnown& known) {
   std::vector<std::string> ids;
+  std::set<std::string> named(typed.begin(), typed.end());
   for (const std::string& text : typed) {
     if (!is_range(text)) {
       ids.push_back(text);
@@ -61,7 +63,7 @@ Result<std::vector<std::string>> without_ranges(const std::vector<std::string>& 
                    range.first.member == 0 ? "dtrain status -n 0 lists all there is" : fmt::format("dtrain status {} shows its members", range.first.number)};
     }
     for (const ExperimentId& id : there) {
-      if (std::ranges::find(typed, to_string(id)) == typed.end() && std::ranges::find(ids, to_string(id)) == ids.end()) ids.push_back(to_string(id));
+      if (named.insert(to_string(id)).second) ids.push_back(to_string(id));
     }
   }
   return ids;

@@ -41,9 +41,10 @@ Status check_start(const pb::ExecInput& first) {
   return Error{Code::InvalidArgument, fmt::format("there is no port {}", first.forward().port()), ""};
 }
 
-// A TensorBoard, where it listens: everybody sees everything.
+// A TensorBoard, where it listens, or the question whether it is there: everybody sees everything.
 bool shows_curves(const Replica& replica, const Submission& submission, uint32_t port) {
-  return (replica.id.role == Role::Tensorboard || is_only_tensorboard(submission.spec)) && port == static_cast<uint32_t>(replica.seat.port);
+  const bool is_board = replica.id.role == Role::Tensorboard || is_only_tensorboard(submission.spec);
+  return is_board && (port == 0 || port == static_cast<uint32_t>(replica.seat.port));
 }
 
 // What the host is told.
@@ -112,10 +113,10 @@ Status ExecRelay::open(const std::shared_ptr<PersonStream>& person, const Person
   const std::string& id = first.has_start() ? first.start().id() : first.forward().id();
   TRY(const IdPattern pattern, parse_id_pattern(id));
   TRY(const auto known, scheduler_.find(pattern.experiment));
-  const auto target_found = exec_target(known, pattern);
-  const bool only_looks = target_found.ok() && first.has_forward() && shows_curves(*target_found->replica, *known.submission, first.forward().port());
+  const auto named = exec_target(known, pattern);
+  const bool only_looks = named.ok() && first.has_forward() && shows_curves(*named->replica, *known.submission, first.forward().port());
   if (!only_looks) TRY(may_change(who, *known.submission, first.has_start() ? "exec" : "port-forward", id));
-  TRY(const ExecTarget target, target_found);
+  TRY(const ExecTarget target, named);
   const auto host = scheduler_.model().hosts.find(target.replica->seat.host);
   const bool is_there = host != scheduler_.model().hosts.end() && host->second.connected;
   const std::string replica = to_string(target.replica->id);

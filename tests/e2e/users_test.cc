@@ -151,6 +151,55 @@ TEST_CASE("what is another's is seen, and ended or changed by its owner and by a
   CHECK(facts(people.as("carl", {"users", "--json"}))["you"] == "carl");
 }
 
+TEST_CASE("everybody with a key reaches a TensorBoard, where it listens and nowhere else") {
+  People people;
+  if (!people.network.unavailable().empty()) return say_skipped(people.network.unavailable());
+  // A module of the package's name that serves as it does: what is asked is who gets there.
+  const fs::path project = people.cluster.project("project", {{"dtrain.yml", R"(project: p
+train:
+  framework: tensorflow
+  python: /usr/bin/python3
+  resources: {cpus: 0.1, mem: 64}
+  tensorflow: {tensorboard: true}
+  run: read go < )" + people.gate().string() + "\n"},
+      {"tensorboard/__init__.py", ""}, {"tensorboard/program.py", R"(import http.server, threading
+class TensorBoard:
+    def configure(self, argv):
+        self.place = (argv[argv.index("--host") + 1], int(argv[argv.index("--port") + 1]))
+    def launch(self):
+        server = http.server.HTTPServer(self.place, http.server.SimpleHTTPRequestHandler)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        return "http://%s:%d/" % self.place
+)"}});
+  REQUIRE(people.as("anna", {"train", "-d"}, project).code == 0);
+  Process said(people.command("bert", {"logs", "--raw", "-f", "1.tensorboard"}));
+  said.wait_for("/\n");
+  const size_t colon = said.out().rfind(':');
+  const std::string port = std::to_string(std::stoi(said.out().substr(colon + 1)));
+  Process forwarding(people.command("bert", {"port-forward", "1.tensorboard", "0:" + port}));
+  forwarding.wait_for(", port " + port + "\n");
+  Command asking;
+  asking.argv = {"/usr/bin/python3", "-c",
+                 "import sys, urllib.request; print(urllib.request.urlopen('http://127.0.0.1:' + sys.argv[1] + '/dtrain.yml').read().decode())",
+                 std::to_string(std::stoi(forwarding.out().substr(10)))};
+  asking.netns = people.network.netns(1);
+  const Output served = run(asking);
+  CHECK_MESSAGE(served.out.find("tensorboard: true") != std::string::npos, served.all());
+  for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
+           {"port-forward", "1.train", port}, {"exec", "1.tensorboard", "--", "true"}}) {
+    const Output refused = people.as("bert", words);
+    CAPTURE(words[1] + " " + words[2]);
+    CHECK(refused.code == 2);
+    CHECK_MESSAGE(says(refused, "it is anna's, and this key is bert's"), refused.all());
+  }
+  const std::string other = std::to_string(std::stoi(port) + 1);
+  Process astray(people.command("bert", {"port-forward", "1.tensorboard", "0:" + other}));
+  astray.wait_for(", port " + other + "\n");
+  asking.argv.back() = std::to_string(std::stoi(astray.out().substr(10)));
+  CHECK(run(asking).code != 0);
+  astray.wait_for("it is anna's, and this key is bert's");
+}
+
 TEST_CASE("a key that is revoked ends what is open by it, and what its owner runs goes on") {
   People people;
   if (!people.network.unavailable().empty()) return say_skipped(people.network.unavailable());

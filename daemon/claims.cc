@@ -9,27 +9,12 @@ namespace dtrain::daemon {
 
 namespace {
 
-Room least_of(const Room& a, const Room& b) {
-  return {std::min(a.cpus, b.cpus), std::min(a.memory_bytes, b.memory_bytes), std::min(a.gpus, b.gpus), std::min(a.ports, b.ports)};
-}
-
 // The connected host with the most free first.
 std::vector<const FreeHost*> freest_first(const FreeHosts& free) {
   return {free.open().rbegin(), free.open().rend()};
 }
 
-FreeHost whole(const FreeHost& free) {
-  FreeHost empty;
-  empty.host = free.host;
-  empty.open = true;
-  empty.cpus = free.host->cpus;
-  empty.memory_bytes = static_cast<int64_t>(free.host->memory_bytes);
-  for (const Gpu& gpu : free.host->gpus) {
-    if (gpu.busy.empty()) empty.gpus.push_back(gpu.index);
-  }
-  for (const auto& [port, since] : free.host->quarantined_ports) empty.ports_used.insert(port);
-  return empty;
-}
+FreeHost whole(const FreeHost& free) { return empty_host(*free.host, Strangers::Stay); }
 
 // When it is over at the latest, by its max-duration. 0: nobody knows.
 TimeMs end_of(const Experiment& experiment) {
@@ -80,7 +65,7 @@ std::optional<std::vector<Seat>> future_seats(const Model& model, const Experime
 }
 
 bool suffices(const Room& room) {
-  return room.cpus > -1e-6 && room.memory_bytes >= 0 && room.gpus >= 0 && room.ports >= 0;
+  return room.cpus >= -kCpuSlack && room.memory_bytes >= 0 && room.gpus >= 0 && room.ports >= 0;
 }
 
 // When what is missing on the host has been released, by the max-durations of what runs there.
@@ -94,7 +79,7 @@ TimeMs enough_by(const Model& model, const HostId& host, Room room, TimeMs now) 
   std::sort(ends.begin(), ends.end(),
             [](const auto& a, const auto& b) { return a.first < b.first; });
   for (const auto& [end_ms, seat] : ends) {
-    count_seat(room, *seat, 1);
+    room += room_of(*seat);
     if (suffices(room)) return end_ms;
   }
   return 0;
@@ -115,23 +100,12 @@ bool may_ignore(const Claim& claim, TimeMs over_ms) { return claim.starts_ms != 
 
 }  // namespace
 
-Room room_of(const FreeHost& free) {
-  return {free.cpus, free.memory_bytes, static_cast<int>(free.gpus.size()), free.port_count()};
-}
-
-void count_seat(Room& room, const Seat& seat, int sign) {
-  room.cpus += sign * seat.cpus;
-  room.memory_bytes += sign * static_cast<int64_t>(seat.memory_bytes);
-  room.gpus += sign * static_cast<int>(seat.gpus.size());
-  room.ports += sign;
-}
-
 RoomByHost rooms_without(const FreeHosts& free, const std::vector<Seat>& seats) {
   RoomByHost rooms;
   for (const Seat& seat : seats) {
     const auto [place, fresh] = rooms.try_emplace(seat.host);
-    if (fresh) place->second = room_of(*free.find(seat.host));
-    count_seat(place->second, seat, -1);
+    if (fresh) place->second = free.find(seat.host)->room();
+    place->second -= room_of(seat);
   }
   return rooms;
 }
@@ -177,7 +151,7 @@ void Claims::take(const std::vector<Seat>& seats, TimeMs over_ms) {
     if (may_ignore(claim, over_ms)) continue;
     for (const Seat& seat : seats) {
       const auto kept = claim.others_may_use.find(seat.host);
-      if (kept != claim.others_may_use.end()) count_seat(kept->second, seat, -1);
+      if (kept != claim.others_may_use.end()) kept->second -= room_of(seat);
     }
   }
 }

@@ -21,8 +21,6 @@ struct Claim {
   bool promised = false;       // by preemption.h, which knows of those that it made before
 };
 
-Room room_of(const FreeHost& free);
-void count_seat(Room& room, const Seat& seat, int sign);
 // What is left of the hosts of these seats once they are taken.
 RoomByHost rooms_without(const FreeHosts& free, const std::vector<Seat>& seats);
 

@@ -31,7 +31,7 @@ class FairShare {
 
  private:
   const Model& model_;
-  SeatSum total_;
+  Room total_;
 };
 
 // What tells those apart whose turns differ: nothing where there is no fair-share.

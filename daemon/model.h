@@ -91,18 +91,10 @@ struct Weight {
   double weight = 1;
 };
 
-// What some seats hold together.
-struct SeatSum {
-  double cpus = 0;
-  int64_t memory_bytes = 0;
-  int gpus = 0;
-  int seats = 0;
-};
-
 // Of one user; what the members of a set share is in neither.
 struct UserHas {
-  SeatSum counted;       // by quotas, and by shares
-  SeatSum preemptible;
+  Room counted;       // by quotas, and by shares
+  Room preemptible;
 };
 
 // Of the experiment's newest gang. Building: it has its seats, and on each of its hosts a build makes

@@ -134,12 +134,12 @@ void write_users(Writer& out, const Model& model) {
     out.family(name, "gauge", unit, help);
     for (const auto& [user, has] : model.users) {
       out.sample({{"user", user}, {"preemptible", "no"}}, static_cast<double>(value(has.counted)));
-      if (has.preemptible.seats > 0) out.sample({{"user", user}, {"preemptible", "yes"}}, static_cast<double>(value(has.preemptible)));
+      if (has.preemptible.ports > 0) out.sample({{"user", user}, {"preemptible", "yes"}}, static_cast<double>(value(has.preemptible)));
     }
   };
-  held("dtrain_user_cpus", "", "Cpus that a user's experiments have.", [](const SeatSum& sum) { return sum.cpus; });
-  held("dtrain_user_memory_bytes", "bytes", "Memory that they have.", [](const SeatSum& sum) { return sum.memory_bytes; });
-  held("dtrain_user_gpus", "", "GPUs that they have.", [](const SeatSum& sum) { return sum.gpus; });
+  held("dtrain_user_cpus", "", "Cpus that a user's experiments have.", [](const Room& sum) { return sum.cpus; });
+  held("dtrain_user_memory_bytes", "bytes", "Memory that they have.", [](const Room& sum) { return sum.memory_bytes; });
+  held("dtrain_user_gpus", "", "GPUs that they have.", [](const Room& sum) { return sum.gpus; });
   const auto most = [&](const char* name, const char* unit, const char* help, auto value) {
     out.family(name, "gauge", unit, help);
     for (const UserUse& use : users_of(model)) {

@@ -28,12 +28,6 @@ std::string cpus_text(double cpus) {
   return fmt::format("{:.4g} {}", cpus, cpus == 1 ? "cpu" : "cpus");
 }
 
-double total_cpus(const Spec& spec) {
-  double sum = 0;
-  for (const RoleSpec& role : spec.roles) sum += role.count * role.resources.cpus;
-  return sum;
-}
-
 // The same gang, asking only for some of what it needs, to find out which it is that is short.
 // `no_cpu`: what stands for asking for none.
 Spec only(const Spec& spec, bool memory, bool gpus, bool cpus, double no_cpu) {
@@ -68,8 +62,7 @@ Short what_is_short(const ExperimentId& id, const Spec& asked, const FreeHosts& 
 // "4 GPUs on one host", "4 GPUs on each of 2 hosts", "6 GPUs on 2 hosts", as they would lie on empty hosts.
 std::string wanted_gpus(const ExperimentId& id, const Spec& spec, const FreeHosts& empty,
                         const Choice& choice) {
-  int total = 0;
-  for (const RoleSpec& role : spec.roles) total += role.count * role.resources.gpus;
+  const int total = room_of(spec).gpus;
   const std::string amount = number_of(total, "GPU");
   const auto seats = fit(id, only(spec, true, true, false, kAlmostNoCpu), empty, choice);
   if (!seats) return amount;
@@ -146,7 +139,7 @@ std::string wanted_cpus(const Spec& spec, const FreeHosts& hosts) {
   const double most = largest_cpus(spec);
   const FreeHost* best = roomiest(hosts, free_cpus);
   if (best == nullptr || most > free_cpus(*best)) return cpus_text(most) + " on one host";
-  return cpus_text(total_cpus(spec));
+  return cpus_text(room_of(spec).cpus);
 }
 
 // ": GPU 3 of n1 busy: anna, pid 4242, 31.0 GB"; nothing when no GPU is.
@@ -199,7 +192,7 @@ Waits waits(const ExperimentId& id, const Spec& spec, const FreeHosts& hosts,
   if (stretch > 1) {
     return {fmt::format("needs {:.4g} cpus, more than there are: waits until the hosts are idle to "
                         "share theirs",
-                        total_cpus(spec))};
+                        room_of(spec).cpus)};
   }
   Choice any_time = choice;
   any_time.now = 0;

@@ -19,6 +19,22 @@ int FreeHost::port_count() const {
   return host->port_last - host->port_first + 1 - used;
 }
 
+FreeHost empty_host(const Host& host, Strangers strangers) {
+  const bool gone = strangers == Strangers::Gone;
+  FreeHost empty;
+  empty.host = &host;
+  empty.open = true;
+  empty.cpus = host.cpus;
+  empty.memory_bytes = static_cast<int64_t>(host.memory_bytes);
+  for (const Gpu& gpu : host.gpus) {
+    if (gone || gpu.busy.empty()) empty.gpus.push_back(gpu.index);
+  }
+  for (const auto& [port, since] : host.quarantined_ports) {
+    if (!gone) empty.ports_used.insert(port);
+  }
+  return empty;
+}
+
 bool FreeHosts::TighterFirst::operator()(const FreeHost* a, const FreeHost* b) const {
   if (a->gpus.size() != b->gpus.size()) return a->gpus.size() < b->gpus.size();
   if (a->cpus != b->cpus) return a->cpus < b->cpus;

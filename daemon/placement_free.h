@@ -10,20 +10,13 @@
 #include <string>
 #include <vector>
 
+#include "daemon/room.h"
 #include "schema/cluster_env.h"
 #include "schema/ids.h"
 
 namespace dtrain::daemon {
 
 struct Host;
-
-// What of some resources may be used up to.
-struct Room {
-  double cpus = 0;
-  int64_t memory_bytes = 0;
-  int gpus = 0;
-  int ports = 0;
-};
 
 // A host's inventory minus the seats of everything placed there and not released. cpus and memory may
 // be negative: a gang that shares cpus, or an inventory that shrank.
@@ -39,7 +32,12 @@ struct FreeHost {
   int port_next = 0;            // ports are given out round robin, so that an address is not soon reused
   int seats = 0;                // 0: idle
   int port_count() const;       // free ones
+  Room room() const { return {cpus, memory_bytes, static_cast<int>(gpus.size()), port_count()}; }
 };
+
+// With nothing placed on it; and the GPUs and ports that strangers use now?
+enum class Strangers { Stay, Gone };
+FreeHost empty_host(const Host& host, Strangers strangers);
 
 class FreeHosts {
  public:

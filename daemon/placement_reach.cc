@@ -6,14 +6,9 @@ namespace {
 
 // If nothing else were there.
 bool would_take(const Spec& spec, const FreeHost& free, const Choice& choice) {
-  double cpus = 0;
-  uint64_t memory_bytes = 0;
-  for (const RoleSpec& role : spec.roles) {
-    cpus += role.count * role.resources.cpus;
-    memory_bytes += static_cast<uint64_t>(role.count) * role.resources.memory_bytes;
-  }
+  const Room gang = room_of(spec);
   const Host& host = *free.host;
-  return free.open && host.cpus >= cpus && host.memory_bytes >= memory_bytes && may_take(spec, host, choice);
+  return free.open && host.cpus >= gang.cpus && static_cast<int64_t>(host.memory_bytes) >= gang.memory_bytes && may_take(spec, host, choice);
 }
 
 }  // namespace

@@ -82,7 +82,7 @@ class Question {
       const auto [known, fresh] = rooms.try_emplace(host, room);
       if (fresh) continue;
       for (const Seat& seat : seats) {
-        if (seat.host == host) count_seat(known->second, seat, -1);
+        if (seat.host == host) known->second -= room_of(seat);
       }
     }
     return rooms;
@@ -124,8 +124,8 @@ class Question {
   RoomByHost left_by_promises(RoomByHost rooms) const {
     for (const Seat& seat : promised_) {
       const auto [room, fresh] = rooms.try_emplace(seat.host);
-      if (fresh) room->second = room_of(*free_.find(seat.host));
-      count_seat(room->second, seat, -1);
+      if (fresh) room->second = free_.find(seat.host)->room();
+      room->second -= room_of(seat);
     }
     return rooms;
   }
@@ -135,7 +135,7 @@ class Question {
     RoomByHost rooms;
     if (choice.kept_free != nullptr) rooms = *choice.kept_free;
     for (const Seat& seat : rooms.empty() ? std::vector<Seat>() : supposed.given()) {
-      if (const auto room = rooms.find(seat.host); room != rooms.end()) count_seat(room->second, seat, 1);
+      if (const auto room = rooms.find(seat.host); room != rooms.end()) room->second += room_of(seat);
     }
     rooms = left_by_promises(std::move(rooms));
     choice.kept_free = rooms.empty() ? nullptr : &rooms;

@@ -14,8 +14,6 @@ namespace dtrain::daemon {
 
 namespace {
 
-constexpr double kSumSlack = 1e-6;   // of sums of fractions
-
 Room whole_quota(const Quota& quota) {
   Room room;
   room.cpus = quota.cpus.value_or(std::numeric_limits<double>::infinity());
@@ -24,36 +22,10 @@ Room whole_quota(const Quota& quota) {
   return room;
 }
 
-void add(SeatSum& sum, const Seat& seat, int sign) {
-  sum.cpus += sign * seat.cpus;
-  sum.memory_bytes += sign * static_cast<int64_t>(seat.memory_bytes);
-  sum.gpus += sign * static_cast<int>(seat.gpus.size());
-  sum.seats += sign;
-  if (sum.seats == 0) sum = {};   // nothing is left of a sum of fractions
-}
-
-void add(Room& room, const Room& other, int sign) {
-  room.cpus += sign * other.cpus;
-  room.memory_bytes += sign * other.memory_bytes;
-  room.gpus += sign * other.gpus;
-}
-
-Room room_of(const Seat& seat) { return {seat.cpus, static_cast<int64_t>(seat.memory_bytes), static_cast<int>(seat.gpus.size()), 0}; }
-
-Room room_of(const Spec& spec) {
-  Room room;
-  for (const RoleSpec& role : spec.roles) {
-    room.cpus += role.count * role.resources.cpus;
-    room.memory_bytes += role.count * static_cast<int64_t>(role.resources.memory_bytes);
-    room.gpus += role.count * role.resources.gpus;
-  }
-  return room;
-}
-
 // Who needs none of something may begin where there is less than none of it.
 bool is_within(const Room& wanted, const Room& room) {
   const auto is_less = [](auto some, auto most) { return some <= 0 || some <= most; };
-  return is_less(wanted.cpus, room.cpus + kSumSlack) && is_less(wanted.memory_bytes, room.memory_bytes) && is_less(wanted.gpus, room.gpus);
+  return is_less(wanted.cpus, room.cpus + kCpuSlack) && is_less(wanted.memory_bytes, room.memory_bytes) && is_less(wanted.gpus, room.gpus);
 }
 
 bool has_no_quota(const Spec& spec) { return spec.preemptible || is_only_tensorboard(spec); }
@@ -63,31 +35,31 @@ bool is_counted(const Experiment& experiment) { return !has_no_quota(experiment.
 Room held_by(const Experiment& experiment) {
   Room held;
   for (const Replica& replica : experiment.replicas) {
-    if (holds_seat(experiment, replica)) add(held, room_of(replica.seat), 1);
+    if (holds_seat(experiment, replica)) held += room_of(replica.seat);
   }
   return held;
 }
 
 Room used_by(const Model& model, const std::string& user) {
   const auto found = model.users.find(user);
-  if (found == model.users.end()) return {};
-  const SeatSum& counted = found->second.counted;
-  return {counted.cpus, counted.memory_bytes, counted.gpus, 0};
+  return found == model.users.end() ? Room() : found->second.counted;
 }
 
 void count(Model& model, const Experiment& experiment, const Seat& seat, int sign) {
   if (experiment.is_shared() || is_only_tensorboard(experiment.spec())) return;
   const std::string& user = experiment.submission->user;
   UserHas& has = model.users[user];
-  add(experiment.spec().preemptible ? has.preemptible : has.counted, seat, sign);
-  if (has.counted.seats == 0 && has.preemptible.seats == 0) model.users.erase(user);
+  Room& sum = experiment.spec().preemptible ? has.preemptible : has.counted;
+  sum += room_of(seat) * sign;
+  if (sum.ports == 0) sum = {};   // nothing is left of a sum of fractions
+  if (has.counted.ports == 0 && has.preemptible.ports == 0) model.users.erase(user);
 }
 
 // Of a gang that it is to have; what it holds is counted as its user's.
 Room still_needed(const Experiment& experiment, const Spec& gang) {
   Room room = room_of(gang);
-  add(room, held_by(experiment), -1);
-  return {std::max(room.cpus, 0.0), std::max<int64_t>(room.memory_bytes, 0), std::max(room.gpus, 0), 0};
+  room -= held_by(experiment);
+  return most_of(room, {});
 }
 
 // The first of its resources that is more than there is.
@@ -101,7 +73,7 @@ std::string over_text(const Quota& quota, const std::string& user, const Room& w
   if (quota.gpus && wanted.gpus > 0 && wanted.gpus > *quota.gpus - used.gpus) {
     return text(fmt::format("{} GPU{}", wanted.gpus, wanted.gpus == 1 ? "" : "s"), fmt::format("{}", *quota.gpus), fmt::format("{}", used.gpus));
   }
-  if (quota.cpus && wanted.cpus > 0 && wanted.cpus > *quota.cpus - used.cpus + kSumSlack) {
+  if (quota.cpus && wanted.cpus > 0 && wanted.cpus > *quota.cpus - used.cpus + kCpuSlack) {
     return text(fmt::format("{:.5g} cpu{}", wanted.cpus, wanted.cpus == 1 ? "" : "s"), fmt::format("{:.5g}", *quota.cpus), fmt::format("{:.5g}", used.cpus));
   }
   const auto most = static_cast<int64_t>(quota.memory_bytes.value_or(0));
@@ -153,8 +125,8 @@ std::optional<Room> quota_left(const Model& model, const Experiment& experiment)
   const Quota* const quota = quota_of(model, experiment);
   if (quota == nullptr) return std::nullopt;
   Room left = whole_quota(*quota);
-  add(left, used_by(model, experiment.submission->user), -1);
-  add(left, held_by(experiment), 1);
+  left -= used_by(model, experiment.submission->user);
+  left += held_by(experiment);
   return left;
 }
 
@@ -177,7 +149,7 @@ std::optional<Room> KeptQuota::left_for(const Experiment& experiment) const {
   const auto kept = left ? kept_.find(experiment.submission->user) : kept_.end();
   if (kept == kept_.end()) return left;
   for (const auto& [order, whole] : kept->second) {
-    if (order < order_of(experiment)) add(*left, kept_by(order, whole), -1);
+    if (order < order_of(experiment)) *left -= kept_by(order, whole);
   }
   return left;
 }
@@ -271,7 +243,7 @@ std::optional<ExperimentId> who_keeps_quota(const Model& model, const Experiment
   for (const QueueOrder& order : ahead) {
     if (!(order < order_of(experiment))) break;
     const Experiment& other = model.experiments.at(order.id);
-    add(*left, still_needed(other, other.regrows ? other.spec() : LeastGang(other.spec()).spec()), -1);
+    *left -= still_needed(other, other.regrows ? other.spec() : LeastGang(other.spec()).spec());
     if (!is_within(wanted, *left)) return order.id;
   }
   return std::nullopt;

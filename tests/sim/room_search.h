@@ -32,10 +32,7 @@ class RoomSearch {
       taken_[role][host] = count;
       if (is_over_limit(spec_.roles[role], host)) break;
       if (from(role, host + 1, left - count)) return true;
-      room.cpus -= each.cpus;
-      room.memory_bytes -= static_cast<int64_t>(each.memory_bytes);
-      room.gpus -= each.gpus;
-      room.ports -= 1;
+      room -= daemon::room_of(each);
       if (room.cpus < -1e-6 || room.memory_bytes < 0 || room.gpus < 0 || room.ports < 0) break;
     }
     taken_[role][host] = 0;

@@ -511,10 +511,7 @@ void World::check_backfill(const std::vector<ExperimentId>& waited) {
     for (const Replica& replica : experiment.replicas) {
       const auto room = rooms.find(replica.seat.host);
       if (room == rooms.end() || is_build(replica)) continue;
-      room->second.cpus -= replica.seat.cpus;
-      room->second.memory_bytes -= static_cast<int64_t>(replica.seat.memory_bytes);
-      room->second.gpus -= static_cast<int>(replica.seat.gpus.size());
-      room->second.ports -= 1;
+      room->second -= room_of(replica.seat);
     }
   }
   if (!any) return;

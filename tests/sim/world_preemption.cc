@@ -34,7 +34,7 @@ std::vector<Room> World::rooms_once_gone(const Experiment& waits, const std::set
     for (const Replica& replica : experiment.replicas) {
       const auto room = rooms.find(replica.seat.host);
       if (room == rooms.end() || experiment.over || !holds_seat(experiment, replica)) continue;
-      count_seat(room->second, replica.seat, -1);
+      room->second -= room_of(replica.seat);
       for (const int gpu : replica.seat.gpus) gpus[replica.seat.host].erase(gpu);
     }
   }

@@ -126,8 +126,8 @@ std::map<std::string, World::UserHas> World::users_have() const {
 
 void World::check_quotas() const {
   EachHas told;
-  const auto tell = [&](const std::string& user, bool preemptible, const SeatSum& sum) {
-    if (sum.seats > 0) told[{user, preemptible}] = {static_cast<int64_t>(sum.cpus * 1'000 + 0.5), sum.memory_bytes, sum.gpus};
+  const auto tell = [&](const std::string& user, bool preemptible, const Room& sum) {
+    if (sum.ports > 0) told[{user, preemptible}] = {static_cast<int64_t>(sum.cpus * 1'000 + 0.5), sum.memory_bytes, sum.gpus};
   };
   for (const auto& [user, has] : model_->users) {
     tell(user, false, has.counted);

@@ -42,8 +42,10 @@ const std::vector<std::string> kFolders = {"schema", "cli", "daemon", "runner", 
 bool starts_with(const std::string& text, const std::string& head) { return text.rfind(head, 0) == 0; }
 
 bool is_pure(const std::string& file) {
-  for (const char* part : {"daemon/model", "daemon/lifecycle", "daemon/queue",
-                           "daemon/placement", "daemon/growth", "daemon/preemption", "daemon/supposition", "daemon/dependencies", "daemon/set_rules", "daemon/failure_rules", "daemon/quota", "daemon/fair_share", "daemon/claims", "daemon/placing_pass", "daemon/wait_reason", "daemon/rare", "daemon/rights"}) {
+  for (const char* part : {"daemon/model", "daemon/lifecycle", "daemon/queue", "daemon/room", "daemon/placement", "daemon/growth",
+                           "daemon/preemption", "daemon/supposition", "daemon/dependencies", "daemon/set_rules", "daemon/failure_rules",
+                           "daemon/quota", "daemon/fair_share", "daemon/claims", "daemon/placing_pass", "daemon/wait_reason",
+                           "daemon/rare", "daemon/rights"}) {
     if (starts_with(file, part)) return true;
   }
   return false;

@@ -9,7 +9,6 @@
 #include <optional>
 #include <utility>
 
-#include "daemon/caller.h"
 #include "daemon/reactor.h"
 #include "daemon/summary.h"
 #include "schema/clock.h"
@@ -55,19 +54,20 @@ class OutputsApi::Turn {
  public:
   // Who has no key any more waits for no thread of others'.
   static Result<std::unique_ptr<Turn>> take(OutputsApi& api, grpc::ServerContext& call) {
-    const std::string certificate = certificate_of(call);
-    const bool is_host = certificate.empty() || api.keys_->holder_of(certificate).ok();
+    const Caller caller = Caller::of(call);
+    const std::string& certificate = caller.certificate();
+    const bool is_host = caller.is_own() || api.keys_->holder_of(certificate).ok();
     if (!is_host) TRY(api.users_->person_of(certificate));
     const std::lock_guard lock(api.mutex_);
-    const auto held = std::ranges::count(api.running_, certificate, &Running::certificate);
-    if (!certificate.empty() && is_host && held >= static_cast<std::ptrdiff_t>(kCallsOfKey)) {
+    const auto held = std::ranges::count_if(api.running_, [&](const Running& each) { return each.caller.certificate() == certificate; });
+    if (!caller.is_own() && is_host && held >= static_cast<std::ptrdiff_t>(kCallsOfKey)) {
       return Error{Code::Unavailable, "too many calls of this host at once", ""};
     }
     const auto of_people = std::ranges::count_if(api.running_, [](const Running& each) { return !each.is_host; });
     if (!is_host && (held >= static_cast<std::ptrdiff_t>(kCallsOfPerson) || of_people >= static_cast<std::ptrdiff_t>(kCallsOfPeople))) {
       return Error{Code::ResourceExhausted, "too many outputs are being read at once", "try again in a moment"};
     }
-    api.running_.emplace_front(&call, certificate, boottime_ms(), is_host);
+    api.running_.emplace_front(&call, caller, boottime_ms(), is_host);
     return std::unique_ptr<Turn>(new Turn(api, api.running_.begin()));
   }
   ~Turn() {
@@ -81,7 +81,7 @@ class OutputsApi::Turn {
   // The other end has said all: what is to do now takes as long as the disk likes.
   void is_heard() { running_->progress_ms = std::numeric_limits<int64_t>::max() / 2; }
   bool is_over() const { return running_->call->IsCancelled(); }
-  const std::string& certificate() const { return running_->certificate; }
+  const Caller& caller() const { return running_->caller; }
   bool is_host() const { return running_->is_host; }
 
  private:
@@ -105,47 +105,47 @@ void OutputsApi::watch() {
   });
 }
 
-Status OutputsApi::admit(Caller& caller) const {
+Status OutputsApi::admit(Access& access) const {
   const int64_t now_ms = boottime_ms();
-  if (caller.admitted_ms != 0 && now_ms - caller.admitted_ms < kAdmittedMs) return ok();
-  caller.host = HostId{caller.of.host_id()};
-  const bool is_person = caller.host.hex.empty();
-  if (is_person && !caller.certificate.empty()) {
-    TRY(users_->person_of(caller.certificate));
-  } else if (!caller.certificate.empty()) {
-    TRY(const auto admitted, keys_->admit(caller.certificate, caller.host));
-    caller.host = admitted.id;
+  if (access.admitted_ms != 0 && now_ms - access.admitted_ms < kAdmittedMs) return ok();
+  access.host = HostId{access.of.host_id()};
+  const bool is_person = access.host.hex.empty();
+  if (is_person && !access.caller.is_own()) {
+    TRY(users_->person_of(access.caller.certificate()));
+  } else if (!access.caller.is_own()) {
+    TRY(const auto admitted, keys_->admit(access.caller.certificate(), access.host));
+    access.host = admitted.id;
   }
-  caller.admitted_ms = now_ms;
+  access.admitted_ms = now_ms;
   return ok();
 }
 
 // Everybody sees all.
-Result<OutputsApi::Place> OutputsApi::place_for_person(const Caller& caller) const {
-  TRY(const ExperimentId id, parse_experiment_id(caller.of.experiment()));
+Result<OutputsApi::Place> OutputsApi::place_for_person(const Access& access) const {
+  TRY(const ExperimentId id, parse_experiment_id(access.of.experiment()));
   TRY(const auto known, scheduler_.find(id));
   TRY(check_exists(known, {id, {}, {}}));
   return Place{scheduler_.output_dir(id)};
 }
 
-Result<OutputsApi::Place> OutputsApi::place_of(const Caller& caller) const {
-  if (caller.host.hex.empty()) return place_for_person(caller);
-  TRY(Place place, own_place_of(caller));
-  if (caller.of.resume().empty()) return place;
-  TRY(const ExperimentId id, parse_experiment_id(caller.of.experiment()));
-  return resumed_place_of(scheduler_.model().experiments.at(id), caller.of.resume());
+Result<OutputsApi::Place> OutputsApi::place_of(const Access& access) const {
+  if (access.host.hex.empty()) return place_for_person(access);
+  TRY(Place place, own_place_of(access));
+  if (access.of.resume().empty()) return place;
+  TRY(const ExperimentId id, parse_experiment_id(access.of.experiment()));
+  return resumed_place_of(scheduler_.model().experiments.at(id), access.of.resume());
 }
 
-Result<OutputsApi::Place> OutputsApi::own_place_of(const Caller& caller) const {
-  TRY(const ExperimentId id, parse_experiment_id(caller.of.experiment()));
+Result<OutputsApi::Place> OutputsApi::own_place_of(const Access& access) const {
+  TRY(const ExperimentId id, parse_experiment_id(access.of.experiment()));
   const auto found = scheduler_.model().experiments.find(id);
-  if (found == scheduler_.model().experiments.end()) return has_no_part(caller.of);
+  if (found == scheduler_.model().experiments.end()) return has_no_part(access.of);
   const Experiment& experiment = found->second;
   const bool has_part = std::ranges::any_of(experiment.replicas, [&](const Replica& replica) {
-    return replica.attempt == caller.of.attempt() && replica.seat.host == caller.host && !is_gone(replica) &&
+    return replica.attempt == access.of.attempt() && replica.seat.host == access.host && !is_gone(replica) &&
            replica.progress != Progress::None;
   });
-  if (!has_part || experiment.submission->submission_id != caller.of.submission()) return has_no_part(caller.of);
+  if (!has_part || experiment.submission->submission_id != access.of.submission()) return has_no_part(access.of);
   return Place{scheduler_.output_dir(id)};
 }
 
@@ -173,10 +173,10 @@ grpc::Status OutputsApi::List(grpc::ServerContext* call, const pb::OutputsReques
                               grpc::ServerWriter<pb::OutputList>* writer) {
   const auto turn = Turn::take(*this, *call);
   if (!turn.ok()) return to_grpc(turn.error());
-  Caller caller{(*turn)->certificate(), *request};
+  Access access{(*turn)->caller(), *request};
   const auto list = [&]() -> Status {
-    TRY(admit(caller));
-    TRY(const Place place, on_loop([&] { return place_of(caller); }));
+    TRY(admit(access));
+    TRY(const Place place, on_loop([&] { return place_of(access); }));
     TRY(const OutputTree tree, OutputTree::open(place.folder));
     std::vector<pb::OutputEntry> entries;
     std::vector<OutputTree::LeftOut> left_out;
@@ -202,7 +202,7 @@ grpc::Status OutputsApi::List(grpc::ServerContext* call, const pb::OutputsReques
       if (bytes < kListPartBytes && i + 1 < entries.size()) continue;
       if (!writer->Write(part)) return Error{Code::Cancelled, "the runner is gone", ""};
       (*turn)->goes_on();
-      TRY(admit(caller));
+      TRY(admit(access));
       part.clear_entries();
       part.clear_left_out();
       bytes = 0;
@@ -217,7 +217,7 @@ grpc::Status OutputsApi::Read(grpc::ServerContext* call, const pb::ReadOutputsRe
                               grpc::ServerWriter<pb::OutputPart>* writer) {
   const auto turn = Turn::take(*this, *call);
   if (!turn.ok()) return to_grpc(turn.error());
-  Caller caller{(*turn)->certificate(), request->of()};
+  Access access{(*turn)->caller(), request->of()};
   const auto read_one = [&](const OutputTree& tree, const std::string& path) -> Status {
     const auto file = tree.open_file(path);
     if (!file.ok()) return file.error().code == Code::NotFound ? ok() : Status(file.error());
@@ -236,7 +236,7 @@ grpc::Status OutputsApi::Read(grpc::ServerContext* call, const pb::ReadOutputsRe
       part.set_last(left == 0 || got == 0);
       if (!writer->Write(part)) return Error{Code::Cancelled, "the runner is gone", ""};
       (*turn)->goes_on();
-      TRY(admit(caller));
+      TRY(admit(access));
       part.mutable_entry()->Clear();
       part.mutable_entry()->set_path(path);
     } while (!part.last());
@@ -246,10 +246,10 @@ grpc::Status OutputsApi::Read(grpc::ServerContext* call, const pb::ReadOutputsRe
     std::optional<Place> place;
     for (const std::string& path : request->paths()) {
       if ((*turn)->is_over()) return Error{Code::Cancelled, "the runner is gone", ""};
-      TRY(admit(caller));
+      TRY(admit(access));
       // A host may lose its part between two files; for a person it stays where it is.
-      if (!place || !caller.host.hex.empty()) {
-        TRY(place, on_loop([&] { return place_of(caller); }));
+      if (!place || !access.host.hex.empty()) {
+        TRY(place, on_loop([&] { return place_of(access); }));
       }
       TRY(const OutputTree tree, OutputTree::open(place->folder));
       TRY(read_one(tree, path));
@@ -273,7 +273,7 @@ grpc::Status OutputsApi::Write(grpc::ServerContext* call, grpc::ServerReader<pb:
   if (!(*turn)->is_host()) return to_grpc({Code::PermissionDenied, "outputs are written by hosts alone", ""});
   pb::OutputParts first;
   if (!reader->Read(&first)) return {grpc::StatusCode::INVALID_ARGUMENT, "nothing came"};
-  const Status written = write({(*turn)->certificate(), first.of()}, first, *reader, **turn, *reply);
+  const Status written = write({(*turn)->caller(), first.of()}, first, *reader, **turn, *reply);
   if (!written.ok() && written.error().code != Code::Cancelled) note_refusal(first.of().experiment(), written.error().message);
   return written.ok() ? grpc::Status::OK : to_grpc(written.error());
 }
@@ -286,11 +286,11 @@ void OutputsApi::note_refusal(const std::string& experiment, const std::string& 
 }
 
 // On the loop, while the caller still has its part. What concerns one of them alone is said of it, and the rest goes on.
-Status OutputsApi::make(std::vector<Change> changes, Caller& caller, const OutputTree& tree, pb::WriteOutputsReply& reply) {
+Status OutputsApi::make(std::vector<Change> changes, Access& access, const OutputTree& tree, pb::WriteOutputsReply& reply) {
   if (changes.empty()) return ok();
-  TRY(admit(caller));
+  TRY(admit(access));
   return on_loop([&]() -> Status {
-    TRY(place_of(caller));
+    TRY(place_of(access));
     for (Change& change : changes) {
       const Status made = change.removed ? tree.remove(change.entry)
                           : change.file  ? change.file->give_name(change.entry)
@@ -305,12 +305,12 @@ Status OutputsApi::make(std::vector<Change> changes, Caller& caller, const Outpu
   });
 }
 
-Status OutputsApi::write(Caller caller, pb::OutputParts message, grpc::ServerReader<pb::OutputParts>& reader, Turn& turn,
+Status OutputsApi::write(Access access, pb::OutputParts message, grpc::ServerReader<pb::OutputParts>& reader, Turn& turn,
                          pb::WriteOutputsReply& reply) {
-  if (!caller.of.resume().empty()) return Error{Code::InvalidArgument, "what was before is not written to", ""};
-  TRY(admit(caller));
-  if (caller.host.hex.empty()) return Error{Code::PermissionDenied, "outputs are written by hosts alone", ""};
-  TRY(const Place place, on_loop([&] { return place_of(caller); }));
+  if (!access.of.resume().empty()) return Error{Code::InvalidArgument, "what was before is not written to", ""};
+  TRY(admit(access));
+  if (access.host.hex.empty()) return Error{Code::PermissionDenied, "outputs are written by hosts alone", ""};
+  TRY(const Place place, on_loop([&] { return place_of(access); }));
   TRY(const OutputTree tree, OutputTree::open(place.folder));
   tree.remove_unnamed();
   std::vector<Change> changes;
@@ -332,9 +332,9 @@ Status OutputsApi::write(Caller caller, pb::OutputParts message, grpc::ServerRea
       }
       if (!part.withdrawn()) changes.push_back(std::move(*coming));
       coming.reset();
-      if (changes.size() >= kChangesAtOnce) TRY(make(std::exchange(changes, {}), caller, tree, reply));
+      if (changes.size() >= kChangesAtOnce) TRY(make(std::exchange(changes, {}), access, tree, reply));
     }
-    TRY(make(std::exchange(changes, {}), caller, tree, reply));
+    TRY(make(std::exchange(changes, {}), access, tree, reply));
     turn.goes_on();
   } while (reader.Read(&message));
   if (coming) return Error{Code::Cancelled, "the runner is gone", ""};
@@ -343,8 +343,8 @@ Status OutputsApi::write(Caller caller, pb::OutputParts message, grpc::ServerRea
 }
 
 grpc::Status OutputsApi::Over(grpc::ServerContext* call, const pb::OverRequest* request, pb::OverReply* reply) {
-  if (const std::string certificate = certificate_of(*call); !certificate.empty()) {
-    if (const auto holder = keys_->holder_of(certificate); !holder.ok()) return to_grpc(holder.error());
+  if (const Caller caller = Caller::of(*call); !caller.is_own()) {
+    if (const auto holder = keys_->holder_of(caller.certificate()); !holder.ok()) return to_grpc(holder.error());
   }
   if (request->experiments_size() != request->submissions_size()) return {grpc::StatusCode::INVALID_ARGUMENT, "not in pairs"};
   return on_loop([&] {

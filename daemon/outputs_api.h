@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "daemon/caller.h"
 #include "daemon/host_keys.h"
 #include "daemon/scheduler.h"
 #include "daemon/seldom.h"
@@ -64,27 +65,27 @@ class OutputsApi final : public pb::Outputs::Service {
 
  private:
   class Turn;   // a call, as long as it goes on
-  // Whose call it is.
-  struct Caller {
-    std::string certificate;   // in PEM; empty for this machine's own
+  // To some outputs.
+  struct Access {
+    Caller caller;
     pb::OutputsRequest of;
     HostId host = {};          // none: a person
     int64_t admitted_ms = 0;   // of boottime_ms()
   };
   // Its key may have been revoked meanwhile: looked at each second.
-  Status admit(Caller& caller) const;
+  Status admit(Access& access) const;
   struct Place {
     std::filesystem::path folder;
     std::string file = {};   // the only one of it that is meant; empty: all
   };
   // On the loop. FailedPrecondition: it has no part in the experiment any more.
-  Result<Place> place_of(const Caller& caller) const;
-  Result<Place> own_place_of(const Caller& caller) const;
-  Result<Place> place_for_person(const Caller& caller) const;
+  Result<Place> place_of(const Access& access) const;
+  Result<Place> own_place_of(const Access& access) const;
+  Result<Place> place_for_person(const Access& access) const;
   Result<Place> resumed_place_of(const Experiment& experiment, const std::string& path) const;
   Status check_room(const OutputTree& tree, uint64_t bytes) const;
   void note_refusal(const std::string& experiment, const std::string& why);
-  Status write(Caller caller, pb::OutputParts message, grpc::ServerReader<pb::OutputParts>& reader, Turn& turn,
+  Status write(Access access, pb::OutputParts message, grpc::ServerReader<pb::OutputParts>& reader, Turn& turn,
                pb::WriteOutputsReply& reply);
   // A file that came whole, or what is no file.
   struct Change {
@@ -92,7 +93,7 @@ class OutputsApi final : public pb::Outputs::Service {
     bool removed = false;
     std::optional<UnnamedOutput> file = {};
   };
-  Status make(std::vector<Change> changes, Caller& caller, const OutputTree& tree, pb::WriteOutputsReply& reply);
+  Status make(std::vector<Change> changes, Access& access, const OutputTree& tree, pb::WriteOutputsReply& reply);
 
   template <class Ask>
   auto on_loop(const Ask& ask) -> decltype(ask()) {
@@ -109,7 +110,7 @@ class OutputsApi final : public pb::Outputs::Service {
   // Calls that go on, each of a thread that others can't have meanwhile.
   struct Running {
     grpc::ServerContext* call;
-    std::string certificate;
+    Caller caller;
     std::atomic<int64_t> progress_ms;   // of boottime_ms(), when something went or came last
     bool is_host;                       // or of this machine; else a person
   };

@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <utility>
 
-#include "daemon/caller.h"
 #include "daemon/fetch_stream.h"
 #include "daemon/failure_rules.h"
 #include "daemon/incoming_messages.h"
@@ -65,18 +64,18 @@ void RunnerApi::watch_silence() {
 grpc::ServerBidiReactor<pb::FromRunner, pb::ToRunner>* RunnerApi::Connect(
     grpc::CallbackServerContext* call) {
   auto stream = std::make_shared<Stream>(loop_, *call);
-  auto caller = std::make_shared<Caller>(Caller{certificate_of(*call)});
+  auto peer = std::make_shared<Peer>(Peer{Caller::of(*call)});
   const std::weak_ptr<Stream> weak = stream;
   auto patience = std::make_shared<boost::asio::steady_timer>(loop_);
-  stream->on_message = [this, weak, caller](pb::FromRunner& message) {
-    if (const auto live = weak.lock()) on_message(live, *caller, message);
+  stream->on_message = [this, weak, peer](pb::FromRunner& message) {
+    if (const auto live = weak.lock()) on_message(live, *peer, message);
   };
   stream->on_reads_done = [weak] {
     if (const auto live = weak.lock()) live->finish(grpc::Status::OK);
   };
-  stream->on_closed = [this, raw = stream.get(), caller, patience] {
+  stream->on_closed = [this, raw = stream.get(), peer, patience] {
     patience->cancel();
-    const HostId& host = caller->host;
+    const HostId& host = peer->host;
     const auto found = connected_.find(host);
     if (found == connected_.end() || found->second.stream.get() != raw) return;
     connected_.erase(found);
@@ -87,28 +86,28 @@ grpc::ServerBidiReactor<pb::FromRunner, pb::ToRunner>* RunnerApi::Connect(
   };
   stream->start();
   boost::asio::post(loop_,
-                    [this, weak, caller, patience] { await_hello(weak, caller, *patience); });
+                    [this, weak, peer, patience] { await_hello(weak, peer, *patience); });
   return stream.get();
 }
 
 // Who has said nothing is not among those that watch_silence() looks at, or that cut() cuts off.
 void RunnerApi::await_hello(const std::weak_ptr<Stream>& stream,
-                            const std::shared_ptr<Caller>& caller,
+                            const std::shared_ptr<Peer>& peer,
                             boost::asio::steady_timer& patience) {
   patience.expires_after(silence_);
-  patience.async_wait([stream, caller](boost::system::error_code error) {
+  patience.async_wait([stream, peer](boost::system::error_code error) {
     const auto live = stream.lock();
-    if (!error && live && caller->host.hex.empty()) live->cut();
+    if (!error && live && peer->host.hex.empty()) live->cut();
   });
 }
 
-void RunnerApi::on_message(const std::shared_ptr<Stream>& stream, Caller& caller, pb::FromRunner& message) {
-  const HostId& host = caller.host;
+void RunnerApi::on_message(const std::shared_ptr<Stream>& stream, Peer& peer, pb::FromRunner& message) {
+  const HostId& host = peer.host;
   Status status = ok();
   Connected* connected = current(stream, host);
   if (connected != nullptr) connected->quiet_turns = 0;
   if (message.has_hello()) {
-    status = on_hello(stream, caller, message.hello());
+    status = on_hello(stream, peer, message.hello());
   } else if (host.hex.empty()) {
     status = Error{Code::FailedPrecondition, "the first message must be Hello", ""};
   } else if (connected == nullptr) {
@@ -157,13 +156,13 @@ Status RunnerApi::check_newest(const Host& host, const pb::Hello& hello) {
   return ok();
 }
 
-Status RunnerApi::on_hello(const std::shared_ptr<Stream>& stream, Caller& caller, pb::Hello hello) {
+Status RunnerApi::on_hello(const std::shared_ptr<Stream>& stream, Peer& peer, pb::Hello hello) {
   TRY(check_version(hello));
   // One that comes by a key may be another container of this machine, which ends without it.
-  TRY(Host facts, host_from_message(hello, caller.certificate.empty() ? boot_id() : ""));
+  TRY(Host facts, host_from_message(hello, peer.caller.is_own() ? boot_id() : ""));
   std::string key_name;
-  if (!caller.certificate.empty()) {
-    TRY(const auto admitted, keys_->admit(caller.certificate, facts.id));
+  if (!peer.caller.is_own()) {
+    TRY(const auto admitted, keys_->admit(peer.caller.certificate(), facts.id));
     key_name = admitted.name;
     facts.name = admitted.lent ? name_of_lent(key_name, facts.name) : key_name;
     facts.id = admitted.id;
@@ -173,7 +172,7 @@ Status RunnerApi::on_hello(const std::shared_ptr<Stream>& stream, Caller& caller
     hello.set_host_id(facts.id.hex);
   }
   TRY(check_newest(facts, hello));
-  HostId& host = caller.host;
+  HostId& host = peer.host;
   host = facts.id;
   HostConnected connected{std::move(facts), {}};
   pb::ToRunner welcome;
@@ -460,17 +459,17 @@ bool RunnerApi::cut(const std::string& key_name) {
 }
 
 grpc::ServerBidiReactor<pb::ExecOutput, pb::ExecInput>* RunnerApi::Exec(grpc::CallbackServerContext* call) {
-  const std::string certificate = certificate_of(*call);
-  const auto holder = certificate.empty() ? Result<std::string>(std::string()) : keys_->holder_of(certificate);
+  const Caller caller = Caller::of(*call);
+  const auto holder = caller.is_own() ? Result<std::string>(std::string()) : keys_->holder_of(caller.certificate());
   if (holder.ok()) return on_exec(*call);
   return refuse_stream<pb::ExecOutput, pb::ExecInput>(loop_, *call, holder.error());
 }
 
 grpc::ServerWriteReactor<pb::BlobPart>* RunnerApi::Fetch(grpc::CallbackServerContext* call,
                                                          const pb::FetchRequest* request) {
-  const std::string certificate = certificate_of(*call);
-  if (certificate.empty()) return start_fetch(loop_, *call, blobs_, *request).get();
-  const auto holder = keys_->holder_of(certificate);
+  const Caller caller = Caller::of(*call);
+  if (caller.is_own()) return start_fetch(loop_, *call, blobs_, *request).get();
+  const auto holder = keys_->holder_of(caller.certificate());
   if (!holder.ok()) return refuse_stream<pb::BlobPart>(loop_, holder.error());
   const auto stream = start_fetch(loop_, *call, blobs_, *request);
   boost::asio::post(loop_, [this, key = *holder, fetch = std::weak_ptr(stream)] {

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "daemon/blobs.h"
+#include "daemon/caller.h"
 #include "daemon/host_keys.h"
 #include "daemon/logs.h"
 #include "daemon/metrics.h"
@@ -115,18 +116,18 @@ class RunnerApi : public pb::Runner::CallbackService, public RunnerOutbox {
   void on_unused(const HostId& host, const pb::UnusedEnvironments& unused);
   void await_no_more(const HostId& host);
   void end_counting(uint64_t question, Result<Unused> result);
-  // Who is at the other end of a stream. `certificate`: in PEM; empty for this machine's own.
-  struct Caller {
-    std::string certificate;
+  // The other end of a stream.
+  struct Peer {
+    Caller caller;
     HostId host = {};   // empty before its Hello
   };
-  void await_hello(const std::weak_ptr<Stream>& stream, const std::shared_ptr<Caller>& caller,
+  void await_hello(const std::weak_ptr<Stream>& stream, const std::shared_ptr<Peer>& peer,
                    boost::asio::steady_timer& patience);
-  void on_message(const std::shared_ptr<Stream>& stream, Caller& caller, pb::FromRunner& message);
+  void on_message(const std::shared_ptr<Stream>& stream, Peer& peer, pb::FromRunner& message);
   Connected* current(const std::shared_ptr<Stream>& stream, const HostId& host);
   Status check_newest(const Host& host, const pb::Hello& hello);
   void note_refusal(const std::string& whom, const std::string& why);
-  Status on_hello(const std::shared_ptr<Stream>& stream, Caller& caller, pb::Hello hello);
+  Status on_hello(const std::shared_ptr<Stream>& stream, Peer& peer, pb::Hello hello);
   Status on_fact(const HostId& host, const pb::FromRunner& message);
   // What a host says counts of replicas that it was given, and of no others.
   const Replica* find(const ReplicaId& id) const;

@@ -6,10 +6,9 @@
 #include <boost/asio/post.hpp>
 #include <chrono>
 #include <cstdio>
-#include <fstream>
+#include <filesystem>
 #include <utility>
 
-#include "daemon/configuration_file.h"
 #include "daemon/dependencies.h"
 #include "daemon/notices.h"
 #include "daemon/outgoing_messages.h"
@@ -18,10 +17,8 @@
 #include "daemon/submission_size.h"
 #include "daemon/summary.h"
 #include "schema/clock.h"
-#include "schema/expand.h"
 #include "schema/quote.h"
 #include "schema/spread.h"
-#include "schema/version.h"
 
 namespace dtrain::daemon {
 
@@ -30,26 +27,6 @@ namespace {
 constexpr auto kDiskRetry = std::chrono::seconds(1);
 constexpr auto kNoteTimeEvery = std::chrono::seconds(10);
 constexpr size_t kLargeTurn = 10'000;
-
-// And in it what ran, for whoever finds the results later.
-Status make_output_dir(const Experiment& experiment, const std::filesystem::path& folder) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) return errno_error(fmt::format("create {}", folder.string()), error.value());
-  if (!experiment.is_shared()) {
-    std::ofstream(folder / kConfigurationFile)
-        << to_yaml(member_spec(experiment.submission->spec, experiment.id.member));
-  }
-  return ok();
-}
-
-// Links of this machine mean nothing to others.
-std::filesystem::path without_links(const std::filesystem::path& folder) {
-  if (folder.empty()) return folder;
-  std::error_code error;
-  auto path = std::filesystem::canonical(folder, error);
-  return error ? folder : path;
-}
 
 // The highest number that something lies here for. The database may be younger: made anew after somebody moved
 // it away, or restored from a backup.
@@ -224,13 +201,6 @@ void Scheduler::handle(const Event& event) {
   end_turn_soon();
 }
 
-// Meant for an earlier stream of the host: what is still true of it, the Hello brings up again.
-void Scheduler::drop_sends_to(const HostId& host) {
-  std::erase_if(waiting_send_, [&host](const Send& send) {
-    return std::visit([](const auto& any) -> const HostId& { return any.host; }, send) == host;
-  });
-}
-
 void Scheduler::keep(Effects&& effects) {
   waiting_rows_.insert(effects.persist.begin(), effects.persist.end());
   std::move(effects.send.begin(), effects.send.end(), std::back_inserter(waiting_send_));
@@ -285,39 +255,6 @@ void Scheduler::end_turn() {
   }
   for (const auto& then : std::exchange(at_end_of_turn_, {})) then(committed);
   if (on_turn) on_turn();
-}
-
-// Should the daemon die before it can write the kill down, the next one sees processes that a signal
-// ended: nothing that was accepted is lost, and nothing runs twice. What the same replicas are still to
-// be told before stays before.
-void Scheduler::send_stops_of_killed() {
-  const auto is_killed = [this](const ExperimentId& id) {
-    return std::any_of(kills_.begin(), kills_.end(), [&id](const ExperimentId& killed) {
-      return killed == id || (killed.member == 0 && killed.number == id.number);
-    });
-  };
-  std::set<std::pair<ExperimentId, uint32_t>> begins;   // attempts that are to be launched or started
-  std::vector<Send> later;
-  for (Send& what : std::exchange(waiting_send_, {})) {
-    if (const auto* launch = std::get_if<SendLaunch>(&what)) {
-      begins.insert({launch->experiment, launch->attempt});
-    } else if (const auto* start = std::get_if<SendStart>(&what)) {
-      begins.insert({start->experiment, start->attempt});
-    }
-    const auto* stop = std::get_if<SendStop>(&what);
-    const bool now = stop != nullptr && is_killed(stop->experiment) &&
-                     std::none_of(stop->replicas.begin(), stop->replicas.end(),
-                                  [&](const HeldReplicaFact& held) {
-                                    return begins.contains({stop->experiment, held.attempt});
-                                  });
-    if (now) {
-      send(what);
-    } else {
-      later.push_back(std::move(what));
-    }
-  }
-  waiting_send_.insert(waiting_send_.begin(), std::make_move_iterator(later.begin()),
-                       std::make_move_iterator(later.end()));
 }
 
 // While anything lives: what a reboot may cost a max-duration.
@@ -409,43 +346,6 @@ void Scheduler::observe(const StateChange& change) {
   if (change.state == State::Running) ++observed_.starts;
 }
 
-// A set stays in memory until all of it is over, and members that are may be very many: what only
-// their details need is read from the store when somebody asks.
-void Scheduler::lighten(Experiment& experiment) {
-  // Not "= {}", which keeps the room they had.
-  if (experiment.over && experiment.id.member != 0) experiment.replicas = std::vector<Replica>();
-}
-
-bool Scheduler::is_over(const ExperimentId& id) const {
-  const auto none_of = [&id](const std::set<ExperimentId>& ids) {
-    if (id.member != 0) return !ids.contains(id);
-    const auto next = ids.lower_bound(id);
-    return next == ids.end() || next->number != id.number;
-  };
-  // What is decided but not committed has not happened yet.
-  return none_of(model_.live) && none_of(waiting_rows_);
-}
-
-size_t Scheduler::live_count() const {
-  return model_.live.size() +
-         static_cast<size_t>(std::count_if(
-             waiting_rows_.begin(), waiting_rows_.end(), [this](const ExperimentId& id) {
-               return !model_.live.contains(id) && model_.experiments.contains(id);
-             }));
-}
-
-std::set<uint32_t> Scheduler::live_numbers() const {
-  std::set<uint32_t> numbers;
-  const auto& live = model_.live;
-  for (auto it = live.begin(); it != live.end(); it = live.lower_bound({it->number + 1, 0})) {
-    numbers.insert(it->number);
-  }
-  for (const ExperimentId& id : waiting_rows_) {
-    if (model_.experiments.contains(id)) numbers.insert(id.number);
-  }
-  return numbers;
-}
-
 // Only live experiments have their journal made good by the next daemon: so it is whole first.
 void Scheduler::close_finished(const std::set<uint32_t>& numbers) {
   for (const uint32_t number : numbers) {
@@ -479,114 +379,4 @@ void Scheduler::arm_deadline() {
     if (!error) handle(Tick{});
   });
 }
-
-std::filesystem::path Scheduler::output_dir(const ExperimentId& id) const {
-  const auto base = home_.outputs() / std::to_string(id.number);
-  return id.member == 0 ? base : base / std::to_string(id.member);
-}
-
-std::filesystem::path Scheduler::after_dir(const Spec& spec) const {
-  if (!spec.after.empty()) return output_dir(spec.after.front());
-  return spec.after_end.empty() ? std::filesystem::path() : output_dir(spec.after_end.front());
-}
-
-void Scheduler::send(const Send& what) {
-  if (const auto* launch = std::get_if<SendLaunch>(&what)) return send_launch(*launch);
-  pb::ToRunner message;
-  HostId host;
-  if (const auto* start = std::get_if<SendStart>(&what)) {
-    host = start->host;
-    *message.mutable_start() = to_message(*start);
-  } else if (const auto* stop = std::get_if<SendStop>(&what)) {
-    host = stop->host;
-    *message.mutable_stop() = to_message(*stop);
-  } else if (const auto* forget = std::get_if<SendForget>(&what)) {
-    host = forget->host;
-    *message.mutable_forget() = to_message(*forget);
-  }
-  outbox_.send(host, std::move(message));
-}
-
-void Scheduler::send_launch(const SendLaunch& launch) {
-  const auto failed = [&](const std::string& why, bool ours) {
-    handle(LaunchFailed{launch.host, launch.experiment, launch.attempt, as_utf8(why), 0, ours});
-  };
-  const auto found = model_.experiments.find(launch.experiment);
-  INVARIANT(found != model_.experiments.end(), "only a live experiment is launched");
-  const auto folder = output_dir(launch.experiment);
-  if (const auto made = make_output_dir(found->second, folder); !made.ok()) {
-    return failed(made.error().message, true);
-  }
-  // Of what never began, or left nothing, it is empty.
-  const auto after = after_dir(found->second.submission->spec);
-  std::error_code error;
-  if (!after.empty()) std::filesystem::create_directories(after, error);
-  if (error) return failed(errno_error(fmt::format("create {}", after.string()), error.value()).message, true);
-  const auto extras = extras_.find(launch.experiment.number);
-  pb::ToRunner message;
-  *message.mutable_launch() =
-      to_message(launch, found->second, extras == extras_.end() ? nullptr : &extras->second,
-                 without_links(folder).string(), without_links(after).string(), output_mark_, spool_limit_bytes_);
-  // Its runner would end the stream, and again each time it is told. check_size() can't know it all.
-  if (message.ByteSizeLong() > kMessageBytesMax) {
-    return failed("it is too large to be told to a host in one message", false);
-  }
-  outbox_.send(launch.host, std::move(message));
-}
-
-// As the store has it; one that it has nothing of is as it was submitted.
-Result<Experiment> Scheduler::committed(const ExperimentId& id,
-                                        std::shared_ptr<const Submission> submission) {
-  TRY(const auto record, store_.experiment(id));
-  if (record) return from_record(*record, id, std::move(submission), boottime_ms(), boot_id_);
-  return first_state(submission, id.member);
-}
-
-Result<Scheduler::Known> Scheduler::find(const ExperimentId& id) {
-  Known known;
-  const auto add = [&known](const Experiment& experiment) {
-    if (experiment.is_shared()) {
-      known.shared = &experiment;
-    } else {
-      known.experiments.push_back(&experiment);
-    }
-  };
-  const auto read = [&known, &add](Experiment&& experiment) {
-    known.read.push_back(std::move(experiment));
-    add(known.read.back());
-  };
-  const bool all = id.member == 0;
-  auto it = model_.experiments.lower_bound(id);
-  const auto end = model_.experiments.lower_bound({id.number + 1, 0});
-  if (it != end) known.submission = it->second.submission;
-  for (; it != end && (all || it->first == id); ++it) {
-    const Experiment& experiment = it->second;
-    const bool lightened = !all && experiment.over;
-    if (lightened || waiting_rows_.contains(it->first)) {
-      TRY(auto stored, committed(it->first, known.submission));
-      stored.held = experiment.held;
-      stored.awaits = experiment.awaits;
-      read(std::move(stored));
-    } else {
-      add(experiment);
-    }
-  }
-  if (known.submission) return known;
-  TRY(known.submission, store_.submission(id.number));
-  if (!all) {
-    if (known.submission->spec.is_set() && id.member <= known.submission->spec.member_count()) {
-      TRY(auto stored, committed(id, known.submission));
-      read(std::move(stored));
-    }
-    return known;
-  }
-  TRY(const auto stored, store_.experiments(id.number));
-  for (const auto& row : stored) {
-    TRY(auto experiment,
-        from_record(row.record, row.id, known.submission, boottime_ms(), boot_id_));
-    read(std::move(experiment));
-  }
-  return known;
-}
-
 }  // namespace dtrain::daemon

@@ -115,9 +115,10 @@ grpc::ServerUnaryReactor* ClientApi::Prune(grpc::CallbackServerContext* context,
       answer->finish(grpc::Status::OK);
     });
   };
-  boost::asio::post(parts_.loop, [this, answer, prune, asked = *request, person = person_of(*context)] {
+  boost::asio::post(parts_.loop, [this, answer, prune, asked = *request, person = person_of(*context)]() mutable {
     const Status allowed = person.ok() ? may_prune(*person, asked) : Status(person.error());
     if (!allowed.ok()) return answer->finish(to_grpc(allowed.error()));
+    asked.set_user(person->is_admin ? "" : person->user);
     if (!asked.environments() && !asked.trees()) return prune(asked, {});
     parts_.runners.count_unused(kUnusedPatience, [answer, prune, asked](auto unused) {
       if (!unused.ok()) return answer->finish(to_grpc(unused.error()));

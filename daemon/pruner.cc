@@ -193,8 +193,9 @@ Result<std::vector<Store::Closed>> Pruner::choose(const pb::PruneRequest& reques
   std::erase_if(closed, [&](const Store::Closed& each) {
     const bool old = now - static_cast<int64_t>(each.ended_unix_ms) >
                      static_cast<int64_t>(request.older_than_ms());
+    const bool theirs = request.user().empty() || request.user() == each.user;
     return !named.contains(each.number) &&
-           !(request.older_than_ms() > 0 && old && !in_use.contains(each.number));
+           !(request.older_than_ms() > 0 && old && theirs && !in_use.contains(each.number));
   });
   return closed;
 }

@@ -417,14 +417,14 @@ Result<std::vector<Store::Closed>> Store::closed_submissions() {
   std::vector<Closed> closed;
   Statement select(database_,
                    "select number, (select body from event where event.number = submission.number "
-                   "order by sequence desc limit 1), project_dir from submission where closed = 1 "
+                   "order by sequence desc limit 1), project_dir, user from submission where closed = 1 "
                    "order by number");
   while (true) {
     TRY(const bool row, select.step());
     if (!row) return closed;
     pb::StateEvent last;
     if (!last.ParseFromString(select.bytes(1))) last.Clear();
-    closed.push_back({static_cast<uint32_t>(select.integer(0)), last.time_unix_ms(), select.bytes(2)});
+    closed.push_back({static_cast<uint32_t>(select.integer(0)), last.time_unix_ms(), select.bytes(2), select.bytes(3)});
   }
 }
 

@@ -104,6 +104,7 @@ class Store {
     uint32_t number = 0;
     uint64_t ended_unix_ms = 0;   // of its last event
     std::string project_dir = {};
+    std::string user = {};
   };
   Result<std::vector<Closed>> closed_submissions();
   // The manifests of all submissions but these, each once.

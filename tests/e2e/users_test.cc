@@ -125,7 +125,7 @@ TEST_CASE("what is another's is seen, and ended or changed by its owner and by a
     CHECK_MESSAGE(says(output, "it is anna's, and this key is bert's"), output.all());
   }
   for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
-           {"prune", "--older-than", "1d"}, {"hosts", "invite", "h"}, {"hosts", "revoke", "h"}, {"hosts", "drain", "h"},
+           {"prune", "--environments"}, {"prune", "--cache"}, {"hosts", "invite", "h"}, {"hosts", "revoke", "h"}, {"hosts", "drain", "h"},
            {"users", "invite", "h"}, {"users", "revoke", "anna"}}) {
     const Output output = people.as("anna", words, people.cluster.folder());
     CAPTURE(words[0]);
@@ -144,6 +144,11 @@ TEST_CASE("what is another's is seen, and ended or changed by its owner and by a
   CHECK_MESSAGE(says(hers, "2 is"), hers.all());
   CHECK(says(people.as("bert", {"kill"}, project), "3 is"));
   CHECK(people.as("bert", {"wait", "3"}).code == 130);
+  CHECK(people.as("boss", {"prune", "2", "3", "--dry-run"}).code == 0);   // waits until both are closed
+  CHECK(facts(people.as("anna", {"prune", "--older-than", "1ms", "--dry-run", "--json"}))["experiments"] == std::vector{2});
+  CHECK(people.as("bert", {"prune", "--older-than", "1ms", "--yes"}).code == 0);
+  CHECK(says(people.as("bert", {"status", "3"}), "no experiment 3"));
+  CHECK(people.as("bert", {"status", "2"}).code == 0);
   CHECK(says(people.as("bert", {"kill"}, project), "there is nothing to kill"));
   CHECK(people.as("boss", {"kill", "1"}).code == 0);
   CHECK(people.as("anna", {"wait", "1"}).code == 130);

@@ -167,6 +167,23 @@ TEST_CASE("results that something goes on from stay until that has ended") {
   CHECK(!ended.has_output(1));
 }
 
+TEST_CASE("of what is old that of one user goes alone") {
+  Ended ended(1);
+  Submission other = a_submission("other");
+  other.user = "anna";
+  const uint32_t hers = ended.daemon.scheduler.submit(other, {})->number();
+  ended.daemon.turn();
+  ended.run_to_end({hers, 0});
+  pb::PruneRequest request;
+  request.set_older_than_ms(1);
+  request.set_dry_run(true);
+  ended.daemon.until([&] { return numbers_of(*ended.prune(request)) == std::vector<uint32_t>{1, hers}; });
+  request.set_user("anna");
+  request.set_dry_run(false);
+  CHECK(numbers_of(*ended.prune(request)) == std::vector<uint32_t>{hers});
+  CHECK(ended.has_journal(1));
+}
+
 TEST_CASE("a dry run says the same and does nothing") {
   Ended ended(2);
   pb::PruneRequest request;

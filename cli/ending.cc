@@ -36,7 +36,8 @@ std::string took(const pb::ExperimentInfo& outcome) {
   uint64_t from = outcome.started_unix_ms();
   if (from == 0 || outcome.finished_unix_ms() < from) return "";
   uint64_t took_ms = outcome.finished_unix_ms() - from;
-  return took_ms < 1000 ? " in under a second" : " after " + human_duration(took_ms);
+  // What human_duration calls a second is one: 994 ms may be a whole `max-duration`.
+  return took_ms < 500 ? " in under a second" : " after " + human_duration(took_ms);
 }
 
 std::string members_text(const pb::ExperimentInfo& outcome) {

@@ -46,6 +46,10 @@ TEST_CASE("what was ended at its limit is not said to have run for less") {
   failed.set_finished_unix_ms(2'998);
   CHECK(Ending().text(failed, "", {}).starts_with(
       "4 failed after 2 seconds: its max-duration of 2s has passed\n"));
+  failed.set_finished_unix_ms(1'994);
+  CHECK(Ending().text(failed, "", {}).starts_with("4 failed after 1 second: "));
+  failed.set_finished_unix_ms(1'499);
+  CHECK(Ending().text(failed, "", {}).starts_with("4 failed in under a second: "));
 }
 
 TEST_CASE("what starts it again goes on from a checkpoint where there may be one") {

@@ -71,10 +71,11 @@ class Session {
         return *status;
       } else {
         settle();
-        wait_readable(call.fd(), signals_.fd(), wait_ms());
+        wait_readable(call.fd(), signals_.fd(), wait_ms(), output_to_watch());
       }
       handle_signals();
       look_at_clock();
+      look_at_reader();
       if (done_) return ok();
     }
   }
@@ -173,6 +174,14 @@ class Session {
 
   void look_at_clock() {
     if (options_.until_ms > 0 && boottime_ms() >= options_.until_ms) finish(WatchHow::TimeOver);
+  }
+
+  // Who only waits needs no reader, and what is being killed is waited for without one.
+  int output_to_watch() const { return options_.printer && !killed_ ? STDOUT_FILENO : -1; }
+
+  // A program that prints nothing for long would else be followed as long for nobody.
+  void look_at_reader() {
+    if (!done_ && output_to_watch() >= 0 && sink_.reader_left()) nobody_reads();
   }
 
   void finish(WatchHow how) {

@@ -287,11 +287,12 @@ int exit_code_of(const pb::ExperimentInfo& outcome) {
   return outcome.state() == to_string(State::Killed) ? 130 : 1;
 }
 
-void say_detached(const std::string& id) {
+void say_detached(const std::string& id, WatchHow how) {
   // On its own line, after the terminal's "^C".
+  const bool is_typed = how == WatchHow::Detached && isatty(STDERR_FILENO) == 1;
   std::fprintf(stderr,
                "%sDetached; %s goes on. Come back: %s logs -f %s. End it: %s kill %s\n",
-               isatty(STDERR_FILENO) == 1 ? "\n" : "", id.c_str(), called().c_str(), id.c_str(), called().c_str(), id.c_str());
+               is_typed ? "\n" : "", id.c_str(), called().c_str(), id.c_str(), called().c_str(), id.c_str());
 }
 
 }  // namespace dtrain::cli

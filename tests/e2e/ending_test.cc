@@ -280,9 +280,11 @@ TEST_CASE("who follows ends with the reader, also where nothing more is printed"
     const Output output = run(shell);
     CHECK_MESSAGE(output.code == 0, output.all());
     CHECK(output.out == " at work\n");
+    return output.err;
   };
-  first_word("train");
-  first_word("logs -f 1");
+  const std::string left = first_word("train");
+  CHECK_MESSAGE(left.find("Detached; 1 goes on. Come back: ") != std::string::npos, left);
+  CHECK(first_word("logs -f 1") == "");
   CHECK(facts(cluster.run({"status", "1", "--json"}))["state"] == "RUNNING");
   first_word("train --tied");
   CHECK(cluster.run({"wait", "2"}).code == 130);
